@@ -1,0 +1,38 @@
+// Limits and times of one aggregator's engine.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include "common/base/time.hpp"
+#include "common/protocol/wire.hpp"
+
+namespace sluice::aggregator {
+
+struct EngineConfig {
+  std::uint16_t shard = 0;
+  std::uint16_t shards = 1;
+  std::uint16_t streams = 64;  ///< of a job that asks for none; also the most it may ask
+  std::uint16_t streams_max = 1024;
+  std::uint8_t history = 8;                         ///< of a job that asks for none; a power of two
+  std::uint16_t payload_bytes = wire::kMaxPayload;  ///< largest UDP payload of our ports
+  std::size_t jobs_max = 16;                        ///< forming or active at once
+  std::size_t job_memory_bytes_max = std::size_t{1} << 30;  ///< engine state and held packets
+  Duration liveness_timeout = std::chrono::seconds(5);
+  Duration formation_timeout = std::chrono::seconds(30);
+
+  std::uint64_t incarnation = 0;  ///< unguessable, one per process
+
+  /// Makes ids that nobody can guess; never 0.
+  std::function<std::uint64_t()> unique;
+
+  /// How often workers are told to send KEEPALIVE: often enough that several may be lost.
+  Duration keep_alive_interval() const {
+    using std::chrono::milliseconds;
+    return std::clamp<Duration>(liveness_timeout / 10, milliseconds(10), milliseconds(500));
+  }
+};
+
+}  // namespace sluice::aggregator

@@ -1,0 +1,454 @@
+#include "aggregator/membership.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace sluice::aggregator {
+namespace {
+
+using wire::AbortReason;
+using wire::Field;
+
+constexpr std::size_t kTombstonesMax = 4 * kMaxRanks;
+constexpr int kSilentIntervals = 3;        // of KEEPALIVE, until a contended member counts as gone
+constexpr std::uint64_t kSignsOfLife = 2;  // one may have been under way when it died
+
+AbortInfo about(AbortReason reason, Rank rank, std::uint64_t value = 0) {
+  AbortInfo info;
+  info.reason = reason;
+  info.rank_a = rank;
+  info.value_a = value;
+  return info;
+}
+
+AbortInfo refusal(Field field, std::uint64_t asked, std::uint64_t limit) {
+  AbortInfo info;
+  info.reason = AbortReason::kRefusedSetting;
+  info.field = field;
+  info.value_a = asked;
+  info.value_b = limit;
+  return info;
+}
+
+bool is_virgin(const wire::Join& join) {
+  return (join.flags & wire::kJoinVirgin) != 0;
+}
+
+}  // namespace
+
+// -------------------------------------------------------------------------------------- joining
+Membership::JoinOutcome Membership::on_join(const Endpoint& from, const wire::Join& join,
+                                            std::uint64_t newest_serial, Time now,
+                                            ControlPackets& out) {
+  if (const auto bad = invalid(join)) {
+    refuse(from, join, *bad, out);
+    return {.drop = DropReason::kBadJoin};
+  }
+  return active() ? join_active(from, join, newest_serial, now, out)
+                  : join_forming(from, join, newest_serial, now, out);
+}
+
+/// What this aggregator refuses whoever else has joined.
+std::optional<AbortInfo> Membership::invalid(const wire::Join& join) const {
+  if (join.world_size == 0 || join.world_size > kMaxRanks)
+    return refusal(Field::kWorldSize, join.world_size, kMaxRanks);
+  if (join.rank >= join.world_size) return refusal(Field::kRank, join.rank, join.world_size - 1u);
+  if (join.shard != config_.shard) return refusal(Field::kShard, join.shard, config_.shard);
+  if (join.shards != config_.shards) return refusal(Field::kShards, join.shards, config_.shards);
+  if (join.streams > config_.streams_max)
+    return refusal(Field::kStreams, join.streams, config_.streams_max);
+  if (join.history != 0 &&
+      (join.history < 2 || join.history > wire::kMaxHistory || !std::has_single_bit(join.history)))
+    return refusal(Field::kHistory, join.history, wire::kMaxHistory);
+  if (join.block_elements == 0 || join.block_elements > wire::kMaxBlockElements)
+    return refusal(Field::kBlockElements, join.block_elements, wire::kMaxBlockElements);
+  if (join.payload_bytes < wire::kMinPayload)
+    return refusal(Field::kPayloadBytes, join.payload_bytes, wire::kMinPayload);
+  if (config_.shard != 0) {  // shard 0 has decided; here it holds or it does not
+    if (join.streams == 0) return refusal(Field::kStreams, 0, config_.streams_max);
+    if (join.history == 0) return refusal(Field::kHistory, 0, wire::kMaxHistory);
+    if (join.payload_bytes > config_.payload_bytes)
+      return refusal(Field::kPayloadBytes, join.payload_bytes, config_.payload_bytes);
+  }
+  return std::nullopt;
+}
+
+/// Where the join contradicts those of the ranks that wait already.
+std::optional<AbortInfo> Membership::disagrees(const wire::Join& join) const {
+  for (const auto& [rank, candidate] : candidates_) {
+    const wire::Join& other = candidate.join;
+    if (rank == join.rank || other.generation != join.generation) continue;
+    const struct {
+      Field field;
+      std::uint64_t other, own;
+    } comparisons[] = {
+        {Field::kWorldSize, other.world_size, join.world_size},
+        {Field::kBlockElements, other.block_elements, join.block_elements},
+        {Field::kStreams, other.streams, join.streams},
+        {Field::kHistory, other.history, join.history},
+    };
+    for (const auto& c : comparisons)
+      if (c.other != c.own)
+        return AbortInfo{
+            AbortReason::kJoinMismatch, c.field, Rank{rank}, Rank{join.rank}, c.other, c.own, 0};
+  }
+  return std::nullopt;
+}
+
+Membership::JoinOutcome Membership::join_active(const Endpoint& from, const wire::Join& join,
+                                                std::uint64_t newest_serial, Time now,
+                                                ControlPackets& out) {
+  if (join.world_size != session_.ranks) {
+    refuse(from, join,
+           AbortInfo{AbortReason::kJoinMismatch, Field::kWorldSize, Rank{0}, Rank{join.rank},
+                     session_.ranks, join.world_size, 0},
+           out);
+    return {.drop = DropReason::kBadJoin};
+  }
+  const Rank rank{join.rank};
+  Member& member = members_[rank.value];
+  if (!present_.contains(rank)) {  // it left and comes back before the others have left
+    pend(from, join, out);
+    return {};
+  }
+  if (member.nonce == join.nonce) {
+    welcome(rank, out);
+    return {};
+  }
+  if (join.serial <= member.serial) return {.drop = DropReason::kStaleJoin};
+
+  const bool same_life = join.generation != 0 && join.generation == session_.generation;
+  const bool never_heard =
+      !member.spoke && (join.generation == 0 || is_virgin(join)) && config_.shard == 0;
+  if (same_life || never_heard) {
+    member.nonce = join.nonce;
+    member.serial = join.serial;
+    endpoints_[rank.value] = from;
+    welcome(rank, out);
+    return {};
+  }
+  if (config_.shard == 0) return contend(from, join, now, out);
+
+  // Shard 0 named another generation: it has ended ours.
+  abort(about(AbortReason::kRankRestarted, rank), newest_serial, out);
+  JoinOutcome outcome = join_forming(from, join, newest_serial, now, out);
+  outcome.ended = true;
+  return outcome;
+}
+
+/// The member's place is asked for by somebody else: its next signs of life decide.
+Membership::JoinOutcome Membership::contend(const Endpoint& from, const wire::Join& join, Time now,
+                                            ControlPackets& out) {
+  if (told_again(from, join, out)) return {.drop = DropReason::kBadJoin};
+  if (join.serial <= mark_) return {.drop = DropReason::kStaleJoin};
+  Member& member = members_[join.rank];
+  if (!member.contender || member.contender->join.nonce != join.nonce)
+    member.contender = Contender{from, join, now, member.keep_alive};
+  member.contender->join.serial = join.serial;
+  pend(from, join, out);
+  return {};
+}
+
+/// Who lost its place to a living member is refused; a member that stayed silent has restarted.
+bool Membership::settle_contention(Time now, std::uint64_t newest_serial, ControlPackets& out) {
+  for (std::uint16_t r = 0; r < session_.ranks; ++r) {
+    Member& member = members_[r];
+    if (!member.contender) continue;
+    const Contender contender = *member.contender;
+    const std::uint64_t signs = member.keep_alive - contender.keep_alive_at_start;
+    if (signs >= kSignsOfLife) {
+      member.contender.reset();
+      bury(contender.join.nonce, about(AbortReason::kDuplicateRank, Rank{r}));
+      told_again(contender.endpoint, contender.join, out);
+    } else if (now - std::max(contender.since, member.seen) >=
+               kSilentIntervals * config_.keep_alive_interval()) {
+      abort(about(AbortReason::kRankRestarted, Rank{r}), newest_serial, out);
+      candidates_[r] = Candidate{contender.endpoint, contender.join, contender.join.nonce,
+                                 contender.join.serial};
+      forming_since_ = now;
+      if (complete()) form(newest_serial, now, out);
+      return true;
+    }
+  }
+  return false;
+}
+
+Membership::JoinOutcome Membership::join_forming(const Endpoint& from, const wire::Join& join,
+                                                 std::uint64_t newest_serial, Time now,
+                                                 ControlPackets& out) {
+  if (join.serial <= mark_) return {.drop = DropReason::kStaleJoin};
+  if (join.generation != 0 && !is_virgin(join))  // would have to be resumed
+    bury(join.generation, about(AbortReason::kCannotResume, Rank{join.rank}));
+  if (told_again(from, join, out)) return {.drop = DropReason::kBadJoin};
+  const auto found = candidates_.find(join.rank);
+  if (found != candidates_.end()) {
+    Candidate& held = found->second;
+    if (join.serial < held.latest_serial) return {.drop = DropReason::kStaleJoin};
+    if (held.join.nonce != join.nonce && held.first_nonce == join.nonce) {
+      // The first process is alive after the second one came: two have one number.
+      bury(held.join.nonce, about(AbortReason::kDuplicateRank, Rank{join.rank}));
+      told_again(held.endpoint, held.join, out);
+    }
+  }
+  if (const auto disagreement = disagrees(join)) {
+    candidates_[join.rank] = Candidate{from, join, join.nonce, join.serial};
+    abort(*disagreement, newest_serial, out);
+    return {.drop = DropReason::kBadJoin};
+  }
+  if (candidates_.empty()) forming_since_ = now;
+  Candidate& mine = candidates_[join.rank];
+  mine.endpoint = from;
+  mine.join = join;
+  mine.latest_serial = join.serial;
+  if (mine.first_nonce == 0) mine.first_nonce = join.nonce;
+  if (!complete()) {
+    pend(from, join, out);
+    return {};
+  }
+  form(newest_serial, now, out);
+  return {.formed = true};
+}
+
+/// All ranks wait, and on shards other than 0 for the same generation.
+bool Membership::complete() const {
+  if (candidates_.empty()) return false;
+  const wire::Join& any = candidates_.begin()->second.join;
+  if (candidates_.size() != any.world_size) return false;
+  return config_.shard == 0 ||
+         std::all_of(candidates_.begin(), candidates_.end(), [&](const auto& entry) {
+           return entry.second.join.generation == any.generation;
+         });
+}
+
+void Membership::form(std::uint64_t newest_serial, Time now, ControlPackets& out) {
+  const wire::Join& any = candidates_.begin()->second.join;
+  session_ = Session();
+  session_.job = job_;
+  session_.ranks = any.world_size;
+  session_.streams = any.streams != 0 ? std::uint16_t{any.streams} : config_.streams;
+  session_.history = any.history != 0 ? any.history : config_.history;
+  session_.block_elements = any.block_elements;
+  session_.payload_bytes = config_.payload_bytes;
+  session_.shard = config_.shard;
+  session_.shards = config_.shards;
+  session_.generation = config_.shard == 0 ? config_.unique() : std::uint64_t{any.generation};
+  session_.epoch = config_.unique();
+  session_.delivery_token = config_.unique();
+  members_.assign(session_.ranks, Member());
+  endpoints_.assign(session_.ranks, Endpoint());
+  present_ = RankSet::first(session_.ranks);
+  for (const auto& [rank, candidate] : candidates_) {
+    session_.payload_bytes =
+        std::min<std::uint16_t>(session_.payload_bytes, candidate.join.payload_bytes);
+    Member& member = members_[rank];
+    member.nonce = candidate.join.nonce;
+    member.serial = candidate.join.serial;
+    member.token = config_.unique();
+    member.seen = now;
+    endpoints_[rank] = candidate.endpoint;
+  }
+  candidates_.clear();
+  forming_since_ = kNever;
+  mark_ = newest_serial;
+  state_ = State::kActive;
+  for (std::uint16_t r = 0; r < session_.ranks; ++r) welcome(Rank{r}, out);
+}
+
+void Membership::welcome(Rank r, ControlPackets& out) const {
+  auto packet = wire::make<wire::Welcome>(job_);
+  const Member& member = members_[r.value];
+  packet.nonce = member.nonce;
+  packet.incarnation = config_.incarnation;
+  packet.token = member.token;
+  packet.generation = session_.generation;
+  packet.epoch = session_.epoch;
+  packet.delivery_token = session_.delivery_token;
+  packet.streams = session_.streams;
+  packet.block_elements = session_.block_elements;
+  packet.payload_bytes = session_.payload_bytes;
+  packet.history = session_.history;
+  packet.keep_alive_ms = static_cast<std::uint16_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(config_.keep_alive_interval()).count());
+  out.push(endpoints_[r.value], packet);
+}
+
+void Membership::pend(const Endpoint& to, const wire::Join& join, ControlPackets& out) const {
+  auto packet = wire::make<wire::Pending>(job_);
+  packet.nonce = join.nonce;
+  packet.serial = join.serial;
+  RankSet absent;
+  if (!active())
+    RankSet::first(join.world_size).for_each([&](Rank r) {
+      if (candidates_.count(r.value) == 0) absent.insert(r);
+    });
+  packet.absent = absent.to_bytes();
+  out.push(to, packet);
+}
+
+/// Whether the join speaks of something that has ended; then it is told why.
+bool Membership::told_again(const Endpoint& from, const wire::Join& join, ControlPackets& out) {
+  auto found = over_.find(join.nonce);
+  if (found == over_.end() && join.generation != 0) found = over_.find(join.generation);
+  if (found == over_.end()) return false;
+  refuse(from, join, found->second, out);
+  return true;
+}
+
+void Membership::refuse(const Endpoint& to, const wire::Join& join, const AbortInfo& info,
+                        ControlPackets& out) {
+  ++refused_;
+  last_refusal_ = info;
+  out.push(to, to_packet(info, job_, join.generation, join.nonce));
+}
+
+// ------------------------------------------------------------------------------- being a member
+Rank Membership::first_absent() const {
+  RankSet absent = RankSet::first(session_.ranks);
+  present_.for_each([&](Rank r) { absent.erase(r); });
+  return Rank{absent.lowest()};
+}
+
+std::optional<Rank> Membership::authenticate(const Endpoint& from, const wire::MemberHeader& member,
+                                             ControlPackets& out) {
+  const std::uint64_t token = member.token;
+  if (active() && member.rank < session_.ranks && members_[member.rank].token == token) {
+    members_[member.rank].spoke = true;
+    return Rank{member.rank};
+  }
+  const auto found = tombstones_.find(token);
+  if (found == tombstones_.end()) {
+    auto refused = wire::make<wire::Refused>(job_);
+    refused.token = token;
+    out.push(from, refused);
+  } else if (found->second.left) {
+    auto left = wire::make<wire::Left>(job_);
+    left.token = token;
+    out.push(from, left);
+  } else {
+    out.push(from, to_packet(found->second.why, job_, found->second.generation, 0));
+  }
+  return std::nullopt;
+}
+
+void Membership::on_keep_alive(Rank r, std::uint64_t number, Time now, ControlPackets& out) {
+  Member& member = members_[r.value];
+  if (number > member.keep_alive) {
+    member.keep_alive = number;
+    member.seen = now;
+  }
+  auto ack = wire::make<wire::KeepAliveAck>(job_);
+  ack.epoch = session_.epoch;
+  ack.number = number;
+  ack.delivery_token = session_.delivery_token;
+  out.push(endpoints_[r.value], ack);
+}
+
+bool Membership::on_leave(Rank r, bool may_leave, std::uint64_t newest_serial,
+                          ControlPackets& out) {
+  if (present_.contains(r)) {
+    if (!may_leave) return false;
+    present_.erase(r);
+  }
+  auto left = wire::make<wire::Left>(job_);
+  left.token = members_[r.value].token;
+  out.push(endpoints_[r.value], left);
+  if (!present_.empty()) return false;
+  end({.left = true, .generation = session_.generation}, newest_serial);
+  return true;
+}
+
+// --------------------------------------------------------------------------------------- the end
+bool Membership::on_time(Time now, std::uint64_t newest_serial, ControlPackets& out) {
+  if (active()) {
+    for (std::uint16_t r = 0; r < session_.ranks; ++r) {
+      const Duration silence = now - members_[r].seen;
+      if (!present_.contains(Rank{r}) || silence <= config_.liveness_timeout) continue;
+      const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(silence).count();
+      abort(about(AbortReason::kRankSilent, Rank{r}, static_cast<std::uint64_t>(ms)), newest_serial,
+            out);
+      return true;
+    }
+    return settle_contention(now, newest_serial, out);
+  }
+  if (!candidates_.empty() && now - forming_since_ > config_.formation_timeout) {
+    RankSet absent = RankSet::first(candidates_.begin()->second.join.world_size);
+    for (const auto& entry : candidates_) absent.erase(Rank{entry.first});
+    abort(about(AbortReason::kAbsent, Rank{absent.lowest()}, absent.size()), newest_serial, out);
+  }
+  return false;
+}
+
+Time Membership::next_deadline() const {
+  if (!active())
+    return candidates_.empty() ? kNever : after(forming_since_, config_.formation_timeout);
+  Time next = kNever;
+  for (const Member& member : members_) {
+    next = std::min(next, after(member.seen, config_.liveness_timeout));
+    if (member.contender) next = std::min(next, after(member.seen, config_.keep_alive_interval()));
+  }
+  return next;
+}
+
+bool Membership::on_hang_up(std::uint16_t port_id, std::uint64_t newest_serial,
+                            ControlPackets& out) {
+  if (!active()) {
+    for (auto it = candidates_.begin(); it != candidates_.end();)
+      it = it->second.endpoint.port_id == port_id ? candidates_.erase(it) : std::next(it);
+    return false;
+  }
+  for (std::uint16_t r = 0; r < session_.ranks; ++r) {
+    Member& member = members_[r];
+    if (member.contender && member.contender->endpoint.port_id == port_id) member.contender.reset();
+    if (endpoints_[r].port_id != port_id || !present_.contains(Rank{r})) continue;
+    present_.erase(Rank{r});  // nobody is there to be told
+    abort(about(AbortReason::kRankHungUp, Rank{r}), newest_serial, out);
+    return true;
+  }
+  return false;
+}
+
+void Membership::abort(const AbortInfo& info, std::uint64_t newest_serial, ControlPackets& out) {
+  if (active()) {
+    present_.for_each([&](Rank r) {
+      out.push(endpoints_[r.value], to_packet(info, job_, session_.generation, 0));
+    });
+    end({.left = false, .generation = session_.generation, .why = info}, newest_serial);
+  } else {
+    for (const auto& entry : candidates_) {
+      const wire::Join& join = entry.second.join;
+      bury(join.nonce, info);
+      refuse(entry.second.endpoint, join, info, out);
+    }
+    candidates_.clear();
+    forming_since_ = kNever;
+    mark_ = newest_serial;
+  }
+  last_abort_ = info;
+}
+
+void Membership::end(const Tombstone& epitaph, std::uint64_t newest_serial) {
+  for (const Member& member : members_) {
+    if (tombstones_.emplace(member.token, epitaph).second) tombstone_order_.push_back(member.token);
+    if (!epitaph.left) bury(member.nonce, epitaph.why);
+  }
+  while (tombstone_order_.size() > kTombstonesMax) {
+    tombstones_.erase(tombstone_order_.front());
+    tombstone_order_.pop_front();
+  }
+  if (!epitaph.left) bury(session_.generation, epitaph.why);
+  last_abort_.reset();
+  last_session_ = session_;
+  state_ = State::kForming;
+  mark_ = newest_serial;
+}
+
+void Membership::bury(std::uint64_t id, const AbortInfo& why) {
+  if (id == 0 || !over_.emplace(id, why).second) return;
+  over_order_.push_back(id);
+  if (over_order_.size() > kTombstonesMax) {
+    over_.erase(over_order_.front());
+    over_order_.pop_front();
+  }
+}
+
+}  // namespace sluice::aggregator

@@ -1,0 +1,162 @@
+// Who belongs to a job: joining, proving life, leaving, ending (rules 16-20, 24 and 25 of
+// docs/protocol.md). Control plane: it may allocate, and its packets go out through ControlPackets.
+//
+// A job forms when all N ranks have joined, lives for one generation, and forms anew after it has
+// ended. Serials, handed out with every CHALLENGE, order the joins: the newest of a rank wins, and
+// all up to the mark of the last formation or end are void. What has ended leaves tombstones, so
+// that a rank which missed the news is told again.
+//
+// Two processes with one rank are told from a restarted rank by signs of life: whoever joins beside
+// a member contends for its place, and loses it if the member proves to be alive after that.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "aggregator/config.hpp"
+#include "common/base/rank_set.hpp"
+#include "common/base/time.hpp"
+#include "common/protocol/abort_info.hpp"
+#include "common/protocol/control_packets.hpp"
+#include "common/protocol/packet.hpp"
+#include "common/protocol/session.hpp"
+
+namespace sluice::aggregator {
+
+class Membership {
+ public:
+  enum class State { kForming, kActive };
+
+  Membership(const EngineConfig& config, std::uint32_t job) : config_(config), job_(job) {}
+
+  State state() const { return state_; }
+  bool active() const { return state_ == State::kActive; }
+  /// Nobody is in or on the way in.
+  bool idle() const { return !active() && candidates_.empty(); }
+  const Session& session() const { return session_; }                 ///< while active
+  std::span<const Endpoint> endpoints() const { return endpoints_; }  ///< while active, by rank
+  const RankSet& present() const { return present_; }                 ///< while active: not left
+
+  /// Serials up to `serial` are void from now on.
+  void void_serials(std::uint64_t serial) { mark_ = std::max(mark_, serial); }
+
+  /// A JOIN whose incarnation is ours. `newest_serial` is the last one handed out. True if the job
+  /// has formed now. Sends PENDING, WELCOME or ABORT.
+  struct JoinOutcome {
+    bool formed = false;
+    bool ended = false;  ///< the life that was active has ended (also if a new one has formed)
+    DropReason drop = DropReason::kNone;
+  };
+  JoinOutcome on_join(const Endpoint& from, const wire::Join& join, std::uint64_t newest_serial,
+                      Time now, ControlPackets& out);
+
+  /// The rank that the header proves, or nothing; then the sender has been told (REFUSED, or again
+  /// what ended its job).
+  std::optional<Rank> authenticate(const Endpoint& from, const wire::MemberHeader& member,
+                                   ControlPackets& out);
+
+  void proved_life(Rank r, Time now) { members_[r.value].seen = now; }
+  void on_keep_alive(Rank r, std::uint64_t number, Time now, ControlPackets& out);
+
+  /// Answers LEFT; `may_leave` tells whether no one needs the rank any more. True if all have left:
+  /// the life has ended.
+  bool on_leave(Rank r, bool may_leave, std::uint64_t newest_serial, ControlPackets& out);
+
+  /// Time-outs of liveness, contention and formation. True if the life that was active has ended.
+  bool on_time(Time now, std::uint64_t newest_serial, ControlPackets& out);
+  Time next_deadline() const;
+
+  /// A local port went away with whoever was behind it. True if the life has ended.
+  bool on_hang_up(std::uint16_t port_id, std::uint64_t newest_serial, ControlPackets& out);
+
+  /// Ends the active life, or the forming, and tells all who are in it.
+  void abort(const AbortInfo& info, std::uint64_t newest_serial, ControlPackets& out);
+
+  /// Why the last life ended, for the log; empty if by LEAVE.
+  const std::optional<AbortInfo>& last_abort() const { return last_abort_; }
+  /// The life that ended last.
+  const Session& last_session() const { return last_session_; }
+  /// How many joins were refused, and why the last one was.
+  std::uint64_t refused() const { return refused_; }
+  const std::optional<AbortInfo>& last_refusal() const { return last_refusal_; }
+  /// The lowest rank that has left; kMaxRanks if none.
+  Rank first_absent() const;
+
+ private:
+  struct Candidate {
+    Endpoint endpoint;
+    wire::Join join;
+    std::uint64_t first_nonce = 0;  // of the process that was here first
+    std::uint64_t latest_serial = 0;
+  };
+  struct Contender {
+    Endpoint endpoint;
+    wire::Join join;
+    Time since{};
+    std::uint64_t keep_alive_at_start = 0;
+  };
+  struct Member {
+    std::uint64_t nonce = 0;
+    std::uint64_t serial = 0;
+    std::uint64_t token = 0;
+    std::uint64_t keep_alive = 0;
+    Time seen{};
+    bool spoke = false;
+    std::optional<Contender> contender;
+  };
+  struct Tombstone {
+    bool left = false;  // else aborted, for `why`
+    std::uint64_t generation = 0;
+    AbortInfo why{};
+  };
+
+  std::optional<AbortInfo> invalid(const wire::Join& join) const;
+  std::optional<AbortInfo> disagrees(const wire::Join& join) const;
+  JoinOutcome join_active(const Endpoint& from, const wire::Join& join, std::uint64_t newest_serial,
+                          Time now, ControlPackets& out);
+  JoinOutcome contend(const Endpoint& from, const wire::Join& join, Time now, ControlPackets& out);
+  JoinOutcome join_forming(const Endpoint& from, const wire::Join& join,
+                           std::uint64_t newest_serial, Time now, ControlPackets& out);
+  bool complete() const;
+  void form(std::uint64_t newest_serial, Time now, ControlPackets& out);
+  void welcome(Rank r, ControlPackets& out) const;
+  void pend(const Endpoint& to, const wire::Join& join, ControlPackets& out) const;
+  void refuse(const Endpoint& to, const wire::Join& join, const AbortInfo& info,
+              ControlPackets& out);
+  bool settle_contention(Time now, std::uint64_t newest_serial, ControlPackets& out);
+  void end(const Tombstone& epitaph, std::uint64_t newest_serial);
+  void bury(std::uint64_t id, const AbortInfo& why);
+  bool told_again(const Endpoint& from, const wire::Join& join, ControlPackets& out);
+
+  const EngineConfig& config_;
+  const std::uint32_t job_;
+  State state_ = State::kForming;
+  std::uint64_t mark_ = 0;
+
+  // Forming.
+  std::unordered_map<std::uint16_t, Candidate> candidates_;
+  Time forming_since_ = kNever;
+
+  // Active.
+  Session session_;
+  std::vector<Member> members_;
+  std::vector<Endpoint> endpoints_;
+  RankSet present_;
+
+  // Ended: tokens and what became of them; generations and nonces that are over, and why. Bounded.
+  std::unordered_map<std::uint64_t, Tombstone> tombstones_;
+  std::deque<std::uint64_t> tombstone_order_;
+  std::unordered_map<std::uint64_t, AbortInfo> over_;
+  std::deque<std::uint64_t> over_order_;
+  std::optional<AbortInfo> last_abort_;
+  std::optional<AbortInfo> last_refusal_;
+  Session last_session_;
+  std::uint64_t refused_ = 0;
+};
+
+}  // namespace sluice::aggregator

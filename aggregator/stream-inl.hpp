@@ -1,0 +1,323 @@
+// The stages of a round, in the order in which a contribution passes through them.
+#pragma once
+
+#include "aggregator/stream.hpp"
+
+namespace sluice::aggregator {
+
+// --------------------------------------------------------------------------------- what arrives
+template <PacketSink Sink>
+Taken Stream<Sink>::on_data(Rank w, const Packet& packet, Buffer buffer, Scope& scope) {
+  const auto& data = packet.as<wire::Data>();
+  const Round round{data.round};
+  const bool ask = (data.flags & wire::kDataAsk) != 0;
+  if (round > running_) return {DropReason::kFutureRound};
+
+  Taken taken;
+  taken.proves_life = acknowledge(w, round);
+  if (round < running_) {  // its round is finished; `round` may be ahead of what was acknowledged
+    if (ask && round == positions_[w.value])
+      answer(w, round, 0, scope);
+    else
+      taken.drop = DropReason::kStaleRound;
+  } else if (contributed_.contains(w)) {
+    taken.drop = DropReason::kDuplicate;
+    if (ask) send_status(w, scope);
+  } else if (!outstanding_.contains(w)) {
+    taken.drop = DropReason::kUnfitting;
+  } else if (first_ && scope.present.size() < scope.session.ranks) {
+    taken.rank_left = true;
+    return taken;
+  } else if (first_ && op_known_ && !agree(w, packet)) {
+    taken.mismatch = true;
+    return taken;
+  } else if ((first_ && !op_known_ && !begin_op(w, packet, scope.session)) || !fits(w, packet)) {
+    taken.drop = DropReason::kUnfitting;
+  } else {
+    take(w, packet, std::move(buffer), scope.counters);
+    taken.proves_life = true;
+  }
+  try_finish(scope);
+  return taken;
+}
+
+template <PacketSink Sink>
+Taken Stream<Sink>::on_position(Rank w, Round position, Scope& scope) {
+  if (position > running_) return {DropReason::kFutureRound};
+  if (!acknowledge(w, position)) return {DropReason::kStaleRound};
+  try_finish(scope);
+  return {DropReason::kNone, true};
+}
+
+template <PacketSink Sink>
+Taken Stream<Sink>::on_probe(Rank w, Round position, std::uint64_t have, Scope& scope) {
+  ++scope.counters.probes_received;
+  if (position > running_) return {DropReason::kFutureRound};
+  const bool advanced = acknowledge(w, position);
+  try_finish(scope);
+  if (position != positions_[w.value]) return {DropReason::kStaleRound, advanced};
+  answer(w, position, have, scope);
+  return {DropReason::kNone, advanced};
+}
+
+// ---------------------------------------------------------------------------------- first round
+/// Compares the op of a first-round packet with the op that the first rank named.
+template <PacketSink Sink>
+bool Stream<Sink>::agree(Rank w, const Packet& packet) {
+  const auto* theirs = packet.descriptor();
+  if (theirs == nullptr) return true;  // not a first-round packet: fits() refuses it
+  const auto& shape = packet.shape();
+  const struct {
+    wire::Field field;
+    std::uint64_t ours, theirs;
+  } comparisons[] = {
+      {wire::Field::kOpNumber, op_, packet.as<wire::Data>().op},
+      {wire::Field::kCollective, descriptor_.collective, theirs->collective},
+      {wire::Field::kOpType, descriptor_.op_type, theirs->op_type},
+      {wire::Field::kReduction, descriptor_.reduction, theirs->reduction},
+      {wire::Field::kRoot, descriptor_.root, theirs->root},
+      {wire::Field::kElementCount, shape_.element_count, shape.element_count},
+      {wire::Field::kWireType, shape_.wire_type, shape.wire_type},
+      {wire::Field::kTag, descriptor_.tag, theirs->tag},
+  };
+  for (const auto& c : comparisons) {
+    if (c.ours == c.theirs) continue;
+    disagreement_ = {
+        wire::AbortReason::kOpMismatch, c.field, op_named_by_, w, c.ours, c.theirs, op_};
+    return false;
+  }
+  return true;
+}
+
+/// Takes the op from the first packet of its first round. False if this session cannot have such
+/// an op on this stream.
+template <PacketSink Sink>
+bool Stream<Sink>::begin_op(Rank w, const Packet& packet, const Session& session) {
+  if (packet.descriptor() == nullptr) return false;
+  const auto& shape = packet.shape();
+  const OpNumber op = packet.as<wire::Data>().op;
+  const auto geometry =
+      Geometry::make(shape.element_count, static_cast<ElementType>(shape.wire_type),
+                     session.block_elements, session.payload_bytes, session.streams, op);
+  if (!wire::same(shape, wire::shape_of(geometry)) || !geometry.uses(id_)) return false;
+
+  op_known_ = true;
+  op_ = op;
+  op_named_by_ = w;
+  descriptor_ = *packet.descriptor();
+  shape_ = shape;
+  geometry_ = geometry;
+  reduction_ =
+      &numeric::block_reduction(geometry.type, static_cast<Reduction>(descriptor_.reduction));
+  const std::size_t bytes =
+      geometry.block_elements * element_bytes(numeric::accumulator_type(geometry.type));
+  accumulator_stride_ = (bytes + numeric::kAccumulatorAlignment - 1) /
+                        numeric::kAccumulatorAlignment * numeric::kAccumulatorAlignment;
+  for (std::uint8_t c = 0; c < geometry.columns; ++c) current_[c] = geometry.first_index(id_, c);
+  return true;
+}
+
+/// Whether a contribution is one that the running round can take from this rank.
+template <PacketSink Sink>
+bool Stream<Sink>::fits(Rank w, const Packet& packet) const {
+  const auto& data = packet.as<wire::Data>();
+  if (data.op != op_ || ((data.flags & wire::kDataFirst) != 0) != first_ ||
+      !wire::same(packet.shape(), shape_))
+    return false;
+  const std::uint32_t stride = geometry_.stride();
+  const BlockIndex* next = next_.data() + std::size_t{w.value} * max_columns_;
+  for (std::uint8_t c = 0; const wire::Column& column : packet.columns()) {
+    const BlockIndex index{column.index};
+    const bool present = (column.flags & wire::kColumnPresent) != 0;
+    if (index != current_[c]) return false;
+    if (!first_ && present != (index != kNoBlock && next[c] == index)) return false;
+    if (column.next != kNoBlock.value && (column.next - index.value) % stride != 0) return false;
+    ++c;
+  }
+  return true;
+}
+
+// ---------------------------------------------------------------------------------- the running
+// sum
+template <PacketSink Sink>
+void Stream<Sink>::take(Rank w, const Packet& packet, Buffer buffer, Counters& counters) {
+  ++counters.contributions;
+  outstanding_.erase(w);
+  contributed_.insert(w);
+  completed_by_ = w;
+  const auto next = next_of(w);
+  for (std::uint8_t c = 0; const wire::Column& column : packet.columns())
+    next[c++] = BlockIndex{column.next};
+
+  if (outstanding_.lowest() < w.value) {
+    ++counters.contributions_held;
+    held_[w.value] = {packet, std::move(buffer)};
+    waiting_in_hold_.insert(w);
+    return;
+  }
+  add(packet);
+  while (waiting_in_hold_.lowest() < outstanding_.lowest()) {
+    const Rank r{waiting_in_hold_.lowest()};
+    add(held_[r.value].packet);
+    held_[r.value] = {};
+    waiting_in_hold_.erase(r);
+  }
+}
+
+template <PacketSink Sink>
+void Stream<Sink>::add(const Packet& packet) {
+  packet.for_each_block([&](std::uint8_t c, std::span<const std::byte> block) {
+    const std::size_t elements = block.size() / element_bytes(geometry_.type);
+    const auto accumulate = owners_[c]++ == 0 ? reduction_->load : reduction_->combine;
+    accumulate(accumulator(c), block.data(), elements);
+  });
+}
+
+// ---------------------------------------------------------------------------- finishing a round
+/// Ranks whose position must advance before the running round may be finished.
+template <PacketSink Sink>
+RankSet Stream<Sink>::too_far_behind(const Session& session) const {
+  RankSet set;
+  for (std::uint16_t r = 0; r < session.ranks; ++r)
+    if (positions_[r] + session.history < running_ + 1) set.insert(Rank{r});
+  return set;
+}
+
+template <PacketSink Sink>
+RankSet Stream<Sink>::waited_for(const Session& session) const {
+  RankSet set = outstanding_;
+  too_far_behind(session).for_each([&](Rank r) { set.insert(r); });
+  return set;
+}
+
+template <PacketSink Sink>
+void Stream<Sink>::try_finish(Scope& scope) {
+  if (!op_known_ || !outstanding_.empty()) return;
+  if (!too_far_behind(scope.session).empty()) {
+    if (!std::exchange(awaited_ack_, true)) ++scope.counters.rounds_awaiting_ack;
+    return;
+  }
+  std::array<BlockIndex, wire::kMaxColumns> storage;
+  const std::span<BlockIndex> want(storage.data(), geometry_.columns);
+  want_next(want, scope.session);
+  Buffer result = build_result(want, scope);
+  if (!result) {
+    if (!std::exchange(stalled_, true)) ++scope.counters.rounds_stalled;
+    return;
+  }
+  ++scope.counters.rounds_finished;
+  deliver(result, scope);
+  history_[running_.value % scope.session.history] = std::move(result);
+  start_round(want, scope.session);
+}
+
+/// Per column, the least next block of all ranks.
+template <PacketSink Sink>
+void Stream<Sink>::want_next(std::span<BlockIndex> want, const Session& session) const {
+  std::fill(want.begin(), want.end(), kNoBlock);
+  for (std::uint16_t r = 0; r < session.ranks; ++r) {
+    const BlockIndex* next = next_.data() + std::size_t{r} * max_columns_;
+    for (std::size_t c = 0; c < want.size(); ++c) want[c] = std::min(want[c], next[c]);
+  }
+}
+
+/// The RESULT of the running round, the same bytes for every worker; empty if the pool is.
+template <PacketSink Sink>
+typename Stream<Sink>::Buffer Stream<Sink>::build_result(std::span<const BlockIndex> want,
+                                                         Scope& scope) {
+  std::size_t payload = 0;
+  for (std::uint8_t c = 0; c < geometry_.columns; ++c)
+    if (owners_[c] != 0) payload += geometry_.bytes_of(current_[c]);
+  Buffer buffer = scope.sink.allocate(
+      wire::block_packet_bytes<wire::Result>(geometry_.columns, false, payload));
+  if (!buffer) return buffer;
+
+  const Session& session = scope.session;
+  auto packet = wire::BlockPacket<wire::Result>::begin(buffer.writable(), session.job,
+                                                       geometry_.columns, false);
+  packet.fixed.delivery.epoch = session.epoch;
+  packet.fixed.delivery.delivery_token = session.delivery_token;
+  packet.fixed.delivery.stream = id_.value;
+  packet.fixed.round = running_.value;
+  packet.fixed.op = op_;
+  packet.fixed.shape = shape_;
+  packet.fixed.completing_rank = completed_by_.value;
+  for (std::uint8_t c = 0; c < geometry_.columns; ++c) {
+    wire::Column& column = packet.columns[c];
+    column.index = current_[c].value;
+    column.next = want[c].value;
+    if (owners_[c] == 0) continue;
+    column.flags = wire::kColumnPresent;
+    const std::uint32_t elements = geometry_.elements_of(current_[c]);
+    if (owners_[c] < session.ranks && reduction_->combine_zero != nullptr)
+      reduction_->combine_zero(accumulator(c), elements);
+    reduction_->store(packet.payload, accumulator(c), elements, session.ranks);
+    packet.payload += geometry_.bytes_of(current_[c]);
+  }
+  return buffer;
+}
+
+template <PacketSink Sink>
+void Stream<Sink>::deliver(const Buffer& result, Scope& scope) {
+  scope.present.for_each([&](Rank r) {
+    ++scope.counters.results_sent;
+    scope.sink.send(scope.members[r.value], result.share());
+  });
+}
+
+template <PacketSink Sink>
+void Stream<Sink>::start_round(std::span<const BlockIndex> want, const Session& session) {
+  ++running_;
+  stalled_ = awaited_ack_ = false;
+  contributed_.clear();
+  std::fill(owners_.begin(), owners_.end(), std::uint16_t{0});
+  std::copy(want.begin(), want.end(), current_.begin());
+  first_ = std::all_of(want.begin(), want.end(), [](BlockIndex b) { return b == kNoBlock; });
+  if (first_) {
+    op_known_ = false;
+    outstanding_ = RankSet::first(session.ranks);
+    return;
+  }
+  for (std::uint16_t r = 0; r < session.ranks; ++r) {
+    const BlockIndex* next = next_.data() + std::size_t{r} * max_columns_;
+    bool owner = false;
+    for (std::size_t c = 0; c < want.size(); ++c)
+      owner |= want[c] != kNoBlock && next[c] == want[c];
+    if (owner) outstanding_.insert(Rank{r});
+  }
+}
+
+// ------------------------------------------------------------------------------- who fell behind
+/// To the worker alone that awaits `from`: the results it lacks (bit i of `have`: it holds result
+/// from + 1 + i), or who is waited for.
+template <PacketSink Sink>
+void Stream<Sink>::answer(Rank w, Round from, std::uint64_t have, Scope& scope) {
+  if (from == running_) return send_status(w, scope);
+  for (Round r = from; r < running_; ++r) {
+    const std::uint64_t ahead = r - from;
+    if (ahead > 0 && ahead <= 64 && ((have >> (ahead - 1)) & 1) != 0) continue;
+    ++scope.counters.results_repeated;
+    scope.sink.send(scope.members[w.value], history_[r.value % scope.session.history].share());
+  }
+}
+
+template <PacketSink Sink>
+void Stream<Sink>::send_status(Rank w, Scope& scope) {
+  Buffer buffer = scope.sink.allocate(sizeof(wire::Status));
+  if (!buffer) {
+    ++scope.counters.control_packets_lost;
+    return;
+  }
+  ++scope.counters.statuses_sent;
+  auto status = wire::make<wire::Status>(scope.session.job);
+  status.delivery.epoch = scope.session.epoch;
+  status.delivery.delivery_token = scope.session.delivery_token;
+  status.delivery.stream = id_.value;
+  status.round = running_.value;
+  status.live = 1;
+  status.waiting = waited_for(scope.session).to_bytes();
+  std::memcpy(buffer.writable().data(), &status, sizeof status);
+  scope.sink.send(scope.members[w.value], std::move(buffer));
+}
+
+}  // namespace sluice::aggregator

@@ -1,0 +1,188 @@
+// One stream of one job at its aggregator: takes contributions of the running round, finishes it,
+// keeps the last H results (rules 4 and 12-15 of docs/protocol.md).
+//
+// Invariants.
+//  - Round R is finished only when every expected contribution is in and every worker awaits at
+//    least round R-H+1. So the history, indexed round % H, answers any worker that is behind.
+//  - `outstanding_` is who must still contribute: all ranks in an op's first round, later the
+//    owners (next == current block in some column).
+//  - Contributions are added lowest rank first whatever their order of arrival: one that arrives
+//    ahead of a lower outstanding rank is held (as the packet itself), all others are added at once
+//    and forgotten. So sums have the same bits always.
+//  - Memory is taken when the job forms; a packet allocates nothing but the result's buffer.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "aggregator/counters.hpp"
+#include "common/base/packet_buffer.hpp"
+#include "common/base/rank_set.hpp"
+#include "common/numeric/kernels.hpp"
+#include "common/protocol/abort_info.hpp"
+#include "common/protocol/build.hpp"
+#include "common/protocol/geometry.hpp"
+#include "common/protocol/packet.hpp"
+#include "common/protocol/session.hpp"
+
+namespace sluice::aggregator {
+
+/// What a stream needs of its job for the length of one call.
+template <PacketSink Sink>
+struct StreamScope {
+  const Session& session;
+  std::span<const Endpoint> members;  ///< by rank
+  const RankSet& present;             ///< members that have not left
+  Sink& sink;
+  Counters& counters;
+};
+
+/// What a packet did.
+struct Taken {
+  DropReason drop = DropReason::kNone;
+  bool proves_life = false;  ///< a new contribution, or the position advanced
+  bool mismatch = false;     ///< the ranks disagree about the op: see Stream::disagreement()
+  bool rank_left = false;    ///< an op begins that can't end: a rank has left
+};
+
+template <PacketSink Sink>
+class Stream {
+ public:
+  using Buffer = typename Sink::Buffer;
+  using Scope = StreamScope<Sink>;
+
+  Stream(const Session& session, StreamId id)
+      : id_(id),
+        max_columns_(widest(session)),
+        positions_(session.ranks),
+        next_(std::size_t{session.ranks} * max_columns_, kNoBlock),
+        held_(session.ranks),
+        history_(session.history),
+        accumulators_(static_cast<std::byte*>(::operator new (
+            accumulator_bytes(session), std::align_val_t{numeric::kAccumulatorAlignment}))),
+        current_(max_columns_, kNoBlock),
+        owners_(max_columns_),
+        outstanding_(RankSet::first(session.ranks)) {}
+
+  /// Bytes that one stream takes when the job forms, with the packets it may hold.
+  static std::size_t memory_bytes(const Session& session) {
+    const std::size_t packet = session.payload_bytes + std::size_t{256};
+    return accumulator_bytes(session) + session.ranks * (widest(session) * sizeof(BlockIndex)) +
+           packet * (std::size_t{session.ranks} + session.history);
+  }
+
+  Taken on_data(Rank w, const Packet& packet, Buffer buffer, Scope& scope);
+  Taken on_position(Rank w, Round position, Scope& scope);  ///< ACK
+  Taken on_probe(Rank w, Round position, std::uint64_t have, Scope& scope);
+
+  /// Finishes a round that lacked a buffer for its result. True if none is stalled now.
+  bool retry(Scope& scope) {
+    if (stalled_) try_finish(scope);
+    return !stalled_;
+  }
+  bool stalled() const { return stalled_; }
+
+  /// Whether every rank of `ranks` has applied all results.
+  bool settled(const RankSet& ranks) const { return behind(ranks).empty(); }
+  RankSet behind(const RankSet& ranks) const {
+    RankSet set;
+    ranks.for_each([&](Rank r) {
+      if (positions_[r.value] < running_) set.insert(r);
+    });
+    return set;
+  }
+
+  /// Whether the running round has contributions.
+  bool busy() const { return op_known_; }
+  Round running() const { return running_; }
+  const AbortInfo& disagreement() const { return disagreement_; }
+
+ private:
+  struct Held {
+    Packet packet;
+    Buffer buffer;
+  };
+  struct FreeAligned {
+    void operator()(std::byte* p) const {
+      ::operator delete (p, std::align_val_t{numeric::kAccumulatorAlignment});
+    }
+  };
+
+  /// The most columns any element type can have in this session.
+  static std::uint8_t widest(const Session& s) {
+    std::uint8_t most = 1;
+    for (const auto type : {ElementType::kFloat16, ElementType::kFloat32, ElementType::kFloat64})
+      most = std::max(
+          most, fitting_columns(fitting_block_elements(s.block_elements, type, s.payload_bytes),
+                                type, s.payload_bytes));
+    return most;
+  }
+  /// Room for every column's accumulator: fp16 doubles, and each column is aligned.
+  static std::size_t accumulator_bytes(const Session& s) {
+    return 2 * std::size_t{s.payload_bytes} + widest(s) * numeric::kAccumulatorAlignment;
+  }
+
+  bool acknowledge(Rank w, Round position) {
+    if (position <= positions_[w.value]) return false;
+    positions_[w.value] = position;
+    return true;
+  }
+  std::span<BlockIndex> next_of(Rank w) {
+    return {next_.data() + std::size_t{w.value} * max_columns_, max_columns_};
+  }
+  std::byte* accumulator(std::uint8_t column) {
+    return accumulators_.get() + column * accumulator_stride_;
+  }
+
+  bool agree(Rank w, const Packet& packet);
+  bool begin_op(Rank w, const Packet& packet, const Session& session);
+  bool fits(Rank w, const Packet& packet) const;
+  void take(Rank w, const Packet& packet, Buffer buffer, Counters& counters);
+  void add(const Packet& packet);
+  RankSet too_far_behind(const Session& session) const;
+  RankSet waited_for(const Session& session) const;
+  void try_finish(Scope& scope);
+  Buffer build_result(std::span<const BlockIndex> want, Scope& scope);
+  void want_next(std::span<BlockIndex> want, const Session& session) const;
+  void start_round(std::span<const BlockIndex> want, const Session& session);
+  void deliver(const Buffer& result, Scope& scope);
+  void answer(Rank w, Round from, std::uint64_t have, Scope& scope);
+  void send_status(Rank w, Scope& scope);
+
+  StreamId id_;
+  std::uint8_t max_columns_;
+  Round running_{};
+  bool first_ = true;      // the running round is the first of an op
+  bool op_known_ = false;  // its op, that is: the first contribution is in
+  bool stalled_ = false;   // complete, but the pool had no buffer for the result
+  bool awaited_ack_ = false;
+  OpNumber op_ = 0;
+  Rank op_named_by_{};
+  Rank completed_by_{};
+  wire::Descriptor descriptor_{};
+  wire::Shape shape_{};
+  Geometry geometry_{};
+  const numeric::BlockReduction* reduction_ = nullptr;
+  std::size_t accumulator_stride_ = 0;
+
+  std::vector<Round> positions_;  // by rank: every result below it is applied
+  std::vector<BlockIndex> next_;  // by rank and column
+  std::vector<Held> held_;        // by rank: contributions ahead of a lower rank
+  std::vector<Buffer> history_;   // by round % H
+  std::unique_ptr<std::byte, FreeAligned> accumulators_;
+  std::vector<BlockIndex> current_;    // by column
+  std::vector<std::uint16_t> owners_;  // by column: contributions added so far
+  RankSet outstanding_;
+  RankSet contributed_;
+  RankSet waiting_in_hold_;  // ranks with a held contribution
+  AbortInfo disagreement_{};
+};
+
+}  // namespace sluice::aggregator
+
+#include "aggregator/stream-inl.hpp"

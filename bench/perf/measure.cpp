@@ -1,0 +1,153 @@
+#include "bench/perf/measure.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+
+#include "bench/perf/reference.hpp"
+
+namespace sluice::perf {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// What ranks add up, in the order it travels in.
+struct Counters {
+  enum : std::size_t { kWrong, kBlocks, kUnionBlocks, kWireBytes, kRetransmits, kCount };
+  std::array<std::int64_t, kCount> values{};
+
+  std::int64_t& operator[](std::size_t i) { return values[i]; }
+
+  void add(const OpStatistics& op) {
+    values[kBlocks] += static_cast<std::int64_t>(op.blocks);
+    values[kUnionBlocks] += static_cast<std::int64_t>(op.blocks_received);
+    values[kWireBytes] += static_cast<std::int64_t>(op.bytes_sent + op.bytes_received);
+    values[kRetransmits] += static_cast<std::int64_t>(op.retransmissions);
+  }
+};
+
+/// The runs of one case on this rank.
+class Runner {
+ public:
+  Runner(Communicator& job, const Options& options, const Case& the_case, const TensorSet& tensors,
+         Buffers& buffers)
+      : job_(job),
+        options_(options),
+        case_(the_case),
+        tensors_(tensors),
+        input_(buffers.input(tensors.bytes())),
+        output_(buffers.output(tensors.bytes(), the_case.in_place)) {
+    op_.reduction = the_case.reduction;
+    if (options.bitmap) bitmap_ = tensors.bitmap(job.rank());
+    op_.nonzero_blocks = bitmap_;
+  }
+
+  void run_all() {
+    const std::uint64_t runs = std::uint64_t{options_.warmup_iterations} + options_.iterations;
+    for (std::uint64_t run = 0; run < runs; ++run) {
+      prepare(run);
+      const bool timed = run >= options_.warmup_iterations;
+      execute(timed);
+      const bool checked = options_.check && (run == 0 || run + 1 == runs);
+      if (checked)
+        counters_[Counters::kWrong] +=
+            static_cast<std::int64_t>(count_wrong(tensors_, run, case_.reduction, output_));
+    }
+  }
+
+  std::vector<std::int64_t>& times() { return times_; }
+  Counters& counters() { return counters_; }
+
+ private:
+  /// Fills the input, and the output of an op out of place with what no result looks like, so that
+  /// an element that is never written is found.
+  void prepare(std::uint64_t run) {
+    if (!case_.in_place) std::memset(output_.data(), 0xA5, output_.size());
+    tensors_.fill(job_.rank(), run, input_);
+  }
+
+  void execute(bool timed) {
+    job_.barrier().wait();
+    const auto start = Clock::now();
+    const Work work =
+        job_.all_reduce(input_.data(), output_.data(), tensors_.spec().elements, case_.type, op_);
+    work.wait();
+    const std::chrono::nanoseconds time = Clock::now() - start;
+    if (!timed) return;
+    times_.push_back(time.count());
+    counters_.add(work.statistics());
+  }
+
+  Communicator& job_;
+  const Options& options_;
+  const Case& case_;
+  const TensorSet& tensors_;
+  std::span<std::byte> input_;
+  std::span<std::byte> output_;
+  std::vector<std::uint64_t> bitmap_;
+  AllReduceOptions op_;
+  std::vector<std::int64_t> times_;
+  Counters counters_;
+};
+
+/// Each iteration took as long as its slowest rank; counters are added up.
+void gather(Communicator& job, std::span<std::int64_t> times, std::span<std::int64_t> counters) {
+  AllReduceOptions slowest;
+  slowest.reduction = Reduction::kMax;
+  job.all_reduce(times, slowest).wait();
+  job.all_reduce(counters).wait();
+}
+
+TensorSpec spec_of(const Communicator& job, const Options& options, const Case& the_case) {
+  return {.type = the_case.type,
+          .elements = the_case.bytes / element_bytes(the_case.type),
+          .block_elements = job.block_elements(the_case.type),
+          .ranks = job.world_size(),
+          .density = the_case.density,
+          .overlap = options.overlap,
+          .seed = the_case.seed};
+}
+
+double ratio(std::int64_t part, std::int64_t whole) {
+  return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+}  // namespace
+
+Buffers::Buffers(const Options& options) {
+  const auto allocate_largest = [&options] {
+    const std::uint64_t bytes = std::max<std::uint64_t>(options.max_bytes, 1);
+    return Memory(static_cast<std::byte*>(allocate(bytes)));
+  };
+  input_ = allocate_largest();
+  if (!options.in_place.front()) output_ = allocate_largest();
+}
+
+Row measure(Communicator& job, const Options& options, const Case& the_case, Buffers& buffers) {
+  const TensorSet tensors(spec_of(job, options, the_case));
+  Runner runner(job, options, the_case, tensors, buffers);
+  runner.run_all();
+  Counters& totals = runner.counters();
+  gather(job, runner.times(), totals.values);
+
+  Row row;
+  row.size_bytes = tensors.bytes();
+  row.count = tensors.spec().elements;
+  row.type = the_case.type;
+  row.redop = the_case.reduction;
+  row.ranks = job.world_size();
+  row.block_elements = tensors.spec().block_elements;
+  row.density = the_case.density;
+  row.union_density = ratio(totals[Counters::kUnionBlocks], totals[Counters::kBlocks]);
+  row.overlap = options.overlap;
+  row.in_place = the_case.in_place;
+  row.iterations = options.iterations;
+  row.time_us = summarise(runner.times());
+  if (options.check) row.wrong = static_cast<std::uint64_t>(totals[Counters::kWrong]);
+  row.wire_bytes = static_cast<std::uint64_t>(totals[Counters::kWireBytes]) / options.iterations;
+  row.retransmits = static_cast<std::uint64_t>(totals[Counters::kRetransmits]);
+  return row;
+}
+
+}  // namespace sluice::perf

@@ -1,0 +1,55 @@
+// The command line of sluice-perf: nccl-tests' flags, and Sluice's own.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <sluice/types.hpp>
+
+#include "bench/perf/pattern.hpp"
+
+namespace sluice::perf {
+
+/// A wrong flag or value: what() names flag, value and what is allowed, in one line.
+struct UsageError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct Options {
+  std::uint64_t min_bytes = 0;
+  std::uint64_t max_bytes = 0;
+  std::uint64_t step_factor = 0;  ///< 1: advance by step_bytes instead
+  std::uint64_t step_bytes = 0;
+
+  std::uint32_t iterations = 0;
+  std::uint32_t warmup_iterations = 0;
+  bool check = true;
+
+  std::vector<ElementType> types;
+  std::vector<Reduction> reductions;
+  std::vector<double> densities;
+  Overlap overlap = Overlap::kRandom;
+  std::vector<bool> in_place;  ///< the variants of each row, out of place first
+
+  std::optional<std::uint16_t> block_elements;  ///< unset: as the environment says
+  std::optional<std::uint16_t> streams;
+  bool bitmap = false;
+  std::uint64_t seed = 0;
+  std::string json_path;  ///< empty: none
+
+  bool help = false;  ///< print usage() and do nothing else; the rest is not set
+
+  /// min_bytes .. max_bytes by the steps.
+  std::vector<std::uint64_t> sizes() const;
+};
+
+/// `arguments` without the program's name. Throws UsageError.
+Options parse_options(const std::vector<std::string>& arguments);
+
+/// The text of --help.
+std::string usage();
+
+}  // namespace sluice::perf

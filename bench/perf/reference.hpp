@@ -1,0 +1,51 @@
+// What the reduction must be, bit for bit, by plain scalar code in rank order; one block at a time,
+// so that checking costs no memory worth naming.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <sluice/types.hpp>
+
+#include "bench/perf/tensors.hpp"
+
+namespace sluice::perf {
+
+template <class T>
+struct AccumulatorOf {
+  using Type = T;
+};
+template <>
+struct AccumulatorOf<Float16> {
+  using Type = float;
+};
+template <>
+struct AccumulatorOf<BFloat16> {
+  using Type = float;
+};
+
+/// One block's reduction. Owners are added lowest rank first; the others' blocks are zero: they add
+/// nothing to a sum, and take part in min and max as one +0 at the end. 16-bit floats accumulate as
+/// float; an average divides before the single rounding.
+template <class T>
+class ReferenceBlock {
+ public:
+  ReferenceBlock(Reduction reduction, std::uint16_t ranks, std::size_t elements);
+
+  void add(std::span<const T> owners_block);  ///< `elements` of them, at most `ranks` times
+  void result(std::span<T> out) const;        ///< all +0 when nothing was added
+
+ private:
+  Reduction reduction_;
+  std::uint16_t ranks_;
+  std::uint16_t owners_ = 0;
+  std::vector<typename AccumulatorOf<T>::Type> accumulators_;
+};
+
+/// Elements of `result` (a whole tensor, tensors.bytes() long) whose bits are not the reference's.
+std::uint64_t count_wrong(const TensorSet& tensors, std::uint64_t run, Reduction reduction,
+                          std::span<const std::byte> result);
+
+}  // namespace sluice::perf

@@ -1,0 +1,67 @@
+// What a measurement becomes: a row of the table, a line of the footer, an object in the JSON file.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <sluice/types.hpp>
+
+#include "bench/perf/options.hpp"
+#include "bench/perf/pattern.hpp"
+
+namespace sluice::perf {
+
+/// Of the timed iterations, in microseconds.
+struct Times {
+  double median = 0;
+  double min = 0;
+  double p99 = 0;
+};
+
+/// At least one; p99 is the smallest that is no less than 99% of them.
+Times summarise(std::span<const std::int64_t> nanoseconds);
+
+/// One size, type, reduction and density, in one variant.
+struct Row {
+  std::uint64_t size_bytes = 0;
+  std::uint64_t count = 0;  ///< elements
+  ElementType type = ElementType::kFloat32;
+  Reduction redop = Reduction::kSum;
+  std::uint16_t ranks = 1;
+  std::uint32_t block_elements = 0;
+  double density = 0;        ///< asked for
+  double union_density = 0;  ///< as the library measured it
+  Overlap overlap = Overlap::kRandom;
+  bool in_place = false;
+  std::uint32_t iterations = 0;
+  Times time_us;
+  std::optional<std::uint64_t> wrong;  ///< elements, over all ranks; unset: not checked
+  std::uint64_t wire_bytes = 0;        ///< sent and received by all ranks in an iteration, mean
+  std::uint64_t retransmits = 0;       ///< of all ranks in all timed iterations
+
+  double algbw_gbps() const;  ///< size / median time, 10^9 bytes/s
+  double busbw_gbps() const;  ///< algbw * 2(ranks-1)/ranks
+};
+
+std::string table_header(const Options& options, std::uint16_t ranks);
+
+/// The variants of one row, as one line.
+std::string table_line(std::span<const Row> variants);
+
+/// nccl-tests' two lines.
+std::string table_footer(std::span<const Row> rows);
+
+/// Elements that were wrong in all rows.
+std::uint64_t total_wrong(std::span<const Row> rows);
+
+/// Throws UsageError when --json's file cannot be written, before anything is measured.
+void check_writable(const std::string& path);
+
+/// Writes the rows as an array, whole or not at all. Throws Error{kUnavailable}.
+void write_json(const std::string& path, std::span<const Row> rows);
+
+}  // namespace sluice::perf

@@ -1,0 +1,56 @@
+// The tensors of all ranks, as functions of a seed: each rank fills its own, and the reference
+// makes those of the others again, block by block.
+//
+// Values are such that mistakes show. Floats have both signs and sixteen binary orders of
+// magnitude, so that another order of summing gives other bits; integers wrap; one element in 128
+// of a non-zero block is +0 or -0; in run 0 zero blocks of floats hold a -0, which must come out as
+// +0. Every run has values of its own, so that a result left over from an earlier op is wrong.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <sluice/types.hpp>
+
+#include "bench/perf/pattern.hpp"
+
+namespace sluice::perf {
+
+struct TensorSpec {
+  ElementType type = ElementType::kFloat32;
+  std::uint64_t elements = 0;
+  std::uint32_t block_elements = 256;
+  std::uint16_t ranks = 1;
+  double density = 1.0;
+  Overlap overlap = Overlap::kRandom;
+  std::uint64_t seed = 0;
+};
+
+class TensorSet {
+ public:
+  explicit TensorSet(const TensorSpec& spec);
+
+  const TensorSpec& spec() const { return spec_; }
+  const BlockPattern& pattern() const { return pattern_; }
+  std::size_t bytes() const { return spec_.elements * element_bytes(spec_.type); }
+  std::size_t elements_of(std::uint64_t block) const;  ///< the last block may be short
+
+  /// The values of a non-zero block; `T` is the spec's type, `out` has elements_of(block) elements
+  /// of which the first is never zero.
+  template <class T>
+  void generate(std::uint16_t rank, std::uint64_t run, std::uint64_t block, std::span<T> out) const;
+
+  /// The whole tensor of one rank; `out` has bytes() bytes.
+  void fill(std::uint16_t rank, std::uint64_t run, std::span<std::byte> out) const;
+
+  /// One bit per block, as AllReduceOptions::nonzero_blocks wants them.
+  std::vector<std::uint64_t> bitmap(std::uint16_t rank) const;
+
+ private:
+  TensorSpec spec_;
+  BlockPattern pattern_;
+};
+
+}  // namespace sluice::perf

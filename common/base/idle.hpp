@@ -1,0 +1,97 @@
+// What a polling loop does when a turn found no work. More polling threads than cores is normal on
+// one machine, so the default gives its core away early and sleeps when nothing comes for long.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <thread>
+
+namespace sluice {
+
+enum class IdleStrategy : std::uint8_t {
+  kBusySpin,  ///< never gives the core away: least latency, one core per thread
+  kYield,     ///< gives the core to whoever else is runnable, never sleeps
+  kBackOff,   ///< spins briefly, yields for a while, then sleeps for longer and longer
+};
+
+/// "busy-spin", "yield", "backoff": the names of the configuration.
+constexpr std::string_view name(IdleStrategy strategy) {
+  switch (strategy) {
+    case IdleStrategy::kBusySpin:
+      return "busy-spin";
+    case IdleStrategy::kYield:
+      return "yield";
+    case IdleStrategy::kBackOff:
+      return "backoff";
+  }
+  return "?";
+}
+
+constexpr std::optional<IdleStrategy> parse_idle_strategy(std::string_view text) {
+  for (auto s : {IdleStrategy::kBusySpin, IdleStrategy::kYield, IdleStrategy::kBackOff})
+    if (name(s) == text) return s;
+  return std::nullopt;
+}
+
+/// Tells the core that this thread only waits.
+inline void cpu_relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+/// One per polling thread: call `work_done` once per turn with the number of things the turn did.
+class Idle {
+ public:
+  // A peer that shares the core answers within a few of its own turns: yields cover that without
+  // the 50 µs that any sleep costs. Alone on its core a thread yields about 1 ms before it sleeps.
+  static constexpr std::uint32_t kSpins = 16;
+  static constexpr std::uint32_t kYields = 2000;
+  static constexpr std::chrono::microseconds kSleepMin{20};
+  static constexpr std::chrono::microseconds kSleepMax{500};
+
+  explicit Idle(IdleStrategy strategy = IdleStrategy::kBackOff) : strategy_(strategy) {}
+
+  void work_done(std::size_t n) {
+    if (n != 0) {
+      reset();
+    } else if (strategy_ == IdleStrategy::kBusySpin) {
+      cpu_relax();
+    } else if (strategy_ == IdleStrategy::kYield) {
+      std::this_thread::yield();
+    } else {
+      back_off();
+    }
+  }
+
+  /// Starts over at the spinning end, as after work.
+  void reset() {
+    idle_turns_ = 0;
+    sleep_ = kSleepMin;
+  }
+
+ private:
+  void back_off() {
+    if (idle_turns_ >= kSpins + kYields) {
+      std::this_thread::sleep_for(sleep_);
+      sleep_ = std::min(sleep_ * 2, kSleepMax);
+      return;
+    }
+    if (idle_turns_++ < kSpins)
+      cpu_relax();
+    else
+      std::this_thread::yield();
+  }
+
+  IdleStrategy strategy_;
+  std::uint32_t idle_turns_ = 0;
+  std::chrono::microseconds sleep_ = kSleepMin;
+};
+
+}  // namespace sluice

@@ -1,0 +1,87 @@
+#include <array>
+#include <utility>
+
+#include <sluice/error.hpp>
+#include <sluice/types.hpp>
+
+namespace sluice {
+namespace {
+
+constexpr std::array<std::pair<ElementType, std::string_view>, 6> kElementTypes{{
+    {ElementType::kFloat32, "float"},
+    {ElementType::kFloat64, "double"},
+    {ElementType::kFloat16, "half"},
+    {ElementType::kBFloat16, "bfloat16"},
+    {ElementType::kInt32, "int32"},
+    {ElementType::kInt64, "int64"},
+}};
+
+constexpr std::array<std::pair<Reduction, std::string_view>, 4> kReductions{{
+    {Reduction::kSum, "sum"},
+    {Reduction::kMin, "min"},
+    {Reduction::kMax, "max"},
+    {Reduction::kAverage, "avg"},
+}};
+
+template <class Table, class Value>
+std::string_view find_name(const Table& table, Value value) {
+  for (const auto& [candidate, text] : table)
+    if (candidate == value) return text;
+  return "?";
+}
+
+template <class Value, std::size_t n>
+std::optional<Value> find_value(const std::array<std::pair<Value, std::string_view>, n>& table,
+                                std::string_view name) {
+  for (const auto& [value, text] : table)
+    if (text == name) return value;
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string_view name(ElementType type) {
+  return find_name(kElementTypes, type);
+}
+std::string_view name(Reduction reduction) {
+  return find_name(kReductions, reduction);
+}
+
+std::optional<ElementType> parse_element_type(std::string_view name) {
+  return find_value(kElementTypes, name);
+}
+std::optional<Reduction> parse_reduction(std::string_view name) {
+  return find_value(kReductions, name);
+}
+
+std::string_view name(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInvalidArgument:
+      return "invalid argument";
+    case ErrorCode::kUnavailable:
+      return "unavailable";
+    case ErrorCode::kAggregatorLost:
+      return "aggregator lost";
+    case ErrorCode::kWorkerLost:
+      return "worker lost";
+    case ErrorCode::kFormationFailed:
+      return "formation failed";
+    case ErrorCode::kOpMismatch:
+      return "op mismatch";
+    case ErrorCode::kRankLeft:
+      return "rank left";
+    case ErrorCode::kRankRestarted:
+      return "rank restarted";
+    case ErrorCode::kQuota:
+      return "quota";
+    case ErrorCode::kAborted:
+      return "aborted";
+    case ErrorCode::kProtocol:
+      return "protocol";
+    case ErrorCode::kTimeout:
+      return "timeout";
+  }
+  return "?";
+}
+
+}  // namespace sluice

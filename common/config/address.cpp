@@ -1,0 +1,85 @@
+#include "common/config/address.hpp"
+
+#include <array>
+#include <optional>
+
+#include <arpa/inet.h>
+
+#include "common/config/value.hpp"
+
+namespace sluice::config {
+namespace {
+
+// 0.0.0.0/8 and everything from multicast up cannot be the address of a host.
+bool is_unicast(std::uint32_t ipv4) {
+  return ipv4 >= 0x0100'0000 && ipv4 < 0xE000'0000;
+}
+
+std::optional<std::uint32_t> parse_unicast(std::string_view text) {
+  in_addr address{};
+  if (inet_pton(AF_INET, std::string(text).c_str(), &address) != 1) return std::nullopt;
+  const std::uint32_t ipv4 = ntohl(address.s_addr);
+  return is_unicast(ipv4) ? std::optional(ipv4) : std::nullopt;
+}
+
+// In networks of more than two addresses the lowest and the highest are not a host's.
+bool is_host_of_network(const InterfaceAddress& address) {
+  const std::uint32_t host = address.ipv4 & ~address.netmask();
+  return address.prefix > 30 || (host != 0 && host != ~address.netmask());
+}
+
+VhostDirectory parse_vhost_directory(std::string_view name, std::string_view text) {
+  const std::string path(text.substr(text.find(':') + 1));
+  if (path.empty() || path.size() > kMaxVhostDirectory)
+    throw must_be(
+        name, "vhost:DIRECTORY with a path of 1.." + std::to_string(kMaxVhostDirectory) + " bytes",
+        text);
+  return {path};
+}
+
+}  // namespace
+
+InterfaceAddress parse_interface_address(std::string_view name, std::string_view text) {
+  static constexpr IntegerRange kPrefix{1, 32};
+  const std::size_t slash = text.find('/');
+  const auto ipv4 = parse_unicast(text.substr(0, slash));
+  if (!ipv4 || slash == text.npos)
+    throw must_be(name, "a unicast IPV4/PREFIX such as 10.0.0.2/24", text);
+  const auto prefix = static_cast<std::uint8_t>(
+      parse_integer(std::string(name) + "'s prefix length", kPrefix, text.substr(slash + 1)));
+  const InterfaceAddress address{*ipv4, prefix};
+  if (!is_host_of_network(address))
+    throw must_be(name, "a host's address, neither its network's own nor broadcast", text);
+  return address;
+}
+
+AggregatorAddress parse_aggregator_address(std::string_view name, std::string_view text) {
+  static constexpr IntegerRange kPort{1, 65535};
+  if (text.starts_with("vhost:")) return parse_vhost_directory(name, text);
+  const std::size_t colon = text.find(':');
+  const auto ipv4 = parse_unicast(text.substr(0, colon));
+  if (!ipv4) throw must_be(name, "vhost:DIRECTORY or a unicast IPV4[:PORT]", text);
+  if (colon == text.npos) return UdpAddress{*ipv4, kDefaultUdpPort};
+  return UdpAddress{*ipv4, static_cast<std::uint16_t>(parse_integer(
+                               std::string(name) + "'s port", kPort, text.substr(colon + 1)))};
+}
+
+std::string ipv4_to_string(std::uint32_t host_order) {
+  std::array<char, INET_ADDRSTRLEN> text{};
+  const in_addr address{htonl(host_order)};
+  inet_ntop(AF_INET, &address, text.data(), text.size());
+  return text.data();
+}
+
+std::string to_string(const InterfaceAddress& address) {
+  return ipv4_to_string(address.ipv4) + "/" + std::to_string(address.prefix);
+}
+
+std::string to_string(const AggregatorAddress& address) {
+  if (const auto* directory = std::get_if<VhostDirectory>(&address))
+    return "vhost:" + directory->path;
+  const auto& udp = std::get<UdpAddress>(address);
+  return ipv4_to_string(udp.ipv4) + ":" + std::to_string(udp.port);
+}
+
+}  // namespace sluice::config

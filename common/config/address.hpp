@@ -1,0 +1,53 @@
+// The addresses that people write in settings, as structs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+
+namespace sluice::config {
+
+inline constexpr std::uint16_t kDefaultUdpPort = 4747;
+
+/// Longest vhost-user directory in bytes: a socket's path is at most 107 (sockaddr_un), and the
+/// worker's file name needs the rest.
+inline constexpr std::size_t kMaxVhostDirectory = 75;
+
+/// A port's own address, "10.0.0.2/24".
+struct InterfaceAddress {
+  std::uint32_t ipv4 = 0;    ///< host byte order
+  std::uint8_t prefix = 32;  ///< length of the network's prefix, 1..32
+
+  std::uint32_t netmask() const { return ~std::uint32_t{0} << (32 - prefix); }
+  bool same_network(std::uint32_t other) const { return ((ipv4 ^ other) & netmask()) == 0; }
+  friend bool operator==(const InterfaceAddress&, const InterfaceAddress&) = default;
+};
+
+/// An aggregator on the network, "10.0.0.9" or "10.0.0.9:4747".
+struct UdpAddress {
+  std::uint32_t ipv4 = 0;  ///< host byte order
+  std::uint16_t port = kDefaultUdpPort;
+  friend bool operator==(const UdpAddress&, const UdpAddress&) = default;
+};
+
+/// An aggregator on this machine, "vhost:/run/sluice".
+struct VhostDirectory {
+  std::string path;
+  friend bool operator==(const VhostDirectory&, const VhostDirectory&) = default;
+};
+
+using AggregatorAddress = std::variant<VhostDirectory, UdpAddress>;
+
+/// `name` is the setting's, for the message. Throw kInvalidArgument with `name`, the text and the
+/// form that is expected. Addresses are unicast; that of an interface is not its network's own
+/// or broadcast address.
+InterfaceAddress parse_interface_address(std::string_view name, std::string_view text);
+AggregatorAddress parse_aggregator_address(std::string_view name, std::string_view text);
+
+/// The form that the parsers read.
+std::string to_string(const InterfaceAddress& address);
+std::string to_string(const AggregatorAddress& address);
+std::string ipv4_to_string(std::uint32_t host_order);
+
+}  // namespace sluice::config

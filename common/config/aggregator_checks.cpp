@@ -1,0 +1,120 @@
+// What the table of settings cannot say of one setting alone.
+#include <algorithm>
+#include <filesystem>
+
+#include <unistd.h>
+
+#include "common/config/aggregator_settings.hpp"
+
+namespace sluice::config {
+namespace {
+
+using Config = AggregatorConfig;
+namespace fs = std::filesystem;
+
+// Says of one setting, with its value and origin, what is wrong with it beside the others.
+class Complaint {
+ public:
+  Complaint(const Config& config, const OriginOf& origin_of)
+      : config_(config), origin_of_(origin_of) {}
+
+  /// "shard = 3 (flag --shard)".
+  std::string quote(const std::string& name) const {
+    for (const AggregatorSetting& setting : aggregator_settings())
+      if (setting.name == name)
+        return name + " = " + join(setting.value.show(config_), " ") + " (" + origin_of_(name) +
+               ")";
+    return name;
+  }
+
+  [[noreturn]] void raise(const std::string& name, const std::string& demand) const {
+    throw Error(ErrorCode::kInvalidArgument, quote(name) + ": " + demand);
+  }
+
+ private:
+  const Config& config_;
+  const OriginOf& origin_of_;
+};
+
+// "0000:3b:00.0", with or without the domain and arguments.
+bool is_pci_device(const std::string& device) {
+  const std::string address = device.substr(0, device.find(','));
+  return address.size() >= 7 && address[address.size() - 2] == '.' &&
+         address.find_first_not_of("0123456789abcdefABCDEF:.") == std::string::npos;
+}
+
+void check_ports(const Config& config, const Complaint& complaint) {
+  if (config.vhost_dir.empty() && config.ports.empty())
+    throw Error(ErrorCode::kInvalidArgument,
+                "neither vhost-dir nor port is set: set one of them, so that workers can reach the "
+                "aggregator");
+  if (config.addresses.size() != config.ports.size())
+    throw Error(ErrorCode::kInvalidArgument,
+                std::to_string(config.ports.size()) + " port but " +
+                    std::to_string(config.addresses.size()) +
+                    " address settings: every port needs one address, in the same order");
+  const std::size_t local = config.vhost_dir.empty() ? 0 : config.vhost_max_ports;
+  if (local + config.ports.size() > kMaxPorts)
+    complaint.raise("vhost-max-ports", "with " + std::to_string(config.ports.size()) +
+                                           " port settings the sum must be at most " +
+                                           std::to_string(kMaxPorts));
+  if (!config.pci && std::any_of(config.ports.begin(), config.ports.end(), is_pci_device))
+    complaint.raise("port", "PCI devices need pci = on");
+}
+
+void check_shards(const Config& config, const Complaint& complaint) {
+  if (config.shard >= config.shards)
+    complaint.raise("shard", "must be below " + complaint.quote("shards"));
+  if (config.streams < config.shards)
+    complaint.raise("streams", "must be at least " + complaint.quote("shards"));
+}
+
+bool may_create_in(const fs::path& directory) {
+  return access(directory.c_str(), W_OK | X_OK) == 0;
+}
+
+fs::path parent_of(const std::string& path) {
+  return fs::absolute(path).lexically_normal().parent_path();
+}
+
+void check_log_file(const Config& config, const Complaint& complaint) {
+  if (config.log_file.empty()) return;
+  std::error_code ignored;
+  const fs::path directory = parent_of(config.log_file);
+  if (!fs::is_directory(directory, ignored))
+    complaint.raise("log-file", "its directory '" + directory.string() + "' must exist");
+  if (fs::is_directory(config.log_file, ignored))
+    complaint.raise("log-file", "must be a file, and is a directory");
+  const bool writable = fs::exists(config.log_file, ignored)
+                            ? access(config.log_file.c_str(), W_OK) == 0
+                            : may_create_in(directory);
+  if (!writable) complaint.raise("log-file", "must be writable for this user");
+}
+
+void check_vhost_directory(const Config& config, const Complaint& complaint) {
+  if (config.vhost_dir.empty()) return;
+  std::error_code ignored;
+  if (!fs::exists(config.vhost_dir, ignored)) {
+    const fs::path directory = parent_of(fs::path(config.vhost_dir) / ".");
+    const fs::path parent = directory.parent_path();
+    if (!fs::is_directory(parent, ignored))
+      complaint.raise("vhost-dir", "'" + parent.string() + "' must exist");
+    return;
+  }
+  if (!fs::is_directory(config.vhost_dir, ignored))
+    complaint.raise("vhost-dir", "must be a directory");
+  if (!may_create_in(config.vhost_dir))
+    complaint.raise("vhost-dir", "must be writable for this user");
+}
+
+}  // namespace
+
+void check_together(const AggregatorConfig& config, const OriginOf& origin_of) {
+  const Complaint complaint(config, origin_of);
+  check_ports(config, complaint);
+  check_shards(config, complaint);
+  check_vhost_directory(config, complaint);
+  check_log_file(config, complaint);
+}
+
+}  // namespace sluice::config

@@ -1,0 +1,243 @@
+// Where the daemon's settings come from: Boost.Program_options takes the command line and the file
+// apart, the table of settings gives the texts their meaning.
+#include "common/config/aggregator_config.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include <boost/program_options.hpp>
+
+#include "common/config/aggregator_settings.hpp"
+#include "common/config/nearest_name.hpp"
+
+namespace sluice::config {
+namespace {
+
+namespace po = boost::program_options;
+
+struct Text {
+  std::string value;
+  std::string origin;
+};
+
+/// What one place (flags, environment, file) says, by setting.
+using Texts = std::map<std::string, std::vector<Text>>;
+
+[[noreturn]] void fail(const std::string& message) {
+  throw Error(ErrorCode::kInvalidArgument, message);
+}
+
+constexpr unsigned kLineLength = 100;
+constexpr unsigned kDescriptionLength = 66;
+
+po::options_description described_settings() {
+  po::options_description all(kLineLength, kDescriptionLength);
+  const auto& settings = aggregator_settings();
+  for (auto setting = settings.begin(); setting != settings.end();) {
+    const std::string& caption = setting->group;
+    po::options_description group(caption, kLineLength, kDescriptionLength);
+    for (; setting != settings.end() && setting->group == caption; ++setting) {
+      auto* const value = po::value<std::string>();
+      if (setting->value.is_switch) value->implicit_value("on");
+      group.add_options()(setting->name.c_str(), value,
+                          (setting->help + " " + range_and_default(*setting)).c_str());
+    }
+    all.add(group);
+  }
+  return all;
+}
+
+po::options_description described_flags() {
+  po::options_description flags("Command", kLineLength, kDescriptionLength);
+  auto add = flags.add_options();
+  add("config", po::value<std::string>()->value_name("FILE"), "Read settings from this file.");
+  add("check-config", "Validate the settings, print those in effect, and exit.");
+  add("help,h", "Print this text and exit.");
+  add("version", "Print the version and exit.");
+  return flags.add(described_settings());
+}
+
+std::string help_text() {
+  std::ostringstream out;
+  out << "Usage: sluice-aggregator [SETTINGS] [-- EAL ARGUMENTS]\n"
+         "Sums the non-zero blocks of tensors as workers send them.\n\n"
+         "A setting is a flag (--udp-port 4748), else an environment variable\n"
+         "(SLUICE_AGGREGATOR_UDP_PORT=4748), else a line of the file named by --config\n"
+         "(udp-port = 4748; # begins a comment), else its default.\n\n"
+      << described_flags();
+  return out.str();
+}
+
+std::string unknown(const std::string& kind, const std::string& name,
+                    const po::options_description& known) {
+  std::vector<std::string> names;
+  for (const auto& option : known.options()) names.push_back(option->long_name());
+  const auto nearest = nearest_name(name, names);
+  return "unknown " + kind + " '" + name + "'" +
+         (nearest ? ": did you mean '" + *nearest + "'?" : ": --help lists all settings");
+}
+
+Texts texts_of_flags(const std::vector<std::string>& arguments) {
+  namespace style = po::command_line_style;
+  const po::options_description flags = described_flags();
+  Texts texts;
+  try {
+    const auto parsed = po::command_line_parser(arguments)
+                            .options(flags)
+                            .style(style::default_style & ~style::allow_guessing)
+                            .allow_unregistered()
+                            .run();
+    for (const po::option& option : parsed.options) {
+      if (option.string_key.empty())
+        fail("unexpected argument '" + option.value.front() + "': settings are --NAME VALUE");
+      if (option.unregistered) fail(unknown("flag", option.string_key, flags));
+      texts[option.string_key].push_back(
+          {option.value.empty() ? "on" : option.value.front(), "flag --" + option.string_key});
+    }
+  } catch (const po::error& error) {
+    fail(std::string("command line: ") + error.what());
+  }
+  return texts;
+}
+
+Texts texts_of_environment(const Environment& environment) {
+  Texts texts;
+  std::vector<std::string> names{"config"};
+  for (const AggregatorSetting& setting : aggregator_settings()) names.push_back(setting.name);
+  for (const std::string& name : names) {
+    std::string variable = "SLUICE_AGGREGATOR_";
+    for (const unsigned char c : name)
+      variable += c == '-' ? '_' : static_cast<char>(std::toupper(c));
+    if (const auto value = environment(variable))
+      texts[name].push_back({*value, "variable " + variable});
+  }
+  return texts;
+}
+
+// Line by line, because Boost does not tell the number of a line.
+Texts texts_of_file(const Text& path) {
+  const std::string asked_by = " (" + path.origin + ")";
+  std::error_code ignored;
+  std::ifstream file(path.value);
+  if (!file || std::filesystem::is_directory(path.value, ignored))
+    fail("config = '" + path.value + "'" + asked_by + ": must be a file that this user can read");
+  const po::options_description settings = described_settings();
+  Texts texts;
+  std::string text;
+  for (int number = 1; std::getline(file, text); ++number) {
+    const std::string origin = path.value + ":" + std::to_string(number);
+    try {
+      if (text.starts_with('[')) throw po::error("no sections");  // Boost would skip it
+      std::istringstream line(text);
+      for (const po::option& option : po::parse_config_file(line, settings, true).options) {
+        if (option.unregistered)
+          fail(origin + ": " + unknown("setting", option.string_key, settings));
+        texts[option.string_key].push_back({option.value.front(), origin});
+      }
+    } catch (const po::error&) {
+      fail(origin + ": must be NAME = VALUE, not '" + text + "'");
+    }
+  }
+  return texts;
+}
+
+const Text* first_of(const Texts& texts, const std::string& name) {
+  const auto found = texts.find(name);
+  return found == texts.end() ? nullptr : &found->second.front();
+}
+
+/// The settings' values with their origins, from places in the order of precedence.
+class Settings {
+ public:
+  explicit Settings(std::vector<Texts> places) : places_(std::move(places)) {}
+
+  std::string origin_of(const std::string& name) const {
+    for (const Texts& place : places_)
+      if (const Text* text = first_of(place, name)) return text->origin;
+    return "default";
+  }
+
+  void assign_to(AggregatorConfig& config) const {
+    for (const Texts& place : places_) refuse_repetition(place);
+    for (const AggregatorSetting& setting : aggregator_settings()) assign(setting, config);
+  }
+
+ private:
+  static bool is_list(const std::string& name) {
+    const auto& settings = aggregator_settings();
+    return std::any_of(settings.begin(), settings.end(), [&](const AggregatorSetting& setting) {
+      return setting.name == name && setting.value.is_list;
+    });
+  }
+
+  static void refuse_repetition(const Texts& place) {
+    for (const auto& [name, texts] : place)
+      if (texts.size() > 1 && !is_list(name))
+        fail(name + " must be set once, not as '" + texts[0].value + "' (" + texts[0].origin +
+             ") and as '" + texts[1].value + "' (" + texts[1].origin + ")");
+  }
+
+  void assign(const AggregatorSetting& setting, AggregatorConfig& config) const {
+    for (const Texts& place : places_) {
+      const auto found = place.find(setting.name);
+      if (found == place.end()) continue;
+      for (const Text& text : found->second) assign(setting, text, config);
+      return;
+    }
+  }
+
+  static void assign(const AggregatorSetting& setting, const Text& text, AggregatorConfig& config) {
+    try {
+      setting.value.assign(config, setting.name, text.value);
+    } catch (const Error& error) {
+      fail(std::string(error.what()) + " (" + text.origin + ")");
+    }
+  }
+
+  std::vector<Texts> places_;
+};
+
+/// The form of a config file, so that it can be used as one.
+std::string effective_settings(const AggregatorConfig& config, const Settings& settings) {
+  std::ostringstream out;
+  out << "# sluice-aggregator " SLUICE_VERSION ": the settings are valid; in effect are\n";
+  for (const AggregatorSetting& setting : aggregator_settings())
+    for (const std::string& value : setting.value.show(config))
+      out << setting.name << " = " << value << "  # " << settings.origin_of(setting.name) << "\n";
+  out << "# packet memory: " << packet_memory_mib(config) << " MiB\n";
+  return out.str();
+}
+
+}  // namespace
+
+ParseOutcome parse_aggregator(int argc, const char* const* argv, const Environment& environment) {
+  using Action = ParseOutcome::Action;
+  std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+  const auto separator = std::find(arguments.begin(), arguments.end(), "--");
+  const std::vector<std::string> flags(arguments.begin(), separator);
+
+  std::vector<Texts> places{texts_of_flags(flags), texts_of_environment(environment)};
+  if (first_of(places[0], "help")) return {Action::kHelp, {}, help_text()};
+  if (first_of(places[0], "version"))
+    return {Action::kVersion, {}, "sluice-aggregator " SLUICE_VERSION "\n"};
+  const bool check_only = first_of(places[0], "check-config") != nullptr;
+
+  const Text* file = first_of(places[0], "config");
+  if (file == nullptr) file = first_of(places[1], "config");
+  if (file != nullptr) places.push_back(texts_of_file(Text(*file)));
+
+  const Settings settings(std::move(places));
+  AggregatorConfig config;
+  settings.assign_to(config);
+  if (separator != arguments.end())
+    config.eal_args.insert(config.eal_args.end(), separator + 1, arguments.end());
+  check_together(config, [&](const std::string& name) { return settings.origin_of(name); });
+  if (!check_only) return {Action::kRun, config, {}};
+  return {Action::kCheck, config, effective_settings(config, settings)};
+}
+
+}  // namespace sluice::config

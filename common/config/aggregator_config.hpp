@@ -1,0 +1,88 @@
+// The settings of sluice-aggregator: parsed and validated once, const from then on.
+//
+// A setting comes from a flag (--udp-port 4748), else from the environment
+// (SLUICE_AGGREGATOR_UDP_PORT), else from the file named by --config (udp-port = 4748), else it has
+// the default written here. Lists are repeated in the file and as flags, and separated by blanks
+// anywhere; the place that wins gives the whole list. aggregator_settings.cpp has their ranges.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/config/address.hpp"
+#include "common/config/choices.hpp"
+#include "common/config/environment.hpp"
+
+namespace sluice::config {
+
+/// DPDK's bound on ports in one process (RTE_MAX_ETHPORTS as Debian builds it).
+inline constexpr std::uint32_t kMaxPorts = 32;
+
+struct AggregatorConfig {
+  // Local workers.
+  std::string vhost_dir;  ///< empty: none; the daemon creates a missing last component
+  std::uint32_t vhost_max_ports = 31;
+  std::uint16_t mtu = 9000;  ///< of vhost ports, bytes of IP packet
+
+  // Network ports: addresses[i] is that of ports[i].
+  std::vector<std::string> ports;
+  std::vector<InterfaceAddress> addresses;
+  std::uint16_t port_mtu = 1500;
+  std::uint16_t udp_port = kDefaultUdpPort;
+  UdpChecksum udp_checksum = UdpChecksum::kAuto;
+
+  // Jobs.
+  std::uint16_t streams = 64;
+  std::uint8_t history = 8;
+  std::uint16_t max_jobs = 16;
+  std::uint32_t job_memory_mib = 64;
+  std::uint32_t memory_mib = 0;  ///< 0: see packet_memory_mib()
+  std::uint16_t shard = 0;
+  std::uint16_t shards = 1;
+
+  // Time-outs.
+  std::chrono::milliseconds liveness_timeout{5'000};
+  std::chrono::milliseconds formation_timeout{30'000};
+  std::chrono::milliseconds drain_timeout{2'000};
+
+  // Processor and EAL.
+  Idle idle = Idle::kBackoff;
+  std::int32_t cpu = -1;  ///< -1: not pinned
+  bool hugepages = false;
+  bool pci = false;
+  std::string file_prefix;  ///< empty: the daemon makes one from its process id
+  std::vector<std::string> eal_args;
+
+  // Log and statistics.
+  LogLevel log_level = LogLevel::kInfo;
+  std::string log_file;  ///< empty: standard error
+  std::uint32_t log_rate_limit = 10;
+  std::chrono::seconds stats_interval{0};  ///< 0: only at exit
+  bool telemetry = true;
+};
+
+/// `memory_mib`, or if that is 0 what the settings can need at once: 64 MiB for DPDK, and frames of
+/// the larger MTU plus 512 bytes (headers, DPDK's own) for
+///   max-jobs * streams-of-this-shard * (history + 2)   kept results, running sum, one under way
+///   streams-of-this-shard * (vhost-max-ports + 64 * ports)    contributions ahead of their turn
+///   64 * vhost-max-ports + 2048 * ports                       bursts and rings
+/// where vhost-max-ports counts only with vhost-dir set, and streams-of-this-shard is
+/// ceil(streams / shards).
+std::uint32_t packet_memory_mib(const AggregatorConfig& config);
+
+struct ParseOutcome {
+  enum class Action { kRun, kHelp, kVersion, kCheck };
+  Action action = Action::kRun;
+  AggregatorConfig config;  ///< valid for kRun and kCheck
+  std::string text;         ///< what to print, for all but kRun
+};
+
+/// Throws kInvalidArgument with one line that names the setting, its value, where that came from
+/// and what is allowed. `argv` is main's. --help and --version win over every other error but a
+/// malformed command line.
+ParseOutcome parse_aggregator(int argc, const char* const* argv,
+                              const Environment& environment = process_environment);
+
+}  // namespace sluice::config

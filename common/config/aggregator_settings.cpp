@@ -1,0 +1,127 @@
+#include "common/config/aggregator_settings.hpp"
+
+#include <algorithm>
+#include <cctype>
+
+namespace sluice::config {
+namespace {
+
+using Config = AggregatorConfig;
+using Value = config::Value<Config>;
+
+Value interface_addresses(std::vector<InterfaceAddress> Config::*member) {
+  return {.allowed = "IPV4/PREFIX",
+          .range = {},
+          .is_list = true,
+          .assign =
+              [=](Config& config, std::string_view name, std::string_view text) {
+                for (const std::string& part : split(text))
+                  (config.*member).push_back(parse_interface_address(name, part));
+              },
+          .show =
+              [=](const Config& config) {
+                std::vector<std::string> shown;
+                for (const InterfaceAddress& address : config.*member)
+                  shown.push_back(to_string(address));
+                return shown;
+              }};
+}
+
+void check_file_prefix(std::string_view name, std::string_view text) {
+  const auto is_safe = [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_'; };
+  if (text.size() > 32 || !std::all_of(text.begin(), text.end(), is_safe))
+    throw must_be(name, "at most 32 letters, digits, - and _", text);
+}
+
+void check_vhost_dir(std::string_view name, std::string_view text) {
+  if (text.size() > kMaxVhostDirectory)
+    throw must_be(name, "a path of at most " + std::to_string(kMaxVhostDirectory) + " bytes", text);
+}
+
+std::vector<AggregatorSetting> make_settings() {
+  const std::string local = "Local workers (vhost-user)";
+  const std::string network = "Network ports";
+  const std::string jobs = "Jobs";
+  const std::string times = "Time-outs";
+  const std::string machine = "Processor, memory and EAL";
+  const std::string log = "Log and statistics";
+  return {
+      {local, "vhost-dir", "", text(&Config::vhost_dir, "directory", check_vhost_dir),
+       "Serve the workers of this machine that put a socket into this directory."},
+      {local, "vhost-max-ports", "ports", integer(&Config::vhost_max_ports, {1, kMaxPorts}),
+       "Most local workers at a time; a process has 32 ports in all."},
+      {local, "mtu", "bytes", integer(&Config::mtu, {576, 9698}),
+       "Largest IP packet to and from local workers."},
+
+      {network, "port", "", list(&Config::ports, "DPDK device string"),
+       "Serve workers through this device, for instance net_af_packet0,iface=veth0 or 0000:3b:00.0."
+       " Repeatable."},
+      {network, "address", "", interface_addresses(&Config::addresses),
+       "Address of a port, for instance 10.0.0.9/24: one per port, in the order of the ports."
+       " Repeatable."},
+      {network, "port-mtu", "bytes", integer(&Config::port_mtu, {576, 9698}),
+       "Largest IP packet on network ports."},
+      {network, "udp-port", "", integer(&Config::udp_port, {1, 65535}),
+       "UDP port on which workers join."},
+      {network, "udp-checksum", "", choice(&Config::udp_checksum, kUdpChecksumChoices),
+       "UDP checksums on network ports; auto: where the device computes them or a kernel reads"
+       " them."},
+
+      {jobs, "streams", "streams", integer(&Config::streams, {1, 1024}),
+       "Streams of a job over all shards, unless the job asks for a number."},
+      {jobs, "history", "results", integer(&Config::history, {2, 64, {}, true}),
+       "Results kept per stream, unless the job asks for a number."},
+      {jobs, "max-jobs", "jobs", integer(&Config::max_jobs, {1, 1024}), "Most jobs at a time."},
+      {jobs, "job-memory-mib", "MiB", integer(&Config::job_memory_mib, {1, 1'048'576}),
+       "Quota of packet memory of one job."},
+      {jobs, "shard", "", integer(&Config::shard, {0, 255}),
+       "Index of this aggregator among the shards."},
+      {jobs, "shards", "aggregators", integer(&Config::shards, {1, 256}),
+       "Aggregators that share the streams of every job."},
+
+      {times, "liveness-timeout-ms", "ms", integer(&Config::liveness_timeout, {100, 600'000}),
+       "Silence after which a worker is lost."},
+      {times, "formation-timeout-ms", "ms", integer(&Config::formation_timeout, {100, 600'000}),
+       "Time for all workers of a job to join, from the first one."},
+      {times, "drain-timeout-ms", "ms", integer(&Config::drain_timeout, {0, 600'000}),
+       "After SIGTERM or SIGINT, time for jobs to leave before they are dropped."},
+
+      {machine, "idle", "", choice(&Config::idle, kIdleChoices),
+       "What the poll loop does when idle: keep its core, yield it, or sleep ever longer."},
+      {machine, "cpu", "", integer(&Config::cpu, {0, 1023, -1}),
+       "Core to pin the poll loop to; -1: none."},
+      {machine, "memory-mib", "MiB", integer(&Config::memory_mib, {16, 1'048'576, 0}),
+       "Packet memory; 0: computed from max-jobs, streams, shards, history, MTUs and ports."},
+      {machine, "hugepages", "", on_off(&Config::hugepages), "Use the machine's hugepages."},
+      {machine, "pci", "", on_off(&Config::pci), "Let DPDK look for PCI devices."},
+      {machine, "file-prefix", "", text(&Config::file_prefix, "name", check_file_prefix),
+       "Name of DPDK's run-time directory, distinct per process; if none, one is made."},
+      {machine, "eal-args", "", list(&Config::eal_args, "EAL arguments"),
+       "Further arguments of DPDK's EAL; those after -- are appended. Repeatable."},
+
+      {log, "log-level", "", choice(&Config::log_level, kLogLevelChoices), "Least level to log."},
+      {log, "log-file", "", text(&Config::log_file, "file"),
+       "Append the log to this file; if none, it goes to standard error."},
+      {log, "log-rate-limit", "lines/s", integer(&Config::log_rate_limit, {0, 1'000'000}),
+       "Most lines per second of one kind of event; 0: no limit."},
+      {log, "stats-interval-s", "s", integer(&Config::stats_interval, {0, 86'400}),
+       "Log the counters this often; 0: only at exit."},
+      {log, "telemetry", "", on_off(&Config::telemetry), "Serve DPDK's telemetry socket."},
+  };
+}
+
+}  // namespace
+
+const std::vector<AggregatorSetting>& aggregator_settings() {
+  static const std::vector<AggregatorSetting> settings = make_settings();
+  return settings;
+}
+
+std::string range_and_default(const AggregatorSetting& setting) {
+  static const AggregatorConfig defaults;
+  const std::string value = join(setting.value.show(defaults), " ");
+  return "[" + setting.value.allowed + (setting.unit.empty() ? "" : " " + setting.unit) +
+         ", default " + (value.empty() ? "none" : value) + "]";
+}
+
+}  // namespace sluice::config

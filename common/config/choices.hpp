@@ -1,0 +1,55 @@
+// Settings that are one of a few words, shared by the daemon and the worker library.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "common/config/value.hpp"
+
+namespace sluice::config {
+
+template <class Value, std::size_t n>
+using Choices = std::array<std::pair<Value, std::string_view>, n>;
+
+/// What a poll loop does when it finds nothing to do.
+enum class Idle { kBusySpin, kYield, kBackoff };
+inline constexpr Choices<Idle, 3> kIdleChoices{
+    {{Idle::kBusySpin, "busy-spin"}, {Idle::kYield, "yield"}, {Idle::kBackoff, "backoff"}}};
+
+/// Whether UDP packets carry a checksum. kAuto: where the port computes it, or a kernel reads it.
+enum class UdpChecksum { kAuto, kOn, kOff };
+inline constexpr Choices<UdpChecksum, 3> kUdpChecksumChoices{
+    {{UdpChecksum::kAuto, "auto"}, {UdpChecksum::kOn, "on"}, {UdpChecksum::kOff, "off"}}};
+
+enum class LogLevel { kTrace, kDebug, kInfo, kWarn, kError };
+inline constexpr Choices<LogLevel, 5> kLogLevelChoices{{{LogLevel::kTrace, "trace"},
+                                                        {LogLevel::kDebug, "debug"},
+                                                        {LogLevel::kInfo, "info"},
+                                                        {LogLevel::kWarn, "warn"},
+                                                        {LogLevel::kError, "error"}}};
+
+template <class Value, std::size_t n>
+std::string describe(const Choices<Value, n>& choices) {
+  std::vector<std::string> words;
+  for (const auto& [value, word] : choices) words.emplace_back(word);
+  return join(words, "|");
+}
+
+/// Throws must_be(name, "a|b|c", text).
+template <class Value, std::size_t n>
+Value parse_choice(std::string_view name, const Choices<Value, n>& choices, std::string_view text) {
+  for (const auto& [value, word] : choices)
+    if (word == text) return value;
+  throw must_be(name, describe(choices), text);
+}
+
+template <class Value, std::size_t n>
+std::string_view word_of(const Choices<Value, n>& choices, Value value) {
+  for (const auto& [candidate, word] : choices)
+    if (candidate == value) return word;
+  return "?";
+}
+
+}  // namespace sluice::config

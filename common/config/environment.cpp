@@ -1,0 +1,58 @@
+#include "common/config/environment.hpp"
+
+#include <array>
+#include <cstdlib>
+
+#include "common/base/ids.hpp"
+#include "common/config/value.hpp"
+
+namespace sluice::config {
+namespace {
+
+struct Launcher {
+  const char* rank;
+  const char* world_size;
+};
+
+constexpr Launcher kOwn{"SLUICE_RANK", "SLUICE_WORLD_SIZE"};
+constexpr std::array<Launcher, 4> kLaunchers{{{"RANK", "WORLD_SIZE"},
+                                              {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                              {"PMI_RANK", "PMI_SIZE"},
+                                              {"SLURM_PROCID", "SLURM_NTASKS"}}};
+
+Placement parse(const Launcher& launcher, const std::string& rank, const std::string& world_size) {
+  const auto size = parse_integer(launcher.world_size, {1, kMaxRanks}, world_size);
+  try {
+    return {static_cast<std::uint16_t>(parse_integer(launcher.rank, {0, size - 1}, rank)),
+            static_cast<std::uint16_t>(size)};
+  } catch (const Error& error) {
+    throw Error(error.code(),
+                std::string(error.what()) + " (" + launcher.world_size + " is " + world_size + ")");
+  }
+}
+
+}  // namespace
+
+std::optional<std::string> process_environment(const std::string& name) {
+  const char* const value = std::getenv(name.c_str());
+  return value == nullptr || *value == '\0' ? std::nullopt : std::optional<std::string>(value);
+}
+
+Placement placement_from(const Environment& environment) {
+  const auto own_rank = environment(kOwn.rank);
+  const auto own_size = environment(kOwn.world_size);
+  if (own_rank && own_size) return parse(kOwn, *own_rank, *own_size);
+  if (own_rank || own_size)
+    throw Error(ErrorCode::kInvalidArgument,
+                std::string(own_rank ? kOwn.rank : kOwn.world_size) + " = '" +
+                    (own_rank ? *own_rank : *own_size) + "' is set, but " +
+                    (own_rank ? kOwn.world_size : kOwn.rank) + " is not: set both or neither");
+  for (const Launcher& launcher : kLaunchers) {
+    const auto rank = environment(launcher.rank);
+    const auto world_size = environment(launcher.world_size);
+    if (rank && world_size) return parse(launcher, *rank, *world_size);
+  }
+  return {};
+}
+
+}  // namespace sluice::config

@@ -1,0 +1,28 @@
+// Settings from environment variables, and a worker's rank from whatever launched it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace sluice::config {
+
+/// The value of a variable. An unset one and an empty one are both nothing.
+using Environment = std::function<std::optional<std::string>(const std::string& name)>;
+
+/// The environment of this process.
+std::optional<std::string> process_environment(const std::string& name);
+
+/// Place of a process in its job.
+struct Placement {
+  std::uint16_t rank = 0;
+  std::uint16_t world_size = 1;
+};
+
+/// From SLUICE_RANK and SLUICE_WORLD_SIZE, else from the first launcher that set both of its own
+/// (torchrun, Open MPI, PMI, Slurm), else rank 0 of 1. Throws kInvalidArgument with the variable's
+/// name, its value and its range.
+Placement placement_from(const Environment& environment);
+
+}  // namespace sluice::config

@@ -1,0 +1,69 @@
+#include "common/config/log.hpp"
+
+#include <atomic>
+#include <bit>
+#include <cstdio>
+#include <exception>
+
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/stdout_sinks.h>
+
+namespace sluice::config {
+namespace {
+
+std::atomic<std::uint64_t> write_failures{0};
+
+// Told on standard error, which may work when the log's disk is full, and ever more rarely.
+void on_write_failure(const std::string& what) {
+  const std::uint64_t count = ++write_failures;
+  if (std::has_single_bit(count))
+    std::fprintf(stderr, "log: %s (%llu failures so far)\n", what.c_str(),
+                 static_cast<unsigned long long>(count));
+}
+
+spdlog::sink_ptr open_sink(const std::string& file) {
+  if (file.empty()) return std::make_shared<spdlog::sinks::stderr_sink_mt>();
+  try {
+    return std::make_shared<spdlog::sinks::basic_file_sink_mt>(file);
+  } catch (const std::exception& error) {
+    throw Error(ErrorCode::kUnavailable, "log-file '" + file + "': " + error.what());
+  }
+}
+
+spdlog::level::level_enum to_spdlog(LogLevel level) {
+  switch (level) {
+    case LogLevel::kTrace:
+      return spdlog::level::trace;
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarn:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      return spdlog::level::err;
+  }
+  return spdlog::level::info;
+}
+
+}  // namespace
+
+std::shared_ptr<spdlog::logger> make_logger(const LogOptions& options) {
+  auto logger = std::make_shared<spdlog::logger>(options.name, open_sink(options.file));
+  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l %n: %v");
+  logger->set_level(to_spdlog(options.level));
+  logger->flush_on(spdlog::level::trace);
+  logger->set_error_handler(on_write_failure);
+  return logger;
+}
+
+std::uint64_t log_write_failures() {
+  return write_failures;
+}
+
+void log_suppressed(spdlog::logger& logger, RateLimit& limit, Time now) {
+  if (const std::uint64_t lines = limit.take_suppressed(now))
+    logger.warn("... suppressed {} lines", lines);
+}
+
+}  // namespace sluice::config

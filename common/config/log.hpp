@@ -1,0 +1,45 @@
+// Logging: one spdlog logger per process part, to standard error or a file. Never on the hot path:
+// lanes count, and tell of what they counted from their slow turn.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <spdlog/logger.h>
+
+#include "common/base/time.hpp"
+#include "common/config/choices.hpp"
+#include "common/config/rate_limit.hpp"
+
+namespace sluice::config {
+
+struct LogOptions {
+  std::string name = "sluice";  ///< printed in every line
+  LogLevel level = LogLevel::kInfo;
+  std::string file;  ///< appended to; empty: standard error
+};
+
+/// A thread-safe logger that nobody else in the process sees, so a library may use it too; a daemon
+/// passes it to spdlog::set_default_logger. Lines are flushed one by one. A line that cannot be
+/// written (full disk) is lost and counted, and nothing else happens. Throws kUnavailable when the
+/// file cannot be opened.
+std::shared_ptr<spdlog::logger> make_logger(const LogOptions& options);
+
+/// Failed writes and flushes of all loggers of this process.
+std::uint64_t log_write_failures();
+
+/// The line that stands for those `limit` kept out, when its second is over. Call it now and then,
+/// so that the end of a burst is told too.
+void log_suppressed(spdlog::logger& logger, RateLimit& limit, Time now);
+
+/// Logs unless `limit` is spent.
+template <class... Args>
+void log_limited(spdlog::logger& logger, RateLimit& limit, Time now,
+                 spdlog::level::level_enum level, spdlog::format_string_t<Args...> format,
+                 Args&&... args) {
+  log_suppressed(logger, limit, now);
+  if (limit.admit(now)) logger.log(level, format, std::forward<Args>(args)...);
+}
+
+}  // namespace sluice::config

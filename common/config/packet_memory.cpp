@@ -1,0 +1,22 @@
+#include <algorithm>
+
+#include "common/config/aggregator_config.hpp"
+
+namespace sluice::config {
+
+std::uint32_t packet_memory_mib(const AggregatorConfig& config) {
+  if (config.memory_mib != 0) return config.memory_mib;
+  constexpr std::uint64_t kMib = 1 << 20;
+  const bool local = !config.vhost_dir.empty();
+  const std::uint64_t vhost_ports = local ? config.vhost_max_ports : 0;
+  const std::uint64_t ports = config.ports.size();
+  const std::uint64_t streams = (config.streams + config.shards - 1) / config.shards;
+  const std::uint64_t frame =
+      512 + std::max(local ? config.mtu : 0, ports != 0 ? config.port_mtu : 0);
+  const std::uint64_t frames = config.max_jobs * streams * (config.history + 2) +
+                               streams * (vhost_ports + 64 * ports) + 64 * vhost_ports +
+                               2048 * ports;
+  return static_cast<std::uint32_t>(64 + (frames * frame + kMib - 1) / kMib);
+}
+
+}  // namespace sluice::config

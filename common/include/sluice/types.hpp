@@ -1,0 +1,98 @@
+// What a tensor is made of and how its elements are combined. Shared by the public API, the wire
+// format and the kernels; the numeric values are those of the wire and never change.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace sluice {
+
+/// Type of one tensor element, little-endian in memory and on the wire.
+enum class ElementType : std::uint8_t {
+  kFloat32 = 1,
+  kFloat64 = 2,
+  kFloat16 = 3,   ///< IEEE 754 binary16
+  kBFloat16 = 4,  ///< upper half of a binary32
+  kInt32 = 5,
+  kInt64 = 6,
+};
+
+/// How the ranks' elements become one. A rank whose block is zero contributes zeros.
+enum class Reduction : std::uint8_t {
+  kSum = 1,      ///< in rank order; integers wrap; fp16 and bf16 accumulate in fp32
+  kMin = 2,      ///< NaN if any rank has NaN
+  kMax = 3,      ///< NaN if any rank has NaN
+  kAverage = 4,  ///< sum / ranks before the single rounding; integers truncate towards zero
+};
+
+/// A 16-bit float as its bits, so that spans of it need no compiler extension.
+struct Float16 {
+  std::uint16_t bits = 0;
+  friend bool operator==(Float16, Float16) = default;
+};
+struct BFloat16 {
+  std::uint16_t bits = 0;
+  friend bool operator==(BFloat16, BFloat16) = default;
+};
+
+/// Bytes of one element: 2, 4 or 8; 0 for a value that is not an ElementType.
+constexpr std::size_t element_bytes(ElementType type) {
+  switch (type) {
+    case ElementType::kFloat32:
+    case ElementType::kInt32:
+      return 4;
+    case ElementType::kFloat64:
+    case ElementType::kInt64:
+      return 8;
+    case ElementType::kFloat16:
+    case ElementType::kBFloat16:
+      return 2;
+  }
+  return 0;
+}
+
+constexpr bool is_valid(ElementType type) {
+  return element_bytes(type) != 0;
+}
+constexpr bool is_valid(Reduction r) {
+  return r >= Reduction::kSum && r <= Reduction::kAverage;
+}
+
+/// The names of command lines and reports: "float", "double", "half", "bfloat16", "int32",
+/// "int64"; "sum", "min", "max", "avg" (nccl-tests' names). "?" for an invalid value.
+std::string_view name(ElementType type);
+std::string_view name(Reduction reduction);
+std::optional<ElementType> parse_element_type(std::string_view name);
+std::optional<Reduction> parse_reduction(std::string_view name);
+
+/// The ElementType of a C++ element type.
+template <class T>
+struct ElementTypeOf;
+template <>
+struct ElementTypeOf<float> {
+  static constexpr ElementType kValue = ElementType::kFloat32;
+};
+template <>
+struct ElementTypeOf<double> {
+  static constexpr ElementType kValue = ElementType::kFloat64;
+};
+template <>
+struct ElementTypeOf<Float16> {
+  static constexpr ElementType kValue = ElementType::kFloat16;
+};
+template <>
+struct ElementTypeOf<BFloat16> {
+  static constexpr ElementType kValue = ElementType::kBFloat16;
+};
+template <>
+struct ElementTypeOf<std::int32_t> {
+  static constexpr ElementType kValue = ElementType::kInt32;
+};
+template <>
+struct ElementTypeOf<std::int64_t> {
+  static constexpr ElementType kValue = ElementType::kInt64;
+};
+
+}  // namespace sluice

@@ -1,0 +1,305 @@
+#include "common/net/datagram_io.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+
+#include <rte_ethdev.h>
+#include <rte_mbuf.h>
+#include <rte_prefetch.h>
+
+#include "common/base/packet_buffer.hpp"
+#include "common/net/neighbours.hpp"
+#include "common/net/tx_queue.hpp"
+
+namespace sluice::net {
+
+static_assert(PacketSink<DatagramIo>);
+
+struct DatagramIo::PortState {
+  PortState(const PortView& v, std::size_t backlog_max) : view(v), tx(v.id, v.queue, backlog_max) {}
+
+  PortView view;
+  TxQueue tx;
+  Neighbours neighbours;
+  std::uint16_t ip_id = 0;
+};
+
+namespace {
+
+std::span<const std::byte> data_of(const rte_mbuf* mbuf) {
+  return {rte_pktmbuf_mtod(mbuf, const std::byte*), mbuf->data_len};
+}
+
+// A port that vouches for a checksum says "good", or "none" where the peer in the same machine left
+// it unfinished; "bad" and "unknown" are judged by the bytes.
+Verified verified_by_port(const rte_mbuf* mbuf) {
+  const std::uint64_t ip = mbuf->ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK;
+  const std::uint64_t udp = mbuf->ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK;
+  return {.ip = ip == RTE_MBUF_F_RX_IP_CKSUM_GOOD,
+          .udp = udp == RTE_MBUF_F_RX_L4_CKSUM_GOOD || udp == RTE_MBUF_F_RX_L4_CKSUM_NONE};
+}
+
+std::uint64_t IoCounters::*drop_counter(FrameVerdict verdict) {
+  switch (verdict) {
+    case FrameVerdict::kTooShort:
+      return &IoCounters::rx_too_short;
+    case FrameVerdict::kOtherMac:
+      return &IoCounters::rx_other_mac;
+    case FrameVerdict::kBadIpHeader:
+      return &IoCounters::rx_bad_ip_header;
+    case FrameVerdict::kIpOptions:
+      return &IoCounters::rx_ip_options;
+    case FrameVerdict::kFragment:
+      return &IoCounters::rx_fragment;
+    case FrameVerdict::kBadIpChecksum:
+      return &IoCounters::rx_bad_ip_checksum;
+    case FrameVerdict::kOtherIp:
+      return &IoCounters::rx_other_ip;
+    case FrameVerdict::kBadLength:
+      return &IoCounters::rx_bad_length;
+    case FrameVerdict::kBadUdpChecksum:
+      return &IoCounters::rx_bad_udp_checksum;
+    case FrameVerdict::kOtherProtocol:
+    case FrameVerdict::kDatagram:
+    case FrameVerdict::kArp:
+      break;
+  }
+  return &IoCounters::rx_other_protocol;
+}
+
+// Whose Ethernet address leads to `ipv4`.
+std::uint32_t next_hop(const PortView& port, std::uint32_t ipv4) {
+  const bool on_link = ((ipv4 ^ port.address.ipv4) >> (32 - port.prefix)) == 0;
+  return on_link || port.gateway == 0 ? ipv4 : port.gateway;
+}
+
+// Headers of `payload` into the 42 bytes at the front of `frame`, checksums as the port wants them.
+void write_frame_headers(const PortView& port, std::uint16_t ip_id, const Endpoint& to,
+                         std::span<const std::byte> payload, rte_mbuf* frame) {
+  const std::span<std::byte, kHeaderBytes> out(rte_pktmbuf_mtod(frame, std::byte*), kHeaderBytes);
+  write_headers(out, port.address, to, payload.size(), ip_id);
+  if (port.udp_checksum == UdpChecksum::kSoftware) {
+    write_udp_checksum(out, payload);
+  } else if (port.udp_checksum == UdpChecksum::kOffload) {
+    write_udp_pseudo_checksum(out);
+    frame->ol_flags |= RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_UDP_CKSUM;
+    frame->l2_len = kEthernetBytes;
+    frame->l3_len = kIpv4Bytes;
+  }
+}
+
+}  // namespace
+
+DatagramIo::DatagramIo(BufferPool& payloads, BufferPool& headers, std::size_t backlog_max)
+    : payloads_(payloads), headers_(headers), backlog_max_(backlog_max) {
+  assert(backlog_max >= 2 * kBurst && backlog_max <= 65535);
+}
+
+DatagramIo::~DatagramIo() = default;
+
+DatagramIo::PortState* DatagramIo::find(std::uint16_t port_id) const {
+  return port_id < by_id_.size() ? by_id_[port_id].get() : nullptr;
+}
+
+void DatagramIo::add_port(const PortView& port) {
+  assert(!find(port.id) && port.udp_checksum != UdpChecksum::kAuto);
+  if (by_id_.size() <= port.id) by_id_.resize(port.id + std::size_t{1});
+  by_id_[port.id] = std::make_unique<PortState>(port, backlog_max_);
+  polled_.push_back(by_id_[port.id].get());
+}
+
+void DatagramIo::remove_port(std::uint16_t port_id) {
+  PortState* port = find(port_id);
+  if (!port) return;
+  counters_.tx_port_removed += port->tx.backlog();
+  std::erase(polled_, port);
+  by_id_[port_id].reset();
+}
+
+Buffer DatagramIo::allocate(std::size_t size) {
+  Buffer buffer = payloads_.allocate(size);
+  if (!buffer) ++counters_.pool_empty;
+  return buffer;
+}
+
+void DatagramIo::flush() {
+  for (PortState* port : polled_) port->tx.flush(counters_);
+}
+
+std::size_t DatagramIo::backlog(std::uint16_t port_id) const {
+  const PortState* port = find(port_id);
+  return port ? port->tx.backlog() : 0;
+}
+
+// --- receiving ---------------------------------------------------------------------------------
+
+std::size_t DatagramIo::poll(PortState& port) {
+  batch_.count = 0;
+  std::array<rte_mbuf*, kBurst> frames;
+  const std::size_t n =
+      rte_eth_rx_burst(port.view.id, port.view.queue, frames.data(), std::uint16_t{kBurst});
+  counters_.rx_frames += n;
+  for (std::size_t i = 0; i < n; ++i) rte_prefetch0(rte_pktmbuf_mtod(frames[i], void*));
+  for (std::size_t i = 0; i < n; ++i) take_frame(port, frames[i]);
+  return n;
+}
+
+void DatagramIo::take_frame(PortState& port, rte_mbuf* frame) {
+  if (frame->nb_segs > 1) {
+    ++counters_.rx_multi_segment;
+    rte_pktmbuf_free(frame);
+    return;
+  }
+  Buffer buffer = Buffer::adopt(frame);  // gives the frame back wherever it is dropped
+  const auto bytes = buffer.bytes();
+  ParsedFrame parsed = parse_frame(bytes, port.view.address, verified_by_port(frame));
+  if (parsed.verdict == FrameVerdict::kArp) return take_arp(port, bytes);
+  if (parsed.verdict != FrameVerdict::kDatagram) {
+    ++(counters_.*drop_counter(parsed.verdict));
+    return;
+  }
+  if (!listened_.test(parsed.from.local_udp_port)) {
+    ++counters_.rx_port_closed;
+    return;
+  }
+  ++counters_.rx_datagrams;
+  counters_.rx_bytes += parsed.payload_bytes;
+  buffer.release();
+  frame->data_off = static_cast<std::uint16_t>(frame->data_off + kHeaderBytes);
+  frame->data_len = static_cast<std::uint16_t>(parsed.payload_bytes);
+  frame->pkt_len = static_cast<std::uint32_t>(parsed.payload_bytes);
+  frame->ol_flags = 0;  // the port's judgement of what was received says nothing of what we send
+  parsed.from.port_id = port.view.id;
+  batch_.datagrams[batch_.count++] = {parsed.from, Buffer::adopt(frame)};
+}
+
+void DatagramIo::take_arp(PortState& port, std::span<const std::byte> frame) {
+  const LocalAddress& us = port.view.address;
+  const std::optional<Arp> arp = parse_arp(frame);
+  if (!arp) {
+    ++counters_.arp_ignored;
+    return;
+  }
+  const bool learned = port.neighbours.learn(arp->sender_ipv4, arp->sender_mac);
+  if (learned) ++counters_.arp_learned;
+  if (arp->operation == ArpOperation::kRequest && arp->target_ipv4 == us.ipv4) {
+    const Arp reply{ArpOperation::kReply, us.mac, us.ipv4, arp->sender_mac, arp->sender_ipv4};
+    send_bytes(port, make_arp(reply, arp->sender_mac));
+    ++counters_.arp_replies_sent;
+  } else if (!learned) {
+    ++counters_.arp_ignored;
+  }
+}
+
+std::optional<MacAddress> DatagramIo::resolve(std::uint16_t port_id, std::uint32_t ipv4, Time now) {
+  PortState* port = find(port_id);
+  if (!port) return std::nullopt;
+  const PortView& view = port->view;
+  const std::uint32_t hop = next_hop(view, ipv4);
+  const Neighbours::Answer answer = port->neighbours.resolve(hop, now);
+  if (answer.table_full) ++counters_.arp_table_full;
+  if (answer.ask) {
+    const Arp request{ArpOperation::kRequest, view.address.mac, view.address.ipv4, {}, hop};
+    send_bytes(*port, make_arp(request, kBroadcastMac));
+    ++counters_.arp_requests_sent;
+  }
+  return answer.mac;
+}
+
+void DatagramIo::forget(std::uint16_t port_id, std::uint32_t ipv4) {
+  if (PortState* port = find(port_id)) port->neighbours.forget(next_hop(port->view, ipv4));
+}
+
+// --- sending -----------------------------------------------------------------------------------
+
+void DatagramIo::send(const Endpoint& to, Buffer payload) {
+  if (!payload) return;
+  PortState* port = find(to.port_id);
+  if (!port) {
+    ++counters_.tx_unknown_port;
+    return;
+  }
+  const std::size_t size = payload.bytes().size();
+  if (size + kIpv4Bytes + kUdpBytes > port->view.mtu) {
+    ++counters_.tx_too_long;
+    return;
+  }
+  rte_mbuf* mbuf = payload.release();
+  rte_mbuf* frame = nullptr;
+  if (rte_mbuf_refcnt_read(mbuf) == 1 && rte_pktmbuf_headroom(mbuf) >= kHeaderBytes)
+    frame = frame_in_place(*port, to, mbuf);
+  else if (port->view.chain)
+    frame = frame_chained(*port, to, mbuf);
+  else
+    frame = frame_copied(*port, to, mbuf);
+  if (!frame) {
+    ++counters_.pool_empty;
+    return;
+  }
+  ++port->ip_id;
+  ++counters_.tx_datagrams;
+  counters_.tx_bytes += size;
+  port->tx.push(frame, counters_);
+}
+
+rte_mbuf* DatagramIo::frame_in_place(PortState& port, const Endpoint& to, rte_mbuf* payload) {
+  const auto bytes = data_of(payload);
+  rte_pktmbuf_prepend(payload, static_cast<std::uint16_t>(kHeaderBytes));
+  write_frame_headers(port.view, port.ip_id, to, bytes, payload);
+  return payload;
+}
+
+rte_mbuf* DatagramIo::frame_chained(PortState& port, const Endpoint& to, rte_mbuf* payload) {
+  rte_mbuf* header = rte_pktmbuf_alloc(headers_.handle());
+  if (!header) {
+    rte_pktmbuf_free_seg(payload);
+    return nullptr;
+  }
+  rte_pktmbuf_append(header, static_cast<std::uint16_t>(kHeaderBytes));
+  write_frame_headers(port.view, port.ip_id, to, data_of(payload), header);
+  header->next = payload;
+  header->nb_segs = 2;
+  header->pkt_len += payload->data_len;
+  ++counters_.tx_chained;
+  return header;
+}
+
+rte_mbuf* DatagramIo::frame_copied(PortState& port, const Endpoint& to, rte_mbuf* payload) {
+  rte_mbuf* frame = rte_pktmbuf_alloc(payloads_.handle());
+  const auto bytes = data_of(payload);
+  char* out =
+      frame ? rte_pktmbuf_append(frame, static_cast<std::uint16_t>(kHeaderBytes + bytes.size()))
+            : nullptr;
+  if (out) {
+    std::memcpy(out + kHeaderBytes, bytes.data(), bytes.size());
+    write_frame_headers(port.view, port.ip_id, to, bytes, frame);
+    ++counters_.tx_linearised;
+  } else {
+    rte_pktmbuf_free(frame);
+    frame = nullptr;
+  }
+  rte_pktmbuf_free_seg(payload);
+  return frame;
+}
+
+void DatagramIo::send_frame(std::uint16_t port_id, Buffer frame) {
+  if (!frame) return;
+  if (PortState* port = find(port_id))
+    port->tx.push(frame.release(), counters_);
+  else
+    ++counters_.tx_unknown_port;
+}
+
+void DatagramIo::send_bytes(PortState& port, std::span<const std::byte> frame) {
+  rte_mbuf* mbuf = rte_pktmbuf_alloc(headers_.handle());
+  if (!mbuf) {
+    ++counters_.pool_empty;
+    return;
+  }
+  std::memcpy(rte_pktmbuf_append(mbuf, static_cast<std::uint16_t>(frame.size())), frame.data(),
+              frame.size());
+  port.tx.push(mbuf, counters_);
+}
+
+}  // namespace sluice::net

@@ -1,0 +1,117 @@
+// UDP over a set of ports, for one polling thread: a lane of the aggregator or a worker's progress
+// loop. It strips and writes the headers, answers ARP and keeps what a port cannot take just now.
+#pragma once
+
+#include <array>
+#include <bitset>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "common/base/endpoint.hpp"
+#include "common/base/time.hpp"
+#include "common/net/buffer.hpp"
+#include "common/net/io_counters.hpp"
+#include "common/net/pool.hpp"
+#include "common/net/port.hpp"
+
+namespace sluice::net {
+
+/// Models sluice::PacketSink. One thread uses it; it shares nothing with another but the pools.
+class DatagramIo {
+ public:
+  using Buffer = net::Buffer;
+
+  static constexpr std::size_t kBurst = 32;
+  static constexpr std::size_t kBacklogMax = 4096;
+
+  /// Payloads come from `payloads`, the headers of shared payloads from `headers` (0 payload bytes
+  /// will do). A port that refuses frames keeps up to `backlog_max` waiting, 64 .. 65535.
+  DatagramIo(BufferPool& payloads, BufferPool& headers, std::size_t backlog_max = kBacklogMax);
+  ~DatagramIo();
+
+  /// Begins to poll a queue of a port; one queue of each port per DatagramIo. Not from a handler.
+  void add_port(const PortView& port);
+
+  /// Lets go of a port: what is still queued for it is dropped and counted. Not from a handler.
+  void remove_port(std::uint16_t port_id);
+
+  /// Datagrams to this UDP port reach the handler from now on; all others are dropped.
+  void listen(std::uint16_t udp_port) { listened_.set(udp_port); }
+
+  /// A payload to be filled, of exactly `size` bytes; empty when the pool is empty or its buffers
+  /// are smaller.
+  Buffer allocate(std::size_t size);
+
+  /// Queues the payload for its way to `to`, from `to.local_udp_port` of `to.port_id`. If other
+  /// references to it exist it is sent behind a header of its own, and its bytes must not change
+  /// as long as they do.
+  void send(const Endpoint& to, Buffer payload);
+
+  /// Queues a complete Ethernet frame as it is.
+  void send_frame(std::uint16_t port_id, Buffer frame);
+
+  /// Polls every port once and calls `handler(const Endpoint& from, Buffer payload)` for each
+  /// datagram; it may send, not receive. Returns the number of frames received, of whatever kind.
+  template <class Handler>
+  std::size_t receive(Handler&& handler) {
+    std::size_t frames = 0;
+    for (PortState* port : polled_) {
+      frames += poll(*port);
+      for (std::size_t i = 0; i < batch_.count; ++i)
+        handler(std::as_const(batch_.datagrams[i].from), std::move(batch_.datagrams[i].payload));
+    }
+    return frames;
+  }
+
+  /// Offers everything queued to the ports. Call it once per turn of the loop.
+  void flush();
+
+  /// Frames that a port did not take yet.
+  std::size_t backlog(std::uint16_t port_id) const;
+
+  /// The Ethernet address that leads to `ipv4` through a port. Unknown ones are asked for, by ARP
+  /// and at most ten times a second: call again until it is there.
+  std::optional<MacAddress> resolve(std::uint16_t port_id, std::uint32_t ipv4, Time now);
+
+  /// Drops what is known of `ipv4`, so that resolve asks again: a peer that fell silent may have
+  /// been replaced by another machine.
+  void forget(std::uint16_t port_id, std::uint32_t ipv4);
+
+  const IoCounters& counters() const { return counters_; }
+
+ private:
+  struct PortState;
+  struct Datagram {
+    Endpoint from;
+    Buffer payload;
+  };
+  struct Batch {
+    std::array<Datagram, kBurst> datagrams;
+    std::size_t count = 0;
+  };
+
+  std::size_t poll(PortState& port);
+  void take_frame(PortState& port, rte_mbuf* frame);
+  void take_arp(PortState& port, std::span<const std::byte> frame);
+  void send_bytes(PortState& port, std::span<const std::byte> frame);
+  rte_mbuf* frame_in_place(PortState& port, const Endpoint& to, rte_mbuf* payload);
+  rte_mbuf* frame_chained(PortState& port, const Endpoint& to, rte_mbuf* payload);
+  rte_mbuf* frame_copied(PortState& port, const Endpoint& to, rte_mbuf* payload);
+  PortState* find(std::uint16_t port_id) const;
+
+  BufferPool& payloads_;
+  BufferPool& headers_;
+  std::size_t backlog_max_;
+  std::bitset<65536> listened_;
+  std::vector<std::unique_ptr<PortState>> by_id_;  // null where there is no such port
+  std::vector<PortState*> polled_;
+  Batch batch_;  // of the poll under way
+  IoCounters counters_;
+};
+
+}  // namespace sluice::net

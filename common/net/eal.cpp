@@ -1,0 +1,144 @@
+#include "common/net/eal.hpp"
+
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_lcore.h>
+#include <rte_malloc.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <sluice/error.hpp>
+
+#include "common/net/caller_state.hpp"
+#include "common/net/eal_log.hpp"
+
+namespace sluice::net {
+namespace {
+
+bool environment_started = false;
+
+// One DPDK lcore that may run on every CPU the caller may: DPDK shall not choose for it.
+std::string lcores(const cpu_set_t& affinity) {
+  std::string cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &affinity)) cpus += (cpus.empty() ? "" : ",") + std::to_string(cpu);
+  return "--lcores=0@(" + cpus + ")";
+}
+
+std::vector<std::string> arguments(const EalOptions& options, const cpu_set_t& affinity) {
+  std::vector<std::string> args{"sluice", lcores(affinity), "-m",
+                                std::to_string(options.memory_mib)};
+  if (options.hugepages) {
+    // Few memory files, gone with the process: virtio-user passes at most eight to its peer.
+    args.insert(args.end(), {"--in-memory", "--single-file-segments"});
+  } else {
+    args.insert(args.end(), {"--no-huge", "--no-shconf"});
+  }
+  if (!options.pci) args.emplace_back("--no-pci");
+  if (!options.telemetry) args.emplace_back("--no-telemetry");
+  args.push_back("--file-prefix=" + (options.file_prefix.empty()
+                                         ? "sluice-" + std::to_string(getpid())
+                                         : options.file_prefix));
+  args.insert(args.end(), options.extra_args.begin(), options.extra_args.end());
+  return args;
+}
+
+// Without XDG_RUNTIME_DIR an unprivileged DPDK uses /tmp/dpdk, which belongs to whichever user came
+// first. A directory of this user's own takes its place while DPDK starts.
+class RuntimeDirectory {
+ public:
+  RuntimeDirectory() {
+    if (geteuid() == 0 || std::getenv("XDG_RUNTIME_DIR")) return;
+    std::error_code ignored;
+    const auto directory =
+        std::filesystem::temp_directory_path(ignored) / ("sluice-" + std::to_string(geteuid()));
+    mkdir(directory.c_str(), 0700);
+    setenv("XDG_RUNTIME_DIR", directory.c_str(), 1);
+    set_ = true;
+  }
+  ~RuntimeDirectory() {
+    if (set_) unsetenv("XDG_RUNTIME_DIR");
+  }
+
+ private:
+  bool set_ = false;
+};
+
+void check(const EalOptions& options) {
+  if (options.memory_mib < 16 || options.memory_mib > (1 << 20))
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "packet memory of " + std::to_string(options.memory_mib) + " MiB: 16 to 1048576 expected");
+  if (options.file_prefix.find('/') != std::string::npos)
+    throw Error(ErrorCode::kInvalidArgument,
+                "DPDK file prefix '" + options.file_prefix + "': a name without '/' expected");
+  if (environment_started)
+    throw Error(ErrorCode::kInvalidArgument,
+                "DPDK was started in this process before; it starts once per process");
+}
+
+[[noreturn]] void fail(const EalOptions& options, int error, const std::string& complaints) {
+  const bool bad_argument = error == EINVAL;
+  std::string message = "DPDK does not start with " + std::to_string(options.memory_mib) +
+                        " MiB of " + (options.hugepages ? "hugepages" : "ordinary memory") + ": " +
+                        rte_strerror(error);
+  if (!complaints.empty()) message += " (" + complaints + ")";
+  if (options.hugepages && !bad_argument)
+    message += "; free hugepages and access to them are expected";
+  throw Error(bad_argument ? ErrorCode::kInvalidArgument : ErrorCode::kUnavailable, message);
+}
+
+}  // namespace
+
+Eal::Eal(const EalOptions& options) {
+  check(options);
+  EalLog::instance().open(options.log, options.log_level);
+  EalLog::instance().collect();
+  int result;
+  {
+    const CallerState restore_at_end;
+    const RuntimeDirectory runtime_directory;
+    std::vector<std::string> args = arguments(options, restore_at_end.affinity());
+    std::vector<char*> argv;
+    for (std::string& arg : args) argv.push_back(arg.data());
+    result = rte_eal_init(static_cast<int>(argv.size()), argv.data());
+  }
+  const int error = rte_errno;
+  const std::string complaints = EalLog::instance().collected();
+  if (result < 0) fail(options, error, complaints);
+  environment_started = true;
+}
+
+Eal::~Eal() {
+  const std::string runtime_directory = rte_eal_get_runtime_dir();
+  rte_eal_cleanup();
+  std::error_code ignored;
+  std::filesystem::remove_all(runtime_directory, ignored);
+}
+
+std::size_t memory_available() {
+  std::size_t bytes = 0;
+  for (unsigned i = 0; i < rte_socket_count(); ++i) {
+    rte_malloc_socket_stats stats{};
+    if (rte_malloc_get_socket_stats(rte_socket_id_by_idx(i), &stats) == 0)
+      bytes += stats.heap_freesz_bytes;
+  }
+  return bytes;
+}
+
+ThreadRegistration::ThreadRegistration() {
+  const CallerState restore_at_end;
+  if (rte_thread_register() != 0)
+    throw Error(ErrorCode::kUnavailable,
+                std::string("the thread cannot register with DPDK: ") + rte_strerror(rte_errno));
+}
+
+ThreadRegistration::~ThreadRegistration() {
+  rte_thread_unregister();
+}
+
+}  // namespace sluice::net

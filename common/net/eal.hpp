@@ -1,0 +1,55 @@
+// Starts DPDK inside a process that may be someone else's (a trainer): no privilege, no hugepages,
+// no trace left on the calling thread, no output but through our log.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sluice::net {
+
+enum class LogLevel : std::uint8_t { kError, kWarning, kInfo, kDebug };
+
+/// Receives DPDK's log line by line, without line ends; called from any thread, must not throw.
+using LogSink = std::function<void(LogLevel, std::string_view)>;
+
+struct EalOptions {
+  std::string file_prefix;       ///< unique per running process; empty: "sluice-<pid>"
+  bool hugepages = false;        ///< needed for NICs; else anonymous shared memory
+  bool pci = false;              ///< look for PCI devices
+  std::size_t memory_mib = 256;  ///< packet memory, 16 .. 1 Mi MiB
+  bool telemetry = false;        ///< serve DPDK's telemetry socket
+  LogLevel log_level = LogLevel::kWarning;
+  LogSink log;                          ///< empty: spdlog's default logger
+  std::vector<std::string> extra_args;  ///< further EAL arguments, as DPDK documents them
+};
+
+/// DPDK's environment. Once per process: DPDK cannot start again after it ended.
+class Eal {
+ public:
+  /// Throws Error: kInvalidArgument for options out of range, refused arguments or a second
+  /// environment; kUnavailable for want of privilege, hugepages or memory. The calling thread's
+  /// affinity, signal mask and the process's signal handlers are as before afterwards.
+  explicit Eal(const EalOptions& options);
+  ~Eal();
+  Eal(const Eal&) = delete;
+  Eal& operator=(const Eal&) = delete;
+};
+
+/// Packet memory not yet given to pools or ports, in bytes.
+std::size_t memory_available();
+
+/// Registers the current thread with DPDK while it lives, so that pools cache buffers for it.
+/// Throws Error kUnavailable when DPDK's table of threads (128) is full.
+class ThreadRegistration {
+ public:
+  ThreadRegistration();
+  ~ThreadRegistration();
+  ThreadRegistration(const ThreadRegistration&) = delete;
+  ThreadRegistration& operator=(const ThreadRegistration&) = delete;
+};
+
+}  // namespace sluice::net

@@ -1,0 +1,102 @@
+#include "common/net/eal_log.hpp"
+
+#include <algorithm>
+
+#include <rte_log.h>
+#include <spdlog/spdlog.h>
+#include <sys/types.h>
+
+namespace sluice::net {
+namespace {
+
+constexpr std::size_t kComplaintsMax = 4;
+
+std::uint32_t to_dpdk(LogLevel level) {
+  switch (level) {
+    case LogLevel::kError:
+      return RTE_LOG_ERR;
+    case LogLevel::kWarning:
+      return RTE_LOG_WARNING;
+    case LogLevel::kInfo:
+      return RTE_LOG_INFO;
+    case LogLevel::kDebug:
+      return RTE_LOG_DEBUG;
+  }
+  return RTE_LOG_WARNING;
+}
+
+LogLevel from_dpdk(int level) {
+  if (level <= static_cast<int>(RTE_LOG_ERR)) return LogLevel::kError;
+  if (level == static_cast<int>(RTE_LOG_WARNING)) return LogLevel::kWarning;
+  if (level <= static_cast<int>(RTE_LOG_INFO)) return LogLevel::kInfo;
+  return LogLevel::kDebug;
+}
+
+void to_spdlog(LogLevel level, std::string_view text) {
+  constexpr std::array kLevels{spdlog::level::err, spdlog::level::warn, spdlog::level::info,
+                               spdlog::level::debug};
+  spdlog::log(kLevels[static_cast<std::size_t>(level)], "dpdk: {}", text);
+}
+
+ssize_t write_to_log(void* log, const char* text, std::size_t size) {
+  static_cast<EalLog*>(log)->write({text, size});
+  return static_cast<ssize_t>(size);
+}
+
+}  // namespace
+
+EalLog& EalLog::instance() {
+  static auto* log = new EalLog;
+  return *log;
+}
+
+void EalLog::open(LogSink sink, LogLevel level) {
+  const std::lock_guard lock(mutex_);
+  sink_ = sink ? std::move(sink) : LogSink(to_spdlog);
+  level_ = level;
+  if (!stream_) {
+    stream_ = fopencookie(
+        this, "w", {.read = nullptr, .write = write_to_log, .seek = nullptr, .close = nullptr});
+    // Unbuffered: a message arrives whole, on the thread that wrote it, while its level is known.
+    setvbuf(stream_, nullptr, _IONBF, 0);
+  }
+  rte_openlog_stream(stream_);
+  rte_log_set_global_level(to_dpdk(std::max(level, LogLevel::kWarning)));
+}
+
+void EalLog::collect() {
+  const std::lock_guard lock(mutex_);
+  complaints_.clear();
+  collecting_ = true;
+}
+
+std::string EalLog::collected() {
+  const std::lock_guard lock(mutex_);
+  collecting_ = false;
+  std::string all;
+  for (const std::string& complaint : complaints_) all += (all.empty() ? "" : "; ") + complaint;
+  return all;
+}
+
+void EalLog::write(std::string_view text) {
+  const LogLevel level = from_dpdk(rte_log_cur_msg_loglevel());
+  const std::lock_guard lock(mutex_);
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    if (end > 0) line(level, text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+}
+
+void EalLog::line(LogLevel level, std::string_view text) {
+  if (collecting_ && level <= LogLevel::kWarning) {
+    complaints_.emplace_back(text);
+    if (complaints_.size() > kComplaintsMax) complaints_.pop_front();
+  }
+  // vhost complains about every worker that comes, goes or dies: routine for a daemon, which
+  // reports that itself.
+  if (text.starts_with("VHOST_CONFIG")) level = std::max(level, LogLevel::kInfo);
+  if (level <= level_) sink_(level, text);
+}
+
+}  // namespace sluice::net

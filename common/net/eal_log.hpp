@@ -1,0 +1,39 @@
+// DPDK's log as lines for a LogSink.
+#pragma once
+
+#include <cstdio>
+#include <deque>
+#include <mutex>
+#include <string>
+
+#include "common/net/eal.hpp"
+
+namespace sluice::net {
+
+/// Once opened it stays for the rest of the process: DPDK's threads may log until the very end.
+class EalLog {
+ public:
+  static EalLog& instance();
+
+  /// Routes DPDK's log to `sink` at `level`.
+  void open(LogSink sink, LogLevel level);
+
+  /// Starts to collect complaints (warnings and worse), whatever the level; `collected` gives the
+  /// last of them, joined by "; ", and stops.
+  void collect();
+  std::string collected();
+
+  void write(std::string_view text);
+
+ private:
+  void line(LogLevel level, std::string_view text);
+
+  std::mutex mutex_;
+  LogSink sink_;
+  LogLevel level_ = LogLevel::kWarning;
+  std::FILE* stream_ = nullptr;
+  bool collecting_ = false;
+  std::deque<std::string> complaints_;
+};
+
+}  // namespace sluice::net

@@ -1,0 +1,213 @@
+#include "common/net/framing.hpp"
+
+#include <bit>
+#include <cstring>
+
+namespace sluice::net {
+namespace {
+
+constexpr std::uint16_t kTypeIpv4 = 0x0800;
+constexpr std::uint16_t kTypeArp = 0x0806;
+constexpr std::uint8_t kProtocolUdp = 17;
+
+// Offsets of fields within the frame.
+constexpr std::size_t kEtherType = 12;
+constexpr std::size_t kIp = kEthernetBytes;
+constexpr std::size_t kIpTotalLength = kIp + 2;
+constexpr std::size_t kIpId = kIp + 4;
+constexpr std::size_t kIpFragment = kIp + 6;
+constexpr std::size_t kIpTtl = kIp + 8;
+constexpr std::size_t kIpProtocol = kIp + 9;
+constexpr std::size_t kIpChecksum = kIp + 10;
+constexpr std::size_t kIpSource = kIp + 12;
+constexpr std::size_t kIpDestination = kIp + 16;
+constexpr std::size_t kUdp = kIp + kIpv4Bytes;
+constexpr std::size_t kUdpDestination = kUdp + 2;
+constexpr std::size_t kUdpLength = kUdp + 4;
+constexpr std::size_t kUdpChecksum = kUdp + 6;
+constexpr std::size_t kArp = kEthernetBytes;
+
+constexpr std::uint16_t kDontFragment = 0x4000;
+constexpr std::uint16_t kFragmentMask = 0x3fff;  // more-fragments bit and offset
+
+using ConstBytes = std::span<const std::byte>;
+using Bytes = std::span<std::byte>;
+
+std::uint8_t get8(ConstBytes b, std::size_t at) {
+  return static_cast<std::uint8_t>(b[at]);
+}
+std::uint16_t get16(ConstBytes b, std::size_t at) {
+  return static_cast<std::uint16_t>(get8(b, at) << 8 | get8(b, at + 1));
+}
+std::uint32_t get32(ConstBytes b, std::size_t at) {
+  return static_cast<std::uint32_t>(get16(b, at)) << 16 | get16(b, at + 2);
+}
+MacAddress get_mac(ConstBytes b, std::size_t at) {
+  MacAddress mac;
+  std::memcpy(mac.data(), b.data() + at, mac.size());
+  return mac;
+}
+
+void put8(Bytes b, std::size_t at, std::uint8_t v) {
+  b[at] = static_cast<std::byte>(v);
+}
+void put16(Bytes b, std::size_t at, std::uint16_t v) {
+  put8(b, at, static_cast<std::uint8_t>(v >> 8));
+  put8(b, at + 1, static_cast<std::uint8_t>(v));
+}
+void put32(Bytes b, std::size_t at, std::uint32_t v) {
+  put16(b, at, static_cast<std::uint16_t>(v >> 16));
+  put16(b, at + 2, static_cast<std::uint16_t>(v));
+}
+void put_mac(Bytes b, std::size_t at, const MacAddress& mac) {
+  std::memcpy(b.data() + at, mac.data(), mac.size());
+}
+
+// Sum of 32-bit words in the machine's byte order. RFC 1071: the ones' complement sum may be taken
+// in any byte order and width and folded at the end. 2^32 words fit before the sum overflows.
+std::uint64_t raw_sum(ConstBytes bytes) {
+  std::uint64_t sum = 0;
+  std::size_t at = 0;
+  for (; at + 4 <= bytes.size(); at += 4) {
+    std::uint32_t word;
+    std::memcpy(&word, bytes.data() + at, 4);
+    sum += word;
+  }
+  std::uint32_t last = 0;  // the tail, padded with zeros
+  std::memcpy(&last, bytes.data() + at, bytes.size() - at);
+  return sum + last;
+}
+
+// Folds to 16 bits, in network order's value.
+std::uint16_t fold(std::uint64_t sum) {
+  sum = (sum & 0xffff'ffff) + (sum >> 32);
+  while (sum >> 16) sum = (sum & 0xffff) + (sum >> 16);
+  const auto folded = static_cast<std::uint16_t>(sum);
+  if constexpr (std::endian::native == std::endian::little)
+    return static_cast<std::uint16_t>(folded << 8 | folded >> 8);
+  return folded;
+}
+
+// Addresses, protocol and length: what UDP's checksum covers beside the UDP datagram itself.
+std::uint64_t pseudo_header_sum(ConstBytes frame) {
+  std::array<std::byte, 12> pseudo{};
+  std::memcpy(pseudo.data(), frame.data() + kIpSource, 8);
+  put8(pseudo, 9, kProtocolUdp);
+  put16(pseudo, 10, get16(frame, kUdpLength));
+  return raw_sum(pseudo);
+}
+
+FrameVerdict judge_ip(ConstBytes frame, const LocalAddress& us, Verified verified) {
+  const unsigned version = get8(frame, kIp) >> 4;
+  const std::size_t header_bytes = (get8(frame, kIp) & 0xfu) * 4u;
+  if (version != 4 || header_bytes < kIpv4Bytes) return FrameVerdict::kBadIpHeader;
+  if (header_bytes > kIpv4Bytes) return FrameVerdict::kIpOptions;
+  if (!verified.ip && fold(raw_sum(frame.subspan(kIp, kIpv4Bytes))) != 0xffff)
+    return FrameVerdict::kBadIpChecksum;
+  if (get32(frame, kIpDestination) != us.ipv4) return FrameVerdict::kOtherIp;
+  if (get16(frame, kIpFragment) & kFragmentMask) return FrameVerdict::kFragment;
+  if (get8(frame, kIpProtocol) != kProtocolUdp) return FrameVerdict::kOtherProtocol;
+  return FrameVerdict::kDatagram;
+}
+
+// Frames may be longer than the IPv4 packet (Ethernet pads to 60 bytes), never shorter.
+FrameVerdict judge_udp(ConstBytes frame, Verified verified) {
+  const std::size_t ip_bytes = get16(frame, kIpTotalLength);
+  const std::size_t udp_bytes = get16(frame, kUdpLength);
+  if (ip_bytes > frame.size() - kIp || udp_bytes < kUdpBytes || udp_bytes + kIpv4Bytes != ip_bytes)
+    return FrameVerdict::kBadLength;
+  if (verified.udp || get16(frame, kUdpChecksum) == 0) return FrameVerdict::kDatagram;
+  const std::uint64_t sum = pseudo_header_sum(frame) + raw_sum(frame.subspan(kUdp, udp_bytes));
+  return fold(sum) == 0xffff ? FrameVerdict::kDatagram : FrameVerdict::kBadUdpChecksum;
+}
+
+FrameVerdict judge(ConstBytes frame, const LocalAddress& us, Verified verified) {
+  if (frame.size() < kEthernetBytes) return FrameVerdict::kTooShort;
+  const MacAddress destination = get_mac(frame, 0);
+  const std::uint16_t type = get16(frame, kEtherType);
+  if (destination != us.mac && !(type == kTypeArp && destination == kBroadcastMac))
+    return FrameVerdict::kOtherMac;
+  if (type == kTypeArp) return FrameVerdict::kArp;
+  if (type != kTypeIpv4) return FrameVerdict::kOtherProtocol;
+  if (frame.size() < kHeaderBytes) return FrameVerdict::kTooShort;
+  const FrameVerdict verdict = judge_ip(frame, us, verified);
+  return verdict == FrameVerdict::kDatagram ? judge_udp(frame, verified) : verdict;
+}
+
+}  // namespace
+
+ParsedFrame parse_frame(ConstBytes frame, const LocalAddress& us, Verified verified) {
+  ParsedFrame parsed;
+  parsed.verdict = judge(frame, us, verified);
+  if (parsed.verdict != FrameVerdict::kDatagram) return parsed;
+  parsed.from.mac = get_mac(frame, 6);
+  parsed.from.ipv4 = get32(frame, kIpSource);
+  parsed.from.udp_port = get16(frame, kUdp);
+  parsed.from.local_udp_port = get16(frame, kUdpDestination);
+  parsed.payload_bytes = get16(frame, kUdpLength) - kUdpBytes;
+  return parsed;
+}
+
+void write_headers(std::span<std::byte, kHeaderBytes> out, const LocalAddress& us,
+                   const Endpoint& to, std::size_t payload_bytes, std::uint16_t ip_id) {
+  const auto udp_bytes = static_cast<std::uint16_t>(kUdpBytes + payload_bytes);
+  put_mac(out, 0, to.mac);
+  put_mac(out, 6, us.mac);
+  put16(out, kEtherType, kTypeIpv4);
+  put16(out, kIp, 0x4500);  // version 4, five words of header, no type of service
+  put16(out, kIpTotalLength, static_cast<std::uint16_t>(kIpv4Bytes + udp_bytes));
+  put16(out, kIpId, ip_id);
+  put16(out, kIpFragment, kDontFragment);
+  put8(out, kIpTtl, 64);
+  put8(out, kIpProtocol, kProtocolUdp);
+  put16(out, kIpChecksum, 0);
+  put32(out, kIpSource, us.ipv4);
+  put32(out, kIpDestination, to.ipv4);
+  put16(out, kIpChecksum, static_cast<std::uint16_t>(~fold(raw_sum(out.subspan(kIp, kIpv4Bytes)))));
+  put16(out, kUdp, to.local_udp_port);
+  put16(out, kUdpDestination, to.udp_port);
+  put16(out, kUdpLength, udp_bytes);
+  put16(out, kUdpChecksum, 0);
+}
+
+void write_udp_checksum(std::span<std::byte, kHeaderBytes> headers, ConstBytes payload) {
+  put16(headers, kUdpChecksum, 0);
+  const std::uint64_t sum =
+      pseudo_header_sum(headers) + raw_sum(headers.subspan(kUdp, kUdpBytes)) + raw_sum(payload);
+  const auto checksum = static_cast<std::uint16_t>(~fold(sum));
+  put16(headers, kUdpChecksum, checksum == 0 ? 0xffff : checksum);  // 0 would mean "none"
+}
+
+void write_udp_pseudo_checksum(std::span<std::byte, kHeaderBytes> headers) {
+  put16(headers, kUdpChecksum, fold(pseudo_header_sum(headers)));
+}
+
+std::optional<Arp> parse_arp(ConstBytes frame) {
+  if (frame.size() < kArpFrameBytes || get16(frame, kEtherType) != kTypeArp) return std::nullopt;
+  // Hardware type Ethernet, protocol IPv4, address lengths 6 and 4.
+  if (get16(frame, kArp) != 1 || get16(frame, kArp + 2) != kTypeIpv4 ||
+      get16(frame, kArp + 4) != 0x0604)
+    return std::nullopt;
+  const std::uint16_t operation = get16(frame, kArp + 6);
+  if (operation != 1 && operation != 2) return std::nullopt;
+  return Arp{static_cast<ArpOperation>(operation), get_mac(frame, kArp + 8),
+             get32(frame, kArp + 14), get_mac(frame, kArp + 18), get32(frame, kArp + 24)};
+}
+
+std::array<std::byte, kArpFrameBytes> make_arp(const Arp& arp, const MacAddress& destination) {
+  std::array<std::byte, kArpFrameBytes> frame{};
+  put_mac(frame, 0, destination);
+  put_mac(frame, 6, arp.sender_mac);
+  put16(frame, kEtherType, kTypeArp);
+  put16(frame, kArp, 1);
+  put16(frame, kArp + 2, kTypeIpv4);
+  put16(frame, kArp + 4, 0x0604);
+  put16(frame, kArp + 6, static_cast<std::uint16_t>(arp.operation));
+  put_mac(frame, kArp + 8, arp.sender_mac);
+  put32(frame, kArp + 14, arp.sender_ipv4);
+  put_mac(frame, kArp + 18, arp.target_mac);
+  put32(frame, kArp + 24, arp.target_ipv4);
+  return frame;
+}
+
+}  // namespace sluice::net

@@ -1,0 +1,84 @@
+// Everything that can happen to a frame, counted by name.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+namespace sluice::net {
+
+/// Written by the one thread that owns the DatagramIo; others take copies through that thread.
+struct IoCounters {
+  std::uint64_t rx_frames = 0;     ///< everything the ports gave us
+  std::uint64_t rx_datagrams = 0;  ///< handed to the handler
+  std::uint64_t rx_bytes = 0;      ///< payload bytes of those
+  std::uint64_t rx_too_short = 0;
+  std::uint64_t rx_other_mac = 0;
+  std::uint64_t rx_other_protocol = 0;
+  std::uint64_t rx_bad_ip_header = 0;
+  std::uint64_t rx_ip_options = 0;
+  std::uint64_t rx_fragment = 0;
+  std::uint64_t rx_bad_ip_checksum = 0;
+  std::uint64_t rx_other_ip = 0;
+  std::uint64_t rx_bad_length = 0;
+  std::uint64_t rx_bad_udp_checksum = 0;
+  std::uint64_t rx_port_closed = 0;     ///< nobody listens on that UDP port
+  std::uint64_t rx_multi_segment = 0;   ///< longer than a buffer
+  std::uint64_t tx_datagrams = 0;       ///< taken by send()
+  std::uint64_t tx_bytes = 0;           ///< payload bytes of those
+  std::uint64_t tx_frames = 0;          ///< taken by the ports
+  std::uint64_t tx_chained = 0;         ///< shared payloads sent behind a header of their own
+  std::uint64_t tx_linearised = 0;      ///< shared payloads copied behind their header
+  std::uint64_t tx_partial_bursts = 0;  ///< the port took less than was queued
+  std::uint64_t tx_backlog_full = 0;    ///< dropped: the port takes nothing for too long
+  std::uint64_t tx_too_long = 0;        ///< dropped: beyond the port's MTU
+  std::uint64_t tx_unknown_port = 0;    ///< dropped: no such port (any more)
+  std::uint64_t tx_port_removed = 0;    ///< dropped: still queued when the port went
+  std::uint64_t pool_empty = 0;         ///< no buffer for a payload, a header or a copy
+  std::uint64_t arp_requests_sent = 0;
+  std::uint64_t arp_replies_sent = 0;
+  std::uint64_t arp_learned = 0;  ///< a neighbour's address that was asked for, new or changed
+  std::uint64_t arp_ignored = 0;  ///< malformed, or not about us or anyone we know
+  std::uint64_t arp_table_full = 0;
+};
+
+/// For printing and export: every counter once.
+inline constexpr std::array<std::pair<std::string_view, std::uint64_t IoCounters::*>, 31>
+    kIoCounterNames{{
+        {"rx_frames", &IoCounters::rx_frames},
+        {"rx_datagrams", &IoCounters::rx_datagrams},
+        {"rx_bytes", &IoCounters::rx_bytes},
+        {"rx_too_short", &IoCounters::rx_too_short},
+        {"rx_other_mac", &IoCounters::rx_other_mac},
+        {"rx_other_protocol", &IoCounters::rx_other_protocol},
+        {"rx_bad_ip_header", &IoCounters::rx_bad_ip_header},
+        {"rx_ip_options", &IoCounters::rx_ip_options},
+        {"rx_fragment", &IoCounters::rx_fragment},
+        {"rx_bad_ip_checksum", &IoCounters::rx_bad_ip_checksum},
+        {"rx_other_ip", &IoCounters::rx_other_ip},
+        {"rx_bad_length", &IoCounters::rx_bad_length},
+        {"rx_bad_udp_checksum", &IoCounters::rx_bad_udp_checksum},
+        {"rx_port_closed", &IoCounters::rx_port_closed},
+        {"rx_multi_segment", &IoCounters::rx_multi_segment},
+        {"tx_datagrams", &IoCounters::tx_datagrams},
+        {"tx_bytes", &IoCounters::tx_bytes},
+        {"tx_frames", &IoCounters::tx_frames},
+        {"tx_chained", &IoCounters::tx_chained},
+        {"tx_linearised", &IoCounters::tx_linearised},
+        {"tx_partial_bursts", &IoCounters::tx_partial_bursts},
+        {"tx_backlog_full", &IoCounters::tx_backlog_full},
+        {"tx_too_long", &IoCounters::tx_too_long},
+        {"tx_unknown_port", &IoCounters::tx_unknown_port},
+        {"tx_port_removed", &IoCounters::tx_port_removed},
+        {"pool_empty", &IoCounters::pool_empty},
+        {"arp_requests_sent", &IoCounters::arp_requests_sent},
+        {"arp_replies_sent", &IoCounters::arp_replies_sent},
+        {"arp_learned", &IoCounters::arp_learned},
+        {"arp_ignored", &IoCounters::arp_ignored},
+        {"arp_table_full", &IoCounters::arp_table_full},
+    }};
+static_assert(sizeof(IoCounters) == kIoCounterNames.size() * sizeof(std::uint64_t));
+
+}  // namespace sluice::net

@@ -1,0 +1,111 @@
+#include "common/net/pool.hpp"
+
+#include <algorithm>
+
+#include <rte_errno.h>
+#include <rte_lcore.h>
+#include <rte_mbuf.h>
+#include <rte_mempool.h>
+#include <spdlog/spdlog.h>
+
+#include <sluice/error.hpp>
+
+#include "common/net/eal.hpp"
+#include "common/net/framing.hpp"
+
+namespace sluice::net {
+namespace {
+
+constexpr std::size_t kCacheBuffers = 256;
+
+// Headers and payload behind the headroom. Drivers want room beyond the frame: for a VLAN tag,
+// virtio's header, what af_packet's ring has in front; and some NICs count buffers in whole KiB.
+std::size_t data_room(std::size_t payload_bytes) {
+  if (payload_bytes == 0) return RTE_PKTMBUF_HEADROOM + RTE_CACHE_LINE_SIZE;
+  constexpr std::size_t kDriverBytes = 128;
+  return RTE_PKTMBUF_HEADROOM + RTE_ALIGN_CEIL(kHeaderBytes + payload_bytes + kDriverBytes, 1024);
+}
+
+void check_arguments(const std::string& name, std::size_t count, std::size_t payload_bytes) {
+  if (name.empty() || name.size() >= RTE_MEMPOOL_NAMESIZE)
+    throw Error(ErrorCode::kInvalidArgument, "buffer pool name '" + name + "': 1 to " +
+                                                 std::to_string(RTE_MEMPOOL_NAMESIZE - 1) +
+                                                 " characters expected");
+  if (count == 0 || count > (std::size_t{1} << 30))
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "buffer pool '" + name + "': " + std::to_string(count) + " buffers, expected 1 to 2^30");
+  if (data_room(payload_bytes) > UINT16_MAX)
+    throw Error(ErrorCode::kInvalidArgument, "buffer pool '" + name + "': payloads of " +
+                                                 std::to_string(payload_bytes) +
+                                                 " bytes, expected at most 64000");
+}
+
+// What rte_pktmbuf_pool_create does, but without the demand that every buffer be physically
+// contiguous when there are no hugepages: that demand rounds each up to whole 4 KiB pages, and
+// without hugepages no device reaches the memory by physical address anyway.
+rte_mempool* create(const std::string& name, std::size_t count, std::size_t room) {
+  const unsigned flags = rte_eal_has_hugepages() ? 0 : RTE_MEMPOOL_F_NO_IOVA_CONTIG;
+  const auto cache = static_cast<unsigned>(std::min(kCacheBuffers, count / 8));
+  rte_mempool* pool = rte_mempool_create_empty(
+      name.c_str(), static_cast<unsigned>(count), static_cast<unsigned>(sizeof(rte_mbuf) + room),
+      cache, sizeof(rte_pktmbuf_pool_private), SOCKET_ID_ANY, flags);
+  if (!pool) return nullptr;
+  rte_pktmbuf_pool_private layout{};
+  layout.mbuf_data_room_size = static_cast<std::uint16_t>(room);
+  rte_mempool_set_ops_byname(pool, "ring_mp_mc", nullptr);
+  rte_pktmbuf_pool_init(pool, &layout);
+  if (rte_mempool_populate_default(pool) < 0) {
+    rte_mempool_free(pool);
+    return nullptr;
+  }
+  rte_mempool_obj_iter(pool, rte_pktmbuf_init, nullptr);
+  return pool;
+}
+
+std::size_t mebibytes(std::size_t bytes) {
+  return (bytes + (1 << 20) - 1) >> 20;
+}
+
+}  // namespace
+
+BufferPool::BufferPool(const std::string& name, std::size_t count, std::size_t payload_bytes)
+    : count_(count), payload_bytes_(payload_bytes) {
+  check_arguments(name, count, payload_bytes);
+  const std::size_t room = data_room(payload_bytes);
+  pool_ = create(name, count, room);
+  if (pool_) return;
+  if (rte_errno == EEXIST)
+    throw Error(ErrorCode::kInvalidArgument, "buffer pool '" + name + "' exists already");
+  const std::size_t each =
+      rte_mempool_calc_obj_size(static_cast<std::uint32_t>(sizeof(rte_mbuf) + room), 0, nullptr);
+  throw Error(ErrorCode::kUnavailable,
+              "buffer pool '" + name + "': " + std::to_string(count) + " buffers need about " +
+                  std::to_string(mebibytes(each * count)) + " MiB, " +
+                  std::to_string(memory_available() >> 20) + " MiB of packet memory are free (" +
+                  rte_strerror(rte_errno) + "); give the process more packet memory");
+}
+
+BufferPool::~BufferPool() {
+  // Freeing memory that a buffer or a port still points to would corrupt it: keep the pool instead.
+  if (available() == size())
+    rte_mempool_free(pool_);
+  else
+    spdlog::error("buffer pool '{}': {} of {} buffers never came back; its memory stays in use",
+                  pool_->name, size() - available(), size());
+}
+
+Buffer BufferPool::allocate(std::size_t size) {
+  if (size > payload_bytes_) return {};
+  rte_mbuf* mbuf = rte_pktmbuf_alloc(pool_);
+  if (!mbuf) return {};
+  mbuf->data_len = static_cast<std::uint16_t>(size);
+  mbuf->pkt_len = static_cast<std::uint32_t>(size);
+  return Buffer::adopt(mbuf);
+}
+
+std::size_t BufferPool::available() const {
+  return rte_mempool_avail_count(pool_);
+}
+
+}  // namespace sluice::net

@@ -1,0 +1,43 @@
+// Packet buffers, all allocated when the pool is made.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "common/net/buffer.hpp"
+
+struct rte_mempool;
+
+namespace sluice::net {
+
+/// A fixed number of equal buffers. Threads may share a pool; registered ones (ThreadRegistration)
+/// use a cache of their own. It must outlive every port that was given it, and every buffer.
+class BufferPool {
+ public:
+  /// `count` buffers of `payload_bytes` each, besides room for all headers; a pool of 0 payload
+  /// bytes is one of headers for shared payloads. `name` is unique in the process, at most 25
+  /// characters. Throws Error: kUnavailable naming the MiB needed and free, kInvalidArgument.
+  BufferPool(const std::string& name, std::size_t count, std::size_t payload_bytes);
+  ~BufferPool();
+  BufferPool(const BufferPool&) = delete;
+  BufferPool& operator=(const BufferPool&) = delete;
+
+  /// A buffer of `size` writable bytes; empty when the pool is, or when `size` > payload_bytes().
+  Buffer allocate(std::size_t size);
+
+  std::size_t size() const { return count_; }
+  std::size_t payload_bytes() const { return payload_bytes_; }
+
+  /// Buffers in the pool now; equals size() when every reference has come back. A snapshot while
+  /// other threads work.
+  std::size_t available() const;
+
+  rte_mempool* handle() const { return pool_; }
+
+ private:
+  std::size_t count_;
+  std::size_t payload_bytes_;
+  rte_mempool* pool_ = nullptr;
+};
+
+}  // namespace sluice::net

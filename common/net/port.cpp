@@ -1,0 +1,267 @@
+#include "common/net/port.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+
+#include <arpa/inet.h>
+#include <rte_dev.h>
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+
+#include <sluice/error.hpp>
+
+#include "common/net/caller_state.hpp"
+#include "common/net/eal_log.hpp"
+
+namespace sluice::net {
+namespace {
+
+constexpr std::uint16_t kMtuMin = 576;
+constexpr std::uint16_t kMtuMax = 9698;  // of vhost-user
+
+bool starts_with(const std::string& text, const char* prefix) {
+  return text.rfind(prefix, 0) == 0;
+}
+
+// Shared memory cannot flip bits: no checksum is needed there.
+bool is_memory(const std::string& device) {
+  return starts_with(device, "net_vhost") || starts_with(device, "net_virtio_user") ||
+         starts_with(device, "virtio_user") || starts_with(device, "net_memif");
+}
+
+bool has_setting(const std::string& device, const char* key) {
+  return device.find(std::string(",") + key + "=") != std::string::npos;
+}
+
+bool is_af_packet(const std::string& device) {
+  return starts_with(device, "net_af_packet") || starts_with(device, "eth_af_packet");
+}
+
+// An interface that does not exist is left to the driver to complain about.
+void check_interface_mtu(const std::string& device, std::uint16_t mtu) {
+  const std::size_t at = device.find(",iface=");
+  if (at == std::string::npos) return;
+  const std::string interface = device.substr(at + 7, device.find(',', at + 7) - at - 7);
+  unsigned actual = 0;
+  if (std::ifstream("/sys/class/net/" + interface + "/mtu") >> actual && actual < mtu)
+    throw Error(ErrorCode::kInvalidArgument, "port '" + device + "': MTU " + std::to_string(mtu) +
+                                                 ", but interface " + interface + " has " +
+                                                 std::to_string(actual));
+}
+
+// The driver's defaults are frames of 2 KiB and no traffic shaping; a full ring blocks the sender,
+// so the ring is made long. The driver assumes that frames fill their blocks without a gap and that
+// a frame's whole room fits a buffer; the kernel wants blocks of whole pages: 64 frames of a
+// multiple of 64 bytes are that.
+std::string complete_af_packet(std::string device, std::uint16_t queues, std::uint16_t mtu) {
+  constexpr unsigned kRingHeaderBytes = 96;  // the kernel's, before every frame
+  constexpr unsigned kUnit = 64;
+  constexpr unsigned kFrames = 1024;
+  const unsigned frame =
+      (kRingHeaderBytes + static_cast<unsigned>(kEthernetBytes) + mtu + kUnit - 1) / kUnit * kUnit;
+  const auto add = [&](const char* key, unsigned value) {
+    if (!has_setting(device, key)) device += std::string(",") + key + "=" + std::to_string(value);
+  };
+  add("qpairs", queues);
+  add("qdisc_bypass", 0);
+  if (!has_setting(device, "framesz") && !has_setting(device, "blocksz")) {
+    add("framesz", frame);
+    add("blocksz", frame * kUnit);
+    add("framecnt", kFrames);
+  }
+  return device;
+}
+
+void check(const PortOptions& options, std::size_t pools) {
+  const auto refuse = [&](const std::string& what) {
+    throw Error(ErrorCode::kInvalidArgument, "port '" + options.device + "': " + what);
+  };
+  if (options.device.empty()) refuse("a device string expected, such as net_af_packet0,iface=eth1");
+  if (options.queues == 0) refuse("0 queues, at least 1 expected");
+  if (pools != 1 && pools != options.queues)
+    refuse(std::to_string(pools) + " pools for " + std::to_string(options.queues) + " queues");
+  if (options.mtu < kMtuMin || options.mtu > kMtuMax)
+    refuse("MTU " + std::to_string(options.mtu) + ", expected 576 to 9698");
+  if (options.prefix < 1 || options.prefix > 32)
+    refuse("prefix length " + std::to_string(options.prefix) + ", expected 1 to 32");
+}
+
+void must(int result, const char* step) {
+  if (result != 0)
+    throw Error(ErrorCode::kUnavailable, std::string(step) + ": " + rte_strerror(-result));
+}
+
+void check_abilities(const PortOptions& options, const rte_eth_dev_info& info) {
+  const unsigned queues_max = std::min(info.max_rx_queues, info.max_tx_queues);
+  if (options.queues > queues_max)
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        std::to_string(options.queues) + " queues, the device has " + std::to_string(queues_max));
+  if (options.mtu > info.max_mtu)
+    throw Error(ErrorCode::kInvalidArgument, "MTU " + std::to_string(options.mtu) +
+                                                 ", the device takes at most " +
+                                                 std::to_string(info.max_mtu));
+}
+
+UdpChecksum choose_checksum(UdpChecksum asked, const std::string& device,
+                            const rte_eth_dev_info& info) {
+  const bool can_offload = info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
+  if (asked == UdpChecksum::kOffload && !can_offload)
+    throw Error(ErrorCode::kInvalidArgument, "the device cannot compute UDP checksums");
+  if (asked != UdpChecksum::kAuto) return asked;
+  if (is_memory(device)) return UdpChecksum::kNone;
+  return can_offload ? UdpChecksum::kOffload : UdpChecksum::kSoftware;
+}
+
+// Checksum offloads and chains where the device has them; never FAST_FREE, which would hand shared
+// payloads back to the pool under the feet of those who still hold them.
+rte_eth_conf configuration(const PortOptions& options, const std::string& device,
+                           UdpChecksum checksum, const rte_eth_dev_info& info) {
+  rte_eth_conf conf{};
+  // The af_packet driver claims 1518 bytes at most, whatever its `framesz`: it only passes on what
+  // the kernel's interface takes.
+  conf.rxmode.mtu = is_af_packet(device) ? std::uint16_t{RTE_ETHER_MTU} : options.mtu;
+  conf.rxmode.offloads =
+      (RTE_ETH_RX_OFFLOAD_UDP_CKSUM | RTE_ETH_RX_OFFLOAD_IPV4_CKSUM) & info.rx_offload_capa;
+  conf.txmode.offloads = RTE_ETH_TX_OFFLOAD_MULTI_SEGS & info.tx_offload_capa;
+  if (checksum == UdpChecksum::kOffload) conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
+  conf.rx_adv_conf.rss_conf.rss_hf = RTE_ETH_RSS_NONFRAG_IPV4_UDP & info.flow_type_rss_offloads;
+  if (options.queues > 1 && conf.rx_adv_conf.rss_conf.rss_hf)
+    conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+  // virtio-user in server mode takes a new peer only from the link's interrupt handler.
+  conf.intr_conf.lsc = (*info.dev_flags & RTE_ETH_DEV_INTR_LSC) != 0;
+  return conf;
+}
+
+}  // namespace
+
+Port::Port(const PortOptions& options, BufferPool& pool)
+    : Port(options, std::array<BufferPool*, 1>{&pool}) {}
+
+Port::Port(const PortOptions& options, std::span<BufferPool* const> pools) : options_(options) {
+  check(options, pools.size());
+  if (is_af_packet(options_.device)) {
+    check_interface_mtu(options_.device, options_.mtu);
+    options_.device = complete_af_packet(options_.device, options_.queues, options_.mtu);
+  }
+  name_ = options_.device.substr(0, options_.device.find(','));
+  bus_ = name_.find(':') == std::string::npos ? "vdev" : "pci";
+  EalLog::instance().collect();
+  try {
+    plug();
+    start(pools);
+  } catch (const Error& error) {
+    const std::string complaints = EalLog::instance().collected();
+    close();
+    throw Error(error.code(), "port '" + options_.device + "': " + error.what() +
+                                  (complaints.empty() ? "" : " (" + complaints + ")"));
+  }
+  EalLog::instance().collected();
+}
+
+Port::~Port() {
+  close();
+}
+
+void Port::plug() {
+  const CallerState restore_at_end;  // drivers start threads
+  std::uint16_t id;
+  if (rte_eth_dev_get_port_by_name(name_.c_str(), &id) != 0) {
+    const std::size_t comma = std::min(options_.device.find(','), options_.device.size() - 1);
+    const std::string settings = options_.device.substr(comma + 1);
+    const bool has_settings = options_.device.find(',') != std::string::npos;
+    const int error =
+        rte_eal_hotplug_add(bus_.c_str(), name_.c_str(), has_settings ? settings.c_str() : "");
+    if (error == -EPERM || error == -EACCES)
+      throw Error(ErrorCode::kUnavailable, "the privilege is missing: CAP_NET_RAW expected");
+    if (error != 0)
+      throw Error(ErrorCode::kUnavailable,
+                  std::string("cannot be opened: ") + rte_strerror(-error));
+    if (rte_eth_dev_get_port_by_name(name_.c_str(), &id) != 0)
+      throw Error(ErrorCode::kUnavailable, "the device is no network port");
+  }
+  std::uint64_t owner_id;
+  rte_eth_dev_owner_new(&owner_id);
+  rte_eth_dev_owner owner{owner_id, "sluice"};
+  if (rte_eth_dev_owner_set(id, &owner) != 0)
+    throw Error(ErrorCode::kUnavailable, "in use by another port of this process");
+  view_.id = id;
+  plugged_ = true;
+}
+
+void Port::start(std::span<BufferPool* const> pools) {
+  rte_eth_dev_info info{};
+  must(rte_eth_dev_info_get(id(), &info), "asking for its abilities");
+  check_abilities(options_, info);
+  view_.udp_checksum = choose_checksum(options_.udp_checksum, name_, info);
+  const rte_eth_conf conf = configuration(options_, name_, view_.udp_checksum, info);
+  must(rte_eth_dev_configure(id(), options_.queues, options_.queues, &conf), "configuring");
+  set_up_queues(pools);
+  must(rte_eth_dev_start(id()), "starting");
+
+  rte_ether_addr mac{};
+  must(rte_eth_macaddr_get(id(), &mac), "asking for its address");
+  std::memcpy(view_.address.mac.data(), mac.addr_bytes, view_.address.mac.size());
+  if (options_.mac) view_.address.mac = *options_.mac;
+  view_.address.ipv4 = options_.ipv4;
+  view_.prefix = options_.prefix;
+  view_.gateway = options_.gateway;
+  view_.mtu = options_.mtu;
+  view_.chain = options_.chain && (conf.txmode.offloads & RTE_ETH_TX_OFFLOAD_MULTI_SEGS);
+}
+
+void Port::set_up_queues(std::span<BufferPool* const> pools) {
+  std::uint16_t rx = options_.descriptors;
+  std::uint16_t tx = options_.descriptors;
+  must(rte_eth_dev_adjust_nb_rx_tx_desc(id(), &rx, &tx), "setting the ring sizes");
+  for (std::uint16_t q = 0; q < options_.queues; ++q) {
+    rte_mempool* pool = pools[pools.size() == 1 ? 0 : q]->handle();
+    must(rte_eth_rx_queue_setup(id(), q, rx, SOCKET_ID_ANY, nullptr, pool), "receive queue");
+    must(rte_eth_tx_queue_setup(id(), q, tx, SOCKET_ID_ANY, nullptr), "transmit queue");
+  }
+}
+
+void Port::close() {
+  if (!plugged_) return;
+  const CallerState restore_at_end;
+  rte_eth_dev_stop(id());
+  rte_eth_dev_close(id());
+  rte_eal_hotplug_remove(bus_.c_str(), name_.c_str());
+  plugged_ = false;
+}
+
+bool Port::link_up() const {
+  rte_eth_link link{};
+  return rte_eth_link_get_nowait(id(), &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
+}
+
+PortView Port::view(std::uint16_t queue) const {
+  PortView view = view_;
+  view.queue = queue;
+  return view;
+}
+
+std::uint32_t parse_ipv4(const std::string& text) {
+  in_addr address{};
+  if (inet_pton(AF_INET, text.c_str(), &address) != 1)
+    throw Error(ErrorCode::kInvalidArgument,
+                "'" + text + "' is no IPv4 address; four numbers such as 10.0.0.1 expected");
+  return ntohl(address.s_addr);
+}
+
+std::string format_ipv4(std::uint32_t address) {
+  std::array<char, INET_ADDRSTRLEN> text{};
+  const in_addr network{htonl(address)};
+  return inet_ntop(AF_INET, &network, text.data(), text.size());
+}
+
+std::string format_mac(const MacAddress& mac) {
+  std::array<char, 18> text{};
+  std::snprintf(text.data(), text.size(), "%02x:%02x:%02x:%02x:%02x:%02x", mac[0], mac[1], mac[2],
+                mac[3], mac[4], mac[5]);
+  return text.data();
+}
+
+}  // namespace sluice::net

@@ -1,0 +1,92 @@
+// One network port of this process: a NIC, or a virtual device such as af_packet, vhost, memif.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "common/net/framing.hpp"
+#include "common/net/pool.hpp"
+
+namespace sluice::net {
+
+/// How the UDP checksum of what we send comes about. Receiving always verifies one that is there.
+enum class UdpChecksum : std::uint8_t {
+  kAuto,      ///< none on ports that are shared memory, else offload if the port has it
+  kNone,      ///< sent as 0: "no checksum"
+  kSoftware,  //
+  kOffload,   ///< by the port
+};
+
+struct PortOptions {
+  /// DPDK's device string: "net_af_packet0,iface=veth1", "net_vhost0,...", "0000:03:00.0". What an
+  /// af_packet device needs beyond `iface` is added where it is not given.
+  std::string device;
+  std::uint16_t queues = 1;         ///< queue pairs, one per lane
+  std::uint16_t descriptors = 256;  ///< of each ring; the port may adjust it
+  std::uint16_t mtu = 1500;         ///< bytes of an IPv4 packet, 576 .. 9698
+  std::uint32_t ipv4 = 0;           ///< our address there, host byte order; the kernel has another
+  std::uint8_t prefix = 24;         ///< length of the network's prefix, 1 .. 32
+  std::uint32_t gateway = 0;        ///< for addresses beyond it; 0: every address is on the link
+  std::optional<MacAddress> mac;    ///< ours instead of the device's, where nothing filters by it
+  UdpChecksum udp_checksum = UdpChecksum::kAuto;
+  bool chain = true;  ///< false: copy shared payloads also where the port takes chained buffers
+};
+
+/// What a DatagramIo needs to know of one queue of a port.
+struct PortView {
+  std::uint16_t id = 0;
+  std::uint16_t queue = 0;
+  LocalAddress address;
+  std::uint8_t prefix = 24;
+  std::uint32_t gateway = 0;
+  std::uint16_t mtu = 1500;
+  UdpChecksum udp_checksum = UdpChecksum::kSoftware;  ///< never kAuto
+  bool chain = false;  ///< the port takes a header and a payload as two chained buffers
+};
+
+/// A started port. Made, asked and destroyed by one control thread; its queues are polled by
+/// DatagramIos, which must have let go of it before it is destroyed.
+class Port {
+ public:
+  /// Plugs and starts the device; received frames land in `pools[queue]`, or in `pools[0]` when it
+  /// is the only one. Throws Error: kInvalidArgument for options out of range, kUnavailable when
+  /// the device, its interface, the privilege or a buffer is missing or somebody uses it.
+  Port(const PortOptions& options, std::span<BufferPool* const> pools);
+  Port(const PortOptions& options, BufferPool& pool);
+  ~Port();
+  Port(const Port&) = delete;
+  Port& operator=(const Port&) = delete;
+
+  std::uint16_t id() const { return view_.id; }
+  const MacAddress& mac() const { return view_.address.mac; }
+  const std::string& device() const { return options_.device; }
+  std::uint16_t queues() const { return options_.queues; }
+
+  /// The largest datagram: the MTU less IPv4 and UDP headers.
+  std::size_t max_payload_bytes() const { return options_.mtu - kIpv4Bytes - kUdpBytes; }
+
+  bool link_up() const;
+  PortView view(std::uint16_t queue) const;
+
+ private:
+  void plug();
+  void start(std::span<BufferPool* const> pools);
+  void set_up_queues(std::span<BufferPool* const> pools);
+  void close();
+
+  PortOptions options_;
+  std::string bus_;
+  std::string name_;  // the device string up to the first comma
+  PortView view_;
+  bool plugged_ = false;
+};
+
+/// "192.168.1.2" as a number in host byte order; throws Error kInvalidArgument.
+std::uint32_t parse_ipv4(const std::string& text);
+std::string format_ipv4(std::uint32_t address);
+std::string format_mac(const MacAddress& mac);
+
+}  // namespace sluice::net

@@ -1,0 +1,52 @@
+#include "common/net/tx_queue.hpp"
+
+#include <algorithm>
+
+#include <rte_ethdev.h>
+#include <rte_mbuf.h>
+
+namespace sluice::net {
+namespace {
+
+constexpr std::size_t kBurst = 32;
+
+}  // namespace
+
+TxQueue::TxQueue(std::uint16_t port_id, std::uint16_t queue, std::size_t backlog_max)
+    : port_id_(port_id), queue_(queue), frames_(backlog_max) {}
+
+TxQueue::~TxQueue() {
+  for (std::size_t i = begin_; i < end_; ++i) rte_pktmbuf_free(frames_[i]);
+}
+
+void TxQueue::push(rte_mbuf* frame, IoCounters& counters) {
+  if (end_ == frames_.size() && begin_ > 0) {
+    std::copy(frames_.begin() + static_cast<std::ptrdiff_t>(begin_), frames_.end(),
+              frames_.begin());
+    end_ -= begin_;
+    begin_ = 0;
+  }
+  if (end_ == frames_.size()) {
+    ++counters.tx_backlog_full;
+    rte_pktmbuf_free(frame);
+    return;
+  }
+  frames_[end_++] = frame;
+  if (backlog() % kBurst == 0) flush(counters);
+}
+
+void TxQueue::flush(IoCounters& counters) {
+  while (begin_ < end_) {
+    const auto count = static_cast<std::uint16_t>(std::min(end_ - begin_, kBurst));
+    const std::uint16_t sent = rte_eth_tx_burst(port_id_, queue_, &frames_[begin_], count);
+    counters.tx_frames += sent;
+    begin_ += sent;
+    if (sent < count) {
+      ++counters.tx_partial_bursts;
+      return;
+    }
+  }
+  begin_ = end_ = 0;
+}
+
+}  // namespace sluice::net

@@ -1,0 +1,199 @@
+#include "common/net/vhost.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <random>
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <sluice/error.hpp>
+
+namespace sluice::net {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kSocketPathMax = sizeof(sockaddr_un::sun_path) - 1;
+
+// DPDK separates a device's settings by commas and knows no escape.
+void check_path(const std::string& path) {
+  if (path.size() > kSocketPathMax)
+    throw Error(ErrorCode::kInvalidArgument, "socket path '" + path + "' has " +
+                                                 std::to_string(path.size()) +
+                                                 " bytes, at most 107 expected");
+  if (path.find(',') != std::string::npos)
+    throw Error(ErrorCode::kInvalidArgument,
+                "socket path '" + path + "': a path without ',' expected");
+}
+
+std::string what_went_wrong(const char* step, const std::string& directory) {
+  return std::string("vhost directory '") + directory + "' cannot be " + step + ": " +
+         std::strerror(errno);
+}
+
+void make_directory(const std::string& directory) {
+  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
+    throw Error(ErrorCode::kUnavailable, what_went_wrong("created", directory));
+  if (!fs::is_directory(directory))
+    throw Error(ErrorCode::kUnavailable, "'" + directory + "' is no directory");
+  if (access(directory.c_str(), R_OK | W_OK | X_OK) != 0)
+    throw Error(ErrorCode::kUnavailable, what_went_wrong("read and written", directory));
+}
+
+// Locally administered, so that the driver needs to make up none and to complain about it.
+std::string random_mac() {
+  std::random_device random;
+  MacAddress mac;
+  for (std::uint8_t& byte : mac) byte = static_cast<std::uint8_t>(random());
+  mac[0] = 0x02;
+  return format_mac(mac);
+}
+
+}  // namespace
+
+std::string worker_device(const std::string& directory, const std::string& name,
+                          const WorkerDeviceOptions& options) {
+  if (name.empty() || name.find('/') != std::string::npos)
+    throw Error(ErrorCode::kInvalidArgument,
+                "socket name '" + name + "': a file name without '/' expected");
+  const std::string path = directory + "/" + name;
+  check_path(path);
+  if (!fs::is_directory(directory))
+    throw Error(ErrorCode::kUnavailable,
+                "vhost directory '" + directory + "' is missing: is the aggregator running?");
+  return "net_virtio_user_" + name + ",path=" + path + ",server=1,mac=" + random_mac() +
+         ",queues=" + std::to_string(options.queues) +
+         ",queue_size=" + std::to_string(options.queue_size);
+}
+
+std::string unique_socket_name(const std::string& prefix) {
+  static std::atomic<unsigned> number{0};
+  return prefix + "-" + std::to_string(getpid()) + "-" + std::to_string(number++);
+}
+
+// Connecting would give the worker a peer. Connecting with the wrong kind of socket does not: the
+// kernel answers "wrong type" when somebody has the path open, "refused" when nobody has.
+bool socket_is_served(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() > kSocketPathMax) return false;
+  path.copy(address.sun_path, kSocketPathMax);
+  const int probe = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (probe < 0) return true;  // out of descriptors: no reason to unplug anybody
+  const int result = connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  const int error = result == 0 ? 0 : errno;
+  close(probe);
+  return error != ECONNREFUSED && error != ENOENT;
+}
+
+VhostDirectory::VhostDirectory(const std::string& directory, const VhostOptions& options,
+                               std::span<BufferPool* const> pools, VhostEvents events)
+    : directory_(directory),
+      options_(options),
+      pools_(pools.begin(), pools.end()),
+      events_(std::move(events)) {
+  check_path(directory_);
+  make_directory(directory_);
+}
+
+VhostDirectory::~VhostDirectory() = default;
+
+void VhostDirectory::released(std::uint16_t port_id) {
+  released_[port_id].store(true, std::memory_order_release);
+}
+
+std::vector<std::string> VhostDirectory::sockets() const {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory_, error))
+    if (entry.is_socket(error)) names.push_back(entry.path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void VhostDirectory::poll() {
+  for (auto at = links_.begin(); at != links_.end();) {
+    const auto link = at++;
+    look_after(link->first, link->second);
+  }
+  const std::vector<std::string> names = sockets();
+  std::erase_if(refused_, [&](const auto& entry) {
+    return !std::binary_search(names.begin(), names.end(), entry.first);
+  });
+  for (const std::string& name : names)
+    if (!links_.contains(name)) consider(name);
+}
+
+// A link that is down proves nothing: the worker may not have started its port yet, or restarts it.
+// It is dead when nobody serves its socket any more, which its death makes true at once.
+void VhostDirectory::look_after(const std::string& name, Link& link) {
+  const std::uint16_t id = link.port->id();
+  if (!link.detaching) {
+    if (link.port->link_up() || socket_is_served(path(name))) return;
+    link.detaching = true;
+    released_[id].store(false);
+    if (events_.detaching) events_.detaching(id);
+  }
+  if (!released_[id].load(std::memory_order_acquire)) return;
+  link.port.reset();
+  ++counters_.detached;
+  links_.erase(name);
+  if (events_.detached) events_.detached(id);
+}
+
+void VhostDirectory::consider(const std::string& name) {
+  const auto refused = refused_.find(name);
+  if (!socket_is_served(path(name)))
+    remove_stale(name);
+  else if (links_.size() >= options_.max_ports)
+    refuse(name, "all " + std::to_string(options_.max_ports) + " vhost ports are taken", true);
+  else if (refused == refused_.end() || refused->second)
+    attach(name);
+}
+
+void VhostDirectory::attach(const std::string& name) {
+  Link link;
+  link.slot = free_slot();
+  PortOptions port = options_.port;
+  port.mac = kMac;
+  port.device = "net_vhost" + std::to_string(link.slot) + ",iface=" + path(name) +
+                ",client=1,queues=" + std::to_string(port.queues);
+  try {
+    check_path(path(name));
+    link.port = std::make_unique<Port>(port, pools_);
+  } catch (const Error& error) {
+    return refuse(name, error.what(), false);
+  }
+  assert(link.port->id() < kPortIdMax);
+  refused_.erase(name);
+  ++counters_.attached;
+  Port& attached = *links_.emplace(name, std::move(link)).first->second.port;
+  if (events_.attached) events_.attached(attached);
+}
+
+void VhostDirectory::refuse(const std::string& name, const std::string& reason, bool try_again) {
+  if (!refused_.emplace(name, try_again).second) return;
+  ++counters_.refused;
+  if (events_.refused) events_.refused(path(name), reason);
+}
+
+void VhostDirectory::remove_stale(const std::string& name) {
+  if (unlink(path(name).c_str()) == 0) ++counters_.stale_removed;
+  refused_.erase(name);
+}
+
+unsigned VhostDirectory::free_slot() const {
+  unsigned slot = 0;
+  while (std::any_of(links_.begin(), links_.end(),
+                     [&](const auto& entry) { return entry.second.slot == slot; }))
+    ++slot;
+  return slot;
+}
+
+}  // namespace sluice::net

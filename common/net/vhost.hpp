@@ -1,0 +1,119 @@
+// Workers on the same machine as their aggregator: vhost-user ports over sockets in a directory.
+//
+// The worker creates a socket and serves it (virtio-user, server mode); the daemon watches its
+// directory and connects to every socket it finds (vhost, client mode, reconnecting by itself). So
+// a socket belongs to one worker only, and either side may start or restart first.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/net/pool.hpp"
+#include "common/net/port.hpp"
+
+namespace sluice::net {
+
+struct WorkerDeviceOptions {
+  std::uint16_t queues = 1;        ///< at most what the daemon offers: its lanes
+  std::uint16_t queue_size = 256;  ///< descriptors of each ring, a power of two
+};
+
+/// The device string of a worker's port whose socket is `directory`/`name`. Throws Error
+/// kInvalidArgument if that path has more than 107 bytes, a comma, or `name` is no plain name;
+/// kUnavailable if the directory is missing. `name` must be new: take one from unique_socket_name.
+std::string worker_device(const std::string& directory, const std::string& name,
+                          const WorkerDeviceOptions& options = {});
+
+/// "<prefix>-<pid>-<number>", different for every call on this machine.
+std::string unique_socket_name(const std::string& prefix);
+
+/// True while some process has the socket at `path` open to serve it. No trace at the other side.
+bool socket_is_served(const std::string& path);
+
+struct VhostOptions {
+  std::size_t max_ports = 31;  ///< of the 32 that DPDK has, with other kinds counted
+  PortOptions port;            ///< of every port; its `device` and `mac` are made up
+};
+
+/// What a VhostDirectory tells its owner, from within poll().
+struct VhostEvents {
+  /// A worker's socket was plugged: the lanes may poll the port now. It is quiet until link up.
+  std::function<void(Port&)> attached;
+  /// The worker is gone: every lane must stop polling, then `VhostDirectory::released` be called.
+  std::function<void(std::uint16_t port_id)> detaching;
+  /// The port is closed; its id may come again.
+  std::function<void(std::uint16_t port_id)> detached;
+  /// A socket was not plugged, and why; said once for each socket.
+  std::function<void(const std::string& path, const std::string& reason)> refused;
+};
+
+/// The daemon's side. All but `released` belong to one control thread.
+class VhostDirectory {
+ public:
+  /// Ours on every port. DPDK's own differs from port to port, and after a restart a worker that
+  /// kept its peer's address may find itself on another.
+  static constexpr MacAddress kMac{0x02, 's', 'l', 'u', 'c', 'e'};
+
+  struct Counters {
+    std::uint64_t attached = 0;
+    std::uint64_t detached = 0;
+    std::uint64_t refused = 0;        ///< sockets, not attempts
+    std::uint64_t stale_removed = 0;  ///< socket files that nobody served
+  };
+
+  /// Creates the directory with mode 0700 if it is missing. `pools` as for Port. Throws Error
+  /// kUnavailable if it cannot be created, read and written.
+  VhostDirectory(const std::string& directory, const VhostOptions& options,
+                 std::span<BufferPool* const> pools, VhostEvents events);
+
+  /// Closes the ports; no lane may poll them any more.
+  ~VhostDirectory();
+  VhostDirectory(const VhostDirectory&) = delete;
+  VhostDirectory& operator=(const VhostDirectory&) = delete;
+
+  /// Looks for new and for dead workers. Call it about ten times a second: a worker's death is
+  /// noticed at the first call after it.
+  void poll();
+
+  /// Says, from any thread, that no lane polls the port any more. The next poll() closes it.
+  void released(std::uint16_t port_id);
+
+  std::size_t ports() const { return links_.size(); }
+  const Counters& counters() const { return counters_; }
+
+ private:
+  struct Link {
+    std::unique_ptr<Port> port;
+    unsigned slot = 0;
+    bool detaching = false;
+  };
+  static constexpr std::size_t kPortIdMax = 256;
+
+  std::vector<std::string> sockets() const;
+  std::string path(const std::string& name) const { return directory_ + "/" + name; }
+  void look_after(const std::string& name, Link& link);
+  void consider(const std::string& name);
+  void attach(const std::string& name);
+  void refuse(const std::string& name, const std::string& reason, bool try_again);
+  void remove_stale(const std::string& name);
+  unsigned free_slot() const;
+
+  std::string directory_;
+  VhostOptions options_;
+  std::vector<BufferPool*> pools_;
+  VhostEvents events_;
+  std::map<std::string, Link> links_;    // by the socket's name
+  std::map<std::string, bool> refused_;  // sockets, and whether a free port would do
+  std::array<std::atomic<bool>, kPortIdMax> released_{};
+  Counters counters_;
+};
+
+}  // namespace sluice::net

@@ -1,0 +1,212 @@
+// The block kernels. Highway includes this file once per target, so all between
+// HWY_BEFORE_NAMESPACE and HWY_AFTER_NAMESPACE exists once per instruction set, and nothing there
+// may be shared between them.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "common/numeric/block_reduction.cpp"
+#include <array>
+#include <cassert>
+#include <concepts>
+#include <type_traits>
+
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "common/numeric/half-inl.hpp"
+#include "common/numeric/kernels.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace sluice::numeric::HWY_NAMESPACE {
+
+template <class T>
+using Accumulator = std::conditional_t<sizeof(T) == 2, float, T>;
+
+/// Packet bytes have no alignment, so they are read and written as bytes.
+template <class D>
+HWY_INLINE hn::Vec<D> read(D d, const std::byte* in) {
+  const hn::Repartition<std::uint8_t, D> bytes;
+  return hn::BitCast(d, hn::LoadU(bytes, reinterpret_cast<const std::uint8_t*>(in)));
+}
+
+template <class D>
+HWY_INLINE void write(D /*d*/, hn::Vec<D> v, std::byte* out) {
+  const hn::Repartition<std::uint8_t, D> bytes;
+  hn::StoreU(hn::BitCast(bytes, v), bytes, reinterpret_cast<std::uint8_t*>(out));
+}
+
+template <class T, class D>
+HWY_INLINE hn::Vec<D> read_elements(D d, const std::byte* in) {
+  if constexpr (std::same_as<T, Float16>)
+    return half_to_float(d, read(Bits16<D>(), in));
+  else if constexpr (std::same_as<T, BFloat16>)
+    return bfloat16_to_float(d, read(Bits16<D>(), in));
+  else
+    return read(d, in);
+}
+
+template <class T, class D>
+HWY_INLINE void write_elements(D d, hn::Vec<D> v, std::byte* out) {
+  if constexpr (std::same_as<T, Float16>)
+    write(Bits16<D>(), float_to_half(d, v), out);
+  else if constexpr (std::same_as<T, BFloat16>)
+    write(Bits16<D>(), float_to_bfloat16(d, v), out);
+  else
+    write(d, v, out);
+}
+
+/// Integers are added as unsigned: they wrap.
+template <class D>
+HWY_INLINE hn::Vec<D> add(D d, hn::Vec<D> a, hn::Vec<D> b) {
+  if constexpr (std::integral<hn::TFromD<D>>) {
+    const hn::RebindToUnsigned<D> wrapping;
+    return hn::BitCast(d, hn::Add(hn::BitCast(wrapping, a), hn::BitCast(wrapping, b)));
+  } else {
+    return hn::Add(a, b);
+  }
+}
+
+/// `in` where it beats `acc` or is NaN. A comparison with NaN is false, so a NaN in `acc` stays.
+/// (Highway 1.0.3's Ne(in, in) is false for NaN from AVX2 on, so IsNaN it must be.)
+template <Reduction reduction, class D>
+HWY_INLINE hn::Vec<D> select(D /*d*/, hn::Vec<D> acc, hn::Vec<D> in) {
+  auto take = reduction == Reduction::kMin ? hn::Lt(in, acc) : hn::Lt(acc, in);
+  if constexpr (std::floating_point<hn::TFromD<D>>) take = hn::Or(take, hn::IsNaN(in));
+  return hn::IfThenElse(take, in, acc);
+}
+
+template <Reduction reduction, class D>
+HWY_INLINE hn::Vec<D> combined(D d, hn::Vec<D> acc, hn::Vec<D> in) {
+  if constexpr (reduction == Reduction::kSum || reduction == Reduction::kAverage)
+    return add(d, acc, in);
+  else
+    return select<reduction>(d, acc, in);
+}
+
+/// SIMD has no division of integers; an average of integers is rare enough to go lane by lane.
+template <class D>
+HWY_INLINE hn::Vec<D> divide(D d, hn::Vec<D> v, std::uint32_t divisor) {
+  using Lane = hn::TFromD<D>;
+  if constexpr (std::integral<Lane>) {
+    HWY_ALIGN std::array<Lane, hn::MaxLanes(D())> lanes;
+    hn::Store(v, d, lanes.data());
+    for (Lane& lane : lanes) lane = static_cast<Lane>(std::int64_t{lane} / std::int64_t{divisor});
+    return hn::Load(d, lanes.data());
+  } else {
+    return hn::Div(v, hn::Set(d, static_cast<Lane>(divisor)));
+  }
+}
+
+/// Calls Step::run(d, index, arguments...) for whole vectors of T's accumulator, and for what is
+/// left with vectors of one lane, which read and write just that element.
+template <class T, class Step, class... Arguments>
+HWY_INLINE void for_each_vector(std::size_t count, Arguments... arguments) {
+  const hn::ScalableTag<Accumulator<T>> whole;
+  const hn::CappedTag<Accumulator<T>, 1> single;
+  std::size_t i = 0;
+  for (; i + hn::Lanes(whole) <= count; i += hn::Lanes(whole)) Step::run(whole, i, arguments...);
+  for (; i < count; ++i) Step::run(single, i, arguments...);
+}
+
+template <class T>
+struct LoadStep {
+  template <class D>
+  static HWY_INLINE void run(D d, std::size_t i, Accumulator<T>* acc, const std::byte* in) {
+    hn::Store(read_elements<T>(d, in + i * sizeof(T)), d, acc + i);
+  }
+};
+
+template <class T, Reduction reduction>
+struct CombineStep {
+  template <class D>
+  static HWY_INLINE void run(D d, std::size_t i, Accumulator<T>* acc, const std::byte* in) {
+    const auto value = read_elements<T>(d, in + i * sizeof(T));
+    hn::Store(combined<reduction>(d, hn::Load(d, acc + i), value), d, acc + i);
+  }
+};
+
+template <class T, Reduction reduction>
+struct CombineZeroStep {
+  template <class D>
+  static HWY_INLINE void run(D d, std::size_t i, Accumulator<T>* acc) {
+    hn::Store(combined<reduction>(d, hn::Load(d, acc + i), hn::Zero(d)), d, acc + i);
+  }
+};
+
+template <class T, Reduction reduction>
+struct StoreStep {
+  template <class D>
+  static HWY_INLINE void run(D d, std::size_t i, const Accumulator<T>* acc, std::byte* out,
+                             std::uint32_t ranks) {
+    auto value = hn::Load(d, acc + i);
+    if constexpr (reduction == Reduction::kAverage) value = divide(d, value, ranks);
+    write_elements<T>(d, value, out + i * sizeof(T));
+  }
+};
+
+template <class T>
+void load(void* acc, const std::byte* in, std::size_t count) {
+  for_each_vector<T, LoadStep<T>>(count, static_cast<Accumulator<T>*>(acc), in);
+}
+
+template <class T, Reduction reduction>
+void combine(void* acc, const std::byte* in, std::size_t count) {
+  for_each_vector<T, CombineStep<T, reduction>>(count, static_cast<Accumulator<T>*>(acc), in);
+}
+
+template <class T, Reduction reduction>
+void combine_zero(void* acc, std::size_t count) {
+  for_each_vector<T, CombineZeroStep<T, reduction>>(count, static_cast<Accumulator<T>*>(acc));
+}
+
+template <class T, Reduction reduction>
+void store(std::byte* out, const void* acc, std::size_t count, std::uint32_t ranks) {
+  for_each_vector<T, StoreStep<T, reduction>>(count, static_cast<const Accumulator<T>*>(acc), out,
+                                              ranks);
+}
+
+using Reductions = std::array<BlockReduction, 4>;
+
+/// T's kernels in the order of the enumeration Reduction.
+template <class T>
+constexpr Reductions reductions_of() {
+  using enum Reduction;
+  return {{{load<T>, combine<T, kSum>, nullptr, store<T, kSum>},
+           {load<T>, combine<T, kMin>, combine_zero<T, kMin>, store<T, kMin>},
+           {load<T>, combine<T, kMax>, combine_zero<T, kMax>, store<T, kMax>},
+           {load<T>, combine<T, kSum>, nullptr, store<T, kAverage>}}};
+}
+
+/// In the order of the enumeration ElementType.
+constexpr std::array<Reductions, 6> kReductions{
+    reductions_of<float>(),    reductions_of<double>(),       reductions_of<Float16>(),
+    reductions_of<BFloat16>(), reductions_of<std::int32_t>(), reductions_of<std::int64_t>()};
+
+const Reductions* target_reductions() {
+  return kReductions.data();
+}
+
+const char* target_name() {
+  return hwy::TargetName(HWY_TARGET);
+}
+
+}  // namespace sluice::numeric::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace sluice::numeric {
+
+HWY_EXPORT(target_reductions);
+HWY_EXPORT(target_name);
+
+const BlockReduction& block_reduction(ElementType type, Reduction reduction) {
+  assert(is_valid(type) && is_valid(reduction));
+  const auto row = static_cast<std::size_t>(type) - 1;
+  const auto column = static_cast<std::size_t>(reduction) - 1;
+  return HWY_DYNAMIC_DISPATCH(target_reductions)()[row][column];
+}
+
+const char* simd_target() {
+  return HWY_DYNAMIC_DISPATCH(target_name)();
+}
+
+}  // namespace sluice::numeric
+#endif  // HWY_ONCE

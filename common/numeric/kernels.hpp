@@ -1,0 +1,69 @@
+// Sums of blocks and the search for blocks that are not zero, on SIMD chosen at run time.
+//
+// Accumulators hold `accumulator_type(type)`: fp32 for the 16-bit floats, else the type itself, so
+// that a sum is rounded to the element type once. `in` and `out` point into packets and tensors and
+// need no alignment; `acc` is aligned to kAccumulatorAlignment. Every function is pure, takes any
+// count (0 too) and touches exactly `count` elements.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <sluice/types.hpp>
+
+namespace sluice::numeric {
+
+inline constexpr std::size_t kAccumulatorAlignment = 64;
+
+constexpr ElementType accumulator_type(ElementType type) {
+  const bool half = type == ElementType::kFloat16 || type == ElementType::kBFloat16;
+  return half ? ElementType::kFloat32 : type;
+}
+
+/// One reduction of one element type. Blocks are reduced as
+///   load(first) · combine(each further, lowest rank first) · [combine_zero] · store
+/// which gives the same bits whatever order the packets arrived in.
+struct BlockReduction {
+  /// acc = in
+  void (*load)(void* acc, const std::byte* in, std::size_t count);
+  /// acc = acc ∘ in.  min/max: acc = (in < acc or in is NaN) ? in : acc, so NaN stays.
+  void (*combine)(void* acc, const std::byte* in, std::size_t count);
+  /// acc = acc ∘ 0, for ranks whose block was zero and did not travel; null where that changes
+  /// nothing (sum, average).
+  void (*combine_zero)(void* acc, std::size_t count);
+  /// out = acc, divided by `ranks` (>= 1) for average, rounded to nearest, ties to even. NaN stays
+  /// NaN, quiet in the 16-bit types; which NaN the sum of two is depends on the machine.
+  void (*store)(std::byte* out, const void* acc, std::size_t count, std::uint32_t ranks);
+};
+
+/// The kernels of a valid type and reduction; the reference stays valid for ever.
+const BlockReduction& block_reduction(ElementType type, Reduction reduction);
+
+/// What a search found. An element is zero when it compares equal to 0, so -0.0 is zero.
+struct NonZeroSearch {
+  std::uint32_t block = 0;            ///< first block that is not zero, or `block_count`
+  bool passed_negative_zero = false;  ///< a block that was passed over holds a -0.0
+};
+
+/// A tensor as the search sees it: `element_count` elements in blocks of `block_elements`, the last
+/// one possibly short.
+struct BlockedTensor {
+  const std::byte* data = nullptr;
+  std::uint64_t element_count = 0;
+  std::uint32_t block_elements = 1;
+  ElementType type = ElementType::kFloat32;
+
+  std::uint32_t block_count() const {
+    return static_cast<std::uint32_t>((element_count + block_elements - 1) / block_elements);
+  }
+};
+
+/// Looks at blocks first, first + stride, ... below block_count(); stride >= 1.
+NonZeroSearch next_nonzero_block(const BlockedTensor& tensor, std::uint32_t first,
+                                 std::uint32_t stride);
+
+/// Name of the instruction set in use, for reports: "AVX3", "AVX2", "SSE4", ...
+const char* simd_target();
+
+}  // namespace sluice::numeric

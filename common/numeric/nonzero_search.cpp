@@ -1,0 +1,113 @@
+// The search for blocks that are not zero. It runs at the speed of memory because it only ORs: when
+// the OR of a block has no bit besides the elements' sign bits, every element is +0 or -0, and the
+// sign bits that are set tell that there was a -0. Included once per target, as
+// block_reduction.cpp.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "common/numeric/nonzero_search.cpp"
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cstring>
+
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "common/numeric/kernels.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace sluice::numeric::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// 64-bit lanes hold whole elements of every type. Vectors start at whole elements, too: blocks and
+// vectors are whole numbers of elements long.
+using Lanes = hn::ScalableTag<std::uint64_t>;
+using Bits = hn::Vec<Lanes>;
+inline constexpr std::size_t kVector = sizeof(std::uint64_t) * hn::MaxLanes(Lanes());
+
+HWY_INLINE Bits read(const std::byte* in) {
+  const hn::Repartition<std::uint8_t, Lanes> bytes;
+  return hn::BitCast(Lanes(), hn::LoadU(bytes, reinterpret_cast<const std::uint8_t*>(in)));
+}
+
+HWY_INLINE Bits read_short(const std::byte* in, std::size_t size) {
+  std::array<std::byte, kVector> padded{};
+  std::memcpy(padded.data(), in, size);
+  return read(padded.data());
+}
+
+HWY_INLINE bool is_zero(Bits bits) {
+  return hn::AllTrue(Lanes(), hn::Eq(bits, hn::Zero(Lanes())));
+}
+
+/// All bits of an element but a float's sign.
+constexpr std::uint64_t magnitude_mask(ElementType type) {
+  switch (type) {
+    case ElementType::kFloat16:
+    case ElementType::kBFloat16:
+      return 0x7FFF'7FFF'7FFF'7FFF;
+    case ElementType::kFloat32:
+      return 0x7FFF'FFFF'7FFF'FFFF;
+    case ElementType::kFloat64:
+      return 0x7FFF'FFFF'FFFF'FFFF;
+    case ElementType::kInt32:
+    case ElementType::kInt64:
+      break;
+  }
+  return ~std::uint64_t{0};
+}
+
+/// True when the `size` bytes are zeros of either sign; their sign bits are then added to `signs`.
+HWY_INLINE bool is_zero_block(const std::byte* block, std::size_t size, Bits magnitude,
+                              Bits& signs) {
+  Bits seen = hn::Zero(Lanes());
+  std::size_t i = 0;
+  for (; i + 4 * kVector <= size; i += 4 * kVector) {
+    const Bits lower = hn::Or(read(block + i), read(block + i + kVector));
+    const Bits upper = hn::Or(read(block + i + 2 * kVector), read(block + i + 3 * kVector));
+    seen = hn::Or(seen, hn::Or(lower, upper));
+    if (!is_zero(hn::And(seen, magnitude))) return false;
+  }
+  for (; i + kVector <= size; i += kVector) seen = hn::Or(seen, read(block + i));
+  if (i < size) {  // the last vector may overlap the one before: an OR does not mind
+    const Bits rest = size < kVector ? read_short(block, size) : read(block + size - kVector);
+    seen = hn::Or(seen, rest);
+  }
+  if (!is_zero(hn::And(seen, magnitude))) return false;
+  signs = hn::Or(signs, seen);
+  return true;
+}
+
+NonZeroSearch search(const BlockedTensor& tensor, std::uint32_t first, std::uint32_t stride) {
+  const Bits magnitude = hn::Set(Lanes(), magnitude_mask(tensor.type));
+  const std::uint64_t element = element_bytes(tensor.type);
+  const std::uint64_t end = tensor.element_count * element;
+  const std::uint64_t block_bytes = tensor.block_elements * element;
+  const std::uint32_t block_count = tensor.block_count();
+
+  Bits signs = hn::Zero(Lanes());
+  std::uint64_t block = first;  // 64 bits: the last step may pass 2^32
+  for (; block < block_count; block += stride) {
+    const std::uint64_t begin = block * block_bytes;
+    const std::uint64_t size = std::min(block_bytes, end - begin);
+    if (!is_zero_block(tensor.data + begin, size, magnitude, signs)) break;
+  }
+  return {static_cast<std::uint32_t>(std::min<std::uint64_t>(block, block_count)), !is_zero(signs)};
+}
+
+}  // namespace sluice::numeric::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace sluice::numeric {
+
+HWY_EXPORT(search);
+
+NonZeroSearch next_nonzero_block(const BlockedTensor& tensor, std::uint32_t first,
+                                 std::uint32_t stride) {
+  assert(stride >= 1 && is_valid(tensor.type));
+  return HWY_DYNAMIC_DISPATCH(search)(tensor, first, stride);
+}
+
+}  // namespace sluice::numeric
+#endif  // HWY_ONCE

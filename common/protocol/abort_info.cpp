@@ -1,0 +1,194 @@
+#include "common/protocol/abort_info.hpp"
+
+#include <optional>
+
+#include <sluice/types.hpp>
+
+#include "common/protocol/build.hpp"
+
+namespace sluice {
+namespace {
+
+using wire::AbortReason;
+using wire::Field;
+
+std::string_view name(Field field) {
+  switch (field) {
+    case Field::kNone:
+      return "setting";
+    case Field::kWorldSize:
+      return "world size";
+    case Field::kRank:
+      return "rank";
+    case Field::kStreams:
+      return "number of streams";
+    case Field::kBlockElements:
+      return "block elements";
+    case Field::kHistory:
+      return "history depth";
+    case Field::kShard:
+      return "shard";
+    case Field::kShards:
+      return "number of aggregators";
+    case Field::kOpNumber:
+      return "op number";
+    case Field::kCollective:
+      return "collective";
+    case Field::kOpType:
+      return "element type";
+    case Field::kReduction:
+      return "reduction";
+    case Field::kRoot:
+      return "root";
+    case Field::kTag:
+      return "tag";
+    case Field::kElementCount:
+      return "element count";
+    case Field::kWireType:
+      return "wire type";
+    case Field::kMemory:
+      return "memory in MiB";
+    case Field::kPayloadBytes:
+      return "packet payload in bytes";
+  }
+  return "?";
+}
+
+std::string value_text(Field field, std::uint64_t value) {
+  switch (field) {
+    case Field::kOpType:
+    case Field::kWireType:
+      return std::string(name(static_cast<ElementType>(value)));
+    case Field::kReduction:
+      return std::string(name(static_cast<Reduction>(value)));
+    case Field::kCollective:
+      return value == static_cast<std::uint64_t>(wire::Collective::kBarrier) ? "barrier"
+                                                                             : "all_reduce";
+    default:
+      return std::to_string(value);
+  }
+}
+
+std::string rank_text(Rank rank) {
+  return "rank " + std::to_string(rank.value);
+}
+
+std::string disagreement(const AbortInfo& i) {
+  return rank_text(i.rank_a) + " has " + std::string(name(i.field)) + " " +
+         value_text(i.field, i.value_a) + ", " + rank_text(i.rank_b) + " has " +
+         value_text(i.field, i.value_b);
+}
+
+}  // namespace
+
+wire::Abort to_packet(const AbortInfo& info, std::uint32_t job, std::uint64_t generation,
+                      std::uint64_t nonce) {
+  auto packet = wire::make<wire::Abort>(job);
+  packet.generation = generation;
+  packet.nonce = nonce;
+  packet.op = info.op;
+  packet.value_a = info.value_a;
+  packet.value_b = info.value_b;
+  packet.reason = static_cast<std::uint16_t>(info.reason);
+  packet.field = static_cast<std::uint16_t>(info.field);
+  packet.rank_a = info.rank_a.value;
+  packet.rank_b = info.rank_b.value;
+  return packet;
+}
+
+AbortInfo to_info(const wire::Abort& packet) {
+  AbortInfo info;
+  info.reason = static_cast<AbortReason>(std::uint16_t{packet.reason});
+  info.field = static_cast<Field>(std::uint16_t{packet.field});
+  info.rank_a = Rank{packet.rank_a};
+  info.rank_b = Rank{packet.rank_b};
+  info.value_a = packet.value_a;
+  info.value_b = packet.value_b;
+  info.op = packet.op;
+  return info;
+}
+
+std::string explain(const AbortInfo& i) {
+  switch (i.reason) {
+    case AbortReason::kRankSilent:
+      return rank_text(i.rank_a) + " is dead: silent for " + std::to_string(i.value_a) + " ms";
+    case AbortReason::kRankHungUp:
+      return rank_text(i.rank_a) + " is dead: its port hung up";
+    case AbortReason::kRankRestarted:
+      return rank_text(i.rank_a) + " joined anew; its earlier life is over";
+    case AbortReason::kRankLeft:
+      return rank_text(i.rank_a) + " left the job while other ranks still call collectives";
+    case AbortReason::kRankAborted:
+      return rank_text(i.rank_a) + " ended the job with ops pending";
+    case AbortReason::kOpMismatch:
+      return "ranks call different collectives: " + disagreement(i) + " (op " +
+             std::to_string(i.op) + ")";
+    case AbortReason::kJoinMismatch:
+      return "ranks disagree about the job: " + disagreement(i);
+    case AbortReason::kAbsent:
+      return std::to_string(i.value_a) + " of the job's ranks never joined, the first is " +
+             rank_text(i.rank_a);
+    case AbortReason::kCannotResume:
+      return "the aggregator was restarted while the job was under way and cannot resume it";
+    case AbortReason::kGenerationOver:
+      return "this life of the job has ended";
+    case AbortReason::kDuplicateRank:
+      return "two processes joined as " + rank_text(i.rank_a) +
+             "; the first is alive and keeps the number";
+    case AbortReason::kRefusedSetting:
+      return "the aggregator does not accept " + std::string(name(i.field)) + " " +
+             std::to_string(i.value_a) + "; its limit is " + std::to_string(i.value_b);
+    case AbortReason::kShuttingDown:
+      return "the aggregator is shutting down";
+    case AbortReason::kTooManyJobs:
+      return "the aggregator serves its limit of " + std::to_string(i.value_b) + " jobs";
+  }
+  return "unknown reason";
+}
+
+ErrorCode error_code(const AbortInfo& i) {
+  switch (i.reason) {
+    case AbortReason::kRankSilent:
+    case AbortReason::kRankHungUp:
+      return ErrorCode::kWorkerLost;
+    case AbortReason::kRankRestarted:
+      return ErrorCode::kRankRestarted;
+    case AbortReason::kRankLeft:
+    case AbortReason::kRankAborted:
+      return ErrorCode::kRankLeft;
+    case AbortReason::kOpMismatch:
+      return ErrorCode::kOpMismatch;
+    case AbortReason::kJoinMismatch:
+    case AbortReason::kAbsent:
+    case AbortReason::kDuplicateRank:
+      return ErrorCode::kFormationFailed;
+    case AbortReason::kCannotResume:
+    case AbortReason::kShuttingDown:
+      return ErrorCode::kAggregatorLost;
+    case AbortReason::kGenerationOver:
+      return ErrorCode::kAborted;
+    case AbortReason::kRefusedSetting:
+    case AbortReason::kTooManyJobs:
+      return ErrorCode::kQuota;
+  }
+  return ErrorCode::kProtocol;
+}
+
+Error to_error(const AbortInfo& info, std::uint32_t job) {
+  std::optional<std::uint16_t> rank;
+  switch (info.reason) {
+    case AbortReason::kCannotResume:
+    case AbortReason::kGenerationOver:
+    case AbortReason::kRefusedSetting:
+    case AbortReason::kShuttingDown:
+    case AbortReason::kTooManyJobs:
+      break;
+    default:
+      rank = info.rank_a.value;
+  }
+  std::optional<std::uint64_t> op;
+  if (info.reason == AbortReason::kOpMismatch) op = info.op;
+  return Error(error_code(info), "job " + std::to_string(job) + ": " + explain(info), rank, op);
+}
+
+}  // namespace sluice

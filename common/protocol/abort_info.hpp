@@ -1,0 +1,38 @@
+// Why a job ended, as a value: what an ABORT packet says and a person reads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <sluice/error.hpp>
+
+#include "common/base/ids.hpp"
+#include "common/protocol/wire.hpp"
+
+namespace sluice {
+
+struct AbortInfo {
+  wire::AbortReason reason = wire::AbortReason::kGenerationOver;
+  wire::Field field = wire::Field::kNone;
+  Rank rank_a{};
+  Rank rank_b{};
+  std::uint64_t value_a = 0;
+  std::uint64_t value_b = 0;
+  OpNumber op = 0;
+};
+
+/// The ABORT packet of a job that says `info` about a generation (0: none) or to the join with
+/// this nonce (0: none).
+wire::Abort to_packet(const AbortInfo& info, std::uint32_t job, std::uint64_t generation,
+                      std::uint64_t nonce);
+AbortInfo to_info(const wire::Abort& packet);
+
+/// "rank 3 called all_reduce of 1000 elements, rank 0 of 900 (op 17)": one line for a person.
+std::string explain(const AbortInfo& info);
+
+ErrorCode error_code(const AbortInfo& info);
+
+/// The error that pending ops fail with on a worker.
+Error to_error(const AbortInfo& info, std::uint32_t job);
+
+}  // namespace sluice

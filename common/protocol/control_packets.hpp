@@ -1,0 +1,55 @@
+// Small packets of the control plane on their way out: state machines append, the engine sends.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <vector>
+
+#include "common/base/endpoint.hpp"
+#include "common/protocol/build.hpp"
+
+namespace sluice {
+
+struct ControlPacket {
+  Endpoint to;
+  std::array<std::byte, wire::kGreetingBytes> bytes;
+  std::size_t size = 0;
+};
+
+class ControlPackets {
+ public:
+  template <class T>
+  void push(const Endpoint& to, const T& packet) {
+    static_assert(sizeof(T) <= wire::kGreetingBytes);
+    ControlPacket& out = packets_.emplace_back();
+    out.to = to;
+    out.size = sizeof(T);
+    std::memcpy(out.bytes.data(), &packet, sizeof(T));
+  }
+
+  /// Sends and forgets them all. A packet for which the pool has no buffer is lost, as any packet
+  /// may be. Returns how many were.
+  template <class Sink>
+  std::size_t flush(Sink& sink) {
+    std::size_t lost = 0;
+    for (const ControlPacket& packet : packets_) {
+      auto buffer = sink.allocate(packet.size);
+      if (!buffer) {
+        ++lost;
+        continue;
+      }
+      std::memcpy(buffer.writable().data(), packet.bytes.data(), packet.size);
+      sink.send(packet.to, std::move(buffer));
+    }
+    packets_.clear();
+    return lost;
+  }
+
+  bool empty() const { return packets_.empty(); }
+
+ private:
+  std::vector<ControlPacket> packets_;
+};
+
+}  // namespace sluice

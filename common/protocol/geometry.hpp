@@ -1,0 +1,105 @@
+// Which block travels where: the mapping of a tensor's blocks to streams and columns, computed
+// alike by workers and aggregators (docs/protocol.md, "Mapping").
+//
+// With S streams of W columns, block b of op k belongs to global column (b + (k mod S)·W) mod S·W;
+// stream s has the columns s·W .. s·W+W-1. So an op begins on stream k mod S, and small ops spread
+// over streams and aggregators.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include <sluice/types.hpp>
+
+#include "common/base/ids.hpp"
+#include "common/protocol/wire.hpp"
+
+namespace sluice {
+
+/// Elements per block of a type: the session's, halved until one block fits `payload_bytes`.
+constexpr std::uint32_t fitting_block_elements(std::uint32_t session_block_elements,
+                                               ElementType type, std::size_t payload_bytes) {
+  const std::size_t room = payload_bytes - wire::kBlockPacketOverhead - sizeof(wire::Column);
+  std::uint32_t elements = session_block_elements;
+  while (elements > 1 && elements * element_bytes(type) > room) elements /= 2;
+  return elements;
+}
+
+/// W: how many blocks fit one packet, 1..kMaxColumns.
+constexpr std::uint8_t fitting_columns(std::uint32_t block_elements, ElementType type,
+                                       std::size_t payload_bytes) {
+  const std::size_t per_block = sizeof(wire::Column) + block_elements * element_bytes(type);
+  const std::size_t fit = (payload_bytes - wire::kBlockPacketOverhead) / per_block;
+  return static_cast<std::uint8_t>(std::clamp<std::size_t>(fit, 1, wire::kMaxColumns));
+}
+
+/// One op's blocks on the streams of a job.
+struct Geometry {
+  std::uint64_t element_count = 0;
+  std::uint32_t block_elements = 1;
+  std::uint32_t blocks = 0;        ///< ceil(element_count / block_elements)
+  std::uint16_t streams = 1;       ///< S
+  std::uint16_t first_stream = 0;  ///< that of block 0
+  std::uint8_t columns = 1;        ///< W
+  ElementType type = ElementType::kFloat32;
+
+  static constexpr Geometry make(std::uint64_t element_count, ElementType type,
+                                 std::uint32_t session_block_elements, std::size_t payload_bytes,
+                                 std::uint16_t streams, OpNumber op) {
+    Geometry g;
+    g.element_count = element_count;
+    g.type = type;
+    g.block_elements = fitting_block_elements(session_block_elements, type, payload_bytes);
+    g.columns = fitting_columns(g.block_elements, type, payload_bytes);
+    g.blocks =
+        static_cast<std::uint32_t>((element_count + g.block_elements - 1) / g.block_elements);
+    g.streams = streams;
+    g.first_stream = static_cast<std::uint16_t>(op % streams);
+    return g;
+  }
+
+  /// Distance between two blocks of one column.
+  constexpr std::uint32_t stride() const { return std::uint32_t{streams} * columns; }
+
+  /// The first stream takes part in every op, so that descriptors always meet.
+  constexpr bool uses(StreamId s) const { return s.value == first_stream || lowest(s) < blocks; }
+
+  /// How many streams take part.
+  constexpr std::uint16_t used_streams() const {
+    const std::uint32_t needed = (blocks + columns - 1) / columns;
+    return static_cast<std::uint16_t>(std::clamp<std::uint32_t>(needed, 1, streams));
+  }
+
+  /// The column's current block in the op's first round.
+  constexpr BlockIndex first_index(StreamId s, std::uint8_t column) const {
+    const std::uint32_t index = lowest(s) + column;
+    return index < blocks ? BlockIndex{index} : kNoBlock;
+  }
+
+  /// Elements of a block: the last one may be short.
+  constexpr std::uint32_t elements_of(BlockIndex b) const {
+    const std::uint64_t begin = std::uint64_t{b.value} * block_elements;
+    return static_cast<std::uint32_t>(
+        std::min<std::uint64_t>(block_elements, element_count - begin));
+  }
+
+  constexpr std::size_t bytes_of(BlockIndex b) const {
+    return elements_of(b) * element_bytes(type);
+  }
+  constexpr std::size_t offset_of(BlockIndex b) const {
+    return std::size_t{b.value} * block_elements * element_bytes(type);
+  }
+
+ private:
+  constexpr std::uint32_t lowest(StreamId s) const {
+    const std::uint32_t turn = (std::uint32_t{s.value} + streams - first_stream) % streams;
+    return turn * columns;
+  }
+};
+
+/// Most elements of a tensor: its block indices stay below kNoBlock.
+constexpr std::uint64_t max_element_count(std::uint32_t block_elements) {
+  return std::uint64_t{kNoBlock.value} * block_elements;
+}
+
+}  // namespace sluice

@@ -1,0 +1,19 @@
+#include "common/protocol/drop_reason.hpp"
+
+namespace sluice {
+
+std::string_view name(DropReason reason) {
+  constexpr std::array<std::string_view, kDropReasonCount> kNames{
+      "none",          "too_short",         "bad_magic",       "bad_version",
+      "bad_kind",      "bad_length",        "bad_flags",       "bad_enumeration",
+      "bad_shape",     "bad_index",         "wrong_direction", "unknown_job",
+      "unknown_token", "wrong_incarnation", "stale_join",      "bad_join",
+      "not_joined",    "wrong_epoch",       "bad_stream",      "stale_round",
+      "duplicate",     "future_round",      "unfitting",       "not_resynchronising",
+      "no_buffer",
+  };
+  const auto index = static_cast<std::size_t>(reason);
+  return index < kNames.size() ? kNames[index] : "?";
+}
+
+}  // namespace sluice

@@ -1,0 +1,208 @@
+#include "common/protocol/packet.hpp"
+
+#include <algorithm>
+
+#include "common/protocol/geometry.hpp"
+
+namespace sluice {
+namespace {
+
+std::uint32_t block_count(const wire::Shape& shape) {
+  const std::uint64_t elements = shape.element_count;
+  return static_cast<std::uint32_t>((elements + shape.block_elements - 1) / shape.block_elements);
+}
+
+bool is_index(std::uint32_t index, std::uint32_t blocks) {
+  return index == kNoBlock.value || index < blocks;
+}
+
+}  // namespace
+
+std::size_t Packet::block_bytes(const wire::Shape& shape, std::uint32_t index) {
+  const std::uint64_t begin = std::uint64_t{index} * shape.block_elements;
+  const std::uint64_t elements =
+      std::min<std::uint64_t>(shape.block_elements, shape.element_count - begin);
+  return static_cast<std::size_t>(elements) *
+         element_bytes(static_cast<ElementType>(shape.wire_type));
+}
+
+DropReason Packet::parse(std::span<const std::byte> bytes, Packet& packet) {
+  if (bytes.size() < sizeof(wire::Header)) return DropReason::kTooShort;
+  Packet candidate;
+  candidate.bytes_ = bytes;
+  const auto& header = candidate.at<wire::Header>(0);
+  if (header.magic != wire::kMagic) return DropReason::kBadMagic;
+  if (header.version != wire::kVersion) return DropReason::kBadVersion;
+  if (header.length != bytes.size()) return DropReason::kBadLength;
+  if (header.flags != 0 || header.integrity != 0) return DropReason::kBadFlags;
+  const DropReason reason = candidate.check_kind();
+  if (reason == DropReason::kNone) packet = candidate;
+  return reason;
+}
+
+DropReason Packet::check_kind() {
+  using wire::Kind;
+  switch (kind()) {
+    case Kind::kHello:
+      return check_fixed(sizeof(wire::Hello));
+    case Kind::kJoin:
+      return check_flags(&wire::Join::flags, wire::kJoinVirgin);
+    case Kind::kKeepAlive:
+      return check_fixed(sizeof(wire::KeepAlive));
+    case Kind::kLeave:
+      return check_flags(&wire::Leave::abort, 1);
+    case Kind::kData:
+      return check_data();
+    case Kind::kAck:
+      return check_fixed(sizeof(wire::Ack));
+    case Kind::kProbe:
+      return check_fixed(sizeof(wire::Probe));
+    case Kind::kSync:
+      return check_sync();
+    case Kind::kGive:
+      return check_give();
+    case Kind::kChallenge:
+      return check_fixed(sizeof(wire::Challenge));
+    case Kind::kPending:
+      return check_fixed(sizeof(wire::Pending));
+    case Kind::kWelcome:
+      return check_flags(&wire::Welcome::flags, wire::kWelcomeResume);
+    case Kind::kRefused:
+      return check_fixed(sizeof(wire::Refused));
+    case Kind::kAbort:
+      return check_abort();
+    case Kind::kLeft:
+      return check_fixed(sizeof(wire::Left));
+    case Kind::kKeepAliveAck:
+      return check_fixed(sizeof(wire::KeepAliveAck));
+    case Kind::kResult:
+      return check_result();
+    case Kind::kStatus:
+      return check_flags(&wire::Status::live, 1);
+    case Kind::kFetch:
+      return check_fixed(sizeof(wire::Fetch));
+    case Kind::kPoll:
+      return check_fixed(sizeof(wire::Poll));
+    case Kind::kKeyValueData:
+    case Kind::kKeyValueResult:
+      break;
+  }
+  return DropReason::kBadKind;
+}
+
+DropReason Packet::check_fixed(std::size_t size) const {
+  return bytes_.size() == size ? DropReason::kNone : DropReason::kBadLength;
+}
+
+template <class T>
+DropReason Packet::check_flags(std::uint8_t T::*flags, std::uint8_t known) const {
+  if (const auto bad = check_fixed(sizeof(T)); bad != DropReason::kNone) return bad;
+  return (as<T>().*flags & ~known) == 0 ? DropReason::kNone : DropReason::kBadFlags;
+}
+
+DropReason Packet::check_data() {
+  if (bytes_.size() < sizeof(wire::Data)) return DropReason::kBadLength;
+  const auto& data = as<wire::Data>();
+  if ((data.flags & ~(wire::kDataFirst | wire::kDataAsk)) != 0) return DropReason::kBadFlags;
+  shape_offset_ = offsetof(wire::Data, shape);
+  columns_offset_ = sizeof(wire::Data);
+  if ((data.flags & wire::kDataFirst) != 0) {
+    if (bytes_.size() < sizeof(wire::Data) + sizeof(wire::Descriptor))
+      return DropReason::kBadLength;
+    descriptor_offset_ = sizeof(wire::Data);
+    columns_offset_ = sizeof(wire::Data) + sizeof(wire::Descriptor);
+    if (const auto bad = check_descriptor(); bad != DropReason::kNone) return bad;
+  }
+  return check_blocks();
+}
+
+DropReason Packet::check_result() {
+  if (bytes_.size() < sizeof(wire::Result)) return DropReason::kBadLength;
+  if (as<wire::Result>().completing_rank >= kMaxRanks) return DropReason::kBadIndex;
+  shape_offset_ = offsetof(wire::Result, shape);
+  columns_offset_ = sizeof(wire::Result);
+  return check_blocks();
+}
+
+DropReason Packet::check_sync() {
+  if (bytes_.size() < sizeof(wire::Sync)) return DropReason::kBadLength;
+  const auto& sync = as<wire::Sync>();
+  if ((sync.flags & ~(wire::kSyncRunning | wire::kSyncFirst)) != 0) return DropReason::kBadFlags;
+  if ((sync.flags & wire::kSyncRunning) == 0) return check_fixed(sizeof(wire::Sync));
+  shape_offset_ = offsetof(wire::Sync, shape);
+  descriptor_offset_ = offsetof(wire::Sync, descriptor);
+  columns_offset_ = sizeof(wire::Sync);
+  if (const auto bad = check_shape(); bad != DropReason::kNone) return bad;
+  if (const auto bad = check_descriptor(); bad != DropReason::kNone) return bad;
+  if (bytes_.size() != sizeof(wire::Sync) + shape().columns * sizeof(wire::SyncColumn))
+    return DropReason::kBadLength;
+  const std::uint32_t blocks = block_count(shape());
+  for (const auto& column : sync_columns()) {
+    const std::uint32_t index = column.index;
+    const std::uint32_t at = column.at;
+    const std::uint32_t after = column.after;
+    const bool in_order =
+        (after > index || after == kNoBlock.value) && (at == index || at == after);
+    if (!in_order || !is_index(index, blocks) || !is_index(after, blocks))
+      return DropReason::kBadIndex;
+  }
+  return DropReason::kNone;
+}
+
+DropReason Packet::check_give() const {
+  if (bytes_.size() < sizeof(wire::Give)) return DropReason::kBadLength;
+  const auto given = bytes_.subspan(sizeof(wire::Give));
+  if (given.size() < sizeof(wire::Header)) return DropReason::kBadLength;
+  Packet inner;
+  inner.bytes_ = given;  // looked at before parse, so that a GIVE within a GIVE ends here
+  return inner.kind() == wire::Kind::kResult ? parse(given, inner) : DropReason::kBadKind;
+}
+
+DropReason Packet::check_abort() const {
+  if (bytes_.size() != sizeof(wire::Abort)) return DropReason::kBadLength;
+  const auto& abort = as<wire::Abort>();
+  const bool known = abort.reason >= 1 && abort.reason <= wire::kLastAbortReason &&
+                     abort.field <= wire::kLastField;
+  return known ? DropReason::kNone : DropReason::kBadEnumeration;
+}
+
+DropReason Packet::check_shape() const {
+  const wire::Shape& s = shape();
+  if (!is_valid(static_cast<ElementType>(s.wire_type))) return DropReason::kBadEnumeration;
+  if (s.columns == 0 || s.columns > wire::kMaxColumns || s.block_elements == 0 ||
+      s.block_elements > wire::kMaxBlockElements ||
+      s.element_count > max_element_count(s.block_elements))
+    return DropReason::kBadShape;
+  return DropReason::kNone;
+}
+
+DropReason Packet::check_descriptor() const {
+  const wire::Descriptor& d = *descriptor();
+  const bool known = is_valid(static_cast<ElementType>(d.op_type)) &&
+                     is_valid(static_cast<Reduction>(d.reduction)) &&
+                     (d.collective == static_cast<std::uint8_t>(wire::Collective::kAllReduce) ||
+                      d.collective == static_cast<std::uint8_t>(wire::Collective::kBarrier));
+  return known ? DropReason::kNone : DropReason::kBadEnumeration;
+}
+
+DropReason Packet::check_blocks() const {
+  if (const auto bad = check_shape(); bad != DropReason::kNone) return bad;
+  const wire::Shape& s = shape();
+  std::size_t expected = columns_offset_ + s.columns * sizeof(wire::Column);
+  if (bytes_.size() < expected) return DropReason::kBadLength;
+  const std::uint32_t blocks = block_count(s);
+  for (const wire::Column& column : columns()) {
+    if ((column.flags & ~wire::kColumnPresent) != 0) return DropReason::kBadFlags;
+    const std::uint32_t index = column.index;
+    const std::uint32_t next = column.next;
+    if (!is_index(index, blocks) || !is_index(next, blocks)) return DropReason::kBadIndex;
+    if (next <= index && next != kNoBlock.value) return DropReason::kBadIndex;
+    if ((column.flags & wire::kColumnPresent) != 0) {
+      if (index == kNoBlock.value) return DropReason::kBadIndex;
+      expected += block_bytes(s, index);
+    }
+  }
+  return bytes_.size() == expected ? DropReason::kNone : DropReason::kBadLength;
+}
+
+}  // namespace sluice

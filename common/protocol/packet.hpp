@@ -1,0 +1,127 @@
+// Reading packets. A Packet exists only if the whole datagram was validated by itself: magic,
+// version, kind, every length and count, every index within the tensor, every enumeration. What
+// depends on a session (token, epoch, round, whether it fits the op) is the engines' to check.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "common/base/ids.hpp"
+#include "common/protocol/drop_reason.hpp"
+#include "common/protocol/wire.hpp"
+
+namespace sluice {
+
+namespace wire {
+/// The kind that each fixed part stands for.
+template <class T>
+struct KindOf;
+#define SLUICE_WIRE_KIND(T)                    \
+  template <>                                  \
+  struct KindOf<T> {                           \
+    static constexpr Kind kValue = Kind::k##T; \
+  }
+SLUICE_WIRE_KIND(Hello);
+SLUICE_WIRE_KIND(Join);
+SLUICE_WIRE_KIND(KeepAlive);
+SLUICE_WIRE_KIND(Leave);
+SLUICE_WIRE_KIND(Data);
+SLUICE_WIRE_KIND(Ack);
+SLUICE_WIRE_KIND(Probe);
+SLUICE_WIRE_KIND(Sync);
+SLUICE_WIRE_KIND(Give);
+SLUICE_WIRE_KIND(Challenge);
+SLUICE_WIRE_KIND(Pending);
+SLUICE_WIRE_KIND(Welcome);
+SLUICE_WIRE_KIND(Refused);
+SLUICE_WIRE_KIND(Abort);
+SLUICE_WIRE_KIND(Left);
+SLUICE_WIRE_KIND(KeepAliveAck);
+SLUICE_WIRE_KIND(Result);
+SLUICE_WIRE_KIND(Status);
+SLUICE_WIRE_KIND(Fetch);
+SLUICE_WIRE_KIND(Poll);
+#undef SLUICE_WIRE_KIND
+}  // namespace wire
+
+/// A view of a validated datagram; valid as long as the bytes it was parsed from.
+class Packet {
+ public:
+  /// Sets `packet` and returns kNone, or leaves it and returns why the bytes are not a packet of
+  /// version 1.
+  static DropReason parse(std::span<const std::byte> bytes, Packet& packet);
+
+  Packet() = default;  ///< refers to nothing; assign from parse
+
+  wire::Kind kind() const { return static_cast<wire::Kind>(at<wire::Header>(0).kind); }
+  std::uint32_t job() const { return at<wire::Header>(0).job; }
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+  /// The fixed part of this packet; T must be the struct of kind().
+  template <class T>
+  const T& as() const {
+    return at<T>(0);
+  }
+  const wire::MemberHeader& member() const { return at<wire::MemberHeader>(0); }
+  const wire::DeliveryHeader& delivery() const { return at<wire::DeliveryHeader>(0); }
+
+  // DATA, RESULT, SYNC of a running op ----------------------------------------------------------
+  const wire::Shape& shape() const { return at<wire::Shape>(shape_offset_); }
+  /// The op's descriptor: DATA of a first round, and SYNC of a running op; else null.
+  const wire::Descriptor* descriptor() const {
+    return descriptor_offset_ == 0 ? nullptr : &at<wire::Descriptor>(descriptor_offset_);
+  }
+  std::span<const wire::Column> columns() const {
+    return {&at<wire::Column>(columns_offset_), shape().columns};
+  }
+  /// SYNC: one per column of the running op; none where no op runs.
+  std::span<const wire::SyncColumn> sync_columns() const {
+    if (columns_offset_ == 0) return {};
+    return {&at<wire::SyncColumn>(columns_offset_), shape().columns};
+  }
+
+  /// Calls f(column number, bytes of its block) for each block present, in column order.
+  template <class F>
+  void for_each_block(F&& f) const {
+    const wire::Shape& s = shape();
+    std::size_t offset = columns_offset_ + s.columns * sizeof(wire::Column);
+    std::uint8_t c = 0;
+    for (const wire::Column& column : columns()) {
+      if ((column.flags & wire::kColumnPresent) != 0) {
+        const std::size_t size = block_bytes(s, column.index);
+        f(c, bytes_.subspan(offset, size));
+        offset += size;
+      }
+      ++c;
+    }
+  }
+
+  /// Bytes of block `index` of a tensor of this shape; the last block may be short.
+  static std::size_t block_bytes(const wire::Shape& shape, std::uint32_t index);
+
+ private:
+  template <class T>
+  const T& at(std::size_t offset) const {
+    return *reinterpret_cast<const T*>(bytes_.data() + offset);
+  }
+
+  DropReason check_kind();
+  DropReason check_fixed(std::size_t size) const;
+  template <class T>
+  DropReason check_flags(std::uint8_t T::*flags, std::uint8_t known) const;
+  DropReason check_data();
+  DropReason check_result();
+  DropReason check_sync();
+  DropReason check_give() const;
+  DropReason check_abort() const;
+  DropReason check_shape() const;
+  DropReason check_descriptor() const;
+  DropReason check_blocks() const;
+
+  std::span<const std::byte> bytes_;
+  std::uint16_t shape_offset_ = 0;
+  std::uint16_t descriptor_offset_ = 0;
+  std::uint16_t columns_offset_ = 0;
+};
+
+}  // namespace sluice

@@ -1,0 +1,54 @@
+// Retransmission time-out after RFC 6298, for one path. Back-off is per stream and not kept here.
+#pragma once
+
+#include <algorithm>
+
+#include "common/base/time.hpp"
+
+namespace sluice {
+
+class RetransmissionTimeout {
+ public:
+  struct Limits {
+    Duration min = std::chrono::milliseconds(20);
+    Duration max = std::chrono::seconds(2);
+    Duration initial = std::chrono::milliseconds(200);  // until the first sample
+  };
+
+  explicit RetransmissionTimeout(Limits limits) : limits_(limits) {
+    value_ = std::clamp(limits.initial, limits.min, limits.max);
+  }
+
+  /// A round-trip time measured on a packet that was sent once (Karn's rule).
+  void sample(Duration rtt) {
+    if (rtt < Duration::zero()) return;
+    if (!measured_) {
+      measured_ = true;
+      smoothed_ = rtt;
+      variation_ = rtt / 2;
+    } else {
+      const Duration error = smoothed_ > rtt ? smoothed_ - rtt : rtt - smoothed_;
+      variation_ += (error - variation_) / 4;
+      smoothed_ += (rtt - smoothed_) / 8;
+    }
+    value_ = std::clamp(smoothed_ + 4 * variation_, limits_.min, limits_.max);
+  }
+
+  Duration value() const { return value_; }
+  Duration smoothed() const { return smoothed_; }
+
+  /// The time-out after `backoffs` expiries without progress.
+  Duration backed_off(unsigned backoffs) const {
+    const unsigned shift = std::min(backoffs, 16u);
+    return value_ > limits_.max / (1u << shift) ? limits_.max : value_ * (1u << shift);
+  }
+
+ private:
+  Limits limits_;
+  Duration value_{};
+  Duration smoothed_{};
+  Duration variation_{};
+  bool measured_ = false;
+};
+
+}  // namespace sluice

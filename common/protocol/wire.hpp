@@ -1,0 +1,380 @@
+// The packets of Sluice, version 1: what lies where. docs/protocol.md has the same as tables, and
+// the rules that go with them. Only packet.hpp (reading) and build.hpp (writing) touch these
+// structs; the engines see validated views.
+//
+// Every packet is one UDP payload that begins with a Header. Upstream packets of a member go on
+// with a MemberHeader (who sends, proven by its token); downstream packets of a stream go on with
+// a DeliveryHeader, which is the same for every worker of the job.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "common/protocol/little_endian.hpp"
+
+namespace sluice::wire {
+
+using U16 = Le<std::uint16_t>;
+using U32 = Le<std::uint32_t>;
+using U64 = Le<std::uint64_t>;
+
+inline constexpr std::uint16_t kMagic = 0x4C53;  // "SL"
+inline constexpr std::uint8_t kVersion = 1;
+inline constexpr std::uint8_t kMaxColumns = 64;
+inline constexpr std::uint16_t kMaxHistory = 64;
+inline constexpr std::uint16_t kMaxStreams = 1024;
+inline constexpr std::uint16_t kMaxBlockElements = 16384;
+inline constexpr std::uint16_t kMinPayload = 508;   // what every IPv4 path carries
+inline constexpr std::uint16_t kMaxPayload = 9670;  // vhost-user's largest MTU less IPv4 and UDP
+
+enum class Kind : std::uint8_t {
+  // worker -> aggregator
+  kHello = 0x01,
+  kJoin = 0x02,
+  kKeepAlive = 0x03,
+  kLeave = 0x04,
+  kData = 0x05,
+  kAck = 0x06,
+  kProbe = 0x07,
+  kSync = 0x08,
+  kGive = 0x09,
+  kKeyValueData = 0x20,  // reserved: sorted runs of 64-bit keys, with the following key
+  // aggregator -> worker
+  kChallenge = 0x81,
+  kPending = 0x82,
+  kWelcome = 0x83,
+  kRefused = 0x84,
+  kAbort = 0x85,
+  kLeft = 0x86,
+  kKeepAliveAck = 0x87,
+  kResult = 0x88,
+  kStatus = 0x89,
+  kFetch = 0x8a,
+  kPoll = 0x8b,
+  kKeyValueResult = 0xa0,  // reserved
+};
+
+constexpr bool is_upstream(Kind kind) {
+  return static_cast<std::uint8_t>(kind) < 0x80;
+}
+
+enum class Collective : std::uint8_t {
+  kAllReduce = 1,
+  kBarrier = 2,
+  // 3..: reduce, broadcast, all_gather, reduce_scatter, all_to_all
+};
+
+// ------------------------------------------------------------------------------------ headers
+struct Header {
+  U16 magic;
+  std::uint8_t version = 0;
+  std::uint8_t kind = 0;
+  U16 length;  // of the whole UDP payload, any trailer included
+  U16 flags;   // bit 0: a keyed authentication trailer follows; others reserved; zero in v1
+  U32 job;
+  U32 integrity;  // CRC32C of the packet with this field zero; 0 = not computed (v1)
+};
+static_assert(sizeof(Header) == 16 && alignof(Header) == 1);
+
+struct MemberHeader {
+  Header header;
+  U64 token;
+  U16 rank;
+  U16 stream;  // zero where the packet concerns none
+  U32 reserved;
+};
+static_assert(sizeof(MemberHeader) == 32 && alignof(MemberHeader) == 1);
+
+struct DeliveryHeader {
+  Header header;
+  U64 epoch;
+  U64 delivery_token;
+  U16 stream;
+  U16 reserved[3];
+};
+static_assert(sizeof(DeliveryHeader) == 40 && alignof(DeliveryHeader) == 1);
+
+// ------------------------------------------------------------------------- parts of stream packets
+/// How the blocks of a packet are cut; in every packet that carries blocks, so that each packet can
+/// be checked whole by itself.
+struct Shape {
+  U64 element_count;           // of the tensor
+  U16 block_elements;          // 1..kMaxBlockElements
+  std::uint8_t wire_type = 0;  // ElementType of the payload
+  std::uint8_t columns = 0;    // W, 1..kMaxColumns
+};
+static_assert(sizeof(Shape) == 12 && alignof(Shape) == 1);
+
+/// What the collective is; in the first round of an op, where ranks compare notes.
+struct Descriptor {
+  std::uint8_t collective = 0;
+  std::uint8_t op_type = 0;    // ElementType that the caller sees
+  std::uint8_t reduction = 0;  // Reduction
+  std::uint8_t reserved = 0;
+  U16 root;  // zero where the collective has none
+  U16 reserved2;
+  U64 tag;  // the caller's
+};
+static_assert(sizeof(Descriptor) == 16 && alignof(Descriptor) == 1);
+
+struct Column {
+  U32 index;  // the round's current block, or kNoBlock: the column is done
+  U32 next;   // DATA: the sender's next non-zero block; RESULT: the block wanted next; or kNoBlock
+  U16 spare;  // zero in v1; room for a block's scale
+  std::uint8_t flags = 0;  // kColumnPresent
+  std::uint8_t reserved = 0;
+};
+static_assert(sizeof(Column) == 12 && alignof(Column) == 1);
+inline constexpr std::uint8_t kColumnPresent = 1;  // the block's elements are in the payload
+
+// ------------------------------------------------------------------------------ membership, up
+/// HELLO and JOIN are as long as the longest answer to them, so that nobody can use an aggregator
+/// to multiply bytes.
+inline constexpr std::size_t kGreetingBytes = 128;
+
+struct Hello {
+  Header header;
+  U64 nonce;
+  U16 rank;
+  U16 world_size;
+  std::array<std::uint8_t, 100> padding{};
+};
+static_assert(sizeof(Hello) == kGreetingBytes);
+
+struct Join {
+  Header header;
+  U64 nonce;
+  U64 incarnation;  // echoed from CHALLENGE
+  U64 serial;       // echoed from CHALLENGE
+  U64 generation;   // 0: none. To shard 0: the one held; to others: the one shard 0 gave
+  U16 rank;
+  U16 world_size;
+  U16 streams;  // 0: the aggregator's
+  U16 block_elements;
+  U16 payload_bytes;  // largest UDP payload this worker can take
+  U16 shard;
+  U16 shards;
+  std::uint8_t history = 0;              // 0: the aggregator's
+  std::uint8_t flags = 0;                // kJoinVirgin
+  std::array<std::uint8_t, 32> proof{};  // keyed hash over both nonces; zero in v1
+  std::array<std::uint8_t, 32> reserved{};
+};
+static_assert(sizeof(Join) == kGreetingBytes);
+inline constexpr std::uint8_t kJoinVirgin = 1;  // no round has ended on any stream of this shard
+
+struct KeepAlive {
+  MemberHeader member;
+  U64 number;  // rises with every one sent
+};
+static_assert(sizeof(KeepAlive) == 40);
+
+struct Leave {
+  MemberHeader member;
+  std::uint8_t abort = 0;  // 1: ops are pending, end the job for all
+  std::array<std::uint8_t, 7> reserved{};
+};
+static_assert(sizeof(Leave) == 40);
+
+// ------------------------------------------------------------------------------ membership, down
+struct Challenge {
+  Header header;
+  U64 nonce;  // the worker's, echoed
+  U64 incarnation;
+  U64 serial;
+  std::array<std::uint8_t, 16> challenge{};  // the aggregator's nonce for the proof
+};
+static_assert(sizeof(Challenge) == 56 && sizeof(Challenge) <= kGreetingBytes);
+
+struct Pending {
+  Header header;
+  U64 nonce;
+  U64 serial;
+  std::array<std::uint8_t, 32> absent{};  // bit per rank that has not joined
+};
+static_assert(sizeof(Pending) == 64 && sizeof(Pending) <= kGreetingBytes);
+
+struct Welcome {
+  Header header;
+  U64 nonce;
+  U64 incarnation;
+  U64 token;
+  U64 generation;
+  U64 epoch;
+  U64 delivery_token;
+  U16 streams;
+  U16 block_elements;
+  U16 payload_bytes;  // the smallest offered
+  std::uint8_t history = 0;
+  std::uint8_t flags = 0;  // kWelcomeResume
+  U16 udp_port;            // where this lane listens; 0: where the JOIN went
+  U16 keep_alive_ms;       // how often a KEEPALIVE is expected
+  std::array<std::uint8_t, 4> reserved{};
+};
+static_assert(sizeof(Welcome) == 80 && sizeof(Welcome) <= kGreetingBytes);
+inline constexpr std::uint8_t kWelcomeResume = 1;
+
+struct Refused {
+  Header header;
+  U64 token;
+};
+static_assert(sizeof(Refused) == 24 && sizeof(Refused) <= sizeof(KeepAlive));
+
+/// Why a job ended; `field`, ranks and values are those the reason speaks of.
+enum class AbortReason : std::uint16_t {
+  kRankSilent = 1,       // rank_a; value_a: milliseconds
+  kRankHungUp = 2,       // rank_a: its local port went away
+  kRankRestarted = 3,    // rank_a joined anew
+  kRankLeft = 4,         // rank_a left while others still work
+  kRankAborted = 5,      // rank_a ended the job
+  kOpMismatch = 6,       // field, rank_a, value_a, rank_b, value_b, op
+  kJoinMismatch = 7,     // field, rank_a, value_a, rank_b, value_b
+  kAbsent = 8,           // rank_a: the first that never came; value_a: how many
+  kCannotResume = 9,     // the aggregator restarted and the job had made progress
+  kGenerationOver = 10,  // what the worker speaks of has ended
+  kDuplicateRank = 11,   // rank_a is held by another living process
+  kRefusedSetting = 12,  // field, value_a: asked, value_b: limit
+  kShuttingDown = 13,    // the aggregator ends
+  kTooManyJobs = 14,     // value_b: limit
+};
+inline constexpr std::uint16_t kLastAbortReason = 14;
+
+/// What two ranks may disagree about, or an aggregator may refuse.
+enum class Field : std::uint16_t {
+  kNone = 0,
+  kWorldSize = 1,
+  kRank = 2,
+  kStreams = 3,
+  kBlockElements = 4,
+  kHistory = 5,
+  kShard = 6,
+  kShards = 7,
+  kOpNumber = 8,
+  kCollective = 9,
+  kOpType = 10,
+  kReduction = 11,
+  kRoot = 12,
+  kTag = 13,
+  kElementCount = 14,
+  kWireType = 15,
+  kMemory = 16,
+  kPayloadBytes = 17,
+};
+inline constexpr std::uint16_t kLastField = 17;
+
+struct Abort {
+  Header header;
+  U64 generation;  // 0: none
+  U64 nonce;       // of the join it answers; 0: none
+  U64 op;
+  U64 value_a;
+  U64 value_b;
+  U16 reason;
+  U16 field;
+  U16 rank_a;
+  U16 rank_b;
+};
+static_assert(sizeof(Abort) == 64 && sizeof(Abort) <= kGreetingBytes);
+
+struct Left {
+  Header header;
+  U64 token;
+};
+static_assert(sizeof(Left) == 24 && sizeof(Left) <= sizeof(Leave));
+
+struct KeepAliveAck {
+  Header header;
+  U64 epoch;
+  U64 number;
+  U64 delivery_token;
+};
+static_assert(sizeof(KeepAliveAck) == 40 && sizeof(KeepAliveAck) <= sizeof(KeepAlive));
+
+// ------------------------------------------------------------------------------ streams, up
+struct Data {  // then Descriptor if first; Column[columns]; the blocks present, in column order
+  MemberHeader member;
+  U64 round;  // also: every result below it is applied
+  U64 op;
+  Shape shape;
+  std::uint8_t flags = 0;  // kDataFirst, kDataAsk
+  std::array<std::uint8_t, 3> reserved{};
+};
+static_assert(sizeof(Data) == 64);
+inline constexpr std::uint8_t kDataFirst = 1;  // first round of the op: a Descriptor follows
+inline constexpr std::uint8_t kDataAsk = 2;    // resent on time-out: answer with STATUS or results
+
+struct Ack {
+  MemberHeader member;
+  U64 position;  // the round awaited
+};
+static_assert(sizeof(Ack) == 40);
+
+struct Probe {
+  MemberHeader member;
+  U64 position;
+  U64 have;  // bit i: result position + 1 + i is here already
+};
+static_assert(sizeof(Probe) == 48);
+
+/// One column of a SYNC.
+struct SyncColumn {
+  U32 index;
+  U32 at;     // own first non-zero block >= index
+  U32 after;  // own first non-zero block > index
+};
+static_assert(sizeof(SyncColumn) == 12);
+
+struct Sync {  // then SyncColumn[columns]
+  MemberHeader member;
+  U64 position;
+  U64 op;
+  Shape shape;
+  std::uint8_t flags = 0;  // kSyncRunning, kSyncFirst
+  std::array<std::uint8_t, 3> reserved{};
+  Descriptor descriptor;
+};
+static_assert(sizeof(Sync) == 80);
+inline constexpr std::uint8_t kSyncRunning = 1;  // an op runs on the stream; shape and columns hold
+inline constexpr std::uint8_t kSyncFirst = 2;    // and is in its first round
+
+struct Give {  // then the RESULT packet as it was received
+  MemberHeader member;
+  U64 round;
+};
+static_assert(sizeof(Give) == 40);
+
+// ------------------------------------------------------------------------------ streams, down
+struct Result {  // then Column[columns]; the blocks present, in column order
+  DeliveryHeader delivery;
+  U64 round;
+  U64 op;
+  Shape shape;
+  U16 completing_rank;  // whose packet was the last: the round trip it may measure
+  U16 reserved;
+};
+static_assert(sizeof(Result) == 72);
+
+struct Status {
+  DeliveryHeader delivery;
+  U64 round;              // running
+  std::uint8_t live = 0;  // 0: resynchronising
+  std::array<std::uint8_t, 7> reserved{};
+  std::array<std::uint8_t, 32> waiting{};  // bit per rank whose packet is missing
+};
+static_assert(sizeof(Status) == 88);
+
+struct Fetch {
+  DeliveryHeader delivery;
+  U64 round;
+};
+static_assert(sizeof(Fetch) == 48);
+
+struct Poll {
+  DeliveryHeader delivery;
+};
+static_assert(sizeof(Poll) == 40);
+
+/// Bytes of a packet that carries blocks before its first column, the larger of both ways.
+inline constexpr std::size_t kBlockPacketOverhead = sizeof(Data) + sizeof(Descriptor);
+static_assert(kBlockPacketOverhead >= sizeof(Result));
+
+}  // namespace sluice::wire

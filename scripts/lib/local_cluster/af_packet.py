@@ -1,0 +1,103 @@
+"""Hosts behind a switch: a network namespace and a veth link each, joined by a bridge in one more
+namespace. The namespaces have no names: open files hold them, so they and their interfaces go when
+the last process using them does, whatever happened. The machine's own namespace is never touched.
+
+Sluice's addresses are unknown to the kernel, which therefore answers nothing in Sluice's place.
+"""
+import os
+import subprocess
+
+from . import system
+
+DEFAULT_MTU = 1500
+PORT = "port0"  # every host's interface
+UDP_PORT = 4747
+FRAME_OVERHEAD = 128  # Ethernet header and what PACKET_MMAP puts before a frame
+QUIET_IPV6 = "/proc/sys/net/ipv6/conf/default/disable_ipv6"
+
+
+class AfPacket:
+    def __init__(self, options, directory):
+        self.mtu = options.mtu or DEFAULT_MTU
+        self.rate = options.rate
+        system.enter_new_network_namespace()  # the switch lives here, and so do we from now on
+        silence_kernel()
+        self.switch = own_network_namespace()
+        ip("link", "add", "name", "switch0", "mtu", self.mtu, "type", "bridge", "stp_state", 0,
+           "forward_delay", 0, "mcast_snooping", 1)
+        ip("link", "set", "switch0", "up")
+        self.aggregator_hosts = [self._add_host(f"a{m}") for m in range(options.aggregators)]
+        self.worker_hosts = [self._add_host(f"w{r}") for r in range(options.workers)]
+
+    def _add_host(self, name):
+        """An open file of the new host's namespace; its link to the switch is called `name`."""
+        system.enter_new_network_namespace()
+        silence_kernel()
+        host = own_network_namespace()
+        ip("link", "add", PORT, "mtu", self.mtu, "type", "veth", "peer", "name", name,
+           "mtu", self.mtu, "netns", f"/proc/{os.getpid()}/fd/{self.switch}")
+        ip("link", "set", PORT, "up")
+        self._shape(PORT)
+        system.enter_network_namespace(self.switch)
+        ip("link", "set", name, "master", "switch0", "up")
+        self._shape(name)
+        return host
+
+    def _shape(self, interface):
+        if self.rate is None:
+            return
+        burst = max(4 * (self.mtu + 14), self.rate * 1_000_000 // 8 // 250)
+        run("tc", "qdisc", "add", "dev", interface, "root", "tbf", "rate", f"{self.rate}mbit",
+            "burst", burst, "latency", "50ms")
+
+    def _port(self):
+        frame = 2048
+        while frame < self.mtu + FRAME_OVERHEAD:
+            frame *= 2
+        # qdisc_bypass=0: frames pass the queueing discipline that --rate sets.
+        return (f"net_af_packet0,iface={PORT},qdisc_bypass=0,framesz={frame},"
+                f"blocksz={max(frame, 4096)}")
+
+    def aggregators(self):
+        """SLUICE_AGGREGATORS: one address per shard."""
+        return ",".join(f"{aggregator_ip(m)}:{UDP_PORT}" for m in range(len(self.aggregator_hosts)))
+
+    def aggregator_arguments(self, shard):
+        return ["--port", self._port(), "--address", f"{aggregator_ip(shard)}/16",
+                "--port-mtu", str(self.mtu), "--udp-port", str(UDP_PORT)]
+
+    def aggregator_namespace(self, shard):
+        return self.aggregator_hosts[shard]
+
+    def worker_environment(self, rank):
+        return {"SLUICE_MTU": str(self.mtu), "SLUICE_PORT": self._port(),
+                "SLUICE_ADDRESS": f"10.77.{1 + rank // 200}.{1 + rank % 200}/16"}
+
+    def worker_namespace(self, rank):
+        return self.worker_hosts[rank]
+
+
+def aggregator_ip(shard):
+    return f"10.77.0.{1 + shard}"
+
+
+def own_network_namespace():
+    return os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def silence_kernel():
+    """No router solicitations and the like on links that are Sluice's."""
+    if os.path.exists(QUIET_IPV6):
+        with open(QUIET_IPV6, "w") as file:
+            file.write("1")
+
+
+def ip(*arguments):
+    run("ip", *arguments)
+
+
+def run(*command):
+    command = [str(word) for word in command]
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if result.returncode != 0:
+        raise OSError(f"{' '.join(command)}: {result.stderr.strip()}")

@@ -1,0 +1,114 @@
+"""The command line: checked in full before anything starts."""
+import argparse
+import os
+import shutil
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
+
+DESCRIPTION = """\
+Starts fresh aggregators on this machine, runs PROGRAM once per rank against them, and stops and
+removes everything when the last rank ends, when one fails, or when interrupted."""
+
+EPILOG = """\
+PROGRAM is a path, or the name of an executable anywhere below the build directory, or one in PATH.
+Every rank finds in its environment: SLUICE_RANK, SLUICE_WORLD_SIZE, SLUICE_AGGREGATORS, SLUICE_MTU
+and, over a network port, SLUICE_PORT and SLUICE_ADDRESS.
+
+Exit status: 0 when every rank ended with 0, else that of the first that did not (128 + n for
+signal n); 1 when an aggregator failed; 2 for a wrong command line; 130, 143 when interrupted.
+
+Examples:
+  scripts/local-cluster --workers 4 -- first-program
+  scripts/local-cluster --workers 8 --aggregators 2 --only-rank 0 -- sluice-perf -b 4 -e 64M
+  sudo scripts/local-cluster --transport af_packet --rate 1000 -- sluice-perf"""
+
+
+def whole_number(least, most):
+    def parse(text):
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most}")
+        return int(text)
+
+    return parse
+
+
+def make_parser():
+    parser = argparse.ArgumentParser(
+        prog="local-cluster", description=DESCRIPTION, epilog=EPILOG, allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage="local-cluster [options] -- PROGRAM [ARGS...]")
+    add = parser.add_argument
+    add("--workers", type=whole_number(1, 256), default=2, metavar="N",
+        help="ranks to run, 1 to 256 (default 2)")
+    add("--aggregators", type=whole_number(1, 64), default=1, metavar="M",
+        help="aggregator daemons that share the streams, 1 to 64 (default 1)")
+    add("--transport", choices=["vhost", "af_packet", "af_xdp"], default="vhost",
+        help="vhost: vhost-user sockets, for any user (default); af_packet: one network namespace "
+             "per host behind a bridge, for root; af_xdp: refused by this version")
+    add("--mtu", type=whole_number(576, 9698), metavar="BYTES",
+        help="largest IP packet, 576 to 9698 (default 9000 over vhost, else 1500)")
+    add("--rate", type=whole_number(1, 100_000), metavar="MBIT",
+        help="Mbit/s of every host's link, each way (default unlimited; af_packet only)")
+    add("--only-rank", type=whole_number(0, 255), metavar="R",
+        help="show standard output of this rank alone, without the \"[R] \" before each line")
+    add("--quiet-ranks", action="store_true", help="show no rank's standard output")
+    add("--show-aggregators", action="store_true",
+        help="show what the aggregators log as it comes, not only when they fail")
+    add("--aggregator-arg", action="append", default=[], metavar="ARG",
+        help="further argument of every aggregator, e.g. --aggregator-arg=--log-level=debug")
+    add("--grace", type=whole_number(0, 3600), default=3, metavar="SECONDS",
+        help="after a rank failed, how long the others may go on before they are stopped, so that "
+             "they can say what they saw (default 3)")
+    add("--build", default=os.path.join(ROOT, "build"), metavar="DIR",
+        help="build directory (default: build/ of this checkout)")
+    add("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
+
+
+def parse(argv):
+    """Options with `command` (absolute program first) and `aggregator`, or exits with status 2."""
+    parser = make_parser()
+    options = parser.parse_args(argv)
+    if options.command[:1] == ["--"]:
+        del options.command[0]
+    if not options.command:
+        parser.error("which program? local-cluster [options] -- PROGRAM [ARGS...]")
+    refuse_what_cannot_work(parser, options)
+    options.build = os.path.abspath(options.build)
+    options.aggregator = find_program(options.build, "sluice-aggregator")
+    if options.aggregator is None:
+        parser.error(f"no sluice-aggregator below {options.build}: run ./scripts/setup first")
+    program = find_program(options.build, options.command[0])
+    if program is None:
+        parser.error(f"no executable {options.command[0]!r} below {options.build} or in PATH")
+    options.command[0] = program
+    return options
+
+
+def refuse_what_cannot_work(parser, options):
+    if options.transport == "af_xdp":
+        parser.error("--transport af_xdp is not offered by this version: its frames must stay under "
+                     "one memory page and its packets bypass --rate; use af_packet (the same veth "
+                     "hosts) or vhost")
+    if options.transport == "vhost" and options.rate is not None:
+        parser.error("--rate needs --transport af_packet: a vhost-user socket has no link to shape")
+    if options.transport == "af_packet" and os.geteuid() != 0:
+        parser.error("--transport af_packet makes network namespaces and raw sockets, which only "
+                     "root may (CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_NET_RAW); use sudo, or vhost")
+    if options.only_rank is not None and options.only_rank >= options.workers:
+        parser.error(f"--only-rank {options.only_rank}: ranks are 0 to {options.workers - 1}")
+
+
+def find_program(build, name):
+    """A path as it is; a name below `build` (the topmost of several), else in PATH; else None."""
+    if "/" in name:
+        return os.path.abspath(name) if is_program(name) else None
+    for directory, below, files in os.walk(build):
+        below[:] = sorted(d for d in below if not d.endswith(".p") and not d.startswith("meson-"))
+        if name in files and is_program(os.path.join(directory, name)):
+            return os.path.join(directory, name)
+    return shutil.which(name)
+
+
+def is_program(path):
+    return os.path.isfile(path) and os.access(path, os.X_OK)

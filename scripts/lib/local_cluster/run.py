@@ -1,0 +1,171 @@
+"""What happens when: aggregators start and become ready, ranks run, everything stops."""
+import collections
+import os
+import re
+import sys
+
+from .af_packet import AfPacket
+from .children import Children, Interrupted
+from .vhost import Vhost
+
+TRANSPORTS = {"vhost": Vhost, "af_packet": AfPacket}
+READY_SECONDS = 30
+STOP_SECONDS = 5
+LOG_LINES_KEPT = 200
+READY = re.compile(rb"\bready\b")
+
+
+class Failure(Exception):
+    """What went wrong, for a person, and the exit status that says so."""
+
+    def __init__(self, message, status):
+        super().__init__(message)
+        self.status = status
+
+
+class Aggregator:
+    """A daemon's log: kept for when it fails, shown at once when asked, watched for "ready"."""
+
+    def __init__(self, shard, show):
+        self.name = f"aggregator {shard}"
+        self.show = show
+        self.log = collections.deque(maxlen=LOG_LINES_KEPT)
+        self.ready = False
+        self.child = None
+
+    def on_line(self, stream, line):
+        self.ready = self.ready or bool(READY.search(line))
+        self.log.append(line)
+        if self.show:
+            write(sys.stderr, self.name, line)
+
+    def show_log(self):
+        if not self.show:
+            for line in self.log:
+                write(sys.stderr, self.name, line)
+
+
+class Cluster:
+    def __init__(self, options, directory):
+        self.options = options
+        self.children = Children()
+        # DPDK keeps its run-time files under one of these: with the rest, then, and not beyond it.
+        self.environment = dict(os.environ, XDG_RUNTIME_DIR=directory, RUNTIME_DIRECTORY=directory)
+        self.transport = TRANSPORTS[options.transport](options, directory)
+        self.aggregators = []
+        self.ranks = []
+
+    def start_aggregators(self):
+        for shard in range(self.options.aggregators):
+            aggregator = Aggregator(shard, self.options.show_aggregators)
+            command = [self.options.aggregator, *self.transport.aggregator_arguments(shard),
+                       "--shard", str(shard), "--shards", str(self.options.aggregators),
+                       *self.options.aggregator_arg]
+            aggregator.child = self.children.start(
+                aggregator.name, command, self.environment, aggregator.on_line,
+                self.transport.aggregator_namespace(shard))
+            self.aggregators.append(aggregator)
+        self.children.serve(lambda: all(a.ready for a in self.aggregators) or self.lost_aggregator(),
+                            READY_SECONDS)
+        self.check_aggregators()
+        for aggregator in self.aggregators:
+            if not aggregator.ready:
+                aggregator.show_log()
+                raise Failure(f"{aggregator.name} was not ready within {READY_SECONDS} s", 1)
+
+    def start_ranks(self):
+        for rank in range(self.options.workers):
+            environment = dict(
+                self.environment, **self.transport.worker_environment(rank),
+                SLUICE_RANK=str(rank), SLUICE_WORLD_SIZE=str(self.options.workers),
+                SLUICE_AGGREGATORS=self.transport.aggregators())
+            self.ranks.append(self.children.start(
+                f"rank {rank}", self.options.command, environment, self.show_rank(rank),
+                self.transport.worker_namespace(rank)))
+
+    def show_rank(self, rank):
+        only, quiet = self.options.only_rank, self.options.quiet_ranks
+
+        def on_line(stream, line):
+            if stream == "stderr":
+                write(sys.stderr, rank, line)
+            elif not quiet and only in (None, rank):
+                write(sys.stdout, None if only == rank else rank, line)
+
+        return on_line
+
+    def wait_for_ranks(self):
+        """Returns when all ended with 0; raises the first Failure, after a time of grace."""
+        self.children.serve(
+            lambda: self.ranks_ended() or self.failed_rank() or self.lost_aggregator())
+        failed = self.failed_rank()
+        if failed:
+            message = f"{failed.name} ended with status {failed.poll()}"
+            self.children.serve(self.ranks_ended, self.options.grace)
+            raise Failure(message, failed.poll())
+        if self.lost_aggregator():
+            self.children.serve(self.ranks_ended, self.options.grace)
+        self.check_aggregators()
+
+    def stop(self):
+        """Stops what still runs; raises Failure when an aggregator did not end well."""
+        self.children.stop(self.ranks, STOP_SECONDS)
+        in_time = self.children.stop([a.child for a in self.aggregators], STOP_SECONDS)
+        for aggregator in self.aggregators:
+            if aggregator.child.poll() != 0:
+                aggregator.show_log()
+                end = f"with status {aggregator.child.poll()}" if in_time else "not when asked to"
+                raise Failure(f"{aggregator.name} ended {end}", 1)
+
+    def ranks_ended(self):
+        return all(rank.poll() is not None for rank in self.ranks)
+
+    def failed_rank(self):
+        return next((rank for rank in self.ranks if rank.poll()), None)
+
+    def lost_aggregator(self):
+        return next((a for a in self.aggregators if a.child.poll() is not None), None)
+
+    def check_aggregators(self):
+        lost = self.lost_aggregator()
+        if lost:
+            lost.show_log()
+            raise Failure(f"{lost.name} ended early, with status {lost.child.poll()}", 1)
+
+
+def run(options, directory):
+    """The exit status."""
+    cluster = None
+    status = 0
+    try:
+        cluster = Cluster(options, directory)
+        cluster.start_aggregators()
+        cluster.start_ranks()
+        cluster.wait_for_ranks()
+    except Interrupted as end:
+        status = 128 + end.signum
+    except BrokenPipeError:
+        status = 141
+    except (Failure, OSError) as end:
+        complain(end)
+        status = getattr(end, "status", 1)
+    try:
+        if cluster:
+            cluster.stop()
+    except BrokenPipeError:
+        status = status or 141
+    except Failure as end:
+        if status == 0:  # else it follows from what was said already
+            complain(end)
+            status = end.status
+    return status
+
+
+def complain(error):
+    print(f"local-cluster: {error}", file=sys.stderr, flush=True)
+
+
+def write(file, name, line):
+    prefix = b"" if name is None else b"[%s] " % str(name).encode()
+    file.buffer.write(prefix + line + b"\n")
+    file.buffer.flush()

@@ -1,0 +1,52 @@
+"""The few Linux calls that Python 3.11 does not offer."""
+import ctypes
+import os
+import signal
+import time
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+CLONE_NEWNET = 0x40000000
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _checked(result, what):
+    if result != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{what}: {os.strerror(code)}")
+
+
+def die_with_parent(parent, signum):
+    """The calling process gets `signum` when its parent dies; at once if `parent` is gone already."""
+    _checked(libc.prctl(PR_SET_PDEATHSIG, signum, 0, 0, 0), "prctl")
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signum)
+
+
+def adopt_orphans():
+    """Descendants whose parent ends become children of this process, so that none escapes."""
+    _checked(libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl")
+
+
+def enter_new_network_namespace():
+    _checked(libc.unshare(CLONE_NEWNET), "unshare")
+
+
+def enter_network_namespace(fd):
+    _checked(libc.setns(fd, CLONE_NEWNET), "setns")
+
+
+def kill_descendants():
+    """Kills and reaps until this process, which adopts orphans, has no child left."""
+    while True:
+        with open("/proc/self/task/%d/children" % os.getpid()) as file:
+            children = [int(pid) for pid in file.read().split()]
+        for pid in children:
+            os.kill(pid, signal.SIGKILL)
+        try:
+            while os.waitpid(-1, os.WNOHANG if children else 0)[0] != 0:
+                pass
+        except ChildProcessError:
+            return
+        time.sleep(0.005)

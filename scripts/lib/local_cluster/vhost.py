@@ -1,0 +1,28 @@
+"""vhost-user on this machine: one directory of sockets per aggregator, no privilege."""
+import os
+
+DEFAULT_MTU = 9000
+
+
+class Vhost:
+    def __init__(self, options, directory):
+        self.mtu = options.mtu or DEFAULT_MTU
+        self.directories = [os.path.join(directory, f"a{m}") for m in range(options.aggregators)]
+        for path in self.directories:
+            os.mkdir(path, 0o700)
+
+    def aggregators(self):
+        """SLUICE_AGGREGATORS: one address per shard."""
+        return ",".join(f"vhost:{path}" for path in self.directories)
+
+    def aggregator_arguments(self, shard):
+        return ["--vhost-dir", self.directories[shard], "--mtu", str(self.mtu)]
+
+    def aggregator_namespace(self, shard):
+        return None
+
+    def worker_environment(self, rank):
+        return {"SLUICE_MTU": str(self.mtu)}
+
+    def worker_namespace(self, rank):
+        return None

@@ -1,0 +1,27 @@
+# Debian packages: what is needed, what is missing, and getting it. Needs common.sh.
+
+build_packages=(
+  g++ meson ninja-build pkg-config python3 libdpdk-dev libboost-program-options-dev libspdlog-dev
+  libhwy-dev libsodium-dev nlohmann-json3-dev catch2
+)
+test_packages=(clang clang-format iproute2)
+
+is_installed() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
+
+apt_install() {
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get update && apt-get install -y --no-install-recommends "$@"
+}
+
+# install_packages PACKAGE...: installs those that are missing, if there are any.
+install_packages() {
+  command -v dpkg-query >/dev/null ||
+    die "these scripts install packages of Debian 12; elsewhere, install the equivalents of: $*"
+  local package missing=()
+  for package in "$@"; do
+    is_installed "$package" || missing+=("$package")
+  done
+  ((${#missing[@]})) || return 0
+  ((EUID == 0)) || die "packages are missing; let root run: apt-get install ${missing[*]}"
+  logged build/install.log "installing ${#missing[@]} packages" apt_install "${missing[@]}"
+}

@@ -1,0 +1,182 @@
+// Reads everything that an accepted packet offers and checks that it lies within the packet. Shared
+// by the fuzzer and the unit tests; a broken promise of the codec throws.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <stdexcept>
+#include <vector>
+
+#include "common/protocol/packet.hpp"
+
+namespace sluice::fuzz {
+
+inline void require(bool holds, const char* promise) {
+  if (!holds) throw std::logic_error(promise);
+}
+
+class PacketWalk {
+ public:
+  /// Parses `bytes`, and reads the packet if it is one.
+  static DropReason run(std::span<const std::byte> bytes) {
+    Packet packet;
+    const DropReason reason = Packet::parse(bytes, packet);
+    require((reason == DropReason::kNone) == !packet.bytes().empty(), "set only if accepted");
+    if (reason == DropReason::kNone) PacketWalk(packet).read();
+    return reason;
+  }
+
+ private:
+  explicit PacketWalk(const Packet& packet) : packet_(packet) {}
+
+  void read() {
+    using wire::Kind;
+    read_bytes(packet_.bytes());
+    switch (packet_.kind()) {
+      case Kind::kHello:
+        return fixed<wire::Hello>();
+      case Kind::kJoin:
+        return fixed<wire::Join>();
+      case Kind::kKeepAlive:
+        return fixed<wire::KeepAlive>();
+      case Kind::kLeave:
+        return fixed<wire::Leave>();
+      case Kind::kAck:
+        return fixed<wire::Ack>();
+      case Kind::kProbe:
+        return fixed<wire::Probe>();
+      case Kind::kChallenge:
+        return fixed<wire::Challenge>();
+      case Kind::kPending:
+        return fixed<wire::Pending>();
+      case Kind::kWelcome:
+        return fixed<wire::Welcome>();
+      case Kind::kRefused:
+        return fixed<wire::Refused>();
+      case Kind::kAbort:
+        return fixed<wire::Abort>();
+      case Kind::kLeft:
+        return fixed<wire::Left>();
+      case Kind::kKeepAliveAck:
+        return fixed<wire::KeepAliveAck>();
+      case Kind::kStatus:
+        return fixed<wire::Status>();
+      case Kind::kFetch:
+        return fixed<wire::Fetch>();
+      case Kind::kPoll:
+        return fixed<wire::Poll>();
+      case Kind::kData:
+        require((packet_.descriptor() != nullptr) ==
+                    ((packet_.as<wire::Data>().flags & wire::kDataFirst) != 0),
+                "a descriptor in the first round");
+        return blocks();
+      case Kind::kResult:
+        require(packet_.descriptor() == nullptr, "a result has no descriptor");
+        return blocks();
+      case Kind::kSync:
+        return sync();
+      case Kind::kGive:
+        return give();
+      case Kind::kKeyValueData:
+      case Kind::kKeyValueResult:
+        break;
+    }
+    require(false, "a kind of version 1");
+  }
+
+  template <class T>
+  void fixed() {
+    require(packet_.bytes().size() == sizeof(T), "fixed length");
+    read_part(packet_.as<T>());
+  }
+
+  std::uint64_t block_count() const {
+    const wire::Shape& s = packet_.shape();
+    require(s.block_elements >= 1 && s.block_elements <= wire::kMaxBlockElements, "block elements");
+    require(s.columns >= 1 && s.columns <= wire::kMaxColumns, "columns");
+    return s.element_count / s.block_elements + (s.element_count % s.block_elements != 0);
+  }
+
+  void blocks() {
+    read_descriptor();
+    const std::uint64_t count = block_count();
+    std::vector<std::uint8_t> present;
+    std::uint8_t c = 0;
+    for (const wire::Column& column : packet_.columns()) {
+      read_part(column);
+      require(column.index == kNoBlock.value || column.index < count, "index within the tensor");
+      require(column.next == kNoBlock.value || (column.next < count && column.next > column.index),
+              "next after index, within the tensor");
+      if (column.flags == wire::kColumnPresent) present.push_back(c);
+      ++c;
+    }
+    const auto columns = packet_.columns();
+    const std::byte* end = reinterpret_cast<const std::byte*>(columns.data() + columns.size());
+    std::size_t seen = 0;
+    packet_.for_each_block([&](std::uint8_t column, std::span<const std::byte> block) {
+      require(seen < present.size() && present[seen++] == column, "blocks in column order");
+      require(block.data() == end && !block.empty(), "blocks one after another");
+      require(block.size() == Packet::block_bytes(packet_.shape(), columns[column].index),
+              "a whole block");
+      read_bytes(block);
+      end = block.data() + block.size();
+    });
+    require(seen == present.size(), "every block that is present");
+    require(end == packet_.bytes().data() + packet_.bytes().size(), "nothing behind the blocks");
+  }
+
+  void sync() {
+    read_part(packet_.as<wire::Sync>());
+    const bool running = (packet_.as<wire::Sync>().flags & wire::kSyncRunning) != 0;
+    require((packet_.descriptor() != nullptr) == running, "a descriptor if an op runs");
+    read_descriptor();
+    if (!running) return require(packet_.sync_columns().empty(), "no columns while idle");
+    const std::uint64_t count = block_count();
+    for (const wire::SyncColumn& column : packet_.sync_columns()) {
+      read_part(column);
+      for (const std::uint32_t index : {column.index, column.at, column.after})
+        require(index == kNoBlock.value || index < count, "index within the tensor");
+      require(column.index <= column.at && column.at <= column.after, "at and after in order");
+    }
+    const auto columns = packet_.sync_columns();
+    require(reinterpret_cast<const std::byte*>(columns.data() + columns.size()) ==
+                packet_.bytes().data() + packet_.bytes().size(),
+            "nothing behind the columns");
+  }
+
+  void give() {
+    read_part(packet_.as<wire::Give>());
+    const auto given = packet_.bytes().subspan(sizeof(wire::Give));
+    Packet inner;
+    require(Packet::parse(given, inner) == DropReason::kNone, "a valid packet is given");
+    require(inner.kind() == wire::Kind::kResult, "a result is given");
+    PacketWalk(inner).read();
+  }
+
+  void read_descriptor() {
+    if (const wire::Descriptor* d = packet_.descriptor(); d != nullptr) read_part(*d);
+  }
+
+  template <class T>
+  void read_part(const T& part) {
+    const auto bytes = std::as_bytes(std::span(&part, 1));
+    const auto all = packet_.bytes();
+    require(bytes.data() >= all.data() && bytes.data() + bytes.size() <= all.data() + all.size(),
+            "every part within the packet");
+    read_bytes(bytes);
+  }
+
+  /// Reads each byte, so that a sanitizer sees it.
+  void read_bytes(std::span<const std::byte> bytes) {
+    unsigned sum = 0;
+    for (const std::byte b : bytes) sum += static_cast<unsigned>(b);
+    sink_ = sink_ + sum;
+  }
+
+  Packet packet_;
+  volatile unsigned sink_ = 0;
+};
+
+}  // namespace sluice::fuzz

@@ -1,0 +1,51 @@
+#!/bin/bash
+# local-cluster tells every rank who it is, passes output on by rank, and exits as the ranks do.
+source "$(dirname "$0")/local_cluster_lib.sh"
+
+# shellcheck disable=SC2016  # for the ranks' shell to expand
+whoami='echo "$SLUICE_RANK of $SLUICE_WORLD_SIZE"; echo "trouble" >&2; printf "no newline"'
+run_cluster --workers 2 -- sh -c "$whoami"
+check "ranks that end with 0 make 0" status_is 0
+check "each line says whose it is" output_is "[0] 0 of 2" "[0] no newline" "[1] 1 of 2" \
+  "[1] no newline"
+check "errors are passed on as errors" says "[1] trouble"
+check_nothing_left "a run that went well"
+
+run_cluster --workers 2 --only-rank 1 -- sh -c "$whoami"
+check "--only-rank shows that rank, bare" output_is "1 of 2" "no newline"
+run_cluster --workers 2 --quiet-ranks -- sh -c "$whoami"
+check "--quiet-ranks shows none" test ! -s "$place/out"
+
+# shellcheck disable=SC2016
+run_cluster --workers 1 --aggregators 2 -- sh -c '
+  for address in $(echo "$SLUICE_AGGREGATORS" | tr "," " "); do
+    directory=${address#vhost:}
+    stat -c %a "$directory"
+    [ ${#directory} -lt 80 ] || echo "too long for a socket: $directory"
+  done'
+check "each aggregator has a directory for its owner only, at a short path" \
+  output_is "[0] 700" "[0] 700"
+
+# shellcheck disable=SC2016
+run_cluster --workers 3 -- sh -c '[ "$SLUICE_RANK" != 1 ] || exit 7; exec sleep 1000'
+check "the first failure's status is the cluster's" status_is 7
+check "the failed rank is named" says "rank 1 ended with status 7"
+check_nothing_left "a failed rank"
+
+# shellcheck disable=SC2016
+run_cluster --workers 2 -- sh -c '[ "$SLUICE_RANK" != 0 ] || kill -KILL $$; exec sleep 1000'
+check "a rank that was killed makes 128 + 9" status_is 137
+
+run_cluster --workers 2 -- no-such-program
+check "an unknown program is refused" status_is 2
+run_cluster --workers 257 -- true
+check "too many workers are refused" says "'257' is not a whole number from 1 to 256"
+run_cluster --transport af_xdp -- true
+check "af_xdp is refused with the reason" says "not offered by this version"
+run_cluster --rate 100 -- true
+check "a rate without a link is refused" says "--rate needs --transport af_packet"
+run_cluster --aggregator-arg=--no-such-setting -- true
+check "an aggregator that does not start fails the run" status_is 1
+check "what it said is shown" says "no-such-setting"
+check_nothing_left "refusals"
+finish

@@ -1,0 +1,558 @@
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include <catch2/catch.hpp>
+#include <unistd.h>
+
+#include "common/config/address.hpp"
+#include "common/config/aggregator_config.hpp"
+#include "common/config/aggregator_settings.hpp"
+#include "common/config/environment.hpp"
+#include "common/config/log.hpp"
+#include "common/config/nearest_name.hpp"
+#include "common/config/rate_limit.hpp"
+
+namespace sluice::config {
+namespace {
+
+namespace fs = std::filesystem;
+using Catch::Contains;
+using Action = ParseOutcome::Action;
+using Words = std::vector<std::string>;
+
+/// A fresh directory that goes with everything in it.
+class Directory {
+ public:
+  Directory() {
+    std::string pattern = (fs::temp_directory_path() / "sluice-config-XXXXXX").string();
+    REQUIRE(mkdtemp(pattern.data()) != nullptr);
+    path_ = pattern;
+  }
+  ~Directory() { fs::remove_all(path_); }
+  Directory(const Directory&) = delete;
+  Directory& operator=(const Directory&) = delete;
+
+  std::string path() const { return path_.string(); }
+  std::string file(const std::string& name, const std::string& text) const {
+    std::ofstream(path_ / name) << text;
+    return (path_ / name).string();
+  }
+
+ private:
+  fs::path path_;
+};
+
+Environment environment_of(std::map<std::string, std::string> variables) {
+  return [variables = std::move(variables)](const std::string& name) {
+    const auto found = variables.find(name);
+    return found == variables.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+ParseOutcome parse(const Words& arguments, std::map<std::string, std::string> variables = {}) {
+  std::vector<const char*> argv{"sluice-aggregator"};
+  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+  return parse_aggregator(static_cast<int>(argv.size()), argv.data(),
+                          environment_of(std::move(variables)));
+}
+
+template <class Call>
+std::string error_of(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::kInvalidArgument);
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string error_of(const Words& arguments, std::map<std::string, std::string> variables = {}) {
+  return error_of([&] { parse(arguments, std::move(variables)); });
+}
+
+/// `arguments` with the least that a valid command line has.
+Words valid(Words arguments) {
+  arguments.insert(arguments.begin(), {"--vhost-dir", fs::temp_directory_path().string()});
+  return arguments;
+}
+
+std::string one_line(const std::string& text) {
+  std::istringstream in(text);
+  std::string words;
+  for (std::string word; in >> word;) words += (words.empty() ? "" : " ") + word;
+  return words;
+}
+
+Words shown(const AggregatorConfig& config, const std::string& name) {
+  for (const AggregatorSetting& setting : aggregator_settings())
+    if (setting.name == name) return setting.value.show(config);
+  FAIL("no setting " << name);
+  return {};
+}
+
+fs::path example_configs() {
+  for (fs::path at : {fs::current_path(), fs::absolute(__FILE__)})
+    for (; at != at.root_path(); at = at.parent_path())
+      if (fs::exists(at / "configs/vhost.conf")) return at / "configs";
+  FAIL("configs/ is not above the working directory");
+  return {};
+}
+
+// The ranges as documented, written a second time so that no change of the table goes unseen.
+struct IntegerFacts {
+  std::string name;
+  std::int64_t min;
+  std::int64_t max;
+  std::int64_t default_value;
+  Words beside = {};  // other settings without which the maximum is refused
+};
+
+const std::vector<IntegerFacts> kIntegers{
+    {"vhost-max-ports", 1, 32, 31},
+    {"mtu", 576, 9698, 9000},
+    {"port-mtu", 576, 9698, 1500},
+    {"udp-port", 1, 65535, 4747},
+    {"streams", 1, 1024, 64},
+    {"history", 2, 64, 8},
+    {"max-jobs", 1, 1024, 16},
+    {"job-memory-mib", 1, 1'048'576, 64},
+    {"shard", 0, 255, 0, {"--shards", "256", "--streams", "256"}},
+    {"shards", 1, 256, 1, {"--streams", "256"}},
+    {"liveness-timeout-ms", 100, 600'000, 5000},
+    {"formation-timeout-ms", 100, 600'000, 30'000},
+    {"drain-timeout-ms", 0, 600'000, 2000},
+    {"cpu", -1, 1023, -1},
+    {"memory-mib", 16, 1'048'576, 0},
+    {"log-rate-limit", 0, 1'000'000, 10},
+    {"stats-interval-s", 0, 86'400, 0},
+};
+
+const std::map<std::string, Words> kWords{
+    {"udp-checksum", {"auto", "on", "off"}},
+    {"idle", {"busy-spin", "yield", "backoff"}},
+    {"log-level", {"trace", "debug", "info", "warn", "error"}},
+    {"hugepages", {"on", "off"}},
+    {"pci", {"on", "off"}},
+    {"telemetry", {"on", "off"}},
+};
+
+const Words kTexts{"vhost-dir", "port", "address", "file-prefix", "eal-args", "log-file"};
+
+}  // namespace
+
+TEST_CASE("every setting is in exactly one of the test's tables") {
+  for (const AggregatorSetting& setting : aggregator_settings()) {
+    CAPTURE(setting.name);
+    const auto integers =
+        std::count_if(kIntegers.begin(), kIntegers.end(),
+                      [&](const IntegerFacts& facts) { return facts.name == setting.name; });
+    const auto texts = std::count(kTexts.begin(), kTexts.end(), setting.name);
+    CHECK(integers + texts + static_cast<long>(kWords.count(setting.name)) == 1);
+  }
+  CHECK(aggregator_settings().size() == kIntegers.size() + kWords.size() + kTexts.size());
+}
+
+TEST_CASE("integers: their edges are accepted, what is beyond is refused by name and range") {
+  for (const IntegerFacts& facts : kIntegers) {
+    CAPTURE(facts.name);
+    CHECK(shown({}, facts.name) == Words{std::to_string(facts.default_value)});
+    for (const std::int64_t value : {facts.min, facts.max}) {
+      Words arguments = valid({"--" + facts.name, std::to_string(value)});
+      arguments.insert(arguments.end(), facts.beside.begin(), facts.beside.end());
+      CHECK(shown(parse(arguments).config, facts.name) == Words{std::to_string(value)});
+    }
+    for (const std::string& value : {std::to_string(facts.min - 1), std::to_string(facts.max + 1),
+                                     std::string("12x"), std::string("99999999999999999999")}) {
+      const std::string message = error_of(valid({"--" + facts.name, value}));
+      CHECK_THAT(message, Contains(facts.name + " must be "));
+      CHECK_THAT(message, Contains(std::to_string(facts.max) + ", not '" + value + "' (flag --" +
+                                   facts.name + ")"));
+    }
+  }
+  CHECK(parse(valid({"--memory-mib", "0"})).config.memory_mib == 0);
+}
+
+TEST_CASE("history is a power of two") {
+  CHECK(error_of(valid({"--history", "12"})) ==
+        "history must be a power of two, 2..64, not '12' (flag --history)");
+}
+
+TEST_CASE("words: each is accepted, any other is refused with the list") {
+  for (const auto& [name, words] : kWords) {
+    CAPTURE(name);
+    for (const std::string& word : words)
+      CHECK(shown(parse(valid({"--" + name + "=" + word})).config, name) == Words{word});
+    CHECK_THAT(error_of(valid({"--" + name + "=often"})),
+               Contains(name + " must be " + words[0]) && Contains(", not 'often'"));
+  }
+}
+
+TEST_CASE("a switch without a value is on, and has the usual words") {
+  CHECK(parse(valid({"--hugepages", "--shards", "2"})).config.hugepages);
+  CHECK_FALSE(parse(valid({"--telemetry", "off"})).config.telemetry);
+  for (const char* const word : {"on", "true", "yes", "1"})
+    CHECK(parse(valid({"--pci=" + std::string(word)})).config.pci);
+  for (const char* const word : {"off", "false", "no", "0"})
+    CHECK_FALSE(parse(valid({"--telemetry=" + std::string(word)})).config.telemetry);
+}
+
+TEST_CASE("texts and lists") {
+  CHECK(parse(valid({"--file-prefix", "a-1_B"})).config.file_prefix == "a-1_B");
+  CHECK_THAT(error_of(valid({"--file-prefix", "a/b"})),
+             Contains("file-prefix must be at most 32 letters, digits, - and _, not 'a/b'"));
+  CHECK_THAT(error_of({"--vhost-dir", "/" + std::string(75, 'd')}), Contains("at most 75 bytes"));
+  const AggregatorConfig config = parse({"--port", "net_tap0", "--port=net_null1,size=64",
+                                         "--address", "10.0.0.1/24", "--address", "10.0.1.1/24"})
+                                      .config;
+  CHECK(config.ports == Words{"net_tap0", "net_null1,size=64"});
+  CHECK(config.addresses == std::vector<InterfaceAddress>{{0x0A00'0001, 24}, {0x0A00'0101, 24}});
+  CHECK_THAT(error_of({"--port", "net_tap0", "--address", "10.0.0.1"}),
+             Contains("address must be a unicast IPV4/PREFIX") && Contains("not '10.0.0.1' (flag"));
+}
+
+TEST_CASE("a flag wins over the environment, that over the file, that over the default") {
+  const Directory directory;
+  const std::string file =
+      directory.file("a.conf", "# comment\n\nvhost-dir = " + directory.path() +
+                                   "\nudp-port = 1001   # trailing\nshards = 2\n"
+                                   "log-rate-limit=7\neal-args = -n 4\neal-args = -v\n");
+  const std::map<std::string, std::string> variables{{"SLUICE_AGGREGATOR_UDP_PORT", "1002"},
+                                                     {"SLUICE_AGGREGATOR_SHARDS", "3"}};
+  const auto config = parse({"--config", file, "--udp-port", "1003"}, variables).config;
+  CHECK(config.udp_port == 1003);
+  CHECK(config.shards == 3);
+  CHECK(config.log_rate_limit == 7);
+  CHECK(config.max_jobs == 16);
+  CHECK(config.vhost_dir == directory.path());
+  CHECK(config.eal_args == Words{"-n", "4", "-v"});
+  CHECK(parse({"--config", file, "--eal-args=--match"}).config.eal_args == Words{"--match"});
+
+  SECTION("the file itself may be named by the environment") {
+    CHECK(parse({}, {{"SLUICE_AGGREGATOR_CONFIG", file}}).config.udp_port == 1001);
+  }
+  SECTION("a list in the environment is separated by blanks") {
+    const auto ports = parse({}, {{"SLUICE_AGGREGATOR_PORT", "net_tap0 net_tap1"},
+                                  {"SLUICE_AGGREGATOR_ADDRESS", "10.0.0.1/24 10.0.1.1/24"}});
+    CHECK(ports.config.ports.size() == 2);
+    CHECK(ports.config.addresses.size() == 2);
+  }
+}
+
+TEST_CASE("every setting can be given in each place, and an error names the place") {
+  const Directory directory;
+  for (const IntegerFacts& facts : kIntegers) {
+    const std::string value = std::to_string(facts.max + 1);
+    std::string variable = "SLUICE_AGGREGATOR_" + facts.name;
+    for (char& c : variable) c = c == '-' ? '_' : static_cast<char>(std::toupper(c));
+    const std::string file = directory.file("a.conf", "\n" + facts.name + " = " + value + "\n");
+    CHECK_THAT(error_of(valid({}), {{variable, value}}), Contains("(variable " + variable + ")"));
+    CHECK_THAT(error_of(valid({"--config", file})), Contains("(" + file + ":2)"));
+  }
+}
+
+TEST_CASE("unknown names are refused with the nearest one") {
+  const Directory directory;
+  CHECK(error_of({"--udp-prot", "1"}) == "unknown flag 'udp-prot': did you mean 'udp-port'?");
+  CHECK(error_of({"--check"}) == "unknown flag 'check': --help lists all settings");
+  CHECK(error_of({"--chek-config"}) == "unknown flag 'chek-config': did you mean 'check-config'?");
+  const std::string file = directory.file("a.conf", "vhost-dir=x\nmax_jobs = 3\n");
+  CHECK(error_of({"--config", file}) ==
+        file + ":2: unknown setting 'max_jobs': did you mean 'max-jobs'?");
+  CHECK_THAT(error_of({"--config", directory.file("b.conf", "quite = else\n")}),
+             Contains("unknown setting 'quite'"));
+  CHECK_THAT(error_of({"--config", directory.file("c.conf", "config = b.conf\n")}),
+             Catch::EndsWith("unknown setting 'config': --help lists all settings"));
+  CHECK(nearest_name("colour", {"color", "colours"}) == "color");
+  CHECK(nearest_name("abc", {"xyz"}) == std::nullopt);
+}
+
+TEST_CASE("malformed input") {
+  const Directory directory;
+  CHECK_THAT(error_of({"start"}), Contains("unexpected argument 'start'"));
+  CHECK_THAT(error_of({"--udp-port"}), Contains("udp-port") && Contains("missing"));
+  CHECK_THAT(error_of({"--config", directory.file("a.conf", "mtu = 1500\nmtu 1500\n")}),
+             Contains("a.conf:2: must be NAME = VALUE, not 'mtu 1500'"));
+  CHECK_THAT(error_of({"--config", directory.file("b.conf", "[section]\n")}),
+             Contains("b.conf:1: must be NAME = VALUE, not '[section]'"));
+  CHECK_THAT(error_of({"--config", directory.path() + "/none"}),
+             Contains("/none' (flag --config): must be a file that this user can read"));
+  CHECK_THAT(error_of({"--config", directory.path()}), Contains("must be a file"));
+  CHECK(error_of(valid({"--mtu", "1500", "--mtu", "1600"})) ==
+        "mtu must be set once, not as '1500' (flag --mtu) and as '1600' (flag --mtu)");
+  const std::string empty = directory.file("empty.conf", "");
+  CHECK_THAT(error_of(valid({"--config", empty, "--config", empty})),
+             Contains("config must be set once"));
+  CHECK_THAT(error_of({"--config", directory.file("c.conf", "mtu = 1500\nmtu = 1500\n")}),
+             Contains("c.conf:1)") && Contains("c.conf:2)"));
+}
+
+TEST_CASE("settings are checked against each other") {
+  const Directory directory;
+  const std::string file = directory.file("plain", "");
+  CHECK_THAT(error_of(Words{}), Contains("neither vhost-dir nor port is set"));
+  CHECK_THAT(error_of({"--port", "net_tap0"}), Contains("1 port but 0 address settings"));
+  CHECK_THAT(error_of(valid({"--address", "10.0.0.1/24"})),
+             Contains("0 port but 1 address settings"));
+  CHECK(error_of(valid({"--shard", "3"}), {{"SLUICE_AGGREGATOR_SHARDS", "2"}}) ==
+        "shard = 3 (flag --shard): must be below shards = 2 (variable SLUICE_AGGREGATOR_SHARDS)");
+  CHECK(error_of(valid({"--shards", "65"})) ==
+        "streams = 64 (default): must be at least shards = 65 (flag --shards)");
+  CHECK_THAT(
+      error_of(valid({"--port", "net_tap0 net_tap1", "--address", "10.0.0.1/24 10.0.1.1/24"})),
+      Contains("vhost-max-ports = 31 (default): ") && Contains("at most 32"));
+  for (const char* const device : {"0000:3b:00.0", "3b:00.0,arg=1"})
+    CHECK_THAT(error_of({"--port", device, "--address", "10.0.0.1/24"}),
+               Contains("(flag --port): PCI devices need pci = on"));
+  CHECK(parse({"--pci", "--port", "0000:3b:00.0", "--address", "10.0.0.1/24"}).config.pci);
+
+  CHECK_THAT(error_of(valid({"--log-file", directory.path() + "/none/a.log"})),
+             Contains("log-file = ") && Contains("/none' must exist"));
+  CHECK_THAT(error_of(valid({"--log-file", directory.path()})), Contains("and is a directory"));
+  CHECK_THAT(error_of({"--vhost-dir", file}), Contains("(flag --vhost-dir): must be a directory"));
+  CHECK_THAT(error_of({"--vhost-dir", directory.path() + "/none/x"}),
+             Contains("/none' must exist"));
+  CHECK_NOTHROW(parse({"--vhost-dir", directory.path() + "/new/"}));
+  CHECK_NOTHROW(parse(valid({"--log-file", directory.path() + "/a.log"})));
+  if (geteuid() != 0) {  // root may write anywhere
+    fs::permissions(directory.path(), fs::perms::owner_read | fs::perms::owner_exec);
+    CHECK_THAT(error_of(valid({"--log-file", directory.path() + "/a.log"})),
+               Contains("must be writable for this user"));
+    CHECK_THAT(error_of({"--vhost-dir", directory.path()}), Contains("must be writable"));
+    fs::permissions(directory.path(), fs::perms::owner_all);
+  }
+}
+
+TEST_CASE("help names every setting with its range, unit and default") {
+  const ParseOutcome outcome = parse({"--help"});
+  CHECK(outcome.action == Action::kHelp);
+  CHECK(parse({"-h"}).action == Action::kHelp);
+  const std::string help = one_line(outcome.text);
+  for (const AggregatorSetting& setting : aggregator_settings()) {
+    CHECK_THAT(help, Contains("--" + setting.name + " "));
+    CHECK_THAT(help, Contains(one_line(setting.help + " " + range_and_default(setting))));
+    CHECK_THAT(help, Contains(setting.group + ":"));
+  }
+  for (const IntegerFacts& facts : kIntegers) {
+    if (facts.min < 0) continue;
+    CHECK_THAT(help, Contains(std::to_string(facts.min) + ".." + std::to_string(facts.max)));
+  }
+  CHECK_THAT(help, Contains("[100..600000 ms, default 5000]"));
+  CHECK_THAT(help, Contains("[-1 or 0..1023, default -1]"));
+}
+
+TEST_CASE("version") {
+  CHECK(parse({"--version"}).action == Action::kVersion);
+  CHECK_THAT(parse({"--version"}).text, Catch::StartsWith("sluice-aggregator "));
+}
+
+TEST_CASE("what follows -- goes to the EAL") {
+  const auto outcome = parse(valid({"--eal-args=-n 2", "--", "--vdev", "net_null0", "--help"}));
+  CHECK(outcome.action == Action::kRun);
+  CHECK(outcome.config.eal_args == Words{"-n", "2", "--vdev", "net_null0", "--help"});
+}
+
+TEST_CASE("--check-config prints what is in effect, in the form of a config file") {
+  const Directory directory;
+  const auto outcome = parse(valid({"--check-config", "--port", "net_tap0", "--address",
+                                    "10.0.0.1/24", "--eal-args=-n 2", "--stats-interval-s", "5"}));
+  CHECK(outcome.action == Action::kCheck);
+  CHECK_THAT(outcome.text, Contains("stats-interval-s = 5  # flag --stats-interval-s\n"));
+  CHECK_THAT(outcome.text, Contains("history = 8  # default\n"));
+  const auto again = parse({"--config", directory.file("a.conf", outcome.text)});
+  for (const AggregatorSetting& setting : aggregator_settings())
+    CHECK(setting.value.show(again.config) == setting.value.show(outcome.config));
+}
+
+TEST_CASE("the example configurations are valid") {
+  const Directory directory;
+  // The one path in them need not be this user's, so it is replaced.
+  const auto vhost = parse({"--check-config", "--config", example_configs() / "vhost.conf",
+                            "--vhost-dir", directory.path()});
+  CHECK(vhost.action == Action::kCheck);
+  CHECK(vhost.config.ports.empty());
+  const auto veth = parse({"--check-config", "--config", example_configs() / "veth.conf"});
+  CHECK(veth.config.addresses == std::vector<InterfaceAddress>{{0x0A00'0001, 24}});
+  const auto node =
+      parse({"--check-config", "--config", example_configs() / "dedicated-node.conf"});
+  CHECK(node.config.hugepages);
+  CHECK(node.config.pci);
+  CHECK(node.config.shard == 1);
+}
+
+TEST_CASE("packet memory follows its rule") {
+  AggregatorConfig config;
+  config.vhost_dir = "x";
+  // 16 jobs * 64 streams * 10 + 64 * 31 + 64 * 31 = 14208 frames of 9512 bytes: 128.9 MiB.
+  CHECK(packet_memory_mib(config) == 64 + 129);
+  config.shards = 3;  // 22 streams here: 3520 + 682 + 1984 = 6186 frames, 56.1 MiB
+  CHECK(packet_memory_mib(config) == 64 + 57);
+  config.memory_mib = 100;
+  CHECK(packet_memory_mib(config) == 100);
+  AggregatorConfig network;
+  network.ports = {"net_tap0"};
+  // 10240 + 64 * 64 + 2048 = 16384 frames of 2012 bytes: 31.4 MiB.
+  CHECK(packet_memory_mib(network) == 64 + 32);
+}
+
+TEST_CASE("addresses of interfaces") {
+  CHECK(parse_interface_address("a", "10.0.0.2/24") == InterfaceAddress{0x0A00'0002, 24});
+  CHECK(parse_interface_address("a", "192.168.255.255/8").prefix == 8);
+  CHECK(parse_interface_address("a", "10.0.0.0/31").prefix == 31);
+  CHECK(parse_interface_address("a", "10.0.0.255/32").prefix == 32);
+  CHECK(to_string(InterfaceAddress{0xC0A8'0101, 16}) == "192.168.1.1/16");
+  CHECK(InterfaceAddress{0x0A00'0002, 24}.same_network(0x0A00'00FE));
+  CHECK_FALSE(InterfaceAddress{0x0A00'0002, 24}.same_network(0x0A00'0102));
+  CHECK(InterfaceAddress{1, 32}.netmask() == 0xFFFF'FFFF);
+  for (const char* const bad :
+       {"", "10.0.0.2", "10.0.0/24", "10.0.0.256/24", "10.0.0.2/", "10.0.0.2/0", "10.0.0.2/33",
+        "10.0.0.2/24x", "10.0.0.2/-1", "/24", "0.0.0.1/24", "224.0.0.1/24", "255.255.255.255/32",
+        "10.0.0.0/24", "10.0.0.255/24", "::1/64", "10.0.0.2 /24", "010.0.0.2/24"}) {
+    CAPTURE(bad);
+    const std::string message = error_of([&] { parse_interface_address("address", bad); });
+    CHECK_THAT(message,
+               Catch::StartsWith("address") && Contains(" must be ") && Contains(", not '"));
+  }
+}
+
+TEST_CASE("addresses of aggregators") {
+  const auto parsed = [](const char* text) { return parse_aggregator_address("a", text); };
+  CHECK(parsed("10.0.0.9") == AggregatorAddress(UdpAddress{0x0A00'0009, 4747}));
+  CHECK(parsed("10.0.0.9:65535") == AggregatorAddress(UdpAddress{0x0A00'0009, 65535}));
+  CHECK(parsed("vhost:/run/s:1") == AggregatorAddress(VhostDirectory{"/run/s:1"}));
+  for (const char* const text : {"10.0.0.9:4747", "vhost:run/sluice"})
+    CHECK(to_string(parsed(text)) == text);
+  const std::string long_path = "vhost:/" + std::string(75, 'd');
+  for (const char* const bad :
+       {"", "vhost:", "vhost", "host.example", "10.0.0.9:", "10.0.0.9:0", "10.0.0.9:65536",
+        "10.0.0.9:http", "10.0.0.9/24", "10.0.0", ":4747", "239.1.1.1", long_path.c_str()}) {
+    CAPTURE(bad);
+    CHECK_THAT(error_of([&] { parse_aggregator_address("SLUICE_AGGREGATORS", bad); }),
+               Catch::StartsWith("SLUICE_AGGREGATORS") && Contains(" must be "));
+  }
+}
+
+TEST_CASE("the rank comes from Sluice's variables, else from the launcher") {
+  const auto placed = [](std::map<std::string, std::string> variables) {
+    const Placement placement = placement_from(environment_of(std::move(variables)));
+    return std::pair<int, int>(placement.rank, placement.world_size);
+  };
+  const std::vector<std::pair<std::string, std::string>> launchers{
+      {"SLUICE_RANK", "SLUICE_WORLD_SIZE"},
+      {"RANK", "WORLD_SIZE"},
+      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+      {"PMI_RANK", "PMI_SIZE"},
+      {"SLURM_PROCID", "SLURM_NTASKS"}};
+  CHECK(placed({}) == std::pair(0, 1));
+
+  std::map<std::string, std::string> all;
+  for (int i = 4; i >= 0; --i) {  // each outranks those after it
+    const auto& [rank, size] = launchers[static_cast<std::size_t>(i)];
+    CHECK(placed({{rank, "255"}, {size, "256"}}) == std::pair(255, 256));
+    all[rank] = std::to_string(i);
+    all[size] = "8";
+    CHECK(placed(all) == std::pair(i, 8));
+
+    const auto message = [&, &rank = rank, &size = size](const char* rank_text,
+                                                         const char* size_text) {
+      return error_of([&] { placed({{rank, rank_text}, {size, size_text}}); });
+    };
+    CHECK(message("4", "4") == rank + " must be 0..3, not '4' (" + size + " is 4)");
+    CHECK_THAT(message("-1", "4"), Contains(rank + " must be 0..3, not '-1'"));
+    CHECK(message("0", "257") == size + " must be 1..256, not '257'");
+    CHECK(message("0", "0") == size + " must be 1..256, not '0'");
+    CHECK_THAT(message("one", "4"), Contains("not 'one'"));
+  }
+  CHECK_THAT(error_of([&] {
+               placed({{"SLUICE_RANK", "1"}, {"WORLD_SIZE", "4"}});
+             }),
+             Contains("SLUICE_RANK = '1' is set, but SLUICE_WORLD_SIZE is not"));
+  CHECK_THAT(error_of([&] {
+               placed({{"SLUICE_WORLD_SIZE", "2"}});
+             }),
+             Contains("SLUICE_WORLD_SIZE = '2' is set, but SLUICE_RANK is not"));
+  CHECK(placed({{"RANK", "1"}, {"PMI_RANK", "0"}, {"PMI_SIZE", "2"}}) == std::pair(0, 2));
+}
+
+TEST_CASE("an empty variable counts as unset") {
+  setenv("SLUICE_CONFIG_TEST", "", 1);
+  CHECK(process_environment("SLUICE_CONFIG_TEST") == std::nullopt);
+  setenv("SLUICE_CONFIG_TEST", "x", 1);
+  CHECK(process_environment("SLUICE_CONFIG_TEST") == "x");
+  unsetenv("SLUICE_CONFIG_TEST");
+  CHECK(process_environment("SLUICE_CONFIG_TEST") == std::nullopt);
+}
+
+TEST_CASE("the rate limit admits n lines a second and counts the rest") {
+  using std::chrono::milliseconds;
+  const Time start{std::chrono::hours(1)};
+  RateLimit limit(2);
+  CHECK(limit.admit(start));
+  CHECK(limit.admit(start + milliseconds(500)));
+  CHECK_FALSE(limit.admit(start + milliseconds(600)));
+  CHECK_FALSE(limit.admit(start + milliseconds(999)));
+  CHECK(limit.take_suppressed(start + milliseconds(999)) == 0);
+  CHECK(limit.take_suppressed(start + milliseconds(1000)) == 2);
+  CHECK(limit.take_suppressed(start + milliseconds(1000)) == 0);
+  CHECK(limit.admit(start + milliseconds(1000)));
+  CHECK(limit.admit(start + milliseconds(1001)));
+  CHECK_FALSE(limit.admit(start + milliseconds(1002)));
+
+  RateLimit none(0);
+  for (int i = 0; i < 1000; ++i) CHECK(none.admit(start));
+}
+
+TEST_CASE("a log file gets time, level and name, from its level on, and one line for a burst") {
+  const Directory directory;
+  const std::string path = directory.path() + "/a.log";
+  const auto logger = make_logger({"part", LogLevel::kWarn, path});
+  logger->info("hidden");
+  logger->error("seen {}", 7);
+  RateLimit limit(1);
+  const Time start{};
+  for (int i = 0; i < 5; ++i)
+    log_limited(*logger, limit, start, spdlog::level::warn, "burst {}", i);
+  log_suppressed(*logger, limit, start + std::chrono::seconds(1));
+  log_suppressed(*logger, limit, start + std::chrono::seconds(3));
+
+  std::ifstream file(path);
+  Words lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  REQUIRE(lines.size() == 3);
+  CHECK_THAT(lines[0],
+             Catch::Matches("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+[+-][0-9:]+ error part: seen 7"));
+  CHECK_THAT(lines[1], Catch::EndsWith("warning part: burst 0"));
+  CHECK_THAT(lines[2], Catch::EndsWith("... suppressed 4 lines"));
+}
+
+TEST_CASE("every log level is passed on") {
+  const std::array<spdlog::level::level_enum, 5> expected{spdlog::level::trace,
+                                                          spdlog::level::debug, spdlog::level::info,
+                                                          spdlog::level::warn, spdlog::level::err};
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    CHECK(make_logger({"part", kLogLevelChoices[i].first, ""})->level() == expected[i]);
+}
+
+TEST_CASE("a full disk costs lines of the log, and nothing else") {
+  const std::uint64_t before = log_write_failures();
+  const auto logger = make_logger({"part", LogLevel::kInfo, "/dev/full"});
+  for (int i = 0; i < 100; ++i) CHECK_NOTHROW(logger->info("{}", std::string(1000, 'x')));
+  CHECK(log_write_failures() >= before + 100);
+}
+
+TEST_CASE("a log file that cannot be opened is an error") {
+  const Directory directory;
+  try {
+    make_logger({"part", LogLevel::kInfo, directory.file("plain", "") + "/a.log"});
+    FAIL("opened");
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::kUnavailable);
+    CHECK_THAT(error.what(), Contains("log-file '") && Contains("/plain/a.log'"));
+  }
+}
+
+}  // namespace sluice::config

@@ -1,0 +1,188 @@
+#include "worker/environment.hpp"
+
+#include <cstdlib>
+#include <map>
+
+#include <catch2/catch.hpp>
+
+#include <sluice/sluice.hpp>
+
+namespace sluice {
+namespace {
+
+using Catch::Contains;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+using Values = std::map<std::string, std::string>;
+
+/// Sets variables for as long as it lives.
+class Variables {
+ public:
+  explicit Variables(Values values) : values_(std::move(values)) {
+    for (const auto& [name, value] : values_) setenv(name.c_str(), value.c_str(), 1);
+  }
+  ~Variables() {
+    for (const auto& [name, value] : values_) unsetenv(name.c_str());
+  }
+  Variables(const Variables&) = delete;
+  Variables& operator=(const Variables&) = delete;
+
+ private:
+  Values values_;
+};
+
+template <class Call>
+std::string error_of(const Call& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::kInvalidArgument);
+    return error.what();
+  }
+  return "no error";
+}
+
+struct Edge {
+  const char* variable;
+  const char* good;
+  const char* bad;
+  const char* range;
+};
+
+}  // namespace
+
+TEST_CASE("without variables, options have their defaults") {
+  const auto context = ContextOptions::from_environment();
+  CHECK(context.aggregators.empty());
+  CHECK(context.mtu == 0);
+  CHECK(context.idle == "backoff");
+  const auto job = JobOptions::from_environment();
+  CHECK(job.rank == 0);
+  CHECK(job.world_size == 1);
+  CHECK(job.aggregator_timeout == milliseconds(5000));
+}
+
+TEST_CASE("every variable reaches its option") {
+  const Variables variables({{"SLUICE_AGGREGATORS", "vhost:/run/a, 10.0.0.9:5000"},
+                             {"SLUICE_PORT", "net_af_packet0,iface=veth1"},
+                             {"SLUICE_ADDRESS", "10.0.0.2/24"},
+                             {"SLUICE_MTU", "1500"},
+                             {"SLUICE_MEMORY_MIB", "256"},
+                             {"SLUICE_HUGEPAGES", "1"},
+                             {"SLUICE_IDLE", "busy-spin"},
+                             {"SLUICE_LOG", "debug"},
+                             {"SLUICE_EAL_ARGS", "-n 4  --no-telemetry"},
+                             {"SLUICE_RANK", "3"},
+                             {"SLUICE_WORLD_SIZE", "4"},
+                             {"SLUICE_JOB", "4294967295"},
+                             {"SLUICE_BLOCK_ELEMENTS", "128"},
+                             {"SLUICE_STREAMS", "32"},
+                             {"SLUICE_HISTORY", "16"},
+                             {"SLUICE_JOIN_TIMEOUT_MS", "1000"},
+                             {"SLUICE_AGGREGATOR_TIMEOUT_MS", "2000"},
+                             {"SLUICE_RETRANSMIT_TIMEOUT_MIN_US", "3000"}});
+  const auto context = ContextOptions::from_environment();
+  CHECK(context.aggregators == std::vector<std::string>{"vhost:/run/a", "10.0.0.9:5000"});
+  CHECK(context.port == "net_af_packet0,iface=veth1");
+  CHECK(context.address == "10.0.0.2/24");
+  CHECK(context.mtu == 1500);
+  CHECK(context.memory_mib == 256);
+  CHECK(context.hugepages);
+  CHECK(context.idle == "busy-spin");
+  CHECK(context.log_level == "debug");
+  CHECK(context.eal_args == std::vector<std::string>{"-n", "4", "--no-telemetry"});
+  CHECK_NOTHROW(validate(context));
+  const auto job = JobOptions::from_environment();
+  CHECK(job.rank == 3);
+  CHECK(job.world_size == 4);
+  CHECK(job.job == 4'294'967'295);
+  CHECK(job.block_elements == 128);
+  CHECK(job.streams == 32);
+  CHECK(job.history == 16);
+  CHECK(job.join_timeout == milliseconds(1000));
+  CHECK(job.aggregator_timeout == milliseconds(2000));
+  CHECK(job.retransmit_timeout_min == microseconds(3000));
+  CHECK_NOTHROW(validate(job));
+}
+
+TEST_CASE("a value beyond its range is refused with variable, value and range") {
+  const std::vector<Edge> edges{
+      {"SLUICE_AGGREGATORS", "10.0.0.9", "10.0.0.9,nowhere", "vhost:DIRECTORY or a unicast IPV4"},
+      {"SLUICE_ADDRESS", "10.0.0.2/32", "10.0.0.2", "a unicast IPV4/PREFIX"},
+      {"SLUICE_MTU", "576", "575", "0 or 576..9698"},
+      {"SLUICE_MTU", "9698", "9699", "0 or 576..9698"},
+      {"SLUICE_MEMORY_MIB", "16", "15", "0 or 16..1048576"},
+      {"SLUICE_MEMORY_MIB", "1048576", "1048577", "0 or 16..1048576"},
+      {"SLUICE_HUGEPAGES", "off", "maybe", "on or off"},
+      {"SLUICE_IDLE", "yield", "sleep", "busy-spin|yield|backoff"},
+      {"SLUICE_LOG", "error", "loud", "trace|debug|info|warn|error"},
+      {"SLUICE_JOB", "0", "-1", "0..4294967295"},
+      {"SLUICE_JOB", "4294967295", "4294967296", "0..4294967295"},
+      {"SLUICE_BLOCK_ELEMENTS", "1", "0", "1..16384"},
+      {"SLUICE_BLOCK_ELEMENTS", "16384", "16385", "1..16384"},
+      {"SLUICE_STREAMS", "0", "-1", "0..1024"},
+      {"SLUICE_STREAMS", "1024", "1025", "0..1024"},
+      {"SLUICE_HISTORY", "0", "1", "0 or a power of two, 2..64"},
+      {"SLUICE_HISTORY", "64", "24", "0 or a power of two, 2..64"},
+      {"SLUICE_JOIN_TIMEOUT_MS", "1", "0", "1..3600000"},
+      {"SLUICE_JOIN_TIMEOUT_MS", "3600000", "3600001", "1..3600000"},
+      {"SLUICE_AGGREGATOR_TIMEOUT_MS", "100", "99", "100..600000"},
+      {"SLUICE_AGGREGATOR_TIMEOUT_MS", "600000", "600001", "100..600000"},
+      {"SLUICE_RETRANSMIT_TIMEOUT_MIN_US", "100", "99", "100..10000000"},
+      {"SLUICE_RETRANSMIT_TIMEOUT_MIN_US", "10000000", "1e3", "100..10000000"},
+  };
+  const auto read = [] {
+    ContextOptions::from_environment();
+    JobOptions::from_environment();
+  };
+  for (const Edge& edge : edges) {
+    CAPTURE(edge.variable, edge.bad);
+    {
+      const Variables variables(Values{{edge.variable, edge.good}});
+      CHECK_NOTHROW(read());
+    }
+    const Variables variables(Values{{edge.variable, edge.bad}});
+    const std::string message = error_of(read);
+    CHECK_THAT(message, Catch::StartsWith(edge.variable) && Contains(edge.range));
+    CHECK_THAT(message,
+               Contains(std::string(edge.bad).substr(std::string(edge.bad).find(',') + 1)));
+  }
+}
+
+TEST_CASE("the launcher's rank is taken") {
+  const Variables variables({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}});
+  CHECK(JobOptions::from_environment().rank == 1);
+  CHECK(JobOptions::from_environment().world_size == 2);
+}
+
+TEST_CASE("options filled in by a program are checked too") {
+  ContextOptions context;
+  CHECK_THAT(error_of([&] { validate(context); }),
+             Contains("ContextOptions::aggregators (SLUICE_AGGREGATORS) is empty"));
+  context.aggregators = {"vhost:/run/a"};
+  CHECK_NOTHROW(validate(context));
+  context.aggregators.emplace_back("10.0.0.9");
+  CHECK_THAT(error_of([&] { validate(context); }), Contains("ContextOptions::port (SLUICE_PORT)"));
+  context.port = "net_tap0";
+  CHECK_THAT(error_of([&] { validate(context); }),
+             Contains("ContextOptions::address (SLUICE_ADDRESS) is empty: aggregator '10.0.0.9'"));
+  context.address = "10.0.0.2/24";
+  CHECK_NOTHROW(validate(context));
+  context.mtu = 100;
+  CHECK(error_of([&] { validate(context); }) ==
+        "ContextOptions::mtu must be 0 or 576..9698, not '100'");
+
+  JobOptions job;
+  CHECK_NOTHROW(validate(job));
+  job.rank = 1;
+  CHECK(error_of([&] { validate(job); }) ==
+        "JobOptions::rank must be below world_size = 1, not '1'");
+  job.world_size = 257;
+  CHECK(error_of([&] { validate(job); }) == "JobOptions::world_size must be 1..256, not '257'");
+  job = {};
+  job.history = 3;
+  CHECK_THAT(error_of([&] { validate(job); }), Contains("JobOptions::history"));
+}
+
+}  // namespace sluice

@@ -1,0 +1,916 @@
+// common/net: framing against frames written by hand; DatagramIo over a ring that loops back; ports
+// and the vhost directory over a worker's and a daemon's port in one process.
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <initializer_list>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <sluice/error.hpp>
+
+#include "common/base/idle.hpp"
+#include "common/base/packet_buffer.hpp"
+#include "common/net/clock.hpp"
+#include "common/net/datagram_io.hpp"
+#include "common/net/eal.hpp"
+#include "common/net/vhost.hpp"
+
+using namespace sluice;
+using namespace sluice::net;
+using namespace std::chrono_literals;
+using Catch::Matchers::Contains;
+
+static_assert(PacketBuffer<net::Buffer>);
+static_assert(PacketSink<DatagramIo>);
+
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+Bytes bytes(std::initializer_list<int> values) {
+  Bytes out;
+  for (int v : values) out.push_back(static_cast<std::byte>(v));
+  return out;
+}
+
+Bytes pattern(std::size_t size, unsigned seed = 0) {
+  Bytes out(size);
+  for (std::size_t i = 0; i < size; ++i) out[i] = static_cast<std::byte>(i * 7 + seed);
+  return out;
+}
+
+Bytes copy_of(std::span<const std::byte> in) {
+  return {in.begin(), in.end()};
+}
+
+// The Internet checksum by the letter of RFC 1071: sixteen bits at a time, carries added at once.
+unsigned reference_sum(std::span<const std::byte> in, unsigned sum = 0) {
+  for (std::size_t i = 0; i < in.size(); i += 2) {
+    const unsigned high = static_cast<unsigned>(in[i]) << 8;
+    const unsigned low = i + 1 < in.size() ? static_cast<unsigned>(in[i + 1]) : 0;
+    sum += high | low;
+    if (sum > 0xffff) sum -= 0xffff;
+  }
+  return sum;
+}
+
+// UDP's, of a whole frame: pseudo header, UDP header, payload.
+unsigned reference_udp_sum(const Bytes& frame) {
+  const std::span<const std::byte> all(frame);
+  unsigned sum = reference_sum(all.subspan(26, 8));
+  sum = reference_sum(bytes({0, 17}), sum);
+  sum = reference_sum(all.subspan(38, 2), sum);
+  return reference_sum(all.subspan(34), sum);
+}
+
+const LocalAddress kUs{{0x02, 0, 0, 0, 0, 0x01}, 0xC0A8'0001};    // 192.168.0.1
+const LocalAddress kThem{{0x02, 0, 0, 0, 0, 0x02}, 0xC0A8'00C7};  // 192.168.0.199
+
+Endpoint endpoint(const LocalAddress& peer, std::uint16_t theirs, std::uint16_t ours) {
+  Endpoint e;
+  e.mac = peer.mac;
+  e.ipv4 = peer.ipv4;
+  e.udp_port = theirs;
+  e.local_udp_port = ours;
+  return e;
+}
+
+Bytes frame_with(const LocalAddress& from, const Endpoint& to, const Bytes& payload,
+                 UdpChecksum checksum = UdpChecksum::kSoftware) {
+  Bytes frame(kHeaderBytes + payload.size());
+  const std::span<std::byte, kHeaderBytes> headers(frame.data(), kHeaderBytes);
+  write_headers(headers, from, to, payload.size(), 1);
+  if (checksum == UdpChecksum::kSoftware) write_udp_checksum(headers, payload);
+  std::copy(payload.begin(), payload.end(), frame.begin() + kHeaderBytes);
+  return frame;
+}
+
+// Puts the IPv4 header checksum right again after a field was changed.
+void repair_ip(Bytes& frame) {
+  frame[24] = frame[25] = std::byte{0};
+  const unsigned sum = ~reference_sum(std::span(frame).subspan(14, 20));
+  frame[24] = static_cast<std::byte>(sum >> 8);
+  frame[25] = static_cast<std::byte>(sum);
+}
+
+struct Fault {
+  const char* name;
+  FrameVerdict verdict;
+  std::uint64_t IoCounters::*counter;
+  void (*spoil)(Bytes&);
+};
+
+const Fault kFaults[] = {
+    {"shorter than Ethernet", FrameVerdict::kTooShort, &IoCounters::rx_too_short,
+     [](Bytes& f) { f.resize(13); }},
+    {"ends within the headers", FrameVerdict::kTooShort, &IoCounters::rx_too_short,
+     [](Bytes& f) { f.resize(41); }},
+    {"for another station", FrameVerdict::kOtherMac, &IoCounters::rx_other_mac,
+     [](Bytes& f) { f[5] ^= std::byte{0x80}; }},
+    {"a broadcast that is not ARP", FrameVerdict::kOtherMac, &IoCounters::rx_other_mac,
+     [](Bytes& f) { std::fill_n(f.begin(), 6, std::byte{0xff}); }},
+    {"IPv6", FrameVerdict::kOtherProtocol, &IoCounters::rx_other_protocol,
+     [](Bytes& f) { f[12] = std::byte{0x86}, f[13] = std::byte{0xdd}; }},
+    {"version 5", FrameVerdict::kBadIpHeader, &IoCounters::rx_bad_ip_header,
+     [](Bytes& f) { f[14] = std::byte{0x55}, repair_ip(f); }},
+    {"header of four words", FrameVerdict::kBadIpHeader, &IoCounters::rx_bad_ip_header,
+     [](Bytes& f) { f[14] = std::byte{0x44}, repair_ip(f); }},
+    {"IPv4 options", FrameVerdict::kIpOptions, &IoCounters::rx_ip_options,
+     [](Bytes& f) { f[14] = std::byte{0x46}, repair_ip(f); }},
+    {"IPv4 checksum", FrameVerdict::kBadIpChecksum, &IoCounters::rx_bad_ip_checksum,
+     [](Bytes& f) { f[24] ^= std::byte{1}; }},
+    {"for another host", FrameVerdict::kOtherIp, &IoCounters::rx_other_ip,
+     [](Bytes& f) { f[33] ^= std::byte{1}, repair_ip(f); }},
+    {"first fragment", FrameVerdict::kFragment, &IoCounters::rx_fragment,
+     [](Bytes& f) { f[20] = std::byte{0x20}, repair_ip(f); }},
+    {"last fragment", FrameVerdict::kFragment, &IoCounters::rx_fragment,
+     [](Bytes& f) { f[21] = std::byte{0x01}, repair_ip(f); }},
+    {"TCP", FrameVerdict::kOtherProtocol, &IoCounters::rx_other_protocol,
+     [](Bytes& f) { f[23] = std::byte{6}, repair_ip(f); }},
+    {"IPv4 length beyond the frame", FrameVerdict::kBadLength, &IoCounters::rx_bad_length,
+     [](Bytes& f) { f[17] = std::byte{0xff}, f[39] = std::byte{0xff - 20}, repair_ip(f); }},
+    {"UDP length beyond IPv4's", FrameVerdict::kBadLength, &IoCounters::rx_bad_length,
+     [](Bytes& f) { f[39] = std::byte{0xff}; }},
+    {"UDP length below its header's", FrameVerdict::kBadLength, &IoCounters::rx_bad_length,
+     [](Bytes& f) { f[39] = std::byte{7}, f[17] = std::byte{27}, repair_ip(f); }},
+    {"payload bit", FrameVerdict::kBadUdpChecksum, &IoCounters::rx_bad_udp_checksum,
+     [](Bytes& f) { f.back() ^= std::byte{0x10}; }},
+    {"nobody listens", FrameVerdict::kDatagram, &IoCounters::rx_port_closed,
+     [](Bytes& f) { f[36] ^= std::byte{1}, f[40] = f[41] = std::byte{0}; }},
+};
+
+// ---- a started environment
+// ------------------------------------------------------------------------
+
+struct HostState {
+  cpu_set_t affinity{};
+  sigset_t mask{};
+  std::vector<void (*)(int)> handlers;
+  HostState() {
+    pthread_getaffinity_np(pthread_self(), sizeof(affinity), &affinity);
+    pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+    for (int s = 1; s < 32; ++s) {
+      struct sigaction action {};
+      sigaction(s, nullptr, &action);
+      handlers.push_back(action.sa_handler);
+    }
+  }
+  bool operator==(const HostState& o) const {
+    return CPU_EQUAL(&affinity, &o.affinity) && handlers == o.handlers &&
+           std::memcmp(&mask, &o.mask, sizeof(int) * 2) == 0;
+  }
+};
+
+bool start_kept_the_host_as_it_was = false;
+
+// Once for the whole program; the tests' ports complain on purpose, so nothing is printed.
+void start_eal() {
+  static const HostState before;
+  static const Eal eal([] {
+    EalOptions options;
+    options.memory_mib = 128;
+    options.log = [](LogLevel, std::string_view) {};
+    return options;
+  }());
+  static const bool once = [] { return start_kept_the_host_as_it_was = HostState() == before; }();
+  (void)once;
+}
+
+PortOptions port_options(const std::string& device, std::uint32_t ipv4, std::uint16_t mtu = 1500) {
+  PortOptions options;
+  options.device = device;
+  options.ipv4 = ipv4;
+  options.mtu = mtu;
+  return options;
+}
+
+constexpr std::uint16_t kListening = 0x1771;
+
+// A port whose transmit ring is its receive ring: what is sent comes back.
+struct Loopback {
+  BufferPool payloads;
+  BufferPool headers;
+  Port port;
+  DatagramIo io;
+  Endpoint self;  // from and to ourselves
+
+  explicit Loopback(bool chain = false, std::size_t buffers = 2500, std::size_t backlog_max = 64)
+      : payloads((start_eal(), "loop"), buffers, 1472),
+        headers("loop-headers", 64, 0),
+        port(port_options("net_ring0", kUs.ipv4), payloads),
+        io(payloads, headers, backlog_max) {
+    PortView view = port.view(0);
+    view.chain = chain;
+    io.add_port(view);
+    io.listen(kListening);
+    self = endpoint({port.mac(), kUs.ipv4}, kListening, kListening);
+    self.port_id = port.id();
+  }
+
+  void inject(const Bytes& frame) {
+    net::Buffer buffer = io.allocate(frame.size());
+    REQUIRE(buffer);
+    std::copy(frame.begin(), frame.end(), buffer.writable().begin());
+    io.send_frame(port.id(), std::move(buffer));
+    io.flush();
+  }
+
+  std::vector<Bytes> receive_all() {
+    std::vector<Bytes> all;
+    const auto keep = [&](const Endpoint&, net::Buffer payload) {
+      all.push_back(copy_of(payload.bytes()));
+    };
+    while (io.receive(keep) > 0) {
+    }
+    return all;
+  }
+
+  bool pools_are_full() const {
+    return payloads.available() == payloads.size() && headers.available() == headers.size();
+  }
+};
+
+// A directory of its own for sockets.
+struct TemporaryDirectory {
+  std::string path = "/tmp/test_net.XXXXXX";
+  TemporaryDirectory() { REQUIRE(mkdtemp(path.data())); }
+  ~TemporaryDirectory() { std::filesystem::remove_all(path); }
+};
+
+// A daemon's directory with one lane, and workers' ports, all in this process.
+struct LocalPair {
+  static constexpr std::uint32_t kDaemonIp = 0xA9FE'0001;
+  static constexpr std::uint32_t kWorkerIp = 0xA9FE'0002;
+
+  TemporaryDirectory directory;
+  BufferPool payloads;
+  BufferPool headers;
+  DatagramIo lane;
+  std::vector<std::uint16_t> attached, detaching, detached;
+  std::vector<std::string> refused;
+  std::unique_ptr<VhostDirectory> vhost;
+
+  explicit LocalPair(std::size_t max_ports = 31)
+      : payloads((start_eal(), "pair"), 2048, 8972),
+        headers("pair-headers", 512, 0),
+        lane(payloads, headers) {
+    lane.listen(kListening);
+    VhostOptions options;
+    options.max_ports = max_ports;
+    options.port = port_options("", kDaemonIp, 9000);
+    VhostEvents events;
+    events.attached = [this](Port& port) {
+      attached.push_back(port.id());
+      lane.add_port(port.view(0));
+    };
+    events.detaching = [this](std::uint16_t id) { detaching.push_back(id); };
+    events.detached = [this](std::uint16_t id) { detached.push_back(id); };
+    events.refused = [this](const std::string&, const std::string& why) { refused.push_back(why); };
+    BufferPool* const pools[] = {&payloads};
+    vhost = std::make_unique<VhostDirectory>(directory.path, options, pools, events);
+  }
+
+  std::unique_ptr<Port> start_worker(UdpChecksum checksum = UdpChecksum::kAuto) {
+    PortOptions options =
+        port_options(worker_device(directory.path, unique_socket_name("w")), kWorkerIp, 9000);
+    options.udp_checksum = checksum;
+    return std::make_unique<Port>(options, payloads);
+  }
+
+  template <class Condition>
+  bool poll_until(Condition condition) {
+    for (const Time give_up = now() + 20s; now() < give_up; std::this_thread::yield()) {
+      vhost->poll();
+      if (condition()) return true;
+    }
+    return false;
+  }
+
+  // What a lane does when told that a port goes.
+  void let_go() {
+    for (std::uint16_t id : detaching) lane.remove_port(id), vhost->released(id);
+    detaching.clear();
+  }
+};
+
+// A worker's loop over its port.
+struct WorkerLoop {
+  LocalPair& pair;
+  std::unique_ptr<Port> port;
+  DatagramIo io;
+  Endpoint daemon;
+
+  explicit WorkerLoop(LocalPair& p, UdpChecksum checksum = UdpChecksum::kAuto)
+      : pair(p), port(p.start_worker(checksum)), io(p.payloads, p.headers) {
+    io.add_port(port->view(0));
+    io.listen(kListening);
+    daemon = endpoint({{}, LocalPair::kDaemonIp}, kListening, kListening);
+    daemon.port_id = port->id();
+  }
+
+  // By ARP, through the daemon's lane.
+  bool find_daemon() {
+    return pair.poll_until([&] {
+      const auto mac = io.resolve(port->id(), LocalPair::kDaemonIp, now());
+      if (mac) daemon.mac = *mac;
+      turn();
+      return mac.has_value();
+    });
+  }
+
+  void turn() {
+    io.flush();
+    pair.lane.receive([&](const Endpoint& from, net::Buffer payload) {
+      at_daemon.push_back(copy_of(payload.bytes()));
+      worker_seen_by_daemon = from;
+    });
+    pair.lane.flush();
+    io.receive([&](const Endpoint& from, net::Buffer payload) {
+      CHECK(from == daemon);
+      at_worker.push_back(copy_of(payload.bytes()));
+    });
+  }
+
+  std::vector<Bytes> at_daemon, at_worker;
+  Endpoint worker_seen_by_daemon;
+};
+
+}  // namespace
+
+// ---- framing
+// ----------------------------------------------------------------------------------------
+
+TEST_CASE("Headers are written byte by byte as the standards say") {
+  Bytes headers(kHeaderBytes);
+  write_headers(std::span<std::byte, kHeaderBytes>(headers.data(), kHeaderBytes), kUs,
+                endpoint(kThem, 0x1234, 0x5678), 87, 0);
+  // The IPv4 header is a published example, checksum b861.
+  CHECK(headers == bytes({0x02, 0,    0,    0,    0,    0x02, 0x02, 0,    0,    0,    0,
+                          0x01, 0x08, 0x00, 0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00,
+                          0x40, 0x11, 0xb8, 0x61, 0xc0, 0xa8, 0x00, 0x01, 0xc0, 0xa8, 0x00,
+                          0xc7, 0x56, 0x78, 0x12, 0x34, 0x00, 0x5f, 0x00, 0x00}));
+}
+
+TEST_CASE("A UDP checksum agrees with an independent computation") {
+  for (std::size_t size : {0, 1, 2, 3, 4, 5, 7, 8, 63, 64, 1471, 1472, 8972}) {
+    Bytes frame = frame_with(kThem, endpoint(kUs, 1, 2), pattern(size));
+    CHECK(reference_udp_sum(frame) == 0xffff);
+    CHECK((frame[40] != std::byte{0} || frame[41] != std::byte{0}));
+    const ParsedFrame parsed = parse_frame(frame, kUs);
+    CHECK(parsed.verdict == FrameVerdict::kDatagram);
+    CHECK(parsed.payload_bytes == size);
+  }
+}
+
+TEST_CASE("A UDP checksum that comes out as zero is sent as ffff") {
+  // Two payload bytes that make the sum ffff and so its complement zero.
+  Bytes frame = frame_with(kThem, endpoint(kUs, 1, 2), bytes({0, 0}), UdpChecksum::kNone);
+  const unsigned rest = 0xffff - reference_udp_sum(frame);
+  frame = frame_with(kThem, endpoint(kUs, 1, 2),
+                     bytes({static_cast<int>(rest >> 8), static_cast<int>(rest & 0xff)}));
+  CHECK(frame[40] == std::byte{0xff});
+  CHECK(frame[41] == std::byte{0xff});
+  CHECK(parse_frame(frame, kUs).verdict == FrameVerdict::kDatagram);
+}
+
+TEST_CASE("A good frame gives its sender and its payload, padded or not") {
+  const Bytes payload = pattern(5);
+  Bytes frame = frame_with(kThem, endpoint(kUs, 0x1771, 0x4242), payload);
+  frame.resize(60);
+  const ParsedFrame parsed = parse_frame(frame, kUs);
+  REQUIRE(parsed.verdict == FrameVerdict::kDatagram);
+  CHECK(parsed.from == endpoint(kThem, 0x4242, 0x1771));
+  CHECK(parsed.payload_bytes == 5);
+}
+
+TEST_CASE("Every malformed frame is told apart") {
+  for (const Fault& fault : kFaults) {
+    INFO(fault.name);
+    Bytes frame = frame_with(kThem, endpoint(kUs, kListening, 7), pattern(64));
+    fault.spoil(frame);
+    CHECK(parse_frame(frame, kUs).verdict == fault.verdict);
+  }
+}
+
+TEST_CASE("No frame cut short is read beyond its end") {
+  const Bytes whole = frame_with(kThem, endpoint(kUs, kListening, 7), pattern(64));
+  for (std::size_t size = 0; size < whole.size(); ++size) {
+    const Bytes cut(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size));
+    CHECK(parse_frame(cut, kUs).verdict != FrameVerdict::kDatagram);
+    CHECK_FALSE(parse_arp(cut));
+  }
+}
+
+TEST_CASE("ARP is written and read byte by byte as the standard says") {
+  const Arp reply{ArpOperation::kReply, kUs.mac, kUs.ipv4, kThem.mac, kThem.ipv4};
+  const auto frame = make_arp(reply, kThem.mac);
+  CHECK(copy_of(frame) == bytes({0x02, 0,    0,    0,    0,    0x02, 0x02, 0,    0,    0,    0,
+                                 0x01, 0x08, 0x06, 0x00, 0x01, 0x08, 0x00, 0x06, 0x04, 0x00, 0x02,
+                                 0x02, 0,    0,    0,    0,    0x01, 0xc0, 0xa8, 0x00, 0x01, 0x02,
+                                 0,    0,    0,    0,    0x02, 0xc0, 0xa8, 0x00, 0xc7}));
+  CHECK(parse_arp(frame) == reply);
+  for (std::size_t at : {14u, 16u, 18u, 19u, 20u}) {  // types, lengths and operation
+    auto wrong = frame;
+    wrong[at] ^= std::byte{0x40};
+    CHECK_FALSE(parse_arp(wrong));
+  }
+}
+
+// ---- the environment, pools and buffers
+// -----------------------------------------------------------
+
+TEST_CASE("DPDK starts without a trace on the calling thread, once") {
+  start_eal();
+  CHECK(start_kept_the_host_as_it_was);
+  CHECK(memory_available() > 0);
+  CHECK_THROWS_WITH(Eal({}), Contains("once per process"));
+  EalOptions options;
+  options.memory_mib = 3;
+  CHECK_THROWS_WITH(Eal(options), Contains("3 MiB: 16 to 1048576 expected"));
+}
+
+TEST_CASE("A pool lends its buffers and gets them back") {
+  start_eal();
+  BufferPool pool("small", 3, 100);
+  std::vector<net::Buffer> lent;
+  for (int i = 0; i < 3; ++i) lent.push_back(pool.allocate(100));
+  CHECK(lent.back().bytes().size() == 100);
+  CHECK(pool.available() == 0);
+  CHECK_FALSE(pool.allocate(1));
+  lent.pop_back();
+  CHECK_FALSE(pool.allocate(101));
+  CHECK(pool.allocate(100));
+  lent.clear();
+  CHECK(pool.available() == pool.size());
+}
+
+TEST_CASE("A pool that does not fit says what it needs and what there is") {
+  start_eal();
+  try {
+    BufferPool pool("huge", 1 << 20, 8972);
+    FAIL("no error");
+  } catch (const Error& error) {
+    CHECK(error.code() == ErrorCode::kUnavailable);
+    CHECK_THAT(error.what(), Contains("need about 9") && Contains("MiB of packet memory are free"));
+  }
+  const BufferPool pool("twin", 8, 100);
+  CHECK_THROWS_WITH(BufferPool("twin", 8, 100), Contains("exists already"));
+  CHECK_THROWS_WITH(BufferPool("none", 0, 100), Contains("0 buffers"));
+  CHECK_THROWS_WITH(BufferPool(std::string(30, 'x'), 8, 100), Contains("25 characters"));
+  CHECK_THROWS_WITH(BufferPool("long", 8, 70000), Contains("70000"));
+}
+
+TEST_CASE("References to a buffer are counted") {
+  start_eal();
+  BufferPool pool("counted", 4, 100);
+  net::Buffer a = pool.allocate(10);
+  std::fill(a.writable().begin(), a.writable().end(), std::byte{7});
+  a.truncate(6);
+  net::Buffer b = a.share();
+  CHECK(a.references() == 2);
+  CHECK(b.bytes().data() == a.bytes().data());
+  CHECK(b.bytes().size() == 6);
+  net::Buffer c = std::move(a);
+  CHECK_FALSE(a);
+  CHECK(a.bytes().empty());
+  CHECK(c.references() == 2);
+  c = {};
+  CHECK(b.references() == 1);
+  CHECK(pool.available() == 3);
+  b = std::move(b);
+  b = {};
+  CHECK(pool.available() == 4);
+  CHECK_FALSE(net::Buffer().share());
+}
+
+// ---- DatagramIo
+// -------------------------------------------------------------------------------------
+
+TEST_CASE("A datagram arrives with its bytes and its sender") {
+  Loopback loop;
+  for (std::size_t size : {0, 1, 18, 1472}) {
+    net::Buffer payload = loop.io.allocate(size);
+    const Bytes sent = pattern(size);
+    std::copy(sent.begin(), sent.end(), payload.writable().begin());
+    loop.io.send(loop.self, std::move(payload));
+    loop.io.flush();
+    std::size_t received = 0;
+    CHECK(loop.io.receive([&](const Endpoint& from, net::Buffer arrived) {
+      ++received;
+      CHECK(from == loop.self);
+      CHECK(copy_of(arrived.bytes()) == sent);
+    }) == 1);
+    CHECK(received == 1);
+  }
+  CHECK(loop.io.counters().rx_datagrams == 4);
+  CHECK(loop.io.counters().rx_bytes == 1491);
+  CHECK(loop.io.counters().tx_bytes == 1491);
+  CHECK(loop.pools_are_full());
+}
+
+TEST_CASE("Every malformed frame moves its counter and goes back to its pool") {
+  Loopback loop;
+  const LocalAddress us{loop.port.mac(), kUs.ipv4};
+  for (const Fault& fault : kFaults) {
+    INFO(fault.name);
+    Bytes frame = frame_with(kThem, endpoint(us, kListening, 7), pattern(64));
+    fault.spoil(frame);
+    const std::uint64_t before = loop.io.counters().*fault.counter;
+    loop.inject(frame);
+    CHECK(loop.receive_all().empty());
+    CHECK(loop.io.counters().*fault.counter == before + 1);
+  }
+  CHECK(loop.io.counters().rx_frames == std::size(kFaults));
+  CHECK(loop.pools_are_full());
+}
+
+TEST_CASE("A shared payload is copied for a port that takes no chains") {
+  Loopback loop(false);
+  net::Buffer payload = loop.io.allocate(1472);
+  const Bytes sent = pattern(1472, 3);
+  std::copy(sent.begin(), sent.end(), payload.writable().begin());
+  for (int peer = 0; peer < 5; ++peer) loop.io.send(loop.self, payload.share());
+  loop.io.flush();
+  CHECK(payload.references() == 1);
+  CHECK(loop.receive_all() == std::vector<Bytes>(5, sent));
+  CHECK(loop.io.counters().tx_linearised == 5);
+  CHECK(loop.io.counters().tx_chained == 0);
+  payload = {};
+  CHECK(loop.pools_are_full());
+}
+
+TEST_CASE("A chained frame that comes in is refused whole, and every reference comes back") {
+  Loopback loop(true);
+  net::Buffer payload = loop.io.allocate(100);
+  for (int peer = 0; peer < 5; ++peer) loop.io.send(loop.self, payload.share());
+  loop.io.flush();
+  CHECK(payload.references() == 6);
+  CHECK(loop.receive_all().empty());
+  CHECK(loop.io.counters().tx_chained == 5);
+  CHECK(loop.io.counters().rx_multi_segment == 5);
+  CHECK(payload.references() == 1);
+  payload = {};
+  CHECK(loop.pools_are_full());
+}
+
+TEST_CASE("A full ring keeps order, sends nothing twice and drops what exceeds the backlog") {
+  Loopback loop;
+  constexpr std::uint32_t kOffered = 2000;
+  for (std::uint32_t i = 0; i < kOffered; ++i) {
+    net::Buffer payload = loop.io.allocate(sizeof(i));
+    REQUIRE(payload);
+    std::memcpy(payload.writable().data(), &i, sizeof(i));
+    loop.io.send(loop.self, std::move(payload));
+  }
+  loop.io.flush();
+  const IoCounters& counters = loop.io.counters();
+  const std::uint64_t in_ring = counters.tx_frames;
+  CHECK(in_ring < kOffered);
+  CHECK(counters.tx_partial_bursts > 0);
+  CHECK(loop.io.backlog(loop.port.id()) == 64);
+  CHECK(counters.tx_backlog_full == kOffered - in_ring - 64);
+
+  // The ring drains a little at a time while the backlog moves up.
+  std::vector<std::uint32_t> order;
+  const auto keep = [&](const Endpoint&, net::Buffer payload) {
+    std::memcpy(&order.emplace_back(), payload.bytes().data(), sizeof(std::uint32_t));
+  };
+  while (loop.io.receive(keep) > 0) loop.io.flush();
+  std::vector<std::uint32_t> expected(in_ring + 64);
+  std::iota(expected.begin(), expected.end(), 0u);
+  CHECK(order == expected);
+  CHECK(loop.io.backlog(loop.port.id()) == 0);
+  CHECK(loop.pools_are_full());
+}
+
+TEST_CASE("What cannot be sent is dropped by reason") {
+  Loopback loop(true, 4);
+  const IoCounters& counters = loop.io.counters();
+  SECTION("no such port") {
+    Endpoint nowhere = loop.self;
+    nowhere.port_id = 31;
+    loop.io.send(nowhere, loop.io.allocate(1));
+    loop.io.send_frame(31, loop.io.allocate(1));
+    CHECK(counters.tx_unknown_port == 2);
+  }
+  SECTION("beyond the MTU") {
+    PortView narrow = loop.port.view(0);
+    narrow.mtu = 576;
+    loop.io.remove_port(loop.port.id());
+    loop.io.add_port(narrow);
+    loop.io.send(loop.self, loop.io.allocate(549));
+    CHECK(counters.tx_too_long == 1);
+    loop.io.send(loop.self, loop.io.allocate(548));
+    CHECK(counters.tx_datagrams == 1);
+  }
+  SECTION("no buffers") {
+    std::vector<net::Buffer> all;
+    for (int i = 0; i < 4; ++i) all.push_back(loop.io.allocate(10));
+    CHECK_FALSE(loop.io.allocate(10));
+    CHECK(counters.pool_empty == 1);
+    std::vector<net::Buffer> headers;
+    while (net::Buffer header = loop.headers.allocate(0)) headers.push_back(std::move(header));
+    loop.io.send(loop.self, all[0].share());
+    CHECK(counters.pool_empty == 2);
+    CHECK(all[0].references() == 1);
+    CHECK_FALSE(loop.io.resolve(loop.port.id(), kThem.ipv4, now()));
+    CHECK(counters.pool_empty == 3);
+  }
+  SECTION("the port goes") {
+    loop.io.send(loop.self, loop.io.allocate(10));
+    loop.io.remove_port(loop.port.id());
+    CHECK(counters.tx_port_removed == 1);
+    loop.io.send(loop.self, loop.io.allocate(10));
+    CHECK(counters.tx_unknown_port == 1);
+    CHECK(loop.io.receive([](const Endpoint&, net::Buffer) {}) == 0);
+    loop.io.add_port(loop.port.view(0));
+  }
+  loop.io.flush();
+  loop.receive_all();
+  CHECK(loop.pools_are_full());
+}
+
+TEST_CASE("A copy needs a buffer too") {
+  Loopback loop(false, 1);
+  net::Buffer only = loop.io.allocate(10);
+  loop.io.send(loop.self, only.share());
+  CHECK(loop.io.counters().pool_empty == 1);
+  CHECK(only.references() == 1);
+}
+
+TEST_CASE("ARP requests for our address are answered, others are not") {
+  Loopback loop;
+  const Arp request{ArpOperation::kRequest, kThem.mac, kThem.ipv4, {}, kUs.ipv4};
+  loop.inject(copy_of(make_arp(request, kBroadcastMac)));
+  loop.receive_all();
+  CHECK(loop.io.counters().arp_replies_sent == 1);
+  loop.io.flush();
+  loop.receive_all();  // the reply comes back to its sender, who is not its addressee
+  CHECK(loop.io.counters().rx_other_mac == 1);
+
+  Arp other = request;
+  other.target_ipv4 = 0x0101'0101;
+  loop.inject(copy_of(make_arp(other, kBroadcastMac)));
+  Bytes garbage = copy_of(make_arp(request, kBroadcastMac));
+  garbage[15] = std::byte{9};
+  loop.inject(garbage);
+  loop.receive_all();
+  CHECK(loop.io.counters().arp_replies_sent == 1);
+  CHECK(loop.io.counters().arp_ignored == 2);
+  CHECK(loop.pools_are_full());
+}
+
+TEST_CASE("An address is asked for at a bounded rate until it is known") {
+  Loopback loop;
+  const std::uint16_t port = loop.port.id();
+  const IoCounters& counters = loop.io.counters();
+  const Time start{1s};
+  CHECK_FALSE(loop.io.resolve(port, kThem.ipv4, start));
+  CHECK_FALSE(loop.io.resolve(port, kThem.ipv4, start + 99ms));
+  CHECK(counters.arp_requests_sent == 1);
+  CHECK_FALSE(loop.io.resolve(port, kThem.ipv4, start + 100ms));
+  CHECK(counters.arp_requests_sent == 2);
+
+  const auto say = [&](const MacAddress& mac, std::uint32_t ipv4) {
+    const Arp reply{ArpOperation::kReply, mac, ipv4, loop.port.mac(), kUs.ipv4};
+    loop.inject(copy_of(make_arp(reply, loop.port.mac())));
+    loop.receive_all();
+  };
+  say(kThem.mac, 0x0505'0505);  // nobody asked
+  CHECK(counters.arp_learned == 0);
+  say(kThem.mac, kThem.ipv4);
+  CHECK(counters.arp_learned == 1);
+  CHECK(loop.io.resolve(port, kThem.ipv4, start) == kThem.mac);
+  say(kUs.mac, kThem.ipv4);  // it moved
+  CHECK(loop.io.resolve(port, kThem.ipv4, start) == kUs.mac);
+
+  loop.io.forget(port, kThem.ipv4);
+  CHECK_FALSE(loop.io.resolve(port, kThem.ipv4, start + 1s));
+  CHECK(counters.arp_requests_sent == 3);
+  CHECK_FALSE(loop.io.resolve(31, kThem.ipv4, start));
+}
+
+TEST_CASE("Addresses beyond the network are reached through the gateway") {
+  Loopback loop;
+  PortView view = loop.port.view(0);
+  view.gateway = kThem.ipv4;
+  view.prefix = 24;
+  loop.io.remove_port(loop.port.id());
+  loop.io.add_port(view);
+  CHECK_FALSE(loop.io.resolve(loop.port.id(), 0x0808'0808, Time{1s}));
+  const Arp reply{ArpOperation::kReply, kThem.mac, kThem.ipv4, loop.port.mac(), kUs.ipv4};
+  loop.inject(copy_of(make_arp(reply, loop.port.mac())));
+  loop.receive_all();
+  CHECK(loop.io.resolve(loop.port.id(), 0x0808'0808, Time{1s}) == kThem.mac);
+  CHECK(loop.io.resolve(loop.port.id(), 0x0909'0909, Time{1s}) == kThem.mac);
+  CHECK_FALSE(loop.io.resolve(loop.port.id(), kUs.ipv4 + 1, Time{1s}));
+}
+
+TEST_CASE("The table of neighbours is bounded") {
+  Loopback loop;
+  for (std::uint32_t i = 0; i < 256; ++i) loop.io.resolve(loop.port.id(), i + 1, Time{1s});
+  CHECK(loop.io.counters().arp_table_full == 0);
+  CHECK_FALSE(loop.io.resolve(loop.port.id(), 257, Time{1s}));
+  CHECK(loop.io.counters().arp_table_full == 1);
+}
+
+// ---- ports
+// ------------------------------------------------------------------------------------------
+
+TEST_CASE("A port that cannot be had says why") {
+  Loopback loop;
+  const auto code_of = [&](const PortOptions& options, const std::string& text) {
+    try {
+      const Port port(options, loop.payloads);
+    } catch (const Error& error) {
+      CHECK_THAT(error.what(), Contains(options.device) && Contains(text));
+      return error.code();
+    }
+    FAIL("no error");
+    return ErrorCode::kProtocol;
+  };
+  CHECK(code_of(port_options("net_ring0", 1), "in use") == ErrorCode::kUnavailable);
+  CHECK(code_of(port_options("net_nonsense0", 1), "cannot be opened") == ErrorCode::kUnavailable);
+  CHECK(code_of(port_options("net_af_packet0,iface=nosuchif", 1), "") == ErrorCode::kUnavailable);
+  CHECK(code_of(port_options("net_af_packet0,iface=lo", 1, 9698), "") == ErrorCode::kUnavailable);
+  CHECK(code_of(port_options("", 1), "device string") == ErrorCode::kInvalidArgument);
+  CHECK(code_of(port_options("net_null0", 1, 100), "MTU 100") == ErrorCode::kInvalidArgument);
+  PortOptions many = port_options("net_ring7", 1);
+  many.queues = 1000;
+  CHECK(code_of(many, "1000 queues") == ErrorCode::kInvalidArgument);
+  many.queues = 0;
+  CHECK(code_of(many, "0 queues") == ErrorCode::kInvalidArgument);
+  PortOptions prefix = port_options("net_ring7", 1);
+  prefix.prefix = 33;
+  CHECK(code_of(prefix, "33") == ErrorCode::kInvalidArgument);
+  const Port free_again(port_options("net_ring7", 1), loop.payloads);
+  CHECK(free_again.max_payload_bytes() == 1472);
+}
+
+TEST_CASE("Addresses are read and written") {
+  CHECK(parse_ipv4("169.254.0.1") == 0xA9FE'0001);
+  CHECK(format_ipv4(0xA9FE'0001) == "169.254.0.1");
+  CHECK_THROWS_WITH(parse_ipv4("300.1.1.1"), Contains("'300.1.1.1' is no IPv4 address"));
+  CHECK(format_mac(kThem.mac) == "02:00:00:00:00:02");
+}
+
+// ---- vhost
+// ------------------------------------------------------------------------------------------
+
+TEST_CASE("A worker's device string is checked") {
+  const TemporaryDirectory directory;
+  CHECK_THAT(worker_device(directory.path, "a"),
+             Contains("path=" + directory.path + "/a,server=1"));
+  CHECK_THROWS_WITH(worker_device(directory.path, std::string(107, 'x')),
+                    Contains("at most 107 expected"));
+  CHECK_THROWS_WITH(worker_device(directory.path, "a/b"), Contains("without '/'"));
+  CHECK_THROWS_WITH(worker_device(directory.path, "a,b"), Contains("without ','"));
+  CHECK_THROWS_WITH(worker_device("/nonexistent", "a"), Contains("is the aggregator running?"));
+  CHECK(unique_socket_name("w") != unique_socket_name("w"));
+}
+
+TEST_CASE("A daemon's directory is made for its owner alone, or refused clearly") {
+  start_eal();
+  const TemporaryDirectory directory;
+  const std::string made = directory.path + "/sockets";
+  const VhostDirectory vhost(made, {}, {}, {});
+  struct stat status {};
+  REQUIRE(stat(made.c_str(), &status) == 0);
+  CHECK((status.st_mode & 0777) == 0700);
+  CHECK_THROWS_WITH(VhostDirectory(directory.path + "/a/b", {}, {}, {}), Contains("be created"));
+  close(open((directory.path + "/file").c_str(), O_CREAT | O_WRONLY, 0600));
+  CHECK_THROWS_WITH(VhostDirectory(directory.path + "/file", {}, {}, {}), Contains("no directory"));
+}
+
+TEST_CASE("Datagrams of all sizes pass between a worker and its daemon, both ways and in order") {
+  for (const UdpChecksum checksum :
+       {UdpChecksum::kAuto, UdpChecksum::kSoftware, UdpChecksum::kOffload}) {
+    LocalPair pair;
+    {
+      WorkerLoop worker(pair, checksum);
+      REQUIRE(worker.find_daemon());
+      CHECK(worker.daemon.mac == VhostDirectory::kMac);
+      std::vector<Bytes> sent;
+      for (std::size_t size : {0, 1, 100, 1472, 4096, 8972}) {
+        sent.push_back(pattern(size, static_cast<unsigned>(size)));
+        net::Buffer payload = worker.io.allocate(size);
+        std::copy(sent.back().begin(), sent.back().end(), payload.writable().begin());
+        worker.io.send(worker.daemon, std::move(payload));
+      }
+      CHECK(pair.poll_until([&] { return worker.turn(), worker.at_daemon.size() == sent.size(); }));
+      CHECK(worker.at_daemon == sent);
+
+      // Back as shared payloads: a header of its own before each.
+      std::vector<net::Buffer> history;
+      for (const Bytes& bytes_back : sent) {
+        history.push_back(pair.lane.allocate(bytes_back.size()));
+        std::copy(bytes_back.begin(), bytes_back.end(), history.back().writable().begin());
+        pair.lane.send(worker.worker_seen_by_daemon, history.back().share());
+      }
+      CHECK(pair.poll_until([&] { return worker.turn(), worker.at_worker.size() == sent.size(); }));
+      CHECK(worker.at_worker == sent);
+      CHECK(pair.lane.counters().tx_chained == sent.size());
+      for (const net::Buffer& kept : history) CHECK(kept.references() == 1);
+    }
+    CHECK(pair.poll_until([&] { return pair.let_go(), pair.vhost->ports() == 0; }));
+    CHECK(pair.payloads.available() == pair.payloads.size());
+    CHECK(pair.headers.available() == pair.headers.size());
+  }
+}
+
+TEST_CASE("A port is closed only when the lane has let go of it") {
+  LocalPair pair;
+  std::unique_ptr<Port> worker = pair.start_worker();
+  REQUIRE(pair.poll_until([&] { return pair.attached.size() == 1 && worker->link_up(); }));
+  worker.reset();
+  REQUIRE(pair.poll_until([&] { return pair.detaching.size() == 1; }));
+  for (int i = 0; i < 3; ++i) pair.vhost->poll();
+  CHECK(pair.detaching == pair.attached);
+  CHECK(pair.vhost->ports() == 1);
+  CHECK(pair.detached.empty());
+  pair.let_go();
+  pair.vhost->poll();
+  CHECK(pair.vhost->ports() == 0);
+  CHECK(pair.detached == pair.attached);
+}
+
+TEST_CASE("Workers beyond the limit are refused once, and served when a port is free") {
+  LocalPair pair(1);
+  std::unique_ptr<Port> first = pair.start_worker();
+  REQUIRE(pair.poll_until([&] { return pair.attached.size() == 1 && first->link_up(); }));
+  std::unique_ptr<Port> second = pair.start_worker();
+  for (int i = 0; i < 3; ++i) pair.vhost->poll();
+  CHECK(pair.refused == std::vector<std::string>{"all 1 vhost ports are taken"});
+  CHECK(pair.vhost->counters().refused == 1);
+  first.reset();
+  CHECK(pair.poll_until([&] { return pair.let_go(), pair.attached.size() == 2; }));
+  CHECK(pair.poll_until([&] { return second->link_up(); }));
+}
+
+TEST_CASE("A socket that nobody serves is removed, one that is served is not touched") {
+  LocalPair pair;
+  const std::string path = pair.directory.path + "/stale";
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  const int server = socket(AF_UNIX, SOCK_STREAM, 0);
+  REQUIRE(bind(server, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
+  REQUIRE(listen(server, 1) == 0);
+  CHECK(socket_is_served(path));
+  fcntl(server, F_SETFL, O_NONBLOCK);
+  CHECK(accept(server, nullptr, nullptr) == -1);  // asking left no connection behind
+  close(server);
+  CHECK_FALSE(socket_is_served(path));
+  pair.vhost->poll();
+  CHECK_FALSE(std::filesystem::exists(path));
+  CHECK(pair.vhost->counters().stale_removed == 1);
+  CHECK(pair.attached.empty());
+}
+
+TEST_CASE("A worker outlives its daemon and finds the next one at the same address") {
+  LocalPair pair;
+  WorkerLoop worker(pair);
+  REQUIRE(worker.find_daemon());
+  for (int life = 0; life < 2; ++life) {
+    for (std::uint16_t id : pair.attached) pair.lane.remove_port(id);
+    pair.attached.clear();
+    BufferPool* const pools[] = {&pair.payloads};
+    VhostOptions options;
+    options.port = port_options("", LocalPair::kDaemonIp, 9000);
+    VhostEvents events;
+    events.attached = [&](Port& port) {
+      pair.attached.push_back(port.id());
+      pair.lane.add_port(port.view(0));
+    };
+    pair.vhost.reset();
+    REQUIRE(pair.poll_until([&] { return !worker.port->link_up(); }));
+    pair.vhost = std::make_unique<VhostDirectory>(pair.directory.path, options, pools, events);
+    worker.at_daemon.clear();
+    worker.io.send(worker.daemon, worker.io.allocate(100));
+    CHECK(pair.poll_until([&] { return worker.turn(), !worker.at_daemon.empty(); }));
+  }
+}
+
+// ---- idling
+// -----------------------------------------------------------------------------------------
+
+TEST_CASE("Idle strategies have names") {
+  for (auto s : {IdleStrategy::kBusySpin, IdleStrategy::kYield, IdleStrategy::kBackOff}) {
+    CHECK(parse_idle_strategy(name(s)) == s);
+    Idle idle(s);
+    for (std::size_t turn = 0; turn < 5000; ++turn) idle.work_done(turn % 2500 == 0);
+  }
+  CHECK_FALSE(parse_idle_strategy("sleepy"));
+}

@@ -1,0 +1,722 @@
+// The kernels against a plain scalar reference, bit for bit, on every instruction set of this
+// machine. Data lies between pages that may not be touched, so that reading or writing a byte too
+// far ends the test program.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+#include <hwy/targets.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "common/numeric/kernels.hpp"
+
+using namespace sluice;
+using numeric::block_reduction;
+using numeric::BlockedTensor;
+using numeric::next_nonzero_block;
+using numeric::NonZeroSearch;
+
+namespace {
+
+// ---------------------------------------------------------------- instruction sets
+
+void choose_targets(std::int64_t targets) {
+  hwy::SetSupportedTargetsForTest(targets);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+}
+
+/// The targets whose kernels differ: what the machine has and the library was built for.
+const std::vector<std::int64_t>& distinct_targets() {
+  static const std::vector<std::int64_t> kTargets = [] {
+    std::vector<std::int64_t> targets;
+    std::set<std::string> names;
+    choose_targets(0);
+    for (std::int64_t rest = hwy::SupportedTargets(); rest != 0; rest &= rest - 1) {
+      choose_targets(rest & -rest);
+      if (names.insert(numeric::simd_target()).second) targets.push_back(rest & -rest);
+    }
+    choose_targets(0);
+    return targets;
+  }();
+  return kTargets;
+}
+
+class TargetScope {
+ public:
+  explicit TargetScope(std::int64_t target) { choose_targets(target); }
+  TargetScope(const TargetScope&) = delete;
+  TargetScope& operator=(const TargetScope&) = delete;
+  ~TargetScope() { choose_targets(0); }
+};
+
+// ---------------------------------------------------------------- memory with fences
+
+/// `capacity` or a little more bytes between two pages that fault.
+class FencedMemory {
+ public:
+  explicit FencedMemory(std::size_t capacity) {
+    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    size_ = (capacity + page - 1) / page * page;
+    mapped_ = size_ + 2 * page;
+    base_ = mmap(nullptr, mapped_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(base_ != MAP_FAILED);
+    begin_ = static_cast<std::byte*>(base_) + page;
+    REQUIRE(mprotect(begin_, size_, PROT_READ | PROT_WRITE) == 0);
+  }
+  FencedMemory(const FencedMemory&) = delete;
+  FencedMemory& operator=(const FencedMemory&) = delete;
+  ~FencedMemory() { munmap(base_, mapped_); }
+
+  std::byte* begin() const { return begin_; }
+
+  /// Room for `size` bytes: up to the upper fence, one byte below it, up from the lower fence, ...
+  static constexpr int kPlacements = 4;
+  std::byte* place(int placement, std::size_t size) const {
+    switch (placement) {
+      case 0:
+        return begin_ + size_ - size;
+      case 1:
+        return begin_ + size_ - size - 1;
+      case 2:
+        return begin_;
+      default:
+        return begin_ + 1;
+    }
+  }
+
+  void fill(std::byte value) { std::fill_n(begin_, size_, value); }
+  /// True when all bytes but the `size` from `data` on have the value.
+  bool holds_around(const std::byte* data, std::size_t size, std::byte value) const {
+    const auto same = [value](std::byte b) { return b == value; };
+    return std::all_of(static_cast<const std::byte*>(begin_), data, same) &&
+           std::all_of(data + size, static_cast<const std::byte*>(begin_) + size_, same);
+  }
+
+ private:
+  void* base_ = nullptr;
+  std::byte* begin_ = nullptr;
+  std::size_t size_ = 0;
+  std::size_t mapped_ = 0;
+};
+
+// ---------------------------------------------------------------- 16-bit floats by arithmetic
+
+struct HalfFormat {
+  int mantissa_bits;
+  int exponent_min;  ///< of the smallest normal number
+
+  int bias() const { return 1 - exponent_min; }
+  std::uint16_t infinity() const {
+    return static_cast<std::uint16_t>(((1 << (15 - mantissa_bits)) - 1) << mantissa_bits);
+  }
+  std::uint16_t quiet_bit() const { return static_cast<std::uint16_t>(1 << (mantissa_bits - 1)); }
+  bool is_nan(std::uint16_t bits) const { return (bits & 0x7FFF) > infinity(); }
+};
+constexpr HalfFormat kHalf{10, -14};
+constexpr HalfFormat kBrain{7, -126};
+
+float decode(HalfFormat format, std::uint16_t bits) {
+  const int m = format.mantissa_bits;
+  const std::uint32_t sign = (bits & 0x8000U) << 16;
+  const int magnitude = bits & 0x7FFF;
+  if (magnitude >= format.infinity()) {
+    const auto payload = static_cast<std::uint32_t>(magnitude - format.infinity());
+    const std::uint32_t quiet = payload != 0 ? 0x0040'0000 : 0;
+    return std::bit_cast<float>(sign | 0x7F80'0000 | quiet | payload << (23 - m));
+  }
+  const int exponent = magnitude >> m;
+  const int mantissa = magnitude - (exponent << m) + (exponent != 0 ? 1 << m : 0);
+  const double value = std::ldexp(mantissa, std::max(exponent, 1) - format.bias() - m);
+  return static_cast<float>(sign != 0 ? -value : value);
+}
+
+std::uint16_t encode(HalfFormat format, float value) {
+  const int m = format.mantissa_bits;
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const auto sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000);
+  if (std::isnan(value)) {
+    const auto payload = static_cast<std::uint16_t>((bits & 0x007F'FFFF) >> (23 - m));
+    return sign | format.infinity() | format.quiet_bit() | payload;
+  }
+  if (std::isinf(value)) return sign | format.infinity();
+  if (value == 0) return sign;
+  const double magnitude = std::fabs(static_cast<double>(value));
+  const int exponent = std::max(std::ilogb(magnitude), format.exponent_min);
+  const double places = std::nearbyint(std::ldexp(magnitude, m - exponent));  // ties to even
+  const int rounded = ((exponent - format.exponent_min) << m) + static_cast<int>(places);
+  return sign | static_cast<std::uint16_t>(std::min<int>(rounded, format.infinity()));
+}
+
+// ---------------------------------------------------------------- the scalar reference
+
+template <class T>
+struct Scalar {
+  using Accumulator = T;
+  static T widen(T value) { return value; }
+  static T narrow(T value) { return value; }
+};
+template <>
+struct Scalar<Float16> {
+  using Accumulator = float;
+  static float widen(Float16 value) { return decode(kHalf, value.bits); }
+  static Float16 narrow(float value) { return {encode(kHalf, value)}; }
+};
+template <>
+struct Scalar<BFloat16> {
+  using Accumulator = float;
+  static float widen(BFloat16 value) { return decode(kBrain, value.bits); }
+  static BFloat16 narrow(float value) { return {encode(kBrain, value)}; }
+};
+template <class T>
+using Accumulator = typename Scalar<T>::Accumulator;
+
+template <class A>
+bool is_nan(A value) {
+  if constexpr (std::is_floating_point_v<A>) return std::isnan(value);
+  return false;
+}
+
+template <class A>
+A reference_add(A a, A b) {
+  if constexpr (std::is_floating_point_v<A>) {
+    return a + b;
+  } else {
+    using Wrapping = std::make_unsigned_t<A>;
+    return static_cast<A>(static_cast<Wrapping>(a) + static_cast<Wrapping>(b));
+  }
+}
+
+template <class A>
+A reference_combine(Reduction reduction, A acc, A in) {
+  if (reduction == Reduction::kMin) return in < acc || is_nan(in) ? in : acc;
+  if (reduction == Reduction::kMax) return in > acc || is_nan(in) ? in : acc;
+  return reference_add(acc, in);
+}
+
+/// The ranks' values, then a zero for ranks that sent none, as one.
+template <class T>
+T reference(Reduction reduction, const std::vector<std::vector<T>>& ranks, std::size_t element,
+            bool zero_too, std::uint32_t divisor) {
+  using A = Accumulator<T>;
+  A acc = Scalar<T>::widen(ranks[0][element]);
+  for (std::size_t rank = 1; rank < ranks.size(); ++rank)
+    acc = reference_combine<A>(reduction, acc, Scalar<T>::widen(ranks[rank][element]));
+  if (zero_too) acc = reference_combine<A>(reduction, acc, A{0});
+  if (reduction == Reduction::kAverage) acc = static_cast<A>(acc / static_cast<A>(divisor));
+  return Scalar<T>::narrow(acc);
+}
+
+template <class T>
+bool same_bits(const T& a, const T& b) {
+  return std::memcmp(&a, &b, sizeof(T)) == 0;
+}
+
+// ---------------------------------------------------------------- values
+
+using Random = std::mt19937_64;
+
+template <class T>
+std::vector<T> special_values() {
+  if constexpr (std::is_integral_v<T>) {
+    using Limits = std::numeric_limits<T>;
+    return {0, 1, -1, 7, -7, Limits::max(), Limits::min(), Limits::max() - 1, Limits::min() + 1};
+  } else if constexpr (std::is_floating_point_v<T>) {
+    using Limits = std::numeric_limits<T>;
+    const T epsilon = Limits::epsilon();
+    return {0,
+            -T{0},
+            1,
+            -1,
+            1 + epsilon,
+            epsilon / 2,
+            -epsilon / 2,
+            Limits::max(),
+            Limits::lowest(),
+            Limits::min(),
+            Limits::denorm_min(),
+            -Limits::denorm_min(),
+            Limits::infinity(),
+            -Limits::infinity(),
+            Limits::quiet_NaN(),
+            -Limits::quiet_NaN()};
+  } else {
+    const HalfFormat format = std::is_same_v<T, Float16> ? kHalf : kBrain;
+    const std::uint16_t infinity = format.infinity();
+    std::vector<T> values;
+    for (int sign : {0, 0x8000})
+      for (int bits : {0, 1, 2, format.quiet_bit() * 2 - 1, format.quiet_bit() * 2, infinity - 1,
+                       int{infinity}, infinity + 1, infinity + format.quiet_bit(), 0x7FFF, 0x3C00,
+                       0x3C01, 0x3F80, 0x3F81})
+        values.push_back({static_cast<std::uint16_t>(sign | bits)});
+    return values;
+  }
+}
+
+/// The value whose bits are the lowest ones of `bits`.
+template <class T>
+T from_bits(std::uint64_t bits) {
+  if constexpr (sizeof(T) == 2)
+    return std::bit_cast<T>(static_cast<std::uint16_t>(bits));
+  else if constexpr (sizeof(T) == 4)
+    return std::bit_cast<T>(static_cast<std::uint32_t>(bits));
+  else
+    return std::bit_cast<T>(bits);
+}
+
+/// Values near one another, whose sums need rounding.
+template <class T>
+T moderate_value(Random& random) {
+  const double value = std::uniform_real_distribution<double>(-100, 100)(random);
+  if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>)
+    return Scalar<T>::narrow(static_cast<float>(value));
+  else
+    return static_cast<T>(value);
+}
+
+template <class T>
+std::vector<T> random_values(Random& random, std::size_t count) {
+  static const std::vector<T> kSpecial = special_values<T>();
+  std::vector<T> values;
+  for (std::size_t i = 0; i < count; ++i) {
+    switch (random() % 8) {
+      case 0:
+        values.push_back(kSpecial[random() % kSpecial.size()]);
+        break;
+      case 1:
+        values.push_back(from_bits<T>(random()));
+        break;
+      default:
+        values.push_back(moderate_value<T>(random));
+    }
+  }
+  return values;
+}
+
+// ---------------------------------------------------------------- running the kernels
+
+constexpr std::byte kGuard{0xA5};
+constexpr std::size_t kMostElements = 300;
+constexpr std::size_t kMostBytes = kMostElements * sizeof(double) + 8;
+
+struct Buffers {
+  FencedMemory in{kMostBytes};
+  FencedMemory acc{kMostBytes};
+  FencedMemory out{kMostBytes};
+};
+
+/// Reduces as an aggregator does; true when nothing around the accumulator and output changed.
+template <class T>
+bool reduce(Buffers& buffers, int placement, Reduction reduction,
+            const std::vector<std::vector<T>>& ranks, bool zero_too, std::uint32_t divisor,
+            std::vector<T>& result) {
+  const auto& kernels = block_reduction(ElementTypeOf<T>::kValue, reduction);
+  const std::size_t count = result.size();
+  const std::size_t bytes = count * sizeof(T);
+  std::byte* in = buffers.in.place(placement, bytes);
+  std::byte* out = buffers.out.place(placement, bytes);
+  std::byte* acc = buffers.acc.begin();
+  buffers.out.fill(kGuard);
+  buffers.acc.fill(kGuard);
+
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (bytes != 0) std::memcpy(in, ranks[rank].data(), bytes);
+    (rank == 0 ? kernels.load : kernels.combine)(acc, in, count);
+  }
+  if (zero_too && kernels.combine_zero != nullptr) kernels.combine_zero(acc, count);
+  kernels.store(out, acc, count, divisor);
+  if (bytes != 0) std::memcpy(result.data(), out, bytes);
+  return buffers.acc.holds_around(acc, count * sizeof(Accumulator<T>), kGuard) &&
+         buffers.out.holds_around(out, bytes, kGuard);
+}
+
+/// Runs `acc` through the sum's store kernel: the rounding alone.
+template <class T>
+std::vector<std::uint16_t> stored_bits(const std::vector<float>& values) {
+  constexpr std::size_t kChunk = 1024;
+  alignas(numeric::kAccumulatorAlignment) std::array<float, kChunk> acc{};
+  std::vector<std::uint16_t> bits(values.size());
+  for (std::size_t i = 0; i < values.size(); i += kChunk) {
+    const std::size_t count = std::min(kChunk, values.size() - i);
+    std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(i), count, acc.begin());
+    block_reduction(ElementTypeOf<T>::kValue, Reduction::kSum)
+        .store(reinterpret_cast<std::byte*>(bits.data() + i), acc.data(), count, 1);
+  }
+  return bits;
+}
+
+template <class T>
+constexpr HalfFormat format_of() {
+  return std::is_same_v<T, Float16> ? kHalf : kBrain;
+}
+
+constexpr std::array kReductions{Reduction::kSum, Reduction::kMin, Reduction::kMax,
+                                 Reduction::kAverage};
+
+}  // namespace
+
+TEST_CASE("the instruction set in use is one of the tested ones") {
+  std::set<std::string> names;
+  for (const std::int64_t target : distinct_targets()) {
+    const TargetScope scope(target);
+    names.insert(numeric::simd_target());
+  }
+  CHECK(names.size() == distinct_targets().size());
+  CHECK(names.count(numeric::simd_target()) == 1);
+  std::string list;
+  for (const std::string& name : names) list += " " + name;
+  WARN("tested targets:" << list);
+}
+
+TEMPLATE_TEST_CASE("reductions equal the scalar reference in rank order", "", float, double,
+                   Float16, BFloat16, std::int32_t, std::int64_t) {
+  using T = TestType;
+  Random random(1);
+  Buffers buffers;
+  for (std::size_t count = 0; count <= kMostElements; ++count) {
+    for (const Reduction reduction : kReductions) {
+      std::vector<std::vector<T>> ranks(1 + random() % 5);
+      for (auto& rank : ranks) rank = random_values<T>(random, count);
+      const bool zero_too = random() % 2 == 0;
+      const auto divisor = static_cast<std::uint32_t>(ranks.size()) + (zero_too ? 2 : 0);
+      // IEEE 754 leaves open which NaN a sum of two is; everything else is exact.
+      const bool sums = reduction == Reduction::kSum || reduction == Reduction::kAverage;
+      std::vector<T> expected(count);
+      for (std::size_t i = 0; i < count; ++i)
+        expected[i] = reference(reduction, ranks, i, zero_too && !sums, divisor);
+
+      for (const std::int64_t target : distinct_targets()) {
+        const TargetScope scope(target);
+        for (int placement = 0; placement < FencedMemory::kPlacements; ++placement) {
+          std::vector<T> result(count);
+          const bool kept_guards =
+              reduce(buffers, placement, reduction, ranks, zero_too, divisor, result);
+          const auto same = [&](const T& a, const T& b) {
+            const bool both_nan = is_nan(Scalar<T>::widen(a)) && is_nan(Scalar<T>::widen(b));
+            return (sums && both_nan) || same_bits(a, b);
+          };
+          const bool equal =
+              std::equal(result.begin(), result.end(), expected.begin(), expected.end(), same);
+          INFO(numeric::simd_target()
+               << " " << name(reduction) << " count " << count << " placement " << placement);
+          REQUIRE(kept_guards);
+          REQUIRE(equal);
+        }
+      }
+    }
+  }
+}
+
+TEMPLATE_TEST_CASE("one contribution comes back as it went, quiet NaN aside", "", Float16,
+                   BFloat16) {
+  const HalfFormat format = format_of<TestType>();
+  std::vector<std::uint16_t> patterns(65536);
+  for (std::size_t i = 0; i < patterns.size(); ++i) patterns[i] = static_cast<std::uint16_t>(i);
+  FencedMemory acc(patterns.size() * sizeof(float));
+  for (const std::int64_t target : distinct_targets()) {
+    const TargetScope scope(target);
+    for (const Reduction reduction : kReductions) {
+      const auto& kernels = block_reduction(ElementTypeOf<TestType>::kValue, reduction);
+      std::vector<std::uint16_t> out(patterns.size());
+      kernels.load(acc.begin(), reinterpret_cast<const std::byte*>(patterns.data()), out.size());
+      kernels.store(reinterpret_cast<std::byte*>(out.data()), acc.begin(), out.size(), 1);
+      std::size_t wrong = 0;
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        const auto bits = patterns[i];
+        wrong += out[i] != (format.is_nan(bits) ? bits | format.quiet_bit() : bits);
+      }
+      INFO(numeric::simd_target() << " " << name(reduction));
+      CHECK(wrong == 0);
+    }
+  }
+}
+
+TEMPLATE_TEST_CASE("16-bit floats widen exactly", "", Float16, BFloat16) {
+  const HalfFormat format = format_of<TestType>();
+  std::vector<std::uint16_t> patterns(65536);
+  for (std::size_t i = 0; i < patterns.size(); ++i) patterns[i] = static_cast<std::uint16_t>(i);
+  FencedMemory acc(patterns.size() * sizeof(float));
+  for (const std::int64_t target : distinct_targets()) {
+    const TargetScope scope(target);
+    block_reduction(ElementTypeOf<TestType>::kValue, Reduction::kSum)
+        .load(acc.begin(), reinterpret_cast<const std::byte*>(patterns.data()), patterns.size());
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < patterns.size(); ++i) {
+      float value;
+      std::memcpy(&value, acc.begin() + i * sizeof value, sizeof value);
+      const float expected = decode(format, patterns[i]);
+      wrong += format.is_nan(patterns[i]) ? !std::isnan(value) : !same_bits(value, expected);
+    }
+    INFO(numeric::simd_target());
+    CHECK(wrong == 0);
+  }
+}
+
+TEMPLATE_TEST_CASE("16-bit floats round to nearest, ties to even", "", Float16, BFloat16) {
+  const HalfFormat format = format_of<TestType>();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  std::vector<float> values;
+  std::vector<std::uint16_t> expected;
+  for (int sign : {0, 0x8000}) {
+    for (std::uint16_t lower = 0; lower < format.infinity(); ++lower) {
+      // The number above; above the largest, the power of two that infinity stands in for.
+      const auto upper = static_cast<std::uint16_t>(lower + 1);
+      const double low = decode(format, lower);
+      const double high = upper == format.infinity() ? std::ldexp(1, format.bias() + 1)
+                                                     : static_cast<double>(decode(format, upper));
+      const auto middle = static_cast<float>((low + high) / 2);
+      const std::uint16_t even = lower % 2 == 0 ? lower : upper;
+      const std::array<std::pair<float, std::uint16_t>, 4> cases{
+          {{static_cast<float>(low), lower},
+           {std::nextafter(middle, 0.0F), lower},
+           {middle, even},
+           {std::nextafter(middle, kInfinity), upper}}};
+      for (const auto& [value, bits] : cases) {
+        values.push_back(sign != 0 ? -value : value);
+        expected.push_back(static_cast<std::uint16_t>(sign | bits));
+      }
+    }
+  }
+  for (const std::int64_t target : distinct_targets()) {
+    const TargetScope scope(target);
+    INFO(numeric::simd_target());
+    CHECK((stored_bits<TestType>(values) == expected));
+  }
+}
+
+TEMPLATE_TEST_CASE("16-bit floats round any fp32 as arithmetic says", "", Float16, BFloat16) {
+  const HalfFormat format = format_of<TestType>();
+  Random random(2);
+  std::vector<float> values;
+  std::vector<std::uint16_t> expected;
+  for (int i = 0; i < 1 << 20; ++i) {
+    auto bits = static_cast<std::uint32_t>(random());
+    if (i % 2 == 0) bits = (bits & 0x9FFF'FFFF) + 0x3000'0000;  // where fp16 has numbers
+    values.push_back(std::bit_cast<float>(bits));
+    expected.push_back(encode(format, values.back()));
+  }
+  for (const std::int64_t target : distinct_targets()) {
+    const TargetScope scope(target);
+    INFO(numeric::simd_target());
+    CHECK((stored_bits<TestType>(values) == expected));
+  }
+}
+
+namespace {
+
+/// One element of each rank, reduced by the best kernels.
+template <class T>
+T reduce_one(Reduction reduction, const std::vector<T>& ranks, bool zero_too = false) {
+  Buffers buffers;
+  std::vector<std::vector<T>> blocks;
+  for (const T value : ranks) blocks.push_back({value});
+  std::vector<T> result(1);
+  REQUIRE(reduce(buffers, 0, reduction, blocks, zero_too, static_cast<std::uint32_t>(ranks.size()),
+                 result));
+  return result[0];
+}
+
+}  // namespace
+
+TEST_CASE("integers wrap, and their average truncates the wrapped sum towards zero") {
+  using Limits = std::numeric_limits<std::int32_t>;
+  CHECK(reduce_one<std::int32_t>(Reduction::kSum, {Limits::max(), 1}) == Limits::min());
+  CHECK(reduce_one<std::int32_t>(Reduction::kAverage, {-7, 0}) == -3);
+  CHECK(reduce_one<std::int32_t>(Reduction::kAverage, {7, 0}) == 3);
+  CHECK(reduce_one<std::int32_t>(Reduction::kAverage, {Limits::max(), 1}) == Limits::min() / 2);
+  CHECK(reduce_one<std::int64_t>(Reduction::kAverage, {-8, 0, 0}) == -2);
+}
+
+TEST_CASE("halves are summed in fp32 and rounded once") {
+  const Float16 one{0x3C00};
+  const Float16 half_place{0x1000};  // 2^-11, half of one's last place
+  const std::vector<Float16> ranks{one, half_place, half_place};
+  CHECK(reduce_one(Reduction::kSum, ranks).bits == 0x3C01);  // rounded twice: 0x3C00
+  const std::vector<Float16> large{{0x7BFF}, {0x7BFF}};
+  CHECK(reduce_one(Reduction::kAverage, large).bits == 0x7BFF);  // the sum would be infinite
+}
+
+TEST_CASE("minimum and maximum keep the first of equals, and NaN for good") {
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  for (const Reduction reduction : {Reduction::kMin, Reduction::kMax}) {
+    CHECK(std::signbit(reduce_one<float>(reduction, {-0.0F, 0.0F})));
+    CHECK_FALSE(std::signbit(reduce_one<float>(reduction, {0.0F, -0.0F})));
+    CHECK(std::signbit(reduce_one<float>(reduction, {-0.0F}, true)));
+    CHECK(std::isnan(reduce_one<float>(reduction, {kNan, 1.0F, -1.0F}, true)));
+    CHECK(std::isnan(reduce_one<float>(reduction, {1.0F, kNan, -1.0F}, true)));
+  }
+  CHECK(reduce_one<float>(Reduction::kMin, {2.0F, 1.0F}, true) == 0.0F);
+  CHECK(reduce_one<float>(Reduction::kMin, {2.0F, -1.0F}, true) == -1.0F);
+  CHECK(reduce_one<float>(Reduction::kMax, {-2.0F, -1.0F}, true) == 0.0F);
+}
+
+TEST_CASE("absent zeros matter to minimum and maximum only") {
+  for (unsigned value = 1; value <= 6; ++value) {
+    const auto type = static_cast<ElementType>(value);
+    CHECK(block_reduction(type, Reduction::kSum).combine_zero == nullptr);
+    CHECK(block_reduction(type, Reduction::kAverage).combine_zero == nullptr);
+    CHECK(block_reduction(type, Reduction::kMin).combine_zero != nullptr);
+    CHECK(block_reduction(type, Reduction::kMax).combine_zero != nullptr);
+  }
+}
+
+// ---------------------------------------------------------------- the search
+
+namespace {
+
+template <class T>
+bool is_zero(T value) {
+  return Scalar<T>::widen(value) == 0;
+}
+
+template <class T>
+bool is_negative_zero(T value) {
+  if constexpr (std::is_integral_v<T>) return false;
+  return is_zero(value) && std::signbit(Scalar<T>::widen(value));
+}
+
+template <class T>
+NonZeroSearch reference_search(const std::vector<T>& values, std::uint32_t block_elements,
+                               std::uint64_t first, std::uint64_t stride) {
+  NonZeroSearch found;
+  const std::uint64_t blocks = (values.size() + block_elements - 1) / block_elements;
+  for (std::uint64_t block = first; block < blocks; block += stride) {
+    const auto begin = values.begin() + static_cast<std::ptrdiff_t>(block * block_elements);
+    const auto end = begin + std::min<std::ptrdiff_t>(block_elements, values.end() - begin);
+    if (!std::all_of(begin, end, is_zero<T>)) {
+      found.block = static_cast<std::uint32_t>(block);
+      return found;
+    }
+    if (std::any_of(begin, end, is_negative_zero<T>)) found.passed_negative_zero = true;
+  }
+  found.block = static_cast<std::uint32_t>(blocks);
+  return found;
+}
+
+template <class T>
+T non_zero_value(Random& random) {
+  static const std::vector<T> kSpecial = special_values<T>();
+  T value = kSpecial[random() % kSpecial.size()];
+  while (is_zero(value)) value = from_bits<T>(random());
+  return value;
+}
+
+template <class T>
+T negative_zero() {
+  return from_bits<T>(std::uint64_t{1} << (8 * sizeof(T) - 1));
+}
+
+/// Zeros, in which a share of the blocks holds one other value, and a share of them a -0.
+template <class T>
+std::vector<T> sparse_values(Random& random, std::size_t count, std::uint32_t block_elements,
+                             double density, double negative_share) {
+  std::bernoulli_distribution is_dense(density);
+  std::bernoulli_distribution has_negative(negative_share);
+  std::vector<T> values(count);
+  for (std::size_t begin = 0; begin < count; begin += block_elements) {
+    const std::size_t size = std::min<std::size_t>(block_elements, count - begin);
+    if (!std::is_integral_v<T> && has_negative(random))
+      values[begin + random() % size] = negative_zero<T>();
+    if (is_dense(random)) values[begin + random() % size] = non_zero_value<T>(random);
+  }
+  return values;
+}
+
+constexpr std::size_t kSearchBytes = 64 * 1024;
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("the search finds what a plain loop finds", "", float, double, Float16, BFloat16,
+                   std::int32_t, std::int64_t) {
+  using T = TestType;
+  Random random(3);
+  FencedMemory memory(kSearchBytes);
+  for (int round = 0; round < 600; ++round) {
+    constexpr std::array<std::uint32_t, 10> kBlocks{1, 2, 3, 7, 16, 31, 64, 100, 256, 1000};
+    const std::uint32_t block_elements = kBlocks[random() % kBlocks.size()];
+    const std::size_t most = std::min<std::size_t>(20 * block_elements, 64000 / sizeof(T));
+    const std::size_t count = random() % (most + 1);
+    const double density = std::array{0.0, 0.05, 0.3, 1.0}[random() % 4];
+    const double negative_share = std::array{0.0, 0.1, 1.0}[random() % 3];
+    const auto values = sparse_values<T>(random, count, block_elements, density, negative_share);
+    const std::uint32_t stride = std::array{1U, 2U, 3U, 7U, 0xFFFF'FFFFU}[random() % 5];
+
+    for (const std::int64_t target : distinct_targets()) {
+      const TargetScope scope(target);
+      const int placement = round % FencedMemory::kPlacements;
+      memory.fill(kGuard);
+      std::byte* data = memory.place(placement, count * sizeof(T));
+      if (count != 0) std::memcpy(data, values.data(), count * sizeof(T));
+      const BlockedTensor tensor{data, count, block_elements, ElementTypeOf<T>::kValue};
+      bool equal = true;
+      for (std::uint32_t first = 0; first < tensor.block_count() + 2; ++first) {
+        const auto found = next_nonzero_block(tensor, first, stride);
+        const auto wanted = reference_search(values, block_elements, first, stride);
+        equal &= found.block == wanted.block &&
+                 found.passed_negative_zero == wanted.passed_negative_zero;
+      }
+      INFO(numeric::simd_target() << " blocks of " << block_elements << ", " << count
+                                  << " elements, stride " << stride << ", round " << round);
+      REQUIRE(equal);
+    }
+  }
+}
+
+TEMPLATE_TEST_CASE("the search sees each element of a block alone", "", float, double, Float16,
+                   BFloat16, std::int32_t, std::int64_t) {
+  using T = TestType;
+  Random random(4);
+  for (const std::int64_t target : distinct_targets()) {
+    const TargetScope scope(target);
+    for (const std::size_t size : {1U, 5U, 33U, 130U, 256U, 300U}) {
+      std::vector<T> values(2 * size);
+      const BlockedTensor tensor{reinterpret_cast<const std::byte*>(values.data()), values.size(),
+                                 static_cast<std::uint32_t>(size), ElementTypeOf<T>::kValue};
+      bool seen = true;
+      for (std::size_t i = 0; i < size; ++i) {
+        values[size + i] = non_zero_value<T>(random);
+        const auto found = next_nonzero_block(tensor, 0, 1);
+        values[size + i] = T{};
+        seen &= found.block == 1 && !found.passed_negative_zero;
+      }
+      INFO(numeric::simd_target() << " blocks of " << size);
+      CHECK(seen);
+    }
+  }
+}
+
+TEST_CASE("a -0 counts only in blocks that were passed over") {
+  for (const std::int64_t target : distinct_targets()) {
+    const TargetScope scope(target);
+    std::vector<float> values(1024);
+    const BlockedTensor tensor{reinterpret_cast<const std::byte*>(values.data()), values.size(),
+                               256, ElementType::kFloat32};
+    values[300] = -0.0F;
+    values[700] = -0.0F;
+    values[701] = std::numeric_limits<float>::denorm_min();
+    INFO(numeric::simd_target());
+    CHECK(next_nonzero_block(tensor, 0, 1).block == 2);
+    CHECK(next_nonzero_block(tensor, 0, 1).passed_negative_zero);
+    CHECK_FALSE(next_nonzero_block(tensor, 0, 2).passed_negative_zero);
+    CHECK_FALSE(next_nonzero_block(tensor, 2, 1).passed_negative_zero);
+    CHECK(next_nonzero_block(tensor, 3, 1).block == 4);
+    CHECK(next_nonzero_block(tensor, 4, 1).block == 4);
+    CHECK(next_nonzero_block(tensor, 9, 1).block == 4);
+  }
+}
+
+TEST_CASE("an integer's sign bit is a value like any other") {
+  const std::vector<std::int32_t> values{0, 0, std::numeric_limits<std::int32_t>::min(), 0};
+  const BlockedTensor tensor{reinterpret_cast<const std::byte*>(values.data()), values.size(), 1,
+                             ElementType::kInt32};
+  CHECK(next_nonzero_block(tensor, 0, 1).block == 2);
+  CHECK_FALSE(next_nonzero_block(tensor, 0, 1).passed_negative_zero);
+}

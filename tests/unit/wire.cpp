@@ -1,0 +1,1260 @@
+// The wire format, byte by byte: packets written by hand against the codec, the tables of
+// docs/protocol.md against the structs, and everything that must be dropped.
+#include "common/protocol/wire.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "common/base/rank_set.hpp"
+#include "common/protocol/abort_info.hpp"
+#include "common/protocol/build.hpp"
+#include "common/protocol/packet.hpp"
+#include "tests/fuzz/packet_walk.hpp"
+
+using namespace sluice;
+using wire::Kind;
+
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+constexpr std::uint32_t kJob = 0x0a0b0c0d;
+constexpr std::uint32_t kNone = 0xffffffff;
+
+/// "53 4c 00*6": bytes in hexadecimal, a repeated one with its count.
+Bytes hex(const std::string& text) {
+  Bytes bytes;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    const auto star = word.find('*');
+    const auto value = static_cast<std::byte>(std::stoul(word.substr(0, star), nullptr, 16));
+    bytes.insert(bytes.end(), star == std::string::npos ? 1 : std::stoul(word.substr(star + 1)),
+                 value);
+  }
+  return bytes;
+}
+
+Bytes operator+(Bytes a, const Bytes& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+template <class T>
+Bytes raw(const T& part) {
+  const auto bytes = std::as_bytes(std::span(&part, 1));
+  return {bytes.begin(), bytes.end()};
+}
+
+/// `bytes` with a little-endian value written over them.
+template <class T>
+Bytes with(Bytes bytes, std::size_t offset, T value) {
+  for (std::size_t i = 0; i < sizeof(T); ++i)
+    bytes.at(offset + i) = static_cast<std::byte>((std::uint64_t{value} >> (8 * i)) & 0xff);
+  return bytes;
+}
+Bytes with_length(const Bytes& bytes) {
+  return with(bytes, 4, static_cast<std::uint16_t>(bytes.size()));
+}
+Bytes resized(Bytes bytes, std::size_t size) {
+  bytes.resize(size);
+  return bytes;
+}
+
+DropReason parse(const Bytes& bytes) {
+  return fuzz::PacketWalk::run(bytes);
+}
+
+// ------------------------------------------------------------------ packets written by hand
+// Offsets are those of docs/protocol.md.
+const std::string kMember =
+    "88 77 66 55 44 33 22 11"  // 16 token
+    "  03 00  05 00  00*4 ";   // 24 rank, stream, reserved
+const std::string kDelivery =
+    "08 07 06 05 04 03 02 01"    // 16 epoch
+    "  a8 a7 a6 a5 a4 a3 a2 a1"  // 24 delivery_token
+    "  05 00  00*6 ";            // 32 stream, reserved
+const std::string kShape =       // 10 elements in blocks of 4: blocks 0, 1 and 2, the last of 2
+    "0a 00*7  04 00  01  02 ";   // element_count, block_elements, wire_type float, columns
+const std::string kDescriptor =
+    "01 03 04 00  07 00  00 00"    // all_reduce, half, average, reserved, root, reserved2
+    "  f8 f7 f6 f5 f4 f3 f2 f1 ";  // tag
+const std::string kBlock0 = "00 00 80 3f  00 00 00 40  00 00 40 40  00 00 80 40 ";  // 1 2 3 4
+const std::string kBlock2 = "00 00 a0 40  00 00 c0 40 ";                            // 5 6
+
+std::string head(const std::string& kind, const std::string& length) {
+  return "53 4c 01 " + kind + " " + length + " 00 00  0d 0c 0b 0a  00*4 ";
+}
+
+const std::map<std::string, Bytes>& golden() {
+  static const std::map<std::string, Bytes> packets = [] {
+    const std::string result = head("88", "68 00") + kDelivery + "0a 00*7  02 00*7 " +
+                               kShape  // 40 round, 48 op, 56 shape
+                               +
+                               "03 00  00 00"                        // 68 completing_rank, reserved
+                               "  02 00 00 00  ff*4  00 00  01  00"  // 72 index, next, present
+                               "  ff*4  ff*4  00 00  00  00 " +
+                               kBlock2;
+    return std::map<std::string, Bytes>{
+        {"hello", hex(head("01", "80 00") + "18 17 16 15 14 13 12 11  03 00  08 00  00*100")},
+        {"join", hex(head("02", "80 00") +
+                     "18 17 16 15 14 13 12 11  28 27 26 25 24 23 22 21"  // 16 nonce, incarnation
+                     "  09 00*7  38 37 36 35 34 33 32 31"                // 32 serial, generation
+                     "  03 00  08 00  10 00  00 01  c0 05"  // rank, world, streams, block, payload
+                     "  01 00  02 00  04  01  ee*32  00*32")},  // shard, shards, history, flags
+        {"keep_alive", hex(head("03", "28 00") + kMember + "2a 00*7")},
+        {"leave", hex(head("04", "28 00") + kMember + "01 00*7")},
+        {"data", hex(head("05", "78 00") + kMember + "0a 00*7  02 00*7 " + kShape + "03 00*3 " +
+                     kDescriptor +
+                     "00 00 00 00  02 00 00 00  00 00  01  00"
+                     "  01 00 00 00  ff*4  00 00  00  00 " +
+                     kBlock0)},
+        {"data of a later round",
+         hex(head("05", "60 00") + kMember + "0b 00*7  02 00*7 " + kShape +
+             "00 00*3  02 00 00 00  ff*4  00 00  01  00  ff*4  ff*4  00 00  00  00 " + kBlock2)},
+        {"ack", hex(head("06", "28 00") + kMember + "0a 00*7")},
+        {"probe", hex(head("07", "30 00") + kMember + "0a 00*7  05 00*7")},
+        {"sync", hex(head("08", "68 00") + kMember + "0a 00*7  02 00*7 " + kShape + "01 00*3 " +
+                     kDescriptor +
+                     "00 00 00 00  02 00 00 00  02 00 00 00"
+                     "  01 00 00 00  01 00 00 00  ff*4")},
+        {"sync of an idle stream",
+         hex(head("08", "50 00") + kMember + "0a 00*7  02 00*7  00*12  00*4  00*16")},
+        {"give", hex(head("09", "90 00") + kMember + "0a 00*7 " + result)},
+        {"challenge", hex(head("81", "38 00") +
+                          "18 17 16 15 14 13 12 11  28 27 26 25 24 23 22 21  09 00*7  cc*16")},
+        {"pending", hex(head("82", "40 00") + "18 17 16 15 14 13 12 11  09 00*7  02 80 00*29 80")},
+        {"welcome", hex(head("83", "50 00") + "18 17 16 15 14 13 12 11  28 27 26 25 24 23 22 21"
+                                              "  88 77 66 55 44 33 22 11  38 37 36 35 34 33 32 31"
+                                              "  08 07 06 05 04 03 02 01  a8 a7 a6 a5 a4 a3 a2 a1"
+                                              "  10 00  00 01  c0 05  04  01  51 c3  e8 03  00*4")},
+        {"refused", hex(head("84", "18 00") + "88 77 66 55 44 33 22 11")},
+        {"abort",
+         hex(head("85", "40 00") + "38 37 36 35 34 33 32 31  18 17 16 15 14 13 12 11  02 00*7"
+                                   "  e8 03 00*6  84 03 00*6  06 00  0e 00  03 00  00 00")},
+        {"left", hex(head("86", "18 00") + "88 77 66 55 44 33 22 11")},
+        {"keep_alive_ack",
+         hex(head("87", "28 00") + "08 07 06 05 04 03 02 01  2a 00*7  a8 a7 a6 a5 a4 a3 a2 a1")},
+        {"result", hex(result)},
+        {"status", hex(head("89", "58 00") + kDelivery + "0a 00*7  01 00*7  09 00*31")},
+        {"fetch", hex(head("8a", "30 00") + kDelivery + "0a 00*7")},
+        {"poll", hex(head("8b", "28 00") + kDelivery)},
+    };
+  }();
+  return packets;
+}
+
+/// The packet of that name, parsed.
+Packet parsed(const std::string& name) {
+  Packet packet;
+  REQUIRE(Packet::parse(golden().at(name), packet) == DropReason::kNone);
+  REQUIRE(packet.job() == kJob);
+  return packet;
+}
+
+constexpr std::uint64_t kToken = 0x1122334455667788;
+constexpr std::uint64_t kNonce = 0x1112131415161718;
+constexpr std::uint64_t kIncarnation = 0x2122232425262728;
+constexpr std::uint64_t kGeneration = 0x3132333435363738;
+constexpr std::uint64_t kEpoch = 0x0102030405060708;
+constexpr std::uint64_t kDeliveryToken = 0xa1a2a3a4a5a6a7a8;
+
+template <class T>
+T upstream() {
+  auto packet = wire::make<T>(kJob);
+  packet.member.token = kToken;
+  packet.member.rank = 3;
+  packet.member.stream = 5;
+  return packet;
+}
+template <class T>
+void address(T& packet) {
+  packet.delivery.epoch = kEpoch;
+  packet.delivery.delivery_token = kDeliveryToken;
+  packet.delivery.stream = 5;
+}
+template <class T>
+T downstream() {
+  auto packet = wire::make<T>(kJob);
+  address(packet);
+  return packet;
+}
+
+Geometry ten_elements() {
+  Geometry g;
+  g.element_count = 10;
+  g.block_elements = 4;
+  g.blocks = 3;
+  g.columns = 2;
+  g.type = ElementType::kFloat32;
+  return g;
+}
+
+void fill(wire::Descriptor& d) {
+  d.collective = static_cast<std::uint8_t>(wire::Collective::kAllReduce);
+  d.op_type = static_cast<std::uint8_t>(ElementType::kFloat16);
+  d.reduction = static_cast<std::uint8_t>(Reduction::kAverage);
+  d.root = 7;
+  d.tag = 0xf1f2f3f4f5f6f7f8;
+}
+
+void check(const wire::Descriptor* d) {
+  REQUIRE(d != nullptr);
+  CHECK(d->collective == 1);
+  CHECK(d->op_type == 3);
+  CHECK(d->reduction == 4);
+  CHECK(d->root == 7);
+  CHECK(d->tag == 0xf1f2f3f4f5f6f7f8);
+}
+
+void check(const wire::MemberHeader& member) {
+  CHECK(member.token == kToken);
+  CHECK(member.rank == 3);
+  CHECK(member.stream == 5);
+}
+
+void check(const wire::DeliveryHeader& delivery) {
+  CHECK(delivery.epoch == kEpoch);
+  CHECK(delivery.delivery_token == kDeliveryToken);
+  CHECK(delivery.stream == 5);
+}
+
+void check_ten_elements(const wire::Shape& shape) {
+  CHECK(shape.element_count == 10);
+  CHECK(shape.block_elements == 4);
+  CHECK(shape.wire_type == 1);
+  CHECK(shape.columns == 2);
+  CHECK(wire::same(shape, wire::shape_of(ten_elements())));
+}
+
+struct Block {
+  int column;
+  Bytes bytes;
+  friend bool operator==(const Block&, const Block&) = default;
+};
+std::vector<Block> blocks_of(const Packet& packet) {
+  std::vector<Block> blocks;
+  packet.for_each_block([&](std::uint8_t column, std::span<const std::byte> bytes) {
+    blocks.push_back({column, {bytes.begin(), bytes.end()}});
+  });
+  return blocks;
+}
+
+// ------------------------------------------------------------------------------- the tables
+struct FieldRow {
+  std::string type;
+  std::string field;
+  std::size_t offset;  // as documented
+  std::size_t size;
+  std::size_t real_offset;  // as compiled
+  std::size_t real_size;
+  std::size_t total;  // of the struct
+};
+
+std::vector<FieldRow> layout() {
+  using namespace wire;
+#define ROW(T, field, offset, size) \
+  { #T, #field, offset, size, offsetof(T, field), sizeof(T::field), sizeof(T) }
+  return {
+      ROW(Header, magic, 0, 2),
+      ROW(Header, version, 2, 1),
+      ROW(Header, kind, 3, 1),
+      ROW(Header, length, 4, 2),
+      ROW(Header, flags, 6, 2),
+      ROW(Header, job, 8, 4),
+      ROW(Header, integrity, 12, 4),
+      ROW(MemberHeader, header, 0, 16),
+      ROW(MemberHeader, token, 16, 8),
+      ROW(MemberHeader, rank, 24, 2),
+      ROW(MemberHeader, stream, 26, 2),
+      ROW(MemberHeader, reserved, 28, 4),
+      ROW(DeliveryHeader, header, 0, 16),
+      ROW(DeliveryHeader, epoch, 16, 8),
+      ROW(DeliveryHeader, delivery_token, 24, 8),
+      ROW(DeliveryHeader, stream, 32, 2),
+      ROW(DeliveryHeader, reserved, 34, 6),
+      ROW(Shape, element_count, 0, 8),
+      ROW(Shape, block_elements, 8, 2),
+      ROW(Shape, wire_type, 10, 1),
+      ROW(Shape, columns, 11, 1),
+      ROW(Descriptor, collective, 0, 1),
+      ROW(Descriptor, op_type, 1, 1),
+      ROW(Descriptor, reduction, 2, 1),
+      ROW(Descriptor, reserved, 3, 1),
+      ROW(Descriptor, root, 4, 2),
+      ROW(Descriptor, reserved2, 6, 2),
+      ROW(Descriptor, tag, 8, 8),
+      ROW(Column, index, 0, 4),
+      ROW(Column, next, 4, 4),
+      ROW(Column, spare, 8, 2),
+      ROW(Column, flags, 10, 1),
+      ROW(Column, reserved, 11, 1),
+      ROW(SyncColumn, index, 0, 4),
+      ROW(SyncColumn, at, 4, 4),
+      ROW(SyncColumn, after, 8, 4),
+      ROW(Hello, header, 0, 16),
+      ROW(Hello, nonce, 16, 8),
+      ROW(Hello, rank, 24, 2),
+      ROW(Hello, world_size, 26, 2),
+      ROW(Hello, padding, 28, 100),
+      ROW(Join, header, 0, 16),
+      ROW(Join, nonce, 16, 8),
+      ROW(Join, incarnation, 24, 8),
+      ROW(Join, serial, 32, 8),
+      ROW(Join, generation, 40, 8),
+      ROW(Join, rank, 48, 2),
+      ROW(Join, world_size, 50, 2),
+      ROW(Join, streams, 52, 2),
+      ROW(Join, block_elements, 54, 2),
+      ROW(Join, payload_bytes, 56, 2),
+      ROW(Join, shard, 58, 2),
+      ROW(Join, shards, 60, 2),
+      ROW(Join, history, 62, 1),
+      ROW(Join, flags, 63, 1),
+      ROW(Join, proof, 64, 32),
+      ROW(Join, reserved, 96, 32),
+      ROW(KeepAlive, member, 0, 32),
+      ROW(KeepAlive, number, 32, 8),
+      ROW(Leave, member, 0, 32),
+      ROW(Leave, abort, 32, 1),
+      ROW(Leave, reserved, 33, 7),
+      ROW(Data, member, 0, 32),
+      ROW(Data, round, 32, 8),
+      ROW(Data, op, 40, 8),
+      ROW(Data, shape, 48, 12),
+      ROW(Data, flags, 60, 1),
+      ROW(Data, reserved, 61, 3),
+      ROW(Ack, member, 0, 32),
+      ROW(Ack, position, 32, 8),
+      ROW(Probe, member, 0, 32),
+      ROW(Probe, position, 32, 8),
+      ROW(Probe, have, 40, 8),
+      ROW(Sync, member, 0, 32),
+      ROW(Sync, position, 32, 8),
+      ROW(Sync, op, 40, 8),
+      ROW(Sync, shape, 48, 12),
+      ROW(Sync, flags, 60, 1),
+      ROW(Sync, reserved, 61, 3),
+      ROW(Sync, descriptor, 64, 16),
+      ROW(Give, member, 0, 32),
+      ROW(Give, round, 32, 8),
+      ROW(Challenge, header, 0, 16),
+      ROW(Challenge, nonce, 16, 8),
+      ROW(Challenge, incarnation, 24, 8),
+      ROW(Challenge, serial, 32, 8),
+      ROW(Challenge, challenge, 40, 16),
+      ROW(Pending, header, 0, 16),
+      ROW(Pending, nonce, 16, 8),
+      ROW(Pending, serial, 24, 8),
+      ROW(Pending, absent, 32, 32),
+      ROW(Welcome, header, 0, 16),
+      ROW(Welcome, nonce, 16, 8),
+      ROW(Welcome, incarnation, 24, 8),
+      ROW(Welcome, token, 32, 8),
+      ROW(Welcome, generation, 40, 8),
+      ROW(Welcome, epoch, 48, 8),
+      ROW(Welcome, delivery_token, 56, 8),
+      ROW(Welcome, streams, 64, 2),
+      ROW(Welcome, block_elements, 66, 2),
+      ROW(Welcome, payload_bytes, 68, 2),
+      ROW(Welcome, history, 70, 1),
+      ROW(Welcome, flags, 71, 1),
+      ROW(Welcome, udp_port, 72, 2),
+      ROW(Welcome, keep_alive_ms, 74, 2),
+      ROW(Welcome, reserved, 76, 4),
+      ROW(Refused, header, 0, 16),
+      ROW(Refused, token, 16, 8),
+      ROW(Abort, header, 0, 16),
+      ROW(Abort, generation, 16, 8),
+      ROW(Abort, nonce, 24, 8),
+      ROW(Abort, op, 32, 8),
+      ROW(Abort, value_a, 40, 8),
+      ROW(Abort, value_b, 48, 8),
+      ROW(Abort, reason, 56, 2),
+      ROW(Abort, field, 58, 2),
+      ROW(Abort, rank_a, 60, 2),
+      ROW(Abort, rank_b, 62, 2),
+      ROW(Left, header, 0, 16),
+      ROW(Left, token, 16, 8),
+      ROW(KeepAliveAck, header, 0, 16),
+      ROW(KeepAliveAck, epoch, 16, 8),
+      ROW(KeepAliveAck, number, 24, 8),
+      ROW(KeepAliveAck, delivery_token, 32, 8),
+      ROW(Result, delivery, 0, 40),
+      ROW(Result, round, 40, 8),
+      ROW(Result, op, 48, 8),
+      ROW(Result, shape, 56, 12),
+      ROW(Result, completing_rank, 68, 2),
+      ROW(Result, reserved, 70, 2),
+      ROW(Status, delivery, 0, 40),
+      ROW(Status, round, 40, 8),
+      ROW(Status, live, 48, 1),
+      ROW(Status, reserved, 49, 7),
+      ROW(Status, waiting, 56, 32),
+      ROW(Fetch, delivery, 0, 40),
+      ROW(Fetch, round, 40, 8),
+      ROW(Poll, delivery, 0, 40),
+  };
+#undef ROW
+}
+
+std::string protocol_page() {
+  const char* root = std::getenv("SLUICE_SOURCE_ROOT");
+  const auto path =
+      (root != nullptr
+           ? std::filesystem::path(root)
+           : std::filesystem::path(__FILE__).parent_path().parent_path().parent_path()) /
+      "docs" / "protocol.md";
+  std::ifstream in(path);
+  INFO("cannot read " << path << ": run in the build directory, or set SLUICE_SOURCE_ROOT");
+  REQUIRE(in);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// "Data.round 32 8" for each row `| 32 | 8 | `round` | ...` under the heading "#### `Data`".
+std::vector<std::string> documented_rows() {
+  std::vector<std::string> rows;
+  std::istringstream page(protocol_page());
+  std::string type;
+  for (std::string line; std::getline(page, line);) {
+    if (line.rfind("#", 0) == 0) {
+      const auto tick = line.find('`');
+      type = tick == std::string::npos ? "" : line.substr(tick + 1, line.rfind('`') - tick - 1);
+    }
+    unsigned offset = 0;
+    unsigned size = 0;
+    char field[64] = {};
+    if (!type.empty() &&
+        std::sscanf(line.c_str(), "| %u | %u | `%63[^`]`", &offset, &size, field) == 3)
+      rows.push_back(type + "." + field + " " + std::to_string(offset) + " " +
+                     std::to_string(size));
+  }
+  return rows;
+}
+
+constexpr DropReason kCodecReasons[] = {
+    DropReason::kTooShort,       DropReason::kBadMagic,  DropReason::kBadVersion,
+    DropReason::kBadKind,        DropReason::kBadLength, DropReason::kBadFlags,
+    DropReason::kBadEnumeration, DropReason::kBadShape,  DropReason::kBadIndex};
+
+}  // namespace
+
+namespace sluice {
+std::ostream& operator<<(std::ostream& out, DropReason reason) {
+  return out << name(reason);
+}
+}  // namespace sluice
+
+TEST_CASE("every field lies where the table says, without gaps") {
+  std::map<std::string, std::size_t> end;
+  std::map<std::string, std::size_t> total;
+  for (const FieldRow& row : layout()) {
+    INFO(row.type << "." << row.field);
+    CHECK(row.offset == row.real_offset);
+    CHECK(row.size == row.real_size);
+    CHECK(row.offset == end[row.type]);
+    end[row.type] = row.offset + row.size;
+    total[row.type] = row.total;
+  }
+  CHECK(end == total);
+}
+
+TEST_CASE("docs/protocol.md has the same tables") {
+  std::vector<std::string> compiled;
+  for (const FieldRow& row : layout())
+    compiled.push_back(row.type + "." + row.field + " " + std::to_string(row.offset) + " " +
+                       std::to_string(row.size));
+  auto documented = documented_rows();
+  std::sort(compiled.begin(), compiled.end());
+  std::sort(documented.begin(), documented.end());
+  CHECK(documented == compiled);
+}
+
+TEST_CASE("docs/protocol.md names every drop reason, and names differ") {
+  const std::string page = protocol_page();
+  std::set<std::string_view> names;
+  for (std::size_t i = 1; i < kDropReasonCount; ++i) {
+    const auto reason = name(static_cast<DropReason>(i));
+    INFO(reason);
+    CHECK(names.insert(reason).second);
+    CHECK(page.find("| `" + std::string(reason) + "` |") != std::string::npos);
+  }
+  CHECK(name(DropReason::kNone) == "none");
+  CHECK(name(DropReason::kCount) == "?");
+}
+
+// --------------------------------------------------------------------------- membership, up
+TEST_CASE("HELLO") {
+  auto built = wire::make<wire::Hello>(kJob);
+  built.nonce = kNonce;
+  built.rank = 3;
+  built.world_size = 8;
+  CHECK(raw(built) == golden().at("hello"));
+  const Packet packet = parsed("hello");
+  CHECK(packet.kind() == Kind::kHello);
+  CHECK(packet.as<wire::Hello>().nonce == kNonce);
+  CHECK(packet.as<wire::Hello>().rank == 3);
+  CHECK(packet.as<wire::Hello>().world_size == 8);
+}
+
+TEST_CASE("JOIN") {
+  auto built = wire::make<wire::Join>(kJob);
+  built.nonce = kNonce;
+  built.incarnation = kIncarnation;
+  built.serial = 9;
+  built.generation = kGeneration;
+  built.rank = 3;
+  built.world_size = 8;
+  built.streams = 16;
+  built.block_elements = 256;
+  built.payload_bytes = 1472;
+  built.shard = 1;
+  built.shards = 2;
+  built.history = 4;
+  built.flags = wire::kJoinVirgin;
+  built.proof.fill(0xee);
+  CHECK(raw(built) == golden().at("join"));
+  const Packet packet = parsed("join");
+  CHECK(packet.kind() == Kind::kJoin);
+  const auto& join = packet.as<wire::Join>();
+  CHECK(join.nonce == kNonce);
+  CHECK(join.incarnation == kIncarnation);
+  CHECK(join.serial == 9);
+  CHECK(join.generation == kGeneration);
+  CHECK(join.rank == 3);
+  CHECK(join.world_size == 8);
+  CHECK(join.streams == 16);
+  CHECK(join.block_elements == 256);
+  CHECK(join.payload_bytes == 1472);
+  CHECK(join.shard == 1);
+  CHECK(join.shards == 2);
+  CHECK(join.history == 4);
+  CHECK(join.flags == wire::kJoinVirgin);
+}
+
+TEST_CASE("KEEPALIVE") {
+  auto built = upstream<wire::KeepAlive>();
+  built.number = 42;
+  CHECK(raw(built) == golden().at("keep_alive"));
+  const Packet packet = parsed("keep_alive");
+  CHECK(packet.kind() == Kind::kKeepAlive);
+  check(packet.member());
+  CHECK(packet.as<wire::KeepAlive>().number == 42);
+}
+
+TEST_CASE("LEAVE") {
+  auto built = upstream<wire::Leave>();
+  built.abort = 1;
+  CHECK(raw(built) == golden().at("leave"));
+  const Packet packet = parsed("leave");
+  CHECK(packet.kind() == Kind::kLeave);
+  check(packet.member());
+  CHECK(packet.as<wire::Leave>().abort == 1);
+}
+
+// -------------------------------------------------------------------------- membership, down
+TEST_CASE("CHALLENGE") {
+  auto built = wire::make<wire::Challenge>(kJob);
+  built.nonce = kNonce;
+  built.incarnation = kIncarnation;
+  built.serial = 9;
+  built.challenge.fill(0xcc);
+  CHECK(raw(built) == golden().at("challenge"));
+  const Packet packet = parsed("challenge");
+  CHECK(packet.kind() == Kind::kChallenge);
+  CHECK(packet.as<wire::Challenge>().nonce == kNonce);
+  CHECK(packet.as<wire::Challenge>().incarnation == kIncarnation);
+  CHECK(packet.as<wire::Challenge>().serial == 9);
+  CHECK(packet.as<wire::Challenge>().challenge[15] == 0xcc);
+}
+
+TEST_CASE("PENDING, and sets of ranks") {
+  auto built = wire::make<wire::Pending>(kJob);
+  built.nonce = kNonce;
+  built.serial = 9;
+  RankSet absent;
+  for (const Rank rank : {Rank{1}, Rank{15}, Rank{255}}) absent.insert(rank);
+  built.absent = absent.to_bytes();
+  CHECK(raw(built) == golden().at("pending"));
+  const Packet packet = parsed("pending");
+  CHECK(packet.kind() == Kind::kPending);
+  CHECK(packet.as<wire::Pending>().nonce == kNonce);
+  CHECK(packet.as<wire::Pending>().serial == 9);
+  CHECK(RankSet::from_bytes(packet.as<wire::Pending>().absent) == absent);
+}
+
+TEST_CASE("WELCOME") {
+  auto built = wire::make<wire::Welcome>(kJob);
+  built.nonce = kNonce;
+  built.incarnation = kIncarnation;
+  built.token = kToken;
+  built.generation = kGeneration;
+  built.epoch = kEpoch;
+  built.delivery_token = kDeliveryToken;
+  built.streams = 16;
+  built.block_elements = 256;
+  built.payload_bytes = 1472;
+  built.history = 4;
+  built.flags = wire::kWelcomeResume;
+  built.udp_port = 50001;
+  built.keep_alive_ms = 1000;
+  CHECK(raw(built) == golden().at("welcome"));
+  const Packet packet = parsed("welcome");
+  CHECK(packet.kind() == Kind::kWelcome);
+  const auto& welcome = packet.as<wire::Welcome>();
+  CHECK(welcome.nonce == kNonce);
+  CHECK(welcome.incarnation == kIncarnation);
+  CHECK(welcome.token == kToken);
+  CHECK(welcome.generation == kGeneration);
+  CHECK(welcome.epoch == kEpoch);
+  CHECK(welcome.delivery_token == kDeliveryToken);
+  CHECK(welcome.streams == 16);
+  CHECK(welcome.block_elements == 256);
+  CHECK(welcome.payload_bytes == 1472);
+  CHECK(welcome.history == 4);
+  CHECK(welcome.flags == wire::kWelcomeResume);
+  CHECK(welcome.udp_port == 50001);
+  CHECK(welcome.keep_alive_ms == 1000);
+}
+
+TEST_CASE("REFUSED and LEFT") {
+  auto refused = wire::make<wire::Refused>(kJob);
+  refused.token = kToken;
+  CHECK(raw(refused) == golden().at("refused"));
+  CHECK(parsed("refused").kind() == Kind::kRefused);
+  CHECK(parsed("refused").as<wire::Refused>().token == kToken);
+  auto left = wire::make<wire::Left>(kJob);
+  left.token = kToken;
+  CHECK(raw(left) == golden().at("left"));
+  CHECK(parsed("left").kind() == Kind::kLeft);
+  CHECK(parsed("left").as<wire::Left>().token == kToken);
+}
+
+TEST_CASE("ABORT") {
+  AbortInfo info;
+  info.reason = wire::AbortReason::kOpMismatch;
+  info.field = wire::Field::kElementCount;
+  info.rank_a = Rank{3};
+  info.value_a = 1000;
+  info.value_b = 900;
+  info.op = 2;
+  CHECK(raw(to_packet(info, kJob, kGeneration, kNonce)) == golden().at("abort"));
+  const Packet packet = parsed("abort");
+  CHECK(packet.kind() == Kind::kAbort);
+  CHECK(packet.as<wire::Abort>().generation == kGeneration);
+  CHECK(packet.as<wire::Abort>().nonce == kNonce);
+  const AbortInfo read = to_info(packet.as<wire::Abort>());
+  CHECK(read.reason == info.reason);
+  CHECK(read.field == info.field);
+  CHECK(read.rank_a == info.rank_a);
+  CHECK(read.rank_b == info.rank_b);
+  CHECK(read.value_a == 1000);
+  CHECK(read.value_b == 900);
+  CHECK(read.op == 2);
+}
+
+TEST_CASE("an abort tells a person which ranks and values") {
+  const AbortInfo info = to_info(parsed("abort").as<wire::Abort>());
+  const std::string text = explain(info);
+  for (const char* part : {"rank 3", "rank 0", "element count", "1000", "900", "op 2"}) {
+    INFO(text);
+    CHECK(text.find(part) != std::string::npos);
+  }
+  const Error error = to_error(info, 7);
+  CHECK(error.code() == ErrorCode::kOpMismatch);
+  CHECK(error.rank() == 3);
+  CHECK(error.op() == 2u);
+  CHECK(std::string(error.what()).find("job 7") != std::string::npos);
+}
+
+TEST_CASE("every abort reason and field has its own words") {
+  std::set<std::string> texts;
+  for (std::uint16_t reason = 1; reason <= wire::kLastAbortReason; ++reason) {
+    AbortInfo info;
+    info.reason = static_cast<wire::AbortReason>(reason);
+    CHECK(texts.insert(explain(info)).second);
+    CHECK(error_code(info) != ErrorCode::kProtocol);
+  }
+  CHECK(texts.count("unknown reason") == 0);
+  texts.clear();
+  AbortInfo info;
+  info.reason = wire::AbortReason::kJoinMismatch;
+  for (std::uint16_t field = 0; field <= wire::kLastField; ++field) {
+    info.field = static_cast<wire::Field>(field);
+    CHECK(texts.insert(explain(info)).second);
+  }
+  info.field = wire::Field::kWireType;
+  info.value_a = 1;
+  info.value_b = 4;
+  for (const char* part : {"wire type", " float", " bfloat16"})
+    CHECK(explain(info).find(part) != std::string::npos);
+}
+
+TEST_CASE("KEEPALIVE_ACK") {
+  auto built = wire::make<wire::KeepAliveAck>(kJob);
+  built.epoch = kEpoch;
+  built.number = 42;
+  built.delivery_token = kDeliveryToken;
+  CHECK(raw(built) == golden().at("keep_alive_ack"));
+  const Packet packet = parsed("keep_alive_ack");
+  CHECK(packet.kind() == Kind::kKeepAliveAck);
+  CHECK(packet.as<wire::KeepAliveAck>().epoch == kEpoch);
+  CHECK(packet.as<wire::KeepAliveAck>().number == 42);
+  CHECK(packet.as<wire::KeepAliveAck>().delivery_token == kDeliveryToken);
+}
+
+// -------------------------------------------------------------------------------- streams, up
+TEST_CASE("DATA of a first round") {
+  Bytes built(wire::block_packet_bytes<wire::Data>(2, true, 16));
+  const auto writer = wire::BlockPacket<wire::Data>::begin(built, kJob, 2, true);
+  writer.fixed.member.token = kToken;
+  writer.fixed.member.rank = 3;
+  writer.fixed.member.stream = 5;
+  writer.fixed.round = 10;
+  writer.fixed.op = 2;
+  writer.fixed.shape = wire::shape_of(ten_elements());
+  writer.fixed.flags = wire::kDataFirst | wire::kDataAsk;
+  REQUIRE(writer.descriptor != nullptr);
+  fill(*writer.descriptor);
+  REQUIRE(writer.columns.size() == 2);
+  writer.columns[0].index = 0;
+  writer.columns[0].next = 2;
+  writer.columns[0].flags = wire::kColumnPresent;
+  writer.columns[1].index = 1;
+  writer.columns[1].next = kNone;
+  const float block[] = {1, 2, 3, 4};
+  std::memcpy(writer.payload, block, sizeof block);
+  CHECK(built == golden().at("data"));
+
+  const Packet packet = parsed("data");
+  CHECK(packet.kind() == Kind::kData);
+  check(packet.member());
+  CHECK(packet.as<wire::Data>().round == 10);
+  CHECK(packet.as<wire::Data>().op == 2);
+  CHECK(packet.as<wire::Data>().flags == (wire::kDataFirst | wire::kDataAsk));
+  check_ten_elements(packet.shape());
+  check(packet.descriptor());
+  REQUIRE(packet.columns().size() == 2);
+  CHECK(packet.columns()[0].index == 0);
+  CHECK(packet.columns()[0].next == 2);
+  CHECK(packet.columns()[1].index == 1);
+  CHECK(packet.columns()[1].next == kNone);
+  CHECK(blocks_of(packet) == std::vector<Block>{{0, hex(kBlock0)}});
+}
+
+TEST_CASE("DATA of a later round, the last block short") {
+  Bytes built(wire::block_packet_bytes<wire::Data>(2, false, 8));
+  const auto writer = wire::BlockPacket<wire::Data>::begin(built, kJob, 2, false);
+  writer.fixed.member.token = kToken;
+  writer.fixed.member.rank = 3;
+  writer.fixed.member.stream = 5;
+  writer.fixed.round = 11;
+  writer.fixed.op = 2;
+  writer.fixed.shape = wire::shape_of(ten_elements());
+  CHECK(writer.descriptor == nullptr);
+  writer.columns[0].index = 2;
+  writer.columns[0].next = kNone;
+  writer.columns[0].flags = wire::kColumnPresent;
+  writer.columns[1].index = kNone;
+  writer.columns[1].next = kNone;
+  const float block[] = {5, 6};
+  std::memcpy(writer.payload, block, sizeof block);
+  CHECK(built == golden().at("data of a later round"));
+
+  const Packet packet = parsed("data of a later round");
+  CHECK(packet.as<wire::Data>().round == 11);
+  CHECK(packet.descriptor() == nullptr);
+  check_ten_elements(packet.shape());
+  CHECK(packet.columns()[1].index == kNone);
+  CHECK(blocks_of(packet) == std::vector<Block>{{0, hex(kBlock2)}});
+}
+
+TEST_CASE("ACK and PROBE") {
+  auto ack = upstream<wire::Ack>();
+  ack.position = 10;
+  CHECK(raw(ack) == golden().at("ack"));
+  CHECK(parsed("ack").kind() == Kind::kAck);
+  check(parsed("ack").member());
+  CHECK(parsed("ack").as<wire::Ack>().position == 10);
+  auto probe = upstream<wire::Probe>();
+  probe.position = 10;
+  probe.have = 0b101;
+  CHECK(raw(probe) == golden().at("probe"));
+  CHECK(parsed("probe").kind() == Kind::kProbe);
+  check(parsed("probe").member());
+  CHECK(parsed("probe").as<wire::Probe>().position == 10);
+  CHECK(parsed("probe").as<wire::Probe>().have == 5);
+}
+
+TEST_CASE("SYNC of a running op") {
+  auto built = upstream<wire::Sync>();
+  built.position = 10;
+  built.op = 2;
+  built.shape = wire::shape_of(ten_elements());
+  built.flags = wire::kSyncRunning;
+  fill(built.descriptor);
+  wire::SyncColumn columns[2];
+  columns[0].index = 0;
+  columns[0].at = 2;
+  columns[0].after = 2;
+  columns[1].index = 1;
+  columns[1].at = 1;
+  columns[1].after = kNone;
+  CHECK(with_length(raw(built) + raw(columns)) == golden().at("sync"));
+
+  const Packet packet = parsed("sync");
+  CHECK(packet.kind() == Kind::kSync);
+  check(packet.member());
+  CHECK(packet.as<wire::Sync>().position == 10);
+  CHECK(packet.as<wire::Sync>().op == 2);
+  CHECK(packet.as<wire::Sync>().flags == wire::kSyncRunning);
+  check_ten_elements(packet.shape());
+  check(packet.descriptor());
+  REQUIRE(packet.sync_columns().size() == 2);
+  CHECK(packet.sync_columns()[0].index == 0);
+  CHECK(packet.sync_columns()[0].at == 2);
+  CHECK(packet.sync_columns()[0].after == 2);
+  CHECK(packet.sync_columns()[1].index == 1);
+  CHECK(packet.sync_columns()[1].at == 1);
+  CHECK(packet.sync_columns()[1].after == kNone);
+}
+
+TEST_CASE("SYNC of an idle stream") {
+  auto built = upstream<wire::Sync>();
+  built.position = 10;
+  built.op = 2;
+  CHECK(raw(built) == golden().at("sync of an idle stream"));
+  const Packet packet = parsed("sync of an idle stream");
+  CHECK(packet.as<wire::Sync>().position == 10);
+  CHECK(packet.descriptor() == nullptr);
+  CHECK(packet.sync_columns().empty());
+}
+
+TEST_CASE("GIVE") {
+  auto built = upstream<wire::Give>();
+  built.round = 10;
+  CHECK(with_length(raw(built) + golden().at("result")) == golden().at("give"));
+  const Packet packet = parsed("give");
+  CHECK(packet.kind() == Kind::kGive);
+  check(packet.member());
+  CHECK(packet.as<wire::Give>().round == 10);
+  Packet inner;
+  REQUIRE(Packet::parse(packet.bytes().subspan(sizeof(wire::Give)), inner) == DropReason::kNone);
+  CHECK(inner.as<wire::Result>().round == 10);
+}
+
+// ------------------------------------------------------------------------------ streams, down
+TEST_CASE("RESULT") {
+  Bytes built(wire::block_packet_bytes<wire::Result>(2, false, 8));
+  const auto writer = wire::BlockPacket<wire::Result>::begin(built, kJob, 2, false);
+  address(writer.fixed);
+  writer.fixed.round = 10;
+  writer.fixed.op = 2;
+  writer.fixed.shape = wire::shape_of(ten_elements());
+  writer.fixed.completing_rank = 3;
+  writer.columns[0].index = 2;
+  writer.columns[0].next = kNone;
+  writer.columns[0].flags = wire::kColumnPresent;
+  writer.columns[1].index = kNone;
+  writer.columns[1].next = kNone;
+  const float block[] = {5, 6};
+  std::memcpy(writer.payload, block, sizeof block);
+  CHECK(built == golden().at("result"));
+
+  const Packet packet = parsed("result");
+  CHECK(packet.kind() == Kind::kResult);
+  check(packet.delivery());
+  CHECK(packet.as<wire::Result>().round == 10);
+  CHECK(packet.as<wire::Result>().op == 2);
+  CHECK(packet.as<wire::Result>().completing_rank == 3);
+  check_ten_elements(packet.shape());
+  CHECK(packet.descriptor() == nullptr);
+  CHECK(packet.columns()[0].index == 2);
+  CHECK(packet.columns()[0].next == kNone);
+  CHECK(packet.columns()[1].index == kNone);
+  CHECK(blocks_of(packet) == std::vector<Block>{{0, hex(kBlock2)}});
+}
+
+TEST_CASE("STATUS, FETCH and POLL") {
+  auto status = downstream<wire::Status>();
+  status.round = 10;
+  status.live = 1;
+  RankSet waiting;
+  waiting.insert(Rank{0});
+  waiting.insert(Rank{3});
+  status.waiting = waiting.to_bytes();
+  CHECK(raw(status) == golden().at("status"));
+  CHECK(parsed("status").kind() == Kind::kStatus);
+  check(parsed("status").delivery());
+  CHECK(parsed("status").as<wire::Status>().round == 10);
+  CHECK(parsed("status").as<wire::Status>().live == 1);
+  CHECK(RankSet::from_bytes(parsed("status").as<wire::Status>().waiting) == waiting);
+  auto fetch = downstream<wire::Fetch>();
+  fetch.round = 10;
+  CHECK(raw(fetch) == golden().at("fetch"));
+  CHECK(parsed("fetch").kind() == Kind::kFetch);
+  check(parsed("fetch").delivery());
+  CHECK(parsed("fetch").as<wire::Fetch>().round == 10);
+  CHECK(raw(downstream<wire::Poll>()) == golden().at("poll"));
+  CHECK(parsed("poll").kind() == Kind::kPoll);
+  check(parsed("poll").delivery());
+}
+
+TEST_CASE("the bit of a kind's direction") {
+  for (const auto& [name, bytes] : golden()) {
+    INFO(name);
+    CHECK(wire::is_upstream(parsed(name).kind()) == ((bytes[3] & std::byte{0x80}) == std::byte{0}));
+  }
+  CHECK(wire::is_upstream(Kind::kKeyValueData));
+  CHECK_FALSE(wire::is_upstream(Kind::kKeyValueResult));
+}
+
+// ------------------------------------------------------------------------ what must be dropped
+TEST_CASE("every truncation is dropped") {
+  for (const auto& [name, bytes] : golden()) {
+    for (std::size_t size = 0; size < bytes.size(); ++size) {
+      CAPTURE(name, size);
+      const Bytes cut = resized(bytes, size);
+      const auto too_small = size < 16 ? DropReason::kTooShort : DropReason::kBadLength;
+      REQUIRE(parse(cut) == too_small);
+      // An idle SYNC is a running one without columns: its flag decides, not its length.
+      if (size >= 16) REQUIRE(parse(with_length(cut)) == DropReason::kBadLength);
+    }
+  }
+}
+
+TEST_CASE("every extension by one byte is dropped") {
+  for (const auto& [name, bytes] : golden()) {
+    INFO(name);
+    const Bytes longer = resized(bytes, bytes.size() + 1);
+    CHECK(parse(longer) == DropReason::kBadLength);
+    CHECK(parse(with_length(longer)) == DropReason::kBadLength);
+  }
+}
+
+TEST_CASE("every bit of the header's constant parts is checked") {
+  for (const auto& [name, bytes] : golden()) {
+    INFO(name);
+    for (unsigned bit = 0; bit < 16; ++bit) {
+      const auto flip16 = [&](std::size_t offset) {
+        Bytes b = bytes;
+        b[offset + bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));
+        return parse(b);
+      };
+      CHECK(flip16(0) == DropReason::kBadMagic);
+      CHECK(flip16(4) == DropReason::kBadLength);
+      CHECK(flip16(6) == DropReason::kBadFlags);
+      CHECK(flip16(12) == DropReason::kBadFlags);
+      CHECK(flip16(14) == DropReason::kBadFlags);
+    }
+    for (unsigned version = 0; version < 256; ++version) {
+      if (version == wire::kVersion) continue;
+      CHECK(parse(with(bytes, 2, static_cast<std::uint8_t>(version))) == DropReason::kBadVersion);
+    }
+  }
+}
+
+TEST_CASE("unknown and reserved kinds are dropped") {
+  std::set<std::uint8_t> known;
+  for (const auto& [name, bytes] : golden()) known.insert(std::to_integer<std::uint8_t>(bytes[3]));
+  CHECK(known.size() == 20);
+  for (unsigned kind = 0; kind < 256; ++kind) {
+    const auto k = static_cast<std::uint8_t>(kind);
+    if (known.count(k) != 0) continue;
+    CAPTURE(kind);
+    CHECK(parse(with(golden().at("data"), 3, k)) == DropReason::kBadKind);
+  }
+  CHECK(known.count(static_cast<std::uint8_t>(Kind::kKeyValueData)) == 0);
+  CHECK(known.count(static_cast<std::uint8_t>(Kind::kKeyValueResult)) == 0);
+}
+
+TEST_CASE("every field out of its range is dropped under the right reason") {
+  using std::uint16_t, std::uint32_t, std::uint64_t, std::uint8_t;
+  const Bytes data = golden().at("data");
+  const Bytes later = golden().at("data of a later round");
+  const Bytes result = golden().at("result");
+  const Bytes sync = golden().at("sync");
+  const Bytes give = golden().at("give");
+  const Bytes abort = golden().at("abort");
+
+  SECTION("flags") {
+    CHECK(parse(with(data, 60, uint8_t{4})) == DropReason::kBadFlags);
+    CHECK(parse(with(data, 60, uint8_t{0x83})) == DropReason::kBadFlags);
+    CHECK(parse(with(sync, 60, uint8_t{5})) == DropReason::kBadFlags);
+    CHECK(parse(with(data, 80 + 10, uint8_t{3})) == DropReason::kBadFlags);
+    CHECK(parse(with(data, 92 + 10, uint8_t{0x80})) == DropReason::kBadFlags);
+    CHECK(parse(with(result, 72 + 10, uint8_t{2})) == DropReason::kBadFlags);
+    CHECK(parse(with(golden().at("join"), 63, uint8_t{2})) == DropReason::kBadFlags);
+    CHECK(parse(with(golden().at("leave"), 32, uint8_t{2})) == DropReason::kBadFlags);
+    CHECK(parse(with(golden().at("welcome"), 71, uint8_t{2})) == DropReason::kBadFlags);
+    CHECK(parse(with(golden().at("status"), 48, uint8_t{2})) == DropReason::kBadFlags);
+    CHECK(parse(with(golden().at("join"), 63, uint8_t{0})) == DropReason::kNone);
+    CHECK(parse(with(golden().at("leave"), 32, uint8_t{0})) == DropReason::kNone);
+    CHECK(parse(with(golden().at("welcome"), 71, uint8_t{0})) == DropReason::kNone);
+    CHECK(parse(with(golden().at("status"), 48, uint8_t{0})) == DropReason::kNone);
+  }
+  SECTION("enumerations") {
+    for (const unsigned type : {0u, 7u, 255u}) {
+      const auto t = static_cast<uint8_t>(type);
+      CHECK(parse(with(data, 58, t)) == DropReason::kBadEnumeration);
+      CHECK(parse(with(result, 66, t)) == DropReason::kBadEnumeration);
+      CHECK(parse(with(sync, 58, t)) == DropReason::kBadEnumeration);
+      CHECK(parse(with(data, 65, t)) == DropReason::kBadEnumeration);
+      CHECK(parse(with(sync, 65, t)) == DropReason::kBadEnumeration);
+    }
+    for (const unsigned reduction : {0u, 5u, 255u}) {
+      CHECK(parse(with(data, 66, static_cast<uint8_t>(reduction))) == DropReason::kBadEnumeration);
+      CHECK(parse(with(sync, 66, static_cast<uint8_t>(reduction))) == DropReason::kBadEnumeration);
+    }
+    for (const unsigned collective : {0u, 3u, 255u}) {
+      CHECK(parse(with(data, 64, static_cast<uint8_t>(collective))) == DropReason::kBadEnumeration);
+      CHECK(parse(with(sync, 64, static_cast<uint8_t>(collective))) == DropReason::kBadEnumeration);
+    }
+    CHECK(parse(with(data, 64, uint8_t{2})) == DropReason::kNone);
+    for (const unsigned reason : {0u, wire::kLastAbortReason + 1u, 0x0106u, 0xffffu})
+      CHECK(parse(with(abort, 56, static_cast<uint16_t>(reason))) == DropReason::kBadEnumeration);
+    for (const unsigned field : {wire::kLastField + 1u, 0x0100u, 0xffffu})
+      CHECK(parse(with(abort, 58, static_cast<uint16_t>(field))) == DropReason::kBadEnumeration);
+    for (uint16_t reason = 1; reason <= wire::kLastAbortReason; ++reason)
+      CHECK(parse(with(abort, 56, reason)) == DropReason::kNone);
+    for (uint16_t field = 0; field <= wire::kLastField; ++field)
+      CHECK(parse(with(abort, 58, field)) == DropReason::kNone);
+  }
+  SECTION("shape") {
+    for (const auto& [bytes, shape] :
+         {std::pair{data, 48u}, {later, 48u}, {result, 56u}, {sync, 48u}}) {
+      CHECK(parse(with(bytes, shape + 11, uint8_t{0})) == DropReason::kBadShape);
+      CHECK(parse(with(bytes, shape + 11, uint8_t{65})) == DropReason::kBadShape);
+      CHECK(parse(with(bytes, shape + 11, uint8_t{255})) == DropReason::kBadShape);
+      CHECK(parse(with(bytes, shape + 8, uint16_t{0})) == DropReason::kBadShape);
+      CHECK(parse(with(bytes, shape + 8, uint16_t{16385})) == DropReason::kBadShape);
+      CHECK(parse(with(bytes, shape + 8, uint16_t{65535})) == DropReason::kBadShape);
+      CHECK(parse(with(bytes, shape, max_element_count(4) + 1)) == DropReason::kBadShape);
+      CHECK(parse(with(bytes, shape, ~uint64_t{0})) == DropReason::kBadShape);
+      // Within the range, but the packet has not as many bytes.
+      CHECK(parse(with(bytes, shape + 11, uint8_t{64})) == DropReason::kBadLength);
+    }
+    CHECK(parse(with(data, 48, max_element_count(4))) == DropReason::kNone);
+  }
+  SECTION("indices of DATA and RESULT") {
+    const auto column = [](const Bytes& bytes, std::size_t offset, uint32_t index, uint32_t next) {
+      return parse(with(with(bytes, offset, index), offset + 4, next));
+    };
+    for (const auto& [bytes, at] : {std::pair{data, std::size_t{80}}, {result, std::size_t{72}}}) {
+      const std::size_t absent = at + 12;
+      CHECK(column(bytes, absent, 0, 1) == DropReason::kNone);
+      CHECK(column(bytes, absent, 2, kNone) == DropReason::kNone);
+      CHECK(column(bytes, absent, kNone, kNone) == DropReason::kNone);
+      CHECK(column(bytes, absent, 3, kNone) == DropReason::kBadIndex);          // = blocks
+      CHECK(column(bytes, absent, kNone - 1, kNone) == DropReason::kBadIndex);  // far beyond
+      CHECK(column(bytes, absent, 0, 3) == DropReason::kBadIndex);              // next = blocks
+      CHECK(column(bytes, absent, 1, 1) == DropReason::kBadIndex);              // next = index
+      CHECK(column(bytes, absent, 2, 1) == DropReason::kBadIndex);              // next < index
+      CHECK(column(bytes, absent, kNone, 1) == DropReason::kBadIndex);  // next of a done one
+      CHECK(column(bytes, at, kNone, kNone) == DropReason::kBadIndex);  // present with none
+    }
+    CHECK(parse(with(result, 68, uint16_t{kMaxRanks})) == DropReason::kBadIndex);
+    CHECK(parse(with(result, 68, uint16_t{kMaxRanks - 1})) == DropReason::kNone);
+    // An empty tensor has no index but none.
+    CHECK(parse(with(with(data, 48, uint64_t{0}), 90, uint8_t{0})) == DropReason::kBadIndex);
+  }
+  SECTION("indices of SYNC") {
+    const auto column = [&](uint32_t index, uint32_t at, uint32_t after) {
+      return parse(with(with(with(sync, 92, index), 96, at), 100, after));
+    };
+    CHECK(column(kNone, kNone, kNone) == DropReason::kNone);
+    CHECK(column(0, 0, 1) == DropReason::kNone);
+    CHECK(column(0, 2, 2) == DropReason::kNone);
+    CHECK(column(2, 2, kNone) == DropReason::kNone);
+    CHECK(column(0, kNone, kNone) == DropReason::kNone);
+    CHECK(column(3, kNone, kNone) == DropReason::kBadIndex);
+    CHECK(column(0, 3, 3) == DropReason::kBadIndex);
+    CHECK(column(0, 0, 3) == DropReason::kBadIndex);
+    CHECK(column(0, 1, 2) == DropReason::kBadIndex);      // at is neither index nor after
+    CHECK(column(1, 1, 1) == DropReason::kBadIndex);      // after = index
+    CHECK(column(1, 0, 2) == DropReason::kBadIndex);      // at < index
+    CHECK(column(1, 2, 1) == DropReason::kBadIndex);      // after < at
+    CHECK(column(0, kNone, 1) == DropReason::kBadIndex);  // at none, after not
+    CHECK(column(kNone, 1, kNone) == DropReason::kBadIndex);
+    CHECK(column(kNone, kNone, 1) == DropReason::kBadIndex);
+  }
+  SECTION("payload") {
+    // A whole block where the short one is due, and the reverse.
+    CHECK(parse(with_length(later + hex("00*8"))) == DropReason::kBadLength);
+    CHECK(parse(with_length(resized(data, data.size() - 8))) == DropReason::kBadLength);
+    CHECK(parse(with(data, 90, uint8_t{0})) == DropReason::kBadLength);
+    CHECK(parse(with(data, 102, uint8_t{1})) == DropReason::kBadLength);
+    CHECK(parse(with(data, 58, uint8_t{2})) == DropReason::kBadLength);  // doubles are longer
+    // The last block in full: 12 elements are three whole blocks.
+    CHECK(parse(with_length(with(later, 48, uint64_t{12}) + hex("00*8"))) == DropReason::kNone);
+    // A first round without its descriptor, a later one with it.
+    CHECK(parse(with(later, 60, uint8_t{1})) != DropReason::kNone);
+    CHECK(parse(with(data, 60, uint8_t{0})) != DropReason::kNone);
+  }
+  SECTION("SYNC: the flag decides whether columns follow") {
+    CHECK(parse(with(sync, 60, uint8_t{0})) == DropReason::kBadLength);
+    CHECK(parse(with(golden().at("sync of an idle stream"), 60, uint8_t{1})) ==
+          DropReason::kBadEnumeration);
+    CHECK(parse(with(sync, 60, uint8_t{3})) == DropReason::kNone);
+  }
+  SECTION("GIVE: only a valid RESULT may be given") {
+    CHECK(parse(with(give, 40 + 3, uint8_t{0x05})) == DropReason::kBadKind);
+    CHECK(parse(with(give, 40, uint16_t{0})) == DropReason::kBadMagic);
+    CHECK(parse(with(give, 40 + 2, uint8_t{2})) == DropReason::kBadVersion);
+    CHECK(parse(with(give, 40 + 4, uint16_t{103})) == DropReason::kBadLength);
+    CHECK(parse(with(give, 40 + 72, uint32_t{1})) == DropReason::kBadLength);
+    CHECK(parse(with(give, 40 + 66, uint8_t{0})) == DropReason::kBadEnumeration);
+    const Bytes shell = resized(give, sizeof(wire::Give));
+    CHECK(parse(with_length(shell + golden().at("ack"))) == DropReason::kBadKind);
+    CHECK(parse(with_length(shell + give)) == DropReason::kBadKind);
+  }
+}
+
+TEST_CASE("a GIVE in a GIVE in a GIVE costs no stack") {
+  const Bytes shell = resized(golden().at("give"), sizeof(wire::Give));
+  Bytes nested;
+  while (nested.size() + shell.size() <= 65535) nested = with_length(shell + nested);
+  CHECK(parse(nested) == DropReason::kBadKind);
+}
+
+TEST_CASE("reserved fields are ignored, so that later versions may use them") {
+  for (const FieldRow& row : layout()) {
+    const bool reserved = row.field.rfind("reserved", 0) == 0 || row.field == "padding";
+    if (!reserved) continue;
+    for (const auto& [name, bytes] : golden()) {
+      static const std::map<std::string, std::string> kNames{
+          {"hello", "Hello"}, {"join", "Join"},       {"leave", "Leave"},   {"data", "Data"},
+          {"sync", "Sync"},   {"welcome", "Welcome"}, {"result", "Result"}, {"status", "Status"}};
+      const auto type = kNames.find(name);
+      if (type == kNames.end() || type->second != row.type) continue;
+      CAPTURE(name, row.field);
+      CHECK(parse(with(bytes, row.offset, std::uint8_t{0xff})) == DropReason::kNone);
+    }
+  }
+  CHECK(parse(with(golden().at("ack"), 28, ~std::uint32_t{0})) == DropReason::kNone);
+  CHECK(parse(with(golden().at("poll"), 34, ~std::uint32_t{0})) == DropReason::kNone);
+  CHECK(parse(with(golden().at("data"), 64 + 3, std::uint8_t{1})) == DropReason::kNone);
+  CHECK(parse(with(golden().at("data"), 64 + 6, std::uint16_t{1})) == DropReason::kNone);
+  CHECK(parse(with(golden().at("data"), 80 + 8, std::uint16_t{1})) == DropReason::kNone);
+  CHECK(parse(with(golden().at("data"), 80 + 11, std::uint8_t{1})) == DropReason::kNone);
+}
+
+TEST_CASE("a dropped packet leaves the view as it was") {
+  Packet packet = parsed("ack");
+  const Bytes bad = with(golden().at("data"), 58, std::uint8_t{0});
+  CHECK(Packet::parse(bad, packet) == DropReason::kBadEnumeration);
+  CHECK(packet.kind() == Kind::kAck);
+  CHECK(packet.bytes().data() == golden().at("ack").data());
+}
+
+// ---------------------------------------------------------------------------------- mutations
+namespace {
+
+/// Valid packets with a few bytes changed, most of them made consistent in length again.
+class Mutator {
+ public:
+  explicit Mutator(std::uint64_t seed) : random_(seed) {
+    for (const auto& [name, bytes] : golden()) corpus_.push_back(bytes);
+  }
+
+  Bytes next() {
+    Bytes bytes = corpus_[below(corpus_.size())];
+    for (std::size_t n = 1 + below(3); n > 0 && !bytes.empty(); --n) mutate(bytes);
+    if (below(8) != 0) mend(bytes);
+    return bytes;
+  }
+
+ private:
+  std::size_t below(std::size_t bound) { return static_cast<std::size_t>(random_() % bound); }
+
+  void mutate(Bytes& bytes) {
+    static constexpr std::uint32_t kEdges[] = {0,  1,   2,   3,     4,     63,         64,
+                                               65, 255, 256, 16384, 16385, 0xfffffffe, 0xffffffff};
+    const std::size_t at = below(bytes.size());
+    switch (below(6)) {
+      case 0:
+        bytes[at] ^= static_cast<std::byte>(1u << below(8));
+        break;
+      case 1:
+        bytes[at] = static_cast<std::byte>(below(256));
+        break;
+      case 2:
+      case 3:
+        overwrite(bytes, at, kEdges[below(std::size(kEdges))], std::size_t{1} << below(3));
+        break;
+      case 4:
+        bytes.resize(below(2) == 0 ? at : bytes.size() + 1 + below(64));
+        break;
+      default: {
+        const Bytes& other = corpus_[below(corpus_.size())];
+        const std::size_t from = below(other.size());
+        const std::size_t size = std::min({other.size() - from, bytes.size() - at, below(24)});
+        std::copy_n(other.begin() + static_cast<std::ptrdiff_t>(from), size,
+                    bytes.begin() + static_cast<std::ptrdiff_t>(at));
+      }
+    }
+  }
+
+  static void overwrite(Bytes& bytes, std::size_t at, std::uint32_t value, std::size_t size) {
+    for (std::size_t i = 0; i < size && at + i < bytes.size(); ++i)
+      bytes[at + i] = static_cast<std::byte>((value >> (8 * i)) & 0xff);
+  }
+
+  /// Magic, version and length as they must be, also in what a GIVE carries.
+  static void mend(Bytes& bytes) {
+    const auto mend_at = [&](std::size_t start) {
+      if (bytes.size() < start + 16) return;
+      overwrite(bytes, start, 0x00014c53u, 3);
+      overwrite(bytes, start + 4, static_cast<std::uint32_t>(bytes.size() - start), 4);
+    };
+    mend_at(0);
+    if (bytes.size() > 3 && bytes[3] == static_cast<std::byte>(Kind::kGive)) mend_at(40);
+  }
+
+  std::mt19937_64 random_;
+  std::vector<Bytes> corpus_;
+};
+
+}  // namespace
+
+TEST_CASE("a million mutations are dropped, or packets that lie within their bytes") {
+  Mutator mutator(0x51u);
+  std::map<DropReason, unsigned> reasons;
+  std::map<Kind, unsigned> accepted;
+  for (int i = 0; i < 1'000'000; ++i) {
+    const Bytes bytes = mutator.next();
+    // An allocation of just this size, so that a sanitizer sees one byte too many.
+    const auto exact = std::make_unique<std::byte[]>(bytes.size());
+    std::copy(bytes.begin(), bytes.end(), exact.get());
+    DropReason reason{};
+    try {
+      reason = fuzz::PacketWalk::run({exact.get(), bytes.size()});
+    } catch (const std::logic_error& broken) {
+      FAIL("mutation " << i << ": not kept: " << broken.what());
+    }
+    ++reasons[reason];
+    if (reason == DropReason::kNone) ++accepted[static_cast<Kind>(bytes[3])];
+  }
+  for (const DropReason reason : kCodecReasons) {
+    INFO(reason);
+    CHECK(reasons[reason] > 0);
+  }
+  CHECK(reasons.size() == std::size(kCodecReasons) + 1);
+  CHECK(accepted.size() == 20);
+  for (const auto& [kind, count] : accepted) {
+    INFO(static_cast<int>(kind));
+    CHECK(count > 1000);
+  }
+}

@@ -1,0 +1,32 @@
+// Limits and times of one communicator's engine.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "common/base/ids.hpp"
+#include "common/base/time.hpp"
+#include "common/protocol/rto.hpp"
+
+namespace sluice::worker {
+
+struct EngineConfig {
+  std::uint32_t job = 0;
+  Rank rank{};
+  std::uint16_t ranks = 1;
+  std::uint16_t block_elements = 256;
+  std::uint16_t streams = 0;        ///< 0: the aggregator's
+  std::uint8_t history = 0;         ///< 0: the aggregator's
+  std::uint16_t payload_bytes = 0;  ///< largest UDP payload our ports take
+
+  Duration join_timeout = std::chrono::seconds(30);
+  Duration aggregator_timeout = std::chrono::seconds(5);
+  Duration join_retry_min = std::chrono::milliseconds(10);  ///< doubles up to the next
+  Duration join_retry_max = std::chrono::milliseconds(250);
+  RetransmissionTimeout::Limits rto;
+
+  /// Makes ids that nobody can guess; never 0.
+  std::function<std::uint64_t()> unique;
+};
+
+}  // namespace sluice::worker

@@ -1,0 +1,43 @@
+// What a worker's engine counts.
+#pragma once
+
+#include <cstdint>
+
+#include "common/protocol/drop_reason.hpp"
+
+namespace sluice::worker {
+
+struct Counters {
+  std::uint64_t packets_received = 0;
+  std::uint64_t packets_sent = 0;
+  std::uint64_t data_sent = 0;  ///< first time
+  std::uint64_t data_resent = 0;
+  std::uint64_t acks_sent = 0;
+  std::uint64_t probes_sent = 0;
+  std::uint64_t timeouts = 0;  ///< stream timers that expired
+  std::uint64_t results_applied = 0;
+  std::uint64_t results_early = 0;  ///< kept until those before them come
+  std::uint64_t rejoins = 0;
+  std::uint64_t ops_completed = 0;
+  std::uint64_t ops_failed = 0;
+  DropCounters drops;
+
+  /// Calls f(name, value) for each but the drops.
+  template <class F>
+  void for_each(F&& f) const {
+    f("packets_received", packets_received);
+    f("packets_sent", packets_sent);
+    f("data_sent", data_sent);
+    f("data_resent", data_resent);
+    f("acks_sent", acks_sent);
+    f("probes_sent", probes_sent);
+    f("timeouts", timeouts);
+    f("results_applied", results_applied);
+    f("results_early", results_early);
+    f("rejoins", rejoins);
+    f("ops_completed", ops_completed);
+    f("ops_failed", ops_failed);
+  }
+};
+
+}  // namespace sluice::worker

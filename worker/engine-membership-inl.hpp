@@ -1,0 +1,297 @@
+// The worker engine's control plane: who we are members of, ops as wholes, time.
+#pragma once
+
+#include <algorithm>
+
+#include "worker/engine.hpp"
+
+namespace sluice::worker {
+
+template <PacketSink Sink>
+Engine<Sink>::Engine(EngineConfig config, std::span<const Endpoint> aggregators)
+    : config_(std::move(config)) {
+  const auto shards = static_cast<std::uint16_t>(aggregators.size());
+  for (std::uint16_t shard = 0; shard < shards; ++shard)
+    sessions_.push_back(std::make_unique<ShardSession>(config_, shard, shards, aggregators[shard]));
+}
+
+// -------------------------------------------------------------------------------------- joining
+template <PacketSink Sink>
+void Engine<Sink>::start(Time now, Sink& sink) {
+  Session wanted;
+  wanted.streams = config_.streams;
+  wanted.history = config_.history;
+  wanted.block_elements = config_.block_elements;
+  wanted.payload_bytes = config_.payload_bytes;
+  sessions_[0]->begin_join(wanted, true, now, control_);
+  deadline_ = now;
+  flush(sink);
+}
+
+/// One shard took us in: the next step of joining, or of life.
+template <PacketSink Sink>
+void Engine<Sink>::welcomed(ShardSession& session, Time now, Sink& sink) {
+  if (session.resume()) {
+    fail(Error(ErrorCode::kAggregatorLost, "job " + std::to_string(config_.job) + ": aggregator " +
+                                               std::to_string(session.shard()) +
+                                               " asks to resume, which is not supported"),
+         nullptr);
+    return;
+  }
+  if (session.shard() == 0 && session.agreed().generation != generation_) {
+    if (std::any_of(streams_.begin(), streams_.end(),
+                    [](const auto& x) { return x.position > Round{0}; })) {
+      fail(Error(ErrorCode::kAggregatorLost,
+                 "job " + std::to_string(config_.job) +
+                     ": aggregator 0 was restarted while the job was under way"),
+           nullptr);
+      return;
+    }
+    generation_ = session.agreed().generation;
+    streams_.clear();
+    join_others(now);
+  } else if (session.is_new_epoch()) {  // virgin, or the aggregator would have asked to resume
+    for (std::size_t s = session.shard(); s < streams_.size(); s += sessions_.size())
+      streams_[s] = StreamState(session.agreed().history);
+  }
+  if (!streams_.empty()) {
+    advance_streams(session, now, sink);
+  } else if (all_sessions(ShardSession::State::kIn)) {
+    for (std::uint16_t s = 0; s < this->session().streams; ++s)
+      streams_.emplace_back(this->session().history);
+    if (state_ == State::kJoining) state_ = State::kActive;
+    for (const auto& each : sessions_) advance_streams(*each, now, sink);
+  }
+}
+
+/// Shard 0 has decided; the others are told what.
+template <PacketSink Sink>
+void Engine<Sink>::join_others(Time now) {
+  for (std::size_t i = 1; i < sessions_.size(); ++i)
+    sessions_[i]->begin_join(sessions_[0]->agreed(), true, now, control_);
+}
+
+template <PacketSink Sink>
+void Engine<Sink>::advance_streams(const ShardSession& session, Time now, Sink& sink) {
+  for (std::size_t s = session.shard(); s < streams_.size(); s += sessions_.size())
+    advance(StreamId{static_cast<std::uint16_t>(s)}, now, sink);
+}
+
+template <PacketSink Sink>
+bool Engine<Sink>::all_sessions(ShardSession::State state) const {
+  return std::all_of(sessions_.begin(), sessions_.end(),
+                     [&](const auto& session) { return session->state() == state; });
+}
+
+/// The aggregator does not know our token: it was restarted, or the packet lied. What we hold
+/// stays frozen until it welcomes us again.
+template <PacketSink Sink>
+void Engine<Sink>::rejoin(ShardSession& session, Time now) {
+  ++counters_.rejoins;
+  session.begin_join(session.agreed(), virgin(session.shard()), now, control_);
+}
+
+template <PacketSink Sink>
+bool Engine<Sink>::virgin(std::uint16_t shard) const {
+  for (std::size_t s = shard; s < streams_.size(); s += sessions_.size())
+    if (streams_[s].position > Round{0}) return false;
+  return true;
+}
+
+// ----------------------------------------------------------------------------------- what arrives
+template <PacketSink Sink>
+void Engine<Sink>::receive(const Endpoint&, Buffer buffer, Time now, Sink& sink) {
+  ++counters_.packets_received;
+  if (over()) {
+    counters_.drops.count(DropReason::kNotJoined);
+    return;
+  }
+  Packet packet;
+  DropReason drop = Packet::parse(buffer.bytes(), packet);
+  if (drop == DropReason::kNone) drop = dispatch(packet, std::move(buffer), now, sink);
+  if (drop != DropReason::kNone) counters_.drops.count(drop);
+  if (!control_.empty()) {
+    deadline_ = std::min(deadline_, now);  // a session has moved: its next deadline too
+    flush(sink);
+  }
+}
+
+/// Offers a packet to the sessions until one takes it.
+template <PacketSink Sink>
+template <class Member>
+DropReason Engine<Sink>::for_session(Member&& wants) {
+  for (auto& session : sessions_)
+    if (wants(*session)) return DropReason::kNone;
+  return DropReason::kNotJoined;
+}
+
+template <PacketSink Sink>
+DropReason Engine<Sink>::dispatch(const Packet& packet, Buffer buffer, Time now, Sink& sink) {
+  using wire::Kind;
+  if (wire::is_upstream(packet.kind())) return DropReason::kWrongDirection;
+  if (packet.job() != config_.job) return DropReason::kUnknownJob;
+  switch (packet.kind()) {
+    case Kind::kChallenge:
+      return for_session([&](ShardSession& session) {
+        return session.on_challenge(packet.as<wire::Challenge>(), control_);
+      });
+    case Kind::kPending:
+      return for_session([&](ShardSession& session) {
+        return session.on_pending(packet.as<wire::Pending>(), now);
+      });
+    case Kind::kWelcome:
+      return for_session([&](ShardSession& session) {
+        if (!session.on_welcome(packet.as<wire::Welcome>(), now)) return false;
+        welcomed(session, now, sink);
+        deadline_ = std::min(deadline_, now);
+        return true;
+      });
+    case Kind::kRefused:
+      return for_session([&](ShardSession& session) {
+        if (!session.is_refused(packet.as<wire::Refused>())) return false;
+        if (state_ == State::kLeaving) return session_left(session);
+        rejoin(session, now);
+        return true;
+      });
+    case Kind::kAbort:
+      return for_session([&](ShardSession& session) {
+        const auto& abort = packet.as<wire::Abort>();
+        if (!session.is_aborted(abort)) return false;
+        if (state_ == State::kLeaving) return session_left(session);
+        fail(to_error(to_info(abort), config_.job), &session);
+        return true;
+      });
+    case Kind::kLeft:
+      return for_session([&](ShardSession& session) {
+        return session.is_left(packet.as<wire::Left>()) && session_left(session);
+      });
+    case Kind::kKeepAliveAck:
+      return for_session([&](ShardSession& session) {
+        return session.on_keep_alive_ack(packet.as<wire::KeepAliveAck>(), now);
+      });
+    default:
+      return on_stream(packet, std::move(buffer), now, sink);
+  }
+}
+
+// -------------------------------------------------------------------------------------------- ops
+template <PacketSink Sink>
+OpNumber Engine<Sink>::submit(const OpRequest& request, Time now, Sink& sink) {
+  if (state_ != State::kActive) {
+    const OpNumber op = first_op_++;
+    const Error error = failure_.value_or(
+        Error(ErrorCode::kAborted, "job " + std::to_string(config_.job) + ": not a member"));
+    completions_.push_back({op, {}, Error(error.code(), error.what(), error.rank(), op)});
+    ++counters_.ops_failed;
+    return op;
+  }
+  const OpNumber op = first_op_ + ops_.size();
+  ops_.emplace_back(request,
+                    Geometry::make(request.element_count, request.type, session().block_elements,
+                                   session().payload_bytes, session().streams, op));
+  ++pending_;
+  const Geometry& geometry = ops_.back().geometry();
+  for (std::uint16_t i = 0; i < geometry.used_streams(); ++i) {
+    const auto s = static_cast<std::uint16_t>((geometry.first_stream + i) % geometry.streams);
+    if (!streams_[s].running) advance(StreamId{s}, now, sink);
+  }
+  return op;
+}
+
+/// The stream is done with its op; the op is when all its streams are.
+template <PacketSink Sink>
+void Engine<Sink>::finish_on_stream(StreamState& x) {
+  Operation& op = *op_of(x);
+  const OpNumber number = x.op;
+  x.running = x.first = x.owner = false;
+  ++x.op;
+  if (--op.streams_left != 0) return;
+  --pending_;
+  ++counters_.ops_completed;
+  completions_.push_back({number, op.statistics, std::nullopt});
+  while (!ops_.empty() && ops_.front().streams_left == 0) {
+    ops_.pop_front();
+    ++first_op_;
+  }
+}
+
+template <PacketSink Sink>
+void Engine<Sink>::end_pending_ops(const Error& error) {
+  for (std::size_t i = 0; i < ops_.size(); ++i) {
+    if (ops_[i].streams_left == 0) continue;
+    const OpNumber op = first_op_ + i;
+    completions_.push_back(
+        {op, ops_[i].statistics,
+         Error(error.code(), error.what(), error.rank(), error.op() ? *error.op() : op)});
+    ++counters_.ops_failed;
+  }
+  first_op_ += ops_.size();
+  ops_.clear();
+  pending_ = 0;
+}
+
+// ---------------------------------------------------------------------------------------- the end
+/// The job is over for us. The aggregators that have not said so themselves are told, so that the
+/// other ranks learn of it at once.
+template <PacketSink Sink>
+void Engine<Sink>::fail(const Error& error, const ShardSession* told_by) {
+  if (over()) return;
+  for (auto& session : sessions_)
+    if (session.get() != told_by) session->abort(control_);
+  state_ = State::kFailed;
+  failure_ = error;
+  end_pending_ops(error);
+  streams_.clear();
+  deadline_ = kNever;
+}
+
+template <PacketSink Sink>
+void Engine<Sink>::leave(Time now, Sink& sink) {
+  if (state_ == State::kJoining || pending_ != 0) {
+    abort(Error(ErrorCode::kAborted,
+                "job " + std::to_string(config_.job) + ": this rank left with ops pending"),
+          sink);
+    return;
+  }
+  if (state_ != State::kActive) return;
+  state_ = State::kLeaving;
+  for (auto& session : sessions_) session->leave(now, control_);
+  if (all_sessions(ShardSession::State::kLeft)) state_ = State::kLeft;
+  deadline_ = now;
+  flush(sink);
+}
+
+/// An aggregator has let us go, or what we were members of is over: as good.
+template <PacketSink Sink>
+bool Engine<Sink>::session_left(ShardSession& session) {
+  session.end();
+  if (all_sessions(ShardSession::State::kLeft)) state_ = State::kLeft;
+  return true;
+}
+
+template <PacketSink Sink>
+void Engine<Sink>::abort(const Error& why, Sink& sink) {
+  fail(why, nullptr);
+  flush(sink);
+}
+
+// -------------------------------------------------------------------------------------------- time
+template <PacketSink Sink>
+void Engine<Sink>::on_time(Time now, Sink& sink) {
+  if (now < deadline_) return;
+  deadline_ = kNever;
+  for (auto& session : sessions_) {
+    if (auto error = session->on_time(now, control_)) {
+      fail(*error, nullptr);
+      break;
+    }
+    deadline_ = std::min(deadline_, session->next_deadline());
+  }
+  for (std::uint16_t s = 0; s < streams_.size(); ++s) {
+    if (now >= streams_[s].due) on_timer(StreamId{s}, now, sink);
+    if (!over()) deadline_ = std::min(deadline_, streams_[s].due);
+  }
+  flush(sink);
+}
+
+}  // namespace sluice::worker

@@ -1,0 +1,147 @@
+// The worker engine: this rank's side of one job. Calls, packets and the time come in; packets and
+// completions go out. No I/O, threads, clocks or DPDK types; the same objects serve a Communicator
+// and the simulator.
+//
+// It joins shard 0, which decides the generation and the session's parameters, then the other
+// shards with these. From then on every stream is a small machine of its own (advance, on_result,
+// on_status, on_timer): what it sends depends on nothing but its position.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "common/base/packet_buffer.hpp"
+#include "common/protocol/abort_info.hpp"
+#include "common/protocol/build.hpp"
+#include "common/protocol/control_packets.hpp"
+#include "common/protocol/packet.hpp"
+#include "common/protocol/session.hpp"
+#include "worker/config.hpp"
+#include "worker/counters.hpp"
+#include "worker/operation.hpp"
+#include "worker/shard_session.hpp"
+#include "worker/stream.hpp"
+
+namespace sluice::worker {
+
+template <PacketSink Sink>
+class Engine {
+ public:
+  using Buffer = typename Sink::Buffer;
+
+  enum class State {
+    kJoining,  ///< until every aggregator has welcomed us
+    kActive,
+    kLeaving,
+    kLeft,    ///< over, well
+    kFailed,  ///< over: see failure()
+  };
+
+  /// `aggregators`: where each shard listens, in order.
+  Engine(EngineConfig config, std::span<const Endpoint> aggregators);
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  void start(Time now, Sink& sink);  ///< begins to join; call once
+
+  /// Starts an op; valid while active. In any other state the op completes with the failure.
+  /// `request.element_count` must not exceed max_element_count(block_elements(type)).
+  OpNumber submit(const OpRequest& request, Time now, Sink& sink);
+
+  void receive(const Endpoint& from, Buffer buffer, Time now, Sink& sink);
+
+  /// To be called at next_deadline() or later, and cheap to call always.
+  void on_time(Time now, Sink& sink);
+  Time next_deadline() const { return deadline_; }
+
+  /// Begins to leave; with ops pending, aborts.
+  void leave(Time now, Sink& sink);
+  /// Ends the job for all ranks; pending ops fail with `why`.
+  void abort(const Error& why, Sink& sink);
+
+  State state() const { return state_; }
+  bool over() const { return state_ == State::kLeft || state_ == State::kFailed; }
+  const std::optional<Error>& failure() const { return failure_; }
+  const Session& session() const { return sessions_[0]->agreed(); }  ///< once active
+  std::uint32_t block_elements(ElementType type) const {
+    return fitting_block_elements(session().block_elements, type, session().payload_bytes);
+  }
+
+  /// Ops that ended since the last call, in the order in which they ended.
+  std::vector<Completion> take_completions() { return std::exchange(completions_, {}); }
+  bool has_completions() const { return !completions_.empty(); }
+  std::size_t pending_ops() const { return pending_; }
+  const Counters& counters() const { return counters_; }
+
+ private:
+  using StreamState = Stream<Buffer>;
+
+  ShardSession& shard_of(StreamId s) { return *sessions_[s.value % sessions_.size()]; }
+  Operation* op_of(const StreamState& x) {
+    return x.op < first_op_ ? nullptr : &ops_[x.op - first_op_];
+  }
+  StreamState* stream_at(StreamId s) {
+    return s.value < streams_.size() ? &streams_[s.value] : nullptr;
+  }
+
+  // Membership.
+  DropReason dispatch(const Packet& packet, Buffer buffer, Time now, Sink& sink);
+  template <class Member>
+  DropReason for_session(Member&& wants);
+  void welcomed(ShardSession& session, Time now, Sink& sink);
+  void join_others(Time now);
+  void advance_streams(const ShardSession& session, Time now, Sink& sink);
+  bool all_sessions(ShardSession::State state) const;
+  bool session_left(ShardSession& session);
+  void rejoin(ShardSession& session, Time now);
+  bool virgin(std::uint16_t shard) const;
+  void fail(const Error& error, const ShardSession* told_by);
+  void end_pending_ops(const Error& error);
+
+  // Streams.
+  DropReason on_stream(const Packet& packet, Buffer buffer, Time now, Sink& sink);
+  DropReason on_result(StreamId s, const Packet& packet, Buffer buffer, Time now, Sink& sink);
+  DropReason on_status(StreamId s, const wire::Status& status, Time now, Sink& sink);
+  void on_timer(StreamId s, Time now, Sink& sink);
+  void advance(StreamId s, Time now, Sink& sink);
+  bool begin_next_op(StreamId s);
+  bool fits(StreamId s, const Packet& packet);
+  void apply(StreamId s, const Packet& packet);
+  void finish_on_stream(StreamState& x);
+  void sample_round_trip(StreamId s, const Packet& packet, Time now);
+
+  // Sending.
+  void send_data(StreamId s, bool ask, Time now, Sink& sink);
+  void send_ack(StreamId s, Sink& sink);
+  void send_probe(StreamId s, Time now, Sink& sink);
+  template <class T>
+  T member_packet(StreamId s);
+  void send(StreamId s, Buffer buffer, Sink& sink);
+  template <class T>
+  bool send_small(StreamId s, const T& packet, Sink& sink);
+  void arm(StreamState& x, Time due);
+  void flush(Sink& sink) { control_.flush(sink); }
+
+  const EngineConfig config_;
+  std::vector<std::unique_ptr<ShardSession>> sessions_;
+  std::vector<StreamState> streams_;
+  std::deque<Operation> ops_;  // first_op_ .. : not all of them done
+  OpNumber first_op_ = 0;
+  std::size_t pending_ = 0;
+  State state_ = State::kJoining;
+  std::uint64_t generation_ = 0;
+  std::optional<Error> failure_;
+  std::vector<Completion> completions_;
+  Time deadline_ = kNever;
+  ControlPackets control_;
+  Counters counters_;
+};
+
+}  // namespace sluice::worker
+
+#include "worker/engine-membership-inl.hpp"
+#include "worker/engine-streams-inl.hpp"

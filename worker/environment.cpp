@@ -1,0 +1,146 @@
+// The worker's settings from environment variables. The tables below are the list of them:
+//
+//   SLUICE_AGGREGATORS                  ContextOptions::aggregators, separated by commas
+//   SLUICE_PORT                         port
+//   SLUICE_ADDRESS                      address
+//   SLUICE_MTU                          mtu, bytes
+//   SLUICE_MEMORY_MIB                   memory_mib
+//   SLUICE_HUGEPAGES                    hugepages, on or off
+//   SLUICE_IDLE                         idle
+//   SLUICE_LOG                          log_level
+//   SLUICE_EAL_ARGS                     eal_args, separated by blanks
+//   SLUICE_RANK, SLUICE_WORLD_SIZE      JobOptions::rank and world_size, else the launcher's
+//   SLUICE_JOB                          job
+//   SLUICE_BLOCK_ELEMENTS               block_elements
+//   SLUICE_STREAMS                      streams
+//   SLUICE_HISTORY                      history
+//   SLUICE_JOIN_TIMEOUT_MS              join_timeout: until all ranks have joined
+//   SLUICE_AGGREGATOR_TIMEOUT_MS        aggregator_timeout: silence that means it is lost
+//   SLUICE_RETRANSMIT_TIMEOUT_MIN_US    retransmit_timeout_min: floor of the RFC 6298 time-out
+//
+// An empty variable counts as unset.
+#include "worker/environment.hpp"
+
+#include <limits>
+
+#include "common/base/ids.hpp"
+#include "common/config/address.hpp"
+#include "common/config/environment.hpp"
+#include "common/config/setting.hpp"
+
+namespace sluice {
+namespace {
+
+using namespace config;
+
+template <class Options>
+struct Row {
+  const char* variable;
+  const char* field;
+  Value<Options> value;
+};
+
+const std::vector<Row<ContextOptions>>& context_rows() {
+  using O = ContextOptions;
+  static const std::vector<Row<O>> rows{
+      {"SLUICE_AGGREGATORS", "ContextOptions::aggregators",
+       list(&O::aggregators, "addresses", ',', parse_aggregator_address)},
+      {"SLUICE_PORT", "ContextOptions::port", text(&O::port, "DPDK device string")},
+      {"SLUICE_ADDRESS", "ContextOptions::address",
+       text(&O::address, "IPV4/PREFIX",
+            [](std::string_view name, std::string_view text) {
+              if (!text.empty()) parse_interface_address(name, text);
+            })},
+      {"SLUICE_MTU", "ContextOptions::mtu", integer(&O::mtu, {576, 9698, 0})},
+      {"SLUICE_MEMORY_MIB", "ContextOptions::memory_mib",
+       integer(&O::memory_mib, {16, 1'048'576, 0})},
+      {"SLUICE_HUGEPAGES", "ContextOptions::hugepages", on_off(&O::hugepages)},
+      {"SLUICE_IDLE", "ContextOptions::idle", word(&O::idle, kIdleChoices)},
+      {"SLUICE_LOG", "ContextOptions::log_level", word(&O::log_level, kLogLevelChoices)},
+      {"SLUICE_EAL_ARGS", "ContextOptions::eal_args", list(&O::eal_args, "EAL arguments")},
+  };
+  return rows;
+}
+
+// Rank and world size are not here: they may come from the launcher.
+const std::vector<Row<JobOptions>>& job_rows() {
+  using O = JobOptions;
+  static const std::vector<Row<O>> rows{
+      {"SLUICE_JOB", "JobOptions::job",
+       integer(&O::job, {0, std::numeric_limits<std::uint32_t>::max()})},
+      {"SLUICE_BLOCK_ELEMENTS", "JobOptions::block_elements",
+       integer(&O::block_elements, {1, 16'384})},
+      {"SLUICE_STREAMS", "JobOptions::streams", integer(&O::streams, {0, 1024})},
+      {"SLUICE_HISTORY", "JobOptions::history", integer(&O::history, {2, 64, 0, true})},
+      {"SLUICE_JOIN_TIMEOUT_MS", "JobOptions::join_timeout",
+       integer(&O::join_timeout, {1, 3'600'000})},
+      {"SLUICE_AGGREGATOR_TIMEOUT_MS", "JobOptions::aggregator_timeout",
+       integer(&O::aggregator_timeout, {100, 600'000})},
+      {"SLUICE_RETRANSMIT_TIMEOUT_MIN_US", "JobOptions::retransmit_timeout_min",
+       integer(&O::retransmit_timeout_min, {100, 10'000'000})},
+  };
+  return rows;
+}
+
+template <class Options>
+Options read(const std::vector<Row<Options>>& rows) {
+  Options options;
+  for (const Row<Options>& row : rows)
+    if (const auto text = process_environment(row.variable))
+      row.value.assign(options, row.variable, *text);
+  return options;
+}
+
+// A value is right if it can be read back from how it is shown.
+template <class Options>
+void check(const std::vector<Row<Options>>& rows, const Options& options) {
+  Options scratch;
+  for (const Row<Options>& row : rows)
+    for (const std::string& text : row.value.show(options))
+      row.value.assign(scratch, row.field, text);
+}
+
+bool is_on_network(const std::string& aggregator) {
+  return std::holds_alternative<UdpAddress>(parse_aggregator_address("aggregator", aggregator));
+}
+
+}  // namespace
+
+ContextOptions ContextOptions::from_environment() {
+  return read(context_rows());
+}
+
+JobOptions JobOptions::from_environment() {
+  JobOptions options = read(job_rows());
+  const Placement placement = placement_from(process_environment);
+  options.rank = placement.rank;
+  options.world_size = placement.world_size;
+  return options;
+}
+
+void validate(const ContextOptions& options) {
+  check(context_rows(), options);
+  if (options.aggregators.empty())
+    throw Error(ErrorCode::kInvalidArgument,
+                "ContextOptions::aggregators (SLUICE_AGGREGATORS) is empty: name one "
+                "vhost:DIRECTORY or IPV4[:PORT] per aggregator");
+  for (const std::string& aggregator : options.aggregators)
+    if (is_on_network(aggregator) && (options.port.empty() || options.address.empty()))
+      throw Error(ErrorCode::kInvalidArgument,
+                  "ContextOptions::" + std::string(options.port.empty() ? "port" : "address") +
+                      " (" + (options.port.empty() ? "SLUICE_PORT" : "SLUICE_ADDRESS") +
+                      ") is empty: aggregator '" + aggregator +
+                      "' is reached through a network port with an address");
+}
+
+void validate(const JobOptions& options) {
+  check(job_rows(), options);
+  static constexpr IntegerRange kWorldSizes{1, kMaxRanks};
+  const std::string world_size = std::to_string(options.world_size);
+  parse_integer("JobOptions::world_size", kWorldSizes, world_size);
+  if (options.rank >= options.world_size)
+    throw must_be("JobOptions::rank", "below world_size = " + world_size,
+                  std::to_string(options.rank));
+}
+
+}  // namespace sluice

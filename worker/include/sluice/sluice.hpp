@@ -1,0 +1,212 @@
+// Sluice's worker library: sparse AllReduce through streaming aggregators.
+//
+//   sluice::Context context(sluice::ContextOptions::from_environment());
+//   sluice::Communicator job(context, sluice::JobOptions::from_environment());
+//   job.all_reduce(std::span<float>(gradients)).wait();
+//
+// A Context is opened once per process and owns the ports, the packet memory and one progress
+// thread. A Communicator is this process's membership of one job; many may share a context. Both
+// are thread-safe. Every rank of a job must start the same collectives in the same order: calls
+// from several threads on one communicator are ordered by when they enter it, so such callers must
+// agree on an order by other means, or use a communicator each.
+//
+// Errors: constructors and calls throw sluice::Error; an op that fails later reports through its
+// Work. When a job aborts, an op may have succeeded on one rank and fail on another. After an error
+// of the job every call on that communicator fails with the same error; make a new one to join
+// again.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <sluice/error.hpp>
+#include <sluice/types.hpp>
+
+namespace sluice {
+
+/// How this process reaches the aggregators, and what it may spend on that.
+struct ContextOptions {
+  /// One address per aggregator, in the order of their shards, the same on all ranks:
+  /// "vhost:DIRECTORY" (the daemon's vhost-user directory on this machine) or "IPV4[:PORT]"
+  /// (default port 4747), reached through `port`. SLUICE_AGGREGATORS, separated by commas.
+  std::vector<std::string> aggregators;
+
+  /// DPDK device of the network port, e.g. "net_af_packet0,iface=veth1" or "0000:3b:00.0"; unused
+  /// when every aggregator is a vhost directory. SLUICE_PORT.
+  std::string port;
+
+  /// Own address on that port with its prefix length, e.g. "10.0.0.2/24". SLUICE_ADDRESS.
+  std::string address;
+
+  /// Largest IP packet in bytes, 576..9698; 0 takes the port's default (9000 over vhost, else
+  /// 1500). SLUICE_MTU.
+  std::uint32_t mtu = 0;
+
+  /// Packet memory in MiB, 0 computes it: see docs/memory.md. SLUICE_MEMORY_MIB.
+  std::size_t memory_mib = 0;
+
+  /// Use the machine's hugepages (needs some to be configured). SLUICE_HUGEPAGES=1.
+  bool hugepages = false;
+
+  /// "backoff" (shares cores well), "yield" or "busy-spin". SLUICE_IDLE.
+  std::string idle = "backoff";
+
+  /// "error", "warn", "info" or "debug", to standard error. SLUICE_LOG.
+  std::string log_level = "warn";
+
+  /// Further EAL arguments, as DPDK takes them. SLUICE_EAL_ARGS, separated by blanks.
+  std::vector<std::string> eal_args;
+
+  /// Reads the variables named above. Throws kInvalidArgument naming variable, value and range.
+  static ContextOptions from_environment();
+};
+
+/// One job as one rank joins it. Fields marked (all) must be equal on all ranks.
+struct JobOptions {
+  std::uint32_t job = 0;         ///< (all) id of the job on its aggregators. SLUICE_JOB.
+  std::uint16_t rank = 0;        ///< 0..world_size-1. SLUICE_RANK, or the launcher's.
+  std::uint16_t world_size = 1;  ///< (all) 1..256. SLUICE_WORLD_SIZE, or the launcher's.
+  std::uint16_t block_elements =
+      256;                    ///< (all) elements per block, 1..16384. SLUICE_BLOCK_ELEMENTS.
+  std::uint16_t streams = 0;  ///< (all) 1..1024; 0 takes the aggregator's. SLUICE_STREAMS.
+  std::uint8_t history = 0;   ///< (all) results kept per stream: 2,4..64; 0 takes theirs.
+
+  std::chrono::milliseconds join_timeout{30'000};            ///< until all ranks have joined
+  std::chrono::milliseconds aggregator_timeout{5'000};       ///< silence that means it is lost
+  std::chrono::microseconds retransmit_timeout_min{20'000};  ///< floor of the RFC 6298 time-out
+
+  /// Reads the variables named above; rank and world size also from torchrun, Open MPI, PMI and
+  /// Slurm. Throws kInvalidArgument naming variable, value and range.
+  static JobOptions from_environment();
+};
+
+/// What one op cost this rank.
+struct OpStatistics {
+  std::chrono::nanoseconds duration{};  ///< from the call to completion
+  std::uint64_t blocks = 0;             ///< blocks of the tensor
+  std::uint64_t blocks_sent = 0;        ///< own non-zero blocks
+  std::uint64_t blocks_received = 0;    ///< blocks that are non-zero on some rank
+  std::uint64_t packets_sent = 0;       ///< of every kind, for this op
+  std::uint64_t packets_received = 0;
+  std::uint64_t bytes_sent = 0;  ///< UDP payload bytes
+  std::uint64_t bytes_received = 0;
+  std::uint64_t retransmissions = 0;  ///< DATA sent again, and PROBEs
+
+  double density() const { return blocks == 0 ? 0.0 : double(blocks_sent) / double(blocks); }
+  double union_density() const {
+    return blocks == 0 ? 0.0 : double(blocks_received) / double(blocks);
+  }
+};
+
+/// A started op. Copies share it; dropping every copy does not cancel it. The tensors belong to
+/// Sluice until it is done.
+class Work {
+ public:
+  Work() = default;  ///< no op: valid() is false, nothing else may be called
+
+  bool valid() const { return state_ != nullptr; }
+  bool done() const;                                    ///< ended, well or with an error
+  void wait() const;                                    ///< until done; throws the op's Error
+  bool wait_for(std::chrono::nanoseconds bound) const;  ///< false: still going; throws as wait()
+  std::optional<Error> error() const;                   ///< of an op that is done
+  OpStatistics statistics() const;                      ///< of an op that is done
+
+  struct State;
+  explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+struct AllReduceOptions {
+  Reduction reduction = Reduction::kSum;
+
+  /// Bit b % 64 of word b / 64 tells that block b (of Communicator::block_elements(type) elements)
+  /// may be non-zero; blocks whose bit is clear must hold nothing but +0. Spares the search. Read
+  /// until the op is done; ceil(blocks / 64) words, or empty to search.
+  std::span<const std::uint64_t> nonzero_blocks = {};
+
+  /// Equal on all ranks; told apart calls of equal shape in swapped order are an error then.
+  std::uint64_t tag = 0;
+};
+
+class Context {
+ public:
+  /// Opens ports and memory and starts the progress thread. At most one exists at a time.
+  /// Throws kInvalidArgument, kUnavailable.
+  explicit Context(ContextOptions options);
+  ~Context();  ///< every Communicator must be gone
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  struct Impl;
+  Impl& impl() { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+class Communicator {
+ public:
+  /// Joins the job and returns when all ranks have. Throws kFormationFailed, kAggregatorLost,
+  /// kQuota, kInvalidArgument, kUnavailable.
+  Communicator(Context& context, JobOptions options);
+
+  /// Leaves the job. With ops pending the job is aborted on all ranks.
+  ~Communicator();
+  Communicator(Communicator&&) noexcept;
+  Communicator& operator=(Communicator&&) noexcept;
+
+  std::uint16_t rank() const;
+  std::uint16_t world_size() const;
+
+  /// Elements per block of tensors of this type: JobOptions::block_elements, halved until one
+  /// block fits a packet of the session.
+  std::uint32_t block_elements(ElementType type) const;
+
+  /// In place: every rank's tensor becomes the reduction over all ranks. Returns at once.
+  template <class T>
+  Work all_reduce(std::span<T> tensor, const AllReduceOptions& options = {}) {
+    return all_reduce(tensor.data(), tensor.data(), tensor.size(), ElementTypeOf<T>::kValue,
+                      options);
+  }
+
+  /// Out of place. `input` and `output` have equal sizes and are the same or do not overlap.
+  template <class T>
+  Work all_reduce(std::span<const T> input, std::span<T> output,
+                  const AllReduceOptions& options = {}) {
+    if (input.size() != output.size())
+      throw Error(ErrorCode::kInvalidArgument,
+                  "all_reduce: input has " + std::to_string(input.size()) + " elements, output " +
+                      std::to_string(output.size()) + "; they must be equal");
+    return all_reduce(input.data(), output.data(), input.size(), ElementTypeOf<T>::kValue, options);
+  }
+
+  Work all_reduce(const void* input, void* output, std::uint64_t element_count, ElementType type,
+                  const AllReduceOptions& options = {});
+
+  /// Ends when every rank has called it. Non-blocking: wait() on it.
+  Work barrier();
+
+  /// Leaves the job in an orderly way and waits for it; the destructor then does nothing. Throws
+  /// kAggregatorLost when no answer comes within `aggregator_timeout`.
+  void leave();
+
+  struct Impl;
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Memory for tensors, aligned to 64 bytes: the place from which a later version sends without a
+/// copy. Freed by `deallocate`. Throws kUnavailable.
+void* allocate(std::size_t bytes);
+void deallocate(void* memory) noexcept;
+
+}  // namespace sluice

@@ -1,0 +1,221 @@
+#include "worker/shard_session.hpp"
+
+#include <algorithm>
+
+namespace sluice::worker {
+namespace {
+
+std::string seconds_text(Duration d) {
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
+  return ms % 1000 == 0 ? std::to_string(ms / 1000) + " s" : std::to_string(ms) + " ms";
+}
+
+std::string ranks_text(const RankSet& ranks) {
+  constexpr int kNamed = 8;
+  std::string text;
+  int named = 0;
+  ranks.for_each([&](Rank r) {
+    if (named++ >= kNamed) return;
+    if (!text.empty()) text += ", ";
+    text += std::to_string(r.value);
+  });
+  if (named > kNamed) text += " and " + std::to_string(named - kNamed) + " more";
+  return text;
+}
+
+}  // namespace
+
+std::string ShardSession::whom() const {
+  return "job " + std::to_string(config_.job) + ": aggregator " + std::to_string(shard_);
+}
+
+// -------------------------------------------------------------------------------------- joining
+void ShardSession::begin_join(const Session& wanted, bool virgin, Time now, ControlPackets& out) {
+  was_in_ = state_ == State::kIn;
+  state_ = State::kJoining;
+  wanted_ = wanted;
+  virgin_ = virgin;
+  nonce_ = config_.unique();
+  incarnation_ = 0;
+  serial_ = 0;
+  answered_ = false;
+  absent_.clear();
+  joining_since_ = heard_ = now;
+  retry_ = config_.join_retry_min;
+  keep_alive_due_ = kNever;
+  send_hello(now, out);
+}
+
+void ShardSession::send_hello(Time now, ControlPackets& out) {
+  auto hello = wire::make<wire::Hello>(config_.job);
+  hello.nonce = nonce_;
+  hello.rank = config_.rank.value;
+  hello.world_size = config_.ranks;
+  out.push(aggregator_, hello);
+  hello_due_ = after(now, retry_);
+  retry_ = std::min(2 * retry_, config_.join_retry_max);
+}
+
+bool ShardSession::on_challenge(const wire::Challenge& packet, ControlPackets& out) {
+  if (state_ != State::kJoining || packet.nonce != nonce_) return false;
+  incarnation_ = packet.incarnation;
+  auto join = wire::make<wire::Join>(config_.job);
+  join.nonce = nonce_;
+  join.incarnation = packet.incarnation;
+  join.serial = packet.serial;
+  join.generation = wanted_.generation;
+  join.rank = config_.rank.value;
+  join.world_size = config_.ranks;
+  join.streams = wanted_.streams;
+  join.block_elements = wanted_.block_elements;
+  join.payload_bytes = wanted_.payload_bytes;
+  join.shard = shard_;
+  join.shards = shards_;
+  join.history = wanted_.history;
+  join.flags = virgin_ ? wire::kJoinVirgin : 0;
+  out.push(aggregator_, join);
+  return true;
+}
+
+bool ShardSession::on_pending(const wire::Pending& packet, Time now) {
+  if (state_ != State::kJoining || packet.nonce != nonce_ || packet.serial <= serial_) return false;
+  serial_ = packet.serial;
+  answered_ = true;
+  absent_ = RankSet::from_bytes(packet.absent);
+  heard_ = now;
+  return true;
+}
+
+bool ShardSession::on_welcome(const wire::Welcome& packet, Time now) {
+  if (state_ != State::kJoining || packet.nonce != nonce_ || packet.incarnation != incarnation_)
+    return false;
+  new_epoch_ = packet.epoch != agreed_.epoch;
+  agreed_ = Session{.job = config_.job,
+                    .ranks = config_.ranks,
+                    .streams = packet.streams,
+                    .block_elements = packet.block_elements,
+                    .payload_bytes = packet.payload_bytes,
+                    .shard = shard_,
+                    .shards = shards_,
+                    .history = packet.history,
+                    .generation = packet.generation,
+                    .epoch = packet.epoch,
+                    .delivery_token = packet.delivery_token};
+  state_ = State::kIn;
+  resume_ = (packet.flags & wire::kWelcomeResume) != 0;
+  token_ = packet.token;
+  keep_alive_ = keep_alive_acknowledged_ = 0;
+  keep_alive_interval_ =
+      std::chrono::milliseconds(std::max<std::uint16_t>(packet.keep_alive_ms, 1));
+  heard_ = keep_alive_due_ = now;
+  hello_due_ = kNever;
+  return true;
+}
+
+bool ShardSession::is_aborted(const wire::Abort& packet) const {
+  const bool our_life = packet.generation != 0 && (state_ == State::kIn || was_in_) &&
+                        packet.generation == agreed_.generation;
+  const bool our_join = packet.nonce != 0 && packet.nonce == nonce_;
+  return state_ != State::kIdle && state_ != State::kLeft && (our_life || our_join);
+}
+
+// -------------------------------------------------------------------------------------- being in
+wire::MemberHeader ShardSession::member_header(wire::MemberHeader header) const {
+  header.token = token_;
+  header.rank = config_.rank.value;
+  return header;
+}
+
+bool ShardSession::on_keep_alive_ack(const wire::KeepAliveAck& packet, Time now) {
+  if (!in() || packet.epoch != agreed_.epoch || packet.delivery_token != agreed_.delivery_token ||
+      packet.number <= keep_alive_acknowledged_)
+    return false;
+  keep_alive_acknowledged_ = packet.number;
+  heard_ = now;
+  return true;
+}
+
+// --------------------------------------------------------------------------------------- leaving
+void ShardSession::leave(Time now, ControlPackets& out) {
+  if (!in()) {  // never joined, or a restarted aggregator that knows nothing of us
+    end();
+    return;
+  }
+  leaving_ = true;
+  leaving_since_ = now;
+  send_leave(false, out);
+  leave_due_ = after(now, rto.value());
+}
+
+void ShardSession::send_leave(bool abort, ControlPackets& out) {
+  auto leave = wire::make<wire::Leave>(config_.job);
+  leave.member = member_header(leave.member);
+  leave.abort = abort ? 1 : 0;
+  out.push(aggregator_, leave);
+}
+
+bool ShardSession::is_left(const wire::Left& packet) const {
+  return leaving_ && packet.token == token_;
+}
+
+void ShardSession::abort(ControlPackets& out) {
+  if (in()) send_leave(true, out);
+  end();
+}
+
+// ------------------------------------------------------------------------------------------ time
+std::optional<Error> ShardSession::overdue(Time now) const {
+  if (state_ == State::kJoining && !was_in_) {
+    if (now - joining_since_ <= config_.join_timeout) return std::nullopt;
+    if (!answered_)
+      return Error(ErrorCode::kAggregatorLost,
+                   whom() + " did not answer within " + seconds_text(config_.join_timeout));
+    return Error(ErrorCode::kFormationFailed,
+                 whom() + " still waits for " +
+                     (absent_.empty() ? "the job's earlier life to end"
+                                      : "rank " + ranks_text(absent_) + " to join") +
+                     " after " + seconds_text(config_.join_timeout));
+  }
+  if (leaving_ && now - leaving_since_ > config_.aggregator_timeout)
+    return Error(ErrorCode::kAggregatorLost, whom() + " did not let this rank leave within " +
+                                                 seconds_text(config_.aggregator_timeout));
+  if (now - heard_ <= config_.aggregator_timeout) return std::nullopt;
+  return Error(ErrorCode::kAggregatorLost,
+               whom() + " is silent for " + seconds_text(config_.aggregator_timeout));
+}
+
+std::optional<Error> ShardSession::on_time(Time now, ControlPackets& out) {
+  if (state_ == State::kIdle || state_ == State::kLeft) return std::nullopt;
+  if (auto error = overdue(now)) return error;
+  if (state_ == State::kJoining) {
+    if (now >= hello_due_) send_hello(now, out);
+    return std::nullopt;
+  }
+  if (now >= keep_alive_due_) {
+    auto packet = wire::make<wire::KeepAlive>(config_.job);
+    packet.member = member_header(packet.member);
+    packet.number = ++keep_alive_;
+    out.push(aggregator_, packet);
+    keep_alive_due_ = after(now, keep_alive_interval_);
+  }
+  if (leaving_ && now >= leave_due_) {
+    send_leave(false, out);
+    leave_due_ = after(now, rto.value());
+  }
+  return std::nullopt;
+}
+
+Time ShardSession::next_deadline() const {
+  switch (state_) {
+    case State::kIdle:
+    case State::kLeft:
+      return kNever;
+    case State::kJoining:
+      return hello_due_;
+    case State::kIn:
+      return leaving_ ? std::min(keep_alive_due_, leave_due_) : keep_alive_due_;
+  }
+  return kNever;
+}
+
+}  // namespace sluice::worker

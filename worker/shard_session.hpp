@@ -1,0 +1,109 @@
+// This worker's membership at one aggregator: joining, keeping alive, leaving (rules 16, 17, 24 and
+// 25 of docs/protocol.md). Control plane; its packets go out through ControlPackets.
+//
+// While a session is not kIn its streams are frozen: they apply nothing, so that what JOIN claims
+// stays true.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <sluice/error.hpp>
+
+#include "common/base/endpoint.hpp"
+#include "common/base/rank_set.hpp"
+#include "common/base/time.hpp"
+#include "common/protocol/control_packets.hpp"
+#include "common/protocol/packet.hpp"
+#include "common/protocol/rto.hpp"
+#include "common/protocol/session.hpp"
+#include "worker/config.hpp"
+
+namespace sluice::worker {
+
+class ShardSession {
+ public:
+  enum class State { kIdle, kJoining, kIn, kLeft };
+
+  ShardSession(const EngineConfig& config, std::uint16_t shard, std::uint16_t shards,
+               const Endpoint& aggregator)
+      : rto(config.rto), config_(config), shard_(shard), shards_(shards), aggregator_(aggregator) {}
+
+  State state() const { return state_; }
+  bool in() const { return state_ == State::kIn; }
+  const Endpoint& aggregator() const { return aggregator_; }
+  std::uint16_t shard() const { return shard_; }
+  const Session& agreed() const { return agreed_; }  ///< once welcomed
+  std::uint64_t token() const { return token_; }     ///< while kIn
+  std::uint64_t nonce() const { return nonce_; }
+  bool resume() const { return resume_; }  ///< the last WELCOME asks to resynchronise
+
+  /// Starts to join. `wanted` has what to ask for, and the generation held (0: none).
+  void begin_join(const Session& wanted, bool virgin, Time now, ControlPackets& out);
+
+  // What arrives. False: it is not for this session, or not now.
+  bool on_challenge(const wire::Challenge& packet, ControlPackets& out);
+  bool on_pending(const wire::Pending& packet, Time now);
+  bool on_welcome(const wire::Welcome& packet, Time now);  ///< true: joined now
+  bool on_keep_alive_ack(const wire::KeepAliveAck& packet, Time now);
+  bool is_refused(const wire::Refused& packet) const { return in() && packet.token == token_; }
+  bool is_left(const wire::Left& packet) const;
+  bool is_aborted(const wire::Abort& packet) const;
+  bool is_ours(const wire::DeliveryHeader& header) const {
+    return in() && header.epoch == agreed_.epoch && header.delivery_token == agreed_.delivery_token;
+  }
+
+  bool is_new_epoch() const { return new_epoch_; }  ///< the last WELCOME began another epoch
+
+  /// A sign of life.
+  void heard(Time now) { heard_ = now; }
+
+  void leave(Time now, ControlPackets& out);
+  void end() { state_ = State::kLeft; }
+  void abort(ControlPackets& out);  ///< tells the aggregator once; the session is over
+
+  /// Repeats what is due. An error: the aggregator is lost, or the job did not form.
+  std::optional<Error> on_time(Time now, ControlPackets& out);
+  Time next_deadline() const;
+
+  RetransmissionTimeout rto;
+
+ private:
+  wire::MemberHeader member_header(wire::MemberHeader header) const;
+  void send_hello(Time now, ControlPackets& out);
+  void send_leave(bool abort, ControlPackets& out);
+  std::optional<Error> overdue(Time now) const;
+  std::string whom() const;
+
+  const EngineConfig& config_;
+  const std::uint16_t shard_;
+  const std::uint16_t shards_;
+  const Endpoint aggregator_;
+  State state_ = State::kIdle;
+  bool was_in_ = false;  // rejoining
+  bool leaving_ = false;
+  bool resume_ = false;
+  bool new_epoch_ = false;
+  Session wanted_;
+  bool virgin_ = true;
+  Session agreed_;
+  std::uint64_t nonce_ = 0;
+  std::uint64_t incarnation_ = 0;
+  std::uint64_t serial_ = 0;  // newest PENDING
+  std::uint64_t token_ = 0;
+  std::uint64_t keep_alive_ = 0;
+  std::uint64_t keep_alive_acknowledged_ = 0;
+  Duration keep_alive_interval_{};
+  Duration retry_{};
+  RankSet absent_;
+  bool answered_ = false;
+  Time joining_since_{};
+  Time heard_{};
+  Time hello_due_ = kNever;
+  Time keep_alive_due_ = kNever;
+  Time leave_due_ = kNever;
+  Time leaving_since_ = kNever;
+};
+
+}  // namespace sluice::worker

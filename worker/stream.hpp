@@ -1,0 +1,59 @@
+// One stream as a worker sees it: the round it awaits, what it owes, and the results it keeps
+// (rules 2 and 3 of docs/protocol.md). Pure state; the engine moves it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "common/base/ids.hpp"
+#include "common/base/time.hpp"
+#include "common/protocol/packet.hpp"
+#include "common/protocol/wire.hpp"
+
+namespace sluice::worker {
+
+/// A column's current block and this rank's own non-zero blocks at and after it.
+struct ColumnState {
+  BlockIndex current = kNoBlock;
+  BlockIndex at = kNoBlock;     ///< own first non-zero block >= current
+  BlockIndex after = kNoBlock;  ///< own first non-zero block > current
+  bool owned() const { return current != kNoBlock && at == current; }
+};
+
+/// A received result, kept as its packet and never as a reference into a tensor.
+template <class Buffer>
+struct KeptResult {
+  Round round{};
+  Packet packet;
+  Buffer buffer;  ///< empty: none is kept here
+};
+
+template <class Buffer>
+struct Stream {
+  explicit Stream(std::uint8_t history) : kept(history) {}
+
+  Round position{};      ///< the round awaited: every result below it is applied
+  OpNumber op = 0;       ///< runs here, or is the next to run
+  bool running = false;  ///< `op` has begun here
+  bool first = false;    ///< and awaits its first result
+  bool owner = false;    ///< owns a current block
+  bool held = false;     ///< the aggregator has our contribution: probe, don't resend
+
+  std::array<ColumnState, wire::kMaxColumns> columns{};
+
+  std::vector<KeptResult<Buffer>> kept;  ///< by round % H: the last H results seen
+  Round told{};                          ///< position last told to the aggregator
+  Round gap_probed{~std::uint64_t{0}};   ///< position at which a gap was probed, once
+
+  unsigned backoffs = 0;
+  Time due = kNever;
+  unsigned data_sends = 0;  ///< of this round
+  Time data_sent_at{};
+  unsigned probe_sends = 0;  ///< since the last progress
+  Time probe_sent_at{};
+
+  bool owes_data() const { return running && (first || owner); }
+};
+
+}  // namespace sluice::worker
