@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "common/base/ids.hpp"
 #include "common/base/time.hpp"
@@ -15,9 +17,10 @@ struct EngineConfig {
   Rank rank{};
   std::uint16_t ranks = 1;
   std::uint16_t block_elements = 256;
-  std::uint16_t streams = 0;        ///< 0: the aggregator's
-  std::uint8_t history = 0;         ///< 0: the aggregator's
-  std::uint16_t payload_bytes = 0;  ///< largest UDP payload our ports take
+  std::uint16_t streams = 0;                  ///< 0: the aggregator's
+  std::uint8_t history = 0;                   ///< 0: the aggregator's
+  std::uint16_t payload_bytes = 0;            ///< largest UDP payload our ports take
+  std::vector<std::string> aggregator_names;  ///< by shard, for messages; may be empty
 
   Duration join_timeout = std::chrono::seconds(30);
   Duration aggregator_timeout = std::chrono::seconds(5);

@@ -63,6 +63,7 @@ class Engine {
   /// Ends the job for all ranks; pending ops fail with `why`.
   void abort(const Error& why, Sink& sink);
 
+  std::uint32_t job() const { return config_.job; }
   State state() const { return state_; }
   bool over() const { return state_ == State::kLeft || state_ == State::kFailed; }
   const std::optional<Error>& failure() const { return failure_; }

@@ -17,7 +17,7 @@ namespace sluice::config {
 struct LogOptions {
   std::string name = "sluice";  ///< printed in every line
   LogLevel level = LogLevel::kInfo;
-  std::string file;  ///< appended to; empty: standard error
+  std::string file = {};  ///< appended to; empty: standard error
 };
 
 /// A thread-safe logger that nobody else in the process sees, so a library may use it too; a daemon

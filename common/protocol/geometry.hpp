@@ -66,7 +66,7 @@ struct Geometry {
 
   /// How many streams take part.
   constexpr std::uint16_t used_streams() const {
-    const std::uint32_t needed = (blocks + columns - 1) / columns;
+    const std::uint32_t needed = blocks / columns + (blocks % columns != 0);
     return static_cast<std::uint16_t>(std::clamp<std::uint32_t>(needed, 1, streams));
   }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 
 #include "common/base/ids.hpp"
@@ -43,6 +44,12 @@ SLUICE_WIRE_KIND(Fetch);
 SLUICE_WIRE_KIND(Poll);
 #undef SLUICE_WIRE_KIND
 }  // namespace wire
+
+/// The job that a datagram speaks of, before it is parsed; nothing if it is too short to say.
+inline std::optional<std::uint32_t> peek_job(std::span<const std::byte> bytes) {
+  if (bytes.size() < sizeof(wire::Header)) return std::nullopt;
+  return reinterpret_cast<const wire::Header*>(bytes.data())->job;
+}
 
 /// A view of a validated datagram; valid as long as the bytes it was parsed from.
 class Packet {

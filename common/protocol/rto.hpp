@@ -22,6 +22,7 @@ class RetransmissionTimeout {
   /// A round-trip time measured on a packet that was sent once (Karn's rule).
   void sample(Duration rtt) {
     if (rtt < Duration::zero()) return;
+    rtt = std::min(rtt, limits_.max);  // longer ones say no more, and could overflow
     if (!measured_) {
       measured_ = true;
       smoothed_ = rtt;
@@ -39,8 +40,8 @@ class RetransmissionTimeout {
 
   /// The time-out after `backoffs` expiries without progress.
   Duration backed_off(unsigned backoffs) const {
-    const unsigned shift = std::min(backoffs, 16u);
-    return value_ > limits_.max / (1u << shift) ? limits_.max : value_ * (1u << shift);
+    const Duration::rep factor = Duration::rep{1} << std::min(backoffs, 62u);
+    return value_ > limits_.max / factor ? limits_.max : value_ * factor;
   }
 
  private:

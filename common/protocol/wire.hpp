@@ -373,8 +373,9 @@ struct Poll {
 };
 static_assert(sizeof(Poll) == 40);
 
-/// Bytes of a packet that carries blocks before its first column, the larger of both ways.
-inline constexpr std::size_t kBlockPacketOverhead = sizeof(Data) + sizeof(Descriptor);
-static_assert(kBlockPacketOverhead >= sizeof(Result));
+/// Bytes before the first column of a packet that carries blocks, the most: a RESULT given back.
+inline constexpr std::size_t kBlockPacketOverhead = sizeof(Give) + sizeof(Result);
+static_assert(kBlockPacketOverhead >= sizeof(Data) + sizeof(Descriptor));
+static_assert(kBlockPacketOverhead >= sizeof(Sync));
 
 }  // namespace sluice::wire

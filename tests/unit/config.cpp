@@ -28,7 +28,8 @@ using Words = std::vector<std::string>;
 class Directory {
  public:
   Directory() {
-    std::string pattern = (fs::temp_directory_path() / "sluice-config-XXXXXX").string();
+    std::string pattern =
+        (fs::temp_directory_path() / "sluice-config-").string() + std::string(6, 'X');
     REQUIRE(mkdtemp(pattern.data()) != nullptr);
     path_ = pattern;
   }
@@ -300,6 +301,7 @@ TEST_CASE("settings are checked against each other") {
              Contains("0 port but 1 address settings"));
   CHECK(error_of(valid({"--shard", "3"}), {{"SLUICE_AGGREGATOR_SHARDS", "2"}}) ==
         "shard = 3 (flag --shard): must be below shards = 2 (variable SLUICE_AGGREGATOR_SHARDS)");
+  CHECK_THAT(error_of(valid({"--shard", "1"})), Contains("must be below shards = 1 (default)"));
   CHECK(error_of(valid({"--shards", "65"})) ==
         "streams = 64 (default): must be at least shards = 65 (flag --shards)");
   CHECK_THAT(

@@ -945,8 +945,9 @@ TEST_CASE("every extension by one byte is dropped") {
 }
 
 TEST_CASE("every bit of the header's constant parts is checked") {
-  for (const auto& [name, bytes] : golden()) {
-    INFO(name);
+  for (const auto& entry : golden()) {
+    const Bytes& bytes = entry.second;
+    INFO(entry.first);
     for (unsigned bit = 0; bit < 16; ++bit) {
       const auto flip16 = [&](std::size_t offset) {
         Bytes b = bytes;

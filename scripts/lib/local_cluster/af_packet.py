@@ -12,7 +12,7 @@ from . import system
 DEFAULT_MTU = 1500
 PORT = "port0"  # every host's interface
 UDP_PORT = 4747
-FRAME_OVERHEAD = 128  # Ethernet header and what PACKET_MMAP puts before a frame
+DEVICE = f"net_af_packet0,iface={PORT}"
 QUIET_IPV6 = "/proc/sys/net/ipv6/conf/default/disable_ipv6"
 
 
@@ -50,27 +50,19 @@ class AfPacket:
         run("tc", "qdisc", "add", "dev", interface, "root", "tbf", "rate", f"{self.rate}mbit",
             "burst", burst, "latency", "50ms")
 
-    def _port(self):
-        frame = 2048
-        while frame < self.mtu + FRAME_OVERHEAD:
-            frame *= 2
-        # qdisc_bypass=0: frames pass the queueing discipline that --rate sets.
-        return (f"net_af_packet0,iface={PORT},qdisc_bypass=0,framesz={frame},"
-                f"blocksz={max(frame, 4096)}")
-
     def aggregators(self):
         """SLUICE_AGGREGATORS: one address per shard."""
         return ",".join(f"{aggregator_ip(m)}:{UDP_PORT}" for m in range(len(self.aggregator_hosts)))
 
     def aggregator_arguments(self, shard):
-        return ["--port", self._port(), "--address", f"{aggregator_ip(shard)}/16",
+        return ["--port", DEVICE, "--address", f"{aggregator_ip(shard)}/16",
                 "--port-mtu", str(self.mtu), "--udp-port", str(UDP_PORT)]
 
     def aggregator_namespace(self, shard):
         return self.aggregator_hosts[shard]
 
     def worker_environment(self, rank):
-        return {"SLUICE_MTU": str(self.mtu), "SLUICE_PORT": self._port(),
+        return {"SLUICE_MTU": str(self.mtu), "SLUICE_PORT": DEVICE,
                 "SLUICE_ADDRESS": f"10.77.{1 + rank // 200}.{1 + rank % 200}/16"}
 
     def worker_namespace(self, rank):

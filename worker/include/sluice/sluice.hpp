@@ -48,7 +48,7 @@ struct ContextOptions {
   /// 1500). SLUICE_MTU.
   std::uint32_t mtu = 0;
 
-  /// Packet memory in MiB, 0 computes it: see docs/memory.md. SLUICE_MEMORY_MIB.
+  /// Packet memory in MiB, 16..1048576, or 0 to compute it: see docs/memory.md. SLUICE_MEMORY_MIB.
   std::size_t memory_mib = 0;
 
   /// Use the machine's hugepages (needs some to be configured). SLUICE_HUGEPAGES=1.
@@ -57,7 +57,7 @@ struct ContextOptions {
   /// "backoff" (shares cores well), "yield" or "busy-spin". SLUICE_IDLE.
   std::string idle = "backoff";
 
-  /// "error", "warn", "info" or "debug", to standard error. SLUICE_LOG.
+  /// "error", "warn", "info", "debug" or "trace", to standard error. SLUICE_LOG.
   std::string log_level = "warn";
 
   /// Further EAL arguments, as DPDK takes them. SLUICE_EAL_ARGS, separated by blanks.
@@ -76,10 +76,14 @@ struct JobOptions {
       256;                    ///< (all) elements per block, 1..16384. SLUICE_BLOCK_ELEMENTS.
   std::uint16_t streams = 0;  ///< (all) 1..1024; 0 takes the aggregator's. SLUICE_STREAMS.
   std::uint8_t history = 0;   ///< (all) results kept per stream: 2,4..64; 0 takes theirs.
+                                   ///< SLUICE_HISTORY.
 
-  std::chrono::milliseconds join_timeout{30'000};            ///< until all ranks have joined
-  std::chrono::milliseconds aggregator_timeout{5'000};       ///< silence that means it is lost
-  std::chrono::microseconds retransmit_timeout_min{20'000};  ///< floor of the RFC 6298 time-out
+  /// Until all ranks have joined; 1..3600000 ms. SLUICE_JOIN_TIMEOUT_MS.
+  std::chrono::milliseconds join_timeout{30'000};
+  /// Silence that means an aggregator is lost; 100..600000 ms. SLUICE_AGGREGATOR_TIMEOUT_MS.
+  std::chrono::milliseconds aggregator_timeout{5'000};
+  /// Floor of the RFC 6298 time-out; 100..10000000 us. SLUICE_RETRANSMIT_TIMEOUT_MIN_US.
+  std::chrono::microseconds retransmit_timeout_min{20'000};
 
   /// Reads the variables named above; rank and world size also from torchrun, Open MPI, PMI and
   /// Slurm. Throws kInvalidArgument naming variable, value and range.

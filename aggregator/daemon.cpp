@@ -1,0 +1,224 @@
+#include "aggregator/daemon.hpp"
+
+#include <algorithm>
+#include <csignal>
+
+#include <sluice/error.hpp>
+
+#include "common/base/random_id.hpp"
+#include "common/net/clock.hpp"
+
+namespace sluice::aggregator {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::uint32_t kVhostIpv4 = 0xA9FE'0001;  // 169.254.0.1, on every local worker's link
+constexpr std::size_t kHeaderBuffers = 8191;       // 2^n - 1 suits a mempool best
+constexpr std::size_t kEalMemoryMib = 64;          // as packet_memory_mib() counts it
+constexpr auto kControlPeriod = 50ms;              // how often local workers are looked after
+constexpr auto kHeaderRoom = 28u;                  // IPv4 and UDP
+
+sigset_t termination_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  return set;
+}
+
+net::UdpChecksum checksum_of(config::UdpChecksum setting) {
+  switch (setting) {
+    case config::UdpChecksum::kOff:
+      return net::UdpChecksum::kNone;
+    case config::UdpChecksum::kOn:
+      return net::UdpChecksum::kSoftware;
+    case config::UdpChecksum::kAuto:
+      break;
+  }
+  return net::UdpChecksum::kAuto;
+}
+
+IdleStrategy idle_of(config::Idle setting) {
+  return *parse_idle_strategy(config::word_of(config::kIdleChoices, setting));
+}
+
+net::LogLevel eal_level_of(config::LogLevel setting) {
+  switch (setting) {
+    case config::LogLevel::kTrace:
+    case config::LogLevel::kDebug:
+      return net::LogLevel::kDebug;
+    case config::LogLevel::kInfo:  // DPDK's "info" is what we call debug
+    case config::LogLevel::kWarn:
+      return net::LogLevel::kWarning;
+    case config::LogLevel::kError:
+      return net::LogLevel::kError;
+  }
+  return net::LogLevel::kWarning;
+}
+
+std::uint16_t largest_mtu(const config::AggregatorConfig& config) {
+  const std::uint16_t local = config.vhost_dir.empty() ? 0 : config.mtu;
+  const std::uint16_t network = config.ports.empty() ? 0 : config.port_mtu;
+  return std::max(local, network);
+}
+
+EngineConfig engine_config(const config::AggregatorConfig& config) {
+  EngineConfig engine;
+  engine.shard = config.shard;
+  engine.shards = config.shards;
+  engine.streams = config.streams;
+  engine.history = config.history;
+  engine.payload_bytes = static_cast<std::uint16_t>(largest_mtu(config) - kHeaderRoom);
+  engine.jobs_max = config.max_jobs;
+  engine.job_memory_bytes_max = std::size_t{config.job_memory_mib} << 20;
+  engine.liveness_timeout = config.liveness_timeout;
+  engine.formation_timeout = config.formation_timeout;
+  engine.incarnation = random_id();
+  engine.unique = random_id;
+  return engine;
+}
+
+}  // namespace
+
+Daemon::Daemon(const config::AggregatorConfig& config, std::shared_ptr<spdlog::logger> logger)
+    : config_(config), logger_(std::move(logger)) {
+  const sigset_t signals = termination_signals();  // taken by run(), on this thread alone
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+
+  const std::uint32_t memory_mib = config::packet_memory_mib(config_);
+  net::EalOptions eal;
+  eal.file_prefix = config_.file_prefix;
+  eal.hugepages = config_.hugepages;
+  eal.pci = config_.pci;
+  eal.memory_mib = memory_mib;
+  eal.telemetry = config_.telemetry;
+  eal.log_level = eal_level_of(config_.log_level);
+  eal.extra_args = config_.eal_args;
+  eal_ = std::make_unique<net::Eal>(eal);
+
+  const std::size_t payload_bytes = largest_mtu(config_) - kHeaderRoom;
+  const std::size_t frame_bytes = largest_mtu(config_) + 512u;
+  const std::size_t budget =
+      std::size_t{memory_mib - std::min<std::uint32_t>(memory_mib, kEalMemoryMib)} << 20;
+  headers_ = std::make_unique<net::BufferPool>("headers", kHeaderBuffers, 0);
+  payloads_ = std::make_unique<net::BufferPool>(
+      "payloads", std::max<std::size_t>(budget / frame_bytes, 1024), payload_bytes);
+  logger_->debug("packet memory: {} MiB, {} payload buffers of {} B", memory_mib, payloads_->size(),
+                 payload_bytes);
+
+  open_ports();
+  const LaneOptions lane{config_.udp_port, idle_of(config_.idle), config_.cpu,
+                         config_.log_rate_limit};
+  lane_ = std::make_unique<Lane>(lane, engine_config(config_), *payloads_, *headers_, logger_);
+  for (const auto& port : ports_) lane_->attach(port->view(0));
+  if (!config_.vhost_dir.empty()) open_vhost_directory();
+}
+
+Daemon::~Daemon() {
+  lane_.reset();
+  vhost_.reset();
+  ports_.clear();
+}
+
+void Daemon::open_ports() {
+  for (std::size_t i = 0; i < config_.ports.size(); ++i) {
+    net::PortOptions options;
+    options.device = config_.ports[i];
+    options.mtu = config_.port_mtu;
+    options.ipv4 = config_.addresses[i].ipv4;
+    options.prefix = config_.addresses[i].prefix;
+    options.udp_checksum = checksum_of(config_.udp_checksum);
+    options.descriptors = 1024;
+    ports_.push_back(std::make_unique<net::Port>(options, *payloads_));
+    logger_->info("port {} at {}, UDP port {}", options.device,
+                  config::to_string(config_.addresses[i]), config_.udp_port);
+  }
+}
+
+void Daemon::open_vhost_directory() {
+  net::VhostOptions options;
+  options.max_ports = config_.vhost_max_ports;
+  options.port.mtu = config_.mtu;
+  options.port.ipv4 = kVhostIpv4;
+  options.port.prefix = 16;
+  net::VhostEvents events;
+  events.attached = [this](net::Port& port) {
+    logger_->debug("local worker at {}", port.device());
+    lane_->attach(port.view(0));
+  };
+  events.detaching = [this](std::uint16_t port_id) {
+    lane_->detach(port_id, [this, port_id] { vhost_->released(port_id); });
+  };
+  events.detached = [this](std::uint16_t port_id) { logger_->debug("port {} closed", port_id); };
+  events.refused = [this](const std::string& path, const std::string& reason) {
+    logger_->warn("local worker at {} refused: {}", path, reason);
+  };
+  net::BufferPool* const pool = payloads_.get();
+  vhost_ = std::make_unique<net::VhostDirectory>(config_.vhost_dir, options, std::span(&pool, 1),
+                                                 std::move(events));
+  logger_->info("local workers at vhost:{}", config_.vhost_dir);
+}
+
+void Daemon::run() {
+  logger_->info("ready");
+  Time next_report =
+      config_.stats_interval.count() == 0 ? kNever : after(net::now(), config_.stats_interval);
+  while (!poll_for_signal()) {
+    if (vhost_) vhost_->poll();
+    if (net::now() < next_report) continue;
+    report("so far");
+    next_report = after(net::now(), config_.stats_interval);
+  }
+  drain();
+  report("at exit");
+}
+
+/// Waits one control period; true if a signal to end came.
+bool Daemon::poll_for_signal() {
+  const sigset_t signals = termination_signals();
+  const timespec period{0, std::chrono::nanoseconds(kControlPeriod).count()};
+  return sigtimedwait(&signals, nullptr, &period) > 0;
+}
+
+void Daemon::drain() {
+  logger_->info("ending: waiting {} ms at most for {} jobs to leave", config_.drain_timeout.count(),
+                lane_->snapshot().live_jobs);
+  const Time deadline = after(net::now(), config_.drain_timeout);
+  while (net::now() < deadline && lane_->snapshot().live_jobs != 0) {
+    if (poll_for_signal()) break;
+    if (vhost_) vhost_->poll();
+  }
+}
+
+void Daemon::report(const char* when) {
+  const Lane::Snapshot now = lane_->snapshot();
+  std::string text;
+  const auto append = [&](std::string_view name, std::uint64_t value) {
+    if (value == 0) return;
+    text += text.empty() ? "" : ", ";
+    text += std::string(name) + " " + std::to_string(value);
+  };
+  const auto print = [&](const char* what) {
+    if (!text.empty()) logger_->info("{} {}: {}", what, when, text);
+    text.clear();
+  };
+  now.engine.for_each(append);
+  print("counters");
+  for (std::size_t i = 1; i < kDropReasonCount; ++i) {
+    const auto reason = static_cast<DropReason>(i);
+    append(name(reason), now.engine.drops[reason]);
+  }
+  print("packets dropped");
+  for (const auto& [label, member] : net::kIoCounterNames) append(label, now.io.*member);
+  print("ports");
+  if (vhost_) {
+    append("attached", vhost_->counters().attached);
+    append("detached", vhost_->counters().detached);
+    append("refused", vhost_->counters().refused);
+    append("stale_removed", vhost_->counters().stale_removed);
+    print("local workers");
+  }
+}
+
+}  // namespace sluice::aggregator

@@ -1,0 +1,77 @@
+// A lane: one thread that polls its queue of every port and runs one engine. It shares nothing with
+// other lanes; whoever else wants something of it posts a command, which runs between two turns.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <spdlog/logger.h>
+
+#include "aggregator/config.hpp"
+#include "aggregator/counters.hpp"
+#include "aggregator/engine.hpp"
+#include "common/base/idle.hpp"
+#include "common/config/rate_limit.hpp"
+#include "common/net/datagram_io.hpp"
+
+namespace sluice::aggregator {
+
+struct LaneOptions {
+  std::uint16_t udp_port = 4747;
+  IdleStrategy idle = IdleStrategy::kBackOff;
+  int cpu = -1;  ///< core to run on; -1: any
+  std::uint32_t log_rate_limit = 10;
+};
+
+class Lane {
+ public:
+  struct Snapshot {
+    Counters engine;
+    net::IoCounters io;
+    std::size_t live_jobs = 0;
+  };
+
+  /// Starts the thread. The pools must outlive the lane.
+  Lane(const LaneOptions& options, EngineConfig config, net::BufferPool& payloads,
+       net::BufferPool& headers, std::shared_ptr<spdlog::logger> logger);
+
+  /// Ends every job, telling its ranks, and the thread.
+  ~Lane();
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  /// Begins to poll a port.
+  void attach(const net::PortView& port);
+
+  /// Stops polling a port whose peers are dead, then calls `released` from the lane's thread.
+  void detach(std::uint16_t port_id, std::function<void()> released);
+
+  /// The counters between two turns; waits for the lane.
+  Snapshot snapshot();
+
+ private:
+  using Command = std::function<void(Time)>;
+
+  void post(Command command);
+  void run();
+  void obey(Time now);
+  void tell(const JobEvent& event);
+  void pin() const;
+
+  const LaneOptions options_;
+  const std::shared_ptr<spdlog::logger> logger_;
+  config::RateLimit refusals_told_;
+  net::DatagramIo io_;
+  Engine<net::DatagramIo> engine_;
+  std::mutex mutex_;
+  std::vector<Command> commands_;       // guarded by mutex_
+  std::atomic<bool> commanded_{false};  // there are some
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace sluice::aggregator

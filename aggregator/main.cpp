@@ -1,0 +1,36 @@
+// sluice-aggregator: the aggregator daemon. Exit status 0: ended by a signal; 1: could not serve;
+// 2: wrong settings.
+#include <cstdio>
+#include <exception>
+
+#include <spdlog/spdlog.h>
+
+#include <sluice/error.hpp>
+
+#include "aggregator/daemon.hpp"
+#include "common/config/aggregator_config.hpp"
+#include "common/config/log.hpp"
+
+int main(int argc, char** argv) {
+  using namespace sluice;
+  try {
+    const auto outcome = config::parse_aggregator(argc, argv);
+    if (outcome.action != config::ParseOutcome::Action::kRun) {
+      std::fputs(outcome.text.c_str(), stdout);
+      return 0;
+    }
+    const auto logger = config::make_logger({.name = "sluice-aggregator",
+                                             .level = outcome.config.log_level,
+                                             .file = outcome.config.log_file});
+    spdlog::set_default_logger(logger);
+    aggregator::Daemon daemon(outcome.config, logger);
+    daemon.run();
+    return 0;
+  } catch (const Error& error) {
+    std::fprintf(stderr, "sluice-aggregator: %s\n", error.what());
+    return error.code() == ErrorCode::kInvalidArgument ? 2 : 1;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "sluice-aggregator: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,246 @@
+#include "tests/sim/tensors.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <type_traits>
+
+#include "tests/sim/random.hpp"
+
+namespace sluice::sim {
+namespace {
+
+// --------------------------------------------------------------------------- 16-bit floats, scalar
+float widen(Float16 half) {
+  const int exponent = (half.bits >> 10) & 31;
+  const int fraction = half.bits & 1023;
+  const float sign = (half.bits & 0x8000) != 0 ? -1.0f : 1.0f;
+  if (exponent == 31) return fraction != 0 ? std::nanf("") : sign * INFINITY;
+  if (exponent == 0) return sign * std::ldexp(static_cast<float>(fraction), -24);
+  return sign * std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
+}
+float widen(BFloat16 half) {
+  return std::bit_cast<float>(std::uint32_t{half.bits} << 16);
+}
+
+/// `value` as an integer number of units 2^exponent, to nearest, ties to even.
+std::uint32_t units(double value, int exponent) {
+  return static_cast<std::uint32_t>(std::nearbyint(std::ldexp(value, -exponent)));
+}
+
+Float16 narrow(float value, Float16) {
+  const auto sign = static_cast<std::uint16_t>(std::signbit(value) ? 0x8000 : 0);
+  if (std::isnan(value)) return {0x7e00};
+  const double size = std::fabs(static_cast<double>(value));
+  if (size >= 65520.0) return {static_cast<std::uint16_t>(sign | 0x7c00)};
+  const int exponent = size < 0x1p-14 ? -14 : std::ilogb(size);
+  // Adding the fraction with its hidden bit carries into the exponent where it must.
+  const std::uint32_t bits =
+      static_cast<std::uint32_t>(exponent + 14) * 1024 + units(size, exponent - 10);
+  return {static_cast<std::uint16_t>(sign | bits)};
+}
+BFloat16 narrow(float value, BFloat16) {
+  if (std::isnan(value)) return {0x7fc0};
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t half = bits & 0xffff;
+  std::uint32_t upper = bits >> 16;
+  if (half > 0x8000 || (half == 0x8000 && (upper & 1) != 0)) ++upper;
+  return {static_cast<std::uint16_t>(upper)};
+}
+
+template <class T>
+constexpr bool kIsHalf = std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>;
+
+template <class T>
+auto load(const std::byte* at) {
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  if constexpr (kIsHalf<T>)
+    return widen(value);
+  else
+    return value;
+}
+
+template <class A>
+bool is_nan(A value) {
+  if constexpr (std::is_floating_point_v<A>)
+    return std::isnan(value);
+  else
+    return false;
+}
+
+template <class A>
+A combine(Reduction reduction, A acc, A in) {
+  switch (reduction) {
+    case Reduction::kMin:
+      return in < acc || is_nan(in) ? in : acc;
+    case Reduction::kMax:
+      return in > acc || is_nan(in) ? in : acc;
+    default:
+      if constexpr (std::is_integral_v<A>) {
+        using U = std::make_unsigned_t<A>;
+        return static_cast<A>(static_cast<U>(acc) + static_cast<U>(in));
+      } else {
+        return acc + in;
+      }
+  }
+}
+
+template <class T, class A>
+void store(std::byte* at, A value) {
+  if constexpr (kIsHalf<T>) {
+    const T half = narrow(value, T{});
+    std::memcpy(at, &half, sizeof half);
+  } else {
+    std::memcpy(at, &value, sizeof value);
+  }
+}
+
+template <class T>
+void reduce_element(const OpSpec& op, const std::vector<const Tensor*>& owners, unsigned ranks,
+                    std::size_t offset, std::byte* out) {
+  auto acc = load<T>(owners[0]->data.data() + offset);
+  using A = decltype(acc);
+  for (std::size_t i = 1; i < owners.size(); ++i)
+    acc = combine<A>(op.reduction, acc, load<T>(owners[i]->data.data() + offset));
+  const bool extremum = op.reduction == Reduction::kMin || op.reduction == Reduction::kMax;
+  if (extremum && owners.size() < ranks) acc = combine<A>(op.reduction, acc, A{});
+  if (op.reduction == Reduction::kAverage) acc = static_cast<A>(acc / static_cast<A>(ranks));
+  store<T>(out + offset, acc);
+}
+
+/// A value that is not zero.
+template <class T>
+T random_value(Random& random, bool nan_allowed) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(random.next() | 1);
+  } else if constexpr (kIsHalf<T>) {
+    T value;
+    const unsigned exponent_bits = std::is_same_v<T, Float16> ? 10 : 7;
+    const auto highest = static_cast<std::uint16_t>(std::is_same_v<T, Float16> ? 30 : 200);
+    value.bits = static_cast<std::uint16_t>(random.next() & 0x8000);
+    value.bits = static_cast<std::uint16_t>(value.bits | (random.below(highest) << exponent_bits));
+    value.bits = static_cast<std::uint16_t>(value.bits | random.between(1, (1u << exponent_bits) - 1));
+    if (nan_allowed && random.chance(0.02)) value = narrow(std::nanf(""), T{});
+    return value;
+  } else {
+    if (nan_allowed && random.chance(0.02)) return static_cast<T>(std::nan(""));
+    const double size = random.uniform(0.1, 1) * std::pow(10.0, static_cast<double>(random.below(19)) - 9);
+    return static_cast<T>(random.chance(0.5) ? size : -size);
+  }
+}
+
+template <class T>
+void fill_block(Random& random, std::byte* at, std::uint64_t count, bool nan_allowed) {
+  const bool nearly_zero = random.chance(0.3);
+  const std::uint64_t certain = random.below(count);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (i != certain && random.chance(nearly_zero ? 0.95 : 0.1)) continue;
+    const T value = random_value<T>(random, nan_allowed);
+    std::memcpy(at + i * sizeof(T), &value, sizeof value);
+  }
+}
+
+/// Some elements become -0: the block stays zero.
+void strew_negative_zeros(Random& random, std::byte* at, std::uint64_t count, std::size_t size) {
+  for (std::uint64_t i = 0; i < count; ++i)
+    if (random.chance(0.2)) at[i * size + size - 1] = std::byte{0x80};
+}
+
+template <class F>
+void with_type(ElementType type, F&& f) {
+  switch (type) {
+    case ElementType::kFloat32:
+      return f(float{});
+    case ElementType::kFloat64:
+      return f(double{});
+    case ElementType::kFloat16:
+      return f(Float16{});
+    case ElementType::kBFloat16:
+      return f(BFloat16{});
+    case ElementType::kInt32:
+      return f(std::int32_t{});
+    case ElementType::kInt64:
+      return f(std::int64_t{});
+  }
+}
+
+bool is_float(ElementType type) {
+  return type != ElementType::kInt32 && type != ElementType::kInt64;
+}
+
+double density_of(const OpSpec& op, unsigned rank) {
+  if (op.lone_owner >= 0) return static_cast<unsigned>(op.lone_owner) == rank ? 0.8 : 0.02;
+  if (op.density >= 0) return op.density;
+  Random own(derive(op.seed, 1000 + rank));
+  return own.pick({0.0, 0.05, 0.3, 1.0});
+}
+
+}  // namespace
+
+Tensor make_tensor(const OpSpec& op, unsigned rank, unsigned ranks, std::uint32_t block_elements) {
+  const std::size_t size = element_bytes(op.type);
+  const std::uint64_t blocks = (op.element_count + block_elements - 1) / block_elements;
+  Random random(derive(op.seed, rank));
+  Random places(derive(op.seed, op.overlap ? ranks : rank + 2000));
+  const bool negative_zeros = is_float(op.type) && random.chance(0.3);
+  const bool claims = random.chance(0.3);
+  const bool nan_allowed = op.reduction == Reduction::kMin || op.reduction == Reduction::kMax;
+  Tensor tensor;
+  tensor.in_place = random.chance(0.5);
+  tensor.data.resize(op.element_count * size);
+  tensor.travels.resize(blocks);
+  if (claims) tensor.bitmap.resize((blocks + 63) / 64);
+  for (std::uint64_t b = 0; b < blocks; ++b) {
+    std::byte* at = tensor.data.data() + b * block_elements * size;
+    const auto count = std::min<std::uint64_t>(block_elements, op.element_count - b * block_elements);
+    if (places.chance(density_of(op, op.overlap ? 0 : rank))) {
+      with_type(op.type, [&](auto t) { fill_block<decltype(t)>(random, at, count, nan_allowed); });
+      tensor.travels[b] = true;
+    } else if (claims) {
+      tensor.travels[b] = random.chance(0.1);  // a bit too many is allowed
+    } else if (negative_zeros) {
+      strew_negative_zeros(random, at, count, size);
+    }
+    if (claims && tensor.travels[b]) tensor.bitmap[b / 64] |= std::uint64_t{1} << (b % 64);
+  }
+  return tensor;
+}
+
+Outcome reduce(const OpSpec& op, unsigned ranks, std::uint32_t block_elements) {
+  std::vector<Tensor> tensors;
+  for (unsigned r = 0; r < ranks; ++r) tensors.push_back(make_tensor(op, r, ranks, block_elements));
+  const std::size_t size = element_bytes(op.type);
+  Outcome outcome;
+  outcome.data.resize(op.element_count * size);
+  for (std::size_t b = 0; b < tensors[0].travels.size(); ++b) {
+    std::vector<const Tensor*> owners;
+    for (const Tensor& tensor : tensors)
+      if (tensor.travels[b]) owners.push_back(&tensor);
+    if (owners.empty()) continue;
+    ++outcome.union_blocks;
+    const std::uint64_t end = std::min<std::uint64_t>(op.element_count, (b + 1) * block_elements);
+    with_type(op.type, [&](auto t) {
+      for (std::uint64_t i = b * block_elements; i < end; ++i)
+        reduce_element<decltype(t)>(op, owners, ranks, i * size, outcome.data.data());
+    });
+  }
+  return outcome;
+}
+
+bool same(std::span<const std::byte> a, std::span<const std::byte> b, ElementType type) {
+  if (a.size() != b.size()) return false;
+  if (std::equal(a.begin(), a.end(), b.begin())) return true;
+  bool equal = true;
+  with_type(type, [&](auto t) {
+    using T = decltype(t);
+    for (std::size_t i = 0; i < a.size(); i += sizeof(T)) {
+      const bool same_bits = std::memcmp(&a[i], &b[i], sizeof(T)) == 0;
+      equal &= same_bits || (is_nan(load<T>(&a[i])) && is_nan(load<T>(&b[i])));
+    }
+  });
+  return equal;
+}
+
+}  // namespace sluice::sim

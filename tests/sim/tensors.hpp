@@ -1,0 +1,49 @@
+// What ranks reduce, and what must come out: an independent scalar reference in rank order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <sluice/types.hpp>
+
+#include "common/protocol/wire.hpp"
+
+namespace sluice::sim {
+
+/// One collective call, the same on all ranks unless a fault wants otherwise.
+struct OpSpec {
+  wire::Collective collective = wire::Collective::kAllReduce;
+  ElementType type = ElementType::kFloat32;
+  Reduction reduction = Reduction::kSum;
+  std::uint64_t element_count = 0;
+  std::uint64_t tag = 0;
+  std::uint64_t seed = 0;     ///< of the data
+  double density = 1;         ///< of each rank; below 0: each rank has its own
+  int lone_owner = -1;        ///< this rank owns nearly all blocks, the others hardly any
+  bool overlap = false;       ///< all ranks' non-zero blocks are the same ones
+  bool poisoned = false;      ///< ranks disagree about it: it must not end well
+};
+
+/// A rank's side of an op.
+struct Tensor {
+  std::vector<std::byte> data;
+  std::vector<bool> travels;            ///< per block: non-zero, or claimed to be by the bitmap
+  std::vector<std::uint64_t> bitmap;    ///< empty: the engine searches
+  bool in_place = true;
+};
+
+Tensor make_tensor(const OpSpec& op, unsigned rank, unsigned ranks, std::uint32_t block_elements);
+
+/// What every rank must hold in the end, and how many blocks any rank sent.
+struct Outcome {
+  std::vector<std::byte> data;
+  std::uint64_t union_blocks = 0;
+};
+Outcome reduce(const OpSpec& op, unsigned ranks, std::uint32_t block_elements);
+
+/// Equal bits; any NaN equals any other.
+bool same(std::span<const std::byte> a, std::span<const std::byte> b, ElementType type);
+
+}  // namespace sluice::sim

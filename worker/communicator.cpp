@@ -1,0 +1,269 @@
+#include "worker/communicator.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+
+#include "common/base/random_id.hpp"
+#include "worker/environment.hpp"
+
+namespace sluice {
+namespace {
+
+worker::EngineConfig engine_config(const JobOptions& options, const Attachment& attachment) {
+  worker::EngineConfig config;
+  config.job = options.job;
+  config.rank = Rank{options.rank};
+  config.ranks = options.world_size;
+  config.block_elements = options.block_elements;
+  config.streams = options.streams;
+  config.history = options.history;
+  config.payload_bytes = attachment.payload_bytes();
+  config.join_timeout = options.join_timeout;
+  config.aggregator_timeout = options.aggregator_timeout;
+  config.rto.min = options.retransmit_timeout_min;
+  config.unique = random_id;
+  for (std::size_t shard = 0; shard < attachment.aggregators(); ++shard)
+    config.aggregator_names.push_back(attachment.name_of(shard));
+  return config;
+}
+
+OpStatistics public_statistics(const worker::OpStatistics& in, Duration duration) {
+  OpStatistics out;
+  out.duration = duration;
+  out.blocks = in.blocks;
+  out.blocks_sent = in.blocks_sent;
+  out.blocks_received = in.blocks_received;
+  out.packets_sent = in.packets_sent;
+  out.packets_received = in.packets_received;
+  out.bytes_sent = in.bytes_sent;
+  out.bytes_received = in.bytes_received;
+  out.retransmissions = in.retransmissions;
+  return out;
+}
+
+}  // namespace
+
+// --------------------------------------------------------------------------------------- joining
+Communicator::Impl::Impl(std::shared_ptr<Progress> progress, const JobOptions& job)
+    : options((validate(job), job)), progress_(std::move(progress)) {
+  find_aggregators();
+  join();
+}
+
+/// Waits until every aggregator's link is up and its address known.
+void Communicator::Impl::find_aggregators() {
+  const Time deadline = after(Progress::now(), options.join_timeout);
+  std::size_t found = 0;
+  std::string missing;
+  Time next_look{};
+  const auto look = [&] {
+    if (Progress::now() < next_look) return false;
+    next_look = after(Progress::now(), std::chrono::milliseconds(1));
+    progress_->with_turn([&](Attachment& attachment, Time now) {
+      while (found < attachment.aggregators()) {
+        const auto endpoint = attachment.find(found, now);
+        if (!endpoint) {
+          missing = std::to_string(found) + " at " + attachment.name_of(found);
+          return;
+        }
+        aggregators_.push_back(*endpoint);
+        ++found;
+      }
+    });
+    return found == progress_->aggregators();
+  };
+  if (progress_->drive(look, deadline)) return;
+  throw Error(ErrorCode::kAggregatorLost, "job " + std::to_string(options.job) + ": aggregator " +
+                                              missing + " is unreachable within " +
+                                              std::to_string(options.join_timeout.count()) + " ms");
+}
+
+void Communicator::Impl::join() {
+  progress_->with_turn([&](Attachment& attachment, Time now) {
+    engine_ = std::make_unique<WorkerEngine>(engine_config(options, attachment), aggregators_);
+    progress_->add(*this);
+    engine_->start(now, attachment.io());
+  });
+  bool joining = true;
+  const auto joined = [&] {
+    progress_->with_turn(
+        [&](Attachment&, Time) { joining = engine_->state() == WorkerEngine::State::kJoining; });
+    return !joining;
+  };
+  progress_->drive(joined, kNever);  // the engine has bounds of its own
+  std::optional<Error> failure;
+  progress_->with_turn([&](Attachment& attachment, Time) {
+    failure = engine_->failure();
+    try {
+      if (!failure) reserve_buffers(attachment);
+    } catch (const Error& error) {
+      failure = error;
+      engine_->abort(error, attachment.io());
+    }
+    if (failure)
+      progress_->remove(*this);
+    else
+      session_ = engine_->session();
+  });
+  if (failure) throw Error(*failure);
+}
+
+/// The results that the job keeps and the packets under way must fit the context's memory.
+void Communicator::Impl::reserve_buffers(Attachment& attachment) {
+  const Session& session = engine_->session();
+  const std::size_t needed = std::size_t{session.streams} * (session.history + 2u);
+  const std::size_t reserved = progress_->reserved_buffers;
+  if (reserved + needed > attachment.buffers())
+    throw Error(
+        ErrorCode::kUnavailable,
+        "job " + std::to_string(options.job) + " needs " + std::to_string(needed) +
+            " packet buffers (" + std::to_string(session.streams) + " streams, history " +
+            std::to_string(session.history) + "), but " +
+            std::to_string(attachment.buffers() - std::min(reserved, attachment.buffers())) +
+            " of " + std::to_string(attachment.buffers()) +
+            " are free: set memory_mib (SLUICE_MEMORY_MIB) to at least " +
+            std::to_string(attachment.memory_mib_for(reserved + needed)));
+  progress_->reserved_buffers += needed;
+  reserved_ = needed;
+}
+
+// ------------------------------------------------------------------------------------------- ops
+Work Communicator::Impl::start(const worker::OpRequest& request) {
+  check(request);
+  auto state = std::make_shared<Work::State>();
+  state->progress = progress_;
+  state->started = Progress::now();
+  progress_->with_turn([&](Attachment& attachment, Time now) {
+    const OpNumber op = engine_->submit(request, now, attachment.io());
+    open_.emplace(op, state);
+    if (engine_->has_completions()) on_completions();
+  });
+  return Work(std::move(state));
+}
+
+void Communicator::Impl::check(const worker::OpRequest& request) const {
+  const auto refuse = [](const std::string& why) {
+    throw Error(ErrorCode::kInvalidArgument, "all_reduce: " + why);
+  };
+  if (!is_valid(request.type)) refuse("the element type is none of ElementType");
+  if (!is_valid(request.reduction)) refuse("the reduction is none of Reduction");
+  const std::uint32_t block =
+      fitting_block_elements(session_.block_elements, request.type, session_.payload_bytes);
+  if (request.element_count > max_element_count(block))
+    refuse(std::to_string(request.element_count) + " elements in blocks of " +
+           std::to_string(block) + " are more than " + std::to_string(max_element_count(block)));
+  if (request.element_count == 0) return;
+  if (request.input == nullptr || request.output == nullptr) refuse("a tensor is null");
+  const std::size_t bytes = request.element_count * element_bytes(request.type);
+  if (request.input != request.output && request.input < request.output + bytes &&
+      request.output < request.input + bytes)
+    refuse("input and output overlap; they must be the same or apart");
+  const std::uint64_t blocks = (request.element_count + block - 1) / block;
+  const std::uint64_t words = (blocks + 63) / 64;
+  if (!request.nonzero_blocks.empty() && request.nonzero_blocks.size() < words)
+    refuse("nonzero_blocks has " + std::to_string(request.nonzero_blocks.size()) +
+           " words; the tensor's " + std::to_string(blocks) + " blocks need " +
+           std::to_string(words));
+}
+
+void Communicator::Impl::on_completions() {
+  const Time now = Progress::now();
+  for (worker::Completion& completion : engine_->take_completions()) {
+    const auto found = open_.find(completion.op);
+    if (found == open_.end()) continue;  // submit has not returned yet: start() calls again
+    Work::State& state = *found->second;
+    state.error = std::move(completion.error);
+    state.statistics = public_statistics(completion.statistics, now - state.started);
+    state.done.store(true, std::memory_order_release);
+    open_.erase(found);
+  }
+}
+
+std::uint32_t Communicator::Impl::block_elements(ElementType type) {
+  if (!is_valid(type))
+    throw Error(ErrorCode::kInvalidArgument, "block_elements: none of ElementType");
+  return fitting_block_elements(session_.block_elements, type, session_.payload_bytes);
+}
+
+// --------------------------------------------------------------------------------------- leaving
+std::optional<Error> Communicator::Impl::leave() {
+  if (engine_->over()) return std::nullopt;
+  progress_->with_turn([&](Attachment& attachment, Time now) {
+    engine_->leave(now, attachment.io());
+    if (engine_->has_completions()) on_completions();
+  });
+  bool over = false;
+  progress_->drive(
+      [&] {
+        progress_->with_turn([&](Attachment&, Time) { over = engine_->over(); });
+        return over;
+      },
+      kNever);
+  return engine_->failure();
+}
+
+Communicator::Impl::~Impl() {
+  leave();
+  progress_->with_turn([&](Attachment&, Time) {
+    progress_->remove(*this);
+    progress_->reserved_buffers -= reserved_;
+    engine_.reset();  // gives its buffers back
+  });
+}
+
+// -------------------------------------------------------------------------------- the public API
+Context::Context(ContextOptions options) : impl_(std::make_unique<Impl>(options)) {}
+Context::~Context() = default;
+
+Communicator::Communicator(Context& context, JobOptions options)
+    : impl_(std::make_unique<Impl>(context.impl().progress, options)) {}
+Communicator::~Communicator() = default;
+Communicator::Communicator(Communicator&&) noexcept = default;
+Communicator& Communicator::operator=(Communicator&&) noexcept = default;
+
+std::uint16_t Communicator::rank() const {
+  return impl_->options.rank;
+}
+std::uint16_t Communicator::world_size() const {
+  return impl_->options.world_size;
+}
+std::uint32_t Communicator::block_elements(ElementType type) const {
+  return impl_->block_elements(type);
+}
+
+Work Communicator::all_reduce(const void* input, void* output, std::uint64_t element_count,
+                              ElementType type, const AllReduceOptions& options) {
+  worker::OpRequest request;
+  request.type = type;
+  request.reduction = options.reduction;
+  request.input = static_cast<const std::byte*>(input);
+  request.output = static_cast<std::byte*>(output);
+  request.element_count = element_count;
+  request.nonzero_blocks = options.nonzero_blocks;
+  request.tag = options.tag;
+  return impl_->start(request);
+}
+
+Work Communicator::barrier() {
+  worker::OpRequest request;
+  request.collective = wire::Collective::kBarrier;
+  return impl_->start(request);
+}
+
+void Communicator::leave() {
+  if (const auto error = impl_->leave()) throw Error(*error);
+}
+
+void* allocate(std::size_t bytes) {
+  void* const memory = ::operator new (bytes, std::align_val_t{64}, std::nothrow);
+  if (memory == nullptr)
+    throw Error(ErrorCode::kUnavailable, "no memory for " + std::to_string(bytes) + " bytes");
+  return memory;
+}
+
+void deallocate(void* memory) noexcept {
+  ::operator delete (memory, std::align_val_t{64});
+}
+
+}  // namespace sluice

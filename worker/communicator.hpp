@@ -1,0 +1,49 @@
+// One job's membership behind the public Communicator.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+
+#include <sluice/sluice.hpp>
+
+#include "worker/progress.hpp"
+#include "worker/work.hpp"
+
+namespace sluice {
+
+struct Context::Impl {
+  explicit Impl(const ContextOptions& options) : progress(std::make_shared<Progress>(options)) {}
+  std::shared_ptr<Progress> progress;
+};
+
+struct Communicator::Impl final : private Member {
+  Impl(std::shared_ptr<Progress> progress, const JobOptions& options);
+  ~Impl() override;
+
+  Work start(const worker::OpRequest& request);
+  /// Leaves, or aborts with ops pending, and waits for the end. An error: how that went wrong.
+  std::optional<Error> leave();
+  std::uint32_t block_elements(ElementType type);
+
+  const JobOptions options;
+
+ private:
+  WorkerEngine& engine() override { return *engine_; }
+  void on_completions() override;
+
+  void find_aggregators();
+  void join();
+  void reserve_buffers(Attachment& attachment);
+  void check(const worker::OpRequest& request) const;
+
+  const std::shared_ptr<Progress> progress_;
+  std::vector<Endpoint> aggregators_;
+  std::unique_ptr<WorkerEngine> engine_;                             // with the turn held
+  std::unordered_map<OpNumber, std::shared_ptr<Work::State>> open_;  // likewise
+  std::size_t reserved_ = 0;                                         // likewise
+  Session session_;                                                  // const once joined
+};
+
+}  // namespace sluice

@@ -1,0 +1,105 @@
+// The progress loop: one owner at a time of a context's ports and engines.
+//
+// Who owns the loop. Everything of DPDK and of the engines is touched only by who holds the turn.
+// Normally that is the progress thread, which polls for ever. A thread that calls wait() drives the
+// loop itself until its op is done, so that a small op costs no switch of threads; the progress
+// thread then only looks in now and then. A thread that starts an op takes the turn for that moment
+// and sends the first packets itself.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <spdlog/logger.h>
+
+#include <sluice/sluice.hpp>
+
+#include "common/base/idle.hpp"
+#include "common/base/time.hpp"
+#include "worker/attachment.hpp"
+#include "worker/engine.hpp"
+
+namespace sluice {
+
+using WorkerEngine = worker::Engine<net::DatagramIo>;
+
+/// What the progress loop serves: one communicator's engine. Called with the turn held.
+class Member {
+ public:
+  virtual ~Member() = default;
+  virtual WorkerEngine& engine() = 0;
+  virtual void on_completions() = 0;  ///< the engine has some
+};
+
+class Progress {
+ public:
+  explicit Progress(const ContextOptions& options);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  /// Runs f(attachment, now) with the turn held, then sends what it queued.
+  template <class F>
+  auto with_turn(F&& f) {
+    claims_.fetch_add(1, std::memory_order_relaxed);
+    const std::lock_guard lock(turn_);
+    claims_.fetch_sub(1, std::memory_order_relaxed);
+    const Flush flush{*attachment_};
+    return f(*attachment_, now());
+  }
+
+  /// Drives the loop until `done()` or `deadline`; returns done().
+  template <class Done>
+  bool drive(Done&& done, Time deadline) {
+    const Waiting waiting(waiters_);
+    Idle idle(idle_);
+    while (!done()) {
+      if (deadline != kNever && now() >= deadline) return false;
+      std::size_t work = 0;
+      if (std::unique_lock lock(turn_, std::try_to_lock); lock) work = turn();
+      idle.work_done(work);
+    }
+    return true;
+  }
+
+  /// With the turn held: which engines the loop serves.
+  void add(Member& member) { members_.push_back(&member); }
+  void remove(Member& member);
+
+  static Time now();
+  std::size_t aggregators() const { return attachment_->aggregators(); }
+  const std::shared_ptr<spdlog::logger>& logger() const { return logger_; }
+  /// With the turn held: buffers that communicators have laid claim to.
+  std::size_t reserved_buffers = 0;
+
+ private:
+  struct Flush {
+    Attachment& attachment;
+    ~Flush() { attachment.io().flush(); }
+  };
+  struct Waiting {
+    explicit Waiting(std::atomic<int>& count) : count_(count) { ++count_; }
+    ~Waiting() { --count_; }
+    std::atomic<int>& count_;
+  };
+
+  std::size_t turn();
+  void run();
+
+  const IdleStrategy idle_;
+  const std::shared_ptr<spdlog::logger> logger_;
+  std::unique_ptr<Attachment> attachment_;
+  std::vector<Member*> members_;
+  std::mutex turn_;
+  std::atomic<int> claims_{0};   // threads that want the turn for a moment
+  std::atomic<int> waiters_{0};  // threads that drive the loop
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,54 @@
+#include "worker/work.hpp"
+
+#include <stdexcept>
+
+#include "worker/progress.hpp"
+
+namespace sluice {
+namespace {
+
+void throw_if_failed(const Work::State& state) {
+  if (state.error) throw Error(*state.error);
+}
+
+const Work::State& finished(const std::shared_ptr<Work::State>& state) {
+  if (!state || !state->done.load(std::memory_order_acquire))
+    throw Error(ErrorCode::kInvalidArgument, "Work: not done yet");
+  return *state;
+}
+
+Work::State& started(const std::shared_ptr<Work::State>& state) {
+  if (!state) throw Error(ErrorCode::kInvalidArgument, "Work: stands for no op");
+  return *state;
+}
+
+bool drive(Work::State& state, Time deadline) {
+  return state.progress->drive([&] { return state.done.load(std::memory_order_acquire); },
+                               deadline);
+}
+
+}  // namespace
+
+bool Work::done() const {
+  return started(state_).done.load(std::memory_order_acquire);
+}
+
+void Work::wait() const {
+  drive(started(state_), kNever);
+  throw_if_failed(*state_);
+}
+
+bool Work::wait_for(std::chrono::nanoseconds bound) const {
+  if (!drive(started(state_), after(Progress::now(), bound))) return false;
+  throw_if_failed(*state_);
+  return true;
+}
+
+std::optional<Error> Work::error() const {
+  return finished(state_).error;
+}
+OpStatistics Work::statistics() const {
+  return finished(state_).statistics;
+}
+
+}  // namespace sluice

@@ -1,0 +1,26 @@
+// The state behind a Work handle.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+
+#include <sluice/sluice.hpp>
+
+#include "common/base/time.hpp"
+
+namespace sluice {
+
+class Progress;
+
+struct Work::State {
+  std::atomic<bool> done{false};
+  // Written before `done`, const afterwards.
+  std::optional<Error> error;
+  OpStatistics statistics;
+  // Const from the start.
+  std::shared_ptr<Progress> progress;
+  Time started{};
+};
+
+}  // namespace sluice
