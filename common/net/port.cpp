@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <optional>
 
 #include <arpa/inet.h>
 #include <rte_dev.h>
@@ -12,6 +13,7 @@
 
 #include <sluice/error.hpp>
 
+#include "common/net/accept_deadline.hpp"
 #include "common/net/caller_state.hpp"
 #include "common/net/eal_log.hpp"
 
@@ -31,8 +33,13 @@ bool is_memory(const std::string& device) {
          starts_with(device, "virtio_user") || starts_with(device, "net_memif");
 }
 
-bool has_setting(const std::string& device, const char* key) {
-  return device.find(std::string(",") + key + "=") != std::string::npos;
+// The value of `key` in a device string; empty where it has none.
+std::string setting(const std::string& device, const std::string& key) {
+  const std::string start = "," + key + "=";
+  const std::size_t at = device.find(start);
+  if (at == std::string::npos) return {};
+  const std::size_t value = at + start.size();
+  return device.substr(value, device.find(',', value) - value);
 }
 
 bool is_af_packet(const std::string& device) {
@@ -41,9 +48,7 @@ bool is_af_packet(const std::string& device) {
 
 // An interface that does not exist is left to the driver to complain about.
 void check_interface_mtu(const std::string& device, std::uint16_t mtu) {
-  const std::size_t at = device.find(",iface=");
-  if (at == std::string::npos) return;
-  const std::string interface = device.substr(at + 7, device.find(',', at + 7) - at - 7);
+  const std::string interface = setting(device, "iface");
   unsigned actual = 0;
   if (std::ifstream("/sys/class/net/" + interface + "/mtu") >> actual && actual < mtu)
     throw Error(ErrorCode::kInvalidArgument, "port '" + device + "': MTU " + std::to_string(mtu) +
@@ -62,11 +67,12 @@ std::string complete_af_packet(std::string device, std::uint16_t queues, std::ui
   const unsigned frame =
       (kRingHeaderBytes + static_cast<unsigned>(kEthernetBytes) + mtu + kUnit - 1) / kUnit * kUnit;
   const auto add = [&](const char* key, unsigned value) {
-    if (!has_setting(device, key)) device += std::string(",") + key + "=" + std::to_string(value);
+    if (setting(device, key).empty())
+      device += std::string(",") + key + "=" + std::to_string(value);
   };
   add("qpairs", queues);
   add("qdisc_bypass", 0);
-  if (!has_setting(device, "framesz") && !has_setting(device, "blocksz")) {
+  if (setting(device, "framesz").empty() && setting(device, "blocksz").empty()) {
     add("framesz", frame);
     add("blocksz", frame * kUnit);
     add("framecnt", kFrames);
@@ -169,16 +175,7 @@ void Port::plug() {
   const CallerState restore_at_end;  // drivers start threads
   std::uint16_t id;
   if (rte_eth_dev_get_port_by_name(name_.c_str(), &id) != 0) {
-    const std::size_t comma = std::min(options_.device.find(','), options_.device.size() - 1);
-    const std::string settings = options_.device.substr(comma + 1);
-    const bool has_settings = options_.device.find(',') != std::string::npos;
-    const int error =
-        rte_eal_hotplug_add(bus_.c_str(), name_.c_str(), has_settings ? settings.c_str() : "");
-    if (error == -EPERM || error == -EACCES)
-      throw Error(ErrorCode::kUnavailable, "the privilege is missing: CAP_NET_RAW expected");
-    if (error != 0)
-      throw Error(ErrorCode::kUnavailable,
-                  std::string("cannot be opened: ") + rte_strerror(-error));
+    hotplug();
     if (rte_eth_dev_get_port_by_name(name_.c_str(), &id) != 0)
       throw Error(ErrorCode::kUnavailable, "the device is no network port");
   }
@@ -189,6 +186,21 @@ void Port::plug() {
     throw Error(ErrorCode::kUnavailable, "in use by another port of this process");
   view_.id = id;
   plugged_ = true;
+}
+
+void Port::hotplug() {
+  std::optional<AcceptDeadline> deadline;
+  if (setting(options_.device, "server") == "1")
+    deadline.emplace(setting(options_.device, "path"), options_.peer_timeout);
+  const std::string settings =
+      name_.size() < options_.device.size() ? options_.device.substr(name_.size() + 1) : "";
+  const int error = rte_eal_hotplug_add(bus_.c_str(), name_.c_str(), settings.c_str());
+  if (error == 0) return;
+  if (deadline && deadline->passed())
+    throw Error(ErrorCode::kUnavailable, "no aggregator connected to its socket in time");
+  if (error == -EPERM || error == -EACCES)
+    throw Error(ErrorCode::kUnavailable, "the privilege is missing: CAP_NET_RAW expected");
+  throw Error(ErrorCode::kUnavailable, std::string("cannot be opened: ") + rte_strerror(-error));
 }
 
 void Port::start(std::span<BufferPool* const> pools) {
@@ -233,6 +245,7 @@ void Port::close() {
 }
 
 bool Port::link_up() const {
+  const CallerState restore_at_end;  // virtio-user may take a new peer on this occasion
   rte_eth_link link{};
   return rte_eth_link_get_nowait(id(), &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
 }

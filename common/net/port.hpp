@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "common/base/time.hpp"
 #include "common/net/framing.hpp"
 #include "common/net/pool.hpp"
 
@@ -32,6 +33,8 @@ struct PortOptions {
   std::uint32_t gateway = 0;        ///< for addresses beyond it; 0: every address is on the link
   std::optional<MacAddress> mac;    ///< ours instead of the device's, where nothing filters by it
   UdpChecksum udp_checksum = UdpChecksum::kAuto;
+  /// A worker's vhost port: how long its aggregator may take to connect to it.
+  Duration peer_timeout = std::chrono::seconds(10);
   bool chain = true;  ///< false: copy shared payloads also where the port takes chained buffers
 };
 
@@ -53,7 +56,8 @@ class Port {
  public:
   /// Plugs and starts the device; received frames land in `pools[queue]`, or in `pools[0]` when it
   /// is the only one. Throws Error: kInvalidArgument for options out of range, kUnavailable when
-  /// the device, its interface, the privilege or a buffer is missing or somebody uses it.
+  /// the device, its interface, the privilege, the vhost peer or buffers are missing, or when
+  /// somebody uses it. May block for `peer_timeout`.
   Port(const PortOptions& options, std::span<BufferPool* const> pools);
   Port(const PortOptions& options, BufferPool& pool);
   ~Port();
@@ -73,6 +77,7 @@ class Port {
 
  private:
   void plug();
+  void hotplug();
   void start(std::span<BufferPool* const> pools);
   void set_up_queues(std::span<BufferPool* const> pools);
   void close();

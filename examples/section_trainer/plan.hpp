@@ -11,8 +11,8 @@
 namespace section_trainer {
 
 struct Plan {
-  std::size_t epochs = 8;
-  std::size_t batch = 1024;      ///< records per step, over all ranks
+  std::size_t epochs = 12;
+  std::size_t batch = 512;       ///< records per step, over all ranks
   float learning_rate = 200.0f;  ///< in the first epoch; falls linearly to a tenth in the last
   std::uint64_t seed = 1;
 

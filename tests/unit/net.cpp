@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <future>
 #include <initializer_list>
 #include <numeric>
 #include <string>
@@ -282,11 +283,15 @@ struct LocalPair {
     vhost = std::make_unique<VhostDirectory>(directory.path, options, pools, events);
   }
 
+  // Plugging waits for the daemon, which polls meanwhile.
   std::unique_ptr<Port> start_worker(UdpChecksum checksum = UdpChecksum::kAuto) {
     PortOptions options =
         port_options(worker_device(directory.path, unique_socket_name("w")), kWorkerIp, 9000);
     options.udp_checksum = checksum;
-    return std::make_unique<Port>(options, payloads);
+    auto port =
+        std::async(std::launch::async, [&] { return std::make_unique<Port>(options, payloads); });
+    REQUIRE(poll_until([&] { return port.wait_for(0s) == std::future_status::ready; }));
+    return port.get();
   }
 
   template <class Condition>
@@ -850,13 +855,31 @@ TEST_CASE("Workers beyond the limit are refused once, and served when a port is 
   LocalPair pair(1);
   std::unique_ptr<Port> first = pair.start_worker();
   REQUIRE(pair.poll_until([&] { return pair.attached.size() == 1 && first->link_up(); }));
-  std::unique_ptr<Port> second = pair.start_worker();
+  auto second = std::async(std::launch::async, [&] {
+    const PortOptions options = port_options(
+        worker_device(pair.directory.path, unique_socket_name("w")), LocalPair::kWorkerIp, 9000);
+    return std::make_unique<Port>(options, pair.payloads);
+  });
+  CHECK(pair.poll_until([&] { return !pair.refused.empty(); }));
   for (int i = 0; i < 3; ++i) pair.vhost->poll();
   CHECK(pair.refused == std::vector<std::string>{"all 1 vhost ports are taken"});
   CHECK(pair.vhost->counters().refused == 1);
+  CHECK(pair.attached.size() == 1);
   first.reset();
   CHECK(pair.poll_until([&] { return pair.let_go(), pair.attached.size() == 2; }));
-  CHECK(pair.poll_until([&] { return second->link_up(); }));
+  CHECK(pair.poll_until([&] { return second.wait_for(0s) == std::future_status::ready; }));
+  CHECK(pair.poll_until([served = second.get()] { return served->link_up(); }));
+}
+
+TEST_CASE("A worker does not wait for its aggregator for ever") {
+  start_eal();
+  const TemporaryDirectory directory;
+  BufferPool pool("lonely", 512, 1472);
+  PortOptions options = port_options(worker_device(directory.path, "lonely"), 1);
+  options.peer_timeout = 10ms;
+  CHECK_THROWS_WITH(Port(options, pool), Contains("no aggregator connected"));
+  CHECK(std::filesystem::is_empty(directory.path));
+  CHECK(pool.available() == pool.size());
 }
 
 TEST_CASE("A socket that nobody serves is removed, one that is served is not touched") {
@@ -895,7 +918,7 @@ TEST_CASE("A worker outlives its daemon and finds the next one at the same addre
       pair.lane.add_port(port.view(0));
     };
     pair.vhost.reset();
-    REQUIRE(pair.poll_until([&] { return !worker.port->link_up(); }));
+    while (worker.port->link_up()) std::this_thread::yield();
     pair.vhost = std::make_unique<VhostDirectory>(pair.directory.path, options, pools, events);
     worker.at_daemon.clear();
     worker.io.send(worker.daemon, worker.io.allocate(100));

@@ -1,0 +1,51 @@
+// A process's way into the network; a killed aggregator stops between two of its sends.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <utility>
+
+#include "tests/sim/buffer.hpp"
+#include "tests/sim/network.hpp"
+
+namespace sluice::sim {
+
+class Sink {
+ public:
+  using Buffer = sim::Buffer;
+  static constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
+
+  Sink(Network& network, Endpoint self)
+      : network_(network), self_(self), pool_(std::make_shared<Pool>()) {}
+
+  Buffer allocate(std::size_t size) {
+    if (pool_->dry) return {};
+    return {pool_, std::make_shared<std::vector<std::byte>>(size, std::byte{0xa5})};
+  }
+  void send(const Endpoint& to, Buffer buffer) {
+    require(static_cast<bool>(buffer), "an empty buffer is sent");
+    if (sends_left_ == 0) return;
+    if (sends_left_ != kUnlimited) --sends_left_;
+    network_.send(self_, to, buffer.datagram());
+  }
+
+  /// A received datagram in a buffer of this process; empty if there is none.
+  Buffer received(const Bytes& datagram) {
+    if (pool_->dry) return {};
+    return {pool_, datagram};
+  }
+
+  void stop_after(std::uint64_t sends) { sends_left_ = sends; }
+  bool stopped() const { return sends_left_ == 0; }
+  Pool& pool() { return *pool_; }
+  const Endpoint& self() const { return self_; }
+
+ private:
+  Network& network_;
+  Endpoint self_;
+  std::shared_ptr<Pool> pool_;
+  std::uint64_t sends_left_ = kUnlimited;
+};
+
+}  // namespace sluice::sim
