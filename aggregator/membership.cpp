@@ -117,23 +117,21 @@ Membership::JoinOutcome Membership::join_active(const Endpoint& from, const wire
   }
   if (join.serial <= member.serial) return {.drop = DropReason::kStaleJoin};
 
-  const bool same_life = join.generation != 0 && join.generation == session_.generation;
-  const bool never_heard =
-      !member.spoke && (join.generation == 0 || is_virgin(join)) && config_.shard == 0;
-  if (same_life || never_heard) {
-    member.nonce = join.nonce;
-    member.serial = join.serial;
-    endpoints_[rank.value] = from;
-    welcome(rank, out);
+  if (join.generation != 0 && join.generation == session_.generation) {
+    rebind(rank, from, join, out);
     return {};
   }
   if (config_.shard == 0) return contend(from, join, now, out);
+  // Shard 0 has begun another life. Ours ends when all have heard of it, which they tell by joining.
+  return join_forming(from, join, newest_serial, now, out);
+}
 
-  // Shard 0 named another generation: it has ended ours.
-  abort(about(AbortReason::kRankRestarted, rank), newest_serial, out);
-  JoinOutcome outcome = join_forming(from, join, newest_serial, now, out);
-  outcome.ended = true;
-  return outcome;
+/// Another process, or another attempt of the same one, takes the member's place.
+void Membership::rebind(Rank r, const Endpoint& to, const wire::Join& join, ControlPackets& out) {
+  members_[r.value].nonce = join.nonce;
+  members_[r.value].serial = join.serial;
+  endpoints_[r.value] = to;
+  welcome(r, out);
 }
 
 /// The member's place is asked for by somebody else: its next signs of life decide.
@@ -149,7 +147,14 @@ Membership::JoinOutcome Membership::contend(const Endpoint& from, const wire::Jo
   return {};
 }
 
-/// Who lost its place to a living member is refused; a member that stayed silent has restarted.
+/// When a contended member that stays silent counts as gone.
+Time Membership::contention_ends(const Member& member) const {
+  return after(std::max(member.contender->since, member.seen),
+               kSilentIntervals * config_.keep_alive_interval());
+}
+
+/// Who lost its place to a living member is refused; a member that fell silent has restarted. One
+/// that was never heard has not begun: its place is free.
 bool Membership::settle_contention(Time now, std::uint64_t newest_serial, ControlPackets& out) {
   for (std::uint16_t r = 0; r < session_.ranks; ++r) {
     Member& member = members_[r];
@@ -160,8 +165,16 @@ bool Membership::settle_contention(Time now, std::uint64_t newest_serial, Contro
       member.contender.reset();
       bury(contender.join.nonce, about(AbortReason::kDuplicateRank, Rank{r}));
       told_again(contender.endpoint, contender.join, out);
-    } else if (now - std::max(contender.since, member.seen) >=
-               kSilentIntervals * config_.keep_alive_interval()) {
+    } else if (now < contention_ends(member)) {
+      continue;
+    } else if (!member.spoke) {
+      const AbortInfo why = about(AbortReason::kDuplicateRank, Rank{r});
+      entomb(member.token, {.left = false, .generation = session_.generation, .why = why});
+      bury(member.nonce, why);
+      member.token = config_.unique();
+      member.contender.reset();
+      rebind(Rank{r}, contender.endpoint, contender.join, out);
+    } else {
       abort(about(AbortReason::kRankRestarted, Rank{r}), newest_serial, out);
       candidates_[r] = Candidate{contender.endpoint, contender.join, contender.join.nonce,
                                  contender.join.serial};
@@ -178,7 +191,7 @@ Membership::JoinOutcome Membership::join_forming(const Endpoint& from, const wir
                                                  ControlPackets& out) {
   if (join.serial <= mark_) return {.drop = DropReason::kStaleJoin};
   if (join.generation != 0 && !is_virgin(join))  // would have to be resumed
-    bury(join.generation, about(AbortReason::kCannotResume, Rank{join.rank}));
+    end_generation(join.generation, about(AbortReason::kCannotResume, Rank{join.rank}), out);
   if (told_again(from, join, out)) return {.drop = DropReason::kBadJoin};
   const auto found = candidates_.find(join.rank);
   if (found != candidates_.end()) {
@@ -192,7 +205,7 @@ Membership::JoinOutcome Membership::join_forming(const Endpoint& from, const wir
   }
   if (const auto disagreement = disagrees(join)) {
     candidates_[join.rank] = Candidate{from, join, join.nonce, join.serial};
-    abort(*disagreement, newest_serial, out);
+    dismiss_candidates(*disagreement, newest_serial, out);
     return {.drop = DropReason::kBadJoin};
   }
   if (candidates_.empty()) forming_since_ = now;
@@ -205,8 +218,20 @@ Membership::JoinOutcome Membership::join_forming(const Endpoint& from, const wir
     pend(from, join, out);
     return {};
   }
+  const bool replaces = active();
   form(newest_serial, now, out);
-  return {.formed = true};
+  return {.formed = true, .ended = replaces};
+}
+
+/// A life that cannot go on: also the ranks that have made no progress in it are told.
+void Membership::end_generation(std::uint64_t generation, const AbortInfo& why,
+                                ControlPackets& out) {
+  bury(generation, why);
+  for (auto it = candidates_.begin(); it != candidates_.end();) {
+    const bool of_it = it->second.join.generation == generation;
+    if (of_it) refuse(it->second.endpoint, it->second.join, why, out);
+    it = of_it ? candidates_.erase(it) : std::next(it);
+  }
 }
 
 /// All ranks wait, and on shards other than 0 for the same generation.
@@ -221,6 +246,11 @@ bool Membership::complete() const {
 }
 
 void Membership::form(std::uint64_t newest_serial, Time now, ControlPackets& out) {
+  if (active()) {
+    const AbortInfo over;  // all ranks have moved on: there is nobody to tell
+    end({.left = false, .generation = session_.generation, .why = over}, newest_serial);
+    last_abort_ = over;
+  }
   const wire::Join& any = candidates_.begin()->second.join;
   session_ = Session();
   session_.job = job_;
@@ -277,7 +307,7 @@ void Membership::pend(const Endpoint& to, const wire::Join& join, ControlPackets
   packet.nonce = join.nonce;
   packet.serial = join.serial;
   RankSet absent;
-  if (!active())
+  if (candidates_.count(join.rank) != 0)
     RankSet::first(join.world_size).for_each([&](Rank r) {
       if (candidates_.count(r.value) == 0) absent.insert(r);
     });
@@ -348,6 +378,7 @@ bool Membership::on_leave(Rank r, bool may_leave, std::uint64_t newest_serial,
   if (present_.contains(r)) {
     if (!may_leave) return false;
     present_.erase(r);
+    members_[r.value].contender.reset();  // it may come when the others have left, too
   }
   auto left = wire::make<wire::Left>(job_);
   left.token = members_[r.value].token;
@@ -362,40 +393,40 @@ bool Membership::on_time(Time now, std::uint64_t newest_serial, ControlPackets& 
   if (active()) {
     for (std::uint16_t r = 0; r < session_.ranks; ++r) {
       const Duration silence = now - members_[r].seen;
-      if (!present_.contains(Rank{r}) || silence <= config_.liveness_timeout) continue;
+      if (!present_.contains(Rank{r}) || silence < config_.liveness_timeout) continue;
       const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(silence).count();
       abort(about(AbortReason::kRankSilent, Rank{r}, static_cast<std::uint64_t>(ms)), newest_serial,
             out);
       return true;
     }
-    return settle_contention(now, newest_serial, out);
+    if (settle_contention(now, newest_serial, out)) return true;
   }
-  if (!candidates_.empty() && now - forming_since_ > config_.formation_timeout) {
+  if (!candidates_.empty() && now - forming_since_ >= config_.formation_timeout) {
     RankSet absent = RankSet::first(candidates_.begin()->second.join.world_size);
     for (const auto& entry : candidates_) absent.erase(Rank{entry.first});
-    abort(about(AbortReason::kAbsent, Rank{absent.lowest()}, absent.size()), newest_serial, out);
+    dismiss_candidates(about(AbortReason::kAbsent, Rank{absent.lowest()}, absent.size()),
+                       newest_serial, out);
   }
   return false;
 }
 
 Time Membership::next_deadline() const {
-  if (!active())
-    return candidates_.empty() ? kNever : after(forming_since_, config_.formation_timeout);
-  Time next = kNever;
-  for (const Member& member : members_) {
-    next = std::min(next, after(member.seen, config_.liveness_timeout));
-    if (member.contender) next = std::min(next, after(member.seen, config_.keep_alive_interval()));
+  Time next = candidates_.empty() ? kNever : after(forming_since_, config_.formation_timeout);
+  if (!active()) return next;
+  for (std::uint16_t r = 0; r < session_.ranks; ++r) {
+    const Member& member = members_[r];
+    if (present_.contains(Rank{r}))
+      next = std::min(next, after(member.seen, config_.liveness_timeout));
+    if (member.contender) next = std::min(next, contention_ends(member));
   }
   return next;
 }
 
 bool Membership::on_hang_up(std::uint16_t port_id, std::uint64_t newest_serial,
                             ControlPackets& out) {
-  if (!active()) {
-    for (auto it = candidates_.begin(); it != candidates_.end();)
-      it = it->second.endpoint.port_id == port_id ? candidates_.erase(it) : std::next(it);
-    return false;
-  }
+  std::erase_if(candidates_,
+                [&](const auto& entry) { return entry.second.endpoint.port_id == port_id; });
+  if (!active()) return false;
   for (std::uint16_t r = 0; r < session_.ranks; ++r) {
     Member& member = members_[r];
     if (member.contender && member.contender->endpoint.port_id == port_id) member.contender.reset();
@@ -413,33 +444,43 @@ void Membership::abort(const AbortInfo& info, std::uint64_t newest_serial, Contr
       out.push(endpoints_[r.value], to_packet(info, job_, session_.generation, 0));
     });
     end({.left = false, .generation = session_.generation, .why = info}, newest_serial);
+    last_abort_ = info;
   } else {
-    for (const auto& entry : candidates_) {
-      const wire::Join& join = entry.second.join;
-      bury(join.nonce, info);
-      refuse(entry.second.endpoint, join, info, out);
-    }
-    candidates_.clear();
-    forming_since_ = kNever;
-    mark_ = newest_serial;
+    dismiss_candidates(info, newest_serial, out);
   }
-  last_abort_ = info;
+}
+
+void Membership::dismiss_candidates(const AbortInfo& info, std::uint64_t newest_serial,
+                                    ControlPackets& out) {
+  for (const auto& entry : candidates_) {
+    const wire::Join& join = entry.second.join;
+    bury(join.nonce, info);
+    refuse(entry.second.endpoint, join, info, out);
+  }
+  candidates_.clear();
+  forming_since_ = kNever;
+  mark_ = newest_serial;
 }
 
 void Membership::end(const Tombstone& epitaph, std::uint64_t newest_serial) {
   for (const Member& member : members_) {
-    if (tombstones_.emplace(member.token, epitaph).second) tombstone_order_.push_back(member.token);
+    entomb(member.token, epitaph);
     if (!epitaph.left) bury(member.nonce, epitaph.why);
-  }
-  while (tombstone_order_.size() > kTombstonesMax) {
-    tombstones_.erase(tombstone_order_.front());
-    tombstone_order_.pop_front();
   }
   if (!epitaph.left) bury(session_.generation, epitaph.why);
   last_abort_.reset();
   last_session_ = session_;
   state_ = State::kForming;
   mark_ = newest_serial;
+}
+
+void Membership::entomb(std::uint64_t token, const Tombstone& epitaph) {
+  if (!tombstones_.emplace(token, epitaph).second) return;
+  tombstone_order_.push_back(token);
+  if (tombstone_order_.size() > kTombstonesMax) {
+    tombstones_.erase(tombstone_order_.front());
+    tombstone_order_.pop_front();
+  }
 }
 
 void Membership::bury(std::uint64_t id, const AbortInfo& why) {

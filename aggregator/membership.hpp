@@ -119,17 +119,22 @@ class Membership {
   std::optional<AbortInfo> disagrees(const wire::Join& join) const;
   JoinOutcome join_active(const Endpoint& from, const wire::Join& join, std::uint64_t newest_serial,
                           Time now, ControlPackets& out);
+  void rebind(Rank r, const Endpoint& to, const wire::Join& join, ControlPackets& out);
   JoinOutcome contend(const Endpoint& from, const wire::Join& join, Time now, ControlPackets& out);
   JoinOutcome join_forming(const Endpoint& from, const wire::Join& join,
                            std::uint64_t newest_serial, Time now, ControlPackets& out);
+  void end_generation(std::uint64_t generation, const AbortInfo& why, ControlPackets& out);
+  void dismiss_candidates(const AbortInfo& info, std::uint64_t newest_serial, ControlPackets& out);
   bool complete() const;
   void form(std::uint64_t newest_serial, Time now, ControlPackets& out);
   void welcome(Rank r, ControlPackets& out) const;
   void pend(const Endpoint& to, const wire::Join& join, ControlPackets& out) const;
   void refuse(const Endpoint& to, const wire::Join& join, const AbortInfo& info,
               ControlPackets& out);
+  Time contention_ends(const Member& member) const;
   bool settle_contention(Time now, std::uint64_t newest_serial, ControlPackets& out);
   void end(const Tombstone& epitaph, std::uint64_t newest_serial);
+  void entomb(std::uint64_t token, const Tombstone& epitaph);
   void bury(std::uint64_t id, const AbortInfo& why);
   bool told_again(const Endpoint& from, const wire::Join& join, ControlPackets& out);
 
@@ -138,7 +143,7 @@ class Membership {
   State state_ = State::kForming;
   std::uint64_t mark_ = 0;
 
-  // Forming.
+  // Forming; on shards other than 0 also while an earlier life is active.
   std::unordered_map<std::uint16_t, Candidate> candidates_;
   Time forming_since_ = kNever;
 

@@ -1,6 +1,7 @@
 #include "worker/communicator.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <new>
 
@@ -41,6 +42,8 @@ OpStatistics public_statistics(const worker::OpStatistics& in, Duration duration
   out.retransmissions = in.retransmissions;
   return out;
 }
+
+std::atomic<bool> context_exists{false};
 
 }  // namespace
 
@@ -213,6 +216,15 @@ Communicator::Impl::~Impl() {
 }
 
 // -------------------------------------------------------------------------------- the public API
+Context::Impl::Place::Place() {
+  if (context_exists.exchange(true))
+    throw Error(ErrorCode::kInvalidArgument,
+                "a Context exists already in this process: share it between communicators");
+}
+Context::Impl::Place::~Place() {
+  context_exists = false;
+}
+
 Context::Context(ContextOptions options) : impl_(std::make_unique<Impl>(options)) {}
 Context::~Context() = default;
 

@@ -15,7 +15,17 @@ namespace sluice {
 
 struct Context::Impl {
   explicit Impl(const ContextOptions& options) : progress(std::make_shared<Progress>(options)) {}
-  std::shared_ptr<Progress> progress;
+
+  /// Of the one Context that a process may have at a time.
+  struct Place {
+    Place();
+    ~Place();
+    Place(const Place&) = delete;
+    Place& operator=(const Place&) = delete;
+  };
+
+  const Place place;
+  const std::shared_ptr<Progress> progress;
 };
 
 struct Communicator::Impl final : private Member {

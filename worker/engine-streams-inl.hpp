@@ -155,6 +155,7 @@ void Engine<Sink>::apply(StreamId s, const Packet& packet) {
     ColumnState& mine = x.columns[c++];
     const BlockIndex want{column.next};
     const bool present = (column.flags & wire::kColumnPresent) != 0;
+    if (mine.owned()) ++op.statistics.blocks_sent;  // here: a round may be begun twice
     if (mine.current != kNoBlock)
       op.store_zeros(present ? op.following(mine.current) : mine.current, want);
     mine.current = want;
@@ -257,7 +258,6 @@ void Engine<Sink>::send_data(StreamId s, bool ask, Time now, Sink& sink) {
     const std::size_t bytes = geometry.bytes_of(mine.current);
     std::memcpy(packet.payload, op.block(mine.current), bytes);
     packet.payload += bytes;
-    if (x.data_sends == 0) ++op.statistics.blocks_sent;
   }
 
   if (x.data_sends++ == 0) {

@@ -116,8 +116,8 @@ bool ShardSession::on_welcome(const wire::Welcome& packet, Time now) {
 }
 
 bool ShardSession::is_aborted(const wire::Abort& packet) const {
-  const bool our_life = packet.generation != 0 && (state_ == State::kIn || was_in_) &&
-                        packet.generation == agreed_.generation;
+  const std::uint64_t generation = in() ? agreed_.generation : wanted_.generation;
+  const bool our_life = packet.generation != 0 && packet.generation == generation;
   const bool our_join = packet.nonce != 0 && packet.nonce == nonce_;
   return state_ != State::kIdle && state_ != State::kLeft && (our_life || our_join);
 }

@@ -27,7 +27,8 @@ struct EalOptions {
   std::vector<std::string> extra_args;  ///< further EAL arguments, as DPDK documents them
 };
 
-/// DPDK's environment. Once per process: DPDK cannot start again after it ended.
+/// DPDK's environment. Once per process: DPDK cannot start again. Its packet memory and its
+/// sleeping service threads stay until the process ends.
 class Eal {
  public:
   /// Throws Error: kInvalidArgument for options out of range, refused arguments or a second

@@ -10,6 +10,7 @@
 #include <rte_dev.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
+#include <unistd.h>
 
 #include <sluice/error.hpp>
 
@@ -46,14 +47,19 @@ bool is_af_packet(const std::string& device) {
   return starts_with(device, "net_af_packet") || starts_with(device, "eth_af_packet");
 }
 
-// An interface that does not exist is left to the driver to complain about.
-void check_interface_mtu(const std::string& device, std::uint16_t mtu) {
+// The driver reports every failure as a missing privilege, so what can be seen beforehand is.
+void check_interface(const std::string& device, std::uint16_t mtu) {
   const std::string interface = setting(device, "iface");
+  const auto refuse = [&](ErrorCode code, const std::string& what) {
+    throw Error(code, "port '" + device + "': " + what);
+  };
+  if (interface.empty()) refuse(ErrorCode::kInvalidArgument, "iface=NAME expected");
   unsigned actual = 0;
-  if (std::ifstream("/sys/class/net/" + interface + "/mtu") >> actual && actual < mtu)
-    throw Error(ErrorCode::kInvalidArgument, "port '" + device + "': MTU " + std::to_string(mtu) +
-                                                 ", but interface " + interface + " has " +
-                                                 std::to_string(actual));
+  if (!(std::ifstream("/sys/class/net/" + interface + "/mtu") >> actual))
+    refuse(ErrorCode::kUnavailable, "there is no network interface " + interface);
+  if (actual < mtu)
+    refuse(ErrorCode::kInvalidArgument, "MTU " + std::to_string(mtu) + ", but interface " +
+                                            interface + " has " + std::to_string(actual));
 }
 
 // The driver's defaults are frames of 2 KiB and no traffic shaping; a full ring blocks the sender,
@@ -149,7 +155,7 @@ Port::Port(const PortOptions& options, BufferPool& pool)
 Port::Port(const PortOptions& options, std::span<BufferPool* const> pools) : options_(options) {
   check(options, pools.size());
   if (is_af_packet(options_.device)) {
-    check_interface_mtu(options_.device, options_.mtu);
+    check_interface(options_.device, options_.mtu);
     options_.device = complete_af_packet(options_.device, options_.queues, options_.mtu);
   }
   name_ = options_.device.substr(0, options_.device.find(','));
@@ -196,8 +202,10 @@ void Port::hotplug() {
       name_.size() < options_.device.size() ? options_.device.substr(name_.size() + 1) : "";
   const int error = rte_eal_hotplug_add(bus_.c_str(), name_.c_str(), settings.c_str());
   if (error == 0) return;
-  if (deadline && deadline->passed())
+  if (deadline && deadline->passed()) {
+    unlink(setting(options_.device, "path").c_str());  // the driver leaves it behind
     throw Error(ErrorCode::kUnavailable, "no aggregator connected to its socket in time");
+  }
   if (error == -EPERM || error == -EACCES)
     throw Error(ErrorCode::kUnavailable, "the privilege is missing: CAP_NET_RAW expected");
   throw Error(ErrorCode::kUnavailable, std::string("cannot be opened: ") + rte_strerror(-error));

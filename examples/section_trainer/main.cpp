@@ -1,5 +1,6 @@
 // section-trainer: a real model trained on real input through Sluice's public API. Exit status 0
 // only when all ranks end with the same weights, those of a single-process run, and predict well.
+#include <cmath>
 #include <fstream>
 #include <iostream>
 #include <stdexcept>
@@ -30,11 +31,16 @@ sluice::JobOptions job_options() {
   return options;
 }
 
+std::string percent(double share) {
+  return std::to_string(std::lround(1000 * share) / 10) + "." +
+         std::to_string(std::lround(1000 * share) % 10) + " %";
+}
+
 bool predicts_well(const Report& report, double min_accuracy, std::ostream& out) {
   const bool good = report.accuracy() >= min_accuracy;
-  out << "held-out accuracy " << 100 * report.accuracy() << " % (demanded: " << 100 * min_accuracy
-      << " %; the commonest section alone: " << 100 * report.majority_share()
-      << " %): " << (good ? "good" : "TOO LOW") << std::endl;
+  out << "held-out accuracy " << percent(report.accuracy()) << ": " << (good ? "good" : "TOO LOW")
+      << " (demanded " << percent(min_accuracy) << "; the commonest section alone "
+      << percent(report.majority_share()) << ")" << std::endl;
   return good;
 }
 

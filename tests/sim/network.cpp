@@ -27,8 +27,7 @@ void Network::send(const Endpoint& from, const Endpoint& to, const Bytes& datagr
           Duration{static_cast<Duration::rep>(share * static_cast<double>(link.late_max.count()))});
   }
   if (random_.chance(link.ancient))
-    events_.in(milliseconds(random_.between(20, 3000)),
-               [=, this] { deliver(from, to, datagram); });
+    events_.in(milliseconds(random_.between(20, 3000)), [=, this] { deliver(from, to, datagram); });
   if (random_.chance(link.garbage)) carry(from, to, damaged(datagram), {});
 }
 
@@ -36,8 +35,8 @@ void Network::send(const Endpoint& from, const Endpoint& to, const Bytes& datagr
 Time Network::departure(const Endpoint& from, const Endpoint& to, std::size_t size) {
   if (scenario_.link.bytes_per_us == 0) return events_.now();
   Time& free = busy_until_[(std::uint64_t{from.ipv4} << 32) | to.ipv4];
-  const auto takes = Duration{static_cast<Duration::rep>(1000 * static_cast<double>(size) /
-                                                         scenario_.link.bytes_per_us)};
+  const auto takes = Duration{
+      static_cast<Duration::rep>(1000 * static_cast<double>(size) / scenario_.link.bytes_per_us)};
   free = std::max(free, events_.now()) + takes;
   return free;
 }

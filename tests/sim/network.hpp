@@ -22,10 +22,7 @@ class Network {
   using Handler = std::function<void(const Endpoint& from, const Bytes& datagram)>;
 
   Network(Events& events, const Scenario& scenario, bool trace)
-      : events_(events),
-        scenario_(scenario),
-        random_(derive(scenario.seed, 1)),
-        trace_(trace) {}
+      : events_(events), scenario_(scenario), random_(derive(scenario.seed, 1)), trace_(trace) {}
 
   void attach(Address address, Handler handler) { handlers_[address] = std::move(handler); }
   void detach(Address address) { handlers_.erase(address); }

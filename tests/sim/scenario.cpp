@@ -17,9 +17,9 @@ Duration ms(double value) {
   return duration_cast<Duration>(std::chrono::duration<double, std::milli>(value));
 }
 
-constexpr ElementType kTypes[] = {ElementType::kFloat32,  ElementType::kFloat64,
-                                  ElementType::kFloat16,  ElementType::kBFloat16,
-                                  ElementType::kInt32,    ElementType::kInt64};
+constexpr ElementType kTypes[] = {ElementType::kFloat32, ElementType::kFloat64,
+                                  ElementType::kFloat16, ElementType::kBFloat16,
+                                  ElementType::kInt32,   ElementType::kInt64};
 
 LinkModel make_link(Random& r) {
   LinkModel link;
@@ -35,12 +35,13 @@ LinkModel make_link(Random& r) {
 }
 
 /// How many elements: nothing, less than a block, a short last block, many blocks.
-std::uint64_t element_count(Random& r, const JobPlan& job, ElementType type, std::uint64_t bytes_max) {
+std::uint64_t element_count(Random& r, const JobPlan& job, ElementType type,
+                            std::uint64_t bytes_max) {
   const std::uint64_t block =
       fitting_block_elements(job.block_elements, type, job.smallest_payload());
   const std::uint64_t most = std::max<std::uint64_t>(1, bytes_max / element_bytes(type));
-  const std::uint64_t blocks = r.pick<std::uint64_t>(
-      {0, 1, r.below(4), r.below(60), r.between(20, 60), r.between(50, 150)});
+  const std::uint64_t blocks =
+      r.pick<std::uint64_t>({0, 1, r.below(4), r.below(60), r.between(20, 60), r.between(50, 150)});
   std::uint64_t count = blocks * block;
   if (blocks > 0 && r.chance(0.6)) count -= r.below(block);
   if (r.chance(0.1)) count = r.below(block + 1);
@@ -86,7 +87,7 @@ OpSpec another(Random& r, const OpSpec& op) {
       break;
     case 3:
       other.collective = op.collective == wire::Collective::kBarrier ? wire::Collective::kAllReduce
-                                                                    : wire::Collective::kBarrier;
+                                                                     : wire::Collective::kBarrier;
       break;
     default:
       other.tag += r.between(1, 1000);
@@ -99,17 +100,28 @@ void draw_fault(Random& r, JobPlan& job, bool alone) {
   const double x = r.unit();
   job.victim = static_cast<unsigned>(r.below(job.ranks));
   job.fault_after = ms(r.pick({r.uniform(0, 60), r.uniform(0, 400)}));
-  if (x < 0.10) job.fault = Fault::kSilentDeath;
-  else if (x < 0.18) job.fault = Fault::kHangUp;
-  else if (x < 0.26 && job.ranks > 1) job.fault = Fault::kOpMismatch;
-  else if (x < 0.31 && job.ranks > 1) job.fault = Fault::kEarlyLeave;
-  else if (x < 0.36) job.fault = Fault::kAbortingLeave;
-  else if (x < 0.42) job.fault = Fault::kDuplicateRank;
-  else if (x < 0.44 && job.ranks > 1) job.fault = Fault::kWrongWorldSize;
-  else if (x < 0.46) job.fault = Fault::kRankBeyondWorld;
-  else if (x < 0.49 && job.ranks > 1) job.fault = Fault::kJoinMismatch;
-  else if (x < 0.59) job.fault = Fault::kRejoin;
-  else if (x < 0.61 && alone) job.fault = Fault::kShutDown;
+  if (x < 0.10)
+    job.fault = Fault::kSilentDeath;
+  else if (x < 0.18)
+    job.fault = Fault::kHangUp;
+  else if (x < 0.26 && job.ranks > 1)
+    job.fault = Fault::kOpMismatch;
+  else if (x < 0.31 && job.ranks > 1)
+    job.fault = Fault::kEarlyLeave;
+  else if (x < 0.36)
+    job.fault = Fault::kAbortingLeave;
+  else if (x < 0.42)
+    job.fault = Fault::kDuplicateRank;
+  else if (x < 0.44 && job.ranks > 1)
+    job.fault = Fault::kWrongWorldSize;
+  else if (x < 0.46)
+    job.fault = Fault::kRankBeyondWorld;
+  else if (x < 0.49 && job.ranks > 1)
+    job.fault = Fault::kJoinMismatch;
+  else if (x < 0.59)
+    job.fault = Fault::kRejoin;
+  else if (x < 0.61 && alone)
+    job.fault = Fault::kShutDown;
 }
 
 void fit_programs(Random& r, JobPlan& job, std::uint64_t bytes_max, bool comes_back) {
@@ -133,7 +145,8 @@ void fit_programs(Random& r, JobPlan& job, std::uint64_t bytes_max, bool comes_b
     job.programs.push_back(make_program(r, job, 2, r.between(1, 3), bytes_max));
 }
 
-JobPlan make_job(Random& r, const Scenario& scenario, std::uint32_t id, unsigned ranks, bool alone) {
+JobPlan make_job(Random& r, const Scenario& scenario, std::uint32_t id, unsigned ranks,
+                 bool alone) {
   JobPlan job;
   job.id = id;
   job.ranks = ranks;
@@ -180,9 +193,10 @@ void draw_droughts(Random& r, Scenario& s) {
 void draw_crashes(Random& r, Scenario& s) {
   const std::uint64_t count = r.pick<std::uint64_t>({1, 1, 2, 3});
   for (std::uint64_t i = 0; i < count; ++i)
-    s.crashes.push_back({static_cast<unsigned>(r.below(s.shards)),
-                         r.pick<std::uint64_t>({r.below(20), r.below(40), r.below(150), r.below(600)}),
-                         ms(r.pick({1.0, 10.0, r.uniform(1, 150)}))});
+    s.crashes.push_back(
+        {static_cast<unsigned>(r.below(s.shards)),
+         r.pick<std::uint64_t>({r.below(20), r.below(40), r.below(150), r.below(600)}),
+         ms(r.pick({1.0, 10.0, r.uniform(1, 150)}))});
 }
 
 /// Every hundredth seed is wide: up to 256 ranks, with few and small ops.
@@ -219,8 +233,8 @@ Scenario make_scenario(std::uint64_t seed) {
   s.seed = seed;
   s.link = make_link(r);
   s.faults_end = Time{ms(r.pick({300.0, 5000.0, 5000.0}))};
-  s.payload_bytes = static_cast<std::uint16_t>(
-      r.pick<std::uint64_t>({508, 1400, 9000, r.between(508, 9000)}));
+  s.payload_bytes =
+      static_cast<std::uint16_t>(r.pick<std::uint64_t>({508, 1400, 9000, r.between(508, 9000)}));
   s.streams = static_cast<std::uint16_t>(r.between(1, 16));
   s.history = r.pick<std::uint8_t>({2, 4, 8});
   if (seed % 100 == 99) return wide_scenario(r, std::move(s));
@@ -246,9 +260,9 @@ Scenario make_scenario(std::uint64_t seed) {
 
 const char* name(Fault fault) {
   static constexpr const char* kNames[] = {
-      "none",           "silent death",     "hang-up",           "op mismatch",
-      "early leave",    "aborting leave",   "duplicate rank",    "wrong world size",
-      "rank beyond world", "join mismatch", "rejoin",            "shut down"};
+      "none",           "silent death",   "hang-up",          "op mismatch",       "early leave",
+      "aborting leave", "duplicate rank", "wrong world size", "rank beyond world", "join mismatch",
+      "rejoin",         "shut down"};
   return kNames[static_cast<std::size_t>(fault)];
 }
 

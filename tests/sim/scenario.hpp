@@ -17,7 +17,7 @@ struct LinkModel {
   double bytes_per_us = 0;  ///< 0: no limit
   double loss = 0;
   double duplicate = 0;
-  double late = 0;     ///< share of packets that are delayed up to `late_max` more
+  double late = 0;  ///< share of packets that are delayed up to `late_max` more
   Duration late_max{};
   double ancient = 0;  ///< share of packets that come once more, up to seconds later
   double garbage = 0;  ///< share of packets that come once more, damaged
@@ -57,9 +57,9 @@ enum class Fault {
   kDuplicateRank,  ///< a second process claims a rank
   kWrongWorldSize,
   kRankBeyondWorld,
-  kJoinMismatch,   ///< a rank wants other session settings
-  kRejoin,         ///< all leave and join again at once
-  kShutDown,       ///< an aggregator shuts down for good
+  kJoinMismatch,  ///< a rank wants other session settings
+  kRejoin,        ///< all leave and join again at once
+  kShutDown,      ///< an aggregator shuts down for good
 };
 const char* name(Fault fault);
 
@@ -74,15 +74,15 @@ struct JobPlan {
   std::vector<std::uint16_t> payload_bytes;  ///< offered, by rank
   unsigned depth = 1;                        ///< ops in flight
   Duration start_spread{};
-  Duration pause_max{};                      ///< between ops
-  bool shared_port = false;                  ///< all ranks behind one port of the aggregator
-  std::vector<Program> programs;             ///< one life of the job after the other
+  Duration pause_max{};           ///< between ops
+  bool shared_port = false;       ///< all ranks behind one port of the aggregator
+  std::vector<Program> programs;  ///< one life of the job after the other
   Fault fault = Fault::kNone;
   unsigned victim = 0;
   Duration fault_after{};
-  std::optional<Duration> revived_after;     ///< a dead rank comes back
-  std::size_t fault_op = 0;                  ///< of the first program
-  OpSpec other_op{};                         ///< what the victim calls instead
+  std::optional<Duration> revived_after;  ///< a dead rank comes back
+  std::size_t fault_op = 0;               ///< of the first program
+  OpSpec other_op{};                      ///< what the victim calls instead
 
   std::uint16_t smallest_payload() const;
 };

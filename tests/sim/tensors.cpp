@@ -121,12 +121,14 @@ T random_value(Random& random, bool nan_allowed) {
     const auto highest = static_cast<std::uint16_t>(std::is_same_v<T, Float16> ? 30 : 200);
     value.bits = static_cast<std::uint16_t>(random.next() & 0x8000);
     value.bits = static_cast<std::uint16_t>(value.bits | (random.below(highest) << exponent_bits));
-    value.bits = static_cast<std::uint16_t>(value.bits | random.between(1, (1u << exponent_bits) - 1));
+    value.bits =
+        static_cast<std::uint16_t>(value.bits | random.between(1, (1u << exponent_bits) - 1));
     if (nan_allowed && random.chance(0.02)) value = narrow(std::nanf(""), T{});
     return value;
   } else {
     if (nan_allowed && random.chance(0.02)) return static_cast<T>(std::nan(""));
-    const double size = random.uniform(0.1, 1) * std::pow(10.0, static_cast<double>(random.below(19)) - 9);
+    const double size =
+        random.uniform(0.1, 1) * std::pow(10.0, static_cast<double>(random.below(19)) - 9);
     return static_cast<T>(random.chance(0.5) ? size : -size);
   }
 }
@@ -194,7 +196,8 @@ Tensor make_tensor(const OpSpec& op, unsigned rank, unsigned ranks, std::uint32_
   if (claims) tensor.bitmap.resize((blocks + 63) / 64);
   for (std::uint64_t b = 0; b < blocks; ++b) {
     std::byte* at = tensor.data.data() + b * block_elements * size;
-    const auto count = std::min<std::uint64_t>(block_elements, op.element_count - b * block_elements);
+    const auto count =
+        std::min<std::uint64_t>(block_elements, op.element_count - b * block_elements);
     if (places.chance(density_of(op, op.overlap ? 0 : rank))) {
       with_type(op.type, [&](auto t) { fill_block<decltype(t)>(random, at, count, nan_allowed); });
       tensor.travels[b] = true;

@@ -19,18 +19,18 @@ struct OpSpec {
   Reduction reduction = Reduction::kSum;
   std::uint64_t element_count = 0;
   std::uint64_t tag = 0;
-  std::uint64_t seed = 0;     ///< of the data
-  double density = 1;         ///< of each rank; below 0: each rank has its own
-  int lone_owner = -1;        ///< this rank owns nearly all blocks, the others hardly any
-  bool overlap = false;       ///< all ranks' non-zero blocks are the same ones
-  bool poisoned = false;      ///< ranks disagree about it: it must not end well
+  std::uint64_t seed = 0;  ///< of the data
+  double density = 1;      ///< of each rank; below 0: each rank has its own
+  int lone_owner = -1;     ///< this rank owns nearly all blocks, the others hardly any
+  bool overlap = false;    ///< all ranks' non-zero blocks are the same ones
+  bool poisoned = false;   ///< ranks disagree about it: it must not end well
 };
 
 /// A rank's side of an op.
 struct Tensor {
   std::vector<std::byte> data;
-  std::vector<bool> travels;            ///< per block: non-zero, or claimed to be by the bitmap
-  std::vector<std::uint64_t> bitmap;    ///< empty: the engine searches
+  std::vector<bool> travels;          ///< per block: non-zero, or claimed to be by the bitmap
+  std::vector<std::uint64_t> bitmap;  ///< empty: the engine searches
   bool in_place = true;
 };
 

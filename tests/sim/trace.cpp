@@ -39,7 +39,9 @@ std::string text_of(const Packet& p) {
   using wire::Kind;
   std::string text = number("job", p.job());
   const auto up = [&] { text += number("rank", p.member().rank) + number("s", p.member().stream); };
-  const auto down = [&] { text += id("epoch", p.delivery().epoch) + number("s", p.delivery().stream); };
+  const auto down = [&] {
+    text += id("epoch", p.delivery().epoch) + number("s", p.delivery().stream);
+  };
   switch (p.kind()) {
     case Kind::kHello:
       return "HELLO" + text + id("nonce", p.as<wire::Hello>().nonce);
@@ -113,9 +115,8 @@ void trace(const char* what, Time now, const Endpoint& from, const Endpoint& to,
            std::span<const std::byte> datagram) {
   Packet packet;
   const DropReason bad = Packet::parse(datagram, packet);
-  const std::string text = bad == DropReason::kNone
-                               ? text_of(packet)
-                               : "not a packet: " + std::string(name(bad));
+  const std::string text =
+      bad == DropReason::kNone ? text_of(packet) : "not a packet: " + std::string(name(bad));
   std::printf("%10.3f %s %x > %x %s (%zu)\n", milliseconds_of(now), what, from.ipv4, to.ipv4,
               text.c_str(), datagram.size());
 }

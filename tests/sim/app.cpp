@@ -1,0 +1,323 @@
+#include "tests/sim/app.hpp"
+
+#include <algorithm>
+
+#include "tests/sim/trace.hpp"
+
+namespace sluice::sim {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::byte kScribble{0x66};
+constexpr unsigned kFailuresMax = 12;
+
+std::uint64_t count_true(const std::vector<bool>& flags) {
+  return static_cast<std::uint64_t>(std::count(flags.begin(), flags.end(), true));
+}
+
+}  // namespace
+
+App::App(World& world, Job& job, const std::vector<std::unique_ptr<AggregatorProcess>>& aggregators,
+         unsigned rank, std::uint16_t port_id, Role role)
+    : world_(world),
+      job_(job),
+      aggregators_(aggregators),
+      rank_(rank),
+      role_(role),
+      sink_(world.network,
+            Endpoint{.port_id = port_id,
+                     .ipv4 = (job.plan.id << 16) + rank + (role == Role::kIntruder ? 0x8000 : 0),
+                     .udp_port = 50000}),
+      random_(derive(world.scenario.seed, 5000 + job.plan.id * 1000 + port_id)) {}
+
+App::~App() = default;
+
+worker::EngineConfig App::config() {
+  const JobPlan& plan = job_.plan;
+  worker::EngineConfig config;
+  config.job = plan.id;
+  config.rank = Rank{static_cast<std::uint16_t>(rank_)};
+  config.ranks = static_cast<std::uint16_t>(plan.ranks);
+  config.streams = plan.streams;
+  config.history = plan.history;
+  config.block_elements = plan.block_elements;
+  config.payload_bytes = plan.payload_bytes[rank_ % plan.ranks];
+  config.join_timeout = kJoinTimeout;
+  config.aggregator_timeout = kAggregatorTimeout;
+  config.join_retry_max = milliseconds(40);
+  config.rto = {.min = milliseconds(5), .max = milliseconds(50), .initial = milliseconds(10)};
+  config.unique = [this] { return random_.next() | 1; };
+  if (plan.fault == Fault::kWrongWorldSize && is_victim()) ++config.ranks;
+  if (plan.fault == Fault::kRankBeyondWorld && is_victim()) config.rank.value = config.ranks;
+  if (plan.fault == Fault::kJoinMismatch && is_victim()) ++config.block_elements;
+  return config;
+}
+
+// ----------------------------------------------------------------------------------------- lives
+void App::begin(std::size_t program) {
+  if (dead_) return;
+  ++life_;
+  program_ = program;
+  next_op_ = 0;
+  leaving_ = false;
+  pause_until_ = world_.events.now();
+  wake_at_ = kNever;
+  std::vector<Endpoint> endpoints;
+  for (const auto& aggregator : aggregators_) endpoints.push_back(aggregator->endpoint());
+  engine_ = std::make_unique<worker::Engine<Sink>>(config(), endpoints);
+  world_.network.attach(sink_.self().ipv4,
+                        [this](const Endpoint&, const Bytes& datagram) { receive(datagram); });
+  trace_note(world_.tracing, world_.events.now(), "job %u rank %u joins for program %zu",
+             job_.plan.id, rank_, program);
+  engine_->start(world_.events.now(), sink_);
+  settle();
+}
+
+void App::kill() {
+  if (dead_ || gone_) return;
+  trace_note(world_.tracing, world_.events.now(), "job %u rank %u dies", job_.plan.id, rank_);
+  dead_ = true;
+  if (engine_) {
+    job_.progressed |= has_applied_results();
+    cover(totals_, "worker", engine_->counters());
+  }
+  engine_.reset();
+  open_.clear();
+  world_.network.detach(sink_.self().ipv4);
+}
+
+void App::failed(const Error& error) {
+  trace_note(world_.tracing, world_.events.now(), "job %u rank %u: %s", job_.plan.id, rank_,
+             error.what());
+  require(open_.empty(), "an op is open after the engine's end");
+  const bool done = next_op_ == ops_to_call();
+  job_.judge(*this, error);
+  job_.progressed |= has_applied_results();
+  RankFacts& facts = job_.ranks[rank_];
+  facts.failed = true;
+  facts.came_anew = true;
+  end_life();
+  const JobPlan& plan = job_.plan;
+  const bool last = program_ + 1 == plan.programs.size();
+  if (done && last && leaving_) {
+    completed_last_ = true;
+    gone_ = true;
+  } else if (plan.programs.size() > 1 && !job_.over_for_some && !intruder()) {
+    require(++failures_ < kFailuresMax, "the job never comes through");
+    world_.events.in(random_pause(milliseconds(50)),
+                     [this, &plan] { begin(plan.programs.size() - 1); });
+  } else {
+    excused_ = gone_ = true;
+    job_.over_for_some = true;
+  }
+}
+
+void App::left() {
+  trace_note(world_.tracing, world_.events.now(), "job %u rank %u has left", job_.plan.id, rank_);
+  require(open_.empty(), "an op is open after leaving");
+  end_life();
+  if (program_ + 1 < job_.plan.programs.size() && !intruder()) {
+    const bool planned = job_.plan.fault == Fault::kRejoin;
+    if (planned) {
+      job_.ranks[rank_].came_anew = true;
+      return begin(program_ + 1);
+    }
+  }
+  gone_ = completed_last_ = true;
+}
+
+/// The engine is gone, its buffers are back, and nobody wrote into tensors that were handed back.
+void App::end_life() {
+  cover(totals_, "worker", engine_->counters());
+  const auto& c = engine_->counters();
+  require(c.ops_completed + c.ops_failed == next_op_, "ops are not counted once each");
+  engine_.reset();
+  require(sink_.pool().live == 0, "a worker's buffers outlive its engine");
+  for (const auto& memory : own_again_)
+    require(std::all_of(memory.begin(), memory.end(), [](std::byte b) { return b == kScribble; }),
+            "memory was written after it was handed back");
+  own_again_.clear();
+}
+
+// ------------------------------------------------------------------------------------ what comes
+void App::receive(const Bytes& datagram) {
+  if (!engine_) return;
+  Buffer buffer = sink_.received(datagram);
+  if (!buffer) return;
+  engine_->receive({}, std::move(buffer), world_.events.now(), sink_);
+  settle();
+}
+
+void App::settle() {
+  check();
+  for (int turn = 0; engine_ && (turn == 0 || engine_->has_completions()); ++turn) {
+    for (const auto& completion : engine_->take_completions()) completed(completion);
+    using State = worker::Engine<Sink>::State;
+    if (engine_->state() == State::kFailed) return failed(*engine_->failure());
+    if (engine_->state() == State::kLeft) return left();
+    if (engine_->state() == State::kActive) work();
+  }
+  if (engine_) wake(engine_->next_deadline());
+}
+
+void App::check() const {
+  const Session& s = engine_->session();
+  require(const_cast<Sink&>(sink_).pool().live <= std::size_t{s.streams} * s.history,
+          "a worker holds too many buffers");
+  require(engine_->counters().drops.total() <= engine_->counters().packets_received +
+                                                   engine_->counters().drops[DropReason::kNoBuffer],
+          "more drops than packets");
+  require(engine_->pending_ops() == open_.size() || engine_->has_completions(),
+          "pending ops are miscounted");
+}
+
+void App::wake(Time at) {
+  if (at == kNever || at >= wake_at_) return;
+  wake_at_ = std::max(at, world_.events.now() + kTurn);
+  world_.events.at(wake_at_, [this, life = life_] {
+    if (!engine_ || life != life_ || world_.events.now() < wake_at_) return;
+    wake_at_ = kNever;
+    engine_->on_time(world_.events.now(), sink_);
+    require(engine_->next_deadline() > world_.events.now(), "a worker's timer spins");
+    settle();
+  });
+}
+
+// ------------------------------------------------------------------------------------------- ops
+const OpSpec& App::spec(std::size_t index) const {
+  const JobPlan& plan = job_.plan;
+  const bool other =
+      plan.fault == Fault::kOpMismatch && is_victim() && program_ == 0 && index == plan.fault_op;
+  return other ? plan.other_op : plan.programs[program_][index];
+}
+
+std::size_t App::ops_to_call() const {
+  const JobPlan& plan = job_.plan;
+  const bool early = plan.fault == Fault::kEarlyLeave && is_victim() && program_ == 0;
+  return early ? plan.fault_op : plan.programs[program_].size();
+}
+
+void App::work() {
+  const JobPlan& plan = job_.plan;
+  const Time now = world_.events.now();
+  if (now < pause_until_) return;
+  while (next_op_ < ops_to_call() && open_.size() < plan.depth) {
+    submit();
+    if (plan.fault == Fault::kAbortingLeave && is_victim() && next_op_ == plan.fault_op + 1) {
+      job_.ranks[rank_].called_leave = true;
+      return engine_->leave(now, sink_);
+    }
+  }
+  if (next_op_ < ops_to_call() || !open_.empty() || leaving_ || engine_->has_completions()) return;
+  leaving_ = true;
+  if (plan.fault != Fault::kRejoin || program_ + 1 == plan.programs.size())
+    job_.over_for_some = true;
+  job_.ranks[rank_].called_leave = true;
+  engine_->leave(now, sink_);
+}
+
+void App::submit() {
+  OpenOp op;
+  op.spec = spec(next_op_);
+  op.index = next_op_;
+  op.block_elements = engine_->block_elements(op.spec.type);
+  op.tensor = make_tensor(op.spec, rank_, job_.plan.ranks, op.block_elements);
+  op.began = world_.events.now();
+  if (!op.tensor.in_place) op.output.assign(op.tensor.data.size(), std::byte{0x5a});
+  worker::OpRequest request;
+  request.collective = op.spec.collective;
+  request.type = op.spec.type;
+  request.reduction = op.spec.reduction;
+  request.element_count = op.spec.element_count;
+  request.tag = op.spec.tag;
+  auto& open = open_[next_op_] = std::move(op);
+  request.input = open.tensor.data.data();
+  request.output = open.tensor.in_place ? open.tensor.data.data() : open.output.data();
+  request.nonzero_blocks = open.tensor.bitmap;
+  const OpNumber number = engine_->submit(request, world_.events.now(), sink_);
+  require(number == next_op_, "ops are not numbered in call order");
+  ++next_op_;
+}
+
+void App::completed(const worker::Completion& completion) {
+  const auto found = open_.find(completion.op);
+  require(found != open_.end(), "an op ended that was not open");
+  OpenOp op = std::move(found->second);
+  open_.erase(found);
+  if (completion.error) {
+    trace_note(world_.tracing, world_.events.now(), "job %u rank %u op %zu: %s", job_.plan.id,
+               rank_, op.index, completion.error->what());
+    require(engine_->over(), "an op failed while the engine lives on");
+    job_.judge(*this, *completion.error);
+    check_lateness(op, *completion.error);
+  } else {
+    require(!op.spec.poisoned, "an op that ranks disagree about ended well");
+    check_result(op, completion.statistics);
+    ++ops_ok_;
+  }
+  hand_back(std::move(op));
+  if (random_.chance(0.5)) {
+    pause_until_ = world_.events.now() + random_pause(job_.plan.pause_max);
+    world_.events.at(pause_until_, [this, life = life_] {
+      if (engine_ && life == life_) settle();
+    });
+  }
+}
+
+void App::check_result(const OpenOp& op, const worker::OpStatistics& statistics) {
+  const std::string which = "job " + std::to_string(job_.plan.id) + " rank " +
+                            std::to_string(rank_) + " op " + std::to_string(op.index);
+  const Outcome& wanted = job_.outcome(program_, op.index, op.block_elements);
+  const auto& got = op.tensor.in_place ? op.tensor.data : op.output;
+  require(same(got, wanted.data, op.spec.type), which + ": wrong result");
+  require(statistics.blocks == op.tensor.travels.size(), which + ": wrong block count");
+  require(statistics.blocks_sent == count_true(op.tensor.travels), which + ": wrong blocks sent");
+  require(statistics.blocks_received == wanted.union_blocks, which + ": wrong blocks received");
+  if (op.tensor.in_place) return;
+  const Tensor before = make_tensor(op.spec, rank_, job_.plan.ranks, op.block_elements);
+  require(before.data == op.tensor.data, which + ": the input was written to");
+}
+
+/// Without crashes, a death must be known after the liveness time-out at the latest.
+void App::check_lateness(const OpenOp& op, const Error& error) const {
+  if (error.code() != ErrorCode::kWorkerLost || !world_.scenario.crashes.empty()) return;
+  const RankFacts& lost = job_.ranks[*error.rank()];
+  if (!lost.died) return;
+  const Time since = std::max(op.began, lost.died_at);
+  require(world_.events.now() - since < kLiveness + kFormation + milliseconds(1000),
+          "a death was noticed too late");
+}
+
+/// The memory is the caller's again: it writes to it at once.
+void App::hand_back(OpenOp op) {
+  std::fill(op.tensor.data.begin(), op.tensor.data.end(), kScribble);
+  std::fill(op.output.begin(), op.output.end(), kScribble);
+  std::fill(op.tensor.bitmap.begin(), op.tensor.bitmap.end(), ~std::uint64_t{0});
+  own_again_.push_back(std::move(op.tensor.data));
+  own_again_.push_back(std::move(op.output));
+}
+
+Duration App::random_pause(Duration most) {
+  return Duration{static_cast<Duration::rep>(random_.unit() * static_cast<double>(most.count()))};
+}
+
+// ------------------------------------------------------------------------------------------- end
+std::string App::state() const {
+  static constexpr const char* kNames[] = {"joining", "active", "leaving", "left", "failed"};
+  return "job " + std::to_string(job_.plan.id) + " rank " + std::to_string(rank_) +
+         (intruder() ? " (intruder)" : "") + ": " +
+         (engine_ ? kNames[static_cast<int>(engine_->state())] : "without engine") + ", " +
+         std::to_string(open_.size()) + " ops open, next " + std::to_string(next_op_);
+}
+
+void App::check_end() const {
+  if (dead_ || intruder()) return;
+  require(completed_last_ || excused_, state() + ": neither done nor excused");
+  const Fault fault = job_.plan.fault;
+  const bool harmless = fault == Fault::kNone || fault == Fault::kRejoin;
+  if (harmless && world_.scenario.crashes.empty())
+    require(completed_last_, state() + ": failed without a fault");
+}
+
+}  // namespace sluice::sim

@@ -1,0 +1,103 @@
+// Runs simulations, one per seed, and tells how to replay the one that fails.
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <string_view>
+
+#include "tests/sim/simulation.hpp"
+
+namespace {
+
+using namespace sluice::sim;
+
+struct Options {
+  std::uint64_t from = 0;
+  std::uint64_t seeds = 1000;
+  bool trace = false;
+  bool keep_going = false;
+  bool coverage = false;
+};
+
+[[noreturn]] void usage(int status) {
+  std::printf(
+      "usage: sluice-sim [--seeds N] [--from S] [--seed X] [--trace] [--keep-going] [--coverage]\n"
+      "  --seeds N      how many (1000), beginning with --from S (0)\n"
+      "  --seed X       this one only\n"
+      "  --trace        print every packet\n"
+      "  --keep-going   do not stop at the first failure\n"
+      "  --coverage     print what the engines counted, over all seeds\n");
+  std::exit(status);
+}
+
+Options parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    const auto value = [&] {
+      if (i + 1 == argc) usage(2);
+      char* end = nullptr;
+      const std::uint64_t n = std::strtoull(argv[++i], &end, 10);
+      if (*end != '\0') usage(2);
+      return n;
+    };
+    if (word == "--seeds")
+      options.seeds = value();
+    else if (word == "--from")
+      options.from = value();
+    else if (word == "--seed")
+      options.from = value(), options.seeds = 1;
+    else if (word == "--trace")
+      options.trace = true;
+    else if (word == "--keep-going")
+      options.keep_going = true;
+    else if (word == "--coverage")
+      options.coverage = true;
+    else
+      usage(word == "--help" ? 0 : 2);
+  }
+  return options;
+}
+
+/// What went wrong; empty if nothing.
+std::string run(std::uint64_t seed, bool trace, Coverage& coverage) {
+  const Scenario scenario = make_scenario(seed);
+  if (trace) std::printf("%s", describe(scenario).c_str());
+  try {
+    Simulation simulation(scenario, trace);
+    simulation.run();
+    simulation.add_to(coverage);
+    return {};
+  } catch (const std::exception& problem) {
+    return problem.what();
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Options options = parse(argc, argv);
+  Coverage coverage;
+  std::uint64_t failures = 0;
+  std::uint64_t ran = 0;
+  for (std::uint64_t seed = options.from; seed < options.from + options.seeds; ++seed) {
+    ++ran;
+    const std::string problem = run(seed, options.trace, coverage);
+    if (problem.empty()) continue;
+    ++failures;
+    std::printf("seed %llu: %s\n  replay: %s --seed %llu --trace\n",
+                static_cast<unsigned long long>(seed), problem.c_str(), argv[0],
+                static_cast<unsigned long long>(seed));
+    std::fflush(stdout);
+    if (!options.keep_going) break;
+  }
+  if (options.coverage)
+    for (const auto& [name, count] : coverage)
+      std::printf("%-45s %llu\n", name.c_str(), static_cast<unsigned long long>(count));
+  std::printf("%llu seeds, %llu failures\n", static_cast<unsigned long long>(ran),
+              static_cast<unsigned long long>(failures));
+  return failures == 0 ? 0 : 1;
+}

@@ -1,0 +1,39 @@
+// One scenario from start to end, with every check. Throws Bug.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tests/sim/app.hpp"
+
+namespace sluice::sim {
+
+class Simulation {
+ public:
+  Simulation(const Scenario& scenario, bool tracing);
+
+  void run();
+  void add_to(Coverage& coverage);
+
+ private:
+  void plan_job(Job& job);
+  App& add_app(Job& job, unsigned rank, std::uint16_t port_id, Role role = Role::kMember);
+  void plan_fault(Job& job);
+  void die(Job& job, App& app);
+  void plan_droughts();
+  bool all_over() const;
+  void check_duplicates(const Job& job) const;
+  std::string states() const;
+
+  const Scenario& scenario_;
+  Random random_;
+  Events events_;
+  Network network_;
+  World world_;
+  std::vector<std::unique_ptr<AggregatorProcess>> aggregators_;
+  std::vector<std::unique_ptr<Job>> jobs_;
+  std::uint16_t next_port_ = 1;
+  int planned_ = 0;  ///< starts that are still to come
+};
+
+}  // namespace sluice::sim

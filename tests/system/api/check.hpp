@@ -1,0 +1,66 @@
+// What the scenarios share: checks that end the program, and the setting they run in.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include <sluice/sluice.hpp>
+
+namespace sluice::api_test {
+
+/// Thrown by a check; main() says it with the rank and exits with 1.
+class Failure : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+inline void check(bool right, const std::string& what) {
+  if (!right) throw Failure(what);
+}
+
+/// The Error that `call` throws, which must have this code.
+Error error_of(ErrorCode code, const std::string& what, const std::function<void()>& call);
+
+inline void check_says(const Error& error, std::string_view text) {
+  check(std::string_view(error.what()).find(text) != std::string_view::npos,
+        "'" + std::string(error.what()) + "' does not say '" + std::string(text) + "'");
+}
+
+/// This process's place among the ranks, and its context.
+struct Setting {
+  Context& context;
+  JobOptions job;  ///< rank and world size; scenarios choose the job's id
+
+  Communicator join(std::uint32_t id) const {
+    JobOptions options = job;
+    options.job = id;
+    return Communicator(context, options);
+  }
+};
+
+// arithmetic.cpp
+void every_type_and_reduction(const Setting& setting);
+void every_size(const Setting& setting);
+void bitmap_spares_the_search(const Setting& setting);
+void statistics_count_blocks(const Setting& setting);
+
+// concurrency.cpp
+void many_ops_in_flight(const Setting& setting);
+void several_jobs_in_several_threads(const Setting& setting);
+void one_job_from_several_threads(const Setting& setting);
+void wait_for_is_bounded(const Setting& setting);
+void barrier_waits_for_all(const Setting& setting);
+
+// membership.cpp
+void joined_and_left_again_and_again(const Setting& setting);
+void after_leaving(const Setting& setting);
+void a_rank_that_left_is_named(const Setting& setting);
+void destroyed_with_ops_pending(const Setting& setting);
+
+// refusals.cpp
+void mismatches_name_ranks_and_values(const Setting& setting);
+void invalid_arguments(const Setting& setting);
+
+}  // namespace sluice::api_test

@@ -1,0 +1,159 @@
+// Many ops, many jobs, many threads; and what waits for what.
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <span>
+#include <thread>
+
+#include "tests/system/api/check.hpp"
+#include "tests/system/api/tensors.hpp"
+
+namespace sluice::api_test {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// An op under way, with a tensor of its own.
+struct Started {
+  std::vector<float> tensor;
+  Work work;
+};
+
+Started begin(Communicator& job, std::uint64_t count) {
+  const std::uint32_t block = job.block_elements(ElementType::kFloat32);
+  Started started{input_of<float>(count, job.rank(), job.world_size(), block), {}};
+  started.work = job.all_reduce(std::span(started.tensor));
+  return started;
+}
+
+void finish(Communicator& job, const Started& started, const std::string& what) {
+  started.work.wait();
+  check(started.work.done(), what + ": not done after wait()");
+  check(wrong_elements(started.tensor, job.world_size(),
+                       job.block_elements(ElementType::kFloat32)) == 0,
+        what + ": wrong sum");
+}
+
+/// Threads whose failures reach the one who joins them.
+class Threads {
+ public:
+  void run(std::function<void()> work) {
+    threads_.emplace_back([this, work = std::move(work)] {
+      try {
+        work();
+      } catch (...) {
+        const std::lock_guard lock(mutex_);
+        failure_ = std::current_exception();
+      }
+    });
+  }
+  void join() {
+    for (std::thread& thread : threads_) thread.join();
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+ private:
+  std::vector<std::thread> threads_;
+  std::mutex mutex_;
+  std::exception_ptr failure_;
+};
+
+}  // namespace
+
+void many_ops_in_flight(const Setting& setting) {
+  Communicator job = setting.join(1);
+  std::vector<Started> ops;
+  for (std::uint64_t i = 0; i < 200; ++i) ops.push_back(begin(job, i % 7 == 0 ? 60'000 : i * 13));
+  for (std::size_t i = ops.size(); i-- > 0;) {  // whoever waits for the last serves all
+    finish(job, ops[i], "op " + std::to_string(i) + " of many");
+    ops[i].work = {};
+  }
+
+  // Dropping the handle does not cancel: a later op of this size runs on every stream after it.
+  std::vector<float> unattended(300'000, 1.0F);
+  job.all_reduce(std::span(unattended));
+  finish(job, begin(job, 300'000), "the op after one without a handle");
+  for (const float element : unattended)
+    check(element == static_cast<float>(job.world_size()), "an op without a handle");
+}
+
+/// Each thread has a job of its own, and the ranks start them in different orders.
+void several_jobs_in_several_threads(const Setting& setting) {
+  constexpr std::uint32_t kJobs = 4;
+  Threads threads;
+  for (std::uint32_t i = 0; i < kJobs; ++i) {
+    const std::uint32_t id = 100 + (i + setting.job.rank) % kJobs;
+    threads.run([&setting, id] {
+      Communicator job = setting.join(id);
+      for (int turn = 0; turn < 25; ++turn) {
+        const Started a = begin(job, id * 40);
+        const Started b = begin(job, 3000);
+        finish(job, b, "job " + std::to_string(id));
+        finish(job, a, "job " + std::to_string(id));
+      }
+      job.leave();
+    });
+  }
+  threads.join();
+}
+
+/// The threads take turns at starting, which is the order that the ranks must agree on, and wait at
+/// the same time.
+void one_job_from_several_threads(const Setting& setting) {
+  constexpr int kThreads = 3;
+  constexpr int kTurns = 90;
+  Communicator job = setting.join(1);
+  std::mutex mutex;
+  std::condition_variable changed;
+  int turn = 0;
+  Threads threads;
+  for (int t = 0; t < kThreads; ++t)
+    threads.run([&, t] {
+      for (int mine = t; mine < kTurns; mine += kThreads) {
+        std::unique_lock lock(mutex);
+        changed.wait(lock, [&] { return turn == mine; });
+        const Started op = begin(job, static_cast<std::uint64_t>(mine) * 100);
+        ++turn;
+        changed.notify_all();
+        lock.unlock();
+        finish(job, op, "op " + std::to_string(mine) + " of thread " + std::to_string(t));
+      }
+    });
+  threads.join();
+}
+
+/// Rank 0 starts an op of one job alone; the others start theirs after a barrier of another job.
+void wait_for_is_bounded(const Setting& setting) {
+  Communicator job = setting.join(1);
+  Communicator signal = setting.join(2);
+  if (job.rank() != 0) signal.barrier().wait();
+  const Started op = begin(job, 1000);
+  if (job.rank() == 0) {
+    const bool alone = job.world_size() == 1;
+    check(op.work.wait_for(100ms) == alone, "wait_for() while other ranks have not started");
+    check(op.work.done() == alone, "done() while other ranks have not started");
+    if (!alone) {
+      error_of(ErrorCode::kInvalidArgument, "error() of a running op", [&] { op.work.error(); });
+      error_of(ErrorCode::kInvalidArgument, "statistics() of a running op",
+               [&] { op.work.statistics(); });
+    }
+    signal.barrier().wait();
+  }
+  check(op.work.wait_for(600s), "wait_for() of an op that ends");
+  finish(job, op, "an op that was waited for with bounds");
+}
+
+void barrier_waits_for_all(const Setting& setting) {
+  Communicator job = setting.join(1);
+  Communicator signal = setting.join(2);
+  const std::uint16_t last = job.world_size() - 1;
+  if (job.rank() == last) signal.barrier().wait();
+  const Work barrier = job.barrier();
+  if (job.rank() != last) {
+    check(!barrier.wait_for(100ms), "a barrier ended before the last rank called it");
+    signal.barrier().wait();
+  }
+  barrier.wait();
+}
+
+}  // namespace sluice::api_test

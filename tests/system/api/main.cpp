@@ -1,0 +1,82 @@
+// One rank of the public API's tests: `api SCENARIO...` or `api all`, once per rank. Silent when
+// all is right; else it says what is wrong and ends with 1.
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "tests/system/api/check.hpp"
+#include "tests/system/api/guest.hpp"
+
+namespace sluice::api_test {
+
+Error error_of(ErrorCode code, const std::string& what, const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    check(error.code() == code,
+          what + ": '" + error.what() + "' is of another kind: " + std::string(name(error.code())));
+    return error;
+  }
+  throw Failure(what + ": no error");
+}
+
+namespace {
+
+struct Scenario {
+  const char* name;
+  void (*run)(const Setting&);
+  std::uint16_t least_ranks;
+};
+
+constexpr Scenario kScenarios[] = {
+    {"every_type_and_reduction", every_type_and_reduction, 1},
+    {"every_size", every_size, 1},
+    {"bitmap_spares_the_search", bitmap_spares_the_search, 1},
+    {"statistics_count_blocks", statistics_count_blocks, 1},
+    {"many_ops_in_flight", many_ops_in_flight, 1},
+    {"several_jobs_in_several_threads", several_jobs_in_several_threads, 1},
+    {"one_job_from_several_threads", one_job_from_several_threads, 1},
+    {"wait_for_is_bounded", wait_for_is_bounded, 1},
+    {"barrier_waits_for_all", barrier_waits_for_all, 2},
+    {"joined_and_left_again_and_again", joined_and_left_again_and_again, 1},
+    {"after_leaving", after_leaving, 1},
+    {"a_rank_that_left_is_named", a_rank_that_left_is_named, 2},
+    {"destroyed_with_ops_pending", destroyed_with_ops_pending, 2},
+    {"mismatches_name_ranks_and_values", mismatches_name_ranks_and_values, 2},
+    {"invalid_arguments", invalid_arguments, 1},
+};
+
+bool is_chosen(const std::vector<std::string>& names, const Scenario& scenario) {
+  for (const std::string& name : names)
+    if (name == "all" || name == scenario.name) return true;
+  return false;
+}
+
+int run(const std::vector<std::string>& names) {
+  const JobOptions job = JobOptions::from_environment();
+  const char* doing = "good_guest";
+  try {
+    good_guest();
+    Context context(ContextOptions::from_environment());
+    int ran = 0;
+    for (const Scenario& scenario : kScenarios) {
+      if (!is_chosen(names, scenario) || job.world_size < scenario.least_ranks) continue;
+      doing = scenario.name;
+      scenario.run({context, job});
+      ++ran;
+    }
+    check(ran > 0, "no scenario of that name, or too few ranks for it");
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rank %u: %s: %s\n", job.rank, doing, error.what());
+    return 1;
+  }
+}
+
+}  // namespace
+}  // namespace sluice::api_test
+
+int main(int argc, char** argv) {
+  return sluice::api_test::run({argv + 1, argv + argc});
+}

@@ -1,0 +1,225 @@
+"""What the system tests share: real daemons and ranks, started with deadlines and always ended.
+
+A test file is run as `FILE BUILD_DIRECTORY [unittest arguments]`. Every wait has a generous bound and
+ends as soon as what it waits for is there; a test that fails prints what every process said.
+"""
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.dont_write_bytecode = True
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "scripts", "lib"))
+
+from local_cluster import system  # noqa: E402
+from local_cluster.arguments import find_program  # noqa: E402
+
+PATIENCE = 60  # seconds; other work may keep the machine busy
+SKIPPED = 77
+NEEDS_ROOT = "needs root: network namespaces, raw sockets, other users"
+build = None
+
+
+def program(name):
+    """The path of a program of this build."""
+    path = find_program(build, name)
+    if path is None:
+        raise FileNotFoundError(f"no {name} below {build}")
+    return path
+
+
+class Process:
+    """A started program with its output in files; `popen.pid` is its own session and group."""
+
+    def __init__(self, name, command, environment, directory, before_exec=None):
+        self.name = name
+        self.paths = {what: os.path.join(directory, f"{name}.{what}") for what in ("out", "err")}
+        parent = os.getpid()
+
+        def prepare():
+            system.die_with_parent(parent, signal.SIGKILL)
+            if before_exec:
+                before_exec()
+
+        with open(self.paths["out"], "wb") as out, open(self.paths["err"], "wb") as err:
+            self.popen = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL,
+                                          stdout=out, stderr=err, start_new_session=True,
+                                          preexec_fn=prepare)
+
+    @property
+    def out(self):
+        return self._read("out")
+
+    @property
+    def err(self):
+        return self._read("err")
+
+    def _read(self, what):
+        with open(self.paths[what], encoding="utf-8", errors="replace") as file:
+            return file.read()
+
+    def is_running(self):
+        return self.popen.poll() is None
+
+    def send(self, signum):
+        self.popen.send_signal(signum)
+
+    def wait(self, seconds=PATIENCE):
+        """Its exit status; negative: the signal that ended it."""
+        try:
+            return self.popen.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} still runs after {seconds} s") from None
+
+    def wait_to_say(self, pattern, seconds=PATIENCE):
+        """Until its output or its errors match; the match."""
+        deadline = time.monotonic() + seconds
+        while True:
+            ended = not self.is_running()
+            found = re.search(pattern, self.err) or re.search(pattern, self.out)
+            if found:
+                return found
+            if ended or time.monotonic() > deadline:
+                raise AssertionError(f"{self.name} {'ended without saying' if ended else 'does not say'}"
+                                     f" {pattern!r}")
+            time.sleep(0.02)
+
+    def kill(self):
+        """Ends it and whatever it started, for the tidying up."""
+        try:
+            os.killpg(self.popen.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self.popen.wait()
+
+    def report(self):
+        status = self.popen.poll()
+        state = "running" if status is None else f"status {status}"
+        return f"--- {self.name} ({state})\n{self.out}{self.err}"
+
+
+class SystemTest(unittest.TestCase):
+    """Gives each test a directory of its own, and ends all that it started."""
+
+    def run(self, result=None):
+        base = os.environ.get("XDG_RUNTIME_DIR", "")
+        self.place = tempfile.mkdtemp(prefix="st-", dir=base if 0 < len(base) < 40 else "/tmp")
+        self.processes = []
+        problems = len(result.failures) + len(result.errors)
+        try:
+            super().run(result)
+            if len(result.failures) + len(result.errors) > problems:
+                for process in self.processes:
+                    print(process.report(), file=sys.stderr)
+        finally:
+            for process in self.processes:
+                process.kill()
+            shutil.rmtree(self.place, ignore_errors=True)
+        return result
+
+    # ------------------------------------------------------------------------------- processes
+    def environment(self, **settings):
+        own = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}
+        own.update(XDG_RUNTIME_DIR=self.place, RUNTIME_DIRECTORY=self.place)
+        own.update({name: str(value) for name, value in settings.items()})
+        return own
+
+    def start(self, name, *command, before_exec=None, **settings):
+        """`settings` are environment variables; those of this test's own process named SLUICE_*
+        are not passed on."""
+        name = f"{len(self.processes)}-{name}"
+        process = Process(name, [str(word) for word in command], self.environment(**settings),
+                          self.place, before_exec)
+        self.processes.append(process)
+        return process
+
+    def directory(self, name="a0"):
+        return os.path.join(self.place, name)
+
+    def start_daemon(self, *flags, name="a0"):
+        """A ready aggregator behind the vhost directory `name`."""
+        daemon = self.start(name, program("sluice-aggregator"), "--vhost-dir", self.directory(name),
+                            *flags)
+        daemon.address = "vhost:" + self.directory(name)
+        daemon.wait_to_say(r"\bready\b")
+        return daemon
+
+    def start_rank(self, rank, ranks, daemon, *command, **settings):
+        """`daemon` is a Process of start_daemon or an address."""
+        settings.setdefault("SLUICE_AGGREGATORS", getattr(daemon, "address", daemon))
+        settings.setdefault("SLUICE_RANK", rank)
+        settings.setdefault("SLUICE_WORLD_SIZE", ranks)
+        name = f"rank{settings['SLUICE_RANK']}"
+        return self.start(name, program(command[0]), *command[1:], **settings)
+
+    def start_job(self, ranks, daemon, *command, **settings):
+        return [self.start_rank(r, ranks, daemon, *command, **settings) for r in range(ranks)]
+
+    def start_steady_job(self, ranks, daemon, elements=20_000, **settings):
+        """A job whose sums are checked all along; under way when this returns. See end_steady_job."""
+        settings.setdefault("SLUICE_JOB", 1000 + len(self.processes))
+        stop = os.path.join(self.place, f"stop-{settings['SLUICE_JOB']}")
+        job = self.start_job(ranks, daemon, "steady_job", stop, elements, **settings)
+        for rank in job:
+            rank.stop_file = stop
+            rank.wait_to_say("under way")
+        return job
+
+    def end_steady_job(self, job):
+        """It still runs, and every sum up to now is right."""
+        with open(job[0].stop_file, "w", encoding="ascii"):
+            pass
+        self.all_end_well(job)
+
+    def start_joiner(self, rank, ranks, daemon, **settings):
+        """A rank that joins job 0 and would go on for ever."""
+        settings.setdefault("SLUICE_JOIN_TIMEOUT_MS", PATIENCE * 1000)
+        return self.start_rank(rank, ranks, daemon, "steady_job", os.path.join(self.place, "never"),
+                               **settings)
+
+    # ------------------------------------------------------------------------------ assertions
+    def ends_with(self, process, status, *sayings):
+        """It ends with this status and its last line of errors has every saying."""
+        self.assertEqual(process.wait(), status, f"{process.name}'s exit status")
+        lines = process.err.strip().splitlines()
+        last = lines[-1] if lines else ""
+        for saying in sayings:
+            self.assertRegex(last, saying, process.name)
+
+    def refuses(self, process, status, *sayings):
+        """It ends with this status, having said one line only, which has every saying."""
+        self.ends_with(process, status, *sayings)
+        self.assertEqual(len(process.err.strip().splitlines()), 1, process.err)
+        self.assertEqual(process.out, "")
+
+    def all_end_well(self, processes):
+        for process in processes:
+            self.assertEqual(process.wait(), 0, process.name)
+
+    def ends_on_signal(self, daemon, signum=signal.SIGTERM):
+        """A daemon in order ends with 0 and tells its counters."""
+        daemon.send(signum)
+        self.assertEqual(daemon.wait(), 0, daemon.name)
+
+    def counter(self, daemon, name):
+        """From the summary at exit; a counter that never moved is not in it."""
+        found = re.search(rf"at exit: .*\b{name} (\d+)", daemon.err)
+        return int(found.group(1)) if found else 0
+
+
+def main():
+    """Runs the tests of the calling file; status 77 if every one was skipped."""
+    global build
+    if len(sys.argv) < 2:
+        sys.exit(f"usage: {sys.argv[0]} BUILD_DIRECTORY [unittest arguments]")
+    build = os.path.abspath(sys.argv.pop(1))
+    result = unittest.main(exit=False, verbosity=2).result
+    if not result.wasSuccessful():
+        sys.exit(1)
+    sys.exit(SKIPPED if result.testsRun == len(result.skipped) else 0)

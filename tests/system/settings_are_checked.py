@@ -1,0 +1,95 @@
+"""A wrong setting is named with its value and what is allowed, in one line, before anything starts."""
+import os
+
+import harness
+
+
+class Daemon(harness.SystemTest):
+    def refused(self, flags, *sayings, **variables):
+        self.refuses(self.start("daemon", harness.program("sluice-aggregator"), *flags, **variables),
+                     2, "^sluice-aggregator: ", *sayings)
+
+    def test_values_of_flags(self):
+        place = ["--vhost-dir", self.directory()]
+        for flags, sayings in (
+                (["--streams", "0"], ("streams must be 1..1024, not '0'", "flag --streams")),
+                (["--streams", "many"], ("streams must be 1..1024, not 'many'",)),
+                (["--history", "3"], ("history must be a power of two, 2..64, not '3'",)),
+                (["--mtu", "9699"], ("mtu must be 576..9698, not '9699'",)),
+                (["--idle", "sleep"], ("idle must be .*back-?off.*, not 'sleep'",)),
+                (["--address", "10.0.0.300/24"], ("address", "'10.0.0.300/24'")),
+                (["--no-such-setting"], ("unknown flag 'no-such-setting'",)),
+                (["--streems", "4"], ("did you mean 'streams'",)),
+                (["extra"], ("unexpected argument 'extra'",)),
+                (["--shard", "2", "--shards", "2"], ("shard = 2 .*must be below shards = 2",)),
+        ):
+            with self.subTest(flags=flags):
+                self.refused(place + flags, *sayings)
+
+    def test_no_way_to_reach_it(self):
+        self.refused([], "neither vhost-dir nor port is set")
+
+    def test_a_directory_that_cannot_be(self):
+        self.refused(["--vhost-dir", self.place + "/no/such"], "'.*/no' must exist")
+        path = os.path.join(self.place, "file")
+        with open(path, "w", encoding="ascii"):
+            pass
+        self.refused(["--vhost-dir", path], "must be a directory")
+        self.refused(["--vhost-dir", self.place + "/" + "x" * 120], "at most")
+
+    def test_values_of_variables_and_files(self):
+        self.refused([], "max-jobs must be 1..1024, not '0' .variable SLUICE_AGGREGATOR_MAX_JOBS",
+                     SLUICE_AGGREGATOR_MAX_JOBS=0)
+        path = os.path.join(self.place, "settings.conf")
+        with open(path, "w", encoding="ascii") as file:
+            file.write("# a comment\nvhost-dir = /tmp\nmax-jobs = 5000\n")
+        self.refused(["--config", path], f"max-jobs must be 1..1024, not '5000' .{path}:3")
+        self.refused(["--config", path + "x"], "must be a file that this user can read")
+
+    def test_arguments_that_dpdk_refuses(self):
+        daemon = self.start("daemon", harness.program("sluice-aggregator"), "--vhost-dir",
+                            self.directory(), "--", "--no-such-argument")
+        self.ends_with(daemon, 2, "^sluice-aggregator: DPDK does not start", "no-such-argument")
+
+    def test_check_config_starts_nothing(self):
+        check = self.start("check", harness.program("sluice-aggregator"), "--vhost-dir",
+                           self.directory(), "--streams", "8", "--check-config")
+        self.assertEqual(check.wait(), 0)
+        self.assertRegex(check.out, r"streams = 8 +# flag --streams")
+        self.assertFalse(os.path.exists(self.directory()))
+
+
+class Rank(harness.SystemTest):
+    def refused(self, *sayings, **settings):
+        rank = self.start_joiner(0, 1, "vhost:" + self.place, **settings)
+        self.refuses(rank, 3, "invalid argument", *sayings)
+
+    def test_values_of_variables(self):
+        for variable, value, saying in (
+                ("SLUICE_RANK", "x", "SLUICE_RANK must be 0..0, not 'x'"),
+                ("SLUICE_RANK", "1", "SLUICE_RANK must be 0..0, not '1' .SLUICE_WORLD_SIZE is 1"),
+                ("SLUICE_RANK", "-1", "not '-1'"),
+                ("SLUICE_WORLD_SIZE", "0", "SLUICE_WORLD_SIZE must be 1..256, not '0'"),
+                ("SLUICE_WORLD_SIZE", "257", "SLUICE_WORLD_SIZE must be 1..256, not '257'"),
+                ("SLUICE_AGGREGATORS", "nowhere", "SLUICE_AGGREGATORS.* not 'nowhere'"),
+                ("SLUICE_AGGREGATORS", "", "SLUICE_AGGREGATORS. is empty"),
+                ("SLUICE_AGGREGATORS", "10.0.0.1", "SLUICE_PORT"),
+                ("SLUICE_MTU", "100", "SLUICE_MTU must be 0 or 576..9698, not '100'"),
+                ("SLUICE_MEMORY_MIB", "1", "SLUICE_MEMORY_MIB must be 0 or 16..1048576, not '1'"),
+                ("SLUICE_STREAMS", "2000", "SLUICE_STREAMS must be 0..1024, not '2000'"),
+                ("SLUICE_HISTORY", "5", "SLUICE_HISTORY must be .*, not '5'"),
+                ("SLUICE_JOB", "4294967296", "SLUICE_JOB must be 0..4294967295"),
+                ("SLUICE_IDLE", "sleep", "SLUICE_IDLE must be .*, not 'sleep'"),
+                ("SLUICE_LOG", "loud", "SLUICE_LOG must be .*, not 'loud'"),
+                ("SLUICE_JOIN_TIMEOUT_MS", "0", "SLUICE_JOIN_TIMEOUT_MS must be 1..3600000"),
+        ):
+            with self.subTest(variable=variable, value=value):
+                self.refused(saying, **{variable: value})
+
+    def test_half_a_placement(self):
+        self.refused("SLUICE_RANK = '0' is set, but SLUICE_WORLD_SIZE is not",
+                     SLUICE_WORLD_SIZE="")
+
+
+if __name__ == "__main__":
+    harness.main()
