@@ -87,6 +87,7 @@ Daemon::Daemon(const config::AggregatorConfig& config, std::shared_ptr<spdlog::l
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 
   const std::uint32_t memory_mib = config::packet_memory_mib(config_);
+  config::check_machine_has(memory_mib);
   net::EalOptions eal;
   eal.file_prefix = config_.file_prefix;
   eal.hugepages = config_.hugepages;
@@ -123,6 +124,7 @@ Daemon::~Daemon() {
 
 void Daemon::open_ports() {
   for (std::size_t i = 0; i < config_.ports.size(); ++i) {
+    claims_.push_back(config::Claim::on_udp_port(config_.addresses[i].ipv4, config_.udp_port));
     net::PortOptions options;
     options.device = config_.ports[i];
     options.mtu = config_.port_mtu;
@@ -157,6 +159,7 @@ void Daemon::open_vhost_directory() {
   net::BufferPool* const pool = payloads_.get();
   vhost_ = std::make_unique<net::VhostDirectory>(config_.vhost_dir, options, std::span(&pool, 1),
                                                  std::move(events));
+  claims_.push_back(config::Claim::on_directory(config_.vhost_dir));
   logger_->info("local workers at vhost:{}", config_.vhost_dir);
 }
 

@@ -2,15 +2,14 @@
 // in an orderly way on SIGTERM or SIGINT.
 #pragma once
 
-#include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include <spdlog/logger.h>
 
 #include "aggregator/lane.hpp"
 #include "common/config/aggregator_config.hpp"
+#include "common/config/claim.hpp"
 #include "common/net/eal.hpp"
 #include "common/net/pool.hpp"
 #include "common/net/port.hpp"
@@ -39,6 +38,7 @@ class Daemon {
 
   const config::AggregatorConfig config_;
   const std::shared_ptr<spdlog::logger> logger_;
+  std::vector<config::Claim> claims_;  // on what no other process may serve
   // In the order in which they depend on each other: the lane ends before the ports it polls, the
   // ports before the pools they fill.
   std::unique_ptr<net::Eal> eal_;

@@ -9,6 +9,9 @@ namespace sluice::aggregator {
 /// Ended jobs whose tombstones are kept, beyond the jobs that live.
 inline constexpr std::size_t kEndedJobsKept = 1024;
 
+/// How often ranks are asked for their positions on behalf of one that wants to leave.
+inline constexpr Duration kPollInterval = std::chrono::milliseconds(10);
+
 template <PacketSink Sink>
 void Engine<Sink>::receive(const Endpoint& from, Buffer buffer, Time now, Sink& sink) {
   ++counters_.packets_received;
@@ -44,7 +47,7 @@ DropReason Engine<Sink>::dispatch(const Endpoint& from, const Packet& packet, Bu
       job->membership.on_keep_alive(*rank, packet.as<wire::KeepAlive>().number, now, control_);
       return DropReason::kNone;
     case Kind::kLeave:
-      on_leave(*job, *rank, packet.as<wire::Leave>(), sink);
+      on_leave(*job, *rank, packet.as<wire::Leave>(), now);
       return DropReason::kNone;
     default:
       return on_stream(*job, *rank, packet, std::move(buffer), now, sink);
@@ -176,7 +179,7 @@ void Engine<Sink>::formed(Job& job) {
 }
 
 template <PacketSink Sink>
-void Engine<Sink>::on_leave(Job& job, Rank rank, const wire::Leave& leave, Sink& sink) {
+void Engine<Sink>::on_leave(Job& job, Rank rank, const wire::Leave& leave, Time now) {
   Membership& membership = job.membership;
   if (leave.abort != 0) {
     abort(job, {.reason = wire::AbortReason::kRankAborted, .rank_a = rank});
@@ -185,24 +188,38 @@ void Engine<Sink>::on_leave(Job& job, Rank rank, const wire::Leave& leave, Sink&
   // Someone may still need what this rank holds: all who remain must have every result.
   bool settled = true;
   bool busy = false;
-  for (std::size_t i = 0; i < job.streams.size(); ++i) {
-    busy |= job.streams[i].busy();
-    job.streams[i].behind(membership.present()).for_each([&](Rank laggard) {
-      settled = false;
-      const Session& session = membership.session();
-      auto poll = wire::make<wire::Poll>(session.job);
-      poll.delivery.epoch = session.epoch;
-      poll.delivery.delivery_token = session.delivery_token;
-      poll.delivery.stream = static_cast<std::uint16_t>(i * session.shards + session.shard);
-      control_.push(membership.endpoints()[laggard.value], poll);
-    });
+  for (Stream<Sink>& stream : job.streams) {
+    stream.on_leave(rank);
+    settled &= stream.settled(membership.present());
+    busy |= stream.busy();
   }
   if (membership.on_leave(rank, settled, serial_, control_)) {
     ended(job);
   } else if (settled && busy) {
     abort(job, {.reason = wire::AbortReason::kRankLeft, .rank_a = rank});
+  } else if (settled) {
+    job.poll_due = kNever;
+  } else if (job.poll_due == kNever) {  // most often all leave together: no need to ask
+    job.poll_due = after(now, kPollInterval);
+  } else if (now >= job.poll_due) {
+    job.poll_due = after(now, kPollInterval);
+    poll_laggards(job);
   }
-  flush(sink);
+}
+
+/// Asks for the position of everyone who is behind on a stream, as far as we know.
+template <PacketSink Sink>
+void Engine<Sink>::poll_laggards(Job& job) {
+  const Session& session = job.membership.session();
+  for (std::size_t i = 0; i < job.streams.size(); ++i) {
+    auto poll = wire::make<wire::Poll>(session.job);
+    poll.delivery.epoch = session.epoch;
+    poll.delivery.delivery_token = session.delivery_token;
+    poll.delivery.stream = static_cast<std::uint16_t>(i * session.shards + session.shard);
+    job.streams[i].behind(job.membership.present()).for_each([&](Rank laggard) {
+      control_.push(job.membership.endpoints()[laggard.value], poll);
+    });
+  }
 }
 
 template <PacketSink Sink>
@@ -221,6 +238,7 @@ void Engine<Sink>::ended(Job& job) {
         .reason = reason});
   std::vector<Stream<Sink>>().swap(job.streams);
   job.stalled = false;
+  job.poll_due = kNever;
 }
 
 // ----------------------------------------------------------------------------------------- time

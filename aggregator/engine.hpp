@@ -62,6 +62,7 @@ class Engine {
     Membership membership;
     std::vector<Stream<Sink>> streams;  // those of this shard, while active; stream s at s / shards
     bool stalled = false;               // a stream may wait for a buffer
+    Time poll_due = kNever;             // while a rank that wants to leave waits for others
   };
 
   Job* find(std::uint32_t id) {
@@ -77,7 +78,8 @@ class Engine {
                       Sink& sink);
   void on_hello(const Endpoint& from, const wire::Hello& hello);
   DropReason on_join(const Endpoint& from, const wire::Join& join, Time now);
-  void on_leave(Job& job, Rank rank, const wire::Leave& leave, Sink& sink);
+  void on_leave(Job& job, Rank rank, const wire::Leave& leave, Time now);
+  void poll_laggards(Job& job);
   DropReason on_stream(Job& job, Rank rank, const Packet& packet, Buffer buffer, Time now,
                        Sink& sink);
   Job* admit(const Endpoint& from, const wire::Join& join);

@@ -77,7 +77,11 @@ std::optional<AbortInfo> Membership::invalid(const wire::Join& join) const {
 std::optional<AbortInfo> Membership::disagrees(const wire::Join& join) const {
   for (const auto& [rank, candidate] : candidates_) {
     const wire::Join& other = candidate.join;
-    if (rank == join.rank || other.generation != join.generation) continue;
+    if (rank == join.rank) continue;
+    const bool same_life = other.generation == join.generation;
+    const auto wants = [&](std::uint64_t own, std::uint64_t others) {  // 0: what the other wants
+      return same_life || (own != 0 && others != 0);
+    };
     const struct {
       Field field;
       std::uint64_t other, own;
@@ -88,7 +92,7 @@ std::optional<AbortInfo> Membership::disagrees(const wire::Join& join) const {
         {Field::kHistory, other.history, join.history},
     };
     for (const auto& c : comparisons)
-      if (c.other != c.own)
+      if (c.other != c.own && wants(c.own, c.other))
         return AbortInfo{
             AbortReason::kJoinMismatch, c.field, Rank{rank}, Rank{join.rank}, c.other, c.own, 0};
   }
@@ -122,7 +126,8 @@ Membership::JoinOutcome Membership::join_active(const Endpoint& from, const wire
     return {};
   }
   if (config_.shard == 0) return contend(from, join, now, out);
-  // Shard 0 has begun another life. Ours ends when all have heard of it, which they tell by joining.
+  // Shard 0 has begun another life. Ours ends when all have heard of it, which they tell by
+  // joining.
   return join_forming(from, join, newest_serial, now, out);
 }
 
@@ -193,6 +198,10 @@ Membership::JoinOutcome Membership::join_forming(const Endpoint& from, const wir
   if (join.generation != 0 && !is_virgin(join))  // would have to be resumed
     end_generation(join.generation, about(AbortReason::kCannotResume, Rank{join.rank}), out);
   if (told_again(from, join, out)) return {.drop = DropReason::kBadJoin};
+  if (config_.shard != 0)  // who still speaks of another life will come again
+    std::erase_if(candidates_, [&](const auto& entry) {
+      return entry.second.join.generation != join.generation;
+    });
   const auto found = candidates_.find(join.rank);
   if (found != candidates_.end()) {
     Candidate& held = found->second;
@@ -234,15 +243,8 @@ void Membership::end_generation(std::uint64_t generation, const AbortInfo& why,
   }
 }
 
-/// All ranks wait, and on shards other than 0 for the same generation.
 bool Membership::complete() const {
-  if (candidates_.empty()) return false;
-  const wire::Join& any = candidates_.begin()->second.join;
-  if (candidates_.size() != any.world_size) return false;
-  return config_.shard == 0 ||
-         std::all_of(candidates_.begin(), candidates_.end(), [&](const auto& entry) {
-           return entry.second.join.generation == any.generation;
-         });
+  return !candidates_.empty() && candidates_.size() == candidates_.begin()->second.join.world_size;
 }
 
 void Membership::form(std::uint64_t newest_serial, Time now, ControlPackets& out) {
@@ -255,8 +257,8 @@ void Membership::form(std::uint64_t newest_serial, Time now, ControlPackets& out
   session_ = Session();
   session_.job = job_;
   session_.ranks = any.world_size;
-  session_.streams = any.streams != 0 ? std::uint16_t{any.streams} : config_.streams;
-  session_.history = any.history != 0 ? any.history : config_.history;
+  session_.streams = config_.streams;
+  session_.history = config_.history;
   session_.block_elements = any.block_elements;
   session_.payload_bytes = config_.payload_bytes;
   session_.shard = config_.shard;
@@ -268,6 +270,8 @@ void Membership::form(std::uint64_t newest_serial, Time now, ControlPackets& out
   endpoints_.assign(session_.ranks, Endpoint());
   present_ = RankSet::first(session_.ranks);
   for (const auto& [rank, candidate] : candidates_) {
+    if (candidate.join.streams != 0) session_.streams = candidate.join.streams;
+    if (candidate.join.history != 0) session_.history = candidate.join.history;
     session_.payload_bytes =
         std::min<std::uint16_t>(session_.payload_bytes, candidate.join.payload_bytes);
     Member& member = members_[rank];

@@ -89,8 +89,8 @@ bool Stream<Sink>::agree(Rank w, const Packet& packet) {
   return true;
 }
 
-/// Takes the op from the first packet of its first round. False if this session cannot have such
-/// an op on this stream.
+/// Takes the op from the first packet of its first round; it is known once that packet is taken.
+/// False if this session cannot have such an op on this stream.
 template <PacketSink Sink>
 bool Stream<Sink>::begin_op(Rank w, const Packet& packet, const Session& session) {
   if (packet.descriptor() == nullptr) return false;
@@ -101,7 +101,6 @@ bool Stream<Sink>::begin_op(Rank w, const Packet& packet, const Session& session
                      session.block_elements, session.payload_bytes, session.streams, op);
   if (!wire::same(shape, wire::shape_of(geometry)) || !geometry.uses(id_)) return false;
 
-  op_known_ = true;
   op_ = op;
   op_named_by_ = w;
   descriptor_ = *packet.descriptor();
@@ -142,6 +141,7 @@ bool Stream<Sink>::fits(Rank w, const Packet& packet) const {
 template <PacketSink Sink>
 void Stream<Sink>::take(Rank w, const Packet& packet, Buffer buffer, Counters& counters) {
   ++counters.contributions;
+  op_known_ = true;
   outstanding_.erase(w);
   contributed_.insert(w);
   completed_by_ = w;

@@ -79,6 +79,8 @@ class Stream {
   Taken on_data(Rank w, const Packet& packet, Buffer buffer, Scope& scope);
   Taken on_position(Rank w, Round position, Scope& scope);  ///< ACK
   Taken on_probe(Rank w, Round position, std::uint64_t have, Scope& scope);
+  /// LEAVE: whoever has no op pending has applied every result.
+  void on_leave(Rank w) { acknowledge(w, running_); }
 
   /// Finishes a round that lacked a buffer for its result. True if none is stalled now.
   bool retry(Scope& scope) {

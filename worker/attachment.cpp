@@ -7,6 +7,7 @@
 #include <sluice/error.hpp>
 
 #include "common/config/address.hpp"
+#include "common/config/aggregator_config.hpp"
 #include "common/net/eal.hpp"
 #include "common/net/vhost.hpp"
 
@@ -34,6 +35,13 @@ void start_eal(const net::EalOptions& options) {
   if (!eal) eal = std::make_unique<net::Eal>(options);
 }
 
+/// While it lives, what DPDK complains of goes into our Error and need not be logged as well.
+thread_local bool starting = false;
+struct Starting {
+  Starting() { starting = true; }
+  ~Starting() { starting = false; }
+};
+
 net::LogLevel eal_level(const std::string& level) {
   if (level == "error") return net::LogLevel::kError;
   return level == "debug" || level == "trace" ? net::LogLevel::kDebug : net::LogLevel::kWarning;
@@ -55,6 +63,7 @@ Attachment::Attachment(const ContextOptions& options, std::shared_ptr<spdlog::lo
                     std::to_string(planned_.size()) + " ports alone take " +
                     std::to_string(memory_mib_for(0)));
   buffers_ = all - ring_buffers;
+  config::check_machine_has(mib);
 
   net::EalOptions eal;
   eal.hugepages = options.hugepages;
@@ -63,17 +72,19 @@ Attachment::Attachment(const ContextOptions& options, std::shared_ptr<spdlog::lo
   eal.log_level = eal_level(options.log_level);
   eal.extra_args = options.eal_args;
   eal.log = [logger](net::LogLevel level, std::string_view line) {
-    const auto as = level == net::LogLevel::kError     ? spdlog::level::err
+    const auto as = starting                           ? spdlog::level::debug
+                    : level == net::LogLevel::kError   ? spdlog::level::err
                     : level == net::LogLevel::kWarning ? spdlog::level::warn
                                                        : spdlog::level::debug;
     logger->log(as, "dpdk: {}", line);
   };
+  const Starting errors_say_it_all;
   start_eal(eal);
   payloads_ =
       std::make_unique<net::BufferPool>(net::unique_socket_name("payloads"), all, payload_bytes_);
   headers_ =
       std::make_unique<net::BufferPool>(net::unique_socket_name("headers"), kHeaderBuffers, 0);
-  open(options);
+  open();
 }
 
 Attachment::~Attachment() {
@@ -115,7 +126,7 @@ void Attachment::plan(const ContextOptions& options) {
         port.prefix = own.prefix;
       }
       smallest_mtu = std::min(smallest_mtu, port.mtu);
-      planned_.push_back(port);
+      planned_.push_back({local ? local->path : "", port});
     }
     const auto* remote = std::get_if<config::UdpAddress>(&address);
     targets_.push_back({text, at->second, remote ? remote->ipv4 : kVhostAggregatorIpv4,
@@ -124,12 +135,29 @@ void Attachment::plan(const ContextOptions& options) {
   payload_bytes_ = static_cast<std::uint16_t>(smallest_mtu - kIpAndUdpBytes);
 }
 
-void Attachment::open(const ContextOptions&) {
+void Attachment::open() {
   io_ = std::make_unique<net::DatagramIo>(*payloads_, *headers_);
   io_->listen(kWorkerUdpPort);
-  for (const net::PortOptions& port : planned_) {
-    ports_.push_back(std::make_unique<net::Port>(port, *payloads_));
+  for (const Link& link : planned_) {
+    ports_.push_back(open(link));
     io_->add_port(ports_.back()->view(0));
+  }
+}
+
+std::unique_ptr<net::Port> Attachment::open(const Link& link) {
+  const bool local = !link.directory.empty();
+  if (!local) claims_.push_back(config::Claim::on_udp_port(link.port.ipv4, kWorkerUdpPort));
+  try {
+    return std::make_unique<net::Port>(link.port, *payloads_);
+  } catch (const Error& error) {
+    if (!local || error.code() != ErrorCode::kUnavailable) throw;
+    const std::string where = "vhost:" + link.directory + ": ";
+    if (!config::is_claimed_directory(link.directory))
+      throw Error(error.code(), where + "no aggregator serves this directory");
+    throw Error(error.code(), where +
+                                  "its aggregator took no further worker; see its vhost-max-ports "
+                                  "and its log (" +
+                                  error.what() + ")");
   }
 }
 

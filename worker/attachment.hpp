@@ -15,6 +15,7 @@
 
 #include "common/base/endpoint.hpp"
 #include "common/base/time.hpp"
+#include "common/config/claim.hpp"
 #include "common/net/datagram_io.hpp"
 #include "common/net/pool.hpp"
 #include "common/net/port.hpp"
@@ -53,12 +54,19 @@ class Attachment {
     std::uint16_t udp_port = 0;
   };
 
-  void plan(const ContextOptions& options);
-  void open(const ContextOptions& options);
+  struct Link {
+    std::string directory;  // of a vhost port; else empty
+    net::PortOptions port;
+  };
 
-  std::vector<net::PortOptions> planned_;
+  void plan(const ContextOptions& options);
+  void open();
+  std::unique_ptr<net::Port> open(const Link& link);
+
+  std::vector<Link> planned_;
   std::vector<Target> targets_;
   std::uint16_t payload_bytes_ = 0;
+  std::vector<config::Claim> claims_;
   std::size_t buffers_ = 0;
   // In the order in which they depend on each other.
   std::unique_ptr<net::BufferPool> payloads_;

@@ -1,6 +1,5 @@
 #include "worker/progress.hpp"
 
-#include <algorithm>
 #include <csignal>
 
 #include "common/config/log.hpp"

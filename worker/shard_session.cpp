@@ -168,11 +168,16 @@ void ShardSession::abort(ControlPackets& out) {
 
 // ------------------------------------------------------------------------------------------ time
 std::optional<Error> ShardSession::overdue(Time now) const {
-  if (state_ == State::kJoining && !was_in_) {
-    if (now - joining_since_ <= config_.join_timeout) return std::nullopt;
-    if (!answered_)
-      return Error(ErrorCode::kAggregatorLost,
-                   whom() + " did not answer within " + seconds_text(config_.join_timeout));
+  const bool late = now - joining_since_ > config_.join_timeout;
+  if (state_ == State::kJoining && !was_in_ && !answered_) {
+    if (!late) return std::nullopt;
+    return Error(ErrorCode::kAggregatorLost,
+                 whom() + " did not answer within " + seconds_text(config_.join_timeout));
+  }
+  if (now - heard_ > config_.aggregator_timeout)
+    return Error(ErrorCode::kAggregatorLost,
+                 whom() + " is silent for " + seconds_text(config_.aggregator_timeout));
+  if (state_ == State::kJoining && !was_in_ && late) {
     return Error(ErrorCode::kFormationFailed,
                  whom() + " still waits for " +
                      (absent_.empty() ? "the job's earlier life to end"
@@ -182,9 +187,7 @@ std::optional<Error> ShardSession::overdue(Time now) const {
   if (leaving_ && now - leaving_since_ > config_.aggregator_timeout)
     return Error(ErrorCode::kAggregatorLost, whom() + " did not let this rank leave within " +
                                                  seconds_text(config_.aggregator_timeout));
-  if (now - heard_ <= config_.aggregator_timeout) return std::nullopt;
-  return Error(ErrorCode::kAggregatorLost,
-               whom() + " is silent for " + seconds_text(config_.aggregator_timeout));
+  return std::nullopt;
 }
 
 std::optional<Error> ShardSession::on_time(Time now, ControlPackets& out) {

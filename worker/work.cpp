@@ -1,7 +1,5 @@
 #include "worker/work.hpp"
 
-#include <stdexcept>
-
 #include "worker/progress.hpp"
 
 namespace sluice {

@@ -1,7 +1,6 @@
 // sluice-perf: times AllReduce over Sluice and checks its results, in the manner of nccl-tests.
 #include <cstdio>
 #include <exception>
-#include <optional>
 #include <string>
 #include <vector>
 

@@ -106,7 +106,8 @@ TensorSpec spec_of(const Communicator& job, const Options& options, const Case& 
           .ranks = job.world_size(),
           .density = the_case.density,
           .overlap = options.overlap,
-          .seed = the_case.seed};
+          .seed = the_case.seed,
+          .negative_zeros = !options.bitmap};
 }
 
 double ratio(std::int64_t part, std::int64_t whole) {

@@ -1,12 +1,10 @@
 // What a measurement becomes: a row of the table, a line of the footer, an object in the JSON file.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
 #include <sluice/types.hpp>
 

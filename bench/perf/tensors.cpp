@@ -67,7 +67,7 @@ void fill_typed(const TensorSet& tensors, std::uint16_t rank, std::uint64_t run,
       tensors.generate(rank, run, block, values);
     } else {
       std::fill(values.begin(), values.end(), T{});
-      if (run == 0) values.back() = negative_zero<T>();
+      if (run == 0 && tensors.spec().negative_zeros) values.back() = negative_zero<T>();
     }
     out += values.size();
   }

@@ -69,6 +69,17 @@ void check_shards(const Config& config, const Complaint& complaint) {
     complaint.raise("streams", "must be at least " + complaint.quote("shards"));
 }
 
+void check_memory(const Config& config, const Complaint& complaint) {
+  if (config.memory_mib == 0) return;
+  Config one_job = config;
+  one_job.memory_mib = 0;
+  one_job.max_jobs = 1;
+  const std::uint32_t least = packet_memory_mib(one_job);
+  if (config.memory_mib < least)
+    complaint.raise("memory-mib", "one job with these streams, history, MTUs and ports needs " +
+                                      std::to_string(least));
+}
+
 bool may_create_in(const fs::path& directory) {
   return access(directory.c_str(), W_OK | X_OK) == 0;
 }
@@ -113,6 +124,7 @@ void check_together(const AggregatorConfig& config, const OriginOf& origin_of) {
   const Complaint complaint(config, origin_of);
   check_ports(config, complaint);
   check_shards(config, complaint);
+  check_memory(config, complaint);
   check_vhost_directory(config, complaint);
   check_log_file(config, complaint);
 }

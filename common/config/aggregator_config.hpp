@@ -72,6 +72,9 @@ struct AggregatorConfig {
 /// ceil(streams / shards).
 std::uint32_t packet_memory_mib(const AggregatorConfig& config);
 
+/// Throws kUnavailable if the machine's memory is smaller than that: DPDK does not survive it.
+void check_machine_has(std::uint64_t packet_memory_mib);
+
 struct ParseOutcome {
   enum class Action { kRun, kHelp, kVersion, kCheck };
   Action action = Action::kRun;

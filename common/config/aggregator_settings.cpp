@@ -90,7 +90,7 @@ std::vector<AggregatorSetting> make_settings() {
        "What the poll loop does when idle: keep its core, yield it, or sleep ever longer."},
       {machine, "cpu", "", integer(&Config::cpu, {0, 1023, -1}),
        "Core to pin the poll loop to; -1: none."},
-      {machine, "memory-mib", "MiB", integer(&Config::memory_mib, {16, 1'048'576, 0}),
+      {machine, "memory-mib", "MiB", integer(&Config::memory_mib, {65, 1'048'576, 0}),
        "Packet memory; 0: computed from max-jobs, streams, shards, history, MTUs and ports."},
       {machine, "hugepages", "", on_off(&Config::hugepages), "Use the machine's hugepages."},
       {machine, "pci", "", on_off(&Config::pci), "Let DPDK look for PCI devices."},

@@ -1,5 +1,7 @@
 #include <algorithm>
 
+#include <unistd.h>
+
 #include "common/config/aggregator_config.hpp"
 
 namespace sluice::config {
@@ -17,6 +19,16 @@ std::uint32_t packet_memory_mib(const AggregatorConfig& config) {
                                streams * (vhost_ports + 64 * ports) + 64 * vhost_ports +
                                2048 * ports;
   return static_cast<std::uint32_t>(64 + (frames * frame + kMib - 1) / kMib);
+}
+
+void check_machine_has(std::uint64_t packet_memory_mib) {
+  const auto pages = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES));
+  const std::uint64_t machine_mib = pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)) >> 20;
+  if (packet_memory_mib > machine_mib)
+    throw Error(ErrorCode::kUnavailable, std::to_string(packet_memory_mib) +
+                                             " MiB of packet memory are wanted, and this machine "
+                                             "has " +
+                                             std::to_string(machine_mib) + " MiB in all");
 }
 
 }  // namespace sluice::config

@@ -1,6 +1,5 @@
 #include "common/net/datagram_io.hpp"
 
-#include <algorithm>
 #include <cassert>
 #include <cstring>
 

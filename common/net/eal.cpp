@@ -2,7 +2,6 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <optional>
 
 #include <rte_eal.h>
 #include <rte_errno.h>

@@ -3,13 +3,15 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <optional>
 
 #include <arpa/inet.h>
+#include <net/if.h>
 #include <rte_dev.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <sluice/error.hpp>
@@ -47,6 +49,17 @@ bool is_af_packet(const std::string& device) {
   return starts_with(device, "net_af_packet") || starts_with(device, "eth_af_packet");
 }
 
+// Asked of the kernel, which answers for this network namespace; /sys may show another one's.
+std::optional<int> interface_mtu(const std::string& interface) {
+  ifreq request{};
+  if (interface.size() >= sizeof request.ifr_name) return std::nullopt;
+  interface.copy(request.ifr_name, sizeof request.ifr_name - 1);
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const bool found = ioctl(fd, SIOCGIFMTU, &request) == 0;
+  ::close(fd);
+  return found ? std::optional(request.ifr_mtu) : std::nullopt;
+}
+
 // The driver reports every failure as a missing privilege, so what can be seen beforehand is.
 void check_interface(const std::string& device, std::uint16_t mtu) {
   const std::string interface = setting(device, "iface");
@@ -54,12 +67,11 @@ void check_interface(const std::string& device, std::uint16_t mtu) {
     throw Error(code, "port '" + device + "': " + what);
   };
   if (interface.empty()) refuse(ErrorCode::kInvalidArgument, "iface=NAME expected");
-  unsigned actual = 0;
-  if (!(std::ifstream("/sys/class/net/" + interface + "/mtu") >> actual))
-    refuse(ErrorCode::kUnavailable, "there is no network interface " + interface);
-  if (actual < mtu)
+  const auto actual = interface_mtu(interface);
+  if (!actual) refuse(ErrorCode::kUnavailable, "there is no network interface " + interface);
+  if (*actual < mtu)
     refuse(ErrorCode::kInvalidArgument, "MTU " + std::to_string(mtu) + ", but interface " +
-                                            interface + " has " + std::to_string(actual));
+                                            interface + " has " + std::to_string(*actual));
 }
 
 // The driver's defaults are frames of 2 KiB and no traffic shaping; a full ring blocks the sender,

@@ -1,7 +1,6 @@
 // Writing packets: the other half of the codec.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <new>

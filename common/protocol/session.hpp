@@ -27,5 +27,4 @@ struct Session {
   constexpr bool serves(StreamId s) const { return s.value < streams && s.value % shards == shard; }
 };
 
-
 }  // namespace sluice

@@ -109,8 +109,9 @@ void AggregatorProcess::wake(Time at) {
 void AggregatorProcess::on_wake(std::uint64_t life) {
   if (!engine_ || life != life_ || world_.events.now() < wake_at_) return;
   wake_at_ = kNever;
+  const std::uint64_t misses = sink_.pool().misses;
   engine_->on_time(world_.events.now(), sink_);
-  const bool may_poll = sink_.pool().dry;  // a round waits for a buffer
+  const bool may_poll = sink_.pool().misses != misses;  // a round waits for a buffer
   require(may_poll || sink_.stopped() || engine_->next_deadline() > world_.events.now(),
           "an aggregator's timer spins");
   settle();

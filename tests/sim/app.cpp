@@ -187,9 +187,11 @@ void App::wake(Time at) {
 // ------------------------------------------------------------------------------------------- ops
 const OpSpec& App::spec(std::size_t index) const {
   const JobPlan& plan = job_.plan;
-  const bool other =
-      plan.fault == Fault::kOpMismatch && is_victim() && program_ == 0 && index == plan.fault_op;
-  return other ? plan.other_op : plan.programs[program_][index];
+  const Program& program = plan.programs[program_];
+  if (plan.fault != Fault::kOpMismatch || !is_victim() || program_ != 0) return program[index];
+  if (plan.swapped && (index == plan.fault_op || index == plan.fault_op + 1))
+    return program[index == plan.fault_op ? index + 1 : index - 1];
+  return index == plan.fault_op ? plan.other_op : program[index];
 }
 
 std::size_t App::ops_to_call() const {
@@ -316,7 +318,7 @@ void App::check_end() const {
   require(completed_last_ || excused_, state() + ": neither done nor excused");
   const Fault fault = job_.plan.fault;
   const bool harmless = fault == Fault::kNone || fault == Fault::kRejoin;
-  if (harmless && world_.scenario.crashes.empty())
+  if (harmless && !job_.silence_seen && world_.scenario.crashes.empty())
     require(completed_last_, state() + ": failed without a fault");
 }
 

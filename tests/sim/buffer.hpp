@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <utility>
@@ -16,8 +17,9 @@ using Bytes = std::shared_ptr<std::vector<std::byte>>;
 
 /// One process's buffers. A reference counts once, however many buffers share the bytes.
 struct Pool {
-  std::size_t live = 0;  ///< buffers in use
-  bool dry = false;      ///< nothing is to be had
+  std::size_t live = 0;      ///< buffers in use
+  bool dry = false;          ///< nothing is to be had
+  std::uint64_t misses = 0;  ///< how often nothing was
 };
 
 class Buffer {

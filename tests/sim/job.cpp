@@ -24,10 +24,18 @@ bool Job::is_silent(unsigned rank) const {
   });
 }
 
-/// A rank that died before the job formed is in its next life while the others are in the first.
+unsigned Job::crashes() const {
+  unsigned sum = 0;
+  for (const auto& aggregator : aggregators_) sum += aggregator->crashes();
+  return sum;
+}
+
+/// A rank that died before the job formed is in its next life while the others are in the first;
+/// so is one that learned of progress from an aggregator which was killed again before it told all.
 bool Job::lives_differ() const {
   const bool died = std::any_of(ranks.begin(), ranks.end(), [](const auto& r) { return r.died; });
-  return died && std::any_of(apps.begin(), apps.end(), [&](const auto& app) {
+  return (died || silence_seen || crashes() > 1) &&
+         std::any_of(apps.begin(), apps.end(), [&](const auto& app) {
            return !app->dead() && app->program() != apps.back()->program();
          });
 }
@@ -37,7 +45,7 @@ bool Job::progress_made() const {
                                    [](const auto& app) { return app->has_applied_results(); });
 }
 
-void Job::judge(const App& app, const Error& error) const {
+void Job::judge(const App& app, const Error& error) {
   const auto verdict = [&](bool just) {
     require(just, "job " + std::to_string(plan.id) + " rank " + std::to_string(app.rank()) +
                       ": error without a cause: " + error.what());
@@ -47,9 +55,12 @@ void Job::judge(const App& app, const Error& error) const {
   const bool names_victim = names_rank && *error.rank() == plan.victim;
   const bool secondary = names_rank && named.failed;  // it failed itself, and ended the job
   switch (error.code()) {
-    case ErrorCode::kWorkerLost:
-      return verdict(names_rank && (named.died || named.failed || is_silent(*error.rank()) ||
-                                    (plan.fault == Fault::kAbortingLeave && names_victim)));
+    case ErrorCode::kWorkerLost: {
+      const bool gone =
+          named.died || named.failed || (plan.fault == Fault::kAbortingLeave && names_victim);
+      silence_seen |= names_rank && !gone && is_silent(*error.rank());
+      return verdict(names_rank && (gone || silence_seen));
+    }
     case ErrorCode::kRankLeft: {
       const bool left_early =
           plan.fault == Fault::kEarlyLeave || plan.fault == Fault::kAbortingLeave;
@@ -58,10 +69,11 @@ void Job::judge(const App& app, const Error& error) const {
     case ErrorCode::kRankRestarted:
       return verdict(names_rank && named.came_anew);
     case ErrorCode::kOpMismatch: {
+      lives_mixed |= lives_differ();
       const std::string victim = "rank " + std::to_string(plan.victim) + " ";
       const bool calls_another = plan.fault == Fault::kOpMismatch &&
                                  std::string(error.what()).find(victim) != std::string::npos;
-      return verdict(names_rank && error.op().has_value() && (calls_another || lives_differ()));
+      return verdict(names_rank && error.op().has_value() && (calls_another || lives_mixed));
     }
     case ErrorCode::kFormationFailed: {
       const bool no_job = plan.fault == Fault::kWrongWorldSize ||
@@ -70,7 +82,8 @@ void Job::judge(const App& app, const Error& error) const {
       const bool contested = plan.fault == Fault::kDuplicateRank && app.rank() == plan.victim;
       const bool nobody_left = over_for_some || std::any_of(ranks.begin(), ranks.end(),
                                                             [](const auto& r) { return r.died; });
-      return verdict(no_job || contested || nobody_left || secondary);
+      return verdict(no_job || contested || nobody_left || secondary ||
+                     (aggregator_failed() && progress_made()));
     }
     case ErrorCode::kAggregatorLost:
       return verdict(aggregator_failed() &&

@@ -35,10 +35,12 @@ class Job {
   std::vector<RankFacts> ranks;
   std::vector<std::unique_ptr<App>> apps;
   bool over_for_some = false;  ///< a rank needs no further life: the others cannot come back
+  bool silence_seen = false;   ///< so many packets were lost that a living rank counted as dead
+  bool lives_mixed = false;    ///< ranks met that are in different programs
   bool progressed = false;     ///< a result was applied in a life that a crash has hit
 
   /// Throws Bug unless the error has a cause and names the right rank.
-  void judge(const App& app, const Error& error) const;
+  void judge(const App& app, const Error& error);
 
   /// What all ranks must hold after op `index` of program `program`; made once.
   const Outcome& outcome(std::size_t program, std::size_t index, std::uint32_t block_elements);
@@ -47,6 +49,7 @@ class Job {
   bool aggregator_failed() const;
   bool is_silent(unsigned rank) const;
   bool lives_differ() const;
+  unsigned crashes() const;
   bool progress_made() const;
 
   World& world_;

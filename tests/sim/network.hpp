@@ -32,6 +32,10 @@ class Network {
 
   void send(const Endpoint& from, const Endpoint& to, const Bytes& datagram);
   std::uint64_t packets() const { return packets_; }
+  /// Whether a pool has a buffer now, as far as chance decides.
+  bool pool_has_one() {
+    return events_.now() >= scenario_.faults_end || !random_.chance(scenario_.pool_misses);
+  }
 
  private:
   struct Hole {

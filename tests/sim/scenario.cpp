@@ -40,8 +40,8 @@ std::uint64_t element_count(Random& r, const JobPlan& job, ElementType type,
   const std::uint64_t block =
       fitting_block_elements(job.block_elements, type, job.smallest_payload());
   const std::uint64_t most = std::max<std::uint64_t>(1, bytes_max / element_bytes(type));
-  const std::uint64_t blocks =
-      r.pick<std::uint64_t>({0, 1, r.below(4), r.below(60), r.between(20, 60), r.between(50, 150)});
+  const std::uint64_t blocks = r.pick<std::uint64_t>(
+      {0, 1, r.below(4), r.below(60), r.between(50, 150), r.between(100, 600)});
   std::uint64_t count = blocks * block;
   if (blocks > 0 && r.chance(0.6)) count -= r.below(block);
   if (r.chance(0.1)) count = r.below(block + 1);
@@ -125,14 +125,13 @@ void draw_fault(Random& r, JobPlan& job, bool alone) {
 }
 
 void fit_programs(Random& r, JobPlan& job, std::uint64_t bytes_max, bool comes_back) {
-  job.programs.push_back(make_program(r, job, 1, r.between(1, 5), bytes_max));
+  job.programs.push_back(make_program(r, job, 1, r.between(1, 6), bytes_max));
   Program& first = job.programs[0];
   job.fault_op = r.below(first.size());
   if (job.fault == Fault::kOpMismatch) {
     if (r.chance(0.2) && first.size() > 1) {  // two ops in swapped order
+      job.swapped = true;
       job.fault_op = r.below(first.size() - 1);
-      job.other_op = first[job.fault_op + 1];
-      job.other_op.poisoned = true;
       first[job.fault_op + 1].poisoned = true;
     } else {
       job.other_op = another(r, first[job.fault_op]);
@@ -150,7 +149,8 @@ JobPlan make_job(Random& r, const Scenario& scenario, std::uint32_t id, unsigned
   JobPlan job;
   job.id = id;
   job.ranks = ranks;
-  if (r.chance(0.7)) job.streams = static_cast<std::uint16_t>(r.between(1, 16));
+  if (r.chance(0.8))
+    job.streams = static_cast<std::uint16_t>(r.pick<std::uint64_t>({1, 2, 3, r.between(1, 16)}));
   if (r.chance(0.7)) job.history = r.pick<std::uint8_t>({2, 2, 4, 8, 16, 64});
   job.block_elements = static_cast<std::uint16_t>(
       r.pick<std::uint64_t>({1, r.between(2, 16), r.between(17, 64), 256, r.between(1, 600)}));
@@ -233,8 +233,8 @@ Scenario make_scenario(std::uint64_t seed) {
   s.seed = seed;
   s.link = make_link(r);
   s.faults_end = Time{ms(r.pick({300.0, 5000.0, 5000.0}))};
-  s.payload_bytes =
-      static_cast<std::uint16_t>(r.pick<std::uint64_t>({508, 1400, 9000, r.between(508, 9000)}));
+  s.payload_bytes = static_cast<std::uint16_t>(
+      r.pick<std::uint64_t>({508, 508, 1400, 9000, r.between(508, 2000), r.between(508, 9000)}));
   s.streams = static_cast<std::uint16_t>(r.between(1, 16));
   s.history = r.pick<std::uint8_t>({2, 4, 8});
   if (seed % 100 == 99) return wide_scenario(r, std::move(s));
@@ -247,13 +247,25 @@ Scenario make_scenario(std::uint64_t seed) {
     JobPlan job = make_job(r, s, static_cast<std::uint32_t>(10 + j), ranks, jobs == 1);
     const bool goes_with_crash = job.fault == Fault::kSilentDeath || job.fault == Fault::kRejoin;
     if (crashes && !goes_with_crash) job.fault = Fault::kNone;
-    const std::uint64_t bytes_max = r.pick<std::uint64_t>({4096, 32768, 131072}) / ranks + 64;
+    const std::uint64_t bytes_max =
+        r.pick<std::uint64_t>({4096, 65536, 262144, 1048576}) / ranks + 64;
     fit_programs(r, job, bytes_max, crashes);
     s.jobs.push_back(std::move(job));
   }
   draw_blackouts(r, s);
   if (!s.blackouts.empty()) s.link.loss = std::min(s.link.loss, 0.1);
   draw_droughts(r, s);
+  s.pool_misses = r.pick({0.0, 0.0, 0.01, 0.1});
+  if (s.pool_misses >= 0.1) s.link.loss = std::min(s.link.loss, 0.05);
+  const bool contested = std::any_of(s.jobs.begin(), s.jobs.end(), [](const JobPlan& job) {
+    return job.fault == Fault::kDuplicateRank;
+  });
+  if (contested) {  // who is silent for long is taken for dead, and another may have its place
+    s.blackouts.clear();
+    s.droughts.clear();
+    s.pool_misses = std::min(s.pool_misses, 0.01);
+    s.link.loss = std::min(s.link.loss, 0.01);
+  }
   if (crashes) draw_crashes(r, s);
   return s;
 }

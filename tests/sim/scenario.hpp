@@ -83,6 +83,7 @@ struct JobPlan {
   std::optional<Duration> revived_after;  ///< a dead rank comes back
   std::size_t fault_op = 0;               ///< of the first program
   OpSpec other_op{};                      ///< what the victim calls instead
+  bool swapped = false;                   ///< or it calls that op and the next in swapped order
 
   std::uint16_t smallest_payload() const;
 };
@@ -98,6 +99,7 @@ struct Scenario {
   std::vector<Blackout> blackouts;
   std::vector<Crash> crashes;
   std::vector<Drought> droughts;
+  double pool_misses = 0;  ///< share of allocations that fail until the faults end
   std::vector<JobPlan> jobs;
 
   bool crashed_shard(unsigned shard) const;

@@ -121,8 +121,8 @@ void Simulation::run() {
   const Time limit = scenario_.faults_end + kLongest;
   std::uint64_t events = 0;
   while (!all_over()) {
-    require(events_.step(), "nothing happens any more:" + states());
-    require(events_.now() < limit && ++events < kMostEvents, "hang:" + states());
+    if (!events_.step()) throw Bug("nothing happens any more:" + states());
+    if (events_.now() > limit || ++events > kMostEvents) throw Bug("hang:" + states());
   }
   const auto idle = [this] {
     return std::all_of(aggregators_.begin(), aggregators_.end(),
@@ -140,7 +140,7 @@ void Simulation::run() {
 
 /// Of two processes with one rank, one does the work.
 void Simulation::check_duplicates(const Job& job) const {
-  if (job.plan.fault != Fault::kDuplicateRank) return;
+  if (job.plan.fault != Fault::kDuplicateRank || job.silence_seen) return;
   std::uint64_t well = 0;
   for (const auto& app : job.apps)
     if (app->rank() == job.plan.victim) well += app->ops_ended_well();
@@ -150,6 +150,7 @@ void Simulation::check_duplicates(const Job& job) const {
 }
 
 void Simulation::add_to(Coverage& coverage) {
+  for (const auto& job : jobs_) coverage["simulation.jobs too silent to live"] += job->silence_seen;
   const auto add = [&](const Coverage& part) {
     for (const auto& [name, n] : part) coverage[name] += n;
   };

@@ -20,7 +20,7 @@ class Sink {
       : network_(network), self_(self), pool_(std::make_shared<Pool>()) {}
 
   Buffer allocate(std::size_t size) {
-    if (pool_->dry) return {};
+    if (is_dry()) return {};
     return {pool_, std::make_shared<std::vector<std::byte>>(size, std::byte{0xa5})};
   }
   void send(const Endpoint& to, Buffer buffer) {
@@ -32,7 +32,7 @@ class Sink {
 
   /// A received datagram in a buffer of this process; empty if there is none.
   Buffer received(const Bytes& datagram) {
-    if (pool_->dry) return {};
+    if (is_dry()) return {};
     return {pool_, datagram};
   }
 
@@ -42,6 +42,12 @@ class Sink {
   const Endpoint& self() const { return self_; }
 
  private:
+  bool is_dry() {
+    const bool dry = pool_->dry || !network_.pool_has_one();
+    if (dry) ++pool_->misses;
+    return dry;
+  }
+
   Network& network_;
   Endpoint self_;
   std::shared_ptr<Pool> pool_;

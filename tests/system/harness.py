@@ -1,7 +1,7 @@
 """What the system tests share: real daemons and ranks, started with deadlines and always ended.
 
-A test file is run as `FILE BUILD_DIRECTORY [unittest arguments]`. Every wait has a generous bound and
-ends as soon as what it waits for is there; a test that fails prints what every process said.
+A test file is run as `FILE BUILD_DIRECTORY [unittest arguments]`. Every wait has a generous bound
+and ends as soon as what it waits for is there; a test that fails prints what every process said.
 """
 import os
 import re
@@ -32,6 +32,13 @@ def program(name):
     if path is None:
         raise FileNotFoundError(f"no {name} below {build}")
     return path
+
+
+def become_nobody():
+    """For before_exec, as root: no privilege any more."""
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
 
 
 class Process:
@@ -81,13 +88,13 @@ class Process:
         """Until its output or its errors match; the match."""
         deadline = time.monotonic() + seconds
         while True:
-            ended = not self.is_running()
+            ended = not self.is_running()  # before the look, which then is the last
             found = re.search(pattern, self.err) or re.search(pattern, self.out)
             if found:
                 return found
             if ended or time.monotonic() > deadline:
-                raise AssertionError(f"{self.name} {'ended without saying' if ended else 'does not say'}"
-                                     f" {pattern!r}")
+                how = "ended without saying" if ended else "does not say"
+                raise AssertionError(f"{self.name} {how} {pattern!r}")
             time.sleep(0.02)
 
     def kill(self):
@@ -162,7 +169,7 @@ class SystemTest(unittest.TestCase):
         return [self.start_rank(r, ranks, daemon, *command, **settings) for r in range(ranks)]
 
     def start_steady_job(self, ranks, daemon, elements=20_000, **settings):
-        """A job whose sums are checked all along; under way when this returns. See end_steady_job."""
+        """A job that checks its sums until end_steady_job; under way when this returns."""
         settings.setdefault("SLUICE_JOB", 1000 + len(self.processes))
         stop = os.path.join(self.place, f"stop-{settings['SLUICE_JOB']}")
         job = self.start_job(ranks, daemon, "steady_job", stop, elements, **settings)

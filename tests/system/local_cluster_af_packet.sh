@@ -56,5 +56,6 @@ kill -KILL "$guard"
 wait "$guard"
 check_nothing_left "SIGKILL over af_packet"
 # shellcheck disable=SC2012
-check "the switch's namespace is gone" bash -c "! ls -l /proc/[0-9]*/ns/net 2>/dev/null | grep -qF '$namespace'"
+check "the switch's namespace is gone" bash -c \
+  "! ls -l /proc/[0-9]*/ns/net 2>/dev/null | grep -qF '$namespace'"
 finish

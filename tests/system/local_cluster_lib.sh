@@ -54,7 +54,8 @@ start_cluster() { # start_cluster WORKERS ARGS...: returns once every rank wrote
   local workers=$1
   shift
   rm -f "$NOTES"/*
-  SLUICE_TEST_MARK=$place "$cluster" --build "$build" --workers "$workers" "$@" >"$place/out" 2>"$place/err" </dev/null &
+  SLUICE_TEST_MARK=$place "$cluster" --build "$build" --workers "$workers" "$@" \
+    >"$place/out" 2>"$place/err" </dev/null &
   guard=$!
   wait_until 60 all_started "$workers" || { cat "$place/err"; return 1; }
 }
@@ -63,7 +64,8 @@ all_started() { [[ $(find "$NOTES" -name 'started.*' | wc -l) == "$1" ]]; }
 
 # A program that is hard to get rid of: it ignores SIGTERM and has a child in another session.
 # shellcheck disable=SC2016  # for the rank's shell to expand
-stubborn='trap "" TERM; setsid sleep 1000 & : >"$NOTES/started.$SLUICE_RANK"; while :; do sleep 1; done'
+stubborn='trap "" TERM; setsid sleep 1000 & : >"$NOTES/started.$SLUICE_RANK"
+  while :; do sleep 1; done'
 # shellcheck disable=SC2016
 patient='sleep 1000 & : >"$NOTES/started.$SLUICE_RANK"; wait'
 

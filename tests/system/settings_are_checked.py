@@ -1,4 +1,4 @@
-"""A wrong setting is named with its value and what is allowed, in one line, before anything starts."""
+"""A wrong setting is named with its value and what is allowed, in one line, before all else."""
 import os
 
 import harness
@@ -6,8 +6,8 @@ import harness
 
 class Daemon(harness.SystemTest):
     def refused(self, flags, *sayings, **variables):
-        self.refuses(self.start("daemon", harness.program("sluice-aggregator"), *flags, **variables),
-                     2, "^sluice-aggregator: ", *sayings)
+        daemon = self.start("daemon", harness.program("sluice-aggregator"), *flags, **variables)
+        self.refuses(daemon, 2, "^sluice-aggregator: ", *sayings)
 
     def test_values_of_flags(self):
         place = ["--vhost-dir", self.directory()]
@@ -49,7 +49,8 @@ class Daemon(harness.SystemTest):
     def test_arguments_that_dpdk_refuses(self):
         daemon = self.start("daemon", harness.program("sluice-aggregator"), "--vhost-dir",
                             self.directory(), "--", "--no-such-argument")
-        self.ends_with(daemon, 2, "^sluice-aggregator: DPDK does not start", "no-such-argument")
+        self.ends_with(daemon, 2, "^sluice-aggregator: DPDK does not start")
+        self.assertIn("unrecognized option '--no-such-argument'", daemon.err)
 
     def test_check_config_starts_nothing(self):
         check = self.start("check", harness.program("sluice-aggregator"), "--vhost-dir",

@@ -110,7 +110,7 @@ struct IntegerFacts {
   std::int64_t min;
   std::int64_t max;
   std::int64_t default_value;
-  Words beside = {};  // other settings without which the maximum is refused
+  Words beside = {};  // other settings without which an edge is refused
 };
 
 const std::vector<IntegerFacts> kIntegers{
@@ -128,7 +128,11 @@ const std::vector<IntegerFacts> kIntegers{
     {"formation-timeout-ms", 100, 600'000, 30'000},
     {"drain-timeout-ms", 0, 600'000, 2000},
     {"cpu", -1, 1023, -1},
-    {"memory-mib", 16, 1'048'576, 0},
+    {"memory-mib",
+     65,
+     1'048'576,
+     0,
+     {"--streams", "2", "--history", "2", "--vhost-max-ports", "1", "--mtu", "576"}},
     {"log-rate-limit", 0, 1'000'000, 10},
     {"stats-interval-s", 0, 86'400, 0},
 };

@@ -3,7 +3,7 @@ import argparse
 import os
 import shutil
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__)))))
+ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
 
 DESCRIPTION = """\
 Starts fresh aggregators on this machine, runs PROGRAM once per rank against them, and stops and
@@ -26,7 +26,8 @@ Examples:
 def whole_number(least, most):
     def parse(text):
         if not text.isdecimal() or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most}")
+            allowed = f"a whole number from {least} to {most}"
+            raise argparse.ArgumentTypeError(f"{text!r} is not {allowed}")
         return int(text)
 
     return parse
@@ -87,9 +88,9 @@ def parse(argv):
 
 def refuse_what_cannot_work(parser, options):
     if options.transport == "af_xdp":
-        parser.error("--transport af_xdp is not offered by this version: its frames must stay under "
-                     "one memory page and its packets bypass --rate; use af_packet (the same veth "
-                     "hosts) or vhost")
+        parser.error("--transport af_xdp is not offered by this version: its frames must stay "
+                     "under one memory page and its packets bypass --rate; use af_packet (the same "
+                     "veth hosts) or vhost")
     if options.transport == "vhost" and options.rate is not None:
         parser.error("--rate needs --transport af_packet: a vhost-user socket has no link to shape")
     if options.transport == "af_packet" and os.geteuid() != 0:

@@ -65,8 +65,9 @@ class Cluster:
                 aggregator.name, command, self.environment, aggregator.on_line,
                 self.transport.aggregator_namespace(shard))
             self.aggregators.append(aggregator)
-        self.children.serve(lambda: all(a.ready for a in self.aggregators) or self.lost_aggregator(),
-                            READY_SECONDS)
+        self.children.serve(
+            lambda: all(a.ready for a in self.aggregators) or self.lost_aggregator(),
+            READY_SECONDS)
         self.check_aggregators()
         for aggregator in self.aggregators:
             if not aggregator.ready:

@@ -18,7 +18,7 @@ def _checked(result, what):
 
 
 def die_with_parent(parent, signum):
-    """The calling process gets `signum` when its parent dies; at once if `parent` is gone already."""
+    """The calling process gets `signum` when its parent dies; at once if `parent` is gone."""
     _checked(libc.prctl(PR_SET_PDEATHSIG, signum, 0, 0, 0), "prctl")
     if os.getppid() != parent:
         os.kill(os.getpid(), signum)

@@ -2,10 +2,8 @@
 
 #include <array>
 #include <csignal>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <optional>
 
 #include <pthread.h>
 #include <sched.h>

@@ -76,7 +76,7 @@ struct JobOptions {
       256;                    ///< (all) elements per block, 1..16384. SLUICE_BLOCK_ELEMENTS.
   std::uint16_t streams = 0;  ///< (all) 1..1024; 0 takes the aggregator's. SLUICE_STREAMS.
   std::uint8_t history = 0;   ///< (all) results kept per stream: 2,4..64; 0 takes theirs.
-                                   ///< SLUICE_HISTORY.
+                              ///< SLUICE_HISTORY.
 
   /// Until all ranks have joined; 1..3600000 ms. SLUICE_JOIN_TIMEOUT_MS.
   std::chrono::milliseconds join_timeout{30'000};

@@ -1,0 +1,42 @@
+"""Whole jobs over network ports: af_packet on veth links between network namespaces."""
+import json
+import os
+import unittest
+
+import harness
+
+
+@unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
+class AfPacket(harness.SystemTest):
+    def run_cluster(self, workers, *arguments):
+        cluster = self.start("cluster", os.path.join(harness.ROOT, "scripts", "local-cluster"),
+                             "--build", harness.build, "--transport", "af_packet", "--workers",
+                             workers, *arguments)
+        self.all_end_well([cluster])
+
+    def sweep(self, workers, *arguments):
+        path = os.path.join(self.place, "rows.json")
+        self.run_cluster(workers, *arguments, "--json", path)
+        with open(path, encoding="utf-8") as file:
+            rows = json.load(file)
+        self.assertEqual({row["wrong"] for row in rows}, {0})
+        self.assertEqual({row["ranks"] for row in rows}, {workers})
+        return rows
+
+    def test_four_workers_and_two_aggregators(self):
+        rows = self.sweep(4, "--aggregators", 2, "--", "sluice-perf", "-b", "4", "-e", "1M", "-f",
+                          "16", "--density", "1,0.1,0.01", "-n", "3", "-w", "1")
+        self.assertEqual(len(rows), 5 * 3 * 2)
+
+    def test_large_frames(self):
+        rows = self.sweep(2, "--mtu", 9000, "--", "sluice-perf", "-b", "1M", "-e", "4M", "-f", "4",
+                          "--density", "1,0.1", "-n", "3", "-w", "1")
+        self.assertEqual(len(rows), 2 * 2 * 2)
+
+    def test_the_whole_interface(self):
+        self.run_cluster(2, "--aggregators", 1, "--", "api", "every_type_and_reduction",
+                         "many_ops_in_flight", "destroyed_with_ops_pending")
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,118 @@
+"""What an operator can run short of: ports, memory, privileges, devices. Each is told by name."""
+import os
+import unittest
+
+import harness
+
+
+class LocalPorts(harness.SystemTest):
+    def test_one_worker_too_many(self):
+        daemon = self.start_daemon("--vhost-max-ports", "2")
+        job = self.start_steady_job(2, daemon)
+        third = self.start_joiner(0, 1, daemon)
+        self.refuses(third, 3, "unavailable", f"vhost:{self.directory()}: its aggregator took no "
+                     "further worker; see its vhost-max-ports and its log")
+        self.assertRegex(daemon.err, "local worker at .* refused: all 2 vhost ports are taken")
+        self.end_steady_job(job)
+        self.end_steady_job(self.start_steady_job(2, daemon))  # their ports are free again
+        self.ends_on_signal(daemon)
+        self.assertEqual(self.counter(daemon, "refused"), 1)
+
+    def test_a_directory_that_another_daemon_serves(self):
+        first = self.start_daemon()
+        job = self.start_steady_job(2, first)
+        second = self.start("second", harness.program("sluice-aggregator"), "--vhost-dir",
+                            self.directory())
+        self.ends_with(second, 1, f"directory '{self.directory()}' is in use by another aggregator")
+        self.end_steady_job(job)
+        self.ends_on_signal(first)
+
+    def test_a_directory_that_nobody_serves(self):
+        os.mkdir(self.directory())
+        self.refuses(self.start_joiner(0, 1, "vhost:" + self.directory()), 3, "unavailable",
+                     f"vhost:{self.directory()}: no aggregator serves this directory")
+        self.assertEqual(os.listdir(self.directory()), [])
+
+    def test_a_directory_whose_daemon_is_dead(self):
+        daemon = self.start_daemon()
+        daemon.kill()
+        self.refuses(self.start_joiner(0, 1, daemon), 3, "unavailable",
+                     "no aggregator serves this directory")
+
+    def test_a_worker_may_come_first(self):
+        os.mkdir(self.directory(), mode=0o700)
+        rank = self.start_joiner(0, 1, "vhost:" + self.directory())
+        while not os.listdir(self.directory()):
+            self.assertTrue(rank.is_running(), rank.err)
+        self.start_daemon()
+        rank.wait_to_say("under way")
+
+
+class Memory(harness.SystemTest):
+    def test_too_little_for_the_daemon(self):
+        daemon = self.start("daemon", harness.program("sluice-aggregator"), "--vhost-dir",
+                            self.directory(), "--memory-mib", "70")
+        self.refuses(daemon, 2, "memory-mib = 70 .flag --memory-mib.: one job .* needs \\d+")
+
+    def test_more_than_the_machine_has(self):
+        daemon = self.start("daemon", harness.program("sluice-aggregator"), "--vhost-dir",
+                            self.directory(), "--memory-mib", "1048576")
+        self.refuses(daemon, 1, "1048576 MiB of packet memory are wanted, and this machine has")
+
+    def test_too_little_for_a_worker(self):
+        daemon = self.start_daemon()
+        job = self.start_steady_job(2, daemon)
+        self.refuses(self.start_joiner(0, 1, daemon, SLUICE_MEMORY_MIB=33), 3, "invalid argument",
+                     "memory_mib is 33, but .* alone take \\d+")
+        self.refuses(self.start_joiner(0, 1, daemon, SLUICE_MEMORY_MIB=40), 3, "unavailable",
+                     "needs \\d+ packet buffers",
+                     "set memory_mib .SLUICE_MEMORY_MIB. to at least \\d+")
+        self.end_steady_job(job)
+        self.ends_on_signal(daemon)
+
+    def test_the_memory_asked_for_suffices(self):
+        daemon = self.start_daemon()
+        refused = self.start_joiner(0, 1, daemon, SLUICE_MEMORY_MIB=40)
+        needed = refused.wait_to_say(r"to at least (\d+)").group(1)
+        self.end_steady_job(self.start_steady_job(1, daemon, SLUICE_MEMORY_MIB=needed))
+
+    def test_a_jobs_quota(self):
+        daemon = self.start_daemon("--job-memory-mib", "1")
+        self.refuses(self.start_joiner(0, 1, daemon), 3, "quota",
+                     "does not accept memory in MiB \\d+; its limit is 1")
+        self.end_steady_job(self.start_steady_job(1, daemon, SLUICE_STREAMS=4))
+        self.ends_on_signal(daemon)
+
+
+class Devices(harness.SystemTest):
+    def daemon_on(self, device, before_exec=None):
+        return self.start("daemon", harness.program("sluice-aggregator"), "--port", device,
+                          "--address", "10.99.0.1/24", before_exec=before_exec)
+
+    @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
+    def test_no_such_interface(self):
+        self.ends_with(self.daemon_on("net_af_packet0,iface=nosuch0"), 1,
+                       "^sluice-aggregator: port 'net_af_packet0,iface=nosuch0")
+
+    def test_no_such_driver(self):
+        self.ends_with(self.daemon_on("net_nosuch0"), 1,
+                       "^sluice-aggregator: port 'net_nosuch0'.*cannot be opened")
+
+    def test_no_privilege(self):
+        drop = harness.become_nobody if os.geteuid() == 0 else None
+        os.chmod(self.place, 0o777)
+        self.ends_with(self.daemon_on("net_af_packet0,iface=lo", drop), 1,
+                       "^sluice-aggregator: port 'net_af_packet0,iface=lo",
+                       "privilege is missing: CAP_NET_RAW")
+
+    @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
+    def test_an_address_in_use(self):
+        first = self.daemon_on("net_af_packet0,iface=lo")
+        first.wait_to_say(r"\bready\b")
+        self.ends_with(self.daemon_on("net_af_packet0,iface=lo"), 1,
+                       "UDP port 10.99.0.1:4747 is in use by another process of this machine")
+        self.ends_on_signal(first)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,76 @@
+"""Who may include whom: the arrows of docs/architecture.md. The first row that fits a path holds.
+
+A row: a pattern of paths, the project's directories and files that it may include, and the headers
+of others that it may. Standard headers are free for all but what NOT_IN_CORE names.
+"""
+import re
+
+ENGINE = {
+    "aggregator": r"aggregator/(config|counters|engine|engine-inl|stream|stream-inl|membership)\.",
+    "worker": r"worker/(config|counters|engine|engine-\w+-inl|stream|operation|shard_session)\.",
+}
+BASE = [r"common/base/", r"sluice/(types|error)\.hpp"]
+PROTOCOL = BASE + [r"common/protocol/"]
+CORE = PROTOCOL + [r"common/numeric/"]
+LOOP = CORE + [r"common/config/", r"common/net/"]
+LOG = [r"spdlog/"]
+SYSTEM = [r"sys/", r"net/", r"arpa/", r"netinet/",
+          r"(unistd|fcntl|pthread|sched|spawn|dlfcn|sodium)\.h"]
+
+TEST = SYSTEM + LOG + [r"catch2/", r"nlohmann/", r"hwy/", r"rte_"]
+
+# path                       project headers                          headers of others
+LAYERS = [
+    (r"common/include/",     [],                                      []),
+    (r"common/base/random_id", BASE,                                  [r"sodium\.h"]),
+    (r"common/base/",        BASE,                                    []),
+    (r"common/protocol/",    PROTOCOL,                                []),
+    (r"common/numeric/",     BASE + [r"common/numeric/"],             [r"hwy/"]),
+    (r"common/config/",      BASE + [r"common/config/"],              SYSTEM + LOG + [r"boost/"]),
+    (r"common/net/",         BASE + [r"common/net/"],                 SYSTEM + LOG + [r"rte_"]),
+    (ENGINE["aggregator"],   CORE + [ENGINE["aggregator"]],           []),
+    (r"aggregator/",         LOOP + [r"aggregator/"],                 SYSTEM + LOG),
+    (r"worker/include/",     [r"sluice/"],                            []),
+    (ENGINE["worker"],       CORE + [ENGINE["worker"]],               []),
+    (r"worker/",             LOOP + [r"worker/", r"sluice/"],         SYSTEM + LOG),
+    (r"bench/",              [r"bench/", r"sluice/"],                 [r"boost/", r"nlohmann/"]),
+    (r"examples/",           [r"examples/", r"sluice/"],              [r"boost/"] + SYSTEM),
+    (r"tests/sim/",          CORE + [r"tests/sim/", *ENGINE.values()], [r"boost/"]),
+    (r"tests/system/api/",   [r"sluice/", r"tests/system/api/"],      SYSTEM),
+    (r"tests/",              [r""],                                   TEST),
+]
+IN_CORE = re.compile("|".join([r"common/(base|protocol|numeric)/", *ENGINE.values()]))
+NOT_IN_CORE = {"thread", "mutex", "shared_mutex", "condition_variable", "future", "fstream",
+               "iostream", "filesystem", "csignal"}
+# The idle strategies are what loops do between turns: they sleep.
+EXCEPTIONS = {("common/base/idle.hpp", "thread")}
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
+IS_STANDARD = re.compile(r"[a-z_]+")  # <vector>, <cstdint>; other headers have a dot or a slash
+IS_C_STANDARD = re.compile(r"(assert|errno|signal|time)\.h")
+
+
+def includes(text):
+    """(line number, "quote" or "<", header) of each include."""
+    for number, line in enumerate(text.splitlines(), 1):
+        found = INCLUDE.match(line)
+        if found:
+            yield number, found.group(1), found.group(2)
+
+
+def complaint_about(path, header, is_project_header):
+    """Why `path` may not include `header`; None if it may."""
+    row = next((row for row in LAYERS if re.match(row[0], path)), None)
+    if row is None:
+        return f"{path} is in no layer: give it one in tests/tidy/layers.py"
+    _, project, others = row
+    if is_project_header:
+        if any(re.match(pattern, header) for pattern in project):
+            return None
+        return f"this layer may not include {header}"
+    if IS_STANDARD.fullmatch(header) or IS_C_STANDARD.fullmatch(header):
+        if header in NOT_IN_CORE and IN_CORE.match(path) and (path, header) not in EXCEPTIONS:
+            return f"the core has no threads and no I/O: <{header}>"
+        return None
+    if any(re.match(pattern, header) for pattern in others):
+        return None
+    return f"this layer may not include <{header}>"

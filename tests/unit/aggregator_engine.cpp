@@ -1,0 +1,828 @@
+// The aggregator's engine, driven packet by packet: rules 12 to 15, 16, 18 to 20, 24 and 25 of
+// docs/protocol.md, and each reason for which it drops a packet.
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "aggregator/engine.hpp"
+#include "common/base/rank_set.hpp"
+#include "tests/unit/engine_parts.hpp"
+
+using namespace sluice;
+using namespace sluice::parts;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::uint32_t kJob = 42;
+constexpr std::uint32_t kBlock = 4;  // elements
+using Numbers = std::initializer_list<std::uint16_t>;
+
+Endpoint at_rank(unsigned rank) {
+  return {.port_id = static_cast<std::uint16_t>(100 + rank), .ipv4 = 10 + rank};
+}
+
+struct Seat {
+  std::uint64_t nonce = 0;
+  std::uint64_t token = 0;
+};
+
+/// One aggregator with a job of `ranks`, one stream, one column.
+struct Bench {
+  explicit Bench(unsigned n = 2, std::uint8_t h = 2) : ranks(n), history(h) {
+    config.incarnation = 77;
+    config.payload_bytes = 508;
+    config.unique = [this] { return ++ids; };
+    config.liveness_timeout = 1s;
+    config.formation_timeout = 2s;
+  }
+
+  aggregator::Engine<Sink>& engine() {
+    if (!made)
+      made = std::make_unique<aggregator::Engine<Sink>>(
+          config, [this](const aggregator::JobEvent& event) { events.push_back(event); });
+    return *made;
+  }
+
+  std::vector<Sent> give(unsigned rank, std::span<const std::byte> bytes) {
+    engine().receive(at_rank(rank), received(sink, bytes), now, sink);
+    return sink.take();
+  }
+  template <class T>
+  requires std::is_trivially_copyable_v<T> std::vector<Sent> give(unsigned rank, const T& packet) {
+    return give(rank, wire::bytes_of(packet));
+  }
+
+  std::uint64_t challenge_serial(unsigned rank, std::uint64_t nonce) {
+    auto hello = wire::make<wire::Hello>(kJob);
+    hello.nonce = nonce;
+    const auto answer = give(rank, hello);
+    REQUIRE(answer.size() == 1);
+    return answer[0].packet().as<wire::Challenge>().serial;
+  }
+  wire::Join join_packet(unsigned rank, std::uint64_t nonce, std::uint64_t serial) {
+    auto join = wire::make<wire::Join>(kJob);
+    join.nonce = nonce;
+    join.incarnation = config.incarnation;
+    join.serial = serial;
+    join.rank = static_cast<std::uint16_t>(rank);
+    join.world_size = static_cast<std::uint16_t>(ranks);
+    join.streams = streams;
+    join.block_elements = kBlock;
+    join.payload_bytes = 508;
+    join.shards = 1;
+    join.history = history;
+    join.flags = wire::kJoinVirgin;
+    return join;
+  }
+  std::vector<Sent> join(unsigned rank, std::uint64_t nonce) {
+    return give(rank, join_packet(rank, nonce, challenge_serial(rank, nonce)));
+  }
+
+  void form() {
+    std::vector<Sent> last;
+    for (unsigned r = 0; r < ranks; ++r) last = join(r, 1000 + r);
+    const auto welcomes = of_kind<wire::Welcome>(last);
+    REQUIRE(welcomes.size() == ranks);
+    seats.resize(ranks);
+    for (unsigned r = 0; r < ranks; ++r) {
+      const auto& welcome = welcomes[r].packet().as<wire::Welcome>();
+      CHECK(welcomes[r].to == at_rank(r));
+      seats[r] = {welcome.nonce, welcome.token};
+      generation = welcome.generation;
+    }
+  }
+
+  wire::MemberHeader member(unsigned rank, wire::MemberHeader header) const {
+    header.token = seats[rank].token;
+    header.rank = static_cast<std::uint16_t>(rank);
+    return header;
+  }
+
+  /// A tensor of `blocks` full blocks on the only stream; W as it follows from the payload.
+  Geometry geometry(std::uint64_t blocks, OpNumber op = 0) const {
+    return Geometry::make(blocks * kBlock, ElementType::kFloat32, kBlock, 508, streams, op);
+  }
+
+  std::vector<std::byte> data(unsigned rank, std::uint64_t round, bool first,
+                              const std::vector<Block>& blocks, std::uint64_t tensor_blocks,
+                              OpNumber op = 0, bool ask = false) const {
+    return block_packet<wire::Data>(kJob, wire::shape_of(geometry(tensor_blocks, op)), first,
+                                    blocks, [&](wire::Data& fixed, wire::Descriptor*) {
+                                      fixed.member = member(rank, fixed.member);
+                                      fixed.round = round;
+                                      fixed.op = op;
+                                      fixed.flags =
+                                          static_cast<std::uint8_t>((first ? wire::kDataFirst : 0) |
+                                                                    (ask ? wire::kDataAsk : 0));
+                                    });
+  }
+  /// The first round of a one-block op.
+  std::vector<std::byte> short_op(unsigned rank, std::uint64_t round, float value, OpNumber op,
+                                  bool ask = false) const {
+    return data(rank, round, true, {{0, kNoBlock.value, std::vector<float>(kBlock, value)}}, 1, op,
+                ask);
+  }
+  /// An op of five blocks in column 0, which an owner owns all; other columns have one each.
+  std::vector<std::byte> long_op(unsigned rank, std::uint64_t round, bool owner) const {
+    const std::uint32_t width = geometry(1).columns;
+    std::vector<Block> blocks(width);
+    for (std::uint32_t c = 0; c < width && round == 0; ++c) blocks[c].index = c;
+    blocks[0].index = static_cast<std::uint32_t>(round) * width;
+    if (owner && round < 4) blocks[0].next = blocks[0].index + width;
+    if (owner) blocks[0].elements.assign(kBlock, 1);
+    return data(rank, round, round == 0, blocks, 4u * width + 1);
+  }
+  std::vector<Sent> ack(unsigned rank, std::uint64_t position) {
+    auto packet = wire::make<wire::Ack>(kJob);
+    packet.member = member(rank, packet.member);
+    packet.position = position;
+    return give(rank, packet);
+  }
+  std::vector<Sent> probe(unsigned rank, std::uint64_t position, std::uint64_t have = 0) {
+    auto packet = wire::make<wire::Probe>(kJob);
+    packet.member = member(rank, packet.member);
+    packet.position = position;
+    packet.have = have;
+    return give(rank, packet);
+  }
+  std::vector<Sent> keep_alive(unsigned rank, std::uint64_t number) {
+    auto packet = wire::make<wire::KeepAlive>(kJob);
+    packet.member = member(rank, packet.member);
+    packet.number = number;
+    return give(rank, packet);
+  }
+  std::vector<Sent> leave(unsigned rank, bool abort = false) {
+    auto packet = wire::make<wire::Leave>(kJob);
+    packet.member = member(rank, packet.member);
+    packet.abort = abort ? 1 : 0;
+    return give(rank, packet);
+  }
+  std::vector<Sent> pass(Duration time) {
+    now += time;
+    engine().on_time(now, sink);
+    return sink.take();
+  }
+
+  std::uint64_t drops(DropReason reason) { return engine().counters().drops[reason]; }
+
+  unsigned ranks;
+  std::uint8_t history;
+  std::uint16_t streams = 1;
+  std::uint64_t ids = 5000;
+  aggregator::EngineConfig config;
+  Sink sink;
+  std::vector<aggregator::JobEvent> events;
+  std::unique_ptr<aggregator::Engine<Sink>> made;
+  Time now = Time{1h};
+  std::vector<Seat> seats;
+  std::uint64_t generation = 0;
+};
+
+float sum_of(const Sent& result) {
+  return blocks_of(result.packet())[0].elements.at(0);
+}
+
+AbortInfo abort_of(const std::vector<Sent>& sent) {
+  const auto aborts = of_kind<wire::Abort>(sent);
+  REQUIRE(!aborts.empty());
+  return to_info(aborts[0].packet().as<wire::Abort>());
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------- rank sets
+TEST_CASE("a rank set holds any ranks of a job and goes over the wire unchanged") {
+  for (const std::uint16_t n : Numbers{0, 1, 63, 64, 65, 128, 200, 256}) {
+    const RankSet all = RankSet::first(n);
+    CHECK(all.size() == n);
+    CHECK(all.empty() == (n == 0));
+    CHECK(all.lowest() == (n == 0 ? kMaxRanks : 0));
+    CHECK(RankSet::from_bytes(all.to_bytes()) == all);
+    std::uint16_t expected = 0;
+    all.for_each([&](Rank r) { CHECK(r.value == expected++); });
+    CHECK(expected == n);
+  }
+  RankSet some;
+  for (const std::uint16_t r : Numbers{3, 64, 130, 255}) some.insert(Rank{r});
+  CHECK(some.to_bytes()[0] == 8);
+  CHECK(some.to_bytes()[31] == 128);
+  CHECK(some.contains(Rank{130}));
+  some.erase(Rank{3});
+  CHECK(some.lowest() == 64);
+  CHECK(some.size() == 3);
+  some.clear();
+  CHECK(some.empty());
+}
+
+// ------------------------------------------------------------------------------------ membership
+TEST_CASE("a job forms when all ranks have joined, and says who is absent until then") {
+  Bench bench(3);
+  const auto pending = of_kind<wire::Pending>(bench.join(1, 7));
+  REQUIRE(pending.size() == 1);
+  const auto absent = RankSet::from_bytes(pending[0].packet().as<wire::Pending>().absent);
+  CHECK(absent.size() == 2);
+  CHECK(!absent.contains(Rank{1}));
+  bench.form();
+  CHECK(bench.engine().counters().jobs_formed == 1);
+  CHECK(bench.engine().live_jobs() == 1);
+}
+
+TEST_CASE("a JOIN repeated gets the same WELCOME again") {
+  Bench bench;
+  bench.form();
+  const auto again = of_kind<wire::Welcome>(bench.join(0, bench.seats[0].nonce));
+  REQUIRE(again.size() == 1);
+  CHECK(again[0].packet().as<wire::Welcome>().token == bench.seats[0].token);
+}
+
+TEST_CASE("no answer to a stranger is longer than what was asked") {
+  Bench bench;
+  auto hello = wire::make<wire::Hello>(kJob);
+  for (const Sent& sent : bench.give(0, hello)) CHECK(sent.datagram->size() <= sizeof hello);
+  auto stranger = wire::make<wire::Ack>(kJob);
+  const auto refused = bench.give(0, stranger);
+  REQUIRE(refused.size() == 1);
+  CHECK(refused[0].datagram->size() <= sizeof stranger);
+}
+
+TEST_CASE("a JOIN of another incarnation, or with a void serial, does nothing") {
+  Bench bench;
+  auto join = bench.join_packet(0, 9, bench.challenge_serial(0, 9));
+  join.incarnation = 76;
+  CHECK(bench.give(0, join).empty());
+  CHECK(bench.drops(DropReason::kWrongIncarnation) == 1);
+
+  auto stale = bench.join_packet(0, 9, bench.challenge_serial(0, 9));
+  bench.form();
+  stale.nonce = 8;
+  CHECK(bench.give(0, stale).empty());
+  CHECK(bench.drops(DropReason::kStaleJoin) == 1);
+
+  auto future = bench.join_packet(0, 9, 1'000'000);
+  CHECK(bench.give(0, future).empty());
+  CHECK(bench.drops(DropReason::kStaleJoin) == 2);
+}
+
+TEST_CASE("what an aggregator cannot grant is refused and says why") {
+  Bench bench;
+  auto join = bench.join_packet(0, 9, bench.challenge_serial(0, 9));
+  SECTION("a rank beyond the world") {
+    join.rank = 2;
+    const auto why = abort_of(bench.give(0, join));
+    CHECK(why.field == wire::Field::kRank);
+    CHECK(why.value_a == 2);
+    CHECK(why.value_b == 1);
+  }
+  SECTION("a world too large") {
+    join.world_size = 257;
+    CHECK(abort_of(bench.give(0, join)).field == wire::Field::kWorldSize);
+  }
+  SECTION("another shard's") {
+    join.shard = 1;
+    CHECK(abort_of(bench.give(0, join)).field == wire::Field::kShard);
+  }
+  SECTION("a history that is no power of two") {
+    join.history = 3;
+    CHECK(abort_of(bench.give(0, join)).field == wire::Field::kHistory);
+  }
+  SECTION("a packet too small") {
+    join.payload_bytes = 100;
+    CHECK(abort_of(bench.give(0, join)).field == wire::Field::kPayloadBytes);
+  }
+  CHECK(bench.drops(DropReason::kBadJoin) == 1);
+  CHECK(bench.engine().counters().joins_refused == 1);
+  REQUIRE(bench.events.size() == 1);
+  CHECK(bench.events[0].kind == aggregator::JobEvent::Kind::kRefused);
+}
+
+TEST_CASE("ranks that disagree about the job are all told who and what") {
+  Bench bench(2);
+  bench.join(0, 7);
+  auto join = bench.join_packet(1, 8, bench.challenge_serial(1, 8));
+  join.block_elements = 8;
+  const auto aborts = of_kind<wire::Abort>(bench.give(1, join));
+  REQUIRE(aborts.size() == 2);
+  const auto why = to_info(aborts[0].packet().as<wire::Abort>());
+  CHECK(why.field == wire::Field::kBlockElements);
+  CHECK(why.value_a == kBlock);
+  CHECK(why.value_b == 8);
+  CHECK(bench.engine().live_jobs() == 0);
+}
+
+TEST_CASE("ranks of different lives with different world sizes do not form a job") {
+  Bench bench(2);
+  auto old = bench.join_packet(0, 7, bench.challenge_serial(0, 7));
+  old.generation = 99;  // virgin, from before the aggregator was restarted
+  bench.give(0, old);
+  auto join = bench.join_packet(5, 8, bench.challenge_serial(5, 8));
+  join.world_size = 6;
+  CHECK(abort_of(bench.give(5, join)).field == wire::Field::kWorldSize);
+}
+
+TEST_CASE("a job that takes too long to form names the absent") {
+  Bench bench(3);
+  bench.join(1, 7);
+  CHECK(bench.pass(1s).empty());
+  const auto why = abort_of(bench.pass(1s));
+  CHECK(why.reason == wire::AbortReason::kAbsent);
+  CHECK(why.rank_a == Rank{0});
+  CHECK(why.value_a == 2);
+  CHECK(bench.engine().live_jobs() == 0);
+}
+
+TEST_CASE("an aggregator serves no more jobs than it may") {
+  Bench bench;
+  bench.config.jobs_max = 1;
+  bench.join(0, 7);
+  auto other = bench.join_packet(0, 8, bench.challenge_serial(0, 8));
+  other.header.job = kJob + 1;
+  CHECK(abort_of(bench.give(0, other)).reason == wire::AbortReason::kTooManyJobs);
+  CHECK(bench.drops(DropReason::kBadJoin) == 1);
+}
+
+TEST_CASE("a job whose memory does not fit is refused") {
+  Bench bench;
+  bench.config.job_memory_bytes_max = 1000;
+  bench.join(0, 7);
+  CHECK(abort_of(bench.join(1, 8)).field == wire::Field::kMemory);
+  CHECK(bench.engine().live_jobs() == 0);
+}
+
+TEST_CASE("a packet from an unknown sender has no effect but a REFUSED") {
+  Bench bench;
+  bench.form();
+  auto ack = wire::make<wire::Ack>(kJob);
+  SECTION("a token that nobody has") {
+    ack.member = bench.member(0, ack.member);
+    ack.member.token = 1;
+  }
+  SECTION("a rank that has another token") {
+    ack.member = bench.member(0, ack.member);
+    ack.member.rank = 1;
+  }
+  SECTION("a rank beyond the job") {
+    ack.member = bench.member(0, ack.member);
+    ack.member.rank = 60'000;
+  }
+  const std::uint64_t token = ack.member.token;
+  const auto answer = bench.give(5, ack);
+  REQUIRE(answer.size() == 1);
+  CHECK(answer[0].to == at_rank(5));
+  CHECK(answer[0].packet().as<wire::Refused>().token == token);
+  CHECK(bench.drops(DropReason::kUnknownToken) == 1);
+}
+
+TEST_CASE("a packet for an unknown job is refused") {
+  Bench bench;
+  auto ack = wire::make<wire::Ack>(kJob + 1);
+  ack.member.token = 3;
+  CHECK(of_kind<wire::Refused>(bench.give(0, ack)).size() == 1);
+  CHECK(bench.drops(DropReason::kUnknownJob) == 1);
+}
+
+TEST_CASE("what an aggregator sends is not what it takes") {
+  Bench bench;
+  bench.form();
+  CHECK(bench.give(0, wire::make<wire::Left>(kJob)).empty());
+  CHECK(bench.drops(DropReason::kWrongDirection) == 1);
+}
+
+TEST_CASE("only what is new proves life") {
+  Bench bench;
+  bench.form();
+  bench.keep_alive(0, 1);
+  bench.keep_alive(1, 1);
+  for (int i = 0; i < 4; ++i) {
+    CHECK(of_kind<wire::Abort>(bench.pass(200ms)).empty());
+    bench.keep_alive(0, 2 + static_cast<std::uint64_t>(i));
+    bench.keep_alive(1, 1);  // a replay
+  }
+  const auto told = bench.pass(200ms);
+  const auto why = abort_of(told);
+  CHECK(why.reason == wire::AbortReason::kRankSilent);
+  CHECK(why.rank_a == Rank{1});
+  CHECK(of_kind<wire::Abort>(told).size() == 2);
+  CHECK(bench.engine().counters().jobs_aborted == 1);
+
+  // Who missed it is told again.
+  CHECK(abort_of(bench.keep_alive(0, 9)).rank_a == Rank{1});
+}
+
+TEST_CASE("a port that hangs up ends the jobs of the ranks behind it, and no other") {
+  Bench bench;
+  bench.form();
+  bench.engine().on_hang_up(999, bench.now, bench.sink);
+  CHECK(bench.sink.take().empty());
+  bench.engine().on_hang_up(at_rank(1).port_id, bench.now, bench.sink);
+  const auto told = bench.sink.take();
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].to == at_rank(0));
+  CHECK(abort_of(told).reason == wire::AbortReason::kRankHungUp);
+  CHECK(abort_of(told).rank_a == Rank{1});
+}
+
+TEST_CASE("a second process with a rank is refused while the first one lives") {
+  Bench bench;
+  bench.form();
+  bench.keep_alive(0, 1);
+  CHECK(of_kind<wire::Pending>(bench.join(0, 55)).size() == 1);
+  std::vector<Sent> told;
+  for (std::uint64_t n = 2; n < 8 && told.empty(); ++n) {
+    bench.keep_alive(0, n);
+    bench.keep_alive(1, n);
+    told = of_kind<wire::Abort>(bench.pass(100ms));
+  }
+  REQUIRE(told.size() == 1);
+  CHECK(abort_of(told).reason == wire::AbortReason::kDuplicateRank);
+  CHECK(told[0].packet().as<wire::Abort>().nonce == 55);
+  CHECK(bench.engine().counters().jobs_aborted == 0);
+  CHECK(abort_of(bench.join(0, 55)).reason == wire::AbortReason::kDuplicateRank);
+}
+
+TEST_CASE("a rank that comes anew while its old process is silent ends the life of the job") {
+  Bench bench;
+  bench.form();
+  bench.keep_alive(0, 1);
+  bench.join(0, 55);
+  std::vector<Sent> told;
+  for (std::uint64_t n = 1; n < 8 && told.empty(); ++n) {
+    bench.keep_alive(1, n);
+    told = of_kind<wire::Abort>(bench.pass(100ms));
+  }
+  REQUIRE(!told.empty());
+  CHECK(abort_of(told).reason == wire::AbortReason::kRankRestarted);
+  CHECK(abort_of(told).rank_a == Rank{0});
+  const auto formed = of_kind<wire::Welcome>(bench.join(1, 56));
+  CHECK(formed.size() == 2);
+}
+
+TEST_CASE("a rank that was never heard gives its place to the one that asks") {
+  Bench bench;
+  bench.form();
+  bench.join(0, 55);
+  std::vector<Sent> welcomed;
+  for (std::uint64_t n = 1; n < 8 && welcomed.empty(); ++n) {
+    bench.keep_alive(1, n);
+    const auto sent = bench.pass(100ms);
+    CHECK(of_kind<wire::Abort>(sent).empty());
+    welcomed = of_kind<wire::Welcome>(sent);
+  }
+  REQUIRE(welcomed.size() == 1);
+  const auto& welcome = welcomed[0].packet().as<wire::Welcome>();
+  CHECK(welcome.nonce == 55);
+  CHECK(welcome.generation == bench.generation);
+  CHECK(welcome.token != bench.seats[0].token);
+  // The one that it replaces is told so, should it live after all.
+  CHECK(abort_of(bench.keep_alive(0, 1)).reason == wire::AbortReason::kDuplicateRank);
+}
+
+TEST_CASE("shutting down tells all ranks") {
+  Bench bench;
+  bench.form();
+  bench.engine().shut_down(bench.now, bench.sink);
+  const auto told = bench.sink.take();
+  CHECK(of_kind<wire::Abort>(told).size() == 2);
+  CHECK(abort_of(told).reason == wire::AbortReason::kShuttingDown);
+  CHECK(bench.engine().live_jobs() == 0);
+}
+
+// --------------------------------------------------------------------------------------- leaving
+TEST_CASE("LEAVE is answered when nobody needs the rank any more") {
+  Bench bench;
+  bench.form();
+  bench.give(0, bench.short_op(0, 0, 1, 0));
+  bench.give(1, bench.short_op(1, 0, 2, 0));
+  CHECK(of_kind<wire::Left>(bench.leave(0)).empty());  // rank 1 may lack the result
+  bench.now += 20ms;
+  const auto polls = of_kind<wire::Poll>(bench.leave(0));
+  REQUIRE(polls.size() == 1);
+  CHECK(polls[0].to == at_rank(1));
+  bench.ack(1, 1);
+  CHECK(of_kind<wire::Left>(bench.leave(0)).size() == 1);
+
+  const auto why = abort_of(bench.give(1, bench.short_op(1, 1, 2, 1)));
+  CHECK(why.reason == wire::AbortReason::kRankLeft);
+  CHECK(why.rank_a == Rank{0});
+}
+
+TEST_CASE("a job that all have left is over, and a LEAVE repeated is answered again") {
+  Bench bench;
+  bench.form();
+  CHECK(of_kind<wire::Left>(bench.leave(0)).size() == 1);
+  CHECK(of_kind<wire::Left>(bench.leave(1)).size() == 1);
+  CHECK(bench.engine().live_jobs() == 0);
+  CHECK(bench.engine().counters().jobs_left == 1);
+  CHECK(of_kind<wire::Left>(bench.leave(0)).size() == 1);
+  CHECK(bench.sink.pool->live == 0);
+}
+
+TEST_CASE("a rank that comes back before the others have left waits for them") {
+  Bench bench;
+  bench.form();
+  bench.leave(0);
+  CHECK(of_kind<wire::Pending>(bench.join(0, 55)).size() == 1);
+  bench.leave(1);
+  CHECK(of_kind<wire::Pending>(bench.join(0, 55)).size() == 1);
+  CHECK(of_kind<wire::Welcome>(bench.join(1, 56)).size() == 2);
+}
+
+TEST_CASE("LEAVE with ops pending ends the job for all") {
+  Bench bench;
+  bench.form();
+  const auto told = bench.leave(1, true);
+  CHECK(of_kind<wire::Abort>(told).size() == 2);
+  CHECK(abort_of(told).reason == wire::AbortReason::kRankAborted);
+  CHECK(abort_of(told).rank_a == Rank{1});
+}
+
+// ---------------------------------------------------------------------------------------- rounds
+TEST_CASE("a round ends when the last contribution is in, with the same bytes for all") {
+  Bench bench;
+  bench.form();
+  CHECK(bench.give(0, bench.short_op(0, 0, 1, 0)).empty());
+  const auto results = of_kind<wire::Result>(bench.give(1, bench.short_op(1, 0, 2, 0)));
+  REQUIRE(results.size() == 2);
+  CHECK(*results[0].datagram == *results[1].datagram);
+  CHECK(sum_of(results[0]) == 3);
+  CHECK(results[0].packet().as<wire::Result>().completing_rank == 1);
+}
+
+TEST_CASE("sums are in rank order whatever the order of arrival") {
+  const float values[] = {1e8f, 1.0f, -1e8f, 0.5f};
+  std::vector<unsigned> order = {0, 1, 2, 3};
+  const float expected = ((values[0] + values[1]) + values[2]) + values[3];
+  do {
+    Bench bench(4);
+    bench.form();
+    std::vector<Sent> sent;
+    for (const unsigned rank : order)
+      sent = bench.give(rank, bench.short_op(rank, 0, values[rank], 0));
+    REQUIRE(of_kind<wire::Result>(sent).size() == 4);
+    CHECK(sum_of(sent[0]) == expected);
+    CHECK(bench.sink.pool->live == 1);  // the history alone
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
+TEST_CASE("after the first round only the owners of a block are waited for") {
+  Bench bench;
+  bench.form();
+  bench.give(0, bench.long_op(0, 0, true));
+  CHECK(bench.give(1, bench.long_op(1, 0, false)).size() == 2);
+  const auto results = of_kind<wire::Result>(bench.give(0, bench.long_op(0, 1, true)));
+  REQUIRE(results.size() == 2);
+  const auto block = blocks_of(results[0].packet())[0];
+  CHECK(block.index == bench.geometry(1).stride());
+  CHECK(block.next == 2 * bench.geometry(1).stride());
+  // Who owns nothing has nothing to contribute.
+  CHECK(bench.give(1, bench.long_op(1, 2, false)).empty());
+  CHECK(bench.drops(DropReason::kUnfitting) == 1);
+}
+
+TEST_CASE("a packet two rounds late is not added a second time") {
+  Bench bench(2, 4);
+  bench.form();
+  const auto late = bench.short_op(0, 0, 100, 0);
+  for (std::uint64_t round = 0; round < 2; ++round) {
+    bench.give(0, round == 0 ? late : bench.short_op(0, round, 1, round));
+    bench.give(1, bench.short_op(1, round, 2, round));
+  }
+  // Round 2 runs: its number has the parity of round 0, and so has the late packet's.
+  CHECK(bench.give(0, late).empty());
+  CHECK(bench.drops(DropReason::kStaleRound) == 1);
+  bench.give(1, bench.short_op(1, 2, 2, 2));
+  const auto results = of_kind<wire::Result>(bench.give(0, bench.short_op(0, 2, 1, 2)));
+  REQUIRE(results.size() == 2);
+  CHECK(sum_of(results[0]) == 3);
+  CHECK(bench.engine().counters().contributions == 6);
+}
+
+TEST_CASE("a contribution that came twice counts once") {
+  Bench bench;
+  bench.form();
+  bench.give(0, bench.short_op(0, 0, 1, 0));
+  CHECK(bench.give(0, bench.short_op(0, 0, 1, 0)).empty());
+  const auto status = of_kind<wire::Status>(bench.give(0, bench.short_op(0, 0, 1, 0, true)));
+  REQUIRE(status.size() == 1);
+  CHECK(status[0].to == at_rank(0));
+  const auto waiting = RankSet::from_bytes(status[0].packet().as<wire::Status>().waiting);
+  CHECK(waiting.contains(Rank{1}));
+  CHECK(waiting.size() == 1);
+  CHECK(bench.drops(DropReason::kDuplicate) == 2);
+  const auto results = bench.give(1, bench.short_op(1, 0, 2, 0));
+  CHECK(sum_of(results[0]) == 3);
+}
+
+TEST_CASE("a result is repeated to the worker that asks, and to no other") {
+  Bench bench(3, 4);
+  bench.form();
+  for (unsigned rank : {0u, 1u, 2u}) bench.give(rank, bench.short_op(rank, 0, 1, 0));
+  bench.give(0, bench.short_op(0, 1, 1, 1));  // rank 0 was heard last
+
+  const auto probed = bench.probe(1, 0);
+  REQUIRE(probed.size() == 1);
+  CHECK(probed[0].to == at_rank(1));
+  CHECK(sum_of(probed[0]) == 3);
+
+  const auto asked = bench.give(2, bench.short_op(2, 0, 1, 0, true));
+  REQUIRE(asked.size() == 1);
+  CHECK(asked[0].to == at_rank(2));
+  CHECK(sum_of(asked[0]) == 3);
+  CHECK(bench.engine().counters().results_repeated == 2);
+}
+
+TEST_CASE("PROBE gets the results that it lacks, or who is waited for") {
+  Bench bench(2, 8);
+  bench.form();
+  bench.give(0, bench.long_op(0, 0, true));
+  bench.give(1, bench.long_op(1, 0, false));
+  for (std::uint64_t round = 1; round < 3; ++round) bench.give(0, bench.long_op(0, round, true));
+  const auto results = of_kind<wire::Result>(bench.probe(1, 0, 1));  // it holds result 1 already
+  REQUIRE(results.size() == 2);
+  CHECK(results[0].packet().as<wire::Result>().round == 0);
+  CHECK(results[1].packet().as<wire::Result>().round == 2);
+  const auto status = of_kind<wire::Status>(bench.probe(1, 3));
+  REQUIRE(status.size() == 1);
+  const auto& running = status[0].packet().as<wire::Status>();
+  CHECK(running.round == 3);
+  CHECK(running.live == 1);
+  CHECK(RankSet::from_bytes(running.waiting).lowest() == 0);
+  CHECK(RankSet::from_bytes(running.waiting).size() == 1);
+  CHECK(bench.engine().counters().probes_received == 2);
+}
+
+TEST_CASE("what is below the position told is stale and never answered") {
+  Bench bench(1, 8);
+  bench.form();
+  for (std::uint64_t round = 0; round < 3; ++round)
+    bench.give(0, bench.short_op(0, round, 1, round));
+  CHECK(bench.probe(0, 1).empty());
+  CHECK(bench.give(0, bench.short_op(0, 1, 1, 1, true)).empty());
+  CHECK(bench.ack(0, 1).empty());
+  CHECK(bench.drops(DropReason::kStaleRound) == 3);
+}
+
+TEST_CASE("a round of the future breaks the protocol") {
+  Bench bench;
+  bench.form();
+  CHECK(bench.give(0, bench.short_op(0, 1, 1, 0)).empty());
+  CHECK(bench.ack(0, 1).empty());
+  CHECK(bench.probe(0, 1).empty());
+  CHECK(bench.drops(DropReason::kFutureRound) == 3);
+}
+
+TEST_CASE("a round is not finished while a worker is H results behind") {
+  Bench bench(2, 2);
+  bench.form();
+  bench.give(0, bench.long_op(0, 0, true));
+  CHECK(bench.give(1, bench.long_op(1, 0, false)).size() == 2);
+  CHECK(bench.give(0, bench.long_op(0, 1, true)).size() == 2);
+  // Round 2 may not end: rank 1 has told position 0, and result 0 would go.
+  CHECK(bench.give(0, bench.long_op(0, 2, true)).empty());
+  CHECK(bench.engine().counters().rounds_awaiting_ack == 1);
+  const auto results = of_kind<wire::Result>(bench.ack(1, 1));
+  REQUIRE(results.size() == 2);
+  CHECK(results[0].packet().as<wire::Result>().round == 2);
+}
+
+TEST_CASE("ranks that call different collectives are both named, with both values") {
+  Bench bench(3);
+  bench.form();
+  const auto mismatch = [&](auto&& change) {
+    bench.give(2, bench.short_op(2, 0, 1, 0));
+    auto bytes = bench.short_op(1, 0, 1, 0);
+    change(*reinterpret_cast<wire::Data*>(bytes.data()),
+           *reinterpret_cast<wire::Descriptor*>(bytes.data() + sizeof(wire::Data)));
+    const auto told = bench.give(1, bytes);
+    CHECK(of_kind<wire::Abort>(told).size() == 3);
+    const auto why = abort_of(told);
+    CHECK(why.reason == wire::AbortReason::kOpMismatch);
+    CHECK(why.rank_a == Rank{2});
+    CHECK(why.rank_b == Rank{1});
+    return why;
+  };
+  SECTION("op number") {
+    const auto why = mismatch([](wire::Data& d, wire::Descriptor&) { d.op = 7; });
+    CHECK(why.field == wire::Field::kOpNumber);
+    CHECK(why.value_b == 7);
+  }
+  SECTION("collective") {
+    CHECK(mismatch([](wire::Data&, wire::Descriptor& d) { d.collective = 2; }).field ==
+          wire::Field::kCollective);
+  }
+  SECTION("reduction") {
+    CHECK(mismatch([](wire::Data&, wire::Descriptor& d) { d.reduction = 2; }).field ==
+          wire::Field::kReduction);
+  }
+  SECTION("op type") {
+    CHECK(mismatch([](wire::Data&, wire::Descriptor& d) { d.op_type = 5; }).field ==
+          wire::Field::kOpType);
+  }
+  SECTION("root") {
+    CHECK(mismatch([](wire::Data&, wire::Descriptor& d) { d.root = 1; }).field ==
+          wire::Field::kRoot);
+  }
+  SECTION("tag") {
+    CHECK(mismatch([](wire::Data&, wire::Descriptor& d) { d.tag = 3; }).field == wire::Field::kTag);
+  }
+  SECTION("element count") {
+    const auto why = mismatch([](wire::Data& d, wire::Descriptor&) {
+      d.shape.element_count = 2 * kBlock;  // block 0 stays full
+    });
+    CHECK(why.field == wire::Field::kElementCount);
+    CHECK(why.value_a == kBlock);
+    CHECK(why.value_b == 2 * kBlock);
+  }
+}
+
+TEST_CASE("what does not fit the running round is dropped, wherever its indices point") {
+  Bench bench;
+  bench.form();
+  const std::uint32_t stride = bench.geometry(1).stride();
+  SECTION("an op that this session cannot have") {
+    auto bytes = bench.short_op(0, 0, 1, 0);
+    reinterpret_cast<wire::Data*>(bytes.data())->shape.block_elements = kBlock + 1;
+    reinterpret_cast<wire::Data*>(bytes.data())->shape.element_count = kBlock;
+    CHECK(bench.give(0, bytes).empty());
+  }
+  SECTION("no first round") {
+    CHECK(bench.give(0, bench.data(0, 0, false, {{0, kNoBlock.value, {1, 1, 1, 1}}}, 1)).empty());
+  }
+  SECTION("another block than the current one") {
+    CHECK(bench.give(0, bench.data(0, 0, true, {{stride, kNoBlock.value, {1, 1, 1, 1}}}, 100))
+              .empty());
+  }
+  SECTION("a next block of another column") {
+    std::vector<Block> blocks;
+    for (std::uint32_t c = 0; c < stride; ++c) blocks.push_back({c, kNoBlock.value});
+    blocks[0] = {0, 1, {1, 1, 1, 1}};
+    CHECK(bench.give(0, bench.data(0, 0, true, blocks, 100)).empty());
+  }
+  SECTION("more columns than the session has") {
+    auto shape = wire::shape_of(bench.geometry(1));
+    shape.columns = wire::kMaxColumns;
+    const auto bytes =
+        block_packet<wire::Data>(kJob, shape, true, {{0, kNoBlock.value, {1, 1, 1, 1}}},
+                                 [&](wire::Data& fixed, wire::Descriptor*) {
+                                   fixed.member = bench.member(0, fixed.member);
+                                   fixed.flags = wire::kDataFirst;
+                                 });
+    CHECK(bench.give(0, bytes).empty());
+  }
+  CHECK(bench.drops(DropReason::kUnfitting) == 1);
+  // The job is none the worse for it.
+  bench.give(0, bench.short_op(0, 0, 1, 0));
+  CHECK(sum_of(bench.give(1, bench.short_op(1, 0, 2, 0)).at(0)) == 3);
+}
+
+TEST_CASE("a stream that is not served here is dropped") {
+  Bench bench;
+  bench.form();
+  for (const std::uint16_t stream : Numbers{1, 1024, 65535}) {
+    auto bytes = bench.short_op(0, 0, 1, 0);
+    reinterpret_cast<wire::Data*>(bytes.data())->member.stream = stream;
+    CHECK(bench.give(0, bytes).empty());
+  }
+  CHECK(bench.drops(DropReason::kBadStream) == 3);
+}
+
+TEST_CASE("packets of resynchronisation are not due") {
+  Bench bench;
+  bench.form();
+  auto sync = wire::make<wire::Sync>(kJob);
+  sync.member = bench.member(0, sync.member);
+  CHECK(bench.give(0, sync).empty());
+  CHECK(bench.drops(DropReason::kNotResynchronising) == 1);
+}
+
+TEST_CASE("a round whose result finds no buffer is finished as soon as there is one") {
+  Bench bench;
+  bench.form();
+  bench.give(0, bench.short_op(0, 0, 1, 0));
+  bench.sink.pool->dry = true;
+  CHECK(bench.give(1, bench.short_op(1, 0, 2, 0)).empty());
+  CHECK(bench.engine().next_deadline() <= bench.now);
+  CHECK(bench.pass(10us).empty());
+  bench.sink.pool->dry = false;
+  const auto results = of_kind<wire::Result>(bench.pass(10us));
+  REQUIRE(results.size() == 2);
+  CHECK(sum_of(results[0]) == 3);
+  CHECK(bench.engine().counters().rounds_stalled == 1);
+  CHECK(bench.engine().next_deadline() > bench.now);
+}
+
+TEST_CASE("control packets that find no buffer are counted, and asked for again") {
+  Bench bench;
+  bench.sink.pool->dry = true;
+  auto hello = wire::make<wire::Hello>(kJob);
+  CHECK(bench.give(0, hello).empty());
+  CHECK(bench.engine().counters().control_packets_lost == 1);
+  bench.sink.pool->dry = false;
+  CHECK(bench.give(0, hello).size() == 1);
+}

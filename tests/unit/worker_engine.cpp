@@ -1,0 +1,642 @@
+// The worker's engine, driven packet by packet: rules 7 to 11, 16, 17, 24 and 25 of
+// docs/protocol.md, and each reason for which it drops a packet.
+#include <cmath>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "common/base/rank_set.hpp"
+#include "tests/unit/engine_parts.hpp"
+#include "worker/engine.hpp"
+
+using namespace sluice;
+using namespace sluice::parts;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::uint32_t kJob = 42;
+constexpr std::uint32_t kBlock = 4;  // elements
+constexpr std::uint64_t kIncarnation = 77;
+
+using Engine = worker::Engine<Sink>;
+using State = Engine::State;
+
+/// Rank 0 of a job of two; `streams` on `shards` aggregators, one result column used.
+struct Bench {
+  explicit Bench(std::uint8_t h = 4, unsigned m = 1) : history(h) {
+    config.job = kJob;
+    config.ranks = 2;
+    config.block_elements = kBlock;
+    config.payload_bytes = 508;
+    config.rto = {.min = 10ms, .max = 80ms, .initial = 10ms};
+    config.aggregator_timeout = 5s;
+    config.join_timeout = 3s;
+    config.unique = [this] { return ++ids; };
+    for (unsigned shard = 0; shard < m; ++shard) aggregators.push_back({.ipv4 = 1 + shard});
+    streams = static_cast<std::uint16_t>(m);
+    engine = std::make_unique<Engine>(config, aggregators);
+  }
+
+  std::vector<Sent> give(std::span<const std::byte> bytes) {
+    engine->receive(aggregators[0], received(sink, bytes), now, sink);
+    return sink.take();
+  }
+  template <class T>
+  requires std::is_trivially_copyable_v<T> std::vector<Sent> give(const T& packet) {
+    return give(wire::bytes_of(packet));
+  }
+
+  std::uint64_t start() {
+    engine->start(now, sink);
+    const auto hello = of_kind<wire::Hello>(sink.take());
+    REQUIRE(hello.size() == 1);
+    return hello[0].packet().as<wire::Hello>().nonce;
+  }
+  std::vector<Sent> challenge(std::uint64_t nonce, std::uint64_t incarnation = kIncarnation) {
+    auto packet = wire::make<wire::Challenge>(kJob);
+    packet.nonce = nonce;
+    packet.incarnation = incarnation;
+    packet.serial = 1;
+    return give(packet);
+  }
+  wire::Welcome welcome_packet(std::uint64_t nonce, std::uint16_t shard = 0) const {
+    auto packet = wire::make<wire::Welcome>(kJob);
+    packet.nonce = nonce;
+    packet.incarnation = kIncarnation;
+    packet.token = 900u + shard;
+    packet.generation = 3;
+    packet.epoch = 400u + shard;
+    packet.delivery_token = 500u + shard;
+    packet.streams = streams;
+    packet.block_elements = kBlock;
+    packet.payload_bytes = 508;
+    packet.history = history;
+    packet.keep_alive_ms = 1000;
+    return packet;
+  }
+  void join() {
+    const std::uint64_t nonce = start();
+    REQUIRE(of_kind<wire::Join>(challenge(nonce)).size() == 1);
+    auto sent = give(welcome_packet(nonce));
+    for (std::uint16_t shard = 1; shard < aggregators.size(); ++shard) {
+      std::uint64_t next = 0;
+      for (const Sent& hello : of_kind<wire::Hello>(sent))
+        if (hello.to == aggregators[shard]) next = hello.packet().as<wire::Hello>().nonce;
+      challenge(next);
+      give(welcome_packet(next, shard));
+    }
+    REQUIRE(engine->state() == State::kActive);
+    pass(0ms);
+  }
+
+  std::vector<Sent> pass(Duration time) {
+    now += time;
+    engine->on_time(now, sink);
+    return sink.take();
+  }
+  /// Runs until something of the kind is sent; how long that took.
+  template <class T>
+  Duration until(Duration limit = 10s) {
+    const Time begin = now;
+    while (now - begin < limit) {
+      if (!of_kind<T>(pass(100us)).empty()) return now - begin;
+    }
+    FAIL("it was never sent");
+    return {};
+  }
+
+  Geometry geometry(std::uint64_t blocks, OpNumber op = 0) const {
+    return Geometry::make(blocks * kBlock, ElementType::kFloat32, kBlock, 508, streams, op);
+  }
+  std::vector<Sent> submit(std::vector<float>& tensor) {
+    worker::OpRequest request;
+    request.input = reinterpret_cast<const std::byte*>(tensor.data());
+    request.output = reinterpret_cast<std::byte*>(tensor.data());
+    request.element_count = tensor.size();
+    engine->submit(request, now, sink);
+    return sink.take();
+  }
+
+  std::vector<std::byte> result(std::uint64_t round, const std::vector<Block>& blocks,
+                                std::uint64_t tensor_blocks, OpNumber op = 0,
+                                std::uint64_t epoch = 400) const {
+    return block_packet<wire::Result>(kJob, wire::shape_of(geometry(tensor_blocks, op)), false,
+                                      blocks, [&](wire::Result& fixed, wire::Descriptor*) {
+                                        fixed.delivery.epoch = epoch;
+                                        fixed.delivery.delivery_token = 500;
+                                        fixed.round = round;
+                                        fixed.op = op;
+                                        fixed.completing_rank = 1;
+                                      });
+  }
+  /// The only result of a one-block op.
+  std::vector<std::byte> short_result(std::uint64_t round, float value, OpNumber op) const {
+    return result(round, {{0, kNoBlock.value, std::vector<float>(kBlock, value)}}, 1, op);
+  }
+  /// A result of an op whose column 0 goes on and on, owned by the other rank; the other columns
+  /// end with the first round.
+  std::vector<std::byte> long_result(std::uint64_t round, float value) const {
+    const std::uint32_t width = geometry(1).columns;
+    std::vector<Block> blocks(width);
+    for (std::uint32_t c = 0; c < width && round == 0; ++c) blocks[c].index = c;
+    blocks[0] = {static_cast<std::uint32_t>(round) * width,
+                 static_cast<std::uint32_t>(round + 1) * width, std::vector<float>(kBlock, value)};
+    return result(round, blocks, kLongBlocks);
+  }
+  template <class T>
+  T delivery() const {
+    auto packet = wire::make<T>(kJob);
+    packet.delivery.epoch = 400;
+    packet.delivery.delivery_token = 500;
+    return packet;
+  }
+  std::vector<Sent> status(std::uint64_t round, std::initializer_list<std::uint16_t> waiting) {
+    auto packet = delivery<wire::Status>();
+    packet.round = round;
+    packet.live = 1;
+    RankSet ranks;
+    for (const std::uint16_t r : waiting) ranks.insert(Rank{r});
+    packet.waiting = ranks.to_bytes();
+    return give(packet);
+  }
+  std::uint64_t drops(DropReason reason) const { return engine->counters().drops[reason]; }
+
+  static constexpr std::uint64_t kLongBlocks = 2000;
+  std::uint8_t history;
+  std::uint16_t streams = 1;
+  std::uint64_t ids = 5000;
+  worker::EngineConfig config;
+  std::vector<Endpoint> aggregators;
+  Sink sink;
+  std::unique_ptr<Engine> engine;
+  Time now = Time{1h};
+};
+
+std::vector<float> ones(std::uint64_t blocks) {
+  return std::vector<float>(blocks * kBlock, 1.0f);
+}
+std::vector<float> zeros(std::uint64_t blocks) {
+  return std::vector<float>(blocks * kBlock, 0.0f);
+}
+
+}  // namespace
+
+// --------------------------------------------------------------------------------------- joining
+TEST_CASE("a worker joins by HELLO, JOIN and WELCOME") {
+  Bench bench;
+  const std::uint64_t nonce = bench.start();
+  CHECK(bench.engine->state() == State::kJoining);
+  const auto join = of_kind<wire::Join>(bench.challenge(nonce));
+  REQUIRE(join.size() == 1);
+  const auto& packet = join[0].packet().as<wire::Join>();
+  CHECK(packet.nonce == nonce);
+  CHECK(packet.incarnation == kIncarnation);
+  CHECK(packet.world_size == 2);
+  CHECK(packet.generation == 0);
+  CHECK(packet.flags == wire::kJoinVirgin);
+  bench.give(bench.welcome_packet(nonce));
+  CHECK(bench.engine->state() == State::kActive);
+  CHECK(of_kind<wire::KeepAlive>(bench.pass(0ms)).size() == 1);
+}
+
+TEST_CASE("a WELCOME must match the nonce and the incarnation last answered") {
+  Bench bench;
+  const std::uint64_t nonce = bench.start();
+  bench.challenge(nonce);
+  auto welcome = bench.welcome_packet(nonce);
+  welcome.nonce = nonce + 1;
+  bench.give(welcome);
+  welcome.nonce = nonce;
+  welcome.incarnation = kIncarnation + 1;
+  bench.give(welcome);
+  CHECK(bench.engine->state() == State::kJoining);
+  CHECK(bench.drops(DropReason::kNotJoined) == 2);
+}
+
+TEST_CASE("HELLO is repeated, less and less often, until the worker gives up") {
+  Bench bench;
+  bench.start();
+  const Duration first = bench.until<wire::Hello>();
+  const Duration second = bench.until<wire::Hello>();
+  CHECK(second > first);
+  while (!bench.engine->over()) bench.pass(10ms);
+  CHECK(bench.engine->state() == State::kFailed);
+  CHECK(bench.engine->failure()->code() == ErrorCode::kAggregatorLost);
+}
+
+TEST_CASE("who waits for absent ranks is told their numbers in the end") {
+  Bench bench;
+  const std::uint64_t nonce = bench.start();
+  bench.challenge(nonce);
+  for (std::uint64_t serial = 1; !bench.engine->over(); ++serial) {
+    auto pending = wire::make<wire::Pending>(kJob);
+    pending.nonce = nonce;
+    pending.serial = serial;
+    pending.absent[0] = 2;
+    bench.give(pending);
+    bench.pass(100ms);
+  }
+  CHECK(bench.engine->failure()->code() == ErrorCode::kFormationFailed);
+  CHECK(std::string(bench.engine->failure()->what()).find("rank 1") != std::string::npos);
+}
+
+TEST_CASE("the other aggregators are joined with what aggregator 0 has decided") {
+  Bench bench(4, 2);
+  const std::uint64_t nonce = bench.start();
+  bench.challenge(nonce);
+  const auto hello = of_kind<wire::Hello>(bench.give(bench.welcome_packet(nonce)));
+  REQUIRE(hello.size() == 1);
+  CHECK(hello[0].to == bench.aggregators[1]);
+  CHECK(bench.engine->state() == State::kJoining);
+  const auto next = hello[0].packet().as<wire::Hello>().nonce;
+  const auto join = of_kind<wire::Join>(bench.challenge(next));
+  REQUIRE(join.size() == 1);
+  CHECK(join[0].packet().as<wire::Join>().generation == 3);
+  CHECK(join[0].packet().as<wire::Join>().history == 4);
+  CHECK(join[0].packet().as<wire::Join>().streams == 2);
+  bench.give(bench.welcome_packet(next, 1));
+  CHECK(bench.engine->state() == State::kActive);
+}
+
+TEST_CASE("an ABORT ends the ops with its cause, once") {
+  Bench bench;
+  bench.join();
+  auto tensor = ones(1);
+  bench.submit(tensor);
+  AbortInfo why{.reason = wire::AbortReason::kRankSilent, .rank_a = Rank{1}};
+  bench.give(to_packet(why, kJob, 99, 0));  // another life's
+  CHECK(bench.engine->state() == State::kActive);
+  CHECK(bench.drops(DropReason::kNotJoined) == 1);
+  bench.give(to_packet(why, kJob, 3, 0));
+  bench.give(to_packet(why, kJob, 3, 0));
+  const auto completions = bench.engine->take_completions();
+  REQUIRE(completions.size() == 1);
+  CHECK(completions[0].error->code() == ErrorCode::kWorkerLost);
+  CHECK(completions[0].error->rank() == 1);
+  CHECK(bench.drops(DropReason::kNotJoined) == 2);
+  // Further ops fail at once.
+  bench.submit(tensor);
+  CHECK(bench.engine->take_completions().at(0).error->code() == ErrorCode::kWorkerLost);
+}
+
+TEST_CASE("an aggregator that falls silent is given up, and the others are told") {
+  Bench bench(4, 2);
+  bench.join();
+  auto tensor = ones(1);
+  bench.submit(tensor);
+  std::vector<Sent> last;
+  for (std::uint64_t n = 1; !bench.engine->over(); ++n) {
+    auto ack = wire::make<wire::KeepAliveAck>(kJob);
+    ack.epoch = 400;  // aggregator 0 lives
+    ack.delivery_token = 500;
+    ack.number = n;
+    bench.give(ack);
+    last = bench.pass(500ms);
+  }
+  CHECK(bench.engine->failure()->code() == ErrorCode::kAggregatorLost);
+  const auto leave = of_kind<wire::Leave>(last);
+  REQUIRE(!leave.empty());
+  CHECK(leave[0].packet().as<wire::Leave>().abort == 1);
+  CHECK(bench.engine->take_completions().size() == 1);
+}
+
+TEST_CASE("from REFUSED to WELCOME a worker applies nothing") {
+  Bench bench;
+  bench.join();
+  auto tensor = ones(1);
+  bench.submit(tensor);
+  auto refused = wire::make<wire::Refused>(kJob);
+  refused.token = 1;  // not ours
+  bench.give(refused);
+  CHECK(bench.drops(DropReason::kNotJoined) == 1);
+  refused.token = 900;
+  const auto hello = of_kind<wire::Hello>(bench.give(refused));
+  REQUIRE(hello.size() == 1);
+  bench.give(bench.short_result(0, 3, 0));
+  CHECK(bench.drops(DropReason::kWrongEpoch) == 1);
+  CHECK(!bench.engine->has_completions());
+  CHECK(tensor[0] == 1);
+
+  // The refusal was false: nothing was lost, and the op goes on.
+  const auto nonce = hello[0].packet().as<wire::Hello>().nonce;
+  const auto join = of_kind<wire::Join>(bench.challenge(nonce));
+  CHECK(join.at(0).packet().as<wire::Join>().generation == 3);
+  CHECK(of_kind<wire::Data>(bench.give(bench.welcome_packet(nonce))).size() == 1);
+  bench.give(bench.short_result(0, 3, 0));
+  CHECK(bench.engine->take_completions().size() == 1);
+  CHECK(tensor[0] == 3);
+}
+
+TEST_CASE("an aggregator that was restarted ends a job that has made progress") {
+  Bench bench;
+  bench.join();
+  auto tensor = ones(1);
+  bench.submit(tensor);
+  bench.give(bench.short_result(0, 3, 0));
+  auto refused = wire::make<wire::Refused>(kJob);
+  refused.token = 900;
+  const auto nonce =
+      of_kind<wire::Hello>(bench.give(refused)).at(0).packet().as<wire::Hello>().nonce;
+  const auto join = of_kind<wire::Join>(bench.challenge(nonce, 78));
+  CHECK(join.at(0).packet().as<wire::Join>().flags == 0);  // no virgin
+  const AbortInfo why{.reason = wire::AbortReason::kCannotResume};
+  bench.give(to_packet(why, kJob, 3, nonce));
+  CHECK(bench.engine->failure()->code() == ErrorCode::kAggregatorLost);
+}
+
+// --------------------------------------------------------------------------------------- leaving
+TEST_CASE("leaving repeats LEAVE until LEFT") {
+  Bench bench;
+  bench.join();
+  bench.engine->leave(bench.now, bench.sink);
+  CHECK(of_kind<wire::Leave>(bench.sink.take()).size() == 1);
+  bench.until<wire::Leave>();
+  auto left = wire::make<wire::Left>(kJob);
+  left.token = 900;
+  bench.give(left);
+  CHECK(bench.engine->state() == State::kLeft);
+}
+
+TEST_CASE("leaving is bounded in time") {
+  Bench bench;
+  bench.join();
+  bench.engine->leave(bench.now, bench.sink);
+  while (!bench.engine->over()) bench.pass(10ms);
+  CHECK(bench.engine->state() == State::kFailed);
+}
+
+TEST_CASE("leaving with ops pending ends the job for all") {
+  Bench bench;
+  bench.join();
+  auto tensor = ones(1);
+  bench.submit(tensor);
+  bench.engine->leave(bench.now, bench.sink);
+  const auto leave = of_kind<wire::Leave>(bench.sink.take());
+  REQUIRE(leave.size() == 1);
+  CHECK(leave[0].packet().as<wire::Leave>().abort == 1);
+  CHECK(bench.engine->take_completions().at(0).error->code() == ErrorCode::kAborted);
+}
+
+// ------------------------------------------------------------------------------------------- ops
+TEST_CASE("an op of nothing still runs a round") {
+  Bench bench;
+  bench.join();
+  std::vector<float> nothing;
+  const auto data = of_kind<wire::Data>(bench.submit(nothing));
+  REQUIRE(data.size() == 1);
+  CHECK(data[0].packet().descriptor() != nullptr);
+  bench.give(bench.result(0, {}, 0));
+  CHECK(bench.engine->take_completions().size() == 1);
+}
+
+TEST_CASE("DATA carries the own blocks and the indices of the next ones") {
+  Bench bench;
+  bench.join();
+  const std::uint32_t stride = bench.geometry(1).stride();
+  auto tensor = zeros(3u * stride);
+  tensor[2u * stride * kBlock] = 5;  // block 2 * stride, column 0
+  tensor[kBlock] = 7;                // block 1, column 1
+  const auto data = of_kind<wire::Data>(bench.submit(tensor));
+  REQUIRE(data.size() == 1);
+  const auto blocks = blocks_of(data[0].packet());
+  CHECK(blocks[0].elements.empty());
+  CHECK(blocks[0].next == 2 * stride);
+  REQUIRE(blocks[1].elements.size() == kBlock);
+  CHECK(blocks[1].elements[0] == 7);
+  CHECK(blocks[1].next == kNoBlock.value);
+}
+
+TEST_CASE("a block that nobody owns is +0, also where the caller had -0") {
+  Bench bench;
+  bench.join();
+  std::vector<float> tensor(kBlock, -0.0f);
+  bench.submit(tensor);
+  bench.give(bench.result(0, {{0, kNoBlock.value}}, 1));
+  REQUIRE(bench.engine->take_completions().size() == 1);
+  for (const float x : tensor) CHECK(!std::signbit(x));
+}
+
+TEST_CASE("a result is applied once, and never to memory that was handed back") {
+  Bench bench;
+  bench.join();
+  auto tensor = ones(1);
+  bench.submit(tensor);
+  bench.give(bench.short_result(0, 3, 0));
+  REQUIRE(bench.engine->take_completions().size() == 1);
+  tensor.assign(kBlock, 66);
+  bench.give(bench.short_result(0, 3, 0));
+  CHECK(tensor[0] == 66);
+  CHECK(bench.drops(DropReason::kStaleRound) == 1);
+  bench.submit(tensor);
+  bench.give(bench.short_result(0, 3, 0));  // of the op before
+  CHECK(tensor[0] == 66);
+  CHECK(bench.drops(DropReason::kStaleRound) == 2);
+}
+
+TEST_CASE("results are applied in round order; one that is early is kept and asked about once") {
+  Bench bench;
+  bench.join();
+  auto tensor = zeros(Bench::kLongBlocks);
+  bench.submit(tensor);
+  const auto probe = of_kind<wire::Probe>(bench.give(bench.long_result(2, 30)));
+  REQUIRE(probe.size() == 1);
+  CHECK(probe[0].packet().as<wire::Probe>().position == 0);
+  CHECK(probe[0].packet().as<wire::Probe>().have == 2);
+  CHECK(of_kind<wire::Probe>(bench.give(bench.long_result(1, 20))).empty());
+  CHECK(bench.engine->counters().results_early == 2);
+  CHECK(bench.engine->counters().results_applied == 0);
+  bench.give(bench.long_result(1, 20));
+  CHECK(bench.drops(DropReason::kDuplicate) == 1);
+  bench.give(bench.long_result(0, 10));
+  CHECK(bench.engine->counters().results_applied == 3);
+  CHECK(tensor[0] == 10);
+  CHECK(tensor[bench.geometry(1).stride() * kBlock] == 20);
+}
+
+TEST_CASE("a silent worker acknowledges every H/2 rounds") {
+  Bench bench(8);
+  bench.join();
+  auto tensor = zeros(Bench::kLongBlocks);
+  bench.submit(tensor);
+  for (std::uint64_t round = 0; round < 12; ++round) {
+    const auto acks = of_kind<wire::Ack>(bench.give(bench.long_result(round, 1)));
+    CHECK(acks.size() == (round % 4 == 3 ? 1 : 0));
+    if (!acks.empty()) CHECK(acks[0].packet().as<wire::Ack>().position == round + 1);
+  }
+}
+
+TEST_CASE("time-outs grow from one to the next, up to a bound, and progress ends that") {
+  Bench bench;
+  bench.join();
+  auto tensor = ones(1);
+  bench.submit(tensor);
+  std::vector<Duration> waits;
+  for (int i = 0; i < 7; ++i) waits.push_back(bench.until<wire::Data>());
+  for (std::size_t i = 1; i < 4; ++i) CHECK(waits[i] >= waits[i - 1] * 19 / 10);
+  CHECK(waits[6] >= bench.config.rto.max * 9 / 10);
+  CHECK(waits[6] <= bench.config.rto.max + 1ms);
+  CHECK(bench.engine->counters().timeouts == 7);
+  CHECK(bench.engine->counters().data_resent == 7);
+
+  bench.give(bench.short_result(0, 3, 0));
+  tensor.assign(kBlock, 1);
+  bench.submit(tensor);
+  CHECK(bench.until<wire::Data>() <= waits[0] + 1ms);
+}
+
+TEST_CASE("DATA that is resent asks for an answer") {
+  Bench bench;
+  bench.join();
+  auto tensor = ones(1);
+  const auto flags = [](const std::vector<Sent>& sent) {
+    return of_kind<wire::Data>(sent).at(0).packet().as<wire::Data>().flags;
+  };
+  CHECK(flags(bench.submit(tensor)) == wire::kDataFirst);
+  CHECK(flags(bench.pass(11ms)) == (wire::kDataFirst | wire::kDataAsk));
+}
+
+TEST_CASE("who is not waited for probes instead of sending its blocks again") {
+  Bench bench;
+  bench.join();
+  auto tensor = ones(1);
+  bench.submit(tensor);
+  bench.status(0, {1});
+  const auto sent = bench.pass(11ms);
+  CHECK(of_kind<wire::Data>(sent).empty());
+  CHECK(of_kind<wire::Probe>(sent).size() == 1);
+  // And sends them if it turns out to be waited for.
+  CHECK(of_kind<wire::Data>(bench.status(0, {0})).size() == 1);
+}
+
+TEST_CASE("a waited-for worker that owes no blocks acknowledges") {
+  Bench bench(8);
+  bench.join();
+  auto tensor = zeros(Bench::kLongBlocks);
+  bench.submit(tensor);
+  bench.give(bench.long_result(0, 1));
+  CHECK(of_kind<wire::Ack>(bench.status(1, {0})).size() == 1);
+  CHECK(of_kind<wire::Ack>(bench.give(bench.delivery<wire::Poll>())).size() == 1);
+  bench.status(0, {0});
+  CHECK(bench.drops(DropReason::kStaleRound) == 1);
+}
+
+TEST_CASE("what is not for this worker, or not now, has no effect") {
+  Bench bench;
+  bench.join();
+  auto tensor = ones(1);
+  bench.submit(tensor);
+  SECTION("another formation's result") {
+    bench.give(bench.result(0, {{0, kNoBlock.value, {3, 3, 3, 3}}}, 1, 0, 401));
+    CHECK(bench.drops(DropReason::kWrongEpoch) == 1);
+  }
+  SECTION("a result without the delivery token") {
+    auto bytes = bench.short_result(0, 3, 0);
+    reinterpret_cast<wire::Result*>(bytes.data())->delivery.delivery_token = 1;
+    bench.give(bytes);
+    CHECK(bench.drops(DropReason::kWrongEpoch) == 1);
+  }
+  SECTION("a stream that does not exist") {
+    auto bytes = bench.short_result(0, 3, 0);
+    reinterpret_cast<wire::Result*>(bytes.data())->delivery.stream = 65535;
+    bench.give(bytes);
+    CHECK(bench.drops(DropReason::kBadStream) == 1);
+  }
+  SECTION("a round beyond the history") {
+    bench.give(bench.short_result(4, 3, 0));
+    bench.give(bench.short_result(~std::uint64_t{0}, 3, 0));
+    CHECK(bench.drops(DropReason::kFutureRound) == 2);
+  }
+  SECTION("another job's") {
+    auto left = wire::make<wire::Left>(kJob + 1);
+    bench.give(left);
+    CHECK(bench.drops(DropReason::kUnknownJob) == 1);
+  }
+  SECTION("what workers send") {
+    bench.give(wire::make<wire::Ack>(kJob));
+    CHECK(bench.drops(DropReason::kWrongDirection) == 1);
+  }
+  SECTION("FETCH, which only resynchronisation uses") {
+    bench.give(bench.delivery<wire::Fetch>());
+    CHECK(bench.drops(DropReason::kNotResynchronising) == 1);
+  }
+  SECTION("no packet at all") {
+    const std::byte noise[3] = {};
+    bench.give(noise);
+    CHECK(bench.drops(DropReason::kTooShort) == 1);
+  }
+  CHECK(tensor[0] == 1);
+  CHECK(bench.engine->state() == State::kActive);
+  bench.give(bench.short_result(0, 3, 0));
+  CHECK(tensor[0] == 3);
+}
+
+TEST_CASE("a result that cannot be of the running round fails the job loudly") {
+  Bench bench;
+  bench.join();
+  auto tensor = ones(1);
+  bench.submit(tensor);
+  SECTION("our block is not in it") {
+    bench.give(bench.result(0, {{0, kNoBlock.value}}, 1));
+  }
+  SECTION("another op's") {
+    bench.give(bench.short_result(0, 3, 1));
+  }
+  SECTION("another tensor's") {
+    bench.give(bench.result(0, {{0, kNoBlock.value, {3, 3, 3, 3}}}, 2));
+  }
+  CHECK(bench.engine->failure()->code() == ErrorCode::kProtocol);
+  CHECK(bench.drops(DropReason::kUnfitting) == 1);
+  CHECK(tensor[0] == 1);
+}
+
+TEST_CASE("an empty pool delays DATA, and the op ends well") {
+  Bench bench;
+  bench.join();
+  bench.sink.pool->dry = true;
+  auto tensor = ones(1);
+  CHECK(bench.submit(tensor).empty());
+  CHECK(bench.drops(DropReason::kNoBuffer) == 1);
+  bench.sink.pool->dry = false;
+  CHECK(of_kind<wire::Data>(bench.pass(1ms)).size() == 1);
+  CHECK(bench.engine->counters().data_resent == 0);
+  bench.give(bench.short_result(0, 3, 0));
+  CHECK(bench.engine->take_completions().size() == 1);
+}
+
+TEST_CASE("the statistics of an op count its blocks and packets once") {
+  Bench bench;
+  bench.join();
+  auto tensor = zeros(2);
+  tensor[0] = 1;
+  bench.submit(tensor);
+  bench.pass(11ms);  // resent once
+  bench.give(
+      bench.result(0, {{0, kNoBlock.value, {1, 0, 0, 0}}, {1, kNoBlock.value, {2, 0, 0, 0}}}, 2));
+  const auto completions = bench.engine->take_completions();
+  REQUIRE(completions.size() == 1);
+  const auto& statistics = completions[0].statistics;
+  CHECK(statistics.blocks == 2);
+  CHECK(statistics.blocks_sent == 1);
+  CHECK(statistics.blocks_received == 2);
+  CHECK(statistics.packets_sent == 2);
+  CHECK(statistics.packets_received == 1);
+  CHECK(statistics.retransmissions == 1);
+}
+
+TEST_CASE("buffers go back when the job is over") {
+  Bench bench;
+  bench.join();
+  auto tensor = ones(1);
+  bench.submit(tensor);
+  bench.give(bench.short_result(0, 3, 0));
+  CHECK(bench.sink.pool->live == 1);  // kept for those that may lack it
+  bench.engine->abort(Error(ErrorCode::kAborted, "enough"), bench.sink);
+  CHECK(bench.sink.pool->live == 0);
+}
