@@ -20,6 +20,7 @@ struct EngineConfig {
   std::uint16_t payload_bytes = wire::kMaxPayload;  ///< largest UDP payload of our ports
   std::size_t jobs_max = 16;                        ///< forming or active at once
   std::size_t job_memory_bytes_max = std::size_t{1} << 30;  ///< engine state and held packets
+  std::size_t buffers_max = ~std::size_t{0};  ///< packet buffers that all jobs may keep together
   Duration liveness_timeout = std::chrono::seconds(5);
   Duration formation_timeout = std::chrono::seconds(30);
 

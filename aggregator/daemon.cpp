@@ -5,7 +5,9 @@
 
 #include <sluice/error.hpp>
 
+#include "common/base/packet_memory.hpp"
 #include "common/base/random_id.hpp"
+#include "common/config/log.hpp"
 #include "common/net/clock.hpp"
 
 namespace sluice::aggregator {
@@ -13,11 +15,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::uint32_t kVhostIpv4 = 0xA9FE'0001;  // 169.254.0.1, on every local worker's link
-constexpr std::size_t kHeaderBuffers = 8191;       // 2^n - 1 suits a mempool best
-constexpr std::size_t kEalMemoryMib = 64;          // as packet_memory_mib() counts it
-constexpr auto kControlPeriod = 50ms;              // how often local workers are looked after
-constexpr auto kHeaderRoom = 28u;                  // IPv4 and UDP
+constexpr auto kControlPeriod = 50ms;  // how often local workers are looked after
+constexpr auto kHeaderRoom = net::kIpv4Bytes + net::kUdpBytes;
+// Headers of shared payloads. A port that takes nothing may hold a backlog of them, so there must
+// be enough for the others even then.
+constexpr std::size_t kHeaderBuffersPerPort = net::DatagramIo::kBacklogMax / 2;
+constexpr std::size_t kHeaderBuffersMin = 16'383;
 
 sigset_t termination_signals() {
   sigset_t set;
@@ -82,7 +85,7 @@ EngineConfig engine_config(const config::AggregatorConfig& config) {
 }  // namespace
 
 Daemon::Daemon(const config::AggregatorConfig& config, std::shared_ptr<spdlog::logger> logger)
-    : config_(config), logger_(std::move(logger)) {
+    : config_(config), logger_(std::move(logger)), refusals_told_(config.log_rate_limit) {
   const sigset_t signals = termination_signals();  // taken by run(), on this thread alone
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 
@@ -99,19 +102,21 @@ Daemon::Daemon(const config::AggregatorConfig& config, std::shared_ptr<spdlog::l
   eal_ = std::make_unique<net::Eal>(eal);
 
   const std::size_t payload_bytes = largest_mtu(config_) - kHeaderRoom;
-  const std::size_t frame_bytes = largest_mtu(config_) + 512u;
-  const std::size_t budget =
-      std::size_t{memory_mib - std::min<std::uint32_t>(memory_mib, kEalMemoryMib)} << 20;
-  headers_ = std::make_unique<net::BufferPool>("headers", kHeaderBuffers, 0);
+  const std::size_t budget = std::size_t{memory_mib - config::kDpdkMemoryMib} << 20;
+  const std::size_t ports =
+      config_.ports.size() + (config_.vhost_dir.empty() ? 0 : config_.vhost_max_ports);
+  headers_ = std::make_unique<net::BufferPool>(
+      "headers", std::max(kHeaderBuffersMin, ports * kHeaderBuffersPerPort), 0);
   payloads_ = std::make_unique<net::BufferPool>(
-      "payloads", std::max<std::size_t>(budget / frame_bytes, 1024), payload_bytes);
+      "payloads", budget / packet_buffer_bytes(largest_mtu(config_)), payload_bytes);
   logger_->debug("packet memory: {} MiB, {} payload buffers of {} B", memory_mib, payloads_->size(),
                  payload_bytes);
 
   open_ports();
-  const LaneOptions lane{config_.udp_port, idle_of(config_.idle), config_.cpu,
-                         config_.log_rate_limit};
-  lane_ = std::make_unique<Lane>(lane, engine_config(config_), *payloads_, *headers_, logger_);
+  const LaneOptions lane{config_.udp_port, idle_of(config_.idle), config_.cpu};
+  EngineConfig engine = engine_config(config_);
+  engine.buffers_max = payloads_->size() - config::ring_buffers(config_);
+  lane_ = std::make_unique<Lane>(lane, std::move(engine), *payloads_, *headers_, logger_);
   for (const auto& port : ports_) lane_->attach(port->view(0));
   if (!config_.vhost_dir.empty()) open_vhost_directory();
 }
@@ -142,8 +147,8 @@ void Daemon::open_vhost_directory() {
   net::VhostOptions options;
   options.max_ports = config_.vhost_max_ports;
   options.port.mtu = config_.mtu;
-  options.port.ipv4 = kVhostIpv4;
-  options.port.prefix = 16;
+  options.port.ipv4 = net::kVhostAggregatorIpv4;
+  options.port.prefix = net::kVhostPrefix;
   net::VhostEvents events;
   events.attached = [this](net::Port& port) {
     logger_->debug("local worker at {}", port.device());
@@ -169,6 +174,7 @@ void Daemon::run() {
       config_.stats_interval.count() == 0 ? kNever : after(net::now(), config_.stats_interval);
   while (!poll_for_signal()) {
     if (vhost_) vhost_->poll();
+    tell_events();
     if (net::now() < next_report) continue;
     report("so far");
     next_report = after(net::now(), config_.stats_interval);
@@ -185,13 +191,44 @@ bool Daemon::poll_for_signal() {
 }
 
 void Daemon::drain() {
+  lane_->close();
   logger_->info("ending: waiting {} ms at most for {} jobs to leave", config_.drain_timeout.count(),
                 lane_->snapshot().live_jobs);
   const Time deadline = after(net::now(), config_.drain_timeout);
   while (net::now() < deadline && lane_->snapshot().live_jobs != 0) {
     if (poll_for_signal()) break;
     if (vhost_) vhost_->poll();
+    tell_events();
   }
+  lane_->end();
+  tell_events();
+}
+
+/// What an operator wants to read of jobs. On this thread: a log that blocks stops no lane.
+void Daemon::tell_events() {
+  const Lane::Events events = lane_->take_events();
+  for (const JobEvent& event : events.list) {
+    const Session& s = event.session;
+    switch (event.kind) {
+      case JobEvent::Kind::kFormed:
+        logger_->info(
+            "job {}: formed, {} ranks, {} streams, blocks of {}, history {}, payload {} B", s.job,
+            s.ranks, s.streams, s.block_elements, s.history, s.payload_bytes);
+        break;
+      case JobEvent::Kind::kLeft:
+        logger_->info("job {}: all {} ranks have left", s.job, s.ranks);
+        break;
+      case JobEvent::Kind::kAborted:
+        logger_->warn("job {}: ended: {}", s.job, explain(*event.reason));
+        break;
+      case JobEvent::Kind::kRefused:
+        config::log_limited(*logger_, refusals_told_, net::now(), spdlog::level::warn,
+                            "job {}: a join was refused: {}", s.job, explain(*event.reason));
+        break;
+    }
+  }
+  config::log_suppressed(*logger_, refusals_told_, net::now());
+  if (events.lost != 0) logger_->warn("{} more events of jobs were not told", events.lost);
 }
 
 void Daemon::report(const char* when) {

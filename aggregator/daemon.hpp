@@ -10,6 +10,7 @@
 #include "aggregator/lane.hpp"
 #include "common/config/aggregator_config.hpp"
 #include "common/config/claim.hpp"
+#include "common/config/rate_limit.hpp"
 #include "common/net/eal.hpp"
 #include "common/net/pool.hpp"
 #include "common/net/port.hpp"
@@ -34,10 +35,12 @@ class Daemon {
   void open_vhost_directory();
   bool poll_for_signal();
   void drain();
+  void tell_events();
   void report(const char* when);
 
   const config::AggregatorConfig config_;
   const std::shared_ptr<spdlog::logger> logger_;
+  config::RateLimit refusals_told_;
   std::vector<config::Claim> claims_;  // on what no other process may serve
   // In the order in which they depend on each other: the lane ends before the ports it polls, the
   // ports before the pools they fill.

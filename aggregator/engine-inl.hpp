@@ -141,11 +141,10 @@ template <PacketSink Sink>
 typename Engine<Sink>::Job* Engine<Sink>::admit(const Endpoint& from, const wire::Join& join) {
   Job* known = find(join.header.job);
   if (known != nullptr && !known->membership.idle()) return known;
-  if (live_jobs() >= config_.jobs_max) {
+  if (const auto refusal = no_room()) {
     ++counters_.joins_refused;
-    const AbortInfo full{.reason = wire::AbortReason::kTooManyJobs, .value_b = config_.jobs_max};
-    control_.push(from, to_packet(full, join.header.job, join.generation, join.nonce));
-    JobEvent event{.kind = JobEvent::Kind::kRefused, .reason = full};
+    control_.push(from, to_packet(*refusal, join.header.job, join.generation, join.nonce));
+    JobEvent event{.kind = JobEvent::Kind::kRefused, .reason = refusal};
     event.session.job = join.header.job;
     tell(event);
     return nullptr;
@@ -157,19 +156,45 @@ typename Engine<Sink>::Job* Engine<Sink>::admit(const Endpoint& from, const wire
   return (jobs_[join.header.job] = std::move(job)).get();
 }
 
+/// Why no further job may begin, if so.
+template <PacketSink Sink>
+std::optional<AbortInfo> Engine<Sink>::no_room() const {
+  if (closed_) return AbortInfo{.reason = wire::AbortReason::kShuttingDown};
+  if (live_jobs() < config_.jobs_max) return std::nullopt;
+  return AbortInfo{.reason = wire::AbortReason::kTooManyJobs, .value_b = config_.jobs_max};
+}
+
+/// Why a session would take more than its job may, or more than other jobs have left.
+template <PacketSink Sink>
+std::optional<AbortInfo> Engine<Sink>::too_large(const Session& session) const {
+  const std::size_t streams = session.streams_of(session.shard);
+  const std::size_t bytes = streams * Stream<Sink>::memory_bytes(session);
+  const std::size_t buffers = streams * Stream<Sink>::buffers(session);
+  const std::size_t buffers_left = config_.buffers_max - buffers_claimed_;
+  AbortInfo refusal{.reason = wire::AbortReason::kRefusedSetting, .field = wire::Field::kMemory};
+  if (bytes > config_.job_memory_bytes_max) {
+    refusal.value_a = (bytes >> 20) + 1;
+    refusal.value_b = config_.job_memory_bytes_max >> 20;
+  } else if (buffers > buffers_left) {
+    refusal.value_a = ((buffers * session.payload_bytes) >> 20) + 1;
+    refusal.value_b = (buffers_left * session.payload_bytes) >> 20;
+  } else {
+    return std::nullopt;
+  }
+  return refusal;
+}
+
 /// Takes the memory that the job's streams will need, so that no packet has to.
 template <PacketSink Sink>
 void Engine<Sink>::formed(Job& job) {
   const Session& session = job.membership.session();
   const std::size_t streams = session.streams_of(session.shard);
-  const std::size_t bytes = streams * Stream<Sink>::memory_bytes(session);
-  if (bytes > config_.job_memory_bytes_max) {
-    AbortInfo refusal{.reason = wire::AbortReason::kRefusedSetting, .field = wire::Field::kMemory};
-    refusal.value_a = (bytes >> 20) + 1;
-    refusal.value_b = config_.job_memory_bytes_max >> 20;
-    abort(job, refusal);
+  if (const auto refusal = too_large(session)) {
+    abort(job, *refusal);
     return;
   }
+  job.buffers_claimed = streams * Stream<Sink>::buffers(session);
+  buffers_claimed_ += job.buffers_claimed;
   job.streams.reserve(streams);
   for (std::uint16_t s = session.shard; s < session.streams;
        s = static_cast<std::uint16_t>(s + session.shards))
@@ -237,6 +262,7 @@ void Engine<Sink>::ended(Job& job) {
         .session = job.membership.last_session(),
         .reason = reason});
   std::vector<Stream<Sink>>().swap(job.streams);
+  buffers_claimed_ -= std::exchange(job.buffers_claimed, 0);
   job.stalled = false;
   job.poll_due = kNever;
 }
@@ -268,6 +294,11 @@ void Engine<Sink>::on_hang_up(std::uint16_t port_id, Time now, Sink& sink) {
     if (job->membership.on_hang_up(port_id, serial_, control_)) ended(*job);
   deadline_ = std::min(deadline_, now);
   flush(sink);
+}
+
+template <PacketSink Sink>
+void Engine<Sink>::excuse_pause(Duration pause) {
+  for (auto& [id, job] : jobs_) job->membership.excuse_pause(pause);
 }
 
 template <PacketSink Sink>

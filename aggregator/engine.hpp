@@ -2,14 +2,12 @@
 // DPDK types; the same objects serve a lane of the daemon and the simulator.
 //
 // receive() finds the job, proves the sender by its token and hands the packet to the job's
-// membership or stream. One engine serves one shard: a daemon's lane, or a lane of several, each
-// with its own UDP port, ids and jobs; lanes share nothing.
+// membership or stream. One engine serves one shard: a daemon's lane.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -49,6 +47,12 @@ class Engine {
   /// A local port went away: whoever was behind it is dead.
   void on_hang_up(std::uint16_t port_id, Time now, Sink& sink);
 
+  /// The loop did not run for so long: what was not heard meanwhile is no silence of the workers.
+  void excuse_pause(Duration pause);
+
+  /// Refuses new jobs from now on; those that live go on.
+  void close() { closed_ = true; }
+
   /// Ends every job and tells its ranks.
   void shut_down(Time now, Sink& sink);
 
@@ -61,8 +65,9 @@ class Engine {
     Job(const EngineConfig& config, std::uint32_t id) : membership(config, id) {}
     Membership membership;
     std::vector<Stream<Sink>> streams;  // those of this shard, while active; stream s at s / shards
-    bool stalled = false;               // a stream may wait for a buffer
-    Time poll_due = kNever;             // while a rank that wants to leave waits for others
+    std::size_t buffers_claimed = 0;
+    bool stalled = false;    // a stream may wait for a buffer
+    Time poll_due = kNever;  // while a rank that wants to leave waits for others
   };
 
   Job* find(std::uint32_t id) {
@@ -83,6 +88,8 @@ class Engine {
   DropReason on_stream(Job& job, Rank rank, const Packet& packet, Buffer buffer, Time now,
                        Sink& sink);
   Job* admit(const Endpoint& from, const wire::Join& join);
+  std::optional<AbortInfo> no_room() const;
+  std::optional<AbortInfo> too_large(const Session& session) const;
   void formed(Job& job);
   void abort(Job& job, const AbortInfo& info);
   void ended(Job& job);
@@ -100,6 +107,8 @@ class Engine {
   std::uint64_t mark_ = 0;    // serials void for jobs that were forgotten
   Time deadline_ = kNever;
   bool any_stalled_ = false;
+  bool closed_ = false;
+  std::size_t buffers_claimed_ = 0;  // by the jobs that are active
   ControlPackets control_;
   Counters counters_;
 };

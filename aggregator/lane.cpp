@@ -1,11 +1,12 @@
 #include "aggregator/lane.hpp"
 
 #include <future>
+#include <utility>
 
 #include <pthread.h>
 #include <sched.h>
 
-#include "common/config/log.hpp"
+#include "common/config/address.hpp"
 #include "common/net/clock.hpp"
 #include "common/net/eal.hpp"
 
@@ -15,24 +16,23 @@ Lane::Lane(const LaneOptions& options, EngineConfig config, net::BufferPool& pay
            net::BufferPool& headers, std::shared_ptr<spdlog::logger> logger)
     : options_(options),
       logger_(std::move(logger)),
-      refusals_told_(options.log_rate_limit),
+      long_turn_(config.keep_alive_interval()),
       io_(payloads, headers),
-      engine_(std::move(config), [this](const JobEvent& event) { tell(event); }) {
+      engine_(std::move(config), [this](const JobEvent& event) { keep(event); }) {
   io_.listen(options_.udp_port);
+  io_.listen(config::kDefaultUdpPort);  // a vhost address names no port
   thread_ = std::thread([this] { run(); });
-}
-
-Lane::~Lane() {
-  stop_ = true;
-  thread_.join();
 }
 
 void Lane::run() {
   const net::ThreadRegistration registration;
   pin();
   Idle idle(options_.idle);
+  Time last = net::now();
   while (!stop_.load(std::memory_order_relaxed)) {
     const Time now = net::now();
+    if (now - last > long_turn_) engine_.excuse_pause(now - last);
+    last = now;
     if (commanded_.load(std::memory_order_acquire)) obey(now);
     const std::size_t received = io_.receive([&](const Endpoint& from, net::Buffer payload) {
       engine_.receive(from, std::move(payload), now, io_);
@@ -43,7 +43,17 @@ void Lane::run() {
   }
   engine_.shut_down(net::now(), io_);
   io_.flush();
-  obey(net::now());
+}
+
+void Lane::end() {
+  if (!thread_.joinable()) return;
+  stop_ = true;
+  thread_.join();
+  obey(net::now());  // what was posted last
+}
+
+void Lane::close() {
+  post([this](Time) { engine_.close(); });
 }
 
 void Lane::attach(const net::PortView& port) {
@@ -59,10 +69,19 @@ void Lane::detach(std::uint16_t port_id, std::function<void()> released) {
 }
 
 Lane::Snapshot Lane::snapshot() {
+  const auto take = [this] {
+    return Snapshot{engine_.counters(), io_.counters(), engine_.live_jobs()};
+  };
+  if (!thread_.joinable()) return take();
   std::promise<Snapshot> promise;
   auto future = promise.get_future();
-  post([&](Time) { promise.set_value({engine_.counters(), io_.counters(), engine_.live_jobs()}); });
+  post([&](Time) { promise.set_value(take()); });
   return future.get();
+}
+
+Lane::Events Lane::take_events() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(events_, {});
 }
 
 void Lane::post(Command command) {
@@ -81,25 +100,13 @@ void Lane::obey(Time now) {
   for (const Command& command : commands) command(now);
 }
 
-/// What an operator wants to read of a job.
-void Lane::tell(const JobEvent& event) {
-  const Session& s = event.session;
-  switch (event.kind) {
-    case JobEvent::Kind::kFormed:
-      logger_->info("job {}: formed, {} ranks, {} streams, blocks of {}, history {}, payload {} B",
-                    s.job, s.ranks, s.streams, s.block_elements, s.history, s.payload_bytes);
-      break;
-    case JobEvent::Kind::kLeft:
-      logger_->info("job {}: all {} ranks have left", s.job, s.ranks);
-      break;
-    case JobEvent::Kind::kAborted:
-      logger_->warn("job {}: ended: {}", s.job, explain(*event.reason));
-      break;
-    case JobEvent::Kind::kRefused:
-      config::log_limited(*logger_, refusals_told_, net::now(), spdlog::level::warn,
-                          "job {}: a join was refused: {}", s.job, explain(*event.reason));
-      break;
-  }
+void Lane::keep(const JobEvent& event) {
+  constexpr std::size_t kEventsMax = 1024;
+  const std::lock_guard lock(mutex_);
+  if (events_.list.size() < kEventsMax)
+    events_.list.push_back(event);
+  else
+    ++events_.lost;
 }
 
 void Lane::pin() const {

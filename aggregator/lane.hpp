@@ -15,7 +15,6 @@
 #include "aggregator/counters.hpp"
 #include "aggregator/engine.hpp"
 #include "common/base/idle.hpp"
-#include "common/config/rate_limit.hpp"
 #include "common/net/datagram_io.hpp"
 
 namespace sluice::aggregator {
@@ -24,7 +23,6 @@ struct LaneOptions {
   std::uint16_t udp_port = 4747;
   IdleStrategy idle = IdleStrategy::kBackOff;
   int cpu = -1;  ///< core to run on; -1: any
-  std::uint32_t log_rate_limit = 10;
 };
 
 class Lane {
@@ -35,12 +33,17 @@ class Lane {
     std::size_t live_jobs = 0;
   };
 
+  /// What happened to jobs; kept until taken, up to a bound.
+  struct Events {
+    std::vector<JobEvent> list;
+    std::uint64_t lost = 0;
+  };
+
   /// Starts the thread. The pools must outlive the lane.
   Lane(const LaneOptions& options, EngineConfig config, net::BufferPool& payloads,
        net::BufferPool& headers, std::shared_ptr<spdlog::logger> logger);
 
-  /// Ends every job, telling its ranks, and the thread.
-  ~Lane();
+  ~Lane() { end(); }
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
@@ -50,8 +53,15 @@ class Lane {
   /// Stops polling a port whose peers are dead, then calls `released` from the lane's thread.
   void detach(std::uint16_t port_id, std::function<void()> released);
 
-  /// The counters between two turns; waits for the lane.
+  /// Refuses new jobs from now on.
+  void close();
+
+  /// Ends every job, telling its ranks, and the thread. Ports may be closed afterwards.
+  void end();
+
+  /// The counters between two turns, or at the end; waits for the lane.
   Snapshot snapshot();
+  Events take_events();
 
  private:
   using Command = std::function<void(Time)>;
@@ -59,16 +69,17 @@ class Lane {
   void post(Command command);
   void run();
   void obey(Time now);
-  void tell(const JobEvent& event);
+  void keep(const JobEvent& event);
   void pin() const;
 
   const LaneOptions options_;
   const std::shared_ptr<spdlog::logger> logger_;
-  config::RateLimit refusals_told_;
+  const Duration long_turn_;  // longer ones count as a pause of ours
   net::DatagramIo io_;
   Engine<net::DatagramIo> engine_;
   std::mutex mutex_;
   std::vector<Command> commands_;       // guarded by mutex_
+  Events events_;                       // guarded by mutex_
   std::atomic<bool> commanded_{false};  // there are some
   std::atomic<bool> stop_{false};
   std::thread thread_;

@@ -426,6 +426,14 @@ Time Membership::next_deadline() const {
   return next;
 }
 
+void Membership::excuse_pause(Duration pause) {
+  for (Member& member : members_) {
+    member.seen += pause;
+    if (member.contender) member.contender->since += pause;
+  }
+  if (!candidates_.empty()) forming_since_ += pause;
+}
+
 bool Membership::on_hang_up(std::uint16_t port_id, std::uint64_t newest_serial,
                             ControlPackets& out) {
   std::erase_if(candidates_,

@@ -10,7 +10,6 @@
 // a member contends for its place, and loses it if the member proves to be alive after that.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -70,6 +69,9 @@ class Membership {
   /// Time-outs of liveness, contention and formation. True if the life that was active has ended.
   bool on_time(Time now, std::uint64_t newest_serial, ControlPackets& out);
   Time next_deadline() const;
+
+  /// Time that counts as nobody's silence.
+  void excuse_pause(Duration pause);
 
   /// A local port went away with whoever was behind it. True if the life has ended.
   bool on_hang_up(std::uint16_t port_id, std::uint64_t newest_serial, ControlPackets& out);

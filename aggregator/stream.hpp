@@ -13,11 +13,9 @@
 #pragma once
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <new>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "aggregator/counters.hpp"
@@ -74,6 +72,11 @@ class Stream {
     const std::size_t packet = session.payload_bytes + std::size_t{256};
     return accumulator_bytes(session) + session.ranks * (widest(session) * sizeof(BlockIndex)) +
            packet * (std::size_t{session.ranks} + session.history);
+  }
+
+  /// Packet buffers that one stream may keep: results, a contribution of each rank, one under way.
+  static std::size_t buffers(const Session& session) {
+    return std::size_t{session.history} + session.ranks + 2;
   }
 
   Taken on_data(Rank w, const Packet& packet, Buffer buffer, Scope& scope);

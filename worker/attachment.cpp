@@ -6,6 +6,7 @@
 
 #include <sluice/error.hpp>
 
+#include "common/base/packet_memory.hpp"
 #include "common/config/address.hpp"
 #include "common/config/aggregator_config.hpp"
 #include "common/net/eal.hpp"
@@ -14,17 +15,13 @@
 namespace sluice {
 namespace {
 
-// Every local link is a network of its own: 169.254.0.1 is the aggregator, .2 the worker.
-constexpr std::uint32_t kVhostAggregatorIpv4 = 0xA9FE'0001;
-constexpr std::uint32_t kVhostWorkerIpv4 = 0xA9FE'0002;
 constexpr std::uint16_t kWorkerUdpPort = 4748;
 constexpr std::uint16_t kVhostMtu = 9000;
 constexpr std::uint16_t kNetworkMtu = 1500;
 constexpr std::uint16_t kDescriptors = 256;
-constexpr std::uint16_t kIpAndUdpBytes = 28;
+constexpr std::uint16_t kIpAndUdpBytes = net::kIpv4Bytes + net::kUdpBytes;
 // The memory rule of docs/memory.md.
 constexpr std::size_t kEalMib = 32;
-constexpr std::size_t kBufferOverhead = 512;
 constexpr std::size_t kBuffersPerPort = 3 * kDescriptors;
 constexpr std::size_t kDefaultBuffers = 8 * 64 * (8 + 2);  // eight communicators at the defaults
 constexpr std::size_t kHeaderBuffers = 255;                // for ARP and other small frames
@@ -51,12 +48,12 @@ net::LogLevel eal_level(const std::string& level) {
 
 Attachment::Attachment(const ContextOptions& options, std::shared_ptr<spdlog::logger> logger) {
   plan(options);
-  const std::size_t frame = payload_bytes_ + kBufferOverhead;
+  const std::size_t buffer = packet_buffer_bytes(payload_bytes_ + kIpAndUdpBytes);
   const std::size_t ring_buffers = planned_.size() * kBuffersPerPort;
   const std::size_t mib = options.memory_mib != 0
                               ? options.memory_mib
-                              : kEalMib + (((ring_buffers + kDefaultBuffers) * frame) >> 20) + 1;
-  const std::size_t all = (std::max(mib, kEalMib + 1) - kEalMib) * (std::size_t{1} << 20) / frame;
+                              : kEalMib + (((ring_buffers + kDefaultBuffers) * buffer) >> 20) + 1;
+  const std::size_t all = (std::max(mib, kEalMib + 1) - kEalMib) * (std::size_t{1} << 20) / buffer;
   if (all <= ring_buffers)
     throw Error(ErrorCode::kInvalidArgument,
                 "memory_mib is " + std::to_string(mib) + ", but the rings of " +
@@ -112,8 +109,8 @@ void Attachment::plan(const ContextOptions& options) {
       if (local) {
         port.device = net::worker_device(local->path, net::unique_socket_name("worker"),
                                          {.queue_size = kDescriptors});
-        port.ipv4 = kVhostWorkerIpv4;
-        port.prefix = 16;
+        port.ipv4 = net::kVhostWorkerIpv4;
+        port.prefix = net::kVhostPrefix;
       } else {
         if (options.port.empty() || options.address.empty())
           throw Error(ErrorCode::kInvalidArgument,
@@ -129,7 +126,7 @@ void Attachment::plan(const ContextOptions& options) {
       planned_.push_back({local ? local->path : "", port});
     }
     const auto* remote = std::get_if<config::UdpAddress>(&address);
-    targets_.push_back({text, at->second, remote ? remote->ipv4 : kVhostAggregatorIpv4,
+    targets_.push_back({text, at->second, remote ? remote->ipv4 : net::kVhostAggregatorIpv4,
                         remote ? remote->port : config::kDefaultUdpPort});
   }
   payload_bytes_ = static_cast<std::uint16_t>(smallest_mtu - kIpAndUdpBytes);
@@ -175,8 +172,8 @@ std::optional<Endpoint> Attachment::find(std::size_t shard, Time now) {
 }
 
 std::size_t Attachment::memory_mib_for(std::size_t buffers) const {
-  const std::size_t frame = payload_bytes_ + kBufferOverhead;
-  return kEalMib + (((planned_.size() * kBuffersPerPort + buffers) * frame) >> 20) + 1;
+  const std::size_t buffer = packet_buffer_bytes(payload_bytes_ + kIpAndUdpBytes);
+  return kEalMib + (((planned_.size() * kBuffersPerPort + buffers) * buffer) >> 20) + 1;
 }
 
 }  // namespace sluice

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cassert>
 #include <cstdlib>
 #include <new>
 
@@ -27,20 +28,6 @@ worker::EngineConfig engine_config(const JobOptions& options, const Attachment& 
   for (std::size_t shard = 0; shard < attachment.aggregators(); ++shard)
     config.aggregator_names.push_back(attachment.name_of(shard));
   return config;
-}
-
-OpStatistics public_statistics(const worker::OpStatistics& in, Duration duration) {
-  OpStatistics out;
-  out.duration = duration;
-  out.blocks = in.blocks;
-  out.blocks_sent = in.blocks_sent;
-  out.blocks_received = in.blocks_received;
-  out.packets_sent = in.packets_sent;
-  out.packets_received = in.packets_received;
-  out.bytes_sent = in.bytes_sent;
-  out.bytes_received = in.bytes_received;
-  out.retransmissions = in.retransmissions;
-  return out;
 }
 
 std::atomic<bool> context_exists{false};
@@ -104,10 +91,12 @@ void Communicator::Impl::join() {
       failure = error;
       engine_->abort(error, attachment.io());
     }
-    if (failure)
+    if (failure) {
       progress_->remove(*this);
-    else
+      engine_.reset();
+    } else {
       session_ = engine_->session();
+    }
   });
   if (failure) throw Error(*failure);
 }
@@ -116,7 +105,7 @@ void Communicator::Impl::join() {
 void Communicator::Impl::reserve_buffers(Attachment& attachment) {
   const Session& session = engine_->session();
   const std::size_t needed = std::size_t{session.streams} * (session.history + 2u);
-  const std::size_t reserved = progress_->reserved_buffers;
+  const std::size_t reserved = progress_->reserved_buffers();
   if (reserved + needed > attachment.buffers())
     throw Error(
         ErrorCode::kUnavailable,
@@ -127,7 +116,7 @@ void Communicator::Impl::reserve_buffers(Attachment& attachment) {
             " of " + std::to_string(attachment.buffers()) +
             " are free: set memory_mib (SLUICE_MEMORY_MIB) to at least " +
             std::to_string(attachment.memory_mib_for(reserved + needed)));
-  progress_->reserved_buffers += needed;
+  progress_->reserve_buffers(needed);
   reserved_ = needed;
 }
 
@@ -174,10 +163,11 @@ void Communicator::Impl::on_completions() {
   const Time now = Progress::now();
   for (worker::Completion& completion : engine_->take_completions()) {
     const auto found = open_.find(completion.op);
-    if (found == open_.end()) continue;  // submit has not returned yet: start() calls again
+    assert(found != open_.end());  // start() enters an op in the turn in which it submits it
     Work::State& state = *found->second;
     state.error = std::move(completion.error);
-    state.statistics = public_statistics(completion.statistics, now - state.started);
+    state.statistics = completion.statistics;
+    state.statistics.duration = now - state.started;
     state.done.store(true, std::memory_order_release);
     open_.erase(found);
   }
@@ -191,15 +181,15 @@ std::uint32_t Communicator::Impl::block_elements(ElementType type) {
 
 // --------------------------------------------------------------------------------------- leaving
 std::optional<Error> Communicator::Impl::leave() {
-  if (engine_->over()) return std::nullopt;
+  bool over = false;
   progress_->with_turn([&](Attachment& attachment, Time now) {
     engine_->leave(now, attachment.io());
     if (engine_->has_completions()) on_completions();
+    over = engine_->over();
   });
-  bool over = false;
   progress_->drive(
       [&] {
-        progress_->with_turn([&](Attachment&, Time) { over = engine_->over(); });
+        if (!over) progress_->with_turn([&](Attachment&, Time) { over = engine_->over(); });
         return over;
       },
       kNever);
@@ -210,7 +200,7 @@ Communicator::Impl::~Impl() {
   leave();
   progress_->with_turn([&](Attachment&, Time) {
     progress_->remove(*this);
-    progress_->reserved_buffers -= reserved_;
+    progress_->release_buffers(reserved_);
     engine_.reset();  // gives its buffers back
   });
 }

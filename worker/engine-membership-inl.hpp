@@ -193,7 +193,8 @@ OpNumber Engine<Sink>::submit(const OpRequest& request, Time now, Sink& sink) {
   const Geometry& geometry = ops_.back().geometry();
   for (std::uint16_t i = 0; i < geometry.used_streams(); ++i) {
     const auto s = static_cast<std::uint16_t>((geometry.first_stream + i) % geometry.streams);
-    if (!streams_[s].running) advance(StreamId{s}, now, sink);
+    const StreamState* x = stream_at(StreamId{s});  // none yet while a shard takes us in again
+    if (x != nullptr && !x->running) advance(StreamId{s}, now, sink);
   }
   return op;
 }

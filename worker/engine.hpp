@@ -58,6 +58,11 @@ class Engine {
   void on_time(Time now, Sink& sink);
   Time next_deadline() const { return deadline_; }
 
+  /// The loop did not run for so long: that is no silence of the aggregators.
+  void excuse_pause(Duration pause) {
+    for (auto& session : sessions_) session->excuse_pause(pause);
+  }
+
   /// Begins to leave; with ops pending, aborts.
   void leave(Time now, Sink& sink);
   /// Ends the job for all ranks; pending ops fail with `why`.

@@ -7,6 +7,7 @@
 #include <span>
 
 #include <sluice/error.hpp>
+#include <sluice/statistics.hpp>
 #include <sluice/types.hpp>
 
 #include "common/base/ids.hpp"
@@ -26,17 +27,6 @@ struct OpRequest {
   std::uint64_t element_count = 0;
   std::span<const std::uint64_t> nonzero_blocks = {};  ///< bit per block; empty: search
   std::uint64_t tag = 0;
-};
-
-struct OpStatistics {
-  std::uint64_t blocks = 0;
-  std::uint64_t blocks_sent = 0;      ///< own non-zero blocks
-  std::uint64_t blocks_received = 0;  ///< blocks that are non-zero on some rank
-  std::uint64_t packets_sent = 0;
-  std::uint64_t packets_received = 0;
-  std::uint64_t bytes_sent = 0;  ///< UDP payload
-  std::uint64_t bytes_received = 0;
-  std::uint64_t retransmissions = 0;
 };
 
 /// An op's end. Its statistics hold also where it failed.

@@ -1,6 +1,7 @@
 #include "worker/progress.hpp"
 
 #include <csignal>
+#include <utility>
 
 #include "common/config/log.hpp"
 #include "common/net/clock.hpp"
@@ -13,6 +14,9 @@ namespace {
 
 /// How often the progress thread looks in while others drive the loop.
 constexpr std::chrono::microseconds kLookInPeriod{200};
+
+/// Longer turns count as a pause of ours, not as an aggregator's silence.
+constexpr std::chrono::milliseconds kLongTurn{100};
 
 std::shared_ptr<spdlog::logger> make_logger(const ContextOptions& options) {
   return config::make_logger(
@@ -43,7 +47,30 @@ Progress::~Progress() {
   thread_.join();
 }
 
+void Progress::add(Member& member) {
+  const std::uint32_t job = member.engine().job();
+  for (Member* other : members_)
+    if (other->engine().job() == job && !other->engine().over())
+      throw Error(ErrorCode::kInvalidArgument,
+                  "job " + std::to_string(job) +
+                      " is joined already by this context; one communicator per job");
+  members_.push_back(&member);
+}
+
+/// Says at debug level what its engine counted.
 void Progress::remove(Member& member) {
+  if (logger_->should_log(spdlog::level::debug)) {
+    const worker::Counters& counters = member.engine().counters();
+    std::string text;
+    const auto append = [&](std::string_view name, std::uint64_t value) {
+      if (value != 0) text += " " + std::string(name) + " " + std::to_string(value);
+    };
+    counters.for_each(append);
+    for (std::size_t i = 1; i < kDropReasonCount; ++i)
+      append(name(static_cast<DropReason>(i)), counters.drops[static_cast<DropReason>(i)]);
+    append("unclaimed by any job", unclaimed_);
+    logger_->debug("job {}:{}", member.engine().job(), text);
+  }
   std::erase(members_, &member);
 }
 
@@ -53,6 +80,7 @@ void Progress::run() {
   while (!stop_.load(std::memory_order_relaxed)) {
     if (waiters_.load(std::memory_order_relaxed) != 0) {
       std::this_thread::sleep_for(kLookInPeriod);
+      if (const std::unique_lock lock(turn_, std::try_to_lock); lock) turn();
       continue;
     }
     if (claims_.load(std::memory_order_relaxed) != 0) {
@@ -75,13 +103,16 @@ std::size_t Progress::turn() {
   const std::size_t received = io.receive([&](const Endpoint& from, net::Buffer payload) {
     const auto job = peek_job(payload.bytes());
     for (Member* member : members_) {
-      if (job && member->engine().job() != *job) continue;
+      if (member->engine().job() != job || member->engine().over()) continue;
       member->engine().receive(from, std::move(payload), now, io);
       return;
     }
+    ++unclaimed_;
   });
+  const Duration pause = now - std::exchange(last_turn_, now);
   std::size_t work = received;
   for (Member* member : members_) {
+    if (pause > kLongTurn) member->engine().excuse_pause(pause);
     member->engine().on_time(now, io);
     if (!member->engine().has_completions()) continue;
     member->on_completions();

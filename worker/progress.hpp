@@ -3,8 +3,9 @@
 // Who owns the loop. Everything of DPDK and of the engines is touched only by who holds the turn.
 // Normally that is the progress thread, which polls for ever. A thread that calls wait() drives the
 // loop itself until its op is done, so that a small op costs no switch of threads; the progress
-// thread then only looks in now and then. A thread that starts an op takes the turn for that moment
-// and sends the first packets itself.
+// thread then takes a turn only now and then,
+// so that keep-alives go out whatever the caller's thread does. A thread that starts an op takes
+// the turn for that moment and sends the first packets itself.
 #pragma once
 
 #include <atomic>
@@ -60,21 +61,25 @@ class Progress {
     while (!done()) {
       if (deadline != kNever && now() >= deadline) return false;
       std::size_t work = 0;
-      if (std::unique_lock lock(turn_, std::try_to_lock); lock) work = turn();
+      const bool claimed = claims_.load(std::memory_order_relaxed) != 0;  // let them in
+      if (std::unique_lock lock(turn_, std::defer_lock); !claimed && lock.try_lock()) work = turn();
       idle.work_done(work);
     }
     return true;
   }
 
-  /// With the turn held: which engines the loop serves.
-  void add(Member& member) { members_.push_back(&member); }
+  /// With the turn held: which engines the loop serves. One per job: throws kInvalidArgument.
+  void add(Member& member);
   void remove(Member& member);
 
   static Time now();
   std::size_t aggregators() const { return attachment_->aggregators(); }
   const std::shared_ptr<spdlog::logger>& logger() const { return logger_; }
+
   /// With the turn held: buffers that communicators have laid claim to.
-  std::size_t reserved_buffers = 0;
+  std::size_t reserved_buffers() const { return reserved_buffers_; }
+  void reserve_buffers(std::size_t count) { reserved_buffers_ += count; }
+  void release_buffers(std::size_t count) { reserved_buffers_ -= count; }
 
  private:
   struct Flush {
@@ -98,6 +103,9 @@ class Progress {
   std::atomic<int> claims_{0};   // threads that want the turn for a moment
   std::atomic<int> waiters_{0};  // threads that drive the loop
   std::atomic<bool> stop_{false};
+  std::size_t reserved_buffers_ = 0;
+  Time last_turn_ = now();       // with the turn held
+  std::uint64_t unclaimed_ = 0;  // datagrams for no job of ours; with the turn held
   std::thread thread_;
 };
 

@@ -92,6 +92,12 @@ bool ShardSession::on_pending(const wire::Pending& packet, Time now) {
 bool ShardSession::on_welcome(const wire::Welcome& packet, Time now) {
   if (state_ != State::kJoining || packet.nonce != nonce_ || packet.incarnation != incarnation_)
     return false;
+  // Shard 0 decides, once for a life: ops that are pending are cut to what was agreed.
+  const bool as_agreed = packet.streams == wanted_.streams && packet.history == wanted_.history &&
+                         packet.block_elements == wanted_.block_elements &&
+                         packet.payload_bytes == wanted_.payload_bytes;
+  if (wanted_.generation != 0 && !as_agreed) return false;
+  if (shard_ != 0 && packet.generation != wanted_.generation) return false;
   new_epoch_ = packet.epoch != agreed_.epoch;
   agreed_ = Session{.job = config_.job,
                     .ranks = config_.ranks,
@@ -107,7 +113,7 @@ bool ShardSession::on_welcome(const wire::Welcome& packet, Time now) {
   state_ = State::kIn;
   resume_ = (packet.flags & wire::kWelcomeResume) != 0;
   token_ = packet.token;
-  keep_alive_ = keep_alive_acknowledged_ = 0;
+  if (new_epoch_) keep_alive_ = keep_alive_acknowledged_ = 0;  // else the numbers must go on rising
   keep_alive_interval_ =
       std::chrono::milliseconds(std::max<std::uint16_t>(packet.keep_alive_ms, 1));
   heard_ = keep_alive_due_ = now;

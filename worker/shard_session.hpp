@@ -58,6 +58,8 @@ class ShardSession {
 
   /// A sign of life.
   void heard(Time now) { heard_ = now; }
+  /// Time that counts as no silence.
+  void excuse_pause(Duration pause) { heard_ += pause; }
 
   void leave(Time now, ControlPackets& out);
   void end() { state_ = State::kLeft; }

@@ -21,8 +21,10 @@ Work::State& started(const std::shared_ptr<Work::State>& state) {
 }
 
 bool drive(Work::State& state, Time deadline) {
-  return state.progress->drive([&] { return state.done.load(std::memory_order_acquire); },
-                               deadline);
+  const auto is_done = [&] { return state.done.load(std::memory_order_acquire); };
+  if (is_done()) return true;
+  const auto progress = state.progress.lock();  // there while the op is pending
+  return progress ? progress->drive(is_done, deadline) : is_done();
 }
 
 }  // namespace

@@ -18,8 +18,8 @@ struct Work::State {
   // Written before `done`, const afterwards.
   std::optional<Error> error;
   OpStatistics statistics;
-  // Const from the start.
-  std::shared_ptr<Progress> progress;
+  // Const from the start. Weak: a handle that outlives its context keeps no ports open.
+  std::weak_ptr<Progress> progress;
   Time started{};
 };
 

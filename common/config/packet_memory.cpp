@@ -1,3 +1,5 @@
+#include "common/base/packet_memory.hpp"
+
 #include <algorithm>
 
 #include <unistd.h>
@@ -6,6 +8,11 @@
 
 namespace sluice::config {
 
+std::uint64_t ring_buffers(const AggregatorConfig& config) {
+  const std::uint64_t vhost_ports = config.vhost_dir.empty() ? 0 : config.vhost_max_ports;
+  return 64 * vhost_ports + 2048 * config.ports.size();
+}
+
 std::uint32_t packet_memory_mib(const AggregatorConfig& config) {
   if (config.memory_mib != 0) return config.memory_mib;
   constexpr std::uint64_t kMib = 1 << 20;
@@ -13,12 +20,11 @@ std::uint32_t packet_memory_mib(const AggregatorConfig& config) {
   const std::uint64_t vhost_ports = local ? config.vhost_max_ports : 0;
   const std::uint64_t ports = config.ports.size();
   const std::uint64_t streams = (config.streams + config.shards - 1) / config.shards;
-  const std::uint64_t frame =
-      512 + std::max(local ? config.mtu : 0, ports != 0 ? config.port_mtu : 0);
-  const std::uint64_t frames = config.max_jobs * streams * (config.history + 2) +
-                               streams * (vhost_ports + 64 * ports) + 64 * vhost_ports +
-                               2048 * ports;
-  return static_cast<std::uint32_t>(64 + (frames * frame + kMib - 1) / kMib);
+  const std::uint64_t mtu = std::max(local ? config.mtu : 0, ports != 0 ? config.port_mtu : 0);
+  const std::uint64_t buffers = config.max_jobs * streams * (config.history + 2) +
+                                streams * (vhost_ports + 64 * ports) + ring_buffers(config);
+  return static_cast<std::uint32_t>(kDpdkMemoryMib +
+                                    (buffers * packet_buffer_bytes(mtu) + kMib - 1) / kMib);
 }
 
 void check_machine_has(std::uint64_t packet_memory_mib) {

@@ -7,6 +7,7 @@
 #include <rte_errno.h>
 #include <rte_lcore.h>
 #include <rte_malloc.h>
+#include <spdlog/spdlog.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -139,8 +140,7 @@ std::size_t memory_available() {
 ThreadRegistration::ThreadRegistration() {
   const CallerState restore_at_end;
   if (rte_thread_register() != 0)
-    throw Error(ErrorCode::kUnavailable,
-                std::string("the thread cannot register with DPDK: ") + rte_strerror(rte_errno));
+    spdlog::debug("a thread cannot register with DPDK: {}", rte_strerror(rte_errno));
 }
 
 ThreadRegistration::~ThreadRegistration() {

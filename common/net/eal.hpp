@@ -44,7 +44,7 @@ class Eal {
 std::size_t memory_available();
 
 /// Registers the current thread with DPDK while it lives, so that pools cache buffers for it.
-/// Throws Error kUnavailable when DPDK's table of threads (128) is full.
+/// When DPDK's table of threads (128) is full the thread works all the same, without caches.
 class ThreadRegistration {
  public:
   ThreadRegistration();

@@ -62,7 +62,7 @@ std::string worker_device(const std::string& directory, const std::string& name,
   if (name.empty() || name.find('/') != std::string::npos)
     throw Error(ErrorCode::kInvalidArgument,
                 "socket name '" + name + "': a file name without '/' expected");
-  const std::string path = directory + "/" + name;
+  const std::string path = directory + "/" + name + std::string(kWorkerSocketSuffix);
   check_path(path);
   if (!fs::is_directory(directory))
     throw Error(ErrorCode::kUnavailable,
@@ -112,7 +112,8 @@ std::vector<std::string> VhostDirectory::sockets() const {
   std::vector<std::string> names;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(directory_, error))
-    if (entry.is_socket(error)) names.push_back(entry.path().filename());
+    if (entry.is_socket(error) && entry.path().extension() == kWorkerSocketSuffix)
+      names.push_back(entry.path().filename());
   std::sort(names.begin(), names.end());
   return names;
 }

@@ -14,6 +14,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/net/pool.hpp"
@@ -21,12 +22,20 @@
 
 namespace sluice::net {
 
+/// Every local link is a network of its own, with these two.
+inline constexpr std::uint32_t kVhostAggregatorIpv4 = 0xA9FE'0001;  // 169.254.0.1
+inline constexpr std::uint32_t kVhostWorkerIpv4 = 0xA9FE'0002;
+inline constexpr std::uint8_t kVhostPrefix = 16;
+
+/// How a socket's name ends that is a worker's; the daemon leaves all others alone.
+inline constexpr std::string_view kWorkerSocketSuffix = ".sluice";
+
 struct WorkerDeviceOptions {
   std::uint16_t queues = 1;        ///< at most what the daemon offers: its lanes
   std::uint16_t queue_size = 256;  ///< descriptors of each ring, a power of two
 };
 
-/// The device string of a worker's port whose socket is `directory`/`name`. Throws Error
+/// The device string of a worker's port whose socket is `directory`/`name`.sluice. Throws Error
 /// kInvalidArgument if that path has more than 107 bytes, a comma, or `name` is no plain name;
 /// kUnavailable if the directory is missing. `name` must be new: take one from unique_socket_name.
 std::string worker_device(const std::string& directory, const std::string& name,

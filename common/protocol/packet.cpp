@@ -1,6 +1,7 @@
 #include "common/protocol/packet.hpp"
 
 #include <algorithm>
+#include <bit>
 
 #include "common/protocol/geometry.hpp"
 
@@ -66,7 +67,7 @@ DropReason Packet::check_kind() {
     case Kind::kPending:
       return check_fixed(sizeof(wire::Pending));
     case Kind::kWelcome:
-      return check_flags(&wire::Welcome::flags, wire::kWelcomeResume);
+      return check_welcome();
     case Kind::kRefused:
       return check_fixed(sizeof(wire::Refused));
     case Kind::kAbort:
@@ -156,6 +157,19 @@ DropReason Packet::check_give() const {
   Packet inner;
   inner.bytes_ = given;  // looked at before parse, so that a GIVE within a GIVE ends here
   return inner.kind() == wire::Kind::kResult ? parse(given, inner) : DropReason::kBadKind;
+}
+
+DropReason Packet::check_welcome() const {
+  if (const auto bad = check_flags(&wire::Welcome::flags, wire::kWelcomeResume);
+      bad != DropReason::kNone)
+    return bad;
+  const auto& w = as<wire::Welcome>();
+  const bool possible = w.streams >= 1 && w.streams <= wire::kMaxStreams && w.history >= 2 &&
+                        w.history <= wire::kMaxHistory && std::has_single_bit(w.history) &&
+                        w.block_elements >= 1 && w.block_elements <= wire::kMaxBlockElements &&
+                        w.payload_bytes >= wire::kMinPayload &&
+                        w.payload_bytes <= wire::kMaxPayload;
+  return possible ? DropReason::kNone : DropReason::kBadShape;
 }
 
 DropReason Packet::check_abort() const {

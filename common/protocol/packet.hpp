@@ -121,6 +121,7 @@ class Packet {
   DropReason check_sync();
   DropReason check_give() const;
   DropReason check_abort() const;
+  DropReason check_welcome() const;
   DropReason check_shape() const;
   DropReason check_descriptor() const;
   DropReason check_blocks() const;

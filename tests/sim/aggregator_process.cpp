@@ -1,7 +1,6 @@
 #include "tests/sim/aggregator_process.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "tests/sim/counting.hpp"
 #include "tests/sim/trace.hpp"

@@ -267,7 +267,7 @@ void App::completed(const worker::Completion& completion) {
   }
 }
 
-void App::check_result(const OpenOp& op, const worker::OpStatistics& statistics) {
+void App::check_result(const OpenOp& op, const OpStatistics& statistics) {
   const std::string which = "job " + std::to_string(job_.plan.id) + " rank " +
                             std::to_string(rank_) + " op " + std::to_string(op.index);
   const Outcome& wanted = job_.outcome(program_, op.index, op.block_elements);

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "tests/sim/job.hpp"
@@ -61,7 +60,7 @@ class App {
   std::size_t ops_to_call() const;
   void submit();
   void completed(const worker::Completion& completion);
-  void check_result(const OpenOp& op, const worker::OpStatistics& statistics);
+  void check_result(const OpenOp& op, const OpStatistics& statistics);
   void check_lateness(const OpenOp& op, const Error& error) const;
   void hand_back(OpenOp op);
   void failed(const Error& error);

@@ -1,9 +1,7 @@
 // Runs simulations, one per seed, and tells how to replay the one that fails.
-#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <string>
 #include <string_view>

@@ -1,7 +1,6 @@
 #include "tests/sim/network.hpp"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "tests/sim/trace.hpp"
 

@@ -1,7 +1,6 @@
 // The one source of chance in a simulation: everything follows from its seed.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 

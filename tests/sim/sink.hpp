@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <utility>
 
 #include "tests/sim/buffer.hpp"
 #include "tests/sim/network.hpp"

@@ -31,7 +31,7 @@ LAYERS = [
     (ENGINE["aggregator"],   CORE + [ENGINE["aggregator"]],           []),
     (r"aggregator/",         LOOP + [r"aggregator/"],                 SYSTEM + LOG),
     (r"worker/include/",     [r"sluice/"],                            []),
-    (ENGINE["worker"],       CORE + [ENGINE["worker"]],               []),
+    (ENGINE["worker"],       CORE + [ENGINE["worker"], r"sluice/statistics\.hpp"], []),
     (r"worker/",             LOOP + [r"worker/", r"sluice/"],         SYSTEM + LOG),
     (r"bench/",              [r"bench/", r"sluice/"],                 [r"boost/", r"nlohmann/"]),
     (r"examples/",           [r"examples/", r"sluice/"],              [r"boost/"] + SYSTEM),

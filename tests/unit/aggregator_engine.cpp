@@ -268,6 +268,63 @@ TEST_CASE("a JOIN of another incarnation, or with a void serial, does nothing") 
   auto future = bench.join_packet(0, 9, 1'000'000);
   CHECK(bench.give(0, future).empty());
   CHECK(bench.drops(DropReason::kStaleJoin) == 2);
+
+  // Nor does it take a rank's place when the job forms anew.
+  bench.leave(0);
+  bench.leave(1);
+  CHECK(bench.give(0, stale).empty());
+  CHECK(bench.drops(DropReason::kStaleJoin) == 3);
+  CHECK(bench.engine().live_jobs() == 0);
+}
+
+TEST_CASE("the newest join of a rank wins, in whatever order they come") {
+  Bench bench;
+  const auto older = bench.join_packet(0, 7, bench.challenge_serial(0, 7));
+  const auto newer = bench.join_packet(0, 8, bench.challenge_serial(0, 8));
+  bench.give(0, newer);
+  CHECK(bench.give(0, older).empty());
+  CHECK(bench.drops(DropReason::kStaleJoin) == 1);
+  const auto welcomes = of_kind<wire::Welcome>(bench.join(1, 9));
+  REQUIRE(welcomes.size() == 2);
+  CHECK(welcomes[0].packet().as<wire::Welcome>().nonce == 8);
+}
+
+TEST_CASE("a life that has made progress is not resumed: all its ranks are told") {
+  Bench bench(3);
+  auto virgin = bench.join_packet(0, 7, bench.challenge_serial(0, 7));
+  virgin.generation = 99;
+  bench.give(0, virgin);
+  auto progressed = bench.join_packet(1, 8, bench.challenge_serial(1, 8));
+  progressed.generation = 99;
+  progressed.flags = 0;
+  const auto told = of_kind<wire::Abort>(bench.give(1, progressed));
+  REQUIRE(told.size() == 2);
+  for (const Sent& abort : told) {
+    CHECK(to_info(abort.packet().as<wire::Abort>()).reason == wire::AbortReason::kCannotResume);
+    CHECK(abort.packet().as<wire::Abort>().generation == 99);
+  }
+  CHECK(bench.engine().live_jobs() == 0);
+  auto late = bench.join_packet(2, 9, bench.challenge_serial(2, 9));
+  late.generation = 99;
+  CHECK(abort_of(bench.give(2, late)).reason == wire::AbortReason::kCannotResume);
+}
+
+TEST_CASE("a life of which all ranks are virgin forms again") {
+  Bench bench(2);
+  for (unsigned rank : {0u, 1u}) {
+    auto join = bench.join_packet(rank, 7 + rank, bench.challenge_serial(rank, 7 + rank));
+    join.generation = 99;
+    const auto sent = bench.give(rank, join);
+    CHECK(of_kind<wire::Welcome>(sent).size() == (rank == 0 ? 0 : 2));
+  }
+}
+
+TEST_CASE("who joins with the nonce of a life that has ended is told again") {
+  Bench bench;
+  bench.form();
+  bench.leave(1, true);
+  CHECK(abort_of(bench.join(0, bench.seats[0].nonce)).reason == wire::AbortReason::kRankAborted);
+  CHECK(bench.engine().live_jobs() == 0);
 }
 
 TEST_CASE("what an aggregator cannot grant is refused and says why") {
@@ -403,6 +460,7 @@ TEST_CASE("only what is new proves life") {
     CHECK(of_kind<wire::Abort>(bench.pass(200ms)).empty());
     bench.keep_alive(0, 2 + static_cast<std::uint64_t>(i));
     bench.keep_alive(1, 1);  // a replay
+    bench.ack(1, 0);         // nothing new
   }
   const auto told = bench.pass(200ms);
   const auto why = abort_of(told);
@@ -493,6 +551,34 @@ TEST_CASE("shutting down tells all ranks") {
   CHECK(bench.engine().live_jobs() == 0);
 }
 
+TEST_CASE("a shard other than 0 changes lives when all ranks name the new one") {
+  Bench bench;
+  bench.config.shard = 1;
+  bench.config.shards = 2;
+  bench.streams = 2;
+  const auto join = [&](unsigned rank, std::uint64_t nonce, std::uint64_t generation) {
+    auto packet = bench.join_packet(rank, nonce, bench.challenge_serial(rank, nonce));
+    packet.shard = 1;
+    packet.shards = 2;
+    packet.generation = generation;
+    return bench.give(rank, packet);
+  };
+  join(0, 7, 70);
+  CHECK(of_kind<wire::Welcome>(join(1, 8, 70)).size() == 2);
+  CHECK(of_kind<wire::Pending>(join(0, 9, 71)).size() == 1);  // shard 0 has begun generation 71
+  CHECK(bench.engine().counters().jobs_aborted == 0);         // rank 1 may not know yet
+  const auto welcomes = of_kind<wire::Welcome>(join(1, 10, 71));
+  REQUIRE(welcomes.size() == 2);
+  CHECK(welcomes[0].packet().as<wire::Welcome>().generation == 71);
+  CHECK(bench.engine().counters().jobs_formed == 2);
+  CHECK(bench.engine().live_jobs() == 1);
+
+  // Joins of different lives never make a job.
+  join(0, 11, 72);
+  CHECK(of_kind<wire::Welcome>(join(1, 12, 73)).empty());
+  CHECK(of_kind<wire::Welcome>(join(0, 13, 73)).size() == 2);
+}
+
 // --------------------------------------------------------------------------------------- leaving
 TEST_CASE("LEAVE is answered when nobody needs the rank any more") {
   Bench bench;
@@ -510,6 +596,19 @@ TEST_CASE("LEAVE is answered when nobody needs the rank any more") {
   const auto why = abort_of(bench.give(1, bench.short_op(1, 1, 2, 1)));
   CHECK(why.reason == wire::AbortReason::kRankLeft);
   CHECK(why.rank_a == Rank{0});
+}
+
+TEST_CASE("a claim to a rank is no longer contested when the rank has left") {
+  Bench bench;
+  bench.form();
+  bench.keep_alive(0, 1);
+  bench.join(0, 55);
+  bench.leave(0);
+  for (std::uint64_t n = 1; n < 9; ++n) {
+    bench.keep_alive(1, n);
+    CHECK(of_kind<wire::Abort>(bench.pass(100ms)).empty());
+  }
+  CHECK(bench.engine().counters().jobs_aborted == 0);
 }
 
 TEST_CASE("a job that all have left is over, and a LEAVE repeated is answered again") {
@@ -775,10 +874,45 @@ TEST_CASE("what does not fit the running round is dropped, wherever its indices 
                                  });
     CHECK(bench.give(0, bytes).empty());
   }
+  SECTION("more columns than the op that runs") {
+    bench.give(0, bench.short_op(0, 0, 1, 0));
+    auto shape = wire::shape_of(bench.geometry(1));
+    shape.columns = wire::kMaxColumns;
+    const auto bytes =
+        block_packet<wire::Data>(kJob, shape, true, {{0, kNoBlock.value, {1, 1, 1, 1}}},
+                                 [&](wire::Data& fixed, wire::Descriptor*) {
+                                   fixed.member = bench.member(1, fixed.member);
+                                   fixed.flags = wire::kDataFirst;
+                                 });
+    CHECK(bench.give(1, bytes).empty());
+  }
   CHECK(bench.drops(DropReason::kUnfitting) == 1);
+  CHECK(bench.engine().counters().contributions <= 1);
   // The job is none the worse for it.
   bench.give(0, bench.short_op(0, 0, 1, 0));
   CHECK(sum_of(bench.give(1, bench.short_op(1, 0, 2, 0)).at(0)) == 3);
+}
+
+TEST_CASE("blocks of another size than the running op's are not added") {
+  Bench bench;
+  bench.form();
+  bench.give(0, bench.long_op(0, 0, true));
+  bench.give(1, bench.long_op(1, 0, false));
+  const std::uint32_t width = bench.geometry(1).columns;
+  auto shape = wire::shape_of(bench.geometry(4u * width + 1));
+  shape.block_elements = 2 * kBlock;
+  shape.element_count = 100u * width * kBlock;
+  std::vector<Block> blocks(width);
+  blocks[0] = {width, 2 * width, std::vector<float>(2 * kBlock, 9)};
+  CHECK(bench
+            .give(0, block_packet<wire::Data>(kJob, shape, false, blocks,
+                                              [&](wire::Data& fixed, wire::Descriptor*) {
+                                                fixed.member = bench.member(0, fixed.member);
+                                                fixed.round = 1;
+                                              }))
+            .empty());
+  CHECK(bench.drops(DropReason::kUnfitting) == 1);
+  CHECK(sum_of(bench.give(0, bench.long_op(0, 1, true)).at(0)) == 1);
 }
 
 TEST_CASE("a stream that is not served here is dropped") {

@@ -393,16 +393,16 @@ TEST_CASE("the example configurations are valid") {
 TEST_CASE("packet memory follows its rule") {
   AggregatorConfig config;
   config.vhost_dir = "x";
-  // 16 jobs * 64 streams * 10 + 64 * 31 + 64 * 31 = 14208 frames of 9512 bytes: 128.9 MiB.
-  CHECK(packet_memory_mib(config) == 64 + 129);
-  config.shards = 3;  // 22 streams here: 3520 + 682 + 1984 = 6186 frames, 56.1 MiB
+  // 16 jobs * 64 streams * 10 + 64 * 31 + 64 * 31 = 14208 buffers of 9568 bytes: 129.6 MiB.
+  CHECK(packet_memory_mib(config) == 64 + 130);
+  config.shards = 3;  // 22 streams here: 3520 + 682 + 1984 = 6186 buffers, 56.4 MiB
   CHECK(packet_memory_mib(config) == 64 + 57);
   config.memory_mib = 100;
   CHECK(packet_memory_mib(config) == 100);
   AggregatorConfig network;
   network.ports = {"net_tap0"};
-  // 10240 + 64 * 64 + 2048 = 16384 frames of 2012 bytes: 31.4 MiB.
-  CHECK(packet_memory_mib(network) == 64 + 32);
+  // 10240 + 64 * 64 + 2048 = 16384 buffers of 2400 bytes: 37.5 MiB.
+  CHECK(packet_memory_mib(network) == 64 + 38);
 }
 
 TEST_CASE("addresses of interfaces") {

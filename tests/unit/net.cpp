@@ -23,6 +23,7 @@
 
 #include "common/base/idle.hpp"
 #include "common/base/packet_buffer.hpp"
+#include "common/base/packet_memory.hpp"
 #include "common/net/clock.hpp"
 #include "common/net/datagram_io.hpp"
 #include "common/net/eal.hpp"
@@ -467,6 +468,22 @@ TEST_CASE("A pool lends its buffers and gets them back") {
   CHECK(pool.available() == pool.size());
 }
 
+TEST_CASE("A buffer takes what the memory rules count for it") {
+  start_eal();
+  const auto bytes_of_pool = [](std::size_t count, std::size_t payload_bytes) {
+    const std::size_t before = memory_available();
+    const BufferPool pool("measured", count, payload_bytes);
+    return before - memory_available();
+  };
+  for (const std::size_t mtu : {576, 1500, 9000}) {
+    // The difference: a pool of any size also takes about 1 MiB for the threads' caches.
+    const std::size_t taken =
+        (bytes_of_pool(4000, mtu - 28) - bytes_of_pool(2000, mtu - 28)) / 2000;
+    CHECK(taken <= packet_buffer_bytes(mtu));
+    CHECK(taken >= packet_buffer_bytes(mtu) * 9 / 10);
+  }
+}
+
 TEST_CASE("A pool that does not fit says what it needs and what there is") {
   start_eal();
   try {
@@ -783,7 +800,7 @@ TEST_CASE("Addresses are read and written") {
 TEST_CASE("A worker's device string is checked") {
   const TemporaryDirectory directory;
   CHECK_THAT(worker_device(directory.path, "a"),
-             Contains("path=" + directory.path + "/a,server=1"));
+             Contains("path=" + directory.path + "/a.sluice,server=1"));
   CHECK_THROWS_WITH(worker_device(directory.path, std::string(107, 'x')),
                     Contains("at most 107 expected"));
   CHECK_THROWS_WITH(worker_device(directory.path, "a/b"), Contains("without '/'"));
@@ -890,7 +907,7 @@ TEST_CASE("A worker does not wait for its aggregator for ever") {
 
 TEST_CASE("A socket that nobody serves is removed, one that is served is not touched") {
   LocalPair pair;
-  const std::string path = pair.directory.path + "/stale";
+  const std::string path = pair.directory.path + "/stale.sluice";
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof(address.sun_path) - 1);
@@ -905,6 +922,21 @@ TEST_CASE("A socket that nobody serves is removed, one that is served is not tou
   pair.vhost->poll();
   CHECK_FALSE(std::filesystem::exists(path));
   CHECK(pair.vhost->counters().stale_removed == 1);
+  CHECK(pair.attached.empty());
+}
+
+TEST_CASE("A socket that is no worker's is left alone, served or not") {
+  LocalPair pair;
+  const std::string path = pair.directory.path + "/strangers.sock";
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  const int server = socket(AF_UNIX, SOCK_STREAM, 0);
+  REQUIRE(bind(server, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
+  pair.vhost->poll();
+  close(server);
+  pair.vhost->poll();
+  CHECK(std::filesystem::exists(path));
   CHECK(pair.attached.empty());
 }
 

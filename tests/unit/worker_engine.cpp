@@ -334,6 +334,26 @@ TEST_CASE("from REFUSED to WELCOME a worker applies nothing") {
   CHECK(tensor[0] == 3);
 }
 
+TEST_CASE("an aggregator that was restarted with other settings cannot take a life over") {
+  Bench bench;
+  bench.join();
+  auto tensor = ones(1);
+  bench.submit(tensor);
+  auto refused = wire::make<wire::Refused>(kJob);
+  refused.token = 900;
+  const auto sent = bench.give(refused);
+  const auto nonce = of_kind<wire::Hello>(sent).at(0).packet().as<wire::Hello>().nonce;
+  bench.challenge(nonce);
+  auto welcome = bench.welcome_packet(nonce);
+  welcome.generation = 4;
+  welcome.epoch = 401;
+  welcome.payload_bytes = 600;
+  CHECK(bench.give(welcome).empty());
+  CHECK(bench.drops(DropReason::kNotJoined) == 1);
+  while (!bench.engine->over()) bench.pass(100ms);
+  CHECK(bench.engine->failure()->code() == ErrorCode::kAggregatorLost);
+}
+
 TEST_CASE("an aggregator that was restarted ends a job that has made progress") {
   Bench bench;
   bench.join();

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include <sluice/error.hpp>
+#include <sluice/statistics.hpp>
 #include <sluice/types.hpp>
 
 namespace sluice {
@@ -88,24 +89,6 @@ struct JobOptions {
   /// Reads the variables named above; rank and world size also from torchrun, Open MPI, PMI and
   /// Slurm. Throws kInvalidArgument naming variable, value and range.
   static JobOptions from_environment();
-};
-
-/// What one op cost this rank.
-struct OpStatistics {
-  std::chrono::nanoseconds duration{};  ///< from the call to completion
-  std::uint64_t blocks = 0;             ///< blocks of the tensor
-  std::uint64_t blocks_sent = 0;        ///< own non-zero blocks
-  std::uint64_t blocks_received = 0;    ///< blocks that are non-zero on some rank
-  std::uint64_t packets_sent = 0;       ///< of every kind, for this op
-  std::uint64_t packets_received = 0;
-  std::uint64_t bytes_sent = 0;  ///< UDP payload bytes
-  std::uint64_t bytes_received = 0;
-  std::uint64_t retransmissions = 0;  ///< DATA sent again, and PROBEs
-
-  double density() const { return blocks == 0 ? 0.0 : double(blocks_sent) / double(blocks); }
-  double union_density() const {
-    return blocks == 0 ? 0.0 : double(blocks_received) / double(blocks);
-  }
 };
 
 /// A started op. Copies share it; dropping every copy does not cancel it. The tensors belong to
