@@ -300,7 +300,7 @@ void leave_stale_socket(const std::string& path) {
 void echo_over_vhost(const std::string& self, BufferPool& payloads, BufferPool& headers) {
   std::string directory = "/tmp/net_ping.XXXXXX";
   if (!mkdtemp(directory.data())) fail("cannot make a directory");
-  leave_stale_socket(directory + "/stale");
+  leave_stale_socket(directory + "/stale.sluice");
   {
     VhostOptions options;
     options.port = port_options("", kEchoIp);
