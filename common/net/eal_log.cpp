@@ -38,6 +38,12 @@ void to_spdlog(LogLevel level, std::string_view text) {
   spdlog::log(kLevels[static_cast<std::size_t>(level)], "dpdk: {}", text);
 }
 
+// What DPDK complains of where nothing is wrong: vhost of every worker that comes, goes or dies,
+// which a daemon reports itself, and telemetry of a socket for clients of years ago.
+bool is_routine(std::string_view text) {
+  return text.starts_with("VHOST_CONFIG") || text.starts_with("TELEMETRY: No legacy callbacks");
+}
+
 ssize_t write_to_log(void* log, const char* text, std::size_t size) {
   static_cast<EalLog*>(log)->write({text, size});
   return static_cast<ssize_t>(size);
@@ -93,9 +99,7 @@ void EalLog::line(LogLevel level, std::string_view text) {
     complaints_.emplace_back(text);
     if (complaints_.size() > kComplaintsMax) complaints_.pop_front();
   }
-  // vhost complains about every worker that comes, goes or dies: routine for a daemon, which
-  // reports that itself.
-  if (text.starts_with("VHOST_CONFIG")) level = std::max(level, LogLevel::kInfo);
+  if (is_routine(text)) level = std::max(level, LogLevel::kInfo);
   if (level <= level_) sink_(level, text);
 }
 

@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <memory>
 #include <span>
+#include <tuple>
 #include <type_traits>
 #include <vector>
 
@@ -138,6 +139,12 @@ struct Bench {
     if (owner && round < 4) blocks[0].next = blocks[0].index + width;
     if (owner) blocks[0].elements.assign(kBlock, 1);
     return data(rank, round, round == 0, blocks, 4u * width + 1);
+  }
+  /// The first op, of one block; what the last contribution brings.
+  std::vector<Sent> short_op_of_all() {
+    std::vector<Sent> last;
+    for (unsigned r = 0; r < ranks; ++r) last = give(r, short_op(r, 0, 1, 0));
+    return last;
   }
   std::vector<Sent> ack(unsigned rank, std::uint64_t position) {
     auto packet = wire::make<wire::Ack>(kJob);
@@ -412,6 +419,39 @@ TEST_CASE("a job whose memory does not fit is refused") {
   CHECK(bench.engine().live_jobs() == 0);
 }
 
+TEST_CASE("jobs may not keep more packet buffers together than there are") {
+  Bench bench;
+  bench.config.buffers_max =
+      2 * aggregator::Stream<Sink>::buffers(Session{.ranks = 2, .history = bench.history}) - 1;
+  bench.form();
+  const auto join_other = [&](unsigned rank, std::uint64_t nonce) {
+    auto join = bench.join_packet(rank, nonce, bench.challenge_serial(rank, nonce));
+    join.header.job = kJob + 1;
+    return bench.give(rank, join);
+  };
+  join_other(0, 7);
+  const auto refusal = abort_of(join_other(1, 8));
+  CHECK(refusal.reason == wire::AbortReason::kRefusedSetting);
+  CHECK(refusal.field == wire::Field::kMemory);
+  CHECK(bench.engine().live_jobs() == 1);
+  CHECK(of_kind<wire::Abort>(bench.short_op_of_all()).empty());  // the first job goes on
+
+  bench.leave(0);
+  bench.leave(1);  // and gives its buffers back
+  join_other(0, 9);
+  CHECK(of_kind<wire::Welcome>(join_other(1, 10)).size() == 2);
+}
+
+TEST_CASE("a daemon that ends refuses new jobs and serves the old") {
+  Bench bench;
+  bench.form();
+  bench.engine().close();
+  auto join = bench.join_packet(0, 7, bench.challenge_serial(0, 7));
+  join.header.job = kJob + 1;
+  CHECK(abort_of(bench.give(0, join)).reason == wire::AbortReason::kShuttingDown);
+  CHECK(of_kind<wire::Result>(bench.short_op_of_all()).size() == 2);
+}
+
 TEST_CASE("a packet from an unknown sender has no effect but a REFUSED") {
   Bench bench;
   bench.form();
@@ -471,6 +511,14 @@ TEST_CASE("only what is new proves life") {
 
   // Who missed it is told again.
   CHECK(abort_of(bench.keep_alive(0, 9)).rank_a == Rank{1});
+}
+
+TEST_CASE("a pause of the aggregator is no silence of the workers") {
+  Bench bench;
+  bench.form();
+  bench.engine().excuse_pause(10s);
+  CHECK(bench.pass(10s + 900ms).empty());
+  CHECK(abort_of(bench.pass(100ms)).reason == wire::AbortReason::kRankSilent);
 }
 
 TEST_CASE("a port that hangs up ends the jobs of the ranks behind it, and no other") {
@@ -667,6 +715,29 @@ TEST_CASE("sums are in rank order whatever the order of arrival") {
     CHECK(sum_of(sent[0]) == expected);
     CHECK(bench.sink.pool->live == 1);  // the history alone
   } while (std::next_permutation(order.begin(), order.end()));
+}
+
+TEST_CASE("a rank that does not own a block counts as zeros in min and max") {
+  for (const auto& [reduction, value, expected] :
+       {std::tuple(Reduction::kMin, 3.0F, 0.0F), std::tuple(Reduction::kMax, -3.0F, 0.0F),
+        std::tuple(Reduction::kMin, -3.0F, -3.0F), std::tuple(Reduction::kAverage, 3.0F, 1.5F)}) {
+    Bench bench;
+    bench.form();
+    const auto give = [&](unsigned rank, std::vector<float> elements) {
+      return bench.give(rank, block_packet<wire::Data>(
+                                  kJob, wire::shape_of(bench.geometry(1)), true,
+                                  {{0, kNoBlock.value, std::move(elements)}},
+                                  [&](wire::Data& fixed, wire::Descriptor* descriptor) {
+                                    fixed.member = bench.member(rank, fixed.member);
+                                    fixed.flags = wire::kDataFirst;
+                                    descriptor->reduction = static_cast<std::uint8_t>(reduction);
+                                  }));
+    };
+    give(0, std::vector<float>(kBlock, value));
+    const auto results = of_kind<wire::Result>(give(1, {}));
+    REQUIRE(results.size() == 2);
+    CHECK(sum_of(results[0]) == expected);
+  }
 }
 
 TEST_CASE("after the first round only the owners of a block are waited for") {

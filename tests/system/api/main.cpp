@@ -40,6 +40,7 @@ constexpr Scenario kScenarios[] = {
     {"wait_for_is_bounded", wait_for_is_bounded, 1},
     {"barrier_waits_for_all", barrier_waits_for_all, 2},
     {"joined_and_left_again_and_again", joined_and_left_again_and_again, 1},
+    {"joined_anew_beside_the_old", joined_anew_beside_the_old, 1},
     {"after_leaving", after_leaving, 1},
     {"a_rank_that_left_is_named", a_rank_that_left_is_named, 2},
     {"destroyed_with_ops_pending", destroyed_with_ops_pending, 2},

@@ -24,6 +24,19 @@ void joined_and_left_again_and_again(const Setting& setting) {
   }
 }
 
+/// The old object may still live when the job is joined anew; two lives at once are refused.
+void joined_anew_beside_the_old(const Setting& setting) {
+  Communicator job = setting.join(7);
+  check_sum(job, "the first life");
+  error_of(ErrorCode::kInvalidArgument, "a second communicator of a job that is joined",
+           [&setting] { setting.join(7); });
+  job.leave();
+  Communicator anew = setting.join(7);
+  check_sum(anew, "the second life");
+  job = std::move(anew);
+  check_sum(job, "the second life in the first one's place");
+}
+
 void after_leaving(const Setting& setting) {
   Communicator job = setting.join(1);
   check_sum(job, "before leaving");
