@@ -74,7 +74,7 @@ std::uint64_t raw_sum(ConstBytes bytes) {
     sum += word;
   }
   std::uint32_t last = 0;  // the tail, padded with zeros
-  std::memcpy(&last, bytes.data() + at, bytes.size() - at);
+  if (at < bytes.size()) std::memcpy(&last, bytes.data() + at, bytes.size() - at);
   return sum + last;
 }
 
