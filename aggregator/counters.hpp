@@ -19,8 +19,12 @@ struct Counters {
   std::uint64_t rounds_stalled = 0;        ///< finished late because the pool was empty
   std::uint64_t rounds_awaiting_ack = 0;   ///< finished late because a worker was H behind
   std::uint64_t control_packets_lost = 0;  ///< not sent because the pool was empty
+  std::uint64_t streams_resynchronised = 0;
+  std::uint64_t results_fetched = 0;  ///< of an earlier epoch, asked of their donor
+  std::uint64_t results_given = 0;    ///< and received
   std::uint64_t jobs_formed = 0;
-  std::uint64_t jobs_left = 0;  ///< ended by every rank's LEAVE
+  std::uint64_t jobs_resumed = 0;  ///< formed anew with the progress made elsewhere
+  std::uint64_t jobs_left = 0;     ///< ended by every rank's LEAVE
   std::uint64_t jobs_aborted = 0;
   std::uint64_t joins_refused = 0;  ///< answered by ABORT
   DropCounters drops;
@@ -39,7 +43,11 @@ struct Counters {
     f("rounds_stalled", rounds_stalled);
     f("rounds_awaiting_ack", rounds_awaiting_ack);
     f("control_packets_lost", control_packets_lost);
+    f("streams_resynchronised", streams_resynchronised);
+    f("results_fetched", results_fetched);
+    f("results_given", results_given);
     f("jobs_formed", jobs_formed);
+    f("jobs_resumed", jobs_resumed);
     f("jobs_left", jobs_left);
     f("jobs_aborted", jobs_aborted);
     f("joins_refused", joins_refused);

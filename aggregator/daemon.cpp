@@ -211,9 +211,11 @@ void Daemon::tell_events() {
     const Session& s = event.session;
     switch (event.kind) {
       case JobEvent::Kind::kFormed:
+      case JobEvent::Kind::kResumed:
         logger_->info(
-            "job {}: formed, {} ranks, {} streams, blocks of {}, history {}, payload {} B", s.job,
-            s.ranks, s.streams, s.block_elements, s.history, s.payload_bytes);
+            "job {}: {}, {} ranks, {} streams, blocks of {}, history {}, payload {} B", s.job,
+            event.kind == JobEvent::Kind::kFormed ? "formed" : "resumed with its progress", s.ranks,
+            s.streams, s.block_elements, s.history, s.payload_bytes);
         break;
       case JobEvent::Kind::kLeft:
         logger_->info("job {}: all {} ranks have left", s.job, s.ranks);

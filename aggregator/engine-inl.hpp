@@ -78,8 +78,11 @@ DropReason Engine<Sink>::on_stream(Job& job, Rank rank, const Packet& packet, Bu
       taken = stream.on_probe(rank, Round{probe.position}, probe.have, scope);
       break;
     }
-    default:
-      return DropReason::kNotResynchronising;  // SYNC, GIVE
+    case Kind::kSync:
+      taken = stream.on_sync(rank, packet, std::move(buffer), scope);
+      break;
+    default:  // GIVE
+      taken = stream.on_give(packet, scope);
   }
   if (taken.proves_life) job.membership.proved_life(rank, now);
   if (taken.rank_left) {
@@ -90,6 +93,10 @@ DropReason Engine<Sink>::on_stream(Job& job, Rank rank, const Packet& packet, Bu
   if (taken.mismatch) {
     const AbortInfo disagreement = stream.disagreement();  // the stream goes with the job
     abort(job, disagreement);
+    return taken.drop;
+  }
+  if (taken.contradiction) {
+    abort(job, {.reason = wire::AbortReason::kCannotResume, .rank_a = rank});
     return taken.drop;
   }
   if (stream.stalled()) {
@@ -198,9 +205,10 @@ void Engine<Sink>::formed(Job& job) {
   job.streams.reserve(streams);
   for (std::uint16_t s = session.shard; s < session.streams;
        s = static_cast<std::uint16_t>(s + session.shards))
-    job.streams.emplace_back(session, StreamId{s});
-  ++counters_.jobs_formed;
-  tell({.kind = JobEvent::Kind::kFormed, .session = session});
+    job.streams.emplace_back(session, StreamId{s}, job.membership.resumed());
+  const bool resumed = job.membership.resumed();
+  ++(resumed ? counters_.jobs_resumed : counters_.jobs_formed);
+  tell({.kind = resumed ? JobEvent::Kind::kResumed : JobEvent::Kind::kFormed, .session = session});
 }
 
 template <PacketSink Sink>

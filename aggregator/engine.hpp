@@ -21,7 +21,7 @@ namespace sluice::aggregator {
 
 /// Something an operator wants to read of; made in the control plane only.
 struct JobEvent {
-  enum class Kind { kFormed, kLeft, kAborted, kRefused } kind = Kind::kFormed;
+  enum class Kind { kFormed, kResumed, kLeft, kAborted, kRefused } kind = Kind::kFormed;
   Session session{};                  ///< job always; the rest where formed
   std::optional<AbortInfo> reason{};  ///< of an abort or a refusal
 };

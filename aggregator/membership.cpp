@@ -30,8 +30,9 @@ AbortInfo refusal(Field field, std::uint64_t asked, std::uint64_t limit) {
   return info;
 }
 
-bool is_virgin(const wire::Join& join) {
-  return (join.flags & wire::kJoinVirgin) != 0;
+/// Whether the worker holds results of a life of the job.
+bool has_progress(const wire::Join& join) {
+  return join.generation != 0 && (join.flags & wire::kJoinVirgin) == 0;
 }
 
 }  // namespace
@@ -64,7 +65,7 @@ std::optional<AbortInfo> Membership::invalid(const wire::Join& join) const {
     return refusal(Field::kBlockElements, join.block_elements, wire::kMaxBlockElements);
   if (join.payload_bytes < wire::kMinPayload)
     return refusal(Field::kPayloadBytes, join.payload_bytes, wire::kMinPayload);
-  if (config_.shard != 0) {  // shard 0 has decided; here it holds or it does not
+  if (config_.shard != 0 || join.generation != 0) {  // decided already: it holds or it does not
     if (join.streams == 0) return refusal(Field::kStreams, 0, config_.streams_max);
     if (join.history == 0) return refusal(Field::kHistory, 0, wire::kMaxHistory);
     if (join.payload_bytes > config_.payload_bytes)
@@ -159,7 +160,7 @@ Time Membership::contention_ends(const Member& member) const {
 }
 
 /// Who lost its place to a living member is refused; a member that fell silent has restarted. One
-/// that was never heard has not begun: its place is free.
+/// that was never heard has not begun: its place is free, unless it holds progress made elsewhere.
 bool Membership::settle_contention(Time now, std::uint64_t newest_serial, ControlPackets& out) {
   for (std::uint16_t r = 0; r < session_.ranks; ++r) {
     Member& member = members_[r];
@@ -172,7 +173,7 @@ bool Membership::settle_contention(Time now, std::uint64_t newest_serial, Contro
       told_again(contender.endpoint, contender.join, out);
     } else if (now < contention_ends(member)) {
       continue;
-    } else if (!member.spoke) {
+    } else if (!member.spoke && !resumed_) {
       const AbortInfo why = about(AbortReason::kDuplicateRank, Rank{r});
       entomb(member.token, {.left = false, .generation = session_.generation, .why = why});
       bury(member.nonce, why);
@@ -195,8 +196,6 @@ Membership::JoinOutcome Membership::join_forming(const Endpoint& from, const wir
                                                  std::uint64_t newest_serial, Time now,
                                                  ControlPackets& out) {
   if (join.serial <= mark_) return {.drop = DropReason::kStaleJoin};
-  if (join.generation != 0 && !is_virgin(join))  // would have to be resumed
-    end_generation(join.generation, about(AbortReason::kCannotResume, Rank{join.rank}), out);
   if (told_again(from, join, out)) return {.drop = DropReason::kBadJoin};
   if (config_.shard != 0)  // who still speaks of another life will come again
     std::erase_if(candidates_, [&](const auto& entry) {
@@ -223,6 +222,8 @@ Membership::JoinOutcome Membership::join_forming(const Endpoint& from, const wir
   mine.join = join;
   mine.latest_serial = join.serial;
   if (mine.first_nonce == 0) mine.first_nonce = join.nonce;
+  end_broken_lives(out);
+  if (candidates_.count(join.rank) == 0) return {.drop = DropReason::kBadJoin};
   if (!complete()) {
     pend(from, join, out);
     return {};
@@ -230,6 +231,36 @@ Membership::JoinOutcome Membership::join_forming(const Endpoint& from, const wir
   const bool replaces = active();
   form(newest_serial, now, out);
   return {.formed = true, .ended = replaces};
+}
+
+/// Whoever has made progress can only go on with all others of that life: if some rank comes
+/// without it, what that rank had is lost (rule 18).
+void Membership::end_broken_lives(ControlPackets& out) {
+  for (;;) {
+    const auto holder = std::find_if(candidates_.begin(), candidates_.end(), [](const auto& entry) {
+      return has_progress(entry.second.join);
+    });
+    if (holder == candidates_.end()) return;
+    const std::uint64_t generation = holder->second.join.generation;
+    const auto stranger =
+        std::find_if(candidates_.begin(), candidates_.end(),
+                     [&](const auto& entry) { return entry.second.join.generation != generation; });
+    if (stranger == candidates_.end()) return;
+    end_generation(generation, about(AbortReason::kRankRestarted, Rank{stranger->first}), out);
+  }
+}
+
+bool Membership::any_progressed() const {
+  return std::any_of(candidates_.begin(), candidates_.end(),
+                     [](const auto& entry) { return has_progress(entry.second.join); });
+}
+
+/// Whether all candidates come from the same life, with progress or without.
+bool Membership::one_generation() const {
+  const std::uint64_t generation = candidates_.begin()->second.join.generation;
+  return generation != 0 &&
+         std::all_of(candidates_.begin(), candidates_.end(),
+                     [&](const auto& entry) { return entry.second.join.generation == generation; });
 }
 
 /// A life that cannot go on: also the ranks that have made no progress in it are told.
@@ -263,7 +294,8 @@ void Membership::form(std::uint64_t newest_serial, Time now, ControlPackets& out
   session_.payload_bytes = config_.payload_bytes;
   session_.shard = config_.shard;
   session_.shards = config_.shards;
-  session_.generation = config_.shard == 0 ? config_.unique() : std::uint64_t{any.generation};
+  session_.generation = one_generation() ? std::uint64_t{any.generation} : config_.unique();
+  resumed_ = any_progressed();
   session_.epoch = config_.unique();
   session_.delivery_token = config_.unique();
   members_.assign(session_.ranks, Member());
@@ -301,6 +333,7 @@ void Membership::welcome(Rank r, ControlPackets& out) const {
   packet.block_elements = session_.block_elements;
   packet.payload_bytes = session_.payload_bytes;
   packet.history = session_.history;
+  packet.flags = resumed_ ? wire::kWelcomeResume : 0;
   packet.keep_alive_ms = static_cast<std::uint16_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(config_.keep_alive_interval()).count());
   out.push(endpoints_[r.value], packet);
@@ -405,17 +438,30 @@ bool Membership::on_time(Time now, std::uint64_t newest_serial, ControlPackets& 
     }
     if (settle_contention(now, newest_serial, out)) return true;
   }
-  if (!candidates_.empty() && now - forming_since_ >= config_.formation_timeout) {
+  if (now >= formation_ends()) {
     RankSet absent = RankSet::first(candidates_.begin()->second.join.world_size);
     for (const auto& entry : candidates_) absent.erase(Rank{entry.first});
-    dismiss_candidates(about(AbortReason::kAbsent, Rank{absent.lowest()}, absent.size()),
-                       newest_serial, out);
+    const auto ms =
+        std::chrono::duration_cast<std::chrono::milliseconds>(now - forming_since_).count();
+    dismiss_candidates(
+        any_progressed()
+            ? about(AbortReason::kRankSilent, Rank{absent.lowest()}, static_cast<std::uint64_t>(ms))
+            : about(AbortReason::kAbsent, Rank{absent.lowest()}, absent.size()),
+        newest_serial, out);
   }
   return false;
 }
 
+/// Those who come back to a life that has made progress were there a moment ago: who is not among
+/// them by the liveness time-out is lost.
+Time Membership::formation_ends() const {
+  if (candidates_.empty()) return kNever;
+  return after(forming_since_,
+               any_progressed() ? config_.liveness_timeout : config_.formation_timeout);
+}
+
 Time Membership::next_deadline() const {
-  Time next = candidates_.empty() ? kNever : after(forming_since_, config_.formation_timeout);
+  Time next = formation_ends();
   if (!active()) return next;
   for (std::uint16_t r = 0; r < session_.ranks; ++r) {
     const Member& member = members_[r];
@@ -436,8 +482,18 @@ void Membership::excuse_pause(Duration pause) {
 
 bool Membership::on_hang_up(std::uint16_t port_id, std::uint64_t newest_serial,
                             ControlPackets& out) {
-  std::erase_if(candidates_,
-                [&](const auto& entry) { return entry.second.endpoint.port_id == port_id; });
+  for (auto it = candidates_.begin(); it != candidates_.end();) {
+    if (it->second.endpoint.port_id != port_id) {
+      ++it;
+      continue;
+    }
+    const Rank gone{it->first};
+    const bool held_progress = has_progress(it->second.join);
+    it = candidates_.erase(it);
+    if (!held_progress) continue;
+    dismiss_candidates(about(AbortReason::kRankHungUp, gone), newest_serial, out);
+    break;
+  }
   if (!active()) return false;
   for (std::uint16_t r = 0; r < session_.ranks; ++r) {
     Member& member = members_[r];

@@ -37,6 +37,7 @@ class Membership {
   bool active() const { return state_ == State::kActive; }
   /// Nobody is in or on the way in.
   bool idle() const { return !active() && candidates_.empty(); }
+  bool resumed() const { return resumed_; }  ///< while active: goes on with progress made elsewhere
   const Session& session() const { return session_; }                 ///< while active
   std::span<const Endpoint> endpoints() const { return endpoints_; }  ///< while active, by rank
   const RankSet& present() const { return present_; }                 ///< while active: not left
@@ -125,7 +126,11 @@ class Membership {
   JoinOutcome contend(const Endpoint& from, const wire::Join& join, Time now, ControlPackets& out);
   JoinOutcome join_forming(const Endpoint& from, const wire::Join& join,
                            std::uint64_t newest_serial, Time now, ControlPackets& out);
+  void end_broken_lives(ControlPackets& out);
   void end_generation(std::uint64_t generation, const AbortInfo& why, ControlPackets& out);
+  bool any_progressed() const;
+  bool one_generation() const;
+  Time formation_ends() const;
   void dismiss_candidates(const AbortInfo& info, std::uint64_t newest_serial, ControlPackets& out);
   bool complete() const;
   void form(std::uint64_t newest_serial, Time now, ControlPackets& out);
@@ -151,6 +156,7 @@ class Membership {
 
   // Active.
   Session session_;
+  bool resumed_ = false;
   std::vector<Member> members_;
   std::vector<Endpoint> endpoints_;
   RankSet present_;

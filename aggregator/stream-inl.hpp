@@ -11,6 +11,7 @@ Taken Stream<Sink>::on_data(Rank w, const Packet& packet, Buffer buffer, Scope& 
   const auto& data = packet.as<wire::Data>();
   const Round round{data.round};
   const bool ask = (data.flags & wire::kDataAsk) != 0;
+  if (!live_) return {DropReason::kUnfitting};
   if (round > running_) return {DropReason::kFutureRound};
 
   Taken taken;
@@ -43,6 +44,7 @@ Taken Stream<Sink>::on_data(Rank w, const Packet& packet, Buffer buffer, Scope& 
 
 template <PacketSink Sink>
 Taken Stream<Sink>::on_position(Rank w, Round position, Scope& scope) {
+  if (!live_) return {DropReason::kUnfitting};
   if (position > running_) return {DropReason::kFutureRound};
   if (!acknowledge(w, position)) return {DropReason::kStaleRound};
   try_finish(scope);
@@ -52,6 +54,7 @@ Taken Stream<Sink>::on_position(Rank w, Round position, Scope& scope) {
 template <PacketSink Sink>
 Taken Stream<Sink>::on_probe(Rank w, Round position, std::uint64_t have, Scope& scope) {
   ++scope.counters.probes_received;
+  if (!live_) return {DropReason::kUnfitting};
   if (position > running_) return {DropReason::kFutureRound};
   const bool advanced = acknowledge(w, position);
   try_finish(scope);
@@ -94,17 +97,35 @@ bool Stream<Sink>::agree(Rank w, const Packet& packet) {
 template <PacketSink Sink>
 bool Stream<Sink>::begin_op(Rank w, const Packet& packet, const Session& session) {
   if (packet.descriptor() == nullptr) return false;
-  const auto& shape = packet.shape();
   const OpNumber op = packet.as<wire::Data>().op;
+  const auto geometry = geometry_of(packet, op, session);
+  if (!geometry) return false;
+  run_op(w, packet, op, *geometry);
+  for (std::uint8_t c = 0; c < geometry_.columns; ++c) current_[c] = geometry_.first_index(id_, c);
+  return true;
+}
+
+/// The op's geometry, if the packet's shape is what it has in this session and this stream has a
+/// part in it.
+template <PacketSink Sink>
+std::optional<Geometry> Stream<Sink>::geometry_of(const Packet& packet, OpNumber op,
+                                                  const Session& session) const {
+  const auto& shape = packet.shape();
   const auto geometry =
       Geometry::make(shape.element_count, static_cast<ElementType>(shape.wire_type),
                      session.block_elements, session.payload_bytes, session.streams, op);
-  if (!wire::same(shape, wire::shape_of(geometry)) || !geometry.uses(id_)) return false;
+  if (!wire::same(shape, wire::shape_of(geometry)) || !geometry.uses(id_)) return std::nullopt;
+  return geometry;
+}
 
+/// The op that a packet with a descriptor tells of runs here from now on.
+template <PacketSink Sink>
+void Stream<Sink>::run_op(Rank named_by, const Packet& packet, OpNumber op,
+                          const Geometry& geometry) {
   op_ = op;
-  op_named_by_ = w;
+  op_named_by_ = named_by;
   descriptor_ = *packet.descriptor();
-  shape_ = shape;
+  shape_ = packet.shape();
   geometry_ = geometry;
   reduction_ =
       &numeric::block_reduction(geometry.type, static_cast<Reduction>(descriptor_.reduction));
@@ -112,8 +133,6 @@ bool Stream<Sink>::begin_op(Rank w, const Packet& packet, const Session& session
       geometry.block_elements * element_bytes(numeric::accumulator_type(geometry.type));
   accumulator_stride_ = (bytes + numeric::kAccumulatorAlignment - 1) /
                         numeric::kAccumulatorAlignment * numeric::kAccumulatorAlignment;
-  for (std::uint8_t c = 0; c < geometry.columns; ++c) current_[c] = geometry.first_index(id_, c);
-  return true;
 }
 
 /// Whether a contribution is one that the running round can take from this rank.
@@ -278,11 +297,17 @@ void Stream<Sink>::start_round(std::span<const BlockIndex> want, const Session& 
     outstanding_ = RankSet::first(session.ranks);
     return;
   }
+  expect_owners(session);
+}
+
+/// In a round that is no first one the owners contribute.
+template <PacketSink Sink>
+void Stream<Sink>::expect_owners(const Session& session) {
   for (std::uint16_t r = 0; r < session.ranks; ++r) {
     const BlockIndex* next = next_.data() + std::size_t{r} * max_columns_;
     bool owner = false;
-    for (std::size_t c = 0; c < want.size(); ++c)
-      owner |= want[c] != kNoBlock && next[c] == want[c];
+    for (std::size_t c = 0; c < geometry_.columns; ++c)
+      owner |= current_[c] != kNoBlock && next[c] == current_[c];
     if (owner) outstanding_.insert(Rank{r});
   }
 }
@@ -296,8 +321,13 @@ void Stream<Sink>::answer(Rank w, Round from, std::uint64_t have, Scope& scope) 
   for (Round r = from; r < running_; ++r) {
     const std::uint64_t ahead = r - from;
     if (ahead > 0 && ahead <= 64 && ((have >> (ahead - 1)) & 1) != 0) continue;
+    const Buffer& result = history_[r.value % scope.session.history];
+    if (!result) {
+      fetch(r, scope);
+      continue;
+    }
     ++scope.counters.results_repeated;
-    scope.sink.send(scope.members[w.value], history_[r.value % scope.session.history].share());
+    scope.sink.send(scope.members[w.value], result.share());
   }
 }
 
@@ -314,8 +344,8 @@ void Stream<Sink>::send_status(Rank w, Scope& scope) {
   status.delivery.delivery_token = scope.session.delivery_token;
   status.delivery.stream = id_.value;
   status.round = running_.value;
-  status.live = 1;
-  status.waiting = waited_for(scope.session).to_bytes();
+  status.live = live_ ? 1 : 0;
+  if (live_) status.waiting = waited_for(scope.session).to_bytes();
   std::memcpy(buffer.writable().data(), &status, sizeof status);
   scope.sink.send(scope.members[w.value], std::move(buffer));
 }

@@ -1,5 +1,5 @@
 // One stream of one job at its aggregator: takes contributions of the running round, finishes it,
-// keeps the last H results (rules 4 and 12-15 of docs/protocol.md).
+// keeps the last H results (rules 4, 12-15 and 21-23 of docs/protocol.md).
 //
 // Invariants.
 //  - Round R is finished only when every expected contribution is in and every worker awaits at
@@ -9,12 +9,16 @@
 //  - Contributions are added lowest rank first whatever their order of arrival: one that arrives
 //    ahead of a lower outstanding rank is held (as the packet itself), all others are added at once
 //    and forgotten. So sums have the same bits always.
+//  - A stream of a resumed job is not live until all N workers have told where they stand (SYNC).
+//    From then on it is as any other, but that its history has gaps: an empty place is a result of
+//    an earlier epoch, which the donor still holds and gives when somebody turns out to lack it.
 //  - Memory is taken when the job forms; a packet allocates nothing but the result's buffer.
 #pragma once
 
 #include <algorithm>
 #include <memory>
 #include <new>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -43,9 +47,10 @@ struct StreamScope {
 /// What a packet did.
 struct Taken {
   DropReason drop = DropReason::kNone;
-  bool proves_life = false;  ///< a new contribution, or the position advanced
-  bool mismatch = false;     ///< the ranks disagree about the op: see Stream::disagreement()
-  bool rank_left = false;    ///< an op begins that can't end: a rank has left
+  bool proves_life = false;    ///< a new contribution, or the position advanced
+  bool mismatch = false;       ///< the ranks disagree about the op: see Stream::disagreement()
+  bool rank_left = false;      ///< an op begins that can't end: a rank has left
+  bool contradiction = false;  ///< the ranks' states do not go together: the job cannot resume
 };
 
 template <PacketSink Sink>
@@ -54,9 +59,11 @@ class Stream {
   using Buffer = typename Sink::Buffer;
   using Scope = StreamScope<Sink>;
 
-  Stream(const Session& session, StreamId id)
+  /// `resumed`: the workers have made progress at an earlier aggregator.
+  Stream(const Session& session, StreamId id, bool resumed)
       : id_(id),
         max_columns_(widest(session)),
+        live_(!resumed),
         positions_(session.ranks),
         next_(std::size_t{session.ranks} * max_columns_, kNoBlock),
         held_(session.ranks),
@@ -82,8 +89,12 @@ class Stream {
   Taken on_data(Rank w, const Packet& packet, Buffer buffer, Scope& scope);
   Taken on_position(Rank w, Round position, Scope& scope);  ///< ACK
   Taken on_probe(Rank w, Round position, std::uint64_t have, Scope& scope);
+  Taken on_sync(Rank w, const Packet& packet, Buffer buffer, Scope& scope);
+  Taken on_give(const Packet& packet, Scope& scope);
   /// LEAVE: whoever has no op pending has applied every result.
-  void on_leave(Rank w) { acknowledge(w, running_); }
+  void on_leave(Rank w) {
+    if (live_) acknowledge(w, running_);
+  }
 
   /// Finishes a round that lacked a buffer for its result. True if none is stalled now.
   bool retry(Scope& scope) {
@@ -93,9 +104,10 @@ class Stream {
   bool stalled() const { return stalled_; }
 
   /// Whether every rank of `ranks` has applied all results.
-  bool settled(const RankSet& ranks) const { return behind(ranks).empty(); }
+  bool settled(const RankSet& ranks) const { return live_ && behind(ranks).empty(); }
   RankSet behind(const RankSet& ranks) const {
     RankSet set;
+    if (!live_) return set;  // they tell by themselves
     ranks.for_each([&](Rank r) {
       if (positions_[r.value] < running_) set.insert(r);
     });
@@ -145,7 +157,10 @@ class Stream {
   }
 
   bool agree(Rank w, const Packet& packet);
+  std::optional<Geometry> geometry_of(const Packet& packet, OpNumber op,
+                                      const Session& session) const;
   bool begin_op(Rank w, const Packet& packet, const Session& session);
+  void run_op(Rank named_by, const Packet& packet, OpNumber op, const Geometry& geometry);
   bool fits(Rank w, const Packet& packet) const;
   void take(Rank w, const Packet& packet, Buffer buffer, Counters& counters);
   void add(const Packet& packet);
@@ -155,12 +170,19 @@ class Stream {
   Buffer build_result(std::span<const BlockIndex> want, Scope& scope);
   void want_next(std::span<BlockIndex> want, const Session& session) const;
   void start_round(std::span<const BlockIndex> want, const Session& session);
+  void expect_owners(const Session& session);
   void deliver(const Buffer& result, Scope& scope);
   void answer(Rank w, Round from, std::uint64_t have, Scope& scope);
+  void fetch(Round r, Scope& scope);
   void send_status(Rank w, Scope& scope);
+
+  bool fits_session(const Packet& sync, const Session& session) const;
+  bool resynchronise(const Session& session);
+  bool resume_op(Rank front, const Session& session);
 
   StreamId id_;
   std::uint8_t max_columns_;
+  bool live_;  // else it waits for SYNCs, which held_ keeps until all are there
   Round running_{};
   bool first_ = true;      // the running round is the first of an op
   bool op_known_ = false;  // its op, that is: the first contribution is in
@@ -178,16 +200,18 @@ class Stream {
   std::vector<Round> positions_;  // by rank: every result below it is applied
   std::vector<BlockIndex> next_;  // by rank and column
   std::vector<Held> held_;        // by rank: contributions ahead of a lower rank
-  std::vector<Buffer> history_;   // by round % H
+  std::vector<Buffer> history_;   // by round % H; empty: of an earlier epoch, or not yet
   std::unique_ptr<std::byte, FreeAligned> accumulators_;
   std::vector<BlockIndex> current_;    // by column
   std::vector<std::uint16_t> owners_;  // by column: contributions added so far
   RankSet outstanding_;
   RankSet contributed_;
   RankSet waiting_in_hold_;  // ranks with a held contribution
+  Rank donor_{};             // holds the results that the history lacks
   AbortInfo disagreement_{};
 };
 
 }  // namespace sluice::aggregator
 
 #include "aggregator/stream-inl.hpp"
+#include "aggregator/stream-resync-inl.hpp"

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "common/base/endpoint.hpp"
 #include "common/base/ids.hpp"
 #include "common/base/time.hpp"
 #include "common/protocol/rto.hpp"
@@ -30,6 +32,11 @@ struct EngineConfig {
 
   /// Makes ids that nobody can guess; never 0.
   std::function<std::uint64_t()> unique;
+
+  /// Where a shard may be found after its aggregator fell silent: at its address, which another
+  /// machine may have by now, or at a standby's. `attempt` counts the HELLOs of this rejoin from 0.
+  /// Nothing: not reachable just now. May be empty: always where it was.
+  std::function<std::optional<Endpoint>(std::uint16_t shard, unsigned attempt)> locate;
 };
 
 }  // namespace sluice::worker

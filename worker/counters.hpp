@@ -14,7 +14,9 @@ struct Counters {
   std::uint64_t data_resent = 0;
   std::uint64_t acks_sent = 0;
   std::uint64_t probes_sent = 0;
-  std::uint64_t timeouts = 0;  ///< stream timers that expired
+  std::uint64_t syncs_sent = 0;
+  std::uint64_t results_given = 0;  ///< of an earlier epoch, to an aggregator that lacks them
+  std::uint64_t timeouts = 0;       ///< stream timers that expired
   std::uint64_t results_applied = 0;
   std::uint64_t results_early = 0;  ///< kept until those before them come
   std::uint64_t rejoins = 0;
@@ -31,6 +33,8 @@ struct Counters {
     f("data_resent", data_resent);
     f("acks_sent", acks_sent);
     f("probes_sent", probes_sent);
+    f("syncs_sent", syncs_sent);
+    f("results_given", results_given);
     f("timeouts", timeouts);
     f("results_applied", results_applied);
     f("results_early", results_early);

@@ -31,28 +31,19 @@ void Engine<Sink>::start(Time now, Sink& sink) {
 /// One shard took us in: the next step of joining, or of life.
 template <PacketSink Sink>
 void Engine<Sink>::welcomed(ShardSession& session, Time now, Sink& sink) {
-  if (session.resume()) {
-    fail(Error(ErrorCode::kAggregatorLost, "job " + std::to_string(config_.job) + ": aggregator " +
-                                               std::to_string(session.shard()) +
-                                               " asks to resume, which is not supported"),
-         nullptr);
-    return;
-  }
   if (session.shard() == 0 && session.agreed().generation != generation_) {
-    if (std::any_of(streams_.begin(), streams_.end(),
-                    [](const auto& x) { return x.position > Round{0}; })) {
-      fail(Error(ErrorCode::kAggregatorLost,
+    if (!virgin(0)) {
+      fail(Error(ErrorCode::kProtocol,
                  "job " + std::to_string(config_.job) +
-                     ": aggregator 0 was restarted while the job was under way"),
+                     ": aggregator 0 began a new life of a job that had made progress"),
            nullptr);
       return;
     }
     generation_ = session.agreed().generation;
     streams_.clear();
     join_others(now);
-  } else if (session.is_new_epoch()) {  // virgin, or the aggregator would have asked to resume
-    for (std::size_t s = session.shard(); s < streams_.size(); s += sessions_.size())
-      streams_[s] = StreamState(session.agreed().history);
+  } else if (session.is_new_epoch() && !start_epoch(session)) {
+    return;
   }
   if (!streams_.empty()) {
     advance_streams(session, now, sink);
@@ -71,10 +62,33 @@ void Engine<Sink>::join_others(Time now) {
     sessions_[i]->begin_join(sessions_[0]->agreed(), true, now, control_);
 }
 
+/// The aggregator knows of a stream what its workers tell it: all of it, if any has made progress.
+template <PacketSink Sink>
+bool Engine<Sink>::start_epoch(ShardSession& session) {
+  for (std::size_t s = session.shard(); s < streams_.size(); s += sessions_.size()) {
+    StreamState& x = streams_[s];
+    if (x.position > Round{0} && !session.resume()) {
+      fail(Error(ErrorCode::kProtocol, "job " + std::to_string(config_.job) + ": aggregator " +
+                                           std::to_string(session.shard()) +
+                                           " forgot what this rank told it when joining again"),
+           nullptr);
+      return false;
+    }
+    if (x.position == Round{0} && !session.resume())
+      x = StreamState(session.agreed().history);
+    else
+      x.start_epoch();
+    x.syncing = session.resume();
+  }
+  return true;
+}
+
 template <PacketSink Sink>
 void Engine<Sink>::advance_streams(const ShardSession& session, Time now, Sink& sink) {
-  for (std::size_t s = session.shard(); s < streams_.size(); s += sessions_.size())
-    advance(StreamId{static_cast<std::uint16_t>(s)}, now, sink);
+  for (std::size_t i = session.shard(); i < streams_.size(); i += sessions_.size()) {
+    const StreamId s{static_cast<std::uint16_t>(i)};
+    streams_[i].syncing ? send_sync(s, now, sink) : advance(s, now, sink);
+  }
 }
 
 template <PacketSink Sink>
@@ -83,24 +97,27 @@ bool Engine<Sink>::all_sessions(ShardSession::State state) const {
                      [&](const auto& session) { return session->state() == state; });
 }
 
-/// The aggregator does not know our token: it was restarted, or the packet lied. What we hold
-/// stays frozen until it welcomes us again.
+/// The aggregator does not know our token, or is not heard: it was restarted, its standby took
+/// over, or the packet lied. What we hold stays frozen until it welcomes us again.
 template <PacketSink Sink>
 void Engine<Sink>::rejoin(ShardSession& session, Time now) {
   ++counters_.rejoins;
-  session.begin_join(session.agreed(), virgin(session.shard()), now, control_);
+  session.begin_rejoin(virgin(session.shard()), now, control_);
 }
 
+/// Whether no round has ended: on the shard's streams, or at shard 0, which decides for all, on
+/// any.
 template <PacketSink Sink>
 bool Engine<Sink>::virgin(std::uint16_t shard) const {
-  for (std::size_t s = shard; s < streams_.size(); s += sessions_.size())
+  const std::size_t step = shard == 0 ? 1 : sessions_.size();
+  for (std::size_t s = shard; s < streams_.size(); s += step)
     if (streams_[s].position > Round{0}) return false;
   return true;
 }
 
 // ----------------------------------------------------------------------------------- what arrives
 template <PacketSink Sink>
-void Engine<Sink>::receive(const Endpoint&, Buffer buffer, Time now, Sink& sink) {
+void Engine<Sink>::receive(const Endpoint& from, Buffer buffer, Time now, Sink& sink) {
   ++counters_.packets_received;
   if (over()) {
     counters_.drops.count(DropReason::kNotJoined);
@@ -108,7 +125,7 @@ void Engine<Sink>::receive(const Endpoint&, Buffer buffer, Time now, Sink& sink)
   }
   Packet packet;
   DropReason drop = Packet::parse(buffer.bytes(), packet);
-  if (drop == DropReason::kNone) drop = dispatch(packet, std::move(buffer), now, sink);
+  if (drop == DropReason::kNone) drop = dispatch(from, packet, std::move(buffer), now, sink);
   if (drop != DropReason::kNone) counters_.drops.count(drop);
   if (!control_.empty()) {
     deadline_ = std::min(deadline_, now);  // a session has moved: its next deadline too
@@ -126,14 +143,15 @@ DropReason Engine<Sink>::for_session(Member&& wants) {
 }
 
 template <PacketSink Sink>
-DropReason Engine<Sink>::dispatch(const Packet& packet, Buffer buffer, Time now, Sink& sink) {
+DropReason Engine<Sink>::dispatch(const Endpoint& from, const Packet& packet, Buffer buffer,
+                                  Time now, Sink& sink) {
   using wire::Kind;
   if (wire::is_upstream(packet.kind())) return DropReason::kWrongDirection;
   if (packet.job() != config_.job) return DropReason::kUnknownJob;
   switch (packet.kind()) {
     case Kind::kChallenge:
       return for_session([&](ShardSession& session) {
-        return session.on_challenge(packet.as<wire::Challenge>(), control_);
+        return session.on_challenge(from, packet.as<wire::Challenge>(), control_);
       });
     case Kind::kPending:
       return for_session([&](ShardSession& session) {
@@ -141,7 +159,7 @@ DropReason Engine<Sink>::dispatch(const Packet& packet, Buffer buffer, Time now,
       });
     case Kind::kWelcome:
       return for_session([&](ShardSession& session) {
-        if (!session.on_welcome(packet.as<wire::Welcome>(), now)) return false;
+        if (!session.on_welcome(from, packet.as<wire::Welcome>(), now)) return false;
         welcomed(session, now, sink);
         deadline_ = std::min(deadline_, now);
         return true;
@@ -149,7 +167,8 @@ DropReason Engine<Sink>::dispatch(const Packet& packet, Buffer buffer, Time now,
     case Kind::kRefused:
       return for_session([&](ShardSession& session) {
         if (!session.is_refused(packet.as<wire::Refused>())) return false;
-        if (state_ == State::kLeaving) return session_left(session);
+        if (state_ == State::kLeaving && virgin(session.shard())) return session_left(session);
+        session.heard(now);
         rejoin(session, now);
         return true;
       });
@@ -256,7 +275,7 @@ void Engine<Sink>::leave(Time now, Sink& sink) {
   }
   if (state_ != State::kActive) return;
   state_ = State::kLeaving;
-  for (auto& session : sessions_) session->leave(now, control_);
+  for (auto& session : sessions_) session->leave(!virgin(session->shard()), now, control_);
   if (all_sessions(ShardSession::State::kLeft)) state_ = State::kLeft;
   deadline_ = now;
   flush(sink);
@@ -282,6 +301,7 @@ void Engine<Sink>::on_time(Time now, Sink& sink) {
   if (now < deadline_) return;
   deadline_ = kNever;
   for (auto& session : sessions_) {
+    if (session->suspects(now)) rejoin(*session, now);
     if (auto error = session->on_time(now, control_)) {
       fail(*error, nullptr);
       break;

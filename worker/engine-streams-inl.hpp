@@ -18,7 +18,7 @@ template <PacketSink Sink>
 void Engine<Sink>::advance(StreamId s, Time now, Sink& sink) {
   StreamState& x = streams_[s.value];
   ShardSession& session = shard_of(s);
-  if (!session.in() || state_ == State::kJoining) return;  // frozen
+  if (!session.in() || state_ == State::kJoining || x.syncing) return;  // frozen
   if (!x.running && !begin_next_op(s)) {
     x.due = kNever;  // idle: nobody can pass us, no timer is needed
     return;
@@ -67,10 +67,11 @@ DropReason Engine<Sink>::on_stream(const Packet& packet, Buffer buffer, Time now
     case Kind::kStatus:
       return on_status(s, packet.as<wire::Status>(), now, sink);
     case Kind::kPoll:
+      if (streams_[s.value].syncing) return DropReason::kStaleRound;
       send_ack(s, sink);
       return DropReason::kNone;
     default:
-      return DropReason::kNotResynchronising;  // FETCH
+      return on_fetch(s, Round{packet.as<wire::Fetch>().round}, sink);
   }
 }
 
@@ -85,6 +86,7 @@ DropReason Engine<Sink>::on_result(StreamId s, const Packet& packet, Buffer buff
   auto& place = x.kept[round.value % history];
   if (place.buffer && place.round == round) return DropReason::kDuplicate;
   place = {round, packet, std::move(buffer)};
+  x.syncing = false;  // there would be none of this epoch otherwise
   if (round > x.position) {
     ++counters_.results_early;
     if (x.gap_probed != x.position) {
@@ -179,8 +181,18 @@ void Engine<Sink>::sample_round_trip(StreamId s, const Packet& packet, Time now)
 template <PacketSink Sink>
 DropReason Engine<Sink>::on_status(StreamId s, const wire::Status& status, Time now, Sink& sink) {
   StreamState& x = streams_[s.value];
-  if (status.live == 0 || !x.running || status.round != x.position.value)
-    return DropReason::kStaleRound;
+  if (status.live == 0) return x.syncing ? DropReason::kNone : DropReason::kStaleRound;
+  if (std::exchange(x.syncing, false)) {
+    x.backoffs = 0;
+    if (Round{status.round} > x.position) {
+      send_probe(s, now, sink);
+      arm(x, after(now, shard_of(s).rto.value()));
+    } else {
+      advance(s, now, sink);
+    }
+    return DropReason::kNone;
+  }
+  if (!x.running || status.round != x.position.value) return DropReason::kStaleRound;
   if (x.probe_sends == 1) shard_of(s).rto.sample(now - x.probe_sent_at);
   x.probe_sends = 0;
   if (!RankSet::from_bytes(status.waiting).contains(config_.rank)) {
@@ -194,12 +206,41 @@ DropReason Engine<Sink>::on_status(StreamId s, const wire::Status& status, Time 
   return DropReason::kNone;
 }
 
+/// The aggregator lacks a result that its predecessor delivered.
+template <PacketSink Sink>
+DropReason Engine<Sink>::on_fetch(StreamId s, Round round, Sink& sink) {
+  const StreamState& x = streams_[s.value];
+  const auto& kept = x.kept[round.value % x.kept.size()];
+  if (!kept.buffer || kept.round != round || round >= x.position)
+    return DropReason::kNotResynchronising;
+  const auto result = kept.packet.body();
+  Buffer buffer = sink.allocate(sizeof(wire::Give) + result.size());
+  if (!buffer) return DropReason::kNoBuffer;
+  auto give = member_packet<wire::Give>(s);
+  give.member.header.length = static_cast<std::uint16_t>(buffer.bytes().size());
+  give.round = round.value;
+  std::memcpy(buffer.writable().data(), &give, sizeof give);
+  const auto given = buffer.writable().subspan(sizeof give);
+  std::memcpy(given.data(), result.data(), result.size());
+  unprotect(given);
+  ++counters_.results_given;
+  send(s, std::move(buffer), sink);
+  return DropReason::kNone;
+}
+
 // ---------------------------------------------------------------------------------------- timer
 template <PacketSink Sink>
 void Engine<Sink>::on_timer(StreamId s, Time now, Sink& sink) {
   StreamState& x = streams_[s.value];
   x.due = kNever;
-  if (!shard_of(s).in() || !x.running) return;
+  if (!shard_of(s).in()) return;
+  if (x.syncing) {
+    ++counters_.timeouts;
+    ++x.backoffs;
+    send_sync(s, now, sink);
+    return;
+  }
+  if (!x.running) return;
   if (x.owes_data() && x.data_sends == 0) {  // the pool was empty
     send_data(s, false, now, sink);
     return;
@@ -297,6 +338,42 @@ void Engine<Sink>::send_probe(StreamId s, Time now, Sink& sink) {
   ++x.probe_sends;
   x.probe_sent_at = now;
   x.told = x.position;
+}
+
+/// Where this rank stands: what it awaits, and its next blocks.
+template <PacketSink Sink>
+void Engine<Sink>::send_sync(StreamId s, Time now, Sink& sink) {
+  StreamState& x = streams_[s.value];
+  arm(x, after(now, shard_of(s).rto.backed_off(x.backoffs)));
+  auto sync = member_packet<wire::Sync>(s);
+  sync.position = x.position.value;
+  sync.op = x.op;
+  std::array<wire::SyncColumn, wire::kMaxColumns> columns;
+  std::size_t size = sizeof sync;
+  if (x.running) {
+    const Operation& op = *op_of(x);
+    sync.shape = wire::shape_of(op.geometry());
+    sync.descriptor = op.descriptor();
+    sync.flags = static_cast<std::uint8_t>(wire::kSyncRunning | (x.first ? wire::kSyncFirst : 0));
+    for (std::uint8_t c = 0; c < op.geometry().columns; ++c) {
+      const ColumnState& mine = x.columns[c];
+      columns[c].index = mine.current.value;
+      columns[c].at = mine.at.value;
+      columns[c].after = mine.after.value;
+    }
+    size += op.geometry().columns * sizeof(wire::SyncColumn);
+  }
+  Buffer buffer = sink.allocate(size);
+  if (!buffer) {
+    counters_.drops.count(DropReason::kNoBuffer);
+    return;
+  }
+  sync.member.header.length = static_cast<std::uint16_t>(size);
+  std::memcpy(buffer.writable().data(), &sync, sizeof sync);
+  std::memcpy(buffer.writable().data() + sizeof sync, columns.data(), size - sizeof sync);
+  ++counters_.syncs_sent;
+  x.told = x.position;
+  send(s, std::move(buffer), sink);
 }
 
 template <PacketSink Sink>

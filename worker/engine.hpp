@@ -5,6 +5,9 @@
 // It joins shard 0, which decides the generation and the session's parameters, then the other
 // shards with these. From then on every stream is a small machine of its own (advance, on_result,
 // on_status, on_timer): what it sends depends on nothing but its position.
+//
+// An aggregator that does not know us any more, or is not heard, is joined again. If it starts a
+// new epoch, each stream tells it where it stands (SYNC), and ops go on as if nothing had happened.
 #pragma once
 
 #include <deque>
@@ -19,6 +22,7 @@
 #include "common/protocol/build.hpp"
 #include "common/protocol/control_packets.hpp"
 #include "common/protocol/packet.hpp"
+#include "common/protocol/protection.hpp"
 #include "common/protocol/session.hpp"
 #include "worker/config.hpp"
 #include "worker/counters.hpp"
@@ -95,11 +99,13 @@ class Engine {
   }
 
   // Membership.
-  DropReason dispatch(const Packet& packet, Buffer buffer, Time now, Sink& sink);
+  DropReason dispatch(const Endpoint& from, const Packet& packet, Buffer buffer, Time now,
+                      Sink& sink);
   template <class Member>
   DropReason for_session(Member&& wants);
   void welcomed(ShardSession& session, Time now, Sink& sink);
   void join_others(Time now);
+  bool start_epoch(ShardSession& session);
   void advance_streams(const ShardSession& session, Time now, Sink& sink);
   bool all_sessions(ShardSession::State state) const;
   bool session_left(ShardSession& session);
@@ -112,6 +118,7 @@ class Engine {
   DropReason on_stream(const Packet& packet, Buffer buffer, Time now, Sink& sink);
   DropReason on_result(StreamId s, const Packet& packet, Buffer buffer, Time now, Sink& sink);
   DropReason on_status(StreamId s, const wire::Status& status, Time now, Sink& sink);
+  DropReason on_fetch(StreamId s, Round round, Sink& sink);
   void on_timer(StreamId s, Time now, Sink& sink);
   void advance(StreamId s, Time now, Sink& sink);
   bool begin_next_op(StreamId s);
@@ -124,6 +131,7 @@ class Engine {
   void send_data(StreamId s, bool ask, Time now, Sink& sink);
   void send_ack(StreamId s, Sink& sink);
   void send_probe(StreamId s, Time now, Sink& sink);
+  void send_sync(StreamId s, Time now, Sink& sink);
   template <class T>
   T member_packet(StreamId s);
   void send(StreamId s, Buffer buffer, Sink& sink);

@@ -34,22 +34,37 @@ std::string ShardSession::whom() const {
 
 // -------------------------------------------------------------------------------------- joining
 void ShardSession::begin_join(const Session& wanted, bool virgin, Time now, ControlPackets& out) {
-  was_in_ = state_ == State::kIn;
-  state_ = State::kJoining;
+  was_in_ = false;
   wanted_ = wanted;
+  heard_ = now;
+  start_joining(virgin, now, out);
+}
+
+void ShardSession::begin_rejoin(bool virgin, Time now, ControlPackets& out) {
+  was_in_ = true;
+  wanted_ = agreed_;
+  start_joining(virgin, now, out);
+}
+
+void ShardSession::start_joining(bool virgin, Time now, ControlPackets& out) {
+  state_ = State::kJoining;
   virgin_ = virgin;
   nonce_ = config_.unique();
   incarnation_ = 0;
   serial_ = 0;
   answered_ = false;
   absent_.clear();
-  joining_since_ = heard_ = now;
+  hellos_ = 0;
+  joining_since_ = now;
   retry_ = config_.join_retry_min;
   keep_alive_due_ = kNever;
   send_hello(now, out);
 }
 
 void ShardSession::send_hello(Time now, ControlPackets& out) {
+  if (was_in_ && config_.locate)
+    if (const auto found = config_.locate(shard_, hellos_)) aggregator_ = *found;
+  ++hellos_;
   auto hello = wire::make<wire::Hello>(config_.job);
   hello.nonce = nonce_;
   hello.rank = config_.rank.value;
@@ -59,7 +74,8 @@ void ShardSession::send_hello(Time now, ControlPackets& out) {
   retry_ = std::min(2 * retry_, config_.join_retry_max);
 }
 
-bool ShardSession::on_challenge(const wire::Challenge& packet, ControlPackets& out) {
+bool ShardSession::on_challenge(const Endpoint& from, const wire::Challenge& packet,
+                                ControlPackets& out) {
   if (state_ != State::kJoining || packet.nonce != nonce_) return false;
   incarnation_ = packet.incarnation;
   auto join = wire::make<wire::Join>(config_.job);
@@ -76,7 +92,7 @@ bool ShardSession::on_challenge(const wire::Challenge& packet, ControlPackets& o
   join.shards = shards_;
   join.history = wanted_.history;
   join.flags = virgin_ ? wire::kJoinVirgin : 0;
-  out.push(aggregator_, join);
+  out.push(config_.locate ? from : aggregator_, join);  // a standby may have answered first
   return true;
 }
 
@@ -89,7 +105,7 @@ bool ShardSession::on_pending(const wire::Pending& packet, Time now) {
   return true;
 }
 
-bool ShardSession::on_welcome(const wire::Welcome& packet, Time now) {
+bool ShardSession::on_welcome(const Endpoint& from, const wire::Welcome& packet, Time now) {
   if (state_ != State::kJoining || packet.nonce != nonce_ || packet.incarnation != incarnation_)
     return false;
   // Shard 0 decides, once for a life: ops that are pending are cut to what was agreed.
@@ -111,6 +127,7 @@ bool ShardSession::on_welcome(const wire::Welcome& packet, Time now) {
                     .epoch = packet.epoch,
                     .delivery_token = packet.delivery_token};
   state_ = State::kIn;
+  if (config_.locate) aggregator_ = from;
   resume_ = (packet.flags & wire::kWelcomeResume) != 0;
   token_ = packet.token;
   if (new_epoch_) keep_alive_ = keep_alive_acknowledged_ = 0;  // else the numbers must go on rising
@@ -118,6 +135,7 @@ bool ShardSession::on_welcome(const wire::Welcome& packet, Time now) {
       std::chrono::milliseconds(std::max<std::uint16_t>(packet.keep_alive_ms, 1));
   heard_ = keep_alive_due_ = now;
   hello_due_ = kNever;
+  if (leaving_) leave_due_ = now;
   return true;
 }
 
@@ -145,15 +163,25 @@ bool ShardSession::on_keep_alive_ack(const wire::KeepAliveAck& packet, Time now)
 }
 
 // --------------------------------------------------------------------------------------- leaving
-void ShardSession::leave(Time now, ControlPackets& out) {
-  if (!in()) {  // never joined, or a restarted aggregator that knows nothing of us
+void ShardSession::leave(bool needed, Time now, ControlPackets& out) {
+  if (!in() && !needed) {
     end();
     return;
   }
   leaving_ = true;
   leaving_since_ = now;
+  if (!in()) return;  // once it has taken us in again
   send_leave(false, out);
   leave_due_ = after(now, rto.value());
+}
+
+/// Several KEEPALIVEs went unanswered.
+bool ShardSession::suspects(Time now) const {
+  return in() && now - heard_ > suspicion();
+}
+
+Duration ShardSession::suspicion() const {
+  return std::min<Duration>(3 * keep_alive_interval_, config_.aggregator_timeout / 2);
 }
 
 void ShardSession::send_leave(bool abort, ControlPackets& out) {
@@ -183,6 +211,9 @@ std::optional<Error> ShardSession::overdue(Time now) const {
   if (now - heard_ > config_.aggregator_timeout)
     return Error(ErrorCode::kAggregatorLost,
                  whom() + " is silent for " + seconds_text(config_.aggregator_timeout));
+  if (state_ == State::kJoining && was_in_ &&
+      now - joining_since_ > config_.join_timeout + config_.aggregator_timeout)
+    return Error(ErrorCode::kAggregatorLost, whom() + " did not take this rank in again");
   if (state_ == State::kJoining && !was_in_ && late) {
     return Error(ErrorCode::kFormationFailed,
                  whom() + " still waits for " +

@@ -41,11 +41,16 @@ class ShardSession {
 
   /// Starts to join. `wanted` has what to ask for, and the generation held (0: none).
   void begin_join(const Session& wanted, bool virgin, Time now, ControlPackets& out);
+  /// Starts to join again: the aggregator does not know us (any more), or is not heard.
+  void begin_rejoin(bool virgin, Time now, ControlPackets& out);
+  /// So long nothing was heard that the aggregator may be gone, or be somewhere else.
+  bool suspects(Time now) const;
 
   // What arrives. False: it is not for this session, or not now.
-  bool on_challenge(const wire::Challenge& packet, ControlPackets& out);
+  bool on_challenge(const Endpoint& from, const wire::Challenge& packet, ControlPackets& out);
   bool on_pending(const wire::Pending& packet, Time now);
-  bool on_welcome(const wire::Welcome& packet, Time now);  ///< true: joined now
+  bool on_welcome(const Endpoint& from, const wire::Welcome& packet,
+                  Time now);  ///< true: joined now
   bool on_keep_alive_ack(const wire::KeepAliveAck& packet, Time now);
   bool is_refused(const wire::Refused& packet) const { return in() && packet.token == token_; }
   bool is_left(const wire::Left& packet) const;
@@ -61,7 +66,10 @@ class ShardSession {
   /// Time that counts as no silence.
   void excuse_pause(Duration pause) { heard_ += pause; }
 
-  void leave(Time now, ControlPackets& out);
+  /// Begins to leave. `needed`: others may lack results that we hold, so that an aggregator which
+  /// does not know us must first take us in again.
+  void leave(bool needed, Time now, ControlPackets& out);
+  bool leaving() const { return leaving_; }
   void end() { state_ = State::kLeft; }
   void abort(ControlPackets& out);  ///< tells the aggregator once; the session is over
 
@@ -74,14 +82,16 @@ class ShardSession {
  private:
   wire::MemberHeader member_header(wire::MemberHeader header) const;
   void send_hello(Time now, ControlPackets& out);
+  void start_joining(bool virgin, Time now, ControlPackets& out);
   void send_leave(bool abort, ControlPackets& out);
+  Duration suspicion() const;
   std::optional<Error> overdue(Time now) const;
   std::string whom() const;
 
   const EngineConfig& config_;
   const std::uint16_t shard_;
   const std::uint16_t shards_;
-  const Endpoint aggregator_;
+  Endpoint aggregator_;
   State state_ = State::kIdle;
   bool was_in_ = false;  // rejoining
   bool leaving_ = false;
@@ -100,6 +110,7 @@ class ShardSession {
   Duration retry_{};
   RankSet absent_;
   bool answered_ = false;
+  unsigned hellos_ = 0;  // of this join
   Time joining_since_{};
   Time heard_{};
   Time hello_due_ = kNever;

@@ -39,6 +39,7 @@ struct Stream {
   bool first = false;    ///< and awaits its first result
   bool owner = false;    ///< owns a current block
   bool held = false;     ///< the aggregator has our contribution: probe, don't resend
+  bool syncing = false;  ///< the aggregator must be told where we stand before anything goes on
 
   std::array<ColumnState, wire::kMaxColumns> columns{};
 
@@ -54,6 +55,16 @@ struct Stream {
   Time probe_sent_at{};
 
   bool owes_data() const { return running && (first || owner); }
+
+  /// An aggregator takes the stream over. Results that were not applied are not to be trusted: the
+  /// aggregator may finish their rounds anew.
+  void start_epoch() {
+    held = false;
+    gap_probed = Round{~std::uint64_t{0}};
+    backoffs = data_sends = probe_sends = 0;
+    for (auto& result : kept)
+      if (result.round >= position) result = {};
+  }
 };
 
 }  // namespace sluice::worker

@@ -80,6 +80,8 @@ std::string_view name(ErrorCode code) {
       return "protocol";
     case ErrorCode::kTimeout:
       return "timeout";
+    case ErrorCode::kNotAuthenticated:
+      return "not authenticated";
   }
   return "?";
 }

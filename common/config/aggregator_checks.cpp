@@ -120,13 +120,16 @@ void check_vhost_directory(const Config& config, const Complaint& complaint) {
 
 }  // namespace
 
-void check_together(const AggregatorConfig& config, const OriginOf& origin_of) {
+void check_together(const AggregatorConfig& config, const SecretStore& secrets,
+                    const OriginOf& origin_of) {
   const Complaint complaint(config, origin_of);
   check_ports(config, complaint);
   check_shards(config, complaint);
   check_memory(config, complaint);
   check_vhost_directory(config, complaint);
   check_log_file(config, complaint);
+  if (config.authenticate_packets && secrets.empty())
+    complaint.raise("authenticate-packets", "needs secret-file or SLUICE_AGGREGATOR_SECRET");
 }
 
 }  // namespace sluice::config

@@ -67,7 +67,8 @@ std::string help_text() {
          "Sums the non-zero blocks of tensors as workers send them.\n\n"
          "A setting is a flag (--udp-port 4748), else an environment variable\n"
          "(SLUICE_AGGREGATOR_UDP_PORT=4748), else a line of the file named by --config\n"
-         "(udp-port = 4748; # begins a comment), else its default.\n\n"
+         "(udp-port = 4748; # begins a comment), else its default. Those marked reloadable may\n"
+         "change while it runs: SIGHUP makes it read all of them again.\n\n"
       << described_flags();
   return out.str();
 }
@@ -104,17 +105,25 @@ Texts texts_of_flags(const std::vector<std::string>& arguments) {
   return texts;
 }
 
-Texts texts_of_environment(const Environment& environment) {
-  Texts texts;
-  std::vector<std::string> names{"config"};
-  for (const AggregatorSetting& setting : aggregator_settings()) names.push_back(setting.name);
-  for (const std::string& name : names) {
-    std::string variable = "SLUICE_AGGREGATOR_";
+constexpr std::string_view kVariablePrefix = "SLUICE_AGGREGATOR_";
+
+/// The variables that give settings, by setting.
+std::map<std::string, std::string> variables() {
+  std::map<std::string, std::string> all{{"config", ""}};
+  for (const AggregatorSetting& setting : aggregator_settings()) all[setting.name];
+  for (auto& [name, variable] : all) {
+    variable = kVariablePrefix;
     for (const unsigned char c : name)
       variable += c == '-' ? '_' : static_cast<char>(std::toupper(c));
+  }
+  return all;
+}
+
+Texts texts_of_environment(const Environment& environment) {
+  Texts texts;
+  for (const auto& [name, variable] : variables())
     if (const auto value = environment(variable))
       texts[name].push_back({*value, "variable " + variable});
-  }
   return texts;
 }
 
@@ -161,6 +170,16 @@ class Settings {
     return "default";
   }
 
+  SecretStore secrets(const AggregatorConfig& config, const Environment& environment) const {
+    try {
+      return aggregator_secrets(config.secret_file, environment);
+    } catch (const Error& error) {
+      const std::string origin =
+          config.secret_file.empty() ? "" : " (" + origin_of("secret-file") + ")";
+      fail(error.what() + origin);
+    }
+  }
+
   void assign_to(AggregatorConfig& config) const {
     for (const Texts& place : places_) refuse_repetition(place);
     for (const AggregatorSetting& setting : aggregator_settings()) assign(setting, config);
@@ -202,17 +221,24 @@ class Settings {
 };
 
 /// The form of a config file, so that it can be used as one.
-std::string effective_settings(const AggregatorConfig& config, const Settings& settings) {
+std::string effective_settings(const AggregatorConfig& config, const SecretStore& secrets,
+                               const Settings& settings) {
   std::ostringstream out;
   out << "# sluice-aggregator " SLUICE_VERSION ": the settings are valid; in effect are\n";
   for (const AggregatorSetting& setting : aggregator_settings())
     for (const std::string& value : setting.value.show(config))
       out << setting.name << " = " << value << "  # " << settings.origin_of(setting.name) << "\n";
-  out << "# packet memory: " << packet_memory_mib(config) << " MiB\n";
+  out << "# packet memory: " << packet_memory_mib(config) << " MiB\n# " << secrets.describe()
+      << "\n";
   return out.str();
 }
 
 }  // namespace
+
+bool computes_integrity(const AggregatorConfig& config) {
+  return config.integrity == Integrity::kOn ||
+         (config.integrity == Integrity::kAuto && !config.ports.empty());
+}
 
 ParseOutcome parse_aggregator(int argc, const char* const* argv, const Environment& environment) {
   using Action = ParseOutcome::Action;
@@ -221,9 +247,9 @@ ParseOutcome parse_aggregator(int argc, const char* const* argv, const Environme
   const std::vector<std::string> flags(arguments.begin(), separator);
 
   std::vector<Texts> places{texts_of_flags(flags), texts_of_environment(environment)};
-  if (first_of(places[0], "help")) return {Action::kHelp, {}, help_text()};
+  if (first_of(places[0], "help")) return {Action::kHelp, {}, {}, help_text()};
   if (first_of(places[0], "version"))
-    return {Action::kVersion, {}, "sluice-aggregator " SLUICE_VERSION "\n"};
+    return {Action::kVersion, {}, {}, "sluice-aggregator " SLUICE_VERSION "\n"};
   const bool check_only = first_of(places[0], "check-config") != nullptr;
 
   const Text* file = first_of(places[0], "config");
@@ -235,9 +261,26 @@ ParseOutcome parse_aggregator(int argc, const char* const* argv, const Environme
   settings.assign_to(config);
   if (separator != arguments.end())
     config.eal_args.insert(config.eal_args.end(), separator + 1, arguments.end());
-  check_together(config, [&](const std::string& name) { return settings.origin_of(name); });
-  if (!check_only) return {Action::kRun, config, {}};
-  return {Action::kCheck, config, effective_settings(config, settings)};
+  SecretStore secrets = settings.secrets(config, environment);
+  check_together(config, secrets,
+                 [&](const std::string& name) { return settings.origin_of(name); });
+  if (!check_only) return {Action::kRun, config, std::move(secrets), {}};
+  std::string text = effective_settings(config, secrets, settings);
+  return {Action::kCheck, config, std::move(secrets), std::move(text)};
+}
+
+std::vector<std::string> unknown_variables(const std::vector<std::string>& names) {
+  // The last one is a worker's, for which the prefix is an accident.
+  std::vector<std::string> known{"SLUICE_AGGREGATOR_SECRET", "SLUICE_AGGREGATOR_TIMEOUT_MS"};
+  for (const auto& [name, variable] : variables()) known.push_back(variable);
+  std::vector<std::string> unknown;
+  for (const std::string& name : names) {
+    if (!name.starts_with(kVariablePrefix)) continue;
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    const auto nearest = nearest_name(name, known);
+    unknown.push_back(name + (nearest ? ": did you mean " + *nearest + "?" : ""));
+  }
+  return unknown;
 }
 
 }  // namespace sluice::config

@@ -14,6 +14,7 @@
 #include "common/config/address.hpp"
 #include "common/config/choices.hpp"
 #include "common/config/environment.hpp"
+#include "common/config/secrets.hpp"
 
 namespace sluice::config {
 
@@ -42,10 +43,17 @@ struct AggregatorConfig {
   std::uint16_t shard = 0;
   std::uint16_t shards = 1;
 
+  // Trust. The secrets themselves are in a SecretStore.
+  std::string secret_file;  ///< empty: none
+  bool authenticate_packets = false;
+  Integrity integrity = Integrity::kAuto;
+  std::uint32_t greetings_per_second = 1'000;
+
   // Time-outs.
   std::chrono::milliseconds liveness_timeout{5'000};
   std::chrono::milliseconds formation_timeout{30'000};
   std::chrono::milliseconds drain_timeout{2'000};
+  std::chrono::milliseconds straggler_warning{1'000};  ///< 0: off
 
   // Processor and EAL.
   Idle idle = Idle::kBackoff;
@@ -61,7 +69,12 @@ struct AggregatorConfig {
   std::uint32_t log_rate_limit = 10;
   std::chrono::seconds stats_interval{0};  ///< 0: only at exit
   bool telemetry = true;
+
+  std::string faults;  ///< for tests: what to do to packets; empty: nothing
 };
+
+/// Whether packets carry a CRC32C, and packets without one are dropped.
+bool computes_integrity(const AggregatorConfig& config);
 
 /// `memory_mib`, or if that is 0 what the settings can need at once: kDpdkMemoryMib, and buffers
 /// of packet_buffer_bytes(the larger MTU) for
@@ -85,6 +98,7 @@ struct ParseOutcome {
   enum class Action { kRun, kHelp, kVersion, kCheck };
   Action action = Action::kRun;
   AggregatorConfig config;  ///< valid for kRun and kCheck
+  SecretStore secrets;      ///< likewise
   std::string text;         ///< what to print, for all but kRun
 };
 
@@ -93,5 +107,10 @@ struct ParseOutcome {
 /// malformed command line.
 ParseOutcome parse_aggregator(int argc, const char* const* argv,
                               const Environment& environment = process_environment);
+
+/// One line for each of the variables `names` that looks like one of the daemon's and is none:
+/// "SLUICE_AGGREGATOR_UDP_PROT: did you mean SLUICE_AGGREGATOR_UDP_PORT?".
+std::vector<std::string> unknown_variables(
+    const std::vector<std::string>& names = process_variable_names());
 
 }  // namespace sluice::config

@@ -42,9 +42,11 @@ std::vector<AggregatorSetting> make_settings() {
   const std::string local = "Local workers (vhost-user)";
   const std::string network = "Network ports";
   const std::string jobs = "Jobs";
+  const std::string trust = "Trust";
   const std::string times = "Time-outs";
   const std::string machine = "Processor, memory and EAL";
   const std::string log = "Log and statistics";
+  constexpr bool kReloadable = true;
   return {
       {local, "vhost-dir", "", text(&Config::vhost_dir, "directory", check_vhost_dir),
        "Serve the workers of this machine that put a socket into this directory."},
@@ -71,7 +73,8 @@ std::vector<AggregatorSetting> make_settings() {
        "Streams of a job over all shards, unless the job asks for a number."},
       {jobs, "history", "results", integer(&Config::history, {2, 64, {}, true}),
        "Results kept per stream, unless the job asks for a number."},
-      {jobs, "max-jobs", "jobs", integer(&Config::max_jobs, {1, 1024}), "Most jobs at a time."},
+      {jobs, "max-jobs", "jobs", integer(&Config::max_jobs, {1, 1024}), "Most jobs at a time.",
+       kReloadable},
       {jobs, "job-memory-mib", "MiB", integer(&Config::job_memory_mib, {1, 1'048'576}),
        "Quota of packet memory of one job."},
       {jobs, "shard", "", integer(&Config::shard, {0, 255}),
@@ -79,12 +82,28 @@ std::vector<AggregatorSetting> make_settings() {
       {jobs, "shards", "aggregators", integer(&Config::shards, {1, 256}),
        "Aggregators that share the streams of every job."},
 
+      {trust, "secret-file", "", text(&Config::secret_file, "file"),
+       "Only who proves a job's secret may join it. Lines of this file: JOB SECRET, or * SECRET for"
+       " all other jobs; a secret has 16..256 bytes without blanks, and only the owner may read the"
+       " file. The variable SLUICE_AGGREGATOR_SECRET, instead, is the secret of all jobs.",
+       kReloadable},
+      {trust, "authenticate-packets", "", on_off(&Config::authenticate_packets),
+       "Every packet proves the secret, against who reads and writes on the path; else only joining"
+       " does."},
+      {trust, "integrity", "", choice(&Config::integrity, kIntegrityChoices),
+       "A CRC32C in every packet; auto: if there is a network port."},
+      {trust, "greetings-per-second", "answers/s",
+       integer(&Config::greetings_per_second, {1, 1'000'000}),
+       "Most answers to packets of one source that prove nothing.", kReloadable},
+
       {times, "liveness-timeout-ms", "ms", integer(&Config::liveness_timeout, {100, 600'000}),
        "Silence after which a worker is lost."},
       {times, "formation-timeout-ms", "ms", integer(&Config::formation_timeout, {100, 600'000}),
        "Time for all workers of a job to join, from the first one."},
       {times, "drain-timeout-ms", "ms", integer(&Config::drain_timeout, {0, 600'000}),
-       "After SIGTERM or SIGINT, time for jobs to leave before they are dropped."},
+       "After SIGTERM or SIGINT, time for jobs to leave before they are dropped.", kReloadable},
+      {times, "straggler-warning-ms", "ms", integer(&Config::straggler_warning, {0, 600'000}),
+       "Wait for a rank's contribution after which the log names the rank; 0: never.", kReloadable},
 
       {machine, "idle", "", choice(&Config::idle, kIdleChoices),
        "What the poll loop does when idle: keep its core, yield it, or sleep ever longer."},
@@ -99,14 +118,18 @@ std::vector<AggregatorSetting> make_settings() {
       {machine, "eal-args", "", list(&Config::eal_args, "EAL arguments"),
        "Further arguments of DPDK's EAL; those after -- are appended. Repeatable."},
 
-      {log, "log-level", "", choice(&Config::log_level, kLogLevelChoices), "Least level to log."},
+      {log, "log-level", "", choice(&Config::log_level, kLogLevelChoices), "Least level to log.",
+       kReloadable},
       {log, "log-file", "", text(&Config::log_file, "file"),
        "Append the log to this file; if none, it goes to standard error."},
       {log, "log-rate-limit", "lines/s", integer(&Config::log_rate_limit, {0, 1'000'000}),
-       "Most lines per second of one kind of event; 0: no limit."},
+       "Most lines per second of one kind of event; 0: no limit.", kReloadable},
       {log, "stats-interval-s", "s", integer(&Config::stats_interval, {0, 86'400}),
-       "Log the counters this often; 0: only at exit."},
+       "Log the counters this often; 0: only at exit.", kReloadable},
       {log, "telemetry", "", on_off(&Config::telemetry), "Serve DPDK's telemetry socket."},
+
+      {"For tests", "faults", "", text(&Config::faults, "faults"),
+       "Faults that are injected into ports."},
   };
 }
 
@@ -121,7 +144,8 @@ std::string range_and_default(const AggregatorSetting& setting) {
   static const AggregatorConfig defaults;
   const std::string value = join(setting.value.show(defaults), " ");
   return "[" + setting.value.allowed + (setting.unit.empty() ? "" : " " + setting.unit) +
-         ", default " + (value.empty() ? "none" : value) + "]";
+         ", default " + (value.empty() ? "none" : value) +
+         (setting.reloadable ? ", reloadable]" : "]");
 }
 
 }  // namespace sluice::config

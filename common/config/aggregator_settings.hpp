@@ -15,13 +15,14 @@ using AggregatorSetting = Setting<AggregatorConfig>;
 /// In the order of the help text. Names are those of flags and of keys in the file.
 const std::vector<AggregatorSetting>& aggregator_settings();
 
-/// "[1..32 ports, default 31]".
+/// "[1..32 ports, default 31]", "[1..1024 jobs, default 16, reloadable]".
 std::string range_and_default(const AggregatorSetting& setting);
 
 /// Where the value of a setting came from: "flag --mtu", "FILE:12", "variable NAME", "default".
 using OriginOf = std::function<std::string(const std::string& name)>;
 
 /// Throws kInvalidArgument when settings contradict each other or the file system.
-void check_together(const AggregatorConfig& config, const OriginOf& origin_of);
+void check_together(const AggregatorConfig& config, const SecretStore& secrets,
+                    const OriginOf& origin_of);
 
 }  // namespace sluice::config

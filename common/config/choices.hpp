@@ -23,6 +23,11 @@ enum class UdpChecksum { kAuto, kOn, kOff };
 inline constexpr Choices<UdpChecksum, 3> kUdpChecksumChoices{
     {{UdpChecksum::kAuto, "auto"}, {UdpChecksum::kOn, "on"}, {UdpChecksum::kOff, "off"}}};
 
+/// Whether packets carry a CRC32C. kAuto: if any of them leave the machine.
+enum class Integrity { kAuto, kOn, kOff };
+inline constexpr Choices<Integrity, 3> kIntegrityChoices{
+    {{Integrity::kAuto, "auto"}, {Integrity::kOn, "on"}, {Integrity::kOff, "off"}}};
+
 enum class LogLevel { kTrace, kDebug, kInfo, kWarn, kError };
 inline constexpr Choices<LogLevel, 5> kLogLevelChoices{{{LogLevel::kTrace, "trace"},
                                                         {LogLevel::kDebug, "debug"},

@@ -3,6 +3,8 @@
 #include <array>
 #include <cstdlib>
 
+#include <unistd.h>
+
 #include "common/base/ids.hpp"
 #include "common/config/value.hpp"
 
@@ -36,6 +38,15 @@ Placement parse(const Launcher& launcher, const std::string& rank, const std::st
 std::optional<std::string> process_environment(const std::string& name) {
   const char* const value = std::getenv(name.c_str());
   return value == nullptr || *value == '\0' ? std::nullopt : std::optional<std::string>(value);
+}
+
+std::vector<std::string> process_variable_names() {
+  std::vector<std::string> names;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    names.emplace_back(text.substr(0, text.find('=')));
+  }
+  return names;
 }
 
 Placement placement_from(const Environment& environment) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace sluice::config {
 
@@ -13,6 +14,9 @@ using Environment = std::function<std::optional<std::string>(const std::string& 
 
 /// The environment of this process.
 std::optional<std::string> process_environment(const std::string& name);
+
+/// The names of all variables of this process.
+std::vector<std::string> process_variable_names();
 
 /// Place of a process in its job.
 struct Placement {

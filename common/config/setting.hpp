@@ -38,6 +38,7 @@ struct Setting {
   std::string unit;  ///< "ms", or empty
   Value<Config> value;
   std::string help;
+  bool reloadable = false;  ///< may change while the process runs
 };
 
 /// An integer, or a std::chrono duration counted in its own unit.

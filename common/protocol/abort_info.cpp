@@ -111,9 +111,11 @@ AbortInfo to_info(const wire::Abort& packet) {
 std::string explain(const AbortInfo& i) {
   switch (i.reason) {
     case AbortReason::kRankSilent:
-      return rank_text(i.rank_a) + " is dead: silent for " + std::to_string(i.value_a) + " ms";
+      return rank_text(i.rank_a) + " is silent for " + std::to_string(i.value_a) +
+             " ms (liveness time-out)";
     case AbortReason::kRankHungUp:
-      return rank_text(i.rank_a) + " is dead: its port hung up";
+      return rank_text(i.rank_a) + " is lost: its local port hung up, last heard " +
+             std::to_string(i.value_a) + " ms ago";
     case AbortReason::kRankRestarted:
       return rank_text(i.rank_a) + " joined anew; its earlier life is over";
     case AbortReason::kRankLeft:
@@ -142,6 +144,11 @@ std::string explain(const AbortInfo& i) {
       return "the aggregator is shutting down";
     case AbortReason::kTooManyJobs:
       return "the aggregator serves its limit of " + std::to_string(i.value_b) + " jobs";
+    case AbortReason::kNotAuthenticated:
+      return rank_text(i.rank_a) + " did not prove the job's secret";
+    case AbortReason::kAggregatorLost:
+      return rank_text(i.rank_a) + " lost the connection to aggregator " +
+             std::to_string(i.value_a);
   }
   return "unknown reason";
 }
@@ -162,6 +169,9 @@ ErrorCode error_code(const AbortInfo& i) {
     case AbortReason::kAbsent:
     case AbortReason::kDuplicateRank:
       return ErrorCode::kFormationFailed;
+    case AbortReason::kNotAuthenticated:
+      return ErrorCode::kNotAuthenticated;
+    case AbortReason::kAggregatorLost:
     case AbortReason::kCannotResume:
     case AbortReason::kShuttingDown:
       return ErrorCode::kAggregatorLost;
@@ -177,6 +187,7 @@ ErrorCode error_code(const AbortInfo& i) {
 Error to_error(const AbortInfo& info, std::uint32_t job) {
   std::optional<std::uint16_t> rank;
   switch (info.reason) {
+    case AbortReason::kAggregatorLost:
     case AbortReason::kCannotResume:
     case AbortReason::kGenerationOver:
     case AbortReason::kRefusedSetting:

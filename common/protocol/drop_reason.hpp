@@ -20,15 +20,20 @@ enum class DropReason : std::uint8_t {
   kBadEnumeration,  ///< element type, reduction, collective or reason out of range
   kBadShape,        ///< element count, block elements or columns out of range
   kBadIndex,        ///< a block index beyond the tensor, or out of order
+  kBadIntegrity,    ///< damaged on its way: not what the sender computed the CRC32C of
   // Membership: well-formed, but not ours to use.
+  kNoIntegrity,     ///< without a CRC32C where one is demanded
+  kNotAuthentic,    ///< without a trailer where one is demanded, or with a wrong one
+  kRateLimited,     ///< unauthenticated, and one too many of its source to get an answer
   kWrongDirection,  ///< an upstream packet at a worker, a downstream one at an aggregator
   kUnknownJob,
   kUnknownToken,  ///< answered by REFUSED, ABORT or LEFT
   kWrongIncarnation,
-  kStaleJoin,   ///< a serial that formation has passed, or another nonce
-  kBadJoin,     ///< answered by ABORT
-  kNotJoined,   ///< the session is not in the state the packet is for
-  kWrongEpoch,  ///< of another formation, or without the delivery token
+  kBadChallenge,  ///< a JOIN whose challenge is not ours, or went to another address
+  kStaleJoin,     ///< a serial that formation has passed, or another nonce
+  kBadJoin,       ///< answered by ABORT
+  kNotJoined,     ///< the session is not in the state the packet is for
+  kWrongEpoch,    ///< of another formation, or without the delivery token
   // Streams.
   kBadStream,    ///< beyond the session's streams, or another shard's
   kStaleRound,   ///< below the position: applied, or finished and not asked for

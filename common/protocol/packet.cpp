@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "common/protocol/geometry.hpp"
+#include "common/protocol/protection.hpp"
 
 namespace sluice {
 namespace {
@@ -28,17 +29,27 @@ std::size_t Packet::block_bytes(const wire::Shape& shape, std::uint32_t index) {
 }
 
 DropReason Packet::parse(std::span<const std::byte> bytes, Packet& packet) {
-  if (bytes.size() < sizeof(wire::Header)) return DropReason::kTooShort;
   Packet candidate;
   candidate.bytes_ = bytes;
-  const auto& header = candidate.at<wire::Header>(0);
-  if (header.magic != wire::kMagic) return DropReason::kBadMagic;
-  if (header.version != wire::kVersion) return DropReason::kBadVersion;
-  if (header.length != bytes.size()) return DropReason::kBadLength;
-  if (header.flags != 0 || header.integrity != 0) return DropReason::kBadFlags;
-  const DropReason reason = candidate.check_kind();
+  DropReason reason = candidate.check_header();
+  if (reason == DropReason::kNone) reason = candidate.check_kind();
   if (reason == DropReason::kNone) packet = candidate;
   return reason;
+}
+
+DropReason Packet::check_header() {
+  if (bytes_.size() < sizeof(wire::Header)) return DropReason::kTooShort;
+  const auto& header = at<wire::Header>(0);
+  if (header.magic != wire::kMagic) return DropReason::kBadMagic;
+  if (header.version != wire::kVersion) return DropReason::kBadVersion;
+  if (header.length != bytes_.size()) return DropReason::kBadLength;
+  if ((header.flags & ~wire::kAuthenticated) != 0) return DropReason::kBadFlags;
+  if (header.integrity != 0 && header.integrity != integrity_of(bytes_))
+    return DropReason::kBadIntegrity;
+  const std::size_t trailer = (header.flags & wire::kAuthenticated) != 0 ? wire::kTrailerBytes : 0;
+  if (bytes_.size() < sizeof(wire::Header) + trailer) return DropReason::kBadLength;
+  body_ = bytes_.first(bytes_.size() - trailer);
+  return DropReason::kNone;
 }
 
 DropReason Packet::check_kind() {
@@ -47,11 +58,11 @@ DropReason Packet::check_kind() {
     case Kind::kHello:
       return check_fixed(sizeof(wire::Hello));
     case Kind::kJoin:
-      return check_flags(&wire::Join::flags, wire::kJoinVirgin);
+      return check_flags(&wire::Join::flags, wire::kJoinVirgin | wire::kJoinAuthenticate);
     case Kind::kKeepAlive:
       return check_fixed(sizeof(wire::KeepAlive));
     case Kind::kLeave:
-      return check_flags(&wire::Leave::abort, 1);
+      return check_leave();
     case Kind::kData:
       return check_data();
     case Kind::kAck:
@@ -92,7 +103,7 @@ DropReason Packet::check_kind() {
 }
 
 DropReason Packet::check_fixed(std::size_t size) const {
-  return bytes_.size() == size ? DropReason::kNone : DropReason::kBadLength;
+  return body_.size() == size ? DropReason::kNone : DropReason::kBadLength;
 }
 
 template <class T>
@@ -101,15 +112,20 @@ DropReason Packet::check_flags(std::uint8_t T::*flags, std::uint8_t known) const
   return (as<T>().*flags & ~known) == 0 ? DropReason::kNone : DropReason::kBadFlags;
 }
 
+DropReason Packet::check_leave() const {
+  if (const auto bad = check_flags(&wire::Leave::abort, 1); bad != DropReason::kNone) return bad;
+  return as<wire::Leave>().reason <= wire::kLastAbortReason ? DropReason::kNone
+                                                            : DropReason::kBadEnumeration;
+}
+
 DropReason Packet::check_data() {
-  if (bytes_.size() < sizeof(wire::Data)) return DropReason::kBadLength;
+  if (body_.size() < sizeof(wire::Data)) return DropReason::kBadLength;
   const auto& data = as<wire::Data>();
   if ((data.flags & ~(wire::kDataFirst | wire::kDataAsk)) != 0) return DropReason::kBadFlags;
   shape_offset_ = offsetof(wire::Data, shape);
   columns_offset_ = sizeof(wire::Data);
   if ((data.flags & wire::kDataFirst) != 0) {
-    if (bytes_.size() < sizeof(wire::Data) + sizeof(wire::Descriptor))
-      return DropReason::kBadLength;
+    if (body_.size() < sizeof(wire::Data) + sizeof(wire::Descriptor)) return DropReason::kBadLength;
     descriptor_offset_ = sizeof(wire::Data);
     columns_offset_ = sizeof(wire::Data) + sizeof(wire::Descriptor);
     if (const auto bad = check_descriptor(); bad != DropReason::kNone) return bad;
@@ -118,7 +134,7 @@ DropReason Packet::check_data() {
 }
 
 DropReason Packet::check_result() {
-  if (bytes_.size() < sizeof(wire::Result)) return DropReason::kBadLength;
+  if (body_.size() < sizeof(wire::Result)) return DropReason::kBadLength;
   if (as<wire::Result>().completing_rank >= kMaxRanks) return DropReason::kBadIndex;
   shape_offset_ = offsetof(wire::Result, shape);
   columns_offset_ = sizeof(wire::Result);
@@ -126,7 +142,7 @@ DropReason Packet::check_result() {
 }
 
 DropReason Packet::check_sync() {
-  if (bytes_.size() < sizeof(wire::Sync)) return DropReason::kBadLength;
+  if (body_.size() < sizeof(wire::Sync)) return DropReason::kBadLength;
   const auto& sync = as<wire::Sync>();
   if ((sync.flags & ~(wire::kSyncRunning | wire::kSyncFirst)) != 0) return DropReason::kBadFlags;
   if ((sync.flags & wire::kSyncRunning) == 0) return check_fixed(sizeof(wire::Sync));
@@ -135,7 +151,7 @@ DropReason Packet::check_sync() {
   columns_offset_ = sizeof(wire::Sync);
   if (const auto bad = check_shape(); bad != DropReason::kNone) return bad;
   if (const auto bad = check_descriptor(); bad != DropReason::kNone) return bad;
-  if (bytes_.size() != sizeof(wire::Sync) + shape().columns * sizeof(wire::SyncColumn))
+  if (body_.size() != sizeof(wire::Sync) + shape().columns * sizeof(wire::SyncColumn))
     return DropReason::kBadLength;
   const std::uint32_t blocks = block_count(shape());
   for (const auto& column : sync_columns()) {
@@ -151,16 +167,21 @@ DropReason Packet::check_sync() {
 }
 
 DropReason Packet::check_give() const {
-  if (bytes_.size() < sizeof(wire::Give)) return DropReason::kBadLength;
-  const auto given = bytes_.subspan(sizeof(wire::Give));
-  if (given.size() < sizeof(wire::Header)) return DropReason::kBadLength;
+  if (body_.size() < sizeof(wire::Give) + sizeof(wire::Header)) return DropReason::kBadLength;
+  const auto& header = at<wire::Header>(sizeof(wire::Give));
+  // Looked at before parse, so that a GIVE within a GIVE ends here.
+  if (static_cast<wire::Kind>(header.kind) != wire::Kind::kResult) return DropReason::kBadKind;
+  if (header.flags != 0 || header.integrity != 0) return DropReason::kBadFlags;
   Packet inner;
-  inner.bytes_ = given;  // looked at before parse, so that a GIVE within a GIVE ends here
-  return inner.kind() == wire::Kind::kResult ? parse(given, inner) : DropReason::kBadKind;
+  if (const auto bad = parse(given(), inner); bad != DropReason::kNone) return bad;
+  const bool same = inner.job() == job() && inner.delivery().stream == member().stream &&
+                    inner.as<wire::Result>().round == as<wire::Give>().round;
+  return same ? DropReason::kNone : DropReason::kBadIndex;
 }
 
 DropReason Packet::check_welcome() const {
-  if (const auto bad = check_flags(&wire::Welcome::flags, wire::kWelcomeResume);
+  if (const auto bad =
+          check_flags(&wire::Welcome::flags, wire::kWelcomeResume | wire::kWelcomeAuthenticate);
       bad != DropReason::kNone)
     return bad;
   const auto& w = as<wire::Welcome>();
@@ -173,7 +194,7 @@ DropReason Packet::check_welcome() const {
 }
 
 DropReason Packet::check_abort() const {
-  if (bytes_.size() != sizeof(wire::Abort)) return DropReason::kBadLength;
+  if (body_.size() != sizeof(wire::Abort)) return DropReason::kBadLength;
   const auto& abort = as<wire::Abort>();
   const bool known = abort.reason >= 1 && abort.reason <= wire::kLastAbortReason &&
                      abort.field <= wire::kLastField;
@@ -203,7 +224,7 @@ DropReason Packet::check_blocks() const {
   if (const auto bad = check_shape(); bad != DropReason::kNone) return bad;
   const wire::Shape& s = shape();
   std::size_t expected = columns_offset_ + s.columns * sizeof(wire::Column);
-  if (bytes_.size() < expected) return DropReason::kBadLength;
+  if (body_.size() < expected) return DropReason::kBadLength;
   const std::uint32_t blocks = block_count(s);
   for (const wire::Column& column : columns()) {
     if ((column.flags & ~wire::kColumnPresent) != 0) return DropReason::kBadFlags;
@@ -216,7 +237,7 @@ DropReason Packet::check_blocks() const {
       expected += block_bytes(s, index);
     }
   }
-  return bytes_.size() == expected ? DropReason::kNone : DropReason::kBadLength;
+  return body_.size() == expected ? DropReason::kNone : DropReason::kBadLength;
 }
 
 }  // namespace sluice

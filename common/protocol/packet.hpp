@@ -62,7 +62,12 @@ class Packet {
 
   wire::Kind kind() const { return static_cast<wire::Kind>(at<wire::Header>(0).kind); }
   std::uint32_t job() const { return at<wire::Header>(0).job; }
+  /// The whole datagram.
   std::span<const std::byte> bytes() const { return bytes_; }
+  /// Without the trailer, if there is one.
+  std::span<const std::byte> body() const { return body_; }
+  bool has_integrity() const { return at<wire::Header>(0).integrity != 0; }
+  bool is_authenticated() const { return body_.size() != bytes_.size(); }
 
   /// The fixed part of this packet; T must be the struct of kind().
   template <class T>
@@ -87,6 +92,9 @@ class Packet {
     return {&at<wire::SyncColumn>(columns_offset_), shape().columns};
   }
 
+  /// GIVE: the RESULT packet that it carries, valid and of the same job, stream and round.
+  std::span<const std::byte> given() const { return body_.subspan(sizeof(wire::Give)); }
+
   /// Calls f(column number, bytes of its block) for each block present, in column order.
   template <class F>
   void for_each_block(F&& f) const {
@@ -96,7 +104,7 @@ class Packet {
     for (const wire::Column& column : columns()) {
       if ((column.flags & wire::kColumnPresent) != 0) {
         const std::size_t size = block_bytes(s, column.index);
-        f(c, bytes_.subspan(offset, size));
+        f(c, body_.subspan(offset, size));
         offset += size;
       }
       ++c;
@@ -112,10 +120,12 @@ class Packet {
     return *reinterpret_cast<const T*>(bytes_.data() + offset);
   }
 
+  DropReason check_header();
   DropReason check_kind();
   DropReason check_fixed(std::size_t size) const;
   template <class T>
   DropReason check_flags(std::uint8_t T::*flags, std::uint8_t known) const;
+  DropReason check_leave() const;
   DropReason check_data();
   DropReason check_result();
   DropReason check_sync();
@@ -127,6 +137,7 @@ class Packet {
   DropReason check_blocks() const;
 
   std::span<const std::byte> bytes_;
+  std::span<const std::byte> body_;
   std::uint16_t shape_offset_ = 0;
   std::uint16_t descriptor_offset_ = 0;
   std::uint16_t columns_offset_ = 0;

@@ -26,6 +26,7 @@ inline constexpr std::uint16_t kMaxStreams = 1024;
 inline constexpr std::uint16_t kMaxBlockElements = 16384;
 inline constexpr std::uint16_t kMinPayload = 508;   // what every IPv4 path carries
 inline constexpr std::uint16_t kMaxPayload = 9670;  // vhost-user's largest MTU less IPv4 and UDP
+inline constexpr std::size_t kTrailerBytes = 16;    // of the tag that kAuthenticated announces
 
 enum class Kind : std::uint8_t {
   // worker -> aggregator
@@ -58,6 +59,24 @@ constexpr bool is_upstream(Kind kind) {
   return static_cast<std::uint8_t>(kind) < 0x80;
 }
 
+/// Under which key a packet's trailer is made: packets that need no session, under that of the job;
+/// all others, under that of the session.
+constexpr bool uses_handshake_key(Kind kind) {
+  switch (kind) {
+    case Kind::kHello:
+    case Kind::kJoin:
+    case Kind::kChallenge:
+    case Kind::kPending:
+    case Kind::kWelcome:
+    case Kind::kRefused:
+    case Kind::kAbort:
+    case Kind::kLeft:
+      return true;
+    default:
+      return false;
+  }
+}
+
 enum class Collective : std::uint8_t {
   kAllReduce = 1,
   kBarrier = 2,
@@ -70,11 +89,12 @@ struct Header {
   std::uint8_t version = 0;
   std::uint8_t kind = 0;
   U16 length;  // of the whole UDP payload, any trailer included
-  U16 flags;   // bit 0: a keyed authentication trailer follows; others reserved; zero in v1
+  U16 flags;   // kAuthenticated
   U32 job;
-  U32 integrity;  // CRC32C of the packet with this field zero; 0 = not computed (v1)
+  U32 integrity;  // CRC32C of the packet with this field zero; 0: not computed
 };
 static_assert(sizeof(Header) == 16 && alignof(Header) == 1);
+inline constexpr std::uint16_t kAuthenticated = 1;  // the last kTrailerBytes are a keyed tag
 
 struct MemberHeader {
   Header header;
@@ -128,8 +148,8 @@ static_assert(sizeof(Column) == 12 && alignof(Column) == 1);
 inline constexpr std::uint8_t kColumnPresent = 1;  // the block's elements are in the payload
 
 // ------------------------------------------------------------------------------ membership, up
-/// HELLO and JOIN are as long as the longest answer to them, so that nobody can use an aggregator
-/// to multiply bytes.
+/// HELLO and JOIN are as long as any answer to them, its trailer included, so that nobody can use
+/// an aggregator to multiply bytes.
 inline constexpr std::size_t kGreetingBytes = 128;
 
 struct Hello {
@@ -154,13 +174,14 @@ struct Join {
   U16 payload_bytes;  // largest UDP payload this worker can take
   U16 shard;
   U16 shards;
-  std::uint8_t history = 0;              // 0: the aggregator's
-  std::uint8_t flags = 0;                // kJoinVirgin
-  std::array<std::uint8_t, 32> proof{};  // keyed hash over both nonces; zero in v1
-  std::array<std::uint8_t, 32> reserved{};
+  std::uint8_t history = 0;                  // 0: the aggregator's
+  std::uint8_t flags = 0;                    // kJoinVirgin, kJoinAuthenticate
+  std::array<std::uint8_t, 16> challenge{};  // echoed from CHALLENGE
+  std::array<std::uint8_t, 48> reserved{};
 };
 static_assert(sizeof(Join) == kGreetingBytes);
 inline constexpr std::uint8_t kJoinVirgin = 1;  // no round has ended on any stream of this shard
+inline constexpr std::uint8_t kJoinAuthenticate = 2;  // packets of the session need a trailer
 
 struct KeepAlive {
   MemberHeader member;
@@ -171,7 +192,10 @@ static_assert(sizeof(KeepAlive) == 40);
 struct Leave {
   MemberHeader member;
   std::uint8_t abort = 0;  // 1: ops are pending, end the job for all
-  std::array<std::uint8_t, 7> reserved{};
+  std::uint8_t reserved = 0;
+  U16 reason;         // why, an AbortReason; 0: the rank's own decision
+  U16 shard_or_rank;  // that the reason speaks of
+  U16 reserved2;
 };
 static_assert(sizeof(Leave) == 40);
 
@@ -181,9 +205,9 @@ struct Challenge {
   U64 nonce;  // the worker's, echoed
   U64 incarnation;
   U64 serial;
-  std::array<std::uint8_t, 16> challenge{};  // the aggregator's nonce for the proof
+  std::array<std::uint8_t, 16> challenge{};  // shows that the JOIN comes from where this went
 };
-static_assert(sizeof(Challenge) == 56 && sizeof(Challenge) <= kGreetingBytes);
+static_assert(sizeof(Challenge) == 56 && sizeof(Challenge) + kTrailerBytes <= kGreetingBytes);
 
 struct Pending {
   Header header;
@@ -191,7 +215,7 @@ struct Pending {
   U64 serial;
   std::array<std::uint8_t, 32> absent{};  // bit per rank that has not joined
 };
-static_assert(sizeof(Pending) == 64 && sizeof(Pending) <= kGreetingBytes);
+static_assert(sizeof(Pending) == 64 && sizeof(Pending) + kTrailerBytes <= kGreetingBytes);
 
 struct Welcome {
   Header header;
@@ -205,38 +229,41 @@ struct Welcome {
   U16 block_elements;
   U16 payload_bytes;  // the smallest offered
   std::uint8_t history = 0;
-  std::uint8_t flags = 0;  // kWelcomeResume
+  std::uint8_t flags = 0;  // kWelcomeResume, kWelcomeAuthenticate
   U16 udp_port;            // where this lane listens; 0: where the JOIN went
   U16 keep_alive_ms;       // how often a KEEPALIVE is expected
   std::array<std::uint8_t, 4> reserved{};
 };
-static_assert(sizeof(Welcome) == 80 && sizeof(Welcome) <= kGreetingBytes);
+static_assert(sizeof(Welcome) == 80 && sizeof(Welcome) + kTrailerBytes <= kGreetingBytes);
 inline constexpr std::uint8_t kWelcomeResume = 1;
+inline constexpr std::uint8_t kWelcomeAuthenticate = 2;  // packets of the session carry trailers
 
 struct Refused {
   Header header;
   U64 token;
 };
-static_assert(sizeof(Refused) == 24 && sizeof(Refused) <= sizeof(KeepAlive));
+static_assert(sizeof(Refused) == 24 && sizeof(Refused) + kTrailerBytes <= sizeof(KeepAlive));
 
 /// Why a job ended; `field`, ranks and values are those the reason speaks of.
 enum class AbortReason : std::uint16_t {
-  kRankSilent = 1,       // rank_a; value_a: milliseconds
-  kRankHungUp = 2,       // rank_a: its local port went away
-  kRankRestarted = 3,    // rank_a joined anew
-  kRankLeft = 4,         // rank_a left while others still work
-  kRankAborted = 5,      // rank_a ended the job
-  kOpMismatch = 6,       // field, rank_a, value_a, rank_b, value_b, op
-  kJoinMismatch = 7,     // field, rank_a, value_a, rank_b, value_b
-  kAbsent = 8,           // rank_a: the first that never came; value_a: how many
-  kCannotResume = 9,     // the aggregator restarted and the job had made progress
-  kGenerationOver = 10,  // what the worker speaks of has ended
-  kDuplicateRank = 11,   // rank_a is held by another living process
-  kRefusedSetting = 12,  // field, value_a: asked, value_b: limit
-  kShuttingDown = 13,    // the aggregator ends
-  kTooManyJobs = 14,     // value_b: limit
+  kRankSilent = 1,         // rank_a; value_a: milliseconds
+  kRankHungUp = 2,         // rank_a: its local port went away; value_a: ms since it was heard
+  kRankRestarted = 3,      // rank_a joined anew
+  kRankLeft = 4,           // rank_a left while others still work
+  kRankAborted = 5,        // rank_a ended the job
+  kOpMismatch = 6,         // field, rank_a, value_a, rank_b, value_b, op
+  kJoinMismatch = 7,       // field, rank_a, value_a, rank_b, value_b
+  kAbsent = 8,             // rank_a: the first that never came; value_a: how many
+  kCannotResume = 9,       // the aggregator restarted and the job had made progress
+  kGenerationOver = 10,    // what the worker speaks of has ended
+  kDuplicateRank = 11,     // rank_a is held by another living process
+  kRefusedSetting = 12,    // field, value_a: asked, value_b: limit
+  kShuttingDown = 13,      // the aggregator ends
+  kTooManyJobs = 14,       // value_b: limit
+  kNotAuthenticated = 15,  // rank_a's join does not prove the job's secret
+  kAggregatorLost = 16,    // value_a: the shard; rank_a: who noticed
 };
-inline constexpr std::uint16_t kLastAbortReason = 14;
+inline constexpr std::uint16_t kLastAbortReason = 16;
 
 /// What two ranks may disagree about, or an aggregator may refuse.
 enum class Field : std::uint16_t {
@@ -273,13 +300,13 @@ struct Abort {
   U16 rank_a;
   U16 rank_b;
 };
-static_assert(sizeof(Abort) == 64 && sizeof(Abort) <= kGreetingBytes);
+static_assert(sizeof(Abort) == 64 && sizeof(Abort) + kTrailerBytes <= kGreetingBytes);
 
 struct Left {
   Header header;
   U64 token;
 };
-static_assert(sizeof(Left) == 24 && sizeof(Left) <= sizeof(Leave));
+static_assert(sizeof(Left) == 24 && sizeof(Left) + kTrailerBytes <= sizeof(Leave));
 
 struct KeepAliveAck {
   Header header;
@@ -336,7 +363,7 @@ static_assert(sizeof(Sync) == 80);
 inline constexpr std::uint8_t kSyncRunning = 1;  // an op runs on the stream; shape and columns hold
 inline constexpr std::uint8_t kSyncFirst = 2;    // and is in its first round
 
-struct Give {  // then the RESULT packet as it was received
+struct Give {  // then the RESULT packet as it was received, without its protection
   MemberHeader member;
   U64 round;
 };
@@ -373,9 +400,9 @@ struct Poll {
 };
 static_assert(sizeof(Poll) == 40);
 
-/// Bytes before the first column of a packet that carries blocks, the most: a RESULT given back.
-inline constexpr std::size_t kBlockPacketOverhead = sizeof(Give) + sizeof(Result);
-static_assert(kBlockPacketOverhead >= sizeof(Data) + sizeof(Descriptor));
-static_assert(kBlockPacketOverhead >= sizeof(Sync));
+/// What a packet that carries blocks has beside columns and blocks, the most: a RESULT given back.
+inline constexpr std::size_t kBlockPacketOverhead = sizeof(Give) + sizeof(Result) + kTrailerBytes;
+static_assert(kBlockPacketOverhead >= sizeof(Data) + sizeof(Descriptor) + kTrailerBytes);
+static_assert(kBlockPacketOverhead >= sizeof(Sync) + kTrailerBytes);
 
 }  // namespace sluice::wire

@@ -2,7 +2,7 @@
 
 build_packages=(
   g++ meson ninja-build pkg-config python3 libdpdk-dev libboost-program-options-dev libspdlog-dev
-  libhwy-dev libsodium-dev nlohmann-json3-dev catch2
+  libhwy-dev libisal-dev libsodium-dev nlohmann-json3-dev catch2
 )
 test_packages=(clang clang-format iproute2)
 

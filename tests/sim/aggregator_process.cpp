@@ -50,7 +50,7 @@ void AggregatorProcess::boot() {
 void AggregatorProcess::on_event(const aggregator::JobEvent& event) {
   using Kind = aggregator::JobEvent::Kind;
   const Session& s = event.session;
-  if (event.kind == Kind::kFormed)
+  if (event.kind == Kind::kFormed || event.kind == Kind::kResumed)
     bounds_[s.job] = std::size_t{s.streams_of(s.shard)} * (s.ranks + s.history);
   if (event.kind == Kind::kLeft || event.kind == Kind::kAborted) bounds_.erase(s.job);
   trace_note(world_.tracing, world_.events.now(), "aggregator %u, job %u: %s", shard_, s.job,

@@ -296,7 +296,7 @@ TEST_CASE("the newest join of a rank wins, in whatever order they come") {
   CHECK(welcomes[0].packet().as<wire::Welcome>().nonce == 8);
 }
 
-TEST_CASE("a life that has made progress is not resumed: all its ranks are told") {
+TEST_CASE("a life that has made progress ends when one of its ranks comes anew") {
   Bench bench(3);
   auto virgin = bench.join_packet(0, 7, bench.challenge_serial(0, 7));
   virgin.generation = 99;
@@ -304,16 +304,34 @@ TEST_CASE("a life that has made progress is not resumed: all its ranks are told"
   auto progressed = bench.join_packet(1, 8, bench.challenge_serial(1, 8));
   progressed.generation = 99;
   progressed.flags = 0;
-  const auto told = of_kind<wire::Abort>(bench.give(1, progressed));
+  CHECK(of_kind<wire::Pending>(bench.give(1, progressed)).size() == 1);
+  const auto anew = bench.join_packet(2, 9, bench.challenge_serial(2, 9));
+  const auto sent = bench.give(2, anew);
+  const auto told = of_kind<wire::Abort>(sent);
   REQUIRE(told.size() == 2);
   for (const Sent& abort : told) {
-    CHECK(to_info(abort.packet().as<wire::Abort>()).reason == wire::AbortReason::kCannotResume);
+    const auto info = to_info(abort.packet().as<wire::Abort>());
+    CHECK(info.reason == wire::AbortReason::kRankRestarted);
+    CHECK(info.rank_a == Rank{2});
     CHECK(abort.packet().as<wire::Abort>().generation == 99);
   }
-  CHECK(bench.engine().live_jobs() == 0);
-  auto late = bench.join_packet(2, 9, bench.challenge_serial(2, 9));
+  CHECK(of_kind<wire::Pending>(sent).size() == 1);
+  auto late = bench.join_packet(0, 7, bench.challenge_serial(0, 7));
   late.generation = 99;
-  CHECK(abort_of(bench.give(2, late)).reason == wire::AbortReason::kCannotResume);
+  CHECK(abort_of(bench.give(0, late)).reason == wire::AbortReason::kRankRestarted);
+}
+
+TEST_CASE("who does not come back to a life that has made progress is lost") {
+  Bench bench(2);
+  auto progressed = bench.join_packet(1, 8, bench.challenge_serial(1, 8));
+  progressed.generation = 99;
+  progressed.flags = 0;
+  bench.give(1, progressed);
+  CHECK(bench.pass(999ms).empty());
+  const auto info = abort_of(bench.pass(1ms));
+  CHECK(info.reason == wire::AbortReason::kRankSilent);
+  CHECK(info.rank_a == Rank{0});
+  CHECK(info.value_a == 1000);
 }
 
 TEST_CASE("a life of which all ranks are virgin forms again") {
@@ -998,13 +1016,15 @@ TEST_CASE("a stream that is not served here is dropped") {
   CHECK(bench.drops(DropReason::kBadStream) == 3);
 }
 
-TEST_CASE("packets of resynchronisation are not due") {
+TEST_CASE("a SYNC of a stream that is live is told so") {
   Bench bench;
   bench.form();
   auto sync = wire::make<wire::Sync>(kJob);
   sync.member = bench.member(0, sync.member);
-  CHECK(bench.give(0, sync).empty());
-  CHECK(bench.drops(DropReason::kNotResynchronising) == 1);
+  const auto status = of_kind<wire::Status>(bench.give(0, sync));
+  REQUIRE(status.size() == 1);
+  CHECK(status[0].packet().as<wire::Status>().live == 1);
+  CHECK(bench.drops(DropReason::kDuplicate) == 1);
 }
 
 TEST_CASE("a round whose result finds no buffer is finished as soon as there is one") {

@@ -22,6 +22,7 @@ enum class ErrorCode : std::uint16_t {
   kAborted = 10,       ///< this process destroyed or aborted the communicator
   kProtocol = 11,      ///< a peer broke the protocol's rules: a defect, please report it
   kTimeout = 12,       ///< the caller's own bound passed; the op goes on
+  kNotAuthenticated = 13,  ///< the job has a secret, and this rank has another one or none
 };
 
 /// "invalid argument", "aggregator lost", ...

@@ -1,0 +1,51 @@
+// Where jobs' secrets come from: files that only their owner may read, or the environment. Never
+// flags, which every user of the machine sees. No error and no log line quotes a secret.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "common/config/environment.hpp"
+#include "common/protocol/secret.hpp"
+
+namespace sluice::config {
+
+/// The secrets that an aggregator knows. Loaded as a whole, then only read.
+class SecretStore {
+ public:
+  /// Knows none: anybody may join.
+  SecretStore() = default;
+  explicit SecretStore(Secret of_all_jobs) : of_others_(std::move(of_all_jobs)) {}
+
+  /// From a file with a line "JOB SECRET" per job, and "* SECRET" for all jobs that have no line;
+  /// empty lines and lines that begin with # mean nothing. Throws kInvalidArgument that names the
+  /// file, what is wrong with it, and the line.
+  static SecretStore from_file(const std::string& path);
+
+  /// Null: the job has none.
+  const Secret* find(std::uint32_t job) const;
+  bool empty() const { return jobs_.empty() && !of_others_; }
+
+  /// "secrets of 2 jobs and of all others".
+  std::string describe() const;
+
+  friend bool operator==(const SecretStore&, const SecretStore&) = default;
+
+ private:
+  void add(std::string_view line);
+
+  std::map<std::uint32_t, Secret> jobs_;
+  std::optional<Secret> of_others_;
+};
+
+/// What the setting secret-file names, or if it is empty the variable SLUICE_AGGREGATOR_SECRET,
+/// which then is the secret of all jobs. Throws kInvalidArgument if both are set.
+SecretStore aggregator_secrets(const std::string& secret_file, const Environment& environment);
+
+/// The job's secret as a worker has it: SLUICE_SECRET, or the first line of the file that
+/// SLUICE_SECRET_FILE names. Throws kInvalidArgument if both are set.
+std::optional<Secret> worker_secret(const Environment& environment = process_environment);
+
+}  // namespace sluice::config
