@@ -5,8 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 
 #include "common/base/time.hpp"
+#include "common/protocol/job_protection.hpp"
 #include "common/protocol/wire.hpp"
 
 namespace sluice::aggregator {
@@ -24,10 +26,25 @@ struct EngineConfig {
   Duration liveness_timeout = std::chrono::seconds(5);
   Duration formation_timeout = std::chrono::seconds(30);
 
+  bool integrity = false;  ///< packets carry a CRC32C, and from other machines they must
+
+  /// A job's secret, or null if anybody may join it; empty: no job has one.
+  std::function<std::shared_ptr<const Secret>(std::uint32_t job)> secret;
+  bool authenticate_packets = false;  ///< in every session of a job that has a secret
+  Key challenge_key{};                ///< unguessable, one per process: recognises own CHALLENGEs
+  std::uint32_t greetings_per_second = 1000;  ///< answers to strangers, per source
+
+  /// A rank that an op waits for that long is reported; 0: never.
+  Duration straggler_warning = std::chrono::seconds(1);
+
   std::uint64_t incarnation = 0;  ///< unguessable, one per process
 
   /// Makes ids that nobody can guess; never 0.
   std::function<std::uint64_t()> unique;
+
+  JobProtection protection_of(std::uint32_t job) const {
+    return {integrity, secret ? secret(job) : nullptr, job};
+  }
 
   /// How often workers are told to send KEEPALIVE: often enough that several may be lost.
   Duration keep_alive_interval() const {

@@ -23,10 +23,12 @@ struct Counters {
   std::uint64_t results_fetched = 0;  ///< of an earlier epoch, asked of their donor
   std::uint64_t results_given = 0;    ///< and received
   std::uint64_t jobs_formed = 0;
-  std::uint64_t jobs_resumed = 0;  ///< formed anew with the progress made elsewhere
-  std::uint64_t jobs_left = 0;     ///< ended by every rank's LEAVE
+  std::uint64_t jobs_resumed = 0;    ///< formed anew with the progress made elsewhere
+  std::uint64_t jobs_dissolved = 0;  ///< resumed here while a rank went elsewhere
+  std::uint64_t jobs_left = 0;       ///< ended by every rank's LEAVE
   std::uint64_t jobs_aborted = 0;
   std::uint64_t joins_refused = 0;  ///< answered by ABORT
+  std::uint64_t stragglers_seen = 0;
   DropCounters drops;
 
   /// Calls f(name, value) for each but the drops.
@@ -48,9 +50,11 @@ struct Counters {
     f("results_given", results_given);
     f("jobs_formed", jobs_formed);
     f("jobs_resumed", jobs_resumed);
+    f("jobs_dissolved", jobs_dissolved);
     f("jobs_left", jobs_left);
     f("jobs_aborted", jobs_aborted);
     f("joins_refused", joins_refused);
+    f("stragglers_seen", stragglers_seen);
   }
 };
 

@@ -22,9 +22,10 @@ constexpr auto kHeaderRoom = net::kIpv4Bytes + net::kUdpBytes;
 constexpr std::size_t kHeaderBuffersPerPort = net::DatagramIo::kBacklogMax / 2;
 constexpr std::size_t kHeaderBuffersMin = 16'383;
 
-sigset_t termination_signals() {
+sigset_t awaited_signals() {
   sigset_t set;
   sigemptyset(&set);
+  sigaddset(&set, SIGHUP);
   sigaddset(&set, SIGTERM);
   sigaddset(&set, SIGINT);
   return set;
@@ -66,27 +67,17 @@ std::uint16_t largest_mtu(const config::AggregatorConfig& config) {
   return std::max(local, network);
 }
 
-EngineConfig engine_config(const config::AggregatorConfig& config) {
-  EngineConfig engine;
-  engine.shard = config.shard;
-  engine.shards = config.shards;
-  engine.streams = config.streams;
-  engine.history = config.history;
-  engine.payload_bytes = static_cast<std::uint16_t>(largest_mtu(config) - kHeaderRoom);
-  engine.jobs_max = config.max_jobs;
-  engine.job_memory_bytes_max = std::size_t{config.job_memory_mib} << 20;
-  engine.liveness_timeout = config.liveness_timeout;
-  engine.formation_timeout = config.formation_timeout;
-  engine.incarnation = random_id();
-  engine.unique = random_id;
-  return engine;
-}
-
 }  // namespace
 
-Daemon::Daemon(const config::AggregatorConfig& config, std::shared_ptr<spdlog::logger> logger)
-    : config_(config), logger_(std::move(logger)), refusals_told_(config.log_rate_limit) {
-  const sigset_t signals = termination_signals();  // taken by run(), on this thread alone
+Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore& secrets,
+               Reload reload, std::shared_ptr<spdlog::logger> logger)
+    : config_(config),
+      secrets_(secrets),
+      reload_(std::move(reload)),
+      logger_(std::move(logger)),
+      refusals_told_(config.log_rate_limit),
+      stragglers_told_(config.log_rate_limit) {
+  const sigset_t signals = awaited_signals();  // taken by run(), on this thread alone
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 
   const std::uint32_t memory_mib = config::packet_memory_mib(config_);
@@ -113,12 +104,39 @@ Daemon::Daemon(const config::AggregatorConfig& config, std::shared_ptr<spdlog::l
                  payload_bytes);
 
   open_ports();
-  const LaneOptions lane{config_.udp_port, idle_of(config_.idle), config_.cpu};
-  EngineConfig engine = engine_config(config_);
+  const LaneOptions lane{config_.udp_port, idle_of(config_.idle), config_.cpu,
+                         net::parse_faults(config_.faults)};
+  if (lane.faults.any()) logger_->warn("faults are put into all traffic: {}", config_.faults);
+  if (!secrets_.empty()) logger_->info("jobs prove {}", secrets_.describe());
+  if (secrets_.empty() && !ports_.empty())
+    logger_->warn("no secrets: whoever reaches a network port may join any job");
+  EngineConfig engine = engine_config();
   engine.buffers_max = payloads_->size() - config::ring_buffers(config_);
   lane_ = std::make_unique<Lane>(lane, std::move(engine), *payloads_, *headers_, logger_);
   for (const auto& port : ports_) lane_->attach(port->view(0));
   if (!config_.vhost_dir.empty()) open_vhost_directory();
+}
+
+EngineConfig Daemon::engine_config() const {
+  EngineConfig engine;
+  engine.shard = config_.shard;
+  engine.shards = config_.shards;
+  engine.streams = config_.streams;
+  engine.history = config_.history;
+  engine.payload_bytes = static_cast<std::uint16_t>(largest_mtu(config_) - kHeaderRoom);
+  engine.jobs_max = config_.max_jobs;
+  engine.job_memory_bytes_max = std::size_t{config_.job_memory_mib} << 20;
+  engine.liveness_timeout = config_.liveness_timeout;
+  engine.formation_timeout = config_.formation_timeout;
+  engine.straggler_warning = config_.straggler_warning;
+  engine.integrity = config::computes_integrity(config_);
+  engine.secret = [secrets = secrets_](std::uint32_t job) { return secrets.find(job); };
+  engine.authenticate_packets = config_.authenticate_packets;
+  engine.challenge_key = random_key();
+  engine.greetings_per_second = config_.greetings_per_second;
+  engine.incarnation = random_id();
+  engine.unique = random_id;
+  return engine;
 }
 
 Daemon::~Daemon() {
@@ -170,24 +188,61 @@ void Daemon::open_vhost_directory() {
 
 void Daemon::run() {
   logger_->info("ready");
-  Time next_report =
+  next_report_ =
       config_.stats_interval.count() == 0 ? kNever : after(net::now(), config_.stats_interval);
-  while (!poll_for_signal()) {
-    if (vhost_) vhost_->poll();
-    tell_events();
-    if (net::now() < next_report) continue;
+  while (serving_) {
+    look_after();
+    if (net::now() < next_report_) continue;
     report("so far");
-    next_report = after(net::now(), config_.stats_interval);
+    next_report_ = after(net::now(), config_.stats_interval);
   }
   drain();
   report("at exit");
 }
 
-/// Waits one control period; true if a signal to end came.
-bool Daemon::poll_for_signal() {
-  const sigset_t signals = termination_signals();
+/// One control period: signals, local workers, the log.
+void Daemon::look_after() {
+  switch (wait_for_signal()) {
+    case Signal::kEnd:
+      serving_ = false;
+      break;
+    case Signal::kReload:
+      reload();
+      break;
+    case Signal::kNone:
+      break;
+  }
+  if (vhost_) vhost_->poll();
+  tell_events();
+}
+
+Daemon::Signal Daemon::wait_for_signal() {
+  const sigset_t signals = awaited_signals();
   const timespec period{0, std::chrono::nanoseconds(kControlPeriod).count()};
-  return sigtimedwait(&signals, nullptr, &period) > 0;
+  const int signal = sigtimedwait(&signals, nullptr, &period);
+  if (signal == SIGHUP) return Signal::kReload;
+  return signal > 0 ? Signal::kEnd : Signal::kNone;
+}
+
+/// Takes what may change while jobs live. Bad settings change nothing.
+void Daemon::reload() {
+  try {
+    config::ReloadOutcome read = reload_(config_, secrets_);
+    config_ = std::move(read.config);
+    secrets_ = std::move(read.secrets);
+    for (const std::string& change : read.applied) logger_->info("reload: {}", change);
+    for (const std::string& change : read.needs_restart)
+      logger_->warn("reload: needs a restart: {}", change);
+    if (read.applied.empty() && read.needs_restart.empty()) logger_->info("reload: no change");
+  } catch (const Error& error) {
+    logger_->error("reload: nothing was changed: {}", error.what());
+    return;
+  }
+  config::set_level(*logger_, config_.log_level);
+  refusals_told_ = stragglers_told_ = config::RateLimit(config_.log_rate_limit);
+  next_report_ =
+      config_.stats_interval.count() == 0 ? kNever : after(net::now(), config_.stats_interval);
+  lane_->adjust(engine_config());
 }
 
 void Daemon::drain() {
@@ -195,11 +250,8 @@ void Daemon::drain() {
   logger_->info("ending: waiting {} ms at most for {} jobs to leave", config_.drain_timeout.count(),
                 lane_->snapshot().live_jobs);
   const Time deadline = after(net::now(), config_.drain_timeout);
-  while (net::now() < deadline && lane_->snapshot().live_jobs != 0) {
-    if (poll_for_signal()) break;
-    if (vhost_) vhost_->poll();
-    tell_events();
-  }
+  serving_ = true;
+  while (serving_ && net::now() < deadline && lane_->snapshot().live_jobs != 0) look_after();
   lane_->end();
   tell_events();
 }
@@ -217,11 +269,24 @@ void Daemon::tell_events() {
             event.kind == JobEvent::Kind::kFormed ? "formed" : "resumed with its progress", s.ranks,
             s.streams, s.block_elements, s.history, s.payload_bytes);
         break;
+      case JobEvent::Kind::kDissolved:
+        logger_->warn("job {}: resumed here, but not all ranks came: they join anew", s.job);
+        break;
       case JobEvent::Kind::kLeft:
         logger_->info("job {}: all {} ranks have left", s.job, s.ranks);
         break;
       case JobEvent::Kind::kAborted:
-        logger_->warn("job {}: ended: {}", s.job, explain(*event.reason));
+        logger_->warn("job {}: ended: {}{}", s.job, explain(*event.reason),
+                      event.told_by ? fmt::format(", says rank {}", event.told_by->value) : "");
+        break;
+      case JobEvent::Kind::kStraggler:
+        config::log_limited(
+            *logger_, stragglers_told_, net::now(), spdlog::level::warn,
+            "job {}: op {} waits for rank {} (heard {} ms ago) on {} streams", s.job,
+            event.straggler.op, event.straggler.rank.value,
+            std::chrono::duration_cast<std::chrono::milliseconds>(event.straggler.last_heard)
+                .count(),
+            event.straggler.streams);
         break;
       case JobEvent::Kind::kRefused:
         config::log_limited(*logger_, refusals_told_, net::now(), spdlog::level::warn,
@@ -230,6 +295,7 @@ void Daemon::tell_events() {
     }
   }
   config::log_suppressed(*logger_, refusals_told_, net::now());
+  config::log_suppressed(*logger_, stragglers_told_, net::now());
   if (events.lost != 0) logger_->warn("{} more events of jobs were not told", events.lost);
 }
 

@@ -1,7 +1,8 @@
-// The daemon: brings up DPDK, ports and the lane from a config, looks after local workers, and ends
-// in an orderly way on SIGTERM or SIGINT.
+// The daemon: brings up DPDK, ports and the lane from a config, looks after local workers, reads
+// its settings again on SIGHUP, and ends in an orderly way on SIGTERM or SIGINT.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "common/config/aggregator_config.hpp"
 #include "common/config/claim.hpp"
 #include "common/config/rate_limit.hpp"
+#include "common/config/reload.hpp"
 #include "common/net/eal.hpp"
 #include "common/net/pool.hpp"
 #include "common/net/port.hpp"
@@ -20,8 +22,13 @@ namespace sluice::aggregator {
 
 class Daemon {
  public:
+  /// Reads the settings anew, beside those that are in force; throws sluice::Error if they are bad.
+  using Reload = std::function<config::ReloadOutcome(const config::AggregatorConfig&,
+                                                     const config::SecretStore&)>;
+
   /// Throws sluice::Error where a device, a privilege or memory is missing.
-  Daemon(const config::AggregatorConfig& config, std::shared_ptr<spdlog::logger> logger);
+  Daemon(const config::AggregatorConfig& config, const config::SecretStore& secrets, Reload reload,
+         std::shared_ptr<spdlog::logger> logger);
   ~Daemon();
   Daemon(const Daemon&) = delete;
   Daemon& operator=(const Daemon&) = delete;
@@ -31,16 +38,26 @@ class Daemon {
   void run();
 
  private:
+  enum class Signal { kNone, kReload, kEnd };
+
   void open_ports();
   void open_vhost_directory();
-  bool poll_for_signal();
+  Signal wait_for_signal();
+  void reload();
+  EngineConfig engine_config() const;
+  void look_after();
   void drain();
   void tell_events();
   void report(const char* when);
 
-  const config::AggregatorConfig config_;
+  config::AggregatorConfig config_;
+  config::SecretStore secrets_;
+  const Reload reload_;
   const std::shared_ptr<spdlog::logger> logger_;
   config::RateLimit refusals_told_;
+  config::RateLimit stragglers_told_;
+  Time next_report_ = kNever;
+  bool serving_ = true;                // until a signal to end
   std::vector<config::Claim> claims_;  // on what no other process may serve
   // In the order in which they depend on each other: the lane ends before the ports it polls, the
   // ports before the pools they fill.

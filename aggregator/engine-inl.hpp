@@ -17,6 +17,8 @@ void Engine<Sink>::receive(const Endpoint& from, Buffer buffer, Time now, Sink& 
   ++counters_.packets_received;
   Packet packet;
   DropReason drop = Packet::parse(buffer.bytes(), packet);
+  if (drop == DropReason::kNone && config_.integrity && from.off_machine && !packet.has_integrity())
+    drop = DropReason::kNoIntegrity;
   if (drop == DropReason::kNone) drop = dispatch(from, packet, std::move(buffer), now, sink);
   if (drop != DropReason::kNone) counters_.drops.count(drop);
   if (!control_.empty()) flush(sink);
@@ -27,21 +29,14 @@ DropReason Engine<Sink>::dispatch(const Endpoint& from, const Packet& packet, Bu
                                   Time now, Sink& sink) {
   using wire::Kind;
   if (!wire::is_upstream(packet.kind())) return DropReason::kWrongDirection;
-  if (packet.kind() == Kind::kHello) {
-    on_hello(from, packet.as<wire::Hello>());
-    return DropReason::kNone;
-  }
-  if (packet.kind() == Kind::kJoin) return on_join(from, packet.as<wire::Join>(), now);
+  if (packet.kind() == Kind::kHello) return on_hello(from, packet, now);
+  if (packet.kind() == Kind::kJoin) return on_join(from, packet, now);
 
   Job* job = find(packet.job());
-  if (job == nullptr) {
-    auto refused = wire::make<wire::Refused>(packet.job());
-    refused.token = packet.member().token;
-    control_.push(from, refused);
-    return DropReason::kUnknownJob;
-  }
-  const auto rank = job->membership.authenticate(from, packet.member(), control_);
-  if (!rank) return DropReason::kUnknownToken;
+  const auto rank = job == nullptr ? std::nullopt : job->membership.find(packet.member());
+  if (!rank) return on_stranger(job, from, packet, now);
+  if (!job->membership.protection().accepts(packet)) return DropReason::kNotAuthentic;
+  job->membership.spoke(*rank);
   switch (packet.kind()) {
     case Kind::kKeepAlive:
       job->membership.on_keep_alive(*rank, packet.as<wire::KeepAlive>().number, now, control_);
@@ -52,6 +47,21 @@ DropReason Engine<Sink>::dispatch(const Endpoint& from, const Packet& packet, Bu
     default:
       return on_stream(*job, *rank, packet, std::move(buffer), now, sink);
   }
+}
+
+/// A packet whose token is no member's: its sender is told, as often as a stranger may be.
+template <PacketSink Sink>
+DropReason Engine<Sink>::on_stranger(Job* job, const Endpoint& from, const Packet& packet,
+                                     Time now) {
+  if (!replies_.take(from, now)) return DropReason::kRateLimited;
+  if (job != nullptr) {
+    job->membership.answer_stranger(from, packet, control_);
+    return DropReason::kUnknownToken;
+  }
+  auto refused = wire::make<wire::Refused>(packet.job());
+  refused.token = packet.member().token;
+  control_.push(from, refused, config_.protection_of(packet.job()));
+  return DropReason::kUnknownJob;
 }
 
 // -------------------------------------------------------------------------------------- streams
@@ -114,26 +124,63 @@ void Engine<Sink>::retry_stalled(Job& job, Sink& sink) {
 }
 
 // ----------------------------------------------------------------------------------- membership
+/// A live job's own, or that of a job which may come.
 template <PacketSink Sink>
-void Engine<Sink>::on_hello(const Endpoint& from, const wire::Hello& hello) {
-  auto challenge = wire::make<wire::Challenge>(hello.header.job);
-  challenge.nonce = hello.nonce;
-  challenge.incarnation = config_.incarnation;
-  challenge.serial = ++serial_;
-  control_.push(from, challenge);
+JobProtection Engine<Sink>::protection_of(std::uint32_t id) {
+  const Job* job = find(id);
+  return job != nullptr && !job->membership.idle() ? job->membership.protection()
+                                                   : config_.protection_of(id);
+}
+
+/// Whether a stranger shows the job's secret; if not it is told so, without any proof on our side.
+/// Also one that shows a secret where we know none: it would not believe our answers.
+template <PacketSink Sink>
+template <class T>
+bool Engine<Sink>::knows_secret(const Endpoint& from, const Packet& packet,
+                                const JobProtection& protection) {
+  if (packet.is_authenticated() == protection.has_secret() && protection.accepts(packet))
+    return true;
+  const auto& greeting = packet.as<T>();
+  const AbortInfo why{.reason = wire::AbortReason::kNotAuthenticated,
+                      .rank_a = Rank{greeting.rank}};
+  control_.push(from, to_packet(why, packet.job(), 0, greeting.nonce),
+                JobProtection(config_.integrity, nullptr, packet.job()));
+  return false;
 }
 
 template <PacketSink Sink>
-DropReason Engine<Sink>::on_join(const Endpoint& from, const wire::Join& join, Time now) {
+DropReason Engine<Sink>::on_hello(const Endpoint& from, const Packet& packet, Time now) {
+  if (!replies_.take(from, now)) return DropReason::kRateLimited;
+  const JobProtection protection = protection_of(packet.job());
+  if (!knows_secret<wire::Hello>(from, packet, protection)) return DropReason::kNotAuthentic;
+  const auto& hello = packet.as<wire::Hello>();
+  auto challenge = wire::make<wire::Challenge>(packet.job());
+  challenge.nonce = hello.nonce;
+  challenge.incarnation = config_.incarnation;
+  challenge.serial = ++serial_;
+  challenge.challenge =
+      challenge_cookie(config_.challenge_key, packet.job(), hello.nonce, serial_, hello.rank, from);
+  control_.push(from, challenge, protection);
+  return DropReason::kNone;
+}
+
+template <PacketSink Sink>
+DropReason Engine<Sink>::on_join(const Endpoint& from, const Packet& packet, Time now) {
+  if (!replies_.take(from, now)) return DropReason::kRateLimited;
+  const auto& join = packet.as<wire::Join>();
   if (join.incarnation != config_.incarnation) return DropReason::kWrongIncarnation;
-  if (join.serial > serial_) return DropReason::kStaleJoin;
+  const Cookie ours = challenge_cookie(config_.challenge_key, packet.job(), join.nonce, join.serial,
+                                       join.rank, from);
+  if (!equal(ours, join.challenge)) return DropReason::kBadChallenge;
+  if (!knows_secret<wire::Join>(from, packet, protection_of(packet.job())))
+    return DropReason::kNotAuthentic;
   Job* job = admit(from, join);
   if (job == nullptr) return DropReason::kBadJoin;
   const std::uint64_t refused_before = job->membership.refused();
   const auto outcome = job->membership.on_join(from, join, serial_, now, control_);
   counters_.joins_refused += job->membership.refused() - refused_before;
   if (outcome.ended) ended(*job);
-  if (outcome.formed) formed(*job);
+  if (outcome.formed) formed(*job, now);
   if (outcome.drop == DropReason::kBadJoin) {
     JobEvent event{.kind = JobEvent::Kind::kRefused, .reason = job->membership.last_refusal()};
     event.session.job = join.header.job;
@@ -150,7 +197,8 @@ typename Engine<Sink>::Job* Engine<Sink>::admit(const Endpoint& from, const wire
   if (known != nullptr && !known->membership.idle()) return known;
   if (const auto refusal = no_room()) {
     ++counters_.joins_refused;
-    control_.push(from, to_packet(*refusal, join.header.job, join.generation, join.nonce));
+    control_.push(from, to_packet(*refusal, join.header.job, join.generation, join.nonce),
+                  config_.protection_of(join.header.job));
     JobEvent event{.kind = JobEvent::Kind::kRefused, .reason = refusal};
     event.session.job = join.header.job;
     tell(event);
@@ -193,7 +241,7 @@ std::optional<AbortInfo> Engine<Sink>::too_large(const Session& session) const {
 
 /// Takes the memory that the job's streams will need, so that no packet has to.
 template <PacketSink Sink>
-void Engine<Sink>::formed(Job& job) {
+void Engine<Sink>::formed(Job& job, Time now) {
   const Session& session = job.membership.session();
   const std::size_t streams = session.streams_of(session.shard);
   if (const auto refusal = too_large(session)) {
@@ -206,16 +254,31 @@ void Engine<Sink>::formed(Job& job) {
   for (std::uint16_t s = session.shard; s < session.streams;
        s = static_cast<std::uint16_t>(s + session.shards))
     job.streams.emplace_back(session, StreamId{s}, job.membership.resumed());
+  job.rounds_seen.assign(job.streams.size(), std::nullopt);
+  if (config_.straggler_warning.count() != 0)
+    job.stragglers_due = after(now, config_.straggler_warning);
   const bool resumed = job.membership.resumed();
   ++(resumed ? counters_.jobs_resumed : counters_.jobs_formed);
   tell({.kind = resumed ? JobEvent::Kind::kResumed : JobEvent::Kind::kFormed, .session = session});
+}
+
+/// Why a rank ends the job for all, as it says.
+inline AbortInfo cause_of(const wire::Leave& leave, Rank rank) {
+  AbortInfo why{.reason = wire::AbortReason::kRankAborted, .rank_a = rank};
+  if (leave.reason == 0) return why;
+  why.reason = static_cast<wire::AbortReason>(std::uint16_t{leave.reason});
+  if (why.reason == wire::AbortReason::kAggregatorLost)
+    why.value_a = leave.shard_or_rank;
+  else
+    why.rank_a = Rank{leave.shard_or_rank}, why.value_a = leave.silent_ms;
+  return why;
 }
 
 template <PacketSink Sink>
 void Engine<Sink>::on_leave(Job& job, Rank rank, const wire::Leave& leave, Time now) {
   Membership& membership = job.membership;
   if (leave.abort != 0) {
-    abort(job, {.reason = wire::AbortReason::kRankAborted, .rank_a = rank});
+    abort(job, cause_of(leave, rank), rank);
     return;
   }
   // Someone may still need what this rank holds: all who remain must have every result.
@@ -250,29 +313,43 @@ void Engine<Sink>::poll_laggards(Job& job) {
     poll.delivery.delivery_token = session.delivery_token;
     poll.delivery.stream = static_cast<std::uint16_t>(i * session.shards + session.shard);
     job.streams[i].behind(job.membership.present()).for_each([&](Rank laggard) {
-      control_.push(job.membership.endpoints()[laggard.value], poll);
+      control_.push(job.membership.endpoints()[laggard.value], poll, job.membership.protection());
     });
   }
 }
 
 template <PacketSink Sink>
-void Engine<Sink>::abort(Job& job, const AbortInfo& info) {
+void Engine<Sink>::abort(Job& job, const AbortInfo& info, std::optional<Rank> told_by) {
   job.membership.abort(info, serial_, control_);
-  ended(job);
+  ended(job, told_by);
 }
 
 /// The life that was active is over: gives its memory back.
 template <PacketSink Sink>
-void Engine<Sink>::ended(Job& job) {
+void Engine<Sink>::ended(Job& job, std::optional<Rank> told_by) {
   const auto& reason = job.membership.last_abort();
   ++(reason ? counters_.jobs_aborted : counters_.jobs_left);
   tell({.kind = reason ? JobEvent::Kind::kAborted : JobEvent::Kind::kLeft,
         .session = job.membership.last_session(),
-        .reason = reason});
+        .reason = reason,
+        .told_by = told_by});
+  give_back_memory(job);
+}
+
+/// The job goes on, but not in this formation.
+template <PacketSink Sink>
+void Engine<Sink>::dissolved(Job& job) {
+  ++counters_.jobs_dissolved;
+  tell({.kind = JobEvent::Kind::kDissolved, .session = job.membership.last_session()});
+  give_back_memory(job);
+}
+
+template <PacketSink Sink>
+void Engine<Sink>::give_back_memory(Job& job) {
   std::vector<Stream<Sink>>().swap(job.streams);
   buffers_claimed_ -= std::exchange(job.buffers_claimed, 0);
   job.stalled = false;
-  job.poll_due = kNever;
+  job.poll_due = job.stragglers_due = kNever;
 }
 
 // ----------------------------------------------------------------------------------------- time
@@ -282,24 +359,60 @@ void Engine<Sink>::on_time(Time now, Sink& sink) {
   deadline_ = kNever;
   any_stalled_ = false;
   for (auto& [id, job] : jobs_) {
-    if (job->membership.on_time(now, serial_, control_)) {
+    const auto change = job->membership.on_time(now, serial_, control_);
+    if (change == Membership::Change::kDissolved) dissolved(*job);
+    if (change == Membership::Change::kEnded) {
       ended(*job);
-      if (job->membership.active()) formed(*job);
+      if (job->membership.active()) formed(*job, now);
     }
     if (job->stalled) {
       retry_stalled(*job, sink);
       any_stalled_ |= job->stalled;
     }
-    deadline_ = std::min(deadline_, job->membership.next_deadline());
+    if (now >= job->stragglers_due) look_for_stragglers(*job, now);
+    deadline_ = std::min({deadline_, job->membership.next_deadline(), job->stragglers_due});
   }
   if (any_stalled_) deadline_ = now;
   flush(sink);
 }
 
+/// Tells of the first rank that is waited for on a stream which runs the same round as at the last
+/// look.
+template <PacketSink Sink>
+void Engine<Sink>::look_for_stragglers(Job& job, Time now) {
+  job.stragglers_due =
+      config_.straggler_warning.count() == 0 ? kNever : after(now, config_.straggler_warning);
+  Straggler worst;
+  for (std::size_t i = 0; i < job.streams.size(); ++i) {
+    const Stream<Sink>& stream = job.streams[i];
+    const std::optional<Round> seen = job.rounds_seen[i];
+    job.rounds_seen[i] = stream.busy() ? std::optional(stream.running()) : std::nullopt;
+    if (!seen || seen != job.rounds_seen[i] || stream.stalled()) continue;
+    if (worst.streams++ != 0) continue;
+    worst.rank = Rank{stream.waited_for(job.membership.session()).lowest()};
+    worst.op = stream.op();
+  }
+  if (worst.streams == 0) return;
+  ++counters_.stragglers_seen;
+  worst.last_heard = job.membership.silence_of(worst.rank, now);
+  tell({.kind = JobEvent::Kind::kStraggler,
+        .session = job.membership.session(),
+        .straggler = worst});
+}
+
+template <PacketSink Sink>
+void Engine<Sink>::adjust(const EngineConfig& to) {
+  config_.jobs_max = to.jobs_max;
+  config_.greetings_per_second = to.greetings_per_second;
+  config_.straggler_warning = to.straggler_warning;
+  config_.secret = to.secret;
+  replies_.set_rate(to.greetings_per_second);
+}
+
 template <PacketSink Sink>
 void Engine<Sink>::on_hang_up(std::uint16_t port_id, Time now, Sink& sink) {
   for (auto& [id, job] : jobs_)
-    if (job->membership.on_hang_up(port_id, serial_, control_)) ended(*job);
+    if (job->membership.on_hang_up(port_id, serial_, now, control_)) ended(*job);
   deadline_ = std::min(deadline_, now);
   flush(sink);
 }

@@ -15,15 +15,34 @@
 #include "aggregator/config.hpp"
 #include "aggregator/counters.hpp"
 #include "aggregator/membership.hpp"
+#include "aggregator/reply_budget.hpp"
 #include "aggregator/stream.hpp"
 
 namespace sluice::aggregator {
 
+/// A rank that an op waits for, though it is alive.
+struct Straggler {
+  Rank rank{};
+  OpNumber op = 0;
+  std::size_t streams = 0;  ///< that wait for it or others
+  Duration last_heard{};    ///< ago
+};
+
 /// Something an operator wants to read of; made in the control plane only.
 struct JobEvent {
-  enum class Kind { kFormed, kResumed, kLeft, kAborted, kRefused } kind = Kind::kFormed;
+  enum class Kind {
+    kFormed,
+    kResumed,
+    kDissolved,
+    kLeft,
+    kAborted,
+    kRefused,
+    kStraggler
+  } kind = Kind::kFormed;
   Session session{};                  ///< job always; the rest where formed
   std::optional<AbortInfo> reason{};  ///< of an abort or a refusal
+  std::optional<Rank> told_by{};      ///< who ended the job for this reason, if it was a rank
+  Straggler straggler{};
 };
 
 template <PacketSink Sink>
@@ -33,7 +52,9 @@ class Engine {
 
   /// `on_event` is called from within the other calls; it must not call back.
   explicit Engine(EngineConfig config, std::function<void(const JobEvent&)> on_event = {})
-      : config_(std::move(config)), on_event_(std::move(on_event)) {}
+      : config_(std::move(config)),
+        on_event_(std::move(on_event)),
+        replies_(config_.greetings_per_second, config_.unique()) {}
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -49,6 +70,10 @@ class Engine {
 
   /// The loop did not run for so long: what was not heard meanwhile is no silence of the workers.
   void excuse_pause(Duration pause);
+
+  /// Takes the limits and secrets that may change while jobs live from another configuration. Jobs
+  /// that live keep their secret.
+  void adjust(const EngineConfig& to);
 
   /// Refuses new jobs from now on; those that live go on.
   void close() { closed_ = true; }
@@ -68,6 +93,8 @@ class Engine {
     std::size_t buffers_claimed = 0;
     bool stalled = false;    // a stream may wait for a buffer
     Time poll_due = kNever;  // while a rank that wants to leave waits for others
+    Time stragglers_due = kNever;
+    std::vector<std::optional<Round>> rounds_seen;  // by stream, with contributions, at that look
   };
 
   Job* find(std::uint32_t id) {
@@ -75,14 +102,19 @@ class Engine {
     return found == jobs_.end() ? nullptr : found->second.get();
   }
   StreamScope<Sink> scope_of(Job& job, Sink& sink) {
-    return {job.membership.session(), job.membership.endpoints(), job.membership.present(), sink,
-            counters_};
+    const Membership& m = job.membership;
+    return {m.session(), m.endpoints(), m.present(), m.protection().of(wire::Kind::kResult),
+            sink,        counters_};
   }
 
   DropReason dispatch(const Endpoint& from, const Packet& packet, Buffer buffer, Time now,
                       Sink& sink);
-  void on_hello(const Endpoint& from, const wire::Hello& hello);
-  DropReason on_join(const Endpoint& from, const wire::Join& join, Time now);
+  DropReason on_stranger(Job* job, const Endpoint& from, const Packet& packet, Time now);
+  JobProtection protection_of(std::uint32_t id);
+  template <class T>
+  bool knows_secret(const Endpoint& from, const Packet& packet, const JobProtection& protection);
+  DropReason on_hello(const Endpoint& from, const Packet& packet, Time now);
+  DropReason on_join(const Endpoint& from, const Packet& packet, Time now);
   void on_leave(Job& job, Rank rank, const wire::Leave& leave, Time now);
   void poll_laggards(Job& job);
   DropReason on_stream(Job& job, Rank rank, const Packet& packet, Buffer buffer, Time now,
@@ -90,18 +122,22 @@ class Engine {
   Job* admit(const Endpoint& from, const wire::Join& join);
   std::optional<AbortInfo> no_room() const;
   std::optional<AbortInfo> too_large(const Session& session) const;
-  void formed(Job& job);
-  void abort(Job& job, const AbortInfo& info);
-  void ended(Job& job);
+  void formed(Job& job, Time now);
+  void abort(Job& job, const AbortInfo& info, std::optional<Rank> told_by = {});
+  void ended(Job& job, std::optional<Rank> told_by = {});
+  void dissolved(Job& job);
+  void give_back_memory(Job& job);
   void retry_stalled(Job& job, Sink& sink);
+  void look_for_stragglers(Job& job, Time now);
   void forget_idle_jobs();
   void flush(Sink& sink) { counters_.control_packets_lost += control_.flush(sink); }
   void tell(JobEvent event) {
     if (on_event_) on_event_(event);
   }
 
-  const EngineConfig config_;
+  EngineConfig config_;
   const std::function<void(const JobEvent&)> on_event_;
+  ReplyBudget replies_;
   std::unordered_map<std::uint32_t, std::unique_ptr<Job>> jobs_;
   std::uint64_t serial_ = 0;  // last one handed out
   std::uint64_t mark_ = 0;    // serials void for jobs that were forgotten

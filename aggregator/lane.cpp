@@ -19,6 +19,7 @@ Lane::Lane(const LaneOptions& options, EngineConfig config, net::BufferPool& pay
       long_turn_(config.keep_alive_interval()),
       io_(payloads, headers),
       engine_(std::move(config), [this](const JobEvent& event) { keep(event); }) {
+  io_.inject_faults(options_.faults);
   io_.listen(options_.udp_port);
   io_.listen(config::kDefaultUdpPort);  // a vhost address names no port
   thread_ = std::thread([this] { run(); });
@@ -54,6 +55,10 @@ void Lane::end() {
 
 void Lane::close() {
   post([this](Time) { engine_.close(); });
+}
+
+void Lane::adjust(const EngineConfig& to) {
+  post([this, to](Time) { engine_.adjust(to); });
 }
 
 void Lane::attach(const net::PortView& port) {

@@ -23,6 +23,7 @@ struct LaneOptions {
   std::uint16_t udp_port = 4747;
   IdleStrategy idle = IdleStrategy::kBackOff;
   int cpu = -1;  ///< core to run on; -1: any
+  net::FaultPlan faults{};
 };
 
 class Lane {
@@ -52,6 +53,9 @@ class Lane {
 
   /// Stops polling a port whose peers are dead, then calls `released` from the lane's thread.
   void detach(std::uint16_t port_id, std::function<void()> released);
+
+  /// See Engine::adjust.
+  void adjust(const EngineConfig& to);
 
   /// Refuses new jobs from now on.
   void close();

@@ -10,6 +10,7 @@
 #include "aggregator/daemon.hpp"
 #include "common/config/aggregator_config.hpp"
 #include "common/config/log.hpp"
+#include "common/config/reload.hpp"
 
 int main(int argc, char** argv) {
   using namespace sluice;
@@ -23,7 +24,12 @@ int main(int argc, char** argv) {
                                              .level = outcome.config.log_level,
                                              .file = outcome.config.log_file});
     spdlog::set_default_logger(logger);
-    aggregator::Daemon daemon(outcome.config, logger);
+    for (const std::string& name : config::unknown_variables())
+      logger->warn("the environment has {}", name);
+    const auto reload = [&](const auto& config, const auto& secrets) {
+      return config::reload_aggregator(config, secrets, argc, argv);
+    };
+    aggregator::Daemon daemon(outcome.config, outcome.secrets, reload, logger);
     daemon.run();
     return 0;
   } catch (const Error& error) {

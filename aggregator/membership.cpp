@@ -11,6 +11,7 @@ using wire::Field;
 
 constexpr std::size_t kTombstonesMax = 4 * kMaxRanks;
 constexpr int kSilentIntervals = 3;        // of KEEPALIVE, until a contended member counts as gone
+constexpr int kForgottenAfter = 4;         // of KEEPALIVE, without a JOIN from somebody who waits
 constexpr std::uint64_t kSignsOfLife = 2;  // one may have been under way when it died
 
 AbortInfo about(AbortReason reason, Rank rank, std::uint64_t value = 0) {
@@ -19,6 +20,11 @@ AbortInfo about(AbortReason reason, Rank rank, std::uint64_t value = 0) {
   info.rank_a = rank;
   info.value_a = value;
   return info;
+}
+
+std::uint64_t milliseconds(Duration d) {
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(d).count());
 }
 
 AbortInfo refusal(Field field, std::uint64_t asked, std::uint64_t limit) {
@@ -41,6 +47,7 @@ bool has_progress(const wire::Join& join) {
 Membership::JoinOutcome Membership::on_join(const Endpoint& from, const wire::Join& join,
                                             std::uint64_t newest_serial, Time now,
                                             ControlPackets& out) {
+  if (idle()) protection_ = config_.protection_of(job_);  // the secret may be another by now
   if (const auto bad = invalid(join)) {
     refuse(from, join, *bad, out);
     return {.drop = DropReason::kBadJoin};
@@ -63,6 +70,8 @@ std::optional<AbortInfo> Membership::invalid(const wire::Join& join) const {
     return refusal(Field::kHistory, join.history, wire::kMaxHistory);
   if (join.block_elements == 0 || join.block_elements > wire::kMaxBlockElements)
     return refusal(Field::kBlockElements, join.block_elements, wire::kMaxBlockElements);
+  if ((join.flags & wire::kJoinAuthenticate) != 0 && !protection_.has_secret())
+    return about(AbortReason::kNotAuthenticated, Rank{join.rank});
   if (join.payload_bytes < wire::kMinPayload)
     return refusal(Field::kPayloadBytes, join.payload_bytes, wire::kMinPayload);
   if (config_.shard != 0 || join.generation != 0) {  // decided already: it holds or it does not
@@ -182,9 +191,12 @@ bool Membership::settle_contention(Time now, std::uint64_t newest_serial, Contro
       rebind(Rank{r}, contender.endpoint, contender.join, out);
     } else {
       abort(about(AbortReason::kRankRestarted, Rank{r}), newest_serial, out);
-      candidates_[r] = Candidate{contender.endpoint, contender.join, contender.join.nonce,
-                                 contender.join.serial};
-      forming_since_ = now;
+      candidates_[r] = Candidate{contender.endpoint,
+                                 contender.join,
+                                 contender.join.nonce,
+                                 contender.join.serial,
+                                 now,
+                                 now};
       if (complete()) form(newest_serial, now, out);
       return true;
     }
@@ -212,17 +224,18 @@ Membership::JoinOutcome Membership::join_forming(const Endpoint& from, const wir
     }
   }
   if (const auto disagreement = disagrees(join)) {
-    candidates_[join.rank] = Candidate{from, join, join.nonce, join.serial};
+    candidates_[join.rank] = Candidate{from, join, join.nonce, join.serial, now, now};
     dismiss_candidates(*disagreement, newest_serial, out);
     return {.drop = DropReason::kBadJoin};
   }
-  if (candidates_.empty()) forming_since_ = now;
   Candidate& mine = candidates_[join.rank];
+  if (mine.since == Time{}) mine.since = now;
+  mine.seen = now;
   mine.endpoint = from;
   mine.join = join;
   mine.latest_serial = join.serial;
   if (mine.first_nonce == 0) mine.first_nonce = join.nonce;
-  end_broken_lives(out);
+  end_broken_lives(newest_serial, out);
   if (candidates_.count(join.rank) == 0) return {.drop = DropReason::kBadJoin};
   if (!complete()) {
     pend(from, join, out);
@@ -234,19 +247,27 @@ Membership::JoinOutcome Membership::join_forming(const Endpoint& from, const wir
 }
 
 /// Whoever has made progress can only go on with all others of that life: if some rank comes
-/// without it, what that rank had is lost (rule 18).
-void Membership::end_broken_lives(ControlPackets& out) {
+/// without it, what that rank had is lost (rule 18). Only a JOIN that was asked for after the
+/// others had come shows that: an earlier one may be what that very rank sent before the life
+/// began.
+void Membership::end_broken_lives(std::uint64_t newest_serial, ControlPackets& out) {
   for (;;) {
     const auto holder = std::find_if(candidates_.begin(), candidates_.end(), [](const auto& entry) {
       return has_progress(entry.second.join);
     });
-    if (holder == candidates_.end()) return;
-    const std::uint64_t generation = holder->second.join.generation;
     const auto stranger =
-        std::find_if(candidates_.begin(), candidates_.end(),
-                     [&](const auto& entry) { return entry.second.join.generation != generation; });
-    if (stranger == candidates_.end()) return;
-    end_generation(generation, about(AbortReason::kRankRestarted, Rank{stranger->first}), out);
+        std::find_if(candidates_.begin(), candidates_.end(), [&](const auto& entry) {
+          return holder != candidates_.end() &&
+                 entry.second.join.generation != holder->second.join.generation;
+        });
+    if (stranger == candidates_.end()) {
+      conflict_serial_.reset();
+      return;
+    }
+    if (!conflict_serial_) conflict_serial_ = newest_serial;
+    if (stranger->second.join.serial <= *conflict_serial_) return;
+    end_generation(holder->second.join.generation,
+                   about(AbortReason::kRankRestarted, Rank{stranger->first}), out);
   }
 }
 
@@ -275,7 +296,8 @@ void Membership::end_generation(std::uint64_t generation, const AbortInfo& why,
 }
 
 bool Membership::complete() const {
-  return !candidates_.empty() && candidates_.size() == candidates_.begin()->second.join.world_size;
+  return !conflict_serial_ && !candidates_.empty() &&
+         candidates_.size() == candidates_.begin()->second.join.world_size;
 }
 
 void Membership::form(std::uint64_t newest_serial, Time now, ControlPackets& out) {
@@ -298,6 +320,7 @@ void Membership::form(std::uint64_t newest_serial, Time now, ControlPackets& out
   resumed_ = any_progressed();
   session_.epoch = config_.unique();
   session_.delivery_token = config_.unique();
+  session_.authenticated = config_.authenticate_packets && protection_.has_secret();
   members_.assign(session_.ranks, Member());
   endpoints_.assign(session_.ranks, Endpoint());
   present_ = RankSet::first(session_.ranks);
@@ -306,6 +329,7 @@ void Membership::form(std::uint64_t newest_serial, Time now, ControlPackets& out
     if (candidate.join.history != 0) session_.history = candidate.join.history;
     session_.payload_bytes =
         std::min<std::uint16_t>(session_.payload_bytes, candidate.join.payload_bytes);
+    session_.authenticated |= (candidate.join.flags & wire::kJoinAuthenticate) != 0;
     Member& member = members_[rank];
     member.nonce = candidate.join.nonce;
     member.serial = candidate.join.serial;
@@ -313,9 +337,11 @@ void Membership::form(std::uint64_t newest_serial, Time now, ControlPackets& out
     member.seen = now;
     endpoints_[rank] = candidate.endpoint;
   }
+  protection_.begin_session(session_);
   candidates_.clear();
-  forming_since_ = kNever;
+  conflict_serial_.reset();
   mark_ = newest_serial;
+  formed_at_ = now;
   state_ = State::kActive;
   for (std::uint16_t r = 0; r < session_.ranks; ++r) welcome(Rank{r}, out);
 }
@@ -333,10 +359,12 @@ void Membership::welcome(Rank r, ControlPackets& out) const {
   packet.block_elements = session_.block_elements;
   packet.payload_bytes = session_.payload_bytes;
   packet.history = session_.history;
-  packet.flags = resumed_ ? wire::kWelcomeResume : 0;
+  packet.flags =
+      static_cast<std::uint8_t>((resumed_ ? wire::kWelcomeResume : 0) |
+                                (session_.authenticated ? wire::kWelcomeAuthenticate : 0));
   packet.keep_alive_ms = static_cast<std::uint16_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(config_.keep_alive_interval()).count());
-  out.push(endpoints_[r.value], packet);
+  out.push(endpoints_[r.value], packet, protection_);
 }
 
 void Membership::pend(const Endpoint& to, const wire::Join& join, ControlPackets& out) const {
@@ -349,7 +377,7 @@ void Membership::pend(const Endpoint& to, const wire::Join& join, ControlPackets
       if (candidates_.count(r.value) == 0) absent.insert(r);
     });
   packet.absent = absent.to_bytes();
-  out.push(to, packet);
+  out.push(to, packet, protection_);
 }
 
 /// Whether the join speaks of something that has ended; then it is told why.
@@ -365,7 +393,7 @@ void Membership::refuse(const Endpoint& to, const wire::Join& join, const AbortI
                         ControlPackets& out) {
   ++refused_;
   last_refusal_ = info;
-  out.push(to, to_packet(info, job_, join.generation, join.nonce));
+  out.push(to, to_packet(info, job_, join.generation, join.nonce), protection_);
 }
 
 // ------------------------------------------------------------------------------- being a member
@@ -375,26 +403,28 @@ Rank Membership::first_absent() const {
   return Rank{absent.lowest()};
 }
 
-std::optional<Rank> Membership::authenticate(const Endpoint& from, const wire::MemberHeader& member,
-                                             ControlPackets& out) {
-  const std::uint64_t token = member.token;
-  if (active() && member.rank < session_.ranks && members_[member.rank].token == token) {
-    members_[member.rank].spoke = true;
-    return Rank{member.rank};
-  }
+std::optional<Rank> Membership::find(const wire::MemberHeader& member) const {
+  if (!active() || member.rank >= session_.ranks || members_[member.rank].token != member.token)
+    return std::nullopt;
+  return Rank{member.rank};
+}
+
+/// REFUSED, or again what ended its job. Nothing if that is longer than the packet: a KEEPALIVE,
+/// which is long enough, will follow.
+void Membership::answer_stranger(const Endpoint& from, const Packet& packet, ControlPackets& out) {
+  const std::uint64_t token = packet.member().token;
   const auto found = tombstones_.find(token);
   if (found == tombstones_.end()) {
     auto refused = wire::make<wire::Refused>(job_);
     refused.token = token;
-    out.push(from, refused);
+    out.push(from, refused, protection_);
   } else if (found->second.left) {
     auto left = wire::make<wire::Left>(job_);
     left.token = token;
-    out.push(from, left);
-  } else {
-    out.push(from, to_packet(found->second.why, job_, found->second.generation, 0));
+    out.push(from, left, protection_);
+  } else if (packet.bytes().size() >= sizeof(wire::Abort) + wire::kTrailerBytes) {
+    out.push(from, to_packet(found->second.why, job_, found->second.generation, 0), protection_);
   }
-  return std::nullopt;
 }
 
 void Membership::on_keep_alive(Rank r, std::uint64_t number, Time now, ControlPackets& out) {
@@ -407,7 +437,7 @@ void Membership::on_keep_alive(Rank r, std::uint64_t number, Time now, ControlPa
   ack.epoch = session_.epoch;
   ack.number = number;
   ack.delivery_token = session_.delivery_token;
-  out.push(endpoints_[r.value], ack);
+  out.push(endpoints_[r.value], ack, protection_);
 }
 
 bool Membership::on_leave(Rank r, bool may_leave, std::uint64_t newest_serial,
@@ -419,49 +449,79 @@ bool Membership::on_leave(Rank r, bool may_leave, std::uint64_t newest_serial,
   }
   auto left = wire::make<wire::Left>(job_);
   left.token = members_[r.value].token;
-  out.push(endpoints_[r.value], left);
+  out.push(endpoints_[r.value], left, protection_);
   if (!present_.empty()) return false;
   end({.left = true, .generation = session_.generation}, newest_serial);
   return true;
 }
 
 // --------------------------------------------------------------------------------------- the end
-bool Membership::on_time(Time now, std::uint64_t newest_serial, ControlPackets& out) {
+Membership::Change Membership::on_time(Time now, std::uint64_t newest_serial, ControlPackets& out) {
   if (active()) {
     for (std::uint16_t r = 0; r < session_.ranks; ++r) {
       const Duration silence = now - members_[r].seen;
       if (!present_.contains(Rank{r}) || silence < config_.liveness_timeout) continue;
-      const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(silence).count();
-      abort(about(AbortReason::kRankSilent, Rank{r}, static_cast<std::uint64_t>(ms)), newest_serial,
-            out);
-      return true;
+      abort(about(AbortReason::kRankSilent, Rank{r}, milliseconds(silence)), newest_serial, out);
+      return Change::kEnded;
     }
-    if (settle_contention(now, newest_serial, out)) return true;
+    if (settle_contention(now, newest_serial, out)) return Change::kEnded;
+    if (now >= all_must_have_spoken()) {
+      mark_ = newest_serial;
+      state_ = State::kForming;
+      last_session_ = session_;
+      return Change::kDissolved;
+    }
   }
+  forget_absentees(now);
   if (now >= formation_ends()) {
     RankSet absent = RankSet::first(candidates_.begin()->second.join.world_size);
     for (const auto& entry : candidates_) absent.erase(Rank{entry.first});
-    const auto ms =
-        std::chrono::duration_cast<std::chrono::milliseconds>(now - forming_since_).count();
-    dismiss_candidates(
-        any_progressed()
-            ? about(AbortReason::kRankSilent, Rank{absent.lowest()}, static_cast<std::uint64_t>(ms))
-            : about(AbortReason::kAbsent, Rank{absent.lowest()}, absent.size()),
-        newest_serial, out);
+    const AbortInfo why = any_progressed()
+                              ? about(AbortReason::kRankSilent, Rank{absent.lowest()},
+                                      milliseconds(now - forming_since()))
+                              : about(AbortReason::kAbsent, Rank{absent.lowest()}, absent.size());
+    dismiss_candidates(why, newest_serial, out);
   }
-  return false;
+  return Change::kNone;
+}
+
+/// A job with standbys may have been resumed here with a rank that went to another aggregator in
+/// the same moment. Such a formation does as if it had been killed: its ranks are refused and join
+/// anew, all at the first aggregator that answers.
+Time Membership::all_must_have_spoken() const {
+  const bool all = !resumed_ || std::all_of(members_.begin(), members_.end(),
+                                            [](const Member& member) { return member.spoke; });
+  return all ? kNever : after(formed_at_, kSilentIntervals * config_.keep_alive_interval());
+}
+
+/// Since when somebody waits for others.
+Time Membership::forming_since() const {
+  Time since = kNever;
+  for (const auto& entry : candidates_) since = std::min(since, entry.second.since);
+  return since;
+}
+
+/// Who waits repeats its JOIN. Who does not has gone elsewhere, perhaps to the aggregator that this
+/// one stands by for, and must not be counted on.
+void Membership::forget_absentees(Time now) {
+  std::erase_if(candidates_, [&](const auto& entry) { return now >= forgotten_at(entry.second); });
+}
+
+Time Membership::forgotten_at(const Candidate& candidate) const {
+  return after(candidate.seen, kForgottenAfter * config_.keep_alive_interval());
 }
 
 /// Those who come back to a life that has made progress were there a moment ago: who is not among
 /// them by the liveness time-out is lost.
 Time Membership::formation_ends() const {
   if (candidates_.empty()) return kNever;
-  return after(forming_since_,
+  return after(forming_since(),
                any_progressed() ? config_.liveness_timeout : config_.formation_timeout);
 }
 
 Time Membership::next_deadline() const {
   Time next = formation_ends();
+  for (const auto& entry : candidates_) next = std::min(next, forgotten_at(entry.second));
   if (!active()) return next;
   for (std::uint16_t r = 0; r < session_.ranks; ++r) {
     const Member& member = members_[r];
@@ -469,29 +529,34 @@ Time Membership::next_deadline() const {
       next = std::min(next, after(member.seen, config_.liveness_timeout));
     if (member.contender) next = std::min(next, contention_ends(member));
   }
-  return next;
+  return std::min(next, all_must_have_spoken());
 }
 
 void Membership::excuse_pause(Duration pause) {
+  formed_at_ += pause;
   for (Member& member : members_) {
     member.seen += pause;
     if (member.contender) member.contender->since += pause;
   }
-  if (!candidates_.empty()) forming_since_ += pause;
+  for (auto& [rank, candidate] : candidates_) {
+    candidate.since += pause;
+    candidate.seen += pause;
+  }
 }
 
-bool Membership::on_hang_up(std::uint16_t port_id, std::uint64_t newest_serial,
+bool Membership::on_hang_up(std::uint16_t port_id, std::uint64_t newest_serial, Time now,
                             ControlPackets& out) {
   for (auto it = candidates_.begin(); it != candidates_.end();) {
     if (it->second.endpoint.port_id != port_id) {
       ++it;
       continue;
     }
-    const Rank gone{it->first};
+    const AbortInfo why =
+        about(AbortReason::kRankHungUp, Rank{it->first}, milliseconds(now - it->second.seen));
     const bool held_progress = has_progress(it->second.join);
     it = candidates_.erase(it);
     if (!held_progress) continue;
-    dismiss_candidates(about(AbortReason::kRankHungUp, gone), newest_serial, out);
+    dismiss_candidates(why, newest_serial, out);
     break;
   }
   if (!active()) return false;
@@ -500,7 +565,8 @@ bool Membership::on_hang_up(std::uint16_t port_id, std::uint64_t newest_serial,
     if (member.contender && member.contender->endpoint.port_id == port_id) member.contender.reset();
     if (endpoints_[r].port_id != port_id || !present_.contains(Rank{r})) continue;
     present_.erase(Rank{r});  // nobody is there to be told
-    abort(about(AbortReason::kRankHungUp, Rank{r}), newest_serial, out);
+    abort(about(AbortReason::kRankHungUp, Rank{r}, milliseconds(now - member.seen)), newest_serial,
+          out);
     return true;
   }
   return false;
@@ -509,7 +575,7 @@ bool Membership::on_hang_up(std::uint16_t port_id, std::uint64_t newest_serial,
 void Membership::abort(const AbortInfo& info, std::uint64_t newest_serial, ControlPackets& out) {
   if (active()) {
     present_.for_each([&](Rank r) {
-      out.push(endpoints_[r.value], to_packet(info, job_, session_.generation, 0));
+      out.push(endpoints_[r.value], to_packet(info, job_, session_.generation, 0), protection_);
     });
     end({.left = false, .generation = session_.generation, .why = info}, newest_serial);
     last_abort_ = info;
@@ -526,7 +592,7 @@ void Membership::dismiss_candidates(const AbortInfo& info, std::uint64_t newest_
     refuse(entry.second.endpoint, join, info, out);
   }
   candidates_.clear();
-  forming_since_ = kNever;
+  conflict_serial_.reset();
   mark_ = newest_serial;
 }
 
@@ -535,7 +601,7 @@ void Membership::end(const Tombstone& epitaph, std::uint64_t newest_serial) {
     entomb(member.token, epitaph);
     if (!epitaph.left) bury(member.nonce, epitaph.why);
   }
-  if (!epitaph.left) bury(session_.generation, epitaph.why);
+  bury(session_.generation, epitaph.left ? AbortInfo{AbortReason::kGenerationOver} : epitaph.why);
   last_abort_.reset();
   last_session_ = session_;
   state_ = State::kForming;

@@ -31,7 +31,8 @@ class Membership {
  public:
   enum class State { kForming, kActive };
 
-  Membership(const EngineConfig& config, std::uint32_t job) : config_(config), job_(job) {}
+  Membership(const EngineConfig& config, std::uint32_t job)
+      : config_(config), job_(job), protection_(config.protection_of(job)) {}
 
   State state() const { return state_; }
   bool active() const { return state_ == State::kActive; }
@@ -55,27 +56,39 @@ class Membership {
   JoinOutcome on_join(const Endpoint& from, const wire::Join& join, std::uint64_t newest_serial,
                       Time now, ControlPackets& out);
 
-  /// The rank that the header proves, or nothing; then the sender has been told (REFUSED, or again
-  /// what ended its job).
-  std::optional<Rank> authenticate(const Endpoint& from, const wire::MemberHeader& member,
-                                   ControlPackets& out);
+  const JobProtection& protection() const { return protection_; }
 
+  /// The rank whose token the header has, if any.
+  std::optional<Rank> find(const wire::MemberHeader& member) const;
+  /// To somebody whose token is no member's: REFUSED, or again what ended its job; never longer
+  /// than the packet.
+  void answer_stranger(const Endpoint& from, const Packet& packet, ControlPackets& out);
+
+  /// A packet of this member came in.
+  void spoke(Rank r) { members_[r.value].spoke = true; }
   void proved_life(Rank r, Time now) { members_[r.value].seen = now; }
+  Duration silence_of(Rank r, Time now) const { return now - members_[r.value].seen; }
   void on_keep_alive(Rank r, std::uint64_t number, Time now, ControlPackets& out);
 
   /// Answers LEFT; `may_leave` tells whether no one needs the rank any more. True if all have left:
   /// the life has ended.
   bool on_leave(Rank r, bool may_leave, std::uint64_t newest_serial, ControlPackets& out);
 
-  /// Time-outs of liveness, contention and formation. True if the life that was active has ended.
-  bool on_time(Time now, std::uint64_t newest_serial, ControlPackets& out);
+  /// Time-outs of liveness, contention and formation.
+  enum class Change {
+    kNone,
+    kEnded,      ///< the life that was active has ended
+    kDissolved,  ///< this formation has; its ranks will form the job again, here or elsewhere
+  };
+  Change on_time(Time now, std::uint64_t newest_serial, ControlPackets& out);
   Time next_deadline() const;
 
   /// Time that counts as nobody's silence.
   void excuse_pause(Duration pause);
 
   /// A local port went away with whoever was behind it. True if the life has ended.
-  bool on_hang_up(std::uint16_t port_id, std::uint64_t newest_serial, ControlPackets& out);
+  bool on_hang_up(std::uint16_t port_id, std::uint64_t newest_serial, Time now,
+                  ControlPackets& out);
 
   /// Ends the active life, or the forming, and tells all who are in it.
   void abort(const AbortInfo& info, std::uint64_t newest_serial, ControlPackets& out);
@@ -96,6 +109,8 @@ class Membership {
     wire::Join join;
     std::uint64_t first_nonce = 0;  // of the process that was here first
     std::uint64_t latest_serial = 0;
+    Time since{};  // of the first JOIN
+    Time seen{};   // of the latest
   };
   struct Contender {
     Endpoint endpoint;
@@ -126,11 +141,15 @@ class Membership {
   JoinOutcome contend(const Endpoint& from, const wire::Join& join, Time now, ControlPackets& out);
   JoinOutcome join_forming(const Endpoint& from, const wire::Join& join,
                            std::uint64_t newest_serial, Time now, ControlPackets& out);
-  void end_broken_lives(ControlPackets& out);
+  void end_broken_lives(std::uint64_t newest_serial, ControlPackets& out);
   void end_generation(std::uint64_t generation, const AbortInfo& why, ControlPackets& out);
   bool any_progressed() const;
   bool one_generation() const;
+  Time forming_since() const;
   Time formation_ends() const;
+  void forget_absentees(Time now);
+  Time all_must_have_spoken() const;
+  Time forgotten_at(const Candidate& candidate) const;
   void dismiss_candidates(const AbortInfo& info, std::uint64_t newest_serial, ControlPackets& out);
   bool complete() const;
   void form(std::uint64_t newest_serial, Time now, ControlPackets& out);
@@ -147,16 +166,18 @@ class Membership {
 
   const EngineConfig& config_;
   const std::uint32_t job_;
+  JobProtection protection_;
   State state_ = State::kForming;
   std::uint64_t mark_ = 0;
 
   // Forming; on shards other than 0 also while an earlier life is active.
   std::unordered_map<std::uint16_t, Candidate> candidates_;
-  Time forming_since_ = kNever;
+  std::optional<std::uint64_t> conflict_serial_;  // newest when they were first seen to conflict
 
   // Active.
   Session session_;
   bool resumed_ = false;
+  Time formed_at_{};
   std::vector<Member> members_;
   std::vector<Endpoint> endpoints_;
   RankSet present_;

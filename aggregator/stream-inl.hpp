@@ -247,12 +247,13 @@ typename Stream<Sink>::Buffer Stream<Sink>::build_result(std::span<const BlockIn
   std::size_t payload = 0;
   for (std::uint8_t c = 0; c < geometry_.columns; ++c)
     if (owners_[c] != 0) payload += geometry_.bytes_of(current_[c]);
-  Buffer buffer = scope.sink.allocate(
-      wire::block_packet_bytes<wire::Result>(geometry_.columns, false, payload));
+  const std::size_t size =
+      wire::block_packet_bytes<wire::Result>(geometry_.columns, false, payload);
+  Buffer buffer = scope.sink.allocate(size + scope.protection.trailer_bytes());
   if (!buffer) return buffer;
 
   const Session& session = scope.session;
-  auto packet = wire::BlockPacket<wire::Result>::begin(buffer.writable(), session.job,
+  auto packet = wire::BlockPacket<wire::Result>::begin(buffer.writable().first(size), session.job,
                                                        geometry_.columns, false);
   packet.fixed.delivery.epoch = session.epoch;
   packet.fixed.delivery.delivery_token = session.delivery_token;
@@ -273,6 +274,7 @@ typename Stream<Sink>::Buffer Stream<Sink>::build_result(std::span<const BlockIn
     reduction_->store(packet.payload, accumulator(c), elements, session.ranks);
     packet.payload += geometry_.bytes_of(current_[c]);
   }
+  protect(buffer.writable(), scope.protection);
   return buffer;
 }
 
@@ -333,21 +335,29 @@ void Stream<Sink>::answer(Rank w, Round from, std::uint64_t have, Scope& scope) 
 
 template <PacketSink Sink>
 void Stream<Sink>::send_status(Rank w, Scope& scope) {
-  Buffer buffer = scope.sink.allocate(sizeof(wire::Status));
-  if (!buffer) {
-    ++scope.counters.control_packets_lost;
-    return;
-  }
-  ++scope.counters.statuses_sent;
   auto status = wire::make<wire::Status>(scope.session.job);
-  status.delivery.epoch = scope.session.epoch;
-  status.delivery.delivery_token = scope.session.delivery_token;
-  status.delivery.stream = id_.value;
   status.round = running_.value;
   status.live = live_ ? 1 : 0;
   if (live_) status.waiting = waited_for(scope.session).to_bytes();
-  std::memcpy(buffer.writable().data(), &status, sizeof status);
+  if (send_small(w, status, scope)) ++scope.counters.statuses_sent;
+}
+
+/// A packet of fixed size, to one worker; false if the pool is empty.
+template <PacketSink Sink>
+template <class T>
+bool Stream<Sink>::send_small(Rank w, T packet, Scope& scope) {
+  Buffer buffer = scope.sink.allocate(sizeof packet + scope.protection.trailer_bytes());
+  if (!buffer) {
+    ++scope.counters.control_packets_lost;
+    return false;
+  }
+  packet.delivery.epoch = scope.session.epoch;
+  packet.delivery.delivery_token = scope.session.delivery_token;
+  packet.delivery.stream = id_.value;
+  std::memcpy(buffer.writable().data(), &packet, sizeof packet);
+  protect(buffer.writable(), scope.protection);
   scope.sink.send(scope.members[w.value], std::move(buffer));
+  return true;
 }
 
 }  // namespace sluice::aggregator

@@ -107,19 +107,9 @@ bool Stream<Sink>::resume_op(Rank front, const Session& session) {
 /// Asks the donor for a result of an earlier epoch.
 template <PacketSink Sink>
 void Stream<Sink>::fetch(Round r, Scope& scope) {
-  Buffer buffer = scope.sink.allocate(sizeof(wire::Fetch));
-  if (!buffer) {
-    ++scope.counters.control_packets_lost;
-    return;
-  }
-  ++scope.counters.results_fetched;
   auto packet = wire::make<wire::Fetch>(scope.session.job);
-  packet.delivery.epoch = scope.session.epoch;
-  packet.delivery.delivery_token = scope.session.delivery_token;
-  packet.delivery.stream = id_.value;
   packet.round = r.value;
-  std::memcpy(buffer.writable().data(), &packet, sizeof packet);
-  scope.sink.send(scope.members[donor_.value], std::move(buffer));
+  if (send_small(donor_, packet, scope)) ++scope.counters.results_fetched;
 }
 
 /// A result of an earlier epoch: into the history and to all who lack it.
@@ -132,13 +122,14 @@ Taken Stream<Sink>::on_give(const Packet& packet, Scope& scope) {
   Buffer& place = history_[round.value % session.history];
   if (place) return {DropReason::kDuplicate};
   const auto given = packet.given();
-  place = scope.sink.allocate(given.size());
+  place = scope.sink.allocate(given.size() + scope.protection.trailer_bytes());
   if (!place) return {DropReason::kNoBuffer};
   auto out = place.writable();
   std::memcpy(out.data(), given.data(), given.size());
   auto& result = *reinterpret_cast<wire::Result*>(out.data());
   result.delivery.epoch = session.epoch;
   result.delivery.delivery_token = session.delivery_token;
+  protect(out, scope.protection);
   ++scope.counters.results_given;
   scope.present.for_each([&](Rank r) {
     if (positions_[r.value] <= round) scope.sink.send(scope.members[r.value], place.share());

@@ -30,6 +30,7 @@
 #include "common/protocol/build.hpp"
 #include "common/protocol/geometry.hpp"
 #include "common/protocol/packet.hpp"
+#include "common/protocol/protection.hpp"
 #include "common/protocol/session.hpp"
 
 namespace sluice::aggregator {
@@ -40,6 +41,7 @@ struct StreamScope {
   const Session& session;
   std::span<const Endpoint> members;  ///< by rank
   const RankSet& present;             ///< members that have not left
+  Protection protection;              ///< of what goes out
   Sink& sink;
   Counters& counters;
 };
@@ -117,6 +119,9 @@ class Stream {
   /// Whether the running round has contributions.
   bool busy() const { return op_known_; }
   Round running() const { return running_; }
+  OpNumber op() const { return op_; }  ///< while busy
+  /// Whose contribution or acknowledgement the running round lacks.
+  RankSet waited_for(const Session& session) const;
   const AbortInfo& disagreement() const { return disagreement_; }
 
  private:
@@ -165,9 +170,10 @@ class Stream {
   void take(Rank w, const Packet& packet, Buffer buffer, Counters& counters);
   void add(const Packet& packet);
   RankSet too_far_behind(const Session& session) const;
-  RankSet waited_for(const Session& session) const;
   void try_finish(Scope& scope);
   Buffer build_result(std::span<const BlockIndex> want, Scope& scope);
+  template <class T>
+  bool send_small(Rank w, T packet, Scope& scope);
   void want_next(std::span<BlockIndex> want, const Session& session) const;
   void start_round(std::span<const BlockIndex> want, const Session& session);
   void expect_owners(const Session& session);

@@ -1,7 +1,6 @@
 #include "worker/attachment.hpp"
 
 #include <algorithm>
-#include <map>
 #include <variant>
 
 #include <sluice/error.hpp>
@@ -10,6 +9,7 @@
 #include "common/config/address.hpp"
 #include "common/config/aggregator_config.hpp"
 #include "common/net/eal.hpp"
+#include "common/net/fault_plan.hpp"
 #include "common/net/vhost.hpp"
 
 namespace sluice {
@@ -19,6 +19,8 @@ constexpr std::uint16_t kWorkerUdpPort = 4748;
 constexpr std::uint16_t kVhostMtu = 9000;
 constexpr std::uint16_t kNetworkMtu = 1500;
 constexpr std::uint16_t kDescriptors = 256;
+// Ranks must agree on a daemon to join, so all give those of higher precedence time to answer.
+constexpr std::chrono::milliseconds kStandbyDelay{500};
 constexpr std::uint16_t kIpAndUdpBytes = net::kIpv4Bytes + net::kUdpBytes;
 // The memory rule of docs/memory.md.
 constexpr std::size_t kEalMib = 32;
@@ -44,28 +46,12 @@ net::LogLevel eal_level(const std::string& level) {
   return level == "debug" || level == "trace" ? net::LogLevel::kDebug : net::LogLevel::kWarning;
 }
 
-}  // namespace
-
-Attachment::Attachment(const ContextOptions& options, std::shared_ptr<spdlog::logger> logger) {
-  plan(options);
-  const std::size_t buffer = packet_buffer_bytes(payload_bytes_ + kIpAndUdpBytes);
-  const std::size_t ring_buffers = planned_.size() * kBuffersPerPort;
-  const std::size_t mib = options.memory_mib != 0
-                              ? options.memory_mib
-                              : kEalMib + (((ring_buffers + kDefaultBuffers) * buffer) >> 20) + 1;
-  const std::size_t all = (std::max(mib, kEalMib + 1) - kEalMib) * (std::size_t{1} << 20) / buffer;
-  if (all <= ring_buffers)
-    throw Error(ErrorCode::kInvalidArgument,
-                "memory_mib is " + std::to_string(mib) + ", but the rings of " +
-                    std::to_string(planned_.size()) + " ports alone take " +
-                    std::to_string(memory_mib_for(0)));
-  buffers_ = all - ring_buffers;
-  config::check_machine_has(mib);
-
+net::EalOptions eal_options(const ContextOptions& options, std::size_t memory_mib,
+                            const std::shared_ptr<spdlog::logger>& logger) {
   net::EalOptions eal;
   eal.hugepages = options.hugepages;
   eal.pci = options.hugepages;
-  eal.memory_mib = mib;
+  eal.memory_mib = memory_mib;
   eal.log_level = eal_level(options.log_level);
   eal.extra_args = options.eal_args;
   eal.log = [logger](net::LogLevel level, std::string_view line) {
@@ -75,100 +61,140 @@ Attachment::Attachment(const ContextOptions& options, std::shared_ptr<spdlog::lo
                                                        : spdlog::level::debug;
     logger->log(as, "dpdk: {}", line);
   };
+  return eal;
+}
+
+}  // namespace
+
+Attachment::Attachment(const ContextOptions& options, std::shared_ptr<spdlog::logger> logger) {
+  plan(options);
+  plan_memory(options);
   const Starting errors_say_it_all;
-  start_eal(eal);
-  payloads_ =
-      std::make_unique<net::BufferPool>(net::unique_socket_name("payloads"), all, payload_bytes_);
+  start_eal(eal_options(options, memory_mib_, logger));
+  payloads_ = std::make_unique<net::BufferPool>(net::unique_socket_name("payloads"), all_buffers_,
+                                                payload_bytes_);
   headers_ =
       std::make_unique<net::BufferPool>(net::unique_socket_name("headers"), kHeaderBuffers, 0);
-  open();
+  io_ = std::make_unique<net::DatagramIo>(*payloads_, *headers_);
+  io_->listen(kWorkerUdpPort);
+  io_->inject_faults(net::parse_faults(options.faults));
+  if (!options.faults.empty())
+    logger->warn("faults are put into the traffic on purpose: {}", options.faults);
+  links_ = std::make_unique<Links>(planned_, *payloads_, *io_, std::move(logger));
+  links_->open(choices(), options.connect_timeout);
 }
 
-Attachment::~Attachment() {
-  io_.reset();
-  ports_.clear();
-}
-
-/// Decides which ports there will be and which aggregator is behind which.
+/// Decides which ports there will be and which aggregators are behind which.
 void Attachment::plan(const ContextOptions& options) {
   if (options.aggregators.empty())
     throw Error(ErrorCode::kInvalidArgument,
                 "no aggregator is named: set ContextOptions::aggregators or SLUICE_AGGREGATORS");
-  std::map<std::string, std::size_t> port_of;  // by vhost directory; "" is the network's
-  std::uint16_t smallest_mtu = 0xffff;
   for (const std::string& text : options.aggregators) {
-    const auto address = config::parse_aggregator_address("aggregator", text);
-    const auto* local = std::get_if<config::VhostDirectory>(&address);
-    const auto [at, is_new] = port_of.emplace(local ? local->path : "", planned_.size());
-    if (is_new) {
-      net::PortOptions port;
-      port.descriptors = kDescriptors;
-      port.mtu = static_cast<std::uint16_t>(options.mtu != 0 ? options.mtu
-                                            : local          ? kVhostMtu
-                                                             : kNetworkMtu);
-      if (local) {
-        port.device = net::worker_device(local->path, net::unique_socket_name("worker"),
-                                         {.queue_size = kDescriptors});
-        port.ipv4 = net::kVhostWorkerIpv4;
-        port.prefix = net::kVhostPrefix;
-      } else {
-        if (options.port.empty() || options.address.empty())
-          throw Error(ErrorCode::kInvalidArgument,
-                      "aggregator " + text +
-                          " is on the network: set ContextOptions::port and "
-                          "address, or SLUICE_PORT and SLUICE_ADDRESS");
-        const auto own = config::parse_interface_address("address", options.address);
-        port.device = options.port;
-        port.ipv4 = own.ipv4;
-        port.prefix = own.prefix;
-      }
-      smallest_mtu = std::min(smallest_mtu, port.mtu);
-      planned_.push_back({local ? local->path : "", port});
+    Target target;
+    target.name = text;
+    for (const auto& address : config::parse_aggregator_addresses("aggregator", text)) {
+      const auto* remote = std::get_if<config::UdpAddress>(&address);
+      target.alternatives.push_back({link_to(address, options),
+                                     remote ? remote->ipv4 : net::kVhostAggregatorIpv4,
+                                     remote ? remote->port : config::kDefaultUdpPort});
     }
-    const auto* remote = std::get_if<config::UdpAddress>(&address);
-    targets_.push_back({text, at->second, remote ? remote->ipv4 : net::kVhostAggregatorIpv4,
-                        remote ? remote->port : config::kDefaultUdpPort});
+    targets_.push_back(std::move(target));
+  }
+  std::uint16_t smallest_mtu = 0xffff;
+  for (const LinkPlan& link : planned_) {
+    smallest_mtu = std::min(smallest_mtu, link.port.mtu);
+    if (link.directory.empty())
+      claims_.push_back(config::Claim::on_udp_port(link.port.ipv4, kWorkerUdpPort));
   }
   payload_bytes_ = static_cast<std::uint16_t>(smallest_mtu - kIpAndUdpBytes);
 }
 
-void Attachment::open() {
-  io_ = std::make_unique<net::DatagramIo>(*payloads_, *headers_);
-  io_->listen(kWorkerUdpPort);
-  for (const Link& link : planned_) {
-    ports_.push_back(open(link));
-    io_->add_port(ports_.back()->view(0));
+/// The link that leads to an address: a new one unless there is one already.
+std::size_t Attachment::link_to(const config::AggregatorAddress& address,
+                                const ContextOptions& options) {
+  const auto* local = std::get_if<config::VhostDirectory>(&address);
+  const std::string directory = local ? local->path : "";
+  for (std::size_t i = 0; i < planned_.size(); ++i)
+    if (planned_[i].directory == directory) return i;
+  net::PortOptions port;
+  port.descriptors = kDescriptors;
+  port.mtu = static_cast<std::uint16_t>(options.mtu != 0 ? options.mtu
+                                        : local          ? kVhostMtu
+                                                         : kNetworkMtu);
+  if (local) {
+    port.ipv4 = net::kVhostWorkerIpv4;
+    port.prefix = net::kVhostPrefix;
+  } else {
+    if (options.port.empty() || options.address.empty())
+      throw Error(ErrorCode::kInvalidArgument,
+                  "aggregator " + config::to_string(address) +
+                      " is on the network: set ContextOptions::port and "
+                      "address, or SLUICE_PORT and SLUICE_ADDRESS");
+    const auto own = config::parse_interface_address("address", options.address);
+    port.device = options.port;
+    port.ipv4 = own.ipv4;
+    port.prefix = own.prefix;
   }
+  planned_.push_back({directory, port});
+  return planned_.size() - 1;
 }
 
-std::unique_ptr<net::Port> Attachment::open(const Link& link) {
-  const bool local = !link.directory.empty();
-  if (!local) claims_.push_back(config::Claim::on_udp_port(link.port.ipv4, kWorkerUdpPort));
-  try {
-    return std::make_unique<net::Port>(link.port, *payloads_);
-  } catch (const Error& error) {
-    if (!local || error.code() != ErrorCode::kUnavailable) throw;
-    const std::string where = "vhost:" + link.directory + ": ";
-    if (!config::is_claimed_directory(link.directory))
-      throw Error(error.code(), where + "no aggregator serves this directory");
-    throw Error(error.code(), where +
-                                  "its aggregator took no further worker; see its vhost-max-ports "
-                                  "and its log (" +
-                                  error.what() + ")");
+void Attachment::plan_memory(const ContextOptions& options) {
+  const std::size_t buffer = packet_buffer_bytes(payload_bytes_ + kIpAndUdpBytes);
+  const std::size_t ring_buffers = planned_.size() * kBuffersPerPort;
+  memory_mib_ = options.memory_mib != 0
+                    ? options.memory_mib
+                    : kEalMib + (((ring_buffers + kDefaultBuffers) * buffer) >> 20) + 1;
+  all_buffers_ = (std::max(memory_mib_, kEalMib + 1) - kEalMib) * (std::size_t{1} << 20) / buffer;
+  if (all_buffers_ <= ring_buffers)
+    throw Error(ErrorCode::kInvalidArgument,
+                "memory_mib is " + std::to_string(memory_mib_) + ", but the rings of " +
+                    std::to_string(planned_.size()) + " ports alone take " +
+                    std::to_string(memory_mib_for(0)));
+  buffers_ = all_buffers_ - ring_buffers;
+  config::check_machine_has(memory_mib_);
+}
+
+/// By shard: the links of which one will do.
+std::vector<std::vector<std::size_t>> Attachment::choices() const {
+  std::vector<std::vector<std::size_t>> all;
+  for (const Target& target : targets_) {
+    all.emplace_back();
+    for (const Alternative& alternative : target.alternatives)
+      all.back().push_back(alternative.link);
   }
+  return all;
 }
 
 std::optional<Endpoint> Attachment::find(std::size_t shard, Time now) {
-  const Target& target = targets_[shard];
-  const net::Port& port = *ports_[target.port];
-  if (!port.link_up()) return std::nullopt;
-  const auto mac = io_->resolve(port.id(), target.ipv4, now);
+  Target& target = targets_[shard];
+  if (!target.sought) target.sought = now;
+  Time from = *target.sought;
+  for (const Alternative& alternative : target.alternatives) {
+    if (now < from) break;
+    if (const auto endpoint = reach(alternative, false, now)) return endpoint;
+    from = after(from, kStandbyDelay);
+  }
+  return std::nullopt;
+}
+
+std::optional<Endpoint> Attachment::locate(std::size_t shard, unsigned attempt, Time now) {
+  const std::vector<Alternative>& alternatives = targets_[shard].alternatives;
+  return reach(alternatives[attempt % alternatives.size()], attempt > 0, now);
+}
+
+std::optional<Endpoint> Attachment::reach(const Alternative& alternative, bool anew, Time now) {
+  const net::Port* port = links_->carrier(alternative.link);
+  if (!port) return std::nullopt;
+  const auto mac = anew ? io_->resolve_anew(port->id(), alternative.ipv4, now)
+                        : io_->resolve(port->id(), alternative.ipv4, now);
   if (!mac) return std::nullopt;
-  return Endpoint{.port_id = port.id(),
+  return Endpoint{.port_id = port->id(),
                   .mac = *mac,
-                  .ipv4 = target.ipv4,
-                  .udp_port = target.udp_port,
-                  .local_udp_port = kWorkerUdpPort};
+                  .ipv4 = alternative.ipv4,
+                  .udp_port = alternative.udp_port,
+                  .local_udp_port = kWorkerUdpPort,
+                  .off_machine = port->view(0).off_machine};
 }
 
 std::size_t Attachment::memory_mib_for(std::size_t buffers) const {

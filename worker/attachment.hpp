@@ -1,5 +1,6 @@
 // How this process reaches its aggregators: packet memory, ports and the endpoints behind them.
-// One port per vhost directory, and one for all aggregators on the network.
+// One port per vhost directory, and one for all aggregators on the network. Each shard is one
+// aggregator, or one of its standbys: its alternatives, in order.
 #pragma once
 
 #include <cstddef>
@@ -15,10 +16,11 @@
 
 #include "common/base/endpoint.hpp"
 #include "common/base/time.hpp"
+#include "common/config/address.hpp"
 #include "common/config/claim.hpp"
 #include "common/net/datagram_io.hpp"
 #include "common/net/pool.hpp"
-#include "common/net/port.hpp"
+#include "worker/links.hpp"
 
 namespace sluice {
 
@@ -26,7 +28,6 @@ class Attachment {
  public:
   /// Opens memory and ports. Throws kInvalidArgument, kUnavailable.
   Attachment(const ContextOptions& options, std::shared_ptr<spdlog::logger> logger);
-  ~Attachment();
   Attachment(const Attachment&) = delete;
   Attachment& operator=(const Attachment&) = delete;
 
@@ -38,8 +39,22 @@ class Attachment {
   std::size_t aggregators() const { return targets_.size(); }
   const std::string& name_of(std::size_t shard) const { return targets_[shard].name; }
 
-  /// Where the shard listens, once its link is up and its address resolved.
+  /// Its own and its standbys'.
+  unsigned addresses_of(std::size_t shard) const {
+    return static_cast<unsigned>(targets_[shard].alternatives.size());
+  }
+
+  /// Every turn of the polling thread: notices links that go down and come up.
+  void watch(Time now) { links_->watch(now); }
+
+  /// Where to join the shard first: the first alternative whose link is up and whose address is
+  /// known. A standby is taken only when those before it have not answered for a while.
   std::optional<Endpoint> find(std::size_t shard, Time now);
+
+  /// Where to try to join it again, for the polling thread: alternative `attempt` modulo their
+  /// number. Nothing if its link is down or its address not known yet. From the second attempt on
+  /// the address is asked for anew, as another machine may have it by now.
+  std::optional<Endpoint> locate(std::size_t shard, unsigned attempt, Time now);
 
   /// Buffers that communicators may share between them.
   std::size_t buffers() const { return buffers_; }
@@ -47,32 +62,35 @@ class Attachment {
   std::size_t memory_mib_for(std::size_t buffers) const;
 
  private:
-  struct Target {
-    std::string name;  // as it was given
-    std::size_t port = 0;
+  struct Alternative {
+    std::size_t link = 0;
     std::uint32_t ipv4 = 0;
     std::uint16_t udp_port = 0;
   };
-
-  struct Link {
-    std::string directory;  // of a vhost port; else empty
-    net::PortOptions port;
+  struct Target {
+    std::string name;  // as it was given
+    std::vector<Alternative> alternatives;
+    std::optional<Time> sought;  // when it was first looked for
   };
 
   void plan(const ContextOptions& options);
-  void open();
-  std::unique_ptr<net::Port> open(const Link& link);
+  void plan_memory(const ContextOptions& options);
+  std::size_t link_to(const config::AggregatorAddress& address, const ContextOptions& options);
+  std::vector<std::vector<std::size_t>> choices() const;
+  std::optional<Endpoint> reach(const Alternative& alternative, bool anew, Time now);
 
-  std::vector<Link> planned_;
+  std::vector<LinkPlan> planned_;
   std::vector<Target> targets_;
   std::uint16_t payload_bytes_ = 0;
-  std::vector<config::Claim> claims_;
+  std::size_t memory_mib_ = 0;
+  std::size_t all_buffers_ = 0;  // with those in the rings
   std::size_t buffers_ = 0;
+  std::vector<config::Claim> claims_;
   // In the order in which they depend on each other.
   std::unique_ptr<net::BufferPool> payloads_;
   std::unique_ptr<net::BufferPool> headers_;
-  std::vector<std::unique_ptr<net::Port>> ports_;
   std::unique_ptr<net::DatagramIo> io_;
+  std::unique_ptr<Links> links_;
 };
 
 }  // namespace sluice

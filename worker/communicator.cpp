@@ -12,7 +12,7 @@
 namespace sluice {
 namespace {
 
-worker::EngineConfig engine_config(const JobOptions& options, const Attachment& attachment) {
+worker::EngineConfig engine_config(const JobOptions& options, Attachment& attachment) {
   worker::EngineConfig config;
   config.job = options.job;
   config.rank = Rank{options.rank};
@@ -25,8 +25,13 @@ worker::EngineConfig engine_config(const JobOptions& options, const Attachment& 
   config.aggregator_timeout = options.aggregator_timeout;
   config.rto.min = options.retransmit_timeout_min;
   config.unique = random_id;
-  for (std::size_t shard = 0; shard < attachment.aggregators(); ++shard)
+  config.locate = [&attachment](std::uint16_t shard, unsigned attempt) {
+    return attachment.locate(shard, attempt, Progress::now());
+  };
+  for (std::size_t shard = 0; shard < attachment.aggregators(); ++shard) {
     config.aggregator_names.push_back(attachment.name_of(shard));
+    config.addresses.push_back(attachment.addresses_of(shard));
+  }
   return config;
 }
 

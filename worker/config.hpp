@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "common/base/ids.hpp"
 #include "common/base/time.hpp"
 #include "common/protocol/rto.hpp"
+#include "common/protocol/secret.hpp"
 
 namespace sluice::worker {
 
@@ -30,12 +32,19 @@ struct EngineConfig {
   Duration join_retry_max = std::chrono::milliseconds(250);
   RetransmissionTimeout::Limits rto;
 
+  bool integrity = false;  ///< packets carry a CRC32C, and from other machines they must
+  std::shared_ptr<const Secret> secret;  ///< the job's, or null
+  bool authenticate_packets = false;     ///< demands it of the session; needs the secret
+
   /// Makes ids that nobody can guess; never 0.
   std::function<std::uint64_t()> unique;
 
-  /// Where a shard may be found after its aggregator fell silent: at its address, which another
-  /// machine may have by now, or at a standby's. `attempt` counts the HELLOs of this rejoin from 0.
-  /// Nothing: not reachable just now. May be empty: always where it was.
+  /// How many addresses each shard has, its standbys counted; empty: one each.
+  std::vector<unsigned> addresses;
+
+  /// Where a shard may be found: at its address number `attempt % addresses[shard]`, which another
+  /// machine may have by now. Nothing: not reachable just now. Called before each HELLO; must not
+  /// block. Empty: always where the engine was told at first.
   std::function<std::optional<Endpoint>(std::uint16_t shard, unsigned attempt)> locate;
 };
 

@@ -33,10 +33,7 @@ template <PacketSink Sink>
 void Engine<Sink>::welcomed(ShardSession& session, Time now, Sink& sink) {
   if (session.shard() == 0 && session.agreed().generation != generation_) {
     if (!virgin(0)) {
-      fail(Error(ErrorCode::kProtocol,
-                 "job " + std::to_string(config_.job) +
-                     ": aggregator 0 began a new life of a job that had made progress"),
-           nullptr);
+      fail_protocol("aggregator 0 began a new life of a job that had made progress");
       return;
     }
     generation_ = session.agreed().generation;
@@ -68,10 +65,8 @@ bool Engine<Sink>::start_epoch(ShardSession& session) {
   for (std::size_t s = session.shard(); s < streams_.size(); s += sessions_.size()) {
     StreamState& x = streams_[s];
     if (x.position > Round{0} && !session.resume()) {
-      fail(Error(ErrorCode::kProtocol, "job " + std::to_string(config_.job) + ": aggregator " +
-                                           std::to_string(session.shard()) +
-                                           " forgot what this rank told it when joining again"),
-           nullptr);
+      fail_protocol("aggregator " + std::to_string(session.shard()) +
+                    " forgot what this rank told it when joining again");
       return false;
     }
     if (x.position == Round{0} && !session.resume())
@@ -125,12 +120,26 @@ void Engine<Sink>::receive(const Endpoint& from, Buffer buffer, Time now, Sink& 
   }
   Packet packet;
   DropReason drop = Packet::parse(buffer.bytes(), packet);
+  if (drop == DropReason::kNone && config_.integrity && from.off_machine && !packet.has_integrity())
+    drop = DropReason::kNoIntegrity;
+  if (drop == DropReason::kNone && !is_authentic(packet)) drop = DropReason::kNotAuthentic;
   if (drop == DropReason::kNone) drop = dispatch(from, packet, std::move(buffer), now, sink);
   if (drop != DropReason::kNone) counters_.drops.count(drop);
   if (!control_.empty()) {
     deadline_ = std::min(deadline_, now);  // a session has moved: its next deadline too
     flush(sink);
   }
+}
+
+/// Whether a packet that needs no session shows the job's secret, if there is one. The exception is
+/// the word that we do not show it ourselves: who does not share the secret can only say it so.
+template <PacketSink Sink>
+bool Engine<Sink>::is_authentic(const Packet& packet) const {
+  if (!wire::uses_handshake_key(packet.kind())) return true;  // on_stream and on_keep_alive_ack do
+  const bool not_shared = packet.kind() == wire::Kind::kAbort &&
+                          packet.as<wire::Abort>().reason ==
+                              static_cast<std::uint16_t>(wire::AbortReason::kNotAuthenticated);
+  return not_shared || sessions_[0]->protection().accepts(packet);
 }
 
 /// Offers a packet to the sessions until one takes it.
@@ -151,7 +160,10 @@ DropReason Engine<Sink>::dispatch(const Endpoint& from, const Packet& packet, Bu
   switch (packet.kind()) {
     case Kind::kChallenge:
       return for_session([&](ShardSession& session) {
-        return session.on_challenge(from, packet.as<wire::Challenge>(), control_);
+        const auto& challenge = packet.as<wire::Challenge>();
+        const bool nobody_there_needs_us = state_ == State::kLeaving && virgin(session.shard());
+        if (nobody_there_needs_us && session.found_another(challenge)) return session_left(session);
+        return session.on_challenge(from, challenge, now, control_);
       });
     case Kind::kPending:
       return for_session([&](ShardSession& session) {
@@ -177,7 +189,7 @@ DropReason Engine<Sink>::dispatch(const Endpoint& from, const Packet& packet, Bu
         const auto& abort = packet.as<wire::Abort>();
         if (!session.is_aborted(abort)) return false;
         if (state_ == State::kLeaving) return session_left(session);
-        fail(to_error(to_info(abort), config_.job), &session);
+        fail(to_error(to_info(abort), config_.job), to_info(abort), &session);
         return true;
       });
     case Kind::kLeft:
@@ -186,7 +198,8 @@ DropReason Engine<Sink>::dispatch(const Endpoint& from, const Packet& packet, Bu
       });
     case Kind::kKeepAliveAck:
       return for_session([&](ShardSession& session) {
-        return session.on_keep_alive_ack(packet.as<wire::KeepAliveAck>(), now);
+        return session.protection().accepts(packet) &&
+               session.on_keep_alive_ack(packet.as<wire::KeepAliveAck>(), now);
       });
     default:
       return on_stream(packet, std::move(buffer), now, sink);
@@ -254,15 +267,22 @@ void Engine<Sink>::end_pending_ops(const Error& error) {
 /// The job is over for us. The aggregators that have not said so themselves are told, so that the
 /// other ranks learn of it at once.
 template <PacketSink Sink>
-void Engine<Sink>::fail(const Error& error, const ShardSession* told_by) {
+void Engine<Sink>::fail(const Error& error, const std::optional<AbortInfo>& why,
+                        const ShardSession* told_by) {
   if (over()) return;
   for (auto& session : sessions_)
-    if (session.get() != told_by) session->abort(control_);
+    if (session.get() != told_by) session->abort(why, control_);
   state_ = State::kFailed;
   failure_ = error;
   end_pending_ops(error);
   streams_.clear();
   deadline_ = kNever;
+}
+
+template <PacketSink Sink>
+void Engine<Sink>::fail_protocol(const std::string& what) {
+  fail(Error(ErrorCode::kProtocol, "job " + std::to_string(config_.job) + ": " + what),
+       std::nullopt, nullptr);
 }
 
 template <PacketSink Sink>
@@ -291,7 +311,7 @@ bool Engine<Sink>::session_left(ShardSession& session) {
 
 template <PacketSink Sink>
 void Engine<Sink>::abort(const Error& why, Sink& sink) {
-  fail(why, nullptr);
+  fail(why, std::nullopt, nullptr);
   flush(sink);
 }
 
@@ -303,7 +323,9 @@ void Engine<Sink>::on_time(Time now, Sink& sink) {
   for (auto& session : sessions_) {
     if (session->suspects(now)) rejoin(*session, now);
     if (auto error = session->on_time(now, control_)) {
-      fail(*error, nullptr);
+      AbortInfo why{.reason = wire::AbortReason::kAggregatorLost, .rank_a = config_.rank};
+      why.value_a = session->shard();
+      fail(*error, why, nullptr);
       break;
     }
     deadline_ = std::min(deadline_, session->next_deadline());

@@ -61,6 +61,7 @@ DropReason Engine<Sink>::on_stream(const Packet& packet, Buffer buffer, Time now
   const StreamId s{packet.delivery().stream};
   if (stream_at(s) == nullptr) return DropReason::kBadStream;
   if (!shard_of(s).is_ours(packet.delivery())) return DropReason::kWrongEpoch;
+  if (!shard_of(s).protection().accepts(packet)) return DropReason::kNotAuthentic;
   switch (packet.kind()) {
     case Kind::kResult:
       return on_result(s, packet, std::move(buffer), now, sink);
@@ -102,11 +103,8 @@ DropReason Engine<Sink>::on_result(StreamId s, const Packet& packet, Buffer buff
     const auto& next = x.kept[x.position.value % history];
     if (!next.buffer || next.round != x.position) break;
     if ((!x.running && !begin_next_op(s)) || !fits(s, next.packet)) {
-      fail(Error(ErrorCode::kProtocol,
-                 "job " + std::to_string(config_.job) + ": the result of round " +
-                     std::to_string(x.position.value) + " on stream " + std::to_string(s.value) +
-                     " does not fit the op that runs there"),
-           nullptr);
+      fail_protocol("the result of round " + std::to_string(x.position.value) + " on stream " +
+                    std::to_string(s.value) + " does not fit the op that runs there");
       return DropReason::kUnfitting;
     }
     apply(s, next.packet);
@@ -214,13 +212,13 @@ DropReason Engine<Sink>::on_fetch(StreamId s, Round round, Sink& sink) {
   if (!kept.buffer || kept.round != round || round >= x.position)
     return DropReason::kNotResynchronising;
   const auto result = kept.packet.body();
-  Buffer buffer = sink.allocate(sizeof(wire::Give) + result.size());
+  Buffer buffer = allocate(s, sizeof(wire::Give) + result.size(), sink);
   if (!buffer) return DropReason::kNoBuffer;
   auto give = member_packet<wire::Give>(s);
-  give.member.header.length = static_cast<std::uint16_t>(buffer.bytes().size());
+  give.member.header.length = static_cast<std::uint16_t>(sizeof give + result.size());
   give.round = round.value;
   std::memcpy(buffer.writable().data(), &give, sizeof give);
-  const auto given = buffer.writable().subspan(sizeof give);
+  const auto given = buffer.writable().subspan(sizeof give, result.size());
   std::memcpy(given.data(), result.data(), result.size());
   unprotect(given);
   ++counters_.results_given;
@@ -269,15 +267,15 @@ void Engine<Sink>::send_data(StreamId s, bool ask, Time now, Sink& sink) {
   std::size_t payload = 0;
   for (std::uint8_t c = 0; c < geometry.columns; ++c)
     if (x.columns[c].owned()) payload += geometry.bytes_of(x.columns[c].current);
-  Buffer buffer =
-      sink.allocate(wire::block_packet_bytes<wire::Data>(geometry.columns, x.first, payload));
+  const std::size_t size = wire::block_packet_bytes<wire::Data>(geometry.columns, x.first, payload);
+  Buffer buffer = allocate(s, size, sink);
   if (!buffer) {
     counters_.drops.count(DropReason::kNoBuffer);
     arm(x, after(now, kPoolRetry));
     return;
   }
 
-  auto packet = wire::BlockPacket<wire::Data>::begin(buffer.writable(), config_.job,
+  auto packet = wire::BlockPacket<wire::Data>::begin(buffer.writable().first(size), config_.job,
                                                      geometry.columns, x.first);
   packet.fixed.member.token = shard_of(s).token();
   packet.fixed.member.rank = config_.rank.value;
@@ -363,7 +361,7 @@ void Engine<Sink>::send_sync(StreamId s, Time now, Sink& sink) {
     }
     size += op.geometry().columns * sizeof(wire::SyncColumn);
   }
-  Buffer buffer = sink.allocate(size);
+  Buffer buffer = allocate(s, size, sink);
   if (!buffer) {
     counters_.drops.count(DropReason::kNoBuffer);
     return;
@@ -386,8 +384,15 @@ T Engine<Sink>::member_packet(StreamId s) {
   return packet;
 }
 
+/// Room for a packet of a stream and for what protects it.
+template <PacketSink Sink>
+typename Sink::Buffer Engine<Sink>::allocate(StreamId s, std::size_t body, Sink& sink) {
+  return sink.allocate(body + protection_of(s).trailer_bytes());
+}
+
 template <PacketSink Sink>
 void Engine<Sink>::send(StreamId s, Buffer buffer, Sink& sink) {
+  protect(buffer.writable(), protection_of(s));
   ++counters_.packets_sent;
   StreamState& x = streams_[s.value];
   if (Operation* op = x.running ? op_of(x) : nullptr) {
@@ -400,7 +405,7 @@ void Engine<Sink>::send(StreamId s, Buffer buffer, Sink& sink) {
 template <PacketSink Sink>
 template <class T>
 bool Engine<Sink>::send_small(StreamId s, const T& packet, Sink& sink) {
-  Buffer buffer = sink.allocate(sizeof packet);
+  Buffer buffer = allocate(s, sizeof packet, sink);
   if (!buffer) {
     counters_.drops.count(DropReason::kNoBuffer);
     return false;

@@ -22,7 +22,6 @@
 #include "common/protocol/build.hpp"
 #include "common/protocol/control_packets.hpp"
 #include "common/protocol/packet.hpp"
-#include "common/protocol/protection.hpp"
 #include "common/protocol/session.hpp"
 #include "worker/config.hpp"
 #include "worker/counters.hpp"
@@ -111,7 +110,9 @@ class Engine {
   bool session_left(ShardSession& session);
   void rejoin(ShardSession& session, Time now);
   bool virgin(std::uint16_t shard) const;
-  void fail(const Error& error, const ShardSession* told_by);
+  void fail(const Error& error, const std::optional<AbortInfo>& why, const ShardSession* told_by);
+  void fail_protocol(const std::string& what);
+  bool is_authentic(const Packet& packet) const;
   void end_pending_ops(const Error& error);
 
   // Streams.
@@ -134,6 +135,8 @@ class Engine {
   void send_sync(StreamId s, Time now, Sink& sink);
   template <class T>
   T member_packet(StreamId s);
+  Protection protection_of(StreamId s) { return shard_of(s).protection().of(wire::Kind::kData); }
+  Buffer allocate(StreamId s, std::size_t body, Sink& sink);
   void send(StreamId s, Buffer buffer, Sink& sink);
   template <class T>
   bool send_small(StreamId s, const T& packet, Sink& sink);

@@ -1,13 +1,16 @@
 // The worker's settings from environment variables. The tables below are the list of them:
 //
-//   SLUICE_AGGREGATORS                  ContextOptions::aggregators, separated by commas
+//   SLUICE_AGGREGATORS                  ContextOptions::aggregators, separated by commas; standbys
+//                                       follow after '|'
 //   SLUICE_PORT                         port
 //   SLUICE_ADDRESS                      address
+//   SLUICE_CONNECT_TIMEOUT_MS           connect_timeout: until daemons take our vhost ports
 //   SLUICE_MTU                          mtu, bytes
 //   SLUICE_MEMORY_MIB                   memory_mib
 //   SLUICE_HUGEPAGES                    hugepages, on or off
 //   SLUICE_IDLE                         idle
 //   SLUICE_LOG                          log_level
+//   SLUICE_FAULTS                       faults, for tests
 //   SLUICE_EAL_ARGS                     eal_args, separated by blanks
 //   SLUICE_RANK, SLUICE_WORLD_SIZE      JobOptions::rank and world_size, else the launcher's
 //   SLUICE_JOB                          job
@@ -21,12 +24,14 @@
 // An empty variable counts as unset.
 #include "worker/environment.hpp"
 
+#include <algorithm>
 #include <limits>
 
 #include "common/base/ids.hpp"
 #include "common/config/address.hpp"
 #include "common/config/environment.hpp"
 #include "common/config/setting.hpp"
+#include "common/net/fault_plan.hpp"
 
 namespace sluice {
 namespace {
@@ -44,19 +49,24 @@ const std::vector<Row<ContextOptions>>& context_rows() {
   using O = ContextOptions;
   static const std::vector<Row<O>> rows{
       {"SLUICE_AGGREGATORS", "ContextOptions::aggregators",
-       list(&O::aggregators, "addresses", ',', parse_aggregator_address)},
+       list(&O::aggregators, "addresses", ',', parse_aggregator_addresses)},
       {"SLUICE_PORT", "ContextOptions::port", text(&O::port, "DPDK device string")},
       {"SLUICE_ADDRESS", "ContextOptions::address",
        text(&O::address, "IPV4/PREFIX",
             [](std::string_view name, std::string_view text) {
               if (!text.empty()) parse_interface_address(name, text);
             })},
+      {"SLUICE_CONNECT_TIMEOUT_MS", "ContextOptions::connect_timeout",
+       integer(&O::connect_timeout, {100, 600'000})},
       {"SLUICE_MTU", "ContextOptions::mtu", integer(&O::mtu, {576, 9698, 0})},
       {"SLUICE_MEMORY_MIB", "ContextOptions::memory_mib",
        integer(&O::memory_mib, {16, 1'048'576, 0})},
       {"SLUICE_HUGEPAGES", "ContextOptions::hugepages", on_off(&O::hugepages)},
       {"SLUICE_IDLE", "ContextOptions::idle", word(&O::idle, kIdleChoices)},
       {"SLUICE_LOG", "ContextOptions::log_level", word(&O::log_level, kLogLevelChoices)},
+      {"SLUICE_FAULTS", "ContextOptions::faults",
+       text(&O::faults, "list of faults",
+            [](std::string_view name, std::string_view text) { net::parse_faults(text, name); })},
       {"SLUICE_EAL_ARGS", "ContextOptions::eal_args", list(&O::eal_args, "EAL arguments")},
   };
   return rows;
@@ -101,7 +111,10 @@ void check(const std::vector<Row<Options>>& rows, const Options& options) {
 }
 
 bool is_on_network(const std::string& aggregator) {
-  return std::holds_alternative<UdpAddress>(parse_aggregator_address("aggregator", aggregator));
+  const auto addresses = parse_aggregator_addresses("aggregator", aggregator);
+  return std::any_of(addresses.begin(), addresses.end(), [](const AggregatorAddress& address) {
+    return std::holds_alternative<UdpAddress>(address);
+  });
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "worker/progress.hpp"
 
-#include <csignal>
 #include <utility>
 
 #include "common/config/log.hpp"
@@ -8,6 +7,7 @@
 #include "common/net/eal.hpp"
 #include "common/protocol/packet.hpp"
 #include "worker/environment.hpp"
+#include "worker/thread_without_signals.hpp"
 
 namespace sluice {
 namespace {
@@ -34,12 +34,7 @@ Progress::Progress(const ContextOptions& options)
     : idle_((validate(options), *parse_idle_strategy(options.idle))),
       logger_(make_logger(options)),
       attachment_(std::make_unique<Attachment>(options, logger_)) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);  // the host process's signals are not for our thread
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { run(); });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  thread_ = thread_without_signals([this] { run(); });
 }
 
 Progress::~Progress() {
@@ -100,6 +95,7 @@ void Progress::run() {
 std::size_t Progress::turn() {
   net::DatagramIo& io = attachment_->io();
   const Time now = net::now();
+  attachment_->watch(now);
   const std::size_t received = io.receive([&](const Endpoint& from, net::Buffer payload) {
     const auto job = peek_job(payload.bytes());
     for (Member* member : members_) {

@@ -50,11 +50,10 @@ void ShardSession::start_joining(bool virgin, Time now, ControlPackets& out) {
   state_ = State::kJoining;
   virgin_ = virgin;
   nonce_ = config_.unique();
-  incarnation_ = 0;
   serial_ = 0;
   answered_ = false;
   absent_.clear();
-  hellos_ = 0;
+  places_.begin();
   joining_since_ = now;
   retry_ = config_.join_retry_min;
   keep_alive_due_ = kNever;
@@ -62,22 +61,20 @@ void ShardSession::start_joining(bool virgin, Time now, ControlPackets& out) {
 }
 
 void ShardSession::send_hello(Time now, ControlPackets& out) {
-  if (was_in_ && config_.locate)
-    if (const auto found = config_.locate(shard_, hellos_)) aggregator_ = *found;
-  ++hellos_;
   auto hello = wire::make<wire::Hello>(config_.job);
   hello.nonce = nonce_;
   hello.rank = config_.rank.value;
   hello.world_size = config_.ranks;
-  out.push(aggregator_, hello);
+  if (const auto to = places_.next(now)) out.push(*to, hello, protection_);
+  if (leaving_) send_leave(out);  // it may have let us go already
   hello_due_ = after(now, retry_);
   retry_ = std::min(2 * retry_, config_.join_retry_max);
 }
 
-bool ShardSession::on_challenge(const Endpoint& from, const wire::Challenge& packet,
+bool ShardSession::on_challenge(const Endpoint& from, const wire::Challenge& packet, Time now,
                                 ControlPackets& out) {
   if (state_ != State::kJoining || packet.nonce != nonce_) return false;
-  incarnation_ = packet.incarnation;
+  if (!places_.on_challenge(from, packet.incarnation, now)) return false;
   auto join = wire::make<wire::Join>(config_.job);
   join.nonce = nonce_;
   join.incarnation = packet.incarnation;
@@ -91,8 +88,11 @@ bool ShardSession::on_challenge(const Endpoint& from, const wire::Challenge& pac
   join.shard = shard_;
   join.shards = shards_;
   join.history = wanted_.history;
-  join.flags = virgin_ ? wire::kJoinVirgin : 0;
-  out.push(config_.locate ? from : aggregator_, join);  // a standby may have answered first
+  join.flags =
+      static_cast<std::uint8_t>((virgin_ ? wire::kJoinVirgin : 0) |
+                                (config_.authenticate_packets ? wire::kJoinAuthenticate : 0));
+  join.challenge = packet.challenge;
+  out.push(places_.current(), join, protection_);
   return true;
 }
 
@@ -106,14 +106,16 @@ bool ShardSession::on_pending(const wire::Pending& packet, Time now) {
 }
 
 bool ShardSession::on_welcome(const Endpoint& from, const wire::Welcome& packet, Time now) {
-  if (state_ != State::kJoining || packet.nonce != nonce_ || packet.incarnation != incarnation_)
-    return false;
+  if (state_ != State::kJoining || packet.nonce != nonce_) return false;
   // Shard 0 decides, once for a life: ops that are pending are cut to what was agreed.
   const bool as_agreed = packet.streams == wanted_.streams && packet.history == wanted_.history &&
                          packet.block_elements == wanted_.block_elements &&
                          packet.payload_bytes == wanted_.payload_bytes;
   if (wanted_.generation != 0 && !as_agreed) return false;
   if (shard_ != 0 && packet.generation != wanted_.generation) return false;
+  const bool authenticated = (packet.flags & wire::kWelcomeAuthenticate) != 0;
+  if (authenticated ? !protection_.has_secret() : config_.authenticate_packets) return false;
+  if (!places_.on_welcome(from, packet.incarnation)) return false;
   new_epoch_ = packet.epoch != agreed_.epoch;
   agreed_ = Session{.job = config_.job,
                     .ranks = config_.ranks,
@@ -125,9 +127,11 @@ bool ShardSession::on_welcome(const Endpoint& from, const wire::Welcome& packet,
                     .history = packet.history,
                     .generation = packet.generation,
                     .epoch = packet.epoch,
-                    .delivery_token = packet.delivery_token};
+                    .delivery_token = packet.delivery_token,
+                    .authenticated = authenticated};
+  protection_.begin_session(agreed_);
   state_ = State::kIn;
-  if (config_.locate) aggregator_ = from;
+  home_ = packet.incarnation;
   resume_ = (packet.flags & wire::kWelcomeResume) != 0;
   token_ = packet.token;
   if (new_epoch_) keep_alive_ = keep_alive_acknowledged_ = 0;  // else the numbers must go on rising
@@ -139,11 +143,15 @@ bool ShardSession::on_welcome(const Endpoint& from, const wire::Welcome& packet,
   return true;
 }
 
+/// An answer to a JOIN counts only while that join goes on: the aggregator that gives it may not be
+/// the one that took us in.
 bool ShardSession::is_aborted(const wire::Abort& packet) const {
+  const bool joining = state_ == State::kJoining;
+  if (packet.nonce != 0) return joining && packet.nonce == nonce_;
+  const auto not_shared = static_cast<std::uint16_t>(wire::AbortReason::kNotAuthenticated);
   const std::uint64_t generation = in() ? agreed_.generation : wanted_.generation;
-  const bool our_life = packet.generation != 0 && packet.generation == generation;
-  const bool our_join = packet.nonce != 0 && packet.nonce == nonce_;
-  return state_ != State::kIdle && state_ != State::kLeft && (our_life || our_join);
+  return (in() || joining) && packet.reason != not_shared && packet.generation != 0 &&
+         packet.generation == generation;
 }
 
 // -------------------------------------------------------------------------------------- being in
@@ -171,7 +179,7 @@ void ShardSession::leave(bool needed, Time now, ControlPackets& out) {
   leaving_ = true;
   leaving_since_ = now;
   if (!in()) return;  // once it has taken us in again
-  send_leave(false, out);
+  send_leave(out);
   leave_due_ = after(now, rto.value());
 }
 
@@ -184,19 +192,54 @@ Duration ShardSession::suspicion() const {
   return std::min<Duration>(3 * keep_alive_interval_, config_.aggregator_timeout / 2);
 }
 
-void ShardSession::send_leave(bool abort, ControlPackets& out) {
+void ShardSession::send_leave(ControlPackets& out) {
   auto leave = wire::make<wire::Leave>(config_.job);
   leave.member = member_header(leave.member);
-  leave.abort = abort ? 1 : 0;
-  out.push(aggregator_, leave);
+  out.push(places_.current(), leave, protection_);
 }
 
 bool ShardSession::is_left(const wire::Left& packet) const {
   return leaving_ && packet.token == token_;
 }
 
-void ShardSession::abort(ControlPackets& out) {
-  if (in()) send_leave(true, out);
+namespace {
+
+/// What a LEAVE has room for: a reason that speaks of one rank or one aggregator.
+bool fits_leave(const AbortInfo& why) {
+  using Reason = wire::AbortReason;
+  switch (why.reason) {
+    case Reason::kRankSilent:
+    case Reason::kRankHungUp:
+    case Reason::kRankRestarted:
+    case Reason::kRankLeft:
+    case Reason::kRankAborted:
+    case Reason::kCannotResume:
+    case Reason::kDuplicateRank:
+    case Reason::kAggregatorLost:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+void ShardSession::abort(const std::optional<AbortInfo>& why, ControlPackets& out) {
+  if (in()) {
+    auto leave = wire::make<wire::Leave>(config_.job);
+    leave.member = member_header(leave.member);
+    leave.abort = 1;
+    if (why && fits_leave(*why)) {
+      leave.reason = static_cast<std::uint16_t>(why->reason);
+      leave.shard_or_rank = why->reason == wire::AbortReason::kAggregatorLost
+                                ? static_cast<std::uint16_t>(why->value_a)
+                                : why->rank_a.value;
+      if (why->reason == wire::AbortReason::kRankSilent ||
+          why->reason == wire::AbortReason::kRankHungUp)
+        leave.silent_ms = static_cast<std::uint16_t>(std::min<std::uint64_t>(why->value_a, 0xffff));
+    }
+    out.push(places_.current(), leave, protection_);
+  }
   end();
 }
 
@@ -238,11 +281,11 @@ std::optional<Error> ShardSession::on_time(Time now, ControlPackets& out) {
     auto packet = wire::make<wire::KeepAlive>(config_.job);
     packet.member = member_header(packet.member);
     packet.number = ++keep_alive_;
-    out.push(aggregator_, packet);
+    out.push(places_.current(), packet, protection_);
     keep_alive_due_ = after(now, keep_alive_interval_);
   }
   if (leaving_ && now >= leave_due_) {
-    send_leave(false, out);
+    send_leave(out);
     leave_due_ = after(now, rto.value());
   }
   return std::nullopt;

@@ -14,11 +14,13 @@
 #include "common/base/endpoint.hpp"
 #include "common/base/rank_set.hpp"
 #include "common/base/time.hpp"
+#include "common/protocol/abort_info.hpp"
 #include "common/protocol/control_packets.hpp"
 #include "common/protocol/packet.hpp"
 #include "common/protocol/rto.hpp"
 #include "common/protocol/session.hpp"
 #include "worker/config.hpp"
+#include "worker/places.hpp"
 
 namespace sluice::worker {
 
@@ -28,15 +30,25 @@ class ShardSession {
 
   ShardSession(const EngineConfig& config, std::uint16_t shard, std::uint16_t shards,
                const Endpoint& aggregator)
-      : rto(config.rto), config_(config), shard_(shard), shards_(shards), aggregator_(aggregator) {}
+      : rto(config.rto),
+        config_(config),
+        shard_(shard),
+        shards_(shards),
+        places_(config, shard, aggregator),
+        protection_(config.integrity, config.secret, config.job) {}
 
   State state() const { return state_; }
   bool in() const { return state_ == State::kIn; }
-  const Endpoint& aggregator() const { return aggregator_; }
+  const Endpoint& aggregator() const { return places_.current(); }
   std::uint16_t shard() const { return shard_; }
   const Session& agreed() const { return agreed_; }  ///< once welcomed
   std::uint64_t token() const { return token_; }     ///< while kIn
   std::uint64_t nonce() const { return nonce_; }
+  const JobProtection& protection() const { return protection_; }
+  /// Another aggregator than the one that took us in is about to.
+  bool found_another(const wire::Challenge& packet) const {
+    return state_ == State::kJoining && packet.nonce == nonce_ && packet.incarnation != home_;
+  }
   bool resume() const { return resume_; }  ///< the last WELCOME asks to resynchronise
 
   /// Starts to join. `wanted` has what to ask for, and the generation held (0: none).
@@ -47,7 +59,8 @@ class ShardSession {
   bool suspects(Time now) const;
 
   // What arrives. False: it is not for this session, or not now.
-  bool on_challenge(const Endpoint& from, const wire::Challenge& packet, ControlPackets& out);
+  bool on_challenge(const Endpoint& from, const wire::Challenge& packet, Time now,
+                    ControlPackets& out);
   bool on_pending(const wire::Pending& packet, Time now);
   bool on_welcome(const Endpoint& from, const wire::Welcome& packet,
                   Time now);  ///< true: joined now
@@ -71,7 +84,8 @@ class ShardSession {
   void leave(bool needed, Time now, ControlPackets& out);
   bool leaving() const { return leaving_; }
   void end() { state_ = State::kLeft; }
-  void abort(ControlPackets& out);  ///< tells the aggregator once; the session is over
+  /// Tells the aggregator once, and why as far as the packet can say; the session is over.
+  void abort(const std::optional<AbortInfo>& why, ControlPackets& out);
 
   /// Repeats what is due. An error: the aggregator is lost, or the job did not form.
   std::optional<Error> on_time(Time now, ControlPackets& out);
@@ -83,7 +97,7 @@ class ShardSession {
   wire::MemberHeader member_header(wire::MemberHeader header) const;
   void send_hello(Time now, ControlPackets& out);
   void start_joining(bool virgin, Time now, ControlPackets& out);
-  void send_leave(bool abort, ControlPackets& out);
+  void send_leave(ControlPackets& out);
   Duration suspicion() const;
   std::optional<Error> overdue(Time now) const;
   std::string whom() const;
@@ -91,7 +105,8 @@ class ShardSession {
   const EngineConfig& config_;
   const std::uint16_t shard_;
   const std::uint16_t shards_;
-  Endpoint aggregator_;
+  Places places_;
+  JobProtection protection_;
   State state_ = State::kIdle;
   bool was_in_ = false;  // rejoining
   bool leaving_ = false;
@@ -101,7 +116,6 @@ class ShardSession {
   bool virgin_ = true;
   Session agreed_;
   std::uint64_t nonce_ = 0;
-  std::uint64_t incarnation_ = 0;
   std::uint64_t serial_ = 0;  // newest PENDING
   std::uint64_t token_ = 0;
   std::uint64_t keep_alive_ = 0;
@@ -110,7 +124,7 @@ class ShardSession {
   Duration retry_{};
   RankSet absent_;
   bool answered_ = false;
-  unsigned hellos_ = 0;  // of this join
+  std::uint64_t home_ = 0;  // incarnation of the aggregator that took us in
   Time joining_since_{};
   Time heard_{};
   Time hello_due_ = kNever;

@@ -1,5 +1,6 @@
 #include "common/config/address.hpp"
 
+#include <algorithm>
 #include <array>
 #include <optional>
 
@@ -62,6 +63,20 @@ AggregatorAddress parse_aggregator_address(std::string_view name, std::string_vi
   if (colon == text.npos) return UdpAddress{*ipv4, kDefaultUdpPort};
   return UdpAddress{*ipv4, static_cast<std::uint16_t>(parse_integer(
                                std::string(name) + "'s port", kPort, text.substr(colon + 1)))};
+}
+
+std::vector<AggregatorAddress> parse_aggregator_addresses(std::string_view name,
+                                                          std::string_view text) {
+  std::vector<AggregatorAddress> addresses;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find('|', begin), text.size());
+    const auto address = parse_aggregator_address(name, text.substr(begin, end - begin));
+    if (std::find(addresses.begin(), addresses.end(), address) != addresses.end())
+      throw must_be(name, "different addresses between '|'", text);
+    addresses.push_back(address);
+    begin = end + 1;
+  }
+  return addresses;
 }
 
 std::string ipv4_to_string(std::uint32_t host_order) {

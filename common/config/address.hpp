@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 namespace sluice::config {
 
@@ -44,6 +45,11 @@ using AggregatorAddress = std::variant<VhostDirectory, UdpAddress>;
 /// or broadcast address.
 InterfaceAddress parse_interface_address(std::string_view name, std::string_view text);
 AggregatorAddress parse_aggregator_address(std::string_view name, std::string_view text);
+
+/// One aggregator's address and those of its standbys, in the order in which they are to be tried:
+/// "vhost:/run/a|10.0.0.9". At least one, each of its own.
+std::vector<AggregatorAddress> parse_aggregator_addresses(std::string_view name,
+                                                          std::string_view text);
 
 /// The form that the parsers read.
 std::string to_string(const InterfaceAddress& address);

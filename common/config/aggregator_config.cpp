@@ -270,15 +270,18 @@ ParseOutcome parse_aggregator(int argc, const char* const* argv, const Environme
 }
 
 std::vector<std::string> unknown_variables(const std::vector<std::string>& names) {
-  // The last one is a worker's, for which the prefix is an accident.
-  std::vector<std::string> known{"SLUICE_AGGREGATOR_SECRET", "SLUICE_AGGREGATOR_TIMEOUT_MS"};
-  for (const auto& [name, variable] : variables()) known.push_back(variable);
+  // By what follows the prefix. TIMEOUT_MS is a worker's, for which the prefix is an accident.
+  std::vector<std::string> known{"SECRET", "TIMEOUT_MS"};
+  for (const auto& [name, variable] : variables())
+    known.push_back(variable.substr(kVariablePrefix.size()));
   std::vector<std::string> unknown;
   for (const std::string& name : names) {
     if (!name.starts_with(kVariablePrefix)) continue;
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    const auto nearest = nearest_name(name, known);
-    unknown.push_back(name + (nearest ? ": did you mean " + *nearest + "?" : ""));
+    const std::string ending = name.substr(kVariablePrefix.size());
+    if (std::find(known.begin(), known.end(), ending) != known.end()) continue;
+    const auto nearest = nearest_name(ending, known);
+    unknown.push_back(
+        name + (nearest ? ": did you mean " + std::string(kVariablePrefix) + *nearest + "?" : ""));
   }
   return unknown;
 }

@@ -51,10 +51,14 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
 std::shared_ptr<spdlog::logger> make_logger(const LogOptions& options) {
   auto logger = std::make_shared<spdlog::logger>(options.name, open_sink(options.file));
   logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l %n: %v");
-  logger->set_level(to_spdlog(options.level));
+  set_level(*logger, options.level);
   logger->flush_on(spdlog::level::trace);
   logger->set_error_handler(on_write_failure);
   return logger;
+}
+
+void set_level(spdlog::logger& logger, LogLevel level) {
+  logger.set_level(to_spdlog(level));
 }
 
 std::uint64_t log_write_failures() {

@@ -26,6 +26,9 @@ struct LogOptions {
 /// file cannot be opened.
 std::shared_ptr<spdlog::logger> make_logger(const LogOptions& options);
 
+/// Least level to log, from now on; for any thread.
+void set_level(spdlog::logger& logger, LogLevel level);
+
 /// Failed writes and flushes of all loggers of this process.
 std::uint64_t log_write_failures();
 

@@ -1,5 +1,6 @@
 #include "common/config/secrets.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -114,24 +115,30 @@ void SecretStore::add(std::string_view line) {
   const bool is_job = error == std::errc{} && stopped_at == name.data() + name.size();
   if (end == line.npos || !(is_job || name == "*"))
     fail("must be JOB SECRET, or * SECRET for all other jobs");
-  Secret secret = secret_of(line.substr(line.find_first_not_of(kBlanks, end)));
-  if (is_job ? jobs_.count(job) != 0 : of_others_.has_value())
-    fail("job " + std::string(name) + " has a secret already");
-  if (is_job)
-    jobs_.emplace(job, std::move(secret));
-  else
-    of_others_.emplace(std::move(secret));
+  std::shared_ptr<const Secret>& place = is_job ? jobs_[job] : of_others_;
+  if (place) fail("job " + std::string(name) + " has a secret already");
+  place =
+      std::make_shared<const Secret>(secret_of(line.substr(line.find_first_not_of(kBlanks, end))));
 }
 
-const Secret* SecretStore::find(std::uint32_t job) const {
-  if (const auto found = jobs_.find(job); found != jobs_.end()) return &found->second;
-  return of_others_ ? &*of_others_ : nullptr;
+std::shared_ptr<const Secret> SecretStore::find(std::uint32_t job) const {
+  const auto found = jobs_.find(job);
+  return found == jobs_.end() ? of_others_ : found->second;
+}
+
+bool operator==(const SecretStore& a, const SecretStore& b) {
+  const auto same = [](const auto& x, const auto& y) { return x && y ? *x == *y : x == y; };
+  return same(a.of_others_, b.of_others_) &&
+         std::equal(a.jobs_.begin(), a.jobs_.end(), b.jobs_.begin(), b.jobs_.end(),
+                    [&](const auto& x, const auto& y) {
+                      return x.first == y.first && same(x.second, y.second);
+                    });
 }
 
 std::string SecretStore::describe() const {
   if (empty()) return "no secrets";
   if (jobs_.empty()) return "a secret of all jobs";
-  return "secrets of " + std::to_string(jobs_.size()) + " jobs" +
+  return "secrets of " + std::to_string(jobs_.size()) + (jobs_.size() == 1 ? " job" : " jobs") +
          (of_others_ ? " and of all others" : "");
 }
 

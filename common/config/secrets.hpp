@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -17,27 +18,29 @@ class SecretStore {
  public:
   /// Knows none: anybody may join.
   SecretStore() = default;
-  explicit SecretStore(Secret of_all_jobs) : of_others_(std::move(of_all_jobs)) {}
+  explicit SecretStore(Secret of_all_jobs)
+      : of_others_(std::make_shared<const Secret>(std::move(of_all_jobs))) {}
 
   /// From a file with a line "JOB SECRET" per job, and "* SECRET" for all jobs that have no line;
   /// empty lines and lines that begin with # mean nothing. Throws kInvalidArgument that names the
   /// file, what is wrong with it, and the line.
   static SecretStore from_file(const std::string& path);
 
-  /// Null: the job has none.
-  const Secret* find(std::uint32_t job) const;
+  /// Null: the job has none. Who holds it may outlive the store.
+  std::shared_ptr<const Secret> find(std::uint32_t job) const;
   bool empty() const { return jobs_.empty() && !of_others_; }
 
   /// "secrets of 2 jobs and of all others".
   std::string describe() const;
 
-  friend bool operator==(const SecretStore&, const SecretStore&) = default;
+  /// The same secrets of the same jobs.
+  friend bool operator==(const SecretStore& a, const SecretStore& b);
 
  private:
   void add(std::string_view line);
 
-  std::map<std::uint32_t, Secret> jobs_;
-  std::optional<Secret> of_others_;
+  std::map<std::uint32_t, std::shared_ptr<const Secret>> jobs_;
+  std::shared_ptr<const Secret> of_others_;
 };
 
 /// What the setting secret-file names, or if it is empty the variable SLUICE_AGGREGATOR_SECRET,

@@ -8,6 +8,7 @@
 #include <rte_prefetch.h>
 
 #include "common/base/packet_buffer.hpp"
+#include "common/net/fault_injection.hpp"
 #include "common/net/neighbours.hpp"
 #include "common/net/tx_queue.hpp"
 
@@ -20,6 +21,7 @@ struct DatagramIo::PortState {
 
   PortView view;
   TxQueue tx;
+  std::unique_ptr<FaultInjector> rx_faults;  // mostly none
   Neighbours neighbours;
   std::uint16_t ip_id = 0;
 };
@@ -104,7 +106,14 @@ DatagramIo::PortState* DatagramIo::find(std::uint16_t port_id) const {
 void DatagramIo::add_port(const PortView& port) {
   assert(!find(port.id) && port.udp_checksum != UdpChecksum::kAuto);
   if (by_id_.size() <= port.id) by_id_.resize(port.id + std::size_t{1});
-  by_id_[port.id] = std::make_unique<PortState>(port, backlog_max_);
+  auto& state = by_id_[port.id] = std::make_unique<PortState>(port, backlog_max_);
+  using Direction = FaultInjector::Direction;
+  if (faults_.any() && faults_.receiving)
+    state->rx_faults =
+        std::make_unique<FaultInjector>(faults_, port.id, Direction::kReceiving, payloads_);
+  if (faults_.any() && faults_.sending)
+    state->tx.inject(
+        std::make_unique<FaultInjector>(faults_, port.id, Direction::kSending, payloads_));
   polled_.push_back(by_id_[port.id].get());
 }
 
@@ -126,6 +135,10 @@ void DatagramIo::flush() {
   for (PortState* port : polled_) port->tx.flush(counters_);
 }
 
+void DatagramIo::set_link(std::uint16_t port_id, bool up) {
+  if (PortState* port = find(port_id)) port->tx.set_link(up, counters_);
+}
+
 std::size_t DatagramIo::backlog(std::uint16_t port_id) const {
   const PortState* port = find(port_id);
   return port ? port->tx.backlog() : 0;
@@ -136,12 +149,25 @@ std::size_t DatagramIo::backlog(std::uint16_t port_id) const {
 std::size_t DatagramIo::poll(PortState& port) {
   batch_.count = 0;
   std::array<rte_mbuf*, kBurst> frames;
-  const std::size_t n =
-      rte_eth_rx_burst(port.view.id, port.view.queue, frames.data(), std::uint16_t{kBurst});
-  counters_.rx_frames += n;
+  const std::size_t n = fetch(port, frames);
   for (std::size_t i = 0; i < n; ++i) rte_prefetch0(rte_pktmbuf_mtod(frames[i], void*));
   for (std::size_t i = 0; i < n; ++i) take_frame(port, frames[i]);
   return n;
+}
+
+std::size_t DatagramIo::fetch(PortState& port, std::span<rte_mbuf*, kBurst> frames) {
+  const auto burst = [&] {
+    const std::size_t n =
+        rte_eth_rx_burst(port.view.id, port.view.queue, frames.data(), std::uint16_t{kBurst});
+    counters_.rx_frames += n;
+    return n;
+  };
+  if (!port.rx_faults) return burst();
+  if (port.rx_faults->ready() < kBurst) {
+    const std::size_t n = burst();
+    for (std::size_t i = 0; i < n; ++i) port.rx_faults->take(frames[i], counters_);
+  }
+  return port.rx_faults->pass_on(frames);
 }
 
 void DatagramIo::take_frame(PortState& port, rte_mbuf* frame) {
@@ -170,6 +196,7 @@ void DatagramIo::take_frame(PortState& port, rte_mbuf* frame) {
   frame->pkt_len = static_cast<std::uint32_t>(parsed.payload_bytes);
   frame->ol_flags = 0;  // the port's judgement of what was received says nothing of what we send
   parsed.from.port_id = port.view.id;
+  parsed.from.off_machine = port.view.off_machine;
   batch_.datagrams[batch_.count++] = {parsed.from, Buffer::adopt(frame)};
 }
 
@@ -194,20 +221,27 @@ void DatagramIo::take_arp(PortState& port, std::span<const std::byte> frame) {
 std::optional<MacAddress> DatagramIo::resolve(std::uint16_t port_id, std::uint32_t ipv4, Time now) {
   PortState* port = find(port_id);
   if (!port) return std::nullopt;
-  const PortView& view = port->view;
-  const std::uint32_t hop = next_hop(view, ipv4);
+  const std::uint32_t hop = next_hop(port->view, ipv4);
   const Neighbours::Answer answer = port->neighbours.resolve(hop, now);
   if (answer.table_full) ++counters_.arp_table_full;
-  if (answer.ask) {
-    const Arp request{ArpOperation::kRequest, view.address.mac, view.address.ipv4, {}, hop};
-    send_bytes(*port, make_arp(request, kBroadcastMac));
-    ++counters_.arp_requests_sent;
-  }
+  if (answer.ask) ask_for(*port, hop);
   return answer.mac;
 }
 
-void DatagramIo::forget(std::uint16_t port_id, std::uint32_t ipv4) {
-  if (PortState* port = find(port_id)) port->neighbours.forget(next_hop(port->view, ipv4));
+std::optional<MacAddress> DatagramIo::resolve_anew(std::uint16_t port_id, std::uint32_t ipv4,
+                                                   Time now) {
+  if (PortState* port = find(port_id)) {
+    const std::uint32_t hop = next_hop(port->view, ipv4);
+    if (port->neighbours.ask_again(hop, now)) ask_for(*port, hop);
+  }
+  return resolve(port_id, ipv4, now);
+}
+
+void DatagramIo::ask_for(PortState& port, std::uint32_t ipv4) {
+  const LocalAddress& us = port.view.address;
+  const Arp request{ArpOperation::kRequest, us.mac, us.ipv4, {}, ipv4};
+  send_bytes(port, make_arp(request, kBroadcastMac));
+  ++counters_.arp_requests_sent;
 }
 
 // --- sending -----------------------------------------------------------------------------------

@@ -15,6 +15,7 @@
 #include "common/base/endpoint.hpp"
 #include "common/base/time.hpp"
 #include "common/net/buffer.hpp"
+#include "common/net/fault_plan.hpp"
 #include "common/net/io_counters.hpp"
 #include "common/net/pool.hpp"
 #include "common/net/port.hpp"
@@ -33,6 +34,9 @@ class DatagramIo {
   /// will do). A port that refuses frames keeps up to `backlog_max` waiting, 64 .. 65535.
   DatagramIo(BufferPool& payloads, BufferPool& headers, std::size_t backlog_max = kBacklogMax);
   ~DatagramIo();
+
+  /// Puts faults into the traffic of the ports that are added from now on.
+  void inject_faults(const FaultPlan& plan) { faults_ = plan; }
 
   /// Begins to poll a queue of a port; one queue of each port per DatagramIo. Not from a handler.
   void add_port(const PortView& port);
@@ -71,6 +75,10 @@ class DatagramIo {
   /// Offers everything queued to the ports. Call it once per turn of the loop.
   void flush();
 
+  /// Tells whether somebody is at the other end of a port's link. While nobody is, what is sent
+  /// there is dropped and counted, and so is what was still queued. A new port counts as up.
+  void set_link(std::uint16_t port_id, bool up);
+
   /// Frames that a port did not take yet.
   std::size_t backlog(std::uint16_t port_id) const;
 
@@ -78,9 +86,9 @@ class DatagramIo {
   /// and at most ten times a second: call again until it is there.
   std::optional<MacAddress> resolve(std::uint16_t port_id, std::uint32_t ipv4, Time now);
 
-  /// Drops what is known of `ipv4`, so that resolve asks again: a peer that fell silent may have
-  /// been replaced by another machine.
-  void forget(std::uint16_t port_id, std::uint32_t ipv4);
+  /// As resolve, and asks also if the address is known: a peer that fell silent may have been
+  /// replaced by another machine. Gives what was known until that one has answered.
+  std::optional<MacAddress> resolve_anew(std::uint16_t port_id, std::uint32_t ipv4, Time now);
 
   const IoCounters& counters() const { return counters_; }
 
@@ -96,8 +104,10 @@ class DatagramIo {
   };
 
   std::size_t poll(PortState& port);
+  std::size_t fetch(PortState& port, std::span<rte_mbuf*, kBurst> frames);
   void take_frame(PortState& port, rte_mbuf* frame);
   void take_arp(PortState& port, std::span<const std::byte> frame);
+  void ask_for(PortState& port, std::uint32_t ipv4);
   void send_bytes(PortState& port, std::span<const std::byte> frame);
   rte_mbuf* frame_in_place(PortState& port, const Endpoint& to, rte_mbuf* payload);
   rte_mbuf* frame_chained(PortState& port, const Endpoint& to, rte_mbuf* payload);
@@ -110,6 +120,7 @@ class DatagramIo {
   std::bitset<65536> listened_;
   std::vector<std::unique_ptr<PortState>> by_id_;  // null where there is no such port
   std::vector<PortState*> polled_;
+  FaultPlan faults_;
   Batch batch_;  // of the poll under way
   IoCounters counters_;
 };

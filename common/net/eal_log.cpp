@@ -38,10 +38,12 @@ void to_spdlog(LogLevel level, std::string_view text) {
   spdlog::log(kLevels[static_cast<std::size_t>(level)], "dpdk: {}", text);
 }
 
-// What DPDK complains of where nothing is wrong: vhost of every worker that comes, goes or dies,
-// which a daemon reports itself, and telemetry of a socket for clients of years ago.
+// What DPDK complains of where nothing is wrong: vhost and virtio-user of every peer that comes,
+// goes or dies, which daemons and workers report themselves, and telemetry of a socket for clients
+// of years ago.
 bool is_routine(std::string_view text) {
-  return text.starts_with("VHOST_CONFIG") || text.starts_with("TELEMETRY: No legacy callbacks");
+  return text.starts_with("VHOST_CONFIG") || text.starts_with("vhost_user_") ||
+         text.starts_with("virtio_user_") || text.starts_with("TELEMETRY: No legacy callbacks");
 }
 
 ssize_t write_to_log(void* log, const char* text, std::size_t size) {

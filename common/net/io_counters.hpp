@@ -32,6 +32,7 @@ struct IoCounters {
   std::uint64_t tx_linearised = 0;      ///< shared payloads copied behind their header
   std::uint64_t tx_partial_bursts = 0;  ///< the port took less than was queued
   std::uint64_t tx_backlog_full = 0;    ///< dropped: the port takes nothing for too long
+  std::uint64_t tx_link_down = 0;       ///< dropped: nobody at the other end of the link
   std::uint64_t tx_too_long = 0;        ///< dropped: beyond the port's MTU
   std::uint64_t tx_unknown_port = 0;    ///< dropped: no such port (any more)
   std::uint64_t tx_port_removed = 0;    ///< dropped: still queued when the port went
@@ -41,10 +42,19 @@ struct IoCounters {
   std::uint64_t arp_learned = 0;  ///< a neighbour's address that was asked for, new or changed
   std::uint64_t arp_ignored = 0;  ///< malformed, or not about us or anyone we know
   std::uint64_t arp_table_full = 0;
+  // Put in on purpose, by a FaultInjector.
+  std::uint64_t rx_fault_lost = 0;
+  std::uint64_t rx_fault_duplicated = 0;
+  std::uint64_t rx_fault_reordered = 0;
+  std::uint64_t rx_fault_flipped = 0;
+  std::uint64_t tx_fault_lost = 0;
+  std::uint64_t tx_fault_duplicated = 0;
+  std::uint64_t tx_fault_reordered = 0;
+  std::uint64_t tx_fault_flipped = 0;
 };
 
 /// For printing and export: every counter once.
-inline constexpr std::array<std::pair<std::string_view, std::uint64_t IoCounters::*>, 31>
+inline constexpr std::array<std::pair<std::string_view, std::uint64_t IoCounters::*>, 40>
     kIoCounterNames{{
         {"rx_frames", &IoCounters::rx_frames},
         {"rx_datagrams", &IoCounters::rx_datagrams},
@@ -68,6 +78,7 @@ inline constexpr std::array<std::pair<std::string_view, std::uint64_t IoCounters
         {"tx_linearised", &IoCounters::tx_linearised},
         {"tx_partial_bursts", &IoCounters::tx_partial_bursts},
         {"tx_backlog_full", &IoCounters::tx_backlog_full},
+        {"tx_link_down", &IoCounters::tx_link_down},
         {"tx_too_long", &IoCounters::tx_too_long},
         {"tx_unknown_port", &IoCounters::tx_unknown_port},
         {"tx_port_removed", &IoCounters::tx_port_removed},
@@ -77,6 +88,14 @@ inline constexpr std::array<std::pair<std::string_view, std::uint64_t IoCounters
         {"arp_learned", &IoCounters::arp_learned},
         {"arp_ignored", &IoCounters::arp_ignored},
         {"arp_table_full", &IoCounters::arp_table_full},
+        {"rx_fault_lost", &IoCounters::rx_fault_lost},
+        {"rx_fault_duplicated", &IoCounters::rx_fault_duplicated},
+        {"rx_fault_reordered", &IoCounters::rx_fault_reordered},
+        {"rx_fault_flipped", &IoCounters::rx_fault_flipped},
+        {"tx_fault_lost", &IoCounters::tx_fault_lost},
+        {"tx_fault_duplicated", &IoCounters::tx_fault_duplicated},
+        {"tx_fault_reordered", &IoCounters::tx_fault_reordered},
+        {"tx_fault_flipped", &IoCounters::tx_fault_flipped},
     }};
 static_assert(sizeof(IoCounters) == kIoCounterNames.size() * sizeof(std::uint64_t));
 

@@ -27,8 +27,11 @@ bool Neighbours::learn(std::uint32_t ipv4, const MacAddress& mac) {
   return true;
 }
 
-void Neighbours::forget(std::uint32_t ipv4) {
-  std::erase_if(entries_, [ipv4](const Entry& entry) { return entry.ipv4 == ipv4; });
+bool Neighbours::ask_again(std::uint32_t ipv4, Time now) {
+  Entry* entry = find(ipv4);
+  if (!entry || now < entry->next_request) return false;
+  entry->next_request = after(now, kRequestInterval);
+  return true;
 }
 
 }  // namespace sluice::net

@@ -28,7 +28,9 @@ class Neighbours {
   /// can fill the table), but also when one of those moves. True if that was news.
   bool learn(std::uint32_t ipv4, const MacAddress& mac);
 
-  void forget(std::uint32_t ipv4);
+  /// Whether a request is due for an address that is known already: another machine may have it by
+  /// now. What is known stays until it answers.
+  bool ask_again(std::uint32_t ipv4, Time now);
 
  private:
   struct Entry {

@@ -241,6 +241,7 @@ void Port::start(std::span<BufferPool* const> pools) {
   view_.prefix = options_.prefix;
   view_.gateway = options_.gateway;
   view_.mtu = options_.mtu;
+  view_.off_machine = !is_memory(name_);
   view_.chain = options_.chain && (conf.txmode.offloads & RTE_ETH_TX_OFFLOAD_MULTI_SEGS);
 }
 
@@ -265,9 +266,14 @@ void Port::close() {
 }
 
 bool Port::link_up() const {
-  const CallerState restore_at_end;  // virtio-user may take a new peer on this occasion
   rte_eth_link link{};
   return rte_eth_link_get_nowait(id(), &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
+}
+
+PortDrops Port::drops() const {
+  rte_eth_stats stats{};
+  if (rte_eth_stats_get(id(), &stats) != 0) return {};
+  return {.rx_missed = stats.imissed, .rx_no_buffer = stats.rx_nombuf};
 }
 
 PortView Port::view(std::uint16_t queue) const {

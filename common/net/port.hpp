@@ -47,7 +47,21 @@ struct PortView {
   std::uint32_t gateway = 0;
   std::uint16_t mtu = 1500;
   UdpChecksum udp_checksum = UdpChecksum::kSoftware;  ///< never kAuto
-  bool chain = false;  ///< the port takes a header and a payload as two chained buffers
+  bool off_machine = true;  ///< false: the port is memory that a process of this machine shares
+  bool chain = false;       ///< the port takes a header and a payload as two chained buffers
+};
+
+/// What a port itself dropped of what came, so that no DatagramIo ever saw it. Not every driver
+/// says.
+struct PortDrops {
+  std::uint64_t rx_missed = 0;     ///< nobody polled in time
+  std::uint64_t rx_no_buffer = 0;  ///< the pool was empty
+
+  PortDrops& operator+=(const PortDrops& other) {
+    rx_missed += other.rx_missed;
+    rx_no_buffer += other.rx_no_buffer;
+    return *this;
+  }
 };
 
 /// A started port. Made, asked and destroyed by one control thread; its queues are polled by
@@ -72,7 +86,12 @@ class Port {
   /// The largest datagram: the MTU less IPv4 and UDP headers.
   std::size_t max_payload_bytes() const { return options_.mtu - kIpv4Bytes - kUdpBytes; }
 
+  /// For any thread, and cheap where the driver tells of changes by itself.
   bool link_up() const;
+
+  /// Since the port was made. Asks the driver: not for every turn of a loop.
+  PortDrops drops() const;
+
   PortView view(std::uint16_t queue) const;
 
  private:

@@ -3,8 +3,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "common/net/fault_injection.hpp"
 #include "common/net/io_counters.hpp"
 
 struct rte_mbuf;
@@ -26,15 +28,31 @@ class TxQueue {
   /// Offers everything queued to the port once.
   void flush(IoCounters& counters);
 
+  /// From now on frames pass through it on their way into the queue.
+  void inject(std::unique_ptr<FaultInjector> faults);
+
+  /// While the link is down, what is queued and what is pushed is dropped and counted: whoever
+  /// comes next at the other end has no use for old frames.
+  void set_link(bool up, IoCounters& counters);
+
   std::size_t backlog() const { return end_ - begin_; }
 
  private:
+  void drop_all();
+  void detour(rte_mbuf* frame, IoCounters& counters);
+  void take_from_faults(IoCounters& counters);
+  void enqueue(rte_mbuf* frame, IoCounters& counters);
+  void offer(IoCounters& counters);
+
   std::uint16_t port_id_;
   std::uint16_t queue_;
   // [begin_, end_) of frames_ is queued; compacted when the end is reached.
   std::vector<rte_mbuf*> frames_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
+  bool link_up_ = true;
+  std::unique_ptr<FaultInjector> faults_;  // mostly none
+  bool plain_ = true;                      // the link is up and there are none
 };
 
 }  // namespace sluice::net

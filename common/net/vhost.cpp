@@ -14,6 +14,8 @@
 
 #include <sluice/error.hpp>
 
+#include "common/net/clock.hpp"
+
 namespace sluice::net {
 namespace {
 
@@ -108,6 +110,12 @@ void VhostDirectory::released(std::uint16_t port_id) {
   released_[port_id].store(true, std::memory_order_release);
 }
 
+PortDrops VhostDirectory::drops() const {
+  PortDrops all = drops_of_gone_;
+  for (const auto& [name, link] : links_) all += link.port->drops();
+  return all;
+}
+
 std::vector<std::string> VhostDirectory::sockets() const {
   std::vector<std::string> names;
   std::error_code error;
@@ -132,16 +140,26 @@ void VhostDirectory::poll() {
 }
 
 // A link that is down proves nothing: the worker may not have started its port yet, or restarts it.
-// It is dead when nobody serves its socket any more, which its death makes true at once.
+// It is dead when nobody serves its socket any more, which its death makes true at once. A daemon
+// that died in the moment in which it connected leaves the worker's driver with queues that it
+// never enables for the next one; to connect once more heals that.
 void VhostDirectory::look_after(const std::string& name, Link& link) {
   const std::uint16_t id = link.port->id();
   if (!link.detaching) {
-    if (link.port->link_up() || socket_is_served(path(name))) return;
+    if (link.port->link_up()) {
+      link.last_up = now();
+      return;
+    }
+    if (socket_is_served(path(name))) {
+      if (now() < after(link.last_up, kLinkPatience)) return;
+      ++counters_.renewed;
+    }
     link.detaching = true;
     released_[id].store(false);
     if (events_.detaching) events_.detaching(id);
   }
   if (!released_[id].load(std::memory_order_acquire)) return;
+  drops_of_gone_ += link.port->drops();
   link.port.reset();
   ++counters_.detached;
   links_.erase(name);
@@ -172,6 +190,7 @@ void VhostDirectory::attach(const std::string& name) {
     return refuse(name, error.what(), false);
   }
   assert(link.port->id() < kPortIdMax);
+  link.last_up = now();
   refused_.erase(name);
   ++counters_.attached;
   Port& attached = *links_.emplace(name, std::move(link)).first->second.port;

@@ -71,11 +71,15 @@ class VhostDirectory {
   /// kept its peer's address may find itself on another.
   static constexpr MacAddress kMac{0x02, 's', 'l', 'u', 'c', 'e'};
 
+  /// A port whose link is down for so long is unplugged and plugged anew.
+  static constexpr Duration kLinkPatience = std::chrono::seconds(2);
+
   struct Counters {
     std::uint64_t attached = 0;
     std::uint64_t detached = 0;
     std::uint64_t refused = 0;        ///< sockets, not attempts
     std::uint64_t stale_removed = 0;  ///< socket files that nobody served
+    std::uint64_t renewed = 0;        ///< unplugged because no link came up, to be plugged anew
   };
 
   /// Creates the directory with mode 0700 if it is missing. `pools` as for Port. Throws Error
@@ -98,10 +102,14 @@ class VhostDirectory {
   std::size_t ports() const { return links_.size(); }
   const Counters& counters() const { return counters_; }
 
+  /// Of all ports, with those that are gone.
+  PortDrops drops() const;
+
  private:
   struct Link {
     std::unique_ptr<Port> port;
     unsigned slot = 0;
+    Time last_up;  // or when it was plugged
     bool detaching = false;
   };
   static constexpr std::size_t kPortIdMax = 256;
@@ -123,6 +131,7 @@ class VhostDirectory {
   std::map<std::string, bool> refused_;  // sockets, and whether a free port would do
   std::array<std::atomic<bool>, kPortIdMax> released_{};
   Counters counters_;
+  PortDrops drops_of_gone_;
 };
 
 }  // namespace sluice::net

@@ -8,24 +8,27 @@
 
 #include "common/base/endpoint.hpp"
 #include "common/protocol/build.hpp"
+#include "common/protocol/job_protection.hpp"
 
 namespace sluice {
 
 struct ControlPacket {
   Endpoint to;
-  std::array<std::byte, wire::kGreetingBytes> bytes;
+  std::array<std::byte, wire::kGreetingBytes + wire::kTrailerBytes> bytes;
   std::size_t size = 0;
 };
 
 class ControlPackets {
  public:
   template <class T>
-  void push(const Endpoint& to, const T& packet) {
+  void push(const Endpoint& to, const T& packet, const JobProtection& job) {
     static_assert(sizeof(T) <= wire::kGreetingBytes);
+    const Protection protection = job.of(wire::KindOf<T>::kValue);
     ControlPacket& out = packets_.emplace_back();
     out.to = to;
-    out.size = sizeof(T);
+    out.size = sizeof(T) + protection.trailer_bytes();
     std::memcpy(out.bytes.data(), &packet, sizeof(T));
+    protect({out.bytes.data(), out.size}, protection);
   }
 
   /// Sends and forgets them all. A packet for which the pool has no buffer is lost, as any packet

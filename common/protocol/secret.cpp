@@ -1,7 +1,6 @@
 #include "common/protocol/secret.hpp"
 
 #include <string>
-#include <utility>
 
 #include <sodium.h>
 

@@ -185,9 +185,10 @@ inline constexpr std::uint8_t kJoinAuthenticate = 2;  // packets of the session 
 
 struct KeepAlive {
   MemberHeader member;
-  U64 number;  // rises with every one sent
+  U64 number;                              // rises with every one sent
+  std::array<std::uint8_t, 40> padding{};  // as long as the ABORT that may answer it
 };
-static_assert(sizeof(KeepAlive) == 40);
+static_assert(sizeof(KeepAlive) == 80);
 
 struct Leave {
   MemberHeader member;
@@ -195,7 +196,7 @@ struct Leave {
   std::uint8_t reserved = 0;
   U16 reason;         // why, an AbortReason; 0: the rank's own decision
   U16 shard_or_rank;  // that the reason speaks of
-  U16 reserved2;
+  U16 silent_ms;      // of that rank, where the reason is its silence
 };
 static_assert(sizeof(Leave) == 40);
 
@@ -242,7 +243,7 @@ struct Refused {
   Header header;
   U64 token;
 };
-static_assert(sizeof(Refused) == 24 && sizeof(Refused) + kTrailerBytes <= sizeof(KeepAlive));
+static_assert(sizeof(Refused) == 24 && sizeof(Refused) + kTrailerBytes <= sizeof(Leave));
 
 /// Why a job ended; `field`, ranks and values are those the reason speaks of.
 enum class AbortReason : std::uint16_t {
@@ -300,7 +301,7 @@ struct Abort {
   U16 rank_a;
   U16 rank_b;
 };
-static_assert(sizeof(Abort) == 64 && sizeof(Abort) + kTrailerBytes <= kGreetingBytes);
+static_assert(sizeof(Abort) == 64 && sizeof(Abort) + kTrailerBytes <= sizeof(KeepAlive));
 
 struct Left {
   Header header;

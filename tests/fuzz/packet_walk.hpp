@@ -33,6 +33,8 @@ class PacketWalk {
   void read() {
     using wire::Kind;
     read_bytes(packet_.bytes());
+    const std::size_t trailer = packet_.bytes().size() - packet_.body().size();
+    require(trailer == (packet_.is_authenticated() ? wire::kTrailerBytes : 0), "a whole trailer");
     switch (packet_.kind()) {
       case Kind::kHello:
         return fixed<wire::Hello>();
@@ -87,7 +89,7 @@ class PacketWalk {
 
   template <class T>
   void fixed() {
-    require(packet_.bytes().size() == sizeof(T), "fixed length");
+    require(packet_.body().size() == sizeof(T), "fixed length");
     read_part(packet_.as<T>());
   }
 
@@ -123,7 +125,7 @@ class PacketWalk {
       end = block.data() + block.size();
     });
     require(seen == present.size(), "every block that is present");
-    require(end == packet_.bytes().data() + packet_.bytes().size(), "nothing behind the blocks");
+    require(end == packet_.body().data() + packet_.body().size(), "nothing behind the blocks");
   }
 
   void sync() {
@@ -141,15 +143,14 @@ class PacketWalk {
     }
     const auto columns = packet_.sync_columns();
     require(reinterpret_cast<const std::byte*>(columns.data() + columns.size()) ==
-                packet_.bytes().data() + packet_.bytes().size(),
+                packet_.body().data() + packet_.body().size(),
             "nothing behind the columns");
   }
 
   void give() {
     read_part(packet_.as<wire::Give>());
-    const auto given = packet_.bytes().subspan(sizeof(wire::Give));
     Packet inner;
-    require(Packet::parse(given, inner) == DropReason::kNone, "a valid packet is given");
+    require(Packet::parse(packet_.given(), inner) == DropReason::kNone, "a valid packet is given");
     require(inner.kind() == wire::Kind::kResult, "a result is given");
     PacketWalk(inner).read();
   }

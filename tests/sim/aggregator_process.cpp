@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "tests/sim/counting.hpp"
 #include "tests/sim/trace.hpp"
 
 namespace sluice::sim {
@@ -14,56 +13,71 @@ constexpr std::uint64_t key_of(std::uint32_t job, unsigned rank) {
 
 }  // namespace
 
-AggregatorProcess::AggregatorProcess(World& world, unsigned shard)
+AggregatorProcess::AggregatorProcess(World& world, unsigned shard, Role role)
     : world_(world),
       shard_(shard),
-      sink_(world.network, Endpoint{.port_id = 0, .ipv4 = 1 + shard, .udp_port = 4791}),
-      ids_(derive(world.scenario.seed, 100 + shard)) {
+      role_(role),
+      host_(world, *this,
+            Endpoint{.port_id = 0,
+                     .ipv4 = address_of_shard(shard, role == Role::kStandby),
+                     .udp_port = 4791,
+                     .off_machine = true}),
+      ids_(derive(world.scenario.seed, 100 + host_.self().ipv4)) {
+  if (role == Role::kStandby) return;
   for (const Crash& crash : world.scenario.crashes)
     if (crash.shard == shard) crashes_to_come_.push_back(crash);
 }
 
-void AggregatorProcess::boot() {
+aggregator::EngineConfig AggregatorProcess::config() {
   aggregator::EngineConfig config;
   config.shard = static_cast<std::uint16_t>(shard_);
   config.shards = static_cast<std::uint16_t>(world_.scenario.shards);
   config.streams = world_.scenario.streams;
   config.history = world_.scenario.history;
   config.payload_bytes = world_.scenario.payload_bytes;
-  config.liveness_timeout = kLiveness;
+  config.liveness_timeout = world_.scenario.liveness;
   config.formation_timeout = kFormation;
+  config.integrity = world_.scenario.integrity;
   config.unique = [this] { return ids_.next() | 1; };
   config.incarnation = config.unique();
-  trace_note(world_.tracing, world_.events.now(), "aggregator %u starts", shard_);
-  ++life_;
+  return config;
+}
+
+void AggregatorProcess::boot() {
+  if (engine_ || ended_) return;
+  const aggregator::EngineConfig settings = config();
+  long_turn_ = settings.keep_alive_interval();
+  trace_note(world_.tracing, world_.events.now(), "aggregator %u%s starts", shard_,
+             is_standby() ? " (standby)" : "");
   bounds_.clear();
-  wake_at_ = kNever;
   engine_ = std::make_unique<aggregator::Engine<Sink>>(
-      config, [this](const aggregator::JobEvent& event) { on_event(event); });
-  sink_.stop_after(crashes_to_come_.empty() ? Sink::kUnlimited
-                                            : crashes_to_come_.front().after_sends);
-  world_.network.attach(sink_.self().ipv4, [this](const Endpoint& from, const Bytes& datagram) {
-    receive(from, datagram);
-  });
+      settings, [this](const aggregator::JobEvent& event) { on_event(event); });
+  host_.sink().stop_after(crashes_to_come_.empty() ? Sink::kUnlimited
+                                                   : crashes_to_come_.front().after_sends);
+  host_.start();
 }
 
 void AggregatorProcess::on_event(const aggregator::JobEvent& event) {
   using Kind = aggregator::JobEvent::Kind;
   const Session& s = event.session;
-  if (event.kind == Kind::kFormed || event.kind == Kind::kResumed)
+  const bool begins = event.kind == Kind::kFormed || event.kind == Kind::kResumed;
+  if (begins) {
     bounds_[s.job] = std::size_t{s.streams_of(s.shard)} * (s.ranks + s.history);
+    formed_at_[s.job] = world_.events.now();
+  }
   if (event.kind == Kind::kLeft || event.kind == Kind::kAborted) bounds_.erase(s.job);
   trace_note(world_.tracing, world_.events.now(), "aggregator %u, job %u: %s", shard_, s.job,
-             event.kind == Kind::kFormed ? "formed"
-             : event.kind == Kind::kLeft ? "left"
-                                         : explain(*event.reason).c_str());
+             event.kind == Kind::kFormed      ? "formed"
+             : event.kind == Kind::kResumed   ? "resumed"
+             : event.kind == Kind::kDissolved ? "dissolved"
+             : event.kind == Kind::kLeft      ? "left"
+                                              : explain(*event.reason).c_str());
+  if (on_job_event) on_job_event(*this, event);
 }
 
-void AggregatorProcess::receive(const Endpoint& from, const Bytes& datagram) {
-  Buffer buffer = sink_.received(datagram);
-  if (!buffer) return;
-  note_sign(datagram);
-  engine_->receive(from, std::move(buffer), world_.events.now(), sink_);
+void AggregatorProcess::on_packet(const Arrival& arrival, Buffer buffer) {
+  if (!arrival.damaged) note_sign(arrival.bytes);
+  engine_->receive(arrival.from, std::move(buffer), host_.now(), host_.sink());
   settle();
 }
 
@@ -73,86 +87,105 @@ void AggregatorProcess::note_sign(const Bytes& datagram) {
   if (packet.kind() != wire::Kind::kKeepAlive) return;
   const auto& keep_alive = packet.as<wire::KeepAlive>();
   Sign& sign = signs_[key_of(packet.job(), keep_alive.member.rank)];
-  if (sign.token == keep_alive.member.token && sign.number >= keep_alive.number) return;
-  sign = {keep_alive.member.token, keep_alive.number, world_.events.now()};
+  if (sign.token != keep_alive.member.token || sign.number >= keep_alive.number) return;
+  sign.number = keep_alive.number;
+  sign.at = world_.events.now();
+}
+
+void AggregatorProcess::note_welcome(std::uint32_t job, unsigned rank, std::uint64_t token) {
+  Sign& sign = signs_[key_of(job, rank)];
+  if (sign.token != token) sign = {token, 0, {}};
 }
 
 Time AggregatorProcess::last_sign(std::uint32_t job, unsigned rank) const {
-  const auto found = signs_.find(key_of(job, rank));
-  return found == signs_.end() ? Time{} : found->second.at;
+  const auto formed = formed_at_.find(job);
+  const auto sign = signs_.find(key_of(job, rank));
+  return std::max(formed == formed_at_.end() ? Time{} : formed->second,
+                  sign == signs_.end() ? Time{} : sign->second.at);
+}
+
+void AggregatorProcess::on_turn() {
+  const Sink& sink = host_.sink();
+  const std::uint64_t misses = host_.sink().pool().misses;
+  engine_->on_time(host_.now(), host_.sink());
+  const bool may_poll = host_.sink().pool().misses != misses;  // a round waits for a buffer
+  require(may_poll || sink.stopped() || engine_->next_deadline() > host_.now(),
+          "an aggregator's timer spins");
+  settle();
+}
+
+/// As the daemon's lane does it.
+void AggregatorProcess::on_pause_over(Duration pause, const std::function<void()>& take_packets) {
+  if (pause > long_turn_) engine_->excuse_pause(pause);
+  take_packets();
+  if (engine_) on_turn();
 }
 
 void AggregatorProcess::settle() {
-  if (sink_.stopped()) return crash();
+  if (host_.sink().stopped()) return crash();
   check();
-  wake(engine_->next_deadline());
+  host_.wake(engine_->next_deadline());
 }
 
 /// Memory is bounded, and what cannot be has not happened.
-void AggregatorProcess::check() const {
+void AggregatorProcess::check() {
   std::size_t bound = 0;
   for (const auto& [job, buffers] : bounds_) bound += buffers;
-  require(const_cast<Sink&>(sink_).pool().live <= bound, "an aggregator holds too many buffers");
+  require(buffers_in_use() <= bound, "an aggregator holds too many buffers");
   const auto& c = engine_->counters();
   require(c.drops.total() <= c.packets_received, "more drops than packets");
   require(c.contributions_held <= c.contributions, "more held than contributed");
   require(c.contributions <= c.packets_received, "more contributions than packets");
 }
 
-void AggregatorProcess::wake(Time at) {
-  if (at == kNever || at >= wake_at_) return;
-  wake_at_ = std::max(at, world_.events.now() + kTurn);
-  world_.events.at(wake_at_, [this, life = life_] { on_wake(life); });
-}
-
-void AggregatorProcess::on_wake(std::uint64_t life) {
-  if (!engine_ || life != life_ || world_.events.now() < wake_at_) return;
-  wake_at_ = kNever;
-  const std::uint64_t misses = sink_.pool().misses;
-  engine_->on_time(world_.events.now(), sink_);
-  const bool may_poll = sink_.pool().misses != misses;  // a round waits for a buffer
-  require(may_poll || sink_.stopped() || engine_->next_deadline() > world_.events.now(),
-          "an aggregator's timer spins");
-  settle();
+void AggregatorProcess::end_life() {
+  host_.stop();
+  ended_at_ = world_.events.now();
+  cover(totals_, "aggregator", engine_->counters());
+  engine_.reset();
+  require(buffers_in_use() == 0, "a dead aggregator's buffers live on");
 }
 
 void AggregatorProcess::crash() {
   trace_note(world_.tracing, world_.events.now(), "aggregator %u is killed", shard_);
   ++crashes_;
-  world_.network.detach(sink_.self().ipv4);
-  cover(totals_, "aggregator", engine_->counters());
-  engine_.reset();
-  require(sink_.pool().live == 0, "a dead aggregator's buffers live on");
-  const Duration down = crashes_to_come_.front().down;
+  end_life();
+  const auto down = crashes_to_come_.front().down;
   crashes_to_come_.pop_front();
-  world_.events.in(down, [this] { boot(); });
+  ended_ = !down;
+  const Time now = world_.events.now();
+  const Time back = down ? std::min(now + *down, world_.scenario.faults_end) : kNever;
+  world_.troubles.shard_down(shard_, now, back);
+  if (on_killed) on_killed(*this, ended_);
+  if (down) world_.events.at(back, [this] { boot(); });
+}
+
+void AggregatorProcess::faults_end() {
+  crashes_to_come_.clear();
+  host_.sink().stop_after(Sink::kUnlimited);
 }
 
 void AggregatorProcess::shut_down() {
   trace_note(world_.tracing, world_.events.now(), "aggregator %u shuts down", shard_);
-  if (!engine_) return;
   ended_ = true;
-  engine_->shut_down(world_.events.now(), sink_);
+  if (!engine_) return;
+  engine_->shut_down(host_.now(), host_.sink());
   require(engine_->live_jobs() == 0, "jobs live on after shut-down");
-  require(sink_.pool().live == 0, "buffers live on after shut-down");
-  world_.network.detach(sink_.self().ipv4);
-  cover(totals_, "aggregator", engine_->counters());
-  engine_.reset();
+  end_life();
 }
 
 void AggregatorProcess::hang_up(std::uint16_t port_id) {
   if (!engine_) return;
-  engine_->on_hang_up(port_id, world_.events.now(), sink_);
-  settle();
+  host_.later({}, [this, port_id] {
+    engine_->on_hang_up(port_id, host_.now(), host_.sink());
+    settle();
+  });
 }
 
-const Coverage& AggregatorProcess::totals() {
-  if (engine_) {
-    cover(totals_, "aggregator", engine_->counters());
-    engine_.reset();
-    ++life_;
-  }
-  return totals_;
+void AggregatorProcess::add_to(Coverage& coverage) {
+  if (engine_) end_life();
+  for (const auto& [name, n] : totals_) coverage[name] += n;
+  host_.add_to(coverage);
 }
 
 }  // namespace sluice::sim

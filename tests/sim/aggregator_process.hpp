@@ -8,61 +8,69 @@
 
 #include "aggregator/engine.hpp"
 #include "tests/sim/counting.hpp"
-#include "tests/sim/random.hpp"
-#include "tests/sim/sink.hpp"
+#include "tests/sim/host.hpp"
 
 namespace sluice::sim {
 
-/// What all processes of a simulation share.
-struct World {
-  Events& events;
-  Network& network;
-  const Scenario& scenario;
-  Random& random;
-  bool tracing = false;
-};
-
-class AggregatorProcess {
+class AggregatorProcess final : public Process {
  public:
-  AggregatorProcess(World& world, unsigned shard);
+  enum class Role { kPrimary, kStandby };
+
+  AggregatorProcess(World& world, unsigned shard, Role role);
+
+  /// Hears of jobs that form and end.
+  std::function<void(const AggregatorProcess&, const aggregator::JobEvent&)> on_job_event;
+  /// Hears of a kill; `for_good`: it will not boot again.
+  std::function<void(const AggregatorProcess&, bool for_good)> on_killed;
 
   void boot();
   void shut_down();  ///< for good
   void hang_up(std::uint16_t port_id);
-  void set_dry(bool dry) { sink_.pool().dry = dry; }
+  void faults_end();
+  void pause(Duration length) { host_.pause(length); }
+  void set_dry(bool dry) { host_.sink().pool().dry = dry; }
 
-  Endpoint endpoint() const { return sink_.self(); }
+  unsigned shard() const { return shard_; }
+  bool is_standby() const { return role_ == Role::kStandby; }
+  Endpoint endpoint() const { return host_.self(); }
   bool up() const { return engine_ != nullptr; }
   bool idle() const { return !up() || engine_->live_jobs() == 0; }
-  std::size_t buffers_in_use() { return sink_.pool().live; }
+  std::size_t buffers_in_use() { return host_.sink().pool().live; }
   unsigned crashes() const { return crashes_; }
-  bool ended() const { return ended_; }
-  /// When the newest KEEPALIVE of the rank that says something new came in.
+  bool ended() const { return ended_; }  ///< for good
+  Time ended_at() const { return ended_at_; }
+  /// It has sent a WELCOME: from now on the rank has this token.
+  void note_welcome(std::uint32_t job, unsigned rank, std::uint64_t token);
+  /// When the newest KEEPALIVE of the rank that says something new came in, or the job formed.
   Time last_sign(std::uint32_t job, unsigned rank) const;
-  /// Counters of all its lives.
-  const Coverage& totals();
+  /// Adds the counters of all its lives.
+  void add_to(Coverage& coverage);
 
  private:
-  void receive(const Endpoint& from, const Bytes& datagram);
+  aggregator::EngineConfig config();
+  void on_packet(const Arrival& arrival, Buffer buffer) override;
+  void on_turn() override;
+  void on_pause_over(Duration pause, const std::function<void()>& take_packets) override;
   void note_sign(const Bytes& datagram);
   void on_event(const aggregator::JobEvent& event);
   void settle();
-  void check() const;
-  void wake(Time at);
-  void on_wake(std::uint64_t life);
+  void check();
   void crash();
+  void end_life();
 
   World& world_;
   const unsigned shard_;
-  Sink sink_;
+  const Role role_;
+  Host host_;
   Random ids_;
   std::unique_ptr<aggregator::Engine<Sink>> engine_;
   std::deque<Crash> crashes_to_come_;
+  Duration long_turn_{};  // a longer one is a pause
   unsigned crashes_ = 0;
-  std::uint64_t life_ = 0;
   bool ended_ = false;
-  Time wake_at_ = kNever;
+  Time ended_at_{};
   std::unordered_map<std::uint32_t, std::size_t> bounds_;  // job -> most buffers it may hold
+  std::unordered_map<std::uint32_t, Time> formed_at_;
   struct Sign {
     std::uint64_t token = 0;
     std::uint64_t number = 0;

@@ -11,6 +11,7 @@ using std::chrono::milliseconds;
 
 constexpr std::byte kScribble{0x66};
 constexpr unsigned kFailuresMax = 12;
+constexpr Duration kLongTurn = milliseconds(100);  // of the progress loop
 
 std::uint64_t count_true(const std::vector<bool>& flags) {
   return static_cast<std::uint64_t>(std::count(flags.begin(), flags.end(), true));
@@ -25,10 +26,11 @@ App::App(World& world, Job& job, const std::vector<std::unique_ptr<AggregatorPro
       aggregators_(aggregators),
       rank_(rank),
       role_(role),
-      sink_(world.network,
+      host_(world, *this,
             Endpoint{.port_id = port_id,
-                     .ipv4 = (job.plan.id << 16) + rank + (role == Role::kIntruder ? 0x8000 : 0),
-                     .udp_port = 50000}),
+                     .ipv4 = address_of_rank(job.plan.id, rank, role == Role::kIntruder),
+                     .udp_port = 50000,
+                     .off_machine = true}),
       random_(derive(world.scenario.seed, 5000 + job.plan.id * 1000 + port_id)) {}
 
 App::~App() = default;
@@ -48,29 +50,45 @@ worker::EngineConfig App::config() {
   config.join_retry_max = milliseconds(40);
   config.rto = {.min = milliseconds(5), .max = milliseconds(50), .initial = milliseconds(10)};
   config.unique = [this] { return random_.next() | 1; };
+  config.integrity = world_.scenario.integrity;
+  if (!world_.scenario.standbys.empty()) {
+    for (unsigned shard = 0; shard < world_.scenario.shards; ++shard)
+      config.addresses.push_back(static_cast<unsigned>(places_of(shard).size()));
+    config.locate = [this](std::uint16_t shard, unsigned attempt) {
+      const auto places = places_of(shard);
+      return std::optional(places[attempt % places.size()]);
+    };
+  }
   if (plan.fault == Fault::kWrongWorldSize && is_victim()) ++config.ranks;
   if (plan.fault == Fault::kRankBeyondWorld && is_victim()) config.rank.value = config.ranks;
   if (plan.fault == Fault::kJoinMismatch && is_victim()) ++config.block_elements;
   return config;
 }
 
+/// The first aggregator of the shard and its standby.
+std::vector<Endpoint> App::places_of(unsigned shard) const {
+  std::vector<Endpoint> places;
+  for (const auto& aggregator : aggregators_)
+    if (aggregator->shard() == shard) places.push_back(aggregator->endpoint());
+  return places;
+}
+
 // ----------------------------------------------------------------------------------------- lives
 void App::begin(std::size_t program) {
   if (dead_) return;
-  ++life_;
   program_ = program;
   next_op_ = 0;
   leaving_ = false;
   pause_until_ = world_.events.now();
-  wake_at_ = kNever;
+  active_since_ = kNever;
   std::vector<Endpoint> endpoints;
-  for (const auto& aggregator : aggregators_) endpoints.push_back(aggregator->endpoint());
+  for (const auto& aggregator : aggregators_)
+    if (!aggregator->is_standby()) endpoints.push_back(aggregator->endpoint());
   engine_ = std::make_unique<worker::Engine<Sink>>(config(), endpoints);
-  world_.network.attach(sink_.self().ipv4,
-                        [this](const Endpoint&, const Bytes& datagram) { receive(datagram); });
+  host_.start();
   trace_note(world_.tracing, world_.events.now(), "job %u rank %u joins for program %zu",
              job_.plan.id, rank_, program);
-  engine_->start(world_.events.now(), sink_);
+  engine_->start(host_.now(), host_.sink());
   settle();
 }
 
@@ -78,13 +96,10 @@ void App::kill() {
   if (dead_ || gone_) return;
   trace_note(world_.tracing, world_.events.now(), "job %u rank %u dies", job_.plan.id, rank_);
   dead_ = true;
-  if (engine_) {
-    job_.progressed |= has_applied_results();
-    cover(totals_, "worker", engine_->counters());
-  }
+  if (engine_) cover(totals_, "worker", engine_->counters());
   engine_.reset();
   open_.clear();
-  world_.network.detach(sink_.self().ipv4);
+  host_.stop();
 }
 
 void App::failed(const Error& error) {
@@ -93,7 +108,7 @@ void App::failed(const Error& error) {
   require(open_.empty(), "an op is open after the engine's end");
   const bool done = next_op_ == ops_to_call();
   job_.judge(*this, error);
-  job_.progressed |= has_applied_results();
+  if (active_since_ != kNever) job_.judge_lateness(*this, error, active_since_);
   RankFacts& facts = job_.ranks[rank_];
   facts.failed = true;
   facts.came_anew = true;
@@ -103,7 +118,7 @@ void App::failed(const Error& error) {
   if (done && last && leaving_) {
     completed_last_ = true;
     gone_ = true;
-  } else if (plan.programs.size() > 1 && !job_.over_for_some && !intruder()) {
+  } else if (plan.programs.size() > 1 && !job_.hopeless() && !intruder()) {
     require(++failures_ < kFailuresMax, "the job never comes through");
     world_.events.in(random_pause(milliseconds(50)),
                      [this, &plan] { begin(plan.programs.size() - 1); });
@@ -129,11 +144,12 @@ void App::left() {
 
 /// The engine is gone, its buffers are back, and nobody wrote into tensors that were handed back.
 void App::end_life() {
+  host_.stop();
   cover(totals_, "worker", engine_->counters());
   const auto& c = engine_->counters();
   require(c.ops_completed + c.ops_failed == next_op_, "ops are not counted once each");
   engine_.reset();
-  require(sink_.pool().live == 0, "a worker's buffers outlive its engine");
+  require(host_.sink().pool().live == 0, "a worker's buffers outlive its engine");
   for (const auto& memory : own_again_)
     require(std::all_of(memory.begin(), memory.end(), [](std::byte b) { return b == kScribble; }),
             "memory was written after it was handed back");
@@ -141,12 +157,23 @@ void App::end_life() {
 }
 
 // ------------------------------------------------------------------------------------ what comes
-void App::receive(const Bytes& datagram) {
-  if (!engine_) return;
-  Buffer buffer = sink_.received(datagram);
-  if (!buffer) return;
-  engine_->receive({}, std::move(buffer), world_.events.now(), sink_);
+void App::on_packet(const Arrival& arrival, Buffer buffer) {
+  engine_->receive(arrival.from, std::move(buffer), host_.now(), host_.sink());
   settle();
+}
+
+void App::on_turn() {
+  engine_->on_time(host_.now(), host_.sink());
+  require(engine_->over() || engine_->next_deadline() > host_.now(), "a worker's timer spins");
+  settle();
+}
+
+/// As the library's progress loop does it.
+void App::on_pause_over(Duration pause, const std::function<void()>& take_packets) {
+  take_packets();
+  if (!engine_) return;
+  if (pause > kLongTurn) engine_->excuse_pause(pause);
+  on_turn();
 }
 
 void App::settle() {
@@ -156,32 +183,22 @@ void App::settle() {
     using State = worker::Engine<Sink>::State;
     if (engine_->state() == State::kFailed) return failed(*engine_->failure());
     if (engine_->state() == State::kLeft) return left();
-    if (engine_->state() == State::kActive) work();
+    if (engine_->state() != State::kActive) continue;
+    active_since_ = std::min(active_since_, world_.events.now());
+    work();
   }
-  if (engine_) wake(engine_->next_deadline());
+  if (engine_) host_.wake(engine_->next_deadline());
 }
 
-void App::check() const {
+void App::check() {
   const Session& s = engine_->session();
-  require(const_cast<Sink&>(sink_).pool().live <= std::size_t{s.streams} * s.history,
+  require(host_.sink().pool().live <= std::size_t{s.streams} * s.history,
           "a worker holds too many buffers");
   require(engine_->counters().drops.total() <= engine_->counters().packets_received +
                                                    engine_->counters().drops[DropReason::kNoBuffer],
           "more drops than packets");
   require(engine_->pending_ops() == open_.size() || engine_->has_completions(),
           "pending ops are miscounted");
-}
-
-void App::wake(Time at) {
-  if (at == kNever || at >= wake_at_) return;
-  wake_at_ = std::max(at, world_.events.now() + kTurn);
-  world_.events.at(wake_at_, [this, life = life_] {
-    if (!engine_ || life != life_ || world_.events.now() < wake_at_) return;
-    wake_at_ = kNever;
-    engine_->on_time(world_.events.now(), sink_);
-    require(engine_->next_deadline() > world_.events.now(), "a worker's timer spins");
-    settle();
-  });
 }
 
 // ------------------------------------------------------------------------------------------- ops
@@ -208,7 +225,7 @@ void App::work() {
     submit();
     if (plan.fault == Fault::kAbortingLeave && is_victim() && next_op_ == plan.fault_op + 1) {
       job_.ranks[rank_].called_leave = true;
-      return engine_->leave(now, sink_);
+      return engine_->leave(host_.now(), host_.sink());
     }
   }
   if (next_op_ < ops_to_call() || !open_.empty() || leaving_ || engine_->has_completions()) return;
@@ -216,7 +233,7 @@ void App::work() {
   if (plan.fault != Fault::kRejoin || program_ + 1 == plan.programs.size())
     job_.over_for_some = true;
   job_.ranks[rank_].called_leave = true;
-  engine_->leave(now, sink_);
+  engine_->leave(host_.now(), host_.sink());
 }
 
 void App::submit() {
@@ -237,7 +254,7 @@ void App::submit() {
   request.input = open.tensor.data.data();
   request.output = open.tensor.in_place ? open.tensor.data.data() : open.output.data();
   request.nonzero_blocks = open.tensor.bitmap;
-  const OpNumber number = engine_->submit(request, world_.events.now(), sink_);
+  const OpNumber number = engine_->submit(request, host_.now(), host_.sink());
   require(number == next_op_, "ops are not numbered in call order");
   ++next_op_;
 }
@@ -252,7 +269,7 @@ void App::completed(const worker::Completion& completion) {
                rank_, op.index, completion.error->what());
     require(engine_->over(), "an op failed while the engine lives on");
     job_.judge(*this, *completion.error);
-    check_lateness(op, *completion.error);
+    job_.judge_lateness(*this, *completion.error, std::max(op.began, active_since_));
   } else {
     require(!op.spec.poisoned, "an op that ranks disagree about ended well");
     check_result(op, completion.statistics);
@@ -260,10 +277,9 @@ void App::completed(const worker::Completion& completion) {
   }
   hand_back(std::move(op));
   if (random_.chance(0.5)) {
-    pause_until_ = world_.events.now() + random_pause(job_.plan.pause_max);
-    world_.events.at(pause_until_, [this, life = life_] {
-      if (engine_ && life == life_) settle();
-    });
+    const Duration pause = random_pause(job_.plan.pause_max);
+    pause_until_ = world_.events.now() + pause;
+    host_.later(pause, [this] { settle(); });
   }
 }
 
@@ -279,16 +295,6 @@ void App::check_result(const OpenOp& op, const OpStatistics& statistics) {
   if (op.tensor.in_place) return;
   const Tensor before = make_tensor(op.spec, rank_, job_.plan.ranks, op.block_elements);
   require(before.data == op.tensor.data, which + ": the input was written to");
-}
-
-/// Without crashes, a death must be known after the liveness time-out at the latest.
-void App::check_lateness(const OpenOp& op, const Error& error) const {
-  if (error.code() != ErrorCode::kWorkerLost || !world_.scenario.crashes.empty()) return;
-  const RankFacts& lost = job_.ranks[*error.rank()];
-  if (!lost.died) return;
-  const Time since = std::max(op.began, lost.died_at);
-  require(world_.events.now() - since < kLiveness + kFormation + milliseconds(1000),
-          "a death was noticed too late");
 }
 
 /// The memory is the caller's again: it writes to it at once.
@@ -316,10 +322,11 @@ std::string App::state() const {
 void App::check_end() const {
   if (dead_ || intruder()) return;
   require(completed_last_ || excused_, state() + ": neither done nor excused");
-  const Fault fault = job_.plan.fault;
-  const bool harmless = fault == Fault::kNone || fault == Fault::kRejoin;
-  if (harmless && !job_.silence_seen && world_.scenario.crashes.empty())
-    require(completed_last_, state() + ": failed without a fault");
+}
+
+void App::add_to(Coverage& coverage) const {
+  for (const auto& [name, n] : totals_) coverage[name] += n;
+  host_.add_to(coverage);
 }
 
 }  // namespace sluice::sim

@@ -15,31 +15,29 @@ namespace sluice::sim {
 /// The second process of a duplicate rank is not the plan's own.
 enum class Role { kMember, kIntruder };
 
-class App {
+class App final : public Process {
  public:
   App(World& world, Job& job, const std::vector<std::unique_ptr<AggregatorProcess>>& aggregators,
       unsigned rank, std::uint16_t port_id, Role role);
-  ~App();
+  ~App() override;
 
   void begin(std::size_t program);  ///< joins
   void kill();
-  void set_dry(bool dry) { sink_.pool().dry = dry; }
+  void pause(Duration length) { host_.pause(length); }
+  void set_dry(bool dry) { host_.sink().pool().dry = dry; }
 
   unsigned rank() const { return rank_; }
-  std::uint16_t port_id() const { return sink_.self().port_id; }
-  Address address() const { return sink_.self().ipv4; }
+  std::uint16_t port_id() const { return host_.self().port_id; }
   bool is_victim() const { return rank_ == job_.plan.victim; }
-  bool running() const { return engine_ != nullptr; }
-  std::size_t program() const { return program_; }
+  Time active_since() const { return active_since_; }  ///< in its last life; else kNever
   bool over() const { return gone_; }
   bool dead() const { return dead_; }
   bool intruder() const { return role_ == Role::kIntruder; }
-  bool has_applied_results() const { return engine_ && engine_->counters().results_applied > 0; }
   std::string state() const;
 
   /// After the simulation: everything ended as it must.
   void check_end() const;
-  const Coverage& totals() const { return totals_; }
+  void add_to(Coverage& coverage) const;
   std::uint64_t ops_ended_well() const { return ops_ok_; }
 
  private:
@@ -53,7 +51,10 @@ class App {
   };
 
   worker::EngineConfig config();
-  void receive(const Bytes& datagram);
+  std::vector<Endpoint> places_of(unsigned shard) const;
+  void on_packet(const Arrival& arrival, Buffer buffer) override;
+  void on_turn() override;
+  void on_pause_over(Duration pause, const std::function<void()>& take_packets) override;
   void settle();
   void work();
   const OpSpec& spec(std::size_t index) const;
@@ -61,13 +62,11 @@ class App {
   void submit();
   void completed(const worker::Completion& completion);
   void check_result(const OpenOp& op, const OpStatistics& statistics);
-  void check_lateness(const OpenOp& op, const Error& error) const;
   void hand_back(OpenOp op);
   void failed(const Error& error);
   void left();
   void end_life();
-  void check() const;
-  void wake(Time at);
+  void check();
   Duration random_pause(Duration most);
 
   World& world_;
@@ -75,17 +74,16 @@ class App {
   const std::vector<std::unique_ptr<AggregatorProcess>>& aggregators_;
   const unsigned rank_;
   const Role role_;
-  Sink sink_;
+  Host host_;
   Random random_;
   std::unique_ptr<worker::Engine<Sink>> engine_;
-  std::uint64_t life_ = 0;
   std::size_t program_ = 0;
   std::size_t next_op_ = 0;
   Time pause_until_{};
+  Time active_since_ = kNever;  ///< in this life
   bool leaving_ = false;
   std::map<OpNumber, OpenOp> open_;
   std::vector<std::vector<std::byte>> own_again_;  ///< scribbled over; must stay so
-  Time wake_at_ = kNever;
   unsigned failures_ = 0;
   bool gone_ = false;
   bool dead_ = false;

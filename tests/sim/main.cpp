@@ -3,9 +3,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <random>
 #include <string>
 #include <string_view>
 
+#include "tests/sim/must_happen.hpp"
 #include "tests/sim/simulation.hpp"
 
 namespace {
@@ -18,16 +20,25 @@ struct Options {
   bool trace = false;
   bool keep_going = false;
   bool coverage = false;
+  bool check_coverage = false;
 };
+
+/// A first seed that most likely nobody has run.
+std::uint64_t fresh_seed() {
+  std::random_device source;
+  return (std::uint64_t{source()} << 16 ^ source()) % 1'000'000'000'000 * 1000;
+}
 
 [[noreturn]] void usage(int status) {
   std::printf(
-      "usage: sluice-sim [--seeds N] [--from S] [--seed X] [--trace] [--keep-going] [--coverage]\n"
-      "  --seeds N      how many (1000), beginning with --from S (0)\n"
-      "  --seed X       this one only\n"
-      "  --trace        print every packet\n"
-      "  --keep-going   do not stop at the first failure\n"
-      "  --coverage     print what the engines counted, over all seeds\n");
+      "usage: sluice-sim [--seeds N] [--from S|fresh] [--seed X] [--trace] [--keep-going]\n"
+      "                  [--coverage] [--check-coverage]\n"
+      "  --seeds N         how many (1000), beginning with --from S (0), or where nobody was yet\n"
+      "  --seed X          this one only\n"
+      "  --trace           print every packet\n"
+      "  --keep-going      do not stop at the first failure\n"
+      "  --coverage        print what happened and was counted, over all seeds\n"
+      "  --check-coverage  fail if anything that should happen in a few thousand seeds did not\n");
   std::exit(status);
 }
 
@@ -44,6 +55,8 @@ Options parse(int argc, char** argv) {
     };
     if (word == "--seeds")
       options.seeds = value();
+    else if (word == "--from" && i + 1 < argc && std::string_view(argv[i + 1]) == "fresh")
+      options.from = fresh_seed(), ++i;
     else if (word == "--from")
       options.from = value();
     else if (word == "--seed")
@@ -54,6 +67,8 @@ Options parse(int argc, char** argv) {
       options.keep_going = true;
     else if (word == "--coverage")
       options.coverage = true;
+    else if (word == "--check-coverage")
+      options.check_coverage = true;
     else
       usage(word == "--help" ? 0 : 2);
   }
@@ -70,7 +85,7 @@ std::string run(std::uint64_t seed, bool trace, Coverage& coverage) {
     simulation.add_to(coverage);
     return {};
   } catch (const std::exception& problem) {
-    return problem.what();
+    return std::string(name(scenario.theme)) + ": " + problem.what();
   }
 }
 
@@ -95,7 +110,13 @@ int main(int argc, char** argv) {
   if (options.coverage)
     for (const auto& [name, count] : coverage)
       std::printf("%-45s %llu\n", name.c_str(), static_cast<unsigned long long>(count));
-  std::printf("%llu seeds, %llu failures\n", static_cast<unsigned long long>(ran),
+  if (options.check_coverage && failures == 0)
+    for (const std::string& name : missing_of(coverage)) {
+      ++failures;
+      std::printf("never happened: %s\n", name.c_str());
+    }
+  std::printf("%llu seeds from %llu, %llu failures\n", static_cast<unsigned long long>(ran),
+              static_cast<unsigned long long>(options.from),
               static_cast<unsigned long long>(failures));
   return failures == 0 ? 0 : 1;
 }

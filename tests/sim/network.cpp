@@ -6,61 +6,139 @@
 
 namespace sluice::sim {
 
-using std::chrono::duration_cast;
-using std::chrono::milliseconds;
+namespace {
+
+constexpr std::size_t kCloggedQueueBytes = 6000;
+
+bool is_shard(Address address) {
+  return address < 2 * kStandbys;
+}
+
+unsigned shard_at(Address address) {
+  return (address & ~kStandbys) - 1;
+}
+
+}  // namespace
 
 void Network::send(const Endpoint& from, const Endpoint& to, const Bytes& datagram) {
-  ++packets_;
+  ++counts_.packets;
+  if (on_send) on_send(from, to, datagram);
   if (trace_) trace("send", events_.now(), from, to, *datagram);
-  const LinkModel& link = scenario_.link;
-  if (events_.now() >= scenario_.faults_end) return carry(from, to, datagram, {});
+  if (!faulty()) return carry(from, to, datagram, {});
 
-  const bool lost = random_.chance(link.loss) || swallowed(from, to);
+  const LinkModel& link = scenario_.link;
+  const bool lost = random_.chance(link.loss);
+  counts_.lost += lost;
   int copies = lost ? 0 : 1;
-  while (copies < 4 && random_.chance(link.duplicate)) ++copies;
-  if (swallowed(from, to)) copies = 0;
+  while (copies < 4 && random_.chance(link.duplicate)) ++copies, ++counts_.duplicated;
+  const Cut* cut = cut_of(from.ipv4, to.ipv4);
+  if (cut != nullptr && cut->bytes_per_us == 0) {
+    counts_.cut += static_cast<std::uint64_t>(copies);
+    copies = 0;
+  }
   for (int i = 0; i < copies; ++i) {
     const bool late = random_.chance(link.late);
+    counts_.late += late;
     const double share = late ? random_.unit() : 0;
     carry(from, to, datagram,
           Duration{static_cast<Duration::rep>(share * static_cast<double>(link.late_max.count()))});
   }
-  if (random_.chance(link.ancient))
-    events_.in(milliseconds(random_.between(20, 3000)), [=, this] { deliver(from, to, datagram); });
-  if (random_.chance(link.garbage)) carry(from, to, damaged(datagram), {});
+  if (random_.chance(link.ancient)) {
+    ++counts_.ancient;
+    const Duration age{static_cast<Duration::rep>(random_.between(20'000'000, kAncient.count()))};
+    put(from, to, datagram, events_.now() + age, false);
+  }
+  if (random_.chance(link.garbage)) {
+    ++counts_.garbage;
+    put(from, to, damaged(datagram), events_.now() + link.delay, true);
+  }
 }
 
-/// When a packet of this size has left a path that sends one after the other.
-Time Network::departure(const Endpoint& from, const Endpoint& to, std::size_t size) {
-  if (scenario_.link.bytes_per_us == 0) return events_.now();
+/// When a packet of this size has left a path that sends one after the other; false: it does not,
+/// since the queue before a clogged path is full.
+bool Network::departs(const Endpoint& from, const Endpoint& to, std::size_t size, Time& at) {
+  at = events_.now();
+  double rate = scenario_.link.bytes_per_us;
+  const Cut* cut = cut_of(from.ipv4, to.ipv4);
+  const bool clogged = cut != nullptr && cut->bytes_per_us > 0;
+  if (clogged) rate = cut->bytes_per_us;
+  if (rate == 0) return true;
   Time& free = busy_until_[(std::uint64_t{from.ipv4} << 32) | to.ipv4];
-  const auto takes = Duration{
-      static_cast<Duration::rep>(1000 * static_cast<double>(size) / scenario_.link.bytes_per_us)};
-  free = std::max(free, events_.now()) + takes;
-  return free;
+  const auto takes = Duration{static_cast<Duration::rep>(1000 * static_cast<double>(size) / rate)};
+  const Duration queued = std::max(free, at) - at;
+  if (clogged) {
+    ++counts_.clogged;
+    if (static_cast<double>(queued.count()) * rate / 1000 > kCloggedQueueBytes) {
+      ++counts_.overflowed;
+      return false;
+    }
+  }
+  free = at = at + queued + takes;
+  return true;
 }
 
-void Network::carry(const Endpoint& from, const Endpoint& to, const Bytes& datagram,
-                    Duration extra) {
+void Network::carry(const Endpoint& from, const Endpoint& to, Bytes datagram, Duration extra) {
+  Time at;
+  if (!departs(from, to, datagram->size(), at)) return;
   const Duration jitter{static_cast<Duration::rep>(
       static_cast<double>(scenario_.link.delay.count()) * random_.uniform(0.9, 1.1))};
-  events_.at(departure(from, to, datagram->size()) + jitter + extra,
-             [=, this] { deliver(from, to, datagram); });
+  const bool flip = faulty() && random_.chance(scenario_.link.bit_flips);
+  if (flip) datagram = with_flipped_bits(datagram);
+  counts_.flipped += flip;
+  put(from, to, datagram, at + jitter + extra, flip);
 }
 
-void Network::deliver(const Endpoint& from, const Endpoint& to, const Bytes& datagram) {
+void Network::put(const Endpoint& from, const Endpoint& to, const Bytes& datagram, Time at,
+                  bool damaged) {
+  events_.at(at, [=, this] { deliver(to, {from, datagram, damaged}); });
+}
+
+void Network::deliver(const Endpoint& to, const Arrival& arrival) {
   const auto found = handlers_.find(to.ipv4);
   if (found == handlers_.end()) return;
-  if (trace_) trace("  recv", events_.now(), from, to, *datagram);
+  if (trace_) trace("  recv", events_.now(), arrival.from, to, *arrival.bytes);
   const Handler handler = found->second;  // it may detach itself
-  handler(from, datagram);
+  handler(arrival);
 }
 
-bool Network::swallowed(const Endpoint& from, const Endpoint& to) const {
-  return std::any_of(blackouts_.begin(), blackouts_.end(), [&](const Hole& hole) {
-    return events_.now() >= hole.from && events_.now() < hole.to &&
-           hole.address == (hole.downstream ? to.ipv4 : from.ipv4);
-  });
+const Cut* Network::cut_of(Address from, Address to) const {
+  const bool downstream = is_shard(from);
+  const unsigned shard = shard_at(downstream ? from : to);
+  const Address worker = downstream ? to : from;
+  for (const Cut& cut : scenario_.cuts) {
+    if (cut.downstream != downstream || (cut.shards >> shard & 1) == 0) continue;
+    if (events_.now() < cut.from || events_.now() >= cut.to) continue;
+    if (worker >> 16 != scenario_.jobs[cut.job].id || (worker & kIntruders) != 0) continue;
+    if (cut.ranks.contains(Rank{static_cast<std::uint16_t>(rank_at(worker))})) return &cut;
+  }
+  return nullptr;
+}
+
+/// Few enough bits that a CRC of 32 bits must notice.
+Bytes Network::with_flipped_bits(const Bytes& datagram) {
+  auto bytes = *datagram;
+  for (std::uint64_t i = random_.between(1, 3); i > 0; --i) {
+    const std::uint64_t bit = random_.below(8 * bytes.size());
+    bytes[bit / 8] ^= static_cast<std::byte>(1u << bit % 8);
+  }
+  if (bytes == *datagram) bytes[0] ^= std::byte{1};  // one bit, flipped twice
+  return std::make_shared<std::vector<std::byte>>(std::move(bytes));
+}
+
+void Network::add_to(Coverage& coverage) const {
+  const auto add = [&](const char* name, std::uint64_t n) {
+    coverage["network." + std::string(name)] += n;
+  };
+  add("packets", counts_.packets);
+  add("lost", counts_.lost);
+  add("duplicated", counts_.duplicated);
+  add("late", counts_.late);
+  add("ancient", counts_.ancient);
+  add("garbage", counts_.garbage);
+  add("bits flipped", counts_.flipped);
+  add("partitioned", counts_.cut);
+  add("clogged", counts_.clogged);
+  add("queue overflowed", counts_.overflowed);
 }
 
 /// What a stranger could send who has seen a packet but knows no token, or a faulty wire. (Damage

@@ -1,4 +1,4 @@
-// Modelled links: rate, delay, loss, duplication, reordering, replays, damage, blackouts.
+// Modelled links: rate, delay, loss, duplication, reordering, replays, damage, partitions, clogs.
 #pragma once
 
 #include <cstdint>
@@ -8,48 +8,74 @@
 
 #include "common/base/endpoint.hpp"
 #include "tests/sim/buffer.hpp"
+#include "tests/sim/counting.hpp"
 #include "tests/sim/events.hpp"
 #include "tests/sim/random.hpp"
 #include "tests/sim/scenario.hpp"
 
 namespace sluice::sim {
 
-/// Where a process is found; goes into Endpoint::ipv4.
+// Where a process is found; goes into Endpoint::ipv4.
 using Address = std::uint32_t;
+inline constexpr Address kStandbys = 0x100;
+inline constexpr Address kIntruders = 0x8000;
+
+constexpr Address address_of_shard(unsigned shard, bool standby) {
+  return 1 + shard + (standby ? kStandbys : 0);
+}
+constexpr Address address_of_rank(std::uint32_t job, unsigned rank, bool intruder) {
+  return (job << 16) + rank + (intruder ? kIntruders : 0);
+}
+
+constexpr unsigned rank_at(Address worker) {
+  return worker & 0xff;
+}
+
+/// A datagram as it comes out of the network.
+struct Arrival {
+  Endpoint from;
+  Bytes bytes;
+  bool damaged = false;
+};
 
 class Network {
  public:
-  using Handler = std::function<void(const Endpoint& from, const Bytes& datagram)>;
+  using Handler = std::function<void(const Arrival&)>;
 
   Network(Events& events, const Scenario& scenario, bool trace)
       : events_(events), scenario_(scenario), random_(derive(scenario.seed, 1)), trace_(trace) {}
 
+  /// Sees every packet as it is sent.
+  std::function<void(const Endpoint& from, const Endpoint& to, const Bytes& datagram)> on_send;
+
   void attach(Address address, Handler handler) { handlers_[address] = std::move(handler); }
   void detach(Address address) { handlers_.erase(address); }
-  void black_out(Address address, bool downstream, Time from, Time to) {
-    blackouts_.push_back({address, downstream, from, to});
-  }
 
   void send(const Endpoint& from, const Endpoint& to, const Bytes& datagram);
-  std::uint64_t packets() const { return packets_; }
+
+  bool faulty() const { return events_.now() < scenario_.faults_end; }
   /// Whether a pool has a buffer now, as far as chance decides.
-  bool pool_has_one() {
-    return events_.now() >= scenario_.faults_end || !random_.chance(scenario_.pool_misses);
+  bool pool_has_one() { return !faulty() || !random_.chance(scenario_.pool_misses); }
+  /// How many packets a process can send in one turn.
+  std::uint64_t room_in_ring(std::uint64_t unlimited) {
+    return faulty() && random_.chance(scenario_.full_rings) ? random_.below(8) : unlimited;
   }
 
+  void add_to(Coverage& coverage) const;
+
  private:
-  struct Hole {
-    Address address;
-    bool downstream;
-    Time from;
-    Time to;
+  struct Counts {
+    std::uint64_t packets = 0, lost = 0, duplicated = 0, late = 0, ancient = 0, garbage = 0,
+                  flipped = 0, cut = 0, clogged = 0, overflowed = 0;
   };
 
-  void carry(const Endpoint& from, const Endpoint& to, const Bytes& datagram, Duration extra);
-  void deliver(const Endpoint& from, const Endpoint& to, const Bytes& datagram);
+  void carry(const Endpoint& from, const Endpoint& to, Bytes datagram, Duration extra);
+  void put(const Endpoint& from, const Endpoint& to, const Bytes& datagram, Time at, bool damaged);
+  void deliver(const Endpoint& to, const Arrival& arrival);
   Bytes damaged(const Bytes& datagram);
-  bool swallowed(const Endpoint& from, const Endpoint& to) const;
-  Time departure(const Endpoint& from, const Endpoint& to, std::size_t size);
+  Bytes with_flipped_bits(const Bytes& datagram);
+  const Cut* cut_of(Address from, Address to) const;
+  bool departs(const Endpoint& from, const Endpoint& to, std::size_t size, Time& at);
 
   Events& events_;
   const Scenario& scenario_;
@@ -57,8 +83,7 @@ class Network {
   bool trace_;
   std::unordered_map<Address, Handler> handlers_;
   std::unordered_map<std::uint64_t, Time> busy_until_;  // by path
-  std::vector<Hole> blackouts_;
-  std::uint64_t packets_ = 0;
+  Counts counts_;
 };
 
 }  // namespace sluice::sim

@@ -1,4 +1,4 @@
-// What happens in one simulation, drawn from a seed.
+// What happens in one simulation, drawn from a seed: first a phase with faults, then none.
 #pragma once
 
 #include <cstdint>
@@ -6,10 +6,19 @@
 #include <string>
 #include <vector>
 
+#include "common/base/rank_set.hpp"
 #include "common/base/time.hpp"
 #include "tests/sim/tensors.hpp"
 
 namespace sluice::sim {
+
+// Times that all scenarios share; a link's delay is about one millisecond.
+inline constexpr Duration kLiveness = std::chrono::milliseconds(1200);
+inline constexpr Duration kFormation = std::chrono::milliseconds(2000);
+inline constexpr Duration kAggregatorTimeout = std::chrono::milliseconds(4500);
+inline constexpr Duration kJoinTimeout = std::chrono::milliseconds(8000);
+inline constexpr Duration kAncient = std::chrono::milliseconds(3000);  // oldest packet that comes
+inline constexpr Duration kTurn = std::chrono::microseconds(20);       // of a poll loop
 
 /// How every path between a worker and an aggregator behaves until `Scenario::faults_end`.
 struct LinkModel {
@@ -19,32 +28,56 @@ struct LinkModel {
   double duplicate = 0;
   double late = 0;  ///< share of packets that are delayed up to `late_max` more
   Duration late_max{};
-  double ancient = 0;  ///< share of packets that come once more, up to seconds later
-  double garbage = 0;  ///< share of packets that come once more, damaged
+  double ancient = 0;    ///< share of packets that come once more, up to kAncient later
+  double garbage = 0;    ///< share of packets that come once more, damaged but for tokens
+  double bit_flips = 0;  ///< share of packets with flipped bits, wherever; needs integrity
 };
 
-/// One process hears nothing, or is not heard.
-struct Blackout {
+/// Between some ranks of a job and some aggregators little or nothing passes in one direction.
+struct Cut {
   std::size_t job = 0;
-  unsigned rank = 0;
+  RankSet ranks;
+  std::uint32_t shards = 0;  ///< bit per shard
   bool downstream = true;
   Time from{};
   Time to{};
+  double bytes_per_us = 0;  ///< 0: a partition; else the path is clogged, its queue short
 };
 
-/// An aggregator is killed in the middle of a send and started anew.
-struct Crash {
+/// Whom a fault of a process hits: an aggregator, or a rank of a job.
+struct Target {
+  bool aggregator = true;
   unsigned shard = 0;
-  std::uint64_t after_sends = 0;
-  Duration down{};
+  std::size_t job = 0;
+  unsigned rank = 0;
+};
+
+/// A process does not run; then it gets what its receive ring could hold.
+struct Pause {
+  Target who;
+  Time from{};
+  Duration length{};
 };
 
 /// A process's pool is empty.
 struct Drought {
-  bool aggregator = true;
-  unsigned which = 0;  ///< shard, or rank of every job
+  Target who;
   Time from{};
   Time to{};
+};
+
+/// An aggregator is killed in the middle of a send, and started anew unless it is for good.
+struct Crash {
+  unsigned shard = 0;
+  std::uint64_t after_sends = 0;  ///< of that life
+  std::optional<Duration> down{};
+};
+
+/// A second process of a shard, at an address that the workers know.
+struct Standby {
+  unsigned shard = 0;
+  bool from_start = false;  ///< else it starts some time after the first one died
+  Duration takes_over_after{};
 };
 
 enum class Fault {
@@ -88,31 +121,49 @@ struct JobPlan {
   std::uint16_t smallest_payload() const;
 };
 
+/// What a scenario is about; within a theme everything is drawn at random.
+enum class Theme {
+  kMixed,      ///< faults of ranks and jobs
+  kCrashes,    ///< aggregators die and come back: nothing else may fail
+  kLost,       ///< an aggregator dies for good
+  kStandby,    ///< another takes over
+  kSlowRank,   ///< a rank that is paused again and again must never count as lost
+  kManyRanks,  ///< up to 256
+};
+const char* name(Theme theme);
+
 struct Scenario {
   std::uint64_t seed = 0;
+  Theme theme = Theme::kMixed;
   unsigned shards = 1;
   std::uint16_t payload_bytes = 1400;  ///< of the aggregators
   std::uint16_t streams = 4;
   std::uint8_t history = 8;
+  Duration liveness = kLiveness;
+  bool integrity = false;
   LinkModel link;
   Time faults_end{};
-  std::vector<Blackout> blackouts;
-  std::vector<Crash> crashes;
+  std::vector<Cut> cuts;
+  std::vector<Pause> pauses;
   std::vector<Drought> droughts;
-  double pool_misses = 0;  ///< share of allocations that fail until the faults end
+  std::vector<Crash> crashes;
+  std::vector<Standby> standbys;
+  double pool_misses = 0;         ///< share of allocations that fail until the faults end
+  double full_rings = 0;          ///< share of turns in which only a few packets can be sent
+  std::size_t receive_ring = 64;  ///< packets that wait for a paused process
+  Duration clock_offset_max{};
+  double clock_drift_max = 0;  ///< seconds per second, fast or slow
   std::vector<JobPlan> jobs;
 
-  bool crashed_shard(unsigned shard) const;
+  /// Upper bound of the share of packets that do not arrive, cuts apart.
+  double loss() const;
+  /// How long a packet that is news to its receiver may have been under way.
+  Duration longest_way() const;
+  /// How long after the faults' end everything has ended.
+  Duration settling_bound() const;
 };
 
 Scenario make_scenario(std::uint64_t seed);
 std::string describe(const Scenario& scenario);
-
-// Times that all scenarios share; a link's delay is about one millisecond.
-inline constexpr Duration kLiveness = std::chrono::milliseconds(1200);
-inline constexpr Duration kFormation = std::chrono::milliseconds(2000);
-inline constexpr Duration kAggregatorTimeout = std::chrono::milliseconds(4500);
-inline constexpr Duration kJoinTimeout = std::chrono::milliseconds(8000);
-inline constexpr Duration kTurn = std::chrono::microseconds(20);  // of a poll loop
 
 }  // namespace sluice::sim

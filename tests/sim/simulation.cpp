@@ -9,7 +9,6 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr Duration kLongest = seconds(60);  // after the faults have ended
 constexpr std::uint64_t kMostEvents = 20'000'000;
 
 }  // namespace
@@ -18,18 +17,66 @@ Simulation::Simulation(const Scenario& scenario, bool tracing)
     : scenario_(scenario),
       random_(derive(scenario.seed, 2)),
       network_(events_, scenario, tracing),
-      world_{events_, network_, scenario, random_, tracing} {
-  for (unsigned shard = 0; shard < scenario.shards; ++shard) {
-    aggregators_.push_back(std::make_unique<AggregatorProcess>(world_, shard));
-    aggregators_.back()->boot();
+      world_{events_, network_, scenario, random_, Troubles(scenario), {}, tracing},
+      watch_(world_.coverage) {
+  network_.on_send = [this](const Endpoint& from, const Endpoint& to, const Bytes& datagram) {
+    on_send(from, to, datagram);
+  };
+  for (unsigned shard = 0; shard < scenario.shards; ++shard)
+    add_aggregator(shard, AggregatorProcess::Role::kPrimary).boot();
+  for (const Standby& standby : scenario.standbys) {
+    auto& process = add_aggregator(standby.shard, AggregatorProcess::Role::kStandby);
+    if (standby.from_start) process.boot();
   }
   for (const JobPlan& plan : scenario.jobs) {
-    jobs_.push_back(std::make_unique<Job>(world_, plan, aggregators_));
+    jobs_.push_back(std::make_unique<Job>(world_, plan, jobs_.size(), aggregators_));
     plan_job(*jobs_.back());
   }
-  for (const Blackout& b : scenario.blackouts)
-    network_.black_out(jobs_[b.job]->apps[b.rank]->address(), b.downstream, b.from, b.to);
-  plan_droughts();
+  plan_faults_of_processes();
+}
+
+AggregatorProcess& Simulation::add_aggregator(unsigned shard, AggregatorProcess::Role role) {
+  aggregators_.push_back(std::make_unique<AggregatorProcess>(world_, shard, role));
+  AggregatorProcess& process = *aggregators_.back();
+  process.on_job_event = [this](const auto& aggregator, const auto& event) {
+    on_job_event(aggregator, event);
+  };
+  process.on_killed = [this](const AggregatorProcess& aggregator, bool for_good) {
+    watch_.on_kill(aggregator.endpoint().ipv4);
+    if (for_good) take_over(aggregator);
+  };
+  return process;
+}
+
+void Simulation::on_send(const Endpoint& from, const Endpoint& to, const Bytes& datagram) {
+  Packet packet;
+  if (Packet::parse(*datagram, packet) != DropReason::kNone) return;
+  watch_.on_send(from, to, packet);
+  if (packet.kind() != wire::Kind::kWelcome) return;
+  for (auto& aggregator : aggregators_)
+    if (aggregator->endpoint().ipv4 == from.ipv4)
+      aggregator->note_welcome(packet.job(), rank_at(to.ipv4), packet.as<wire::Welcome>().token);
+}
+
+void Simulation::on_job_event(const AggregatorProcess& aggregator,
+                              const aggregator::JobEvent& event) {
+  if (event.kind != aggregator::JobEvent::Kind::kAborted) return;
+  if (event.reason->reason != wire::AbortReason::kRankSilent) return;
+  for (auto& job : jobs_)
+    if (job->plan.id == event.session.job)
+      job->judge_silence(aggregator, event.reason->rank_a.value);
+}
+
+/// The dead aggregator's standby starts, if it has one that does not run yet.
+void Simulation::take_over(const AggregatorProcess& dead) {
+  for (const Standby& standby : scenario_.standbys) {
+    if (standby.shard != dead.shard()) continue;
+    const Time at = std::min(events_.now() + standby.takes_over_after, scenario_.faults_end);
+    world_.troubles.shard_back(dead.shard(), standby.from_start ? events_.now() : at);
+    for (auto& process : aggregators_)
+      if (process->shard() == standby.shard && process->is_standby())
+        events_.at(at, [&process] { process->boot(); });
+  }
 }
 
 App& Simulation::add_app(Job& job, unsigned rank, std::uint16_t port_id, Role role) {
@@ -74,7 +121,8 @@ void Simulation::die(Job& job, App& app) {
   RankFacts& facts = job.ranks[app.rank()];
   facts.died = true;
   facts.died_at = events_.now();
-  if (plan.fault == Fault::kHangUp && !plan.shared_port)
+  facts.hung_up = plan.fault == Fault::kHangUp && !plan.shared_port;
+  if (facts.hung_up)
     for (auto& aggregator : aggregators_) aggregator->hang_up(app.port_id());
   if (!plan.revived_after) {
     job.over_for_some = true;
@@ -89,17 +137,33 @@ void Simulation::die(Job& job, App& app) {
   });
 }
 
-void Simulation::plan_droughts() {
-  for (const Drought& d : scenario_.droughts) {
-    const auto set = [this, d](bool dry) {
-      if (d.aggregator) return aggregators_[d.which]->set_dry(dry);
-      for (auto& job : jobs_)
-        for (auto& app : job->apps)
-          if (app->rank() == d.which) app->set_dry(dry);
-    };
-    events_.at(d.from, [set] { set(true); });
-    events_.at(d.to, [set] { set(false); });
+/// Calls f with every process that the fault hits.
+template <class F>
+void Simulation::with(const Target& who, F&& f) {
+  if (who.aggregator) {
+    for (auto& aggregator : aggregators_)
+      if (aggregator->shard() == who.shard) f(*aggregator);
+  } else {
+    for (auto& app : jobs_[who.job]->apps)
+      if (app->rank() == who.rank) f(*app);
   }
+}
+
+void Simulation::plan_faults_of_processes() {
+  for (const Pause& pause : scenario_.pauses)
+    events_.at(pause.from, [this, &pause] {
+      with(pause.who, [&](auto& process) { process.pause(pause.length); });
+    });
+  for (const Drought& drought : scenario_.droughts) {
+    const auto set = [this, &drought](bool dry) {
+      with(drought.who, [&](auto& process) { process.set_dry(dry); });
+    };
+    events_.at(drought.from, [set] { set(true); });
+    events_.at(drought.to, [set] { set(false); });
+  }
+  events_.at(scenario_.faults_end, [this] {
+    for (auto& aggregator : aggregators_) aggregator->faults_end();
+  });
 }
 
 bool Simulation::all_over() const {
@@ -118,7 +182,7 @@ std::string Simulation::states() const {
 }
 
 void Simulation::run() {
-  const Time limit = scenario_.faults_end + kLongest;
+  const Time limit = scenario_.faults_end + scenario_.settling_bound();
   std::uint64_t events = 0;
   while (!all_over()) {
     if (!events_.step()) throw Bug("nothing happens any more:" + states());
@@ -150,19 +214,18 @@ void Simulation::check_duplicates(const Job& job) const {
 }
 
 void Simulation::add_to(Coverage& coverage) {
-  for (const auto& job : jobs_) coverage["simulation.jobs too silent to live"] += job->silence_seen;
-  const auto add = [&](const Coverage& part) {
-    for (const auto& [name, n] : part) coverage[name] += n;
-  };
+  for (const auto& [name, n] : world_.coverage) coverage[name] += n;
+  network_.add_to(coverage);
+  ++coverage[std::string("theme.") + name(scenario_.theme)];
   for (auto& aggregator : aggregators_) {
-    coverage["simulation.crashes"] += aggregator->crashes();
-    add(aggregator->totals());
+    coverage["aggregators.killed"] += aggregator->crashes();
+    aggregator->add_to(coverage);
   }
   for (const auto& job : jobs_) {
-    ++coverage[std::string("simulation.jobs with ") + name(job->plan.fault)];
-    for (const auto& app : job->apps) add(app->totals());
+    ++coverage[std::string("fault.") + name(job->plan.fault)];
+    coverage["jobs too silent to live"] += job->silence_seen;
+    for (const auto& app : job->apps) app->add_to(coverage);
   }
-  coverage["simulation.packets"] += network_.packets();
 }
 
 }  // namespace sluice::sim

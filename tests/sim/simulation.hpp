@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tests/sim/app.hpp"
+#include "tests/sim/recovery_watch.hpp"
 
 namespace sluice::sim {
 
@@ -16,11 +17,17 @@ class Simulation {
   void add_to(Coverage& coverage);
 
  private:
+  AggregatorProcess& add_aggregator(unsigned shard, AggregatorProcess::Role role);
   void plan_job(Job& job);
   App& add_app(Job& job, unsigned rank, std::uint16_t port_id, Role role = Role::kMember);
   void plan_fault(Job& job);
   void die(Job& job, App& app);
-  void plan_droughts();
+  void plan_faults_of_processes();
+  void on_send(const Endpoint& from, const Endpoint& to, const Bytes& datagram);
+  void on_job_event(const AggregatorProcess& aggregator, const aggregator::JobEvent& event);
+  void take_over(const AggregatorProcess& dead);
+  template <class F>
+  void with(const Target& who, F&& f);
   bool all_over() const;
   void check_duplicates(const Job& job) const;
   std::string states() const;
@@ -30,6 +37,7 @@ class Simulation {
   Events events_;
   Network network_;
   World world_;
+  RecoveryWatch watch_;
   std::vector<std::unique_ptr<AggregatorProcess>> aggregators_;
   std::vector<std::unique_ptr<Job>> jobs_;
   std::uint16_t next_port_ = 1;

@@ -26,6 +26,11 @@ class Sink {
     require(static_cast<bool>(buffer), "an empty buffer is sent");
     if (sends_left_ == 0) return;
     if (sends_left_ != kUnlimited) --sends_left_;
+    if (room_ == 0) {
+      ++full_;
+      return;
+    }
+    if (room_ != kUnlimited) --room_;
     network_.send(self_, to, buffer.datagram());
   }
 
@@ -35,10 +40,14 @@ class Sink {
     return {pool_, datagram};
   }
 
+  /// The transmit ring has been emptied, more or less.
+  void begin_turn() { room_ = network_.room_in_ring(kUnlimited); }
+
   void stop_after(std::uint64_t sends) { sends_left_ = sends; }
   bool stopped() const { return sends_left_ == 0; }
   Pool& pool() { return *pool_; }
   const Endpoint& self() const { return self_; }
+  std::uint64_t full() const { return full_; }  ///< packets that found the ring full
 
  private:
   bool is_dry() {
@@ -51,6 +60,8 @@ class Sink {
   Endpoint self_;
   std::shared_ptr<Pool> pool_;
   std::uint64_t sends_left_ = kUnlimited;
+  std::uint64_t room_ = kUnlimited;
+  std::uint64_t full_ = 0;
 };
 
 }  // namespace sluice::sim

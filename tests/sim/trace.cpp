@@ -77,7 +77,9 @@ std::string text_of(const Packet& p) {
       return "PENDING" + text + id("nonce", p.as<wire::Pending>().nonce);
     case Kind::kWelcome:
       return "WELCOME" + text + id("nonce", p.as<wire::Welcome>().nonce) +
-             id("gen", p.as<wire::Welcome>().generation) + id("epoch", p.as<wire::Welcome>().epoch);
+             id("gen", p.as<wire::Welcome>().generation) +
+             id("epoch", p.as<wire::Welcome>().epoch) +
+             ((p.as<wire::Welcome>().flags & wire::kWelcomeResume) != 0 ? " resume" : "");
     case Kind::kRefused:
       return "REFUSED" + text + id("token", p.as<wire::Refused>().token);
     case Kind::kAbort: {
@@ -97,10 +99,22 @@ std::string text_of(const Packet& p) {
     case Kind::kStatus: {
       const auto& s = p.as<wire::Status>();
       down();
-      text += number("r", s.round) + " waiting";
+      text += number("r", s.round) + (s.live != 0 ? " waiting" : " syncing");
       RankSet::from_bytes(s.waiting).for_each([&](Rank w) { text += number("", w.value); });
       return "STATUS" + text;
     }
+    case Kind::kSync:
+      up();
+      return "SYNC" + text + number("pos", p.as<wire::Sync>().position) +
+             number("op", p.as<wire::Sync>().op) +
+             ((p.as<wire::Sync>().flags & wire::kSyncRunning) != 0 ? " running" : "") +
+             ((p.as<wire::Sync>().flags & wire::kSyncFirst) != 0 ? " first" : "");
+    case Kind::kGive:
+      up();
+      return "GIVE" + text + number("r", p.as<wire::Give>().round);
+    case Kind::kFetch:
+      down();
+      return "FETCH" + text + number("r", p.as<wire::Fetch>().round);
     case Kind::kPoll:
       down();
       return "POLL" + text;

@@ -4,57 +4,27 @@
 //
 //   net_ping                  everything this machine allows; exit status 0 only if all was right
 //   net_ping ping ...         the ping side, started by the former
-#include <array>
-#include <atomic>
-#include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <functional>
-#include <mutex>
 #include <string>
-#include <thread>
-#include <vector>
 
-#include <fcntl.h>
-#include <net/if.h>
-#include <spawn.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <sluice/error.hpp>
-
-#include "common/base/idle.hpp"
-#include "common/net/clock.hpp"
-#include "common/net/datagram_io.hpp"
-#include "common/net/eal.hpp"
-#include "common/net/vhost.hpp"
-
-extern char** environ;
+#include "tests/system/net_echo.hpp"
 
 namespace {
 
 using namespace sluice;
 using namespace sluice::net;
+using namespace sluice::net::testing;
 using namespace std::chrono_literals;
 
-constexpr std::uint16_t kEchoPort = 6000;
-constexpr std::uint16_t kPingPort = 6001;
-constexpr std::uint32_t kEchoIp = 0xA9FE'0001;  // 169.254.0.1
-constexpr std::uint32_t kPingIp = 0xA9FE'0002;
-constexpr std::uint16_t kMtu = 9000;
-constexpr std::size_t kPayloadMax = kMtu - 28;
 constexpr std::uint32_t kWindow = 64;
-constexpr auto kPatience = 30s;
-
-[[noreturn]] void fail(const std::string& what) {
-  std::fprintf(stderr, "net_ping: %s\n", what.c_str());
-  std::exit(1);
-}
 
 std::size_t fixed_size = 0;  // for rates: equal datagrams, of which only the number is checked
 
@@ -62,10 +32,6 @@ std::size_t fixed_size = 0;  // for rates: equal datagrams, of which only the nu
 std::size_t size_of(std::uint32_t sequence) {
   if (fixed_size) return fixed_size;
   return 8 + std::size_t{sequence} * 7919 % (kPayloadMax - 7);
-}
-
-std::byte byte_at(std::uint32_t sequence, std::size_t i) {
-  return static_cast<std::byte>(sequence * 31 + i);
 }
 
 void fill(std::span<std::byte> out, std::uint32_t sequence) {
@@ -81,23 +47,6 @@ bool is_right(std::span<const std::byte> in, std::uint32_t sequence) {
   for (std::size_t i = sizeof(sequence); i < in.size(); ++i)
     if (in[i] != byte_at(sequence, i)) return false;
   return true;
-}
-
-void print_counters(const char* who, const IoCounters& counters) {
-  std::printf("  %s:", who);
-  for (const auto& [name, member] : kIoCounterNames)
-    if (counters.*member)
-      std::printf(" %s=%llu", std::string(name).c_str(),
-                  static_cast<unsigned long long>(counters.*member));
-  std::printf("\n");
-}
-
-PortOptions port_options(const std::string& device, std::uint32_t ipv4) {
-  PortOptions options;
-  options.device = device;
-  options.mtu = kMtu;
-  options.ipv4 = ipv4;
-  return options;
 }
 
 // ---- the ping side
@@ -154,18 +103,12 @@ int ping_main(const std::string& kind, const std::string& where, std::uint32_t c
   const Eal eal({});
   BufferPool payloads("payloads", 2048, kPayloadMax);
   BufferPool headers("headers", 1024, 0);
-  const std::string device = kind == "vhost" ? worker_device(where, unique_socket_name("ping"))
-                                             : "net_af_packet0,iface=" + where;
   {
-    Port port(port_options(device, kPingIp), payloads);
+    Port port(port_options(device_of(kind, where), kPingIp), payloads);
     DatagramIo io(payloads, headers);
     io.add_port(port.view(0));
     io.listen(kPingPort);
-    Endpoint peer;
-    peer.port_id = port.id();
-    peer.ipv4 = kEchoIp;
-    peer.udp_port = kEchoPort;
-    peer.local_udp_port = kPingPort;
+    Endpoint peer = echo_side(port.view(0));
     peer.mac = find_peer(io, port.id());
     ping(io, peer, count);
     print_counters("ping", io.counters());
@@ -177,107 +120,6 @@ int ping_main(const std::string& kind, const std::string& where, std::uint32_t c
 
 // ---- the echo side
 // --------------------------------------------------------------------------------
-
-// A lane: echoes what comes. Every second echo keeps a reference for a while, so that it leaves as
-// a header and a shared payload.
-class EchoLane {
- public:
-  EchoLane(BufferPool& payloads, BufferPool& headers)
-      : io_(payloads, headers), thread_([this] { run(); }) {}
-  ~EchoLane() {
-    stop_ = true;
-    thread_.join();
-    print_counters("echo", io_.counters());
-  }
-
-  /// Runs `command` on the lane, between two turns.
-  void post(std::function<void(DatagramIo&)> command) {
-    const std::lock_guard lock(mutex_);
-    commands_.push_back(std::move(command));
-  }
-
-  std::uint64_t echoed() const { return echoed_.load(std::memory_order_relaxed); }
-
- private:
-  void run() {
-    const ThreadRegistration registration;
-    io_.listen(kEchoPort);
-    Idle idle;
-    while (!stop_) {
-      take_commands();
-      const std::size_t n = io_.receive([&](const Endpoint& from, Buffer payload) {
-        const std::uint64_t i = echoed_.load(std::memory_order_relaxed);
-        if (i % 2) history_[i / 2 % history_.size()] = payload.share();
-        io_.send(from, std::move(payload));
-        echoed_.store(i + 1, std::memory_order_relaxed);
-      });
-      io_.flush();
-      idle.work_done(n);
-    }
-    for (Buffer& kept : history_) kept = {};
-  }
-
-  void take_commands() {
-    std::vector<std::function<void(DatagramIo&)>> commands;
-    {
-      const std::lock_guard lock(mutex_);
-      commands.swap(commands_);
-    }
-    for (const auto& command : commands) command(io_);
-  }
-
-  DatagramIo io_;
-  std::array<Buffer, 8> history_;
-  std::atomic<std::uint64_t> echoed_{0};
-  std::atomic<bool> stop_{false};
-  std::mutex mutex_;
-  std::vector<std::function<void(DatagramIo&)>> commands_;
-  std::thread thread_;
-};
-
-class Child {
- public:
-  explicit Child(std::vector<std::string> args) {
-    std::vector<char*> argv;
-    for (std::string& arg : args) argv.push_back(arg.data());
-    argv.push_back(nullptr);
-    std::fflush(stdout);
-    if (posix_spawnp(&pid_, argv[0], nullptr, nullptr, argv.data(), environ) != 0)
-      fail("cannot start " + args[0]);
-  }
-  ~Child() {
-    if (pid_ > 0) stop(SIGKILL);
-  }
-
-  void stop(int signal) {
-    kill(pid_, signal);
-    waitpid(pid_, nullptr, 0);
-    pid_ = -1;
-  }
-
-  bool ended(int& status) {
-    if (waitpid(pid_, &status, WNOHANG) == 0) return false;
-    pid_ = -1;
-    return true;
-  }
-
- private:
-  pid_t pid_ = -1;
-};
-
-void run(const std::string& command) {
-  if (std::system(command.c_str()) != 0) fail("command failed: " + command);
-}
-
-/// Turns `control` at the daemon's pace until `done`.
-void until(const char* what, const std::function<bool()>& done,
-           const std::function<void()>& control) {
-  for (const Time give_up = now() + 2 * kPatience; !done();) {
-    if (now() > give_up) fail(std::string("waited in vain for ") + what);
-    control();
-    std::this_thread::sleep_for(20ms);
-  }
-}
 
 void wait_for_success(Child& child, const std::function<void()>& control) {
   int status = 0;
@@ -302,24 +144,8 @@ void echo_over_vhost(const std::string& self, BufferPool& payloads, BufferPool& 
   if (!mkdtemp(directory.data())) fail("cannot make a directory");
   leave_stale_socket(directory + "/stale.sluice");
   {
-    VhostOptions options;
-    options.port = port_options("", kEchoIp);
-    EchoLane lane(payloads, headers);
-    std::atomic<VhostDirectory*> target{nullptr};
-    VhostEvents events;
-    events.attached = [&](Port& port) {
-      lane.post([view = port.view(0)](DatagramIo& io) { io.add_port(view); });
-    };
-    events.detaching = [&](std::uint16_t id) {
-      lane.post([&target, id](DatagramIo& io) {
-        io.remove_port(id);
-        target.load()->released(id);
-      });
-    };
-    BufferPool* const pools[] = {&payloads};
-    VhostDirectory vhost(directory, options, pools, events);
-    target = &vhost;
-    const auto control = [&] { vhost.poll(); };
+    EchoDirectory vhost(directory, payloads, headers);
+    const auto control = [&] { vhost.control(); };
 
     control();
     if (vhost.counters().stale_removed != 1 || vhost.ports() != 0) fail("the stale socket stays");
@@ -334,10 +160,10 @@ void echo_over_vhost(const std::string& self, BufferPool& payloads, BufferPool& 
     }
 
     for (int life = 1; life <= 5; ++life) {
-      const std::uint64_t echoed = lane.echoed();
+      const std::uint64_t echoed = vhost.echoed();
       Child victim({self, "ping", "vhost", directory, "0", "0"});
       until(
-          "traffic", [&] { return lane.echoed() > echoed + 5000; }, control);
+          "traffic", [&] { return vhost.echoed() > echoed + 5000; }, control);
       const Time killed = now();
       victim.stop(SIGKILL);
       const std::uint64_t detached = vhost.counters().detached;
@@ -356,27 +182,6 @@ void echo_over_vhost(const std::string& self, BufferPool& payloads, BufferPool& 
   }
   if (!std::filesystem::remove(directory)) fail("sockets were left behind");
 }
-
-// A veth pair, one end in a network namespace of its own.
-class VethPair {
- public:
-  VethPair() {
-    run("ip netns add " + space_);
-    run("ip link add " + near_ + " mtu 9000 type veth peer name " + far_ + " mtu 9000 netns " +
-        space_);
-    run("ip link set " + near_ + " up");
-    run("ip -n " + space_ + " link set " + far_ + " up");
-  }
-  ~VethPair() { run("ip netns del " + space_); }
-  const std::string& space() const { return space_; }
-  const std::string& near_end() const { return near_; }
-  const std::string& far_end() const { return far_; }
-
- private:
-  std::string space_ = "netping" + std::to_string(getpid());
-  std::string near_ = "npa" + std::to_string(getpid());
-  std::string far_ = "npb" + std::to_string(getpid());
-};
 
 void echo_over_af_packet(const std::string& self, BufferPool& payloads, BufferPool& headers) {
   if (geteuid() != 0 || std::system("ip netns list >/dev/null 2>&1") != 0) {

@@ -17,7 +17,7 @@ PUBLIC = re.compile(r"(?:common|worker)/include/(.*)")
 def project_files(root):
     for directory, below, files in os.walk(root):
         below[:] = [d for d in below
-                    if d not in (".git", "__pycache__") and not d.startswith("build")]
+                    if d not in (".git", "__pycache__", "corpus") and not d.startswith("build")]
         for name in files:
             path = os.path.relpath(os.path.join(directory, name), root)
             if path not in UNCHECKED and not name.endswith(NO_TEXT + (".pyc", ".orig", ".rej")):

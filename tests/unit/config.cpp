@@ -1,99 +1,28 @@
 #include <algorithm>
 #include <array>
-#include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include <catch2/catch.hpp>
-#include <unistd.h>
 
 #include "common/config/address.hpp"
-#include "common/config/aggregator_config.hpp"
-#include "common/config/aggregator_settings.hpp"
-#include "common/config/environment.hpp"
 #include "common/config/log.hpp"
 #include "common/config/nearest_name.hpp"
 #include "common/config/rate_limit.hpp"
+#include "tests/unit/config_parts.hpp"
 
 namespace sluice::config {
 namespace {
 
-namespace fs = std::filesystem;
-using Catch::Contains;
 using Action = ParseOutcome::Action;
-using Words = std::vector<std::string>;
-
-/// A fresh directory that goes with everything in it.
-class Directory {
- public:
-  Directory() {
-    std::string pattern =
-        (fs::temp_directory_path() / "sluice-config-").string() + std::string(6, 'X');
-    REQUIRE(mkdtemp(pattern.data()) != nullptr);
-    path_ = pattern;
-  }
-  ~Directory() { fs::remove_all(path_); }
-  Directory(const Directory&) = delete;
-  Directory& operator=(const Directory&) = delete;
-
-  std::string path() const { return path_.string(); }
-  std::string file(const std::string& name, const std::string& text) const {
-    std::ofstream(path_ / name) << text;
-    return (path_ / name).string();
-  }
-
- private:
-  fs::path path_;
-};
-
-Environment environment_of(std::map<std::string, std::string> variables) {
-  return [variables = std::move(variables)](const std::string& name) {
-    const auto found = variables.find(name);
-    return found == variables.end() ? std::nullopt : std::optional(found->second);
-  };
-}
-
-ParseOutcome parse(const Words& arguments, std::map<std::string, std::string> variables = {}) {
-  std::vector<const char*> argv{"sluice-aggregator"};
-  for (const std::string& argument : arguments) argv.push_back(argument.c_str());
-  return parse_aggregator(static_cast<int>(argv.size()), argv.data(),
-                          environment_of(std::move(variables)));
-}
-
-template <class Call>
-std::string error_of(const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    CHECK(error.code() == ErrorCode::kInvalidArgument);
-    return error.what();
-  }
-  return "no error";
-}
-
-std::string error_of(const Words& arguments, std::map<std::string, std::string> variables = {}) {
-  return error_of([&] { parse(arguments, std::move(variables)); });
-}
-
-/// `arguments` with the least that a valid command line has.
-Words valid(Words arguments) {
-  arguments.insert(arguments.begin(), {"--vhost-dir", fs::temp_directory_path().string()});
-  return arguments;
-}
 
 std::string one_line(const std::string& text) {
   std::istringstream in(text);
   std::string words;
   for (std::string word; in >> word;) words += (words.empty() ? "" : " ") + word;
   return words;
-}
-
-Words shown(const AggregatorConfig& config, const std::string& name) {
-  for (const AggregatorSetting& setting : aggregator_settings())
-    if (setting.name == name) return setting.value.show(config);
-  FAIL("no setting " << name);
-  return {};
 }
 
 fs::path example_configs() {
@@ -124,9 +53,11 @@ const std::vector<IntegerFacts> kIntegers{
     {"job-memory-mib", 1, 1'048'576, 64},
     {"shard", 0, 255, 0, {"--shards", "256", "--streams", "256"}},
     {"shards", 1, 256, 1, {"--streams", "256"}},
+    {"greetings-per-second", 1, 1'000'000, 1000},
     {"liveness-timeout-ms", 100, 600'000, 5000},
     {"formation-timeout-ms", 100, 600'000, 30'000},
     {"drain-timeout-ms", 0, 600'000, 2000},
+    {"straggler-warning-ms", 0, 600'000, 1000},
     {"cpu", -1, 1023, -1},
     {"memory-mib",
      65,
@@ -139,6 +70,8 @@ const std::vector<IntegerFacts> kIntegers{
 
 const std::map<std::string, Words> kWords{
     {"udp-checksum", {"auto", "on", "off"}},
+    {"authenticate-packets", {"on", "off"}},
+    {"integrity", {"auto", "on", "off"}},
     {"idle", {"busy-spin", "yield", "backoff"}},
     {"log-level", {"trace", "debug", "info", "warn", "error"}},
     {"hugepages", {"on", "off"}},
@@ -146,7 +79,13 @@ const std::map<std::string, Words> kWords{
     {"telemetry", {"on", "off"}},
 };
 
-const Words kTexts{"vhost-dir", "port", "address", "file-prefix", "eal-args", "log-file"};
+const Words kTexts{"vhost-dir", "port",     "address",     "file-prefix",
+                   "eal-args",  "log-file", "secret-file", "faults"};
+
+const std::set<std::string> kReloadable{
+    "max-jobs",         "secret-file",          "greetings-per-second",
+    "drain-timeout-ms", "straggler-warning-ms", "log-level",
+    "log-rate-limit",   "stats-interval-s"};
 
 }  // namespace
 
@@ -157,6 +96,7 @@ TEST_CASE("every setting is in exactly one of the test's tables") {
         std::count_if(kIntegers.begin(), kIntegers.end(),
                       [&](const IntegerFacts& facts) { return facts.name == setting.name; });
     const auto texts = std::count(kTexts.begin(), kTexts.end(), setting.name);
+    CHECK(setting.reloadable == (kReloadable.count(setting.name) != 0));
     CHECK(integers + texts + static_cast<long>(kWords.count(setting.name)) == 1);
   }
   CHECK(aggregator_settings().size() == kIntegers.size() + kWords.size() + kTexts.size());
@@ -190,8 +130,11 @@ TEST_CASE("history is a power of two") {
 TEST_CASE("words: each is accepted, any other is refused with the list") {
   for (const auto& [name, words] : kWords) {
     CAPTURE(name);
-    for (const std::string& word : words)
-      CHECK(shown(parse(valid({"--" + name + "=" + word})).config, name) == Words{word});
+    for (const std::string& word : words) {
+      const auto outcome = parse(valid({"--" + name + "=" + word}),
+                                 {{"SLUICE_AGGREGATOR_SECRET", "needed-to-authenticate"}});
+      CHECK(shown(outcome.config, name) == Words{word});
+    }
     CHECK_THAT(error_of(valid({"--" + name + "=often"})),
                Contains(name + " must be " + words[0]) && Contains(", not 'often'"));
   }
@@ -276,6 +219,20 @@ TEST_CASE("unknown names are refused with the nearest one") {
   CHECK(nearest_name("abc", {"xyz"}) == std::nullopt);
 }
 
+TEST_CASE("variables that are nearly those of settings are told") {
+  CHECK(unknown_variables({"SLUICE_AGGREGATOR_UDP_PORT", "SLUICE_AGGREGATOR_CONFIG",
+                           "SLUICE_AGGREGATOR_SECRET", "SLUICE_AGGREGATORS", "PATH",
+                           "SLUICE_AGGREGATOR_TIMEOUT_MS"})
+            .empty());
+  CHECK(unknown_variables({"SLUICE_AGGREGATOR_UDP_PROT", "SLUICE_AGGREGATOR_QUITE_ELSE"}) ==
+        Words{"SLUICE_AGGREGATOR_UDP_PROT: did you mean SLUICE_AGGREGATOR_UDP_PORT?",
+              "SLUICE_AGGREGATOR_QUITE_ELSE"});
+  setenv("SLUICE_AGGREGATOR_UDP_PROT", "x", 1);
+  CHECK(unknown_variables().size() == 1);
+  unsetenv("SLUICE_AGGREGATOR_UDP_PROT");
+  CHECK(unknown_variables().empty());
+}
+
 TEST_CASE("malformed input") {
   const Directory directory;
   CHECK_THAT(error_of({"start"}), Contains("unexpected argument 'start'"));
@@ -348,6 +305,7 @@ TEST_CASE("help names every setting with its range, unit and default") {
     CHECK_THAT(help, Contains(std::to_string(facts.min) + ".." + std::to_string(facts.max)));
   }
   CHECK_THAT(help, Contains("[100..600000 ms, default 5000]"));
+  CHECK_THAT(help, Contains("[1..1024 jobs, default 16, reloadable]"));
   CHECK_THAT(help, Contains("[-1 or 0..1023, default -1]"));
 }
 
@@ -403,6 +361,18 @@ TEST_CASE("packet memory follows its rule") {
   network.ports = {"net_tap0"};
   // 10240 + 64 * 64 + 2048 = 16384 buffers of 2400 bytes: 37.5 MiB.
   CHECK(packet_memory_mib(network) == 64 + 38);
+}
+
+TEST_CASE("packets carry a CRC32C if they leave the machine, unless it is set otherwise") {
+  const Words network{"--port", "net_tap0", "--address", "10.0.0.1/24"};
+  const auto computes = [](Words arguments, const std::string& integrity) {
+    arguments.push_back("--integrity=" + integrity);
+    return computes_integrity(parse(arguments).config);
+  };
+  CHECK(computes(network, "auto"));
+  CHECK_FALSE(computes(network, "off"));
+  CHECK_FALSE(computes(valid({}), "auto"));
+  CHECK(computes(valid({}), "on"));
 }
 
 TEST_CASE("addresses of interfaces") {

@@ -7,6 +7,8 @@
 
 #include <sluice/sluice.hpp>
 
+#include "common/config/address.hpp"
+
 namespace sluice {
 namespace {
 
@@ -64,7 +66,9 @@ TEST_CASE("without variables, options have their defaults") {
 }
 
 TEST_CASE("every variable reaches its option") {
-  const Variables variables({{"SLUICE_AGGREGATORS", "vhost:/run/a, 10.0.0.9:5000"},
+  const Variables variables({{"SLUICE_AGGREGATORS", "vhost:/run/a|vhost:/run/b, 10.0.0.9:5000"},
+                             {"SLUICE_CONNECT_TIMEOUT_MS", "500"},
+                             {"SLUICE_FAULTS", "seed=7,loss=0.01"},
                              {"SLUICE_PORT", "net_af_packet0,iface=veth1"},
                              {"SLUICE_ADDRESS", "10.0.0.2/24"},
                              {"SLUICE_MTU", "1500"},
@@ -83,7 +87,10 @@ TEST_CASE("every variable reaches its option") {
                              {"SLUICE_AGGREGATOR_TIMEOUT_MS", "2000"},
                              {"SLUICE_RETRANSMIT_TIMEOUT_MIN_US", "3000"}});
   const auto context = ContextOptions::from_environment();
-  CHECK(context.aggregators == std::vector<std::string>{"vhost:/run/a", "10.0.0.9:5000"});
+  CHECK(context.aggregators ==
+        std::vector<std::string>{"vhost:/run/a|vhost:/run/b", "10.0.0.9:5000"});
+  CHECK(context.connect_timeout == milliseconds(500));
+  CHECK(context.faults == "seed=7,loss=0.01");
   CHECK(context.port == "net_af_packet0,iface=veth1");
   CHECK(context.address == "10.0.0.2/24");
   CHECK(context.mtu == 1500);
@@ -109,6 +116,9 @@ TEST_CASE("every variable reaches its option") {
 TEST_CASE("a value beyond its range is refused with variable, value and range") {
   const std::vector<Edge> edges{
       {"SLUICE_AGGREGATORS", "10.0.0.9", "10.0.0.9,nowhere", "vhost:DIRECTORY or a unicast IPV4"},
+      {"SLUICE_CONNECT_TIMEOUT_MS", "100", "99", "100..600000"},
+      {"SLUICE_CONNECT_TIMEOUT_MS", "600000", "600001", "100..600000"},
+      {"SLUICE_FAULTS", "loss=0", "loss=2", "list of seed=N, loss=P"},
       {"SLUICE_ADDRESS", "10.0.0.2/32", "10.0.0.2", "a unicast IPV4/PREFIX"},
       {"SLUICE_MTU", "576", "575", "0 or 576..9698"},
       {"SLUICE_MTU", "9698", "9699", "0 or 576..9698"},
@@ -150,6 +160,22 @@ TEST_CASE("a value beyond its range is refused with variable, value and range") 
   }
 }
 
+TEST_CASE("an aggregator's standbys follow it, each another address") {
+  using namespace config;
+  const auto parsed = parse_aggregator_addresses("a", "vhost:/run/a|10.0.0.9|vhost:/run/b");
+  CHECK(parsed == std::vector<AggregatorAddress>{VhostDirectory{"/run/a"},
+                                                 UdpAddress{0x0A00'0009, kDefaultUdpPort},
+                                                 VhostDirectory{"/run/b"}});
+  CHECK(parse_aggregator_addresses("a", "10.0.0.9").size() == 1);
+  for (const char* const bad : {"", "|", "vhost:/a|", "|vhost:/a", "vhost:/a||vhost:/b", "a|b"}) {
+    CAPTURE(bad);
+    CHECK_THAT(error_of([&] { parse_aggregator_addresses("a", bad); }),
+               Contains("vhost:DIRECTORY or a unicast IPV4"));
+  }
+  CHECK_THAT(error_of([&] { parse_aggregator_addresses("a", "10.0.0.9|10.0.0.9:4747"); }),
+             Contains("different addresses between '|', not '10.0.0.9|10.0.0.9:4747'"));
+}
+
 TEST_CASE("the launcher's rank is taken") {
   const Variables variables({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}});
   CHECK(JobOptions::from_environment().rank == 1);
@@ -164,6 +190,9 @@ TEST_CASE("options filled in by a program are checked too") {
   CHECK_NOTHROW(validate(context));
   context.aggregators.emplace_back("10.0.0.9");
   CHECK_THAT(error_of([&] { validate(context); }), Contains("ContextOptions::port (SLUICE_PORT)"));
+  context.aggregators = {"vhost:/run/a|10.0.0.9"};
+  CHECK_THAT(error_of([&] { validate(context); }), Contains("ContextOptions::port (SLUICE_PORT)"));
+  context.aggregators = {"vhost:/run/a", "10.0.0.9"};
   context.port = "net_tap0";
   CHECK_THAT(error_of([&] { validate(context); }),
              Contains("ContextOptions::address (SLUICE_ADDRESS) is empty: aggregator '10.0.0.9'"));

@@ -219,6 +219,7 @@ struct Loopback {
     io.listen(kListening);
     self = endpoint({port.mac(), kUs.ipv4}, kListening, kListening);
     self.port_id = port.id();
+    self.off_machine = true;
   }
 
   // The driver forgets what is in its ring when it closes.
@@ -669,6 +670,28 @@ TEST_CASE("What cannot be sent is dropped by reason") {
   CHECK(loop.pools_are_full());
 }
 
+TEST_CASE("While a link is down, what was queued and what is sent is dropped") {
+  Loopback loop;
+  const IoCounters& counters = loop.io.counters();
+  const std::uint16_t port = loop.port.id();
+  const auto send = [&] { loop.io.send(loop.self, loop.io.allocate(10)); };
+  for (int i = 0; i < 3; ++i) send();
+  loop.io.set_link(port, false);
+  CHECK(counters.tx_link_down == 3);
+  CHECK(loop.io.backlog(port) == 0);
+  send();
+  loop.io.flush();
+  CHECK(counters.tx_link_down == 4);
+  CHECK(counters.tx_frames == 0);
+  CHECK(loop.pools_are_full());
+  loop.io.set_link(port, true);
+  send();
+  loop.io.flush();
+  CHECK(loop.receive_all().size() == 1);
+  CHECK(counters.tx_link_down == 4);
+  loop.io.set_link(31, false);  // no such port
+}
+
 TEST_CASE("A copy needs a buffer too") {
   Loopback loop(false, 1);
   net::Buffer only = loop.io.allocate(10);
@@ -723,9 +746,14 @@ TEST_CASE("An address is asked for at a bounded rate until it is known") {
   say(kUs.mac, kThem.ipv4);  // it moved
   CHECK(loop.io.resolve(port, kThem.ipv4, start) == kUs.mac);
 
-  loop.io.forget(port, kThem.ipv4);
-  CHECK_FALSE(loop.io.resolve(port, kThem.ipv4, start + 1s));
+  // It may have moved without a word; the old address serves until the new one is known.
+  CHECK(loop.io.resolve_anew(port, kThem.ipv4, start + 1s) == kUs.mac);
+  CHECK(loop.io.resolve_anew(port, kThem.ipv4, start + 1s + 99ms) == kUs.mac);
   CHECK(counters.arp_requests_sent == 3);
+  say(kThem.mac, kThem.ipv4);
+  CHECK(loop.io.resolve_anew(port, kThem.ipv4, start + 1s + 99ms) == kThem.mac);
+  CHECK_FALSE(loop.io.resolve_anew(port, 0x0505'0505, start + 2s));
+  CHECK(counters.arp_requests_sent == 4);
   CHECK_FALSE(loop.io.resolve(31, kThem.ipv4, start));
 }
 
@@ -751,6 +779,199 @@ TEST_CASE("The table of neighbours is bounded") {
   CHECK(loop.io.counters().arp_table_full == 0);
   CHECK_FALSE(loop.io.resolve(loop.port.id(), 257, Time{1s}));
   CHECK(loop.io.counters().arp_table_full == 1);
+}
+
+// ---- faults put in on purpose
+// -----------------------------------------------------------------------
+
+namespace {
+
+// Sends numbered datagrams through a port that has faults, and gives what came of them.
+struct FaultyLoopback : Loopback {
+  static constexpr std::uint32_t kSent = 1000;
+
+  explicit FaultyLoopback(const char* faults) {
+    io.remove_port(port.id());
+    io.inject_faults(parse_faults(faults));
+    PortView view = port.view(0);
+    view.udp_checksum = UdpChecksum::kSoftware;
+    io.add_port(view);
+  }
+
+  static Bytes datagram(std::uint32_t number) {
+    Bytes all = pattern(sizeof number + number % 300, number);
+    std::memcpy(all.data(), &number, sizeof number);
+    return all;
+  }
+
+  void send(std::uint32_t number) {
+    const Bytes bytes_to_send = datagram(number);
+    net::Buffer payload = io.allocate(bytes_to_send.size());
+    REQUIRE(payload);
+    std::copy(bytes_to_send.begin(), bytes_to_send.end(), payload.writable().begin());
+    io.send(self, std::move(payload));
+    io.flush();
+  }
+
+  // Until nothing comes any more and nothing is held back.
+  std::vector<Bytes> run() {
+    std::vector<Bytes> all;
+    const auto keep = [&](const Endpoint&, net::Buffer payload) {
+      all.push_back(copy_of(payload.bytes()));
+    };
+    for (std::uint32_t i = 0; i < kSent; ++i) {
+      send(i);
+      io.receive(keep);
+    }
+    const auto all_are_back = [&] {
+      io.flush();
+      io.receive(keep);
+      return pools_are_full();
+    };
+    for (const Time give_up = now() + 20s; !all_are_back() && now() < give_up;) {
+    }
+    CHECK(pools_are_full());
+    CHECK(io.counters().rx_bad_udp_checksum == 0);
+    return all;
+  }
+};
+
+std::vector<std::uint32_t> numbers(const std::vector<Bytes>& datagrams) {
+  std::vector<std::uint32_t> all;
+  for (const Bytes& datagram : datagrams) std::memcpy(&all.emplace_back(), datagram.data(), 4);
+  return all;
+}
+
+std::size_t differing_bits(const Bytes& a, const Bytes& b) {
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    count += static_cast<std::size_t>(__builtin_popcount(static_cast<unsigned>(a[i] ^ b[i])));
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("A list of faults is read, and refused with what is expected") {
+  CHECK_FALSE(parse_faults("").any());
+  const FaultPlan plan =
+      parse_faults("seed=7,loss=0.01,duplicate=0.5,reorder=1,flip=1e-3,overtaking=20,direction=tx");
+  CHECK(plan == FaultPlan{7, 0.01, 0.5, 1, 1e-3, 20, false, true});
+  CHECK(parse_faults("loss=1").any());
+  CHECK(parse_faults("direction=rx") == FaultPlan{.sending = false});
+  for (const char* wrong : {"loss", "loss=", "loss=2", "loss=-0.1", "loss=0.1x", "loss=nan", "=1",
+                            "gain=1", "seed=-1", "direction=up", "overtaking=0", "loss=1,,flip=1"})
+    CHECK_THROWS_WITH(parse_faults(wrong, "SLUICE_FAULTS"),
+                      Catch::Matchers::StartsWith("SLUICE_FAULTS must be a list of seed=N") &&
+                          Contains("not '" + std::string(wrong) + "'"));
+}
+
+TEST_CASE("Frames are lost as the seed says, each counted") {
+  const auto lost = [](const char* faults, std::uint64_t IoCounters::*counter) {
+    FaultyLoopback loop(faults);
+    const std::vector<std::uint32_t> came = numbers(loop.run());
+    CHECK(std::is_sorted(came.begin(), came.end()));
+    CHECK(came.size() == FaultyLoopback::kSent - loop.io.counters().*counter);
+    return loop.io.counters().*counter;
+  };
+  CHECK(lost("seed=7,loss=0.1,direction=tx", &IoCounters::tx_fault_lost) == 107);
+  CHECK(lost("seed=7,loss=0.1,direction=rx", &IoCounters::rx_fault_lost) == 103);
+  CHECK(lost("seed=8,loss=0.1,direction=tx", &IoCounters::tx_fault_lost) == 115);
+  CHECK(lost("loss=1,direction=tx", &IoCounters::tx_fault_lost) == FaultyLoopback::kSent);
+  CHECK(lost("seed=7", &IoCounters::rx_fault_lost) == 0);
+}
+
+TEST_CASE("Frames come twice, whole both times") {
+  for (const char* direction : {"rx", "tx", "both"}) {
+    FaultyLoopback loop((std::string("seed=7,duplicate=0.1,direction=") + direction).c_str());
+    const std::vector<Bytes> came = loop.run();
+    const IoCounters& counters = loop.io.counters();
+    CHECK(came.size() ==
+          FaultyLoopback::kSent + counters.rx_fault_duplicated + counters.tx_fault_duplicated);
+    CHECK((counters.rx_fault_duplicated > 0) == (direction != std::string("tx")));
+    CHECK((counters.tx_fault_duplicated > 0) == (direction != std::string("rx")));
+    const std::vector<std::uint32_t> order = numbers(came);
+    for (std::size_t i = 0; i < came.size(); ++i)
+      CHECK(came[i] == FaultyLoopback::datagram(order[i]));
+  }
+}
+
+TEST_CASE("Frames are overtaken by a few, and none is missing") {
+  for (const char* direction : {"rx", "tx"}) {
+    FaultyLoopback loop(
+        (std::string("seed=7,reorder=0.1,overtaking=5,direction=") + direction).c_str());
+    std::vector<std::uint32_t> order = numbers(loop.run());
+    const IoCounters& counters = loop.io.counters();
+    CHECK(counters.rx_fault_reordered + counters.tx_fault_reordered > 50);
+    std::uint32_t newest = 0;
+    std::size_t overtaken = 0;
+    for (const std::uint32_t number : order) {
+      if (number < newest) ++overtaken;
+      newest = std::max(newest, number);
+    }
+    CHECK(overtaken > 50);
+    CHECK(overtaken <= counters.rx_fault_reordered + counters.tx_fault_reordered);
+    std::sort(order.begin(), order.end());
+    std::vector<std::uint32_t> expected(FaultyLoopback::kSent);
+    std::iota(expected.begin(), expected.end(), 0u);
+    CHECK(order == expected);
+  }
+}
+
+TEST_CASE("A frame that nobody overtakes is held back for a moment only") {
+  FaultyLoopback loop("reorder=1");
+  loop.send(0);
+  std::size_t came = 0;
+  for (const Time give_up = now() + 20s; came == 0 && now() < give_up;) {
+    loop.io.flush();
+    loop.io.receive([&](const Endpoint&, net::Buffer) { ++came; });
+  }
+  CHECK(came == 1);
+  CHECK(loop.io.counters().tx_fault_reordered == 1);
+  CHECK(loop.io.counters().rx_fault_reordered == 1);
+}
+
+TEST_CASE("What is held back when a port goes comes back to its pool") {
+  FaultyLoopback loop("reorder=1,direction=tx,overtaking=1000");
+  for (std::uint32_t i = 0; i < 10; ++i) loop.io.send(loop.self, loop.io.allocate(8));
+  loop.io.remove_port(loop.port.id());
+  CHECK(loop.pools_are_full());
+  loop.io.add_port(loop.port.view(0));
+}
+
+TEST_CASE("One bit of a payload is flipped, unseen by UDP's checksum and by the sender") {
+  for (const char* direction : {"rx", "tx"}) {
+    FaultyLoopback loop((std::string("seed=7,flip=0.1,direction=") + direction).c_str());
+    const std::vector<Bytes> came = loop.run();
+    REQUIRE(came.size() == FaultyLoopback::kSent);
+    std::uint64_t flipped = 0;
+    for (std::uint32_t i = 0; i < FaultyLoopback::kSent; ++i) {
+      const std::size_t bits = differing_bits(came[i], FaultyLoopback::datagram(i));
+      CHECK(bits <= 1);
+      flipped += bits;
+    }
+    CHECK(flipped > 50);
+    CHECK(flipped == loop.io.counters().rx_fault_flipped + loop.io.counters().tx_fault_flipped);
+  }
+
+  FaultyLoopback loop("flip=1,direction=tx");
+  net::Buffer payload = loop.io.allocate(100);
+  const Bytes before = pattern(100);
+  std::copy(before.begin(), before.end(), payload.writable().begin());
+  for (const bool chain : {false, true}) {
+    PortView view = loop.port.view(0);
+    view.chain = chain;
+    view.udp_checksum = UdpChecksum::kSoftware;
+    loop.io.remove_port(view.id);
+    loop.io.add_port(view);
+    loop.io.send(loop.self, payload.share());
+    loop.io.flush();
+    const std::vector<Bytes> came = loop.receive_all();
+    REQUIRE(came.size() == 1);
+    CHECK(differing_bits(came[0], before) == 1);
+    CHECK(copy_of(payload.bytes()) == before);
+    CHECK(payload.references() == 1);
+  }
+  CHECK(loop.io.counters().tx_fault_flipped == 2);
 }
 
 // ---- ports
@@ -830,6 +1051,7 @@ TEST_CASE("Datagrams of all sizes pass between a worker and its daemon, both way
       WorkerLoop worker(pair, checksum);
       REQUIRE(worker.find_daemon());
       CHECK(worker.daemon.mac == VhostDirectory::kMac);
+      CHECK_FALSE(worker.port->view(0).off_machine);
       std::vector<Bytes> sent;
       for (std::size_t size : {0, 1, 100, 1472, 4096, 8972}) {
         sent.push_back(pattern(size, static_cast<unsigned>(size)));
@@ -856,6 +1078,24 @@ TEST_CASE("Datagrams of all sizes pass between a worker and its daemon, both way
     CHECK(pair.payloads.available() == pair.payloads.size());
     CHECK(pair.headers.available() == pair.headers.size());
   }
+}
+
+TEST_CASE("What a port drops for want of buffers is counted") {
+  LocalPair pair;
+  WorkerLoop worker(pair);
+  REQUIRE(worker.find_daemon());
+  worker.io.send(worker.daemon, worker.io.allocate(10));
+  REQUIRE(pair.poll_until([&] { return worker.turn(), worker.at_daemon.size() == 1; }));
+  CHECK(worker.port->drops().rx_no_buffer == 0);
+  std::vector<net::Buffer> all;
+  while (net::Buffer buffer = pair.payloads.allocate(10)) all.push_back(std::move(buffer));
+  CHECK(pair.poll_until([&] {
+    pair.lane.send(worker.worker_seen_by_daemon, all.front().share());
+    worker.turn();
+    return worker.port->drops().rx_no_buffer > 0;
+  }));
+  CHECK(worker.port->drops().rx_missed == 0);
+  CHECK(pair.vhost->drops().rx_no_buffer == 0);
 }
 
 TEST_CASE("A port is closed only when the lane has let go of it") {
@@ -923,6 +1163,28 @@ TEST_CASE("A socket that nobody serves is removed, one that is served is not tou
   CHECK_FALSE(std::filesystem::exists(path));
   CHECK(pair.vhost->counters().stale_removed == 1);
   CHECK(pair.attached.empty());
+}
+
+TEST_CASE("A port whose link does not come up is plugged anew") {
+  LocalPair pair;
+  // Serves its socket as a worker does, takes every connection and never says a word.
+  const std::string path = pair.directory.path + "/mute.sluice";
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  const int server = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+  REQUIRE(bind(server, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
+  REQUIRE(listen(server, 4) == 0);
+  const Time begin = now();
+  CHECK(pair.poll_until([&] { return pair.let_go(), pair.attached.size() == 2; }));
+  CHECK(now() - begin >= VhostDirectory::kLinkPatience);
+  CHECK(pair.vhost->counters().renewed == 1);
+  for (int connection = 0; connection < 2; ++connection) {
+    const int peer = accept(server, nullptr, nullptr);
+    CHECK(peer >= 0);
+    close(peer);
+  }
+  close(server);
 }
 
 TEST_CASE("A socket that is no worker's is left alone, served or not") {

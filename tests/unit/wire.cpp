@@ -22,137 +22,16 @@
 #include "common/protocol/build.hpp"
 #include "common/protocol/packet.hpp"
 #include "tests/fuzz/packet_walk.hpp"
+#include "tests/unit/golden_packets.hpp"
 
 using namespace sluice;
+using namespace sluice::test;
 using wire::Kind;
 
 namespace {
 
-using Bytes = std::vector<std::byte>;
-
-constexpr std::uint32_t kJob = 0x0a0b0c0d;
-constexpr std::uint32_t kNone = 0xffffffff;
-
-/// "53 4c 00*6": bytes in hexadecimal, a repeated one with its count.
-Bytes hex(const std::string& text) {
-  Bytes bytes;
-  std::istringstream words(text);
-  for (std::string word; words >> word;) {
-    const auto star = word.find('*');
-    const auto value = static_cast<std::byte>(std::stoul(word.substr(0, star), nullptr, 16));
-    bytes.insert(bytes.end(), star == std::string::npos ? 1 : std::stoul(word.substr(star + 1)),
-                 value);
-  }
-  return bytes;
-}
-
-Bytes operator+(Bytes a, const Bytes& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-template <class T>
-Bytes raw(const T& part) {
-  const auto bytes = std::as_bytes(std::span(&part, 1));
-  return {bytes.begin(), bytes.end()};
-}
-
-/// `bytes` with a little-endian value written over them.
-template <class T>
-Bytes with(Bytes bytes, std::size_t offset, T value) {
-  for (std::size_t i = 0; i < sizeof(T); ++i)
-    bytes.at(offset + i) = static_cast<std::byte>((std::uint64_t{value} >> (8 * i)) & 0xff);
-  return bytes;
-}
-Bytes with_length(const Bytes& bytes) {
-  return with(bytes, 4, static_cast<std::uint16_t>(bytes.size()));
-}
-Bytes resized(Bytes bytes, std::size_t size) {
-  bytes.resize(size);
-  return bytes;
-}
-
 DropReason parse(const Bytes& bytes) {
   return fuzz::PacketWalk::run(bytes);
-}
-
-// ------------------------------------------------------------------ packets written by hand
-// Offsets are those of docs/protocol.md.
-const std::string kMember =
-    "88 77 66 55 44 33 22 11"  // 16 token
-    "  03 00  05 00  00*4 ";   // 24 rank, stream, reserved
-const std::string kDelivery =
-    "08 07 06 05 04 03 02 01"    // 16 epoch
-    "  a8 a7 a6 a5 a4 a3 a2 a1"  // 24 delivery_token
-    "  05 00  00*6 ";            // 32 stream, reserved
-const std::string kShape =       // 10 elements in blocks of 4: blocks 0, 1 and 2, the last of 2
-    "0a 00*7  04 00  01  02 ";   // element_count, block_elements, wire_type float, columns
-const std::string kDescriptor =
-    "01 03 04 00  07 00  00 00"    // all_reduce, half, average, reserved, root, reserved2
-    "  f8 f7 f6 f5 f4 f3 f2 f1 ";  // tag
-const std::string kBlock0 = "00 00 80 3f  00 00 00 40  00 00 40 40  00 00 80 40 ";  // 1 2 3 4
-const std::string kBlock2 = "00 00 a0 40  00 00 c0 40 ";                            // 5 6
-
-std::string head(const std::string& kind, const std::string& length) {
-  return "53 4c 01 " + kind + " " + length + " 00 00  0d 0c 0b 0a  00*4 ";
-}
-
-const std::map<std::string, Bytes>& golden() {
-  static const std::map<std::string, Bytes> packets = [] {
-    const std::string result = head("88", "68 00") + kDelivery + "0a 00*7  02 00*7 " +
-                               kShape  // 40 round, 48 op, 56 shape
-                               +
-                               "03 00  00 00"                        // 68 completing_rank, reserved
-                               "  02 00 00 00  ff*4  00 00  01  00"  // 72 index, next, present
-                               "  ff*4  ff*4  00 00  00  00 " +
-                               kBlock2;
-    return std::map<std::string, Bytes>{
-        {"hello", hex(head("01", "80 00") + "18 17 16 15 14 13 12 11  03 00  08 00  00*100")},
-        {"join", hex(head("02", "80 00") +
-                     "18 17 16 15 14 13 12 11  28 27 26 25 24 23 22 21"  // 16 nonce, incarnation
-                     "  09 00*7  38 37 36 35 34 33 32 31"                // 32 serial, generation
-                     "  03 00  08 00  10 00  00 01  c0 05"  // rank, world, streams, block, payload
-                     "  01 00  02 00  04  01  ee*32  00*32")},  // shard, shards, history, flags
-        {"keep_alive", hex(head("03", "28 00") + kMember + "2a 00*7")},
-        {"leave", hex(head("04", "28 00") + kMember + "01 00*7")},
-        {"data", hex(head("05", "78 00") + kMember + "0a 00*7  02 00*7 " + kShape + "03 00*3 " +
-                     kDescriptor +
-                     "00 00 00 00  02 00 00 00  00 00  01  00"
-                     "  01 00 00 00  ff*4  00 00  00  00 " +
-                     kBlock0)},
-        {"data of a later round",
-         hex(head("05", "60 00") + kMember + "0b 00*7  02 00*7 " + kShape +
-             "00 00*3  02 00 00 00  ff*4  00 00  01  00  ff*4  ff*4  00 00  00  00 " + kBlock2)},
-        {"ack", hex(head("06", "28 00") + kMember + "0a 00*7")},
-        {"probe", hex(head("07", "30 00") + kMember + "0a 00*7  05 00*7")},
-        {"sync", hex(head("08", "68 00") + kMember + "0a 00*7  02 00*7 " + kShape + "01 00*3 " +
-                     kDescriptor +
-                     "00 00 00 00  02 00 00 00  02 00 00 00"
-                     "  01 00 00 00  01 00 00 00  ff*4")},
-        {"sync of an idle stream",
-         hex(head("08", "50 00") + kMember + "0a 00*7  02 00*7  00*12  00*4  00*16")},
-        {"give", hex(head("09", "90 00") + kMember + "0a 00*7 " + result)},
-        {"challenge", hex(head("81", "38 00") +
-                          "18 17 16 15 14 13 12 11  28 27 26 25 24 23 22 21  09 00*7  cc*16")},
-        {"pending", hex(head("82", "40 00") + "18 17 16 15 14 13 12 11  09 00*7  02 80 00*29 80")},
-        {"welcome", hex(head("83", "50 00") + "18 17 16 15 14 13 12 11  28 27 26 25 24 23 22 21"
-                                              "  88 77 66 55 44 33 22 11  38 37 36 35 34 33 32 31"
-                                              "  08 07 06 05 04 03 02 01  a8 a7 a6 a5 a4 a3 a2 a1"
-                                              "  10 00  00 01  c0 05  04  01  51 c3  e8 03  00*4")},
-        {"refused", hex(head("84", "18 00") + "88 77 66 55 44 33 22 11")},
-        {"abort",
-         hex(head("85", "40 00") + "38 37 36 35 34 33 32 31  18 17 16 15 14 13 12 11  02 00*7"
-                                   "  e8 03 00*6  84 03 00*6  06 00  0e 00  03 00  00 00")},
-        {"left", hex(head("86", "18 00") + "88 77 66 55 44 33 22 11")},
-        {"keep_alive_ack",
-         hex(head("87", "28 00") + "08 07 06 05 04 03 02 01  2a 00*7  a8 a7 a6 a5 a4 a3 a2 a1")},
-        {"result", hex(result)},
-        {"status", hex(head("89", "58 00") + kDelivery + "0a 00*7  01 00*7  09 00*31")},
-        {"fetch", hex(head("8a", "30 00") + kDelivery + "0a 00*7")},
-        {"poll", hex(head("8b", "28 00") + kDelivery)},
-    };
-  }();
-  return packets;
 }
 
 /// The packet of that name, parsed.
@@ -162,13 +41,6 @@ Packet parsed(const std::string& name) {
   REQUIRE(packet.job() == kJob);
   return packet;
 }
-
-constexpr std::uint64_t kToken = 0x1122334455667788;
-constexpr std::uint64_t kNonce = 0x1112131415161718;
-constexpr std::uint64_t kIncarnation = 0x2122232425262728;
-constexpr std::uint64_t kGeneration = 0x3132333435363738;
-constexpr std::uint64_t kEpoch = 0x0102030405060708;
-constexpr std::uint64_t kDeliveryToken = 0xa1a2a3a4a5a6a7a8;
 
 template <class T>
 T upstream() {
@@ -322,13 +194,17 @@ std::vector<FieldRow> layout() {
       ROW(Join, shards, 60, 2),
       ROW(Join, history, 62, 1),
       ROW(Join, flags, 63, 1),
-      ROW(Join, proof, 64, 32),
-      ROW(Join, reserved, 96, 32),
+      ROW(Join, challenge, 64, 16),
+      ROW(Join, reserved, 80, 48),
       ROW(KeepAlive, member, 0, 32),
       ROW(KeepAlive, number, 32, 8),
+      ROW(KeepAlive, padding, 40, 40),
       ROW(Leave, member, 0, 32),
       ROW(Leave, abort, 32, 1),
-      ROW(Leave, reserved, 33, 7),
+      ROW(Leave, reserved, 33, 1),
+      ROW(Leave, reason, 34, 2),
+      ROW(Leave, shard_or_rank, 36, 2),
+      ROW(Leave, silent_ms, 38, 2),
       ROW(Data, member, 0, 32),
       ROW(Data, round, 32, 8),
       ROW(Data, op, 40, 8),
@@ -443,10 +319,11 @@ std::vector<std::string> documented_rows() {
   return rows;
 }
 
-constexpr DropReason kCodecReasons[] = {
-    DropReason::kTooShort,       DropReason::kBadMagic,  DropReason::kBadVersion,
-    DropReason::kBadKind,        DropReason::kBadLength, DropReason::kBadFlags,
-    DropReason::kBadEnumeration, DropReason::kBadShape,  DropReason::kBadIndex};
+constexpr DropReason kCodecReasons[] = {DropReason::kTooShort,       DropReason::kBadMagic,
+                                        DropReason::kBadVersion,     DropReason::kBadKind,
+                                        DropReason::kBadLength,      DropReason::kBadFlags,
+                                        DropReason::kBadEnumeration, DropReason::kBadShape,
+                                        DropReason::kBadIndex,       DropReason::kBadIntegrity};
 
 }  // namespace
 
@@ -523,7 +400,7 @@ TEST_CASE("JOIN") {
   built.shards = 2;
   built.history = 4;
   built.flags = wire::kJoinVirgin;
-  built.proof.fill(0xee);
+  built.challenge.fill(0xcc);
   CHECK(raw(built) == golden().at("join"));
   const Packet packet = parsed("join");
   CHECK(packet.kind() == Kind::kJoin);
@@ -541,6 +418,7 @@ TEST_CASE("JOIN") {
   CHECK(join.shards == 2);
   CHECK(join.history == 4);
   CHECK(join.flags == wire::kJoinVirgin);
+  CHECK(join.challenge[15] == 0xcc);
 }
 
 TEST_CASE("KEEPALIVE") {
@@ -556,11 +434,15 @@ TEST_CASE("KEEPALIVE") {
 TEST_CASE("LEAVE") {
   auto built = upstream<wire::Leave>();
   built.abort = 1;
+  built.reason = static_cast<std::uint16_t>(wire::AbortReason::kAggregatorLost);
+  built.shard_or_rank = 2;
   CHECK(raw(built) == golden().at("leave"));
   const Packet packet = parsed("leave");
   CHECK(packet.kind() == Kind::kLeave);
   check(packet.member());
   CHECK(packet.as<wire::Leave>().abort == 1);
+  CHECK(packet.as<wire::Leave>().reason == 16);
+  CHECK(packet.as<wire::Leave>().shard_or_rank == 2);
 }
 
 // -------------------------------------------------------------------------- membership, down
@@ -676,6 +558,27 @@ TEST_CASE("an abort tells a person which ranks and values") {
   CHECK(error.rank() == 3);
   CHECK(error.op() == 2u);
   CHECK(std::string(error.what()).find("job 7") != std::string::npos);
+}
+
+TEST_CASE("the loss of a rank is told with the time that it was last heard") {
+  const auto lost = [](wire::AbortReason reason, std::uint64_t ms) {
+    const AbortInfo info{.reason = reason, .rank_a = Rank{3}, .value_a = ms};
+    CHECK(error_code(info) == ErrorCode::kWorkerLost);
+    CHECK(to_error(info, 7).rank() == 3);
+    return explain(info);
+  };
+  CHECK(lost(wire::AbortReason::kRankHungUp, 12) ==
+        "rank 3 is lost: its local port hung up, last heard 12 ms ago");
+  CHECK(lost(wire::AbortReason::kRankSilent, 1000) ==
+        "rank 3 is silent for 1000 ms (liveness time-out)");
+}
+
+TEST_CASE("an aggregator that is lost is named, and no rank is at fault") {
+  const AbortInfo info{
+      .reason = wire::AbortReason::kAggregatorLost, .rank_a = Rank{3}, .value_a = 2};
+  CHECK(explain(info) == "rank 3 lost the connection to aggregator 2");
+  CHECK(to_error(info, 7).code() == ErrorCode::kAggregatorLost);
+  CHECK_FALSE(to_error(info, 7).rank());
 }
 
 TEST_CASE("every abort reason and field has its own words") {
@@ -850,7 +753,7 @@ TEST_CASE("GIVE") {
   check(packet.member());
   CHECK(packet.as<wire::Give>().round == 10);
   Packet inner;
-  REQUIRE(Packet::parse(packet.bytes().subspan(sizeof(wire::Give)), inner) == DropReason::kNone);
+  REQUIRE(Packet::parse(packet.given(), inner) == DropReason::kNone);
   CHECK(inner.as<wire::Result>().round == 10);
 }
 
@@ -955,9 +858,10 @@ TEST_CASE("every bit of the header's constant parts is checked") {
       };
       CHECK(flip16(0) == DropReason::kBadMagic);
       CHECK(flip16(4) == DropReason::kBadLength);
-      CHECK(flip16(6) == DropReason::kBadFlags);
-      CHECK(flip16(12) == DropReason::kBadFlags);
-      CHECK(flip16(14) == DropReason::kBadFlags);
+      // Bit 0 announces a trailer, for which the packet is too short.
+      CHECK(flip16(6) == (bit == 0 ? DropReason::kBadLength : DropReason::kBadFlags));
+      CHECK(flip16(12) == DropReason::kBadIntegrity);
+      CHECK(flip16(14) == DropReason::kBadIntegrity);
     }
     for (unsigned version = 0; version < 256; ++version) {
       if (version == wire::kVersion) continue;
@@ -996,13 +900,13 @@ TEST_CASE("every field out of its range is dropped under the right reason") {
     CHECK(parse(with(data, 80 + 10, uint8_t{3})) == DropReason::kBadFlags);
     CHECK(parse(with(data, 92 + 10, uint8_t{0x80})) == DropReason::kBadFlags);
     CHECK(parse(with(result, 72 + 10, uint8_t{2})) == DropReason::kBadFlags);
-    CHECK(parse(with(golden().at("join"), 63, uint8_t{2})) == DropReason::kBadFlags);
+    CHECK(parse(with(golden().at("join"), 63, uint8_t{4})) == DropReason::kBadFlags);
     CHECK(parse(with(golden().at("leave"), 32, uint8_t{2})) == DropReason::kBadFlags);
-    CHECK(parse(with(golden().at("welcome"), 71, uint8_t{2})) == DropReason::kBadFlags);
+    CHECK(parse(with(golden().at("welcome"), 71, uint8_t{4})) == DropReason::kBadFlags);
     CHECK(parse(with(golden().at("status"), 48, uint8_t{2})) == DropReason::kBadFlags);
-    CHECK(parse(with(golden().at("join"), 63, uint8_t{0})) == DropReason::kNone);
+    CHECK(parse(with(golden().at("join"), 63, uint8_t{3})) == DropReason::kNone);
     CHECK(parse(with(golden().at("leave"), 32, uint8_t{0})) == DropReason::kNone);
-    CHECK(parse(with(golden().at("welcome"), 71, uint8_t{0})) == DropReason::kNone);
+    CHECK(parse(with(golden().at("welcome"), 71, uint8_t{3})) == DropReason::kNone);
     CHECK(parse(with(golden().at("status"), 48, uint8_t{0})) == DropReason::kNone);
   }
   SECTION("enumerations") {
@@ -1029,6 +933,11 @@ TEST_CASE("every field out of its range is dropped under the right reason") {
       CHECK(parse(with(abort, 58, static_cast<uint16_t>(field))) == DropReason::kBadEnumeration);
     for (uint16_t reason = 1; reason <= wire::kLastAbortReason; ++reason)
       CHECK(parse(with(abort, 56, reason)) == DropReason::kNone);
+    const Bytes leave = golden().at("leave");
+    CHECK(parse(with(leave, 34, uint16_t{0})) == DropReason::kNone);
+    CHECK(parse(with(leave, 34, wire::kLastAbortReason)) == DropReason::kNone);
+    for (const unsigned reason : {wire::kLastAbortReason + 1u, 0x0106u, 0xffffu})
+      CHECK(parse(with(leave, 34, static_cast<uint16_t>(reason))) == DropReason::kBadEnumeration);
     for (uint16_t field = 0; field <= wire::kLastField; ++field)
       CHECK(parse(with(abort, 58, field)) == DropReason::kNone);
   }
@@ -1116,6 +1025,11 @@ TEST_CASE("every field out of its range is dropped under the right reason") {
     CHECK(parse(with(give, 40 + 4, uint16_t{103})) == DropReason::kBadLength);
     CHECK(parse(with(give, 40 + 72, uint32_t{1})) == DropReason::kBadLength);
     CHECK(parse(with(give, 40 + 66, uint8_t{0})) == DropReason::kBadEnumeration);
+    CHECK(parse(with(give, 32, uint64_t{11})) == DropReason::kBadIndex);           // another round
+    CHECK(parse(with(give, 26, uint16_t{6})) == DropReason::kBadIndex);            // another stream
+    CHECK(parse(with(give, 8, kJob + 1)) == DropReason::kBadIndex);                // another job
+    CHECK(parse(with(give, 40 + 6, uint16_t{1})) == DropReason::kBadFlags);        // a trailer
+    CHECK(parse(with(give, 40 + 12, uint32_t{0x600d})) == DropReason::kBadFlags);  // a CRC32C
     const Bytes shell = resized(give, sizeof(wire::Give));
     CHECK(parse(with_length(shell + golden().at("ack"))) == DropReason::kBadKind);
     CHECK(parse(with_length(shell + give)) == DropReason::kBadKind);
@@ -1135,8 +1049,9 @@ TEST_CASE("reserved fields are ignored, so that later versions may use them") {
     if (!reserved) continue;
     for (const auto& [name, bytes] : golden()) {
       static const std::map<std::string, std::string> kNames{
-          {"hello", "Hello"}, {"join", "Join"},       {"leave", "Leave"},   {"data", "Data"},
-          {"sync", "Sync"},   {"welcome", "Welcome"}, {"result", "Result"}, {"status", "Status"}};
+          {"hello", "Hello"},     {"join", "Join"},     {"keep_alive", "KeepAlive"},
+          {"leave", "Leave"},     {"data", "Data"},     {"sync", "Sync"},
+          {"welcome", "Welcome"}, {"result", "Result"}, {"status", "Status"}};
       const auto type = kNames.find(name);
       if (type == kNames.end() || type->second != row.type) continue;
       CAPTURE(name, row.field);

@@ -35,7 +35,8 @@ namespace sluice {
 struct ContextOptions {
   /// One address per aggregator, in the order of their shards, the same on all ranks:
   /// "vhost:DIRECTORY" (the daemon's vhost-user directory on this machine) or "IPV4[:PORT]"
-  /// (default port 4747), reached through `port`. SLUICE_AGGREGATORS, separated by commas.
+  /// (default port 4747), reached through `port`. Standbys, which take over when the aggregator is
+  /// lost, follow after '|': "10.0.0.9|10.0.0.10". SLUICE_AGGREGATORS, separated by commas.
   std::vector<std::string> aggregators;
 
   /// DPDK device of the network port, e.g. "net_af_packet0,iface=veth1" or "0000:3b:00.0"; unused
@@ -44,6 +45,10 @@ struct ContextOptions {
 
   /// Own address on that port with its prefix length, e.g. "10.0.0.2/24". SLUICE_ADDRESS.
   std::string address;
+
+  /// How long the Context may wait for one daemon per shard to take its vhost port; 100..600000 ms.
+  /// SLUICE_CONNECT_TIMEOUT_MS.
+  std::chrono::milliseconds connect_timeout{10'000};
 
   /// Largest IP packet in bytes, 576..9698; 0 takes the port's default (9000 over vhost, else
   /// 1500). SLUICE_MTU.
@@ -60,6 +65,10 @@ struct ContextOptions {
 
   /// "error", "warn", "info", "debug" or "trace", to standard error. SLUICE_LOG.
   std::string log_level = "warn";
+
+  /// Faults to be put into the traffic on purpose, for tests: see common/net/fault_plan.hpp,
+  /// e.g. "seed=7,loss=0.01,direction=both". Empty: none. SLUICE_FAULTS.
+  std::string faults;
 
   /// Further EAL arguments, as DPDK takes them. SLUICE_EAL_ARGS, separated by blanks.
   std::vector<std::string> eal_args;

@@ -1,0 +1,52 @@
+// How often strangers are answered: so many times a second per source, whatever they send. A source
+// is a port and an IPv4 address; sources share a fixed number of buckets, so that memory is bounded
+// and a flood from one address leaves nearly all others alone.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "common/base/endpoint.hpp"
+#include "common/base/time.hpp"
+
+namespace sluice::aggregator {
+
+class ReplyBudget {
+ public:
+  /// `per_second` >= 1, which is also how many may be answered at once after a quiet second. `seed`
+  /// is nobody's to guess: it decides who shares a bucket.
+  ReplyBudget(std::uint32_t per_second, std::uint64_t seed)
+      : interval_(std::chrono::nanoseconds(std::chrono::seconds(1)) / per_second), seed_(seed) {}
+
+  void set_rate(std::uint32_t per_second) {
+    interval_ = std::chrono::nanoseconds(std::chrono::seconds(1)) / per_second;
+  }
+
+  /// True if the source may have one more answer now. (The generic cell rate algorithm, ITU-T
+  /// I.371: a bucket is the time at which it would be full again.)
+  bool take(const Endpoint& from, Time now) {
+    Time& earliest = buckets_[bucket_of(from)];
+    const Time next = std::max(earliest, now) + interval_;
+    if (next - now > kBurst) return false;
+    earliest = next;
+    return true;
+  }
+
+ private:
+  static constexpr std::size_t kBuckets = 1024;
+  static constexpr Duration kBurst = std::chrono::seconds(1);
+
+  std::size_t bucket_of(const Endpoint& from) const {
+    std::uint64_t x = seed_ ^ (std::uint64_t{from.port_id} << 32 | from.ipv4);
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;  // the finaliser of SplitMix64
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+    return (x ^ (x >> 31)) % kBuckets;
+  }
+
+  Duration interval_;
+  std::uint64_t seed_;
+  std::array<Time, kBuckets> buckets_{};
+};
+
+}  // namespace sluice::aggregator

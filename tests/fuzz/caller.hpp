@@ -1,0 +1,123 @@
+// One rank of a job and its caller: gives ops to a worker engine, and judges how each one ends.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "tests/sim/tensors.hpp"
+#include "tests/unit/engine_parts.hpp"
+#include "worker/engine.hpp"
+
+namespace sluice::fuzz {
+
+using sim::require;
+
+class Caller {
+ public:
+  using Engine = worker::Engine<parts::Sink>;
+
+  Caller(const worker::EngineConfig& config, const Endpoint& self,
+         std::span<const Endpoint> aggregators)
+      : engine(config, aggregators), self_(self), rank_(config.rank.value), ranks_(config.ranks) {}
+
+  void submit(const sim::OpSpec& spec, Time now) {
+    Op op{.spec = spec, .member = engine.state() == Engine::State::kActive};
+    if (op.member) op.block_elements = engine.block_elements(spec.type);
+    op.tensor = sim::make_tensor(spec, rank_, ranks_, op.block_elements);
+    if (!op.tensor.in_place) op.output.assign(op.tensor.data.size() + kGuard, kUntouched);
+    worker::OpRequest request;
+    request.collective = spec.collective;
+    request.type = spec.type;
+    request.reduction = spec.reduction;
+    request.element_count = spec.element_count;
+    request.tag = spec.tag;
+    request.input = op.tensor.data.data();
+    request.output = op.tensor.in_place ? op.tensor.data.data() : op.output.data();
+    request.nonzero_blocks = op.tensor.bitmap;
+    const bool fresh = open_.emplace(submitted_, std::move(op)).second;  // moves no tensor's bytes
+    require(fresh && engine.submit(request, now, sink) == submitted_, "ops in call order");
+    ++submitted_;
+  }
+
+  /// Takes what has ended. `judge(op, output)` sees each op that ended well.
+  template <class Judge>
+  void collect(Judge&& judge) {
+    for (const worker::Completion& completion : engine.take_completions()) {
+      const auto found = open_.find(completion.op);
+      require(found != open_.end(), "each op ends once");
+      Op op = std::move(found->second);
+      open_.erase(found);
+      require(!completion.error || !op.member || engine.over(), "an op fails with its job only");
+      check_memory(op);
+      if (!completion.error) judge(op.spec, op.block_elements, op.sums());
+      ++(completion.error ? failed_ : succeeded_);
+      hand_back(std::move(op));
+    }
+  }
+
+  /// What the caller got back is its own: nobody has written there since.
+  void check_returned() const {
+    for (const auto& memory : returned_)
+      require(std::all_of(memory.begin(), memory.end(), [](std::byte b) { return b == kReused; }),
+              "memory is written to after its op has ended");
+  }
+
+  const Endpoint& self() const { return self_; }
+  unsigned rank() const { return rank_; }
+  std::uint64_t submitted() const { return submitted_; }
+  std::uint64_t succeeded() const { return succeeded_; }
+  std::size_t open() const { return open_.size(); }
+
+  Engine engine;
+  parts::Sink sink;
+
+ private:
+  static constexpr std::size_t kGuard = 64;
+  static constexpr std::byte kUntouched{0x5a};
+  static constexpr std::byte kReused{0x66};
+
+  struct Op {
+    sim::OpSpec spec;
+    bool member = false;  ///< when it was submitted
+    std::uint32_t block_elements = 1;
+    sim::Tensor tensor{};
+    std::vector<std::byte> output{};  ///< with a guard behind it; empty: in place
+
+    std::span<const std::byte> sums() const {
+      return tensor.in_place ? tensor.data : std::span(output).first(tensor.data.size());
+    }
+  };
+
+  void check_memory(const Op& op) const {
+    if (op.tensor.in_place) return;
+    require(std::all_of(op.output.end() - kGuard, op.output.end(),
+                        [](std::byte b) { return b == kUntouched; }),
+            "nothing is written behind the output");
+    require(sim::make_tensor(op.spec, rank_, ranks_, op.block_elements).data == op.tensor.data,
+            "the input is not written to");
+  }
+
+  void hand_back(Op op) {
+    std::fill(op.tensor.bitmap.begin(), op.tensor.bitmap.end(), ~std::uint64_t{0});
+    for (std::vector<std::byte>* memory : {&op.tensor.data, &op.output}) {
+      std::fill(memory->begin(), memory->end(), kReused);
+      returned_.push_back(std::move(*memory));
+    }
+  }
+
+  const Endpoint self_;
+  const unsigned rank_;
+  const unsigned ranks_;
+  std::map<OpNumber, Op> open_;
+  std::vector<std::vector<std::byte>> returned_;
+  std::uint64_t submitted_ = 0;
+  std::uint64_t succeeded_ = 0;
+  std::uint64_t failed_ = 0;
+};
+
+}  // namespace sluice::fuzz

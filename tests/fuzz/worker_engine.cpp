@@ -1,0 +1,348 @@
+// libFuzzer target of the worker's engine. The input plays its aggregators: it answers what the
+// worker sends, well or badly, in any order and as often as it likes, while the caller gives ops,
+// leaves and aborts. Whatever comes, each op ends once, and only memory of ops that run is written.
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "tests/fuzz/forge.hpp"
+#include "tests/fuzz/input.hpp"
+#include "tests/fuzz/job.hpp"
+
+namespace sluice::fuzz {
+namespace {
+
+using wire::Kind;
+
+constexpr std::uint32_t kJob = 1;
+constexpr unsigned kRanks = 2;
+constexpr std::uint64_t kSeed = 30;
+constexpr std::array<Endpoint, 2> kShards{{{.port_id = 1, .ipv4 = 1}, {.port_id = 2, .ipv4 = 2}}};
+
+/// What an aggregator knows of a stream: the round to finish next.
+struct StreamView {
+  std::uint64_t round = 0;
+  std::uint64_t op = 0;
+  wire::Shape shape{};
+  std::vector<wire::Column> columns;
+};
+
+class Target {
+ public:
+  explicit Target(Input& input)
+      : input_(input),
+        streams_(static_cast<std::uint16_t>(1 + input.below(4))),
+        history_(static_cast<std::uint8_t>(2u << input.below(3))),
+        shards_(1 + input.below(kShards.size())),
+        views_(streams_),
+        caller_(rank_config(kJob, 0, kRanks, kSeed), endpoint_of(kJob, 0),
+                std::span(kShards).first(shards_)) {
+    caller_.engine.start(now_, caller_.sink);
+    listen();
+  }
+
+  void run() {
+    while (!input_.empty()) act();
+    caller_.engine.abort(Error(ErrorCode::kAborted, "the end"), caller_.sink);
+    caller_.collect([](const auto&...) {});
+    require(caller_.open() == 0, "every op ends");
+    caller_.check_returned();
+  }
+
+ private:
+  void act() {
+    switch (input_.below(12)) {
+      case 0:
+      case 1:
+      case 2:
+      case 3:
+        answer(0);
+        break;
+      case 4:
+        answer(input_.below(heard_.size()));
+        break;
+      case 5:
+        if (!heard_.empty()) heard_.erase(heard_.begin());
+        break;
+      case 6:
+        if (!said_.empty()) say(edited(input_, known_, said_[input_.below(said_.size())]));
+        break;
+      case 7:
+        if (!said_.empty()) tell(said_[input_.below(said_.size())]);
+        break;
+      case 8:
+        if (caller_.open() < 4) caller_.submit(op_spec(input_.byte()), now_);
+        break;
+      case 9:
+        now_ += pick_step(input_);
+        run_due(caller_.engine, now_, caller_.sink);
+        break;
+      case 10:
+        speak_unasked();
+        break;
+      default:
+        rarely();
+    }
+    listen();
+    caller_.collect([](const auto&...) {});
+  }
+
+  void rarely() {
+    switch (input_.below(8)) {
+      case 0:
+        return caller_.engine.leave(now_, caller_.sink);
+      case 1:
+        return caller_.engine.abort(Error(ErrorCode::kAborted, "by choice"), caller_.sink);
+      case 2:
+        return caller_.engine.excuse_pause(pick_step(input_));
+      default:
+        caller_.sink.pool->dry = input_.one_in(3);
+    }
+  }
+
+  // ------------------------------------------------------------------------------ what it says
+  void listen() {
+    constexpr std::size_t kHeardMost = 64;
+    for (const parts::Sent& sent : caller_.sink.take()) {
+      learn_from(*sent.datagram, known_);
+      if (heard_.size() < kHeardMost) heard_.push_back(sent);
+    }
+  }
+
+  void answer(std::size_t which) {
+    if (heard_.empty()) return;
+    const parts::Sent sent = heard_[which];
+    heard_.erase(heard_.begin() + static_cast<std::ptrdiff_t>(which));
+    const Packet packet = sent.packet();
+    const auto shard = static_cast<std::uint16_t>(sent.to == kShards[0] ? 0 : 1);
+    switch (packet.kind()) {
+      case Kind::kHello:
+        return say(challenge(packet.as<wire::Hello>(), shard));
+      case Kind::kJoin:
+        return answer_join(packet.as<wire::Join>(), shard);
+      case Kind::kKeepAlive:
+        return say(keep_alive_ack(packet.as<wire::KeepAlive>(), shard));
+      case Kind::kLeave:
+        return say(left(packet.member().token));
+      case Kind::kData:
+        look_at(packet);
+        return say(input_.one_in(6) ? status(packet.member().stream)
+                                    : result(packet.member().stream));
+      case Kind::kProbe:
+        return say(input_.one_in(2) ? result(packet.member().stream)
+                                    : status(packet.member().stream));
+      default:
+        return say(status(packet.member().stream));
+    }
+  }
+
+  void answer_join(const wire::Join& join, std::uint16_t shard) {
+    const std::uint8_t choice = input_.byte();
+    if (choice < 0xd0) return say(welcome(join, shard));
+    if (choice < 0xf0) return say(pending(join));
+    say(abort(0, join.nonce));
+  }
+
+  void speak_unasked() {
+    const auto stream = static_cast<std::uint16_t>(input_.below(streams_ + 1u));
+    switch (input_.below(8)) {
+      case 0:
+        return say(status(stream));
+      case 1:
+        return say(poll(stream));
+      case 2:
+        return say(fetch(stream));
+      case 3:
+        return say(abort(generation(), 0));
+      case 4:
+        return say(refused(known_.choose(input_)));
+      case 5:
+        return say(left(known_.choose(input_)));
+      case 6:
+        ++epoch_[stream % shards_];  // an aggregator that was restarted
+        return say(refused(token(stream % shards_)));
+      default:
+        return say(result(stream));
+    }
+  }
+
+  /// Tells the worker, and may tell it again later.
+  void say(Datagram bytes) {
+    constexpr std::size_t kSaidMost = 64;
+    if (bytes.empty()) return;
+    learn_from(bytes, known_);
+    if (said_.size() < kSaidMost)
+      said_.push_back(bytes);
+    else
+      said_[input_.below(kSaidMost)] = bytes;
+    tell(bytes);
+  }
+  void tell(const Datagram& bytes) {
+    caller_.engine.receive(kShards[0], parts::received(caller_.sink, bytes), now_, caller_.sink);
+  }
+
+  // -------------------------------------------------------------------------------- membership
+  std::uint64_t incarnation(std::uint16_t shard) const { return 7'000'000u + 10u * shard; }
+  std::uint64_t token(std::uint64_t shard) const {
+    return 8'000'000u + 1000 * shard + epoch_[shard];
+  }
+  std::uint64_t generation() const { return 6'000'000; }
+  std::uint64_t epoch(std::uint64_t shard) const {
+    return 9'000'000u + 1000 * shard + epoch_[shard];
+  }
+
+  Datagram challenge(const wire::Hello& hello, std::uint16_t shard) {
+    auto packet = wire::make<wire::Challenge>(kJob);
+    packet.nonce = hello.nonce;
+    packet.incarnation = incarnation(shard);
+    packet.serial = ++serial_;
+    return datagram_of(packet);
+  }
+  Datagram pending(const wire::Join& join) {
+    auto packet = wire::make<wire::Pending>(kJob);
+    packet.nonce = join.nonce;
+    packet.serial = join.serial;
+    packet.absent[0] = input_.byte();
+    return datagram_of(packet);
+  }
+  Datagram welcome(const wire::Join& join, std::uint16_t shard) {
+    auto packet = wire::make<wire::Welcome>(kJob);
+    packet.nonce = join.nonce;
+    packet.incarnation = incarnation(shard);
+    packet.token = token(shard);
+    packet.generation = generation();
+    packet.epoch = epoch(shard);
+    packet.delivery_token = epoch(shard);
+    packet.streams = streams_;
+    packet.block_elements = join.block_elements;
+    packet.payload_bytes = join.payload_bytes;
+    packet.history = history_;
+    packet.keep_alive_ms = 100;
+    packet.flags = (join.flags & wire::kJoinVirgin) != 0 ? 0 : wire::kWelcomeResume;
+    return datagram_of(packet);
+  }
+  Datagram refused(std::uint64_t of) {
+    auto packet = wire::make<wire::Refused>(kJob);
+    packet.token = of;
+    return datagram_of(packet);
+  }
+  Datagram left(std::uint64_t of) {
+    auto packet = wire::make<wire::Left>(kJob);
+    packet.token = of;
+    return datagram_of(packet);
+  }
+  Datagram abort(std::uint64_t of_generation, std::uint64_t nonce) {
+    const AbortInfo why{
+        .reason = static_cast<wire::AbortReason>(1 + input_.below(wire::kLastAbortReason)),
+        .rank_a = Rank{input_.byte()}};
+    return datagram_of(to_packet(why, kJob, of_generation, nonce));
+  }
+  Datagram keep_alive_ack(const wire::KeepAlive& packet, std::uint16_t shard) {
+    auto ack = wire::make<wire::KeepAliveAck>(kJob);
+    ack.epoch = ack.delivery_token = epoch(shard);
+    ack.number = packet.number;
+    return datagram_of(ack);
+  }
+
+  // ----------------------------------------------------------------------------------- streams
+  wire::DeliveryHeader delivery(std::uint16_t stream, wire::DeliveryHeader header) const {
+    header.epoch = header.delivery_token = epoch(stream % shards_);
+    header.stream = stream;
+    return header;
+  }
+  template <class T>
+  T delivered(std::uint16_t stream) const {
+    T packet = wire::make<T>(kJob);
+    packet.delivery = delivery(stream, packet.delivery);
+    return packet;
+  }
+
+  Datagram status(std::uint16_t stream) {
+    auto packet = delivered<wire::Status>(stream);
+    packet.round = stream < streams_ ? views_[stream].round : 0;
+    packet.live = input_.one_in(8) ? 0 : 1;
+    packet.waiting[0] = input_.byte() % 4;
+    return datagram_of(packet);
+  }
+  Datagram poll(std::uint16_t stream) { return datagram_of(delivered<wire::Poll>(stream)); }
+  Datagram fetch(std::uint16_t stream) {
+    auto packet = delivered<wire::Fetch>(stream);
+    packet.round = input_.byte() % 32u;
+    return datagram_of(packet);
+  }
+
+  /// A contribution tells what the round is about.
+  void look_at(const Packet& data) {
+    StreamView& view = views_[data.member().stream % streams_];
+    view.round = data.as<wire::Data>().round;
+    view.op = data.as<wire::Data>().op;
+    view.shape = data.shape();
+    view.columns.assign(data.columns().begin(), data.columns().end());
+  }
+
+  /// The sums of the round, if any is known; then the next round is about what it wants.
+  Datagram result(std::uint16_t stream) {
+    if (stream >= streams_ || views_[stream].columns.empty()) return {};
+    StreamView& view = views_[stream];
+    const std::uint32_t stride = std::uint32_t{streams_} * view.shape.columns;
+    std::size_t payload = 0;
+    for (wire::Column& column : view.columns) {
+      if (column.index == kNoBlock.value) continue;
+      choose_next(column, stride, view.shape);
+      payload += column.flags != 0 ? Packet::block_bytes(view.shape, column.index) : 0;
+    }
+    Datagram bytes(wire::block_packet_bytes<wire::Result>(view.shape.columns, false, payload),
+                   std::byte{input_.byte()});
+    auto packet = wire::BlockPacket<wire::Result>::begin(bytes, kJob, view.shape.columns, false);
+    packet.fixed.delivery = delivery(stream, packet.fixed.delivery);
+    packet.fixed.round = view.round;
+    packet.fixed.op = view.op;
+    packet.fixed.shape = view.shape;
+    packet.fixed.completing_rank = input_.byte() % 2u;
+    std::copy(view.columns.begin(), view.columns.end(), packet.columns.begin());
+
+    ++view.round;
+    for (wire::Column& column : view.columns) {
+      column.index = column.next;
+      column.flags = 0;
+    }
+    return bytes;
+  }
+
+  /// Mostly what this rank wants next, or a block of another rank before that.
+  void choose_next(wire::Column& column, std::uint32_t stride, const wire::Shape& shape) {
+    const std::uint8_t choice = input_.byte();
+    if ((choice & 3) == 1) column.flags = wire::kColumnPresent;
+    const std::uint64_t nearer = std::uint64_t{column.index} + stride * (1u + (choice >> 6));
+    const std::uint64_t blocks =
+        (shape.element_count + shape.block_elements - 1) / shape.block_elements;
+    if ((choice & 12) == 4 && nearer < blocks) column.next = static_cast<std::uint32_t>(nearer);
+    if ((choice & 12) == 8) column.next = kNoBlock.value;
+  }
+
+  Input& input_;
+  const std::uint16_t streams_;
+  const std::uint8_t history_;
+  const std::size_t shards_;
+  std::vector<StreamView> views_;
+  Time now_ = Time{std::chrono::hours(1)};
+  Caller caller_;
+  std::vector<parts::Sent> heard_;
+  std::vector<Datagram> said_;
+  Known known_;
+  std::uint64_t serial_ = 0;
+  std::array<std::uint64_t, kShards.size()> epoch_{};
+};
+
+}  // namespace
+}  // namespace sluice::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  sluice::fuzz::Input input(data, size);
+  sluice::fuzz::Target(input).run();
+  return 0;
+}

@@ -1,0 +1,139 @@
+// What the ranks of a job call, and what goes wrong among them.
+#include <algorithm>
+#include <iterator>
+
+#include "common/protocol/geometry.hpp"
+#include "tests/sim/draw.hpp"
+
+namespace sluice::sim {
+namespace {
+
+constexpr ElementType kTypes[] = {ElementType::kFloat32, ElementType::kFloat64,
+                                  ElementType::kFloat16, ElementType::kBFloat16,
+                                  ElementType::kInt32,   ElementType::kInt64};
+
+/// How many elements: nothing, less than a block, a short last block, many blocks.
+std::uint64_t element_count(Random& r, const JobPlan& job, ElementType type,
+                            std::uint64_t bytes_max) {
+  const std::uint64_t block =
+      fitting_block_elements(job.block_elements, type, job.smallest_payload());
+  const std::uint64_t most = std::max<std::uint64_t>(1, bytes_max / element_bytes(type));
+  const std::uint64_t blocks = r.pick<std::uint64_t>(
+      {0, 1, r.below(4), r.below(60), r.between(50, 150), r.between(100, 600)});
+  std::uint64_t count = blocks * block;
+  if (blocks > 0 && r.chance(0.6)) count -= r.below(block);
+  if (r.chance(0.1)) count = r.below(block + 1);
+  return std::min(count, most);
+}
+
+OpSpec make_op(Random& r, const JobPlan& job, std::uint64_t tag, std::uint64_t bytes_max) {
+  OpSpec op;
+  op.type = kTypes[r.below(std::size(kTypes))];
+  op.reduction = static_cast<Reduction>(r.between(1, 4));
+  op.tag = tag;
+  op.seed = r.next();
+  op.element_count = element_count(r, job, op.type, bytes_max);
+  if (op.element_count == 0 && r.chance(0.5)) op.collective = wire::Collective::kBarrier;
+  op.density = r.pick({0.0, 0.03, 0.2, 0.6, 1.0, -1.0});
+  if (r.chance(0.2)) op.lone_owner = static_cast<int>(r.below(job.ranks));
+  op.overlap = op.lone_owner < 0 && r.chance(0.2);
+  return op;
+}
+
+/// What a rank calls in place of `op`: one field of the descriptor is another.
+OpSpec another(Random& r, const OpSpec& op) {
+  OpSpec other = op;
+  switch (r.below(5)) {
+    case 0:
+      other.element_count += r.between(1, 2000);
+      other.collective = wire::Collective::kAllReduce;
+      break;
+    case 1:
+      while (other.type == op.type) other.type = kTypes[r.below(std::size(kTypes))];
+      break;
+    case 2:
+      while (other.reduction == op.reduction)
+        other.reduction = static_cast<Reduction>(r.between(1, 4));
+      break;
+    case 3:
+      other.collective = op.collective == wire::Collective::kBarrier ? wire::Collective::kAllReduce
+                                                                     : wire::Collective::kBarrier;
+      break;
+    default:
+      other.tag += r.between(1, 1000);
+  }
+  other.poisoned = true;
+  return other;
+}
+
+/// Two ops of the first program change places on one rank, or one of them is another there.
+void plan_mismatch(Random& r, JobPlan& job) {
+  Program& first = job.programs[0];
+  if (r.chance(0.2) && first.size() > 1) {
+    job.swapped = true;
+    job.fault_op = r.below(first.size() - 1);
+    first[job.fault_op + 1].poisoned = true;
+  } else {
+    job.other_op = another(r, first[job.fault_op]);
+  }
+  first[job.fault_op].poisoned = true;
+}
+
+}  // namespace
+
+Program draw_program(Random& r, const JobPlan& job, std::uint64_t tag, std::size_t ops,
+                     std::uint64_t bytes_max) {
+  Program program;
+  for (std::size_t i = 0; i < ops; ++i)
+    program.push_back(make_op(r, job, tag * 100 + i, bytes_max));
+  return program;
+}
+
+Fault draw_fault(Random& r, unsigned ranks, bool alone) {
+  const double x = r.unit();
+  if (x < 0.10) return Fault::kSilentDeath;
+  if (x < 0.18) return Fault::kHangUp;
+  if (x < 0.26 && ranks > 1) return Fault::kOpMismatch;
+  if (x < 0.31 && ranks > 1) return Fault::kEarlyLeave;
+  if (x < 0.36) return Fault::kAbortingLeave;
+  if (x < 0.42) return Fault::kDuplicateRank;
+  if (x < 0.44 && ranks > 1) return Fault::kWrongWorldSize;
+  if (x < 0.46) return Fault::kRankBeyondWorld;
+  if (x < 0.49 && ranks > 1) return Fault::kJoinMismatch;
+  if (x < 0.59) return Fault::kRejoin;
+  if (x < 0.61 && alone) return Fault::kShutDown;
+  return Fault::kNone;
+}
+
+void draw_programs(Random& r, JobPlan& job, std::uint64_t bytes_max, bool comes_back) {
+  job.programs.push_back(draw_program(r, job, 1, r.between(1, 6), bytes_max));
+  job.fault_op = r.below(job.programs[0].size());
+  if (job.fault == Fault::kOpMismatch) plan_mismatch(r, job);
+  const bool dies = job.fault == Fault::kSilentDeath || job.fault == Fault::kHangUp;
+  if (dies && r.chance(0.7)) job.revived_after = ms(r.pick({r.uniform(1, 20), r.uniform(1, 400)}));
+  if (job.fault == Fault::kRejoin || job.revived_after || comes_back)
+    job.programs.push_back(draw_program(r, job, 2, r.between(1, 3), bytes_max));
+}
+
+JobPlan draw_job(Random& r, const Scenario& s, std::uint32_t id, unsigned ranks) {
+  JobPlan job;
+  job.id = id;
+  job.ranks = ranks;
+  if (r.chance(0.8))
+    job.streams = static_cast<std::uint16_t>(r.pick<std::uint64_t>({1, 2, 3, r.between(1, 16)}));
+  if (r.chance(0.7)) job.history = r.pick<std::uint8_t>({2, 2, 4, 8, 16, 64});
+  job.block_elements = static_cast<std::uint16_t>(
+      r.pick<std::uint64_t>({1, r.between(2, 16), r.between(17, 64), 256, r.between(1, 600)}));
+  for (unsigned rank = 0; rank < ranks; ++rank)
+    job.payload_bytes.push_back(r.chance(0.8) ? s.payload_bytes
+                                              : static_cast<std::uint16_t>(r.between(508, 9000)));
+  job.depth = static_cast<unsigned>(r.between(1, 4));
+  job.pause_max = ms(r.pick({0.0, 5.0, 100.0, 500.0}));
+  job.start_spread = ms(r.pick({0.0, 5.0, 100.0, 500.0}));
+  job.shared_port = r.chance(0.2);
+  job.victim = static_cast<unsigned>(r.below(ranks));
+  job.fault_after = ms(r.pick({r.uniform(0, 60), r.uniform(0, 400)}));
+  return job;
+}
+
+}  // namespace sluice::sim

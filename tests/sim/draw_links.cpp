@@ -1,0 +1,48 @@
+// How the network behaves.
+#include "tests/sim/draw.hpp"
+
+namespace sluice::sim {
+
+LinkModel draw_link(Random& r) {
+  LinkModel link;
+  link.delay = ms(r.uniform(0.3, 1.5));
+  link.bytes_per_us = r.pick({0.0, 0.0, 100.0, 1000.0});
+  link.loss = r.pick({0.0, 0.01, 0.1, r.uniform(0, 0.3), 0.3});
+  link.duplicate = r.pick({0.0, 0.1, r.uniform(0, 0.5), 0.5});
+  link.late = r.pick({0.0, 0.1, 0.4});
+  link.late_max = ms(r.pick({6.0, 25.0, 80.0}));
+  link.ancient = r.pick({0.0, 0.02, 0.1});
+  link.garbage = r.pick({0.0, 0.0, 0.02, 0.1});
+  return link;
+}
+
+namespace {
+
+RankSet some_ranks(Random& r, unsigned ranks) {
+  RankSet set;
+  set.insert(Rank{static_cast<std::uint16_t>(r.below(ranks))});
+  const double more = r.pick({0.0, 0.0, 0.3, 1.0});
+  for (std::uint16_t rank = 0; rank < ranks; ++rank)
+    if (r.chance(more)) set.insert(Rank{rank});
+  return set;
+}
+
+}  // namespace
+
+void draw_cuts(Random& r, Scenario& s, Duration longest) {
+  const std::uint64_t count = r.pick<std::uint64_t>({0, 0, 1, 2, 3});
+  for (std::uint64_t i = 0; i < count; ++i) {
+    Cut cut;
+    cut.job = r.below(s.jobs.size());
+    cut.ranks = some_ranks(r, s.jobs[cut.job].ranks);
+    const std::uint32_t all = (1u << s.shards) - 1;
+    cut.shards = r.chance(0.5) ? all : 1u << r.below(s.shards);
+    cut.downstream = r.chance(0.7);
+    cut.from = Time{ms(r.pick({r.uniform(0, 50), r.uniform(0, 300)}))};
+    cut.to = cut.from + std::min(longest, ms(r.pick({10.0, 30.0, 150.0, 400.0})));
+    if (r.chance(0.3)) cut.bytes_per_us = r.uniform(0.01, 0.5);
+    s.cuts.push_back(cut);
+  }
+}
+
+}  // namespace sluice::sim

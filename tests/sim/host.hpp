@@ -1,0 +1,77 @@
+// What a process runs on: its address, clock, buffers, receive ring and loop. The loop turns when a
+// packet comes or the engine wants the time, and not at all while the process is paused.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+
+#include "tests/sim/clock.hpp"
+#include "tests/sim/sink.hpp"
+#include "tests/sim/troubles.hpp"
+
+namespace sluice::sim {
+
+/// What all processes of a simulation share.
+struct World {
+  Events& events;
+  Network& network;
+  const Scenario& scenario;
+  Random& random;
+  Troubles troubles;
+  Coverage coverage;
+  bool tracing = false;
+};
+
+/// What runs on a host. Times are those of the host's clock.
+class Process {
+ public:
+  virtual ~Process() = default;
+  virtual void on_packet(const Arrival& arrival, Buffer buffer) = 0;
+  /// The loop's turn without packets, at the time asked for or later.
+  virtual void on_turn() = 0;
+  /// It has not run for so long; `take_packets` hands over what has come meanwhile.
+  virtual void on_pause_over(Duration pause, const std::function<void()>& take_packets) = 0;
+};
+
+class Host {
+ public:
+  Host(World& world, Process& process, Endpoint self);
+
+  void start();  ///< a new life of the process
+  void stop();   ///< killed, or ended
+  bool running() const { return running_; }
+
+  Time now() const { return clock_.local(world_.events.now()); }
+  /// A turn no later than at this local time.
+  void wake(Time deadline);
+  /// Runs `what` after the delay, unless the process's life is over; puts it off during a pause.
+  void later(Duration delay, std::function<void()> what);
+
+  void pause(Duration length);
+  bool paused() const { return paused_; }
+
+  Sink& sink() { return sink_; }
+  const Endpoint& self() const { return sink_.self(); }
+  void add_to(Coverage& coverage) const;
+
+ private:
+  void arrive(const Arrival& arrival);
+  void take(const Arrival& arrival);
+  void resume(std::uint64_t life, Time since);
+
+  World& world_;
+  Process& process_;
+  Sink sink_;
+  Clock clock_;
+  bool running_ = false;
+  std::uint64_t life_ = 0;
+  Time wake_at_ = kNever;  // real
+  bool paused_ = false;
+  std::deque<Arrival> ring_;
+  std::deque<std::function<void()>> put_off_;
+  std::uint64_t pauses_ = 0;
+  std::uint64_t ring_overflows_ = 0;
+};
+
+}  // namespace sluice::sim

@@ -1,0 +1,80 @@
+#include "tests/sim/must_happen.hpp"
+
+namespace sluice::sim {
+namespace {
+
+constexpr const char* kMustHappen[] = {
+    "network.lost",
+    "network.duplicated",
+    "network.late",
+    "network.ancient",
+    "network.garbage",
+    "network.partitioned",
+    "network.clogged",
+    "network.queue overflowed",
+    "host.pauses",
+    "host.receive ring full",
+    "host.transmit ring full",
+    "aggregators.killed",
+    "jobs too silent to live",
+    "theme.mixed",
+    "theme.crashes",
+    "theme.lost",
+    "theme.standby",
+    "theme.slow rank",
+    "theme.many ranks",
+    "fault.silent death",
+    "fault.hang-up",
+    "fault.op mismatch",
+    "fault.early leave",
+    "fault.aborting leave",
+    "fault.duplicate rank",
+    "fault.wrong world size",
+    "fault.rank beyond world",
+    "fault.join mismatch",
+    "fault.rejoin",
+    "fault.shut down",
+    "recovery.jobs resumed",
+    "recovery.standby took over",
+    "recovery.streams resynchronised",
+    "recovery.streams in the middle of an op",
+    "recovery.streams with ops apart",
+    "recovery.streams with positions 0 apart",
+    "recovery.streams with positions 1 apart",
+    "recovery.streams with positions 2 apart",
+    "recovery.streams with positions 3 apart",
+    "recovery.streams with positions 4 or more apart",
+    "recovery.streams with positions H apart",
+    "recovery.results fetched",
+    "recovery.results given",
+    "recovery.killed in a resynchronisation",
+    "aggregator.contributions_held",
+    "aggregator.results_repeated",
+    "aggregator.rounds_stalled",
+    "aggregator.rounds_awaiting_ack",
+    "aggregator.drop.duplicate",
+    "aggregator.drop.stale_round",
+    "aggregator.drop.unknown_token",
+    "aggregator.drop.wrong_incarnation",
+    "aggregator.drop.stale_join",
+    "worker.results_early",
+    "worker.acks_sent",
+    "worker.probes_sent",
+    "worker.rejoins",
+    "worker.drop.stale_round",
+    "worker.drop.wrong_epoch",
+    "worker.drop.no_buffer",
+};
+
+}  // namespace
+
+std::vector<std::string> missing_of(const Coverage& coverage) {
+  std::vector<std::string> missing;
+  for (const char* name : kMustHappen) {
+    const auto found = coverage.find(name);
+    if (found == coverage.end() || found->second == 0) missing.push_back(name);
+  }
+  return missing;
+}
+
+}  // namespace sluice::sim

@@ -1,0 +1,144 @@
+// Packets written by hand, byte by byte, one or more of each kind, and what tests do with bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace sluice::test {
+
+using Bytes = std::vector<std::byte>;
+
+inline constexpr std::uint32_t kJob = 0x0a0b0c0d;
+inline constexpr std::uint32_t kNone = 0xffffffff;
+inline constexpr std::uint64_t kToken = 0x1122334455667788;
+inline constexpr std::uint64_t kNonce = 0x1112131415161718;
+inline constexpr std::uint64_t kIncarnation = 0x2122232425262728;
+inline constexpr std::uint64_t kGeneration = 0x3132333435363738;
+inline constexpr std::uint64_t kEpoch = 0x0102030405060708;
+inline constexpr std::uint64_t kDeliveryToken = 0xa1a2a3a4a5a6a7a8;
+
+/// "53 4c 00*6": bytes in hexadecimal, a repeated one with its count.
+inline Bytes hex(const std::string& text) {
+  Bytes bytes;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    const auto star = word.find('*');
+    const auto value = static_cast<std::byte>(std::stoul(word.substr(0, star), nullptr, 16));
+    bytes.insert(bytes.end(), star == std::string::npos ? 1 : std::stoul(word.substr(star + 1)),
+                 value);
+  }
+  return bytes;
+}
+
+inline Bytes operator+(Bytes a, const Bytes& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+template <class T>
+Bytes raw(const T& part) {
+  const auto bytes = std::as_bytes(std::span(&part, 1));
+  return {bytes.begin(), bytes.end()};
+}
+
+/// `bytes` with a little-endian value written over them.
+template <class T>
+Bytes with(Bytes bytes, std::size_t offset, T value) {
+  for (std::size_t i = 0; i < sizeof(T); ++i)
+    bytes.at(offset + i) = static_cast<std::byte>((std::uint64_t{value} >> (8 * i)) & 0xff);
+  return bytes;
+}
+inline Bytes with_length(const Bytes& bytes) {
+  return with(bytes, 4, static_cast<std::uint16_t>(bytes.size()));
+}
+inline Bytes resized(Bytes bytes, std::size_t size) {
+  bytes.resize(size);
+  return bytes;
+}
+
+// Offsets are those of docs/protocol.md.
+inline const std::string kMember =
+    "88 77 66 55 44 33 22 11"  // 16 token
+    "  03 00  05 00  00*4 ";   // 24 rank, stream, reserved
+inline const std::string kDelivery =
+    "08 07 06 05 04 03 02 01"    // 16 epoch
+    "  a8 a7 a6 a5 a4 a3 a2 a1"  // 24 delivery_token
+    "  05 00  00*6 ";            // 32 stream, reserved
+// 10 elements in blocks of 4: blocks 0, 1 and 2, the last of 2.
+inline const std::string kShape =
+    "0a 00*7  04 00  01  02 ";  // element_count, block_elements, wire_type float, columns
+inline const std::string kDescriptor =
+    "01 03 04 00  07 00  00 00"    // all_reduce, half, average, reserved, root, reserved2
+    "  f8 f7 f6 f5 f4 f3 f2 f1 ";  // tag
+inline const std::string kBlock0 =
+    "00 00 80 3f  00 00 00 40  00 00 40 40  00 00 80 40 ";       // 1 2 3 4
+inline const std::string kBlock2 = "00 00 a0 40  00 00 c0 40 ";  // 5 6
+
+inline std::string head(const std::string& kind, const std::string& length) {
+  return "53 4c 01 " + kind + " " + length + " 00 00  0d 0c 0b 0a  00*4 ";
+}
+
+inline const std::map<std::string, Bytes>& golden() {
+  static const std::map<std::string, Bytes> packets = [] {
+    const std::string result = head("88", "68 00") + kDelivery + "0a 00*7  02 00*7 " +
+                               kShape  // 40 round, 48 op, 56 shape
+                               +
+                               "03 00  00 00"                        // 68 completing_rank, reserved
+                               "  02 00 00 00  ff*4  00 00  01  00"  // 72 index, next, present
+                               "  ff*4  ff*4  00 00  00  00 " +
+                               kBlock2;
+    return std::map<std::string, Bytes>{
+        {"hello", hex(head("01", "80 00") + "18 17 16 15 14 13 12 11  03 00  08 00  00*100")},
+        {"join", hex(head("02", "80 00") +
+                     "18 17 16 15 14 13 12 11  28 27 26 25 24 23 22 21"  // 16 nonce, incarnation
+                     "  09 00*7  38 37 36 35 34 33 32 31"                // 32 serial, generation
+                     "  03 00  08 00  10 00  00 01  c0 05"  // rank, world, streams, block, payload
+                     "  01 00  02 00  04  01  cc*16  00*48")},  // shard, shards, history, flags
+        {"keep_alive", hex(head("03", "50 00") + kMember + "2a 00*7  00*40")},
+        {"leave", hex(head("04", "28 00") + kMember + "01 00  10 00  02 00  00 00")},
+        {"data", hex(head("05", "78 00") + kMember + "0a 00*7  02 00*7 " + kShape + "03 00*3 " +
+                     kDescriptor +
+                     "00 00 00 00  02 00 00 00  00 00  01  00"
+                     "  01 00 00 00  ff*4  00 00  00  00 " +
+                     kBlock0)},
+        {"data of a later round",
+         hex(head("05", "60 00") + kMember + "0b 00*7  02 00*7 " + kShape +
+             "00 00*3  02 00 00 00  ff*4  00 00  01  00  ff*4  ff*4  00 00  00  00 " + kBlock2)},
+        {"ack", hex(head("06", "28 00") + kMember + "0a 00*7")},
+        {"probe", hex(head("07", "30 00") + kMember + "0a 00*7  05 00*7")},
+        {"sync", hex(head("08", "68 00") + kMember + "0a 00*7  02 00*7 " + kShape + "01 00*3 " +
+                     kDescriptor +
+                     "00 00 00 00  02 00 00 00  02 00 00 00"
+                     "  01 00 00 00  01 00 00 00  ff*4")},
+        {"sync of an idle stream",
+         hex(head("08", "50 00") + kMember + "0a 00*7  02 00*7  00*12  00*4  00*16")},
+        {"give", hex(head("09", "90 00") + kMember + "0a 00*7 " + result)},
+        {"challenge", hex(head("81", "38 00") +
+                          "18 17 16 15 14 13 12 11  28 27 26 25 24 23 22 21  09 00*7  cc*16")},
+        {"pending", hex(head("82", "40 00") + "18 17 16 15 14 13 12 11  09 00*7  02 80 00*29 80")},
+        {"welcome", hex(head("83", "50 00") + "18 17 16 15 14 13 12 11  28 27 26 25 24 23 22 21"
+                                              "  88 77 66 55 44 33 22 11  38 37 36 35 34 33 32 31"
+                                              "  08 07 06 05 04 03 02 01  a8 a7 a6 a5 a4 a3 a2 a1"
+                                              "  10 00  00 01  c0 05  04  01  51 c3  e8 03  00*4")},
+        {"refused", hex(head("84", "18 00") + "88 77 66 55 44 33 22 11")},
+        {"abort",
+         hex(head("85", "40 00") + "38 37 36 35 34 33 32 31  18 17 16 15 14 13 12 11  02 00*7"
+                                   "  e8 03 00*6  84 03 00*6  06 00  0e 00  03 00  00 00")},
+        {"left", hex(head("86", "18 00") + "88 77 66 55 44 33 22 11")},
+        {"keep_alive_ack",
+         hex(head("87", "28 00") + "08 07 06 05 04 03 02 01  2a 00*7  a8 a7 a6 a5 a4 a3 a2 a1")},
+        {"result", hex(result)},
+        {"status", hex(head("89", "58 00") + kDelivery + "0a 00*7  01 00*7  09 00*31")},
+        {"fetch", hex(head("8a", "30 00") + kDelivery + "0a 00*7")},
+        {"poll", hex(head("8b", "28 00") + kDelivery)},
+    };
+  }();
+  return packets;
+}
+
+}  // namespace sluice::test

@@ -1,0 +1,185 @@
+#include "worker/links.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+#include <utility>
+
+#include <sluice/error.hpp>
+
+#include "common/config/claim.hpp"
+#include "common/net/clock.hpp"
+#include "common/net/vhost.hpp"
+#include "worker/thread_without_signals.hpp"
+
+namespace sluice {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kLookPeriod = 1ms;         // at links, by the polling thread
+constexpr auto kOpenPeriod = 100ms;       // at directories, by the background
+constexpr auto kRetryPeriod = 5s;         // of a daemon that did not take our port
+constexpr Duration kBackgroundWait = 1s;  // for a daemon to take a port: also bounds our own end
+constexpr auto kFirstPeriod = 10ms;       // at directories, while the caller waits
+
+}  // namespace
+
+Links::Links(std::vector<LinkPlan> plans, net::BufferPool& payloads, net::DatagramIo& io,
+             std::shared_ptr<spdlog::logger> logger)
+    : payloads_(payloads), io_(io), logger_(std::move(logger)) {
+  for (LinkPlan& plan : plans) {
+    Link link;
+    link.plan = std::move(plan);
+    links_.push_back(std::move(link));
+  }
+}
+
+Links::~Links() {
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  ended_changed_.notify_one();
+  if (background_.joinable()) background_.join();
+  for (const Link& link : links_)
+    if (link.port) io_.remove_port(link.port->id());
+}
+
+// ------------------------------------------------------------------------------------- opening
+void Links::open(const std::vector<std::vector<std::size_t>>& choices, Duration timeout) {
+  const Time deadline = after(net::now(), timeout);
+  for (const std::vector<std::size_t>& choice : choices) open_one_of(choice, deadline);
+  bool complete = true;
+  for (const Link& link : links_) {
+    complete = complete && link.opened;
+    if (!may_open(link)) logger_->warn("{}: no aggregator is there yet", name(link));
+  }
+  if (complete) return;
+  background_ = thread_without_signals([this] { open_in_background(); });
+}
+
+/// An only link is plugged even where nobody serves its directory: a daemon that comes finds it.
+void Links::open_one_of(const std::vector<std::size_t>& choice, Time deadline) {
+  for (;; std::this_thread::sleep_for(kFirstPeriod)) {
+    bool hope = false;
+    for (const std::size_t i : choice) {
+      Link& link = links_[i];
+      if (link.opened) return;
+      hope = hope || std::filesystem::is_directory(link.plan.directory);
+      if (choice.size() > 1 && !may_open(link)) continue;
+      if (auto port = try_to_open(link, std::max(deadline - net::now(), kBackgroundWait)))
+        return take_over(link, std::move(port));
+    }
+    if (!hope || net::now() >= deadline) fail(choice);
+  }
+}
+
+bool Links::may_open(const Link& link) {
+  return link.plan.directory.empty() || config::is_claimed_directory(link.plan.directory);
+}
+
+/// Null if the daemon does not take the port, or just died; why is kept.
+std::unique_ptr<net::Port> Links::try_to_open(Link& link, Duration peer_timeout) {
+  net::PortOptions options = link.plan.port;
+  const std::string& directory = link.plan.directory;
+  try {
+    if (!directory.empty()) {
+      options.peer_timeout = peer_timeout;
+      options.device = net::worker_device(directory, net::unique_socket_name("worker"),
+                                          {.queue_size = options.descriptors});
+    }
+    auto port = std::make_unique<net::Port>(options, payloads_);
+    link.opened = true;
+    return port;
+  } catch (const Error& error) {
+    if (directory.empty() || error.code() != ErrorCode::kUnavailable) throw;
+    link.failure = error.what();
+    return nullptr;
+  }
+}
+
+void Links::fail(const std::vector<std::size_t>& choice) const {
+  std::string reasons;
+  for (const std::size_t i : choice) reasons += (reasons.empty() ? "" : "; ") + why_not(links_[i]);
+  throw Error(ErrorCode::kUnavailable, reasons);
+}
+
+std::string Links::why_not(const Link& link) {
+  if (!std::filesystem::is_directory(link.plan.directory))
+    return "vhost directory '" + link.plan.directory + "' is missing: is the aggregator running?";
+  if (!may_open(link)) return name(link) + ": no aggregator serves this directory";
+  return name(link) +
+         ": its aggregator took no further worker; see its vhost-max-ports and its log (" +
+         link.failure + ")";
+}
+
+std::string Links::name(const Link& link) {
+  return link.plan.directory.empty() ? link.plan.port.device : "vhost:" + link.plan.directory;
+}
+
+void Links::open_in_background() {
+  std::unique_lock lock(mutex_);
+  const auto is_open = [](const Link& link) { return link.opened; };
+  while (!std::all_of(links_.begin(), links_.end(), is_open)) {
+    if (ended_changed_.wait_for(lock, kOpenPeriod, [this] { return ended_; })) return;
+    lock.unlock();
+    std::vector<Fresh> opened;
+    for (Link& link : links_)
+      if (!link.opened && net::now() >= link.next_try && may_open(link)) open_late(link, opened);
+    lock.lock();
+    std::move(opened.begin(), opened.end(), std::back_inserter(fresh_));
+    any_fresh_.store(!fresh_.empty(), std::memory_order_release);
+  }
+}
+
+void Links::open_late(Link& link, std::vector<Fresh>& opened) {
+  const bool first = link.failure.empty();
+  try {
+    if (auto port = try_to_open(link, kBackgroundWait)) {
+      opened.push_back({&link, std::move(port)});
+      return;
+    }
+  } catch (const Error& error) {
+    link.failure = error.what();
+  }
+  link.next_try = after(net::now(), kRetryPeriod);
+  if (first) logger_->warn("{}", why_not(link));
+}
+
+// -------------------------------------------------------------------------- the polling thread
+void Links::look(Time now) {
+  next_look_ = after(now, kLookPeriod);
+  if (any_fresh_.load(std::memory_order_acquire)) take_over_fresh();
+  for (Link& link : links_) {
+    if (!link.port) continue;
+    const bool up = link.port->link_up();
+    if (up == link.up) continue;
+    link.up = up;
+    io_.set_link(link.port->id(), up);
+    logger_->log(up ? spdlog::level::info : spdlog::level::warn, "{}: the link is {}", name(link),
+                 up ? "up again" : "down");
+  }
+}
+
+void Links::take_over_fresh() {
+  std::vector<Fresh> opened;
+  {
+    const std::lock_guard lock(mutex_);
+    opened.swap(fresh_);
+    any_fresh_.store(false, std::memory_order_relaxed);
+  }
+  for (Fresh& fresh : opened) take_over(*fresh.link, std::move(fresh.port));
+}
+
+void Links::take_over(Link& link, std::unique_ptr<net::Port> port) {
+  link.port = std::move(port);
+  io_.add_port(link.port->view(0));
+}
+
+const net::Port* Links::carrier(std::size_t link) const {
+  const net::Port* port = links_[link].port.get();
+  return port && port->link_up() ? port : nullptr;
+}
+
+}  // namespace sluice

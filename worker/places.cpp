@@ -1,0 +1,79 @@
+#include "worker/places.hpp"
+
+#include <algorithm>
+
+namespace sluice::worker {
+namespace {
+
+constexpr int kPatience = 4;  // in longest pauses between two HELLOs
+
+bool same_address(const Endpoint& a, const Endpoint& b) {
+  return a.port_id == b.port_id && a.ipv4 == b.ipv4 && a.udp_port == b.udp_port;
+}
+
+}  // namespace
+
+Places::Places(const EngineConfig& config, std::uint16_t shard, const Endpoint& first)
+    : config_(config),
+      shard_(shard),
+      places_(shard < config.addresses.size() ? std::max(1u, config.addresses[shard]) : 1u) {
+  for (Place& place : places_) place.endpoint = first;  // until it is located
+}
+
+void Places::begin() {
+  turn_ = 0;
+  for (Place& place : places_) {
+    place.incarnation = 0;
+    place.answered_at = kNever;
+  }
+}
+
+std::size_t Places::first_that_answers(Time now) const {
+  const auto found = std::find_if(places_.begin(), places_.end(), [&](const Place& place) {
+    return place.answered_at != kNever &&
+           now - place.answered_at < kPatience * config_.join_retry_max;
+  });
+  return static_cast<std::size_t>(found - places_.begin());
+}
+
+std::optional<Endpoint> Places::next(Time now) {
+  const std::size_t answers = first_that_answers(now);
+  const std::size_t asked = std::min(answers + 1, places_.size());
+  // While one answers, every other turn is its own.
+  const bool its_turn = answers < places_.size() && turn_ % 2 == 0;
+  const std::size_t at =
+      its_turn ? answers : (answers < places_.size() ? turn_ / 2 : turn_) % asked;
+  ++turn_;
+  Place& place = places_[at];
+  if (!config_.locate) return place.endpoint;
+  const auto attempt = static_cast<unsigned>(at + places_.size() * place.looks++);
+  const auto found = config_.locate(shard_, attempt);
+  if (found) place.endpoint = found;
+  return found;
+}
+
+/// A single place is wherever the answer comes from: the engine's caller takes care of that.
+std::optional<std::size_t> Places::find(const Endpoint& from) const {
+  if (places_.size() == 1) return 0;
+  for (std::size_t i = 0; i < places_.size(); ++i)
+    if (same_address(*places_[i].endpoint, from)) return i;
+  return std::nullopt;
+}
+
+bool Places::on_challenge(const Endpoint& from, std::uint64_t incarnation, Time now) {
+  const auto at = find(from);
+  if (!at || *at > first_that_answers(now)) return false;
+  places_[*at].incarnation = incarnation;
+  places_[*at].answered_at = now;
+  current_ = *at;
+  return true;
+}
+
+bool Places::on_welcome(const Endpoint& from, std::uint64_t incarnation) {
+  const auto at = find(from);
+  if (!at || places_[*at].incarnation != incarnation) return false;
+  current_ = *at;
+  return true;
+}
+
+}  // namespace sluice::worker
