@@ -179,6 +179,7 @@ DropReason Engine<Sink>::on_join(const Endpoint& from, const Packet& packet, Tim
   const std::uint64_t refused_before = job->membership.refused();
   const auto outcome = job->membership.on_join(from, join, serial_, now, control_);
   counters_.joins_refused += job->membership.refused() - refused_before;
+  if (outcome.dissolved) dissolved(*job);
   if (outcome.ended) ended(*job);
   if (outcome.formed) formed(*job, now);
   if (outcome.drop == DropReason::kBadJoin) {

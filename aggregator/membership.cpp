@@ -132,8 +132,15 @@ Membership::JoinOutcome Membership::join_active(const Endpoint& from, const wire
   if (join.serial <= member.serial) return {.drop = DropReason::kStaleJoin};
 
   if (join.generation != 0 && join.generation == session_.generation) {
-    rebind(rank, from, join, out);
-    return {};
+    const bool went_on_elsewhere = has_progress(join) && !resumed_ && !member.spoke;
+    if (!went_on_elsewhere) {
+      rebind(rank, from, join, out);
+      return {};
+    }
+    dissolve();
+    JoinOutcome outcome = join_forming(from, join, newest_serial, now, out);
+    outcome.dissolved = true;
+    return outcome;
   }
   if (config_.shard == 0) return contend(from, join, now, out);
   // Shard 0 has begun another life. Ours ends when all have heard of it, which they tell by
@@ -466,9 +473,8 @@ Membership::Change Membership::on_time(Time now, std::uint64_t newest_serial, Co
     }
     if (settle_contention(now, newest_serial, out)) return Change::kEnded;
     if (now >= all_must_have_spoken()) {
+      dissolve();
       mark_ = newest_serial;
-      state_ = State::kForming;
-      last_session_ = session_;
       return Change::kDissolved;
     }
   }
@@ -594,6 +600,12 @@ void Membership::dismiss_candidates(const AbortInfo& info, std::uint64_t newest_
   candidates_.clear();
   conflict_serial_.reset();
   mark_ = newest_serial;
+}
+
+/// As if this aggregator had been killed: tokens are unknown from now on, and nothing has ended.
+void Membership::dissolve() {
+  state_ = State::kForming;
+  last_session_ = session_;
 }
 
 void Membership::end(const Tombstone& epitaph, std::uint64_t newest_serial) {

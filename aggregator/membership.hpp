@@ -50,7 +50,8 @@ class Membership {
   /// has formed now. Sends PENDING, WELCOME or ABORT.
   struct JoinOutcome {
     bool formed = false;
-    bool ended = false;  ///< the life that was active has ended (also if a new one has formed)
+    bool ended = false;      ///< the life that was active has ended (also if a new one has formed)
+    bool dissolved = false;  ///< this formation of it has: its ranks went on elsewhere
     DropReason drop = DropReason::kNone;
   };
   JoinOutcome on_join(const Endpoint& from, const wire::Join& join, std::uint64_t newest_serial,
@@ -159,6 +160,7 @@ class Membership {
               ControlPackets& out);
   Time contention_ends(const Member& member) const;
   bool settle_contention(Time now, std::uint64_t newest_serial, ControlPackets& out);
+  void dissolve();
   void end(const Tombstone& epitaph, std::uint64_t newest_serial);
   void entomb(std::uint64_t token, const Tombstone& epitaph);
   void bury(std::uint64_t id, const AbortInfo& why);

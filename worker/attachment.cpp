@@ -101,10 +101,12 @@ void Attachment::plan(const ContextOptions& options) {
     targets_.push_back(std::move(target));
   }
   std::uint16_t smallest_mtu = 0xffff;
+  integrity_ = options.integrity == "on";
   for (const LinkPlan& link : planned_) {
     smallest_mtu = std::min(smallest_mtu, link.port.mtu);
-    if (link.directory.empty())
-      claims_.push_back(config::Claim::on_udp_port(link.port.ipv4, kWorkerUdpPort));
+    if (!link.directory.empty()) continue;
+    integrity_ |= options.integrity == "auto";
+    claims_.push_back(config::Claim::on_udp_port(link.port.ipv4, kWorkerUdpPort));
   }
   payload_bytes_ = static_cast<std::uint16_t>(smallest_mtu - kIpAndUdpBytes);
 }

@@ -36,6 +36,9 @@ class Attachment {
   /// Largest datagram that every port takes.
   std::uint16_t payload_bytes() const { return payload_bytes_; }
 
+  /// Whether packets are to carry a CRC32C.
+  bool computes_integrity() const { return integrity_; }
+
   std::size_t aggregators() const { return targets_.size(); }
   const std::string& name_of(std::size_t shard) const { return targets_[shard].name; }
 
@@ -82,6 +85,7 @@ class Attachment {
   std::vector<LinkPlan> planned_;
   std::vector<Target> targets_;
   std::uint16_t payload_bytes_ = 0;
+  bool integrity_ = false;
   std::size_t memory_mib_ = 0;
   std::size_t all_buffers_ = 0;  // with those in the rings
   std::size_t buffers_ = 0;

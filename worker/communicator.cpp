@@ -24,6 +24,8 @@ worker::EngineConfig engine_config(const JobOptions& options, Attachment& attach
   config.join_timeout = options.join_timeout;
   config.aggregator_timeout = options.aggregator_timeout;
   config.rto.min = options.retransmit_timeout_min;
+  config.integrity = attachment.computes_integrity();
+  config.authenticate_packets = options.authenticate_packets;
   config.unique = random_id;
   config.locate = [&attachment](std::uint16_t shard, unsigned attempt) {
     return attachment.locate(shard, attempt, Progress::now());
@@ -35,15 +37,21 @@ worker::EngineConfig engine_config(const JobOptions& options, Attachment& attach
   return config;
 }
 
+JobOptions without_secret(JobOptions options) {
+  options.secret.clear();
+  return options;
+}
+
 std::atomic<bool> context_exists{false};
 
 }  // namespace
 
 // --------------------------------------------------------------------------------------- joining
 Communicator::Impl::Impl(std::shared_ptr<Progress> progress, const JobOptions& job)
-    : options((validate(job), job)), progress_(std::move(progress)) {
+    : options((validate(job), without_secret(job))), progress_(std::move(progress)) {
+  auto secret = secret_of(job);
   find_aggregators();
-  join();
+  join(std::move(secret));
 }
 
 /// Waits until every aggregator's link is up and its address known.
@@ -74,9 +82,11 @@ void Communicator::Impl::find_aggregators() {
                                               std::to_string(options.join_timeout.count()) + " ms");
 }
 
-void Communicator::Impl::join() {
+void Communicator::Impl::join(std::shared_ptr<const Secret> secret) {
   progress_->with_turn([&](Attachment& attachment, Time now) {
-    engine_ = std::make_unique<WorkerEngine>(engine_config(options, attachment), aggregators_);
+    worker::EngineConfig config = engine_config(options, attachment);
+    config.secret = std::move(secret);
+    engine_ = std::make_unique<WorkerEngine>(std::move(config), aggregators_);
     progress_->add(*this);
     engine_->start(now, attachment.io());
   });

@@ -7,6 +7,7 @@
 
 #include <sluice/sluice.hpp>
 
+#include "common/protocol/secret.hpp"
 #include "worker/progress.hpp"
 #include "worker/work.hpp"
 
@@ -36,14 +37,14 @@ struct Communicator::Impl final : private Member {
   std::optional<Error> leave();
   std::uint32_t block_elements(ElementType type);
 
-  const JobOptions options;
+  const JobOptions options;  ///< without the secret
 
  private:
   WorkerEngine& engine() override { return *engine_; }
   void on_completions() override;
 
   void find_aggregators();
-  void join();
+  void join(std::shared_ptr<const Secret> secret);
   void reserve_buffers(Attachment& attachment);
   void check(const worker::OpRequest& request) const;
 

@@ -213,7 +213,7 @@ OpNumber Engine<Sink>::submit(const OpRequest& request, Time now, Sink& sink) {
     const OpNumber op = first_op_++;
     const Error error = failure_.value_or(
         Error(ErrorCode::kAborted, "job " + std::to_string(config_.job) + ": not a member"));
-    completions_.push_back({op, {}, Error(error.code(), error.what(), error.rank(), op)});
+    completions_.push_back({op, {}, error.of_op(op)});
     ++counters_.ops_failed;
     return op;
   }
@@ -253,9 +253,7 @@ void Engine<Sink>::end_pending_ops(const Error& error) {
   for (std::size_t i = 0; i < ops_.size(); ++i) {
     if (ops_[i].streams_left == 0) continue;
     const OpNumber op = first_op_ + i;
-    completions_.push_back(
-        {op, ops_[i].statistics,
-         Error(error.code(), error.what(), error.rank(), error.op() ? *error.op() : op)});
+    completions_.push_back({op, ops_[i].statistics, error.of_op(op)});
     ++counters_.ops_failed;
   }
   first_op_ += ops_.size();

@@ -7,6 +7,7 @@
 //   SLUICE_CONNECT_TIMEOUT_MS           connect_timeout: until daemons take our vhost ports
 //   SLUICE_MTU                          mtu, bytes
 //   SLUICE_MEMORY_MIB                   memory_mib
+//   SLUICE_INTEGRITY                    integrity: auto, on or off
 //   SLUICE_HUGEPAGES                    hugepages, on or off
 //   SLUICE_IDLE                         idle
 //   SLUICE_LOG                          log_level
@@ -17,6 +18,8 @@
 //   SLUICE_BLOCK_ELEMENTS               block_elements
 //   SLUICE_STREAMS                      streams
 //   SLUICE_HISTORY                      history
+//   SLUICE_SECRET, SLUICE_SECRET_FILE   secret, secret_file: set one
+//   SLUICE_AUTHENTICATE_PACKETS         authenticate_packets, on or off
 //   SLUICE_JOIN_TIMEOUT_MS              join_timeout: until all ranks have joined
 //   SLUICE_AGGREGATOR_TIMEOUT_MS        aggregator_timeout: silence that means it is lost
 //   SLUICE_RETRANSMIT_TIMEOUT_MIN_US    retransmit_timeout_min: floor of the RFC 6298 time-out
@@ -29,7 +32,9 @@
 
 #include "common/base/ids.hpp"
 #include "common/config/address.hpp"
+#include "common/config/choices.hpp"
 #include "common/config/environment.hpp"
+#include "common/config/secrets.hpp"
 #include "common/config/setting.hpp"
 #include "common/net/fault_plan.hpp"
 
@@ -61,6 +66,7 @@ const std::vector<Row<ContextOptions>>& context_rows() {
       {"SLUICE_MTU", "ContextOptions::mtu", integer(&O::mtu, {576, 9698, 0})},
       {"SLUICE_MEMORY_MIB", "ContextOptions::memory_mib",
        integer(&O::memory_mib, {16, 1'048'576, 0})},
+      {"SLUICE_INTEGRITY", "ContextOptions::integrity", word(&O::integrity, kIntegrityChoices)},
       {"SLUICE_HUGEPAGES", "ContextOptions::hugepages", on_off(&O::hugepages)},
       {"SLUICE_IDLE", "ContextOptions::idle", word(&O::idle, kIdleChoices)},
       {"SLUICE_LOG", "ContextOptions::log_level", word(&O::log_level, kLogLevelChoices)},
@@ -72,7 +78,8 @@ const std::vector<Row<ContextOptions>>& context_rows() {
   return rows;
 }
 
-// Rank and world size are not here: they may come from the launcher.
+// Rank and world size are not here: they may come from the launcher. Nor is the secret: nothing
+// that shows settings may show it.
 const std::vector<Row<JobOptions>>& job_rows() {
   using O = JobOptions;
   static const std::vector<Row<O>> rows{
@@ -82,6 +89,9 @@ const std::vector<Row<JobOptions>>& job_rows() {
        integer(&O::block_elements, {1, 16'384})},
       {"SLUICE_STREAMS", "JobOptions::streams", integer(&O::streams, {0, 1024})},
       {"SLUICE_HISTORY", "JobOptions::history", integer(&O::history, {2, 64, 0, true})},
+      {"SLUICE_SECRET_FILE", "JobOptions::secret_file", text(&O::secret_file, "file")},
+      {"SLUICE_AUTHENTICATE_PACKETS", "JobOptions::authenticate_packets",
+       on_off(&O::authenticate_packets)},
       {"SLUICE_JOIN_TIMEOUT_MS", "JobOptions::join_timeout",
        integer(&O::join_timeout, {1, 3'600'000})},
       {"SLUICE_AGGREGATOR_TIMEOUT_MS", "JobOptions::aggregator_timeout",
@@ -128,6 +138,7 @@ JobOptions JobOptions::from_environment() {
   const Placement placement = placement_from(process_environment);
   options.rank = placement.rank;
   options.world_size = placement.world_size;
+  options.secret = process_environment("SLUICE_SECRET").value_or("");
   return options;
 }
 
@@ -154,6 +165,21 @@ void validate(const JobOptions& options) {
   if (options.rank >= options.world_size)
     throw must_be("JobOptions::rank", "below world_size = " + world_size,
                   std::to_string(options.rank));
+  if (options.authenticate_packets && options.secret.empty() && options.secret_file.empty())
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "JobOptions::authenticate_packets (SLUICE_AUTHENTICATE_PACKETS) is on, but there is "
+        "no secret: set JobOptions::secret or secret_file (SLUICE_SECRET or "
+        "SLUICE_SECRET_FILE)");
+}
+
+std::shared_ptr<const Secret> secret_of(const JobOptions& options) {
+  const auto given = [&](const std::string& name) -> std::optional<std::string> {
+    const std::string& text = name == "SLUICE_SECRET" ? options.secret : options.secret_file;
+    return text.empty() ? std::nullopt : std::optional(text);
+  };
+  auto secret = worker_secret(given);
+  return secret ? std::make_shared<const Secret>(std::move(*secret)) : nullptr;
 }
 
 }  // namespace sluice

@@ -1,12 +1,20 @@
 // Checks options that a program filled in by itself, with the ranges of the environment's.
 #pragma once
 
+#include <memory>
+
 #include <sluice/sluice.hpp>
+
+#include "common/protocol/secret.hpp"
 
 namespace sluice {
 
 /// Throw kInvalidArgument with the setting's variable, value and range.
 void validate(const ContextOptions& options);
 void validate(const JobOptions& options);
+
+/// From `secret` or `secret_file`; null where there is neither. Throws kInvalidArgument, without
+/// the secret.
+std::shared_ptr<const Secret> secret_of(const JobOptions& options);
 
 }  // namespace sluice

@@ -199,7 +199,11 @@ Error to_error(const AbortInfo& info, std::uint32_t job) {
   }
   std::optional<std::uint64_t> op;
   if (info.reason == AbortReason::kOpMismatch) op = info.op;
-  return Error(error_code(info), "job " + std::to_string(job) + ": " + explain(info), rank, op);
+  std::optional<std::chrono::milliseconds> last_heard;
+  if (info.reason == AbortReason::kRankSilent || info.reason == AbortReason::kRankHungUp)
+    last_heard = std::chrono::milliseconds(info.value_a);
+  return Error(error_code(info), "job " + std::to_string(job) + ": " + explain(info), rank, op,
+               last_heard);
 }
 
 }  // namespace sluice

@@ -5,7 +5,7 @@ fuzz_options="-Dfuzz=true -Db_sanitize=address,undefined -Doptimization=1"
 mapfile -t fuzz_targets < <(ls tests/fuzz/corpus)
 
 # number_after WORD LINE: the number that follows "WORD ".
-number_after() { sed -nE "s/.*$1:? +([0-9]+).*/\1/p" <<<"$2"; }
+number_after() { sed -nE "s|.*$1:? +([0-9]+).*|\1|p" <<<"$2"; }
 
 # fuzz_for SECONDS TARGET: runs it and says what came of it. False if an input failed.
 fuzz_for() {

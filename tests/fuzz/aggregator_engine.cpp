@@ -242,6 +242,7 @@ class Target {
         world_.engine->on_hang_up(honest_.rank(0).self().port_id, world_.now, world_.sink);
         break;
       case 3:
+        excused_ |= restarted_;  // it may not have joined anew yet
         world_.engine->close();
         break;
       case 4:
@@ -254,6 +255,7 @@ class Target {
         break;
       case 6:
         excused_ |= lives_ != 0;  // other jobs may take all room first
+        restarted_ = true;
         world_.restart();
         break;
       default:
@@ -268,6 +270,7 @@ class Target {
   std::vector<Caller*> puppets_;  // by job and rank; null: the seat was never taken
   std::uint64_t lives_ = 0;
   Duration passed_{};
+  bool restarted_ = false;
   bool excused_ = false;
   Known known_;
 };

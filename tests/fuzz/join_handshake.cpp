@@ -84,7 +84,7 @@ class Target {
     if (!world_.flights.empty()) f(input_.below(world_.flights.size()));
   }
 
-  /// The attacker sees what is sent.
+  /// The attacker sees what is sent to others.
   void see(const Flight& flight) {
     constexpr std::size_t kSeenMost = 64;
     Packet packet;
@@ -92,7 +92,7 @@ class Target {
     require(drop == DropReason::kNone, "what is sent is well-formed");
     require(packet.kind() != wire::Kind::kWelcome || is_honest(flight.to),
             "only the job's ranks get a token");
-    if (seen_.size() == kSeenMost) return;
+    if (flight.to == kAttacker || seen_.size() == kSeenMost) return;
     seen_.push_back(flight.datagram);
     learn_from(*flight.datagram, known_);
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "aggregator/engine.hpp"
 #include "tests/sim/trace.hpp"
 
 namespace sluice::sim {
@@ -26,6 +27,12 @@ AggregatorProcess::AggregatorProcess(World& world, unsigned shard, Role role)
   if (role == Role::kStandby) return;
   for (const Crash& crash : world.scenario.crashes)
     if (crash.shard == shard) crashes_to_come_.push_back(crash);
+}
+
+AggregatorProcess::~AggregatorProcess() = default;
+
+bool AggregatorProcess::idle() const {
+  return !up() || engine_->live_jobs() == 0;
 }
 
 aggregator::EngineConfig AggregatorProcess::config() {
@@ -72,7 +79,9 @@ void AggregatorProcess::on_event(const aggregator::JobEvent& event) {
              : event.kind == Kind::kDissolved ? "dissolved"
              : event.kind == Kind::kLeft      ? "left"
                                               : explain(*event.reason).c_str());
-  if (on_job_event) on_job_event(*this, event);
+  const bool own_verdict = event.kind == Kind::kAborted && !event.told_by;
+  if (own_verdict && event.reason->reason == wire::AbortReason::kRankSilent)
+    on_given_up(*this, s.job, event.reason->rank_a.value);
 }
 
 void AggregatorProcess::on_packet(const Arrival& arrival, Buffer buffer) {

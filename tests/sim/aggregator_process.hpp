@@ -6,9 +6,16 @@
 #include <memory>
 #include <unordered_map>
 
-#include "aggregator/engine.hpp"
+#include "common/base/packet_buffer.hpp"
 #include "tests/sim/counting.hpp"
 #include "tests/sim/host.hpp"
+
+namespace sluice::aggregator {
+struct EngineConfig;
+struct JobEvent;
+template <PacketSink Sink>
+class Engine;
+}  // namespace sluice::aggregator
 
 namespace sluice::sim {
 
@@ -17,9 +24,10 @@ class AggregatorProcess final : public Process {
   enum class Role { kPrimary, kStandby };
 
   AggregatorProcess(World& world, unsigned shard, Role role);
+  ~AggregatorProcess() override;
 
-  /// Hears of jobs that form and end.
-  std::function<void(const AggregatorProcess&, const aggregator::JobEvent&)> on_job_event;
+  /// Hears of ranks that are given up for their silence.
+  std::function<void(const AggregatorProcess&, std::uint32_t job, unsigned rank)> on_given_up;
   /// Hears of a kill; `for_good`: it will not boot again.
   std::function<void(const AggregatorProcess&, bool for_good)> on_killed;
 
@@ -34,7 +42,7 @@ class AggregatorProcess final : public Process {
   bool is_standby() const { return role_ == Role::kStandby; }
   Endpoint endpoint() const { return host_.self(); }
   bool up() const { return engine_ != nullptr; }
-  bool idle() const { return !up() || engine_->live_jobs() == 0; }
+  bool idle() const;
   std::size_t buffers_in_use() { return host_.sink().pool().live; }
   unsigned crashes() const { return crashes_; }
   bool ended() const { return ended_; }  ///< for good

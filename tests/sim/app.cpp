@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tests/sim/trace.hpp"
+#include "worker/engine.hpp"
 
 namespace sluice::sim {
 namespace {
@@ -118,7 +119,7 @@ void App::failed(const Error& error) {
   if (done && last && leaving_) {
     completed_last_ = true;
     gone_ = true;
-  } else if (plan.programs.size() > 1 && !job_.hopeless() && !intruder()) {
+  } else if (plan.programs.size() > 1 && !job_.over_for_some && !job_.shard_gone() && !intruder()) {
     require(++failures_ < kFailuresMax, "the job never comes through");
     world_.events.in(random_pause(milliseconds(50)),
                      [this, &plan] { begin(plan.programs.size() - 1); });

@@ -7,8 +7,16 @@
 #include <memory>
 #include <vector>
 
+#include <sluice/statistics.hpp>
+
 #include "tests/sim/job.hpp"
-#include "worker/engine.hpp"
+
+namespace sluice::worker {
+struct Completion;
+struct EngineConfig;
+template <PacketSink Sink>
+class Engine;
+}  // namespace sluice::worker
 
 namespace sluice::sim {
 

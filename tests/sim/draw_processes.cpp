@@ -4,8 +4,6 @@
 namespace sluice::sim {
 namespace {
 
-constexpr double kFromStart = 0;  // share of standbys that run beside the first aggregator
-
 Target draw_target(Random& r, const Scenario& s) {
   Target who;
   who.aggregator = r.chance(0.5);
@@ -61,7 +59,7 @@ void draw_end_of_a_shard(Random& r, Scenario& s) {
 
 void draw_standby(Random& r, Scenario& s) {
   draw_end_of_a_shard(r, s);
-  s.standbys.push_back({s.crashes.back().shard, r.chance(kFromStart), ms(r.uniform(1, 600))});
+  s.standbys.push_back({s.crashes.back().shard, r.chance(0.5), ms(r.uniform(1, 600))});
 }
 
 void draw_slow_rank(Random& r, Scenario& s) {

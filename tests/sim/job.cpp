@@ -21,10 +21,10 @@ bool Job::shard_gone(unsigned shard) const {
   return std::none_of(aggregators_.begin(), aggregators_.end(), serves);
 }
 
-/// A first life cannot begin without a shard's first aggregator.
-bool Job::hopeless() const {
-  return over_for_some || std::any_of(aggregators_.begin(), aggregators_.end(),
-                                      [](const auto& a) { return a->ended(); });
+bool Job::shard_gone() const {
+  for (unsigned shard = 0; shard < world_.scenario.shards; ++shard)
+    if (shard_gone(shard)) return true;
+  return false;
 }
 
 }  // namespace sluice::sim

@@ -19,7 +19,6 @@ class App;
 struct RankFacts {
   bool died = false;
   bool hung_up = false;    ///< the aggregators were told when it died
-  bool given_up = false;   ///< by an aggregator, for its silence
   bool silent = false;     ///< an aggregator rightly gave it up, though it lives
   bool came_anew = false;  ///< a process of the rank joined after another had been a member
   bool failed = false;     ///< a process of the rank had an error
@@ -40,8 +39,8 @@ class Job {
   bool over_for_some = false;  ///< a rank needs no further life: the others cannot come back
   bool silence_seen = false;   ///< so many packets were lost that a living rank counted as dead
 
-  /// Nobody can come back: for a rank it is all over, or a shard is gone.
-  bool hopeless() const;
+  /// A shard has no aggregator any more, and will have none.
+  bool shard_gone() const;
 
   /// An aggregator gives up a rank for its silence. Throws Bug unless it was silent for long, and
   /// no longer than it may be, and a fault explains it.
@@ -67,7 +66,6 @@ class Job {
   bool formation_failed(const App& app) const;
   bool shard_unreachable(unsigned shard, unsigned rank) const;
   bool shard_gone(unsigned shard) const;
-  bool standby_unknown(unsigned shard) const;
   bool anyone(bool RankFacts::*fact) const;
   bool names_victim(const Error& error) const;
   const RankFacts& named(const Error& error) const;

@@ -38,8 +38,9 @@ Simulation::Simulation(const Scenario& scenario, bool tracing)
 AggregatorProcess& Simulation::add_aggregator(unsigned shard, AggregatorProcess::Role role) {
   aggregators_.push_back(std::make_unique<AggregatorProcess>(world_, shard, role));
   AggregatorProcess& process = *aggregators_.back();
-  process.on_job_event = [this](const auto& aggregator, const auto& event) {
-    on_job_event(aggregator, event);
+  process.on_given_up = [this](const auto& aggregator, std::uint32_t id, unsigned rank) {
+    for (auto& job : jobs_)
+      if (job->plan.id == id) job->judge_silence(aggregator, rank);
   };
   process.on_killed = [this](const AggregatorProcess& aggregator, bool for_good) {
     watch_.on_kill(aggregator.endpoint().ipv4);
@@ -56,15 +57,6 @@ void Simulation::on_send(const Endpoint& from, const Endpoint& to, const Bytes& 
   for (auto& aggregator : aggregators_)
     if (aggregator->endpoint().ipv4 == from.ipv4)
       aggregator->note_welcome(packet.job(), rank_at(to.ipv4), packet.as<wire::Welcome>().token);
-}
-
-void Simulation::on_job_event(const AggregatorProcess& aggregator,
-                              const aggregator::JobEvent& event) {
-  if (event.kind != aggregator::JobEvent::Kind::kAborted) return;
-  if (event.reason->reason != wire::AbortReason::kRankSilent) return;
-  for (auto& job : jobs_)
-    if (job->plan.id == event.session.job)
-      job->judge_silence(aggregator, event.reason->rank_a.value);
 }
 
 /// The dead aggregator's standby starts, if it has one that does not run yet.

@@ -24,7 +24,6 @@ class Simulation {
   void die(Job& job, App& app);
   void plan_faults_of_processes();
   void on_send(const Endpoint& from, const Endpoint& to, const Bytes& datagram);
-  void on_job_event(const AggregatorProcess& aggregator, const aggregator::JobEvent& event);
   void take_over(const AggregatorProcess& dead);
   template <class F>
   void with(const Target& who, F&& f);

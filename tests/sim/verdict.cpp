@@ -44,9 +44,7 @@ void Job::judge_silence(const AggregatorProcess& aggregator, unsigned rank) {
   const Time last = aggregator.last_sign(plan.id, rank);
   const Duration liveness = world_.scenario.liveness;
   RankFacts& facts = ranks[rank];
-  if (facts.given_up) return;  // elsewhere, and the news has come here
   require(now - last >= liveness - liveness / 100, who(*this, rank) + " is given up too soon");
-  facts.given_up = true;
   if (facts.died) {
     const Time since = std::max(last, facts.died_at);
     const Duration excused = world_.troubles.blocked(aggregator.shard(), index, rank, since, now);
@@ -114,7 +112,9 @@ bool Job::worker_lost(const Error& error) const {
   if (!error.rank() || *error.rank() >= plan.ranks) return false;
   const RankFacts& lost = named(error);
   const bool aborted = plan.fault == Fault::kAbortingLeave && names_victim(error);
-  return lost.died || lost.failed || lost.silent || aborted || could_not_come_back(*error.rank());
+  // An aggregator that is lost for good is named as such by all, not the rank that told of it.
+  const bool spread = lost.failed && !shard_gone();
+  return lost.died || spread || lost.silent || aborted || could_not_come_back(*error.rank());
 }
 
 /// A restarted aggregator gives up ranks that it does not hear.
@@ -134,20 +134,10 @@ bool Job::shard_unreachable(unsigned shard, unsigned rank) const {
          kAggregatorTimeout / 2;
 }
 
-/// A rank that has not been in yet does not look for the standby.
-bool Job::standby_unknown(unsigned shard) const {
-  const auto primary = std::find_if(aggregators_.begin(), aggregators_.end(),
-                                    [&](const auto& a) { return a->shard() == shard; });
-  return (*primary)->ended() && std::any_of(apps.begin(), apps.end(), [&](const auto& app) {
-           return app->active_since() > (*primary)->ended_at();
-         });
-}
-
 bool Job::aggregator_lost(const App& app, const Error& error) const {
   const auto shard = shard_named(error);
   if (shard && *shard >= world_.scenario.shards) return false;
-  if (shard && (shard_gone(*shard) || standby_unknown(*shard))) return true;
-  if (shard && shard_unreachable(*shard, app.rank())) return true;
+  if (shard && (shard_gone(*shard) || shard_unreachable(*shard, app.rank()))) return true;
   if (plan.fault == Fault::kShutDown) return shard_gone(0);
   // A life that its aggregator has lost cannot go on without one of its ranks.
   return anyone(&RankFacts::died) || anyone(&RankFacts::came_anew) || over_for_some || silence_seen;
@@ -160,7 +150,7 @@ bool Job::formation_failed(const App& app) const {
   if (no_job || contested || over_for_some || anyone(&RankFacts::died) || silence_seen) return true;
   const Time now = world_.events.now();
   for (unsigned shard = 0; shard < world_.scenario.shards; ++shard) {
-    if (shard_gone(shard) || standby_unknown(shard)) return true;
+    if (shard_gone(shard)) return true;
     for (unsigned rank = 0; rank < plan.ranks; ++rank)
       if (world_.troubles.blocked(shard, index, rank, now - 2 * kFormation, now) >= kFormation / 2)
         return true;

@@ -8,10 +8,8 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <mutex>
-#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>

@@ -7,9 +7,10 @@
 //   net_restart echo ...      a daemon, started by the former
 //   net_restart ping ...      a worker, likewise
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <memory>
-#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 

@@ -1,10 +1,15 @@
-// A rank of a job that goes on until it is told: `steady_job STOP_FILE [ELEMENTS]`. It sums tensors
-// and checks every element of every sum; says "under way" after the first; and ends with 0 once
-// STOP_FILE exists, as rank 0 sees it. Ends with 1 when a sum is wrong, and with 3 when the library
-// reports an error: "rank 0: CODE [about rank R]: MESSAGE".
+// A rank of a job that goes on until it is told: `steady_job STOP_FILE [ELEMENTS [IN_FLIGHT]]`. It
+// sums tensors, IN_FLIGHT at a time, and compares every bit of every sum with that in rank order.
+// It says "under way" after the first, and ends with 0 once STOP_FILE exists, as rank 0 sees it.
+//
+// Ends with 1 when a sum is wrong, and with 3 when the library reports an error: "rank 0: CODE
+// [about rank R]: MESSAGE". Standard output tells, in seconds of CLOCK_MONOTONIC, "waited from A to
+// B" for a sum that was long in coming, and "op K failed at T".
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <deque>
 #include <filesystem>
 #include <span>
 #include <thread>
@@ -15,46 +20,95 @@
 namespace {
 
 using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
 
-/// Blocks of zeros, ones and more, differing between ranks and turns. Element 0: the rank is done.
-void fill(std::span<std::int32_t> tensor, std::uint16_t rank, int turn, bool done) {
-  for (std::size_t i = 0; i < tensor.size(); ++i) {
-    const bool zero = (i / 256 + rank + static_cast<std::size_t>(turn)) % 3 == 0;
-    tensor[i] = zero ? 0 : static_cast<std::int32_t>(i) * (rank + 1) + turn;
-  }
-  tensor[0] = done;
+constexpr auto kLongWait = 20ms;
+
+double seconds(Clock::time_point time) {
+  return std::chrono::duration<double>(time.time_since_epoch()).count();
 }
 
-bool is_sum(std::span<const std::int32_t> sum, std::uint16_t ranks, int turn) {
-  std::vector<std::int32_t> expected(sum.size());
-  std::vector<std::int32_t> input(sum.size());
-  for (std::uint16_t rank = 0; rank < ranks; ++rank) {
-    fill(input, rank, turn, false);
-    for (std::size_t i = 0; i < sum.size(); ++i) expected[i] += input[i];
-  }
-  expected[0] = sum[0];
-  return std::equal(sum.begin(), sum.end(), expected.begin());
+/// Blocks of zeros and others, differing between ranks and turns; sums depend on the order. Of
+/// several ranks the last has nothing in the second half, so others may end an op before it does.
+float input(std::size_t i, std::size_t elements, std::uint16_t rank, std::uint16_t ranks,
+            int turn) {
+  const bool zero = (i / 256 + rank + static_cast<std::size_t>(turn)) % 3 == 0;
+  const bool beyond = ranks > 1 && rank + 1 == ranks && i > elements / 2;
+  if (zero || beyond) return 0;
+  return static_cast<float>(turn % 1000 + 1) / static_cast<float>(1 + 3 * i + rank);
 }
 
-int run(const std::filesystem::path& stop_file, std::size_t elements) {
-  const auto options = sluice::JobOptions::from_environment();
-  sluice::Context context(sluice::ContextOptions::from_environment());
-  sluice::Communicator job(context, options);
-  std::vector<std::int32_t> tensor(elements);
-  for (int turn = 0; turn == 0 || tensor[0] == 0; ++turn) {
-    const bool done = job.rank() == 0 && turn > 0 && std::filesystem::exists(stop_file);
-    fill(tensor, job.rank(), turn, done);
-    job.all_reduce(std::span(tensor)).wait();
-    if (!is_sum(tensor, job.world_size(), turn)) {
-      std::fprintf(stderr, "rank %u: sum %d is wrong\n", job.rank(), turn);
-      return 1;
+/// Element 0 says that the rank is done.
+void fill(std::span<float> tensor, std::uint16_t rank, std::uint16_t ranks, int turn, bool done) {
+  for (std::size_t i = 0; i < tensor.size(); ++i)
+    tensor[i] = input(i, tensor.size(), rank, ranks, turn);
+  tensor[0] = done ? 1 : 0;
+}
+
+bool is_sum(std::span<const float> sum, std::uint16_t ranks, int turn) {
+  for (std::size_t i = 1; i < sum.size(); ++i) {
+    float expected = 0;
+    for (std::uint16_t rank = 0; rank < ranks; ++rank)
+      expected += input(i, sum.size(), rank, ranks, turn);
+    if (std::memcmp(&sum[i], &expected, sizeof expected) != 0) return false;
+  }
+  return sum[0] == 0 || sum[0] == 1;
+}
+
+class SteadyJob {
+ public:
+  SteadyJob(std::filesystem::path stop_file, std::size_t elements, std::size_t in_flight)
+      : stop_file_(std::move(stop_file)),
+        tensors_(in_flight, std::vector<float>(elements)),
+        context_(sluice::ContextOptions::from_environment()),
+        job_(context_, sluice::JobOptions::from_environment()) {}
+
+  /// All ranks start as many ops: they see the end in the same sum.
+  int run() {
+    for (bool done = false; !done || !pending_.empty();) {
+      while (!done && pending_.size() < tensors_.size()) start_op();
+      const std::vector<float>& sum = wait();
+      if (!is_sum(sum, job_.world_size(), ended_)) {
+        std::fprintf(stderr, "rank %u: sum %d is wrong\n", job_.rank(), ended_);
+        return 1;
+      }
+      if (ended_++ == 0) std::puts("under way");
+      done |= sum[0] != 0;
+      std::fflush(stdout);
+      std::this_thread::sleep_for(1ms);  // leaves the machine to the job that a test is about
     }
-    if (turn == 0) std::puts("under way");
-    std::fflush(stdout);
-    std::this_thread::sleep_for(1ms);  // leaves the machine to the job that a test is about
+    job_.leave();
+    return 0;
   }
-  job.leave();
-  return 0;
+
+ private:
+  void start_op() {
+    const bool done = job_.rank() == 0 && started_ > 0 && std::filesystem::exists(stop_file_);
+    std::vector<float>& tensor = tensors_[static_cast<std::size_t>(started_) % tensors_.size()];
+    fill(tensor, job_.rank(), job_.world_size(), started_++, done);
+    pending_.push_back(job_.all_reduce(std::span(tensor)));
+  }
+
+  const std::vector<float>& wait() {
+    const Clock::time_point begin = Clock::now();
+    pending_.front().wait();
+    pending_.pop_front();
+    if (const auto end = Clock::now(); ended_ > 0 && end - begin > kLongWait)
+      std::printf("waited from %.6f to %.6f\n", seconds(begin), seconds(end));
+    return tensors_[static_cast<std::size_t>(ended_) % tensors_.size()];
+  }
+
+  const std::filesystem::path stop_file_;
+  std::vector<std::vector<float>> tensors_;  // used in turn
+  sluice::Context context_;
+  sluice::Communicator job_;
+  std::deque<sluice::Work> pending_;
+  int started_ = 0;
+  int ended_ = 0;
+};
+
+std::size_t argument(int argc, char** argv, int index, std::size_t otherwise) {
+  return argc > index ? std::strtoul(argv[index], nullptr, 10) : otherwise;
 }
 
 }  // namespace
@@ -62,8 +116,11 @@ int run(const std::filesystem::path& stop_file, std::size_t elements) {
 int main(int argc, char** argv) {
   if (argc < 2) return 2;
   try {
-    return run(argv[1], argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 20'000);
+    return SteadyJob(argv[1], argument(argc, argv, 2, 20'000), argument(argc, argv, 3, 1)).run();
   } catch (const sluice::Error& error) {
+    if (error.op())
+      std::printf("op %llu failed at %.6f\n", static_cast<unsigned long long>(*error.op()),
+                  seconds(Clock::now()));
     const char* const rank = std::getenv("SLUICE_RANK");
     const std::string about =
         error.rank() ? " about rank " + std::to_string(*error.rank()) : std::string();

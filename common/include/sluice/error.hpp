@@ -1,6 +1,7 @@
 // The one error of Sluice: what a caller can catch, with the rank and the op it concerns.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
@@ -32,17 +33,26 @@ std::string_view name(ErrorCode code);
 class Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message, std::optional<std::uint16_t> rank = {},
-        std::optional<std::uint64_t> op = {})
-      : std::runtime_error(message), code_(code), rank_(rank), op_(op) {}
+        std::optional<std::uint64_t> op = {},
+        std::optional<std::chrono::milliseconds> last_heard = {})
+      : std::runtime_error(message), code_(code), rank_(rank), op_(op), last_heard_(last_heard) {}
+
+  /// The same error as it hits this op; it stays with the op that it names already.
+  Error of_op(std::uint64_t op) const {
+    return Error(code_, what(), rank_, op_ ? op_ : op, last_heard_);
+  }
 
   ErrorCode code() const { return code_; }
   std::optional<std::uint16_t> rank() const { return rank_; }  ///< the rank at fault, if one is
   std::optional<std::uint64_t> op() const { return op_; }      ///< the op it hit, in call order
+  /// Of a lost worker: how long it had not been heard when it was given up.
+  std::optional<std::chrono::milliseconds> last_heard() const { return last_heard_; }
 
  private:
   ErrorCode code_;
   std::optional<std::uint16_t> rank_;
   std::optional<std::uint64_t> op_;
+  std::optional<std::chrono::milliseconds> last_heard_;
 };
 
 }  // namespace sluice

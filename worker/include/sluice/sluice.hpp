@@ -57,6 +57,10 @@ struct ContextOptions {
   /// Packet memory in MiB, 16..1048576, or 0 to compute it: see docs/memory.md. SLUICE_MEMORY_MIB.
   std::size_t memory_mib = 0;
 
+  /// Whether packets carry a CRC32C, and packets from other machines must: "on", "off", or "auto",
+  /// which is on if an aggregator is on the network. The same on the aggregators. SLUICE_INTEGRITY.
+  std::string integrity = "auto";
+
   /// Use the machine's hugepages (needs some to be configured). SLUICE_HUGEPAGES=1.
   bool hugepages = false;
 
@@ -87,6 +91,16 @@ struct JobOptions {
   std::uint16_t streams = 0;  ///< (all) 1..1024; 0 takes the aggregator's. SLUICE_STREAMS.
   std::uint8_t history = 0;   ///< (all) results kept per stream: 2,4..64; 0 takes theirs.
                               ///< SLUICE_HISTORY.
+
+  /// (all) The job's secret, 16..256 bytes, as its aggregators know it; empty: none. Without it
+  /// nobody can join. Not kept beyond the constructor of Communicator. SLUICE_SECRET.
+  std::string secret = {};
+  /// A file that only its owner may read, whose first line is the secret. SLUICE_SECRET_FILE.
+  std::string secret_file = {};
+  /// Demands a keyed tag in every packet of the session, against those who can read and change the
+  /// traffic; needs a secret. It is on for all if one rank or aggregator demands it.
+  /// SLUICE_AUTHENTICATE_PACKETS.
+  bool authenticate_packets = false;
 
   /// Until all ranks have joined; 1..3600000 ms. SLUICE_JOIN_TIMEOUT_MS.
   std::chrono::milliseconds join_timeout{30'000};
