@@ -319,12 +319,17 @@ void Daemon::report(const char* when) {
   }
   print("packets dropped");
   for (const auto& [label, member] : net::kIoCounterNames) append(label, now.io.*member);
+  net::PortDrops drops = vhost_ ? vhost_->drops() : net::PortDrops{};
+  for (const auto& port : ports_) drops += port->drops();
+  append("rx_missed", drops.rx_missed);
+  append("rx_no_buffer", drops.rx_no_buffer);
   print("ports");
   if (vhost_) {
     append("attached", vhost_->counters().attached);
     append("detached", vhost_->counters().detached);
     append("refused", vhost_->counters().refused);
     append("stale_removed", vhost_->counters().stale_removed);
+    append("renewed", vhost_->counters().renewed);
     print("local workers");
   }
 }

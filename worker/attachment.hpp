@@ -48,7 +48,7 @@ class Attachment {
   }
 
   /// Every turn of the polling thread: notices links that go down and come up.
-  void watch(Time now) { links_->watch(now); }
+  void watch(Time now, const Links::Changed& changed) { links_->watch(now, changed); }
 
   /// Where to join the shard first: the first alternative whose link is up and whose address is
   /// known. A standby is taken only when those before it have not answered for a while.

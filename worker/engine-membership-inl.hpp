@@ -315,6 +315,12 @@ void Engine<Sink>::abort(const Error& why, Sink& sink) {
 
 // -------------------------------------------------------------------------------------------- time
 template <PacketSink Sink>
+void Engine<Sink>::on_link(std::uint16_t port_id, bool up, Time now) {
+  for (auto& session : sessions_) session->on_link(port_id, up, now);
+  if (!over()) deadline_ = std::min(deadline_, now);
+}
+
+template <PacketSink Sink>
 void Engine<Sink>::on_time(Time now, Sink& sink) {
   if (now < deadline_) return;
   deadline_ = kNever;

@@ -66,6 +66,9 @@ class Engine {
     for (auto& session : sessions_) session->excuse_pause(pause);
   }
 
+  /// A local port's link went down or came up: what would be noticed by silence is known at once.
+  void on_link(std::uint16_t port_id, bool up, Time now);
+
   /// Begins to leave; with ops pending, aborts.
   void leave(Time now, Sink& sink);
   /// Ends the job for all ranks; pending ops fail with `why`.

@@ -148,7 +148,7 @@ void Links::open_late(Link& link, std::vector<Fresh>& opened) {
 }
 
 // -------------------------------------------------------------------------- the polling thread
-void Links::look(Time now) {
+void Links::look(Time now, const Changed& changed) {
   next_look_ = after(now, kLookPeriod);
   if (any_fresh_.load(std::memory_order_acquire)) take_over_fresh();
   for (Link& link : links_) {
@@ -157,6 +157,7 @@ void Links::look(Time now) {
     if (up == link.up) continue;
     link.up = up;
     io_.set_link(link.port->id(), up);
+    changed(link.port->id(), up);
     logger_->log(up ? spdlog::level::info : spdlog::level::warn, "{}: the link is {}", name(link),
                  up ? "up again" : "down");
   }

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -42,10 +43,13 @@ class Links {
   /// background. Throws kUnavailable after `timeout`, or at once when there is nothing to wait for.
   void open(const std::vector<std::vector<std::size_t>>& choices, Duration timeout);
 
+  /// A link went down or came up again.
+  using Changed = std::function<void(std::uint16_t port_id, bool up)>;
+
   /// Every turn of the polling thread: takes over what was opened meanwhile, and sees to it that
   /// nothing is queued for links that are down.
-  void watch(Time now) {
-    if (now >= next_look_) look(now);
+  void watch(Time now, const Changed& changed) {
+    if (now >= next_look_) look(now, changed);
   }
 
   /// The port of a link, for the polling thread; null while it cannot carry.
@@ -75,7 +79,7 @@ class Links {
   static std::string name(const Link& link);
   void open_in_background();
   void open_late(Link& link, std::vector<Fresh>& opened);
-  void look(Time now);
+  void look(Time now, const Changed& changed);
   void take_over_fresh();
   void take_over(Link& link, std::unique_ptr<net::Port> port);
 

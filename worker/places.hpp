@@ -21,6 +21,8 @@ class Places {
   /// Where packets of the session go.
   const Endpoint& current() const { return *places_[current_].endpoint; }
 
+  bool has_standby() const { return places_.size() > 1; }
+
   /// A join begins: nobody has answered it yet.
   void begin();
 

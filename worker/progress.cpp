@@ -95,7 +95,9 @@ void Progress::run() {
 std::size_t Progress::turn() {
   net::DatagramIo& io = attachment_->io();
   const Time now = net::now();
-  attachment_->watch(now);
+  attachment_->watch(now, [&](std::uint16_t port_id, bool up) {
+    for (Member* member : members_) member->engine().on_link(port_id, up, now);
+  });
   const std::size_t received = io.receive([&](const Endpoint& from, net::Buffer payload) {
     const auto job = peek_job(payload.bytes());
     for (Member* member : members_) {

@@ -54,6 +54,7 @@ void ShardSession::start_joining(bool virgin, Time now, ControlPackets& out) {
   answered_ = false;
   absent_.clear();
   places_.begin();
+  link_down_ = false;
   joining_since_ = now;
   retry_ = config_.join_retry_min;
   keep_alive_due_ = kNever;
@@ -183,9 +184,17 @@ void ShardSession::leave(bool needed, Time now, ControlPackets& out) {
   leave_due_ = after(now, rto.value());
 }
 
-/// Several KEEPALIVEs went unanswered.
+/// Several KEEPALIVEs went unanswered, or the way to the aggregator is gone and there is another.
 bool ShardSession::suspects(Time now) const {
-  return in() && now - heard_ > suspicion();
+  return in() && (now - heard_ > suspicion() || (link_down_ && places_.has_standby()));
+}
+
+/// A link that comes up may lead to a new life of the aggregator: it is asked at once.
+void ShardSession::on_link(std::uint16_t port_id, bool up, Time now) {
+  if (places_.current().port_id == port_id) link_down_ = !up;
+  if (!up) return;
+  if (state_ == State::kIn) keep_alive_due_ = now;
+  if (state_ == State::kJoining) hello_due_ = now;
 }
 
 Duration ShardSession::suspicion() const {

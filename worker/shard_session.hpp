@@ -74,6 +74,8 @@ class ShardSession {
 
   bool is_new_epoch() const { return new_epoch_; }  ///< the last WELCOME began another epoch
 
+  void on_link(std::uint16_t port_id, bool up, Time now);
+
   /// A sign of life.
   void heard(Time now) { heard_ = now; }
   /// Time that counts as no silence.
@@ -122,6 +124,7 @@ class ShardSession {
   std::uint64_t keep_alive_acknowledged_ = 0;
   Duration keep_alive_interval_{};
   Duration retry_{};
+  bool link_down_ = false;  // of the port that leads to the aggregator
   RankSet absent_;
   bool answered_ = false;
   std::uint64_t home_ = 0;  // incarnation of the aggregator that took us in

@@ -125,7 +125,11 @@ void AggregatorProcess::on_turn() {
 
 /// As the daemon's lane does it.
 void AggregatorProcess::on_pause_over(Duration pause, const std::function<void()>& take_packets) {
-  if (pause > long_turn_) engine_->excuse_pause(pause);
+  if (pause > long_turn_) {
+    engine_->excuse_pause(pause);
+    for (auto& [key, sign] : signs_) sign.at += pause;
+    for (auto& [job, formed] : formed_at_) formed += pause;
+  }
   take_packets();
   if (engine_) on_turn();
 }

@@ -49,7 +49,7 @@ void Job::judge_silence(const AggregatorProcess& aggregator, unsigned rank) {
     const Time since = std::max(last, facts.died_at);
     const Duration excused = world_.troubles.blocked(aggregator.shard(), index, rank, since, now);
     require(now - since <=
-                liveness + liveness / 100 + world_.scenario.link.late_max + excused + kMargin,
+                liveness + liveness / 100 + world_.scenario.longest_way() + excused + kMargin,
             who(*this, rank) + " is given up too late");
     return;
   }

@@ -11,13 +11,14 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 import unittest
 
 sys.dont_write_bytecode = True
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "scripts", "lib"))
 
-from local_cluster import system  # noqa: E402
+from local_cluster import af_packet, system  # noqa: E402
 from local_cluster.arguments import find_program  # noqa: E402
 
 PATIENCE = 60  # seconds; other work may keep the machine busy
@@ -118,6 +119,7 @@ class SystemTest(unittest.TestCase):
         base = os.environ.get("XDG_RUNTIME_DIR", "")
         self.place = tempfile.mkdtemp(prefix="st-", dir=base if 0 < len(base) < 40 else "/tmp")
         self.processes = []
+        self.addCleanup(self.check_buffers)
         problems = len(result.failures) + len(result.errors)
         try:
             super().run(result)
@@ -129,6 +131,11 @@ class SystemTest(unittest.TestCase):
                 process.kill()
             shutil.rmtree(self.place, ignore_errors=True)
         return result
+
+    def check_buffers(self):
+        """No process that ended in order has lost packet buffers."""
+        for process in self.processes:
+            self.assertNotIn("never came back", process.err, process.name)
 
     # ------------------------------------------------------------------------------- processes
     def environment(self, **settings):
@@ -153,29 +160,46 @@ class SystemTest(unittest.TestCase):
         """A ready aggregator behind the vhost directory `name`."""
         daemon = self.start(name, program("sluice-aggregator"), "--vhost-dir", self.directory(name),
                             *flags)
-        daemon.address = "vhost:" + self.directory(name)
+        daemon.address = self.address(name)
         daemon.wait_to_say(r"\bready\b")
         return daemon
 
-    def start_rank(self, rank, ranks, daemon, *command, **settings):
-        """`daemon` is a Process of start_daemon or an address."""
-        settings.setdefault("SLUICE_AGGREGATORS", getattr(daemon, "address", daemon))
+    def start_shards(self, shards, *flags):
+        return [self.start_daemon("--shard", s, "--shards", shards, *flags, name=f"a{s}")
+                for s in range(shards)]
+
+    def address(self, *names):
+        """Of a shard: the first daemon's, and those of its standbys."""
+        return "|".join("vhost:" + self.directory(name) for name in names)
+
+    def start_rank(self, rank, ranks, daemon, *command, before_exec=None, **settings):
+        """`daemon` is a Process of start_daemon, one per shard, or an address."""
+        daemons = daemon if isinstance(daemon, list) else [daemon]
+        settings.setdefault("SLUICE_AGGREGATORS",
+                            ",".join(getattr(d, "address", d) for d in daemons))
         settings.setdefault("SLUICE_RANK", rank)
         settings.setdefault("SLUICE_WORLD_SIZE", ranks)
         name = f"rank{settings['SLUICE_RANK']}"
-        return self.start(name, program(command[0]), *command[1:], **settings)
+        return self.start(name, program(command[0]), *command[1:], before_exec=before_exec,
+                          **settings)
 
     def start_job(self, ranks, daemon, *command, **settings):
         return [self.start_rank(r, ranks, daemon, *command, **settings) for r in range(ranks)]
 
-    def start_steady_job(self, ranks, daemon, elements=20_000, **settings):
+    def start_steady_job(self, ranks, daemon, elements=20_000, in_flight=1, **settings):
         """A job that checks its sums until end_steady_job; under way when this returns."""
+        job = self.launch_steady_job(ranks, daemon, elements, in_flight, **settings)
+        for rank in job:
+            rank.wait_to_say("under way")
+        return job
+
+    def launch_steady_job(self, ranks, daemon, elements=20_000, in_flight=1, **settings):
+        """The same, without waiting."""
         settings.setdefault("SLUICE_JOB", 1000 + len(self.processes))
-        stop = os.path.join(self.place, f"stop-{settings['SLUICE_JOB']}")
-        job = self.start_job(ranks, daemon, "steady_job", stop, elements, **settings)
+        stop = os.path.join(self.place, f"stop-{len(self.processes)}")
+        job = self.start_job(ranks, daemon, "steady_job", stop, elements, in_flight, **settings)
         for rank in job:
             rank.stop_file = stop
-            rank.wait_to_say("under way")
         return job
 
     def end_steady_job(self, job):
@@ -189,6 +213,12 @@ class SystemTest(unittest.TestCase):
         settings.setdefault("SLUICE_JOIN_TIMEOUT_MS", PATIENCE * 1000)
         return self.start_rank(rank, ranks, daemon, "steady_job", os.path.join(self.place, "never"),
                                **settings)
+
+    def restart(self, daemon, *flags, name="a0"):
+        """Kills it, and starts another in its place."""
+        daemon.send(signal.SIGKILL)
+        daemon.wait()
+        return self.start_daemon(*flags, name=name)
 
     # ------------------------------------------------------------------------------ assertions
     def ends_with(self, process, status, *sayings):
@@ -218,6 +248,37 @@ class SystemTest(unittest.TestCase):
         """From the summary at exit; a counter that never moved is not in it."""
         found = re.search(rf"at exit: .*\b{name} (\d+)", daemon.err)
         return int(found.group(1)) if found else 0
+
+
+class NetworkTest(SystemTest):
+    """Machines with af_packet ports behind a switch, each a network namespace; needs root."""
+
+    def make_network(self, workers, aggregators):
+        home = af_packet.own_network_namespace()
+        self.addCleanup(os.close, home)
+        self.addCleanup(system.enter_network_namespace, home)
+        options = types.SimpleNamespace(mtu=None, rate=None, aggregators=aggregators,
+                                        workers=workers)
+        self.network = af_packet.AfPacket(options, self.place)
+
+    def start_aggregator(self, host, *flags, address=None):
+        """On the machine of that number; `address` may be that of another."""
+        address = host if address is None else address
+        daemon = self.start(f"a{host}", program("sluice-aggregator"),
+                            *self.network.aggregator_arguments(address), *flags,
+                            before_exec=self._on(self.network.aggregator_namespace(host)))
+        daemon.address = af_packet.aggregator_ip(address)
+        daemon.wait_to_say(r"\bready\b")
+        return daemon
+
+    def start_rank(self, rank, ranks, daemon, *command, **settings):
+        settings.update(self.network.worker_environment(rank))
+        return super().start_rank(rank, ranks, daemon, *command, **settings,
+                                  before_exec=self._on(self.network.worker_namespace(rank)))
+
+    @staticmethod
+    def _on(namespace):
+        return lambda: system.enter_network_namespace(namespace)
 
 
 def main():

@@ -6,8 +6,10 @@ of others that it may. Standard headers are free for all but what NOT_IN_CORE na
 import re
 
 ENGINE = {
-    "aggregator": r"aggregator/(config|counters|engine|engine-inl|stream|stream-inl|membership)\.",
-    "worker": r"worker/(config|counters|engine|engine-\w+-inl|stream|operation|shard_session)\.",
+    "aggregator": r"aggregator/(config|counters|engine|engine-inl|membership|reply_budget|stream"
+                  r"|stream-inl|stream-resync-inl)\.",
+    "worker": r"worker/(config|counters|engine|engine-\w+-inl|operation|places|shard_session"
+              r"|stream)\.",
 }
 BASE = [r"common/base/", r"sluice/(types|error)\.hpp"]
 PROTOCOL = BASE + [r"common/protocol/"]

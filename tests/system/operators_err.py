@@ -1,0 +1,139 @@
+"""What an operator gets wrong later: a full disk, too few descriptors, a bad file at a reload. The
+daemon says so once, clearly, and goes on serving."""
+import os
+import re
+import resource
+import signal
+import unittest
+
+import harness
+
+OLD_SECRET = "the-first-secret-of-all-jobs"
+NEW_SECRET = "the-second-secret-of-all-jobs"
+
+
+@unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
+class FullDisk(harness.SystemTest):
+    def test_for_the_log(self):
+        """The log has one page of a file system that only the daemon sees."""
+        disk = os.path.join(self.place, "disk")
+        for path in (disk, self.directory()):
+            os.mkdir(path, mode=0o700)
+        daemon = self.start(
+            "daemon", "unshare", "--mount", "sh", "-c",
+            f"mount -t tmpfs -o size=4k none {disk} && exec \"$0\" \"$@\"",
+            harness.program("sluice-aggregator"), "--vhost-dir", self.directory(), "--log-file",
+            os.path.join(disk, "log"), "--log-level", "debug", "--stats-interval-s", 1)
+        job = self.start_steady_job(2, self.address("a0"))
+        daemon.wait_to_say(r"log: .*No space left on device.* \(4 failures so far\)")
+        self.end_steady_job(job)
+        self.end_steady_job(self.start_steady_job(2, self.address("a0")))
+        self.ends_on_signal(daemon)
+        self.assertEqual(os.listdir(disk), [])
+
+
+class Descriptors(harness.SystemTest):
+    @staticmethod
+    def at_most(count):
+        return lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (count, count))
+
+    def test_too_few_for_the_daemon(self):
+        daemon = self.start("daemon", harness.program("sluice-aggregator"), "--vhost-dir",
+                            self.directory(), before_exec=self.at_most(8))
+        self.assertIn(daemon.wait(), (1, 2))
+        self.assertRegex(daemon.err.splitlines()[-1], "^sluice-aggregator: ")
+
+    def test_too_few_for_another_worker(self):
+        daemon = self.start("daemon", harness.program("sluice-aggregator"), "--vhost-dir",
+                            self.directory(), before_exec=self.at_most(48))
+        daemon.wait_to_say(r"\bready\b")
+        job = self.start_steady_job(2, self.address("a0"))
+        more = [self.start_joiner(0, 1, self.address("a0"), SLUICE_JOB=100 + k,
+                                  SLUICE_CONNECT_TIMEOUT_MS=3000) for k in range(6)]
+        for rank in more:
+            rank.wait(20) if not rank.is_running() else None
+        self.end_steady_job(job)
+        self.ends_on_signal(daemon)
+
+
+class Reload(harness.SystemTest):
+    def setUp(self):
+        self.settings = os.path.join(self.place, "settings.conf")
+        self.secrets = os.path.join(self.place, "secrets")
+        self.write(self.secrets, f"* {OLD_SECRET}\n")
+        self.write_settings()
+        self.daemon = self.start_daemon("--config", self.settings, "--secret-file", self.secrets)
+
+    def write(self, path, text):
+        """For its owner alone, and as a whole, as an editor does."""
+        new = path + ".new"
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w",
+                  encoding="ascii") as file:
+            file.write(text)
+        os.replace(new, path)
+
+    def write_settings(self, *lines):
+        self.write(self.settings, "\n".join(lines) + "\n")
+
+    def reload(self, saying):
+        """What the daemon says of it, from the last SIGHUP on."""
+        before = len(self.daemon.err)
+        self.daemon.send(signal.SIGHUP)
+        self.daemon.wait_to_say(rf"(?s)\A.{{{before}}}.*{saying}")
+        return self.daemon.err[before:]
+
+    def test_good_settings(self):
+        job = self.start_steady_job(2, self.daemon, SLUICE_JOB=7, SLUICE_SECRET=OLD_SECRET)
+        self.write_settings("log-level = debug", "straggler-warning-ms = 150")
+        self.reload("reload: log-level = debug, was info")
+        self.daemon.wait_to_say("reload: straggler-warning-ms = 150 ?.*, was ")
+        job[1].send(signal.SIGSTOP)
+        self.daemon.wait_to_say("waits for rank 1")
+        job[1].send(signal.SIGCONT)
+        self.reload("reload: no change")
+        self.end_steady_job(job)
+        self.ends_on_signal(self.daemon)
+
+    def test_another_secret(self):
+        """Jobs that run keep theirs; who joins from now on proves the new one."""
+        old = self.start_steady_job(2, self.daemon, SLUICE_SECRET=OLD_SECRET)
+        self.write(self.secrets, f"* {NEW_SECRET}\n")
+        said = self.reload("reload: secrets? of")
+        self.assertNotIn(OLD_SECRET, said)
+        self.assertNotIn(NEW_SECRET, said)
+        self.end_steady_job(self.start_steady_job(2, self.daemon, SLUICE_SECRET=NEW_SECRET))
+        late = self.start_joiner(0, 1, self.daemon, SLUICE_JOB=8, SLUICE_SECRET=OLD_SECRET)
+        self.refuses(late, 3, "not authenticated", "did not prove the job's secret")
+        self.end_steady_job(old)
+        self.ends_on_signal(self.daemon)
+
+    def test_bad_files(self):
+        job = self.start_steady_job(2, self.daemon, SLUICE_SECRET=OLD_SECRET)
+        for lines, secret, saying in (
+                (["log-level = loud"], OLD_SECRET, "log-level must be .*, not 'loud'"),
+                (["log-level = debug", "no-such-setting = 1"], OLD_SECRET, "no-such-setting"),
+                (["log-level = debug"], "short", "a secret has|16"),
+        ):
+            with self.subTest(saying=saying):
+                self.write_settings(*lines)
+                self.write(self.secrets, f"* {secret}\n")
+                said = self.reload("error .*reload: nothing was changed: .*(" + saying + ")")
+                self.assertEqual(len(re.findall("reload:", said)), 1, said)
+                self.assertNotIn(secret, said)
+        os.unlink(self.settings)
+        self.reload("reload: nothing was changed: .*settings.conf")
+        self.end_steady_job(job)
+        self.end_steady_job(self.start_steady_job(2, self.daemon, SLUICE_SECRET=OLD_SECRET))
+        self.assertNotIn(" debug ", self.daemon.err)
+        self.ends_on_signal(self.daemon)
+
+    def test_settings_that_need_a_restart(self):
+        self.write_settings("streams = 8", "log-level = warn")
+        said = self.reload("reload: needs a restart: streams = 8, was 64")
+        self.assertIn("reload: log-level = warn, was info", said)
+        self.end_steady_job(self.start_steady_job(2, self.daemon, SLUICE_SECRET=OLD_SECRET))
+        self.assertEqual(self.daemon.is_running(), True)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,347 @@
+// Who may join a job and who is believed: an aggregator's and its workers' engines joined by a wire
+// that a test can read, change and repeat.
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include "aggregator/engine.hpp"
+#include "common/protocol/protection.hpp"
+#include "tests/unit/engine_parts.hpp"
+#include "worker/engine.hpp"
+
+using namespace sluice;
+using namespace sluice::parts;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::uint32_t kJob = 42;
+constexpr Endpoint kAggregator{.port_id = 1, .ipv4 = 1, .off_machine = true};
+
+std::shared_ptr<const Secret> secret(const std::string& text) {
+  return std::make_shared<const Secret>("a secret of a test: " + text);
+}
+
+Endpoint at_rank(std::uint16_t rank) {
+  return {.port_id = 1, .ipv4 = 10u + rank, .off_machine = true};
+}
+
+struct Flight {
+  Endpoint from;
+  Endpoint to;
+  std::vector<std::byte> bytes;
+};
+
+/// One aggregator and two ranks. `tap` sees each packet on its way and may change it; false: lost.
+struct Wire {
+  Wire() {
+    aggregator_config.incarnation = 7;
+    aggregator_config.unique = [this] { return ++ids; };
+    aggregator_config.payload_bytes = 1472;
+    aggregator_config.liveness_timeout = 1s;
+    for (std::uint16_t r = 0; r < 2; ++r) {
+      auto& config = worker_configs[r];
+      config.job = kJob;
+      config.rank = Rank{r};
+      config.ranks = 2;
+      config.payload_bytes = 1472;
+      config.join_timeout = 2s;
+      config.aggregator_timeout = 2s;
+      config.unique = [this] { return ++ids; };
+    }
+  }
+
+  void start() {
+    aggregator = std::make_unique<aggregator::Engine<Sink>>(aggregator_config);
+    for (std::uint16_t r = 0; r < 2; ++r) {
+      workers[r] =
+          std::make_unique<worker::Engine<Sink>>(worker_configs[r], std::span(&kAggregator, 1));
+      workers[r]->start(now, sinks[r]);
+    }
+  }
+
+  /// Time passes until `done` or for ten seconds.
+  bool run_until(const std::function<bool()>& done) {
+    for (const Time end = now + 10s; now < end && !done(); now += 1ms) {
+      aggregator->on_time(now, aggregator_sink);
+      for (std::uint16_t r = 0; r < 2; ++r) workers[r]->on_time(now, sinks[r]);
+      collect();
+      for (const Flight& flight : std::exchange(in_flight, {})) deliver(flight);
+    }
+    return done();
+  }
+  void collect() {
+    for (std::uint16_t r = 0; r < 2; ++r)
+      for (const Sent& sent : sinks[r].take()) send({at_rank(r), kAggregator, *sent.datagram});
+    for (const Sent& sent : aggregator_sink.take()) send({kAggregator, sent.to, *sent.datagram});
+  }
+  void send(Flight flight) {
+    if (!tap || tap(flight)) in_flight.push_back(std::move(flight));
+  }
+  void deliver(const Flight& flight) {
+    if (flight.to == kAggregator) {
+      aggregator->receive(flight.from, received(aggregator_sink, flight.bytes), now,
+                          aggregator_sink);
+      return;
+    }
+    for (std::uint16_t r = 0; r < 2; ++r)
+      if (flight.to == at_rank(r))
+        workers[r]->receive(flight.from, received(sinks[r], flight.bytes), now, sinks[r]);
+  }
+
+  bool both(worker::Engine<Sink>::State state) const {
+    return workers[0]->state() == state && workers[1]->state() == state;
+  }
+  bool join() {
+    start();
+    return run_until([&] { return both(worker::Engine<Sink>::State::kActive); });
+  }
+  /// Both ranks' error when none can join.
+  void fail_to_join(ErrorCode code) {
+    start();
+    REQUIRE(run_until([&] { return both(worker::Engine<Sink>::State::kFailed); }));
+    for (const auto& each : workers) CHECK(each->failure()->code() == code);
+    CHECK(aggregator->live_jobs() == 0);
+  }
+  /// The sum that rank 0 gets of ones and twos; 0 if none comes.
+  float sum() {
+    std::vector<float> tensors[2] = {std::vector<float>(600, 1), std::vector<float>(600, 2)};
+    for (std::uint16_t r = 0; r < 2; ++r) {
+      worker::OpRequest request;
+      request.input = reinterpret_cast<const std::byte*>(tensors[r].data());
+      request.output = reinterpret_cast<std::byte*>(tensors[r].data());
+      request.element_count = tensors[r].size();
+      workers[r]->submit(request, now, sinks[r]);
+    }
+    const bool done =
+        run_until([&] { return workers[0]->pending_ops() == 0 && workers[1]->pending_ops() == 0; });
+    for (auto& each : workers)
+      for (const auto& completion : each->take_completions())
+        if (completion.error) return 0;
+    if (!done || tensors[0] != tensors[1]) return 0;
+    return tensors[0] == std::vector<float>(600, tensors[0][0]) ? tensors[0][0] : 0;
+  }
+  void share_secret() {
+    aggregator_config.secret = [](std::uint32_t) { return secret("shared"); };
+    for (auto& config : worker_configs) config.secret = secret("shared");
+  }
+
+  std::uint64_t drops(DropReason reason) const { return aggregator->counters().drops[reason]; }
+
+  aggregator::EngineConfig aggregator_config;
+  worker::EngineConfig worker_configs[2];
+  std::unique_ptr<aggregator::Engine<Sink>> aggregator;
+  std::unique_ptr<worker::Engine<Sink>> workers[2];
+  Sink aggregator_sink;
+  Sink sinks[2];
+  std::vector<Flight> in_flight;
+  std::function<bool(Flight&)> tap;
+  Time now{1s};
+  std::uint64_t ids = 100;
+};
+
+wire::Kind kind_of(const Flight& flight) {
+  return static_cast<wire::Kind>(reinterpret_cast<const wire::Header*>(flight.bytes.data())->kind);
+}
+
+}  // namespace
+
+TEST_CASE("who knows the secret joins, and every packet of the greeting proves it") {
+  Wire wire;
+  wire.share_secret();
+  std::size_t greetings = 0;
+  wire.tap = [&](Flight& flight) {
+    Packet packet;
+    REQUIRE(Packet::parse(flight.bytes, packet) == DropReason::kNone);
+    CHECK(packet.is_authenticated() == wire::uses_handshake_key(packet.kind()));
+    greetings += packet.is_authenticated();
+    return true;
+  };
+  REQUIRE(wire.join());
+  CHECK(greetings >= 8);
+  CHECK(wire.sum() == 3);
+}
+
+TEST_CASE("another secret, or none on one side, is told in one line and joins nobody") {
+  Wire wire;
+  wire.share_secret();
+  SECTION("another") {
+    for (auto& config : wire.worker_configs) config.secret = secret("another");
+  }
+  SECTION("none at the ranks") {
+    for (auto& config : wire.worker_configs) config.secret = nullptr;
+  }
+  SECTION("none at the aggregator") {
+    wire.aggregator_config.secret = nullptr;
+  }
+  wire.fail_to_join(ErrorCode::kNotAuthenticated);
+  CHECK(wire.drops(DropReason::kNotAuthentic) >= 2);
+}
+
+TEST_CASE("one rank without the secret does not keep the others from joining later") {
+  Wire wire;
+  wire.share_secret();
+  wire.worker_configs[1].secret = secret("another");
+  wire.start();
+  REQUIRE(wire.run_until(
+      [&] { return wire.workers[1]->state() == worker::Engine<Sink>::State::kFailed; }));
+  CHECK(wire.workers[0]->state() == worker::Engine<Sink>::State::kJoining);
+  wire.worker_configs[1].secret = secret("shared");
+  wire.workers[1] =
+      std::make_unique<worker::Engine<Sink>>(wire.worker_configs[1], std::span(&kAggregator, 1));
+  wire.workers[1]->start(wire.now, wire.sinks[1]);
+  CHECK(wire.run_until([&] { return wire.both(worker::Engine<Sink>::State::kActive); }));
+}
+
+TEST_CASE("a worker believes no aggregator that does not know the secret") {
+  Wire wire;
+  wire.share_secret();
+  wire.tap = [](Flight& flight) {  // someone on the path answers in its place
+    if (kind_of(flight) != wire::Kind::kWelcome) return true;
+    auto& welcome = *reinterpret_cast<wire::Welcome*>(flight.bytes.data());
+    welcome.epoch = 666;
+    return true;
+  };
+  wire.aggregator_config.liveness_timeout = 20s;
+  wire.start();
+  REQUIRE(wire.run_until([&] { return wire.both(worker::Engine<Sink>::State::kFailed); }));
+  CHECK(wire.workers[0]->failure()->code() == ErrorCode::kAggregatorLost);
+  CHECK(wire.workers[0]->counters().drops[DropReason::kNotAuthentic] > 0);
+}
+
+TEST_CASE("a session authenticates packets if the aggregator or any rank demands it") {
+  Wire wire;
+  wire.share_secret();
+  SECTION("the aggregator") {
+    wire.aggregator_config.authenticate_packets = true;
+  }
+  SECTION("a rank") {
+    wire.worker_configs[1].authenticate_packets = true;
+  }
+  std::size_t seen = 0;
+  wire.tap = [&](Flight& flight) {
+    Packet packet;
+    REQUIRE(Packet::parse(flight.bytes, packet) == DropReason::kNone);
+    CHECK(packet.is_authenticated());
+    ++seen;
+    return true;
+  };
+  REQUIRE(wire.join());
+  CHECK(wire.sum() == 3);
+  CHECK(seen > 10);
+}
+
+TEST_CASE("a packet that was changed on the path is not added, and the sum comes right after all") {
+  Wire wire;
+  wire.share_secret();
+  SECTION("by its trailer") {
+    wire.aggregator_config.authenticate_packets = true;
+  }
+  SECTION("by its CRC32C") {
+    wire.aggregator_config.integrity = true;
+    for (auto& config : wire.worker_configs) config.integrity = true;
+  }
+  REQUIRE(wire.join());
+  int changed = 0;
+  wire.tap = [&](Flight& flight) {
+    const bool data =
+        kind_of(flight) == wire::Kind::kData || kind_of(flight) == wire::Kind::kResult;
+    if (data && changed < 6) flight.bytes[flight.bytes.size() - 40] ^= std::byte(1 << changed++);
+    return true;
+  };
+  CHECK(wire.sum() == 3);
+  CHECK(changed == 6);
+}
+
+TEST_CASE("where integrity is demanded, a packet from another machine must have it") {
+  Wire wire;
+  wire.aggregator_config.integrity = true;
+  for (auto& config : wire.worker_configs) config.join_timeout = 500ms;
+  wire.fail_to_join(ErrorCode::kAggregatorLost);
+  CHECK(wire.drops(DropReason::kNoIntegrity) > 0);
+}
+
+TEST_CASE("packets of an earlier session are of no use in a later one") {
+  Wire wire;
+  wire.share_secret();
+  const bool authenticated = GENERATE(false, true);
+  wire.aggregator_config.authenticate_packets = authenticated;
+  std::vector<Flight> recorded;
+  wire.tap = [&](Flight& flight) {
+    recorded.push_back(flight);
+    return true;
+  };
+  REQUIRE(wire.join());
+  CHECK(wire.sum() == 3);
+  for (std::uint16_t r = 0; r < 2; ++r) wire.workers[r]->leave(wire.now, wire.sinks[r]);
+  REQUIRE(wire.run_until([&] { return wire.both(worker::Engine<Sink>::State::kLeft); }));
+
+  // The same aggregator, the same job, new members: all that was said comes again, in between.
+  wire.tap = nullptr;
+  for (std::uint16_t r = 0; r < 2; ++r) {
+    wire.workers[r] =
+        std::make_unique<worker::Engine<Sink>>(wire.worker_configs[r], std::span(&kAggregator, 1));
+    wire.workers[r]->start(wire.now, wire.sinks[r]);
+  }
+  const auto replay = [&] {
+    for (const Flight& flight : recorded) wire.deliver(flight);
+    return wire.both(worker::Engine<Sink>::State::kActive);
+  };
+  REQUIRE(wire.run_until(replay));
+  const std::uint64_t contributions = wire.aggregator->counters().contributions;
+  replay();
+  CHECK(wire.aggregator->counters().contributions == contributions);
+  CHECK(wire.sum() == 3);
+  CHECK(wire.aggregator->counters().jobs_aborted == 0);
+}
+
+TEST_CASE("a secret that was changed is asked of new jobs, and live ones go on with theirs") {
+  Wire wire;
+  wire.share_secret();
+  REQUIRE(wire.join());
+  aggregator::EngineConfig changed = wire.aggregator_config;
+  changed.secret = [](std::uint32_t) { return secret("changed"); };
+  wire.aggregator->adjust(changed);
+  CHECK(wire.sum() == 3);
+  for (std::uint16_t r = 0; r < 2; ++r) wire.workers[r]->leave(wire.now, wire.sinks[r]);
+  REQUIRE(wire.run_until([&] { return wire.both(worker::Engine<Sink>::State::kLeft); }));
+  for (std::uint16_t r = 0; r < 2; ++r) {
+    wire.workers[r] =
+        std::make_unique<worker::Engine<Sink>>(wire.worker_configs[r], std::span(&kAggregator, 1));
+    wire.workers[r]->start(wire.now, wire.sinks[r]);
+  }
+  REQUIRE(wire.run_until([&] { return wire.both(worker::Engine<Sink>::State::kFailed); }));
+  CHECK(wire.workers[0]->failure()->code() == ErrorCode::kNotAuthenticated);
+}
+
+TEST_CASE("no answer to a stranger is longer than what was asked, with a secret too") {
+  Wire wire;
+  wire.share_secret();
+  wire.aggregator_config.authenticate_packets = true;
+  std::vector<Flight> recorded;
+  wire.tap = [&](Flight& flight) {
+    recorded.push_back(flight);
+    return true;
+  };
+  REQUIRE(wire.join());
+  CHECK(wire.sum() == 3);
+  wire.workers[0]->abort(Error(ErrorCode::kAborted, "a test"), wire.sinks[0]);
+  REQUIRE(wire.run_until([&] { return wire.both(worker::Engine<Sink>::State::kFailed); }));
+  wire.aggregator_sink.take();
+  std::size_t answers = 0;
+  for (const Flight& flight : recorded) {
+    if (!(flight.to == kAggregator)) continue;
+    wire.now += 1ms;
+    const Endpoint stranger{.port_id = 1, .ipv4 = 99, .off_machine = true};
+    wire.aggregator->receive(stranger, received(wire.aggregator_sink, flight.bytes), wire.now,
+                             wire.aggregator_sink);
+    for (const Sent& sent : wire.aggregator_sink.take()) {
+      CHECK(sent.datagram->size() <= flight.bytes.size());
+      ++answers;
+    }
+  }
+  CHECK(answers > 0);
+}
