@@ -15,7 +15,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kControlPeriod = 50ms;  // how often local workers are looked after
+constexpr auto kControlPeriod = 20ms;  // how often local workers are looked after
 constexpr auto kHeaderRoom = net::kIpv4Bytes + net::kUdpBytes;
 // Headers of shared payloads. A port that takes nothing may hold a backlog of them, so there must
 // be enough for the others even then.

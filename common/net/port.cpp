@@ -172,6 +172,7 @@ Port::Port(const PortOptions& options, std::span<BufferPool* const> pools) : opt
   }
   name_ = options_.device.substr(0, options_.device.find(','));
   bus_ = name_.find(':') == std::string::npos ? "vdev" : "pci";
+  const CallerState restore_at_end;  // drivers start threads, and write to whom they talk with
   EalLog::instance().collect();
   try {
     plug();
@@ -190,7 +191,6 @@ Port::~Port() {
 }
 
 void Port::plug() {
-  const CallerState restore_at_end;  // drivers start threads
   std::uint16_t id;
   if (rte_eth_dev_get_port_by_name(name_.c_str(), &id) != 0) {
     hotplug();

@@ -116,12 +116,20 @@ PortDrops VhostDirectory::drops() const {
   return all;
 }
 
-std::vector<std::string> VhostDirectory::sockets() const {
+/// Nothing, which is said once, while the directory cannot be read: it is gone, or this process has
+/// all the descriptors that it may have.
+std::vector<std::string> VhostDirectory::sockets() {
   std::vector<std::string> names;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(directory_, error))
-    if (entry.is_socket(error) && entry.path().extension() == kWorkerSocketSuffix)
-      names.push_back(entry.path().filename());
+  fs::directory_iterator at(directory_, error);
+  while (!error && at != fs::directory_iterator()) {
+    std::error_code gone;  // a socket may go while we look
+    if (at->is_socket(gone) && at->path().extension() == kWorkerSocketSuffix)
+      names.push_back(at->path().filename());
+    at.increment(error);
+  }
+  if (error && readable_) events_.refused(directory_, "cannot be read: " + error.message());
+  readable_ = !error;
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -132,6 +140,7 @@ void VhostDirectory::poll() {
     look_after(link->first, link->second);
   }
   const std::vector<std::string> names = sockets();
+  if (!readable_) return;
   std::erase_if(refused_, [&](const auto& entry) {
     return !std::binary_search(names.begin(), names.end(), entry.first);
   });

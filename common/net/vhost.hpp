@@ -60,7 +60,8 @@ struct VhostEvents {
   std::function<void(std::uint16_t port_id)> detaching;
   /// The port is closed; its id may come again.
   std::function<void(std::uint16_t port_id)> detached;
-  /// A socket was not plugged, and why; said once for each socket.
+  /// A socket was not plugged, and why; said once for each socket. Or the directory itself cannot
+  /// be read just now, said once.
   std::function<void(const std::string& path, const std::string& reason)> refused;
 };
 
@@ -114,7 +115,7 @@ class VhostDirectory {
   };
   static constexpr std::size_t kPortIdMax = 256;
 
-  std::vector<std::string> sockets() const;
+  std::vector<std::string> sockets();
   std::string path(const std::string& name) const { return directory_ + "/" + name; }
   void look_after(const std::string& name, Link& link);
   void consider(const std::string& name);
@@ -130,6 +131,7 @@ class VhostDirectory {
   std::map<std::string, Link> links_;    // by the socket's name
   std::map<std::string, bool> refused_;  // sockets, and whether a free port would do
   std::array<std::atomic<bool>, kPortIdMax> released_{};
+  bool readable_ = true;
   Counters counters_;
   PortDrops drops_of_gone_;
 };

@@ -1,6 +1,7 @@
 #include "tests/sim/aggregator_process.hpp"
 
 #include <algorithm>
+#include <string_view>
 
 #include "aggregator/engine.hpp"
 #include "tests/sim/trace.hpp"
@@ -93,6 +94,11 @@ void AggregatorProcess::on_packet(const Arrival& arrival, Buffer buffer) {
 void AggregatorProcess::note_sign(const Bytes& datagram) {
   Packet packet;
   if (Packet::parse(*datagram, packet) != DropReason::kNone) return;
+  const bool greets = packet.kind() == wire::Kind::kHello || packet.kind() == wire::Kind::kJoin;
+  if (greets || !wire::is_upstream(packet.kind())) return;
+  const std::string_view text(reinterpret_cast<const char*>(datagram->data()), datagram->size());
+  if (heard_.insert(std::hash<std::string_view>()(text)).second)
+    last_news_[key_of(packet.job(), packet.member().rank)] = world_.events.now();
   if (packet.kind() != wire::Kind::kKeepAlive) return;
   const auto& keep_alive = packet.as<wire::KeepAlive>();
   Sign& sign = signs_[key_of(packet.job(), keep_alive.member.rank)];
@@ -104,6 +110,11 @@ void AggregatorProcess::note_sign(const Bytes& datagram) {
 void AggregatorProcess::note_welcome(std::uint32_t job, unsigned rank, std::uint64_t token) {
   Sign& sign = signs_[key_of(job, rank)];
   if (sign.token != token) sign = {token, 0, {}};
+}
+
+Time AggregatorProcess::last_news(std::uint32_t job, unsigned rank) const {
+  const auto news = last_news_.find(key_of(job, rank));
+  return std::max(last_sign(job, rank), news == last_news_.end() ? Time{} : news->second);
 }
 
 Time AggregatorProcess::last_sign(std::uint32_t job, unsigned rank) const {

@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "common/base/packet_buffer.hpp"
 #include "tests/sim/counting.hpp"
@@ -51,6 +52,8 @@ class AggregatorProcess final : public Process {
   void note_welcome(std::uint32_t job, unsigned rank, std::uint64_t token);
   /// When the newest KEEPALIVE of the rank that says something new came in, or the job formed.
   Time last_sign(std::uint32_t job, unsigned rank) const;
+  /// When the last packet of the rank came in that had not come before.
+  Time last_news(std::uint32_t job, unsigned rank) const;
   /// Adds the counters of all its lives.
   void add_to(Coverage& coverage);
 
@@ -84,7 +87,9 @@ class AggregatorProcess final : public Process {
     std::uint64_t number = 0;
     Time at{};
   };
-  std::unordered_map<std::uint64_t, Sign> signs_;  // by job and rank
+  std::unordered_map<std::uint64_t, Sign> signs_;      // by job and rank
+  std::unordered_set<std::size_t> heard_;              // hashes of members' packets
+  std::unordered_map<std::uint64_t, Time> last_news_;  // by job and rank
   Coverage totals_;
 };
 

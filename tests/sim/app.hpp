@@ -7,9 +7,11 @@
 #include <memory>
 #include <vector>
 
-#include <sluice/statistics.hpp>
-
 #include "tests/sim/job.hpp"
+
+namespace sluice {
+struct OpStatistics;
+}  // namespace sluice
 
 namespace sluice::worker {
 struct Completion;

@@ -20,6 +20,7 @@ void draw_clocks(Random& r, Scenario& s);
 void draw_rings_and_pools(Random& r, Scenario& s);
 void draw_pauses(Random& r, Scenario& s, Duration longest);
 void draw_crashes(Random& r, Scenario& s);
+void draw_crash_at_first_result(Random& r, Scenario& s);
 void draw_end_of_a_shard(Random& r, Scenario& s);
 void draw_standby(Random& r, Scenario& s);
 void draw_slow_rank(Random& r, Scenario& s);

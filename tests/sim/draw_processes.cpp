@@ -53,6 +53,15 @@ void draw_crashes(Random& r, Scenario& s) {
                          ms(r.pick({1.0, 10.0, r.uniform(1, 150), 600.0}))});
 }
 
+/// A result is under way to ranks that join again without progress.
+void draw_crash_at_first_result(Random& r, Scenario& s) {
+  if (r.chance(0.5)) return;
+  s.link.late = 0.4;
+  s.link.late_max = ms(80);
+  const auto shard = static_cast<unsigned>(r.below(s.shards));
+  s.crashes.insert(s.crashes.begin(), {shard, r.between(3, 16), ms(1)});
+}
+
 void draw_end_of_a_shard(Random& r, Scenario& s) {
   s.crashes.push_back({static_cast<unsigned>(r.below(s.shards)), draw_sends(r), std::nullopt});
 }

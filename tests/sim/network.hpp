@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <functional>
 #include <unordered_map>
-#include <vector>
 
 #include "common/base/endpoint.hpp"
 #include "tests/sim/buffer.hpp"

@@ -61,6 +61,7 @@ void draw_recovery(Random& r, Scenario& s) {
   draw_pauses(r, s, ms(150));
   draw_rings_and_pools(r, s);
   if (s.theme == Theme::kCrashes || r.chance(0.4)) draw_crashes(r, s);
+  if (s.theme == Theme::kCrashes && s.jobs[0].ranks <= 2) draw_crash_at_first_result(r, s);
   if (s.theme == Theme::kLost) draw_end_of_a_shard(r, s);
   if (s.theme == Theme::kStandby) draw_standby(r, s);
 }

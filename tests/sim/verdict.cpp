@@ -46,10 +46,9 @@ void Job::judge_silence(const AggregatorProcess& aggregator, unsigned rank) {
   RankFacts& facts = ranks[rank];
   require(now - last >= liveness - liveness / 100, who(*this, rank) + " is given up too soon");
   if (facts.died) {
-    const Time since = std::max(last, facts.died_at);
+    const Time since = std::max(aggregator.last_news(plan.id, rank), facts.died_at);
     const Duration excused = world_.troubles.blocked(aggregator.shard(), index, rank, since, now);
-    require(now - since <=
-                liveness + liveness / 100 + world_.scenario.longest_way() + excused + kMargin,
+    require(now - since <= liveness + liveness / 100 + excused + kMargin,
             who(*this, rank) + " is given up too late");
     return;
   }

@@ -1,6 +1,6 @@
 """An aggregator dies and comes back, or a standby takes over: the calls that were under way return
-the right sums, to the last bit, and the callers do nothing for it. If nothing comes back, every rank
-is told so in time."""
+the right sums, to the last bit, and the callers do nothing for it. If nothing comes back, every
+rank is told so in time."""
 import os
 import signal
 import time

@@ -1,6 +1,13 @@
-// Sends an aggregator what no worker would: `garbage_sender VHOST_DIRECTORY JOB ROUNDS`. Random
-// bytes, truncated and overlong packets, every kind with a wrong token, jobs that nobody knows. It
-// ends with 0 when all of it was sent and the aggregator still answers a HELLO.
+// Sends an aggregator what no worker would: `garbage_sender VHOST_DIRECTORY JOB SORT AMOUNT`.
+//
+//   rounds N        N packets of every sort: random bytes, truncated and overlong packets, every
+//                   kind with a wrong token, jobs that nobody knows
+//   noise SECONDS   random bytes as fast as it can
+//   forged SECONDS  members' packets with wrong tokens, likewise
+//   spin SECONDS    makes these and sends none, to compare with
+//
+// It ends with 0 when all of it was sent and the aggregator still answers a HELLO, and says how
+// many packets it sent, and in how many seconds.
 #include <cstdio>
 #include <cstdlib>
 #include <random>
@@ -62,6 +69,20 @@ class Sender {
       send_as_member(wire::make<wire::Join>(job));
       send(copy_of(wire::make<wire::KeepAliveAck>(job)));  // what only workers get
       send_data(job);
+    }
+  }
+
+  /// Packets of 80 bytes for so long, at the highest rate. What the port does not take is lost.
+  void flood(std::string_view sort, Duration length) {
+    std::vector<Bytes> packets;
+    for (int i = 0; i < 256; ++i)
+      packets.push_back(sort == "noise" ? noise(sizeof(wire::KeepAlive)) : forged(i));
+    const Time end = net::now() + length;
+    for (std::size_t i = 0; i % packets.size() != 0 || net::now() < end; ++i) {
+      if (io_.backlog(port_.id()) == 0) sent_ += offer(packets[i % packets.size()], sort != "spin");
+      if (i % net::DatagramIo::kBurst != 0) continue;
+      io_.flush();
+      io_.receive([](const Endpoint&, net::Buffer) {});
     }
   }
 
@@ -128,12 +149,23 @@ class Sender {
     return bytes;
   }
 
-  /// Whole, with a token that is nobody's; then every shorter form of it.
   template <class T>
-  void send_as_member(const T& packet) {
+  Bytes with_wrong_token(const T& packet) {
     Bytes bytes = copy_of(packet);
     const Bytes token = noise(8);
     std::copy(token.begin(), token.end(), bytes.begin() + sizeof(wire::Header));
+    return bytes;
+  }
+
+  Bytes forged(int i) {
+    return i % 2 == 0 ? with_wrong_token(wire::make<wire::KeepAlive>(job_))
+                      : with_wrong_token(wire::make<wire::Ack>(job_));
+  }
+
+  /// Whole, with a token that is nobody's; then every shorter form of it.
+  template <class T>
+  void send_as_member(const T& packet) {
+    const Bytes bytes = with_wrong_token(packet);
     for (std::size_t size = 0; size <= bytes.size(); ++size)
       send({bytes.begin(), bytes.begin() + size});
   }
@@ -168,6 +200,15 @@ class Sender {
     ++sent_;
   }
 
+  /// False if there is no buffer just now.
+  bool offer(const Bytes& bytes, bool really) {
+    net::Buffer buffer = io_.allocate(bytes.size());
+    if (!buffer) return false;
+    std::copy(bytes.begin(), bytes.end(), buffer.writable().begin());
+    if (really) io_.send(to_, std::move(buffer));
+    return true;
+  }
+
   net::BufferPool payloads_;
   net::BufferPool headers_;
   net::Port port_;
@@ -181,14 +222,22 @@ class Sender {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc != 4) return 2;
+  if (argc != 5) return 2;
+  const std::string_view sort = argv[3];
+  const unsigned long amount = std::strtoul(argv[4], nullptr, 10);
   net::EalOptions eal_options;
   eal_options.memory_mib = 128;
   const net::Eal eal(eal_options);
   Sender sender(argv[1], static_cast<std::uint32_t>(std::strtoul(argv[2], nullptr, 10)));
-  for (unsigned long i = std::strtoul(argv[3], nullptr, 10); i > 0; --i) sender.send_round();
+  const Time begin = net::now();
+  if (sort == "rounds")
+    for (unsigned long i = 0; i < amount; ++i) sender.send_round();
+  else
+    sender.flood(sort, std::chrono::seconds(amount));
+  const std::chrono::duration<double> took = net::now() - begin;
   sender.check_alive();
-  std::printf("sent %llu\n", static_cast<unsigned long long>(sender.sent()));
+  std::printf("sent %llu in %.3f s\n", static_cast<unsigned long long>(sender.sent()),
+              took.count());
   return 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "garbage_sender: %s\n", error.what());

@@ -1,38 +1,20 @@
-"""What the system tests share: real daemons and ranks, started with deadlines and always ended.
-
-A test file is run as `FILE BUILD_DIRECTORY [unittest arguments]`. Every wait has a generous bound
-and ends as soon as what it waits for is there; a test that fails prints what every process said.
-"""
+"""What the system tests share. Run a test file as `FILE BUILD_DIRECTORY [unittest arguments]`."""
 import os
 import re
-import shutil
 import signal
-import subprocess
 import sys
-import tempfile
-import time
 import types
 import unittest
 
 sys.dont_write_bytecode = True
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-sys.path.insert(0, os.path.join(ROOT, "scripts", "lib"))
 
+import processes  # noqa: E402
 from local_cluster import af_packet, system  # noqa: E402
-from local_cluster.arguments import find_program  # noqa: E402
+from processes import PATIENCE, ROOT, Process, Stage, program  # noqa: E402, F401
 
-PATIENCE = 60  # seconds; other work may keep the machine busy
 SKIPPED = 77
 NEEDS_ROOT = "needs root: network namespaces, raw sockets, other users"
 build = None
-
-
-def program(name):
-    """The path of a program of this build."""
-    path = find_program(build, name)
-    if path is None:
-        raise FileNotFoundError(f"no {name} below {build}")
-    return path
 
 
 def become_nobody():
@@ -42,94 +24,17 @@ def become_nobody():
     os.setuid(65534)
 
 
-class Process:
-    """A started program with its output in files; `popen.pid` is its own session and group."""
-
-    def __init__(self, name, command, environment, directory, before_exec=None):
-        self.name = name
-        self.paths = {what: os.path.join(directory, f"{name}.{what}") for what in ("out", "err")}
-        parent = os.getpid()
-
-        def prepare():
-            system.die_with_parent(parent, signal.SIGKILL)
-            if before_exec:
-                before_exec()
-
-        with open(self.paths["out"], "wb") as out, open(self.paths["err"], "wb") as err:
-            self.popen = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL,
-                                          stdout=out, stderr=err, start_new_session=True,
-                                          preexec_fn=prepare)
-
-    @property
-    def out(self):
-        return self._read("out")
-
-    @property
-    def err(self):
-        return self._read("err")
-
-    def _read(self, what):
-        with open(self.paths[what], encoding="utf-8", errors="replace") as file:
-            return file.read()
-
-    def is_running(self):
-        return self.popen.poll() is None
-
-    def send(self, signum):
-        self.popen.send_signal(signum)
-
-    def wait(self, seconds=PATIENCE):
-        """Its exit status; negative: the signal that ended it."""
-        try:
-            return self.popen.wait(seconds)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"{self.name} still runs after {seconds} s") from None
-
-    def wait_to_say(self, pattern, seconds=PATIENCE):
-        """Until its output or its errors match; the match."""
-        deadline = time.monotonic() + seconds
-        while True:
-            ended = not self.is_running()  # before the look, which then is the last
-            found = re.search(pattern, self.err) or re.search(pattern, self.out)
-            if found:
-                return found
-            if ended or time.monotonic() > deadline:
-                how = "ended without saying" if ended else "does not say"
-                raise AssertionError(f"{self.name} {how} {pattern!r}")
-            time.sleep(0.02)
-
-    def kill(self):
-        """Ends it and whatever it started, for the tidying up."""
-        try:
-            os.killpg(self.popen.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-        self.popen.wait()
-
-    def report(self):
-        status = self.popen.poll()
-        state = "running" if status is None else f"status {status}"
-        return f"--- {self.name} ({state})\n{self.out}{self.err}"
-
-
-class SystemTest(unittest.TestCase):
-    """Gives each test a directory of its own, and ends all that it started."""
+class SystemTest(Stage, unittest.TestCase):
+    """Each test has a stage of its own; one that fails prints what every process said."""
 
     def run(self, result=None):
-        base = os.environ.get("XDG_RUNTIME_DIR", "")
-        self.place = tempfile.mkdtemp(prefix="st-", dir=base if 0 < len(base) < 40 else "/tmp")
-        self.processes = []
-        self.addCleanup(self.check_buffers)
-        problems = len(result.failures) + len(result.errors)
-        try:
+        with self:
+            self.addCleanup(self.check_buffers)
+            problems = len(result.failures) + len(result.errors)
             super().run(result)
             if len(result.failures) + len(result.errors) > problems:
                 for process in self.processes:
                     print(process.report(), file=sys.stderr)
-        finally:
-            for process in self.processes:
-                process.kill()
-            shutil.rmtree(self.place, ignore_errors=True)
         return result
 
     def check_buffers(self):
@@ -137,90 +42,6 @@ class SystemTest(unittest.TestCase):
         for process in self.processes:
             self.assertNotIn("never came back", process.err, process.name)
 
-    # ------------------------------------------------------------------------------- processes
-    def environment(self, **settings):
-        own = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}
-        own.update(XDG_RUNTIME_DIR=self.place, RUNTIME_DIRECTORY=self.place)
-        own.update({name: str(value) for name, value in settings.items()})
-        return own
-
-    def start(self, name, *command, before_exec=None, **settings):
-        """`settings` are environment variables; those of this test's own process named SLUICE_*
-        are not passed on."""
-        name = f"{len(self.processes)}-{name}"
-        process = Process(name, [str(word) for word in command], self.environment(**settings),
-                          self.place, before_exec)
-        self.processes.append(process)
-        return process
-
-    def directory(self, name="a0"):
-        return os.path.join(self.place, name)
-
-    def start_daemon(self, *flags, name="a0"):
-        """A ready aggregator behind the vhost directory `name`."""
-        daemon = self.start(name, program("sluice-aggregator"), "--vhost-dir", self.directory(name),
-                            *flags)
-        daemon.address = self.address(name)
-        daemon.wait_to_say(r"\bready\b")
-        return daemon
-
-    def start_shards(self, shards, *flags):
-        return [self.start_daemon("--shard", s, "--shards", shards, *flags, name=f"a{s}")
-                for s in range(shards)]
-
-    def address(self, *names):
-        """Of a shard: the first daemon's, and those of its standbys."""
-        return "|".join("vhost:" + self.directory(name) for name in names)
-
-    def start_rank(self, rank, ranks, daemon, *command, before_exec=None, **settings):
-        """`daemon` is a Process of start_daemon, one per shard, or an address."""
-        daemons = daemon if isinstance(daemon, list) else [daemon]
-        settings.setdefault("SLUICE_AGGREGATORS",
-                            ",".join(getattr(d, "address", d) for d in daemons))
-        settings.setdefault("SLUICE_RANK", rank)
-        settings.setdefault("SLUICE_WORLD_SIZE", ranks)
-        name = f"rank{settings['SLUICE_RANK']}"
-        return self.start(name, program(command[0]), *command[1:], before_exec=before_exec,
-                          **settings)
-
-    def start_job(self, ranks, daemon, *command, **settings):
-        return [self.start_rank(r, ranks, daemon, *command, **settings) for r in range(ranks)]
-
-    def start_steady_job(self, ranks, daemon, elements=20_000, in_flight=1, **settings):
-        """A job that checks its sums until end_steady_job; under way when this returns."""
-        job = self.launch_steady_job(ranks, daemon, elements, in_flight, **settings)
-        for rank in job:
-            rank.wait_to_say("under way")
-        return job
-
-    def launch_steady_job(self, ranks, daemon, elements=20_000, in_flight=1, **settings):
-        """The same, without waiting."""
-        settings.setdefault("SLUICE_JOB", 1000 + len(self.processes))
-        stop = os.path.join(self.place, f"stop-{len(self.processes)}")
-        job = self.start_job(ranks, daemon, "steady_job", stop, elements, in_flight, **settings)
-        for rank in job:
-            rank.stop_file = stop
-        return job
-
-    def end_steady_job(self, job):
-        """It still runs, and every sum up to now is right."""
-        with open(job[0].stop_file, "w", encoding="ascii"):
-            pass
-        self.all_end_well(job)
-
-    def start_joiner(self, rank, ranks, daemon, **settings):
-        """A rank that joins job 0 and would go on for ever."""
-        settings.setdefault("SLUICE_JOIN_TIMEOUT_MS", PATIENCE * 1000)
-        return self.start_rank(rank, ranks, daemon, "steady_job", os.path.join(self.place, "never"),
-                               **settings)
-
-    def restart(self, daemon, *flags, name="a0"):
-        """Kills it, and starts another in its place."""
-        daemon.send(signal.SIGKILL)
-        daemon.wait()
-        return self.start_daemon(*flags, name=name)
-
-    # ------------------------------------------------------------------------------ assertions
     def ends_with(self, process, status, *sayings):
         """It ends with this status and its last line of errors has every saying."""
         self.assertEqual(process.wait(), status, f"{process.name}'s exit status")
@@ -234,10 +55,6 @@ class SystemTest(unittest.TestCase):
         self.ends_with(process, status, *sayings)
         self.assertEqual(len(process.err.strip().splitlines()), 1, process.err)
         self.assertEqual(process.out, "")
-
-    def all_end_well(self, processes):
-        for process in processes:
-            self.assertEqual(process.wait(), 0, process.name)
 
     def ends_on_signal(self, daemon, signum=signal.SIGTERM):
         """A daemon in order ends with 0 and tells its counters."""
@@ -261,11 +78,11 @@ class NetworkTest(SystemTest):
                                         workers=workers)
         self.network = af_packet.AfPacket(options, self.place)
 
-    def start_aggregator(self, host, *flags, address=None):
+    def start_aggregator(self, host, *flags, address=None, **settings):
         """On the machine of that number; `address` may be that of another."""
         address = host if address is None else address
         daemon = self.start(f"a{host}", program("sluice-aggregator"),
-                            *self.network.aggregator_arguments(address), *flags,
+                            *self.network.aggregator_arguments(address), *flags, **settings,
                             before_exec=self._on(self.network.aggregator_namespace(host)))
         daemon.address = af_packet.aggregator_ip(address)
         daemon.wait_to_say(r"\bready\b")
@@ -286,7 +103,7 @@ def main():
     global build
     if len(sys.argv) < 2:
         sys.exit(f"usage: {sys.argv[0]} BUILD_DIRECTORY [unittest arguments]")
-    build = os.path.abspath(sys.argv.pop(1))
+    build = processes.build = os.path.abspath(sys.argv.pop(1))
     result = unittest.main(exit=False, verbosity=2).result
     if not result.wasSuccessful():
         sys.exit(1)

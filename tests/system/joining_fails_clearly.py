@@ -31,8 +31,8 @@ class Joining(harness.SystemTest):
         other.wait_to_say("under way")
 
     def test_two_processes_with_one_rank_while_the_job_runs(self):
-        job = self.start_steady_job(2, self.daemon)
-        second = self.start_joiner(1, 2, self.daemon, SLUICE_JOB=1000 + len(self.processes) - 2)
+        job = self.start_steady_job(2, self.daemon, SLUICE_JOB=77)
+        second = self.start_joiner(1, 2, self.daemon, SLUICE_JOB=77)
         self.fails(second, "formation failed", "two processes joined as rank 1")
         self.end_steady_job(job)
 

@@ -1,5 +1,5 @@
-"""A worker dies or hangs: the other ranks of its job are told who, at once, and nobody else notices.
-One that is only slow is not taken for dead."""
+"""A worker dies or hangs: the other ranks of its job are told who, at once, and nobody else
+notices. One that is only slow is not taken for dead."""
 import os
 import signal
 import time

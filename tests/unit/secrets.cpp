@@ -215,7 +215,7 @@ TEST_CASE("every setting that is marked reloadable is applied") {
     CHECK(shown(outcome.config, setting.name) != shown(running.config, setting.name));
   }
   CHECK(outcome.applied.size() == reloadable + 1);
-  CHECK(outcome.applied.back() == "a secret of all jobs, was no secrets");
+  CHECK(outcome.applied.back() == "secrets read anew: a secret of all jobs");
   CHECK(outcome.needs_restart.empty());
 }
 
@@ -226,7 +226,7 @@ TEST_CASE("secrets are read anew though the file's name is the same") {
   CHECK(reload(running, arguments).applied.empty());
   file.write("7 " + kTwo + "\n8 " + kThree);
   const ReloadOutcome outcome = reload(running, arguments);
-  CHECK(outcome.applied == Words{"secrets of 2 jobs, was secrets of 1 job"});
+  CHECK(outcome.applied == Words{"secrets read anew: secrets of 2 jobs"});
   CHECK(is(outcome.secrets.find(7), kTwo));
   CHECK(is(outcome.secrets.find(8), kThree));
 }

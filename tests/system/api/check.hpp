@@ -59,6 +59,7 @@ void joined_anew_beside_the_old(const Setting& setting);
 void after_leaving(const Setting& setting);
 void a_rank_that_left_is_named(const Setting& setting);
 void destroyed_with_ops_pending(const Setting& setting);
+void left_during_an_op(const Setting& setting);
 
 // refusals.cpp
 void mismatches_name_ranks_and_values(const Setting& setting);

@@ -44,6 +44,7 @@ constexpr Scenario kScenarios[] = {
     {"after_leaving", after_leaving, 1},
     {"a_rank_that_left_is_named", a_rank_that_left_is_named, 2},
     {"destroyed_with_ops_pending", destroyed_with_ops_pending, 2},
+    {"left_during_an_op", left_during_an_op, 2},
     {"mismatches_name_ranks_and_values", mismatches_name_ranks_and_values, 2},
     {"invalid_arguments", invalid_arguments, 1},
 };

@@ -97,4 +97,30 @@ void destroyed_with_ops_pending(const Setting& setting) {
   check_sum(anew, "the job joined again");
 }
 
+/// The last rank leaves while an op of all ranks is under way: on each rank the op has ended well
+/// or with an error, and nobody waits. Then the job is joined again.
+void left_during_an_op(const Setting& setting) {
+  const std::uint16_t last = setting.job.world_size - 1;
+  Communicator signal = setting.join(2);
+  for (int life = 0; life < 5; ++life) {
+    Communicator job = setting.join(1);
+    signal.barrier().wait();  // all have joined
+    std::vector<float> tensor(1'000'000, 1.0F);
+    const Work work = job.all_reduce(std::span(tensor));
+    const bool leaves = job.rank() == last;
+    try {
+      if (leaves) job.leave();
+      check(!leaves || work.done(), "leave() ends the ops");
+      work.wait();
+      const auto right = static_cast<float>(job.world_size());
+      check(tensor.front() == right && tensor.back() == right, "an op that ended well is right");
+    } catch (const Error& error) {
+      check(error.code() == (leaves ? ErrorCode::kAborted : ErrorCode::kRankLeft), error.what());
+      check(leaves || error.rank() == last, "the rank that ended the job is named");
+    }
+  }
+  Communicator anew = setting.join(1);
+  check_sum(anew, "the job joined again");
+}
+
 }  // namespace sluice::api_test
