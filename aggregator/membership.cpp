@@ -131,21 +131,29 @@ Membership::JoinOutcome Membership::join_active(const Endpoint& from, const wire
   }
   if (join.serial <= member.serial) return {.drop = DropReason::kStaleJoin};
 
-  if (join.generation != 0 && join.generation == session_.generation) {
-    const bool went_on_elsewhere = has_progress(join) && !resumed_ && !member.spoke;
-    if (!went_on_elsewhere) {
-      rebind(rank, from, join, out);
-      return {};
-    }
+  if (went_on_elsewhere(join)) {
     dissolve();
     JoinOutcome outcome = join_forming(from, join, newest_serial, now, out);
     outcome.dissolved = true;
     return outcome;
   }
+  if (join.generation != 0 && join.generation == session_.generation) {
+    rebind(rank, from, join, out);
+    return {};
+  }
   if (config_.shard == 0) return contend(from, join, now, out);
   // Shard 0 has begun another life. Ours ends when all have heard of it, which they tell by
   // joining.
   return join_forming(from, join, newest_serial, now, out);
+}
+
+/// Whether a rank has made progress that it cannot have made here: all were welcomed at another
+/// aggregator at the same time, and went there.
+bool Membership::went_on_elsewhere(const wire::Join& join) const {
+  if (!has_progress(join) || resumed_) return false;
+  if (join.generation == session_.generation) return !members_[join.rank].spoke;
+  return config_.shard == 0 && std::none_of(members_.begin(), members_.end(),
+                                            [](const Member& member) { return member.spoke; });
 }
 
 /// Another process, or another attempt of the same one, takes the member's place.
@@ -236,7 +244,7 @@ Membership::JoinOutcome Membership::join_forming(const Endpoint& from, const wir
     return {.drop = DropReason::kBadJoin};
   }
   Candidate& mine = candidates_[join.rank];
-  if (mine.since == Time{}) mine.since = now;
+  if (mine.join.nonce != join.nonce) mine.since = now;
   mine.seen = now;
   mine.endpoint = from;
   mine.join = join;
@@ -258,29 +266,30 @@ Membership::JoinOutcome Membership::join_forming(const Endpoint& from, const wir
 /// others had come shows that: an earlier one may be what that very rank sent before the life
 /// began.
 void Membership::end_broken_lives(std::uint64_t newest_serial, ControlPackets& out) {
-  for (;;) {
-    const auto holder = std::find_if(candidates_.begin(), candidates_.end(), [](const auto& entry) {
-      return has_progress(entry.second.join);
-    });
-    const auto stranger =
-        std::find_if(candidates_.begin(), candidates_.end(), [&](const auto& entry) {
-          return holder != candidates_.end() &&
-                 entry.second.join.generation != holder->second.join.generation;
-        });
-    if (stranger == candidates_.end()) {
-      conflict_serial_.reset();
-      return;
-    }
+  while (const auto rank = stranger()) {
     if (!conflict_serial_) conflict_serial_ = newest_serial;
-    if (stranger->second.join.serial <= *conflict_serial_) return;
-    end_generation(holder->second.join.generation,
-                   about(AbortReason::kRankRestarted, Rank{stranger->first}), out);
+    if (candidates_[rank->value].join.serial <= *conflict_serial_) return;
+    end_generation(holder()->join.generation, about(AbortReason::kRankRestarted, *rank), out);
   }
+  conflict_serial_.reset();
 }
 
-bool Membership::any_progressed() const {
-  return std::any_of(candidates_.begin(), candidates_.end(),
-                     [](const auto& entry) { return has_progress(entry.second.join); });
+/// Somebody who has made progress; null: nobody has.
+const Membership::Candidate* Membership::holder() const {
+  const auto found = std::find_if(candidates_.begin(), candidates_.end(), [](const auto& entry) {
+    return has_progress(entry.second.join);
+  });
+  return found == candidates_.end() ? nullptr : &found->second;
+}
+
+/// A rank that comes from another life than the holder, if there is one of each.
+std::optional<Rank> Membership::stranger() const {
+  const Candidate* const held = holder();
+  if (held == nullptr) return std::nullopt;
+  const auto found = std::find_if(candidates_.begin(), candidates_.end(), [&](const auto& entry) {
+    return entry.second.join.generation != held->join.generation;
+  });
+  return found == candidates_.end() ? std::nullopt : std::optional(Rank{found->first});
 }
 
 /// Whether all candidates come from the same life, with progress or without.
@@ -324,7 +333,7 @@ void Membership::form(std::uint64_t newest_serial, Time now, ControlPackets& out
   session_.shard = config_.shard;
   session_.shards = config_.shards;
   session_.generation = one_generation() ? std::uint64_t{any.generation} : config_.unique();
-  resumed_ = any_progressed();
+  resumed_ = holder() != nullptr;
   session_.epoch = config_.unique();
   session_.delivery_token = config_.unique();
   session_.authenticated = config_.authenticate_packets && protection_.has_secret();
@@ -482,11 +491,7 @@ Membership::Change Membership::on_time(Time now, std::uint64_t newest_serial, Co
   if (now >= formation_ends()) {
     RankSet absent = RankSet::first(candidates_.begin()->second.join.world_size);
     for (const auto& entry : candidates_) absent.erase(Rank{entry.first});
-    const AbortInfo why = any_progressed()
-                              ? about(AbortReason::kRankSilent, Rank{absent.lowest()},
-                                      milliseconds(now - forming_since()))
-                              : about(AbortReason::kAbsent, Rank{absent.lowest()}, absent.size());
-    dismiss_candidates(why, newest_serial, out);
+    dismiss_candidates(why_not_formed(absent, now), newest_serial, out);
   }
   return Change::kNone;
 }
@@ -498,6 +503,14 @@ Time Membership::all_must_have_spoken() const {
   const bool all = !resumed_ || std::all_of(members_.begin(), members_.end(),
                                             [](const Member& member) { return member.spoke; });
   return all ? kNever : after(formed_at_, kSilentIntervals * config_.keep_alive_interval());
+}
+
+AbortInfo Membership::why_not_formed(const RankSet& absent, Time now) const {
+  if (absent.empty()) return about(AbortReason::kRankRestarted, *stranger());  // they conflict
+  if (holder() != nullptr)
+    return about(AbortReason::kRankSilent, Rank{absent.lowest()},
+                 milliseconds(now - forming_since()));
+  return about(AbortReason::kAbsent, Rank{absent.lowest()}, absent.size());
 }
 
 /// Since when somebody waits for others.
@@ -522,7 +535,7 @@ Time Membership::forgotten_at(const Candidate& candidate) const {
 Time Membership::formation_ends() const {
   if (candidates_.empty()) return kNever;
   return after(forming_since(),
-               any_progressed() ? config_.liveness_timeout : config_.formation_timeout);
+               holder() != nullptr ? config_.liveness_timeout : config_.formation_timeout);
 }
 
 Time Membership::next_deadline() const {

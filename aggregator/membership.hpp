@@ -110,7 +110,7 @@ class Membership {
     wire::Join join;
     std::uint64_t first_nonce = 0;  // of the process that was here first
     std::uint64_t latest_serial = 0;
-    Time since{};  // of the first JOIN
+    Time since{};  // of the first JOIN with this nonce
     Time seen{};   // of the latest
   };
   struct Contender {
@@ -138,13 +138,16 @@ class Membership {
   std::optional<AbortInfo> disagrees(const wire::Join& join) const;
   JoinOutcome join_active(const Endpoint& from, const wire::Join& join, std::uint64_t newest_serial,
                           Time now, ControlPackets& out);
+  bool went_on_elsewhere(const wire::Join& join) const;
   void rebind(Rank r, const Endpoint& to, const wire::Join& join, ControlPackets& out);
   JoinOutcome contend(const Endpoint& from, const wire::Join& join, Time now, ControlPackets& out);
   JoinOutcome join_forming(const Endpoint& from, const wire::Join& join,
                            std::uint64_t newest_serial, Time now, ControlPackets& out);
   void end_broken_lives(std::uint64_t newest_serial, ControlPackets& out);
   void end_generation(std::uint64_t generation, const AbortInfo& why, ControlPackets& out);
-  bool any_progressed() const;
+  const Candidate* holder() const;
+  std::optional<Rank> stranger() const;
+  AbortInfo why_not_formed(const RankSet& absent, Time now) const;
   bool one_generation() const;
   Time forming_since() const;
   Time formation_ends() const;

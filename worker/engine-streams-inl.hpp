@@ -61,6 +61,7 @@ DropReason Engine<Sink>::on_stream(const Packet& packet, Buffer buffer, Time now
   const StreamId s{packet.delivery().stream};
   if (stream_at(s) == nullptr) return DropReason::kBadStream;
   if (!shard_of(s).is_ours(packet.delivery())) return DropReason::kWrongEpoch;
+  if (sessions_[0]->claims_no_progress()) return DropReason::kNotJoined;  // of all shards' streams
   if (!shard_of(s).protection().accepts(packet)) return DropReason::kNotAuthentic;
   switch (packet.kind()) {
     case Kind::kResult:

@@ -54,6 +54,7 @@ void ShardSession::start_joining(bool virgin, Time now, ControlPackets& out) {
   answered_ = false;
   absent_.clear();
   places_.begin();
+  not_shared_ = 0;
   link_down_ = false;
   joining_since_ = now;
   retry_ = config_.join_retry_min;
@@ -145,14 +146,17 @@ bool ShardSession::on_welcome(const Endpoint& from, const wire::Welcome& packet,
 }
 
 /// An answer to a JOIN counts only while that join goes on: the aggregator that gives it may not be
-/// the one that took us in.
-bool ShardSession::is_aborted(const wire::Abort& packet) const {
+/// the one that took us in. That we do not share the job's secret is said without proof, and of a
+/// HELLO that was damaged, too: it must be said more than once.
+bool ShardSession::is_aborted(const wire::Abort& packet) {
+  constexpr unsigned kSayings = 3;
   const bool joining = state_ == State::kJoining;
-  if (packet.nonce != 0) return joining && packet.nonce == nonce_;
+  const bool our_join = joining && packet.nonce != 0 && packet.nonce == nonce_;
   const auto not_shared = static_cast<std::uint16_t>(wire::AbortReason::kNotAuthenticated);
+  if (packet.reason == not_shared) return our_join && ++not_shared_ >= kSayings;
+  if (packet.nonce != 0) return our_join;
   const std::uint64_t generation = in() ? agreed_.generation : wanted_.generation;
-  return (in() || joining) && packet.reason != not_shared && packet.generation != 0 &&
-         packet.generation == generation;
+  return (in() || joining) && packet.generation != 0 && packet.generation == generation;
 }
 
 // -------------------------------------------------------------------------------------- being in

@@ -45,6 +45,8 @@ class ShardSession {
   std::uint64_t token() const { return token_; }     ///< while kIn
   std::uint64_t nonce() const { return nonce_; }
   const JobProtection& protection() const { return protection_; }
+  /// We joined again and said that no round has ended: that must stay true.
+  bool claims_no_progress() const { return state_ == State::kJoining && was_in_ && virgin_; }
   /// Another aggregator than the one that took us in is about to.
   bool found_another(const wire::Challenge& packet) const {
     return state_ == State::kJoining && packet.nonce == nonce_ && packet.incarnation != home_;
@@ -67,7 +69,7 @@ class ShardSession {
   bool on_keep_alive_ack(const wire::KeepAliveAck& packet, Time now);
   bool is_refused(const wire::Refused& packet) const { return in() && packet.token == token_; }
   bool is_left(const wire::Left& packet) const;
-  bool is_aborted(const wire::Abort& packet) const;
+  bool is_aborted(const wire::Abort& packet);  ///< counts some
   bool is_ours(const wire::DeliveryHeader& header) const {
     return in() && header.epoch == agreed_.epoch && header.delivery_token == agreed_.delivery_token;
   }
@@ -124,7 +126,8 @@ class ShardSession {
   std::uint64_t keep_alive_acknowledged_ = 0;
   Duration keep_alive_interval_{};
   Duration retry_{};
-  bool link_down_ = false;  // of the port that leads to the aggregator
+  bool link_down_ = false;   // of the port that leads to the aggregator
+  unsigned not_shared_ = 0;  // times we were told so, in this join
   RankSet absent_;
   bool answered_ = false;
   std::uint64_t home_ = 0;  // incarnation of the aggregator that took us in

@@ -1,12 +1,17 @@
 #include "common/net/port.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstring>
+#include <memory>
+#include <mutex>
 #include <optional>
 
 #include <arpa/inet.h>
 #include <net/if.h>
+#include <rte_alarm.h>
 #include <rte_dev.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
@@ -159,6 +164,31 @@ rte_eth_conf configuration(const PortOptions& options, const std::string& device
   return conf;
 }
 
+// virtio-user handles the loss of its peer in an alarm, on DPDK's interrupt thread. To close the
+// device before that would take descriptors from under that thread, which then panics. Alarms run
+// in order: once ours has, those before it have. It is bounded, as that thread may be held up.
+void wait_for_alarms() {
+  struct Ran {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool done = false;
+  };
+  auto ran = std::make_shared<Ran>();
+  auto* const argument = new std::shared_ptr<Ran>(ran);
+  const auto note = [](void* given) {
+    const std::unique_ptr<std::shared_ptr<Ran>> mine(static_cast<std::shared_ptr<Ran>*>(given));
+    const std::lock_guard lock((*mine)->mutex);
+    (*mine)->done = true;
+    (*mine)->changed.notify_all();
+  };
+  if (rte_eal_alarm_set(1, note, argument) != 0) {
+    delete argument;
+    return;
+  }
+  std::unique_lock lock(ran->mutex);
+  ran->changed.wait_for(lock, std::chrono::seconds(1), [&] { return ran->done; });
+}
+
 }  // namespace
 
 Port::Port(const PortOptions& options, BufferPool& pool)
@@ -260,6 +290,7 @@ void Port::close() {
   if (!plugged_) return;
   const CallerState restore_at_end;
   rte_eth_dev_stop(id());
+  if (name_.find("virtio_user") != std::string::npos) wait_for_alarms();
   rte_eth_dev_close(id());
   rte_eal_hotplug_remove(bus_.c_str(), name_.c_str());
   plugged_ = false;

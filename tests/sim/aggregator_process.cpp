@@ -46,6 +46,9 @@ aggregator::EngineConfig AggregatorProcess::config() {
   config.liveness_timeout = world_.scenario.liveness;
   config.formation_timeout = kFormation;
   config.integrity = world_.scenario.integrity;
+  const Trust trust = world_.scenario.trust;
+  config.secret = [trust](std::uint32_t job) { return secret_of(job, trust); };
+  config.authenticate_packets = trust == Trust::kAuthenticated;
   config.unique = [this] { return ids_.next() | 1; };
   config.incarnation = config.unique();
   return config;

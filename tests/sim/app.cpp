@@ -52,6 +52,7 @@ worker::EngineConfig App::config() {
   config.rto = {.min = milliseconds(5), .max = milliseconds(50), .initial = milliseconds(10)};
   config.unique = [this] { return random_.next() | 1; };
   config.integrity = world_.scenario.integrity;
+  config.secret = secret_of(plan.id, world_.scenario.trust);
   if (!world_.scenario.standbys.empty()) {
     for (unsigned shard = 0; shard < world_.scenario.shards; ++shard)
       config.addresses.push_back(static_cast<unsigned>(places_of(shard).size()));

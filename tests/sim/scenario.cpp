@@ -157,6 +157,7 @@ Scenario make_scenario(std::uint64_t seed) {
   s.shards = static_cast<unsigned>(r.pick({1, 1, 1, 2, 3, 4}));
   s.integrity = r.chance(0.4);
   if (s.integrity) s.link.bit_flips = r.pick({0.001, 0.01, 0.05});
+  s.trust = r.pick({Trust::kNone, Trust::kSecret, Trust::kAuthenticated});
   s.theme = seed % 100 == 99 ? Theme::kManyRanks : draw_theme(r);
   switch (s.theme) {
     case Theme::kMixed:
@@ -193,6 +194,16 @@ const char* name(Fault fault) {
   return kNames[static_cast<std::size_t>(fault)];
 }
 
+const char* name(Trust trust) {
+  static constexpr const char* kNames[] = {"no secret", "secret", "packets authenticated"};
+  return kNames[static_cast<std::size_t>(trust)];
+}
+
+std::shared_ptr<const Secret> secret_of(std::uint32_t job, Trust trust) {
+  if (trust == Trust::kNone) return nullptr;
+  return std::make_shared<const Secret>("the simulated job " + std::to_string(job));
+}
+
 std::string describe(const Scenario& s) {
   std::ostringstream out;
   out << "seed " << s.seed << " (" << name(s.theme) << "): " << s.shards << " aggregators, payload "
@@ -200,10 +211,10 @@ std::string describe(const Scenario& s) {
       << ", late " << s.link.late << " up to "
       << std::chrono::duration_cast<milliseconds>(s.link.late_max).count() << " ms, ancient "
       << s.link.ancient << ", garbage " << s.link.garbage << ", bit flips " << s.link.bit_flips
-      << (s.integrity ? " with" : " without") << " integrity, " << s.cuts.size() << " cuts, "
-      << s.pauses.size() << " pauses, " << s.droughts.size() << " droughts, " << s.crashes.size()
-      << " crashes, " << s.standbys.size() << " standbys, clocks off by " << s.clock_drift_max
-      << "\n";
+      << (s.integrity ? " with" : " without") << " integrity, " << name(s.trust) << ", "
+      << s.cuts.size() << " cuts, " << s.pauses.size() << " pauses, " << s.droughts.size()
+      << " droughts, " << s.crashes.size() << " crashes, " << s.standbys.size()
+      << " standbys, clocks off by " << s.clock_drift_max << "\n";
   for (const JobPlan& job : s.jobs) {
     out << "  job " << job.id << ": " << job.ranks << " ranks, S " << job.streams << ", H "
         << unsigned{job.history} << ", block " << job.block_elements << ", depth " << job.depth

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "common/base/rank_set.hpp"
 #include "common/base/time.hpp"
+#include "common/protocol/secret.hpp"
 #include "tests/sim/tensors.hpp"
 
 namespace sluice::sim {
@@ -132,6 +134,17 @@ enum class Theme {
 };
 const char* name(Theme theme);
 
+/// What the jobs of a scenario prove.
+enum class Trust {
+  kNone,
+  kSecret,         ///< joins prove the job's secret
+  kAuthenticated,  ///< and every packet
+};
+const char* name(Trust trust);
+
+/// The job's secret as all know it who shall; null: it has none.
+std::shared_ptr<const Secret> secret_of(std::uint32_t job, Trust trust);
+
 struct Scenario {
   std::uint64_t seed = 0;
   Theme theme = Theme::kMixed;
@@ -141,6 +154,7 @@ struct Scenario {
   std::uint8_t history = 8;
   Duration liveness = kLiveness;
   bool integrity = false;
+  Trust trust = Trust::kNone;
   LinkModel link;
   Time faults_end{};
   std::vector<Cut> cuts;

@@ -69,6 +69,7 @@ class Restarts(harness.SystemTest):
         job = self.start_steady_job(2, daemons, **PATIENT)
         for daemon in daemons:
             daemon.send(signal.SIGKILL)
+        for daemon in daemons:
             daemon.wait()
         daemons = self.start_shards(2)
         self.end_steady_job(job)

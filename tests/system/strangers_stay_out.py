@@ -94,7 +94,7 @@ class Garbage(harness.SystemTest):
         self.ends_on_signal(daemon)
         dropped = self.counter(daemon, reason) + self.counter(daemon, "rate_limited")
         print(f"{sent} packets of {sort} sent, {dropped} dropped by the engine")
-        self.assertGreater(dropped, 100_000)
+        self.assertGreater(dropped, 10_000)
         self.assertEqual(self.counter(daemon, "jobs_aborted"), 0)
         self.assertEqual(self.counter(daemon, "jobs_left"), 2)
 

@@ -205,7 +205,8 @@ class Communicator {
   Work barrier();
 
   /// Leaves the job in an orderly way and waits for it; the destructor then does nothing. Throws
-  /// kAggregatorLost when no answer comes within `aggregator_timeout`.
+  /// kAggregatorLost when no answer comes within `aggregator_timeout`, and kAborted if ops were
+  /// pending: then the job is aborted on all ranks.
   void leave();
 
   struct Impl;
