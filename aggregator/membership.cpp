@@ -197,7 +197,7 @@ bool Membership::settle_contention(Time now, std::uint64_t newest_serial, Contro
       told_again(contender.endpoint, contender.join, out);
     } else if (now < contention_ends(member)) {
       continue;
-    } else if (!member.spoke && !resumed_) {
+    } else if (!member.spoke && !resumed_ && !has_progress(contender.join)) {
       const AbortInfo why = about(AbortReason::kDuplicateRank, Rank{r});
       entomb(member.token, {.left = false, .generation = session_.generation, .why = why});
       bury(member.nonce, why);
@@ -212,7 +212,7 @@ bool Membership::settle_contention(Time now, std::uint64_t newest_serial, Contro
                                  contender.join.serial,
                                  now,
                                  now};
-      if (complete()) form(newest_serial, now, out);
+      if (complete(now)) form(newest_serial, now, out);
       return true;
     }
   }
@@ -252,7 +252,7 @@ Membership::JoinOutcome Membership::join_forming(const Endpoint& from, const wir
   if (mine.first_nonce == 0) mine.first_nonce = join.nonce;
   end_broken_lives(newest_serial, out);
   if (candidates_.count(join.rank) == 0) return {.drop = DropReason::kBadJoin};
-  if (!complete()) {
+  if (!complete(now)) {
     pend(from, join, out);
     return {};
   }
@@ -292,11 +292,10 @@ std::optional<Rank> Membership::stranger() const {
   return found == candidates_.end() ? std::nullopt : std::optional(Rank{found->first});
 }
 
-/// Whether all candidates come from the same life, with progress or without.
-bool Membership::one_generation() const {
+/// Whether all candidates name the same generation, or none does.
+bool Membership::same_generation() const {
   const std::uint64_t generation = candidates_.begin()->second.join.generation;
-  return generation != 0 &&
-         std::all_of(candidates_.begin(), candidates_.end(),
+  return std::all_of(candidates_.begin(), candidates_.end(),
                      [&](const auto& entry) { return entry.second.join.generation == generation; });
 }
 
@@ -311,9 +310,15 @@ void Membership::end_generation(std::uint64_t generation, const AbortInfo& why,
   }
 }
 
-bool Membership::complete() const {
-  return !conflict_serial_ && !candidates_.empty() &&
-         candidates_.size() == candidates_.begin()->second.join.world_size;
+/// All are there and go together. Ranks of different lives begin a new one, if none has made
+/// progress; but what one of them said a while ago may be true no more.
+bool Membership::complete(Time now) const {
+  if (conflict_serial_ || candidates_.empty()) return false;
+  if (candidates_.size() != candidates_.begin()->second.join.world_size) return false;
+  const auto is_fresh = [&](const auto& entry) {
+    return now - entry.second.seen <= config_.keep_alive_interval();
+  };
+  return same_generation() || std::all_of(candidates_.begin(), candidates_.end(), is_fresh);
 }
 
 void Membership::form(std::uint64_t newest_serial, Time now, ControlPackets& out) {
@@ -332,7 +337,8 @@ void Membership::form(std::uint64_t newest_serial, Time now, ControlPackets& out
   session_.payload_bytes = config_.payload_bytes;
   session_.shard = config_.shard;
   session_.shards = config_.shards;
-  session_.generation = one_generation() ? std::uint64_t{any.generation} : config_.unique();
+  session_.generation =
+      same_generation() && any.generation != 0 ? std::uint64_t{any.generation} : config_.unique();
   resumed_ = holder() != nullptr;
   session_.epoch = config_.unique();
   session_.delivery_token = config_.unique();

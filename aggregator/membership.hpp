@@ -148,14 +148,14 @@ class Membership {
   const Candidate* holder() const;
   std::optional<Rank> stranger() const;
   AbortInfo why_not_formed(const RankSet& absent, Time now) const;
-  bool one_generation() const;
+  bool same_generation() const;
   Time forming_since() const;
   Time formation_ends() const;
   void forget_absentees(Time now);
   Time all_must_have_spoken() const;
   Time forgotten_at(const Candidate& candidate) const;
   void dismiss_candidates(const AbortInfo& info, std::uint64_t newest_serial, ControlPackets& out);
-  bool complete() const;
+  bool complete(Time now) const;
   void form(std::uint64_t newest_serial, Time now, ControlPackets& out);
   void welcome(Rank r, ControlPackets& out) const;
   void pend(const Endpoint& to, const wire::Join& join, ControlPackets& out) const;

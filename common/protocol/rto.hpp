@@ -10,7 +10,7 @@ namespace sluice {
 class RetransmissionTimeout {
  public:
   struct Limits {
-    Duration min = std::chrono::milliseconds(20);
+    Duration min = std::chrono::milliseconds(4);
     Duration max = std::chrono::seconds(2);
     Duration initial = std::chrono::milliseconds(200);  // until the first sample
   };

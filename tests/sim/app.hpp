@@ -40,6 +40,7 @@ class App final : public Process {
   std::uint16_t port_id() const { return host_.self().port_id; }
   bool is_victim() const { return rank_ == job_.plan.victim; }
   Time active_since() const { return active_since_; }  ///< in its last life; else kNever
+  std::size_t program() const { return program_; }
   bool over() const { return gone_; }
   bool dead() const { return dead_; }
   bool intruder() const { return role_ == Role::kIntruder; }

@@ -148,6 +148,11 @@ bool Job::formation_failed(const App& app) const {
   const bool contested = plan.fault == Fault::kDuplicateRank && app.rank() == plan.victim;
   if (no_job || contested || over_for_some || anyone(&RankFacts::died) || silence_seen) return true;
   const Time now = world_.events.now();
+  // A rank that leaves through an aggregator's restart may hold up the next life.
+  const bool one_leaves = std::any_of(apps.begin(), apps.end(), [&](const auto& other) {
+    return other->program() < app.program() && !other->over();
+  });
+  if (plan.fault == Fault::kRejoin && one_leaves && !world_.scenario.crashes.empty()) return true;
   for (unsigned shard = 0; shard < world_.scenario.shards; ++shard) {
     if (shard_gone(shard)) return true;
     for (unsigned rank = 0; rank < plan.ranks; ++rank)

@@ -107,7 +107,7 @@ struct JobOptions {
   /// Silence that means an aggregator is lost; 100..600000 ms. SLUICE_AGGREGATOR_TIMEOUT_MS.
   std::chrono::milliseconds aggregator_timeout{5'000};
   /// Floor of the RFC 6298 time-out; 100..10000000 us. SLUICE_RETRANSMIT_TIMEOUT_MIN_US.
-  std::chrono::microseconds retransmit_timeout_min{20'000};
+  std::chrono::microseconds retransmit_timeout_min{4'000};
 
   /// Reads the variables named above; rank and world size also from torchrun, Open MPI, PMI and
   /// Slurm. Throws kInvalidArgument naming variable, value and range.
