@@ -32,7 +32,8 @@ App::App(World& world, Job& job, const std::vector<std::unique_ptr<AggregatorPro
                      .ipv4 = address_of_rank(job.plan.id, rank, role == Role::kIntruder),
                      .udp_port = 50000,
                      .off_machine = true}),
-      random_(derive(world.scenario.seed, 5000 + job.plan.id * 1000 + port_id)) {}
+      random_(derive(world.scenario.seed, 5000 + job.plan.id * 1000 + port_id +
+                                              (job.plan.shared_port ? 100'000 * (rank + 1) : 0))) {}
 
 App::~App() = default;
 
