@@ -11,7 +11,7 @@ using wire::Field;
 
 constexpr std::size_t kTombstonesMax = 4 * kMaxRanks;
 constexpr int kSilentIntervals = 3;        // of KEEPALIVE, until a contended member counts as gone
-constexpr int kForgottenAfter = 4;         // of KEEPALIVE, without a JOIN from somebody who waits
+constexpr int kForgottenAfter = 8;         // of KEEPALIVE, without a JOIN from somebody who waits
 constexpr std::uint64_t kSignsOfLife = 2;  // one may have been under way when it died
 
 AbortInfo about(AbortReason reason, Rank rank, std::uint64_t value = 0) {

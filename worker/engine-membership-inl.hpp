@@ -95,9 +95,9 @@ bool Engine<Sink>::all_sessions(ShardSession::State state) const {
 /// The aggregator does not know our token, or is not heard: it was restarted, its standby took
 /// over, or the packet lied. What we hold stays frozen until it welcomes us again.
 template <PacketSink Sink>
-void Engine<Sink>::rejoin(ShardSession& session, Time now) {
+void Engine<Sink>::rejoin(ShardSession& session, bool refused, Time now) {
   ++counters_.rejoins;
-  session.begin_rejoin(virgin(session.shard()), now, control_);
+  session.begin_rejoin(refused, virgin(session.shard()), now, control_);
 }
 
 /// Whether no round has ended: on the shard's streams, or at shard 0, which decides for all, on
@@ -181,7 +181,7 @@ DropReason Engine<Sink>::dispatch(const Endpoint& from, const Packet& packet, Bu
         if (!session.is_refused(packet.as<wire::Refused>())) return false;
         if (state_ == State::kLeaving && virgin(session.shard())) return session_left(session);
         session.heard(now);
-        rejoin(session, now);
+        rejoin(session, true, now);
         return true;
       });
     case Kind::kAbort:
@@ -325,7 +325,7 @@ void Engine<Sink>::on_time(Time now, Sink& sink) {
   if (now < deadline_) return;
   deadline_ = kNever;
   for (auto& session : sessions_) {
-    if (session->suspects(now)) rejoin(*session, now);
+    if (session->suspects(now)) rejoin(*session, false, now);
     if (auto error = session->on_time(now, control_)) {
       AbortInfo why{.reason = wire::AbortReason::kAggregatorLost, .rank_a = config_.rank};
       why.value_a = session->shard();

@@ -111,7 +111,7 @@ class Engine {
   void advance_streams(const ShardSession& session, Time now, Sink& sink);
   bool all_sessions(ShardSession::State state) const;
   bool session_left(ShardSession& session);
-  void rejoin(ShardSession& session, Time now);
+  void rejoin(ShardSession& session, bool refused, Time now);
   bool virgin(std::uint16_t shard) const;
   void fail(const Error& error, const std::optional<AbortInfo>& why, const ShardSession* told_by);
   void fail_protocol(const std::string& what);

@@ -20,30 +20,46 @@ Places::Places(const EngineConfig& config, std::uint16_t shard, const Endpoint& 
   for (Place& place : places_) place.endpoint = first;  // until it is located
 }
 
-void Places::begin() {
+void Places::begin(bool home_may_live) {
   turn_ = 0;
+  if (!home_may_live) home_incarnation_ = 0;
   for (Place& place : places_) {
     place.incarnation = 0;
     place.answered_at = kNever;
   }
 }
 
+bool Places::answers(const Place& place, Time now) const {
+  return place.answered_at != kNever &&
+         now - place.answered_at < kPatience * config_.join_retry_max;
+}
+
+bool Places::home_answers(Time now) const {
+  const Place& home = places_[home_];
+  return home_incarnation_ != 0 && home.incarnation == home_incarnation_ && answers(home, now);
+}
+
 std::size_t Places::first_that_answers(Time now) const {
-  const auto found = std::find_if(places_.begin(), places_.end(), [&](const Place& place) {
-    return place.answered_at != kNever &&
-           now - place.answered_at < kPatience * config_.join_retry_max;
-  });
+  const auto found = std::find_if(places_.begin(), places_.end(),
+                                  [&](const Place& place) { return answers(place, now); });
   return static_cast<std::size_t>(found - places_.begin());
 }
 
+/// Every other turn is that of the home, if it may live; of the rest, every other that of the place
+/// which answers.
+std::size_t Places::choose(Time now) {
+  std::size_t turn = turn_++;
+  if (home_incarnation_ != 0) {
+    if (turn % 2 == 0) return home_;
+    turn /= 2;
+  }
+  const std::size_t first = first_that_answers(now);
+  if (first == places_.size()) return turn % places_.size();
+  return turn % 2 == 0 ? first : turn / 2 % (first + 1);
+}
+
 std::optional<Endpoint> Places::next(Time now) {
-  const std::size_t answers = first_that_answers(now);
-  const std::size_t asked = std::min(answers + 1, places_.size());
-  // While one answers, every other turn is its own.
-  const bool its_turn = answers < places_.size() && turn_ % 2 == 0;
-  const std::size_t at =
-      its_turn ? answers : (answers < places_.size() ? turn_ / 2 : turn_) % asked;
-  ++turn_;
+  const std::size_t at = choose(now);
   Place& place = places_[at];
   if (!config_.locate) return place.endpoint;
   const auto attempt = static_cast<unsigned>(at + places_.size() * place.looks++);
@@ -62,7 +78,9 @@ std::optional<std::size_t> Places::find(const Endpoint& from) const {
 
 bool Places::on_challenge(const Endpoint& from, std::uint64_t incarnation, Time now) {
   const auto at = find(from);
-  if (!at || *at > first_that_answers(now)) return false;
+  if (!at) return false;
+  const bool is_home = *at == home_ && incarnation == home_incarnation_;
+  if (!is_home && (home_answers(now) || *at > first_that_answers(now))) return false;
   places_[*at].incarnation = incarnation;
   places_[*at].answered_at = now;
   current_ = *at;
@@ -72,7 +90,8 @@ bool Places::on_challenge(const Endpoint& from, std::uint64_t incarnation, Time 
 bool Places::on_welcome(const Endpoint& from, std::uint64_t incarnation) {
   const auto at = find(from);
   if (!at || places_[*at].incarnation != incarnation) return false;
-  current_ = *at;
+  current_ = home_ = *at;
+  home_incarnation_ = incarnation;
   return true;
 }
 

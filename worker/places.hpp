@@ -2,6 +2,7 @@
 //
 // All ranks must come together at one of them, so each prefers the first that answers: while one
 // answers, only those before it are asked as well; while none does, all are, one after the other.
+// Before all others comes the aggregator that a rank is in at and merely did not hear for a while.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +24,9 @@ class Places {
 
   bool has_standby() const { return places_.size() > 1; }
 
-  /// A join begins: nobody has answered it yet.
-  void begin();
+  /// A join begins: nobody has answered it yet. `home_may_live`: the aggregator that took us in
+  /// last has not said that it does not know us.
+  void begin(bool home_may_live);
 
   /// Where to ask next; nothing while that place cannot be reached.
   std::optional<Endpoint> next(Time now);
@@ -44,12 +46,17 @@ class Places {
   };
 
   std::optional<std::size_t> find(const Endpoint& from) const;
+  std::size_t choose(Time now);
+  bool answers(const Place& place, Time now) const;
+  bool home_answers(Time now) const;
   std::size_t first_that_answers(Time now) const;  // places_.size(): none
 
   const EngineConfig& config_;
   const std::uint16_t shard_;
   std::vector<Place> places_;
   std::size_t current_ = 0;
+  std::size_t home_ = 0;  // where we were welcomed last, and by which life of the aggregator
+  std::uint64_t home_incarnation_ = 0;  // 0: it is over
   std::size_t turn_ = 0;
 };
 

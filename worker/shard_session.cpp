@@ -37,12 +37,14 @@ void ShardSession::begin_join(const Session& wanted, bool virgin, Time now, Cont
   was_in_ = false;
   wanted_ = wanted;
   heard_ = now;
+  places_.begin(false);
   start_joining(virgin, now, out);
 }
 
-void ShardSession::begin_rejoin(bool virgin, Time now, ControlPackets& out) {
+void ShardSession::begin_rejoin(bool refused, bool virgin, Time now, ControlPackets& out) {
   was_in_ = true;
   wanted_ = agreed_;
+  places_.begin(!refused);
   start_joining(virgin, now, out);
 }
 
@@ -53,7 +55,6 @@ void ShardSession::start_joining(bool virgin, Time now, ControlPackets& out) {
   serial_ = 0;
   answered_ = false;
   absent_.clear();
-  places_.begin();
   not_shared_ = 0;
   link_down_ = false;
   joining_since_ = now;

@@ -55,8 +55,8 @@ class ShardSession {
 
   /// Starts to join. `wanted` has what to ask for, and the generation held (0: none).
   void begin_join(const Session& wanted, bool virgin, Time now, ControlPackets& out);
-  /// Starts to join again: the aggregator does not know us (any more), or is not heard.
-  void begin_rejoin(bool virgin, Time now, ControlPackets& out);
+  /// Starts to join again: the aggregator does not know us any more (`refused`), or is not heard.
+  void begin_rejoin(bool refused, bool virgin, Time now, ControlPackets& out);
   /// So long nothing was heard that the aggregator may be gone, or be somewhere else.
   bool suspects(Time now) const;
 
