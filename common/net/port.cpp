@@ -1,13 +1,12 @@
 #include "common/net/port.hpp"
 
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
 #include <cstdio>
 #include <cstring>
-#include <memory>
-#include <mutex>
+#include <functional>
+#include <future>
 #include <optional>
+#include <utility>
 
 #include <arpa/inet.h>
 #include <net/if.h>
@@ -164,29 +163,23 @@ rte_eth_conf configuration(const PortOptions& options, const std::string& device
   return conf;
 }
 
-// virtio-user handles the loss of its peer in an alarm, on DPDK's interrupt thread. To close the
-// device before that would take descriptors from under that thread, which then panics. Alarms run
-// in order: once ours has, those before it have. It is bounded, as that thread may be held up.
-void wait_for_alarms() {
-  struct Ran {
-    std::mutex mutex;
-    std::condition_variable changed;
-    bool done = false;
+/// Runs `what` on DPDK's interrupt thread, as an alarm, and waits for its end; here, if no alarm is
+/// to be had.
+void run_as_alarm(std::function<void()> what) {
+  struct Alarm {
+    std::function<void()> what;
+    std::promise<void> ran;
   };
-  auto ran = std::make_shared<Ran>();
-  auto* const argument = new std::shared_ptr<Ran>(ran);
-  const auto note = [](void* given) {
-    const std::unique_ptr<std::shared_ptr<Ran>> mine(static_cast<std::shared_ptr<Ran>*>(given));
-    const std::lock_guard lock((*mine)->mutex);
-    (*mine)->done = true;
-    (*mine)->changed.notify_all();
+  Alarm alarm{std::move(what), {}};
+  const auto run = [](void* argument) {
+    auto& mine = *static_cast<Alarm*>(argument);
+    mine.what();
+    mine.ran.set_value();
   };
-  if (rte_eal_alarm_set(1, note, argument) != 0) {
-    delete argument;
-    return;
-  }
-  std::unique_lock lock(ran->mutex);
-  ran->changed.wait_for(lock, std::chrono::seconds(1), [&] { return ran->done; });
+  if (rte_eal_alarm_set(1, run, &alarm) == 0)
+    alarm.ran.get_future().wait();
+  else
+    alarm.what();
 }
 
 }  // namespace
@@ -289,10 +282,19 @@ void Port::set_up_queues(std::span<BufferPool* const> pools) {
 void Port::close() {
   if (!plugged_) return;
   const CallerState restore_at_end;
-  rte_eth_dev_stop(id());
-  if (name_.find("virtio_user") != std::string::npos) wait_for_alarms();
-  rte_eth_dev_close(id());
-  rte_eal_hotplug_remove(bus_.c_str(), name_.c_str());
+  const auto unplug = [this] {
+    rte_eth_dev_stop(id());
+    rte_eth_dev_close(id());
+    rte_eal_hotplug_remove(bus_.c_str(), name_.c_str());
+  };
+  if (setting(options_.device, "server") == "1") {
+    // A peer that comes or goes meanwhile is handled on the interrupt thread, which would use what
+    // is freed here: so no more may come, and the rest happens there, one thing after the other.
+    unlink(setting(options_.device, "path").c_str());
+    run_as_alarm(unplug);
+  } else {
+    unplug();
+  }
   plugged_ = false;
 }
 
