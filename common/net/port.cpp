@@ -1,10 +1,13 @@
 #include "common/net/port.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <functional>
 #include <future>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -14,6 +17,7 @@
 #include <rte_dev.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
+#include <spdlog/spdlog.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -163,23 +167,31 @@ rte_eth_conf configuration(const PortOptions& options, const std::string& device
   return conf;
 }
 
-/// Runs `what` on DPDK's interrupt thread, as an alarm, and waits for its end; here, if no alarm is
-/// to be had.
-void run_as_alarm(std::function<void()> what) {
+/// Runs `what` on DPDK's interrupt thread, as an alarm, and waits for its end. False if that thread
+/// does not come to it: it may wait for ever for a peer that is stuck. Then it will never be run.
+bool run_as_alarm(std::function<void()> what) {
   struct Alarm {
     std::function<void()> what;
+    std::mutex mutex;
     std::promise<void> ran;
   };
-  Alarm alarm{std::move(what), {}};
+  const auto alarm = std::make_shared<Alarm>();
+  alarm->what = std::move(what);
   const auto run = [](void* argument) {
-    auto& mine = *static_cast<Alarm*>(argument);
-    mine.what();
-    mine.ran.set_value();
+    const std::unique_ptr<std::shared_ptr<Alarm>> mine(
+        static_cast<std::shared_ptr<Alarm>*>(argument));
+    const std::lock_guard lock((*mine)->mutex);
+    if ((*mine)->what) (*mine)->what();
+    (*mine)->ran.set_value();
   };
-  if (rte_eal_alarm_set(1, run, &alarm) == 0)
-    alarm.ran.get_future().wait();
-  else
-    alarm.what();
+  auto argument = std::make_unique<std::shared_ptr<Alarm>>(alarm);
+  if (rte_eal_alarm_set(1, run, argument.get()) != 0) return false;
+  (void)argument.release();
+  auto ran = alarm->ran.get_future();
+  if (ran.wait_for(std::chrono::seconds(2)) == std::future_status::ready) return true;
+  const std::lock_guard lock(alarm->mutex);  // if it runs just now, until it has
+  alarm->what = nullptr;
+  return ran.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
 }
 
 }  // namespace
@@ -291,7 +303,10 @@ void Port::close() {
     // A peer that comes or goes meanwhile is handled on the interrupt thread, which would use what
     // is freed here: so no more may come, and the rest happens there, one thing after the other.
     unlink(setting(options_.device, "path").c_str());
-    run_as_alarm(unplug);
+    const auto nothing = [] {};  // after what the driver put off: it must not meet what is freed
+    if (!run_as_alarm(nothing) || !run_as_alarm(unplug))
+      spdlog::error("port '{}': DPDK is busy with its peer; it stays open until this process ends",
+                    name_);
   } else {
     unplug();
   }

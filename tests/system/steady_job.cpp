@@ -59,9 +59,10 @@ class SteadyJob {
  public:
   SteadyJob(std::filesystem::path stop_file, std::size_t elements, std::size_t in_flight)
       : stop_file_(std::move(stop_file)),
+        options_(sluice::JobOptions::from_environment()),
         tensors_(in_flight, std::vector<float>(elements)),
         context_(sluice::ContextOptions::from_environment()),
-        job_(context_, sluice::JobOptions::from_environment()) {}
+        job_(context_, options_) {}
 
   /// All ranks start as many ops: they see the end in the same sum.
   int run() {
@@ -99,6 +100,7 @@ class SteadyJob {
   }
 
   const std::filesystem::path stop_file_;
+  const sluice::JobOptions options_;         // read before a context waits for daemons
   std::vector<std::vector<float>> tensors_;  // used in turn
   sluice::Context context_;
   sluice::Communicator job_;
