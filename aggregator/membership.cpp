@@ -11,7 +11,8 @@ using wire::Field;
 
 constexpr std::size_t kTombstonesMax = 4 * kMaxRanks;
 constexpr int kSilentIntervals = 3;        // of KEEPALIVE, until a contended member counts as gone
-constexpr int kForgottenAfter = 8;         // of KEEPALIVE, without a JOIN from somebody who waits
+constexpr int kForgottenAfter = 4;         // of KEEPALIVE, without a JOIN from somebody who waits
+constexpr int kFreshFor = 2;               // a JOIN, where it contradicts others
 constexpr std::uint64_t kSignsOfLife = 2;  // one may have been under way when it died
 
 AbortInfo about(AbortReason reason, Rank rank, std::uint64_t value = 0) {
@@ -316,7 +317,7 @@ bool Membership::complete(Time now) const {
   if (conflict_serial_ || candidates_.empty()) return false;
   if (candidates_.size() != candidates_.begin()->second.join.world_size) return false;
   const auto is_fresh = [&](const auto& entry) {
-    return now - entry.second.seen <= config_.keep_alive_interval();
+    return now - entry.second.seen <= kFreshFor * config_.keep_alive_interval();
   };
   return same_generation() || std::all_of(candidates_.begin(), candidates_.end(), is_fresh);
 }
@@ -364,8 +365,19 @@ void Membership::form(std::uint64_t newest_serial, Time now, ControlPackets& out
   conflict_serial_.reset();
   mark_ = newest_serial;
   formed_at_ = now;
+  welcome_due_ = after(now, config_.keep_alive_interval());
   state_ = State::kActive;
   for (std::uint16_t r = 0; r < session_.ranks; ++r) welcome(Rank{r}, out);
+}
+
+/// To those who were never heard: their WELCOME may be lost, and they may ask elsewhere by now.
+void Membership::repeat_welcomes(Time now, ControlPackets& out) {
+  welcome_due_ = kNever;
+  present_.for_each([&](Rank r) {
+    if (members_[r.value].spoke) return;
+    welcome(r, out);
+    welcome_due_ = after(now, config_.keep_alive_interval());
+  });
 }
 
 void Membership::welcome(Rank r, ControlPackets& out) const {
@@ -487,6 +499,7 @@ Membership::Change Membership::on_time(Time now, std::uint64_t newest_serial, Co
       return Change::kEnded;
     }
     if (settle_contention(now, newest_serial, out)) return Change::kEnded;
+    if (now >= welcome_due_) repeat_welcomes(now, out);
     if (now >= all_must_have_spoken()) {
       dissolve();
       mark_ = newest_serial;
@@ -554,7 +567,7 @@ Time Membership::next_deadline() const {
       next = std::min(next, after(member.seen, config_.liveness_timeout));
     if (member.contender) next = std::min(next, contention_ends(member));
   }
-  return std::min(next, all_must_have_spoken());
+  return std::min({next, all_must_have_spoken(), welcome_due_});
 }
 
 void Membership::excuse_pause(Duration pause) {

@@ -157,6 +157,7 @@ class Membership {
   void dismiss_candidates(const AbortInfo& info, std::uint64_t newest_serial, ControlPackets& out);
   bool complete(Time now) const;
   void form(std::uint64_t newest_serial, Time now, ControlPackets& out);
+  void repeat_welcomes(Time now, ControlPackets& out);
   void welcome(Rank r, ControlPackets& out) const;
   void pend(const Endpoint& to, const wire::Join& join, ControlPackets& out) const;
   void refuse(const Endpoint& to, const wire::Join& join, const AbortInfo& info,
@@ -183,6 +184,7 @@ class Membership {
   Session session_;
   bool resumed_ = false;
   Time formed_at_{};
+  Time welcome_due_ = kNever;  // while some were never heard
   std::vector<Member> members_;
   std::vector<Endpoint> endpoints_;
   RankSet present_;

@@ -20,8 +20,9 @@ Places::Places(const EngineConfig& config, std::uint16_t shard, const Endpoint& 
   for (Place& place : places_) place.endpoint = first;  // until it is located
 }
 
-void Places::begin(bool home_may_live) {
+void Places::begin(bool home_may_live, Time now) {
   turn_ = 0;
+  began_ = now;
   if (!home_may_live) home_incarnation_ = 0;
   for (Place& place : places_) {
     place.incarnation = 0;
@@ -45,11 +46,12 @@ std::size_t Places::first_that_answers(Time now) const {
   return static_cast<std::size_t>(found - places_.begin());
 }
 
-/// Every other turn is that of the home, if it may live; of the rest, every other that of the place
-/// which answers.
+/// Every other turn is that of the home, for a while, if it may live; of the rest, every other that
+/// of the place which answers.
 std::size_t Places::choose(Time now) {
   std::size_t turn = turn_++;
-  if (home_incarnation_ != 0) {
+  const bool is_early = now - began_ < kPatience * config_.join_retry_max;
+  if (home_incarnation_ != 0 && (is_early || home_answers(now))) {
     if (turn % 2 == 0) return home_;
     turn /= 2;
   }

@@ -26,7 +26,7 @@ class Places {
 
   /// A join begins: nobody has answered it yet. `home_may_live`: the aggregator that took us in
   /// last has not said that it does not know us.
-  void begin(bool home_may_live);
+  void begin(bool home_may_live, Time now);
 
   /// Where to ask next; nothing while that place cannot be reached.
   std::optional<Endpoint> next(Time now);
@@ -58,6 +58,7 @@ class Places {
   std::size_t home_ = 0;  // where we were welcomed last, and by which life of the aggregator
   std::uint64_t home_incarnation_ = 0;  // 0: it is over
   std::size_t turn_ = 0;
+  Time began_{};
 };
 
 }  // namespace sluice::worker

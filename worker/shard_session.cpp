@@ -37,14 +37,14 @@ void ShardSession::begin_join(const Session& wanted, bool virgin, Time now, Cont
   was_in_ = false;
   wanted_ = wanted;
   heard_ = now;
-  places_.begin(false);
+  places_.begin(false, now);
   start_joining(virgin, now, out);
 }
 
 void ShardSession::begin_rejoin(bool refused, bool virgin, Time now, ControlPackets& out) {
   was_in_ = true;
   wanted_ = agreed_;
-  places_.begin(!refused);
+  places_.begin(!refused, now);
   start_joining(virgin, now, out);
 }
 

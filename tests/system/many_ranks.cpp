@@ -77,6 +77,7 @@ worker::EngineConfig config_of(std::size_t rank, std::size_t ranks, std::uint16_
   config.history = 4;
   config.payload_bytes = std::min<std::uint16_t>(payload_bytes, 1472);
   config.unique = random_id;
+  config.integrity = true;  // an aggregator on the network demands it
   return config;
 }
 
