@@ -346,8 +346,10 @@ class Bench {
 
 TEST_CASE("operator new is counted") {
   const std::size_t before = allocations;
-  const auto memory = std::make_unique<std::uint64_t>(1);
-  CHECK(allocations == before + 1);
+  void* const memory = ::operator new(8);         // a new-expression might be left out
+  const std::size_t made = allocations - before;  // Catch makes some of its own
+  ::operator delete(memory);
+  CHECK(made == 1);
 }
 
 TEST_CASE("a job that has joined allocates nothing on its data path, also when packets are lost") {
