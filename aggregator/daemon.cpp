@@ -188,13 +188,12 @@ void Daemon::open_vhost_directory() {
 
 void Daemon::run() {
   logger_->info("ready");
-  next_report_ =
-      config_.stats_interval.count() == 0 ? kNever : after(net::now(), config_.stats_interval);
+  schedule_report();
   while (serving_) {
     look_after();
     if (net::now() < next_report_) continue;
     report("so far");
-    next_report_ = after(net::now(), config_.stats_interval);
+    schedule_report();
   }
   drain();
   report("at exit");
@@ -240,8 +239,7 @@ void Daemon::reload() {
   }
   config::set_level(*logger_, config_.log_level);
   refusals_told_ = stragglers_told_ = config::RateLimit(config_.log_rate_limit);
-  next_report_ =
-      config_.stats_interval.count() == 0 ? kNever : after(net::now(), config_.stats_interval);
+  schedule_report();
   lane_->adjust(engine_config());
 }
 
@@ -297,6 +295,11 @@ void Daemon::tell_events() {
   config::log_suppressed(*logger_, refusals_told_, net::now());
   config::log_suppressed(*logger_, stragglers_told_, net::now());
   if (events.lost != 0) logger_->warn("{} more events of jobs were not told", events.lost);
+}
+
+void Daemon::schedule_report() {
+  next_report_ =
+      config_.stats_interval.count() == 0 ? kNever : after(net::now(), config_.stats_interval);
 }
 
 void Daemon::report(const char* when) {

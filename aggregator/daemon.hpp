@@ -48,6 +48,7 @@ class Daemon {
   void look_after();
   void drain();
   void tell_events();
+  void schedule_report();
   void report(const char* when);
 
   config::AggregatorConfig config_;

@@ -56,11 +56,18 @@ struct Wire {
 
   void start() {
     aggregator = std::make_unique<aggregator::Engine<Sink>>(aggregator_config);
-    for (std::uint16_t r = 0; r < 2; ++r) {
-      workers[r] =
-          std::make_unique<worker::Engine<Sink>>(worker_configs[r], std::span(&kAggregator, 1));
-      workers[r]->start(now, sinks[r]);
-    }
+    start_rank(0);
+    start_rank(1);
+  }
+  /// A new process takes the rank.
+  void start_rank(std::uint16_t r) {
+    workers[r] =
+        std::make_unique<worker::Engine<Sink>>(worker_configs[r], std::span(&kAggregator, 1));
+    workers[r]->start(now, sinks[r]);
+  }
+  bool leave() {
+    for (std::uint16_t r = 0; r < 2; ++r) workers[r]->leave(now, sinks[r]);
+    return run_until([&] { return both(worker::Engine<Sink>::State::kLeft); });
   }
 
   /// Time passes until `done` or for ten seconds.
@@ -190,9 +197,7 @@ TEST_CASE("one rank without the secret does not keep the others from joining lat
       [&] { return wire.workers[1]->state() == worker::Engine<Sink>::State::kFailed; }));
   CHECK(wire.workers[0]->state() == worker::Engine<Sink>::State::kJoining);
   wire.worker_configs[1].secret = secret("shared");
-  wire.workers[1] =
-      std::make_unique<worker::Engine<Sink>>(wire.worker_configs[1], std::span(&kAggregator, 1));
-  wire.workers[1]->start(wire.now, wire.sinks[1]);
+  wire.start_rank(1);
   CHECK(wire.run_until([&] { return wire.both(worker::Engine<Sink>::State::kActive); }));
 }
 
@@ -276,16 +281,12 @@ TEST_CASE("packets of an earlier session are of no use in a later one") {
   };
   REQUIRE(wire.join());
   CHECK(wire.sum() == 3);
-  for (std::uint16_t r = 0; r < 2; ++r) wire.workers[r]->leave(wire.now, wire.sinks[r]);
-  REQUIRE(wire.run_until([&] { return wire.both(worker::Engine<Sink>::State::kLeft); }));
+  REQUIRE(wire.leave());
 
   // The same aggregator, the same job, new members: all that was said comes again, in between.
   wire.tap = nullptr;
-  for (std::uint16_t r = 0; r < 2; ++r) {
-    wire.workers[r] =
-        std::make_unique<worker::Engine<Sink>>(wire.worker_configs[r], std::span(&kAggregator, 1));
-    wire.workers[r]->start(wire.now, wire.sinks[r]);
-  }
+  wire.start_rank(0);
+  wire.start_rank(1);
   const auto replay = [&] {
     for (const Flight& flight : recorded) wire.deliver(flight);
     return wire.both(worker::Engine<Sink>::State::kActive);
@@ -306,13 +307,9 @@ TEST_CASE("a secret that was changed is asked of new jobs, and live ones go on w
   changed.secret = [](std::uint32_t) { return secret("changed"); };
   wire.aggregator->adjust(changed);
   CHECK(wire.sum() == 3);
-  for (std::uint16_t r = 0; r < 2; ++r) wire.workers[r]->leave(wire.now, wire.sinks[r]);
-  REQUIRE(wire.run_until([&] { return wire.both(worker::Engine<Sink>::State::kLeft); }));
-  for (std::uint16_t r = 0; r < 2; ++r) {
-    wire.workers[r] =
-        std::make_unique<worker::Engine<Sink>>(wire.worker_configs[r], std::span(&kAggregator, 1));
-    wire.workers[r]->start(wire.now, wire.sinks[r]);
-  }
+  REQUIRE(wire.leave());
+  wire.start_rank(0);
+  wire.start_rank(1);
   REQUIRE(wire.run_until([&] { return wire.both(worker::Engine<Sink>::State::kFailed); }));
   CHECK(wire.workers[0]->failure()->code() == ErrorCode::kNotAuthenticated);
 }
