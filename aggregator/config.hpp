@@ -18,6 +18,9 @@ struct EngineConfig {
   std::uint16_t shards = 1;
   std::uint16_t streams = 64;  ///< of a job that asks for none; also the most it may ask
   std::uint16_t streams_max = 1024;
+  /// What ranks that are all on this machine have under way together is bound to this, by fewer
+  /// streams: they share its caches.
+  std::size_t local_window_bytes = std::size_t{5} << 19;
   std::uint8_t history = 8;                         ///< of a job that asks for none; a power of two
   std::uint16_t payload_bytes = wire::kMaxPayload;  ///< largest UDP payload of our ports
   std::size_t jobs_max = 16;                        ///< forming or active at once

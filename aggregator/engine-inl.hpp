@@ -15,6 +15,7 @@ inline constexpr Duration kPollInterval = std::chrono::milliseconds(10);
 template <PacketSink Sink>
 void Engine<Sink>::receive(const Endpoint& from, Buffer buffer, Time now, Sink& sink) {
   ++counters_.packets_received;
+  enter(sink, Stage::kValidate);
   Packet packet;
   DropReason drop = Packet::parse(buffer.bytes(), packet);
   if (drop == DropReason::kNone && config_.integrity && from.off_machine && !packet.has_integrity())
@@ -22,6 +23,7 @@ void Engine<Sink>::receive(const Endpoint& from, Buffer buffer, Time now, Sink& 
   if (drop == DropReason::kNone) drop = dispatch(from, packet, std::move(buffer), now, sink);
   if (drop != DropReason::kNone) counters_.drops.count(drop);
   if (!control_.empty()) flush(sink);
+  enter(sink, Stage::kReceive);  // the loop goes on with the next packet
 }
 
 template <PacketSink Sink>
@@ -357,6 +359,7 @@ void Engine<Sink>::give_back_memory(Job& job) {
 template <PacketSink Sink>
 void Engine<Sink>::on_time(Time now, Sink& sink) {
   if (now < deadline_) return;
+  enter(sink, Stage::kOther);
   deadline_ = kNever;
   any_stalled_ = false;
   for (auto& [id, job] : jobs_) {

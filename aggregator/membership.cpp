@@ -322,6 +322,17 @@ bool Membership::complete(Time now) const {
   return same_generation() || std::all_of(candidates_.begin(), candidates_.end(), is_fresh);
 }
 
+/// Of a job that asks for no number, once its ranks and payload are known.
+std::uint16_t Membership::default_streams() const {
+  constexpr std::size_t kFewest = 8;  // fewer leave a rank waiting for each round
+  const auto is_far = [](const Endpoint& endpoint) { return endpoint.off_machine; };
+  if (std::any_of(endpoints_.begin(), endpoints_.end(), is_far)) return config_.streams;
+  const std::size_t round_bytes = std::size_t{session_.ranks} * session_.payload_bytes;
+  const std::size_t fitting =
+      std::max({kFewest, std::size_t{config_.shards}, config_.local_window_bytes / round_bytes});
+  return static_cast<std::uint16_t>(std::min<std::size_t>(config_.streams, fitting));
+}
+
 void Membership::form(std::uint64_t newest_serial, Time now, ControlPackets& out) {
   if (active()) {
     const AbortInfo over;  // all ranks have moved on: there is nobody to tell
@@ -332,7 +343,7 @@ void Membership::form(std::uint64_t newest_serial, Time now, ControlPackets& out
   session_ = Session();
   session_.job = job_;
   session_.ranks = any.world_size;
-  session_.streams = config_.streams;
+  session_.streams = 0;
   session_.history = config_.history;
   session_.block_elements = any.block_elements;
   session_.payload_bytes = config_.payload_bytes;
@@ -360,6 +371,7 @@ void Membership::form(std::uint64_t newest_serial, Time now, ControlPackets& out
     member.seen = now;
     endpoints_[rank] = candidate.endpoint;
   }
+  if (session_.streams == 0) session_.streams = default_streams();
   protection_.begin_session(session_);
   candidates_.clear();
   conflict_serial_.reset();

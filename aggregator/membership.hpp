@@ -156,6 +156,7 @@ class Membership {
   Time forgotten_at(const Candidate& candidate) const;
   void dismiss_candidates(const AbortInfo& info, std::uint64_t newest_serial, ControlPackets& out);
   bool complete(Time now) const;
+  std::uint16_t default_streams() const;
   void form(std::uint64_t newest_serial, Time now, ControlPackets& out);
   void repeat_welcomes(Time now, ControlPackets& out);
   void welcome(Rank r, ControlPackets& out) const;

@@ -35,6 +35,7 @@ Taken Stream<Sink>::on_data(Rank w, const Packet& packet, Buffer buffer, Scope& 
   } else if ((first_ && !op_known_ && !begin_op(w, packet, scope.session)) || !fits(w, packet)) {
     taken.drop = DropReason::kUnfitting;
   } else {
+    enter(scope.sink, Stage::kSum);
     take(w, packet, std::move(buffer), scope.counters);
     taken.proves_life = true;
   }
@@ -148,7 +149,7 @@ bool Stream<Sink>::fits(Rank w, const Packet& packet) const {
     const BlockIndex index{column.index};
     const bool present = (column.flags & wire::kColumnPresent) != 0;
     if (index != current_[c]) return false;
-    if (!first_ && present != (index != kNoBlock && next[c] == index)) return false;
+    if (!first_ && present && next[c] != index) return false;  // an owner's may prove to be zero
     if (column.next != kNoBlock.value && (column.next - index.value) % stride != 0) return false;
     ++c;
   }
@@ -216,6 +217,7 @@ void Stream<Sink>::try_finish(Scope& scope) {
     if (!std::exchange(awaited_ack_, true)) ++scope.counters.rounds_awaiting_ack;
     return;
   }
+  enter(scope.sink, Stage::kBuild);
   std::array<BlockIndex, wire::kMaxColumns> storage;
   const std::span<BlockIndex> want(storage.data(), geometry_.columns);
   want_next(want, scope.session);
@@ -225,7 +227,9 @@ void Stream<Sink>::try_finish(Scope& scope) {
     return;
   }
   ++scope.counters.rounds_finished;
+  enter(scope.sink, Stage::kTransmit);
   deliver(result, scope);
+  enter(scope.sink, Stage::kBuild);
   history_[running_.value % scope.session.history] = std::move(result);
   start_round(want, scope.session);
 }

@@ -25,6 +25,7 @@
 #include "aggregator/counters.hpp"
 #include "common/base/packet_buffer.hpp"
 #include "common/base/rank_set.hpp"
+#include "common/base/stage.hpp"
 #include "common/numeric/kernels.hpp"
 #include "common/protocol/abort_info.hpp"
 #include "common/protocol/build.hpp"

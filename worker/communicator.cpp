@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cassert>
 #include <cstdlib>
-#include <new>
 
 #include "common/base/random_id.hpp"
 #include "worker/environment.hpp"
@@ -270,17 +269,6 @@ Work Communicator::barrier() {
 
 void Communicator::leave() {
   if (const auto error = impl_->leave()) throw Error(*error);
-}
-
-void* allocate(std::size_t bytes) {
-  void* const memory = ::operator new (bytes, std::align_val_t{64}, std::nothrow);
-  if (memory == nullptr)
-    throw Error(ErrorCode::kUnavailable, "no memory for " + std::to_string(bytes) + " bytes");
-  return memory;
-}
-
-void deallocate(void* memory) noexcept {
-  ::operator delete (memory, std::align_val_t{64});
 }
 
 }  // namespace sluice

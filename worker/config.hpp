@@ -13,6 +13,7 @@
 #include "common/base/time.hpp"
 #include "common/protocol/rto.hpp"
 #include "common/protocol/secret.hpp"
+#include "worker/nonzero_map.hpp"
 
 namespace sluice::worker {
 
@@ -31,6 +32,7 @@ struct EngineConfig {
   Duration join_retry_min = std::chrono::milliseconds(10);  ///< doubles up to the next
   Duration join_retry_max = std::chrono::milliseconds(250);
   RetransmissionTimeout::Limits rto;
+  SearchLimits search;
 
   bool integrity = false;  ///< packets carry a CRC32C, and from other machines they must
   std::shared_ptr<const Secret> secret;  ///< the job's, or null

@@ -12,6 +12,12 @@ namespace sluice::worker {
 /// When to ask the pool again that was empty.
 inline constexpr Duration kPoolRetry = std::chrono::microseconds(200);
 
+/// Whether this rank has a block for the round. An owner may find that it has none: its block lay
+/// beyond the search's horizon when it was announced.
+inline bool travels(Operation& op, const ColumnState& column) {
+  return column.owned() && op.is_nonzero(column.current);
+}
+
 // ---------------------------------------------------------------------------------- moving on
 /// Does what the stream's position asks for: begins an op, sends, acknowledges, or rests.
 template <PacketSink Sink>
@@ -122,13 +128,14 @@ bool Engine<Sink>::fits(StreamId s, const Packet& packet) {
   StreamState& x = streams_[s.value];
   const auto& result = packet.as<wire::Result>();
   if (!x.running || result.op != x.op) return false;
-  const Geometry& geometry = op_of(x)->geometry();
+  Operation& op = *op_of(x);
+  const Geometry& geometry = op.geometry();
   if (!wire::same(packet.shape(), wire::shape_of(geometry))) return false;
   for (std::uint8_t c = 0; const wire::Column& column : packet.columns()) {
     const ColumnState& mine = x.columns[c++];
     const bool present = (column.flags & wire::kColumnPresent) != 0;
     if (BlockIndex{column.index} != mine.current) return false;
-    if (mine.owned() && !present) return false;              // our block would be lost
+    if (!present && travels(op, mine)) return false;         // our block would be lost
     if (BlockIndex{column.next} > mine.after) return false;  // and here the next one
     if (column.next != kNoBlock.value &&
         (column.next - mine.current.value) % geometry.stride() != 0)
@@ -155,7 +162,7 @@ void Engine<Sink>::apply(StreamId s, const Packet& packet) {
     ColumnState& mine = x.columns[c++];
     const BlockIndex want{column.next};
     const bool present = (column.flags & wire::kColumnPresent) != 0;
-    if (mine.owned()) ++op.statistics.blocks_sent;  // here: a round may be begun twice
+    if (travels(op, mine)) ++op.statistics.blocks_sent;  // here: a round may be begun twice
     if (mine.current != kNoBlock)
       op.store_zeros(present ? op.following(mine.current) : mine.current, want);
     mine.current = want;
@@ -246,7 +253,8 @@ void Engine<Sink>::on_timer(StreamId s, Time now, Sink& sink) {
   }
   ++counters_.timeouts;
   ++x.backoffs;
-  if (x.owes_data() && !x.held)
+  // Mostly another rank is late, not our packet lost: ask first, it costs little.
+  if (x.owes_data() && !x.held && x.backoffs > 1)
     send_data(s, true, now, sink);
   else
     send_probe(s, now, sink);
@@ -267,7 +275,7 @@ void Engine<Sink>::send_data(StreamId s, bool ask, Time now, Sink& sink) {
   const Geometry& geometry = op.geometry();
   std::size_t payload = 0;
   for (std::uint8_t c = 0; c < geometry.columns; ++c)
-    if (x.columns[c].owned()) payload += geometry.bytes_of(x.columns[c].current);
+    if (travels(op, x.columns[c])) payload += geometry.bytes_of(x.columns[c].current);
   const std::size_t size = wire::block_packet_bytes<wire::Data>(geometry.columns, x.first, payload);
   Buffer buffer = allocate(s, size, sink);
   if (!buffer) {
@@ -292,7 +300,7 @@ void Engine<Sink>::send_data(StreamId s, bool ask, Time now, Sink& sink) {
     wire::Column& column = packet.columns[c];
     column.index = mine.current.value;
     column.next = mine.after.value;
-    if (!mine.owned()) continue;
+    if (!travels(op, mine)) continue;
     column.flags = wire::kColumnPresent;
     const std::size_t bytes = geometry.bytes_of(mine.current);
     std::memcpy(packet.payload, op.block(mine.current), bytes);

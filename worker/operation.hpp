@@ -14,6 +14,7 @@
 #include "common/base/time.hpp"
 #include "common/protocol/geometry.hpp"
 #include "common/protocol/wire.hpp"
+#include "worker/nonzero_map.hpp"
 
 namespace sluice::worker {
 
@@ -38,14 +39,17 @@ struct Completion {
 
 class Operation {
  public:
-  Operation(const OpRequest& request, const Geometry& geometry);
+  Operation(const OpRequest& request, const Geometry& geometry, const SearchLimits& search = {});
 
   const Geometry& geometry() const { return geometry_; }
   const wire::Descriptor& descriptor() const { return descriptor_; }
+
   const std::byte* block(BlockIndex b) const { return request_.input + geometry_.offset_of(b); }
 
-  /// The first block >= from in the column of `from` that is not zero, or kNoBlock.
+  /// The first block >= from in the column of `from` that is not zero, or is not known to be zero
+  /// yet; kNoBlock if there is none.
   BlockIndex next_nonzero(BlockIndex from);
+  bool is_nonzero(BlockIndex b) { return nonzero_.contains(b.value); }
   BlockIndex following(BlockIndex b) const;  ///< the column's block after b, or kNoBlock
 
   /// The sum of block b: copies it to the output.
@@ -62,7 +66,7 @@ class Operation {
   OpRequest request_;
   Geometry geometry_;
   wire::Descriptor descriptor_;
-  bool passed_negative_zero_ = false;
+  NonZeroMap nonzero_;
 };
 
 }  // namespace sluice::worker

@@ -150,20 +150,26 @@ ParsedFrame parse_frame(ConstBytes frame, const LocalAddress& us, Verified verif
 
 void write_headers(std::span<std::byte, kHeaderBytes> out, const LocalAddress& us,
                    const Endpoint& to, std::size_t payload_bytes, std::uint16_t ip_id) {
+  constexpr std::uint16_t kVersionAndLength = 0x4500;  // no type of service
+  constexpr std::uint16_t kTtlAndProtocol = 64 << 8 | kProtocolUdp;
   const auto udp_bytes = static_cast<std::uint16_t>(kUdpBytes + payload_bytes);
+  const auto ip_bytes = static_cast<std::uint16_t>(kIpv4Bytes + udp_bytes);
   put_mac(out, 0, to.mac);
   put_mac(out, 6, us.mac);
   put16(out, kEtherType, kTypeIpv4);
-  put16(out, kIp, 0x4500);  // version 4, five words of header, no type of service
-  put16(out, kIpTotalLength, static_cast<std::uint16_t>(kIpv4Bytes + udp_bytes));
+  put16(out, kIp, kVersionAndLength);
+  put16(out, kIpTotalLength, ip_bytes);
   put16(out, kIpId, ip_id);
   put16(out, kIpFragment, kDontFragment);
-  put8(out, kIpTtl, 64);
-  put8(out, kIpProtocol, kProtocolUdp);
-  put16(out, kIpChecksum, 0);
+  put16(out, kIpTtl, kTtlAndProtocol);
+  // From the values: reading back what was just written, in other widths, would wait for the cache.
+  std::uint32_t sum = kVersionAndLength + ip_bytes + ip_id + kDontFragment + kTtlAndProtocol;
+  for (const std::uint32_t address : {us.ipv4, to.ipv4})
+    sum += (address >> 16) + (address & 0xffff);
+  sum = (sum & 0xffff) + (sum >> 16);
+  put16(out, kIpChecksum, static_cast<std::uint16_t>(~(sum + (sum >> 16))));
   put32(out, kIpSource, us.ipv4);
   put32(out, kIpDestination, to.ipv4);
-  put16(out, kIpChecksum, static_cast<std::uint16_t>(~fold(raw_sum(out.subspan(kIp, kIpv4Bytes)))));
   put16(out, kUdp, to.local_udp_port);
   put16(out, kUdpDestination, to.udp_port);
   put16(out, kUdpLength, udp_bytes);

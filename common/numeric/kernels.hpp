@@ -39,12 +39,6 @@ struct BlockReduction {
 /// The kernels of a valid type and reduction; the reference stays valid for ever.
 const BlockReduction& block_reduction(ElementType type, Reduction reduction);
 
-/// What a search found. An element is zero when it compares equal to 0, so -0.0 is zero.
-struct NonZeroSearch {
-  std::uint32_t block = 0;            ///< first block that is not zero, or `block_count`
-  bool passed_negative_zero = false;  ///< a block that was passed over holds a -0.0
-};
-
 /// A tensor as the search sees it: `element_count` elements in blocks of `block_elements`, the last
 /// one possibly short.
 struct BlockedTensor {
@@ -58,9 +52,11 @@ struct BlockedTensor {
   }
 };
 
-/// Looks at blocks first, first + stride, ... below block_count(); stride >= 1.
-NonZeroSearch next_nonzero_block(const BlockedTensor& tensor, std::uint32_t first,
-                                 std::uint32_t stride);
+/// Sets bit b % 64 of bits[b / 64] for every block b of first .. end - 1 that is not zero, and
+/// leaves all other bits as they are; end <= block_count(). An element is zero when it compares
+/// equal to 0, so -0.0 is zero. Returns whether one of the zero blocks holds a -0.0.
+bool mark_nonzero_blocks(const BlockedTensor& tensor, std::uint32_t first, std::uint32_t end,
+                         std::uint64_t* bits);
 
 /// Name of the instruction set in use, for reports: "AVX3", "AVX2", "SSE4", ...
 const char* simd_target();

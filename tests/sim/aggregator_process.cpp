@@ -120,6 +120,10 @@ Time AggregatorProcess::last_news(std::uint32_t job, unsigned rank) const {
   return std::max(last_sign(job, rank), news == last_news_.end() ? Time{} : news->second);
 }
 
+bool AggregatorProcess::ever_heard(std::uint32_t job, unsigned rank) const {
+  return last_news_.contains(key_of(job, rank));
+}
+
 Time AggregatorProcess::last_sign(std::uint32_t job, unsigned rank) const {
   const auto formed = formed_at_.find(job);
   const auto sign = signs_.find(key_of(job, rank));

@@ -54,6 +54,8 @@ class AggregatorProcess final : public Process {
   Time last_sign(std::uint32_t job, unsigned rank) const;
   /// When the last packet of the rank came in that had not come before.
   Time last_news(std::uint32_t job, unsigned rank) const;
+  /// Whether the rank ever spoke here as a member.
+  bool ever_heard(std::uint32_t job, unsigned rank) const;
   /// Adds the counters of all its lives.
   void add_to(Coverage& coverage);
 

@@ -51,6 +51,7 @@ worker::EngineConfig App::config() {
   config.aggregator_timeout = kAggregatorTimeout;
   config.join_retry_max = milliseconds(40);
   config.rto = {.min = milliseconds(5), .max = milliseconds(50), .initial = milliseconds(10)};
+  config.search = plan.search;
   config.unique = [this] { return random_.next() | 1; };
   config.integrity = world_.scenario.integrity;
   config.secret = secret_of(plan.id, world_.scenario.trust);

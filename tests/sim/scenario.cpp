@@ -218,7 +218,8 @@ std::string describe(const Scenario& s) {
   for (const JobPlan& job : s.jobs) {
     out << "  job " << job.id << ": " << job.ranks << " ranks, S " << job.streams << ", H "
         << unsigned{job.history} << ", block " << job.block_elements << ", depth " << job.depth
-        << ", fault " << name(job.fault) << " (rank " << job.victim << ")\n";
+        << ", search " << job.search.ahead_bytes << " to " << job.search.horizon_bytes << ", fault "
+        << name(job.fault) << " (rank " << job.victim << ")\n";
     for (const Program& program : job.programs)
       for (const OpSpec& op : program)
         out << "    op of " << op.element_count << " " << sluice::name(op.type) << " "

@@ -11,6 +11,7 @@
 #include "common/base/time.hpp"
 #include "common/protocol/secret.hpp"
 #include "tests/sim/tensors.hpp"
+#include "worker/nonzero_map.hpp"
 
 namespace sluice::sim {
 
@@ -108,6 +109,7 @@ struct JobPlan {
   std::uint16_t block_elements = 256;
   std::vector<std::uint16_t> payload_bytes;  ///< offered, by rank
   unsigned depth = 1;                        ///< ops in flight
+  worker::SearchLimits search;
   Duration start_spread{};
   Duration pause_max{};           ///< between ops
   bool shared_port = false;       ///< all ranks behind one port of the aggregator

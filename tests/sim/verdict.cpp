@@ -55,7 +55,9 @@ void Job::judge_silence(const AggregatorProcess& aggregator, unsigned rank) {
   const bool replaced = facts.failed || facts.came_anew || facts.called_leave;
   const Duration blocked =
       world_.troubles.blocked(aggregator.shard(), index, rank, now - 2 * liveness, now);
-  require(replaced || blocked >= liveness / 2 || world_.scenario.loss() >= kLossy,
+  // Joins of one life may cross at two addresses: the rank serves one, the other gives it up.
+  const bool elsewhere = !world_.scenario.standbys.empty() && !aggregator.ever_heard(plan.id, rank);
+  require(replaced || elsewhere || blocked >= liveness / 2 || world_.scenario.loss() >= kLossy,
           who(*this, rank) + " is given up without a cause");
   facts.silent = silence_seen = true;
 }

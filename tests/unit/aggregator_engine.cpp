@@ -53,7 +53,9 @@ struct Bench {
   }
 
   std::vector<Sent> give(unsigned rank, std::span<const std::byte> bytes) {
-    engine().receive(at_rank(rank), received(sink, bytes), now, sink);
+    Endpoint from = at_rank(rank);
+    from.off_machine = off_machine;
+    engine().receive(from, received(sink, bytes), now, sink);
     return sink.take();
   }
   template <class T>
@@ -188,6 +190,7 @@ struct Bench {
   unsigned ranks;
   std::uint8_t history;
   std::uint16_t streams = 1;
+  bool off_machine = false;
   std::uint64_t ids = 5000;
   aggregator::EngineConfig config;
   Sink sink;
@@ -686,6 +689,24 @@ TEST_CASE("shutting down tells all ranks") {
   CHECK(bench.engine().live_jobs() == 0);
 }
 
+TEST_CASE("ranks of this machine get so many streams as its caches hold, if they ask for none") {
+  const auto streams_of = [](std::size_t window_rounds, std::uint16_t asked, bool off_machine) {
+    Bench bench;
+    bench.config.streams = 64;
+    bench.config.local_window_bytes = window_rounds * 2 * 508;
+    bench.streams = asked;
+    bench.off_machine = off_machine;
+    bench.join(0, 7);
+    const auto welcomes = of_kind<wire::Welcome>(bench.join(1, 8));
+    return std::uint16_t{welcomes.at(0).packet().as<wire::Welcome>().streams};
+  };
+  CHECK(streams_of(20, 0, false) == 20);
+  CHECK(streams_of(1000, 0, false) == 64);  // never more than the setting
+  CHECK(streams_of(1, 0, false) == 8);
+  CHECK(streams_of(20, 50, false) == 50);
+  CHECK(streams_of(20, 0, true) == 64);  // a network has room of its own
+}
+
 TEST_CASE("a shard other than 0 changes lives when all ranks name the new one") {
   Bench bench;
   bench.config.shard = 1;
@@ -841,6 +862,30 @@ TEST_CASE("after the first round only the owners of a block are waited for") {
   // Who owns nothing has nothing to contribute.
   CHECK(bench.give(1, bench.long_op(1, 2, false)).empty());
   CHECK(bench.drops(DropReason::kUnfitting) == 1);
+}
+
+TEST_CASE("an owner whose block proves to be zero is heard, and adds nothing") {
+  Bench bench;
+  bench.form();
+  for (unsigned rank : {0U, 1U}) bench.give(rank, bench.long_op(rank, 0, true));
+  const auto width = bench.geometry(1).columns;
+  const auto without_block = [&](unsigned rank, std::uint32_t round) {
+    std::vector<Block> blocks(width);
+    blocks[0] = {round * width, (round + 1) * width, {}};
+    return bench.give(rank, bench.data(rank, round, false, blocks, 4u * width + 1));
+  };
+  CHECK(bench.give(0, bench.long_op(0, 1, true)).empty());  // rank 1 is still waited for
+  const auto one = of_kind<wire::Result>(without_block(1, 1));
+  REQUIRE(one.size() == 2);
+  CHECK(sum_of(one[0]) == 1);
+  // Nobody has it after all: there is no sum, and the next block is wanted.
+  CHECK(without_block(0, 2).empty());
+  const auto none = of_kind<wire::Result>(without_block(1, 2));
+  REQUIRE(none.size() == 2);
+  const auto block = blocks_of(none[0].packet())[0];
+  CHECK(block.index == 2u * width);
+  CHECK(block.next == 3u * width);
+  CHECK(block.elements.empty());
 }
 
 TEST_CASE("a packet two rounds late is not added a second time") {

@@ -22,8 +22,7 @@
 using namespace sluice;
 using numeric::block_reduction;
 using numeric::BlockedTensor;
-using numeric::next_nonzero_block;
-using numeric::NonZeroSearch;
+using numeric::mark_nonzero_blocks;
 
 namespace {
 
@@ -583,22 +582,37 @@ bool is_negative_zero(T value) {
   return is_zero(value) && std::signbit(Scalar<T>::widen(value));
 }
 
+struct Marks {
+  std::vector<std::uint64_t> bits;
+  bool negative_zero = false;
+  bool operator==(const Marks&) const = default;
+};
+
+/// Of a map whose bits are those of `before`.
+Marks marks_of(const BlockedTensor& tensor, std::uint32_t first, std::uint32_t end,
+               std::vector<std::uint64_t> before) {
+  Marks marks{std::move(before)};
+  marks.negative_zero = mark_nonzero_blocks(tensor, first, end, marks.bits.data());
+  return marks;
+}
+
+std::vector<std::uint64_t> empty_map(const BlockedTensor& tensor) {
+  return std::vector<std::uint64_t>(tensor.block_count() / 64 + 1);
+}
+
 template <class T>
-NonZeroSearch reference_search(const std::vector<T>& values, std::uint32_t block_elements,
-                               std::uint64_t first, std::uint64_t stride) {
-  NonZeroSearch found;
-  const std::uint64_t blocks = (values.size() + block_elements - 1) / block_elements;
-  for (std::uint64_t block = first; block < blocks; block += stride) {
+Marks reference_marks(const std::vector<T>& values, std::uint32_t block_elements,
+                      std::uint32_t first, std::uint32_t end, std::vector<std::uint64_t> before) {
+  Marks marks{std::move(before)};
+  for (std::size_t block = first; block < end; ++block) {
     const auto begin = values.begin() + static_cast<std::ptrdiff_t>(block * block_elements);
-    const auto end = begin + std::min<std::ptrdiff_t>(block_elements, values.end() - begin);
-    if (!std::all_of(begin, end, is_zero<T>)) {
-      found.block = static_cast<std::uint32_t>(block);
-      return found;
-    }
-    if (std::any_of(begin, end, is_negative_zero<T>)) found.passed_negative_zero = true;
+    const auto behind = begin + std::min<std::ptrdiff_t>(block_elements, values.end() - begin);
+    if (!std::all_of(begin, behind, is_zero<T>))
+      marks.bits[block / 64] |= std::uint64_t{1} << (block % 64);
+    else
+      marks.negative_zero |= std::any_of(begin, behind, is_negative_zero<T>);
   }
-  found.block = static_cast<std::uint32_t>(blocks);
-  return found;
+  return marks;
 }
 
 template <class T>
@@ -647,8 +661,6 @@ TEMPLATE_TEST_CASE("the search finds what a plain loop finds", "", float, double
     const double density = std::array{0.0, 0.05, 0.3, 1.0}[random() % 4];
     const double negative_share = std::array{0.0, 0.1, 1.0}[random() % 3];
     const auto values = sparse_values<T>(random, count, block_elements, density, negative_share);
-    const std::uint32_t stride = std::array{1U, 2U, 3U, 7U, 0xFFFF'FFFFU}[random() % 5];
-
     for (const std::int64_t target : distinct_targets()) {
       const TargetScope scope(target);
       const int placement = round % FencedMemory::kPlacements;
@@ -657,14 +669,15 @@ TEMPLATE_TEST_CASE("the search finds what a plain loop finds", "", float, double
       if (count != 0) std::memcpy(data, values.data(), count * sizeof(T));
       const BlockedTensor tensor{data, count, block_elements, ElementTypeOf<T>::kValue};
       bool equal = true;
-      for (std::uint32_t first = 0; first < tensor.block_count() + 2; ++first) {
-        const auto found = next_nonzero_block(tensor, first, stride);
-        const auto wanted = reference_search(values, block_elements, first, stride);
-        equal &= found.block == wanted.block &&
-                 found.passed_negative_zero == wanted.passed_negative_zero;
+      const auto some_bits = std::vector<std::uint64_t>(empty_map(tensor).size(), random());
+      for (std::uint32_t first = 0; first <= tensor.block_count(); ++first) {
+        const auto room = tensor.block_count() - first + 1;
+        const auto end = static_cast<std::uint32_t>(first + random() % room);
+        equal &= marks_of(tensor, first, end, some_bits) ==
+                 reference_marks(values, block_elements, first, end, some_bits);
       }
       INFO(numeric::simd_target() << " blocks of " << block_elements << ", " << count
-                                  << " elements, stride " << stride << ", round " << round);
+                                  << " elements, round " << round);
       REQUIRE(equal);
     }
   }
@@ -683,9 +696,9 @@ TEMPLATE_TEST_CASE("the search sees each element of a block alone", "", float, d
       bool seen = true;
       for (std::size_t i = 0; i < size; ++i) {
         values[size + i] = non_zero_value<T>(random);
-        const auto found = next_nonzero_block(tensor, 0, 1);
+        const Marks marks = marks_of(tensor, 0, 2, empty_map(tensor));
         values[size + i] = T{};
-        seen &= found.block == 1 && !found.passed_negative_zero;
+        seen &= marks.bits[0] == 0b10 && !marks.negative_zero;
       }
       INFO(numeric::simd_target() << " blocks of " << size);
       CHECK(seen);
@@ -693,7 +706,7 @@ TEMPLATE_TEST_CASE("the search sees each element of a block alone", "", float, d
   }
 }
 
-TEST_CASE("a -0 counts only in blocks that were passed over") {
+TEST_CASE("a -0 counts only in blocks that are zero") {
   for (const std::int64_t target : distinct_targets()) {
     const TargetScope scope(target);
     std::vector<float> values(1024);
@@ -703,13 +716,14 @@ TEST_CASE("a -0 counts only in blocks that were passed over") {
     values[700] = -0.0F;
     values[701] = std::numeric_limits<float>::denorm_min();
     INFO(numeric::simd_target());
-    CHECK(next_nonzero_block(tensor, 0, 1).block == 2);
-    CHECK(next_nonzero_block(tensor, 0, 1).passed_negative_zero);
-    CHECK_FALSE(next_nonzero_block(tensor, 0, 2).passed_negative_zero);
-    CHECK_FALSE(next_nonzero_block(tensor, 2, 1).passed_negative_zero);
-    CHECK(next_nonzero_block(tensor, 3, 1).block == 4);
-    CHECK(next_nonzero_block(tensor, 4, 1).block == 4);
-    CHECK(next_nonzero_block(tensor, 9, 1).block == 4);
+    const auto marked = [&](std::uint32_t first, std::uint32_t end) {
+      return marks_of(tensor, first, end, empty_map(tensor));
+    };
+    CHECK(marked(0, 4) == Marks{{0b100}, true});
+    CHECK(marked(0, 1) == Marks{{0}, false});
+    CHECK(marked(2, 3) == Marks{{0b100}, false});
+    CHECK(marked(1, 2) == Marks{{0}, true});
+    CHECK(marked(3, 3) == Marks{{0}, false});
   }
 }
 
@@ -717,6 +731,5 @@ TEST_CASE("an integer's sign bit is a value like any other") {
   const std::vector<std::int32_t> values{0, 0, std::numeric_limits<std::int32_t>::min(), 0};
   const BlockedTensor tensor{reinterpret_cast<const std::byte*>(values.data()), values.size(), 1,
                              ElementType::kInt32};
-  CHECK(next_nonzero_block(tensor, 0, 1).block == 2);
-  CHECK_FALSE(next_nonzero_block(tensor, 0, 1).passed_negative_zero);
+  CHECK(marks_of(tensor, 0, 4, empty_map(tensor)) == Marks{{0b100}, false});
 }

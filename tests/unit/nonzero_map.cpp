@@ -1,0 +1,88 @@
+// The map of non-zero blocks against a plain loop, whatever the order of the queries.
+#include "worker/nonzero_map.hpp"
+
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+using namespace sluice;
+using worker::NonZeroMap;
+
+namespace {
+
+constexpr std::uint32_t kBlock = 4;  // elements
+
+numeric::BlockedTensor tensor_of(const std::vector<float>& values) {
+  return {reinterpret_cast<const std::byte*>(values.data()), values.size(), kBlock,
+          ElementType::kFloat32};
+}
+
+std::vector<float> values_of(const std::vector<bool>& blocks) {
+  std::vector<float> values(blocks.size() * kBlock);
+  for (std::size_t b = 0; b < blocks.size(); ++b)
+    if (blocks[b]) values[b * kBlock + b % kBlock] = 1;
+  return values;
+}
+
+std::uint32_t plain_search(const std::vector<bool>& blocks, std::uint64_t from,
+                           std::uint32_t stride) {
+  for (std::uint64_t b = from; b < blocks.size(); b += stride)
+    if (blocks[b]) return static_cast<std::uint32_t>(b);
+  return static_cast<std::uint32_t>(blocks.size());
+}
+
+}  // namespace
+
+TEST_CASE("queries in any order find what a plain loop finds") {
+  std::mt19937_64 random(1);
+  for (int round = 0; round < 200; ++round) {
+    const std::size_t count = std::vector<std::size_t>{0, 1, 63, 64, 512, 513, 9000}[random() % 7];
+    std::bernoulli_distribution is_set(std::vector<double>{0, 0.001, 0.1, 1}[random() % 4]);
+    std::vector<bool> blocks(count);
+    for (std::size_t b = 0; b < count; ++b) blocks[b] = is_set(random);
+    const std::vector<float> values = values_of(blocks);
+    NonZeroMap map(tensor_of(values), {});
+    REQUIRE(map.blocks() == count);
+    for (int query = 0; query < 50; ++query) {
+      const auto from = static_cast<std::uint32_t>(random() % (count + 1));
+      const auto stride = static_cast<std::uint32_t>(1 + random() % 600);
+      REQUIRE(map.next(from, stride) == plain_search(blocks, from, stride));
+    }
+  }
+}
+
+TEST_CASE("a map that the caller gives is believed, and the tensor not read") {
+  const std::vector<std::uint64_t> given{std::uint64_t{1} << 3, 1};
+  NonZeroMap map({nullptr, 100 * kBlock, kBlock, ElementType::kFloat32}, given);
+  CHECK(map.next(0, 1) == 3);
+  CHECK(map.next(4, 1) == 64);
+  CHECK(map.next(65, 1) == 100);
+}
+
+TEST_CASE("one query reads no further than the horizon, and the next one goes on there") {
+  std::vector<float> values(40 * kBlock);
+  values[30 * kBlock] = 1;
+  const std::uint64_t block_bytes = kBlock * sizeof(float);
+  NonZeroMap map(tensor_of(values), {}, {.ahead_bytes = 1, .horizon_bytes = 16 * block_bytes});
+  CHECK(map.next(0, 1) == 16);  // not known, taken for one that is not zero
+  CHECK(map.next(17, 1) == 30);
+  CHECK(map.next(31, 1) == 40);
+  CHECK(map.next(16, 1) == 30);  // known by now
+  CHECK_FALSE(map.contains(16));
+  CHECK(map.contains(30));
+}
+
+TEST_CASE("a -0 is noticed in the blocks that were read") {
+  std::vector<float> values(1 << 20);
+  values[0] = -0.0F;
+  values[1] = 1;
+  values[kBlock] = 1;
+  values[values.size() - 1] = -0.0F;
+  NonZeroMap map(tensor_of(values), {});
+  CHECK(map.next(0, 1) == 0);
+  CHECK_FALSE(map.saw_negative_zero());
+  CHECK(map.next(2, 1) == map.blocks());
+  CHECK(map.saw_negative_zero());
+}

@@ -1,0 +1,62 @@
+// Which blocks of an op's tensor are not zero. The tensor is read once and in the order of memory,
+// at the speed of memory, only as far as somebody asks: the columns of all streams share the map.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/numeric/kernels.hpp"
+
+namespace sluice::worker {
+
+struct SearchLimits {
+  /// What is read beyond the block that somebody asks for: so little that a block is still in the
+  /// cache when it is copied into its packet.
+  std::uint64_t ahead_bytes = std::uint64_t{128} << 10;
+  /// How far a query reads beyond the block that it begins at, so that a long run of zeros does not
+  /// hold up the loop.
+  std::uint64_t horizon_bytes = std::uint64_t{256} << 20;
+};
+
+class NonZeroMap {
+ public:
+  /// `given`: bit per block, by a caller who knows; empty: the tensor is searched.
+  NonZeroMap(const numeric::BlockedTensor& tensor, std::span<const std::uint64_t> given,
+             const SearchLimits& limits = {});
+
+  /// The first block of from, from + stride, ... that is not zero, or that lies beyond the horizon
+  /// and is taken for one; `blocks()` if there is none.
+  std::uint32_t next(std::uint32_t from, std::uint32_t stride);
+
+  /// Whether the block is not zero, wherever it lies.
+  bool contains(std::uint32_t block);
+
+  std::uint32_t blocks() const { return blocks_; }
+
+  /// Whether a zero block that was read so far holds a -0.0.
+  bool saw_negative_zero() const { return saw_negative_zero_; }
+
+ private:
+  static constexpr std::size_t kInlineWords = 8;
+
+  bool is_marked(std::uint32_t block) {
+    const std::uint64_t* words = given_.empty() ? own_words() : given_.data();
+    return ((words[block / 64] >> (block % 64)) & 1) != 0;
+  }
+  std::uint64_t* own_words() { return large_.empty() ? small_.data() : large_.data(); }
+  void read_through(std::uint32_t block);
+
+  numeric::BlockedTensor tensor_;
+  std::span<const std::uint64_t> given_;
+  std::uint32_t blocks_;
+  std::uint64_t horizon_blocks_;
+  std::uint64_t ahead_blocks_;
+  std::uint32_t known_ = 0;  // the map holds for blocks below it
+  bool saw_negative_zero_ = false;
+  std::array<std::uint64_t, kInlineWords> small_{};  // small ops allocate nothing
+  std::vector<std::uint64_t> large_;
+};
+
+}  // namespace sluice::worker
