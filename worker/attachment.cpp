@@ -18,13 +18,16 @@ namespace {
 constexpr std::uint16_t kWorkerUdpPort = 4748;
 constexpr std::uint16_t kVhostMtu = 9000;
 constexpr std::uint16_t kNetworkMtu = 1500;
-constexpr std::uint16_t kDescriptors = 256;
+// Of each ring. In shared memory few: every buffer of a ring is used in turn, and all should stay
+// in the cache.
+constexpr std::uint16_t kVhostDescriptors = 64;
+constexpr std::uint16_t kNetworkDescriptors = 256;
 // Ranks must agree on a daemon to join, so all give those of higher precedence time to answer.
 constexpr std::chrono::milliseconds kStandbyDelay{500};
 constexpr std::uint16_t kIpAndUdpBytes = net::kIpv4Bytes + net::kUdpBytes;
 // The memory rule of docs/memory.md.
 constexpr std::size_t kEalMib = 32;
-constexpr std::size_t kBuffersPerPort = 3 * kDescriptors;
+constexpr std::size_t kBuffersPerPort = 3 * kNetworkDescriptors;
 constexpr std::size_t kDefaultBuffers = 8 * 64 * (8 + 2);  // eight communicators at the defaults
 constexpr std::size_t kHeaderBuffers = 255;                // for ARP and other small frames
 
@@ -119,7 +122,8 @@ std::size_t Attachment::link_to(const config::AggregatorAddress& address,
   for (std::size_t i = 0; i < planned_.size(); ++i)
     if (planned_[i].directory == directory) return i;
   net::PortOptions port;
-  port.descriptors = kDescriptors;
+  port.descriptors = local ? kVhostDescriptors : kNetworkDescriptors;
+  port.tells = true;
   port.mtu = static_cast<std::uint16_t>(options.mtu != 0 ? options.mtu
                                         : local          ? kVhostMtu
                                                          : kNetworkMtu);

@@ -13,7 +13,14 @@ namespace sluice {
 namespace {
 
 /// How often the progress thread looks in while others drive the loop.
-constexpr std::chrono::microseconds kLookInPeriod{200};
+constexpr std::chrono::milliseconds kLookInPeriod{20};
+
+/// Turns without work before a thread sleeps: enough for a small op's answer to come meanwhile, so
+/// few that waiting ranks do not take the core that the aggregator needs.
+constexpr std::uint32_t kYields = 100;
+
+/// How long to sleep at most where ports tell of frames: timers and links are looked at between.
+constexpr std::chrono::milliseconds kEventWait{1};
 
 /// Longer turns count as a pause of ours, not as an aggregator's silence.
 constexpr std::chrono::milliseconds kLongTurn{100};
@@ -71,10 +78,10 @@ void Progress::remove(Member& member) {
 
 void Progress::run() {
   const net::ThreadRegistration registration;
-  Idle idle(idle_);
+  Idle idle = waiting_idle();
   while (!stop_.load(std::memory_order_relaxed)) {
     if (waiters_.load(std::memory_order_relaxed) != 0) {
-      std::this_thread::sleep_for(kLookInPeriod);
+      sleep_while_others_drive();
       if (const std::unique_lock lock(turn_, std::try_to_lock); lock) turn();
       continue;
     }
@@ -87,8 +94,34 @@ void Progress::run() {
       const std::lock_guard lock(turn_);
       work = turn();
     }
-    idle.work_done(work);
+    rest(idle.sleep_after(work));
   }
+}
+
+void Progress::sleep_while_others_drive() {
+  const Time end = after(now(), kLookInPeriod);
+  while (waiters_.load(std::memory_order_relaxed) != 0 && now() < end &&
+         !stop_.load(std::memory_order_relaxed))
+    std::this_thread::sleep_for(kEventWait);  // the last of them tells nobody that it goes
+}
+
+Idle Progress::waiting_idle() const {
+  return Idle(idle_, kYields);
+}
+
+/// Sleeps so long, if at all; where the ports tell of frames, until there are some.
+void Progress::rest(std::chrono::microseconds sleep) {
+  if (sleep.count() == 0) return;
+  net::RxEvents events;
+  if (waiters_.load(std::memory_order_relaxed) <= 1) {  // else another may do our work: look often
+    const std::unique_lock lock(turn_, std::try_to_lock);
+    if (lock && attachment_->io().arm(events) && turn() != 0) return;
+    if (lock && attachment_->io().has_backlog()) events.clear();  // of room nobody tells
+  }
+  if (events.empty())
+    std::this_thread::sleep_for(sleep);
+  else
+    events.wait(kEventWait);
 }
 
 /// One turn of the loop: what came in, what is due, what is done, what goes out.

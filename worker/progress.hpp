@@ -57,13 +57,13 @@ class Progress {
   template <class Done>
   bool drive(Done&& done, Time deadline) {
     const Waiting waiting(waiters_);
-    Idle idle(idle_);
+    Idle idle = waiting_idle();
     while (!done()) {
-      if (deadline != kNever && now() >= deadline) return false;
       std::size_t work = 0;
       const bool claimed = claims_.load(std::memory_order_relaxed) != 0;  // let them in
       if (std::unique_lock lock(turn_, std::defer_lock); !claimed && lock.try_lock()) work = turn();
-      idle.work_done(work);
+      if (deadline != kNever && now() >= deadline) return done();
+      rest(idle.sleep_after(work));
     }
     return true;
   }
@@ -92,8 +92,11 @@ class Progress {
     std::atomic<int>& count_;
   };
 
+  Idle waiting_idle() const;
   std::size_t turn();
   void run();
+  void sleep_while_others_drive();
+  void rest(std::chrono::microseconds sleep);
 
   const IdleStrategy idle_;
   const std::shared_ptr<spdlog::logger> logger_;

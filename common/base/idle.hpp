@@ -9,6 +9,7 @@
 #include <optional>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 namespace sluice {
 
@@ -50,15 +51,22 @@ inline void cpu_relax() {
 class Idle {
  public:
   // A peer that shares the core answers within a few of its own turns: yields cover that without
-  // the 50 µs that any sleep costs. Alone on its core a thread yields about 1 ms before it sleeps.
+  // the 50 µs that any sleep costs. Alone on its core a thread yields about 0.1 ms before it
+  // sleeps.
   static constexpr std::uint32_t kSpins = 16;
-  static constexpr std::uint32_t kYields = 2000;
+  static constexpr std::uint32_t kYields = 200;
   static constexpr std::chrono::microseconds kSleepMin{20};
   static constexpr std::chrono::microseconds kSleepMax{500};
 
-  explicit Idle(IdleStrategy strategy = IdleStrategy::kBackOff) : strategy_(strategy) {}
+  explicit Idle(IdleStrategy strategy = IdleStrategy::kBackOff, std::uint32_t yields = kYields)
+      : strategy_(strategy), yields_(yields) {}
 
   void work_done(std::size_t n) {
+    if (const auto sleep = sleep_after(n); sleep.count() != 0) std::this_thread::sleep_for(sleep);
+  }
+
+  /// As work_done, but leaves it to the caller to sleep: returns for how long, 0 for not at all.
+  std::chrono::microseconds sleep_after(std::size_t n) {
     if (n != 0) {
       reset();
     } else if (strategy_ == IdleStrategy::kBusySpin) {
@@ -66,8 +74,9 @@ class Idle {
     } else if (strategy_ == IdleStrategy::kYield) {
       std::this_thread::yield();
     } else {
-      back_off();
+      return back_off();
     }
+    return {};
   }
 
   /// Starts over at the spinning end, as after work.
@@ -77,19 +86,18 @@ class Idle {
   }
 
  private:
-  void back_off() {
-    if (idle_turns_ >= kSpins + kYields) {
-      std::this_thread::sleep_for(sleep_);
-      sleep_ = std::min(sleep_ * 2, kSleepMax);
-      return;
-    }
+  std::chrono::microseconds back_off() {
+    if (idle_turns_ >= kSpins + yields_)
+      return std::exchange(sleep_, std::min(sleep_ * 2, kSleepMax));
     if (idle_turns_++ < kSpins)
       cpu_relax();
     else
       std::this_thread::yield();
+    return {};
   }
 
   IdleStrategy strategy_;
+  std::uint32_t yields_;
   std::uint32_t idle_turns_ = 0;
   std::chrono::microseconds sleep_ = kSleepMin;
 };

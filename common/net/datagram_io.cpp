@@ -1,5 +1,7 @@
 #include "common/net/datagram_io.hpp"
 
+#include <algorithm>
+#include <atomic>
 #include <cassert>
 #include <cstring>
 
@@ -139,12 +141,38 @@ void DatagramIo::set_link(std::uint16_t port_id, bool up) {
   if (PortState* port = find(port_id)) port->tx.set_link(up, counters_);
 }
 
+bool DatagramIo::has_backlog() const {
+  return std::any_of(polled_.begin(), polled_.end(),
+                     [](const PortState* port) { return port->tx.backlog() != 0; });
+}
+
 std::size_t DatagramIo::backlog(std::uint16_t port_id) const {
   const PortState* port = find(port_id);
   return port ? port->tx.backlog() : 0;
 }
 
 // --- receiving ---------------------------------------------------------------------------------
+
+bool DatagramIo::arm(RxEvents& events) {
+  const bool all_tell = std::all_of(polled_.begin(), polled_.end(), [&](const PortState* port) {
+    return port->view.rx_event >= 0 && !port->rx_faults && events.add(port->view.rx_event);
+  });
+  if (!all_tell || polled_.empty()) {
+    events.clear();
+    return false;
+  }
+  for (const PortState* port : polled_) rte_eth_dev_rx_intr_enable(port->view.id, port->view.queue);
+  armed_ = true;
+  // The peer looks at what was asked after it has published a frame; we ask, then look for frames.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return true;
+}
+
+void DatagramIo::disarm() {
+  for (const PortState* port : polled_)
+    if (port->view.rx_event >= 0) rte_eth_dev_rx_intr_disable(port->view.id, port->view.queue);
+  armed_ = false;
+}
 
 std::size_t DatagramIo::poll(PortState& port) {
   batch_.count = 0;

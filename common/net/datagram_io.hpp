@@ -19,6 +19,7 @@
 #include "common/net/io_counters.hpp"
 #include "common/net/pool.hpp"
 #include "common/net/port.hpp"
+#include "common/net/rx_events.hpp"
 
 namespace sluice::net {
 
@@ -69,8 +70,14 @@ class DatagramIo {
       for (std::size_t i = 0; i < batch_.count; ++i)
         handler(std::as_const(batch_.datagrams[i].from), std::move(batch_.datagrams[i].payload));
     }
+    if (armed_ && frames != 0) disarm();
     return frames;
   }
+
+  /// Asks every port to tell of its next frame, and adds what will become readable then to
+  /// `events`. False, and nothing is added, if one of them cannot tell. Receive once more before
+  /// you wait: a frame may have come before the asking. Holds until frames are received.
+  bool arm(RxEvents& events);
 
   /// Offers everything queued to the ports. Call it once per turn of the loop.
   void flush();
@@ -79,6 +86,8 @@ class DatagramIo {
   /// there is dropped and counted, and so is what was still queued. A new port counts as up.
   void set_link(std::uint16_t port_id, bool up);
 
+  /// Whether a port did not take all yet.
+  bool has_backlog() const;
   /// Frames that a port did not take yet.
   std::size_t backlog(std::uint16_t port_id) const;
 
@@ -103,6 +112,7 @@ class DatagramIo {
     std::size_t count = 0;
   };
 
+  void disarm();
   std::size_t poll(PortState& port);
   std::size_t fetch(PortState& port, std::span<rte_mbuf*, kBurst> frames);
   void take_frame(PortState& port, rte_mbuf* frame);
@@ -121,7 +131,8 @@ class DatagramIo {
   std::vector<std::unique_ptr<PortState>> by_id_;  // null where there is no such port
   std::vector<PortState*> polled_;
   FaultPlan faults_;
-  Batch batch_;  // of the poll under way
+  Batch batch_;         // of the poll under way
+  bool armed_ = false;  // ports were asked to tell of frames
   IoCounters counters_;
 };
 

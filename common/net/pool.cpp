@@ -53,7 +53,9 @@ rte_mempool* create(const std::string& name, std::size_t count, std::size_t room
   if (!pool) return nullptr;
   rte_pktmbuf_pool_private layout{};
   layout.mbuf_data_room_size = static_cast<std::uint16_t>(room);
-  rte_mempool_set_ops_byname(pool, "ring_mp_mc", nullptr);
+  // Last in, first out: what was used last is in the cache still.
+  if (rte_mempool_set_ops_byname(pool, "stack", nullptr) != 0)
+    rte_mempool_set_ops_byname(pool, "ring_mp_mc", nullptr);  // without that plug-in
   rte_pktmbuf_pool_init(pool, &layout);
   if (rte_mempool_populate_default(pool) < 0) {
     rte_mempool_free(pool);

@@ -164,6 +164,7 @@ rte_eth_conf configuration(const PortOptions& options, const std::string& device
     conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
   // virtio-user in server mode takes a new peer only from the link's interrupt handler.
   conf.intr_conf.lsc = (*info.dev_flags & RTE_ETH_DEV_INTR_LSC) != 0;
+  conf.intr_conf.rxq = options.tells && starts_with(device, "net_virtio_user");
   return conf;
 }
 
@@ -277,6 +278,7 @@ void Port::start(std::span<BufferPool* const> pools) {
   view_.gateway = options_.gateway;
   view_.mtu = options_.mtu;
   view_.off_machine = !is_memory(name_);
+  if (conf.intr_conf.rxq) view_.rx_event = rte_eth_dev_rx_intr_ctl_q_get_fd(id(), 0);
   view_.chain = options_.chain && (conf.txmode.offloads & RTE_ETH_TX_OFFLOAD_MULTI_SEGS);
 }
 

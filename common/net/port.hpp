@@ -35,7 +35,8 @@ struct PortOptions {
   UdpChecksum udp_checksum = UdpChecksum::kAuto;
   /// A worker's vhost port: how long its aggregator may take to connect to it.
   Duration peer_timeout = std::chrono::seconds(10);
-  bool chain = true;  ///< false: copy shared payloads also where the port takes chained buffers
+  bool tells = false;  ///< PortView::rx_event is to tell of frames, if the driver can
+  bool chain = true;   ///< false: copy shared payloads also where the port takes chained buffers
 };
 
 /// What a DatagramIo needs to know of one queue of a port.
@@ -48,6 +49,7 @@ struct PortView {
   std::uint16_t mtu = 1500;
   UdpChecksum udp_checksum = UdpChecksum::kSoftware;  ///< never kAuto
   bool off_machine = true;  ///< false: the port is memory that a process of this machine shares
+  int rx_event = -1;        ///< becomes readable when a frame comes and it was asked to; -1: cannot
   bool chain = false;       ///< the port takes a header and a payload as two chained buffers
 };
 

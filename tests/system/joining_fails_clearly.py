@@ -62,7 +62,7 @@ class Joining(harness.SystemTest):
                    "quota", "does not accept memory in MiB \\d+; its limit is \\d+")
 
     def test_a_rank_that_never_comes(self):
-        ranks = [self.start_joiner(r, 3, self.daemon, SLUICE_JOIN_TIMEOUT_MS=1500) for r in (0, 2)]
+        ranks = [self.start_joiner(r, 3, self.daemon, SLUICE_JOIN_TIMEOUT_MS=6000) for r in (0, 2)]
         for rank in ranks:
             self.fails(rank, "formation failed", "rank 1 to join")
 

@@ -296,6 +296,7 @@ struct LocalPair {
     PortOptions options =
         port_options(worker_device(directory.path, unique_socket_name("w")), kWorkerIp, 9000);
     options.udp_checksum = checksum;
+    options.tells = true;
     auto port =
         std::async(std::launch::async, [&] { return std::make_unique<Port>(options, payloads); });
     REQUIRE(poll_until([&] { return port.wait_for(0s) == std::future_status::ready; }));
@@ -1078,6 +1079,39 @@ TEST_CASE("Datagrams of all sizes pass between a worker and its daemon, both way
     CHECK(pair.payloads.available() == pair.payloads.size());
     CHECK(pair.headers.available() == pair.headers.size());
   }
+}
+
+TEST_CASE("A worker's port wakes who sleeps until frames come") {
+  LocalPair pair;
+  WorkerLoop worker(pair);
+  REQUIRE(worker.find_daemon());
+  worker.io.send(worker.daemon, worker.io.allocate(1));
+  REQUIRE(pair.poll_until([&] { return worker.turn(), worker.at_daemon.size() == 1; }));
+  for (std::size_t i = 1; i <= 3; ++i) {
+    RxEvents events;
+    REQUIRE(worker.io.arm(events));
+    CHECK_FALSE(events.empty());
+    const Time begin = now();
+    events.wait(1ms);  // nothing has come
+    CHECK(now() - begin >= 1ms);
+    pair.lane.send(worker.worker_seen_by_daemon, pair.lane.allocate(1));
+    pair.lane.flush();
+    events.wait(20s);
+    CHECK(now() - begin < 20s);
+    worker.turn();
+    CHECK(worker.at_worker.size() == i);
+  }
+}
+
+TEST_CASE("Nobody sleeps until frames come where a port cannot tell of them") {
+  Loopback loop;
+  RxEvents events;
+  CHECK_FALSE(loop.io.arm(events));
+  CHECK(events.empty());
+  while (events.add(0)) continue;
+  CHECK_FALSE(events.add(0));
+  events.clear();
+  CHECK(events.empty());
 }
 
 TEST_CASE("What a port drops for want of buffers is counted") {

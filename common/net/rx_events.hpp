@@ -1,0 +1,30 @@
+// Sleep until frames come: what a polling thread does instead of giving its core away for a fixed
+// time, where its ports can tell of frames.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "common/base/time.hpp"
+
+namespace sluice::net {
+
+/// Descriptors that become readable when a frame comes in; see DatagramIo::arm.
+class RxEvents {
+ public:
+  static constexpr std::size_t kMax = 32;  // as many ports as a process has
+
+  /// False if there is no room for one more.
+  bool add(int descriptor);
+  void clear() { count_ = 0; }
+  bool empty() const { return count_ == 0; }
+
+  /// Sleeps until one is readable, `longest` at most, or until a signal comes.
+  void wait(Duration longest);
+
+ private:
+  std::array<int, kMax> descriptors_{};
+  std::size_t count_ = 0;
+};
+
+}  // namespace sluice::net
