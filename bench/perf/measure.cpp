@@ -63,6 +63,7 @@ class Runner {
   /// Fills the input, and the output of an op out of place with what no result looks like, so that
   /// an element that is never written is found.
   void prepare(std::uint64_t run) {
+    if (run > 0 && !options_.refill) return;
     if (!case_.in_place) std::memset(output_.data(), 0xA5, output_.size());
     tensors_.fill(job_.rank(), run, input_);
   }
@@ -74,6 +75,7 @@ class Runner {
         job_.all_reduce(input_.data(), output_.data(), tensors_.spec().elements, case_.type, op_);
     work.wait();
     const std::chrono::nanoseconds time = Clock::now() - start;
+    job_.barrier().wait();  // nobody prepares its next run while others are still at this one
     if (!timed) return;
     times_.push_back(time.count());
     counters_.add(work.statistics());

@@ -1,45 +1,15 @@
 #include "bench/perf/options.hpp"
 
-#include <charconv>
 #include <limits>
 #include <sstream>
-#include <string_view>
-
-#include <boost/program_options.hpp>
 
 namespace sluice::perf {
 namespace {
 
 namespace po = boost::program_options;
 
-constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 40;
-
-/// Every value is read as text, so that each error can name flag, value and range in one manner.
-class FlagGroup {
- public:
-  explicit FlagGroup(const char* title) : flags_(title) {}
-
-  FlagGroup& value(const char* flag, const char* default_value, const char* help) {
-    flags_.add_options()(flag, text()->default_value(default_value), help);
-    return *this;
-  }
-  FlagGroup& optional_value(const char* flag, const char* help) {
-    flags_.add_options()(flag, text(), help);
-    return *this;
-  }
-  FlagGroup& on(const char* flag, const char* help) {
-    flags_.add_options()(flag, po::bool_switch(), help);
-    return *this;
-  }
-  operator const po::options_description&() const { return flags_; }
-
- private:
-  static po::typed_value<std::string>* text() {
-    return po::value<std::string>()->value_name("ARG");
-  }
-
-  po::options_description flags_;
-};
+using bench::FlagGroup;
+using bench::Values;
 
 po::options_description description() {
   const auto sizes =
@@ -71,6 +41,9 @@ po::options_description description() {
           .value("check,c", "1",
                  "1 compares every bit of a row's first (warm-up) and last run "
                  "with a reference, 0 does not")
+          .value("refill", "1",
+                 "1 fills tensors before every run, 0 before a row's first (with --check 0 and "
+                 "--in-place 0 only)")
           .value("seed", "1", "of values and block positions, 0..2^64-1, equal on all ranks")
           .value("json", "", "also write the rows to this file (rank 0)")
           .on("help,h", "print this and exit");
@@ -78,63 +51,14 @@ po::options_description description() {
   return all.add(sizes).add(ops).add(runs);
 }
 
-class Values {
- public:
-  explicit Values(const po::variables_map& map) : map_(map) {}
-
-  std::string text(const char* flag) const { return map_[flag].as<std::string>(); }
-  bool given(const char* flag) const { return map_.count(flag) != 0; }
-  bool is_set(const char* flag) const { return map_[flag].as<bool>(); }
-
-  [[noreturn]] void refuse(const char* flag, const std::string& allowed) const {
-    throw UsageError("--" + std::string(flag) + " '" + text(flag) + "': allowed: " + allowed);
-  }
-
-  std::uint64_t integer(const char* flag, std::uint64_t lowest, std::uint64_t highest) const {
-    const std::string value = text(flag);
-    const auto number = parse_integer(value);
-    if (!number || *number < lowest || *number > highest)
-      refuse(flag, std::to_string(lowest) + ".." + std::to_string(highest));
-    return *number;
-  }
-
-  std::uint64_t bytes(const char* flag, std::uint64_t lowest) const {
-    std::string value = text(flag);
-    int shift = 0;
-    if (const auto suffix = std::string_view("KMG").find(upper(value.empty() ? ' ' : value.back()));
-        suffix != std::string_view::npos) {
-      shift = 10 * static_cast<int>(suffix + 1);
-      value.pop_back();
-    }
-    const auto number = parse_integer(value);
-    if (!number || *number > kMaxBytes >> shift || *number << shift < lowest)
-      refuse(flag, std::to_string(lowest) + "..1024G, as bytes or with K, M or G");
-    return *number << shift;
-  }
-
- private:
-  static char upper(char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; }
-
-  static std::optional<std::uint64_t> parse_integer(std::string_view value) {
-    std::uint64_t number = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    if (error != std::errc() || end != value.data() + value.size()) return std::nullopt;
-    return number;
-  }
-
-  const po::variables_map& map_;
-};
-
 std::vector<double> densities(const Values& values) {
   std::vector<double> list;
   std::istringstream text(values.text("density") + ",");
   for (std::string item; std::getline(text, item, ',');) {
-    double density = -1;
-    const auto [end, error] = std::from_chars(item.data(), item.data() + item.size(), density);
-    const bool complete = error == std::errc() && end == item.data() + item.size();
-    if (!complete || !(density >= 0 && density <= 1))
+    const auto density = bench::parse_number(item);
+    if (!density || !(*density >= 0 && *density <= 1))
       values.refuse("density", "numbers 0..1, separated by commas");
-    list.push_back(density);
+    list.push_back(*density);
   }
   return list;
 }
@@ -187,6 +111,9 @@ Options interpret(const Values& values) {
   options.densities = densities(values);
   options.overlap = overlap(values);
   options.in_place = in_place(values);
+  options.refill = values.integer("refill", 0, 1) == 1;
+  if (!options.refill && (options.check || options.in_place != std::vector<bool>{false}))
+    values.refuse("refill", "1, as --check 1 and results in place need it");
   if (values.given("block-elements"))
     options.block_elements = static_cast<std::uint16_t>(values.integer("block-elements", 1, 16384));
   if (values.given("streams"))
@@ -208,24 +135,11 @@ std::vector<std::uint64_t> Options::sizes() const {
 }
 
 Options parse_options(const std::vector<std::string>& arguments) {
-  namespace style = po::command_line_style;
-  po::variables_map map;
-  try {
-    po::store(po::command_line_parser(arguments)
-                  .options(description())
-                  .positional({})
-                  .style(style::default_style & ~style::allow_guessing)
-                  .run(),
-              map);
-  } catch (const po::error& error) {
-    throw UsageError(std::string(error.what()) + "; allowed: the flags of --help");
-  }
-  if (Values(map).is_set("help")) {
-    Options options;
-    options.help = true;
-    return options;
-  }
-  return interpret(Values(map));
+  const Values values(description(), arguments);
+  if (!values.is_set("help")) return interpret(values);
+  Options options;
+  options.help = true;
+  return options;
 }
 
 std::string usage() {

@@ -3,20 +3,17 @@
 
 #include <cstdint>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <sluice/types.hpp>
 
+#include "bench/flags.hpp"
 #include "bench/perf/pattern.hpp"
 
 namespace sluice::perf {
 
-/// A wrong flag or value: what() names flag, value and what is allowed, in one line.
-struct UsageError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
+using bench::UsageError;
 
 struct Options {
   std::uint64_t min_bytes = 0;
@@ -27,6 +24,7 @@ struct Options {
   std::uint32_t iterations = 0;
   std::uint32_t warmup_iterations = 0;
   bool check = true;
+  bool refill = true;  ///< before every run, with values of its own; else once
 
   std::vector<ElementType> types;
   std::vector<Reduction> reductions;

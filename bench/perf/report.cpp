@@ -1,29 +1,15 @@
 #include "bench/perf/report.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <cinttypes>
-#include <cstdarg>
-#include <cstdio>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
 
-#include <nlohmann/json.hpp>
-
-#include <sluice/error.hpp>
+#include "bench/format.hpp"
+#include "bench/json_file.hpp"
 
 namespace sluice::perf {
 namespace {
 
-[[gnu::format(printf, 1, 2)]] std::string format(const char* pattern, ...) {
-  std::va_list arguments;
-  va_start(arguments, pattern);
-  char line[512];
-  std::vsnprintf(line, sizeof line, pattern, arguments);
-  va_end(arguments);
-  return line;
-}
+using bench::format;
 
 std::string text(std::string_view view) {
   return std::string(view);
@@ -59,10 +45,6 @@ nlohmann::ordered_json to_json(const Row& row) {
   };
   if (row.wrong) object["wrong"] = *row.wrong;
   return object;
-}
-
-std::string temporary(const std::string& path) {
-  return path + ".part";
 }
 
 }  // namespace
@@ -136,30 +118,10 @@ std::uint64_t total_wrong(std::span<const Row> rows) {
   return wrong;
 }
 
-void check_writable(const std::string& path) {
-  const auto refuse = [&path](const char* reason) {
-    throw UsageError("--json '" + path + "': " + reason + "; allowed: a file that can be written");
-  };
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) refuse("is a directory");
-  if (!std::ofstream(temporary(path))) refuse(std::strerror(errno));
-  std::filesystem::remove(temporary(path), ignored);
-}
-
 void write_json(const std::string& path, std::span<const Row> rows) {
   nlohmann::ordered_json array = nlohmann::ordered_json::array();
   for (const Row& row : rows) array.push_back(to_json(row));
-  std::ofstream file(temporary(path));
-  file << array.dump(2) << '\n';
-  file.close();
-  std::error_code error;
-  if (file) {
-    std::filesystem::rename(temporary(path), path, error);
-    if (!error) return;
-  }
-  const std::string reason = error ? error.message() : std::strerror(errno);
-  std::filesystem::remove(temporary(path), error);
-  throw Error(ErrorCode::kUnavailable, "--json '" + path + "': cannot write: " + reason);
+  bench::write_json(path, array);
 }
 
 }  // namespace sluice::perf

@@ -5,6 +5,9 @@ build_packages=(
   libhwy-dev libisal-dev libsodium-dev nlohmann-json3-dev catch2
 )
 test_packages=(clang clang-format iproute2)
+bench_packages=(  # what bench/ measures Sluice beside, and draws with
+  dpdk-dev libbenchmark-dev openmpi-bin libopenmpi-dev python3-torch python3-matplotlib
+)
 
 is_installed() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
 

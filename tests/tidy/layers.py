@@ -8,8 +8,8 @@ import re
 ENGINE = {
     "aggregator": r"aggregator/(config|counters|engine|engine-inl|membership|reply_budget|stream"
                   r"|stream-inl|stream-resync-inl)\.",
-    "worker": r"worker/(config|counters|engine|engine-\w+-inl|operation|places|shard_session"
-              r"|stream)\.",
+    "worker": r"worker/(config|counters|engine|engine-\w+-inl|nonzero_map|operation|places"
+              r"|shard_session|stream)\.",
 }
 BASE = [r"common/base/", r"sluice/(types|error)\.hpp"]
 PROTOCOL = BASE + [r"common/protocol/"]
@@ -17,7 +17,7 @@ CORE = PROTOCOL + [r"common/numeric/"]
 LOOP = CORE + [r"common/config/", r"common/net/"]
 LOG = [r"spdlog/"]
 SYSTEM = [r"sys/", r"net/", r"arpa/", r"netinet/",
-          r"(unistd|fcntl|pthread|sched|spawn|dlfcn|sodium)\.h"]
+          r"(unistd|fcntl|poll|pthread|sched|spawn|dlfcn|sodium)\.h"]
 
 TEST = SYSTEM + LOG + [r"catch2/", r"nlohmann/", r"hwy/", r"rte_"]
 
@@ -38,6 +38,10 @@ LAYERS = [
     (ENGINE["worker"],       CORE + [ENGINE["worker"], r"sluice/statistics\.hpp"], []),
     (r"worker/",             LOOP + [r"worker/", r"sluice/"],         SYSTEM + LOG),
     (r"bench/protection\.cpp", PROTOCOL,                              []),
+    (r"bench/kernels\.cpp",   CORE,                                   [r"benchmark/"]),
+    (r"bench/lib/",          [],                                      SYSTEM),
+    (r"bench/pktgen/",       LOOP + [r"bench/", r"aggregator/", r"worker/", r"sluice/"],
+     [r"nlohmann/"] + SYSTEM),
     (r"bench/",              [r"bench/", r"sluice/"],                 [r"boost/", r"nlohmann/"]),
     (r"examples/",           [r"examples/", r"sluice/"],              [r"boost/"] + SYSTEM),
     (r"tests/sim/",          CORE + [r"tests/sim/", *ENGINE.values()], [r"boost/"]),

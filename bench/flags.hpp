@@ -1,0 +1,60 @@
+// Command lines of the bench programs. Every value is read as text, so that each error can name
+// flag, value and what is allowed in one manner.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <boost/program_options.hpp>
+
+namespace sluice::bench {
+
+/// A wrong flag or value: what() names flag, value and what is allowed, in one line.
+struct UsageError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Flags that --help lists under one title.
+class FlagGroup {
+ public:
+  explicit FlagGroup(const char* title) : flags_(title) {}
+
+  FlagGroup& value(const char* flag, const char* default_value, const char* help);
+  FlagGroup& optional_value(const char* flag, const char* help);
+  FlagGroup& on(const char* flag, const char* help);
+  operator const boost::program_options::options_description&() const { return flags_; }
+
+ private:
+  boost::program_options::options_description flags_;
+};
+
+/// What was given on a command line; the readers throw UsageError.
+class Values {
+ public:
+  /// `arguments` without the program's name.
+  Values(const boost::program_options::options_description& flags,
+         const std::vector<std::string>& arguments);
+
+  std::string text(const char* flag) const { return map_[flag].as<std::string>(); }
+  bool given(const char* flag) const { return map_.count(flag) != 0; }
+  bool is_set(const char* flag) const { return map_[flag].as<bool>(); }
+
+  [[noreturn]] void refuse(const char* flag, const std::string& allowed) const;
+
+  std::uint64_t integer(const char* flag, std::uint64_t lowest, std::uint64_t highest) const;
+  double number(const char* flag, double lowest, double highest) const;
+  /// With a suffix K, M or G for 2^10, 2^20, 2^30; up to 1024G.
+  std::uint64_t bytes(const char* flag, std::uint64_t lowest) const;
+
+ private:
+  boost::program_options::variables_map map_;
+};
+
+/// All of `text` as a number; nothing if it is none.
+std::optional<double> parse_number(std::string_view text);
+
+}  // namespace sluice::bench

@@ -1,0 +1,49 @@
+"""A build whose aggregator adds contributions in the order in which they come: what sums in rank
+order are compared with. It is made of a copy of the sources, with the mutation applied by which the
+simulator is tested, and lies in the build directory."""
+import importlib.machinery
+import importlib.util
+import os
+import pathlib
+import shutil
+import subprocess
+
+import programs
+from programs import processes
+
+PATCH = "first-come-order.patch"
+
+
+def not_copied(directory, names):
+    """Build directories, and what git and Python keep."""
+    at_root = os.path.samefile(directory, programs.ROOT)
+    return [name for name in names if name in (".git", "__pycache__")
+            or at_root and name.startswith("build")]
+
+
+def scripts_mutations():
+    path = os.path.join(programs.ROOT, "scripts", "mutations")
+    loader = importlib.machinery.SourceFileLoader("mutations", path)
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("mutations", loader))
+    loader.exec_module(module)
+    return module
+
+
+def make():
+    """The build directory, as new as the sources."""
+    place = os.path.join(processes.build, "arrival-order")
+    source, build = os.path.join(place, "source"), os.path.join(place, "build")
+    shutil.rmtree(source, ignore_errors=True)
+    shutil.copytree(programs.ROOT, source, ignore=not_copied)
+    mutations = scripts_mutations()
+    mutations.apply(mutations.PATCHES / PATCH, pathlib.Path(source))
+    if not os.path.exists(os.path.join(build, "build.ninja")):
+        run("meson", "setup", build, source, "-Dtests=false")
+    run("ninja", "-C", build, "aggregator/sluice-aggregator")
+    return build
+
+
+def run(*command):
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")

@@ -1,0 +1,109 @@
+"""What one core in the aggregator's place does over vhost-user, another core being the peer: the
+lane under sluice-pktgen, and plain forwarding by testpmd. Values are frames handled (received and
+sent) and bits of payload in a second."""
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+
+import programs
+import testpmd
+from ranks import WrongSums
+from rounds import Contestant
+
+CORES = sorted(os.sched_getaffinity(0))[:2]  # the lane's, the peer's
+IP_AND_UDP_BYTES = 28
+SECONDS = 1
+WORKERS = 8
+STREAMS = [8, 16, 64]  # of the lane: as many windows
+
+
+@dataclass(frozen=True)
+class Frames:
+    """What is measured: dense traffic of 8 workers, in frames of at most that many bytes (of IP).
+    testpmd fills them; the lane's hold whole blocks, which leaves 5% of a short one empty, and 8%
+    of one of 9000 bytes."""
+    frame_bytes: int
+    ranks: int = WORKERS
+
+    def block_elements(self):
+        """Of fp32: the largest one that a short frame has place for."""
+        return 328 if self.frame_bytes < 2000 else 256
+
+    def windows(self):
+        """Frames that testpmd keeps going round: few fit the caches, many keep both cores busy."""
+        return [32, 64, 128, 256] if self.frame_bytes < 2000 else [32, 64, 96, 224]
+
+
+def frames_name(who):
+    return f"{who}, frames/s"
+
+
+def payload_name(who):
+    return f"{who}, payload bit/s"
+
+
+class Lane(Contestant):
+    """A fresh daemon and runs of sluice-pktgen, of which the best window counts, as of macswap."""
+    name = "lane"
+
+    def measure(self, point, seed, _):
+        daemon = self.stage.start("a0", programs.built("sluice-aggregator"), "--vhost-dir",
+                                  self.stage.directory(), "--mtu", 9000,
+                                  before_exec=lambda: os.sched_setaffinity(0, CORES[:1]))
+        daemon.wait_to_say(r"\bready\b")
+        try:
+            reports = [self.pktgen(point, "--aggregator", self.stage.address("a0"), "--seed", seed,
+                                   "--cpu", CORES[1], "--streams", streams)
+                       for streams in STREAMS]
+        finally:
+            self.stage.forget([daemon])
+        best = max(reports, key=lambda report: report["measured"]["handled_packets_per_s"])
+        traffic = [best["measured"][way] for way in ("to_aggregator", "from_aggregator")]
+        return {frames_name("lane"): sum(way["packets_per_s"] for way in traffic),
+                payload_name("lane"): sum(way["payload_bits_per_s"] for way in traffic)}
+
+    def cycles(self, point):
+        """Cycles per packet of each stage, of a lane by itself behind a port in memory."""
+        report = self.pktgen(point, "--in-memory", "--cpu", CORES[0])
+        return report["measured"]["lane"]["stages"]
+
+    def pktgen(self, point, *flags):
+        path = self.stage.directory("pktgen.json")
+        command = [programs.built("sluice-pktgen"), "--workers", WORKERS, "--frame",
+                   point.frame_bytes, "--block-elements", point.block_elements(), "--duration",
+                   SECONDS, "--json", path, *flags]
+        command = [str(word) for word in command]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL,
+                       env=self.stage.environment())
+        with open(path, encoding="utf-8") as file:
+            report = json.load(file)
+        if not report["right"]:
+            raise WrongSums(" ".join(command))
+        return report
+
+
+class Macswap(Contestant):
+    """testpmd at every window of a point."""
+    name = "macswap"
+
+    def measure(self, point, _, __):
+        values = {}
+        for window in point.windows():
+            frames = sum(testpmd.macswap(self.stage, point.frame_bytes, window, SECONDS, CORES))
+            who = window_name(window)
+            values[frames_name(who)] = frames
+            values[payload_name(who)] = 8 * frames * (point.frame_bytes - IP_AND_UDP_BYTES)
+        return values
+
+
+def window_name(window):
+    return f"macswap of {window} in flight"
+
+
+def ratios(rounds, name):
+    """Of the lane to macswap at its best window, in each round; `name` is frames_name or
+    payload_name."""
+    return [r.values[name("lane")] / max(r.values[name(window_name(window))]
+                                         for window in r.point.windows())
+            for r in rounds if name("lane") in r.values]

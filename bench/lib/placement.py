@@ -1,0 +1,35 @@
+"""How far apart the two cores are, which on shared hosts changes within seconds and which rates
+between processes follow."""
+import os
+import subprocess
+
+import programs
+
+# A cache line's round trip is below: it takes about 55 ns between threads of one core, 120 to 270
+# between cores of one socket, 330 and more between sockets.
+DISTANCES_NS = [("near", 100), ("middle", 300), ("far", float("inf"))]
+LABELS = [name for name, _ in DISTANCES_NS]
+ACCEPTED = ["near", "middle"]
+
+
+class Placement:
+    """Measures the cores' distance; each look takes some ten milliseconds."""
+
+    def __init__(self):
+        self.command = [programs.compiled("core_distance.cpp"), *core_pair(os.sched_getaffinity(0))]
+
+    def look(self):
+        """Nanoseconds of a cache line's round trip."""
+        return float(subprocess.run(self.command, check=True, capture_output=True).stdout)
+
+
+def core_pair(cores):
+    """The first two, as words; one core is as far from itself as it gets."""
+    first, *others = sorted(cores)
+    return [str(first), str(others[0] if others else first)]
+
+
+def label(distances):
+    """Of a round, or "changed" when it was not the same throughout."""
+    labels = {next(name for name, limit in DISTANCES_NS if ns < limit) for ns in distances}
+    return labels.pop() if len(labels) == 1 else "changed"

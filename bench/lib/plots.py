@@ -1,0 +1,120 @@
+"""Draws the CSV files of a benchmark: `/usr/bin/python3 plots.py peers|scaling DIRECTORY` (Debian's
+Python, for Debian's matplotlib). Each chart is written beside the file it shows."""
+import collections
+import csv
+import os
+import sys
+
+sys.dont_write_bytecode = True
+
+from chart import Chart, plain_text, share_text, size_text, time_text  # noqa: E402
+
+SIZE = ("size of the tensor", size_text, "log2")
+DENSITY = ("share of blocks that are not zero, on each rank", share_text, "log")
+RANKS = ("ranks", plain_text, "log2")
+TIME = ("time of an AllReduce", time_text, "log")
+TIME_AND_CPU = ("time, or CPU time of all processes", time_text, "log")
+
+
+def read(path):
+    """Rows with numbers where there are numbers."""
+    with open(path, encoding="utf-8", newline="") as file:
+        return [{key: number(value) for key, value in row.items()} for row in csv.DictReader(file)]
+
+
+def number(text):
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def series_of(rows, x, y, by):
+    """{series: [(x, y, quartile 1, quartile 3)]}, in the order in which series come. What was too
+    little to measure has no place on a logarithmic axis."""
+    series = collections.OrderedDict()
+    for row in rows:
+        if row[y] != "" and row[y] > 0:
+            low, high = row.get(f"{y}_quartile_1", row[y]), row.get(f"{y}_quartile_3", row[y])
+            series.setdefault(row[by], []).append((row[x], row[y], max(low, row[y] / 100), high))
+    return {name: sorted(points) for name, points in series.items()}
+
+
+def values(rows, key):
+    return sorted({row[key] for row in rows})
+
+
+def draw(path, title, rows, x, x_axis, panels, panel_title):
+    """One panel for each value of the column `panels`; none with less than two places on x."""
+    shown = values(rows, panels)
+    if len(values(rows, x)) < 2:
+        return
+    chart = Chart(title, len(shown))
+    for i, value in enumerate(shown):
+        series = series_of([row for row in rows if row[panels] == value], x, "time_us",
+                           "contestant")
+        chart.panel(i, panel_title(value), series, x_axis, TIME)
+    chart.write(path)
+
+
+def ranks_title(value):
+    return f"{value:.0f} ranks"
+
+
+def density_title(value):
+    return f"density {share_text(value)}"
+
+
+def peers(directory):
+    """Time against density, against size and against ranks, of one overlap each."""
+    rows = read(os.path.join(directory, "summary.csv"))
+    for overlap in values(rows, "overlap"):
+        some = [row for row in rows if row["overlap"] == overlap or row["density"] == 1]
+        suffix = "" if overlap == "random" else f"-{overlap}"
+        largest = max(values(some, "bytes"))
+        at_largest = [row for row in some if row["bytes"] == largest]
+        size = size_text(largest)
+        draw(os.path.join(directory, "density" + suffix), f"AllReduce of {size} fp32, in place",
+             at_largest, "density", DENSITY, "ranks", ranks_title)
+        draw(os.path.join(directory, "ranks" + suffix), f"AllReduce of {size} fp32, in place",
+             [row for row in at_largest if row["density"] in (1, 0.1, 0.01)], "ranks", RANKS,
+             "density", density_title)
+        draw(os.path.join(directory, "size" + suffix), "AllReduce of dense fp32, in place",
+             [row for row in some if row["density"] == 1], "bytes", SIZE, "ranks", ranks_title)
+
+
+def scaling(directory):
+    """Time and CPU along each axis whose file there is."""
+    for axis, details in AXES.items():
+        path = os.path.join(directory, f"{axis}.csv")
+        if os.path.exists(path):
+            draw_scaling(path, *details)
+
+
+def draw_scaling(path, title, column, x_axis, panels, panel_title):
+    rows = read(path)
+    shown = values(rows, panels)
+    chart = Chart(title, len(shown))
+    for i, value in enumerate(shown):
+        some = [{**row, "every": name} for row in rows if row[panels] == value
+                for name in ("time_us", "cpu_us")]
+        series = {name: series_of([row for row in some if row["every"] == name], column, name,
+                                  "every")[name] for name in ("time_us", "cpu_us")}
+        chart.panel(i, panel_title(value), series, x_axis, TIME_AND_CPU)
+    chart.write(os.path.splitext(path)[0])
+
+
+MIDDLING = "AllReduce of 16 MiB fp32 on 4 ranks"
+AXES = {
+    "size": ("AllReduce of dense fp32", "bytes", SIZE, "ranks", ranks_title),
+    "ranks": ("AllReduce of dense fp32", "ranks", RANKS, "bytes", size_text),
+    "streams": (MIDDLING, "streams", ("streams", plain_text, "log2"), "density", density_title),
+    "block": (MIDDLING, "block_elements", ("elements of a block", plain_text, "log2"), "density",
+              density_title),
+    "frame": (MIDDLING, "mtu", ("bytes of an IP packet", plain_text, "linear"), "density",
+              density_title),
+}
+CHARTS = {"peers": peers, "scaling": scaling}
+
+if __name__ == "__main__":
+    CHARTS[sys.argv[1]](sys.argv[2])

@@ -1,0 +1,90 @@
+"""What benchmarks run: the project's own programs, small ones compiled when first needed, and those
+of Debian's packages."""
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+sys.dont_write_bytecode = True
+LIBRARY = os.path.dirname(os.path.realpath(__file__))
+ROOT = os.path.dirname(os.path.dirname(LIBRARY))
+sys.path.insert(0, os.path.join(ROOT, "tests", "system"))
+
+import processes  # noqa: E402
+
+DEBIAN_PYTHON = "/usr/bin/python3"  # whose modules Debian's packages are
+COMPILERS = {".c": ["mpicc", "-std=gnu17"], ".cpp": ["g++", "-std=c++20", "-pthread"]}
+FLAGS = ["-O3", "-march=native", "-Wall", "-Wextra", "-Werror"]
+
+
+class Missing(Exception):
+    """Something that scripts/setup --bench provides."""
+
+    def __init__(self, what):
+        super().__init__(f"{what} is missing; run: scripts/setup --bench")
+
+
+def use_build(directory):
+    """The build directory whose programs are run."""
+    processes.build = os.path.abspath(directory)
+
+
+def built(name):
+    """The path of a program of that build."""
+    try:
+        return processes.program(name)
+    except FileNotFoundError:
+        raise Missing(f"{name} below {processes.build}") from None
+
+
+def need(*names):
+    """Commands that must be there."""
+    for name in names:
+        if shutil.which(name) is None:
+            raise Missing(name)
+
+
+def need_modules(*names):
+    """Modules that Debian's Python must have."""
+    find = "from importlib.util import find_spec; import sys"
+    code = f"{find}; sys.exit(not all(map(find_spec, sys.argv[1:])))"
+    if subprocess.run([DEBIAN_PYTHON, "-c", code, *names], check=False).returncode != 0:
+        raise Missing(" or ".join(names) + " of Debian's Python")
+
+
+def compiled(source):
+    """The program made of a source of this directory; compiled again when that, or a file beside
+    it, is newer."""
+    path = os.path.join(LIBRARY, source)
+    name, suffix = os.path.splitext(os.path.basename(source))
+    program = os.path.join(processes.build, "bench-programs", name)
+    if not os.path.exists(program) or os.path.getmtime(program) < newest(os.path.dirname(path)):
+        os.makedirs(os.path.dirname(program), exist_ok=True)
+        need(COMPILERS[suffix][0])
+        subprocess.run([*COMPILERS[suffix], *FLAGS, "-o", program, path], check=True)
+    return program
+
+
+def newest(directory):
+    """When a file of it was last changed."""
+    return max(entry.stat().st_mtime for entry in os.scandir(directory) if entry.is_file())
+
+
+def draw(what, directory):
+    """The charts of a directory's CSV files."""
+    need_modules("matplotlib")
+    plots = os.path.join(LIBRARY, "plots.py")
+    subprocess.run([DEBIAN_PYTHON, plots, what, directory], check=True)
+
+
+def run_main(main):
+    """Ends the process in the manner of a command, and what it started in any case."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    name = os.path.basename(sys.argv[0])
+    try:
+        sys.exit(main())
+    except Missing as missing:
+        sys.exit(f"{name}: {missing}")
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,18 @@
+// The core's counter of cycles: constant in rate, and read in some ten nanoseconds.
+#pragma once
+
+#include <cstdint>
+
+namespace sluice::pktgen {
+
+inline std::uint64_t cycles() {
+#if defined(__x86_64__)
+  return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+  std::uint64_t ticks;
+  asm volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+  return ticks;
+#endif
+}
+
+}  // namespace sluice::pktgen

@@ -1,0 +1,269 @@
+// The generator's joining, and what it does with what arrives.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+
+#include "bench/pktgen/generator.hpp"
+#include "common/base/random_id.hpp"
+#include "common/protocol/abort_info.hpp"
+#include "common/protocol/build.hpp"
+
+namespace sluice::pktgen {
+
+// -------------------------------------------------------------------------------------- joining
+template <PacketSink Sink>
+Generator<Sink>::Generator(const GeneratorOptions& options, const Endpoint& aggregator)
+    : options_(options), ranks_(options.workers), rto_({.min = options.rto_min / 2}) {
+  for (std::uint16_t r = 0; r < options.workers; ++r) {
+    worker::EngineConfig& config = ranks_[r].config;
+    config.job = options.job;
+    config.rank = Rank{r};
+    config.ranks = options.workers;
+    config.integrity = options.integrity;
+    config.unique = random_id;
+    Endpoint place = aggregator;
+    place.local_udp_port = static_cast<std::uint16_t>(options.first_udp_port + r);
+    ranks_[r].session = std::make_unique<worker::ShardSession>(config, 0, 1, place);
+  }
+}
+
+template <PacketSink Sink>
+void Generator<Sink>::start(Time now, Sink& sink) {
+  Session wanted;
+  wanted.streams = options_.streams;
+  wanted.block_elements = options_.block_elements;
+  wanted.payload_bytes = options_.payload_bytes;
+  for (RankState& rank : ranks_) rank.session->begin_join(wanted, true, now, control_);
+  control_.flush(sink);
+}
+
+/// One more rank is in; with the last of them everything is known, and the first op begins.
+template <PacketSink Sink>
+void Generator<Sink>::welcomed() {
+  const auto is_in = [](const RankState& rank) { return rank.session->in(); };
+  if (active() || !std::all_of(ranks_.begin(), ranks_.end(), is_in)) return;
+  schedule_.emplace(session(), options_.pattern);
+  const Geometry& geometry = schedule_->geometry();
+  values_.emplace(geometry.type, geometry.block_elements);
+  columns_bytes_ = geometry.columns * sizeof(wire::Column);
+  descriptor_.collective = static_cast<std::uint8_t>(wire::Collective::kAllReduce);
+  descriptor_.op_type = static_cast<std::uint8_t>(geometry.type);
+  descriptor_.reduction = static_cast<std::uint8_t>(Reduction::kSum);
+  for (RankState& rank : ranks_) {
+    rank.data = wire::make<wire::Data>(options_.job);
+    rank.data.member.token = rank.session->token();
+    rank.data.member.rank = rank.config.rank.value;
+    rank.data.shape = wire::shape_of(geometry);
+  }
+  flows_.resize(ranks_.size() * geometry.streams);
+  ready_.resize(flows_.size());
+  running_ = flows_.size();
+  for (std::uint16_t s = 0; s < geometry.streams; ++s)
+    for (const RankState& rank : ranks_) {
+      Flow& x = flow(StreamId{s}, rank.config.rank);
+      x.stream = StreamId{s};
+      x.rank = rank.config.rank;
+      x.running = true;
+      begin_op(x, 0);
+      enqueue(x);
+    }
+}
+
+// --------------------------------------------------------------------------------- what arrives
+template <PacketSink Sink>
+void Generator<Sink>::receive(const Endpoint& from, Buffer buffer, Time now, Sink& sink) {
+  const Rank r{static_cast<std::uint16_t>(from.local_udp_port - options_.first_udp_port)};
+  if (r.value >= ranks_.size()) return tally_.drops.count(DropReason::kUnknownToken);
+  const std::span<const std::byte> bytes = buffer.bytes();
+  DropReason drop = on_result(r, bytes, now, sink);
+  if (drop == DropReason::kBadKind) {
+    Packet packet;
+    drop = Packet::parse(bytes, packet);
+    if (drop == DropReason::kNone && wire::is_upstream(packet.kind()))
+      drop = DropReason::kWrongDirection;
+    if (drop == DropReason::kNone) drop = on_other(r, from, packet, now, sink);
+  }
+  if (drop != DropReason::kNone) tally_.drops.count(drop);
+  if (!control_.empty()) control_.flush(sink);
+}
+
+/// The path of nearly every packet. Only its fixed part is looked at: columns and blocks of those
+/// alone that check() is given. kBadKind: it is no RESULT.
+template <PacketSink Sink>
+DropReason Generator<Sink>::on_result(Rank r, std::span<const std::byte> bytes, Time now,
+                                      Sink& sink) {
+  wire::Result result;
+  if (const DropReason drop = read_result(r, bytes, result); drop != DropReason::kNone) return drop;
+  Flow& x = flow(StreamId{result.delivery.stream}, r);
+  const Round round{result.round};
+  if (round < x.position) return DropReason::kStaleRound;
+  const std::uint64_t ahead = round - x.position;
+  const bool without_us = ahead == 0 && x.owes() && x.sends == 0;
+  if (ahead >= session().history || !x.running || without_us) return DropReason::kFutureRound;
+  if (ahead > 0 && (x.early >> (ahead - 1) & 1) != 0) return DropReason::kDuplicate;
+  ++tally_.results;
+  tally_.block_bytes_received += bytes.size() - sizeof result - columns_bytes_;
+  if (ahead > 0) {
+    came_early(x, ahead, sink);
+  } else {
+    sample_latency(x, result, now);
+    if (options_.check_every != 0 && --until_check_ == 0) check(x, bytes);
+    apply(x, now, sink);
+  }
+  return DropReason::kNone;
+}
+
+/// Copies the fixed part of a RESULT of our session.
+template <PacketSink Sink>
+DropReason Generator<Sink>::read_result(Rank r, std::span<const std::byte> bytes,
+                                        wire::Result& result) const {
+  if (bytes.size() < sizeof result) return DropReason::kBadKind;
+  std::memcpy(&result, bytes.data(), sizeof result);
+  const wire::Header& header = result.delivery.header;
+  if (header.kind != static_cast<std::uint8_t>(wire::Kind::kResult) ||
+      header.magic != wire::kMagic || header.version != wire::kVersion)
+    return DropReason::kBadKind;
+  if (!active() || header.job != options_.job) return DropReason::kNotJoined;
+  if (header.length != bytes.size() || bytes.size() < sizeof result + columns_bytes_)
+    return DropReason::kBadLength;
+  if (!ranks_[r.value].session->is_ours(result.delivery)) return DropReason::kWrongEpoch;
+  const bool known = result.delivery.stream < schedule_->geometry().streams;
+  return known ? DropReason::kNone : DropReason::kBadStream;
+}
+
+/// All that is known of it later is that it came.
+template <PacketSink Sink>
+void Generator<Sink>::came_early(Flow& x, std::uint64_t ahead, Sink& sink) {
+  ++tally_.results_early;
+  const bool gap_is_new = x.early == 0;
+  x.early |= std::uint64_t{1} << (ahead - 1);
+  if (gap_is_new) send_probe(x, sink);
+}
+
+template <PacketSink Sink>
+void Generator<Sink>::sample_latency(const Flow& x, const wire::Result& result, Time now) {
+  if (x.sends != 1 || result.completing_rank != x.rank.value) return;
+  latencies_.record(static_cast<std::uint64_t>((now - x.sent_at).count()));
+  rto_.sample(now - x.sent_at);
+}
+
+/// The result of the round awaited is here, and with it the rounds whose results came early end.
+template <PacketSink Sink>
+void Generator<Sink>::apply(Flow& x, Time now, Sink& sink) {
+  bool next_is_here;
+  do {
+    next_round(x);
+    next_is_here = (x.early & 1) != 0;
+    x.early >>= 1;
+  } while (next_is_here);
+  go_on(x, now, sink);
+}
+
+template <PacketSink Sink>
+DropReason Generator<Sink>::on_other(Rank r, const Endpoint& from, const Packet& packet, Time now,
+                                     Sink& sink) {
+  using wire::Kind;
+  worker::ShardSession& session = *ranks_[r.value].session;
+  const auto taken = [](bool by_session) {
+    return by_session ? DropReason::kNone : DropReason::kNotJoined;
+  };
+  switch (packet.kind()) {
+    case Kind::kChallenge:
+      return taken(session.on_challenge(from, packet.as<wire::Challenge>(), now, control_));
+    case Kind::kPending:
+      return taken(session.on_pending(packet.as<wire::Pending>(), now));
+    case Kind::kWelcome:
+      if (!session.on_welcome(from, packet.as<wire::Welcome>(), now)) return DropReason::kNotJoined;
+      welcomed();
+      return DropReason::kNone;
+    case Kind::kKeepAliveAck:
+      return taken(session.on_keep_alive_ack(packet.as<wire::KeepAliveAck>(), now));
+    case Kind::kLeft:
+      if (!session.is_left(packet.as<wire::Left>())) return DropReason::kNotJoined;
+      session.end();
+      return DropReason::kNone;
+    case Kind::kAbort:
+      if (!session.is_aborted(packet.as<wire::Abort>())) return DropReason::kNotJoined;
+      ended(session, to_error(to_info(packet.as<wire::Abort>()), options_.job));
+      return DropReason::kNone;
+    case Kind::kRefused:
+      if (!session.is_refused(packet.as<wire::Refused>())) return DropReason::kNotJoined;
+      ended(session, Error(ErrorCode::kAggregatorLost, "the aggregator was restarted meanwhile"));
+      return DropReason::kNone;
+    default:
+      return on_delivery(r, packet, now, sink);
+  }
+}
+
+/// The job is over: as good as LEFT for those who are leaving.
+template <PacketSink Sink>
+void Generator<Sink>::ended(worker::ShardSession& session, const Error& why) {
+  if (session.leaving())
+    session.end();
+  else
+    failure_ = why;
+}
+
+/// STATUS and POLL; FETCH comes only to those who outlived an aggregator.
+template <PacketSink Sink>
+DropReason Generator<Sink>::on_delivery(Rank r, const Packet& packet, Time now, Sink& sink) {
+  const StreamId s{packet.delivery().stream};
+  if (!active()) return DropReason::kNotJoined;
+  if (!ranks_[r.value].session->is_ours(packet.delivery())) return DropReason::kWrongEpoch;
+  if (s.value >= schedule_->geometry().streams) return DropReason::kBadStream;
+  Flow& x = flow(s, r);
+  if (packet.kind() == wire::Kind::kPoll) {
+    send_ack(x, sink);
+    return DropReason::kNone;
+  }
+  if (packet.kind() != wire::Kind::kStatus) return DropReason::kNotResynchronising;
+
+  const auto& status = packet.as<wire::Status>();
+  if (!x.running || Round{status.round} != x.position) return DropReason::kStaleRound;
+  x.held = !RankSet::from_bytes(status.waiting).contains(r);
+  if (x.held) return DropReason::kNone;  // others are late
+  if (!x.owes())
+    send_ack(x, sink);
+  else if (x.sends > 0)
+    send_data(x, false, now, sink);
+  return DropReason::kNone;
+}
+
+/// Compares a result of the round that the flow awaits with what it must be.
+template <PacketSink Sink>
+void Generator<Sink>::check(const Flow& x, std::span<const std::byte> bytes) {
+  until_check_ = options_.check_every;
+  ++tally_.results_checked;
+  Packet packet;
+  const bool right = Packet::parse(bytes, packet) == DropReason::kNone && is_right(x, packet);
+  if (!right) ++tally_.results_wrong;
+}
+
+template <PacketSink Sink>
+bool Generator<Sink>::is_right(const Flow& x, const Packet& packet) const {
+  const std::uint8_t columns = schedule_->geometry().columns;
+  const wire::Shape& shape = ranks_.front().data.shape;
+  if (packet.as<wire::Result>().op != x.op || !wire::same(packet.shape(), shape)) return false;
+  std::uint64_t present = 0;
+  std::uint64_t expected = 0;
+  bool right = true;
+  for (std::uint8_t c = 0; c < columns; ++c) {
+    const wire::Column& column = packet.columns()[c];
+    const Row row = x.rows[c];
+    const bool done = row == kNoRow;
+    const Row next = done ? kNoRow : schedule_->next_wanted(x.turn, c, row);
+    right &= column.index == schedule_->block(x.turn, c, row).value;
+    right &= column.next == schedule_->block(x.turn, c, next).value;
+    if (!done && !schedule_->owners(x.turn, c, row).empty()) expected |= std::uint64_t{1} << c;
+  }
+  packet.for_each_block([&](std::uint8_t c, std::span<const std::byte> sums) {
+    present |= std::uint64_t{1} << c;
+    right = right && x.rows[c] != kNoRow &&
+            values_->is_sum(sums, schedule_->owners(x.turn, c, x.rows[c]),
+                            schedule_->block(x.turn, c, x.rows[c]));
+  });
+  return right && present == expected;
+}
+
+}  // namespace sluice::pktgen

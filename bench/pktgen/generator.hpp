@@ -1,0 +1,156 @@
+// Plays all ranks of one job at one aggregator: packets and the time come in, packets go out. No
+// I/O, threads or clocks, as in the worker's engine, whose rules it keeps (docs/protocol.md, rules
+// 1 to 11 and 24 to 25), but without tensors: blocks have known values, and which of them are
+// non-zero is known beforehand (Schedule). So a packet costs a header, a copy and little more.
+//
+// Each rank has a UDP port of its own, first_udp_port + rank, and a ShardSession of the worker's
+// library that joins, keeps alive and leaves. Each rank and stream has a Flow. One op follows the
+// other until finish(); then the flows end with the op that the foremost of them has begun.
+//
+// DATA that is due waits in a queue until send_ready() lets it go, which is how the caller sets the
+// rate; what repeats or acknowledges goes at once.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <sluice/error.hpp>
+
+#include "bench/pktgen/flow.hpp"
+#include "bench/pktgen/known_values.hpp"
+#include "bench/pktgen/schedule.hpp"
+#include "bench/pktgen/tally.hpp"
+#include "common/base/packet_buffer.hpp"
+#include "common/protocol/control_packets.hpp"
+#include "common/protocol/packet.hpp"
+#include "worker/shard_session.hpp"
+
+namespace sluice::pktgen {
+
+struct GeneratorOptions {
+  std::uint32_t job = 1;
+  std::uint16_t workers = 8;
+  std::uint16_t streams = 64;
+  std::uint16_t block_elements = 256;
+  std::uint16_t payload_bytes = 1472;
+  std::uint16_t first_udp_port = 20'000;
+  PatternOptions pattern;
+  Duration rto_min = std::chrono::milliseconds(20);  ///< the shortest time-out
+  std::uint32_t check_every = 64;  ///< of so many results one is checked; 0: none is
+  bool integrity = false;          ///< packets carry a CRC32C
+};
+
+template <PacketSink Sink>
+class Generator {
+ public:
+  using Buffer = typename Sink::Buffer;
+
+  /// `aggregator`: where it listens; its local_udp_port is set here.
+  Generator(const GeneratorOptions& options, const Endpoint& aggregator);
+  Generator(const Generator&) = delete;
+  Generator& operator=(const Generator&) = delete;
+
+  /// Begins to join; call once.
+  void start(Time now, Sink& sink);
+  bool active() const { return !flows_.empty(); }
+
+  void receive(const Endpoint& from, Buffer buffer, Time now, Sink& sink);
+
+  /// Sends at most `most` of the DATA that is due; returns how much it sent.
+  std::size_t send_ready(std::size_t most, Time now, Sink& sink);
+
+  /// To be called every turn; looks at its timers about once in a millisecond.
+  void on_time(Time now, Sink& sink);
+
+  /// No further op begins but those that some rank is in.
+  void finish();
+  bool finished() const { return running_ == 0; }
+  /// The flows that still run give up.
+  void give_up(Sink& sink);
+
+  /// Begins to leave; only when finished.
+  void leave(Time now, Sink& sink);
+  bool left() const;
+
+  /// Why the job is over before its time.
+  const std::optional<Error>& failure() const { return failure_; }
+  const Session& session() const { return ranks_.front().session->agreed(); }  ///< once active
+  const Schedule& schedule() const { return *schedule_; }                      ///< likewise
+  const Tally& tally() const { return tally_; }
+
+  /// Nanoseconds from sending DATA to the RESULT that it completed, since it was cleared last.
+  Histogram& latencies() { return latencies_; }
+
+ private:
+  struct RankState {
+    worker::EngineConfig config;  // the session refers to it
+    std::unique_ptr<worker::ShardSession> session;
+    wire::Data data;  // what is the same in all DATA of this rank
+  };
+
+  static constexpr Duration kLookPeriod = std::chrono::milliseconds(1);
+
+  Flow& flow(StreamId s, Rank r) { return flows_[std::size_t{s.value} * ranks_.size() + r.value]; }
+
+  // What arrives.
+  DropReason on_result(Rank r, std::span<const std::byte> bytes, Time now, Sink& sink);
+  DropReason read_result(Rank r, std::span<const std::byte> bytes, wire::Result& result) const;
+  void came_early(Flow& x, std::uint64_t ahead, Sink& sink);
+  void sample_latency(const Flow& x, const wire::Result& result, Time now);
+  void apply(Flow& x, Time now, Sink& sink);
+  DropReason on_other(Rank r, const Endpoint& from, const Packet& packet, Time now, Sink& sink);
+  DropReason on_delivery(Rank r, const Packet& packet, Time now, Sink& sink);
+  void ended(worker::ShardSession& session, const Error& why);
+  void welcomed();
+  void check(const Flow& x, std::span<const std::byte> bytes);
+  bool is_right(const Flow& x, const Packet& packet) const;
+
+  // Moving on.
+  void begin_op(Flow& x, OpNumber op);
+  void next_round(Flow& x);
+  void go_on(Flow& x, Time now, Sink& sink);
+  void enqueue(Flow& x);
+  void on_timer(Flow& x, Time now, Sink& sink);
+  /// Twice what RFC 6298 says: behind full queues of one length round trips hardly vary, and once
+  /// many packets are repeated too early the queues get no shorter.
+  Duration timeout_of(const Flow& x) const { return rto_.backed_off(x.backoffs + 1u); }
+
+  // Sending.
+  void send_data(Flow& x, bool ask, Time now, Sink& sink);
+  void send_ack(Flow& x, Sink& sink);
+  void send_probe(Flow& x, Sink& sink);
+  template <class T>
+  bool send_small(Flow& x, T packet, Sink& sink);
+  void send(Rank r, Buffer buffer, Sink& sink);
+
+  const GeneratorOptions options_;
+  std::vector<RankState> ranks_;
+  std::optional<Schedule> schedule_;
+  std::optional<KnownValues> values_;
+  wire::Descriptor descriptor_;
+  std::size_t columns_bytes_ = 0;
+  std::vector<Flow> flows_;  // those of one stream side by side, by rank
+  std::size_t running_ = 0;
+  OpNumber last_op_ = ~OpNumber{0};
+
+  // The flows whose DATA is due, each at most once: a ring.
+  std::vector<Flow*> ready_;
+  std::size_t ready_begin_ = 0;
+  std::size_t ready_count_ = 0;
+
+  RetransmissionTimeout rto_;
+  std::uint32_t until_check_ = 1;  // results, this one counted
+  Time look_due_{};
+  ControlPackets control_;
+  std::optional<Error> failure_;
+  Tally tally_;
+  Histogram latencies_;
+};
+
+}  // namespace sluice::pktgen
+
+#include "bench/pktgen/generator-flows-inl.hpp"
+#include "bench/pktgen/generator-packets-inl.hpp"

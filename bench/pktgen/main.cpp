@@ -1,0 +1,71 @@
+// sluice-pktgen: the packet-level throughput test of an aggregator.
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <sluice/sluice.hpp>
+
+#include "bench/json_file.hpp"
+#include "bench/pktgen/in_memory.hpp"
+#include "bench/pktgen/options.hpp"
+#include "bench/pktgen/over_ports.hpp"
+#include "bench/pktgen/report.hpp"
+
+namespace {
+
+using namespace sluice;
+using namespace sluice::pktgen;
+
+enum ExitStatus { kRight = 0, kWrong = 1, kUsage = 2 };
+
+volatile std::sig_atomic_t interrupted = 0;
+
+/// The first Ctrl-C asks for the report, the second ends the program.
+void on_interrupt(int) {
+  interrupted = 1;
+  std::signal(SIGINT, SIG_DFL);
+}
+
+Supervision supervision(const Options& options) {
+  std::signal(SIGINT, on_interrupt);
+  Supervision supervision{.live = {}, .stopped = [] { return interrupted != 0; }};
+  if (options.live || isatty(STDERR_FILENO) == 1)
+    supervision.live = [](const Window& window) {
+      std::fprintf(stderr, "%s\n", live_line(window).c_str());
+    };
+  return supervision;
+}
+
+ExitStatus run(const Options& options) {
+  if (!options.json_path.empty()) bench::check_writable(options.json_path);
+  if (options.cpu) pin(pthread_self(), *options.cpu);
+  const auto run_it = options.in_memory ? run_in_memory : run_over_ports;
+  const Report report = run_it(options, supervision(options));
+  std::fputs(to_text(options, report).c_str(), stdout);
+  if (!options.json_path.empty()) bench::write_json(options.json_path, to_json(options, report));
+  return report.right() ? kRight : kWrong;
+}
+
+ExitStatus fail(ExitStatus status, const std::string& what) {
+  std::fprintf(stderr, "sluice-pktgen: %s\n", what.c_str());
+  return status;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  const Options options = parse_options(arguments, ContextOptions::from_environment());
+  if (!options.help) return run(options);
+  std::fputs(usage().c_str(), stdout);
+  return kRight;
+} catch (const bench::UsageError& error) {
+  return fail(kUsage, error.what());
+} catch (const std::exception& error) {
+  return fail(kWrong, error.what());
+}

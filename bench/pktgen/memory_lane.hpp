@@ -1,0 +1,64 @@
+// A lane of an aggregator in this process, behind a MemoryLink: the daemon's loop around the same
+// engine, with a clock for its stages. It takes turns with its caller, or has a thread.
+#pragma once
+
+#include <atomic>
+#include <future>
+#include <thread>
+
+#include <pthread.h>
+
+#include "aggregator/engine.hpp"
+#include "bench/pktgen/stage_clock.hpp"
+#include "common/net/datagram_io.hpp"
+#include "common/net/memory_link.hpp"
+
+namespace sluice::pktgen {
+
+/// Sums since the start.
+struct LaneReading {
+  aggregator::Counters engine;
+  net::IoCounters io;
+  StageCycles cycles;
+};
+
+class MemoryLane {
+ public:
+  static constexpr std::uint16_t kUdpPort = 4747;
+
+  MemoryLane(aggregator::EngineConfig config, const net::MemoryLink& link,
+             net::BufferPool& payloads, net::BufferPool& headers, const net::FaultPlan& faults);
+  ~MemoryLane();
+  MemoryLane(const MemoryLane&) = delete;
+  MemoryLane& operator=(const MemoryLane&) = delete;
+
+  /// Polls once. Not once it has a thread.
+  void turn(Time now);
+
+  /// From now on it runs by itself, on this core.
+  void start_thread(int cpu);
+
+  LaneReading reading();
+
+ private:
+  class Sink : public net::DatagramIo {
+   public:
+    using net::DatagramIo::DatagramIo;
+    void enter(Stage stage) { clock.enter(stage); }
+    StageClock clock;
+  };
+
+  void run();
+  LaneReading read() const { return {engine_.counters(), io_.counters(), io_.clock.sums()}; }
+
+  Sink io_;
+  aggregator::Engine<Sink> engine_;
+  std::thread thread_;
+  std::atomic<bool> stop_{false};
+  std::atomic<std::promise<LaneReading>*> asked_{nullptr};  // to be answered between two turns
+};
+
+/// Runs a thread on this core alone. Throws Error kInvalidArgument.
+void pin(pthread_t thread, int cpu);
+
+}  // namespace sluice::pktgen

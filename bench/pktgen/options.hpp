@@ -1,0 +1,56 @@
+// The command line of sluice-pktgen.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <sluice/sluice.hpp>
+
+#include "bench/flags.hpp"
+#include "bench/pktgen/generator.hpp"
+#include "common/base/time.hpp"
+
+namespace sluice::pktgen {
+
+struct Options {
+  // The job.
+  std::uint16_t frame_bytes = 1500;  ///< of an IP packet
+  std::uint16_t workers = 8;
+  std::uint16_t streams = 64;
+  std::uint16_t block_elements = 256;
+  std::uint32_t job = 1;
+  PatternOptions pattern;
+
+  // The load.
+  double rate = 0;  ///< DATA packets a second, 0: as fast as possible
+  bool find_rate = false;
+  double loss = 0;  ///< share of frames, each way
+  Duration rto_min{};
+  Duration duration{};
+  Duration warmup{};
+  std::uint32_t check_every = 64;  ///< 0: nothing is checked
+
+  // The way to the aggregator.
+  bool in_memory = false;
+  ContextOptions context;         ///< where it is not in memory
+  std::optional<int> cpu;         ///< of the generator
+  std::optional<int> lane_cpu{};  ///< in memory: of a thread for the lane alone
+
+  std::string json_path;  ///< empty: none
+  bool live = false;      ///< also where standard error is no terminal
+  bool help = false;      ///< print usage() and do nothing else; the rest is not set
+};
+
+/// `arguments` without the program's name; what they leave out of Options::context is as in
+/// `environment`. Throws bench::UsageError.
+Options parse_options(const std::vector<std::string>& arguments, const ContextOptions& environment);
+
+/// The job that they describe.
+GeneratorOptions generator_options(const Options& options);
+
+/// The text of --help.
+std::string usage();
+
+}  // namespace sluice::pktgen

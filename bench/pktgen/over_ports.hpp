@@ -1,0 +1,12 @@
+// A run against an aggregator of its own process, over a vhost directory or a network port.
+#pragma once
+
+#include "bench/pktgen/options.hpp"
+#include "bench/pktgen/run.hpp"
+
+namespace sluice::pktgen {
+
+/// Throws Error.
+Report run_over_ports(const Options& options, const Supervision& supervision);
+
+}  // namespace sluice::pktgen

@@ -1,0 +1,21 @@
+// What sluice-pktgen prints and writes.
+#pragma once
+
+#include <string>
+
+#include <nlohmann/json.hpp>
+
+#include "bench/pktgen/options.hpp"
+#include "bench/pktgen/run.hpp"
+
+namespace sluice::pktgen {
+
+/// For a person.
+std::string to_text(const Options& options, const Report& report);
+
+nlohmann::ordered_json to_json(const Options& options, const Report& report);
+
+/// One line of what happens just now.
+std::string live_line(const Window& window);
+
+}  // namespace sluice::pktgen

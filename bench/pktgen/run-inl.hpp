@@ -1,0 +1,166 @@
+#pragma once
+
+#include <algorithm>
+#include <utility>
+
+#include <sys/resource.h>
+
+#include <sluice/error.hpp>
+
+#include "bench/pktgen/cycles.hpp"
+#include "bench/pktgen/rate_search.hpp"
+#include "bench/pktgen/run.hpp"
+#include "common/net/clock.hpp"
+
+namespace sluice::pktgen {
+
+template <class Io>
+Run<Io>::Run(const Options& options, const GeneratorOptions& generator, Io& io,
+             const Endpoint& aggregator, FarEnd far_end, Supervision supervision)
+    : options_(options),
+      io_(io),
+      generator_(generator, aggregator),
+      far_end_(std::move(far_end)),
+      supervision_(std::move(supervision)) {}
+
+template <class Io>
+Report Run<Io>::execute() {
+  join();
+  Report report;
+  report.session = generator_.session();
+  report.geometry = generator_.schedule().geometry();
+  if (options_.find_rate)
+    report.trials = search();
+  else
+    report.window = measure(options_.rate);
+  end();
+  report.total = read();
+  if (options_.find_rate) report.window = best_of(report.trials);
+  return report;
+}
+
+template <class Io>
+void Run<Io>::join() {
+  constexpr auto kPatience = std::chrono::seconds(40);  // the sessions give up before
+  generator_.start(net::now(), io_);
+  drive(kPatience, [this] { return generator_.active(); });
+  last_live_ = read();
+}
+
+/// Lets the ops that have begun end, as fast as they can, then leaves.
+template <class Io>
+void Run<Io>::end() {
+  constexpr auto kPatience = std::chrono::seconds(30);
+  pacer_.set_rate(0, net::now());
+  generator_.finish();
+  if (!drive(kPatience, [this] { return generator_.finished(); })) {
+    generator_.give_up(io_);
+    io_.flush();
+    return;
+  }
+  generator_.leave(net::now(), io_);
+  drive(kPatience, [this] { return generator_.left(); });
+}
+
+template <class Io>
+Window Run<Io>::measure(double rate) {
+  Window window;
+  window.offered = rate;
+  pacer_.set_rate(rate, net::now());
+  pass(options_.warmup);
+  generator_.latencies() = {};
+  window.begin = read();
+  pass(options_.duration);
+  window.end = read();
+  window.latencies = generator_.latencies();
+  return window;
+}
+
+/// The first trial, as fast as possible, tells where to search.
+template <class Io>
+std::vector<Window> Run<Io>::search() {
+  std::vector<Window> trials{measure(0)};
+  RateSearch search(trials.front().data_per_second());
+  while (const auto rate = supervision_.stopped() ? std::nullopt : search.next()) {
+    trials.push_back(measure(*rate));
+    search.tell(sustained(trials.back()));
+  }
+  return trials;
+}
+
+// ------------------------------------------------------------------------------------- the loop
+template <class Io>
+void Run<Io>::pass(Duration time) {
+  drive(time, [this] { return supervision_.stopped(); });
+}
+
+/// Turns until `until` holds: true; or for `at_most`: false.
+template <class Io>
+template <class Until>
+bool Run<Io>::drive(Duration at_most, Until until) {
+  const Time end = after(net::now(), at_most);
+  while (!until()) {
+    const Time now = net::now();
+    if (now >= end) return false;
+    far_end_.turn(now);
+    idle_.work_done(turn());
+    if (generator_.failure()) throw Error(*generator_.failure());
+    if (supervision_.live && now - last_live_.at >= std::chrono::seconds(1)) tell_live();
+  }
+  return true;
+}
+
+template <class Io>
+std::size_t Run<Io>::turn() {
+  const std::uint64_t begin = cycles();
+  const Time now = net::now();
+  std::size_t work = io_.receive([&](const Endpoint& from, net::Buffer payload) {
+    generator_.receive(from, std::move(payload), now, io_);
+  });
+  work += send_ready(now);
+  generator_.on_time(now, io_);
+  io_.flush();
+  if (work != 0) busy_cycles_ += cycles() - begin;
+  return work;
+}
+
+template <class Io>
+std::size_t Run<Io>::send_ready(Time now) {
+  const std::size_t allowed = std::min(pacer_.allowance(now), kSendMost);
+  std::size_t sent = 0;
+  while (sent < allowed) {
+    const std::size_t batch = std::min(kSendBatch, allowed - sent);
+    const std::size_t count = generator_.send_ready(batch, net::now(), io_);
+    sent += count;
+    if (count < batch) break;
+  }
+  pacer_.spend(sent);
+  return sent;
+}
+
+template <class Io>
+Reading Run<Io>::read() {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  const auto duration = [](const timeval& time) -> Duration {
+    return std::chrono::seconds(time.tv_sec) + std::chrono::microseconds(time.tv_usec);
+  };
+  return {.at = net::now(),
+          .clock = cycles(),
+          .busy_cycles = busy_cycles_,
+          .cpu_time = duration(usage.ru_utime) + duration(usage.ru_stime),
+          .io = io_.counters(),
+          .tally = generator_.tally(),
+          .lane = far_end_.reading()};
+}
+
+template <class Io>
+void Run<Io>::tell_live() {
+  Window window;
+  window.begin = std::move(last_live_);
+  window.end = last_live_ = read();
+  window.latencies = generator_.latencies();
+  supervision_.live(window);
+}
+
+}  // namespace sluice::pktgen

@@ -1,0 +1,72 @@
+// Where the cycles of a polling loop go. A turn that did some work is counted whole; but of every
+// kSampleEvery-th such turn the stages are told apart, and that one is not counted, as reading the
+// counter at each change costs some dozens of cycles. What that costs is measured and taken off,
+// and the stages' shares are those of what remains.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "bench/pktgen/cycles.hpp"
+#include "common/base/stage.hpp"
+
+namespace sluice::pktgen {
+
+/// Sums since the start.
+struct StageCycles {
+  std::uint64_t cycles = 0;              ///< of turns whose stages were not told apart
+  std::uint64_t packets = 0;             ///< received and sent in those
+  std::array<double, kStages> stages{};  ///< of the other turns
+
+  StageCycles since(const StageCycles& earlier) const;
+  double per_packet() const;  ///< 0 if there were none
+  double share(Stage stage) const;
+  double per_packet(Stage stage) const { return per_packet() * share(stage); }
+};
+
+class StageClock {
+ public:
+  StageClock();
+
+  void begin_turn() {
+    sampling_ = turn_ % kSampleEvery == 0;
+    stage_ = Stage::kReceive;
+    begin_ = last_ = cycles();
+  }
+
+  void enter(Stage stage) {
+    if (!sampling_) return;
+    const std::uint64_t now = cycles();
+    spent_[static_cast<std::size_t>(stage_)] += now - last_;
+    ++left_[static_cast<std::size_t>(stage_)];
+    last_ = now;
+    stage_ = stage;
+  }
+
+  /// The turn handled so many packets; with none it does not count.
+  void end_turn(std::size_t packets) {
+    enter(Stage::kOther);
+    if (packets != 0) count(packets);
+    if (sampling_) spent_ = left_ = {};
+  }
+
+  const StageCycles& sums() const { return sums_; }
+
+ private:
+  static constexpr std::uint64_t kSampleEvery = 8;
+
+  void count(std::size_t packets);
+
+  double cost_of_enter_ = 0;  // cycles
+  std::uint64_t turn_ = 0;    // with work
+  bool sampling_ = false;
+  Stage stage_ = Stage::kReceive;
+  std::uint64_t begin_ = 0;
+  std::uint64_t last_ = 0;
+  std::array<std::uint64_t, kStages> spent_{};  // in this turn
+  std::array<std::uint64_t, kStages> left_{};   // how often
+  StageCycles sums_;
+};
+
+}  // namespace sluice::pktgen

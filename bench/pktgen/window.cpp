@@ -1,0 +1,136 @@
+#include "bench/pktgen/window.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "common/net/framing.hpp"
+
+namespace sluice::pktgen {
+namespace {
+
+/// Counters of a port that tell of no loss.
+constexpr std::array<std::string_view, 17> kHarmless{
+    "rx_frames",
+    "rx_datagrams",
+    "rx_bytes",
+    "tx_datagrams",
+    "tx_bytes",
+    "tx_frames",
+    "tx_chained",
+    "tx_linearised",
+    "tx_partial_bursts",
+    "arp_requests_sent",
+    "arp_replies_sent",
+    "arp_learned",
+    "arp_ignored",
+    "rx_fault_duplicated",
+    "rx_fault_reordered",
+    "tx_fault_reordered",
+    "tx_fault_duplicated",
+};
+
+void add(Drops& drops, const std::string& name, std::uint64_t count) {
+  if (count != 0) drops[name] += count;
+}
+
+void add_port(Drops& drops, const net::IoCounters& begin, const net::IoCounters& end) {
+  for (const auto& [name, member] : net::kIoCounterNames)
+    if (std::find(kHarmless.begin(), kHarmless.end(), name) == kHarmless.end())
+      add(drops, std::string(name), end.*member - begin.*member);
+}
+
+void add_reasons(Drops& drops, const DropCounters& begin, const DropCounters& end) {
+  for (std::size_t i = 1; i < kDropReasonCount; ++i) {
+    const auto reason = static_cast<DropReason>(i);
+    add(drops, std::string(name(reason)), end[reason] - begin[reason]);
+  }
+}
+
+Traffic traffic(std::uint64_t packets, std::uint64_t bytes, std::uint64_t block_bytes) {
+  return {packets, bytes + packets * net::kHeaderBytes, block_bytes};
+}
+
+double ratio(double part, double whole) {
+  return whole == 0 ? 0 : part / whole;
+}
+
+}  // namespace
+
+double Window::seconds() const {
+  return std::chrono::duration<double>(end.at - begin.at).count();
+}
+
+Traffic Window::to_aggregator() const {
+  return traffic(end.io.tx_datagrams - begin.io.tx_datagrams, end.io.tx_bytes - begin.io.tx_bytes,
+                 end.tally.block_bytes_sent - begin.tally.block_bytes_sent);
+}
+
+Traffic Window::from_aggregator() const {
+  return traffic(end.io.rx_datagrams - begin.io.rx_datagrams, end.io.rx_bytes - begin.io.rx_bytes,
+                 end.tally.block_bytes_received - begin.tally.block_bytes_received);
+}
+
+double Window::handled_per_second() const {
+  return ratio(static_cast<double>(to_aggregator().packets + from_aggregator().packets), seconds());
+}
+
+double Window::data_per_second() const {
+  return ratio(static_cast<double>(end.tally.data_sent - begin.tally.data_sent), seconds());
+}
+
+double Window::generator_cycles_per_packet() const {
+  const std::uint64_t packets = to_aggregator().packets + from_aggregator().packets;
+  return ratio(static_cast<double>(end.busy_cycles - begin.busy_cycles),
+               static_cast<double>(packets));
+}
+
+double Window::busy_share() const {
+  return ratio(static_cast<double>(end.busy_cycles - begin.busy_cycles),
+               static_cast<double>(end.clock - begin.clock));
+}
+
+double Window::cpu_share() const {
+  return ratio(std::chrono::duration<double>(end.cpu_time - begin.cpu_time).count(), seconds());
+}
+
+std::optional<StageCycles> Window::lane_cycles() const {
+  if (!end.lane || !begin.lane) return std::nullopt;
+  return end.lane->cycles.since(begin.lane->cycles);
+}
+
+Drops Window::generator_drops() const {
+  Drops drops;
+  add_port(drops, begin.io, end.io);
+  add_reasons(drops, begin.tally.drops, end.tally.drops);
+  return drops;
+}
+
+Drops Window::lane_drops() const {
+  Drops drops;
+  if (!end.lane || !begin.lane) return drops;
+  add_port(drops, begin.lane->io, end.lane->io);
+  add_reasons(drops, begin.lane->engine.drops, end.lane->engine.drops);
+  return drops;
+}
+
+std::uint64_t Window::resent() const {
+  return end.tally.data_resent - begin.tally.data_resent;
+}
+
+std::uint64_t Window::probed() const {
+  return end.tally.probes_sent - begin.tally.probes_sent;
+}
+
+std::uint64_t Window::missed() const {
+  return end.tally.results_missed - begin.tally.results_missed;
+}
+
+std::uint64_t Window::dropped() const {
+  std::uint64_t sum = 0;
+  for (const Drops& drops : {generator_drops(), lane_drops()})
+    for (const auto& [name, count] : drops) sum += count;
+  return sum;
+}
+
+}  // namespace sluice::pktgen

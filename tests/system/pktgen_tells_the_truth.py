@@ -1,0 +1,219 @@
+"""sluice-pktgen against real aggregators and against a lane in memory: what it reports agrees with
+what the other end counts, injected loss is seen, and wrong options are refused clearly."""
+import json
+import os
+import signal
+import unittest
+
+import harness
+
+SECONDS = 0.3
+STAGES = ("receive", "validate", "sum", "build", "transmit", "other")
+
+
+class Reports:
+    """For a SystemTest: reads the report of a short run, and what any report must be like."""
+
+    def short_run(self, seconds=SECONDS):
+        """Flags of a run that checks every result."""
+        self.path = os.path.join(self.place, "report.json")
+        return ("--duration", seconds, "--warmup", "0.1", "--check", "all", "--json", self.path)
+
+    def report_of(self, pktgen, seconds=SECONDS):
+        """What a run that ends well wrote."""
+        self.assertEqual(pktgen.wait(), 0, pktgen.err)
+        self.assertRegex(pktgen.out, r"wrong 0\n")
+        with open(self.path, encoding="utf-8") as file:
+            report = json.load(file)
+        self.check_consistency(report, seconds)
+        return report
+
+    def check_consistency(self, report, seconds):
+        self.assertTrue(report["right"])
+        total = report["total"]["generator"]
+        self.assertEqual(total["results_wrong"], 0)
+        self.assertEqual(total["results_missed"], 0)
+        self.assertEqual(total["results_checked"], total["results"] - total["results_early"])
+        measured = report["measured"]
+        self.assertGreaterEqual(measured["seconds"], seconds)
+        for way in ("to_aggregator", "from_aggregator"):
+            traffic = measured[way]
+            self.assertGreater(traffic["packets"], 0)
+            self.assertGreater(traffic["frame_bytes"], traffic["block_bytes"])
+            self.assertAlmostEqual(traffic["packets_per_s"] * measured["seconds"],
+                                   traffic["packets"], delta=1)
+            self.assertAlmostEqual(traffic["bits_per_s"] * measured["seconds"],
+                                   8 * traffic["frame_bytes"], delta=8)
+        latency = measured["latency_us"]
+        figures = [latency[key] for key in ("min", "p50", "p90", "p99", "p99_9", "max")]
+        self.assertEqual(figures, sorted(figures))
+        self.assertGreater(latency["count"], 0)
+        self.assertGreater(measured["generator"]["cycles_per_packet"], 0)
+        self.assertGreater(measured["generator"]["cpu_share"], 0)
+        self.assertLessEqual(measured["generator"]["busy_share"], 1)
+
+    def check_against_daemon(self, report, daemon):
+        self.ends_on_signal(daemon)
+        total = report["total"]["generator"]
+        self.assertEqual(self.counter(daemon, "contributions"), total["data_sent"])
+        self.assertEqual(self.counter(daemon, "results_sent"), total["results"])
+        self.assertEqual(self.counter(daemon, "jobs_left"), 1)
+        self.assertEqual(self.counter(daemon, "jobs_aborted"), 0)
+
+
+class Pktgen(Reports, harness.SystemTest):
+    def start_pktgen(self, *flags):
+        return self.start("pktgen", harness.program("sluice-pktgen"), *flags)
+
+    def report(self, *flags, seconds=SECONDS):
+        return self.report_of(self.start_pktgen(*self.short_run(seconds), *flags), seconds)
+
+    def test_dense_over_vhost(self):
+        daemon = self.start_daemon()
+        report = self.report("--aggregator", daemon.address, "--frame", "9000")
+        total = report["total"]["generator"]
+        self.assertEqual(report["columns"], 8)
+        self.assertEqual(total["data_sent"], total["results"])
+        self.assertEqual(total["block_bytes_sent"], total["block_bytes_received"])
+        self.check_against_daemon(report, daemon)
+
+    def test_sparse_halves_of_many_workers_over_vhost(self):
+        daemon = self.start_daemon()
+        report = self.report("--aggregator", daemon.address, "--workers", "32", "--streams", "16",
+                             "--type", "half", "--density", "0.05")
+        total = report["total"]["generator"]
+        self.assertEqual(report["type"], "half")
+        self.assertGreater(total["results"], total["data_sent"])
+        self.assertGreater(total["acks_sent"], 0)
+        self.check_against_daemon(report, daemon)
+
+    def test_loss_is_seen_and_made_good(self):
+        daemon = self.start_daemon()
+        report = self.report("--aggregator", daemon.address, "--loss", "0.02", "--rto-min", "1",
+                             "--rounds", "20")
+        loss = report["measured"]["loss"]
+        self.assertGreater(loss["resent"], 0)
+        self.assertGreater(loss["dropped"], 0)
+        drops = report["measured"]["generator"]["drops"]
+        self.assertGreater(drops["rx_fault_lost"], 0)
+        self.assertGreater(drops["tx_fault_lost"], 0)
+        self.check_against_daemon(report, daemon)
+
+    def test_a_lane_in_memory(self):
+        report = self.report("--in-memory")
+        self.check_lane(report)
+
+    def test_a_lane_in_memory_with_a_core_of_its_own(self):
+        cores = sorted(os.sched_getaffinity(0))
+        if len(cores) < 2:
+            self.skipTest("needs two cores")
+        report = self.report("--in-memory", "--cpu", f"{cores[0]},{cores[1]}")
+        self.check_lane(report)
+
+    def check_lane(self, report):
+        lane = report["measured"]["lane"]
+        self.assertAlmostEqual(sum(lane["stages"][stage] for stage in STAGES),
+                               lane["cycles_per_packet"], places=3)
+        for stage in ("receive", "validate", "sum", "build", "transmit"):
+            self.assertGreater(lane["stages"][stage], 0, stage)
+        total = report["total"]
+        self.assertEqual(total["lane"]["contributions"], total["generator"]["data_sent"])
+        self.assertEqual(total["lane"]["results_sent"], total["generator"]["results"])
+        self.assertEqual(total["lane"]["jobs_left"], 1)
+
+    def test_loss_in_memory(self):
+        report = self.report("--in-memory", "--loss", "0.02", "--rto-min", "1", "--rounds", "20")
+        self.assertGreater(report["measured"]["loss"]["resent"], 0)
+        self.assertGreater(report["measured"]["lane"]["drops"]["rx_fault_lost"], 0)
+
+    def test_no_more_is_offered_than_asked(self):
+        report = self.report("--in-memory", "--rate", "5000", "--rounds", "4")
+        measured = report["measured"]
+        self.assertEqual(measured["offered_data_per_s"], 5000)
+        self.assertLess(measured["data_per_s"], 5000 * 1.01 + 50 / measured["seconds"])
+
+    def test_the_search_reports_its_trials(self):
+        report = self.report("--in-memory", "--find-rate", seconds=0.05)
+        trials = report["trials"]
+        self.assertIsNone(trials[0]["offered_data_per_s"])
+        self.assertGreaterEqual(len(trials), 2)
+        rates = [trial["offered_data_per_s"] for trial in trials[1:]]
+        self.assertAlmostEqual(rates[0], trials[0]["data_per_s"])
+        passed = [trial["offered_data_per_s"] for trial in trials if trial["sustained"]]
+        best = report["measured"]["offered_data_per_s"]
+        self.assertEqual(best, max(passed) if passed else None)
+        for trial in trials:
+            if trial["sustained"]:
+                self.assertEqual(sum(trial["loss"].values()), 0)
+
+    def test_frames_beyond_the_aggregators_are_cut_to_its_own(self):
+        daemon = self.start_daemon("--mtu", "1500")
+        report = self.report("--aggregator", daemon.address, "--frame", "9000")
+        self.assertEqual(report["payload_bytes"], 1472)
+        self.check_against_daemon(report, daemon)
+
+    def test_damaged_sums_are_noticed(self):
+        daemon = self.start_daemon("--faults", "flip=0.001,direction=tx")
+        pktgen = self.start_pktgen(*self.short_run(), "--aggregator", daemon.address)
+        self.assertEqual(pktgen.wait(), 1)
+        if pktgen.out:  # else a packet of the control plane was damaged as well
+            self.assertRegex(pktgen.out, r"wrong [1-9]\d*\n")
+
+    def test_live_lines_and_an_early_end(self):
+        daemon = self.start_daemon()
+        pktgen = self.start_pktgen("--aggregator", daemon.address, "--duration", "600", "--live")
+        pktgen.wait_to_say(r"to \d+\.\d+ Mpps .* from \d+\.\d+ Mpps .* resent \d+  dropped \d+")
+        pktgen.send(signal.SIGINT)
+        self.assertEqual(pktgen.wait(), 0, pktgen.err)
+        self.assertRegex(pktgen.out, r"latency \(us\) +min [\d.]+")
+
+    def test_the_aggregator_dies(self):
+        daemon = self.start_daemon()
+        pktgen = self.start_pktgen("--aggregator", daemon.address, "--duration", "600", "--live")
+        pktgen.wait_to_say("Mpps")
+        daemon.send(signal.SIGKILL)
+        self.ends_with(pktgen, 1, "^sluice-pktgen: ", "the link to the aggregator went down")
+
+    def test_what_the_aggregator_refuses(self):
+        daemon = self.start_daemon()
+        pktgen = self.start_pktgen("--aggregator", daemon.address, "--workers", "256",
+                                   "--streams", "1024")
+        self.refuses(pktgen, 1, "^sluice-pktgen: ", "does not accept memory .* limit is 64")
+
+    def test_wrong_options(self):
+        aggregator = ("--aggregator", "vhost:" + self.place)
+        for flags, saying in (
+                ([*aggregator, "--workers", "300"], "--workers '300': allowed: 1..256"),
+                (["--frame", "90"], "--frame '90': allowed: 536..9698"),
+                (["--density", "2"], "--density '2': allowed: 0..1"),
+                (["--loss", "-1"], "--loss '-1': allowed: 0..0.5"),
+                (["--type", "int8"], "--type 'int8': allowed: float, double"),
+                ([*aggregator, "--cpu", "0,1"], "--cpu '0,1': allowed: one core"),
+                (["--aggregator", "10.0.0.999"], "--aggregator .*10.0.0.999"),
+                (["--no-such-flag"], "no-such-flag"),
+                ([*aggregator, "--json", self.place], "is a directory")):
+            with self.subTest(flags=flags):
+                pktgen = self.start_pktgen(*flags)
+                self.refuses(pktgen, 2, "^sluice-pktgen: ", saying)
+
+    def test_no_aggregator(self):
+        self.refuses(self.start_pktgen(), 2, "^sluice-pktgen: no aggregator")
+        pktgen = self.start_pktgen("--aggregator", "vhost:/no/such")
+        self.refuses(pktgen, 1, "^sluice-pktgen: ", "'/no/such' is missing")
+        pktgen = self.start_pktgen("--in-memory", "--cpu", "1023")
+        self.refuses(pktgen, 1, "^sluice-pktgen: ", "cannot run on core 1023")
+
+
+@unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
+class PktgenOnANetwork(Reports, harness.NetworkTest):
+    def test_over_af_packet(self):
+        """With ARP, checksums and a CRC32C in every packet."""
+        self.make_network(workers=1, aggregators=1)
+        daemon = self.start_aggregator(0)
+        pktgen = self.start_rank(0, 1, daemon, "sluice-pktgen", *self.short_run(),
+                                 "--workers", "4", "--streams", "8", "--rounds", "16")
+        self.check_against_daemon(self.report_of(pktgen), daemon)
+
+
+if __name__ == "__main__":
+    harness.main()
