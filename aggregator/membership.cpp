@@ -149,11 +149,11 @@ Membership::JoinOutcome Membership::join_active(const Endpoint& from, const wire
 }
 
 /// Whether a rank has made progress that it cannot have made here: all were welcomed at another
-/// aggregator at the same time, and went there.
+/// aggregator, since or at the same time, and went there.
 bool Membership::went_on_elsewhere(const wire::Join& join) const {
-  if (!has_progress(join) || resumed_) return false;
-  if (join.generation == session_.generation) return !members_[join.rank].spoke;
-  return config_.shard == 0 && std::none_of(members_.begin(), members_.end(),
+  if (!has_progress(join)) return false;
+  if (join.generation == session_.generation) return join.epoch != session_.epoch;
+  return !resumed_ && config_.shard == 0 && std::none_of(members_.begin(), members_.end(),
                                             [](const Member& member) { return member.spoke; });
 }
 

@@ -83,6 +83,7 @@ bool ShardSession::on_challenge(const Endpoint& from, const wire::Challenge& pac
   join.incarnation = packet.incarnation;
   join.serial = packet.serial;
   join.generation = wanted_.generation;
+  join.epoch = agreed_.epoch;
   join.rank = config_.rank.value;
   join.world_size = config_.ranks;
   join.streams = wanted_.streams;

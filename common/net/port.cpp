@@ -1,19 +1,14 @@
 #include "common/net/port.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <functional>
-#include <future>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 
 #include <arpa/inet.h>
 #include <net/if.h>
-#include <rte_alarm.h>
 #include <rte_dev.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
@@ -27,6 +22,7 @@
 #include "common/net/accept_deadline.hpp"
 #include "common/net/caller_state.hpp"
 #include "common/net/eal_log.hpp"
+#include "common/net/interrupt_thread.hpp"
 
 namespace sluice::net {
 namespace {
@@ -164,35 +160,7 @@ rte_eth_conf configuration(const PortOptions& options, const std::string& device
     conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
   // virtio-user in server mode takes a new peer only from the link's interrupt handler.
   conf.intr_conf.lsc = (*info.dev_flags & RTE_ETH_DEV_INTR_LSC) != 0;
-  conf.intr_conf.rxq = options.tells && starts_with(device, "net_virtio_user");
   return conf;
-}
-
-/// Runs `what` on DPDK's interrupt thread, as an alarm, and waits for its end. False if that thread
-/// does not come to it: it may wait for ever for a peer that is stuck. Then it will never be run.
-bool run_as_alarm(std::function<void()> what) {
-  struct Alarm {
-    std::function<void()> what;
-    std::mutex mutex;
-    std::promise<void> ran;
-  };
-  const auto alarm = std::make_shared<Alarm>();
-  alarm->what = std::move(what);
-  const auto run = [](void* argument) {
-    const std::unique_ptr<std::shared_ptr<Alarm>> mine(
-        static_cast<std::shared_ptr<Alarm>*>(argument));
-    const std::lock_guard lock((*mine)->mutex);
-    if ((*mine)->what) (*mine)->what();
-    (*mine)->ran.set_value();
-  };
-  auto argument = std::make_unique<std::shared_ptr<Alarm>>(alarm);
-  if (rte_eal_alarm_set(1, run, argument.get()) != 0) return false;
-  (void)argument.release();
-  auto ran = alarm->ran.get_future();
-  if (ran.wait_for(std::chrono::seconds(2)) == std::future_status::ready) return true;
-  const std::lock_guard lock(alarm->mutex);  // if it runs just now, until it has
-  alarm->what = nullptr;
-  return ran.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
 }
 
 }  // namespace
@@ -212,7 +180,7 @@ Port::Port(const PortOptions& options, std::span<BufferPool* const> pools) : opt
   EalLog::instance().collect();
   try {
     plug();
-    start(pools);
+    serves_peer() ? start_before_peer_goes(pools) : start(pools);
   } catch (const Error& error) {
     const std::string complaints = EalLog::instance().collected();
     close();
@@ -244,8 +212,7 @@ void Port::plug() {
 
 void Port::hotplug() {
   std::optional<AcceptDeadline> deadline;
-  if (setting(options_.device, "server") == "1")
-    deadline.emplace(setting(options_.device, "path"), options_.peer_timeout);
+  if (serves_peer()) deadline.emplace(setting(options_.device, "path"), options_.peer_timeout);
   const std::string settings =
       name_.size() < options_.device.size() ? options_.device.substr(name_.size() + 1) : "";
   const int error = rte_eal_hotplug_add(bus_.c_str(), name_.c_str(), settings.c_str());
@@ -259,13 +226,27 @@ void Port::hotplug() {
   throw Error(ErrorCode::kUnavailable, std::string("cannot be opened: ") + rte_strerror(-error));
 }
 
+bool Port::serves_peer() const {
+  return setting(options_.device, "server") == "1";
+}
+
+bool Port::tells() const {
+  return options_.tells && starts_with(name_, "net_virtio_user");
+}
+
+// The driver handles the end of its peer on the interrupt thread, and must not do so in the midst
+// of this.
+void Port::start_before_peer_goes(std::span<BufferPool* const> pools) {
+  if (!run_on_interrupt_thread([&] { start(pools); }))
+    throw Error(ErrorCode::kUnavailable, "DPDK is busy with another peer");
+}
+
 void Port::start(std::span<BufferPool* const> pools) {
   rte_eth_dev_info info{};
   must(rte_eth_dev_info_get(id(), &info), "asking for its abilities");
   check_abilities(options_, info);
   view_.udp_checksum = choose_checksum(options_.udp_checksum, name_, info);
-  const rte_eth_conf conf = configuration(options_, name_, view_.udp_checksum, info);
-  must(rte_eth_dev_configure(id(), options_.queues, options_.queues, &conf), "configuring");
+  configure(info);
   set_up_queues(pools);
   must(rte_eth_dev_start(id()), "starting");
 
@@ -278,8 +259,18 @@ void Port::start(std::span<BufferPool* const> pools) {
   view_.gateway = options_.gateway;
   view_.mtu = options_.mtu;
   view_.off_machine = !is_memory(name_);
-  if (conf.intr_conf.rxq) view_.rx_event = rte_eth_dev_rx_intr_ctl_q_get_fd(id(), 0);
-  view_.chain = options_.chain && (conf.txmode.offloads & RTE_ETH_TX_OFFLOAD_MULTI_SEGS);
+  if (tells()) view_.rx_event = rte_eth_dev_rx_intr_ctl_q_get_fd(id(), 0);
+  view_.chain = options_.chain && (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS);
+}
+
+// A queue that tells of frames is configured after one that does not: virtio-user registers for its
+// peer's end in the course of this, and would leave that behind if a later step failed.
+void Port::configure(const rte_eth_dev_info& info) {
+  rte_eth_conf conf = configuration(options_, name_, view_.udp_checksum, info);
+  must(rte_eth_dev_configure(id(), options_.queues, options_.queues, &conf), "configuring");
+  if (!tells()) return;
+  conf.intr_conf.rxq = 1;
+  must(rte_eth_dev_configure(id(), options_.queues, options_.queues, &conf), "configuring to tell");
 }
 
 void Port::set_up_queues(std::span<BufferPool* const> pools) {
@@ -301,12 +292,11 @@ void Port::close() {
     rte_eth_dev_close(id());
     rte_eal_hotplug_remove(bus_.c_str(), name_.c_str());
   };
-  if (setting(options_.device, "server") == "1") {
-    // A peer that comes or goes meanwhile is handled on the interrupt thread, which would use what
-    // is freed here: so no more may come, and the rest happens there, one thing after the other.
+  if (serves_peer()) {
+    // A peer that comes or goes meanwhile is handled on the interrupt thread, partly in alarms,
+    // which would use what is freed here: so it is freed there, after the last of them.
     unlink(setting(options_.device, "path").c_str());
-    const auto nothing = [] {};  // after what the driver put off: it must not meet what is freed
-    if (!run_as_alarm(nothing) || !run_as_alarm(unplug))
+    if (!run_on_interrupt_thread(unplug))
       spdlog::error("port '{}': DPDK is busy with its peer; it stays open until this process ends",
                     name_);
   } else {

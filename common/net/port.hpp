@@ -11,6 +11,8 @@
 #include "common/net/framing.hpp"
 #include "common/net/pool.hpp"
 
+struct rte_eth_dev_info;
+
 namespace sluice::net {
 
 /// How the UDP checksum of what we send comes about. Receiving always verifies one that is there.
@@ -99,7 +101,11 @@ class Port {
  private:
   void plug();
   void hotplug();
+  bool serves_peer() const;  // at a socket of ours: virtio-user in server mode
+  bool tells() const;
+  void start_before_peer_goes(std::span<BufferPool* const> pools);
   void start(std::span<BufferPool* const> pools);
+  void configure(const rte_eth_dev_info& info);
   void set_up_queues(std::span<BufferPool* const> pools);
   void close();
 

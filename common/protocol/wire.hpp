@@ -177,7 +177,8 @@ struct Join {
   std::uint8_t history = 0;                  // 0: the aggregator's
   std::uint8_t flags = 0;                    // kJoinVirgin, kJoinAuthenticate
   std::array<std::uint8_t, 16> challenge{};  // echoed from CHALLENGE
-  std::array<std::uint8_t, 48> reserved{};
+  U64 epoch;                                 // that this worker was welcomed to last; 0: none
+  std::array<std::uint8_t, 40> reserved{};
 };
 static_assert(sizeof(Join) == kGreetingBytes);
 inline constexpr std::uint8_t kJoinVirgin = 1;  // no round has ended on any stream of this shard

@@ -105,6 +105,7 @@ struct Bench {
       CHECK(welcomes[r].to == at_rank(r));
       seats[r] = {welcome.nonce, welcome.token};
       generation = welcome.generation;
+      epoch = welcome.epoch;
     }
   }
 
@@ -200,6 +201,7 @@ struct Bench {
   std::map<std::uint64_t, Cookie> challenges;  // by serial
   std::vector<Seat> seats;
   std::uint64_t generation = 0;
+  std::uint64_t epoch = 0;
 };
 
 float sum_of(const Sent& result) {
@@ -390,6 +392,27 @@ TEST_CASE("who does not come back to a life that has made progress is lost") {
   CHECK(info.reason == wire::AbortReason::kRankSilent);
   CHECK(info.rank_a == Rank{0});
   CHECK(info.value_a == 1000);
+}
+
+TEST_CASE("a job comes back to an aggregator that it left for another") {
+  Bench bench(1);
+  bench.form();
+  auto back = bench.join_packet(0, 7, bench.challenge_serial(0, 7));
+  back.generation = bench.generation;
+  back.flags = 0;
+  SECTION("from none: it merely did not hear of this one for a while") {
+    back.epoch = bench.epoch;
+    const auto welcome = of_kind<wire::Welcome>(bench.give(0, back));
+    REQUIRE(welcome.size() == 1);
+    CHECK(welcome[0].packet().as<wire::Welcome>().epoch == bench.epoch);
+  }
+  SECTION("with progress that it made there") {
+    back.epoch = bench.epoch + 1;
+    const auto welcome = of_kind<wire::Welcome>(bench.give(0, back));
+    REQUIRE(welcome.size() == 1);
+    CHECK(welcome[0].packet().as<wire::Welcome>().epoch != bench.epoch);
+    CHECK(welcome[0].packet().as<wire::Welcome>().flags == wire::kWelcomeResume);
+  }
 }
 
 TEST_CASE("a life of which all ranks are virgin forms again") {

@@ -195,7 +195,8 @@ std::vector<FieldRow> layout() {
       ROW(Join, history, 62, 1),
       ROW(Join, flags, 63, 1),
       ROW(Join, challenge, 64, 16),
-      ROW(Join, reserved, 80, 48),
+      ROW(Join, epoch, 80, 8),
+      ROW(Join, reserved, 88, 40),
       ROW(KeepAlive, member, 0, 32),
       ROW(KeepAlive, number, 32, 8),
       ROW(KeepAlive, padding, 40, 40),
@@ -401,6 +402,7 @@ TEST_CASE("JOIN") {
   built.history = 4;
   built.flags = wire::kJoinVirgin;
   built.challenge.fill(0xcc);
+  built.epoch = kEpoch;
   CHECK(raw(built) == golden().at("join"));
   const Packet packet = parsed("join");
   CHECK(packet.kind() == Kind::kJoin);
@@ -419,6 +421,7 @@ TEST_CASE("JOIN") {
   CHECK(join.history == 4);
   CHECK(join.flags == wire::kJoinVirgin);
   CHECK(join.challenge[15] == 0xcc);
+  CHECK(join.epoch == kEpoch);
 }
 
 TEST_CASE("KEEPALIVE") {

@@ -1,0 +1,70 @@
+#include "common/net/interrupt_thread.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include <rte_alarm.h>
+
+namespace sluice::net {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint64_t kLaterUs = 5;
+constexpr std::chrono::seconds kPatience{2};
+
+struct Call {
+  explicit Call(std::function<void()> w) : what(std::move(w)) {}
+
+  std::mutex mutex;
+  std::packaged_task<void()> what;
+  bool given_up = false;
+};
+using SharedCall = std::shared_ptr<Call>;
+
+bool set_alarm(const SharedCall& call, rte_eal_alarm_callback step) {
+  auto argument = std::make_unique<SharedCall>(call);
+  if (rte_eal_alarm_set(kLaterUs, step, argument.get()) != 0) return false;
+  (void)argument.release();
+  return true;
+}
+
+SharedCall take(void* argument) {
+  return *std::unique_ptr<SharedCall>(static_cast<SharedCall*>(argument));
+}
+
+void run(void* argument) {
+  const SharedCall call = take(argument);
+  const std::lock_guard lock(call->mutex);
+  if (!call->given_up) call->what();
+}
+
+// A driver's alarm that was set before this is due within a microsecond, before ours. Once that is
+// due, too, DPDK runs both without an interrupt in between, which might set another.
+void run_last(void* argument) {
+  const Clock::time_point due = Clock::now() + std::chrono::microseconds(2 * kLaterUs);
+  if (!set_alarm(take(argument), run)) return;
+  while (Clock::now() < due) {
+  }
+}
+
+}  // namespace
+
+bool run_on_interrupt_thread(std::function<void()> what) {
+  const auto call = std::make_shared<Call>(std::move(what));
+  auto end = call->what.get_future();
+  if (!set_alarm(call, run_last)) return false;
+  if (end.wait_for(kPatience) != std::future_status::ready) {
+    const std::lock_guard lock(call->mutex);  // if it runs just now, until it has
+    call->given_up = true;
+    if (end.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return false;
+  }
+  end.get();
+  return true;
+}
+
+}  // namespace sluice::net
