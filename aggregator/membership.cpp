@@ -153,8 +153,9 @@ Membership::JoinOutcome Membership::join_active(const Endpoint& from, const wire
 bool Membership::went_on_elsewhere(const wire::Join& join) const {
   if (!has_progress(join)) return false;
   if (join.generation == session_.generation) return join.epoch != session_.epoch;
-  return !resumed_ && config_.shard == 0 && std::none_of(members_.begin(), members_.end(),
-                                            [](const Member& member) { return member.spoke; });
+  return !resumed_ && config_.shard == 0 &&
+         std::none_of(members_.begin(), members_.end(),
+                      [](const Member& member) { return member.spoke; });
 }
 
 /// Another process, or another attempt of the same one, takes the member's place.

@@ -48,8 +48,8 @@ std::string text_of(const Packet& p) {
     case Kind::kJoin: {
       const auto& j = p.as<wire::Join>();
       return "JOIN" + text + number("rank", j.rank) + id("nonce", j.nonce) +
-             number("serial", j.serial) + id("gen", j.generation) +
-             id("epoch", j.epoch) + (j.flags != 0 ? " virgin" : "");
+             number("serial", j.serial) + id("gen", j.generation) + id("epoch", j.epoch) +
+             (j.flags != 0 ? " virgin" : "");
     }
     case Kind::kKeepAlive:
       up();
