@@ -5,7 +5,6 @@
 #include <cstring>
 #include <memory>
 #include <optional>
-#include <utility>
 
 #include <arpa/inet.h>
 #include <net/if.h>

@@ -98,8 +98,8 @@ inline const std::map<std::string, Bytes>& golden() {
                      "18 17 16 15 14 13 12 11  28 27 26 25 24 23 22 21"  // 16 nonce, incarnation
                      "  09 00*7  38 37 36 35 34 33 32 31"                // 32 serial, generation
                      "  03 00  08 00  10 00  00 01  c0 05"  // rank, world, streams, block, payload
-                     "  01 00  02 00  04  01  cc*16"  // shard, shards, history, flags
-                     "  08 07 06 05 04 03 02 01  00*40")},        // 80 epoch
+                     "  01 00  02 00  04  01  cc*16"        // shard, shards, history, flags
+                     "  08 07 06 05 04 03 02 01  00*40")},  // 80 epoch
         {"keep_alive", hex(head("03", "50 00") + kMember + "2a 00*7  00*40")},
         {"leave", hex(head("04", "28 00") + kMember + "01 00  10 00  02 00  00 00")},
         {"data", hex(head("05", "78 00") + kMember + "0a 00*7  02 00*7 " + kShape + "03 00*3 " +
