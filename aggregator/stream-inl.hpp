@@ -213,7 +213,7 @@ RankSet Stream<Sink>::waited_for(const Session& session) const {
 template <PacketSink Sink>
 void Stream<Sink>::try_finish(Scope& scope) {
   if (!op_known_ || !outstanding_.empty()) return;
-  if (!too_far_behind(scope.session).empty()) {
+  if (running_ - lowest_position() >= scope.session.history) {
     if (!std::exchange(awaited_ack_, true)) ++scope.counters.rounds_awaiting_ack;
     return;
   }
@@ -230,8 +230,20 @@ void Stream<Sink>::try_finish(Scope& scope) {
   enter(scope.sink, Stage::kTransmit);
   deliver(result, scope);
   enter(scope.sink, Stage::kBuild);
+  forget_results(lowest_position());
   history_[running_.value % scope.session.history] = std::move(result);
   start_round(want, scope.session);
+}
+
+template <PacketSink Sink>
+Round Stream<Sink>::lowest_position() const {
+  return *std::min_element(positions_.begin(), positions_.end());
+}
+
+/// All workers have applied the results below `end`. Their buffers are still in the cache.
+template <PacketSink Sink>
+void Stream<Sink>::forget_results(Round end) {
+  for (; kept_from_ < end; ++kept_from_) history_[kept_from_.value % history_.size()] = Buffer();
 }
 
 /// Per column, the least next block of all ranks.
@@ -266,6 +278,7 @@ typename Stream<Sink>::Buffer Stream<Sink>::build_result(std::span<const BlockIn
   packet.fixed.op = op_;
   packet.fixed.shape = shape_;
   packet.fixed.completing_rank = completed_by_.value;
+  packet.fixed.lag = static_cast<std::uint16_t>(running_ - lowest_position());
   for (std::uint8_t c = 0; c < geometry_.columns; ++c) {
     wire::Column& column = packet.columns[c];
     column.index = current_[c].value;

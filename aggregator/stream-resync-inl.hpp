@@ -62,6 +62,7 @@ bool Stream<Sink>::resynchronise(const Session& session) {
     running_ = std::max(running_, positions_[r]);
   }
   if (running_ - lowest > session.history) return false;
+  kept_from_ = lowest;
   bool mid_op = false;
   for (std::uint16_t r = 0; r < session.ranks; ++r) {
     if (positions_[r] != running_) continue;
@@ -120,7 +121,7 @@ Taken Stream<Sink>::on_give(const Packet& packet, Scope& scope) {
   if (!live_ || round >= running_ || running_ - round > session.history)
     return {DropReason::kNotResynchronising};
   Buffer& place = history_[round.value % session.history];
-  if (place) return {DropReason::kDuplicate};
+  if (place || round < lowest_position()) return {DropReason::kDuplicate};
   const auto given = packet.given();
   place = scope.sink.allocate(given.size() + scope.protection.trailer_bytes());
   if (!place) return {DropReason::kNoBuffer};

@@ -171,6 +171,8 @@ class Stream {
   void take(Rank w, const Packet& packet, Buffer buffer, Counters& counters);
   void add(const Packet& packet);
   RankSet too_far_behind(const Session& session) const;
+  Round lowest_position() const;
+  void forget_results(Round end);
   void try_finish(Scope& scope);
   Buffer build_result(std::span<const BlockIndex> want, Scope& scope);
   template <class T>
@@ -207,7 +209,8 @@ class Stream {
   std::vector<Round> positions_;  // by rank: every result below it is applied
   std::vector<BlockIndex> next_;  // by rank and column
   std::vector<Held> held_;        // by rank: contributions ahead of a lower rank
-  std::vector<Buffer> history_;   // by round % H; empty: of an earlier epoch, or not yet
+  std::vector<Buffer> history_;   // by round % H; empty: of an earlier epoch, not yet, or no more
+  Round kept_from_{};             // results below are needed by nobody
   std::unique_ptr<std::byte, FreeAligned> accumulators_;
   std::vector<BlockIndex> current_;    // by column
   std::vector<std::uint16_t> owners_;  // by column: contributions added so far

@@ -38,6 +38,7 @@ void Engine<Sink>::welcomed(ShardSession& session, Time now, Sink& sink) {
     }
     generation_ = session.agreed().generation;
     streams_.clear();
+    running_streams_ = 0;
     join_others(now);
   } else if (session.is_new_epoch() && !start_epoch(session)) {
     return;
@@ -238,6 +239,7 @@ void Engine<Sink>::finish_on_stream(StreamState& x) {
   Operation& op = *op_of(x);
   const OpNumber number = x.op;
   x.running = x.first = x.owner = false;
+  --running_streams_;
   ++x.op;
   if (--op.streams_left != 0) return;
   --pending_;
@@ -275,6 +277,7 @@ void Engine<Sink>::fail(const Error& error, const std::optional<AbortInfo>& why,
   failure_ = error;
   end_pending_ops(error);
   streams_.clear();
+  running_streams_ = 0;
   deadline_ = kNever;
 }
 

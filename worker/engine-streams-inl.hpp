@@ -48,6 +48,7 @@ bool Engine<Sink>::begin_next_op(StreamId s) {
   if (x.op == end) return false;
   Operation& op = *op_of(x);
   x.running = x.first = true;
+  ++running_streams_;
   x.owner = x.held = false;
   x.backoffs = x.data_sends = x.probe_sends = 0;
   for (std::uint8_t c = 0; c < op.geometry().columns; ++c) {
@@ -94,6 +95,8 @@ DropReason Engine<Sink>::on_result(StreamId s, const Packet& packet, Buffer buff
   auto& place = x.kept[round.value % history];
   if (place.buffer && place.round == round) return DropReason::kDuplicate;
   place = {round, packet, std::move(buffer)};
+  const Round lowest{round.value - packet.as<wire::Result>().lag};
+  x.forget_results(std::min(lowest, x.position));
   x.syncing = false;  // there would be none of this epoch otherwise
   if (round > x.position) {
     ++counters_.results_early;

@@ -87,6 +87,7 @@ class Engine {
   std::vector<Completion> take_completions() { return std::exchange(completions_, {}); }
   bool has_completions() const { return !completions_.empty(); }
   std::size_t pending_ops() const { return pending_; }
+  std::size_t running_streams() const { return running_streams_; }  ///< each awaits a result
   const Counters& counters() const { return counters_; }
 
  private:
@@ -152,6 +153,7 @@ class Engine {
   std::deque<Operation> ops_;  // first_op_ .. : not all of them done
   OpNumber first_op_ = 0;
   std::size_t pending_ = 0;
+  std::size_t running_streams_ = 0;
   State state_ = State::kJoining;
   std::uint64_t generation_ = 0;
   std::optional<Error> failure_;

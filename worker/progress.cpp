@@ -19,6 +19,10 @@ constexpr std::chrono::milliseconds kLookInPeriod{20};
 /// few that waiting ranks do not take the core that the aggregator needs.
 constexpr std::uint32_t kYields = 100;
 
+/// Who awaits the results of more streams than these moves much data, and its results come in any
+/// case: others need the core more than they need to be looked for.
+constexpr std::size_t kFewStreams = 4;
+
 /// How long to sleep at most where ports tell of frames: timers and links are looked at between.
 constexpr std::chrono::milliseconds kEventWait{1};
 
@@ -94,6 +98,7 @@ void Progress::run() {
       const std::lock_guard lock(turn_);
       work = turn();
     }
+    idle.set_yields(yields());
     rest(idle.sleep_after(work));
   }
 }
@@ -107,6 +112,10 @@ void Progress::sleep_while_others_drive() {
 
 Idle Progress::waiting_idle() const {
   return Idle(idle_, kYields);
+}
+
+std::uint32_t Progress::yields() const {
+  return awaits_much_.load(std::memory_order_relaxed) ? 0 : kYields;
 }
 
 /// Sleeps so long, if at all; where the ports tell of frames, until there are some.
@@ -142,13 +151,16 @@ std::size_t Progress::turn() {
   });
   const Duration pause = now - std::exchange(last_turn_, now);
   std::size_t work = received;
+  std::size_t awaited = 0;
   for (Member* member : members_) {
+    awaited += member->engine().running_streams();
     if (pause > kLongTurn) member->engine().excuse_pause(pause);
     member->engine().on_time(now, io);
     if (!member->engine().has_completions()) continue;
     member->on_completions();
     ++work;
   }
+  awaits_much_.store(awaited > kFewStreams, std::memory_order_relaxed);
   io.flush();
   return work;
 }

@@ -63,6 +63,7 @@ class Progress {
       const bool claimed = claims_.load(std::memory_order_relaxed) != 0;  // let them in
       if (std::unique_lock lock(turn_, std::defer_lock); !claimed && lock.try_lock()) work = turn();
       if (deadline != kNever && now() >= deadline) return done();
+      idle.set_yields(yields());
       rest(idle.sleep_after(work));
     }
     return true;
@@ -93,6 +94,7 @@ class Progress {
   };
 
   Idle waiting_idle() const;
+  std::uint32_t yields() const;
   std::size_t turn();
   void run();
   void sleep_while_others_drive();
@@ -106,6 +108,7 @@ class Progress {
   std::atomic<int> claims_{0};   // threads that want the turn for a moment
   std::atomic<int> waiters_{0};  // threads that drive the loop
   std::atomic<bool> stop_{false};
+  std::atomic<bool> awaits_much_{false};
   std::size_t reserved_buffers_ = 0;
   Time last_turn_ = now();       // with the turn held
   std::uint64_t unclaimed_ = 0;  // datagrams for no job of ours; with the turn held

@@ -43,7 +43,8 @@ struct Stream {
 
   std::array<ColumnState, wire::kMaxColumns> columns{};
 
-  std::vector<KeptResult<Buffer>> kept;  ///< by round % H: the last H results seen
+  std::vector<KeptResult<Buffer>> kept;  ///< by round % H: results that somebody may still lack
+  Round kept_from{};                     ///< below it nobody does
   Round told{};                          ///< position last told to the aggregator
   Round gap_probed{~std::uint64_t{0}};   ///< position at which a gap was probed, once
 
@@ -55,6 +56,14 @@ struct Stream {
   Time probe_sent_at{};
 
   bool owes_data() const { return running && (first || owner); }
+
+  /// Every rank has applied the results below `end`. Their buffers are still in the cache.
+  void forget_results(Round end) {
+    for (; kept_from < end; ++kept_from) {
+      auto& result = kept[kept_from.value % kept.size()];
+      if (result.round == kept_from) result = {};
+    }
+  }
 
   /// An aggregator takes the stream over. Results that were not applied are not to be trusted: the
   /// aggregator may finish their rounds anew.

@@ -61,6 +61,9 @@ class Idle {
   explicit Idle(IdleStrategy strategy = IdleStrategy::kBackOff, std::uint32_t yields = kYields)
       : strategy_(strategy), yields_(yields) {}
 
+  /// How many turns without work are yielded from now on before one sleeps.
+  void set_yields(std::uint32_t yields) { yields_ = yields; }
+
   void work_done(std::size_t n) {
     if (const auto sleep = sleep_after(n); sleep.count() != 0) std::this_thread::sleep_for(sleep);
   }

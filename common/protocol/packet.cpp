@@ -135,7 +135,9 @@ DropReason Packet::check_data() {
 
 DropReason Packet::check_result() {
   if (body_.size() < sizeof(wire::Result)) return DropReason::kBadLength;
-  if (as<wire::Result>().completing_rank >= kMaxRanks) return DropReason::kBadIndex;
+  const auto& result = as<wire::Result>();
+  if (result.completing_rank >= kMaxRanks) return DropReason::kBadIndex;
+  if (result.lag >= wire::kMaxHistory || result.lag > result.round) return DropReason::kBadIndex;
   shape_offset_ = offsetof(wire::Result, shape);
   columns_offset_ = sizeof(wire::Result);
   return check_blocks();

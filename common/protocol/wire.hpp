@@ -378,7 +378,7 @@ struct Result {  // then Column[columns]; the blocks present, in column order
   U64 op;
   Shape shape;
   U16 completing_rank;  // whose packet was the last: the round trip it may measure
-  U16 reserved;
+  U16 lag;              // this round less the lowest position: results before are needed no more
 };
 static_assert(sizeof(Result) == 72);
 

@@ -302,7 +302,9 @@ class Target {
     packet.fixed.round = view.round;
     packet.fixed.op = view.op;
     packet.fixed.shape = view.shape;
-    packet.fixed.completing_rank = input_.byte() % 2u;
+    const unsigned choice = input_.byte();
+    packet.fixed.completing_rank = static_cast<std::uint16_t>(choice % 2);
+    packet.fixed.lag = static_cast<std::uint16_t>(std::min<std::uint64_t>(view.round, choice / 16));
     std::copy(view.columns.begin(), view.columns.end(), packet.columns.begin());
 
     ++view.round;

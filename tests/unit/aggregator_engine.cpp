@@ -1017,6 +1017,23 @@ TEST_CASE("a round is not finished while a worker is H results behind") {
   CHECK(results[0].packet().as<wire::Result>().round == 2);
 }
 
+TEST_CASE("a result tells how far the slowest rank is behind, and nobody's results are forgotten") {
+  Bench bench(2, 8);
+  bench.form();
+  const auto lag_after = [](const std::vector<Sent>& sent) {
+    return unsigned{of_kind<wire::Result>(sent).at(0).packet().as<wire::Result>().lag};
+  };
+  bench.give(0, bench.long_op(0, 0, true));
+  CHECK(lag_after(bench.give(1, bench.long_op(1, 0, false))) == 0);
+  CHECK(lag_after(bench.give(0, bench.long_op(0, 1, true))) == 1);
+  CHECK(lag_after(bench.give(0, bench.long_op(0, 2, true))) == 2);
+  bench.ack(1, 2);
+  CHECK(lag_after(bench.give(0, bench.long_op(0, 3, true))) == 1);
+  const auto results = of_kind<wire::Result>(bench.probe(1, 2));
+  REQUIRE(results.size() == 2);  // 2 and 3
+  CHECK(results[0].packet().as<wire::Result>().round == 2);
+}
+
 TEST_CASE("ranks that call different collectives are both named, with both values") {
   Bench bench(3);
   bench.form();

@@ -88,7 +88,7 @@ inline const std::map<std::string, Bytes>& golden() {
     const std::string result = head("88", "68 00") + kDelivery + "0a 00*7  02 00*7 " +
                                kShape  // 40 round, 48 op, 56 shape
                                +
-                               "03 00  00 00"                        // 68 completing_rank, reserved
+                               "03 00  04 00"                        // 68 completing_rank, lag
                                "  02 00 00 00  ff*4  00 00  01  00"  // 72 index, next, present
                                "  ff*4  ff*4  00 00  00  00 " +
                                kBlock2;

@@ -273,7 +273,7 @@ std::vector<FieldRow> layout() {
       ROW(Result, op, 48, 8),
       ROW(Result, shape, 56, 12),
       ROW(Result, completing_rank, 68, 2),
-      ROW(Result, reserved, 70, 2),
+      ROW(Result, lag, 70, 2),
       ROW(Status, delivery, 0, 40),
       ROW(Status, round, 40, 8),
       ROW(Status, live, 48, 1),
@@ -769,6 +769,7 @@ TEST_CASE("RESULT") {
   writer.fixed.op = 2;
   writer.fixed.shape = wire::shape_of(ten_elements());
   writer.fixed.completing_rank = 3;
+  writer.fixed.lag = 4;
   writer.columns[0].index = 2;
   writer.columns[0].next = kNone;
   writer.columns[0].flags = wire::kColumnPresent;
@@ -784,6 +785,7 @@ TEST_CASE("RESULT") {
   CHECK(packet.as<wire::Result>().round == 10);
   CHECK(packet.as<wire::Result>().op == 2);
   CHECK(packet.as<wire::Result>().completing_rank == 3);
+  CHECK(packet.as<wire::Result>().lag == 4);
   check_ten_elements(packet.shape());
   CHECK(packet.descriptor() == nullptr);
   CHECK(packet.columns()[0].index == 2);
@@ -978,6 +980,9 @@ TEST_CASE("every field out of its range is dropped under the right reason") {
       CHECK(column(bytes, at, kNone, kNone) == DropReason::kBadIndex);  // present with none
     }
     CHECK(parse(with(result, 68, uint16_t{kMaxRanks})) == DropReason::kBadIndex);
+    CHECK(parse(with(result, 70, uint16_t{11})) == DropReason::kBadIndex);  // of round 10
+    CHECK(parse(with(with(result, 40, uint64_t{99}), 70, uint16_t{wire::kMaxHistory})) ==
+          DropReason::kBadIndex);
     CHECK(parse(with(result, 68, uint16_t{kMaxRanks - 1})) == DropReason::kNone);
     // An empty tensor has no index but none.
     CHECK(parse(with(with(data, 48, uint64_t{0}), 90, uint8_t{0})) == DropReason::kBadIndex);

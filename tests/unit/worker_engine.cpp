@@ -600,6 +600,32 @@ TEST_CASE("what is not for this worker, or not now, has no effect") {
   CHECK(tensor[0] == 3);
 }
 
+TEST_CASE("a result is kept as long as some rank may lack it") {
+  Bench bench(8);
+  bench.join();
+  auto tensor = zeros(Bench::kLongBlocks);
+  bench.submit(tensor);
+  const auto apply = [&](std::uint64_t round, std::uint16_t lag) {
+    auto bytes = bench.long_result(round, 1);
+    std::memcpy(bytes.data() + offsetof(wire::Result, lag), &lag, sizeof lag);
+    bench.give(bytes);
+  };
+  const auto is_kept = [&](std::uint64_t round) {
+    auto fetch = bench.delivery<wire::Fetch>();
+    fetch.round = round;
+    return of_kind<wire::Give>(bench.give(fetch)).size() == 1;
+  };
+  apply(0, 0);
+  apply(1, 1);
+  CHECK(is_kept(0));
+  apply(2, 1);
+  CHECK_FALSE(is_kept(0));
+  CHECK(is_kept(1));
+  apply(3, 0);
+  CHECK_FALSE(is_kept(2));
+  CHECK(is_kept(3));
+}
+
 TEST_CASE("a result that cannot be of the running round fails the job loudly") {
   Bench bench;
   bench.join();
