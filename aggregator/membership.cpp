@@ -132,6 +132,12 @@ Membership::JoinOutcome Membership::join_active(const Endpoint& from, const wire
   }
   if (join.serial <= member.serial) return {.drop = DropReason::kStaleJoin};
 
+  if (is_another_process(join)) {
+    abort(about(AbortReason::kRankRestarted, rank), newest_serial, out);
+    JoinOutcome outcome = join_forming(from, join, newest_serial, now, out);
+    outcome.ended = true;
+    return outcome;
+  }
   if (went_on_elsewhere(join)) {
     dissolve();
     JoinOutcome outcome = join_forming(from, join, newest_serial, now, out);
@@ -156,6 +162,12 @@ bool Membership::went_on_elsewhere(const wire::Join& join) const {
   return !resumed_ && config_.shard == 0 &&
          std::none_of(members_.begin(), members_.end(),
                       [](const Member& member) { return member.spoke; });
+}
+
+/// Whether somebody names this life who was never welcomed to it, while the member was: shard 0 had
+/// not heard the member, and gave its place to another process.
+bool Membership::is_another_process(const wire::Join& join) const {
+  return join.generation == session_.generation && join.epoch == 0 && members_[join.rank].spoke;
 }
 
 /// Another process, or another attempt of the same one, takes the member's place.

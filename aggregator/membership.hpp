@@ -138,6 +138,7 @@ class Membership {
   std::optional<AbortInfo> disagrees(const wire::Join& join) const;
   JoinOutcome join_active(const Endpoint& from, const wire::Join& join, std::uint64_t newest_serial,
                           Time now, ControlPackets& out);
+  bool is_another_process(const wire::Join& join) const;
   bool went_on_elsewhere(const wire::Join& join) const;
   void rebind(Rank r, const Endpoint& to, const wire::Join& join, ControlPackets& out);
   JoinOutcome contend(const Endpoint& from, const wire::Join& join, Time now, ControlPackets& out);

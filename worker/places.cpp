@@ -46,18 +46,22 @@ std::size_t Places::first_that_answers(Time now) const {
   return static_cast<std::size_t>(found - places_.begin());
 }
 
-/// Every other turn is that of the home, for a while, if it may live; of the rest, every other that
-/// of the place which answers.
+/// Half of the turns are those of the preferred place: the home for a while, if it may live, else
+/// the first that answers. The others share the rest. The home is among them for good: the other
+/// ranks may be well there.
 std::size_t Places::choose(Time now) {
-  std::size_t turn = turn_++;
+  const std::size_t turn = turn_++;
+  const std::size_t of_others = turn / 2;
+  const bool home_may_live = home_incarnation_ != 0;
   const bool is_early = now - began_ < kPatience * config_.join_retry_max;
-  if (home_incarnation_ != 0 && (is_early || home_answers(now))) {
-    if (turn % 2 == 0) return home_;
-    turn /= 2;
-  }
+  const bool prefers_home = home_may_live && (is_early || home_answers(now));
   const std::size_t first = first_that_answers(now);
-  if (first == places_.size()) return turn % places_.size();
-  return turn % 2 == 0 ? first : turn / 2 % (first + 1);
+  if (turn % 2 == 0 && prefers_home) return home_;
+  if (first == places_.size()) return (prefers_home ? of_others : turn) % places_.size();
+  if (turn % 2 == 0) return first;
+  if (!home_may_live) return of_others % (first + 1);
+  if (of_others % 2 == 0) return prefers_home ? first : home_;
+  return of_others / 2 % (first + 1);
 }
 
 std::optional<Endpoint> Places::next(Time now) {
@@ -68,6 +72,10 @@ std::optional<Endpoint> Places::next(Time now) {
   const auto found = config_.locate(shard_, attempt);
   if (found) place.endpoint = found;
   return found;
+}
+
+bool Places::is_current(const Endpoint& endpoint) const {
+  return same_address(current(), endpoint);
 }
 
 /// A single place is wherever the answer comes from: the engine's caller takes care of that.

@@ -22,6 +22,8 @@ class Places {
   /// Where packets of the session go.
   const Endpoint& current() const { return *places_[current_].endpoint; }
 
+  bool is_current(const Endpoint& endpoint) const;
+
   bool has_standby() const { return places_.size() > 1; }
 
   /// A join begins: nobody has answered it yet. `home_may_live`: the aggregator that took us in

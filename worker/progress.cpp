@@ -140,6 +140,8 @@ std::size_t Progress::turn() {
   attachment_->watch(now, [&](std::uint16_t port_id, bool up) {
     for (Member* member : members_) member->engine().on_link(port_id, up, now);
   });
+  if (const Duration pause = now - std::exchange(last_turn_, now); pause > kLongTurn)
+    for (Member* member : members_) member->engine().excuse_pause(pause);
   const std::size_t received = io.receive([&](const Endpoint& from, net::Buffer payload) {
     const auto job = peek_job(payload.bytes());
     for (Member* member : members_) {
@@ -149,12 +151,10 @@ std::size_t Progress::turn() {
     }
     ++unclaimed_;
   });
-  const Duration pause = now - std::exchange(last_turn_, now);
   std::size_t work = received;
   std::size_t awaited = 0;
   for (Member* member : members_) {
     awaited += member->engine().running_streams();
-    if (pause > kLongTurn) member->engine().excuse_pause(pause);
     member->engine().on_time(now, io);
     if (!member->engine().has_completions()) continue;
     member->on_completions();

@@ -54,6 +54,7 @@ void ShardSession::start_joining(bool virgin, Time now, ControlPackets& out) {
   nonce_ = config_.unique();
   serial_ = 0;
   answered_ = false;
+  asked_.reset();
   absent_.clear();
   not_shared_ = 0;
   link_down_ = false;
@@ -68,7 +69,10 @@ void ShardSession::send_hello(Time now, ControlPackets& out) {
   hello.nonce = nonce_;
   hello.rank = config_.rank.value;
   hello.world_size = config_.ranks;
-  if (const auto to = places_.next(now)) out.push(*to, hello, protection_);
+  if (const auto to = places_.next(now)) {
+    out.push(*to, hello, protection_);
+    if (asked_ && places_.is_current(*to)) out.push(*to, *asked_, protection_);  // it may be lost
+  }
   if (leaving_) send_leave(out);  // it may have let us go already
   hello_due_ = after(now, retry_);
   retry_ = std::min(2 * retry_, config_.join_retry_max);
@@ -97,6 +101,7 @@ bool ShardSession::on_challenge(const Endpoint& from, const wire::Challenge& pac
                                 (config_.authenticate_packets ? wire::kJoinAuthenticate : 0));
   join.challenge = packet.challenge;
   out.push(places_.current(), join, protection_);
+  asked_ = join;
   return true;
 }
 

@@ -120,7 +120,8 @@ class ShardSession {
   bool virgin_ = true;
   Session agreed_;
   std::uint64_t nonce_ = 0;
-  std::uint64_t serial_ = 0;  // newest PENDING
+  std::optional<wire::Join> asked_;  // the newest of this attempt, where places_ stands
+  std::uint64_t serial_ = 0;         // newest PENDING
   std::uint64_t token_ = 0;
   std::uint64_t keep_alive_ = 0;
   std::uint64_t keep_alive_acknowledged_ = 0;

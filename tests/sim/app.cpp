@@ -174,10 +174,9 @@ void App::on_turn() {
 
 /// As the library's progress loop does it.
 void App::on_pause_over(Duration pause, const std::function<void()>& take_packets) {
+  if (engine_ && pause > kLongTurn) engine_->excuse_pause(pause);
   take_packets();
-  if (!engine_) return;
-  if (pause > kLongTurn) engine_->excuse_pause(pause);
-  on_turn();
+  if (engine_) on_turn();
 }
 
 void App::settle() {

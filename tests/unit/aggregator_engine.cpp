@@ -670,6 +670,23 @@ TEST_CASE("a rank that comes anew while its old process is silent ends the life 
   CHECK(formed.size() == 2);
 }
 
+TEST_CASE("who names a life but was never welcomed to it is no member that has spoken") {
+  Bench bench;  // shard 0 never heard the member, and gave its place to another process
+  bench.form();
+  const auto ask_anew = [&](unsigned rank, std::uint64_t nonce) {
+    auto anew = bench.join_packet(rank, nonce, bench.challenge_serial(rank, nonce));
+    anew.generation = bench.generation;
+    return bench.give(rank, anew);
+  };
+  CHECK(of_kind<wire::Welcome>(ask_anew(0, 55)).size() == 1);  // it has not spoken here either
+  bench.keep_alive(1, 1);
+  const auto told = ask_anew(1, 56);
+  CHECK(of_kind<wire::Abort>(told).size() == 2);  // the members; the newcomer when it asks again
+  CHECK(abort_of(told).reason == wire::AbortReason::kRankRestarted);
+  CHECK(abort_of(told).rank_a == Rank{1});
+  CHECK(bench.engine().live_jobs() == 0);
+}
+
 TEST_CASE("a rank that was never heard gives its place to the one that asks") {
   Bench bench;
   bench.form();
