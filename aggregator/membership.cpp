@@ -134,9 +134,8 @@ Membership::JoinOutcome Membership::join_active(const Endpoint& from, const wire
 
   if (is_another_process(join)) {
     abort(about(AbortReason::kRankRestarted, rank), newest_serial, out);
-    JoinOutcome outcome = join_forming(from, join, newest_serial, now, out);
-    outcome.ended = true;
-    return outcome;
+    told_again(from, join, out);
+    return {.ended = true, .drop = DropReason::kBadJoin};
   }
   if (went_on_elsewhere(join)) {
     dissolve();
@@ -154,12 +153,12 @@ Membership::JoinOutcome Membership::join_active(const Endpoint& from, const wire
   return join_forming(from, join, newest_serial, now, out);
 }
 
-/// Whether a rank has made progress that it cannot have made here: all were welcomed at another
-/// aggregator, since or at the same time, and went there.
+/// Whether a rank comes from another epoch of this life, or has made progress that it cannot have
+/// made here: all were welcomed at another aggregator, since or at the same time, and went there.
 bool Membership::went_on_elsewhere(const wire::Join& join) const {
-  if (!has_progress(join)) return false;
-  if (join.generation == session_.generation) return join.epoch != session_.epoch;
-  return !resumed_ && config_.shard == 0 &&
+  if (join.generation == session_.generation)
+    return join.epoch != 0 && join.epoch != session_.epoch;
+  return has_progress(join) && !resumed_ && config_.shard == 0 &&
          std::none_of(members_.begin(), members_.end(),
                       [](const Member& member) { return member.spoke; });
 }

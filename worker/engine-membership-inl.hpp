@@ -70,10 +70,12 @@ bool Engine<Sink>::start_epoch(ShardSession& session) {
                     " forgot what this rank told it when joining again");
       return false;
     }
-    if (x.position == Round{0} && !session.resume())
+    if (x.position == Round{0} && !session.resume()) {
+      if (x.running) --running_streams_;
       x = StreamState(session.agreed().history);
-    else
+    } else {
       x.start_epoch();
+    }
     x.syncing = session.resume();
   }
   return true;

@@ -19,8 +19,8 @@ constexpr std::chrono::milliseconds kLookInPeriod{20};
 /// few that waiting ranks do not take the core that the aggregator needs.
 constexpr std::uint32_t kYields = 100;
 
-/// Who awaits the results of more streams than these moves much data, and its results come in any
-/// case: others need the core more than they need to be looked for.
+/// Who awaits the results of more streams than these moves much data. Where ports tell of frames it
+/// sleeps at once: others need the core more than results need to be looked for.
 constexpr std::size_t kFewStreams = 4;
 
 /// How long to sleep at most where ports tell of frames: timers and links are looked at between.
@@ -160,7 +160,7 @@ std::size_t Progress::turn() {
     member->on_completions();
     ++work;
   }
-  awaits_much_.store(awaited > kFewStreams, std::memory_order_relaxed);
+  awaits_much_.store(awaited > kFewStreams && io.tells(), std::memory_order_relaxed);
   io.flush();
   return work;
 }

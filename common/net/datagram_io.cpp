@@ -153,11 +153,15 @@ std::size_t DatagramIo::backlog(std::uint16_t port_id) const {
 
 // --- receiving ---------------------------------------------------------------------------------
 
-bool DatagramIo::arm(RxEvents& events) {
-  const bool all_tell = std::all_of(polled_.begin(), polled_.end(), [&](const PortState* port) {
-    return port->view.rx_event >= 0 && !port->rx_faults && events.add(port->view.rx_event);
+bool DatagramIo::tells() const {
+  return !polled_.empty() && std::all_of(polled_.begin(), polled_.end(), [](const PortState* port) {
+    return port->view.rx_event >= 0 && !port->rx_faults;
   });
-  if (!all_tell || polled_.empty()) {
+}
+
+bool DatagramIo::arm(RxEvents& events) {
+  const auto add = [&](const PortState* port) { return events.add(port->view.rx_event); };
+  if (!tells() || !std::all_of(polled_.begin(), polled_.end(), add)) {
     events.clear();
     return false;
   }

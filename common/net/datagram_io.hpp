@@ -74,6 +74,9 @@ class DatagramIo {
     return frames;
   }
 
+  /// Whether every port can tell of its next frame.
+  bool tells() const;
+
   /// Asks every port to tell of its next frame, and adds what will become readable then to
   /// `events`. False, and nothing is added, if one of them cannot tell. Receive once more before
   /// you wait: a frame may have come before the asking. Holds until frames are received.

@@ -46,8 +46,8 @@ void run(void* argument) {
 // A driver's alarm that was set before this is due within a microsecond, before ours. Once that is
 // due, too, DPDK runs both without an interrupt in between, which might set another.
 void run_last(void* argument) {
-  const Clock::time_point due = Clock::now() + std::chrono::microseconds(2 * kLaterUs);
   if (!set_alarm(take(argument), run)) return;
+  const Clock::time_point due = Clock::now() + std::chrono::microseconds(2 * kLaterUs);
   while (Clock::now() < due) {
   }
 }

@@ -406,6 +406,14 @@ TEST_CASE("a job comes back to an aggregator that it left for another") {
     REQUIRE(welcome.size() == 1);
     CHECK(welcome[0].packet().as<wire::Welcome>().epoch == bench.epoch);
   }
+  SECTION("as it left it: it knows nothing of what was told here") {
+    back.flags = wire::kJoinVirgin;
+    back.epoch = bench.epoch + 1;
+    const auto welcome = of_kind<wire::Welcome>(bench.give(0, back));
+    REQUIRE(welcome.size() == 1);
+    CHECK(welcome[0].packet().as<wire::Welcome>().epoch != bench.epoch);
+    CHECK(welcome[0].packet().as<wire::Welcome>().flags == 0);
+  }
   SECTION("with progress that it made there") {
     back.epoch = bench.epoch + 1;
     const auto welcome = of_kind<wire::Welcome>(bench.give(0, back));
@@ -681,7 +689,7 @@ TEST_CASE("who names a life but was never welcomed to it is no member that has s
   CHECK(of_kind<wire::Welcome>(ask_anew(0, 55)).size() == 1);  // it has not spoken here either
   bench.keep_alive(1, 1);
   const auto told = ask_anew(1, 56);
-  CHECK(of_kind<wire::Abort>(told).size() == 2);  // the members; the newcomer when it asks again
+  CHECK(of_kind<wire::Abort>(told).size() == 3);  // the members and the newcomer
   CHECK(abort_of(told).reason == wire::AbortReason::kRankRestarted);
   CHECK(abort_of(told).rank_a == Rank{1});
   CHECK(bench.engine().live_jobs() == 0);

@@ -600,6 +600,35 @@ TEST_CASE("what is not for this worker, or not now, has no effect") {
   CHECK(tensor[0] == 3);
 }
 
+TEST_CASE("a stream runs from its op's beginning to its end, or the job's") {
+  Bench bench;
+  bench.join();
+  CHECK(bench.engine->running_streams() == 0);
+  auto tensor = ones(1);
+  bench.submit(tensor);
+  CHECK(bench.engine->running_streams() == 1);
+  SECTION("with a result") {
+    bench.give(bench.short_result(0, 3, 0));
+  }
+  SECTION("with the job") {
+    bench.engine->abort(Error(ErrorCode::kAborted, "enough"), bench.sink);
+  }
+  SECTION("anew, in another epoch of a life without progress") {
+    auto refused = wire::make<wire::Refused>(kJob);
+    refused.token = 900;
+    const auto hello = of_kind<wire::Hello>(bench.give(refused));
+    const auto nonce = hello.at(0).packet().as<wire::Hello>().nonce;
+    bench.challenge(nonce, 78);
+    auto welcome = bench.welcome_packet(nonce);
+    welcome.incarnation = 78;
+    welcome.epoch = 401;
+    CHECK(of_kind<wire::Data>(bench.give(welcome)).size() == 1);
+    CHECK(bench.engine->running_streams() == 1);
+    bench.give(bench.result(0, {{0, kNoBlock.value, std::vector<float>(kBlock, 3)}}, 1, 0, 401));
+  }
+  CHECK(bench.engine->running_streams() == 0);
+}
+
 TEST_CASE("a result is kept as long as some rank may lack it") {
   Bench bench(8);
   bench.join();
