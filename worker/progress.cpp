@@ -1,5 +1,6 @@
 #include "worker/progress.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/config/log.hpp"
@@ -20,8 +21,12 @@ constexpr std::chrono::milliseconds kLookInPeriod{20};
 constexpr std::uint32_t kYields = 100;
 
 /// Who awaits the results of more streams than these moves much data. Where ports tell of frames it
-/// sleeps at once: others need the core more than results need to be looked for.
-constexpr std::size_t kFewStreams = 4;
+/// sleeps at once: others need the core more than results need to be looked for. They do so earlier
+/// where many ranks share a machine.
+std::size_t few_streams(std::size_t ranks) {
+  static const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
+  return ranks > 2 * cores ? 4 : 16;
+}
 
 /// How long to sleep at most where ports tell of frames: timers and links are looked at between.
 constexpr std::chrono::milliseconds kEventWait{1};
@@ -152,15 +157,16 @@ std::size_t Progress::turn() {
     ++unclaimed_;
   });
   std::size_t work = received;
-  std::size_t awaited = 0;
+  bool awaits_much = false;
   for (Member* member : members_) {
-    awaited += member->engine().running_streams();
+    const WorkerEngine& engine = member->engine();
+    awaits_much |= engine.running_streams() > few_streams(engine.session().ranks);
     member->engine().on_time(now, io);
     if (!member->engine().has_completions()) continue;
     member->on_completions();
     ++work;
   }
-  awaits_much_.store(awaited > kFewStreams && io.tells(), std::memory_order_relaxed);
+  awaits_much_.store(awaits_much && io.tells(), std::memory_order_relaxed);
   io.flush();
   return work;
 }
