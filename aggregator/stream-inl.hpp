@@ -194,26 +194,24 @@ void Stream<Sink>::add(const Packet& packet) {
 }
 
 // ---------------------------------------------------------------------------- finishing a round
-/// Ranks whose position must advance before the running round may be finished.
+/// Whether a position must advance before the running round may be finished.
 template <PacketSink Sink>
-RankSet Stream<Sink>::too_far_behind(const Session& session) const {
-  RankSet set;
-  for (std::uint16_t r = 0; r < session.ranks; ++r)
-    if (positions_[r] + session.history < running_ + 1) set.insert(Rank{r});
-  return set;
+bool Stream<Sink>::is_too_far_behind(Round position, const Session& session) const {
+  return running_ - position >= session.history;
 }
 
 template <PacketSink Sink>
 RankSet Stream<Sink>::waited_for(const Session& session) const {
   RankSet set = outstanding_;
-  too_far_behind(session).for_each([&](Rank r) { set.insert(r); });
+  for (std::uint16_t r = 0; r < session.ranks; ++r)
+    if (is_too_far_behind(positions_[r], session)) set.insert(Rank{r});
   return set;
 }
 
 template <PacketSink Sink>
 void Stream<Sink>::try_finish(Scope& scope) {
   if (!op_known_ || !outstanding_.empty()) return;
-  if (running_ - lowest_position() >= scope.session.history) {
+  if (is_too_far_behind(lowest_position(), scope.session)) {
     if (!std::exchange(awaited_ack_, true)) ++scope.counters.rounds_awaiting_ack;
     return;
   }

@@ -170,7 +170,7 @@ class Stream {
   bool fits(Rank w, const Packet& packet) const;
   void take(Rank w, const Packet& packet, Buffer buffer, Counters& counters);
   void add(const Packet& packet);
-  RankSet too_far_behind(const Session& session) const;
+  bool is_too_far_behind(Round position, const Session& session) const;
   Round lowest_position() const;
   void forget_results(Round end);
   void try_finish(Scope& scope);
