@@ -556,10 +556,14 @@ AbortInfo Membership::why_not_formed(const RankSet& absent, Time now) const {
   return about(AbortReason::kAbsent, Rank{absent.lowest()}, absent.size());
 }
 
-/// Since when somebody waits for others.
+/// Since when somebody waits for others: of a life that has made progress, its ranks. Another may
+/// only seem to wait, by a packet that came late.
 Time Membership::forming_since() const {
+  const Candidate* const held = holder();
   Time since = kNever;
-  for (const auto& entry : candidates_) since = std::min(since, entry.second.since);
+  for (const auto& [rank, candidate] : candidates_)
+    if (held == nullptr || candidate.join.generation == held->join.generation)
+      since = std::min(since, candidate.since);
   return since;
 }
 
