@@ -82,6 +82,7 @@ bool Stream<Sink>::agree(Rank w, const Packet& packet) {
       {wire::Field::kRoot, descriptor_.root, theirs->root},
       {wire::Field::kElementCount, shape_.element_count, shape.element_count},
       {wire::Field::kWireType, shape_.wire_type, shape.wire_type},
+      {wire::Field::kLayout, descriptor_.layout, theirs->layout},
       {wire::Field::kTag, descriptor_.tag, theirs->tag},
   };
   for (const auto& c : comparisons) {

@@ -139,7 +139,8 @@ class Stream {
   /// The most columns any element type can have in this session.
   static std::uint8_t widest(const Session& s) {
     std::uint8_t most = 1;
-    for (const auto type : {ElementType::kFloat16, ElementType::kFloat32, ElementType::kFloat64})
+    for (const auto type : {ElementType::kInt8, ElementType::kInt16, ElementType::kFloat32,
+                            ElementType::kFloat64})  // one of each size
       most = std::max(
           most, fitting_columns(fitting_block_elements(s.block_elements, type, s.payload_bytes),
                                 type, s.payload_bytes));

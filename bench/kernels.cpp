@@ -132,7 +132,7 @@ void register_all() {
   benchmark::RegisterBenchmark("search", search)->ArgName("percent")->Arg(0)->Arg(1)->Arg(10);
   for (const ElementType type :
        {ElementType::kFloat32, ElementType::kFloat64, ElementType::kFloat16, ElementType::kBFloat16,
-        ElementType::kInt32, ElementType::kInt64})
+        ElementType::kInt32, ElementType::kInt64, ElementType::kInt8})
     benchmark::RegisterBenchmark(("sum/" + std::string(name(type))).c_str(), sum, type)
         ->ArgName("ranks")
         ->Arg(2)

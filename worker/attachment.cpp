@@ -1,6 +1,7 @@
 #include "worker/attachment.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <variant>
 
 #include <sluice/error.hpp>
@@ -11,6 +12,7 @@
 #include "common/net/eal.hpp"
 #include "common/net/fault_plan.hpp"
 #include "common/net/vhost.hpp"
+#include "worker/fork_generation.hpp"
 
 namespace sluice {
 namespace {
@@ -31,10 +33,23 @@ constexpr std::size_t kBuffersPerPort = 3 * kNetworkDescriptors;
 constexpr std::size_t kDefaultBuffers = 8 * 64 * (8 + 2);  // eight communicators at the defaults
 constexpr std::size_t kHeaderBuffers = 255;                // for ARP and other small frames
 
+std::optional<unsigned> eal_started_in;  // fork generation
+
+/// DPDK's threads and the privacy of its memory are lost to a child that is forked after the first
+/// Context was opened.
+void refuse_in_forked_child() {
+  if (eal_started_in && *eal_started_in != fork_generation())
+    throw Error(ErrorCode::kUnavailable,
+                "this process was forked from one that had opened a Context, and can open none "
+                "itself: fork before the first is opened, or start it anew (exec, spawn)");
+}
+
 /// DPDK can be started once in a process, so it stays until the process ends.
 void start_eal(const net::EalOptions& options) {
   static std::unique_ptr<net::Eal> eal;
-  if (!eal) eal = std::make_unique<net::Eal>(options);
+  if (eal) return;
+  eal_started_in = fork_generation();
+  eal = std::make_unique<net::Eal>(options);
 }
 
 /// While it lives, what DPDK complains of goes into our Error and need not be logged as well.
@@ -70,6 +85,7 @@ net::EalOptions eal_options(const ContextOptions& options, std::size_t memory_mi
 }  // namespace
 
 Attachment::Attachment(const ContextOptions& options, std::shared_ptr<spdlog::logger> logger) {
+  refuse_in_forked_child();
   plan(options);
   plan_memory(options);
   const Starting errors_say_it_all;

@@ -41,6 +41,15 @@ JobOptions without_secret(JobOptions options) {
   return options;
 }
 
+/// FNV-1a, folded: enough to notice ranks that cut the same tensor in different ways.
+std::uint16_t checksum(std::span<const std::uint64_t> counts) {
+  std::uint64_t hash = 0xCBF2'9CE4'8422'2325;
+  for (const std::uint64_t count : counts)
+    for (int shift = 0; shift < 64; shift += 8)
+      hash = (hash ^ ((count >> shift) & 0xFF)) * 0x100'0000'01B3;
+  return static_cast<std::uint16_t>(hash ^ (hash >> 16) ^ (hash >> 32) ^ (hash >> 48));
+}
+
 std::atomic<bool> context_exists{false};
 
 }  // namespace
@@ -149,21 +158,32 @@ Work Communicator::Impl::start(const worker::OpRequest& request) {
 }
 
 void Communicator::Impl::check(const worker::OpRequest& request) const {
-  const auto refuse = [](const std::string& why) {
-    throw Error(ErrorCode::kInvalidArgument, "all_reduce: " + why);
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ErrorCode::kInvalidArgument, std::string(name(request.collective)) + ": " + why);
   };
   if (!is_valid(request.type)) refuse("the element type is none of ElementType");
   if (!is_valid(request.reduction)) refuse("the reduction is none of Reduction");
+  if (!is_valid(request.type, request.reduction))
+    refuse("the reduction " + std::string(name(request.reduction)) +
+           " is one of integers, not of " + std::string(name(request.type)));
+  if (request.root >= options.world_size)
+    refuse("root " + std::to_string(request.root) +
+           ", below world_size = " + std::to_string(options.world_size) + " expected");
   const std::uint32_t block =
       fitting_block_elements(session_.block_elements, request.type, session_.payload_bytes);
   if (request.element_count > max_element_count(block))
     refuse(std::to_string(request.element_count) + " elements in blocks of " +
            std::to_string(block) + " are more than " + std::to_string(max_element_count(block)));
   if (request.element_count == 0) return;
-  if (request.input == nullptr || request.output == nullptr) refuse("a tensor is null");
-  const std::size_t bytes = request.element_count * element_bytes(request.type);
-  if (request.input != request.output && request.input < request.output + bytes &&
-      request.output < request.input + bytes)
+  const worker::ElementRange held =
+      request.held.value_or(worker::ElementRange{0, request.element_count});
+  const std::size_t size = element_bytes(request.type);
+  const std::size_t input_bytes = (held.end - held.begin) * size;
+  if (request.output == nullptr || (request.input == nullptr && input_bytes != 0))
+    refuse("a tensor is null");
+  const std::byte* const place = request.output + held.begin * size;
+  if (request.input != place && request.input < request.output + request.element_count * size &&
+      request.output < request.input + input_bytes)
     refuse("input and output overlap; they must be the same or apart");
   const std::uint64_t blocks = (request.element_count + block - 1) / block;
   const std::uint64_t words = (blocks + 63) / 64;
@@ -211,6 +231,10 @@ std::optional<Error> Communicator::Impl::leave() {
 }
 
 Communicator::Impl::~Impl() {
+  if (progress_->inherited()) {  // the membership is the parent's, and so are the buffers
+    static_cast<void>(engine_.release());
+    return;
+  }
   leave();
   progress_->with_turn([&](Attachment&, Time) {
     progress_->remove(*this);
@@ -258,6 +282,46 @@ Work Communicator::all_reduce(const void* input, void* output, std::uint64_t ele
   request.element_count = element_count;
   request.nonzero_blocks = options.nonzero_blocks;
   request.tag = options.tag;
+  return impl_->start(request);
+}
+
+Work Communicator::broadcast(void* tensor, std::uint64_t element_count, ElementType type,
+                             std::uint16_t root, const MoveOptions& options) {
+  worker::OpRequest request;
+  request.collective = wire::Collective::kBroadcast;
+  request.type = type;
+  request.output = static_cast<std::byte*>(tensor);
+  request.element_count = element_count;
+  request.root = root;
+  request.tag = options.tag;
+  if (root == rank())
+    request.input = request.output;
+  else
+    request.held = worker::ElementRange{};
+  return impl_->start(request);
+}
+
+Work Communicator::all_gather(const void* input, void* output,
+                              std::span<const std::uint64_t> counts, ElementType type,
+                              const MoveOptions& options) {
+  if (counts.size() != world_size())
+    throw Error(ErrorCode::kInvalidArgument,
+                "all_gather: " + std::to_string(counts.size()) +
+                    " counts, world_size = " + std::to_string(world_size()) + " expected");
+  worker::OpRequest request;
+  request.collective = wire::Collective::kAllGather;
+  request.type = type;
+  request.input = static_cast<const std::byte*>(input);
+  request.output = static_cast<std::byte*>(output);
+  request.layout = checksum(counts);
+  request.tag = options.tag;
+  for (std::size_t r = 0; r < counts.size(); ++r) {
+    const std::uint64_t end = request.element_count + counts[r];
+    if (end < request.element_count)
+      throw Error(ErrorCode::kInvalidArgument, "all_gather: more than 2^64 elements");
+    if (r == rank()) request.held = {request.element_count, end};
+    request.element_count = end;
+  }
   return impl_->start(request);
 }
 

@@ -306,7 +306,7 @@ void Engine<Sink>::send_data(StreamId s, bool ask, Time now, Sink& sink) {
     if (!travels(op, mine)) continue;
     column.flags = wire::kColumnPresent;
     const std::size_t bytes = geometry.bytes_of(mine.current);
-    std::memcpy(packet.payload, op.block(mine.current), bytes);
+    op.load(mine.current, packet.payload);
     packet.payload += bytes;
   }
 

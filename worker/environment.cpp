@@ -28,12 +28,15 @@
 #include "worker/environment.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <limits>
+#include <utility>
 
 #include "common/base/ids.hpp"
 #include "common/config/address.hpp"
 #include "common/config/choices.hpp"
 #include "common/config/environment.hpp"
+#include "common/config/nearest_name.hpp"
 #include "common/config/secrets.hpp"
 #include "common/config/setting.hpp"
 #include "common/net/fault_plan.hpp"
@@ -43,11 +46,11 @@ namespace {
 
 using namespace config;
 
-template <class Options>
+template <class Target>
 struct Row {
   const char* variable;
   const char* field;
-  Value<Options> value;
+  Value<Target> value;
 };
 
 const std::vector<Row<ContextOptions>>& context_rows() {
@@ -102,20 +105,54 @@ const std::vector<Row<JobOptions>>& job_rows() {
   return rows;
 }
 
-template <class Options>
-Options read(const std::vector<Row<Options>>& rows) {
-  Options options;
-  for (const Row<Options>& row : rows)
+// What programs may set by name, beside the above.
+const std::vector<Row<JobOptions>>& named_rows() {
+  using O = JobOptions;
+  static const std::vector<Row<O>> rows{
+      {"SLUICE_RANK", "JobOptions::rank", integer(&O::rank, {0, kMaxRanks - 1})},
+      {"SLUICE_WORLD_SIZE", "JobOptions::world_size", integer(&O::world_size, {1, kMaxRanks})},
+      {"SLUICE_SECRET", "JobOptions::secret", text(&O::secret, "text")},
+  };
+  return rows;
+}
+
+/// SLUICE_CONNECT_TIMEOUT_MS -> connect_timeout_ms.
+std::string name_of(std::string_view variable) {
+  std::string name(variable.substr(std::string_view("SLUICE_").size()));
+  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return name;
+}
+
+/// False: there is none of that name, and `names` has got all there are.
+template <class Target>
+bool assign(const std::vector<Row<Target>>& rows, Target& options, const std::string& name,
+            const std::string& text, std::vector<std::string>& names) {
+  for (const Row<Target>& row : rows) {
+    names.push_back(name_of(row.variable));
+    if (names.back() != name) continue;
+    Target changed = options;  // stays as it is if the text is wrong
+    if (row.value.clear) row.value.clear(changed);
+    row.value.assign(changed, name, text);
+    options = std::move(changed);
+    return true;
+  }
+  return false;
+}
+
+template <class Target>
+Target read(const std::vector<Row<Target>>& rows) {
+  Target options;
+  for (const Row<Target>& row : rows)
     if (const auto text = process_environment(row.variable))
       row.value.assign(options, row.variable, *text);
   return options;
 }
 
 // A value is right if it can be read back from how it is shown.
-template <class Options>
-void check(const std::vector<Row<Options>>& rows, const Options& options) {
-  Options scratch;
-  for (const Row<Options>& row : rows)
+template <class Target>
+void check(const std::vector<Row<Target>>& rows, const Target& options) {
+  Target scratch;
+  for (const Row<Target>& row : rows)
     for (const std::string& text : row.value.show(options))
       row.value.assign(scratch, row.field, text);
 }
@@ -140,6 +177,18 @@ JobOptions JobOptions::from_environment() {
   options.world_size = placement.world_size;
   options.secret = process_environment("SLUICE_SECRET").value_or("");
   return options;
+}
+
+void assign(Options& options, const std::string& name, const std::string& text) {
+  std::vector<std::string> names;
+  if (assign(context_rows(), options.context, name, text, names) ||
+      assign(job_rows(), options.job, name, text, names) ||
+      assign(named_rows(), options.job, name, text, names))
+    return;
+  const auto nearest = nearest_name(name, names);
+  throw Error(ErrorCode::kInvalidArgument, "unknown setting '" + name + "': " +
+                                               (nearest ? "did you mean '" + *nearest + "'?"
+                                                        : "expected one of " + join(names, ", ")));
 }
 
 void validate(const ContextOptions& options) {

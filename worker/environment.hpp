@@ -1,13 +1,25 @@
-// Checks options that a program filled in by itself, with the ranges of the environment's.
+// The settings as text, and the check of options that a program filled in by itself, with the
+// ranges of the environment's.
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include <sluice/sluice.hpp>
 
 #include "common/protocol/secret.hpp"
 
 namespace sluice {
+
+/// Both kinds of options: no two settings share a name.
+struct Options {
+  ContextOptions context = {};
+  JobOptions job = {};
+};
+
+/// The setting whose environment variable is SLUICE_NAME, given as "name"; lists are replaced.
+/// Throws kInvalidArgument, with the nearest name where there is none such.
+void assign(Options& options, const std::string& name, const std::string& text);
 
 /// Throw kInvalidArgument with the setting's variable, value and range.
 void validate(const ContextOptions& options);

@@ -5,24 +5,41 @@
 namespace sluice::worker {
 
 NonZeroMap::NonZeroMap(const numeric::BlockedTensor& tensor, std::span<const std::uint64_t> given,
-                       const SearchLimits& limits)
+                       const SearchLimits& limits, std::optional<ElementRange> held)
     : tensor_(tensor), given_(given), blocks_(tensor.block_count()) {
   const std::uint64_t block_bytes = tensor.block_elements * element_bytes(tensor.type);
   horizon_blocks_ = std::max<std::uint64_t>(1, limits.horizon_bytes / block_bytes);
   ahead_blocks_ = std::max<std::uint64_t>(1, limits.ahead_bytes / block_bytes);
-  if (!given.empty()) {
-    known_ = blocks_;
-    return;
-  }
+  if (!given.empty()) return;
   const std::size_t words = (std::size_t{blocks_} + 63) / 64;
   if (words > kInlineWords) large_.resize(words);
+  unknown_end_ = blocks_;
+  if (held) confine(*held);
+}
+
+/// Blocks that lie in part beyond what is held are taken for non-zero ones.
+void NonZeroMap::confine(ElementRange held) {
+  const std::uint64_t block = tensor_.block_elements;
+  const bool to_the_end = held.end == tensor_.element_count;
+  unknown_ = static_cast<std::uint32_t>((held.begin + block - 1) / block);
+  unknown_end_ = to_the_end ? blocks_ : static_cast<std::uint32_t>(held.end / block);
+  if (held.begin >= held.end) {
+    unknown_end_ = unknown_;
+    return;
+  }
+  if (held.begin % block != 0) mark(static_cast<std::uint32_t>(held.begin / block));
+  if (held.end % block != 0 && !to_the_end) mark(static_cast<std::uint32_t>(held.end / block));
+  // Where the tensor would begin. Nothing is read there, so the address is reckoned as a number.
+  const std::uint64_t skipped = held.begin * element_bytes(tensor_.type);
+  tensor_.data =
+      reinterpret_cast<const std::byte*>(reinterpret_cast<std::uintptr_t>(tensor_.data) - skipped);
 }
 
 std::uint32_t NonZeroMap::next(std::uint32_t from, std::uint32_t stride) {
   const std::uint64_t horizon = from + horizon_blocks_;
   for (std::uint64_t b = from; b < blocks_; b += stride) {
     const auto block = static_cast<std::uint32_t>(b);
-    if (block >= known_) {
+    if (is_unknown(block)) {
       if (block >= horizon) return block;
       read_through(block);
     }
@@ -32,15 +49,15 @@ std::uint32_t NonZeroMap::next(std::uint32_t from, std::uint32_t stride) {
 }
 
 bool NonZeroMap::contains(std::uint32_t block) {
-  if (block >= known_) read_through(block);
+  if (is_unknown(block)) read_through(block);
   return is_marked(block);
 }
 
 void NonZeroMap::read_through(std::uint32_t block) {
   const auto end =
-      static_cast<std::uint32_t>(std::min<std::uint64_t>(blocks_, block + ahead_blocks_));
-  saw_negative_zero_ |= numeric::mark_nonzero_blocks(tensor_, known_, end, own_words());
-  known_ = end;
+      static_cast<std::uint32_t>(std::min<std::uint64_t>(unknown_end_, block + ahead_blocks_));
+  saw_negative_zero_ |= numeric::mark_nonzero_blocks(tensor_, unknown_, end, own_words());
+  unknown_ = end;
 }
 
 }  // namespace sluice::worker

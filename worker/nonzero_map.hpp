@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -20,11 +21,18 @@ struct SearchLimits {
   std::uint64_t horizon_bytes = std::uint64_t{256} << 20;
 };
 
+/// Elements begin .. end - 1 of a tensor.
+struct ElementRange {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
 class NonZeroMap {
  public:
-  /// `given`: bit per block, by a caller who knows; empty: the tensor is searched.
+  /// `given`: bit per block, by a caller who knows; empty: the tensor is searched. `held`: the part
+  /// of the tensor that is in memory, `tensor.data` being its first element; the rest is zero.
   NonZeroMap(const numeric::BlockedTensor& tensor, std::span<const std::uint64_t> given,
-             const SearchLimits& limits = {});
+             const SearchLimits& limits = {}, std::optional<ElementRange> held = {});
 
   /// The first block of from, from + stride, ... that is not zero, or that lies beyond the horizon
   /// and is taken for one; `blocks()` if there is none.
@@ -46,6 +54,9 @@ class NonZeroMap {
     return ((words[block / 64] >> (block % 64)) & 1) != 0;
   }
   std::uint64_t* own_words() { return large_.empty() ? small_.data() : large_.data(); }
+  void mark(std::uint32_t block) { own_words()[block / 64] |= std::uint64_t{1} << (block % 64); }
+  bool is_unknown(std::uint32_t block) const { return block >= unknown_ && block < unknown_end_; }
+  void confine(ElementRange held);
   void read_through(std::uint32_t block);
 
   numeric::BlockedTensor tensor_;
@@ -53,7 +64,9 @@ class NonZeroMap {
   std::uint32_t blocks_;
   std::uint64_t horizon_blocks_;
   std::uint64_t ahead_blocks_;
-  std::uint32_t known_ = 0;  // the map holds for blocks below it
+  // The map holds for all blocks but these.
+  std::uint32_t unknown_ = 0;
+  std::uint32_t unknown_end_ = 0;
   bool saw_negative_zero_ = false;
   std::array<std::uint64_t, kInlineWords> small_{};  // small ops allocate nothing
   std::vector<std::uint64_t> large_;

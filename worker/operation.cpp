@@ -1,5 +1,6 @@
 #include "worker/operation.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 namespace sluice::worker {
@@ -8,11 +9,14 @@ Operation::Operation(const OpRequest& request, const Geometry& geometry, const S
     : streams_left(geometry.used_streams()),
       request_(request),
       geometry_(geometry),
+      held_(request.held.value_or(ElementRange{0, geometry.element_count})),
       nonzero_({request.input, geometry.element_count, geometry.block_elements, geometry.type},
-               request.nonzero_blocks, search) {
+               request.nonzero_blocks, search, held_) {
   descriptor_.collective = static_cast<std::uint8_t>(request.collective);
   descriptor_.op_type = static_cast<std::uint8_t>(request.type);
   descriptor_.reduction = static_cast<std::uint8_t>(request.reduction);
+  descriptor_.root = request.root;
+  descriptor_.layout = request.layout;
   descriptor_.tag = request.tag;
   statistics.blocks = geometry.blocks;
 }
@@ -28,13 +32,25 @@ BlockIndex Operation::next_nonzero(BlockIndex from) {
   return found < geometry_.blocks ? BlockIndex{found} : kNoBlock;
 }
 
+void Operation::load(BlockIndex b, std::byte* out) const {
+  const std::size_t size = element_bytes(geometry_.type);
+  const std::uint64_t begin = std::uint64_t{b.value} * geometry_.block_elements;
+  const std::uint64_t end = begin + geometry_.elements_of(b);
+  const std::uint64_t from = std::clamp(held_.begin, begin, end);
+  const std::uint64_t to = std::clamp(held_.end, from, end);
+  if (from != begin) std::memset(out, 0, (from - begin) * size);
+  if (from != to)
+    std::memcpy(out + (from - begin) * size, request_.input + (from - held_.begin) * size,
+                (to - from) * size);
+  if (to != end) std::memset(out + (to - begin) * size, 0, (end - to) * size);
+}
+
 void Operation::store(BlockIndex b, std::span<const std::byte> sum) {
   std::memcpy(request_.output + geometry_.offset_of(b), sum.data(), sum.size());
 }
 
 void Operation::store_zeros(BlockIndex begin, BlockIndex end) {
-  const bool in_place = request_.input == request_.output;
-  if (in_place && !nonzero_.saw_negative_zero()) return;
+  if (is_whole_in_place() && !nonzero_.saw_negative_zero()) return;
   for (BlockIndex b = begin; b < end; b = following(b))
     std::memset(request_.output + geometry_.offset_of(b), 0, geometry_.bytes_of(b));
 }

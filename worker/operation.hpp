@@ -19,15 +19,36 @@
 namespace sluice::worker {
 
 /// What the caller asks for. The memory stays the engine's until the op's Completion.
+///
+/// Every collective is a sum of one tensor over the ranks: of a broadcast all ranks but the root
+/// hold zeros, of an all_gather each holds zeros but for its part. These are moved as integers, so
+/// that every bit comes through; the zeros are not in memory: `held` tells what is.
 struct OpRequest {
   wire::Collective collective = wire::Collective::kAllReduce;
-  ElementType type = ElementType::kFloat32;
+  ElementType type = ElementType::kFloat32;  ///< of the caller's tensor
   Reduction reduction = Reduction::kSum;
-  const std::byte* input = nullptr;
-  std::byte* output = nullptr;  ///< == input: in place
+  const std::byte* input = nullptr;  ///< the elements held
+  std::byte* output = nullptr;       ///< of the whole tensor; where input lies in it: in place
   std::uint64_t element_count = 0;
+  std::optional<ElementRange> held = {};  ///< none: the whole tensor
+  std::uint16_t root = 0;
+  std::uint16_t layout = 0;
   std::span<const std::uint64_t> nonzero_blocks = {};  ///< bit per block; empty: search
   std::uint64_t tag = 0;
+
+  bool moves() const {
+    return collective == wire::Collective::kBroadcast || collective == wire::Collective::kAllGather;
+  }
+  /// Of the elements on the wire.
+  ElementType wire_type() const { return moves() ? integer_of(element_bytes(type)) : type; }
+
+ private:
+  static constexpr ElementType integer_of(std::size_t bytes) {
+    return bytes == 8   ? ElementType::kInt64
+           : bytes == 4 ? ElementType::kInt32
+           : bytes == 2 ? ElementType::kInt16
+                        : ElementType::kInt8;
+  }
 };
 
 /// An op's end. Its statistics hold also where it failed.
@@ -44,7 +65,8 @@ class Operation {
   const Geometry& geometry() const { return geometry_; }
   const wire::Descriptor& descriptor() const { return descriptor_; }
 
-  const std::byte* block(BlockIndex b) const { return request_.input + geometry_.offset_of(b); }
+  /// The contribution to block b.
+  void load(BlockIndex b, std::byte* out) const;
 
   /// The first block >= from in the column of `from` that is not zero, or is not known to be zero
   /// yet; kNoBlock if there is none.
@@ -63,8 +85,15 @@ class Operation {
   std::uint16_t streams_left = 0;
 
  private:
+  /// Whether the output of blocks that are zero everywhere holds zeros already.
+  bool is_whole_in_place() const {
+    return request_.input == request_.output && held_.begin == 0 &&
+           held_.end == geometry_.element_count;
+  }
+
   OpRequest request_;
   Geometry geometry_;
+  ElementRange held_;
   wire::Descriptor descriptor_;
   NonZeroMap nonzero_;
 };

@@ -54,8 +54,20 @@ Progress::Progress(const ContextOptions& options)
 }
 
 Progress::~Progress() {
+  if (inherited()) {  // the ports are the parent's, and the thread is not here
+    static_cast<void>(attachment_.release());
+    static_cast<void>(new std::thread(std::move(thread_)));
+    return;
+  }
   stop_ = true;
   thread_.join();
+}
+
+void Progress::refuse_if_inherited() const {
+  if (inherited())
+    throw Error(ErrorCode::kUnavailable,
+                "this process was forked from the one that opened the Context, which alone can use "
+                "it: open it after forking");
 }
 
 void Progress::add(Member& member) {

@@ -23,6 +23,7 @@
 #include "common/base/time.hpp"
 #include "worker/attachment.hpp"
 #include "worker/engine.hpp"
+#include "worker/fork_generation.hpp"
 
 namespace sluice {
 
@@ -43,9 +44,11 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// Runs f(attachment, now) with the turn held, then sends what it queued.
+  /// Runs f(attachment, now) with the turn held, then sends what it queued. Throws kUnavailable in
+  /// a forked child.
   template <class F>
   auto with_turn(F&& f) {
+    refuse_if_inherited();
     claims_.fetch_add(1, std::memory_order_relaxed);
     const std::lock_guard lock(turn_);
     claims_.fetch_sub(1, std::memory_order_relaxed);
@@ -53,9 +56,11 @@ class Progress {
     return f(*attachment_, now());
   }
 
-  /// Drives the loop until `done()` or `deadline`; returns done().
+  /// Drives the loop until `done()` or `deadline`; returns done(). Throws kUnavailable in a forked
+  /// child.
   template <class Done>
   bool drive(Done&& done, Time deadline) {
+    refuse_if_inherited();
     const Waiting waiting(waiters_);
     Idle idle = waiting_idle();
     while (!done()) {
@@ -72,6 +77,9 @@ class Progress {
   /// With the turn held: which engines the loop serves. One per job: throws kInvalidArgument.
   void add(Member& member);
   void remove(Member& member);
+
+  /// Whether this process was forked from the one that made it, which alone may use it.
+  bool inherited() const { return generation_ != fork_generation(); }
 
   static Time now();
   std::size_t aggregators() const { return attachment_->aggregators(); }
@@ -93,6 +101,7 @@ class Progress {
     std::atomic<int>& count_;
   };
 
+  void refuse_if_inherited() const;
   Idle waiting_idle() const;
   std::uint32_t yields() const;
   std::size_t turn();
@@ -100,6 +109,7 @@ class Progress {
   void sleep_while_others_drive();
   void rest(std::chrono::microseconds sleep);
 
+  const unsigned generation_ = fork_generation();
   const IdleStrategy idle_;
   const std::shared_ptr<spdlog::logger> logger_;
   std::unique_ptr<Attachment> attachment_;

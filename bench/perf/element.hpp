@@ -29,6 +29,12 @@ decltype(auto) with_type(ElementType type, Action&& action) {
       return action.template operator()<std::int32_t>();
     case ElementType::kInt64:
       return action.template operator()<std::int64_t>();
+    case ElementType::kInt8:
+      return action.template operator()<std::int8_t>();
+    case ElementType::kUInt8:
+      return action.template operator()<std::uint8_t>();
+    case ElementType::kInt16:
+      return action.template operator()<std::int16_t>();
     case ElementType::kFloat32:
       break;
   }

@@ -29,7 +29,8 @@ std::vector<Row> measure_all(Communicator& job, const Options& options, Buffers&
   std::vector<Row> rows;
   std::uint64_t line = 0;
   for (const ElementType type : options.types)
-    for (const Reduction reduction : options.reductions)
+    for (const Reduction reduction : options.reductions) {
+      if (!is_valid(type, reduction)) continue;
       for (const double density : options.densities)
         for (const std::uint64_t bytes : options.sizes()) {
           const std::uint64_t seed = mix(options.seed, line++);
@@ -45,6 +46,7 @@ std::vector<Row> measure_all(Communicator& job, const Options& options, Buffers&
           const std::span<const Row> all(rows);
           print(job.rank() == 0, table_line(all.last(options.in_place.size())));
         }
+    }
   return rows;
 }
 

@@ -20,8 +20,12 @@ po::options_description description() {
           .value("stepbytes,i", "1M", "bytes between sizes, 1..1024G, where the factor is 1");
   const auto ops =
       FlagGroup("Operations")
-          .value("datatype,d", "float", "float, double, half, bfloat16, int32, int64 or all")
-          .value("op,o", "sum", "sum, min, max, avg or all")
+          .value("datatype,d", "float",
+                 "float, double, half, bfloat16, int8, "
+                 "uint8, int16, int32, int64 or all")
+          .value("op,o", "sum",
+                 "sum, min, max, avg, prod, band, bor, "
+                 "bxor or all (bitwise ones of integers)")
           .value("density", "1", "shares of each rank's blocks that are not zero: list of 0..1")
           .value("overlap", "random",
                  "of the ranks' non-zero blocks: random (independent), all "
@@ -66,17 +70,21 @@ std::vector<double> densities(const Values& values) {
 std::vector<ElementType> types(const Values& values) {
   if (values.text("datatype") == "all")
     return {ElementType::kFloat32,  ElementType::kFloat64, ElementType::kFloat16,
-            ElementType::kBFloat16, ElementType::kInt32,   ElementType::kInt64};
+            ElementType::kBFloat16, ElementType::kInt32,   ElementType::kInt64,
+            ElementType::kInt8,     ElementType::kUInt8,   ElementType::kInt16};
   const auto type = parse_element_type(values.text("datatype"));
-  if (!type) values.refuse("datatype", "float, double, half, bfloat16, int32, int64, all");
+  if (!type)
+    values.refuse("datatype",
+                  "float, double, half, bfloat16, int8, uint8, int16, int32, int64, all");
   return {*type};
 }
 
 std::vector<Reduction> reductions(const Values& values) {
   if (values.text("op") == "all")
-    return {Reduction::kSum, Reduction::kMin, Reduction::kMax, Reduction::kAverage};
+    return {Reduction::kSum,     Reduction::kMin,    Reduction::kMax,   Reduction::kAverage,
+            Reduction::kProduct, Reduction::kBitAnd, Reduction::kBitOr, Reduction::kBitXor};
   const auto reduction = parse_reduction(values.text("op"));
-  if (!reduction) values.refuse("op", "sum, min, max, avg, all");
+  if (!reduction) values.refuse("op", "sum, min, max, avg, prod, band, bor, bxor, all");
   return {*reduction};
 }
 
@@ -108,6 +116,9 @@ Options interpret(const Values& values) {
   options.check = values.integer("check", 0, 1) == 1;
   options.types = types(values);
   options.reductions = reductions(values);
+  if (options.types.size() == 1 && options.reductions.size() == 1 &&
+      !is_valid(options.types[0], options.reductions[0]))
+    values.refuse("op", "sum, min, max, avg or prod for floats");
   options.densities = densities(values);
   options.overlap = overlap(values);
   options.in_place = in_place(values);

@@ -38,8 +38,32 @@ A add(A a, A b) {
 }
 
 template <class A>
+A multiply(A a, A b) {
+  if constexpr (std::integral<A>)
+    return static_cast<A>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+  else
+    return a * b;
+}
+
+template <class A>
+A combine_bits(Reduction reduction, A a, A b) {
+  if constexpr (std::integral<A>)
+    return static_cast<A>(reduction == Reduction::kBitAnd  ? a & b
+                          : reduction == Reduction::kBitOr ? a | b
+                                                           : a ^ b);
+  else
+    return A{};  // nobody asks for it
+}
+
+template <class A>
 A combine(Reduction reduction, A a, A b) {
   switch (reduction) {
+    case Reduction::kProduct:
+      return multiply(a, b);
+    case Reduction::kBitAnd:
+    case Reduction::kBitOr:
+    case Reduction::kBitXor:
+      return combine_bits(reduction, a, b);
     case Reduction::kMin:
       return b < a ? b : a;
     case Reduction::kMax:
@@ -97,10 +121,12 @@ void ReferenceBlock<T>::add(std::span<const T> owners_block) {
 template <class T>
 void ReferenceBlock<T>::result(std::span<T> out) const {
   using A = typename AccumulatorOf<T>::Type;
+  using Quotient = std::conditional_t<std::integral<A>, std::int64_t, A>;  // 256 is no int8
   for (std::size_t i = 0; i < out.size(); ++i) {
     A value = accumulators_[i];
-    if (!is_sum(reduction_) && owners_ < ranks_) value = combine(reduction_, value, A{0});
-    if (reduction_ == Reduction::kAverage) value = static_cast<A>(value / static_cast<A>(ranks_));
+    if (!is_sum(reduction_) && owners_ < ranks_) value = combine(reduction_, value, A{});
+    if (reduction_ == Reduction::kAverage)
+      value = static_cast<A>(static_cast<Quotient>(value) / static_cast<Quotient>(ranks_));
     out[i] = narrow<T>(value);
   }
 }
@@ -111,6 +137,9 @@ template class ReferenceBlock<Float16>;
 template class ReferenceBlock<BFloat16>;
 template class ReferenceBlock<std::int32_t>;
 template class ReferenceBlock<std::int64_t>;
+template class ReferenceBlock<std::int8_t>;
+template class ReferenceBlock<std::uint8_t>;
+template class ReferenceBlock<std::int16_t>;
 
 std::uint64_t count_wrong(const TensorSet& tensors, std::uint64_t run, Reduction reduction,
                           std::span<const std::byte> result) {

@@ -104,6 +104,12 @@ template void TensorSet::generate(std::uint16_t, std::uint64_t, std::uint64_t,
                                   std::span<std::int32_t>) const;
 template void TensorSet::generate(std::uint16_t, std::uint64_t, std::uint64_t,
                                   std::span<std::int64_t>) const;
+template void TensorSet::generate(std::uint16_t, std::uint64_t, std::uint64_t,
+                                  std::span<std::int8_t>) const;
+template void TensorSet::generate(std::uint16_t, std::uint64_t, std::uint64_t,
+                                  std::span<std::uint8_t>) const;
+template void TensorSet::generate(std::uint16_t, std::uint64_t, std::uint64_t,
+                                  std::span<std::int16_t>) const;
 
 void TensorSet::fill(std::uint16_t rank, std::uint64_t run, std::span<std::byte> out) const {
   with_type(spec_.type, [&]<class T>() { fill_typed<T>(*this, rank, run, out); });

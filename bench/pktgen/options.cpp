@@ -28,7 +28,9 @@ po::options_description description() {
           .value("frame,f", "1500",
                  "bytes of the longest IP packet, 536..9698, at most the MTU of "
                  "the port and of the aggregator's")
-          .value("type,d", "float", "float, double, half, bfloat16, int32 or int64")
+          .value("type,d", "float",
+                 "float, double, half, bfloat16, int8, "
+                 "uint8, int16, int32 or int64")
           .value("density", "1", "share of each rank's blocks that are not zero, 0..1")
           .value("overlap", "random",
                  "of the ranks' non-zero blocks: random (independent), all (the same) or none "
@@ -71,7 +73,8 @@ po::options_description description() {
 
 ElementType type_of(const Values& values) {
   const auto type = parse_element_type(values.text("type"));
-  if (!type) values.refuse("type", "float, double, half, bfloat16, int32, int64");
+  if (!type)
+    values.refuse("type", "float, double, half, bfloat16, int8, uint8, int16, int32, int64");
   return *type;
 }
 

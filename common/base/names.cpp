@@ -7,20 +7,27 @@
 namespace sluice {
 namespace {
 
-constexpr std::array<std::pair<ElementType, std::string_view>, 6> kElementTypes{{
+constexpr std::array<std::pair<ElementType, std::string_view>, 9> kElementTypes{{
     {ElementType::kFloat32, "float"},
     {ElementType::kFloat64, "double"},
     {ElementType::kFloat16, "half"},
     {ElementType::kBFloat16, "bfloat16"},
     {ElementType::kInt32, "int32"},
     {ElementType::kInt64, "int64"},
+    {ElementType::kInt8, "int8"},
+    {ElementType::kUInt8, "uint8"},
+    {ElementType::kInt16, "int16"},
 }};
 
-constexpr std::array<std::pair<Reduction, std::string_view>, 4> kReductions{{
+constexpr std::array<std::pair<Reduction, std::string_view>, 8> kReductions{{
     {Reduction::kSum, "sum"},
     {Reduction::kMin, "min"},
     {Reduction::kMax, "max"},
     {Reduction::kAverage, "avg"},
+    {Reduction::kProduct, "prod"},
+    {Reduction::kBitAnd, "band"},
+    {Reduction::kBitOr, "bor"},
+    {Reduction::kBitXor, "bxor"},
 }};
 
 template <class Table, class Value>

@@ -27,6 +27,9 @@ struct Value {
   /// Parses `text` into the member; throws must_be(name, allowed, text).
   std::function<void(Config&, std::string_view name, std::string_view text)> assign;
 
+  /// Of a list: removes all entries.
+  std::function<void(Config&)> clear = {};
+
   /// What `assign` reads back: one text, or for lists one per entry.
   std::function<std::vector<std::string>(const Config&)> show;
 };
@@ -119,6 +122,7 @@ Value<Config> list(std::vector<std::string> Config::*member, std::string allowed
                   (config.*member).push_back(std::move(part));
                 }
               },
+          .clear = [=](Config& config) { (config.*member).clear(); },
           .show = [=](const Config& config) { return config.*member; }};
 }
 

@@ -18,7 +18,8 @@ HWY_BEFORE_NAMESPACE();
 namespace sluice::numeric::HWY_NAMESPACE {
 
 template <class T>
-using Accumulator = std::conditional_t<sizeof(T) == 2, float, T>;
+using Accumulator =
+    std::conditional_t<std::same_as<T, Float16> || std::same_as<T, BFloat16>, float, T>;
 
 /// Packet bytes have no alignment, so they are read and written as bytes.
 template <class D>
@@ -73,23 +74,55 @@ HWY_INLINE hn::Vec<D> select(D /*d*/, hn::Vec<D> acc, hn::Vec<D> in) {
   return hn::IfThenElse(take, in, acc);
 }
 
+/// SIMD lacks the division of integers, and of some widths the product: rare enough to go lane by
+/// lane.
+template <class D, class Function>
+HWY_INLINE hn::Vec<D> lane_by_lane(D d, hn::Vec<D> a, hn::Vec<D> b, Function function) {
+  using Lane = hn::TFromD<D>;
+  HWY_ALIGN std::array<Lane, hn::MaxLanes(D())> lanes;
+  HWY_ALIGN std::array<Lane, hn::MaxLanes(D())> others;
+  hn::Store(a, d, lanes.data());
+  hn::Store(b, d, others.data());
+  for (std::size_t i = 0; i < lanes.size(); ++i) lanes[i] = function(lanes[i], others[i]);
+  return hn::Load(d, lanes.data());
+}
+
+/// Integers are multiplied as unsigned: they wrap.
+template <class D>
+HWY_INLINE hn::Vec<D> multiply(D d, hn::Vec<D> a, hn::Vec<D> b) {
+  using Lane = hn::TFromD<D>;
+  if constexpr (std::integral<Lane>) {
+    return lane_by_lane(d, a, b, [](Lane x, Lane y) {
+      return static_cast<Lane>(static_cast<std::uint64_t>(x) * static_cast<std::uint64_t>(y));
+    });
+  } else {
+    return hn::Mul(a, b);
+  }
+}
+
 template <Reduction reduction, class D>
 HWY_INLINE hn::Vec<D> combined(D d, hn::Vec<D> acc, hn::Vec<D> in) {
   if constexpr (reduction == Reduction::kSum || reduction == Reduction::kAverage)
     return add(d, acc, in);
+  else if constexpr (reduction == Reduction::kProduct)
+    return multiply(d, acc, in);
+  else if constexpr (reduction == Reduction::kBitAnd)
+    return hn::And(acc, in);
+  else if constexpr (reduction == Reduction::kBitOr)
+    return hn::Or(acc, in);
+  else if constexpr (reduction == Reduction::kBitXor)
+    return hn::Xor(acc, in);
   else
     return select<reduction>(d, acc, in);
 }
 
-/// SIMD has no division of integers; an average of integers is rare enough to go lane by lane.
 template <class D>
 HWY_INLINE hn::Vec<D> divide(D d, hn::Vec<D> v, std::uint32_t divisor) {
   using Lane = hn::TFromD<D>;
   if constexpr (std::integral<Lane>) {
-    HWY_ALIGN std::array<Lane, hn::MaxLanes(D())> lanes;
-    hn::Store(v, d, lanes.data());
-    for (Lane& lane : lanes) lane = static_cast<Lane>(std::int64_t{lane} / std::int64_t{divisor});
-    return hn::Load(d, lanes.data());
+    return lane_by_lane(d, v, v, [divisor](Lane x, Lane) {
+      return static_cast<Lane>(std::int64_t{x} / std::int64_t{divisor});
+    });
   } else {
     return hn::Div(v, hn::Set(d, static_cast<Lane>(divisor)));
   }
@@ -163,7 +196,18 @@ void store(std::byte* out, const void* acc, std::size_t count, std::uint32_t ran
                                               ranks);
 }
 
-using Reductions = std::array<BlockReduction, 4>;
+using Reductions = std::array<BlockReduction, 8>;
+
+/// The bitwise ones of floats do not exist.
+template <class T, Reduction reduction>
+constexpr BlockReduction bitwise() {
+  if constexpr (std::integral<T>)
+    return {load<T>, combine<T, reduction>,
+            reduction == Reduction::kBitAnd ? combine_zero<T, reduction> : nullptr,
+            store<T, reduction>};
+  else
+    return {};
+}
 
 /// T's kernels in the order of the enumeration Reduction.
 template <class T>
@@ -172,13 +216,18 @@ constexpr Reductions reductions_of() {
   return {{{load<T>, combine<T, kSum>, nullptr, store<T, kSum>},
            {load<T>, combine<T, kMin>, combine_zero<T, kMin>, store<T, kMin>},
            {load<T>, combine<T, kMax>, combine_zero<T, kMax>, store<T, kMax>},
-           {load<T>, combine<T, kSum>, nullptr, store<T, kAverage>}}};
+           {load<T>, combine<T, kSum>, nullptr, store<T, kAverage>},
+           {load<T>, combine<T, kProduct>, combine_zero<T, kProduct>, store<T, kProduct>},
+           bitwise<T, kBitAnd>(),
+           bitwise<T, kBitOr>(),
+           bitwise<T, kBitXor>()}};
 }
 
 /// In the order of the enumeration ElementType.
-constexpr std::array<Reductions, 6> kReductions{
-    reductions_of<float>(),    reductions_of<double>(),       reductions_of<Float16>(),
-    reductions_of<BFloat16>(), reductions_of<std::int32_t>(), reductions_of<std::int64_t>()};
+constexpr std::array<Reductions, 9> kReductions{
+    reductions_of<float>(),       reductions_of<double>(),       reductions_of<Float16>(),
+    reductions_of<BFloat16>(),    reductions_of<std::int32_t>(), reductions_of<std::int64_t>(),
+    reductions_of<std::int8_t>(), reductions_of<std::uint8_t>(), reductions_of<std::int16_t>()};
 
 const Reductions* target_reductions() {
   return kReductions.data();
@@ -198,7 +247,7 @@ HWY_EXPORT(target_reductions);
 HWY_EXPORT(target_name);
 
 const BlockReduction& block_reduction(ElementType type, Reduction reduction) {
-  assert(is_valid(type) && is_valid(reduction));
+  assert(is_valid(type, reduction));
   const auto row = static_cast<std::size_t>(type) - 1;
   const auto column = static_cast<std::size_t>(reduction) - 1;
   return HWY_DYNAMIC_DISPATCH(target_reductions)()[row][column];

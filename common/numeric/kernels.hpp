@@ -29,14 +29,14 @@ struct BlockReduction {
   /// acc = acc ∘ in.  min/max: acc = (in < acc or in is NaN) ? in : acc, so NaN stays.
   void (*combine)(void* acc, const std::byte* in, std::size_t count);
   /// acc = acc ∘ 0, for ranks whose block was zero and did not travel; null where that changes
-  /// nothing (sum, average).
+  /// nothing (sum, average, bitwise or and xor).
   void (*combine_zero)(void* acc, std::size_t count);
   /// out = acc, divided by `ranks` (>= 1) for average, rounded to nearest, ties to even. NaN stays
   /// NaN, quiet in the 16-bit types; which NaN the sum of two is depends on the machine.
   void (*store)(std::byte* out, const void* acc, std::size_t count, std::uint32_t ranks);
 };
 
-/// The kernels of a valid type and reduction; the reference stays valid for ever.
+/// The kernels of a type and a reduction that is valid for it; the reference stays valid for ever.
 const BlockReduction& block_reduction(ElementType type, Reduction reduction);
 
 /// A tensor as the search sees it: `element_count` elements in blocks of `block_elements`, the last

@@ -52,6 +52,9 @@ constexpr std::uint64_t magnitude_mask(ElementType type) {
       return 0x7FFF'FFFF'FFFF'FFFF;
     case ElementType::kInt32:
     case ElementType::kInt64:
+    case ElementType::kInt8:
+    case ElementType::kUInt8:
+    case ElementType::kInt16:
       break;
   }
   return ~std::uint64_t{0};

@@ -50,6 +50,8 @@ std::string_view name(Field field) {
       return "memory in MiB";
     case Field::kPayloadBytes:
       return "packet payload in bytes";
+    case Field::kLayout:
+      return "checksum of the ranks' counts";
   }
   return "?";
 }
@@ -62,8 +64,7 @@ std::string value_text(Field field, std::uint64_t value) {
     case Field::kReduction:
       return std::string(name(static_cast<Reduction>(value)));
     case Field::kCollective:
-      return value == static_cast<std::uint64_t>(wire::Collective::kBarrier) ? "barrier"
-                                                                             : "all_reduce";
+      return std::string(name(static_cast<wire::Collective>(value)));
     default:
       return std::to_string(value);
   }

@@ -215,10 +215,10 @@ DropReason Packet::check_shape() const {
 
 DropReason Packet::check_descriptor() const {
   const wire::Descriptor& d = *descriptor();
-  const bool known = is_valid(static_cast<ElementType>(d.op_type)) &&
-                     is_valid(static_cast<Reduction>(d.reduction)) &&
-                     (d.collective == static_cast<std::uint8_t>(wire::Collective::kAllReduce) ||
-                      d.collective == static_cast<std::uint8_t>(wire::Collective::kBarrier));
+  const auto reduction = static_cast<Reduction>(d.reduction);
+  const bool known = is_valid(static_cast<ElementType>(d.op_type), reduction) &&
+                     is_valid(static_cast<ElementType>(shape().wire_type), reduction) &&
+                     is_valid(static_cast<wire::Collective>(d.collective));
   return known ? DropReason::kNone : DropReason::kBadEnumeration;
 }
 

@@ -8,7 +8,9 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "common/protocol/little_endian.hpp"
 
@@ -80,8 +82,18 @@ constexpr bool uses_handshake_key(Kind kind) {
 enum class Collective : std::uint8_t {
   kAllReduce = 1,
   kBarrier = 2,
-  // 3..: reduce, broadcast, all_gather, reduce_scatter, all_to_all
+  kBroadcast = 3,
+  kAllGather = 4,
+  // 5..: reduce, reduce_scatter, all_to_all
 };
+constexpr bool is_valid(Collective c) {
+  return c >= Collective::kAllReduce && c <= Collective::kAllGather;
+}
+constexpr std::string_view name(Collective c) {
+  constexpr std::array<std::string_view, 5> kNames{"?", "all_reduce", "barrier", "broadcast",
+                                                   "all_gather"};
+  return kNames[is_valid(c) ? static_cast<std::size_t>(c) : 0];
+}
 
 // ------------------------------------------------------------------------------------ headers
 struct Header {
@@ -131,9 +143,9 @@ struct Descriptor {
   std::uint8_t op_type = 0;    // ElementType that the caller sees
   std::uint8_t reduction = 0;  // Reduction
   std::uint8_t reserved = 0;
-  U16 root;  // zero where the collective has none
-  U16 reserved2;
-  U64 tag;  // the caller's
+  U16 root;    // zero where the collective has none
+  U16 layout;  // checksum of what each rank holds, where ranks hold parts; else zero
+  U64 tag;     // the caller's
 };
 static_assert(sizeof(Descriptor) == 16 && alignof(Descriptor) == 1);
 
@@ -287,8 +299,9 @@ enum class Field : std::uint16_t {
   kWireType = 15,
   kMemory = 16,
   kPayloadBytes = 17,
+  kLayout = 18,
 };
-inline constexpr std::uint16_t kLastField = 17;
+inline constexpr std::uint16_t kLastField = 18;
 
 struct Abort {
   Header header;

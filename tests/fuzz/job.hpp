@@ -18,8 +18,8 @@ inline sim::OpSpec op_spec(std::uint64_t seed) {
   sim::Random random(seed);
   sim::OpSpec spec;
   if (random.chance(0.1)) spec.collective = wire::Collective::kBarrier;
-  spec.type = static_cast<ElementType>(random.between(1, 6));
-  spec.reduction = static_cast<Reduction>(random.between(1, 4));
+  spec.type = static_cast<ElementType>(random.between(1, 9));
+  spec.reduction = static_cast<Reduction>(random.between(1, is_float(spec.type) ? 5 : 8));
   if (spec.collective == wire::Collective::kAllReduce) spec.element_count = random.below(600);
   spec.tag = random.below(3);
   spec.seed = random.next();

@@ -252,9 +252,12 @@ void App::submit() {
   request.type = op.spec.type;
   request.reduction = op.spec.reduction;
   request.element_count = op.spec.element_count;
+  request.root = op.spec.root;
   request.tag = op.spec.tag;
+  const Range held = held_by(op.spec, rank_);
+  if (moves(op.spec)) request.held = {held.begin, held.end};
   auto& open = open_[next_op_] = std::move(op);
-  request.input = open.tensor.data.data();
+  request.input = open.tensor.data.data() + held.begin * element_bytes(open.spec.type);
   request.output = open.tensor.in_place ? open.tensor.data.data() : open.output.data();
   request.nonzero_blocks = open.tensor.bitmap;
   const OpNumber number = engine_->submit(request, host_.now(), host_.sink());

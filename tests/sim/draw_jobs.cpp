@@ -8,9 +8,14 @@
 namespace sluice::sim {
 namespace {
 
-constexpr ElementType kTypes[] = {ElementType::kFloat32, ElementType::kFloat64,
-                                  ElementType::kFloat16, ElementType::kBFloat16,
-                                  ElementType::kInt32,   ElementType::kInt64};
+constexpr ElementType kTypes[] = {
+    ElementType::kFloat32,  ElementType::kFloat64, ElementType::kFloat16,
+    ElementType::kBFloat16, ElementType::kInt32,   ElementType::kInt64,
+    ElementType::kInt8,     ElementType::kUInt8,   ElementType::kInt16};
+
+Reduction draw_reduction(Random& r, ElementType type) {
+  return static_cast<Reduction>(r.between(1, is_float(type) ? 5 : 8));
+}
 
 /// How many elements: nothing, less than a block, a short last block, many blocks.
 std::uint64_t element_count(Random& r, const JobPlan& job, ElementType type,
@@ -26,10 +31,29 @@ std::uint64_t element_count(Random& r, const JobPlan& job, ElementType type,
   return std::min(count, most);
 }
 
+/// A broadcast, or an all_gather of parts of any size.
+void make_a_move(Random& r, const JobPlan& job, OpSpec& op) {
+  op.reduction = Reduction::kSum;
+  op.overlap = false;
+  if (r.chance(0.5)) {
+    op.collective = wire::Collective::kBroadcast;
+    op.root = static_cast<std::uint16_t>(r.below(job.ranks));
+    return;
+  }
+  op.collective = wire::Collective::kAllGather;
+  std::uint64_t left = op.element_count;
+  for (unsigned rank = 0; rank + 1 < job.ranks; ++rank) {
+    op.counts.push_back(r.chance(0.2) ? 0 : r.below(2 * left / (job.ranks - rank) + 1));
+    op.counts.back() = std::min(op.counts.back(), left);
+    left -= op.counts.back();
+  }
+  op.counts.push_back(left);
+}
+
 OpSpec make_op(Random& r, const JobPlan& job, std::uint64_t tag, std::uint64_t bytes_max) {
   OpSpec op;
   op.type = kTypes[r.below(std::size(kTypes))];
-  op.reduction = static_cast<Reduction>(r.between(1, 4));
+  op.reduction = draw_reduction(r, op.type);
   op.tag = tag;
   op.seed = r.next();
   op.element_count = element_count(r, job, op.type, bytes_max);
@@ -37,6 +61,7 @@ OpSpec make_op(Random& r, const JobPlan& job, std::uint64_t tag, std::uint64_t b
   op.density = r.pick({0.0, 0.03, 0.2, 0.6, 1.0, -1.0});
   if (r.chance(0.2)) op.lone_owner = static_cast<int>(r.below(job.ranks));
   op.overlap = op.lone_owner < 0 && r.chance(0.2);
+  if (op.collective == wire::Collective::kAllReduce && r.chance(0.3)) make_a_move(r, job, op);
   return op;
 }
 
@@ -46,14 +71,15 @@ OpSpec another(Random& r, const OpSpec& op) {
   switch (r.below(5)) {
     case 0:
       other.element_count += r.between(1, 2000);
-      other.collective = wire::Collective::kAllReduce;
+      if (!other.counts.empty()) other.counts.back() += other.element_count - op.element_count;
+      if (!moves(other)) other.collective = wire::Collective::kAllReduce;
       break;
     case 1:
-      while (other.type == op.type) other.type = kTypes[r.below(std::size(kTypes))];
+      while (other.type == op.type || !is_valid(other.type, other.reduction))
+        other.type = kTypes[r.below(std::size(kTypes))];
       break;
     case 2:
-      while (other.reduction == op.reduction)
-        other.reduction = static_cast<Reduction>(r.between(1, 4));
+      while (other.reduction == op.reduction) other.reduction = draw_reduction(r, op.type);
       break;
     case 3:
       other.collective = op.collective == wire::Collective::kBarrier ? wire::Collective::kAllReduce

@@ -78,12 +78,18 @@ A combine(Reduction reduction, A acc, A in) {
     case Reduction::kMax:
       return in > acc || is_nan(in) ? in : acc;
     default:
-      if constexpr (std::is_integral_v<A>) {
-        using U = std::make_unsigned_t<A>;
-        return static_cast<A>(static_cast<U>(acc) + static_cast<U>(in));
-      } else {
-        return acc + in;
-      }
+      break;
+  }
+  if constexpr (std::is_integral_v<A>) {
+    const auto a = static_cast<std::uint64_t>(acc);
+    const auto b = static_cast<std::uint64_t>(in);
+    return static_cast<A>(reduction == Reduction::kProduct  ? a * b
+                          : reduction == Reduction::kBitAnd ? a & b
+                          : reduction == Reduction::kBitOr  ? a | b
+                          : reduction == Reduction::kBitXor ? a ^ b
+                                                            : a + b);
+  } else {
+    return reduction == Reduction::kProduct ? acc * in : acc + in;
   }
 }
 
@@ -104,9 +110,11 @@ void reduce_element(const OpSpec& op, const std::vector<const Tensor*>& owners, 
   using A = decltype(acc);
   for (std::size_t i = 1; i < owners.size(); ++i)
     acc = combine<A>(op.reduction, acc, load<T>(owners[i]->data.data() + offset));
-  const bool extremum = op.reduction == Reduction::kMin || op.reduction == Reduction::kMax;
-  if (extremum && owners.size() < ranks) acc = combine<A>(op.reduction, acc, A{});
-  if (op.reduction == Reduction::kAverage) acc = static_cast<A>(acc / static_cast<A>(ranks));
+  const bool sums = op.reduction == Reduction::kSum || op.reduction == Reduction::kAverage;
+  if (!sums && owners.size() < ranks) acc = combine<A>(op.reduction, acc, A{});
+  using Quotient = std::conditional_t<std::is_integral_v<A>, std::int64_t, A>;
+  if (op.reduction == Reduction::kAverage)
+    acc = static_cast<A>(static_cast<Quotient>(acc) / static_cast<Quotient>(ranks));
   store<T>(out + offset, acc);
 }
 
@@ -165,11 +173,28 @@ void with_type(ElementType type, F&& f) {
       return f(std::int32_t{});
     case ElementType::kInt64:
       return f(std::int64_t{});
+    case ElementType::kInt8:
+      return f(std::int8_t{});
+    case ElementType::kUInt8:
+      return f(std::uint8_t{});
+    case ElementType::kInt16:
+      return f(std::int16_t{});
   }
 }
 
-bool is_float(ElementType type) {
-  return type != ElementType::kInt32 && type != ElementType::kInt64;
+/// The type of the data: what is moved is any bits.
+ElementType data_type(const OpSpec& op) {
+  if (!moves(op)) return op.type;
+  switch (element_bytes(op.type)) {
+    case 1:
+      return ElementType::kUInt8;
+    case 2:
+      return ElementType::kInt16;
+    case 4:
+      return ElementType::kInt32;
+    default:
+      return ElementType::kInt64;
+  }
 }
 
 double density_of(const OpSpec& op, unsigned rank) {
@@ -181,13 +206,28 @@ double density_of(const OpSpec& op, unsigned rank) {
 
 }  // namespace
 
+Range held_by(const OpSpec& op, unsigned rank) {
+  if (op.collective == wire::Collective::kBroadcast && rank != op.root) return {};
+  if (op.collective != wire::Collective::kAllGather) return {0, op.element_count};
+  Range held;
+  for (unsigned r = 0; r <= rank; ++r) held = {held.end, held.end + op.counts[r]};
+  return held;
+}
+
+bool moves(const OpSpec& op) {
+  return op.collective == wire::Collective::kBroadcast ||
+         op.collective == wire::Collective::kAllGather;
+}
+
 Tensor make_tensor(const OpSpec& op, unsigned rank, unsigned ranks, std::uint32_t block_elements) {
   const std::size_t size = element_bytes(op.type);
   const std::uint64_t blocks = (op.element_count + block_elements - 1) / block_elements;
   Random random(derive(op.seed, rank));
   Random places(derive(op.seed, op.overlap ? ranks : rank + 2000));
-  const bool negative_zeros = is_float(op.type) && random.chance(0.3);
-  const bool claims = random.chance(0.3);
+  const ElementType type = data_type(op);
+  const Range held = held_by(op, rank);
+  const bool negative_zeros = is_float(type) && random.chance(0.3);
+  const bool claims = !moves(op) && random.chance(0.3);
   const bool nan_allowed = op.reduction == Reduction::kMin || op.reduction == Reduction::kMax;
   Tensor tensor;
   tensor.in_place = random.chance(0.5);
@@ -195,11 +235,16 @@ Tensor make_tensor(const OpSpec& op, unsigned rank, unsigned ranks, std::uint32_
   tensor.travels.resize(blocks);
   if (claims) tensor.bitmap.resize((blocks + 63) / 64);
   for (std::uint64_t b = 0; b < blocks; ++b) {
-    std::byte* at = tensor.data.data() + b * block_elements * size;
-    const auto count =
-        std::min<std::uint64_t>(block_elements, op.element_count - b * block_elements);
+    const std::uint64_t end = std::min<std::uint64_t>((b + 1) * block_elements, op.element_count);
+    const std::uint64_t from = std::max(held.begin, b * block_elements);
+    const std::uint64_t to = std::min(held.end, end);
+    if (from >= to) continue;
+    const std::uint64_t count = to - from;
+    std::byte* at = tensor.data.data() + from * size;
+    const bool partly = from != b * block_elements || to != end;  // then it travels in any case
+    tensor.travels[b] = partly;
     if (places.chance(density_of(op, op.overlap ? 0 : rank))) {
-      with_type(op.type, [&](auto t) { fill_block<decltype(t)>(random, at, count, nan_allowed); });
+      with_type(type, [&](auto t) { fill_block<decltype(t)>(random, at, count, nan_allowed); });
       tensor.travels[b] = true;
     } else if (claims) {
       tensor.travels[b] = random.chance(0.1);  // a bit too many is allowed
@@ -224,7 +269,7 @@ Outcome reduce(const OpSpec& op, unsigned ranks, std::uint32_t block_elements) {
     if (owners.empty()) continue;
     ++outcome.union_blocks;
     const std::uint64_t end = std::min<std::uint64_t>(op.element_count, (b + 1) * block_elements);
-    with_type(op.type, [&](auto t) {
+    with_type(data_type(op), [&](auto t) {
       for (std::uint64_t i = b * block_elements; i < end; ++i)
         reduce_element<decltype(t)>(op, owners, ranks, i * size, outcome.data.data());
     });

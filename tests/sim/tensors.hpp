@@ -18,6 +18,9 @@ struct OpSpec {
   ElementType type = ElementType::kFloat32;
   Reduction reduction = Reduction::kSum;
   std::uint64_t element_count = 0;
+  std::uint16_t root = 0;  ///< of a broadcast
+  std::vector<std::uint64_t> counts =
+      {};  ///< of an all_gather: elements by rank, element_count in all
   std::uint64_t tag = 0;
   std::uint64_t seed = 0;  ///< of the data
   double density = 1;      ///< of each rank; below 0: each rank has its own
@@ -26,9 +29,19 @@ struct OpSpec {
   bool poisoned = false;   ///< ranks disagree about it: it must not end well
 };
 
+/// What a rank has values for.
+struct Range {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+Range held_by(const OpSpec& op, unsigned rank);
+
+/// Whether elements are moved, as integers, and not reduced.
+bool moves(const OpSpec& op);
+
 /// A rank's side of an op.
 struct Tensor {
-  std::vector<std::byte> data;
+  std::vector<std::byte> data;        ///< of the whole tensor: zeros beyond what the rank holds
   std::vector<bool> travels;          ///< per block: non-zero, or claimed to be by the bitmap
   std::vector<std::uint64_t> bitmap;  ///< empty: the engine searches
   bool in_place = true;

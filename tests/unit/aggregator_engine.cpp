@@ -394,6 +394,24 @@ TEST_CASE("who does not come back to a life that has made progress is lost") {
   CHECK(info.value_a == 1000);
 }
 
+TEST_CASE("how long others have waited does not shorten the time to come back to a life") {
+  Bench bench(2);
+  const auto waiting = bench.join_packet(1, 8, bench.challenge_serial(1, 8));
+  for (int i = 0; i < 4; ++i) {  // before the life began elsewhere; the last comes late
+    CHECK(of_kind<wire::Pending>(bench.give(1, waiting)).size() == 1);
+    CHECK(bench.pass(i < 3 ? 300ms : 50ms).empty());
+  }
+  auto progressed = bench.join_packet(0, 7, bench.challenge_serial(0, 7));
+  progressed.generation = 99;
+  progressed.flags = 0;
+  CHECK(of_kind<wire::Pending>(bench.give(0, progressed)).size() == 1);
+  CHECK(bench.pass(100ms).empty());
+  auto back = bench.join_packet(1, 9, bench.challenge_serial(1, 9));
+  back.generation = 99;
+  back.flags = 0;
+  CHECK(of_kind<wire::Welcome>(bench.give(1, back)).size() == 2);
+}
+
 TEST_CASE("a job comes back to an aggregator that it left for another") {
   Bench bench(1);
   bench.form();

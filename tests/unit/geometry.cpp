@@ -12,9 +12,10 @@ using namespace sluice;
 
 namespace {
 
-constexpr ElementType kTypes[] = {ElementType::kFloat32, ElementType::kFloat64,
-                                  ElementType::kFloat16, ElementType::kBFloat16,
-                                  ElementType::kInt32,   ElementType::kInt64};
+constexpr ElementType kTypes[] = {
+    ElementType::kFloat32,  ElementType::kFloat64, ElementType::kFloat16,
+    ElementType::kBFloat16, ElementType::kInt32,   ElementType::kInt64,
+    ElementType::kInt8,     ElementType::kUInt8,   ElementType::kInt16};
 // What 1500-byte and 9000-byte frames leave, and the limits.
 constexpr std::size_t kPayloads[] = {1472, 8972, wire::kMinPayload, wire::kMaxPayload};
 

@@ -12,25 +12,26 @@ using namespace sluice;
 
 TEST_CASE("every element type is found again by its name") {
   std::set<std::string_view> names;
-  for (unsigned value = 1; value <= 6; ++value) {
+  for (unsigned value = 1; value <= 9; ++value) {
     const auto type = static_cast<ElementType>(value);
     REQUIRE(is_valid(type));
     CHECK(parse_element_type(name(type)) == type);
     CHECK(names.insert(name(type)).second);
   }
-  CHECK(names ==
-        std::set<std::string_view>{"float", "double", "half", "bfloat16", "int32", "int64"});
+  CHECK(names == std::set<std::string_view>{"float", "double", "half", "bfloat16", "int8", "uint8",
+                                            "int16", "int32", "int64"});
 }
 
 TEST_CASE("every reduction is found again by its name") {
   std::set<std::string_view> names;
-  for (unsigned value = 1; value <= 4; ++value) {
+  for (unsigned value = 1; value <= 8; ++value) {
     const auto reduction = static_cast<Reduction>(value);
     REQUIRE(is_valid(reduction));
     CHECK(parse_reduction(name(reduction)) == reduction);
     CHECK(names.insert(name(reduction)).second);
   }
-  CHECK(names == std::set<std::string_view>{"sum", "min", "max", "avg"});
+  CHECK(names ==
+        std::set<std::string_view>{"sum", "min", "max", "avg", "prod", "band", "bor", "bxor"});
 }
 
 TEST_CASE("what has no name is not invented") {
@@ -38,17 +39,27 @@ TEST_CASE("what has no name is not invented") {
     CHECK_FALSE(parse_element_type(text));
   for (const char* text : {"", "?", "SUM", "sum ", "average", "float"})
     CHECK_FALSE(parse_reduction(text));
-  for (unsigned value : {0U, 7U, 255U}) {
+  for (unsigned value : {0U, 10U, 255U}) {
     const auto type = static_cast<ElementType>(value);
     CHECK_FALSE(is_valid(type));
     CHECK(element_bytes(type) == 0);
     CHECK(name(type) == "?");
   }
-  for (unsigned value : {0U, 5U, 255U}) {
+  for (unsigned value : {0U, 9U, 255U}) {
     const auto reduction = static_cast<Reduction>(value);
     CHECK_FALSE(is_valid(reduction));
     CHECK(name(reduction) == "?");
   }
+}
+
+TEST_CASE("bitwise reductions are those of integers") {
+  for (unsigned t = 1; t <= 9; ++t)
+    for (unsigned r = 1; r <= 8; ++r) {
+      const auto type = static_cast<ElementType>(t);
+      CHECK(is_valid(type, static_cast<Reduction>(r)) == (r <= 5 || !is_float(type)));
+    }
+  CHECK_FALSE(is_valid(static_cast<ElementType>(10), Reduction::kSum));
+  CHECK_FALSE(is_valid(ElementType::kInt8, static_cast<Reduction>(9)));
 }
 
 TEST_CASE("names need not end in a zero byte") {

@@ -198,6 +198,15 @@ template <class A>
 A reference_combine(Reduction reduction, A acc, A in) {
   if (reduction == Reduction::kMin) return in < acc || is_nan(in) ? in : acc;
   if (reduction == Reduction::kMax) return in > acc || is_nan(in) ? in : acc;
+  if constexpr (std::is_integral_v<A>) {
+    if (reduction == Reduction::kBitAnd) return static_cast<A>(acc & in);
+    if (reduction == Reduction::kBitOr) return static_cast<A>(acc | in);
+    if (reduction == Reduction::kBitXor) return static_cast<A>(acc ^ in);
+    if (reduction == Reduction::kProduct)
+      return static_cast<A>(static_cast<std::uint64_t>(acc) * static_cast<std::uint64_t>(in));
+  } else if (reduction == Reduction::kProduct) {
+    return acc * in;
+  }
   return reference_add(acc, in);
 }
 
@@ -227,7 +236,15 @@ template <class T>
 std::vector<T> special_values() {
   if constexpr (std::is_integral_v<T>) {
     using Limits = std::numeric_limits<T>;
-    return {0, 1, -1, 7, -7, Limits::max(), Limits::min(), Limits::max() - 1, Limits::min() + 1};
+    return {T(0),
+            T(1),
+            T(-1),
+            T(7),
+            T(-7),
+            Limits::max(),
+            Limits::min(),
+            T(Limits::max() - 1),
+            T(Limits::min() + 1)};
   } else if constexpr (std::is_floating_point_v<T>) {
     using Limits = std::numeric_limits<T>;
     const T epsilon = Limits::epsilon();
@@ -263,7 +280,9 @@ std::vector<T> special_values() {
 /// The value whose bits are the lowest ones of `bits`.
 template <class T>
 T from_bits(std::uint64_t bits) {
-  if constexpr (sizeof(T) == 2)
+  if constexpr (sizeof(T) == 1)
+    return std::bit_cast<T>(static_cast<std::uint8_t>(bits));
+  else if constexpr (sizeof(T) == 2)
     return std::bit_cast<T>(static_cast<std::uint16_t>(bits));
   else if constexpr (sizeof(T) == 4)
     return std::bit_cast<T>(static_cast<std::uint32_t>(bits));
@@ -277,6 +296,8 @@ T moderate_value(Random& random) {
   const double value = std::uniform_real_distribution<double>(-100, 100)(random);
   if constexpr (std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>)
     return Scalar<T>::narrow(static_cast<float>(value));
+  else if constexpr (std::is_integral_v<T>)
+    return static_cast<T>(static_cast<int>(value));  // unsigned: modulo
   else
     return static_cast<T>(value);
 }
@@ -357,8 +378,9 @@ constexpr HalfFormat format_of() {
   return std::is_same_v<T, Float16> ? kHalf : kBrain;
 }
 
-constexpr std::array kReductions{Reduction::kSum, Reduction::kMin, Reduction::kMax,
-                                 Reduction::kAverage};
+constexpr std::array kReductions{Reduction::kSum,     Reduction::kMin,     Reduction::kMax,
+                                 Reduction::kAverage, Reduction::kProduct, Reduction::kBitAnd,
+                                 Reduction::kBitOr,   Reduction::kBitXor};
 
 }  // namespace
 
@@ -376,18 +398,21 @@ TEST_CASE("the instruction set in use is one of the tested ones") {
 }
 
 TEMPLATE_TEST_CASE("reductions equal the scalar reference in rank order", "", float, double,
-                   Float16, BFloat16, std::int32_t, std::int64_t) {
+                   Float16, BFloat16, std::int32_t, std::int64_t, std::int8_t, std::uint8_t,
+                   std::int16_t) {
   using T = TestType;
   Random random(1);
   Buffers buffers;
   for (std::size_t count = 0; count <= kMostElements; ++count) {
     for (const Reduction reduction : kReductions) {
+      if (!is_valid(ElementTypeOf<T>::kValue, reduction)) continue;
       std::vector<std::vector<T>> ranks(1 + random() % 5);
       for (auto& rank : ranks) rank = random_values<T>(random, count);
       const bool zero_too = random() % 2 == 0;
       const auto divisor = static_cast<std::uint32_t>(ranks.size()) + (zero_too ? 2 : 0);
-      // IEEE 754 leaves open which NaN a sum of two is; everything else is exact.
       const bool sums = reduction == Reduction::kSum || reduction == Reduction::kAverage;
+      // IEEE 754 leaves open which NaN a sum or product of two is; everything else is exact.
+      const bool any_nan = sums || reduction == Reduction::kProduct;
       std::vector<T> expected(count);
       for (std::size_t i = 0; i < count; ++i)
         expected[i] = reference(reduction, ranks, i, zero_too && !sums, divisor);
@@ -400,7 +425,7 @@ TEMPLATE_TEST_CASE("reductions equal the scalar reference in rank order", "", fl
               reduce(buffers, placement, reduction, ranks, zero_too, divisor, result);
           const auto same = [&](const T& a, const T& b) {
             const bool both_nan = is_nan(Scalar<T>::widen(a)) && is_nan(Scalar<T>::widen(b));
-            return (sums && both_nan) || same_bits(a, b);
+            return (any_nan && both_nan) || same_bits(a, b);
           };
           const bool equal =
               std::equal(result.begin(), result.end(), expected.begin(), expected.end(), same);
@@ -423,6 +448,7 @@ TEMPLATE_TEST_CASE("one contribution comes back as it went, quiet NaN aside", ""
   for (const std::int64_t target : distinct_targets()) {
     const TargetScope scope(target);
     for (const Reduction reduction : kReductions) {
+      if (!is_valid(ElementTypeOf<TestType>::kValue, reduction)) continue;
       const auto& kernels = block_reduction(ElementTypeOf<TestType>::kValue, reduction);
       std::vector<std::uint16_t> out(patterns.size());
       kernels.load(acc.begin(), reinterpret_cast<const std::byte*>(patterns.data()), out.size());
@@ -532,6 +558,10 @@ TEST_CASE("integers wrap, and their average truncates the wrapped sum towards ze
   CHECK(reduce_one<std::int32_t>(Reduction::kAverage, {7, 0}) == 3);
   CHECK(reduce_one<std::int32_t>(Reduction::kAverage, {Limits::max(), 1}) == Limits::min() / 2);
   CHECK(reduce_one<std::int64_t>(Reduction::kAverage, {-8, 0, 0}) == -2);
+  CHECK(reduce_one<std::int8_t>(Reduction::kSum, {127, 1}) == -128);
+  CHECK(reduce_one<std::uint8_t>(Reduction::kAverage, {200, 100}) == 22);
+  CHECK(reduce_one<std::int16_t>(Reduction::kProduct, {300, 300}) == 24'464);
+  CHECK(reduce_one<std::uint8_t>(Reduction::kMax, {200, 100}) == 200);
 }
 
 TEST_CASE("halves are summed in fp32 and rounded once") {
@@ -557,13 +587,18 @@ TEST_CASE("minimum and maximum keep the first of equals, and NaN for good") {
   CHECK(reduce_one<float>(Reduction::kMax, {-2.0F, -1.0F}, true) == 0.0F);
 }
 
-TEST_CASE("absent zeros matter to minimum and maximum only") {
-  for (unsigned value = 1; value <= 6; ++value) {
+TEST_CASE("absent zeros matter to minimum, maximum, product and bitwise and only") {
+  for (unsigned value = 1; value <= 9; ++value) {
     const auto type = static_cast<ElementType>(value);
     CHECK(block_reduction(type, Reduction::kSum).combine_zero == nullptr);
     CHECK(block_reduction(type, Reduction::kAverage).combine_zero == nullptr);
     CHECK(block_reduction(type, Reduction::kMin).combine_zero != nullptr);
     CHECK(block_reduction(type, Reduction::kMax).combine_zero != nullptr);
+    CHECK(block_reduction(type, Reduction::kProduct).combine_zero != nullptr);
+    if (is_float(type)) continue;
+    CHECK(block_reduction(type, Reduction::kBitAnd).combine_zero != nullptr);
+    CHECK(block_reduction(type, Reduction::kBitOr).combine_zero == nullptr);
+    CHECK(block_reduction(type, Reduction::kBitXor).combine_zero == nullptr);
   }
 }
 
@@ -649,7 +684,7 @@ constexpr std::size_t kSearchBytes = 64 * 1024;
 }  // namespace
 
 TEMPLATE_TEST_CASE("the search finds what a plain loop finds", "", float, double, Float16, BFloat16,
-                   std::int32_t, std::int64_t) {
+                   std::int32_t, std::int64_t, std::uint8_t, std::int16_t) {
   using T = TestType;
   Random random(3);
   FencedMemory memory(kSearchBytes);
@@ -684,7 +719,7 @@ TEMPLATE_TEST_CASE("the search finds what a plain loop finds", "", float, double
 }
 
 TEMPLATE_TEST_CASE("the search sees each element of a block alone", "", float, double, Float16,
-                   BFloat16, std::int32_t, std::int64_t) {
+                   BFloat16, std::int32_t, std::int64_t, std::uint8_t, std::int16_t) {
   using T = TestType;
   Random random(4);
   for (const std::int64_t target : distinct_targets()) {

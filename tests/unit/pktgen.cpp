@@ -390,8 +390,8 @@ TEST_CASE("A wrong option is refused with its name, its value and what is allowe
   CHECK(refusal({"--duration", "0"}) == "--duration '0': allowed: 0.05..86400");
   CHECK(refusal({"--rate", "-1"}) == "--rate '-1': allowed: 0..1000000000");
   CHECK(refusal({"--check", "some"}) == "--check 'some': allowed: none, sample, all");
-  CHECK(refusal({"--type", "int8"}) ==
-        "--type 'int8': allowed: float, double, half, bfloat16, int32, int64");
+  CHECK(refusal({"--type", "int4"}) ==
+        "--type 'int4': allowed: float, double, half, bfloat16, int8, uint8, int16, int32, int64");
   CHECK(refusal({"--overlap", "x"}) == "--overlap 'x': allowed: random, all, none");
   CHECK(refusal({"--cpu", "1,1"}) == "--cpu '1,1': allowed: two different cores");
   CHECK(refusal({"--cpu", "a"}) ==

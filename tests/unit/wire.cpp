@@ -165,7 +165,7 @@ std::vector<FieldRow> layout() {
       ROW(Descriptor, reduction, 2, 1),
       ROW(Descriptor, reserved, 3, 1),
       ROW(Descriptor, root, 4, 2),
-      ROW(Descriptor, reserved2, 6, 2),
+      ROW(Descriptor, layout, 6, 2),
       ROW(Descriptor, tag, 8, 8),
       ROW(Column, index, 0, 4),
       ROW(Column, next, 4, 4),
@@ -915,7 +915,7 @@ TEST_CASE("every field out of its range is dropped under the right reason") {
     CHECK(parse(with(golden().at("status"), 48, uint8_t{0})) == DropReason::kNone);
   }
   SECTION("enumerations") {
-    for (const unsigned type : {0u, 7u, 255u}) {
+    for (const unsigned type : {0u, 10u, 255u}) {
       const auto t = static_cast<uint8_t>(type);
       CHECK(parse(with(data, 58, t)) == DropReason::kBadEnumeration);
       CHECK(parse(with(result, 66, t)) == DropReason::kBadEnumeration);
@@ -923,15 +923,27 @@ TEST_CASE("every field out of its range is dropped under the right reason") {
       CHECK(parse(with(data, 65, t)) == DropReason::kBadEnumeration);
       CHECK(parse(with(sync, 65, t)) == DropReason::kBadEnumeration);
     }
-    for (const unsigned reduction : {0u, 5u, 255u}) {
+    for (const unsigned reduction : {0u, 6u, 7u, 8u, 9u, 255u}) {  // of floats
       CHECK(parse(with(data, 66, static_cast<uint8_t>(reduction))) == DropReason::kBadEnumeration);
       CHECK(parse(with(sync, 66, static_cast<uint8_t>(reduction))) == DropReason::kBadEnumeration);
     }
-    for (const unsigned collective : {0u, 3u, 255u}) {
+    for (const unsigned collective : {0u, 5u, 255u}) {
       CHECK(parse(with(data, 64, static_cast<uint8_t>(collective))) == DropReason::kBadEnumeration);
       CHECK(parse(with(sync, 64, static_cast<uint8_t>(collective))) == DropReason::kBadEnumeration);
     }
-    CHECK(parse(with(data, 64, uint8_t{2})) == DropReason::kNone);
+    for (const unsigned collective : {1u, 2u, 3u, 4u})
+      CHECK(parse(with(data, 64, static_cast<uint8_t>(collective))) == DropReason::kNone);
+    // A bitwise reduction needs integers in the caller's tensor and on the wire.
+    const auto bitwise = [&](Bytes bytes, unsigned wire_type, unsigned op_type) {
+      bytes[58] = static_cast<std::byte>(wire_type);
+      bytes[65] = static_cast<std::byte>(op_type);
+      return parse(with(bytes, 66, uint8_t{6}));
+    };
+    CHECK(bitwise(sync, 5, 5) == DropReason::kNone);
+    CHECK(bitwise(sync, 1, 5) == DropReason::kBadEnumeration);
+    CHECK(bitwise(sync, 5, 1) == DropReason::kBadEnumeration);
+    CHECK(bitwise(data, 5, 1) == DropReason::kBadEnumeration);
+    CHECK(bitwise(data, 1, 5) == DropReason::kBadEnumeration);
     for (const unsigned reason : {0u, wire::kLastAbortReason + 1u, 0x0106u, 0xffffu})
       CHECK(parse(with(abort, 56, static_cast<uint16_t>(reason))) == DropReason::kBadEnumeration);
     for (const unsigned field : {wire::kLastField + 1u, 0x0100u, 0xffffu})

@@ -17,6 +17,9 @@ enum class ElementType : std::uint8_t {
   kBFloat16 = 4,  ///< upper half of a binary32
   kInt32 = 5,
   kInt64 = 6,
+  kInt8 = 7,
+  kUInt8 = 8,  ///< a bool too, as 0 or 1: its logical or is kBitOr, and so on
+  kInt16 = 9,
 };
 
 /// How the ranks' elements become one. A rank whose block is zero contributes zeros.
@@ -25,6 +28,10 @@ enum class Reduction : std::uint8_t {
   kMin = 2,      ///< NaN if any rank has NaN
   kMax = 3,      ///< NaN if any rank has NaN
   kAverage = 4,  ///< sum / ranks before the single rounding; integers truncate towards zero
+  kProduct = 5,  ///< as the sum, but zeros of ranks whose block is zero come last
+  kBitAnd = 6,   ///< of integers, as the next two
+  kBitOr = 7,
+  kBitXor = 8,
 };
 
 /// A 16-bit float as its bits, so that spans of it need no compiler extension.
@@ -37,7 +44,7 @@ struct BFloat16 {
   friend bool operator==(BFloat16, BFloat16) = default;
 };
 
-/// Bytes of one element: 2, 4 or 8; 0 for a value that is not an ElementType.
+/// Bytes of one element: 1, 2, 4 or 8; 0 for a value that is not an ElementType.
 constexpr std::size_t element_bytes(ElementType type) {
   switch (type) {
     case ElementType::kFloat32:
@@ -48,20 +55,33 @@ constexpr std::size_t element_bytes(ElementType type) {
       return 8;
     case ElementType::kFloat16:
     case ElementType::kBFloat16:
+    case ElementType::kInt16:
       return 2;
+    case ElementType::kInt8:
+    case ElementType::kUInt8:
+      return 1;
   }
   return 0;
+}
+
+constexpr bool is_float(ElementType type) {
+  return type >= ElementType::kFloat32 && type <= ElementType::kBFloat16;
 }
 
 constexpr bool is_valid(ElementType type) {
   return element_bytes(type) != 0;
 }
 constexpr bool is_valid(Reduction r) {
-  return r >= Reduction::kSum && r <= Reduction::kAverage;
+  return r >= Reduction::kSum && r <= Reduction::kBitXor;
+}
+/// Whether elements of this type can be reduced so.
+constexpr bool is_valid(ElementType type, Reduction r) {
+  return is_valid(type) && is_valid(r) && !(is_float(type) && r >= Reduction::kBitAnd);
 }
 
-/// The names of command lines and reports: "float", "double", "half", "bfloat16", "int32",
-/// "int64"; "sum", "min", "max", "avg" (nccl-tests' names). "?" for an invalid value.
+/// The names of command lines and reports: "float", "double", "half", "bfloat16", "int8", "uint8",
+/// "int16", "int32", "int64"; "sum", "prod", "min", "max", "avg" (nccl-tests' names), "band",
+/// "bor", "bxor" (MPI's). "?" for an invalid value.
 std::string_view name(ElementType type);
 std::string_view name(Reduction reduction);
 std::optional<ElementType> parse_element_type(std::string_view name);
@@ -93,6 +113,18 @@ struct ElementTypeOf<std::int32_t> {
 template <>
 struct ElementTypeOf<std::int64_t> {
   static constexpr ElementType kValue = ElementType::kInt64;
+};
+template <>
+struct ElementTypeOf<std::int8_t> {
+  static constexpr ElementType kValue = ElementType::kInt8;
+};
+template <>
+struct ElementTypeOf<std::uint8_t> {
+  static constexpr ElementType kValue = ElementType::kUInt8;
+};
+template <>
+struct ElementTypeOf<std::int16_t> {
+  static constexpr ElementType kValue = ElementType::kInt16;
 };
 
 }  // namespace sluice

@@ -46,6 +46,13 @@ void every_size(const Setting& setting);
 void bitmap_spares_the_search(const Setting& setting);
 void statistics_count_blocks(const Setting& setting);
 
+// moves.cpp
+void broadcasts_from_every_root(const Setting& setting);
+void gathers_of_equal_parts(const Setting& setting);
+void gathers_of_any_parts(const Setting& setting);
+void moves_are_checked(const Setting& setting);
+void moves_that_ranks_disagree_about(const Setting& setting);
+
 // concurrency.cpp
 void many_ops_in_flight(const Setting& setting);
 void several_jobs_in_several_threads(const Setting& setting);
@@ -60,6 +67,9 @@ void after_leaving(const Setting& setting);
 void a_rank_that_left_is_named(const Setting& setting);
 void destroyed_with_ops_pending(const Setting& setting);
 void left_during_an_op(const Setting& setting);
+
+// forking.cpp
+void forked_children_are_refused(const Setting& setting);
 
 // refusals.cpp
 void mismatches_name_ranks_and_values(const Setting& setting);

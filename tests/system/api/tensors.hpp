@@ -17,6 +17,7 @@ template <class T>
 T encode(int value) {
   return static_cast<T>(value);
 }
+/// Of either sign in unsigned types: modulo, as their arithmetic is.
 template <>
 inline BFloat16 encode<BFloat16>(int value) {  // exact below 2^8
   return {
@@ -51,11 +52,19 @@ std::vector<T> input_of(std::uint64_t count, std::uint16_t rank, std::uint16_t r
 
 inline int reduced(std::uint64_t i, std::uint16_t ranks, std::uint32_t block, Reduction reduction) {
   int sum = 0;
+  int product = 1;
+  int bits_and = -1;
+  int bits_or = 0;
+  int bits_xor = 0;
   int least = 1000;
   int most = -1000;
   for (std::uint16_t rank = 0; rank < ranks; ++rank) {
     const int value = value_of(i, rank, ranks, block);
     sum += value;
+    product *= value;
+    bits_and &= value;
+    bits_or |= value;
+    bits_xor ^= value;
     least = std::min(least, value);
     most = std::max(most, value);
   }
@@ -68,6 +77,14 @@ inline int reduced(std::uint64_t i, std::uint16_t ranks, std::uint32_t block, Re
       return most;
     case Reduction::kAverage:
       return sum / ranks;
+    case Reduction::kProduct:
+      return product;
+    case Reduction::kBitAnd:
+      return bits_and;
+    case Reduction::kBitOr:
+      return bits_or;
+    case Reduction::kBitXor:
+      return bits_xor;
   }
   return 0;
 }

@@ -10,6 +10,9 @@
 // from several threads on one communicator are ordered by when they enter it, so such callers must
 // agree on an order by other means, or use a communicator each.
 //
+// A process that was forked from the one that opened the Context can use neither it nor what was
+// made with it, nor open another: calls throw kUnavailable there, and destructors do nothing.
+//
 // Errors: constructors and calls throw sluice::Error; an op that fails later reports through its
 // Work. When a job aborts, an op may have succeeded on one rank and fail on another. After an error
 // of the job every call on that communicator fails with the same error; make a new one to join
@@ -146,6 +149,12 @@ struct AllReduceOptions {
   std::uint64_t tag = 0;
 };
 
+/// Of collectives that move elements and reduce none.
+struct MoveOptions {
+  /// Equal on all ranks; told apart calls of equal shape in swapped order are an error then.
+  std::uint64_t tag = 0;
+};
+
 class Context {
  public:
   /// Opens ports and memory and starts the progress thread. At most one exists at a time.
@@ -200,6 +209,36 @@ class Communicator {
 
   Work all_reduce(const void* input, void* output, std::uint64_t element_count, ElementType type,
                   const AllReduceOptions& options = {});
+
+  /// Every rank's tensor becomes the root's, bit for bit. Returns at once. Blocks of nothing but
+  /// zero bits do not travel.
+  template <class T>
+  Work broadcast(std::span<T> tensor, std::uint16_t root, const MoveOptions& options = {}) {
+    return broadcast(tensor.data(), tensor.size(), ElementTypeOf<T>::kValue, root, options);
+  }
+
+  Work broadcast(void* tensor, std::uint64_t element_count, ElementType type, std::uint16_t root,
+                 const MoveOptions& options = {});
+
+  /// Every rank's output becomes the ranks' inputs one after the other, bit for bit. All inputs
+  /// have the same size, and `output` has room for them all. `input` may lie in its place of
+  /// `output`, else they do not overlap. Returns at once. Blocks of nothing but zero bits do not
+  /// travel.
+  template <class T>
+  Work all_gather(std::span<const T> input, std::span<T> output, const MoveOptions& options = {}) {
+    if (output.size() != input.size() * world_size())
+      throw Error(ErrorCode::kInvalidArgument,
+                  "all_gather: output has " + std::to_string(output.size()) + " elements, input " +
+                      std::to_string(input.size()) + "; it must have world_size = " +
+                      std::to_string(world_size()) + " times as many");
+    const std::vector<std::uint64_t> counts(world_size(), input.size());
+    return all_gather(input.data(), output.data(), counts, ElementTypeOf<T>::kValue, options);
+  }
+
+  /// The same with inputs of different sizes: `counts`, equal on all ranks, has the elements of
+  /// each rank's. It is not needed any more when this returns.
+  Work all_gather(const void* input, void* output, std::span<const std::uint64_t> counts,
+                  ElementType type, const MoveOptions& options = {});
 
   /// Ends when every rank has called it. Non-blocking: wait() on it.
   Work barrier();

@@ -1,0 +1,169 @@
+// Collectives that move elements: broadcast and all_gather.
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tests/system/api/check.hpp"
+
+namespace sluice::api_test {
+namespace {
+
+/// Element `i` of rank `r`: any bits, NaNs and -0 among them, and long runs of zeros.
+template <class T>
+T element(std::uint64_t i, unsigned r) {
+  const std::uint64_t bits =
+      (i / 700 + r) % 3 == 0 ? 0 : (i + 1) * (r + 3) * 0x9E37'79B9'7F4A'7C15u;
+  T value;
+  std::memcpy(static_cast<void*>(&value), &bits, sizeof value);
+  return value;
+}
+
+template <class T>
+std::vector<T> elements(std::uint64_t count, unsigned rank) {
+  std::vector<T> all(count);
+  for (std::uint64_t i = 0; i < count; ++i) all[i] = element<T>(i, rank);
+  return all;
+}
+
+/// Of the bits: a NaN equals itself, and -0 is not 0.
+template <class T>
+bool same(std::span<const T> a, std::span<const T> b) {
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0);
+}
+
+template <class T>
+void broadcast(Communicator& job, std::uint64_t count) {
+  for (std::uint16_t root = 0; root < job.world_size(); ++root) {
+    std::vector<T> tensor = elements<T>(count, job.rank());  // what is not the root's must go
+    job.broadcast(std::span(tensor), root).wait();
+    check(same<T>(tensor, elements<T>(count, root)),
+          "broadcast of " + std::to_string(count) + " " +
+              std::string(name(ElementTypeOf<T>::kValue)) + " from " + std::to_string(root));
+  }
+}
+
+/// The ranks' parts one after the other, and where rank r's begins.
+template <class T>
+struct Gathered {
+  explicit Gathered(const std::vector<std::uint64_t>& counts) {
+    for (unsigned r = 0; r < counts.size(); ++r) {
+      begins.push_back(all.size());
+      const std::vector<T> part = elements<T>(counts[r], r);
+      all.insert(all.end(), part.begin(), part.end());
+    }
+  }
+  std::vector<std::uint64_t> begins;
+  std::vector<T> all;
+};
+
+template <class T>
+void gather(Communicator& job, const std::vector<std::uint64_t>& counts, bool in_place) {
+  const Gathered<T> expected(counts);
+  const std::uint64_t count = counts[job.rank()];
+  std::vector<T> part = elements<T>(count, job.rank());
+  std::vector<T> output = elements<T>(expected.all.size(), 99);
+  T* const place = output.data() + expected.begins[job.rank()];
+  if (in_place && count != 0) std::memcpy(place, part.data(), count * sizeof(T));
+  const void* const input = in_place ? place : part.data();
+  job.all_gather(input, output.data(), counts, ElementTypeOf<T>::kValue).wait();
+  check(same<T>(output, expected.all), "all_gather of " + std::to_string(output.size()) + " " +
+                                           std::string(name(ElementTypeOf<T>::kValue)) +
+                                           (in_place ? " in place" : ""));
+  check(same<T>(part, elements<T>(count, job.rank())), "all_gather leaves its input");
+}
+
+}  // namespace
+
+void broadcasts_from_every_root(const Setting& setting) {
+  Communicator job = setting.join(1);
+  for (const std::uint64_t count : {0u, 1u, 255u, 256u, 5000u, 300'001u}) {
+    broadcast<float>(job, count);
+    broadcast<Float16>(job, count);
+    broadcast<double>(job, count);
+    broadcast<std::uint8_t>(job, count);
+  }
+}
+
+void gathers_of_equal_parts(const Setting& setting) {
+  Communicator job = setting.join(1);
+  const std::uint64_t count = 10'007;
+  const Gathered<float> expected(std::vector<std::uint64_t>(job.world_size(), count));
+  const std::vector<float> part = elements<float>(count, job.rank());
+  std::vector<float> output(expected.all.size(), 99.0F);
+  const Work work = job.all_gather(std::span<const float>(part), std::span(output));
+  work.wait();
+  check(same<float>(output, expected.all), "all_gather of equal parts");
+  const OpStatistics cost = work.statistics();
+  check(cost.blocks_sent <= count / job.block_elements(ElementType::kFloat32) + 2,
+        "a rank sends its own part only");
+}
+
+void gathers_of_any_parts(const Setting& setting) {
+  Communicator job = setting.join(1);
+  std::vector<std::uint64_t> counts(job.world_size());
+  for (const std::uint64_t unit : {0u, 1u, 100u, 12'345u})
+    for (const bool in_place : {false, true}) {
+      for (std::size_t r = 0; r < counts.size(); ++r) counts[r] = r % 3 == 1 ? 0 : unit * (r + 1);
+      gather<float>(job, counts, in_place);
+      gather<BFloat16>(job, counts, in_place);
+      gather<std::int64_t>(job, counts, in_place);
+      gather<std::int8_t>(job, counts, in_place);
+    }
+}
+
+void moves_are_checked(const Setting& setting) {
+  Communicator job = setting.join(1);
+  std::vector<float> tensor(100);
+  const auto refused = [](const std::string& what, const std::function<void()>& call) {
+    check_says(error_of(ErrorCode::kInvalidArgument, what, call), what);
+  };
+  refused("broadcast: root", [&] { job.broadcast(std::span(tensor), job.world_size()); });
+  refused("broadcast: a tensor is null",
+          [&] { job.broadcast(nullptr, 1, ElementType::kFloat32, 0); });
+  refused("all_gather: output has 100 elements", [&] {
+    job.all_gather(std::span<const float>(tensor).first(job.world_size() == 1 ? 99 : 100),
+                   std::span(tensor));
+  });
+  const std::vector<std::uint64_t> counts(job.world_size() + 1u, 1);
+  refused("counts, world_size",
+          [&] { job.all_gather(tensor.data(), tensor.data(), counts, ElementType::kFloat32); });
+  const std::vector<std::uint64_t> huge(job.world_size(), std::uint64_t{1} << 62);
+  refused("all_gather: ",
+          [&] { job.all_gather(tensor.data(), tensor.data() + 1, huge, ElementType::kFloat32); });
+  const std::vector<std::uint64_t> fives(job.world_size(), 5);
+  refused("overlap", [&] {
+    job.all_gather(tensor.data() + 5u * job.rank() + 1, tensor.data(), fives,
+                   ElementType::kFloat32);
+  });
+  AllReduceOptions bits;
+  bits.reduction = Reduction::kBitOr;
+  refused("reduction bor is one of integers, not of float",
+          [&] { job.all_reduce(std::span(tensor), bits); });
+}
+
+/// The job ends with each, on all ranks.
+void moves_that_ranks_disagree_about(const Setting& setting) {
+  std::vector<float> tensor(100);
+  const std::vector<float> part(10);
+  const auto disagree = [&](const std::string& what, auto&& start) {
+    Communicator job = setting.join(9);
+    job.barrier().wait();
+    const Work work = start(job, job.rank() == 0);
+    check_says(error_of(ErrorCode::kOpMismatch, what, [&] { work.wait(); }), what);
+  };
+  disagree("root", [&](Communicator& job, bool first) {
+    return job.broadcast(std::span(tensor), first ? 0 : 1);
+  });
+  disagree("broadcast", [&](Communicator& job, bool first) {
+    return first ? job.broadcast(std::span(tensor), 0) : job.barrier();
+  });
+  disagree("checksum of the ranks' counts", [&](Communicator& job, bool first) {
+    std::vector<std::uint64_t> counts(job.world_size(), 0);
+    counts[first ? 0 : 1] = 10;  // as many in all
+    return job.all_gather(part.data(), tensor.data(), counts, ElementType::kFloat32);
+  });
+}
+
+}  // namespace sluice::api_test
