@@ -1,4 +1,5 @@
 """What the system tests share. Run a test file as `FILE BUILD_DIRECTORY [unittest arguments]`."""
+import importlib.util
 import os
 import re
 import signal
@@ -13,6 +14,8 @@ from local_cluster import af_packet, system  # noqa: E402
 from processes import PATIENCE, ROOT, Process, Stage, program  # noqa: E402, F401
 
 SKIPPED = 77
+# Our own if it has NumPy, else Debian's, to which python3-numpy belongs.
+PYTHON_WITH_NUMPY = sys.executable if importlib.util.find_spec("numpy") else "/usr/bin/python3"
 NEEDS_ROOT = "needs root: network namespaces, raw sockets, other users"
 build = None
 

@@ -187,7 +187,7 @@ class Pktgen(Reports, harness.SystemTest):
                 (["--frame", "90"], "--frame '90': allowed: 536..9698"),
                 (["--density", "2"], "--density '2': allowed: 0..1"),
                 (["--loss", "-1"], "--loss '-1': allowed: 0..0.5"),
-                (["--type", "int8"], "--type 'int8': allowed: float, double"),
+                (["--type", "int4"], "--type 'int4': allowed: float, double"),
                 ([*aggregator, "--cpu", "0,1"], "--cpu '0,1': allowed: one core"),
                 (["--aggregator", "10.0.0.999"], "--aggregator .*10.0.0.999"),
                 (["--no-such-flag"], "no-such-flag"),

@@ -37,6 +37,8 @@ LAYERS = [
     (r"worker/include/",     [r"sluice/"],                            []),
     (ENGINE["worker"],       CORE + [ENGINE["worker"], r"sluice/statistics\.hpp"], []),
     (r"worker/",             LOOP + [r"worker/", r"sluice/"],         SYSTEM + LOG),
+    (r"bindings/c/",         BASE + [r"sluice/", r"worker/environment\.hpp"],
+     [r"pthread\.h", r"sluice/sluice\.h"]),
     (r"bench/protection\.cpp", PROTOCOL,                              []),
     (r"bench/kernels\.cpp",   CORE,                                   [r"benchmark/"]),
     (r"bench/lib/",          [],                                      SYSTEM),

@@ -5,8 +5,9 @@ import re
 import layers
 
 MAX_COLUMNS = 100
-CODE = (".cpp", ".hpp", ".py", ".sh", ".build", ".conf", ".run")
 CPP = (".cpp", ".hpp")
+C = (".c", ".h")
+CODE = CPP + C + (".py", ".sh", ".build", ".conf", ".run")
 
 # Each word is split here, so that this file passes its own check.
 UNFINISHED = re.compile(

@@ -11,7 +11,7 @@ import rules  # noqa: E402
 
 NO_TEXT = (".png", ".svg", ".json")
 UNCHECKED = {"LICENSE"}
-PUBLIC = re.compile(r"(?:common|worker)/include/(.*)")
+PUBLIC = re.compile(r"(?:common|worker|bindings/c)/include/(.*)")
 
 
 def project_files(root):
@@ -40,11 +40,12 @@ def included_names(paths):
 
 def complaints(root):
     sources = {path: read(root, path) for path in sorted(project_files(root))}
-    headers = set(included_names(path for path in sources if path.endswith(".hpp")))
+    headers = set(included_names(path for path in sources if path.endswith((".hpp", ".h"))))
     for path, text in sources.items():
         yield from rules.check(path, text, headers)
     yield from rules.unused_headers(sources, {path for path in sources if PUBLIC.match(path)})
-    yield from format_complaints(root, [path for path in sources if path.endswith(rules.CPP)])
+    formatted = [path for path in sources if path.endswith(rules.CPP + rules.C)]
+    yield from format_complaints(root, formatted)
 
 
 def format_complaints(root, paths):

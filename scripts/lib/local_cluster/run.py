@@ -5,6 +5,7 @@ import re
 import sys
 
 from .af_packet import AfPacket
+from .arguments import ROOT
 from .children import Children, Interrupted
 from .vhost import Vhost
 
@@ -79,10 +80,16 @@ class Cluster:
             environment = dict(
                 self.environment, **self.transport.worker_environment(rank),
                 SLUICE_RANK=str(rank), SLUICE_WORLD_SIZE=str(self.options.workers),
-                SLUICE_AGGREGATORS=self.transport.aggregators())
+                SLUICE_AGGREGATORS=self.transport.aggregators(), **self.python_environment())
             self.ranks.append(self.children.start(
                 f"rank {rank}", self.options.command, environment, self.show_rank(rank),
                 self.transport.worker_namespace(rank)))
+
+    def python_environment(self):
+        """With it, `import sluice` takes this checkout's package and the build's library."""
+        paths = [os.path.join(ROOT, "bindings", "python"), os.environ.get("PYTHONPATH")]
+        library = os.path.join(self.options.build, "bindings", "c", "libsluice.so.0")
+        return {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "SLUICE_LIBRARY": library}
 
     def show_rank(self, rank):
         only, quiet = self.options.only_rank, self.options.quiet_ranks

@@ -1,0 +1,256 @@
+/* Sluice's worker library for C, and for every language that can call C.
+ *
+ *   sluice_error error;
+ *   sluice_options *options = sluice_options_create();
+ *   sluice_context *context = NULL;
+ *   sluice_communicator *job = NULL;
+ *   sluice_work *work = NULL;
+ *   if (sluice_options_from_environment(options, &error) != SLUICE_OK ||
+ *       sluice_context_open(options, &context, &error) != SLUICE_OK ||
+ *       sluice_communicator_join(context, options, &job, &error) != SLUICE_OK ||
+ *       sluice_all_reduce(job, x, x, n, SLUICE_FLOAT32, NULL, &work, &error) != SLUICE_OK ||
+ *       sluice_work_wait(work, SLUICE_FOREVER, &error) != SLUICE_OK)
+ *     fprintf(stderr, "%s\n", error.message);
+ *   sluice_work_destroy(work);
+ *   sluice_communicator_destroy(job);
+ *   sluice_context_close(context, NULL);
+ *   sluice_options_destroy(options);
+ *
+ * It is the C++ interface of sluice.hpp with the same meaning: what is said there of ops, threads
+ * and failures holds here. All functions may be called by several threads at once, also on one
+ * handle, but for those that destroy it, and for sluice_options.
+ *
+ * Errors. Whatever can fail returns a sluice_status and fills `*error` unless `error` is NULL; on
+ * SLUICE_OK `*error` is left alone. A call that fails changes nothing and writes no other output.
+ * A null handle or output is SLUICE_INVALID_ARGUMENT; functions that destroy take NULL and do
+ * nothing then. Nothing here throws, ends the process, or prints, but for what `log` asks for, and
+ * a thread cannot be cancelled within a call.
+ *
+ * The binary interface is stable: within one soname functions, values and members are only added,
+ * members at the end of structs whose size the caller tells.
+ */
+#ifndef SLUICE_SLUICE_H
+#define SLUICE_SLUICE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- errors ------------------------------------------------------------------------------- */
+
+/* What came of a call; those above 0 are sluice::ErrorCode. */
+typedef enum sluice_status {
+  SLUICE_OK = 0,
+  SLUICE_INVALID_ARGUMENT = 1,  /* a setting or argument out of its range; nothing was started */
+  SLUICE_UNAVAILABLE = 2,       /* a device, privilege, socket or memory is not to be had */
+  SLUICE_AGGREGATOR_LOST = 3,   /* no sign of life within "aggregator_timeout_ms" */
+  SLUICE_WORKER_LOST = 4,       /* a rank died or fell silent; `rank` names it */
+  SLUICE_FORMATION_FAILED = 5,  /* not all ranks came, or they disagree about the job */
+  SLUICE_OP_MISMATCH = 6,       /* ranks called different collectives */
+  SLUICE_RANK_LEFT = 7,         /* a rank left while others still work; `rank` names it */
+  SLUICE_RANK_RESTARTED = 8,    /* a rank joined anew: this life of the job is over */
+  SLUICE_QUOTA = 9,             /* a limit of the aggregator on jobs, ports or memory is reached */
+  SLUICE_ABORTED = 10,          /* this process left with ops pending */
+  SLUICE_PROTOCOL = 11,         /* a peer broke the protocol's rules: a defect, please report it */
+  SLUICE_TIMEOUT = 12,          /* the caller's own bound passed; the op goes on */
+  SLUICE_NOT_AUTHENTICATED = 13 /* the job has a secret, and this rank has another one or none */
+} sluice_status;
+
+/* "ok", "invalid argument", "aggregator lost", ...; "unknown" for a value that is none. */
+const char* sluice_status_name(sluice_status status);
+
+/* An error as the caller keeps it; 512 bytes, for ever. */
+typedef struct sluice_error {
+  sluice_status status;
+  int32_t rank;          /* the rank at fault, 0..255, or -1 */
+  int64_t op;            /* the op it hit, in call order from 0, or -1 */
+  int64_t last_heard_ms; /* of a lost worker: how long it had not been heard then; or -1 */
+  char message[488];     /* one line for a person, in UTF-8, ended by NUL; cut where longer */
+} sluice_error;
+
+/* "0.1.0": of the library that runs, which may be newer than this header. */
+const char* sluice_version(void);
+
+/* ---- settings ----------------------------------------------------------------------------- */
+
+/* How to reach the aggregators, and one job as one rank joins it. */
+typedef struct sluice_options sluice_options;
+
+/* The built-in defaults; NULL if there is no memory. */
+sluice_options* sluice_options_create(void);
+
+/* Replaces all settings by the environment's: every SLUICE_* variable that is set, rank and world
+ * size also from the launcher (torchrun, Open MPI, PMI, Slurm), and the defaults of the others. */
+sluice_status sluice_options_from_environment(sluice_options* options, sluice_error* error);
+
+/* `name`: as the environment variable, in lower case without its prefix: "aggregators", "rank",
+ * "world_size", "job", "block_elements", "join_timeout_ms" stands for SLUICE_JOIN_TIMEOUT_MS; the
+ * members of sluice::ContextOptions and sluice::JobOptions name each. `value` has the variable's
+ * form and takes the place of what was set before. An unknown name or a value out of range is
+ * SLUICE_INVALID_ARGUMENT, told with what was expected. */
+sluice_status sluice_options_set(sluice_options* options, const char* name, const char* value,
+                                 sluice_error* error);
+
+void sluice_options_destroy(sluice_options* options);
+
+/* ---- context and communicator ------------------------------------------------------------- */
+
+/* This process's ports, packet memory and progress thread: at most one at a time. */
+typedef struct sluice_context sluice_context;
+
+/* This process's membership of one job; many may share a context. */
+typedef struct sluice_communicator sluice_communicator;
+
+/* Keeps no reference to `options`. SLUICE_INVALID_ARGUMENT, SLUICE_UNAVAILABLE. */
+sluice_status sluice_context_open(const sluice_options* options, sluice_context** context,
+                                  sluice_error* error);
+
+/* SLUICE_INVALID_ARGUMENT, and it stays open, while communicators of it exist or join. */
+sluice_status sluice_context_close(sluice_context* context, sluice_error* error);
+
+/* Returns when all ranks have joined, or with why they did not. */
+sluice_status sluice_communicator_join(sluice_context* context, const sluice_options* options,
+                                       sluice_communicator** communicator, sluice_error* error);
+
+/* Leaves the job in an orderly way and waits for it. SLUICE_ABORTED if ops were pending: then the
+ * job is aborted on all ranks. The handle is still to be destroyed. */
+sluice_status sluice_communicator_leave(sluice_communicator* communicator, sluice_error* error);
+
+/* Leaves the job if that was not done. */
+void sluice_communicator_destroy(sluice_communicator* communicator);
+
+/* 0..world size - 1; -1 for a null handle. */
+int32_t sluice_communicator_rank(const sluice_communicator* communicator);
+
+/* 1..256; -1 for a null handle. */
+int32_t sluice_communicator_world_size(const sluice_communicator* communicator);
+
+/* ---- tensors ------------------------------------------------------------------------------ */
+
+/* Of one element, little-endian. */
+typedef enum sluice_element_type {
+  SLUICE_FLOAT32 = 1,
+  SLUICE_FLOAT64 = 2,
+  SLUICE_FLOAT16 = 3,  /* IEEE 754 binary16 */
+  SLUICE_BFLOAT16 = 4, /* upper half of a binary32 */
+  SLUICE_INT32 = 5,
+  SLUICE_INT64 = 6,
+  SLUICE_INT8 = 7,
+  SLUICE_UINT8 = 8, /* a bool too, as 0 or 1: its logical or is SLUICE_BIT_OR, and so on */
+  SLUICE_INT16 = 9
+} sluice_element_type;
+
+/* How the ranks' elements become one. */
+typedef enum sluice_reduction {
+  SLUICE_SUM = 1,     /* in rank order; integers wrap; 16-bit floats accumulate in 32 bits */
+  SLUICE_MIN = 2,     /* NaN if any rank has NaN */
+  SLUICE_MAX = 3,     /* NaN if any rank has NaN */
+  SLUICE_AVERAGE = 4, /* sum / ranks before the single rounding; integers truncate towards 0 */
+  SLUICE_PRODUCT = 5, /* as the sum; zeros of ranks whose block is zero come last */
+  SLUICE_BIT_AND = 6, /* of integers, as the next two */
+  SLUICE_BIT_OR = 7,
+  SLUICE_BIT_XOR = 8
+} sluice_reduction;
+
+/* Bytes of one element: 1, 2, 4 or 8; 0 for a value that is no type. */
+size_t sluice_element_bytes(sluice_element_type type);
+
+/* "float", "double", "half", "bfloat16", "int8", "uint8", "int16", "int32", "int64"; "sum", "min",
+ * "max", "avg", "prod", "band", "bor", "bxor"; "?". */
+const char* sluice_element_type_name(sluice_element_type type);
+const char* sluice_reduction_name(sluice_reduction reduction);
+
+/* From those names; 0 for another text or NULL. */
+sluice_element_type sluice_parse_element_type(const char* name);
+sluice_reduction sluice_parse_reduction(const char* name);
+
+/* Elements per block of tensors of this type, 1..16384; 0 for what is no type or a null handle. */
+uint32_t sluice_block_elements(const sluice_communicator* communicator, sluice_element_type type);
+
+/* Memory for tensors, aligned to 64 bytes, large ones in huge pages where the kernel has some;
+ * NULL if there is none. sluice_free takes what sluice_allocate gave, and NULL. */
+void* sluice_allocate(size_t bytes);
+void sluice_free(void* memory);
+
+/* ---- collectives -------------------------------------------------------------------------- */
+
+/* A started op. Tensors, and the bitmap, belong to Sluice until it is done; to destroy the handle
+ * earlier does not cancel it. A handle may outlive its communicator. */
+typedef struct sluice_work sluice_work;
+
+typedef struct sluice_all_reduce_options {
+  size_t size; /* sizeof(sluice_all_reduce_options), of the header that the caller saw */
+  sluice_reduction reduction;
+  /* Bit b % 64 of word b / 64 tells that block b, of sluice_block_elements elements, may be
+   * non-zero; blocks whose bit is clear must hold nothing but +0. Spares the search. NULL: search.
+   * ceil(blocks / 64) words at least. */
+  const uint64_t* nonzero_blocks;
+  size_t nonzero_words;
+  uint64_t tag; /* equal on all ranks: tells calls of equal shape in swapped order apart */
+} sluice_all_reduce_options;
+
+#define SLUICE_ALL_REDUCE_OPTIONS_INIT \
+  { sizeof(sluice_all_reduce_options), SLUICE_SUM, NULL, 0, 0 }
+
+/* Starts: every rank's output becomes the reduction of the ranks' inputs. `input` and `output` have
+ * `count` elements and are the same or do not overlap. `options` may be NULL: the sum. */
+sluice_status sluice_all_reduce(sluice_communicator* communicator, const void* input, void* output,
+                                uint64_t count, sluice_element_type type,
+                                const sluice_all_reduce_options* options, sluice_work** work,
+                                sluice_error* error);
+
+/* Starts: every rank's tensor of `count` elements becomes that of rank `root`, bit for bit. `tag`:
+ * equal on all ranks, 0 if there is nothing to tell apart. */
+sluice_status sluice_broadcast(sluice_communicator* communicator, void* tensor, uint64_t count,
+                               sluice_element_type type, uint16_t root, uint64_t tag,
+                               sluice_work** work, sluice_error* error);
+
+/* Starts: every rank's output becomes the ranks' inputs one after the other, bit for bit. `counts`
+ * has the elements of each rank's input, is equal on all ranks, and is not needed any more when
+ * this returns; `ranks`, how many there are, must be the world size. `input` may lie in its place
+ * of `output`, else they do not overlap. */
+sluice_status sluice_all_gather(sluice_communicator* communicator, const void* input, void* output,
+                                const uint64_t* counts, size_t ranks, sluice_element_type type,
+                                uint64_t tag, sluice_work** work, sluice_error* error);
+
+/* Starts: done when every rank has called it. */
+sluice_status sluice_barrier(sluice_communicator* communicator, sluice_work** work,
+                             sluice_error* error);
+
+#define SLUICE_FOREVER INT64_MAX
+
+/* Until the op is done; SLUICE_TIMEOUT if that takes more than `bound_ns` nanoseconds (0 or less: a
+ * look). An op that failed returns its error, to every wait. */
+sluice_status sluice_work_wait(const sluice_work* work, int64_t bound_ns, sluice_error* error);
+
+/* 1: ended, well or with an error; 0: still going; -1 for a null handle. Does not drive the op. */
+int32_t sluice_work_done(const sluice_work* work);
+
+/* What one op cost this rank. */
+typedef struct sluice_op_statistics {
+  uint64_t duration_ns;     /* from the call to completion */
+  uint64_t blocks;          /* of the tensor */
+  uint64_t blocks_sent;     /* own non-zero ones */
+  uint64_t blocks_received; /* those that are non-zero on some rank */
+  uint64_t packets_sent;    /* of every kind, for this op */
+  uint64_t packets_received;
+  uint64_t bytes_sent; /* UDP payload */
+  uint64_t bytes_received;
+  uint64_t retransmissions; /* DATA sent again, and PROBEs */
+} sluice_op_statistics;
+
+/* `size`: sizeof(sluice_op_statistics), of the header that the caller saw. SLUICE_INVALID_ARGUMENT
+ * if the op is not done. */
+sluice_status sluice_work_statistics(const sluice_work* work, sluice_op_statistics* statistics,
+                                     size_t size, sluice_error* error);
+
+void sluice_work_destroy(sluice_work* work);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,376 @@
+// sluice.h by means of sluice.hpp: handles own the C++ objects, and no exception gets out.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <new>
+#include <string>
+#include <string_view>
+#include <type_traits>
+
+#include <pthread.h>
+
+#include <sluice/sluice.h>
+#include <sluice/sluice.hpp>
+
+#include "worker/environment.hpp"
+
+struct sluice_options {
+  sluice::Options values;
+};
+
+struct sluice_context {
+  sluice::Context context;
+  std::atomic<unsigned> communicators{0};
+};
+
+namespace {
+
+/// One communicator of a context: from before it joins until it has left.
+class Counted {
+ public:
+  explicit Counted(sluice_context& context) : context_(context) { ++context_.communicators; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+  ~Counted() { --context_.communicators; }
+
+ private:
+  sluice_context& context_;
+};
+
+}  // namespace
+
+struct sluice_communicator {
+  sluice_communicator(sluice_context& owner, const sluice::JobOptions& job)
+      : counted(owner), communicator(owner.context, job) {}
+
+  Counted counted;
+  sluice::Communicator communicator;
+};
+
+struct sluice_work {
+  sluice::Work work;
+};
+
+namespace {
+
+using sluice::Error;
+using sluice::ErrorCode;
+
+static_assert(sizeof(sluice_error) == 512);
+
+/// Cuts between characters of UTF-8.
+void copy_message(std::string_view text, sluice_error& error) {
+  std::size_t length = std::min(text.size(), sizeof error.message - 1);
+  if (length < text.size())
+    while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) --length;
+  std::memcpy(error.message, text.data(), length);
+  error.message[length] = '\0';
+}
+
+sluice_status tell(sluice_error* out, const Error& error) {
+  const auto status = static_cast<sluice_status>(error.code());
+  if (out == nullptr) return status;
+  *out = {};
+  out->status = status;
+  out->rank = error.rank() ? std::int32_t{*error.rank()} : -1;
+  out->op = error.op() ? static_cast<std::int64_t>(*error.op()) : -1;
+  out->last_heard_ms = error.last_heard() ? std::int64_t{error.last_heard()->count()} : -1;
+  copy_message(error.what(), *out);
+  return status;
+}
+
+/// Without memory for more than this.
+sluice_status tell(sluice_error* out, std::string_view what) {
+  if (out != nullptr) {
+    *out = {.status = SLUICE_UNAVAILABLE, .rank = -1, .op = -1, .last_heard_ms = -1, .message = {}};
+    copy_message(what, *out);
+  }
+  return SLUICE_UNAVAILABLE;
+}
+
+/// While it lives the thread cannot be cancelled, which would unwind through what must not be.
+class NoCancellation {
+ public:
+  NoCancellation() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+  NoCancellation(const NoCancellation&) = delete;
+  NoCancellation& operator=(const NoCancellation&) = delete;
+  ~NoCancellation() { pthread_setcancelstate(before_, nullptr); }
+
+ private:
+  int before_ = PTHREAD_CANCEL_ENABLE;
+};
+
+/// Runs it; what it throws becomes the status.
+template <class Body>
+sluice_status guarded(sluice_error* error, Body&& body) noexcept {
+  const NoCancellation to_the_end;
+  try {
+    body();
+    return SLUICE_OK;
+  } catch (const Error& thrown) {
+    return tell(error, thrown);
+  } catch (const std::bad_alloc&) {
+    return tell(error, "out of memory");
+  } catch (const std::exception& thrown) {
+    return tell(error, thrown.what());
+  } catch (...) {
+    return tell(error, "an unknown exception");
+  }
+}
+
+[[noreturn]] void refuse(const std::string& why) {
+  throw Error(ErrorCode::kInvalidArgument, why);
+}
+
+template <class T>
+T& given(T* pointer, const char* call, const char* what) {
+  if (pointer == nullptr) refuse(std::string(call) + ": " + what + " is null");
+  return *pointer;
+}
+
+/// Starts an op and hands out its handle.
+template <class Start>
+sluice_status started(const char* call, sluice_communicator* communicator, sluice_work** work,
+                      sluice_error* error, Start&& start) {
+  return guarded(error, [&] {
+    auto& job = given(communicator, call, "communicator").communicator;
+    auto& out = given(work, call, "work");
+    auto handle = std::make_unique<sluice_work>();  // before the op: nothing may fail after it
+    handle->work = start(job);
+    out = handle.release();
+  });
+}
+
+/// What is to be told in a struct of the caller's, which may be of another version.
+void check_size(std::size_t size, std::size_t ours, const char* call, const char* what) {
+  if (size != ours)
+    refuse(std::string(call) + ": " + what + " has " + std::to_string(size) + " bytes, " +
+           std::to_string(ours) + " expected: is its size set?");
+}
+
+/// The C++ enumerator of a value of C; of one that does not fit, 0, which stands for none.
+template <class Enum>
+Enum narrowed(int value) {
+  const auto number = static_cast<std::underlying_type_t<Enum>>(value);
+  return static_cast<Enum>(number == value ? number : 0);
+}
+
+sluice::ElementType from_c(sluice_element_type type) {
+  return narrowed<sluice::ElementType>(type);
+}
+
+sluice::AllReduceOptions from_c(const sluice_all_reduce_options* options) {
+  sluice::AllReduceOptions result;
+  if (options == nullptr) return result;
+  check_size(options->size, sizeof *options, "sluice_all_reduce", "options");
+  result.reduction = narrowed<sluice::Reduction>(options->reduction);
+  if (!sluice::is_valid(result.reduction))
+    refuse("sluice_all_reduce: the reduction " + std::to_string(int{options->reduction}) +
+           " is none of sluice_reduction");
+  if (options->nonzero_blocks != nullptr)
+    result.nonzero_blocks = {options->nonzero_blocks, options->nonzero_words};
+  result.tag = options->tag;
+  return result;
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------------------------------- names
+const char* sluice_version(void) {
+  return SLUICE_VERSION;
+}
+
+// The C++ names are literals, so they end with NUL.
+const char* sluice_status_name(sluice_status status) {
+  if (status == SLUICE_OK) return "ok";
+  const char* const name = sluice::name(narrowed<ErrorCode>(status)).data();
+  return *name == '?' ? "unknown" : name;
+}
+
+size_t sluice_element_bytes(sluice_element_type type) {
+  return sluice::element_bytes(from_c(type));
+}
+
+const char* sluice_element_type_name(sluice_element_type type) {
+  return sluice::name(from_c(type)).data();
+}
+
+const char* sluice_reduction_name(sluice_reduction reduction) {
+  return sluice::name(narrowed<sluice::Reduction>(reduction)).data();
+}
+
+sluice_element_type sluice_parse_element_type(const char* name) {
+  const auto type = sluice::parse_element_type(name == nullptr ? "" : name);
+  return type ? static_cast<sluice_element_type>(*type) : sluice_element_type{};
+}
+
+sluice_reduction sluice_parse_reduction(const char* name) {
+  const auto reduction = sluice::parse_reduction(name == nullptr ? "" : name);
+  return reduction ? static_cast<sluice_reduction>(*reduction) : sluice_reduction{};
+}
+
+// -------------------------------------------------------------------------------------- settings
+sluice_options* sluice_options_create(void) {
+  return new (std::nothrow) sluice_options;
+}
+
+sluice_status sluice_options_from_environment(sluice_options* options, sluice_error* error) {
+  return guarded(error, [&] {
+    auto& all = given(options, "sluice_options_from_environment", "options").values;
+    all = {sluice::ContextOptions::from_environment(), sluice::JobOptions::from_environment()};
+  });
+}
+
+sluice_status sluice_options_set(sluice_options* options, const char* name, const char* value,
+                                 sluice_error* error) {
+  return guarded(error, [&] {
+    constexpr const char* kCall = "sluice_options_set";
+    sluice::assign(given(options, kCall, "options").values, &given(name, kCall, "name"),
+                   &given(value, kCall, "value"));
+  });
+}
+
+void sluice_options_destroy(sluice_options* options) {
+  delete options;
+}
+
+// ------------------------------------------------------------------------ context, communicator
+sluice_status sluice_context_open(const sluice_options* options, sluice_context** context,
+                                  sluice_error* error) {
+  return guarded(error, [&] {
+    constexpr const char* kCall = "sluice_context_open";
+    const auto& settings = given(options, kCall, "options").values.context;
+    auto& out = given(context, kCall, "context");
+    out = new sluice_context{sluice::Context(settings)};
+  });
+}
+
+sluice_status sluice_context_close(sluice_context* context, sluice_error* error) {
+  return guarded(error, [&] {
+    if (context == nullptr) return;
+    if (const unsigned open = context->communicators; open != 0)
+      refuse("sluice_context_close: " + std::to_string(open) +
+             " of its communicators must be destroyed first");
+    delete context;
+  });
+}
+
+sluice_status sluice_communicator_join(sluice_context* context, const sluice_options* options,
+                                       sluice_communicator** communicator, sluice_error* error) {
+  return guarded(error, [&] {
+    constexpr const char* kCall = "sluice_communicator_join";
+    auto& owner = given(context, kCall, "context");
+    const auto& job = given(options, kCall, "options").values.job;
+    auto& out = given(communicator, kCall, "communicator");
+    out = new sluice_communicator(owner, job);
+  });
+}
+
+sluice_status sluice_communicator_leave(sluice_communicator* communicator, sluice_error* error) {
+  return guarded(error, [&] {
+    given(communicator, "sluice_communicator_leave", "communicator").communicator.leave();
+  });
+}
+
+void sluice_communicator_destroy(sluice_communicator* communicator) {
+  delete communicator;
+}
+
+int32_t sluice_communicator_rank(const sluice_communicator* communicator) {
+  return communicator == nullptr ? -1 : std::int32_t{communicator->communicator.rank()};
+}
+
+int32_t sluice_communicator_world_size(const sluice_communicator* communicator) {
+  return communicator == nullptr ? -1 : std::int32_t{communicator->communicator.world_size()};
+}
+
+// --------------------------------------------------------------------------------------- tensors
+uint32_t sluice_block_elements(const sluice_communicator* communicator, sluice_element_type type) {
+  const sluice::ElementType element = from_c(type);
+  if (communicator == nullptr || !sluice::is_valid(element)) return 0;
+  return communicator->communicator.block_elements(element);
+}
+
+void* sluice_allocate(size_t bytes) {
+  void* memory = nullptr;
+  guarded(nullptr, [&] { memory = sluice::allocate(bytes); });
+  return memory;
+}
+
+void sluice_free(void* memory) {
+  sluice::deallocate(memory);
+}
+
+// ----------------------------------------------------------------------------------- collectives
+sluice_status sluice_all_reduce(sluice_communicator* communicator, const void* input, void* output,
+                                uint64_t count, sluice_element_type type,
+                                const sluice_all_reduce_options* options, sluice_work** work,
+                                sluice_error* error) {
+  return started("sluice_all_reduce", communicator, work, error, [&](sluice::Communicator& job) {
+    return job.all_reduce(input, output, count, from_c(type), from_c(options));
+  });
+}
+
+sluice_status sluice_broadcast(sluice_communicator* communicator, void* tensor, uint64_t count,
+                               sluice_element_type type, uint16_t root, uint64_t tag,
+                               sluice_work** work, sluice_error* error) {
+  return started("sluice_broadcast", communicator, work, error, [&](sluice::Communicator& job) {
+    return job.broadcast(tensor, count, from_c(type), root, {.tag = tag});
+  });
+}
+
+sluice_status sluice_all_gather(sluice_communicator* communicator, const void* input, void* output,
+                                const uint64_t* counts, size_t ranks, sluice_element_type type,
+                                uint64_t tag, sluice_work** work, sluice_error* error) {
+  return started("sluice_all_gather", communicator, work, error, [&](sluice::Communicator& job) {
+    const std::uint64_t* const first = &given(counts, "sluice_all_gather", "counts");
+    return job.all_gather(input, output, {first, ranks}, from_c(type), {.tag = tag});
+  });
+}
+
+sluice_status sluice_barrier(sluice_communicator* communicator, sluice_work** work,
+                             sluice_error* error) {
+  return started("sluice_barrier", communicator, work, error,
+                 [](sluice::Communicator& job) { return job.barrier(); });
+}
+
+sluice_status sluice_work_wait(const sluice_work* work, int64_t bound_ns, sluice_error* error) {
+  return guarded(error, [&] {
+    const sluice::Work& op = given(work, "sluice_work_wait", "work").work;
+    if (bound_ns == SLUICE_FOREVER) return op.wait();
+    const std::chrono::nanoseconds bound(std::max<std::int64_t>(bound_ns, 0));
+    if (!op.wait_for(bound))
+      throw Error(ErrorCode::kTimeout,
+                  "the op is not done after " + std::to_string(bound.count()) + " ns; it goes on");
+  });
+}
+
+int32_t sluice_work_done(const sluice_work* work) {
+  return work == nullptr ? -1 : work->work.done() ? 1 : 0;
+}
+
+sluice_status sluice_work_statistics(const sluice_work* work, sluice_op_statistics* statistics,
+                                     size_t size, sluice_error* error) {
+  return guarded(error, [&] {
+    constexpr const char* kCall = "sluice_work_statistics";
+    const sluice::OpStatistics op = given(work, kCall, "work").work.statistics();
+    auto& out = given(statistics, kCall, "statistics");
+    check_size(size, sizeof out, kCall, "statistics");
+    out = {.duration_ns = static_cast<std::uint64_t>(op.duration.count()),
+           .blocks = op.blocks,
+           .blocks_sent = op.blocks_sent,
+           .blocks_received = op.blocks_received,
+           .packets_sent = op.packets_sent,
+           .packets_received = op.packets_received,
+           .bytes_sent = op.bytes_sent,
+           .bytes_received = op.bytes_received,
+           .retransmissions = op.retransmissions};
+  });
+}
+
+void sluice_work_destroy(sluice_work* work) {
+  delete work;
+}

@@ -1,0 +1,157 @@
+"""libsluice.so as ctypes sees it: sluice.h's functions and structs, its errors as exceptions."""
+from __future__ import annotations
+
+import ctypes
+import enum
+import os
+import threading
+from ctypes import (POINTER, Structure, byref, c_char, c_char_p, c_int, c_int32, c_int64, c_size_t,
+                    c_uint16, c_uint32, c_uint64, c_void_p)
+from typing import Any
+
+SONAME = "libsluice.so.0"
+VARIABLE = "SLUICE_LIBRARY"
+FOREVER = 2**63 - 1
+
+
+class Status(enum.IntEnum):
+    """What came of a call: sluice_status."""
+    OK = 0
+    INVALID_ARGUMENT = 1
+    UNAVAILABLE = 2
+    AGGREGATOR_LOST = 3
+    WORKER_LOST = 4
+    FORMATION_FAILED = 5
+    OP_MISMATCH = 6
+    RANK_LEFT = 7
+    RANK_RESTARTED = 8
+    QUOTA = 9
+    ABORTED = 10
+    PROTOCOL = 11
+    TIMEOUT = 12
+    NOT_AUTHENTICATED = 13
+
+
+class Error(RuntimeError):
+    """What went wrong with Sluice; `str()` is one line for a person.
+
+    status: of which kind it is.
+    rank: the rank at fault, where one is.
+    op: the op that it hit, counted from 0 in call order, where it hit one.
+    last_heard: of a lost rank: how many seconds it had not been heard then.
+    """
+
+    def __init__(self, message: str, status: Status, rank: int | None = None,
+                 op: int | None = None, last_heard: float | None = None):
+        super().__init__(message)
+        self.status = status
+        self.rank = rank
+        self.op = op
+        self.last_heard = last_heard
+
+
+class InvalidArgument(Error, ValueError):
+    """A setting or argument is out of its range; nothing was started."""
+
+
+class WaitTimeout(Error, TimeoutError):
+    """The bound of a wait has passed; the op goes on."""
+
+
+class _Error(Structure):
+    _fields_ = [("status", c_int), ("rank", c_int32), ("op", c_int64), ("last_heard_ms", c_int64),
+                ("message", c_char * 488)]
+
+    def exception(self) -> Error:
+        try:
+            status = Status(self.status)
+        except ValueError:  # of a newer library
+            return Error(f"{self.message.decode('utf-8', 'replace')} (status {self.status})",
+                         Status.PROTOCOL)
+        kind = {Status.INVALID_ARGUMENT: InvalidArgument, Status.TIMEOUT: WaitTimeout}
+        return kind.get(status, Error)(
+            self.message.decode("utf-8", "replace"), status,
+            None if self.rank < 0 else self.rank, None if self.op < 0 else self.op,
+            None if self.last_heard_ms < 0 else self.last_heard_ms / 1000)
+
+
+class AllReduceOptions(Structure):
+    """sluice_all_reduce_options."""
+    _fields_ = [("size", c_size_t), ("reduction", c_int), ("nonzero_blocks", c_void_p),
+                ("nonzero_words", c_size_t), ("tag", c_uint64)]
+
+
+class OpStatistics(Structure):
+    """sluice_op_statistics."""
+    _fields_ = [(name, c_uint64) for name in (
+        "duration_ns", "blocks", "blocks_sent", "blocks_received", "packets_sent",
+        "packets_received", "bytes_sent", "bytes_received", "retransmissions")]
+
+
+_ERROR = POINTER(_Error)
+_HANDLE = POINTER(c_void_p)
+_FALLIBLE: dict[str, list[Any]] = {  # without the error, which comes last
+    "sluice_options_from_environment": [c_void_p],
+    "sluice_options_set": [c_void_p, c_char_p, c_char_p],
+    "sluice_context_open": [c_void_p, _HANDLE],
+    "sluice_context_close": [c_void_p],
+    "sluice_communicator_join": [c_void_p, c_void_p, _HANDLE],
+    "sluice_communicator_leave": [c_void_p],
+    "sluice_all_reduce": [c_void_p, c_void_p, c_void_p, c_uint64, c_int,
+                          POINTER(AllReduceOptions), _HANDLE],
+    "sluice_broadcast": [c_void_p, c_void_p, c_uint64, c_int, c_uint16, c_uint64, _HANDLE],
+    "sluice_all_gather": [c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_uint64,
+                          _HANDLE],
+    "sluice_barrier": [c_void_p, _HANDLE],
+    "sluice_work_wait": [c_void_p, c_int64],
+    "sluice_work_statistics": [c_void_p, POINTER(OpStatistics), c_size_t],
+}
+_PLAIN: dict[str, tuple[Any, list[Any]]] = {
+    "sluice_version": (c_char_p, []),
+    "sluice_options_create": (c_void_p, []),
+    "sluice_options_destroy": (None, [c_void_p]),
+    "sluice_communicator_destroy": (None, [c_void_p]),
+    "sluice_communicator_rank": (c_int32, [c_void_p]),
+    "sluice_communicator_world_size": (c_int32, [c_void_p]),
+    "sluice_parse_element_type": (c_int, [c_char_p]),
+    "sluice_parse_reduction": (c_int, [c_char_p]),
+    "sluice_block_elements": (c_uint32, [c_void_p, c_int]),
+    "sluice_work_done": (c_int32, [c_void_p]),
+    "sluice_work_destroy": (None, [c_void_p]),
+}
+
+
+def _load() -> ctypes.CDLL:
+    path = os.environ.get(VARIABLE) or SONAME
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as error:
+        raise ImportError(f"Sluice's library is not found: {error}; install it where the loader"
+                          f" looks, or set {VARIABLE} to its path") from None
+    for name, (result, arguments) in _PLAIN.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    for name, arguments in _FALLIBLE.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = c_int, [*arguments, _ERROR]
+    return library
+
+
+lib = _load()
+
+
+class _ThreadError(threading.local):
+    """What the last call of a thread that failed has reported."""
+
+    def __init__(self) -> None:
+        self.error = _Error()
+        self.reference = byref(self.error)
+
+
+_thread = _ThreadError()
+
+
+def call(function: Any, *arguments: Any) -> None:
+    """A function of `_FALLIBLE`; raises what it reports."""
+    if function(*arguments, _thread.reference) != 0:
+        raise _thread.error.exception()

@@ -1,0 +1,329 @@
+/* sluice.h, one rank of a job: every function, its errors, and the sizes and values that programs
+ * compiled with this header rely on for ever. Silent when all is right. */
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <sluice/sluice.h>
+
+/* ---- the binary interface ------------------------------------------------------------------ */
+#define AT(type, member, offset) \
+  _Static_assert(offsetof(type, member) == (offset), #type "." #member " has moved")
+#define SIZE(type, bytes) _Static_assert(sizeof(type) == (bytes), #type " has another size")
+#define VALUE(name, value) _Static_assert((name) == (value), #name " has another value")
+
+SIZE(sluice_error, 512);
+AT(sluice_error, status, 0);
+AT(sluice_error, rank, 4);
+AT(sluice_error, op, 8);
+AT(sluice_error, last_heard_ms, 16);
+AT(sluice_error, message, 24);
+SIZE(sluice_all_reduce_options, 40);
+AT(sluice_all_reduce_options, size, 0);
+AT(sluice_all_reduce_options, reduction, 8);
+AT(sluice_all_reduce_options, nonzero_blocks, 16);
+AT(sluice_all_reduce_options, nonzero_words, 24);
+AT(sluice_all_reduce_options, tag, 32);
+SIZE(sluice_op_statistics, 72);
+AT(sluice_op_statistics, duration_ns, 0);
+AT(sluice_op_statistics, blocks, 8);
+AT(sluice_op_statistics, blocks_sent, 16);
+AT(sluice_op_statistics, blocks_received, 24);
+AT(sluice_op_statistics, packets_sent, 32);
+AT(sluice_op_statistics, packets_received, 40);
+AT(sluice_op_statistics, bytes_sent, 48);
+AT(sluice_op_statistics, bytes_received, 56);
+AT(sluice_op_statistics, retransmissions, 64);
+SIZE(sluice_status, 4);
+VALUE(SLUICE_OK, 0);
+VALUE(SLUICE_INVALID_ARGUMENT, 1);
+VALUE(SLUICE_UNAVAILABLE, 2);
+VALUE(SLUICE_AGGREGATOR_LOST, 3);
+VALUE(SLUICE_WORKER_LOST, 4);
+VALUE(SLUICE_FORMATION_FAILED, 5);
+VALUE(SLUICE_OP_MISMATCH, 6);
+VALUE(SLUICE_RANK_LEFT, 7);
+VALUE(SLUICE_RANK_RESTARTED, 8);
+VALUE(SLUICE_QUOTA, 9);
+VALUE(SLUICE_ABORTED, 10);
+VALUE(SLUICE_PROTOCOL, 11);
+VALUE(SLUICE_TIMEOUT, 12);
+VALUE(SLUICE_NOT_AUTHENTICATED, 13);
+SIZE(sluice_element_type, 4);
+VALUE(SLUICE_FLOAT32, 1);
+VALUE(SLUICE_FLOAT64, 2);
+VALUE(SLUICE_FLOAT16, 3);
+VALUE(SLUICE_BFLOAT16, 4);
+VALUE(SLUICE_INT32, 5);
+VALUE(SLUICE_INT64, 6);
+VALUE(SLUICE_INT8, 7);
+VALUE(SLUICE_UINT8, 8);
+VALUE(SLUICE_INT16, 9);
+SIZE(sluice_reduction, 4);
+VALUE(SLUICE_SUM, 1);
+VALUE(SLUICE_MIN, 2);
+VALUE(SLUICE_MAX, 3);
+VALUE(SLUICE_AVERAGE, 4);
+VALUE(SLUICE_PRODUCT, 5);
+VALUE(SLUICE_BIT_AND, 6);
+VALUE(SLUICE_BIT_OR, 7);
+VALUE(SLUICE_BIT_XOR, 8);
+
+/* ---- checks -------------------------------------------------------------------------------- */
+static sluice_error error;
+
+static void check(int right, int line, const char* what) {
+  if (right) return;
+  fprintf(stderr, "c_api, line %d: not so: %s\n  the last error: %s\n", line, what, error.message);
+  exit(1);
+}
+#define CHECK(condition) check((condition) != 0, __LINE__, #condition)
+
+/* That a call is refused, with a message in which `part` occurs. */
+static void refused(sluice_status status, sluice_status expected, const char* part, int line) {
+  check(status == expected, line, sluice_status_name(status));
+  check(error.status == status, line, "the error's status");
+  check(strstr(error.message, part) != NULL, line, part);
+}
+#define REFUSED(call, status, part) refused(call, status, part, __LINE__)
+
+static void names(void) {
+  CHECK(strchr(sluice_version(), '.') != NULL);
+  CHECK(strcmp(sluice_status_name(SLUICE_OK), "ok") == 0);
+  CHECK(strcmp(sluice_status_name(SLUICE_WORKER_LOST), "worker lost") == 0);
+  CHECK(strcmp(sluice_status_name((sluice_status)99), "unknown") == 0);
+  CHECK(strcmp(sluice_status_name((sluice_status)65537), "unknown") == 0);
+  for (int type = SLUICE_FLOAT32; type <= SLUICE_INT16; ++type) {
+    CHECK(sluice_element_bytes((sluice_element_type)type) > 0);
+    CHECK((int)sluice_parse_element_type(sluice_element_type_name((sluice_element_type)type)) ==
+          type);
+  }
+  for (int r = SLUICE_SUM; r <= SLUICE_BIT_XOR; ++r)
+    CHECK((int)sluice_parse_reduction(sluice_reduction_name((sluice_reduction)r)) == r);
+  CHECK(sluice_element_bytes((sluice_element_type)10) == 0);
+  CHECK(sluice_element_bytes((sluice_element_type)257) == 0);
+  CHECK(strcmp(sluice_reduction_name((sluice_reduction)257), "?") == 0);
+  CHECK((int)sluice_parse_element_type("quad") == 0);
+  CHECK((int)sluice_parse_reduction(NULL) == 0);
+}
+
+static void settings(void) {
+  sluice_options* options = sluice_options_create();
+  CHECK(sluice_options_set(options, "job", "7", &error) == SLUICE_OK);
+  CHECK(sluice_options_set(options, "aggregators", "10.0.0.1,10.0.0.2", &error) == SLUICE_OK);
+  REFUSED(sluice_options_set(options, "rank", "256", &error), SLUICE_INVALID_ARGUMENT,
+          "rank must be 0..255, not '256'");
+  REFUSED(sluice_options_set(options, "join_timeout", "5", &error), SLUICE_INVALID_ARGUMENT,
+          "did you mean 'join_timeout_ms'?");
+  REFUSED(sluice_options_set(options, "aggregators", "10.0.0.1,nowhere:", &error),
+          SLUICE_INVALID_ARGUMENT, "nowhere");
+  REFUSED(sluice_options_set(options, "xyz", "", &error), SLUICE_INVALID_ARGUMENT, "world_size");
+  REFUSED(sluice_options_set(options, "rank", NULL, &error), SLUICE_INVALID_ARGUMENT, "null");
+  REFUSED(sluice_options_set(NULL, "rank", "0", &error), SLUICE_INVALID_ARGUMENT, "null");
+  CHECK(sluice_options_set(options, "rank", "-1", NULL) == SLUICE_INVALID_ARGUMENT);
+  sluice_options_destroy(options);
+}
+
+/* A message longer than there is room for ends with a whole character. */
+static void long_message(void) {
+  char value[2000];
+  sluice_options* options = sluice_options_create();
+  for (size_t i = 0; i + 2 < sizeof value; i += 2) memcpy(value + i, "\xc3\xa9", 3); /* é */
+  REFUSED(sluice_options_set(options, "job", value, &error), SLUICE_INVALID_ARGUMENT, "job must");
+  const size_t length = strlen(error.message);
+  CHECK(length == sizeof error.message - 1 || length == sizeof error.message - 2);
+  CHECK((unsigned char)error.message[length - 1] == 0xa9);
+  sluice_options_destroy(options);
+}
+
+static void null_handles(void) {
+  sluice_work* work = NULL;
+  sluice_op_statistics cost;
+  sluice_options_destroy(NULL);
+  sluice_communicator_destroy(NULL);
+  sluice_work_destroy(NULL);
+  sluice_free(NULL);
+  CHECK(sluice_context_close(NULL, &error) == SLUICE_OK);
+  CHECK(sluice_communicator_rank(NULL) == -1);
+  CHECK(sluice_communicator_world_size(NULL) == -1);
+  CHECK(sluice_block_elements(NULL, SLUICE_FLOAT32) == 0);
+  CHECK(sluice_work_done(NULL) == -1);
+  REFUSED(sluice_context_open(NULL, NULL, &error), SLUICE_INVALID_ARGUMENT, "options is null");
+  REFUSED(sluice_communicator_join(NULL, NULL, NULL, &error), SLUICE_INVALID_ARGUMENT, "null");
+  REFUSED(sluice_communicator_leave(NULL, &error), SLUICE_INVALID_ARGUMENT, "null");
+  REFUSED(sluice_all_reduce(NULL, NULL, NULL, 0, SLUICE_INT32, NULL, &work, &error),
+          SLUICE_INVALID_ARGUMENT, "communicator is null");
+  REFUSED(sluice_barrier(NULL, &work, &error), SLUICE_INVALID_ARGUMENT, "null");
+  REFUSED(sluice_work_wait(NULL, 0, &error), SLUICE_INVALID_ARGUMENT, "work is null");
+  REFUSED(sluice_work_statistics(NULL, &cost, sizeof cost, &error), SLUICE_INVALID_ARGUMENT,
+          "null");
+}
+
+/* ---- a job --------------------------------------------------------------------------------- */
+#define COUNT 100000
+static float tensor[COUNT], result[COUNT];
+
+/* Rank r has r + 1 in every element of its every third block. */
+static void sums_with_bitmap(sluice_communicator* job) {
+  const int rank = sluice_communicator_rank(job), ranks = sluice_communicator_world_size(job);
+  const uint32_t block = sluice_block_elements(job, SLUICE_FLOAT32);
+  const size_t blocks = (COUNT + block - 1) / block;
+  uint64_t bitmap[(COUNT + 63) / 64] = {0};
+  memset(tensor, 0, sizeof tensor);
+  for (size_t i = 0; i < COUNT; ++i)
+    if (i / block % 3 == 0) tensor[i] = (float)(rank + 1);
+  for (size_t b = 0; b < blocks; b += 3) bitmap[b / 64] |= (uint64_t)1 << (b % 64);
+
+  sluice_all_reduce_options options = SLUICE_ALL_REDUCE_OPTIONS_INIT;
+  options.reduction = SLUICE_AVERAGE;
+  options.nonzero_blocks = bitmap;
+  options.nonzero_words = (blocks + 63) / 64;
+  options.tag = 5;
+  sluice_work* work = NULL;
+  CHECK(sluice_all_reduce(job, tensor, result, COUNT, SLUICE_FLOAT32, &options, &work, &error) ==
+        SLUICE_OK);
+  CHECK(sluice_work_wait(work, SLUICE_FOREVER, &error) == SLUICE_OK);
+  CHECK(sluice_work_wait(work, 0, &error) == SLUICE_OK);
+  CHECK(sluice_work_done(work) == 1);
+  const float average = (float)(ranks + 1) / 2;
+  for (size_t i = 0; i < COUNT; ++i) CHECK(result[i] == (i / block % 3 == 0 ? average : 0));
+  sluice_op_statistics cost;
+  CHECK(sluice_work_statistics(work, &cost, sizeof cost, &error) == SLUICE_OK);
+  CHECK(cost.blocks == blocks);
+  CHECK(cost.blocks_sent == (blocks + 2) / 3 && cost.blocks_received == cost.blocks_sent);
+  CHECK(cost.bytes_sent > cost.blocks_sent * block && cost.bytes_received > 0);
+  CHECK(cost.packets_sent > 0 && cost.packets_received > 0 && cost.duration_ns > 0);
+  REFUSED(sluice_work_statistics(work, &cost, 8, &error), SLUICE_INVALID_ARGUMENT, "8 bytes, 72");
+  REFUSED(sluice_work_statistics(work, NULL, sizeof cost, &error), SLUICE_INVALID_ARGUMENT, "null");
+  sluice_work_destroy(work);
+}
+
+/* Every rank's part is its number, rank + 1 times; the last one's is what all get afterwards. */
+static void moves(sluice_communicator* job) {
+  const int rank = sluice_communicator_rank(job), ranks = sluice_communicator_world_size(job);
+  uint64_t counts[256];
+  int16_t part[256], all[256 * 257 / 2];
+  sluice_work* work = NULL;
+  for (int r = 0; r < ranks; ++r) counts[r] = (uint64_t)r + 1;
+  for (int i = 0; i <= rank; ++i) part[i] = (int16_t)rank;
+  CHECK(sluice_all_gather(job, part, all, counts, (size_t)ranks, SLUICE_INT16, 3, &work, &error) ==
+        SLUICE_OK);
+  CHECK(sluice_work_wait(work, SLUICE_FOREVER, &error) == SLUICE_OK);
+  sluice_work_destroy(work);
+  for (int r = 0, at = 0; r < ranks; ++r)
+    for (int i = 0; i <= r; ++i) CHECK(all[at++] == r);
+
+  const uint16_t root = (uint16_t)(ranks - 1);
+  CHECK(sluice_broadcast(job, part, 1, SLUICE_INT16, root, 0, &work, &error) == SLUICE_OK);
+  CHECK(sluice_work_wait(work, SLUICE_FOREVER, &error) == SLUICE_OK);
+  sluice_work_destroy(work);
+  CHECK(part[0] == ranks - 1);
+  REFUSED(sluice_broadcast(job, part, 1, SLUICE_INT16, 256, 0, &work, &error),
+          SLUICE_INVALID_ARGUMENT, "root 256");
+  REFUSED(sluice_all_gather(job, part, all, NULL, 1, SLUICE_INT16, 0, &work, &error),
+          SLUICE_INVALID_ARGUMENT, "counts is null");
+  REFUSED(sluice_all_gather(job, part, all, counts, 300, SLUICE_INT16, 0, &work, &error),
+          SLUICE_INVALID_ARGUMENT, "300 counts");
+}
+
+static void bad_arguments(sluice_communicator* job) {
+  sluice_work* work = NULL;
+  sluice_all_reduce_options options = SLUICE_ALL_REDUCE_OPTIONS_INIT;
+  options.reduction = (sluice_reduction)257;
+  REFUSED(sluice_all_reduce(job, tensor, tensor, 1, SLUICE_FLOAT32, &options, &work, &error),
+          SLUICE_INVALID_ARGUMENT, "257");
+  memset(&options, 0, sizeof options);
+  REFUSED(sluice_all_reduce(job, tensor, tensor, 1, SLUICE_FLOAT32, &options, &work, &error),
+          SLUICE_INVALID_ARGUMENT, "0 bytes, 40 expected");
+  REFUSED(sluice_all_reduce(job, tensor, tensor, 1, (sluice_element_type)0, NULL, &work, &error),
+          SLUICE_INVALID_ARGUMENT, "type");
+  REFUSED(sluice_all_reduce(job, tensor, tensor + 1, 9, SLUICE_FLOAT32, NULL, &work, &error),
+          SLUICE_INVALID_ARGUMENT, "overlap");
+  REFUSED(sluice_all_reduce(job, tensor, tensor, 1, SLUICE_FLOAT32, NULL, NULL, &error),
+          SLUICE_INVALID_ARGUMENT, "work is null");
+  CHECK(work == NULL);
+  CHECK(sluice_block_elements(job, (sluice_element_type)10) == 0);
+}
+
+static void await(sluice_work* work) {
+  CHECK(sluice_work_wait(work, SLUICE_FOREVER, &error) == SLUICE_OK);
+  sluice_work_destroy(work);
+}
+
+/* Rank 0 looks while the others cannot have come: they await its word on another job. */
+static void bounded_wait(sluice_communicator* job, sluice_communicator* word) {
+  const int looks = sluice_communicator_rank(job) == 0 && sluice_communicator_world_size(job) > 1;
+  sluice_work *barrier = NULL, *said = NULL;
+  sluice_op_statistics cost;
+  if (looks) {
+    CHECK(sluice_barrier(job, &barrier, &error) == SLUICE_OK);
+    REFUSED(sluice_work_wait(barrier, 1000000, &error), SLUICE_TIMEOUT, "1000000 ns");
+    REFUSED(sluice_work_wait(barrier, INT64_MIN, &error), SLUICE_TIMEOUT, "after 0 ns");
+    CHECK(sluice_work_done(barrier) == 0);
+    REFUSED(sluice_work_statistics(barrier, &cost, sizeof cost, &error), SLUICE_INVALID_ARGUMENT,
+            "not done");
+  }
+  CHECK(sluice_barrier(word, &said, &error) == SLUICE_OK);
+  await(said);
+  if (!looks) CHECK(sluice_barrier(job, &barrier, &error) == SLUICE_OK);
+  await(barrier);
+}
+
+/* A handle that goes does not cancel its op; one that stays outlives its communicator. */
+static void handles(sluice_communicator* job, sluice_work** kept) {
+  sluice_work* dropped = NULL;
+  CHECK(sluice_barrier(job, &dropped, &error) == SLUICE_OK);
+  sluice_work_destroy(dropped);
+  float* memory = sluice_allocate(COUNT * sizeof *memory);
+  CHECK(memory != NULL && (uintptr_t)memory % 64 == 0);
+  CHECK(sluice_allocate(SIZE_MAX) == NULL);
+  memory[0] = NAN;
+  CHECK(sluice_all_reduce(job, memory, memory, 1, SLUICE_FLOAT32, NULL, kept, &error) == SLUICE_OK);
+  CHECK(sluice_work_wait(*kept, SLUICE_FOREVER, NULL) == SLUICE_OK);
+  CHECK(isnan(memory[0]));
+  sluice_free(memory);
+}
+
+int main(void) {
+  names();
+  settings();
+  long_message();
+  null_handles();
+
+  sluice_options* options = sluice_options_create();
+  sluice_context *context = NULL, *second = NULL;
+  sluice_communicator *job = NULL, *word = NULL;
+  CHECK(sluice_options_from_environment(options, &error) == SLUICE_OK);
+  REFUSED(sluice_context_open(options, NULL, &error), SLUICE_INVALID_ARGUMENT, "context is null");
+  CHECK(sluice_context_open(options, &context, &error) == SLUICE_OK);
+  REFUSED(sluice_context_open(options, &second, &error), SLUICE_INVALID_ARGUMENT, "exists already");
+  CHECK(second == NULL);
+  REFUSED(sluice_communicator_join(context, options, NULL, &error), SLUICE_INVALID_ARGUMENT,
+          "communicator is null");
+  CHECK(sluice_communicator_join(context, options, &job, &error) == SLUICE_OK);
+  CHECK(sluice_options_set(options, "job", "1", &error) == SLUICE_OK);
+  CHECK(sluice_communicator_join(context, options, &word, &error) == SLUICE_OK);
+  REFUSED(sluice_context_close(context, &error), SLUICE_INVALID_ARGUMENT, "2 of its communicators");
+  sums_with_bitmap(job);
+  moves(job);
+  bad_arguments(job);
+  bounded_wait(job, word);
+  sluice_work *kept = NULL, *late = NULL;
+  handles(job, &kept);
+
+  CHECK(sluice_communicator_leave(job, &error) == SLUICE_OK);
+  CHECK(sluice_barrier(job, &late, &error) == SLUICE_OK);
+  REFUSED(sluice_work_wait(late, SLUICE_FOREVER, &error), SLUICE_ABORTED, "");
+  CHECK(error.rank == -1 && error.op >= 0 && error.last_heard_ms == -1);
+  sluice_work_destroy(late);
+  sluice_communicator_destroy(job);
+  sluice_communicator_destroy(word);
+  CHECK(sluice_work_done(kept) == 1);
+  sluice_work_destroy(kept);
+  sluice_options_destroy(options);
+  CHECK(sluice_context_close(context, &error) == SLUICE_OK);
+  return 0;
+}

@@ -1,0 +1,32 @@
+// Calls every function of the public headers that is not inline, so that it links only if the
+// library exports them all. Only `main` runs.
+#include <chrono>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include <sluice/sluice.hpp>
+
+void every_function() {
+  sluice::Context context(sluice::ContextOptions::from_environment());
+  sluice::Communicator job(context, sluice::JobOptions::from_environment());
+  sluice::Communicator other(std::move(job));
+  job = std::move(other);
+  const std::vector<std::uint64_t> counts(job.world_size(), 1);
+  void* const memory = sluice::allocate(job.block_elements(sluice::ElementType::kInt8));
+  job.all_reduce(memory, memory, 1, sluice::ElementType::kInt8).wait();
+  job.broadcast(memory, 1, sluice::ElementType::kInt8, job.rank()).wait();
+  job.all_gather(memory, memory, counts, sluice::ElementType::kInt8).wait();
+  const sluice::Work work = job.barrier();
+  if (work.wait_for(std::chrono::seconds(1)) && work.done() && !work.error()) work.statistics();
+  job.leave();
+  sluice::deallocate(memory);
+  static_cast<void>(sluice::name(sluice::ErrorCode::kQuota));
+  static_cast<void>(sluice::name(*sluice::parse_element_type("half")));
+  static_cast<void>(sluice::name(*sluice::parse_reduction("sum")));
+  throw sluice::Error(sluice::ErrorCode::kQuota, "to be caught by others");
+}
+
+int main(int argc, char**) {
+  if (argc > 1) every_function();
+}

@@ -1,0 +1,244 @@
+"""One rank of a job in Python: `rank.py SCENARIO`. Silent when all is right; what it says, the test
+awaits."""
+import gc
+import multiprocessing
+import os
+import sys
+import threading
+import time
+import types
+
+import numpy as np
+import sluice
+
+RANK, RANKS = int(os.environ["SLUICE_RANK"]), int(os.environ["SLUICE_WORLD_SIZE"])
+
+
+def refused(call, kind, *parts):
+    try:
+        call()
+    except kind as error:
+        for part in parts:
+            assert part in str(error), f"{part!r} is not in {error}"
+        return error
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def types_and_reductions(job):
+    factorial = int(np.prod(range(1, RANKS + 1)))
+    for dtype in ("float32", "float64", "float16", "int8", "uint8", "int16", "int32", "int64"):
+        for reduction, expected in (("sum", sum(range(1, RANKS + 1))), ("min", 1), ("max", RANKS),
+                                    ("prod", factorial)):
+            array = np.full((10, 30), RANK + 1, dtype)
+            assert job.all_reduce(array, reduction=reduction).wait() is array
+            assert array.dtype == dtype and (array == expected).all(), (dtype, reduction, array)
+    bits = np.full(1000, 0x3f80, np.uint16)  # 1.0
+    job.all_reduce(bits, element_type="bfloat16", reduction="avg").wait()
+    assert (bits == 0x3f80).all()
+    flags = np.arange(RANKS) == RANK
+    job.all_reduce(flags, reduction="bor").wait()
+    assert flags.dtype == bool and flags.all()
+
+
+def moves(job):
+    array = np.full((3, 5), RANK, ">f8")  # any dtype: bits are moved
+    assert job.broadcast(array, RANKS - 1).wait() is array
+    assert (array == RANKS - 1).all()
+    pairs = np.array([RANK + 1j], np.complex64)
+    gathered = job.all_gather(pairs).wait()
+    assert gathered.shape == (RANKS, 1) and (gathered[:, 0] == np.arange(RANKS) + 1j).all()
+    counts = [1000 * r for r in range(RANKS)]
+    flat = job.all_gather(np.full(counts[RANK], RANK, np.float32), counts=counts).wait()
+    assert (flat == np.repeat(np.arange(RANKS), counts)).all()
+    whole = np.zeros((RANKS, 7), np.uint8)
+    whole[RANK] = RANK + 1
+    job.all_gather(whole[RANK], whole).wait()
+    assert (whole == np.arange(1, RANKS + 1)[:, None]).all()
+    refused(lambda: job.broadcast(array, RANKS), ValueError, f"root {RANKS}", "broadcast")
+    refused(lambda: job.broadcast(np.zeros(2, complex)), ValueError, "complex128")
+    refused(lambda: job.broadcast(np.zeros(2, object)), ValueError, "object")
+    refused(lambda: job.all_gather(pairs, counts=[1] * (RANKS + 1)), ValueError, "counts")
+    refused(lambda: job.all_gather(pairs, counts=[1] * (RANKS - 1) + [-1]), ValueError, "-1")
+    refused(lambda: job.broadcast(array, tag=-1), ValueError, "tag -1")
+    refused(lambda: job.broadcast(array, root=2**16), ValueError, "root 65536")
+    refused(lambda: job.broadcast(array, root=0.0), TypeError, "root = 0.0")
+    refused(lambda: job.all_gather(pairs, np.zeros(RANKS)), ValueError, "complex64 expected")
+
+
+def apart_and_sparse(job):
+    array = np.zeros((RANKS, 1000), np.float32)
+    array[RANK] = RANK + 1
+    output = np.full_like(array, np.nan)
+    before = array.copy()
+    blocks = np.add.reduceat(array.ravel() != 0, range(0, array.size, job.block_elements("f4"))) > 0
+    work = job.all_reduce(array, output, nonzero_blocks=blocks)
+    assert work.wait() is output and work.done()
+    assert (array == before).all()
+    assert (output == np.arange(1, RANKS + 1)[:, None]).all()
+    cost = work.statistics
+    assert cost.blocks == blocks.size and cost.blocks_sent == blocks.sum() and cost.bytes_sent > 0
+
+
+def no_elements(job):
+    job.all_reduce(np.zeros((0, 4), np.float32)).wait()
+    scalar = np.array(RANK + 1, np.int64)
+    job.all_reduce(scalar, reduction="max").wait()
+    assert scalar == RANKS
+
+
+def arrays_outlive_their_names(job):
+    works = []
+    for i in range(200):
+        works.append(job.all_reduce(np.full(5000, i, np.float32)))
+        job.all_reduce(np.full(5000, 1, np.float32))  # nobody keeps it, or its array
+    for i, work in enumerate(works):
+        assert (work.wait() == i * RANKS).all()
+    job.barrier().wait()
+
+
+def bad_arguments(job):
+    def reduce(*arguments, **named):
+        return lambda: job.all_reduce(*arguments, **named)
+
+    good = np.zeros(100, np.float32)
+    refused(reduce([1.0]), TypeError, "array is a list")
+    refused(reduce(good[::2]), ValueError, "array is not contiguous", "(8,)")
+    refused(reduce(np.zeros((4, 5), "f4").T), ValueError, "contiguous")
+    refused(reduce(np.zeros(3, np.uint32)), ValueError, "uint32", "float32")
+    refused(reduce(np.zeros(3, bool)), ValueError, "bool")
+    refused(reduce(good, reduction="bor"), ValueError, "bor is one of integers")
+    refused(reduce(np.zeros(3, ">f4")), ValueError, ">f4", "order")
+    refused(reduce(good, np.zeros(99, "f4")), ValueError, "(99,)", "(100,)")
+    refused(reduce(good, np.zeros(100)), ValueError, "float64")
+    refused(reduce(good[:50], good[25:75]), sluice.InvalidArgument, "overlap")
+    refused(reduce(good, reduction="product"), ValueError, "'product'", "'prod'")
+    refused(reduce(good, element_type="bfloat16"), ValueError, "float32 with element_type")
+    refused(reduce(good, nonzero_blocks=np.ones(1)), ValueError, "nonzero_blocks is float64")
+    refused(reduce(good, nonzero_blocks=np.ones(2, bool)), ValueError, "(2,)", "array's 1 blocks")
+    refused(reduce(good, nonzero_blocks=np.ones(0, bool)), ValueError, "(0,)")
+    refused(reduce(good, nonzero_blocks=[True]), TypeError, "list")
+    refused(reduce(good, tag=2**64), ValueError, "tag 18446744073709551616")
+    refused(reduce(good, tag=0.5), TypeError, "tag = 0.5")
+    read_only = good.copy()
+    read_only.flags.writeable = False
+    refused(reduce(read_only), ValueError, "read-only")
+    error = refused(lambda: job._context.join(rank=RANKS), ValueError, "rank")
+    assert error.status is sluice.Status.INVALID_ARGUMENT
+    refused(lambda: sluice.Context(mtu=5), ValueError, "mtu must be")
+    refused(lambda: sluice.Context(mtus=5), ValueError, "did you mean 'mtu'")
+    refused(lambda: sluice.Context(port=None), TypeError, "port = None")
+    refused(lambda: sluice.Context(secret=b"x"), TypeError, "secret")
+    refused(lambda: sluice.Context(secret="x\0y"), ValueError, "secret has a zero byte")
+    refused(lambda: job._context.join(mtu=9000), ValueError, "mtu is a setting of the Context")
+    refused(job._context.close, ValueError, "1 of its communicators")
+
+
+def waits_are_bounded(job):
+    """Rank 0 looks while the others await its word on another job."""
+    with job._context.join(job=2) as word:
+        if RANK == 0 and RANKS > 1:
+            barrier = job.barrier()
+            begin = time.monotonic()
+            error = refused(lambda: barrier.wait(0.15), TimeoutError, "0.15 s")
+            assert time.monotonic() - begin >= 0.15 and isinstance(error, sluice.Error)
+            assert not barrier.done()
+            refused(lambda: barrier.statistics, ValueError, "not done")
+            word.barrier().wait()
+        else:
+            word.barrier().wait()
+            barrier = job.barrier()
+        assert barrier.wait() is None
+
+
+def other_threads_run(job):
+    """While one waits: rank 0's barrier ends only when its other thread has let the others go."""
+    with job._context.join(job=2) as word:
+        if RANK == 0:
+            other = threading.Thread(target=lambda: word.barrier().wait())
+            barrier = job.barrier() if RANKS > 1 else None
+            other.start()
+            if barrier:
+                barrier.wait()
+            other.join()
+        else:
+            word.barrier().wait()
+            job.barrier().wait()
+
+
+def in_a_child(job):
+    refused(job.barrier, sluice.Error, "forked")
+
+
+def forked_children(job):
+    child = multiprocessing.get_context("fork").Process(target=in_a_child, args=(job,))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    job.barrier().wait()
+
+
+def all_at_once():
+    """Everything that a job can do, one after the other."""
+    with sluice.Context() as context, context.join() as job:
+        assert (job.rank, job.world_size) == (RANK, RANKS)
+        for scenario in (types_and_reductions, moves, apart_and_sparse, no_elements, bad_arguments,
+                         arrays_outlive_their_names, waits_are_bounded, other_threads_run,
+                         forked_children):
+            try:
+                scenario(job)
+            except BaseException:
+                print("in", scenario.__name__, file=sys.stderr)
+                raise
+        job.leave()
+        refused(lambda: job.barrier().wait(), sluice.Error)
+    refused(job.barrier, ValueError, "closed")
+    refused(context.join, ValueError, "closed")
+
+
+def settings_of_jobs_are_kept():
+    del os.environ["SLUICE_RANK"], os.environ["SLUICE_WORLD_SIZE"]
+    with sluice.Context(rank=RANK, world_size=RANKS, job=4) as context, context.join() as job:
+        assert (job.rank, job.world_size) == (RANK, RANKS)
+        job.barrier().wait()
+
+
+def garbage_in_a_cycle():
+    """What is forgotten in one piece is closed in order: another Context can be opened."""
+    for _ in range(2):
+        holder = types.SimpleNamespace(context=sluice.Context())
+        holder.job = holder.context.join()
+        holder.job.barrier().wait()
+        holder.itself = holder
+        del holder
+        gc.collect()
+
+
+def interrupted():
+    """Rank 0 waits for what the other never begins, until a signal comes; the other, until rank 0
+    has left."""
+    with sluice.Context() as context, context.join() as job, context.join(job=2) as other:
+        if RANK != 0:
+            other.barrier().wait()
+        barrier = job.barrier()
+        print("waiting", flush=True)
+        try:
+            barrier.wait()
+        except KeyboardInterrupt:
+            assert not barrier.done()
+            print("interrupted", flush=True)
+
+
+def awaits_the_other():
+    with sluice.Context() as context, context.join() as job:
+        job.barrier().wait()
+
+
+def ends_with_ops_in_flight():
+    context = sluice.Context()
+    job = context.join()
+    job.all_reduce(np.ones(1_000_000, np.float32))
+    print("started", flush=True)
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()

@@ -1,0 +1,89 @@
+"""`import sluice`: NumPy arrays through real aggregators, errors as exceptions, signals, the end of
+the interpreter."""
+import os
+import signal
+import subprocess
+
+import harness
+
+PACKAGE = os.path.join(harness.ROOT, "bindings", "python")
+RANK = os.path.join(harness.ROOT, "tests", "system", "python", "rank.py")
+
+
+class Python(harness.SystemTest):
+    def start_python(self, rank, ranks, daemon, *words, **settings):
+        settings = {**self.package(), **settings}
+        return self.start_rank(rank, ranks, daemon, harness.PYTHON_WITH_NUMPY, "-B", *words,
+                               **settings)
+
+    @staticmethod
+    def package():
+        """Where a Python program finds it, as environment variables."""
+        library = os.path.join(harness.build, "bindings", "c", "libsluice.so.0")
+        return {"SLUICE_LIBRARY": library, "PYTHONPATH": PACKAGE}
+
+    def start_python_job(self, ranks, daemon, *words):
+        return [self.start_python(r, ranks, daemon, RANK, *words) for r in range(ranks)]
+
+    def test_alone(self):
+        self.all_end_well(self.start_python_job(1, self.start_daemon(), "all_at_once"))
+
+    def test_three_ranks(self):
+        self.all_end_well(self.start_python_job(3, self.start_shards(2), "all_at_once"))
+
+    def test_settings_of_jobs_are_kept(self):
+        daemon = self.start_daemon()
+        self.all_end_well(self.start_python_job(2, daemon, "settings_of_jobs_are_kept"))
+
+    def test_garbage_in_a_cycle(self):
+        daemon = self.start_daemon()
+        self.all_end_well(self.start_python_job(1, daemon, "garbage_in_a_cycle"))
+
+    def test_control_c_ends_a_wait(self):
+        daemon = self.start_daemon()
+        first = self.start_python(0, 2, daemon, RANK, "interrupted")
+        other = self.start_python(1, 2, daemon, RANK, "interrupted")
+        first.wait_to_say("waiting")
+        first.send(signal.SIGINT)
+        first.wait_to_say("interrupted")
+        self.assertEqual(first.wait(), 0)
+        self.ends_with(other, 1, "Error: .*rank 0")
+
+    def test_the_interpreter_ends_with_ops_in_flight(self):
+        daemon = self.start_daemon()
+        self.all_end_well(self.start_python_job(1, daemon, "ends_with_ops_in_flight"))
+        job = [self.start_python(0, 2, daemon, RANK, "ends_with_ops_in_flight"),
+               self.start_python(1, 2, daemon, RANK, "awaits_the_other")]
+        self.assertEqual(job[0].wait(), 0)
+        self.assertIn("started", job[0].out)
+        self.assertEqual(job[0].err, "")
+        self.ends_with(job[1], 1, "Error: ")
+
+    def test_no_aggregator(self):
+        rank = self.start_python(0, 1, "vhost:/no/such", RANK, "all_at_once")
+        self.ends_with(rank, 1, "Error: .*'/no/such' is missing")
+
+    def test_no_library(self):
+        rank = self.start_python(0, 1, "vhost:/no/such", RANK, "all_at_once",
+                                 SLUICE_LIBRARY="/no/such.so")
+        self.ends_with(rank, 1, "ImportError: .*/no/such.so.*SLUICE_LIBRARY")
+
+    def test_first_program(self):
+        path = os.path.join(harness.ROOT, "examples", "first_program.py")
+        daemon = self.start_daemon()
+        job = [self.start_python(r, 2, daemon, path) for r in range(2)]
+        self.all_end_well(job)
+        self.assertRegex(job[0].out, r"the ranks' sum is 3; this one sent \d+ bytes of 4000000")
+
+    def test_structs_are_as_in_the_header(self):
+        """The library checks the sizes that it is told; the error's it is not."""
+        code = ("import ctypes, sluice._library as l; print(ctypes.sizeof(l._Error),"
+                " ctypes.sizeof(l.AllReduceOptions), ctypes.sizeof(l.OpStatistics))")
+        sizes = subprocess.run([harness.PYTHON_WITH_NUMPY, "-B", "-c", code], check=True,
+                               env=self.environment(**self.package()), text=True,
+                               stdout=subprocess.PIPE).stdout
+        self.assertEqual(sizes.split(), ["512", "40", "72"])
+
+
+if __name__ == "__main__":
+    harness.main()
