@@ -1,7 +1,8 @@
 # Building and running the fuzz targets. Needs common.sh.
 
-fuzz_dir=build-fuzz
-fuzz_options="-Dfuzz=true -Db_sanitize=address,undefined -Doptimization=1"
+# Clang's sanitized build, in which the fuzz targets are.
+sanitized_dir=build-sanitized
+sanitized="-Dfuzz=true -Db_sanitize=address,undefined -Doptimization=1"
 mapfile -t fuzz_targets < <(ls tests/fuzz/corpus)
 
 # number_after WORD LINE: the number that follows "WORD ".
@@ -10,9 +11,9 @@ number_after() { sed -nE "s|.*$1:? +([0-9]+).*|\1|p" <<<"$2"; }
 # fuzz_for SECONDS TARGET: runs it and says what came of it. False if an input failed.
 fuzz_for() {
   local seconds=$1 target=$2 status=0
-  local fuzzer=$fuzz_dir/tests/fuzz/fuzz-$target found=$fuzz_dir/corpus/$target
-  local log=$fuzz_dir/$target.log failing=$fuzz_dir/findings/$target-
-  mkdir -p "$found" "$fuzz_dir/findings"
+  local fuzzer=$sanitized_dir/tests/fuzz/fuzz-$target found=$sanitized_dir/corpus/$target
+  local log=$sanitized_dir/$target.log failing=$sanitized_dir/findings/$target-
+  mkdir -p "$found" "$sanitized_dir/findings"
   "$fuzzer" "-max_total_time=$seconds" -max_len=1024 -timeout=20 -print_final_stats=1 \
     "-artifact_prefix=$failing" "$found" "tests/fuzz/corpus/$target" >"$log" 2>&1 || status=$?
 
@@ -37,8 +38,8 @@ merge_corpus() {
   local target=$1
   local kept=tests/fuzz/corpus/$1 merged
   merged=$(mktemp -d)
-  "$fuzz_dir/tests/fuzz/fuzz-$target" -merge=1 -use_counters=0 "$merged" "$kept" \
-    "$fuzz_dir/corpus/$target" >>"$fuzz_dir/$target.log" 2>&1
+  "$sanitized_dir/tests/fuzz/fuzz-$target" -merge=1 -use_counters=0 "$merged" "$kept" \
+    "$sanitized_dir/corpus/$target" >>"$sanitized_dir/$target.log" 2>&1
   rm -rf "$kept"
   cp -r "$merged" "$kept"
   chmod 755 "$kept"

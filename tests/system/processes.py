@@ -163,6 +163,7 @@ class Stage:
         daemons = daemon if isinstance(daemon, list) else [daemon]
         settings.setdefault("SLUICE_AGGREGATORS",
                             ",".join(getattr(d, "address", d) for d in daemons))
+        settings.setdefault("SLUICE_AGGREGATOR_TIMEOUT_MS", PATIENCE * 1000)  # a start takes long
         settings.setdefault("SLUICE_RANK", rank)
         settings.setdefault("SLUICE_WORLD_SIZE", ranks)
         name = f"rank{settings['SLUICE_RANK']}"

@@ -35,7 +35,7 @@ class Deaths(WorkerTest):
             killed = self.kill(job.pop(dead))
             told += [self.lost(rank, dead) - killed for rank in job]
         print("told of the death after (ms): " + " ".join(f"{1000 * t:.0f}" for t in told))
-        self.assertLess(max(told), 2)
+        self.assertLess(1000 * max(told), LONG / 2)
         self.end_steady_job(self.start_steady_job(3, daemon, SLUICE_JOB=7))
         self.end_steady_job(bystander)
         self.ends_on_signal(daemon)
@@ -48,7 +48,8 @@ class Deaths(WorkerTest):
         bystander = self.start_steady_job(2, daemon)
         for wave in range(5):
             jobs = [self.launch_steady_job(2, daemon, SLUICE_JOB=10 * wave + k,
-                                           SLUICE_JOIN_TIMEOUT_MS=3000) for k in range(10)]
+                                           SLUICE_JOIN_TIMEOUT_MS=3000 if k < 2 else LONG)
+                    for k in range(10)]
             for _, early in jobs[:2]:
                 early.send(signal.SIGKILL)
             for _, late in jobs[2:]:
@@ -82,8 +83,8 @@ class Silence(WorkerTest):
         stopped = time.monotonic()
         job[1].send(signal.SIGSTOP)
         for rank in (job[0], job[2]):
-            told = self.lost(rank, 1, "is silent for 1\\d\\d\\d ms .liveness time-out") - stopped
-            self.assertLess(told, 4)
+            told = self.lost(rank, 1, "is silent for \\d{4,5} ms .liveness time-out") - stopped
+            self.assertLess(told, harness.PATIENCE)
         job[1].send(signal.SIGCONT)
         self.lost(job[1], 1, "is silent for")
         self.end_steady_job(bystander)
@@ -100,14 +101,14 @@ class Silence(WorkerTest):
         self.assertEqual(self.counter(daemon, "jobs_left"), 1)
 
     def test_pauses_and_loss_are_no_death(self):
-        """A rank stands still for 300 ms of every second, at 1% loss, liveness 1 s, for 20 s."""
-        daemon = self.start_daemon("--liveness-timeout-ms", 1000, "--faults", "loss=0.01")
+        """A rank stands still for 1 s of every 2 s, at 1% loss, liveness 5 s, for 20 s."""
+        daemon = self.start_daemon("--liveness-timeout-ms", 5000, "--faults", "loss=0.01")
         job = self.start_steady_job(3, daemon, SLUICE_JOB=7, SLUICE_FAULTS="loss=0.01,seed=2")
-        for _ in range(20):
+        for _ in range(10):
             job[1].send(signal.SIGSTOP)
-            time.sleep(0.3)
+            time.sleep(1)
             job[1].send(signal.SIGCONT)
-            time.sleep(0.7)
+            time.sleep(1)
         self.end_steady_job(job)
         self.ends_on_signal(daemon)
         self.assertEqual(self.counter(daemon, "jobs_aborted"), 0)
@@ -121,8 +122,8 @@ class OverTheNetwork(harness.NetworkTest, WorkerTest):
         job = self.start_steady_job(3, daemon, SLUICE_JOB=7)
         killed = self.kill(job[1])
         for rank in (job[0], job[2]):
-            told = self.lost(rank, 1, "is silent for 1\\d\\d\\d ms .liveness time-out") - killed
-            self.assertLess(told, 4)
+            told = self.lost(rank, 1, "is silent for \\d{4,5} ms .liveness time-out") - killed
+            self.assertLess(told, harness.PATIENCE)
         self.end_steady_job(self.start_steady_job(2, daemon, SLUICE_JOB=7))
         self.ends_on_signal(daemon)
 
