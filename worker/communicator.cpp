@@ -7,9 +7,13 @@
 
 #include "common/base/random_id.hpp"
 #include "worker/environment.hpp"
+#include "worker/layout.hpp"
 
 namespace sluice {
 namespace {
+
+using wire::Collective;
+using worker::ElementRange;
 
 worker::EngineConfig engine_config(const JobOptions& options, Attachment& attachment) {
   worker::EngineConfig config;
@@ -41,13 +45,30 @@ JobOptions without_secret(JobOptions options) {
   return options;
 }
 
-/// FNV-1a, folded: enough to notice ranks that cut the same tensor in different ways.
-std::uint16_t checksum(std::span<const std::uint64_t> counts) {
-  std::uint64_t hash = 0xCBF2'9CE4'8422'2325;
-  for (const std::uint64_t count : counts)
-    for (int shift = 0; shift < 64; shift += 8)
-      hash = (hash ^ ((count >> shift) & 0xFF)) * 0x100'0000'01B3;
-  return static_cast<std::uint16_t>(hash ^ (hash >> 16) ^ (hash >> 32) ^ (hash >> 48));
+struct Tensors {
+  const void* input = nullptr;
+  void* output = nullptr;
+  ElementType type = ElementType::kFloat32;
+};
+
+worker::OpRequest request(Collective collective, const Tensors& tensors, const MoveOptions& options,
+                          std::uint16_t root = 0) {
+  worker::OpRequest request;
+  request.collective = collective;
+  request.type = tensors.type;
+  request.input = static_cast<const std::byte*>(tensors.input);
+  request.output = static_cast<std::byte*>(tensors.output);
+  request.root = root;
+  request.tag = options.tag;
+  return request;
+}
+
+worker::OpRequest request(Collective collective, const Tensors& tensors,
+                          const ReduceOptions& options, std::uint16_t root = 0) {
+  worker::OpRequest result = request(collective, tensors, MoveOptions{options.tag}, root);
+  result.reduction = options.reduction;
+  result.nonzero_blocks = options.nonzero_blocks;
+  return result;
 }
 
 std::atomic<bool> context_exists{false};
@@ -144,14 +165,16 @@ void Communicator::Impl::reserve_buffers(Attachment& attachment) {
 }
 
 // ------------------------------------------------------------------------------------------- ops
-Work Communicator::Impl::start(const worker::OpRequest& request) {
+Work Communicator::Impl::start(worker::OpRequest request, std::span<const std::uint64_t> counts) {
+  worker::lay_out(request, {options.rank, options.world_size}, counts);
   check(request);
   auto state = std::make_shared<Work::State>();
   state->progress = progress_;
+  state->job = this;
   state->started = Progress::now();
   progress_->with_turn([&](Attachment& attachment, Time now) {
-    const OpNumber op = engine_->submit(request, now, attachment.io());
-    open_.emplace(op, state);
+    state->op = engine_->submit(request, now, attachment.io());
+    open_.emplace(state->op, state);
     if (engine_->has_completions()) on_completions();
   });
   return Work(std::move(state));
@@ -175,16 +198,28 @@ void Communicator::Impl::check(const worker::OpRequest& request) const {
     refuse(std::to_string(request.element_count) + " elements in blocks of " +
            std::to_string(block) + " are more than " + std::to_string(max_element_count(block)));
   if (request.element_count == 0) return;
-  const worker::ElementRange held =
-      request.held.value_or(worker::ElementRange{0, request.element_count});
-  const std::size_t size = element_bytes(request.type);
-  const std::size_t input_bytes = (held.end - held.begin) * size;
-  if (request.output == nullptr || (request.input == nullptr && input_bytes != 0))
+  const ElementRange whole{0, request.element_count};
+  const ElementRange held = request.held.value_or(whole);
+  const std::span<const ElementRange> wanted =
+      request.wanted ? std::span<const ElementRange>(*request.wanted) : std::span(&whole, 1);
+  std::uint64_t wanted_count = 0;
+  for (const ElementRange& range : wanted) wanted_count += range.end - range.begin;
+  const std::uint64_t held_count = held.end - held.begin;
+  if ((request.input == nullptr && held_count != 0) ||
+      (request.output == nullptr && wanted_count != 0))
     refuse("a tensor is null");
-  const std::byte* const place = request.output + held.begin * size;
-  if (request.input != place && request.input < request.output + request.element_count * size &&
-      request.output < request.input + input_bytes)
-    refuse("input and output overlap; they must be the same or apart");
+  const std::size_t size = element_bytes(request.type);
+  const std::byte* const input_end = request.input + held_count * size;
+  const std::byte* const output_end = request.output + wanted_count * size;
+  if (request.input < output_end && request.output < input_end) {
+    // Then each element must have one place. Reckoned as numbers: what is not held has no address.
+    const auto first = [&](const std::byte* tensor, std::uint64_t begin) {
+      return reinterpret_cast<std::uintptr_t>(tensor) - begin * size;
+    };
+    if (wanted.size() != 1 ||
+        first(request.input, held.begin) != first(request.output, wanted[0].begin))
+      refuse("input and output overlap; they must be the same or apart");
+  }
   const std::uint64_t blocks = (request.element_count + block - 1) / block;
   const std::uint64_t words = (blocks + 63) / 64;
   if (!request.nonzero_blocks.empty() && request.nonzero_blocks.size() < words)
@@ -205,6 +240,12 @@ void Communicator::Impl::on_completions() {
     state.done.store(true, std::memory_order_release);
     open_.erase(found);
   }
+}
+
+std::vector<std::uint16_t> Communicator::Impl::stragglers(OpNumber op) const {
+  std::vector<std::uint16_t> ranks;
+  engine_->awaited(op).for_each([&](Rank rank) { ranks.push_back(rank.value); });
+  return ranks;
 }
 
 std::uint32_t Communicator::Impl::block_elements(ElementType type) {
@@ -273,62 +314,59 @@ std::uint32_t Communicator::block_elements(ElementType type) const {
 }
 
 Work Communicator::all_reduce(const void* input, void* output, std::uint64_t element_count,
-                              ElementType type, const AllReduceOptions& options) {
-  worker::OpRequest request;
-  request.type = type;
-  request.reduction = options.reduction;
-  request.input = static_cast<const std::byte*>(input);
-  request.output = static_cast<std::byte*>(output);
-  request.element_count = element_count;
-  request.nonzero_blocks = options.nonzero_blocks;
-  request.tag = options.tag;
-  return impl_->start(request);
+                              ElementType type, const ReduceOptions& options) {
+  const Tensors tensors{input, output, type};
+  return impl_->start(request(Collective::kAllReduce, tensors, options), {&element_count, 1});
+}
+
+Work Communicator::reduce(const void* input, void* output, std::uint64_t element_count,
+                          ElementType type, std::uint16_t root, const ReduceOptions& options) {
+  const Tensors tensors{input, output, type};
+  return impl_->start(request(Collective::kReduce, tensors, options, root), {&element_count, 1});
+}
+
+Work Communicator::reduce_scatter(const void* input, void* output,
+                                  std::span<const std::uint64_t> counts, ElementType type,
+                                  const ReduceOptions& options) {
+  const Tensors tensors{input, output, type};
+  return impl_->start(request(Collective::kReduceScatter, tensors, options), counts);
 }
 
 Work Communicator::broadcast(void* tensor, std::uint64_t element_count, ElementType type,
                              std::uint16_t root, const MoveOptions& options) {
-  worker::OpRequest request;
-  request.collective = wire::Collective::kBroadcast;
-  request.type = type;
-  request.output = static_cast<std::byte*>(tensor);
-  request.element_count = element_count;
-  request.root = root;
-  request.tag = options.tag;
-  if (root == rank())
-    request.input = request.output;
-  else
-    request.held = worker::ElementRange{};
-  return impl_->start(request);
+  const Tensors tensors{tensor, tensor, type};
+  return impl_->start(request(Collective::kBroadcast, tensors, options, root), {&element_count, 1});
 }
 
 Work Communicator::all_gather(const void* input, void* output,
                               std::span<const std::uint64_t> counts, ElementType type,
                               const MoveOptions& options) {
-  if (counts.size() != world_size())
-    throw Error(ErrorCode::kInvalidArgument,
-                "all_gather: " + std::to_string(counts.size()) +
-                    " counts, world_size = " + std::to_string(world_size()) + " expected");
-  worker::OpRequest request;
-  request.collective = wire::Collective::kAllGather;
-  request.type = type;
-  request.input = static_cast<const std::byte*>(input);
-  request.output = static_cast<std::byte*>(output);
-  request.layout = checksum(counts);
-  request.tag = options.tag;
-  for (std::size_t r = 0; r < counts.size(); ++r) {
-    const std::uint64_t end = request.element_count + counts[r];
-    if (end < request.element_count)
-      throw Error(ErrorCode::kInvalidArgument, "all_gather: more than 2^64 elements");
-    if (r == rank()) request.held = {request.element_count, end};
-    request.element_count = end;
-  }
-  return impl_->start(request);
+  const Tensors tensors{input, output, type};
+  return impl_->start(request(Collective::kAllGather, tensors, options), counts);
+}
+
+Work Communicator::gather(const void* input, void* output, std::span<const std::uint64_t> counts,
+                          ElementType type, std::uint16_t root, const MoveOptions& options) {
+  const Tensors tensors{input, output, type};
+  return impl_->start(request(Collective::kGather, tensors, options, root), counts);
+}
+
+Work Communicator::scatter(const void* input, void* output, std::span<const std::uint64_t> counts,
+                           ElementType type, std::uint16_t root, const MoveOptions& options) {
+  const Tensors tensors{input, output, type};
+  return impl_->start(request(Collective::kScatter, tensors, options, root), counts);
+}
+
+Work Communicator::all_to_all(const void* input, void* output,
+                              std::span<const std::uint64_t> counts, ElementType type,
+                              const MoveOptions& options) {
+  const Tensors tensors{input, output, type};
+  return impl_->start(request(Collective::kAllToAll, tensors, options), counts);
 }
 
 Work Communicator::barrier() {
-  worker::OpRequest request;
-  request.collective = wire::Collective::kBarrier;
-  return impl_->start(request);
+  const std::uint64_t nothing = 0;
+  return impl_->start(request(Collective::kBarrier, Tensors{}, MoveOptions{}), {&nothing, 1});
 }
 
 void Communicator::leave() {

@@ -3,7 +3,9 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <unordered_map>
+#include <vector>
 
 #include <sluice/sluice.hpp>
 
@@ -32,10 +34,13 @@ struct Communicator::Impl final : private Member {
   Impl(std::shared_ptr<Progress> progress, const JobOptions& options);
   ~Impl() override;
 
-  Work start(const worker::OpRequest& request);
+  /// `counts` as worker::lay_out takes them.
+  Work start(worker::OpRequest request, std::span<const std::uint64_t> counts);
   /// Leaves, or aborts with ops pending, and waits for the end. An error: how that went wrong.
   std::optional<Error> leave();
   std::uint32_t block_elements(ElementType type);
+  /// With the turn held. Of an op that is under way.
+  std::vector<std::uint16_t> stragglers(OpNumber op) const;
 
   const JobOptions options;  ///< without the secret
 

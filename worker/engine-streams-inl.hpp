@@ -176,6 +176,7 @@ void Engine<Sink>::apply(StreamId s, const Packet& packet) {
   }
   ++x.position;
   x.first = false;
+  x.awaited = {};
   x.data_sends = x.probe_sends = 0;
   if (done) finish_on_stream(x);
 }
@@ -204,7 +205,8 @@ DropReason Engine<Sink>::on_status(StreamId s, const wire::Status& status, Time 
   if (!x.running || status.round != x.position.value) return DropReason::kStaleRound;
   if (x.probe_sends == 1) shard_of(s).rto.sample(now - x.probe_sent_at);
   x.probe_sends = 0;
-  if (!RankSet::from_bytes(status.waiting).contains(config_.rank)) {
+  x.awaited = RankSet::from_bytes(status.waiting);
+  if (!x.awaited.contains(config_.rank)) {
     x.held = true;  // our contribution is in: others are late
   } else if (x.owes_data()) {
     x.held = false;
@@ -235,6 +237,14 @@ DropReason Engine<Sink>::on_fetch(StreamId s, Round round, Sink& sink) {
   ++counters_.results_given;
   send(s, std::move(buffer), sink);
   return DropReason::kNone;
+}
+
+template <PacketSink Sink>
+RankSet Engine<Sink>::awaited(OpNumber op) const {
+  RankSet ranks;
+  for (const StreamState& x : streams_)
+    if (x.running && x.op == op) ranks |= x.awaited;
+  return ranks;
 }
 
 // ---------------------------------------------------------------------------------------- timer

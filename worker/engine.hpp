@@ -88,6 +88,8 @@ class Engine {
   bool has_completions() const { return !completions_.empty(); }
   std::size_t pending_ops() const { return pending_; }
   std::size_t running_streams() const { return running_streams_; }  ///< each awaits a result
+  /// The ranks that aggregators said they wait for when they last told, and nothing came since.
+  RankSet awaited(OpNumber op) const;
   const Counters& counters() const { return counters_; }
 
  private:

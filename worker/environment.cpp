@@ -123,20 +123,42 @@ std::string name_of(std::string_view variable) {
   return name;
 }
 
-/// False: there is none of that name, and `names` has got all there are.
 template <class Target>
-bool assign(const std::vector<Row<Target>>& rows, Target& options, const std::string& name,
-            const std::string& text, std::vector<std::string>& names) {
-  for (const Row<Target>& row : rows) {
-    names.push_back(name_of(row.variable));
-    if (names.back() != name) continue;
-    Target changed = options;  // stays as it is if the text is wrong
-    if (row.value.clear) row.value.clear(changed);
-    row.value.assign(changed, name, text);
-    options = std::move(changed);
-    return true;
-  }
-  return false;
+const Row<Target>* find(const std::vector<Row<Target>>& rows, std::string_view name) {
+  for (const Row<Target>& row : rows)
+    if (name_of(row.variable) == name) return &row;
+  return nullptr;
+}
+
+template <class Target>
+void assign(const Row<Target>& row, Target& options, std::string_view name,
+            const std::string& text) {
+  Target changed = options;  // stays as it is if the text is wrong
+  if (row.value.clear) row.value.clear(changed);
+  row.value.assign(changed, std::string(name), text);
+  options = std::move(changed);
+}
+
+template <class... Rows>
+std::vector<std::string> names_of(const Rows&... rows) {
+  std::vector<std::string> names;
+  const auto add = [&](const auto& table) {
+    for (const auto& row : table) names.push_back(name_of(row.variable));
+  };
+  (add(rows), ...);
+  return names;
+}
+
+const Row<JobOptions>* find_job_row(std::string_view name) {
+  const auto* const row = find(job_rows(), name);
+  return row != nullptr ? row : find(named_rows(), name);
+}
+
+[[noreturn]] void refuse_unknown(std::string_view name, const std::vector<std::string>& names) {
+  const auto nearest = nearest_name(std::string(name), names);
+  throw Error(ErrorCode::kInvalidArgument, "unknown setting '" + std::string(name) + "': " +
+                                               (nearest ? "did you mean '" + *nearest + "'?"
+                                                        : "expected one of " + join(names, ", ")));
 }
 
 template <class Target>
@@ -179,16 +201,28 @@ JobOptions JobOptions::from_environment() {
   return options;
 }
 
+bool ContextOptions::has(std::string_view name) {
+  return find(context_rows(), name) != nullptr;
+}
+
+bool JobOptions::has(std::string_view name) {
+  return find_job_row(name) != nullptr;
+}
+
+void ContextOptions::set(std::string_view name, const std::string& text) {
+  if (const auto* const row = find(context_rows(), name)) return assign(*row, *this, name, text);
+  refuse_unknown(name, names_of(context_rows()));
+}
+
+void JobOptions::set(std::string_view name, const std::string& text) {
+  if (const auto* const row = find_job_row(name)) return assign(*row, *this, name, text);
+  refuse_unknown(name, names_of(job_rows(), named_rows()));
+}
+
 void assign(Options& options, const std::string& name, const std::string& text) {
-  std::vector<std::string> names;
-  if (assign(context_rows(), options.context, name, text, names) ||
-      assign(job_rows(), options.job, name, text, names) ||
-      assign(named_rows(), options.job, name, text, names))
-    return;
-  const auto nearest = nearest_name(name, names);
-  throw Error(ErrorCode::kInvalidArgument, "unknown setting '" + name + "': " +
-                                               (nearest ? "did you mean '" + *nearest + "'?"
-                                                        : "expected one of " + join(names, ", ")));
+  if (ContextOptions::has(name)) return options.context.set(name, text);
+  if (JobOptions::has(name)) return options.job.set(name, text);
+  refuse_unknown(name, names_of(context_rows(), job_rows(), named_rows()));
 }
 
 void validate(const ContextOptions& options) {

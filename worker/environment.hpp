@@ -17,8 +17,7 @@ struct Options {
   JobOptions job = {};
 };
 
-/// The setting whose environment variable is SLUICE_NAME, given as "name"; lists are replaced.
-/// Throws kInvalidArgument, with the nearest name where there is none such.
+/// ContextOptions::set or JobOptions::set, whichever has the name.
 void assign(Options& options, const std::string& name, const std::string& text);
 
 /// Throw kInvalidArgument with the setting's variable, value and range.

@@ -19,6 +19,12 @@ Operation::Operation(const OpRequest& request, const Geometry& geometry, const S
   descriptor_.layout = request.layout;
   descriptor_.tag = request.tag;
   statistics.blocks = geometry.blocks;
+  if (!request.wanted) return;
+  std::uint64_t place = 0;
+  for (const ElementRange& range : *request.wanted) {
+    places_.push_back(place);
+    place += range.end - range.begin;
+  }
 }
 
 BlockIndex Operation::following(BlockIndex b) const {
@@ -45,14 +51,37 @@ void Operation::load(BlockIndex b, std::byte* out) const {
   if (to != end) std::memset(out + (to - begin) * size, 0, (end - to) * size);
 }
 
+template <class F>
+void Operation::for_each_wanted(BlockIndex b, F&& f) const {
+  if (!request_.wanted)
+    return f(request_.output + geometry_.offset_of(b), 0, geometry_.bytes_of(b));
+  const std::size_t size = element_bytes(geometry_.type);
+  const std::uint64_t begin = std::uint64_t{b.value} * geometry_.block_elements;
+  const std::uint64_t end = begin + geometry_.elements_of(b);
+  const std::vector<ElementRange>& ranges = *request_.wanted;
+  const auto ends_before = [&](const ElementRange& range) { return range.end <= begin; };
+  auto range = std::partition_point(ranges.begin(), ranges.end(), ends_before);
+  for (; range != ranges.end() && range->begin < end; ++range) {
+    const std::uint64_t from = std::max(begin, range->begin);
+    const std::uint64_t to = std::min(end, range->end);
+    const std::uint64_t place =
+        places_[static_cast<std::size_t>(range - ranges.begin())] + (from - range->begin);
+    if (from < to) f(request_.output + place * size, (from - begin) * size, (to - from) * size);
+  }
+}
+
 void Operation::store(BlockIndex b, std::span<const std::byte> sum) {
-  std::memcpy(request_.output + geometry_.offset_of(b), sum.data(), sum.size());
+  for_each_wanted(b, [&](std::byte* place, std::size_t offset, std::size_t size) {
+    std::memcpy(place, sum.data() + offset, size);
+  });
 }
 
 void Operation::store_zeros(BlockIndex begin, BlockIndex end) {
   if (is_whole_in_place() && !nonzero_.saw_negative_zero()) return;
+  if (request_.wanted && request_.wanted->empty()) return;
   for (BlockIndex b = begin; b < end; b = following(b))
-    std::memset(request_.output + geometry_.offset_of(b), 0, geometry_.bytes_of(b));
+    for_each_wanted(
+        b, [](std::byte* place, std::size_t, std::size_t size) { std::memset(place, 0, size); });
 }
 
 }  // namespace sluice::worker

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include <sluice/error.hpp>
 #include <sluice/statistics.hpp>
@@ -21,23 +22,29 @@ namespace sluice::worker {
 /// What the caller asks for. The memory stays the engine's until the op's Completion.
 ///
 /// Every collective is a sum of one tensor over the ranks: of a broadcast all ranks but the root
-/// hold zeros, of an all_gather each holds zeros but for its part. These are moved as integers, so
-/// that every bit comes through; the zeros are not in memory: `held` tells what is.
+/// hold zeros, of an all_gather each holds zeros but for its part; of a reduce_scatter each wants
+/// but a part. What a rank neither holds nor wants is not in its memory: `held` and `wanted` tell
+/// what is. Where elements are moved, they travel as integers, so that every bit comes through.
 struct OpRequest {
   wire::Collective collective = wire::Collective::kAllReduce;
   ElementType type = ElementType::kFloat32;  ///< of the caller's tensor
   Reduction reduction = Reduction::kSum;
-  const std::byte* input = nullptr;  ///< the elements held
-  std::byte* output = nullptr;       ///< of the whole tensor; where input lies in it: in place
-  std::uint64_t element_count = 0;
+  const std::byte* input = nullptr;       ///< the elements held
+  std::byte* output = nullptr;            ///< those wanted, one range after the other
+  std::uint64_t element_count = 0;        ///< of the whole tensor
   std::optional<ElementRange> held = {};  ///< none: the whole tensor
+  std::optional<std::vector<ElementRange>> wanted = {};  ///< rising; none: the whole tensor
   std::uint16_t root = 0;
   std::uint16_t layout = 0;
   std::span<const std::uint64_t> nonzero_blocks = {};  ///< bit per block; empty: search
   std::uint64_t tag = 0;
 
+  /// Whether elements are moved, and not reduced.
   bool moves() const {
-    return collective == wire::Collective::kBroadcast || collective == wire::Collective::kAllGather;
+    using wire::Collective;
+    return collective == Collective::kBroadcast || collective == Collective::kAllGather ||
+           collective == Collective::kGather || collective == Collective::kScatter ||
+           collective == Collective::kAllToAll;
   }
   /// Of the elements on the wire.
   ElementType wire_type() const { return moves() ? integer_of(element_bytes(type)) : type; }
@@ -74,7 +81,7 @@ class Operation {
   bool is_nonzero(BlockIndex b) { return nonzero_.contains(b.value); }
   BlockIndex following(BlockIndex b) const;  ///< the column's block after b, or kNoBlock
 
-  /// The sum of block b: copies it to the output.
+  /// The sum of block b: copies what is wanted of it to the output.
   void store(BlockIndex b, std::span<const std::byte> sum);
 
   /// Blocks begin, begin + stride, ... before `end` (kNoBlock: the tensor's end) are zero on every
@@ -85,15 +92,20 @@ class Operation {
   std::uint16_t streams_left = 0;
 
  private:
+  /// Calls f(place in the output, offset in the block, size) in bytes for what is wanted of b.
+  template <class F>
+  void for_each_wanted(BlockIndex b, F&& f) const;
+
   /// Whether the output of blocks that are zero everywhere holds zeros already.
   bool is_whole_in_place() const {
-    return request_.input == request_.output && held_.begin == 0 &&
+    return request_.input == request_.output && !request_.wanted && held_.begin == 0 &&
            held_.end == geometry_.element_count;
   }
 
   OpRequest request_;
   Geometry geometry_;
   ElementRange held_;
+  std::vector<std::uint64_t> places_;  ///< of each range wanted: its first element's in the output
   wire::Descriptor descriptor_;
   NonZeroMap nonzero_;
 };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/base/ids.hpp"
+#include "common/base/rank_set.hpp"
 #include "common/base/time.hpp"
 #include "common/protocol/packet.hpp"
 #include "common/protocol/wire.hpp"
@@ -38,6 +39,7 @@ struct Stream {
   bool running = false;  ///< `op` has begun here
   bool first = false;    ///< and awaits its first result
   bool owner = false;    ///< owns a current block
+  RankSet awaited;       ///< the ranks without which this round cannot end, as last told
   bool held = false;     ///< the aggregator has our contribution: probe, don't resend
   bool syncing = false;  ///< the aggregator must be told where we stand before anything goes on
 
@@ -69,6 +71,7 @@ struct Stream {
   /// aggregator may finish their rounds anew.
   void start_epoch() {
     held = false;
+    awaited = {};
     gap_probed = Round{~std::uint64_t{0}};
     backoffs = data_sends = probe_sends = 0;
     for (auto& result : kept)

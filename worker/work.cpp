@@ -1,5 +1,6 @@
 #include "worker/work.hpp"
 
+#include "worker/communicator.hpp"
 #include "worker/progress.hpp"
 
 namespace sluice {
@@ -42,6 +43,15 @@ bool Work::wait_for(std::chrono::nanoseconds bound) const {
   if (!drive(started(state_), after(Progress::now(), bound))) return false;
   throw_if_failed(*state_);
   return true;
+}
+
+std::vector<std::uint16_t> Work::stragglers() const {
+  const State& state = started(state_);
+  const auto progress = state.progress.lock();
+  if (done() || !progress) return {};
+  return progress->with_turn([&](Attachment&, Time) {
+    return done() ? std::vector<std::uint16_t>{} : state.job->stragglers(state.op);
+  });
 }
 
 std::optional<Error> Work::error() const {

@@ -7,6 +7,7 @@
 
 #include <sluice/sluice.hpp>
 
+#include "common/base/ids.hpp"
 #include "common/base/time.hpp"
 
 namespace sluice {
@@ -21,6 +22,8 @@ struct Work::State {
   // Const from the start. Weak: a handle that outlives its context keeps no ports open.
   std::weak_ptr<Progress> progress;
   Time started{};
+  const Communicator::Impl* job = nullptr;  ///< gone once the op is done
+  OpNumber op = 0;                          ///< with the turn held
 };
 
 }  // namespace sluice

@@ -88,14 +88,14 @@ class Runner {
   std::span<std::byte> input_;
   std::span<std::byte> output_;
   std::vector<std::uint64_t> bitmap_;
-  AllReduceOptions op_;
+  ReduceOptions op_;
   std::vector<std::int64_t> times_;
   Counters counters_;
 };
 
 /// Each iteration took as long as its slowest rank; counters are added up.
 void gather(Communicator& job, std::span<std::int64_t> times, std::span<std::int64_t> counters) {
-  AllReduceOptions slowest;
+  ReduceOptions slowest;
   slowest.reduction = Reduction::kMax;
   job.all_reduce(times, slowest).wait();
   job.all_reduce(counters).wait();

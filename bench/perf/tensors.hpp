@@ -46,7 +46,7 @@ class TensorSet {
   /// The whole tensor of one rank; `out` has bytes() bytes.
   void fill(std::uint16_t rank, std::uint64_t run, std::span<std::byte> out) const;
 
-  /// One bit per block, as AllReduceOptions::nonzero_blocks wants them.
+  /// One bit per block, as ReduceOptions::nonzero_blocks wants them.
   std::vector<std::uint64_t> bitmap(std::uint16_t rank) const;
 
  private:

@@ -6,9 +6,11 @@
 #include <exception>
 #include <memory>
 #include <new>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include <pthread.h>
 
@@ -131,6 +133,11 @@ T& given(T* pointer, const char* call, const char* what) {
   return *pointer;
 }
 
+std::span<const std::uint64_t> span_of(const std::uint64_t* counts, std::size_t size,
+                                       const char* call) {
+  return {&given(counts, call, "counts"), size};
+}
+
 /// Starts an op and hands out its handle.
 template <class Start>
 sluice_status started(const char* call, sluice_communicator* communicator, sluice_work** work,
@@ -162,13 +169,13 @@ sluice::ElementType from_c(sluice_element_type type) {
   return narrowed<sluice::ElementType>(type);
 }
 
-sluice::AllReduceOptions from_c(const sluice_all_reduce_options* options) {
-  sluice::AllReduceOptions result;
+sluice::ReduceOptions from_c(const sluice_reduce_options* options, const char* call) {
+  sluice::ReduceOptions result;
   if (options == nullptr) return result;
-  check_size(options->size, sizeof *options, "sluice_all_reduce", "options");
+  check_size(options->size, sizeof *options, call, "options");
   result.reduction = narrowed<sluice::Reduction>(options->reduction);
   if (!sluice::is_valid(result.reduction))
-    refuse("sluice_all_reduce: the reduction " + std::to_string(int{options->reduction}) +
+    refuse(std::string(call) + ": the reduction " + std::to_string(int{options->reduction}) +
            " is none of sluice_reduction");
   if (options->nonzero_blocks != nullptr)
     result.nonzero_blocks = {options->nonzero_blocks, options->nonzero_words};
@@ -307,10 +314,11 @@ void sluice_free(void* memory) {
 // ----------------------------------------------------------------------------------- collectives
 sluice_status sluice_all_reduce(sluice_communicator* communicator, const void* input, void* output,
                                 uint64_t count, sluice_element_type type,
-                                const sluice_all_reduce_options* options, sluice_work** work,
+                                const sluice_reduce_options* options, sluice_work** work,
                                 sluice_error* error) {
-  return started("sluice_all_reduce", communicator, work, error, [&](sluice::Communicator& job) {
-    return job.all_reduce(input, output, count, from_c(type), from_c(options));
+  constexpr const char* kCall = "sluice_all_reduce";
+  return started(kCall, communicator, work, error, [&](sluice::Communicator& job) {
+    return job.all_reduce(input, output, count, from_c(type), from_c(options, kCall));
   });
 }
 
@@ -325,9 +333,59 @@ sluice_status sluice_broadcast(sluice_communicator* communicator, void* tensor, 
 sluice_status sluice_all_gather(sluice_communicator* communicator, const void* input, void* output,
                                 const uint64_t* counts, size_t ranks, sluice_element_type type,
                                 uint64_t tag, sluice_work** work, sluice_error* error) {
-  return started("sluice_all_gather", communicator, work, error, [&](sluice::Communicator& job) {
-    const std::uint64_t* const first = &given(counts, "sluice_all_gather", "counts");
-    return job.all_gather(input, output, {first, ranks}, from_c(type), {.tag = tag});
+  constexpr const char* kCall = "sluice_all_gather";
+  return started(kCall, communicator, work, error, [&](sluice::Communicator& job) {
+    return job.all_gather(input, output, span_of(counts, ranks, kCall), from_c(type), {.tag = tag});
+  });
+}
+
+sluice_status sluice_reduce(sluice_communicator* communicator, const void* input, void* output,
+                            uint64_t count, sluice_element_type type, uint16_t root,
+                            const sluice_reduce_options* options, sluice_work** work,
+                            sluice_error* error) {
+  constexpr const char* kCall = "sluice_reduce";
+  return started(kCall, communicator, work, error, [&](sluice::Communicator& job) {
+    return job.reduce(input, output, count, from_c(type), root, from_c(options, kCall));
+  });
+}
+
+sluice_status sluice_reduce_scatter(sluice_communicator* communicator, const void* input,
+                                    void* output, const uint64_t* counts, size_t ranks,
+                                    sluice_element_type type, const sluice_reduce_options* options,
+                                    sluice_work** work, sluice_error* error) {
+  constexpr const char* kCall = "sluice_reduce_scatter";
+  return started(kCall, communicator, work, error, [&](sluice::Communicator& job) {
+    return job.reduce_scatter(input, output, span_of(counts, ranks, kCall), from_c(type),
+                              from_c(options, kCall));
+  });
+}
+
+sluice_status sluice_gather(sluice_communicator* communicator, const void* input, void* output,
+                            const uint64_t* counts, size_t ranks, sluice_element_type type,
+                            uint16_t root, uint64_t tag, sluice_work** work, sluice_error* error) {
+  constexpr const char* kCall = "sluice_gather";
+  return started(kCall, communicator, work, error, [&](sluice::Communicator& job) {
+    return job.gather(input, output, span_of(counts, ranks, kCall), from_c(type), root,
+                      {.tag = tag});
+  });
+}
+
+sluice_status sluice_scatter(sluice_communicator* communicator, const void* input, void* output,
+                             const uint64_t* counts, size_t ranks, sluice_element_type type,
+                             uint16_t root, uint64_t tag, sluice_work** work, sluice_error* error) {
+  constexpr const char* kCall = "sluice_scatter";
+  return started(kCall, communicator, work, error, [&](sluice::Communicator& job) {
+    return job.scatter(input, output, span_of(counts, ranks, kCall), from_c(type), root,
+                       {.tag = tag});
+  });
+}
+
+sluice_status sluice_all_to_all(sluice_communicator* communicator, const void* input, void* output,
+                                const uint64_t* counts, size_t pairs, sluice_element_type type,
+                                uint64_t tag, sluice_work** work, sluice_error* error) {
+  constexpr const char* kCall = "sluice_all_to_all";
+  return started(kCall, communicator, work, error, [&](sluice::Communicator& job) {
+    return job.all_to_all(input, output, span_of(counts, pairs, kCall), from_c(type), {.tag = tag});
   });
 }
 
@@ -350,6 +408,19 @@ sluice_status sluice_work_wait(const sluice_work* work, int64_t bound_ns, sluice
 
 int32_t sluice_work_done(const sluice_work* work) {
   return work == nullptr ? -1 : work->work.done() ? 1 : 0;
+}
+
+sluice_status sluice_work_stragglers(const sluice_work* work, uint16_t* ranks, size_t capacity,
+                                     size_t* count, sluice_error* error) {
+  return guarded(error, [&] {
+    constexpr const char* kCall = "sluice_work_stragglers";
+    const sluice::Work& op = given(work, kCall, "work").work;
+    std::size_t& out = given(count, kCall, "count");
+    if (capacity != 0) given(ranks, kCall, "ranks");
+    const std::vector<std::uint16_t> stragglers = op.stragglers();
+    std::copy_n(stragglers.begin(), std::min(capacity, stragglers.size()), ranks);
+    out = stragglers.size();
+  });
 }
 
 sluice_status sluice_work_statistics(const sluice_work* work, sluice_op_statistics* statistics,

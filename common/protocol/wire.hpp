@@ -84,14 +84,19 @@ enum class Collective : std::uint8_t {
   kBarrier = 2,
   kBroadcast = 3,
   kAllGather = 4,
-  // 5..: reduce, reduce_scatter, all_to_all
+  kReduce = 5,
+  kReduceScatter = 6,
+  kGather = 7,
+  kScatter = 8,
+  kAllToAll = 9,
 };
 constexpr bool is_valid(Collective c) {
-  return c >= Collective::kAllReduce && c <= Collective::kAllGather;
+  return c >= Collective::kAllReduce && c <= Collective::kAllToAll;
 }
 constexpr std::string_view name(Collective c) {
-  constexpr std::array<std::string_view, 5> kNames{"?", "all_reduce", "barrier", "broadcast",
-                                                   "all_gather"};
+  constexpr std::array<std::string_view, 10> kNames{
+      "?",      "all_reduce",     "barrier", "broadcast", "all_gather",
+      "reduce", "reduce_scatter", "gather",  "scatter",   "all_to_all"};
   return kNames[is_valid(c) ? static_cast<std::size_t>(c) : 0];
 }
 

@@ -52,7 +52,7 @@ double Trainer::collect(std::span<const std::uint32_t> batch) {
 /// Turns this rank's gradient into the sum over all ranks.
 void Trainer::exchange(Figures& figures) {
   const auto start = std::chrono::steady_clock::now();
-  sluice::AllReduceOptions options;
+  sluice::ReduceOptions options;
   options.nonzero_blocks = gradient_.rows.words();  // a row is a block
   const sluice::Work work = job_.all_reduce(gradient_.table.tensor(), options);
   work.wait();

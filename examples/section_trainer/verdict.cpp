@@ -22,7 +22,7 @@ Digest digest(const Table& weights) {
 }
 
 Digest reduced(sluice::Communicator& job, Digest digest, sluice::Reduction reduction) {
-  sluice::AllReduceOptions options;
+  sluice::ReduceOptions options;
   options.reduction = reduction;
   job.all_reduce(std::span<std::int64_t>(digest), options).wait();
   return digest;

@@ -4,6 +4,7 @@
 
 #include "tests/sim/trace.hpp"
 #include "worker/engine.hpp"
+#include "worker/layout.hpp"
 
 namespace sluice::sim {
 namespace {
@@ -246,19 +247,25 @@ void App::submit() {
   op.block_elements = engine_->block_elements(op.spec.type);
   op.tensor = make_tensor(op.spec, rank_, job_.plan.ranks, op.block_elements);
   op.began = world_.events.now();
-  if (!op.tensor.in_place) op.output.assign(op.tensor.data.size(), std::byte{0x5a});
+  op.wanted = wanted_by(op.spec, rank_, job_.plan.ranks);
+  if (!op.tensor.in_place)
+    op.output.assign(pick(op.tensor.data, op.wanted, op.spec.type).size(), std::byte{0x5a});
   worker::OpRequest request;
   request.collective = op.spec.collective;
   request.type = op.spec.type;
   request.reduction = op.spec.reduction;
-  request.element_count = op.spec.element_count;
   request.root = op.spec.root;
   request.tag = op.spec.tag;
-  const Range held = held_by(op.spec, rank_);
-  if (moves(op.spec)) request.held = {held.begin, held.end};
+  const std::vector<std::uint64_t> whole{op.spec.element_count};
+  const worker::Place me{static_cast<std::uint16_t>(rank_),
+                         static_cast<std::uint16_t>(job_.plan.ranks)};
+  worker::lay_out(request, me, op.spec.counts.empty() ? whole : op.spec.counts);
+  const std::size_t size = element_bytes(op.spec.type);
+  const std::uint64_t first = op.wanted.empty() ? 0 : op.wanted[0].begin;
   auto& open = open_[next_op_] = std::move(op);
-  request.input = open.tensor.data.data() + held.begin * element_bytes(open.spec.type);
-  request.output = open.tensor.in_place ? open.tensor.data.data() : open.output.data();
+  std::byte* const tensor = open.tensor.data.data();
+  request.input = tensor + held_by(open.spec, rank_, job_.plan.ranks).begin * size;
+  request.output = open.tensor.in_place ? tensor + first * size : open.output.data();
   request.nonzero_blocks = open.tensor.bitmap;
   const OpNumber number = engine_->submit(request, host_.now(), host_.sink());
   require(number == next_op_, "ops are not numbered in call order");
@@ -292,14 +299,15 @@ void App::completed(const worker::Completion& completion) {
 void App::check_result(const OpenOp& op, const OpStatistics& statistics) {
   const std::string which = "job " + std::to_string(job_.plan.id) + " rank " +
                             std::to_string(rank_) + " op " + std::to_string(op.index);
-  const Outcome& wanted = job_.outcome(program_, op.index, op.block_elements);
-  const auto& got = op.tensor.in_place ? op.tensor.data : op.output;
-  require(same(got, wanted.data, op.spec.type), which + ": wrong result");
+  const Outcome& outcome = job_.outcome(program_, op.index, op.block_elements);
+  const auto& got = op.tensor.in_place ? pick(op.tensor.data, op.wanted, op.spec.type) : op.output;
+  require(same(got, pick(outcome.data, op.wanted, op.spec.type), op.spec.type),
+          which + ": wrong result");
   require(statistics.blocks == op.tensor.travels.size(), which + ": wrong block count");
   require(statistics.blocks_sent == count_true(op.tensor.travels), which + ": wrong blocks sent");
-  require(statistics.blocks_received == wanted.union_blocks, which + ": wrong blocks received");
-  if (op.tensor.in_place) return;
-  const Tensor before = make_tensor(op.spec, rank_, job_.plan.ranks, op.block_elements);
+  require(statistics.blocks_received == outcome.union_blocks, which + ": wrong blocks received");
+  Tensor before = make_tensor(op.spec, rank_, job_.plan.ranks, op.block_elements);
+  if (op.tensor.in_place) put(got, op.wanted, op.spec.type, before.data);
   require(before.data == op.tensor.data, which + ": the input was written to");
 }
 

@@ -55,6 +55,7 @@ class App final : public Process {
   struct OpenOp {
     OpSpec spec;
     Tensor tensor;
+    std::vector<Range> wanted;
     std::vector<std::byte> output;  ///< out of place
     std::size_t index = 0;
     std::uint32_t block_elements = 1;

@@ -6,6 +6,9 @@
 #include "tests/sim/draw.hpp"
 
 namespace sluice::sim {
+
+using wire::Collective;
+
 namespace {
 
 constexpr ElementType kTypes[] = {
@@ -31,23 +34,43 @@ std::uint64_t element_count(Random& r, const JobPlan& job, ElementType type,
   return std::min(count, most);
 }
 
-/// A broadcast, or an all_gather of parts of any size.
-void make_a_move(Random& r, const JobPlan& job, OpSpec& op) {
+/// So many parts of any size.
+std::vector<std::uint64_t> draw_parts(Random& r, std::uint64_t elements, std::size_t parts) {
+  std::vector<std::uint64_t> counts;
+  std::uint64_t left = elements;
+  for (std::size_t i = 0; i + 1 < parts; ++i) {
+    counts.push_back(r.chance(0.2) ? 0 : r.below(2 * left / (parts - i) + 1));
+    counts.back() = std::min(counts.back(), left);
+    left -= counts.back();
+  }
+  counts.push_back(left);
+  return counts;
+}
+
+/// Any collective but all_reduce and barrier.
+void draw_other_collective(Random& r, const JobPlan& job, OpSpec& op) {
+  constexpr Collective kOthers[] = {Collective::kBroadcast, Collective::kAllGather,
+                                    Collective::kReduce,    Collective::kReduceScatter,
+                                    Collective::kGather,    Collective::kScatter,
+                                    Collective::kAllToAll};
+  constexpr unsigned kRanksMost = 16;  // of an all_to_all: it has a part for each pair
+  do {
+    op.collective = kOthers[r.below(std::size(kOthers))];
+  } while (op.collective == Collective::kAllToAll && job.ranks > kRanksMost);
+  op.root = static_cast<std::uint16_t>(r.below(job.ranks));
+  switch (op.collective) {
+    case Collective::kBroadcast:
+    case Collective::kReduce:
+      break;
+    case Collective::kAllToAll:
+      op.counts = draw_parts(r, op.element_count, std::size_t{job.ranks} * job.ranks);
+      break;
+    default:
+      op.counts = draw_parts(r, op.element_count, job.ranks);
+  }
+  if (!moves(op)) return;
   op.reduction = Reduction::kSum;
   op.overlap = false;
-  if (r.chance(0.5)) {
-    op.collective = wire::Collective::kBroadcast;
-    op.root = static_cast<std::uint16_t>(r.below(job.ranks));
-    return;
-  }
-  op.collective = wire::Collective::kAllGather;
-  std::uint64_t left = op.element_count;
-  for (unsigned rank = 0; rank + 1 < job.ranks; ++rank) {
-    op.counts.push_back(r.chance(0.2) ? 0 : r.below(2 * left / (job.ranks - rank) + 1));
-    op.counts.back() = std::min(op.counts.back(), left);
-    left -= op.counts.back();
-  }
-  op.counts.push_back(left);
 }
 
 OpSpec make_op(Random& r, const JobPlan& job, std::uint64_t tag, std::uint64_t bytes_max) {
@@ -57,11 +80,11 @@ OpSpec make_op(Random& r, const JobPlan& job, std::uint64_t tag, std::uint64_t b
   op.tag = tag;
   op.seed = r.next();
   op.element_count = element_count(r, job, op.type, bytes_max);
-  if (op.element_count == 0 && r.chance(0.5)) op.collective = wire::Collective::kBarrier;
+  if (op.element_count == 0 && r.chance(0.5)) op.collective = Collective::kBarrier;
   op.density = r.pick({0.0, 0.03, 0.2, 0.6, 1.0, -1.0});
   if (r.chance(0.2)) op.lone_owner = static_cast<int>(r.below(job.ranks));
   op.overlap = op.lone_owner < 0 && r.chance(0.2);
-  if (op.collective == wire::Collective::kAllReduce && r.chance(0.3)) make_a_move(r, job, op);
+  if (op.collective == Collective::kAllReduce && r.chance(0.4)) draw_other_collective(r, job, op);
   return op;
 }
 
@@ -72,18 +95,21 @@ OpSpec another(Random& r, const OpSpec& op) {
     case 0:
       other.element_count += r.between(1, 2000);
       if (!other.counts.empty()) other.counts.back() += other.element_count - op.element_count;
-      if (!moves(other)) other.collective = wire::Collective::kAllReduce;
+      if (op.collective == Collective::kBarrier) other.collective = Collective::kAllReduce;
       break;
     case 1:
       while (other.type == op.type || !is_valid(other.type, other.reduction))
         other.type = kTypes[r.below(std::size(kTypes))];
       break;
     case 2:
-      while (other.reduction == op.reduction) other.reduction = draw_reduction(r, op.type);
+      if (moves(op))
+        other.root = op.root == 0 ? 1 : 0;
+      else
+        while (other.reduction == op.reduction) other.reduction = draw_reduction(r, op.type);
       break;
     case 3:
-      other.collective = op.collective == wire::Collective::kBarrier ? wire::Collective::kAllReduce
-                                                                     : wire::Collective::kBarrier;
+      other = OpSpec{.tag = op.tag, .seed = op.seed};
+      if (op.collective != Collective::kBarrier) other.collective = Collective::kBarrier;
       break;
     default:
       other.tag += r.between(1, 1000);

@@ -9,6 +9,9 @@
 #include "tests/sim/random.hpp"
 
 namespace sluice::sim {
+
+using wire::Collective;
+
 namespace {
 
 // --------------------------------------------------------------------------- 16-bit floats, scalar
@@ -206,17 +209,83 @@ double density_of(const OpSpec& op, unsigned rank) {
 
 }  // namespace
 
-Range held_by(const OpSpec& op, unsigned rank) {
-  if (op.collective == wire::Collective::kBroadcast && rank != op.root) return {};
-  if (op.collective != wire::Collective::kAllGather) return {0, op.element_count};
-  Range held;
-  for (unsigned r = 0; r <= rank; ++r) held = {held.end, held.end + op.counts[r]};
-  return held;
+namespace {
+
+Range part(const OpSpec& op, std::size_t index) {
+  std::uint64_t begin = 0;
+  for (std::size_t i = 0; i < index; ++i) begin += op.counts[i];
+  return {begin, begin + op.counts[index]};
+}
+
+}  // namespace
+
+Range held_by(const OpSpec& op, unsigned rank, unsigned ranks) {
+  const Range whole{0, op.element_count};
+  switch (op.collective) {
+    case Collective::kBroadcast:
+    case Collective::kScatter:
+      return rank == op.root ? whole : Range{};
+    case Collective::kGather:
+    case Collective::kAllGather:
+      return part(op, rank);
+    case Collective::kAllToAll:
+      return {part(op, rank * ranks).begin, part(op, rank * ranks + ranks - 1).end};
+    default:
+      return whole;
+  }
+}
+
+std::vector<Range> wanted_by(const OpSpec& op, unsigned rank, unsigned ranks) {
+  const Range whole{0, op.element_count};
+  switch (op.collective) {
+    case Collective::kReduce:
+    case Collective::kGather:
+      return rank == op.root ? std::vector{whole} : std::vector<Range>{};
+    case Collective::kReduceScatter:
+    case Collective::kScatter:
+      return {part(op, rank)};
+    case Collective::kAllToAll: {
+      std::vector<Range> wanted;
+      for (unsigned from = 0; from < ranks; ++from) wanted.push_back(part(op, from * ranks + rank));
+      return wanted;
+    }
+    default:
+      return {whole};
+  }
+}
+
+std::vector<std::byte> pick(std::span<const std::byte> tensor, const std::vector<Range>& ranges,
+                            ElementType type) {
+  std::vector<std::byte> picked;
+  const std::size_t size = element_bytes(type);
+  for (const Range& range : ranges) {
+    const auto bytes = tensor.subspan(range.begin * size, (range.end - range.begin) * size);
+    picked.insert(picked.end(), bytes.begin(), bytes.end());
+  }
+  return picked;
+}
+
+void put(std::span<const std::byte> picked, const std::vector<Range>& ranges, ElementType type,
+         std::span<std::byte> tensor) {
+  const std::size_t size = element_bytes(type);
+  for (const Range& range : ranges) {
+    const auto bytes = picked.first((range.end - range.begin) * size);
+    std::copy(bytes.begin(), bytes.end(),
+              tensor.begin() + static_cast<std::ptrdiff_t>(range.begin * size));
+    picked = picked.subspan(bytes.size());
+  }
 }
 
 bool moves(const OpSpec& op) {
-  return op.collective == wire::Collective::kBroadcast ||
-         op.collective == wire::Collective::kAllGather;
+  switch (op.collective) {
+    case Collective::kAllReduce:
+    case Collective::kReduce:
+    case Collective::kReduceScatter:
+    case Collective::kBarrier:
+      return false;
+    default:
+      return true;
+  }
 }
 
 Tensor make_tensor(const OpSpec& op, unsigned rank, unsigned ranks, std::uint32_t block_elements) {
@@ -225,12 +294,13 @@ Tensor make_tensor(const OpSpec& op, unsigned rank, unsigned ranks, std::uint32_
   Random random(derive(op.seed, rank));
   Random places(derive(op.seed, op.overlap ? ranks : rank + 2000));
   const ElementType type = data_type(op);
-  const Range held = held_by(op, rank);
+  const Range held = held_by(op, rank, ranks);
   const bool negative_zeros = is_float(type) && random.chance(0.3);
   const bool claims = !moves(op) && random.chance(0.3);
   const bool nan_allowed = op.reduction == Reduction::kMin || op.reduction == Reduction::kMax;
   Tensor tensor;
-  tensor.in_place = random.chance(0.5);
+  tensor.in_place = random.chance(0.5) && op.collective != Collective::kAllToAll;
+  if (op.collective == Collective::kBroadcast) tensor.in_place = true;
   tensor.data.resize(op.element_count * size);
   tensor.travels.resize(blocks);
   if (claims) tensor.bitmap.resize((blocks + 63) / 64);

@@ -18,9 +18,9 @@ struct OpSpec {
   ElementType type = ElementType::kFloat32;
   Reduction reduction = Reduction::kSum;
   std::uint64_t element_count = 0;
-  std::uint16_t root = 0;  ///< of a broadcast
-  std::vector<std::uint64_t> counts =
-      {};  ///< of an all_gather: elements by rank, element_count in all
+  std::uint16_t root = 0;
+  /// Of a tensor that is cut: the elements of each part, element_count in all.
+  std::vector<std::uint64_t> counts = {};
   std::uint64_t tag = 0;
   std::uint64_t seed = 0;  ///< of the data
   double density = 1;      ///< of each rank; below 0: each rank has its own
@@ -29,12 +29,19 @@ struct OpSpec {
   bool poisoned = false;   ///< ranks disagree about it: it must not end well
 };
 
-/// What a rank has values for.
 struct Range {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
 };
-Range held_by(const OpSpec& op, unsigned rank);
+/// What a rank has values for.
+Range held_by(const OpSpec& op, unsigned rank, unsigned ranks);
+/// What a rank gets.
+std::vector<Range> wanted_by(const OpSpec& op, unsigned rank, unsigned ranks);
+/// The elements of these ranges, one after the other; and back into them.
+std::vector<std::byte> pick(std::span<const std::byte> tensor, const std::vector<Range>& ranges,
+                            ElementType type);
+void put(std::span<const std::byte> picked, const std::vector<Range>& ranges, ElementType type,
+         std::span<std::byte> tensor);
 
 /// Whether elements are moved, as integers, and not reduced.
 bool moves(const OpSpec& op);
@@ -49,7 +56,7 @@ struct Tensor {
 
 Tensor make_tensor(const OpSpec& op, unsigned rank, unsigned ranks, std::uint32_t block_elements);
 
-/// What every rank must hold in the end, and how many blocks any rank sent.
+/// The whole result, and how many blocks any rank sent.
 struct Outcome {
   std::vector<std::byte> data;
   std::uint64_t union_blocks = 0;

@@ -78,7 +78,7 @@ class Python(harness.SystemTest):
     def test_structs_are_as_in_the_header(self):
         """The library checks the sizes that it is told; the error's it is not."""
         code = ("import ctypes, sluice._library as l; print(ctypes.sizeof(l._Error),"
-                " ctypes.sizeof(l.AllReduceOptions), ctypes.sizeof(l.OpStatistics))")
+                " ctypes.sizeof(l.ReduceOptions), ctypes.sizeof(l.OpStatistics))")
         sizes = subprocess.run([harness.PYTHON_WITH_NUMPY, "-B", "-c", code], check=True,
                                env=self.environment(**self.package()), text=True,
                                stdout=subprocess.PIPE).stdout

@@ -8,7 +8,7 @@ import re
 ENGINE = {
     "aggregator": r"aggregator/(config|counters|engine|engine-inl|membership|reply_budget|stream"
                   r"|stream-inl|stream-resync-inl)\.",
-    "worker": r"worker/(config|counters|engine|engine-\w+-inl|nonzero_map|operation|places"
+    "worker": r"worker/(config|counters|engine|engine-\w+-inl|layout|nonzero_map|operation|places"
               r"|shard_session|stream)\.",
 }
 BASE = [r"common/base/", r"sluice/(types|error)\.hpp"]
@@ -39,6 +39,8 @@ LAYERS = [
     (r"worker/",             LOOP + [r"worker/", r"sluice/"],         SYSTEM + LOG),
     (r"bindings/c/",         BASE + [r"sluice/", r"worker/environment\.hpp"],
      [r"pthread\.h", r"sluice/sluice\.h"]),
+    (r"bindings/torch/",     [r"bindings/torch/", r"sluice/"],
+     [r"(torch|ATen|c10|pybind11)/"]),
     (r"bench/protection\.cpp", PROTOCOL,                              []),
     (r"bench/kernels\.cpp",   CORE,                                   [r"benchmark/"]),
     (r"bench/lib/",          [],                                      SYSTEM),

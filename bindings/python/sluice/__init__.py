@@ -18,18 +18,16 @@ from __future__ import annotations
 import collections
 import ctypes
 import dataclasses
-import functools
-import operator
+import math
 import time
 import types
 import weakref
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from sluice import _library
+from sluice import _arrays, _library
 from sluice._library import Error, InvalidArgument, Status, WaitTimeout, call, lib
 
 __all__ = ["Communicator", "Context", "Error", "InvalidArgument", "OpStatistics", "Status",
@@ -41,10 +39,6 @@ for _public in (Error, InvalidArgument, Status, WaitTimeout):
 _CONTEXT_SETTINGS = {"aggregators", "port", "address", "connect_timeout_ms", "mtu", "memory_mib",
                      "integrity", "hugepages", "idle", "log", "faults", "eal_args"}
 _LOOK_NS = 50_000_000  # how long a wait may keep a signal's handler from running
-_TYPES = {"float32": "float", "float64": "double", "float16": "half", "bfloat16": "bfloat16",
-          "int8": "int8", "uint8": "uint8", "int16": "int16", "int32": "int32",
-          "int64": "int64"}  # NumPy's names -> Sluice's
-_MOVED = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}  # what is not reduced is bits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,17 +78,10 @@ def _text(name: str, value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return (" " if name == "eal_args" else ",").join(_text(name, part) for part in value)
     if not isinstance(value, str):
-        return str(_integer(name, value, f"the setting {name}: a text, a number or a bool"))
+        return str(_arrays.integer(name, value, f"the setting {name}: a text, a number or a bool"))
     if "\0" in value:
         raise InvalidArgument(f"the setting {name} has a zero byte", Status.INVALID_ARGUMENT)
     return value
-
-
-def _integer(name: str, value: Any, what: str) -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise TypeError(f"{what} expected, not {name} = {value!r}") from None
 
 
 class Context:
@@ -165,7 +152,7 @@ class Communicator:
     def block_elements(self, dtype: Any) -> int:
         """Elements per block of arrays of this dtype."""
         elements: int = lib.sluice_block_elements(
-            self._open(), _element_type(np.dtype(dtype), None))
+            self._open(), _arrays.element_type("block_elements", np.dtype(dtype), None))
         return elements
 
     def all_reduce(self, array: NDArray[Any], output: NDArray[Any] | None = None, *,
@@ -185,27 +172,57 @@ class Communicator:
 
         Raises TypeError, InvalidArgument.
         """
-        handle = self._open()
-        number = _element_type(_checked(array, "array").dtype, element_type, reduction)
-        if output is None:
-            output = array
-        elif _checked(output, "output").shape != array.shape or output.dtype != array.dtype:
-            raise _refusal(f"output is {_described(output)}, array {_described(array)}: they must"
-                           " have the same shape and dtype")
-        to = _writeable(output, "output")
-        words = None
-        if reduction == "sum" and nonzero_blocks is None and tag == 0:
-            options = None  # the default: nothing is to be told
-        else:
-            if nonzero_blocks is not None:
-                block = lib.sluice_block_elements(handle, number)
-                words = _bitmap(nonzero_blocks, -(-array.size // block))
-            options = _library.AllReduceOptions(
-                ctypes.sizeof(_library.AllReduceOptions), _reduction(reduction),
-                None if words is None else _address(words), 0 if words is None else words.size,
-                _tag(tag, "all_reduce"))
+        caller = "all_reduce"
+        handle, number = self._open(), self._reduced(caller, array, element_type, reduction)
+        output = self._like(caller, array, output)
+        to = _arrays.writeable(caller, output, "output")
+        options, words = self._options(caller, array, number, reduction, nonzero_blocks, tag)
         return self._start(Work(output, (array, words)), lib.sluice_all_reduce, handle,
-                           to if output is array else _address(array), to, array.size, number,
+                           to if output is array else _arrays.address(array), to, array.size,
+                           number, options)
+
+    def reduce(self, array: NDArray[Any], root: int = 0, output: NDArray[Any] | None = None, *,
+               reduction: str = "sum", nonzero_blocks: NDArray[np.bool_] | None = None,
+               tag: int = 0, element_type: str | None = None) -> Work:
+        """Starts: the root's output becomes the reduction over the ranks' arrays; elsewhere there
+        is none. Else as all_reduce."""
+        caller = "reduce"
+        handle, number = self._open(), self._reduced(caller, array, element_type, reduction)
+        root, to = _arrays.root_of(caller, root, self.world_size), None
+        if self.rank == root:
+            output = self._like(caller, array, output)
+            to = _arrays.writeable(caller, output, "output")
+        else:
+            output = None
+        options, words = self._options(caller, array, number, reduction, nonzero_blocks, tag)
+        return self._start(Work(output, (array, words)), lib.sluice_reduce, handle,
+                           _arrays.address(array), to, array.size, number, root, options)
+
+    def reduce_scatter(self, array: NDArray[Any], output: NDArray[Any] | None = None, *,
+                       counts: ArrayLike | None = None, reduction: str = "sum",
+                       nonzero_blocks: NDArray[np.bool_] | None = None, tag: int = 0,
+                       element_type: str | None = None) -> Work:
+        """Starts: the ranks' arrays are reduced, and each rank's output becomes its part: the parts
+        follow each other in rank order.
+
+        output: of the same dtype, with as many elements as this rank's part. It may lie in its
+            place of `array`, else they do not overlap. None: a new one, flat with `counts`.
+        counts: the elements of each rank's part, the same on all ranks; None: the array's first
+            dimension is cut into equal parts.
+
+        Else as all_reduce.
+        """
+        caller = "reduce_scatter"
+        handle, number = self._open(), self._reduced(caller, array, element_type, reduction)
+        shape = () if counts is not None else _arrays.equal_part(caller, array, self.world_size)
+        sizes = _arrays.counts_of(caller, counts, (self.world_size,), math.prod(shape))
+        _arrays.require_elements(caller, array, int(sizes.sum()))
+        own = int(sizes[self.rank])
+        output = _arrays.output_of(caller, output, shape or (own,), own, array.dtype)
+        to = _arrays.writeable(caller, output, "output")
+        options, words = self._options(caller, array, number, reduction, nonzero_blocks, tag)
+        return self._start(Work(output, (array, words)), lib.sluice_reduce_scatter, handle,
+                           _arrays.address(array), to, _arrays.address(sizes), sizes.size, number,
                            options)
 
     def broadcast(self, array: NDArray[Any], root: int = 0, *, tag: int = 0) -> Work:
@@ -213,18 +230,15 @@ class Communicator:
 
         array: C-contiguous, of the same size in bytes on all ranks, elements of 1, 2, 4 or 8 bytes.
         """
-        handle = self._open()
-        _checked(array, "array", "broadcast")
-        root = _integer("root", root, "broadcast: a rank")
-        if not 0 <= root < self.world_size:
-            raise _refusal(f"root {root}; 0..{self.world_size - 1} expected", "broadcast")
-        number = _moved_type(array.dtype, "broadcast")
-        to = _writeable(array, "array", "broadcast")
+        caller = "broadcast"
+        handle, number = self._open(), self._moved(caller, array)
+        root = _arrays.root_of(caller, root, self.world_size)
+        to = _arrays.writeable(caller, array)
         return self._start(Work(array, ()), lib.sluice_broadcast, handle, to, array.size, number,
-                           root, _tag(tag, "broadcast"))
+                           root, _arrays.tag_of(caller, tag))
 
     def all_gather(self, array: NDArray[Any], output: NDArray[Any] | None = None, *,
-                   counts: Sequence[int] | None = None, tag: int = 0) -> Work:
+                   counts: ArrayLike | None = None, tag: int = 0) -> Work:
         """Starts: every rank's output becomes the ranks' arrays one after the other, bit for bit.
 
         array: C-contiguous, elements of 1, 2, 4 or 8 bytes, of the same dtype on all ranks. It may
@@ -233,26 +247,79 @@ class Communicator:
             shape (world_size, *array.shape) without `counts`, flat with them.
         counts: the elements of each rank's array, the same on all ranks; None: all have as many.
         """
+        caller = "all_gather"
+        handle, number = self._open(), self._moved(caller, array)
+        output, sizes = self._gathered(caller, array, output, counts)
+        to = _arrays.writeable(caller, output, "output")
+        return self._start(Work(output, (array,)), lib.sluice_all_gather, handle,
+                           _arrays.address(array), to, _arrays.address(sizes), sizes.size, number,
+                           _arrays.tag_of(caller, tag))
+
+    def gather(self, array: NDArray[Any], root: int = 0, output: NDArray[Any] | None = None, *,
+               counts: ArrayLike | None = None, tag: int = 0) -> Work:
+        """Starts: as all_gather, but only the root has an output."""
+        caller = "gather"
+        handle, number = self._open(), self._moved(caller, array)
+        root, to = _arrays.root_of(caller, root, self.world_size), None
+        if self.rank == root:
+            output, sizes = self._gathered(caller, array, output, counts)
+            to = _arrays.writeable(caller, output, "output")
+        else:
+            output, sizes = None, self._sizes(caller, array, counts)
+        return self._start(Work(output, (array,)), lib.sluice_gather, handle,
+                           _arrays.address(array), to, _arrays.address(sizes), sizes.size, number,
+                           root, _arrays.tag_of(caller, tag))
+
+    def scatter(self, array: NDArray[Any] | None, output: NDArray[Any], root: int = 0, *,
+                counts: ArrayLike | None = None, tag: int = 0) -> Work:
+        """Starts: each rank's output becomes its part of the root's array, bit for bit: the parts
+        follow each other in rank order.
+
+        array: at the root, C-contiguous, elements of 1, 2, 4 or 8 bytes; not looked at elsewhere.
+        output: of the same dtype. At the root it may lie in its place of `array`, else they do not
+            overlap.
+        counts: the elements of each rank's output, the same on all ranks; None: all have as many.
+        """
+        caller = "scatter"
         handle = self._open()
-        _checked(array, "array", "all_gather")
-        number = _moved_type(array.dtype, "all_gather")
-        sizes = np.array([array.size] * self.world_size if counts is None else
-                         [_integer("counts", n, "all_gather: integers") for n in counts], np.int64)
-        if (sizes.shape != (self.world_size,) or sizes.min() < 0
-                or sizes[self.rank] != array.size):
-            raise _refusal(f"counts is {counts}; {self.world_size} of them expected, none below 0,"
-                           f" and that of rank {self.rank} to be {array.size}, its array's",
-                           "all_gather")
-        if output is None:
-            shape = (self.world_size, *array.shape) if counts is None else (int(sizes.sum()),)
-            output = np.empty(shape, array.dtype)
-        elif (_checked(output, "output", "all_gather").size != sizes.sum()
-              or output.dtype != array.dtype):
-            raise _refusal(f"output is {_described(output)}; {sizes.sum()} elements of"
-                           f" {array.dtype} expected", "all_gather")
-        to = _writeable(output, "output", "all_gather")
-        return self._start(Work(output, (array,)), lib.sluice_all_gather, handle, _address(array),
-                           to, _address(sizes), sizes.size, number, _tag(tag, "all_gather"))
+        number = _arrays.moved_type(caller, _arrays.checked(caller, output, "output").dtype)
+        root, sizes = _arrays.root_of(caller, root, self.world_size), self._sizes(
+            caller, output, counts, "output")
+        to, start = _arrays.writeable(caller, output, "output"), None
+        if self.rank == root:
+            if array is None or _arrays.checked(caller, array).dtype != output.dtype:
+                raise _arrays.refusal(caller, "array is " + (
+                    "None" if array is None else str(array.dtype)) + f"; {output.dtype} expected,"
+                    " as output is")
+            _arrays.require_elements(caller, array, int(sizes.sum()))
+            start = _arrays.address(array)
+        return self._start(Work(output, (array,)), lib.sluice_scatter, handle, start, to,
+                           _arrays.address(sizes), sizes.size, number, root,
+                           _arrays.tag_of(caller, tag))
+
+    def all_to_all(self, array: NDArray[Any], output: NDArray[Any] | None = None, *,
+                   counts: ArrayLike | None = None, tag: int = 0) -> Work:
+        """Starts: each rank's output becomes what the ranks have for it, in rank order, bit for
+        bit. An array has one part for each rank, in rank order.
+
+        array: C-contiguous, elements of 1, 2, 4 or 8 bytes, of the same dtype on all ranks.
+        output: of the same dtype, apart from `array`; None: a new one, flat with `counts`, else
+            like `array`.
+        counts: counts[from][to], the same on all ranks, has the elements that go from one rank to
+            another; None: the array's first dimension is cut into equal parts.
+        """
+        caller = "all_to_all"
+        handle, number = self._open(), self._moved(caller, array)
+        part = () if counts is not None else _arrays.equal_part(caller, array, self.world_size)
+        sizes = _arrays.counts_of(caller, counts, (self.world_size,) * 2, math.prod(part))
+        _arrays.require_elements(caller, array, int(sizes[self.rank].sum()))
+        own = int(sizes[:, self.rank].sum())
+        output = _arrays.output_of(caller, output, (own,) if counts is not None else array.shape,
+                                   own, array.dtype)
+        to = _arrays.writeable(caller, output, "output")
+        return self._start(Work(output, (array,)), lib.sluice_all_to_all, handle,
+                           _arrays.address(array), to, _arrays.address(sizes), sizes.size, number,
+                           _arrays.tag_of(caller, tag))
 
     def barrier(self) -> Work:
         """Starts: done when every rank has called it."""
@@ -266,6 +333,52 @@ class Communicator:
     def close(self) -> None:
         """Leaves the job if that was not done, and frees what it took."""
         self._finalizer()
+
+    @staticmethod
+    def _reduced(caller: str, array: NDArray[Any], element_type: str | None,
+                 reduction: str) -> int:
+        """The number of the type of its elements."""
+        return _arrays.element_type(caller, _arrays.checked(caller, array).dtype, element_type,
+                                    reduction)
+
+    @staticmethod
+    def _moved(caller: str, array: NDArray[Any]) -> int:
+        return _arrays.moved_type(caller, _arrays.checked(caller, array).dtype)
+
+    @staticmethod
+    def _like(caller: str, array: NDArray[Any], output: NDArray[Any] | None) -> NDArray[Any]:
+        if output is None:
+            return array
+        if (_arrays.checked(caller, output, "output").shape != array.shape
+                or output.dtype != array.dtype):
+            raise _arrays.refusal(caller, f"output is {_arrays.described(output)}, array"
+                                  f" {_arrays.described(array)}: they must have the same shape and"
+                                  " dtype")
+        return output
+
+    def _options(self, caller: str, array: NDArray[Any], number: int, reduction: str,
+                 nonzero_blocks: NDArray[np.bool_] | None, tag: int) -> tuple[Any, Any]:
+        blocks = 0
+        if nonzero_blocks is not None:
+            blocks = -(-array.size // lib.sluice_block_elements(self._handle, number))
+        return _arrays.reduce_options(caller, reduction, nonzero_blocks, blocks, tag)
+
+    def _sizes(self, caller: str, array: NDArray[Any], counts: ArrayLike | None,
+               name: str = "array") -> NDArray[np.int64]:
+        """The elements of each rank's array."""
+        sizes = _arrays.counts_of(caller, counts, (self.world_size,), array.size)
+        if sizes[self.rank] != array.size:
+            raise _arrays.refusal(caller, f"counts has {sizes[self.rank]} for rank {self.rank},"
+                                  f" whose {name} has {array.size} elements: the same expected")
+        return sizes
+
+    def _gathered(self, caller: str, array: NDArray[Any], output: NDArray[Any] | None,
+                  counts: ArrayLike | None) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """The output, and the elements of each rank's part."""
+        sizes = self._sizes(caller, array, counts)
+        size = int(sizes.sum())
+        shape = (self.world_size, *array.shape) if counts is None else (size,)
+        return _arrays.output_of(caller, output, shape, size, array.dtype), sizes
 
     def _open(self) -> ctypes.c_void_p:
         if not self._finalizer.alive:
@@ -334,6 +447,14 @@ class Work:
             left = left if end is None else end - time.monotonic_ns()
 
     @property
+    def stragglers(self) -> list[int]:
+        """Ranks, rising, that an aggregator said it waits for when it was last asked, which is some
+        milliseconds ago at most while the op makes no progress; empty: none is known."""
+        ranks, count = (ctypes.c_uint16 * _library.MAX_RANKS)(), ctypes.c_size_t()
+        call(lib.sluice_work_stragglers, self._handle, ranks, len(ranks), ctypes.byref(count))
+        return list(ranks[:count.value])
+
+    @property
     def statistics(self) -> OpStatistics:
         """Raises InvalidArgument while it is not done."""
         cost = _library.OpStatistics()
@@ -347,89 +468,3 @@ class Work:
 def _destroy(handle: ctypes.c_void_p, pending: collections.deque[Work], _: Context) -> None:
     lib.sluice_communicator_destroy(handle)  # every op is done now: their arrays may go
     pending.clear()
-
-
-def _refusal(why: str, caller: str = "all_reduce") -> InvalidArgument:
-    return InvalidArgument(f"{caller}: {why}", Status.INVALID_ARGUMENT)
-
-
-def _tag(tag: int, caller: str) -> int:
-    tag = _integer("tag", tag, caller + ": an integer")
-    if not 0 <= tag < 1 << 64:
-        raise _refusal(f"tag {tag}; 0..2^64-1 expected", caller)
-    return tag
-
-
-def _described(array: NDArray[Any]) -> str:
-    return f"{array.dtype} of shape {array.shape}"
-
-
-def _checked(array: NDArray[Any], name: str, caller: str = "all_reduce") -> NDArray[Any]:
-    if not isinstance(array, np.ndarray):
-        raise TypeError(f"{caller}: {name} is a {type(array).__name__}; a numpy.ndarray expected")
-    if not array.flags.c_contiguous:
-        raise _refusal(f"{name} is not contiguous (strides {array.strides}); a C-contiguous one"
-                       " expected, as numpy.ascontiguousarray makes", caller)
-    return array
-
-
-def _writeable(array: NDArray[Any], name: str, caller: str = "all_reduce") -> int:
-    """Its address."""
-    if not array.flags.writeable:
-        raise _refusal(f"{name} is read-only", caller)
-    return _address(array)
-
-
-def _address(array: NDArray[Any]) -> int:
-    if array.size and array.flags.writeable and array.dtype.kind in "fiu":
-        return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
-    return array.ctypes.data
-
-
-@functools.cache
-def _moved_type(dtype: np.dtype[Any], caller: str) -> int:
-    if dtype.hasobject or dtype.itemsize not in _MOVED:
-        raise _refusal(f"dtype {dtype}; elements of 1, 2, 4 or 8 bytes expected", caller)
-    number: int = lib.sluice_parse_element_type(_MOVED[dtype.itemsize].encode())
-    return number
-
-
-@functools.cache
-def _element_type(dtype: np.dtype[Any], given: str | None, reduction: str = "sum") -> int:
-    name = _TYPES.get(dtype.name, "") if dtype.isnative else ""
-    if dtype == np.bool_ and reduction in ("band", "bor", "bxor", "min", "max"):
-        name = "uint8"
-    if given is not None:
-        bits = given == "bfloat16" and dtype == np.uint16
-        name = given if bits or given == name else ""
-    number: int = lib.sluice_parse_element_type(name.encode())
-    if number == 0:
-        stands = "" if given is None else f" with element_type {given!r}"
-        raise _refusal(f"dtype {dtype.str if not dtype.isnative else dtype.name}{stands}; float32,"
-                       " float64, float16, int8, uint8, int16, int32 or int64 in this machine's"
-                       " order expected, uint16 with element_type 'bfloat16', or bool for a logical"
-                       " reduction")
-    return number
-
-
-@functools.cache
-def _reduction(name: str) -> int:
-    number: int = lib.sluice_parse_reduction(name.encode())
-    if number == 0:
-        raise _refusal(f"reduction {name!r}; 'sum', 'prod', 'min', 'max', 'avg', 'band', 'bor' or"
-                       " 'bxor' expected")
-    return number
-
-
-def _bitmap(blocks: NDArray[np.bool_], count: int) -> NDArray[np.uint64]:
-    """Words of 64 bits, from a bool per block."""
-    if not isinstance(blocks, np.ndarray):
-        raise TypeError(f"all_reduce: nonzero_blocks is a {type(blocks).__name__}; a numpy.ndarray"
-                        " expected")
-    if blocks.dtype != np.bool_ or blocks.shape != (count,):
-        raise _refusal(f"nonzero_blocks is {_described(blocks)}; a bool for each of the array's"
-                       f" {count} blocks expected")
-    words = np.zeros((blocks.size + 63) // 64, "<u8")
-    packed = np.packbits(blocks, bitorder="little")
-    words.view(np.uint8)[:packed.size] = packed
-    return words

@@ -75,8 +75,8 @@ class _Error(Structure):
             None if self.last_heard_ms < 0 else self.last_heard_ms / 1000)
 
 
-class AllReduceOptions(Structure):
-    """sluice_all_reduce_options."""
+class ReduceOptions(Structure):
+    """sluice_reduce_options."""
     _fields_ = [("size", c_size_t), ("reduction", c_int), ("nonzero_blocks", c_void_p),
                 ("nonzero_words", c_size_t), ("tag", c_uint64)]
 
@@ -88,6 +88,7 @@ class OpStatistics(Structure):
         "packets_received", "bytes_sent", "bytes_received", "retransmissions")]
 
 
+MAX_RANKS = 256
 _ERROR = POINTER(_Error)
 _HANDLE = POINTER(c_void_p)
 _FALLIBLE: dict[str, list[Any]] = {  # without the error, which comes last
@@ -98,11 +99,22 @@ _FALLIBLE: dict[str, list[Any]] = {  # without the error, which comes last
     "sluice_communicator_join": [c_void_p, c_void_p, _HANDLE],
     "sluice_communicator_leave": [c_void_p],
     "sluice_all_reduce": [c_void_p, c_void_p, c_void_p, c_uint64, c_int,
-                          POINTER(AllReduceOptions), _HANDLE],
+                          POINTER(ReduceOptions), _HANDLE],
     "sluice_broadcast": [c_void_p, c_void_p, c_uint64, c_int, c_uint16, c_uint64, _HANDLE],
     "sluice_all_gather": [c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_uint64,
                           _HANDLE],
+    "sluice_reduce": [c_void_p, c_void_p, c_void_p, c_uint64, c_int, c_uint16,
+                      POINTER(ReduceOptions), _HANDLE],
+    "sluice_reduce_scatter": [c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_int,
+                              POINTER(ReduceOptions), _HANDLE],
+    "sluice_gather": [c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_uint16, c_uint64,
+                      _HANDLE],
+    "sluice_scatter": [c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_uint16, c_uint64,
+                       _HANDLE],
+    "sluice_all_to_all": [c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_uint64,
+                          _HANDLE],
     "sluice_barrier": [c_void_p, _HANDLE],
+    "sluice_work_stragglers": [c_void_p, POINTER(c_uint16), c_size_t, POINTER(c_size_t)],
     "sluice_work_wait": [c_void_p, c_int64],
     "sluice_work_statistics": [c_void_p, POINTER(OpStatistics), c_size_t],
 }

@@ -1,4 +1,6 @@
 // Results: every type, reduction and size; the caller's bitmap; what an op counts.
+#include <memory>
+#include <numeric>
 #include <span>
 
 #include "tests/system/api/check.hpp"
@@ -30,7 +32,7 @@ void reduce(Communicator& job, std::uint64_t count, Reduction reduction, bool in
   std::vector<T> input = input_of<T>(count, job.rank(), job.world_size(), block);
   const std::vector<T> before = input;
   std::vector<T> output(count, encode<T>(99));
-  AllReduceOptions options;
+  ReduceOptions options;
   options.reduction = reduction;
   if (in_place)
     job.all_reduce(std::span(input), options).wait();
@@ -58,7 +60,88 @@ void sizes(Communicator& job) {
     for (const bool in_place : {false, true}) reduce<T>(job, count, Reduction::kSum, in_place);
 }
 
+/// Of the parts into which the ranks cut their tensors: none, one element, and uneven ones.
+std::vector<std::uint64_t> uneven_counts(unsigned ranks, std::uint64_t unit) {
+  std::vector<std::uint64_t> counts(ranks);
+  for (unsigned r = 0; r < ranks; ++r) counts[r] = r % 3 == 1 ? r / 3 : unit * (r + 1);
+  return counts;
+}
+
+template <class T>
+void reduce_to(Communicator& job, std::uint16_t root, std::uint64_t count, bool in_place) {
+  constexpr ElementType kType = ElementTypeOf<T>::kValue;
+  const std::uint32_t block = job.block_elements(kType);
+  std::vector<T> input = input_of<T>(count, job.rank(), job.world_size(), block);
+  const std::vector<T> before = input;
+  std::vector<T> output(count, encode<T>(99));
+  const bool is_root = job.rank() == root;
+  T* const result = !is_root ? nullptr : in_place ? input.data() : output.data();
+  job.reduce(input.data(), result, count, kType, root).wait();
+  const std::string what = "reduce of " + describe(kType, count, Reduction::kSum, in_place);
+  if (is_root) check(wrong_elements(in_place ? input : output, job.world_size(), block) == 0, what);
+  check((is_root && in_place) || input == before, what + ": the input was changed");
+}
+
+template <class T>
+void reduce_and_scatter(Communicator& job, std::uint64_t unit, bool in_place) {
+  constexpr ElementType kType = ElementTypeOf<T>::kValue;
+  const std::uint16_t ranks = job.world_size();
+  const std::uint32_t block = job.block_elements(kType);
+  const std::vector<std::uint64_t> counts = uneven_counts(ranks, unit);
+  const auto own = counts.begin() + job.rank();
+  const std::uint64_t begin = std::accumulate(counts.begin(), own, std::uint64_t{0});
+  const std::uint64_t total = std::accumulate(own, counts.end(), begin);
+  std::vector<T> input = input_of<T>(total, job.rank(), ranks, block);
+  const std::vector<T> before = input;
+  std::vector<T> output(*own, encode<T>(99));
+  T* const part = in_place ? input.data() + begin : output.data();
+  job.reduce_scatter(input.data(), part, counts, kType).wait();
+  const std::string what = "reduce_scatter of " + describe(kType, total, Reduction::kSum, in_place);
+  for (std::uint64_t i = 0; i < total; ++i) {
+    const bool is_ours = i >= begin && i - begin < *own;
+    const T sum = encode<T>(reduced(i, ranks, block, Reduction::kSum));
+    if (is_ours) check(part[i - begin] == sum, what);
+    check((is_ours && in_place) || input[i] == before[i], what + ": the input was changed");
+  }
+}
+
 }  // namespace
+
+void reduces_to_every_root(const Setting& setting) {
+  Communicator job = setting.join(1);
+  for (std::uint16_t root = 0; root < job.world_size(); ++root)
+    for (const std::uint64_t count : {0, 1, 256, 50'001})
+      for (const bool in_place : {false, true}) {
+        reduce_to<float>(job, root, count, in_place);
+        reduce_to<Float16>(job, root, count, in_place);
+        reduce_to<std::int8_t>(job, root, count, in_place);
+      }
+}
+
+void reduces_and_scatters(const Setting& setting) {
+  Communicator job = setting.join(1);
+  for (const std::uint64_t unit : {0, 1, 300, 20'011})
+    for (const bool in_place : {false, true}) {
+      reduce_and_scatter<float>(job, unit, in_place);
+      reduce_and_scatter<BFloat16>(job, unit, in_place);
+      reduce_and_scatter<std::int64_t>(job, unit, in_place);
+    }
+}
+
+/// Of bytes, nearly all of them zero pages that take no memory.
+void beyond_2_to_the_31_elements(const Setting& setting) {
+  Communicator job = setting.join(1);
+  const std::uint64_t count = (std::uint64_t{1} << 31) + 12'345;
+  const std::unique_ptr<void, void (*)(void*) noexcept> memory(allocate(count), deallocate);
+  const std::span<std::int8_t> tensor(static_cast<std::int8_t*>(memory.get()), count);
+  const std::uint64_t places[] = {0, std::uint64_t{1} << 30, count - 12'345, count - 1};
+  for (const std::uint64_t place : places) tensor[place] = static_cast<std::int8_t>(job.rank() + 1);
+  const Work work = job.all_reduce(tensor);
+  work.wait();
+  const int sum = job.world_size() * (job.world_size() + 1) / 2;
+  for (const std::uint64_t place : places) check(tensor[place] == sum, "a sum beyond 2^31");
+  check(work.statistics().blocks_received == std::size(places), "blocks received");
+}
 
 void every_type_and_reduction(const Setting& setting) {
   Communicator job = setting.join(1);
@@ -90,7 +173,7 @@ void bitmap_spares_the_search(const Setting& setting) {
     std::vector<std::uint64_t> bitmap((kBlocks + 63) / 64);
     for (std::uint64_t i = 0; i < count; ++i)
       if (!exact || tensor[i] != 0) bitmap[i / block / 64] |= std::uint64_t{1} << (i / block % 64);
-    AllReduceOptions options;
+    ReduceOptions options;
     options.nonzero_blocks = bitmap;
     const Work work = job.all_reduce(std::span(tensor), options);
     work.wait();

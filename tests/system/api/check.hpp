@@ -43,6 +43,9 @@ struct Setting {
 // arithmetic.cpp
 void every_type_and_reduction(const Setting& setting);
 void every_size(const Setting& setting);
+void reduces_to_every_root(const Setting& setting);
+void reduces_and_scatters(const Setting& setting);
+void beyond_2_to_the_31_elements(const Setting& setting);
 void bitmap_spares_the_search(const Setting& setting);
 void statistics_count_blocks(const Setting& setting);
 
@@ -50,6 +53,8 @@ void statistics_count_blocks(const Setting& setting);
 void broadcasts_from_every_root(const Setting& setting);
 void gathers_of_equal_parts(const Setting& setting);
 void gathers_of_any_parts(const Setting& setting);
+void scatters_from_every_root(const Setting& setting);
+void parts_for_every_rank(const Setting& setting);
 void moves_are_checked(const Setting& setting);
 void moves_that_ranks_disagree_about(const Setting& setting);
 

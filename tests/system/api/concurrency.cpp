@@ -136,11 +136,18 @@ void wait_for_is_bounded(const Setting& setting) {
       error_of(ErrorCode::kInvalidArgument, "error() of a running op", [&] { op.work.error(); });
       error_of(ErrorCode::kInvalidArgument, "statistics() of a running op",
                [&] { op.work.statistics(); });
+      std::vector<std::uint16_t> others;
+      for (std::uint16_t rank = 1; rank < job.world_size(); ++rank) others.push_back(rank);
+      const auto deadline = std::chrono::steady_clock::now() + 60s;
+      while (op.work.stragglers() != others && std::chrono::steady_clock::now() < deadline)
+        op.work.wait_for(10ms);
+      check(op.work.stragglers() == others, "stragglers() are the ranks that have not started");
     }
     signal.barrier().wait();
   }
   check(op.work.wait_for(600s), "wait_for() of an op that ends");
   finish(job, op, "an op that was waited for with bounds");
+  check(op.work.stragglers().empty(), "stragglers() of an op that is done");
 }
 
 void barrier_waits_for_all(const Setting& setting) {

@@ -1,4 +1,5 @@
-// Collectives that move elements: broadcast and all_gather.
+// Collectives that move elements.
+#include <algorithm>
 #include <cstring>
 #include <span>
 #include <string>
@@ -74,6 +75,59 @@ void gather(Communicator& job, const std::vector<std::uint64_t>& counts, bool in
   check(same<T>(part, elements<T>(count, job.rank())), "all_gather leaves its input");
 }
 
+/// As all_gather, but only to the root; and back from it.
+template <class T>
+void gather_and_scatter(Communicator& job, const std::vector<std::uint64_t>& counts,
+                        std::uint16_t root, bool in_place) {
+  constexpr ElementType kType = ElementTypeOf<T>::kValue;
+  const bool is_root = job.rank() == root;
+  const Gathered<T> expected(counts);
+  const std::uint64_t count = counts[job.rank()];
+  std::vector<T> part = elements<T>(count, job.rank());
+  std::vector<T> whole = is_root ? elements<T>(expected.all.size(), 99) : std::vector<T>();
+  T* own = part.data();
+  if (is_root && in_place) {
+    own = whole.data() + expected.begins[job.rank()];
+    std::copy(part.begin(), part.end(), own);
+  }
+  const std::string what = std::to_string(expected.all.size()) + " " + std::string(name(kType)) +
+                           (in_place ? " in place" : "");
+  job.gather(own, is_root ? whole.data() : nullptr, counts, kType, root).wait();
+  if (is_root) check(same<T>(whole, expected.all), "gather of " + what);
+  check(same<T>(part, elements<T>(count, job.rank())), "gather leaves its input");
+  std::fill(part.begin(), part.end(), T{});
+  job.scatter(is_root ? whole.data() : nullptr, own, counts, kType, root).wait();
+  check(same<T>(std::span<const T>(own, count), elements<T>(count, job.rank())),
+        "scatter of " + what);
+  if (is_root) check(same<T>(whole, expected.all), "scatter leaves its input");
+}
+
+/// From rank `from` to rank `to` go `unit` * (from + 2 * to) elements, but of rank 1 to itself
+/// none.
+template <class T>
+void exchange(Communicator& job, std::uint64_t unit) {
+  const unsigned ranks = job.world_size();
+  std::vector<std::uint64_t> counts;
+  for (unsigned from = 0; from < ranks; ++from)
+    for (unsigned to = 0; to < ranks; ++to)
+      counts.push_back(from == 1 && to == 1 ? 0 : unit * (from + 2 * to));
+  std::vector<T> input;
+  std::vector<T> expected;
+  for (unsigned other = 0; other < ranks; ++other) {
+    const std::vector<T> sent =
+        elements<T>(counts[job.rank() * ranks + other], 10 * job.rank() + other);
+    input.insert(input.end(), sent.begin(), sent.end());
+    const std::vector<T> got =
+        elements<T>(counts[other * ranks + job.rank()], 10 * other + job.rank());
+    expected.insert(expected.end(), got.begin(), got.end());
+  }
+  std::vector<T> output = elements<T>(expected.size(), 99);
+  job.all_to_all(input.data(), output.data(), counts, ElementTypeOf<T>::kValue).wait();
+  check(same<T>(output, expected), "all_to_all of parts of " + std::to_string(unit) + " " +
+                                       std::string(name(ElementTypeOf<T>::kValue)) +
+                                       " and multiples");
+}
+
 }  // namespace
 
 void broadcasts_from_every_root(const Setting& setting) {
@@ -113,6 +167,28 @@ void gathers_of_any_parts(const Setting& setting) {
     }
 }
 
+void scatters_from_every_root(const Setting& setting) {
+  Communicator job = setting.join(1);
+  std::vector<std::uint64_t> counts(job.world_size());
+  for (std::uint16_t root = 0; root < job.world_size(); ++root)
+    for (const std::uint64_t unit : {0u, 1u, 100u, 12'345u})
+      for (const bool in_place : {false, true}) {
+        for (std::size_t r = 0; r < counts.size(); ++r) counts[r] = r % 3 == 1 ? 0 : unit * (r + 1);
+        gather_and_scatter<float>(job, counts, root, in_place);
+        gather_and_scatter<std::uint8_t>(job, counts, root, in_place);
+      }
+}
+
+void parts_for_every_rank(const Setting& setting) {
+  Communicator job = setting.join(1);
+  for (const std::uint64_t unit : {0u, 1u, 50u, 4'321u}) {
+    exchange<float>(job, unit);
+    exchange<Float16>(job, unit);
+    exchange<double>(job, unit);
+    exchange<std::uint8_t>(job, unit);
+  }
+}
+
 void moves_are_checked(const Setting& setting) {
   Communicator job = setting.join(1);
   std::vector<float> tensor(100);
@@ -137,7 +213,28 @@ void moves_are_checked(const Setting& setting) {
     job.all_gather(tensor.data() + 5u * job.rank() + 1, tensor.data(), fives,
                    ElementType::kFloat32);
   });
-  AllReduceOptions bits;
+  refused("reduce: root", [&] {
+    job.reduce(tensor.data(), tensor.data(), 100, ElementType::kFloat32, job.world_size());
+  });
+  refused("reduce_scatter: a tensor is null",
+          [&] { job.reduce_scatter(tensor.data(), nullptr, fives, ElementType::kFloat32); });
+  refused("reduce_scatter: input and output overlap", [&] {
+    job.reduce_scatter(tensor.data(), tensor.data() + 5u * job.rank() + 1, fives,
+                       ElementType::kFloat32);
+  });
+  refused("scatter: a tensor is null",
+          [&] { job.scatter(nullptr, tensor.data(), fives, ElementType::kFloat32, job.rank()); });
+  const std::size_t pairs = std::size_t{job.world_size()} * job.world_size();
+  refused("counts, world_size^2 = " + std::to_string(pairs) + " expected", [&] {
+    job.all_to_all(tensor.data(), tensor.data() + 50, std::vector<std::uint64_t>(pairs + 1, 1),
+                   ElementType::kFloat32);
+  });
+  if (job.world_size() > 1)
+    refused("all_to_all: input and output overlap", [&] {
+      job.all_to_all(tensor.data(), tensor.data(), std::vector<std::uint64_t>(pairs, 1),
+                     ElementType::kFloat32);
+    });
+  ReduceOptions bits;
   bits.reduction = Reduction::kBitOr;
   refused("reduction bor is one of integers, not of float",
           [&] { job.all_reduce(std::span(tensor), bits); });

@@ -18,7 +18,7 @@ struct Disagreement {
 };
 
 Work start(Communicator& job, std::span<std::byte> memory, ElementType type,
-           const AllReduceOptions& options = {}, std::uint64_t count = kCount) {
+           const ReduceOptions& options = {}, std::uint64_t count = kCount) {
   return job.all_reduce(memory.data(), memory.data(), count, type, options);
 }
 
@@ -30,7 +30,7 @@ const std::vector<Disagreement>& disagreements() {
        }},
       {"reduction", "max", "sum",
        [](Communicator& job, bool first, std::span<std::byte> memory) {
-         AllReduceOptions options;
+         ReduceOptions options;
          options.reduction = first ? Reduction::kMax : Reduction::kSum;
          return start(job, memory, ElementType::kFloat32, options);
        }},
@@ -40,7 +40,7 @@ const std::vector<Disagreement>& disagreements() {
        }},
       {"tag", "17", "18",
        [](Communicator& job, bool first, std::span<std::byte> memory) {
-         AllReduceOptions options;
+         ReduceOptions options;
          options.tag = first ? 17 : 18;
          return start(job, memory, ElementType::kFloat32, options);
        }},
@@ -99,13 +99,13 @@ void invalid_arguments(const Setting& setting) {
   refused("they must be equal",
           [&] { job.all_reduce(std::span<const float>(tensor), std::span<float>(other)); });
   refused("none of Reduction", [&] {
-    AllReduceOptions options;
+    ReduceOptions options;
     options.reduction = static_cast<Reduction>(9);
     job.all_reduce(std::span(tensor), options);
   });
   refused("nonzero_blocks has 1 words", [&] {
     const std::uint64_t bitmap[1] = {1};
-    AllReduceOptions options;
+    ReduceOptions options;
     options.nonzero_blocks = bitmap;
     std::vector<float> large(65 * job.block_elements(ElementType::kFloat32));
     job.all_reduce(std::span(large), options);

@@ -21,12 +21,12 @@ AT(sluice_error, rank, 4);
 AT(sluice_error, op, 8);
 AT(sluice_error, last_heard_ms, 16);
 AT(sluice_error, message, 24);
-SIZE(sluice_all_reduce_options, 40);
-AT(sluice_all_reduce_options, size, 0);
-AT(sluice_all_reduce_options, reduction, 8);
-AT(sluice_all_reduce_options, nonzero_blocks, 16);
-AT(sluice_all_reduce_options, nonzero_words, 24);
-AT(sluice_all_reduce_options, tag, 32);
+SIZE(sluice_reduce_options, 40);
+AT(sluice_reduce_options, size, 0);
+AT(sluice_reduce_options, reduction, 8);
+AT(sluice_reduce_options, nonzero_blocks, 16);
+AT(sluice_reduce_options, nonzero_words, 24);
+AT(sluice_reduce_options, tag, 32);
 SIZE(sluice_op_statistics, 72);
 AT(sluice_op_statistics, duration_ns, 0);
 AT(sluice_op_statistics, blocks, 8);
@@ -177,7 +177,7 @@ static void sums_with_bitmap(sluice_communicator* job) {
     if (i / block % 3 == 0) tensor[i] = (float)(rank + 1);
   for (size_t b = 0; b < blocks; b += 3) bitmap[b / 64] |= (uint64_t)1 << (b % 64);
 
-  sluice_all_reduce_options options = SLUICE_ALL_REDUCE_OPTIONS_INIT;
+  sluice_reduce_options options = SLUICE_REDUCE_OPTIONS_INIT;
   options.reduction = SLUICE_AVERAGE;
   options.nonzero_blocks = bitmap;
   options.nonzero_words = (blocks + 63) / 64;
@@ -229,9 +229,61 @@ static void moves(sluice_communicator* job) {
           SLUICE_INVALID_ARGUMENT, "300 counts");
 }
 
+/* Rank r has r + 1 everywhere: what is reduced, gathered, scattered and exchanged. */
+static void parts(sluice_communicator* job) {
+  const int rank = sluice_communicator_rank(job), ranks = sluice_communicator_world_size(job);
+  const uint16_t root = (uint16_t)(ranks - 1);
+  uint64_t ones[256];
+  uint64_t pairs[64 * 64];
+  int32_t own[256], all[256], part = -1;
+  sluice_work* work = NULL;
+  CHECK(ranks <= 64);
+  for (int r = 0; r < ranks; ++r) {
+    ones[r] = 1;
+    own[r] = rank + 1;
+  }
+  for (int i = 0; i < ranks * ranks; ++i) pairs[i] = 1;
+
+  CHECK(sluice_reduce(job, own, all, (uint64_t)ranks, SLUICE_INT32, root, NULL, &work, &error) ==
+        SLUICE_OK);
+  CHECK(sluice_work_wait(work, SLUICE_FOREVER, &error) == SLUICE_OK);
+  sluice_work_destroy(work);
+  if (rank == root) CHECK(all[0] == ranks * (ranks + 1) / 2 && all[ranks - 1] == all[0]);
+
+  CHECK(sluice_reduce_scatter(job, own, &part, ones, (size_t)ranks, SLUICE_INT32, NULL, &work,
+                              &error) == SLUICE_OK);
+  CHECK(sluice_work_wait(work, SLUICE_FOREVER, &error) == SLUICE_OK);
+  sluice_work_destroy(work);
+  CHECK(part == ranks * (ranks + 1) / 2);
+
+  CHECK(sluice_gather(job, own, all, ones, (size_t)ranks, SLUICE_INT32, root, 1, &work, &error) ==
+        SLUICE_OK);
+  CHECK(sluice_work_wait(work, SLUICE_FOREVER, &error) == SLUICE_OK);
+  sluice_work_destroy(work);
+  if (rank == root)
+    for (int r = 0; r < ranks; ++r) CHECK(all[r] == r + 1);
+
+  CHECK(sluice_scatter(job, all, &part, ones, (size_t)ranks, SLUICE_INT32, root, 2, &work,
+                       &error) == SLUICE_OK);
+  CHECK(sluice_work_wait(work, SLUICE_FOREVER, &error) == SLUICE_OK);
+  sluice_work_destroy(work);
+  CHECK(part == rank + 1);
+
+  CHECK(sluice_all_to_all(job, own, all, pairs, (size_t)(ranks * ranks), SLUICE_INT32, 3, &work,
+                          &error) == SLUICE_OK);
+  CHECK(sluice_work_wait(work, SLUICE_FOREVER, &error) == SLUICE_OK);
+  for (int r = 0; r < ranks; ++r) CHECK(all[r] == r + 1);
+  size_t stragglers = 1;
+  CHECK(sluice_work_stragglers(work, NULL, 0, &stragglers, &error) == SLUICE_OK);
+  CHECK(stragglers == 0);
+  REFUSED(sluice_work_stragglers(work, NULL, 1, &stragglers, &error), SLUICE_INVALID_ARGUMENT,
+          "ranks is null");
+  sluice_work_destroy(work);
+}
+
 static void bad_arguments(sluice_communicator* job) {
   sluice_work* work = NULL;
-  sluice_all_reduce_options options = SLUICE_ALL_REDUCE_OPTIONS_INIT;
+  sluice_reduce_options options = SLUICE_REDUCE_OPTIONS_INIT;
   options.reduction = (sluice_reduction)257;
   REFUSED(sluice_all_reduce(job, tensor, tensor, 1, SLUICE_FLOAT32, &options, &work, &error),
           SLUICE_INVALID_ARGUMENT, "257");
@@ -309,6 +361,7 @@ int main(void) {
   REFUSED(sluice_context_close(context, &error), SLUICE_INVALID_ARGUMENT, "2 of its communicators");
   sums_with_bitmap(job);
   moves(job);
+  parts(job);
   bad_arguments(job);
   bounded_wait(job, word);
   sluice_work *kept = NULL, *late = NULL;

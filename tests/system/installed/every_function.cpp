@@ -8,8 +8,12 @@
 #include <sluice/sluice.hpp>
 
 void every_function() {
-  sluice::Context context(sluice::ContextOptions::from_environment());
-  sluice::Communicator job(context, sluice::JobOptions::from_environment());
+  auto options = sluice::ContextOptions::from_environment();
+  auto job_options = sluice::JobOptions::from_environment();
+  if (sluice::ContextOptions::has("mtu")) options.set("mtu", "1500");
+  if (sluice::JobOptions::has("job")) job_options.set("job", "7");
+  sluice::Context context(options);
+  sluice::Communicator job(context, job_options);
   sluice::Communicator other(std::move(job));
   job = std::move(other);
   const std::vector<std::uint64_t> counts(job.world_size(), 1);
@@ -17,8 +21,14 @@ void every_function() {
   job.all_reduce(memory, memory, 1, sluice::ElementType::kInt8).wait();
   job.broadcast(memory, 1, sluice::ElementType::kInt8, job.rank()).wait();
   job.all_gather(memory, memory, counts, sluice::ElementType::kInt8).wait();
+  job.reduce(memory, memory, 1, sluice::ElementType::kInt8, 0).wait();
+  job.reduce_scatter(memory, memory, counts, sluice::ElementType::kInt8).wait();
+  job.gather(memory, memory, counts, sluice::ElementType::kInt8, 0).wait();
+  job.scatter(memory, memory, counts, sluice::ElementType::kInt8, 0).wait();
+  job.all_to_all(memory, memory, counts, sluice::ElementType::kInt8).wait();
   const sluice::Work work = job.barrier();
   if (work.wait_for(std::chrono::seconds(1)) && work.done() && !work.error()) work.statistics();
+  if (work.stragglers().empty()) return;
   job.leave();
   sluice::deallocate(memory);
   static_cast<void>(sluice::name(sluice::ErrorCode::kQuota));

@@ -26,6 +26,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <sluice/error.hpp>
@@ -82,6 +83,14 @@ struct ContextOptions {
 
   /// Reads the variables named above. Throws kInvalidArgument naming variable, value and range.
   static ContextOptions from_environment();
+
+  /// Whether there is a variable named above of that name, in lower case and without its prefix:
+  /// "mtu", "connect_timeout_ms".
+  static bool has(std::string_view name);
+
+  /// Sets a member as its variable would; lists are replaced. `name` as above. Throws
+  /// kInvalidArgument, with the nearest name where there is none such, and changes nothing then.
+  void set(std::string_view name, const std::string& text);
 };
 
 /// One job as one rank joins it. Fields marked (all) must be equal on all ranks.
@@ -115,6 +124,9 @@ struct JobOptions {
   /// Reads the variables named above; rank and world size also from torchrun, Open MPI, PMI and
   /// Slurm. Throws kInvalidArgument naming variable, value and range.
   static JobOptions from_environment();
+
+  static bool has(std::string_view name);                    ///< as ContextOptions::has
+  void set(std::string_view name, const std::string& text);  ///< as ContextOptions::set
 };
 
 /// A started op. Copies share it; dropping every copy does not cancel it. The tensors belong to
@@ -130,6 +142,10 @@ class Work {
   std::optional<Error> error() const;                   ///< of an op that is done
   OpStatistics statistics() const;                      ///< of an op that is done
 
+  /// Ranks, rising, that an aggregator said it waits for when it was last asked, which is some
+  /// milliseconds ago at most while the op makes no progress. Empty: none is known, or it is done.
+  std::vector<std::uint16_t> stragglers() const;
+
   struct State;
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
@@ -137,7 +153,8 @@ class Work {
   std::shared_ptr<State> state_;
 };
 
-struct AllReduceOptions {
+/// Of collectives that reduce elements.
+struct ReduceOptions {
   Reduction reduction = Reduction::kSum;
 
   /// Bit b % 64 of word b / 64 tells that block b (of Communicator::block_elements(type) elements)
@@ -191,7 +208,7 @@ class Communicator {
 
   /// In place: every rank's tensor becomes the reduction over all ranks. Returns at once.
   template <class T>
-  Work all_reduce(std::span<T> tensor, const AllReduceOptions& options = {}) {
+  Work all_reduce(std::span<T> tensor, const ReduceOptions& options = {}) {
     return all_reduce(tensor.data(), tensor.data(), tensor.size(), ElementTypeOf<T>::kValue,
                       options);
   }
@@ -199,7 +216,7 @@ class Communicator {
   /// Out of place. `input` and `output` have equal sizes and are the same or do not overlap.
   template <class T>
   Work all_reduce(std::span<const T> input, std::span<T> output,
-                  const AllReduceOptions& options = {}) {
+                  const ReduceOptions& options = {}) {
     if (input.size() != output.size())
       throw Error(ErrorCode::kInvalidArgument,
                   "all_reduce: input has " + std::to_string(input.size()) + " elements, output " +
@@ -208,7 +225,7 @@ class Communicator {
   }
 
   Work all_reduce(const void* input, void* output, std::uint64_t element_count, ElementType type,
-                  const AllReduceOptions& options = {});
+                  const ReduceOptions& options = {});
 
   /// Every rank's tensor becomes the root's, bit for bit. Returns at once. Blocks of nothing but
   /// zero bits do not travel.
@@ -238,6 +255,34 @@ class Communicator {
   /// The same with inputs of different sizes: `counts`, equal on all ranks, has the elements of
   /// each rank's. It is not needed any more when this returns.
   Work all_gather(const void* input, void* output, std::span<const std::uint64_t> counts,
+                  ElementType type, const MoveOptions& options = {});
+
+  /// The root's output becomes the reduction over all ranks' inputs; the other ranks' outputs are
+  /// not used and may be null. Else as all_reduce.
+  Work reduce(const void* input, void* output, std::uint64_t element_count, ElementType type,
+              std::uint16_t root, const ReduceOptions& options = {});
+
+  /// The ranks' inputs are reduced, and each rank's output becomes its part of the result: the
+  /// parts follow each other in rank order. `counts`, equal on all ranks, has the elements of each;
+  /// it is not needed any more when this returns. `output` may lie in its place of `input`, else
+  /// they do not overlap.
+  Work reduce_scatter(const void* input, void* output, std::span<const std::uint64_t> counts,
+                      ElementType type, const ReduceOptions& options = {});
+
+  /// As all_gather, but only the root's output becomes anything; the others' may be null.
+  Work gather(const void* input, void* output, std::span<const std::uint64_t> counts,
+              ElementType type, std::uint16_t root, const MoveOptions& options = {});
+
+  /// Each rank's output becomes its part of the root's input, bit for bit: the parts follow each
+  /// other in rank order. `counts` as above; the other ranks' inputs are not used and may be null.
+  /// At the root `output` may lie in its place of `input`, else they do not overlap.
+  Work scatter(const void* input, void* output, std::span<const std::uint64_t> counts,
+               ElementType type, std::uint16_t root, const MoveOptions& options = {});
+
+  /// Each rank's output becomes what the ranks have for it, in rank order, bit for bit.
+  /// `counts[from * world_size + to]`, equal on all ranks, has the elements that go from one to
+  /// another; a rank's input has one part for each rank, in rank order. They do not overlap.
+  Work all_to_all(const void* input, void* output, std::span<const std::uint64_t> counts,
                   ElementType type, const MoveOptions& options = {});
 
   /// Ends when every rank has called it. Non-blocking: wait() on it.

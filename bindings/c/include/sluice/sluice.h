@@ -181,8 +181,9 @@ void sluice_free(void* memory);
  * earlier does not cancel it. A handle may outlive its communicator. */
 typedef struct sluice_work sluice_work;
 
-typedef struct sluice_all_reduce_options {
-  size_t size; /* sizeof(sluice_all_reduce_options), of the header that the caller saw */
+/* Of collectives that reduce elements. */
+typedef struct sluice_reduce_options {
+  size_t size; /* sizeof(sluice_reduce_options), of the header that the caller saw */
   sluice_reduction reduction;
   /* Bit b % 64 of word b / 64 tells that block b, of sluice_block_elements elements, may be
    * non-zero; blocks whose bit is clear must hold nothing but +0. Spares the search. NULL: search.
@@ -190,16 +191,16 @@ typedef struct sluice_all_reduce_options {
   const uint64_t* nonzero_blocks;
   size_t nonzero_words;
   uint64_t tag; /* equal on all ranks: tells calls of equal shape in swapped order apart */
-} sluice_all_reduce_options;
+} sluice_reduce_options;
 
-#define SLUICE_ALL_REDUCE_OPTIONS_INIT \
-  { sizeof(sluice_all_reduce_options), SLUICE_SUM, NULL, 0, 0 }
+#define SLUICE_REDUCE_OPTIONS_INIT \
+  { sizeof(sluice_reduce_options), SLUICE_SUM, NULL, 0, 0 }
 
 /* Starts: every rank's output becomes the reduction of the ranks' inputs. `input` and `output` have
  * `count` elements and are the same or do not overlap. `options` may be NULL: the sum. */
 sluice_status sluice_all_reduce(sluice_communicator* communicator, const void* input, void* output,
                                 uint64_t count, sluice_element_type type,
-                                const sluice_all_reduce_options* options, sluice_work** work,
+                                const sluice_reduce_options* options, sluice_work** work,
                                 sluice_error* error);
 
 /* Starts: every rank's tensor of `count` elements becomes that of rank `root`, bit for bit. `tag`:
@@ -216,6 +217,44 @@ sluice_status sluice_all_gather(sluice_communicator* communicator, const void* i
                                 const uint64_t* counts, size_t ranks, sluice_element_type type,
                                 uint64_t tag, sluice_work** work, sluice_error* error);
 
+/* The next five take `counts` as sluice_all_gather does, unless they say otherwise. */
+
+/* Starts: the root's output becomes the reduction of the ranks' inputs, which have `count`
+ * elements; the other ranks' outputs are not used and may be NULL. Else as sluice_all_reduce. */
+sluice_status sluice_reduce(sluice_communicator* communicator, const void* input, void* output,
+                            uint64_t count, sluice_element_type type, uint16_t root,
+                            const sluice_reduce_options* options, sluice_work** work,
+                            sluice_error* error);
+
+/* Starts: the ranks' inputs are reduced, and each rank's output becomes its part of the result: the
+ * parts follow each other in rank order and have `counts` elements. `output` may lie in its place
+ * of `input`, else they do not overlap. */
+sluice_status sluice_reduce_scatter(sluice_communicator* communicator, const void* input,
+                                    void* output, const uint64_t* counts, size_t ranks,
+                                    sluice_element_type type, const sluice_reduce_options* options,
+                                    sluice_work** work, sluice_error* error);
+
+/* Starts: as sluice_all_gather, but only the root's output becomes anything; the others' may be
+ * NULL. */
+sluice_status sluice_gather(sluice_communicator* communicator, const void* input, void* output,
+                            const uint64_t* counts, size_t ranks, sluice_element_type type,
+                            uint16_t root, uint64_t tag, sluice_work** work, sluice_error* error);
+
+/* Starts: each rank's output becomes its part of the root's input, bit for bit: the parts follow
+ * each other in rank order. The other ranks' inputs are not used and may be NULL. At the root
+ * `output` may lie in its place of `input`, else they do not overlap. */
+sluice_status sluice_scatter(sluice_communicator* communicator, const void* input, void* output,
+                             const uint64_t* counts, size_t ranks, sluice_element_type type,
+                             uint16_t root, uint64_t tag, sluice_work** work, sluice_error* error);
+
+/* Starts: each rank's output becomes what the ranks have for it, in rank order, bit for bit.
+ * `counts[from * world size + to]` has the elements that go from one rank to another; `pairs`, how
+ * many there are, must be the square of the world size. A rank's input has one part for each rank,
+ * in rank order. Input and output do not overlap. */
+sluice_status sluice_all_to_all(sluice_communicator* communicator, const void* input, void* output,
+                                const uint64_t* counts, size_t pairs, sluice_element_type type,
+                                uint64_t tag, sluice_work** work, sluice_error* error);
+
 /* Starts: done when every rank has called it. */
 sluice_status sluice_barrier(sluice_communicator* communicator, sluice_work** work,
                              sluice_error* error);
@@ -228,6 +267,13 @@ sluice_status sluice_work_wait(const sluice_work* work, int64_t bound_ns, sluice
 
 /* 1: ended, well or with an error; 0: still going; -1 for a null handle. Does not drive the op. */
 int32_t sluice_work_done(const sluice_work* work);
+
+/* The ranks, rising, that an aggregator said it waits for when it was last asked, which is some
+ * milliseconds ago at most while the op makes no progress: writes the first `capacity` of them to
+ * `ranks`, which may be NULL if that is 0, and how many there are to `count`. None: none is known,
+ * or the op is done. */
+sluice_status sluice_work_stragglers(const sluice_work* work, uint16_t* ranks, size_t capacity,
+                                     size_t* count, sluice_error* error);
 
 /* What one op cost this rank. */
 typedef struct sluice_op_statistics {
