@@ -1,7 +1,8 @@
 // Results: every type, reduction and size; the caller's bitmap; what an op counts.
-#include <memory>
 #include <numeric>
 #include <span>
+
+#include <sys/mman.h>
 
 #include "tests/system/api/check.hpp"
 #include "tests/system/api/tensors.hpp"
@@ -132,8 +133,10 @@ void reduces_and_scatters(const Setting& setting) {
 void beyond_2_to_the_31_elements(const Setting& setting) {
   Communicator job = setting.join(1);
   const std::uint64_t count = (std::uint64_t{1} << 31) + 12'345;
-  const std::unique_ptr<void, void (*)(void*) noexcept> memory(allocate(count), deallocate);
-  const std::span<std::int8_t> tensor(static_cast<std::int8_t*>(memory.get()), count);
+  void* const memory = mmap(nullptr, count, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  check(memory != MAP_FAILED, "address space for a large tensor");
+  const std::span<std::int8_t> tensor(static_cast<std::int8_t*>(memory), count);
   const std::uint64_t places[] = {0, std::uint64_t{1} << 30, count - 12'345, count - 1};
   for (const std::uint64_t place : places) tensor[place] = static_cast<std::int8_t>(job.rank() + 1);
   const Work work = job.all_reduce(tensor);
@@ -141,6 +144,7 @@ void beyond_2_to_the_31_elements(const Setting& setting) {
   const int sum = job.world_size() * (job.world_size() + 1) / 2;
   for (const std::uint64_t place : places) check(tensor[place] == sum, "a sum beyond 2^31");
   check(work.statistics().blocks_received == std::size(places), "blocks received");
+  munmap(memory, count);
 }
 
 void every_type_and_reduction(const Setting& setting) {
