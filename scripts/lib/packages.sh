@@ -4,7 +4,10 @@ build_packages=(
   g++ meson ninja-build pkg-config python3 libdpdk-dev libboost-program-options-dev libspdlog-dev
   libhwy-dev libisal-dev libsodium-dev nlohmann-json3-dev catch2
 )
-test_packages=(clang clang-format iproute2 python3-numpy)
+test_packages=(  # the bindings' tests, too
+  clang clang-format iproute2 python3-numpy
+  libopenmpi-dev openmpi-bin gfortran
+)
 bench_packages=(  # what bench/ measures Sluice beside, and draws with
   dpdk-dev libbenchmark-dev openmpi-bin libopenmpi-dev python3-torch python3-matplotlib
 )

@@ -1,0 +1,43 @@
+#include "bindings/mpi/ledger.hpp"
+
+#include <cstdio>
+
+namespace sluice_mpi {
+namespace {
+
+constexpr std::array<const char*, kCalls> kCallNames{
+    "MPI_Allreduce", "MPI_Iallreduce", "MPI_Bcast", "MPI_Reduce", "MPI_Allgather", "MPI_Barrier",
+};
+constexpr std::array<const char*, kVerdicts> kVerdictNames{
+    "taken over",   "small",   "large",  "datatype or operation",
+    "communicator", "refused", "no job", "threads",
+};
+constexpr auto kTakenOver = std::size_t(Verdict::kTakenOver);
+
+}  // namespace
+
+std::string Ledger::report(int ranks) const {
+  char head[160];
+  std::snprintf(head, sizeof head, "sluice-mpi: rank 0 of %d\n  %-14s %10s %16s %16s  %s\n", ranks,
+                "call", "taken over", "tensor bytes", "bytes sent", "passed through");
+  std::string text = head;
+  for (std::size_t call = 0; call < kCalls; ++call) text += line(kCallNames[call], accounts_[call]);
+  return text;
+}
+
+std::string Ledger::line(const char* name, const Account& account) {
+  std::string passed;
+  for (std::size_t verdict = kTakenOver + 1; verdict < kVerdicts; ++verdict)
+    if (const std::uint64_t calls = account.verdicts[verdict])
+      passed += (passed.empty() ? "" : ", ") + std::to_string(calls) + " " + kVerdictNames[verdict];
+  const std::uint64_t taken = account.verdicts[kTakenOver];
+  if (taken == 0 && passed.empty()) return "";
+  char start[96];
+  std::snprintf(start, sizeof start, "  %-14s %10llu %16llu %16llu  ", name,
+                static_cast<unsigned long long>(taken),
+                static_cast<unsigned long long>(account.tensor_bytes),
+                static_cast<unsigned long long>(account.bytes_sent));
+  return start + (passed.empty() ? "0" : passed) + "\n";
+}
+
+}  // namespace sluice_mpi

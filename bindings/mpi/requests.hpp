@@ -1,0 +1,54 @@
+// Ops under way as requests of MPI: generalized ones, which a thread of ours completes, so that the
+// program's MPI_Wait and MPI_Test work as with any other. Needs MPI_THREAD_MULTIPLE.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include <mpi.h>
+
+#include <sluice/sluice.hpp>
+
+#include "bindings/mpi/error_codes.hpp"
+#include "bindings/mpi/ledger.hpp"
+#include "bindings/mpi/membership.hpp"
+
+namespace sluice_mpi {
+
+class Requests {
+ public:
+  Requests(ErrorCodes& errors, Ledger& ledger) : errors_(errors), ledger_(ledger) {}
+  Requests(const Requests&) = delete;
+  Requests& operator=(const Requests&) = delete;
+  ~Requests();  ///< the program has completed all requests, as MPI demands of it
+
+  /// A request for an MPI_Iallreduce; the communicator may be freed before it is done.
+  MPI_Request start(const sluice::Work& work, std::uint64_t tensor_bytes,
+                    std::shared_ptr<Membership> membership);
+
+ private:
+  struct Pending {
+    sluice::Work work;
+    std::uint64_t tensor_bytes;
+    std::shared_ptr<Membership> membership;
+    int* code;  ///< what MPI_Wait is to return; of the request
+    MPI_Request request;
+  };
+
+  void run();
+  void complete(const Pending& pending);
+
+  ErrorCodes& errors_;
+  Ledger& ledger_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::list<Pending> pending_;
+  bool stop_ = false;
+  std::thread thread_;  // from the first request on
+};
+
+}  // namespace sluice_mpi

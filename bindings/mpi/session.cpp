@@ -1,0 +1,71 @@
+#include "bindings/mpi/session.hpp"
+
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "bindings/mpi/say.hpp"
+
+namespace sluice_mpi {
+namespace {
+
+// Never destroyed but in MPI_Finalize: a program may end without, and a child that was forked may
+// end as well, which has none of the threads.
+Session* session = nullptr;
+
+int rank_in_world() {
+  int rank = 0;
+  PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  return rank;
+}
+
+int ranks_in_world() {
+  int ranks = 0;
+  PMPI_Comm_size(MPI_COMM_WORLD, &ranks);
+  return ranks;
+}
+
+bool has_thread_multiple() {
+  int provided = MPI_THREAD_SINGLE;
+  PMPI_Query_thread(&provided);
+  return provided == MPI_THREAD_MULTIPLE;
+}
+
+}  // namespace
+
+Session* Session::active() {
+  return session;
+}
+
+void Session::open() {
+  if (ranks_in_world() == 1) return;
+  std::optional<Settings> settings;
+  std::string why_not;
+  try {
+    settings = Settings::from_environment();
+  } catch (const sluice::Error& error) {
+    why_not = error.what();
+  }
+  const Settings known = settings.value_or(Settings());
+  const Enrolment enrolment = enrol({.ready = settings.has_value(),
+                                     .thread_multiple = has_thread_multiple(),
+                                     .min_bytes = known.min_bytes,
+                                     .patience = known.job.join_timeout});
+  if (enrolment.is_spokesman)
+    say("everything passes through to MPI: rank " + std::to_string(rank_in_world()) + ": " +
+        why_not);
+  if (!enrolment.terms) return;
+  session = new Session(*settings, *enrolment.terms);
+  // MPI_Iallreduce may not wait for other ranks; MPI_Init may.
+  if (enrolment.terms->thread_multiple) session->memberships.of(MPI_COMM_WORLD);
+}
+
+void Session::close() {
+  if (session == nullptr) return;
+  if (session->reports && rank_in_world() == 0)
+    std::fputs(session->ledger.report(ranks_in_world()).c_str(), stderr);
+  delete std::exchange(session, nullptr);
+}
+
+}  // namespace sluice_mpi

@@ -1,0 +1,33 @@
+// What there is between MPI_Init and MPI_Finalize where calls may be taken over.
+#pragma once
+
+#include <mpi.h>
+
+#include "bindings/mpi/enrolment.hpp"
+#include "bindings/mpi/error_codes.hpp"
+#include "bindings/mpi/ledger.hpp"
+#include "bindings/mpi/membership.hpp"
+#include "bindings/mpi/mpi_progress.hpp"
+#include "bindings/mpi/requests.hpp"
+#include "bindings/mpi/settings.hpp"
+
+namespace sluice_mpi {
+
+struct Session {
+  static Session* active();  ///< null: everything passes through
+  static void open();        ///< right after MPI_Init
+  static void close();       ///< right before MPI_Finalize
+
+  Session(const Settings& settings, const Terms& agreed)
+      : terms(agreed), reports(settings.report), memberships(settings, progress) {}
+
+  const Terms terms;
+  const bool reports;
+  Ledger ledger;
+  ErrorCodes errors;
+  MpiProgress progress;
+  Memberships memberships;
+  Requests requests{errors, ledger};  // holds memberships, so it goes first
+};
+
+}  // namespace sluice_mpi

@@ -1,0 +1,266 @@
+"""libsluice-mpi.so, preloaded: unmodified MPI programs in C and Fortran get the same results, bit
+for bit, with their collectives taken over as without, and the report tells which were."""
+import functools
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import unittest
+
+import harness
+
+SOURCES = os.path.join(harness.ROOT, "tests", "system", "mpi")
+COMPILERS = {".c": ["mpicc", "-std=gnu17", "-O1", "-pthread", "-Wall", "-Wextra", "-Werror"],
+             ".f90": ["mpifort", "-O1", "-Wall", "-Werror"]}
+# Its vector instructions clamp sums of 8 and 16 bits, which MPI's other ways wrap, as Sluice does.
+PLAIN_SUMS = {"op": "^avx"}
+# Shared memory; TCP reaches ranks that are started by others.
+LOCAL = {"pml": "ob1", "btl": "vader,tcp,self", "btl_tcp_if_include": "lo"}
+# What libraries say comes from the ranks themselves, for mpirun may lose it.
+SAID_AT_ONCE = {"orte_base_help_aggregate": "0"}
+ROW = re.compile(r"^  (MPI_\w+) +(\d+) +(\d+) +(\d+)  (.*)$", re.MULTILINE)
+PASSES = "sluice-mpi: everything passes through to MPI: "
+
+
+def mca(settings):
+    """As words of mpirun."""
+    return [word for name, value in settings.items() for word in ("--mca", name, value)]
+
+
+def library():
+    return os.path.join(harness.build, "bindings", "mpi", "libsluice-mpi.so")
+
+
+@functools.cache
+def programs():
+    """A directory for what is compiled, removed at the end."""
+    directory = tempfile.mkdtemp(prefix="st-mpi-")
+    unittest.addModuleCleanup(shutil.rmtree, directory)
+    return directory
+
+
+@functools.cache
+def compiled(source):
+    name, suffix = os.path.splitext(source)
+    program = os.path.join(programs(), name)
+    subprocess.run([*COMPILERS[suffix], os.path.join(SOURCES, source), "-o", program],
+                   check=True, cwd=programs())
+    return program
+
+
+class MpiPrograms(harness.SystemTest):
+    def setUp(self):
+        if not os.path.exists(library()):
+            self.skipTest("libsluice-mpi.so is not built: it needs libopenmpi-dev")
+
+    def mpirun(self, *groups, **settings):
+        """`groups` are those of ranks with the same command line, each as mpirun takes it."""
+        words = [word for group in groups for word in (":", *group)][1:]
+        place = {"orte_tmpdir_base": self.place}
+        return self.start("mpirun", "mpirun", "--allow-run-as-root", "--oversubscribe",
+                          *mca(PLAIN_SUMS | LOCAL | SAID_AT_ONCE | place), *words, **settings)
+
+    def preloaded(self, daemons, source, *words, ranks=4, groups=None, options=(), **settings):
+        """`daemons` as start_rank's `daemon`."""
+        daemons = daemons if isinstance(daemons, list) else [daemons]
+        settings.setdefault("SLUICE_AGGREGATORS",
+                            ",".join(getattr(d, "address", d) for d in daemons))
+        settings.setdefault("SLUICE_MPI_MIN_BYTES", 1000)
+        settings.setdefault("SLUICE_AGGREGATOR_TIMEOUT_MS", harness.PATIENCE * 1000)
+        groups = groups or [self.ranks(ranks, source, *words, *self.preload())]
+        groups[0] = [*options, *groups[0]]
+        return self.mpirun(*groups, **settings)
+
+    @staticmethod
+    def preload():
+        return ["-x", f"LD_PRELOAD={library()}"]
+
+    @staticmethod
+    def ranks(number, source, *words):
+        """A group; words from "-x" on are mpirun's."""
+        own = words.index("-x") if "-x" in words else len(words)
+        return ["-n", number, *words[own:], compiled(source), *words[:own]]
+
+    def rows(self, job):
+        """From the report: what was taken over of each call, and what passed through."""
+        return {call: (int(taken), passed) for call, taken, _, _, passed in ROW.findall(job.err)}
+
+    def gives_what_mpi_gives(self, source, *words, ranks=4, shards=1, options=()):
+        """The rows of its report."""
+        alone = self.mpirun([*options, *self.ranks(ranks, source, *words)])
+        job = self.preloaded(self.start_shards(shards), source, *words, ranks=ranks,
+                             options=options)
+        self.all_end_well([alone, job])
+        self.assertRegex(job.out, r"^(digest \w{16}|all is right)$")
+        self.assertEqual(job.out, alone.out)
+        self.assertEqual(alone.err, "")
+        return self.rows(job)
+
+    def passes_through(self, job, reason):
+        """With right results, and one line that says why."""
+        self.all_end_well([job])
+        self.assertRegex(job.out, r"^digest \w{16}$")
+        self.assertRegex(job.err, rf"\A{PASSES}{reason}\n\Z")
+
+    # ---- what is taken over -----------------------------------------------------------------
+
+    def test_reductions(self):
+        # 6 types have 4 operations, 13 have 7, 1 has 3, and 7 unsigned ones have 5 that are taken
+        # over; each twice. What passes are MIN and MAX of 6 of these, and what Sluice has not.
+        self.assertEqual(self.gives_what_mpi_gives("reductions.c"),
+                         {"MPI_Allreduce": (306, "2 small, 27 datatype or operation"),
+                          "MPI_Reduce": (306, "24 datatype or operation")})
+
+    def test_moves(self):
+        self.assertEqual(self.gives_what_mpi_gives("moves.c"),
+                         {"MPI_Bcast": (28, "4 small"), "MPI_Allgather": (5, "0")})
+
+    def test_communicators(self):
+        self.assertEqual(self.gives_what_mpi_gives("communicators.c", shards=2),
+                         {"MPI_Allreduce": (38, "4 communicator"),
+                          "MPI_Barrier": (19, "2 communicator, 1 no job")})
+
+    def test_ranks_that_are_started_later(self):
+        self.assertEqual(self.gives_what_mpi_gives("spawns.c", ranks=2),
+                         {"MPI_Allreduce": (1, "1 communicator")})
+
+    def test_requests_and_threads(self):
+        self.assertEqual(self.gives_what_mpi_gives("requests.c", "multiple"),
+                         {"MPI_Allreduce": (61, "0"), "MPI_Iallreduce": (8, "1 no job")})
+
+    def test_requests_need_thread_multiple(self):
+        self.assertEqual(self.gives_what_mpi_gives("requests.c", "serialized"),
+                         {"MPI_Iallreduce": (0, "7 threads")})
+
+    def test_communicator_freed_before_its_request_is_done(self):
+        job = self.preloaded(self.start_daemon(), "requests.c", "freed-early")
+        self.all_end_well([job])
+        self.assertEqual(self.rows(job), {"MPI_Allreduce": (1, "0"), "MPI_Iallreduce": (1, "0")})
+
+    def test_messages_are_served_meanwhile(self):
+        by_pieces = mca({"btl_vader_single_copy_mechanism": "none"})
+        self.assertEqual(self.gives_what_mpi_gives("messages.c", options=by_pieces),
+                         {"MPI_Allreduce": (3, "0")})
+
+    def check_fortran(self, source):
+        if shutil.which("gfortran") is None:
+            self.skipTest("needs gfortran")
+        self.assertEqual(self.gives_what_mpi_gives(source), {
+            "MPI_Allreduce": (2, "1 small"), "MPI_Iallreduce": (1, "0"), "MPI_Bcast": (1, "0"),
+            "MPI_Reduce": (2, "0"), "MPI_Allgather": (2, "0"), "MPI_Barrier": (1, "0")})
+
+    def test_fortran_with_use_mpi(self):
+        self.check_fortran("names.f90")
+
+    def test_fortran_with_use_mpi_f08(self):
+        self.check_fortran("names_f08.f90")
+
+    # ---- the report and the settings --------------------------------------------------------
+
+    def test_report_counts_bytes(self):
+        job = self.preloaded(self.start_daemon(), "one_sum.c")
+        self.all_end_well([job])
+        (call, taken, tensor, sent, passed), = ROW.findall(job.err)
+        self.assertEqual((call, taken, tensor, passed), ("MPI_Allreduce", "1", "20000", "0"))
+        self.assertTrue(10_000 < int(sent) < 30_000, sent)  # a third of it is zero
+
+    def test_report_may_be_off(self):
+        job = self.preloaded(self.start_daemon(), "one_sum.c", SLUICE_MPI_REPORT="off")
+        self.all_end_well([job])
+        self.assertEqual(job.err, "")
+
+    def test_least_size_is_that_of_rank_0(self):
+        other = ["-x", "SLUICE_MPI_MIN_BYTES=1000000", *self.preload()]
+        first = ["-x", "SLUICE_MPI_MIN_BYTES=20000", *self.preload()]
+        daemon = self.start_daemon()
+        for words, row in (((first, other), (1, "0")), ((other, first), (0, "1 small"))):
+            groups = [self.ranks(n, "one_sum.c", *w) for n, w in zip((1, 3), words)]
+            job = self.preloaded(daemon, "", groups=groups)
+            self.all_end_well([job])
+            self.assertEqual(self.rows(job), {"MPI_Allreduce": row})
+
+    def test_only_names_of_mpi_are_exported(self):
+        lines = subprocess.run(["nm", "-D", "--defined-only", library()], check=True, text=True,
+                               stdout=subprocess.PIPE).stdout.splitlines()
+        names = [line.split()[2] for line in lines]
+        self.assertEqual(len(names), 27)
+        self.assertEqual([n for n in names if not re.match(r"MPI_|mpi_\w+_$", n)], [])
+
+    # ---- when ranks cannot ------------------------------------------------------------------
+
+    def test_no_aggregators_are_named(self):
+        job = self.preloaded("", "one_sum.c")
+        self.passes_through(job, "rank 0: SLUICE_AGGREGATORS is not set")
+
+    def test_one_rank_has_a_wrong_setting(self):
+        groups = [self.ranks(2, "one_sum.c", *self.preload()),
+                  self.ranks(2, "one_sum.c", "-x", "SLUICE_MTU=3", *self.preload())]
+        job = self.preloaded("vhost:/no/such", "", groups=groups)
+        self.passes_through(job, "rank 2: .*SLUICE_MTU.*")
+
+    def test_one_rank_has_not_the_library(self):
+        groups = [self.ranks(3, "one_sum.c", *self.preload()), self.ranks(1, "one_sum.c")]
+        job = self.preloaded("vhost:/no/such", "", groups=groups, SLUICE_JOIN_TIMEOUT_MS=1000)
+        self.passes_through(job, "rank 3 has not loaded .*")
+
+    def test_one_rank_finds_no_aggregator(self):
+        daemon = self.start_daemon()
+        groups = [self.ranks(3, "one_sum.c", *self.preload()),
+                  self.ranks(1, "one_sum.c", "-x", "SLUICE_AGGREGATORS=vhost:/no/such",
+                             *self.preload())]
+        job = self.preloaded(daemon, "", groups=groups)
+        self.all_end_well([job])
+        self.assertEqual(self.rows(job), {"MPI_Allreduce": (0, "1 refused")})
+        said = re.findall("pass through to MPI.*", job.err)
+        self.assertEqual(len(said), 1, job.err)
+        self.assertIn("/no/such", said[0])
+        self.assertIn("of rank 3 ", job.err)
+
+    def test_aggregator_takes_no_more_jobs(self):
+        job = self.preloaded(self.start_daemon("--max-jobs", 1), "communicators.c")
+        self.all_end_well([job])
+        taken, passed = self.rows(job)["MPI_Allreduce"]
+        self.assertEqual((taken, passed), (4, "4 communicator, 34 refused"))
+        speakers = re.findall(r"communicators of rank (\d) pass through to MPI: .* 1 jobs", job.err)
+        self.assertEqual(len(speakers), len(set(speakers)), job.err)  # each says it once
+        self.assertIn("0", speakers)
+
+    # ---- errors -----------------------------------------------------------------------------
+
+    def run_until_the_aggregator_dies(self, *how):
+        daemon = self.start_daemon(name=how[-1])
+        job = self.preloaded(daemon, "until_an_error.c", *how, ranks=3,
+                             SLUICE_AGGREGATOR_TIMEOUT_MS=1000)
+        for rank in range(3):
+            job.wait_to_say(f"rank {rank} is under way")
+        daemon.send(signal.SIGKILL)
+        return job
+
+    def test_errors_are_returned(self):
+        for kind in ("blocking", "request"):
+            job = self.run_until_the_aggregator_dies("returned", kind)
+            self.all_end_well([job])
+            for rank in range(3):
+                self.assertRegex(job.out,
+                                 f"rank {rank}: an error of Sluice: sluice: job .* is silent", kind)
+
+    def test_errors_are_fatal(self):
+        for kind in ("blocking", "request"):
+            job = self.run_until_the_aggregator_dies("fatal", kind)
+            self.assertNotEqual(job.wait(), 0, kind)
+            self.assertRegex(job.err, r"\*\*\* sluice: job .* is silent", kind)
+            self.assertIn("MPI_ERRORS_ARE_FATAL", job.err, kind)
+
+    def test_program_without_mpi_finalize(self):
+        job = self.preloaded(self.start_daemon(), "not_finalized.c")
+        job.wait()
+        for rank in range(4):
+            self.assertIn(f"rank {rank} is done", job.out)
+        self.assertNotIn("exited on signal", job.err)
+        self.assertIn('without calling "finalize"', job.err)
+
+
+if __name__ == "__main__":
+    harness.main()
