@@ -5,7 +5,7 @@ build_packages=(
   libhwy-dev libisal-dev libsodium-dev nlohmann-json3-dev catch2
 )
 test_packages=(  # the bindings' tests, too
-  clang clang-format iproute2 python3-numpy
+  clang clang-format iproute2 python3-numpy python3-torch libtorch-dev pybind11-dev python3-dev
   libopenmpi-dev openmpi-bin gfortran
 )
 bench_packages=(  # what bench/ measures Sluice beside, and draws with

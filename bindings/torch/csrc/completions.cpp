@@ -1,0 +1,66 @@
+#include "bindings/torch/csrc/completions.hpp"
+
+#include <csignal>
+#include <utility>
+#include <vector>
+
+#include <pthread.h>
+
+namespace sluice_torch {
+namespace {
+
+/// Signals are for the interpreter's threads.
+template <class F>
+std::thread thread_without_signals(F&& run) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread thread(std::forward<F>(run));
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return thread;
+}
+
+}  // namespace
+
+Completions::Completions(Schedule& schedule, std::function<void(Operation&)> expire)
+    : schedule_(schedule), expire_(std::move(expire)) {}
+
+void Completions::watch(std::shared_ptr<Operation> operation, std::shared_ptr<const void> owner) {
+  const std::lock_guard lock(mutex_);
+  if (stopping_) return;  // every operation is over
+  watched_.push_back(std::move(operation));
+  if (!thread_.joinable())
+    thread_ = thread_without_signals([this, owner = std::move(owner)] { run(); });
+  changed_.notify_one();
+}
+
+void Completions::run() {
+  std::vector<std::shared_ptr<Operation>> expired;  // the library still has their tensors
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return stopping_ || !watched_.empty(); });
+    if (watched_.empty()) return;
+    auto operation = std::move(watched_.front());
+    watched_.pop_front();
+    lock.unlock();
+    if (!schedule_.wait(*operation, operation->deadline())) expire_(*operation);
+    expired.push_back(std::move(operation));
+    std::erase_if(expired, [](const auto& one) { return one->is_over(); });
+    lock.lock();
+  }
+}
+
+void Completions::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    changed_.notify_one();
+  }
+  if (thread_.get_id() == std::this_thread::get_id())
+    thread_.detach();
+  else if (thread_.joinable())
+    thread_.join();
+}
+
+}  // namespace sluice_torch

@@ -1,0 +1,21 @@
+#include <pybind11/stl.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "bindings/torch/csrc/process_group.hpp"
+
+PYBIND11_MODULE(_backend, module) {
+  namespace py = pybind11;
+  using sluice_torch::ProcessGroupSluice;
+  py::module_::import("torch.distributed");  // whose types these build on
+  py::class_<ProcessGroupSluice, c10::intrusive_ptr<ProcessGroupSluice>, sluice_torch::Base>(
+      module, "ProcessGroupSluice")
+      .def(py::init([](const c10d::DistributedBackendOptions& options,
+                       const sluice_torch::Settings& settings) {
+             return c10::make_intrusive<ProcessGroupSluice>(options, settings);
+           }),
+           py::arg("options"), py::arg("settings"), py::call_guard<py::gil_scoped_release>())
+      .def_property_readonly("bytes_sent", &ProcessGroupSluice::bytes_sent,
+                             "By this rank, for the operations that ended well; UDP payload.");
+  module.def("close_all", &sluice_torch::Session::close_all,
+             py::call_guard<py::gil_scoped_release>());
+}

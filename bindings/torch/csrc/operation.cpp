@@ -1,0 +1,66 @@
+#include "bindings/torch/csrc/operation.hpp"
+
+#include <utility>
+
+#include "bindings/torch/csrc/elements.hpp"
+
+namespace sluice_torch {
+
+Operation::Operation(Request request, std::uint64_t number)
+    : request_(std::move(request)), number_(number) {}
+
+std::string Operation::description() const {
+  std::string text = request_.call + " " + std::to_string(number_);
+  if (request_.tensor.defined()) text += " (" + described(request_.tensor) + ")";
+  return text;
+}
+
+std::exception_ptr Operation::error() const {
+  return is_settled() ? error_ : nullptr;
+}
+
+bool Operation::is_over() const {
+  return issued_.load(std::memory_order_acquire) && (!work_.valid() || work_.done());
+}
+
+bool Operation::settle(std::exception_ptr error) {
+  c10::intrusive_ptr<c10::ivalue::Future> future;
+  {
+    const std::lock_guard lock(mutex_);
+    if (is_settled()) return false;
+    if (!error) try {
+        if (request_.finish) request_.finish();
+        request_.staging.copy_back();
+      } catch (...) {
+        error = std::current_exception();
+      }
+    error_ = std::move(error);
+    settled_.store(true, std::memory_order_release);
+    future = future_;
+  }
+  if (future) complete(*future);
+  return true;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> Operation::future() {
+  std::unique_lock lock(mutex_);
+  if (future_) return future_;
+  std::vector<at::Device> devices;
+  if (const auto device = request_.staging.device()) devices.push_back(*device);
+  future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
+                                                     std::move(devices));
+  const auto future = future_;
+  lock.unlock();
+  if (is_settled()) complete(*future);
+  return future;
+}
+
+/// By the one who came second: settle() or the first call of future().
+void Operation::complete(c10::ivalue::Future& future) const {
+  if (error_)
+    future.setError(error_);
+  else
+    request_.staging.on_lane([&] { future.markCompleted(c10::IValue(request_.outputs)); });
+}
+
+}  // namespace sluice_torch

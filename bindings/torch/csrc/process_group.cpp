@@ -1,0 +1,517 @@
+#include "bindings/torch/csrc/process_group.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "bindings/torch/csrc/elements.hpp"
+#include "bindings/torch/csrc/errors.hpp"
+#include "bindings/torch/csrc/sparse.hpp"
+#include "bindings/torch/csrc/without_gil.hpp"
+#include "bindings/torch/csrc/work.hpp"
+
+namespace sluice_torch {
+namespace {
+
+using c10d::OpType;
+using std::chrono::milliseconds;
+
+using Counts = std::vector<std::uint64_t>;
+
+/// Callers mean for ever by more than this, and clocks cannot count it.
+constexpr milliseconds kLongestTimeout = std::chrono::hours(24 * 365);
+
+milliseconds in_milliseconds(std::chrono::duration<float> seconds) {
+  return std::min(std::chrono::duration_cast<milliseconds>(seconds), kLongestTimeout);
+}
+
+// ---------------------------------------------------------------------------------------- checks
+
+void check_dense(const std::string& call, const at::Tensor& tensor) {
+  if (tensor.layout() != at::kStrided)
+    refuse(call, "a tensor is " + described(tensor) +
+                     "; a dense one expected, all_reduce alone takes sparse ones");
+}
+
+const at::Tensor& only(const std::string& call, const Tensors& tensors) {
+  if (tensors.size() != 1) refuse(call, std::to_string(tensors.size()) + " tensors; 1 expected");
+  return tensors.front();
+}
+
+const at::Tensor& only_dense(const std::string& call, const Tensors& tensors) {
+  check_dense(call, only(call, tensors));
+  return tensors.front();
+}
+
+void check_same_kind(const std::string& call, const Tensors& tensors, const at::Tensor& model) {
+  for (const at::Tensor& tensor : tensors) {
+    check_dense(call, tensor);
+    if (tensor.scalar_type() != model.scalar_type() || tensor.device() != model.device())
+      refuse(call, "tensors are " + described(tensor) + " on " + tensor.device().str() + " and " +
+                       described(model) + " on " + model.device().str() +
+                       "; equal dtypes and devices expected");
+  }
+}
+
+void check_same_shape(const std::string& call, const Tensors& tensors, const at::Tensor& model) {
+  check_same_kind(call, tensors, model);
+  for (const at::Tensor& tensor : tensors)
+    if (tensor.sizes() != model.sizes())
+      refuse(call, "tensors are " + described(tensor) + " and " + described(model) +
+                       "; equal shapes expected");
+}
+
+void check_elements(const std::string& call, const std::string& name, const at::Tensor& tensor,
+                    std::int64_t expected) {
+  if (tensor.numel() != expected)
+    refuse(call, name + " is " + described(tensor) + " with " + std::to_string(tensor.numel()) +
+                     " elements; " + std::to_string(expected) + " expected");
+}
+
+// ----------------------------------------------------------------------------- the library's view
+
+sluice::ReduceOptions reducing(const Reducing& kind, std::uint64_t tag) {
+  return {.reduction = kind.reduction, .tag = tag};
+}
+
+Counts counts_of(const Elements& elements, const Tensors& parts) {
+  Counts counts;
+  counts.reserve(parts.size());
+  for (const at::Tensor& part : parts) counts.push_back(elements.of(part.numel()));
+  return counts;
+}
+
+/// The sum of all ranks' `host`, in place.
+Step all_reduce_step(const at::Tensor& host, const Reducing& kind, std::uint64_t tag) {
+  return [=](sluice::Communicator& job) {
+    return job.all_reduce(host.data_ptr(), host.data_ptr(), kind.elements.of(host.numel()),
+                          kind.elements.type, reducing(kind, tag));
+  };
+}
+
+Step all_gather_step(const at::Tensor& from, const at::Tensor& to, Counts counts,
+                     const Elements& elements, std::uint64_t tag) {
+  return [=, counts = std::move(counts)](sluice::Communicator& job) {
+    return job.all_gather(from.data_ptr(), to.data_ptr(), counts, elements.type, {.tag = tag});
+  };
+}
+
+Step reduce_scatter_step(const at::Tensor& from, const at::Tensor& to, Counts counts,
+                         const Reducing& kind, std::uint64_t tag) {
+  return [=, counts = std::move(counts)](sluice::Communicator& job) {
+    return job.reduce_scatter(from.data_ptr(), to.data_ptr(), counts, kind.elements.type,
+                              reducing(kind, tag));
+  };
+}
+
+/// What each rank sends to each: [from * ranks + to], as all_to_all takes it.
+Counts matrix_of(const std::vector<std::int64_t>& rows, std::size_t ranks,
+                 const Elements& elements) {
+  Counts matrix(ranks * ranks);
+  for (std::size_t from = 0; from < ranks; ++from)
+    for (std::size_t to = 0; to < ranks; ++to) {
+      const std::int64_t sent = rows[from * 2 * ranks + to];
+      const std::int64_t expected = rows[to * 2 * ranks + ranks + from];
+      if (sent != expected)
+        throw failure("all_to_all: rank " + std::to_string(from) + " sends " +
+                      std::to_string(sent) + " elements to rank " + std::to_string(to) +
+                      ", which expects " + std::to_string(expected));
+      matrix[from * ranks + to] = elements.of(sent);
+    }
+  return matrix;
+}
+
+/// The ranks tell each other first what they send and expect: all see it when they do not agree.
+std::vector<Step> all_to_all_steps(const at::Tensor& from, const at::Tensor& to,
+                                   std::vector<std::int64_t> sent,
+                                   const std::vector<std::int64_t>& received,
+                                   const Elements& elements, std::uint64_t tag) {
+  const std::size_t ranks = sent.size();
+  auto row = std::move(sent);
+  row.insert(row.end(), received.begin(), received.end());
+  const auto rows = std::make_shared<std::vector<std::int64_t>>(row.size() * ranks);
+  return {[=](sluice::Communicator& job) {
+            return job.all_gather(row.data(), rows->data(), Counts(ranks, row.size()),
+                                  sluice::ElementType::kInt64, {.tag = tag});
+          },
+          [=](sluice::Communicator& job) {
+            return job.all_to_all(from.data_ptr(), to.data_ptr(), matrix_of(*rows, ranks, elements),
+                                  elements.type, {.tag = tag});
+          }};
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------------------------- the group
+
+ProcessGroupSluice::ProcessGroupSluice(const c10d::DistributedBackendOptions& options,
+                                       const Settings& settings)
+    : Base(options.group_rank, options.group_size),
+      timeout_(in_milliseconds(options.timeout)),
+      session_(Session::open(
+          join(*options.store, options.group_rank, options.group_size, timeout_, settings),
+          options.global_ranks_in_group)) {
+  init();
+}
+
+ProcessGroupSluice::~ProcessGroupSluice() {
+  const WithoutGil waiting;
+  session_->close();
+}
+
+WorkPtr ProcessGroupSluice::start(OpType type, milliseconds timeout, Operation::Request request) {
+  request.timeout = timeout == c10d::kUnsetTimeout ? timeout_ : std::min(timeout, kLongestTimeout);
+  return c10::make_intrusive<Work>(session_, session_->start(std::move(request)), type);
+}
+
+std::uint16_t ProcessGroupSluice::checked_root(const std::string& call, std::int64_t root) const {
+  if (root < 0 || root >= getSize())
+    refuse(call, "root " + std::to_string(root) + "; 0 to " + std::to_string(getSize() - 1) +
+                     " expected");
+  return static_cast<std::uint16_t>(root);
+}
+
+/// The list of one tensor per rank.
+const Tensors& ProcessGroupSluice::per_rank(const std::string& call,
+                                            const std::vector<Tensors>& lists) const {
+  if (lists.size() != 1 || lists.front().size() != ranks())
+    refuse(call, std::to_string(lists.empty() ? 0 : lists.front().size()) + " tensors in " +
+                     std::to_string(lists.size()) + " lists; 1 list of " + std::to_string(ranks()) +
+                     ", one for each rank, expected");
+  return lists.front();
+}
+
+// ------------------------------------------------------------------------------------ reductions
+
+WorkPtr ProcessGroupSluice::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  const std::string call = "all_reduce";
+  const at::Tensor& tensor = only(call, tensors);
+  if (tensor.is_sparse())
+    return start(OpType::ALLREDUCE, options.timeout, sparse_all_reduce(tensor, options.reduceOp));
+  check_dense(call, tensor);
+  const Reducing kind = reduced(call, tensor.scalar_type(), options.reduceOp);
+  Staging staging(tensor.device());
+  const at::Tensor host = staging.in_place(tensor);
+  return start(OpType::ALLREDUCE, options.timeout,
+               {.call = call,
+                .tensor = tensor,
+                .staging = std::move(staging),
+                .steps = {all_reduce_step(host, kind, tag_of(call, tensor))},
+                .outputs = tensors});
+}
+
+WorkPtr ProcessGroupSluice::allreduce_coalesced(Tensors& tensors,
+                                                const c10d::AllreduceCoalescedOptions& options) {
+  const std::string call = "all_reduce_coalesced";
+  if (tensors.empty()) refuse(call, "no tensors; at least 1 expected");
+  const at::Tensor& first = tensors.front();
+  check_same_kind(call, tensors, first);
+  const Reducing kind = reduced(call, first.scalar_type(), options.reduceOp);
+  Staging staging(first.device());
+  const at::Tensor host = staging.in_place(tensors);
+  return start(OpType::ALLREDUCE_COALESCED, options.timeout,
+               {.call = call,
+                .tensor = host,
+                .staging = std::move(staging),
+                .steps = {all_reduce_step(host, kind, tag_of(call, host))},
+                .outputs = tensors});
+}
+
+WorkPtr ProcessGroupSluice::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+  const std::string call = "reduce";
+  const at::Tensor& tensor = only_dense(call, tensors);
+  const std::uint16_t root = checked_root(call, options.rootRank);
+  const Reducing kind = reduced(call, tensor.scalar_type(), options.reduceOp);
+  Staging staging(tensor.device());
+  const at::Tensor host = root == getRank() ? staging.in_place(tensor) : staging.input(tensor);
+  const auto step = [=, tag = tag_of(call, tensor)](sluice::Communicator& job) {
+    return job.reduce(host.data_ptr(), root == job.rank() ? host.data_ptr() : nullptr,
+                      kind.elements.of(host.numel()), kind.elements.type, root,
+                      reducing(kind, tag));
+  };
+  return start(OpType::REDUCE, options.timeout,
+               {.call = call,
+                .tensor = tensor,
+                .staging = std::move(staging),
+                .steps = {step},
+                .outputs = tensors});
+}
+
+WorkPtr ProcessGroupSluice::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                           const c10d::ReduceScatterOptions& options) {
+  const std::string call = "reduce_scatter";
+  const at::Tensor& output = only_dense(call, outputs);
+  const Tensors& parts = per_rank(call, inputs);
+  check_same_kind(call, parts, output);
+  check_elements(call, "the output", output, parts[std::size_t(getRank())].numel());
+  const Reducing kind = reduced(call, output.scalar_type(), options.reduceOp);
+  Staging staging(output.device());
+  const at::Tensor from = staging.input(parts);
+  const at::Tensor to = staging.output(outputs);
+  return start(OpType::REDUCE_SCATTER, options.timeout,
+               {.call = call,
+                .tensor = output,
+                .staging = std::move(staging),
+                .steps = {reduce_scatter_step(from, to, counts_of(kind.elements, parts), kind,
+                                              tag_of(call, from))},
+                .outputs = outputs});
+}
+
+WorkPtr ProcessGroupSluice::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                 const c10d::ReduceScatterOptions& options) {
+  const std::string call = "reduce_scatter_tensor";
+  check_same_kind(call, {output, input}, output);
+  check_elements(call, "the input", input, output.numel() * getSize());
+  const Reducing kind = reduced(call, output.scalar_type(), options.reduceOp);
+  Staging staging(output.device());
+  const at::Tensor from = staging.input(Tensors{input});
+  const at::Tensor to = staging.output(Tensors{output});
+  const Counts counts(ranks(), kind.elements.of(output.numel()));
+  return start(OpType::_REDUCE_SCATTER_BASE, options.timeout,
+               {.call = call,
+                .tensor = input,
+                .staging = std::move(staging),
+                .steps = {reduce_scatter_step(from, to, counts, kind, tag_of(call, from))},
+                .outputs = {output}});
+}
+
+// ----------------------------------------------------------------------------------------- moves
+
+WorkPtr ProcessGroupSluice::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+  const std::string call = "broadcast";
+  const at::Tensor& tensor = only_dense(call, tensors);
+  const std::uint16_t root = checked_root(call, options.rootRank);
+  const Elements elements = moved(tensor.scalar_type());
+  Staging staging(tensor.device());
+  const at::Tensor host = root == getRank() ? staging.input(tensor) : staging.output(tensor);
+  const auto step = [=, tag = tag_of(call, tensor)](sluice::Communicator& job) {
+    return job.broadcast(host.data_ptr(), elements.of(host.numel()), elements.type, root,
+                         {.tag = tag});
+  };
+  return start(OpType::BROADCAST, options.timeout,
+               {.call = call,
+                .tensor = tensor,
+                .staging = std::move(staging),
+                .steps = {step},
+                .outputs = tensors});
+}
+
+WorkPtr ProcessGroupSluice::allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                                      const c10d::AllgatherOptions& options) {
+  const std::string call = "all_gather";
+  const at::Tensor& input = only_dense(call, inputs);
+  const Tensors& parts = per_rank(call, outputs);
+  check_same_kind(call, parts, input);
+  check_elements(call, "the input", input, parts[std::size_t(getRank())].numel());
+  const Elements elements = moved(input.scalar_type());
+  Staging staging(input.device());
+  const at::Tensor from = staging.input(inputs);
+  const at::Tensor to = staging.output(parts);
+  return start(OpType::ALLGATHER, options.timeout,
+               {.call = call,
+                .tensor = input,
+                .staging = std::move(staging),
+                .steps = {all_gather_step(from, to, counts_of(elements, parts), elements,
+                                          tag_of(call, from))},
+                .outputs = parts});
+}
+
+WorkPtr ProcessGroupSluice::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                            const c10d::AllgatherOptions& options) {
+  const std::string call = "all_gather_into_tensor";
+  check_same_kind(call, {output, input}, input);
+  check_elements(call, "the output", output, input.numel() * getSize());
+  const Elements elements = moved(input.scalar_type());
+  Staging staging(input.device());
+  const at::Tensor from = staging.input(Tensors{input});
+  const at::Tensor to = staging.output(Tensors{output});
+  const Counts counts(ranks(), elements.of(input.numel()));
+  return start(OpType::_ALLGATHER_BASE, options.timeout,
+               {.call = call,
+                .tensor = input,
+                .staging = std::move(staging),
+                .steps = {all_gather_step(from, to, counts, elements, tag_of(call, from))},
+                .outputs = {output}});
+}
+
+WorkPtr ProcessGroupSluice::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                                                const c10d::AllgatherOptions& options) {
+  const std::string call = "all_gather_coalesced";
+  if (inputs.empty()) refuse(call, "no tensors; at least 1 expected");
+  if (outputs.size() != ranks())
+    refuse(call, std::to_string(outputs.size()) + " lists of outputs; one for each of " +
+                     std::to_string(ranks()) + " ranks expected");
+  check_same_kind(call, inputs, inputs.front());
+  Tensors all;
+  for (const Tensors& list : outputs) {
+    if (list.size() != inputs.size())
+      refuse(call, std::to_string(list.size()) + " outputs of a rank; " +
+                       std::to_string(inputs.size()) + ", as many as inputs, expected");
+    for (std::size_t i = 0; i < list.size(); ++i) check_same_shape(call, {list[i]}, inputs[i]);
+    all.insert(all.end(), list.begin(), list.end());
+  }
+  const Elements elements = moved(inputs.front().scalar_type());
+  Staging staging(inputs.front().device());
+  const at::Tensor from = staging.input(inputs);
+  const at::Tensor to = staging.output(all);
+  const Counts counts(ranks(), elements.of(from.numel()));
+  return start(OpType::ALLGATHER_COALESCED, options.timeout,
+               {.call = call,
+                .tensor = from,
+                .staging = std::move(staging),
+                .steps = {all_gather_step(from, to, counts, elements, tag_of(call, from))},
+                .outputs = all});
+}
+
+WorkPtr ProcessGroupSluice::gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                                   const c10d::GatherOptions& options) {
+  const std::string call = "gather";
+  const at::Tensor& input = only_dense(call, inputs);
+  const std::uint16_t root = checked_root(call, options.rootRank);
+  Staging staging(input.device());
+  const at::Tensor from = staging.input(inputs);
+  at::Tensor to;
+  if (root == getRank()) {
+    check_same_shape(call, per_rank(call, outputs), input);
+    to = staging.output(outputs.front());
+  } else if (!outputs.empty()) {
+    refuse(call, "a list of outputs, but rank " + std::to_string(root) + " alone gathers");
+  }
+  const Elements elements = moved(input.scalar_type());
+  const Counts counts(ranks(), elements.of(input.numel()));
+  const auto step = [=, tag = tag_of(call, from)](sluice::Communicator& job) {
+    return job.gather(from.data_ptr(), to.defined() ? to.data_ptr() : nullptr, counts,
+                      elements.type, root, {.tag = tag});
+  };
+  return start(OpType::GATHER, options.timeout,
+               {.call = call,
+                .tensor = input,
+                .staging = std::move(staging),
+                .steps = {step},
+                .outputs = outputs.empty() ? Tensors{} : outputs.front()});
+}
+
+WorkPtr ProcessGroupSluice::scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                                    const c10d::ScatterOptions& options) {
+  const std::string call = "scatter";
+  const at::Tensor& output = only_dense(call, outputs);
+  const std::uint16_t root = checked_root(call, options.rootRank);
+  Staging staging(output.device());
+  at::Tensor from;
+  if (root == getRank()) {
+    check_same_shape(call, per_rank(call, inputs), output);
+    from = staging.input(inputs.front());
+  } else if (!inputs.empty()) {
+    refuse(call, "a list of inputs, but rank " + std::to_string(root) + " alone scatters");
+  }
+  const at::Tensor to = staging.output(outputs);
+  const Elements elements = moved(output.scalar_type());
+  const Counts counts(ranks(), elements.of(output.numel()));
+  const auto step = [=, tag = tag_of(call, to)](sluice::Communicator& job) {
+    return job.scatter(from.defined() ? from.data_ptr() : nullptr, to.data_ptr(), counts,
+                       elements.type, root, {.tag = tag});
+  };
+  return start(OpType::SCATTER, options.timeout,
+               {.call = call,
+                .tensor = output,
+                .staging = std::move(staging),
+                .steps = {step},
+                .outputs = outputs});
+}
+
+namespace {
+
+/// Elements of each rank's part of a tensor that is split along its first dimension.
+std::vector<std::int64_t> split(const std::string& call, const at::Tensor& tensor,
+                                const std::vector<std::int64_t>& sizes, std::int64_t ranks) {
+  const std::int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
+  const std::int64_t row = rows == 0 ? 0 : tensor.numel() / rows;
+  std::int64_t sum = 0;
+  std::vector<std::int64_t> parts;
+  for (const std::int64_t size : sizes) {
+    sum += size;
+    parts.push_back(size * row);
+  }
+  if (sizes.empty() && rows % ranks == 0) return std::vector(ranks, rows / ranks * row);
+  if (sizes.empty())
+    refuse(call, "the first dimension of " + described(tensor) + " is not a multiple of " +
+                     std::to_string(ranks) + " ranks; split sizes expected");
+  if (std::int64_t(sizes.size()) != ranks || sum != rows ||
+      *std::min_element(sizes.begin(), sizes.end()) < 0)
+    refuse(call, std::to_string(sizes.size()) + " split sizes with the sum " + std::to_string(sum) +
+                     " for " + described(tensor) + "; " + std::to_string(ranks) + " with the sum " +
+                     std::to_string(rows) + ", none below 0, expected");
+  return parts;
+}
+
+}  // namespace
+
+WorkPtr ProcessGroupSluice::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                          std::vector<std::int64_t>& received,
+                                          std::vector<std::int64_t>& sent,
+                                          const c10d::AllToAllOptions& options) {
+  const std::string call = "all_to_all_single";
+  check_same_kind(call, {output, input}, input);
+  const Elements elements = moved(input.scalar_type());
+  const auto to_send = split(call, input, sent, getSize());
+  const auto to_receive = split(call, output, received, getSize());
+  const bool even = sent.empty() && received.empty();
+  if (even) check_elements(call, "the output", output, input.numel());
+  Staging staging(input.device());
+  const at::Tensor from = staging.input(Tensors{input});
+  const at::Tensor to = staging.output(Tensors{output});
+  Operation::Request request{.call = call,
+                             .tensor = input,
+                             .staging = std::move(staging),
+                             .steps = {},
+                             .outputs = {output}};
+  const std::uint64_t tag = tag_of(call, from);
+  if (even)
+    request.steps.push_back([=, counts = Counts(ranks() * ranks(), elements.of(to_send.front()))](
+                                sluice::Communicator& job) {
+      return job.all_to_all(from.data_ptr(), to.data_ptr(), counts, elements.type, {.tag = tag});
+    });
+  else
+    request.steps = all_to_all_steps(from, to, to_send, to_receive, elements, tag);
+  return start(OpType::ALLTOALL_BASE, options.timeout, std::move(request));
+}
+
+WorkPtr ProcessGroupSluice::alltoall(Tensors& outputs, Tensors& inputs,
+                                     const c10d::AllToAllOptions& options) {
+  const std::string call = "all_to_all";
+  per_rank(call, {outputs});
+  per_rank(call, {inputs});
+  check_same_kind(call, inputs, inputs.front());
+  check_same_kind(call, outputs, inputs.front());
+  const auto sizes = [](const Tensors& tensors) {
+    std::vector<std::int64_t> sizes;
+    for (const at::Tensor& tensor : tensors) sizes.push_back(tensor.numel());
+    return sizes;
+  };
+  Staging staging(inputs.front().device());
+  const at::Tensor from = staging.input(inputs);
+  const at::Tensor to = staging.output(outputs);
+  const Elements elements = moved(from.scalar_type());
+  return start(OpType::ALLTOALL, options.timeout,
+               {.call = call,
+                .tensor = from,
+                .staging = std::move(staging),
+                .steps = all_to_all_steps(from, to, sizes(inputs), sizes(outputs), elements,
+                                          tag_of(call, from)),
+                .outputs = outputs});
+}
+
+// -------------------------------------------------------------------------------------- barriers
+
+WorkPtr ProcessGroupSluice::barrier(const c10d::BarrierOptions& options) {
+  return start(OpType::BARRIER, options.timeout,
+               {.call = "barrier",
+                .tensor = {},
+                .staging = Staging(at::kCPU),
+                .steps = {[](sluice::Communicator& job) { return job.barrier(); }}});
+}
+
+void ProcessGroupSluice::monitoredBarrier(const c10d::BarrierOptions& options, bool) {
+  barrier(options)->wait();
+}
+
+}  // namespace sluice_torch

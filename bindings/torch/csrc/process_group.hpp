@@ -1,0 +1,89 @@
+// The c10d backend "sluice": checks what a call was given and says which steps it takes.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/version.h>
+#if TORCH_VERSION_MAJOR >= 2
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#else
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#endif
+
+#include "bindings/torch/csrc/session.hpp"
+
+namespace sluice_torch {
+
+#if TORCH_VERSION_MAJOR >= 2
+using Base = c10d::Backend;
+#else
+using Base = c10d::ProcessGroup;
+#endif
+
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+using Tensors = std::vector<at::Tensor>;
+
+class ProcessGroupSluice final : public Base {
+ public:
+  /// Joins the job: returns when all ranks have.
+  ProcessGroupSluice(const c10d::DistributedBackendOptions& options, const Settings& settings);
+  ~ProcessGroupSluice() override;
+
+  const std::string getBackendName() const override { return "sluice"; }
+
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  WorkPtr allreduce_coalesced(Tensors& tensors,
+                              const c10d::AllreduceCoalescedOptions& options) override;
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
+  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                    const c10d::AllgatherOptions& options) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input,
+                          const c10d::AllgatherOptions& options) override;
+  WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                              const c10d::AllgatherOptions& options) override;
+  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs,
+                 const c10d::GatherOptions& options) override;
+  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                  const c10d::ScatterOptions& options) override;
+  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                         const c10d::ReduceScatterOptions& options) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                               const c10d::ReduceScatterOptions& options) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& received,
+                        std::vector<std::int64_t>& sent,
+                        const c10d::AllToAllOptions& options) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs,
+                   const c10d::AllToAllOptions& options) override;
+  WorkPtr barrier(const c10d::BarrierOptions& options) override;
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
+
+  std::uint64_t bytes_sent() const { return session_->bytes_sent(); }
+
+  /// Every rank counts its calls from 0.
+  void setSequenceNumberForGroup() override {}
+  std::uint64_t getSequenceNumberForGroup() override { return session_->operations_started(); }
+
+#if TORCH_VERSION_MAJOR >= 2
+  WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override {
+    return allreduce(tensors, options);
+  }
+#endif
+
+ private:
+  WorkPtr start(c10d::OpType type, std::chrono::milliseconds timeout, Operation::Request request);
+  std::uint16_t checked_root(const std::string& call, std::int64_t root) const;
+  const Tensors& per_rank(const std::string& call, const std::vector<Tensors>& lists) const;
+  std::size_t ranks() const {
+    return static_cast<std::size_t>(getSize());
+  }
+
+  const std::chrono::milliseconds timeout_;
+  std::shared_ptr<Session> session_;
+};
+
+}  // namespace sluice_torch

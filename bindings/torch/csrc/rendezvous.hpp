@@ -1,0 +1,30 @@
+// How the ranks of a process group become the ranks of a job: through the group's store they agree
+// on the job's id and learn the aggregators, then they join.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <sluice/sluice.hpp>
+
+namespace sluice_torch {
+
+/// Settings by their names, in the form of their environment variables.
+using Settings = std::map<std::string, std::string>;
+
+struct Membership {
+  std::shared_ptr<sluice::Context> context;  ///< this process's one; outlives the communicator
+  std::unique_ptr<sluice::Communicator> communicator;
+};
+
+/// Settings are those of the environment, then `settings`. Each group is a job of its own, of a
+/// random id unless `settings` of rank 0 has "job". Rank 0's aggregators serve ranks that have
+/// none. Within `timeout` all ranks must have called this.
+Membership join(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout,
+                const Settings& settings);
+
+}  // namespace sluice_torch

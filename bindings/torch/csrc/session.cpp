@@ -1,0 +1,112 @@
+#include "bindings/torch/csrc/session.hpp"
+
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include <unistd.h>
+
+#include "bindings/torch/csrc/errors.hpp"
+
+namespace sluice_torch {
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<Session>> sessions;
+};
+
+Registry& registry() {
+  static Registry* const all = new Registry;  // for good: groups may end after static objects
+  return *all;
+}
+
+}  // namespace
+
+std::shared_ptr<Session> Session::open(Membership membership,
+                                       std::vector<std::int64_t> global_ranks) {
+  auto session = std::make_shared<Session>(std::move(membership), std::move(global_ranks));
+  const std::lock_guard lock(registry().mutex);
+  std::erase_if(registry().sessions, [](const auto& one) { return one.expired(); });
+  registry().sessions.push_back(session);
+  return session;
+}
+
+void Session::close_all() {
+  std::vector<std::weak_ptr<Session>> sessions;
+  {
+    const std::lock_guard lock(registry().mutex);
+    sessions.swap(registry().sessions);
+  }
+  for (const auto& one : sessions)
+    if (const auto session = one.lock()) session->close();
+}
+
+Session::Session(Membership membership, std::vector<std::int64_t> global_ranks)
+    : process_(getpid()),
+      global_ranks_(std::move(global_ranks)),
+      context_(std::move(membership.context)),
+      schedule_(std::move(membership.communicator)),
+      completions_(schedule_, [this](Operation& operation) { expire(operation); }) {}
+
+bool Session::inherited() const {
+  return getpid() != process_;
+}
+
+void Session::refuse_if_inherited() const {
+  if (inherited())
+    throw failure(
+        "this process was forked from the one that made the process group: only that one "
+        "can use it");
+}
+
+std::shared_ptr<Operation> Session::start(Operation::Request request) {
+  refuse_if_inherited();
+  const bool goes_on_by_itself = request.steps.size() > 1 || request.staging.on_device();
+  auto operation = std::make_shared<Operation>(std::move(request), ++started_);
+  schedule_.submit(operation);
+  if (goes_on_by_itself) watch(operation);
+  return operation;
+}
+
+void Session::wait(Operation& operation, std::chrono::milliseconds bound) {
+  if (operation.is_settled()) return;
+  refuse_if_inherited();
+  if (bound == std::chrono::milliseconds::zero()) {
+    if (!schedule_.wait(operation, operation.deadline())) expire(operation);
+  } else if (!schedule_.wait(operation, Clock::now() + bound)) {
+    throw late(operation, bound);
+  }
+}
+
+bool Session::poll(Operation& operation) {
+  return operation.is_settled() || (!inherited() && schedule_.poll(operation));
+}
+
+void Session::watch(std::shared_ptr<Operation> operation) {
+  completions_.watch(std::move(operation), shared_from_this());
+}
+
+void Session::expire(Operation& operation) {
+  operation.settle(std::make_exception_ptr(late(operation, operation.timeout())));
+}
+
+std::runtime_error Session::late(const Operation& operation, std::chrono::milliseconds bound) {
+  std::string missing;
+  for (const std::uint16_t rank : schedule_.missing_ranks(operation)) {
+    missing += (missing.empty() ? "rank " : ", rank ") + std::to_string(rank);
+    if (rank < global_ranks_.size() && global_ranks_[rank] != rank)
+      missing += " (global rank " + std::to_string(global_ranks_[rank]) + ")";
+  }
+  return failure(operation.description() + " is not done after " + std::to_string(bound.count()) +
+                 " ms; it waits for " + (missing.empty() ? "no rank that is known" : missing));
+}
+
+void Session::close() {
+  if (inherited() || closed_.exchange(true)) return;
+  schedule_.close();
+  completions_.stop();
+  context_.reset();
+}
+
+}  // namespace sluice_torch

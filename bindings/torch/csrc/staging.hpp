@@ -1,0 +1,67 @@
+// A call's tensors as the library needs them: in host memory, each in one piece.
+//
+// What already is so is used where it lies. The rest is copied: strided views and lists of tensors
+// into one piece, device tensors through pinned memory on a stream of their own, which starts after
+// what the caller's stream has been given, and after which the caller's stream goes on.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+#include <c10/core/StreamGuard.h>
+
+namespace sluice_torch {
+
+class Staging {
+ public:
+  /// `device`: of all the call's tensors.
+  explicit Staging(at::Device device);
+
+  /// One tensor, its elements in the order of memory where that has no holes; every rank must have
+  /// the same order then. Read, written, or both.
+  at::Tensor input(const at::Tensor& tensor);
+  at::Tensor output(const at::Tensor& tensor);
+  at::Tensor in_place(const at::Tensor& tensor);
+
+  /// Several, one after the other, each row by row.
+  at::Tensor input(const std::vector<at::Tensor>& parts);
+  at::Tensor output(const std::vector<at::Tensor>& parts);
+  at::Tensor in_place(const std::vector<at::Tensor>& parts);
+
+  bool on_device() const { return lane_.has_value(); }
+  std::optional<at::Device> device() const;  ///< unless that is the CPU
+  void wait_for_inputs() const;              ///< until the copies from the device have arrived
+  void copy_back();                          ///< once the library has written the outputs
+  void block_current_stream() const;         ///< until what copy_back started is done
+
+  /// Runs f, on a device with the stream of the copies as the current one.
+  template <class F>
+  void on_lane(F&& f) const {
+    const at::NoGradGuard no_grad;
+    if (!lane_) return f();
+    const c10::StreamGuard guard(lane_->stream);
+    f();
+  }
+
+ private:
+  struct Lane {
+    explicit Lane(at::Device device);
+    c10::Stream stream;
+    c10::Event ended;
+  };
+  struct Back {
+    at::Tensor host;
+    std::vector<at::Tensor> targets;
+  };
+
+  at::Tensor to_host(const at::Tensor& tensor, bool with_contents);
+  void note_back(const at::Tensor& host, const std::vector<at::Tensor>& targets);
+
+  std::optional<Lane> lane_;
+  std::vector<Back> backs_;
+};
+
+}  // namespace sluice_torch

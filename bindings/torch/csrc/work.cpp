@@ -1,0 +1,55 @@
+#include "bindings/torch/csrc/work.hpp"
+
+#include <utility>
+
+#include "bindings/torch/csrc/without_gil.hpp"
+
+namespace sluice_torch {
+
+Work::Work(std::shared_ptr<Session> session, std::shared_ptr<Operation> operation,
+           c10d::OpType type)
+    : c10d::Work(-1, type), session_(std::move(session)), operation_(std::move(operation)) {}
+
+Work::~Work() {
+  if (operation_->is_over() || session_->inherited()) return;
+  const WithoutGil waiting;
+  session_->watch(operation_);
+}
+
+bool Work::isCompleted() {
+  const WithoutGil waiting;
+  return session_->poll(*operation_);
+}
+
+bool Work::isSuccess() const {
+  return operation_->is_settled() && !operation_->error();
+}
+
+std::exception_ptr Work::exception() const {
+  return operation_->error();
+}
+
+std::vector<at::Tensor> Work::result() {
+  return operation_->outputs();
+}
+
+bool Work::wait(std::chrono::milliseconds timeout) {
+  const WithoutGil waiting;
+  session_->wait(*operation_, timeout);
+  if (const auto error = operation_->error()) std::rethrow_exception(error);
+  synchronize();
+  return true;
+}
+
+void Work::synchronize() {
+  operation_->block_current_stream();
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
+  const WithoutGil waiting;
+  const auto future = operation_->future();
+  if (!operation_->is_settled()) session_->watch(operation_);
+  return future;
+}
+
+}  // namespace sluice_torch

@@ -1,0 +1,32 @@
+// The handle of an operation that PyTorch gives to its callers. Dropping it ends nothing.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include "bindings/torch/csrc/session.hpp"
+
+namespace sluice_torch {
+
+class Work final : public c10d::Work {
+ public:
+  Work(std::shared_ptr<Session> session, std::shared_ptr<Operation> operation, c10d::OpType type);
+  ~Work() override;
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
+  std::vector<at::Tensor> result() override;
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  void synchronize() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+ private:
+  const std::shared_ptr<Session> session_;
+  const std::shared_ptr<Operation> operation_;
+};
+
+}  // namespace sluice_torch

@@ -1,0 +1,45 @@
+"""Sluice as a backend of torch.distributed.
+
+    import torch.distributed as dist
+    import sluice_torch
+
+    dist.init_process_group("sluice")
+
+Importing this registers the backend. Settings are Sluice's environment variables; `pg_options`, a
+dict such as {"streams": "128"}, names those that a group has otherwise: as the variable, in lower
+case and without SLUICE_.
+"""
+from __future__ import annotations
+
+import atexit
+from collections.abc import Mapping
+from typing import Any
+
+import torch  # noqa: F401: loads the libraries that the backend is linked with
+import torch.distributed as dist
+
+from sluice_torch import _backend
+from sluice_torch._backend import ProcessGroupSluice
+from sluice_torch.hooks import Compressor, bf16, random_k, threshold, top_k
+from sluice_torch.inspection import Recorder
+
+__all__ = ["Compressor", "ProcessGroupSluice", "Recorder", "bf16", "random_k", "threshold",
+           "top_k"]
+__version__ = "0.1.0"
+
+
+def _create(options: Any, pg_options: Mapping[str, Any] | None) -> ProcessGroupSluice:
+    if not isinstance(pg_options, Mapping | None):
+        raise TypeError(f"sluice: pg_options is a {type(pg_options).__name__}; a dict of settings"
+                        " expected")
+    settings = {name: str(value) for name, value in (pg_options or {}).items()}
+    return ProcessGroupSluice(options, settings)
+
+
+def _register() -> None:
+    devices = {} if torch.__version__.startswith("1.") else {"devices": ["cpu", "cuda"]}
+    dist.Backend.register_backend("sluice", _create, extended_api=True, **devices)
+
+
+_register()
+atexit.register(_backend.close_all)  # c10d keeps groups until the interpreter is gone

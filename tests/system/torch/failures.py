@@ -1,0 +1,137 @@
+"""What goes wrong, and who is told: `failures.py SCENARIO`. What it says, the test awaits."""
+import datetime
+import re
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+
+import group
+from group import RANK, RANKS, refused
+
+SECOND = datetime.timedelta(seconds=1)
+
+
+def stops_here():
+    print("stopped", flush=True)
+    time.sleep(600)
+
+
+def missing_rank():
+    """The last of three stands still."""
+    group.start(timeout=SECOND * 60)
+    impatient = dist.new_group(timeout=SECOND)
+    pair = dist.new_group([0, RANKS - 1], timeout=SECOND)
+    if RANK == RANKS - 1:
+        stops_here()
+    told = f"it waits for rank {RANKS - 1}$"
+    tensor = torch.ones(3, 5)
+    error = refused(lambda: dist.all_reduce(tensor, group=impatient), RuntimeError,
+                    "all_reduce 1 (float32 [3, 5])", "1000 ms")
+    names(error, told)
+    work = dist.all_reduce(tensor, group=impatient, async_op=True)
+    future = work.get_future()
+    error = refused(lambda: work.wait(SECOND / 10), RuntimeError, "all_reduce 2", "100 ms")
+    names(error, told)
+    error = refused(future.wait, RuntimeError, "all_reduce 2", "1000 ms")
+    names(error, told)
+    refused(work.wait, RuntimeError, "all_reduce 2", "1000 ms")
+    assert work.is_completed()
+    error = refused(lambda: impatient.monitored_barrier(SECOND / 2), RuntimeError, "500 ms")
+    names(error, told)
+    sparse = torch.ones(10).to_sparse()
+    error = refused(lambda: dist.all_reduce(sparse, group=impatient), RuntimeError, "sparse")
+    names(error, told)
+    if RANK == 0:
+        error = refused(lambda: dist.broadcast(tensor, 0, group=pair), RuntimeError, "broadcast 1")
+        names(error, f"rank 1 .global rank {RANKS - 1}.$")
+    print("told", flush=True)
+
+
+def names(error, pattern):
+    assert re.search(pattern, str(error).split("\n")[0]), f"{pattern} in {error}"
+
+
+def killed_rank():
+    """The last rank says when it may be killed."""
+    group.start()
+    dist.barrier()
+    if RANK == RANKS - 1:
+        stops_here()
+    work = dist.all_reduce(torch.ones(1000), async_op=True)
+    future = work.get_future()
+    behind = torch.ones(100).to_sparse()
+    more = dist.all_reduce(behind, async_op=True)
+    told = f"rank {RANKS - 1} is lost"
+    refused(work.wait, RuntimeError, told)
+    refused(future.wait, RuntimeError, told)
+    refused(more.wait, RuntimeError, told)
+    refused(lambda: dist.all_reduce(torch.ones(3)), RuntimeError, told)
+    print("told", flush=True)
+
+
+def mismatch():
+    """Ranks that call different things are told what."""
+    def told(call, *parts):
+        groups.append(dist.new_group())
+        refused(lambda: call(groups[-1]), RuntimeError, "different collectives", *parts)
+
+    group.start()
+    groups = []
+    odd = RANK % 2
+    told(lambda g: dist.all_reduce(torch.ones(10 + odd), group=g), "element count", "10", "11")
+    types = torch.float32, torch.int32
+    told(lambda g: dist.all_reduce(torch.ones(10, dtype=types[odd]), group=g), "float", "int32")
+    bytes_ = [torch.ones(10, dtype=dtype) for dtype in (torch.bool, torch.uint8)]
+    told(lambda g: dist.all_reduce(bytes_[odd], dist.ReduceOp.BOR, group=g), "tag")
+    told(lambda g: dist.broadcast(torch.ones(10), odd, group=g), "root")
+    square = torch.ones(5, 5, 2)
+    told(lambda g: dist.all_reduce(square.transpose(0, 1 + odd), group=g), "tag")
+    told(lambda g: dist.all_reduce(torch.ones(64).to_sparse() if odd else torch.ones(1), group=g))
+    told(lambda g: dist.all_reduce(torch.ones(3), group=g) if odd else dist.barrier(group=g))
+    dist.barrier()
+    print("told", flush=True)
+
+
+def ends_with_works_in_flight():
+    """The interpreter just ends; its group has works that nobody waits for."""
+    group.start()
+    dist.barrier()
+    if RANK == RANKS - 1:
+        stops_here()
+    dist.all_reduce(torch.ones(1_000_000), async_op=True).get_future().then(lambda done: None)
+    dist.all_reduce(torch.ones(100).to_sparse(), async_op=True)
+    works.append(dist.all_reduce(torch.ones(100), async_op=True))
+    print("ending", flush=True)
+
+
+works = []  # lives on beyond the group
+
+
+def dropped_group():
+    """With works pending, and then used."""
+    group.start()
+    other = dist.new_group()
+    dist.barrier()
+    if RANK == RANKS - 1:
+        stops_here()
+    work = dist.all_reduce(torch.ones(10), group=other, async_op=True)
+    future = work.get_future()
+    sparse = dist.all_reduce(torch.ones(10).to_sparse(), group=other, async_op=True)
+    behind = dist.all_reduce(torch.ones(10), group=other, async_op=True)
+    dist.destroy_process_group(other)
+    del other
+    refused(work.wait, RuntimeError)
+    refused(future.wait, RuntimeError)
+    refused(sparse.wait, RuntimeError)
+    refused(behind.wait, RuntimeError)
+    print("told", flush=True)
+
+
+def joins():
+    group.start(timeout=SECOND * 2)
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()

@@ -1,0 +1,66 @@
+"""What the rank programs share: the default group "sluice", one of Gloo's beside it, and inputs of
+which every rank can compute all."""
+import functools
+import itertools
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+
+import sluice_torch  # noqa: F401: registers the backend
+
+RANK = int(os.environ.get("SLUICE_RANK", 0))
+RANKS = int(os.environ.get("SLUICE_WORLD_SIZE", 1))
+
+
+starts = itertools.count()
+
+
+def start(**settings):
+    torch.set_num_threads(1)
+    store = f"file://{os.environ['STORE']}{next(starts)}"
+    dist.init_process_group("sluice", init_method=store, rank=RANK, world_size=RANKS, **settings)
+
+
+def default():
+    return dist.distributed_c10d._get_default_group()
+
+
+@functools.cache
+def gloo():
+    return dist.new_group(backend="gloo")
+
+
+def of_rank(rank, shape, dtype, seed=0):
+    """Small whole numbers, so that sums are exact in every dtype; some zero."""
+    generator = torch.Generator().manual_seed(1000 * seed + rank)
+    return torch.randint(0, 4, shape, generator=generator).to(dtype)
+
+
+def of_all(shape, dtype, seed=0):
+    return [of_rank(rank, shape, dtype, seed) for rank in range(RANKS)]
+
+
+def same(found, expected, what=None):
+    assert found.dtype == expected.dtype and torch.equal(found, expected), (what, found, expected)
+
+
+def refused(call, kind, *parts):
+    try:
+        call()
+    except kind as error:
+        for part in ("sluice: ", *parts):
+            assert part in str(error), f"{part!r} is not in {error}"
+        return error
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def run(*scenarios):
+    for scenario in scenarios:
+        try:
+            scenario()
+        except BaseException:
+            print("in", scenario.__name__, file=sys.stderr)
+            raise
+    dist.destroy_process_group()

@@ -1,0 +1,141 @@
+"""DDP's communication hooks, and what Recorder counts: `hooks.py SCENARIO...`."""
+import contextlib
+import io
+import os
+import sys
+import tempfile
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import group
+import sluice_torch
+from group import RANK, RANKS
+from sluice_torch import inspection
+
+STEPS = 5
+
+
+def make():
+    """Several buckets, made anew after the first step; none a multiple of the block size."""
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(40, 500), nn.ReLU(), nn.Linear(500, 701), nn.ReLU(),
+                         nn.Linear(701, 900))
+
+
+def flat(tensors):
+    return torch.cat([tensor.flatten() for tensor in tensors])
+
+
+def gradients(module, hook=None):
+    """Those that the optimizer would see, step by step; the weights stay as they are."""
+    model = DistributedDataParallel(module, bucket_cap_mb=1)
+    if hook is not None:
+        model.register_comm_hook(*hook)
+    found = []
+    for step in range(STEPS):
+        generator = torch.Generator().manual_seed(100 * RANK + step)
+        model.zero_grad()
+        model(torch.randn(8, 40, generator=generator)).square().mean().backward()
+        found.append(flat(parameter.grad for parameter in module.parameters()))
+    return found
+
+
+def nothing_left_out():
+    plain = gradients(make())
+    for hook in (sluice_torch.top_k(1.0), sluice_torch.random_k(1.0), sluice_torch.threshold(0.0)):
+        for mine, theirs in zip(gradients(make(), hook), plain):
+            assert torch.allclose(mine, theirs, rtol=1e-5, atol=1e-9)
+        assert hook[0].density() > 0.9  # a threshold leaves out blocks that are zero
+        assert hook[0].calls > 2 * STEPS, "several buckets"
+
+
+def what_is_left_out_comes_later():
+    """The sum of all that came, and of what is still left out on any rank, is that of all
+    gradients."""
+    plain = sum(gradients(make()))
+    for hook, density in ((sluice_torch.top_k(0.1), 0.1), (sluice_torch.random_k(0.1), 0.1),
+                          (sluice_torch.threshold(3e-3), None), (sluice_torch.bf16(), 1.0)):
+        module, compressor = make(), hook[0]
+        came = sum(gradients(module, hook))
+        left = flat(compressor._part[id(parameter)] for parameter in module.parameters())
+        assert left.count_nonzero() > 0
+        dist.all_reduce(left, op=dist.ReduceOp.AVG)
+        worst = (came + left - plain).abs().max()
+        rounding = 1e-6 if compressor.wire_dtype is None else 2 ** -8  # of the ranks' sum
+        assert worst < rounding * plain.abs().max() + 2e-8, (density, worst)
+        assert density is None or abs(compressor.density() - density) < 0.01, compressor.density()
+        assert 0 < compressor.density() <= 1
+
+
+def random_blocks_are_the_same_on_all_ranks():
+    hook = sluice_torch.random_k(0.05, error_feedback=False)
+    for came in gradients(make(), hook):
+        nonzero = float((came != 0).float().mean())
+        assert 0 < nonzero < 0.07, nonzero  # a union of different ones would be larger
+
+
+def fewer_bytes():
+    sent = []
+    for hook in (None, sluice_torch.top_k(0.02)):
+        before = group.default().bytes_sent
+        gradients(make(), hook)
+        sent.append(group.default().bytes_sent - before)
+    assert sent[1] < sent[0] / 4, sent  # DDP sends all weights once
+
+
+def sparse_gradients():
+    """They are summed as they are."""
+    module = nn.Sequential(nn.Embedding(1000, 16, sparse=True))
+    model = DistributedDataParallel(module)
+    model.register_comm_hook(*sluice_torch.top_k(0.1))
+    model(torch.tensor([RANK, 999])).sum().backward()
+    gradient = module[0].weight.grad.to_dense()
+    assert (gradient[999] == 1).all()
+    assert (gradient[:RANKS] == 1 / RANKS).all()
+
+
+def options_are_checked():
+    for call in (lambda: sluice_torch.top_k(0), lambda: sluice_torch.random_k(1.5),
+                 lambda: sluice_torch.threshold(-1),
+                 lambda: sluice_torch.top_k(0.5, block_elements=0)):
+        try:
+            call()
+        except ValueError as error:
+            assert "expected" in str(error)
+        else:
+            raise AssertionError("no ValueError")
+
+
+def recorded():
+    """Each rank touches two rows of 64 elements of its own, one way or the other."""
+    for sparse in (False, True):
+        module = nn.Embedding(1024, 64, sparse=sparse)
+        recorder = sluice_torch.Recorder(module)
+        for _ in range(2):
+            module(torch.tensor([100 * RANK, 100 * RANK + 50])).sum().backward()
+            module.zero_grad()
+        recorder.close()
+        layer, = recorder.layers
+        assert (layer.name, layer.elements, layer.steps) == ("weight", 65536, 2)
+        for size, blocks in ((32, 4), (64, 2), (256, 2), (1024, 2)):
+            assert layer.density(size) == blocks / (65536 // size), (sparse, size)
+            assert layer.union_density(size) == RANKS * blocks / (65536 // size), (sparse, size)
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "density.json")
+        recorder.save(path)
+        told = io.StringIO()
+        with contextlib.redirect_stdout(told):
+            assert inspection.main([path, "--ranks", "4", "--gbit", "10"]) == 0
+        for part in ("weight", "65,536", "best: SLUICE_BLOCK_ELEMENTS=64", "top_k(0.01)"):
+            assert part in told.getvalue(), told.getvalue()
+        with contextlib.redirect_stderr(told):
+            assert inspection.main([path + "?"]) == 1
+        assert "Recorder.save" in told.getvalue()
+
+
+if __name__ == "__main__":
+    group.start()
+    group.run(*(globals()[name] for name in sys.argv[1:]))

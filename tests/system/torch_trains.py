@@ -1,0 +1,126 @@
+"""PyTorch over Sluice: every collective, models trained as over Gloo, and who is told what when a
+rank is missing, dies, or calls something else."""
+import glob
+import os
+import unittest
+
+import harness
+
+PROGRAMS = os.path.join(harness.ROOT, "tests", "system", "torch")
+PYTHON = "/usr/bin/python3"  # for which the extension is built where that of PATH lacks PyTorch
+
+
+def package():
+    """Where the extension was built; None if it was not."""
+    place = os.path.join(harness.build, "bindings", "torch")
+    return place if glob.glob(os.path.join(place, "sluice_torch", "_backend*.so")) else None
+
+
+class Torch(harness.SystemTest):
+    def setUp(self):
+        if package() is None:
+            self.skipTest("bindings/torch is not built: no Python with PyTorch and its headers")
+
+    def environment(self, **settings):
+        """Gloo, to compare with, goes by the loopback interface."""
+        return super().environment(PYTHONPATH=package(), STORE=self.directory("store"),
+                                   GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS=1,
+                                   PYTHONWARNINGS="ignore", **settings)
+
+    def start_program(self, rank, ranks, daemon, program, *scenarios, **settings):
+        return self.start_rank(rank, ranks, daemon, PYTHON, "-B", os.path.join(PROGRAMS, program),
+                               *scenarios, **settings)
+
+    def start_programs(self, ranks, daemon, *words, **settings):
+        return [self.start_program(r, ranks, daemon, *words, **settings) for r in range(ranks)]
+
+
+class Collectives(Torch):
+    def test_alone(self):
+        self.all_end_well(self.start_programs(1, self.start_daemon(), "collectives.py"))
+
+    def test_three_ranks(self):
+        self.all_end_well(self.start_programs(3, self.start_shards(2), "collectives.py"))
+
+
+class Training(Torch):
+    def test_two_ranks(self):
+        self.all_end_well(self.start_programs(
+            2, self.start_daemon(), "training.py", "dense", "unused_parameters", "sparse_embedding",
+            "sharded", "made_anew"))
+
+    def test_three_ranks(self):
+        self.all_end_well(self.start_programs(3, self.start_shards(2), "training.py", "dense",
+                                              "sparse_embedding", "sharded"))
+
+    def test_communication_hooks(self):
+        self.all_end_well(self.start_programs(
+            2, self.start_daemon(), "hooks.py", "nothing_left_out", "what_is_left_out_comes_later",
+            "random_blocks_are_the_same_on_all_ranks", "fewer_bytes", "sparse_gradients",
+            "options_are_checked", "recorded"))
+
+    def test_torchrun(self):
+        launcher = self.start("torchrun", PYTHON, "-B", "-m", "torch.distributed.run",
+                              "--standalone", "--nproc_per_node=2", "--redirects=1", "--tee=1",
+                              "--log_dir", self.place,  # 1.13 does not start without, in 3.11
+                              os.path.join(PROGRAMS, "training.py"), "launched",
+                              SLUICE_AGGREGATORS=self.start_daemon().address)
+        self.all_end_well([launcher])
+        for rank in range(2):
+            self.assertIn(f"rank {rank} of 2", launcher.out)
+
+
+class Failures(Torch):
+    def start_failure(self, ranks, *words, **settings):
+        """The last rank apart: it stands still at some point."""
+        daemon = self.start_daemon()
+        *others, last = self.start_programs(ranks, daemon, "failures.py", *words, **settings)
+        last.wait_to_say("stopped")
+        return others, last
+
+    def told(self, ranks):
+        self.all_end_well(ranks)
+        for rank in ranks:
+            self.assertEqual((rank.out, rank.err), ("told\n", ""))
+
+    def test_missing_rank_is_named(self):
+        others, _ = self.start_failure(3, "missing_rank")
+        self.told(others)
+
+    def test_killed_rank_is_named(self):
+        others, last = self.start_failure(3, "killed_rank")
+        last.kill()
+        self.told(others)
+
+    def test_dropped_group(self):
+        others, _ = self.start_failure(2, "dropped_group")
+        self.told(others)
+
+    def test_mismatch_is_told(self):
+        self.told(self.start_programs(2, self.start_daemon(), "failures.py", "mismatch"))
+
+    def test_the_interpreter_ends_with_works_in_flight(self):
+        others, _ = self.start_failure(2, "ends_with_works_in_flight")
+        self.all_end_well(others)
+        self.assertEqual((others[0].out, others[0].err), ("ending\n", ""))
+
+    def test_no_aggregator(self):
+        rank = self.start_program(0, 1, "vhost:/no/such", "failures.py", "joins")
+        self.ends_with(rank, 1, "RuntimeError: sluice: .*'/no/such' is missing")
+
+    def test_rank_0_tells_of_the_aggregators(self):
+        daemon = self.start_daemon()
+        self.all_end_well([self.start_program(0, 2, daemon, "training.py", "sharded"),
+                           self.start_program(1, 2, "", "training.py", "sharded")])
+
+    def test_no_aggregator_is_named(self):
+        rank = self.start_program(0, 1, "", "failures.py", "joins")
+        self.ends_with(rank, 1, "RuntimeError: sluice: .*SLUICE_AGGREGATORS")
+
+    def test_ranks_that_do_not_come(self):
+        rank = self.start_program(0, 3, self.start_daemon(), "failures.py", "joins")
+        self.ends_with(rank, 1, "RuntimeError: sluice: .* 2000 ms; missing: rank 1, rank 2$")
+
+
+if __name__ == "__main__":
+    harness.main()
