@@ -1,5 +1,5 @@
-"""Draws the CSV files of a benchmark: `/usr/bin/python3 plots.py peers|scaling DIRECTORY` (Debian's
-Python, for Debian's matplotlib). Each chart is written beside the file it shows."""
+"""Draws the CSV files of a benchmark: `/usr/bin/python3 plots.py peers|scaling|training DIRECTORY`
+(Debian's Python, for Debian's matplotlib). Each chart is written beside the file it shows."""
 import collections
 import csv
 import os
@@ -114,7 +114,25 @@ AXES = {
     "frame": (MIDDLING, "mtu", ("bytes of an IP packet", plain_text, "linear"), "density",
               density_title),
 }
-CHARTS = {"peers": peers, "scaling": scaling}
+
+
+def training(directory):
+    """Loss, time and bytes of each step, a panel for each example."""
+    rows = read(os.path.join(directory, "training.csv"))
+    examples = values(rows, "example")
+    for column, title, y_axis in (("loss", "Loss, mean over the ranks", ("", plain_text, "linear")),
+                                  ("time_us", "Time of a training step", ("", time_text, "log")),
+                                  ("bytes", "Sent by all ranks in a step", ("", size_text, "log"))):
+        chart = Chart(title, len(examples))
+        for i, example in enumerate(examples):
+            some = [row for row in rows if row["example"] == example]
+            chart.panel(i, str(example).replace("_", " "),
+                        series_of(some, "step", column, "contestant"),
+                        ("step", plain_text, "linear"), y_axis)
+        chart.write(os.path.join(directory, f"training-{column.removesuffix('_us')}"))
+
+
+CHARTS = {"peers": peers, "scaling": scaling, "training": training}
 
 if __name__ == "__main__":
     CHARTS[sys.argv[1]](sys.argv[2])

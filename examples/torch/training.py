@@ -1,0 +1,123 @@
+"""What the examples share: settings, the process group, and the loop that trains and measures."""
+import argparse
+import dataclasses
+import json
+import os
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+HOOKS = ("none", "top-k", "random-k", "threshold", "bf16")
+
+
+def parse_arguments(description, **defaults):
+    """`defaults`: of --steps, --batch and --learning-rate."""
+    parser = argparse.ArgumentParser(description=description)
+    add = parser.add_argument
+    add("--backend", default="sluice", help="of torch.distributed: sluice or gloo (sluice)")
+    add("--hook", choices=HOOKS, default="none", help="DDP communication hook of sluice_torch")
+    add("--ratio", type=float, default=0.05, help="of the blocks that top-k and random-k keep")
+    add("--norm", type=float, default=1e-4, help="above which threshold keeps a block")
+    for name, value in defaults.items():
+        add("--" + name.replace("_", "-"), type=type(value), default=value, help=f"({value})")
+    add("--threads", type=int, default=1, help="that a rank computes with (1)")
+    add("--figures", metavar="FILE", help="where rank 0 writes its figures, as JSON")
+    return parser.parse_args()
+
+
+def join(backend):
+    """The ranks find each other by torchrun's variables, or by local-cluster's on one machine."""
+    if "RANK" not in os.environ:
+        os.environ.update(RANK=os.environ["SLUICE_RANK"], MASTER_ADDR="127.0.0.1",
+                          WORLD_SIZE=os.environ["SLUICE_WORLD_SIZE"])
+        os.environ.setdefault("MASTER_PORT", "29500")
+    if backend == "sluice":
+        import sluice_torch  # noqa: F401: registers it
+    dist.init_process_group(backend)
+
+
+def hook_of(arguments):
+    import sluice_torch
+
+    return {"top-k": lambda: sluice_torch.top_k(arguments.ratio),
+            "random-k": lambda: sluice_torch.random_k(arguments.ratio),
+            "threshold": lambda: sluice_torch.threshold(arguments.norm),
+            "bf16": sluice_torch.bf16}[arguments.hook]()
+
+
+@dataclasses.dataclass
+class Figures:
+    """Of rank 0, for each step; `seconds` and `compute_seconds` of the slowest rank."""
+    losses: list = dataclasses.field(default_factory=list)  # mean over the ranks
+    seconds: list = dataclasses.field(default_factory=list)  # of the step
+    compute_seconds: list = dataclasses.field(default_factory=list)  # of one without exchange
+    bytes_sent: list = dataclasses.field(default_factory=list)  # by all ranks
+
+
+def bytes_sent(backend):
+    """Up to now: by this rank through Sluice; through the loopback interface, by all ranks."""
+    if backend == "sluice":
+        return dist.distributed_c10d._get_default_group().bytes_sent
+    with open("/proc/net/dev", encoding="ascii") as file:
+        return next(int(line.split()[9]) for line in file if line.strip().startswith("lo:"))
+
+
+def mean_and_most(values):
+    """Over the ranks. Not timed: the group's own means."""
+    mean = torch.tensor(values, dtype=torch.float64)
+    most = mean.clone()
+    dist.all_reduce(mean)
+    dist.all_reduce(most, op=dist.ReduceOp.MAX)
+    return (mean / dist.get_world_size()).tolist(), most.tolist()
+
+
+def train(model, batches, loss_of, optimizer_of, arguments):
+    """Trains on `batches`, an iterator of (inputs, targets); each step is timed, and so are some
+    without exchange, of which nothing is kept. Returns the Figures."""
+    torch.set_num_threads(arguments.threads)
+    rank = dist.get_rank()
+    parallel = DistributedDataParallel(model)
+    if arguments.hook != "none":
+        parallel.register_comm_hook(*hook_of(arguments))
+    optimizer = optimizer_of(model.parameters())
+    figures = Figures()
+
+    def forward_and_backward(inputs, targets):
+        optimizer.zero_grad(set_to_none=True)
+        loss = loss_of(parallel(*inputs), targets)
+        loss.backward()
+        return float(loss.detach())
+
+    for step in range(arguments.steps):
+        inputs, targets = next(batches)
+        dist.barrier()
+        before, begin = bytes_sent(arguments.backend), time.perf_counter()
+        loss = forward_and_backward(inputs, targets)
+        seconds = time.perf_counter() - begin
+        dist.barrier()
+        sent = bytes_sent(arguments.backend) - before
+        optimizer.step()
+        compute = 0.0
+        if step % 4 == 3:
+            dist.barrier()
+            begin = time.perf_counter()
+            with parallel.no_sync():
+                forward_and_backward(inputs, targets)
+            compute = time.perf_counter() - begin
+        (loss, sent), _ = mean_and_most([loss, sent])
+        _, (seconds, compute) = mean_and_most([seconds, compute])
+        figures.losses.append(loss)
+        figures.seconds.append(seconds)
+        if compute:
+            figures.compute_seconds.append(compute)
+        ranks = dist.get_world_size() if arguments.backend == "sluice" else 1
+        figures.bytes_sent.append(sent * ranks)
+        if rank == 0 and (step % 10 == 0 or step + 1 == arguments.steps):
+            print(f"step {step:4}  loss {loss:.5f}  {1000 * seconds:7.1f} ms"
+                  f"  {figures.bytes_sent[-1] / 1e6:8.2f} MB sent", flush=True)
+    if rank == 0 and arguments.figures:
+        with open(arguments.figures, "w", encoding="utf-8") as file:
+            json.dump(dataclasses.asdict(figures), file)
+    return figures
