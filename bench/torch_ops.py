@@ -17,6 +17,7 @@ import torch.distributed as dist
 import sluice_torch  # noqa: F401: registers the backend
 
 ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 7
+ONLY = sys.argv[2:]  # names of cases
 BLOCK = 256
 
 
@@ -62,6 +63,8 @@ def main():
     if dist.get_rank() == 0:
         print(f"{'':14} {'sluice':>12} {'gloo':>12} {'gloo/sluice':>12}")
     for name, (make, times) in CASES.items():
+        if ONLY and name not in ONLY:
+            continue
         taken = {which: [] for which in groups}
         for one in range(ROUNDS + 1):  # the first warms up
             for which, group in groups.items():

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include <ATen/Dispatch.h>
@@ -21,7 +22,11 @@ constexpr const char* kCall = "sparse all_reduce";
 /// Of more rows the bitmap, of 32 MiB then, costs more than the numbers of those there are.
 constexpr std::int64_t kBitmapRowsMax = std::int64_t{1} << 28;
 
+/// So many bits of a bitmap, or fewer, are better spent on the number of a row.
+constexpr std::uint64_t kRowsPerNumberGathered = 8;
+
 using Rows = std::vector<std::int64_t>;  // numbers of rows
+using Bitmap = std::vector<std::uint64_t>;
 
 /// Rows of all sparse dimensions together.
 std::int64_t row_count(const at::Tensor& tensor) {
@@ -65,42 +70,45 @@ class SparseSum {
   }
 
   static std::vector<Step> steps(const std::shared_ptr<SparseSum>& sum) {
-    const Step add = [=](sluice::Communicator& job) { return sum->add_values(job); };
-    if (sum->row_count_ <= kBitmapRowsMax)
-      return {[=](sluice::Communicator& job) { return sum->unite_bitmaps(job); }, add};
     return {[=](sluice::Communicator& job) { return sum->gather_counts(job); },
-            [=](sluice::Communicator& job) { return sum->gather_rows(job); }, add};
+            [=](sluice::Communicator& job) { return sum->unite(job); },
+            [=](sluice::Communicator& job) { return sum->add_values(job); }};
   }
 
   void write_result() const {
     const at::Tensor indices = indices_of(union_, target_.sizes(), target_.sparse_dim());
-    at::sparse::alias_into_sparse(target_, indices.to(target_.device()), sum_.to(target_.device()));
+    const at::Tensor values =
+        places_.empty() ? sum_ : sum_.index_select(0, at::tensor(places_, at::kLong));
+    at::sparse::alias_into_sparse(target_, indices.to(target_.device()),
+                                  values.to(target_.device()));
     target_._coalesced_(true);
   }
 
  private:
-  sluice::Work unite_bitmaps(sluice::Communicator& job) {
-    bitmap_.resize(static_cast<std::size_t>(row_count_ + 63) / 64);
-    for (const std::int64_t row : rows_) bitmap_[row / 64] |= std::uint64_t{1} << (row % 64);
-    return job.all_reduce(bitmap_.data(), bitmap_.data(), bitmap_.size(),
-                          sluice::ElementType::kInt64,
-                          {.reduction = sluice::Reduction::kBitOr, .tag = tag_});
-  }
-
   sluice::Work gather_counts(sluice::Communicator& job) {
     own_count_ = rows_.size();
     counts_.resize(job.world_size());
-    return job.all_gather(&own_count_, counts_.data(),
-                          std::vector<std::uint64_t>(counts_.size(), 1),
-                          sluice::ElementType::kInt64, {.tag = tag_});
+    const std::vector<std::uint64_t> ones(counts_.size(), 1);
+    return job.all_gather(&own_count_, counts_.data(), ones, sluice::ElementType::kInt64,
+                          {.tag = tag_});
   }
 
-  sluice::Work gather_rows(sluice::Communicator& job) {
-    std::uint64_t total = 0;
-    for (const std::uint64_t count : counts_) total += count;
-    union_.resize(total);
-    return job.all_gather(rows_.data(), union_.data(), counts_, sluice::ElementType::kInt64,
+  /// From here on every rank knows all counts, so all take the same way.
+  sluice::Work unite(sluice::Communicator& job) {
+    const std::uint64_t total = std::accumulate(counts_.begin(), counts_.end(), std::uint64_t{0});
+    const auto row_count = static_cast<std::uint64_t>(row_count_);
+    if (row_count_ <= kBitmapRowsMax && total > row_count / kRowsPerNumberGathered)
+      return unite_bitmaps(job);
+    gathered_.resize(total);
+    return job.all_gather(rows_.data(), gathered_.data(), counts_, sluice::ElementType::kInt64,
                           {.tag = tag_});
+  }
+
+  sluice::Work unite_bitmaps(sluice::Communicator& job) {
+    mark(rows_);
+    return job.all_reduce(bitmap_.data(), bitmap_.data(), bitmap_.size(),
+                          sluice::ElementType::kInt64,
+                          {.reduction = sluice::Reduction::kBitOr, .tag = tag_});
   }
 
   sluice::Work add_values(sluice::Communicator& job) {
@@ -117,22 +125,59 @@ class SparseSum {
   }
 
   void form_union() {
-    std::sort(union_.begin(), union_.end());
-    union_.erase(std::unique(union_.begin(), union_.end()), union_.end());
-    for (std::size_t word = 0; word < bitmap_.size(); ++word) {
-      words_before_.push_back(static_cast<std::int64_t>(union_.size()));
-      for (std::uint64_t bits = bitmap_[word]; bits != 0; bits &= bits - 1)
-        union_.push_back(static_cast<std::int64_t>(word * 64) + std::countr_zero(bits));
+    Bitmap shared;
+    if (row_count_ > kBitmapRowsMax) {
+      union_ = gathered_;
+      std::sort(union_.begin(), union_.end());
+      union_.erase(std::unique(union_.begin(), union_.end()), union_.end());
+    } else {
+      if (bitmap_.empty()) shared = mark(gathered_);
+      for (std::size_t word = 0; word < bitmap_.size(); ++word) {
+        words_before_.push_back(static_cast<std::int64_t>(union_.size()));
+        for (std::uint64_t bits = bitmap_[word]; bits != 0; bits &= bits - 1)
+          union_.push_back(static_cast<std::int64_t>(word * 64) + std::countr_zero(bits));
+      }
     }
+    if (!shared.empty()) order_by_rank(shared);
     for (std::int64_t& row : rows_) row = place_of(row);
   }
 
-  /// Of a row in the union.
-  std::int64_t place_of(std::int64_t row) const {
+  /// Sets the rows' bits. Those of rows that come more than once are returned.
+  Bitmap mark(const Rows& rows) {
+    bitmap_.resize(static_cast<std::size_t>(row_count_ + 63) / 64);
+    Bitmap again(bitmap_.size());
+    for (const std::int64_t row : rows) {
+      const std::uint64_t bit = std::uint64_t{1} << (row % 64);
+      again[row / 64] |= bitmap_[row / 64] & bit;
+      bitmap_[row / 64] |= bit;
+    }
+    return again;
+  }
+
+  /// The rows that one rank alone has come first, those of each rank together: so most blocks are
+  /// of one rank. In the union's order, with few rows in common, most would be of several.
+  void order_by_rank(const Bitmap& shared) {
+    const auto is_shared = [&](std::int64_t row) { return (shared[row / 64] >> (row % 64)) & 1; };
+    std::int64_t next = 0;
+    places_.resize(union_.size());
+    for (const std::int64_t row : gathered_)
+      if (!is_shared(row)) places_[index_of(row)] = next++;
+    for (std::size_t i = 0; i < union_.size(); ++i)
+      if (is_shared(union_[i])) places_[i] = next++;
+  }
+
+  /// In the union, of one of its rows.
+  std::int64_t index_of(std::int64_t row) const {
     if (bitmap_.empty())
       return std::lower_bound(union_.begin(), union_.end(), row) - union_.begin();
     const std::uint64_t lower = (std::uint64_t{1} << (row % 64)) - 1;
     return words_before_[row / 64] + std::popcount(bitmap_[row / 64] & lower);
+  }
+
+  /// In the compact tensor.
+  std::int64_t place_of(std::int64_t row) const {
+    const std::int64_t index = index_of(row);
+    return places_.empty() ? index : places_[index];
   }
 
   void add_own_values() {
@@ -169,12 +214,14 @@ class SparseSum {
   Rows rows_;          // this rank's, in any order; in the end their places in the union
   at::Tensor values_;  // of them
 
-  std::vector<std::uint64_t> bitmap_;
   std::uint64_t own_count_ = 0;
   std::vector<std::uint64_t> counts_;
+  Rows gathered_;  // of all ranks, one rank's after the other's; empty: the bitmap was reduced
+  Bitmap bitmap_;  // of the union; empty: there are too many rows for that
 
   Rows union_;         // of all ranks' rows, rising
   Rows words_before_;  // rows before each word of the bitmap
+  Rows places_;        // of each row of the union in the compact tensor; empty: the same order
   std::vector<std::uint64_t> nonzero_blocks_;
   at::Tensor sum_;
 };
