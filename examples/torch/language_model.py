@@ -15,7 +15,7 @@ import training
 
 TEXTS = "/usr/share/doc/*/copyright"
 WORDS_MOST = 1_000_000  # of the texts
-VOCABULARY = 20_000
+VOCABULARY = 8_000
 CONTEXT = 64  # words
 WIDTH = 64
 LAYERS = 2
