@@ -60,7 +60,10 @@ void lay_out(OpRequest& request, Place me, Counts counts) {
       return;
     case Collective::kBroadcast:
       request.element_count = counts[0];
-      if (!is_root) request.held = ElementRange{};
+      if (is_root)
+        request.wanted.emplace();  // it has the tensor, which may be read-only
+      else
+        request.held = ElementRange{};
       return;
     case Collective::kReduceScatter:
       request.wanted = {cut(request, counts, ranks)[me.rank]};

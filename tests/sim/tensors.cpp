@@ -241,6 +241,8 @@ std::vector<Range> wanted_by(const OpSpec& op, unsigned rank, unsigned ranks) {
     case Collective::kReduce:
     case Collective::kGather:
       return rank == op.root ? std::vector{whole} : std::vector<Range>{};
+    case Collective::kBroadcast:
+      return rank == op.root ? std::vector<Range>{} : std::vector{whole};
     case Collective::kReduceScatter:
     case Collective::kScatter:
       return {part(op, rank)};

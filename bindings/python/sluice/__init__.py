@@ -226,14 +226,16 @@ class Communicator:
                            options)
 
     def broadcast(self, array: NDArray[Any], root: int = 0, *, tag: int = 0) -> Work:
-        """Starts: every rank's array becomes that of rank `root`, bit for bit.
+        """Starts: every rank's array becomes that of rank `root`, bit for bit; the root's is only
+        read.
 
         array: C-contiguous, of the same size in bytes on all ranks, elements of 1, 2, 4 or 8 bytes.
         """
         caller = "broadcast"
         handle, number = self._open(), self._moved(caller, array)
         root = _arrays.root_of(caller, root, self.world_size)
-        to = _arrays.writeable(caller, array)
+        read_only = self.rank == root
+        to = _arrays.address(array) if read_only else _arrays.writeable(caller, array)
         return self._start(Work(array, ()), lib.sluice_broadcast, handle, to, array.size, number,
                            root, _arrays.tag_of(caller, tag))
 
@@ -426,7 +428,7 @@ class Work:
         return done == 1
 
     def _is_over(self) -> bool:
-        return self._began and self.done()
+        return (self._began or bool(self._handle)) and self.done()  # Ctrl-C may come in between
 
     def wait(self, timeout: float | None = None) -> NDArray[Any] | None:
         """Until it is done; the output array, None of a barrier.

@@ -51,6 +51,7 @@ void statistics_count_blocks(const Setting& setting);
 
 // moves.cpp
 void broadcasts_from_every_root(const Setting& setting);
+void broadcasts_what_is_read_only(const Setting& setting);
 void gathers_of_equal_parts(const Setting& setting);
 void gathers_of_any_parts(const Setting& setting);
 void scatters_from_every_root(const Setting& setting);

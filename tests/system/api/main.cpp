@@ -39,6 +39,7 @@ constexpr Scenario kScenarios[] = {
     {"bitmap_spares_the_search", bitmap_spares_the_search, 1},
     {"statistics_count_blocks", statistics_count_blocks, 1},
     {"broadcasts_from_every_root", broadcasts_from_every_root, 1},
+    {"broadcasts_what_is_read_only", broadcasts_what_is_read_only, 1},
     {"gathers_of_equal_parts", gathers_of_equal_parts, 1},
     {"gathers_of_any_parts", gathers_of_any_parts, 1},
     {"scatters_from_every_root", scatters_from_every_root, 1},

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <sys/mman.h>
+
 #include "tests/system/api/check.hpp"
 
 namespace sluice::api_test {
@@ -138,6 +140,23 @@ void broadcasts_from_every_root(const Setting& setting) {
     broadcast<double>(job, count);
     broadcast<std::uint8_t>(job, count);
   }
+}
+
+/// The root's tensor is only read, as of a file that is mapped.
+void broadcasts_what_is_read_only(const Setting& setting) {
+  Communicator job = setting.join(1);
+  constexpr std::size_t kBytes = 1 << 16;
+  const bool is_root = job.rank() == 0;
+  void* const memory =
+      mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  check(memory != MAP_FAILED, "memory for a tensor");
+  std::memset(memory, is_root ? 7 : 9, kBytes);
+  if (is_root) mprotect(memory, kBytes, PROT_READ);
+  job.broadcast(memory, kBytes, ElementType::kInt8, 0).wait();
+  const auto* const bytes = static_cast<const std::byte*>(memory);
+  check(std::all_of(bytes, bytes + kBytes, [](std::byte b) { return b == std::byte{7}; }),
+        "broadcast of a read-only tensor");
+  munmap(memory, kBytes);
 }
 
 void gathers_of_equal_parts(const Setting& setting) {

@@ -227,8 +227,8 @@ class Communicator {
   Work all_reduce(const void* input, void* output, std::uint64_t element_count, ElementType type,
                   const ReduceOptions& options = {});
 
-  /// Every rank's tensor becomes the root's, bit for bit. Returns at once. Blocks of nothing but
-  /// zero bits do not travel.
+  /// Every rank's tensor becomes the root's, bit for bit; the root's is only read. Returns at once.
+  /// Blocks of nothing but zero bits do not travel.
   template <class T>
   Work broadcast(std::span<T> tensor, std::uint16_t root, const MoveOptions& options = {}) {
     return broadcast(tensor.data(), tensor.size(), ElementTypeOf<T>::kValue, root, options);

@@ -203,8 +203,8 @@ sluice_status sluice_all_reduce(sluice_communicator* communicator, const void* i
                                 const sluice_reduce_options* options, sluice_work** work,
                                 sluice_error* error);
 
-/* Starts: every rank's tensor of `count` elements becomes that of rank `root`, bit for bit. `tag`:
- * equal on all ranks, 0 if there is nothing to tell apart. */
+/* Starts: every rank's tensor of `count` elements becomes that of rank `root`, bit for bit; the
+ * root's is only read. `tag`: equal on all ranks, 0 if there is nothing to tell apart. */
 sluice_status sluice_broadcast(sluice_communicator* communicator, void* tensor, uint64_t count,
                                sluice_element_type type, uint16_t root, uint64_t tag,
                                sluice_work** work, sluice_error* error);
