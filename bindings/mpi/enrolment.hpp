@@ -1,7 +1,9 @@
 // Whether all ranks of MPI_COMM_WORLD are ready to have their collectives taken over.
 //
 // Asked in MPI_Init by messages between each rank and rank 0, with a bound: a collective would hang
-// or go wrong where a rank runs without this library. Nothing is sent to a rank that did not speak.
+// or go wrong where a rank runs without this library. Nothing is sent to a rank that did not speak,
+// but to rank 0, which all others speak to: without the library that may receive their message, of
+// tag 20942, by MPI_ANY_SOURCE and MPI_ANY_TAG.
 #pragma once
 
 #include <chrono>

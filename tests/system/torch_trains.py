@@ -57,7 +57,7 @@ class Training(Torch):
         self.all_end_well(self.start_programs(
             2, self.start_daemon(), "hooks.py", "nothing_left_out", "what_is_left_out_comes_later",
             "random_blocks_are_the_same_on_all_ranks", "fewer_bytes", "sparse_gradients",
-            "options_are_checked", "recorded"))
+            "an_overflow_passes", "options_are_checked", "recorded"))
 
     def test_torchrun(self):
         launcher = self.start("torchrun", PYTHON, "-B", "-m", "torch.distributed.run",
@@ -97,7 +97,8 @@ class Failures(Torch):
         self.told(others)
 
     def test_mismatch_is_told(self):
-        self.told(self.start_programs(2, self.start_daemon(), "failures.py", "mismatch"))
+        self.told(self.start_programs(2, self.start_daemon(), "failures.py", "mismatch",
+                                      SLUICE_MEMORY_MIB=128))  # for more than eight groups
 
     def test_the_interpreter_ends_with_works_in_flight(self):
         others, _ = self.start_failure(2, "ends_with_works_in_flight")

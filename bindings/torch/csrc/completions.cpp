@@ -27,8 +27,12 @@ Completions::Completions(Schedule& schedule, std::function<void(Operation&)> exp
     : schedule_(schedule), expire_(std::move(expire)) {}
 
 void Completions::watch(std::shared_ptr<Operation> operation, std::shared_ptr<const void> owner) {
-  const std::lock_guard lock(mutex_);
-  if (stopping_) return;  // every operation is over
+  std::unique_lock lock(mutex_);
+  if (stopping_) {  // every operation is over, but nobody may have looked
+    lock.unlock();
+    schedule_.wait(*operation, Clock::now());
+    return;
+  }
   watched_.push_back(std::move(operation));
   if (!thread_.joinable())
     thread_ = thread_without_signals([this, owner = std::move(owner)] { run(); });

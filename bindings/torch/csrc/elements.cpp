@@ -182,6 +182,10 @@ std::uint64_t tag_of(const std::string& call, const at::Tensor& tensor) {
   const auto mix = [&](std::uint64_t word) { hash = (hash ^ word) * 0x100'0000'01B3; };
   for (const char c : call) mix(static_cast<unsigned char>(c));
   mix(static_cast<std::uint64_t>(tensor.scalar_type()));
+  if (tensor.is_sparse()) {
+    mix(static_cast<std::uint64_t>(tensor.sparse_dim()));
+    for (const std::int64_t size : tensor.sizes()) mix(static_cast<std::uint64_t>(size));
+  }
   if (!tensor.is_sparse() && !tensor.is_contiguous() && tensor.is_non_overlapping_and_dense()) {
     for (const std::int64_t size : tensor.sizes()) mix(static_cast<std::uint64_t>(size));
     for (const std::int64_t stride : tensor.strides()) mix(static_cast<std::uint64_t>(stride));

@@ -50,8 +50,9 @@ c10::intrusive_ptr<c10::ivalue::Future> Operation::future() {
   future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
                                                      std::move(devices));
   const auto future = future_;
+  const bool came_second = is_settled();  // else settle() will find the future
   lock.unlock();
-  if (is_settled()) complete(*future);
+  if (came_second) complete(*future);
   return future;
 }
 

@@ -29,6 +29,7 @@
 namespace sluice_torch {
 
 using Clock = std::chrono::steady_clock;
+inline constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(24 * 365);
 
 /// Starts one op. What it returns need not be valid(): then there was nothing to be done.
 using Step = std::function<sluice::Work(sluice::Communicator&)>;

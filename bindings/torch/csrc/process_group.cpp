@@ -18,7 +18,6 @@ using std::chrono::milliseconds;
 using Counts = std::vector<std::uint64_t>;
 
 /// Callers mean for ever by more than this, and clocks cannot count it.
-constexpr milliseconds kLongestTimeout = std::chrono::hours(24 * 365);
 
 milliseconds in_milliseconds(std::chrono::duration<float> seconds) {
   return std::min(std::chrono::duration_cast<milliseconds>(seconds), kLongestTimeout);

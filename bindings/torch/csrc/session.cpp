@@ -1,5 +1,6 @@
 #include "bindings/torch/csrc/session.hpp"
 
+#include <algorithm>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -19,6 +20,12 @@ struct Registry {
 Registry& registry() {
   static Registry* const all = new Registry;  // for good: groups may end after static objects
   return *all;
+}
+
+std::runtime_error forked() {
+  return failure(
+      "this process was forked from the one that made the process group: only that one "
+      "can use it");
 }
 
 }  // namespace
@@ -54,10 +61,7 @@ bool Session::inherited() const {
 }
 
 void Session::refuse_if_inherited() const {
-  if (inherited())
-    throw failure(
-        "this process was forked from the one that made the process group: only that one "
-        "can use it");
+  if (inherited()) throw forked();
 }
 
 std::shared_ptr<Operation> Session::start(Operation::Request request) {
@@ -74,17 +78,23 @@ void Session::wait(Operation& operation, std::chrono::milliseconds bound) {
   refuse_if_inherited();
   if (bound == std::chrono::milliseconds::zero()) {
     if (!schedule_.wait(operation, operation.deadline())) expire(operation);
-  } else if (!schedule_.wait(operation, Clock::now() + bound)) {
+  } else if (!schedule_.wait(operation, Clock::now() + std::min(bound, kLongestTimeout))) {
     throw late(operation, bound);
   }
 }
 
 bool Session::poll(Operation& operation) {
-  return operation.is_settled() || (!inherited() && schedule_.poll(operation));
+  if (operation.is_settled()) return true;
+  if (inherited()) return false;
+  if (!schedule_.poll(operation) && Clock::now() >= operation.deadline()) expire(operation);
+  return operation.is_settled();
 }
 
 void Session::watch(std::shared_ptr<Operation> operation) {
-  completions_.watch(std::move(operation), shared_from_this());
+  if (inherited())
+    operation->settle(std::make_exception_ptr(forked()));
+  else
+    completions_.watch(std::move(operation), shared_from_this());
 }
 
 void Session::expire(Operation& operation) {

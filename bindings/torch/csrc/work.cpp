@@ -48,7 +48,7 @@ void Work::synchronize() {
 c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
   const WithoutGil waiting;
   const auto future = operation_->future();
-  if (!operation_->is_settled()) session_->watch(operation_);
+  if (!session_->poll(*operation_)) session_->watch(operation_);
   return future;
 }
 

@@ -61,7 +61,8 @@ class Compressor:
         self._zero_the_rest(gradients)
         sent = gradients if self.wire_dtype is None else gradients.to(self.wire_dtype)
         if left_out is not None:
-            left_out.sub_(sent)
+            left_out.sub_(sent)  # of an overflow, which a GradScaler skips, nothing is kept
+            left_out.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
         self.calls += 1
         return sent
 
@@ -138,11 +139,11 @@ def top_k(ratio: float, **options: Any) -> tuple[Compressor, Hook]:
 
 
 def threshold(norm: float, **options: Any) -> tuple[Compressor, Hook]:
-    """Blocks travel whose Euclidean norm is above `norm` (0 or more). `options`: the
+    """Blocks travel whose Euclidean norm is above `norm` (0 or more), or no number. `options`: the
     Compressor's."""
     if not norm >= 0:
         raise ValueError(f"norm is {norm}; 0 or more expected")
-    return Compressor(lambda blocks, _: _energy(blocks) > norm * norm, **options), _hook
+    return Compressor(lambda blocks, _: ~(_energy(blocks) <= norm * norm), **options), _hook
 
 
 def random_k(ratio: float, seed: int = 0, **options: Any) -> tuple[Compressor, Hook]:

@@ -51,7 +51,7 @@ class Layer:
 class Recorder:
     """Counts the non-zero blocks of every gradient that the model's parameters get from now on,
     those of this rank and, where a process group is up, those of all ranks together, for which it
-    exchanges a bit for each block: all ranks must record, and the same steps."""
+    exchanges a byte for each block: all ranks must record, and the same steps."""
 
     def __init__(self, model: Any, block_sizes: Sequence[int] = BLOCK_SIZES):
         import torch.distributed as dist

@@ -315,6 +315,8 @@ def bad_arguments():
         dist.new_group(pg_options="streams=8")
     except TypeError as error:
         assert "a dict" in str(error)
+    else:
+        raise AssertionError("pg_options may be a text")
     dist.all_reduce(good)
 
 
@@ -352,6 +354,7 @@ def in_a_child(work, tensor):
     if RANKS > 1:
         refused(work.wait, RuntimeError, "forked")
         assert not work.is_completed()
+        refused(work.get_future().wait, RuntimeError, "forked")
 
 
 def forked_children():

@@ -23,6 +23,7 @@ def missing_rank():
     group.start(timeout=SECOND * 60)
     impatient = dist.new_group(timeout=SECOND)
     pair = dist.new_group([0, RANKS - 1], timeout=SECOND)
+    others = dist.new_group(range(RANKS - 1))
     if RANK == RANKS - 1:
         stops_here()
     told = f"it waits for rank {RANKS - 1}$"
@@ -38,6 +39,12 @@ def missing_rank():
     names(error, told)
     refused(work.wait, RuntimeError, "all_reduce 2", "1000 ms")
     assert work.is_completed()
+    work = dist.all_reduce(tensor, group=impatient, async_op=True)
+    begin = time.monotonic()
+    while not work.is_completed():  # ends by the group's time-out, too
+        assert time.monotonic() < begin + 60
+        time.sleep(0.01)
+    names(refused(work.wait, RuntimeError, "all_reduce 3", "1000 ms"), told)
     error = refused(lambda: impatient.monitored_barrier(SECOND / 2), RuntimeError, "500 ms")
     names(error, told)
     sparse = torch.ones(10).to_sparse()
@@ -46,6 +53,7 @@ def missing_rank():
     if RANK == 0:
         error = refused(lambda: dist.broadcast(tensor, 0, group=pair), RuntimeError, "broadcast 1")
         names(error, f"rank 1 .global rank {RANKS - 1}.$")
+    dist.barrier(group=others)  # one that ends would be what the rest are told
     print("told", flush=True)
 
 
@@ -89,6 +97,7 @@ def mismatch():
     square = torch.ones(5, 5, 2)
     told(lambda g: dist.all_reduce(square.transpose(0, 1 + odd), group=g), "tag")
     told(lambda g: dist.all_reduce(torch.ones(64).to_sparse() if odd else torch.ones(1), group=g))
+    told(lambda g: dist.all_reduce(torch.ones(120 + odd, 8).to_sparse(), group=g), "tag")
     told(lambda g: dist.all_reduce(torch.ones(3), group=g) if odd else dist.barrier(group=g))
     dist.barrier()
     print("told", flush=True)
@@ -120,12 +129,14 @@ def dropped_group():
     future = work.get_future()
     sparse = dist.all_reduce(torch.ones(10).to_sparse(), group=other, async_op=True)
     behind = dist.all_reduce(torch.ones(10), group=other, async_op=True)
+    asked_late = dist.all_reduce(torch.ones(10), group=other, async_op=True)
     dist.destroy_process_group(other)
     del other
     refused(work.wait, RuntimeError)
     refused(future.wait, RuntimeError)
     refused(sparse.wait, RuntimeError)
     refused(behind.wait, RuntimeError)
+    refused(asked_late.get_future().wait, RuntimeError)
     print("told", flush=True)
 
 

@@ -97,6 +97,20 @@ def sparse_gradients():
     assert (gradient[:RANKS] == 1 / RANKS).all()
 
 
+def an_overflow_passes():
+    """As a GradScaler's first steps have it: it is told, and the next step is as if it had not
+    been."""
+    for hook in (sluice_torch.top_k(0.5), sluice_torch.threshold(1e-9), sluice_torch.bf16()):
+        module = make()
+        model = DistributedDataParallel(module)
+        model.register_comm_hook(*hook)
+        for factor in (float("inf"), 1.0):
+            model.zero_grad()
+            (model(torch.randn(8, 40)).square().mean() * factor).backward()
+            finite = flat(parameter.grad for parameter in module.parameters()).isfinite().all()
+            assert finite == (factor == 1.0), (hook[0].rule, factor)
+
+
 def options_are_checked():
     for call in (lambda: sluice_torch.top_k(0), lambda: sluice_torch.random_k(1.5),
                  lambda: sluice_torch.threshold(-1),
