@@ -16,7 +16,6 @@ NOT_APPLICABLE = {  # patterns of names, and why these tests cannot pass
     "test_allgather_basics*": SEVERAL,
     "test_allgather_noncontiguous_input": SEVERAL,
     "test_send_recv_all_to_all": "sluice_torch has no send and recv",
-    "test_allgather_work_wait_*": "fails with Gloo, too, in Debian's PyTorch",
 }
 
 

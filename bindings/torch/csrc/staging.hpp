@@ -12,6 +12,7 @@
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 #include <c10/core/StreamGuard.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 namespace sluice_torch {
 
@@ -37,10 +38,13 @@ class Staging {
   void copy_back();                          ///< once the library has written the outputs
   void block_current_stream() const;         ///< until what copy_back started is done
 
-  /// Runs f, on a device with the stream of the copies as the current one.
+  /// Runs f, on a device with the stream of the copies as the current one. What it does is no part
+  /// of the caller's graph: neither autograd nor a tracer is to see it.
   template <class F>
   void on_lane(F&& f) const {
     const at::NoGradGuard no_grad;
+    const c10::impl::ExcludeDispatchKeyGuard untraced(c10::DispatchKey::Python);
+    const c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKey::PythonTLSSnapshot);
     if (!lane_) return f();
     const c10::StreamGuard guard(lane_->stream);
     f();
