@@ -2,7 +2,7 @@
 """A small transformer that learns to continue the texts under /usr/share/doc, word by word. Most of
 its gradient belongs to the embedding, of which a batch touches few rows.
 
-    scripts/local-cluster --workers 4 -- python3 examples/torch/language_model.py
+    scripts/local-cluster --workers 4 -- /usr/bin/python3 examples/torch/language_model.py
 """
 import collections
 import pathlib

@@ -3,7 +3,7 @@
 pairs of words, hashed: nn.EmbeddingBag(sparse=True), whose gradients name the few rows that a batch
 touches. The data is what `apt-cache dumpavail` tells.
 
-    scripts/local-cluster --workers 4 -- python3 examples/torch/section_classifier.py
+    scripts/local-cluster --workers 4 -- /usr/bin/python3 examples/torch/section_classifier.py
 """
 import collections
 import re

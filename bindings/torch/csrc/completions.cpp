@@ -1,5 +1,6 @@
 #include "bindings/torch/csrc/completions.hpp"
 
+#include <algorithm>
 #include <csignal>
 #include <utility>
 #include <vector>
@@ -48,10 +49,24 @@ void Completions::run() {
     auto operation = std::move(watched_.front());
     watched_.pop_front();
     lock.unlock();
-    if (!schedule_.wait(*operation, operation->deadline())) expire_(*operation);
+    attend(*operation);
     expired.push_back(std::move(operation));
     std::erase_if(expired, [](const auto& one) { return one->is_over(); });
     lock.lock();
+  }
+}
+
+/// Until it is settled, by its deadline. A caller that waits for it is left to drive it.
+void Completions::attend(Operation& operation) {
+  constexpr std::chrono::milliseconds kLook(1);
+  while (!operation.is_settled()) {
+    const auto now = Clock::now();
+    if (operation.has_waiter())
+      std::this_thread::sleep_for(kLook);
+    else if (now >= operation.deadline() && !schedule_.wait(operation, now))
+      expire_(operation);
+    else
+      schedule_.wait(operation, std::min(now + kLook, operation.deadline()));
   }
 }
 

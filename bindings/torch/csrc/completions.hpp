@@ -30,6 +30,7 @@ class Completions {
 
  private:
   void run();
+  void attend(Operation& operation);
 
   Schedule& schedule_;
   const std::function<void(Operation&)> expire_;

@@ -12,8 +12,8 @@ removes everything when the last rank ends, when one fails, or when interrupted.
 EPILOG = """\
 PROGRAM is a path, or the name of an executable anywhere below the build directory, or one in PATH.
 Every rank finds in its environment: SLUICE_RANK, SLUICE_WORLD_SIZE, SLUICE_AGGREGATORS, SLUICE_MTU
-and, over a network port, SLUICE_PORT and SLUICE_ADDRESS; for `import sluice` in Python,
-SLUICE_LIBRARY and PYTHONPATH, which lead to this checkout.
+and, over a network port, SLUICE_PORT and SLUICE_ADDRESS; for `import sluice` and
+`import sluice_torch` in Python, SLUICE_LIBRARY and PYTHONPATH, which lead to this checkout.
 
 Exit status: 0 when every rank ended with 0, else that of the first that did not (128 + n for
 signal n); 1 when an aggregator failed; 2 for a wrong command line; 130, 143 when interrupted.

@@ -86,8 +86,11 @@ class Cluster:
                 self.transport.worker_namespace(rank)))
 
     def python_environment(self):
-        """With it, `import sluice` takes this checkout's package and the build's library."""
-        paths = [os.path.join(ROOT, "bindings", "python"), os.environ.get("PYTHONPATH")]
+        """With it, `import sluice` takes this checkout's package and the build's library, and
+        `import sluice_torch` the build's package, where there is one."""
+        paths = [os.path.join(ROOT, "bindings", "python"),
+                 os.path.join(self.options.build, "bindings", "torch"),
+                 os.environ.get("PYTHONPATH")]
         library = os.path.join(self.options.build, "bindings", "c", "libsluice.so.0")
         return {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "SLUICE_LIBRARY": library}
 
