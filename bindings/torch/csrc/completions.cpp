@@ -58,15 +58,16 @@ void Completions::run() {
 
 /// Until it is settled, by its deadline. A caller that waits for it is left to drive it.
 void Completions::attend(Operation& operation) {
-  constexpr std::chrono::milliseconds kLook(1);
-  while (!operation.is_settled()) {
+  constexpr std::chrono::milliseconds kShortest(1);
+  constexpr std::chrono::milliseconds kLongest(16);
+  for (auto turn = kShortest; !operation.is_settled(); turn = std::min(2 * turn, kLongest)) {
     const auto now = Clock::now();
     if (operation.has_waiter())
-      std::this_thread::sleep_for(kLook);
+      std::this_thread::sleep_for(kShortest);
     else if (now >= operation.deadline() && !schedule_.wait(operation, now))
       expire_(operation);
     else
-      schedule_.wait(operation, std::min(now + kLook, operation.deadline()));
+      schedule_.wait(operation, std::min(now + turn, operation.deadline()));
   }
 }
 
