@@ -1,28 +1,12 @@
 #include "bindings/torch/csrc/completions.hpp"
 
 #include <algorithm>
-#include <csignal>
 #include <utility>
 #include <vector>
 
-#include <pthread.h>
+#include "worker/thread_without_signals.hpp"
 
 namespace sluice_torch {
-namespace {
-
-/// Signals are for the interpreter's threads.
-template <class F>
-std::thread thread_without_signals(F&& run) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(std::forward<F>(run));
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
-}
-
-}  // namespace
 
 Completions::Completions(Schedule& schedule, std::function<void(Operation&)> expire)
     : schedule_(schedule), expire_(std::move(expire)) {}
@@ -36,7 +20,7 @@ void Completions::watch(std::shared_ptr<Operation> operation, std::shared_ptr<co
   }
   watched_.push_back(std::move(operation));
   if (!thread_.joinable())
-    thread_ = thread_without_signals([this, owner = std::move(owner)] { run(); });
+    thread_ = sluice::thread_without_signals([this, owner = std::move(owner)] { run(); });
   changed_.notify_one();
 }
 

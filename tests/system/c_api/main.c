@@ -201,6 +201,11 @@ static void sums_with_bitmap(sluice_communicator* job) {
   sluice_work_destroy(work);
 }
 
+static void await(sluice_work* work) {
+  CHECK(sluice_work_wait(work, SLUICE_FOREVER, &error) == SLUICE_OK);
+  sluice_work_destroy(work);
+}
+
 /* Every rank's part is its number, rank + 1 times; the last one's is what all get afterwards. */
 static void moves(sluice_communicator* job) {
   const int rank = sluice_communicator_rank(job), ranks = sluice_communicator_world_size(job);
@@ -211,15 +216,13 @@ static void moves(sluice_communicator* job) {
   for (int i = 0; i <= rank; ++i) part[i] = (int16_t)rank;
   CHECK(sluice_all_gather(job, part, all, counts, (size_t)ranks, SLUICE_INT16, 3, &work, &error) ==
         SLUICE_OK);
-  CHECK(sluice_work_wait(work, SLUICE_FOREVER, &error) == SLUICE_OK);
-  sluice_work_destroy(work);
+  await(work);
   for (int r = 0, at = 0; r < ranks; ++r)
     for (int i = 0; i <= r; ++i) CHECK(all[at++] == r);
 
   const uint16_t root = (uint16_t)(ranks - 1);
   CHECK(sluice_broadcast(job, part, 1, SLUICE_INT16, root, 0, &work, &error) == SLUICE_OK);
-  CHECK(sluice_work_wait(work, SLUICE_FOREVER, &error) == SLUICE_OK);
-  sluice_work_destroy(work);
+  await(work);
   CHECK(part[0] == ranks - 1);
   REFUSED(sluice_broadcast(job, part, 1, SLUICE_INT16, 256, 0, &work, &error),
           SLUICE_INVALID_ARGUMENT, "root 256");
@@ -246,27 +249,23 @@ static void parts(sluice_communicator* job) {
 
   CHECK(sluice_reduce(job, own, all, (uint64_t)ranks, SLUICE_INT32, root, NULL, &work, &error) ==
         SLUICE_OK);
-  CHECK(sluice_work_wait(work, SLUICE_FOREVER, &error) == SLUICE_OK);
-  sluice_work_destroy(work);
+  await(work);
   if (rank == root) CHECK(all[0] == ranks * (ranks + 1) / 2 && all[ranks - 1] == all[0]);
 
   CHECK(sluice_reduce_scatter(job, own, &part, ones, (size_t)ranks, SLUICE_INT32, NULL, &work,
                               &error) == SLUICE_OK);
-  CHECK(sluice_work_wait(work, SLUICE_FOREVER, &error) == SLUICE_OK);
-  sluice_work_destroy(work);
+  await(work);
   CHECK(part == ranks * (ranks + 1) / 2);
 
   CHECK(sluice_gather(job, own, all, ones, (size_t)ranks, SLUICE_INT32, root, 1, &work, &error) ==
         SLUICE_OK);
-  CHECK(sluice_work_wait(work, SLUICE_FOREVER, &error) == SLUICE_OK);
-  sluice_work_destroy(work);
+  await(work);
   if (rank == root)
     for (int r = 0; r < ranks; ++r) CHECK(all[r] == r + 1);
 
   CHECK(sluice_scatter(job, all, &part, ones, (size_t)ranks, SLUICE_INT32, root, 2, &work,
                        &error) == SLUICE_OK);
-  CHECK(sluice_work_wait(work, SLUICE_FOREVER, &error) == SLUICE_OK);
-  sluice_work_destroy(work);
+  await(work);
   CHECK(part == rank + 1);
 
   CHECK(sluice_all_to_all(job, own, all, pairs, (size_t)(ranks * ranks), SLUICE_INT32, 3, &work,
@@ -298,11 +297,6 @@ static void bad_arguments(sluice_communicator* job) {
           SLUICE_INVALID_ARGUMENT, "work is null");
   CHECK(work == NULL);
   CHECK(sluice_block_elements(job, (sluice_element_type)10) == 0);
-}
-
-static void await(sluice_work* work) {
-  CHECK(sluice_work_wait(work, SLUICE_FOREVER, &error) == SLUICE_OK);
-  sluice_work_destroy(work);
 }
 
 /* Rank 0 looks while the others cannot have come: they await its word on another job. */
