@@ -44,10 +44,10 @@ static Chunk chunk_of(float* tensor, size_t count, int index) {
 }
 
 /* Sends `out` to the right while `in` comes from the left, in pieces; adds them to `in`'s own where
- * there is memory for a piece. */
-static void shift(Chunk out, Chunk in, float* piece) {
+ * there is memory for a piece. Chunks have up to `longest` elements: all ranks need as many steps.
+ */
+static void shift(Chunk out, Chunk in, size_t longest, float* piece) {
   const int right = (rank + 1) % ranks, left = (rank + ranks - 1) % ranks;
-  const size_t longest = out.count > in.count ? out.count : in.count;
   for (size_t at = 0; at < longest; at += kRingPieceElements) {
     const size_t sent = at < out.count ? smaller(kRingPieceElements, out.count - at) : 0;
     const size_t received = at < in.count ? smaller(kRingPieceElements, in.count - at) : 0;
@@ -61,11 +61,12 @@ static void shift(Chunk out, Chunk in, float* piece) {
 /* Reduce-scatter and all-gather around the ring (Patarasuk and Yuan, 2009). */
 static void ring(float* tensor, size_t count) {
   float* piece = allocate(sizeof(float) * kRingPieceElements);
+  const size_t longest = (count + (size_t)ranks - 1) / (size_t)ranks;
   for (int step = 0; step < 2 * (ranks - 1); ++step) {
     const int index = (rank - step + 2 * ranks) % ranks;
     const Chunk out = chunk_of(tensor, count, index);
     const Chunk in = chunk_of(tensor, count, (index + ranks - 1) % ranks);
-    shift(out, in, step < ranks - 1 ? piece : NULL);
+    shift(out, in, longest, step < ranks - 1 ? piece : NULL);
   }
   free(piece);
 }
