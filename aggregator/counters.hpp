@@ -10,9 +10,11 @@ namespace sluice::aggregator {
 struct Counters {
   std::uint64_t packets_received = 0;
   std::uint64_t rounds_finished = 0;
+  std::uint64_t rounds_repeated = 0;     ///< of these, what ended in an earlier epoch for some rank
   std::uint64_t contributions = 0;       ///< DATA taken
   std::uint64_t contributions_held = 0;  ///< of these, ahead of a lower rank
   std::uint64_t results_sent = 0;        ///< first deliveries, one per worker
+  std::uint64_t results_withheld = 0;    ///< of these, without sums, to ranks that want none
   std::uint64_t results_repeated = 0;    ///< from the history, to one worker
   std::uint64_t statuses_sent = 0;
   std::uint64_t probes_received = 0;
@@ -20,8 +22,6 @@ struct Counters {
   std::uint64_t rounds_awaiting_ack = 0;   ///< finished late because a worker was H behind
   std::uint64_t control_packets_lost = 0;  ///< not sent because the pool was empty
   std::uint64_t streams_resynchronised = 0;
-  std::uint64_t results_fetched = 0;  ///< of an earlier epoch, asked of their donor
-  std::uint64_t results_given = 0;    ///< and received
   std::uint64_t jobs_formed = 0;
   std::uint64_t jobs_resumed = 0;    ///< formed anew with the progress made elsewhere
   std::uint64_t jobs_dissolved = 0;  ///< resumed here while a rank went elsewhere
@@ -36,9 +36,11 @@ struct Counters {
   void for_each(F&& f) const {
     f("packets_received", packets_received);
     f("rounds_finished", rounds_finished);
+    f("rounds_repeated", rounds_repeated);
     f("contributions", contributions);
     f("contributions_held", contributions_held);
     f("results_sent", results_sent);
+    f("results_withheld", results_withheld);
     f("results_repeated", results_repeated);
     f("statuses_sent", statuses_sent);
     f("probes_received", probes_received);
@@ -46,8 +48,6 @@ struct Counters {
     f("rounds_awaiting_ack", rounds_awaiting_ack);
     f("control_packets_lost", control_packets_lost);
     f("streams_resynchronised", streams_resynchronised);
-    f("results_fetched", results_fetched);
-    f("results_given", results_given);
     f("jobs_formed", jobs_formed);
     f("jobs_resumed", jobs_resumed);
     f("jobs_dissolved", jobs_dissolved);

@@ -90,11 +90,8 @@ DropReason Engine<Sink>::on_stream(Job& job, Rank rank, const Packet& packet, Bu
       taken = stream.on_probe(rank, Round{probe.position}, probe.have, scope);
       break;
     }
-    case Kind::kSync:
-      taken = stream.on_sync(rank, packet, std::move(buffer), scope);
-      break;
-    default:  // GIVE
-      taken = stream.on_give(packet, scope);
+    default:  // SYNC
+      taken = stream.on_sync(rank, Round{packet.as<wire::Sync>().position}, scope);
   }
   if (taken.proves_life) job.membership.proved_life(rank, now);
   if (taken.rank_left) {

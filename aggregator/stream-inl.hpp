@@ -26,13 +26,13 @@ Taken Stream<Sink>::on_data(Rank w, const Packet& packet, Buffer buffer, Scope& 
     if (ask) send_status(w, scope);
   } else if (!outstanding_.contains(w)) {
     taken.drop = DropReason::kUnfitting;
-  } else if (first_ && scope.present.size() < scope.session.ranks) {
+  } else if (opening_ && scope.present.size() < scope.session.ranks) {
     taken.rank_left = true;
     return taken;
-  } else if (first_ && op_known_ && !agree(w, packet)) {
+  } else if (opening_ && op_known_ && !agree(w, packet)) {
     taken.mismatch = true;
     return taken;
-  } else if ((first_ && !op_known_ && !begin_op(w, packet, scope.session)) || !fits(w, packet)) {
+  } else if ((opening_ && !op_known_ && !begin_op(w, packet, scope.session)) || !fits(w, packet)) {
     taken.drop = DropReason::kUnfitting;
   } else {
     enter(scope.sink, Stage::kSum);
@@ -64,12 +64,40 @@ Taken Stream<Sink>::on_probe(Rank w, Round position, std::uint64_t have, Scope& 
   return {DropReason::kNone, advanced};
 }
 
-// ---------------------------------------------------------------------------------- first round
-/// Compares the op of a first-round packet with the op that the first rank named.
+// ------------------------------------------------------------------------------- resynchronisation
+/// A worker tells which results it has applied. With all of them told, the stream goes live.
+template <PacketSink Sink>
+Taken Stream<Sink>::on_sync(Rank w, Round applied, Scope& scope) {
+  if (live_ || synced_.contains(w)) {
+    send_status(w, scope);
+    return {DropReason::kDuplicate};
+  }
+  positions_[w.value] = applied;
+  synced_.insert(w);
+  Taken taken{.proves_life = true};
+  if (synced_.size() < scope.session.ranks) {
+    send_status(w, scope);
+    return taken;
+  }
+  running_ = kept_from_ = lowest_position();
+  front_ = *std::max_element(positions_.begin(), positions_.end());
+  if (front_ - running_ > scope.session.history) {
+    taken.contradiction = true;
+    return taken;
+  }
+  std::fill(positions_.begin(), positions_.end(), running_);
+  live_ = resumed_ = true;
+  ++scope.counters.streams_resynchronised;
+  scope.present.for_each([&](Rank r) { send_status(r, scope); });
+  return taken;
+}
+
+// -------------------------------------------------------------------------------- opening rounds
+/// Compares the op of an opening round's packet with the op that the first rank named.
 template <PacketSink Sink>
 bool Stream<Sink>::agree(Rank w, const Packet& packet) {
   const auto* theirs = packet.descriptor();
-  if (theirs == nullptr) return true;  // not a first-round packet: fits() refuses it
+  if (theirs == nullptr) return true;  // none of an opening round: fits() refuses it
   const auto& shape = packet.shape();
   const struct {
     wire::Field field;
@@ -94,16 +122,23 @@ bool Stream<Sink>::agree(Rank w, const Packet& packet) {
   return true;
 }
 
-/// Takes the op from the first packet of its first round; it is known once that packet is taken.
-/// False if this session cannot have such an op on this stream.
+/// Takes the op from the first packet of an opening round; it is known once that packet is taken.
+/// False if this session cannot have such an op, or such blocks, on this stream.
 template <PacketSink Sink>
 bool Stream<Sink>::begin_op(Rank w, const Packet& packet, const Session& session) {
   if (packet.descriptor() == nullptr) return false;
   const OpNumber op = packet.as<wire::Data>().op;
   const auto geometry = geometry_of(packet, op, session);
   if (!geometry) return false;
+  const std::uint32_t stride = geometry->stride();
+  for (std::uint8_t c = 0; const wire::Column& column : packet.columns()) {
+    const std::uint32_t first = geometry->first_index(id_, c++).value;
+    const bool on_column = column.index == kNoBlock.value || (column.index - first) % stride == 0;
+    if (resumed_ ? !on_column : column.index != first) return false;
+  }
   run_op(w, packet, op, *geometry);
-  for (std::uint8_t c = 0; c < geometry_.columns; ++c) current_[c] = geometry_.first_index(id_, c);
+  for (std::uint8_t c = 0; const wire::Column& column : packet.columns())
+    current_[c++] = BlockIndex{column.index};
   return true;
 }
 
@@ -141,7 +176,7 @@ void Stream<Sink>::run_op(Rank named_by, const Packet& packet, OpNumber op,
 template <PacketSink Sink>
 bool Stream<Sink>::fits(Rank w, const Packet& packet) const {
   const auto& data = packet.as<wire::Data>();
-  if (data.op != op_ || ((data.flags & wire::kDataFirst) != 0) != first_ ||
+  if (data.op != op_ || ((data.flags & wire::kDataOpening) != 0) != opening_ ||
       !wire::same(packet.shape(), shape_))
     return false;
   const std::uint32_t stride = geometry_.stride();
@@ -150,7 +185,7 @@ bool Stream<Sink>::fits(Rank w, const Packet& packet) const {
     const BlockIndex index{column.index};
     const bool present = (column.flags & wire::kColumnPresent) != 0;
     if (index != current_[c]) return false;
-    if (!first_ && present && next[c] != index) return false;  // an owner's may prove to be zero
+    if (!opening_ && present && next[c] != index) return false;  // an owner's may prove to be zero
     if (column.next != kNoBlock.value && (column.next - index.value) % stride != 0) return false;
     ++c;
   }
@@ -166,6 +201,10 @@ void Stream<Sink>::take(Rank w, const Packet& packet, Buffer buffer, Counters& c
   outstanding_.erase(w);
   contributed_.insert(w);
   completed_by_ = w;
+  if (opening_) {
+    wants_[w.value] = *packet.descriptor();
+    if ((packet.descriptor()->flags & wire::kWantsPart) != 0) partial_.insert(w);
+  }
   const auto next = next_of(w);
   for (std::uint8_t c = 0; const wire::Column& column : packet.columns())
     next[c++] = BlockIndex{column.next};
@@ -226,6 +265,7 @@ void Stream<Sink>::try_finish(Scope& scope) {
     return;
   }
   ++scope.counters.rounds_finished;
+  if (repeating()) ++scope.counters.rounds_repeated;
   enter(scope.sink, Stage::kTransmit);
   deliver(result, scope);
   enter(scope.sink, Stage::kBuild);
@@ -296,22 +336,55 @@ typename Stream<Sink>::Buffer Stream<Sink>::build_result(std::span<const BlockIn
 
 template <PacketSink Sink>
 void Stream<Sink>::deliver(const Buffer& result, Scope& scope) {
+  Buffer brief;
   scope.present.for_each([&](Rank r) {
     ++scope.counters.results_sent;
-    scope.sink.send(scope.members[r.value], result.share());
+    if (partial_.contains(r) && !wants_a_sum(r)) {
+      if (!brief) brief = without_sums(result, scope);
+      ++scope.counters.results_withheld;
+      scope.sink.send(scope.members[r.value], brief.share());
+    } else {
+      scope.sink.send(scope.members[r.value], result.share());
+    }
   });
+}
+
+/// Of the running round.
+template <PacketSink Sink>
+bool Stream<Sink>::wants_a_sum(Rank w) const {
+  bool any = false;
+  for (std::uint8_t c = 0; c < geometry_.columns; ++c)
+    any |= owners_[c] != 0 && wants(wants_[w.value], geometry_, current_[c]);
+  return any;
+}
+
+/// The same RESULT for those who want none of its sums; itself if the pool is empty.
+template <PacketSink Sink>
+typename Stream<Sink>::Buffer Stream<Sink>::without_sums(const Buffer& result, Scope& scope) const {
+  const std::size_t size = wire::block_packet_bytes<wire::Result>(geometry_.columns, false, 0);
+  Buffer buffer = scope.sink.allocate(size + scope.protection.trailer_bytes());
+  if (!buffer) return result.share();
+  const auto out = buffer.writable().first(size);
+  std::copy_n(result.bytes().begin(), size, out.begin());
+  unprotect(out);
+  auto* columns = reinterpret_cast<wire::Column*>(out.data() + sizeof(wire::Result));
+  for (std::uint8_t c = 0; c < geometry_.columns; ++c)
+    if (columns[c].flags != 0) columns[c].flags = wire::kColumnWithheld;
+  protect(buffer.writable(), scope.protection);
+  return buffer;
 }
 
 template <PacketSink Sink>
 void Stream<Sink>::start_round(std::span<const BlockIndex> want, const Session& session) {
   ++running_;
-  stalled_ = awaited_ack_ = false;
+  stalled_ = awaited_ack_ = resumed_ = false;
   contributed_.clear();
   std::fill(owners_.begin(), owners_.end(), std::uint16_t{0});
   std::copy(want.begin(), want.end(), current_.begin());
-  first_ = std::all_of(want.begin(), want.end(), [](BlockIndex b) { return b == kNoBlock; });
-  if (first_) {
+  opening_ = std::all_of(want.begin(), want.end(), [](BlockIndex b) { return b == kNoBlock; });
+  if (opening_) {
     op_known_ = false;
+    partial_.clear();
     outstanding_ = RankSet::first(session.ranks);
     return;
   }
@@ -339,13 +412,8 @@ void Stream<Sink>::answer(Rank w, Round from, std::uint64_t have, Scope& scope) 
   for (Round r = from; r < running_; ++r) {
     const std::uint64_t ahead = r - from;
     if (ahead > 0 && ahead <= 64 && ((have >> (ahead - 1)) & 1) != 0) continue;
-    const Buffer& result = history_[r.value % scope.session.history];
-    if (!result) {
-      fetch(r, scope);
-      continue;
-    }
     ++scope.counters.results_repeated;
-    scope.sink.send(scope.members[w.value], result.share());
+    scope.sink.send(scope.members[w.value], history_[r.value % scope.session.history].share());
   }
 }
 

@@ -4,14 +4,16 @@
 // Invariants.
 //  - Round R is finished only when every expected contribution is in and every worker awaits at
 //    least round R-H+1. So the history, indexed round % H, answers any worker that is behind.
-//  - `outstanding_` is who must still contribute: all ranks in an op's first round, later the
-//    owners (next == current block in some column).
+//  - `outstanding_` is who must still contribute: in an opening round, which is an op's first one
+//    or that with which the stream was resumed, all ranks; later the owners (next == current block
+//    in some column).
 //  - Contributions are added lowest rank first whatever their order of arrival: one that arrives
 //    ahead of a lower outstanding rank is held (as the packet itself), all others are added at once
 //    and forgotten. So sums have the same bits always.
-//  - A stream of a resumed job is not live until all N workers have told where they stand (SYNC).
-//    From then on it is as any other, but that its history has gaps: an empty place is a result of
-//    an earlier epoch, which the donor still holds and gives when somebody turns out to lack it.
+//  - A stream of a resumed job is not live until all N workers have told what they have applied
+//    (SYNC). It begins with the first round whose result some worker lacks; those who have it
+//    contribute what they kept, so that the round ends with the same sums again.
+//  - A RESULT goes without sums to a worker that wants none of them.
 //  - Memory is taken when the job forms; a packet allocates nothing but the result's buffer.
 #pragma once
 
@@ -33,6 +35,7 @@
 #include "common/protocol/packet.hpp"
 #include "common/protocol/protection.hpp"
 #include "common/protocol/session.hpp"
+#include "common/protocol/wanted.hpp"
 
 namespace sluice::aggregator {
 
@@ -71,6 +74,7 @@ class Stream {
         next_(std::size_t{session.ranks} * max_columns_, kNoBlock),
         held_(session.ranks),
         history_(session.history),
+        wants_(session.ranks),
         accumulators_(static_cast<std::byte*>(::operator new (
             accumulator_bytes(session), std::align_val_t{numeric::kAccumulatorAlignment}))),
         current_(max_columns_, kNoBlock),
@@ -80,7 +84,8 @@ class Stream {
   /// Bytes that one stream takes when the job forms, with the packets it may hold.
   static std::size_t memory_bytes(const Session& session) {
     const std::size_t packet = session.payload_bytes + std::size_t{256};
-    return accumulator_bytes(session) + session.ranks * (widest(session) * sizeof(BlockIndex)) +
+    return accumulator_bytes(session) +
+           session.ranks * (widest(session) * sizeof(BlockIndex) + sizeof(wire::Descriptor)) +
            packet * (std::size_t{session.ranks} + session.history);
   }
 
@@ -92,11 +97,10 @@ class Stream {
   Taken on_data(Rank w, const Packet& packet, Buffer buffer, Scope& scope);
   Taken on_position(Rank w, Round position, Scope& scope);  ///< ACK
   Taken on_probe(Rank w, Round position, std::uint64_t have, Scope& scope);
-  Taken on_sync(Rank w, const Packet& packet, Buffer buffer, Scope& scope);
-  Taken on_give(const Packet& packet, Scope& scope);
+  Taken on_sync(Rank w, Round applied, Scope& scope);
   /// LEAVE: whoever has no op pending has applied every result.
   void on_leave(Rank w) {
-    if (live_) acknowledge(w, running_);
+    if (live_ && !repeating()) acknowledge(w, running_);
   }
 
   /// Finishes a round that lacked a buffer for its result. True if none is stalled now.
@@ -107,7 +111,9 @@ class Stream {
   bool stalled() const { return stalled_; }
 
   /// Whether every rank of `ranks` has applied all results.
-  bool settled(const RankSet& ranks) const { return live_ && behind(ranks).empty(); }
+  bool settled(const RankSet& ranks) const {
+    return live_ && !repeating() && behind(ranks).empty();
+  }
   RankSet behind(const RankSet& ranks) const {
     RankSet set;
     if (!live_) return set;  // they tell by themselves
@@ -151,6 +157,8 @@ class Stream {
     return 2 * std::size_t{s.payload_bytes} + widest(s) * numeric::kAccumulatorAlignment;
   }
 
+  /// Whether the running round has ended at some worker before, so that all must take part still.
+  bool repeating() const { return running_ < front_; }
   bool acknowledge(Rank w, Round position) {
     if (position <= positions_[w.value]) return false;
     positions_[w.value] = position;
@@ -182,20 +190,19 @@ class Stream {
   void start_round(std::span<const BlockIndex> want, const Session& session);
   void expect_owners(const Session& session);
   void deliver(const Buffer& result, Scope& scope);
+  bool wants_a_sum(Rank w) const;
+  Buffer without_sums(const Buffer& result, Scope& scope) const;
   void answer(Rank w, Round from, std::uint64_t have, Scope& scope);
-  void fetch(Round r, Scope& scope);
   void send_status(Rank w, Scope& scope);
-
-  bool fits_session(const Packet& sync, const Session& session) const;
-  bool resynchronise(const Session& session);
-  bool resume_op(Rank front, const Session& session);
 
   StreamId id_;
   std::uint8_t max_columns_;
-  bool live_;  // else it waits for SYNCs, which held_ keeps until all are there
+  bool live_;  // else it waits for SYNCs
   Round running_{};
-  bool first_ = true;      // the running round is the first of an op
-  bool op_known_ = false;  // its op, that is: the first contribution is in
+  Round front_{};          // rounds below ended in an earlier epoch
+  bool opening_ = true;    // all ranks contribute to the running round
+  bool resumed_ = false;   // for a resumed stream begins with it, perhaps amidst an op
+  bool op_known_ = false;  // the running round's: its first contribution is in
   bool stalled_ = false;   // complete, but the pool had no buffer for the result
   bool awaited_ack_ = false;
   OpNumber op_ = 0;
@@ -207,22 +214,23 @@ class Stream {
   const numeric::BlockReduction* reduction_ = nullptr;
   std::size_t accumulator_stride_ = 0;
 
-  std::vector<Round> positions_;  // by rank: every result below it is applied
-  std::vector<BlockIndex> next_;  // by rank and column
-  std::vector<Held> held_;        // by rank: contributions ahead of a lower rank
-  std::vector<Buffer> history_;   // by round % H; empty: of an earlier epoch, not yet, or no more
-  Round kept_from_{};             // results below are needed by nobody
+  std::vector<Round> positions_;         // by rank: every result below it is applied
+  std::vector<BlockIndex> next_;         // by rank and column
+  std::vector<Held> held_;               // by rank: contributions ahead of a lower rank
+  std::vector<Buffer> history_;          // by round % H; empty: not yet, or no more
+  Round kept_from_{};                    // results below are needed by nobody
+  std::vector<wire::Descriptor> wants_;  // by rank: of the op that runs
+  RankSet partial_;                      // ranks that do not want all of it
   std::unique_ptr<std::byte, FreeAligned> accumulators_;
   std::vector<BlockIndex> current_;    // by column
   std::vector<std::uint16_t> owners_;  // by column: contributions added so far
   RankSet outstanding_;
   RankSet contributed_;
   RankSet waiting_in_hold_;  // ranks with a held contribution
-  Rank donor_{};             // holds the results that the history lacks
+  RankSet synced_;           // ranks that have told what they have applied
   AbortInfo disagreement_{};
 };
 
 }  // namespace sluice::aggregator
 
 #include "aggregator/stream-inl.hpp"
-#include "aggregator/stream-resync-inl.hpp"

@@ -15,10 +15,10 @@ struct Counters {
   std::uint64_t acks_sent = 0;
   std::uint64_t probes_sent = 0;
   std::uint64_t syncs_sent = 0;
-  std::uint64_t results_given = 0;  ///< of an earlier epoch, to an aggregator that lacks them
-  std::uint64_t timeouts = 0;       ///< stream timers that expired
+  std::uint64_t timeouts = 0;  ///< stream timers that expired
   std::uint64_t results_applied = 0;
-  std::uint64_t results_early = 0;  ///< kept until those before them come
+  std::uint64_t results_early = 0;    ///< kept until those before them come
+  std::uint64_t rounds_repeated = 0;  ///< for ranks that lacked their results when a daemon died
   std::uint64_t rejoins = 0;
   std::uint64_t ops_completed = 0;
   std::uint64_t ops_failed = 0;
@@ -34,10 +34,10 @@ struct Counters {
     f("acks_sent", acks_sent);
     f("probes_sent", probes_sent);
     f("syncs_sent", syncs_sent);
-    f("results_given", results_given);
     f("timeouts", timeouts);
     f("results_applied", results_applied);
     f("results_early", results_early);
+    f("rounds_repeated", rounds_repeated);
     f("rejoins", rejoins);
     f("ops_completed", ops_completed);
     f("ops_failed", ops_failed);

@@ -7,7 +7,7 @@
 
 namespace sluice::worker {
 
-template <PacketSink Sink>
+template <KeepingSink Sink>
 Engine<Sink>::Engine(EngineConfig config, std::span<const Endpoint> aggregators)
     : config_(std::move(config)) {
   const auto shards = static_cast<std::uint16_t>(aggregators.size());
@@ -16,7 +16,7 @@ Engine<Sink>::Engine(EngineConfig config, std::span<const Endpoint> aggregators)
 }
 
 // -------------------------------------------------------------------------------------- joining
-template <PacketSink Sink>
+template <KeepingSink Sink>
 void Engine<Sink>::start(Time now, Sink& sink) {
   Session wanted;
   wanted.streams = config_.streams;
@@ -29,7 +29,7 @@ void Engine<Sink>::start(Time now, Sink& sink) {
 }
 
 /// One shard took us in: the next step of joining, or of life.
-template <PacketSink Sink>
+template <KeepingSink Sink>
 void Engine<Sink>::welcomed(ShardSession& session, Time now, Sink& sink) {
   if (session.shard() == 0 && session.agreed().generation != generation_) {
     if (!virgin(0)) {
@@ -54,23 +54,23 @@ void Engine<Sink>::welcomed(ShardSession& session, Time now, Sink& sink) {
 }
 
 /// Shard 0 has decided; the others are told what.
-template <PacketSink Sink>
+template <KeepingSink Sink>
 void Engine<Sink>::join_others(Time now) {
   for (std::size_t i = 1; i < sessions_.size(); ++i)
     sessions_[i]->begin_join(sessions_[0]->agreed(), true, now, control_);
 }
 
 /// The aggregator knows of a stream what its workers tell it: all of it, if any has made progress.
-template <PacketSink Sink>
+template <KeepingSink Sink>
 bool Engine<Sink>::start_epoch(ShardSession& session) {
   for (std::size_t s = session.shard(); s < streams_.size(); s += sessions_.size()) {
     StreamState& x = streams_[s];
-    if (x.position > Round{0} && !session.resume()) {
+    if (x.applied > Round{0} && !session.resume()) {
       fail_protocol("aggregator " + std::to_string(session.shard()) +
                     " forgot what this rank told it when joining again");
       return false;
     }
-    if (x.position == Round{0} && !session.resume()) {
+    if (!session.resume()) {
       if (x.running) --running_streams_;
       x = StreamState(session.agreed().history);
     } else {
@@ -81,7 +81,7 @@ bool Engine<Sink>::start_epoch(ShardSession& session) {
   return true;
 }
 
-template <PacketSink Sink>
+template <KeepingSink Sink>
 void Engine<Sink>::advance_streams(const ShardSession& session, Time now, Sink& sink) {
   for (std::size_t i = session.shard(); i < streams_.size(); i += sessions_.size()) {
     const StreamId s{static_cast<std::uint16_t>(i)};
@@ -89,7 +89,7 @@ void Engine<Sink>::advance_streams(const ShardSession& session, Time now, Sink& 
   }
 }
 
-template <PacketSink Sink>
+template <KeepingSink Sink>
 bool Engine<Sink>::all_sessions(ShardSession::State state) const {
   return std::all_of(sessions_.begin(), sessions_.end(),
                      [&](const auto& session) { return session->state() == state; });
@@ -97,7 +97,7 @@ bool Engine<Sink>::all_sessions(ShardSession::State state) const {
 
 /// The aggregator does not know our token, or is not heard: it was restarted, its standby took
 /// over, or the packet lied. What we hold stays frozen until it welcomes us again.
-template <PacketSink Sink>
+template <KeepingSink Sink>
 void Engine<Sink>::rejoin(ShardSession& session, bool refused, Time now) {
   ++counters_.rejoins;
   session.begin_rejoin(refused, virgin(session.shard()), now, control_);
@@ -105,16 +105,16 @@ void Engine<Sink>::rejoin(ShardSession& session, bool refused, Time now) {
 
 /// Whether no round has ended: on the shard's streams, or at shard 0, which decides for all, on
 /// any.
-template <PacketSink Sink>
+template <KeepingSink Sink>
 bool Engine<Sink>::virgin(std::uint16_t shard) const {
   const std::size_t step = shard == 0 ? 1 : sessions_.size();
   for (std::size_t s = shard; s < streams_.size(); s += step)
-    if (streams_[s].position > Round{0}) return false;
+    if (streams_[s].applied > Round{0}) return false;
   return true;
 }
 
 // ----------------------------------------------------------------------------------- what arrives
-template <PacketSink Sink>
+template <KeepingSink Sink>
 void Engine<Sink>::receive(const Endpoint& from, Buffer buffer, Time now, Sink& sink) {
   ++counters_.packets_received;
   if (over()) {
@@ -136,7 +136,7 @@ void Engine<Sink>::receive(const Endpoint& from, Buffer buffer, Time now, Sink& 
 
 /// Whether a packet that needs no session shows the job's secret, if there is one. The exception is
 /// the word that we do not show it ourselves: who does not share the secret can only say it so.
-template <PacketSink Sink>
+template <KeepingSink Sink>
 bool Engine<Sink>::is_authentic(const Packet& packet) const {
   if (!wire::uses_handshake_key(packet.kind())) return true;  // on_stream and on_keep_alive_ack do
   const bool not_shared = packet.kind() == wire::Kind::kAbort &&
@@ -146,7 +146,7 @@ bool Engine<Sink>::is_authentic(const Packet& packet) const {
 }
 
 /// Offers a packet to the sessions until one takes it.
-template <PacketSink Sink>
+template <KeepingSink Sink>
 template <class Member>
 DropReason Engine<Sink>::for_session(Member&& wants) {
   for (auto& session : sessions_)
@@ -154,7 +154,7 @@ DropReason Engine<Sink>::for_session(Member&& wants) {
   return DropReason::kNotJoined;
 }
 
-template <PacketSink Sink>
+template <KeepingSink Sink>
 DropReason Engine<Sink>::dispatch(const Endpoint& from, const Packet& packet, Buffer buffer,
                                   Time now, Sink& sink) {
   using wire::Kind;
@@ -210,7 +210,7 @@ DropReason Engine<Sink>::dispatch(const Endpoint& from, const Packet& packet, Bu
 }
 
 // -------------------------------------------------------------------------------------------- ops
-template <PacketSink Sink>
+template <KeepingSink Sink>
 OpNumber Engine<Sink>::submit(const OpRequest& request, Time now, Sink& sink) {
   if (state_ != State::kActive) {
     const OpNumber op = first_op_++;
@@ -231,13 +231,13 @@ OpNumber Engine<Sink>::submit(const OpRequest& request, Time now, Sink& sink) {
   for (std::uint16_t i = 0; i < geometry.used_streams(); ++i) {
     const auto s = static_cast<std::uint16_t>((geometry.first_stream + i) % geometry.streams);
     const StreamState* x = stream_at(StreamId{s});  // none yet while a shard takes us in again
-    if (x != nullptr && !x->running) advance(StreamId{s}, now, sink);
+    if (x != nullptr && !x->busy()) advance(StreamId{s}, now, sink);
   }
   return op;
 }
 
 /// The stream is done with its op; the op is when all its streams are.
-template <PacketSink Sink>
+template <KeepingSink Sink>
 void Engine<Sink>::finish_on_stream(StreamState& x) {
   Operation& op = *op_of(x);
   const OpNumber number = x.op;
@@ -254,7 +254,7 @@ void Engine<Sink>::finish_on_stream(StreamState& x) {
   }
 }
 
-template <PacketSink Sink>
+template <KeepingSink Sink>
 void Engine<Sink>::end_pending_ops(const Error& error) {
   for (std::size_t i = 0; i < ops_.size(); ++i) {
     if (ops_[i].streams_left == 0) continue;
@@ -270,7 +270,7 @@ void Engine<Sink>::end_pending_ops(const Error& error) {
 // ---------------------------------------------------------------------------------------- the end
 /// The job is over for us. The aggregators that have not said so themselves are told, so that the
 /// other ranks learn of it at once.
-template <PacketSink Sink>
+template <KeepingSink Sink>
 void Engine<Sink>::fail(const Error& error, const std::optional<AbortInfo>& why,
                         const ShardSession* told_by) {
   if (over()) return;
@@ -284,13 +284,13 @@ void Engine<Sink>::fail(const Error& error, const std::optional<AbortInfo>& why,
   deadline_ = kNever;
 }
 
-template <PacketSink Sink>
+template <KeepingSink Sink>
 void Engine<Sink>::fail_protocol(const std::string& what) {
   fail(Error(ErrorCode::kProtocol, "job " + std::to_string(config_.job) + ": " + what),
        std::nullopt, nullptr);
 }
 
-template <PacketSink Sink>
+template <KeepingSink Sink>
 void Engine<Sink>::leave(Time now, Sink& sink) {
   if (state_ == State::kJoining || pending_ != 0) {
     abort(Error(ErrorCode::kAborted,
@@ -307,27 +307,27 @@ void Engine<Sink>::leave(Time now, Sink& sink) {
 }
 
 /// An aggregator has let us go, or what we were members of is over: as good.
-template <PacketSink Sink>
+template <KeepingSink Sink>
 bool Engine<Sink>::session_left(ShardSession& session) {
   session.end();
   if (all_sessions(ShardSession::State::kLeft)) state_ = State::kLeft;
   return true;
 }
 
-template <PacketSink Sink>
+template <KeepingSink Sink>
 void Engine<Sink>::abort(const Error& why, Sink& sink) {
   fail(why, std::nullopt, nullptr);
   flush(sink);
 }
 
 // -------------------------------------------------------------------------------------------- time
-template <PacketSink Sink>
+template <KeepingSink Sink>
 void Engine<Sink>::on_link(std::uint16_t port_id, bool up, Time now) {
   for (auto& session : sessions_) session->on_link(port_id, up, now);
   if (!over()) deadline_ = std::min(deadline_, now);
 }
 
-template <PacketSink Sink>
+template <KeepingSink Sink>
 void Engine<Sink>::on_time(Time now, Sink& sink) {
   if (now < deadline_) return;
   deadline_ = kNever;

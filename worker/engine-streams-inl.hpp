@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "worker/engine.hpp"
 
@@ -18,14 +19,49 @@ inline bool travels(Operation& op, const ColumnState& column) {
   return column.owned() && op.is_nonzero(column.current);
 }
 
+/// Says what this rank has for the round awaited, but for the blocks. Returns their bytes.
+template <class Buffer>
+std::size_t describe(const Stream<Buffer>& x, Operation& op, Contribution<Buffer>& mine) {
+  const Geometry& geometry = op.geometry();
+  mine.round = x.position;
+  mine.op = x.op;
+  mine.first = x.first;
+  mine.owner = x.owner;
+  mine.shape = wire::shape_of(geometry);
+  mine.descriptor = op.descriptor();
+  mine.blocks = {};
+  mine.packet = {};
+  std::size_t bytes = 0;
+  for (std::uint8_t c = 0; c < geometry.columns; ++c) {
+    const ColumnState& state = x.columns[c];
+    wire::Column& column = mine.columns[c] = {};
+    column.index = state.current.value;
+    column.next = state.after.value;
+    if (!travels(op, state)) continue;
+    column.flags = wire::kColumnPresent;
+    bytes += geometry.bytes_of(state.current);
+  }
+  return bytes;
+}
+
+inline void load_blocks(const Operation& op, std::span<const wire::Column> columns,
+                        std::byte* out) {
+  for (const wire::Column& column : columns) {
+    if (column.flags == 0) continue;
+    const BlockIndex b{column.index};
+    op.load(b, out);
+    out += op.geometry().bytes_of(b);
+  }
+}
+
 // ---------------------------------------------------------------------------------- moving on
 /// Does what the stream's position asks for: begins an op, sends, acknowledges, or rests.
-template <PacketSink Sink>
+template <KeepingSink Sink>
 void Engine<Sink>::advance(StreamId s, Time now, Sink& sink) {
   StreamState& x = streams_[s.value];
   ShardSession& session = shard_of(s);
   if (!session.in() || state_ == State::kJoining || x.syncing) return;  // frozen
-  if (!x.running && !begin_next_op(s)) {
+  if (!x.busy() && !begin_next_op(s)) {
     x.due = kNever;  // idle: nobody can pass us, no timer is needed
     return;
   }
@@ -39,7 +75,7 @@ void Engine<Sink>::advance(StreamId s, Time now, Sink& sink) {
 }
 
 /// The next op that uses this stream, if it was submitted.
-template <PacketSink Sink>
+template <KeepingSink Sink>
 bool Engine<Sink>::begin_next_op(StreamId s) {
   StreamState& x = streams_[s.value];
   x.op = std::max(x.op, first_op_);
@@ -62,7 +98,7 @@ bool Engine<Sink>::begin_next_op(StreamId s) {
 }
 
 // --------------------------------------------------------------------------------- what arrives
-template <PacketSink Sink>
+template <KeepingSink Sink>
 DropReason Engine<Sink>::on_stream(const Packet& packet, Buffer buffer, Time now, Sink& sink) {
   using wire::Kind;
   const StreamId s{packet.delivery().stream};
@@ -75,30 +111,27 @@ DropReason Engine<Sink>::on_stream(const Packet& packet, Buffer buffer, Time now
       return on_result(s, packet, std::move(buffer), now, sink);
     case Kind::kStatus:
       return on_status(s, packet.as<wire::Status>(), now, sink);
-    case Kind::kPoll:
+    default:  // POLL
       if (streams_[s.value].syncing) return DropReason::kStaleRound;
       send_ack(s, sink);
       return DropReason::kNone;
-    default:
-      return on_fetch(s, Round{packet.as<wire::Fetch>().round}, sink);
   }
 }
 
-template <PacketSink Sink>
+template <KeepingSink Sink>
 DropReason Engine<Sink>::on_result(StreamId s, const Packet& packet, Buffer buffer, Time now,
                                    Sink& sink) {
   StreamState& x = streams_[s.value];
-  const std::size_t history = x.kept.size();
-  const Round round{packet.as<wire::Result>().round};
+  const auto& result = packet.as<wire::Result>();
+  const Round round{result.round};
+  if (x.syncing) return DropReason::kUnfitting;  // no round of this epoch can have ended
   if (round < x.position) return DropReason::kStaleRound;
-  if (round - x.position >= history) return DropReason::kFutureRound;
-  auto& place = x.kept[round.value % history];
-  if (place.buffer && place.round == round) return DropReason::kDuplicate;
-  place = {round, packet, std::move(buffer)};
-  const Round lowest{round.value - packet.as<wire::Result>().lag};
-  x.forget_results(std::min(lowest, x.position));
-  x.syncing = false;  // there would be none of this epoch otherwise
+  if (round - x.position >= x.early.size()) return DropReason::kFutureRound;
+  x.forget_contributions(std::min(Round{round.value - result.lag}, x.position));
   if (round > x.position) {
+    auto& place = x.early[round.value % x.early.size()];
+    if (place.buffer) return DropReason::kDuplicate;
+    place = {packet, std::move(buffer)};
     ++counters_.results_early;
     if (x.gap_probed != x.position) {
       x.gap_probed = x.position;
@@ -109,15 +142,11 @@ DropReason Engine<Sink>::on_result(StreamId s, const Packet& packet, Buffer buff
 
   shard_of(s).heard(now);
   sample_round_trip(s, packet, now);
+  if (!take(s, packet)) return DropReason::kUnfitting;
   for (;;) {
-    const auto& next = x.kept[x.position.value % history];
-    if (!next.buffer || next.round != x.position) break;
-    if ((!x.running && !begin_next_op(s)) || !fits(s, next.packet)) {
-      fail_protocol("the result of round " + std::to_string(x.position.value) + " on stream " +
-                    std::to_string(s.value) + " does not fit the op that runs there");
-      return DropReason::kUnfitting;
-    }
-    apply(s, next.packet);
+    const auto next = std::exchange(x.early[x.position.value % x.early.size()], {});
+    if (!next.buffer) break;
+    if (!take(s, next.packet)) return DropReason::kUnfitting;
   }
   x.backoffs = 0;
   x.held = false;
@@ -125,20 +154,46 @@ DropReason Engine<Sink>::on_result(StreamId s, const Packet& packet, Buffer buff
   return DropReason::kNone;
 }
 
+/// The result of the round awaited moves the stream to the next. False, and the job has failed, if
+/// it cannot be that.
+template <KeepingSink Sink>
+bool Engine<Sink>::take(StreamId s, const Packet& packet) {
+  StreamState& x = streams_[s.value];
+  if ((!x.busy() && !begin_next_op(s)) || !fits(s, packet)) {
+    fail_protocol("the result of round " + std::to_string(x.position.value) + " on stream " +
+                  std::to_string(s.value) + " does not fit the op that runs there");
+    return false;
+  }
+  if (x.repeating())
+    ++counters_.rounds_repeated;  // for others: here it was applied when it ended first
+  else
+    apply(s, packet);
+  ++x.position;
+  x.applied = std::max(x.applied, x.position);
+  x.resumed = false;
+  x.awaited = {};
+  x.data_sends = x.probe_sends = 0;
+  return true;
+}
+
 /// Whether a result is one that the running round can end with, as far as this rank can tell.
-template <PacketSink Sink>
+template <KeepingSink Sink>
 bool Engine<Sink>::fits(StreamId s, const Packet& packet) {
   StreamState& x = streams_[s.value];
   const auto& result = packet.as<wire::Result>();
-  if (!x.running || result.op != x.op) return false;
+  if (x.repeating()) {
+    const auto& mine = x.contribution(x.position);
+    return result.op == mine.op && wire::same(packet.shape(), mine.shape);
+  }
+  if (result.op != x.op) return false;
   Operation& op = *op_of(x);
   const Geometry& geometry = op.geometry();
   if (!wire::same(packet.shape(), wire::shape_of(geometry))) return false;
   for (std::uint8_t c = 0; const wire::Column& column : packet.columns()) {
     const ColumnState& mine = x.columns[c++];
-    const bool present = (column.flags & wire::kColumnPresent) != 0;
     if (BlockIndex{column.index} != mine.current) return false;
-    if (!present && travels(op, mine)) return false;         // our block would be lost
+    if (column.flags == 0 && travels(op, mine)) return false;  // our block would be lost
+    if (column.flags == wire::kColumnWithheld && op.wants(mine.current)) return false;
     if (BlockIndex{column.next} > mine.after) return false;  // and here the next one
     if (column.next != kNoBlock.value &&
         (column.next - mine.current.value) % geometry.stride() != 0)
@@ -147,11 +202,12 @@ bool Engine<Sink>::fits(StreamId s, const Packet& packet) {
   return true;
 }
 
-/// Takes the sums of the awaited round and moves to the next.
-template <PacketSink Sink>
+/// Takes the sums of the round awaited, and looks ahead.
+template <KeepingSink Sink>
 void Engine<Sink>::apply(StreamId s, const Packet& packet) {
   StreamState& x = streams_[s.value];
   Operation& op = *op_of(x);
+  if (auto& mine = x.contribution(x.position); mine.round != x.position) describe(x, op, mine);
   ++counters_.results_applied;
   ++op.statistics.packets_received;
   op.statistics.bytes_received += packet.bytes().size();
@@ -164,45 +220,36 @@ void Engine<Sink>::apply(StreamId s, const Packet& packet) {
   for (std::uint8_t c = 0; const wire::Column& column : packet.columns()) {
     ColumnState& mine = x.columns[c++];
     const BlockIndex want{column.next};
-    const bool present = (column.flags & wire::kColumnPresent) != 0;
+    const bool has_sum = column.flags != 0;
     if (travels(op, mine)) ++op.statistics.blocks_sent;  // here: a round may be begun twice
     if (mine.current != kNoBlock)
-      op.store_zeros(present ? op.following(mine.current) : mine.current, want);
+      op.store_zeros(has_sum ? op.following(mine.current) : mine.current, want);
     mine.current = want;
     mine.at = mine.after;  // the first own block after the finished one
     if (mine.owned()) mine.after = op.next_nonzero(op.following(want));
     x.owner |= mine.owned();
     done &= want == kNoBlock;
   }
-  ++x.position;
   x.first = false;
-  x.awaited = {};
-  x.data_sends = x.probe_sends = 0;
   if (done) finish_on_stream(x);
 }
 
-template <PacketSink Sink>
+template <KeepingSink Sink>
 void Engine<Sink>::sample_round_trip(StreamId s, const Packet& packet, Time now) {
   const StreamState& x = streams_[s.value];
   const bool completed_it = packet.as<wire::Result>().completing_rank == config_.rank.value;
   if (completed_it && x.data_sends == 1) shard_of(s).rto.sample(now - x.data_sent_at);
 }
 
-template <PacketSink Sink>
+template <KeepingSink Sink>
 DropReason Engine<Sink>::on_status(StreamId s, const wire::Status& status, Time now, Sink& sink) {
   StreamState& x = streams_[s.value];
   if (status.live == 0) return x.syncing ? DropReason::kNone : DropReason::kStaleRound;
-  if (std::exchange(x.syncing, false)) {
-    x.backoffs = 0;
-    if (Round{status.round} > x.position) {
-      send_probe(s, now, sink);
-      arm(x, after(now, shard_of(s).rto.value()));
-    } else {
-      advance(s, now, sink);
-    }
+  if (x.syncing) {
+    go_live(s, Round{status.round}, now, sink);
     return DropReason::kNone;
   }
-  if (!x.running || status.round != x.position.value) return DropReason::kStaleRound;
+  if (!x.busy() || status.round != x.position.value) return DropReason::kStaleRound;
   if (x.probe_sends == 1) shard_of(s).rto.sample(now - x.probe_sent_at);
   x.probe_sends = 0;
   x.awaited = RankSet::from_bytes(status.waiting);
@@ -217,29 +264,25 @@ DropReason Engine<Sink>::on_status(StreamId s, const wire::Status& status, Time 
   return DropReason::kNone;
 }
 
-/// The aggregator lacks a result that its predecessor delivered.
-template <PacketSink Sink>
-DropReason Engine<Sink>::on_fetch(StreamId s, Round round, Sink& sink) {
-  const StreamState& x = streams_[s.value];
-  const auto& kept = x.kept[round.value % x.kept.size()];
-  if (!kept.buffer || kept.round != round || round >= x.position)
-    return DropReason::kNotResynchronising;
-  const auto result = kept.packet.body();
-  Buffer buffer = allocate(s, sizeof(wire::Give) + result.size(), sink);
-  if (!buffer) return DropReason::kNoBuffer;
-  auto give = member_packet<wire::Give>(s);
-  give.member.header.length = static_cast<std::uint16_t>(sizeof give + result.size());
-  give.round = round.value;
-  std::memcpy(buffer.writable().data(), &give, sizeof give);
-  const auto given = buffer.writable().subspan(sizeof give, result.size());
-  std::memcpy(given.data(), result.data(), result.size());
-  unprotect(given);
-  ++counters_.results_given;
-  send(s, std::move(buffer), sink);
-  return DropReason::kNone;
+/// The aggregator has taken the stream over and begins with this round, the first whose result some
+/// rank lacks.
+template <KeepingSink Sink>
+void Engine<Sink>::go_live(StreamId s, Round round, Time now, Sink& sink) {
+  StreamState& x = streams_[s.value];
+  if (round > x.applied || round < x.kept_from) {
+    fail_protocol("an aggregator resumes stream " + std::to_string(s.value) + " with round " +
+                  std::to_string(round.value) + ", but from " + std::to_string(x.kept_from.value) +
+                  " to " + std::to_string(x.applied.value) + " is possible");
+    return;
+  }
+  x.syncing = false;
+  x.resumed = true;
+  x.position = x.told = round;
+  x.backoffs = 0;
+  advance(s, now, sink);
 }
 
-template <PacketSink Sink>
+template <KeepingSink Sink>
 RankSet Engine<Sink>::awaited(OpNumber op) const {
   RankSet ranks;
   for (const StreamState& x : streams_)
@@ -248,7 +291,7 @@ RankSet Engine<Sink>::awaited(OpNumber op) const {
 }
 
 // ---------------------------------------------------------------------------------------- timer
-template <PacketSink Sink>
+template <KeepingSink Sink>
 void Engine<Sink>::on_timer(StreamId s, Time now, Sink& sink) {
   StreamState& x = streams_[s.value];
   x.due = kNever;
@@ -259,7 +302,7 @@ void Engine<Sink>::on_timer(StreamId s, Time now, Sink& sink) {
     send_sync(s, now, sink);
     return;
   }
-  if (!x.running) return;
+  if (!x.busy()) return;
   if (x.owes_data() && x.data_sends == 0) {  // the pool was empty
     send_data(s, false, now, sink);
     return;
@@ -274,65 +317,68 @@ void Engine<Sink>::on_timer(StreamId s, Time now, Sink& sink) {
   arm(x, after(now, shard_of(s).rto.backed_off(x.backoffs)));
 }
 
-template <PacketSink Sink>
+template <KeepingSink Sink>
 void Engine<Sink>::arm(StreamState& x, Time due) {
   x.due = due;
   deadline_ = std::min(deadline_, due);
 }
 
 // -------------------------------------------------------------------------------------- sending
-template <PacketSink Sink>
+/// Contributes to the round awaited: with the tensor's blocks, or with what was kept of them.
+template <KeepingSink Sink>
 void Engine<Sink>::send_data(StreamId s, bool ask, Time now, Sink& sink) {
   StreamState& x = streams_[s.value];
-  Operation& op = *op_of(x);
-  const Geometry& geometry = op.geometry();
-  std::size_t payload = 0;
-  for (std::uint8_t c = 0; c < geometry.columns; ++c)
-    if (travels(op, x.columns[c])) payload += geometry.bytes_of(x.columns[c].current);
-  const std::size_t size = wire::block_packet_bytes<wire::Data>(geometry.columns, x.first, payload);
+  Contribution<Buffer>& mine = x.contribution(x.position);
+  const bool kept = mine.round == x.position;
+  std::size_t payload = mine.blocks.size();
+  if (!kept) payload = describe(x, *op_of(x), mine);
+  const bool opening = mine.first || x.resumed;
+  const std::uint8_t width = mine.shape.columns;
+  const std::size_t size = wire::block_packet_bytes<wire::Data>(width, opening, payload);
   Buffer buffer = allocate(s, size, sink);
   if (!buffer) {
+    if (!kept) mine.round = kNoRound;
     counters_.drops.count(DropReason::kNoBuffer);
     arm(x, after(now, kPoolRetry));
     return;
   }
 
   auto packet = wire::BlockPacket<wire::Data>::begin(buffer.writable().first(size), config_.job,
-                                                     geometry.columns, x.first);
+                                                     width, opening);
   packet.fixed.member.token = shard_of(s).token();
   packet.fixed.member.rank = config_.rank.value;
   packet.fixed.member.stream = s.value;
   packet.fixed.round = x.position.value;
-  packet.fixed.op = x.op;
-  packet.fixed.shape = wire::shape_of(geometry);
+  packet.fixed.op = mine.op;
+  packet.fixed.shape = mine.shape;
   packet.fixed.flags =
-      static_cast<std::uint8_t>((x.first ? wire::kDataFirst : 0) | (ask ? wire::kDataAsk : 0));
-  if (x.first) *packet.descriptor = op.descriptor();
-  for (std::uint8_t c = 0; c < geometry.columns; ++c) {
-    const ColumnState& mine = x.columns[c];
-    wire::Column& column = packet.columns[c];
-    column.index = mine.current.value;
-    column.next = mine.after.value;
-    if (!travels(op, mine)) continue;
-    column.flags = wire::kColumnPresent;
-    const std::size_t bytes = geometry.bytes_of(mine.current);
-    op.load(mine.current, packet.payload);
-    packet.payload += bytes;
-  }
+      static_cast<std::uint8_t>((opening ? wire::kDataOpening : 0) | (ask ? wire::kDataAsk : 0));
+  if (opening) *packet.descriptor = mine.descriptor;
+  std::copy_n(mine.columns.begin(), width, packet.columns.begin());
+  if (kept)
+    std::copy(mine.blocks.begin(), mine.blocks.end(), packet.payload);
+  else
+    load_blocks(*op_of(x), packet.columns, packet.payload);
 
   if (x.data_sends++ == 0) {
     ++counters_.data_sent;
   } else {
     ++counters_.data_resent;
-    ++op.statistics.retransmissions;
+    if (Operation* op = x.running ? op_of(x) : nullptr) ++op->statistics.retransmissions;
   }
   x.data_sent_at = now;
   x.told = x.position;
-  send(s, std::move(buffer), sink);
+  seal(s, buffer);
+  if (kept || payload == 0) {
+    sink.send(shard_of(s).aggregator(), std::move(buffer));
+  } else {
+    mine.blocks = {packet.payload, payload};
+    mine.packet = sink.send_and_keep(shard_of(s).aggregator(), std::move(buffer));
+  }
   arm(x, after(now, shard_of(s).rto.backed_off(x.backoffs)));
 }
 
-template <PacketSink Sink>
+template <KeepingSink Sink>
 void Engine<Sink>::send_ack(StreamId s, Sink& sink) {
   StreamState& x = streams_[s.value];
   auto ack = member_packet<wire::Ack>(s);
@@ -342,15 +388,16 @@ void Engine<Sink>::send_ack(StreamId s, Sink& sink) {
   x.told = x.position;
 }
 
-template <PacketSink Sink>
+template <KeepingSink Sink>
 void Engine<Sink>::send_probe(StreamId s, Time now, Sink& sink) {
   StreamState& x = streams_[s.value];
   auto probe = member_packet<wire::Probe>(s);
   probe.position = x.position.value;
   std::uint64_t have = 0;
-  for (const auto& kept : x.kept)
-    if (kept.buffer && kept.round > x.position)
-      have |= std::uint64_t{1} << (kept.round - x.position - 1);
+  for (const auto& early : x.early)
+    if (early.buffer)
+      have |= std::uint64_t{1} << (early.packet.template as<wire::Result>().round -
+                                   x.position.value - 1);
   probe.have = have;
   if (!send_small(s, probe, sink)) return;
   ++counters_.probes_sent;
@@ -360,43 +407,16 @@ void Engine<Sink>::send_probe(StreamId s, Time now, Sink& sink) {
   x.told = x.position;
 }
 
-/// Where this rank stands: what it awaits, and its next blocks.
-template <PacketSink Sink>
+template <KeepingSink Sink>
 void Engine<Sink>::send_sync(StreamId s, Time now, Sink& sink) {
   StreamState& x = streams_[s.value];
   arm(x, after(now, shard_of(s).rto.backed_off(x.backoffs)));
   auto sync = member_packet<wire::Sync>(s);
-  sync.position = x.position.value;
-  sync.op = x.op;
-  std::array<wire::SyncColumn, wire::kMaxColumns> columns;
-  std::size_t size = sizeof sync;
-  if (x.running) {
-    const Operation& op = *op_of(x);
-    sync.shape = wire::shape_of(op.geometry());
-    sync.descriptor = op.descriptor();
-    sync.flags = static_cast<std::uint8_t>(wire::kSyncRunning | (x.first ? wire::kSyncFirst : 0));
-    for (std::uint8_t c = 0; c < op.geometry().columns; ++c) {
-      const ColumnState& mine = x.columns[c];
-      columns[c].index = mine.current.value;
-      columns[c].at = mine.at.value;
-      columns[c].after = mine.after.value;
-    }
-    size += op.geometry().columns * sizeof(wire::SyncColumn);
-  }
-  Buffer buffer = allocate(s, size, sink);
-  if (!buffer) {
-    counters_.drops.count(DropReason::kNoBuffer);
-    return;
-  }
-  sync.member.header.length = static_cast<std::uint16_t>(size);
-  std::memcpy(buffer.writable().data(), &sync, sizeof sync);
-  std::memcpy(buffer.writable().data() + sizeof sync, columns.data(), size - sizeof sync);
-  ++counters_.syncs_sent;
-  x.told = x.position;
-  send(s, std::move(buffer), sink);
+  sync.position = x.applied.value;
+  if (send_small(s, sync, sink)) ++counters_.syncs_sent;
 }
 
-template <PacketSink Sink>
+template <KeepingSink Sink>
 template <class T>
 T Engine<Sink>::member_packet(StreamId s) {
   T packet = wire::make<T>(config_.job);
@@ -407,13 +427,20 @@ T Engine<Sink>::member_packet(StreamId s) {
 }
 
 /// Room for a packet of a stream and for what protects it.
-template <PacketSink Sink>
+template <KeepingSink Sink>
 typename Sink::Buffer Engine<Sink>::allocate(StreamId s, std::size_t body, Sink& sink) {
   return sink.allocate(body + protection_of(s).trailer_bytes());
 }
 
-template <PacketSink Sink>
+template <KeepingSink Sink>
 void Engine<Sink>::send(StreamId s, Buffer buffer, Sink& sink) {
+  seal(s, buffer);
+  sink.send(shard_of(s).aggregator(), std::move(buffer));
+}
+
+/// Protects a packet that goes out, and counts it.
+template <KeepingSink Sink>
+void Engine<Sink>::seal(StreamId s, Buffer& buffer) {
   protect(buffer.writable(), protection_of(s));
   ++counters_.packets_sent;
   StreamState& x = streams_[s.value];
@@ -421,10 +448,9 @@ void Engine<Sink>::send(StreamId s, Buffer buffer, Sink& sink) {
     ++op->statistics.packets_sent;
     op->statistics.bytes_sent += buffer.bytes().size();
   }
-  sink.send(shard_of(s).aggregator(), std::move(buffer));
 }
 
-template <PacketSink Sink>
+template <KeepingSink Sink>
 template <class T>
 bool Engine<Sink>::send_small(StreamId s, const T& packet, Sink& sink) {
   Buffer buffer = allocate(s, sizeof packet, sink);

@@ -7,7 +7,8 @@
 // on_status, on_timer): what it sends depends on nothing but its position.
 //
 // An aggregator that does not know us any more, or is not heard, is joined again. If it starts a
-// new epoch, each stream tells it where it stands (SYNC), and ops go on as if nothing had happened.
+// new epoch, each stream tells it where it stands (SYNC), and rounds whose results some rank lacks
+// are run again, with what was kept of them; ops go on as if nothing had happened.
 #pragma once
 
 #include <deque>
@@ -31,7 +32,7 @@
 
 namespace sluice::worker {
 
-template <PacketSink Sink>
+template <KeepingSink Sink>
 class Engine {
  public:
   using Buffer = typename Sink::Buffer;
@@ -125,12 +126,13 @@ class Engine {
   DropReason on_stream(const Packet& packet, Buffer buffer, Time now, Sink& sink);
   DropReason on_result(StreamId s, const Packet& packet, Buffer buffer, Time now, Sink& sink);
   DropReason on_status(StreamId s, const wire::Status& status, Time now, Sink& sink);
-  DropReason on_fetch(StreamId s, Round round, Sink& sink);
   void on_timer(StreamId s, Time now, Sink& sink);
   void advance(StreamId s, Time now, Sink& sink);
   bool begin_next_op(StreamId s);
+  bool take(StreamId s, const Packet& packet);
   bool fits(StreamId s, const Packet& packet);
   void apply(StreamId s, const Packet& packet);
+  void go_live(StreamId s, Round round, Time now, Sink& sink);
   void finish_on_stream(StreamState& x);
   void sample_round_trip(StreamId s, const Packet& packet, Time now);
 
@@ -144,6 +146,7 @@ class Engine {
   Protection protection_of(StreamId s) { return shard_of(s).protection().of(wire::Kind::kData); }
   Buffer allocate(StreamId s, std::size_t body, Sink& sink);
   void send(StreamId s, Buffer buffer, Sink& sink);
+  void seal(StreamId s, Buffer& buffer);
   template <class T>
   bool send_small(StreamId s, const T& packet, Sink& sink);
   void arm(StreamState& x, Time due);

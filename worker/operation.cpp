@@ -4,6 +4,25 @@
 #include <cstring>
 
 namespace sluice::worker {
+namespace {
+
+/// Tells the aggregator what is wanted, or a little more: the ranges, if they are of one length and
+/// equally far apart, else all from the first one's begin to the last one's end.
+void want(wire::Descriptor& descriptor, std::span<const ElementRange> ranges) {
+  descriptor.flags = wire::kWantsPart;
+  if (ranges.empty()) return;
+  const auto length = [](const ElementRange& range) { return range.end - range.begin; };
+  const std::uint64_t begin = ranges[0].begin;
+  const std::uint64_t stride = ranges.size() == 1 ? 0 : ranges[1].begin - begin;
+  bool even = true;
+  for (std::size_t i = 0; i < ranges.size(); ++i)
+    even &= ranges[i].begin == begin + i * stride && length(ranges[i]) == length(ranges[0]);
+  descriptor.begin = begin;
+  descriptor.count = even ? length(ranges[0]) : ranges.back().end - begin;
+  descriptor.stride = even ? stride : 0;
+}
+
+}  // namespace
 
 Operation::Operation(const OpRequest& request, const Geometry& geometry, const SearchLimits& search)
     : streams_left(geometry.used_streams()),
@@ -20,6 +39,7 @@ Operation::Operation(const OpRequest& request, const Geometry& geometry, const S
   descriptor_.tag = request.tag;
   statistics.blocks = geometry.blocks;
   if (!request.wanted) return;
+  want(descriptor_, *request.wanted);
   std::uint64_t place = 0;
   for (const ElementRange& range : *request.wanted) {
     places_.push_back(place);

@@ -14,6 +14,7 @@
 #include "common/base/ids.hpp"
 #include "common/base/time.hpp"
 #include "common/protocol/geometry.hpp"
+#include "common/protocol/wanted.hpp"
 #include "common/protocol/wire.hpp"
 #include "worker/nonzero_map.hpp"
 
@@ -80,6 +81,7 @@ class Operation {
   BlockIndex next_nonzero(BlockIndex from);
   bool is_nonzero(BlockIndex b) { return nonzero_.contains(b.value); }
   BlockIndex following(BlockIndex b) const;  ///< the column's block after b, or kNoBlock
+  bool wants(BlockIndex b) const { return sluice::wants(descriptor_, geometry_, b); }
 
   /// The sum of block b: copies what is wanted of it to the output.
   void store(BlockIndex b, std::span<const std::byte> sum);

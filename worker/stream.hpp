@@ -1,9 +1,11 @@
-// One stream as a worker sees it: the round it awaits, what it owes, and the results it keeps
-// (rules 2 and 3 of docs/protocol.md). Pure state; the engine moves it.
+// One stream as a worker sees it: the round it awaits, what it owes, and what it keeps so that a
+// round can be run again (rules 2 and 3 of docs/protocol.md). Pure state; the engine moves it.
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "common/base/ids.hpp"
@@ -14,6 +16,8 @@
 
 namespace sluice::worker {
 
+inline constexpr Round kNoRound{~std::uint64_t{0}};
+
 /// A column's current block and this rank's own non-zero blocks at and after it.
 struct ColumnState {
   BlockIndex current = kNoBlock;
@@ -22,33 +26,53 @@ struct ColumnState {
   bool owned() const { return current != kNoBlock && at == current; }
 };
 
-/// A received result, kept as its packet and never as a reference into a tensor.
+/// What this rank had for a round, whether it was asked for it or not. The blocks are kept as they
+/// were sent, never as references into a tensor.
 template <class Buffer>
-struct KeptResult {
-  Round round{};
+struct Contribution {
+  Round round = kNoRound;
+  OpNumber op = 0;
+  bool first = false;  ///< the op's first round
+  bool owner = false;  ///< had a current block
+  wire::Shape shape{};
+  wire::Descriptor descriptor{};
+  std::array<wire::Column, wire::kMaxColumns> columns{};
+  std::span<const std::byte> blocks{};  ///< those present, in column order
+  Buffer packet;                        ///< that they lie in; empty if there are none
+};
+
+/// A result that came before those below it.
+template <class Buffer>
+struct EarlyResult {
   Packet packet;
-  Buffer buffer;  ///< empty: none is kept here
+  Buffer buffer;  ///< empty: there is none
 };
 
 template <class Buffer>
 struct Stream {
-  explicit Stream(std::uint8_t history) : kept(history) {}
+  explicit Stream(std::uint8_t history) : contributions(history + 1u), early(history) {}
 
-  Round position{};      ///< the round awaited: every result below it is applied
+  /// The round awaited. Every result below `applied` is applied; below that it is rounds that are
+  /// run again, for ranks that lack their results.
+  Round position{};
+  Round applied{};
   OpNumber op = 0;       ///< runs here, or is the next to run
   bool running = false;  ///< `op` has begun here
   bool first = false;    ///< and awaits its first result
   bool owner = false;    ///< owns a current block
+  bool resumed = false;  ///< the aggregator took over with the round awaited: all contribute
   RankSet awaited;       ///< the ranks without which this round cannot end, as last told
   bool held = false;     ///< the aggregator has our contribution: probe, don't resend
   bool syncing = false;  ///< the aggregator must be told where we stand before anything goes on
 
   std::array<ColumnState, wire::kMaxColumns> columns{};
 
-  std::vector<KeptResult<Buffer>> kept;  ///< by round % H: results that somebody may still lack
-  Round kept_from{};                     ///< below it nobody does
-  Round told{};                          ///< position last told to the aggregator
-  Round gap_probed{~std::uint64_t{0}};   ///< position at which a gap was probed, once
+  /// By round % (H + 1): to the round awaited, and to those below whose result some rank may lack.
+  std::vector<Contribution<Buffer>> contributions;
+  Round kept_from{};                       ///< below it nobody does
+  std::vector<EarlyResult<Buffer>> early;  ///< by round % H
+  Round told{};                            ///< position last told to the aggregator
+  Round gap_probed = kNoRound;             ///< position at which a gap was probed, once
 
   unsigned backoffs = 0;
   Time due = kNever;
@@ -57,25 +81,39 @@ struct Stream {
   unsigned probe_sends = 0;  ///< since the last progress
   Time probe_sent_at{};
 
-  bool owes_data() const { return running && (first || owner); }
+  /// Whether the round awaited is one that has ended here before.
+  bool repeating() const { return position < applied; }
+  /// Whether a round is under way here.
+  bool busy() const { return running || repeating(); }
 
-  /// Every rank has applied the results below `end`. Their buffers are still in the cache.
-  void forget_results(Round end) {
+  Contribution<Buffer>& contribution(Round r) {
+    return contributions[r.value % contributions.size()];
+  }
+  const Contribution<Buffer>& contribution(Round r) const {
+    return contributions[r.value % contributions.size()];
+  }
+
+  bool owes_data() const {
+    if (!repeating()) return running && (first || owner || resumed);
+    const auto& mine = contribution(position);
+    return mine.first || mine.owner || resumed;
+  }
+
+  /// Every rank has applied the results below `end`: what was sent for them is still in the cache.
+  void forget_contributions(Round end) {
     for (; kept_from < end; ++kept_from) {
-      auto& result = kept[kept_from.value % kept.size()];
-      if (result.round == kept_from) result = {};
+      auto& mine = contribution(kept_from);
+      if (mine.round == kept_from) mine.packet = {};
     }
   }
 
-  /// An aggregator takes the stream over. Results that were not applied are not to be trusted: the
-  /// aggregator may finish their rounds anew.
+  /// An aggregator takes the stream over; it finishes every round from `position` on anew.
   void start_epoch() {
-    held = false;
+    held = resumed = false;
     awaited = {};
-    gap_probed = Round{~std::uint64_t{0}};
+    gap_probed = kNoRound;
     backoffs = data_sends = probe_sends = 0;
-    for (auto& result : kept)
-      if (result.round >= position) result = {};
+    for (auto& result : early) result = {};
   }
 };
 

@@ -161,7 +161,7 @@ void Generator<Sink>::send_data(Flow& x, bool ask, Time now, Sink& sink) {
   packet.fixed.round = x.position.value;
   packet.fixed.op = x.op;
   packet.fixed.flags =
-      static_cast<std::uint8_t>((x.first ? wire::kDataFirst : 0) | (ask ? wire::kDataAsk : 0));
+      static_cast<std::uint8_t>((x.first ? wire::kDataOpening : 0) | (ask ? wire::kDataAsk : 0));
   if (x.first) *packet.descriptor = descriptor_;
   for (std::uint8_t c = 0; c < columns; ++c) {
     wire::Column& column = packet.columns[c];

@@ -217,7 +217,7 @@ DropReason Generator<Sink>::on_delivery(Rank r, const Packet& packet, Time now, 
     send_ack(x, sink);
     return DropReason::kNone;
   }
-  if (packet.kind() != wire::Kind::kStatus) return DropReason::kNotResynchronising;
+  if (packet.kind() != wire::Kind::kStatus) return DropReason::kUnfitting;
 
   const auto& status = packet.as<wire::Status>();
   if (!x.running || Round{status.round} != x.position) return DropReason::kStaleRound;

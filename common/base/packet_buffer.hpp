@@ -33,4 +33,12 @@ concept PacketSink = PacketBuffer<typename S::Buffer> &&
   sink.send(to, std::move(buffer));
 };
 
+/// A way out that can also send a buffer's only reference and give one back, to be read from and
+/// not to be sent.
+template <class S>
+concept KeepingSink = PacketSink<S> &&
+    requires(S& sink, const Endpoint& to, typename S::Buffer buffer) {
+  { sink.send_and_keep(to, std::move(buffer)) } -> std::same_as<typename S::Buffer>;
+};
+
 }  // namespace sluice

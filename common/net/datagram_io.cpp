@@ -16,7 +16,7 @@
 
 namespace sluice::net {
 
-static_assert(PacketSink<DatagramIo>);
+static_assert(KeepingSink<DatagramIo>);
 
 struct DatagramIo::PortState {
   PortState(const PortView& v, std::size_t backlog_max) : view(v), tx(v.id, v.queue, backlog_max) {}
@@ -279,6 +279,17 @@ void DatagramIo::ask_for(PortState& port, std::uint32_t ipv4) {
 // --- sending -----------------------------------------------------------------------------------
 
 void DatagramIo::send(const Endpoint& to, Buffer payload) {
+  const bool may_prepend = payload.references() == 1;
+  send(to, std::move(payload), may_prepend);
+}
+
+Buffer DatagramIo::send_and_keep(const Endpoint& to, Buffer payload) {
+  Buffer kept = payload.share();
+  send(to, std::move(payload), true);
+  return kept;
+}
+
+void DatagramIo::send(const Endpoint& to, Buffer payload, bool may_prepend) {
   if (!payload) return;
   PortState* port = find(to.port_id);
   if (!port) {
@@ -292,7 +303,7 @@ void DatagramIo::send(const Endpoint& to, Buffer payload) {
   }
   rte_mbuf* mbuf = payload.release();
   rte_mbuf* frame = nullptr;
-  if (rte_mbuf_refcnt_read(mbuf) == 1 && rte_pktmbuf_headroom(mbuf) >= kHeaderBytes)
+  if (may_prepend && rte_pktmbuf_headroom(mbuf) >= kHeaderBytes)
     frame = frame_in_place(*port, to, mbuf);
   else if (port->view.chain)
     frame = frame_chained(*port, to, mbuf);

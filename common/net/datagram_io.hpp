@@ -23,7 +23,7 @@
 
 namespace sluice::net {
 
-/// Models sluice::PacketSink. One thread uses it; it shares nothing with another but the pools.
+/// Models sluice::KeepingSink. One thread uses it; it shares nothing with another but the pools.
 class DatagramIo {
  public:
   using Buffer = net::Buffer;
@@ -56,6 +56,9 @@ class DatagramIo {
   /// references to it exist it is sent behind a header of its own, and its bytes must not change
   /// as long as they do.
   void send(const Endpoint& to, Buffer payload);
+
+  /// The same with a payload's only reference; returns another, to read from: it is not to be sent.
+  Buffer send_and_keep(const Endpoint& to, Buffer payload);
 
   /// Queues a complete Ethernet frame as it is.
   void send_frame(std::uint16_t port_id, Buffer frame);
@@ -121,6 +124,7 @@ class DatagramIo {
   void take_frame(PortState& port, rte_mbuf* frame);
   void take_arp(PortState& port, std::span<const std::byte> frame);
   void ask_for(PortState& port, std::uint32_t ipv4);
+  void send(const Endpoint& to, Buffer payload, bool may_prepend);
   void send_bytes(PortState& port, std::span<const std::byte> frame);
   rte_mbuf* frame_in_place(PortState& port, const Endpoint& to, rte_mbuf* payload);
   rte_mbuf* frame_chained(PortState& port, const Endpoint& to, rte_mbuf* payload);

@@ -40,8 +40,7 @@ enum class DropReason : std::uint8_t {
   kDuplicate,    ///< a contribution that is already in, a result that is already held
   kFutureRound,  ///< beyond what the rules allow: a defect of the peer
   kUnfitting,    ///< does not fit the running round: op, shape, index or ownership
-  kNotResynchronising,
-  kNoBuffer,  ///< the pool was empty
+  kNoBuffer,     ///< the pool was empty
   kCount,
 };
 

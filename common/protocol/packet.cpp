@@ -70,9 +70,7 @@ DropReason Packet::check_kind() {
     case Kind::kProbe:
       return check_fixed(sizeof(wire::Probe));
     case Kind::kSync:
-      return check_sync();
-    case Kind::kGive:
-      return check_give();
+      return check_fixed(sizeof(wire::Sync));
     case Kind::kChallenge:
       return check_fixed(sizeof(wire::Challenge));
     case Kind::kPending:
@@ -91,8 +89,6 @@ DropReason Packet::check_kind() {
       return check_result();
     case Kind::kStatus:
       return check_flags(&wire::Status::live, 1);
-    case Kind::kFetch:
-      return check_fixed(sizeof(wire::Fetch));
     case Kind::kPoll:
       return check_fixed(sizeof(wire::Poll));
     case Kind::kKeyValueData:
@@ -121,16 +117,16 @@ DropReason Packet::check_leave() const {
 DropReason Packet::check_data() {
   if (body_.size() < sizeof(wire::Data)) return DropReason::kBadLength;
   const auto& data = as<wire::Data>();
-  if ((data.flags & ~(wire::kDataFirst | wire::kDataAsk)) != 0) return DropReason::kBadFlags;
+  if ((data.flags & ~(wire::kDataOpening | wire::kDataAsk)) != 0) return DropReason::kBadFlags;
   shape_offset_ = offsetof(wire::Data, shape);
   columns_offset_ = sizeof(wire::Data);
-  if ((data.flags & wire::kDataFirst) != 0) {
+  if ((data.flags & wire::kDataOpening) != 0) {
     if (body_.size() < sizeof(wire::Data) + sizeof(wire::Descriptor)) return DropReason::kBadLength;
     descriptor_offset_ = sizeof(wire::Data);
     columns_offset_ = sizeof(wire::Data) + sizeof(wire::Descriptor);
     if (const auto bad = check_descriptor(); bad != DropReason::kNone) return bad;
   }
-  return check_blocks();
+  return check_blocks(wire::kColumnPresent);
 }
 
 DropReason Packet::check_result() {
@@ -140,45 +136,7 @@ DropReason Packet::check_result() {
   if (result.lag >= wire::kMaxHistory || result.lag > result.round) return DropReason::kBadIndex;
   shape_offset_ = offsetof(wire::Result, shape);
   columns_offset_ = sizeof(wire::Result);
-  return check_blocks();
-}
-
-DropReason Packet::check_sync() {
-  if (body_.size() < sizeof(wire::Sync)) return DropReason::kBadLength;
-  const auto& sync = as<wire::Sync>();
-  if ((sync.flags & ~(wire::kSyncRunning | wire::kSyncFirst)) != 0) return DropReason::kBadFlags;
-  if ((sync.flags & wire::kSyncRunning) == 0) return check_fixed(sizeof(wire::Sync));
-  shape_offset_ = offsetof(wire::Sync, shape);
-  descriptor_offset_ = offsetof(wire::Sync, descriptor);
-  columns_offset_ = sizeof(wire::Sync);
-  if (const auto bad = check_shape(); bad != DropReason::kNone) return bad;
-  if (const auto bad = check_descriptor(); bad != DropReason::kNone) return bad;
-  if (body_.size() != sizeof(wire::Sync) + shape().columns * sizeof(wire::SyncColumn))
-    return DropReason::kBadLength;
-  const std::uint32_t blocks = block_count(shape());
-  for (const auto& column : sync_columns()) {
-    const std::uint32_t index = column.index;
-    const std::uint32_t at = column.at;
-    const std::uint32_t after = column.after;
-    const bool in_order =
-        (after > index || after == kNoBlock.value) && (at == index || at == after);
-    if (!in_order || !is_index(index, blocks) || !is_index(after, blocks))
-      return DropReason::kBadIndex;
-  }
-  return DropReason::kNone;
-}
-
-DropReason Packet::check_give() const {
-  if (body_.size() < sizeof(wire::Give) + sizeof(wire::Header)) return DropReason::kBadLength;
-  const auto& header = at<wire::Header>(sizeof(wire::Give));
-  // Looked at before parse, so that a GIVE within a GIVE ends here.
-  if (static_cast<wire::Kind>(header.kind) != wire::Kind::kResult) return DropReason::kBadKind;
-  if (header.flags != 0 || header.integrity != 0) return DropReason::kBadFlags;
-  Packet inner;
-  if (const auto bad = parse(given(), inner); bad != DropReason::kNone) return bad;
-  const bool same = inner.job() == job() && inner.delivery().stream == member().stream &&
-                    inner.as<wire::Result>().round == as<wire::Give>().round;
-  return same ? DropReason::kNone : DropReason::kBadIndex;
+  return check_blocks(wire::kColumnPresent | wire::kColumnWithheld);
 }
 
 DropReason Packet::check_welcome() const {
@@ -219,25 +177,25 @@ DropReason Packet::check_descriptor() const {
   const bool known = is_valid(static_cast<ElementType>(d.op_type), reduction) &&
                      is_valid(static_cast<ElementType>(shape().wire_type), reduction) &&
                      is_valid(static_cast<wire::Collective>(d.collective));
-  return known ? DropReason::kNone : DropReason::kBadEnumeration;
+  if (!known) return DropReason::kBadEnumeration;
+  return (d.flags & ~wire::kWantsPart) == 0 ? DropReason::kNone : DropReason::kBadFlags;
 }
 
-DropReason Packet::check_blocks() const {
+DropReason Packet::check_blocks(std::uint8_t column_flags) const {
   if (const auto bad = check_shape(); bad != DropReason::kNone) return bad;
   const wire::Shape& s = shape();
   std::size_t expected = columns_offset_ + s.columns * sizeof(wire::Column);
   if (body_.size() < expected) return DropReason::kBadLength;
   const std::uint32_t blocks = block_count(s);
   for (const wire::Column& column : columns()) {
-    if ((column.flags & ~wire::kColumnPresent) != 0) return DropReason::kBadFlags;
+    if ((column.flags & ~column_flags) != 0 || column.flags > wire::kColumnWithheld)
+      return DropReason::kBadFlags;
     const std::uint32_t index = column.index;
     const std::uint32_t next = column.next;
     if (!is_index(index, blocks) || !is_index(next, blocks)) return DropReason::kBadIndex;
     if (next <= index && next != kNoBlock.value) return DropReason::kBadIndex;
-    if ((column.flags & wire::kColumnPresent) != 0) {
-      if (index == kNoBlock.value) return DropReason::kBadIndex;
-      expected += block_bytes(s, index);
-    }
+    if (column.flags != 0 && index == kNoBlock.value) return DropReason::kBadIndex;
+    if ((column.flags & wire::kColumnPresent) != 0) expected += block_bytes(s, index);
   }
   return body_.size() == expected ? DropReason::kNone : DropReason::kBadLength;
 }

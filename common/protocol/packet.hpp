@@ -30,7 +30,6 @@ SLUICE_WIRE_KIND(Data);
 SLUICE_WIRE_KIND(Ack);
 SLUICE_WIRE_KIND(Probe);
 SLUICE_WIRE_KIND(Sync);
-SLUICE_WIRE_KIND(Give);
 SLUICE_WIRE_KIND(Challenge);
 SLUICE_WIRE_KIND(Pending);
 SLUICE_WIRE_KIND(Welcome);
@@ -40,7 +39,6 @@ SLUICE_WIRE_KIND(Left);
 SLUICE_WIRE_KIND(KeepAliveAck);
 SLUICE_WIRE_KIND(Result);
 SLUICE_WIRE_KIND(Status);
-SLUICE_WIRE_KIND(Fetch);
 SLUICE_WIRE_KIND(Poll);
 #undef SLUICE_WIRE_KIND
 }  // namespace wire
@@ -77,24 +75,15 @@ class Packet {
   const wire::MemberHeader& member() const { return at<wire::MemberHeader>(0); }
   const wire::DeliveryHeader& delivery() const { return at<wire::DeliveryHeader>(0); }
 
-  // DATA, RESULT, SYNC of a running op ----------------------------------------------------------
+  // DATA and RESULT -----------------------------------------------------------------------------
   const wire::Shape& shape() const { return at<wire::Shape>(shape_offset_); }
-  /// The op's descriptor: DATA of a first round, and SYNC of a running op; else null.
+  /// The op's descriptor, of an opening DATA; else null.
   const wire::Descriptor* descriptor() const {
     return descriptor_offset_ == 0 ? nullptr : &at<wire::Descriptor>(descriptor_offset_);
   }
   std::span<const wire::Column> columns() const {
     return {&at<wire::Column>(columns_offset_), shape().columns};
   }
-  /// SYNC: one per column of the running op; none where no op runs.
-  std::span<const wire::SyncColumn> sync_columns() const {
-    if (columns_offset_ == 0) return {};
-    return {&at<wire::SyncColumn>(columns_offset_), shape().columns};
-  }
-
-  /// GIVE: the RESULT packet that it carries, valid and of the same job, stream and round.
-  std::span<const std::byte> given() const { return body_.subspan(sizeof(wire::Give)); }
-
   /// Calls f(column number, bytes of its block) for each block present, in column order.
   template <class F>
   void for_each_block(F&& f) const {
@@ -128,13 +117,11 @@ class Packet {
   DropReason check_leave() const;
   DropReason check_data();
   DropReason check_result();
-  DropReason check_sync();
-  DropReason check_give() const;
   DropReason check_abort() const;
   DropReason check_welcome() const;
   DropReason check_shape() const;
   DropReason check_descriptor() const;
-  DropReason check_blocks() const;
+  DropReason check_blocks(std::uint8_t column_flags) const;
 
   std::span<const std::byte> bytes_;
   std::span<const std::byte> body_;

@@ -33,7 +33,7 @@ inline void protect(std::span<std::byte> packet, const Protection& with) {
   if (with.integrity || with.key != nullptr) protect_always(packet, with);
 }
 
-/// Makes the body of a protected packet a packet of its own, as a GIVE carries it.
+/// Makes the body of a protected packet one that is not protected yet.
 void unprotect(std::span<std::byte> body);
 
 /// Whether the packet carries a trailer that was made with `key`. Compares in constant time.

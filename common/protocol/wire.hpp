@@ -40,7 +40,6 @@ enum class Kind : std::uint8_t {
   kAck = 0x06,
   kProbe = 0x07,
   kSync = 0x08,
-  kGive = 0x09,
   kKeyValueData = 0x20,  // reserved: sorted runs of 64-bit keys, with the following key
   // aggregator -> worker
   kChallenge = 0x81,
@@ -52,8 +51,7 @@ enum class Kind : std::uint8_t {
   kKeepAliveAck = 0x87,
   kResult = 0x88,
   kStatus = 0x89,
-  kFetch = 0x8a,
-  kPoll = 0x8b,
+  kPoll = 0x8a,
   kKeyValueResult = 0xa0,  // reserved
 };
 
@@ -142,27 +140,33 @@ struct Shape {
 };
 static_assert(sizeof(Shape) == 12 && alignof(Shape) == 1);
 
-/// What the collective is; in the first round of an op, where ranks compare notes.
+/// What the collective is, which the ranks compare, and which sums the sender wants of it: those of
+/// elements begin + k*stride .. begin + k*stride + count - 1 for all k >= 0.
 struct Descriptor {
   std::uint8_t collective = 0;
   std::uint8_t op_type = 0;    // ElementType that the caller sees
   std::uint8_t reduction = 0;  // Reduction
-  std::uint8_t reserved = 0;
-  U16 root;    // zero where the collective has none
+  std::uint8_t flags = 0;      // kWantsPart
+  U16 root;                    // zero where the collective has none
   U16 layout;  // checksum of what each rank holds, where ranks hold parts; else zero
   U64 tag;     // the caller's
+  U64 begin;   // zero, as the two below, without kWantsPart
+  U64 count;
+  U64 stride;  // 0: there is but k = 0
 };
-static_assert(sizeof(Descriptor) == 16 && alignof(Descriptor) == 1);
+static_assert(sizeof(Descriptor) == 40 && alignof(Descriptor) == 1);
+inline constexpr std::uint8_t kWantsPart = 1;  // else all sums are wanted
 
 struct Column {
   U32 index;  // the round's current block, or kNoBlock: the column is done
   U32 next;   // DATA: the sender's next non-zero block; RESULT: the block wanted next; or kNoBlock
   U16 spare;  // zero in v1; room for a block's scale
-  std::uint8_t flags = 0;  // kColumnPresent
+  std::uint8_t flags = 0;  // kColumnPresent or kColumnWithheld
   std::uint8_t reserved = 0;
 };
 static_assert(sizeof(Column) == 12 && alignof(Column) == 1);
-inline constexpr std::uint8_t kColumnPresent = 1;  // the block's elements are in the payload
+inline constexpr std::uint8_t kColumnPresent = 1;   // the block's elements are in the payload
+inline constexpr std::uint8_t kColumnWithheld = 2;  // RESULT: the receiver does not want the sum
 
 // ------------------------------------------------------------------------------ membership, up
 /// HELLO and JOIN are as long as any answer to them, its trailer included, so that nobody can use
@@ -337,17 +341,17 @@ struct KeepAliveAck {
 static_assert(sizeof(KeepAliveAck) == 40 && sizeof(KeepAliveAck) <= sizeof(KeepAlive));
 
 // ------------------------------------------------------------------------------ streams, up
-struct Data {  // then Descriptor if first; Column[columns]; the blocks present, in column order
+struct Data {  // then Descriptor if opening; Column[columns]; the blocks present, in column order
   MemberHeader member;
   U64 round;  // also: every result below it is applied
   U64 op;
   Shape shape;
-  std::uint8_t flags = 0;  // kDataFirst, kDataAsk
+  std::uint8_t flags = 0;  // kDataOpening, kDataAsk
   std::array<std::uint8_t, 3> reserved{};
 };
 static_assert(sizeof(Data) == 64);
-inline constexpr std::uint8_t kDataFirst = 1;  // first round of the op: a Descriptor follows
-inline constexpr std::uint8_t kDataAsk = 2;    // resent on time-out: answer with STATUS or results
+inline constexpr std::uint8_t kDataOpening = 1;  // of a round to which all ranks contribute
+inline constexpr std::uint8_t kDataAsk = 2;  // resent on time-out: answer with STATUS or results
 
 struct Ack {
   MemberHeader member;
@@ -362,32 +366,11 @@ struct Probe {
 };
 static_assert(sizeof(Probe) == 48);
 
-/// One column of a SYNC.
-struct SyncColumn {
-  U32 index;
-  U32 at;     // own first non-zero block >= index
-  U32 after;  // own first non-zero block > index
-};
-static_assert(sizeof(SyncColumn) == 12);
-
-struct Sync {  // then SyncColumn[columns]
+struct Sync {
   MemberHeader member;
-  U64 position;
-  U64 op;
-  Shape shape;
-  std::uint8_t flags = 0;  // kSyncRunning, kSyncFirst
-  std::array<std::uint8_t, 3> reserved{};
-  Descriptor descriptor;
+  U64 position;  // every result below it was applied, in whatever epoch
 };
-static_assert(sizeof(Sync) == 80);
-inline constexpr std::uint8_t kSyncRunning = 1;  // an op runs on the stream; shape and columns hold
-inline constexpr std::uint8_t kSyncFirst = 2;    // and is in its first round
-
-struct Give {  // then the RESULT packet as it was received, without its protection
-  MemberHeader member;
-  U64 round;
-};
-static_assert(sizeof(Give) == 40);
+static_assert(sizeof(Sync) == 40);
 
 // ------------------------------------------------------------------------------ streams, down
 struct Result {  // then Column[columns]; the blocks present, in column order
@@ -409,20 +392,14 @@ struct Status {
 };
 static_assert(sizeof(Status) == 88);
 
-struct Fetch {
-  DeliveryHeader delivery;
-  U64 round;
-};
-static_assert(sizeof(Fetch) == 48);
-
 struct Poll {
   DeliveryHeader delivery;
 };
 static_assert(sizeof(Poll) == 40);
 
-/// What a packet that carries blocks has beside columns and blocks, the most: a RESULT given back.
-inline constexpr std::size_t kBlockPacketOverhead = sizeof(Give) + sizeof(Result) + kTrailerBytes;
-static_assert(kBlockPacketOverhead >= sizeof(Data) + sizeof(Descriptor) + kTrailerBytes);
-static_assert(kBlockPacketOverhead >= sizeof(Sync) + kTrailerBytes);
+/// What a packet that carries blocks has beside columns and blocks, at most.
+inline constexpr std::size_t kBlockPacketOverhead =
+    sizeof(Data) + sizeof(Descriptor) + kTrailerBytes;
+static_assert(kBlockPacketOverhead >= sizeof(Result) + kTrailerBytes);
 
 }  // namespace sluice::wire

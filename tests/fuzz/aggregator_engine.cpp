@@ -168,7 +168,7 @@ class Target {
     const bool member = valid && wire::is_upstream(packet.kind()) &&
                         packet.kind() != wire::Kind::kHello && packet.kind() != wire::Kind::kJoin;
     if (member && input_.one_in(2))
-      send(puppet->self(), forge_upstream(input_, packet.member(), some_result()));
+      send(puppet->self(), forge_upstream(input_, packet.member()));
     else
       send(puppet->self(), edited(input_, known_, *flight.datagram));
   }
@@ -179,16 +179,6 @@ class Target {
       if (world_.flights[i].from == puppet.self() || world_.flights[i].to == puppet.self())
         heard.push_back(i);
     return heard;
-  }
-
-  std::span<const std::byte> some_result() const {
-    for (const Flight& flight : world_.flights) {
-      Packet packet;
-      if (Packet::parse(*flight.datagram, packet) == DropReason::kNone &&
-          packet.kind() == wire::Kind::kResult)
-        return *flight.datagram;
-    }
-    return {};
   }
 
   /// The jobs of others, yes; but who takes part in the honest one is another target's subject.

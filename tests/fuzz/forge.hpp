@@ -77,9 +77,8 @@ inline Datagram edited(Input& input, const Known& known, Datagram bytes) {
   return bytes;
 }
 
-/// What a member may say about a stream, in order or not. `given` is a RESULT to give.
-inline Datagram forge_upstream(Input& input, const wire::MemberHeader& member,
-                               std::span<const std::byte> given) {
+/// What a member may say about a stream, in order or not.
+inline Datagram forge_upstream(Input& input, const wire::MemberHeader& member) {
   const std::uint32_t job = member.header.job;
   const auto fill = [&](auto packet) {
     const wire::Header header = packet.member.header;
@@ -89,7 +88,7 @@ inline Datagram forge_upstream(Input& input, const wire::MemberHeader& member,
     return packet;
   };
   const std::uint64_t round = input.byte() % 32u;
-  switch (input.below(6)) {
+  switch (input.below(5)) {
     case 0: {
       auto packet = fill(wire::make<wire::Ack>(job));
       packet.position = round;
@@ -111,18 +110,9 @@ inline Datagram forge_upstream(Input& input, const wire::MemberHeader& member,
       packet.abort = input.one_in(4);
       return datagram_of(packet);
     }
-    case 4: {
-      auto packet = fill(wire::make<wire::Give>(job));
-      packet.round = round;
-      Datagram bytes = datagram_of(packet);
-      bytes.insert(bytes.end(), given.begin(), given.end());
-      seal(bytes);
-      return bytes;
-    }
     default: {
       auto packet = fill(wire::make<wire::Sync>(job));
       packet.position = round;
-      packet.op = input.byte() % 16u;
       return datagram_of(packet);
     }
   }

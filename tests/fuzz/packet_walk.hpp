@@ -64,22 +64,18 @@ class PacketWalk {
         return fixed<wire::KeepAliveAck>();
       case Kind::kStatus:
         return fixed<wire::Status>();
-      case Kind::kFetch:
-        return fixed<wire::Fetch>();
       case Kind::kPoll:
         return fixed<wire::Poll>();
       case Kind::kData:
         require((packet_.descriptor() != nullptr) ==
-                    ((packet_.as<wire::Data>().flags & wire::kDataFirst) != 0),
-                "a descriptor in the first round");
+                    ((packet_.as<wire::Data>().flags & wire::kDataOpening) != 0),
+                "a descriptor in an opening round");
         return blocks();
       case Kind::kResult:
         require(packet_.descriptor() == nullptr, "a result has no descriptor");
         return blocks();
       case Kind::kSync:
-        return sync();
-      case Kind::kGive:
-        return give();
+        return fixed<wire::Sync>();
       case Kind::kKeyValueData:
       case Kind::kKeyValueResult:
         break;
@@ -111,6 +107,8 @@ class PacketWalk {
       require(column.next == kNoBlock.value || (column.next < count && column.next > column.index),
               "next after index, within the tensor");
       if (column.flags == wire::kColumnPresent) present.push_back(c);
+      require(column.flags != wire::kColumnWithheld || packet_.kind() == wire::Kind::kResult,
+              "only results are withheld");
       ++c;
     }
     const auto columns = packet_.columns();
@@ -126,33 +124,6 @@ class PacketWalk {
     });
     require(seen == present.size(), "every block that is present");
     require(end == packet_.body().data() + packet_.body().size(), "nothing behind the blocks");
-  }
-
-  void sync() {
-    read_part(packet_.as<wire::Sync>());
-    const bool running = (packet_.as<wire::Sync>().flags & wire::kSyncRunning) != 0;
-    require((packet_.descriptor() != nullptr) == running, "a descriptor if an op runs");
-    read_descriptor();
-    if (!running) return require(packet_.sync_columns().empty(), "no columns while idle");
-    const std::uint64_t count = block_count();
-    for (const wire::SyncColumn& column : packet_.sync_columns()) {
-      read_part(column);
-      for (const std::uint32_t index : {column.index, column.at, column.after})
-        require(index == kNoBlock.value || index < count, "index within the tensor");
-      require(column.index <= column.at && column.at <= column.after, "at and after in order");
-    }
-    const auto columns = packet_.sync_columns();
-    require(reinterpret_cast<const std::byte*>(columns.data() + columns.size()) ==
-                packet_.body().data() + packet_.body().size(),
-            "nothing behind the columns");
-  }
-
-  void give() {
-    read_part(packet_.as<wire::Give>());
-    Packet inner;
-    require(Packet::parse(packet_.given(), inner) == DropReason::kNone, "a valid packet is given");
-    require(inner.kind() == wire::Kind::kResult, "a result is given");
-    PacketWalk(inner).read();
   }
 
   void read_descriptor() {

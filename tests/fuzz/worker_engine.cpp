@@ -149,20 +149,18 @@ class Target {
 
   void speak_unasked() {
     const auto stream = static_cast<std::uint16_t>(input_.below(streams_ + 1u));
-    switch (input_.below(8)) {
+    switch (input_.below(7)) {
       case 0:
         return say(status(stream));
       case 1:
         return say(poll(stream));
       case 2:
-        return say(fetch(stream));
-      case 3:
         return say(abort(generation(), 0));
-      case 4:
+      case 3:
         return say(refused(known_.choose(input_)));
-      case 5:
+      case 4:
         return say(left(known_.choose(input_)));
-      case 6:
+      case 5:
         ++epoch_[stream % shards_];  // an aggregator that was restarted
         return say(refused(token(stream % shards_)));
       default:
@@ -269,11 +267,6 @@ class Target {
     return datagram_of(packet);
   }
   Datagram poll(std::uint16_t stream) { return datagram_of(delivered<wire::Poll>(stream)); }
-  Datagram fetch(std::uint16_t stream) {
-    auto packet = delivered<wire::Fetch>(stream);
-    packet.round = input_.byte() % 32u;
-    return datagram_of(packet);
-  }
 
   /// A contribution tells what the round is about.
   void look_at(const Packet& data) {
@@ -293,7 +286,8 @@ class Target {
     for (wire::Column& column : view.columns) {
       if (column.index == kNoBlock.value) continue;
       choose_next(column, stride, view.shape);
-      payload += column.flags != 0 ? Packet::block_bytes(view.shape, column.index) : 0;
+      payload +=
+          column.flags == wire::kColumnPresent ? Packet::block_bytes(view.shape, column.index) : 0;
     }
     Datagram bytes(wire::block_packet_bytes<wire::Result>(view.shape.columns, false, payload),
                    std::byte{input_.byte()});
@@ -319,6 +313,7 @@ class Target {
   void choose_next(wire::Column& column, std::uint32_t stride, const wire::Shape& shape) {
     const std::uint8_t choice = input_.byte();
     if ((choice & 3) == 1) column.flags = wire::kColumnPresent;
+    if ((choice & 3) == 2 && column.flags != 0) column.flags = wire::kColumnWithheld;
     const std::uint64_t nearer = std::uint64_t{column.index} + stride * (1u + (choice >> 6));
     const std::uint64_t blocks =
         (shape.element_count + shape.block_elements - 1) / shape.block_elements;

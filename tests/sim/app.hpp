@@ -16,7 +16,7 @@ struct OpStatistics;
 namespace sluice::worker {
 struct Completion;
 struct EngineConfig;
-template <PacketSink Sink>
+template <KeepingSink Sink>
 class Engine;
 }  // namespace sluice::worker
 

@@ -34,17 +34,20 @@ std::uint64_t element_count(Random& r, const JobPlan& job, ElementType type,
   return std::min(count, most);
 }
 
-/// So many parts of any size.
-std::vector<std::uint64_t> draw_parts(Random& r, std::uint64_t elements, std::size_t parts) {
-  std::vector<std::uint64_t> counts;
-  std::uint64_t left = elements;
-  for (std::size_t i = 0; i + 1 < parts; ++i) {
-    counts.push_back(r.chance(0.2) ? 0 : r.below(2 * left / (parts - i) + 1));
-    counts.back() = std::min(counts.back(), left);
-    left -= counts.back();
+/// Cuts the tensor into so many parts, of one size (and makes it a little shorter) or of any.
+void draw_parts(Random& r, OpSpec& op, std::size_t parts) {
+  if (r.chance(0.5)) {
+    op.element_count -= op.element_count % parts;
+    op.counts.assign(parts, op.element_count / parts);
+    return;
   }
-  counts.push_back(left);
-  return counts;
+  std::uint64_t left = op.element_count;
+  for (std::size_t i = 0; i + 1 < parts; ++i) {
+    op.counts.push_back(r.chance(0.2) ? 0 : r.below(2 * left / (parts - i) + 1));
+    op.counts.back() = std::min(op.counts.back(), left);
+    left -= op.counts.back();
+  }
+  op.counts.push_back(left);
 }
 
 /// Any collective but all_reduce and barrier.
@@ -63,10 +66,10 @@ void draw_other_collective(Random& r, const JobPlan& job, OpSpec& op) {
     case Collective::kReduce:
       break;
     case Collective::kAllToAll:
-      op.counts = draw_parts(r, op.element_count, std::size_t{job.ranks} * job.ranks);
+      draw_parts(r, op, std::size_t{job.ranks} * job.ranks);
       break;
     default:
-      op.counts = draw_parts(r, op.element_count, job.ranks);
+      draw_parts(r, op, job.ranks);
   }
   if (!moves(op)) return;
   op.reduction = Reduction::kSum;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace sluice::sim {
 
@@ -15,14 +16,8 @@ void RecoveryWatch::on_send(const Endpoint& from, const Endpoint& to, const Pack
     case Kind::kStatus:
       if (packet.as<wire::Status>().live != 0) on_live(from, packet);
       return;
-    case Kind::kResult:
-      return on_live(from, packet);
-    case Kind::kFetch:
-      ++coverage_["recovery.results fetched"];
-      return;
-    case Kind::kGive:
-      ++coverage_["recovery.results given"];
-      return;
+    case Kind::kData:
+      return on_data(to, packet);
     default:
       return;
   }
@@ -35,6 +30,7 @@ void RecoveryWatch::on_welcome(const Endpoint& from, const Packet& packet) {
   epoch = {.id = welcome.epoch,
            .resumed = (welcome.flags & wire::kWelcomeResume) != 0,
            .history = welcome.history,
+           .stream_count = welcome.streams,
            .streams = {}};
   if (!epoch.resumed) return;
   ++coverage_["recovery.jobs resumed"];
@@ -46,10 +42,20 @@ void RecoveryWatch::on_sync(const Endpoint& to, const Packet& packet) {
   const auto found = epochs_.find({to.ipv4, packet.job()});
   if (found == epochs_.end()) return;
   Stream& stream = found->second.streams[sync.member.stream];
-  if (!stream.live)
-    stream.syncs[sync.member.rank] = {sync.position, sync.op,
-                                      (sync.flags & wire::kSyncRunning) != 0,
-                                      (sync.flags & wire::kSyncFirst) != 0};
+  if (!stream.live) stream.applied[sync.member.rank] = sync.position;
+}
+
+void RecoveryWatch::on_data(const Endpoint& to, const Packet& packet) {
+  const auto& data = packet.as<wire::Data>();
+  const auto found = epochs_.find({to.ipv4, packet.job()});
+  if (found == epochs_.end() || !found->second.resumed || packet.descriptor() == nullptr) return;
+  Stream& stream = found->second.streams[data.member.stream];
+  const std::uint32_t firsts = found->second.stream_count * packet.shape().columns;
+  for (const wire::Column& column : packet.columns()) {
+    if (column.index == kNoBlock.value || column.index < firsts) continue;
+    if (!std::exchange(stream.resumed_amidst_op, true))
+      ++coverage_["recovery.streams in the middle of an op"];
+  }
 }
 
 void RecoveryWatch::on_live(const Endpoint& from, const Packet& packet) {
@@ -63,20 +69,13 @@ void RecoveryWatch::on_live(const Endpoint& from, const Packet& packet) {
 
 void RecoveryWatch::count(const Epoch& epoch, const Stream& stream) {
   ++coverage_["recovery.streams resynchronised"];
-  const auto less = [](auto member) {
-    return [member](const auto& a, const auto& b) { return a.second.*member < b.second.*member; };
-  };
   const auto [low, high] =
-      std::minmax_element(stream.syncs.begin(), stream.syncs.end(), less(&Sync::position));
-  const auto [early, late] =
-      std::minmax_element(stream.syncs.begin(), stream.syncs.end(), less(&Sync::op));
-  const std::uint64_t spread = high->second.position - low->second.position;
+      std::minmax_element(stream.applied.begin(), stream.applied.end(),
+                          [](const auto& a, const auto& b) { return a.second < b.second; });
+  const std::uint64_t spread = high->second - low->second;
   const std::string apart = spread < 4 ? std::to_string(spread) : "4 or more";
   ++coverage_["recovery.streams with positions " + apart + " apart"];
   if (spread == epoch.history) ++coverage_["recovery.streams with positions H apart"];
-  if (early->second.op != late->second.op) ++coverage_["recovery.streams with ops apart"];
-  if (high->second.running && !high->second.first)
-    ++coverage_["recovery.streams in the middle of an op"];
 }
 
 void RecoveryWatch::on_kill(Address aggregator) {

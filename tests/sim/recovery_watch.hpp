@@ -19,25 +19,22 @@ class RecoveryWatch {
   void on_kill(Address aggregator);
 
  private:
-  struct Sync {
-    std::uint64_t position = 0;
-    std::uint64_t op = 0;
-    bool running = false;
-    bool first = false;
-  };
   struct Stream {
-    std::map<unsigned, Sync> syncs;  // by rank
+    std::map<unsigned, std::uint64_t> applied;  // by rank
     bool live = false;
+    bool resumed_amidst_op = false;
   };
   struct Epoch {
     std::uint64_t id = 0;
     bool resumed = false;
     unsigned history = 0;
+    unsigned stream_count = 0;
     std::map<unsigned, Stream> streams;
   };
 
   void on_welcome(const Endpoint& from, const Packet& packet);
   void on_sync(const Endpoint& to, const Packet& packet);
+  void on_data(const Endpoint& to, const Packet& packet);
   void on_live(const Endpoint& from, const Packet& packet);
   void count(const Epoch& epoch, const Stream& stream);
 

@@ -34,6 +34,11 @@ class Sink {
     network_.send(self_, to, buffer.datagram());
   }
 
+  Buffer send_and_keep(const Endpoint& to, Buffer buffer) {
+    send(to, buffer.share());
+    return buffer;
+  }
+
   /// A received datagram in a buffer of this process; empty if there is none.
   Buffer received(const Bytes& datagram) {
     if (is_dry()) return {};

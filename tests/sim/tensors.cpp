@@ -328,18 +328,27 @@ Tensor make_tensor(const OpSpec& op, unsigned rank, unsigned ranks, std::uint32_
   return tensor;
 }
 
+std::vector<bool> blocks_of(const std::vector<Range>& ranges, std::size_t blocks,
+                            std::uint32_t block_elements) {
+  std::vector<bool> has(blocks);
+  for (const Range& range : ranges)
+    for (std::uint64_t i = range.begin; i < range.end; ++i) has[i / block_elements] = true;
+  return has;
+}
+
 Outcome reduce(const OpSpec& op, unsigned ranks, std::uint32_t block_elements) {
   std::vector<Tensor> tensors;
   for (unsigned r = 0; r < ranks; ++r) tensors.push_back(make_tensor(op, r, ranks, block_elements));
   const std::size_t size = element_bytes(op.type);
   Outcome outcome;
   outcome.data.resize(op.element_count * size);
+  outcome.travels.resize(tensors[0].travels.size());
   for (std::size_t b = 0; b < tensors[0].travels.size(); ++b) {
     std::vector<const Tensor*> owners;
     for (const Tensor& tensor : tensors)
       if (tensor.travels[b]) owners.push_back(&tensor);
     if (owners.empty()) continue;
-    ++outcome.union_blocks;
+    outcome.travels[b] = true;
     const std::uint64_t end = std::min<std::uint64_t>(op.element_count, (b + 1) * block_elements);
     with_type(data_type(op), [&](auto t) {
       for (std::uint64_t i = b * block_elements; i < end; ++i)

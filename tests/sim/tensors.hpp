@@ -43,6 +43,10 @@ std::vector<std::byte> pick(std::span<const std::byte> tensor, const std::vector
 void put(std::span<const std::byte> picked, const std::vector<Range>& ranges, ElementType type,
          std::span<std::byte> tensor);
 
+/// Per block, whether it has an element of these ranges.
+std::vector<bool> blocks_of(const std::vector<Range>& ranges, std::size_t blocks,
+                            std::uint32_t block_elements);
+
 /// Whether elements are moved, as integers, and not reduced.
 bool moves(const OpSpec& op);
 
@@ -56,10 +60,10 @@ struct Tensor {
 
 Tensor make_tensor(const OpSpec& op, unsigned rank, unsigned ranks, std::uint32_t block_elements);
 
-/// The whole result, and how many blocks any rank sent.
+/// The whole result, and per block whether any rank sent it.
 struct Outcome {
   std::vector<std::byte> data;
-  std::uint64_t union_blocks = 0;
+  std::vector<bool> travels;
 };
 Outcome reduce(const OpSpec& op, unsigned ranks, std::uint32_t block_elements);
 

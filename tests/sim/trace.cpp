@@ -61,7 +61,7 @@ std::string text_of(const Packet& p) {
       const auto& d = p.as<wire::Data>();
       up();
       return "DATA" + text + number("r", d.round) + number("op", d.op) +
-             ((d.flags & wire::kDataFirst) != 0 ? " first" : "") +
+             ((d.flags & wire::kDataOpening) != 0 ? " opening" : "") +
              ((d.flags & wire::kDataAsk) != 0 ? " ask" : "") + columns_of(p);
     }
     case Kind::kAck:
@@ -106,16 +106,7 @@ std::string text_of(const Packet& p) {
     }
     case Kind::kSync:
       up();
-      return "SYNC" + text + number("pos", p.as<wire::Sync>().position) +
-             number("op", p.as<wire::Sync>().op) +
-             ((p.as<wire::Sync>().flags & wire::kSyncRunning) != 0 ? " running" : "") +
-             ((p.as<wire::Sync>().flags & wire::kSyncFirst) != 0 ? " first" : "");
-    case Kind::kGive:
-      up();
-      return "GIVE" + text + number("r", p.as<wire::Give>().round);
-    case Kind::kFetch:
-      down();
-      return "FETCH" + text + number("r", p.as<wire::Fetch>().round);
+      return "SYNC" + text + number("pos", p.as<wire::Sync>().position);
     case Kind::kPoll:
       down();
       return "POLL" + text;

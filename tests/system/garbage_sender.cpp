@@ -178,7 +178,7 @@ class Sender {
     packet.fixed.member.token = random_();
     packet.fixed.shape = wire::shape_of(geometry);
     packet.fixed.shape.columns = 1;
-    packet.fixed.flags = wire::kDataFirst;
+    packet.fixed.flags = wire::kDataOpening;
     packet.descriptor->collective = 1;
     packet.descriptor->op_type = 1;
     packet.descriptor->reduction = 1;

@@ -7,7 +7,7 @@ import re
 
 ENGINE = {
     "aggregator": r"aggregator/(config|counters|engine|engine-inl|membership|reply_budget|stream"
-                  r"|stream-inl|stream-resync-inl)\.",
+                  r"|stream-inl)\.",
     "worker": r"worker/(config|counters|engine|engine-\w+-inl|layout|nonzero_map|operation|places"
               r"|shard_session|stream)\.",
 }

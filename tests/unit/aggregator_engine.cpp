@@ -97,7 +97,9 @@ struct Bench {
   void form() {
     std::vector<Sent> last;
     for (unsigned r = 0; r < ranks; ++r) last = join(r, 1000 + r);
-    const auto welcomes = of_kind<wire::Welcome>(last);
+    seated(of_kind<wire::Welcome>(last));
+  }
+  void seated(const std::vector<Sent>& welcomes) {
     REQUIRE(welcomes.size() == ranks);
     seats.resize(ranks);
     for (unsigned r = 0; r < ranks; ++r) {
@@ -107,6 +109,24 @@ struct Bench {
       generation = welcome.generation;
       epoch = welcome.epoch;
     }
+  }
+
+  /// Forms the job with ranks that have made progress elsewhere.
+  void resume() {
+    std::vector<Sent> last;
+    for (unsigned r = 0; r < ranks; ++r) {
+      auto join = join_packet(r, 1000 + r, challenge_serial(r, 1000 + r));
+      join.generation = 99;
+      join.flags = 0;
+      last = give(r, join);
+    }
+    seated(of_kind<wire::Welcome>(last));
+  }
+  std::vector<Sent> sync(unsigned rank, std::uint64_t position) {
+    auto packet = wire::make<wire::Sync>(kJob);
+    packet.member = member(rank, packet.member);
+    packet.position = position;
+    return give(rank, packet);
   }
 
   wire::MemberHeader member(unsigned rank, wire::MemberHeader header) const {
@@ -123,15 +143,15 @@ struct Bench {
   std::vector<std::byte> data(unsigned rank, std::uint64_t round, bool first,
                               const std::vector<Block>& blocks, std::uint64_t tensor_blocks,
                               OpNumber op = 0, bool ask = false) const {
-    return block_packet<wire::Data>(kJob, wire::shape_of(geometry(tensor_blocks, op)), first,
-                                    blocks, [&](wire::Data& fixed, wire::Descriptor*) {
-                                      fixed.member = member(rank, fixed.member);
-                                      fixed.round = round;
-                                      fixed.op = op;
-                                      fixed.flags =
-                                          static_cast<std::uint8_t>((first ? wire::kDataFirst : 0) |
-                                                                    (ask ? wire::kDataAsk : 0));
-                                    });
+    return block_packet<wire::Data>(
+        kJob, wire::shape_of(geometry(tensor_blocks, op)), first, blocks,
+        [&](wire::Data& fixed, wire::Descriptor*) {
+          fixed.member = member(rank, fixed.member);
+          fixed.round = round;
+          fixed.op = op;
+          fixed.flags = static_cast<std::uint8_t>((first ? wire::kDataOpening : 0) |
+                                                  (ask ? wire::kDataAsk : 0));
+        });
   }
   /// The first round of a one-block op.
   std::vector<std::byte> short_op(unsigned rank, std::uint64_t round, float value, OpNumber op,
@@ -904,7 +924,7 @@ TEST_CASE("a rank that does not own a block counts as zeros in min and max") {
                                          {{0, kNoBlock.value, std::move(elements)}},
                                          [&](wire::Data& fixed, wire::Descriptor* descriptor) {
                                            fixed.member = bench.member(rank, fixed.member);
-                                           fixed.flags = wire::kDataFirst;
+                                           fixed.flags = wire::kDataOpening;
                                            descriptor->reduction = static_cast<std::uint8_t>(kind);
                                          }));
     };
@@ -1157,7 +1177,7 @@ TEST_CASE("what does not fit the running round is dropped, wherever its indices 
         block_packet<wire::Data>(kJob, shape, true, {{0, kNoBlock.value, {1, 1, 1, 1}}},
                                  [&](wire::Data& fixed, wire::Descriptor*) {
                                    fixed.member = bench.member(0, fixed.member);
-                                   fixed.flags = wire::kDataFirst;
+                                   fixed.flags = wire::kDataOpening;
                                  });
     CHECK(bench.give(0, bytes).empty());
   }
@@ -1169,7 +1189,7 @@ TEST_CASE("what does not fit the running round is dropped, wherever its indices 
         block_packet<wire::Data>(kJob, shape, true, {{0, kNoBlock.value, {1, 1, 1, 1}}},
                                  [&](wire::Data& fixed, wire::Descriptor*) {
                                    fixed.member = bench.member(1, fixed.member);
-                                   fixed.flags = wire::kDataFirst;
+                                   fixed.flags = wire::kDataOpening;
                                  });
     CHECK(bench.give(1, bytes).empty());
   }
@@ -1213,12 +1233,101 @@ TEST_CASE("a stream that is not served here is dropped") {
   CHECK(bench.drops(DropReason::kBadStream) == 3);
 }
 
+TEST_CASE("a sum is delivered to those who want it, and to others without it") {
+  Bench bench(3);
+  bench.form();
+  const auto wanting_nothing = [&](unsigned rank) {
+    auto bytes = bench.short_op(rank, 0, 1, 0);
+    reinterpret_cast<wire::Descriptor*>(bytes.data() + sizeof(wire::Data))->flags =
+        wire::kWantsPart;
+    return bytes;
+  };
+  bench.give(0, bench.short_op(0, 0, 1, 0));
+  bench.give(1, wanting_nothing(1));
+  const auto results = of_kind<wire::Result>(bench.give(2, wanting_nothing(2)));
+  REQUIRE(results.size() == 3);
+  CHECK(results[0].to == at_rank(0));
+  CHECK(sum_of(results[0]) == 3);
+  for (const unsigned r : {1u, 2u}) {
+    CHECK(results[r].to == at_rank(r));
+    CHECK(results[r].packet().columns()[0].flags == wire::kColumnWithheld);
+    CHECK(blocks_of(results[r].packet())[0].elements.empty());
+  }
+  CHECK(bench.engine().counters().results_withheld == 2);
+  // The next op's descriptors count for it alone.
+  std::vector<Sent> last;
+  for (unsigned r = 0; r < 3; ++r) last = bench.give(r, bench.short_op(r, 1, 1, 1));
+  for (const Sent& result : of_kind<wire::Result>(last)) CHECK(sum_of(result) == 3);
+}
+
+TEST_CASE("a pool that has no room for a result without sums sends it with them") {
+  Bench bench(2);
+  bench.form();
+  auto bytes = bench.short_op(1, 0, 1, 0);
+  reinterpret_cast<wire::Descriptor*>(bytes.data() + sizeof(wire::Data))->flags = wire::kWantsPart;
+  bench.give(0, bench.short_op(0, 0, 1, 0));
+  bench.sink.dry_after = 1;
+  const auto results = of_kind<wire::Result>(bench.give(1, bytes));
+  REQUIRE(results.size() == 2);
+  CHECK(sum_of(results[1]) == 2);
+}
+
+TEST_CASE("a resumed stream begins with the first round whose result some rank lacks") {
+  Bench bench(2, 4);
+  bench.resume();
+  CHECK(of_kind<wire::Status>(bench.sync(0, 6)).at(0).packet().as<wire::Status>().live == 0);
+  const auto live = of_kind<wire::Status>(bench.sync(1, 5));
+  REQUIRE(live.size() == 2);
+  for (const Sent& status : live) {
+    CHECK(status.packet().as<wire::Status>().live == 1);
+    CHECK(status.packet().as<wire::Status>().round == 5);
+  }
+  // Amidst an op: both must contribute, and leaving must wait for the front.
+  const std::uint32_t width = bench.geometry(1).columns;
+  const auto data = [&](unsigned rank, std::uint64_t round, std::uint32_t index) {
+    std::vector<Block> blocks(width);
+    blocks[0] = {index, round == 5 ? index + width : kNoBlock.value, std::vector<float>(kBlock, 1)};
+    return bench.data(rank, round, round == 5, blocks, 4u * width);
+  };
+  CHECK(bench.give(0, data(0, 5, width)).empty());
+  CHECK(of_kind<wire::Left>(bench.leave(0)).empty());
+  const auto first = of_kind<wire::Result>(bench.give(1, data(1, 5, width)));
+  REQUIRE(first.size() == 2);
+  CHECK(sum_of(first[0]) == 2);
+  CHECK(of_kind<wire::Result>(bench.give(0, data(0, 6, 2 * width))).empty());
+  CHECK(bench.engine().counters().rounds_repeated == 1);
+  CHECK(of_kind<wire::Result>(bench.give(1, data(1, 6, 2 * width))).size() == 2);
+  CHECK(bench.engine().counters().rounds_repeated == 1);
+}
+
+TEST_CASE("ranks whose positions cannot be those of one life end the job") {
+  Bench bench(2, 4);
+  bench.resume();
+  bench.sync(0, 10);
+  CHECK(abort_of(bench.sync(1, 5)).reason == wire::AbortReason::kCannotResume);
+}
+
+TEST_CASE("an opening round's blocks must lie on their columns") {
+  Bench bench(1, 4);
+  const std::uint32_t width = bench.geometry(1).columns;
+  std::vector<Block> blocks(width);
+  blocks[0].index = 1;  // column 1's
+  SECTION("of an op's first round") {
+    bench.form();
+    CHECK(bench.give(0, bench.data(0, 0, true, blocks, 4u * width)).empty());
+  }
+  SECTION("of a resumed one") {
+    bench.resume();
+    bench.sync(0, 5);
+    CHECK(bench.give(0, bench.data(0, 5, true, blocks, 4u * width)).empty());
+  }
+  CHECK(bench.drops(DropReason::kUnfitting) == 1);
+}
+
 TEST_CASE("a SYNC of a stream that is live is told so") {
   Bench bench;
   bench.form();
-  auto sync = wire::make<wire::Sync>(kJob);
-  sync.member = bench.member(0, sync.member);
-  const auto status = of_kind<wire::Status>(bench.give(0, sync));
+  const auto status = of_kind<wire::Status>(bench.sync(0, 0));
   REQUIRE(status.size() == 1);
   CHECK(status[0].packet().as<wire::Status>().live == 1);
   CHECK(bench.drops(DropReason::kDuplicate) == 1);

@@ -174,6 +174,10 @@ struct Sink {
 
   Buffer allocate(std::size_t size) { return network.allocate(size); }
   void send(const Endpoint& to, Buffer buffer) { network.send(self, to, std::move(buffer)); }
+  Buffer send_and_keep(const Endpoint& to, Buffer buffer) {
+    send(to, buffer.share());
+    return buffer;
+  }
 };
 
 // -------------------------------------------------------------------------------------- the job

@@ -272,12 +272,6 @@ const std::vector<Case>& cases() {
          column.next = column.next + 1;  // the next column's
          bench.to_aggregator(data);
        }},
-      {DropReason::kNotResynchronising,
-       [](Bench& bench) {
-         auto fetch = bench.delivery_packet<wire::Fetch>();
-         fetch.round = 1'000'000;
-         bench.to_rank(datagram_of(fetch));
-       }},
       {DropReason::kNoBuffer,
        [](Bench& bench) {
          bench.job.rank(0).sink.pool->dry = true;

@@ -30,15 +30,21 @@ class Sink {
 
   Buffer allocate(std::size_t size) {
     if (pool->dry) return {};
+    if (dry_after != 0 && --dry_after == 0) pool->dry = true;
     return {pool, std::make_shared<std::vector<std::byte>>(size, std::byte{0xa5})};
   }
   void send(const Endpoint& to, Buffer buffer) { sent.push_back({to, buffer.datagram()}); }
+  Buffer send_and_keep(const Endpoint& to, Buffer buffer) {
+    send(to, buffer.share());
+    return buffer;
+  }
 
   /// What was sent since the last call.
   std::vector<Sent> take() { return std::exchange(sent, {}); }
 
   std::shared_ptr<sim::Pool> pool = std::make_shared<sim::Pool>();
   std::vector<Sent> sent;
+  std::size_t dry_after = 0;  ///< so many buffers; 0: never
 };
 
 inline sim::Buffer received(Sink& sink, std::span<const std::byte> bytes) {

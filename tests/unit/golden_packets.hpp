@@ -73,8 +73,9 @@ inline const std::string kDelivery =
 inline const std::string kShape =
     "0a 00*7  04 00  01  02 ";  // element_count, block_elements, wire_type float, columns
 inline const std::string kDescriptor =
-    "01 03 04 00  07 00  00 00"    // all_reduce, half, average, reserved, root, reserved2
-    "  f8 f7 f6 f5 f4 f3 f2 f1 ";  // tag
+    "01 03 04 01  07 00  00 00"      // all_reduce, half, average, wants a part, root, layout
+    "  f8 f7 f6 f5 f4 f3 f2 f1"      // tag
+    "  01 00*7  02 00*7  05 00*7 ";  // begin, count, stride
 inline const std::string kBlock0 =
     "00 00 80 3f  00 00 00 40  00 00 40 40  00 00 80 40 ";       // 1 2 3 4
 inline const std::string kBlock2 = "00 00 a0 40  00 00 c0 40 ";  // 5 6
@@ -85,13 +86,11 @@ inline std::string head(const std::string& kind, const std::string& length) {
 
 inline const std::map<std::string, Bytes>& golden() {
   static const std::map<std::string, Bytes> packets = [] {
-    const std::string result = head("88", "68 00") + kDelivery + "0a 00*7  02 00*7 " +
-                               kShape  // 40 round, 48 op, 56 shape
-                               +
-                               "03 00  04 00"                        // 68 completing_rank, lag
-                               "  02 00 00 00  ff*4  00 00  01  00"  // 72 index, next, present
-                               "  ff*4  ff*4  00 00  00  00 " +
-                               kBlock2;
+    // 40 round, op, shape, completing_rank, lag, index, next, flags of column 0, column 1
+    const auto result = [](const std::string& length, const std::string& flags) {
+      return head("88", length) + kDelivery + "0a 00*7  02 00*7 " + kShape +
+             "03 00  04 00  02 00 00 00  ff*4  00 00 " + flags + " 00  ff*4  ff*4  00 00  00  00 ";
+    };
     return std::map<std::string, Bytes>{
         {"hello", hex(head("01", "80 00") + "18 17 16 15 14 13 12 11  03 00  08 00  00*100")},
         {"join", hex(head("02", "80 00") +
@@ -102,7 +101,7 @@ inline const std::map<std::string, Bytes>& golden() {
                      "  08 07 06 05 04 03 02 01  00*40")},  // 80 epoch
         {"keep_alive", hex(head("03", "50 00") + kMember + "2a 00*7  00*40")},
         {"leave", hex(head("04", "28 00") + kMember + "01 00  10 00  02 00  00 00")},
-        {"data", hex(head("05", "78 00") + kMember + "0a 00*7  02 00*7 " + kShape + "03 00*3 " +
+        {"data", hex(head("05", "90 00") + kMember + "0a 00*7  02 00*7 " + kShape + "03 00*3 " +
                      kDescriptor +
                      "00 00 00 00  02 00 00 00  00 00  01  00"
                      "  01 00 00 00  ff*4  00 00  00  00 " +
@@ -112,13 +111,7 @@ inline const std::map<std::string, Bytes>& golden() {
              "00 00*3  02 00 00 00  ff*4  00 00  01  00  ff*4  ff*4  00 00  00  00 " + kBlock2)},
         {"ack", hex(head("06", "28 00") + kMember + "0a 00*7")},
         {"probe", hex(head("07", "30 00") + kMember + "0a 00*7  05 00*7")},
-        {"sync", hex(head("08", "68 00") + kMember + "0a 00*7  02 00*7 " + kShape + "01 00*3 " +
-                     kDescriptor +
-                     "00 00 00 00  02 00 00 00  02 00 00 00"
-                     "  01 00 00 00  01 00 00 00  ff*4")},
-        {"sync of an idle stream",
-         hex(head("08", "50 00") + kMember + "0a 00*7  02 00*7  00*12  00*4  00*16")},
-        {"give", hex(head("09", "90 00") + kMember + "0a 00*7 " + result)},
+        {"sync", hex(head("08", "28 00") + kMember + "0a 00*7")},
         {"challenge", hex(head("81", "38 00") +
                           "18 17 16 15 14 13 12 11  28 27 26 25 24 23 22 21  09 00*7  cc*16")},
         {"pending", hex(head("82", "40 00") + "18 17 16 15 14 13 12 11  09 00*7  02 80 00*29 80")},
@@ -133,10 +126,10 @@ inline const std::map<std::string, Bytes>& golden() {
         {"left", hex(head("86", "18 00") + "88 77 66 55 44 33 22 11")},
         {"keep_alive_ack",
          hex(head("87", "28 00") + "08 07 06 05 04 03 02 01  2a 00*7  a8 a7 a6 a5 a4 a3 a2 a1")},
-        {"result", hex(result)},
+        {"result", hex(result("68 00", "01") + kBlock2)},
+        {"result without its sum", hex(result("60 00", "02"))},
         {"status", hex(head("89", "58 00") + kDelivery + "0a 00*7  01 00*7  09 00*31")},
-        {"fetch", hex(head("8a", "30 00") + kDelivery + "0a 00*7")},
-        {"poll", hex(head("8b", "28 00") + kDelivery)},
+        {"poll", hex(head("8a", "28 00") + kDelivery)},
     };
   }();
   return packets;

@@ -35,7 +35,7 @@ using namespace std::chrono_literals;
 using Catch::Matchers::Contains;
 
 static_assert(PacketBuffer<net::Buffer>);
-static_assert(PacketSink<DatagramIo>);
+static_assert(KeepingSink<DatagramIo>);
 
 namespace {
 

@@ -140,6 +140,13 @@ struct Bench {
   std::vector<std::byte> short_result(std::uint64_t round, float value, OpNumber op) const {
     return result(round, {{0, kNoBlock.value, std::vector<float>(kBlock, value)}}, 1, op);
   }
+  /// The same for who does not want its sum.
+  std::vector<std::byte> withheld_result(std::uint64_t round) const {
+    auto bytes = result(round, {{0, kNoBlock.value}}, 1);
+    reinterpret_cast<wire::Column*>(bytes.data() + sizeof(wire::Result))->flags =
+        wire::kColumnWithheld;
+    return bytes;
+  }
   /// A result of an op whose column 0 goes on and on, owned by the other rank; the other columns
   /// end with the first round.
   std::vector<std::byte> long_result(std::uint64_t round, float value) const {
@@ -151,14 +158,30 @@ struct Bench {
     return result(round, blocks, kLongBlocks);
   }
   template <class T>
-  T delivery() const {
+  T delivery(std::uint64_t epoch = 400) const {
     auto packet = wire::make<T>(kJob);
-    packet.delivery.epoch = 400;
+    packet.delivery.epoch = epoch;
     packet.delivery.delivery_token = 500;
     return packet;
   }
-  std::vector<Sent> status(std::uint64_t round, std::initializer_list<std::uint16_t> waiting) {
-    auto packet = delivery<wire::Status>();
+  /// Another aggregator process takes the job over; what the worker says to its WELCOME.
+  std::vector<Sent> rejoin(std::uint64_t epoch) {
+    auto refused = wire::make<wire::Refused>(kJob);
+    refused.token = 900;
+    const auto hello = of_kind<wire::Hello>(give(refused));
+    REQUIRE(hello.size() == 1);
+    const auto nonce = hello[0].packet().as<wire::Hello>().nonce;
+    challenge(nonce, kIncarnation + 1);
+    auto welcome = welcome_packet(nonce);
+    welcome.incarnation = kIncarnation + 1;
+    welcome.token = 901;
+    welcome.epoch = epoch;
+    welcome.flags = wire::kWelcomeResume;
+    return give(welcome);
+  }
+  std::vector<Sent> status(std::uint64_t round, std::initializer_list<std::uint16_t> waiting,
+                           std::uint64_t epoch = 400) {
+    auto packet = delivery<wire::Status>(epoch);
     packet.round = round;
     packet.live = 1;
     RankSet ranks;
@@ -179,6 +202,11 @@ struct Bench {
   Time now = Time{1h};
 };
 
+/// The same result, from an aggregator that knows of a rank so many rounds behind.
+std::vector<std::byte> lagging(std::vector<std::byte> result, std::uint64_t rounds) {
+  reinterpret_cast<wire::Result*>(result.data())->lag = static_cast<std::uint16_t>(rounds);
+  return result;
+}
 std::vector<float> ones(std::uint64_t blocks) {
   return std::vector<float>(blocks * kBlock, 1.0f);
 }
@@ -518,11 +546,11 @@ TEST_CASE("the first time-out asks who is waited for; DATA that is resent asks, 
   const auto flags = [](const std::vector<Sent>& sent) {
     return of_kind<wire::Data>(sent).at(0).packet().as<wire::Data>().flags;
   };
-  CHECK(flags(bench.submit(tensor)) == wire::kDataFirst);
+  CHECK(flags(bench.submit(tensor)) == wire::kDataOpening);
   const auto asked = bench.pass(11ms);
   CHECK(of_kind<wire::Data>(asked).empty());
   CHECK(of_kind<wire::Probe>(asked).size() == 1);
-  CHECK(flags(bench.pass(21ms)) == (wire::kDataFirst | wire::kDataAsk));
+  CHECK(flags(bench.pass(21ms)) == (wire::kDataOpening | wire::kDataAsk));
 }
 
 TEST_CASE("who is not waited for probes instead of sending its blocks again") {
@@ -585,10 +613,6 @@ TEST_CASE("what is not for this worker, or not now, has no effect") {
     bench.give(wire::make<wire::Ack>(kJob));
     CHECK(bench.drops(DropReason::kWrongDirection) == 1);
   }
-  SECTION("FETCH, which only resynchronisation uses") {
-    bench.give(bench.delivery<wire::Fetch>());
-    CHECK(bench.drops(DropReason::kNotResynchronising) == 1);
-  }
   SECTION("no packet at all") {
     const std::byte noise[3] = {};
     bench.give(noise);
@@ -629,30 +653,114 @@ TEST_CASE("a stream runs from its op's beginning to its end, or the job's") {
   CHECK(bench.engine->running_streams() == 0);
 }
 
-TEST_CASE("a result is kept as long as some rank may lack it") {
-  Bench bench(8);
+TEST_CASE("rounds whose results some rank lacks are run again, with what was sent for them") {
+  Bench bench;
+  bench.join();
+  const std::uint32_t width = bench.geometry(1).columns;
+  auto tensor = ones(2 * width);
+  const auto round = [&](std::uint64_t number, std::uint64_t epoch) {
+    std::vector<Block> blocks(width);
+    for (std::uint32_t c = 0; c < width; ++c)
+      blocks[c] = {static_cast<std::uint32_t>(number) * width + c,
+                   number == 0 ? width + c : kNoBlock.value, std::vector<float>(kBlock, 3)};
+    return bench.give(lagging(bench.result(number, blocks, 2 * width, 0, epoch), number));
+  };
+  bench.submit(tensor);
+  round(0, 400);
+  round(1, 400);
+  CHECK(bench.engine->take_completions().size() == 1);
+  CHECK(tensor == std::vector<float>(tensor.size(), 3));
+  tensor.assign(tensor.size(), 7);  // the caller's again
+
+  const auto sync = of_kind<wire::Sync>(bench.rejoin(401));
+  REQUIRE(sync.size() == 1);
+  CHECK(sync[0].packet().as<wire::Sync>().position == 2);
+  const auto first = of_kind<wire::Data>(bench.status(0, {0, 1}, 401));
+  REQUIRE(first.size() == 1);
+  CHECK(first[0].packet().as<wire::Data>().round == 0);
+  CHECK(first[0].packet().as<wire::Data>().flags == wire::kDataOpening);
+  CHECK(first[0].packet().member().token == 901);
+  REQUIRE(blocks_of(first[0].packet()).size() == width);
+  CHECK(blocks_of(first[0].packet())[0].elements == std::vector<float>(kBlock, 1));
+  CHECK(blocks_of(first[0].packet())[0].next == width);
+  const auto second = of_kind<wire::Data>(round(0, 401));
+  REQUIRE(second.size() == 1);
+  CHECK(second[0].packet().as<wire::Data>().round == 1);
+  CHECK(second[0].packet().as<wire::Data>().flags == 0);
+  CHECK(blocks_of(second[0].packet())[0].elements == std::vector<float>(kBlock, 1));
+  CHECK(round(1, 401).empty());
+  CHECK(bench.engine->counters().rounds_repeated == 2);
+  CHECK(!bench.engine->has_completions());
+  CHECK(tensor == std::vector<float>(tensor.size(), 7));
+}
+
+TEST_CASE("a stream is resumed amidst an op, also by who owns nothing") {
+  Bench bench;
   bench.join();
   auto tensor = zeros(Bench::kLongBlocks);
   bench.submit(tensor);
-  const auto apply = [&](std::uint64_t round, std::uint16_t lag) {
-    auto bytes = bench.long_result(round, 1);
-    std::memcpy(bytes.data() + offsetof(wire::Result, lag), &lag, sizeof lag);
-    bench.give(bytes);
-  };
-  const auto is_kept = [&](std::uint64_t round) {
-    auto fetch = bench.delivery<wire::Fetch>();
-    fetch.round = round;
-    return of_kind<wire::Give>(bench.give(fetch)).size() == 1;
+  CHECK(bench.give(bench.long_result(0, 3)).empty());
+  CHECK(bench.give(bench.long_result(1, 3)).empty() == false);  // an ACK: half the history
+  bench.rejoin(401);
+  const auto data = of_kind<wire::Data>(bench.status(1, {0, 1}, 401));  // rank 1 lacks round 1
+  REQUIRE(data.size() == 1);
+  CHECK(data[0].packet().as<wire::Data>().flags == wire::kDataOpening);
+  CHECK(data[0].packet().columns()[0].index == bench.geometry(1).columns);
+  CHECK(data[0].packet().columns()[0].next == kNoBlock.value);
+  CHECK(data[0].packet().columns()[0].flags == 0);
+}
+
+TEST_CASE("what was sent is kept as long as some rank may lack its round's result") {
+  Bench bench(8);
+  bench.join();
+  auto tensor = ones(1);
+  const auto apply = [&](std::uint64_t round, std::uint64_t lag) {
+    bench.submit(tensor);
+    bench.give(lagging(bench.short_result(round, 1, round), lag));
   };
   apply(0, 0);
   apply(1, 1);
-  CHECK(is_kept(0));
+  CHECK(bench.sink.pool->live == 2);
   apply(2, 1);
-  CHECK_FALSE(is_kept(0));
-  CHECK(is_kept(1));
+  CHECK(bench.sink.pool->live == 2);
   apply(3, 0);
-  CHECK_FALSE(is_kept(2));
-  CHECK(is_kept(3));
+  CHECK(bench.sink.pool->live == 1);
+  bench.rejoin(401);
+  SECTION("a round that nobody lacks is not resumed with") {
+    bench.status(2, {0, 1}, 401);
+    CHECK(bench.engine->failure()->code() == ErrorCode::kProtocol);
+  }
+  SECTION("nor one that has not begun") {
+    bench.status(5, {0, 1}, 401);
+    CHECK(bench.engine->failure()->code() == ErrorCode::kProtocol);
+  }
+  SECTION("but the last one") {
+    CHECK(of_kind<wire::Data>(bench.status(3, {0, 1}, 401)).size() == 1);
+  }
+}
+
+TEST_CASE("who wants no sums says so, and takes results without them") {
+  Bench bench;
+  bench.join();
+  auto tensor = ones(1);
+  worker::OpRequest request;
+  request.collective = wire::Collective::kReduce;
+  request.input = reinterpret_cast<const std::byte*>(tensor.data());
+  request.element_count = tensor.size();
+  request.root = 1;
+  request.wanted.emplace();
+  bench.engine->submit(request, bench.now, bench.sink);
+  const auto data = of_kind<wire::Data>(bench.sink.take());
+  REQUIRE(data.size() == 1);
+  CHECK(data[0].packet().descriptor()->flags == wire::kWantsPart);
+  CHECK(data[0].packet().descriptor()->count == 0);
+  bench.give(bench.withheld_result(0));
+  const auto completions = bench.engine->take_completions();
+  REQUIRE(completions.size() == 1);
+  CHECK(!completions[0].error);
+  CHECK(completions[0].statistics.blocks_sent == 1);
+  CHECK(completions[0].statistics.blocks_received == 0);
+  CHECK(tensor == ones(1));
 }
 
 TEST_CASE("a result that cannot be of the running round fails the job loudly") {
@@ -665,6 +773,9 @@ TEST_CASE("a result that cannot be of the running round fails the job loudly") {
   }
   SECTION("another op's") {
     bench.give(bench.short_result(0, 3, 1));
+  }
+  SECTION("a sum that we want is withheld") {
+    bench.give(bench.withheld_result(0));
   }
   SECTION("another tensor's") {
     bench.give(bench.result(0, {{0, kNoBlock.value, {3, 3, 3, 3}}}, 2));
@@ -714,7 +825,7 @@ TEST_CASE("buffers go back when the job is over") {
   auto tensor = ones(1);
   bench.submit(tensor);
   bench.give(bench.short_result(0, 3, 0));
-  CHECK(bench.sink.pool->live == 1);  // kept for those that may lack it
+  CHECK(bench.sink.pool->live == 1);  // kept as others may lack the result
   bench.engine->abort(Error(ErrorCode::kAborted, "enough"), bench.sink);
   CHECK(bench.sink.pool->live == 0);
 }

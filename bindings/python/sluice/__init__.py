@@ -47,7 +47,7 @@ class OpStatistics:
     duration_ns: int  #: from the call to completion
     blocks: int  #: of the array
     blocks_sent: int  #: own non-zero ones
-    blocks_received: int  #: those that are non-zero on some rank
+    blocks_received: int  #: those that are non-zero on some rank, and wanted here
     packets_sent: int  #: of every kind, for this op
     packets_received: int
     bytes_sent: int  #: UDP payload

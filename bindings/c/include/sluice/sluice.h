@@ -280,7 +280,7 @@ typedef struct sluice_op_statistics {
   uint64_t duration_ns;     /* from the call to completion */
   uint64_t blocks;          /* of the tensor */
   uint64_t blocks_sent;     /* own non-zero ones */
-  uint64_t blocks_received; /* those that are non-zero on some rank */
+  uint64_t blocks_received; /* those that are non-zero on some rank, and wanted here */
   uint64_t packets_sent;    /* of every kind, for this op */
   uint64_t packets_received;
   uint64_t bytes_sent; /* UDP payload */
