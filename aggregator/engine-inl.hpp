@@ -91,7 +91,7 @@ DropReason Engine<Sink>::on_stream(Job& job, Rank rank, const Packet& packet, Bu
       break;
     }
     default:  // SYNC
-      taken = stream.on_sync(rank, Round{packet.as<wire::Sync>().position}, scope);
+      taken = stream.on_sync(rank, Round{packet.as<wire::Sync>().applied}, scope);
   }
   if (taken.proves_life) job.membership.proved_life(rank, now);
   if (taken.rank_left) {

@@ -37,7 +37,7 @@ AbortInfo refusal(Field field, std::uint64_t asked, std::uint64_t limit) {
   return info;
 }
 
-/// Whether the worker holds results of a life of the job.
+/// Whether the worker has applied results of a life of the job.
 bool has_progress(const wire::Join& join) {
   return join.generation != 0 && (join.flags & wire::kJoinVirgin) == 0;
 }

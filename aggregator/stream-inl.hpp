@@ -32,6 +32,9 @@ Taken Stream<Sink>::on_data(Rank w, const Packet& packet, Buffer buffer, Scope& 
   } else if (opening_ && op_known_ && !agree(w, packet)) {
     taken.mismatch = true;
     return taken;
+  } else if (resumed_ && op_known_ && !same_blocks(packet)) {
+    taken.contradiction = true;
+    return taken;
   } else if ((opening_ && !op_known_ && !begin_op(w, packet, scope.session)) || !fits(w, packet)) {
     taken.drop = DropReason::kUnfitting;
   } else {
@@ -120,6 +123,15 @@ bool Stream<Sink>::agree(Rank w, const Packet& packet) {
     return false;
   }
   return true;
+}
+
+/// Whether a packet of a resumed round, of the same op, is about the blocks that the first was.
+template <PacketSink Sink>
+bool Stream<Sink>::same_blocks(const Packet& packet) const {
+  return std::equal(packet.columns().begin(), packet.columns().end(), current_.begin(),
+                    [](const wire::Column& column, BlockIndex current) {
+                      return BlockIndex{column.index} == current;
+                    });
 }
 
 /// Takes the op from the first packet of an opening round; it is known once that packet is taken.
@@ -337,9 +349,10 @@ typename Stream<Sink>::Buffer Stream<Sink>::build_result(std::span<const BlockIn
 template <PacketSink Sink>
 void Stream<Sink>::deliver(const Buffer& result, Scope& scope) {
   Buffer brief;
+  const bool has_sums = std::any_of(owners_.begin(), owners_.end(), [](auto n) { return n != 0; });
   scope.present.for_each([&](Rank r) {
     ++scope.counters.results_sent;
-    if (partial_.contains(r) && !wants_a_sum(r)) {
+    if (has_sums && partial_.contains(r) && !wants_a_sum(r)) {
       if (!brief) brief = without_sums(result, scope);
       ++scope.counters.results_withheld;
       scope.sink.send(scope.members[r.value], brief.share());
@@ -352,10 +365,9 @@ void Stream<Sink>::deliver(const Buffer& result, Scope& scope) {
 /// Of the running round.
 template <PacketSink Sink>
 bool Stream<Sink>::wants_a_sum(Rank w) const {
-  bool any = false;
   for (std::uint8_t c = 0; c < geometry_.columns; ++c)
-    any |= owners_[c] != 0 && wants(wants_[w.value], geometry_, current_[c]);
-  return any;
+    if (owners_[c] != 0 && wants(wants_[w.value], geometry_, current_[c])) return true;
+  return false;
 }
 
 /// The same RESULT for those who want none of its sums; itself if the pool is empty.
@@ -391,7 +403,7 @@ void Stream<Sink>::start_round(std::span<const BlockIndex> want, const Session& 
   expect_owners(session);
 }
 
-/// In a round that is no first one the owners contribute.
+/// In a round that is no opening one the owners contribute.
 template <PacketSink Sink>
 void Stream<Sink>::expect_owners(const Session& session) {
   for (std::uint16_t r = 0; r < session.ranks; ++r) {

@@ -174,6 +174,7 @@ class Stream {
   bool agree(Rank w, const Packet& packet);
   std::optional<Geometry> geometry_of(const Packet& packet, OpNumber op,
                                       const Session& session) const;
+  bool same_blocks(const Packet& packet) const;
   bool begin_op(Rank w, const Packet& packet, const Session& session);
   void run_op(Rank named_by, const Packet& packet, OpNumber op, const Geometry& geometry);
   bool fits(Rank w, const Packet& packet) const;
@@ -201,7 +202,7 @@ class Stream {
   Round running_{};
   Round front_{};          // rounds below ended in an earlier epoch
   bool opening_ = true;    // all ranks contribute to the running round
-  bool resumed_ = false;   // for a resumed stream begins with it, perhaps amidst an op
+  bool resumed_ = false;   // for the stream was resumed with it, perhaps amidst an op
   bool op_known_ = false;  // the running round's: its first contribution is in
   bool stalled_ = false;   // complete, but the pool had no buffer for the result
   bool awaited_ack_ = false;

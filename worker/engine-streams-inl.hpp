@@ -126,7 +126,8 @@ DropReason Engine<Sink>::on_result(StreamId s, const Packet& packet, Buffer buff
   const Round round{result.round};
   if (x.syncing) return DropReason::kUnfitting;  // no round of this epoch can have ended
   if (round < x.position) return DropReason::kStaleRound;
-  if (round - x.position >= x.early.size()) return DropReason::kFutureRound;
+  if (round - x.position >= x.early.size() || result.lag >= x.early.size())
+    return DropReason::kFutureRound;
   x.forget_contributions(std::min(Round{round.value - result.lag}, x.position));
   if (round > x.position) {
     auto& place = x.early[round.value % x.early.size()];
@@ -176,15 +177,24 @@ bool Engine<Sink>::take(StreamId s, const Packet& packet) {
   return true;
 }
 
+/// Whether a result is one that a round can end with which has ended here before.
+template <class Buffer>
+bool ends_again(const Contribution<Buffer>& mine, const Packet& packet) {
+  if (packet.as<wire::Result>().op != mine.op || !wire::same(packet.shape(), mine.shape))
+    return false;
+  const auto columns = packet.columns();
+  return std::equal(columns.begin(), columns.end(), mine.columns.begin(),
+                    [](const wire::Column& result, const wire::Column& own) {
+                      return result.index == own.index && (own.flags == 0 || result.flags != 0);
+                    });
+}
+
 /// Whether a result is one that the running round can end with, as far as this rank can tell.
 template <KeepingSink Sink>
 bool Engine<Sink>::fits(StreamId s, const Packet& packet) {
   StreamState& x = streams_[s.value];
   const auto& result = packet.as<wire::Result>();
-  if (x.repeating()) {
-    const auto& mine = x.contribution(x.position);
-    return result.op == mine.op && wire::same(packet.shape(), mine.shape);
-  }
+  if (x.repeating()) return ends_again(x.contribution(x.position), packet);
   if (result.op != x.op) return false;
   Operation& op = *op_of(x);
   const Geometry& geometry = op.geometry();
@@ -269,10 +279,12 @@ DropReason Engine<Sink>::on_status(StreamId s, const wire::Status& status, Time 
 template <KeepingSink Sink>
 void Engine<Sink>::go_live(StreamId s, Round round, Time now, Sink& sink) {
   StreamState& x = streams_[s.value];
-  if (round > x.applied || round < x.kept_from) {
+  const bool known = round == x.applied || x.contribution(round).round == round;
+  if (round < x.kept_from || round > x.applied || !known) {
     fail_protocol("an aggregator resumes stream " + std::to_string(s.value) + " with round " +
-                  std::to_string(round.value) + ", but from " + std::to_string(x.kept_from.value) +
-                  " to " + std::to_string(x.applied.value) + " is possible");
+                  std::to_string(round.value) + ", but this rank awaits round " +
+                  std::to_string(x.applied.value) + " and knows of none before " +
+                  std::to_string(x.kept_from.value));
     return;
   }
   x.syncing = false;
@@ -364,7 +376,7 @@ void Engine<Sink>::send_data(StreamId s, bool ask, Time now, Sink& sink) {
     ++counters_.data_sent;
   } else {
     ++counters_.data_resent;
-    if (Operation* op = x.running ? op_of(x) : nullptr) ++op->statistics.retransmissions;
+    if (Operation* op = current_op(x)) ++op->statistics.retransmissions;
   }
   x.data_sent_at = now;
   x.told = x.position;
@@ -401,7 +413,7 @@ void Engine<Sink>::send_probe(StreamId s, Time now, Sink& sink) {
   probe.have = have;
   if (!send_small(s, probe, sink)) return;
   ++counters_.probes_sent;
-  if (Operation* op = x.running ? op_of(x) : nullptr) ++op->statistics.retransmissions;
+  if (Operation* op = current_op(x)) ++op->statistics.retransmissions;
   ++x.probe_sends;
   x.probe_sent_at = now;
   x.told = x.position;
@@ -412,7 +424,7 @@ void Engine<Sink>::send_sync(StreamId s, Time now, Sink& sink) {
   StreamState& x = streams_[s.value];
   arm(x, after(now, shard_of(s).rto.backed_off(x.backoffs)));
   auto sync = member_packet<wire::Sync>(s);
-  sync.position = x.applied.value;
+  sync.applied = x.applied.value;
   if (send_small(s, sync, sink)) ++counters_.syncs_sent;
 }
 
@@ -444,7 +456,7 @@ void Engine<Sink>::seal(StreamId s, Buffer& buffer) {
   protect(buffer.writable(), protection_of(s));
   ++counters_.packets_sent;
   StreamState& x = streams_[s.value];
-  if (Operation* op = x.running ? op_of(x) : nullptr) {
+  if (Operation* op = current_op(x)) {
     ++op->statistics.packets_sent;
     op->statistics.bytes_sent += buffer.bytes().size();
   }

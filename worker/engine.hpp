@@ -4,7 +4,7 @@
 //
 // It joins shard 0, which decides the generation and the session's parameters, then the other
 // shards with these. From then on every stream is a small machine of its own (advance, on_result,
-// on_status, on_timer): what it sends depends on nothing but its position.
+// on_status, on_timer): what it sends depends on its position alone.
 //
 // An aggregator that does not know us any more, or is not heard, is joined again. If it starts a
 // new epoch, each stream tells it where it stands (SYNC), and rounds whose results some rank lacks
@@ -99,6 +99,10 @@ class Engine {
   ShardSession& shard_of(StreamId s) { return *sessions_[s.value % sessions_.size()]; }
   Operation* op_of(const StreamState& x) {
     return x.op < first_op_ ? nullptr : &ops_[x.op - first_op_];
+  }
+  /// Of the round awaited; null if that is one of an op that is over here, or of none.
+  Operation* current_op(const StreamState& x) {
+    return x.running && !x.repeating() ? op_of(x) : nullptr;
   }
   StreamState* stream_at(StreamId s) {
     return s.value < streams_.size() ? &streams_[s.value] : nullptr;

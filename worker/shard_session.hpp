@@ -83,8 +83,8 @@ class ShardSession {
   /// Time that counts as no silence.
   void excuse_pause(Duration pause) { heard_ += pause; }
 
-  /// Begins to leave. `needed`: others may lack results that we hold, so that an aggregator which
-  /// does not know us must first take us in again.
+  /// Begins to leave. `needed`: others may need what we sent, so that an aggregator which does not
+  /// know us must first take us in again.
   void leave(bool needed, Time now, ControlPackets& out);
   bool leaving() const { return leaving_; }
   void end() { state_ = State::kLeft; }

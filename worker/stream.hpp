@@ -103,7 +103,9 @@ struct Stream {
   void forget_contributions(Round end) {
     for (; kept_from < end; ++kept_from) {
       auto& mine = contribution(kept_from);
-      if (mine.round == kept_from) mine.packet = {};
+      if (mine.round != kept_from) continue;
+      mine.blocks = {};
+      mine.packet = {};
     }
   }
 

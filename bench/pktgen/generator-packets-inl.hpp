@@ -205,7 +205,7 @@ void Generator<Sink>::ended(worker::ShardSession& session, const Error& why) {
     failure_ = why;
 }
 
-/// STATUS and POLL; FETCH comes only to those who outlived an aggregator.
+/// STATUS and POLL.
 template <PacketSink Sink>
 DropReason Generator<Sink>::on_delivery(Rank r, const Packet& packet, Time now, Sink& sink) {
   const StreamId s{packet.delivery().stream};

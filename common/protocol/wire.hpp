@@ -368,7 +368,7 @@ static_assert(sizeof(Probe) == 48);
 
 struct Sync {
   MemberHeader member;
-  U64 position;  // every result below it was applied, in whatever epoch
+  U64 applied;  // every result below this round, in whatever epoch
 };
 static_assert(sizeof(Sync) == 40);
 

@@ -112,7 +112,7 @@ inline Datagram forge_upstream(Input& input, const wire::MemberHeader& member) {
     }
     default: {
       auto packet = fill(wire::make<wire::Sync>(job));
-      packet.position = round;
+      packet.applied = round;
       return datagram_of(packet);
     }
   }

@@ -261,7 +261,8 @@ class Target {
 
   Datagram status(std::uint16_t stream) {
     auto packet = delivered<wire::Status>(stream);
-    packet.round = stream < streams_ ? views_[stream].round : 0;
+    const std::uint64_t round = stream < streams_ ? views_[stream].round : 0;
+    packet.round = round - std::min<std::uint64_t>(round, input_.below(history_ + 3u));
     packet.live = input_.one_in(8) ? 0 : 1;
     packet.waiting[0] = input_.byte() % 4;
     return datagram_of(packet);

@@ -42,7 +42,7 @@ void RecoveryWatch::on_sync(const Endpoint& to, const Packet& packet) {
   const auto found = epochs_.find({to.ipv4, packet.job()});
   if (found == epochs_.end()) return;
   Stream& stream = found->second.streams[sync.member.stream];
-  if (!stream.live) stream.applied[sync.member.rank] = sync.position;
+  if (!stream.live) stream.applied[sync.member.rank] = sync.applied;
 }
 
 void RecoveryWatch::on_data(const Endpoint& to, const Packet& packet) {

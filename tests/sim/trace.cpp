@@ -106,7 +106,7 @@ std::string text_of(const Packet& p) {
     }
     case Kind::kSync:
       up();
-      return "SYNC" + text + number("pos", p.as<wire::Sync>().position);
+      return "SYNC" + text + number("applied", p.as<wire::Sync>().applied);
     case Kind::kPoll:
       down();
       return "POLL" + text;

@@ -122,10 +122,10 @@ struct Bench {
     }
     seated(of_kind<wire::Welcome>(last));
   }
-  std::vector<Sent> sync(unsigned rank, std::uint64_t position) {
+  std::vector<Sent> sync(unsigned rank, std::uint64_t applied) {
     auto packet = wire::make<wire::Sync>(kJob);
     packet.member = member(rank, packet.member);
-    packet.position = position;
+    packet.applied = applied;
     return give(rank, packet);
   }
 
@@ -1157,7 +1157,7 @@ TEST_CASE("what does not fit the running round is dropped, wherever its indices 
     reinterpret_cast<wire::Data*>(bytes.data())->shape.element_count = kBlock;
     CHECK(bench.give(0, bytes).empty());
   }
-  SECTION("no first round") {
+  SECTION("no opening round") {
     CHECK(bench.give(0, bench.data(0, 0, false, {{0, kNoBlock.value, {1, 1, 1, 1}}}, 1)).empty());
   }
   SECTION("another block than the current one") {
@@ -1305,6 +1305,20 @@ TEST_CASE("ranks whose positions cannot be those of one life end the job") {
   bench.resume();
   bench.sync(0, 10);
   CHECK(abort_of(bench.sync(1, 5)).reason == wire::AbortReason::kCannotResume);
+}
+
+TEST_CASE("ranks that resume with different blocks end the job") {
+  Bench bench(2, 4);
+  bench.resume();
+  bench.sync(0, 5);
+  bench.sync(1, 5);
+  const std::uint32_t width = bench.geometry(1).columns;
+  std::vector<Block> blocks(width);
+  blocks[0].index = width;
+  CHECK(bench.give(0, bench.data(0, 5, true, blocks, 4u * width)).empty());
+  blocks[0].index = 2 * width;
+  const auto sent = bench.give(1, bench.data(1, 5, true, blocks, 4u * width));
+  CHECK(abort_of(sent).reason == wire::AbortReason::kCannotResume);
 }
 
 TEST_CASE("an opening round's blocks must lie on their columns") {

@@ -226,7 +226,7 @@ std::vector<FieldRow> layout() {
       ROW(Probe, position, 32, 8),
       ROW(Probe, have, 40, 8),
       ROW(Sync, member, 0, 32),
-      ROW(Sync, position, 32, 8),
+      ROW(Sync, applied, 32, 8),
       ROW(Challenge, header, 0, 16),
       ROW(Challenge, nonce, 16, 8),
       ROW(Challenge, incarnation, 24, 8),
@@ -701,11 +701,11 @@ TEST_CASE("ACK, PROBE and SYNC") {
   CHECK(parsed("probe").as<wire::Probe>().position == 10);
   CHECK(parsed("probe").as<wire::Probe>().have == 5);
   auto sync = upstream<wire::Sync>();
-  sync.position = 10;
+  sync.applied = 10;
   CHECK(raw(sync) == golden().at("sync"));
   CHECK(parsed("sync").kind() == Kind::kSync);
   check(parsed("sync").member());
-  CHECK(parsed("sync").as<wire::Sync>().position == 10);
+  CHECK(parsed("sync").as<wire::Sync>().applied == 10);
 }
 
 // ------------------------------------------------------------------------------ streams, down

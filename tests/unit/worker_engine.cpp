@@ -674,7 +674,7 @@ TEST_CASE("rounds whose results some rank lacks are run again, with what was sen
 
   const auto sync = of_kind<wire::Sync>(bench.rejoin(401));
   REQUIRE(sync.size() == 1);
-  CHECK(sync[0].packet().as<wire::Sync>().position == 2);
+  CHECK(sync[0].packet().as<wire::Sync>().applied == 2);
   const auto first = of_kind<wire::Data>(bench.status(0, {0, 1}, 401));
   REQUIRE(first.size() == 1);
   CHECK(first[0].packet().as<wire::Data>().round == 0);
@@ -683,6 +683,11 @@ TEST_CASE("rounds whose results some rank lacks are run again, with what was sen
   REQUIRE(blocks_of(first[0].packet()).size() == width);
   CHECK(blocks_of(first[0].packet())[0].elements == std::vector<float>(kBlock, 1));
   CHECK(blocks_of(first[0].packet())[0].next == width);
+  SECTION("and a result without our block fails the job") {
+    bench.give(bench.result(0, {{0, width}}, 2 * width, 0, 401));
+    CHECK(bench.engine->failure()->code() == ErrorCode::kProtocol);
+    return;
+  }
   const auto second = of_kind<wire::Data>(round(0, 401));
   REQUIRE(second.size() == 1);
   CHECK(second[0].packet().as<wire::Data>().round == 1);
@@ -737,6 +742,18 @@ TEST_CASE("what was sent is kept as long as some rank may lack its round's resul
   SECTION("but the last one") {
     CHECK(of_kind<wire::Data>(bench.status(3, {0, 1}, 401)).size() == 1);
   }
+}
+
+TEST_CASE("a result that tells of a rank further behind than one can be is dropped") {
+  Bench bench(2);
+  bench.join();
+  auto tensor = ones(1);
+  for (std::uint64_t round = 0; round < 3; ++round) {
+    bench.submit(tensor);
+    bench.give(lagging(bench.short_result(round, 1, round), round));
+  }
+  CHECK(bench.drops(DropReason::kFutureRound) == 1);
+  CHECK(bench.engine->take_completions().size() == 2);
 }
 
 TEST_CASE("who wants no sums says so, and takes results without them") {
