@@ -13,6 +13,7 @@
 #include "common/base/time.hpp"
 #include "common/protocol/rto.hpp"
 #include "common/protocol/secret.hpp"
+#include "worker/known_as.hpp"
 #include "worker/nonzero_map.hpp"
 
 namespace sluice::worker {
@@ -26,6 +27,7 @@ struct EngineConfig {
   std::uint8_t history = 0;                   ///< 0: the aggregator's
   std::uint16_t payload_bytes = 0;            ///< largest UDP payload our ports take
   std::vector<std::string> aggregator_names;  ///< by shard, for messages; may be empty
+  std::optional<KnownAs> alias;               ///< for messages, too; none: the numbers above
 
   Duration join_timeout = std::chrono::seconds(30);
   Duration aggregator_timeout = std::chrono::seconds(5);
@@ -48,6 +50,8 @@ struct EngineConfig {
   /// machine may have by now. Nothing: not reachable just now. Called before each HELLO; must not
   /// block. Empty: always where the engine was told at first.
   std::function<std::optional<Endpoint>(std::uint16_t shard, unsigned attempt)> locate;
+
+  KnownAs known_as() const { return alias.value_or(KnownAs{.job = job}); }
 };
 
 }  // namespace sluice::worker

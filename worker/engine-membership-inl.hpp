@@ -192,7 +192,7 @@ DropReason Engine<Sink>::dispatch(const Endpoint& from, const Packet& packet, Bu
         const auto& abort = packet.as<wire::Abort>();
         if (!session.is_aborted(abort)) return false;
         if (state_ == State::kLeaving) return session_left(session);
-        fail(to_error(to_info(abort), config_.job), to_info(abort), &session);
+        fail(config_.known_as().error_of(to_info(abort)), to_info(abort), &session);
         return true;
       });
     case Kind::kLeft:
@@ -214,8 +214,8 @@ template <KeepingSink Sink>
 OpNumber Engine<Sink>::submit(const OpRequest& request, Time now, Sink& sink) {
   if (state_ != State::kActive) {
     const OpNumber op = first_op_++;
-    const Error error = failure_.value_or(
-        Error(ErrorCode::kAborted, "job " + std::to_string(config_.job) + ": not a member"));
+    const Error error =
+        failure_.value_or(Error(ErrorCode::kAborted, config_.known_as().name() + ": not a member"));
     completions_.push_back({op, {}, error.of_op(op)});
     ++counters_.ops_failed;
     return op;
@@ -278,6 +278,7 @@ void Engine<Sink>::fail(const Error& error, const std::optional<AbortInfo>& why,
     if (session.get() != told_by) session->abort(why, control_);
   state_ = State::kFailed;
   failure_ = error;
+  abort_info_ = why;
   end_pending_ops(error);
   streams_.clear();
   running_streams_ = 0;
@@ -286,16 +287,15 @@ void Engine<Sink>::fail(const Error& error, const std::optional<AbortInfo>& why,
 
 template <KeepingSink Sink>
 void Engine<Sink>::fail_protocol(const std::string& what) {
-  fail(Error(ErrorCode::kProtocol, "job " + std::to_string(config_.job) + ": " + what),
-       std::nullopt, nullptr);
+  fail(Error(ErrorCode::kProtocol, config_.known_as().name() + ": " + what), std::nullopt, nullptr);
 }
 
 template <KeepingSink Sink>
 void Engine<Sink>::leave(Time now, Sink& sink) {
   if (state_ == State::kJoining || pending_ != 0) {
-    abort(Error(ErrorCode::kAborted,
-                "job " + std::to_string(config_.job) + ": this rank left with ops pending"),
-          sink);
+    abort(
+        Error(ErrorCode::kAborted, config_.known_as().name() + ": this rank left with ops pending"),
+        sink);
     return;
   }
   if (state_ != State::kActive) return;

@@ -79,6 +79,8 @@ class Engine {
   State state() const { return state_; }
   bool over() const { return state_ == State::kLeft || state_ == State::kFailed; }
   const std::optional<Error>& failure() const { return failure_; }
+  /// What there is to say of the failure beside its error, if anything.
+  const std::optional<AbortInfo>& abort_info() const { return abort_info_; }
   const Session& session() const { return sessions_[0]->agreed(); }  ///< once active
   std::uint32_t block_elements(ElementType type) const {
     return fitting_block_elements(session().block_elements, type, session().payload_bytes);
@@ -166,6 +168,7 @@ class Engine {
   State state_ = State::kJoining;
   std::uint64_t generation_ = 0;
   std::optional<Error> failure_;
+  std::optional<AbortInfo> abort_info_;
   std::vector<Completion> completions_;
   Time deadline_ = kNever;
   ControlPackets control_;

@@ -26,8 +26,7 @@ std::string ranks_text(const RankSet& ranks) {
 }  // namespace
 
 std::string ShardSession::whom() const {
-  const std::string who =
-      "job " + std::to_string(config_.job) + ": aggregator " + std::to_string(shard_);
+  const std::string who = config_.known_as().name() + ": aggregator " + std::to_string(shard_);
   return shard_ < config_.aggregator_names.size() ? who + " at " + config_.aggregator_names[shard_]
                                                   : who;
 }

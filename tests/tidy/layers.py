@@ -8,8 +8,8 @@ import re
 ENGINE = {
     "aggregator": r"aggregator/(config|counters|engine|engine-inl|membership|reply_budget|stream"
                   r"|stream-inl)\.",
-    "worker": r"worker/(config|counters|engine|engine-\w+-inl|layout|nonzero_map|operation|places"
-              r"|shard_session|stream)\.",
+    "worker": r"worker/(config|counters|engine|engine-\w+-inl|known_as|layout|nonzero_map|operation"
+              r"|places|shard_session|stream)\.",
 }
 BASE = [r"common/base/", r"sluice/(types|error)\.hpp"]
 PROTOCOL = BASE + [r"common/protocol/"]

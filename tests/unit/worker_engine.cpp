@@ -18,6 +18,7 @@
 using namespace sluice;
 using namespace sluice::parts;
 using namespace std::chrono_literals;
+using namespace std::string_literals;
 
 namespace {
 
@@ -312,6 +313,27 @@ TEST_CASE("an ABORT ends the ops with its cause, once") {
   // Further ops fail at once.
   bench.submit(tensor);
   CHECK(bench.engine->take_completions().at(0).error->code() == ErrorCode::kWorkerLost);
+}
+
+TEST_CASE("errors name the job and its ranks as their users know them") {
+  Bench bench;
+  bench.config.alias = worker::KnownAs{.job = 7, .ranks = {Rank{5}, Rank{3}}};
+  bench.engine = std::make_unique<Engine>(bench.config, bench.aggregators);
+  bench.join();
+  const AbortInfo why{.reason = wire::AbortReason::kOpMismatch,
+                      .field = wire::Field::kElementCount,
+                      .rank_a = Rank{1},
+                      .rank_b = Rank{0},
+                      .value_a = 11,
+                      .value_b = 12};
+  bench.give(to_packet(why, kJob, 3, 0));
+  REQUIRE(bench.engine->failure());
+  CHECK(bench.engine->failure()->rank() == 3);
+  CHECK(bench.engine->failure()->what() ==
+        "job 7: ranks call different collectives: rank 3 has element count 11, rank 5 has 12 (op "
+        "0)"s);
+  CHECK(bench.engine->abort_info()->rank_a == Rank{1});
+  CHECK(worker::KnownAs{.job = 7, .ranks = {Rank{5}}}.of(Rank{9}) == Rank{9});
 }
 
 TEST_CASE("an aggregator that falls silent is given up, and the others are told") {
