@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cassert>
 #include <cstdlib>
 
 #include "common/base/random_id.hpp"
@@ -15,7 +14,8 @@ namespace {
 using wire::Collective;
 using worker::ElementRange;
 
-worker::EngineConfig engine_config(const JobOptions& options, Attachment& attachment) {
+worker::EngineConfig engine_config(const JobOptions& options, std::shared_ptr<const Secret> secret,
+                                   Attachment& attachment) {
   worker::EngineConfig config;
   config.job = options.job;
   config.rank = Rank{options.rank};
@@ -28,6 +28,7 @@ worker::EngineConfig engine_config(const JobOptions& options, Attachment& attach
   config.aggregator_timeout = options.aggregator_timeout;
   config.rto.min = options.retransmit_timeout_min;
   config.integrity = attachment.computes_integrity();
+  config.secret = std::move(secret);
   config.authenticate_packets = options.authenticate_packets;
   config.unique = random_id;
   config.locate = [&attachment](std::uint16_t shard, unsigned attempt) {
@@ -77,10 +78,11 @@ std::atomic<bool> context_exists{false};
 
 // --------------------------------------------------------------------------------------- joining
 Communicator::Impl::Impl(std::shared_ptr<Progress> progress, const JobOptions& job)
-    : options((validate(job), without_secret(job))), progress_(std::move(progress)) {
-  auto secret = secret_of(job);
+    : options((validate(job), without_secret(job))),
+      progress_(std::move(progress)),
+      secret_(secret_of(job)) {
   find_aggregators();
-  join(std::move(secret));
+  join();
 }
 
 /// Waits until every aggregator's link is up and its address known.
@@ -111,11 +113,10 @@ void Communicator::Impl::find_aggregators() {
                                               std::to_string(options.join_timeout.count()) + " ms");
 }
 
-void Communicator::Impl::join(std::shared_ptr<const Secret> secret) {
+void Communicator::Impl::join() {
   progress_->with_turn([&](Attachment& attachment, Time now) {
-    worker::EngineConfig config = engine_config(options, attachment);
-    config.secret = std::move(secret);
-    engine_ = std::make_unique<WorkerEngine>(std::move(config), aggregators_);
+    engine_ =
+        std::make_unique<WorkerEngine>(engine_config(options, secret_, attachment), aggregators_);
     progress_->add(*this);
     engine_->start(now, attachment.io());
   });
@@ -130,7 +131,10 @@ void Communicator::Impl::join(std::shared_ptr<const Secret> secret) {
   progress_->with_turn([&](Attachment& attachment, Time) {
     failure = engine_->failure();
     try {
-      if (!failure) reserve_buffers(attachment);
+      const Session& session = engine_->session();
+      if (!failure)
+        reserved_ = progress_->reserve_buffers("job " + std::to_string(options.job),
+                                               session.streams, session.history);
     } catch (const Error& error) {
       failure = error;
       engine_->abort(error, attachment.io());
@@ -145,44 +149,71 @@ void Communicator::Impl::join(std::shared_ptr<const Secret> secret) {
   if (failure) throw Error(*failure);
 }
 
-/// The results that the job keeps and the packets under way must fit the context's memory.
-void Communicator::Impl::reserve_buffers(Attachment& attachment) {
-  const Session& session = engine_->session();
-  const std::size_t needed = std::size_t{session.streams} * (session.history + 2u);
-  const std::size_t reserved = progress_->reserved_buffers();
-  if (reserved + needed > attachment.buffers())
-    throw Error(
-        ErrorCode::kUnavailable,
-        "job " + std::to_string(options.job) + " needs " + std::to_string(needed) +
-            " packet buffers (" + std::to_string(session.streams) + " streams, history " +
-            std::to_string(session.history) + "), but " +
-            std::to_string(attachment.buffers() - std::min(reserved, attachment.buffers())) +
-            " of " + std::to_string(attachment.buffers()) +
-            " are free: set memory_mib (SLUICE_MEMORY_MIB) to at least " +
-            std::to_string(attachment.memory_mib_for(reserved + needed)));
-  progress_->reserve_buffers(needed);
-  reserved_ = needed;
-}
-
 // ------------------------------------------------------------------------------------------- ops
 Work Communicator::Impl::start(worker::OpRequest request, std::span<const std::uint64_t> counts) {
   worker::lay_out(request, {options.rank, options.world_size}, counts);
-  check(request);
-  auto state = std::make_shared<Work::State>();
-  state->progress = progress_;
-  state->job = this;
-  state->started = Progress::now();
-  progress_->with_turn([&](Attachment& attachment, Time now) {
-    state->op = engine_->submit(request, now, attachment.io());
-    open_.emplace(state->op, state);
-    if (engine_->has_completions()) on_completions();
-  });
-  return Work(std::move(state));
+  check(std::string(name(request.collective)), request);
+  const auto state = new_work();
+  progress_->with_turn(
+      [&](Attachment& attachment, Time now) { submit(request, state, attachment, now); });
+  return Work(state);
 }
 
-void Communicator::Impl::check(const worker::OpRequest& request) const {
+void Communicator::Impl::submit(const worker::OpRequest& request,
+                                const std::shared_ptr<Work::State>& state, Attachment& attachment,
+                                Time now) {
+  state->member = this;
+  state->op = engine_->submit(request, now, attachment.io());
+  works_.add(state);
+  after_turn(attachment, now);
+}
+
+Work Communicator::Impl::post(bool sends, std::uint16_t peer, worker::OpRequest request,
+                              std::uint64_t count) {
+  const std::string call = sends ? "send" : "recv";
+  if (peer >= options.world_size || peer == options.rank)
+    throw Error(ErrorCode::kInvalidArgument,
+                call + ": rank " + std::to_string(peer) + "; another than this rank, " +
+                    std::to_string(options.rank) +
+                    ", below world_size = " + std::to_string(options.world_size) + " expected");
+  const worker::Place place{.rank = static_cast<std::uint16_t>(sends ? 0 : 1), .ranks = 2};
+  worker::lay_out(request, place, {&count, 1});
+  check(call, request);
+  const Route route = sends ? Route{options.rank, peer} : Route{peer, options.rank};
+  const auto state = new_work();
+  progress_->with_turn([&](Attachment& attachment, Time now) {
+    if (engine_->state() == WorkerEngine::State::kActive)
+      channel_of(route, attachment, now).post(request, state, attachment, now);
+    else
+      submit(request, state, attachment, now);  // the engine says why it cannot be
+  });
+  return Work(state);
+}
+
+std::shared_ptr<Work::State> Communicator::Impl::new_work() const {
+  auto state = std::make_shared<Work::State>();
+  state->progress = progress_;
+  state->started = Progress::now();
+  return state;
+}
+
+Channel& Communicator::Impl::channel_of(Route route, Attachment& attachment, Time now) {
+  auto found = channels_.find(route);
+  if (found == channels_.end()) {
+    auto opened =
+        std::make_unique<Channel>(*progress_, route, as_parent(attachment), now, attachment.io());
+    found = channels_.emplace(route, std::move(opened)).first;
+  }
+  return *found->second;
+}
+
+Channel::Parent Communicator::Impl::as_parent(Attachment& attachment) const {
+  return {engine_config(options, secret_, attachment), engine_->session(), aggregators_};
+}
+
+void Communicator::Impl::check(const std::string& call, const worker::OpRequest& request) const {
   const auto refuse = [&](const std::string& why) {
-    throw Error(ErrorCode::kInvalidArgument, std::string(name(request.collective)) + ": " + why);
+    throw Error(ErrorCode::kInvalidArgument, call + ": " + why);
   };
   if (!is_valid(request.type)) refuse("the element type is none of ElementType");
   if (!is_valid(request.reduction)) refuse("the reduction is none of Reduction");
@@ -228,18 +259,16 @@ void Communicator::Impl::check(const worker::OpRequest& request) const {
            std::to_string(words));
 }
 
-void Communicator::Impl::on_completions() {
-  const Time now = Progress::now();
-  for (worker::Completion& completion : engine_->take_completions()) {
-    const auto found = open_.find(completion.op);
-    assert(found != open_.end());  // start() enters an op in the turn in which it submits it
-    Work::State& state = *found->second;
-    state.error = std::move(completion.error);
-    state.statistics = completion.statistics;
-    state.statistics.duration = now - state.started;
-    state.done.store(true, std::memory_order_release);
-    open_.erase(found);
+bool Communicator::Impl::after_turn(Attachment& attachment, Time now) {
+  const bool completes = engine_->has_completions();
+  if (completes) works_.finish(engine_->take_completions());
+  for (const auto& [route, channel] : channels_) {
+    if (engine_->failure())
+      channel->end(*engine_->failure(), attachment.io());
+    else if (channel->waits_in_vain() && engine_->state() == WorkerEngine::State::kActive)
+      channel->rejoin(as_parent(attachment), now, attachment.io());
   }
+  return completes;
 }
 
 std::vector<std::uint16_t> Communicator::Impl::stragglers(OpNumber op) const {
@@ -258,26 +287,43 @@ std::uint32_t Communicator::Impl::block_elements(ElementType type) {
 std::optional<Error> Communicator::Impl::leave() {
   bool over = false;
   progress_->with_turn([&](Attachment& attachment, Time now) {
-    engine_->leave(now, attachment.io());
-    if (engine_->has_completions()) on_completions();
-    over = engine_->over();
+    const bool messages_pending =
+        std::any_of(channels_.begin(), channels_.end(),
+                    [](const auto& entry) { return entry.second->pending(); });
+    if (messages_pending && engine_->state() == WorkerEngine::State::kActive)
+      engine_->abort(Error(ErrorCode::kAborted, "job " + std::to_string(options.job) +
+                                                    ": this rank left with messages pending"),
+                     attachment.io());
+    else
+      engine_->leave(now, attachment.io());
+    after_turn(attachment, now);
+    if (!engine_->failure())
+      for (const auto& [route, channel] : channels_) channel->leave(now, attachment.io());
+    over = is_over();
   });
   progress_->drive(
       [&] {
-        if (!over) progress_->with_turn([&](Attachment&, Time) { over = engine_->over(); });
+        if (!over) progress_->with_turn([&](Attachment&, Time) { over = is_over(); });
         return over;
       },
       kNever);
   return engine_->failure();
 }
 
+bool Communicator::Impl::is_over() const {
+  return engine_->over() && std::all_of(channels_.begin(), channels_.end(),
+                                        [](const auto& entry) { return entry.second->over(); });
+}
+
 Communicator::Impl::~Impl() {
   if (progress_->inherited()) {  // the membership is the parent's, and so are the buffers
     static_cast<void>(engine_.release());
+    static_cast<void>(new auto(std::move(channels_)));
     return;
   }
   leave();
   progress_->with_turn([&](Attachment&, Time) {
+    channels_.clear();
     progress_->remove(*this);
     progress_->release_buffers(reserved_);
     engine_.reset();  // gives its buffers back
@@ -367,6 +413,18 @@ Work Communicator::all_to_all(const void* input, void* output,
 Work Communicator::barrier() {
   const std::uint64_t nothing = 0;
   return impl_->start(request(Collective::kBarrier, Tensors{}, MoveOptions{}), {&nothing, 1});
+}
+
+Work Communicator::send(const void* tensor, std::uint64_t element_count, ElementType type,
+                        std::uint16_t to, const MoveOptions& options) {
+  const Tensors tensors{tensor, nullptr, type};
+  return impl_->post(true, to, request(Collective::kBroadcast, tensors, options), element_count);
+}
+
+Work Communicator::recv(void* tensor, std::uint64_t element_count, ElementType type,
+                        std::uint16_t from, const MoveOptions& options) {
+  const Tensors tensors{nullptr, tensor, type};
+  return impl_->post(false, from, request(Collective::kBroadcast, tensors, options), element_count);
 }
 
 void Communicator::leave() {

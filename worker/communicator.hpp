@@ -1,15 +1,17 @@
 // One job's membership behind the public Communicator.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
-#include <unordered_map>
+#include <string>
 #include <vector>
 
 #include <sluice/sluice.hpp>
 
 #include "common/protocol/secret.hpp"
+#include "worker/channel.hpp"
 #include "worker/progress.hpp"
 #include "worker/work.hpp"
 
@@ -36,29 +38,36 @@ struct Communicator::Impl final : private Member {
 
   /// `counts` as worker::lay_out takes them.
   Work start(worker::OpRequest request, std::span<const std::uint64_t> counts);
+  /// A message to or from another rank. `request` is a broadcast's.
+  Work post(bool sends, std::uint16_t peer, worker::OpRequest request, std::uint64_t count);
   /// Leaves, or aborts with ops pending, and waits for the end. An error: how that went wrong.
   std::optional<Error> leave();
   std::uint32_t block_elements(ElementType type);
-  /// With the turn held. Of an op that is under way.
-  std::vector<std::uint16_t> stragglers(OpNumber op) const;
-
   const JobOptions options;  ///< without the secret
 
  private:
   WorkerEngine& engine() override { return *engine_; }
-  void on_completions() override;
+  bool after_turn(Attachment& attachment, Time now) override;
+  std::vector<std::uint16_t> stragglers(OpNumber op) const override;
 
   void find_aggregators();
-  void join(std::shared_ptr<const Secret> secret);
-  void reserve_buffers(Attachment& attachment);
-  void check(const worker::OpRequest& request) const;
+  void join();
+  void check(const std::string& call, const worker::OpRequest& request) const;
+  std::shared_ptr<Work::State> new_work() const;
+  void submit(const worker::OpRequest& request, const std::shared_ptr<Work::State>& state,
+              Attachment& attachment, Time now);
+  Channel& channel_of(Route route, Attachment& attachment, Time now);
+  Channel::Parent as_parent(Attachment& attachment) const;
+  bool is_over() const;
 
   const std::shared_ptr<Progress> progress_;
+  std::shared_ptr<const Secret> secret_;
   std::vector<Endpoint> aggregators_;
-  std::unique_ptr<WorkerEngine> engine_;                             // with the turn held
-  std::unordered_map<OpNumber, std::shared_ptr<Work::State>> open_;  // likewise
-  std::size_t reserved_ = 0;                                         // likewise
-  Session session_;                                                  // const once joined
+  std::unique_ptr<WorkerEngine> engine_;                // with the turn held
+  OpenWorks works_;                                     // likewise
+  std::map<Route, std::unique_ptr<Channel>> channels_;  // likewise
+  std::size_t reserved_ = 0;                            // likewise
+  Session session_;                                     // const once joined
 };
 
 }  // namespace sluice

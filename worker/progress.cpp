@@ -97,6 +97,22 @@ void Progress::remove(Member& member) {
   std::erase(members_, &member);
 }
 
+std::size_t Progress::reserve_buffers(const std::string& whose, std::size_t streams,
+                                      std::size_t history) {
+  const std::size_t needed = streams * (history + 2);
+  const std::size_t all = attachment_->buffers();
+  if (reserved_buffers_ + needed > all)
+    throw Error(ErrorCode::kUnavailable,
+                whose + " needs " + std::to_string(needed) + " packet buffers (" +
+                    std::to_string(streams) + " streams, history " + std::to_string(history) +
+                    "), but " + std::to_string(all - std::min(reserved_buffers_, all)) + " of " +
+                    std::to_string(all) +
+                    " are free: set memory_mib (SLUICE_MEMORY_MIB) to at least " +
+                    std::to_string(attachment_->memory_mib_for(reserved_buffers_ + needed)));
+  reserved_buffers_ += needed;
+  return needed;
+}
+
 void Progress::run() {
   const net::ThreadRegistration registration;
   Idle idle = waiting_idle();
@@ -174,9 +190,7 @@ std::size_t Progress::turn() {
     const WorkerEngine& engine = member->engine();
     awaits_much |= engine.running_streams() > few_streams(engine.session().ranks);
     member->engine().on_time(now, io);
-    if (!member->engine().has_completions()) continue;
-    member->on_completions();
-    ++work;
+    if (member->after_turn(*attachment_, now)) ++work;
   }
   awaits_much_.store(awaits_much && io.tells(), std::memory_order_relaxed);
   io.flush();

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -29,12 +30,15 @@ namespace sluice {
 
 using WorkerEngine = worker::Engine<net::DatagramIo>;
 
-/// What the progress loop serves: one communicator's engine. Called with the turn held.
+/// What the progress loop serves: one job's engine. Called with the turn held.
 class Member {
  public:
   virtual ~Member() = default;
   virtual WorkerEngine& engine() = 0;
-  virtual void on_completions() = 0;  ///< the engine has some
+  /// The engine has had its turn: takes what is complete, and starts what is due. False: nothing.
+  virtual bool after_turn(Attachment& attachment, Time now) = 0;
+  /// Those that one of its ops waits for, rising, as far as an aggregator has told.
+  virtual std::vector<std::uint16_t> stragglers(OpNumber op) const = 0;
 };
 
 class Progress {
@@ -85,9 +89,10 @@ class Progress {
   std::size_t aggregators() const { return attachment_->aggregators(); }
   const std::shared_ptr<spdlog::logger>& logger() const { return logger_; }
 
-  /// With the turn held: buffers that communicators have laid claim to.
-  std::size_t reserved_buffers() const { return reserved_buffers_; }
-  void reserve_buffers(std::size_t count) { reserved_buffers_ += count; }
+  /// With the turn held: lays claim to the packet buffers that a job needs, which are the results
+  /// that it keeps and the packets under way, and returns their number. Throws kUnavailable, of
+  /// `whose`, where there are too few.
+  std::size_t reserve_buffers(const std::string& whose, std::size_t streams, std::size_t history);
   void release_buffers(std::size_t count) { reserved_buffers_ -= count; }
 
  private:

@@ -1,6 +1,7 @@
 #include "worker/work.hpp"
 
-#include "worker/communicator.hpp"
+#include <cassert>
+
 #include "worker/progress.hpp"
 
 namespace sluice {
@@ -50,8 +51,28 @@ std::vector<std::uint16_t> Work::stragglers() const {
   const auto progress = state.progress.lock();
   if (done() || !progress) return {};
   return progress->with_turn([&](Attachment&, Time) {
-    return done() ? std::vector<std::uint16_t>{} : state.job->stragglers(state.op);
+    return done() ? std::vector<std::uint16_t>{} : state.member->stragglers(state.op);
   });
+}
+
+void OpenWorks::finish(std::vector<worker::Completion> completions) {
+  const Time now = Progress::now();
+  for (worker::Completion& completion : completions) {
+    const auto found = works_.find(completion.op);
+    assert(found != works_.end());  // it is added in the turn in which the op is submitted
+    Work::State& state = *found->second;
+    state.error = std::move(completion.error);
+    state.statistics = completion.statistics;
+    state.statistics.duration = now - state.started;
+    state.done.store(true, std::memory_order_release);
+    works_.erase(found);
+  }
+}
+
+void OpenWorks::fail(const Error& error) {
+  std::vector<worker::Completion> completions;
+  for (const auto& [op, state] : works_) completions.push_back({op, {}, error.of_op(op)});
+  finish(std::move(completions));
 }
 
 std::optional<Error> Work::error() const {

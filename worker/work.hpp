@@ -1,17 +1,21 @@
-// The state behind a Work handle.
+// The state behind a Work handle, and what becomes of it.
 #pragma once
 
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <unordered_map>
+#include <vector>
 
 #include <sluice/sluice.hpp>
 
 #include "common/base/ids.hpp"
 #include "common/base/time.hpp"
+#include "worker/operation.hpp"
 
 namespace sluice {
 
+class Member;
 class Progress;
 
 struct Work::State {
@@ -22,8 +26,21 @@ struct Work::State {
   // Const from the start. Weak: a handle that outlives its context keeps no ports open.
   std::weak_ptr<Progress> progress;
   Time started{};
-  const Communicator::Impl* job = nullptr;  ///< gone once the op is done
-  OpNumber op = 0;                          ///< with the turn held
+  const Member* member = nullptr;  ///< whose op it is; gone once that is done
+  OpNumber op = 0;                 ///< with the turn held
+};
+
+/// The works of one member's ops that are not done. With the turn held.
+class OpenWorks {
+ public:
+  void add(std::shared_ptr<Work::State> state) { works_.emplace(state->op, std::move(state)); }
+  bool empty() const { return works_.empty(); }
+  void finish(std::vector<worker::Completion> completions);
+  /// All that are left.
+  void fail(const Error& error);
+
+ private:
+  std::unordered_map<OpNumber, std::shared_ptr<Work::State>> works_;
 };
 
 }  // namespace sluice

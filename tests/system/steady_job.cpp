@@ -17,16 +17,14 @@
 
 #include <sluice/sluice.hpp>
 
+#include "tests/system/steady.hpp"
+
 namespace {
 
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
+using namespace sluice::steady;
 
 constexpr auto kLongWait = 20ms;
-
-double seconds(Clock::time_point time) {
-  return std::chrono::duration<double>(time.time_since_epoch()).count();
-}
 
 /// Blocks of zeros and others, differing between ranks and turns; sums depend on the order. Of
 /// several ranks the last has nothing in the second half, so others may end an op before it does.
@@ -109,10 +107,6 @@ class SteadyJob {
   int ended_ = 0;
 };
 
-std::size_t argument(int argc, char** argv, int index, std::size_t otherwise) {
-  return argc > index ? std::strtoul(argv[index], nullptr, 10) : otherwise;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -120,14 +114,7 @@ int main(int argc, char** argv) {
   try {
     return SteadyJob(argv[1], argument(argc, argv, 2, 20'000), argument(argc, argv, 3, 1)).run();
   } catch (const sluice::Error& error) {
-    if (error.op())
-      std::printf("op %llu failed at %.6f\n", static_cast<unsigned long long>(*error.op()),
-                  seconds(Clock::now()));
-    const char* const rank = std::getenv("SLUICE_RANK");
-    const std::string about =
-        error.rank() ? " about rank " + std::to_string(*error.rank()) : std::string();
-    std::fprintf(stderr, "rank %s: %s%s: %s\n", rank == nullptr ? "?" : rank,
-                 std::string(name(error.code())).c_str(), about.c_str(), error.what());
+    tell(error);
     return 3;
   }
 }

@@ -28,6 +28,10 @@ inline void check_says(const Error& error, std::string_view text) {
         "'" + std::string(error.what()) + "' does not say '" + std::string(text) + "'");
 }
 
+/// Of ranks that disagree: what rank 0 has, and what another.
+void check_says_both(const Error& error, const std::string& field, const std::string& of_first,
+                     const std::string& of_other);
+
 /// This process's place among the ranks, and its context.
 struct Setting {
   Context& context;
@@ -58,6 +62,18 @@ void scatters_from_every_root(const Setting& setting);
 void parts_for_every_rank(const Setting& setting);
 void moves_are_checked(const Setting& setting);
 void moves_that_ranks_disagree_about(const Setting& setting);
+
+// messages.cpp
+void messages_around_a_ring(const Setting& setting);
+void messages_between_all_at_once(const Setting& setting);
+void messages_keep_their_order(const Setting& setting);
+void messages_wait_for_no_collective(const Setting& setting);
+void messages_of_what_is_read_only(const Setting& setting);
+void messages_are_checked(const Setting& setting);
+void messages_that_the_sides_disagree_about(const Setting& setting);
+void messages_await_the_other_side(const Setting& setting);
+void messages_to_one_that_left(const Setting& setting);
+void left_with_messages_pending(const Setting& setting);
 
 // concurrency.cpp
 void many_ops_in_flight(const Setting& setting);

@@ -21,6 +21,16 @@ Error error_of(ErrorCode code, const std::string& what, const std::function<void
   throw Failure(what + ": no error");
 }
 
+/// "rank 1 has FIELD VALUE, rank 0 has VALUE": whoever came first is named first.
+void check_says_both(const Error& error, const std::string& field, const std::string& of_first,
+                     const std::string& of_other) {
+  check_says(error, "has " + field);
+  std::string says = error.what();
+  says.erase(says.find("has " + field) + 4, field.size() + 1);
+  check_says(Error(error.code(), says), "rank 0 has " + of_first);
+  check_says(Error(error.code(), says), "has " + of_other);
+}
+
 namespace {
 
 struct Scenario {
@@ -46,6 +56,16 @@ constexpr Scenario kScenarios[] = {
     {"parts_for_every_rank", parts_for_every_rank, 1},
     {"moves_are_checked", moves_are_checked, 1},
     {"moves_that_ranks_disagree_about", moves_that_ranks_disagree_about, 2},
+    {"messages_around_a_ring", messages_around_a_ring, 2},
+    {"messages_between_all_at_once", messages_between_all_at_once, 2},
+    {"messages_keep_their_order", messages_keep_their_order, 2},
+    {"messages_wait_for_no_collective", messages_wait_for_no_collective, 2},
+    {"messages_of_what_is_read_only", messages_of_what_is_read_only, 2},
+    {"messages_are_checked", messages_are_checked, 1},
+    {"messages_that_the_sides_disagree_about", messages_that_the_sides_disagree_about, 2},
+    {"messages_await_the_other_side", messages_await_the_other_side, 2},
+    {"messages_to_one_that_left", messages_to_one_that_left, 2},
+    {"left_with_messages_pending", left_with_messages_pending, 2},
     {"many_ops_in_flight", many_ops_in_flight, 1},
     {"several_jobs_in_several_threads", several_jobs_in_several_threads, 1},
     {"one_job_from_several_threads", one_job_from_several_threads, 1},

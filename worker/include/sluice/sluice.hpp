@@ -27,6 +27,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include <sluice/error.hpp>
@@ -166,9 +167,10 @@ struct ReduceOptions {
   std::uint64_t tag = 0;
 };
 
-/// Of collectives that move elements and reduce none.
+/// Of what moves elements and reduces none.
 struct MoveOptions {
-  /// Equal on all ranks; told apart calls of equal shape in swapped order are an error then.
+  /// Equal on all ranks, of a message on both; told apart calls of equal shape in swapped order are
+  /// an error then.
   std::uint64_t tag = 0;
 };
 
@@ -284,6 +286,36 @@ class Communicator {
   /// another; a rank's input has one part for each rank, in rank order. They do not overlap.
   Work all_to_all(const void* input, void* output, std::span<const std::uint64_t> counts,
                   ElementType type, const MoveOptions& options = {});
+
+  /// Sends a tensor to rank `to`, another than this one, which receives it by recv(), bit for bit;
+  /// it is only read. Returns at once; begins when both ranks have called, however long that takes.
+  /// Blocks of nothing but zero bits do not travel.
+  ///
+  /// Messages from one rank to another meet in the order of the calls. Element count, type and tag
+  /// must be equal on both sides, else both fail with kOpMismatch. What is sent to different ranks,
+  /// the two directions between two ranks, and the job's collectives do not wait for each other.
+  ///
+  /// The first message from one rank to another opens a channel between them, which takes 48 of the
+  /// context's packet buffers and counts as a job on the aggregators, until the job is left. An
+  /// error of the channel (kOpMismatch, kQuota, kNotAuthenticated) ends this rank's messages by it
+  /// and no others; an error of the job ends them all.
+  template <class T>
+  Work send(std::span<T> tensor, std::uint16_t to, const MoveOptions& options = {}) {
+    return send(tensor.data(), tensor.size(), ElementTypeOf<std::remove_const_t<T>>::kValue, to,
+                options);
+  }
+
+  Work send(const void* tensor, std::uint64_t element_count, ElementType type, std::uint16_t to,
+            const MoveOptions& options = {});
+
+  /// Receives what rank `from`, another than this one, sends to this one: see send().
+  template <class T>
+  Work recv(std::span<T> tensor, std::uint16_t from, const MoveOptions& options = {}) {
+    return recv(tensor.data(), tensor.size(), ElementTypeOf<T>::kValue, from, options);
+  }
+
+  Work recv(void* tensor, std::uint64_t element_count, ElementType type, std::uint16_t from,
+            const MoveOptions& options = {});
 
   /// Ends when every rank has called it. Non-blocking: wait() on it.
   Work barrier();

@@ -1,0 +1,165 @@
+#include "worker/channel.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <string>
+#include <utility>
+
+#include "common/base/ids.hpp"
+
+namespace sluice {
+namespace {
+
+// Enough for two ranks of one machine to be busy all the time, and few, for there may be many
+// channels.
+constexpr std::uint16_t kStreams = 8;
+constexpr std::uint8_t kHistory = 4;
+
+/// The job's own failure bounds the wait.
+constexpr Duration kAsLongAsTheJobLives = std::chrono::hours(24 * 365 * 100);
+
+std::uint16_t streams_of(const Session& session) {
+  return std::min(session.streams, std::max(kStreams, session.shards));
+}
+
+/// The same on both sides, and another for each route and each life of a job. Ids of different
+/// routes of one life never meet; those of two jobs may, as rarely as random ones.
+std::uint32_t job_of(Route route, std::uint32_t job, std::uint64_t generation) {
+  static_assert(kMaxRanks <= 256);
+  std::uint64_t hash = generation ^ job * 0x9E37'79B9'7F4A'7C15u;  // mixed as SplitMix64 does
+  hash = (hash ^ hash >> 30) * 0xBF58'476D'1CE4'E5B9u;
+  hash = (hash ^ hash >> 27) * 0x94D0'49BB'1331'11EBu;
+  const std::uint32_t pair = std::uint32_t{route.from} << 8 | route.to;
+  return static_cast<std::uint32_t>(hash >> 32) ^ pair;
+}
+
+worker::EngineConfig config_of(Route route, bool sends, const Channel::Parent& parent) {
+  worker::EngineConfig config = parent.config;
+  config.job = job_of(route, parent.config.job, parent.session.generation);
+  config.rank = Rank{static_cast<std::uint16_t>(sends ? 0 : 1)};
+  config.ranks = 2;
+  config.block_elements = parent.session.block_elements;
+  config.payload_bytes = parent.session.payload_bytes;
+  config.streams = streams_of(parent.session);
+  config.history = kHistory;
+  config.join_timeout = kAsLongAsTheJobLives;
+  config.authenticate_packets = parent.session.authenticated;
+  config.alias = worker::KnownAs{parent.config.job, {Rank{route.from}, Rank{route.to}}};
+  return config;
+}
+
+std::string text_of(Route route) {
+  return "from rank " + std::to_string(route.from) + " to rank " + std::to_string(route.to);
+}
+
+/// What the texts of jobs leave open about messages.
+Error explained(const Error& error, Route route) {
+  const auto with = [&](const std::string& what) {
+    return Error(error.code(), std::string(error.what()) + "; " + what, error.rank(), error.op());
+  };
+  switch (error.code()) {
+    case ErrorCode::kOpMismatch:
+      return with("that is message " + std::to_string(error.op().value_or(0)) + " " +
+                  text_of(route));
+    case ErrorCode::kNotAuthenticated:
+      return with(
+          "messages go by jobs with ids of their own, for which the aggregators need the "
+          "secret, too: as that of all jobs without one ('* SECRET')");
+    case ErrorCode::kQuota:
+      return with("messages " + text_of(route) + " count as a job there");
+    default:
+      return error;
+  }
+}
+
+}  // namespace
+
+Channel::Channel(Progress& progress, Route route, const Parent& parent, Time now,
+                 net::DatagramIo& io)
+    : progress_(progress),
+      route_(route),
+      sends_(parent.config.rank.value == route.from),
+      reserved_(progress.reserve_buffers(
+          "job " + std::to_string(parent.config.job) + ": a channel " + text_of(route),
+          streams_of(parent.session), kHistory)) {
+  join(parent, now, io);
+  try {
+    progress_.add(*this);
+  } catch (...) {
+    progress_.release_buffers(reserved_);
+    throw;
+  }
+}
+
+Channel::~Channel() {
+  progress_.remove(*this);
+  progress_.release_buffers(reserved_);
+}
+
+void Channel::join(const Parent& parent, Time now, net::DatagramIo& io) {
+  engine_ = std::make_unique<WorkerEngine>(config_of(route_, sends_, parent), parent.aggregators);
+  engine_->start(now, io);
+}
+
+void Channel::rejoin(const Parent& parent, Time now, net::DatagramIo& io) {
+  assert(waits_in_vain());
+  progress_.logger()->debug("job {}: messages {} wait on for the other rank", parent.config.job,
+                            text_of(route_));
+  join(parent, now, io);
+}
+
+bool Channel::waits_in_vain() const {
+  const auto& why = engine_->abort_info();
+  return submitted_ == 0 && why && why->reason == wire::AbortReason::kAbsent;
+}
+
+bool Channel::is_joining() const {
+  return engine_->state() == WorkerEngine::State::kJoining || waits_in_vain();
+}
+
+void Channel::post(const worker::OpRequest& request, std::shared_ptr<Work::State> state,
+                   Attachment& attachment, Time now) {
+  state->member = this;
+  state->op = submitted_ + queue_.size();
+  works_.add(std::move(state));
+  queue_.push_back(request);
+  after_turn(attachment, now);
+}
+
+bool Channel::after_turn(Attachment& attachment, Time now) {
+  if (is_joining()) return false;
+  const bool starts = !queue_.empty();
+  for (; !queue_.empty(); queue_.pop_front()) {
+    [[maybe_unused]] const OpNumber op = engine_->submit(queue_.front(), now, attachment.io());
+    assert(op == submitted_);
+    ++submitted_;
+  }
+  if (!engine_->has_completions()) return starts;
+  std::vector<worker::Completion> completions = engine_->take_completions();
+  for (worker::Completion& completion : completions)
+    if (completion.error) completion.error = explained(*completion.error, route_);
+  works_.finish(std::move(completions));
+  return true;
+}
+
+/// Also what failed a moment ago: that the job failed is why.
+void Channel::end(const Error& why, net::DatagramIo& io) {
+  queue_.clear();
+  engine_->abort(why, io);
+  std::vector<worker::Completion> completions = engine_->take_completions();
+  for (worker::Completion& completion : completions)
+    if (completion.error) completion.error = why.of_op(completion.op);
+  works_.finish(std::move(completions));
+  works_.fail(why);
+}
+
+std::vector<std::uint16_t> Channel::stragglers(OpNumber op) const {
+  if (is_joining()) return {sends_ ? route_.to : route_.from};
+  std::vector<std::uint16_t> ranks;
+  engine_->awaited(op).for_each(
+      [&](Rank rank) { ranks.push_back(rank == Rank{0} ? route_.from : route_.to); });
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+}  // namespace sluice

@@ -1,0 +1,83 @@
+// The messages that one rank of a job sends to another: a job of these two at the same aggregators,
+// in which a message is a broadcast by rank 0, the sender.
+//
+// It begins with the first call and lives as long as the job that it belongs to. Until the other
+// rank is there, too, calls queue up: whoever comes first waits without bound, and joins again when
+// an aggregator ends the wait. That the other is lost, or the job over, is noticed by the job: its
+// communicator ends the channel then.
+//
+// Messages are numbered by their order, which is the order of the channel's ops.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "common/protocol/session.hpp"
+#include "worker/progress.hpp"
+#include "worker/work.hpp"
+
+namespace sluice {
+
+/// From one rank of a job to another.
+struct Route {
+  std::uint16_t from = 0;
+  std::uint16_t to = 0;
+  friend auto operator<=>(const Route&, const Route&) = default;
+};
+
+/// The side of a channel that one rank has. All calls with the turn held.
+class Channel final : public Member {
+ public:
+  /// The job that it belongs to.
+  struct Parent {
+    worker::EngineConfig config;
+    Session session;
+    std::span<const Endpoint> aggregators;
+  };
+
+  /// Begins to join. Throws kUnavailable where there are too few packet buffers.
+  Channel(Progress& progress, Route route, const Parent& parent, Time now, net::DatagramIo& io);
+  ~Channel() override;
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  /// Starts a message, or fails it if the channel has failed. `request` is a broadcast as this side
+  /// of a job of two has it.
+  void post(const worker::OpRequest& request, std::shared_ptr<Work::State> state,
+            Attachment& attachment, Time now);
+
+  /// The aggregator did not want to wait for the other side any longer: rejoin() is due.
+  bool waits_in_vain() const;
+  void rejoin(const Parent& parent, Time now, net::DatagramIo& io);
+
+  bool pending() const { return !works_.empty(); }
+  bool over() const { return engine_->over(); }
+  /// Begins to leave. No message may be pending.
+  void leave(Time now, net::DatagramIo& io) { engine_->leave(now, io); }
+  /// The other side is told, and pending messages fail with `why`.
+  void end(const Error& why, net::DatagramIo& io);
+
+ private:
+  WorkerEngine& engine() override { return *engine_; }
+  bool after_turn(Attachment& attachment, Time now) override;
+  std::vector<std::uint16_t> stragglers(OpNumber op) const override;
+
+  void join(const Parent& parent, Time now, net::DatagramIo& io);
+  bool is_joining() const;
+
+  Progress& progress_;
+  const Route route_;
+  const bool sends_;
+  const std::size_t reserved_;
+  std::unique_ptr<WorkerEngine> engine_;
+  std::deque<worker::OpRequest> queue_;  // of messages that wait for the other side
+  OpNumber submitted_ = 0;
+  OpenWorks works_;
+};
+
+}  // namespace sluice
