@@ -389,6 +389,22 @@ sluice_status sluice_all_to_all(sluice_communicator* communicator, const void* i
   });
 }
 
+sluice_status sluice_send(sluice_communicator* communicator, const void* tensor, uint64_t count,
+                          sluice_element_type type, uint16_t to, uint64_t tag, sluice_work** work,
+                          sluice_error* error) {
+  return started("sluice_send", communicator, work, error, [&](sluice::Communicator& job) {
+    return job.send(tensor, count, from_c(type), to, {.tag = tag});
+  });
+}
+
+sluice_status sluice_recv(sluice_communicator* communicator, void* tensor, uint64_t count,
+                          sluice_element_type type, uint16_t from, uint64_t tag, sluice_work** work,
+                          sluice_error* error) {
+  return started("sluice_recv", communicator, work, error, [&](sluice::Communicator& job) {
+    return job.recv(tensor, count, from_c(type), from, {.tag = tag});
+  });
+}
+
 sluice_status sluice_barrier(sluice_communicator* communicator, sluice_work** work,
                              sluice_error* error) {
   return started("sluice_barrier", communicator, work, error,

@@ -280,6 +280,37 @@ static void parts(sluice_communicator* job) {
   sluice_work_destroy(work);
 }
 
+/* Rank r sends r to every other rank, and receives what they send. */
+static void messages(sluice_communicator* job) {
+  const int rank = sluice_communicator_rank(job), ranks = sluice_communicator_world_size(job);
+  int64_t received[64];
+  sluice_work *sends[64], *receives[64], *work = NULL;
+  const int64_t own = rank;
+  for (int r = 0; r < ranks; ++r) {
+    if (r == rank) continue;
+    CHECK(sluice_send(job, &own, 1, SLUICE_INT64, (uint16_t)r, 9, &sends[r], &error) == SLUICE_OK);
+  }
+  for (int r = 0; r < ranks; ++r) {
+    if (r == rank) continue;
+    CHECK(sluice_recv(job, &received[r], 1, SLUICE_INT64, (uint16_t)r, 9, &receives[r], &error) ==
+          SLUICE_OK);
+  }
+  for (int r = 0; r < ranks; ++r) {
+    if (r == rank) continue;
+    await(sends[r]);
+    await(receives[r]);
+    CHECK(received[r] == r);
+  }
+  REFUSED(sluice_send(job, &own, 1, SLUICE_INT64, (uint16_t)rank, 0, &work, &error),
+          SLUICE_INVALID_ARGUMENT, "send: rank");
+  REFUSED(sluice_recv(job, received, 1, SLUICE_INT64, 300, 0, &work, &error),
+          SLUICE_INVALID_ARGUMENT, "recv: rank 300");
+  if (ranks > 1)
+    REFUSED(sluice_send(job, NULL, 1, SLUICE_INT64, (uint16_t)(rank == 0), 0, &work, &error),
+            SLUICE_INVALID_ARGUMENT, "send: a tensor is null");
+  CHECK(work == NULL);
+}
+
 static void bad_arguments(sluice_communicator* job) {
   sluice_work* work = NULL;
   sluice_reduce_options options = SLUICE_REDUCE_OPTIONS_INIT;
@@ -356,6 +387,7 @@ int main(void) {
   sums_with_bitmap(job);
   moves(job);
   parts(job);
+  messages(job);
   bad_arguments(job);
   bounded_wait(job, word);
   sluice_work *kept = NULL, *late = NULL;

@@ -255,6 +255,22 @@ sluice_status sluice_all_to_all(sluice_communicator* communicator, const void* i
                                 const uint64_t* counts, size_t pairs, sluice_element_type type,
                                 uint64_t tag, sluice_work** work, sluice_error* error);
 
+/* Starts: sends `count` elements to rank `to`, another than this one, which receives them by
+ * sluice_recv, bit for bit; `tensor` is only read. Goes on when both have called, however long that
+ * takes. Messages from one rank to another meet in the order of the calls; count, type and tag must
+ * be equal on both sides, else both are SLUICE_OP_MISMATCH. What is sent to different ranks, the
+ * two directions between two ranks, and collectives do not wait for each other. See
+ * Communicator::send of sluice.hpp for what messages take of the context and the aggregators, and
+ * for their errors. */
+sluice_status sluice_send(sluice_communicator* communicator, const void* tensor, uint64_t count,
+                          sluice_element_type type, uint16_t to, uint64_t tag, sluice_work** work,
+                          sluice_error* error);
+
+/* Starts: receives what rank `from`, another than this one, sends to this one. */
+sluice_status sluice_recv(sluice_communicator* communicator, void* tensor, uint64_t count,
+                          sluice_element_type type, uint16_t from, uint64_t tag, sluice_work** work,
+                          sluice_error* error);
+
 /* Starts: done when every rank has called it. */
 sluice_status sluice_barrier(sluice_communicator* communicator, sluice_work** work,
                              sluice_error* error);
