@@ -323,6 +323,33 @@ class Communicator:
                            _arrays.address(array), to, _arrays.address(sizes), sizes.size, number,
                            _arrays.tag_of(caller, tag))
 
+    def send(self, array: NDArray[Any], to: int, *, tag: int = 0) -> Work:
+        """Starts: sends an array to rank `to`, another than this one, which receives it by recv(),
+        bit for bit; it is only read. Goes on when both have called, however long that takes.
+
+        array: C-contiguous, elements of 1, 2, 4 or 8 bytes. Messages from one rank to another meet
+            in the order of the calls; number and size of the elements and `tag` must be equal on
+            both sides, else both fail with Status.OP_MISMATCH.
+
+        What is sent to different ranks, the two directions between two ranks, and collectives do
+        not wait for each other.
+        """
+        caller = "send"
+        handle, number = self._open(), self._moved(caller, array)
+        to = _arrays.rank_of(caller, "to", to, self.world_size)
+        return self._start(Work(array, ()), lib.sluice_send, handle, _arrays.address(array),
+                           array.size, number, to, _arrays.tag_of(caller, tag))
+
+    def recv(self, array: NDArray[Any], source: int, *, tag: int = 0) -> Work:
+        """Starts: `array` becomes what rank `source`, another than this one, sends to this one: see
+        send()."""
+        caller = "recv"
+        handle, number = self._open(), self._moved(caller, array)
+        source = _arrays.rank_of(caller, "source", source, self.world_size)
+        return self._start(Work(array, ()), lib.sluice_recv, handle,
+                           _arrays.writeable(caller, array), array.size, number, source,
+                           _arrays.tag_of(caller, tag))
+
     def barrier(self) -> Work:
         """Starts: done when every rank has called it."""
         return self._start(Work(None, ()), lib.sluice_barrier, self._open())

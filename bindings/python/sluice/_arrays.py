@@ -36,11 +36,15 @@ def tag_of(caller: str, tag: int) -> int:
     return tag
 
 
+def rank_of(caller: str, name: str, rank: int, ranks: int) -> int:
+    rank = integer(name, rank, caller + ": a rank")
+    if not 0 <= rank < ranks:
+        raise refusal(caller, f"{name} {rank}; 0..{ranks - 1} expected")
+    return rank
+
+
 def root_of(caller: str, root: int, ranks: int) -> int:
-    root = integer("root", root, caller + ": a rank")
-    if not 0 <= root < ranks:
-        raise refusal(caller, f"root {root}; 0..{ranks - 1} expected")
-    return root
+    return rank_of(caller, "root", root, ranks)
 
 
 def described(array: NDArray[Any]) -> str:

@@ -113,6 +113,8 @@ _FALLIBLE: dict[str, list[Any]] = {  # without the error, which comes last
                        _HANDLE],
     "sluice_all_to_all": [c_void_p, c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_uint64,
                           _HANDLE],
+    "sluice_send": [c_void_p, c_void_p, c_uint64, c_int, c_uint16, c_uint64, _HANDLE],
+    "sluice_recv": [c_void_p, c_void_p, c_uint64, c_int, c_uint16, c_uint64, _HANDLE],
     "sluice_barrier": [c_void_p, _HANDLE],
     "sluice_work_stragglers": [c_void_p, POINTER(c_uint16), c_size_t, POINTER(c_size_t)],
     "sluice_work_wait": [c_void_p, c_int64],

@@ -113,6 +113,28 @@ def parts(job):
     refused(lambda: job.reduce(odd, reduction="mean"), ValueError, "reduce: reduction 'mean'")
 
 
+def messages(job):
+    """A ring in both directions, sends first; any dtype."""
+    after, before = (RANK + 1) % RANKS, (RANK - 1) % RANKS
+    own = np.full((2, 700), RANK + 1j, np.complex64)
+    if RANKS > 1:
+        own.flags.writeable = False
+        sent = [job.send(own, to, tag=to) for to in (after, before)]
+        for source in (before, after):
+            received = np.zeros_like(own)
+            assert job.recv(received, source, tag=RANK).wait() is received
+            assert (received == source + 1j).all()
+        assert all(work.wait() is own for work in sent)
+        read_only = own
+        refused(lambda: job.recv(read_only, after), ValueError, "recv: array is read-only")
+    refused(lambda: job.send(own, RANK), ValueError, f"send: rank {RANK}; another than this rank")
+    refused(lambda: job.send(own, RANKS), ValueError, f"send: to {RANKS}; 0..{RANKS - 1} expected")
+    refused(lambda: job.recv(own, -1), ValueError, "recv: source -1")
+    refused(lambda: job.send(own, 0.5), TypeError, "to = 0.5")
+    refused(lambda: job.send(np.zeros(2, object), 0), ValueError, "send: dtype object")
+    refused(lambda: job.send(own[:, ::2], 0), ValueError, "contiguous")
+
+
 def apart_and_sparse(job):
     array = np.zeros((RANKS, 1000), np.float32)
     array[RANK] = RANK + 1
@@ -231,8 +253,8 @@ def all_at_once():
     """Everything that a job can do, one after the other."""
     with sluice.Context() as context, context.join() as job:
         assert (job.rank, job.world_size) == (RANK, RANKS)
-        for scenario in (types_and_reductions, moves, parts, apart_and_sparse, no_elements,
-                         bad_arguments, arrays_outlive_their_names, waits_are_bounded,
+        for scenario in (types_and_reductions, moves, parts, messages, apart_and_sparse,
+                         no_elements, bad_arguments, arrays_outlive_their_names, waits_are_bounded,
                          other_threads_run, forked_children):
             try:
                 scenario(job)
