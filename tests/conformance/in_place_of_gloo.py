@@ -15,7 +15,6 @@ NOT_APPLICABLE = {  # patterns of names, and why these tests cannot pass
     "test_broadcast_basics*": SEVERAL,
     "test_allgather_basics*": SEVERAL,
     "test_allgather_noncontiguous_input": SEVERAL,
-    "test_send_recv_all_to_all": "sluice_torch has no send and recv",
 }
 
 

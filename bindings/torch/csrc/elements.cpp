@@ -147,6 +147,10 @@ Elements moved(at::ScalarType dtype) {
   return {Type::kUInt8, bytes};
 }
 
+Elements sent(at::ScalarType dtype) {
+  return reducible(dtype).value_or(moved(dtype));
+}
+
 Reducing reduced(const std::string& call, at::ScalarType dtype, const c10d::ReduceOp& op) {
   const Op::RedOpType kind = op.op_;
   const auto elements = reducible(dtype);

@@ -29,6 +29,9 @@ struct Reducing {
 /// Of a collective that only moves elements: any dtype, by its size.
 Elements moved(at::ScalarType dtype);
 
+/// Of a message, of which both sides must have the same type: the dtype's, where Sluice has it.
+Elements sent(at::ScalarType dtype);
+
 /// Of a collective that reduces. A bool's sum and maximum are its logical or, its product and
 /// minimum the logical and, as PyTorch defines them; complex numbers have a sum and an average.
 Reducing reduced(const std::string& call, at::ScalarType dtype, const c10d::ReduceOp& op);

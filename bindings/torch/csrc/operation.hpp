@@ -1,4 +1,4 @@
-// One collective call from its start to its end.
+// One call from its start to its end: a collective, or one side of a message.
 //
 // An operation is a row of steps, each of which starts one op of the library, and which follow each
 // other when the one before is done: most have one step, a sparse sum has two. Schedule starts them
@@ -44,11 +44,13 @@ class Operation {
     std::vector<at::Tensor> outputs = {};  ///< the value of its future
     std::function<void()> finish = {};     ///< after the last step, before results are copied back
     std::chrono::milliseconds timeout = {};
+    bool is_collective = true;  ///< else a message between two ranks
   };
 
   Operation(Request request, std::uint64_t number);
 
-  std::uint64_t number() const { return number_; }  ///< in the group's call order, from 1
+  /// In the group's call order, from 1; of a message, in this rank's.
+  std::uint64_t number() const { return number_; }
   Clock::time_point deadline() const { return started_ + request_.timeout; }
   std::chrono::milliseconds timeout() const { return request_.timeout; }
   const std::vector<at::Tensor>& outputs() const { return request_.outputs; }

@@ -169,6 +169,13 @@ std::uint16_t ProcessGroupSluice::checked_root(const std::string& call, std::int
   return static_cast<std::uint16_t>(root);
 }
 
+std::uint16_t ProcessGroupSluice::checked_peer(const std::string& call, int peer) const {
+  if (peer < 0 || peer >= getSize() || peer == getRank())
+    refuse(call, "rank " + std::to_string(peer) + "; 0 to " + std::to_string(getSize() - 1) +
+                     " but not this rank, " + std::to_string(getRank()) + ", expected");
+  return static_cast<std::uint16_t>(peer);
+}
+
 /// The list of one tensor per rank.
 const Tensors& ProcessGroupSluice::per_rank(const std::string& call,
                                             const std::vector<Tensors>& lists) const {
@@ -497,6 +504,53 @@ WorkPtr ProcessGroupSluice::alltoall(Tensors& outputs, Tensors& inputs,
                 .steps = all_to_all_steps(from, to, sizes(inputs), sizes(outputs), elements,
                                           tag_of(call, from)),
                 .outputs = outputs});
+}
+
+// -------------------------------------------------------------------------------------- messages
+
+namespace {
+
+std::uint64_t checked_tag(const std::string& call, int tag) {
+  if (tag < 0) refuse(call, "tag " + std::to_string(tag) + "; 0 or more expected");
+  return static_cast<std::uint64_t>(tag);
+}
+
+}  // namespace
+
+/// Elements travel row by row, whatever the strides: the other side's may be others.
+WorkPtr ProcessGroupSluice::message(OpType type, Tensors& tensors, int other, int tag) {
+  const bool sends = type == OpType::SEND;
+  const std::string call = sends ? "send" : "recv";
+  const at::Tensor& tensor = only_dense(call, tensors);
+  const std::uint16_t peer = checked_peer(call, other);
+  const sluice::MoveOptions options{.tag = checked_tag(call, tag)};
+  const Elements elements = sent(tensor.scalar_type());
+  Staging staging(tensor.device());
+  const at::Tensor host = sends ? staging.input(tensors) : staging.output(tensors);
+  const auto step = [=](sluice::Communicator& job) {
+    const std::uint64_t count = elements.of(host.numel());
+    return sends ? job.send(host.data_ptr(), count, elements.type, peer, options)
+                 : job.recv(host.data_ptr(), count, elements.type, peer, options);
+  };
+  return start(type, c10d::kUnsetTimeout,
+               {.call = call,
+                .tensor = tensor,
+                .staging = std::move(staging),
+                .steps = {step},
+                .outputs = tensors,
+                .is_collective = false});
+}
+
+WorkPtr ProcessGroupSluice::send(Tensors& tensors, int to, int tag) {
+  return message(OpType::SEND, tensors, to, tag);
+}
+
+WorkPtr ProcessGroupSluice::recv(Tensors& tensors, int from, int tag) {
+  return message(OpType::RECV, tensors, from, tag);
+}
+
+WorkPtr ProcessGroupSluice::recvAnysource(Tensors&, int) {
+  refuse("recv", "a message of whichever rank comes first; the rank that it comes from expected");
 }
 
 // -------------------------------------------------------------------------------------- barriers

@@ -59,6 +59,9 @@ class ProcessGroupSluice final : public Base {
                         const c10d::AllToAllOptions& options) override;
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs,
                    const c10d::AllToAllOptions& options) override;
+  WorkPtr send(Tensors& tensors, int to, int tag) override;
+  WorkPtr recv(Tensors& tensors, int from, int tag) override;
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
@@ -76,7 +79,9 @@ class ProcessGroupSluice final : public Base {
 
  private:
   WorkPtr start(c10d::OpType type, std::chrono::milliseconds timeout, Operation::Request request);
+  WorkPtr message(c10d::OpType type, Tensors& tensors, int other, int tag);
   std::uint16_t checked_root(const std::string& call, std::int64_t root) const;
+  std::uint16_t checked_peer(const std::string& call, int peer) const;
   const Tensors& per_rank(const std::string& call, const std::vector<Tensors>& lists) const;
   std::size_t ranks() const {
     return static_cast<std::size_t>(getSize());

@@ -1,5 +1,6 @@
 #include "bindings/torch/csrc/schedule.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "bindings/torch/csrc/errors.hpp"
@@ -19,9 +20,17 @@ Schedule::Schedule(std::unique_ptr<sluice::Communicator> communicator)
 void Schedule::submit(const std::shared_ptr<Operation>& operation) {
   const std::lock_guard lock(mutex_);
   if (!communicator_) throw closed();
-  const bool at_once = unissued_.empty() && !operation->request_.staging.on_device();
-  if (at_once) start_step(*operation);
+  if (may_start_at_once(*operation)) start_step(*operation);
   if (!operation->issued_) unissued_.push_back(operation);
+}
+
+/// With the lock held.
+bool Schedule::may_start_at_once(const Operation& operation) const {
+  const auto stays_behind = [&](const std::shared_ptr<Operation>& before) {
+    return operation.request_.is_collective || !before->request_.is_collective;
+  };
+  return !operation.request_.staging.on_device() &&
+         std::none_of(unissued_.begin(), unissued_.end(), stays_behind);
 }
 
 /// With the lock held, and all steps before done.

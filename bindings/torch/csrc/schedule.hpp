@@ -2,7 +2,8 @@
 // calls, and all steps of an operation before the first of the next.
 //
 // An operation with one step is started by the call itself. While one with several is under way,
-// those behind it queue up, and whoever waits for one of them starts what is due.
+// those behind it queue up, and whoever waits for one of them starts what is due. A message, which
+// the other rank may expect before it calls those, passes them, but no other message.
 #pragma once
 
 #include <atomic>
@@ -42,6 +43,7 @@ class Schedule {
   void close();
 
  private:
+  bool may_start_at_once(const Operation& operation) const;
   bool issue(Operation& operation, Clock::time_point deadline);
   void go_on();
   void start_step(Operation& operation);

@@ -67,7 +67,8 @@ void Session::refuse_if_inherited() const {
 std::shared_ptr<Operation> Session::start(Operation::Request request) {
   refuse_if_inherited();
   const bool goes_on_by_itself = request.steps.size() > 1 || request.staging.on_device();
-  auto operation = std::make_shared<Operation>(std::move(request), ++started_);
+  const std::uint64_t number = request.is_collective ? ++started_ : ++messages_started_;
+  auto operation = std::make_shared<Operation>(std::move(request), number);
   schedule_.submit(operation);
   if (goes_on_by_itself) watch(operation);
   return operation;

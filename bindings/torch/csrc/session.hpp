@@ -28,6 +28,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Session(Membership membership, std::vector<std::int64_t> global_ranks);
 
   std::shared_ptr<Operation> start(Operation::Request request);
+  /// Collectives: as many on all ranks.
   std::uint64_t operations_started() const { return started_; }
   std::uint64_t bytes_sent() const { return schedule_.bytes_sent(); }
 
@@ -55,6 +56,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Schedule schedule_;
   Completions completions_;
   std::atomic<std::uint64_t> started_{0};
+  std::atomic<std::uint64_t> messages_started_{0};
   std::atomic<bool> closed_{false};
 };
 

@@ -155,6 +155,51 @@ def all_to_all():
     same(torch.cat(parts), outputs)
 
 
+def messages():
+    """A ring in both directions, sends first, whatever the strides of either side."""
+    if RANKS == 1:
+        return
+    after, before = (RANK + 1) % RANKS, (RANK - 1) % RANKS
+    for dtype in [*FLOATS, *INTEGERS, *COMPLEX, torch.bool]:
+        inputs = of_all(SHAPE, dtype)
+        sends = [dist.isend(inputs[RANK], to, tag=5) for to in (after, before)]
+        for source in (before, after):
+            tensor = torch.empty(SHAPE[::-1], dtype=dtype).t()
+            dist.recv(tensor, source, tag=5)
+            same(tensor, inputs[source])
+        for work in sends:
+            work.wait()
+    whole = of_rank(RANK, (40, 30), torch.float32)
+    received = torch.empty(40, 30)
+    transposed = whole.t().contiguous().t()
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, transposed, after),
+                                        dist.P2POp(dist.irecv, received, before)]):
+        work.wait()
+    same(received, of_rank(before, (40, 30), torch.float32))
+    dist.barrier()
+
+
+def messages_pass_collectives():
+    """Rank 0 has begun sums of several steps that the others begin after its message."""
+    if RANKS == 1:
+        return
+    before = group.default()._get_sequence_number_for_group()
+    sparse = torch.eye(10).to_sparse()
+    works = [dist.all_reduce(sparse, async_op=True)] if RANK == 0 else []
+    word = torch.full((3,), float(RANK))
+    for rank in range(1, RANKS):
+        if RANK == 0:
+            dist.send(word, rank)
+        elif RANK == rank:
+            dist.recv(word, 0)
+            assert (word == 0).all()
+    if RANK != 0:
+        works.append(dist.all_reduce(sparse, async_op=True))
+    works[0].wait()
+    same(sparse.to_dense(), torch.eye(10) * RANKS)
+    assert group.default()._get_sequence_number_for_group() == before + 1
+
+
 def coalesced():
     inputs = [of_all((10 + i, 3), torch.float32, i) for i in range(4)]
     tensors = [each[RANK].clone() for each in inputs]
@@ -308,9 +353,13 @@ def bad_arguments():
     refused(lambda: dist.reduce_scatter(torch.empty(9), [good] * RANKS), ValueError, "9 elements")
     refused(lambda: dist.all_to_all_single(torch.empty(10 * RANKS), torch.empty(10 * RANKS),
                                            [10] * RANKS, [9] * RANKS), ValueError, "split sizes")
+    refused(lambda: default.send([good], RANK, 0), ValueError, f"send: rank {RANK}; 0 to {LAST}")
+    refused(lambda: default.recv([good], RANKS, 0), ValueError, f"recv: rank {RANKS}; 0 to {LAST}")
+    refused(lambda: dist.recv(good), ValueError, "recv: a message of whichever rank comes first")
     if RANKS > 1:
         other = (RANK + 1) % RANKS
-        refused_by_c10d(lambda: dist.send(good, other), "sluice does not support send")
+        refused(lambda: dist.send(good, other, tag=-1), ValueError, "send: tag -1; 0 or more")
+        refused(lambda: dist.send(good.to_sparse(), other), ValueError, "sparse", "dense")
     try:
         dist.new_group(pg_options="streams=8")
     except TypeError as error:
@@ -318,15 +367,6 @@ def bad_arguments():
     else:
         raise AssertionError("pg_options may be a text")
     dist.all_reduce(good)
-
-
-def refused_by_c10d(call, part):
-    try:
-        call()
-    except RuntimeError as error:
-        assert part in str(error), error
-    else:
-        raise AssertionError("no RuntimeError")
 
 
 def sizes_of_all_to_all_differ():
@@ -377,6 +417,6 @@ def forked_children():
 if __name__ == "__main__":
     group.start()
     group.run(all_reduce, all_reduce_as_gloo_does, reduce, reduce_scatter, broadcast, gathers,
-              scatter, all_to_all, coalesced, objects, layouts, sparse, works_and_futures,
-              subgroups, one_store_for_several_groups, bad_arguments, sizes_of_all_to_all_differ,
-              sequence_numbers, forked_children)
+              scatter, all_to_all, messages, messages_pass_collectives, coalesced, objects, layouts,
+              sparse, works_and_futures, subgroups, one_store_for_several_groups, bad_arguments,
+              sizes_of_all_to_all_differ, sequence_numbers, forked_children)

@@ -99,6 +99,18 @@ def mismatch():
     told(lambda g: dist.all_reduce(torch.ones(64).to_sparse() if odd else torch.ones(1), group=g))
     told(lambda g: dist.all_reduce(torch.ones(120 + odd, 8).to_sparse(), group=g), "tag")
     told(lambda g: dist.all_reduce(torch.ones(3), group=g) if odd else dist.barrier(group=g))
+
+    def differ(shape, tag, dtype, *parts):
+        def call(g):
+            if RANK == 0:
+                dist.send(torch.ones(3), 1, group=g)
+            else:
+                dist.recv(torch.ones(shape, dtype=dtype), 0, group=g, tag=tag)
+        told(call, *parts, "message 0 from rank 0 to rank 1")
+
+    differ(3, 1, torch.float32, "has tag")
+    differ(4, 0, torch.float32, "has element count")
+    differ(3, 0, torch.int32, "has element type", "float", "int32")
     dist.barrier()
     print("told", flush=True)
 
