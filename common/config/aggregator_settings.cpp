@@ -110,7 +110,8 @@ std::vector<AggregatorSetting> make_settings() {
       {machine, "cpu", "", integer(&Config::cpu, {0, 1023, -1}),
        "Core to pin the poll loop to; -1: none."},
       {machine, "memory-mib", "MiB", integer(&Config::memory_mib, {65, 1'048'576, 0}),
-       "Packet memory; 0: computed from max-jobs, streams, shards, history, MTUs and ports."},
+       "Packet memory; 0: computed from max-jobs (up to 16), streams, shards, history, MTUs and "
+       "ports."},
       {machine, "hugepages", "", on_off(&Config::hugepages), "Use the machine's hugepages."},
       {machine, "pci", "", on_off(&Config::pci), "Let DPDK look for PCI devices."},
       {machine, "file-prefix", "", text(&Config::file_prefix, "name", check_file_prefix),

@@ -242,7 +242,9 @@ void moves_that_ranks_disagree_about(const Setting& setting) {
   const std::vector<float> part(10);
   const auto disagree = [&](const std::string& what, auto&& start) {
     Communicator job = setting.join(9);
+    Communicator signal = setting.join(2);
     job.barrier().wait();
+    signal.barrier().wait();  // else the end of the job may find a rank without that op's result
     const Work work = start(job, job.rank() == 0);
     check_says(error_of(ErrorCode::kOpMismatch, what, [&] { work.wait(); }), what);
   };
