@@ -305,7 +305,7 @@ TEST_CASE("help names every setting with its range, unit and default") {
     CHECK_THAT(help, Contains(std::to_string(facts.min) + ".." + std::to_string(facts.max)));
   }
   CHECK_THAT(help, Contains("[100..600000 ms, default 5000]"));
-  CHECK_THAT(help, Contains("[1..1024 jobs, default 16, reloadable]"));
+  CHECK_THAT(help, Contains("[1..1024 jobs, default 256, reloadable]"));
   CHECK_THAT(help, Contains("[-1 or 0..1023, default -1]"));
 }
 
