@@ -89,9 +89,9 @@ class Progress {
   std::size_t aggregators() const { return attachment_->aggregators(); }
   const std::shared_ptr<spdlog::logger>& logger() const { return logger_; }
 
-  /// With the turn held: lays claim to the packet buffers that a job needs, which are the results
-  /// that it keeps and the packets under way, and returns their number. Throws kUnavailable, of
-  /// `whose`, where there are too few.
+  /// With the turn held: lays claim to the packet buffers that a job needs, for what it keeps and
+  /// what is under way, and returns their number. Throws kUnavailable, of `whose`, where there are
+  /// too few.
   std::size_t reserve_buffers(const std::string& whose, std::size_t streams, std::size_t history);
   void release_buffers(std::size_t count) { reserved_buffers_ -= count; }
 

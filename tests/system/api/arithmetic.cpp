@@ -129,6 +129,46 @@ void reduces_and_scatters(const Setting& setting) {
     }
 }
 
+/// By what arrives: a rank gets the sums that it wants, and of others little more than headers.
+void sums_go_to_those_who_want_them(const Setting& setting) {
+  Communicator job = setting.join(1);
+  constexpr std::uint64_t kPart = 1 << 18;
+  constexpr std::uint64_t kPartBytes = kPart * sizeof(float);
+  const std::uint64_t ranks = job.world_size();
+  const std::vector<float> input(kPart * ranks, 1);
+  std::vector<float> output(input.size());
+  const auto check_received = [&](const std::string& what, const Work& work, std::uint64_t wanted) {
+    work.wait();
+    const std::uint64_t got = work.statistics().bytes_received;
+    const std::uint64_t others = ranks * kPartBytes - wanted;
+    check(got >= wanted && got < wanted + wanted / 8 + others / 8 + 16'384,
+          what + ": " + std::to_string(got) + " bytes came for " + std::to_string(wanted));
+  };
+  const bool is_root = job.rank() == 1;
+  check_received("reduce",
+                 job.reduce(input.data(), is_root ? output.data() : nullptr, input.size(),
+                            ElementType::kFloat32, 1),
+                 is_root ? ranks * kPartBytes : 0);
+  check_received("broadcast", job.broadcast(std::span(output), 1),
+                 is_root ? 0 : ranks * kPartBytes);
+  const std::vector<std::uint64_t> parts(ranks, kPart);
+  check_received("reduce_scatter",
+                 job.reduce_scatter(input.data(), output.data(), parts, ElementType::kFloat32),
+                 kPartBytes);
+  check_received(
+      "gather",
+      job.gather(input.data(), is_root ? output.data() : nullptr, parts, ElementType::kFloat32, 1),
+      is_root ? ranks * kPartBytes : 0);
+  check_received(
+      "scatter",
+      job.scatter(is_root ? input.data() : nullptr, output.data(), parts, ElementType::kFloat32, 1),
+      kPartBytes);
+  const std::vector<std::uint64_t> pairs(ranks * ranks, kPart / ranks);
+  check_received("all_to_all",
+                 job.all_to_all(input.data(), output.data(), pairs, ElementType::kFloat32),
+                 pairs[0] * ranks * sizeof(float));
+}
+
 /// Of bytes, nearly all of them zero pages that take no memory.
 void beyond_2_to_the_31_elements(const Setting& setting) {
   Communicator job = setting.join(1);

@@ -49,6 +49,7 @@ void every_type_and_reduction(const Setting& setting);
 void every_size(const Setting& setting);
 void reduces_to_every_root(const Setting& setting);
 void reduces_and_scatters(const Setting& setting);
+void sums_go_to_those_who_want_them(const Setting& setting);
 void beyond_2_to_the_31_elements(const Setting& setting);
 void bitmap_spares_the_search(const Setting& setting);
 void statistics_count_blocks(const Setting& setting);

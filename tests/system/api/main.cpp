@@ -45,6 +45,7 @@ constexpr Scenario kScenarios[] = {
     {"every_size", every_size, 1},
     {"reduces_to_every_root", reduces_to_every_root, 1},
     {"reduces_and_scatters", reduces_and_scatters, 1},
+    {"sums_go_to_those_who_want_them", sums_go_to_those_who_want_them, 2},
     {"beyond_2_to_the_31_elements", beyond_2_to_the_31_elements, 1, true},
     {"bitmap_spares_the_search", bitmap_spares_the_search, 1},
     {"statistics_count_blocks", statistics_count_blocks, 1},
