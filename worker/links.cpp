@@ -86,8 +86,9 @@ std::unique_ptr<net::Port> Links::try_to_open(Link& link, Duration peer_timeout)
   try {
     if (!directory.empty()) {
       options.peer_timeout = peer_timeout;
-      options.device = net::worker_device(directory, net::unique_socket_name("worker"),
-                                          {.queue_size = options.descriptors});
+      options.device = net::worker_device(
+          directory, net::unique_socket_name("worker"),
+          {.queue_size = static_cast<std::uint16_t>(2 * options.descriptors)});  // as Port does
     }
     auto port = std::make_unique<net::Port>(options, payloads_);
     link.opened = true;

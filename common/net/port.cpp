@@ -274,6 +274,8 @@ void Port::configure(const rte_eth_dev_info& info) {
 void Port::set_up_queues(std::span<BufferPool* const> pools) {
   std::uint16_t rx = options_.descriptors;
   std::uint16_t tx = options_.descriptors;
+  // virtio takes two for a packet of which the sender keeps a reference.
+  if (serves_peer()) tx = static_cast<std::uint16_t>(2 * tx);
   must(rte_eth_dev_adjust_nb_rx_tx_desc(id(), &rx, &tx), "setting the ring sizes");
   for (std::uint16_t q = 0; q < options_.queues; ++q) {
     rte_mempool* pool = pools[pools.size() == 1 ? 0 : q]->handle();
