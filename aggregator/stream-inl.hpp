@@ -213,10 +213,7 @@ void Stream<Sink>::take(Rank w, const Packet& packet, Buffer buffer, Counters& c
   outstanding_.erase(w);
   contributed_.insert(w);
   completed_by_ = w;
-  if (opening_) {
-    wants_[w.value] = *packet.descriptor();
-    if ((packet.descriptor()->flags & wire::kWantsPart) != 0) partial_.insert(w);
-  }
+  if (opening_) wants_[w.value] = *packet.descriptor();
   const auto next = next_of(w);
   for (std::uint8_t c = 0; const wire::Column& column : packet.columns())
     next[c++] = BlockIndex{column.next};
@@ -227,18 +224,19 @@ void Stream<Sink>::take(Rank w, const Packet& packet, Buffer buffer, Counters& c
     waiting_in_hold_.insert(w);
     return;
   }
-  add(packet);
+  add(w, packet);
   while (waiting_in_hold_.lowest() < outstanding_.lowest()) {
     const Rank r{waiting_in_hold_.lowest()};
-    add(held_[r.value].packet);
+    add(r, held_[r.value].packet);
     held_[r.value] = {};
     waiting_in_hold_.erase(r);
   }
 }
 
 template <PacketSink Sink>
-void Stream<Sink>::add(const Packet& packet) {
+void Stream<Sink>::add(Rank w, const Packet& packet) {
   packet.for_each_block([&](std::uint8_t c, std::span<const std::byte> block) {
+    last_owner_[c] = w;
     const std::size_t elements = block.size() / element_bytes(geometry_.type);
     const auto accumulate = owners_[c]++ == 0 ? reduction_->load : reduction_->combine;
     accumulate(accumulator(c), block.data(), elements);
@@ -352,7 +350,7 @@ void Stream<Sink>::deliver(const Buffer& result, Scope& scope) {
   const bool has_sums = std::any_of(owners_.begin(), owners_.end(), [](auto n) { return n != 0; });
   scope.present.for_each([&](Rank r) {
     ++scope.counters.results_sent;
-    if (has_sums && partial_.contains(r) && !wants_a_sum(r)) {
+    if (has_sums && !lacks_a_sum(r)) {
       if (!brief) brief = without_sums(result, scope);
       ++scope.counters.results_withheld;
       scope.sink.send(scope.members[r.value], brief.share());
@@ -362,15 +360,18 @@ void Stream<Sink>::deliver(const Buffer& result, Scope& scope) {
   });
 }
 
-/// Of the running round.
+/// Of the running round: it wants one that is not, moved, its own block and no other's.
 template <PacketSink Sink>
-bool Stream<Sink>::wants_a_sum(Rank w) const {
-  for (std::uint8_t c = 0; c < geometry_.columns; ++c)
-    if (owners_[c] != 0 && wants(wants_[w.value], geometry_, current_[c])) return true;
+bool Stream<Sink>::lacks_a_sum(Rank w) const {
+  const bool moves = wire::moves(wire::Collective{descriptor_.collective});
+  for (std::uint8_t c = 0; c < geometry_.columns; ++c) {
+    if (owners_[c] == 0 || (moves && owners_[c] == 1 && last_owner_[c] == w)) continue;
+    if (wants(wants_[w.value], geometry_, current_[c])) return true;
+  }
   return false;
 }
 
-/// The same RESULT for those who want none of its sums; itself if the pool is empty.
+/// The same RESULT for those who lack none of its sums; itself if the pool is empty.
 template <PacketSink Sink>
 typename Stream<Sink>::Buffer Stream<Sink>::without_sums(const Buffer& result, Scope& scope) const {
   const std::size_t size = wire::block_packet_bytes<wire::Result>(geometry_.columns, false, 0);
@@ -396,7 +397,6 @@ void Stream<Sink>::start_round(std::span<const BlockIndex> want, const Session& 
   opening_ = std::all_of(want.begin(), want.end(), [](BlockIndex b) { return b == kNoBlock; });
   if (opening_) {
     op_known_ = false;
-    partial_.clear();
     outstanding_ = RankSet::first(session.ranks);
     return;
   }

@@ -13,7 +13,8 @@
 //  - A stream of a resumed job is not live until all N workers have told what they have applied
 //    (SYNC). It begins with the first round whose result some worker lacks; those who have it
 //    contribute what they kept, so that the round ends with the same sums again.
-//  - A RESULT goes without sums to a worker that wants none of them.
+//  - A RESULT goes without sums to a worker that lacks none of them: it wants none, or the others
+//    have added nothing to its own blocks, and these are moved, not reduced.
 //  - Memory is taken when the job forms; a packet allocates nothing but the result's buffer.
 #pragma once
 
@@ -79,6 +80,7 @@ class Stream {
             accumulator_bytes(session), std::align_val_t{numeric::kAccumulatorAlignment}))),
         current_(max_columns_, kNoBlock),
         owners_(max_columns_),
+        last_owner_(max_columns_),
         outstanding_(RankSet::first(session.ranks)) {}
 
   /// Bytes that one stream takes when the job forms, with the packets it may hold.
@@ -179,7 +181,7 @@ class Stream {
   void run_op(Rank named_by, const Packet& packet, OpNumber op, const Geometry& geometry);
   bool fits(Rank w, const Packet& packet) const;
   void take(Rank w, const Packet& packet, Buffer buffer, Counters& counters);
-  void add(const Packet& packet);
+  void add(Rank w, const Packet& packet);
   bool is_too_far_behind(Round position, const Session& session) const;
   Round lowest_position() const;
   void forget_results(Round end);
@@ -191,7 +193,7 @@ class Stream {
   void start_round(std::span<const BlockIndex> want, const Session& session);
   void expect_owners(const Session& session);
   void deliver(const Buffer& result, Scope& scope);
-  bool wants_a_sum(Rank w) const;
+  bool lacks_a_sum(Rank w) const;
   Buffer without_sums(const Buffer& result, Scope& scope) const;
   void answer(Rank w, Round from, std::uint64_t have, Scope& scope);
   void send_status(Rank w, Scope& scope);
@@ -221,10 +223,10 @@ class Stream {
   std::vector<Buffer> history_;          // by round % H; empty: not yet, or no more
   Round kept_from_{};                    // results below are needed by nobody
   std::vector<wire::Descriptor> wants_;  // by rank: of the op that runs
-  RankSet partial_;                      // ranks that do not want all of it
   std::unique_ptr<std::byte, FreeAligned> accumulators_;
   std::vector<BlockIndex> current_;    // by column
   std::vector<std::uint16_t> owners_;  // by column: contributions added so far
+  std::vector<Rank> last_owner_;       // by column: whose was added last, if any was
   RankSet outstanding_;
   RankSet contributed_;
   RankSet waiting_in_hold_;  // ranks with a held contribution

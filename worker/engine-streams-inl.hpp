@@ -189,6 +189,15 @@ bool ends_again(const Contribution<Buffer>& mine, const Packet& packet) {
                     });
 }
 
+/// Whether this rank need not be sent the sum of a column: it wants none, or what it has
+/// contributed may be all of it.
+template <class Buffer>
+bool may_be_withheld(Stream<Buffer>& x, Operation& op, const ColumnState& column) {
+  if (!op.wants(column.current)) return true;
+  const auto& mine = x.contribution(x.position);
+  return op.moves() && travels(op, column) && mine.round == x.position && !mine.blocks.empty();
+}
+
 /// Whether a result is one that the running round can end with, as far as this rank can tell.
 template <KeepingSink Sink>
 bool Engine<Sink>::fits(StreamId s, const Packet& packet) {
@@ -203,7 +212,7 @@ bool Engine<Sink>::fits(StreamId s, const Packet& packet) {
     const ColumnState& mine = x.columns[c++];
     if (BlockIndex{column.index} != mine.current) return false;
     if (column.flags == 0 && travels(op, mine)) return false;  // our block would be lost
-    if (column.flags == wire::kColumnWithheld && op.wants(mine.current)) return false;
+    if (column.flags == wire::kColumnWithheld && !may_be_withheld(x, op, mine)) return false;
     if (BlockIndex{column.next} > mine.after) return false;  // and here the next one
     if (column.next != kNoBlock.value &&
         (column.next - mine.current.value) % geometry.stride() != 0)
@@ -212,12 +221,31 @@ bool Engine<Sink>::fits(StreamId s, const Packet& packet) {
   return true;
 }
 
+/// Of the sums that a result lacks, those that this rank alone has.
+template <class Buffer>
+void store_own(const Contribution<Buffer>& mine, const Packet& result, Operation& op) {
+  if (mine.blocks.empty()) return;
+  const std::byte* block = mine.blocks.data();
+  for (std::uint8_t c = 0; const wire::Column& column : result.columns()) {
+    const wire::Column& own = mine.columns[c++];
+    if (own.flags == 0) continue;
+    const BlockIndex b{own.index};
+    const std::size_t size = op.geometry().bytes_of(b);
+    if (column.flags == wire::kColumnWithheld && op.wants(b)) {
+      op.store(b, {block, size});
+      ++op.statistics.blocks_received;
+    }
+    block += size;
+  }
+}
+
 /// Takes the sums of the round awaited, and looks ahead.
 template <KeepingSink Sink>
 void Engine<Sink>::apply(StreamId s, const Packet& packet) {
   StreamState& x = streams_[s.value];
   Operation& op = *op_of(x);
-  if (auto& mine = x.contribution(x.position); mine.round != x.position) describe(x, op, mine);
+  auto& mine = x.contribution(x.position);
+  if (mine.round != x.position) describe(x, op, mine);
   ++counters_.results_applied;
   ++op.statistics.packets_received;
   op.statistics.bytes_received += packet.bytes().size();
@@ -225,19 +253,20 @@ void Engine<Sink>::apply(StreamId s, const Packet& packet) {
     op.store(x.columns[c].current, sum);
     ++op.statistics.blocks_received;
   });
+  store_own(mine, packet, op);
   bool done = true;
   x.owner = false;
   for (std::uint8_t c = 0; const wire::Column& column : packet.columns()) {
-    ColumnState& mine = x.columns[c++];
+    ColumnState& state = x.columns[c++];
     const BlockIndex want{column.next};
     const bool has_sum = column.flags != 0;
-    if (travels(op, mine)) ++op.statistics.blocks_sent;  // here: a round may be begun twice
-    if (mine.current != kNoBlock)
-      op.store_zeros(has_sum ? op.following(mine.current) : mine.current, want);
-    mine.current = want;
-    mine.at = mine.after;  // the first own block after the finished one
-    if (mine.owned()) mine.after = op.next_nonzero(op.following(want));
-    x.owner |= mine.owned();
+    if (travels(op, state)) ++op.statistics.blocks_sent;  // here: a round may be begun twice
+    if (state.current != kNoBlock)
+      op.store_zeros(has_sum ? op.following(state.current) : state.current, want);
+    state.current = want;
+    state.at = state.after;  // the first own block after the finished one
+    if (state.owned()) state.after = op.next_nonzero(op.following(want));
+    x.owner |= state.owned();
     done &= want == kNoBlock;
   }
   x.first = false;

@@ -40,15 +40,10 @@ struct OpRequest {
   std::span<const std::uint64_t> nonzero_blocks = {};  ///< bit per block; empty: search
   std::uint64_t tag = 0;
 
-  /// Whether elements are moved, and not reduced.
-  bool moves() const {
-    using wire::Collective;
-    return collective == Collective::kBroadcast || collective == Collective::kAllGather ||
-           collective == Collective::kGather || collective == Collective::kScatter ||
-           collective == Collective::kAllToAll;
-  }
   /// Of the elements on the wire.
-  ElementType wire_type() const { return moves() ? integer_of(element_bytes(type)) : type; }
+  ElementType wire_type() const {
+    return wire::moves(collective) ? integer_of(element_bytes(type)) : type;
+  }
 
  private:
   static constexpr ElementType integer_of(std::size_t bytes) {
@@ -82,6 +77,7 @@ class Operation {
   bool is_nonzero(BlockIndex b) { return nonzero_.contains(b.value); }
   BlockIndex following(BlockIndex b) const;  ///< the column's block after b, or kNoBlock
   bool wants(BlockIndex b) const { return sluice::wants(descriptor_, geometry_, b); }
+  bool moves() const { return wire::moves(request_.collective); }
 
   /// The sum of block b: copies what is wanted of it to the output.
   void store(BlockIndex b, std::span<const std::byte> sum);

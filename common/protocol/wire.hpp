@@ -91,6 +91,11 @@ enum class Collective : std::uint8_t {
 constexpr bool is_valid(Collective c) {
   return c >= Collective::kAllReduce && c <= Collective::kAllToAll;
 }
+/// Whether elements are moved, and not reduced: every sum is what one rank has.
+constexpr bool moves(Collective c) {
+  return c == Collective::kBroadcast || c == Collective::kAllGather || c == Collective::kGather ||
+         c == Collective::kScatter || c == Collective::kAllToAll;
+}
 constexpr std::string_view name(Collective c) {
   constexpr std::array<std::string_view, 10> kNames{
       "?",      "all_reduce",     "barrier", "broadcast", "all_gather",
@@ -166,7 +171,7 @@ struct Column {
 };
 static_assert(sizeof(Column) == 12 && alignof(Column) == 1);
 inline constexpr std::uint8_t kColumnPresent = 1;   // the block's elements are in the payload
-inline constexpr std::uint8_t kColumnWithheld = 2;  // RESULT: the receiver does not want the sum
+inline constexpr std::uint8_t kColumnWithheld = 2;  // RESULT: the receiver lacks no sum here
 
 // ------------------------------------------------------------------------------ membership, up
 /// HELLO and JOIN are as long as any answer to them, its trailer included, so that nobody can use

@@ -1260,6 +1260,30 @@ TEST_CASE("a sum is delivered to those who want it, and to others without it") {
   for (const Sent& result : of_kind<wire::Result>(last)) CHECK(sum_of(result) == 3);
 }
 
+TEST_CASE("a block that one rank alone has moved is not sent back to it") {
+  Bench bench(2);
+  bench.form();
+  const auto of = [&](wire::Collective collective, unsigned rank, unsigned op, bool has_block) {
+    auto bytes = has_block ? bench.short_op(rank, op, 1, op)
+                           : bench.data(rank, op, true, {{0, kNoBlock.value}}, 1, op);
+    reinterpret_cast<wire::Descriptor*>(bytes.data() + sizeof(wire::Data))->collective =
+        static_cast<std::uint8_t>(collective);
+    return bytes;
+  };
+  const auto results = [&](wire::Collective collective, unsigned op, bool both) {
+    bench.give(0, of(collective, 0, op, both));
+    return of_kind<wire::Result>(bench.give(1, of(collective, 1, op, true)));
+  };
+  const auto flags = [](const Sent& result) { return result.packet().columns()[0].flags; };
+  const auto moved = results(wire::Collective::kAllGather, 0, false);
+  CHECK(sum_of(moved[0]) == 1);
+  CHECK(flags(moved[1]) == wire::kColumnWithheld);
+  const auto shared = results(wire::Collective::kAllGather, 1, true);
+  CHECK(flags(shared[1]) == wire::kColumnPresent);
+  const auto reduced = results(wire::Collective::kAllReduce, 2, false);
+  CHECK(flags(reduced[1]) == wire::kColumnPresent);
+}
+
 TEST_CASE("a pool that has no room for a result without sums sends it with them") {
   Bench bench(2);
   bench.form();

@@ -141,11 +141,13 @@ struct Bench {
   std::vector<std::byte> short_result(std::uint64_t round, float value, OpNumber op) const {
     return result(round, {{0, kNoBlock.value, std::vector<float>(kBlock, value)}}, 1, op);
   }
-  /// The same for who does not want its sum.
-  std::vector<std::byte> withheld_result(std::uint64_t round) const {
+  /// The same for who does not lack its sum.
+  std::vector<std::byte> withheld_result(std::uint64_t round,
+                                         ElementType type = ElementType::kFloat32) const {
     auto bytes = result(round, {{0, kNoBlock.value}}, 1);
-    reinterpret_cast<wire::Column*>(bytes.data() + sizeof(wire::Result))->flags =
-        wire::kColumnWithheld;
+    auto* fixed = reinterpret_cast<wire::Result*>(bytes.data());
+    fixed->shape.wire_type = static_cast<std::uint8_t>(type);
+    reinterpret_cast<wire::Column*>(fixed + 1)->flags = wire::kColumnWithheld;
     return bytes;
   }
   /// A result of an op whose column 0 goes on and on, owned by the other rank; the other columns
@@ -800,6 +802,33 @@ TEST_CASE("who wants no sums says so, and takes results without them") {
   CHECK(completions[0].statistics.blocks_sent == 1);
   CHECK(completions[0].statistics.blocks_received == 0);
   CHECK(tensor == ones(1));
+}
+
+TEST_CASE("a block that this rank alone moves need not come back") {
+  Bench bench;
+  bench.join();
+  const auto input = ones(1);
+  std::vector<float> output(input.size());
+  worker::OpRequest request;
+  request.collective = wire::Collective::kAllGather;
+  request.input = reinterpret_cast<const std::byte*>(input.data());
+  request.output = reinterpret_cast<std::byte*>(output.data());
+  request.element_count = input.size();
+  SECTION("its own is its result") {
+    bench.engine->submit(request, bench.now, bench.sink);
+    bench.give(bench.withheld_result(0, ElementType::kInt32));
+    const auto completions = bench.engine->take_completions();
+    REQUIRE(completions.size() == 1);
+    CHECK(!completions[0].error);
+    CHECK(completions[0].statistics.blocks_received == 1);
+    CHECK(output == input);
+  }
+  SECTION("another's must come") {
+    request.held = worker::ElementRange{};
+    bench.engine->submit(request, bench.now, bench.sink);
+    bench.give(bench.withheld_result(0, ElementType::kInt32));
+    CHECK(bench.engine->failure()->code() == ErrorCode::kProtocol);
+  }
 }
 
 TEST_CASE("a result that cannot be of the running round fails the job loudly") {
