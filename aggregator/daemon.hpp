@@ -6,13 +6,12 @@
 #include <memory>
 #include <vector>
 
-#include <spdlog/logger.h>
-
 #include "aggregator/lane.hpp"
 #include "common/config/aggregator_config.hpp"
 #include "common/config/claim.hpp"
 #include "common/config/rate_limit.hpp"
 #include "common/config/reload.hpp"
+#include "common/log/logger.hpp"
 #include "common/net/eal.hpp"
 #include "common/net/pool.hpp"
 #include "common/net/port.hpp"

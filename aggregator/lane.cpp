@@ -13,6 +13,8 @@
 
 namespace sluice::aggregator {
 
+template class Engine<net::DatagramIo>;
+
 Lane::Lane(const LaneOptions& options, EngineConfig config, net::BufferPool& payloads,
            net::BufferPool& headers, std::shared_ptr<spdlog::logger> logger)
     : options_(options),

@@ -9,12 +9,11 @@
 #include <thread>
 #include <vector>
 
-#include <spdlog/logger.h>
-
 #include "aggregator/config.hpp"
 #include "aggregator/counters.hpp"
 #include "aggregator/engine.hpp"
 #include "common/base/idle.hpp"
+#include "common/log/logger.hpp"
 #include "common/net/datagram_io.hpp"
 
 namespace sluice::aggregator {
@@ -25,6 +24,8 @@ struct LaneOptions {
   int cpu = -1;  ///< core to run on; -1: any
   net::FaultPlan faults{};
 };
+
+extern template class Engine<net::DatagramIo>;  // compiled once: in lane.cpp
 
 class Lane {
  public:

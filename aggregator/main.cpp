@@ -11,6 +11,7 @@
 #include "common/config/aggregator_config.hpp"
 #include "common/config/log.hpp"
 #include "common/config/reload.hpp"
+#include "common/log/logger.hpp"
 
 int main(int argc, char** argv) {
   using namespace sluice;

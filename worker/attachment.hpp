@@ -10,14 +10,13 @@
 #include <string>
 #include <vector>
 
-#include <spdlog/logger.h>
-
 #include <sluice/sluice.hpp>
 
 #include "common/base/endpoint.hpp"
 #include "common/base/time.hpp"
 #include "common/config/address.hpp"
 #include "common/config/claim.hpp"
+#include "common/log/logger.hpp"
 #include "common/net/datagram_io.hpp"
 #include "common/net/pool.hpp"
 #include "worker/links.hpp"

@@ -16,9 +16,8 @@
 #include <thread>
 #include <vector>
 
-#include <spdlog/logger.h>
-
 #include "common/base/time.hpp"
+#include "common/log/logger.hpp"
 #include "common/net/datagram_io.hpp"
 #include "common/net/pool.hpp"
 #include "common/net/port.hpp"

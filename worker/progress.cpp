@@ -11,6 +11,9 @@
 #include "worker/thread_without_signals.hpp"
 
 namespace sluice {
+
+template class worker::Engine<net::DatagramIo>;
+
 namespace {
 
 /// How often the progress thread looks in while others drive the loop.

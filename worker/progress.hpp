@@ -16,12 +16,11 @@
 #include <thread>
 #include <vector>
 
-#include <spdlog/logger.h>
-
 #include <sluice/sluice.hpp>
 
 #include "common/base/idle.hpp"
 #include "common/base/time.hpp"
+#include "common/log/logger.hpp"
 #include "worker/attachment.hpp"
 #include "worker/engine.hpp"
 #include "worker/fork_generation.hpp"
@@ -29,6 +28,7 @@
 namespace sluice {
 
 using WorkerEngine = worker::Engine<net::DatagramIo>;
+extern template class worker::Engine<net::DatagramIo>;  // compiled once: in progress.cpp
 
 /// What the progress loop serves: one job's engine. Called with the turn held.
 class Member {

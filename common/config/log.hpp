@@ -6,11 +6,10 @@
 #include <memory>
 #include <string>
 
-#include <spdlog/logger.h>
-
 #include "common/base/time.hpp"
 #include "common/config/choices.hpp"
 #include "common/config/rate_limit.hpp"
+#include "common/log/logger.hpp"
 
 namespace sluice::config {
 

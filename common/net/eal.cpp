@@ -13,6 +13,7 @@
 
 #include <sluice/error.hpp>
 
+#include "common/log/logger.hpp"
 #include "common/net/caller_state.hpp"
 #include "common/net/eal_log.hpp"
 

@@ -6,6 +6,8 @@
 #include <spdlog/spdlog.h>
 #include <sys/types.h>
 
+#include "common/log/logger.hpp"
+
 namespace sluice::net {
 namespace {
 

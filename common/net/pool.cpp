@@ -10,6 +10,7 @@
 
 #include <sluice/error.hpp>
 
+#include "common/log/logger.hpp"
 #include "common/net/eal.hpp"
 #include "common/net/framing.hpp"
 

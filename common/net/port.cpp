@@ -17,6 +17,7 @@
 
 #include <sluice/error.hpp>
 
+#include "common/log/logger.hpp"
 #include "common/net/accept_deadline.hpp"
 #include "common/net/caller_state.hpp"
 #include "common/net/eal_log.hpp"

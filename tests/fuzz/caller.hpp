@@ -10,8 +10,7 @@
 #include <vector>
 
 #include "tests/sim/tensors.hpp"
-#include "tests/unit/engine_parts.hpp"
-#include "worker/engine.hpp"
+#include "tests/unit/engines.hpp"
 
 namespace sluice::fuzz {
 

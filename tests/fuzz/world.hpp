@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "aggregator/engine.hpp"
 #include "tests/fuzz/caller.hpp"
 #include "tests/fuzz/input.hpp"
 #include "tests/sim/random.hpp"

@@ -14,7 +14,8 @@ ENGINE = {
 BASE = [r"common/base/", r"sluice/(types|error)\.hpp"]
 PROTOCOL = BASE + [r"common/protocol/"]
 CORE = PROTOCOL + [r"common/numeric/"]
-LOOP = CORE + [r"common/config/", r"common/net/"]
+LOGGER = [r"common/log/"]
+LOOP = CORE + LOGGER + [r"common/config/", r"common/net/"]
 LOG = [r"spdlog/"]
 SYSTEM = [r"sys/", r"net/", r"arpa/", r"netinet/",
           r"(unistd|fcntl|poll|pthread|sched|spawn|dlfcn|sodium)\.h"]
@@ -29,9 +30,10 @@ LAYERS = [
     (r"common/protocol/(protection|secret)\.cpp", PROTOCOL,           [r"isa-l/", r"sodium\.h"]),
     (r"common/protocol/",    PROTOCOL,                                []),
     (r"common/numeric/",     BASE + [r"common/numeric/"],             [r"hwy/"]),
-    (r"common/config/",      BASE + [r"common/(config/|protocol/secret)"],
+    (r"common/log/",         [],                                      LOG),
+    (r"common/config/",      BASE + LOGGER + [r"common/(config/|protocol/secret)"],
      SYSTEM + LOG + [r"boost/"]),
-    (r"common/net/",         BASE + [r"common/net/"],                 SYSTEM + LOG + [r"rte_"]),
+    (r"common/net/",         BASE + LOGGER + [r"common/net/"],        SYSTEM + LOG + [r"rte_"]),
     (ENGINE["aggregator"],   CORE + [ENGINE["aggregator"]],           []),
     (r"aggregator/",         LOOP + [r"aggregator/"],                 SYSTEM + LOG),
     (r"worker/include/",     [r"sluice/"],                            []),

@@ -12,9 +12,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "aggregator/engine.hpp"
 #include "common/base/rank_set.hpp"
-#include "tests/unit/engine_parts.hpp"
+#include "tests/unit/engines.hpp"
 
 using namespace sluice;
 using namespace sluice::parts;

@@ -7,10 +7,8 @@
 
 #include <catch2/catch.hpp>
 
-#include "aggregator/engine.hpp"
 #include "common/protocol/protection.hpp"
-#include "tests/unit/engine_parts.hpp"
-#include "worker/engine.hpp"
+#include "tests/unit/engines.hpp"
 
 using namespace sluice;
 using namespace sluice::parts;

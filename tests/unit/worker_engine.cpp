@@ -12,8 +12,7 @@
 #include <catch2/catch.hpp>
 
 #include "common/base/rank_set.hpp"
-#include "tests/unit/engine_parts.hpp"
-#include "worker/engine.hpp"
+#include "tests/unit/engines.hpp"
 
 using namespace sluice;
 using namespace sluice::parts;
