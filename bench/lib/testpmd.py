@@ -13,6 +13,7 @@ MBUFS = 4096
 MBUF_BYTES = 9728  # headroom, and the longest frame in one piece
 MEMORY_MB = 256
 LINK_S = 30
+ATTEMPTS = 5  # to start the frames going round
 RATE = re.compile(r"Rx-pps:\s+(\d+).*?\n\s*Tx-pps:\s+(\d+)", re.DOTALL)
 
 
@@ -79,10 +80,13 @@ def macswap(stage, ip_bytes, window, seconds, cores):
         forwarder.wait_for_link()
         peer.wait_for_link()
         forwarder.tell("start")
-        peer.tell(f"set txpkts {ip_bytes + ETHERNET_BYTES}", f"set burst {min(window, BURST)}",
-                  f"start tx_first {max(1, window // BURST)}")
-        time.sleep(0.2)
-        return forwarder.rates(seconds)
+        peer.tell(f"set txpkts {ip_bytes + ETHERNET_BYTES}", f"set burst {min(window, BURST)}")
+        for _ in range(ATTEMPTS):
+            peer.tell(f"start tx_first {max(1, window // BURST)}")
+            if all(forwarder.rates(0.2)):
+                return forwarder.rates(seconds)
+            peer.tell("stop")  # the first frames were lost, and with them all that follow
+        raise AssertionError(f"no frames go round\n{peer.process.report()}")
     finally:
         peer.end()
         forwarder.end()
