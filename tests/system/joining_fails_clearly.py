@@ -85,7 +85,7 @@ class Joining(harness.SystemTest):
 
 class FormationTimeout(harness.SystemTest):
     def test_the_aggregator_names_the_absent(self):
-        daemon = self.start_daemon("--formation-timeout-ms", "500")
+        daemon = self.start_daemon("--formation-timeout-ms", "5000")
         ranks = [self.start_joiner(r, 4, daemon) for r in (0, 3)]
         for rank in ranks:
             self.refuses(rank, 3, "formation failed about rank 1",
