@@ -102,6 +102,7 @@ int run(const std::vector<std::string>& names) {
       scenario.run({context, job});
       ++ran;
     }
+    doing = "the choice";
     check(ran > 0, "no scenario of that name, or too few ranks for it");
     return 0;
   } catch (const std::exception& error) {
