@@ -10,9 +10,8 @@
 #include <torch/version.h>
 #if TORCH_VERSION_MAJOR >= 2
 #include <torch/csrc/distributed/c10d/Backend.hpp>
-#else
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #endif
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "bindings/torch/csrc/session.hpp"
 
