@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """To which section does a Debian package belong? A linear classifier of its description's words and
 pairs of words, hashed: nn.EmbeddingBag(sparse=True), whose gradients name the few rows that a batch
-touches. The data is what `apt-cache dumpavail` tells.
+touches; with --dense-gradients EmbeddingBag's default, a gradient of the whole table, of which
+hardly a block is not zero. The data is what `apt-cache dumpavail` tells.
 
     scripts/local-cluster --workers 4 -- /usr/bin/python3 examples/torch/section_classifier.py
 """
@@ -72,11 +73,13 @@ def accuracy(model, data):
 
 
 def main():
-    arguments = training.parse_arguments(__doc__, steps=200, batch=512, learning_rate=30.0)
+    arguments = training.parse_arguments(__doc__, steps=200, batch=512, learning_rate=30.0,
+                                         dense_gradients=False)
     training.join(arguments.backend)
     data = examples()
     held_out, trained = data[::10], [x for i, x in enumerate(data) if i % 10]
-    model = torch.nn.EmbeddingBag(ROWS, SECTIONS, mode="mean", sparse=True)
+    model = torch.nn.EmbeddingBag(ROWS, SECTIONS, mode="mean",
+                                  sparse=not arguments.dense_gradients)
     torch.nn.init.zeros_(model.weight)
     training.train(
         model, batches(trained, arguments.batch), torch.nn.functional.cross_entropy,

@@ -13,7 +13,8 @@ HOOKS = ("none", "top-k", "random-k", "threshold", "bf16")
 
 
 def parse_arguments(description, **defaults):
-    """`defaults`: of --steps, --batch and --learning-rate."""
+    """`defaults`: of --steps, --batch, --learning-rate and what an example has of its own; False is
+    that of a flag."""
     parser = argparse.ArgumentParser(description=description)
     add = parser.add_argument
     add("--backend", default="sluice", help="of torch.distributed: sluice or gloo (sluice)")
@@ -21,7 +22,11 @@ def parse_arguments(description, **defaults):
     add("--ratio", type=float, default=0.05, help="of the blocks that top-k and random-k keep")
     add("--norm", type=float, default=1e-4, help="above which threshold keeps a block")
     for name, value in defaults.items():
-        add("--" + name.replace("_", "-"), type=type(value), default=value, help=f"({value})")
+        flag = "--" + name.replace("_", "-")
+        if value is False:
+            add(flag, action="store_true")
+        else:
+            add(flag, type=type(value), default=value, help=f"({value})")
     add("--threads", type=int, default=1, help="that a rank computes with (1)")
     add("--figures", metavar="FILE", help="where rank 0 writes its figures, as JSON")
     return parser.parse_args()
@@ -78,7 +83,7 @@ def train(model, batches, loss_of, optimizer_of, arguments):
     without exchange, of which nothing is kept. Returns the Figures."""
     torch.set_num_threads(arguments.threads)
     rank = dist.get_rank()
-    parallel = DistributedDataParallel(model)
+    parallel = DistributedDataParallel(model, gradient_as_bucket_view=True)
     if arguments.hook != "none":
         parallel.register_comm_hook(*hook_of(arguments))
     optimizer = optimizer_of(model.parameters())
