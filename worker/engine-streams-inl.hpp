@@ -253,7 +253,7 @@ void Engine<Sink>::apply(StreamId s, const Packet& packet) {
     op.store(x.columns[c].current, sum);
     ++op.statistics.blocks_received;
   });
-  store_own(mine, packet, op);
+  if (op.moves()) store_own(mine, packet, op);
   bool done = true;
   x.owner = false;
   for (std::uint8_t c = 0; const wire::Column& column : packet.columns()) {
