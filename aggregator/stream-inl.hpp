@@ -113,6 +113,7 @@ bool Stream<Sink>::agree(Rank w, const Packet& packet) {
       {wire::Field::kRoot, descriptor_.root, theirs->root},
       {wire::Field::kElementCount, shape_.element_count, shape.element_count},
       {wire::Field::kWireType, shape_.wire_type, shape.wire_type},
+      {wire::Field::kBlockElements, shape_.block_elements, shape.block_elements},
       {wire::Field::kLayout, descriptor_.layout, theirs->layout},
       {wire::Field::kTag, descriptor_.tag, theirs->tag},
   };
@@ -162,7 +163,7 @@ std::optional<Geometry> Stream<Sink>::geometry_of(const Packet& packet, OpNumber
   const auto& shape = packet.shape();
   const auto geometry =
       Geometry::make(shape.element_count, static_cast<ElementType>(shape.wire_type),
-                     session.block_elements, session.payload_bytes, session.streams, op);
+                     shape.block_elements, session.payload_bytes, session.streams, op);
   if (!wire::same(shape, wire::shape_of(geometry)) || !geometry.uses(id_)) return std::nullopt;
   return geometry;
 }

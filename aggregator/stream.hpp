@@ -144,15 +144,9 @@ class Stream {
     }
   };
 
-  /// The most columns any element type can have in this session.
+  /// The most columns that an op can have in this session: of the smallest blocks.
   static std::uint8_t widest(const Session& s) {
-    std::uint8_t most = 1;
-    for (const auto type : {ElementType::kInt8, ElementType::kInt16, ElementType::kFloat32,
-                            ElementType::kFloat64})  // one of each size
-      most = std::max(
-          most, fitting_columns(fitting_block_elements(s.block_elements, type, s.payload_bytes),
-                                type, s.payload_bytes));
-    return most;
+    return fitting_columns(1, ElementType::kInt8, s.payload_bytes);
   }
   /// Room for every column's accumulator: fp16 doubles, and each column is aligned.
   static std::size_t accumulator_bytes(const Session& s) {

@@ -68,6 +68,7 @@ worker::OpRequest request(Collective collective, const Tensors& tensors,
                           const ReduceOptions& options, std::uint16_t root = 0) {
   worker::OpRequest result = request(collective, tensors, MoveOptions{options.tag}, root);
   result.reduction = options.reduction;
+  result.block_elements = options.block_elements;
   result.nonzero_blocks = options.nonzero_blocks;
   return result;
 }
@@ -223,8 +224,11 @@ void Communicator::Impl::check(const std::string& call, const worker::OpRequest&
   if (request.root >= options.world_size)
     refuse("root " + std::to_string(request.root) +
            ", below world_size = " + std::to_string(options.world_size) + " expected");
+  if (request.block_elements > wire::kMaxBlockElements)
+    refuse("block_elements is " + std::to_string(request.block_elements) + "; 1.." +
+           std::to_string(wire::kMaxBlockElements) + " expected, or 0 for the job's");
   const std::uint32_t block =
-      fitting_block_elements(session_.block_elements, request.type, session_.payload_bytes);
+      fitting_block_elements(session_, request.block_elements, request.type);
   if (request.element_count > max_element_count(block))
     refuse(std::to_string(request.element_count) + " elements in blocks of " +
            std::to_string(block) + " are more than " + std::to_string(max_element_count(block)));
@@ -277,10 +281,10 @@ std::vector<std::uint16_t> Communicator::Impl::stragglers(OpNumber op) const {
   return ranks;
 }
 
-std::uint32_t Communicator::Impl::block_elements(ElementType type) {
+std::uint32_t Communicator::Impl::block_elements(ElementType type, std::uint16_t wanted) {
   if (!is_valid(type))
     throw Error(ErrorCode::kInvalidArgument, "block_elements: none of ElementType");
-  return fitting_block_elements(session_.block_elements, type, session_.payload_bytes);
+  return fitting_block_elements(session_, wanted, type);
 }
 
 // --------------------------------------------------------------------------------------- leaving
@@ -355,8 +359,8 @@ std::uint16_t Communicator::rank() const {
 std::uint16_t Communicator::world_size() const {
   return impl_->options.world_size;
 }
-std::uint32_t Communicator::block_elements(ElementType type) const {
-  return impl_->block_elements(type);
+std::uint32_t Communicator::block_elements(ElementType type, std::uint16_t wanted) const {
+  return impl_->block_elements(type, wanted);
 }
 
 Work Communicator::all_reduce(const void* input, void* output, std::uint64_t element_count,

@@ -42,7 +42,7 @@ struct Communicator::Impl final : private Member {
   Work post(bool sends, std::uint16_t peer, worker::OpRequest request, std::uint64_t count);
   /// Leaves, or aborts with ops pending, and waits for the end. An error: how that went wrong.
   std::optional<Error> leave();
-  std::uint32_t block_elements(ElementType type);
+  std::uint32_t block_elements(ElementType type, std::uint16_t wanted);
   const JobOptions options;  ///< without the secret
 
  private:

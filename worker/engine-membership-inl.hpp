@@ -221,11 +221,11 @@ OpNumber Engine<Sink>::submit(const OpRequest& request, Time now, Sink& sink) {
     return op;
   }
   const OpNumber op = first_op_ + ops_.size();
-  ops_.emplace_back(
-      request,
-      Geometry::make(request.element_count, request.wire_type(), session().block_elements,
-                     session().payload_bytes, session().streams, op),
-      config_.search);
+  ops_.emplace_back(request,
+                    Geometry::make(request.element_count, request.wire_type(),
+                                   block_elements(request.wire_type(), request.block_elements),
+                                   session().payload_bytes, session().streams, op),
+                    config_.search);
   ++pending_;
   const Geometry& geometry = ops_.back().geometry();
   for (std::uint16_t i = 0; i < geometry.used_streams(); ++i) {

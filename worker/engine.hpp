@@ -53,7 +53,7 @@ class Engine {
   void start(Time now, Sink& sink);  ///< begins to join; call once
 
   /// Starts an op; valid while active. In any other state the op completes with the failure.
-  /// `request.element_count` must not exceed max_element_count(block_elements(type)).
+  /// `request.element_count` must not exceed max_element_count() of the op's block_elements().
   OpNumber submit(const OpRequest& request, Time now, Sink& sink);
 
   void receive(const Endpoint& from, Buffer buffer, Time now, Sink& sink);
@@ -82,8 +82,9 @@ class Engine {
   /// What there is to say of the failure beside its error, if anything.
   const std::optional<AbortInfo>& abort_info() const { return abort_info_; }
   const Session& session() const { return sessions_[0]->agreed(); }  ///< once active
-  std::uint32_t block_elements(ElementType type) const {
-    return fitting_block_elements(session().block_elements, type, session().payload_bytes);
+  /// Of an op that wants so many at most; 0: as many as the session has.
+  std::uint32_t block_elements(ElementType type, std::uint16_t wanted = 0) const {
+    return fitting_block_elements(session(), wanted, type);
   }
 
   /// Ops that ended since the last call, in the order in which they ended.

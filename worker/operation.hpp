@@ -37,6 +37,7 @@ struct OpRequest {
   std::optional<std::vector<ElementRange>> wanted = {};  ///< rising; none: the whole tensor
   std::uint16_t root = 0;
   std::uint16_t layout = 0;
+  std::uint16_t block_elements = 0;                    ///< at most; 0: the session's
   std::span<const std::uint64_t> nonzero_blocks = {};  ///< bit per block; empty: search
   std::uint64_t tag = 0;
 

@@ -172,7 +172,8 @@ sluice::ElementType from_c(sluice_element_type type) {
 sluice::ReduceOptions from_c(const sluice_reduce_options* options, const char* call) {
   sluice::ReduceOptions result;
   if (options == nullptr) return result;
-  check_size(options->size, sizeof *options, call, "options");
+  const bool older = options->size == offsetof(sluice_reduce_options, block_elements);
+  if (!older) check_size(options->size, sizeof *options, call, "options");
   result.reduction = narrowed<sluice::Reduction>(options->reduction);
   if (!sluice::is_valid(result.reduction))
     refuse(std::string(call) + ": the reduction " + std::to_string(int{options->reduction}) +
@@ -180,6 +181,7 @@ sluice::ReduceOptions from_c(const sluice_reduce_options* options, const char* c
   if (options->nonzero_blocks != nullptr)
     result.nonzero_blocks = {options->nonzero_blocks, options->nonzero_words};
   result.tag = options->tag;
+  if (!older) result.block_elements = options->block_elements;
   return result;
 }
 
@@ -296,9 +298,14 @@ int32_t sluice_communicator_world_size(const sluice_communicator* communicator) 
 
 // --------------------------------------------------------------------------------------- tensors
 uint32_t sluice_block_elements(const sluice_communicator* communicator, sluice_element_type type) {
+  return sluice_op_block_elements(communicator, type, 0);
+}
+
+uint32_t sluice_op_block_elements(const sluice_communicator* communicator, sluice_element_type type,
+                                  uint16_t wanted) {
   const sluice::ElementType element = from_c(type);
   if (communicator == nullptr || !sluice::is_valid(element)) return 0;
-  return communicator->communicator.block_elements(element);
+  return communicator->communicator.block_elements(element, wanted);
 }
 
 void* sluice_allocate(size_t bytes) {

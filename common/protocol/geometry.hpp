@@ -12,17 +12,25 @@
 #include <sluice/types.hpp>
 
 #include "common/base/ids.hpp"
+#include "common/protocol/session.hpp"
 #include "common/protocol/wire.hpp"
 
 namespace sluice {
 
-/// Elements per block of a type: the session's, halved until one block fits `payload_bytes`.
-constexpr std::uint32_t fitting_block_elements(std::uint32_t session_block_elements,
-                                               ElementType type, std::size_t payload_bytes) {
+/// Elements per block of a type: those wanted, halved until one block fits `payload_bytes`.
+constexpr std::uint32_t fitting_block_elements(std::uint32_t wanted, ElementType type,
+                                               std::size_t payload_bytes) {
   const std::size_t room = payload_bytes - wire::kBlockPacketOverhead - sizeof(wire::Column);
-  std::uint32_t elements = session_block_elements;
+  std::uint32_t elements = wanted;
   while (elements > 1 && elements * element_bytes(type) > room) elements /= 2;
   return elements;
+}
+
+/// Elements per block of an op that wants so many at most; 0: as many as the session has.
+constexpr std::uint32_t fitting_block_elements(const Session& session, std::uint16_t wanted,
+                                               ElementType type) {
+  return fitting_block_elements(wanted == 0 ? session.block_elements : wanted, type,
+                                session.payload_bytes);
 }
 
 /// W: how many blocks fit one packet, 1..kMaxColumns.
@@ -44,12 +52,12 @@ struct Geometry {
   ElementType type = ElementType::kFloat32;
 
   static constexpr Geometry make(std::uint64_t element_count, ElementType type,
-                                 std::uint32_t session_block_elements, std::size_t payload_bytes,
+                                 std::uint32_t block_elements, std::size_t payload_bytes,
                                  std::uint16_t streams, OpNumber op) {
     Geometry g;
     g.element_count = element_count;
     g.type = type;
-    g.block_elements = fitting_block_elements(session_block_elements, type, payload_bytes);
+    g.block_elements = fitting_block_elements(block_elements, type, payload_bytes);
     g.columns = fitting_columns(g.block_elements, type, payload_bytes);
     g.blocks =
         static_cast<std::uint32_t>((element_count + g.block_elements - 1) / g.block_elements);

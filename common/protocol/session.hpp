@@ -11,7 +11,7 @@ struct Session {
   std::uint32_t job = 0;
   std::uint16_t ranks = 0;           ///< N
   std::uint16_t streams = 0;         ///< S, over all shards
-  std::uint16_t block_elements = 0;  ///< of the job; an op may use a fitting fraction
+  std::uint16_t block_elements = 0;  ///< of ops that do not choose their own
   std::uint16_t payload_bytes = 0;   ///< largest UDP payload
   std::uint16_t shard = 0;
   std::uint16_t shards = 1;

@@ -26,7 +26,7 @@ class Caller {
 
   void submit(const sim::OpSpec& spec, Time now) {
     Op op{.spec = spec, .member = engine.state() == Engine::State::kActive};
-    if (op.member) op.block_elements = engine.block_elements(spec.type);
+    if (op.member) op.block_elements = engine.block_elements(spec.type, spec.block_elements);
     op.tensor = sim::make_tensor(spec, rank_, ranks_, op.block_elements);
     if (!op.tensor.in_place) op.output.assign(op.tensor.data.size() + kGuard, kUntouched);
     worker::OpRequest request;
@@ -34,6 +34,7 @@ class Caller {
     request.type = spec.type;
     request.reduction = spec.reduction;
     request.element_count = spec.element_count;
+    request.block_elements = spec.block_elements;
     request.tag = spec.tag;
     request.input = op.tensor.data.data();
     request.output = op.tensor.in_place ? op.tensor.data.data() : op.output.data();

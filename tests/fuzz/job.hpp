@@ -21,6 +21,7 @@ inline sim::OpSpec op_spec(std::uint64_t seed) {
   spec.type = static_cast<ElementType>(random.between(1, 9));
   spec.reduction = static_cast<Reduction>(random.between(1, is_float(spec.type) ? 5 : 8));
   if (spec.collective == wire::Collective::kAllReduce) spec.element_count = random.below(600);
+  if (random.chance(0.3)) spec.block_elements = static_cast<std::uint16_t>(random.between(1, 40));
   spec.tag = random.below(3);
   spec.seed = random.next();
   spec.density = random.pick({-1.0, 0.1, 0.5, 1.0});

@@ -244,7 +244,7 @@ void App::submit() {
   OpenOp op;
   op.spec = spec(next_op_);
   op.index = next_op_;
-  op.block_elements = engine_->block_elements(op.spec.type);
+  op.block_elements = engine_->block_elements(op.spec.type, op.spec.block_elements);
   op.tensor = make_tensor(op.spec, rank_, job_.plan.ranks, op.block_elements);
   op.began = world_.events.now();
   op.wanted = wanted_by(op.spec, rank_, job_.plan.ranks);
@@ -255,6 +255,7 @@ void App::submit() {
   request.type = op.spec.type;
   request.reduction = op.spec.reduction;
   request.root = op.spec.root;
+  request.block_elements = op.spec.block_elements;
   request.tag = op.spec.tag;
   const std::vector<std::uint64_t> whole{op.spec.element_count};
   const worker::Place me{static_cast<std::uint16_t>(rank_),

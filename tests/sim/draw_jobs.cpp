@@ -20,12 +20,17 @@ Reduction draw_reduction(Random& r, ElementType type) {
   return static_cast<Reduction>(r.between(1, is_float(type) ? 5 : 8));
 }
 
+std::uint16_t draw_block_elements(Random& r) {
+  return static_cast<std::uint16_t>(
+      r.pick<std::uint64_t>({1, r.between(2, 16), r.between(17, 64), 256, r.between(1, 600)}));
+}
+
 /// How many elements: nothing, less than a block, a short last block, many blocks.
-std::uint64_t element_count(Random& r, const JobPlan& job, ElementType type,
+std::uint64_t element_count(Random& r, const JobPlan& job, const OpSpec& op,
                             std::uint64_t bytes_max) {
   const std::uint64_t block =
-      fitting_block_elements(job.block_elements, type, job.smallest_payload());
-  const std::uint64_t most = std::max<std::uint64_t>(1, bytes_max / element_bytes(type));
+      fitting_block_elements(wanted_block_elements(job, op), op.type, job.smallest_payload());
+  const std::uint64_t most = std::max<std::uint64_t>(1, bytes_max / element_bytes(op.type));
   const std::uint64_t blocks = r.pick<std::uint64_t>(
       {0, 1, r.below(4), r.below(60), r.between(50, 150), r.between(100, 600)});
   std::uint64_t count = blocks * block;
@@ -82,7 +87,8 @@ OpSpec make_op(Random& r, const JobPlan& job, std::uint64_t tag, std::uint64_t b
   op.reduction = draw_reduction(r, op.type);
   op.tag = tag;
   op.seed = r.next();
-  op.element_count = element_count(r, job, op.type, bytes_max);
+  if (r.chance(0.3)) op.block_elements = draw_block_elements(r);
+  op.element_count = element_count(r, job, op, bytes_max);
   if (op.element_count == 0 && r.chance(0.5)) op.collective = Collective::kBarrier;
   op.density = r.pick({0.0, 0.03, 0.2, 0.6, 1.0, -1.0});
   if (r.chance(0.2)) op.lone_owner = static_cast<int>(r.below(job.ranks));
@@ -92,9 +98,9 @@ OpSpec make_op(Random& r, const JobPlan& job, std::uint64_t tag, std::uint64_t b
 }
 
 /// What a rank calls in place of `op`: one field of the descriptor is another.
-OpSpec another(Random& r, const OpSpec& op) {
+OpSpec another(Random& r, const JobPlan& job, const OpSpec& op) {
   OpSpec other = op;
-  switch (r.below(5)) {
+  switch (r.below(6)) {
     case 0:
       other.element_count += r.between(1, 2000);
       if (!other.counts.empty()) other.counts.back() += other.element_count - op.element_count;
@@ -111,8 +117,11 @@ OpSpec another(Random& r, const OpSpec& op) {
         while (other.reduction == op.reduction) other.reduction = draw_reduction(r, op.type);
       break;
     case 3:
-      other = OpSpec{.tag = op.tag, .seed = op.seed};
+      other = OpSpec{.block_elements = op.block_elements, .tag = op.tag, .seed = op.seed};
       if (op.collective != Collective::kBarrier) other.collective = Collective::kBarrier;
+      break;
+    case 4:
+      other.block_elements = wanted_block_elements(job, op) == 1 ? 2 : 1;
       break;
     default:
       other.tag += r.between(1, 1000);
@@ -129,7 +138,7 @@ void plan_mismatch(Random& r, JobPlan& job) {
     job.fault_op = r.below(first.size() - 1);
     first[job.fault_op + 1].poisoned = true;
   } else {
-    job.other_op = another(r, first[job.fault_op]);
+    job.other_op = another(r, job, first[job.fault_op]);
   }
   first[job.fault_op].poisoned = true;
 }
@@ -177,8 +186,7 @@ JobPlan draw_job(Random& r, const Scenario& s, std::uint32_t id, unsigned ranks)
   if (r.chance(0.8))
     job.streams = static_cast<std::uint16_t>(r.pick<std::uint64_t>({1, 2, 3, r.between(1, 16)}));
   if (r.chance(0.7)) job.history = r.pick<std::uint8_t>({2, 2, 4, 8, 16, 64});
-  job.block_elements = static_cast<std::uint16_t>(
-      r.pick<std::uint64_t>({1, r.between(2, 16), r.between(17, 64), 256, r.between(1, 600)}));
+  job.block_elements = draw_block_elements(r);
   for (unsigned rank = 0; rank < ranks; ++rank)
     job.payload_bytes.push_back(r.chance(0.8) ? s.payload_bytes
                                               : static_cast<std::uint16_t>(r.between(508, 9000)));

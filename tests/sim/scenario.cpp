@@ -140,7 +140,8 @@ Duration Scenario::settling_bound() const {
   for (const JobPlan& job : jobs)
     for (const Program& program : job.programs)
       for (const OpSpec& op : program)
-        bound += job.pause_max + 4 * link.delay * (2 + op.element_count / job.block_elements);
+        bound += job.pause_max +
+                 4 * link.delay * (2 + op.element_count / wanted_block_elements(job, op));
   return bound;
 }
 
@@ -223,8 +224,8 @@ std::string describe(const Scenario& s) {
     for (const Program& program : job.programs)
       for (const OpSpec& op : program)
         out << "    op of " << op.element_count << " " << sluice::name(op.type) << " "
-            << sluice::name(op.reduction) << ", density " << op.density
-            << (op.poisoned ? ", poisoned" : "") << "\n";
+            << sluice::name(op.reduction) << ", block " << wanted_block_elements(job, op)
+            << ", density " << op.density << (op.poisoned ? ", poisoned" : "") << "\n";
   }
   return out.str();
 }

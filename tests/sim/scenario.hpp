@@ -125,6 +125,11 @@ struct JobPlan {
   std::uint16_t smallest_payload() const;
 };
 
+/// Of an op, before they are halved to fit.
+inline std::uint16_t wanted_block_elements(const JobPlan& job, const OpSpec& op) {
+  return op.block_elements == 0 ? job.block_elements : op.block_elements;
+}
+
 /// What a scenario is about; within a theme everything is drawn at random.
 enum class Theme {
   kMixed,      ///< faults of ranks and jobs

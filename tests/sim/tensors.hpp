@@ -21,6 +21,7 @@ struct OpSpec {
   std::uint16_t root = 0;
   /// Of a tensor that is cut: the elements of each part, element_count in all.
   std::vector<std::uint64_t> counts = {};
+  std::uint16_t block_elements = 0;  ///< wanted in a block; 0: as many as the session has
   std::uint64_t tag = 0;
   std::uint64_t seed = 0;  ///< of the data
   double density = 1;      ///< of each rank; below 0: each rank has its own

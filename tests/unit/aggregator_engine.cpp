@@ -1136,6 +1136,13 @@ TEST_CASE("ranks that call different collectives are both named, with both value
   SECTION("tag") {
     CHECK(mismatch([](wire::Data&, wire::Descriptor& d) { d.tag = 3; }).field == wire::Field::kTag);
   }
+  SECTION("block elements") {
+    const auto why =
+        mismatch([](wire::Data& d, wire::Descriptor&) { d.shape.block_elements = 2 * kBlock; });
+    CHECK(why.field == wire::Field::kBlockElements);
+    CHECK(why.value_a == kBlock);
+    CHECK(why.value_b == 2 * kBlock);
+  }
   SECTION("element count") {
     const auto why = mismatch([](wire::Data& d, wire::Descriptor&) {
       d.shape.element_count = 2 * kBlock;  // block 0 stays full

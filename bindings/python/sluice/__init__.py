@@ -149,15 +149,19 @@ class Communicator:
         self.rank: int = lib.sluice_communicator_rank(self._handle)
         self.world_size: int = lib.sluice_communicator_world_size(self._handle)
 
-    def block_elements(self, dtype: Any) -> int:
-        """Elements per block of arrays of this dtype."""
-        elements: int = lib.sluice_block_elements(
-            self._open(), _arrays.element_type("block_elements", np.dtype(dtype), None))
+    def block_elements(self, dtype: Any, wanted: int = 0) -> int:
+        """Elements per block of arrays of this dtype: the job's, or `wanted` where that is not 0,
+        halved until one block fits a packet."""
+        caller = "block_elements"
+        elements: int = lib.sluice_op_block_elements(
+            self._open(), _arrays.element_type(caller, np.dtype(dtype), None),
+            _arrays.block_elements_of(caller, wanted))
         return elements
 
     def all_reduce(self, array: NDArray[Any], output: NDArray[Any] | None = None, *,
                    reduction: str = "sum", nonzero_blocks: NDArray[np.bool_] | None = None,
-                   tag: int = 0, element_type: str | None = None) -> Work:
+                   block_elements: int = 0, tag: int = 0,
+                   element_type: str | None = None) -> Work:
         """Starts: every rank's output becomes the reduction over the ranks' arrays.
 
         array: C-contiguous, float32, float64, float16, int8, uint8, int16, int32, int64 or bool, in
@@ -165,8 +169,10 @@ class Communicator:
         output: of the same shape and dtype, and apart from `array`; None: in place.
         reduction: "sum", "prod", "min", "max", "avg"; of integers also "band", "bor", "bxor",
             bitwise. Of bools the logical ones: "band", "bor", "bxor", and "min" and "max".
-        nonzero_blocks: one bool per block of block_elements(dtype) elements; the others must hold
-            nothing but +0. Spares the search for them.
+        nonzero_blocks: one bool per block of block_elements(dtype, block_elements) elements; the
+            others must hold nothing but +0. Spares the search for them.
+        block_elements: of a block in this op, 1 to 16384, as the rows of a table; 0: the job's. The
+            same on all ranks.
         tag: equal on all ranks; tells calls of equal shape in swapped order apart.
         element_type: "bfloat16" for arrays of uint16 that hold such; else the dtype's.
 
@@ -176,14 +182,15 @@ class Communicator:
         handle, number = self._open(), self._reduced(caller, array, element_type, reduction)
         output = self._like(caller, array, output)
         to = _arrays.writeable(caller, output, "output")
-        options, words = self._options(caller, array, number, reduction, nonzero_blocks, tag)
+        options, words = self._options(caller, array, number, reduction, nonzero_blocks,
+                                       block_elements, tag)
         return self._start(Work(output, (array, words)), lib.sluice_all_reduce, handle,
                            to if output is array else _arrays.address(array), to, array.size,
                            number, options)
 
     def reduce(self, array: NDArray[Any], root: int = 0, output: NDArray[Any] | None = None, *,
                reduction: str = "sum", nonzero_blocks: NDArray[np.bool_] | None = None,
-               tag: int = 0, element_type: str | None = None) -> Work:
+               block_elements: int = 0, tag: int = 0, element_type: str | None = None) -> Work:
         """Starts: the root's output becomes the reduction over the ranks' arrays; elsewhere there
         is none. Else as all_reduce."""
         caller = "reduce"
@@ -194,14 +201,15 @@ class Communicator:
             to = _arrays.writeable(caller, output, "output")
         else:
             output = None
-        options, words = self._options(caller, array, number, reduction, nonzero_blocks, tag)
+        options, words = self._options(caller, array, number, reduction, nonzero_blocks,
+                                       block_elements, tag)
         return self._start(Work(output, (array, words)), lib.sluice_reduce, handle,
                            _arrays.address(array), to, array.size, number, root, options)
 
     def reduce_scatter(self, array: NDArray[Any], output: NDArray[Any] | None = None, *,
                        counts: ArrayLike | None = None, reduction: str = "sum",
-                       nonzero_blocks: NDArray[np.bool_] | None = None, tag: int = 0,
-                       element_type: str | None = None) -> Work:
+                       nonzero_blocks: NDArray[np.bool_] | None = None, block_elements: int = 0,
+                       tag: int = 0, element_type: str | None = None) -> Work:
         """Starts: the ranks' arrays are reduced, and each rank's output becomes its part: the parts
         follow each other in rank order.
 
@@ -220,7 +228,8 @@ class Communicator:
         own = int(sizes[self.rank])
         output = _arrays.output_of(caller, output, shape or (own,), own, array.dtype)
         to = _arrays.writeable(caller, output, "output")
-        options, words = self._options(caller, array, number, reduction, nonzero_blocks, tag)
+        options, words = self._options(caller, array, number, reduction, nonzero_blocks,
+                                       block_elements, tag)
         return self._start(Work(output, (array, words)), lib.sluice_reduce_scatter, handle,
                            _arrays.address(array), to, _arrays.address(sizes), sizes.size, number,
                            options)
@@ -386,11 +395,12 @@ class Communicator:
         return output
 
     def _options(self, caller: str, array: NDArray[Any], number: int, reduction: str,
-                 nonzero_blocks: NDArray[np.bool_] | None, tag: int) -> tuple[Any, Any]:
-        blocks = 0
+                 nonzero_blocks: NDArray[np.bool_] | None, block_elements: int,
+                 tag: int) -> tuple[Any, Any]:
+        blocks, block = 0, _arrays.block_elements_of(caller, block_elements)
         if nonzero_blocks is not None:
-            blocks = -(-array.size // lib.sluice_block_elements(self._handle, number))
-        return _arrays.reduce_options(caller, reduction, nonzero_blocks, blocks, tag)
+            blocks = -(-array.size // lib.sluice_op_block_elements(self._handle, number, block))
+        return _arrays.reduce_options(caller, reduction, nonzero_blocks, blocks, block, tag)
 
     def _sizes(self, caller: str, array: NDArray[Any], counts: ArrayLike | None,
                name: str = "array") -> NDArray[np.int64]:

@@ -36,6 +36,14 @@ def tag_of(caller: str, tag: int) -> int:
     return tag
 
 
+def block_elements_of(caller: str, count: int) -> int:
+    """Of an op; 0: as many as the job has."""
+    count = integer("block_elements", count, caller + ": an integer")
+    if not 0 <= count <= 16384:
+        raise refusal(caller, f"block_elements {count}; 0..16384 expected")
+    return count
+
+
 def rank_of(caller: str, name: str, rank: int, ranks: int) -> int:
     rank = integer(name, rank, caller + ": a rank")
     if not 0 <= rank < ranks:
@@ -161,12 +169,13 @@ def _bitmap(caller: str, blocks: NDArray[np.bool_], count: int) -> NDArray[np.ui
 
 
 def reduce_options(caller: str, reduction: str, nonzero_blocks: NDArray[np.bool_] | None,
-                   blocks: int, tag: int) -> tuple[_library.ReduceOptions | None, Any]:
+                   blocks: int, block_elements: int,
+                   tag: int) -> tuple[_library.ReduceOptions | None, Any]:
     """What is to be told, nothing if it is the default; and the bitmap, which must be kept."""
-    if reduction == "sum" and nonzero_blocks is None and tag == 0:
+    if reduction == "sum" and nonzero_blocks is None and block_elements == 0 and tag == 0:
         return None, None
     words = None if nonzero_blocks is None else _bitmap(caller, nonzero_blocks, blocks)
     return _library.ReduceOptions(
         ctypes.sizeof(_library.ReduceOptions), _reduction(caller, reduction),
         None if words is None else address(words), 0 if words is None else words.size,
-        tag_of(caller, tag)), words
+        tag_of(caller, tag), block_elements), words

@@ -78,7 +78,7 @@ class _Error(Structure):
 class ReduceOptions(Structure):
     """sluice_reduce_options."""
     _fields_ = [("size", c_size_t), ("reduction", c_int), ("nonzero_blocks", c_void_p),
-                ("nonzero_words", c_size_t), ("tag", c_uint64)]
+                ("nonzero_words", c_size_t), ("tag", c_uint64), ("block_elements", c_uint16)]
 
 
 class OpStatistics(Structure):
@@ -129,7 +129,7 @@ _PLAIN: dict[str, tuple[Any, list[Any]]] = {
     "sluice_communicator_world_size": (c_int32, [c_void_p]),
     "sluice_parse_element_type": (c_int, [c_char_p]),
     "sluice_parse_reduction": (c_int, [c_char_p]),
-    "sluice_block_elements": (c_uint32, [c_void_p, c_int]),
+    "sluice_op_block_elements": (c_uint32, [c_void_p, c_int, c_uint16]),
     "sluice_work_done": (c_int32, [c_void_p]),
     "sluice_work_destroy": (None, [c_void_p]),
 }

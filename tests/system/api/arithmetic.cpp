@@ -233,6 +233,39 @@ void bitmap_spares_the_search(const Setting& setting) {
   }
 }
 
+/// Of a table, each rank has every ranks-th row, and no other rank has it: in blocks of a row each
+/// sends its own alone.
+void blocks_are_as_large_as_the_op_says(const Setting& setting) {
+  Communicator job = setting.join(1);
+  constexpr std::uint64_t kRows = 1000;
+  for (const std::uint16_t row : {std::uint16_t{1}, std::uint16_t{24}, std::uint16_t{300}}) {
+    std::vector<float> table(kRows * row);
+    std::uint64_t own = 0;
+    for (std::uint64_t r = job.rank(); r < kRows; r += job.world_size(), ++own)
+      std::fill_n(table.begin() + static_cast<std::ptrdiff_t>(r * row), row,
+                  static_cast<float>(r + 1));
+    ReduceOptions options;
+    options.block_elements = row;
+    check(job.block_elements(ElementType::kFloat32, row) == row, "a row fits a packet");
+    const Work work = job.all_reduce(std::span(table), options);
+    work.wait();
+    for (std::uint64_t i = 0; i < table.size(); ++i)
+      check(table[i] == static_cast<float>(i / row + 1), "element " + std::to_string(i));
+    const OpStatistics cost = work.statistics();
+    check(cost.blocks == kRows && cost.blocks_sent == own && cost.blocks_received == kRows,
+          "rows of " + std::to_string(row) + ": " + std::to_string(cost.blocks_sent) +
+              " blocks sent, " + std::to_string(cost.blocks_received) + " received");
+  }
+  const std::uint32_t fits = job.block_elements(ElementType::kFloat64, 16'384);
+  check(fits < 16'384 && 16'384 % fits == 0, "what fits no packet is halved until it does");
+  std::vector<double> tensor(100'000, 1);
+  ReduceOptions options;
+  options.block_elements = 16'384;
+  job.all_reduce(std::span(tensor), options).wait();
+  check(std::all_of(tensor.begin(), tensor.end(), [&](double x) { return x == job.world_size(); }),
+        "in the largest blocks that there are");
+}
+
 /// Rank r owns blocks 0 and r + 1 of 32.
 void statistics_count_blocks(const Setting& setting) {
   Communicator job = setting.join(1);

@@ -98,6 +98,11 @@ void invalid_arguments(const Setting& setting) {
     options.reduction = static_cast<Reduction>(9);
     job.all_reduce(std::span(tensor), options);
   });
+  refused("block_elements is 16385; 1..16384 expected", [&] {
+    ReduceOptions options;
+    options.block_elements = 16'385;
+    job.all_reduce(std::span(tensor), options);
+  });
   refused("nonzero_blocks has 1 words", [&] {
     const std::uint64_t bitmap[1] = {1};
     ReduceOptions options;

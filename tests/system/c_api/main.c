@@ -21,12 +21,13 @@ AT(sluice_error, rank, 4);
 AT(sluice_error, op, 8);
 AT(sluice_error, last_heard_ms, 16);
 AT(sluice_error, message, 24);
-SIZE(sluice_reduce_options, 40);
+SIZE(sluice_reduce_options, 48);
 AT(sluice_reduce_options, size, 0);
 AT(sluice_reduce_options, reduction, 8);
 AT(sluice_reduce_options, nonzero_blocks, 16);
 AT(sluice_reduce_options, nonzero_words, 24);
 AT(sluice_reduce_options, tag, 32);
+AT(sluice_reduce_options, block_elements, 40);
 SIZE(sluice_op_statistics, 72);
 AT(sluice_op_statistics, duration_ns, 0);
 AT(sluice_op_statistics, blocks, 8);
@@ -164,12 +165,14 @@ static void null_handles(void) {
 
 /* ---- a job --------------------------------------------------------------------------------- */
 #define COUNT 100000
+#define STREAMS 8
 static float tensor[COUNT], result[COUNT];
 
-/* Rank r has r + 1 in every element of its every third block. */
-static void sums_with_bitmap(sluice_communicator* job) {
+/* Rank r has r + 1 in every element of its every third block, which has so many; 0: as the job. */
+static void sums_with_bitmap(sluice_communicator* job, uint16_t block_elements) {
   const int rank = sluice_communicator_rank(job), ranks = sluice_communicator_world_size(job);
-  const uint32_t block = sluice_block_elements(job, SLUICE_FLOAT32);
+  const uint32_t block = sluice_op_block_elements(job, SLUICE_FLOAT32, block_elements);
+  CHECK(block == (block_elements ? block_elements : sluice_block_elements(job, SLUICE_FLOAT32)));
   const size_t blocks = (COUNT + block - 1) / block;
   uint64_t bitmap[(COUNT + 63) / 64] = {0};
   memset(tensor, 0, sizeof tensor);
@@ -182,6 +185,7 @@ static void sums_with_bitmap(sluice_communicator* job) {
   options.nonzero_blocks = bitmap;
   options.nonzero_words = (blocks + 63) / 64;
   options.tag = 5;
+  options.block_elements = block_elements;
   sluice_work* work = NULL;
   CHECK(sluice_all_reduce(job, tensor, result, COUNT, SLUICE_FLOAT32, &options, &work, &error) ==
         SLUICE_OK);
@@ -204,6 +208,19 @@ static void sums_with_bitmap(sluice_communicator* job) {
 static void await(sluice_work* work) {
   CHECK(sluice_work_wait(work, SLUICE_FOREVER, &error) == SLUICE_OK);
   sluice_work_destroy(work);
+}
+
+/* A program built with the first version of the header tells of a struct without block_elements. */
+static void older_options(sluice_communicator* job) {
+  sluice_reduce_options options = SLUICE_REDUCE_OPTIONS_INIT;
+  options.size = offsetof(sluice_reduce_options, block_elements);
+  options.block_elements = 65535; /* beyond the caller's struct: not to be read */
+  for (size_t i = 0; i < COUNT; ++i) tensor[i] = 1;
+  sluice_work* work = NULL;
+  CHECK(sluice_all_reduce(job, tensor, tensor, COUNT, SLUICE_FLOAT32, &options, &work, &error) ==
+        SLUICE_OK);
+  await(work);
+  for (size_t i = 0; i < COUNT; ++i) CHECK(tensor[i] == (float)sluice_communicator_world_size(job));
 }
 
 /* Every rank's part is its number, rank + 1 times; the last one's is what all get afterwards. */
@@ -319,7 +336,7 @@ static void bad_arguments(sluice_communicator* job) {
           SLUICE_INVALID_ARGUMENT, "257");
   memset(&options, 0, sizeof options);
   REFUSED(sluice_all_reduce(job, tensor, tensor, 1, SLUICE_FLOAT32, &options, &work, &error),
-          SLUICE_INVALID_ARGUMENT, "0 bytes, 40 expected");
+          SLUICE_INVALID_ARGUMENT, "0 bytes, 48 expected");
   REFUSED(sluice_all_reduce(job, tensor, tensor, 1, (sluice_element_type)0, NULL, &work, &error),
           SLUICE_INVALID_ARGUMENT, "type");
   REFUSED(sluice_all_reduce(job, tensor, tensor + 1, 9, SLUICE_FLOAT32, NULL, &work, &error),
@@ -354,6 +371,11 @@ static void handles(sluice_communicator* job, sluice_work** kept) {
   sluice_work* dropped = NULL;
   CHECK(sluice_barrier(job, &dropped, &error) == SLUICE_OK);
   sluice_work_destroy(dropped);
+  for (int i = 0; i < STREAMS; ++i) { /* one behind it on its stream, so that it ends before */
+    sluice_work* behind = NULL;
+    CHECK(sluice_barrier(job, &behind, &error) == SLUICE_OK);
+    await(behind);
+  }
   float* memory = sluice_allocate(COUNT * sizeof *memory);
   CHECK(memory != NULL && (uintptr_t)memory % 64 == 0);
   CHECK(sluice_allocate(SIZE_MAX) == NULL);
@@ -374,6 +396,7 @@ int main(void) {
   sluice_context *context = NULL, *second = NULL;
   sluice_communicator *job = NULL, *word = NULL;
   CHECK(sluice_options_from_environment(options, &error) == SLUICE_OK);
+  CHECK(sluice_options_set(options, "streams", "8", &error) == SLUICE_OK);
   REFUSED(sluice_context_open(options, NULL, &error), SLUICE_INVALID_ARGUMENT, "context is null");
   CHECK(sluice_context_open(options, &context, &error) == SLUICE_OK);
   REFUSED(sluice_context_open(options, &second, &error), SLUICE_INVALID_ARGUMENT, "exists already");
@@ -384,7 +407,9 @@ int main(void) {
   CHECK(sluice_options_set(options, "job", "1", &error) == SLUICE_OK);
   CHECK(sluice_communicator_join(context, options, &word, &error) == SLUICE_OK);
   REFUSED(sluice_context_close(context, &error), SLUICE_INVALID_ARGUMENT, "2 of its communicators");
-  sums_with_bitmap(job);
+  sums_with_bitmap(job, 0);
+  sums_with_bitmap(job, 48);
+  older_options(job);
   moves(job);
   parts(job);
   messages(job);

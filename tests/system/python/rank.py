@@ -135,18 +135,29 @@ def messages(job):
     refused(lambda: job.send(own[:, ::2], 0), ValueError, "contiguous")
 
 
-def apart_and_sparse(job):
+def apart_and_sparse(job, block=0):
     array = np.zeros((RANKS, 1000), np.float32)
     array[RANK] = RANK + 1
     output = np.full_like(array, np.nan)
     before = array.copy()
-    blocks = np.add.reduceat(array.ravel() != 0, range(0, array.size, job.block_elements("f4"))) > 0
-    work = job.all_reduce(array, output, nonzero_blocks=blocks)
+    begins = range(0, array.size, job.block_elements("f4", block))
+    blocks = np.add.reduceat(array.ravel() != 0, begins) > 0
+    work = job.all_reduce(array, output, nonzero_blocks=blocks, block_elements=block)
     assert work.wait() is output and work.done()
     assert (array == before).all()
     assert (output == np.arange(1, RANKS + 1)[:, None]).all()
     cost = work.statistics
     assert cost.blocks == blocks.size and cost.blocks_sent == blocks.sum() and cost.bytes_sent > 0
+
+
+def blocks_of_the_op(job):
+    apart_and_sparse(job, 100)
+    work = job.all_reduce(np.ones(1000), block_elements=10)
+    work.wait()
+    assert work.statistics.blocks == 100
+    refused(lambda: job.block_elements("f4", -1), ValueError, "block_elements -1; 0..16384")
+    refused(lambda: job.all_reduce(np.ones(1), block_elements=16385), ValueError, "16385")
+    refused(lambda: job.reduce(np.ones(1), block_elements=0.5), TypeError, "block_elements = 0.5")
 
 
 def no_elements(job):
@@ -254,8 +265,9 @@ def all_at_once():
     with sluice.Context() as context, context.join() as job:
         assert (job.rank, job.world_size) == (RANK, RANKS)
         for scenario in (types_and_reductions, moves, parts, messages, apart_and_sparse,
-                         no_elements, bad_arguments, arrays_outlive_their_names, waits_are_bounded,
-                         other_threads_run, forked_children):
+                         blocks_of_the_op, no_elements, bad_arguments,
+                         arrays_outlive_their_names, waits_are_bounded, other_threads_run,
+                         forked_children):
             try:
                 scenario(job)
             except BaseException:

@@ -158,9 +158,13 @@ class Work {
 struct ReduceOptions {
   Reduction reduction = Reduction::kSum;
 
-  /// Bit b % 64 of word b / 64 tells that block b (of Communicator::block_elements(type) elements)
-  /// may be non-zero; blocks whose bit is clear must hold nothing but +0. Spares the search. Read
-  /// until the op is done; ceil(blocks / 64) words, or empty to search.
+  /// (all) Elements per block in this op, 1..16384, halved until one block fits a packet; 0: the
+  /// job's. As the rows of a table, say, where zero rows shall not travel.
+  std::uint16_t block_elements = 0;
+
+  /// Bit b % 64 of word b / 64 tells that block b (of Communicator::block_elements(type,
+  /// block_elements) elements) may be non-zero; blocks whose bit is clear must hold nothing but +0.
+  /// Spares the search. Read until the op is done; ceil(blocks / 64) words, or empty to search.
   std::span<const std::uint64_t> nonzero_blocks = {};
 
   /// Equal on all ranks; told apart calls of equal shape in swapped order are an error then.
@@ -204,9 +208,9 @@ class Communicator {
   std::uint16_t rank() const;
   std::uint16_t world_size() const;
 
-  /// Elements per block of tensors of this type: JobOptions::block_elements, halved until one
-  /// block fits a packet of the session.
-  std::uint32_t block_elements(ElementType type) const;
+  /// Elements per block of tensors of this type: JobOptions::block_elements, or `wanted` where that
+  /// is not 0, halved until one block fits a packet of the session.
+  std::uint32_t block_elements(ElementType type, std::uint16_t wanted = 0) const;
 
   /// In place: every rank's tensor becomes the reduction over all ranks. Returns at once.
   template <class T>

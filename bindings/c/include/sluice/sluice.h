@@ -170,6 +170,11 @@ sluice_reduction sluice_parse_reduction(const char* name);
 /* Elements per block of tensors of this type, 1..16384; 0 for what is no type or a null handle. */
 uint32_t sluice_block_elements(const sluice_communicator* communicator, sluice_element_type type);
 
+/* The same in an op whose options say `wanted`, halved until a block fits a packet; 0: the job's.
+ */
+uint32_t sluice_op_block_elements(const sluice_communicator* communicator, sluice_element_type type,
+                                  uint16_t wanted);
+
 /* Memory for tensors, aligned to 64 bytes, large ones in huge pages where the kernel has some;
  * NULL if there is none. sluice_free takes what sluice_allocate gave, and NULL. */
 void* sluice_allocate(size_t bytes);
@@ -185,16 +190,19 @@ typedef struct sluice_work sluice_work;
 typedef struct sluice_reduce_options {
   size_t size; /* sizeof(sluice_reduce_options), of the header that the caller saw */
   sluice_reduction reduction;
-  /* Bit b % 64 of word b / 64 tells that block b, of sluice_block_elements elements, may be
+  /* Bit b % 64 of word b / 64 tells that block b, of sluice_op_block_elements elements, may be
    * non-zero; blocks whose bit is clear must hold nothing but +0. Spares the search. NULL: search.
    * ceil(blocks / 64) words at least. */
   const uint64_t* nonzero_blocks;
   size_t nonzero_words;
   uint64_t tag; /* equal on all ranks: tells calls of equal shape in swapped order apart */
+  /* Elements per block in this op, 1..16384, equal on all ranks, halved until one block fits a
+   * packet; 0: the job's. */
+  uint16_t block_elements;
 } sluice_reduce_options;
 
 #define SLUICE_REDUCE_OPTIONS_INIT \
-  { sizeof(sluice_reduce_options), SLUICE_SUM, NULL, 0, 0 }
+  { sizeof(sluice_reduce_options), SLUICE_SUM, NULL, 0, 0, 0 }
 
 /* Starts: every rank's output becomes the reduction of the ranks' inputs. `input` and `output` have
  * `count` elements and are the same or do not overlap. `options` may be NULL: the sum. */
