@@ -4,8 +4,10 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include <ATen/Dispatch.h>
@@ -19,14 +21,19 @@ namespace {
 
 constexpr const char* kCall = "sparse all_reduce";
 
-/// Of more rows the bitmap, of 32 MiB then, costs more than the numbers of those there are.
-constexpr std::int64_t kBitmapRowsMax = std::int64_t{1} << 28;
+/// A rank's slot in the first gathering: how many rows it has, and the first of them.
+constexpr std::size_t kSlotNumbers = 1024;
 
-/// So many bits of a bitmap, or fewer, are better spent on the number of a row.
-constexpr std::uint64_t kRowsPerNumberGathered = 8;
+/// Rows of fewer bytes share blocks: each block takes a packet 12 bytes beside what it holds.
+constexpr std::uint64_t kBlockBytesMin = 64;
+
+/// Up to so many words of a bitmap are scanned in the time in which a row's number is sorted.
+constexpr std::uint64_t kWordsPerNumberSorted = 8;
+
+/// A row lies anywhere in the sum: its memory is asked for while so many others are written.
+constexpr std::size_t kRowsAhead = 8;
 
 using Rows = std::vector<std::int64_t>;  // numbers of rows
-using Bitmap = std::vector<std::uint64_t>;
 
 /// Rows of all sparse dimensions together.
 std::int64_t row_count(const at::Tensor& tensor) {
@@ -50,7 +57,7 @@ Rows numbers_of(const at::Tensor& indices, at::IntArrayRef sizes) {
 at::Tensor indices_of(Rows rows, at::IntArrayRef sizes, std::int64_t dimensions) {
   const auto count = static_cast<std::int64_t>(rows.size());
   at::Tensor indices = at::empty({dimensions, count}, at::kLong);
-  for (std::int64_t dimension = dimensions - 1; dimension >= 0; --dimension) {
+  for (std::int64_t dimension = dimensions - 1; dimension > 0; --dimension) {
     auto* const index = indices[dimension].data_ptr<std::int64_t>();
     const std::int64_t size = sizes[std::size_t(dimension)];
     for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -58,7 +65,14 @@ at::Tensor indices_of(Rows rows, at::IntArrayRef sizes, std::int64_t dimensions)
       rows[i] /= size;
     }
   }
+  std::copy(rows.begin(), rows.end(), indices[0].data_ptr<std::int64_t>());
   return indices;
+}
+
+template <class T>
+void prefetch(const T* row, std::int64_t elements) {
+  constexpr std::int64_t kLine = 64 / sizeof(T);
+  for (std::int64_t i = 0; i < elements; i += kLine) __builtin_prefetch(row + i, 1);
 }
 
 class SparseSum {
@@ -70,41 +84,55 @@ class SparseSum {
   }
 
   static std::vector<Step> steps(const std::shared_ptr<SparseSum>& sum) {
-    return {[=](sluice::Communicator& job) { return sum->gather_counts(job); },
-            [=](sluice::Communicator& job) { return sum->unite(job); },
+    return {[=](sluice::Communicator& job) { return sum->gather_slots(job); },
+            [=](sluice::Communicator& job) { return sum->unite_many(job); },
             [=](sluice::Communicator& job) { return sum->add_values(job); }};
   }
 
-  void write_result() const {
-    const at::Tensor indices = indices_of(union_, target_.sizes(), target_.sparse_dim());
-    const at::Tensor values =
-        places_.empty() ? sum_ : sum_.index_select(0, at::tensor(places_, at::kLong));
-    at::sparse::alias_into_sparse(target_, indices.to(target_.device()),
-                                  values.to(target_.device()));
+  void write_result() {
+    const at::Tensor indices = indices_of(std::move(union_), target_.sizes(), target_.sparse_dim());
+    at::sparse::alias_into_sparse(target_, indices.to(target_.device()), sum_.to(target_.device()));
     target_._coalesced_(true);
   }
 
  private:
-  sluice::Work gather_counts(sluice::Communicator& job) {
-    own_count_ = rows_.size();
-    counts_.resize(job.world_size());
-    const std::vector<std::uint64_t> ones(counts_.size(), 1);
-    return job.all_gather(&own_count_, counts_.data(), ones, sluice::ElementType::kInt64,
+  sluice::Work gather_slots(sluice::Communicator& job) {
+    gathered_.resize(job.world_size() * kSlotNumbers);
+    std::int64_t* const own = gathered_.data() + job.rank() * kSlotNumbers;
+    own[0] = static_cast<std::int64_t>(rows_.size());
+    std::copy_n(rows_.begin(), std::min(rows_.size(), kSlotNumbers - 1), own + 1);
+    const std::vector<std::uint64_t> counts(job.world_size(), kSlotNumbers);
+    return job.all_gather(own, gathered_.data(), counts, sluice::ElementType::kInt64,
                           {.tag = tag_});
   }
 
   /// From here on every rank knows all counts, so all take the same way.
-  sluice::Work unite(sluice::Communicator& job) {
-    const std::uint64_t total = std::accumulate(counts_.begin(), counts_.end(), std::uint64_t{0});
-    const auto row_count = static_cast<std::uint64_t>(row_count_);
-    if (row_count_ <= kBitmapRowsMax && total > row_count / kRowsPerNumberGathered)
-      return unite_bitmaps(job);
+  sluice::Work unite_many(sluice::Communicator& job) {
+    std::vector<std::uint64_t> counts;
+    for (std::size_t slot = 0; slot < gathered_.size(); slot += kSlotNumbers)
+      counts.push_back(static_cast<std::uint64_t>(gathered_[slot]));
+    if (*std::max_element(counts.begin(), counts.end()) < kSlotNumbers) {
+      join_slots(counts);
+      return {};
+    }
+    const std::uint64_t total = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+    if (words_of_bitmap() <= total) return unite_bitmaps(job);
     gathered_.resize(total);
-    return job.all_gather(rows_.data(), gathered_.data(), counts_, sluice::ElementType::kInt64,
+    return job.all_gather(rows_.data(), gathered_.data(), counts, sluice::ElementType::kInt64,
                           {.tag = tag_});
   }
 
+  /// The slots hold all there is.
+  void join_slots(const std::vector<std::uint64_t>& counts) {
+    auto end = gathered_.begin();
+    for (std::size_t rank = 0; rank < counts.size(); ++rank)
+      end = std::copy_n(gathered_.begin() + static_cast<std::ptrdiff_t>(rank * kSlotNumbers + 1),
+                        counts[rank], end);
+    gathered_.erase(end, gathered_.end());
+  }
+
   sluice::Work unite_bitmaps(sluice::Communicator& job) {
+    gathered_.clear();
     mark(rows_);
     return job.all_reduce(bitmap_.data(), bitmap_.data(), bitmap_.size(),
                           sluice::ElementType::kInt64,
@@ -113,98 +141,108 @@ class SparseSum {
 
   sluice::Work add_values(sluice::Communicator& job) {
     form_union();
+    for (std::int64_t& row : rows_) row = place_of(row);
     auto shape = values_.sizes().vec();
     shape.front() = static_cast<std::int64_t>(union_.size());
-    sum_ = at::zeros(shape, values_.options());
+    sum_ = at::empty(shape, values_.options());
     if (sum_.numel() == 0) return {};
-    add_own_values();
-    mark_blocks(job.block_elements(kind_.elements.type));
-    return job.all_reduce(
-        sum_.data_ptr(), sum_.data_ptr(), kind_.elements.of(sum_.numel()), kind_.elements.type,
-        {.reduction = kind_.reduction, .nonzero_blocks = nonzero_blocks_, .tag = tag_});
+    const std::uint16_t wanted = block_elements(job);
+    write_own_rows(job.block_elements(kind_.elements.type, wanted));
+    return job.all_reduce(sum_.data_ptr(), sum_.data_ptr(), kind_.elements.of(sum_.numel()),
+                          kind_.elements.type,
+                          {.reduction = kind_.reduction,
+                           .block_elements = wanted,
+                           .nonzero_blocks = nonzero_blocks_,
+                           .tag = tag_});
+  }
+
+  std::uint64_t words_of_bitmap() const {
+    return (static_cast<std::uint64_t>(row_count_) + 63) / 64;
   }
 
   void form_union() {
-    Bitmap shared;
-    if (row_count_ > kBitmapRowsMax) {
-      union_ = gathered_;
+    if (bitmap_.empty() && words_of_bitmap() <= kWordsPerNumberSorted * gathered_.size())
+      mark(gathered_);
+    if (bitmap_.empty()) {
+      union_ = std::move(gathered_);
       std::sort(union_.begin(), union_.end());
       union_.erase(std::unique(union_.begin(), union_.end()), union_.end());
-    } else {
-      if (bitmap_.empty()) shared = mark(gathered_);
-      for (std::size_t word = 0; word < bitmap_.size(); ++word) {
-        words_before_.push_back(static_cast<std::int64_t>(union_.size()));
-        for (std::uint64_t bits = bitmap_[word]; bits != 0; bits &= bits - 1)
-          union_.push_back(static_cast<std::int64_t>(word * 64) + std::countr_zero(bits));
-      }
+      return;
     }
-    if (!shared.empty()) order_by_rank(shared);
-    for (std::int64_t& row : rows_) row = place_of(row);
+    words_before_.reserve(bitmap_.size());
+    for (std::size_t word = 0; word < bitmap_.size(); ++word) {
+      words_before_.push_back(static_cast<std::int64_t>(union_.size()));
+      for (std::uint64_t bits = bitmap_[word]; bits != 0; bits &= bits - 1)
+        union_.push_back(static_cast<std::int64_t>(word * 64) + std::countr_zero(bits));
+    }
   }
 
-  /// Sets the rows' bits. Those of rows that come more than once are returned.
-  Bitmap mark(const Rows& rows) {
-    bitmap_.resize(static_cast<std::size_t>(row_count_ + 63) / 64);
-    Bitmap again(bitmap_.size());
-    for (const std::int64_t row : rows) {
-      const std::uint64_t bit = std::uint64_t{1} << (row % 64);
-      again[row / 64] |= bitmap_[row / 64] & bit;
-      bitmap_[row / 64] |= bit;
-    }
-    return again;
-  }
-
-  /// The rows that one rank alone has come first, those of each rank together: so most blocks are
-  /// of one rank. In the union's order, with few rows in common, most would be of several.
-  void order_by_rank(const Bitmap& shared) {
-    const auto is_shared = [&](std::int64_t row) { return (shared[row / 64] >> (row % 64)) & 1; };
-    std::int64_t next = 0;
-    places_.resize(union_.size());
-    for (const std::int64_t row : gathered_)
-      if (!is_shared(row)) places_[index_of(row)] = next++;
-    for (std::size_t i = 0; i < union_.size(); ++i)
-      if (is_shared(union_[i])) places_[i] = next++;
+  void mark(const Rows& rows) {
+    bitmap_.resize(words_of_bitmap());
+    for (const std::int64_t row : rows) bitmap_[row / 64] |= std::uint64_t{1} << (row % 64);
   }
 
   /// In the union, of one of its rows.
-  std::int64_t index_of(std::int64_t row) const {
+  std::int64_t place_of(std::int64_t row) const {
     if (bitmap_.empty())
       return std::lower_bound(union_.begin(), union_.end(), row) - union_.begin();
     const std::uint64_t lower = (std::uint64_t{1} << (row % 64)) - 1;
     return words_before_[row / 64] + std::popcount(bitmap_[row / 64] & lower);
   }
 
-  /// In the compact tensor.
-  std::int64_t place_of(std::int64_t row) const {
-    const std::int64_t index = index_of(row);
-    return places_.empty() ? index : places_[index];
+  /// A row, so that none travels for its neighbour's sake; 0, the job's, for longer and tiny rows.
+  std::uint16_t block_elements(const sluice::Communicator& job) const {
+    const std::uint64_t row = kind_.elements.of(sum_.stride(0));
+    const bool tiny = row * sluice::element_bytes(kind_.elements.type) < kBlockBytesMin;
+    return tiny || row > job.block_elements(kind_.elements.type) ? 0
+                                                                 : static_cast<std::uint16_t>(row);
   }
 
-  void add_own_values() {
-    const std::int64_t row_elements = sum_.stride(0);
+  /// Writes this rank's rows to their blocks, which are marked. All other blocks become what the
+  /// other ranks have there, as every row of the union is some rank's.
+  void write_own_rows(std::uint64_t block_elements) {
+    const std::uint64_t elements = kind_.elements.of(sum_.numel());
+    const std::uint64_t row_elements = kind_.elements.of(sum_.stride(0));
+    nonzero_blocks_.resize((elements + 64 * block_elements - 1) / (64 * block_elements));
+    const bool row_is_block = row_elements == block_elements;
+    if (!row_is_block) zero_own_blocks(block_elements, row_elements, elements);
     AT_DISPATCH_ALL_TYPES_AND_COMPLEX_AND3(
         at::kBool, at::kHalf, at::kBFloat16, sum_.scalar_type(), kCall, [&] {
+          const std::int64_t size = sum_.stride(0);
+          auto* const sum = sum_.data_ptr<scalar_t>();
           const scalar_t* from = values_.data_ptr<scalar_t>();
-          for (const std::int64_t row : rows_) {
-            scalar_t* const to = sum_.data_ptr<scalar_t>() + row * row_elements;
-            for (std::int64_t i = 0; i < row_elements; ++i)
-              to[i] = static_cast<scalar_t>(to[i] + from[i]);
-            from += row_elements;
+          for (std::size_t i = 0; i < rows_.size(); ++i, from += size) {
+            if (i + kRowsAhead < rows_.size()) prefetch(sum + rows_[i + kRowsAhead] * size, size);
+            scalar_t* const to = sum + rows_[i] * size;
+            if (row_is_block && mark_block(static_cast<std::uint64_t>(rows_[i])))
+              std::copy_n(from, size, to);
+            else
+              std::transform(from, from + size, to, to,
+                             [](scalar_t a, scalar_t b) { return static_cast<scalar_t>(a + b); });
           }
         });
   }
 
-  void mark_blocks(std::uint64_t block_elements) {
-    const std::uint64_t row_elements = kind_.elements.of(sum_.stride(0));
-    const std::uint64_t blocks =
-        (kind_.elements.of(sum_.numel()) + block_elements - 1) / block_elements;
-    nonzero_blocks_.resize((blocks + 63) / 64);
+  void zero_own_blocks(std::uint64_t block_elements, std::uint64_t row_elements,
+                       std::uint64_t elements) {
+    const std::size_t size = sluice::element_bytes(kind_.elements.type);
+    auto* const sum = static_cast<std::byte*>(sum_.data_ptr());
     for (const std::int64_t row : rows_) {
-      const auto begin = static_cast<std::uint64_t>(row) * row_elements;
+      const std::uint64_t begin = static_cast<std::uint64_t>(row) * row_elements;
       const std::uint64_t last = (begin + row_elements - 1) / block_elements;
-      for (std::uint64_t block = begin / block_elements; block <= last; ++block)
-        nonzero_blocks_[block / 64] |= std::uint64_t{1} << (block % 64);
+      for (std::uint64_t block = begin / block_elements; block <= last; ++block) {
+        if (!mark_block(block)) continue;
+        const std::uint64_t first = block * block_elements;
+        std::memset(sum + first * size, 0, std::min(block_elements, elements - first) * size);
+      }
     }
+  }
+
+  /// False: it was marked.
+  bool mark_block(std::uint64_t block) {
+    const std::uint64_t bit = std::uint64_t{1} << (block % 64);
+    std::uint64_t& word = nonzero_blocks_[block / 64];
+    return (std::exchange(word, word | bit) & bit) == 0;
   }
 
   const at::Tensor target_;
@@ -214,16 +252,12 @@ class SparseSum {
   Rows rows_;          // this rank's, in any order; in the end their places in the union
   at::Tensor values_;  // of them
 
-  std::uint64_t own_count_ = 0;
-  std::vector<std::uint64_t> counts_;
-  Rows gathered_;  // of all ranks, one rank's after the other's; empty: the bitmap was reduced
-  Bitmap bitmap_;  // of the union; empty: there are too many rows for that
-
-  Rows union_;         // of all ranks' rows, rising
-  Rows words_before_;  // rows before each word of the bitmap
-  Rows places_;        // of each row of the union in the compact tensor; empty: the same order
+  Rows gathered_;                      // slots; then of all ranks, unless bitmaps were reduced
+  std::vector<std::uint64_t> bitmap_;  // of the union; empty: it was sorted
+  Rows union_;                         // of all ranks' rows, rising
+  Rows words_before_;                  // rows before each word of the bitmap
   std::vector<std::uint64_t> nonzero_blocks_;
-  at::Tensor sum_;
+  at::Tensor sum_;  // of the union's rows
 };
 
 }  // namespace

@@ -250,11 +250,21 @@ def sparse_input(rank, sizes, dense, dtype, count=40):
     return torch.sparse_coo_tensor(indices, values, (*sizes, *dense))
 
 
+SPARSE = (  # sizes, dense sizes, rows of rank 0
+    ((1000,), (8,), 40),  # rows that share blocks
+    ((1000,), (64,), 40),  # a row is a block
+    ((200,), (20, 30), 40),  # several blocks
+    ((30, 50), (), 40),
+    ((1 << 20, 1 << 20), (3,), 40),
+    ((4000,), (16,), 1500),  # more rows than a slot takes: as a bitmap
+    ((1 << 20, 1 << 20), (2,), 1500),  # and as numbers
+)
+
+
 def sparse():
-    """The last has more rows than fit a bitmap."""
     for dtype in (torch.float32, torch.float64, torch.float16, torch.int64, torch.complex64):
-        for sizes, dense in (((1000,), (8,)), ((30, 50), ()), ((1 << 20, 1 << 20), (3,))):
-            inputs = [sparse_input(r, sizes, dense, dtype) for r in range(RANKS)]
+        for sizes, dense, count in SPARSE:
+            inputs = [sparse_input(r, sizes, dense, dtype, count // (r + 1)) for r in range(RANKS)]
             tensor = inputs[RANK].clone()
             work = start_all_reduce(tensor)
             after = torch.ones(10)  # behind a sum of several steps
