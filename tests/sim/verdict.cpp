@@ -155,6 +155,14 @@ bool Job::formation_failed(const App& app) const {
     return other->program() < app.program() && !other->over();
   });
   if (plan.fault == Fault::kRejoin && one_leaves && !world_.scenario.crashes.empty()) return true;
+  // Some ranks wait at a standby's, others at an aggregator that comes back again and again: they
+  // meet where it does not die any more, and the time to form may have begun long before.
+  const auto died_lately = [&](const auto& aggregator) {
+    return aggregator->ended_at() != Time{} && aggregator->ended_at() > now - kFormation;
+  };
+  if (!world_.scenario.standbys.empty() &&
+      std::any_of(aggregators_.begin(), aggregators_.end(), died_lately))
+    return true;
   for (unsigned shard = 0; shard < world_.scenario.shards; ++shard) {
     if (shard_gone(shard)) return true;
     for (unsigned rank = 0; rank < plan.ranks; ++rank)
