@@ -3,6 +3,9 @@
 its gradient belongs to the embedding, of which a batch touches few rows.
 
     scripts/local-cluster --workers 4 -- /usr/bin/python3 examples/torch/language_model.py
+
+To compress its gradients, add
+--optimizer sgd --learning-rate 0.2 --hook top-k --ratio 0.08 --bf16-wire
 """
 import collections
 import pathlib
@@ -66,13 +69,20 @@ def loss_of(logits, words):
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), words.flatten())
 
 
+def optimizer_of(parameters, arguments):
+    """Error feedback suits SGD: Adam divides what comes late by what it has seen since."""
+    if arguments.optimizer == "sgd":
+        return torch.optim.SGD(parameters, lr=arguments.learning_rate, momentum=0.9)
+    return torch.optim.Adam(parameters, lr=arguments.learning_rate)
+
+
 def main():
-    arguments = training.parse_arguments(__doc__, steps=100, batch=16, learning_rate=0.003)
+    arguments = training.parse_arguments(__doc__, steps=100, batch=16, learning_rate=0.003,
+                                         optimizer=("adam", "sgd"))
     training.join(arguments.backend)
     torch.manual_seed(1)
-    training.train(
-        LanguageModel(), batches(text(), arguments.batch), loss_of,
-        lambda parameters: torch.optim.Adam(parameters, lr=arguments.learning_rate), arguments)
+    training.train(LanguageModel(), batches(text(), arguments.batch), loss_of,
+                   lambda parameters: optimizer_of(parameters, arguments), arguments)
     dist.destroy_process_group()
 
 

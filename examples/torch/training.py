@@ -14,22 +14,28 @@ HOOKS = ("none", "top-k", "random-k", "threshold", "bf16")
 
 def parse_arguments(description, **defaults):
     """`defaults`: of --steps, --batch, --learning-rate and what an example has of its own; False is
-    that of a flag."""
+    that of a flag, a tuple holds the choices."""
     parser = argparse.ArgumentParser(description=description)
     add = parser.add_argument
     add("--backend", default="sluice", help="of torch.distributed: sluice or gloo (sluice)")
     add("--hook", choices=HOOKS, default="none", help="DDP communication hook of sluice_torch")
     add("--ratio", type=float, default=0.05, help="of the blocks that top-k and random-k keep")
     add("--norm", type=float, default=1e-4, help="above which threshold keeps a block")
+    add("--bf16-wire", action="store_true", help="what a hook keeps travels as bfloat16")
     for name, value in defaults.items():
         flag = "--" + name.replace("_", "-")
         if value is False:
             add(flag, action="store_true")
+        elif isinstance(value, tuple):
+            add(flag, choices=value, default=value[0], help=f"({value[0]})")
         else:
             add(flag, type=type(value), default=value, help=f"({value})")
     add("--threads", type=int, default=1, help="that a rank computes with (1)")
     add("--figures", metavar="FILE", help="where rank 0 writes its figures, as JSON")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.bf16_wire and arguments.hook in ("none", "bf16"):
+        parser.error("--bf16-wire goes with --hook top-k, random-k or threshold")
+    return arguments
 
 
 def join(backend):
@@ -46,17 +52,20 @@ def join(backend):
 def hook_of(arguments):
     import sluice_torch
 
-    return {"top-k": lambda: sluice_torch.top_k(arguments.ratio),
-            "random-k": lambda: sluice_torch.random_k(arguments.ratio),
-            "threshold": lambda: sluice_torch.threshold(arguments.norm),
+    options = {"wire_dtype": torch.bfloat16} if arguments.bf16_wire else {}
+    return {"top-k": lambda: sluice_torch.top_k(arguments.ratio, **options),
+            "random-k": lambda: sluice_torch.random_k(arguments.ratio, **options),
+            "threshold": lambda: sluice_torch.threshold(arguments.norm, **options),
             "bf16": sluice_torch.bf16}[arguments.hook]()
 
 
 @dataclasses.dataclass
 class Figures:
-    """Of rank 0, for each step; `seconds` and `compute_seconds` of the slowest rank."""
+    """Of rank 0, for each step; seconds are those of the slowest rank."""
     losses: list = dataclasses.field(default_factory=list)  # mean over the ranks
     seconds: list = dataclasses.field(default_factory=list)  # of the step
+    exchange_seconds: list = dataclasses.field(default_factory=list)  # by DDP's own clock: from
+    # the first bucket's start to the last one's end
     compute_seconds: list = dataclasses.field(default_factory=list)  # of one without exchange
     bytes_sent: list = dataclasses.field(default_factory=list)  # by all ranks
 
@@ -84,6 +93,7 @@ def train(model, batches, loss_of, optimizer_of, arguments):
     torch.set_num_threads(arguments.threads)
     rank = dist.get_rank()
     parallel = DistributedDataParallel(model, gradient_as_bucket_view=True)
+    parallel._set_ddp_runtime_logging_sample_rate(1)
     if arguments.hook != "none":
         parallel.register_comm_hook(*hook_of(arguments))
     optimizer = optimizer_of(model.parameters())
@@ -101,6 +111,7 @@ def train(model, batches, loss_of, optimizer_of, arguments):
         before, begin = bytes_sent(arguments.backend), time.perf_counter()
         loss = forward_and_backward(inputs, targets)
         seconds = time.perf_counter() - begin
+        exchange = 1e-9 * parallel._get_ddp_logging_data().get("backward_comm_time", 0)
         dist.barrier()
         sent = bytes_sent(arguments.backend) - before
         optimizer.step()
@@ -112,9 +123,10 @@ def train(model, batches, loss_of, optimizer_of, arguments):
                 forward_and_backward(inputs, targets)
             compute = time.perf_counter() - begin
         (loss, sent), _ = mean_and_most([loss, sent])
-        _, (seconds, compute) = mean_and_most([seconds, compute])
+        _, (seconds, exchange, compute) = mean_and_most([seconds, exchange, compute])
         figures.losses.append(loss)
         figures.seconds.append(seconds)
+        figures.exchange_seconds.append(exchange)
         if compute:
             figures.compute_seconds.append(compute)
         ranks = dist.get_world_size() if arguments.backend == "sluice" else 1

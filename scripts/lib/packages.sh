@@ -9,7 +9,8 @@ test_packages=(  # the bindings' tests, too
   libopenmpi-dev openmpi-bin gfortran
 )
 bench_packages=(  # what bench/ measures Sluice beside, and draws with
-  dpdk-dev libbenchmark-dev openmpi-bin libopenmpi-dev python3-torch python3-matplotlib
+  dpdk-dev libbenchmark-dev openmpi-bin libopenmpi-dev python3-matplotlib
+  python3-torch libtorch-dev pybind11-dev python3-dev
   libopenblas0-serial  # with which PyTorch multiplies matrices some eight times as fast
 )
 
@@ -20,8 +21,11 @@ apt_install() {
   apt-get update && apt-get install -y --no-install-recommends "$@"
 }
 
+installed_packages=()
+
 # install_packages PACKAGE...: installs those that are missing, if there are any.
 install_packages() {
+  installed_packages=("$@")
   command -v dpkg-query >/dev/null ||
     die "these scripts install packages of Debian 12; elsewhere, install the equivalents of: $*"
   local package missing=()
