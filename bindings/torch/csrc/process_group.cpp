@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "bindings/torch/csrc/checks.hpp"
 #include "bindings/torch/csrc/elements.hpp"
 #include "bindings/torch/csrc/errors.hpp"
 #include "bindings/torch/csrc/sparse.hpp"
+#include "bindings/torch/csrc/steps.hpp"
 #include "bindings/torch/csrc/without_gil.hpp"
 #include "bindings/torch/csrc/work.hpp"
 
@@ -15,127 +17,9 @@ namespace {
 using c10d::OpType;
 using std::chrono::milliseconds;
 
-using Counts = std::vector<std::uint64_t>;
-
-/// Callers mean for ever by more than this, and clocks cannot count it.
-
+/// Callers mean for ever by more than the longest, and clocks cannot count it.
 milliseconds in_milliseconds(std::chrono::duration<float> seconds) {
   return std::min(std::chrono::duration_cast<milliseconds>(seconds), kLongestTimeout);
-}
-
-// ---------------------------------------------------------------------------------------- checks
-
-void check_dense(const std::string& call, const at::Tensor& tensor) {
-  if (tensor.layout() != at::kStrided)
-    refuse(call, "a tensor is " + described(tensor) +
-                     "; a dense one expected, all_reduce alone takes sparse ones");
-}
-
-const at::Tensor& only(const std::string& call, const Tensors& tensors) {
-  if (tensors.size() != 1) refuse(call, std::to_string(tensors.size()) + " tensors; 1 expected");
-  return tensors.front();
-}
-
-const at::Tensor& only_dense(const std::string& call, const Tensors& tensors) {
-  check_dense(call, only(call, tensors));
-  return tensors.front();
-}
-
-void check_same_kind(const std::string& call, const Tensors& tensors, const at::Tensor& model) {
-  for (const at::Tensor& tensor : tensors) {
-    check_dense(call, tensor);
-    if (tensor.scalar_type() != model.scalar_type() || tensor.device() != model.device())
-      refuse(call, "tensors are " + described(tensor) + " on " + tensor.device().str() + " and " +
-                       described(model) + " on " + model.device().str() +
-                       "; equal dtypes and devices expected");
-  }
-}
-
-void check_same_shape(const std::string& call, const Tensors& tensors, const at::Tensor& model) {
-  check_same_kind(call, tensors, model);
-  for (const at::Tensor& tensor : tensors)
-    if (tensor.sizes() != model.sizes())
-      refuse(call, "tensors are " + described(tensor) + " and " + described(model) +
-                       "; equal shapes expected");
-}
-
-void check_elements(const std::string& call, const std::string& name, const at::Tensor& tensor,
-                    std::int64_t expected) {
-  if (tensor.numel() != expected)
-    refuse(call, name + " is " + described(tensor) + " with " + std::to_string(tensor.numel()) +
-                     " elements; " + std::to_string(expected) + " expected");
-}
-
-// ----------------------------------------------------------------------------- the library's view
-
-sluice::ReduceOptions reducing(const Reducing& kind, std::uint64_t tag) {
-  return {.reduction = kind.reduction, .tag = tag};
-}
-
-Counts counts_of(const Elements& elements, const Tensors& parts) {
-  Counts counts;
-  counts.reserve(parts.size());
-  for (const at::Tensor& part : parts) counts.push_back(elements.of(part.numel()));
-  return counts;
-}
-
-/// The sum of all ranks' `host`, in place.
-Step all_reduce_step(const at::Tensor& host, const Reducing& kind, std::uint64_t tag) {
-  return [=](sluice::Communicator& job) {
-    return job.all_reduce(host.data_ptr(), host.data_ptr(), kind.elements.of(host.numel()),
-                          kind.elements.type, reducing(kind, tag));
-  };
-}
-
-Step all_gather_step(const at::Tensor& from, const at::Tensor& to, Counts counts,
-                     const Elements& elements, std::uint64_t tag) {
-  return [=, counts = std::move(counts)](sluice::Communicator& job) {
-    return job.all_gather(from.data_ptr(), to.data_ptr(), counts, elements.type, {.tag = tag});
-  };
-}
-
-Step reduce_scatter_step(const at::Tensor& from, const at::Tensor& to, Counts counts,
-                         const Reducing& kind, std::uint64_t tag) {
-  return [=, counts = std::move(counts)](sluice::Communicator& job) {
-    return job.reduce_scatter(from.data_ptr(), to.data_ptr(), counts, kind.elements.type,
-                              reducing(kind, tag));
-  };
-}
-
-/// What each rank sends to each: [from * ranks + to], as all_to_all takes it.
-Counts matrix_of(const std::vector<std::int64_t>& rows, std::size_t ranks,
-                 const Elements& elements) {
-  Counts matrix(ranks * ranks);
-  for (std::size_t from = 0; from < ranks; ++from)
-    for (std::size_t to = 0; to < ranks; ++to) {
-      const std::int64_t sent = rows[from * 2 * ranks + to];
-      const std::int64_t expected = rows[to * 2 * ranks + ranks + from];
-      if (sent != expected)
-        throw failure("all_to_all: rank " + std::to_string(from) + " sends " +
-                      std::to_string(sent) + " elements to rank " + std::to_string(to) +
-                      ", which expects " + std::to_string(expected));
-      matrix[from * ranks + to] = elements.of(sent);
-    }
-  return matrix;
-}
-
-/// The ranks tell each other first what they send and expect: all see it when they do not agree.
-std::vector<Step> all_to_all_steps(const at::Tensor& from, const at::Tensor& to,
-                                   std::vector<std::int64_t> sent,
-                                   const std::vector<std::int64_t>& received,
-                                   const Elements& elements, std::uint64_t tag) {
-  const std::size_t ranks = sent.size();
-  auto row = std::move(sent);
-  row.insert(row.end(), received.begin(), received.end());
-  const auto rows = std::make_shared<std::vector<std::int64_t>>(row.size() * ranks);
-  return {[=](sluice::Communicator& job) {
-            return job.all_gather(row.data(), rows->data(), Counts(ranks, row.size()),
-                                  sluice::ElementType::kInt64, {.tag = tag});
-          },
-          [=](sluice::Communicator& job) {
-            return job.all_to_all(from.data_ptr(), to.data_ptr(), matrix_of(*rows, ranks, elements),
-                                  elements.type, {.tag = tag});
-          }};
 }
 
 }  // namespace
@@ -423,33 +307,6 @@ WorkPtr ProcessGroupSluice::scatter(Tensors& outputs, std::vector<Tensors>& inpu
                 .steps = {step},
                 .outputs = outputs});
 }
-
-namespace {
-
-/// Elements of each rank's part of a tensor that is split along its first dimension.
-std::vector<std::int64_t> split(const std::string& call, const at::Tensor& tensor,
-                                const std::vector<std::int64_t>& sizes, std::int64_t ranks) {
-  const std::int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
-  const std::int64_t row = rows == 0 ? 0 : tensor.numel() / rows;
-  std::int64_t sum = 0;
-  std::vector<std::int64_t> parts;
-  for (const std::int64_t size : sizes) {
-    sum += size;
-    parts.push_back(size * row);
-  }
-  if (sizes.empty() && rows % ranks == 0) return std::vector(ranks, rows / ranks * row);
-  if (sizes.empty())
-    refuse(call, "the first dimension of " + described(tensor) + " is not a multiple of " +
-                     std::to_string(ranks) + " ranks; split sizes expected");
-  if (std::int64_t(sizes.size()) != ranks || sum != rows ||
-      *std::min_element(sizes.begin(), sizes.end()) < 0)
-    refuse(call, std::to_string(sizes.size()) + " split sizes with the sum " + std::to_string(sum) +
-                     " for " + described(tensor) + "; " + std::to_string(ranks) + " with the sum " +
-                     std::to_string(rows) + ", none below 0, expected");
-  return parts;
-}
-
-}  // namespace
 
 WorkPtr ProcessGroupSluice::alltoall_base(at::Tensor& output, at::Tensor& input,
                                           std::vector<std::int64_t>& received,

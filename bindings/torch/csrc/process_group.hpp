@@ -13,6 +13,7 @@
 #endif
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "bindings/torch/csrc/checks.hpp"
 #include "bindings/torch/csrc/session.hpp"
 
 namespace sluice_torch {
@@ -24,7 +25,6 @@ using Base = c10d::ProcessGroup;
 #endif
 
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
-using Tensors = std::vector<at::Tensor>;
 
 class ProcessGroupSluice final : public Base {
  public:
