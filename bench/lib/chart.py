@@ -17,7 +17,7 @@ STYLES = {
     "ring": ("ring over MPI", "#CC79A7", "D", "-"),
     "sparse-mpi": ("sparse AllGather over MPI", "#000000", "v", "-"),
     "sparse-gloo": ("sparse AllGather, Gloo", "#8C8C8C", "v", "--"),
-    "sluice-top-k": ("Sluice, 5% of blocks kept", "#56B4E9", "o", "--"),
+    "sluice-top-k": ("Sluice, 8% of blocks, as bfloat16", "#56B4E9", "o", "--"),
     "time_us": ("time", "#0072B2", "o", "-"),
     "cpu_us": ("CPU time of all processes", "#D55E00", "s", "-"),
 }
