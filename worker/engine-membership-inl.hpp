@@ -221,10 +221,11 @@ OpNumber Engine<Sink>::submit(const OpRequest& request, Time now, Sink& sink) {
     return op;
   }
   const OpNumber op = first_op_ + ops_.size();
+  const ElementType type = request.wire_type();
+  const std::uint32_t block = block_elements(type, request.block_elements);
   ops_.emplace_back(request,
-                    Geometry::make(request.element_count, request.wire_type(),
-                                   block_elements(request.wire_type(), request.block_elements),
-                                   session().payload_bytes, session().streams, op),
+                    Geometry::make(request.element_count, type, block, session().payload_bytes,
+                                   session().streams, op),
                     config_.search);
   ++pending_;
   const Geometry& geometry = ops_.back().geometry();

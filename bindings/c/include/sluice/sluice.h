@@ -170,8 +170,7 @@ sluice_reduction sluice_parse_reduction(const char* name);
 /* Elements per block of tensors of this type, 1..16384; 0 for what is no type or a null handle. */
 uint32_t sluice_block_elements(const sluice_communicator* communicator, sluice_element_type type);
 
-/* The same in an op whose options say `wanted`, halved until a block fits a packet; 0: the job's.
- */
+/* The same where an op's options want so many, halved until a block fits; 0: the job's. */
 uint32_t sluice_op_block_elements(const sluice_communicator* communicator, sluice_element_type type,
                                   uint16_t wanted);
 
