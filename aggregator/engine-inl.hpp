@@ -9,8 +9,10 @@ namespace sluice::aggregator {
 /// Ended jobs whose tombstones are kept, beyond the jobs that live.
 inline constexpr std::size_t kEndedJobsKept = 1024;
 
-/// How often ranks are asked for their positions on behalf of one that wants to leave.
+/// How often ranks are asked for their positions on behalf of one that wants to leave, and how many
+/// at a time: each answers with up to an ACK per stream.
 inline constexpr Duration kPollInterval = std::chrono::milliseconds(10);
+inline constexpr int kPolledAtOnce = 32;
 
 template <PacketSink Sink>
 void Engine<Sink>::receive(const Endpoint& from, Buffer buffer, Time now, Sink& sink) {
@@ -36,33 +38,32 @@ DropReason Engine<Sink>::dispatch(const Endpoint& from, const Packet& packet, Bu
 
   Job* job = find(packet.job());
   const auto rank = job == nullptr ? std::nullopt : job->membership.find(packet.member());
-  if (!rank) return on_stranger(job, from, packet, now);
+  if (!rank) return on_unknown(job, from, packet, now);
   if (!job->membership.protection().accepts(packet)) return DropReason::kNotAuthentic;
-  job->membership.spoke(*rank);
+  job->membership.spoke(*rank, packet.member().token);
   switch (packet.kind()) {
     case Kind::kKeepAlive:
       job->membership.on_keep_alive(*rank, packet.as<wire::KeepAlive>().number, now, control_);
       return DropReason::kNone;
     case Kind::kLeave:
-      on_leave(*job, *rank, packet.as<wire::Leave>(), now);
+      on_leave(*job, *rank, packet.as<wire::Leave>(), now, sink);
       return DropReason::kNone;
     default:
       return on_stream(*job, *rank, packet, std::move(buffer), now, sink);
   }
 }
 
-/// A packet whose token is no member's: its sender is told, as often as a stranger may be.
+/// A packet that no member of its job has sent: its sender is told, but not too often.
 template <PacketSink Sink>
-DropReason Engine<Sink>::on_stranger(Job* job, const Endpoint& from, const Packet& packet,
-                                     Time now) {
-  if (!replies_.take(from, now)) return DropReason::kRateLimited;
+DropReason Engine<Sink>::on_unknown(Job* job, const Endpoint& from, const Packet& packet,
+                                    Time now) {
+  if (!unproven_replies_.take(from, now)) return DropReason::kRateLimited;
   if (job != nullptr) {
-    job->membership.answer_stranger(from, packet, control_);
+    job->membership.answer_unknown(from, packet, control_);
     return DropReason::kUnknownToken;
   }
-  auto refused = wire::make<wire::Refused>(packet.job());
-  refused.token = packet.member().token;
-  control_.push(from, refused, config_.protection_of(packet.job()));
+  if (const auto refused = refusal_of(packet, config_))
+    control_.push(from, *refused, config_.protection_of(packet.job()));
   return DropReason::kUnknownJob;
 }
 
@@ -109,17 +110,22 @@ DropReason Engine<Sink>::on_stream(Job& job, Rank rank, const Packet& packet, Bu
     return taken.drop;
   }
   if (stream.stalled()) {
-    job.stalled = any_stalled_ = true;
-    deadline_ = now;
+    if (std::find(stalled_.begin(), stalled_.end(), &job) == stalled_.end())
+      stalled_.push_back(&job);
+    retry_due_ = now;
   }
   return taken.drop;
 }
 
 template <PacketSink Sink>
-void Engine<Sink>::retry_stalled(Job& job, Sink& sink) {
-  auto scope = scope_of(job, sink);
-  job.stalled = false;
-  for (Stream<Sink>& stream : job.streams) job.stalled |= !stream.retry(scope);
+void Engine<Sink>::retry_stalled(Time now, Sink& sink) {
+  std::erase_if(stalled_, [&](Job* job) {
+    auto scope = scope_of(*job, sink);
+    bool done = true;
+    for (Stream<Sink>& stream : job->streams) done &= stream.retry(scope);
+    return done;
+  });
+  retry_due_ = stalled_.empty() ? kNever : now;
 }
 
 // ----------------------------------------------------------------------------------- membership
@@ -131,27 +137,34 @@ JobProtection Engine<Sink>::protection_of(std::uint32_t id) {
                                                    : config_.protection_of(id);
 }
 
-/// Whether a stranger shows the job's secret; if not it is told so, without any proof on our side.
-/// Also one that shows a secret where we know none: it would not believe our answers.
+/// Whether a greeting shows the job's secret, and none where we know none: its sender would not
+/// believe our answers.
+inline bool is_authentic(const Packet& greeting, const JobProtection& protection) {
+  return greeting.is_authenticated() == protection.has_secret() && protection.accepts(greeting);
+}
+
+/// Who does not share the job's secret is told so, without any proof on our side.
 template <PacketSink Sink>
 template <class T>
-bool Engine<Sink>::knows_secret(const Endpoint& from, const Packet& packet,
-                                const JobProtection& protection) {
-  if (packet.is_authenticated() == protection.has_secret() && protection.accepts(packet))
-    return true;
+void Engine<Sink>::tell_not_authentic(const Endpoint& from, const Packet& packet) {
   const auto& greeting = packet.as<T>();
   const AbortInfo why{.reason = wire::AbortReason::kNotAuthenticated,
                       .rank_a = Rank{greeting.rank}};
   control_.push(from, to_packet(why, packet.job(), 0, greeting.nonce),
                 JobProtection(config_.integrity, nullptr, packet.job()));
-  return false;
 }
 
 template <PacketSink Sink>
 DropReason Engine<Sink>::on_hello(const Endpoint& from, const Packet& packet, Time now) {
-  if (!replies_.take(from, now)) return DropReason::kRateLimited;
   const JobProtection protection = protection_of(packet.job());
-  if (!knows_secret<wire::Hello>(from, packet, protection)) return DropReason::kNotAuthentic;
+  const bool authentic = is_authentic(packet, protection);
+  const bool proven = authentic && protection.has_secret();
+  if (!(proven ? proven_replies_ : unproven_replies_).take(from, now))
+    return DropReason::kRateLimited;
+  if (!authentic) {
+    tell_not_authentic<wire::Hello>(from, packet);
+    return DropReason::kNotAuthentic;
+  }
   const auto& hello = packet.as<wire::Hello>();
   auto challenge = wire::make<wire::Challenge>(packet.job());
   challenge.nonce = hello.nonce;
@@ -165,15 +178,18 @@ DropReason Engine<Sink>::on_hello(const Endpoint& from, const Packet& packet, Ti
 
 template <PacketSink Sink>
 DropReason Engine<Sink>::on_join(const Endpoint& from, const Packet& packet, Time now) {
-  if (!replies_.take(from, now)) return DropReason::kRateLimited;
   const auto& join = packet.as<wire::Join>();
   if (join.incarnation != config_.incarnation) return DropReason::kWrongIncarnation;
   const Cookie ours = challenge_cookie(config_.challenge_key, packet.job(), join.nonce, join.serial,
                                        join.rank, from);
   if (!equal(ours, join.challenge)) return DropReason::kBadChallenge;
-  if (!knows_secret<wire::Join>(from, packet, protection_of(packet.job())))
+  if (!proven_replies_.take(from, now)) return DropReason::kRateLimited;
+  const JobProtection protection = protection_of(packet.job());
+  if (!is_authentic(packet, protection)) {
+    tell_not_authentic<wire::Join>(from, packet);
     return DropReason::kNotAuthentic;
-  Job* job = admit(from, join);
+  }
+  Job* job = admit(from, join, protection);
   if (job == nullptr) return DropReason::kBadJoin;
   const std::uint64_t refused_before = job->membership.refused();
   const auto outcome = job->membership.on_join(from, join, serial_, now, control_);
@@ -190,15 +206,18 @@ DropReason Engine<Sink>::on_join(const Endpoint& from, const Packet& packet, Tim
   return outcome.drop;
 }
 
-/// The job to join: known, or new if there is room for one more.
+/// The job to join: known, or new if there is room for one more. None for a JOIN that is refused
+/// whoever else comes, so that such leave nothing behind.
 template <PacketSink Sink>
-typename Engine<Sink>::Job* Engine<Sink>::admit(const Endpoint& from, const wire::Join& join) {
+typename Engine<Sink>::Job* Engine<Sink>::admit(const Endpoint& from, const wire::Join& join,
+                                                const JobProtection& protection) {
   Job* known = find(join.header.job);
-  if (known != nullptr && !known->membership.idle()) return known;
-  if (const auto refusal = no_room()) {
+  auto refusal = Membership::invalid(join, config_, protection);
+  if (!refusal && (known == nullptr || known->membership.idle())) refusal = no_room();
+  if (refusal) {
     ++counters_.joins_refused;
     control_.push(from, to_packet(*refusal, join.header.job, join.generation, join.nonce),
-                  config_.protection_of(join.header.job));
+                  protection);
     JobEvent event{.kind = JobEvent::Kind::kRefused, .reason = refusal};
     event.session.job = join.header.job;
     tell(event);
@@ -275,7 +294,7 @@ inline AbortInfo cause_of(const wire::Leave& leave, Rank rank) {
 }
 
 template <PacketSink Sink>
-void Engine<Sink>::on_leave(Job& job, Rank rank, const wire::Leave& leave, Time now) {
+void Engine<Sink>::on_leave(Job& job, Rank rank, const wire::Leave& leave, Time now, Sink& sink) {
   Membership& membership = job.membership;
   if (leave.abort != 0) {
     abort(job, cause_of(leave, rank), rank);
@@ -284,12 +303,13 @@ void Engine<Sink>::on_leave(Job& job, Rank rank, const wire::Leave& leave, Time 
   // Someone may still need what this rank holds: all who remain must have every result.
   bool settled = true;
   bool busy = false;
+  auto scope = scope_of(job, sink);
   for (Stream<Sink>& stream : job.streams) {
-    stream.on_leave(rank);
+    stream.on_leave(rank, scope);
     settled &= stream.settled(membership.present());
     busy |= stream.busy();
   }
-  if (membership.on_leave(rank, settled, serial_, control_)) {
+  if (membership.on_leave(rank, leave.member.token, settled, serial_, control_)) {
     ended(job);
   } else if (settled && busy) {
     abort(job, {.reason = wire::AbortReason::kRankLeft, .rank_a = rank});
@@ -303,19 +323,43 @@ void Engine<Sink>::on_leave(Job& job, Rank rank, const wire::Leave& leave, Time 
   }
 }
 
-/// Asks for the position of everyone who is behind on a stream, as far as we know.
+/// Asks for the positions of those who are behind on a stream, as far as we know: of some ranks
+/// now, and of the next ones the next time.
 template <PacketSink Sink>
 void Engine<Sink>::poll_laggards(Job& job) {
-  const Session& session = job.membership.session();
-  for (std::size_t i = 0; i < job.streams.size(); ++i) {
-    auto poll = wire::make<wire::Poll>(session.job);
-    poll.delivery.epoch = session.epoch;
-    poll.delivery.delivery_token = session.delivery_token;
-    poll.delivery.stream = static_cast<std::uint16_t>(i * session.shards + session.shard);
-    job.streams[i].behind(job.membership.present()).for_each([&](Rank laggard) {
-      control_.push(job.membership.endpoints()[laggard.value], poll, job.membership.protection());
-    });
+  const std::uint16_t ranks = job.membership.session().ranks;
+  int polled = 0;
+  for (std::uint16_t i = 0; i < ranks && polled < kPolledAtOnce; ++i) {
+    const Rank rank{job.poll_next};
+    job.poll_next = static_cast<std::uint16_t>((job.poll_next + 1) % ranks);
+    if (job.membership.present().contains(rank) && poll(job, rank)) ++polled;
   }
+}
+
+/// One POLL for all streams on which the rank is behind, or for some hundred of them. False if it
+/// is on none.
+template <PacketSink Sink>
+bool Engine<Sink>::poll(Job& job, Rank rank) {
+  const Session& session = job.membership.session();
+  const auto is_behind = [&](const Stream<Sink>& stream) { return stream.is_behind(rank); };
+  const auto& streams = job.streams;
+  bool any = false;
+  for (std::size_t first = 0; first < streams.size(); first += wire::kPolledStreams) {
+    auto packet = wire::make<wire::Poll>(session.job);
+    const std::size_t end = std::min(streams.size(), first + wire::kPolledStreams);
+    bool asks = false;
+    for (std::size_t i = first; i < end; ++i) {
+      if (!is_behind(streams[i])) continue;
+      packet.streams[(i - first) / 8] |= static_cast<std::uint8_t>(1 << (i - first) % 8);
+      asks = any = true;
+    }
+    if (!asks) continue;
+    packet.delivery.epoch = session.epoch;
+    packet.delivery.delivery_token = session.delivery_token;
+    packet.delivery.stream = static_cast<std::uint16_t>(first * session.shards + session.shard);
+    control_.push(job.membership.endpoints()[rank.value], packet, job.membership.protection());
+  }
+  return any;
 }
 
 template <PacketSink Sink>
@@ -348,17 +392,17 @@ template <PacketSink Sink>
 void Engine<Sink>::give_back_memory(Job& job) {
   std::vector<Stream<Sink>>().swap(job.streams);
   buffers_claimed_ -= std::exchange(job.buffers_claimed, 0);
-  job.stalled = false;
+  std::erase(stalled_, &job);
   job.poll_due = job.stragglers_due = kNever;
 }
 
 // ----------------------------------------------------------------------------------------- time
 template <PacketSink Sink>
 void Engine<Sink>::on_time(Time now, Sink& sink) {
+  if (!stalled_.empty()) retry_stalled(now, sink);
   if (now < deadline_) return;
   enter(sink, Stage::kOther);
   deadline_ = kNever;
-  any_stalled_ = false;
   for (auto& [id, job] : jobs_) {
     const auto change = job->membership.on_time(now, serial_, control_);
     if (change == Membership::Change::kDissolved) dissolved(*job);
@@ -366,14 +410,9 @@ void Engine<Sink>::on_time(Time now, Sink& sink) {
       ended(*job);
       if (job->membership.active()) formed(*job, now);
     }
-    if (job->stalled) {
-      retry_stalled(*job, sink);
-      any_stalled_ |= job->stalled;
-    }
     if (now >= job->stragglers_due) look_for_stragglers(*job, now);
     deadline_ = std::min({deadline_, job->membership.next_deadline(), job->stragglers_due});
   }
-  if (any_stalled_) deadline_ = now;
   flush(sink);
 }
 
@@ -389,8 +428,9 @@ void Engine<Sink>::look_for_stragglers(Job& job, Time now) {
     const std::optional<Round> seen = job.rounds_seen[i];
     job.rounds_seen[i] = stream.busy() ? std::optional(stream.running()) : std::nullopt;
     if (!seen || seen != job.rounds_seen[i] || stream.stalled()) continue;
-    if (worst.streams++ != 0) continue;
-    worst.rank = Rank{stream.waited_for(job.membership.session()).lowest()};
+    const RankSet waited_for = stream.waited_for(job.membership.session());
+    if (waited_for.empty() || worst.streams++ != 0) continue;
+    worst.rank = Rank{waited_for.lowest()};
     worst.op = stream.op();
   }
   if (worst.streams == 0) return;
@@ -407,7 +447,8 @@ void Engine<Sink>::adjust(const EngineConfig& to) {
   config_.greetings_per_second = to.greetings_per_second;
   config_.straggler_warning = to.straggler_warning;
   config_.secret = to.secret;
-  replies_.set_rate(to.greetings_per_second);
+  proven_replies_.set_rate(to.greetings_per_second);
+  unproven_replies_.set_rate(to.greetings_per_second);
 }
 
 template <PacketSink Sink>
@@ -440,11 +481,23 @@ std::size_t Engine<Sink>::live_jobs() const {
       jobs_.begin(), jobs_.end(), [](const auto& job) { return !job.second->membership.idle(); }));
 }
 
-/// Ended jobs are kept for their tombstones, up to a bound; then all joins they saw are void.
+/// Ended jobs are kept for their tombstones, up to a bound: then the half that ended first goes,
+/// and all joins that they saw are void.
 template <PacketSink Sink>
 void Engine<Sink>::forget_idle_jobs() {
   if (jobs_.size() < kEndedJobsKept + config_.jobs_max) return;
-  std::erase_if(jobs_, [](const auto& job) { return job.second->membership.idle(); });
+  std::vector<std::uint64_t> ends;
+  for (const auto& [id, job] : jobs_)
+    if (job->membership.idle() && job->membership.remembers())
+      ends.push_back(job->membership.mark());
+  const auto middle = ends.begin() + static_cast<std::ptrdiff_t>(ends.size() / 2);
+  if (middle != ends.end()) std::nth_element(ends.begin(), middle, ends.end());
+  const bool crowded = ends.size() >= kEndedJobsKept;
+  std::erase_if(jobs_, [&](const auto& entry) {
+    const Membership& membership = entry.second->membership;
+    if (!membership.idle()) return false;
+    return !membership.remembers() || (crowded && membership.mark() <= *middle);
+  });
   mark_ = serial_;
 }
 

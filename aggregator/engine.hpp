@@ -5,6 +5,7 @@
 // membership or stream. One engine serves one shard: a daemon's lane.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -54,7 +55,8 @@ class Engine {
   explicit Engine(EngineConfig config, std::function<void(const JobEvent&)> on_event = {})
       : config_(std::move(config)),
         on_event_(std::move(on_event)),
-        replies_(config_.greetings_per_second, config_.unique()) {}
+        proven_replies_(config_.greetings_per_second, config_.unique()),
+        unproven_replies_(config_.greetings_per_second, config_.unique()) {}
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -63,7 +65,7 @@ class Engine {
 
   /// To be called at next_deadline() or later, and cheap to call always.
   void on_time(Time now, Sink& sink);
-  Time next_deadline() const { return deadline_; }
+  Time next_deadline() const { return std::min(deadline_, retry_due_); }
 
   /// A local port went away: whoever was behind it is dead.
   void on_hang_up(std::uint16_t port_id, Time now, Sink& sink);
@@ -91,8 +93,8 @@ class Engine {
     Membership membership;
     std::vector<Stream<Sink>> streams;  // those of this shard, while active; stream s at s / shards
     std::size_t buffers_claimed = 0;
-    bool stalled = false;    // a stream may wait for a buffer
-    Time poll_due = kNever;  // while a rank that wants to leave waits for others
+    Time poll_due = kNever;       // while a rank that wants to leave waits for others
+    std::uint16_t poll_next = 0;  // the rank to ask next
     Time stragglers_due = kNever;
     std::vector<std::optional<Round>> rounds_seen;  // by stream, with contributions, at that look
   };
@@ -109,17 +111,18 @@ class Engine {
 
   DropReason dispatch(const Endpoint& from, const Packet& packet, Buffer buffer, Time now,
                       Sink& sink);
-  DropReason on_stranger(Job* job, const Endpoint& from, const Packet& packet, Time now);
+  DropReason on_unknown(Job* job, const Endpoint& from, const Packet& packet, Time now);
   JobProtection protection_of(std::uint32_t id);
   template <class T>
-  bool knows_secret(const Endpoint& from, const Packet& packet, const JobProtection& protection);
+  void tell_not_authentic(const Endpoint& from, const Packet& packet);
   DropReason on_hello(const Endpoint& from, const Packet& packet, Time now);
   DropReason on_join(const Endpoint& from, const Packet& packet, Time now);
-  void on_leave(Job& job, Rank rank, const wire::Leave& leave, Time now);
+  void on_leave(Job& job, Rank rank, const wire::Leave& leave, Time now, Sink& sink);
   void poll_laggards(Job& job);
+  bool poll(Job& job, Rank rank);
   DropReason on_stream(Job& job, Rank rank, const Packet& packet, Buffer buffer, Time now,
                        Sink& sink);
-  Job* admit(const Endpoint& from, const wire::Join& join);
+  Job* admit(const Endpoint& from, const wire::Join& join, const JobProtection& protection);
   std::optional<AbortInfo> no_room() const;
   std::optional<AbortInfo> too_large(const Session& session) const;
   void formed(Job& job, Time now);
@@ -127,7 +130,7 @@ class Engine {
   void ended(Job& job, std::optional<Rank> told_by = {});
   void dissolved(Job& job);
   void give_back_memory(Job& job);
-  void retry_stalled(Job& job, Sink& sink);
+  void retry_stalled(Time now, Sink& sink);
   void look_for_stragglers(Job& job, Time now);
   void forget_idle_jobs();
   void flush(Sink& sink) { counters_.control_packets_lost += control_.flush(sink); }
@@ -137,12 +140,15 @@ class Engine {
 
   EngineConfig config_;
   const std::function<void(const JobEvent&)> on_event_;
-  ReplyBudget replies_;
+  // Who has shown where he is, or that he knows the secret, is not kept out by those who have not.
+  ReplyBudget proven_replies_;
+  ReplyBudget unproven_replies_;
   std::unordered_map<std::uint32_t, std::unique_ptr<Job>> jobs_;
   std::uint64_t serial_ = 0;  // last one handed out
   std::uint64_t mark_ = 0;    // serials void for jobs that were forgotten
   Time deadline_ = kNever;
-  bool any_stalled_ = false;
+  std::vector<Job*> stalled_;  // a stream of theirs may wait for a buffer; retried each turn
+  Time retry_due_ = kNever;    // of these
   bool closed_ = false;
   std::size_t buffers_claimed_ = 0;  // by the jobs that are active
   ControlPackets control_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace sluice::aggregator {
 namespace {
@@ -44,42 +45,48 @@ bool has_progress(const wire::Join& join) {
 
 }  // namespace
 
+std::optional<wire::Refused> refusal_of(const Packet& packet, const EngineConfig& config) {
+  if (packet.kind() != wire::Kind::kKeepAlive) return std::nullopt;
+  auto refused = wire::make<wire::Refused>(packet.job());
+  refused.token = packet.member().token;
+  refused.incarnation = config.incarnation;
+  refused.number = packet.as<wire::KeepAlive>().number;
+  refused.shard = config.shard;
+  return refused;
+}
+
 // -------------------------------------------------------------------------------------- joining
 Membership::JoinOutcome Membership::on_join(const Endpoint& from, const wire::Join& join,
                                             std::uint64_t newest_serial, Time now,
                                             ControlPackets& out) {
   if (idle()) protection_ = config_.protection_of(job_);  // the secret may be another by now
-  if (const auto bad = invalid(join)) {
-    refuse(from, join, *bad, out);
-    return {.drop = DropReason::kBadJoin};
-  }
   return active() ? join_active(from, join, newest_serial, now, out)
                   : join_forming(from, join, newest_serial, now, out);
 }
 
-/// What this aggregator refuses whoever else has joined.
-std::optional<AbortInfo> Membership::invalid(const wire::Join& join) const {
+std::optional<AbortInfo> Membership::invalid(const wire::Join& join, const EngineConfig& config,
+                                             const JobProtection& protection) {
   if (join.world_size == 0 || join.world_size > kMaxRanks)
     return refusal(Field::kWorldSize, join.world_size, kMaxRanks);
   if (join.rank >= join.world_size) return refusal(Field::kRank, join.rank, join.world_size - 1u);
-  if (join.shard != config_.shard) return refusal(Field::kShard, join.shard, config_.shard);
-  if (join.shards != config_.shards) return refusal(Field::kShards, join.shards, config_.shards);
-  if (join.streams > config_.streams_max)
-    return refusal(Field::kStreams, join.streams, config_.streams_max);
+  if (join.shard != config.shard) return refusal(Field::kShard, join.shard, config.shard);
+  if (join.shards != config.shards) return refusal(Field::kShards, join.shards, config.shards);
+  if (join.streams > config.streams_max)
+    return refusal(Field::kStreams, join.streams, config.streams_max);
   if (join.history != 0 &&
       (join.history < 2 || join.history > wire::kMaxHistory || !std::has_single_bit(join.history)))
     return refusal(Field::kHistory, join.history, wire::kMaxHistory);
   if (join.block_elements == 0 || join.block_elements > wire::kMaxBlockElements)
     return refusal(Field::kBlockElements, join.block_elements, wire::kMaxBlockElements);
-  if ((join.flags & wire::kJoinAuthenticate) != 0 && !protection_.has_secret())
+  if ((join.flags & wire::kJoinAuthenticate) != 0 && !protection.has_secret())
     return about(AbortReason::kNotAuthenticated, Rank{join.rank});
   if (join.payload_bytes < wire::kMinPayload)
     return refusal(Field::kPayloadBytes, join.payload_bytes, wire::kMinPayload);
-  if (config_.shard != 0 || join.generation != 0) {  // decided already: it holds or it does not
-    if (join.streams == 0) return refusal(Field::kStreams, 0, config_.streams_max);
+  if (config.shard != 0 || join.generation != 0) {  // decided already: it holds or it does not
+    if (join.streams == 0) return refusal(Field::kStreams, 0, config.streams_max);
     if (join.history == 0) return refusal(Field::kHistory, 0, wire::kMaxHistory);
-    if (join.payload_bytes > config_.payload_bytes)
-      return refusal(Field::kPayloadBytes, join.payload_bytes, config_.payload_bytes);
+    if (join.payload_bytes > config.payload_bytes)
+      return refusal(Field::kPayloadBytes, join.payload_bytes, config.payload_bytes);
   }
   return std::nullopt;
 }
@@ -144,7 +151,7 @@ Membership::JoinOutcome Membership::join_active(const Endpoint& from, const wire
     return outcome;
   }
   if (join.generation != 0 && join.generation == session_.generation) {
-    rebind(rank, from, join, out);
+    rebind(rank, from, join, now, out);
     return {};
   }
   if (config_.shard == 0) return contend(from, join, now, out);
@@ -169,10 +176,15 @@ bool Membership::is_another_process(const wire::Join& join) const {
   return join.generation == session_.generation && join.epoch == 0 && members_[join.rank].spoke;
 }
 
-/// Another process, or another attempt of the same one, takes the member's place.
-void Membership::rebind(Rank r, const Endpoint& to, const wire::Join& join, ControlPackets& out) {
-  members_[r.value].nonce = join.nonce;
-  members_[r.value].serial = join.serial;
+/// Another process, or another attempt of the same one, takes the member's place. With a new token
+/// whatever was said of the old one, and recorded, is void.
+void Membership::rebind(Rank r, const Endpoint& to, const wire::Join& join, Time now,
+                        ControlPackets& out) {
+  Member& member = members_[r.value];
+  member.nonce = join.nonce;
+  member.serial = join.serial;
+  member.former_token = std::exchange(member.token, config_.unique());
+  member.seen = now;
   endpoints_[r.value] = to;
   welcome(r, out);
 }
@@ -214,9 +226,9 @@ bool Membership::settle_contention(Time now, std::uint64_t newest_serial, Contro
       const AbortInfo why = about(AbortReason::kDuplicateRank, Rank{r});
       entomb(member.token, {.left = false, .generation = session_.generation, .why = why});
       bury(member.nonce, why);
-      member.token = config_.unique();
       member.contender.reset();
-      rebind(Rank{r}, contender.endpoint, contender.join, out);
+      rebind(Rank{r}, contender.endpoint, contender.join, now, out);
+      member.former_token = 0;  // of another process
     } else {
       abort(about(AbortReason::kRankRestarted, Rank{r}), newest_serial, out);
       candidates_[r] = Candidate{contender.endpoint,
@@ -328,10 +340,13 @@ void Membership::end_generation(std::uint64_t generation, const AbortInfo& why,
 bool Membership::complete(Time now) const {
   if (conflict_serial_ || candidates_.empty()) return false;
   if (candidates_.size() != candidates_.begin()->second.join.world_size) return false;
-  const auto is_fresh = [&](const auto& entry) {
-    return now - entry.second.seen <= kFreshFor * config_.keep_alive_interval();
-  };
-  return same_generation() || std::all_of(candidates_.begin(), candidates_.end(), is_fresh);
+  return same_generation() ||
+         std::all_of(candidates_.begin(), candidates_.end(),
+                     [&](const auto& entry) { return is_fresh(entry.second, now); });
+}
+
+bool Membership::is_fresh(const Candidate& candidate, Time now) const {
+  return now - candidate.seen <= kFreshFor * config_.keep_alive_interval();
 }
 
 /// Of a job that asks for no number, once its ranks and payload are known.
@@ -462,20 +477,26 @@ Rank Membership::first_absent() const {
 }
 
 std::optional<Rank> Membership::find(const wire::MemberHeader& member) const {
-  if (!active() || member.rank >= session_.ranks || members_[member.rank].token != member.token)
-    return std::nullopt;
+  if (!active() || member.rank >= session_.ranks || member.token == 0) return std::nullopt;
+  const Member& known = members_[member.rank];
+  if (member.token != known.token && member.token != known.former_token) return std::nullopt;
   return Rank{member.rank};
 }
 
-/// REFUSED, or again what ended its job. Nothing if that is longer than the packet: a KEEPALIVE,
-/// which is long enough, will follow.
-void Membership::answer_stranger(const Endpoint& from, const Packet& packet, ControlPackets& out) {
+bool Membership::is_token_of_member(std::uint64_t token) const {
+  return active() && std::any_of(members_.begin(), members_.end(), [&](const Member& member) {
+           return token == member.token || token == member.former_token;
+         });
+}
+
+/// Nothing if the answer is longer than the packet: a KEEPALIVE, which is long enough, will follow.
+void Membership::answer_unknown(const Endpoint& from, const Packet& packet,
+                                ControlPackets& out) const {
   const std::uint64_t token = packet.member().token;
+  if (is_token_of_member(token)) return;
   const auto found = tombstones_.find(token);
   if (found == tombstones_.end()) {
-    auto refused = wire::make<wire::Refused>(job_);
-    refused.token = token;
-    out.push(from, refused, protection_);
+    if (const auto refused = refusal_of(packet, config_)) out.push(from, *refused, protection_);
   } else if (found->second.left) {
     auto left = wire::make<wire::Left>(job_);
     left.token = token;
@@ -498,7 +519,7 @@ void Membership::on_keep_alive(Rank r, std::uint64_t number, Time now, ControlPa
   out.push(endpoints_[r.value], ack, protection_);
 }
 
-bool Membership::on_leave(Rank r, bool may_leave, std::uint64_t newest_serial,
+bool Membership::on_leave(Rank r, std::uint64_t token, bool may_leave, std::uint64_t newest_serial,
                           ControlPackets& out) {
   if (present_.contains(r)) {
     if (!may_leave) return false;
@@ -506,7 +527,7 @@ bool Membership::on_leave(Rank r, bool may_leave, std::uint64_t newest_serial,
     members_[r.value].contender.reset();  // it may come when the others have left, too
   }
   auto left = wire::make<wire::Left>(job_);
-  left.token = members_[r.value].token;
+  left.token = token;
   out.push(endpoints_[r.value], left, protection_);
   if (!present_.empty()) return false;
   end({.left = true, .generation = session_.generation}, newest_serial);
@@ -532,9 +553,7 @@ Membership::Change Membership::on_time(Time now, std::uint64_t newest_serial, Co
   }
   forget_absentees(now);
   if (now >= formation_ends()) {
-    RankSet absent = RankSet::first(candidates_.begin()->second.join.world_size);
-    for (const auto& entry : candidates_) absent.erase(Rank{entry.first});
-    dismiss_candidates(why_not_formed(absent, now), newest_serial, out);
+    dismiss_candidates(why_not_formed(now), newest_serial, out);
   }
   return Change::kNone;
 }
@@ -548,8 +567,16 @@ Time Membership::all_must_have_spoken() const {
   return all ? kNever : after(formed_at_, kSilentIntervals * config_.keep_alive_interval());
 }
 
-AbortInfo Membership::why_not_formed(const RankSet& absent, Time now) const {
-  if (absent.empty()) return about(AbortReason::kRankRestarted, *stranger());  // they conflict
+/// Who conflicts with the others, or else who has not come. If all have, it is who has not said so
+/// lately: ranks of different lives are believed only together.
+AbortInfo Membership::why_not_formed(Time now) const {
+  RankSet absent = RankSet::first(candidates_.begin()->second.join.world_size);
+  for (const auto& entry : candidates_) absent.erase(Rank{entry.first});
+  if (absent.empty()) {
+    if (const auto rank = stranger()) return about(AbortReason::kRankRestarted, *rank);
+    for (const auto& [rank, candidate] : candidates_)
+      if (!is_fresh(candidate, now)) absent.insert(Rank{rank});
+  }
   if (holder() != nullptr)
     return about(AbortReason::kRankSilent, Rank{absent.lowest()},
                  milliseconds(now - forming_since()));
@@ -671,6 +698,7 @@ void Membership::dissolve() {
 void Membership::end(const Tombstone& epitaph, std::uint64_t newest_serial) {
   for (const Member& member : members_) {
     entomb(member.token, epitaph);
+    if (member.former_token != 0) entomb(member.former_token, epitaph);
     if (!epitaph.left) bury(member.nonce, epitaph.why);
   }
   bury(session_.generation, epitaph.left ? AbortInfo{AbortReason::kGenerationOver} : epitaph.why);

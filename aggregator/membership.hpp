@@ -27,6 +27,10 @@
 
 namespace sluice::aggregator {
 
+/// The REFUSED for a packet whose token nobody here knows; only a KEEPALIVE gets one: it is long
+/// enough, and its number shows which moment the answer is of.
+std::optional<wire::Refused> refusal_of(const Packet& packet, const EngineConfig& config);
+
 class Membership {
  public:
   enum class State { kForming, kActive };
@@ -59,21 +63,31 @@ class Membership {
 
   const JobProtection& protection() const { return protection_; }
 
+  /// What this aggregator refuses whoever else has joined.
+  static std::optional<AbortInfo> invalid(const wire::Join& join, const EngineConfig& config,
+                                          const JobProtection& protection);
+
   /// The rank whose token the header has, if any.
   std::optional<Rank> find(const wire::MemberHeader& member) const;
-  /// To somebody whose token is no member's: REFUSED, or again what ended its job; never longer
-  /// than the packet.
-  void answer_stranger(const Endpoint& from, const Packet& packet, ControlPackets& out);
+  /// To the sender of a packet that find() does not know: REFUSED, or again what ended its job. A
+  /// token that some member has gets no answer: whoever shows it under another rank is not that
+  /// member, and the answer might reach it. Never longer than the packet.
+  void answer_unknown(const Endpoint& from, const Packet& packet, ControlPackets& out) const;
 
-  /// A packet of this member came in.
-  void spoke(Rank r) { members_[r.value].spoke = true; }
+  /// A packet of this member came in, with this token. One that was replaced is void from now on.
+  void spoke(Rank r, std::uint64_t token) {
+    Member& member = members_[r.value];
+    member.spoke = true;
+    if (token == member.token) member.former_token = 0;
+  }
   void proved_life(Rank r, Time now) { members_[r.value].seen = now; }
   Duration silence_of(Rank r, Time now) const { return now - members_[r.value].seen; }
   void on_keep_alive(Rank r, std::uint64_t number, Time now, ControlPackets& out);
 
-  /// Answers LEFT; `may_leave` tells whether no one needs the rank any more. True if all have left:
-  /// the life has ended.
-  bool on_leave(Rank r, bool may_leave, std::uint64_t newest_serial, ControlPackets& out);
+  /// Answers LEFT to a LEAVE with this token; `may_leave` tells whether no one needs the rank any
+  /// more. True if all have left: the life has ended.
+  bool on_leave(Rank r, std::uint64_t token, bool may_leave, std::uint64_t newest_serial,
+                ControlPackets& out);
 
   /// Time-outs of liveness, contention and formation.
   enum class Change {
@@ -104,6 +118,11 @@ class Membership {
   /// The lowest rank that has left; kMaxRanks if none.
   Rank first_absent() const;
 
+  /// Whether something that has ended would be told again.
+  bool remembers() const { return !tombstones_.empty() || !over_.empty(); }
+  /// Joins with serials up to this one are void.
+  std::uint64_t mark() const { return mark_; }
+
  private:
   struct Candidate {
     Endpoint endpoint;
@@ -123,6 +142,7 @@ class Membership {
     std::uint64_t nonce = 0;
     std::uint64_t serial = 0;
     std::uint64_t token = 0;
+    std::uint64_t former_token = 0;  // valid until the new one is used; 0: none
     std::uint64_t keep_alive = 0;
     Time seen{};
     bool spoke = false;
@@ -134,13 +154,12 @@ class Membership {
     AbortInfo why{};
   };
 
-  std::optional<AbortInfo> invalid(const wire::Join& join) const;
   std::optional<AbortInfo> disagrees(const wire::Join& join) const;
   JoinOutcome join_active(const Endpoint& from, const wire::Join& join, std::uint64_t newest_serial,
                           Time now, ControlPackets& out);
   bool is_another_process(const wire::Join& join) const;
   bool went_on_elsewhere(const wire::Join& join) const;
-  void rebind(Rank r, const Endpoint& to, const wire::Join& join, ControlPackets& out);
+  void rebind(Rank r, const Endpoint& to, const wire::Join& join, Time now, ControlPackets& out);
   JoinOutcome contend(const Endpoint& from, const wire::Join& join, Time now, ControlPackets& out);
   JoinOutcome join_forming(const Endpoint& from, const wire::Join& join,
                            std::uint64_t newest_serial, Time now, ControlPackets& out);
@@ -148,7 +167,8 @@ class Membership {
   void end_generation(std::uint64_t generation, const AbortInfo& why, ControlPackets& out);
   const Candidate* holder() const;
   std::optional<Rank> stranger() const;
-  AbortInfo why_not_formed(const RankSet& absent, Time now) const;
+  AbortInfo why_not_formed(Time now) const;
+  bool is_fresh(const Candidate& candidate, Time now) const;
   bool same_generation() const;
   Time forming_since() const;
   Time formation_ends() const;
@@ -166,6 +186,7 @@ class Membership {
               ControlPackets& out);
   Time contention_ends(const Member& member) const;
   bool settle_contention(Time now, std::uint64_t newest_serial, ControlPackets& out);
+  bool is_token_of_member(std::uint64_t token) const;
   void dissolve();
   void end(const Tombstone& epitaph, std::uint64_t newest_serial);
   void entomb(std::uint64_t token, const Tombstone& epitaph);

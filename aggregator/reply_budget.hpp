@@ -1,6 +1,6 @@
-// How often strangers are answered: so many times a second per source, whatever they send. A source
-// is a port and an IPv4 address; sources share a fixed number of buckets, so that memory is bounded
-// and a flood from one address leaves nearly all others alone.
+// How often somebody who is no member is answered: so many times a second per source, whatever it
+// sends. A source is a port, an IPv4 address and a UDP port; sources share a fixed number of
+// buckets, so that memory is bounded and a flood from one source leaves nearly all others alone.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +38,8 @@ class ReplyBudget {
   static constexpr Duration kBurst = std::chrono::seconds(1);
 
   std::size_t bucket_of(const Endpoint& from) const {
-    std::uint64_t x = seed_ ^ (std::uint64_t{from.port_id} << 32 | from.ipv4);
+    std::uint64_t x = seed_ ^ (std::uint64_t{from.port_id} << 48 |
+                               std::uint64_t{from.udp_port} << 32 | from.ipv4);
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;  // the finaliser of SplitMix64
     x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
     return (x ^ (x >> 31)) % kBuckets;

@@ -32,7 +32,7 @@ Taken Stream<Sink>::on_data(Rank w, const Packet& packet, Buffer buffer, Scope& 
   } else if (opening_ && op_known_ && !agree(w, packet)) {
     taken.mismatch = true;
     return taken;
-  } else if (resumed_ && op_known_ && !same_blocks(packet)) {
+  } else if (resumed_ && op_known_ && contradicts(packet)) {
     taken.contradiction = true;
     return taken;
   } else if ((opening_ && !op_known_ && !begin_op(w, packet, scope.session)) || !fits(w, packet)) {
@@ -126,13 +126,15 @@ bool Stream<Sink>::agree(Rank w, const Packet& packet) {
   return true;
 }
 
-/// Whether a packet of a resumed round, of the same op, is about the blocks that the first was.
+/// Whether a packet of a resumed round, of the same op and shape, is about other blocks than the
+/// first was.
 template <PacketSink Sink>
-bool Stream<Sink>::same_blocks(const Packet& packet) const {
-  return std::equal(packet.columns().begin(), packet.columns().end(), current_.begin(),
-                    [](const wire::Column& column, BlockIndex current) {
-                      return BlockIndex{column.index} == current;
-                    });
+bool Stream<Sink>::contradicts(const Packet& packet) const {
+  return wire::same(packet.shape(), shape_) &&
+         !std::equal(packet.columns().begin(), packet.columns().end(), current_.begin(),
+                     [](const wire::Column& column, BlockIndex current) {
+                       return BlockIndex{column.index} == current;
+                     });
 }
 
 /// Takes the op from the first packet of an opening round; it is known once that packet is taken.

@@ -101,8 +101,8 @@ class Stream {
   Taken on_probe(Rank w, Round position, std::uint64_t have, Scope& scope);
   Taken on_sync(Rank w, Round applied, Scope& scope);
   /// LEAVE: whoever has no op pending has applied every result.
-  void on_leave(Rank w) {
-    if (live_ && !repeating()) acknowledge(w, running_);
+  void on_leave(Rank w, Scope& scope) {
+    if (live_ && !repeating() && acknowledge(w, running_)) try_finish(scope);
   }
 
   /// Finishes a round that lacked a buffer for its result. True if none is stalled now.
@@ -114,16 +114,13 @@ class Stream {
 
   /// Whether every rank of `ranks` has applied all results.
   bool settled(const RankSet& ranks) const {
-    return live_ && !repeating() && behind(ranks).empty();
+    bool all = live_ && !repeating();
+    ranks.for_each([&](Rank r) { all &= !is_behind(r); });
+    return all;
   }
-  RankSet behind(const RankSet& ranks) const {
-    RankSet set;
-    if (!live_) return set;  // they tell by themselves
-    ranks.for_each([&](Rank r) {
-      if (positions_[r.value] < running_) set.insert(r);
-    });
-    return set;
-  }
+  /// Whether a rank has not told that it has all results. Of a stream that is not live it will tell
+  /// by itself.
+  bool is_behind(Rank r) const { return live_ && positions_[r.value] < running_; }
 
   /// Whether the running round has contributions.
   bool busy() const { return op_known_; }
@@ -170,7 +167,7 @@ class Stream {
   bool agree(Rank w, const Packet& packet);
   std::optional<Geometry> geometry_of(const Packet& packet, OpNumber op,
                                       const Session& session) const;
-  bool same_blocks(const Packet& packet) const;
+  bool contradicts(const Packet& packet) const;
   bool begin_op(Rank w, const Packet& packet, const Session& session);
   void run_op(Rank named_by, const Packet& packet, OpNumber op, const Geometry& geometry);
   bool fits(Rank w, const Packet& packet) const;

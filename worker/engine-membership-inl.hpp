@@ -98,9 +98,9 @@ bool Engine<Sink>::all_sessions(ShardSession::State state) const {
 /// The aggregator does not know our token, or is not heard: it was restarted, its standby took
 /// over, or the packet lied. What we hold stays frozen until it welcomes us again.
 template <KeepingSink Sink>
-void Engine<Sink>::rejoin(ShardSession& session, bool refused, Time now) {
+void Engine<Sink>::rejoin(ShardSession& session, bool refused_at_home, Time now) {
   ++counters_.rejoins;
-  session.begin_rejoin(refused, virgin(session.shard()), now, control_);
+  session.begin_rejoin(refused_at_home, virgin(session.shard()), now, control_);
 }
 
 /// Whether no round has ended: on the shard's streams, or at shard 0, which decides for all, on
@@ -181,10 +181,11 @@ DropReason Engine<Sink>::dispatch(const Endpoint& from, const Packet& packet, Bu
       });
     case Kind::kRefused:
       return for_session([&](ShardSession& session) {
-        if (!session.is_refused(packet.as<wire::Refused>())) return false;
+        const auto& refused = packet.as<wire::Refused>();
+        if (!session.is_refused(refused)) return false;
         if (state_ == State::kLeaving && virgin(session.shard())) return session_left(session);
         session.heard(now);
-        rejoin(session, true, now);
+        rejoin(session, session.is_from_home(refused), now);
         return true;
       });
     case Kind::kAbort:
@@ -332,6 +333,10 @@ template <KeepingSink Sink>
 void Engine<Sink>::on_time(Time now, Sink& sink) {
   if (now < deadline_) return;
   deadline_ = kNever;
+  for (std::uint16_t s = 0; s < streams_.size(); ++s) {
+    if (now >= streams_[s].due) on_timer(StreamId{s}, now, sink);
+    deadline_ = std::min(deadline_, streams_[s].due);
+  }
   for (auto& session : sessions_) {
     if (session->suspects(now)) rejoin(*session, false, now);
     if (auto error = session->on_time(now, control_)) {
@@ -341,10 +346,6 @@ void Engine<Sink>::on_time(Time now, Sink& sink) {
       break;
     }
     deadline_ = std::min(deadline_, session->next_deadline());
-  }
-  for (std::uint16_t s = 0; s < streams_.size(); ++s) {
-    if (now >= streams_[s].due) on_timer(StreamId{s}, now, sink);
-    if (!over()) deadline_ = std::min(deadline_, streams_[s].due);
   }
   flush(sink);
 }

@@ -111,10 +111,8 @@ DropReason Engine<Sink>::on_stream(const Packet& packet, Buffer buffer, Time now
       return on_result(s, packet, std::move(buffer), now, sink);
     case Kind::kStatus:
       return on_status(s, packet.as<wire::Status>(), now, sink);
-    default:  // POLL
-      if (streams_[s.value].syncing) return DropReason::kStaleRound;
-      send_ack(s, sink);
-      return DropReason::kNone;
+    default:
+      return on_poll(s, packet.as<wire::Poll>(), sink);
   }
 }
 
@@ -303,6 +301,20 @@ DropReason Engine<Sink>::on_status(StreamId s, const wire::Status& status, Time 
   return DropReason::kNone;
 }
 
+/// The aggregator wants to know our position on some of its streams, from `first` on.
+template <KeepingSink Sink>
+DropReason Engine<Sink>::on_poll(StreamId first, const wire::Poll& poll, Sink& sink) {
+  DropReason drop = DropReason::kStaleRound;
+  for (std::size_t i = 0; i < wire::kPolledStreams; ++i) {
+    const std::size_t s = first.value + i * sessions_.size();
+    if (s >= streams_.size()) break;
+    if ((poll.streams[i / 8] >> i % 8 & 1) == 0 || streams_[s].syncing) continue;
+    send_ack(StreamId{static_cast<std::uint16_t>(s)}, sink);
+    drop = DropReason::kNone;
+  }
+  return drop;
+}
+
 /// The aggregator has taken the stream over and begins with this round, the first whose result some
 /// rank lacks.
 template <KeepingSink Sink>
@@ -340,6 +352,7 @@ void Engine<Sink>::on_timer(StreamId s, Time now, Sink& sink) {
   if (x.syncing) {
     ++counters_.timeouts;
     ++x.backoffs;
+    shard_of(s).ask(now);
     send_sync(s, now, sink);
     return;
   }
@@ -350,6 +363,7 @@ void Engine<Sink>::on_timer(StreamId s, Time now, Sink& sink) {
   }
   ++counters_.timeouts;
   ++x.backoffs;
+  shard_of(s).ask(now);
   // Mostly another rank is late, not our packet lost: ask first, it costs little.
   if (x.owes_data() && !x.held && x.backoffs > 1)
     send_data(s, true, now, sink);

@@ -122,7 +122,7 @@ class Engine {
   void advance_streams(const ShardSession& session, Time now, Sink& sink);
   bool all_sessions(ShardSession::State state) const;
   bool session_left(ShardSession& session);
-  void rejoin(ShardSession& session, bool refused, Time now);
+  void rejoin(ShardSession& session, bool refused_at_home, Time now);
   bool virgin(std::uint16_t shard) const;
   void fail(const Error& error, const std::optional<AbortInfo>& why, const ShardSession* told_by);
   void fail_protocol(const std::string& what);
@@ -156,6 +156,7 @@ class Engine {
   void seal(StreamId s, Buffer& buffer);
   template <class T>
   bool send_small(StreamId s, const T& packet, Sink& sink);
+  DropReason on_poll(StreamId first, const wire::Poll& poll, Sink& sink);
   void arm(StreamState& x, Time due);
   void flush(Sink& sink) { control_.flush(sink); }
 

@@ -40,10 +40,10 @@ void ShardSession::begin_join(const Session& wanted, bool virgin, Time now, Cont
   start_joining(virgin, now, out);
 }
 
-void ShardSession::begin_rejoin(bool refused, bool virgin, Time now, ControlPackets& out) {
+void ShardSession::begin_rejoin(bool refused_at_home, bool virgin, Time now, ControlPackets& out) {
   was_in_ = true;
   wanted_ = agreed_;
-  places_.begin(!refused, now);
+  places_.begin(!refused_at_home, now);
   start_joining(virgin, now, out);
 }
 
@@ -153,13 +153,14 @@ bool ShardSession::on_welcome(const Endpoint& from, const wire::Welcome& packet,
 
 /// An answer to a JOIN counts only while that join goes on: the aggregator that gives it may not be
 /// the one that took us in. That we do not share the job's secret is said without proof, and of a
-/// HELLO that was damaged, too: it must be said more than once.
+/// HELLO that was damaged, too: it must be said more than once, and never ends a membership, of
+/// which the secret was proven: anybody could say it.
 bool ShardSession::is_aborted(const wire::Abort& packet) {
   constexpr unsigned kSayings = 3;
   const bool joining = state_ == State::kJoining;
   const bool our_join = joining && packet.nonce != 0 && packet.nonce == nonce_;
   const auto not_shared = static_cast<std::uint16_t>(wire::AbortReason::kNotAuthenticated);
-  if (packet.reason == not_shared) return our_join && ++not_shared_ >= kSayings;
+  if (packet.reason == not_shared) return our_join && ++not_shared_ >= kSayings && !was_in_;
   if (packet.nonce != 0) return our_join;
   const std::uint64_t generation = in() ? agreed_.generation : wanted_.generation;
   return (in() || joining) && packet.generation != 0 && packet.generation == generation;
@@ -170,6 +171,18 @@ wire::MemberHeader ShardSession::member_header(wire::MemberHeader header) const 
   header.token = token_;
   header.rank = config_.rank.value;
   return header;
+}
+
+/// What was recorded is void: a token is replaced whenever the rank is taken in again, and a
+/// KEEPALIVE that was acknowledged cannot be refused. (Not the newest KEEPALIVE's number alone
+/// counts: packets may take longer than from one to the next.)
+bool ShardSession::is_refused(const wire::Refused& packet) const {
+  return in() && packet.token == token_ && packet.shard == shard_ &&
+         packet.number > keep_alive_acknowledged_ && packet.number <= keep_alive_;
+}
+
+void ShardSession::ask(Time now) {
+  if (in() && now - keep_alive_sent_ >= rto.value()) keep_alive_due_ = now;
 }
 
 bool ShardSession::on_keep_alive_ack(const wire::KeepAliveAck& packet, Time now) {
@@ -263,6 +276,12 @@ void ShardSession::abort(const std::optional<AbortInfo>& why, ControlPackets& ou
 }
 
 // ------------------------------------------------------------------------------------------ time
+/// What was said without proof while a member joined again; it may be why.
+std::string ShardSession::not_shared_text() const {
+  if (not_shared_ == 0 || !was_in_) return "";
+  return "; something there says, without proof, that this rank does not show the job's secret";
+}
+
 std::optional<Error> ShardSession::overdue(Time now) const {
   const bool late = now - joining_since_ > config_.join_timeout;
   if (state_ == State::kJoining && !was_in_ && !answered_) {
@@ -271,11 +290,13 @@ std::optional<Error> ShardSession::overdue(Time now) const {
                  whom() + " did not answer within " + seconds_text(config_.join_timeout));
   }
   if (now - heard_ > config_.aggregator_timeout)
-    return Error(ErrorCode::kAggregatorLost,
-                 whom() + " is silent for " + seconds_text(config_.aggregator_timeout));
+    return Error(
+        ErrorCode::kAggregatorLost,
+        whom() + " is silent for " + seconds_text(config_.aggregator_timeout) + not_shared_text());
   if (state_ == State::kJoining && was_in_ &&
       now - joining_since_ > config_.join_timeout + config_.aggregator_timeout)
-    return Error(ErrorCode::kAggregatorLost, whom() + " did not take this rank in again");
+    return Error(ErrorCode::kAggregatorLost,
+                 whom() + " did not take this rank in again" + not_shared_text());
   if (state_ == State::kJoining && !was_in_ && late) {
     return Error(ErrorCode::kFormationFailed,
                  whom() + " still waits for " +
@@ -296,16 +317,18 @@ std::optional<Error> ShardSession::on_time(Time now, ControlPackets& out) {
     if (now >= hello_due_) send_hello(now, out);
     return std::nullopt;
   }
+  if (leaving_ && now >= leave_due_) {
+    send_leave(out);
+    leave_due_ = after(now, rto.value());
+    ask(now);
+  }
   if (now >= keep_alive_due_) {
     auto packet = wire::make<wire::KeepAlive>(config_.job);
     packet.member = member_header(packet.member);
     packet.number = ++keep_alive_;
     out.push(places_.current(), packet, protection_);
+    keep_alive_sent_ = now;
     keep_alive_due_ = after(now, keep_alive_interval_);
-  }
-  if (leaving_ && now >= leave_due_) {
-    send_leave(out);
-    leave_due_ = after(now, rto.value());
   }
   return std::nullopt;
 }

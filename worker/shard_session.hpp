@@ -55,8 +55,12 @@ class ShardSession {
 
   /// Starts to join. `wanted` has what to ask for, and the generation held (0: none).
   void begin_join(const Session& wanted, bool virgin, Time now, ControlPackets& out);
-  /// Starts to join again: the aggregator does not know us any more (`refused`), or is not heard.
-  void begin_rejoin(bool refused, bool virgin, Time now, ControlPackets& out);
+  /// Starts to join again: the aggregator does not know us any more, as it says itself
+  /// (`refused_at_home`), or another has taken its place, or it is not heard.
+  void begin_rejoin(bool refused_at_home, bool virgin, Time now, ControlPackets& out);
+  /// Something that was sent went unanswered: asks with a KEEPALIVE, which an aggregator answers
+  /// also if it does not know us any more. At most once in a time-out.
+  void ask(Time now);
   /// So long nothing was heard that the aggregator may be gone, or be somewhere else.
   bool suspects(Time now) const;
 
@@ -67,7 +71,9 @@ class ShardSession {
   bool on_welcome(const Endpoint& from, const wire::Welcome& packet,
                   Time now);  ///< true: joined now
   bool on_keep_alive_ack(const wire::KeepAliveAck& packet, Time now);
-  bool is_refused(const wire::Refused& packet) const { return in() && packet.token == token_; }
+  bool is_refused(const wire::Refused& packet) const;
+  /// A refusal comes from the very aggregator that took us in: it does not know us any more.
+  bool is_from_home(const wire::Refused& packet) const { return packet.incarnation == home_; }
   bool is_left(const wire::Left& packet) const;
   bool is_aborted(const wire::Abort& packet);  ///< counts some
   bool is_ours(const wire::DeliveryHeader& header) const {
@@ -105,6 +111,7 @@ class ShardSession {
   Duration suspicion() const;
   std::optional<Error> overdue(Time now) const;
   std::string whom() const;
+  std::string not_shared_text() const;
 
   const EngineConfig& config_;
   const std::uint16_t shard_;
@@ -125,6 +132,7 @@ class ShardSession {
   std::uint64_t token_ = 0;
   std::uint64_t keep_alive_ = 0;
   std::uint64_t keep_alive_acknowledged_ = 0;
+  Time keep_alive_sent_{};
   Duration keep_alive_interval_{};
   Duration retry_{};
   bool link_down_ = false;   // of the port that leads to the aggregator

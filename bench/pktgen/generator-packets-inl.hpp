@@ -214,7 +214,11 @@ DropReason Generator<Sink>::on_delivery(Rank r, const Packet& packet, Time now, 
   if (s.value >= schedule_->geometry().streams) return DropReason::kBadStream;
   Flow& x = flow(s, r);
   if (packet.kind() == wire::Kind::kPoll) {
-    send_ack(x, sink);
+    const auto& polled = packet.as<wire::Poll>().streams;
+    const std::size_t streams = schedule_->geometry().streams;
+    for (std::size_t i = 0; i < wire::kPolledStreams && s.value + i < streams; ++i)
+      if ((polled[i / 8] >> i % 8 & 1) != 0)
+        send_ack(flow(StreamId{static_cast<std::uint16_t>(s.value + i)}, r), sink);
     return DropReason::kNone;
   }
   if (packet.kind() != wire::Kind::kStatus) return DropReason::kUnfitting;

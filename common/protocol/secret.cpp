@@ -127,6 +127,7 @@ Cookie challenge_cookie(const Key& process_key, std::uint32_t job, std::uint64_t
     U16 port_id;
     U32 ipv4;
     U16 udp_port;
+    std::array<std::uint8_t, 6> mac;
   } message;
   message.job = job;
   message.nonce = nonce;
@@ -135,6 +136,7 @@ Cookie challenge_cookie(const Key& process_key, std::uint32_t job, std::uint64_t
   message.port_id = from.port_id;
   message.ipv4 = from.ipv4;
   message.udp_port = from.udp_port;
+  message.mac = from.mac;
   Cookie cookie;
   crypto_generichash(cookie.data(), cookie.size(), bytes_of(message).data(), sizeof message,
                      process_key.data(), process_key.size());

@@ -213,7 +213,7 @@ inline constexpr std::uint8_t kJoinAuthenticate = 2;  // packets of the session 
 struct KeepAlive {
   MemberHeader member;
   U64 number;                              // rises with every one sent
-  std::array<std::uint8_t, 40> padding{};  // as long as the ABORT that may answer it
+  std::array<std::uint8_t, 40> padding{};  // as long as the longest answer to it
 };
 static_assert(sizeof(KeepAlive) == 80);
 
@@ -268,9 +268,13 @@ inline constexpr std::uint8_t kWelcomeAuthenticate = 2;  // packets of the sessi
 
 struct Refused {
   Header header;
-  U64 token;
+  U64 token;        // of the KEEPALIVE that it answers
+  U64 incarnation;  // of the aggregator, which does not know the token
+  U64 number;       // of that KEEPALIVE
+  U16 shard;        // the aggregator's
+  std::array<std::uint8_t, 6> reserved{};
 };
-static_assert(sizeof(Refused) == 24 && sizeof(Refused) + kTrailerBytes <= sizeof(Leave));
+static_assert(sizeof(Refused) == 48 && sizeof(Refused) + kTrailerBytes <= sizeof(KeepAlive));
 
 /// Why a job ended; `field`, ranks and values are those the reason speaks of.
 enum class AbortReason : std::uint16_t {
@@ -397,10 +401,12 @@ struct Status {
 };
 static_assert(sizeof(Status) == 88);
 
-struct Poll {
+struct Poll {  // delivery.stream: the first of those that the bits stand for
   DeliveryHeader delivery;
+  std::array<std::uint8_t, 32> streams{};  // bit i: the i-th of the shard's streams from there
 };
-static_assert(sizeof(Poll) == 40);
+static_assert(sizeof(Poll) == 72);
+inline constexpr std::size_t kPolledStreams = 8 * sizeof(Poll::streams);
 
 /// What a packet that carries blocks has beside columns and blocks, at most.
 inline constexpr std::size_t kBlockPacketOverhead =

@@ -226,6 +226,7 @@ class Target {
   Datagram refused(std::uint64_t of) {
     auto packet = wire::make<wire::Refused>(kJob);
     packet.token = of;
+    packet.number = 1;
     return datagram_of(packet);
   }
   Datagram left(std::uint64_t of) {

@@ -1,19 +1,14 @@
 // The aggregator's engine, driven packet by packet: rules 12 to 15, 16, 18 to 20, 24 and 25 of
 // docs/protocol.md, and each reason for which it drops a packet.
-#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
-#include <map>
-#include <memory>
-#include <span>
 #include <tuple>
-#include <type_traits>
 #include <vector>
 
 #include <catch2/catch.hpp>
 
 #include "common/base/rank_set.hpp"
-#include "tests/unit/engines.hpp"
+#include "tests/unit/aggregator_bench.hpp"
 
 using namespace sluice;
 using namespace sluice::parts;
@@ -21,217 +16,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr std::uint32_t kJob = 42;
-constexpr std::uint32_t kBlock = 4;  // elements
 using Numbers = std::initializer_list<std::uint16_t>;
-
-Endpoint at_rank(unsigned rank) {
-  return {.port_id = static_cast<std::uint16_t>(100 + rank), .ipv4 = 10 + rank};
-}
-
-struct Seat {
-  std::uint64_t nonce = 0;
-  std::uint64_t token = 0;
-};
-
-/// One aggregator with a job of `ranks`, one stream, one column.
-struct Bench {
-  explicit Bench(unsigned n = 2, std::uint8_t h = 2) : ranks(n), history(h) {
-    config.incarnation = 77;
-    config.payload_bytes = 508;
-    config.unique = [this] { return ++ids; };
-    config.liveness_timeout = 1s;
-    config.formation_timeout = 2s;
-  }
-
-  aggregator::Engine<Sink>& engine() {
-    if (!made)
-      made = std::make_unique<aggregator::Engine<Sink>>(
-          config, [this](const aggregator::JobEvent& event) { events.push_back(event); });
-    return *made;
-  }
-
-  std::vector<Sent> give(unsigned rank, std::span<const std::byte> bytes) {
-    Endpoint from = at_rank(rank);
-    from.off_machine = off_machine;
-    engine().receive(from, received(sink, bytes), now, sink);
-    return sink.take();
-  }
-  template <class T>
-  requires std::is_trivially_copyable_v<T> std::vector<Sent> give(unsigned rank, const T& packet) {
-    return give(rank, wire::bytes_of(packet));
-  }
-
-  std::uint64_t challenge_serial(unsigned rank, std::uint64_t nonce, std::uint32_t job = kJob) {
-    auto hello = wire::make<wire::Hello>(job);
-    hello.nonce = nonce;
-    hello.rank = static_cast<std::uint16_t>(rank);
-    const auto answer = give(rank, hello);
-    REQUIRE(answer.size() == 1);
-    const auto& challenge = answer[0].packet().as<wire::Challenge>();
-    challenges[challenge.serial] = challenge.challenge;
-    return challenge.serial;
-  }
-  wire::Join join_packet(unsigned rank, std::uint64_t nonce, std::uint64_t serial) {
-    auto join = wire::make<wire::Join>(kJob);
-    join.nonce = nonce;
-    join.incarnation = config.incarnation;
-    join.serial = serial;
-    if (const auto found = challenges.find(serial); found != challenges.end())
-      join.challenge = found->second;
-    join.rank = static_cast<std::uint16_t>(rank);
-    join.world_size = static_cast<std::uint16_t>(ranks);
-    join.streams = streams;
-    join.block_elements = kBlock;
-    join.payload_bytes = 508;
-    join.shards = 1;
-    join.history = history;
-    join.flags = wire::kJoinVirgin;
-    return join;
-  }
-  std::vector<Sent> join(unsigned rank, std::uint64_t nonce) {
-    return give(rank, join_packet(rank, nonce, challenge_serial(rank, nonce)));
-  }
-
-  void form() {
-    std::vector<Sent> last;
-    for (unsigned r = 0; r < ranks; ++r) last = join(r, 1000 + r);
-    seated(of_kind<wire::Welcome>(last));
-  }
-  void seated(const std::vector<Sent>& welcomes) {
-    REQUIRE(welcomes.size() == ranks);
-    seats.resize(ranks);
-    for (unsigned r = 0; r < ranks; ++r) {
-      const auto& welcome = welcomes[r].packet().as<wire::Welcome>();
-      CHECK(welcomes[r].to == at_rank(r));
-      seats[r] = {welcome.nonce, welcome.token};
-      generation = welcome.generation;
-      epoch = welcome.epoch;
-    }
-  }
-
-  /// Forms the job with ranks that have made progress elsewhere.
-  void resume() {
-    std::vector<Sent> last;
-    for (unsigned r = 0; r < ranks; ++r) {
-      auto join = join_packet(r, 1000 + r, challenge_serial(r, 1000 + r));
-      join.generation = 99;
-      join.flags = 0;
-      last = give(r, join);
-    }
-    seated(of_kind<wire::Welcome>(last));
-  }
-  std::vector<Sent> sync(unsigned rank, std::uint64_t applied) {
-    auto packet = wire::make<wire::Sync>(kJob);
-    packet.member = member(rank, packet.member);
-    packet.applied = applied;
-    return give(rank, packet);
-  }
-
-  wire::MemberHeader member(unsigned rank, wire::MemberHeader header) const {
-    header.token = seats[rank].token;
-    header.rank = static_cast<std::uint16_t>(rank);
-    return header;
-  }
-
-  /// A tensor of `blocks` full blocks on the only stream; W as it follows from the payload.
-  Geometry geometry(std::uint64_t blocks, OpNumber op = 0) const {
-    return Geometry::make(blocks * kBlock, ElementType::kFloat32, kBlock, 508, streams, op);
-  }
-
-  std::vector<std::byte> data(unsigned rank, std::uint64_t round, bool first,
-                              const std::vector<Block>& blocks, std::uint64_t tensor_blocks,
-                              OpNumber op = 0, bool ask = false) const {
-    return block_packet<wire::Data>(
-        kJob, wire::shape_of(geometry(tensor_blocks, op)), first, blocks,
-        [&](wire::Data& fixed, wire::Descriptor*) {
-          fixed.member = member(rank, fixed.member);
-          fixed.round = round;
-          fixed.op = op;
-          fixed.flags = static_cast<std::uint8_t>((first ? wire::kDataOpening : 0) |
-                                                  (ask ? wire::kDataAsk : 0));
-        });
-  }
-  /// The first round of a one-block op.
-  std::vector<std::byte> short_op(unsigned rank, std::uint64_t round, float value, OpNumber op,
-                                  bool ask = false) const {
-    return data(rank, round, true, {{0, kNoBlock.value, std::vector<float>(kBlock, value)}}, 1, op,
-                ask);
-  }
-  /// An op of five blocks in column 0, which an owner owns all; other columns have one each.
-  std::vector<std::byte> long_op(unsigned rank, std::uint64_t round, bool owner) const {
-    const std::uint32_t width = geometry(1).columns;
-    std::vector<Block> blocks(width);
-    for (std::uint32_t c = 0; c < width && round == 0; ++c) blocks[c].index = c;
-    blocks[0].index = static_cast<std::uint32_t>(round) * width;
-    if (owner && round < 4) blocks[0].next = blocks[0].index + width;
-    if (owner) blocks[0].elements.assign(kBlock, 1);
-    return data(rank, round, round == 0, blocks, 4u * width + 1);
-  }
-  /// The first op, of one block; what the last contribution brings.
-  std::vector<Sent> short_op_of_all() {
-    std::vector<Sent> last;
-    for (unsigned r = 0; r < ranks; ++r) last = give(r, short_op(r, 0, 1, 0));
-    return last;
-  }
-  std::vector<Sent> ack(unsigned rank, std::uint64_t position) {
-    auto packet = wire::make<wire::Ack>(kJob);
-    packet.member = member(rank, packet.member);
-    packet.position = position;
-    return give(rank, packet);
-  }
-  std::vector<Sent> probe(unsigned rank, std::uint64_t position, std::uint64_t have = 0) {
-    auto packet = wire::make<wire::Probe>(kJob);
-    packet.member = member(rank, packet.member);
-    packet.position = position;
-    packet.have = have;
-    return give(rank, packet);
-  }
-  std::vector<Sent> keep_alive(unsigned rank, std::uint64_t number) {
-    auto packet = wire::make<wire::KeepAlive>(kJob);
-    packet.member = member(rank, packet.member);
-    packet.number = number;
-    return give(rank, packet);
-  }
-  std::vector<Sent> leave(unsigned rank, bool abort = false) {
-    auto packet = wire::make<wire::Leave>(kJob);
-    packet.member = member(rank, packet.member);
-    packet.abort = abort ? 1 : 0;
-    return give(rank, packet);
-  }
-  std::vector<Sent> pass(Duration time) {
-    now += time;
-    engine().on_time(now, sink);
-    return sink.take();
-  }
-
-  std::uint64_t drops(DropReason reason) { return engine().counters().drops[reason]; }
-
-  unsigned ranks;
-  std::uint8_t history;
-  std::uint16_t streams = 1;
-  bool off_machine = false;
-  std::uint64_t ids = 5000;
-  aggregator::EngineConfig config;
-  Sink sink;
-  std::vector<aggregator::JobEvent> events;
-  std::unique_ptr<aggregator::Engine<Sink>> made;
-  Time now = Time{1h};
-  std::map<std::uint64_t, Cookie> challenges;  // by serial
-  std::vector<Seat> seats;
-  std::uint64_t generation = 0;
-  std::uint64_t epoch = 0;
-};
-
-float sum_of(const Sent& result) {
-  return blocks_of(result.packet())[0].elements.at(0);
-}
-
-AbortInfo abort_of(const std::vector<Sent>& sent) {
-  const auto aborts = of_kind<wire::Abort>(sent);
-  REQUIRE(!aborts.empty());
-  return to_info(aborts[0].packet().as<wire::Abort>());
-}
 
 }  // namespace
 
@@ -284,10 +69,10 @@ TEST_CASE("no answer to a stranger is longer than what was asked") {
   Bench bench;
   auto hello = wire::make<wire::Hello>(kJob);
   for (const Sent& sent : bench.give(0, hello)) CHECK(sent.datagram->size() <= sizeof hello);
-  auto stranger = wire::make<wire::Ack>(kJob);
-  const auto refused = bench.give(0, stranger);
+  auto unknown = wire::make<wire::KeepAlive>(kJob);
+  const auto refused = bench.give(0, unknown);
   REQUIRE(refused.size() == 1);
-  CHECK(refused[0].datagram->size() <= sizeof stranger);
+  CHECK(refused[0].datagram->size() + wire::kTrailerBytes <= sizeof unknown);
 }
 
 TEST_CASE("a JOIN of another incarnation, or with a void serial, does nothing") {
@@ -598,36 +383,34 @@ TEST_CASE("a daemon that ends refuses new jobs and serves the old") {
   CHECK(of_kind<wire::Result>(bench.short_op_of_all()).size() == 2);
 }
 
-TEST_CASE("a packet from an unknown sender has no effect but a REFUSED") {
+TEST_CASE("a packet from an unknown sender has no effect but a REFUSED to a KEEPALIVE") {
   Bench bench;
   bench.form();
   auto ack = wire::make<wire::Ack>(kJob);
-  SECTION("a token that nobody has") {
-    ack.member = bench.member(0, ack.member);
-    ack.member.token = 1;
-  }
-  SECTION("a rank that has another token") {
-    ack.member = bench.member(0, ack.member);
-    ack.member.rank = 1;
-  }
-  SECTION("a rank beyond the job") {
-    ack.member = bench.member(0, ack.member);
-    ack.member.rank = 60'000;
-  }
-  const std::uint64_t token = ack.member.token;
-  const auto answer = bench.give(5, ack);
+  auto keep_alive = wire::make<wire::KeepAlive>(kJob);
+  ack.member = bench.member(0, ack.member);
+  ack.member.token = keep_alive.member.token = 1;
+  keep_alive.number = 9;
+  CHECK(bench.give(5, ack).empty());  // too short for an answer that shows what it is to
+  const auto answer = bench.give(5, keep_alive);
   REQUIRE(answer.size() == 1);
   CHECK(answer[0].to == at_rank(5));
-  CHECK(answer[0].packet().as<wire::Refused>().token == token);
-  CHECK(bench.drops(DropReason::kUnknownToken) == 1);
+  const auto& refused = answer[0].packet().as<wire::Refused>();
+  CHECK(refused.token == 1);
+  CHECK(refused.number == 9);
+  CHECK(refused.incarnation == bench.config.incarnation);
+  CHECK(refused.shard == 0);
+  CHECK(bench.drops(DropReason::kUnknownToken) == 2);
 }
 
 TEST_CASE("a packet for an unknown job is refused") {
   Bench bench;
   auto ack = wire::make<wire::Ack>(kJob + 1);
-  ack.member.token = 3;
-  CHECK(of_kind<wire::Refused>(bench.give(0, ack)).size() == 1);
-  CHECK(bench.drops(DropReason::kUnknownJob) == 1);
+  CHECK(bench.give(0, ack).empty());
+  auto keep_alive = wire::make<wire::KeepAlive>(kJob + 1);
+  keep_alive.member.token = 3;
+  CHECK(of_kind<wire::Refused>(bench.give(0, keep_alive)).size() == 1);
+  CHECK(bench.drops(DropReason::kUnknownJob) == 2);
 }
 
 TEST_CASE("what an aggregator sends is not what it takes") {

@@ -119,7 +119,8 @@ inline const std::map<std::string, Bytes>& golden() {
                                               "  88 77 66 55 44 33 22 11  38 37 36 35 34 33 32 31"
                                               "  08 07 06 05 04 03 02 01  a8 a7 a6 a5 a4 a3 a2 a1"
                                               "  10 00  00 01  c0 05  04  01  51 c3  e8 03  00*4")},
-        {"refused", hex(head("84", "18 00") + "88 77 66 55 44 33 22 11")},
+        {"refused", hex(head("84", "30 00") + "88 77 66 55 44 33 22 11  28 27 26 25 24 23 22 21"
+                                              "  05 00*7  01 00*7")},
         {"abort",
          hex(head("85", "40 00") + "38 37 36 35 34 33 32 31  18 17 16 15 14 13 12 11  02 00*7"
                                    "  e8 03 00*6  84 03 00*6  06 00  0e 00  03 00  00 00")},
@@ -129,7 +130,7 @@ inline const std::map<std::string, Bytes>& golden() {
         {"result", hex(result("68 00", "01") + kBlock2)},
         {"result without its sum", hex(result("60 00", "02"))},
         {"status", hex(head("89", "58 00") + kDelivery + "0a 00*7  01 00*7  09 00*31")},
-        {"poll", hex(head("8a", "28 00") + kDelivery)},
+        {"poll", hex(head("8a", "48 00") + kDelivery + "  02 00*30  80")},
     };
   }();
   return packets;

@@ -1,6 +1,8 @@
 // Who may join a job and who is believed: an aggregator's and its workers' engines joined by a wire
 // that a test can read, change and repeat.
+#include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -339,4 +341,153 @@ TEST_CASE("no answer to a stranger is longer than what was asked, with a secret 
     }
   }
   CHECK(answers > 0);
+}
+
+// ------------------------------------------------------------- who reads one link, sends from
+// another
+namespace {
+
+/// A job with secret and authenticated packets, and a host that has read rank 0's link.
+struct Segment : Wire {
+  Segment() {
+    share_secret();
+    aggregator_config.authenticate_packets = true;
+    tap = [this](Flight& flight) {
+      seen[kind_of(flight)] = flight;
+      return true;
+    };
+  }
+  std::uint64_t rejoins() const {
+    return workers[0]->counters().rejoins + workers[1]->counters().rejoins;
+  }
+  std::map<wire::Kind, Flight> seen;  // the newest of each kind
+};
+
+template <class T>
+T as(const Flight& flight) {
+  T packet;
+  REQUIRE(flight.bytes.size() >= sizeof packet);
+  std::memcpy(&packet, flight.bytes.data(), sizeof packet);
+  return packet;
+}
+
+}  // namespace
+
+TEST_CASE("a forged KEEPALIVE gets no signed answer that disturbs its rank") {
+  Segment segment;
+  REQUIRE(segment.join());
+  CHECK(segment.sum() == 3);
+  auto forged = as<wire::KeepAlive>(segment.seen.at(wire::Kind::kKeepAlive));
+  forged.member.rank = static_cast<std::uint16_t>(1 - forged.member.rank);
+  forged.member.header.flags = 0;
+  forged.member.header.length = sizeof forged;
+  forged.member.header.integrity = 0;
+  const Endpoint attacker{.port_id = 1, .ipv4 = 99, .off_machine = true};
+  std::vector<Flight> answers;
+  segment.tap = [&](Flight& flight) {
+    if (flight.to == attacker) answers.push_back(flight);
+    return true;
+  };
+  segment.deliver(
+      {attacker, kAggregator, {wire::bytes_of(forged).begin(), wire::bytes_of(forged).end()}});
+  segment.run_until([&, end = segment.now + 5ms] { return segment.now >= end; });
+  for (Flight& answer : answers)
+    for (std::uint16_t r = 0; r < 2; ++r) segment.deliver({kAggregator, at_rank(r), answer.bytes});
+  CHECK(segment.rejoins() == 0);
+  CHECK(segment.sum() == 3);
+}
+
+TEST_CASE("who was a member is not put out by an unproven word that it does not share the secret") {
+  Segment segment;
+  REQUIRE(segment.join());
+  CHECK(segment.sum() == 3);
+  // The daemon dies and comes back; while the ranks join again somebody says what he can say.
+  segment.tap = [&](Flight& flight) {
+    if (kind_of(flight) != wire::Kind::kHello) return true;
+    AbortInfo why{.reason = wire::AbortReason::kNotAuthenticated};
+    const auto abort = to_packet(why, kJob, 0, as<wire::Hello>(flight).nonce);
+    const auto bytes = wire::bytes_of(abort);
+    for (int i = 0; i < 5; ++i)
+      segment.in_flight.push_back({kAggregator, flight.from, {bytes.begin(), bytes.end()}});
+    return true;
+  };
+  segment.aggregator_config.incarnation = 8;
+  segment.aggregator = std::make_unique<aggregator::Engine<Sink>>(segment.aggregator_config);
+  CHECK(segment.sum() == 3);
+  CHECK(segment.rejoins() >= 2);
+}
+
+TEST_CASE("a REFUSED that was recorded elsewhere is of no use, or once") {
+  Segment segment;
+  REQUIRE(segment.join());
+  CHECK(segment.sum() == 3);
+  segment.tap = [&](Flight& flight) {
+    if (flight.from == at_rank(0)) segment.seen[kind_of(flight)] = flight;
+    return true;
+  };
+  segment.seen.clear();
+  REQUIRE(segment.run_until([&] { return segment.seen.count(wire::Kind::kKeepAlive) != 0; }));
+  auto config = segment.aggregator_config;
+  config.incarnation = 9;
+  std::uint64_t rejoins_max = 0;
+  SECTION("at another shard that shares the secret") {
+    config.shard = 1, config.shards = 2;
+  }
+  SECTION("at a standby") {
+    rejoins_max = 1;
+  }
+  aggregator::Engine<Sink> elsewhere(config);
+  Sink sink;
+  elsewhere.receive(at_rank(0), received(sink, segment.seen.at(wire::Kind::kKeepAlive).bytes),
+                    segment.now, sink);
+  const auto refused = of_kind<wire::Refused>(sink.take());
+  REQUIRE(refused.size() == 1);
+  for (int i = 0; i < 100; ++i) {
+    segment.deliver({kAggregator, at_rank(0), *refused[0].datagram});
+    segment.run_until([&, end = segment.now + 10ms] { return segment.now >= end; });
+  }
+  CHECK(segment.rejoins() <= rejoins_max);
+  CHECK(segment.sum() == 3);
+}
+
+TEST_CASE("who is taken in again gets another token") {
+  Segment segment;
+  segment.aggregator_config.liveness_timeout = 5s;
+  REQUIRE(segment.join());
+  bool deaf = true;  // rank 0, so that it joins again
+  segment.tap = [&](Flight& flight) {
+    if (flight.from == at_rank(0)) segment.seen[kind_of(flight)] = flight;
+    return !(deaf && flight.to == at_rank(0));
+  };
+  const auto token = [&] {
+    segment.seen.clear();
+    REQUIRE(segment.run_until([&] { return segment.seen.count(wire::Kind::kKeepAlive) != 0; }));
+    return std::uint64_t{as<wire::KeepAlive>(segment.seen.at(wire::Kind::kKeepAlive)).member.token};
+  };
+  const std::uint64_t before = token();
+  REQUIRE(segment.run_until([&] { return segment.workers[0]->counters().rejoins == 1; }));
+  deaf = false;
+  CHECK(segment.sum() == 3);
+  CHECK(token() != before);
+  CHECK(segment.rejoins() == 1);
+}
+
+TEST_CASE("a flood of forged greetings keeps nobody out who knows the secret") {
+  Segment segment;
+  segment.aggregator_config.greetings_per_second = 10;
+  segment.start();
+  auto hello = wire::make<wire::Hello>(kJob);
+  auto join = wire::make<wire::Join>(kJob);
+  join.incarnation = segment.aggregator_config.incarnation;
+  const auto flood = [&](const auto& packet) {
+    const auto bytes = wire::bytes_of(packet);
+    for (std::uint16_t r = 0; r < 2; ++r)
+      segment.deliver({at_rank(r), kAggregator, {bytes.begin(), bytes.end()}});
+  };
+  const Time begin = segment.now;
+  REQUIRE(segment.run_until([&] {
+    for (int i = 0; i < 50; ++i) flood(hello), flood(join);
+    return segment.both(worker::Engine<Sink>::State::kActive);
+  }));
+  CHECK(segment.now - begin < 100ms);  // of virtual time
 }

@@ -253,6 +253,10 @@ std::vector<FieldRow> layout() {
       ROW(Welcome, reserved, 76, 4),
       ROW(Refused, header, 0, 16),
       ROW(Refused, token, 16, 8),
+      ROW(Refused, incarnation, 24, 8),
+      ROW(Refused, number, 32, 8),
+      ROW(Refused, shard, 40, 2),
+      ROW(Refused, reserved, 42, 6),
       ROW(Abort, header, 0, 16),
       ROW(Abort, generation, 16, 8),
       ROW(Abort, nonce, 24, 8),
@@ -281,6 +285,7 @@ std::vector<FieldRow> layout() {
       ROW(Status, reserved, 49, 7),
       ROW(Status, waiting, 56, 32),
       ROW(Poll, delivery, 0, 40),
+      ROW(Poll, streams, 40, 32),
   };
 #undef ROW
 }
@@ -515,6 +520,9 @@ TEST_CASE("WELCOME") {
 TEST_CASE("REFUSED and LEFT") {
   auto refused = wire::make<wire::Refused>(kJob);
   refused.token = kToken;
+  refused.incarnation = 0x2122232425262728;
+  refused.number = 5;
+  refused.shard = 1;
   CHECK(raw(refused) == golden().at("refused"));
   CHECK(parsed("refused").kind() == Kind::kRefused);
   CHECK(parsed("refused").as<wire::Refused>().token == kToken);
@@ -762,7 +770,10 @@ TEST_CASE("STATUS and POLL") {
   CHECK(parsed("status").as<wire::Status>().round == 10);
   CHECK(parsed("status").as<wire::Status>().live == 1);
   CHECK(RankSet::from_bytes(parsed("status").as<wire::Status>().waiting) == waiting);
-  CHECK(raw(downstream<wire::Poll>()) == golden().at("poll"));
+  auto poll = downstream<wire::Poll>();
+  poll.streams.front() = 2;  // the second of the shard's streams
+  poll.streams.back() = 0x80;
+  CHECK(raw(poll) == golden().at("poll"));
   CHECK(parsed("poll").kind() == Kind::kPoll);
   check(parsed("poll").delivery());
 }

@@ -166,11 +166,17 @@ struct Bench {
     packet.delivery.delivery_token = 500;
     return packet;
   }
+  /// To the first KEEPALIVE, from the aggregator that took us in.
+  wire::Refused refused() const {
+    auto packet = wire::make<wire::Refused>(kJob);
+    packet.token = 900;
+    packet.incarnation = kIncarnation;
+    packet.number = 1;
+    return packet;
+  }
   /// Another aggregator process takes the job over; what the worker says to its WELCOME.
   std::vector<Sent> rejoin(std::uint64_t epoch) {
-    auto refused = wire::make<wire::Refused>(kJob);
-    refused.token = 900;
-    const auto hello = of_kind<wire::Hello>(give(refused));
+    const auto hello = of_kind<wire::Hello>(give(refused()));
     REQUIRE(hello.size() == 1);
     const auto nonce = hello[0].packet().as<wire::Hello>().nonce;
     challenge(nonce, kIncarnation + 1);
@@ -363,11 +369,18 @@ TEST_CASE("from REFUSED to WELCOME a worker applies nothing") {
   bench.join();
   auto tensor = ones(1);
   bench.submit(tensor);
-  auto refused = wire::make<wire::Refused>(kJob);
+  auto refused = bench.refused();
+  const auto is_ignored = [&] { return bench.give(refused).empty(); };
   refused.token = 1;  // not ours
-  bench.give(refused);
-  CHECK(bench.drops(DropReason::kNotJoined) == 1);
-  refused.token = 900;
+  CHECK(is_ignored());
+  refused = bench.refused();
+  refused.shard = 1;  // another's that shares the secret
+  CHECK(is_ignored());
+  refused = bench.refused();
+  refused.number = 2;  // of a KEEPALIVE that was not sent
+  CHECK(is_ignored());
+  CHECK(bench.drops(DropReason::kNotJoined) == 3);
+  refused = bench.refused();
   const auto hello = of_kind<wire::Hello>(bench.give(refused));
   REQUIRE(hello.size() == 1);
   bench.give(bench.short_result(0, 3, 0));
@@ -390,9 +403,7 @@ TEST_CASE("an aggregator that was restarted with other settings cannot take a li
   bench.join();
   auto tensor = ones(1);
   bench.submit(tensor);
-  auto refused = wire::make<wire::Refused>(kJob);
-  refused.token = 900;
-  const auto sent = bench.give(refused);
+  const auto sent = bench.give(bench.refused());
   const auto nonce = of_kind<wire::Hello>(sent).at(0).packet().as<wire::Hello>().nonce;
   bench.challenge(nonce);
   auto welcome = bench.welcome_packet(nonce);
@@ -411,10 +422,8 @@ TEST_CASE("an aggregator that was restarted ends a job that has made progress") 
   auto tensor = ones(1);
   bench.submit(tensor);
   bench.give(bench.short_result(0, 3, 0));
-  auto refused = wire::make<wire::Refused>(kJob);
-  refused.token = 900;
   const auto nonce =
-      of_kind<wire::Hello>(bench.give(refused)).at(0).packet().as<wire::Hello>().nonce;
+      of_kind<wire::Hello>(bench.give(bench.refused())).at(0).packet().as<wire::Hello>().nonce;
   const auto join = of_kind<wire::Join>(bench.challenge(nonce, 78));
   CHECK(join.at(0).packet().as<wire::Join>().flags == 0);  // no virgin
   const AbortInfo why{.reason = wire::AbortReason::kCannotResume};
@@ -596,7 +605,9 @@ TEST_CASE("a waited-for worker that owes no blocks acknowledges") {
   bench.submit(tensor);
   bench.give(bench.long_result(0, 1));
   CHECK(of_kind<wire::Ack>(bench.status(1, {0})).size() == 1);
-  CHECK(of_kind<wire::Ack>(bench.give(bench.delivery<wire::Poll>())).size() == 1);
+  auto poll = bench.delivery<wire::Poll>();
+  poll.streams.fill(0xff);  // also streams beyond the session's
+  CHECK(of_kind<wire::Ack>(bench.give(poll)).size() == 1);
   bench.status(0, {0});
   CHECK(bench.drops(DropReason::kStaleRound) == 1);
 }
@@ -661,9 +672,7 @@ TEST_CASE("a stream runs from its op's beginning to its end, or the job's") {
     bench.engine->abort(Error(ErrorCode::kAborted, "enough"), bench.sink);
   }
   SECTION("anew, in another epoch of a life without progress") {
-    auto refused = wire::make<wire::Refused>(kJob);
-    refused.token = 900;
-    const auto hello = of_kind<wire::Hello>(bench.give(refused));
+    const auto hello = of_kind<wire::Hello>(bench.give(bench.refused()));
     const auto nonce = hello.at(0).packet().as<wire::Hello>().nonce;
     bench.challenge(nonce, 78);
     auto welcome = bench.welcome_packet(nonce);
