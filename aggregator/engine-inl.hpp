@@ -125,7 +125,7 @@ void Engine<Sink>::retry_stalled(Time now, Sink& sink) {
     for (Stream<Sink>& stream : job->streams) done &= stream.retry(scope);
     return done;
   });
-  retry_due_ = stalled_.empty() ? kNever : now;
+  retry_due_ = now;
 }
 
 // ----------------------------------------------------------------------------------- membership

@@ -65,7 +65,9 @@ class Engine {
 
   /// To be called at next_deadline() or later, and cheap to call always.
   void on_time(Time now, Sink& sink);
-  Time next_deadline() const { return std::min(deadline_, retry_due_); }
+  Time next_deadline() const {
+    return stalled_.empty() ? deadline_ : std::min(deadline_, retry_due_);
+  }
 
   /// A local port went away: whoever was behind it is dead.
   void on_hang_up(std::uint16_t port_id, Time now, Sink& sink);

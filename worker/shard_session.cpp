@@ -317,11 +317,8 @@ std::optional<Error> ShardSession::on_time(Time now, ControlPackets& out) {
     if (now >= hello_due_) send_hello(now, out);
     return std::nullopt;
   }
-  if (leaving_ && now >= leave_due_) {
-    send_leave(out);
-    leave_due_ = after(now, rto.value());
-    ask(now);
-  }
+  const bool leaves_again = leaving_ && now >= leave_due_;
+  if (leaves_again) ask(now);
   if (now >= keep_alive_due_) {
     auto packet = wire::make<wire::KeepAlive>(config_.job);
     packet.member = member_header(packet.member);
@@ -329,6 +326,10 @@ std::optional<Error> ShardSession::on_time(Time now, ControlPackets& out) {
     out.push(places_.current(), packet, protection_);
     keep_alive_sent_ = now;
     keep_alive_due_ = after(now, keep_alive_interval_);
+  }
+  if (leaves_again) {
+    send_leave(out);
+    leave_due_ = after(now, rto.value());
   }
   return std::nullopt;
 }
