@@ -225,7 +225,7 @@ typename Engine<Sink>::Job* Engine<Sink>::admit(const Endpoint& from, const wire
   }
   if (known != nullptr) return known;
   forget_idle_jobs();
-  auto job = std::make_unique<Job>(config_, join.header.job);
+  auto job = std::make_unique<Job>(config_, join.header.job, buffers_claimed_);
   job->membership.void_serials(mark_);
   return (jobs_[join.header.job] = std::move(job)).get();
 }
@@ -242,8 +242,8 @@ std::optional<AbortInfo> Engine<Sink>::no_room() const {
 template <PacketSink Sink>
 std::optional<AbortInfo> Engine<Sink>::too_large(const Session& session) const {
   const std::size_t streams = session.streams_of(session.shard);
-  const std::size_t bytes = streams * Stream<Sink>::memory_bytes(session);
-  const std::size_t buffers = streams * Stream<Sink>::buffers(session);
+  const std::size_t bytes = streams * stream_bytes(session);
+  const std::size_t buffers = streams * stream_buffers(session);
   const std::size_t buffers_left = config_.buffers_max - buffers_claimed_;
   AbortInfo refusal{.reason = wire::AbortReason::kRefusedSetting, .field = wire::Field::kMemory};
   if (bytes > config_.job_memory_bytes_max) {
@@ -267,7 +267,7 @@ void Engine<Sink>::formed(Job& job, Time now) {
     abort(job, *refusal);
     return;
   }
-  job.buffers_claimed = streams * Stream<Sink>::buffers(session);
+  job.buffers_claimed = streams * stream_buffers(session);
   buffers_claimed_ += job.buffers_claimed;
   job.streams.reserve(streams);
   for (std::uint16_t s = session.shard; s < session.streams;

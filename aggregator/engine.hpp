@@ -91,7 +91,8 @@ class Engine {
 
  private:
   struct Job {
-    Job(const EngineConfig& config, std::uint32_t id) : membership(config, id) {}
+    Job(const EngineConfig& config, std::uint32_t id, const std::size_t& buffers_claimed)
+        : membership(config, id, buffers_claimed) {}
     Membership membership;
     std::vector<Stream<Sink>> streams;  // those of this shard, while active; stream s at s / shards
     std::size_t buffers_claimed = 0;

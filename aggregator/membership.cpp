@@ -4,6 +4,8 @@
 #include <bit>
 #include <utility>
 
+#include "aggregator/stream_memory.hpp"
+
 namespace sluice::aggregator {
 namespace {
 
@@ -11,6 +13,7 @@ using wire::AbortReason;
 using wire::Field;
 
 constexpr std::size_t kTombstonesMax = 4 * kMaxRanks;
+constexpr std::size_t kFewestStreams = 8;  // fewer leave a rank waiting for each round
 constexpr int kSilentIntervals = 3;        // of KEEPALIVE, until a contended member counts as gone
 constexpr int kForgottenAfter = 4;         // of KEEPALIVE, without a JOIN from somebody who waits
 constexpr int kFreshFor = 2;               // a JOIN, where it contradicts others
@@ -351,13 +354,25 @@ bool Membership::is_fresh(const Candidate& candidate, Time now) const {
 
 /// Of a job that asks for no number, once its ranks and payload are known.
 std::uint16_t Membership::default_streams() const {
-  constexpr std::size_t kFewest = 8;  // fewer leave a rank waiting for each round
   const auto is_far = [](const Endpoint& endpoint) { return endpoint.off_machine; };
-  if (std::any_of(endpoints_.begin(), endpoints_.end(), is_far)) return config_.streams;
-  const std::size_t round_bytes = std::size_t{session_.ranks} * session_.payload_bytes;
-  const std::size_t fitting =
-      std::max({kFewest, std::size_t{config_.shards}, config_.local_window_bytes / round_bytes});
-  return static_cast<std::uint16_t>(std::min<std::size_t>(config_.streams, fitting));
+  std::size_t streams = config_.streams;
+  if (std::none_of(endpoints_.begin(), endpoints_.end(), is_far)) {
+    const std::size_t round_bytes = std::size_t{session_.ranks} * session_.payload_bytes;
+    const std::size_t fitting = config_.local_window_bytes / round_bytes;
+    streams = std::min(streams, std::max({kFewestStreams, std::size_t{config_.shards}, fitting}));
+  }
+  return static_cast<std::uint16_t>(std::min(streams, streams_with_room()));
+}
+
+/// Of all shards, if they have as much room as this one: the job takes half of the packet buffers
+/// that are left, and more only for the fewest streams that keep its ranks busy.
+std::size_t Membership::streams_with_room() const {
+  const std::size_t left = config_.buffers_max - buffers_claimed_;
+  const std::size_t all = left / stream_buffers(session_);
+  const std::size_t fewest = (kFewestStreams + config_.shards - 1) / config_.shards;
+  const std::size_t in_pool = std::max(all / 2, std::min(all, fewest));
+  const std::size_t here = std::min(in_pool, config_.job_memory_bytes_max / stream_bytes(session_));
+  return std::max<std::size_t>(here, 1) * config_.shards;  // who has room for none is refused
 }
 
 void Membership::form(std::uint64_t newest_serial, Time now, ControlPackets& out) {

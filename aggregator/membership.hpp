@@ -35,8 +35,12 @@ class Membership {
  public:
   enum class State { kForming, kActive };
 
-  Membership(const EngineConfig& config, std::uint32_t job)
-      : config_(config), job_(job), protection_(config.protection_of(job)) {}
+  /// `buffers_claimed`: by all jobs that are active, to be read when this one forms.
+  Membership(const EngineConfig& config, std::uint32_t job, const std::size_t& buffers_claimed)
+      : config_(config),
+        job_(job),
+        buffers_claimed_(buffers_claimed),
+        protection_(config.protection_of(job)) {}
 
   State state() const { return state_; }
   bool active() const { return state_ == State::kActive; }
@@ -178,6 +182,7 @@ class Membership {
   void dismiss_candidates(const AbortInfo& info, std::uint64_t newest_serial, ControlPackets& out);
   bool complete(Time now) const;
   std::uint16_t default_streams() const;
+  std::size_t streams_with_room() const;
   void form(std::uint64_t newest_serial, Time now, ControlPackets& out);
   void repeat_welcomes(Time now, ControlPackets& out);
   void welcome(Rank r, ControlPackets& out) const;
@@ -195,6 +200,7 @@ class Membership {
 
   const EngineConfig& config_;
   const std::uint32_t job_;
+  const std::size_t& buffers_claimed_;
   JobProtection protection_;
   State state_ = State::kForming;
   std::uint64_t mark_ = 0;

@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "aggregator/counters.hpp"
+#include "aggregator/stream_memory.hpp"
 #include "common/base/packet_buffer.hpp"
 #include "common/base/rank_set.hpp"
 #include "common/base/stage.hpp"
@@ -69,7 +70,7 @@ class Stream {
   /// `resumed`: the workers have made progress at an earlier aggregator.
   Stream(const Session& session, StreamId id, bool resumed)
       : id_(id),
-        max_columns_(widest(session)),
+        max_columns_(widest_columns(session)),
         live_(!resumed),
         positions_(session.ranks),
         next_(std::size_t{session.ranks} * max_columns_, kNoBlock),
@@ -82,19 +83,6 @@ class Stream {
         owners_(max_columns_),
         last_owner_(max_columns_),
         outstanding_(RankSet::first(session.ranks)) {}
-
-  /// Bytes that one stream takes when the job forms, with the packets it may hold.
-  static std::size_t memory_bytes(const Session& session) {
-    const std::size_t packet = session.payload_bytes + std::size_t{256};
-    return accumulator_bytes(session) +
-           session.ranks * (widest(session) * sizeof(BlockIndex) + sizeof(wire::Descriptor)) +
-           packet * (std::size_t{session.ranks} + session.history);
-  }
-
-  /// Packet buffers that one stream may keep: results, a contribution of each rank, one under way.
-  static std::size_t buffers(const Session& session) {
-    return std::size_t{session.history} + session.ranks + 2;
-  }
 
   Taken on_data(Rank w, const Packet& packet, Buffer buffer, Scope& scope);
   Taken on_position(Rank w, Round position, Scope& scope);  ///< ACK
@@ -140,15 +128,6 @@ class Stream {
       ::operator delete (p, std::align_val_t{numeric::kAccumulatorAlignment});
     }
   };
-
-  /// The most columns that an op can have in this session: of the smallest blocks.
-  static std::uint8_t widest(const Session& s) {
-    return fitting_columns(1, ElementType::kInt8, s.payload_bytes);
-  }
-  /// Room for every column's accumulator: fp16 doubles, and each column is aligned.
-  static std::size_t accumulator_bytes(const Session& s) {
-    return 2 * std::size_t{s.payload_bytes} + widest(s) * numeric::kAccumulatorAlignment;
-  }
 
   /// Whether the running round has ended at some worker before, so that all must take part still.
   bool repeating() const { return running_ < front_; }

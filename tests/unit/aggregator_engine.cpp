@@ -353,7 +353,7 @@ TEST_CASE("a job whose memory does not fit is refused") {
 TEST_CASE("jobs may not keep more packet buffers together than there are") {
   Bench bench;
   bench.config.buffers_max =
-      2 * aggregator::Stream<Sink>::buffers(Session{.ranks = 2, .history = bench.history}) - 1;
+      2 * aggregator::stream_buffers(Session{.ranks = 2, .history = bench.history}) - 1;
   bench.form();
   const auto join_other = [&](unsigned rank, std::uint64_t nonce) {
     auto join = bench.join_packet(rank, nonce, bench.challenge_serial(rank, nonce, kJob + 1));
@@ -573,6 +573,20 @@ TEST_CASE("ranks of this machine get so many streams as its caches hold, if they
   CHECK(streams_of(1, 0, false) == 8);
   CHECK(streams_of(20, 50, false) == 50);
   CHECK(streams_of(20, 0, true) == 64);  // a network has room of its own
+}
+
+TEST_CASE("256 ranks get so many streams as the packet buffers allow, and leave some to others") {
+  Bench bench(256, 8);
+  bench.config.buffers_max = 14'336 - 2'048;  // as a daemon has at its settings
+  bench.streams = 0;
+  bench.off_machine = true;
+  std::vector<Sent> last;
+  for (unsigned r = 0; r < bench.ranks; ++r) last = bench.join(r, 1000 + r);
+  const auto welcomes = of_kind<wire::Welcome>(last);
+  REQUIRE(welcomes.size() == 256);
+  const unsigned streams = welcomes[0].packet().as<wire::Welcome>().streams;
+  CHECK(streams >= 8);
+  CHECK(streams * (8 + 256 + 2) <= bench.config.buffers_max / 2);
 }
 
 TEST_CASE("a shard other than 0 changes lives when all ranks name the new one") {

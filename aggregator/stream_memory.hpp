@@ -1,0 +1,39 @@
+// What one stream of a session takes when its job forms, so that no packet has to take anything but
+// a buffer for a result.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/base/ids.hpp"
+#include "common/numeric/kernels.hpp"
+#include "common/protocol/geometry.hpp"
+#include "common/protocol/session.hpp"
+#include "common/protocol/wire.hpp"
+
+namespace sluice::aggregator {
+
+/// The most columns that an op can have in this session: of the smallest blocks.
+inline std::uint8_t widest_columns(const Session& s) {
+  return fitting_columns(1, ElementType::kInt8, s.payload_bytes);
+}
+
+/// Room for every column's accumulator: fp16 doubles, and each column is aligned.
+inline std::size_t accumulator_bytes(const Session& s) {
+  return 2 * std::size_t{s.payload_bytes} + widest_columns(s) * numeric::kAccumulatorAlignment;
+}
+
+/// Bytes of a stream, with the packets that it may hold.
+inline std::size_t stream_bytes(const Session& s) {
+  const std::size_t packet = s.payload_bytes + std::size_t{256};
+  return accumulator_bytes(s) +
+         s.ranks * (widest_columns(s) * sizeof(BlockIndex) + sizeof(wire::Descriptor)) +
+         packet * (std::size_t{s.ranks} + s.history);
+}
+
+/// Packet buffers that a stream may keep: results, a contribution of each rank, one under way.
+inline std::size_t stream_buffers(const Session& s) {
+  return std::size_t{s.history} + s.ranks + 2;
+}
+
+}  // namespace sluice::aggregator
