@@ -81,6 +81,7 @@ bool ShardSession::on_challenge(const Endpoint& from, const wire::Challenge& pac
                                 ControlPackets& out) {
   if (state_ != State::kJoining || packet.nonce != nonce_) return false;
   if (!places_.on_challenge(from, packet.incarnation, now)) return false;
+  shared_ = protection_.has_secret();
   auto join = wire::make<wire::Join>(config_.job);
   join.nonce = nonce_;
   join.incarnation = packet.incarnation;
@@ -153,14 +154,14 @@ bool ShardSession::on_welcome(const Endpoint& from, const wire::Welcome& packet,
 
 /// An answer to a JOIN counts only while that join goes on: the aggregator that gives it may not be
 /// the one that took us in. That we do not share the job's secret is said without proof, and of a
-/// HELLO that was damaged, too: it must be said more than once, and never ends a membership, of
-/// which the secret was proven: anybody could say it.
+/// HELLO that was damaged, too: it must be said more than once. Anybody can say it, so it counts
+/// for nothing once an aggregator has shown that it shares the secret.
 bool ShardSession::is_aborted(const wire::Abort& packet) {
   constexpr unsigned kSayings = 3;
   const bool joining = state_ == State::kJoining;
   const bool our_join = joining && packet.nonce != 0 && packet.nonce == nonce_;
   const auto not_shared = static_cast<std::uint16_t>(wire::AbortReason::kNotAuthenticated);
-  if (packet.reason == not_shared) return our_join && ++not_shared_ >= kSayings && !was_in_;
+  if (packet.reason == not_shared) return our_join && ++not_shared_ >= kSayings && !shared_;
   if (packet.nonce != 0) return our_join;
   const std::uint64_t generation = in() ? agreed_.generation : wanted_.generation;
   return (in() || joining) && packet.generation != 0 && packet.generation == generation;
@@ -276,9 +277,9 @@ void ShardSession::abort(const std::optional<AbortInfo>& why, ControlPackets& ou
 }
 
 // ------------------------------------------------------------------------------------------ time
-/// What was said without proof while a member joined again; it may be why.
+/// What was said without proof, and not believed; it may be why.
 std::string ShardSession::not_shared_text() const {
-  if (not_shared_ == 0 || !was_in_) return "";
+  if (not_shared_ == 0) return "";
   return "; something there says, without proof, that this rank does not show the job's secret";
 }
 

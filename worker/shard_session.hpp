@@ -136,7 +136,8 @@ class ShardSession {
   Duration keep_alive_interval_{};
   Duration retry_{};
   bool link_down_ = false;   // of the port that leads to the aggregator
-  unsigned not_shared_ = 0;  // times we were told so, in this join
+  unsigned not_shared_ = 0;  // times we were told so of the secret, in this join
+  bool shared_ = false;      // it is: a CHALLENGE has proven it
   RankSet absent_;
   bool answered_ = false;
   std::uint64_t home_ = 0;  // incarnation of the aggregator that took us in

@@ -14,6 +14,7 @@ inline Duration ms(double value) {
 // Links (draw_links.cpp).
 LinkModel draw_link(Random& r);
 void draw_cuts(Random& r, Scenario& s, Duration longest);
+void draw_overheard(Random& r, Scenario& s);
 
 // Processes (draw_processes.cpp).
 void draw_clocks(Random& r, Scenario& s);

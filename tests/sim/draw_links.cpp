@@ -1,4 +1,6 @@
 // How the network behaves.
+#include <algorithm>
+
 #include "tests/sim/draw.hpp"
 
 namespace sluice::sim {
@@ -28,6 +30,12 @@ RankSet some_ranks(Random& r, unsigned ranks) {
 }
 
 }  // namespace
+
+void draw_overheard(Random& r, Scenario& s) {
+  unsigned ranks = 1;
+  for (const JobPlan& job : s.jobs) ranks = std::max(ranks, job.ranks);
+  s.overheard = some_ranks(r, ranks);
+}
 
 void draw_cuts(Random& r, Scenario& s, Duration longest) {
   const std::uint64_t count = r.pick<std::uint64_t>({0, 0, 1, 2, 3});

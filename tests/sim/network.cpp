@@ -54,6 +54,11 @@ void Network::send(const Endpoint& from, const Endpoint& to, const Bytes& datagr
   }
 }
 
+void Network::inject(const Endpoint& from, const Endpoint& to, const Bytes& datagram) {
+  if (trace_) trace("inject", events_.now(), from, to, *datagram);
+  put(from, to, datagram, events_.now() + scenario_.link.delay, false);
+}
+
 /// When a packet of this size has left a path that sends one after the other; false: it does not,
 /// since the queue before a clogged path is full.
 bool Network::departs(const Endpoint& from, const Endpoint& to, std::size_t size, Time& at) {
@@ -94,7 +99,7 @@ void Network::put(const Endpoint& from, const Endpoint& to, const Bytes& datagra
 }
 
 void Network::deliver(const Endpoint& to, const Arrival& arrival) {
-  const auto found = handlers_.find(to.ipv4);
+  const auto found = handlers_.find(to.mac == kHostileMac ? kHostileAddress : to.ipv4);
   if (found == handlers_.end()) return;
   if (trace_) trace("  recv", events_.now(), arrival.from, to, *arrival.bytes);
   const Handler handler = found->second;  // it may detach itself

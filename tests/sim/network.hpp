@@ -1,6 +1,7 @@
 // Modelled links: rate, delay, loss, duplication, reordering, replays, damage, partitions, clogs.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <unordered_map>
@@ -18,6 +19,8 @@ namespace sluice::sim {
 using Address = std::uint32_t;
 inline constexpr Address kStandbys = 0x100;
 inline constexpr Address kIntruders = 0x8000;
+inline constexpr Address kHostileAddress = 0x7777;  // of a host that is nobody's
+inline constexpr std::array<std::uint8_t, 6> kHostileMac{2, 0, 0, 0, 0, 0x77};
 
 constexpr Address address_of_shard(unsigned shard, bool standby) {
   return 1 + shard + (standby ? kStandbys : 0);
@@ -51,6 +54,10 @@ class Network {
   void detach(Address address) { handlers_.erase(address); }
 
   void send(const Endpoint& from, const Endpoint& to, const Bytes& datagram);
+
+  /// A packet of a host on the segment, whatever it says of its sender. No fault hits it, and
+  /// on_send does not see it.
+  void inject(const Endpoint& from, const Endpoint& to, const Bytes& datagram);
 
   bool faulty() const { return events_.now() < scenario_.faults_end; }
   /// Whether a pool has a buffer now, as far as chance decides.

@@ -16,6 +16,7 @@ Theme draw_theme(Random& r) {
   if (x < 0.33) return Theme::kLost;
   if (x < 0.39) return Theme::kStandby;
   if (x < 0.41) return Theme::kSlowRank;
+  if (x < 0.46) return Theme::kHostileHost;
   return Theme::kMixed;
 }
 
@@ -52,7 +53,7 @@ void draw_recovery(Random& r, Scenario& s) {
   for (std::uint64_t j = 0; j < jobs; ++j) {
     const unsigned ranks = draw_ranks(r);
     JobPlan job = draw_job(r, s, static_cast<std::uint32_t>(10 + j), ranks);
-    if (r.chance(0.1)) job.fault = Fault::kRejoin;
+    if (s.theme != Theme::kHostileHost && r.chance(0.1)) job.fault = Fault::kRejoin;
     if (s.theme == Theme::kStandby) job.pause_max = ms(r.pick({100.0, 1000.0}));
     draw_programs(r, job, draw_bytes(r, ranks), false);
     s.jobs.push_back(std::move(job));
@@ -64,6 +65,14 @@ void draw_recovery(Random& r, Scenario& s) {
   if (s.theme == Theme::kCrashes && s.jobs[0].ranks <= 2) draw_crash_at_first_result(r, s);
   if (s.theme == Theme::kLost) draw_end_of_a_shard(r, s);
   if (s.theme == Theme::kStandby) draw_standby(r, s);
+}
+
+/// As much as that, beside a host that nobody may notice.
+void draw_hostile(Random& r, Scenario& s) {
+  s.trust = Trust::kAuthenticated;
+  draw_recovery(r, s);
+  draw_overheard(r, s);
+  if (r.chance(0.2)) draw_standby(r, s);
 }
 
 /// 1% loss and one rank that does not run for 0.3 s of every second; nothing else.
@@ -88,10 +97,11 @@ void draw_wide(Random& r, Scenario& s) {
   s.link.duplicate = std::min(s.link.duplicate, 0.1);
   s.link.loss = std::min(s.link.loss, 0.2);
   s.faults_end = Time{ms(300)};
-  const unsigned ranks = r.pick({64u, 256u});
+  if (r.chance(0.5)) s.payload_bytes = 508;
+  const auto ranks = static_cast<unsigned>(r.pick<std::uint64_t>({64, r.between(65, 255), 256}));
   JobPlan job = draw_job(r, s, 7, ranks);
-  job.streams = static_cast<std::uint16_t>(r.between(1, 4));
-  job.fault = r.pick({Fault::kNone, Fault::kNone, Fault::kHangUp, Fault::kRejoin});
+  job.streams = static_cast<std::uint16_t>(r.pick<std::uint64_t>({r.between(1, 4), 16, 64}));
+  job.fault = r.pick({Fault::kNone, Fault::kHangUp, Fault::kRejoin, Fault::kEarlyLeave});
   job.programs.push_back(draw_program(r, job, 1, 2, 2048));
   if (job.fault == Fault::kRejoin) job.programs.push_back(draw_program(r, job, 2, 1, 256));
   job.start_spread = std::min<Duration>(job.start_spread, milliseconds(100));
@@ -159,7 +169,7 @@ Scenario make_scenario(std::uint64_t seed) {
   s.integrity = r.chance(0.4);
   if (s.integrity) s.link.bit_flips = r.pick({0.001, 0.01, 0.05});
   s.trust = r.pick({Trust::kNone, Trust::kSecret, Trust::kAuthenticated});
-  s.theme = seed % 100 == 99 ? Theme::kManyRanks : draw_theme(r);
+  s.theme = seed % 33 == 32 ? Theme::kManyRanks : draw_theme(r);
   switch (s.theme) {
     case Theme::kMixed:
       draw_mixed(r, s);
@@ -168,6 +178,9 @@ Scenario make_scenario(std::uint64_t seed) {
     case Theme::kLost:
     case Theme::kStandby:
       draw_recovery(r, s);
+      break;
+    case Theme::kHostileHost:
+      draw_hostile(r, s);
       break;
     case Theme::kSlowRank:
       draw_straggling(r, s);
@@ -182,8 +195,8 @@ Scenario make_scenario(std::uint64_t seed) {
 }
 
 const char* name(Theme theme) {
-  static constexpr const char* kNames[] = {"mixed",   "crashes",   "lost",
-                                           "standby", "slow rank", "many ranks"};
+  static constexpr const char* kNames[] = {"mixed",     "crashes",    "lost",        "standby",
+                                           "slow rank", "many ranks", "hostile host"};
   return kNames[static_cast<std::size_t>(theme)];
 }
 

@@ -132,12 +132,13 @@ inline std::uint16_t wanted_block_elements(const JobPlan& job, const OpSpec& op)
 
 /// What a scenario is about; within a theme everything is drawn at random.
 enum class Theme {
-  kMixed,      ///< faults of ranks and jobs
-  kCrashes,    ///< aggregators die and come back: nothing else may fail
-  kLost,       ///< an aggregator dies for good
-  kStandby,    ///< another takes over
-  kSlowRank,   ///< a rank that is paused again and again must never count as lost
-  kManyRanks,  ///< up to 256
+  kMixed,        ///< faults of ranks and jobs
+  kCrashes,      ///< aggregators die and come back: nothing else may fail
+  kLost,         ///< an aggregator dies for good
+  kStandby,      ///< another takes over
+  kSlowRank,     ///< a rank that is paused again and again must never count as lost
+  kManyRanks,    ///< up to 256
+  kHostileHost,  ///< one without the secret overhears jobs that authenticate all packets
 };
 const char* name(Theme theme);
 
@@ -175,6 +176,7 @@ struct Scenario {
   Duration clock_offset_max{};
   double clock_drift_max = 0;  ///< seconds per second, fast or slow
   std::vector<JobPlan> jobs;
+  RankSet overheard;  ///< ranks whose links a hostile host hears; none: there is no such host
 
   /// Upper bound of the share of packets that do not arrive, cuts apart.
   double loss() const;

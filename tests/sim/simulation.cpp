@@ -33,6 +33,7 @@ Simulation::Simulation(const Scenario& scenario, bool tracing)
     plan_job(*jobs_.back());
   }
   plan_faults_of_processes();
+  if (!scenario.overheard.empty()) hostile_host_ = std::make_unique<HostileHost>(world_);
 }
 
 AggregatorProcess& Simulation::add_aggregator(unsigned shard, AggregatorProcess::Role role) {
@@ -50,6 +51,7 @@ AggregatorProcess& Simulation::add_aggregator(unsigned shard, AggregatorProcess:
 }
 
 void Simulation::on_send(const Endpoint& from, const Endpoint& to, const Bytes& datagram) {
+  if (hostile_host_) hostile_host_->overhear(from, to, datagram);
   Packet packet;
   if (Packet::parse(*datagram, packet) != DropReason::kNone) return;
   watch_.on_send(from, to, packet);
@@ -208,6 +210,7 @@ void Simulation::check_duplicates(const Job& job) const {
 void Simulation::add_to(Coverage& coverage) {
   for (const auto& [name, n] : world_.coverage) coverage[name] += n;
   network_.add_to(coverage);
+  if (hostile_host_) hostile_host_->add_to(coverage);
   ++coverage[std::string("theme.") + name(scenario_.theme)];
   for (auto& aggregator : aggregators_) {
     coverage["aggregators.killed"] += aggregator->crashes();

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tests/sim/app.hpp"
+#include "tests/sim/hostile_host.hpp"
 #include "tests/sim/recovery_watch.hpp"
 
 namespace sluice::sim {
@@ -37,6 +38,7 @@ class Simulation {
   Network network_;
   World world_;
   RecoveryWatch watch_;
+  std::unique_ptr<HostileHost> hostile_host_;  ///< null: there is none
   std::vector<std::unique_ptr<AggregatorProcess>> aggregators_;
   std::vector<std::unique_ptr<Job>> jobs_;
   std::uint16_t next_port_ = 1;

@@ -14,6 +14,7 @@ class Sink {
  public:
   using Buffer = sim::Buffer;
   static constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
+  static constexpr std::uint64_t kBacklog = 4096;  // frames, as common/net/tx_queue keeps
 
   Sink(Network& network, Endpoint self)
       : network_(network), self_(self), pool_(std::make_shared<Pool>()) {}
@@ -24,6 +25,7 @@ class Sink {
   }
   void send(const Endpoint& to, Buffer buffer) {
     require(static_cast<bool>(buffer), "an empty buffer is sent");
+    require(++sent_in_turn_ <= kBacklog, "more is sent in one turn than a port can keep");
     if (sends_left_ == 0) return;
     if (sends_left_ != kUnlimited) --sends_left_;
     if (room_ == 0) {
@@ -46,7 +48,10 @@ class Sink {
   }
 
   /// The transmit ring has been emptied, more or less.
-  void begin_turn() { room_ = network_.room_in_ring(kUnlimited); }
+  void begin_turn() {
+    room_ = network_.room_in_ring(kUnlimited);
+    sent_in_turn_ = 0;
+  }
 
   void stop_after(std::uint64_t sends) { sends_left_ = sends; }
   bool stopped() const { return sends_left_ == 0; }
@@ -66,6 +71,7 @@ class Sink {
   std::shared_ptr<Pool> pool_;
   std::uint64_t sends_left_ = kUnlimited;
   std::uint64_t room_ = kUnlimited;
+  std::uint64_t sent_in_turn_ = 0;
   std::uint64_t full_ = 0;
 };
 

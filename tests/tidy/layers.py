@@ -7,7 +7,7 @@ import re
 
 ENGINE = {
     "aggregator": r"aggregator/(config|counters|engine|engine-inl|membership|reply_budget|stream"
-                  r"|stream-inl)\.",
+                  r"|stream-inl|stream_memory)\.",
     "worker": r"worker/(config|counters|engine|engine-\w+-inl|known_as|layout|nonzero_map|operation"
               r"|places|shard_session|stream)\.",
 }

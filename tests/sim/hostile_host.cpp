@@ -1,0 +1,197 @@
+#include "tests/sim/hostile_host.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "common/protocol/build.hpp"
+
+namespace sluice::sim {
+namespace {
+
+constexpr std::size_t kRemembered = 16;  // packets of each kind
+constexpr int kFloodPackets = 200;
+
+template <class T>
+T& as(std::vector<std::byte>& bytes) {
+  return *reinterpret_cast<T*>(bytes.data());
+}
+
+template <class T>
+Bytes datagram_of(const T& packet) {
+  const auto bytes = wire::bytes_of(packet);
+  return std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end());
+}
+
+/// The packet with what needs no key made right, and without the trailer that it cannot make.
+Bytes unproven(std::vector<std::byte> bytes) {
+  auto& header = as<wire::Header>(bytes);
+  if ((header.flags & wire::kAuthenticated) != 0) {
+    header.flags = 0;
+    bytes.resize(bytes.size() - wire::kTrailerBytes);
+    as<wire::Header>(bytes).length = static_cast<std::uint16_t>(bytes.size());
+  }
+  as<wire::Header>(bytes).integrity = 0;
+  return std::make_shared<std::vector<std::byte>>(std::move(bytes));
+}
+
+}  // namespace
+
+HostileHost::HostileHost(World& world)
+    : world_(world),
+      random_(derive(world.scenario.seed, 3)),
+      self_{.mac = kHostileMac, .ipv4 = kHostileAddress, .udp_port = 6666, .off_machine = true} {
+  world_.network.attach(self_.ipv4, [this](const Arrival& arrival) { on_answer(arrival); });
+  world_.events.in(std::chrono::milliseconds(1), [this] { act(); });
+}
+
+void HostileHost::overhear(const Endpoint& from, const Endpoint& to, const Bytes& datagram) {
+  const auto hears = [&](const Endpoint& end) {
+    const bool worker = end.ipv4 >> 16 != 0;
+    return worker &&
+           world_.scenario.overheard.contains(Rank{static_cast<std::uint16_t>(rank_at(end.ipv4))});
+  };
+  Packet packet;
+  if (!hears(from) && !hears(to)) return;
+  if (Packet::parse(*datagram, packet) != DropReason::kNone) return;
+  // Whom no aggregator of the shard has answered yet may be told without proof that it shares no
+  // secret: see Security in docs/protocol.md.
+  const bool up = wire::is_upstream(packet.kind());
+  const std::pair path((up ? from : to).ipv4, (up ? to : from).ipv4 & ~kStandbys);
+  if (packet.kind() == wire::Kind::kJoin) challenged_.insert(path);
+  if (challenged_.count(path) == 0) return;
+  auto& known = overheard_[packet.kind()];
+  if (known.size() < kRemembered)
+    known.push_back({from, to, datagram});
+  else
+    known[random_.below(kRemembered)] = {from, to, datagram};
+}
+
+const HostileHost::Overheard* HostileHost::any(wire::Kind kind) {
+  const auto found = overheard_.find(kind);
+  if (found == overheard_.end()) return nullptr;
+  return &found->second[random_.below(found->second.size())];
+}
+
+const HostileHost::Overheard* HostileHost::any() {
+  if (overheard_.empty()) return nullptr;
+  auto at = overheard_.begin();
+  std::advance(at, static_cast<std::ptrdiff_t>(random_.below(overheard_.size())));
+  return any(at->first);
+}
+
+/// Until all is over: what stalls a job as long as it is replayed must be seen.
+void HostileHost::act() {
+  const Duration pause{static_cast<Duration::rep>(random_.between(200'000, 20'000'000))};
+  world_.events.in(pause, [this] { act(); });
+  const Overheard* const chosen = any();
+  if (chosen == nullptr) return;
+  const Overheard packet = *chosen;
+  const auto what = static_cast<Act>(random_.below(static_cast<std::uint64_t>(Act::kCount)));
+  ++acts_[static_cast<std::size_t>(what)];
+  switch (what) {
+    case Act::kReplay:
+      return send(packet.from, packet.to, packet.datagram);
+    case Act::kReplayElsewhere:
+      return replay_elsewhere(packet);
+    case Act::kRedirect:
+      return redirect(packet);
+    case Act::kAsk:
+      return ask_about_token();
+    case Act::kDeny:
+      return deny_the_secret();
+    case Act::kFlood:
+      return flood();
+    default:
+      return edit(packet);
+  }
+}
+
+void HostileHost::send(const Endpoint& from, const Endpoint& to, Bytes datagram) {
+  world_.network.inject(from, to, datagram);
+}
+
+/// To another aggregator what was meant for one, so that its answer can be brought to the rank.
+void HostileHost::replay_elsewhere(const Overheard& packet) {
+  if (!wire::is_upstream(wire::Kind{as<wire::Header>(*packet.datagram).kind})) return;
+  Endpoint to = packet.to;
+  const auto shard = static_cast<unsigned>(random_.below(world_.scenario.shards));
+  to.ipv4 = address_of_shard(shard, !world_.scenario.standbys.empty() && random_.chance(0.5));
+  Endpoint from = self_;
+  if (random_.chance(0.5)) from = packet.from, from.mac = self_.mac;
+  send(from, to, packet.datagram);
+}
+
+/// Whoever takes the sender's place by its own Ethernet address gets what is sent there.
+void HostileHost::redirect(const Overheard& packet) {
+  const Overheard* const join = any(wire::Kind::kJoin);
+  const Overheard& chosen = join != nullptr && random_.chance(0.7) ? *join : packet;
+  Endpoint from = chosen.from;
+  from.mac = self_.mac;
+  send(from, chosen.to, chosen.datagram);
+}
+
+/// Packets with a member's token that no member has sent: the answer may be signed.
+void HostileHost::ask_about_token() {
+  const Overheard* const packet = any(wire::Kind::kKeepAlive);
+  if (packet == nullptr) return;
+  auto bytes = *unproven(*packet->datagram);
+  auto& member = as<wire::KeepAlive>(bytes).member;
+  if (random_.chance(0.7)) member.rank = static_cast<std::uint16_t>(random_.below(8));
+  if (random_.chance(0.2)) member.header.job = static_cast<std::uint32_t>(random_.below(16));
+  Endpoint to = packet->to;
+  if (random_.chance(0.3))
+    to.ipv4 = address_of_shard(static_cast<unsigned>(random_.below(world_.scenario.shards)), false);
+  send(self_, to, std::make_shared<std::vector<std::byte>>(bytes));
+}
+
+/// What an aggregator says without proof to somebody who does not share the job's secret.
+void HostileHost::deny_the_secret() {
+  const Overheard* const hello = any(wire::Kind::kHello);
+  if (hello == nullptr) return;
+  auto abort = wire::make<wire::Abort>(as<wire::Hello>(*hello->datagram).header.job);
+  abort.nonce = as<wire::Hello>(*hello->datagram).nonce;
+  abort.reason = static_cast<std::uint16_t>(wire::AbortReason::kNotAuthenticated);
+  for (int i = 0; i < 4; ++i) send(hello->to, hello->from, datagram_of(abort));
+}
+
+/// Many greetings that prove nothing, in a rank's name, which gets the answers.
+void HostileHost::flood() {
+  const Overheard* const hello = any(wire::Kind::kHello);
+  if (hello == nullptr) return;
+  for (int i = 0; i < kFloodPackets; ++i) send(hello->from, hello->to, unproven(*hello->datagram));
+}
+
+void HostileHost::edit(const Overheard& packet) {
+  auto bytes = *packet.datagram;
+  for (std::uint64_t edits = random_.between(1, 3); edits > 0; --edits) {
+    const std::size_t at = random_.between(sizeof(wire::Header), bytes.size() - 1);
+    bytes[at] = static_cast<std::byte>(random_.next());
+  }
+  as<wire::Header>(bytes).integrity = 0;
+  Bytes edited = std::make_shared<std::vector<std::byte>>(bytes);
+  send(packet.from, packet.to, random_.chance(0.5) ? edited : unproven(std::move(bytes)));
+}
+
+/// What was answered here is brought to those whom it may disturb, now and again later.
+void HostileHost::on_answer(const Arrival& arrival) {
+  ++answers_;
+  Packet packet;
+  if (Packet::parse(*arrival.bytes, packet) != DropReason::kNone) return;
+  // To forward a CHALLENGE makes this host the way between both: see Security in docs/protocol.md.
+  if (packet.kind() == wire::Kind::kChallenge) return;
+  const Overheard* const about = any(wire::Kind::kKeepAlive);
+  if (about == nullptr) return;
+  overheard_[packet.kind()].push_back({about->to, about->from, arrival.bytes});
+  send(about->to, about->from, arrival.bytes);
+}
+
+void HostileHost::add_to(Coverage& coverage) const {
+  static constexpr const char* kNames[] = {"replayed",   "replayed elsewhere", "redirected",
+                                           "asked",      "denied the secret",  "flooded",
+                                           "sent edited"};
+  for (std::size_t i = 0; i < std::size(kNames); ++i)
+    coverage[std::string("hostile host.") + kNames[i]] += acts_[i];
+  coverage["hostile host.was answered"] += answers_;
+}
+
+}  // namespace sluice::sim

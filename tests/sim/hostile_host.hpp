@@ -1,0 +1,53 @@
+// A host on the segment that is no member and knows no secret. It overhears the links of some
+// ranks, but cannot hold up what it overhears. It replays packets, to where they went and
+// elsewhere, sends them under its own Ethernet address, edits what it can, and forges what needs no
+// proof. In jobs that authenticate every packet nobody may notice.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "tests/sim/host.hpp"
+
+namespace sluice::sim {
+
+class HostileHost {
+ public:
+  explicit HostileHost(World& world);
+
+  void overhear(const Endpoint& from, const Endpoint& to, const Bytes& datagram);
+  void add_to(Coverage& coverage) const;
+
+ private:
+  struct Overheard {
+    Endpoint from;
+    Endpoint to;
+    Bytes datagram;
+  };
+  enum class Act { kReplay, kReplayElsewhere, kRedirect, kAsk, kDeny, kFlood, kEdit, kCount };
+
+  void act();
+  const Overheard* any();
+  const Overheard* any(wire::Kind kind);
+  void send(const Endpoint& from, const Endpoint& to, Bytes datagram);
+  void replay_elsewhere(const Overheard& packet);
+  void redirect(const Overheard& packet);
+  void ask_about_token();
+  void deny_the_secret();
+  void flood();
+  void edit(const Overheard& packet);
+  void on_answer(const Arrival& arrival);
+
+  World& world_;
+  Random random_;
+  Endpoint self_;
+  std::map<wire::Kind, std::vector<Overheard>> overheard_;  // the newest few of each kind
+  std::set<std::pair<Address, Address>> challenged_;  // ranks, and shards that were proven to them
+  std::uint64_t acts_[static_cast<std::size_t>(Act::kCount)] = {};
+  std::uint64_t answers_ = 0;
+};
+
+}  // namespace sluice::sim
