@@ -1,7 +1,7 @@
 #include "tests/sim/hostile_host.hpp"
 
-#include <algorithm>
-#include <cstring>
+#include <iterator>
+#include <string>
 
 #include "common/protocol/build.hpp"
 
