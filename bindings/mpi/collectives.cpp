@@ -31,20 +31,37 @@ std::uint64_t bytes_of(int count, MPI_Datatype type) {
 
 // ---- verdicts on a call by its arguments; those on its communicator come after -----------------
 
-Verdict on_reduction(const Terms& terms, std::uint64_t bytes,
-                     const std::optional<Elements>& elements) {
-  if (bytes < terms.min_bytes) return Verdict::kSmall;
-  return elements ? Verdict::kTakenOver : Verdict::kElements;
-}
+/// What is reduced, and how.
+struct Operands {
+  Operands(int number, MPI_Datatype datatype, MPI_Op op)
+      : count(static_cast<std::uint64_t>(number)),
+        type(datatype),
+        operation(op),
+        bytes(bytes_of(number, datatype)),
+        elements(elements_of(datatype, op)) {}
+
+  Verdict judge(Session& session) const {
+    if (bytes < session.terms.min_bytes) return Verdict::kSmall;
+    if (elements) return Verdict::kTakenOver;
+    session.ledger.lacks(name_of(type, operation));
+    return Verdict::kElements;
+  }
+
+  std::uint64_t count;
+  MPI_Datatype type;
+  MPI_Op operation;
+  std::uint64_t bytes;
+  std::optional<Elements> elements;  ///< none: Sluice has not these
+};
 
 Verdict on_move(const Terms& terms, std::uint64_t bytes) {
   if (bytes < terms.min_bytes) return Verdict::kSmall;
   return bytes <= INT_MAX ? Verdict::kTakenOver : Verdict::kLarge;
 }
 
-/// What is no rank is MPI's to refuse, or belongs to an intercommunicator.
-Verdict on_root(int root, MPI_Comm comm, Verdict otherwise) {
-  return root >= 0 && root < ranks_in(comm) ? otherwise : Verdict::kCommunicator;
+/// Another root is MPI's to refuse, or belongs to an intercommunicator.
+bool is_rank(int root, MPI_Comm comm) {
+  return root >= 0 && root < ranks_in(comm);
 }
 
 // ---- calls that are taken over ------------------------------------------------------------------
@@ -64,13 +81,13 @@ int with_mpi_errors(Session& session, MPI_Comm comm, Run&& run) {
   }
 }
 
-/// `judge(terms)` decides by the arguments, `find(memberships)` gives the communicator's, null if
+/// `judge(session)` decides by the arguments, `find(memberships)` gives the communicator's, null if
 /// it has none; `run(session, membership)` is the taken-over call, `pass()` MPI's own.
 template <class Judge, class Find, class Run, class Pass>
 int serve(Call call, MPI_Comm comm, Judge&& judge, Find&& find, Run&& run, Pass&& pass) {
   Session* const session = Session::active();
   if (session == nullptr || comm == MPI_COMM_NULL) return pass();
-  Verdict verdict = judge(session->terms);
+  Verdict verdict = judge(*session);
   std::shared_ptr<Membership> membership;
   if (verdict == Verdict::kTakenOver) {
     membership = find(session->memberships);
@@ -119,36 +136,34 @@ void* element_at(void* buffer, int index, MPI_Datatype type) {
 
 int all_reduce(const void* input, void* output, int count, MPI_Datatype type, MPI_Op operation,
                MPI_Comm comm) {
-  const std::uint64_t bytes = bytes_of(count, type);
-  const auto elements = elements_of(type, operation);
+  const Operands operands(count, type, operation);
   return serve_blocking(
-      Call::kAllreduce, comm, bytes,
-      [&](const Terms& terms) { return on_reduction(terms, bytes, elements); },
+      Call::kAllreduce, comm, operands.bytes,
+      [&](Session& session) { return operands.judge(session); },
       [&](sluice::Communicator& job, auto&& wait) {
-        wait(job.all_reduce(input == MPI_IN_PLACE ? output : input, output,
-                            static_cast<std::uint64_t>(count), elements->type,
-                            {.reduction = elements->reduction}));
+        wait(job.all_reduce(input == MPI_IN_PLACE ? output : input, output, operands.count,
+                            operands.elements->type, {.reduction = operands.elements->reduction}));
       },
       [&] { return PMPI_Allreduce(input, output, count, type, operation, comm); });
 }
 
 int iall_reduce(const void* input, void* output, int count, MPI_Datatype type, MPI_Op operation,
                 MPI_Comm comm, MPI_Request* request) {
-  const std::uint64_t bytes = bytes_of(count, type);
-  const auto elements = elements_of(type, operation);
+  const Operands operands(count, type, operation);
   return serve(
       Call::kIallreduce, comm,
-      [&](const Terms& terms) {
-        const Verdict verdict = on_reduction(terms, bytes, elements);
-        const bool only_threads_lack = verdict == Verdict::kTakenOver && !terms.thread_multiple;
+      [&](Session& session) {
+        const Verdict verdict = operands.judge(session);
+        const bool only_threads_lack =
+            verdict == Verdict::kTakenOver && !session.terms.thread_multiple;
         return only_threads_lack ? Verdict::kThreads : verdict;
       },
       [&](Memberships& memberships) { return memberships.known(comm); },
       [&](Session& session, const std::shared_ptr<Membership>& membership) {
         const sluice::Work work = membership->job->all_reduce(
-            input == MPI_IN_PLACE ? output : input, output, static_cast<std::uint64_t>(count),
-            elements->type, {.reduction = elements->reduction});
-        *request = session.requests.start(work, bytes, membership);
+            input == MPI_IN_PLACE ? output : input, output, operands.count, operands.elements->type,
+            {.reduction = operands.elements->reduction});
+        *request = session.requests.start(work, operands.bytes, membership);
       },
       [&] { return PMPI_Iallreduce(input, output, count, type, operation, comm, request); });
 }
@@ -157,7 +172,9 @@ int broadcast(void* buffer, int count, MPI_Datatype type, int root, MPI_Comm com
   const std::uint64_t bytes = bytes_of(count, type);
   return serve_blocking(
       Call::kBcast, comm, bytes,
-      [&](const Terms& terms) { return on_root(root, comm, on_move(terms, bytes)); },
+      [&](Session& session) {
+        return is_rank(root, comm) ? on_move(session.terms, bytes) : Verdict::kCommunicator;
+      },
       [&](sluice::Communicator& job, auto&& wait) {
         const bool is_root = job.rank() == root;
         const Words words(bytes);
@@ -172,16 +189,17 @@ int broadcast(void* buffer, int count, MPI_Datatype type, int root, MPI_Comm com
 
 int reduce(const void* input, void* output, int count, MPI_Datatype type, MPI_Op operation,
            int root, MPI_Comm comm) {
-  const std::uint64_t bytes = bytes_of(count, type);
-  const auto elements = elements_of(type, operation);
+  const Operands operands(count, type, operation);
   return serve_blocking(
-      Call::kReduce, comm, bytes,
-      [&](const Terms& terms) { return on_root(root, comm, on_reduction(terms, bytes, elements)); },
+      Call::kReduce, comm, operands.bytes,
+      [&](Session& session) {
+        return is_rank(root, comm) ? operands.judge(session) : Verdict::kCommunicator;
+      },
       [&](sluice::Communicator& job, auto&& wait) {
         wait(job.reduce(input == MPI_IN_PLACE ? output : input,
-                        job.rank() == root ? output : nullptr, static_cast<std::uint64_t>(count),
-                        elements->type, static_cast<std::uint16_t>(root),
-                        {.reduction = elements->reduction}));
+                        job.rank() == root ? output : nullptr, operands.count,
+                        operands.elements->type, static_cast<std::uint16_t>(root),
+                        {.reduction = operands.elements->reduction}));
       },
       [&] { return PMPI_Reduce(input, output, count, type, operation, root, comm); });
 }
@@ -197,9 +215,11 @@ int all_gather(const void* input, int input_count, MPI_Datatype input_type, void
   const std::uint64_t bytes = own_bytes * static_cast<std::uint64_t>(ranks_in(comm));
   return serve_blocking(
       Call::kAllgather, comm, bytes,
-      [&](const Terms& terms) {
+      [&](Session& session) {
         const bool sizes_agree = is_in_place || bytes_of(input_count, input_type) == own_bytes;
-        return sizes_agree ? on_move(terms, bytes) : Verdict::kElements;
+        if (sizes_agree) return on_move(session.terms, bytes);
+        session.ledger.lacks("MPI_Allgather of unequal sizes");
+        return Verdict::kElements;
       },
       [&](sluice::Communicator& job, auto&& wait) {
         Image all(output, output_count * job.world_size(), output_type, comm);
@@ -217,7 +237,10 @@ int all_gather(const void* input, int input_count, MPI_Datatype input_type, void
 
 int barrier(MPI_Comm comm) {
   return serve(
-      Call::kBarrier, comm, [](const Terms&) { return Verdict::kTakenOver; },
+      Call::kBarrier, comm,
+      [](Session& session) {
+        return session.terms.barriers ? Verdict::kTakenOver : Verdict::kNotAskedFor;
+      },
       [&](Memberships& memberships) { return memberships.known(comm); },
       [&](Session& session, const std::shared_ptr<Membership>& membership) {
         const sluice::Work work = membership->job->barrier();

@@ -50,14 +50,39 @@ std::optional<Kind> kind_of(MPI_Datatype type) {
   return found == kinds.end() ? std::nullopt : std::optional(found->second);
 }
 
-std::optional<Reduction> reduction_of(MPI_Op operation) {
-  static const std::unordered_map<MPI_Op, Reduction> reductions{
-      {MPI_SUM, Reduction::kSum},     {MPI_PROD, Reduction::kProduct}, {MPI_MIN, Reduction::kMin},
-      {MPI_MAX, Reduction::kMax},     {MPI_BAND, Reduction::kBitAnd},  {MPI_BOR, Reduction::kBitOr},
-      {MPI_BXOR, Reduction::kBitXor},
+struct Operation {
+  const char* name = "user-defined operation";
+  std::optional<Reduction> reduction{};  ///< none: Sluice has not this one
+};
+
+Operation operation_of(MPI_Op operation) {
+  static const std::unordered_map<MPI_Op, Operation> operations{
+      {MPI_SUM, {"MPI_SUM", Reduction::kSum}},
+      {MPI_PROD, {"MPI_PROD", Reduction::kProduct}},
+      {MPI_MIN, {"MPI_MIN", Reduction::kMin}},
+      {MPI_MAX, {"MPI_MAX", Reduction::kMax}},
+      {MPI_BAND, {"MPI_BAND", Reduction::kBitAnd}},
+      {MPI_BOR, {"MPI_BOR", Reduction::kBitOr}},
+      {MPI_BXOR, {"MPI_BXOR", Reduction::kBitXor}},
+      {MPI_LAND, {"MPI_LAND"}},
+      {MPI_LOR, {"MPI_LOR"}},
+      {MPI_LXOR, {"MPI_LXOR"}},
+      {MPI_MINLOC, {"MPI_MINLOC"}},
+      {MPI_MAXLOC, {"MPI_MAXLOC"}},
+      {MPI_REPLACE, {"MPI_REPLACE"}},
+      {MPI_NO_OP, {"MPI_NO_OP"}},
   };
-  const auto found = reductions.find(operation);
-  return found == reductions.end() ? std::nullopt : std::optional(found->second);
+  const auto found = operations.find(operation);
+  return found == operations.end() ? Operation() : found->second;
+}
+
+/// Derived types are one, whatever a program calls them: it may make names without end.
+std::string name_of(MPI_Datatype type) {
+  if (!is_predefined(type)) return "derived datatype";
+  char name[MPI_MAX_OBJECT_NAME] = {};
+  int length = 0;
+  PMPI_Type_get_name(type, name, &length);
+  return name;
 }
 
 bool is_bitwise(Reduction reduction) {
@@ -102,12 +127,25 @@ std::optional<ElementType> element_type(Kind kind, int bytes, Reduction reductio
 
 std::optional<Elements> elements_of(MPI_Datatype type, MPI_Op operation) {
   const auto kind = kind_of(type);
-  const auto reduction = reduction_of(operation);
+  const auto reduction = operation_of(operation).reduction;
   if (!kind || !reduction) return std::nullopt;
   int bytes = 0;
   PMPI_Type_size(type, &bytes);
   const auto element = element_type(*kind, bytes, *reduction);
   return element ? std::optional(Elements{*element, *reduction}) : std::nullopt;
+}
+
+std::string name_of(MPI_Datatype type, MPI_Op operation) {
+  return operation_of(operation).name + (" of " + name_of(type));
+}
+
+bool is_predefined(MPI_Datatype type) {
+  int integers = 0;
+  int addresses = 0;
+  int datatypes = 0;
+  int combiner = 0;
+  PMPI_Type_get_envelope(type, &integers, &addresses, &datatypes, &combiner);
+  return combiner == MPI_COMBINER_NAMED;
 }
 
 }  // namespace sluice_mpi

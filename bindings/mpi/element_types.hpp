@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include <mpi.h>
 
@@ -18,5 +19,10 @@ struct Elements {
 /// types, operations that are logical, of pairs or the program's own, and types of other sizes.
 /// Unsigned elements are reduced as signed ones of their size where that gives the same bits.
 std::optional<Elements> elements_of(MPI_Datatype type, MPI_Op operation);
+
+/// "MPI_LAND of MPI_INT", "user-defined operation of derived datatype".
+std::string name_of(MPI_Datatype type, MPI_Op operation);
+
+bool is_predefined(MPI_Datatype type);
 
 }  // namespace sluice_mpi

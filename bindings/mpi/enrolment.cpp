@@ -28,7 +28,7 @@ struct Answer {
   std::int32_t accepted = 0;
   std::int32_t spokesman = -1;
   std::int32_t thread_multiple = 1;
-  std::int32_t padding = 0;
+  std::int32_t barriers = 0;
   std::uint64_t min_bytes = 0;
 };
 
@@ -68,7 +68,7 @@ class Chair {
 
   Answer decide(const Candidate& own) {
     heard_[0] = {own.ready, own.thread_multiple};
-    Answer answer{.accepted = true, .min_bytes = own.min_bytes};
+    Answer answer{.accepted = true, .barriers = own.barriers, .min_bytes = own.min_bytes};
     for (std::size_t rank = 0; rank < heard_.size(); ++rank) {
       if (here_[rank] && heard_[rank].ready) {
         answer.thread_multiple &= heard_[rank].thread_multiple;
@@ -127,7 +127,9 @@ Enrolment enrol(const Candidate& own) {
     answer = announce(own, rank);
   }
   if (!answer.accepted) return {.terms = {}, .is_spokesman = answer.spokesman == rank};
-  return {.terms = Terms{answer.thread_multiple != 0, answer.min_bytes}};
+  return {.terms = Terms{.thread_multiple = answer.thread_multiple != 0,
+                         .min_bytes = answer.min_bytes,
+                         .barriers = answer.barriers != 0}};
 }
 
 }  // namespace sluice_mpi

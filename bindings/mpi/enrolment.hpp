@@ -17,6 +17,7 @@ struct Candidate {
   bool ready = false;  ///< its settings are good
   bool thread_multiple = false;
   std::uint64_t min_bytes = 0;
+  bool barriers = false;
   std::chrono::milliseconds patience{};  ///< how long rank 0 waits for the others
 };
 
@@ -24,6 +25,7 @@ struct Candidate {
 struct Terms {
   bool thread_multiple = false;  ///< on every rank
   std::uint64_t min_bytes = 0;   ///< rank 0's
+  bool barriers = false;         ///< rank 0's
 };
 
 struct Enrolment {

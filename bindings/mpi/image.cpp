@@ -1,16 +1,13 @@
 #include "bindings/mpi/image.hpp"
 
+#include "bindings/mpi/element_types.hpp"
+
 namespace sluice_mpi {
 namespace {
 
 /// Derived types without gaps may still list their elements in another order than memory has them.
 bool lies_in_order(MPI_Datatype type) {
-  int integers = 0;
-  int addresses = 0;
-  int datatypes = 0;
-  int combiner = 0;
-  PMPI_Type_get_envelope(type, &integers, &addresses, &datatypes, &combiner);
-  if (combiner != MPI_COMBINER_NAMED) return false;
+  if (!is_predefined(type)) return false;
   MPI_Aint lower_bound = 0;
   MPI_Aint extent = 0;
   PMPI_Type_get_extent(type, &lower_bound, &extent);

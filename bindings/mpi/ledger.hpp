@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <mutex>
 #include <string>
 
 #include <sluice/statistics.hpp>
@@ -26,8 +28,9 @@ enum class Verdict : std::size_t {
   kRefused,       ///< a rank could not join the communicator's job
   kNoJob,         ///< only calls that may wait for all ranks make the communicator's job
   kThreads,       ///< a rank runs without MPI_THREAD_MULTIPLE
+  kNotAskedFor,   ///< a barrier, where the settings leave them to MPI
 };
-inline constexpr std::size_t kVerdicts = 8;
+inline constexpr std::size_t kVerdicts = 9;
 
 /// Its functions may be called by several threads at once.
 class Ledger {
@@ -38,8 +41,15 @@ class Ledger {
     of(call).bytes_sent += cost.bytes_sent;
   }
 
-  /// A table of the calls that there were, with a line for each.
-  std::string report(int ranks) const;
+  /// `what` of a call that got kElements; of few kinds, as each is kept.
+  void lacks(const std::string& what) {
+    const std::lock_guard lock(mutex_);
+    ++lacking_[what];
+  }
+
+  /// A table of the calls that there were, with a line for each, and of the reasons why some passed
+  /// through what can be said beyond their name. `world` is the one that this rank is 0 of.
+  std::string report(const std::string& world, std::uint64_t min_bytes) const;
 
  private:
   struct Account {
@@ -49,9 +59,12 @@ class Ledger {
   };
 
   Account& of(Call call) { return accounts_[std::size_t(call)]; }
+  bool has(Verdict verdict) const;
   static std::string line(const char* name, const Account& account);
 
   std::array<Account, kCalls> accounts_{};
+  mutable std::mutex mutex_;
+  std::map<std::string, std::uint64_t> lacking_;
 };
 
 }  // namespace sluice_mpi

@@ -63,6 +63,12 @@ struct Memberships::Place {
     PMPI_Comm_rank(comm, &rank);
     PMPI_Comm_size(comm, &ranks);
   }
+  std::string name() const {
+    char text[MPI_MAX_OBJECT_NAME] = {};
+    int length = 0;
+    PMPI_Comm_get_name(comm, text, &length);
+    return length == 0 ? "a communicator" : text;
+  }
   bool can_be_job() const {
     return !is_inter && ranks >= 2 && ranks <= kRanksMax && is_of_one_world(comm, ranks);
   }
@@ -173,8 +179,9 @@ void Memberships::refuse(Membership& membership, const Place& place, int failed,
   if (std::exchange(has_said_why_, true)) return;
   int world_rank = 0;
   PMPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
-  say("calls on communicators of rank " + std::to_string(world_rank) +
-      " pass through to MPI: " + own->what());
+  say("calls on " + place.name() + ", of " + std::to_string(place.ranks) +
+      " ranks, pass through to MPI, as rank " + std::to_string(world_rank) +
+      " cannot join: " + own->what());
 }
 
 /// Opened at the first call, which all others wait for; throws the same Error ever after.

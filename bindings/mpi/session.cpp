@@ -26,6 +26,24 @@ int ranks_in_world() {
   return ranks;
 }
 
+bool has_parent() {
+  MPI_Comm parent = MPI_COMM_NULL;
+  PMPI_Comm_get_parent(&parent);
+  return parent != MPI_COMM_NULL;
+}
+
+bool reports(const Session& ending) {
+  if (rank_in_world() != 0) return false;
+  return ending.report == Settings::Report::kAllWorlds ||
+         (ending.report == Settings::Report::kFirstWorld && !ending.is_spawned);
+}
+
+std::string report_of(const Session& ending) {
+  const std::string world = std::to_string(ranks_in_world());
+  return ending.ledger.report(ending.is_spawned ? world + ", spawned" : world,
+                              ending.terms.min_bytes);
+}
+
 bool has_thread_multiple() {
   int provided = MPI_THREAD_SINGLE;
   PMPI_Query_thread(&provided);
@@ -33,6 +51,12 @@ bool has_thread_multiple() {
 }
 
 }  // namespace
+
+Session::Session(const Settings& settings, const Terms& agreed)
+    : terms(agreed),
+      report(settings.report),
+      is_spawned(has_parent()),
+      memberships(settings, progress) {}
 
 Session* Session::active() {
   return session;
@@ -51,6 +75,7 @@ void Session::open() {
   const Enrolment enrolment = enrol({.ready = settings.has_value(),
                                      .thread_multiple = has_thread_multiple(),
                                      .min_bytes = known.min_bytes,
+                                     .barriers = known.barriers,
                                      .patience = known.job.join_timeout});
   if (enrolment.is_spokesman)
     say("everything passes through to MPI: rank " + std::to_string(rank_in_world()) + ": " +
@@ -63,8 +88,7 @@ void Session::open() {
 
 void Session::close() {
   if (session == nullptr) return;
-  if (session->reports && rank_in_world() == 0)
-    std::fputs(session->ledger.report(ranks_in_world()).c_str(), stderr);
+  if (reports(*session)) std::fputs(report_of(*session).c_str(), stderr);
   delete std::exchange(session, nullptr);
 }
 

@@ -18,11 +18,11 @@ struct Session {
   static void open();        ///< right after MPI_Init
   static void close();       ///< right before MPI_Finalize
 
-  Session(const Settings& settings, const Terms& agreed)
-      : terms(agreed), reports(settings.report), memberships(settings, progress) {}
+  Session(const Settings& settings, const Terms& agreed);
 
   const Terms terms;
-  const bool reports;
+  const Settings::Report report;
+  const bool is_spawned;  ///< by ranks of another world, from which it may disconnect any time
   Ledger ledger;
   ErrorCodes errors;
   MpiProgress progress;

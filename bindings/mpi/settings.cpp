@@ -35,6 +35,13 @@ bool parse_switch(const std::string& name, const std::string& text) {
   return text == "on";
 }
 
+Settings::Report parse_report(const std::string& name, const std::string& text) {
+  if (text == "on") return Settings::Report::kFirstWorld;
+  if (text == "all") return Settings::Report::kAllWorlds;
+  if (text == "off") return Settings::Report::kOff;
+  refuse(name, text, "\"on\", \"all\" or \"off\"");
+}
+
 }  // namespace
 
 Settings Settings::from_environment() {
@@ -44,8 +51,10 @@ Settings Settings::from_environment() {
     throw Error(ErrorCode::kInvalidArgument, "SLUICE_AGGREGATORS is not set");
   if (const auto text = variable("SLUICE_MPI_MIN_BYTES"))
     settings.min_bytes = parse_bytes("SLUICE_MPI_MIN_BYTES", *text);
+  if (const auto text = variable("SLUICE_MPI_BARRIER"))
+    settings.barriers = parse_switch("SLUICE_MPI_BARRIER", *text);
   if (const auto text = variable("SLUICE_MPI_REPORT"))
-    settings.report = parse_switch("SLUICE_MPI_REPORT", *text);
+    settings.report = parse_report("SLUICE_MPI_REPORT", *text);
   return settings;
 }
 

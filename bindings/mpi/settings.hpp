@@ -14,8 +14,14 @@ struct Settings {
   /// Smaller tensors pass through; rank 0's holds for all. SLUICE_MPI_MIN_BYTES.
   std::uint64_t min_bytes = 1 << 20;
 
-  /// Whether rank 0 says at exit what was taken over. SLUICE_MPI_REPORT: "on" or "off".
-  bool report = true;
+  /// Whether barriers are taken over; rank 0's holds for all. Not by default, as MPI's own are
+  /// faster on one machine. SLUICE_MPI_BARRIER: "on" or "off".
+  bool barriers = false;
+
+  /// Which worlds' rank 0 says at exit what was taken over: the first, which mpirun started, or
+  /// also those that MPI_Comm_spawn makes. SLUICE_MPI_REPORT: "on", "all" or "off".
+  enum class Report { kOff, kFirstWorld, kAllWorlds };
+  Report report = Report::kFirstWorld;
 
   /// Throws sluice::Error with the variable, its value and what was expected.
   static Settings from_environment();

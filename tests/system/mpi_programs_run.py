@@ -22,6 +22,7 @@ LOCAL = {"pml": "ob1", "btl": "vader,tcp,self", "btl_tcp_if_include": "lo"}
 SAID_AT_ONCE = {"orte_base_help_aggregate": "0"}
 ROW = re.compile(r"^  (MPI_\w+) +(\d+) +(\d+) +(\d+)  (.*)$", re.MULTILINE)
 PASSES = "sluice-mpi: everything passes through to MPI: "
+PAGE = os.path.join(harness.ROOT, "docs", "mpi.md")
 
 
 def mca(settings):
@@ -31,6 +32,11 @@ def mca(settings):
 
 def library():
     return os.path.join(harness.build, "bindings", "mpi", "libsluice-mpi.so")
+
+
+def page():
+    with open(PAGE, encoding="utf-8") as file:
+        return file.read()
 
 
 @functools.cache
@@ -87,11 +93,11 @@ class MpiPrograms(harness.SystemTest):
         """From the report: what was taken over of each call, and what passed through."""
         return {call: (int(taken), passed) for call, taken, _, _, passed in ROW.findall(job.err)}
 
-    def gives_what_mpi_gives(self, source, *words, ranks=4, shards=1, options=()):
+    def gives_what_mpi_gives(self, source, *words, ranks=4, shards=1, options=(), **settings):
         """The rows of its report."""
         alone = self.mpirun([*options, *self.ranks(ranks, source, *words)])
         job = self.preloaded(self.start_shards(shards), source, *words, ranks=ranks,
-                             options=options)
+                             options=options, **settings)
         self.all_end_well([alone, job])
         self.assertRegex(job.out, r"^(digest \w{16}|all is right)$")
         self.assertEqual(job.out, alone.out)
@@ -120,11 +126,23 @@ class MpiPrograms(harness.SystemTest):
     def test_communicators(self):
         self.assertEqual(self.gives_what_mpi_gives("communicators.c", shards=2),
                          {"MPI_Allreduce": (38, "4 communicator"),
-                          "MPI_Barrier": (19, "2 communicator, 1 no job")})
+                          "MPI_Barrier": (0, "22 not asked for")})
+
+    def test_barriers_where_they_are_asked_for(self):
+        rows = self.gives_what_mpi_gives("communicators.c", SLUICE_MPI_BARRIER="on")
+        self.assertEqual(rows["MPI_Barrier"], (19, "2 communicator, 1 no job"))
 
     def test_ranks_that_are_started_later(self):
         self.assertEqual(self.gives_what_mpi_gives("spawns.c", ranks=2),
                          {"MPI_Allreduce": (1, "1 communicator")})
+
+    def test_only_the_first_world_reports_unless_all_are_asked_for(self):
+        daemon = self.start_daemon()
+        for report, heads in (("on", ["of 2"]), ("all", ["of 2", "of 2, spawned"])):
+            job = self.preloaded(daemon, "spawns.c", ranks=2, SLUICE_MPI_REPORT=report)
+            self.all_end_well([job])
+            said = re.findall("^sluice-mpi: rank 0 (.*)$", job.err, re.MULTILINE)
+            self.assertEqual(sorted(said), heads)
 
     def test_requests_and_threads(self):
         self.assertEqual(self.gives_what_mpi_gives("requests.c", "multiple"),
@@ -149,7 +167,8 @@ class MpiPrograms(harness.SystemTest):
             self.skipTest("needs gfortran")
         self.assertEqual(self.gives_what_mpi_gives(source), {
             "MPI_Allreduce": (2, "1 small"), "MPI_Iallreduce": (1, "0"), "MPI_Bcast": (1, "0"),
-            "MPI_Reduce": (2, "0"), "MPI_Allgather": (2, "0"), "MPI_Barrier": (1, "0")})
+            "MPI_Reduce": (2, "0"), "MPI_Allgather": (2, "0"),
+            "MPI_Barrier": (0, "1 not asked for")})
 
     def test_fortran_with_use_mpi(self):
         self.check_fortran("names.f90")
@@ -159,12 +178,54 @@ class MpiPrograms(harness.SystemTest):
 
     # ---- the report and the settings --------------------------------------------------------
 
+    def test_documented_commands(self):
+        """Those that the page begins with, with a program of one sum."""
+        commands = re.search("^```\n(.*?)^```$", page(), re.MULTILINE | re.DOTALL)[1]
+        os.symlink(compiled("one_sum.c"), os.path.join(self.place, "program"))
+        with open(os.path.join(self.place, "sluice.pc"), "w", encoding="ascii") as file:
+            file.write(f"libdir={os.path.dirname(library())}\nName: sluice\nVersion: 0\n"
+                       "Description: where this build has its libraries\n")
+        tools = os.path.dirname(harness.program("sluice-aggregator"))
+        mpi = {"rmaps_base_oversubscribe": "1", "orte_tmpdir_base": self.place} | LOCAL
+        shell = self.start(
+            "shell", "bash", "-ec", f"cd {self.place}\n{commands}\nkill $!; wait $!",
+            PKG_CONFIG_PATH=self.place, PATH=f"{tools}:{os.environ['PATH']}", TMPDIR=self.place,
+            SLUICE_MPI_MIN_BYTES=1000, OMPI_ALLOW_RUN_AS_ROOT=1, OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1,
+            **{f"OMPI_MCA_{name}": value for name, value in mpi.items()})
+        self.all_end_well([shell])
+        self.assertRegex(shell.out, r"^digest \w{16}$")
+        self.assertEqual(self.rows(shell), {"MPI_Allreduce": (1, "0")})
+
     def test_report_counts_bytes(self):
         job = self.preloaded(self.start_daemon(), "one_sum.c")
         self.all_end_well([job])
         (call, taken, tensor, sent, passed), = ROW.findall(job.err)
         self.assertEqual((call, taken, tensor, passed), ("MPI_Allreduce", "1", "20000", "0"))
         self.assertTrue(10_000 < int(sent) < 30_000, sent)  # a third of it is zero
+
+    def test_report_names_the_setting_that_small_calls_are_below(self):
+        job = self.preloaded(self.start_daemon(), "one_sum.c", SLUICE_MPI_MIN_BYTES=20001)
+        self.all_end_well([job])
+        self.assertEqual(self.rows(job), {"MPI_Allreduce": (0, "1 small")})
+        self.assertIn("\n  small: fewer bytes than SLUICE_MPI_MIN_BYTES=20001\n", job.err)
+
+    def test_report_names_the_setting_that_barriers_wait_for(self):
+        job = self.preloaded(self.start_daemon(), "one_barrier.c")
+        self.all_end_well([job])
+        self.assertEqual(self.rows(job), {"MPI_Barrier": (0, "1 not asked for")})
+        self.assertIn("\n  not asked for: SLUICE_MPI_BARRIER=on takes barriers over\n", job.err)
+
+    def test_report_names_what_sluice_has_not(self):
+        job = self.preloaded(self.start_daemon(), "reductions.c")
+        self.all_end_well([job])
+        lacks = re.search(r"  datatype or operation: (.*)\n", job.err)[1].split(", ")
+        self.assertEqual(sum(int(entry.split()[0]) for entry in lacks), 27 + 24)
+        unsigned = ["UNSIGNED_SHORT", "UINT16_T", "UNSIGNED", "UINT32_T",
+                    "UNSIGNED_LONG_LONG", "UINT64_T"]
+        self.assertEqual(sorted(entry.split(" ", 1)[1] for entry in lacks), sorted(
+            ["MPI_LAND of MPI_INT", "MPI_MINLOC of MPI_2INT",
+             "user-defined operation of MPI_DOUBLE",
+             *(f"MPI_{op} of MPI_{name}" for op in ("MIN", "MAX") for name in unsigned)]))
 
     def test_report_may_be_off(self):
         job = self.preloaded(self.start_daemon(), "one_sum.c", SLUICE_MPI_REPORT="off")
@@ -180,6 +241,16 @@ class MpiPrograms(harness.SystemTest):
             job = self.preloaded(daemon, "", groups=groups)
             self.all_end_well([job])
             self.assertEqual(self.rows(job), {"MPI_Allreduce": row})
+
+    def test_barriers_are_taken_over_if_rank_0_says_so(self):
+        asks = ["-x", "SLUICE_MPI_BARRIER=on", *self.preload()]
+        daemon = self.start_daemon()
+        for words, row in (((asks, self.preload()), (1, "0")),
+                           ((self.preload(), asks), (0, "1 not asked for"))):
+            groups = [self.ranks(n, "one_barrier.c", *w) for n, w in zip((1, 3), words)]
+            job = self.preloaded(daemon, "", groups=groups)
+            self.all_end_well([job])
+            self.assertEqual(self.rows(job), {"MPI_Barrier": row})
 
     def test_only_names_of_mpi_are_exported(self):
         lines = subprocess.run(["nm", "-D", "--defined-only", library()], check=True, text=True,
@@ -215,15 +286,15 @@ class MpiPrograms(harness.SystemTest):
         self.assertEqual(self.rows(job), {"MPI_Allreduce": (0, "1 refused")})
         said = re.findall("pass through to MPI.*", job.err)
         self.assertEqual(len(said), 1, job.err)
-        self.assertIn("/no/such", said[0])
-        self.assertIn("of rank 3 ", job.err)
+        self.assertRegex(job.err, "^sluice-mpi: calls on MPI_COMM_WORLD, of 4 ranks, pass through "
+                                  "to MPI, as rank 3 cannot join: .*/no/such")
 
     def test_aggregator_takes_no_more_jobs(self):
         job = self.preloaded(self.start_daemon("--max-jobs", 1), "communicators.c")
         self.all_end_well([job])
         taken, passed = self.rows(job)["MPI_Allreduce"]
         self.assertEqual((taken, passed), (4, "4 communicator, 34 refused"))
-        speakers = re.findall(r"communicators of rank (\d) pass through to MPI: .* 1 jobs", job.err)
+        speakers = re.findall(r"through to MPI, as rank (\d) cannot join: .* 1 jobs", job.err)
         self.assertEqual(len(speakers), len(set(speakers)), job.err)  # each says it once
         self.assertIn("0", speakers)
 
