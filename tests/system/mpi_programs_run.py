@@ -23,6 +23,9 @@ SAID_AT_ONCE = {"orte_base_help_aggregate": "0"}
 ROW = re.compile(r"^  (MPI_\w+) +(\d+) +(\d+) +(\d+)  (.*)$", re.MULTILINE)
 PASSES = "sluice-mpi: everything passes through to MPI: "
 PAGE = os.path.join(harness.ROOT, "docs", "mpi.md")
+# "| -0.0, +0.0, +0.0 | MIN, MAX | -0.0 or +0.0 | +0.0 |"
+SPECIAL_VALUES = re.compile(r"^\| (\S+), (\S+), (\S+) \| ([A-Z, ]+) \| (.*) \| (.*) \|$",
+                            re.MULTILINE)
 
 
 def mca(settings):
@@ -118,6 +121,20 @@ class MpiPrograms(harness.SystemTest):
         self.assertEqual(self.gives_what_mpi_gives("reductions.c"),
                          {"MPI_Allreduce": (306, "2 small, 27 datatype or operation"),
                           "MPI_Reduce": (306, "24 datatype or operation")})
+
+    def test_negative_zero_and_nan_are_as_documented(self):
+        rows = [(operation, row) for row in SPECIAL_VALUES.findall(page())
+                for operation in row[3].split(", ")]
+        self.assertEqual({operation for operation, _ in rows}, {"SUM", "PROD", "MIN", "MAX"})
+        words = [word for operation, row in rows for word in (operation, *row[:3])]
+        alone = self.mpirun(self.ranks(3, "special_values.c", *words))
+        job = self.preloaded(self.start_daemon(), "special_values.c", *words, ranks=3)
+        self.all_end_well([alone, job])
+        self.assertEqual(self.rows(job), {"MPI_Allreduce": (len(rows), "0")})
+        for process, column in ((alone, 4), (job, 5)):
+            for said, (operation, row) in zip(process.out.splitlines(), rows, strict=True):
+                self.assertLessEqual(set(said.split(" or ")), set(row[column].split(" or ")),
+                                     (process.name, operation, row))
 
     def test_moves(self):
         self.assertEqual(self.gives_what_mpi_gives("moves.c"),
