@@ -6,6 +6,7 @@
 #include <sluice/error.hpp>
 
 #include "common/config/address.hpp"
+#include "common/protocol/geometry.hpp"
 
 namespace sluice::pktgen {
 namespace {
@@ -18,13 +19,16 @@ using bench::Values;
 constexpr std::uint16_t kIpAndUdpBytes = 28;
 constexpr std::uint16_t kMinFrame = wire::kMinPayload + kIpAndUdpBytes;
 constexpr std::uint16_t kMaxFrame = wire::kMaxPayload + kIpAndUdpBytes;
+constexpr std::uint16_t kDefaultBlockElements = 256;
 
 po::options_description description() {
   const auto job =
       FlagGroup("The job")
           .value("workers,w", "8", "ranks, all played by this process, 1..256")
           .value("streams,s", "64", "streams, 1..1024; the aggregator has a limit of its own")
-          .value("block-elements", "256", "elements of a block, 1..16384")
+          .optional_value("block-elements",
+                          "elements of a block, 1..16384, as fit a frame (default: 256, halved "
+                          "until they fit)")
           .value("frame,f", "1500",
                  "bytes of the longest IP packet, 536..9698, at most the MTU of "
                  "the port and of the aggregator's")
@@ -69,6 +73,10 @@ po::options_description description() {
                           .on("help,h", "print this and exit");
   po::options_description all;
   return all.add(job).add(load).add(way).add(report);
+}
+
+std::uint16_t payload_of(std::uint16_t frame_bytes) {
+  return static_cast<std::uint16_t>(frame_bytes - kIpAndUdpBytes);
 }
 
 ElementType type_of(const Values& values) {
@@ -147,13 +155,25 @@ void read_way(const Values& values, Options& options) {
   }
 }
 
+/// One that was asked for is never cut without a word.
+std::uint16_t block_elements_of(const Values& values, ElementType type, std::uint16_t frame_bytes) {
+  const std::size_t payload = payload_of(frame_bytes);
+  if (!values.given("block-elements"))
+    return static_cast<std::uint16_t>(fitting_block_elements(kDefaultBlockElements, type, payload));
+  const auto asked = values.integer("block-elements", 1, wire::kMaxBlockElements);
+  const std::size_t most = most_block_elements(type, payload);
+  if (asked > most)
+    values.refuse("block-elements", "1.." + std::to_string(most) + " of " +
+                                        std::string(name(type)) + " in frames of " +
+                                        std::to_string(frame_bytes) + " B");
+  return static_cast<std::uint16_t>(asked);
+}
+
 Options interpret(const Values& values) {
   Options options;
   options.frame_bytes = static_cast<std::uint16_t>(values.integer("frame", kMinFrame, kMaxFrame));
   options.workers = static_cast<std::uint16_t>(values.integer("workers", 1, kMaxRanks));
   options.streams = static_cast<std::uint16_t>(values.integer("streams", 1, wire::kMaxStreams));
-  options.block_elements =
-      static_cast<std::uint16_t>(values.integer("block-elements", 1, wire::kMaxBlockElements));
   options.job = static_cast<std::uint32_t>(
       values.integer("job", 0, std::numeric_limits<std::uint32_t>::max()));
   options.pattern = {.type = type_of(values),
@@ -161,6 +181,7 @@ Options interpret(const Values& values) {
                      .density = values.number("density", 0, 1),
                      .overlap = overlap_of(values),
                      .seed = values.integer("seed", 0, std::numeric_limits<std::uint64_t>::max())};
+  options.block_elements = block_elements_of(values, options.pattern.type, options.frame_bytes);
   options.rate = values.number("rate", 0, 1e9);
   options.find_rate = values.is_set("find-rate");
   options.loss = values.number("loss", 0, 0.5);
@@ -190,12 +211,16 @@ Options parse_options(const std::vector<std::string>& arguments,
   return options;
 }
 
+std::uint16_t frame_of(std::uint16_t payload_bytes) {
+  return static_cast<std::uint16_t>(payload_bytes + kIpAndUdpBytes);
+}
+
 GeneratorOptions generator_options(const Options& options) {
   return {.job = options.job,
           .workers = options.workers,
           .streams = options.streams,
           .block_elements = options.block_elements,
-          .payload_bytes = static_cast<std::uint16_t>(options.frame_bytes - kIpAndUdpBytes),
+          .payload_bytes = payload_of(options.frame_bytes),
           .pattern = options.pattern,
           .rto_min = options.rto_min,
           .check_every = options.check_every};

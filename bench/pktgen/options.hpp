@@ -19,7 +19,7 @@ struct Options {
   std::uint16_t frame_bytes = 1500;  ///< of an IP packet
   std::uint16_t workers = 8;
   std::uint16_t streams = 64;
-  std::uint16_t block_elements = 256;
+  std::uint16_t block_elements = 256;  ///< as fit a frame
   std::uint32_t job = 1;
   PatternOptions pattern;
 
@@ -46,6 +46,9 @@ struct Options {
 /// `arguments` without the program's name; what they leave out of Options::context is as in
 /// `environment`. Throws bench::UsageError.
 Options parse_options(const std::vector<std::string>& arguments, const ContextOptions& environment);
+
+/// Bytes of the longest IP packet of a session whose longest UDP payload is `payload_bytes`.
+std::uint16_t frame_of(std::uint16_t payload_bytes);
 
 /// The job that they describe.
 GeneratorOptions generator_options(const Options& options);

@@ -45,6 +45,18 @@ double core_ghz(const Window& window) {
 }
 
 // ---------------------------------------------------------------------------------------- text
+/// Where the aggregator's frames are shorter than those that were asked for.
+std::string cut_line(const Options& options, const Report& report) {
+  const std::uint16_t frame = frame_of(report.session.payload_bytes);
+  if (frame >= options.frame_bytes) return "";
+  std::string line =
+      format("# the aggregator's frames have %u B, not %u as asked", frame, options.frame_bytes);
+  if (report.geometry.block_elements != options.block_elements)
+    line += format(": blocks of %u elements, not %u", report.geometry.block_elements,
+                   options.block_elements);
+  return line + "\n";
+}
+
 std::string heading(const Options& options, const Report& report) {
   const std::string rate = options.find_rate     ? "searched"
                            : options.rate == 0.0 ? "as fast as possible"
@@ -56,8 +68,8 @@ std::string heading(const Options& options, const Report& report) {
       "# density %g, overlap %.*s, loss %g, rate %s, %s\n",
       options.workers, report.session.streams, report.geometry.columns,
       report.geometry.block_elements, static_cast<int>(type.size()), type.data(),
-      options.frame_bytes, options.pattern.density, static_cast<int>(overlap.size()),
-      overlap.data(), options.loss, rate.c_str(),
+      frame_of(report.session.payload_bytes), options.pattern.density,
+      static_cast<int>(overlap.size()), overlap.data(), options.loss, rate.c_str(),
       options.in_memory ? "in memory" : options.context.aggregators.front().c_str());
 }
 
@@ -172,7 +184,8 @@ Json window_json(const Window& window) {
 std::string to_text(const Options& options, const Report& report) {
   const Window& window = report.window;
   const double seconds = window.seconds();
-  std::string text = heading(options, report) + trial_lines(report.trials);
+  std::string text = heading(options, report) + cut_line(options, report);
+  text += trial_lines(report.trials);
   text += traffic_line("to aggregator", Rates(window.to_aggregator(), seconds));
   text += traffic_line("from aggregator", Rates(window.from_aggregator(), seconds));
   text += format("both               %10.4f Mpps\n", window.handled_per_second() / 1e6);

@@ -17,12 +17,17 @@
 
 namespace sluice {
 
+/// Elements of a type that fit one packet of `payload_bytes`.
+constexpr std::size_t most_block_elements(ElementType type, std::size_t payload_bytes) {
+  return (payload_bytes - wire::kBlockPacketOverhead - sizeof(wire::Column)) / element_bytes(type);
+}
+
 /// Elements per block of a type: those wanted, halved until one block fits `payload_bytes`.
 constexpr std::uint32_t fitting_block_elements(std::uint32_t wanted, ElementType type,
                                                std::size_t payload_bytes) {
-  const std::size_t room = payload_bytes - wire::kBlockPacketOverhead - sizeof(wire::Column);
+  const std::size_t most = most_block_elements(type, payload_bytes);
   std::uint32_t elements = wanted;
-  while (elements > 1 && elements * element_bytes(type) > room) elements /= 2;
+  while (elements > 1 && elements > most) elements /= 2;
   return elements;
 }
 

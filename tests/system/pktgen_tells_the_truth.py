@@ -152,6 +152,15 @@ class Pktgen(Reports, harness.SystemTest):
         self.assertEqual(report["payload_bytes"], 1472)
         self.check_against_daemon(report, daemon)
 
+    def test_what_the_aggregators_frames_cut_is_said(self):
+        daemon = self.start_daemon("--mtu", "1500")
+        pktgen = self.start_pktgen(*self.short_run(), "--aggregator", daemon.address,
+                                   "--frame", "9000", "--block-elements", "2000")
+        self.assertEqual(self.report_of(pktgen)["block_elements"], 250)
+        self.assertRegex(pktgen.out, r"blocks of 250 float, frames of 1500 B\n")
+        self.assertIn("\n# the aggregator's frames have 1500 B, not 9000 as asked: "
+                      "blocks of 250 elements, not 2000\n", pktgen.out)
+
     def test_damaged_sums_are_noticed(self):
         daemon = self.start_daemon("--faults", "flip=0.001,direction=tx")
         pktgen = self.start_pktgen(*self.short_run(), "--aggregator", daemon.address)
@@ -185,6 +194,8 @@ class Pktgen(Reports, harness.SystemTest):
         for flags, saying in (
                 ([*aggregator, "--workers", "300"], "--workers '300': allowed: 1..256"),
                 (["--frame", "90"], "--frame '90': allowed: 536..9698"),
+                ([*aggregator, "--block-elements", "4000", "--frame", "9000"],
+                 "--block-elements '4000': allowed: 1..2210 of float in frames of 9000 B"),
                 (["--density", "2"], "--density '2': allowed: 0..1"),
                 (["--loss", "-1"], "--loss '-1': allowed: 0..0.5"),
                 (["--type", "int4"], "--type 'int4': allowed: float, double"),

@@ -356,6 +356,13 @@ TEST_CASE("Options are read, and have the defaults of the documentation") {
   CHECK(options.find_rate);
 }
 
+TEST_CASE("Blocks that nobody asked for are as long as fits the frame") {
+  CHECK(parse({}).block_elements == 256);
+  CHECK(parse({"--type", "double"}).block_elements == 128);
+  CHECK(parse({"--frame", "536"}).block_elements == 64);
+  CHECK(parse({"--frame", "536", "--block-elements", "90"}).block_elements == 90);
+}
+
 TEST_CASE("The aggregator is the one named, else the environment's first") {
   ContextOptions environment;
   environment.aggregators = {"vhost:/a", "vhost:/b"};
@@ -383,6 +390,11 @@ TEST_CASE("A wrong option is refused with its name, its value and what is allowe
   CHECK(refusal({"--workers", "0"}) == "--workers '0': allowed: 1..256");
   CHECK(refusal({"--streams", "1025"}) == "--streams '1025': allowed: 1..1024");
   CHECK(refusal({"--block-elements", "x"}) == "--block-elements 'x': allowed: 1..16384");
+  CHECK(refusal({"--block-elements", "4000", "--frame", "9000"}) ==
+        "--block-elements '4000': allowed: 1..2210 of float in frames of 9000 B");
+  CHECK(refusal({"--block-elements", "336"}) ==
+        "--block-elements '336': allowed: 1..335 of float in frames of 1500 B");
+  CHECK(refusal({"--block-elements", "335"}) == "accepted");
   CHECK(refusal({"--frame", "9699"}) == "--frame '9699': allowed: 536..9698");
   CHECK(refusal({"--density", "1.5"}) == "--density '1.5': allowed: 0..1");
   CHECK(refusal({"--density", "nan"}) == "--density 'nan': allowed: 0..1");
