@@ -9,6 +9,7 @@
 #include "common/base/packet_memory.hpp"
 #include "common/config/address.hpp"
 #include "common/config/aggregator_config.hpp"
+#include "common/config/pci_device.hpp"
 #include "common/net/eal.hpp"
 #include "common/net/fault_plan.hpp"
 #include "common/net/vhost.hpp"
@@ -64,14 +65,17 @@ net::LogLevel eal_level(const std::string& level) {
   return level == "debug" || level == "trace" ? net::LogLevel::kDebug : net::LogLevel::kWarning;
 }
 
-net::EalOptions eal_options(const ContextOptions& options, std::size_t memory_mib,
-                            const std::shared_ptr<spdlog::logger>& logger) {
+/// `pci_port`: one that is to be opened; empty: none is.
+net::EalOptions eal_options(const ContextOptions& options, const std::string& pci_port,
+                            std::size_t memory_mib, const std::shared_ptr<spdlog::logger>& logger) {
   net::EalOptions eal;
-  eal.hugepages = options.hugepages;
-  eal.pci = options.hugepages;
+  eal.hugepages = options.hugepages || !pci_port.empty();
+  eal.pci = eal.hugepages;
   eal.memory_mib = memory_mib;
   eal.log_level = eal_level(options.log_level);
-  eal.extra_args = options.eal_args;
+  // The machine's other devices are not ours to open.
+  if (!pci_port.empty()) eal.extra_args.push_back("--allow=" + pci_port);
+  eal.extra_args.insert(eal.extra_args.end(), options.eal_args.begin(), options.eal_args.end());
   eal.log = [logger](net::LogLevel level, std::string_view line) {
     const auto as = starting                           ? spdlog::level::debug
                     : level == net::LogLevel::kError   ? spdlog::level::err
@@ -89,7 +93,7 @@ Attachment::Attachment(const ContextOptions& options, std::shared_ptr<spdlog::lo
   plan(options);
   plan_memory(options);
   const Starting errors_say_it_all;
-  start_eal(eal_options(options, memory_mib_, logger));
+  start_memory(options, logger);
   payloads_ = std::make_unique<net::BufferPool>(net::unique_socket_name("payloads"), all_buffers_,
                                                 payload_bytes_);
   headers_ =
@@ -101,6 +105,21 @@ Attachment::Attachment(const ContextOptions& options, std::shared_ptr<spdlog::lo
     logger->warn("faults are put into the traffic on purpose: {}", options.faults);
   links_ = std::make_unique<Links>(planned_, *payloads_, *io_, std::move(logger));
   links_->open(choices(), options.connect_timeout);
+}
+
+/// And makes sure of what DPDK needs to open a PCI device later.
+void Attachment::start_memory(const ContextOptions& options,
+                              const std::shared_ptr<spdlog::logger>& logger) {
+  std::string pci_port;
+  for (const LinkPlan& link : planned_)
+    if (config::is_pci_device(link.port.device)) pci_port = link.port.device;
+  try {
+    start_eal(eal_options(options, pci_port, memory_mib_, logger));
+    if (!pci_port.empty()) config::check_pci_device(pci_port);
+  } catch (const Error& error) {
+    if (pci_port.empty()) throw;
+    throw Error(error.code(), "port '" + pci_port + "': " + error.what());
+  }
 }
 
 /// Decides which ports there will be and which aggregators are behind which.

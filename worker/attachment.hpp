@@ -77,6 +77,7 @@ class Attachment {
 
   void plan(const ContextOptions& options);
   void plan_memory(const ContextOptions& options);
+  void start_memory(const ContextOptions& options, const std::shared_ptr<spdlog::logger>& logger);
   std::size_t link_to(const config::AggregatorAddress& address, const ContextOptions& options);
   std::vector<std::vector<std::size_t>> choices() const;
   std::optional<Endpoint> reach(const Alternative& alternative, bool anew, Time now);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "common/config/aggregator_settings.hpp"
+#include "common/config/pci_device.hpp"
 
 namespace sluice::config {
 namespace {
@@ -35,13 +36,6 @@ class Complaint {
   const Config& config_;
   const OriginOf& origin_of_;
 };
-
-// "0000:3b:00.0", with or without the domain and arguments.
-bool is_pci_device(const std::string& device) {
-  const std::string address = device.substr(0, device.find(','));
-  return address.size() >= 7 && address[address.size() - 2] == '.' &&
-         address.find_first_not_of("0123456789abcdefABCDEF:.") == std::string::npos;
-}
 
 void check_ports(const Config& config, const Complaint& complaint) {
   if (config.vhost_dir.empty() && config.ports.empty())

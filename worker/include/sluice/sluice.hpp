@@ -66,7 +66,8 @@ struct ContextOptions {
   /// which is on if an aggregator is on the network. The same on the aggregators. SLUICE_INTEGRITY.
   std::string integrity = "auto";
 
-  /// Use the machine's hugepages (needs some to be configured). SLUICE_HUGEPAGES=1.
+  /// Use the machine's hugepages (needs some to be configured); a `port` that is a PCI device
+  /// always does. SLUICE_HUGEPAGES=1.
   bool hugepages = false;
 
   /// "backoff" (shares cores well), "yield" or "busy-spin". SLUICE_IDLE.
