@@ -3,15 +3,11 @@
 #include "common/protocol/wire.hpp"
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <memory>
 #include <random>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -23,6 +19,7 @@
 #include "common/protocol/packet.hpp"
 #include "tests/fuzz/packet_walk.hpp"
 #include "tests/unit/golden_packets.hpp"
+#include "tests/unit/protocol_page.hpp"
 
 using namespace sluice;
 using namespace sluice::test;
@@ -290,37 +287,12 @@ std::vector<FieldRow> layout() {
 #undef ROW
 }
 
-std::string protocol_page() {
-  const char* root = std::getenv("SLUICE_SOURCE_ROOT");
-  const auto path =
-      (root != nullptr
-           ? std::filesystem::path(root)
-           : std::filesystem::path(__FILE__).parent_path().parent_path().parent_path()) /
-      "docs" / "protocol.md";
-  std::ifstream in(path);
-  INFO("cannot read " << path << ": run in the build directory, or set SLUICE_SOURCE_ROOT");
-  REQUIRE(in);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-/// "Data.round 32 8" for each row `| 32 | 8 | `round` | ...` under the heading "#### `Data`".
+/// "Data.round 32 8" for each row of a table.
 std::vector<std::string> documented_rows() {
   std::vector<std::string> rows;
-  std::istringstream page(protocol_page());
-  std::string type;
-  for (std::string line; std::getline(page, line);) {
-    if (line.rfind("#", 0) == 0) {
-      const auto tick = line.find('`');
-      type = tick == std::string::npos ? "" : line.substr(tick + 1, line.rfind('`') - tick - 1);
-    }
-    unsigned offset = 0;
-    unsigned size = 0;
-    char field[64] = {};
-    if (!type.empty() &&
-        std::sscanf(line.c_str(), "| %u | %u | `%63[^`]`", &offset, &size, field) == 3)
-      rows.push_back(type + "." + field + " " + std::to_string(offset) + " " +
-                     std::to_string(size));
-  }
+  for (const DocumentedField& field : documented_fields())
+    rows.push_back(field.full_name() + " " + std::to_string(field.offset) + " " +
+                   std::to_string(field.size));
   return rows;
 }
 
