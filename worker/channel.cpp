@@ -10,16 +10,21 @@
 namespace sluice {
 namespace {
 
-// Enough for two ranks of one machine to be busy all the time, and few, for there may be many
-// channels.
-constexpr std::uint16_t kStreams = 8;
+// Eight streams are enough for two ranks of one machine to be busy all the time. Where all pairs of
+// a job's ranks exchange messages, they share what an aggregator has: a stream claims H + 4 of its
+// packet buffers, and at its settings it has some 14,000.
+constexpr std::uint16_t kStreamsMost = 8;
 constexpr std::uint8_t kHistory = 4;
+constexpr std::uint32_t kStreamsOfAllChannels = 1400;
 
 /// The job's own failure bounds the wait.
 constexpr Duration kAsLongAsTheJobLives = std::chrono::hours(24 * 365 * 100);
 
 std::uint16_t streams_of(const Session& session) {
-  return std::min(session.streams, std::max(kStreams, session.shards));
+  const std::uint32_t channels = std::uint32_t{session.ranks} * (session.ranks - 1u);
+  const auto share = static_cast<std::uint16_t>(
+      std::clamp<std::uint32_t>(kStreamsOfAllChannels / channels, 1, kStreamsMost));
+  return std::min(session.streams, std::max(share, session.shards));
 }
 
 /// The same on both sides, and another for each route and each life of a job. Ids of different

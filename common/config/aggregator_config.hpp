@@ -37,7 +37,7 @@ struct AggregatorConfig {
   // Jobs.
   std::uint16_t streams = 64;
   std::uint8_t history = 8;
-  std::uint16_t max_jobs = 256;
+  std::uint16_t max_jobs = 1024;
   std::uint32_t job_memory_mib = 64;
   std::uint32_t memory_mib = 0;  ///< 0: see packet_memory_mib()
   std::uint16_t shard = 0;

@@ -73,7 +73,7 @@ std::vector<AggregatorSetting> make_settings() {
        "Streams of a job over all shards, unless the job asks for a number."},
       {jobs, "history", "results", integer(&Config::history, {2, 64, {}, true}),
        "Results kept per stream, unless the job asks for a number."},
-      {jobs, "max-jobs", "jobs", integer(&Config::max_jobs, {1, 1024}), "Most jobs at a time.",
+      {jobs, "max-jobs", "jobs", integer(&Config::max_jobs, {1, 4096}), "Most jobs at a time.",
        kReloadable},
       {jobs, "job-memory-mib", "MiB", integer(&Config::job_memory_mib, {1, 1'048'576}),
        "Quota of packet memory of one job."},

@@ -38,12 +38,12 @@ class Daemon(harness.SystemTest):
         self.refused(["--vhost-dir", self.place + "/" + "x" * 120], "at most")
 
     def test_values_of_variables_and_files(self):
-        self.refused([], "max-jobs must be 1..1024, not '0' .variable SLUICE_AGGREGATOR_MAX_JOBS",
+        self.refused([], "max-jobs must be 1..4096, not '0' .variable SLUICE_AGGREGATOR_MAX_JOBS",
                      SLUICE_AGGREGATOR_MAX_JOBS=0)
         path = os.path.join(self.place, "settings.conf")
         with open(path, "w", encoding="ascii") as file:
             file.write("# a comment\nvhost-dir = /tmp\nmax-jobs = 5000\n")
-        self.refused(["--config", path], f"max-jobs must be 1..1024, not '5000' .{path}:3")
+        self.refused(["--config", path], f"max-jobs must be 1..4096, not '5000' .{path}:3")
         self.refused(["--config", path + "x"], "must be a file that this user can read")
 
     def test_arguments_that_dpdk_refuses(self):

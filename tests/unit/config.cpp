@@ -49,7 +49,7 @@ const std::vector<IntegerFacts> kIntegers{
     {"udp-port", 1, 65535, 4747},
     {"streams", 1, 1024, 64},
     {"history", 2, 64, 8},
-    {"max-jobs", 1, 1024, 256},
+    {"max-jobs", 1, 4096, 1024},
     {"job-memory-mib", 1, 1'048'576, 64},
     {"shard", 0, 255, 0, {"--shards", "256", "--streams", "256"}},
     {"shards", 1, 256, 1, {"--streams", "256"}},
@@ -175,7 +175,7 @@ TEST_CASE("a flag wins over the environment, that over the file, that over the d
   CHECK(config.udp_port == 1003);
   CHECK(config.shards == 3);
   CHECK(config.log_rate_limit == 7);
-  CHECK(config.max_jobs == 256);
+  CHECK(config.max_jobs == 1024);
   CHECK(config.vhost_dir == directory.path());
   CHECK(config.eal_args == Words{"-n", "4", "-v"});
   CHECK(parse({"--config", file, "--eal-args=--match"}).config.eal_args == Words{"--match"});

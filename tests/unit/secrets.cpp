@@ -238,7 +238,7 @@ TEST_CASE("a bad reload throws, whether by itself or with what stays") {
   CHECK_THAT(error_of([&] {
                reload(running, valid({"--max-jobs", "0"}));
              }),
-             Contains("max-jobs must be 1..1024, not '0'"));
+             Contains("max-jobs must be 1..4096, not '0'"));
   file.write("* short");
   CHECK_THAT(error_of([&] { reload(running, secured); }), Contains(":1: a secret has 16..256"));
   CHECK(error_of([&] { reload(running, valid({})); }) ==
