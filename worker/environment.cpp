@@ -256,6 +256,19 @@ void validate(const JobOptions& options) {
         "SLUICE_SECRET_FILE)");
 }
 
+void check_agreement(const ContextOptions& wanted, const ContextOptions& open) {
+  const ContextOptions environment = ContextOptions::from_environment(), defaults;
+  for (const Row<ContextOptions>& row : context_rows()) {
+    const auto in = [&](const auto& options) { return join(row.value.show(options), ", "); };
+    const std::string text = in(wanted);
+    if (text == in(open) || text == in(environment) || text == in(defaults)) continue;
+    throw Error(ErrorCode::kInvalidArgument,
+                std::string(row.field) + " (" + row.variable + ") is '" + text + "', but '" +
+                    in(open) + "' in the Context that this process has open: its first user " +
+                    "decides for all");
+  }
+}
+
 std::shared_ptr<const Secret> secret_of(const JobOptions& options) {
   const auto given = [&](const std::string& name) -> std::optional<std::string> {
     const std::string& text = name == "SLUICE_SECRET" ? options.secret : options.secret_file;

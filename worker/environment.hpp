@@ -24,6 +24,10 @@ void assign(Options& options, const std::string& name, const std::string& text);
 void validate(const ContextOptions& options);
 void validate(const JobOptions& options);
 
+/// Throws kInvalidArgument where `wanted` names another setting than the Context that is open has;
+/// the environment's and the defaults do not count as named.
+void check_agreement(const ContextOptions& wanted, const ContextOptions& open);
+
 /// From `secret` or `secret_file`; null where there is neither. Throws kInvalidArgument, without
 /// the secret.
 std::shared_ptr<const Secret> secret_of(const JobOptions& options);

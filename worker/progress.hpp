@@ -84,6 +84,7 @@ class Progress {
 
   /// Whether this process was forked from the one that made it, which alone may use it.
   bool inherited() const { return generation_ != fork_generation(); }
+  void refuse_if_inherited() const;  ///< Throws kUnavailable there.
 
   static Time now();
   std::size_t aggregators() const { return attachment_->aggregators(); }
@@ -106,7 +107,6 @@ class Progress {
     std::atomic<int>& count_;
   };
 
-  void refuse_if_inherited() const;
   Idle waiting_idle() const;
   std::uint32_t yields() const;
   std::size_t turn();

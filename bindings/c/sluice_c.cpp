@@ -24,7 +24,7 @@ struct sluice_options {
 };
 
 struct sluice_context {
-  sluice::Context context;
+  std::shared_ptr<sluice::Context> context;
   std::atomic<unsigned> communicators{0};
 };
 
@@ -46,7 +46,7 @@ class Counted {
 
 struct sluice_communicator {
   sluice_communicator(sluice_context& owner, const sluice::JobOptions& job)
-      : counted(owner), communicator(owner.context, job) {}
+      : counted(owner), communicator(*owner.context, job) {}
 
   Counted counted;
   sluice::Communicator communicator;
@@ -253,7 +253,17 @@ sluice_status sluice_context_open(const sluice_options* options, sluice_context*
     constexpr const char* kCall = "sluice_context_open";
     const auto& settings = given(options, kCall, "options").values.context;
     auto& out = given(context, kCall, "context");
-    out = new sluice_context{sluice::Context(settings)};
+    out = new sluice_context{std::make_shared<sluice::Context>(settings)};
+  });
+}
+
+sluice_status sluice_context_share(const sluice_options* options, sluice_context** context,
+                                   sluice_error* error) {
+  return guarded(error, [&] {
+    constexpr const char* kCall = "sluice_context_share";
+    const auto& settings = given(options, kCall, "options").values.context;
+    auto& out = given(context, kCall, "context");
+    out = new sluice_context{sluice::Context::shared(settings)};
   });
 }
 

@@ -386,6 +386,28 @@ static void handles(sluice_communicator* job, sluice_work** kept) {
   sluice_free(memory);
 }
 
+/* Of one context, which is closed with the last handle. */
+static void shared_contexts(sluice_options* options) {
+  sluice_context *first = NULL, *second = NULL, *other = NULL;
+  sluice_communicator* job = NULL;
+  REFUSED(sluice_context_share(NULL, &first, &error), SLUICE_INVALID_ARGUMENT, "options is null");
+  REFUSED(sluice_context_share(options, NULL, &error), SLUICE_INVALID_ARGUMENT, "context is null");
+  CHECK(sluice_context_share(options, &first, &error) == SLUICE_OK);
+  CHECK(sluice_context_share(options, &second, &error) == SLUICE_OK);
+  REFUSED(sluice_context_open(options, &other, &error), SLUICE_INVALID_ARGUMENT, "exists already");
+  CHECK(sluice_context_close(first, &error) == SLUICE_OK);
+  CHECK(sluice_communicator_join(second, options, &job, &error) == SLUICE_OK);
+  REFUSED(sluice_context_close(second, &error), SLUICE_INVALID_ARGUMENT, "1 of its communicators");
+  sluice_communicator_destroy(job);
+
+  CHECK(sluice_options_set(options, "mtu", "1400", &error) == SLUICE_OK);
+  REFUSED(sluice_context_share(options, &other, &error), SLUICE_INVALID_ARGUMENT,
+          "(SLUICE_MTU) is '1400', but '");
+  CHECK(sluice_context_close(second, &error) == SLUICE_OK);
+  CHECK(sluice_context_share(options, &other, &error) == SLUICE_OK);
+  CHECK(sluice_context_close(other, &error) == SLUICE_OK);
+}
+
 int main(void) {
   names();
   settings();
@@ -427,7 +449,10 @@ int main(void) {
   sluice_communicator_destroy(word);
   CHECK(sluice_work_done(kept) == 1);
   sluice_work_destroy(kept);
-  sluice_options_destroy(options);
+  REFUSED(sluice_context_share(options, &second, &error), SLUICE_INVALID_ARGUMENT,
+          "exists already");
   CHECK(sluice_context_close(context, &error) == SLUICE_OK);
+  shared_contexts(options);
+  sluice_options_destroy(options);
   return 0;
 }

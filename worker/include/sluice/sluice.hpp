@@ -5,10 +5,11 @@
 //   job.all_reduce(std::span<float>(gradients)).wait();
 //
 // A Context is opened once per process and owns the ports, the packet memory and one progress
-// thread. A Communicator is this process's membership of one job; many may share a context. Both
-// are thread-safe. Every rank of a job must start the same collectives in the same order: calls
-// from several threads on one communicator are ordered by when they enter it, so such callers must
-// agree on an order by other means, or use a communicator each.
+// thread; parts of a program that do not know of each other share one: Context::shared(). A
+// Communicator is this process's membership of one job; many may share a context. Both are
+// thread-safe. Every rank of a job must start the same collectives in the same order: calls from
+// several threads on one communicator are ordered by when they enter it, so such callers must agree
+// on an order by other means, or use a communicator each.
 //
 // A process that was forked from the one that opened the Context can use neither it nor what was
 // made with it, nor open another: calls throw kUnavailable there, and destructors do nothing.
@@ -185,6 +186,13 @@ class Context {
   /// Throws kInvalidArgument, kUnavailable.
   explicit Context(ContextOptions options);
   ~Context();  ///< every Communicator must be gone
+
+  /// The context that all who ask here share, as the bindings for other languages do: opened with
+  /// `options` by the first, closed when the last has let go of it. Where it is open, those
+  /// settings of `options` that are neither the environment's nor the default must be as it has
+  /// them, else this throws kInvalidArgument. Throws as the constructor does.
+  static std::shared_ptr<Context> shared(const ContextOptions& options);
+
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 

@@ -98,7 +98,8 @@ void sluice_options_destroy(sluice_options* options);
 
 /* ---- context and communicator ------------------------------------------------------------- */
 
-/* This process's ports, packet memory and progress thread: at most one at a time. */
+/* This process's ports, packet memory and progress thread: at most one at a time, which parts of a
+ * program that do not know of each other share by sluice_context_share. */
 typedef struct sluice_context sluice_context;
 
 /* This process's membership of one job; many may share a context. */
@@ -107,6 +108,13 @@ typedef struct sluice_communicator sluice_communicator;
 /* Keeps no reference to `options`. SLUICE_INVALID_ARGUMENT, SLUICE_UNAVAILABLE. */
 sluice_status sluice_context_open(const sluice_options* options, sluice_context** context,
                                   sluice_error* error);
+
+/* A handle of the context that a process's bindings share: opened with `options` by the first call,
+ * closed when the last such handle is. Where it is open, those settings of `options` that are
+ * neither the environment's nor the default must be as it has them; else, or where a context of
+ * sluice_context_open exists, SLUICE_INVALID_ARGUMENT. SLUICE_UNAVAILABLE. */
+sluice_status sluice_context_share(const sluice_options* options, sluice_context** context,
+                                   sluice_error* error);
 
 /* SLUICE_INVALID_ARGUMENT, and it stays open, while communicators of it exist or join. */
 sluice_status sluice_context_close(sluice_context* context, sluice_error* error);

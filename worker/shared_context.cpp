@@ -1,0 +1,49 @@
+// Context::shared(): one per process, counted by those who have it.
+#include <cstddef>
+#include <memory>
+#include <mutex>
+
+#include <sluice/sluice.hpp>
+
+#include "worker/communicator.hpp"
+#include "worker/environment.hpp"
+
+namespace sluice {
+namespace {
+
+struct Shared {
+  std::mutex mutex;
+  std::unique_ptr<Context> context;  // null: nobody has it
+  ContextOptions options;            // with which it was opened
+  std::size_t users = 0;
+};
+
+Shared& shared_context() {
+  static Shared* const one = new Shared;  // for good: some let go after static objects are gone
+  return *one;
+}
+
+/// Under the lock, so that who asks meanwhile finds it open or can open another.
+void let_go(Context*) {
+  Shared& one = shared_context();
+  const std::lock_guard lock(one.mutex);
+  if (--one.users == 0) one.context.reset();
+}
+
+}  // namespace
+
+std::shared_ptr<Context> Context::shared(const ContextOptions& options) {
+  Shared& one = shared_context();
+  const std::lock_guard lock(one.mutex);
+  if (one.context) {
+    one.context->impl().progress->refuse_if_inherited();
+    check_agreement(options, one.options);
+  } else {
+    one.context = std::make_unique<Context>(options);
+    one.options = options;
+  }
+  ++one.users;
+  return std::shared_ptr<Context>(one.context.get(), let_go);
+}
+
+}  // namespace sluice
