@@ -39,6 +39,14 @@ class Python(harness.SystemTest):
         daemon = self.start_daemon()
         self.all_end_well(self.start_python_job(1, daemon, "garbage_in_a_cycle"))
 
+    def test_closing_beside_calls(self):
+        daemon = self.start_daemon()
+        self.all_end_well(self.start_python_job(1, daemon, "closed_beside_calls"))
+
+    def test_contexts_are_shared(self):
+        daemon = self.start_daemon()
+        self.all_end_well(self.start_python_job(2, daemon, "contexts_are_shared"))
+
     def test_control_c_ends_a_wait(self):
         daemon = self.start_daemon()
         first = self.start_python(0, 2, daemon, RANK, "interrupted")

@@ -8,17 +8,20 @@
         gradients[42] = job.rank + 1
         job.all_reduce(gradients).wait()
 
-A Context is opened once per process; a Communicator is this process's membership of one job. Every
-rank of a job must start the same collectives in the same order. Arrays are read and written in
-place, never copied. Waiting lets other threads run, and Ctrl-C ends it; joining and leaving have
+A Context is this process's way to the aggregators; a Communicator is its membership of one job.
+Every rank of a job must start the same collectives in the same order. Arrays are read and written
+in place, never copied. Waiting lets other threads run, and Ctrl-C ends it; joining and leaving have
 time-outs of their own and cannot be interrupted.
+
+Threads may share all of these. One that closes what others use waits for their calls that are about
+to start an op, and what they call afterwards raises InvalidArgument.
 """
 from __future__ import annotations
 
-import collections
 import ctypes
 import dataclasses
 import math
+import threading
 import time
 import types
 import weakref
@@ -85,14 +88,16 @@ def _text(name: str, value: Any) -> str:
 
 
 class Context:
-    """This process's ports, packet memory and progress thread: at most one at a time.
+    """This process's ports, packet memory and progress thread. A process has them once: all its
+    Contexts, and those of PyTorch's backend, share them as the first has opened them, until the
+    last is closed.
 
     environment: whether SLUICE_* variables, and the launcher's rank and world size, count.
     settings: override them; the names are the variables' in lower case, without the prefix:
         aggregators="vhost:/run/sluice", connect_timeout_ms=1000, hugepages=True, ... Those of jobs
         are kept for join().
 
-    Raises InvalidArgument, Error.
+    Raises InvalidArgument, also for a setting that differs from what is open; Error.
     """
 
     def __init__(self, *, environment: bool = True, **settings: Any):
@@ -100,10 +105,12 @@ class Context:
         self._environment = environment
         self._settings = settings
         self._handle = ctypes.c_void_p()
+        self._lock = threading.RLock()  # while it is closed, nobody begins to join
+        self._members: set[int] = set()  # ids of handles: from before they join on
         # The last to be made is the first to go when the interpreter ends. Made before the call:
         # Ctrl-C may come right after it.
         self._finalizer = weakref.finalize(self, lib.sluice_context_close, self._handle, None)
-        call(lib.sluice_context_open, options.handle, ctypes.byref(self._handle))
+        call(lib.sluice_context_share, options.handle, ctypes.byref(self._handle))
 
     def join(self, **settings: Any) -> Communicator:
         """Joins a job, and returns when all its ranks have; settings as above: rank=0,
@@ -113,9 +120,18 @@ class Context:
 
     def close(self) -> None:
         """Raises InvalidArgument, and it stays open, while communicators of it exist."""
-        if self._finalizer.alive:
-            call(lib.sluice_context_close, self._handle)
-            self._finalizer.detach()
+        with self._lock:
+            if self._members:
+                raise InvalidArgument(f"{len(self._members)} of its communicators must be closed"
+                                      " first", Status.INVALID_ARGUMENT)
+            if self._finalizer.detach():
+                call(lib.sluice_context_close, self._handle)
+
+    def _add(self, member: ctypes.c_void_p) -> None:
+        with self._lock:
+            if not self._finalizer.alive:
+                raise InvalidArgument("the Context is closed", Status.INVALID_ARGUMENT)
+            self._members.add(id(member))
 
     def __enter__(self) -> Context:
         return self
@@ -133,19 +149,25 @@ class Communicator:
     """This process's membership of one job: see Context.join."""
 
     def __init__(self, context: Context, **settings: Any):
-        if not context._finalizer.alive:
-            raise InvalidArgument("the Context is closed", Status.INVALID_ARGUMENT)
         for name in _CONTEXT_SETTINGS & settings.keys():
             raise InvalidArgument(f"{name} is a setting of the Context, not of a job",
                                   Status.INVALID_ARGUMENT)
         options = _Options(context._environment, {**context._settings, **settings})
         self._context = context
         self._handle = ctypes.c_void_p()
-        self._pending: collections.deque[Work] = collections.deque()  # their arrays must not go
+        self._lock = threading.RLock()  # of the handle: while it is used, it is not destroyed
+        self._pending: dict[Work, None] = {}  # their arrays must not go
+        self._pending_bound = 1  # at so many it is looked which of them are over
         # It holds the context, which so is closed after this is gone.
-        self._finalizer = weakref.finalize(self, _destroy, self._handle, self._pending, context)
-        call(lib.sluice_communicator_join, context._handle, options.handle,
-             ctypes.byref(self._handle))
+        self._finalizer = weakref.finalize(self, _destroy, self._handle, self._lock, self._pending,
+                                           context)
+        try:
+            context._add(self._handle)
+            call(lib.sluice_communicator_join, context._handle, options.handle,
+                 ctypes.byref(self._handle))
+        except BaseException:
+            self._finalizer()
+            raise
         self.rank: int = lib.sluice_communicator_rank(self._handle)
         self.world_size: int = lib.sluice_communicator_world_size(self._handle)
 
@@ -153,10 +175,8 @@ class Communicator:
         """Elements per block of arrays of this dtype: the job's, or `wanted` where that is not 0,
         halved until one block fits a packet."""
         caller = "block_elements"
-        elements: int = lib.sluice_op_block_elements(
-            self._open(), _arrays.element_type(caller, np.dtype(dtype), None),
-            _arrays.block_elements_of(caller, wanted))
-        return elements
+        return self._block_elements(_arrays.element_type(caller, np.dtype(dtype), None),
+                                    _arrays.block_elements_of(caller, wanted))
 
     def all_reduce(self, array: NDArray[Any], output: NDArray[Any] | None = None, *,
                    reduction: str = "sum", nonzero_blocks: NDArray[np.bool_] | None = None,
@@ -179,12 +199,12 @@ class Communicator:
         Raises TypeError, InvalidArgument.
         """
         caller = "all_reduce"
-        handle, number = self._open(), self._reduced(caller, array, element_type, reduction)
+        number = self._reduced(caller, array, element_type, reduction)
         output = self._like(caller, array, output)
         to = _arrays.writeable(caller, output, "output")
         options, words = self._options(caller, array, number, reduction, nonzero_blocks,
                                        block_elements, tag)
-        return self._start(Work(output, (array, words)), lib.sluice_all_reduce, handle,
+        return self._start(Work(output, (array, words)), lib.sluice_all_reduce,
                            to if output is array else _arrays.address(array), to, array.size,
                            number, options)
 
@@ -194,7 +214,7 @@ class Communicator:
         """Starts: the root's output becomes the reduction over the ranks' arrays; elsewhere there
         is none. Else as all_reduce."""
         caller = "reduce"
-        handle, number = self._open(), self._reduced(caller, array, element_type, reduction)
+        number = self._reduced(caller, array, element_type, reduction)
         root, to = _arrays.root_of(caller, root, self.world_size), None
         if self.rank == root:
             output = self._like(caller, array, output)
@@ -203,7 +223,7 @@ class Communicator:
             output = None
         options, words = self._options(caller, array, number, reduction, nonzero_blocks,
                                        block_elements, tag)
-        return self._start(Work(output, (array, words)), lib.sluice_reduce, handle,
+        return self._start(Work(output, (array, words)), lib.sluice_reduce,
                            _arrays.address(array), to, array.size, number, root, options)
 
     def reduce_scatter(self, array: NDArray[Any], output: NDArray[Any] | None = None, *,
@@ -221,7 +241,7 @@ class Communicator:
         Else as all_reduce.
         """
         caller = "reduce_scatter"
-        handle, number = self._open(), self._reduced(caller, array, element_type, reduction)
+        number = self._reduced(caller, array, element_type, reduction)
         shape = () if counts is not None else _arrays.equal_part(caller, array, self.world_size)
         sizes = _arrays.counts_of(caller, counts, (self.world_size,), math.prod(shape))
         _arrays.require_elements(caller, array, int(sizes.sum()))
@@ -230,7 +250,7 @@ class Communicator:
         to = _arrays.writeable(caller, output, "output")
         options, words = self._options(caller, array, number, reduction, nonzero_blocks,
                                        block_elements, tag)
-        return self._start(Work(output, (array, words)), lib.sluice_reduce_scatter, handle,
+        return self._start(Work(output, (array, words)), lib.sluice_reduce_scatter,
                            _arrays.address(array), to, _arrays.address(sizes), sizes.size, number,
                            options)
 
@@ -241,11 +261,11 @@ class Communicator:
         array: C-contiguous, of the same size in bytes on all ranks, elements of 1, 2, 4 or 8 bytes.
         """
         caller = "broadcast"
-        handle, number = self._open(), self._moved(caller, array)
+        number = self._moved(caller, array)
         root = _arrays.root_of(caller, root, self.world_size)
         read_only = self.rank == root
         to = _arrays.address(array) if read_only else _arrays.writeable(caller, array)
-        return self._start(Work(array, ()), lib.sluice_broadcast, handle, to, array.size, number,
+        return self._start(Work(array, ()), lib.sluice_broadcast, to, array.size, number,
                            root, _arrays.tag_of(caller, tag))
 
     def all_gather(self, array: NDArray[Any], output: NDArray[Any] | None = None, *,
@@ -259,10 +279,10 @@ class Communicator:
         counts: the elements of each rank's array, the same on all ranks; None: all have as many.
         """
         caller = "all_gather"
-        handle, number = self._open(), self._moved(caller, array)
+        number = self._moved(caller, array)
         output, sizes = self._gathered(caller, array, output, counts)
         to = _arrays.writeable(caller, output, "output")
-        return self._start(Work(output, (array,)), lib.sluice_all_gather, handle,
+        return self._start(Work(output, (array,)), lib.sluice_all_gather,
                            _arrays.address(array), to, _arrays.address(sizes), sizes.size, number,
                            _arrays.tag_of(caller, tag))
 
@@ -270,14 +290,14 @@ class Communicator:
                counts: ArrayLike | None = None, tag: int = 0) -> Work:
         """Starts: as all_gather, but only the root has an output."""
         caller = "gather"
-        handle, number = self._open(), self._moved(caller, array)
+        number = self._moved(caller, array)
         root, to = _arrays.root_of(caller, root, self.world_size), None
         if self.rank == root:
             output, sizes = self._gathered(caller, array, output, counts)
             to = _arrays.writeable(caller, output, "output")
         else:
             output, sizes = None, self._sizes(caller, array, counts)
-        return self._start(Work(output, (array,)), lib.sluice_gather, handle,
+        return self._start(Work(output, (array,)), lib.sluice_gather,
                            _arrays.address(array), to, _arrays.address(sizes), sizes.size, number,
                            root, _arrays.tag_of(caller, tag))
 
@@ -292,7 +312,6 @@ class Communicator:
         counts: the elements of each rank's output, the same on all ranks; None: all have as many.
         """
         caller = "scatter"
-        handle = self._open()
         number = _arrays.moved_type(caller, _arrays.checked(caller, output, "output").dtype)
         root, sizes = _arrays.root_of(caller, root, self.world_size), self._sizes(
             caller, output, counts, "output")
@@ -304,7 +323,7 @@ class Communicator:
                     " as output is")
             _arrays.require_elements(caller, array, int(sizes.sum()))
             start = _arrays.address(array)
-        return self._start(Work(output, (array,)), lib.sluice_scatter, handle, start, to,
+        return self._start(Work(output, (array,)), lib.sluice_scatter, start, to,
                            _arrays.address(sizes), sizes.size, number, root,
                            _arrays.tag_of(caller, tag))
 
@@ -320,7 +339,7 @@ class Communicator:
             another; None: the array's first dimension is cut into equal parts.
         """
         caller = "all_to_all"
-        handle, number = self._open(), self._moved(caller, array)
+        number = self._moved(caller, array)
         part = () if counts is not None else _arrays.equal_part(caller, array, self.world_size)
         sizes = _arrays.counts_of(caller, counts, (self.world_size,) * 2, math.prod(part))
         _arrays.require_elements(caller, array, int(sizes[self.rank].sum()))
@@ -328,7 +347,7 @@ class Communicator:
         output = _arrays.output_of(caller, output, (own,) if counts is not None else array.shape,
                                    own, array.dtype)
         to = _arrays.writeable(caller, output, "output")
-        return self._start(Work(output, (array,)), lib.sluice_all_to_all, handle,
+        return self._start(Work(output, (array,)), lib.sluice_all_to_all,
                            _arrays.address(array), to, _arrays.address(sizes), sizes.size, number,
                            _arrays.tag_of(caller, tag))
 
@@ -344,29 +363,30 @@ class Communicator:
         not wait for each other.
         """
         caller = "send"
-        handle, number = self._open(), self._moved(caller, array)
+        number = self._moved(caller, array)
         to = _arrays.rank_of(caller, "to", to, self.world_size)
-        return self._start(Work(array, ()), lib.sluice_send, handle, _arrays.address(array),
+        return self._start(Work(array, ()), lib.sluice_send, _arrays.address(array),
                            array.size, number, to, _arrays.tag_of(caller, tag))
 
     def recv(self, array: NDArray[Any], source: int, *, tag: int = 0) -> Work:
         """Starts: `array` becomes what rank `source`, another than this one, sends to this one: see
         send()."""
         caller = "recv"
-        handle, number = self._open(), self._moved(caller, array)
+        number = self._moved(caller, array)
         source = _arrays.rank_of(caller, "source", source, self.world_size)
-        return self._start(Work(array, ()), lib.sluice_recv, handle,
+        return self._start(Work(array, ()), lib.sluice_recv,
                            _arrays.writeable(caller, array), array.size, number, source,
                            _arrays.tag_of(caller, tag))
 
     def barrier(self) -> Work:
         """Starts: done when every rank has called it."""
-        return self._start(Work(None, ()), lib.sluice_barrier, self._open())
+        return self._start(Work(None, ()), lib.sluice_barrier)
 
     def leave(self) -> None:
         """Leaves the job in an orderly way, and waits for it. Raises Error of Status.ABORTED if ops
         were pending: then the job is aborted on all ranks."""
-        call(lib.sluice_communicator_leave, self._open())
+        with self._lock:
+            call(lib.sluice_communicator_leave, self._open())
 
     def close(self) -> None:
         """Leaves the job if that was not done, and frees what it took."""
@@ -399,7 +419,7 @@ class Communicator:
                  tag: int) -> tuple[Any, Any]:
         blocks, block = 0, _arrays.block_elements_of(caller, block_elements)
         if nonzero_blocks is not None:
-            blocks = -(-array.size // lib.sluice_op_block_elements(self._handle, number, block))
+            blocks = -(-array.size // self._block_elements(number, block))
         return _arrays.reduce_options(caller, reduction, nonzero_blocks, blocks, block, tag)
 
     def _sizes(self, caller: str, array: NDArray[Any], counts: ArrayLike | None,
@@ -419,27 +439,40 @@ class Communicator:
         shape = (self.world_size, *array.shape) if counts is None else (size,)
         return _arrays.output_of(caller, output, shape, size, array.dtype), sizes
 
+    def _block_elements(self, number: int, wanted: int) -> int:
+        with self._lock:
+            elements: int = lib.sluice_op_block_elements(self._open(), number, wanted)
+        return elements
+
     def _open(self) -> ctypes.c_void_p:
+        """For as long as the lock is held."""
         if not self._finalizer.alive:
             raise InvalidArgument("the Communicator is closed", Status.INVALID_ARGUMENT)
         return self._handle
 
     def _start(self, work: Work, function: Any, *arguments: Any) -> Work:
-        """The arrays are kept from before the op begins: Ctrl-C may come at any moment, and other
-        threads may start ops."""
-        while self._pending and (oldest := self._pending[0])._is_over():
+        """The arrays are kept from before the op begins: Ctrl-C may come at any moment."""
+        with self._lock:
+            handle = self._open()
+            self._let_go()
             try:
-                self._pending.remove(oldest)
-            except ValueError:  # another thread was faster
-                pass
-        self._pending.append(work)
-        try:
-            call(function, *arguments, work._reference)
-        except Error:
-            self._pending.remove(work)
-            raise
-        work._began = True
+                self._pending[work] = None
+                call(function, handle, *arguments, work._reference)
+            except BaseException:
+                if not work._handle:  # it has not begun
+                    self._pending.pop(work, None)
+                raise
         return work
+
+    def _let_go(self) -> None:
+        """Of what is over, whatever is not: with many under way not at each call, so that a look at
+        all costs each call little."""
+        if len(self._pending) < self._pending_bound:
+            return
+        for work in list(self._pending):
+            if work.done():
+                self._pending.pop(work, None)
+        self._pending_bound = len(self._pending) * 3 // 2 + 1
 
     def __enter__(self) -> Communicator:
         return self
@@ -455,7 +488,6 @@ class Work:
     def __init__(self, output: NDArray[Any] | None, kept: tuple[Any, ...]):
         self._handle = ctypes.c_void_p()  # null until it has begun
         self._reference = ctypes.byref(self._handle)
-        self._began = False
         self._output = output
         self._kept = kept  # what the op reads
 
@@ -463,9 +495,6 @@ class Work:
         """Whether it has ended, well or with an error."""
         done: int = lib.sluice_work_done(self._handle)
         return done == 1
-
-    def _is_over(self) -> bool:
-        return (self._began or bool(self._handle)) and self.done()  # Ctrl-C may come in between
 
     def wait(self, timeout: float | None = None) -> NDArray[Any] | None:
         """Until it is done; the output array, None of a barrier.
@@ -504,6 +533,10 @@ class Work:
         destroy(self._handle)
 
 
-def _destroy(handle: ctypes.c_void_p, pending: collections.deque[Work], _: Context) -> None:
-    lib.sluice_communicator_destroy(handle)  # every op is done now: their arrays may go
+def _destroy(handle: ctypes.c_void_p, lock: Any, pending: dict[Work, None],
+             context: Context) -> None:
+    with lock:
+        lib.sluice_communicator_destroy(handle)  # every op is done now: their arrays may go
+        handle.value = None
     pending.clear()
+    context._members.discard(id(handle))

@@ -94,7 +94,7 @@ _HANDLE = POINTER(c_void_p)
 _FALLIBLE: dict[str, list[Any]] = {  # without the error, which comes last
     "sluice_options_from_environment": [c_void_p],
     "sluice_options_set": [c_void_p, c_char_p, c_char_p],
-    "sluice_context_open": [c_void_p, _HANDLE],
+    "sluice_context_share": [c_void_p, _HANDLE],
     "sluice_context_close": [c_void_p],
     "sluice_communicator_join": [c_void_p, c_void_p, _HANDLE],
     "sluice_communicator_leave": [c_void_p],

@@ -1,5 +1,6 @@
 """One rank of a job in Python: `rank.py SCENARIO`. Silent when all is right; what it says, the test
 awaits."""
+import contextlib
 import gc
 import multiprocessing
 import os
@@ -7,6 +8,7 @@ import sys
 import threading
 import time
 import types
+import weakref
 
 import numpy as np
 import sluice
@@ -214,6 +216,122 @@ def bad_arguments(job):
     refused(job._context.close, ValueError, "1 of its communicators")
 
 
+def arrays_are_let_go(parent):
+    """Each when its own op is done, whatever else is under way."""
+    def start_and_forget(size):
+        array = np.ones(size, np.float32)
+        job.all_reduce(array).wait()
+        return weakref.ref(array)
+
+    with parent._context.join(job=2) as job:
+        received = np.zeros(3, np.float32)
+        pending = job.recv(received, 1) if RANK == 0 and RANKS > 1 else None
+        forgotten = [start_and_forget(1000) for _ in range(20)]
+        job.barrier().wait()
+        assert sum(array() is not None for array in forgotten) == 0
+        if RANK == 1:
+            job.send(np.ones(3, np.float32), 0).wait()
+        if pending:
+            assert (pending.wait() == 1).all()
+        job.barrier().wait()
+
+
+def interrupted_calls(job):
+    """Ctrl-C before the library is called: the op never begins, and its array is let go."""
+    array = np.ones(5, np.float32)
+    unbegun = weakref.ref(array)
+    with replaced(sluice, "call", interrupt):
+        refused(lambda: job.all_reduce(array), KeyboardInterrupt)
+    del array
+    job.barrier().wait()
+    assert unbegun() is None
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def replaced(module, name, function):
+    before = getattr(module, name)
+    setattr(module, name, function)
+    try:
+        yield before
+    finally:
+        setattr(module, name, before)
+
+
+def closing_waits_for_calls(context):
+    """What one thread closes while another is about to call the library stays until that has."""
+    job = context.join(job=3)
+    calling, closed, ended = threading.Event(), threading.Event(), []
+
+    def slow(function, *arguments):
+        if function is sluice.lib.sluice_barrier:
+            calling.set()
+            ended.append(closed.wait(0.3))  # must not come
+        return call(function, *arguments)
+
+    with replaced(sluice, "call", slow) as call:
+        caller = threading.Thread(target=job.barrier)
+        caller.start()
+        calling.wait()
+        job.close()
+        closed.set()
+        caller.join()
+    assert ended == [False], "closed beside a call"
+
+
+def closing_waits_for_joining(context):
+    """A Context stays open while a thread is about to join."""
+    joining, go_on = threading.Event(), threading.Event()
+
+    def slow(function, *arguments):
+        if function is sluice.lib.sluice_communicator_join:
+            joining.set()
+            go_on.wait()
+        return call(function, *arguments)
+
+    def join():
+        with context.join(job=3) as job:
+            job.barrier().wait()
+
+    with replaced(sluice, "call", slow) as call:
+        joiner = threading.Thread(target=join)
+        joiner.start()
+        joining.wait()
+        refused(context.close, ValueError, "1 of its communicators")
+        go_on.set()
+        joiner.join()
+
+
+def closed_beside_calls():
+    context = sluice.Context()
+    closing_waits_for_joining(context)
+    closing_waits_for_calls(context)
+    closers = [threading.Thread(target=context.close) for _ in range(4)]
+    for closer in closers:
+        closer.start()
+    for closer in closers:
+        closer.join()
+    refused(context.join, ValueError, "closed")
+
+
+def contexts_are_shared():
+    """All of a process have the same ports, until the last is closed."""
+    first = sluice.Context()
+    with sluice.Context() as second, second.join() as job:
+        first.close()
+        refused(first.join, ValueError, "closed")
+        job.barrier().wait()
+        refused(lambda: sluice.Context(mtu=1400), ValueError, "mtu", "1400", "open")
+        with sluice.Context(aggregators=os.environ["SLUICE_AGGREGATORS"]) as same:
+            with same.join(job=3) as other:
+                other.barrier().wait()
+    with sluice.Context(mtu=1400) as anew, anew.join(job=4) as job:
+        job.barrier().wait()
+
+
 def waits_are_bounded(job):
     """Rank 0 looks while the others await its word on another job."""
     with job._context.join(job=2) as word:
@@ -266,8 +384,8 @@ def all_at_once():
         assert (job.rank, job.world_size) == (RANK, RANKS)
         for scenario in (types_and_reductions, moves, parts, messages, apart_and_sparse,
                          blocks_of_the_op, no_elements, bad_arguments,
-                         arrays_outlive_their_names, waits_are_bounded, other_threads_run,
-                         forked_children):
+                         arrays_outlive_their_names, arrays_are_let_go, interrupted_calls,
+                         waits_are_bounded, other_threads_run, forked_children):
             try:
                 scenario(job)
             except BaseException:
