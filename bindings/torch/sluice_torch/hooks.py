@@ -51,17 +51,23 @@ class Compressor:
         self._left_out: dict[tuple[int, ...], torch.Tensor] = {}  # by the ids of the parameters
         self._part: dict[int, torch.Tensor] = {}  # of those tensors, by the parameter's id
 
-    def compress(self, bucket: dist.GradBucket) -> torch.Tensor:
-        """What travels of the bucket's gradients, which may be its buffer."""
+    def compress(self, bucket: dist.GradBucket, ranks: int) -> torch.Tensor:
+        """What travels of the bucket's gradients, which may be its buffer: this rank's part of the
+        average over so many ranks."""
         gradients = bucket.buffer()
         left_out = self._left_out_of(bucket) if self.error_feedback else None
         if left_out is not None:
             gradients.add_(left_out)
             left_out.copy_(gradients)
         self._zero_the_rest(gradients)
-        sent = gradients if self.wire_dtype is None else gradients.to(self.wire_dtype)
-        if left_out is not None:
-            left_out.sub_(sent)  # of an overflow, which a GradScaler skips, nothing is kept
+        if left_out is not None and self.wire_dtype is None:
+            left_out.sub_(gradients)
+        sent = gradients.div_(ranks)  # before the sum, which may be too large for 16 bits
+        if self.wire_dtype is not None:
+            sent = gradients.to(self.wire_dtype)
+            if left_out is not None:
+                left_out.sub_(sent, alpha=ranks)  # what the division rounds, too
+        if left_out is not None:  # of an overflow, which a GradScaler skips, nothing is kept
             left_out.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
         self.calls += 1
         return sent
@@ -115,9 +121,10 @@ def _hook(compressor: Compressor,
           bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     gradients = bucket.buffer()
     # Those of nn.Embedding(sparse=True) name their rows already.
-    sent = gradients if gradients.is_sparse else compressor.compress(bucket)
     group = compressor.group if compressor.group is not None else dist.group.WORLD
-    sent.div_(dist.get_world_size(group))  # before the sum, which may be too large for 16 bits
+    ranks = dist.get_world_size(group)
+    sent = gradients.div_(ranks) if gradients.is_sparse else compressor.compress(bucket, ranks)
+
     def receive(done: torch.futures.Future) -> torch.Tensor:
         done.value()  # raises what went wrong
         return sent if sent.dtype == gradients.dtype else gradients.copy_(sent)
