@@ -23,9 +23,9 @@ class Torch(harness.SystemTest):
 
     def environment(self, **settings):
         """Gloo, to compare with, goes by the loopback interface."""
-        return super().environment(PYTHONPATH=package(), STORE=self.directory("store"),
-                                   GLOO_SOCKET_IFNAME="lo", OMP_NUM_THREADS=1,
-                                   PYTHONWARNINGS="ignore", **settings)
+        return super().environment(**{"PYTHONPATH": package(), "STORE": self.directory("store"),
+                                      "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": 1,
+                                      "PYTHONWARNINGS": "ignore", **settings})
 
     def start_program(self, rank, ranks, daemon, program, *scenarios, **settings):
         return self.start_rank(rank, ranks, daemon, PYTHON, "-B", os.path.join(PROGRAMS, program),
@@ -43,11 +43,19 @@ class Collectives(Torch):
         self.all_end_well(self.start_programs(3, self.start_shards(2), "collectives.py"))
 
 
+class BesideOtherBindings(Torch):
+    def test_numpy(self):
+        library = os.path.join(harness.build, "bindings", "c", "libsluice.so.0")
+        paths = package() + os.pathsep + os.path.join(harness.ROOT, "bindings", "python")
+        self.all_end_well(self.start_programs(2, self.start_daemon(), "beside_numpy.py",
+                                              SLUICE_LIBRARY=library, PYTHONPATH=paths))
+
+
 class Training(Torch):
     def test_two_ranks(self):
         self.all_end_well(self.start_programs(
             2, self.start_daemon(), "training.py", "dense", "unused_parameters", "sparse_embedding",
-            "sharded", "made_anew"))
+            "sharded", "made_anew", "beside_a_message"))
 
     def test_three_ranks(self):
         self.all_end_well(self.start_programs(3, self.start_shards(2), "training.py", "dense",
@@ -58,6 +66,11 @@ class Training(Torch):
             2, self.start_daemon(), "hooks.py", "nothing_left_out", "what_is_left_out_comes_later",
             "random_blocks_are_the_same_on_all_ranks", "fewer_bytes", "sparse_gradients",
             "an_overflow_passes", "options_are_checked", "recorded"))
+
+    def test_communication_hooks_of_three_ranks(self):
+        self.all_end_well(self.start_programs(
+            3, self.start_shards(2), "hooks.py", "what_is_left_out_comes_later",
+            "what_is_rounded_comes_later"))
 
     def test_torchrun(self):
         launcher = self.start("torchrun", PYTHON, "-B", "-m", "torch.distributed.run",
@@ -100,6 +113,27 @@ class Failures(Torch):
         self.told(self.start_programs(2, self.start_daemon(), "failures.py", "mismatch",
                                       SLUICE_MEMORY_MIB=128))  # for more than eight groups
 
+    def test_what_ends_a_group(self):
+        self.told(self.start_programs(2, self.start_daemon(), "failures.py", "what_ends_a_group"))
+
+    def test_misspelt_settings(self):
+        self.told(self.start_programs(1, self.start_daemon(), "failures.py", "misspelt_settings"))
+
+    def test_a_rank_with_a_misspelt_setting_is_named(self):
+        self.told(self.start_programs(3, self.start_daemon(), "failures.py", "one_cannot_join"))
+
+    def test_a_rank_without_a_port_is_named(self):
+        job = self.start_programs(3, self.start_daemon(), "failures.py", "one_cannot_open_its_port")
+        self.all_end_well(job)  # DPDK of the one prints its usage
+        for rank in job:
+            self.assertTrue(rank.out.endswith("told\n"), rank.out)
+
+    def test_a_rank_with_another_secret_is_named(self):
+        secret = "a-secret-that-these-ranks-share"
+        daemon = self.start_daemon(SLUICE_AGGREGATOR_SECRET=secret)
+        self.told(self.start_programs(3, daemon, "failures.py", "one_has_another_secret",
+                                      SLUICE_SECRET=secret, SLUICE_JOIN_TIMEOUT_MS=3000))
+
     def test_the_interpreter_ends_with_works_in_flight(self):
         others, _ = self.start_failure(2, "ends_with_works_in_flight")
         self.all_end_well(others)
@@ -116,7 +150,7 @@ class Failures(Torch):
 
     def test_no_aggregator_is_named(self):
         rank = self.start_program(0, 1, "", "failures.py", "joins")
-        self.ends_with(rank, 1, "RuntimeError: sluice: .*SLUICE_AGGREGATORS")
+        self.ends_with(rank, 1, "ValueError: sluice: .*SLUICE_AGGREGATORS")
 
     def test_ranks_that_do_not_come(self):
         rank = self.start_program(0, 3, self.start_daemon(), "failures.py", "joins")

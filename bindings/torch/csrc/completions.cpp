@@ -1,8 +1,9 @@
 #include "bindings/torch/csrc/completions.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <iterator>
 #include <utility>
-#include <vector>
 
 #include "worker/thread_without_signals.hpp"
 
@@ -25,34 +26,47 @@ void Completions::watch(std::shared_ptr<Operation> operation, std::shared_ptr<co
 }
 
 void Completions::run() {
-  std::vector<std::shared_ptr<Operation>> expired;  // the library still has their tensors
+  Operations pending;
+  Operations expired;  // the library still has their tensors
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return stopping_ || !watched_.empty(); });
-    if (watched_.empty()) return;
-    auto operation = std::move(watched_.front());
-    watched_.pop_front();
+    if (pending.empty()) changed_.wait(lock, [&] { return stopping_ || !watched_.empty(); });
+    if (pending.empty() && watched_.empty()) return;
+    pending.insert(pending.end(), watched_.begin(), watched_.end());
+    watched_.clear();
     lock.unlock();
-    attend(*operation);
-    expired.push_back(std::move(operation));
+    drive(pending);
+    settle(pending);
+    std::copy_if(pending.begin(), pending.end(), std::back_inserter(expired),
+                 [](const auto& one) { return one->is_settled(); });
+    std::erase_if(pending, [](const auto& one) { return one->is_settled(); });
     std::erase_if(expired, [](const auto& one) { return one->is_over(); });
     lock.lock();
   }
 }
 
-/// Until it is settled, by its deadline. A caller that waits for it is left to drive it.
-void Completions::attend(Operation& operation) {
-  constexpr std::chrono::milliseconds kShortest(1);
-  constexpr std::chrono::milliseconds kLongest(16);
-  for (auto turn = kShortest; !operation.is_settled(); turn = std::min(2 * turn, kLongest)) {
-    const auto now = Clock::now();
-    if (operation.has_waiter())
-      std::this_thread::sleep_for(kShortest);
-    else if (now >= operation.deadline() && !schedule_.wait(operation, now))
-      expire_(operation);
-    else
-      schedule_.wait(operation, std::min(now + turn, operation.deadline()));
-  }
+/// For a moment. Collectives end in about the order of their calls, messages whenever the other
+/// rank comes. What a caller waits for is left to that to drive.
+void Completions::drive(const Operations& pending) {
+  constexpr std::chrono::milliseconds kMoment(1);
+  const auto find = [&](bool collective) {
+    return std::find_if(pending.begin(), pending.end(), [&](const auto& one) {
+      return one->is_collective() == collective && !one->has_waiter();
+    });
+  };
+  auto chosen = find(true);
+  if (chosen == pending.end()) chosen = find(false);
+  if (chosen == pending.end())
+    std::this_thread::sleep_for(kMoment);
+  else
+    schedule_.wait(**chosen, Clock::now() + kMoment);
+}
+
+/// Those that are done, and those whose time is up.
+void Completions::settle(const Operations& pending) {
+  schedule_.advance();
+  for (const auto& operation : pending)
+    if (!schedule_.poll(*operation) && Clock::now() >= operation->deadline()) expire_(*operation);
 }
 
 void Completions::stop() {

@@ -1,14 +1,17 @@
 // The thread of a group that waits for those operations that nobody else may wait for: whose future
 // was asked for, whose steps must go on by themselves, and whose handle was dropped. It starts with
 // the first of them.
+//
+// They end in any order: a message only when the other rank calls for it, however late. So it
+// drives the library for one of them, a moment at a time, and then looks at all.
 #pragma once
 
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "bindings/torch/csrc/operation.hpp"
 #include "bindings/torch/csrc/schedule.hpp"
@@ -29,14 +32,17 @@ class Completions {
   void stop();
 
  private:
+  using Operations = std::vector<std::shared_ptr<Operation>>;
+
   void run();
-  void attend(Operation& operation);
+  void drive(const Operations& pending);
+  void settle(const Operations& pending);
 
   Schedule& schedule_;
   const std::function<void(Operation&)> expire_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::shared_ptr<Operation>> watched_;
+  Operations watched_;  // that the thread has not taken up yet
   bool stopping_ = false;
   std::thread thread_;
 };

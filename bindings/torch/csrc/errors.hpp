@@ -2,6 +2,7 @@
 // Every text begins with "sluice: ".
 #pragma once
 
+#include <exception>
 #include <stdexcept>
 #include <string>
 
@@ -16,8 +17,13 @@ namespace sluice_torch {
 inline std::runtime_error failure(const std::string& why) {
   return std::runtime_error("sluice: " + why);
 }
-inline std::runtime_error failure(const sluice::Error& error) {
-  return failure(std::string(error.what()));
+
+/// What the library said to `call`; empty: no call in particular.
+inline std::exception_ptr translated(const sluice::Error& error, const std::string& call = "") {
+  const std::string text = "sluice: " + (call.empty() ? "" : call + ": ") + error.what();
+  return error.code() == sluice::ErrorCode::kInvalidArgument
+             ? std::make_exception_ptr(std::invalid_argument(text))
+             : std::make_exception_ptr(std::runtime_error(text));
 }
 
 }  // namespace sluice_torch

@@ -54,6 +54,7 @@ class Operation {
   Clock::time_point deadline() const { return started_ + request_.timeout; }
   std::chrono::milliseconds timeout() const { return request_.timeout; }
   const std::vector<at::Tensor>& outputs() const { return request_.outputs; }
+  bool is_collective() const { return request_.is_collective; }  ///< else a message
   std::string description() const;  ///< "all_reduce 17 (float32 [1024, 64])"
 
   /// While it lives, a caller waits: two threads that drive the library take turns to no avail.

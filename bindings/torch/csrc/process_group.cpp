@@ -317,25 +317,18 @@ WorkPtr ProcessGroupSluice::alltoall_base(at::Tensor& output, at::Tensor& input,
   const Elements elements = moved(input.scalar_type());
   const auto to_send = split(call, input, sent, getSize());
   const auto to_receive = split(call, output, received, getSize());
-  const bool even = sent.empty() && received.empty();
-  if (even) check_elements(call, "the output", output, input.numel());
+  if (sent.empty() && received.empty()) check_elements(call, "the output", output, input.numel());
   Staging staging(input.device());
   const at::Tensor from = staging.input(Tensors{input});
   const at::Tensor to = staging.output(Tensors{output});
-  Operation::Request request{.call = call,
-                             .tensor = input,
-                             .staging = std::move(staging),
-                             .steps = {},
-                             .outputs = {output}};
-  const std::uint64_t tag = tag_of(call, from);
-  if (even)
-    request.steps.push_back([=, counts = Counts(ranks() * ranks(), elements.of(to_send.front()))](
-                                sluice::Communicator& job) {
-      return job.all_to_all(from.data_ptr(), to.data_ptr(), counts, elements.type, {.tag = tag});
-    });
-  else
-    request.steps = all_to_all_steps(from, to, to_send, to_receive, elements, tag);
-  return start(OpType::ALLTOALL_BASE, options.timeout, std::move(request));
+  // Also where the parts are equal here: on other ranks they may not be.
+  return start(
+      OpType::ALLTOALL_BASE, options.timeout,
+      {.call = call,
+       .tensor = input,
+       .staging = std::move(staging),
+       .steps = all_to_all_steps(from, to, to_send, to_receive, elements, tag_of(call, from)),
+       .outputs = {output}});
 }
 
 WorkPtr ProcessGroupSluice::alltoall(Tensors& outputs, Tensors& inputs,

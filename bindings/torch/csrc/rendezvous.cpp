@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <mutex>
+#include <exception>
 #include <random>
 #include <utility>
 #include <vector>
@@ -29,27 +29,6 @@ Options configured(const Settings& settings) {
   return options;
 }
 
-/// The process's context, opened by the first who asks and closed when nobody has it any more.
-std::shared_ptr<sluice::Context> shared_context(const sluice::ContextOptions& options,
-                                                const Settings& settings) {
-  static std::mutex mutex;
-  static std::weak_ptr<sluice::Context> existing;
-  static Settings opened_with;
-  const std::lock_guard lock(mutex);
-  if (auto context = existing.lock()) {
-    for (const auto& [name, text] : settings)
-      if (sluice::ContextOptions::has(name) &&
-          (!opened_with.contains(name) || opened_with.at(name) != text))
-        throw failure("pg_options: '" + name +
-                      "' is a setting of the whole process, for which its first group decides");
-    return context;
-  }
-  auto context = std::make_shared<sluice::Context>(options);
-  existing = context;
-  opened_with = settings;
-  return context;
-}
-
 // ------------------------------------------------------------------------------------- the store
 
 std::uint32_t random_job() {
@@ -72,8 +51,9 @@ void adopt(const std::string& announced, Options& options) {
     options.context.set("aggregators", aggregators);
 }
 
-/// One group's keys. A store may serve groups one after the other under the same names, so each
-/// rank counts the groups that it has made.
+/// Where a group's ranks meet, twice: before one takes what rank 0 announces, and before one joins,
+/// for which it must have opened its port. A store may serve groups one after the other under the
+/// same names, so each rank counts the groups that it has made.
 class Board {
  public:
   Board(c10d::Store& store, int rank, int size) : store_(store), rank_(rank), size_(size) {
@@ -81,61 +61,105 @@ class Board {
     prefix_ = "sluice/" + std::to_string(store.add(counter, 1)) + '/';
   }
 
-  void post(const std::string& text) { store_.set(key(rank_), {text.begin(), text.end()}); }
+  /// Until every rank has come so far; what rank 0 has brought. Throws kFormationFailed, also where
+  /// one has told that it cannot join.
+  std::string meet(const std::string& brought, milliseconds timeout) {
+    set(key(meeting_, rank_), brought);
+    wait_for_all(timeout);
+    const std::string why = told(meeting_);
+    if (!why.empty()) throw sluice::Error(sluice::ErrorCode::kFormationFailed, why);
+    return get(key(meeting_++, 0));
+  }
+
+  /// Tells the others that this rank cannot join, so that none waits for it. Returns what another
+  /// has told before, or nothing.
+  std::string tell(const std::string& why) noexcept try {
+    const bool is_first = store_.add(prefix_ + "failures", 1) == 1;
+    if (is_first) set(why_key(meeting_), "rank " + std::to_string(rank_) + " cannot join: " + why);
+    for (int meeting = meeting_; meeting < kMeetings; ++meeting) set(key(meeting, rank_), "");
+    return is_first ? "" : told(meeting_);
+  } catch (const std::exception&) {  // the store is gone, as its other users will see
+    return "";
+  }
+
+ private:
+  static constexpr int kMeetings = 2;
 
   void wait_for_all(milliseconds timeout) {
     std::vector<std::string> keys;
-    for (int rank = 0; rank < size_; ++rank) keys.push_back(key(rank));
+    for (int rank = 0; rank < size_; ++rank) keys.push_back(key(meeting_, rank));
     try {
       store_.wait(keys, timeout);
     } catch (const std::exception&) {
       const std::string ranks = missing();
       if (ranks.empty()) throw;
-      throw failure("the group's ranks have not met within " + std::to_string(timeout.count()) +
-                    " ms; missing: " + ranks);
+      throw sluice::Error(sluice::ErrorCode::kFormationFailed,
+                          "the group's ranks have not met within " +
+                              std::to_string(timeout.count()) + " ms; missing: " + ranks);
     }
   }
-
-  std::string of_rank_0() {
-    const auto text = store_.get(key(0));
-    return {text.begin(), text.end()};
-  }
-
- private:
-  std::string key(int rank) const { return prefix_ + std::to_string(rank); }
 
   std::string missing() {
     std::string ranks;
     for (int rank = 0; rank < size_; ++rank)
-      if (!store_.check({key(rank)}))
+      if (!store_.check({key(meeting_, rank)}))
         ranks += (ranks.empty() ? "rank " : ", rank ") + std::to_string(rank);
     return ranks;
+  }
+
+  std::string key(int meeting, int rank) const {
+    return prefix_ + std::to_string(meeting) + '/' + std::to_string(rank);
+  }
+  std::string why_key(int meeting) const { return prefix_ + std::to_string(meeting) + "/why"; }
+  std::string told(int meeting) {
+    return store_.check({why_key(meeting)}) ? get(why_key(meeting)) : "";
+  }
+
+  void set(const std::string& key, const std::string& text) {
+    store_.set(key, {text.begin(), text.end()});
+  }
+  std::string get(const std::string& key) {
+    const auto text = store_.get(key);
+    return {text.begin(), text.end()};
   }
 
   c10d::Store& store_;
   const int rank_;
   const int size_;
   std::string prefix_;
+  int meeting_ = 0;  // the next; after the last the ranks join
 };
+
+Membership join(Board& board, int rank, int size, milliseconds timeout, const Settings& settings) {
+  Options options = configured(settings);
+  if (!settings.contains("job")) options.job.job = random_job();
+  const auto& aggregators = options.context.aggregators;
+  adopt(board.meet(rank == 0 ? announcement(options.job.job, aggregators) : "", timeout), options);
+  options.job.rank = static_cast<std::uint16_t>(rank);
+  options.job.world_size = static_cast<std::uint16_t>(size);
+  options.job.join_timeout = std::clamp(timeout, milliseconds(1), options.job.join_timeout);
+  auto context = sluice::Context::shared(options.context);
+  board.meet("", options.job.join_timeout);
+  auto communicator = std::make_unique<sluice::Communicator>(*context, options.job);
+  return {std::move(context), std::move(communicator)};
+}
 
 }  // namespace
 
 Membership join(c10d::Store& store, int rank, int size, milliseconds timeout,
-                const Settings& settings) try {
-  Options options = configured(settings);
-  if (!settings.contains("job")) options.job.job = random_job();
+                const Settings& settings) {
   Board board(store, rank, size);
-  board.post(rank == 0 ? announcement(options.job.job, options.context.aggregators) : "");
-  board.wait_for_all(timeout);
-  adopt(board.of_rank_0(), options);
-  options.job.rank = static_cast<std::uint16_t>(rank);
-  options.job.world_size = static_cast<std::uint16_t>(size);
-  options.job.join_timeout = std::clamp(timeout, milliseconds(1), options.job.join_timeout);
-  auto context = shared_context(options.context, settings);
-  auto communicator = std::make_unique<sluice::Communicator>(*context, options.job);
-  return {std::move(context), std::move(communicator)};
-} catch (const sluice::Error& error) {
-  throw failure(error);
+  try {
+    return join(board, rank, size, timeout, settings);
+  } catch (const sluice::Error& error) {
+    const std::string told = board.tell(error.what());
+    const std::string why = error.what();
+    const bool adds = !told.empty() && !told.ends_with(why);
+    std::rethrow_exception(translated({error.code(), why + (adds ? "; " + told : "")}));
+  } catch (const std::exception& error) {
+    board.tell(error.what());
+    throw;
+  }
 }
 
 }  // namespace sluice_torch

@@ -1,5 +1,6 @@
 // How the ranks of a process group become the ranks of a job: through the group's store they agree
-// on the job's id and learn the aggregators, then they join.
+// on the job's id and learn the aggregators, then they join. There, too, a rank that cannot join
+// tells the others why, so that they do not wait for it.
 #pragma once
 
 #include <chrono>
@@ -17,13 +18,15 @@ namespace sluice_torch {
 using Settings = std::map<std::string, std::string>;
 
 struct Membership {
-  std::shared_ptr<sluice::Context> context;  ///< this process's one; outlives the communicator
+  std::shared_ptr<sluice::Context> context;  ///< Context::shared; outlives the communicator
   std::unique_ptr<sluice::Communicator> communicator;
 };
 
 /// Settings are those of the environment, then `settings`. Each group is a job of its own, of a
 /// random id unless `settings` of rank 0 has "job". Rank 0's aggregators serve ranks that have
-/// none. Within `timeout` all ranks must have called this.
+/// none. Within `timeout` all ranks must have called this; within that or the setting
+/// join_timeout_ms, whichever is shorter, all must open their ports, and then join. Throws
+/// std::invalid_argument for a setting, else std::runtime_error.
 Membership join(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout,
                 const Settings& settings);
 

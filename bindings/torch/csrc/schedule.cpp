@@ -40,7 +40,7 @@ void Schedule::start_step(Operation& operation) {
   try {
     operation.work_ = steps[operation.steps_started_](*communicator_);
   } catch (const sluice::Error& error) {
-    throw failure(error);
+    std::rethrow_exception(translated(error, operation.description()));
   }
   const bool last = ++operation.steps_started_ == steps.size();
   operation.issued_.store(last, std::memory_order_release);
@@ -54,7 +54,7 @@ bool Schedule::wait(Operation& operation, Clock::time_point deadline) {
     const sluice::Work& work = operation.work_;
     if (work.valid() && !work.wait_for(deadline - Clock::now())) return false;
   } catch (const sluice::Error& reason) {
-    error = std::make_exception_ptr(failure(reason));
+    error = translated(reason, operation.description());
   }
   const bool went_well = !error;
   if (operation.settle(std::move(error)) && went_well) count(operation.work_);
@@ -92,6 +92,16 @@ bool Schedule::issue(Operation& operation, Clock::time_point deadline) {
     go_on();
   }
   return true;
+}
+
+void Schedule::advance() {
+  std::shared_ptr<Operation> last;
+  {
+    const std::lock_guard lock(mutex_);
+    if (unissued_.empty()) return;
+    last = unissued_.back();
+  }
+  issue(*last, Clock::now());
 }
 
 /// With the lock held, and what the front waited for done.

@@ -33,6 +33,9 @@ class Schedule {
   /// Settles it if its last step is done; whether it is settled.
   bool poll(Operation& operation);
 
+  /// Starts those steps that are due and that nobody waits for, without waiting.
+  void advance();
+
   /// That it waits for, as far as an aggregator has told.
   std::vector<std::uint16_t> missing_ranks(const Operation& operation);
 

@@ -155,6 +155,24 @@ def all_to_all():
     same(torch.cat(parts), outputs)
 
 
+def splits_of_either_form():
+    """Ranks may give what others leave out, and sizes that are equal on one rank alone."""
+    def exchange(sizes, explicit):
+        sent, received = sizes[RANK], [row[RANK] for row in sizes]
+        inputs = torch.cat([torch.full((size,), 10. * RANK + r) for r, size in enumerate(sent)])
+        outputs = torch.empty(sum(received))
+        dist.all_to_all_single(outputs, inputs, *((received, sent) if explicit else ()))
+        same(outputs, torch.cat([torch.full((size,), 10. * r + RANK)
+                                 for r, size in enumerate(received)]))
+
+    equal = [[2] * RANKS] * RANKS
+    odd = [[5 if source == target != 0 else 2 for target in range(RANKS)]
+           for source in range(RANKS)]
+    for implicit in range(RANKS):
+        exchange(equal, explicit=RANK != implicit)
+        exchange(odd, explicit=RANK != 0)
+
+
 def messages():
     """A ring in both directions, sends first, whatever the strides of either side."""
     if RANKS == 1:
@@ -327,9 +345,9 @@ def subgroups():
     tuned = dist.new_group(pg_options={"streams": 8, "block_elements": 64},
                            timeout=datetime.timedelta(days=200_000))
     dist.all_reduce(tensor, group=tuned)
-    refused(lambda: dist.new_group(pg_options={"stream": 8}), RuntimeError, "'stream'", "streams")
-    refused(lambda: dist.new_group(pg_options={"mtu": 1500}), RuntimeError, "'mtu'", "process")
-    refused(lambda: dist.new_group(pg_options={"streams": "many"}), RuntimeError, "many")
+    refused(lambda: dist.new_group(pg_options={"stream": 8}), ValueError, "'stream'", "streams")
+    refused(lambda: dist.new_group(pg_options={"mtu": 1500}), ValueError, "SLUICE_MTU", "process")
+    refused(lambda: dist.new_group(pg_options={"streams": "many"}), ValueError, "many")
 
 
 def one_store_for_several_groups():
@@ -427,6 +445,7 @@ def forked_children():
 if __name__ == "__main__":
     group.start()
     group.run(all_reduce, all_reduce_as_gloo_does, reduce, reduce_scatter, broadcast, gathers,
-              scatter, all_to_all, messages, messages_pass_collectives, coalesced, objects, layouts,
-              sparse, works_and_futures, subgroups, one_store_for_several_groups, bad_arguments,
-              sizes_of_all_to_all_differ, sequence_numbers, forked_children)
+              scatter, all_to_all, splits_of_either_form, messages, messages_pass_collectives,
+              coalesced, objects, layouts, sparse, works_and_futures, subgroups,
+              one_store_for_several_groups, bad_arguments, sizes_of_all_to_all_differ,
+              sequence_numbers, forked_children)

@@ -1,11 +1,13 @@
 """What goes wrong, and who is told: `failures.py SCENARIO`. What it says, the test awaits."""
 import datetime
+import os
 import re
 import sys
 import time
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 import group
 from group import RANK, RANKS, refused
@@ -62,8 +64,9 @@ def names(error, pattern):
 
 
 def killed_rank():
-    """The last rank says when it may be killed."""
+    """The last rank says when it may be killed. What was under way tells which op that was."""
     group.start()
+    model = DistributedDataParallel(torch.nn.Linear(5, 3))
     dist.barrier()
     if RANK == RANKS - 1:
         stops_here()
@@ -72,11 +75,56 @@ def killed_rank():
     behind = torch.ones(100).to_sparse()
     more = dist.all_reduce(behind, async_op=True)
     told = f"rank {RANKS - 1} is lost"
-    refused(work.wait, RuntimeError, told)
-    refused(future.wait, RuntimeError, told)
-    refused(more.wait, RuntimeError, told)
-    refused(lambda: dist.all_reduce(torch.ones(3)), RuntimeError, told)
+    refused(work.wait, RuntimeError, told, "all_reduce ", "(float32 [1000]): ", "last heard")
+    refused(future.wait, RuntimeError, told, "(float32 [1000]): ")
+    refused(more.wait, RuntimeError, told, "sparse all_reduce ")
+    refused(lambda: dist.all_reduce(torch.ones(3)), RuntimeError, told, "(float32 [3]): ")
+    refused(model(torch.ones(5)).sum().backward, RuntimeError, told, "all_reduce ", "float32 [18]")
     print("told", flush=True)
+
+
+def what_ends_a_group():
+    """And what ends one op: see docs/torch.md."""
+    group.start()
+    hasty = dist.new_group(timeout=SECOND)
+    tensor = torch.ones(10)
+
+    refused(lambda: dist.broadcast(torch.ones(3), RANKS), ValueError)  # begins nothing
+    sums(hasty)
+
+    if RANK == 0:  # late: the others come when this rank's time is up
+        refused(lambda: dist.all_reduce(tensor, group=hasty), RuntimeError, "1000 ms")
+        dist.barrier()
+    else:
+        dist.barrier()
+        dist.all_reduce(torch.ones(10), group=hasty)
+    sums(hasty)
+
+    # Messages that differ end those of their direction.
+    if RANK == 0:
+        refused(lambda: dist.send(torch.ones(3), 1, group=hasty), RuntimeError, "message 0")
+        refused(lambda: dist.send(torch.ones(4), 1, group=hasty), RuntimeError, "message 0")
+        dist.recv(tensor, 1, group=hasty)
+    elif RANK == 1:
+        refused(lambda: dist.recv(torch.ones(4), 0, group=hasty), RuntimeError, "message 0")
+        refused(lambda: dist.recv(torch.ones(4), 0, group=hasty), RuntimeError, "message 0")
+        dist.send(tensor, 0, group=hasty)
+    sums(hasty)
+
+    # Collectives that differ end the group, and no other.
+    refused(lambda: dist.all_reduce(torch.ones(10 + RANK), group=hasty), RuntimeError,
+            "different collectives")
+    refused(lambda: dist.barrier(group=hasty), RuntimeError, "different collectives")
+    refused(lambda: dist.send(tensor, (RANK + 1) % RANKS, group=hasty), RuntimeError,
+            "different collectives")
+    sums(None)
+    print("told", flush=True)
+
+
+def sums(over):
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor, group=over)
+    assert (tensor == RANKS).all()
 
 
 def mismatch():
@@ -154,6 +202,43 @@ def dropped_group():
 
 def joins():
     group.start(timeout=SECOND * 2)
+
+
+def misspelt_settings():
+    for name, value, told in (("stream", 1, "did you mean 'streams'?"), ("mtu", 5, "mtu must be"),
+                              ("streams", "many", "streams must be")):
+        refused(lambda: group.start(pg_options={name: value}), ValueError, told)
+    os.environ["SLUICE_HISTORY"] = "3"
+    refused(group.start, ValueError, "SLUICE_HISTORY must be")
+    print("told", flush=True)
+
+
+def one_cannot_join():
+    """The others learn why long before their time is up."""
+    if RANK == 1:
+        refused(lambda: group.start(pg_options={"stream": 1}), ValueError, "did you mean")
+    else:
+        refused(group.start, RuntimeError, "rank 1 cannot join", "did you mean 'streams'?")
+    print("told", flush=True)
+
+
+def one_cannot_open_its_port():
+    if RANK == 1:
+        os.environ["SLUICE_EAL_ARGS"] = "--no-such-argument"
+        refused(group.start, ValueError, "DPDK does not start")
+    else:
+        refused(group.start, RuntimeError, "rank 1 cannot join: DPDK does not start")
+    print("told", flush=True)
+
+
+def one_has_another_secret():
+    """The others' wait for it has a bound, and then they know why."""
+    if RANK == 1:
+        os.environ["SLUICE_SECRET"] = "another-secret-than-that-of-the-others"
+    error = refused(group.start, RuntimeError)
+    if RANK != 1:
+        names(error, "rank 1 cannot join.*secret")
+    print("told", flush=True)
 
 
 if __name__ == "__main__":

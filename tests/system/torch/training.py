@@ -71,6 +71,22 @@ def sparse_embedding():
                                                                generator=generator))
 
 
+def beside_a_message():
+    """Rank 1 receives it only after what follows the model's steps; rank 0 has dropped its handle,
+    and its gradients do not wait."""
+    word = torch.full((3,), 7.)
+    if RANK == 0:
+        dist.isend(word, 1)
+    losses(lambda: nn.Linear(5, 3), lambda generator, _: torch.randn(8, 5, generator=generator),
+           over=group.default())
+    dist.barrier()
+    if RANK == 1:
+        received = torch.empty(3)
+        dist.recv(received, 0)
+        assert torch.equal(received, word)
+    dist.barrier()
+
+
 def sharded():
     """A parameter in shards, as FSDP keeps it: gathered for use, its gradient scattered."""
     size = 64 * RANKS
