@@ -2,6 +2,7 @@
 rank is missing, dies, or calls something else."""
 import glob
 import os
+import re
 import unittest
 
 import harness
@@ -72,15 +73,25 @@ class Training(Torch):
             3, self.start_shards(2), "hooks.py", "what_is_left_out_comes_later",
             "what_is_rounded_comes_later"))
 
-    def test_torchrun(self):
-        launcher = self.start("torchrun", PYTHON, "-B", "-m", "torch.distributed.run",
-                              "--standalone", "--nproc_per_node=2", "--redirects=1", "--tee=1",
-                              "--log_dir", self.place,  # 1.13 does not start without, in 3.11
-                              os.path.join(PROGRAMS, "training.py"), "launched",
-                              SLUICE_AGGREGATORS=self.start_daemon().address)
+    def test_torchrun_as_documented(self):
+        """The commands of docs/torch.md, word for word."""
+        program = self.documented("python")[0]
+        serve, train = self.documented("bash")[:2]
+        with open(os.path.join(self.place, "train.py"), "w", encoding="ascii") as file:
+            file.write(program)
+        programs = os.path.dirname(harness.program("sluice-aggregator"))
+        path = programs + os.pathsep + os.environ["PATH"]
+        self.start("aggregator", "bash", "-c", serve, PATH=path).wait_to_say(r"\bready\b")
+        launcher = self.start("torchrun", "bash", "-c", f"cd {self.place} && {train}", PATH=path)
         self.all_end_well([launcher])
-        for rank in range(2):
-            self.assertIn(f"rank {rank} of 2", launcher.out)
+        for rank in range(4):
+            self.assertIn(f"rank {rank} of 4 ends with a loss of 0.", launcher.out)
+
+    @staticmethod
+    def documented(language):
+        """The examples of that language."""
+        with open(os.path.join(harness.ROOT, "docs", "torch.md"), encoding="utf-8") as file:
+            return re.findall(rf"```{language}\n(.*?)```", file.read(), re.DOTALL)
 
 
 class Failures(Torch):

@@ -114,20 +114,6 @@ def made_anew():
     group.start()
 
 
-def launched():
-    """By torchrun, which alone says who is who."""
-    dist.init_process_group("sluice")
-    tensor = torch.ones(1000)
-    dist.all_reduce(tensor)
-    assert (tensor == dist.get_world_size()).all()
-    print("rank", dist.get_rank(), "of", dist.get_world_size())
-    dist.destroy_process_group()
-
-
 if __name__ == "__main__":
-    scenarios = [globals()[name] for name in sys.argv[1:]]
-    if scenarios == [launched]:
-        launched()
-    else:
-        group.start()
-        group.run(*scenarios)
+    group.start()
+    group.run(*(globals()[name] for name in sys.argv[1:]))
