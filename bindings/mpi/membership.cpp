@@ -186,8 +186,9 @@ void Memberships::refuse(Membership& membership, const Place& place, int failed,
 
 /// Opened at the first call, which all others wait for; throws the same Error ever after.
 sluice::Context& Memberships::context() {
-  std::call_once(context_opened_,
-                 [&] { context_failure_ = attempt([&] { context_.emplace(settings_.context); }); });
+  std::call_once(context_opened_, [&] {
+    context_failure_ = attempt([&] { context_ = sluice::Context::shared(settings_.context); });
+  });
   if (context_failure_) throw Error(*context_failure_);
   return *context_;
 }

@@ -60,7 +60,7 @@ class Memberships {
   int keyval_ = MPI_KEYVAL_INVALID;
 
   std::once_flag context_opened_;
-  std::optional<sluice::Context> context_;
+  std::shared_ptr<sluice::Context> context_;
   std::optional<sluice::Error> context_failure_;
 
   std::mutex mutex_;

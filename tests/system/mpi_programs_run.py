@@ -187,6 +187,11 @@ class MpiPrograms(harness.SystemTest):
             "MPI_Reduce": (2, "0"), "MPI_Allgather": (2, "0"),
             "MPI_Barrier": (0, "1 not asked for")})
 
+    def test_program_that_uses_sluice_itself(self):
+        job = self.preloaded(self.start_daemon(), "beside_sluice.c", ranks=2)
+        self.all_end_well([job])
+        self.assertEqual(self.rows(job)["MPI_Allreduce"], (2, "0"))
+
     def test_fortran_with_use_mpi(self):
         self.check_fortran("names.f90")
 
