@@ -44,6 +44,11 @@ class Collectives(Torch):
         self.all_end_well(self.start_programs(3, self.start_shards(2), "collectives.py"))
 
 
+class AnyOrder(Torch):
+    def test_random_programs(self):
+        self.all_end_well(self.start_programs(3, self.start_shards(2), "any_order.py", *range(20)))
+
+
 class BesideOtherBindings(Torch):
     def test_numpy(self):
         library = os.path.join(harness.build, "bindings", "c", "libsluice.so.0")

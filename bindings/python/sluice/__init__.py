@@ -390,7 +390,8 @@ class Communicator:
 
     def close(self) -> None:
         """Leaves the job if that was not done, and frees what it took."""
-        self._finalizer()
+        with self._lock:  # Ctrl-C may end the wait for it: then nothing has changed
+            self._finalizer()
 
     @staticmethod
     def _reduced(caller: str, array: NDArray[Any], element_type: str | None,
@@ -465,8 +466,8 @@ class Communicator:
         return work
 
     def _let_go(self) -> None:
-        """Of what is over, whatever is not: with many under way not at each call, so that a look at
-        all costs each call little."""
+        """Of the arrays of ops that are over, in whatever order they end. The more are under way,
+        the fewer calls look at them all, which so costs each call little."""
         if len(self._pending) < self._pending_bound:
             return
         for work in list(self._pending):
@@ -536,7 +537,9 @@ class Work:
 def _destroy(handle: ctypes.c_void_p, lock: Any, pending: dict[Work, None],
              context: Context) -> None:
     with lock:
-        lib.sluice_communicator_destroy(handle)  # every op is done now: their arrays may go
-        handle.value = None
-    pending.clear()
-    context._members.discard(id(handle))
+        try:
+            lib.sluice_communicator_destroy(handle)
+        finally:  # Ctrl-C may come
+            handle.value = None
+            pending.clear()  # every op is done now: their arrays may go
+            context._members.discard(id(handle))

@@ -46,7 +46,7 @@ void Completions::run() {
 }
 
 /// For a moment. Collectives end in about the order of their calls, messages whenever the other
-/// rank comes. What a caller waits for is left to that to drive.
+/// rank comes. What a caller waits for, that caller drives.
 void Completions::drive(const Operations& pending) {
   constexpr std::chrono::milliseconds kMoment(1);
   const auto find = [&](bool collective) {

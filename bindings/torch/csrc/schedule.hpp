@@ -33,7 +33,7 @@ class Schedule {
   /// Settles it if its last step is done; whether it is settled.
   bool poll(Operation& operation);
 
-  /// Starts those steps that are due and that nobody waits for, without waiting.
+  /// Starts the steps that are due, without waiting.
   void advance();
 
   /// That it waits for, as far as an aggregator has told.
