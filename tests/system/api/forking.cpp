@@ -33,6 +33,7 @@ void in_the_child(const Setting& setting, Communicator inherited, const Work& pe
   setting.context.~Context();  // for good: this process ends before it would happen again
   check_refused("a Context of its own",
                 [] { const Context own(ContextOptions::from_environment()); });
+  check_refused("a shared Context", [] { Context::shared(ContextOptions::from_environment()); });
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ void every_function() {
   if (sluice::ContextOptions::has("mtu")) options.set("mtu", "1500");
   if (sluice::JobOptions::has("job")) job_options.set("job", "7");
   sluice::Context context(options);
+  const auto shared = sluice::Context::shared(options);
   sluice::Communicator job(context, job_options);
   sluice::Communicator other(std::move(job));
   job = std::move(other);

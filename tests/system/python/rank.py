@@ -1,5 +1,6 @@
 """One rank of a job in Python: `rank.py SCENARIO`. Silent when all is right; what it says, the test
 awaits."""
+import concurrent.futures
 import contextlib
 import gc
 import multiprocessing
@@ -305,15 +306,17 @@ def closing_waits_for_joining(context):
         joiner.join()
 
 
+def by_four_threads(call):
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(call) for _ in range(4)]:
+            done.result()
+
+
 def closed_beside_calls():
     context = sluice.Context()
     closing_waits_for_joining(context)
     closing_waits_for_calls(context)
-    closers = [threading.Thread(target=context.close) for _ in range(4)]
-    for closer in closers:
-        closer.start()
-    for closer in closers:
-        closer.join()
+    by_four_threads(context.close)
     refused(context.join, ValueError, "closed")
 
 
@@ -330,6 +333,15 @@ def contexts_are_shared():
                 other.barrier().wait()
     with sluice.Context(mtu=1400) as anew, anew.join(job=4) as job:
         job.barrier().wait()
+    by_four_threads(open_and_close)
+    with sluice.Context() as context, context.join(job=5) as job:
+        job.barrier().wait()
+
+
+def open_and_close():
+    for _ in range(3):
+        with sluice.Context():
+            pass
 
 
 def waits_are_bounded(job):
@@ -368,6 +380,7 @@ def other_threads_run(job):
 
 def in_a_child(job):
     refused(job.barrier, sluice.Error, "forked")
+    refused(sluice.Context, sluice.Error, "forked")
 
 
 def forked_children(job):
