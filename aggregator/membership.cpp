@@ -338,13 +338,12 @@ void Membership::end_generation(std::uint64_t generation, const AbortInfo& why,
   }
 }
 
-/// All are there and go together. Ranks of different lives begin a new one, if none has made
-/// progress; but what one of them said a while ago may be true no more.
+/// All are there and go together: ranks of different lives, too, if none has made progress. What one
+/// of them said a while ago may be true no more: it may be in at another aggregator by now.
 bool Membership::complete(Time now) const {
   if (conflict_serial_ || candidates_.empty()) return false;
   if (candidates_.size() != candidates_.begin()->second.join.world_size) return false;
-  return same_generation() ||
-         std::all_of(candidates_.begin(), candidates_.end(),
+  return std::all_of(candidates_.begin(), candidates_.end(),
                      [&](const auto& entry) { return is_fresh(entry.second, now); });
 }
 

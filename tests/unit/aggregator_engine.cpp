@@ -139,6 +139,14 @@ TEST_CASE("who waits and does not say so any more is forgotten") {
   CHECK(bench.engine().live_jobs() == 0);
 }
 
+TEST_CASE("who has not said lately that it waits may be in elsewhere: no job forms with it") {
+  Bench bench;
+  bench.join(0, 7);
+  bench.now += 250ms;  // KEEPALIVEs are due every 100 ms
+  CHECK(of_kind<wire::Welcome>(bench.join(1, 8)).empty());
+  CHECK(of_kind<wire::Welcome>(bench.join(0, 7)).size() == 2);
+}
+
 TEST_CASE("the newest join of a rank wins, in whatever order they come") {
   Bench bench;
   const auto older = bench.join_packet(0, 7, bench.challenge_serial(0, 7));
