@@ -51,13 +51,19 @@ struct HostileJob {
     std::uint64_t keep_alive = 0;
     Cookie cookie{};
   };
+  struct Stream {  // as far as was heard
+    std::uint64_t round = 0;
+    std::vector<BlockIndex> wanted;  // by column; empty or all none: the round opens an op
+    bool opens() const {
+      return std::all_of(wanted.begin(), wanted.end(), [](BlockIndex b) { return b == kNoBlock; });
+    }
+  };
   std::uint32_t id = 0;
   std::uint16_t ranks = 0;
+  std::uint64_t elements = 0;  // of each op
   wire::Welcome session{};
   std::vector<Seat> seats;
-  std::vector<std::uint64_t> rounds;  // running, by stream, as far as was heard
-  std::vector<wire::Column> columns;  // wanted in column 0..: of the newest result
-  std::uint64_t op = 0;
+  std::vector<Stream> streams;
 };
 
 class Target {
@@ -68,6 +74,7 @@ class Target {
     for (std::size_t i = 0; i < kHostileJobs; ++i) {
       hostile_[i].id = static_cast<std::uint32_t>(kFirstHostileJob + i);
       hostile_[i].ranks = static_cast<std::uint16_t>(1 + input_.below(kRanksMost));
+      hostile_[i].elements = 4 * input_.pick(std::array<std::uint64_t, 4>{40, 100, 400, 1});
       hostile_[i].seats.resize(hostile_[i].ranks);
       join(hostile_[i]);
     }
@@ -76,7 +83,7 @@ class Target {
   void run() {
     for (unsigned acts = 0; !input_.empty(); ++acts) {
       act();
-      if (acts % 16 == 15) honest_works();
+      if (acts % 64 == 63) honest_works();
     }
     honest_works();
     require(!honest_.failed(), "a bystander's job goes on whatever the members of others say");
@@ -95,7 +102,7 @@ class Target {
       case 2:
         return leave(job, rank);
       case 3:
-        return sync(job, rank);
+        return resynchronise(job);
       case 4:
       case 5:
         return ack(job, rank);
@@ -108,12 +115,12 @@ class Target {
       case 9:
         world_.engine->on_hang_up(endpoint_of(job.id, 0).port_id, world_.now, world_.sink);
         return listen();
-      case 10:  // all ranks, as honest ones would
+      case 10:
       case 11:
-        for (std::size_t r = 0; r < job.ranks; ++r) data(job, r, false);
-        return;
+      case 12:
+        return advance(job);
       default:
-        return data(job, rank, true);
+        return data(job, rank, pick_stream(job), true);
     }
   }
 
@@ -158,23 +165,27 @@ class Target {
           seat.serial = challenge.serial, seat.cookie = challenge.challenge;
     } else if (packet.kind() == Kind::kWelcome) {
       const auto& welcome = packet.as<wire::Welcome>();
-      if (job.session.epoch != welcome.epoch) job.rounds.assign(welcome.streams, 0), job.op = 0;
+      if (job.session.epoch != welcome.epoch) job.streams.assign(welcome.streams, {});
       job.session = welcome;
       for (auto& seat : job.seats)
         if (seat.nonce == welcome.nonce && seat.token != welcome.token)
           seat.former_token = seat.token, seat.token = welcome.token;
     } else if (packet.kind() == Kind::kResult) {
       const auto& result = packet.as<wire::Result>();
-      round(job, result.delivery.stream) = result.round + 1;
-      job.columns.assign(packet.columns().begin(), packet.columns().end());
+      HostileJob::Stream& stream = stream_of(job, result.delivery.stream);
+      stream.round = result.round + 1;
+      stream.wanted.clear();
+      for (const wire::Column& column : packet.columns())
+        stream.wanted.push_back(BlockIndex{column.next});
     } else if (packet.kind() == Kind::kStatus) {
       const auto& status = packet.as<wire::Status>();
-      round(job, status.delivery.stream) = status.round;
+      HostileJob::Stream& stream = stream_of(job, status.delivery.stream);
+      if (stream.round != status.round) stream = {status.round, {}};
     }
   }
-  std::uint64_t& round(HostileJob& job, std::size_t stream) {
-    require(stream < job.rounds.size(), "only streams of the session are spoken of");
-    return job.rounds[stream];
+  HostileJob::Stream& stream_of(HostileJob& job, std::size_t stream) {
+    require(stream < job.streams.size(), "only streams of the session are spoken of");
+    return job.streams[stream];
   }
 
   // ---------------------------------------------------------------------------------- joining
@@ -212,13 +223,15 @@ class Target {
     header.token = job.seats[rank].token;
     if (input_.one_in(16)) header.token = job.seats[rank].former_token;
     header.rank = static_cast<std::uint16_t>(rank);
-    if (!job.rounds.empty())
-      header.stream = static_cast<std::uint16_t>(input_.below(job.rounds.size()));
+    header.stream = pick_stream(job);
     return header;
+  }
+  std::uint16_t pick_stream(const HostileJob& job) {
+    return static_cast<std::uint16_t>(input_.below(job.streams.size()));
   }
   /// About the round that runs.
   std::uint64_t near_round(const HostileJob& job, std::size_t stream) {
-    const std::uint64_t running = stream < job.rounds.size() ? job.rounds[stream] : 0;
+    const std::uint64_t running = stream < job.streams.size() ? job.streams[stream].round : 0;
     const std::uint8_t choice = input_.byte();
     return choice < 0xc0 ? running : running + (choice & 7u) - 4;
   }
@@ -231,11 +244,17 @@ class Target {
     packet.shard_or_rank = input_.byte();
     send_packet(job, rank, packet);
   }
-  void sync(const HostileJob& job, std::size_t rank) {
-    auto packet = wire::make<wire::Sync>(job.id);
-    packet.member = member(job, rank, packet.member);
-    packet.applied = input_.byte() % 8u;
-    send_packet(job, rank, packet);
+  /// All ranks tell of one stream, near each other or not.
+  void resynchronise(const HostileJob& job) {
+    const std::uint16_t stream = pick_stream(job);
+    const std::uint8_t lowest = input_.byte();
+    for (std::size_t r = 0; r < job.ranks; ++r) {
+      auto packet = wire::make<wire::Sync>(job.id);
+      packet.member = member(job, r, packet.member);
+      packet.member.stream = stream;
+      packet.applied = lowest + input_.below(4);
+      if (!input_.one_in(16)) send_packet(job, r, packet);
+    }
   }
   void ack(const HostileJob& job, std::size_t rank) {
     if (input_.one_in(2)) {
@@ -263,6 +282,10 @@ class Target {
       for (std::size_t r = 0; r < job.ranks; ++r) keep_alive(job, r);
     world_.pass(std::min<Duration>(pick_step(input_), milliseconds(60)));
     listen();
+    while (!world_.flights.empty()) {  // the bystanders': nothing of theirs is lost
+      world_.deliver(0);
+      listen();
+    }
   }
   void any_bytes(const HostileJob& job, std::size_t rank) {
     auto packet = wire::make<wire::Ack>(job.id);
@@ -271,71 +294,72 @@ class Target {
     send(job, rank, edited(input_, nothing, forge_upstream(input_, packet.member)));
   }
 
-  /// A contribution to the running round: of an op that all ranks name alike, mostly.
-  void data(HostileJob& job, std::size_t rank, bool lies) {
-    if (job.rounds.empty()) return;
-    const auto stream = static_cast<std::uint16_t>(input_.below(job.rounds.size()));
-    const std::uint64_t op = job.op + (lies && input_.one_in(8) ? 1 : 0);
-    const std::uint64_t elements = 4u * (1 + input_.pick(std::array<unsigned, 4>{40, 40, 2, 200}));
+  /// Some ranks contribute to a stream's running round as honest ones would; so it ends, mostly,
+  /// and the others fall behind.
+  void advance(HostileJob& job) {
+    if (job.streams.empty()) return;
+    const std::uint16_t stream = pick_stream(job);
+    const std::uint8_t who = job.streams[stream].opens() ? 0xff : input_.byte();
+    for (std::size_t r = 0; r < job.ranks; ++r)
+      if ((who >> r & 1) != 0) data(job, r, stream, false);
+  }
+
+  /// A contribution, to the running round mostly; with `lies` one thing or another is wrong.
+  void data(HostileJob& job, std::size_t rank, std::uint16_t stream, bool lies) {
+    if (job.streams.empty()) return;
+    const HostileJob::Stream& state = job.streams[stream];
+    const auto lie = [&](std::size_t n) { return lies && input_.one_in(n); };
+    const std::uint64_t op = lie(8) ? input_.byte() : 0;
+    const std::uint64_t elements = lie(8) ? input_.byte() : job.elements;
     const auto geometry =
         Geometry::make(elements, ElementType::kInt32, 4, 600, job.session.streams, op);
+    const bool opening = lie(4) ? !state.opens() : state.opens();
     wire::Shape shape = wire::shape_of(geometry);
-    if (lies && input_.one_in(8))
-      shape.columns = static_cast<std::uint8_t>(1 + input_.below(wire::kMaxColumns));
-    const std::uint64_t at = lies ? near_round(job, stream) : job.rounds[stream];
-    const bool opening = lies ? input_.one_in(2) : job.columns.empty() || all_done(job);
-    const auto column_of = [&](std::uint8_t c) {
-      wire::Column column;
-      const BlockIndex first = geometry.uses(StreamId{stream}) && c < geometry.columns
-                                   ? geometry.first_index(StreamId{stream}, c)
-                                   : kNoBlock;
-      column.index = opening                  ? first.value
-                     : c < job.columns.size() ? std::uint32_t{job.columns[c].next}
-                                              : kNoBlock.value;
-      column.next = kNoBlock.value;
-      if (column.index != kNoBlock.value && input_.one_in(2)) {
-        column.flags = wire::kColumnPresent;
-        const std::uint64_t next = std::uint64_t{column.index} + geometry.stride();
-        if (next < geometry.blocks) column.next = static_cast<std::uint32_t>(next);
-      }
-      if (lies && input_.one_in(16)) column.index = input_.byte();
-      if (lies && input_.one_in(16)) column.next = input_.byte();
-      return column;
-    };
-    std::vector<wire::Column> columns;
+    if (lie(8)) shape.columns = static_cast<std::uint8_t>(1 + input_.below(wire::kMaxColumns));
+
+    std::vector<wire::Column> columns(shape.columns);
     std::size_t payload = 0;
     for (std::uint8_t c = 0; c < shape.columns; ++c) {
-      columns.push_back(column_of(c));
-      if (columns.back().flags != 0 && columns.back().index < geometry.blocks)
-        payload += geometry.bytes_of(BlockIndex{columns.back().index});
+      wire::Column& column = columns[c];
+      BlockIndex current = kNoBlock;
+      if (opening && c < geometry.columns) current = geometry.first_index(StreamId{stream}, c);
+      if (!opening && c < state.wanted.size()) current = state.wanted[c];
+      column.index = lie(16) ? std::uint32_t{input_.byte()} : current.value;
+      column.next = kNoBlock.value;
+      if (column.index >= geometry.blocks || !input_.one_in(2)) continue;
+      column.flags = wire::kColumnPresent;
+      payload += geometry.bytes_of(BlockIndex{column.index});
+      const std::uint64_t next = std::uint64_t{column.index} + geometry.stride();
+      if (next < geometry.blocks) column.next = static_cast<std::uint32_t>(next);
+      if (lie(16)) column.next = input_.byte();
     }
+
     Datagram bytes(wire::block_packet_bytes<wire::Data>(shape.columns, opening, payload));
     auto packet = wire::BlockPacket<wire::Data>::begin(bytes, job.id, shape.columns, opening);
     packet.fixed.member = member(job, rank, packet.fixed.member);
     packet.fixed.member.stream = stream;
-    packet.fixed.round = at;
+    packet.fixed.round = lies ? near_round(job, stream) : state.round;
     packet.fixed.op = op;
     packet.fixed.shape = shape;
     packet.fixed.flags = static_cast<std::uint8_t>((opening ? wire::kDataOpening : 0) |
-                                                   (input_.one_in(8) ? wire::kDataAsk : 0));
-    if (opening) {
-      packet.descriptor->collective = static_cast<std::uint8_t>(
-          lies ? 1 + input_.below(9) : static_cast<std::size_t>(wire::Collective::kAllReduce));
-      packet.descriptor->op_type = static_cast<std::uint8_t>(ElementType::kInt32);
-      packet.descriptor->reduction = static_cast<std::uint8_t>(Reduction::kSum);
-      if (lies && input_.one_in(4)) {
-        packet.descriptor->flags = 1;
-        packet.descriptor->begin = input_.number<std::uint64_t>();
-        packet.descriptor->count = input_.number<std::uint64_t>();
-        packet.descriptor->stride = input_.number<std::uint64_t>();
-      }
-    }
+                                                   (lie(4) ? wire::kDataAsk : 0));
+    if (opening) describe(*packet.descriptor, lies);
     std::copy(columns.begin(), columns.end(), packet.columns.begin());
     send(job, rank, std::move(bytes));
   }
-  static bool all_done(const HostileJob& job) {
-    return std::all_of(job.columns.begin(), job.columns.end(),
-                       [](const wire::Column& c) { return c.next == kNoBlock.value; });
+
+  void describe(wire::Descriptor& descriptor, bool lies) {
+    using wire::Collective;
+    descriptor.collective = static_cast<std::uint8_t>(Collective::kAllReduce);
+    if (lies && input_.one_in(4))
+      descriptor.collective = static_cast<std::uint8_t>(1 + input_.below(9));
+    descriptor.op_type = static_cast<std::uint8_t>(ElementType::kInt32);
+    descriptor.reduction = static_cast<std::uint8_t>(Reduction::kSum);
+    if (!lies || !input_.one_in(4)) return;
+    descriptor.flags = wire::kWantsPart;
+    descriptor.begin = input_.number<std::uint64_t>();
+    descriptor.count = input_.number<std::uint64_t>();
+    descriptor.stride = input_.number<std::uint64_t>();
   }
 
   Input& input_;
