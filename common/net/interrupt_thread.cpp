@@ -9,13 +9,16 @@
 
 #include <rte_alarm.h>
 
+#include "common/net/stuck_peer.hpp"
+
 namespace sluice::net {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kLaterUs = 5;
-constexpr std::chrono::seconds kPatience{2};
+constexpr std::chrono::milliseconds kReleasePeriod{100};
+constexpr std::chrono::seconds kReleasing{2};
 
 struct Call {
   explicit Call(std::function<void()> w) : what(std::move(w)) {}
@@ -54,14 +57,18 @@ void run_last(void* argument) {
 
 }  // namespace
 
-bool run_on_interrupt_thread(std::function<void()> what) {
+bool run_on_interrupt_thread(std::function<void()> what, Duration patience) {
   const auto call = std::make_shared<Call>(std::move(what));
   auto end = call->what.get_future();
   if (!set_alarm(call, run_last)) return false;
-  if (end.wait_for(kPatience) != std::future_status::ready) {
-    const std::lock_guard lock(call->mutex);  // if it runs just now, until it has
-    call->given_up = true;
-    if (end.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return false;
+  const Clock::time_point deadline = Clock::now() + patience + kReleasing;
+  for (Duration wait = patience; end.wait_for(wait) != std::future_status::ready;
+       wait = kReleasePeriod) {
+    end_wait(find_thread(kInterruptThread));
+    if (Clock::now() < deadline) continue;
+    const std::unique_lock not_begun(call->mutex, std::try_to_lock);
+    if (not_begun) call->given_up = true;
+    if (not_begun && end.wait_for(Duration(0)) != std::future_status::ready) return false;
   }
   end.get();
   return true;

@@ -3,11 +3,14 @@
 
 #include <functional>
 
+#include "common/base/time.hpp"
+
 namespace sluice::net {
 
 /// Runs `what` on DPDK's interrupt thread, after every alarm that drivers have set there, and waits
-/// for its end. What it throws is thrown here. False if that thread does not begin with it within
-/// two seconds: it may wait for ever for a peer that is stuck. Then it will never be run.
-bool run_on_interrupt_thread(std::function<void()> what);
+/// for its end. What it throws is thrown here. If it has not ended after `patience`, peers that
+/// the thread waits for are let go of until it has. False if that thread does not begin with it
+/// two seconds later: then it will never be run.
+bool run_on_interrupt_thread(std::function<void()> what, Duration patience);
 
 }  // namespace sluice::net

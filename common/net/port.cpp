@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <functional>
+#include <future>
 #include <optional>
+#include <thread>
+#include <utility>
 
 #include <arpa/inet.h>
 #include <net/if.h>
@@ -18,14 +22,20 @@
 #include <sluice/error.hpp>
 
 #include "common/log/logger.hpp"
-#include "common/net/accept_deadline.hpp"
 #include "common/net/caller_state.hpp"
 #include "common/net/eal_log.hpp"
 #include "common/net/interrupt_thread.hpp"
+#include "common/net/peer_deadline.hpp"
+#include "common/net/stuck_peer.hpp"
 
 namespace sluice::net {
 namespace {
 
+// How long a peer may take to agree to the end of its port, and how often and at which intervals
+// one that does not is let go of.
+constexpr std::chrono::seconds kPeerPatience{1};
+constexpr std::chrono::milliseconds kReleasePeriod{50};
+constexpr int kReleasesMax = 40;
 constexpr std::uint16_t kMtuMin = 576;
 constexpr std::uint16_t kMtuMax = 9698;  // of vhost-user
 
@@ -142,6 +152,19 @@ UdpChecksum choose_checksum(UdpChecksum asked, const std::string& device,
   return can_offload ? UdpChecksum::kOffload : UdpChecksum::kSoftware;
 }
 
+// Closing a vhost port waits, without giving the core away, until DPDK's vhost thread has done with
+// the peer's message: so another thread does it, and is left behind if that takes too long.
+bool run_beside_vhost_thread(const std::function<void()>& what) {
+  std::packaged_task<void()> task(what);
+  const std::future<void> end = task.get_future();
+  std::thread(std::move(task)).detach();
+  for (int i = 0; i < kReleasesMax; ++i) {
+    if (end.wait_for(kReleasePeriod) == std::future_status::ready) return true;
+    end_wait(find_thread(kVhostThread));
+  }
+  return false;
+}
+
 // Checksum offloads and chains where the device has them; never FAST_FREE, which would hand shared
 // payloads back to the pool under the feet of those who still hold them.
 rte_eth_conf configuration(const PortOptions& options, const std::string& device,
@@ -210,7 +233,7 @@ void Port::plug() {
 }
 
 void Port::hotplug() {
-  std::optional<AcceptDeadline> deadline;
+  std::optional<PeerDeadline> deadline;
   if (serves_peer()) deadline.emplace(setting(options_.device, "path"), options_.peer_timeout);
   const std::string settings =
       name_.size() < options_.device.size() ? options_.device.substr(name_.size() + 1) : "";
@@ -218,7 +241,8 @@ void Port::hotplug() {
   if (error == 0) return;
   if (deadline && deadline->passed()) {
     unlink(setting(options_.device, "path").c_str());  // the driver leaves it behind
-    throw Error(ErrorCode::kUnavailable, "no aggregator connected to its socket in time");
+    throw Error(ErrorCode::kUnavailable,
+                "no aggregator connected to its socket and answered in time");
   }
   if (error == -EPERM || error == -EACCES)
     throw Error(ErrorCode::kUnavailable, "the privilege is missing: CAP_NET_RAW expected");
@@ -236,7 +260,7 @@ bool Port::tells() const {
 // The driver handles the end of its peer on the interrupt thread, and must not do so in the midst
 // of this.
 void Port::start_before_peer_goes(std::span<BufferPool* const> pools) {
-  if (!run_on_interrupt_thread([&] { start(pools); }))
+  if (!run_on_interrupt_thread([&] { start(pools); }, options_.peer_timeout))
     throw Error(ErrorCode::kUnavailable, "DPDK is busy with another peer");
 }
 
@@ -287,23 +311,27 @@ void Port::set_up_queues(std::span<BufferPool* const> pools) {
 
 void Port::close() {
   if (!plugged_) return;
+  plugged_ = false;
   const CallerState restore_at_end;
-  const auto unplug = [this] {
-    rte_eth_dev_stop(id());
-    rte_eth_dev_close(id());
-    rte_eal_hotplug_remove(bus_.c_str(), name_.c_str());
+  const auto unplug = [id = id(), bus = bus_, name = name_] {
+    rte_eth_dev_stop(id);
+    rte_eth_dev_close(id);
+    rte_eal_hotplug_remove(bus.c_str(), name.c_str());
   };
+  bool closed = true;
   if (serves_peer()) {
     // A peer that comes or goes meanwhile is handled on the interrupt thread, partly in alarms,
     // which would use what is freed here: so it is freed there, after the last of them.
     unlink(setting(options_.device, "path").c_str());
-    if (!run_on_interrupt_thread(unplug))
-      spdlog::error("port '{}': DPDK is busy with its peer; it stays open until this process ends",
-                    name_);
+    closed = run_on_interrupt_thread(unplug, kPeerPatience);
+  } else if (starts_with(name_, "net_vhost")) {
+    closed = run_beside_vhost_thread(unplug);
   } else {
     unplug();
   }
-  plugged_ = false;
+  if (!closed)
+    spdlog::error("port '{}': DPDK is busy with its peer; it stays open until this process ends",
+                  name_);
 }
 
 bool Port::link_up() const {

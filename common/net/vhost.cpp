@@ -135,6 +135,7 @@ std::vector<std::string> VhostDirectory::sockets() {
 }
 
 void VhostDirectory::poll() {
+  drop_stuck();
   for (auto at = links_.begin(); at != links_.end();) {
     const auto link = at++;
     look_after(link->first, link->second);
@@ -146,6 +147,21 @@ void VhostDirectory::poll() {
   });
   for (const std::string& name : names)
     if (!links_.contains(name)) consider(name);
+}
+
+// The path is as the worker wrote it, which may lead to our directory by another way.
+void VhostDirectory::drop_stuck() {
+  const auto link = links_.find(fs::path(stuck_.look(now())).filename());
+  if (link == links_.end()) return;
+  link->second.refusal = "it stopped in the middle of a message";
+  if (!link->second.detaching) detach(link->second);
+}
+
+void VhostDirectory::detach(Link& link) {
+  const std::uint16_t id = link.port->id();
+  link.detaching = true;
+  released_[id].store(false);
+  if (events_.detaching) events_.detaching(id);
 }
 
 // A link that is down proves nothing: the worker may not have started its port yet, or restarts it.
@@ -163,14 +179,13 @@ void VhostDirectory::look_after(const std::string& name, Link& link) {
       if (now() < after(link.last_up, kLinkPatience)) return;
       ++counters_.renewed;
     }
-    link.detaching = true;
-    released_[id].store(false);
-    if (events_.detaching) events_.detaching(id);
+    detach(link);
   }
   if (!released_[id].load(std::memory_order_acquire)) return;
   drops_of_gone_ += link.port->drops();
   link.port.reset();
   ++counters_.detached;
+  if (link.refusal) refuse(name, link.refusal, false);
   links_.erase(name);
   if (events_.detached) events_.detached(id);
 }

@@ -19,6 +19,7 @@
 
 #include "common/net/pool.hpp"
 #include "common/net/port.hpp"
+#include "common/net/stuck_peer.hpp"
 
 namespace sluice::net {
 
@@ -93,8 +94,9 @@ class VhostDirectory {
   VhostDirectory(const VhostDirectory&) = delete;
   VhostDirectory& operator=(const VhostDirectory&) = delete;
 
-  /// Looks for new and for dead workers. Call it about ten times a second: a worker's death is
-  /// noticed at the first call after it.
+  /// Looks for new, for dead and for stuck workers. Call it ten times a second or more: a worker's
+  /// death is noticed at the first call after it. A worker that stops in the middle of a message
+  /// is unplugged and refused: it would hold up all others.
   void poll();
 
   /// Says, from any thread, that no lane polls the port any more. The next poll() closes it.
@@ -112,12 +114,15 @@ class VhostDirectory {
     unsigned slot = 0;
     Time last_up;  // or when it was plugged
     bool detaching = false;
+    const char* refusal = nullptr;  // why it is not to be plugged again
   };
   static constexpr std::size_t kPortIdMax = 256;
 
   std::vector<std::string> sockets();
   std::string path(const std::string& name) const { return directory_ + "/" + name; }
+  void drop_stuck();
   void look_after(const std::string& name, Link& link);
+  void detach(Link& link);
   void consider(const std::string& name);
   void attach(const std::string& name);
   void refuse(const std::string& name, const std::string& reason, bool try_again);
@@ -131,6 +136,7 @@ class VhostDirectory {
   std::map<std::string, Link> links_;    // by the socket's name
   std::map<std::string, bool> refused_;  // sockets, and whether a free port would do
   std::array<std::atomic<bool>, kPortIdMax> released_{};
+  StuckPeerWatch stuck_{kVhostThread};
   bool readable_ = true;
   Counters counters_;
   PortDrops drops_of_gone_;

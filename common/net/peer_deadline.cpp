@@ -1,13 +1,15 @@
-#include "common/net/accept_deadline.hpp"
+#include "common/net/peer_deadline.hpp"
 
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/net/stuck_peer.hpp"
+
 namespace sluice::net {
 namespace {
 
-void connect_and_hang_up(const std::string& path) {
+void connect_and_disconnect(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof(address.sun_path) - 1);
@@ -19,10 +21,11 @@ void connect_and_hang_up(const std::string& path) {
 
 }  // namespace
 
-AcceptDeadline::AcceptDeadline(std::string path, Duration timeout)
-    : thread_([this, socket_path = std::move(path), timeout] { watch(socket_path, timeout); }) {}
+PeerDeadline::PeerDeadline(std::string path, Duration timeout)
+    : waiting_(gettid()),
+      thread_([this, socket_path = std::move(path), timeout] { watch(socket_path, timeout); }) {}
 
-AcceptDeadline::~AcceptDeadline() {
+PeerDeadline::~PeerDeadline() {
   {
     const std::lock_guard lock(mutex_);
     ended_ = true;
@@ -31,17 +34,18 @@ AcceptDeadline::~AcceptDeadline() {
   thread_.join();
 }
 
-bool AcceptDeadline::passed() {
+bool PeerDeadline::passed() {
   const std::lock_guard lock(mutex_);
   return passed_;
 }
 
 // Again every second after the deadline: the socket may not have been there yet.
-void AcceptDeadline::watch(const std::string& path, Duration timeout) {
+void PeerDeadline::watch(const std::string& path, Duration timeout) {
   std::unique_lock lock(mutex_);
   while (!ended_changed_.wait_for(lock, timeout, [this] { return ended_; })) {
     passed_ = true;
-    connect_and_hang_up(path);
+    connect_and_disconnect(path);
+    end_wait(waiting_);
     timeout = std::chrono::seconds(1);
   }
 }

@@ -1,0 +1,96 @@
+#include "common/net/stuck_peer.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+namespace sluice::net {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kThreads = "/proc/self/task";
+
+bool waits_for_peer(long call) {
+  constexpr long kCalls[] = {SYS_read,   SYS_write,   SYS_recvfrom,
+                             SYS_sendto, SYS_recvmsg, SYS_sendmsg};
+  return std::find(std::begin(kCalls), std::end(kCalls), call) != std::end(kCalls);
+}
+
+using NameOf = int (*)(int, sockaddr*, socklen_t*);
+
+// Empty as well for an end without a path, as that of who connects is.
+std::optional<std::string> path_of(int fd, NameOf name_of) {
+  sockaddr_un address{};
+  socklen_t length = sizeof address;
+  if (name_of(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return std::nullopt;
+  if (address.sun_family != AF_UNIX) return std::nullopt;
+  return std::string(address.sun_path, strnlen(address.sun_path, sizeof address.sun_path));
+}
+
+}  // namespace
+
+pid_t find_thread(std::string_view name) {
+  std::error_code error;
+  for (fs::directory_iterator at(kThreads, error); !error && at != fs::directory_iterator();
+       at.increment(error)) {
+    std::string found;
+    std::getline(std::ifstream(at->path() / "comm"), found);
+    if (found == name) return static_cast<pid_t>(std::stol(at->path().filename()));
+  }
+  return 0;
+}
+
+// The file has "running", or the number of a system call and its arguments, of which the first is
+// the descriptor where we look.
+int descriptor_waited_for(pid_t thread) {
+  std::ifstream file(fs::path(kThreads) / std::to_string(thread) / "syscall");
+  long call = -1;
+  std::string argument;
+  if (!(file >> call >> argument) || !waits_for_peer(call)) return -1;
+  int descriptor = -1;
+  if (argument.starts_with("0x"))
+    std::from_chars(argument.data() + 2, argument.data() + argument.size(), descriptor, 16);
+  return descriptor;
+}
+
+// By a copy of the descriptor, which stays what it is when DPDK closes its own meanwhile.
+std::string shut_down(int descriptor) {
+  const int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  if (copy < 0) return {};
+  const auto own = path_of(copy, getsockname);
+  const auto peer = path_of(copy, getpeername);
+  if (own && peer) shutdown(copy, SHUT_RDWR);
+  close(copy);
+  return own && peer ? *own + *peer : "";
+}
+
+void end_wait(pid_t thread) {
+  const int descriptor = descriptor_waited_for(thread);
+  if (descriptor >= 0) shut_down(descriptor);
+}
+
+std::string StuckPeerWatch::look(Time now) {
+  if (thread_ == 0) thread_ = find_thread(name_);
+  const int descriptor = thread_ == 0 ? -1 : descriptor_waited_for(thread_);
+  if (descriptor < 0 || descriptor != descriptor_) {
+    descriptor_ = descriptor;
+    since_ = now;
+    looks_ = 0;
+    return {};
+  }
+  if (++looks_ < kLooksMin || now < after(since_, kPatience)) return {};
+  descriptor_ = -1;
+  return shut_down(descriptor);
+}
+
+}  // namespace sluice::net

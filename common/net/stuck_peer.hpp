@@ -1,0 +1,56 @@
+// Ends waits for vhost peers. DPDK reads and writes their sockets without a time-out, on threads
+// that serve all ports: a peer that stops in the middle of a message would hold up the others for
+// ever. Once its socket is shut down, the call that waits for it fails.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <sys/types.h>
+
+#include "common/base/time.hpp"
+
+namespace sluice::net {
+
+/// DPDK's threads: the one that talks with all vhost peers of a daemon, and the one on which a
+/// worker's ports talk with theirs after they were opened.
+inline constexpr std::string_view kVhostThread = "vhost-events";
+inline constexpr std::string_view kInterruptThread = "eal-intr-thread";
+
+/// A thread of this process by its name; 0: there is none.
+pid_t find_thread(std::string_view name);
+
+/// What the thread waits to read from or to write to just now; -1: it does not, or the kernel does
+/// not say (it does in /proc/self/task/ID/syscall).
+int descriptor_waited_for(pid_t thread);
+
+/// Ends both directions of a Unix socket. Its path, which one of its two ends has; empty if the
+/// descriptor is no such socket.
+std::string shut_down(int descriptor);
+
+/// Lets go of a peer that the thread waits for just now, if it does.
+void end_wait(pid_t thread);
+
+/// Notices that a thread waits for one and the same peer, which a peer in order never makes it do.
+class StuckPeerWatch {
+ public:
+  /// How long: each message is sent in one piece, and an answer fits into a socket's buffer.
+  static constexpr Duration kPatience = std::chrono::milliseconds(250);
+
+  explicit StuckPeerWatch(std::string_view thread) : name_(thread) {}
+
+  /// To be called many times in that period. Shuts the socket of a stuck peer down and returns its
+  /// path; empty if there is none.
+  std::string look(Time now);
+
+ private:
+  static constexpr unsigned kLooksMin = 4;  // this process may itself have been stopped
+
+  std::string_view name_;
+  pid_t thread_ = 0;
+  int descriptor_ = -1;
+  Time since_{};
+  unsigned looks_ = 0;
+};
+
+}  // namespace sluice::net

@@ -1,0 +1,288 @@
+"""A process that sits where a local worker should, and stops in the middle of a message, sends
+garbage, disturbs nobody: jobs go on, new ones form, the daemon ends."""
+import array
+import fcntl
+import mmap
+import os
+import signal
+import socket
+import struct
+import termios
+import time
+
+import harness
+
+# vhost-user's requests, as far as they are needed here.
+GET_FEATURES, SET_FEATURES, SET_OWNER, SET_MEM_TABLE = 1, 2, 3, 5
+SET_VRING_NUM, SET_VRING_ADDR, SET_VRING_BASE, GET_VRING_BASE = 8, 9, 10, 11
+SET_VRING_KICK, SET_VRING_CALL, GET_PROTOCOL_FEATURES, SET_VRING_ENABLE = 12, 13, 15, 18
+VERSION = 1
+FEATURES = 1 << 32 | 1 << 30  # VIRTIO_F_VERSION_1, VHOST_USER_F_PROTOCOL_FEATURES
+
+RING = 256  # descriptors
+MEMORY_BYTES = 1 << 20
+DESCRIPTORS, AVAILABLE, USED, FRAMES = 0x0, 0x4000, 0x8000, 0x40000  # of a ring, in its half
+
+
+def header(request, size, flags=VERSION):
+    return struct.pack("<III", request, flags, size)
+
+
+def message(request, payload=b""):
+    return header(request, len(payload)) + payload
+
+
+class Peer:
+    """Serves a socket as a worker does. The daemon connects to it, again when it loses it."""
+
+    def __init__(self, path):
+        self.path = path
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.settimeout(harness.PATIENCE)
+        self.listener.bind(path)
+        self.listener.listen()
+        self.daemon = None
+        self.descriptors = []
+
+    def meet(self):
+        self.daemon, _ = self.listener.accept()
+        self.daemon.settimeout(harness.PATIENCE)
+        return self
+
+    def close(self):
+        for open_one in (self.listener, self.daemon):
+            if open_one:
+                open_one.close()
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+
+    def say(self, data, *descriptors):
+        """Until the daemon has read it."""
+        if descriptors:
+            socket.send_fds(self.daemon, [data], descriptors)
+        else:
+            self.daemon.sendall(data)
+        self.wait_until("the daemon reads", lambda: self._unread() == 0)
+
+    def _unread(self):
+        amount = array.array("i", [0])
+        fcntl.ioctl(self.daemon, termios.TIOCOUTQ, amount)
+        return amount[0]
+
+    @staticmethod
+    def wait_until(what, done):
+        deadline = time.monotonic() + harness.PATIENCE
+        while not done():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"waited in vain: {what}")
+            time.sleep(0.01)
+
+    def is_dropped(self):
+        """Whether the daemon has ended the connection."""
+        try:
+            return self.daemon.recv(4096, socket.MSG_DONTWAIT) == b""
+        except BlockingIOError:
+            return False
+        except ConnectionResetError:
+            return True
+
+    def wait_until_dropped(self):
+        self.wait_until("the daemon hangs up", self.is_dropped)
+
+    def ask(self, request):
+        self.daemon.sendall(message(request))
+        return self.daemon.recv(4096)
+
+    def share_memory(self):
+        """Two rings and frames, as a worker's driver shares them."""
+        memory = os.memfd_create("worker")
+        self.descriptors.append(memory)
+        os.ftruncate(memory, MEMORY_BYTES)
+        self.memory = mmap.mmap(memory, MEMORY_BYTES)
+        self.ask(GET_FEATURES)
+        self.say(message(SET_FEATURES, struct.pack("<Q", FEATURES)))
+        self.say(message(SET_OWNER))
+        self.say(message(SET_MEM_TABLE, struct.pack("<IIQQQQ", 1, 0, 0, MEMORY_BYTES, 0, 0)),
+                 memory)
+
+    def set_up_ring(self, index):
+        base = index * MEMORY_BYTES // 2
+        kick, call = os.eventfd(0), os.eventfd(0)
+        self.descriptors += [kick, call]
+        self.say(message(SET_VRING_NUM, struct.pack("<II", index, RING)))
+        self.say(message(SET_VRING_BASE, struct.pack("<II", index, 0)))
+        self.say(message(SET_VRING_ADDR, struct.pack(
+            "<IIQQQQ", index, 0, base + DESCRIPTORS, base + USED, base + AVAILABLE, 0)))
+        self.say(message(SET_VRING_CALL, struct.pack("<Q", index)), call)
+        self.say(message(SET_VRING_KICK, struct.pack("<Q", index)), kick)
+        self.say(message(SET_VRING_ENABLE, struct.pack("<II", index, 1)))
+
+    def start_device(self):
+        """As a worker in order does: from now on the daemon's lane reads its memory."""
+        self.share_memory()
+        for index in (0, 1):
+            self.set_up_ring(index)
+
+    def send_frame(self, frame=bytes(64)):
+        """By the second ring; until the lane has taken it."""
+        base = MEMORY_BYTES // 2
+        at = base + FRAMES
+        self.memory[at:at + 12 + len(frame)] = bytes(12) + frame
+        self.memory[base:base + 16] = struct.pack("<QIHH", at, 12 + len(frame), 0, 0)
+        count = self._taken() + 1
+        self.memory[base + AVAILABLE:base + AVAILABLE + 4] = struct.pack("<HH", 0, count)
+        self.wait_until("the lane takes a frame", lambda: self._taken() == count)
+
+    def _taken(self):
+        at = MEMORY_BYTES // 2 + USED
+        return struct.unpack("<HH", self.memory[at:at + 4])[1]
+
+
+class PeerTest(harness.SystemTest):
+    def setUp(self):
+        self.daemon = self.start_daemon()
+        self.bystander = self.start_steady_job(2, self.daemon)
+        self.peers = 0
+
+    def start_peer(self):
+        self.peers += 1
+        peer = Peer(f"{self.directory()}/peer{self.peers}.sluice")
+        self.addCleanup(peer.close)
+        return peer
+
+    def nobody_notices(self):
+        """A job that ran all the while is right, another forms, and the daemon ends in order."""
+        newcomer = self.start_steady_job(2, self.daemon)
+        for rank in newcomer + self.bystander:
+            self.assertTrue(rank.is_running(), rank.report())
+        self.end_steady_job(newcomer)
+        self.end_steady_job(self.bystander)
+        self.ends_on_signal(self.daemon)
+        self.assertEqual(self.counter(self.daemon, "jobs_aborted"), 0)
+        self.assertEqual(self.counter(self.daemon, "jobs_left"), 2)
+
+    def is_refused(self, peer):
+        self.daemon.wait_to_say(f"local worker at {peer.path} refused: it stopped in the middle of "
+                                "a message")
+
+
+class Stuck(PeerTest):
+    def test_after_a_header(self):
+        peer = self.start_peer().meet()
+        peer.say(header(SET_FEATURES, 8))
+        self.nobody_notices()
+        self.is_refused(peer)
+
+    def test_after_a_header_in_the_middle_of_connecting(self):
+        peer = self.start_peer().meet()
+        peer.share_memory()
+        peer.say(header(SET_VRING_NUM, 8))
+        self.nobody_notices()
+        self.is_refused(peer)
+
+    def test_after_a_header_with_its_link_up(self):
+        peer = self.start_peer().meet()
+        peer.start_device()
+        peer.send_frame()
+        peer.say(header(SET_VRING_ENABLE, 8))
+        self.nobody_notices()
+        self.is_refused(peer)
+
+    def test_when_it_should_read_answers(self):
+        """It asks until the daemon cannot send any more."""
+        peer = self.start_peer().meet()
+        peer.daemon.settimeout(1)
+        try:
+            while True:
+                peer.daemon.sendall(message(GET_FEATURES))
+        except OSError:  # it takes no more, or has been told of it already
+            pass
+        self.nobody_notices()
+        self.is_refused(peer)
+
+    def test_before_its_first_word(self):
+        self.start_peer().meet()
+        self.nobody_notices()
+
+    def test_before_it_accepts(self):
+        self.start_peer()
+        self.nobody_notices()
+
+    def test_many_at_once(self):
+        for peer in [self.start_peer() for _ in range(8)]:
+            peer.meet().daemon.sendall(header(SET_FEATURES, 8))
+        self.nobody_notices()
+
+    def test_while_the_daemon_ends(self):
+        self.end_steady_job(self.bystander)
+        self.start_peer().meet().say(header(SET_FEATURES, 8))
+        self.ends_on_signal(self.daemon)
+
+
+class Garbage(PeerTest):
+    def test_of_every_sort(self):
+        for data in (b"\xff" * 12, b"\0" * 12, header(SET_FEATURES, 0xffffffff),
+                     header(SET_FEATURES, 8, flags=0) + b"\xff" * 8, header(77, 0), b"\x01",
+                     message(SET_MEM_TABLE, b"\xff" * 40), message(SET_VRING_NUM, b"\xff" * 8),
+                     message(SET_VRING_ADDR, struct.pack("<IIQQQQ", 0, 0, 1, 2, 3, 4)),
+                     message(SET_VRING_KICK, b"\xff" * 8), message(GET_VRING_BASE, bytes(8)),
+                     os.urandom(4096)):
+            with self.subTest(data=data[:16].hex()):
+                peer = self.start_peer().meet()
+                peer.daemon.sendall(data)
+        self.nobody_notices()
+
+    def test_of_memory_without_descriptors(self):
+        peer = self.start_peer().meet()
+        peer.ask(GET_FEATURES)
+        peer.say(message(SET_OWNER))
+        peer.say(message(SET_MEM_TABLE, struct.pack("<IIQQQQ", 1, 0, 0, MEMORY_BYTES, 0, 0)))
+        peer.wait_until_dropped()
+        self.nobody_notices()
+
+    def test_of_descriptors(self):
+        """In rings that are in order: addresses outside of memory, chains without end."""
+        peer = self.start_peer().meet()
+        peer.start_device()
+        peer.send_frame()
+        base = MEMORY_BYTES // 2
+        for i in range(RING):
+            peer.memory[base + 16 * i:base + 16 * i + 16] = struct.pack(
+                "<QIHH", i * 0x1111_1111_1111 % 2**64, 0xffffffff, 1, i)
+        peer.memory[base + AVAILABLE + 4:base + AVAILABLE + 4 + 2 * RING] = struct.pack(
+            f"<{RING}H", *(i * 7 % 65536 for i in range(RING)))
+        peer.memory[base + AVAILABLE:base + AVAILABLE + 4] = struct.pack("<HH", 0, 1 + RING)
+        self.nobody_notices()
+
+
+class Aggregators(harness.SystemTest):
+    """Now the daemon is the peer that does not answer, and every call of a rank ends."""
+
+    def test_that_are_stopped(self):
+        daemon = self.start_daemon()
+        job = self.start_steady_job(2, daemon, SLUICE_AGGREGATOR_TIMEOUT_MS=1000)
+        daemon.send(signal.SIGSTOP)
+        for rank in job:
+            self.ends_with(rank, 3, "aggregator lost")
+        daemon.send(signal.SIGCONT)
+        self.end_steady_job(self.start_steady_job(2, daemon))
+        self.ends_on_signal(daemon)
+
+    def test_that_take_a_worker_and_never_answer(self):
+        os.mkdir(self.directory(), mode=0o700)
+        claim = os.open(self.directory(), os.O_RDONLY)
+        self.addCleanup(os.close, claim)
+        fcntl.flock(claim, fcntl.LOCK_EX)
+        rank = self.start_joiner(0, 1, "vhost:" + self.directory(), SLUICE_CONNECT_TIMEOUT_MS=1000)
+        Peer.wait_until("the worker serves a socket", lambda: os.listdir(self.directory()))
+        with socket.socket(socket.AF_UNIX) as daemon:
+            daemon.connect(os.path.join(self.directory(), os.listdir(self.directory())[0]))
+            daemon.settimeout(harness.PATIENCE)
+            self.assertGreater(len(daemon.recv(4096)), 0)
+            self.ends_with(rank, 3, "unavailable", "no aggregator connected to its socket and "
+                           "answered in time")
+        self.assertEqual(os.listdir(self.directory()), [])
+
+
+if __name__ == "__main__":
+    harness.main()
