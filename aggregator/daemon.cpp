@@ -9,6 +9,7 @@
 #include "common/base/random_id.hpp"
 #include "common/config/log.hpp"
 #include "common/net/clock.hpp"
+#include "common/net/peer_memory.hpp"
 
 namespace sluice::aggregator {
 namespace {
@@ -91,6 +92,7 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
   eal.log_level = eal_level_of(config_.log_level);
   eal.extra_args = config_.eal_args;
   eal_ = std::make_unique<net::Eal>(eal);
+  net::survive_loss_of_peer_memory();
 
   const std::size_t payload_bytes = largest_mtu(config_) - kHeaderRoom;
   const std::size_t budget = std::size_t{memory_mib - config::kDpdkMemoryMib} << 20;

@@ -12,6 +12,7 @@
 #include "common/base/packet_buffer.hpp"
 #include "common/net/fault_injection.hpp"
 #include "common/net/neighbours.hpp"
+#include "common/net/peer_memory.hpp"
 #include "common/net/tx_queue.hpp"
 
 namespace sluice::net {
@@ -188,6 +189,7 @@ std::size_t DatagramIo::poll(PortState& port) {
 }
 
 std::size_t DatagramIo::fetch(PortState& port, std::span<rte_mbuf*, kBurst> frames) {
+  const PeerMemoryUse use(port.view.id);
   const auto burst = [&] {
     const std::size_t n =
         rte_eth_rx_burst(port.view.id, port.view.queue, frames.data(), std::uint16_t{kBurst});

@@ -33,7 +33,7 @@ class Eal {
  public:
   /// Throws Error: kInvalidArgument for options out of range, refused arguments or a second
   /// environment; kUnavailable for want of privilege, hugepages or memory. The calling thread's
-  /// affinity, signal mask and the process's signal handlers are as before afterwards.
+  /// affinity and signal mask are as before afterwards.
   explicit Eal(const EalOptions& options);
   ~Eal();
   Eal(const Eal&) = delete;

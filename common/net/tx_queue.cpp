@@ -7,6 +7,8 @@
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 
+#include "common/net/peer_memory.hpp"
+
 namespace sluice::net {
 namespace {
 
@@ -84,6 +86,7 @@ void TxQueue::flush(IoCounters& counters) {
 }
 
 void TxQueue::offer(IoCounters& counters) {
+  const PeerMemoryUse use(port_id_);
   while (begin_ < end_) {
     const auto count = static_cast<std::uint16_t>(std::min(end_ - begin_, kBurst));
     const std::uint16_t sent = rte_eth_tx_burst(port_id_, queue_, &frames_[begin_], count);

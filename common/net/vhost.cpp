@@ -15,6 +15,7 @@
 #include <sluice/error.hpp>
 
 #include "common/net/clock.hpp"
+#include "common/net/peer_memory.hpp"
 
 namespace sluice::net {
 namespace {
@@ -153,8 +154,12 @@ void VhostDirectory::poll() {
 void VhostDirectory::drop_stuck() {
   const auto link = links_.find(fs::path(stuck_.look(now())).filename());
   if (link == links_.end()) return;
-  link->second.refusal = "it stopped in the middle of a message";
-  if (!link->second.detaching) detach(link->second);
+  drop(link->second, "it stopped in the middle of a message");
+}
+
+void VhostDirectory::drop(Link& link, const char* why) {
+  link.refusal = why;
+  if (!link.detaching) detach(link);
 }
 
 void VhostDirectory::detach(Link& link) {
@@ -170,6 +175,7 @@ void VhostDirectory::detach(Link& link) {
 // never enables for the next one; to connect once more heals that.
 void VhostDirectory::look_after(const std::string& name, Link& link) {
   const std::uint16_t id = link.port->id();
+  if (has_lost_peer_memory(id)) drop(link, "its memory is gone");
   if (!link.detaching) {
     if (link.port->link_up()) {
       link.last_up = now();

@@ -96,7 +96,7 @@ class VhostDirectory {
 
   /// Looks for new, for dead and for stuck workers. Call it ten times a second or more: a worker's
   /// death is noticed at the first call after it. A worker that stops in the middle of a message
-  /// is unplugged and refused: it would hold up all others.
+  /// would hold up all others, and one may take its memory away: they are unplugged and refused.
   void poll();
 
   /// Says, from any thread, that no lane polls the port any more. The next poll() closes it.
@@ -122,6 +122,7 @@ class VhostDirectory {
   std::string path(const std::string& name) const { return directory_ + "/" + name; }
   void drop_stuck();
   void look_after(const std::string& name, Link& link);
+  void drop(Link& link, const char* why);
   void detach(Link& link);
   void consider(const std::string& name);
   void attach(const std::string& name);

@@ -1,5 +1,5 @@
 """A process that sits where a local worker should, and stops in the middle of a message, sends
-garbage, disturbs nobody: jobs go on, new ones form, the daemon ends."""
+garbage or takes its memory away, disturbs nobody: jobs go on, new ones form, the daemon ends."""
 import array
 import fcntl
 import mmap
@@ -137,6 +137,10 @@ class Peer:
         at = MEMORY_BYTES // 2 + USED
         return struct.unpack("<HH", self.memory[at:at + 4])[1]
 
+    def take_memory_away(self):
+        self.memory.close()
+        os.ftruncate(self.descriptors[0], 0)
+
 
 class PeerTest(harness.SystemTest):
     def setUp(self):
@@ -253,6 +257,30 @@ class Garbage(PeerTest):
             f"<{RING}H", *(i * 7 % 65536 for i in range(RING)))
         peer.memory[base + AVAILABLE:base + AVAILABLE + 4] = struct.pack("<HH", 0, 1 + RING)
         self.nobody_notices()
+
+
+class Memory(PeerTest):
+    def test_that_is_taken_away(self):
+        peer = self.start_peer().meet()
+        peer.start_device()
+        peer.send_frame()
+        peer.take_memory_away()
+        self.nobody_notices()
+        self.daemon.wait_to_say(f"local worker at {peer.path} refused: its memory is gone")
+
+    def test_that_is_taken_away_while_it_connects(self):
+        """Here DPDK's own thread touches it."""
+        peer = self.start_peer().meet()
+        peer.share_memory()
+        peer.take_memory_away()
+        for index in (0, 1):
+            peer.set_up_ring(index)
+        self.nobody_notices()
+
+    def test_of_nobody_else_is_replaced(self):
+        """Whoever else is told of a bus error ends of it."""
+        self.daemon.send(signal.SIGBUS)
+        self.assertEqual(self.daemon.wait(), -signal.SIGBUS)
 
 
 class Aggregators(harness.SystemTest):

@@ -24,6 +24,7 @@
 #include "common/base/idle.hpp"
 #include "common/base/packet_buffer.hpp"
 #include "common/base/packet_memory.hpp"
+#include "common/net/caller_state.hpp"
 #include "common/net/clock.hpp"
 #include "common/net/datagram_io.hpp"
 #include "common/net/eal.hpp"
@@ -453,6 +454,21 @@ TEST_CASE("DPDK starts without a trace on the calling thread, once") {
   EalOptions options;
   options.memory_mib = 3;
   CHECK_THROWS_WITH(Eal(options), Contains("3 MiB: 16 to 1048576 expected"));
+}
+
+TEST_CASE("A host's signal handlers stay its own while a port opens or closes") {
+  const auto current = [] {
+    struct sigaction action {};
+    sigaction(SIGUSR1, nullptr, &action);
+    return action.sa_handler;
+  };
+  void (*const host_installs)(int) = [](int) {};
+  {
+    const CallerState while_dpdk_works;
+    std::signal(SIGUSR1, host_installs);  // another thread of the host
+  }
+  CHECK(current() == host_installs);
+  std::signal(SIGUSR1, SIG_DFL);
 }
 
 TEST_CASE("A pool lends its buffers and gets them back") {

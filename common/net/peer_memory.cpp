@@ -1,0 +1,130 @@
+#include "common/net/peer_memory.hpp"
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <optional>
+
+#include <fcntl.h>
+#include <rte_memory.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace sluice::net {
+
+thread_local int PeerMemoryUse::port_in_use_ = PeerMemoryUse::kNone;
+
+namespace {
+
+constexpr std::size_t kPortIdMax = 256;
+std::array<std::atomic<bool>, kPortIdMax> lost;
+
+struct Mapping {
+  std::uintptr_t begin = 0;
+  std::uintptr_t end = 0;
+  bool shared = false;
+};
+
+// Reads /proc/self/maps as a signal handler may: without the heap.
+class MappingReader {
+ public:
+  MappingReader() : fd_(open("/proc/self/maps", O_RDONLY | O_CLOEXEC)) {}
+  ~MappingReader() { close(fd_); }
+  MappingReader(const MappingReader&) = delete;
+  MappingReader& operator=(const MappingReader&) = delete;
+
+  // A line: "7f00-7f10 rw-s 00000000 00:01 1234 /memfd:worker (deleted)".
+  std::optional<Mapping> next() {
+    constexpr int kSharedAt = 3;
+    Mapping mapping;
+    mapping.begin = hexadecimal();
+    mapping.end = hexadecimal();
+    for (int at = 0; at <= kSharedAt; ++at) mapping.shared = character() == 's';
+    for (int c = character(); c != '\n'; c = character())
+      if (c == kEnd) return std::nullopt;
+    return mapping;
+  }
+
+ private:
+  static constexpr int kEnd = -1;
+
+  int character() {
+    if (at_ == count_) {
+      count_ = read(fd_, buffer_.data(), buffer_.size());
+      at_ = 0;
+    }
+    if (count_ > 0) return buffer_[static_cast<std::size_t>(at_++)];
+    count_ = 0;
+    return kEnd;
+  }
+
+  // And the character after the number.
+  std::uintptr_t hexadecimal() {
+    std::uintptr_t number = 0;
+    for (;;) {
+      const int c = character();
+      if (c >= '0' && c <= '9')
+        number = number * 16 + static_cast<unsigned>(c - '0');
+      else if (c >= 'a' && c <= 'f')
+        number = number * 16 + static_cast<unsigned>(c - 'a' + 10);
+      else
+        return number;
+    }
+  }
+
+  int fd_;
+  std::array<char, 4096> buffer_;
+  ssize_t at_ = 0;
+  ssize_t count_ = 0;
+};
+
+// What is shared and not DPDK's own memory is a peer's: nothing else is mapped so here.
+std::optional<Mapping> peer_mapping_of(const void* address) {
+  if (rte_mem_virt2memseg_list(address)) return std::nullopt;
+  const auto at = reinterpret_cast<std::uintptr_t>(address);
+  MappingReader reader;
+  while (const auto mapping = reader.next())
+    if (at >= mapping->begin && at < mapping->end) return mapping->shared ? mapping : std::nullopt;
+  return std::nullopt;
+}
+
+// The whole mapping: huge pages cannot be replaced by part, and nothing of it is worth keeping.
+// DPDK unmaps it later as if it were the peer's. Nobody does so meanwhile: DPDK's threads take a
+// queue's lock before they unmap what its user touches.
+bool replace(const Mapping& mapping) {
+  void* const place = reinterpret_cast<void*>(mapping.begin);
+  return mmap(place, mapping.end - mapping.begin, PROT_READ | PROT_WRITE,
+              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == place;
+}
+
+void on_bus_error(int, siginfo_t* info, void*) {
+  const int saved_errno = errno;
+  const bool is_fault = info->si_code > 0;  // not sent by somebody
+  const auto mapping = is_fault ? peer_mapping_of(info->si_addr) : std::nullopt;
+  if (mapping && replace(*mapping)) {
+    const int port = PeerMemoryUse::port();
+    if (port >= 0 && port < static_cast<int>(kPortIdMax))
+      lost[static_cast<std::size_t>(port)] = true;
+  } else {
+    std::signal(SIGBUS, SIG_DFL);  // a fault comes again at once
+    if (!is_fault) std::raise(SIGBUS);
+  }
+  errno = saved_errno;
+}
+
+}  // namespace
+
+void survive_loss_of_peer_memory() {
+  struct sigaction action {};
+  action.sa_sigaction = on_bus_error;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGBUS, &action, nullptr);
+}
+
+bool has_lost_peer_memory(std::uint16_t port_id) {
+  return port_id < kPortIdMax && lost[port_id].exchange(false);
+}
+
+}  // namespace sluice::net
