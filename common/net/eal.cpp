@@ -8,7 +8,6 @@
 #include <rte_lcore.h>
 #include <rte_malloc.h>
 #include <spdlog/spdlog.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <sluice/error.hpp>
@@ -16,6 +15,7 @@
 #include "common/log/logger.hpp"
 #include "common/net/caller_state.hpp"
 #include "common/net/eal_log.hpp"
+#include "common/net/own_directory.hpp"
 
 namespace sluice::net {
 namespace {
@@ -57,7 +57,7 @@ class RuntimeDirectory {
     std::error_code ignored;
     const auto directory =
         std::filesystem::temp_directory_path(ignored) / ("sluice-" + std::to_string(geteuid()));
-    mkdir(directory.c_str(), 0700);
+    make_own_directory("runtime directory", directory);
     setenv("XDG_RUNTIME_DIR", directory.c_str(), 1);
     set_ = true;
   }

@@ -8,13 +8,13 @@
 #include <random>
 
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <sluice/error.hpp>
 
 #include "common/net/clock.hpp"
+#include "common/net/own_directory.hpp"
 #include "common/net/peer_memory.hpp"
 
 namespace sluice::net {
@@ -35,18 +35,13 @@ void check_path(const std::string& path) {
                 "socket path '" + path + "': a path without ',' expected");
 }
 
-std::string what_went_wrong(const char* step, const std::string& directory) {
-  return std::string("vhost directory '") + directory + "' cannot be " + step + ": " +
-         std::strerror(errno);
-}
-
+// Whoever can put a socket there is mapped as a worker.
 void make_directory(const std::string& directory) {
-  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST)
-    throw Error(ErrorCode::kUnavailable, what_went_wrong("created", directory));
-  if (!fs::is_directory(directory))
-    throw Error(ErrorCode::kUnavailable, "'" + directory + "' is no directory");
+  make_own_directory("vhost directory", directory);
   if (access(directory.c_str(), R_OK | W_OK | X_OK) != 0)
-    throw Error(ErrorCode::kUnavailable, what_went_wrong("read and written", directory));
+    throw Error(
+        ErrorCode::kUnavailable,
+        "vhost directory '" + directory + "' cannot be read and written: " + std::strerror(errno));
 }
 
 // Locally administered, so that the driver needs to make up none and to complain about it.

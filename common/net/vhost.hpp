@@ -85,7 +85,8 @@ class VhostDirectory {
   };
 
   /// Creates the directory with mode 0700 if it is missing. `pools` as for Port. Throws Error
-  /// kUnavailable if it cannot be created, read and written.
+  /// kUnavailable if it cannot be created, read and written, or if it is not this user's own: see
+  /// make_own_directory.
   VhostDirectory(const std::string& directory, const VhostOptions& options,
                  std::span<BufferPool* const> pools, VhostEvents events);
 

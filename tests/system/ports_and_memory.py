@@ -48,6 +48,28 @@ class LocalPorts(harness.SystemTest):
         rank.wait_to_say("under way")
 
 
+class Directories(harness.SystemTest):
+    def test_that_everybody_may_write_to(self):
+        os.mkdir(self.directory())
+        os.chmod(self.directory(), 0o777)
+        self.refuses(self.start("daemon", harness.program("sluice-aggregator"), "--vhost-dir",
+                                self.directory()), 1, "can be written by everybody")
+
+    @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
+    def test_for_dpdk_that_somebody_else_made(self):
+        """Without XDG_RUNTIME_DIR it is one of a name that anybody can guess, in /tmp."""
+        guessed = os.path.join(self.place, "sluice-65534")
+        os.mkdir(guessed)
+        os.chown(guessed, 1, 1)
+        os.chmod(self.place, 0o777)
+        self.refuses(self.start("daemon", "/usr/bin/env", "-u", "XDG_RUNTIME_DIR",
+                                harness.program("sluice-aggregator"), "--vhost-dir",
+                                self.directory(), TMPDIR=self.place,
+                                before_exec=harness.become_nobody),
+                     1, f"runtime directory '{guessed}' belongs to user 1")
+        self.assertEqual(os.listdir(guessed), [])
+
+
 class Memory(harness.SystemTest):
     def test_too_little_for_the_daemon(self):
         daemon = self.start("daemon", harness.program("sluice-aggregator"), "--vhost-dir",

@@ -1060,6 +1060,28 @@ TEST_CASE("A daemon's directory is made for its owner alone, or refused clearly"
   CHECK_THROWS_WITH(VhostDirectory(directory.path + "/file", {}, {}, {}), Contains("no directory"));
 }
 
+TEST_CASE("A daemon trusts no directory that others may have put sockets into") {
+  start_eal();
+  const TemporaryDirectory directory;
+  const auto made = [&](const char* name, mode_t mode) {
+    const std::string path = directory.path + "/" + name;
+    REQUIRE(mkdir(path.c_str(), 0700) == 0);
+    REQUIRE(chmod(path.c_str(), mode) == 0);
+    return path;
+  };
+  CHECK_NOTHROW(VhostDirectory(made("as-mkdir-makes-it", 0755), {}, {}, {}));
+  CHECK_NOTHROW(VhostDirectory(made("for-a-group", 0770), {}, {}, {}));
+  for (const mode_t open_to_all : {0777, 01777, 0702})
+    CHECK_THROWS_WITH(
+        VhostDirectory(made(("open" + std::to_string(open_to_all)).c_str(), open_to_all), {}, {},
+                       {}),
+        Contains("can be written by everybody"));
+  if (geteuid() != 0) return;  // only root can make what is another's
+  const std::string foreign = made("foreign", 0755);
+  REQUIRE(chown(foreign.c_str(), 65534, 65534) == 0);
+  CHECK_THROWS_WITH(VhostDirectory(foreign, {}, {}, {}), Contains("belongs to user 65534"));
+}
+
 TEST_CASE("Datagrams of all sizes pass between a worker and its daemon, both ways and in order") {
   for (const UdpChecksum checksum :
        {UdpChecksum::kAuto, UdpChecksum::kSoftware, UdpChecksum::kOffload}) {
