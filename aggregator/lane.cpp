@@ -15,12 +15,19 @@ namespace sluice::aggregator {
 
 template class Engine<net::DatagramIo>;
 
+namespace {
+
+// How long a port may take for what is queued at the end: by then ranks are told that it is.
+constexpr std::chrono::milliseconds kLastWords{200};
+
+}  // namespace
+
 Lane::Lane(const LaneOptions& options, EngineConfig config, net::BufferPool& payloads,
            net::BufferPool& headers, std::shared_ptr<spdlog::logger> logger)
     : options_(options),
       logger_(std::move(logger)),
       long_turn_(config.keep_alive_interval()),
-      io_(payloads, headers),
+      io_(payloads, headers, net::DatagramIo::kBacklogMax, kMaxRanks),  // one packet, all results
       engine_(std::move(config), [this](const JobEvent& event) { keep(event); }) {
   io_.inject_faults(options_.faults);
   io_.listen(options_.udp_port);
@@ -47,7 +54,7 @@ void Lane::run() {
     idle.work_done(received);
   }
   engine_.shut_down(net::now(), io_);
-  io_.flush();
+  io_.drain(kLastWords);
 }
 
 void Lane::end() {

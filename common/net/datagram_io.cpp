@@ -3,13 +3,16 @@
 #include <algorithm>
 #include <atomic>
 #include <cassert>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 #include <rte_prefetch.h>
 
 #include "common/base/packet_buffer.hpp"
+#include "common/net/clock.hpp"
 #include "common/net/fault_injection.hpp"
 #include "common/net/neighbours.hpp"
 #include "common/net/peer_memory.hpp"
@@ -26,6 +29,7 @@ struct DatagramIo::PortState {
   TxQueue tx;
   std::unique_ptr<FaultInjector> rx_faults;  // mostly none
   Neighbours neighbours;
+  std::vector<Datagram> kept;  // received, but there was no room for their answers
   std::uint16_t ip_id = 0;
 };
 
@@ -95,9 +99,10 @@ void write_frame_headers(const PortView& port, std::uint16_t ip_id, const Endpoi
 
 }  // namespace
 
-DatagramIo::DatagramIo(BufferPool& payloads, BufferPool& headers, std::size_t backlog_max)
-    : payloads_(payloads), headers_(headers), backlog_max_(backlog_max) {
-  assert(backlog_max >= 2 * kBurst && backlog_max <= 65535);
+DatagramIo::DatagramIo(BufferPool& payloads, BufferPool& headers, std::size_t backlog_max,
+                       std::size_t fan_out)
+    : payloads_(payloads), headers_(headers), backlog_max_(backlog_max), fan_out_(fan_out) {
+  assert(backlog_max >= 2 * kBurst && backlog_max <= 65535 && fan_out <= backlog_max);
 }
 
 DatagramIo::~DatagramIo() = default;
@@ -110,6 +115,7 @@ void DatagramIo::add_port(const PortView& port) {
   assert(!find(port.id) && port.udp_checksum != UdpChecksum::kAuto);
   if (by_id_.size() <= port.id) by_id_.resize(port.id + std::size_t{1});
   auto& state = by_id_[port.id] = std::make_unique<PortState>(port, backlog_max_);
+  if (fan_out_ != 0) state->kept.reserve(kBurst);
   using Direction = FaultInjector::Direction;
   if (faults_.any() && faults_.receiving)
     state->rx_faults =
@@ -136,6 +142,15 @@ Buffer DatagramIo::allocate(std::size_t size) {
 
 void DatagramIo::flush() {
   for (PortState* port : polled_) port->tx.flush(counters_);
+}
+
+bool DatagramIo::drain(Duration longest) {
+  const Time deadline = after(now(), longest);
+  for (flush(); has_backlog(); flush()) {
+    if (now() >= deadline) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+  return true;
 }
 
 void DatagramIo::set_link(std::uint16_t port_id, bool up) {
@@ -179,8 +194,22 @@ void DatagramIo::disarm() {
   armed_ = false;
 }
 
+bool DatagramIo::has_room_for_answers(const PortState& port) const {
+  return port.tx.backlog() + fan_out_ <= backlog_max_;
+}
+
+void DatagramIo::keep_rest(PortState& port, std::size_t done) {
+  for (; done < batch_.count; ++done) port.kept.push_back(std::move(batch_.datagrams[done]));
+}
+
 std::size_t DatagramIo::poll(PortState& port) {
   batch_.count = 0;
+  if (!port.kept.empty()) {
+    std::move(port.kept.begin(), port.kept.end(), batch_.datagrams.begin());
+    batch_.count = port.kept.size();
+    port.kept.clear();
+    return batch_.count;
+  }
   std::array<rte_mbuf*, kBurst> frames;
   const std::size_t n = fetch(port, frames);
   for (std::size_t i = 0; i < n; ++i) rte_prefetch0(rte_pktmbuf_mtod(frames[i], void*));

@@ -32,8 +32,12 @@ class DatagramIo {
   static constexpr std::size_t kBacklogMax = 4096;
 
   /// Payloads come from `payloads`, the headers of shared payloads from `headers` (0 payload bytes
-  /// will do). A port that refuses frames keeps up to `backlog_max` waiting, 64 .. 65535.
-  DatagramIo(BufferPool& payloads, BufferPool& headers, std::size_t backlog_max = kBacklogMax);
+  /// will do). A port that refuses frames keeps up to `backlog_max` waiting, 64 .. 65535. Where the
+  /// handler may answer one datagram with many, `fan_out` (0 .. backlog_max) says with how many: a
+  /// port is not received from while it has no room for so many answers, so that none is dropped.
+  /// Of two ends that answer each other one at most may do so: else each might wait for the other.
+  DatagramIo(BufferPool& payloads, BufferPool& headers, std::size_t backlog_max = kBacklogMax,
+             std::size_t fan_out = 0);
   ~DatagramIo();
 
   /// Puts faults into the traffic of the ports that are added from now on.
@@ -69,9 +73,14 @@ class DatagramIo {
   std::size_t receive(Handler&& handler) {
     std::size_t frames = 0;
     for (PortState* port : polled_) {
+      if (!has_room(*port)) continue;
       frames += poll(*port);
-      for (std::size_t i = 0; i < batch_.count; ++i)
-        handler(std::as_const(batch_.datagrams[i].from), std::move(batch_.datagrams[i].payload));
+      std::size_t done = 0;
+      while (done < batch_.count && has_room(*port)) {
+        Datagram& next = batch_.datagrams[done++];
+        handler(std::as_const(next.from), std::move(next.payload));
+      }
+      if (done < batch_.count) keep_rest(*port, done);
     }
     if (armed_ && frames != 0) disarm();
     return frames;
@@ -87,6 +96,10 @@ class DatagramIo {
 
   /// Offers everything queued to the ports. Call it once per turn of the loop.
   void flush();
+
+  /// The last flush: again until the ports have taken everything, `longest` at most. Whether they
+  /// have.
+  bool drain(Duration longest);
 
   /// Tells whether somebody is at the other end of a port's link. While nobody is, what is sent
   /// there is dropped and counted, and so is what was still queued. A new port counts as up.
@@ -119,7 +132,10 @@ class DatagramIo {
   };
 
   void disarm();
+  bool has_room(const PortState& port) const { return fan_out_ == 0 || has_room_for_answers(port); }
+  bool has_room_for_answers(const PortState& port) const;
   std::size_t poll(PortState& port);
+  void keep_rest(PortState& port, std::size_t done);
   std::size_t fetch(PortState& port, std::span<rte_mbuf*, kBurst> frames);
   void take_frame(PortState& port, rte_mbuf* frame);
   void take_arp(PortState& port, std::span<const std::byte> frame);
@@ -134,6 +150,7 @@ class DatagramIo {
   BufferPool& payloads_;
   BufferPool& headers_;
   std::size_t backlog_max_;
+  std::size_t fan_out_;
   std::bitset<65536> listened_;
   std::vector<std::unique_ptr<PortState>> by_id_;  // null where there is no such port
   std::vector<PortState*> polled_;

@@ -28,6 +28,7 @@
 #include "common/net/clock.hpp"
 #include "common/net/datagram_io.hpp"
 #include "common/net/eal.hpp"
+#include "common/net/memory_link.hpp"
 #include "common/net/vhost.hpp"
 
 using namespace sluice;
@@ -638,6 +639,63 @@ TEST_CASE("A full ring keeps order, sends nothing twice and drops what exceeds t
   CHECK(order == expected);
   CHECK(loop.io.backlog(loop.port.id()) == 0);
   CHECK(loop.pools_are_full());
+}
+
+TEST_CASE("Nobody is answered before there is room for all the answers") {
+  start_eal();
+  constexpr std::size_t kAsked = 200;
+  constexpr std::size_t kAnswers = 16;  // to each
+  BufferPool payloads("asked", 2047, 1472);
+  BufferPool headers("asked-headers", 63, 0);
+  MemoryLink link({.name = "asked", .frames = 256, .mtu = 1500}, payloads);
+  DatagramIo io(payloads, headers, 64, kAnswers);
+  io.listen(kListening);
+  io.add_port(link.port());
+  for (std::size_t i = 0; i < kAsked; ++i)
+    link.send(link.far_end(kListening, kListening), link.allocate(i + 1));
+  link.flush();
+  std::size_t next = 0;
+  const auto answer = [&](const Endpoint& from, net::Buffer question) {
+    CHECK(question.bytes().size() == ++next);
+    for (std::size_t i = 0; i < kAnswers; ++i) io.send(from, io.allocate(next));
+  };
+  // The port takes as many as its ring holds, then nothing.
+  while (io.receive(answer) > 0) io.flush();
+  CHECK(next < kAsked);
+  CHECK(io.counters().tx_backlog_full == 0);
+
+  std::size_t answers = 0;
+  const auto count = [&](const Endpoint&, net::Buffer payload) {
+    CHECK(payload.bytes().size() == answers++ / kAnswers + 1);
+  };
+  for (const Time give_up = now() + 20s; answers < kAsked * kAnswers && now() < give_up;) {
+    link.receive(count);
+    io.receive(answer);
+    io.flush();
+  }
+  CHECK(answers == kAsked * kAnswers);
+  CHECK(io.counters().tx_backlog_full == 0);
+  CHECK(payloads.available() == payloads.size());
+}
+
+TEST_CASE("What is queued at the end still leaves, within a bound") {
+  start_eal();
+  constexpr std::size_t kQueued = 300;  // many more than the ring holds
+  BufferPool payloads("last", 511, 1472);
+  BufferPool headers("last-headers", 63, 0);
+  MemoryLink link({.name = "last", .frames = 64, .mtu = 1500}, payloads);
+  DatagramIo io(payloads, headers);
+  io.add_port(link.port());
+  Endpoint peer = link.far_end(kListening, kListening);
+  for (std::size_t i = 0; i < kQueued; ++i) io.send(peer, io.allocate(1));
+  CHECK_FALSE(io.drain(1ms));  // nobody takes them
+  CHECK(io.has_backlog());
+  auto drained = std::async(std::launch::async, [&] { return io.drain(20s); });
+  std::size_t came = 0;
+  for (const Time give_up = now() + 20s; came < kQueued && now() < give_up;)
+    link.receive([&](const Endpoint&, const net::Buffer&) { ++came; });
+  CHECK(drained.get());
+  CHECK(came == kQueued);
 }
 
 TEST_CASE("What cannot be sent is dropped by reason") {
