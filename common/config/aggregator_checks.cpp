@@ -1,7 +1,9 @@
 // What the table of settings cannot say of one setting alone.
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 
+#include <sched.h>
 #include <unistd.h>
 
 #include "common/config/aggregator_settings.hpp"
@@ -74,6 +76,24 @@ void check_memory(const Config& config, const Complaint& complaint) {
                                       std::to_string(least));
 }
 
+bool may_run_on(int cpu) {
+  cpu_set_t before;
+  sched_getaffinity(0, sizeof before, &before);
+  cpu_set_t only;
+  CPU_ZERO(&only);
+  CPU_SET(static_cast<unsigned>(cpu), &only);
+  const bool may = sched_setaffinity(0, sizeof only, &only) == 0;
+  sched_setaffinity(0, sizeof before, &before);
+  return may;
+}
+
+void check_cpu(const Config& config, const Complaint& complaint) {
+  if (config.cpu < 0 || may_run_on(config.cpu)) return;
+  std::string cpus;  // as the kernel lists them: "0-3,8"
+  std::getline(std::ifstream("/sys/devices/system/cpu/online"), cpus);
+  complaint.raise("cpu", "this process cannot run there; the machine has " + cpus);
+}
+
 bool may_create_in(const fs::path& directory) {
   return access(directory.c_str(), W_OK | X_OK) == 0;
 }
@@ -120,6 +140,7 @@ void check_together(const AggregatorConfig& config, const SecretStore& secrets,
   check_ports(config, complaint);
   check_shards(config, complaint);
   check_memory(config, complaint);
+  check_cpu(config, complaint);
   check_vhost_directory(config, complaint);
   check_log_file(config, complaint);
   if (config.authenticate_packets && secrets.empty())

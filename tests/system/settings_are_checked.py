@@ -21,6 +21,8 @@ class Daemon(harness.SystemTest):
                 (["--no-such-setting"], ("unknown flag 'no-such-setting'",)),
                 (["--streems", "4"], ("did you mean 'streams'",)),
                 (["extra"], ("unexpected argument 'extra'",)),
+                (["--cpu", "1000"], ("cpu = 1000 .flag --cpu.: this process cannot run there; "
+                                     r"the machine has \d",)),
                 (["--shard", "2", "--shards", "2"], ("shard = 2 .*must be below shards = 2",)),
         ):
             with self.subTest(flags=flags):
