@@ -21,6 +21,7 @@ constexpr auto kLookPeriod = 1ms;         // at links, by the polling thread
 constexpr auto kOpenPeriod = 100ms;       // at directories, by the background
 constexpr auto kRetryPeriod = 5s;         // of a daemon that did not take our port
 constexpr Duration kBackgroundWait = 1s;  // for a daemon to take a port: also bounds our own end
+constexpr auto kWorthSaying = 100ms;      // of a link that is down: a daemon may plug it anew
 constexpr auto kFirstPeriod = 10ms;       // at directories, while the caller waits
 
 }  // namespace
@@ -154,14 +155,21 @@ void Links::look(Time now, const Changed& changed) {
   if (any_fresh_.load(std::memory_order_acquire)) take_over_fresh();
   for (Link& link : links_) {
     if (!link.port) continue;
-    const bool up = link.port->link_up();
-    if (up == link.up) continue;
-    link.up = up;
-    io_.set_link(link.port->id(), up);
-    changed(link.port->id(), up);
-    logger_->log(up ? spdlog::level::info : spdlog::level::warn, "{}: the link is {}", name(link),
-                 up ? "up again" : "down");
+    if (const bool up = link.port->link_up(); up != link.up) {
+      link.up = up;
+      link.changed = now;
+      io_.set_link(link.port->id(), up);
+      changed(link.port->id(), up);
+    }
+    if (link.up == link.said_down) say(link, now);
   }
+}
+
+/// At one level both, so that whoever reads that it is down also reads that it is up again.
+void Links::say(Link& link, Time now) {
+  if (!link.up && now < after(link.changed, kWorthSaying)) return;
+  link.said_down = !link.up;
+  logger_->warn("{}: the link is {}", name(link), link.up ? "up again" : "down");
 }
 
 void Links::take_over_fresh() {

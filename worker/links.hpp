@@ -64,6 +64,8 @@ class Links {
     // The polling thread's.
     std::unique_ptr<net::Port> port;
     bool up = true;
+    Time changed{};          // when it went up or down
+    bool said_down = false;  // in the log
   };
   struct Fresh {
     Link* link;
@@ -79,6 +81,7 @@ class Links {
   void open_in_background();
   void open_late(Link& link, std::vector<Fresh>& opened);
   void look(Time now, const Changed& changed);
+  void say(Link& link, Time now);
   void take_over_fresh();
   void take_over(Link& link, std::unique_ptr<net::Port> port);
 

@@ -26,6 +26,17 @@ class Restarts(harness.SystemTest):
         self.check_resumed(daemon)
         self.assertGreater(self.counter(daemon, "streams_resynchronised"), 0)
 
+    def test_and_the_ranks_say_when_their_links_are_down_and_up(self):
+        daemon = self.start_daemon()
+        job = self.start_steady_job(2, daemon)
+        daemon.kill()
+        for rank in job:
+            rank.wait_to_say("a0: the link is down")
+        daemon = self.start_daemon()
+        for rank in job:
+            rank.wait_to_say("a0: the link is up again")
+        self.end_steady_job(job)
+
     def test_during_the_recovery_from_another_death(self):
         daemon = self.start_daemon()
         job = self.start_steady_job(3, daemon, in_flight=2)

@@ -161,6 +161,8 @@ class PeerTest(harness.SystemTest):
             self.assertTrue(rank.is_running(), rank.report())
         self.end_steady_job(newcomer)
         self.end_steady_job(self.bystander)
+        for rank in newcomer + self.bystander:
+            self.assertEqual(rank.err, "", rank.name)
         self.ends_on_signal(self.daemon)
         self.assertEqual(self.counter(self.daemon, "jobs_aborted"), 0)
         self.assertEqual(self.counter(self.daemon, "jobs_left"), 2)
