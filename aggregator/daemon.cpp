@@ -77,7 +77,8 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
       reload_(std::move(reload)),
       logger_(std::move(logger)),
       refusals_told_(config.log_rate_limit),
-      stragglers_told_(config.log_rate_limit) {
+      stragglers_told_(config.log_rate_limit),
+      report_(logger_, net::now()) {
   const sigset_t signals = awaited_signals();  // taken by run(), on this thread alone
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 
@@ -194,11 +195,11 @@ void Daemon::run() {
   while (serving_) {
     look_after();
     if (net::now() < next_report_) continue;
-    report("so far");
+    report_.tell_progress(figures());
     schedule_report();
   }
   drain();
-  report("at exit");
+  report_.tell_all(figures());
 }
 
 /// One control period: signals, local workers, the log.
@@ -304,39 +305,14 @@ void Daemon::schedule_report() {
       config_.stats_interval.count() == 0 ? kNever : after(net::now(), config_.stats_interval);
 }
 
-void Daemon::report(const char* when) {
-  const Lane::Snapshot now = lane_->snapshot();
-  std::string text;
-  const auto append = [&](std::string_view name, std::uint64_t value) {
-    if (value == 0) return;
-    text += text.empty() ? "" : ", ";
-    text += std::string(name) + " " + std::to_string(value);
-  };
-  const auto print = [&](const char* what) {
-    if (!text.empty()) logger_->info("{} {}: {}", what, when, text);
-    text.clear();
-  };
-  now.engine.for_each(append);
-  print("counters");
-  for (std::size_t i = 1; i < kDropReasonCount; ++i) {
-    const auto reason = static_cast<DropReason>(i);
-    append(name(reason), now.engine.drops[reason]);
-  }
-  print("packets dropped");
-  for (const auto& [label, member] : net::kIoCounterNames) append(label, now.io.*member);
-  net::PortDrops drops = vhost_ ? vhost_->drops() : net::PortDrops{};
-  for (const auto& port : ports_) drops += port->drops();
-  append("rx_missed", drops.rx_missed);
-  append("rx_no_buffer", drops.rx_no_buffer);
-  print("ports");
+Figures Daemon::figures() {
+  Figures now{.at = net::now(), .lane = lane_->snapshot(), .drops = {}, .local = {}};
   if (vhost_) {
-    append("attached", vhost_->counters().attached);
-    append("detached", vhost_->counters().detached);
-    append("refused", vhost_->counters().refused);
-    append("stale_removed", vhost_->counters().stale_removed);
-    append("renewed", vhost_->counters().renewed);
-    print("local workers");
+    now.drops = vhost_->drops();
+    now.local = vhost_->counters();
   }
+  for (const auto& port : ports_) now.drops += port->drops();
+  return now;
 }
 
 }  // namespace sluice::aggregator

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "aggregator/lane.hpp"
+#include "aggregator/report.hpp"
 #include "common/config/aggregator_config.hpp"
 #include "common/config/claim.hpp"
 #include "common/config/rate_limit.hpp"
@@ -48,7 +49,7 @@ class Daemon {
   void drain();
   void tell_events();
   void schedule_report();
-  void report(const char* when);
+  Figures figures();
 
   config::AggregatorConfig config_;
   config::SecretStore secrets_;
@@ -56,6 +57,7 @@ class Daemon {
   const std::shared_ptr<spdlog::logger> logger_;
   config::RateLimit refusals_told_;
   config::RateLimit stragglers_told_;
+  Report report_;
   Time next_report_ = kNever;
   bool serving_ = true;                // until a signal to end
   std::vector<config::Claim> claims_;  // on what no other process may serve

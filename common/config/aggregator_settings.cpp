@@ -126,7 +126,7 @@ std::vector<AggregatorSetting> make_settings() {
       {log, "log-rate-limit", "lines/s", integer(&Config::log_rate_limit, {0, 1'000'000}),
        "Most lines per second of one kind of event; 0: no limit.", kReloadable},
       {log, "stats-interval-s", "s", integer(&Config::stats_interval, {0, 86'400}),
-       "Log the counters this often; 0: only at exit.", kReloadable},
+       "Log counters that have moved, and rates, this often; 0: only at exit.", kReloadable},
       {log, "telemetry", "", on_off(&Config::telemetry), "Serve DPDK's telemetry socket."},
 
       {"For tests", "faults", "", text(&Config::faults, "faults"),

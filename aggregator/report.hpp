@@ -1,0 +1,50 @@
+// What a daemon tells of its counters in the log: totals, and how fast they grow.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "aggregator/lane.hpp"
+#include "common/base/time.hpp"
+#include "common/log/logger.hpp"
+#include "common/net/port.hpp"
+#include "common/net/vhost.hpp"
+
+namespace sluice::aggregator {
+
+/// All counters of a daemon at one moment.
+struct Figures {
+  Time at{};
+  Lane::Snapshot lane;
+  net::PortDrops drops;
+  std::optional<net::VhostDirectory::Counters> local;  // where local workers are served
+};
+
+class Report {
+ public:
+  Report(std::shared_ptr<spdlog::logger> logger, Time started) : logger_(std::move(logger)) {
+    before_.at = started;
+  }
+
+  /// A line for each kind of counter that has moved since it was told last, and the rates since
+  /// the last call, if there was traffic. Nothing while the daemon is idle.
+  void tell_progress(const Figures& now);
+
+  /// All counters that ever moved.
+  void tell_all(const Figures& now);
+
+ private:
+  using Lines = std::map<std::string, std::string>;
+
+  static Lines totals(const Figures& now);
+  static std::string rates(const Figures& before, const Figures& now);
+
+  const std::shared_ptr<spdlog::logger> logger_;
+  Lines told_;
+  Figures before_;  // of the last call
+};
+
+}  // namespace sluice::aggregator
