@@ -167,6 +167,7 @@ void Daemon::open_ports() {
 void Daemon::open_vhost_directory() {
   net::VhostOptions options;
   options.max_ports = config_.vhost_max_ports;
+  options.polling_thread = Lane::kThreadName;
   options.port.mtu = config_.mtu;
   options.port.ipv4 = net::kVhostAggregatorIpv4;
   options.port.prefix = net::kVhostPrefix;

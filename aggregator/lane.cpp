@@ -37,6 +37,7 @@ Lane::Lane(const LaneOptions& options, EngineConfig config, net::BufferPool& pay
 
 void Lane::run() {
   const net::ThreadRegistration registration;
+  pthread_setname_np(pthread_self(), kThreadName);
   pin();
   prctl(PR_SET_TIMERSLACK, 1UL);  // sleeps are short ones: not 50 us longer
   Idle idle(options_.idle);

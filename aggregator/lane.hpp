@@ -29,6 +29,9 @@ extern template class Engine<net::DatagramIo>;  // compiled once: in lane.cpp
 
 class Lane {
  public:
+  /// What the thread is called: at most 15 characters.
+  static constexpr const char* kThreadName = "sluice-lane";
+
   struct Snapshot {
     Counters engine;
     net::IoCounters io;

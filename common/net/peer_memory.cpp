@@ -1,10 +1,7 @@
 #include "common/net/peer_memory.hpp"
 
-#include <array>
-#include <atomic>
 #include <cerrno>
 #include <csignal>
-#include <cstddef>
 #include <optional>
 
 #include <fcntl.h>
@@ -14,12 +11,12 @@
 
 namespace sluice::net {
 
-thread_local int PeerMemoryUse::port_in_use_ = PeerMemoryUse::kNone;
+thread_local int PeerMemoryUse::port_of_thread_ = PeerMemoryUse::kNone;
+std::array<std::atomic<bool>, PeerMemoryUse::kPortIdMax> PeerMemoryUse::in_use_;
 
 namespace {
 
-constexpr std::size_t kPortIdMax = 256;
-std::array<std::atomic<bool>, kPortIdMax> lost;
+std::array<std::atomic<bool>, PeerMemoryUse::kPortIdMax> lost;
 
 struct Mapping {
   std::uintptr_t begin = 0;
@@ -104,9 +101,8 @@ void on_bus_error(int, siginfo_t* info, void*) {
   const bool is_fault = info->si_code > 0;  // not sent by somebody
   const auto mapping = is_fault ? peer_mapping_of(info->si_addr) : std::nullopt;
   if (mapping && replace(*mapping)) {
-    const int port = PeerMemoryUse::port();
-    if (port >= 0 && port < static_cast<int>(kPortIdMax))
-      lost[static_cast<std::size_t>(port)] = true;
+    const int port = PeerMemoryUse::port_of_thread();
+    if (port != PeerMemoryUse::kNone) lost[static_cast<std::size_t>(port)] = true;
   } else {
     std::signal(SIGBUS, SIG_DFL);  // a fault comes again at once
     if (!is_fault) std::raise(SIGBUS);
@@ -124,7 +120,7 @@ void survive_loss_of_peer_memory() {
 }
 
 bool has_lost_peer_memory(std::uint16_t port_id) {
-  return port_id < kPortIdMax && lost[port_id].exchange(false);
+  return lost[port_id].exchange(false);
 }
 
 }  // namespace sluice::net

@@ -2,6 +2,9 @@
 // truncating its file: who touches it then gets a SIGBUS. Here the daemon survives that.
 #pragma once
 
+#include <array>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 namespace sluice::net {
@@ -10,20 +13,36 @@ namespace sluice::net {
 /// elsewhere it keeps its default action. For a process of ours: a host's handlers are its own.
 void survive_loss_of_peer_memory();
 
-/// While it lives, the calling thread touches the memory of this port's peer. One per thread.
+/// While it lives, the calling thread touches the memory of this port's peer. One per thread, and
+/// one thread per port.
 class PeerMemoryUse {
  public:
-  explicit PeerMemoryUse(std::uint16_t port_id) { port_in_use_ = port_id; }
-  ~PeerMemoryUse() { port_in_use_ = kNone; }
+  explicit PeerMemoryUse(std::uint16_t port_id) : port_id_(port_id) {
+    port_of_thread_ = port_id;
+    in_use_[port_id].store(true, std::memory_order_relaxed);
+  }
+  ~PeerMemoryUse() {
+    in_use_[port_id_].store(false, std::memory_order_relaxed);
+    port_of_thread_ = kNone;
+  }
   PeerMemoryUse(const PeerMemoryUse&) = delete;
   PeerMemoryUse& operator=(const PeerMemoryUse&) = delete;
 
-  /// Of the calling thread; kNone if it uses no port.
-  static int port() { return port_in_use_; }
+  static constexpr std::size_t kPortIdMax = 256;
   static constexpr int kNone = -1;
 
+  /// Of the calling thread; kNone if it uses no port.
+  static int port_of_thread() { return port_of_thread_; }
+  /// Whether some thread uses the port just now. For any thread.
+  static bool is_in_use(std::uint16_t port_id) {
+    return in_use_[port_id].load(std::memory_order_relaxed);
+  }
+
  private:
-  static thread_local int port_in_use_;
+  static thread_local int port_of_thread_;
+  static std::array<std::atomic<bool>, kPortIdMax> in_use_;
+
+  const std::uint16_t port_id_;
 };
 
 /// Whether such memory was lost in use, since the last call for this port. For any thread.

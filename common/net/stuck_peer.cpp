@@ -1,6 +1,7 @@
 #include "common/net/stuck_peer.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +11,7 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -35,6 +37,20 @@ std::optional<std::string> path_of(int fd, NameOf name_of) {
   if (name_of(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return std::nullopt;
   if (address.sun_family != AF_UNIX) return std::nullopt;
   return std::string(address.sun_path, strnlen(address.sun_path, sizeof address.sun_path));
+}
+
+// Without waiting, whatever the flags say, which a peer shares with us. Of a pipe we may have the
+// end for writing alone: to open it once more gives the other one.
+void empty(int fd) {
+  std::array<char, 65536> ignored;
+  const std::string again = "/proc/self/fd/" + std::to_string(fd);
+  if (const int pipe = open(again.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); pipe >= 0) {
+    (void)!read(pipe, ignored.data(), ignored.size());
+    close(pipe);
+  } else {
+    const iovec all{ignored.data(), ignored.size()};
+    (void)!preadv2(fd, &all, 1, -1, RWF_NOWAIT);
+  }
 }
 
 }  // namespace
@@ -64,33 +80,36 @@ int descriptor_waited_for(pid_t thread) {
 }
 
 // By a copy of the descriptor, which stays what it is when DPDK closes its own meanwhile.
-std::string shut_down(int descriptor) {
+std::string let_go(int descriptor) {
   const int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
   if (copy < 0) return {};
   const auto own = path_of(copy, getsockname);
   const auto peer = path_of(copy, getpeername);
-  if (own && peer) shutdown(copy, SHUT_RDWR);
+  if (own && peer)
+    shutdown(copy, SHUT_RDWR);
+  else
+    empty(copy);
   close(copy);
   return own && peer ? *own + *peer : "";
 }
 
 void end_wait(pid_t thread) {
   const int descriptor = descriptor_waited_for(thread);
-  if (descriptor >= 0) shut_down(descriptor);
+  if (descriptor >= 0) let_go(descriptor);
 }
 
-std::string StuckPeerWatch::look(Time now) {
-  if (thread_ == 0) thread_ = find_thread(name_);
+int StuckPeerWatch::look(Time now) {
+  if (thread_ == 0 && !name_.empty()) thread_ = find_thread(name_);
   const int descriptor = thread_ == 0 ? -1 : descriptor_waited_for(thread_);
   if (descriptor < 0 || descriptor != descriptor_) {
     descriptor_ = descriptor;
     since_ = now;
     looks_ = 0;
-    return {};
+    return -1;
   }
-  if (++looks_ < kLooksMin || now < after(since_, kPatience)) return {};
+  if (++looks_ < kLooksMin || now < after(since_, kPatience)) return -1;
   descriptor_ = -1;
-  return shut_down(descriptor);
+  return descriptor;
 }
 
 }  // namespace sluice::net

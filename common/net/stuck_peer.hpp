@@ -1,6 +1,6 @@
 // Ends waits for vhost peers. DPDK reads and writes their sockets without a time-out, on threads
-// that serve all ports: a peer that stops in the middle of a message would hold up the others for
-// ever. Once its socket is shut down, the call that waits for it fails.
+// that serve all ports, and a lane calls a worker by a write: a peer that stops in the middle of a
+// message, or gave what cannot be written to, would hold up the others for ever.
 #pragma once
 
 #include <string>
@@ -24,9 +24,9 @@ pid_t find_thread(std::string_view name);
 /// not say (it does in /proc/self/task/ID/syscall).
 int descriptor_waited_for(pid_t thread);
 
-/// Ends both directions of a Unix socket. Its path, which one of its two ends has; empty if the
-/// descriptor is no such socket.
-std::string shut_down(int descriptor);
+/// Makes whoever waits for the descriptor go on: ends a Unix socket, empties a pipe or an eventfd.
+/// The path of the socket, which one of its two ends has; empty if there is none.
+std::string let_go(int descriptor);
 
 /// Lets go of a peer that the thread waits for just now, if it does.
 void end_wait(pid_t thread);
@@ -39,9 +39,8 @@ class StuckPeerWatch {
 
   explicit StuckPeerWatch(std::string_view thread) : name_(thread) {}
 
-  /// To be called many times in that period. Shuts the socket of a stuck peer down and returns its
-  /// path; empty if there is none.
-  std::string look(Time now);
+  /// To be called many times in that period. What it waits for; -1: nothing for so long.
+  int look(Time now);
 
  private:
   static constexpr unsigned kLooksMin = 4;  // this process may itself have been stopped

@@ -15,13 +15,14 @@
 
 #include "common/net/clock.hpp"
 #include "common/net/own_directory.hpp"
-#include "common/net/peer_memory.hpp"
+#include "common/net/stuck_peer.hpp"
 
 namespace sluice::net {
 namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::chrono::milliseconds kWatchPeriod{50};
 constexpr std::size_t kSocketPathMax = sizeof(sockaddr_un::sun_path) - 1;
 
 // DPDK separates a device's settings by commas and knows no escape.
@@ -98,9 +99,18 @@ VhostDirectory::VhostDirectory(const std::string& directory, const VhostOptions&
       events_(std::move(events)) {
   check_path(directory_);
   make_directory(directory_);
+  watch_ = std::thread([this] { watch(); });
 }
 
-VhostDirectory::~VhostDirectory() = default;
+VhostDirectory::~VhostDirectory() {
+  links_.clear();
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+  }
+  ended_changed_.notify_one();
+  watch_.join();
+}
 
 void VhostDirectory::released(std::uint16_t port_id) {
   released_[port_id].store(true, std::memory_order_release);
@@ -145,11 +155,32 @@ void VhostDirectory::poll() {
     if (!links_.contains(name)) consider(name);
 }
 
-// The path is as the worker wrote it, which may lead to our directory by another way.
+void VhostDirectory::watch() {
+  StuckPeerWatch talking(kVhostThread);
+  StuckPeerWatch polling(options_.polling_thread);
+  std::unique_lock lock(mutex_);
+  while (!ended_changed_.wait_for(lock, kWatchPeriod, [this] { return ended_; })) {
+    // The path is as the worker wrote it, which may lead to our directory by another way.
+    if (const int stuck = talking.look(now()); stuck >= 0)
+      stuck_sockets_.push_back(fs::path(let_go(stuck)).filename());
+    if (const int stuck = polling.look(now()); stuck >= 0) {
+      for (std::uint16_t id = 0; id < PeerMemoryUse::kPortIdMax; ++id)
+        if (PeerMemoryUse::is_in_use(id)) stuck_ports_.push_back(id);
+      let_go(stuck);
+    }
+  }
+}
+
 void VhostDirectory::drop_stuck() {
-  const auto link = links_.find(fs::path(stuck_.look(now())).filename());
-  if (link == links_.end()) return;
-  drop(link->second, "it stopped in the middle of a message");
+  const std::lock_guard lock(mutex_);
+  for (auto& [name, link] : links_) {
+    if (std::count(stuck_sockets_.begin(), stuck_sockets_.end(), name) != 0)
+      drop(link, "it stopped in the middle of a message");
+    if (std::count(stuck_ports_.begin(), stuck_ports_.end(), link.port->id()) != 0)
+      drop(link, "it does not take calls");
+  }
+  stuck_sockets_.clear();
+  stuck_ports_.clear();
 }
 
 void VhostDirectory::drop(Link& link, const char* why) {
@@ -214,7 +245,7 @@ void VhostDirectory::attach(const std::string& name) {
   } catch (const Error& error) {
     return refuse(name, error.what(), false);
   }
-  assert(link.port->id() < kPortIdMax);
+  assert(link.port->id() < PeerMemoryUse::kPortIdMax);
   link.last_up = now();
   refused_.erase(name);
   ++counters_.attached;

@@ -7,19 +7,22 @@
 
 #include <array>
 #include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
+#include "common/net/peer_memory.hpp"
 #include "common/net/pool.hpp"
 #include "common/net/port.hpp"
-#include "common/net/stuck_peer.hpp"
 
 namespace sluice::net {
 
@@ -51,6 +54,7 @@ bool socket_is_served(const std::string& path);
 struct VhostOptions {
   std::size_t max_ports = 31;  ///< of the 32 that DPDK has, with other kinds counted
   PortOptions port;            ///< of every port; its `device` and `mac` are made up
+  std::string polling_thread;  ///< name of the one that polls all ports, if there is one
 };
 
 /// What a VhostDirectory tells its owner, from within poll().
@@ -117,10 +121,10 @@ class VhostDirectory {
     bool detaching = false;
     const char* refusal = nullptr;  // why it is not to be plugged again
   };
-  static constexpr std::size_t kPortIdMax = 256;
 
   std::vector<std::string> sockets();
   std::string path(const std::string& name) const { return directory_ + "/" + name; }
+  void watch();
   void drop_stuck();
   void look_after(const std::string& name, Link& link);
   void drop(Link& link, const char* why);
@@ -137,11 +141,17 @@ class VhostDirectory {
   VhostEvents events_;
   std::map<std::string, Link> links_;    // by the socket's name
   std::map<std::string, bool> refused_;  // sockets, and whether a free port would do
-  std::array<std::atomic<bool>, kPortIdMax> released_{};
-  StuckPeerWatch stuck_{kVhostThread};
+  std::array<std::atomic<bool>, PeerMemoryUse::kPortIdMax> released_{};
   bool readable_ = true;
   Counters counters_;
   PortDrops drops_of_gone_;
+
+  std::mutex mutex_;
+  std::condition_variable ended_changed_;
+  bool ended_ = false;                      // guarded by mutex_, as all of these
+  std::vector<std::string> stuck_sockets_;  // their names
+  std::vector<std::uint16_t> stuck_ports_;  // whose worker cannot be called
+  std::thread watch_;  // its own: the control thread waits for the lane now and then
 };
 
 }  // namespace sluice::net

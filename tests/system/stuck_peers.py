@@ -105,9 +105,9 @@ class Peer:
         self.say(message(SET_MEM_TABLE, struct.pack("<IIQQQQ", 1, 0, 0, MEMORY_BYTES, 0, 0)),
                  memory)
 
-    def set_up_ring(self, index):
+    def set_up_ring(self, index, call):
         base = index * MEMORY_BYTES // 2
-        kick, call = os.eventfd(0), os.eventfd(0)
+        kick = os.eventfd(0)
         self.descriptors += [kick, call]
         self.say(message(SET_VRING_NUM, struct.pack("<II", index, RING)))
         self.say(message(SET_VRING_BASE, struct.pack("<II", index, 0)))
@@ -117,11 +117,12 @@ class Peer:
         self.say(message(SET_VRING_KICK, struct.pack("<Q", index)), kick)
         self.say(message(SET_VRING_ENABLE, struct.pack("<II", index, 1)))
 
-    def start_device(self):
-        """As a worker in order does: from now on the daemon's lane reads its memory."""
+    def start_device(self, make_call=lambda: os.eventfd(0)):
+        """As a worker in order does: from now on the daemon's lane reads its memory, and writes to
+        what make_call makes when it has taken or sent a frame."""
         self.share_memory()
         for index in (0, 1):
-            self.set_up_ring(index)
+            self.set_up_ring(index, make_call())
 
     def send_frame(self, frame=bytes(64)):
         """By the second ring; until the lane has taken it."""
@@ -206,6 +207,46 @@ class Stuck(PeerTest):
         self.nobody_notices()
         self.is_refused(peer)
 
+    def test_when_the_lane_calls_it(self):
+        """It is called by a write, which may block as any."""
+        for make_call in (self.full_eventfd, self.full_pipe, self.full_socket):
+            with self.subTest(call=make_call.__name__):
+                peer = self.start_peer().meet()
+                peer.start_device(make_call)
+                peer.send_frame()
+                self.daemon.wait_to_say(f"local worker at {peer.path} refused: it does not take "
+                                        "calls")
+        self.nobody_notices()
+
+    @staticmethod
+    def full_eventfd():
+        call = os.eventfd(0)
+        os.eventfd_write(call, 2**64 - 2)
+        return call
+
+    def full_pipe(self):
+        held, call = os.pipe()
+        self.addCleanup(os.close, held)
+        self.fill(call)
+        return call
+
+    def full_socket(self):
+        held, call = (end.detach() for end in socket.socketpair())
+        self.addCleanup(os.close, held)
+        self.fill(call)
+        return call
+
+    @staticmethod
+    def fill(descriptor):
+        os.set_blocking(descriptor, False)
+        try:
+            while os.write(descriptor, bytes(4096)) == 4096:
+                pass
+            while True:
+                os.write(descriptor, b"1")
+        except BlockingIOError:
+            os.set_blocking(descriptor, True)
+
     def test_before_its_first_word(self):
         self.start_peer().meet()
         self.nobody_notices()
@@ -276,7 +317,7 @@ class Memory(PeerTest):
         peer.share_memory()
         peer.take_memory_away()
         for index in (0, 1):
-            peer.set_up_ring(index)
+            peer.set_up_ring(index, os.eventfd(0))
         self.nobody_notices()
 
     def test_of_nobody_else_is_replaced(self):
