@@ -339,20 +339,46 @@ class Aggregators(harness.SystemTest):
         self.end_steady_job(self.start_steady_job(2, daemon))
         self.ends_on_signal(daemon)
 
+    def test_of_which_one_is_stopped(self):
+        daemons = self.start_shards(2)
+        job = self.start_steady_job(2, daemons, SLUICE_AGGREGATOR_TIMEOUT_MS=1000)
+        daemons[1].send(signal.SIGSTOP)
+        for rank in job:
+            self.ends_with(rank, 3, "aggregator lost")
+        self.ends_on_signal(daemons[0])
+
     def test_that_take_a_worker_and_never_answer(self):
         os.mkdir(self.directory(), mode=0o700)
-        claim = os.open(self.directory(), os.O_RDONLY)
-        self.addCleanup(os.close, claim)
-        fcntl.flock(claim, fcntl.LOCK_EX)
+        self.claim_directory()
         rank = self.start_joiner(0, 1, "vhost:" + self.directory(), SLUICE_CONNECT_TIMEOUT_MS=1000)
-        Peer.wait_until("the worker serves a socket", lambda: os.listdir(self.directory()))
-        with socket.socket(socket.AF_UNIX) as daemon:
-            daemon.connect(os.path.join(self.directory(), os.listdir(self.directory())[0]))
-            daemon.settimeout(harness.PATIENCE)
-            self.assertGreater(len(daemon.recv(4096)), 0)
+        with self.connect_to_worker():
             self.ends_with(rank, 3, "unavailable", "no aggregator connected to its socket and "
                            "answered in time")
         self.assertEqual(os.listdir(self.directory()), [])
+
+    def test_that_take_the_place_of_another_and_never_answer(self):
+        """Here it is DPDK's interrupt thread that waits for an answer."""
+        daemon = self.start_daemon()
+        rank, = self.start_steady_job(1, daemon, SLUICE_AGGREGATOR_TIMEOUT_MS=2000)
+        daemon.kill()
+        self.claim_directory()
+        with self.connect_to_worker():
+            self.ends_with(rank, 3, "aggregator lost")
+
+    def claim_directory(self):
+        """As a daemon does that serves it."""
+        claim = os.open(self.directory(), os.O_RDONLY)
+        self.addCleanup(os.close, claim)
+        fcntl.flock(claim, fcntl.LOCK_EX)
+
+    def connect_to_worker(self):
+        """Once it has asked us something."""
+        Peer.wait_until("the worker serves a socket", lambda: os.listdir(self.directory()))
+        us = socket.socket(socket.AF_UNIX)
+        us.settimeout(harness.PATIENCE)
+        us.connect(os.path.join(self.directory(), os.listdir(self.directory())[0]))
+        self.assertGreater(len(us.recv(4096)), 0)
+        return us
 
 
 if __name__ == "__main__":
