@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <utility>
 
 #include <rte_ethdev.h>
@@ -17,7 +18,9 @@ constexpr std::size_t kBurst = 32;
 }  // namespace
 
 TxQueue::TxQueue(std::uint16_t port_id, std::uint16_t queue, std::size_t backlog_max)
-    : port_id_(port_id), queue_(queue), frames_(backlog_max) {}
+    : port_id_(port_id), queue_(queue), frames_(backlog_max) {
+  assert(port_id < PeerMemoryUse::kPortIdMax);
+}
 
 TxQueue::~TxQueue() {
   drop_all();
