@@ -27,6 +27,11 @@ T narrow(A value) {
     return value;
 }
 
+template <class T>
+T without_negative_zero(T value) {
+  return widen(value) == 0 ? T{} : value;
+}
+
 template <class A>
 A add(A a, A b) {
   if constexpr (std::integral<A>) {
@@ -69,8 +74,9 @@ A combine(Reduction reduction, A a, A b) {
     case Reduction::kMax:
       return b > a ? b : a;
     case Reduction::kSum:
-    case Reduction::kAverage:
       break;
+    case Reduction::kAverage:
+      break;  // nobody asks for it
   }
   return add(a, b);
 }
@@ -114,20 +120,26 @@ void ReferenceBlock<T>::add(std::span<const T> owners_block) {
   const bool first = owners_++ == 0;
   for (std::size_t i = 0; i < owners_block.size(); ++i) {
     const auto value = widen(owners_block[i]);
-    accumulators_[i] = first ? value : combine(reduction_, accumulators_[i], value);
+    auto& sum = accumulators_[i];
+    if (first)
+      sum = value;
+    else if (reduction_ == Reduction::kAverage)
+      sum += value;
+    else
+      sum = combine(reduction_, static_cast<decltype(value)>(sum), value);
   }
 }
 
 template <class T>
 void ReferenceBlock<T>::result(std::span<T> out) const {
   using A = typename AccumulatorOf<T>::Type;
-  using Quotient = std::conditional_t<std::integral<A>, std::int64_t, A>;  // 256 is no int8
+  using Value = decltype(widen(T{}));
   for (std::size_t i = 0; i < out.size(); ++i) {
-    A value = accumulators_[i];
-    if (!is_sum(reduction_) && owners_ < ranks_) value = combine(reduction_, value, A{});
-    if (reduction_ == Reduction::kAverage)
-      value = static_cast<A>(static_cast<Quotient>(value) / static_cast<Quotient>(ranks_));
-    out[i] = narrow<T>(value);
+    A total = accumulators_[i];
+    if (reduction_ == Reduction::kAverage) total /= static_cast<A>(ranks_);
+    auto value = static_cast<Value>(total);
+    if (!is_sum(reduction_) && owners_ < ranks_) value = combine(reduction_, value, Value{});
+    out[i] = without_negative_zero(narrow<T>(value));
   }
 }
 

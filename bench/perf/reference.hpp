@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include <sluice/types.hpp>
@@ -13,9 +14,12 @@
 
 namespace sluice::perf {
 
+__extension__ using Int128 = __int128;
+
+/// Wider than any integer, so that averages are exact.
 template <class T>
 struct AccumulatorOf {
-  using Type = T;
+  using Type = std::conditional_t<std::is_integral_v<T>, Int128, T>;
 };
 template <>
 struct AccumulatorOf<Float16> {
@@ -28,7 +32,8 @@ struct AccumulatorOf<BFloat16> {
 
 /// One block's reduction. Owners are added lowest rank first; the others' blocks are zero: they add
 /// nothing to a sum, and take part in min and max as one +0 at the end. 16-bit floats accumulate as
-/// float; an average divides before the single rounding.
+/// float; an average divides before the single rounding, and one of integers does not wrap. No
+/// float becomes -0.
 template <class T>
 class ReferenceBlock {
  public:

@@ -6,6 +6,8 @@
 #include <array>
 #include <cassert>
 #include <concepts>
+#include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include <hwy/foreach_target.h>
@@ -18,8 +20,43 @@ HWY_BEFORE_NAMESPACE();
 namespace sluice::numeric::HWY_NAMESPACE {
 
 template <class T>
-using Accumulator =
-    std::conditional_t<std::same_as<T, Float16> || std::same_as<T, BFloat16>, float, T>;
+inline constexpr bool kIsHalf = std::same_as<T, Float16> || std::same_as<T, BFloat16>;
+
+template <class T>
+using Accumulator = std::conditional_t<kIsHalf<T>, float, T>;
+
+__extension__ using Int128 = __int128;
+
+/// An integer of twice the width holds the sum of 256.
+template <class T>
+struct Total {
+  using Type = Accumulator<T>;
+};
+template <>
+struct Total<std::int8_t> {
+  using Type = std::int16_t;
+};
+template <>
+struct Total<std::uint8_t> {
+  using Type = std::uint16_t;
+};
+template <>
+struct Total<std::int16_t> {
+  using Type = std::int32_t;
+};
+template <>
+struct Total<std::int32_t> {
+  using Type = std::int64_t;
+};
+template <>
+struct Total<std::int64_t> {
+  using Type = Int128;
+};
+
+/// What a reduction of elements is accumulated in.
+template <class T, Reduction reduction>
+using AccumulatorOf =
+    std::conditional_t<reduction == Reduction::kAverage, typename Total<T>::Type, Accumulator<T>>;
 
 /// Packet bytes have no alignment, so they are read and written as bytes.
 template <class D>
@@ -40,16 +77,27 @@ HWY_INLINE hn::Vec<D> read_elements(D d, const std::byte* in) {
     return half_to_float(d, read(Bits16<D>(), in));
   else if constexpr (std::same_as<T, BFloat16>)
     return bfloat16_to_float(d, read(Bits16<D>(), in));
+  else if constexpr (sizeof(T) < sizeof(hn::TFromD<D>))
+    return hn::PromoteTo(d, read(hn::Rebind<T, D>(), in));
   else
     return read(d, in);
 }
 
+/// Halves may become -0 as late as when they are rounded.
+template <class D>
+HWY_INLINE void write_halves(D d, hn::Vec<D> bits, std::byte* out) {
+  write(d, hn::IfThenZeroElse(hn::Eq(bits, hn::Set(d, 0x8000)), bits), out);
+}
+
+/// Of floats +0 in place of -0: -0 + 0 is +0, and nothing else changes but that NaN becomes quiet.
 template <class T, class D>
 HWY_INLINE void write_elements(D d, hn::Vec<D> v, std::byte* out) {
   if constexpr (std::same_as<T, Float16>)
-    write(Bits16<D>(), float_to_half(d, v), out);
+    write_halves(Bits16<D>(), float_to_half(d, v), out);
   else if constexpr (std::same_as<T, BFloat16>)
-    write(Bits16<D>(), float_to_bfloat16(d, v), out);
+    write_halves(Bits16<D>(), float_to_bfloat16(d, v), out);
+  else if constexpr (std::floating_point<T>)
+    write(d, hn::Add(v, hn::Zero(d)), out);
   else
     write(d, v, out);
 }
@@ -74,8 +122,7 @@ HWY_INLINE hn::Vec<D> select(D /*d*/, hn::Vec<D> acc, hn::Vec<D> in) {
   return hn::IfThenElse(take, in, acc);
 }
 
-/// SIMD lacks the division of integers, and of some widths the product: rare enough to go lane by
-/// lane.
+/// SIMD lacks the product of some widths of integers: rare enough to go lane by lane.
 template <class D, class Function>
 HWY_INLINE hn::Vec<D> lane_by_lane(D d, hn::Vec<D> a, hn::Vec<D> b, Function function) {
   using Lane = hn::TFromD<D>;
@@ -116,84 +163,100 @@ HWY_INLINE hn::Vec<D> combined(D d, hn::Vec<D> acc, hn::Vec<D> in) {
     return select<reduction>(d, acc, in);
 }
 
-template <class D>
-HWY_INLINE hn::Vec<D> divide(D d, hn::Vec<D> v, std::uint32_t divisor) {
-  using Lane = hn::TFromD<D>;
-  if constexpr (std::integral<Lane>) {
-    return lane_by_lane(d, v, v, [divisor](Lane x, Lane) {
-      return static_cast<Lane>(std::int64_t{x} / std::int64_t{divisor});
-    });
-  } else {
-    return hn::Div(v, hn::Set(d, static_cast<Lane>(divisor)));
-  }
-}
-
-/// Calls Step::run(d, index, arguments...) for whole vectors of T's accumulator, and for what is
-/// left with vectors of one lane, which read and write just that element.
-template <class T, class Step, class... Arguments>
+/// Calls Step::run(d, index, arguments...) for whole vectors of accumulators, and for what is left
+/// with vectors of one lane, which read and write just that element.
+template <class A, class Step, class... Arguments>
 HWY_INLINE void for_each_vector(std::size_t count, Arguments... arguments) {
-  const hn::ScalableTag<Accumulator<T>> whole;
-  const hn::CappedTag<Accumulator<T>, 1> single;
+  const hn::ScalableTag<A> whole;
+  const hn::CappedTag<A, 1> single;
   std::size_t i = 0;
   for (; i + hn::Lanes(whole) <= count; i += hn::Lanes(whole)) Step::run(whole, i, arguments...);
   for (; i < count; ++i) Step::run(single, i, arguments...);
 }
 
-template <class T>
+template <class T, class A>
 struct LoadStep {
   template <class D>
-  static HWY_INLINE void run(D d, std::size_t i, Accumulator<T>* acc, const std::byte* in) {
+  static HWY_INLINE void run(D d, std::size_t i, A* acc, const std::byte* in) {
     hn::Store(read_elements<T>(d, in + i * sizeof(T)), d, acc + i);
   }
 };
 
-template <class T, Reduction reduction>
+template <class T, class A, Reduction reduction>
 struct CombineStep {
   template <class D>
-  static HWY_INLINE void run(D d, std::size_t i, Accumulator<T>* acc, const std::byte* in) {
+  static HWY_INLINE void run(D d, std::size_t i, A* acc, const std::byte* in) {
     const auto value = read_elements<T>(d, in + i * sizeof(T));
     hn::Store(combined<reduction>(d, hn::Load(d, acc + i), value), d, acc + i);
   }
 };
 
-template <class T, Reduction reduction>
+template <class A, Reduction reduction>
 struct CombineZeroStep {
   template <class D>
-  static HWY_INLINE void run(D d, std::size_t i, Accumulator<T>* acc) {
+  static HWY_INLINE void run(D d, std::size_t i, A* acc) {
     hn::Store(combined<reduction>(d, hn::Load(d, acc + i), hn::Zero(d)), d, acc + i);
   }
 };
 
-template <class T, Reduction reduction>
+/// `ranks` counts for the average of floats alone.
+template <class T, class A, Reduction reduction>
 struct StoreStep {
   template <class D>
-  static HWY_INLINE void run(D d, std::size_t i, const Accumulator<T>* acc, std::byte* out,
+  static HWY_INLINE void run(D d, std::size_t i, const A* acc, std::byte* out,
                              std::uint32_t ranks) {
     auto value = hn::Load(d, acc + i);
-    if constexpr (reduction == Reduction::kAverage) value = divide(d, value, ranks);
+    if constexpr (reduction == Reduction::kAverage)
+      value = hn::Div(value, hn::Set(d, static_cast<A>(ranks)));
     write_elements<T>(d, value, out + i * sizeof(T));
   }
 };
 
-template <class T>
+template <class T, Reduction reduction>
 void load(void* acc, const std::byte* in, std::size_t count) {
-  for_each_vector<T, LoadStep<T>>(count, static_cast<Accumulator<T>*>(acc), in);
+  using A = AccumulatorOf<T, reduction>;
+  for_each_vector<A, LoadStep<T, A>>(count, static_cast<A*>(acc), in);
 }
 
 template <class T, Reduction reduction>
 void combine(void* acc, const std::byte* in, std::size_t count) {
-  for_each_vector<T, CombineStep<T, reduction>>(count, static_cast<Accumulator<T>*>(acc), in);
+  using A = AccumulatorOf<T, reduction>;
+  for_each_vector<A, CombineStep<T, A, reduction>>(count, static_cast<A*>(acc), in);
 }
 
 template <class T, Reduction reduction>
 void combine_zero(void* acc, std::size_t count) {
-  for_each_vector<T, CombineZeroStep<T, reduction>>(count, static_cast<Accumulator<T>*>(acc));
+  using A = AccumulatorOf<T, reduction>;
+  for_each_vector<A, CombineZeroStep<A, reduction>>(count, static_cast<A*>(acc));
 }
 
 template <class T, Reduction reduction>
 void store(std::byte* out, const void* acc, std::size_t count, std::uint32_t ranks) {
-  for_each_vector<T, StoreStep<T, reduction>>(count, static_cast<const Accumulator<T>*>(acc), out,
-                                              ranks);
+  using A = AccumulatorOf<T, reduction>;
+  for_each_vector<A, StoreStep<T, A, reduction>>(count, static_cast<const A*>(acc), out, ranks);
+}
+
+// The average of integers: SIMD lacks their division, and 128 bits altogether.
+
+/// out[i] = total[i] / ranks, truncated towards zero.
+template <class T>
+void store_quotients(std::byte* out, const void* acc, std::size_t count, std::uint32_t ranks) {
+  using A = typename Total<T>::Type;
+  const auto* totals = static_cast<const A*>(acc);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto quotient = static_cast<T>(totals[i] / static_cast<A>(ranks));
+    std::memcpy(out + i * sizeof quotient, &quotient, sizeof quotient);
+  }
+}
+
+template <bool is_first>
+void add_to_128_bits(void* acc, const std::byte* in, std::size_t count) {
+  auto* totals = static_cast<Int128*>(acc);
+  for (std::size_t i = 0; i < count; ++i) {
+    std::int64_t value;
+    std::memcpy(&value, in + i * sizeof value, sizeof value);
+    totals[i] = is_first ? Int128{value} : totals[i] + value;
+  }
 }
 
 using Reductions = std::array<BlockReduction, 8>;
@@ -202,22 +265,34 @@ using Reductions = std::array<BlockReduction, 8>;
 template <class T, Reduction reduction>
 constexpr BlockReduction bitwise() {
   if constexpr (std::integral<T>)
-    return {load<T>, combine<T, reduction>,
+    return {load<T, reduction>, combine<T, reduction>,
             reduction == Reduction::kBitAnd ? combine_zero<T, reduction> : nullptr,
             store<T, reduction>};
   else
     return {};
 }
 
+template <class T>
+constexpr BlockReduction average() {
+  constexpr Reduction kAverage = Reduction::kAverage;
+  if constexpr (std::same_as<T, std::int64_t>)
+    return {add_to_128_bits<true>, add_to_128_bits<false>, nullptr, store_quotients<T>};
+  else if constexpr (std::integral<T>)
+    return {load<T, kAverage>, combine<T, kAverage>, nullptr, store_quotients<T>};
+  else
+    return {load<T, kAverage>, combine<T, kAverage>, nullptr, store<T, kAverage>};
+}
+
 /// T's kernels in the order of the enumeration Reduction.
 template <class T>
 constexpr Reductions reductions_of() {
   using enum Reduction;
-  return {{{load<T>, combine<T, kSum>, nullptr, store<T, kSum>},
-           {load<T>, combine<T, kMin>, combine_zero<T, kMin>, store<T, kMin>},
-           {load<T>, combine<T, kMax>, combine_zero<T, kMax>, store<T, kMax>},
-           {load<T>, combine<T, kSum>, nullptr, store<T, kAverage>},
-           {load<T>, combine<T, kProduct>, combine_zero<T, kProduct>, store<T, kProduct>},
+  static_assert(sizeof(typename Total<T>::Type) <= accumulator_bytes(ElementTypeOf<T>::kValue));
+  return {{{load<T, kSum>, combine<T, kSum>, nullptr, store<T, kSum>},
+           {load<T, kMin>, combine<T, kMin>, combine_zero<T, kMin>, store<T, kMin>},
+           {load<T, kMax>, combine<T, kMax>, combine_zero<T, kMax>, store<T, kMax>},
+           average<T>(),
+           {load<T, kProduct>, combine<T, kProduct>, combine_zero<T, kProduct>, store<T, kProduct>},
            bitwise<T, kBitAnd>(),
            bitwise<T, kBitOr>(),
            bitwise<T, kBitXor>()}};

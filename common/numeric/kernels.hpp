@@ -1,7 +1,8 @@
 // Sums of blocks and the search for blocks that are not zero, on SIMD chosen at run time.
 //
-// Accumulators hold `accumulator_type(type)`: fp32 for the 16-bit floats, else the type itself, so
-// that a sum is rounded to the element type once. `in` and `out` point into packets and tensors and
+// Accumulators are fp32 for the 16-bit floats, so that a sum is rounded to the element type once;
+// for averages of integers they have twice the width, in which the sum of 256 ranks is exact; else
+// they are of the type itself. `in` and `out` point into packets and tensors and
 // need no alignment; `acc` is aligned to kAccumulatorAlignment. Every function is pure, takes any
 // count (0 too) and touches exactly `count` elements.
 #pragma once
@@ -15,9 +16,21 @@ namespace sluice::numeric {
 
 inline constexpr std::size_t kAccumulatorAlignment = 64;
 
-constexpr ElementType accumulator_type(ElementType type) {
-  const bool half = type == ElementType::kFloat16 || type == ElementType::kBFloat16;
-  return half ? ElementType::kFloat32 : type;
+/// Bytes of one element's accumulator, whatever the reduction: twice the element's at most.
+constexpr std::size_t accumulator_bytes(ElementType type) {
+  const bool is_wide_enough = type == ElementType::kFloat32 || type == ElementType::kFloat64;
+  return (is_wide_enough ? 1 : 2) * element_bytes(type);
+}
+
+/// The same as a type, of which element_bytes() tells the size.
+struct AccumulatorType {
+  ElementType of;
+};
+constexpr AccumulatorType accumulator_type(ElementType type) {
+  return {type};
+}
+constexpr std::size_t element_bytes(AccumulatorType type) {
+  return accumulator_bytes(type.of);
 }
 
 /// One reduction of one element type. Blocks are reduced as
@@ -31,8 +44,10 @@ struct BlockReduction {
   /// acc = acc ∘ 0, for ranks whose block was zero and did not travel; null where that changes
   /// nothing (sum, average, bitwise or and xor).
   void (*combine_zero)(void* acc, std::size_t count);
-  /// out = acc, divided by `ranks` (>= 1) for average, rounded to nearest, ties to even. NaN stays
-  /// NaN, quiet in the 16-bit types; which NaN the sum of two is depends on the machine.
+  /// out = acc, divided by `ranks` (1..256) for average. Floats are rounded to nearest, ties to
+  /// even; -0 becomes +0, so that a result has the same bits in blocks of any size; NaN stays NaN
+  /// and is quiet, which NaN the sum of two is depends on the machine. Integers' quotients are
+  /// truncated towards zero.
   void (*store)(std::byte* out, const void* acc, std::size_t count, std::uint32_t ranks);
 };
 

@@ -96,28 +96,42 @@ A combine(Reduction reduction, A acc, A in) {
   }
 }
 
+/// A reduction of floats has no -0.
 template <class T, class A>
 void store(std::byte* at, A value) {
   if constexpr (kIsHalf<T>) {
-    const T half = narrow(value, T{});
+    T half = narrow(value, T{});
+    if (half.bits == 0x8000) half.bits = 0;
     std::memcpy(at, &half, sizeof half);
   } else {
+    if (value == 0) value = 0;
     std::memcpy(at, &value, sizeof value);
   }
+}
+
+__extension__ using Int128 = __int128;
+
+/// Integers do not wrap in it.
+template <class T>
+void average_element(const std::vector<const Tensor*>& owners, unsigned ranks, std::size_t offset,
+                     std::byte* out) {
+  using A = decltype(load<T>(out));
+  using Total = std::conditional_t<std::is_integral_v<A>, Int128, A>;
+  Total total = load<T>(owners[0]->data.data() + offset);
+  for (std::size_t i = 1; i < owners.size(); ++i) total += load<T>(owners[i]->data.data() + offset);
+  store<T>(out + offset, static_cast<A>(total / static_cast<Total>(ranks)));
 }
 
 template <class T>
 void reduce_element(const OpSpec& op, const std::vector<const Tensor*>& owners, unsigned ranks,
                     std::size_t offset, std::byte* out) {
+  if (op.reduction == Reduction::kAverage) return average_element<T>(owners, ranks, offset, out);
   auto acc = load<T>(owners[0]->data.data() + offset);
   using A = decltype(acc);
   for (std::size_t i = 1; i < owners.size(); ++i)
     acc = combine<A>(op.reduction, acc, load<T>(owners[i]->data.data() + offset));
-  const bool sums = op.reduction == Reduction::kSum || op.reduction == Reduction::kAverage;
-  if (!sums && owners.size() < ranks) acc = combine<A>(op.reduction, acc, A{});
-  using Quotient = std::conditional_t<std::is_integral_v<A>, std::int64_t, A>;
-  if (op.reduction == Reduction::kAverage)
-    acc = static_cast<A>(static_cast<Quotient>(acc) / static_cast<Quotient>(ranks));
+  if (op.reduction != Reduction::kSum && owners.size() < ranks)
+    acc = combine<A>(op.reduction, acc, A{});
   store<T>(out + offset, acc);
 }
 
@@ -155,7 +169,7 @@ void fill_block(Random& random, std::byte* at, std::uint64_t count, bool nan_all
   }
 }
 
-/// Some elements become -0: the block stays zero.
+/// Some elements of a block that is zero become -0.
 void strew_negative_zeros(Random& random, std::byte* at, std::uint64_t count, std::size_t size) {
   for (std::uint64_t i = 0; i < count; ++i)
     if (random.chance(0.2)) at[i * size + size - 1] = std::byte{0x80};
@@ -315,13 +329,13 @@ Tensor make_tensor(const OpSpec& op, unsigned rank, unsigned ranks, std::uint32_
     std::byte* at = tensor.data.data() + from * size;
     const bool partly = from != b * block_elements || to != end;  // then it travels in any case
     tensor.travels[b] = partly;
-    if (places.chance(density_of(op, op.overlap ? 0 : rank))) {
+    const bool nonzero = places.chance(density_of(op, op.overlap ? 0 : rank));
+    if (negative_zeros && (nonzero || !claims)) strew_negative_zeros(random, at, count, size);
+    if (nonzero) {
       with_type(type, [&](auto t) { fill_block<decltype(t)>(random, at, count, nan_allowed); });
       tensor.travels[b] = true;
     } else if (claims) {
       tensor.travels[b] = random.chance(0.1);  // a bit too many is allowed
-    } else if (negative_zeros) {
-      strew_negative_zeros(random, at, count, size);
     }
     if (claims && tensor.travels[b]) tensor.bitmap[b / 64] |= std::uint64_t{1} << (b % 64);
   }

@@ -157,21 +157,27 @@ std::uint16_t encode(HalfFormat format, float value) {
 
 // ---------------------------------------------------------------- the scalar reference
 
+__extension__ using Int128 = __int128;
+
+/// `Accumulator`: of all reductions but the average; `Total`: what the average's sum is exact in.
 template <class T>
 struct Scalar {
   using Accumulator = T;
+  using Total = std::conditional_t<std::is_floating_point_v<T>, T, Int128>;
   static T widen(T value) { return value; }
   static T narrow(T value) { return value; }
 };
 template <>
 struct Scalar<Float16> {
   using Accumulator = float;
+  using Total = float;
   static float widen(Float16 value) { return decode(kHalf, value.bits); }
   static Float16 narrow(float value) { return {encode(kHalf, value)}; }
 };
 template <>
 struct Scalar<BFloat16> {
   using Accumulator = float;
+  using Total = float;
   static float widen(BFloat16 value) { return decode(kBrain, value.bits); }
   static BFloat16 narrow(float value) { return {encode(kBrain, value)}; }
 };
@@ -210,17 +216,62 @@ A reference_combine(Reduction reduction, A acc, A in) {
   return reference_add(acc, in);
 }
 
+/// The value whose bits are the lowest ones of `bits`.
+template <class T>
+T from_bits(std::uint64_t bits) {
+  if constexpr (sizeof(T) == 1)
+    return std::bit_cast<T>(static_cast<std::uint8_t>(bits));
+  else if constexpr (sizeof(T) == 2)
+    return std::bit_cast<T>(static_cast<std::uint16_t>(bits));
+  else if constexpr (sizeof(T) == 4)
+    return std::bit_cast<T>(static_cast<std::uint32_t>(bits));
+  else
+    return std::bit_cast<T>(bits);
+}
+
+template <class T>
+T negative_zero() {
+  return from_bits<T>(std::uint64_t{1} << (8 * sizeof(T) - 1));
+}
+
+template <class T>
+bool is_zero(T value) {
+  return Scalar<T>::widen(value) == 0;
+}
+
+/// As a result has it: +0 for a float's -0, and NaN quiet (of 16 bits it is already).
+template <class T>
+T finished(T value) {
+  if (is_float(ElementTypeOf<T>::kValue) && is_zero(value)) return T{};
+  if constexpr (std::is_floating_point_v<T>) {
+    using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+    constexpr Bits kQuiet = Bits{1} << (std::numeric_limits<T>::digits - 2);
+    if (std::isnan(value)) return std::bit_cast<T>(std::bit_cast<Bits>(value) | kQuiet);
+  }
+  return value;
+}
+
+template <class T>
+T reference_average(const std::vector<std::vector<T>>& ranks, std::size_t element,
+                    std::uint32_t divisor) {
+  using Total = typename Scalar<T>::Total;
+  Total total = Scalar<T>::widen(ranks[0][element]);
+  for (std::size_t rank = 1; rank < ranks.size(); ++rank)
+    total += Scalar<T>::widen(ranks[rank][element]);
+  return Scalar<T>::narrow(static_cast<Accumulator<T>>(total / static_cast<Total>(divisor)));
+}
+
 /// The ranks' values, then a zero for ranks that sent none, as one.
 template <class T>
 T reference(Reduction reduction, const std::vector<std::vector<T>>& ranks, std::size_t element,
             bool zero_too, std::uint32_t divisor) {
   using A = Accumulator<T>;
+  if (reduction == Reduction::kAverage) return finished(reference_average(ranks, element, divisor));
   A acc = Scalar<T>::widen(ranks[0][element]);
   for (std::size_t rank = 1; rank < ranks.size(); ++rank)
     acc = reference_combine<A>(reduction, acc, Scalar<T>::widen(ranks[rank][element]));
   if (zero_too) acc = reference_combine<A>(reduction, acc, A{0});
-  if (reduction == Reduction::kAverage) acc = static_cast<A>(acc / static_cast<A>(divisor));
-  return Scalar<T>::narrow(acc);
+  return finished(Scalar<T>::narrow(acc));
 }
 
 template <class T>
@@ -277,19 +328,6 @@ std::vector<T> special_values() {
   }
 }
 
-/// The value whose bits are the lowest ones of `bits`.
-template <class T>
-T from_bits(std::uint64_t bits) {
-  if constexpr (sizeof(T) == 1)
-    return std::bit_cast<T>(static_cast<std::uint8_t>(bits));
-  else if constexpr (sizeof(T) == 2)
-    return std::bit_cast<T>(static_cast<std::uint16_t>(bits));
-  else if constexpr (sizeof(T) == 4)
-    return std::bit_cast<T>(static_cast<std::uint32_t>(bits));
-  else
-    return std::bit_cast<T>(bits);
-}
-
 /// Values near one another, whose sums need rounding.
 template <class T>
 T moderate_value(Random& random) {
@@ -329,7 +367,7 @@ constexpr std::size_t kMostBytes = kMostElements * sizeof(double) + 8;
 
 struct Buffers {
   FencedMemory in{kMostBytes};
-  FencedMemory acc{kMostBytes};
+  FencedMemory acc{2 * kMostBytes};
   FencedMemory out{kMostBytes};
 };
 
@@ -354,7 +392,8 @@ bool reduce(Buffers& buffers, int placement, Reduction reduction,
   if (zero_too && kernels.combine_zero != nullptr) kernels.combine_zero(acc, count);
   kernels.store(out, acc, count, divisor);
   if (bytes != 0) std::memcpy(result.data(), out, bytes);
-  return buffers.acc.holds_around(acc, count * sizeof(Accumulator<T>), kGuard) &&
+  const std::size_t room = numeric::accumulator_bytes(ElementTypeOf<T>::kValue);
+  return buffers.acc.holds_around(acc, count * room, kGuard) &&
          buffers.out.holds_around(out, bytes, kGuard);
 }
 
@@ -439,7 +478,7 @@ TEMPLATE_TEST_CASE("reductions equal the scalar reference in rank order", "", fl
   }
 }
 
-TEMPLATE_TEST_CASE("one contribution comes back as it went, quiet NaN aside", "", Float16,
+TEMPLATE_TEST_CASE("one contribution comes back as it went, -0 and NaN aside", "", Float16,
                    BFloat16) {
   const HalfFormat format = format_of<TestType>();
   std::vector<std::uint16_t> patterns(65536);
@@ -455,7 +494,7 @@ TEMPLATE_TEST_CASE("one contribution comes back as it went, quiet NaN aside", ""
       kernels.store(reinterpret_cast<std::byte*>(out.data()), acc.begin(), out.size(), 1);
       std::size_t wrong = 0;
       for (std::size_t i = 0; i < out.size(); ++i) {
-        const auto bits = patterns[i];
+        const std::uint16_t bits = patterns[i] == 0x8000 ? 0 : patterns[i];
         wrong += out[i] != (format.is_nan(bits) ? bits | format.quiet_bit() : bits);
       }
       INFO(numeric::simd_target() << " " << name(reduction));
@@ -506,7 +545,7 @@ TEMPLATE_TEST_CASE("16-bit floats round to nearest, ties to even", "", Float16, 
            {std::nextafter(middle, kInfinity), upper}}};
       for (const auto& [value, bits] : cases) {
         values.push_back(sign != 0 ? -value : value);
-        expected.push_back(static_cast<std::uint16_t>(sign | bits));
+        expected.push_back(bits == 0 ? bits : static_cast<std::uint16_t>(sign | bits));
       }
     }
   }
@@ -526,7 +565,8 @@ TEMPLATE_TEST_CASE("16-bit floats round any fp32 as arithmetic says", "", Float1
     auto bits = static_cast<std::uint32_t>(random());
     if (i % 2 == 0) bits = (bits & 0x9FFF'FFFF) + 0x3000'0000;  // where fp16 has numbers
     values.push_back(std::bit_cast<float>(bits));
-    expected.push_back(encode(format, values.back()));
+    const std::uint16_t rounded = encode(format, values.back());
+    expected.push_back(rounded == 0x8000 ? 0 : rounded);
   }
   for (const std::int64_t target : distinct_targets()) {
     const TargetScope scope(target);
@@ -551,17 +591,56 @@ T reduce_one(Reduction reduction, const std::vector<T>& ranks, bool zero_too = f
 
 }  // namespace
 
-TEST_CASE("integers wrap, and their average truncates the wrapped sum towards zero") {
+TEST_CASE("integers wrap, but for their average, which truncates towards zero") {
   using Limits = std::numeric_limits<std::int32_t>;
   CHECK(reduce_one<std::int32_t>(Reduction::kSum, {Limits::max(), 1}) == Limits::min());
   CHECK(reduce_one<std::int32_t>(Reduction::kAverage, {-7, 0}) == -3);
   CHECK(reduce_one<std::int32_t>(Reduction::kAverage, {7, 0}) == 3);
-  CHECK(reduce_one<std::int32_t>(Reduction::kAverage, {Limits::max(), 1}) == Limits::min() / 2);
+  CHECK(reduce_one<std::int32_t>(Reduction::kAverage, {Limits::max(), 1}) == 1 << 30);
   CHECK(reduce_one<std::int64_t>(Reduction::kAverage, {-8, 0, 0}) == -2);
   CHECK(reduce_one<std::int8_t>(Reduction::kSum, {127, 1}) == -128);
-  CHECK(reduce_one<std::uint8_t>(Reduction::kAverage, {200, 100}) == 22);
+  CHECK(reduce_one<std::uint8_t>(Reduction::kAverage, {200, 100}) == 150);
   CHECK(reduce_one<std::int16_t>(Reduction::kProduct, {300, 300}) == 24'464);
   CHECK(reduce_one<std::uint8_t>(Reduction::kMax, {200, 100}) == 200);
+}
+
+TEMPLATE_TEST_CASE("the average of 256 ranks' integers is exact", "", std::int8_t, std::uint8_t,
+                   std::int16_t, std::int32_t, std::int64_t) {
+  using T = TestType;
+  using Limits = std::numeric_limits<T>;
+  for (const std::int64_t target : distinct_targets()) {
+    const TargetScope scope(target);
+    INFO(numeric::simd_target());
+    for (const T extreme : {Limits::max(), Limits::min()})
+      CHECK(reduce_one(Reduction::kAverage, std::vector<T>(256, extreme)) == extreme);
+    const T large = Limits::max() / 4 * 3;
+    CHECK(reduce_one<T>(Reduction::kAverage, {large, large}) == large);
+    CHECK(reduce_one<T>(Reduction::kAverage, {large, 0, large, large, 1}) ==
+          static_cast<T>((Int128{large} * 3 + 1) / 5));
+  }
+}
+
+TEMPLATE_TEST_CASE("no reduction of floats is -0, in rows of any length", "", float, double,
+                   Float16, BFloat16) {
+  using T = TestType;
+  Buffers buffers;
+  for (const Reduction reduction : kReductions) {
+    if (!is_valid(ElementTypeOf<T>::kValue, reduction)) continue;
+    for (const std::size_t count : {1U, 3U, 16U, 33U, 256U})
+      for (const std::int64_t target : distinct_targets()) {
+        const TargetScope scope(target);
+        INFO(numeric::simd_target() << " " << name(reduction) << " of " << count);
+        std::vector<T> result(count);
+        const std::vector<std::vector<T>> zeros(3, std::vector<T>(count, negative_zero<T>()));
+        REQUIRE(reduce(buffers, 0, reduction, zeros, false, 3, result));
+        CHECK(std::all_of(result.begin(), result.end(), [](T x) { return same_bits(x, T{}); }));
+      }
+  }
+  // What becomes -0 only as the result is rounded.
+  const T tiny = from_bits<T>(1);
+  const T minus_tiny = from_bits<T>((std::uint64_t{1} << (8 * sizeof(T) - 1)) + 1);
+  CHECK(same_bits(reduce_one<T>(Reduction::kProduct, {tiny, minus_tiny}), T{}));
+  CHECK(same_bits(reduce_one<T>(Reduction::kAverage, {minus_tiny, T{}, T{}}), T{}));
 }
 
 TEST_CASE("halves are summed in fp32 and rounded once") {
@@ -573,12 +652,9 @@ TEST_CASE("halves are summed in fp32 and rounded once") {
   CHECK(reduce_one(Reduction::kAverage, large).bits == 0x7BFF);  // the sum would be infinite
 }
 
-TEST_CASE("minimum and maximum keep the first of equals, and NaN for good") {
+TEST_CASE("minimum and maximum keep NaN for good") {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   for (const Reduction reduction : {Reduction::kMin, Reduction::kMax}) {
-    CHECK(std::signbit(reduce_one<float>(reduction, {-0.0F, 0.0F})));
-    CHECK_FALSE(std::signbit(reduce_one<float>(reduction, {0.0F, -0.0F})));
-    CHECK(std::signbit(reduce_one<float>(reduction, {-0.0F}, true)));
     CHECK(std::isnan(reduce_one<float>(reduction, {kNan, 1.0F, -1.0F}, true)));
     CHECK(std::isnan(reduce_one<float>(reduction, {1.0F, kNan, -1.0F}, true)));
   }
@@ -605,11 +681,6 @@ TEST_CASE("absent zeros matter to minimum, maximum, product and bitwise and only
 // ---------------------------------------------------------------- the search
 
 namespace {
-
-template <class T>
-bool is_zero(T value) {
-  return Scalar<T>::widen(value) == 0;
-}
 
 template <class T>
 bool is_negative_zero(T value) {
@@ -656,11 +727,6 @@ T non_zero_value(Random& random) {
   T value = kSpecial[random() % kSpecial.size()];
   while (is_zero(value)) value = from_bits<T>(random());
   return value;
-}
-
-template <class T>
-T negative_zero() {
-  return from_bits<T>(std::uint64_t{1} << (8 * sizeof(T) - 1));
 }
 
 /// Zeros, in which a share of the blocks holds one other value, and a share of them a -0.

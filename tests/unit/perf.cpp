@@ -367,6 +367,9 @@ TEST_CASE("an average divides by all ranks before the single rounding") {
   CHECK(reduced<Float16>(Reduction::kAverage, 2, {half(2048), half(3)}) == half(1025.5F));
   CHECK(reduced<std::int32_t>(Reduction::kAverage, 2, {-4, -3}) == -3);  // towards zero
   CHECK(reduced<std::int64_t>(Reduction::kAverage, 4, {7}) == 1);
+  CHECK(reduced<std::uint8_t>(Reduction::kAverage, 2, {200, 201}) == 200);  // nothing wraps
+  constexpr auto kLeast = std::numeric_limits<std::int64_t>::min();
+  CHECK(reduced<std::int64_t>(Reduction::kAverage, 2, {kLeast, kLeast}) == kLeast);
 }
 
 TEST_CASE("ranks whose block is zero take part in min and max") {
@@ -378,15 +381,14 @@ TEST_CASE("ranks whose block is zero take part in min and max") {
   CHECK(reduced<Float16>(Reduction::kMax, 2, {half(-1)}) == half(0));
 }
 
-TEST_CASE("zeros keep the sign that the rule gives them") {
+TEST_CASE("no reduction is -0") {
   const auto bits = [](float value) { return std::bit_cast<std::uint32_t>(value); };
-  constexpr std::uint32_t kNegativeZero = 0x8000'0000;
   const auto reduction =
       GENERATE(Reduction::kSum, Reduction::kMin, Reduction::kMax, Reduction::kAverage);
   CHECK(bits(reduced<float>(reduction, 2, {})) == 0);  // nobody's block
-  CHECK(bits(reduced<float>(reduction, 2, {-0.0F, -0.0F})) == kNegativeZero);
-  // A non-owner adds nothing to a sum, and +0 does not beat -0 in min or max.
-  CHECK(bits(reduced<float>(reduction, 2, {-0.0F})) == kNegativeZero);
+  CHECK(bits(reduced<float>(reduction, 2, {-0.0F, -0.0F})) == 0);
+  CHECK(bits(reduced<float>(reduction, 2, {-0.0F})) == 0);
+  CHECK(reduced<Float16>(reduction, 2, {half(-0.0F)}) == Float16{});
 }
 
 TEMPLATE_TEST_CASE("count_wrong accepts the reduction and counts each wrong element", "", float,

@@ -22,12 +22,14 @@ enum class ElementType : std::uint8_t {
   kInt16 = 9,
 };
 
-/// How the ranks' elements become one. A rank whose block is zero contributes zeros.
+/// How the ranks' elements become one. A rank whose block is zero contributes zeros. A result of
+/// floats is never -0.0, but +0.0, in blocks of any size, and its NaNs are quiet.
 enum class Reduction : std::uint8_t {
   kSum = 1,      ///< in rank order; integers wrap; fp16 and bf16 accumulate in fp32
   kMin = 2,      ///< NaN if any rank has NaN
   kMax = 3,      ///< NaN if any rank has NaN
-  kAverage = 4,  ///< sum / ranks before the single rounding; integers truncate towards zero
+  kAverage = 4,  ///< sum / ranks before the single rounding; integers do not wrap, but truncate
+                 ///< towards zero
   kProduct = 5,  ///< as the sum, but zeros of ranks whose block is zero come last
   kBitAnd = 6,   ///< of integers, as the next two
   kBitOr = 7,

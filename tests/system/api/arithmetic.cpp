@@ -1,4 +1,6 @@
 // Results: every type, reduction and size; the caller's bitmap; what an op counts.
+#include <array>
+#include <limits>
 #include <numeric>
 #include <span>
 
@@ -15,8 +17,8 @@ template <class T>
 bool is_exact(Reduction reduction) {
   constexpr ElementType kType = ElementTypeOf<T>::kValue;
   if (!is_valid(kType, reduction)) return false;
-  if (reduction == Reduction::kProduct) return !is_float(kType);  // a float's may be -0
-  if (reduction == Reduction::kAverage) return sizeof(T) > 1;     // the sum of bytes wraps
+  if (reduction == Reduction::kProduct) return !is_float(kType);              // a float's may be -0
+  if (reduction == Reduction::kAverage) return kType != ElementType::kUInt8;  // which are modulo
   const bool compares = reduction == Reduction::kMin || reduction == Reduction::kMax;
   return !(compares && kType == ElementType::kUInt8);
 }
@@ -203,6 +205,69 @@ void every_type_and_reduction(const Setting& setting) {
   every_reduction<std::int8_t>(job);
   every_reduction<std::uint8_t>(job);
   every_reduction<std::int16_t>(job);
+}
+
+namespace {
+
+/// Of extreme values, whose sum the type cannot hold.
+template <class T>
+void average(Communicator& job) {
+  using Limits = std::numeric_limits<T>;
+  constexpr std::uint64_t kCount = 3001;
+  const T large = Limits::max() / 4 * 3;
+  std::vector<T> tensor(kCount);
+  for (std::uint64_t i = 0; i < kCount; ++i)
+    tensor[i] = std::array{Limits::max(), Limits::min(), large}[i % 3];
+  const std::vector<T> expected = tensor;
+  ReduceOptions options;
+  options.reduction = Reduction::kAverage;
+  job.all_reduce(std::span(tensor), options).wait();
+  check(tensor == expected, "the average of extreme values of " +
+                                std::string(name(ElementTypeOf<T>::kValue)) + ": " +
+                                std::to_string(tensor[0]) + ", " + std::to_string(tensor[1]));
+}
+
+/// Tensors of -0 but for every 500th element, which has rank 0's sign and makes its block travel.
+template <class T>
+void reduce_negative_zeros(Communicator& job, Reduction reduction, std::uint16_t block) {
+  constexpr std::uint64_t kCount = 2500;
+  constexpr std::size_t kSignByte = sizeof(T) - 1;
+  std::vector<T> tensor(kCount);
+  for (T& element : tensor) reinterpret_cast<std::uint8_t*>(&element)[kSignByte] = 0x80;
+  if (job.rank() == 0)
+    for (std::uint64_t i = 0; i < kCount; i += 500) tensor[i] = encode<T>(1);
+  ReduceOptions options;
+  options.reduction = reduction;
+  options.block_elements = block;
+  job.all_reduce(std::span(tensor), options).wait();
+  for (std::uint64_t i = 0; i < kCount; ++i)
+    if (i % 500 != 0)
+      check(tensor[i] == T{} && reinterpret_cast<std::uint8_t*>(&tensor[i])[kSignByte] == 0,
+            describe(ElementTypeOf<T>::kValue, kCount, reduction, true) + " in blocks of " +
+                std::to_string(block) + ": element " + std::to_string(i) + " is -0");
+}
+
+}  // namespace
+
+void averages_of_integers_are_exact(const Setting& setting) {
+  Communicator job = setting.join(1);
+  average<std::int8_t>(job);
+  average<std::uint8_t>(job);
+  average<std::int16_t>(job);
+  average<std::int32_t>(job);
+  average<std::int64_t>(job);
+}
+
+void no_reduction_is_negative_zero(const Setting& setting) {
+  Communicator job = setting.join(1);
+  for (const std::uint16_t block : std::array<std::uint16_t, 4>{1, 10, 256, 2000})
+    for (int r = 1; r <= 5; ++r) {
+      const auto reduction = static_cast<Reduction>(r);
+      reduce_negative_zeros<float>(job, reduction, block);
+      reduce_negative_zeros<double>(job, reduction, block);
+      reduce_negative_zeros<Float16>(job, reduction, block);
+      reduce_negative_zeros<BFloat16>(job, reduction, block);
+    }
 }
 
 void every_size(const Setting& setting) {

@@ -46,6 +46,8 @@ struct Setting {
 
 // arithmetic.cpp
 void every_type_and_reduction(const Setting& setting);
+void averages_of_integers_are_exact(const Setting& setting);
+void no_reduction_is_negative_zero(const Setting& setting);
 void every_size(const Setting& setting);
 void reduces_to_every_root(const Setting& setting);
 void reduces_and_scatters(const Setting& setting);

@@ -42,6 +42,8 @@ struct Scenario {
 
 constexpr Scenario kScenarios[] = {
     {"every_type_and_reduction", every_type_and_reduction, 1},
+    {"averages_of_integers_are_exact", averages_of_integers_are_exact, 1},
+    {"no_reduction_is_negative_zero", no_reduction_is_negative_zero, 1},
     {"every_size", every_size, 1},
     {"reduces_to_every_root", reduces_to_every_root, 1},
     {"reduces_and_scatters", reduces_and_scatters, 1},

@@ -151,12 +151,13 @@ typedef enum sluice_element_type {
   SLUICE_INT16 = 9
 } sluice_element_type;
 
-/* How the ranks' elements become one. */
+/* How the ranks' elements become one. A result of floats is never -0.0, but +0.0. */
 typedef enum sluice_reduction {
   SLUICE_SUM = 1,     /* in rank order; integers wrap; 16-bit floats accumulate in 32 bits */
   SLUICE_MIN = 2,     /* NaN if any rank has NaN */
   SLUICE_MAX = 3,     /* NaN if any rank has NaN */
-  SLUICE_AVERAGE = 4, /* sum / ranks before the single rounding; integers truncate towards 0 */
+  SLUICE_AVERAGE = 4, /* sum / ranks before the single rounding; integers do not wrap, but truncate
+                         towards 0 */
   SLUICE_PRODUCT = 5, /* as the sum; zeros of ranks whose block is zero come last */
   SLUICE_BIT_AND = 6, /* of integers, as the next two */
   SLUICE_BIT_OR = 7,
