@@ -52,21 +52,20 @@ struct Tensors {
   ElementType type = ElementType::kFloat32;
 };
 
-worker::OpRequest request(Collective collective, const Tensors& tensors, const MoveOptions& options,
-                          std::uint16_t root = 0) {
+worker::OpRequest request(Collective collective, const Tensors& tensors,
+                          const MoveOptions& options) {
   worker::OpRequest request;
   request.collective = collective;
   request.type = tensors.type;
   request.input = static_cast<const std::byte*>(tensors.input);
   request.output = static_cast<std::byte*>(tensors.output);
-  request.root = root;
   request.tag = options.tag;
   return request;
 }
 
 worker::OpRequest request(Collective collective, const Tensors& tensors,
-                          const ReduceOptions& options, std::uint16_t root = 0) {
-  worker::OpRequest result = request(collective, tensors, MoveOptions{options.tag}, root);
+                          const ReduceOptions& options) {
+  worker::OpRequest result = request(collective, tensors, MoveOptions{options.tag});
   result.reduction = options.reduction;
   result.block_elements = options.block_elements;
   result.nonzero_blocks = options.nonzero_blocks;
@@ -151,7 +150,13 @@ void Communicator::Impl::join() {
 }
 
 // ------------------------------------------------------------------------------------------- ops
-Work Communicator::Impl::start(worker::OpRequest request, std::span<const std::uint64_t> counts) {
+Work Communicator::Impl::start(worker::OpRequest request, std::span<const std::uint64_t> counts,
+                               std::int32_t root) {
+  if (root < 0 || root >= options.world_size)
+    throw Error(ErrorCode::kInvalidArgument,
+                std::string(name(request.collective)) + ": root " + std::to_string(root) + "; 0.." +
+                    std::to_string(options.world_size - 1) + " expected");
+  request.root = static_cast<std::uint16_t>(root);
   worker::lay_out(request, {options.rank, options.world_size}, counts);
   check(std::string(name(request.collective)), request);
   const auto state = new_work();
@@ -169,10 +174,10 @@ void Communicator::Impl::submit(const worker::OpRequest& request,
   after_turn(attachment, now);
 }
 
-Work Communicator::Impl::post(bool sends, std::uint16_t peer, worker::OpRequest request,
+Work Communicator::Impl::post(bool sends, std::int32_t peer, worker::OpRequest request,
                               std::uint64_t count) {
   const std::string call = sends ? "send" : "recv";
-  if (peer >= options.world_size || peer == options.rank)
+  if (peer < 0 || peer >= options.world_size || peer == options.rank)
     throw Error(ErrorCode::kInvalidArgument,
                 call + ": rank " + std::to_string(peer) + "; another than this rank, " +
                     std::to_string(options.rank) +
@@ -180,7 +185,8 @@ Work Communicator::Impl::post(bool sends, std::uint16_t peer, worker::OpRequest 
   const worker::Place place{.rank = static_cast<std::uint16_t>(sends ? 0 : 1), .ranks = 2};
   worker::lay_out(request, place, {&count, 1});
   check(call, request);
-  const Route route = sends ? Route{options.rank, peer} : Route{peer, options.rank};
+  const auto other = static_cast<std::uint16_t>(peer);
+  const Route route = sends ? Route{options.rank, other} : Route{other, options.rank};
   const auto state = new_work();
   progress_->with_turn([&](Attachment& attachment, Time now) {
     if (engine_->state() == WorkerEngine::State::kActive)
@@ -221,9 +227,6 @@ void Communicator::Impl::check(const std::string& call, const worker::OpRequest&
   if (!is_valid(request.type, request.reduction))
     refuse("the reduction " + std::string(name(request.reduction)) +
            " is one of integers, not of " + std::string(name(request.type)));
-  if (request.root >= options.world_size)
-    refuse("root " + std::to_string(request.root) +
-           ", below world_size = " + std::to_string(options.world_size) + " expected");
   if (request.block_elements > wire::kMaxBlockElements)
     refuse("block_elements is " + std::to_string(request.block_elements) + "; 1.." +
            std::to_string(wire::kMaxBlockElements) + " expected, or 0 for the job's");
@@ -370,9 +373,9 @@ Work Communicator::all_reduce(const void* input, void* output, std::uint64_t ele
 }
 
 Work Communicator::reduce(const void* input, void* output, std::uint64_t element_count,
-                          ElementType type, std::uint16_t root, const ReduceOptions& options) {
+                          ElementType type, std::int32_t root, const ReduceOptions& options) {
   const Tensors tensors{input, output, type};
-  return impl_->start(request(Collective::kReduce, tensors, options, root), {&element_count, 1});
+  return impl_->start(request(Collective::kReduce, tensors, options), {&element_count, 1}, root);
 }
 
 Work Communicator::reduce_scatter(const void* input, void* output,
@@ -383,9 +386,9 @@ Work Communicator::reduce_scatter(const void* input, void* output,
 }
 
 Work Communicator::broadcast(void* tensor, std::uint64_t element_count, ElementType type,
-                             std::uint16_t root, const MoveOptions& options) {
+                             std::int32_t root, const MoveOptions& options) {
   const Tensors tensors{tensor, tensor, type};
-  return impl_->start(request(Collective::kBroadcast, tensors, options, root), {&element_count, 1});
+  return impl_->start(request(Collective::kBroadcast, tensors, options), {&element_count, 1}, root);
 }
 
 Work Communicator::all_gather(const void* input, void* output,
@@ -396,15 +399,15 @@ Work Communicator::all_gather(const void* input, void* output,
 }
 
 Work Communicator::gather(const void* input, void* output, std::span<const std::uint64_t> counts,
-                          ElementType type, std::uint16_t root, const MoveOptions& options) {
+                          ElementType type, std::int32_t root, const MoveOptions& options) {
   const Tensors tensors{input, output, type};
-  return impl_->start(request(Collective::kGather, tensors, options, root), counts);
+  return impl_->start(request(Collective::kGather, tensors, options), counts, root);
 }
 
 Work Communicator::scatter(const void* input, void* output, std::span<const std::uint64_t> counts,
-                           ElementType type, std::uint16_t root, const MoveOptions& options) {
+                           ElementType type, std::int32_t root, const MoveOptions& options) {
   const Tensors tensors{input, output, type};
-  return impl_->start(request(Collective::kScatter, tensors, options, root), counts);
+  return impl_->start(request(Collective::kScatter, tensors, options), counts, root);
 }
 
 Work Communicator::all_to_all(const void* input, void* output,
@@ -420,13 +423,13 @@ Work Communicator::barrier() {
 }
 
 Work Communicator::send(const void* tensor, std::uint64_t element_count, ElementType type,
-                        std::uint16_t to, const MoveOptions& options) {
+                        std::int32_t to, const MoveOptions& options) {
   const Tensors tensors{tensor, nullptr, type};
   return impl_->post(true, to, request(Collective::kBroadcast, tensors, options), element_count);
 }
 
 Work Communicator::recv(void* tensor, std::uint64_t element_count, ElementType type,
-                        std::uint16_t from, const MoveOptions& options) {
+                        std::int32_t from, const MoveOptions& options) {
   const Tensors tensors{nullptr, tensor, type};
   return impl_->post(false, from, request(Collective::kBroadcast, tensors, options), element_count);
 }

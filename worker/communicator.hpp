@@ -36,10 +36,11 @@ struct Communicator::Impl final : private Member {
   Impl(std::shared_ptr<Progress> progress, const JobOptions& options);
   ~Impl() override;
 
-  /// `counts` as worker::lay_out takes them.
-  Work start(worker::OpRequest request, std::span<const std::uint64_t> counts);
+  /// `counts` as worker::lay_out takes them; `root` is 0 where there is none.
+  Work start(worker::OpRequest request, std::span<const std::uint64_t> counts,
+             std::int32_t root = 0);
   /// A message to or from another rank. `request` is a broadcast's.
-  Work post(bool sends, std::uint16_t peer, worker::OpRequest request, std::uint64_t count);
+  Work post(bool sends, std::int32_t peer, worker::OpRequest request, std::uint64_t count);
   /// Leaves, or aborts with ops pending, and waits for the end. An error: how that went wrong.
   std::optional<Error> leave();
   std::uint32_t block_elements(ElementType type, std::uint16_t wanted);

@@ -181,7 +181,10 @@ sluice::ReduceOptions from_c(const sluice_reduce_options* options, const char* c
   if (options->nonzero_blocks != nullptr)
     result.nonzero_blocks = {options->nonzero_blocks, options->nonzero_words};
   result.tag = options->tag;
-  if (!older) result.block_elements = options->block_elements;
+  if (older) return result;
+  if (options->reserved_0 != 0 || options->reserved_1 != 0 || options->reserved_2 != 0)
+    refuse(std::string(call) + ": the options' reserved members must be 0");
+  result.block_elements = options->block_elements;
   return result;
 }
 
@@ -295,7 +298,7 @@ sluice_status sluice_communicator_leave(sluice_communicator* communicator, sluic
 }
 
 void sluice_communicator_destroy(sluice_communicator* communicator) {
-  delete communicator;
+  guarded(nullptr, [&] { delete communicator; });
 }
 
 int32_t sluice_communicator_rank(const sluice_communicator* communicator) {
@@ -340,7 +343,7 @@ sluice_status sluice_all_reduce(sluice_communicator* communicator, const void* i
 }
 
 sluice_status sluice_broadcast(sluice_communicator* communicator, void* tensor, uint64_t count,
-                               sluice_element_type type, uint16_t root, uint64_t tag,
+                               sluice_element_type type, int32_t root, uint64_t tag,
                                sluice_work** work, sluice_error* error) {
   return started("sluice_broadcast", communicator, work, error, [&](sluice::Communicator& job) {
     return job.broadcast(tensor, count, from_c(type), root, {.tag = tag});
@@ -357,7 +360,7 @@ sluice_status sluice_all_gather(sluice_communicator* communicator, const void* i
 }
 
 sluice_status sluice_reduce(sluice_communicator* communicator, const void* input, void* output,
-                            uint64_t count, sluice_element_type type, uint16_t root,
+                            uint64_t count, sluice_element_type type, int32_t root,
                             const sluice_reduce_options* options, sluice_work** work,
                             sluice_error* error) {
   constexpr const char* kCall = "sluice_reduce";
@@ -379,7 +382,7 @@ sluice_status sluice_reduce_scatter(sluice_communicator* communicator, const voi
 
 sluice_status sluice_gather(sluice_communicator* communicator, const void* input, void* output,
                             const uint64_t* counts, size_t ranks, sluice_element_type type,
-                            uint16_t root, uint64_t tag, sluice_work** work, sluice_error* error) {
+                            int32_t root, uint64_t tag, sluice_work** work, sluice_error* error) {
   constexpr const char* kCall = "sluice_gather";
   return started(kCall, communicator, work, error, [&](sluice::Communicator& job) {
     return job.gather(input, output, span_of(counts, ranks, kCall), from_c(type), root,
@@ -389,7 +392,7 @@ sluice_status sluice_gather(sluice_communicator* communicator, const void* input
 
 sluice_status sluice_scatter(sluice_communicator* communicator, const void* input, void* output,
                              const uint64_t* counts, size_t ranks, sluice_element_type type,
-                             uint16_t root, uint64_t tag, sluice_work** work, sluice_error* error) {
+                             int32_t root, uint64_t tag, sluice_work** work, sluice_error* error) {
   constexpr const char* kCall = "sluice_scatter";
   return started(kCall, communicator, work, error, [&](sluice::Communicator& job) {
     return job.scatter(input, output, span_of(counts, ranks, kCall), from_c(type), root,
@@ -407,7 +410,7 @@ sluice_status sluice_all_to_all(sluice_communicator* communicator, const void* i
 }
 
 sluice_status sluice_send(sluice_communicator* communicator, const void* tensor, uint64_t count,
-                          sluice_element_type type, uint16_t to, uint64_t tag, sluice_work** work,
+                          sluice_element_type type, int32_t to, uint64_t tag, sluice_work** work,
                           sluice_error* error) {
   return started("sluice_send", communicator, work, error, [&](sluice::Communicator& job) {
     return job.send(tensor, count, from_c(type), to, {.tag = tag});
@@ -415,7 +418,7 @@ sluice_status sluice_send(sluice_communicator* communicator, const void* tensor,
 }
 
 sluice_status sluice_recv(sluice_communicator* communicator, void* tensor, uint64_t count,
-                          sluice_element_type type, uint16_t from, uint64_t tag, sluice_work** work,
+                          sluice_element_type type, int32_t from, uint64_t tag, sluice_work** work,
                           sluice_error* error) {
   return started("sluice_recv", communicator, work, error, [&](sluice::Communicator& job) {
     return job.recv(tensor, count, from_c(type), from, {.tag = tag});

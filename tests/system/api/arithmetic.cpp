@@ -17,7 +17,7 @@ template <class T>
 bool is_exact(Reduction reduction) {
   constexpr ElementType kType = ElementTypeOf<T>::kValue;
   if (!is_valid(kType, reduction)) return false;
-  if (reduction == Reduction::kProduct) return !is_float(kType);              // a float's may be -0
+  if (reduction == Reduction::kProduct) return !is_float(kType);              // not in 16 bits
   if (reduction == Reduction::kAverage) return kType != ElementType::kUInt8;  // which are modulo
   const bool compares = reduction == Reduction::kMin || reduction == Reduction::kMax;
   return !(compares && kType == ElementType::kUInt8);

@@ -1,6 +1,7 @@
 /* sluice.h, one rank of a job: every function, its errors, and the sizes and values that programs
  * compiled with this header rely on for ever. Silent when all is right. */
 #include <math.h>
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -328,12 +329,58 @@ static void messages(sluice_communicator* job) {
   CHECK(work == NULL);
 }
 
+/* What 16 bits would cut to a rank that there is. */
+static void roots_beyond_16_bits(sluice_communicator* job) {
+  const int numbers[] = {65536, -65536, -1};
+  const char* const words[] = {" 65536;", " -65536;", " -1;"};
+  const uint64_t counts[256] = {0};
+  const size_t ranks = (size_t)sluice_communicator_world_size(job);
+  int16_t x[1] = {0}, y[1] = {0};
+  sluice_work* work = NULL;
+  for (int i = 0; i < 3; ++i) {
+    const int root = numbers[i];
+    REFUSED(sluice_broadcast(job, x, 1, SLUICE_INT16, root, 0, &work, &error),
+            SLUICE_INVALID_ARGUMENT, words[i]);
+    REFUSED(sluice_reduce(job, x, y, 1, SLUICE_INT16, root, NULL, &work, &error),
+            SLUICE_INVALID_ARGUMENT, words[i]);
+    REFUSED(sluice_gather(job, x, y, counts, ranks, SLUICE_INT16, root, 0, &work, &error),
+            SLUICE_INVALID_ARGUMENT, words[i]);
+    REFUSED(sluice_scatter(job, x, y, counts, ranks, SLUICE_INT16, root, 0, &work, &error),
+            SLUICE_INVALID_ARGUMENT, words[i]);
+    REFUSED(sluice_send(job, x, 1, SLUICE_INT16, root, 0, &work, &error), SLUICE_INVALID_ARGUMENT,
+            words[i]);
+    REFUSED(sluice_recv(job, x, 1, SLUICE_INT16, root, 0, &work, &error), SLUICE_INVALID_ARGUMENT,
+            words[i]);
+  }
+}
+
+/* A cancelled thread, that is one which ends at the first call that waits. */
+static int destroyed = 0;
+static void* destroy(void* job) {
+  pthread_cancel(pthread_self());
+  sluice_communicator_destroy(job);
+  destroyed = 1;
+  pthread_testcancel();
+  return NULL;
+}
+static void destroyed_by_a_cancelled_thread(sluice_communicator* job) {
+  pthread_t thread;
+  void* ended = NULL;
+  CHECK(pthread_create(&thread, NULL, destroy, job) == 0);
+  CHECK(pthread_join(thread, &ended) == 0);
+  CHECK(destroyed == 1 && ended == PTHREAD_CANCELED);
+}
+
 static void bad_arguments(sluice_communicator* job) {
   sluice_work* work = NULL;
   sluice_reduce_options options = SLUICE_REDUCE_OPTIONS_INIT;
   options.reduction = (sluice_reduction)257;
   REFUSED(sluice_all_reduce(job, tensor, tensor, 1, SLUICE_FLOAT32, &options, &work, &error),
           SLUICE_INVALID_ARGUMENT, "257");
+  options.reduction = SLUICE_SUM;
+  options.reserved_2 = 1;
+  REFUSED(sluice_all_reduce(job, tensor, tensor, 1, SLUICE_FLOAT32, &options, &work, &error),
+          SLUICE_INVALID_ARGUMENT, "reserved members must be 0");
   memset(&options, 0, sizeof options);
   REFUSED(sluice_all_reduce(job, tensor, tensor, 1, SLUICE_FLOAT32, &options, &work, &error),
           SLUICE_INVALID_ARGUMENT, "0 bytes, 48 expected");
@@ -435,6 +482,7 @@ int main(void) {
   moves(job);
   parts(job);
   messages(job);
+  roots_beyond_16_bits(job);
   bad_arguments(job);
   bounded_wait(job, word);
   sluice_work *kept = NULL, *late = NULL;
@@ -446,7 +494,7 @@ int main(void) {
   CHECK(error.rank == -1 && error.op >= 0 && error.last_heard_ms == -1);
   sluice_work_destroy(late);
   sluice_communicator_destroy(job);
-  sluice_communicator_destroy(word);
+  destroyed_by_a_cancelled_thread(word);
   CHECK(sluice_work_done(kept) == 1);
   sluice_work_destroy(kept);
   REFUSED(sluice_context_share(options, &second, &error), SLUICE_INVALID_ARGUMENT,

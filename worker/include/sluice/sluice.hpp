@@ -14,6 +14,9 @@
 // A process that was forked from the one that opened the Context can use neither it nor what was
 // made with it, nor open another: calls throw kUnavailable there, and destructors do nothing.
 //
+// A program needs the library of the release whose headers it was compiled with; the loader refuses
+// any other. The interface for C, sluice.h, stays as it is from release to release.
+//
 // Errors: constructors and calls throw sluice::Error; an op that fails later reports through its
 // Work. When a job aborts, an op may have succeeded on one rank and fail on another. After an error
 // of the job every call on that communicator fails with the same error; make a new one to join
@@ -245,11 +248,11 @@ class Communicator {
   /// Every rank's tensor becomes the root's, bit for bit; the root's is only read. Returns at once.
   /// Blocks of nothing but zero bits do not travel.
   template <class T>
-  Work broadcast(std::span<T> tensor, std::uint16_t root, const MoveOptions& options = {}) {
+  Work broadcast(std::span<T> tensor, std::int32_t root, const MoveOptions& options = {}) {
     return broadcast(tensor.data(), tensor.size(), ElementTypeOf<T>::kValue, root, options);
   }
 
-  Work broadcast(void* tensor, std::uint64_t element_count, ElementType type, std::uint16_t root,
+  Work broadcast(void* tensor, std::uint64_t element_count, ElementType type, std::int32_t root,
                  const MoveOptions& options = {});
 
   /// Every rank's output becomes the ranks' inputs one after the other, bit for bit. All inputs
@@ -275,7 +278,7 @@ class Communicator {
   /// The root's output becomes the reduction over all ranks' inputs; the other ranks' outputs are
   /// not used and may be null. Else as all_reduce.
   Work reduce(const void* input, void* output, std::uint64_t element_count, ElementType type,
-              std::uint16_t root, const ReduceOptions& options = {});
+              std::int32_t root, const ReduceOptions& options = {});
 
   /// The ranks' inputs are reduced, and each rank's output becomes its part of the result: the
   /// parts follow each other in rank order. `counts`, equal on all ranks, has the elements of each;
@@ -286,13 +289,13 @@ class Communicator {
 
   /// As all_gather, but only the root's output becomes anything; the others' may be null.
   Work gather(const void* input, void* output, std::span<const std::uint64_t> counts,
-              ElementType type, std::uint16_t root, const MoveOptions& options = {});
+              ElementType type, std::int32_t root, const MoveOptions& options = {});
 
   /// Each rank's output becomes its part of the root's input, bit for bit: the parts follow each
   /// other in rank order. `counts` as above; the other ranks' inputs are not used and may be null.
   /// At the root `output` may lie in its place of `input`, else they do not overlap.
   Work scatter(const void* input, void* output, std::span<const std::uint64_t> counts,
-               ElementType type, std::uint16_t root, const MoveOptions& options = {});
+               ElementType type, std::int32_t root, const MoveOptions& options = {});
 
   /// Each rank's output becomes what the ranks have for it, in rank order, bit for bit.
   /// `counts[from * world_size + to]`, equal on all ranks, has the elements that go from one to
@@ -313,21 +316,21 @@ class Communicator {
   /// error of the channel (kOpMismatch, kQuota, kNotAuthenticated) ends this rank's messages by it
   /// and no others; an error of the job ends them all.
   template <class T>
-  Work send(std::span<T> tensor, std::uint16_t to, const MoveOptions& options = {}) {
+  Work send(std::span<T> tensor, std::int32_t to, const MoveOptions& options = {}) {
     return send(tensor.data(), tensor.size(), ElementTypeOf<std::remove_const_t<T>>::kValue, to,
                 options);
   }
 
-  Work send(const void* tensor, std::uint64_t element_count, ElementType type, std::uint16_t to,
+  Work send(const void* tensor, std::uint64_t element_count, ElementType type, std::int32_t to,
             const MoveOptions& options = {});
 
   /// Receives what rank `from`, another than this one, sends to this one: see send().
   template <class T>
-  Work recv(std::span<T> tensor, std::uint16_t from, const MoveOptions& options = {}) {
+  Work recv(std::span<T> tensor, std::int32_t from, const MoveOptions& options = {}) {
     return recv(tensor.data(), tensor.size(), ElementTypeOf<T>::kValue, from, options);
   }
 
-  Work recv(void* tensor, std::uint64_t element_count, ElementType type, std::uint16_t from,
+  Work recv(void* tensor, std::uint64_t element_count, ElementType type, std::int32_t from,
             const MoveOptions& options = {});
 
   /// Ends when every rank has called it. Non-blocking: wait() on it.

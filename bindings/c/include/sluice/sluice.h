@@ -26,8 +26,9 @@
  * nothing then. Nothing here throws, ends the process, or prints, but for what `log` asks for, and
  * a thread cannot be cancelled within a call.
  *
- * The binary interface is stable: within one soname functions, values and members are only added,
- * members at the end of structs whose size the caller tells.
+ * The binary interface is stable: within one soname functions, values and members are only added:
+ * members at the end of structs whose size the caller tells, or where a struct has reserved room.
+ * No struct has padding. (The C++ interface is of one release: see sluice.hpp.)
  */
 #ifndef SLUICE_SLUICE_H
 #define SLUICE_SLUICE_H
@@ -198,6 +199,7 @@ typedef struct sluice_work sluice_work;
 typedef struct sluice_reduce_options {
   size_t size; /* sizeof(sluice_reduce_options), of the header that the caller saw */
   sluice_reduction reduction;
+  uint32_t reserved_0; /* 0: room for members to come */
   /* Bit b % 64 of word b / 64 tells that block b, of sluice_op_block_elements elements, may be
    * non-zero; blocks whose bit is clear must hold nothing but +0. Spares the search. NULL: search.
    * ceil(blocks / 64) words at least. */
@@ -207,10 +209,12 @@ typedef struct sluice_reduce_options {
   /* Elements per block in this op, 1..16384, equal on all ranks, halved until one block fits a
    * packet; 0: the job's. */
   uint16_t block_elements;
+  uint16_t reserved_1; /* 0, as the next */
+  uint32_t reserved_2;
 } sluice_reduce_options;
 
 #define SLUICE_REDUCE_OPTIONS_INIT \
-  { sizeof(sluice_reduce_options), SLUICE_SUM, NULL, 0, 0, 0 }
+  { sizeof(sluice_reduce_options), SLUICE_SUM, 0, NULL, 0, 0, 0, 0, 0 }
 
 /* Starts: every rank's output becomes the reduction of the ranks' inputs. `input` and `output` have
  * `count` elements and are the same or do not overlap. `options` may be NULL: the sum. */
@@ -222,7 +226,7 @@ sluice_status sluice_all_reduce(sluice_communicator* communicator, const void* i
 /* Starts: every rank's tensor of `count` elements becomes that of rank `root`, bit for bit; the
  * root's is only read. `tag`: equal on all ranks, 0 if there is nothing to tell apart. */
 sluice_status sluice_broadcast(sluice_communicator* communicator, void* tensor, uint64_t count,
-                               sluice_element_type type, uint16_t root, uint64_t tag,
+                               sluice_element_type type, int32_t root, uint64_t tag,
                                sluice_work** work, sluice_error* error);
 
 /* Starts: every rank's output becomes the ranks' inputs one after the other, bit for bit. `counts`
@@ -238,7 +242,7 @@ sluice_status sluice_all_gather(sluice_communicator* communicator, const void* i
 /* Starts: the root's output becomes the reduction of the ranks' inputs, which have `count`
  * elements; the other ranks' outputs are not used and may be NULL. Else as sluice_all_reduce. */
 sluice_status sluice_reduce(sluice_communicator* communicator, const void* input, void* output,
-                            uint64_t count, sluice_element_type type, uint16_t root,
+                            uint64_t count, sluice_element_type type, int32_t root,
                             const sluice_reduce_options* options, sluice_work** work,
                             sluice_error* error);
 
@@ -254,14 +258,14 @@ sluice_status sluice_reduce_scatter(sluice_communicator* communicator, const voi
  * NULL. */
 sluice_status sluice_gather(sluice_communicator* communicator, const void* input, void* output,
                             const uint64_t* counts, size_t ranks, sluice_element_type type,
-                            uint16_t root, uint64_t tag, sluice_work** work, sluice_error* error);
+                            int32_t root, uint64_t tag, sluice_work** work, sluice_error* error);
 
 /* Starts: each rank's output becomes its part of the root's input, bit for bit: the parts follow
  * each other in rank order. The other ranks' inputs are not used and may be NULL. At the root
  * `output` may lie in its place of `input`, else they do not overlap. */
 sluice_status sluice_scatter(sluice_communicator* communicator, const void* input, void* output,
                              const uint64_t* counts, size_t ranks, sluice_element_type type,
-                             uint16_t root, uint64_t tag, sluice_work** work, sluice_error* error);
+                             int32_t root, uint64_t tag, sluice_work** work, sluice_error* error);
 
 /* Starts: each rank's output becomes what the ranks have for it, in rank order, bit for bit.
  * `counts[from * world size + to]` has the elements that go from one rank to another; `pairs`, how
@@ -279,12 +283,12 @@ sluice_status sluice_all_to_all(sluice_communicator* communicator, const void* i
  * Communicator::send of sluice.hpp for what messages take of the context and the aggregators, and
  * for their errors. */
 sluice_status sluice_send(sluice_communicator* communicator, const void* tensor, uint64_t count,
-                          sluice_element_type type, uint16_t to, uint64_t tag, sluice_work** work,
+                          sluice_element_type type, int32_t to, uint64_t tag, sluice_work** work,
                           sluice_error* error);
 
 /* Starts: receives what rank `from`, another than this one, sends to this one. */
 sluice_status sluice_recv(sluice_communicator* communicator, void* tensor, uint64_t count,
-                          sluice_element_type type, uint16_t from, uint64_t tag, sluice_work** work,
+                          sluice_element_type type, int32_t from, uint64_t tag, sluice_work** work,
                           sluice_error* error);
 
 /* Starts: done when every rank has called it. */
