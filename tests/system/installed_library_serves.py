@@ -1,15 +1,23 @@
 """What `meson install` puts down is enough to build programs in C and C++ and to run them, and
 libsluice.so exports what its headers declare and nothing else."""
 import glob
+import json
 import os
 import re
+import shutil
 import subprocess
+import unittest
 
+import documents
 import harness
+import processes
 
+# The one of which README and docs/torch.md speak: NumPy and PyTorch are Debian's.
+DEBIANS_PYTHON = "/usr/bin/python3"
 EXAMPLE = os.path.join(harness.ROOT, "examples", "first_program")
 SAYS = r"the ranks' sum is 6; this one sent \d+ bytes of 4000000"
-C_FLAGS = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+# -Wpadded: a member that went into padding would be read from what an older program left there.
+C_FLAGS = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wpadded", "-Werror"]
 CPP_FLAGS = ["-std=c++20", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 
 
@@ -53,17 +61,44 @@ class Installed(harness.SystemTest):
             path, = glob.glob(os.path.join(self.root, "**", "bin", tool), recursive=True)
             self.assertIn("--help", output_of(path, "--help"))
 
-    def test_python_package_is_installed(self):
-        module, = glob.glob(os.path.join(self.root, "**", "sluice", "__init__.py"), recursive=True)
-        self.assertTrue(os.path.exists(os.path.join(os.path.dirname(module), "py.typed")))
-        said = output_of(harness.PYTHON_WITH_NUMPY, "-B", "-c",
+    def as_if_installed(self, python):
+        """The environment in which this Python finds below the root what it would find in place."""
+        looks = output_of(python, "-c", "import sys; print(*sys.path[1:], sep='\\n')").splitlines()
+        return {"PYTHONPATH": ":".join(self.root + path for path in looks),
+                "SLUICE_LIBRARY": os.path.realpath(self.library),
+                "LD_LIBRARY_PATH": os.path.dirname(self.library)}
+
+    def test_python_package_is_found(self):
+        said = output_of(DEBIANS_PYTHON, "-B", "-c",
                          "import sluice; print(sluice.__file__, sluice.__version__)",
-                         PYTHONPATH=os.path.dirname(os.path.dirname(module)),
-                         SLUICE_LIBRARY=os.path.realpath(self.library)).split()
+                         **self.as_if_installed(DEBIANS_PYTHON)).split()
         with open(os.path.join(harness.ROOT, "bindings", "python", "pyproject.toml"),
                   encoding="utf-8") as file:
             version = re.search(r'version = "(.*)"', file.read()).group(1)
-        self.assertEqual(said, [module, version])
+        self.assertTrue(said[0].startswith(self.root + os.sep), said)
+        self.assertEqual(said[1:], [version])
+        self.assertTrue(os.path.exists(os.path.join(os.path.dirname(said[0]), "py.typed")))
+
+    def test_package_for_pytorch_is_found(self):
+        if not glob.glob(os.path.join(self.root, "**", "_backend*.so"), recursive=True):
+            self.skipTest("this build has no PyTorch")
+        environment = self.as_if_installed(DEBIANS_PYTHON)
+        said = output_of(DEBIANS_PYTHON, "-B", "-c",
+                         "import sluice_torch; print(sluice_torch.__file__)", **environment)
+        self.assertTrue(said.startswith(self.root + os.sep), said)
+        inspect, = glob.glob(os.path.join(self.root, "**", "bin", "sluice-inspect"), recursive=True)
+        self.assertIn("Recorder.save", output_of(inspect, "--help", **environment))
+
+    def test_packages_are_found_with_another_python_first_in_path(self):
+        other, build = self.directory("other"), self.directory("build")
+        output_of(DEBIANS_PYTHON, "-m", "venv", "--without-pip", other)
+        path = os.path.join(other, "bin") + ":" + os.environ["PATH"]
+        output_of("meson", "setup", "-Dtests=false", build, harness.ROOT, PATH=path)
+        placed = json.loads(output_of("meson", "introspect", "--installed", build)).values()
+        looks = output_of(DEBIANS_PYTHON, "-c", "import sys; print(*sys.path, sep='\\n')").split()
+        packages = {os.path.dirname(place) for place in placed if place.endswith("/__init__.py")}
+        self.assertIn("sluice", map(os.path.basename, packages))
+        self.assertEqual([p for p in packages if os.path.dirname(p) not in looks], [])
 
     def test_headers_stand_alone(self):
         headers = glob.glob(os.path.join(self.root, "**", "include", "sluice", "*"), recursive=True)
@@ -81,6 +116,37 @@ class Installed(harness.SystemTest):
         lines = output_of("nm", "-DC", "--defined-only", self.library).splitlines()
         return {line.split(" ", 2)[2].split("@@")[0] for line in lines}
 
+    def versions(self):
+        """How names are exported: of each, the version."""
+        lines = output_of("nm", "-D", "--defined-only", self.library).splitlines()
+        names = (line.split()[-1].split("@@") for line in lines)
+        return {name[0]: name[1] for name in names if not name[0].startswith("SLUICE_")}
+
+    def test_c_has_the_sonames_version_and_cpp_the_releases(self):
+        release = output_of("pkg-config", "--modversion", "sluice", **self.found).strip()
+        for name, version in self.versions().items():
+            self.assertEqual(version, "SLUICE_0" if name.startswith("sluice_")
+                             else f"SLUICE_CPP_{release}", name)
+
+    def test_library_of_another_release_runs_programs_in_c_alone(self):
+        release = output_of("pkg-config", "--modversion", "sluice", **self.found).strip()
+        other = self.directory("other")
+        os.makedirs(other)
+        with open(self.library, "rb") as ours, \
+                open(os.path.join(other, "libsluice.so.0"), "wb") as theirs:
+            name = f"SLUICE_CPP_{release}".encode() + b"\0"
+            theirs.write(ours.read().replace(name, name[:-2] + b"~\0"))
+        said = {}
+        for language, compiler in (("c", "gcc"), ("cpp", "g++")):
+            path = self.directory(language)
+            output_of(compiler, f"{EXAMPLE}.{language}", "-o", path, "-std=c++20" if
+                      language == "cpp" else "-std=c99", *self.flags("--cflags", "--libs"))
+            said[language] = subprocess.run(
+                [path], env={**os.environ, "LD_LIBRARY_PATH": other}, text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False).stdout
+        self.assertIn(f"version `SLUICE_CPP_{release}' not found", said["cpp"])
+        self.assertIn("SLUICE_AGGREGATORS", said["c"])  # it runs, and lacks its settings
+
     def test_every_declared_c_function_is_exported(self):
         header = os.path.join(harness.ROOT, "bindings", "c", "include", "sluice", "sluice.h")
         with open(header, encoding="utf-8") as file:
@@ -97,13 +163,55 @@ class Installed(harness.SystemTest):
                        env={**os.environ, "LD_LIBRARY_PATH": os.path.dirname(self.library)})
 
     def test_nothing_else_is_exported(self):
-        public = re.compile(r"sluice_\w+|SLUICE_0"
+        public = re.compile(r"sluice_\w+|SLUICE_0|SLUICE_CPP_[\d.]+"
                             r"|sluice::(ContextOptions|JobOptions)::(from_environment|has|set)\(.*"
                             r"|sluice::(Work|Context|Communicator)::~?\w+[=(].*"
                             r"|sluice::(allocate|deallocate|name|parse_\w+)\(.*"
                             r"|(typeinfo|typeinfo name|vtable) for sluice::Error")
         self.assertEqual([n for n in self.exported() if not public.fullmatch(n)], [])
         self.assertFalse([n for n in self.exported() if "Impl" in n or "std::shared_ptr" in n])
+
+
+@unittest.skipUnless(os.geteuid() == 0, "needs root: a /usr/local of its own")
+class InstalledInPlace(harness.SystemTest):
+    """What the documents tell to type, typed as it stands there, in a mount namespace in which
+    /usr/local is empty and /etc, where the loader's cache is, a copy."""
+
+    def typed(self, *lines):
+        """What the lines say, in a directory of their own with program.cpp in it."""
+        place = self.directory("place")
+        os.makedirs(place)
+        shutil.copy(EXAMPLE + ".cpp", os.path.join(place, "program.cpp"))
+        copy = self.directory("etc")
+        private = ["mount -t tmpfs none /usr/local", f"cp -a /etc {copy}",
+                   f"mount --bind {copy} /etc", f"cd {place}"]
+        # The build is there, and may lack what nobody installs.
+        script = "\n".join([*private, *lines]).replace(
+            "meson install -C build", f"meson install -C {harness.build} --no-rebuild --quiet")
+        unset = ("LD_LIBRARY_PATH", "PYTHONPATH", "PKG_CONFIG_PATH", "SLUICE_LIBRARY", "DESTDIR")
+        return subprocess.run(
+            ["unshare", "--mount", "bash", "-euxc", script], text=True, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            env={name: value for name, value in os.environ.items() if name not in unset}).stdout
+
+    def on_ranks(self, program):
+        return (f"{harness.ROOT}/scripts/local-cluster --build {harness.build} --workers 3"
+                f" --only-rank 0 -- {program}")
+
+    def test_program_that_the_readme_builds_runs(self):
+        for first in ("meson install", "DESTDIR="):
+            with self.subTest(first), processes.Stage() as stage:
+                self.place = stage.place
+                said = self.typed(*documents.commands("README.md", first), self.on_ranks("./a.out"))
+                self.assertRegex(said, SAYS)
+
+    def test_packages_are_found_in_place(self):
+        said = self.typed(*documents.commands("README.md", "meson install")[:1], "cd /",
+                          f"{DEBIANS_PYTHON} -B -c 'import sluice; print(sluice.__file__)'",
+                          f"{DEBIANS_PYTHON} -B -c 'import sluice_torch' && sluice-inspect --help")
+        self.assertRegex(said, r"\n/usr/local/\S+/sluice/__init__\.py\n")
+        if "sluice_torch" in os.listdir(os.path.join(harness.build, "bindings", "torch")):
+            self.assertIn("Recorder.save", said)
 
 
 if __name__ == "__main__":

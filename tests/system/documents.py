@@ -1,0 +1,43 @@
+"""The commands that README.md and docs/ show, for the tests that type them."""
+import collections
+import os
+import re
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+SHELL = ("bash", "sh", "")  # languages of blocks that may hold commands
+
+# In a comment above a block, which no reader sees:
+#   <!-- run by TEST -->                 its lines are run by tests/system/TEST.py
+#   <!-- not run: LINE... : REASON -->   the lines that begin so are run by none; LINE * is all
+RUN = re.compile(r"<!-- run by (\w+) -->")
+NOT_RUN = re.compile(r"<!-- not run: (.+?) : (.+?) -->")
+
+Block = collections.namedtuple("Block", "path line language lines marks")
+
+
+def paths():
+    docs = sorted(name for name in os.listdir(os.path.join(ROOT, "docs")) if name.endswith(".md"))
+    return ["README.md", *(os.path.join("docs", name) for name in docs)]
+
+
+def blocks(path):
+    """The fenced blocks of a document, with the marks above each."""
+    with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    marks, begin = [], None
+    for number, line in enumerate(lines, 1):
+        if line.startswith("```") and begin is None:
+            begin = number
+        elif line.startswith("```"):
+            yield Block(path, begin, lines[begin - 1][3:], lines[begin:number - 1], marks)
+            marks, begin = [], None
+        elif begin is None and line.startswith("<!--"):
+            marks = [*marks, line]
+        elif begin is None and line:
+            marks = []
+
+
+def commands(path, first):
+    """The lines, without comments, of the block whose first line begins so."""
+    block, = (block for block in blocks(path) if block.lines and block.lines[0].startswith(first))
+    return [re.sub(r"\s+# .*", "", line) for line in block.lines]
