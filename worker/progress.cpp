@@ -105,13 +105,16 @@ std::size_t Progress::reserve_buffers(const std::string& whose, std::size_t stre
   const std::size_t needed = streams * (history + 2);
   const std::size_t all = attachment_->buffers();
   if (reserved_buffers_ + needed > all)
-    throw Error(ErrorCode::kUnavailable,
-                whose + " needs " + std::to_string(needed) + " packet buffers (" +
-                    std::to_string(streams) + " streams, history " + std::to_string(history) +
-                    "), but " + std::to_string(all - std::min(reserved_buffers_, all)) + " of " +
-                    std::to_string(all) +
-                    " are free: set memory_mib (SLUICE_MEMORY_MIB) to at least " +
-                    std::to_string(attachment_->memory_mib_for(reserved_buffers_ + needed)));
+    throw Error(
+        ErrorCode::kUnavailable,
+        whose + " needs " + std::to_string(needed) + " packet buffers (" + std::to_string(streams) +
+            " streams, history " + std::to_string(history) + "), but " +
+            std::to_string(all - std::min(reserved_buffers_, all)) + " of " + std::to_string(all) +
+            " are free: set memory_mib (SLUICE_MEMORY_MIB) to at least " +
+            std::to_string(attachment_->memory_mib_for(reserved_buffers_ + needed)) + ", and " +
+            std::to_string(attachment_->memory_mib_for(needed) - attachment_->memory_mib_for(0) +
+                           1) +
+            " more for each further one like it");
   reserved_buffers_ += needed;
   return needed;
 }

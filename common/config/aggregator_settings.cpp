@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 
 namespace sluice::config {
 namespace {
@@ -38,6 +39,23 @@ void check_vhost_dir(std::string_view name, std::string_view text) {
     throw must_be(name, "a path of at most " + std::to_string(kMaxVhostDirectory) + " bytes", text);
 }
 
+/// A directory that may be named below $XDG_RUNTIME_DIR, where every user has a place for sockets:
+/// so that one configuration file serves all users.
+Value vhost_directory() {
+  constexpr std::string_view kRuntime = "$XDG_RUNTIME_DIR/";
+  Value value = text(&Config::vhost_dir, "directory", check_vhost_dir);
+  value.assign = [=, plain = value.assign](Config& config, std::string_view name,
+                                           std::string_view given) {
+    if (!given.starts_with(kRuntime)) return plain(config, name, given);
+    const char* const runtime = std::getenv("XDG_RUNTIME_DIR");
+    if (runtime == nullptr || *runtime == '\0')
+      throw must_be(name, "a path, for XDG_RUNTIME_DIR is not set", given);
+    given.remove_prefix(kRuntime.size() - 1);
+    plain(config, name, runtime + std::string(given));
+  };
+  return value;
+}
+
 std::vector<AggregatorSetting> make_settings() {
   const std::string local = "Local workers (vhost-user)";
   const std::string network = "Network ports";
@@ -48,8 +66,9 @@ std::vector<AggregatorSetting> make_settings() {
   const std::string log = "Log and statistics";
   constexpr bool kReloadable = true;
   return {
-      {local, "vhost-dir", "", text(&Config::vhost_dir, "directory", check_vhost_dir),
-       "Serve the workers of this machine that put a socket into this directory."},
+      {local, "vhost-dir", "", vhost_directory(),
+       "Serve the workers of this machine that put a socket into this directory. It may begin with"
+       " $XDG_RUNTIME_DIR/."},
       {local, "vhost-max-ports", "ports", integer(&Config::vhost_max_ports, {1, kMaxPorts}),
        "Most local workers at a time; a process has 32 ports in all."},
       {local, "mtu", "bytes", integer(&Config::mtu, {576, 9698}),

@@ -98,6 +98,31 @@ class Memory(harness.SystemTest):
         needed = refused.wait_to_say(r"to at least (\d+)").group(1)
         self.end_steady_job(self.start_steady_job(1, daemon, SLUICE_MEMORY_MIB=needed))
 
+    def test_the_memory_asked_for_suffices_for_more(self):
+        """One process joins job after job until its memory does not suffice, and is told what would
+        for that one, and for three more."""
+        daemon = self.start_daemon()
+        join = ("import sluice\n"
+                "with sluice.Context() as context:\n"
+                "    jobs = []\n"
+                "    while True:\n"
+                "        jobs.append(context.join(job=len(jobs)))\n"
+                "        print('jobs', len(jobs), flush=True)\n")
+        package = {"SLUICE_LIBRARY": os.path.join(harness.build, "bindings/c/libsluice.so.0"),
+                   "PYTHONPATH": os.path.join(harness.ROOT, "bindings", "python")}
+
+        def joined(**settings):
+            rank = self.start_rank(0, 1, daemon, harness.PYTHON_WITH_NUMPY, "-B", "-c", join,
+                                   **package, **settings)
+            asked = rank.wait_to_say(r"to at least (\d+), and (\d+) more for each further one")
+            self.assertEqual(rank.wait(), 1)
+            return rank.out.count("jobs"), int(asked.group(1)), int(asked.group(2))
+
+        few, least, each = joined(SLUICE_MEMORY_MIB=60)
+        self.assertGreater(few, 0)
+        many, *_ = joined(SLUICE_MEMORY_MIB=least + 3 * each)
+        self.assertGreaterEqual(many, few + 4)
+
     def test_a_jobs_quota(self):
         daemon = self.start_daemon("--job-memory-mib", "1")
         self.refuses(self.start_joiner(0, 1, daemon), 3, "quota",

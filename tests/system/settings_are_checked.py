@@ -39,6 +39,26 @@ class Daemon(harness.SystemTest):
         self.refused(["--vhost-dir", path], "must be a directory")
         self.refused(["--vhost-dir", self.place + "/" + "x" * 120], "at most")
 
+    def test_the_example_for_one_machine_needs_no_root(self):
+        """As any user starts it, who has a run-time directory of his own."""
+        home = os.path.join(self.place, "run")
+        os.makedirs(home)
+        os.chmod(self.place, 0o755)
+        if os.geteuid() == 0:
+            os.chown(home, 65534, 65534)
+        daemon = self.start(
+            "daemon", harness.program("sluice-aggregator"),
+            "--config", os.path.join(harness.ROOT, "configs", "vhost.conf"),
+            before_exec=harness.become_nobody if os.geteuid() == 0 else None,
+            XDG_RUNTIME_DIR=home, RUNTIME_DIRECTORY=home)
+        daemon.wait_to_say(r"\bready\b")
+        self.assertTrue(os.path.isdir(os.path.join(home, "sluice")))
+
+    def test_a_user_without_a_runtime_directory(self):
+        config = os.path.join(harness.ROOT, "configs", "vhost.conf")
+        self.refused(["--config", config], "vhost-dir", "XDG_RUNTIME_DIR is not set",
+                     XDG_RUNTIME_DIR="")
+
     def test_values_of_variables_and_files(self):
         self.refused([], "max-jobs must be 1..4096, not '0' .variable SLUICE_AGGREGATOR_MAX_JOBS",
                      SLUICE_AGGREGATOR_MAX_JOBS=0)

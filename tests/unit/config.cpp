@@ -334,7 +334,7 @@ TEST_CASE("--check-config prints what is in effect, in the form of a config file
 
 TEST_CASE("the example configurations are valid") {
   const Directory directory;
-  // The one path in them need not be this user's, so it is replaced.
+  // The user of the tests may have no run-time directory, so that is replaced.
   const auto vhost = parse({"--check-config", "--config", example_configs() / "vhost.conf",
                             "--vhost-dir", directory.path()});
   CHECK(vhost.action == Action::kCheck);

@@ -54,9 +54,10 @@ std::uint16_t ProcessGroupSluice::checked_root(const std::string& call, std::int
 }
 
 std::uint16_t ProcessGroupSluice::checked_peer(const std::string& call, int peer) const {
-  if (peer < 0 || peer >= getSize() || peer == getRank())
+  if (peer == getRank()) refuse(call, "rank " + std::to_string(peer) + " is this rank itself");
+  if (peer < 0 || peer >= getSize())
     refuse(call, "rank " + std::to_string(peer) + "; 0 to " + std::to_string(getSize() - 1) +
-                     " but not this rank, " + std::to_string(getRank()) + ", expected");
+                     " expected");
   return static_cast<std::uint16_t>(peer);
 }
 

@@ -381,7 +381,7 @@ def bad_arguments():
     refused(lambda: dist.reduce_scatter(torch.empty(9), [good] * RANKS), ValueError, "9 elements")
     refused(lambda: dist.all_to_all_single(torch.empty(10 * RANKS), torch.empty(10 * RANKS),
                                            [10] * RANKS, [9] * RANKS), ValueError, "split sizes")
-    refused(lambda: default.send([good], RANK, 0), ValueError, f"send: rank {RANK}; 0 to {LAST}")
+    refused(lambda: default.send([good], RANK, 0), ValueError, f"send: rank {RANK} is this rank")
     refused(lambda: default.recv([good], RANKS, 0), ValueError, f"recv: rank {RANKS}; 0 to {LAST}")
     refused(lambda: dist.recv(good), ValueError, "recv: a message of whichever rank comes first")
     if RANKS > 1:
