@@ -10,6 +10,14 @@ lacks_packages() {
   return 1
 }
 
+# is_of_another_tree DIR: whether it was configured elsewhere, and came here as its tree was copied
+# or moved. It would build what lies where it was.
+is_of_another_tree() {
+  local here
+  here="\"source\": \"$(pwd -P)\", \"build\": \"$(pwd -P)/$1\""
+  [[ -f $1/build.ninja ]] && ! grep -qsF "$here" "$1/meson-info/meson-info.json"
+}
+
 # build_tree DIR COMPILER "MESON OPTIONS" [TARGET...]: builds all targets when none is named. The
 # log is DIR/build.log.
 build_tree() {
@@ -17,6 +25,7 @@ build_tree() {
   shift 3
   mkdir -p "$dir"
   : >"$dir/build.log"
+  if is_of_another_tree "$dir"; then rm -rf "$dir"/{build.ninja,meson-*,.ninja_*,packages.txt}; fi
   if [[ ! -f $dir/build.ninja ]]; then
     # shellcheck disable=SC2086  # the options are several words
     CXX=$compiler logged "$dir/build.log" "configuring $dir" meson setup "$dir" $options || return 1

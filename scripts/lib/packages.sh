@@ -4,14 +4,15 @@ build_packages=(
   g++ meson ninja-build pkg-config python3 libdpdk-dev libboost-program-options-dev libspdlog-dev
   libhwy-dev libisal-dev libsodium-dev nlohmann-json3-dev catch2
 )
+torch_packages=(
+  python3-torch libtorch-dev pybind11-dev python3-dev python3-numpy
+  libopenblas0-serial  # with which PyTorch multiplies matrices some eight times as fast
+)
 test_packages=(  # the bindings' tests, too
-  clang clang-format iproute2 python3-numpy python3-torch libtorch-dev pybind11-dev python3-dev
-  libopenmpi-dev openmpi-bin gfortran
+  clang clang-format iproute2 "${torch_packages[@]}" libopenmpi-dev openmpi-bin gfortran
 )
 bench_packages=(  # what bench/ measures Sluice beside, and draws with
-  dpdk-dev libbenchmark-dev openmpi-bin libopenmpi-dev python3-matplotlib
-  python3-torch libtorch-dev pybind11-dev python3-dev
-  libopenblas0-serial  # with which PyTorch multiplies matrices some eight times as fast
+  dpdk-dev libbenchmark-dev openmpi-bin libopenmpi-dev python3-matplotlib "${torch_packages[@]}"
 )
 
 is_installed() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }

@@ -6,9 +6,10 @@ import re
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 SHELL = ("bash", "sh", "")  # languages of blocks that may hold commands
 
-# In a comment above a block, which no reader sees:
-#   <!-- run by TEST -->                 its lines are run by tests/system/TEST.py
-#   <!-- not run: LINE... : REASON -->   the lines that begin so are run by none; LINE * is all
+# Blocks of a shell's language or of none are commands. A comment above one, which no reader sees,
+# says of its lines:
+#   <!-- run by TEST -->               tests/system/TEST.py takes them by commands() and runs them
+#   <!-- not run: BEGIN : REASON -->   but not those that begin so; * is all of them
 RUN = re.compile(r"<!-- run by (\w+) -->")
 NOT_RUN = re.compile(r"<!-- not run: (.+?) : (.+?) -->")
 
@@ -37,7 +38,17 @@ def blocks(path):
             marks = []
 
 
+def is_excused(line, block):
+    excuses = (NOT_RUN.fullmatch(mark) for mark in block.marks)
+    return any(e and (e[1] == "*" or line.startswith(e[1])) for e in excuses)
+
+
+def tests_of(block):
+    return [found[1] for found in map(RUN.fullmatch, block.marks) if found]
+
+
 def commands(path, first):
-    """The lines, without comments, of the block whose first line begins so."""
-    block, = (block for block in blocks(path) if block.lines and block.lines[0].startswith(first))
-    return [re.sub(r"\s+# .*", "", line) for line in block.lines]
+    """The lines to be run, without comments, of the first block that begins with these words."""
+    block = next(block for block in blocks(path)
+                 if block.lines and (block.lines[0] + " ").startswith(first + " "))
+    return [re.sub(r"\s+# .*", "", line) for line in block.lines if not is_excused(line, block)]

@@ -199,7 +199,7 @@ class InstalledInPlace(harness.SystemTest):
                 f" --only-rank 0 -- {program}")
 
     def test_program_that_the_readme_builds_runs(self):
-        for first in ("meson install", "DESTDIR="):
+        for first in ("meson install", "DESTDIR=$PWD/stage"):
             with self.subTest(first), processes.Stage() as stage:
                 self.place = stage.place
                 said = self.typed(*documents.commands("README.md", first), self.on_ranks("./a.out"))

@@ -1,0 +1,94 @@
+"""What README.md and docs/ tell to type works, typed so."""
+import glob
+import os
+import re
+import subprocess
+
+import documents
+import harness
+
+SYSTEM_TESTS = os.path.dirname(os.path.realpath(__file__))
+
+
+def source_of(test):
+    path = os.path.join(SYSTEM_TESTS, test + ".py")
+    if not os.path.exists(path):
+        return ""
+    with open(path, encoding="utf-8") as file:
+        return file.read()
+
+
+class Documents(harness.SystemTest):
+    def typed(self, line, **settings):
+        """Done as in the checkout's root, with the programs of this build found in PATH. Where
+        time is the reader's to choose, it is shorter."""
+        cluster = "scripts/local-cluster"
+        line = line.replace(cluster, f"{cluster} --build {harness.build}")
+        line = re.sub(r"--duration \d+", "--duration 1", line)
+        line += " -n 1 -w 0" if "sluice-perf" in line else ""
+        line += " --duration 1" if "sluice-pktgen" in line and "--duration" not in line else ""
+        line = line.replace("report.json", self.directory("report.json"))
+        programs = {os.path.dirname(harness.program(name))
+                    for name in ("sluice-aggregator", "sluice-pktgen")}
+        done = subprocess.run(
+            ["bash", "-uc", line], cwd=harness.ROOT, text=True, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            env=self.environment(PATH=":".join([*programs, os.environ["PATH"]]), **settings))
+        self.assertEqual(done.returncode, 0, f"{line}\n{done.stdout}")
+        return done.stdout
+
+    def test_every_command_is_run_or_marked(self):
+        """A new block needs a test that takes its lines from there, or a mark that says why not."""
+        seen = 0
+        for path in documents.paths():
+            for block in documents.blocks(path):
+                if block.language not in documents.SHELL:
+                    continue
+                seen += 1
+                tests = [test for test in documents.tests_of(block)
+                         if f'"{path}"' in source_of(test)]
+                lines = [line for line in block.lines if not documents.is_excused(line, block)]
+                self.assertTrue(tests or not lines,
+                                f"{path}:{block.line}: no test of tests/system/ runs {lines}")
+        self.assertGreater(seen, 8)
+
+    def test_first_programs(self):
+        first, perf = documents.commands("README.md", "./scripts/setup")
+        self.assertEqual(self.typed(first).count("the ranks' sum is 10"), 4)
+        self.assertIn("Avg bus bandwidth", self.typed(perf))
+
+    def test_first_program_in_python(self):
+        line, = documents.commands("README.md", "./scripts/local-cluster --workers 4 -- python3")
+        # Debian's NumPy belongs to Debian's Python, which need not be the first in PATH.
+        path = self.directory("bin")
+        os.makedirs(path)
+        os.symlink(harness.PYTHON_WITH_NUMPY, os.path.join(path, "python3"))
+        said = self.typed(line.replace("-- python3", f"-- {path}/python3"))
+        self.assertEqual(said.count("the ranks' sum is 10"), 4)
+
+    def test_training_with_pytorch(self):
+        line, = documents.commands("README.md", "./scripts/setup --torch")
+        if not glob.glob(os.path.join(harness.build, "bindings/torch/sluice_torch/_backend*.so")):
+            self.skipTest("this build has no PyTorch")
+        if "\nDescription" not in subprocess.run(["apt-cache", "dumpavail"], text=True, check=True,
+                                                 stdout=subprocess.PIPE).stdout:
+            self.skipTest("apt knows no packages, of which the example learns: apt-get update")
+        self.assertIn("accuracy", self.typed(line))
+
+    def test_packet_generator(self):
+        runtime = self.directory("run")
+        os.makedirs(runtime)
+        start = "sluice-aggregator --config configs/vhost.conf"
+        with open(os.path.join(harness.ROOT, "configs", "vhost.conf"), encoding="utf-8") as file:
+            self.assertIn(f"#   {start}\n", file.read())
+        daemon = self.start("daemon", harness.program("sluice-aggregator"), "--config",
+                            os.path.join(harness.ROOT, "configs", "vhost.conf"),
+                            XDG_RUNTIME_DIR=runtime)
+        daemon.wait_to_say(r"\bready\b")
+        for line in documents.commands("docs/pktgen.md", "sluice-pktgen"):
+            with self.subTest(line):
+                self.assertIn("wrong 0", self.typed(line, XDG_RUNTIME_DIR=runtime))
+
+
+if __name__ == "__main__":
+    harness.main()
