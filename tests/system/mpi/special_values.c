@@ -20,11 +20,18 @@ static void write_text(char* out, double value) {
     snprintf(out, kTextSize, "%s%.1f", value == 0 && !signbit(value) ? "+" : "", value);
 }
 
+/* Every other element of the second half is one on all ranks: so the blocks there are sent,
+ * whatever the elements in question are. */
+static int is_one(int i) {
+  return i >= kCount / 2 && i % 2 == 0;
+}
+
 static void say_different(const double* values) {
   char texts[kDifferentMost][kTextSize];
   int different = 0;
   for (int i = 0; i < kCount; ++i) {
     char text[kTextSize];
+    if (is_one(i)) continue;
     write_text(text, values[i]);
     int known = 0;
     while (known < different && strcmp(texts[known], text) != 0) ++known;
@@ -41,7 +48,7 @@ int main(int argc, char** argv) {
   double* const own = memory(kCount * sizeof(double));
   double* const out = memory(kCount * sizeof(double));
   for (int at = 1; at + kRanks < argc; at += 1 + kRanks) {
-    for (int i = 0; i < kCount; ++i) own[i] = strtod(argv[at + 1 + rank], NULL);
+    for (int i = 0; i < kCount; ++i) own[i] = is_one(i) ? 1 : strtod(argv[at + 1 + rank], NULL);
     MPI_Allreduce(own, out, kCount, MPI_DOUBLE, operation(argv[at]), MPI_COMM_WORLD);
     if (rank == 0) say_different(out);
   }
