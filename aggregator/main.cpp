@@ -1,5 +1,5 @@
-// sluice-aggregator: the aggregator daemon. Exit status 0: ended by a signal; 1: could not serve;
-// 2: wrong settings.
+// sluice-aggregator: the aggregator daemon. Exit status 0: ended by a signal; 1: could not serve,
+// or lost packet buffers; 2: wrong settings.
 #include <cstdio>
 #include <exception>
 
@@ -12,6 +12,7 @@
 #include "common/config/log.hpp"
 #include "common/config/reload.hpp"
 #include "common/log/logger.hpp"
+#include "common/net/pool.hpp"
 
 int main(int argc, char** argv) {
   using namespace sluice;
@@ -30,9 +31,8 @@ int main(int argc, char** argv) {
     const auto reload = [&](const auto& config, const auto& secrets) {
       return config::reload_aggregator(config, secrets, argc, argv);
     };
-    aggregator::Daemon daemon(outcome.config, outcome.secrets, reload, logger);
-    daemon.run();
-    return 0;
+    aggregator::Daemon(outcome.config, outcome.secrets, reload, logger).run();
+    return net::BufferPool::lost() == 0 ? 0 : 1;
   } catch (const Error& error) {
     std::fprintf(stderr, "sluice-aggregator: %s\n", error.what());
     return error.code() == ErrorCode::kInvalidArgument ? 2 : 1;

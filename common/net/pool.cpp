@@ -1,6 +1,7 @@
 #include "common/net/pool.hpp"
 
 #include <algorithm>
+#include <atomic>
 
 #include <rte_errno.h>
 #include <rte_lcore.h>
@@ -18,6 +19,8 @@ namespace sluice::net {
 namespace {
 
 constexpr std::size_t kCacheBuffers = 256;
+
+std::atomic<std::size_t> lost_buffers{0};
 
 // Headers and payload behind the headroom. Drivers want room beyond the frame: for a VLAN tag,
 // virtio's header, what af_packet's ring has in front; and some NICs count buffers in whole KiB.
@@ -91,11 +94,13 @@ BufferPool::BufferPool(const std::string& name, std::size_t count, std::size_t p
 
 BufferPool::~BufferPool() {
   // Freeing memory that a buffer or a port still points to would corrupt it: keep the pool instead.
-  if (available() == size())
+  const std::size_t missing = size() - available();
+  lost_buffers += missing;
+  if (missing == 0)
     rte_mempool_free(pool_);
   else
     spdlog::error("buffer pool '{}': {} of {} buffers never came back; its memory stays in use",
-                  pool_->name, size() - available(), size());
+                  pool_->name, missing, size());
 }
 
 Buffer BufferPool::allocate(std::size_t size) {
@@ -109,6 +114,10 @@ Buffer BufferPool::allocate(std::size_t size) {
 
 std::size_t BufferPool::available() const {
   return rte_mempool_avail_count(pool_);
+}
+
+std::size_t BufferPool::lost() {
+  return lost_buffers;
 }
 
 }  // namespace sluice::net

@@ -32,6 +32,9 @@ class BufferPool {
   /// other threads work.
   std::size_t available() const;
 
+  /// Buffers that had not come back when their pools ended, of all pools of the process.
+  static std::size_t lost();
+
   rte_mempool* handle() const { return pool_; }
 
  private:

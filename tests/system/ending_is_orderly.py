@@ -43,6 +43,25 @@ class Daemons(harness.SystemTest):
             self.ends_with(rank, 3, "aggregator lost", "the aggregator is shutting down")
 
 
+class LostBuffers(harness.SystemTest):
+    """The daemon's pools look as if a buffer were missing in each."""
+
+    def test_fail_the_daemon(self):
+        daemon = self.start_lossy_daemon()
+        daemon.send(signal.SIGTERM)
+        self.assertEqual(daemon.wait(), 1)
+
+    def test_fail_a_test_that_leaves_its_daemon_running(self):
+        self.start_lossy_daemon()
+
+    def start_lossy_daemon(self):
+        return self.start_daemon(LD_PRELOAD=harness.program("libloses_a_buffer.so"))
+
+    def check_buffers(self):
+        with self.assertRaises(AssertionError):
+            super().check_buffers()
+
+
 class Cluster(harness.SystemTest):
     def test_interrupted_in_the_middle_of_a_run(self):
         cluster = self.start("cluster", os.path.join(harness.ROOT, "scripts", "local-cluster"),

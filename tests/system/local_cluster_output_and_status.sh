@@ -36,6 +36,16 @@ check_nothing_left "a failed rank"
 run_cluster --workers 2 -- sh -c '[ "$SLUICE_RANK" != 0 ] || kill -KILL $$; exec sleep 1000'
 check "a rank that was killed makes 128 + 9" status_is 137
 
+lossy=$build/tests/system/libloses_a_buffer.so
+run_cluster --workers 2 -- \
+  sh -c "[ \$SLUICE_RANK = 0 ] || export LD_PRELOAD=$lossy; exec '$build/examples/first-program'"
+check "a rank that loses a packet buffer fails the run" status_is 1
+check "it is named" says "rank 1 has lost packet buffers"
+LD_PRELOAD=$lossy run_cluster --workers 1 -- true
+check "an aggregator that loses a packet buffer fails the run" status_is 1
+check "that one is named, too" says "aggregator 0 ended with status 1"
+check_nothing_left "lost buffers"
+
 run_cluster --workers 2 -- no-such-program
 check "an unknown program is refused" status_is 2
 run_cluster --workers 257 -- true

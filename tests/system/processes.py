@@ -20,6 +20,7 @@ from local_cluster import system  # noqa: E402
 from local_cluster.arguments import find_program  # noqa: E402
 
 PATIENCE = 60  # seconds; other work may keep the machine busy
+AT_ONCE = 10  # seconds; for what takes less than one where no time-out is waited for
 build = None  # the build directory, for whoever imports this to set
 
 
@@ -31,11 +32,21 @@ def program(name):
     return path
 
 
+def wait_until(holds, what, seconds=PATIENCE):
+    """Until `holds()`; `what` says so where it never does."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} s: {what}")
+        time.sleep(0.02)
+
+
 class Process:
     """A started program with its output in files; `popen.pid` is its own session and group."""
 
     def __init__(self, name, command, environment, directory, before_exec=None):
         self.name = name
+        self.is_daemon = os.path.basename(command[0]) == "sluice-aggregator"
         self.paths = {what: os.path.join(directory, f"{name}.{what}") for what in ("out", "err")}
         parent = os.getpid()
 

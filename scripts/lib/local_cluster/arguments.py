@@ -16,7 +16,8 @@ and, over a network port, SLUICE_PORT and SLUICE_ADDRESS; for `import sluice` an
 `import sluice_torch` in Python, SLUICE_LIBRARY and PYTHONPATH, which lead to this checkout.
 
 Exit status: 0 when every rank ended with 0, else that of the first that did not (128 + n for
-signal n); 1 when an aggregator failed; 2 for a wrong command line; 130, 143 when interrupted.
+signal n); 1 when an aggregator failed or a rank lost packet buffers; 2 for a wrong command line;
+130, 143 when interrupted.
 
 Examples:
   scripts/local-cluster --workers 4 -- first-program

@@ -8,6 +8,10 @@ import time
 from . import system
 
 
+# What the daemon and the library say at the end of a buffer pool that is not full.
+LOST_BUFFERS = "never came back"
+
+
 class Interrupted(Exception):
     """A signal asked for the end; `signum` tells which."""
 

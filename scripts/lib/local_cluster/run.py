@@ -6,7 +6,7 @@ import sys
 
 from .af_packet import AfPacket
 from .arguments import ROOT
-from .children import Children, Interrupted
+from .children import LOST_BUFFERS, Children, Interrupted
 from .vhost import Vhost
 
 TRANSPORTS = {"vhost": Vhost, "af_packet": AfPacket}
@@ -55,6 +55,7 @@ class Cluster:
         self.transport = TRANSPORTS[options.transport](options, directory)
         self.aggregators = []
         self.ranks = []
+        self.lossy_ranks = set()  # those that said that they have lost packet buffers
 
     def start_aggregators(self):
         for shard in range(self.options.aggregators):
@@ -98,6 +99,8 @@ class Cluster:
         only, quiet = self.options.only_rank, self.options.quiet_ranks
 
         def on_line(stream, line):
+            if LOST_BUFFERS.encode() in line:
+                self.lossy_ranks.add(rank)
             if stream == "stderr":
                 write(sys.stderr, rank, line)
             elif not quiet and only in (None, rank):
@@ -119,7 +122,8 @@ class Cluster:
         self.check_aggregators()
 
     def stop(self):
-        """Stops what still runs; raises Failure when an aggregator did not end well."""
+        """Stops what still runs; raises Failure when an aggregator did not end well, or a rank has
+        lost packet buffers, of which its status does not tell."""
         self.children.stop(self.ranks, STOP_SECONDS)
         in_time = self.children.stop([a.child for a in self.aggregators], STOP_SECONDS)
         for aggregator in self.aggregators:
@@ -127,6 +131,8 @@ class Cluster:
                 aggregator.show_log()
                 end = f"with status {aggregator.child.poll()}" if in_time else "not when asked to"
                 raise Failure(f"{aggregator.name} ended {end}", 1)
+        if self.lossy_ranks:
+            raise Failure(f"rank {min(self.lossy_ranks)} has lost packet buffers", 1)
 
     def ranks_ended(self):
         return all(rank.poll() is not None for rank in self.ranks)
