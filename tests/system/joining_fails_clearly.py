@@ -1,6 +1,4 @@
 """Who cannot join is told why in one line, and the jobs that run already stay right."""
-import time
-
 import harness
 
 
@@ -21,8 +19,8 @@ class Joining(harness.SystemTest):
 
     def test_two_processes_with_one_rank_while_the_job_forms(self):
         rivals = [self.start_joiner(0, 2, self.daemon) for _ in range(2)]
-        while all(rival.is_running() for rival in rivals):
-            time.sleep(0.02)
+        harness.wait_until(lambda: not all(rival.is_running() for rival in rivals),
+                           "one of two processes with the same rank is refused")
         rivals.sort(key=harness.Process.is_running)
         self.fails(rivals[0], "formation failed", "two processes joined as rank 0",
                    "the first is alive and keeps the number")

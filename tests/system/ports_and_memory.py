@@ -42,8 +42,7 @@ class LocalPorts(harness.SystemTest):
     def test_a_worker_may_come_first(self):
         os.mkdir(self.directory(), mode=0o700)
         rank = self.start_joiner(0, 1, "vhost:" + self.directory())
-        while not os.listdir(self.directory()):
-            self.assertTrue(rank.is_running(), rank.err)
+        harness.wait_until(lambda: os.listdir(self.directory()), "the worker's socket is there")
         self.start_daemon()
         rank.wait_to_say("under way")
 

@@ -145,7 +145,7 @@ void wait_for_is_bounded(const Setting& setting) {
     }
     signal.barrier().wait();
   }
-  check(op.work.wait_for(600s), "wait_for() of an op that ends");
+  check(op.work.wait_for(60s), "wait_for() of an op that ends");
   finish(job, op, "an op that was waited for with bounds");
   check(op.work.stragglers().empty(), "stragglers() of an op that is done");
 }

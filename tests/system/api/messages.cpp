@@ -226,8 +226,11 @@ void messages_await_the_other_side(const Setting& setting) {
   Communicator signal = setting.join(2);
   std::vector<float> tensor(1000, 1.0F);
   const auto awaits = [&](const Work& work, std::uint16_t other) {
-    while (work.stragglers() != std::vector<std::uint16_t>{other})  // bounded by the test's time
+    const std::vector<std::uint16_t> awaited{other};
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (work.stragglers() != awaited && std::chrono::steady_clock::now() < deadline)
       check(!work.wait_for(std::chrono::milliseconds(1)), "a message of one side is not done");
+    check(work.stragglers() == awaited, "stragglers() is the other side");
     signal.barrier().wait();
     work.wait();
   };

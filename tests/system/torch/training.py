@@ -32,7 +32,8 @@ def same_as_over_gloo(make_model, batch, **options):
     mine, theirs = (losses(make_model, batch, over, **options)
                     for over in (group.default(), group.gloo()))
     assert torch.allclose(torch.tensor(mine), torch.tensor(theirs), rtol=1e-5), (mine, theirs)
-    assert len(set(mine)) == STEPS, mine  # it learns
+    half = STEPS // 2
+    assert sum(mine[half:]) < sum(mine[:half]), mine  # it learns
 
 
 def dense():
