@@ -2,16 +2,29 @@
 
 passed=0 failed=0 skipped=0
 
-# count_results LOG: adds up a meson test log, which has one line of JSON per test.
+# count_results LOG: adds up a meson test log, which has one line of JSON per test. A test prints a
+# line "skipped: WHICH: WHY" for each part that it does not run; such a line is printed and counts.
 count_results() {
-  local result
-  while read -r result; do
+  local result parts part
+  while read -r result parts; do
     case $result in
       OK | EXPECTEDFAIL) passed=$((passed + 1)) ;;
-      SKIP) skipped=$((skipped + 1)) ;;
+      SKIP) if ((parts == 0)); then skipped=$((skipped + 1)); fi ;;
       *) failed=$((failed + 1)) ;;
     esac
-  done < <(sed -nE 's/.*[^\\]"result": "([A-Z]+)".*/\1/p' "$1")
+    skipped=$((skipped + parts))
+    for ((; parts > 0; --parts)); do
+      read -r part
+      say "$part"
+    done
+  done < <(python3 -c '
+import json, sys
+for line in open(sys.argv[1], encoding="utf-8"):
+    test = json.loads(line)
+    parts = [p for p in test.get("stdout", "").splitlines() if p.startswith("skipped: ")]
+    print(test["result"], len(parts))
+    for part in parts:
+        print(test["name"] + ": " + part)' "$1")
 }
 
 # run_tests DIR SUITE...: logs of failed tests are printed by meson. A run that fails without a

@@ -112,12 +112,15 @@ class NetworkTest(SystemTest):
 
 
 def main():
-    """Runs the tests of the calling file; status 77 if every one was skipped."""
+    """Runs the tests of the calling file, and prints a line "skipped: WHICH: WHY" for each that is
+    not run, which scripts/test counts; status 77 if every one was skipped."""
     global build
     if len(sys.argv) < 2:
         sys.exit(f"usage: {sys.argv[0]} BUILD_DIRECTORY [unittest arguments]")
     build = processes.build = os.path.abspath(sys.argv.pop(1))
     result = unittest.main(exit=False, verbosity=2).result
+    for test, reason in result.skipped:
+        print(f"skipped: {test.id().removeprefix('__main__.')}: {reason}")
     if not result.wasSuccessful():
         sys.exit(1)
     sys.exit(SKIPPED if result.testsRun == len(result.skipped) else 0)

@@ -7,6 +7,7 @@ if ((EUID != 0)); then
   run_cluster --transport af_packet -- true
   check "without privilege it is refused with the reason" says "which only root may"
   ((checks_failed)) && finish
+  echo "skipped: local_cluster_af_packet: needs root"
   exit 77
 fi
 

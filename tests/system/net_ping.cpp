@@ -186,7 +186,7 @@ void echo_over_vhost(const std::string& self, BufferPool& payloads, BufferPool& 
 
 void echo_over_af_packet(const std::string& self, BufferPool& payloads, BufferPool& headers) {
   if (geteuid() != 0 || std::system("ip netns list >/dev/null 2>&1") != 0) {
-    std::printf("af_packet: not tried, it needs root and ip(8)\n");
+    std::printf("skipped: af_packet: needs root and ip(8)\n");
     return;
   }
   VethPair veth;

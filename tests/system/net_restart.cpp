@@ -411,7 +411,7 @@ void over_vhost() {
 
 void over_af_packet() {
   if (geteuid() != 0 || std::system("ip netns list >/dev/null 2>&1") != 0) {
-    std::printf("af_packet: not tried, it needs root and ip(8)\n");
+    std::printf("skipped: af_packet: needs root and ip(8)\n");
     return;
   }
   const VethPair veth;
