@@ -86,6 +86,9 @@ void App::begin(std::size_t program) {
   leaving_ = false;
   pause_until_ = world_.events.now();
   active_since_ = kNever;
+  began_ = world_.events.now();
+  RankFacts& facts = job_.ranks[rank_];
+  if (facts.came_anew) facts.joined_anew_at = began_;
   std::vector<Endpoint> endpoints;
   for (const auto& aggregator : aggregators_)
     if (!aggregator->is_standby()) endpoints.push_back(aggregator->endpoint());
@@ -112,10 +115,10 @@ void App::failed(const Error& error) {
              error.what());
   require(open_.empty(), "an op is open after the engine's end");
   const bool done = next_op_ == ops_to_call();
-  job_.judge(*this, error);
-  if (active_since_ != kNever) job_.judge_lateness(*this, error, active_since_);
+  job_.judge(*this, error, active_since_ == kNever ? began_ : active_since_);
   RankFacts& facts = job_.ranks[rank_];
   facts.failed = true;
+  facts.failed_at = world_.events.now();
   facts.came_anew = true;
   end_life();
   const JobPlan& plan = job_.plan;
@@ -228,15 +231,19 @@ void App::work() {
   while (next_op_ < ops_to_call() && open_.size() < plan.depth) {
     submit();
     if (plan.fault == Fault::kAbortingLeave && is_victim() && next_op_ == plan.fault_op + 1) {
-      job_.ranks[rank_].called_leave = true;
-      return engine_->leave(host_.now(), host_.sink());
+      return leave();
     }
   }
   if (next_op_ < ops_to_call() || !open_.empty() || leaving_ || engine_->has_completions()) return;
   leaving_ = true;
   if (plan.fault != Fault::kRejoin || program_ + 1 == plan.programs.size())
     job_.over_for_some = true;
+  leave();
+}
+
+void App::leave() {
   job_.ranks[rank_].called_leave = true;
+  job_.ranks[rank_].left_at = world_.events.now();
   engine_->leave(host_.now(), host_.sink());
 }
 
@@ -282,8 +289,7 @@ void App::completed(const worker::Completion& completion) {
     trace_note(world_.tracing, world_.events.now(), "job %u rank %u op %zu: %s", job_.plan.id,
                rank_, op.index, completion.error->what());
     require(engine_->over(), "an op failed while the engine lives on");
-    job_.judge(*this, *completion.error);
-    job_.judge_lateness(*this, *completion.error, std::max(op.began, active_since_));
+    job_.judge(*this, *completion.error, std::max(op.began, active_since_));
   } else {
     require(!op.spec.poisoned, "an op that ranks disagree about ended well");
     check_result(op, completion.statistics);

@@ -71,6 +71,7 @@ class App final : public Process {
   void work();
   const OpSpec& spec(std::size_t index) const;
   std::size_t ops_to_call() const;
+  void leave();
   void submit();
   void completed(const worker::Completion& completion);
   void check_result(const OpenOp& op, const OpStatistics& statistics);
@@ -92,6 +93,7 @@ class App final : public Process {
   std::size_t program_ = 0;
   std::size_t next_op_ = 0;
   Time pause_until_{};
+  Time began_{};                ///< this life
   Time active_since_ = kNever;  ///< in this life
   bool leaving_ = false;
   std::map<OpNumber, OpenOp> open_;

@@ -19,11 +19,21 @@ class App;
 struct RankFacts {
   bool died = false;
   bool hung_up = false;    ///< the aggregators were told when it died
-  bool silent = false;     ///< an aggregator rightly gave it up, though it lives
   bool came_anew = false;  ///< a process of the rank joined after another had been a member
   bool failed = false;     ///< a process of the rank had an error
   bool called_leave = false;
+  // When it was the last time; Time{}: never.
   Time died_at{};
+  Time silent_at{};  ///< an aggregator rightly gave it up, though it lives
+  Time joined_anew_at{};
+  Time failed_at{};
+  Time left_at{};  ///< it called leave()
+};
+
+/// What explains an error.
+struct Cause {
+  Time at{};         ///< when it happened
+  Duration takes{};  ///< from then, or from when a rank begins to wait, to the error at the latest
 };
 
 class Job {
@@ -46,24 +56,25 @@ class Job {
   /// no longer than it may be, and a fault explains it.
   void judge_silence(const AggregatorProcess& aggregator, unsigned rank);
 
-  /// An app has an error. Throws Bug unless it has a cause and names the right rank or shard.
-  void judge(const App& app, const Error& error);
-
-  /// It must not come long after its cause, for a rank that has waited since then.
-  void judge_lateness(const App& app, const Error& error, Time waits_since) const;
+  /// An app has an error, having waited for something since then. Throws Bug unless it has a cause,
+  /// names the right rank or shard, and does not come late.
+  void judge(const App& app, const Error& error, Time waits_since);
 
   /// What all ranks must hold after op `index` of program `program`; made once.
   const Outcome& outcome(std::size_t program, std::size_t op, std::uint32_t block_elements);
 
  private:
-  Time worker_lost_by(const App& app, const RankFacts& lost, Time since) const;
-  Time aggregator_lost_by(const App& app, const Error& error, Time since) const;
-  Duration blocked(unsigned rank, Time since) const;
-  bool just(const App& app, const Error& error);
-  bool worker_lost(const Error& error) const;
-  bool could_not_come_back(unsigned rank) const;
-  bool aggregator_lost(const App& app, const Error& error) const;
-  bool formation_failed(const App& app) const;
+  std::vector<Cause> causes_of(const App& app, const Error& error) const;
+  std::vector<Cause> worker_lost(const App& app, const Error& error) const;
+  std::vector<Cause> aggregator_lost(const App& app, const Error& error) const;
+  std::vector<Cause> formation_failed(const App& app, const Error& error) const;
+  std::vector<Cause> mismatch(const Error& error) const;
+  bool may_not_meet(const App& app) const;
+  bool may_be_absent(unsigned rank) const;
+  bool speaks_of_victim(const Error& error) const;
+  bool may_be_unheard(unsigned shard, unsigned rank, Duration silence) const;
+  Duration held_up(unsigned rank, Time since) const;
+  Time last_death(unsigned shard) const;
   bool shard_unreachable(unsigned shard, unsigned rank) const;
   bool shard_gone(unsigned shard) const;
   bool anyone(bool RankFacts::*fact) const;

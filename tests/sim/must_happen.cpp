@@ -9,6 +9,7 @@ constexpr const char* kMustHappen[] = {
     "network.late",
     "network.ancient",
     "network.garbage",
+    "network.bits flipped",
     "network.partitioned",
     "network.clogged",
     "network.queue overflowed",

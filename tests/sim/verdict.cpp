@@ -1,5 +1,6 @@
 // Whether an error is one that its scenario explains. What nothing explains is a defect.
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <string>
 
@@ -17,8 +18,8 @@ constexpr Duration kMargin = milliseconds(150);
 constexpr Duration kNews = milliseconds(1000);
 /// From a hang-up to the last rank, where hardly a packet is lost.
 constexpr Duration kHangUpNews = milliseconds(300);
-/// Loss that can silence the living for longer than the liveness time-out.
-constexpr double kLossy = 0.1;
+/// What does not happen in a million seeds: that of some KEEPALIVEs none comes, say.
+constexpr double kUnlikely = 1e-9;
 
 /// The shard that the message speaks of, or nothing.
 std::optional<unsigned> shard_named(const Error& error) {
@@ -39,6 +40,17 @@ std::string who(const Job& job, unsigned rank) {
 
 }  // namespace
 
+/// The path between an aggregator and a rank was so bad that no KEEPALIVE may have come of those
+/// that were sent meanwhile.
+bool Job::may_be_unheard(unsigned shard, unsigned rank, Duration silence) const {
+  const Scenario& s = world_.scenario;
+  const Time now = world_.events.now();
+  const Duration whole =
+      silence - world_.troubles.blocked(shard, index, rank, now - silence, now) - s.link.late_max;
+  const auto sent = static_cast<double>(whole / (s.liveness / 10)) - 1;  // one may be under way
+  return sent < 1 || std::pow(s.loss(), sent) > kUnlikely;
+}
+
 void Job::judge_silence(const AggregatorProcess& aggregator, unsigned rank) {
   const Time now = world_.events.now();
   const Time last = aggregator.last_sign(plan.id, rank);
@@ -52,18 +64,32 @@ void Job::judge_silence(const AggregatorProcess& aggregator, unsigned rank) {
             who(*this, rank) + " is given up too late");
     return;
   }
-  const bool replaced = facts.failed || facts.came_anew || facts.called_leave;
-  const Duration blocked =
-      world_.troubles.blocked(aggregator.shard(), index, rank, now - 2 * liveness, now);
+  // The process that the aggregator knows is over, and it could not be told so; the next one has
+  // another life of the job. (It counts its own pauses as nobody's silence.)
+  const Time replaced = std::max({facts.failed_at, facts.joined_anew_at, facts.left_at});
+  const Duration unheard = liveness + world_.scenario.longest_way() +
+                           world_.troubles.blocked(aggregator.shard(), index, rank, replaced, now);
+  const bool just_replaced = replaced != Time{} && replaced >= last - unheard;
   // Joins of one life may cross at two addresses: the rank serves one, the other gives it up.
   const bool elsewhere = !world_.scenario.standbys.empty() && !aggregator.ever_heard(plan.id, rank);
-  require(replaced || elsewhere || blocked >= liveness / 2 || world_.scenario.loss() >= kLossy,
+  require(just_replaced || elsewhere || may_be_unheard(aggregator.shard(), rank, now - last),
           who(*this, rank) + " is given up without a cause");
-  facts.silent = silence_seen = true;
+  facts.silent_at = now;
+  silence_seen = true;
 }
 
-void Job::judge(const App& app, const Error& error) {
-  require(just(app, error), who(*this, app.rank()) + ": error without a cause: " + error.what());
+void Job::judge(const App& app, const Error& error, Time waits_since) {
+  const std::vector<Cause> causes = causes_of(app, error);
+  const std::string what = std::string(": ") + error.what();
+  require(!causes.empty(), who(*this, app.rank()) + ": error without a cause" + what);
+  const Time now = world_.events.now();
+  require(std::any_of(causes.begin(), causes.end(),
+                      [&](const Cause& cause) {
+                        const Time from = std::max(cause.at, waits_since);
+                        return now <= from + cause.takes + world_.scenario.longest_way() +
+                                          held_up(app.rank(), from);
+                      }),
+          who(*this, app.rank()) + ": the error comes too late" + what);
 }
 
 const RankFacts& Job::named(const Error& error) const {
@@ -75,57 +101,102 @@ bool Job::names_victim(const Error& error) const {
   return error.rank() && *error.rank() == plan.victim;
 }
 
-bool Job::just(const App& app, const Error& error) {
-  const bool secondary = named(error).failed;  // it failed itself, and ended the job
+bool Job::speaks_of_victim(const Error& error) const {
+  const std::string victim = "rank " + std::to_string(plan.victim) + " ";
+  return std::string(error.what()).find(victim) != std::string::npos;
+}
+
+std::vector<Cause> Job::causes_of(const App& app, const Error& error) const {
+  const RankFacts& other = named(error);
+  std::vector<Cause> causes;
   switch (error.code()) {
     case ErrorCode::kWorkerLost:
-      return worker_lost(error);
+      return worker_lost(app, error);
     case ErrorCode::kAggregatorLost:
       return aggregator_lost(app, error);
     case ErrorCode::kFormationFailed:
-      return secondary || formation_failed(app);
-    case ErrorCode::kRankLeft: {
-      const bool left_early =
-          plan.fault == Fault::kEarlyLeave || plan.fault == Fault::kAbortingLeave;
-      return secondary || (left_early && names_victim(error) && named(error).called_leave);
-    }
+      return formation_failed(app, error);
+    case ErrorCode::kRankLeft:
+      if (other.failed) causes.push_back({other.failed_at, kNews});  // and so ended the job
+      if ((plan.fault == Fault::kEarlyLeave || plan.fault == Fault::kAbortingLeave) &&
+          names_victim(error) && other.called_leave)
+        causes.push_back({other.left_at, kNews});
+      break;
     case ErrorCode::kRankRestarted:
-      return named(error).came_anew;
-    case ErrorCode::kOpMismatch: {
-      // A rank that was given up before the job formed is in its next life, others in the first.
-      const bool lives_mixed =
-          plan.programs.size() > 1 && (anyone(&RankFacts::died) || anyone(&RankFacts::failed));
-      const std::string victim = "rank " + std::to_string(plan.victim) + " ";
-      const bool calls_another = plan.fault == Fault::kOpMismatch &&
-                                 std::string(error.what()).find(victim) != std::string::npos;
-      return error.rank() && error.op() && (calls_another || lives_mixed);
-    }
+      if (other.came_anew)
+        causes.push_back({other.joined_anew_at, world_.scenario.liveness + kNews});
+      break;
+    case ErrorCode::kOpMismatch:
+      return mismatch(error);
     case ErrorCode::kQuota:
-      return plan.fault == Fault::kRankBeyondWorld && app.is_victim();
+      if (plan.fault == Fault::kRankBeyondWorld && app.is_victim())
+        causes.push_back({Time{}, kJoinTimeout});
+      break;
     case ErrorCode::kAborted:
-      return plan.fault == Fault::kAbortingLeave && app.is_victim();
+      if (plan.fault == Fault::kAbortingLeave && app.is_victim())
+        causes.push_back({ranks[app.rank()].left_at, Duration{}});
+      break;
     default:
-      return false;
+      break;
   }
+  return causes;
 }
 
-bool Job::worker_lost(const Error& error) const {
-  if (!error.rank() || *error.rank() >= plan.ranks) return false;
+/// When ranks come to an op depends on all that they called before it, so this is never late.
+std::vector<Cause> Job::mismatch(const Error& error) const {
+  if (!error.rank() || !error.op()) return {};
+  const Cause never_late{world_.events.now(), {}};
+  if (plan.fault == Fault::kOpMismatch && speaks_of_victim(error)) return {never_late};
+  if (plan.programs.size() == 1) return {};
+  // A rank that was given up before the job formed is in its next life, others in the first: still,
+  // or until it had the same error and went on to the next life.
+  std::vector<Cause> causes;
+  for (const auto& other : apps)
+    if (other->program() != apps[0]->program()) causes.push_back(never_late);
+  for (const RankFacts& other : ranks)
+    if (other.failed) causes.push_back({other.failed_at, kNews});
+  return causes;
+}
+
+std::vector<Cause> Job::worker_lost(const App& app, const Error& error) const {
+  if (!error.rank() || *error.rank() >= plan.ranks) return {};
+  const Scenario& s = world_.scenario;
   const RankFacts& lost = named(error);
-  const bool aborted = plan.fault == Fault::kAbortingLeave && names_victim(error);
+  const Duration noticed = s.liveness + s.liveness / 100 + kNews;
+  std::vector<Cause> causes;
+  if (lost.died) {
+    // Of a rank that dies before the job has formed, a JOIN may come after the hang-up.
+    const bool formed = app.active_since() <= lost.died_at;
+    const bool at_once =
+        formed && lost.hung_up && s.loss() < 0.02 && s.droughts.empty() && s.crashes.empty();
+    causes.push_back({lost.died_at, at_once ? kHangUpNews : noticed});
+  }
+  if (lost.silent_at != Time{}) causes.push_back({lost.silent_at, kNews});
   // An aggregator that is lost for good is named as such by all, not the rank that told of it.
-  const bool spread = lost.failed && !shard_gone();
-  return lost.died || spread || lost.silent || aborted || could_not_come_back(*error.rank());
+  if (lost.failed && !shard_gone()) causes.push_back({lost.failed_at, noticed});
+  if (plan.fault == Fault::kAbortingLeave && names_victim(error))
+    causes.push_back({lost.left_at, noticed});
+  return causes;
 }
 
-/// A restarted aggregator gives up ranks that it does not hear.
-bool Job::could_not_come_back(unsigned rank) const {
-  const Duration liveness = world_.scenario.liveness;
-  const Time now = world_.events.now();
-  for (unsigned shard = 0; shard < world_.scenario.shards; ++shard)
-    if (world_.troubles.blocked(shard, index, rank, now - 2 * liveness, now) >= liveness / 2)
-      return !world_.scenario.crashes.empty();
-  return false;
+std::vector<Cause> Job::aggregator_lost(const App& app, const Error& error) const {
+  const auto shard = shard_named(error);
+  if (shard && *shard >= world_.scenario.shards) return {};
+  const bool was_in = app.active_since() != kNever;
+  const Duration silence = was_in ? kAggregatorTimeout : kJoinTimeout;
+  const Duration noticed = silence + silence / 100 + kMargin;
+  std::vector<Cause> causes;
+  if (shard && shard_gone(*shard)) causes.push_back({last_death(*shard), noticed});
+  if (shard && shard_unreachable(*shard, app.rank())) causes.push_back({world_.events.now(), {}});
+  if (plan.fault == Fault::kShutDown && shard_gone(0)) causes.push_back({last_death(0), noticed});
+  if (plan.fault == Fault::kShutDown) return causes;
+  // A life that its aggregator has lost cannot go on without one of its ranks.
+  const bool one_missing =
+      anyone(&RankFacts::died) || anyone(&RankFacts::came_anew) || over_for_some || silence_seen;
+  for (unsigned lost = 0; lost < world_.scenario.shards && one_missing; ++lost)
+    if (shard.value_or(lost) == lost && last_death(lost) != Time{})
+      causes.push_back({last_death(lost), kJoinTimeout + noticed});
+  return causes;
 }
 
 /// Within the time-out the path was not whole for a good part of it.
@@ -135,21 +206,22 @@ bool Job::shard_unreachable(unsigned shard, unsigned rank) const {
          kAggregatorTimeout / 2;
 }
 
-bool Job::aggregator_lost(const App& app, const Error& error) const {
-  const auto shard = shard_named(error);
-  if (shard && *shard >= world_.scenario.shards) return false;
-  if (shard && (shard_gone(*shard) || shard_unreachable(*shard, app.rank()))) return true;
-  if (plan.fault == Fault::kShutDown) return shard_gone(0);
-  // A life that its aggregator has lost cannot go on without one of its ranks.
-  return anyone(&RankFacts::died) || anyone(&RankFacts::came_anew) || over_for_some || silence_seen;
+std::vector<Cause> Job::formation_failed(const App& app, const Error& error) const {
+  const Cause at_all{Time{}, kJoinTimeout + kAggregatorTimeout + kMargin};
+  const bool disagree = plan.fault == Fault::kWrongWorldSize || plan.fault == Fault::kJoinMismatch;
+  const bool refused = (plan.fault == Fault::kDuplicateRank && app.rank() == plan.victim) ||
+                       plan.fault == Fault::kRankBeyondWorld;
+  if (refused || (disagree && speaks_of_victim(error)) || over_for_some || may_not_meet(app))
+    return {at_all};
+  if (error.rank())
+    return may_be_absent(*error.rank()) ? std::vector{at_all} : std::vector<Cause>{};
+  for (unsigned rank = 0; rank < plan.ranks; ++rank)
+    if (may_be_absent(rank)) return {at_all};
+  return {};
 }
 
-bool Job::formation_failed(const App& app) const {
-  const bool no_job = plan.fault == Fault::kWrongWorldSize ||
-                      plan.fault == Fault::kRankBeyondWorld || plan.fault == Fault::kJoinMismatch;
-  const bool contested = plan.fault == Fault::kDuplicateRank && app.rank() == plan.victim;
-  if (no_job || contested || over_for_some || anyone(&RankFacts::died) || silence_seen) return true;
-  const Time now = world_.events.now();
+/// Each rank may be there, but not all at one aggregator at a time.
+bool Job::may_not_meet(const App& app) const {
   // A rank that leaves through an aggregator's restart may hold up the next life.
   const bool one_leaves = std::any_of(apps.begin(), apps.end(), [&](const auto& other) {
     return other->program() < app.program() && !other->over();
@@ -157,60 +229,45 @@ bool Job::formation_failed(const App& app) const {
   if (plan.fault == Fault::kRejoin && one_leaves && !world_.scenario.crashes.empty()) return true;
   // Some ranks wait at a standby's, others at an aggregator that comes back again and again: they
   // meet where it does not die any more, and the time to form may have begun long before.
-  const auto died_lately = [&](const auto& aggregator) {
-    return aggregator->ended_at() != Time{} && aggregator->ended_at() > now - kFormation;
-  };
-  if (!world_.scenario.standbys.empty() &&
-      std::any_of(aggregators_.begin(), aggregators_.end(), died_lately))
-    return true;
-  for (unsigned shard = 0; shard < world_.scenario.shards; ++shard) {
-    if (shard_gone(shard)) return true;
-    for (unsigned rank = 0; rank < plan.ranks; ++rank)
-      if (world_.troubles.blocked(shard, index, rank, now - 2 * kFormation, now) >= kFormation / 2)
-        return true;
+  for (const Standby& standby : world_.scenario.standbys) {
+    const Time died = last_death(standby.shard);
+    if (died != Time{} && died > world_.events.now() - kFormation) return true;
   }
+  return shard_gone();
+}
+
+/// Lost in one way or another while a job may have formed without it, or hardly to be heard.
+bool Job::may_be_absent(unsigned rank) const {
+  if (rank >= plan.ranks) return false;
+  const RankFacts& facts = ranks[rank];
+  if (facts.died || facts.failed || facts.silent_at != Time{}) return true;
+  const Time now = world_.events.now();
+  for (unsigned shard = 0; shard < world_.scenario.shards; ++shard)
+    if (world_.troubles.blocked(shard, index, rank, now - 2 * kFormation, now) >= kFormation / 2)
+      return true;
   return false;
 }
 
 // -------------------------------------------------------------------------------------- lateness
-Duration Job::blocked(unsigned rank, Time since) const {
-  Duration sum{};
-  for (unsigned shard = 0; shard < world_.scenario.shards; ++shard)
-    sum += world_.troubles.blocked(shard, index, rank, since, world_.events.now());
-  return sum;
-}
-
-/// Silence is noticed after the liveness time-out, a hang-up at once.
-Time Job::worker_lost_by(const App& app, const RankFacts& lost, Time since) const {
-  const Scenario& s = world_.scenario;
-  const bool formed = since <= lost.died_at;
-  const bool at_once = formed && lost.hung_up && s.loss() < 0.02 && s.droughts.empty();
-  since = std::max(since, lost.died_at);
-  const Duration time = at_once ? kHangUpNews : s.liveness + s.liveness / 100 + kNews;
-  return since + time + s.longest_way() + blocked(app.rank(), since);
-}
-
-Time Job::aggregator_lost_by(const App& app, const Error& error, Time since) const {
-  const auto shard = shard_named(error);
-  if (!shard || !shard_gone(*shard)) return kNever;
+/// Of the shard's last process that died; Time{} if none has.
+Time Job::last_death(unsigned shard) const {
+  Time last{};
   for (const auto& aggregator : aggregators_)
-    if (aggregator->shard() == *shard) since = std::max(since, aggregator->ended_at());
-  for (const Pause& pause : world_.scenario.pauses)
-    if (!pause.who.aggregator && pause.who.job == index && pause.who.rank == app.rank())
-      since += pause.length;
-  return since + kAggregatorTimeout + kAggregatorTimeout / 100 + world_.scenario.longest_way() +
-         kMargin;
+    if (aggregator->shard() == shard) last = std::max(last, aggregator->ended_at());
+  return last;
 }
 
-void Job::judge_lateness(const App& app, const Error& error, Time waits_since) const {
-  Time limit = kNever;
-  if (error.code() == ErrorCode::kAggregatorLost)
-    limit = aggregator_lost_by(app, error, waits_since);
-  const bool dead = error.code() == ErrorCode::kWorkerLost && named(error).died;
-  if (dead && world_.scenario.crashes.empty())
-    limit = worker_lost_by(app, named(error), waits_since);
-  require(world_.events.now() <= limit,
-          who(*this, app.rank()) + ": the error comes too late: " + error.what());
+/// How much later than else a rank may learn of something.
+Duration Job::held_up(unsigned rank, Time since) const {
+  Duration sum{};
+  for (unsigned shard = 0; shard < world_.scenario.shards; ++shard) {
+    sum += world_.troubles.blocked(shard, index, rank, since, world_.events.now());
+    // An aggregator that comes back waits for all ranks before it gives one up.
+    const Time died = last_death(shard);
+    if (died != Time{} && died >= since - world_.scenario.liveness)
+      sum += world_.scenario.liveness + kFormation;
+  }
+  return sum;
 }
 
 }  // namespace sluice::sim
