@@ -102,7 +102,7 @@ class NetworkTest(SystemTest):
         return daemon
 
     def start_rank(self, rank, ranks, daemon, *command, **settings):
-        settings.update(self.network.worker_environment(rank))
+        settings = {**self.network.worker_environment(rank), **settings}
         return super().start_rank(rank, ranks, daemon, *command, **settings,
                                   before_exec=self._on(self.network.worker_namespace(rank)))
 

@@ -34,14 +34,23 @@ class AfPacket:
         system.enter_new_network_namespace()
         silence_kernel()
         host = own_network_namespace()
-        ip("link", "add", PORT, "mtu", self.mtu, "type", "veth", "peer", "name", name,
+        self._link_to_switch(PORT, name)
+        return host
+
+    def add_port(self, shard, port):
+        """Another interface of an aggregator's host, called `port` there."""
+        system.enter_network_namespace(self.aggregator_hosts[shard])
+        self._link_to_switch(port, f"a{shard}-{port}")
+
+    def _link_to_switch(self, port, name):
+        """From the namespace that this process is in; it is in the switch's afterwards."""
+        ip("link", "add", port, "mtu", self.mtu, "type", "veth", "peer", "name", name,
            "mtu", self.mtu, "netns", f"/proc/{os.getpid()}/fd/{self.switch}")
-        ip("link", "set", PORT, "up")
-        self._shape(PORT)
+        ip("link", "set", port, "up")
+        self._shape(port)
         system.enter_network_namespace(self.switch)
         ip("link", "set", name, "master", "switch0", "up")
         self._shape(name)
-        return host
 
     def _shape(self, interface):
         if self.rate is None:

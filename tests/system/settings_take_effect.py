@@ -1,0 +1,242 @@
+"""Each setting of the daemon that no other test starts one with does what --help says of it, while
+it serves a job."""
+import json
+import os
+import re
+import socket
+import struct
+import unittest
+
+import harness
+
+HUGE_PAGES = "/proc/sys/vm/nr_hugepages"  # of 2 MiB
+ETHERNET, IPV4, UDP = 14, 20, 8  # bytes of headers
+
+
+class Settings(harness.SystemTest):
+    def serve(self, *flags, **settings):
+        """A daemon, and a job that it serves."""
+        daemon = self.start_daemon(*flags, **settings)
+        return daemon, self.start_steady_job(2, daemon)
+
+    def ends(self, daemon, job):
+        self.end_steady_job(job)
+        self.ends_on_signal(daemon)
+
+    @staticmethod
+    def threads(daemon):
+        """What /proc says of each thread, by its id."""
+        place = f"/proc/{daemon.popen.pid}/task"
+        found = {}
+        for thread in os.listdir(place):
+            with open(f"{place}/{thread}/status", encoding="ascii") as file:
+                found[thread] = dict(line.rstrip("\n").split(":\t", 1) for line in file)
+            with open(f"{place}/{thread}/stat", encoding="ascii") as file:
+                fields = file.read().rpartition(")")[2].split()
+            ticks = int(fields[11]) + int(fields[12])
+            found[thread]["cpu_s"] = ticks / os.sysconf("SC_CLK_TCK")
+            found[thread]["sleeps"] = int(found[thread]["voluntary_ctxt_switches"])
+        return found
+
+    def lane(self, daemon, cpu_s=0.2):
+        """The thread that has used most of the processor, after having used that much."""
+        def busiest():
+            return max(self.threads(daemon).items(), key=lambda item: item[1]["cpu_s"])
+
+        harness.wait_until(lambda: busiest()[1]["cpu_s"] > cpu_s, f"{cpu_s} s of processor time")
+        return busiest()[0]
+
+    def sleeps_while_it_works(self, idle, cpu_s=0.3):
+        """How often the lane sleeps in that much time of the processor, without a job."""
+        daemon, job = self.serve("--idle", idle)
+        lane = self.lane(daemon)
+        self.end_steady_job(job)
+        before = self.threads(daemon)[lane]
+        harness.wait_until(lambda: self.threads(daemon)[lane]["cpu_s"] > before["cpu_s"] + cpu_s,
+                           f"{cpu_s} s of processor time")
+        sleeps = self.threads(daemon)[lane]["sleeps"] - before["sleeps"]
+        self.ends_on_signal(daemon)
+        return sleeps
+
+    def test_idle_busy_spin_and_yield_never_sleep(self):
+        for idle in ("busy-spin", "yield"):
+            with self.subTest(idle=idle):
+                self.assertLess(self.sleeps_while_it_works(idle), 10)
+
+    def test_idle_backoff_sleeps(self):
+        daemon, job = self.serve("--idle", "backoff")
+        lane = self.lane(daemon, cpu_s=0.05)
+        self.end_steady_job(job)
+        before = self.threads(daemon)[lane]["sleeps"]
+        harness.wait_until(lambda: self.threads(daemon)[lane]["sleeps"] > before + 100,
+                           "the lane sleeps")
+        self.ends_on_signal(daemon)
+
+    def test_cpu_pins_the_lane_alone(self):
+        core = max(os.sched_getaffinity(0))
+        daemon, job = self.serve("--cpu", core)
+        everywhere = self.threads(daemon)[str(daemon.popen.pid)]["Cpus_allowed_list"]
+        pinned = [thread for thread in self.threads(daemon).values()
+                  if thread["Cpus_allowed_list"] == str(core)]
+        self.assertEqual(len(pinned), 1 if everywhere != str(core) else len(pinned))
+        self.ends(daemon, job)
+
+    def telemetry_sockets(self):
+        return [os.path.join(place, name) for place, _, names in os.walk(self.place)
+                for name in names if name.startswith("dpdk_telemetry")]
+
+    def test_telemetry_tells_who_it_is(self):
+        daemon, job = self.serve("--telemetry", "on")
+        pid = daemon.popen.pid
+        path, = [path for path in self.telemetry_sockets() if str(pid) in path]
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
+            client.settimeout(harness.PATIENCE)
+            client.connect(path)
+            self.assertEqual(json.loads(client.recv(10_000))["pid"], pid)
+        self.ends(daemon, job)
+
+    def test_no_telemetry(self):
+        daemon = self.start_daemon("--telemetry", "off")
+        self.assertEqual(self.telemetry_sockets(), [])
+        self.ends(daemon, self.start_steady_job(2, daemon))
+
+    def test_eal_args_reach_dpdk(self):
+        daemon = self.start_daemon("--eal-args=--no-telemetry --log-level=lib.eal:debug",
+                                   "--log-level", "debug")
+        self.assertEqual(self.telemetry_sockets(), [])
+        self.assertIn("dpdk: ", daemon.err)
+        self.ends(daemon, self.start_steady_job(2, daemon))
+
+    def test_log_rate_limit(self):
+        """One line a second, of as many as ranks that disagree are refused."""
+        daemon, job = self.serve("--log-rate-limit", 1)
+        refused = []
+
+        def suppressed():
+            if not any(rank.is_running() for rank in refused):
+                refused.extend(self.start_joiner(rank, 3 + rank, daemon, SLUICE_JOB=20 + job)
+                               for job in range(3) for rank in range(2))
+            return "suppressed" in daemon.err
+
+        harness.wait_until(suppressed, "lines are kept out of the log")
+        self.assertRegex(daemon.err, r"a join was refused(.|\n)*\.\.\. suppressed \d+ lines")
+        self.ends(daemon, job)
+
+    def test_greetings_per_second(self):
+        """Who proves nothing gets no more answers; who joins from elsewhere gets its own."""
+        daemon, job = self.serve("--greetings-per-second", 20)
+        sender = self.start("garbage", harness.program("garbage_sender"), self.directory(), 7,
+                            "rounds", 5)
+        self.all_end_well([sender])
+        self.ends(daemon, job)
+        self.assertGreater(self.counter(daemon, "rate_limited"), 0)
+
+    def test_integrity_on_a_local_port(self):
+        """Where it is off by default; flipped bits then do no harm."""
+        flips = {"SLUICE_INTEGRITY": "on", "SLUICE_FAULTS": "seed=1,flip=0.005"}
+        daemon = self.start_daemon("--integrity", "on", "--faults", "seed=2,flip=0.005")
+        job = self.start_steady_job(2, daemon, elements=100_000, **flips)
+        self.ends(daemon, job)
+        self.assertGreater(self.counter(daemon, "bad_integrity"), 0)
+
+    @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
+    def test_hugepages(self):
+        """They come from the machine, and go back when the daemon ends."""
+        self.add_huge_pages(80)
+        free = self.free_huge_pages()
+        daemon, job = self.serve("--hugepages", "on", "--memory-mib", 128)
+        with open(f"/proc/{daemon.popen.pid}/smaps_rollup", encoding="ascii") as file:
+            held = sum(int(kib) for kib in re.findall(r"_Hugetlb: +(\d+) kB", file.read()))
+        self.assertGreaterEqual(held, 128 << 10)
+        self.ends(daemon, job)
+        self.assertEqual(self.free_huge_pages(), free)
+
+    def add_huge_pages(self, count):
+        with open(HUGE_PAGES, encoding="ascii") as file:
+            before = int(file.read())
+        self.addCleanup(self.set_huge_pages, before)
+        if self.set_huge_pages(before + count) < before + count:
+            self.skipTest(f"needs {count} free pages of 2 MiB")
+
+    @staticmethod
+    def set_huge_pages(count):
+        """How many there are now."""
+        with open(HUGE_PAGES, "r+", encoding="ascii") as file:
+            file.write(str(count))
+            file.flush()
+            file.seek(0)
+            return int(file.read())
+
+    @staticmethod
+    def free_huge_pages():
+        with open("/proc/meminfo", encoding="ascii") as file:
+            return int(re.search(r"HugePages_Free: +(\d+)", file.read()).group(1))
+
+
+def sum_of_words(data):
+    """Of 16 bits, as the checksums of IP add them (RFC 1071)."""
+    total = sum(struct.unpack(f"!{(len(data) + 1) // 2}H", data + b"\0" * (len(data) % 2)))
+    while total >> 16:
+        total = (total & 0xffff) + (total >> 16)
+    return total
+
+
+@unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
+class NetworkSettings(harness.NetworkTest):
+    def datagrams_from(self, interface, count=50):
+        """UDP datagrams, with pseudo header and checksum, that come into the switch there."""
+        found = []
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as tap:
+            tap.bind((interface, 0))
+            tap.settimeout(harness.PATIENCE)
+            while len(found) < count:
+                frame, origin = tap.recvfrom(65536)
+                ip = frame[ETHERNET:ETHERNET + IPV4]
+                if origin[2] == socket.PACKET_OUTGOING or frame[12:14] != b"\x08\0" or ip[9] != 17:
+                    continue
+                udp = frame[ETHERNET + IPV4:ETHERNET + int.from_bytes(ip[2:4], "big")]
+                found.append(ip[12:20] + b"\0\x11" + udp[4:6] + udp)
+        return found
+
+    def checksums_of(self, setting):
+        self.make_network(workers=2, aggregators=1)
+        daemon = self.start_aggregator(0, "--udp-checksum", setting)
+        job = self.start_steady_job(2, daemon)
+        datagrams = self.datagrams_from("a0")
+        self.end_steady_job(job)
+        self.ends_on_signal(daemon)
+        return [(datagram[18:20], sum_of_words(datagram)) for datagram in datagrams]
+
+    def test_udp_checksum_on(self):
+        self.assertEqual({total for _, total in self.checksums_of("on")}, {0xffff})
+
+    def test_udp_checksum_off(self):
+        self.assertEqual({field for field, _ in self.checksums_of("off")}, {b"\0\0"})
+
+    def test_integrity_off(self):
+        """A rank without it joins then, which is refused by default on a network."""
+        self.make_network(workers=2, aggregators=1)
+        daemon = self.start_aggregator(0, "--integrity", "off")
+        self.end_steady_job(self.start_steady_job(2, daemon, SLUICE_INTEGRITY="off"))
+        self.ends_on_signal(daemon)
+
+    def test_two_ports(self):
+        """A job with one rank behind each."""
+        self.make_network(workers=2, aggregators=1)
+        self.network.add_port(0, "port1")
+        daemon = self.start_aggregator(0, "--port", "net_af_packet1,iface=port1",
+                                       "--address", "10.78.0.1/16")
+        stop = os.path.join(self.place, "stop")
+        job = [self.start_rank(0, 2, daemon, "steady_job", stop),
+               self.start_rank(1, 2, "10.78.0.1:4747", "steady_job", stop,
+                               SLUICE_ADDRESS="10.78.1.2/16")]
+        for rank in job:
+            rank.stop_file = stop
+            rank.wait_to_say("under way")
+        self.end_steady_job(job)
+        self.ends_on_signal(daemon)
+        self.assertEqual(self.counter(daemon, "jobs_left"), 1)
+
+
+if __name__ == "__main__":
+    harness.main()
