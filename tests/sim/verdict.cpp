@@ -165,13 +165,21 @@ std::vector<Cause> Job::worker_lost(const App& app, const Error& error) const {
   const Duration noticed = s.liveness + s.liveness / 100 + kNews;
   std::vector<Cause> causes;
   if (lost.died) {
-    // Of a rank that dies before the job has formed, a JOIN may come after the hang-up.
+    // Of a rank that dies before the job has formed, a JOIN may come after the hang-up, or late.
     const bool formed = app.active_since() <= lost.died_at;
     const bool at_once =
         formed && lost.hung_up && s.loss() < 0.02 && s.droughts.empty() && s.crashes.empty();
-    causes.push_back({lost.died_at, at_once ? kHangUpNews : noticed});
+    const Duration join_is_late = formed || s.link.ancient == 0 ? Duration{} : kAncient;
+    causes.push_back({lost.died_at, at_once ? kHangUpNews : noticed + join_is_late});
   }
   if (lost.silent_at != Time{}) causes.push_back({lost.silent_at, kNews});
+  // An aggregator that is started anew gives up whom it does not hear, for a good part of the time.
+  const Time now = world_.events.now();
+  for (unsigned shard = 0; shard < s.shards; ++shard) {
+    const Duration blocked =
+        world_.troubles.blocked(shard, index, *error.rank(), now - 2 * s.liveness, now);
+    if (last_death(shard) != Time{} && blocked >= s.liveness / 2) causes.push_back({now, {}});
+  }
   // An aggregator that is lost for good is named as such by all, not the rank that told of it.
   if (lost.failed && !shard_gone()) causes.push_back({lost.failed_at, noticed});
   if (plan.fault == Fault::kAbortingLeave && names_victim(error))
@@ -192,7 +200,7 @@ std::vector<Cause> Job::aggregator_lost(const App& app, const Error& error) cons
   if (plan.fault == Fault::kShutDown) return causes;
   // A life that its aggregator has lost cannot go on without one of its ranks.
   const bool one_missing =
-      anyone(&RankFacts::died) || anyone(&RankFacts::came_anew) || over_for_some || silence_seen;
+      anyone(&RankFacts::died) || anyone(&RankFacts::came_anew) || over_for_some;
   for (unsigned lost = 0; lost < world_.scenario.shards && one_missing; ++lost)
     if (shard.value_or(lost) == lost && last_death(lost) != Time{})
       causes.push_back({last_death(lost), kJoinTimeout + noticed});
@@ -207,7 +215,12 @@ bool Job::shard_unreachable(unsigned shard, unsigned rank) const {
 }
 
 std::vector<Cause> Job::formation_failed(const App& app, const Error& error) const {
-  const Cause at_all{Time{}, kJoinTimeout + kAggregatorTimeout + kMargin};
+  // An aggregator waits so long, one after the other where there are several; a rank that was in
+  // and has joined again gives up by itself, much later.
+  const bool was_in = app.active_since() != kNever;
+  const unsigned formations = std::min(world_.scenario.shards, 2u);
+  const Cause at_all{Time{}, was_in ? kJoinTimeout + kAggregatorTimeout + kMargin
+                                    : formations * kFormation + kNews};
   const bool disagree = plan.fault == Fault::kWrongWorldSize || plan.fault == Fault::kJoinMismatch;
   const bool refused = (plan.fault == Fault::kDuplicateRank && app.rank() == plan.victim) ||
                        plan.fault == Fault::kRankBeyondWorld;
