@@ -44,6 +44,10 @@ net::UdpChecksum checksum_of(config::UdpChecksum setting) {
   return net::UdpChecksum::kAuto;
 }
 
+std::int64_t milliseconds(Duration d) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
+}
+
 IdleStrategy idle_of(config::Idle setting) {
   return *parse_idle_strategy(config::word_of(config::kIdleChoices, setting));
 }
@@ -284,11 +288,9 @@ void Daemon::tell_events() {
       case JobEvent::Kind::kStraggler:
         config::log_limited(
             *logger_, stragglers_told_, net::now(), spdlog::level::warn,
-            "job {}: op {} waits for rank {} (heard {} ms ago) on {} streams", s.job,
-            event.straggler.op, event.straggler.rank.value,
-            std::chrono::duration_cast<std::chrono::milliseconds>(event.straggler.last_heard)
-                .count(),
-            event.straggler.streams);
+            "job {}: op {} has waited {} ms for rank {} (heard {} ms ago) on {} streams", s.job,
+            event.straggler.op, milliseconds(event.straggler.waited), event.straggler.rank.value,
+            milliseconds(event.straggler.last_heard), event.straggler.streams);
         break;
       case JobEvent::Kind::kRefused:
         config::log_limited(*logger_, refusals_told_, net::now(), spdlog::level::warn,

@@ -425,13 +425,18 @@ void Engine<Sink>::look_for_stragglers(Job& job, Time now) {
   Straggler worst;
   for (std::size_t i = 0; i < job.streams.size(); ++i) {
     const Stream<Sink>& stream = job.streams[i];
-    const std::optional<Round> seen = job.rounds_seen[i];
-    job.rounds_seen[i] = stream.busy() ? std::optional(stream.running()) : std::nullopt;
-    if (!seen || seen != job.rounds_seen[i] || stream.stalled()) continue;
+    auto& seen = job.rounds_seen[i];
+    const bool runs_on = stream.busy() && seen && seen->round == stream.running();
+    if (!stream.busy())
+      seen.reset();
+    else if (!runs_on)
+      seen = {stream.running(), now};
+    if (!runs_on || stream.stalled()) continue;
     const RankSet waited_for = stream.waited_for(job.membership.session());
     if (waited_for.empty() || worst.streams++ != 0) continue;
     worst.rank = Rank{waited_for.lowest()};
     worst.op = stream.op();
+    worst.waited = now - seen->since;
   }
   if (worst.streams == 0) return;
   ++counters_.stragglers_seen;

@@ -26,6 +26,7 @@ struct Straggler {
   Rank rank{};
   OpNumber op = 0;
   std::size_t streams = 0;  ///< that wait for it or others
+  Duration waited{};        ///< since the round was first seen to run, at least
   Duration last_heard{};    ///< ago
 };
 
@@ -99,7 +100,11 @@ class Engine {
     Time poll_due = kNever;       // while a rank that wants to leave waits for others
     std::uint16_t poll_next = 0;  // the rank to ask next
     Time stragglers_due = kNever;
-    std::vector<std::optional<Round>> rounds_seen;  // by stream, with contributions, at that look
+    struct Seen {
+      Round round{};
+      Time since{};
+    };
+    std::vector<std::optional<Seen>> rounds_seen;  // by stream, with contributions, at that look
   };
 
   Job* find(std::uint32_t id) {

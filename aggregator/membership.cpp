@@ -338,8 +338,8 @@ void Membership::end_generation(std::uint64_t generation, const AbortInfo& why,
   }
 }
 
-/// All are there and go together: ranks of different lives, too, if none has made progress. What one
-/// of them said a while ago may be true no more: it may be in at another aggregator by now.
+/// All are there and go together: ranks of different lives, too, if none has made progress. What
+/// one of them said a while ago may be true no more: it may be in at another aggregator by now.
 bool Membership::complete(Time now) const {
   if (conflict_serial_ || candidates_.empty()) return false;
   if (candidates_.size() != candidates_.begin()->second.join.world_size) return false;

@@ -100,7 +100,9 @@ class Target {
       case 1:
         return join_one(job, rank, input_.one_in(2));
       case 2:
-        return leave(job, rank);
+        leave(job, rank);
+        while (input_.one_in(2)) pass(job);
+        return;
       case 3:
         return resynchronise(job);
       case 4:
@@ -294,14 +296,17 @@ class Target {
     send(job, rank, edited(input_, nothing, forge_upstream(input_, packet.member)));
   }
 
-  /// Some ranks contribute to a stream's running round as honest ones would; so it ends, mostly,
-  /// and the others fall behind.
+  /// Some ranks contribute to a stream's next rounds as honest ones would; so they end, mostly, and
+  /// the other ranks fall behind, until they are awaited.
   void advance(HostileJob& job) {
     if (job.streams.empty()) return;
     const std::uint16_t stream = pick_stream(job);
-    const std::uint8_t who = job.streams[stream].opens() ? 0xff : input_.byte();
-    for (std::size_t r = 0; r < job.ranks; ++r)
-      if ((who >> r & 1) != 0) data(job, r, stream, false);
+    const std::uint8_t who = input_.byte();
+    for (std::size_t rounds = 1 + input_.below(8); rounds > 0; --rounds) {
+      const bool all = job.streams[stream].opens();
+      for (std::size_t r = 0; r < job.ranks; ++r)
+        if (all || (who >> r & 1) != 0) data(job, r, stream, false);
+    }
   }
 
   /// A contribution, to the running round mostly; with `lies` one thing or another is wrong.

@@ -94,7 +94,7 @@ class Reload(harness.SystemTest):
         self.reload("reload: log-level = debug, was info")
         self.daemon.wait_to_say("reload: straggler-warning-ms = 150 ?.*, was ")
         job[1].send(signal.SIGSTOP)
-        self.daemon.wait_to_say("waits for rank 1")
+        self.daemon.wait_to_say("ms for rank 1")
         job[1].send(signal.SIGCONT)
         self.reload("reload: no change")
         self.end_steady_job(job)

@@ -94,7 +94,7 @@ class Silence(WorkerTest):
         daemon = self.start_daemon("--liveness-timeout-ms", LONG, "--straggler-warning-ms", 200)
         job = self.start_steady_job(3, daemon, SLUICE_JOB=7)
         job[1].send(signal.SIGSTOP)
-        daemon.wait_to_say(r"job 7: op \d+ waits for rank 1 \(heard \d+ ms ago\)")
+        daemon.wait_to_say(r"job 7: op \d+ has waited \d{3,} ms for rank 1 \(heard \d+ ms ago\)")
         job[1].send(signal.SIGCONT)
         self.end_steady_job(job)
         self.ends_on_signal(daemon)
