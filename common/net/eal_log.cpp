@@ -98,6 +98,12 @@ void EalLog::write(std::string_view text) {
   }
 }
 
+void EalLog::say(LogLevel level, std::string_view text) {
+  const std::lock_guard lock(mutex_);
+  if (!sink_) sink_ = to_spdlog;
+  line(level, text);
+}
+
 void EalLog::line(LogLevel level, std::string_view text) {
   if (collecting_ && level <= LogLevel::kWarning) {
     complaints_.emplace_back(text);

@@ -25,6 +25,9 @@ class EalLog {
 
   void write(std::string_view text);
 
+  /// A line of our own, about what DPDK does for us: it goes where DPDK's lines go.
+  void say(LogLevel level, std::string_view text);
+
  private:
   void line(LogLevel level, std::string_view text);
 

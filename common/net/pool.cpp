@@ -7,12 +7,11 @@
 #include <rte_lcore.h>
 #include <rte_mbuf.h>
 #include <rte_mempool.h>
-#include <spdlog/spdlog.h>
 
 #include <sluice/error.hpp>
 
-#include "common/log/logger.hpp"
 #include "common/net/eal.hpp"
+#include "common/net/eal_log.hpp"
 #include "common/net/framing.hpp"
 
 namespace sluice::net {
@@ -99,8 +98,10 @@ BufferPool::~BufferPool() {
   if (missing == 0)
     rte_mempool_free(pool_);
   else
-    spdlog::error("buffer pool '{}': {} of {} buffers never came back; its memory stays in use",
-                  pool_->name, missing, size());
+    EalLog::instance().say(LogLevel::kError,
+                           std::string("buffer pool '") + pool_->name +
+                               "': " + std::to_string(missing) + " of " + std::to_string(size()) +
+                               " buffers never came back; its memory stays in use");
 }
 
 Buffer BufferPool::allocate(std::size_t size) {

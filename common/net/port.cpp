@@ -14,14 +14,12 @@
 #include <rte_dev.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
-#include <spdlog/spdlog.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <sluice/error.hpp>
 
-#include "common/log/logger.hpp"
 #include "common/net/caller_state.hpp"
 #include "common/net/eal_log.hpp"
 #include "common/net/interrupt_thread.hpp"
@@ -330,8 +328,9 @@ void Port::close() {
     unplug();
   }
   if (!closed)
-    spdlog::error("port '{}': DPDK is busy with its peer; it stays open until this process ends",
-                  name_);
+    EalLog::instance().say(LogLevel::kError, "port '" + name_ +
+                                                 "': busy with its peer; it stays open until this "
+                                                 "process ends");
 }
 
 bool Port::link_up() const {
