@@ -74,7 +74,7 @@ class Target {
     for (std::size_t i = 0; i < kHostileJobs; ++i) {
       hostile_[i].id = static_cast<std::uint32_t>(kFirstHostileJob + i);
       hostile_[i].ranks = static_cast<std::uint16_t>(1 + input_.below(kRanksMost));
-      hostile_[i].elements = 4 * input_.pick(std::array<std::uint64_t, 4>{40, 100, 400, 1});
+      hostile_[i].elements = 4 * input_.pick(std::array<std::uint64_t, 4>{400, 1000, 3000, 1});
       hostile_[i].seats.resize(hostile_[i].ranks);
       join(hostile_[i]);
     }
@@ -322,6 +322,7 @@ class Target {
     wire::Shape shape = wire::shape_of(geometry);
     if (lie(8)) shape.columns = static_cast<std::uint8_t>(1 + input_.below(wire::kMaxColumns));
 
+    const auto owned = input_.number<std::uint16_t>();  // columns, by their lowest bits: few bytes
     std::vector<wire::Column> columns(shape.columns);
     std::size_t payload = 0;
     for (std::uint8_t c = 0; c < shape.columns; ++c) {
@@ -331,7 +332,7 @@ class Target {
       if (!opening && c < state.wanted.size()) current = state.wanted[c];
       column.index = lie(16) ? std::uint32_t{input_.byte()} : current.value;
       column.next = kNoBlock.value;
-      if (column.index >= geometry.blocks || !input_.one_in(2)) continue;
+      if (column.index >= geometry.blocks || (owned >> c % 16 & 1) == 0) continue;
       column.flags = wire::kColumnPresent;
       payload += geometry.bytes_of(BlockIndex{column.index});
       const std::uint64_t next = std::uint64_t{column.index} + geometry.stride();

@@ -61,7 +61,12 @@ class World {
     config_.incarnation = ids_();
     config_.challenge_key.fill(static_cast<std::uint8_t>(ids_()));
     config_.unique = [this] { return ids_(); };
-    engine = std::make_unique<aggregator::Engine<parts::Sink>>(config_);
+    engine = std::make_unique<aggregator::Engine<parts::Sink>>(
+        config_, [](const aggregator::JobEvent& event) {
+          const bool names_rank = event.kind == aggregator::JobEvent::Kind::kStraggler;
+          require(!names_rank || event.straggler.rank.value < event.session.ranks,
+                  "an operator is told of ranks that the job has");
+        });
   }
 
   void add(std::unique_ptr<Caller> caller) {
