@@ -73,6 +73,7 @@ Endpoint endpoint() {
   from.port_id = 2;
   from.ipv4 = 0x0A00'0009;
   from.udp_port = 4747;
+  from.mac = {2, 1, 2, 3, 4, 5};
   return from;
 }
 
@@ -213,7 +214,7 @@ TEST_CASE("keys and cookies are the same everywhere") {
         hex("e1 43 ea 3d f2 f9 49 99 a0 6c c7 ab 26 73 8c 76"
             "  a9 96 6e f8 c2 cf f3 9c 80 c1 0f bb c3 3f 53 27"));
   CHECK(raw(challenge_cookie(ascending_key(), 7, kNonce, 9, 3, endpoint())) ==
-        hex("82 36 6a e9 bd de 33 94 c9 4d 91 01 83 3f c7 d6"));
+        hex("9c 74 35 65 12 37 21 b5 ff 86 05 9b 8a ff d7 f0"));
 }
 
 TEST_CASE("a key is of one secret, one job and one session") {
@@ -260,6 +261,9 @@ TEST_CASE("a cookie is of one process, one HELLO and one address") {
   CHECK(differs(&Endpoint::port_id));
   CHECK(differs(&Endpoint::ipv4));
   CHECK(differs(&Endpoint::udp_port));
+  Endpoint elsewhere = endpoint();
+  ++elsewhere.mac[5];
+  CHECK_FALSE(equal(cookie, challenge_cookie(key, 7, kNonce, 9, 3, elsewhere)));
   CHECK(random_key() != random_key());
 }
 
