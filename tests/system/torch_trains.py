@@ -95,7 +95,7 @@ class Training(Torch):
     @staticmethod
     def documented(language):
         """The examples of that language."""
-        with open(os.path.join(harness.ROOT, "docs", "torch.md"), encoding="utf-8") as file:
+        with open(os.path.join(harness.ROOT, "docs/torch.md"), encoding="utf-8") as file:
             return re.findall(rf"```{language}\n(.*?)```", file.read(), re.DOTALL)
 
 
