@@ -82,7 +82,8 @@ void AggregatorProcess::on_event(const aggregator::JobEvent& event) {
              : event.kind == Kind::kResumed   ? "resumed"
              : event.kind == Kind::kDissolved ? "dissolved"
              : event.kind == Kind::kLeft      ? "left"
-                                              : explain(*event.reason).c_str());
+             : event.reason                   ? explain(*event.reason).c_str()
+                                              : "waits for a rank");
   const bool own_verdict = event.kind == Kind::kAborted && !event.told_by;
   if (own_verdict && event.reason->reason == wire::AbortReason::kRankSilent)
     on_given_up(*this, s.job, event.reason->rank_a.value);
