@@ -16,7 +16,7 @@ constexpr std::size_t kTombstonesMax = 4 * kMaxRanks;
 constexpr std::size_t kFewestStreams = 8;  // fewer leave a rank waiting for each round
 constexpr int kSilentIntervals = 3;        // of KEEPALIVE, until a contended member counts as gone
 constexpr int kForgottenAfter = 4;         // of KEEPALIVE, without a JOIN from somebody who waits
-constexpr int kFreshFor = 2;               // a JOIN, where it contradicts others
+constexpr int kFreshFor = 2;               // a JOIN, for a job to form with it
 constexpr std::uint64_t kSignsOfLife = 2;  // one may have been under way when it died
 
 AbortInfo about(AbortReason reason, Rank rank, std::uint64_t value = 0) {

@@ -2,8 +2,10 @@
 
 #include <iterator>
 #include <string>
+#include <utility>
 
 #include "common/protocol/build.hpp"
+#include "common/protocol/protection.hpp"
 
 namespace sluice::sim {
 namespace {
@@ -59,11 +61,15 @@ void HostileHost::overhear(const Endpoint& from, const Endpoint& to, const Bytes
   const std::pair path((up ? from : to).ipv4, (up ? to : from).ipv4 & ~kStandbys);
   if (packet.kind() == wire::Kind::kJoin) challenged_.insert(path);
   if (challenged_.count(path) == 0) return;
-  auto& known = overheard_[packet.kind()];
+  remember(packet.kind(), {from, to, datagram});
+}
+
+void HostileHost::remember(wire::Kind kind, Overheard packet) {
+  auto& known = overheard_[kind];
   if (known.size() < kRemembered)
-    known.push_back({from, to, datagram});
+    known.push_back(std::move(packet));
   else
-    known[random_.below(kRemembered)] = {from, to, datagram};
+    known[random_.below(kRemembered)] = std::move(packet);
 }
 
 const HostileHost::Overheard* HostileHost::any(wire::Kind kind) {
@@ -106,7 +112,13 @@ void HostileHost::act() {
   }
 }
 
+/// With the CRC32C that is demanded, which takes no key.
 void HostileHost::send(const Endpoint& from, const Endpoint& to, Bytes datagram) {
+  if (world_.scenario.integrity) {
+    auto bytes = *datagram;
+    as<wire::Header>(bytes).integrity = integrity_of(bytes);
+    datagram = std::make_shared<std::vector<std::byte>>(std::move(bytes));
+  }
   world_.network.inject(from, to, datagram);
 }
 
@@ -181,8 +193,9 @@ void HostileHost::on_answer(const Arrival& arrival) {
   if (packet.kind() == wire::Kind::kChallenge) return;
   const Overheard* const about = any(wire::Kind::kKeepAlive);
   if (about == nullptr) return;
-  overheard_[packet.kind()].push_back({about->to, about->from, arrival.bytes});
-  send(about->to, about->from, arrival.bytes);
+  const Overheard brought{about->to, about->from, arrival.bytes};
+  remember(packet.kind(), brought);
+  send(brought.from, brought.to, brought.datagram);
 }
 
 void HostileHost::add_to(Coverage& coverage) const {

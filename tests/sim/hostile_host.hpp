@@ -29,6 +29,7 @@ class HostileHost {
   };
   enum class Act { kReplay, kReplayElsewhere, kRedirect, kAsk, kDeny, kFlood, kEdit, kCount };
 
+  void remember(wire::Kind kind, Overheard packet);
   void act();
   const Overheard* any();
   const Overheard* any(wire::Kind kind);
