@@ -16,7 +16,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto kControlPeriod = 20ms;  // how often local workers are looked after
+constexpr auto kControlPeriod = 20ms;   // how often local workers are looked after
+constexpr auto kPauseWorthSaying = 1s;  // of a lane
 constexpr auto kHeaderRoom = net::kIpv4Bytes + net::kUdpBytes;
 // Headers of shared payloads. A port that takes nothing may hold a backlog of them, so there must
 // be enough for the others even then.
@@ -301,6 +302,9 @@ void Daemon::tell_events() {
   config::log_suppressed(*logger_, refusals_told_, net::now());
   config::log_suppressed(*logger_, stragglers_told_, net::now());
   if (events.lost != 0) logger_->warn("{} more events of jobs were not told", events.lost);
+  if (events.longest_pause >= kPauseWorthSaying)
+    logger_->warn("a lane was not run for {} ms: its core was taken, or the process stopped",
+                  milliseconds(events.longest_pause));
 }
 
 void Daemon::schedule_report() {

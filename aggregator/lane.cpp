@@ -1,5 +1,6 @@
 #include "aggregator/lane.hpp"
 
+#include <algorithm>
 #include <future>
 #include <utility>
 
@@ -44,7 +45,7 @@ void Lane::run() {
   Time last = net::now();
   while (!stop_.load(std::memory_order_relaxed)) {
     const Time now = net::now();
-    if (now - last > long_turn_) engine_.excuse_pause(now - last);
+    if (now - last > long_turn_) pause_ended(now - last);
     last = now;
     if (commanded_.load(std::memory_order_acquire)) obey(now);
     const std::size_t received = io_.receive([&](const Endpoint& from, net::Buffer payload) {
@@ -124,6 +125,13 @@ void Lane::keep(const JobEvent& event) {
     events_.list.push_back(event);
   else
     ++events_.lost;
+}
+
+/// This process was stopped, or others had the core: no rank was silent.
+void Lane::pause_ended(Duration pause) {
+  engine_.excuse_pause(pause);
+  const std::lock_guard lock(mutex_);
+  events_.longest_pause = std::max(events_.longest_pause, pause);
 }
 
 void Lane::pin() const {

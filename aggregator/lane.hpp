@@ -38,10 +38,11 @@ class Lane {
     std::size_t live_jobs = 0;
   };
 
-  /// What happened to jobs; kept until taken, up to a bound.
+  /// What happened to jobs, kept until taken, up to a bound; and to the lane itself.
   struct Events {
     std::vector<JobEvent> list;
     std::uint64_t lost = 0;
+    Duration longest_pause{};  ///< of those in which no turn began though it was time
   };
 
   /// Starts the thread. The pools must outlive the lane.
@@ -78,6 +79,7 @@ class Lane {
   void run();
   void obey(Time now);
   void keep(const JobEvent& event);
+  void pause_ended(Duration pause);
   void pin() const;
 
   const LaneOptions options_;

@@ -42,7 +42,10 @@ def wait_until(holds, what, seconds=PATIENCE):
 
 
 class Process:
-    """A started program with its output in files; `popen.pid` is its own session and group."""
+    """A started program with its output in files; `popen.pid` is its own process group.
+
+    All are of one session: see docs/mpi.md, "What to know".
+    """
 
     def __init__(self, name, command, environment, directory, before_exec=None):
         self.name = name
@@ -57,7 +60,7 @@ class Process:
 
         with open(self.paths["out"], "wb") as out, open(self.paths["err"], "wb") as err:
             self.popen = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL,
-                                          stdout=out, stderr=err, start_new_session=True,
+                                          stdout=out, stderr=err, process_group=0,
                                           preexec_fn=prepare)
 
     @property

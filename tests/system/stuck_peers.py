@@ -336,6 +336,8 @@ class Aggregators(harness.SystemTest):
         for rank in job:
             self.ends_with(rank, 3, "aggregator lost")
         daemon.send(signal.SIGCONT)
+        daemon.wait_to_say(r"a lane was not run for \d{4,} ms: its core was taken, or the process "
+                           "stopped")
         self.end_steady_job(self.start_steady_job(2, daemon))
         self.ends_on_signal(daemon)
 
