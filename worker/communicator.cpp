@@ -137,7 +137,9 @@ void Communicator::Impl::join() {
                                                session.streams, session.history);
     } catch (const Error& error) {
       failure = error;
-      engine_->abort(error, attachment.io());
+      engine_->abort(error, attachment.io(),
+                     AbortInfo{.reason = wire::AbortReason::kNoMemory,
+                               .rank_a = Rank{static_cast<std::uint16_t>(options.rank)}});
     }
     if (failure) {
       progress_->remove(*this);

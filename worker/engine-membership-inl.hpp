@@ -317,8 +317,8 @@ bool Engine<Sink>::session_left(ShardSession& session) {
 }
 
 template <KeepingSink Sink>
-void Engine<Sink>::abort(const Error& why, Sink& sink) {
-  fail(why, std::nullopt, nullptr);
+void Engine<Sink>::abort(const Error& why, Sink& sink, const std::optional<AbortInfo>& cause) {
+  fail(why, cause, nullptr);
   flush(sink);
 }
 

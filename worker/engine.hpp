@@ -72,8 +72,8 @@ class Engine {
 
   /// Begins to leave; with ops pending, aborts.
   void leave(Time now, Sink& sink);
-  /// Ends the job for all ranks; pending ops fail with `why`.
-  void abort(const Error& why, Sink& sink);
+  /// Ends the job for all ranks, which are told `cause`, if any; pending ops fail with `why`.
+  void abort(const Error& why, Sink& sink, const std::optional<AbortInfo>& cause = std::nullopt);
 
   std::uint32_t job() const { return config_.job; }
   State state() const { return state_; }

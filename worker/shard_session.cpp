@@ -249,6 +249,7 @@ bool fits_leave(const AbortInfo& why) {
     case Reason::kCannotResume:
     case Reason::kDuplicateRank:
     case Reason::kAggregatorLost:
+    case Reason::kNoMemory:
       return true;
     default:
       return false;

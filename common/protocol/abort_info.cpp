@@ -150,6 +150,9 @@ std::string explain(const AbortInfo& i) {
     case AbortReason::kAggregatorLost:
       return rank_text(i.rank_a) + " lost the connection to aggregator " +
              std::to_string(i.value_a);
+    case AbortReason::kNoMemory:
+      return rank_text(i.rank_a) +
+             " has too few packet buffers for the job; it tells how much memory it needs";
   }
   return "unknown reason";
 }
@@ -169,6 +172,7 @@ ErrorCode error_code(const AbortInfo& i) {
     case AbortReason::kJoinMismatch:
     case AbortReason::kAbsent:
     case AbortReason::kDuplicateRank:
+    case AbortReason::kNoMemory:
       return ErrorCode::kFormationFailed;
     case AbortReason::kNotAuthenticated:
       return ErrorCode::kNotAuthenticated;

@@ -294,8 +294,9 @@ enum class AbortReason : std::uint16_t {
   kTooManyJobs = 14,       // value_b: limit
   kNotAuthenticated = 15,  // rank_a's join does not prove the job's secret
   kAggregatorLost = 16,    // value_a: the shard; rank_a: who noticed
+  kNoMemory = 17,          // rank_a has too few packet buffers for the job
 };
-inline constexpr std::uint16_t kLastAbortReason = 16;
+inline constexpr std::uint16_t kLastAbortReason = 17;
 
 /// What two ranks may disagree about, or an aggregator may refuse.
 enum class Field : std::uint16_t {

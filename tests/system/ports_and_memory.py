@@ -91,6 +91,15 @@ class Memory(harness.SystemTest):
         self.end_steady_job(job)
         self.ends_on_signal(daemon)
 
+    def test_too_little_for_one_rank_of_a_job(self):
+        daemon = self.start_daemon()
+        poor = self.start_joiner(1, 2, daemon, SLUICE_MEMORY_MIB=40)
+        other = self.start_joiner(0, 2, daemon)
+        self.ends_with(poor, 3, "unavailable", "needs \\d+ packet buffers")
+        self.ends_with(other, 3, "formation failed about rank 1",
+                       "rank 1 has too few packet buffers for the job")
+        self.ends_on_signal(daemon)
+
     def test_the_memory_asked_for_suffices(self):
         daemon = self.start_daemon()
         refused = self.start_joiner(0, 1, daemon, SLUICE_MEMORY_MIB=40)
