@@ -123,7 +123,8 @@ void DatagramIo::add_port(const PortView& port) {
   if (faults_.any() && faults_.sending)
     state->tx.inject(
         std::make_unique<FaultInjector>(faults_, port.id, Direction::kSending, payloads_));
-  polled_.push_back(by_id_[port.id].get());
+  polled_.push_back(state.get());
+  if (port.off_machine) network_.push_back(state.get());
 }
 
 void DatagramIo::remove_port(std::uint16_t port_id) {
@@ -131,6 +132,7 @@ void DatagramIo::remove_port(std::uint16_t port_id) {
   if (!port) return;
   counters_.tx_port_removed += port->tx.backlog();
   std::erase(polled_, port);
+  std::erase(network_, port);
   by_id_[port_id].reset();
 }
 
@@ -195,7 +197,10 @@ void DatagramIo::disarm() {
 }
 
 bool DatagramIo::has_room_for_answers(const PortState& port) const {
-  return port.tx.backlog() + fan_out_ <= backlog_max_;
+  const auto fits = [&](const PortState& p) { return p.tx.backlog() + fan_out_ <= backlog_max_; };
+  return fits(port) && std::all_of(network_.begin(), network_.end(), [&](const PortState* other) {
+           return fits(*other) || !other->tx.moves();
+         });
 }
 
 void DatagramIo::keep_rest(PortState& port, std::size_t done) {

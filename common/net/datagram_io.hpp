@@ -34,7 +34,9 @@ class DatagramIo {
   /// Payloads come from `payloads`, the headers of shared payloads from `headers` (0 payload bytes
   /// will do). A port that refuses frames keeps up to `backlog_max` waiting, 64 .. 65535. Where the
   /// handler may answer one datagram with many, `fan_out` (0 .. backlog_max) says with how many: a
-  /// port is not received from while it has no room for so many answers, so that none is dropped.
+  /// port is not received from while it has no room for so many answers, so that none is dropped;
+  /// nor while a port that leaves the machine has none, and moves: answers may go there, too. A
+  /// local peer that takes little is nobody's reason to wait but its own.
   /// Of two ends that answer each other one at most may do so: else each might wait for the other.
   DatagramIo(BufferPool& payloads, BufferPool& headers, std::size_t backlog_max = kBacklogMax,
              std::size_t fan_out = 0);
@@ -154,6 +156,7 @@ class DatagramIo {
   std::bitset<65536> listened_;
   std::vector<std::unique_ptr<PortState>> by_id_;  // null where there is no such port
   std::vector<PortState*> polled_;
+  std::vector<PortState*> network_;  // of these, what leaves the machine
   FaultPlan faults_;
   Batch batch_;         // of the poll under way
   bool armed_ = false;  // ports were asked to tell of frames

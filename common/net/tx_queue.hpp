@@ -37,7 +37,12 @@ class TxQueue {
 
   std::size_t backlog() const { return end_ - begin_; }
 
+  /// Whether the port took a frame, of those that were offered lately.
+  bool moves() const { return offers_in_vain_ < kOffersInVainMax; }
+
  private:
+  static constexpr unsigned kOffersInVainMax = 1000;  // one a turn: a millisecond of a polling loop
+
   void drop_all();
   void detour(rte_mbuf* frame, IoCounters& counters);
   void take_from_faults(IoCounters& counters);
@@ -50,6 +55,7 @@ class TxQueue {
   std::vector<rte_mbuf*> frames_;
   std::size_t begin_ = 0;
   std::size_t end_ = 0;
+  unsigned offers_in_vain_ = 0;  // one after the other
   bool link_up_ = true;
   std::unique_ptr<FaultInjector> faults_;  // mostly none
   bool plain_ = true;                      // the link is up and there are none

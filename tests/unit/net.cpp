@@ -678,6 +678,57 @@ TEST_CASE("Nobody is answered before there is room for all the answers") {
   CHECK(payloads.available() == payloads.size());
 }
 
+TEST_CASE("A local peer is not answered to the network before there is room") {
+  start_eal();
+  constexpr std::size_t kAsked = 200;
+  constexpr std::size_t kAnswers = 16;  // to each
+  BufferPool payloads("routed", 2047, 1472);
+  BufferPool headers("routed-headers", 63, 0);
+  MemoryLink local({.name = "local", .frames = 256, .mtu = 1500}, payloads);
+  MemoryLink network({.name = "network", .frames = 64, .mtu = 1500}, payloads);
+  DatagramIo io(payloads, headers, 64, kAnswers);
+  io.listen(kListening);
+  io.add_port(local.port());
+  PortView away = network.port();
+  away.off_machine = true;
+  io.add_port(away);
+  for (std::size_t i = 0; i < kAsked; ++i)
+    local.send(local.far_end(kListening, kListening), local.allocate(1));
+  local.flush();
+  const Endpoint peer = network.far_end(kListening, kListening);
+  std::size_t taken = 0;
+  const auto answer = [&](const Endpoint&, const net::Buffer&) {
+    ++taken;
+    for (std::size_t i = 0; i < kAnswers; ++i) io.send(peer, io.allocate(1));
+  };
+  std::size_t answers = 0;
+  const auto count = [&](const Endpoint&, const net::Buffer&) { ++answers; };
+  for (const Time give_up = now() + 20s; answers < kAsked * kAnswers && now() < give_up;) {
+    io.receive(answer);
+    io.flush();
+    network.receive(count);
+  }
+  CHECK(answers == kAsked * kAnswers);
+  CHECK(io.counters().tx_backlog_full == 0);
+
+  // Where the network takes nothing at all, local peers are served, and what is for it is dropped.
+  for (std::size_t i = 0; i < kAsked; ++i)
+    local.send(local.far_end(kListening, kListening), local.allocate(1));
+  local.flush();
+  for (const Time give_up = now() + 20s; taken < 2 * kAsked && now() < give_up;) {
+    io.receive(answer);
+    io.flush();
+  }
+  CHECK(taken == 2 * kAsked);
+  CHECK(io.counters().tx_backlog_full > 0);
+  while (io.has_backlog()) {
+    io.flush();
+    network.receive(count);
+  }
+  while (network.receive(count) > 0) {
+  }
+}
+
 TEST_CASE("What is queued at the end still leaves, within a bound") {
   start_eal();
   constexpr std::size_t kQueued = 300;  // many more than the ring holds
