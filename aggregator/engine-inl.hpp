@@ -152,6 +152,7 @@ void Engine<Sink>::tell_not_authentic(const Endpoint& from, const Packet& packet
                       .rank_a = Rank{greeting.rank}};
   control_.push(from, to_packet(why, packet.job(), 0, greeting.nonce),
                 JobProtection(config_.integrity, nullptr, packet.job()));
+  tell_refused(packet.job(), why);
 }
 
 template <PacketSink Sink>
@@ -197,11 +198,8 @@ DropReason Engine<Sink>::on_join(const Endpoint& from, const Packet& packet, Tim
   if (outcome.dissolved) dissolved(*job);
   if (outcome.ended) ended(*job);
   if (outcome.formed) formed(*job, now);
-  if (outcome.drop == DropReason::kBadJoin) {
-    JobEvent event{.kind = JobEvent::Kind::kRefused, .reason = job->membership.last_refusal()};
-    event.session.job = join.header.job;
-    tell(event);
-  }
+  if (outcome.drop == DropReason::kBadJoin)
+    tell_refused(join.header.job, job->membership.last_refusal());
   deadline_ = std::min(deadline_, job->membership.next_deadline());
   return outcome.drop;
 }
@@ -218,9 +216,7 @@ typename Engine<Sink>::Job* Engine<Sink>::admit(const Endpoint& from, const wire
     ++counters_.joins_refused;
     control_.push(from, to_packet(*refusal, join.header.job, join.generation, join.nonce),
                   protection);
-    JobEvent event{.kind = JobEvent::Kind::kRefused, .reason = refusal};
-    event.session.job = join.header.job;
-    tell(event);
+    tell_refused(join.header.job, refusal);
     return nullptr;
   }
   if (known != nullptr) return known;

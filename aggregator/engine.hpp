@@ -145,6 +145,11 @@ class Engine {
   void tell(JobEvent event) {
     if (on_event_) on_event_(event);
   }
+  void tell_refused(std::uint32_t job, const std::optional<AbortInfo>& why) {
+    JobEvent event{.kind = JobEvent::Kind::kRefused, .reason = why};
+    event.session.job = job;
+    tell(event);
+  }
 
   EngineConfig config_;
   const std::function<void(const JobEvent&)> on_event_;

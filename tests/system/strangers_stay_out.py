@@ -15,6 +15,7 @@ class Secrets(harness.SystemTest):
     def refused(self, daemon, saying, **settings):
         rank = self.start_joiner(0, 2, daemon, SLUICE_JOB=8, **settings)
         self.refuses(rank, 3, "not authenticated", saying)
+        daemon.wait_to_say("job 8: a join was refused: rank 0 did not prove the job's secret")
 
     def test_of_the_aggregator_that_a_rank_lacks(self):
         daemon = self.start_daemon(SLUICE_AGGREGATOR_SECRET=SECRET)
