@@ -47,11 +47,8 @@ struct JobEvent {
   Straggler straggler{};
 };
 
-template <PacketSink Sink>
 class Engine {
  public:
-  using Buffer = typename Sink::Buffer;
-
   /// `on_event` is called from within the other calls; it must not call back.
   explicit Engine(EngineConfig config, std::function<void(const JobEvent&)> on_event = {})
       : config_(std::move(config)),
@@ -62,16 +59,16 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   /// One datagram. Takes the buffer; what it keeps, it bounds by the sessions' sizes.
-  void receive(const Endpoint& from, Buffer buffer, Time now, Sink& sink);
+  void receive(const Endpoint& from, Buffer buffer, Time now, PacketSink& sink);
 
   /// To be called at next_deadline() or later, and cheap to call always.
-  void on_time(Time now, Sink& sink);
+  void on_time(Time now, PacketSink& sink);
   Time next_deadline() const {
     return stalled_.empty() ? deadline_ : std::min(deadline_, retry_due_);
   }
 
   /// A local port went away: whoever was behind it is dead.
-  void on_hang_up(std::uint16_t port_id, Time now, Sink& sink);
+  void on_hang_up(std::uint16_t port_id, Time now, PacketSink& sink);
 
   /// The loop did not run for so long: what was not heard meanwhile is no silence of the workers.
   void excuse_pause(Duration pause);
@@ -84,7 +81,7 @@ class Engine {
   void close() { closed_ = true; }
 
   /// Ends every job and tells its ranks.
-  void shut_down(Time now, Sink& sink);
+  void shut_down(Time now, PacketSink& sink);
 
   /// Jobs that are forming or active.
   std::size_t live_jobs() const;
@@ -95,7 +92,7 @@ class Engine {
     Job(const EngineConfig& config, std::uint32_t id, const std::size_t& buffers_claimed)
         : membership(config, id, buffers_claimed) {}
     Membership membership;
-    std::vector<Stream<Sink>> streams;  // those of this shard, while active; stream s at s / shards
+    std::vector<Stream> streams;  // those of this shard, while active; stream s at s / shards
     std::size_t buffers_claimed = 0;
     Time poll_due = kNever;       // while a rank that wants to leave waits for others
     std::uint16_t poll_next = 0;  // the rank to ask next
@@ -111,25 +108,25 @@ class Engine {
     const auto found = jobs_.find(id);
     return found == jobs_.end() ? nullptr : found->second.get();
   }
-  StreamScope<Sink> scope_of(Job& job, Sink& sink) {
+  StreamScope scope_of(Job& job, PacketSink& sink) {
     const Membership& m = job.membership;
     return {m.session(), m.endpoints(), m.present(), m.protection().of(wire::Kind::kResult),
             sink,        counters_};
   }
 
   DropReason dispatch(const Endpoint& from, const Packet& packet, Buffer buffer, Time now,
-                      Sink& sink);
+                      PacketSink& sink);
   DropReason on_unknown(Job* job, const Endpoint& from, const Packet& packet, Time now);
   JobProtection protection_of(std::uint32_t id);
   template <class T>
   void tell_not_authentic(const Endpoint& from, const Packet& packet);
   DropReason on_hello(const Endpoint& from, const Packet& packet, Time now);
   DropReason on_join(const Endpoint& from, const Packet& packet, Time now);
-  void on_leave(Job& job, Rank rank, const wire::Leave& leave, Time now, Sink& sink);
+  void on_leave(Job& job, Rank rank, const wire::Leave& leave, Time now, PacketSink& sink);
   void poll_laggards(Job& job);
   bool poll(Job& job, Rank rank);
   DropReason on_stream(Job& job, Rank rank, const Packet& packet, Buffer buffer, Time now,
-                       Sink& sink);
+                       PacketSink& sink);
   Job* admit(const Endpoint& from, const wire::Join& join, const JobProtection& protection);
   std::optional<AbortInfo> no_room() const;
   std::optional<AbortInfo> too_large(const Session& session) const;
@@ -138,10 +135,10 @@ class Engine {
   void ended(Job& job, std::optional<Rank> told_by = {});
   void dissolved(Job& job);
   void give_back_memory(Job& job);
-  void retry_stalled(Time now, Sink& sink);
+  void retry_stalled(Time now, PacketSink& sink);
   void look_for_stragglers(Job& job, Time now);
   void forget_idle_jobs();
-  void flush(Sink& sink) { counters_.control_packets_lost += control_.flush(sink); }
+  void flush(PacketSink& sink) { counters_.control_packets_lost += control_.flush(sink); }
   void tell(JobEvent event) {
     if (on_event_) on_event_(event);
   }
@@ -169,5 +166,3 @@ class Engine {
 };
 
 }  // namespace sluice::aggregator
-
-#include "aggregator/engine-inl.hpp"

@@ -14,8 +14,6 @@
 
 namespace sluice::aggregator {
 
-template class Engine<net::DatagramIo>;
-
 namespace {
 
 // How long a port may take for what is queued at the end: by then ranks are told that it is.
@@ -48,7 +46,7 @@ void Lane::run() {
     if (now - last > long_turn_) pause_ended(now - last);
     last = now;
     if (commanded_.load(std::memory_order_acquire)) obey(now);
-    const std::size_t received = io_.receive([&](const Endpoint& from, net::Buffer payload) {
+    const std::size_t received = io_.receive([&](const Endpoint& from, Buffer payload) {
       engine_.receive(from, std::move(payload), now, io_);
     });
     engine_.on_time(now, io_);

@@ -25,8 +25,6 @@ struct LaneOptions {
   net::FaultPlan faults{};
 };
 
-extern template class Engine<net::DatagramIo>;  // compiled once: in lane.cpp
-
 class Lane {
  public:
   /// What the thread is called: at most 15 characters.
@@ -86,7 +84,7 @@ class Lane {
   const std::shared_ptr<spdlog::logger> logger_;
   const Duration long_turn_;  // longer ones count as a pause of ours
   net::DatagramIo io_;
-  Engine<net::DatagramIo> engine_;
+  Engine engine_;
   std::mutex mutex_;
   std::vector<Command> commands_;       // guarded by mutex_
   Events events_;                       // guarded by mutex_

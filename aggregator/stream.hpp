@@ -42,13 +42,12 @@
 namespace sluice::aggregator {
 
 /// What a stream needs of its job for the length of one call.
-template <PacketSink Sink>
 struct StreamScope {
   const Session& session;
   std::span<const Endpoint> members;  ///< by rank
   const RankSet& present;             ///< members that have not left
   Protection protection;              ///< of what goes out
-  Sink& sink;
+  PacketSink& sink;
   Counters& counters;
 };
 
@@ -61,11 +60,9 @@ struct Taken {
   bool contradiction = false;  ///< the ranks' states do not go together: the job cannot resume
 };
 
-template <PacketSink Sink>
 class Stream {
  public:
-  using Buffer = typename Sink::Buffer;
-  using Scope = StreamScope<Sink>;
+  using Scope = StreamScope;
 
   /// `resumed`: the workers have made progress at an earlier aggregator.
   Stream(const Session& session, StreamId id, bool resumed)
@@ -205,5 +202,3 @@ class Stream {
 };
 
 }  // namespace sluice::aggregator
-
-#include "aggregator/stream-inl.hpp"

@@ -32,11 +32,8 @@
 
 namespace sluice::worker {
 
-template <KeepingSink Sink>
 class Engine {
  public:
-  using Buffer = typename Sink::Buffer;
-
   enum class State {
     kJoining,  ///< until every aggregator has welcomed us
     kActive,
@@ -50,16 +47,16 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  void start(Time now, Sink& sink);  ///< begins to join; call once
+  void start(Time now, KeepingSink& sink);  ///< begins to join; call once
 
   /// Starts an op; valid while active. In any other state the op completes with the failure.
   /// `request.element_count` must not exceed max_element_count() of the op's block_elements().
-  OpNumber submit(const OpRequest& request, Time now, Sink& sink);
+  OpNumber submit(const OpRequest& request, Time now, KeepingSink& sink);
 
-  void receive(const Endpoint& from, Buffer buffer, Time now, Sink& sink);
+  void receive(const Endpoint& from, Buffer buffer, Time now, KeepingSink& sink);
 
   /// To be called at next_deadline() or later, and cheap to call always.
-  void on_time(Time now, Sink& sink);
+  void on_time(Time now, KeepingSink& sink);
   Time next_deadline() const { return deadline_; }
 
   /// The loop did not run for so long: that is no silence of the aggregators.
@@ -71,9 +68,10 @@ class Engine {
   void on_link(std::uint16_t port_id, bool up, Time now);
 
   /// Begins to leave; with ops pending, aborts.
-  void leave(Time now, Sink& sink);
+  void leave(Time now, KeepingSink& sink);
   /// Ends the job for all ranks, which are told `cause`, if any; pending ops fail with `why`.
-  void abort(const Error& why, Sink& sink, const std::optional<AbortInfo>& cause = std::nullopt);
+  void abort(const Error& why, KeepingSink& sink,
+             const std::optional<AbortInfo>& cause = std::nullopt);
 
   std::uint32_t job() const { return config_.job; }
   State state() const { return state_; }
@@ -97,29 +95,23 @@ class Engine {
   const Counters& counters() const { return counters_; }
 
  private:
-  using StreamState = Stream<Buffer>;
-
   ShardSession& shard_of(StreamId s) { return *sessions_[s.value % sessions_.size()]; }
-  Operation* op_of(const StreamState& x) {
-    return x.op < first_op_ ? nullptr : &ops_[x.op - first_op_];
-  }
+  Operation* op_of(const Stream& x) { return x.op < first_op_ ? nullptr : &ops_[x.op - first_op_]; }
   /// Of the round awaited; null if that is one of an op that is over here, or of none.
-  Operation* current_op(const StreamState& x) {
+  Operation* current_op(const Stream& x) {
     return x.running && !x.repeating() ? op_of(x) : nullptr;
   }
-  StreamState* stream_at(StreamId s) {
-    return s.value < streams_.size() ? &streams_[s.value] : nullptr;
-  }
+  Stream* stream_at(StreamId s) { return s.value < streams_.size() ? &streams_[s.value] : nullptr; }
 
   // Membership.
   DropReason dispatch(const Endpoint& from, const Packet& packet, Buffer buffer, Time now,
-                      Sink& sink);
+                      KeepingSink& sink);
   template <class Member>
   DropReason for_session(Member&& wants);
-  void welcomed(ShardSession& session, Time now, Sink& sink);
+  void welcomed(ShardSession& session, Time now, KeepingSink& sink);
   void join_others(Time now);
   bool start_epoch(ShardSession& session);
-  void advance_streams(const ShardSession& session, Time now, Sink& sink);
+  void advance_streams(const ShardSession& session, Time now, KeepingSink& sink);
   bool all_sessions(ShardSession::State state) const;
   bool session_left(ShardSession& session);
   void rejoin(ShardSession& session, bool refused_at_home, Time now);
@@ -130,39 +122,40 @@ class Engine {
   void end_pending_ops(const Error& error);
 
   // Streams.
-  DropReason on_stream(const Packet& packet, Buffer buffer, Time now, Sink& sink);
-  DropReason on_result(StreamId s, const Packet& packet, Buffer buffer, Time now, Sink& sink);
-  DropReason on_status(StreamId s, const wire::Status& status, Time now, Sink& sink);
-  void on_timer(StreamId s, Time now, Sink& sink);
-  void advance(StreamId s, Time now, Sink& sink);
+  DropReason on_stream(const Packet& packet, Buffer buffer, Time now, KeepingSink& sink);
+  DropReason on_result(StreamId s, const Packet& packet, Buffer buffer, Time now,
+                       KeepingSink& sink);
+  DropReason on_status(StreamId s, const wire::Status& status, Time now, KeepingSink& sink);
+  void on_timer(StreamId s, Time now, KeepingSink& sink);
+  void advance(StreamId s, Time now, KeepingSink& sink);
   bool begin_next_op(StreamId s);
   bool take(StreamId s, const Packet& packet);
   bool fits(StreamId s, const Packet& packet);
   void apply(StreamId s, const Packet& packet);
-  void go_live(StreamId s, Round round, Time now, Sink& sink);
-  void finish_on_stream(StreamState& x);
+  void go_live(StreamId s, Round round, Time now, KeepingSink& sink);
+  void finish_on_stream(Stream& x);
   void sample_round_trip(StreamId s, const Packet& packet, Time now);
 
   // Sending.
-  void send_data(StreamId s, bool ask, Time now, Sink& sink);
-  void send_ack(StreamId s, Sink& sink);
-  void send_probe(StreamId s, Time now, Sink& sink);
-  void send_sync(StreamId s, Time now, Sink& sink);
+  void send_data(StreamId s, bool ask, Time now, KeepingSink& sink);
+  void send_ack(StreamId s, KeepingSink& sink);
+  void send_probe(StreamId s, Time now, KeepingSink& sink);
+  void send_sync(StreamId s, Time now, KeepingSink& sink);
   template <class T>
   T member_packet(StreamId s);
   Protection protection_of(StreamId s) { return shard_of(s).protection().of(wire::Kind::kData); }
-  Buffer allocate(StreamId s, std::size_t body, Sink& sink);
-  void send(StreamId s, Buffer buffer, Sink& sink);
+  Buffer allocate(StreamId s, std::size_t body, KeepingSink& sink);
+  void send(StreamId s, Buffer buffer, KeepingSink& sink);
   void seal(StreamId s, Buffer& buffer);
   template <class T>
-  bool send_small(StreamId s, const T& packet, Sink& sink);
-  DropReason on_poll(StreamId first, const wire::Poll& poll, Sink& sink);
-  void arm(StreamState& x, Time due);
-  void flush(Sink& sink) { control_.flush(sink); }
+  bool send_small(StreamId s, const T& packet, KeepingSink& sink);
+  DropReason on_poll(StreamId first, const wire::Poll& poll, KeepingSink& sink);
+  void arm(Stream& x, Time due);
+  void flush(KeepingSink& sink) { control_.flush(sink); }
 
   const EngineConfig config_;
   std::vector<std::unique_ptr<ShardSession>> sessions_;
-  std::vector<StreamState> streams_;
+  std::vector<Stream> streams_;
   std::deque<Operation> ops_;  // first_op_ .. : not all of them done
   OpNumber first_op_ = 0;
   std::size_t pending_ = 0;
@@ -178,6 +171,3 @@ class Engine {
 };
 
 }  // namespace sluice::worker
-
-#include "worker/engine-membership-inl.hpp"
-#include "worker/engine-streams-inl.hpp"

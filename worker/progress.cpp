@@ -12,8 +12,6 @@
 
 namespace sluice {
 
-template class worker::Engine<net::DatagramIo>;
-
 namespace {
 
 /// How often the progress thread looks in while others drive the loop.
@@ -181,7 +179,7 @@ std::size_t Progress::turn() {
   });
   if (const Duration pause = now - std::exchange(last_turn_, now); pause > kLongTurn)
     for (Member* member : members_) member->engine().excuse_pause(pause);
-  const std::size_t received = io.receive([&](const Endpoint& from, net::Buffer payload) {
+  const std::size_t received = io.receive([&](const Endpoint& from, Buffer payload) {
     const auto job = peek_job(payload.bytes());
     for (Member* member : members_) {
       if (member->engine().job() != job || member->engine().over()) continue;

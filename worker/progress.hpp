@@ -27,8 +27,7 @@
 
 namespace sluice {
 
-using WorkerEngine = worker::Engine<net::DatagramIo>;
-extern template class worker::Engine<net::DatagramIo>;  // compiled once: in progress.cpp
+using WorkerEngine = worker::Engine;
 
 /// What the progress loop serves: one job's engine. Called with the turn held.
 class Member {

@@ -28,7 +28,6 @@ struct ColumnState {
 
 /// What this rank had for a round, whether it was asked for it or not. The blocks are kept as they
 /// were sent, never as references into a tensor.
-template <class Buffer>
 struct Contribution {
   Round round = kNoRound;
   OpNumber op = 0;
@@ -42,13 +41,11 @@ struct Contribution {
 };
 
 /// A result that came before those below it.
-template <class Buffer>
 struct EarlyResult {
   Packet packet;
   Buffer buffer;  ///< empty: there is none
 };
 
-template <class Buffer>
 struct Stream {
   explicit Stream(std::uint8_t history) : contributions(history + 1u), early(history) {}
 
@@ -68,11 +65,11 @@ struct Stream {
   std::array<ColumnState, wire::kMaxColumns> columns{};
 
   /// By round % (H + 1): to the round awaited, and to those below whose result some rank may lack.
-  std::vector<Contribution<Buffer>> contributions;
-  Round kept_from{};                       ///< below it nobody does
-  std::vector<EarlyResult<Buffer>> early;  ///< by round % H
-  Round told{};                            ///< position last told to the aggregator
-  Round gap_probed = kNoRound;             ///< position at which a gap was probed, once
+  std::vector<Contribution> contributions;
+  Round kept_from{};               ///< below it nobody does
+  std::vector<EarlyResult> early;  ///< by round % H
+  Round told{};                    ///< position last told to the aggregator
+  Round gap_probed = kNoRound;     ///< position at which a gap was probed, once
 
   unsigned backoffs = 0;
   Time due = kNever;
@@ -86,10 +83,8 @@ struct Stream {
   /// Whether a round is under way here.
   bool busy() const { return running || repeating(); }
 
-  Contribution<Buffer>& contribution(Round r) {
-    return contributions[r.value % contributions.size()];
-  }
-  const Contribution<Buffer>& contribution(Round r) const {
+  Contribution& contribution(Round r) { return contributions[r.value % contributions.size()]; }
+  const Contribution& contribution(Round r) const {
     return contributions[r.value % contributions.size()];
   }
 

@@ -43,36 +43,33 @@ struct GeneratorOptions {
   bool integrity = false;          ///< packets carry a CRC32C
 };
 
-template <PacketSink Sink>
 class Generator {
  public:
-  using Buffer = typename Sink::Buffer;
-
   /// `aggregator`: where it listens; its local_udp_port is set here.
   Generator(const GeneratorOptions& options, const Endpoint& aggregator);
   Generator(const Generator&) = delete;
   Generator& operator=(const Generator&) = delete;
 
   /// Begins to join; call once.
-  void start(Time now, Sink& sink);
+  void start(Time now, PacketSink& sink);
   bool active() const { return !flows_.empty(); }
 
-  void receive(const Endpoint& from, Buffer buffer, Time now, Sink& sink);
+  void receive(const Endpoint& from, Buffer buffer, Time now, PacketSink& sink);
 
   /// Sends at most `most` of the DATA that is due; returns how much it sent.
-  std::size_t send_ready(std::size_t most, Time now, Sink& sink);
+  std::size_t send_ready(std::size_t most, Time now, PacketSink& sink);
 
   /// To be called every turn; looks at its timers about once in a millisecond.
-  void on_time(Time now, Sink& sink);
+  void on_time(Time now, PacketSink& sink);
 
   /// No further op begins but those that some rank is in.
   void finish();
   bool finished() const { return running_ == 0; }
   /// The flows that still run give up.
-  void give_up(Sink& sink);
+  void give_up(PacketSink& sink);
 
   /// Begins to leave; only when finished.
-  void leave(Time now, Sink& sink);
+  void leave(Time now, PacketSink& sink);
   bool left() const;
 
   /// Why the job is over before its time.
@@ -96,13 +93,14 @@ class Generator {
   Flow& flow(StreamId s, Rank r) { return flows_[std::size_t{s.value} * ranks_.size() + r.value]; }
 
   // What arrives.
-  DropReason on_result(Rank r, std::span<const std::byte> bytes, Time now, Sink& sink);
+  DropReason on_result(Rank r, std::span<const std::byte> bytes, Time now, PacketSink& sink);
   DropReason read_result(Rank r, std::span<const std::byte> bytes, wire::Result& result) const;
-  void came_early(Flow& x, std::uint64_t ahead, Sink& sink);
+  void came_early(Flow& x, std::uint64_t ahead, PacketSink& sink);
   void sample_latency(const Flow& x, const wire::Result& result, Time now);
-  void apply(Flow& x, Time now, Sink& sink);
-  DropReason on_other(Rank r, const Endpoint& from, const Packet& packet, Time now, Sink& sink);
-  DropReason on_delivery(Rank r, const Packet& packet, Time now, Sink& sink);
+  void apply(Flow& x, Time now, PacketSink& sink);
+  DropReason on_other(Rank r, const Endpoint& from, const Packet& packet, Time now,
+                      PacketSink& sink);
+  DropReason on_delivery(Rank r, const Packet& packet, Time now, PacketSink& sink);
   void ended(worker::ShardSession& session, const Error& why);
   void welcomed();
   void check(const Flow& x, std::span<const std::byte> bytes);
@@ -111,20 +109,20 @@ class Generator {
   // Moving on.
   void begin_op(Flow& x, OpNumber op);
   void next_round(Flow& x);
-  void go_on(Flow& x, Time now, Sink& sink);
+  void go_on(Flow& x, Time now, PacketSink& sink);
   void enqueue(Flow& x);
-  void on_timer(Flow& x, Time now, Sink& sink);
+  void on_timer(Flow& x, Time now, PacketSink& sink);
   /// Twice what RFC 6298 says: behind full queues of one length round trips hardly vary, and once
   /// many packets are repeated too early the queues get no shorter.
   Duration timeout_of(const Flow& x) const { return rto_.backed_off(x.backoffs + 1u); }
 
   // Sending.
-  void send_data(Flow& x, bool ask, Time now, Sink& sink);
-  void send_ack(Flow& x, Sink& sink);
-  void send_probe(Flow& x, Sink& sink);
+  void send_data(Flow& x, bool ask, Time now, PacketSink& sink);
+  void send_ack(Flow& x, PacketSink& sink);
+  void send_probe(Flow& x, PacketSink& sink);
   template <class T>
-  bool send_small(Flow& x, T packet, Sink& sink);
-  void send(Rank r, Buffer buffer, Sink& sink);
+  bool send_small(Flow& x, T packet, PacketSink& sink);
+  void send(Rank r, Buffer buffer, PacketSink& sink);
 
   const GeneratorOptions options_;
   std::vector<RankState> ranks_;
@@ -151,6 +149,3 @@ class Generator {
 };
 
 }  // namespace sluice::pktgen
-
-#include "bench/pktgen/generator-flows-inl.hpp"
-#include "bench/pktgen/generator-packets-inl.hpp"

@@ -17,6 +17,7 @@ MemoryLane::MemoryLane(aggregator::EngineConfig config, const net::MemoryLink& l
                        net::BufferPool& payloads, net::BufferPool& headers,
                        const net::FaultPlan& faults)
     : io_(payloads, headers), engine_(std::move(config)) {
+  io_.observe(clock_);
   io_.inject_faults(faults);
   io_.listen(kUdpPort);
   io_.add_port(link.port());
@@ -28,9 +29,9 @@ MemoryLane::~MemoryLane() {
 }
 
 void MemoryLane::turn(Time now) {
-  io_.clock.begin_turn();
+  clock_.begin_turn();
   const std::uint64_t sent_before = io_.counters().tx_datagrams;
-  const std::size_t received = io_.receive([&](const Endpoint& from, net::Buffer payload) {
+  const std::size_t received = io_.receive([&](const Endpoint& from, Buffer payload) {
     engine_.receive(from, std::move(payload), now, io_);
   });
   io_.enter(Stage::kOther);
@@ -38,7 +39,7 @@ void MemoryLane::turn(Time now) {
   io_.enter(Stage::kTransmit);
   io_.flush();
   const std::uint64_t sent = io_.counters().tx_datagrams - sent_before;
-  io_.clock.end_turn(received + sent);
+  clock_.end_turn(received + sent);
 }
 
 void MemoryLane::start_thread(int cpu) {

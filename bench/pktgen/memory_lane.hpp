@@ -41,18 +41,12 @@ class MemoryLane {
   LaneReading reading();
 
  private:
-  class Sink : public net::DatagramIo {
-   public:
-    using net::DatagramIo::DatagramIo;
-    void enter(Stage stage) { clock.enter(stage); }
-    StageClock clock;
-  };
-
   void run();
-  LaneReading read() const { return {engine_.counters(), io_.counters(), io_.clock.sums()}; }
+  LaneReading read() const { return {engine_.counters(), io_.counters(), clock_.sums()}; }
 
-  Sink io_;
-  aggregator::Engine<Sink> engine_;
+  StageClock clock_;
+  net::DatagramIo io_;
+  aggregator::Engine engine_;
   std::thread thread_;
   std::atomic<bool> stop_{false};
   std::atomic<std::promise<LaneReading>*> asked_{nullptr};  // to be answered between two turns

@@ -15,7 +15,7 @@ Endpoint find(Attachment& attachment, Duration at_most) {
   const Time deadline = after(net::now(), at_most);
   while (net::now() < deadline) {
     if (const auto found = attachment.find(0, net::now())) return *found;
-    attachment.io().receive([](const Endpoint&, net::Buffer) {});
+    attachment.io().receive([](const Endpoint&, Buffer) {});
     attachment.io().flush();
   }
   throw Error(ErrorCode::kAggregatorLost,

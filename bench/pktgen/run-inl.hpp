@@ -114,7 +114,7 @@ template <class Io>
 std::size_t Run<Io>::turn() {
   const std::uint64_t begin = cycles();
   const Time now = net::now();
-  std::size_t work = io_.receive([&](const Endpoint& from, net::Buffer payload) {
+  std::size_t work = io_.receive([&](const Endpoint& from, Buffer payload) {
     generator_.receive(from, std::move(payload), now, io_);
   });
   work += send_ready(now);

@@ -69,7 +69,7 @@ class Run {
 
   const Options& options_;
   Io& io_;
-  Generator<Io> generator_;
+  Generator generator_;
   FarEnd far_end_;
   const Supervision supervision_;
   Pacer pacer_;

@@ -25,7 +25,7 @@ struct StageCycles {
   double per_packet(Stage stage) const { return per_packet() * share(stage); }
 };
 
-class StageClock {
+class StageClock final : public StageObserver {
  public:
   StageClock();
 
@@ -35,7 +35,7 @@ class StageClock {
     begin_ = last_ = cycles();
   }
 
-  void enter(Stage stage) {
+  void enter(Stage stage) override {
     if (!sampling_) return;
     const std::uint64_t now = cycles();
     spent_[static_cast<std::size_t>(stage_)] += now - last_;

@@ -1,5 +1,5 @@
-// Where a lane's cycles go: the engine says what it turns to, and a sink that wants to know counts.
-// On any other sink the calls are nothing at all.
+// Where a lane's cycles go: the engine says what it turns to, and an observer that wants to know
+// counts. Without one that costs a branch.
 #pragma once
 
 #include <cstddef>
@@ -17,10 +17,13 @@ enum class Stage : std::uint8_t {
 };
 inline constexpr std::size_t kStages = 6;
 
-/// From now on `sink`'s lane is busy with `stage`.
-template <class Sink>
-void enter([[maybe_unused]] Sink& sink, [[maybe_unused]] Stage stage) {
-  if constexpr (requires { sink.enter(stage); }) sink.enter(stage);
-}
+class StageObserver {
+ public:
+  /// From now on the lane is busy with `stage`.
+  virtual void enter(Stage stage) = 0;
+
+ protected:
+  ~StageObserver() = default;
+};
 
 }  // namespace sluice

@@ -20,8 +20,6 @@
 
 namespace sluice::net {
 
-static_assert(KeepingSink<DatagramIo>);
-
 struct DatagramIo::PortState {
   PortState(const PortView& v, std::size_t backlog_max) : view(v), tx(v.id, v.queue, backlog_max) {}
 
@@ -244,7 +242,7 @@ void DatagramIo::take_frame(PortState& port, rte_mbuf* frame) {
     rte_pktmbuf_free(frame);
     return;
   }
-  Buffer buffer = Buffer::adopt(frame);  // gives the frame back wherever it is dropped
+  Buffer buffer = adopt(frame);  // gives the frame back wherever it is dropped
   const auto bytes = buffer.bytes();
   ParsedFrame parsed = parse_frame(bytes, port.view.address, verified_by_port(frame));
   if (parsed.verdict == FrameVerdict::kArp) return take_arp(port, bytes);
@@ -258,14 +256,14 @@ void DatagramIo::take_frame(PortState& port, rte_mbuf* frame) {
   }
   ++counters_.rx_datagrams;
   counters_.rx_bytes += parsed.payload_bytes;
-  buffer.release();
+  release(buffer);
   frame->data_off = static_cast<std::uint16_t>(frame->data_off + kHeaderBytes);
   frame->data_len = static_cast<std::uint16_t>(parsed.payload_bytes);
   frame->pkt_len = static_cast<std::uint32_t>(parsed.payload_bytes);
   frame->ol_flags = 0;  // the port's judgement of what was received says nothing of what we send
   parsed.from.port_id = port.view.id;
   parsed.from.off_machine = port.view.off_machine;
-  batch_.datagrams[batch_.count++] = {parsed.from, Buffer::adopt(frame)};
+  batch_.datagrams[batch_.count++] = {parsed.from, adopt(frame)};
 }
 
 void DatagramIo::take_arp(PortState& port, std::span<const std::byte> frame) {
@@ -337,7 +335,7 @@ void DatagramIo::send(const Endpoint& to, Buffer payload, bool may_prepend) {
     ++counters_.tx_too_long;
     return;
   }
-  rte_mbuf* mbuf = payload.release();
+  rte_mbuf* mbuf = release(payload);
   rte_mbuf* frame = nullptr;
   if (may_prepend && rte_pktmbuf_headroom(mbuf) >= kHeaderBytes)
     frame = frame_in_place(*port, to, mbuf);
@@ -398,7 +396,7 @@ rte_mbuf* DatagramIo::frame_copied(PortState& port, const Endpoint& to, rte_mbuf
 void DatagramIo::send_frame(std::uint16_t port_id, Buffer frame) {
   if (!frame) return;
   if (PortState* port = find(port_id))
-    port->tx.push(frame.release(), counters_);
+    port->tx.push(release(frame), counters_);
   else
     ++counters_.tx_unknown_port;
 }

@@ -23,11 +23,9 @@
 
 namespace sluice::net {
 
-/// Models sluice::KeepingSink. One thread uses it; it shares nothing with another but the pools.
-class DatagramIo {
+/// One thread uses it; it shares nothing with another but the pools.
+class DatagramIo final : public KeepingSink {
  public:
-  using Buffer = net::Buffer;
-
   static constexpr std::size_t kBurst = 32;
   static constexpr std::size_t kBacklogMax = 4096;
 
@@ -56,15 +54,15 @@ class DatagramIo {
 
   /// A payload to be filled, of exactly `size` bytes; empty when the pool is empty or its buffers
   /// are smaller.
-  Buffer allocate(std::size_t size);
+  Buffer allocate(std::size_t size) override;
 
   /// Queues the payload for its way to `to`, from `to.local_udp_port` of `to.port_id`. If other
   /// references to it exist it is sent behind a header of its own, and its bytes must not change
   /// as long as they do.
-  void send(const Endpoint& to, Buffer payload);
+  void send(const Endpoint& to, Buffer payload) override;
 
   /// The same with a payload's only reference; returns another, to read from: it is not to be sent.
-  Buffer send_and_keep(const Endpoint& to, Buffer payload);
+  Buffer send_and_keep(const Endpoint& to, Buffer payload) override;
 
   /// Queues a complete Ethernet frame as it is.
   void send_frame(std::uint16_t port_id, Buffer frame);

@@ -16,8 +16,6 @@
 
 namespace sluice::net {
 
-static_assert(PacketSink<MemoryLink>);
-
 namespace {
 
 constexpr LocalAddress kUs{{0x02, 's', 'l', 'g', 'e', 'n'}, 0xA9FE'0002};   // 169.254.0.2
@@ -93,7 +91,7 @@ Buffer MemoryLink::allocate(std::size_t size) {
 void MemoryLink::send(const Endpoint& to, Buffer payload) {
   assert(payload.references() == 1);
   const std::size_t size = payload.bytes().size();
-  rte_mbuf* frame = payload.release();
+  rte_mbuf* frame = release(payload);
   char* headers = rte_pktmbuf_prepend(frame, static_cast<std::uint16_t>(kHeaderBytes));
   write_headers(
       std::span<std::byte, kHeaderBytes>(reinterpret_cast<std::byte*>(headers), kHeaderBytes), kUs,
@@ -143,7 +141,7 @@ void MemoryLink::take(rte_mbuf* frame) {
     rte_pktmbuf_free_seg(frame);
     frame = payload;
   }
-  datagram.payload = Buffer::adopt(frame);
+  datagram.payload = adopt(frame);
   ++counters_.rx_datagrams;
   counters_.rx_bytes += datagram.payload.bytes().size();
 }

@@ -26,11 +26,9 @@ struct MemoryLinkOptions {
   std::uint16_t mtu = 9000;
 };
 
-/// Our end models sluice::PacketSink. It and the port may be used by a thread each.
-class MemoryLink {
+/// Our end is a sink. It and the port may be used by a thread each.
+class MemoryLink final : public PacketSink {
  public:
-  using Buffer = net::Buffer;
-
   static constexpr std::size_t kBurst = 32;
 
   /// Both ends take their payloads from `payloads`. Throws Error kUnavailable, kInvalidArgument.
@@ -46,8 +44,8 @@ class MemoryLink {
   Endpoint far_end(std::uint16_t udp_port, std::uint16_t local_udp_port) const;
 
   // As those of DatagramIo. A payload that is sent has no other references.
-  Buffer allocate(std::size_t size);
-  void send(const Endpoint& to, Buffer payload);
+  Buffer allocate(std::size_t size) override;
+  void send(const Endpoint& to, Buffer payload) override;
   void flush();
   template <class Handler>
   std::size_t receive(Handler&& handler) {

@@ -110,7 +110,7 @@ Buffer BufferPool::allocate(std::size_t size) {
   if (!mbuf) return {};
   mbuf->data_len = static_cast<std::uint16_t>(size);
   mbuf->pkt_len = static_cast<std::uint32_t>(size);
-  return Buffer::adopt(mbuf);
+  return adopt(mbuf);
 }
 
 std::size_t BufferPool::available() const {

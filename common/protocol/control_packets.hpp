@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/base/endpoint.hpp"
+#include "common/base/packet_buffer.hpp"
 #include "common/protocol/build.hpp"
 #include "common/protocol/job_protection.hpp"
 
@@ -33,8 +34,7 @@ class ControlPackets {
 
   /// Sends and forgets them all. A packet for which the pool has no buffer is lost, as any packet
   /// may be. Returns how many were.
-  template <class Sink>
-  std::size_t flush(Sink& sink) {
+  std::size_t flush(PacketSink& sink) {
     std::size_t lost = 0;
     for (const ControlPacket& packet : packets_) {
       auto buffer = sink.allocate(packet.size);

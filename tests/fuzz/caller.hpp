@@ -10,7 +10,8 @@
 #include <vector>
 
 #include "tests/sim/tensors.hpp"
-#include "tests/unit/engines.hpp"
+#include "tests/unit/engine_parts.hpp"
+#include "worker/engine.hpp"
 
 namespace sluice::fuzz {
 
@@ -18,7 +19,7 @@ using sim::require;
 
 class Caller {
  public:
-  using Engine = worker::Engine<parts::Sink>;
+  using Engine = worker::Engine;
 
   Caller(const worker::EngineConfig& config, const Endpoint& self,
          std::span<const Endpoint> aggregators)

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "aggregator/engine.hpp"
 #include "tests/fuzz/caller.hpp"
 #include "tests/fuzz/input.hpp"
 #include "tests/sim/random.hpp"
@@ -61,12 +62,11 @@ class World {
     config_.incarnation = ids_();
     config_.challenge_key.fill(static_cast<std::uint8_t>(ids_()));
     config_.unique = [this] { return ids_(); };
-    engine = std::make_unique<aggregator::Engine<parts::Sink>>(
-        config_, [](const aggregator::JobEvent& event) {
-          const bool names_rank = event.kind == aggregator::JobEvent::Kind::kStraggler;
-          require(!names_rank || event.straggler.rank.value < event.session.ranks,
-                  "an operator is told of ranks that the job has");
-        });
+    engine = std::make_unique<aggregator::Engine>(config_, [](const aggregator::JobEvent& event) {
+      const bool names_rank = event.kind == aggregator::JobEvent::Kind::kStraggler;
+      require(!names_rank || event.straggler.rank.value < event.session.ranks,
+              "an operator is told of ranks that the job has");
+    });
   }
 
   void add(std::unique_ptr<Caller> caller) {
@@ -114,7 +114,7 @@ class World {
 
   Time now = Time{std::chrono::hours(1)};
   parts::Sink sink;  ///< the aggregator's
-  std::unique_ptr<aggregator::Engine<parts::Sink>> engine;
+  std::unique_ptr<aggregator::Engine> engine;
   std::vector<std::unique_ptr<Caller>> callers;
   std::vector<Flight> flights;
   std::function<void(const Flight&)> on_send;  ///< sees everything, if set

@@ -61,7 +61,7 @@ void AggregatorProcess::boot() {
   trace_note(world_.tracing, world_.events.now(), "aggregator %u%s starts", shard_,
              is_standby() ? " (standby)" : "");
   bounds_.clear();
-  engine_ = std::make_unique<aggregator::Engine<Sink>>(
+  engine_ = std::make_unique<aggregator::Engine>(
       settings, [this](const aggregator::JobEvent& event) { on_event(event); });
   host_.sink().stop_after(crashes_to_come_.empty() ? Sink::kUnlimited
                                                    : crashes_to_come_.front().after_sends);
@@ -98,11 +98,12 @@ void AggregatorProcess::on_packet(const Arrival& arrival, Buffer buffer) {
 void AggregatorProcess::note_sign(const Bytes& datagram) {
   Packet packet;
   if (Packet::parse(*datagram, packet) != DropReason::kNone) return;
-  const bool greets = packet.kind() == wire::Kind::kHello || packet.kind() == wire::Kind::kJoin;
-  if (greets || !wire::is_upstream(packet.kind())) return;
+  if (packet.kind() == wire::Kind::kHello || !wire::is_upstream(packet.kind())) return;
+  const bool joins = packet.kind() == wire::Kind::kJoin;
+  const unsigned rank = joins ? packet.as<wire::Join>().rank : packet.member().rank;
   const std::string_view text(reinterpret_cast<const char*>(datagram->data()), datagram->size());
   if (heard_.insert(std::hash<std::string_view>()(text)).second)
-    last_news_[key_of(packet.job(), packet.member().rank)] = world_.events.now();
+    last_news_[key_of(packet.job(), rank)] = world_.events.now();
   if (packet.kind() != wire::Kind::kKeepAlive) return;
   const auto& keep_alive = packet.as<wire::KeepAlive>();
   Sign& sign = signs_[key_of(packet.job(), keep_alive.member.rank)];

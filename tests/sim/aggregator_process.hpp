@@ -14,7 +14,6 @@
 namespace sluice::aggregator {
 struct EngineConfig;
 struct JobEvent;
-template <PacketSink Sink>
 class Engine;
 }  // namespace sluice::aggregator
 
@@ -76,7 +75,7 @@ class AggregatorProcess final : public Process {
   const Role role_;
   Host host_;
   Random ids_;
-  std::unique_ptr<aggregator::Engine<Sink>> engine_;
+  std::unique_ptr<aggregator::Engine> engine_;
   std::deque<Crash> crashes_to_come_;
   Duration long_turn_{};  // a longer one is a pause
   unsigned crashes_ = 0;

@@ -92,7 +92,7 @@ void App::begin(std::size_t program) {
   std::vector<Endpoint> endpoints;
   for (const auto& aggregator : aggregators_)
     if (!aggregator->is_standby()) endpoints.push_back(aggregator->endpoint());
-  engine_ = std::make_unique<worker::Engine<Sink>>(config(), endpoints);
+  engine_ = std::make_unique<worker::Engine>(config(), endpoints);
   host_.start();
   trace_note(world_.tracing, world_.events.now(), "job %u rank %u joins for program %zu",
              job_.plan.id, rank_, program);
@@ -187,7 +187,7 @@ void App::settle() {
   check();
   for (int turn = 0; engine_ && (turn == 0 || engine_->has_completions()); ++turn) {
     for (const auto& completion : engine_->take_completions()) completed(completion);
-    using State = worker::Engine<Sink>::State;
+    using State = worker::Engine::State;
     if (engine_->state() == State::kFailed) return failed(*engine_->failure());
     if (engine_->state() == State::kLeft) return left();
     if (engine_->state() != State::kActive) continue;

@@ -16,7 +16,6 @@ struct OpStatistics;
 namespace sluice::worker {
 struct Completion;
 struct EngineConfig;
-template <KeepingSink Sink>
 class Engine;
 }  // namespace sluice::worker
 
@@ -89,7 +88,7 @@ class App final : public Process {
   const Role role_;
   Host host_;
   Random random_;
-  std::unique_ptr<worker::Engine<Sink>> engine_;
+  std::unique_ptr<worker::Engine> engine_;
   std::size_t program_ = 0;
   std::size_t next_op_ = 0;
   Time pause_until_{};

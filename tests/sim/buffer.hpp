@@ -4,10 +4,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <utility>
 #include <vector>
 
+#include "common/base/packet_buffer.hpp"
 #include "tests/sim/bug.hpp"
 
 namespace sluice::sim {
@@ -22,56 +22,49 @@ struct Pool {
   std::uint64_t misses = 0;  ///< how often nothing was
 };
 
-class Buffer {
+class Memory final : public BufferMemory {
  public:
-  Buffer() = default;
-  Buffer(std::shared_ptr<Pool> pool, Bytes bytes)
-      : use_(std::make_shared<Use>(std::move(pool))),
-        bytes_(std::move(bytes)),
-        size_(bytes_->size()) {}
+  struct Block {
+    Block(std::shared_ptr<Pool> of, Bytes all) : pool(std::move(of)), bytes(std::move(all)) {
+      ++pool->live;
+    }
+    ~Block() { --pool->live; }
+    Block(const Block&) = delete;
+    Block& operator=(const Block&) = delete;
 
-  explicit operator bool() const { return use_ != nullptr; }
-  std::span<const std::byte> bytes() const { return {bytes_->data(), size_}; }
-  std::span<std::byte> writable() {
-    require(bytes_.use_count() == 1, "a shared buffer is written to");
-    return {bytes_->data(), size_};
-  }
-  Buffer share() const {
-    require(use_ != nullptr, "an empty buffer is shared");
-    return *this;
-  }
-  void truncate(std::size_t size) { size_ = size; }
-
-  Buffer(Buffer&& other) noexcept { *this = std::move(other); }
-  Buffer& operator=(Buffer&& other) noexcept {
-    use_ = std::move(other.use_);
-    bytes_ = std::move(other.bytes_);
-    size_ = std::exchange(other.size_, 0);
-    return *this;
-  }
-
-  /// What goes on the wire.
-  Bytes datagram() const {
-    return size_ == bytes_->size()
-               ? bytes_
-               : std::make_shared<std::vector<std::byte>>(bytes().begin(), bytes().end());
-  }
-
- private:
-  struct Use {
-    explicit Use(std::shared_ptr<Pool> of) : pool(std::move(of)) { ++pool->live; }
-    ~Use() { --pool->live; }
-    Use(const Use&) = delete;
-    Use& operator=(const Use&) = delete;
     std::shared_ptr<Pool> pool;
+    Bytes bytes;
+    std::size_t references = 1;  // of buffers; the network has its own to the bytes
   };
 
-  Buffer(const Buffer&) = default;
-  Buffer& operator=(const Buffer&) = delete;
-
-  std::shared_ptr<Use> use_;
-  Bytes bytes_;
-  std::size_t size_ = 0;
+  void add_reference(void* block) const override { ++static_cast<Block*>(block)->references; }
+  void drop_reference(void* block) const override {
+    auto* ours = static_cast<Block*>(block);
+    if (--ours->references == 0) delete ours;
+  }
+  std::size_t references(const void* block) const override {
+    const auto* ours = static_cast<const Block*>(block);
+    return ours->references + static_cast<std::size_t>(ours->bytes.use_count()) - 1;
+  }
 };
+
+inline constexpr Memory kMemory;
+
+inline Buffer make_buffer(std::shared_ptr<Pool> pool, Bytes bytes) {
+  auto* block = new Memory::Block(std::move(pool), std::move(bytes));
+  return {kMemory, block, *block->bytes};
+}
+
+/// One that is filled with something, to be written to.
+inline Buffer make_buffer(std::shared_ptr<Pool> pool, std::size_t size) {
+  return make_buffer(std::move(pool),
+                     std::make_shared<std::vector<std::byte>>(size, std::byte{0xa5}));
+}
+
+/// What goes on the wire.
+inline Bytes datagram_of(const Buffer& buffer) {
+  require(static_cast<bool>(buffer), "an empty buffer is sent");
+  return static_cast<const Memory::Block*>(buffer.block())->bytes;
+}
 
 }  // namespace sluice::sim

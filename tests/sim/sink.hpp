@@ -10,21 +10,19 @@
 
 namespace sluice::sim {
 
-class Sink {
+class Sink final : public KeepingSink {
  public:
-  using Buffer = sim::Buffer;
   static constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
   static constexpr std::uint64_t kBacklog = 4096;  // frames, as common/net/tx_queue keeps
 
   Sink(Network& network, Endpoint self)
       : network_(network), self_(self), pool_(std::make_shared<Pool>()) {}
 
-  Buffer allocate(std::size_t size) {
-    if (is_dry()) return {};
-    return {pool_, std::make_shared<std::vector<std::byte>>(size, std::byte{0xa5})};
+  Buffer allocate(std::size_t size) override {
+    return is_dry() ? Buffer() : make_buffer(pool_, size);
   }
-  void send(const Endpoint& to, Buffer buffer) {
-    require(static_cast<bool>(buffer), "an empty buffer is sent");
+  void send(const Endpoint& to, Buffer buffer) override {
+    Bytes datagram = datagram_of(buffer);
     require(++sent_in_turn_ <= kBacklog, "more is sent in one turn than a port can keep");
     if (sends_left_ == 0) return;
     if (sends_left_ != kUnlimited) --sends_left_;
@@ -33,18 +31,17 @@ class Sink {
       return;
     }
     if (room_ != kUnlimited) --room_;
-    network_.send(self_, to, buffer.datagram());
+    network_.send(self_, to, std::move(datagram));
   }
 
-  Buffer send_and_keep(const Endpoint& to, Buffer buffer) {
+  Buffer send_and_keep(const Endpoint& to, Buffer buffer) override {
     send(to, buffer.share());
     return buffer;
   }
 
   /// A received datagram in a buffer of this process; empty if there is none.
   Buffer received(const Bytes& datagram) {
-    if (is_dry()) return {};
-    return {pool_, datagram};
+    return is_dry() ? Buffer() : make_buffer(pool_, datagram);
   }
 
   /// The transmit ring has been emptied, more or less.

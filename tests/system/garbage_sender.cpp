@@ -82,7 +82,7 @@ class Sender {
       if (io_.backlog(port_.id()) == 0) sent_ += offer(packets[i % packets.size()], sort != "spin");
       if (i % net::DatagramIo::kBurst != 0) continue;
       io_.flush();
-      io_.receive([](const Endpoint&, net::Buffer) {});
+      io_.receive([](const Endpoint&, Buffer) {});
     }
   }
 
@@ -94,7 +94,7 @@ class Sender {
     bool answered = false;
     wait_for("the answer to HELLO", [&] {
       send(copy_of(hello));
-      io_.receive([&](const Endpoint&, net::Buffer payload) {
+      io_.receive([&](const Endpoint&, Buffer payload) {
         Packet packet;
         answered |= Packet::parse(payload.bytes(), packet) == DropReason::kNone &&
                     packet.kind() == wire::Kind::kChallenge &&
@@ -124,7 +124,7 @@ class Sender {
       if (net::now() > deadline)
         throw std::runtime_error(std::string("waited in vain for ") + what);
       io_.flush();
-      idle.work_done(io_.receive([](const Endpoint&, net::Buffer) {}));
+      idle.work_done(io_.receive([](const Endpoint&, Buffer) {}));
     }
   }
 
@@ -189,7 +189,7 @@ class Sender {
   }
 
   void send(const Bytes& bytes) {
-    net::Buffer buffer;
+    Buffer buffer;
     wait_for("a buffer", [&] {
       buffer = io_.allocate(bytes.size());
       return static_cast<bool>(buffer) && io_.backlog(port_.id()) < 64;
@@ -202,7 +202,7 @@ class Sender {
 
   /// False if there is no buffer just now.
   bool offer(const Bytes& bytes, bool really) {
-    net::Buffer buffer = io_.allocate(bytes.size());
+    Buffer buffer = io_.allocate(bytes.size());
     if (!buffer) return false;
     std::copy(bytes.begin(), bytes.end(), buffer.writable().begin());
     if (really) io_.send(to_, std::move(buffer));

@@ -26,7 +26,7 @@ namespace {
 
 using namespace sluice;
 using namespace std::chrono_literals;
-using Engine = worker::Engine<net::DatagramIo>;
+using Engine = worker::Engine;
 
 constexpr std::uint16_t kFirstUdpPort = 20'000;
 constexpr std::uint32_t kBlock = 64;
@@ -122,7 +122,7 @@ class ManyRanks {
     const Time deadline = after(net::now(), kPatience);
     while (net::now() < deadline) {
       if (const auto found = attachment_.find(0, net::now())) return *found;
-      attachment_.io().receive([](const Endpoint&, net::Buffer) {});
+      attachment_.io().receive([](const Endpoint&, Buffer) {});
       attachment_.io().flush();
     }
     throw Error(ErrorCode::kAggregatorLost, "the aggregator is unreachable");
@@ -137,7 +137,7 @@ class ManyRanks {
       const Time now = net::now();
       if (now > deadline) throw Error(ErrorCode::kTimeout, "no end within two minutes");
       auto& io = attachment_.io();
-      const std::size_t received = io.receive([&](const Endpoint& from, net::Buffer payload) {
+      const std::size_t received = io.receive([&](const Endpoint& from, Buffer payload) {
         ranks_.at(from.local_udp_port - kFirstUdpPort)
             .engine->receive(from, std::move(payload), now, io);
       });

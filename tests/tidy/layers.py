@@ -6,9 +6,9 @@ of others that it may. Standard headers are free for all but what NOT_IN_CORE na
 import re
 
 ENGINE = {
-    "aggregator": r"aggregator/(config|counters|engine|engine-inl|membership|reply_budget|stream"
-                  r"|stream-inl|stream_memory)\.",
-    "worker": r"worker/(config|counters|engine|engine-\w+-inl|known_as|layout|nonzero_map|operation"
+    "aggregator": r"aggregator/(admission|config|counters|engine|leaving|membership|reply_budget"
+                  r"|stragglers|stream|stream_memory)\.",
+    "worker": r"worker/(config|counters|engine|engine_\w+|known_as|layout|nonzero_map|operation"
               r"|places|shard_session|stream)\.",
 }
 BASE = [r"common/base/", r"sluice/(types|error)\.hpp"]

@@ -12,8 +12,9 @@
 
 #include <catch2/catch.hpp>
 
+#include "aggregator/engine.hpp"
 #include "common/protocol/secret.hpp"
-#include "tests/unit/engines.hpp"
+#include "tests/unit/engine_parts.hpp"
 
 namespace sluice::parts {
 
@@ -41,9 +42,9 @@ struct Bench {
     config.formation_timeout = 2s;
   }
 
-  aggregator::Engine<Sink>& engine() {
+  aggregator::Engine& engine() {
     if (!made)
-      made = std::make_unique<aggregator::Engine<Sink>>(
+      made = std::make_unique<aggregator::Engine>(
           config, [this](const aggregator::JobEvent& event) { events.push_back(event); });
     return *made;
   }
@@ -212,7 +213,7 @@ struct Bench {
   aggregator::EngineConfig config;
   Sink sink;
   std::vector<aggregator::JobEvent> events;
-  std::unique_ptr<aggregator::Engine<Sink>> made;
+  std::unique_ptr<aggregator::Engine> made;
   Time now = Time{1h};
   std::map<std::uint64_t, Cookie> challenges;  // by serial
   std::vector<Seat> seats;

@@ -67,7 +67,10 @@ constexpr std::uint64_t kElements = 20'000;
 constexpr Endpoint kAggregator{.ipv4 = 1};
 
 // ---------------------------------------------------------------------------------- the network
+class Pool;
+
 struct Slot {
+  Pool* pool = nullptr;
   unsigned references = 0;
   std::array<std::byte, 1024> bytes;
 };
@@ -76,12 +79,16 @@ struct Slot {
 class Pool {
  public:
   explicit Pool(std::size_t count) : slots_(count) {
-    for (Slot& slot : slots_) free_.push_back(&slot);
+    for (Slot& slot : slots_) {
+      slot.pool = this;
+      free_.push_back(&slot);
+    }
   }
   Slot* take() {
     if (free_.empty()) return nullptr;
     Slot* slot = free_.back();
     free_.pop_back();
+    slot->references = 1;
     return slot;
   }
   void give_back(Slot* slot) { free_.push_back(slot); }
@@ -91,38 +98,18 @@ class Pool {
   std::vector<Slot*> free_;
 };
 
-class Buffer {
+class Slots final : public BufferMemory {
  public:
-  Buffer() = default;
-  Buffer(Pool& pool, Slot& slot, std::size_t size) : pool_(&pool), slot_(&slot), size_(size) {
-    ++slot_->references;
+  void add_reference(void* slot) const override { ++static_cast<Slot*>(slot)->references; }
+  void drop_reference(void* slot) const override {
+    auto* ours = static_cast<Slot*>(slot);
+    if (--ours->references == 0) ours->pool->give_back(ours);
   }
-  Buffer(Buffer&& other) noexcept { *this = std::move(other); }
-  Buffer& operator=(Buffer&& other) noexcept {
-    std::swap(pool_, other.pool_);
-    std::swap(slot_, other.slot_);
-    std::swap(size_, other.size_);
-    if (this != &other) other.drop();
-    return *this;
+  std::size_t references(const void* slot) const override {
+    return static_cast<const Slot*>(slot)->references;
   }
-  ~Buffer() { drop(); }
-
-  explicit operator bool() const { return slot_ != nullptr; }
-  std::span<const std::byte> bytes() const { return {slot_->bytes.data(), size_}; }
-  std::span<std::byte> writable() { return {slot_->bytes.data(), size_}; }
-  Buffer share() const { return {*pool_, *slot_, size_}; }
-  void truncate(std::size_t size) { size_ = size; }
-
- private:
-  void drop() {
-    if (slot_ != nullptr && --slot_->references == 0) pool_->give_back(slot_);
-    slot_ = nullptr;
-  }
-
-  Pool* pool_ = nullptr;
-  Slot* slot_ = nullptr;
-  std::size_t size_ = 0;
 };
+constexpr Slots kSlots;
 
 struct Flight {
   Endpoint from;
@@ -138,7 +125,7 @@ class Network {
   Buffer allocate(std::size_t size) {
     if (hostile && random_.chance(0.01)) return {};
     Slot* slot = size <= sizeof(Slot::bytes) ? pool_.take() : nullptr;
-    return slot == nullptr ? Buffer() : Buffer(pool_, *slot, size);
+    return slot == nullptr ? Buffer() : Buffer(kSlots, slot, {slot->bytes.data(), size});
   }
   void send(const Endpoint& from, const Endpoint& to, Buffer buffer) {
     if (hostile && random_.chance(0.03)) return;
@@ -167,27 +154,33 @@ class Network {
   sim::Random random_{7};
 };
 
-struct Sink {
-  using Buffer = ::Buffer;
-  Network& network;
-  Endpoint self;
+class Sink final : public KeepingSink {
+ public:
+  Sink(Network& network, const Endpoint& endpoint) : self(endpoint), network_(network) {}
 
-  Buffer allocate(std::size_t size) { return network.allocate(size); }
-  void send(const Endpoint& to, Buffer buffer) { network.send(self, to, std::move(buffer)); }
-  Buffer send_and_keep(const Endpoint& to, Buffer buffer) {
+  Buffer allocate(std::size_t size) override { return network_.allocate(size); }
+  void send(const Endpoint& to, Buffer buffer) override {
+    network_.send(self, to, std::move(buffer));
+  }
+  Buffer send_and_keep(const Endpoint& to, Buffer buffer) override {
     send(to, buffer.share());
     return buffer;
   }
+
+  const Endpoint self;
+
+ private:
+  Network& network_;
 };
 
 // -------------------------------------------------------------------------------------- the job
 struct Worker {
   Worker(Network& network, const worker::EngineConfig& config)
-      : sink{network, {.ipv4 = 10u + config.rank.value}},
+      : sink(network, {.ipv4 = 10u + config.rank.value}),
         engine(config, std::span(&kAggregator, 1)),
         tensor(kElements) {}
   Sink sink;
-  worker::Engine<Sink> engine;
+  worker::Engine engine;
   std::vector<float> tensor;
 };
 
@@ -210,7 +203,7 @@ class Bench {
     config.integrity = authenticated_;
     config.secret = [this](std::uint32_t) { return secret(); };
     config.unique = [this] { return ++ids_; };
-    aggregator_ = std::make_unique<aggregator::Engine<Sink>>(config);
+    aggregator_ = std::make_unique<aggregator::Engine>(config);
     for (std::uint16_t r = 0; r < kRanks; ++r) workers_.push_back(make_worker(r));
     for (auto& worker : workers_) worker->engine.start(now_, worker->sink);
     run_until([&] { return all_active(); });
@@ -263,7 +256,7 @@ class Bench {
 
   bool all_active() const {
     return std::all_of(workers_.begin(), workers_.end(), [](const auto& worker) {
-      return worker->engine.state() == worker::Engine<Sink>::State::kActive;
+      return worker->engine.state() == worker::Engine::State::kActive;
     });
   }
   bool none_pending() const {
@@ -339,7 +332,7 @@ class Bench {
 
   const bool authenticated_;
   Network network_;
-  std::unique_ptr<aggregator::Engine<Sink>> aggregator_;
+  std::unique_ptr<aggregator::Engine> aggregator_;
   std::vector<std::unique_ptr<Worker>> workers_;
   Time now_ = Time{1h};
   std::uint64_t ids_ = 5000;

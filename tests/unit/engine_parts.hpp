@@ -24,17 +24,17 @@ struct Sent {
   }
 };
 
-class Sink {
+class Sink final : public KeepingSink {
  public:
-  using Buffer = sim::Buffer;
-
-  Buffer allocate(std::size_t size) {
+  Buffer allocate(std::size_t size) override {
     if (pool->dry) return {};
     if (dry_after != 0 && --dry_after == 0) pool->dry = true;
-    return {pool, std::make_shared<std::vector<std::byte>>(size, std::byte{0xa5})};
+    return sim::make_buffer(pool, size);
   }
-  void send(const Endpoint& to, Buffer buffer) { sent.push_back({to, buffer.datagram()}); }
-  Buffer send_and_keep(const Endpoint& to, Buffer buffer) {
+  void send(const Endpoint& to, Buffer buffer) override {
+    sent.push_back({to, sim::datagram_of(buffer)});
+  }
+  Buffer send_and_keep(const Endpoint& to, Buffer buffer) override {
     send(to, buffer.share());
     return buffer;
   }
@@ -47,8 +47,9 @@ class Sink {
   std::size_t dry_after = 0;  ///< so many buffers; 0: never
 };
 
-inline sim::Buffer received(Sink& sink, std::span<const std::byte> bytes) {
-  return {sink.pool, std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end())};
+inline Buffer received(Sink& sink, std::span<const std::byte> bytes) {
+  return sim::make_buffer(sink.pool,
+                          std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end()));
 }
 
 /// Those of one kind.

@@ -93,8 +93,8 @@ class Bed {
   const Tally& tally() const { return generator.tally(); }
 
   Time now{1s};
-  Generator<parts::Sink> generator;
-  aggregator::Engine<parts::Sink> engine;
+  Generator generator;
+  aggregator::Engine engine;
   parts::Sink sink;
   parts::Sink engine_sink;
   std::deque<parts::Sent> up, down;

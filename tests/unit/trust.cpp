@@ -9,8 +9,10 @@
 
 #include <catch2/catch.hpp>
 
+#include "aggregator/engine.hpp"
 #include "common/protocol/protection.hpp"
-#include "tests/unit/engines.hpp"
+#include "tests/unit/engine_parts.hpp"
+#include "worker/engine.hpp"
 
 using namespace sluice;
 using namespace sluice::parts;
@@ -55,19 +57,18 @@ struct Wire {
   }
 
   void start() {
-    aggregator = std::make_unique<aggregator::Engine<Sink>>(aggregator_config);
+    aggregator = std::make_unique<aggregator::Engine>(aggregator_config);
     start_rank(0);
     start_rank(1);
   }
   /// A new process takes the rank.
   void start_rank(std::uint16_t r) {
-    workers[r] =
-        std::make_unique<worker::Engine<Sink>>(worker_configs[r], std::span(&kAggregator, 1));
+    workers[r] = std::make_unique<worker::Engine>(worker_configs[r], std::span(&kAggregator, 1));
     workers[r]->start(now, sinks[r]);
   }
   bool leave() {
     for (std::uint16_t r = 0; r < 2; ++r) workers[r]->leave(now, sinks[r]);
-    return run_until([&] { return both(worker::Engine<Sink>::State::kLeft); });
+    return run_until([&] { return both(worker::Engine::State::kLeft); });
   }
 
   /// Time passes until `done` or for ten seconds.
@@ -99,17 +100,17 @@ struct Wire {
         workers[r]->receive(flight.from, received(sinks[r], flight.bytes), now, sinks[r]);
   }
 
-  bool both(worker::Engine<Sink>::State state) const {
+  bool both(worker::Engine::State state) const {
     return workers[0]->state() == state && workers[1]->state() == state;
   }
   bool join() {
     start();
-    return run_until([&] { return both(worker::Engine<Sink>::State::kActive); });
+    return run_until([&] { return both(worker::Engine::State::kActive); });
   }
   /// Both ranks' error when none can join.
   void fail_to_join(ErrorCode code) {
     start();
-    REQUIRE(run_until([&] { return both(worker::Engine<Sink>::State::kFailed); }));
+    REQUIRE(run_until([&] { return both(worker::Engine::State::kFailed); }));
     for (const auto& each : workers) CHECK(each->failure()->code() == code);
     CHECK(aggregator->live_jobs() == 0);
   }
@@ -140,8 +141,8 @@ struct Wire {
 
   aggregator::EngineConfig aggregator_config;
   worker::EngineConfig worker_configs[2];
-  std::unique_ptr<aggregator::Engine<Sink>> aggregator;
-  std::unique_ptr<worker::Engine<Sink>> workers[2];
+  std::unique_ptr<aggregator::Engine> aggregator;
+  std::unique_ptr<worker::Engine> workers[2];
   Sink aggregator_sink;
   Sink sinks[2];
   std::vector<Flight> in_flight;
@@ -193,12 +194,12 @@ TEST_CASE("one rank without the secret does not keep the others from joining lat
   wire.share_secret();
   wire.worker_configs[1].secret = secret("another");
   wire.start();
-  REQUIRE(wire.run_until(
-      [&] { return wire.workers[1]->state() == worker::Engine<Sink>::State::kFailed; }));
-  CHECK(wire.workers[0]->state() == worker::Engine<Sink>::State::kJoining);
+  REQUIRE(
+      wire.run_until([&] { return wire.workers[1]->state() == worker::Engine::State::kFailed; }));
+  CHECK(wire.workers[0]->state() == worker::Engine::State::kJoining);
   wire.worker_configs[1].secret = secret("shared");
   wire.start_rank(1);
-  CHECK(wire.run_until([&] { return wire.both(worker::Engine<Sink>::State::kActive); }));
+  CHECK(wire.run_until([&] { return wire.both(worker::Engine::State::kActive); }));
 }
 
 TEST_CASE("a worker believes no aggregator that does not know the secret") {
@@ -212,7 +213,7 @@ TEST_CASE("a worker believes no aggregator that does not know the secret") {
   };
   wire.aggregator_config.liveness_timeout = 20s;
   wire.start();
-  REQUIRE(wire.run_until([&] { return wire.both(worker::Engine<Sink>::State::kFailed); }));
+  REQUIRE(wire.run_until([&] { return wire.both(worker::Engine::State::kFailed); }));
   CHECK(wire.workers[0]->failure()->code() == ErrorCode::kAggregatorLost);
   CHECK(wire.workers[0]->counters().drops[DropReason::kNotAuthentic] > 0);
 }
@@ -289,7 +290,7 @@ TEST_CASE("packets of an earlier session are of no use in a later one") {
   wire.start_rank(1);
   const auto replay = [&] {
     for (const Flight& flight : recorded) wire.deliver(flight);
-    return wire.both(worker::Engine<Sink>::State::kActive);
+    return wire.both(worker::Engine::State::kActive);
   };
   REQUIRE(wire.run_until(replay));
   const std::uint64_t contributions = wire.aggregator->counters().contributions;
@@ -310,7 +311,7 @@ TEST_CASE("a secret that was changed is asked of new jobs, and live ones go on w
   REQUIRE(wire.leave());
   wire.start_rank(0);
   wire.start_rank(1);
-  REQUIRE(wire.run_until([&] { return wire.both(worker::Engine<Sink>::State::kFailed); }));
+  REQUIRE(wire.run_until([&] { return wire.both(worker::Engine::State::kFailed); }));
   CHECK(wire.workers[0]->failure()->code() == ErrorCode::kNotAuthenticated);
 }
 
@@ -326,7 +327,7 @@ TEST_CASE("no answer to a stranger is longer than what was asked, with a secret 
   REQUIRE(wire.join());
   CHECK(wire.sum() == 3);
   wire.workers[0]->abort(Error(ErrorCode::kAborted, "a test"), wire.sinks[0]);
-  REQUIRE(wire.run_until([&] { return wire.both(worker::Engine<Sink>::State::kFailed); }));
+  REQUIRE(wire.run_until([&] { return wire.both(worker::Engine::State::kFailed); }));
   wire.aggregator_sink.take();
   std::size_t answers = 0;
   for (const Flight& flight : recorded) {
@@ -412,7 +413,7 @@ TEST_CASE("who was a member is not put out by an unproven word that it does not 
     return true;
   };
   segment.aggregator_config.incarnation = 8;
-  segment.aggregator = std::make_unique<aggregator::Engine<Sink>>(segment.aggregator_config);
+  segment.aggregator = std::make_unique<aggregator::Engine>(segment.aggregator_config);
   CHECK(segment.sum() == 3);
   CHECK(segment.rejoins() >= 2);
 }
@@ -436,7 +437,7 @@ TEST_CASE("a REFUSED that was recorded elsewhere is of no use, or once") {
   SECTION("at a standby") {
     rejoins_max = 1;
   }
-  aggregator::Engine<Sink> elsewhere(config);
+  aggregator::Engine elsewhere(config);
   Sink sink;
   elsewhere.receive(at_rank(0), received(sink, segment.seen.at(wire::Kind::kKeepAlive).bytes),
                     segment.now, sink);
@@ -487,7 +488,7 @@ TEST_CASE("a flood of forged greetings keeps nobody out who knows the secret") {
   const Time begin = segment.now;
   REQUIRE(segment.run_until([&] {
     for (int i = 0; i < 50; ++i) flood(hello), flood(join);
-    return segment.both(worker::Engine<Sink>::State::kActive);
+    return segment.both(worker::Engine::State::kActive);
   }));
   CHECK(segment.now - begin < 100ms);  // of virtual time
 }

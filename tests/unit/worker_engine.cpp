@@ -12,7 +12,8 @@
 #include <catch2/catch.hpp>
 
 #include "common/base/rank_set.hpp"
-#include "tests/unit/engines.hpp"
+#include "tests/unit/engine_parts.hpp"
+#include "worker/engine.hpp"
 
 using namespace sluice;
 using namespace sluice::parts;
@@ -25,7 +26,7 @@ constexpr std::uint32_t kJob = 42;
 constexpr std::uint32_t kBlock = 4;  // elements
 constexpr std::uint64_t kIncarnation = 77;
 
-using Engine = worker::Engine<Sink>;
+using Engine = worker::Engine;
 using State = Engine::State;
 
 /// Rank 0 of a job of two; `streams` on `shards` aggregators, one result column used.

@@ -1,13 +1,10 @@
 // The stages of a round, in the order in which a contribution passes through them.
-#pragma once
-
 #include "aggregator/stream.hpp"
 
 namespace sluice::aggregator {
 
 // --------------------------------------------------------------------------------- what arrives
-template <PacketSink Sink>
-Taken Stream<Sink>::on_data(Rank w, const Packet& packet, Buffer buffer, Scope& scope) {
+Taken Stream::on_data(Rank w, const Packet& packet, Buffer buffer, Scope& scope) {
   const auto& data = packet.as<wire::Data>();
   const Round round{data.round};
   const bool ask = (data.flags & wire::kDataAsk) != 0;
@@ -38,7 +35,7 @@ Taken Stream<Sink>::on_data(Rank w, const Packet& packet, Buffer buffer, Scope& 
   } else if ((opening_ && !op_known_ && !begin_op(w, packet, scope.session)) || !fits(w, packet)) {
     taken.drop = DropReason::kUnfitting;
   } else {
-    enter(scope.sink, Stage::kSum);
+    scope.sink.enter(Stage::kSum);
     take(w, packet, std::move(buffer), scope.counters);
     taken.proves_life = true;
   }
@@ -46,8 +43,7 @@ Taken Stream<Sink>::on_data(Rank w, const Packet& packet, Buffer buffer, Scope& 
   return taken;
 }
 
-template <PacketSink Sink>
-Taken Stream<Sink>::on_position(Rank w, Round position, Scope& scope) {
+Taken Stream::on_position(Rank w, Round position, Scope& scope) {
   if (!live_) return {DropReason::kUnfitting};
   if (position > running_) return {DropReason::kFutureRound};
   if (!acknowledge(w, position)) return {DropReason::kStaleRound};
@@ -55,8 +51,7 @@ Taken Stream<Sink>::on_position(Rank w, Round position, Scope& scope) {
   return {DropReason::kNone, true};
 }
 
-template <PacketSink Sink>
-Taken Stream<Sink>::on_probe(Rank w, Round position, std::uint64_t have, Scope& scope) {
+Taken Stream::on_probe(Rank w, Round position, std::uint64_t have, Scope& scope) {
   ++scope.counters.probes_received;
   if (!live_) return {DropReason::kUnfitting};
   if (position > running_) return {DropReason::kFutureRound};
@@ -69,8 +64,7 @@ Taken Stream<Sink>::on_probe(Rank w, Round position, std::uint64_t have, Scope& 
 
 // ------------------------------------------------------------------------------- resynchronisation
 /// A worker tells which results it has applied. With all of them told, the stream goes live.
-template <PacketSink Sink>
-Taken Stream<Sink>::on_sync(Rank w, Round applied, Scope& scope) {
+Taken Stream::on_sync(Rank w, Round applied, Scope& scope) {
   if (live_ || synced_.contains(w)) {
     send_status(w, scope);
     return {DropReason::kDuplicate};
@@ -97,8 +91,7 @@ Taken Stream<Sink>::on_sync(Rank w, Round applied, Scope& scope) {
 
 // -------------------------------------------------------------------------------- opening rounds
 /// Compares the op of an opening round's packet with the op that the first rank named.
-template <PacketSink Sink>
-bool Stream<Sink>::agree(Rank w, const Packet& packet) {
+bool Stream::agree(Rank w, const Packet& packet) {
   const auto* theirs = packet.descriptor();
   if (theirs == nullptr) return true;  // none of an opening round: fits() refuses it
   const auto& shape = packet.shape();
@@ -128,8 +121,7 @@ bool Stream<Sink>::agree(Rank w, const Packet& packet) {
 
 /// Whether a packet of a resumed round, of the same op and shape, is about other blocks than the
 /// first was.
-template <PacketSink Sink>
-bool Stream<Sink>::contradicts(const Packet& packet) const {
+bool Stream::contradicts(const Packet& packet) const {
   return wire::same(packet.shape(), shape_) &&
          !std::equal(packet.columns().begin(), packet.columns().end(), current_.begin(),
                      [](const wire::Column& column, BlockIndex current) {
@@ -139,8 +131,7 @@ bool Stream<Sink>::contradicts(const Packet& packet) const {
 
 /// Takes the op from the first packet of an opening round; it is known once that packet is taken.
 /// False if this session cannot have such an op, or such blocks, on this stream.
-template <PacketSink Sink>
-bool Stream<Sink>::begin_op(Rank w, const Packet& packet, const Session& session) {
+bool Stream::begin_op(Rank w, const Packet& packet, const Session& session) {
   if (packet.descriptor() == nullptr) return false;
   const OpNumber op = packet.as<wire::Data>().op;
   const auto geometry = geometry_of(packet, op, session);
@@ -159,9 +150,8 @@ bool Stream<Sink>::begin_op(Rank w, const Packet& packet, const Session& session
 
 /// The op's geometry, if the packet's shape is what it has in this session and this stream has a
 /// part in it.
-template <PacketSink Sink>
-std::optional<Geometry> Stream<Sink>::geometry_of(const Packet& packet, OpNumber op,
-                                                  const Session& session) const {
+std::optional<Geometry> Stream::geometry_of(const Packet& packet, OpNumber op,
+                                            const Session& session) const {
   const auto& shape = packet.shape();
   const auto geometry =
       Geometry::make(shape.element_count, static_cast<ElementType>(shape.wire_type),
@@ -171,9 +161,7 @@ std::optional<Geometry> Stream<Sink>::geometry_of(const Packet& packet, OpNumber
 }
 
 /// The op that a packet with a descriptor tells of runs here from now on.
-template <PacketSink Sink>
-void Stream<Sink>::run_op(Rank named_by, const Packet& packet, OpNumber op,
-                          const Geometry& geometry) {
+void Stream::run_op(Rank named_by, const Packet& packet, OpNumber op, const Geometry& geometry) {
   op_ = op;
   op_named_by_ = named_by;
   descriptor_ = *packet.descriptor();
@@ -188,8 +176,7 @@ void Stream<Sink>::run_op(Rank named_by, const Packet& packet, OpNumber op,
 }
 
 /// Whether a contribution is one that the running round can take from this rank.
-template <PacketSink Sink>
-bool Stream<Sink>::fits(Rank w, const Packet& packet) const {
+bool Stream::fits(Rank w, const Packet& packet) const {
   const auto& data = packet.as<wire::Data>();
   if (data.op != op_ || ((data.flags & wire::kDataOpening) != 0) != opening_ ||
       !wire::same(packet.shape(), shape_))
@@ -209,8 +196,7 @@ bool Stream<Sink>::fits(Rank w, const Packet& packet) const {
 
 // ---------------------------------------------------------------------------------- the running
 // sum
-template <PacketSink Sink>
-void Stream<Sink>::take(Rank w, const Packet& packet, Buffer buffer, Counters& counters) {
+void Stream::take(Rank w, const Packet& packet, Buffer buffer, Counters& counters) {
   ++counters.contributions;
   op_known_ = true;
   outstanding_.erase(w);
@@ -236,8 +222,7 @@ void Stream<Sink>::take(Rank w, const Packet& packet, Buffer buffer, Counters& c
   }
 }
 
-template <PacketSink Sink>
-void Stream<Sink>::add(Rank w, const Packet& packet) {
+void Stream::add(Rank w, const Packet& packet) {
   packet.for_each_block([&](std::uint8_t c, std::span<const std::byte> block) {
     last_owner_[c] = w;
     const std::size_t elements = block.size() / element_bytes(geometry_.type);
@@ -248,27 +233,24 @@ void Stream<Sink>::add(Rank w, const Packet& packet) {
 
 // ---------------------------------------------------------------------------- finishing a round
 /// Whether a position must advance before the running round may be finished.
-template <PacketSink Sink>
-bool Stream<Sink>::is_too_far_behind(Round position, const Session& session) const {
+bool Stream::is_too_far_behind(Round position, const Session& session) const {
   return running_ - position >= session.history;
 }
 
-template <PacketSink Sink>
-RankSet Stream<Sink>::waited_for(const Session& session) const {
+RankSet Stream::waited_for(const Session& session) const {
   RankSet set = outstanding_;
   for (std::uint16_t r = 0; r < session.ranks; ++r)
     if (is_too_far_behind(positions_[r], session)) set.insert(Rank{r});
   return set;
 }
 
-template <PacketSink Sink>
-void Stream<Sink>::try_finish(Scope& scope) {
+void Stream::try_finish(Scope& scope) {
   if (!op_known_ || !outstanding_.empty()) return;
   if (is_too_far_behind(lowest_position(), scope.session)) {
     if (!std::exchange(awaited_ack_, true)) ++scope.counters.rounds_awaiting_ack;
     return;
   }
-  enter(scope.sink, Stage::kBuild);
+  scope.sink.enter(Stage::kBuild);
   std::array<BlockIndex, wire::kMaxColumns> storage;
   const std::span<BlockIndex> want(storage.data(), geometry_.columns);
   want_next(want, scope.session);
@@ -279,28 +261,25 @@ void Stream<Sink>::try_finish(Scope& scope) {
   }
   ++scope.counters.rounds_finished;
   if (repeating()) ++scope.counters.rounds_repeated;
-  enter(scope.sink, Stage::kTransmit);
+  scope.sink.enter(Stage::kTransmit);
   deliver(result, scope);
-  enter(scope.sink, Stage::kBuild);
+  scope.sink.enter(Stage::kBuild);
   forget_results(lowest_position());
   history_[running_.value % scope.session.history] = std::move(result);
   start_round(want, scope.session);
 }
 
-template <PacketSink Sink>
-Round Stream<Sink>::lowest_position() const {
+Round Stream::lowest_position() const {
   return *std::min_element(positions_.begin(), positions_.end());
 }
 
 /// All workers have applied the results below `end`. Their buffers are still in the cache.
-template <PacketSink Sink>
-void Stream<Sink>::forget_results(Round end) {
+void Stream::forget_results(Round end) {
   for (; kept_from_ < end; ++kept_from_) history_[kept_from_.value % history_.size()] = Buffer();
 }
 
 /// Per column, the least next block of all ranks.
-template <PacketSink Sink>
-void Stream<Sink>::want_next(std::span<BlockIndex> want, const Session& session) const {
+void Stream::want_next(std::span<BlockIndex> want, const Session& session) const {
   std::fill(want.begin(), want.end(), kNoBlock);
   for (std::uint16_t r = 0; r < session.ranks; ++r) {
     const BlockIndex* next = next_.data() + std::size_t{r} * max_columns_;
@@ -309,9 +288,7 @@ void Stream<Sink>::want_next(std::span<BlockIndex> want, const Session& session)
 }
 
 /// The RESULT of the running round, the same bytes for every worker; empty if the pool is.
-template <PacketSink Sink>
-typename Stream<Sink>::Buffer Stream<Sink>::build_result(std::span<const BlockIndex> want,
-                                                         Scope& scope) {
+Buffer Stream::build_result(std::span<const BlockIndex> want, Scope& scope) {
   std::size_t payload = 0;
   for (std::uint8_t c = 0; c < geometry_.columns; ++c)
     if (owners_[c] != 0) payload += geometry_.bytes_of(current_[c]);
@@ -347,8 +324,7 @@ typename Stream<Sink>::Buffer Stream<Sink>::build_result(std::span<const BlockIn
   return buffer;
 }
 
-template <PacketSink Sink>
-void Stream<Sink>::deliver(const Buffer& result, Scope& scope) {
+void Stream::deliver(const Buffer& result, Scope& scope) {
   Buffer brief;
   const bool has_sums = std::any_of(owners_.begin(), owners_.end(), [](auto n) { return n != 0; });
   scope.present.for_each([&](Rank r) {
@@ -364,8 +340,7 @@ void Stream<Sink>::deliver(const Buffer& result, Scope& scope) {
 }
 
 /// Of the running round: it wants one that is not, moved, its own block and no other's.
-template <PacketSink Sink>
-bool Stream<Sink>::lacks_a_sum(Rank w) const {
+bool Stream::lacks_a_sum(Rank w) const {
   const bool moves = wire::moves(wire::Collective{descriptor_.collective});
   for (std::uint8_t c = 0; c < geometry_.columns; ++c) {
     if (owners_[c] == 0 || (moves && owners_[c] == 1 && last_owner_[c] == w)) continue;
@@ -375,8 +350,7 @@ bool Stream<Sink>::lacks_a_sum(Rank w) const {
 }
 
 /// The same RESULT for those who lack none of its sums; itself if the pool is empty.
-template <PacketSink Sink>
-typename Stream<Sink>::Buffer Stream<Sink>::without_sums(const Buffer& result, Scope& scope) const {
+Buffer Stream::without_sums(const Buffer& result, Scope& scope) const {
   const std::size_t size = wire::block_packet_bytes<wire::Result>(geometry_.columns, false, 0);
   Buffer buffer = scope.sink.allocate(size + scope.protection.trailer_bytes());
   if (!buffer) return result.share();
@@ -390,8 +364,7 @@ typename Stream<Sink>::Buffer Stream<Sink>::without_sums(const Buffer& result, S
   return buffer;
 }
 
-template <PacketSink Sink>
-void Stream<Sink>::start_round(std::span<const BlockIndex> want, const Session& session) {
+void Stream::start_round(std::span<const BlockIndex> want, const Session& session) {
   ++running_;
   stalled_ = awaited_ack_ = resumed_ = false;
   contributed_.clear();
@@ -407,8 +380,7 @@ void Stream<Sink>::start_round(std::span<const BlockIndex> want, const Session& 
 }
 
 /// In a round that is no opening one the owners contribute.
-template <PacketSink Sink>
-void Stream<Sink>::expect_owners(const Session& session) {
+void Stream::expect_owners(const Session& session) {
   for (std::uint16_t r = 0; r < session.ranks; ++r) {
     const BlockIndex* next = next_.data() + std::size_t{r} * max_columns_;
     bool owner = false;
@@ -421,8 +393,7 @@ void Stream<Sink>::expect_owners(const Session& session) {
 // ------------------------------------------------------------------------------- who fell behind
 /// To the worker alone that awaits `from`: the results it lacks (bit i of `have`: it holds result
 /// from + 1 + i), or who is waited for.
-template <PacketSink Sink>
-void Stream<Sink>::answer(Rank w, Round from, std::uint64_t have, Scope& scope) {
+void Stream::answer(Rank w, Round from, std::uint64_t have, Scope& scope) {
   if (from == running_) return send_status(w, scope);
   for (Round r = from; r < running_; ++r) {
     const std::uint64_t ahead = r - from;
@@ -432,8 +403,7 @@ void Stream<Sink>::answer(Rank w, Round from, std::uint64_t have, Scope& scope) 
   }
 }
 
-template <PacketSink Sink>
-void Stream<Sink>::send_status(Rank w, Scope& scope) {
+void Stream::send_status(Rank w, Scope& scope) {
   auto status = wire::make<wire::Status>(scope.session.job);
   status.round = running_.value;
   status.live = live_ ? 1 : 0;
@@ -442,9 +412,8 @@ void Stream<Sink>::send_status(Rank w, Scope& scope) {
 }
 
 /// A packet of fixed size, to one worker; false if the pool is empty.
-template <PacketSink Sink>
 template <class T>
-bool Stream<Sink>::send_small(Rank w, T packet, Scope& scope) {
+bool Stream::send_small(Rank w, T packet, Scope& scope) {
   Buffer buffer = scope.sink.allocate(sizeof packet + scope.protection.trailer_bytes());
   if (!buffer) {
     ++scope.counters.control_packets_lost;

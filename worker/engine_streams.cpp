@@ -1,7 +1,5 @@
 // The worker engine's data path: what one stream does when a result, a status or its timer comes
 // (rules 7-11 of docs/protocol.md).
-#pragma once
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -10,18 +8,19 @@
 
 namespace sluice::worker {
 
+namespace {
+
 /// When to ask the pool again that was empty.
-inline constexpr Duration kPoolRetry = std::chrono::microseconds(200);
+constexpr Duration kPoolRetry = std::chrono::microseconds(200);
 
 /// Whether this rank has a block for the round. An owner may find that it has none: its block lay
 /// beyond the search's horizon when it was announced.
-inline bool travels(Operation& op, const ColumnState& column) {
+bool travels(Operation& op, const ColumnState& column) {
   return column.owned() && op.is_nonzero(column.current);
 }
 
 /// Says what this rank has for the round awaited, but for the blocks. Returns their bytes.
-template <class Buffer>
-std::size_t describe(const Stream<Buffer>& x, Operation& op, Contribution<Buffer>& mine) {
+std::size_t describe(const Stream& x, Operation& op, Contribution& mine) {
   const Geometry& geometry = op.geometry();
   mine.round = x.position;
   mine.op = x.op;
@@ -44,8 +43,7 @@ std::size_t describe(const Stream<Buffer>& x, Operation& op, Contribution<Buffer
   return bytes;
 }
 
-inline void load_blocks(const Operation& op, std::span<const wire::Column> columns,
-                        std::byte* out) {
+void load_blocks(const Operation& op, std::span<const wire::Column> columns, std::byte* out) {
   for (const wire::Column& column : columns) {
     if (column.flags == 0) continue;
     const BlockIndex b{column.index};
@@ -54,11 +52,48 @@ inline void load_blocks(const Operation& op, std::span<const wire::Column> colum
   }
 }
 
+/// Whether a result is one that a round can end with which has ended here before.
+bool ends_again(const Contribution& mine, const Packet& packet) {
+  if (packet.as<wire::Result>().op != mine.op || !wire::same(packet.shape(), mine.shape))
+    return false;
+  const auto columns = packet.columns();
+  return std::equal(columns.begin(), columns.end(), mine.columns.begin(),
+                    [](const wire::Column& result, const wire::Column& own) {
+                      return result.index == own.index && (own.flags == 0 || result.flags != 0);
+                    });
+}
+
+/// Whether this rank need not be sent the sum of a column: it wants none, or what it has
+/// contributed may be all of it.
+bool may_be_withheld(Stream& x, Operation& op, const ColumnState& column) {
+  if (!op.wants(column.current)) return true;
+  const auto& mine = x.contribution(x.position);
+  return op.moves() && travels(op, column) && mine.round == x.position && !mine.blocks.empty();
+}
+
+/// Of the sums that a result lacks, those that this rank alone has.
+void store_own(const Contribution& mine, const Packet& result, Operation& op) {
+  if (mine.blocks.empty()) return;
+  const std::byte* block = mine.blocks.data();
+  for (std::uint8_t c = 0; const wire::Column& column : result.columns()) {
+    const wire::Column& own = mine.columns[c++];
+    if (own.flags == 0) continue;
+    const BlockIndex b{own.index};
+    const std::size_t size = op.geometry().bytes_of(b);
+    if (column.flags == wire::kColumnWithheld && op.wants(b)) {
+      op.store(b, {block, size});
+      ++op.statistics.blocks_received;
+    }
+    block += size;
+  }
+}
+
+}  // namespace
+
 // ---------------------------------------------------------------------------------- moving on
 /// Does what the stream's position asks for: begins an op, sends, acknowledges, or rests.
-template <KeepingSink Sink>
-void Engine<Sink>::advance(StreamId s, Time now, Sink& sink) {
-  StreamState& x = streams_[s.value];
+void Engine::advance(StreamId s, Time now, KeepingSink& sink) {
+  Stream& x = streams_[s.value];
   ShardSession& session = shard_of(s);
   if (!session.in() || state_ == State::kJoining || x.syncing) return;  // frozen
   if (!x.busy() && !begin_next_op(s)) {
@@ -75,9 +110,8 @@ void Engine<Sink>::advance(StreamId s, Time now, Sink& sink) {
 }
 
 /// The next op that uses this stream, if it was submitted.
-template <KeepingSink Sink>
-bool Engine<Sink>::begin_next_op(StreamId s) {
-  StreamState& x = streams_[s.value];
+bool Engine::begin_next_op(StreamId s) {
+  Stream& x = streams_[s.value];
   x.op = std::max(x.op, first_op_);
   const OpNumber end = first_op_ + ops_.size();
   while (x.op < end && !op_of(x)->geometry().uses(s)) ++x.op;
@@ -98,8 +132,7 @@ bool Engine<Sink>::begin_next_op(StreamId s) {
 }
 
 // --------------------------------------------------------------------------------- what arrives
-template <KeepingSink Sink>
-DropReason Engine<Sink>::on_stream(const Packet& packet, Buffer buffer, Time now, Sink& sink) {
+DropReason Engine::on_stream(const Packet& packet, Buffer buffer, Time now, KeepingSink& sink) {
   using wire::Kind;
   const StreamId s{packet.delivery().stream};
   if (stream_at(s) == nullptr) return DropReason::kBadStream;
@@ -116,10 +149,9 @@ DropReason Engine<Sink>::on_stream(const Packet& packet, Buffer buffer, Time now
   }
 }
 
-template <KeepingSink Sink>
-DropReason Engine<Sink>::on_result(StreamId s, const Packet& packet, Buffer buffer, Time now,
-                                   Sink& sink) {
-  StreamState& x = streams_[s.value];
+DropReason Engine::on_result(StreamId s, const Packet& packet, Buffer buffer, Time now,
+                             KeepingSink& sink) {
+  Stream& x = streams_[s.value];
   const auto& result = packet.as<wire::Result>();
   const Round round{result.round};
   if (x.syncing) return DropReason::kUnfitting;  // no round of this epoch can have ended
@@ -155,9 +187,8 @@ DropReason Engine<Sink>::on_result(StreamId s, const Packet& packet, Buffer buff
 
 /// The result of the round awaited moves the stream to the next. False, and the job has failed, if
 /// it cannot be that.
-template <KeepingSink Sink>
-bool Engine<Sink>::take(StreamId s, const Packet& packet) {
-  StreamState& x = streams_[s.value];
+bool Engine::take(StreamId s, const Packet& packet) {
+  Stream& x = streams_[s.value];
   if ((!x.busy() && !begin_next_op(s)) || !fits(s, packet)) {
     fail_protocol("the result of round " + std::to_string(x.position.value) + " on stream " +
                   std::to_string(s.value) + " does not fit the op that runs there");
@@ -175,31 +206,9 @@ bool Engine<Sink>::take(StreamId s, const Packet& packet) {
   return true;
 }
 
-/// Whether a result is one that a round can end with which has ended here before.
-template <class Buffer>
-bool ends_again(const Contribution<Buffer>& mine, const Packet& packet) {
-  if (packet.as<wire::Result>().op != mine.op || !wire::same(packet.shape(), mine.shape))
-    return false;
-  const auto columns = packet.columns();
-  return std::equal(columns.begin(), columns.end(), mine.columns.begin(),
-                    [](const wire::Column& result, const wire::Column& own) {
-                      return result.index == own.index && (own.flags == 0 || result.flags != 0);
-                    });
-}
-
-/// Whether this rank need not be sent the sum of a column: it wants none, or what it has
-/// contributed may be all of it.
-template <class Buffer>
-bool may_be_withheld(Stream<Buffer>& x, Operation& op, const ColumnState& column) {
-  if (!op.wants(column.current)) return true;
-  const auto& mine = x.contribution(x.position);
-  return op.moves() && travels(op, column) && mine.round == x.position && !mine.blocks.empty();
-}
-
 /// Whether a result is one that the running round can end with, as far as this rank can tell.
-template <KeepingSink Sink>
-bool Engine<Sink>::fits(StreamId s, const Packet& packet) {
-  StreamState& x = streams_[s.value];
+bool Engine::fits(StreamId s, const Packet& packet) {
+  Stream& x = streams_[s.value];
   const auto& result = packet.as<wire::Result>();
   if (x.repeating()) return ends_again(x.contribution(x.position), packet);
   if (result.op != x.op) return false;
@@ -219,28 +228,9 @@ bool Engine<Sink>::fits(StreamId s, const Packet& packet) {
   return true;
 }
 
-/// Of the sums that a result lacks, those that this rank alone has.
-template <class Buffer>
-void store_own(const Contribution<Buffer>& mine, const Packet& result, Operation& op) {
-  if (mine.blocks.empty()) return;
-  const std::byte* block = mine.blocks.data();
-  for (std::uint8_t c = 0; const wire::Column& column : result.columns()) {
-    const wire::Column& own = mine.columns[c++];
-    if (own.flags == 0) continue;
-    const BlockIndex b{own.index};
-    const std::size_t size = op.geometry().bytes_of(b);
-    if (column.flags == wire::kColumnWithheld && op.wants(b)) {
-      op.store(b, {block, size});
-      ++op.statistics.blocks_received;
-    }
-    block += size;
-  }
-}
-
 /// Takes the sums of the round awaited, and looks ahead.
-template <KeepingSink Sink>
-void Engine<Sink>::apply(StreamId s, const Packet& packet) {
-  StreamState& x = streams_[s.value];
+void Engine::apply(StreamId s, const Packet& packet) {
+  Stream& x = streams_[s.value];
   Operation& op = *op_of(x);
   auto& mine = x.contribution(x.position);
   if (mine.round != x.position) describe(x, op, mine);
@@ -271,16 +261,14 @@ void Engine<Sink>::apply(StreamId s, const Packet& packet) {
   if (done) finish_on_stream(x);
 }
 
-template <KeepingSink Sink>
-void Engine<Sink>::sample_round_trip(StreamId s, const Packet& packet, Time now) {
-  const StreamState& x = streams_[s.value];
+void Engine::sample_round_trip(StreamId s, const Packet& packet, Time now) {
+  const Stream& x = streams_[s.value];
   const bool completed_it = packet.as<wire::Result>().completing_rank == config_.rank.value;
   if (completed_it && x.data_sends == 1) shard_of(s).rto.sample(now - x.data_sent_at);
 }
 
-template <KeepingSink Sink>
-DropReason Engine<Sink>::on_status(StreamId s, const wire::Status& status, Time now, Sink& sink) {
-  StreamState& x = streams_[s.value];
+DropReason Engine::on_status(StreamId s, const wire::Status& status, Time now, KeepingSink& sink) {
+  Stream& x = streams_[s.value];
   if (status.live == 0) return x.syncing ? DropReason::kNone : DropReason::kStaleRound;
   if (x.syncing) {
     go_live(s, Round{status.round}, now, sink);
@@ -302,8 +290,7 @@ DropReason Engine<Sink>::on_status(StreamId s, const wire::Status& status, Time 
 }
 
 /// The aggregator wants to know our position on some of its streams, from `first` on.
-template <KeepingSink Sink>
-DropReason Engine<Sink>::on_poll(StreamId first, const wire::Poll& poll, Sink& sink) {
+DropReason Engine::on_poll(StreamId first, const wire::Poll& poll, KeepingSink& sink) {
   DropReason drop = DropReason::kStaleRound;
   for (std::size_t i = 0; i < wire::kPolledStreams; ++i) {
     const std::size_t s = first.value + i * sessions_.size();
@@ -317,9 +304,8 @@ DropReason Engine<Sink>::on_poll(StreamId first, const wire::Poll& poll, Sink& s
 
 /// The aggregator has taken the stream over and begins with this round, the first whose result some
 /// rank lacks.
-template <KeepingSink Sink>
-void Engine<Sink>::go_live(StreamId s, Round round, Time now, Sink& sink) {
-  StreamState& x = streams_[s.value];
+void Engine::go_live(StreamId s, Round round, Time now, KeepingSink& sink) {
+  Stream& x = streams_[s.value];
   const bool known = round == x.applied || x.contribution(round).round == round;
   if (round < x.kept_from || round > x.applied || !known) {
     fail_protocol("an aggregator resumes stream " + std::to_string(s.value) + " with round " +
@@ -335,18 +321,16 @@ void Engine<Sink>::go_live(StreamId s, Round round, Time now, Sink& sink) {
   advance(s, now, sink);
 }
 
-template <KeepingSink Sink>
-RankSet Engine<Sink>::awaited(OpNumber op) const {
+RankSet Engine::awaited(OpNumber op) const {
   RankSet ranks;
-  for (const StreamState& x : streams_)
+  for (const Stream& x : streams_)
     if (x.running && x.op == op) ranks |= x.awaited;
   return ranks;
 }
 
 // ---------------------------------------------------------------------------------------- timer
-template <KeepingSink Sink>
-void Engine<Sink>::on_timer(StreamId s, Time now, Sink& sink) {
-  StreamState& x = streams_[s.value];
+void Engine::on_timer(StreamId s, Time now, KeepingSink& sink) {
+  Stream& x = streams_[s.value];
   x.due = kNever;
   if (!shard_of(s).in()) return;
   if (x.syncing) {
@@ -372,18 +356,16 @@ void Engine<Sink>::on_timer(StreamId s, Time now, Sink& sink) {
   arm(x, after(now, shard_of(s).rto.backed_off(x.backoffs)));
 }
 
-template <KeepingSink Sink>
-void Engine<Sink>::arm(StreamState& x, Time due) {
+void Engine::arm(Stream& x, Time due) {
   x.due = due;
   deadline_ = std::min(deadline_, due);
 }
 
 // -------------------------------------------------------------------------------------- sending
 /// Contributes to the round awaited: with the tensor's blocks, or with what was kept of them.
-template <KeepingSink Sink>
-void Engine<Sink>::send_data(StreamId s, bool ask, Time now, Sink& sink) {
-  StreamState& x = streams_[s.value];
-  Contribution<Buffer>& mine = x.contribution(x.position);
+void Engine::send_data(StreamId s, bool ask, Time now, KeepingSink& sink) {
+  Stream& x = streams_[s.value];
+  Contribution& mine = x.contribution(x.position);
   const bool kept = mine.round == x.position;
   std::size_t payload = mine.blocks.size();
   if (!kept) payload = describe(x, *op_of(x), mine);
@@ -433,9 +415,8 @@ void Engine<Sink>::send_data(StreamId s, bool ask, Time now, Sink& sink) {
   arm(x, after(now, shard_of(s).rto.backed_off(x.backoffs)));
 }
 
-template <KeepingSink Sink>
-void Engine<Sink>::send_ack(StreamId s, Sink& sink) {
-  StreamState& x = streams_[s.value];
+void Engine::send_ack(StreamId s, KeepingSink& sink) {
+  Stream& x = streams_[s.value];
   auto ack = member_packet<wire::Ack>(s);
   ack.position = x.position.value;
   if (!send_small(s, ack, sink)) return;
@@ -443,16 +424,14 @@ void Engine<Sink>::send_ack(StreamId s, Sink& sink) {
   x.told = x.position;
 }
 
-template <KeepingSink Sink>
-void Engine<Sink>::send_probe(StreamId s, Time now, Sink& sink) {
-  StreamState& x = streams_[s.value];
+void Engine::send_probe(StreamId s, Time now, KeepingSink& sink) {
+  Stream& x = streams_[s.value];
   auto probe = member_packet<wire::Probe>(s);
   probe.position = x.position.value;
   std::uint64_t have = 0;
   for (const auto& early : x.early)
     if (early.buffer)
-      have |= std::uint64_t{1} << (early.packet.template as<wire::Result>().round -
-                                   x.position.value - 1);
+      have |= std::uint64_t{1} << (early.packet.as<wire::Result>().round - x.position.value - 1);
   probe.have = have;
   if (!send_small(s, probe, sink)) return;
   ++counters_.probes_sent;
@@ -462,18 +441,16 @@ void Engine<Sink>::send_probe(StreamId s, Time now, Sink& sink) {
   x.told = x.position;
 }
 
-template <KeepingSink Sink>
-void Engine<Sink>::send_sync(StreamId s, Time now, Sink& sink) {
-  StreamState& x = streams_[s.value];
+void Engine::send_sync(StreamId s, Time now, KeepingSink& sink) {
+  Stream& x = streams_[s.value];
   arm(x, after(now, shard_of(s).rto.backed_off(x.backoffs)));
   auto sync = member_packet<wire::Sync>(s);
   sync.applied = x.applied.value;
   if (send_small(s, sync, sink)) ++counters_.syncs_sent;
 }
 
-template <KeepingSink Sink>
 template <class T>
-T Engine<Sink>::member_packet(StreamId s) {
+T Engine::member_packet(StreamId s) {
   T packet = wire::make<T>(config_.job);
   packet.member.token = shard_of(s).token();
   packet.member.rank = config_.rank.value;
@@ -482,32 +459,28 @@ T Engine<Sink>::member_packet(StreamId s) {
 }
 
 /// Room for a packet of a stream and for what protects it.
-template <KeepingSink Sink>
-typename Sink::Buffer Engine<Sink>::allocate(StreamId s, std::size_t body, Sink& sink) {
+Buffer Engine::allocate(StreamId s, std::size_t body, KeepingSink& sink) {
   return sink.allocate(body + protection_of(s).trailer_bytes());
 }
 
-template <KeepingSink Sink>
-void Engine<Sink>::send(StreamId s, Buffer buffer, Sink& sink) {
+void Engine::send(StreamId s, Buffer buffer, KeepingSink& sink) {
   seal(s, buffer);
   sink.send(shard_of(s).aggregator(), std::move(buffer));
 }
 
 /// Protects a packet that goes out, and counts it.
-template <KeepingSink Sink>
-void Engine<Sink>::seal(StreamId s, Buffer& buffer) {
+void Engine::seal(StreamId s, Buffer& buffer) {
   protect(buffer.writable(), protection_of(s));
   ++counters_.packets_sent;
-  StreamState& x = streams_[s.value];
+  Stream& x = streams_[s.value];
   if (Operation* op = current_op(x)) {
     ++op->statistics.packets_sent;
     op->statistics.bytes_sent += buffer.bytes().size();
   }
 }
 
-template <KeepingSink Sink>
 template <class T>
-bool Engine<Sink>::send_small(StreamId s, const T& packet, Sink& sink) {
+bool Engine::send_small(StreamId s, const T& packet, KeepingSink& sink) {
   Buffer buffer = allocate(s, sizeof packet, sink);
   if (!buffer) {
     counters_.drops.count(DropReason::kNoBuffer);

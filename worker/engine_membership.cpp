@@ -1,14 +1,11 @@
 // The worker engine's control plane: who we are members of, ops as wholes, time.
-#pragma once
-
 #include <algorithm>
 
 #include "worker/engine.hpp"
 
 namespace sluice::worker {
 
-template <KeepingSink Sink>
-Engine<Sink>::Engine(EngineConfig config, std::span<const Endpoint> aggregators)
+Engine::Engine(EngineConfig config, std::span<const Endpoint> aggregators)
     : config_(std::move(config)) {
   const auto shards = static_cast<std::uint16_t>(aggregators.size());
   for (std::uint16_t shard = 0; shard < shards; ++shard)
@@ -16,8 +13,7 @@ Engine<Sink>::Engine(EngineConfig config, std::span<const Endpoint> aggregators)
 }
 
 // -------------------------------------------------------------------------------------- joining
-template <KeepingSink Sink>
-void Engine<Sink>::start(Time now, Sink& sink) {
+void Engine::start(Time now, KeepingSink& sink) {
   Session wanted;
   wanted.streams = config_.streams;
   wanted.history = config_.history;
@@ -29,8 +25,7 @@ void Engine<Sink>::start(Time now, Sink& sink) {
 }
 
 /// One shard took us in: the next step of joining, or of life.
-template <KeepingSink Sink>
-void Engine<Sink>::welcomed(ShardSession& session, Time now, Sink& sink) {
+void Engine::welcomed(ShardSession& session, Time now, KeepingSink& sink) {
   if (session.shard() == 0 && session.agreed().generation != generation_) {
     if (!virgin(0)) {
       fail_protocol("aggregator 0 began a new life of a job that had made progress");
@@ -54,17 +49,15 @@ void Engine<Sink>::welcomed(ShardSession& session, Time now, Sink& sink) {
 }
 
 /// Shard 0 has decided; the others are told what.
-template <KeepingSink Sink>
-void Engine<Sink>::join_others(Time now) {
+void Engine::join_others(Time now) {
   for (std::size_t i = 1; i < sessions_.size(); ++i)
     sessions_[i]->begin_join(sessions_[0]->agreed(), true, now, control_);
 }
 
 /// The aggregator knows of a stream what its workers tell it: all of it, if any has made progress.
-template <KeepingSink Sink>
-bool Engine<Sink>::start_epoch(ShardSession& session) {
+bool Engine::start_epoch(ShardSession& session) {
   for (std::size_t s = session.shard(); s < streams_.size(); s += sessions_.size()) {
-    StreamState& x = streams_[s];
+    Stream& x = streams_[s];
     if (x.applied > Round{0} && !session.resume()) {
       fail_protocol("aggregator " + std::to_string(session.shard()) +
                     " forgot what this rank told it when joining again");
@@ -72,7 +65,7 @@ bool Engine<Sink>::start_epoch(ShardSession& session) {
     }
     if (!session.resume()) {
       if (x.running) --running_streams_;
-      x = StreamState(session.agreed().history);
+      x = Stream(session.agreed().history);
     } else {
       x.start_epoch();
     }
@@ -81,32 +74,28 @@ bool Engine<Sink>::start_epoch(ShardSession& session) {
   return true;
 }
 
-template <KeepingSink Sink>
-void Engine<Sink>::advance_streams(const ShardSession& session, Time now, Sink& sink) {
+void Engine::advance_streams(const ShardSession& session, Time now, KeepingSink& sink) {
   for (std::size_t i = session.shard(); i < streams_.size(); i += sessions_.size()) {
     const StreamId s{static_cast<std::uint16_t>(i)};
     streams_[i].syncing ? send_sync(s, now, sink) : advance(s, now, sink);
   }
 }
 
-template <KeepingSink Sink>
-bool Engine<Sink>::all_sessions(ShardSession::State state) const {
+bool Engine::all_sessions(ShardSession::State state) const {
   return std::all_of(sessions_.begin(), sessions_.end(),
                      [&](const auto& session) { return session->state() == state; });
 }
 
 /// The aggregator does not know our token, or is not heard: it was restarted, its standby took
 /// over, or the packet lied. What we hold stays frozen until it welcomes us again.
-template <KeepingSink Sink>
-void Engine<Sink>::rejoin(ShardSession& session, bool refused_at_home, Time now) {
+void Engine::rejoin(ShardSession& session, bool refused_at_home, Time now) {
   ++counters_.rejoins;
   session.begin_rejoin(refused_at_home, virgin(session.shard()), now, control_);
 }
 
 /// Whether no round has ended: on the shard's streams, or at shard 0, which decides for all, on
 /// any.
-template <KeepingSink Sink>
-bool Engine<Sink>::virgin(std::uint16_t shard) const {
+bool Engine::virgin(std::uint16_t shard) const {
   const std::size_t step = shard == 0 ? 1 : sessions_.size();
   for (std::size_t s = shard; s < streams_.size(); s += step)
     if (streams_[s].applied > Round{0}) return false;
@@ -114,8 +103,7 @@ bool Engine<Sink>::virgin(std::uint16_t shard) const {
 }
 
 // ----------------------------------------------------------------------------------- what arrives
-template <KeepingSink Sink>
-void Engine<Sink>::receive(const Endpoint& from, Buffer buffer, Time now, Sink& sink) {
+void Engine::receive(const Endpoint& from, Buffer buffer, Time now, KeepingSink& sink) {
   ++counters_.packets_received;
   if (over()) {
     counters_.drops.count(DropReason::kNotJoined);
@@ -136,8 +124,7 @@ void Engine<Sink>::receive(const Endpoint& from, Buffer buffer, Time now, Sink& 
 
 /// Whether a packet that needs no session shows the job's secret, if there is one. The exception is
 /// the word that we do not show it ourselves: who does not share the secret can only say it so.
-template <KeepingSink Sink>
-bool Engine<Sink>::is_authentic(const Packet& packet) const {
+bool Engine::is_authentic(const Packet& packet) const {
   if (!wire::uses_handshake_key(packet.kind())) return true;  // on_stream and on_keep_alive_ack do
   const bool not_shared = packet.kind() == wire::Kind::kAbort &&
                           packet.as<wire::Abort>().reason ==
@@ -146,17 +133,15 @@ bool Engine<Sink>::is_authentic(const Packet& packet) const {
 }
 
 /// Offers a packet to the sessions until one takes it.
-template <KeepingSink Sink>
 template <class Member>
-DropReason Engine<Sink>::for_session(Member&& wants) {
+DropReason Engine::for_session(Member&& wants) {
   for (auto& session : sessions_)
     if (wants(*session)) return DropReason::kNone;
   return DropReason::kNotJoined;
 }
 
-template <KeepingSink Sink>
-DropReason Engine<Sink>::dispatch(const Endpoint& from, const Packet& packet, Buffer buffer,
-                                  Time now, Sink& sink) {
+DropReason Engine::dispatch(const Endpoint& from, const Packet& packet, Buffer buffer, Time now,
+                            KeepingSink& sink) {
   using wire::Kind;
   if (wire::is_upstream(packet.kind())) return DropReason::kWrongDirection;
   if (packet.job() != config_.job) return DropReason::kUnknownJob;
@@ -211,8 +196,7 @@ DropReason Engine<Sink>::dispatch(const Endpoint& from, const Packet& packet, Bu
 }
 
 // -------------------------------------------------------------------------------------------- ops
-template <KeepingSink Sink>
-OpNumber Engine<Sink>::submit(const OpRequest& request, Time now, Sink& sink) {
+OpNumber Engine::submit(const OpRequest& request, Time now, KeepingSink& sink) {
   if (state_ != State::kActive) {
     const OpNumber op = first_op_++;
     const Error error =
@@ -232,15 +216,14 @@ OpNumber Engine<Sink>::submit(const OpRequest& request, Time now, Sink& sink) {
   const Geometry& geometry = ops_.back().geometry();
   for (std::uint16_t i = 0; i < geometry.used_streams(); ++i) {
     const auto s = static_cast<std::uint16_t>((geometry.first_stream + i) % geometry.streams);
-    const StreamState* x = stream_at(StreamId{s});  // none yet while a shard takes us in again
+    const Stream* x = stream_at(StreamId{s});  // none yet while a shard takes us in again
     if (x != nullptr && !x->busy()) advance(StreamId{s}, now, sink);
   }
   return op;
 }
 
 /// The stream is done with its op; the op is when all its streams are.
-template <KeepingSink Sink>
-void Engine<Sink>::finish_on_stream(StreamState& x) {
+void Engine::finish_on_stream(Stream& x) {
   Operation& op = *op_of(x);
   const OpNumber number = x.op;
   x.running = x.first = x.owner = false;
@@ -256,8 +239,7 @@ void Engine<Sink>::finish_on_stream(StreamState& x) {
   }
 }
 
-template <KeepingSink Sink>
-void Engine<Sink>::end_pending_ops(const Error& error) {
+void Engine::end_pending_ops(const Error& error) {
   for (std::size_t i = 0; i < ops_.size(); ++i) {
     if (ops_[i].streams_left == 0) continue;
     const OpNumber op = first_op_ + i;
@@ -272,9 +254,8 @@ void Engine<Sink>::end_pending_ops(const Error& error) {
 // ---------------------------------------------------------------------------------------- the end
 /// The job is over for us. The aggregators that have not said so themselves are told, so that the
 /// other ranks learn of it at once.
-template <KeepingSink Sink>
-void Engine<Sink>::fail(const Error& error, const std::optional<AbortInfo>& why,
-                        const ShardSession* told_by) {
+void Engine::fail(const Error& error, const std::optional<AbortInfo>& why,
+                  const ShardSession* told_by) {
   if (over()) return;
   for (auto& session : sessions_)
     if (session.get() != told_by) session->abort(why, control_);
@@ -287,13 +268,11 @@ void Engine<Sink>::fail(const Error& error, const std::optional<AbortInfo>& why,
   deadline_ = kNever;
 }
 
-template <KeepingSink Sink>
-void Engine<Sink>::fail_protocol(const std::string& what) {
+void Engine::fail_protocol(const std::string& what) {
   fail(Error(ErrorCode::kProtocol, config_.known_as().name() + ": " + what), std::nullopt, nullptr);
 }
 
-template <KeepingSink Sink>
-void Engine<Sink>::leave(Time now, Sink& sink) {
+void Engine::leave(Time now, KeepingSink& sink) {
   if (state_ == State::kJoining || pending_ != 0) {
     abort(
         Error(ErrorCode::kAborted, config_.known_as().name() + ": this rank left with ops pending"),
@@ -309,28 +288,24 @@ void Engine<Sink>::leave(Time now, Sink& sink) {
 }
 
 /// An aggregator has let us go, or what we were members of is over: as good.
-template <KeepingSink Sink>
-bool Engine<Sink>::session_left(ShardSession& session) {
+bool Engine::session_left(ShardSession& session) {
   session.end();
   if (all_sessions(ShardSession::State::kLeft)) state_ = State::kLeft;
   return true;
 }
 
-template <KeepingSink Sink>
-void Engine<Sink>::abort(const Error& why, Sink& sink, const std::optional<AbortInfo>& cause) {
+void Engine::abort(const Error& why, KeepingSink& sink, const std::optional<AbortInfo>& cause) {
   fail(why, cause, nullptr);
   flush(sink);
 }
 
 // -------------------------------------------------------------------------------------------- time
-template <KeepingSink Sink>
-void Engine<Sink>::on_link(std::uint16_t port_id, bool up, Time now) {
+void Engine::on_link(std::uint16_t port_id, bool up, Time now) {
   for (auto& session : sessions_) session->on_link(port_id, up, now);
   if (!over()) deadline_ = std::min(deadline_, now);
 }
 
-template <KeepingSink Sink>
-void Engine<Sink>::on_time(Time now, Sink& sink) {
+void Engine::on_time(Time now, KeepingSink& sink) {
   if (now < deadline_) return;
   deadline_ = kNever;
   for (std::uint16_t s = 0; s < streams_.size(); ++s) {

@@ -1,6 +1,4 @@
 // The generator's flows: what each does next, and when.
-#pragma once
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -12,14 +10,17 @@
 
 namespace sluice::pktgen {
 
-/// When to ask the pool again that was empty.
-inline constexpr Duration kPoolRetry = std::chrono::microseconds(200);
+namespace {
 
-inline constexpr unsigned kMaxBackoffs = 10;
+/// When to ask the pool again that was empty.
+constexpr Duration kPoolRetry = std::chrono::microseconds(200);
+
+constexpr unsigned kMaxBackoffs = 10;
+
+}  // namespace
 
 // ------------------------------------------------------------------------------------ moving on
-template <PacketSink Sink>
-void Generator<Sink>::begin_op(Flow& x, OpNumber op) {
+void Generator::begin_op(Flow& x, OpNumber op) {
   x.op = op;
   x.turn = schedule_->turn(x.stream, op);
   x.first = true;
@@ -30,8 +31,7 @@ void Generator<Sink>::begin_op(Flow& x, OpNumber op) {
   }
 }
 
-template <PacketSink Sink>
-void Generator<Sink>::next_round(Flow& x) {
+void Generator::next_round(Flow& x) {
   ++x.position;
   x.first = false;
   x.sends = 0;
@@ -56,8 +56,7 @@ void Generator<Sink>::next_round(Flow& x) {
 }
 
 /// Sends, acknowledges or rests, as the flow's new position asks for.
-template <PacketSink Sink>
-void Generator<Sink>::go_on(Flow& x, Time now, Sink& sink) {
+void Generator::go_on(Flow& x, Time now, PacketSink& sink) {
   x.backoffs = 0;
   x.held = false;
   x.due = kNever;
@@ -67,15 +66,13 @@ void Generator<Sink>::go_on(Flow& x, Time now, Sink& sink) {
   x.due = after(now, timeout_of(x));
 }
 
-template <PacketSink Sink>
-void Generator<Sink>::enqueue(Flow& x) {
+void Generator::enqueue(Flow& x) {
   std::size_t end = ready_begin_ + ready_count_++;
   if (end >= ready_.size()) end -= ready_.size();
   ready_[end] = &x;
 }
 
-template <PacketSink Sink>
-std::size_t Generator<Sink>::send_ready(std::size_t most, Time now, Sink& sink) {
+std::size_t Generator::send_ready(std::size_t most, Time now, PacketSink& sink) {
   const std::size_t count = std::min(most, ready_count_);
   for (std::size_t n = 0; n < count; ++n) {
     send_data(*ready_[ready_begin_], false, now, sink);
@@ -85,35 +82,30 @@ std::size_t Generator<Sink>::send_ready(std::size_t most, Time now, Sink& sink) 
   return count;
 }
 
-template <PacketSink Sink>
-void Generator<Sink>::finish() {
+void Generator::finish() {
   last_op_ = 0;
   for (const Flow& x : flows_) last_op_ = std::max(last_op_, x.op);
 }
 
-template <PacketSink Sink>
-void Generator<Sink>::give_up(Sink& sink) {
+void Generator::give_up(PacketSink& sink) {
   tally_.results_missed += running_;
   for (RankState& rank : ranks_) rank.session->abort(std::nullopt, control_);
   control_.flush(sink);
 }
 
-template <PacketSink Sink>
-void Generator<Sink>::leave(Time now, Sink& sink) {
+void Generator::leave(Time now, PacketSink& sink) {
   for (RankState& rank : ranks_) rank.session->leave(true, now, control_);
   control_.flush(sink);
 }
 
-template <PacketSink Sink>
-bool Generator<Sink>::left() const {
+bool Generator::left() const {
   return std::all_of(ranks_.begin(), ranks_.end(), [](const RankState& rank) {
     return rank.session->state() == worker::ShardSession::State::kLeft;
   });
 }
 
 // ------------------------------------------------------------------------------------------ time
-template <PacketSink Sink>
-void Generator<Sink>::on_time(Time now, Sink& sink) {
+void Generator::on_time(Time now, PacketSink& sink) {
   if (now < look_due_) return;
   look_due_ = after(now, kLookPeriod);
   for (RankState& rank : ranks_)
@@ -123,8 +115,7 @@ void Generator<Sink>::on_time(Time now, Sink& sink) {
   if (!control_.empty()) control_.flush(sink);
 }
 
-template <PacketSink Sink>
-void Generator<Sink>::on_timer(Flow& x, Time now, Sink& sink) {
+void Generator::on_timer(Flow& x, Time now, PacketSink& sink) {
   if (x.owes() && x.sends == 0) {  // the pool was empty
     send_data(x, false, now, sink);
     return;
@@ -140,8 +131,7 @@ void Generator<Sink>::on_timer(Flow& x, Time now, Sink& sink) {
 }
 
 // --------------------------------------------------------------------------------------- sending
-template <PacketSink Sink>
-void Generator<Sink>::send_data(Flow& x, bool ask, Time now, Sink& sink) {
+void Generator::send_data(Flow& x, bool ask, Time now, PacketSink& sink) {
   const std::uint8_t columns = schedule_->geometry().columns;
   const std::size_t payload =
       static_cast<std::size_t>(std::popcount(x.owned)) * values_->block_bytes();
@@ -189,24 +179,21 @@ void Generator<Sink>::send_data(Flow& x, bool ask, Time now, Sink& sink) {
   send(x.rank, std::move(buffer), sink);
 }
 
-template <PacketSink Sink>
-void Generator<Sink>::send_ack(Flow& x, Sink& sink) {
+void Generator::send_ack(Flow& x, PacketSink& sink) {
   wire::Ack ack = wire::make<wire::Ack>(options_.job);
   ack.position = x.position.value;
   if (send_small(x, ack, sink)) ++tally_.acks_sent;
 }
 
-template <PacketSink Sink>
-void Generator<Sink>::send_probe(Flow& x, Sink& sink) {
+void Generator::send_probe(Flow& x, PacketSink& sink) {
   wire::Probe probe = wire::make<wire::Probe>(options_.job);
   probe.position = x.position.value;
   probe.have = x.early;
   if (send_small(x, probe, sink)) ++tally_.probes_sent;
 }
 
-template <PacketSink Sink>
 template <class T>
-bool Generator<Sink>::send_small(Flow& x, T packet, Sink& sink) {
+bool Generator::send_small(Flow& x, T packet, PacketSink& sink) {
   Buffer buffer = sink.allocate(sizeof packet);
   if (!buffer) {
     ++tally_.no_buffer;
@@ -221,8 +208,7 @@ bool Generator<Sink>::send_small(Flow& x, T packet, Sink& sink) {
   return true;
 }
 
-template <PacketSink Sink>
-void Generator<Sink>::send(Rank r, Buffer buffer, Sink& sink) {
+void Generator::send(Rank r, Buffer buffer, PacketSink& sink) {
   protect(buffer.writable(), {.integrity = options_.integrity});
   sink.send(ranks_[r.value].session->aggregator(), std::move(buffer));
 }

@@ -1,6 +1,4 @@
 // The generator's joining, and what it does with what arrives.
-#pragma once
-
 #include <algorithm>
 #include <cstring>
 
@@ -12,8 +10,7 @@
 namespace sluice::pktgen {
 
 // -------------------------------------------------------------------------------------- joining
-template <PacketSink Sink>
-Generator<Sink>::Generator(const GeneratorOptions& options, const Endpoint& aggregator)
+Generator::Generator(const GeneratorOptions& options, const Endpoint& aggregator)
     : options_(options), ranks_(options.workers), rto_({.min = options.rto_min / 2}) {
   for (std::uint16_t r = 0; r < options.workers; ++r) {
     worker::EngineConfig& config = ranks_[r].config;
@@ -28,8 +25,7 @@ Generator<Sink>::Generator(const GeneratorOptions& options, const Endpoint& aggr
   }
 }
 
-template <PacketSink Sink>
-void Generator<Sink>::start(Time now, Sink& sink) {
+void Generator::start(Time now, PacketSink& sink) {
   Session wanted;
   wanted.streams = options_.streams;
   wanted.block_elements = options_.block_elements;
@@ -39,8 +35,7 @@ void Generator<Sink>::start(Time now, Sink& sink) {
 }
 
 /// One more rank is in; with the last of them everything is known, and the first op begins.
-template <PacketSink Sink>
-void Generator<Sink>::welcomed() {
+void Generator::welcomed() {
   const auto is_in = [](const RankState& rank) { return rank.session->in(); };
   if (active() || !std::all_of(ranks_.begin(), ranks_.end(), is_in)) return;
   schedule_.emplace(session(), options_.pattern);
@@ -71,8 +66,7 @@ void Generator<Sink>::welcomed() {
 }
 
 // --------------------------------------------------------------------------------- what arrives
-template <PacketSink Sink>
-void Generator<Sink>::receive(const Endpoint& from, Buffer buffer, Time now, Sink& sink) {
+void Generator::receive(const Endpoint& from, Buffer buffer, Time now, PacketSink& sink) {
   const Rank r{static_cast<std::uint16_t>(from.local_udp_port - options_.first_udp_port)};
   if (r.value >= ranks_.size()) return tally_.drops.count(DropReason::kUnknownToken);
   const std::span<const std::byte> bytes = buffer.bytes();
@@ -90,9 +84,8 @@ void Generator<Sink>::receive(const Endpoint& from, Buffer buffer, Time now, Sin
 
 /// The path of nearly every packet. Only its fixed part is looked at: columns and blocks of those
 /// alone that check() is given. kBadKind: it is no RESULT.
-template <PacketSink Sink>
-DropReason Generator<Sink>::on_result(Rank r, std::span<const std::byte> bytes, Time now,
-                                      Sink& sink) {
+DropReason Generator::on_result(Rank r, std::span<const std::byte> bytes, Time now,
+                                PacketSink& sink) {
   wire::Result result;
   if (const DropReason drop = read_result(r, bytes, result); drop != DropReason::kNone) return drop;
   Flow& x = flow(StreamId{result.delivery.stream}, r);
@@ -115,9 +108,8 @@ DropReason Generator<Sink>::on_result(Rank r, std::span<const std::byte> bytes, 
 }
 
 /// Copies the fixed part of a RESULT of our session.
-template <PacketSink Sink>
-DropReason Generator<Sink>::read_result(Rank r, std::span<const std::byte> bytes,
-                                        wire::Result& result) const {
+DropReason Generator::read_result(Rank r, std::span<const std::byte> bytes,
+                                  wire::Result& result) const {
   if (bytes.size() < sizeof result) return DropReason::kBadKind;
   std::memcpy(&result, bytes.data(), sizeof result);
   const wire::Header& header = result.delivery.header;
@@ -133,24 +125,21 @@ DropReason Generator<Sink>::read_result(Rank r, std::span<const std::byte> bytes
 }
 
 /// All that is known of it later is that it came.
-template <PacketSink Sink>
-void Generator<Sink>::came_early(Flow& x, std::uint64_t ahead, Sink& sink) {
+void Generator::came_early(Flow& x, std::uint64_t ahead, PacketSink& sink) {
   ++tally_.results_early;
   const bool gap_is_new = x.early == 0;
   x.early |= std::uint64_t{1} << (ahead - 1);
   if (gap_is_new) send_probe(x, sink);
 }
 
-template <PacketSink Sink>
-void Generator<Sink>::sample_latency(const Flow& x, const wire::Result& result, Time now) {
+void Generator::sample_latency(const Flow& x, const wire::Result& result, Time now) {
   if (x.sends != 1 || result.completing_rank != x.rank.value) return;
   latencies_.record(static_cast<std::uint64_t>((now - x.sent_at).count()));
   rto_.sample(now - x.sent_at);
 }
 
 /// The result of the round awaited is here, and with it the rounds whose results came early end.
-template <PacketSink Sink>
-void Generator<Sink>::apply(Flow& x, Time now, Sink& sink) {
+void Generator::apply(Flow& x, Time now, PacketSink& sink) {
   bool next_is_here;
   do {
     next_round(x);
@@ -160,9 +149,8 @@ void Generator<Sink>::apply(Flow& x, Time now, Sink& sink) {
   go_on(x, now, sink);
 }
 
-template <PacketSink Sink>
-DropReason Generator<Sink>::on_other(Rank r, const Endpoint& from, const Packet& packet, Time now,
-                                     Sink& sink) {
+DropReason Generator::on_other(Rank r, const Endpoint& from, const Packet& packet, Time now,
+                               PacketSink& sink) {
   using wire::Kind;
   worker::ShardSession& session = *ranks_[r.value].session;
   const auto taken = [](bool by_session) {
@@ -197,8 +185,7 @@ DropReason Generator<Sink>::on_other(Rank r, const Endpoint& from, const Packet&
 }
 
 /// The job is over: as good as LEFT for those who are leaving.
-template <PacketSink Sink>
-void Generator<Sink>::ended(worker::ShardSession& session, const Error& why) {
+void Generator::ended(worker::ShardSession& session, const Error& why) {
   if (session.leaving())
     session.end();
   else
@@ -206,8 +193,7 @@ void Generator<Sink>::ended(worker::ShardSession& session, const Error& why) {
 }
 
 /// STATUS and POLL.
-template <PacketSink Sink>
-DropReason Generator<Sink>::on_delivery(Rank r, const Packet& packet, Time now, Sink& sink) {
+DropReason Generator::on_delivery(Rank r, const Packet& packet, Time now, PacketSink& sink) {
   const StreamId s{packet.delivery().stream};
   if (!active()) return DropReason::kNotJoined;
   if (!ranks_[r.value].session->is_ours(packet.delivery())) return DropReason::kWrongEpoch;
@@ -235,8 +221,7 @@ DropReason Generator<Sink>::on_delivery(Rank r, const Packet& packet, Time now, 
 }
 
 /// Compares a result of the round that the flow awaits with what it must be.
-template <PacketSink Sink>
-void Generator<Sink>::check(const Flow& x, std::span<const std::byte> bytes) {
+void Generator::check(const Flow& x, std::span<const std::byte> bytes) {
   until_check_ = options_.check_every;
   ++tally_.results_checked;
   Packet packet;
@@ -244,8 +229,7 @@ void Generator<Sink>::check(const Flow& x, std::span<const std::byte> bytes) {
   if (!right) ++tally_.results_wrong;
 }
 
-template <PacketSink Sink>
-bool Generator<Sink>::is_right(const Flow& x, const Packet& packet) const {
+bool Generator::is_right(const Flow& x, const Packet& packet) const {
   const std::uint8_t columns = schedule_->geometry().columns;
   const wire::Shape& shape = ranks_.front().data.shape;
   if (packet.as<wire::Result>().op != x.op || !wire::same(packet.shape(), shape)) return false;

@@ -1,0 +1,189 @@
+#include "aggregator/engine.hpp"
+
+#include <algorithm>
+
+namespace sluice::aggregator {
+
+void Engine::receive(const Endpoint& from, Buffer buffer, Time now, PacketSink& sink) {
+  ++counters_.packets_received;
+  sink.enter(Stage::kValidate);
+  Packet packet;
+  DropReason drop = Packet::parse(buffer.bytes(), packet);
+  if (drop == DropReason::kNone && config_.integrity && from.off_machine && !packet.has_integrity())
+    drop = DropReason::kNoIntegrity;
+  if (drop == DropReason::kNone) drop = dispatch(from, packet, std::move(buffer), now, sink);
+  if (drop != DropReason::kNone) counters_.drops.count(drop);
+  if (!control_.empty()) flush(sink);
+  sink.enter(Stage::kReceive);  // the loop goes on with the next packet
+}
+
+DropReason Engine::dispatch(const Endpoint& from, const Packet& packet, Buffer buffer, Time now,
+                            PacketSink& sink) {
+  using wire::Kind;
+  if (!wire::is_upstream(packet.kind())) return DropReason::kWrongDirection;
+  if (packet.kind() == Kind::kHello) return on_hello(from, packet, now);
+  if (packet.kind() == Kind::kJoin) return on_join(from, packet, now);
+
+  Job* job = find(packet.job());
+  const auto rank = job == nullptr ? std::nullopt : job->membership.find(packet.member());
+  if (!rank) return on_unknown(job, from, packet, now);
+  if (!job->membership.protection().accepts(packet)) return DropReason::kNotAuthentic;
+  job->membership.spoke(*rank, packet.member().token);
+  switch (packet.kind()) {
+    case Kind::kKeepAlive:
+      job->membership.on_keep_alive(*rank, packet.as<wire::KeepAlive>().number, now, control_);
+      return DropReason::kNone;
+    case Kind::kLeave:
+      on_leave(*job, *rank, packet.as<wire::Leave>(), now, sink);
+      return DropReason::kNone;
+    default:
+      return on_stream(*job, *rank, packet, std::move(buffer), now, sink);
+  }
+}
+
+// -------------------------------------------------------------------------------------- streams
+DropReason Engine::on_stream(Job& job, Rank rank, const Packet& packet, Buffer buffer, Time now,
+                             PacketSink& sink) {
+  using wire::Kind;
+  const Session& session = job.membership.session();
+  const StreamId id{packet.member().stream};
+  if (!session.serves(id)) return DropReason::kBadStream;
+  Stream& stream = job.streams[id.value / session.shards];
+  auto scope = scope_of(job, sink);
+
+  Taken taken;
+  switch (packet.kind()) {
+    case Kind::kData:
+      taken = stream.on_data(rank, packet, std::move(buffer), scope);
+      break;
+    case Kind::kAck:
+      taken = stream.on_position(rank, Round{packet.as<wire::Ack>().position}, scope);
+      break;
+    case Kind::kProbe: {
+      const auto& probe = packet.as<wire::Probe>();
+      taken = stream.on_probe(rank, Round{probe.position}, probe.have, scope);
+      break;
+    }
+    default:  // SYNC
+      taken = stream.on_sync(rank, Round{packet.as<wire::Sync>().applied}, scope);
+  }
+  if (taken.proves_life) job.membership.proved_life(rank, now);
+  if (taken.rank_left) {
+    const Rank gone = job.membership.first_absent();
+    abort(job, {.reason = wire::AbortReason::kRankLeft, .rank_a = gone});
+    return taken.drop;
+  }
+  if (taken.mismatch) {
+    const AbortInfo disagreement = stream.disagreement();  // the stream goes with the job
+    abort(job, disagreement);
+    return taken.drop;
+  }
+  if (taken.contradiction) {
+    abort(job, {.reason = wire::AbortReason::kCannotResume, .rank_a = rank});
+    return taken.drop;
+  }
+  if (stream.stalled()) {
+    if (std::find(stalled_.begin(), stalled_.end(), &job) == stalled_.end())
+      stalled_.push_back(&job);
+    retry_due_ = now;
+  }
+  return taken.drop;
+}
+
+void Engine::retry_stalled(Time now, PacketSink& sink) {
+  std::erase_if(stalled_, [&](Job* job) {
+    auto scope = scope_of(*job, sink);
+    bool done = true;
+    for (Stream& stream : job->streams) done &= stream.retry(scope);
+    return done;
+  });
+  retry_due_ = now;
+}
+
+// --------------------------------------------------------------------------------- the end of a
+// job
+void Engine::abort(Job& job, const AbortInfo& info, std::optional<Rank> told_by) {
+  job.membership.abort(info, serial_, control_);
+  ended(job, told_by);
+}
+
+/// The life that was active is over: gives its memory back.
+void Engine::ended(Job& job, std::optional<Rank> told_by) {
+  const auto& reason = job.membership.last_abort();
+  ++(reason ? counters_.jobs_aborted : counters_.jobs_left);
+  tell({.kind = reason ? JobEvent::Kind::kAborted : JobEvent::Kind::kLeft,
+        .session = job.membership.last_session(),
+        .reason = reason,
+        .told_by = told_by});
+  give_back_memory(job);
+}
+
+/// The job goes on, but not in this formation.
+void Engine::dissolved(Job& job) {
+  ++counters_.jobs_dissolved;
+  tell({.kind = JobEvent::Kind::kDissolved, .session = job.membership.last_session()});
+  give_back_memory(job);
+}
+
+void Engine::give_back_memory(Job& job) {
+  std::vector<Stream>().swap(job.streams);
+  buffers_claimed_ -= std::exchange(job.buffers_claimed, 0);
+  std::erase(stalled_, &job);
+  job.poll_due = job.stragglers_due = kNever;
+}
+
+// ----------------------------------------------------------------------------------------- time
+void Engine::on_time(Time now, PacketSink& sink) {
+  if (!stalled_.empty()) retry_stalled(now, sink);
+  if (now < deadline_) return;
+  sink.enter(Stage::kOther);
+  deadline_ = kNever;
+  for (auto& [id, job] : jobs_) {
+    const auto change = job->membership.on_time(now, serial_, control_);
+    if (change == Membership::Change::kDissolved) dissolved(*job);
+    if (change == Membership::Change::kEnded) {
+      ended(*job);
+      if (job->membership.active()) formed(*job, now);
+    }
+    if (now >= job->stragglers_due) look_for_stragglers(*job, now);
+    deadline_ = std::min({deadline_, job->membership.next_deadline(), job->stragglers_due});
+  }
+  flush(sink);
+}
+
+void Engine::adjust(const EngineConfig& to) {
+  config_.jobs_max = to.jobs_max;
+  config_.greetings_per_second = to.greetings_per_second;
+  config_.straggler_warning = to.straggler_warning;
+  config_.secret = to.secret;
+  proven_replies_.set_rate(to.greetings_per_second);
+  unproven_replies_.set_rate(to.greetings_per_second);
+}
+
+void Engine::on_hang_up(std::uint16_t port_id, Time now, PacketSink& sink) {
+  for (auto& [id, job] : jobs_)
+    if (job->membership.on_hang_up(port_id, serial_, now, control_)) ended(*job);
+  deadline_ = std::min(deadline_, now);
+  flush(sink);
+}
+
+void Engine::excuse_pause(Duration pause) {
+  for (auto& [id, job] : jobs_) job->membership.excuse_pause(pause);
+}
+
+void Engine::shut_down(Time, PacketSink& sink) {
+  for (auto& [id, job] : jobs_) {
+    if (job->membership.idle()) continue;
+    const bool was_active = job->membership.active();
+    job->membership.abort({.reason = wire::AbortReason::kShuttingDown}, serial_, control_);
+    if (was_active) ended(*job);
+  }
+  flush(sink);
+}
+
+std::size_t Engine::live_jobs() const {
+  return static_cast<std::size_t>(std::count_if(
+      jobs_.begin(), jobs_.end(), [](const auto& job) { return !job.second->membership.idle(); }));
+}
+
+}  // namespace sluice::aggregator

@@ -1,0 +1,94 @@
+// The engine's part that lets ranks go (rule 25 of docs/protocol.md).
+#include <algorithm>
+
+#include "aggregator/engine.hpp"
+
+namespace sluice::aggregator {
+namespace {
+
+/// How often ranks are asked for their positions on behalf of one that wants to leave, and how many
+/// at a time: each answers with up to an ACK per stream.
+constexpr Duration kPollInterval = std::chrono::milliseconds(10);
+constexpr int kPolledAtOnce = 32;
+
+/// Why a rank ends the job for all, as it says.
+AbortInfo cause_of(const wire::Leave& leave, Rank rank) {
+  AbortInfo why{.reason = wire::AbortReason::kRankAborted, .rank_a = rank};
+  if (leave.reason == 0) return why;
+  why.reason = static_cast<wire::AbortReason>(std::uint16_t{leave.reason});
+  if (why.reason == wire::AbortReason::kAggregatorLost)
+    why.value_a = leave.shard_or_rank;
+  else
+    why.rank_a = Rank{leave.shard_or_rank}, why.value_a = leave.silent_ms;
+  return why;
+}
+
+}  // namespace
+
+void Engine::on_leave(Job& job, Rank rank, const wire::Leave& leave, Time now, PacketSink& sink) {
+  Membership& membership = job.membership;
+  if (leave.abort != 0) {
+    abort(job, cause_of(leave, rank), rank);
+    return;
+  }
+  // Someone may still need what this rank holds: all who remain must have every result.
+  bool settled = true;
+  bool busy = false;
+  auto scope = scope_of(job, sink);
+  for (Stream& stream : job.streams) {
+    stream.on_leave(rank, scope);
+    settled &= stream.settled(membership.present());
+    busy |= stream.busy();
+  }
+  if (membership.on_leave(rank, leave.member.token, settled, serial_, control_)) {
+    ended(job);
+  } else if (settled && busy) {
+    abort(job, {.reason = wire::AbortReason::kRankLeft, .rank_a = rank});
+  } else if (settled) {
+    job.poll_due = kNever;
+  } else if (job.poll_due == kNever) {  // most often all leave together: no need to ask
+    job.poll_due = after(now, kPollInterval);
+  } else if (now >= job.poll_due) {
+    job.poll_due = after(now, kPollInterval);
+    poll_laggards(job);
+  }
+}
+
+/// Asks for the positions of those who are behind on a stream, as far as we know: of some ranks
+/// now, and of the next ones the next time.
+void Engine::poll_laggards(Job& job) {
+  const std::uint16_t ranks = job.membership.session().ranks;
+  int polled = 0;
+  for (std::uint16_t i = 0; i < ranks && polled < kPolledAtOnce; ++i) {
+    const Rank rank{job.poll_next};
+    job.poll_next = static_cast<std::uint16_t>((job.poll_next + 1) % ranks);
+    if (job.membership.present().contains(rank) && poll(job, rank)) ++polled;
+  }
+}
+
+/// One POLL for all streams on which the rank is behind, or for some hundred of them. False if it
+/// is on none.
+bool Engine::poll(Job& job, Rank rank) {
+  const Session& session = job.membership.session();
+  const auto is_behind = [&](const Stream& stream) { return stream.is_behind(rank); };
+  const auto& streams = job.streams;
+  bool any = false;
+  for (std::size_t first = 0; first < streams.size(); first += wire::kPolledStreams) {
+    auto packet = wire::make<wire::Poll>(session.job);
+    const std::size_t end = std::min(streams.size(), first + wire::kPolledStreams);
+    bool asks = false;
+    for (std::size_t i = first; i < end; ++i) {
+      if (!is_behind(streams[i])) continue;
+      packet.streams[(i - first) / 8] |= static_cast<std::uint8_t>(1 << (i - first) % 8);
+      asks = any = true;
+    }
+    if (!asks) continue;
+    packet.delivery.epoch = session.epoch;
+    packet.delivery.delivery_token = session.delivery_token;
+    packet.delivery.stream = static_cast<std::uint16_t>(first * session.shards + session.shard);
+    control_.push(job.membership.endpoints()[rank.value], packet, job.membership.protection());
+  }
+  return any;
+}
+
+}  // namespace sluice::aggregator
