@@ -68,18 +68,8 @@ DropReason Engine::on_stream(Job& job, Rank rank, const Packet& packet, Buffer b
       taken = stream.on_sync(rank, Round{packet.as<wire::Sync>().applied}, scope);
   }
   if (taken.proves_life) job.membership.proved_life(rank, now);
-  if (taken.rank_left) {
-    const Rank gone = job.membership.first_absent();
-    abort(job, {.reason = wire::AbortReason::kRankLeft, .rank_a = gone});
-    return taken.drop;
-  }
-  if (taken.mismatch) {
-    const AbortInfo disagreement = stream.disagreement();  // the stream goes with the job
-    abort(job, disagreement);
-    return taken.drop;
-  }
-  if (taken.contradiction) {
-    abort(job, {.reason = wire::AbortReason::kCannotResume, .rank_a = rank});
+  if (taken.ends_job) {
+    abort(job, *taken.ends_job);  // the stream goes with the job
     return taken.drop;
   }
   if (stream.stalled()) {

@@ -37,7 +37,7 @@ void Engine::on_leave(Job& job, Rank rank, const wire::Leave& leave, Time now, P
   auto scope = scope_of(job, sink);
   for (Stream& stream : job.streams) {
     stream.on_leave(rank, scope);
-    settled &= stream.settled(membership.present());
+    settled &= stream.rounds().settled(membership.present());
     busy |= stream.busy();
   }
   if (membership.on_leave(rank, leave.member.token, settled, serial_, control_)) {
@@ -70,7 +70,7 @@ void Engine::poll_laggards(Job& job) {
 /// is on none.
 bool Engine::poll(Job& job, Rank rank) {
   const Session& session = job.membership.session();
-  const auto is_behind = [&](const Stream& stream) { return stream.is_behind(rank); };
+  const auto is_behind = [&](const Stream& stream) { return stream.rounds().is_behind(rank); };
   const auto& streams = job.streams;
   bool any = false;
   for (std::size_t first = 0; first < streams.size(); first += wire::kPolledStreams) {

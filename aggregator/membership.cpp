@@ -484,12 +484,6 @@ void Membership::refuse(const Endpoint& to, const wire::Join& join, const AbortI
 }
 
 // ------------------------------------------------------------------------------- being a member
-Rank Membership::first_absent() const {
-  RankSet absent = RankSet::first(session_.ranks);
-  present_.for_each([&](Rank r) { absent.erase(r); });
-  return Rank{absent.lowest()};
-}
-
 std::optional<Rank> Membership::find(const wire::MemberHeader& member) const {
   if (!active() || member.rank >= session_.ranks || member.token == 0) return std::nullopt;
   const Member& known = members_[member.rank];

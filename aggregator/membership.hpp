@@ -119,8 +119,6 @@ class Membership {
   /// How many joins were refused, and why the last one was.
   std::uint64_t refused() const { return refused_; }
   const std::optional<AbortInfo>& last_refusal() const { return last_refusal_; }
-  /// The lowest rank that has left; kMaxRanks if none.
-  Rank first_absent() const;
 
   /// Whether something that has ended would be told again.
   bool remembers() const { return !tombstones_.empty() || !over_.empty(); }

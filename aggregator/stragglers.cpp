@@ -12,13 +12,13 @@ void Engine::look_for_stragglers(Job& job, Time now) {
   for (std::size_t i = 0; i < job.streams.size(); ++i) {
     const Stream& stream = job.streams[i];
     auto& seen = job.rounds_seen[i];
-    const bool runs_on = stream.busy() && seen && seen->round == stream.running();
+    const bool runs_on = stream.busy() && seen && seen->round == stream.rounds().running();
     if (!stream.busy())
       seen.reset();
     else if (!runs_on)
-      seen = {stream.running(), now};
+      seen = {stream.rounds().running(), now};
     if (!runs_on || stream.stalled()) continue;
-    const RankSet waited_for = stream.waited_for(job.membership.session());
+    const RankSet waited_for = stream.waited_for();
     if (waited_for.empty() || worst.streams++ != 0) continue;
     worst.rank = Rank{waited_for.lowest()};
     worst.op = stream.op();

@@ -6,8 +6,8 @@ of others that it may. Standard headers are free for all but what NOT_IN_CORE na
 import re
 
 ENGINE = {
-    "aggregator": r"aggregator/(admission|config|counters|engine|leaving|membership|reply_budget"
-                  r"|stragglers|stream|stream_memory)\.",
+    "aggregator": r"aggregator/(admission|block_combiner|config|contributions|counters|engine"
+                  r"|leaving|membership|reply_budget|round_log|stragglers|stream|stream_memory)\.",
     "worker": r"worker/(config|counters|engine|engine_\w+|known_as|layout|nonzero_map|operation"
               r"|places|shard_session|stream)\.",
 }

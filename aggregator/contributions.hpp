@@ -1,0 +1,89 @@
+// Who contributes to the running round of a stream, and in which order it is added (rules 12, 13
+// and 15 a of docs/protocol.md): lowest rank first whatever the order of arrival, so that sums have
+// the same bits always. One that arrives ahead of a lower rank is held, as the packet itself; all
+// others are added at once and forgotten. What adding means is the combiner's business.
+#pragma once
+
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "common/base/ids.hpp"
+#include "common/base/packet_buffer.hpp"
+#include "common/base/rank_set.hpp"
+#include "common/protocol/packet.hpp"
+#include "common/protocol/session.hpp"
+
+namespace sluice::aggregator {
+
+class Contributions {
+ public:
+  /// Awaits all ranks. A packet has at most `columns_max` columns.
+  Contributions(const Session& session, std::uint8_t columns_max)
+      : ranks_(session.ranks),
+        columns_max_(columns_max),
+        next_(std::size_t{session.ranks} * columns_max, kNoBlock),
+        held_(session.ranks),
+        outstanding_(RankSet::first(session.ranks)) {}
+
+  bool has(Rank w) const { return contributed_.contains(w); }
+  bool awaits(Rank w) const { return outstanding_.contains(w); }
+  const RankSet& outstanding() const { return outstanding_; }
+  bool complete() const { return outstanding_.empty(); }
+  Rank last() const { return last_; }  ///< who contributed last
+
+  /// Takes the contribution of a rank that is awaited, and calls add(rank, packet) for each whose
+  /// turn has come. False if this one is held.
+  template <class Add>
+  bool take(Rank w, const Packet& packet, Buffer buffer, Add&& add) {
+    assert(awaits(w) && !has(w));
+    note(w, packet);
+    if (outstanding_.lowest() < w.value) {
+      held_[w.value] = {packet, std::move(buffer)};
+      in_hold_.insert(w);
+      return false;
+    }
+    add(w, packet);
+    while (in_hold_.lowest() < outstanding_.lowest()) {
+      const Rank r{in_hold_.lowest()};
+      add(r, held_[r.value].packet);
+      held_[r.value] = {};
+      in_hold_.erase(r);
+    }
+    return true;
+  }
+
+  /// A rank's next non-zero blocks, by column, as it told last.
+  std::span<const BlockIndex> next_of(Rank w) const {
+    return {next_.data() + std::size_t{w.value} * columns_max_, columns_max_};
+  }
+  /// Per column, the least next block of all ranks: what the next round will sum.
+  void want_next(std::span<BlockIndex> want) const;
+
+  /// The next round begins, to which all ranks contribute.
+  void await_all();
+  /// The next round begins, to which those contribute that have one of these blocks, by column.
+  void await_owners(std::span<const BlockIndex> current);
+
+ private:
+  struct Held {
+    Packet packet;
+    Buffer buffer;
+  };
+
+  void note(Rank w, const Packet& packet);
+
+  std::uint16_t ranks_;
+  std::uint8_t columns_max_;
+  std::vector<BlockIndex> next_;  // by rank and column
+  std::vector<Held> held_;        // by rank
+  RankSet outstanding_;
+  RankSet contributed_;
+  RankSet in_hold_;
+  Rank last_{};
+};
+
+}  // namespace sluice::aggregator
