@@ -63,9 +63,9 @@ DropReason Engine::on_hello(const Endpoint& from, const Packet& packet, Time now
   auto challenge = wire::make<wire::Challenge>(packet.job());
   challenge.nonce = hello.nonce;
   challenge.incarnation = config_.incarnation;
-  challenge.serial = ++serial_;
-  challenge.challenge =
-      challenge_cookie(config_.challenge_key, packet.job(), hello.nonce, serial_, hello.rank, from);
+  challenge.serial = serials_.next();
+  challenge.challenge = challenge_cookie(config_.challenge_key, packet.job(), hello.nonce,
+                                         challenge.serial, hello.rank, from);
   control_.push(from, challenge, protection);
   return DropReason::kNone;
 }
@@ -85,7 +85,7 @@ DropReason Engine::on_join(const Endpoint& from, const Packet& packet, Time now)
   Job* job = admit(from, join, protection);
   if (job == nullptr) return DropReason::kBadJoin;
   const std::uint64_t refused_before = job->membership.refused();
-  const auto outcome = job->membership.on_join(from, join, serial_, now, control_);
+  const auto outcome = job->membership.on_join(from, join, now, control_);
   counters_.joins_refused += job->membership.refused() - refused_before;
   if (outcome.dissolved) dissolved(*job);
   if (outcome.ended) ended(*job);
@@ -112,8 +112,7 @@ Engine::Job* Engine::admit(const Endpoint& from, const wire::Join& join,
   }
   if (known != nullptr) return known;
   forget_idle_jobs();
-  auto job = std::make_unique<Job>(config_, join.header.job, buffers_claimed_);
-  job->membership.void_serials(mark_);
+  auto job = std::make_unique<Job>(config_, serials_, join.header.job, buffers_claimed_);
   return (jobs_[join.header.job] = std::move(job)).get();
 }
 
@@ -181,7 +180,7 @@ void Engine::forget_idle_jobs() {
     if (!membership.idle()) return false;
     return !membership.remembers() || (crowded && membership.mark() <= *middle);
   });
-  mark_ = serial_;
+  serials_.forget();
 }
 
 }  // namespace sluice::aggregator

@@ -93,7 +93,7 @@ void Engine::retry_stalled(Time now, PacketSink& sink) {
 // --------------------------------------------------------------------------------- the end of a
 // job
 void Engine::abort(Job& job, const AbortInfo& info, std::optional<Rank> told_by) {
-  job.membership.abort(info, serial_, control_);
+  job.membership.abort(info, control_);
   ended(job, told_by);
 }
 
@@ -129,7 +129,7 @@ void Engine::on_time(Time now, PacketSink& sink) {
   sink.enter(Stage::kOther);
   deadline_ = kNever;
   for (auto& [id, job] : jobs_) {
-    const auto change = job->membership.on_time(now, serial_, control_);
+    const auto change = job->membership.on_time(now, control_);
     if (change == Membership::Change::kDissolved) dissolved(*job);
     if (change == Membership::Change::kEnded) {
       ended(*job);
@@ -152,7 +152,7 @@ void Engine::adjust(const EngineConfig& to) {
 
 void Engine::on_hang_up(std::uint16_t port_id, Time now, PacketSink& sink) {
   for (auto& [id, job] : jobs_)
-    if (job->membership.on_hang_up(port_id, serial_, now, control_)) ended(*job);
+    if (job->membership.on_hang_up(port_id, now, control_)) ended(*job);
   deadline_ = std::min(deadline_, now);
   flush(sink);
 }
@@ -165,7 +165,7 @@ void Engine::shut_down(Time, PacketSink& sink) {
   for (auto& [id, job] : jobs_) {
     if (job->membership.idle()) continue;
     const bool was_active = job->membership.active();
-    job->membership.abort({.reason = wire::AbortReason::kShuttingDown}, serial_, control_);
+    job->membership.abort({.reason = wire::AbortReason::kShuttingDown}, control_);
     if (was_active) ended(*job);
   }
   flush(sink);

@@ -17,6 +17,7 @@
 #include "aggregator/counters.hpp"
 #include "aggregator/membership.hpp"
 #include "aggregator/reply_budget.hpp"
+#include "aggregator/serials.hpp"
 #include "aggregator/stream.hpp"
 
 namespace sluice::aggregator {
@@ -89,8 +90,9 @@ class Engine {
 
  private:
   struct Job {
-    Job(const EngineConfig& config, std::uint32_t id, const std::size_t& buffers_claimed)
-        : membership(config, id, buffers_claimed) {}
+    Job(const EngineConfig& config, const Serials& serials, std::uint32_t id,
+        const std::size_t& buffers_claimed)
+        : membership(config, serials, id, buffers_claimed) {}
     Membership membership;
     std::vector<Stream> streams;  // those of this shard, while active; stream s at s / shards
     std::size_t buffers_claimed = 0;
@@ -153,9 +155,8 @@ class Engine {
   // Who has shown where he is, or that he knows the secret, is not kept out by those who have not.
   ReplyBudget proven_replies_;
   ReplyBudget unproven_replies_;
+  Serials serials_;
   std::unordered_map<std::uint32_t, std::unique_ptr<Job>> jobs_;
-  std::uint64_t serial_ = 0;  // last one handed out
-  std::uint64_t mark_ = 0;    // serials void for jobs that were forgotten
   Time deadline_ = kNever;
   std::vector<Job*> stalled_;  // a stream of theirs may wait for a buffer; retried each turn
   Time retry_due_ = kNever;    // of these

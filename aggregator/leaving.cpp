@@ -40,7 +40,7 @@ void Engine::on_leave(Job& job, Rank rank, const wire::Leave& leave, Time now, P
     settled &= stream.rounds().settled(membership.present());
     busy |= stream.busy();
   }
-  if (membership.on_leave(rank, leave.member.token, settled, serial_, control_)) {
+  if (membership.on_leave(rank, leave.member.token, settled, control_)) {
     ended(job);
   } else if (settled && busy) {
     abort(job, {.reason = wire::AbortReason::kRankLeft, .rank_a = rank});

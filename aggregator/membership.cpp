@@ -12,7 +12,6 @@ namespace {
 using wire::AbortReason;
 using wire::Field;
 
-constexpr std::size_t kTombstonesMax = 4 * kMaxRanks;
 constexpr std::size_t kFewestStreams = 8;  // fewer leave a rank waiting for each round
 constexpr int kSilentIntervals = 3;        // of KEEPALIVE, until a contended member counts as gone
 constexpr int kForgottenAfter = 4;         // of KEEPALIVE, without a JOIN from somebody who waits
@@ -59,12 +58,10 @@ std::optional<wire::Refused> refusal_of(const Packet& packet, const EngineConfig
 }
 
 // -------------------------------------------------------------------------------------- joining
-Membership::JoinOutcome Membership::on_join(const Endpoint& from, const wire::Join& join,
-                                            std::uint64_t newest_serial, Time now,
+Membership::JoinOutcome Membership::on_join(const Endpoint& from, const wire::Join& join, Time now,
                                             ControlPackets& out) {
   if (idle()) protection_ = config_.protection_of(job_);  // the secret may be another by now
-  return active() ? join_active(from, join, newest_serial, now, out)
-                  : join_forming(from, join, newest_serial, now, out);
+  return active() ? join_active(from, join, now, out) : join_forming(from, join, now, out);
 }
 
 std::optional<AbortInfo> Membership::invalid(const wire::Join& join, const EngineConfig& config,
@@ -121,8 +118,7 @@ std::optional<AbortInfo> Membership::disagrees(const wire::Join& join) const {
 }
 
 Membership::JoinOutcome Membership::join_active(const Endpoint& from, const wire::Join& join,
-                                                std::uint64_t newest_serial, Time now,
-                                                ControlPackets& out) {
+                                                Time now, ControlPackets& out) {
   if (join.world_size != session_.ranks) {
     refuse(from, join,
            AbortInfo{AbortReason::kJoinMismatch, Field::kWorldSize, Rank{0}, Rank{join.rank},
@@ -143,13 +139,13 @@ Membership::JoinOutcome Membership::join_active(const Endpoint& from, const wire
   if (join.serial <= member.serial) return {.drop = DropReason::kStaleJoin};
 
   if (is_another_process(join)) {
-    abort(about(AbortReason::kRankRestarted, rank), newest_serial, out);
+    abort(about(AbortReason::kRankRestarted, rank), out);
     told_again(from, join, out);
     return {.ended = true, .drop = DropReason::kBadJoin};
   }
   if (went_on_elsewhere(join)) {
     dissolve();
-    JoinOutcome outcome = join_forming(from, join, newest_serial, now, out);
+    JoinOutcome outcome = join_forming(from, join, now, out);
     outcome.dissolved = true;
     return outcome;
   }
@@ -160,7 +156,7 @@ Membership::JoinOutcome Membership::join_active(const Endpoint& from, const wire
   if (config_.shard == 0) return contend(from, join, now, out);
   // Shard 0 has begun another life. Ours ends when all have heard of it, which they tell by
   // joining.
-  return join_forming(from, join, newest_serial, now, out);
+  return join_forming(from, join, now, out);
 }
 
 /// Whether a rank comes from another epoch of this life, or has made progress that it cannot have
@@ -213,7 +209,7 @@ Time Membership::contention_ends(const Member& member) const {
 
 /// Who lost its place to a living member is refused; a member that fell silent has restarted. One
 /// that was never heard has not begun: its place is free, unless it holds progress made elsewhere.
-bool Membership::settle_contention(Time now, std::uint64_t newest_serial, ControlPackets& out) {
+bool Membership::settle_contention(Time now, ControlPackets& out) {
   for (std::uint16_t r = 0; r < session_.ranks; ++r) {
     Member& member = members_[r];
     if (!member.contender) continue;
@@ -221,26 +217,27 @@ bool Membership::settle_contention(Time now, std::uint64_t newest_serial, Contro
     const std::uint64_t signs = member.keep_alive - contender.keep_alive_at_start;
     if (signs >= kSignsOfLife) {
       member.contender.reset();
-      bury(contender.join.nonce, about(AbortReason::kDuplicateRank, Rank{r}));
+      tombstones_.ended(contender.join.nonce, about(AbortReason::kDuplicateRank, Rank{r}));
       told_again(contender.endpoint, contender.join, out);
     } else if (now < contention_ends(member)) {
       continue;
     } else if (!member.spoke && !resumed_ && !has_progress(contender.join)) {
       const AbortInfo why = about(AbortReason::kDuplicateRank, Rank{r});
-      entomb(member.token, {.left = false, .generation = session_.generation, .why = why});
-      bury(member.nonce, why);
+      tombstones_.token_ended(member.token,
+                              {.left = false, .generation = session_.generation, .why = why});
+      tombstones_.ended(member.nonce, why);
       member.contender.reset();
       rebind(Rank{r}, contender.endpoint, contender.join, now, out);
       member.former_token = 0;  // of another process
     } else {
-      abort(about(AbortReason::kRankRestarted, Rank{r}), newest_serial, out);
+      abort(about(AbortReason::kRankRestarted, Rank{r}), out);
       candidates_[r] = Candidate{contender.endpoint,
                                  contender.join,
                                  contender.join.nonce,
                                  contender.join.serial,
                                  now,
                                  now};
-      if (complete(now)) form(newest_serial, now, out);
+      if (complete(now)) form(now, out);
       return true;
     }
   }
@@ -248,8 +245,7 @@ bool Membership::settle_contention(Time now, std::uint64_t newest_serial, Contro
 }
 
 Membership::JoinOutcome Membership::join_forming(const Endpoint& from, const wire::Join& join,
-                                                 std::uint64_t newest_serial, Time now,
-                                                 ControlPackets& out) {
+                                                 Time now, ControlPackets& out) {
   if (join.serial <= mark_) return {.drop = DropReason::kStaleJoin};
   if (told_again(from, join, out)) return {.drop = DropReason::kBadJoin};
   if (config_.shard != 0)  // who still speaks of another life will come again
@@ -262,13 +258,13 @@ Membership::JoinOutcome Membership::join_forming(const Endpoint& from, const wir
     if (join.serial < held.latest_serial) return {.drop = DropReason::kStaleJoin};
     if (held.join.nonce != join.nonce && held.first_nonce == join.nonce) {
       // The first process is alive after the second one came: two have one number.
-      bury(held.join.nonce, about(AbortReason::kDuplicateRank, Rank{join.rank}));
+      tombstones_.ended(held.join.nonce, about(AbortReason::kDuplicateRank, Rank{join.rank}));
       told_again(held.endpoint, held.join, out);
     }
   }
   if (const auto disagreement = disagrees(join)) {
     candidates_[join.rank] = Candidate{from, join, join.nonce, join.serial, now, now};
-    dismiss_candidates(*disagreement, newest_serial, out);
+    dismiss_candidates(*disagreement, out);
     return {.drop = DropReason::kBadJoin};
   }
   Candidate& mine = candidates_[join.rank];
@@ -278,14 +274,14 @@ Membership::JoinOutcome Membership::join_forming(const Endpoint& from, const wir
   mine.join = join;
   mine.latest_serial = join.serial;
   if (mine.first_nonce == 0) mine.first_nonce = join.nonce;
-  end_broken_lives(newest_serial, out);
+  end_broken_lives(out);
   if (candidates_.count(join.rank) == 0) return {.drop = DropReason::kBadJoin};
   if (!complete(now)) {
     pend(from, join, out);
     return {};
   }
   const bool replaces = active();
-  form(newest_serial, now, out);
+  form(now, out);
   return {.formed = true, .ended = replaces};
 }
 
@@ -293,9 +289,9 @@ Membership::JoinOutcome Membership::join_forming(const Endpoint& from, const wir
 /// without it, what that rank had is lost (rule 18). Only a JOIN that was asked for after the
 /// others had come shows that: an earlier one may be what that very rank sent before the life
 /// began.
-void Membership::end_broken_lives(std::uint64_t newest_serial, ControlPackets& out) {
+void Membership::end_broken_lives(ControlPackets& out) {
   while (const auto rank = stranger()) {
-    if (!conflict_serial_) conflict_serial_ = newest_serial;
+    if (!conflict_serial_) conflict_serial_ = serials_.newest();
     if (candidates_[rank->value].join.serial <= *conflict_serial_) return;
     end_generation(holder()->join.generation, about(AbortReason::kRankRestarted, *rank), out);
   }
@@ -330,7 +326,7 @@ bool Membership::same_generation() const {
 /// A life that cannot go on: also the ranks that have made no progress in it are told.
 void Membership::end_generation(std::uint64_t generation, const AbortInfo& why,
                                 ControlPackets& out) {
-  bury(generation, why);
+  tombstones_.ended(generation, why);
   for (auto it = candidates_.begin(); it != candidates_.end();) {
     const bool of_it = it->second.join.generation == generation;
     if (of_it) refuse(it->second.endpoint, it->second.join, why, out);
@@ -374,10 +370,10 @@ std::size_t Membership::streams_with_room() const {
   return std::max<std::size_t>(here, 1) * config_.shards;  // who has room for none is refused
 }
 
-void Membership::form(std::uint64_t newest_serial, Time now, ControlPackets& out) {
+void Membership::form(Time now, ControlPackets& out) {
   if (active()) {
     const AbortInfo over;  // all ranks have moved on: there is nobody to tell
-    end({.left = false, .generation = session_.generation, .why = over}, newest_serial);
+    end({.left = false, .generation = session_.generation, .why = over});
     last_abort_ = over;
   }
   const wire::Join& any = candidates_.begin()->second.join;
@@ -416,7 +412,7 @@ void Membership::form(std::uint64_t newest_serial, Time now, ControlPackets& out
   protection_.begin_session(session_);
   candidates_.clear();
   conflict_serial_.reset();
-  mark_ = newest_serial;
+  mark_ = serials_.newest();
   formed_at_ = now;
   welcome_due_ = after(now, config_.keep_alive_interval());
   state_ = State::kActive;
@@ -469,10 +465,9 @@ void Membership::pend(const Endpoint& to, const wire::Join& join, ControlPackets
 
 /// Whether the join speaks of something that has ended; then it is told why.
 bool Membership::told_again(const Endpoint& from, const wire::Join& join, ControlPackets& out) {
-  auto found = over_.find(join.nonce);
-  if (found == over_.end() && join.generation != 0) found = over_.find(join.generation);
-  if (found == over_.end()) return false;
-  refuse(from, join, found->second, out);
+  const AbortInfo* const why = tombstones_.why_over(join);
+  if (why == nullptr) return false;
+  refuse(from, join, *why, out);
   return true;
 }
 
@@ -502,15 +497,15 @@ void Membership::answer_unknown(const Endpoint& from, const Packet& packet,
                                 ControlPackets& out) const {
   const std::uint64_t token = packet.member().token;
   if (is_token_of_member(token)) return;
-  const auto found = tombstones_.find(token);
-  if (found == tombstones_.end()) {
+  const Tombstone* const ended = tombstones_.of_token(token);
+  if (ended == nullptr) {
     if (const auto refused = refusal_of(packet, config_)) out.push(from, *refused, protection_);
-  } else if (found->second.left) {
+  } else if (ended->left) {
     auto left = wire::make<wire::Left>(job_);
     left.token = token;
     out.push(from, left, protection_);
   } else if (packet.bytes().size() >= sizeof(wire::Abort) + wire::kTrailerBytes) {
-    out.push(from, to_packet(found->second.why, job_, found->second.generation, 0), protection_);
+    out.push(from, to_packet(ended->why, job_, ended->generation, 0), protection_);
   }
 }
 
@@ -527,8 +522,7 @@ void Membership::on_keep_alive(Rank r, std::uint64_t number, Time now, ControlPa
   out.push(endpoints_[r.value], ack, protection_);
 }
 
-bool Membership::on_leave(Rank r, std::uint64_t token, bool may_leave, std::uint64_t newest_serial,
-                          ControlPackets& out) {
+bool Membership::on_leave(Rank r, std::uint64_t token, bool may_leave, ControlPackets& out) {
   if (present_.contains(r)) {
     if (!may_leave) return false;
     present_.erase(r);
@@ -538,30 +532,30 @@ bool Membership::on_leave(Rank r, std::uint64_t token, bool may_leave, std::uint
   left.token = token;
   out.push(endpoints_[r.value], left, protection_);
   if (!present_.empty()) return false;
-  end({.left = true, .generation = session_.generation}, newest_serial);
+  end({.left = true, .generation = session_.generation});
   return true;
 }
 
 // --------------------------------------------------------------------------------------- the end
-Membership::Change Membership::on_time(Time now, std::uint64_t newest_serial, ControlPackets& out) {
+Membership::Change Membership::on_time(Time now, ControlPackets& out) {
   if (active()) {
     for (std::uint16_t r = 0; r < session_.ranks; ++r) {
       const Duration silence = now - members_[r].seen;
       if (!present_.contains(Rank{r}) || silence < config_.liveness_timeout) continue;
-      abort(about(AbortReason::kRankSilent, Rank{r}, milliseconds(silence)), newest_serial, out);
+      abort(about(AbortReason::kRankSilent, Rank{r}, milliseconds(silence)), out);
       return Change::kEnded;
     }
-    if (settle_contention(now, newest_serial, out)) return Change::kEnded;
+    if (settle_contention(now, out)) return Change::kEnded;
     if (now >= welcome_due_) repeat_welcomes(now, out);
     if (now >= all_must_have_spoken()) {
       dissolve();
-      mark_ = newest_serial;
+      mark_ = serials_.newest();
       return Change::kDissolved;
     }
   }
   forget_absentees(now);
   if (now >= formation_ends()) {
-    dismiss_candidates(why_not_formed(now), newest_serial, out);
+    dismiss_candidates(why_not_formed(now), out);
   }
   return Change::kNone;
 }
@@ -645,8 +639,7 @@ void Membership::excuse_pause(Duration pause) {
   }
 }
 
-bool Membership::on_hang_up(std::uint16_t port_id, std::uint64_t newest_serial, Time now,
-                            ControlPackets& out) {
+bool Membership::on_hang_up(std::uint16_t port_id, Time now, ControlPackets& out) {
   for (auto it = candidates_.begin(); it != candidates_.end();) {
     if (it->second.endpoint.port_id != port_id) {
       ++it;
@@ -657,7 +650,7 @@ bool Membership::on_hang_up(std::uint16_t port_id, std::uint64_t newest_serial, 
     const bool held_progress = has_progress(it->second.join);
     it = candidates_.erase(it);
     if (!held_progress) continue;
-    dismiss_candidates(why, newest_serial, out);
+    dismiss_candidates(why, out);
     break;
   }
   if (!active()) return false;
@@ -666,35 +659,33 @@ bool Membership::on_hang_up(std::uint16_t port_id, std::uint64_t newest_serial, 
     if (member.contender && member.contender->endpoint.port_id == port_id) member.contender.reset();
     if (endpoints_[r].port_id != port_id || !present_.contains(Rank{r})) continue;
     present_.erase(Rank{r});  // nobody is there to be told
-    abort(about(AbortReason::kRankHungUp, Rank{r}, milliseconds(now - member.seen)), newest_serial,
-          out);
+    abort(about(AbortReason::kRankHungUp, Rank{r}, milliseconds(now - member.seen)), out);
     return true;
   }
   return false;
 }
 
-void Membership::abort(const AbortInfo& info, std::uint64_t newest_serial, ControlPackets& out) {
+void Membership::abort(const AbortInfo& info, ControlPackets& out) {
   if (active()) {
     present_.for_each([&](Rank r) {
       out.push(endpoints_[r.value], to_packet(info, job_, session_.generation, 0), protection_);
     });
-    end({.left = false, .generation = session_.generation, .why = info}, newest_serial);
+    end({.left = false, .generation = session_.generation, .why = info});
     last_abort_ = info;
   } else {
-    dismiss_candidates(info, newest_serial, out);
+    dismiss_candidates(info, out);
   }
 }
 
-void Membership::dismiss_candidates(const AbortInfo& info, std::uint64_t newest_serial,
-                                    ControlPackets& out) {
+void Membership::dismiss_candidates(const AbortInfo& info, ControlPackets& out) {
   for (const auto& entry : candidates_) {
     const wire::Join& join = entry.second.join;
-    bury(join.nonce, info);
+    tombstones_.ended(join.nonce, info);
     refuse(entry.second.endpoint, join, info, out);
   }
   candidates_.clear();
   conflict_serial_.reset();
-  mark_ = newest_serial;
+  mark_ = serials_.newest();
 }
 
 /// As if this aggregator had been killed: tokens are unknown from now on, and nothing has ended.
@@ -703,35 +694,18 @@ void Membership::dissolve() {
   last_session_ = session_;
 }
 
-void Membership::end(const Tombstone& epitaph, std::uint64_t newest_serial) {
+void Membership::end(const Tombstone& epitaph) {
   for (const Member& member : members_) {
-    entomb(member.token, epitaph);
-    if (member.former_token != 0) entomb(member.former_token, epitaph);
-    if (!epitaph.left) bury(member.nonce, epitaph.why);
+    tombstones_.token_ended(member.token, epitaph);
+    if (member.former_token != 0) tombstones_.token_ended(member.former_token, epitaph);
+    if (!epitaph.left) tombstones_.ended(member.nonce, epitaph.why);
   }
-  bury(session_.generation, epitaph.left ? AbortInfo{AbortReason::kGenerationOver} : epitaph.why);
+  tombstones_.ended(session_.generation,
+                    epitaph.left ? AbortInfo{AbortReason::kGenerationOver} : epitaph.why);
   last_abort_.reset();
   last_session_ = session_;
   state_ = State::kForming;
-  mark_ = newest_serial;
-}
-
-void Membership::entomb(std::uint64_t token, const Tombstone& epitaph) {
-  if (!tombstones_.emplace(token, epitaph).second) return;
-  tombstone_order_.push_back(token);
-  if (tombstone_order_.size() > kTombstonesMax) {
-    tombstones_.erase(tombstone_order_.front());
-    tombstone_order_.pop_front();
-  }
-}
-
-void Membership::bury(std::uint64_t id, const AbortInfo& why) {
-  if (id == 0 || !over_.emplace(id, why).second) return;
-  over_order_.push_back(id);
-  if (over_order_.size() > kTombstonesMax) {
-    over_.erase(over_order_.front());
-    over_order_.pop_front();
-  }
+  mark_ = serials_.newest();
 }
 
 }  // namespace sluice::aggregator

@@ -11,13 +11,14 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "aggregator/config.hpp"
+#include "aggregator/serials.hpp"
+#include "aggregator/tombstones.hpp"
 #include "common/base/rank_set.hpp"
 #include "common/base/time.hpp"
 #include "common/protocol/abort_info.hpp"
@@ -36,11 +37,14 @@ class Membership {
   enum class State { kForming, kActive };
 
   /// `buffers_claimed`: by all jobs that are active, to be read when this one forms.
-  Membership(const EngineConfig& config, std::uint32_t job, const std::size_t& buffers_claimed)
+  Membership(const EngineConfig& config, const Serials& serials, std::uint32_t job,
+             const std::size_t& buffers_claimed)
       : config_(config),
+        serials_(serials),
         job_(job),
         buffers_claimed_(buffers_claimed),
-        protection_(config.protection_of(job)) {}
+        protection_(config.protection_of(job)),
+        mark_(serials.last_void()) {}
 
   State state() const { return state_; }
   bool active() const { return state_ == State::kActive; }
@@ -51,10 +55,7 @@ class Membership {
   std::span<const Endpoint> endpoints() const { return endpoints_; }  ///< while active, by rank
   const RankSet& present() const { return present_; }                 ///< while active: not left
 
-  /// Serials up to `serial` are void from now on.
-  void void_serials(std::uint64_t serial) { mark_ = std::max(mark_, serial); }
-
-  /// A JOIN whose incarnation is ours. `newest_serial` is the last one handed out. True if the job
+  /// A JOIN whose incarnation is ours. True if the job
   /// has formed now. Sends PENDING, WELCOME or ABORT.
   struct JoinOutcome {
     bool formed = false;
@@ -62,8 +63,7 @@ class Membership {
     bool dissolved = false;  ///< this formation of it has: its ranks went on elsewhere
     DropReason drop = DropReason::kNone;
   };
-  JoinOutcome on_join(const Endpoint& from, const wire::Join& join, std::uint64_t newest_serial,
-                      Time now, ControlPackets& out);
+  JoinOutcome on_join(const Endpoint& from, const wire::Join& join, Time now, ControlPackets& out);
 
   const JobProtection& protection() const { return protection_; }
 
@@ -90,8 +90,7 @@ class Membership {
 
   /// Answers LEFT to a LEAVE with this token; `may_leave` tells whether no one needs the rank any
   /// more. True if all have left: the life has ended.
-  bool on_leave(Rank r, std::uint64_t token, bool may_leave, std::uint64_t newest_serial,
-                ControlPackets& out);
+  bool on_leave(Rank r, std::uint64_t token, bool may_leave, ControlPackets& out);
 
   /// Time-outs of liveness, contention and formation.
   enum class Change {
@@ -99,18 +98,17 @@ class Membership {
     kEnded,      ///< the life that was active has ended
     kDissolved,  ///< this formation has; its ranks will form the job again, here or elsewhere
   };
-  Change on_time(Time now, std::uint64_t newest_serial, ControlPackets& out);
+  Change on_time(Time now, ControlPackets& out);
   Time next_deadline() const;
 
   /// Time that counts as nobody's silence.
   void excuse_pause(Duration pause);
 
   /// A local port went away with whoever was behind it. True if the life has ended.
-  bool on_hang_up(std::uint16_t port_id, std::uint64_t newest_serial, Time now,
-                  ControlPackets& out);
+  bool on_hang_up(std::uint16_t port_id, Time now, ControlPackets& out);
 
   /// Ends the active life, or the forming, and tells all who are in it.
-  void abort(const AbortInfo& info, std::uint64_t newest_serial, ControlPackets& out);
+  void abort(const AbortInfo& info, ControlPackets& out);
 
   /// Why the last life ended, for the log; empty if by LEAVE.
   const std::optional<AbortInfo>& last_abort() const { return last_abort_; }
@@ -121,7 +119,7 @@ class Membership {
   const std::optional<AbortInfo>& last_refusal() const { return last_refusal_; }
 
   /// Whether something that has ended would be told again.
-  bool remembers() const { return !tombstones_.empty() || !over_.empty(); }
+  bool remembers() const { return !tombstones_.empty(); }
   /// Joins with serials up to this one are void.
   std::uint64_t mark() const { return mark_; }
 
@@ -150,22 +148,16 @@ class Membership {
     bool spoke = false;
     std::optional<Contender> contender;
   };
-  struct Tombstone {
-    bool left = false;  // else aborted, for `why`
-    std::uint64_t generation = 0;
-    AbortInfo why{};
-  };
-
   std::optional<AbortInfo> disagrees(const wire::Join& join) const;
-  JoinOutcome join_active(const Endpoint& from, const wire::Join& join, std::uint64_t newest_serial,
-                          Time now, ControlPackets& out);
+  JoinOutcome join_active(const Endpoint& from, const wire::Join& join, Time now,
+                          ControlPackets& out);
   bool is_another_process(const wire::Join& join) const;
   bool went_on_elsewhere(const wire::Join& join) const;
   void rebind(Rank r, const Endpoint& to, const wire::Join& join, Time now, ControlPackets& out);
   JoinOutcome contend(const Endpoint& from, const wire::Join& join, Time now, ControlPackets& out);
-  JoinOutcome join_forming(const Endpoint& from, const wire::Join& join,
-                           std::uint64_t newest_serial, Time now, ControlPackets& out);
-  void end_broken_lives(std::uint64_t newest_serial, ControlPackets& out);
+  JoinOutcome join_forming(const Endpoint& from, const wire::Join& join, Time now,
+                           ControlPackets& out);
+  void end_broken_lives(ControlPackets& out);
   void end_generation(std::uint64_t generation, const AbortInfo& why, ControlPackets& out);
   const Candidate* holder() const;
   std::optional<Rank> stranger() const;
@@ -177,31 +169,30 @@ class Membership {
   void forget_absentees(Time now);
   Time all_must_have_spoken() const;
   Time forgotten_at(const Candidate& candidate) const;
-  void dismiss_candidates(const AbortInfo& info, std::uint64_t newest_serial, ControlPackets& out);
+  void dismiss_candidates(const AbortInfo& info, ControlPackets& out);
   bool complete(Time now) const;
   std::uint16_t default_streams() const;
   std::size_t streams_with_room() const;
-  void form(std::uint64_t newest_serial, Time now, ControlPackets& out);
+  void form(Time now, ControlPackets& out);
   void repeat_welcomes(Time now, ControlPackets& out);
   void welcome(Rank r, ControlPackets& out) const;
   void pend(const Endpoint& to, const wire::Join& join, ControlPackets& out) const;
   void refuse(const Endpoint& to, const wire::Join& join, const AbortInfo& info,
               ControlPackets& out);
   Time contention_ends(const Member& member) const;
-  bool settle_contention(Time now, std::uint64_t newest_serial, ControlPackets& out);
+  bool settle_contention(Time now, ControlPackets& out);
   bool is_token_of_member(std::uint64_t token) const;
   void dissolve();
-  void end(const Tombstone& epitaph, std::uint64_t newest_serial);
-  void entomb(std::uint64_t token, const Tombstone& epitaph);
-  void bury(std::uint64_t id, const AbortInfo& why);
+  void end(const Tombstone& epitaph);
   bool told_again(const Endpoint& from, const wire::Join& join, ControlPackets& out);
 
   const EngineConfig& config_;
+  const Serials& serials_;
   const std::uint32_t job_;
   const std::size_t& buffers_claimed_;
   JobProtection protection_;
   State state_ = State::kForming;
-  std::uint64_t mark_ = 0;
+  std::uint64_t mark_;
 
   // Forming; on shards other than 0 also while an earlier life is active.
   std::unordered_map<std::uint16_t, Candidate> candidates_;
@@ -216,11 +207,7 @@ class Membership {
   std::vector<Endpoint> endpoints_;
   RankSet present_;
 
-  // Ended: tokens and what became of them; generations and nonces that are over, and why. Bounded.
-  std::unordered_map<std::uint64_t, Tombstone> tombstones_;
-  std::deque<std::uint64_t> tombstone_order_;
-  std::unordered_map<std::uint64_t, AbortInfo> over_;
-  std::deque<std::uint64_t> over_order_;
+  Tombstones tombstones_;
   std::optional<AbortInfo> last_abort_;
   std::optional<AbortInfo> last_refusal_;
   Session last_session_;
