@@ -9,7 +9,7 @@ import sys
 sys.dont_write_bytecode = True
 import rules  # noqa: E402
 
-NO_TEXT = (".png", ".svg", ".json")
+NO_TEXT = (".png", ".json")
 UNCHECKED = {"LICENSE", ".git"}  # the latter is a file in a worktree
 CLANG_FORMAT = 14  # Debian 12's
 PUBLIC = re.compile(r"(?:common|worker|bindings/c)/include/(.*)")
