@@ -112,9 +112,8 @@ def prepare_scalapack(name):
 PROGRAMS = {  # how to begin, and what came of it
     "lammps": (prepare_lammps, lammps),
     "hpcc": (prepare_hpcc, hpcc),
-    **{f"scalapack-{name}": (prepare_scalapack(name), scalapack)
-       for name in ("xdlu", "xslu", "xzlu", "xdllt", "xdqr", "xdinv", "xdls", "xdtrd", "xdbrd",
-                    "xdhrd", "xdsep", "xdnep")},
+    "scalapack-lu": (prepare_scalapack("xdlu"), scalapack),
+    "scalapack-schur": (prepare_scalapack("xdnep"), scalapack),
 }
 
 
