@@ -4,19 +4,15 @@
 
 #include <cstdint>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <boost/program_options.hpp>
 
-namespace sluice::bench {
+#include "bench/usage_error.hpp"
 
-/// A wrong flag or value: what() names flag, value and what is allowed, in one line.
-struct UsageError : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
+namespace sluice::bench {
 
 /// Flags that --help lists under one title.
 class FlagGroup {

@@ -5,9 +5,11 @@
 #include <filesystem>
 #include <fstream>
 
+#include <nlohmann/json.hpp>
+
 #include <sluice/error.hpp>
 
-#include "bench/flags.hpp"
+#include "bench/usage_error.hpp"
 
 namespace sluice::bench {
 namespace {

@@ -1,4 +1,4 @@
-"""Charts: panels side by side with one legend, as PNG and SVG. Needs Debian's matplotlib."""
+"""Charts: panels side by side with one legend, as PNG. Needs Debian's matplotlib."""
 import collections
 
 import matplotlib
@@ -57,7 +57,7 @@ class Chart:
     """Panels side by side, with one legend."""
 
     def __init__(self, title, panels):
-        plt.rcParams.update({"font.size": 10, "axes.spines.top": False, "svg.hashsalt": "sluice",
+        plt.rcParams.update({"font.size": 10, "axes.spines.top": False,
                              "axes.spines.right": False, "font.family": "DejaVu Sans"})
         self.figure, axes = plt.subplots(1, panels, figsize=(WIDTH * panels, HEIGHT), sharey=True,
                                          squeeze=False, layout="constrained")
@@ -112,5 +112,4 @@ class Chart:
         self.figure.legend(handles.values(), handles.keys(), loc="upper center",
                            bbox_to_anchor=(0.5, 0), ncol=min(4, len(handles)), frameon=False)
         self.figure.savefig(path + ".png", dpi=150, bbox_inches="tight")
-        self.figure.savefig(path + ".svg", metadata={"Date": None}, bbox_inches="tight")
         plt.close(self.figure)

@@ -6,6 +6,7 @@
 
 #include <sluice/sluice.hpp>
 
+#include "bench/json_file.hpp"
 #include "bench/perf/measure.hpp"
 #include "bench/perf/mix.hpp"
 #include "bench/perf/options.hpp"
@@ -60,7 +61,7 @@ JobOptions job_options(const Options& options) {
 ExitStatus run(const Options& options, const JobOptions& job_options) {
   const bool reporting = job_options.rank == 0;
   const bool writes_json = reporting && !options.json_path.empty();
-  if (writes_json) check_writable(options.json_path);
+  if (writes_json) bench::check_writable(options.json_path);
 
   Context context(ContextOptions::from_environment());
   Buffers buffers(options);

@@ -3,6 +3,8 @@
 #include <limits>
 #include <sstream>
 
+#include "bench/flags.hpp"
+
 namespace sluice::perf {
 namespace {
 

@@ -8,8 +8,8 @@
 
 #include <sluice/types.hpp>
 
-#include "bench/flags.hpp"
 #include "bench/perf/pattern.hpp"
+#include "bench/usage_error.hpp"
 
 namespace sluice::perf {
 

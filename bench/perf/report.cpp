@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cinttypes>
 
+#include <nlohmann/json.hpp>
+
 #include "bench/format.hpp"
 #include "bench/json_file.hpp"
 

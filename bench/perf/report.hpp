@@ -8,7 +8,6 @@
 
 #include <sluice/types.hpp>
 
-#include "bench/json_file.hpp"
 #include "bench/perf/options.hpp"
 #include "bench/perf/pattern.hpp"
 
@@ -56,8 +55,6 @@ std::string table_footer(std::span<const Row> rows);
 
 /// Elements that were wrong in all rows.
 std::uint64_t total_wrong(std::span<const Row> rows);
-
-using bench::check_writable;
 
 /// Writes the rows as an array, whole or not at all. Throws Error{kUnavailable}.
 void write_json(const std::string& path, std::span<const Row> rows);

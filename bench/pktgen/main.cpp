@@ -47,7 +47,7 @@ ExitStatus run(const Options& options) {
   const auto run_it = options.in_memory ? run_in_memory : run_over_ports;
   const Report report = run_it(options, supervision(options));
   std::fputs(to_text(options, report).c_str(), stdout);
-  if (!options.json_path.empty()) bench::write_json(options.json_path, to_json(options, report));
+  if (!options.json_path.empty()) write_json(options.json_path, options, report);
   return report.right() ? kRight : kWrong;
 }
 

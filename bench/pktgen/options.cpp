@@ -5,6 +5,7 @@
 
 #include <sluice/error.hpp>
 
+#include "bench/flags.hpp"
 #include "common/config/address.hpp"
 #include "common/protocol/geometry.hpp"
 

@@ -8,8 +8,8 @@
 
 #include <sluice/sluice.hpp>
 
-#include "bench/flags.hpp"
 #include "bench/pktgen/generator.hpp"
+#include "bench/usage_error.hpp"
 #include "common/base/time.hpp"
 
 namespace sluice::pktgen {

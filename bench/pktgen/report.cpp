@@ -5,7 +5,10 @@
 #include <string_view>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "bench/format.hpp"
+#include "bench/json_file.hpp"
 
 namespace sluice::pktgen {
 namespace {
@@ -205,7 +208,7 @@ std::string to_text(const Options& options, const Report& report) {
   return text;
 }
 
-Json to_json(const Options& options, const Report& report) {
+void write_json(const std::string& path, const Options& options, const Report& report) {
   Json json = {
       {"workers", options.workers},         {"streams", report.session.streams},
       {"columns", report.geometry.columns}, {"block_elements", report.geometry.block_elements},
@@ -223,7 +226,7 @@ Json to_json(const Options& options, const Report& report) {
   }
   json["total"] = total_json(report.total);
   json["right"] = report.right();
-  return json;
+  bench::write_json(path, json);
 }
 
 std::string live_line(const Window& window) {

@@ -3,8 +3,6 @@
 
 #include <string>
 
-#include <nlohmann/json.hpp>
-
 #include "bench/pktgen/options.hpp"
 #include "bench/pktgen/run.hpp"
 
@@ -13,7 +11,8 @@ namespace sluice::pktgen {
 /// For a person.
 std::string to_text(const Options& options, const Report& report);
 
-nlohmann::ordered_json to_json(const Options& options, const Report& report);
+/// Whole or not at all. Throws Error{kUnavailable}.
+void write_json(const std::string& path, const Options& options, const Report& report);
 
 /// One line of what happens just now.
 std::string live_line(const Window& window);

@@ -18,6 +18,17 @@ is_of_another_tree() {
   [[ -f $1/build.ninja ]] && ! grep -qsF "$here" "$1/meson-info/meson-info.json"
 }
 
+# ccache is used where it is installed. It takes precompiled headers only with these settings, and
+# Meson adds it to no compiler that it is told of.
+through_ccache=""
+if command -v ccache >/dev/null; then
+  through_ccache="ccache "
+  sloppiness=$(ccache --get-config sloppiness 2>/dev/null || true)
+  if [[ $sloppiness != *pch_defines* ]]; then
+    export CCACHE_SLOPPINESS=${sloppiness:+$sloppiness,}pch_defines,time_macros
+  fi
+fi
+
 # build_tree DIR COMPILER "MESON OPTIONS" [TARGET...]: builds all targets when none is named. The
 # log is DIR/build.log.
 build_tree() {
@@ -28,7 +39,8 @@ build_tree() {
   if is_of_another_tree "$dir"; then rm -rf "$dir"/{build.ninja,meson-*,.ninja_*,packages.txt}; fi
   if [[ ! -f $dir/build.ninja ]]; then
     # shellcheck disable=SC2086  # the options are several words
-    CXX=$compiler logged "$dir/build.log" "configuring $dir" meson setup "$dir" $options || return 1
+    CXX=$through_ccache$compiler \
+      logged "$dir/build.log" "configuring $dir" meson setup "$dir" $options || return 1
   elif lacks_packages "$dir"; then
     logged "$dir/build.log" "configuring $dir with new packages" meson setup --reconfigure "$dir" ||
       return 1

@@ -1,12 +1,15 @@
-# Building and running the fuzz targets. Needs common.sh.
+# Building and running the fuzz targets. Needs common.sh and corpus.sh.
 
 # Clang's sanitized build, in which the fuzz targets are.
 sanitized_dir=build-sanitized
 sanitized="-Dfuzz=true -Db_sanitize=address,undefined -Doptimization=1"
-mapfile -t fuzz_targets < <(ls tests/fuzz/corpus)
+mapfile -t fuzz_targets < <(basename -s .tar.gz tests/fuzz/corpus/*)
 
 # number_after WORD LINE: the number that follows "WORD ".
 number_after() { sed -nE "s|.*$1:? +([0-9]+).*|\1|p" <<<"$2"; }
+
+# corpus_of TARGET: where the build has unpacked its archive.
+corpus_of() { printf '%s\n' "$sanitized_dir/tests/fuzz/corpus-$1"; }
 
 # fuzz_for SECONDS TARGET: runs it and says what came of it. False if an input failed.
 fuzz_for() {
@@ -15,7 +18,7 @@ fuzz_for() {
   local log=$sanitized_dir/$target.log failing=$sanitized_dir/findings/$target-
   mkdir -p "$found" "$sanitized_dir/findings"
   "$fuzzer" "-max_total_time=$seconds" -max_len=1024 -timeout=20 -print_final_stats=1 \
-    "-artifact_prefix=$failing" "$found" "tests/fuzz/corpus/$target" >"$log" 2>&1 || status=$?
+    "-artifact_prefix=$failing" "$found" "$(corpus_of "$target")" >"$log" 2>&1 || status=$?
 
   local first last
   first=$(grep -m1 INITED "$log" || true)
@@ -35,14 +38,12 @@ fuzz_for() {
 # merge_corpus TARGET: of what was committed and what was found, keeps the fewest inputs that reach
 # every edge.
 merge_corpus() {
-  local target=$1
-  local kept=tests/fuzz/corpus/$1 merged
+  local target=$1 archive=tests/fuzz/corpus/$1.tar.gz merged
   merged=$(mktemp -d)
-  "$sanitized_dir/tests/fuzz/fuzz-$target" -merge=1 -use_counters=0 "$merged" "$kept" \
-    "$sanitized_dir/corpus/$target" >>"$sanitized_dir/$target.log" 2>&1
-  rm -rf "$kept"
-  cp -r "$merged" "$kept"
-  chmod 755 "$kept"
+  "$sanitized_dir/tests/fuzz/fuzz-$target" -merge=1 -use_counters=0 "$merged" \
+    "$(corpus_of "$target")" "$sanitized_dir/corpus/$target" >>"$sanitized_dir/$target.log" 2>&1
+  pack_corpus "$merged" "$archive"
+  say "$target: $(find "$merged" -type f | wc -l) inputs," \
+    "an archive of $(stat -c %s "$archive") bytes"
   rm -rf "$merged"
-  say "$target: $(find "$kept" -type f | wc -l) inputs, $(du -bs "$kept" | cut -f1) bytes"
 }

@@ -11,6 +11,7 @@ torch_packages=(
 test_packages=(  # the bindings' tests, too
   clang clang-format iproute2 "${torch_packages[@]}" libopenmpi-dev openmpi-bin gfortran
 )
+mpi_program_packages=(lammps hpcc scalapack-mpi-test)
 bench_packages=(  # what bench/ measures Sluice beside, and draws with
   dpdk-dev libbenchmark-dev openmpi-bin libopenmpi-dev python3-matplotlib "${torch_packages[@]}"
 )

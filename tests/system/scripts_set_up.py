@@ -1,4 +1,4 @@
-"""What scripts/setup asks for, and that it builds the tree that it belongs to."""
+"""What scripts/setup and scripts/test install, and that they build the tree that they belong to."""
 import os
 import re
 import shutil
@@ -30,15 +30,15 @@ class Setup(harness.SystemTest):
         shutil.copytree(os.path.join(harness.ROOT, "scripts"), os.path.join(path, "scripts"))
         return path
 
-    def packages_asked_for(self, *flags):
-        tree, tools = self.tree("_".join(flags) or "plain"), self.directory("tools")
+    def packages_asked_for(self, *flags, script="setup"):
+        tree, tools = self.tree("_".join((script, *flags))), self.directory("tools")
         os.makedirs(tools, exist_ok=True)
         for name, body in TOOLS.items():
             with open(os.path.join(tools, name), "w", encoding="ascii") as file:
                 file.write(f"#!/bin/sh\n{body}\n")
             os.chmod(file.name, 0o755)
         done = subprocess.run(
-            [os.path.join(tree, "scripts", "setup"), *flags], text=True, check=False,
+            [os.path.join(tree, "scripts", script), *flags], text=True, check=False,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             env={**os.environ, "PATH": tools + ":" + os.environ["PATH"]})
         log = os.path.join(tree, "build", "install.log")
@@ -57,6 +57,11 @@ class Setup(harness.SystemTest):
         self.assertLessEqual(plain | {"python3-torch", "libtorch-dev", "pybind11-dev"}, torch)
         self.assertFalse(torch & {"dpdk-dev", "python3-matplotlib", "libbenchmark-dev"})
         self.assertLess(torch, self.packages_asked_for("--bench"))
+
+    def test_the_quick_level_needs_what_setup_needs(self):
+        everything = self.packages_asked_for("--all", script="test")
+        self.assertEqual(self.packages_asked_for(script="test"), self.packages_asked_for())
+        self.assertLessEqual({"clang", "gfortran", "openmpi-bin", "python3-torch"}, everything)
 
     def test_a_flag_that_is_none(self):
         done = subprocess.run([os.path.join(self.tree("t"), "scripts", "setup"), "--touch"],

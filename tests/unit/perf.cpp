@@ -17,6 +17,7 @@
 
 #include <sluice/error.hpp>
 
+#include "bench/json_file.hpp"
 #include "bench/perf/element.hpp"
 #include "bench/perf/options.hpp"
 #include "bench/perf/pattern.hpp"
@@ -524,7 +525,7 @@ class Scratch {
 TEST_CASE("the JSON file is an array of rows and nothing is left beside it") {
   const Scratch scratch;
   const std::string path = scratch / "rows.json";
-  check_writable(path);
+  bench::check_writable(path);
   CHECK(scratch.files() == 0);
   Row unchecked = example_row();
   unchecked.wrong.reset();
@@ -547,8 +548,9 @@ TEST_CASE("the JSON file is an array of rows and nothing is left beside it") {
 TEST_CASE("a JSON path that cannot be written is refused by name") {
   const Scratch scratch;
   const std::string missing = scratch / "missing/rows.json";
-  CHECK_THROWS_WITH(check_writable(missing), Contains("--json '" + missing + "': No such file"));
-  CHECK_THROWS_WITH(check_writable(scratch / "."), Contains("is a directory"));
+  CHECK_THROWS_WITH(bench::check_writable(missing),
+                    Contains("--json '" + missing + "': No such file"));
+  CHECK_THROWS_WITH(bench::check_writable(scratch / "."), Contains("is a directory"));
   CHECK_THROWS_AS(write_json(missing, {}), Error);
   CHECK_THROWS_AS(write_json(scratch / ".", {}), Error);
   CHECK(scratch.files() == 0);

@@ -18,6 +18,7 @@
 #include "common/protocol/build.hpp"
 #include "common/protocol/packet.hpp"
 #include "tests/fuzz/packet_walk.hpp"
+#include "tests/unit/drop_reason_text.hpp"
 #include "tests/unit/golden_packets.hpp"
 #include "tests/unit/protocol_page.hpp"
 
@@ -303,12 +304,6 @@ constexpr DropReason kCodecReasons[] = {DropReason::kTooShort,       DropReason:
                                         DropReason::kBadIndex,       DropReason::kBadIntegrity};
 
 }  // namespace
-
-namespace sluice {
-std::ostream& operator<<(std::ostream& out, DropReason reason) {
-  return out << name(reason);
-}
-}  // namespace sluice
 
 TEST_CASE("every field lies where the table says, without gaps") {
   std::map<std::string, std::size_t> end;

@@ -13,6 +13,7 @@
 
 #include "common/protocol/geometry.hpp"
 #include "common/protocol/packet.hpp"
+#include "tests/unit/drop_reason_text.hpp"
 #include "tests/unit/golden_packets.hpp"
 #include "tests/unit/protocol_page.hpp"
 
@@ -173,12 +174,6 @@ Place beside(const std::string& other, std::uint64_t value) {
 constexpr auto kNoneValue = std::uint64_t{kNone};
 
 }  // namespace
-
-namespace sluice {
-std::ostream& operator<<(std::ostream& out, DropReason reason) {
-  return out << name(reason);
-}
-}  // namespace sluice
 
 TEST_CASE("every range of docs/protocol.md is the codec's, to the last value") {
   // The test `wire` tries them: unknown kinds, every truncation and extension, every bit of it.

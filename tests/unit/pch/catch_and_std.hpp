@@ -1,0 +1,10 @@
+// Compiled once for all files of a unit test program.
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
