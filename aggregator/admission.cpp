@@ -84,16 +84,10 @@ DropReason Engine::on_join(const Endpoint& from, const Packet& packet, Time now)
   }
   Job* job = admit(from, join, protection);
   if (job == nullptr) return DropReason::kBadJoin;
-  const std::uint64_t refused_before = job->membership.refused();
-  const auto outcome = job->membership.on_join(from, join, now, control_);
-  counters_.joins_refused += job->membership.refused() - refused_before;
-  if (outcome.dissolved) dissolved(*job);
-  if (outcome.ended) ended(*job);
-  if (outcome.formed) formed(*job, now);
-  if (outcome.drop == DropReason::kBadJoin)
-    tell_refused(join.header.job, job->membership.last_refusal());
+  const DropReason drop = job->membership.on_join(from, join, now, control_);
+  settle(*job, now);
   deadline_ = std::min(deadline_, job->membership.next_deadline());
-  return outcome.drop;
+  return drop;
 }
 
 /// The job to join: known, or new if there is room for one more. None for a JOIN that is refused
@@ -142,13 +136,14 @@ std::optional<AbortInfo> Engine::too_large(const Session& session) const {
   return refusal;
 }
 
-/// Takes the memory that the job's streams will need, so that no packet has to.
-void Engine::formed(Job& job, Time now) {
+/// Takes the memory that the streams of a job which has formed will need, so that no packet has to.
+/// False: that is too much, and the job is over.
+bool Engine::take_memory(Job& job, Time now) {
   const Session& session = job.membership.session();
   const std::size_t streams = session.streams_of(session.shard);
   if (const auto refusal = too_large(session)) {
-    abort(job, *refusal);
-    return;
+    job.membership.abort(*refusal, control_);
+    return false;
   }
   job.buffers_claimed = streams * stream_buffers(session);
   buffers_claimed_ += job.buffers_claimed;
@@ -159,9 +154,7 @@ void Engine::formed(Job& job, Time now) {
   job.rounds_seen.assign(job.streams.size(), std::nullopt);
   if (config_.straggler_warning.count() != 0)
     job.stragglers_due = after(now, config_.straggler_warning);
-  const bool resumed = job.membership.resumed();
-  ++(resumed ? counters_.jobs_resumed : counters_.jobs_formed);
-  tell({.kind = resumed ? JobEvent::Kind::kResumed : JobEvent::Kind::kFormed, .session = session});
+  return true;
 }
 
 /// Ended jobs are kept for their tombstones, up to a bound: then the half that ended first goes,

@@ -69,7 +69,7 @@ DropReason Engine::on_stream(Job& job, Rank rank, const Packet& packet, Buffer b
   }
   if (taken.proves_life) job.membership.proved_life(rank, now);
   if (taken.ends_job) {
-    abort(job, *taken.ends_job);  // the stream goes with the job
+    abort(job, *taken.ends_job, now);  // the stream goes with the job
     return taken.drop;
   }
   if (stream.stalled()) {
@@ -90,29 +90,41 @@ void Engine::retry_stalled(Time now, PacketSink& sink) {
   retry_due_ = now;
 }
 
-// --------------------------------------------------------------------------------- the end of a
-// job
-void Engine::abort(Job& job, const AbortInfo& info, std::optional<Rank> told_by) {
-  job.membership.abort(info, control_);
-  ended(job, told_by);
+// -------------------------------------------------------------------------- what happened to jobs
+/// Does what events ask for, and tells of them; also of those that come of it.
+void Engine::settle(Job& job, Time now) {
+  using Kind = JobEvent::Kind;
+  while (job.membership.has_events()) {
+    for (const JobEvent& event : job.membership.take_events()) {
+      switch (event.kind) {
+        case Kind::kFormed:
+        case Kind::kResumed:
+          if (!take_memory(job, now)) continue;
+          ++(event.kind == Kind::kFormed ? counters_.jobs_formed : counters_.jobs_resumed);
+          break;
+        case Kind::kDissolved:
+          ++counters_.jobs_dissolved;
+          give_back_memory(job);
+          break;
+        case Kind::kLeft:
+        case Kind::kAborted:
+          ++(event.kind == Kind::kLeft ? counters_.jobs_left : counters_.jobs_aborted);
+          give_back_memory(job);
+          break;
+        case Kind::kRefused:
+          ++counters_.joins_refused;
+          break;
+        case Kind::kStraggler:
+          break;
+      }
+      tell(event);
+    }
+  }
 }
 
-/// The life that was active is over: gives its memory back.
-void Engine::ended(Job& job, std::optional<Rank> told_by) {
-  const auto& reason = job.membership.last_abort();
-  ++(reason ? counters_.jobs_aborted : counters_.jobs_left);
-  tell({.kind = reason ? JobEvent::Kind::kAborted : JobEvent::Kind::kLeft,
-        .session = job.membership.last_session(),
-        .reason = reason,
-        .told_by = told_by});
-  give_back_memory(job);
-}
-
-/// The job goes on, but not in this formation.
-void Engine::dissolved(Job& job) {
-  ++counters_.jobs_dissolved;
-  tell({.kind = JobEvent::Kind::kDissolved, .session = job.membership.last_session()});
-  give_back_memory(job);
+void Engine::abort(Job& job, const AbortInfo& info, Time now, std::optional<Rank> told_by) {
+  job.membership.abort(info, control_, told_by);
+  settle(job, now);
 }
 
 void Engine::give_back_memory(Job& job) {
@@ -129,12 +141,8 @@ void Engine::on_time(Time now, PacketSink& sink) {
   sink.enter(Stage::kOther);
   deadline_ = kNever;
   for (auto& [id, job] : jobs_) {
-    const auto change = job->membership.on_time(now, control_);
-    if (change == Membership::Change::kDissolved) dissolved(*job);
-    if (change == Membership::Change::kEnded) {
-      ended(*job);
-      if (job->membership.active()) formed(*job, now);
-    }
+    job->membership.on_time(now, control_);
+    settle(*job, now);
     if (now >= job->stragglers_due) look_for_stragglers(*job, now);
     deadline_ = std::min({deadline_, job->membership.next_deadline(), job->stragglers_due});
   }
@@ -151,8 +159,10 @@ void Engine::adjust(const EngineConfig& to) {
 }
 
 void Engine::on_hang_up(std::uint16_t port_id, Time now, PacketSink& sink) {
-  for (auto& [id, job] : jobs_)
-    if (job->membership.on_hang_up(port_id, now, control_)) ended(*job);
+  for (auto& [id, job] : jobs_) {
+    job->membership.on_hang_up(port_id, now, control_);
+    settle(*job, now);
+  }
   deadline_ = std::min(deadline_, now);
   flush(sink);
 }
@@ -161,13 +171,9 @@ void Engine::excuse_pause(Duration pause) {
   for (auto& [id, job] : jobs_) job->membership.excuse_pause(pause);
 }
 
-void Engine::shut_down(Time, PacketSink& sink) {
-  for (auto& [id, job] : jobs_) {
-    if (job->membership.idle()) continue;
-    const bool was_active = job->membership.active();
-    job->membership.abort({.reason = wire::AbortReason::kShuttingDown}, control_);
-    if (was_active) ended(*job);
-  }
+void Engine::shut_down(Time now, PacketSink& sink) {
+  for (auto& [id, job] : jobs_)
+    if (!job->membership.idle()) abort(*job, {.reason = wire::AbortReason::kShuttingDown}, now);
   flush(sink);
 }
 

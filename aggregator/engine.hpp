@@ -15,38 +15,13 @@
 
 #include "aggregator/config.hpp"
 #include "aggregator/counters.hpp"
+#include "aggregator/job_event.hpp"
 #include "aggregator/membership.hpp"
 #include "aggregator/reply_budget.hpp"
 #include "aggregator/serials.hpp"
 #include "aggregator/stream.hpp"
 
 namespace sluice::aggregator {
-
-/// A rank that an op waits for, though it is alive.
-struct Straggler {
-  Rank rank{};
-  OpNumber op = 0;
-  std::size_t streams = 0;  ///< that wait for it or others
-  Duration waited{};        ///< since the round was first seen to run, at least
-  Duration last_heard{};    ///< ago
-};
-
-/// Something an operator wants to read of; made in the control plane only.
-struct JobEvent {
-  enum class Kind {
-    kFormed,
-    kResumed,
-    kDissolved,
-    kLeft,
-    kAborted,
-    kRefused,
-    kStraggler
-  } kind = Kind::kFormed;
-  Session session{};                  ///< job always; the rest where formed
-  std::optional<AbortInfo> reason{};  ///< of an abort or a refusal
-  std::optional<Rank> told_by{};      ///< who ended the job for this reason, if it was a rank
-  Straggler straggler{};
-};
 
 class Engine {
  public:
@@ -132,10 +107,9 @@ class Engine {
   Job* admit(const Endpoint& from, const wire::Join& join, const JobProtection& protection);
   std::optional<AbortInfo> no_room() const;
   std::optional<AbortInfo> too_large(const Session& session) const;
-  void formed(Job& job, Time now);
-  void abort(Job& job, const AbortInfo& info, std::optional<Rank> told_by = {});
-  void ended(Job& job, std::optional<Rank> told_by = {});
-  void dissolved(Job& job);
+  bool take_memory(Job& job, Time now);
+  void settle(Job& job, Time now);
+  void abort(Job& job, const AbortInfo& info, Time now, std::optional<Rank> told_by = {});
   void give_back_memory(Job& job);
   void retry_stalled(Time now, PacketSink& sink);
   void look_for_stragglers(Job& job, Time now);

@@ -28,7 +28,7 @@ AbortInfo cause_of(const wire::Leave& leave, Rank rank) {
 void Engine::on_leave(Job& job, Rank rank, const wire::Leave& leave, Time now, PacketSink& sink) {
   Membership& membership = job.membership;
   if (leave.abort != 0) {
-    abort(job, cause_of(leave, rank), rank);
+    abort(job, cause_of(leave, rank), now, rank);
     return;
   }
   // Someone may still need what this rank holds: all who remain must have every result.
@@ -40,10 +40,11 @@ void Engine::on_leave(Job& job, Rank rank, const wire::Leave& leave, Time now, P
     settled &= stream.rounds().settled(membership.present());
     busy |= stream.busy();
   }
-  if (membership.on_leave(rank, leave.member.token, settled, control_)) {
-    ended(job);
-  } else if (settled && busy) {
-    abort(job, {.reason = wire::AbortReason::kRankLeft, .rank_a = rank});
+  membership.on_leave(rank, leave.member.token, settled, control_);
+  settle(job, now);
+  if (!membership.active()) return;
+  if (settled && busy) {
+    abort(job, {.reason = wire::AbortReason::kRankLeft, .rank_a = rank}, now);
   } else if (settled) {
     job.poll_due = kNever;
   } else if (job.poll_due == kNever) {  // most often all leave together: no need to ask

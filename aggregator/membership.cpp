@@ -58,8 +58,8 @@ std::optional<wire::Refused> refusal_of(const Packet& packet, const EngineConfig
 }
 
 // -------------------------------------------------------------------------------------- joining
-Membership::JoinOutcome Membership::on_join(const Endpoint& from, const wire::Join& join, Time now,
-                                            ControlPackets& out) {
+DropReason Membership::on_join(const Endpoint& from, const wire::Join& join, Time now,
+                               ControlPackets& out) {
   if (idle()) protection_ = config_.protection_of(job_);  // the secret may be another by now
   return active() ? join_active(from, join, now, out) : join_forming(from, join, now, out);
 }
@@ -117,41 +117,39 @@ std::optional<AbortInfo> Membership::disagrees(const wire::Join& join) const {
   return std::nullopt;
 }
 
-Membership::JoinOutcome Membership::join_active(const Endpoint& from, const wire::Join& join,
-                                                Time now, ControlPackets& out) {
+DropReason Membership::join_active(const Endpoint& from, const wire::Join& join, Time now,
+                                   ControlPackets& out) {
   if (join.world_size != session_.ranks) {
     refuse(from, join,
            AbortInfo{AbortReason::kJoinMismatch, Field::kWorldSize, Rank{0}, Rank{join.rank},
                      session_.ranks, join.world_size, 0},
            out);
-    return {.drop = DropReason::kBadJoin};
+    return DropReason::kBadJoin;
   }
   const Rank rank{join.rank};
   Member& member = members_[rank.value];
   if (!present_.contains(rank)) {  // it left and comes back before the others have left
     pend(from, join, out);
-    return {};
+    return DropReason::kNone;
   }
   if (member.nonce == join.nonce) {
     welcome(rank, out);
-    return {};
+    return DropReason::kNone;
   }
-  if (join.serial <= member.serial) return {.drop = DropReason::kStaleJoin};
+  if (join.serial <= member.serial) return DropReason::kStaleJoin;
 
   if (is_another_process(join)) {
     abort(about(AbortReason::kRankRestarted, rank), out);
     told_again(from, join, out);
-    return {.ended = true, .drop = DropReason::kBadJoin};
+    return DropReason::kBadJoin;
   }
   if (went_on_elsewhere(join)) {
     dissolve();
-    JoinOutcome outcome = join_forming(from, join, now, out);
-    outcome.dissolved = true;
-    return outcome;
+    return join_forming(from, join, now, out);
   }
   if (join.generation != 0 && join.generation == session_.generation) {
     rebind(rank, from, join, now, out);
-    return {};
+    return DropReason::kNone;
   }
   if (config_.shard == 0) return contend(from, join, now, out);
   // Shard 0 has begun another life. Ours ends when all have heard of it, which they tell by
@@ -189,16 +187,16 @@ void Membership::rebind(Rank r, const Endpoint& to, const wire::Join& join, Time
 }
 
 /// The member's place is asked for by somebody else: its next signs of life decide.
-Membership::JoinOutcome Membership::contend(const Endpoint& from, const wire::Join& join, Time now,
-                                            ControlPackets& out) {
-  if (told_again(from, join, out)) return {.drop = DropReason::kBadJoin};
-  if (join.serial <= mark_) return {.drop = DropReason::kStaleJoin};
+DropReason Membership::contend(const Endpoint& from, const wire::Join& join, Time now,
+                               ControlPackets& out) {
+  if (told_again(from, join, out)) return DropReason::kBadJoin;
+  if (join.serial <= mark_) return DropReason::kStaleJoin;
   Member& member = members_[join.rank];
   if (!member.contender || member.contender->join.nonce != join.nonce)
     member.contender = Contender{from, join, now, member.keep_alive};
   member.contender->join.serial = join.serial;
   pend(from, join, out);
-  return {};
+  return DropReason::kNone;
 }
 
 /// When a contended member that stays silent counts as gone.
@@ -244,10 +242,10 @@ bool Membership::settle_contention(Time now, ControlPackets& out) {
   return false;
 }
 
-Membership::JoinOutcome Membership::join_forming(const Endpoint& from, const wire::Join& join,
-                                                 Time now, ControlPackets& out) {
-  if (join.serial <= mark_) return {.drop = DropReason::kStaleJoin};
-  if (told_again(from, join, out)) return {.drop = DropReason::kBadJoin};
+DropReason Membership::join_forming(const Endpoint& from, const wire::Join& join, Time now,
+                                    ControlPackets& out) {
+  if (join.serial <= mark_) return DropReason::kStaleJoin;
+  if (told_again(from, join, out)) return DropReason::kBadJoin;
   if (config_.shard != 0)  // who still speaks of another life will come again
     std::erase_if(candidates_, [&](const auto& entry) {
       return entry.second.join.generation != join.generation;
@@ -255,7 +253,7 @@ Membership::JoinOutcome Membership::join_forming(const Endpoint& from, const wir
   const auto found = candidates_.find(join.rank);
   if (found != candidates_.end()) {
     Candidate& held = found->second;
-    if (join.serial < held.latest_serial) return {.drop = DropReason::kStaleJoin};
+    if (join.serial < held.latest_serial) return DropReason::kStaleJoin;
     if (held.join.nonce != join.nonce && held.first_nonce == join.nonce) {
       // The first process is alive after the second one came: two have one number.
       tombstones_.ended(held.join.nonce, about(AbortReason::kDuplicateRank, Rank{join.rank}));
@@ -265,7 +263,7 @@ Membership::JoinOutcome Membership::join_forming(const Endpoint& from, const wir
   if (const auto disagreement = disagrees(join)) {
     candidates_[join.rank] = Candidate{from, join, join.nonce, join.serial, now, now};
     dismiss_candidates(*disagreement, out);
-    return {.drop = DropReason::kBadJoin};
+    return DropReason::kBadJoin;
   }
   Candidate& mine = candidates_[join.rank];
   if (mine.join.nonce != join.nonce) mine.since = now;
@@ -275,14 +273,13 @@ Membership::JoinOutcome Membership::join_forming(const Endpoint& from, const wir
   mine.latest_serial = join.serial;
   if (mine.first_nonce == 0) mine.first_nonce = join.nonce;
   end_broken_lives(out);
-  if (candidates_.count(join.rank) == 0) return {.drop = DropReason::kBadJoin};
+  if (candidates_.count(join.rank) == 0) return DropReason::kBadJoin;
   if (!complete(now)) {
     pend(from, join, out);
-    return {};
+    return DropReason::kNone;
   }
-  const bool replaces = active();
   form(now, out);
-  return {.formed = true, .ended = replaces};
+  return DropReason::kNone;
 }
 
 /// Whoever has made progress can only go on with all others of that life: if some rank comes
@@ -374,7 +371,6 @@ void Membership::form(Time now, ControlPackets& out) {
   if (active()) {
     const AbortInfo over;  // all ranks have moved on: there is nobody to tell
     end({.left = false, .generation = session_.generation, .why = over});
-    last_abort_ = over;
   }
   const wire::Join& any = candidates_.begin()->second.join;
   session_ = Session();
@@ -416,6 +412,8 @@ void Membership::form(Time now, ControlPackets& out) {
   formed_at_ = now;
   welcome_due_ = after(now, config_.keep_alive_interval());
   state_ = State::kActive;
+  events_.push_back(
+      {.kind = resumed_ ? JobEvent::Kind::kResumed : JobEvent::Kind::kFormed, .session = session_});
   for (std::uint16_t r = 0; r < session_.ranks; ++r) welcome(Rank{r}, out);
 }
 
@@ -473,8 +471,9 @@ bool Membership::told_again(const Endpoint& from, const wire::Join& join, Contro
 
 void Membership::refuse(const Endpoint& to, const wire::Join& join, const AbortInfo& info,
                         ControlPackets& out) {
-  ++refused_;
-  last_refusal_ = info;
+  JobEvent event{.kind = JobEvent::Kind::kRefused, .reason = info};
+  event.session.job = job_;
+  events_.push_back(event);
   out.push(to, to_packet(info, job_, join.generation, join.nonce), protection_);
 }
 
@@ -522,42 +521,39 @@ void Membership::on_keep_alive(Rank r, std::uint64_t number, Time now, ControlPa
   out.push(endpoints_[r.value], ack, protection_);
 }
 
-bool Membership::on_leave(Rank r, std::uint64_t token, bool may_leave, ControlPackets& out) {
+void Membership::on_leave(Rank r, std::uint64_t token, bool may_leave, ControlPackets& out) {
   if (present_.contains(r)) {
-    if (!may_leave) return false;
+    if (!may_leave) return;
     present_.erase(r);
     members_[r.value].contender.reset();  // it may come when the others have left, too
   }
   auto left = wire::make<wire::Left>(job_);
   left.token = token;
   out.push(endpoints_[r.value], left, protection_);
-  if (!present_.empty()) return false;
-  end({.left = true, .generation = session_.generation});
-  return true;
+  if (present_.empty()) end({.left = true, .generation = session_.generation});
 }
 
 // --------------------------------------------------------------------------------------- the end
-Membership::Change Membership::on_time(Time now, ControlPackets& out) {
+void Membership::on_time(Time now, ControlPackets& out) {
   if (active()) {
     for (std::uint16_t r = 0; r < session_.ranks; ++r) {
       const Duration silence = now - members_[r].seen;
       if (!present_.contains(Rank{r}) || silence < config_.liveness_timeout) continue;
       abort(about(AbortReason::kRankSilent, Rank{r}, milliseconds(silence)), out);
-      return Change::kEnded;
+      return;
     }
-    if (settle_contention(now, out)) return Change::kEnded;
+    if (settle_contention(now, out)) return;
     if (now >= welcome_due_) repeat_welcomes(now, out);
     if (now >= all_must_have_spoken()) {
       dissolve();
       mark_ = serials_.newest();
-      return Change::kDissolved;
+      return;
     }
   }
   forget_absentees(now);
   if (now >= formation_ends()) {
     dismiss_candidates(why_not_formed(now), out);
   }
-  return Change::kNone;
 }
 
 /// A job with standbys may have been resumed here with a rank that went to another aggregator in
@@ -639,7 +635,7 @@ void Membership::excuse_pause(Duration pause) {
   }
 }
 
-bool Membership::on_hang_up(std::uint16_t port_id, Time now, ControlPackets& out) {
+void Membership::on_hang_up(std::uint16_t port_id, Time now, ControlPackets& out) {
   for (auto it = candidates_.begin(); it != candidates_.end();) {
     if (it->second.endpoint.port_id != port_id) {
       ++it;
@@ -653,25 +649,23 @@ bool Membership::on_hang_up(std::uint16_t port_id, Time now, ControlPackets& out
     dismiss_candidates(why, out);
     break;
   }
-  if (!active()) return false;
+  if (!active()) return;
   for (std::uint16_t r = 0; r < session_.ranks; ++r) {
     Member& member = members_[r];
     if (member.contender && member.contender->endpoint.port_id == port_id) member.contender.reset();
     if (endpoints_[r].port_id != port_id || !present_.contains(Rank{r})) continue;
     present_.erase(Rank{r});  // nobody is there to be told
     abort(about(AbortReason::kRankHungUp, Rank{r}, milliseconds(now - member.seen)), out);
-    return true;
+    return;
   }
-  return false;
 }
 
-void Membership::abort(const AbortInfo& info, ControlPackets& out) {
+void Membership::abort(const AbortInfo& info, ControlPackets& out, std::optional<Rank> told_by) {
   if (active()) {
     present_.for_each([&](Rank r) {
       out.push(endpoints_[r.value], to_packet(info, job_, session_.generation, 0), protection_);
     });
-    end({.left = false, .generation = session_.generation, .why = info});
-    last_abort_ = info;
+    end({.left = false, .generation = session_.generation, .why = info}, told_by);
   } else {
     dismiss_candidates(info, out);
   }
@@ -691,19 +685,24 @@ void Membership::dismiss_candidates(const AbortInfo& info, ControlPackets& out) 
 /// As if this aggregator had been killed: tokens are unknown from now on, and nothing has ended.
 void Membership::dissolve() {
   state_ = State::kForming;
-  last_session_ = session_;
+  events_.push_back({.kind = JobEvent::Kind::kDissolved, .session = session_});
 }
 
-void Membership::end(const Tombstone& epitaph) {
+void Membership::end(const Tombstone& tombstone, std::optional<Rank> told_by) {
   for (const Member& member : members_) {
-    tombstones_.token_ended(member.token, epitaph);
-    if (member.former_token != 0) tombstones_.token_ended(member.former_token, epitaph);
-    if (!epitaph.left) tombstones_.ended(member.nonce, epitaph.why);
+    tombstones_.token_ended(member.token, tombstone);
+    if (member.former_token != 0) tombstones_.token_ended(member.former_token, tombstone);
+    if (!tombstone.left) tombstones_.ended(member.nonce, tombstone.why);
   }
   tombstones_.ended(session_.generation,
-                    epitaph.left ? AbortInfo{AbortReason::kGenerationOver} : epitaph.why);
-  last_abort_.reset();
-  last_session_ = session_;
+                    tombstone.left ? AbortInfo{AbortReason::kGenerationOver} : tombstone.why);
+  JobEvent event{.kind = JobEvent::Kind::kLeft, .session = session_};
+  if (!tombstone.left) {
+    event.kind = JobEvent::Kind::kAborted;
+    event.reason = tombstone.why;
+    event.told_by = told_by;
+  }
+  events_.push_back(event);
   state_ = State::kForming;
   mark_ = serials_.newest();
 }

@@ -14,9 +14,11 @@
 #include <optional>
 #include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "aggregator/config.hpp"
+#include "aggregator/job_event.hpp"
 #include "aggregator/serials.hpp"
 #include "aggregator/tombstones.hpp"
 #include "common/base/rank_set.hpp"
@@ -55,15 +57,12 @@ class Membership {
   std::span<const Endpoint> endpoints() const { return endpoints_; }  ///< while active, by rank
   const RankSet& present() const { return present_; }                 ///< while active: not left
 
-  /// A JOIN whose incarnation is ours. True if the job
-  /// has formed now. Sends PENDING, WELCOME or ABORT.
-  struct JoinOutcome {
-    bool formed = false;
-    bool ended = false;      ///< the life that was active has ended (also if a new one has formed)
-    bool dissolved = false;  ///< this formation of it has: its ranks went on elsewhere
-    DropReason drop = DropReason::kNone;
-  };
-  JoinOutcome on_join(const Endpoint& from, const wire::Join& join, Time now, ControlPackets& out);
+  /// What has happened since it was taken last, in order.
+  bool has_events() const { return !events_.empty(); }
+  std::vector<JobEvent> take_events() { return std::exchange(events_, {}); }
+
+  /// A JOIN whose incarnation is ours. Sends PENDING, WELCOME or ABORT.
+  DropReason on_join(const Endpoint& from, const wire::Join& join, Time now, ControlPackets& out);
 
   const JobProtection& protection() const { return protection_; }
 
@@ -89,34 +88,22 @@ class Membership {
   void on_keep_alive(Rank r, std::uint64_t number, Time now, ControlPackets& out);
 
   /// Answers LEFT to a LEAVE with this token; `may_leave` tells whether no one needs the rank any
-  /// more. True if all have left: the life has ended.
-  bool on_leave(Rank r, std::uint64_t token, bool may_leave, ControlPackets& out);
+  /// more.
+  void on_leave(Rank r, std::uint64_t token, bool may_leave, ControlPackets& out);
 
   /// Time-outs of liveness, contention and formation.
-  enum class Change {
-    kNone,
-    kEnded,      ///< the life that was active has ended
-    kDissolved,  ///< this formation has; its ranks will form the job again, here or elsewhere
-  };
-  Change on_time(Time now, ControlPackets& out);
+  void on_time(Time now, ControlPackets& out);
   Time next_deadline() const;
 
   /// Time that counts as nobody's silence.
   void excuse_pause(Duration pause);
 
-  /// A local port went away with whoever was behind it. True if the life has ended.
-  bool on_hang_up(std::uint16_t port_id, Time now, ControlPackets& out);
+  /// A local port went away with whoever was behind it.
+  void on_hang_up(std::uint16_t port_id, Time now, ControlPackets& out);
 
-  /// Ends the active life, or the forming, and tells all who are in it.
-  void abort(const AbortInfo& info, ControlPackets& out);
-
-  /// Why the last life ended, for the log; empty if by LEAVE.
-  const std::optional<AbortInfo>& last_abort() const { return last_abort_; }
-  /// The life that ended last.
-  const Session& last_session() const { return last_session_; }
-  /// How many joins were refused, and why the last one was.
-  std::uint64_t refused() const { return refused_; }
-  const std::optional<AbortInfo>& last_refusal() const { return last_refusal_; }
+  /// Ends the active life, or the forming, and tells all who are in it. `told_by`: which of them
+  /// said so.
+  void abort(const AbortInfo& info, ControlPackets& out, std::optional<Rank> told_by = {});
 
   /// Whether something that has ended would be told again.
   bool remembers() const { return !tombstones_.empty(); }
@@ -149,14 +136,14 @@ class Membership {
     std::optional<Contender> contender;
   };
   std::optional<AbortInfo> disagrees(const wire::Join& join) const;
-  JoinOutcome join_active(const Endpoint& from, const wire::Join& join, Time now,
-                          ControlPackets& out);
+  DropReason join_active(const Endpoint& from, const wire::Join& join, Time now,
+                         ControlPackets& out);
   bool is_another_process(const wire::Join& join) const;
   bool went_on_elsewhere(const wire::Join& join) const;
   void rebind(Rank r, const Endpoint& to, const wire::Join& join, Time now, ControlPackets& out);
-  JoinOutcome contend(const Endpoint& from, const wire::Join& join, Time now, ControlPackets& out);
-  JoinOutcome join_forming(const Endpoint& from, const wire::Join& join, Time now,
-                           ControlPackets& out);
+  DropReason contend(const Endpoint& from, const wire::Join& join, Time now, ControlPackets& out);
+  DropReason join_forming(const Endpoint& from, const wire::Join& join, Time now,
+                          ControlPackets& out);
   void end_broken_lives(ControlPackets& out);
   void end_generation(std::uint64_t generation, const AbortInfo& why, ControlPackets& out);
   const Candidate* holder() const;
@@ -183,7 +170,7 @@ class Membership {
   bool settle_contention(Time now, ControlPackets& out);
   bool is_token_of_member(std::uint64_t token) const;
   void dissolve();
-  void end(const Tombstone& epitaph);
+  void end(const Tombstone& tombstone, std::optional<Rank> told_by = {});
   bool told_again(const Endpoint& from, const wire::Join& join, ControlPackets& out);
 
   const EngineConfig& config_;
@@ -208,10 +195,7 @@ class Membership {
   RankSet present_;
 
   Tombstones tombstones_;
-  std::optional<AbortInfo> last_abort_;
-  std::optional<AbortInfo> last_refusal_;
-  Session last_session_;
-  std::uint64_t refused_ = 0;
+  std::vector<JobEvent> events_;
 };
 
 }  // namespace sluice::aggregator

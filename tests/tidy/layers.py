@@ -7,7 +7,7 @@ import re
 
 ENGINE = {
     "aggregator": r"aggregator/(admission|block_combiner|config|contributions|counters|engine"
-                  r"|leaving|membership|reply_budget|round_log|serials|stragglers|stream"
+                  r"|job_event|leaving|membership|reply_budget|round_log|serials|stragglers|stream"
                   r"|stream_memory|tombstones)\.",
     "worker": r"worker/(config|counters|engine|engine_\w+|known_as|layout|nonzero_map|operation"
               r"|places|shard_session|stream)\.",

@@ -1,0 +1,41 @@
+// What happened to a job: one type for what membership tells its engine, and the engine an
+// operator.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+
+#include "common/base/ids.hpp"
+#include "common/base/time.hpp"
+#include "common/protocol/abort_info.hpp"
+#include "common/protocol/session.hpp"
+
+namespace sluice::aggregator {
+
+/// A rank that an op waits for, though it is alive.
+struct Straggler {
+  Rank rank{};
+  OpNumber op = 0;
+  std::size_t streams = 0;  ///< that wait for it or others
+  Duration waited{};        ///< since the round was first seen to run, at least
+  Duration last_heard{};    ///< ago
+};
+
+/// Something an operator wants to read of; made in the control plane only.
+struct JobEvent {
+  enum class Kind {
+    kFormed,
+    kResumed,
+    kDissolved,
+    kLeft,
+    kAborted,
+    kRefused,
+    kStraggler
+  } kind = Kind::kFormed;
+  Session session{};                  ///< job always; the rest where formed
+  std::optional<AbortInfo> reason{};  ///< of an abort or a refusal
+  std::optional<Rank> told_by{};      ///< who ended the job for this reason, if it was a rank
+  Straggler straggler{};
+};
+
+}  // namespace sluice::aggregator
