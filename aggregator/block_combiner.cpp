@@ -45,64 +45,12 @@ bool BlockCombiner::begin(const Packet& packet, StreamId stream, const Session& 
   return true;
 }
 
-bool BlockCombiner::fits(const Packet& packet, std::span<const BlockIndex> next) const {
-  if (!wire::same(packet.shape(), shape_)) return false;
-  const std::uint32_t stride = geometry_.stride();
-  for (std::uint8_t c = 0; const wire::Column& column : packet.columns()) {
-    const BlockIndex index{column.index};
-    const bool present = (column.flags & wire::kColumnPresent) != 0;
-    if (index != current_[c]) return false;
-    if (!next.empty() && present && next[c] != index) return false;  // an owner's may prove zero
-    if (column.next != kNoBlock.value && (column.next - index.value) % stride != 0) return false;
-    ++c;
-  }
-  return true;
-}
-
 bool BlockCombiner::contradicts(const Packet& packet) const {
   return wire::same(packet.shape(), shape_) &&
          !std::equal(packet.columns().begin(), packet.columns().end(), current_.begin(),
                      [](const wire::Column& column, BlockIndex current) {
                        return BlockIndex{column.index} == current;
                      });
-}
-
-void BlockCombiner::add(Rank w, const Packet& packet) {
-  packet.for_each_block([&](std::uint8_t c, std::span<const std::byte> block) {
-    last_owner_[c] = w;
-    const std::size_t elements = block.size() / element_bytes(geometry_.type);
-    const auto accumulate = owners_[c]++ == 0 ? reduction_->load : reduction_->combine;
-    accumulate(accumulator(c), block.data(), elements);
-  });
-}
-
-bool BlockCombiner::is_empty() const {
-  return std::all_of(owners_.begin(), owners_.end(), [](auto n) { return n == 0; });
-}
-
-std::size_t BlockCombiner::sums_bytes() const {
-  std::size_t bytes = 0;
-  for (std::uint8_t c = 0; c < geometry_.columns; ++c)
-    if (owners_[c] != 0) bytes += geometry_.bytes_of(current_[c]);
-  return bytes;
-}
-
-void BlockCombiner::write(std::span<wire::Column> columns, std::byte* sums, std::uint16_t ranks) {
-  for (std::uint8_t c = 0; c < geometry_.columns; ++c) {
-    columns[c].index = current_[c].value;
-    if (owners_[c] == 0) continue;
-    columns[c].flags = wire::kColumnPresent;
-    const std::uint32_t elements = geometry_.elements_of(current_[c]);
-    if (owners_[c] < ranks && reduction_->combine_zero != nullptr)
-      reduction_->combine_zero(accumulator(c), elements);
-    reduction_->store(sums, accumulator(c), elements, ranks);
-    sums += geometry_.bytes_of(current_[c]);
-  }
-}
-
-void BlockCombiner::start_round(std::span<const BlockIndex> current) {
-  std::fill(owners_.begin(), owners_.end(), std::uint16_t{0});
-  std::copy(current.begin(), current.end(), current_.begin());
 }
 
 }  // namespace sluice::aggregator

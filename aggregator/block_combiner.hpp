@@ -2,6 +2,7 @@
 // contributes, and when the round ends, it does not know.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "aggregator/stream_memory.hpp"
 #include "common/base/ids.hpp"
 #include "common/numeric/kernels.hpp"
+#include "common/protocol/build.hpp"
 #include "common/protocol/geometry.hpp"
 #include "common/protocol/packet.hpp"
 #include "common/protocol/session.hpp"
@@ -75,5 +77,59 @@ class BlockCombiner {
   std::vector<std::uint16_t> owners_;  // by column: contributions added so far
   std::vector<Rank> last_owner_;       // by column: whose was added last, if any was
 };
+
+// Of every packet: inline, for the stream to have them in one piece.
+inline bool BlockCombiner::fits(const Packet& packet, std::span<const BlockIndex> next) const {
+  if (!wire::same(packet.shape(), shape_)) return false;
+  const std::uint32_t stride = geometry_.stride();
+  for (std::uint8_t c = 0; const wire::Column& column : packet.columns()) {
+    const BlockIndex index{column.index};
+    const bool present = (column.flags & wire::kColumnPresent) != 0;
+    if (index != current_[c]) return false;
+    if (!next.empty() && present && next[c] != index) return false;  // an owner's may prove zero
+    if (column.next != kNoBlock.value && (column.next - index.value) % stride != 0) return false;
+    ++c;
+  }
+  return true;
+}
+
+inline void BlockCombiner::add(Rank w, const Packet& packet) {
+  packet.for_each_block([&](std::uint8_t c, std::span<const std::byte> block) {
+    last_owner_[c] = w;
+    const std::size_t elements = block.size() / element_bytes(geometry_.type);
+    const auto accumulate = owners_[c]++ == 0 ? reduction_->load : reduction_->combine;
+    accumulate(accumulator(c), block.data(), elements);
+  });
+}
+
+inline bool BlockCombiner::is_empty() const {
+  return std::all_of(owners_.begin(), owners_.end(), [](auto n) { return n == 0; });
+}
+
+inline std::size_t BlockCombiner::sums_bytes() const {
+  std::size_t bytes = 0;
+  for (std::uint8_t c = 0; c < geometry_.columns; ++c)
+    if (owners_[c] != 0) bytes += geometry_.bytes_of(current_[c]);
+  return bytes;
+}
+
+inline void BlockCombiner::write(std::span<wire::Column> columns, std::byte* sums,
+                                 std::uint16_t ranks) {
+  for (std::uint8_t c = 0; c < geometry_.columns; ++c) {
+    columns[c].index = current_[c].value;
+    if (owners_[c] == 0) continue;
+    columns[c].flags = wire::kColumnPresent;
+    const std::uint32_t elements = geometry_.elements_of(current_[c]);
+    if (owners_[c] < ranks && reduction_->combine_zero != nullptr)
+      reduction_->combine_zero(accumulator(c), elements);
+    reduction_->store(sums, accumulator(c), elements, ranks);
+    sums += geometry_.bytes_of(current_[c]);
+  }
+}
+
+inline void BlockCombiner::start_round(std::span<const BlockIndex> current) {
+  std::fill(owners_.begin(), owners_.end(), std::uint16_t{0});
+  std::copy(current.begin(), current.end(), current_.begin());
+}
 
 }  // namespace sluice::aggregator

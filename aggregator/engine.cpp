@@ -69,7 +69,8 @@ DropReason Engine::on_stream(Job& job, Rank rank, const Packet& packet, Buffer b
   }
   if (taken.proves_life) job.membership.proved_life(rank, now);
   if (taken.ends_job) {
-    abort(job, *taken.ends_job, now);  // the stream goes with the job
+    const AbortInfo why = *taken.ends_job;  // the stream goes with the job
+    abort(job, why, now);
     return taken.drop;
   }
   if (stream.stalled()) {

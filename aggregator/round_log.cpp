@@ -1,16 +1,8 @@
 #include "aggregator/round_log.hpp"
 
 #include <algorithm>
-#include <utility>
 
 namespace sluice::aggregator {
-
-bool RoundLog::acknowledge(Rank w, Round position) {
-  assert(position <= running_);
-  if (position <= positions_[w.value]) return false;
-  positions_[w.value] = position;
-  return true;
-}
 
 bool RoundLog::settled(const RankSet& ranks) const {
   bool all = live_ && !repeating();
@@ -25,10 +17,6 @@ RankSet RoundLog::too_far_behind() const {
   return set;
 }
 
-Round RoundLog::lowest_position() const {
-  return *std::min_element(positions_.begin(), positions_.end());
-}
-
 RoundLog::Synced RoundLog::sync(Rank w, Round applied) {
   if (live_ || synced_.contains(w)) return Synced::kKnown;
   positions_[w.value] = applied;
@@ -40,15 +28,6 @@ RoundLog::Synced RoundLog::sync(Rank w, Round applied) {
   std::fill(positions_.begin(), positions_.end(), running_);
   live_ = true;
   return Synced::kLive;
-}
-
-void RoundLog::finish(Buffer result) {
-  assert(live_ && may_finish());
-  // What all workers have applied goes first: its buffers are still in the cache.
-  for (const Round end = lowest_position(); kept_from_ < end; ++kept_from_)
-    history_[kept_from_.value % history_.size()] = Buffer();
-  history_[running_.value % history_.size()] = std::move(result);
-  ++running_;
 }
 
 }  // namespace sluice::aggregator

@@ -3,8 +3,10 @@
 // does not know.
 #pragma once
 
+#include <algorithm>
 #include <cassert>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "common/base/ids.hpp"
@@ -80,5 +82,26 @@ class RoundLog {
   Round kept_from_{};            // results below are needed by nobody
   RankSet synced_;               // ranks that have told what they have applied
 };
+
+// Of every packet: inline, for the stream to have them in one piece.
+inline Round RoundLog::lowest_position() const {
+  return *std::min_element(positions_.begin(), positions_.end());
+}
+
+inline bool RoundLog::acknowledge(Rank w, Round position) {
+  assert(position <= running_);
+  if (position <= positions_[w.value]) return false;
+  positions_[w.value] = position;
+  return true;
+}
+
+inline void RoundLog::finish(Buffer result) {
+  assert(live_ && may_finish());
+  // What all workers have applied goes first: its buffers are still in the cache.
+  for (const Round end = lowest_position(); kept_from_ < end; ++kept_from_)
+    history_[kept_from_.value % history_.size()] = Buffer();
+  history_[running_.value % history_.size()] = std::move(result);
+  ++running_;
+}
 
 }  // namespace sluice::aggregator

@@ -42,12 +42,13 @@ Taken Stream::on_data(Rank w, const Packet& packet, Buffer buffer, Scope& scope)
   } else if (!contributions_.awaits(w)) {
     taken.drop = DropReason::kUnfitting;
   } else if (opening_ && scope.present.size() < scope.session.ranks) {
-    taken.ends_job = {.reason = wire::AbortReason::kRankLeft, .rank_a = absent(scope)};
+    taken.ends_job = fail({.reason = wire::AbortReason::kRankLeft, .rank_a = absent(scope)});
     return taken;
-  } else if (opening_ && op_known_ && (taken.ends_job = disagreement(w, packet))) {
+  } else if (opening_ && op_known_ && !agree(w, packet)) {
+    taken.ends_job = &failure_;
     return taken;
   } else if (resumed_ && op_known_ && combiner_.contradicts(packet)) {
-    taken.ends_job = {.reason = wire::AbortReason::kCannotResume, .rank_a = w};
+    taken.ends_job = fail({.reason = wire::AbortReason::kCannotResume, .rank_a = w});
     return taken;
   } else if ((opening_ && !op_known_ && !begin_op(w, packet, scope.session)) || !fits(w, packet)) {
     taken.drop = DropReason::kUnfitting;
@@ -91,7 +92,7 @@ Taken Stream::on_sync(Rank w, Round applied, Scope& scope) {
       send_status(w, scope);
       break;
     case RoundLog::Synced::kContradiction:
-      taken.ends_job = {.reason = wire::AbortReason::kCannotResume, .rank_a = w};
+      taken.ends_job = fail({.reason = wire::AbortReason::kCannotResume, .rank_a = w});
       break;
     case RoundLog::Synced::kLive:
       resumed_ = true;
@@ -102,10 +103,10 @@ Taken Stream::on_sync(Rank w, Round applied, Scope& scope) {
 }
 
 // -------------------------------------------------------------------------------- opening rounds
-/// What the op of an opening round's packet has other than the op that the first rank named.
-std::optional<AbortInfo> Stream::disagreement(Rank w, const Packet& packet) const {
+/// Compares the op of an opening round's packet with the op that the first rank named.
+bool Stream::agree(Rank w, const Packet& packet) {
   const auto* theirs = packet.descriptor();
-  if (theirs == nullptr) return std::nullopt;  // none of an opening round: fits() refuses it
+  if (theirs == nullptr) return true;  // none of an opening round: fits() refuses it
   const auto& shape = packet.shape();
   const struct {
     wire::Field field;
@@ -124,10 +125,10 @@ std::optional<AbortInfo> Stream::disagreement(Rank w, const Packet& packet) cons
   };
   for (const auto& c : comparisons) {
     if (c.ours == c.theirs) continue;
-    return AbortInfo{
-        wire::AbortReason::kOpMismatch, c.field, op_named_by_, w, c.ours, c.theirs, op_};
+    fail({wire::AbortReason::kOpMismatch, c.field, op_named_by_, w, c.ours, c.theirs, op_});
+    return false;
   }
-  return std::nullopt;
+  return true;
 }
 
 /// Takes the op from the first packet of an opening round; it is known once that packet is taken.

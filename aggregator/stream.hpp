@@ -17,7 +17,6 @@
 //  - Memory is taken when the job forms; a packet allocates nothing but the result's buffer.
 #pragma once
 
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -48,7 +47,7 @@ struct StreamScope {
 struct Taken {
   DropReason drop = DropReason::kNone;
   bool proves_life = false;             ///< a new contribution, or the position advanced
-  std::optional<AbortInfo> ends_job{};  ///< why the job cannot go on, if so
+  const AbortInfo* ends_job = nullptr;  ///< why the job cannot go on, if so; the stream has it
 };
 
 class Stream {
@@ -88,7 +87,11 @@ class Stream {
   RankSet waited_for() const;
 
  private:
-  std::optional<AbortInfo> disagreement(Rank w, const Packet& packet) const;
+  bool agree(Rank w, const Packet& packet);
+  const AbortInfo* fail(const AbortInfo& why) {
+    failure_ = why;
+    return &failure_;
+  }
   bool begin_op(Rank w, const Packet& packet, const Session& session);
   bool fits(Rank w, const Packet& packet) const;
   void take(Rank w, const Packet& packet, Buffer buffer, Counters& counters);
@@ -117,6 +120,7 @@ class Stream {
   Rank op_named_by_{};
   wire::Descriptor descriptor_{};
   std::vector<wire::Descriptor> wants_;  // by rank: of the op that runs
+  AbortInfo failure_{};
 };
 
 }  // namespace sluice::aggregator

@@ -17,7 +17,6 @@ MemoryLane::MemoryLane(aggregator::EngineConfig config, const net::MemoryLink& l
                        net::BufferPool& payloads, net::BufferPool& headers,
                        const net::FaultPlan& faults)
     : io_(payloads, headers), engine_(std::move(config)) {
-  io_.observe(clock_);
   io_.inject_faults(faults);
   io_.listen(kUdpPort);
   io_.add_port(link.port());
@@ -30,6 +29,7 @@ MemoryLane::~MemoryLane() {
 
 void MemoryLane::turn(Time now) {
   clock_.begin_turn();
+  io_.observe(clock_.sampling() ? &clock_ : nullptr);
   const std::uint64_t sent_before = io_.counters().tx_datagrams;
   const std::size_t received = io_.receive([&](const Endpoint& from, Buffer payload) {
     engine_.receive(from, std::move(payload), now, io_);

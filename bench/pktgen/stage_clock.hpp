@@ -35,6 +35,9 @@ class StageClock final : public StageObserver {
     begin_ = last_ = cycles();
   }
 
+  /// Whether stages are told apart in this turn; in others enter() does nothing.
+  bool sampling() const { return sampling_; }
+
   void enter(Stage stage) override {
     if (!sampling_) return;
     const std::uint64_t now = cycles();

@@ -90,8 +90,8 @@ class PacketSink {
   /// protocol recovers. If other references exist the bytes must not change as long as they do.
   virtual void send(const Endpoint& to, Buffer buffer) = 0;
 
-  /// From now on `observer`, which must outlive the sink, is told what its engine is busy with.
-  void observe(StageObserver& observer) { observer_ = &observer; }
+  /// From now on `observer`, if any, is told what this sink's engine is busy with.
+  void observe(StageObserver* observer) { observer_ = observer; }
   void enter(Stage stage) {
     if (observer_) observer_->enter(stage);
   }
