@@ -30,6 +30,7 @@
 #include "common/net/eal.hpp"
 #include "common/net/memory_link.hpp"
 #include "common/net/vhost.hpp"
+#include "tests/unit/one_eal.hpp"
 
 using namespace sluice;
 using namespace sluice::net;
@@ -176,15 +177,9 @@ struct HostState {
 
 bool start_kept_the_host_as_it_was = false;
 
-// Once for the whole program; the tests' ports complain on purpose, so nothing is printed.
 void start_eal() {
   static const HostState before;
-  static const Eal eal([] {
-    EalOptions options;
-    options.memory_mib = 128;
-    options.log = [](LogLevel, std::string_view) {};
-    return options;
-  }());
+  start_eal_once();
   static const bool once = [] { return start_kept_the_host_as_it_was = HostState() == before; }();
   (void)once;
 }

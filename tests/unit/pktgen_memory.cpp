@@ -1,11 +1,11 @@
-// The link in memory. DPDK starts once per process: so once here.
+// The link in memory.
 #include <memory>
 
 #include <catch2/catch.hpp>
 
 #include "common/net/datagram_io.hpp"
-#include "common/net/eal.hpp"
 #include "common/net/memory_link.hpp"
+#include "tests/unit/one_eal.hpp"
 
 using namespace sluice;
 using namespace sluice::net;
@@ -33,18 +33,10 @@ struct Bed {
   DatagramIo far{payloads, headers};
 };
 
-void start_eal() {
-  static const Eal eal([] {
-    EalOptions options;
-    options.memory_mib = 64;
-    return options;
-  }());
-}
-
 }  // namespace
 
 TEST_CASE("Datagrams go up and down a memory link, and every buffer comes back") {
-  start_eal();
+  start_eal_once();
   auto bed = std::make_unique<Bed>();
   for (std::uint16_t i = 0; i < 40; ++i)
     bed->link.send(bed->link.far_end(kFarPort, static_cast<std::uint16_t>(kOurPort + i)),
@@ -83,7 +75,7 @@ TEST_CASE("Datagrams go up and down a memory link, and every buffer comes back")
 }
 
 TEST_CASE("A full memory link drops and counts; what is under way at its end is freed") {
-  start_eal();
+  start_eal_once();
   auto bed = std::make_unique<Bed>();
   for (int i = 0; i < 200; ++i)
     bed->link.send(bed->link.far_end(kFarPort, kOurPort), bed->payload('x', 64));
@@ -96,7 +88,7 @@ TEST_CASE("A full memory link drops and counts; what is under way at its end is 
 }
 
 TEST_CASE("A link can be made again under the same name") {
-  start_eal();
+  start_eal_once();
   auto bed = std::make_unique<Bed>();
   CHECK(bed->payloads.available() == bed->payloads.size());
 }
