@@ -27,6 +27,8 @@ if command -v ccache >/dev/null; then
   if [[ $sloppiness != *pch_defines* ]]; then
     export CCACHE_SLOPPINESS=${sloppiness:+$sloppiness,}pch_defines,time_macros
   fi
+  # A precompiled header names its tree: none may come from another one.
+  export CCACHE_BASEDIR="" CCACHE_HASHDIR=true
 fi
 
 # build_tree DIR COMPILER "MESON OPTIONS" [TARGET...]: builds all targets when none is named. The
