@@ -40,6 +40,7 @@ class Lane {
   struct Events {
     std::vector<JobEvent> list;
     std::uint64_t lost = 0;
+    std::size_t refusals = 0;  ///< in the list
     Duration longest_pause{};  ///< of those in which no turn began though it was time
   };
 

@@ -115,7 +115,7 @@ std::string explain(const AbortInfo& i) {
       return rank_text(i.rank_a) + " is silent for " + std::to_string(i.value_a) +
              " ms (liveness time-out)";
     case AbortReason::kRankHungUp:
-      return rank_text(i.rank_a) + " is lost: its local port hung up, last heard " +
+      return rank_text(i.rank_a) + " is lost: its local port disconnected, last heard " +
              std::to_string(i.value_a) + " ms ago";
     case AbortReason::kRankRestarted:
       return rank_text(i.rank_a) + " joined anew; its earlier life is over";

@@ -11,7 +11,7 @@ LONG = 600_000  # ms: a time-out that would fail the test if it were what ends a
 
 
 class WorkerTest(harness.SystemTest):
-    def lost(self, rank, dead, how="is lost: its local port hung up, last heard \\d+ ms ago"):
+    def lost(self, rank, dead, how="is lost: its local port disconnected, last heard \\d+ ms ago"):
         """It was under way before it failed. When it did, on the monotonic clock."""
         self.ends_with(rank, 3, f"worker lost about rank {dead}: job 7: rank {dead} {how}")
         return float(rank.wait_to_say(r"op \d+ failed at ([0-9.]+)").group(1))

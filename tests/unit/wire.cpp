@@ -545,7 +545,7 @@ TEST_CASE("the loss of a rank is told with the time that it was last heard") {
     return explain(info);
   };
   CHECK(lost(wire::AbortReason::kRankHungUp, 12) ==
-        "rank 3 is lost: its local port hung up, last heard 12 ms ago");
+        "rank 3 is lost: its local port disconnected, last heard 12 ms ago");
   CHECK(lost(wire::AbortReason::kRankSilent, 1000) ==
         "rank 3 is silent for 1000 ms (liveness time-out)");
 }
