@@ -266,7 +266,7 @@ void Daemon::drain() {
 /// What an operator wants to read of jobs. On this thread: a log that blocks stops no lane.
 void Daemon::tell_events() {
   const Lane::Events events = lane_->take_events();
-  for (const JobEvent& event : events.list) {
+  for (const JobEvent& event : events.of_jobs.list) {
     const Session& s = event.session;
     switch (event.kind) {
       case JobEvent::Kind::kFormed:
@@ -301,7 +301,8 @@ void Daemon::tell_events() {
   }
   config::log_suppressed(*logger_, refusals_told_, net::now());
   config::log_suppressed(*logger_, stragglers_told_, net::now());
-  if (events.lost != 0) logger_->warn("{} more events of jobs were not told", events.lost);
+  if (events.of_jobs.lost != 0)
+    logger_->warn("{} more events of jobs were not told", events.of_jobs.lost);
   if (events.longest_pause >= kPauseWorthSaying)
     logger_->warn("a lane was not run for {} ms: its core was taken, or the process stopped",
                   milliseconds(events.longest_pause));

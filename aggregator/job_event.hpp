@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "common/base/ids.hpp"
 #include "common/base/time.hpp"
@@ -36,6 +38,27 @@ struct JobEvent {
   std::optional<AbortInfo> reason{};  ///< of an abort or a refusal
   std::optional<Rank> told_by{};      ///< who ended the job for this reason, if it was a rank
   Straggler straggler{};
+};
+
+/// Events until an operator is told of them, so many at most.
+struct JobEvents {
+  static constexpr std::size_t kMax = 1024;
+  /// Of joins refused: anybody can cause them, and they must not hide the other events.
+  static constexpr std::size_t kRefusalsMax = 64;
+
+  std::vector<JobEvent> list;
+  std::size_t refusals = 0;  ///< in the list
+  std::uint64_t lost = 0;
+
+  void keep(const JobEvent& event) {
+    const bool refused = event.kind == JobEvent::Kind::kRefused;
+    if (list.size() >= kMax || (refused && refusals >= kRefusalsMax)) {
+      ++lost;
+      return;
+    }
+    refusals += refused ? 1 : 0;
+    list.push_back(event);
+  }
 };
 
 }  // namespace sluice::aggregator

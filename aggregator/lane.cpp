@@ -117,16 +117,8 @@ void Lane::obey(Time now) {
 }
 
 void Lane::keep(const JobEvent& event) {
-  constexpr std::size_t kEventsMax = 1024;
-  constexpr std::size_t kRefusalsMax = 64;  // anybody can cause them: they must not hide the others
-  const bool refused = event.kind == JobEvent::Kind::kRefused;
   const std::lock_guard lock(mutex_);
-  if (events_.list.size() >= kEventsMax || (refused && events_.refusals >= kRefusalsMax)) {
-    ++events_.lost;
-    return;
-  }
-  events_.refusals += refused ? 1 : 0;
-  events_.list.push_back(event);
+  events_.of_jobs.keep(event);
 }
 
 /// This process was stopped, or others had the core: no rank was silent.

@@ -36,11 +36,9 @@ class Lane {
     std::size_t live_jobs = 0;
   };
 
-  /// What happened to jobs, kept until taken, up to a bound; and to the lane itself.
+  /// What happened to jobs, and to the lane itself.
   struct Events {
-    std::vector<JobEvent> list;
-    std::uint64_t lost = 0;
-    std::size_t refusals = 0;  ///< in the list
+    JobEvents of_jobs;
     Duration longest_pause{};  ///< of those in which no turn began though it was time
   };
 

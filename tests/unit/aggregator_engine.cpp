@@ -1,7 +1,9 @@
 // The aggregator's engine, driven packet by packet: rules 12 to 15, 16, 18 to 20, 24 and 25 of
 // docs/protocol.md, and each reason for which it drops a packet.
+#include <bit>
 #include <cstdint>
 #include <initializer_list>
+#include <map>
 #include <tuple>
 #include <vector>
 
@@ -12,6 +14,8 @@
 
 using namespace sluice;
 using namespace sluice::parts;
+using aggregator::JobEvent;
+using aggregator::JobEvents;
 using namespace std::chrono_literals;
 
 namespace {
@@ -644,6 +648,35 @@ TEST_CASE("LEAVE is answered when nobody needs the rank any more") {
   CHECK(why.rank_a == Rank{0});
 }
 
+TEST_CASE("a rank that leaves early makes one POLL a rank for all streams, and few at a time") {
+  Bench bench(256);
+  bench.config.streams = bench.streams = 64;
+  bench.form();
+  for (std::uint16_t s = 0; s < bench.streams; ++s) {  // an op of one block on each stream
+    for (unsigned r = 0; r < bench.ranks; ++r) {
+      auto packet = bench.short_op(r, 0, 1, s);
+      reinterpret_cast<wire::Data*>(packet.data())->member.stream = s;
+      bench.give(r, packet);
+    }
+  }
+  REQUIRE(bench.engine().counters().rounds_finished == bench.streams);
+
+  CHECK(bench.leave(255).empty());
+  std::map<std::uint64_t, int> streams_asked;  // by rank's address
+  for (unsigned asked = 0; asked < 255;) {
+    bench.now += 10ms;
+    const auto polls = of_kind<wire::Poll>(bench.leave(255));
+    REQUIRE(!polls.empty());
+    REQUIRE(polls.size() <= 32);
+    for (const Sent& poll : polls)
+      for (const std::uint8_t bits : poll.packet().as<wire::Poll>().streams)
+        streams_asked[poll.to.ipv4] += std::popcount(bits);
+    asked += static_cast<unsigned>(polls.size());
+  }
+  CHECK(streams_asked.size() >= 255);
+  for (const auto& [rank, streams] : streams_asked) CHECK(streams % 64 == 0);
+}
+
 TEST_CASE("a claim to a rank is no longer contested when the rank has left") {
   Bench bench;
   bench.form();
@@ -1198,6 +1231,23 @@ TEST_CASE("a round whose result finds no buffer is finished as soon as there is 
   CHECK(bench.engine().next_deadline() > bench.now);
 }
 
+TEST_CASE("a round that waits for a buffer does not make every turn look at all jobs") {
+  struct Looks final : StageObserver {
+    void enter(Stage stage) override { count += stage == Stage::kOther ? 1 : 0; }
+    int count = 0;
+  } looks;
+  Bench bench;
+  bench.form();
+  bench.give(0, bench.short_op(0, 0, 1, 0));
+  bench.pass(0ms);
+  bench.sink.pool->dry = true;
+  bench.give(1, bench.short_op(1, 0, 2, 0));
+  bench.sink.observe(&looks);
+  for (int turn = 0; turn < 1000; ++turn) bench.pass(1us);
+  CHECK(looks.count == 0);
+  CHECK(bench.engine().counters().rounds_finished == 0);
+}
+
 TEST_CASE("control packets that find no buffer are counted, and asked for again") {
   Bench bench;
   bench.sink.pool->dry = true;
@@ -1206,4 +1256,17 @@ TEST_CASE("control packets that find no buffer are counted, and asked for again"
   CHECK(bench.engine().counters().control_packets_lost == 1);
   bench.sink.pool->dry = false;
   CHECK(bench.give(0, hello).size() == 1);
+}
+
+// ---------------------------------------------------------------------------- what operators read
+TEST_CASE("events are kept up to a bound, and refusals, which anybody can cause, hide no others") {
+  JobEvents events;
+  for (int i = 0; i < 10'000; ++i) events.keep({.kind = JobEvent::Kind::kRefused});
+  CHECK(events.list.size() == 64);
+  CHECK(events.lost == 10'000 - 64);
+  events.keep({.kind = JobEvent::Kind::kAborted});
+  CHECK(events.list.back().kind == JobEvent::Kind::kAborted);
+  for (int i = 0; i < 10'000; ++i) events.keep({.kind = JobEvent::Kind::kLeft});
+  CHECK(events.list.size() == 1024);
+  CHECK(events.lost == 20'001 - 1024);
 }
