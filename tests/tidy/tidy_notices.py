@@ -45,7 +45,7 @@ class Tidy(unittest.TestCase):
 
     def test_engines_know_no_network_threads_or_log(self):
         for path in ("aggregator/engine.cpp", "aggregator/formation.cpp",
-                     "worker/engine_streams.cpp", "worker/operation.cpp",
+                     "worker/stream.cpp", "worker/operation.cpp",
                      "common/protocol/packet.cpp", "common/numeric/kernels.cpp"):
             once = "#pragma once\n" if path.endswith("hpp") else ""
             for header in ("<rte_mbuf.h>", "<spdlog/spdlog.h>", '"common/net/port.hpp"',
