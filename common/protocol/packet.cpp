@@ -52,52 +52,6 @@ DropReason Packet::check_header() {
   return DropReason::kNone;
 }
 
-DropReason Packet::check_kind() {
-  using wire::Kind;
-  switch (kind()) {
-    case Kind::kHello:
-      return check_fixed(sizeof(wire::Hello));
-    case Kind::kJoin:
-      return check_flags(&wire::Join::flags, wire::kJoinVirgin | wire::kJoinAuthenticate);
-    case Kind::kKeepAlive:
-      return check_fixed(sizeof(wire::KeepAlive));
-    case Kind::kLeave:
-      return check_leave();
-    case Kind::kData:
-      return check_data();
-    case Kind::kAck:
-      return check_fixed(sizeof(wire::Ack));
-    case Kind::kProbe:
-      return check_fixed(sizeof(wire::Probe));
-    case Kind::kSync:
-      return check_fixed(sizeof(wire::Sync));
-    case Kind::kChallenge:
-      return check_fixed(sizeof(wire::Challenge));
-    case Kind::kPending:
-      return check_fixed(sizeof(wire::Pending));
-    case Kind::kWelcome:
-      return check_welcome();
-    case Kind::kRefused:
-      return check_fixed(sizeof(wire::Refused));
-    case Kind::kAbort:
-      return check_abort();
-    case Kind::kLeft:
-      return check_fixed(sizeof(wire::Left));
-    case Kind::kKeepAliveAck:
-      return check_fixed(sizeof(wire::KeepAliveAck));
-    case Kind::kResult:
-      return check_result();
-    case Kind::kStatus:
-      return check_flags(&wire::Status::live, 1);
-    case Kind::kPoll:
-      return check_fixed(sizeof(wire::Poll));
-    case Kind::kKeyValueData:
-    case Kind::kKeyValueResult:
-      break;
-  }
-  return DropReason::kBadKind;
-}
-
 DropReason Packet::check_fixed(std::size_t size) const {
   return body_.size() == size ? DropReason::kNone : DropReason::kBadLength;
 }
@@ -108,13 +62,31 @@ DropReason Packet::check_flags(std::uint8_t T::*flags, std::uint8_t known) const
   return (as<T>().*flags & ~known) == 0 ? DropReason::kNone : DropReason::kBadFlags;
 }
 
-DropReason Packet::check_leave() const {
+// ------------------------------------------------------------------------------ kind by kind
+template <class T>
+DropReason Packet::check() {
+  return check_fixed(sizeof(T));
+}
+
+template <>
+DropReason Packet::check<wire::Join>() {
+  return check_flags(&wire::Join::flags, wire::kJoinVirgin | wire::kJoinAuthenticate);
+}
+
+template <>
+DropReason Packet::check<wire::Status>() {
+  return check_flags(&wire::Status::live, 1);
+}
+
+template <>
+DropReason Packet::check<wire::Leave>() {
   if (const auto bad = check_flags(&wire::Leave::abort, 1); bad != DropReason::kNone) return bad;
   return as<wire::Leave>().reason <= wire::kLastAbortReason ? DropReason::kNone
                                                             : DropReason::kBadEnumeration;
 }
 
-DropReason Packet::check_data() {
+template <>
+DropReason Packet::check<wire::Data>() {
   if (body_.size() < sizeof(wire::Data)) return DropReason::kBadLength;
   const auto& data = as<wire::Data>();
   if ((data.flags & ~(wire::kDataOpening | wire::kDataAsk)) != 0) return DropReason::kBadFlags;
@@ -129,7 +101,8 @@ DropReason Packet::check_data() {
   return check_blocks(wire::kColumnPresent);
 }
 
-DropReason Packet::check_result() {
+template <>
+DropReason Packet::check<wire::Result>() {
   if (body_.size() < sizeof(wire::Result)) return DropReason::kBadLength;
   const auto& result = as<wire::Result>();
   if (result.completing_rank >= kMaxRanks) return DropReason::kBadIndex;
@@ -139,7 +112,8 @@ DropReason Packet::check_result() {
   return check_blocks(wire::kColumnPresent | wire::kColumnWithheld);
 }
 
-DropReason Packet::check_welcome() const {
+template <>
+DropReason Packet::check<wire::Welcome>() {
   if (const auto bad =
           check_flags(&wire::Welcome::flags, wire::kWelcomeResume | wire::kWelcomeAuthenticate);
       bad != DropReason::kNone)
@@ -153,7 +127,8 @@ DropReason Packet::check_welcome() const {
   return possible ? DropReason::kNone : DropReason::kBadShape;
 }
 
-DropReason Packet::check_abort() const {
+template <>
+DropReason Packet::check<wire::Abort>() {
   if (body_.size() != sizeof(wire::Abort)) return DropReason::kBadLength;
   const auto& abort = as<wire::Abort>();
   const bool known = abort.reason >= 1 && abort.reason <= wire::kLastAbortReason &&
@@ -161,6 +136,21 @@ DropReason Packet::check_abort() const {
   return known ? DropReason::kNone : DropReason::kBadEnumeration;
 }
 
+DropReason Packet::check_kind() {
+  switch (kind()) {
+#define SLUICE_CHECK_KIND(T, name, beginning, key) \
+  case wire::Kind::k##T:                           \
+    return check<wire::T>();
+    SLUICE_WIRE_KINDS(SLUICE_CHECK_KIND)
+#undef SLUICE_CHECK_KIND
+    case wire::Kind::kKeyValueData:
+    case wire::Kind::kKeyValueResult:
+      break;
+  }
+  return DropReason::kBadKind;
+}
+
+// ------------------------------------------------------------------------- parts of stream packets
 DropReason Packet::check_shape() const {
   const wire::Shape& s = shape();
   if (!is_valid(static_cast<ElementType>(s.wire_type))) return DropReason::kBadEnumeration;

@@ -9,39 +9,10 @@
 
 #include "common/base/ids.hpp"
 #include "common/protocol/drop_reason.hpp"
+#include "common/protocol/packet_kinds.hpp"
 #include "common/protocol/wire.hpp"
 
 namespace sluice {
-
-namespace wire {
-/// The kind that each fixed part stands for.
-template <class T>
-struct KindOf;
-#define SLUICE_WIRE_KIND(T)                    \
-  template <>                                  \
-  struct KindOf<T> {                           \
-    static constexpr Kind kValue = Kind::k##T; \
-  }
-SLUICE_WIRE_KIND(Hello);
-SLUICE_WIRE_KIND(Join);
-SLUICE_WIRE_KIND(KeepAlive);
-SLUICE_WIRE_KIND(Leave);
-SLUICE_WIRE_KIND(Data);
-SLUICE_WIRE_KIND(Ack);
-SLUICE_WIRE_KIND(Probe);
-SLUICE_WIRE_KIND(Sync);
-SLUICE_WIRE_KIND(Challenge);
-SLUICE_WIRE_KIND(Pending);
-SLUICE_WIRE_KIND(Welcome);
-SLUICE_WIRE_KIND(Refused);
-SLUICE_WIRE_KIND(Abort);
-SLUICE_WIRE_KIND(Left);
-SLUICE_WIRE_KIND(KeepAliveAck);
-SLUICE_WIRE_KIND(Result);
-SLUICE_WIRE_KIND(Status);
-SLUICE_WIRE_KIND(Poll);
-#undef SLUICE_WIRE_KIND
-}  // namespace wire
 
 /// The job that a datagram speaks of, before it is parsed; nothing if it is too short to say.
 inline std::optional<std::uint32_t> peek_job(std::span<const std::byte> bytes) {
@@ -111,14 +82,12 @@ class Packet {
 
   DropReason check_header();
   DropReason check_kind();
+  /// Of the kind whose fixed part is T.
+  template <class T>
+  DropReason check();
   DropReason check_fixed(std::size_t size) const;
   template <class T>
   DropReason check_flags(std::uint8_t T::*flags, std::uint8_t known) const;
-  DropReason check_leave() const;
-  DropReason check_data();
-  DropReason check_result();
-  DropReason check_abort() const;
-  DropReason check_welcome() const;
   DropReason check_shape() const;
   DropReason check_descriptor() const;
   DropReason check_blocks(std::uint8_t column_flags) const;
@@ -129,5 +98,19 @@ class Packet {
   std::uint16_t descriptor_offset_ = 0;
   std::uint16_t columns_offset_ = 0;
 };
+
+/// Calls f with the fixed part of the packet, as what its kind says that it is.
+template <class F>
+void visit(const Packet& packet, F&& f) {
+  switch (packet.kind()) {
+#define SLUICE_VISIT(T, name, beginning, key) \
+  case wire::Kind::k##T:                      \
+    return f(packet.as<wire::T>());
+    SLUICE_WIRE_KINDS(SLUICE_VISIT)
+#undef SLUICE_VISIT
+    default:
+      break;
+  }
+}
 
 }  // namespace sluice

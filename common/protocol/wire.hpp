@@ -59,24 +59,6 @@ constexpr bool is_upstream(Kind kind) {
   return static_cast<std::uint8_t>(kind) < 0x80;
 }
 
-/// Under which key a packet's trailer is made: packets that need no session, under that of the job;
-/// all others, under that of the session.
-constexpr bool uses_handshake_key(Kind kind) {
-  switch (kind) {
-    case Kind::kHello:
-    case Kind::kJoin:
-    case Kind::kChallenge:
-    case Kind::kPending:
-    case Kind::kWelcome:
-    case Kind::kRefused:
-    case Kind::kAbort:
-    case Kind::kLeft:
-      return true;
-    default:
-      return false;
-  }
-}
-
 enum class Collective : std::uint8_t {
   kAllReduce = 1,
   kBarrier = 2,

@@ -31,62 +31,30 @@ class PacketWalk {
   explicit PacketWalk(const Packet& packet) : packet_(packet) {}
 
   void read() {
-    using wire::Kind;
     read_bytes(packet_.bytes());
     const std::size_t trailer = packet_.bytes().size() - packet_.body().size();
     require(trailer == (packet_.is_authenticated() ? wire::kTrailerBytes : 0), "a whole trailer");
-    switch (packet_.kind()) {
-      case Kind::kHello:
-        return fixed<wire::Hello>();
-      case Kind::kJoin:
-        return fixed<wire::Join>();
-      case Kind::kKeepAlive:
-        return fixed<wire::KeepAlive>();
-      case Kind::kLeave:
-        return fixed<wire::Leave>();
-      case Kind::kAck:
-        return fixed<wire::Ack>();
-      case Kind::kProbe:
-        return fixed<wire::Probe>();
-      case Kind::kChallenge:
-        return fixed<wire::Challenge>();
-      case Kind::kPending:
-        return fixed<wire::Pending>();
-      case Kind::kWelcome:
-        return fixed<wire::Welcome>();
-      case Kind::kRefused:
-        return fixed<wire::Refused>();
-      case Kind::kAbort:
-        return fixed<wire::Abort>();
-      case Kind::kLeft:
-        return fixed<wire::Left>();
-      case Kind::kKeepAliveAck:
-        return fixed<wire::KeepAliveAck>();
-      case Kind::kStatus:
-        return fixed<wire::Status>();
-      case Kind::kPoll:
-        return fixed<wire::Poll>();
-      case Kind::kData:
-        require((packet_.descriptor() != nullptr) ==
-                    ((packet_.as<wire::Data>().flags & wire::kDataOpening) != 0),
-                "a descriptor in an opening round");
-        return blocks();
-      case Kind::kResult:
-        require(packet_.descriptor() == nullptr, "a result has no descriptor");
-        return blocks();
-      case Kind::kSync:
-        return fixed<wire::Sync>();
-      case Kind::kKeyValueData:
-      case Kind::kKeyValueResult:
-        break;
-    }
-    require(false, "a kind of version 1");
+    bool visited = false;
+    visit(packet_, [&](const auto& part) {
+      visited = true;
+      read_fixed(part);
+    });
+    require(visited, "a kind of version 1");
   }
 
+  void read_fixed(const wire::Data& data) {
+    require((packet_.descriptor() != nullptr) == ((data.flags & wire::kDataOpening) != 0),
+            "a descriptor in an opening round");
+    blocks();
+  }
+  void read_fixed(const wire::Result&) {
+    require(packet_.descriptor() == nullptr, "a result has no descriptor");
+    blocks();
+  }
   template <class T>
-  void fixed() {
+  void read_fixed(const T& part) {
     require(packet_.body().size() == sizeof(T), "fixed length");
-    read_part(packet_.as<T>());
+    read_part(part);
   }
 
   std::uint64_t block_count() const {

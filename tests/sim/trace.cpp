@@ -35,84 +35,80 @@ std::string columns_of(const Packet& packet) {
   return text;
 }
 
+/// What is worth reading of a kind beyond job, sender and stream.
+template <class T>
+std::string details(const Packet&, const T&) {
+  return {};
+}
+std::string details(const Packet&, const wire::Hello& hello) {
+  return id("nonce", hello.nonce);
+}
+std::string details(const Packet&, const wire::Join& join) {
+  return number("rank", join.rank) + id("nonce", join.nonce) + number("serial", join.serial) +
+         id("gen", join.generation) + id("epoch", join.epoch) + (join.flags != 0 ? " virgin" : "");
+}
+std::string details(const Packet&, const wire::KeepAlive& keep_alive) {
+  return number("n", keep_alive.number);
+}
+std::string details(const Packet&, const wire::Leave& leave) {
+  return number("abort", leave.abort);
+}
+std::string details(const Packet& packet, const wire::Data& data) {
+  return number("r", data.round) + number("op", data.op) +
+         ((data.flags & wire::kDataOpening) != 0 ? " opening" : "") +
+         ((data.flags & wire::kDataAsk) != 0 ? " ask" : "") + columns_of(packet);
+}
+std::string details(const Packet&, const wire::Ack& ack) {
+  return number("pos", ack.position);
+}
+std::string details(const Packet&, const wire::Probe& probe) {
+  return number("pos", probe.position) + number("have", probe.have);
+}
+std::string details(const Packet&, const wire::Sync& sync) {
+  return number("applied", sync.applied);
+}
+std::string details(const Packet&, const wire::Challenge& challenge) {
+  return id("nonce", challenge.nonce) + number("serial", challenge.serial);
+}
+std::string details(const Packet&, const wire::Pending& pending) {
+  return id("nonce", pending.nonce);
+}
+std::string details(const Packet&, const wire::Welcome& welcome) {
+  return id("nonce", welcome.nonce) + id("gen", welcome.generation) + id("epoch", welcome.epoch) +
+         ((welcome.flags & wire::kWelcomeResume) != 0 ? " resume" : "");
+}
+std::string details(const Packet&, const wire::Refused& refused) {
+  return id("token", refused.token);
+}
+std::string details(const Packet&, const wire::Abort& abort) {
+  return id("gen", abort.generation) + id("nonce", abort.nonce) + ": " + explain(to_info(abort));
+}
+std::string details(const Packet&, const wire::KeepAliveAck& ack) {
+  return number("n", ack.number);
+}
+std::string details(const Packet& packet, const wire::Result& result) {
+  return number("r", result.round) + number("op", result.op) + columns_of(packet);
+}
+std::string details(const Packet&, const wire::Status& status) {
+  std::string text = number("r", status.round) + (status.live != 0 ? " waiting" : " syncing");
+  RankSet::from_bytes(status.waiting).for_each([&](Rank w) { text += number("", w.value); });
+  return text;
+}
+
 std::string text_of(const Packet& p) {
-  using wire::Kind;
-  std::string text = number("job", p.job());
-  const auto up = [&] { text += number("rank", p.member().rank) + number("s", p.member().stream); };
-  const auto down = [&] {
-    text += id("epoch", p.delivery().epoch) + number("s", p.delivery().stream);
-  };
-  switch (p.kind()) {
-    case Kind::kHello:
-      return "HELLO" + text + id("nonce", p.as<wire::Hello>().nonce);
-    case Kind::kJoin: {
-      const auto& j = p.as<wire::Join>();
-      return "JOIN" + text + number("rank", j.rank) + id("nonce", j.nonce) +
-             number("serial", j.serial) + id("gen", j.generation) + id("epoch", j.epoch) +
-             (j.flags != 0 ? " virgin" : "");
-    }
-    case Kind::kKeepAlive:
-      up();
-      return "KEEPALIVE" + text + number("n", p.as<wire::KeepAlive>().number);
-    case Kind::kLeave:
-      up();
-      return "LEAVE" + text + number("abort", p.as<wire::Leave>().abort);
-    case Kind::kData: {
-      const auto& d = p.as<wire::Data>();
-      up();
-      return "DATA" + text + number("r", d.round) + number("op", d.op) +
-             ((d.flags & wire::kDataOpening) != 0 ? " opening" : "") +
-             ((d.flags & wire::kDataAsk) != 0 ? " ask" : "") + columns_of(p);
-    }
-    case Kind::kAck:
-      up();
-      return "ACK" + text + number("pos", p.as<wire::Ack>().position);
-    case Kind::kProbe:
-      up();
-      return "PROBE" + text + number("pos", p.as<wire::Probe>().position) +
-             number("have", p.as<wire::Probe>().have);
-    case Kind::kChallenge:
-      return "CHALLENGE" + text + id("nonce", p.as<wire::Challenge>().nonce) +
-             number("serial", p.as<wire::Challenge>().serial);
-    case Kind::kPending:
-      return "PENDING" + text + id("nonce", p.as<wire::Pending>().nonce);
-    case Kind::kWelcome:
-      return "WELCOME" + text + id("nonce", p.as<wire::Welcome>().nonce) +
-             id("gen", p.as<wire::Welcome>().generation) +
-             id("epoch", p.as<wire::Welcome>().epoch) +
-             ((p.as<wire::Welcome>().flags & wire::kWelcomeResume) != 0 ? " resume" : "");
-    case Kind::kRefused:
-      return "REFUSED" + text + id("token", p.as<wire::Refused>().token);
-    case Kind::kAbort: {
-      const auto& a = p.as<wire::Abort>();
-      return "ABORT" + text + id("gen", a.generation) + id("nonce", a.nonce) + ": " +
-             explain(to_info(a));
-    }
-    case Kind::kLeft:
-      return "LEFT" + text;
-    case Kind::kKeepAliveAck:
-      return "KEEPALIVE_ACK" + text + number("n", p.as<wire::KeepAliveAck>().number);
-    case Kind::kResult: {
-      const auto& r = p.as<wire::Result>();
-      down();
-      return "RESULT" + text + number("r", r.round) + number("op", r.op) + columns_of(p);
-    }
-    case Kind::kStatus: {
-      const auto& s = p.as<wire::Status>();
-      down();
-      text += number("r", s.round) + (s.live != 0 ? " waiting" : " syncing");
-      RankSet::from_bytes(s.waiting).for_each([&](Rank w) { text += number("", w.value); });
-      return "STATUS" + text;
-    }
-    case Kind::kSync:
-      up();
-      return "SYNC" + text + number("applied", p.as<wire::Sync>().applied);
-    case Kind::kPoll:
-      down();
-      return "POLL" + text;
-    default:
-      return "kind " + std::to_string(static_cast<int>(p.kind()));
+  std::string text = std::string(wire::name(p.kind())) + number("job", p.job());
+  switch (wire::row_of(p.kind())->beginning) {
+    case wire::Beginning::kHeader:
+      break;
+    case wire::Beginning::kMemberHeader:
+      text += number("rank", p.member().rank) + number("s", p.member().stream);
+      break;
+    case wire::Beginning::kDeliveryHeader:
+      text += id("epoch", p.delivery().epoch) + number("s", p.delivery().stream);
+      break;
   }
+  visit(p, [&](const auto& fixed) { text += details(p, fixed); });
+  return text;
 }
 
 }  // namespace

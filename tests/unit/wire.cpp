@@ -7,7 +7,9 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <regex>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -328,6 +330,31 @@ TEST_CASE("docs/protocol.md has the same tables") {
   std::sort(compiled.begin(), compiled.end());
   std::sort(documented.begin(), documented.end());
   CHECK(documented == compiled);
+}
+
+TEST_CASE("docs/protocol.md has the same kinds") {
+  static const std::regex row("\\| ([A-Z_]+) \\| 0x([0-9a-f]{2}) \\| (\\d+)([^|]*)\\| ([^|]*) \\|");
+  std::istringstream page(protocol_page());
+  std::size_t rows = 0;
+  for (std::string line; std::getline(page, line);) {
+    std::smatch match;
+    if (!std::regex_match(line, match, row)) continue;
+    INFO(line);
+    REQUIRE(rows < wire::kKinds.size());
+    const wire::KindRow& kind = wire::kKinds[rows++];
+    CHECK(match.str(1) == kind.name);
+    CHECK(std::stoul(match.str(2), nullptr, 16) == static_cast<std::size_t>(kind.kind));
+    CHECK(std::stoul(match.str(3)) == kind.fixed_bytes);
+    const bool varies = kind.kind == wire::Kind::kData || kind.kind == wire::Kind::kResult;
+    CHECK((match.str(4) != " ") == varies);
+    const std::string sender = match.str(5);
+    CHECK((sender == "member") == (kind.beginning == wire::Beginning::kMemberHeader));
+    CHECK(sender.starts_with("aggregator") == !wire::is_upstream(kind.kind));
+    CHECK(wire::name(kind.kind) == kind.name);
+  }
+  CHECK(rows == wire::kKinds.size());
+  CHECK(wire::row_of(wire::Kind::kKeyValueData) == nullptr);
+  CHECK(wire::name(wire::Kind{0}) == "?");
 }
 
 TEST_CASE("docs/protocol.md names every drop reason, and names differ") {

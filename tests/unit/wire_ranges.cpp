@@ -57,11 +57,9 @@ std::string golden_name(const std::string& type) {
   return name;
 }
 
-bool has_member_header(wire::Kind kind) {
-  return wire::is_upstream(kind) && kind != wire::Kind::kHello && kind != wire::Kind::kJoin;
-}
-bool has_delivery_header(wire::Kind kind) {
-  return kind == wire::Kind::kResult || kind == wire::Kind::kStatus || kind == wire::Kind::kPoll;
+bool begins_with(wire::Kind kind, wire::Beginning beginning) {
+  const wire::KindRow* const row = wire::row_of(kind);
+  return row != nullptr && row->beginning == beginning;
 }
 
 std::vector<Place> places_of(const std::string& type) {
@@ -73,8 +71,10 @@ std::vector<Place> places_of(const std::string& type) {
   std::vector<Place> places;
   for (const auto& [name, packet] : golden()) {
     const auto kind = static_cast<wire::Kind>(packet[3]);
-    if (type == "Header" || (type == "MemberHeader" && has_member_header(kind)) ||
-        (type == "DeliveryHeader" && has_delivery_header(kind)) || golden_name(type) == name)
+    if (type == "Header" ||
+        (type == "MemberHeader" && begins_with(kind, wire::Beginning::kMemberHeader)) ||
+        (type == "DeliveryHeader" && begins_with(kind, wire::Beginning::kDeliveryHeader)) ||
+        golden_name(type) == name)
       places.push_back({packet});
   }
   return places;

@@ -1,0 +1,119 @@
+// The packet kinds of version 1 as one table: what reads, checks, protects or prints packets by
+// kind goes by it. docs/protocol.md has the same table, and a test compares them.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "common/protocol/wire.hpp"
+
+namespace sluice::wire {
+
+/// What the fixed part begins with.
+enum class Beginning : std::uint8_t {
+  kHeader,         ///< of who has no session, or to whom it may be unknown
+  kMemberHeader,   ///< a member of a session, proven by its token
+  kDeliveryHeader  ///< on a stream of a session
+};
+
+/// Under which key the trailer is made: that of the job, if the packet needs no session, or that of
+/// the session.
+enum class TrailerKey : std::uint8_t { kOfJob, kOfSession };
+
+// clang-format off
+//  row(fixed part,    name,           begins with,     trailer)
+#define SLUICE_WIRE_KINDS(row)                                      \
+  row(Hello,        "HELLO",         kHeader,         kOfJob)       \
+  row(Join,         "JOIN",          kHeader,         kOfJob)       \
+  row(KeepAlive,    "KEEPALIVE",     kMemberHeader,   kOfSession)   \
+  row(Leave,        "LEAVE",         kMemberHeader,   kOfSession)   \
+  row(Data,         "DATA",          kMemberHeader,   kOfSession)   \
+  row(Ack,          "ACK",           kMemberHeader,   kOfSession)   \
+  row(Probe,        "PROBE",         kMemberHeader,   kOfSession)   \
+  row(Sync,         "SYNC",          kMemberHeader,   kOfSession)   \
+  row(Challenge,    "CHALLENGE",     kHeader,         kOfJob)       \
+  row(Pending,      "PENDING",       kHeader,         kOfJob)       \
+  row(Welcome,      "WELCOME",       kHeader,         kOfJob)       \
+  row(Refused,      "REFUSED",       kHeader,         kOfJob)       \
+  row(Abort,        "ABORT",         kHeader,         kOfJob)       \
+  row(Left,         "LEFT",          kHeader,         kOfJob)       \
+  row(KeepAliveAck, "KEEPALIVE_ACK", kHeader,         kOfSession)   \
+  row(Result,       "RESULT",        kDeliveryHeader, kOfSession)   \
+  row(Status,       "STATUS",        kDeliveryHeader, kOfSession)   \
+  row(Poll,         "POLL",          kDeliveryHeader, kOfSession)
+// clang-format on
+
+/// The kind that each fixed part stands for.
+template <class T>
+struct KindOf;
+#define SLUICE_KIND_OF(T, name, beginning, key) \
+  template <>                                   \
+  struct KindOf<T> {                            \
+    static constexpr Kind kValue = Kind::k##T;  \
+  };
+SLUICE_WIRE_KINDS(SLUICE_KIND_OF)
+#undef SLUICE_KIND_OF
+
+struct KindRow {
+  Kind kind;
+  std::string_view name;    ///< as docs/protocol.md calls it
+  std::size_t fixed_bytes;  ///< DATA and RESULT go on with columns and blocks; no other is longer
+  Beginning beginning;
+  TrailerKey key;
+};
+
+#define SLUICE_KIND_ROW(T, name, beginning, key) \
+  KindRow{Kind::k##T, name, sizeof(T), Beginning::beginning, TrailerKey::key},
+inline constexpr std::array kKinds{SLUICE_WIRE_KINDS(SLUICE_KIND_ROW)};
+#undef SLUICE_KIND_ROW
+
+/// Null: reserved, or none of this version.
+constexpr const KindRow* row_of(Kind kind) {
+  for (const KindRow& row : kKinds)
+    if (row.kind == kind) return &row;
+  return nullptr;
+}
+
+/// "?" where row_of() is null.
+constexpr std::string_view name(Kind kind) {
+  const KindRow* const row = row_of(kind);
+  return row == nullptr ? "?" : row->name;
+}
+
+/// Whether the trailer is made under the job's key. By a bit per code: it is asked for every
+/// packet.
+constexpr bool uses_handshake_key(Kind kind) {
+  constexpr auto kOfJob = [] {
+    std::array<bool, 256> of_job{};
+    for (const KindRow& row : kKinds)
+      of_job[static_cast<std::uint8_t>(row.kind)] = row.key == TrailerKey::kOfJob;
+    return of_job;
+  }();
+  return kOfJob[static_cast<std::uint8_t>(kind)];
+}
+
+namespace check {
+constexpr bool codes_rise() {
+  for (std::size_t i = 1; i < kKinds.size(); ++i)
+    if (kKinds[i - 1].kind >= kKinds[i].kind) return false;
+  return true;
+}
+/// A member's packets go up and a stream's results down, and the fixed part holds its beginning.
+constexpr bool beginnings_fit() {
+  for (const KindRow& row : kKinds) {
+    if (row.beginning == Beginning::kMemberHeader &&
+        !(is_upstream(row.kind) && row.fixed_bytes >= sizeof(MemberHeader)))
+      return false;
+    if (row.beginning == Beginning::kDeliveryHeader &&
+        !(!is_upstream(row.kind) && row.fixed_bytes >= sizeof(DeliveryHeader)))
+      return false;
+    if (row.beginning != Beginning::kHeader && row.key == TrailerKey::kOfJob) return false;
+  }
+  return true;
+}
+static_assert(codes_rise() && beginnings_fit());
+}  // namespace check
+
+}  // namespace sluice::wire
