@@ -1,18 +1,16 @@
 #include "worker/communicator.hpp"
 
 #include <algorithm>
-#include <atomic>
-#include <cstdlib>
 
 #include "common/base/random_id.hpp"
+#include "worker/context.hpp"
 #include "worker/environment.hpp"
-#include "worker/layout.hpp"
+#include "worker/op_request.hpp"
 
 namespace sluice {
 namespace {
 
 using wire::Collective;
-using worker::ElementRange;
 
 worker::EngineConfig engine_config(const JobOptions& options, std::shared_ptr<const Secret> secret,
                                    Attachment& attachment) {
@@ -71,8 +69,6 @@ worker::OpRequest request(Collective collective, const Tensors& tensors,
   result.nonzero_blocks = options.nonzero_blocks;
   return result;
 }
-
-std::atomic<bool> context_exists{false};
 
 }  // namespace
 
@@ -160,7 +156,7 @@ Work Communicator::Impl::start(worker::OpRequest request, std::span<const std::u
                     std::to_string(options.world_size - 1) + " expected");
   request.root = static_cast<std::uint16_t>(root);
   worker::lay_out(request, {options.rank, options.world_size}, counts);
-  check(std::string(name(request.collective)), request);
+  worker::check(request, std::string(name(request.collective)), session_);
   const auto state = new_work();
   progress_->with_turn(
       [&](Attachment& attachment, Time now) { submit(request, state, attachment, now); });
@@ -184,9 +180,9 @@ Work Communicator::Impl::post(bool sends, std::int32_t peer, worker::OpRequest r
                 call + ": rank " + std::to_string(peer) + "; another than this rank, " +
                     std::to_string(options.rank) +
                     ", below world_size = " + std::to_string(options.world_size) + " expected");
-  const worker::Place place{.rank = static_cast<std::uint16_t>(sends ? 0 : 1), .ranks = 2};
-  worker::lay_out(request, place, {&count, 1});
-  check(call, request);
+  const auto end = static_cast<std::uint16_t>(sends ? 0 : 1);
+  worker::lay_out(request, {.rank = end, .ranks = 2}, {&count, 1});
+  worker::check(request, call, session_);
   const auto other = static_cast<std::uint16_t>(peer);
   const Route route = sends ? Route{options.rank, other} : Route{other, options.rank};
   const auto state = new_work();
@@ -218,54 +214,6 @@ Channel& Communicator::Impl::channel_of(Route route, Attachment& attachment, Tim
 
 Channel::Parent Communicator::Impl::as_parent(Attachment& attachment) const {
   return {engine_config(options, secret_, attachment), engine_->session(), aggregators_};
-}
-
-void Communicator::Impl::check(const std::string& call, const worker::OpRequest& request) const {
-  const auto refuse = [&](const std::string& why) {
-    throw Error(ErrorCode::kInvalidArgument, call + ": " + why);
-  };
-  if (!is_valid(request.type)) refuse("the element type is none of ElementType");
-  if (!is_valid(request.reduction)) refuse("the reduction is none of Reduction");
-  if (!is_valid(request.type, request.reduction))
-    refuse("the reduction " + std::string(name(request.reduction)) +
-           " is one of integers, not of " + std::string(name(request.type)));
-  if (request.block_elements > wire::kMaxBlockElements)
-    refuse("block_elements is " + std::to_string(request.block_elements) + "; 1.." +
-           std::to_string(wire::kMaxBlockElements) + " expected, or 0 for the job's");
-  const std::uint32_t block =
-      fitting_block_elements(session_, request.block_elements, request.type);
-  if (request.element_count > max_element_count(block))
-    refuse(std::to_string(request.element_count) + " elements in blocks of " +
-           std::to_string(block) + " are more than " + std::to_string(max_element_count(block)));
-  if (request.element_count == 0) return;
-  const ElementRange whole{0, request.element_count};
-  const ElementRange held = request.held.value_or(whole);
-  const std::span<const ElementRange> wanted =
-      request.wanted ? std::span<const ElementRange>(*request.wanted) : std::span(&whole, 1);
-  std::uint64_t wanted_count = 0;
-  for (const ElementRange& range : wanted) wanted_count += range.end - range.begin;
-  const std::uint64_t held_count = held.end - held.begin;
-  if ((request.input == nullptr && held_count != 0) ||
-      (request.output == nullptr && wanted_count != 0))
-    refuse("a tensor is null");
-  const std::size_t size = element_bytes(request.type);
-  const std::byte* const input_end = request.input + held_count * size;
-  const std::byte* const output_end = request.output + wanted_count * size;
-  if (request.input < output_end && request.output < input_end) {
-    // Then each element must have one place. Reckoned as numbers: what is not held has no address.
-    const auto first = [&](const std::byte* tensor, std::uint64_t begin) {
-      return reinterpret_cast<std::uintptr_t>(tensor) - begin * size;
-    };
-    if (wanted.size() != 1 ||
-        first(request.input, held.begin) != first(request.output, wanted[0].begin))
-      refuse("input and output overlap; they must be the same or apart");
-  }
-  const std::uint64_t blocks = (request.element_count + block - 1) / block;
-  const std::uint64_t words = (blocks + 63) / 64;
-  if (!request.nonzero_blocks.empty() && request.nonzero_blocks.size() < words)
-    refuse("nonzero_blocks has " + std::to_string(request.nonzero_blocks.size()) +
-           " words; the tensor's " + std::to_string(blocks) + " blocks need " +
-           std::to_string(words));
 }
 
 bool Communicator::Impl::after_turn(Attachment& attachment, Time now) {
@@ -340,18 +288,6 @@ Communicator::Impl::~Impl() {
 }
 
 // -------------------------------------------------------------------------------- the public API
-Context::Impl::Place::Place() {
-  if (context_exists.exchange(true))
-    throw Error(ErrorCode::kInvalidArgument,
-                "a Context exists already in this process: share it between communicators");
-}
-Context::Impl::Place::~Place() {
-  context_exists = false;
-}
-
-Context::Context(ContextOptions options) : impl_(std::make_unique<Impl>(options)) {}
-Context::~Context() = default;
-
 Communicator::Communicator(Context& context, JobOptions options)
     : impl_(std::make_unique<Impl>(context.impl().progress, options)) {}
 Communicator::~Communicator() = default;

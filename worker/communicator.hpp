@@ -5,7 +5,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include <sluice/sluice.hpp>
@@ -16,21 +15,6 @@
 #include "worker/work.hpp"
 
 namespace sluice {
-
-struct Context::Impl {
-  explicit Impl(const ContextOptions& options) : progress(std::make_shared<Progress>(options)) {}
-
-  /// Of the one Context that a process may have at a time.
-  struct Place {
-    Place();
-    ~Place();
-    Place(const Place&) = delete;
-    Place& operator=(const Place&) = delete;
-  };
-
-  const Place place;
-  const std::shared_ptr<Progress> progress;
-};
 
 struct Communicator::Impl final : private Member {
   Impl(std::shared_ptr<Progress> progress, const JobOptions& options);
@@ -53,7 +37,6 @@ struct Communicator::Impl final : private Member {
 
   void find_aggregators();
   void join();
-  void check(const std::string& call, const worker::OpRequest& request) const;
   std::shared_ptr<Work::State> new_work() const;
   void submit(const worker::OpRequest& request, const std::shared_ptr<Work::State>& state,
               Attachment& attachment, Time now);

@@ -4,7 +4,7 @@
 
 #include "tests/sim/trace.hpp"
 #include "worker/engine.hpp"
-#include "worker/layout.hpp"
+#include "worker/op_request.hpp"
 
 namespace sluice::sim {
 namespace {
@@ -265,8 +265,8 @@ void App::submit() {
   request.block_elements = op.spec.block_elements;
   request.tag = op.spec.tag;
   const std::vector<std::uint64_t> whole{op.spec.element_count};
-  const worker::Place me{static_cast<std::uint16_t>(rank_),
-                         static_cast<std::uint16_t>(job_.plan.ranks)};
+  const worker::RankOf me{static_cast<std::uint16_t>(rank_),
+                          static_cast<std::uint16_t>(job_.plan.ranks)};
   worker::lay_out(request, me, op.spec.counts.empty() ? whole : op.spec.counts);
   const std::size_t size = element_bytes(op.spec.type);
   const std::uint64_t first = op.wanted.empty() ? 0 : op.wanted[0].begin;

@@ -1,16 +1,17 @@
-// Context::shared(): one per process, counted by those who have it.
+#include "worker/context.hpp"
+
+#include <atomic>
 #include <cstddef>
-#include <memory>
 #include <mutex>
 
-#include <sluice/sluice.hpp>
-
-#include "worker/communicator.hpp"
 #include "worker/environment.hpp"
 
 namespace sluice {
 namespace {
 
+std::atomic<bool> context_exists{false};
+
+/// What Context::shared() hands out, counted by those who have it.
 struct Shared {
   std::mutex mutex;
   std::unique_ptr<Context> context;  // null: nobody has it
@@ -31,6 +32,18 @@ void let_go(Context*) {
 }
 
 }  // namespace
+
+Context::Impl::OnePerProcess::OnePerProcess() {
+  if (context_exists.exchange(true))
+    throw Error(ErrorCode::kInvalidArgument,
+                "a Context exists already in this process: share it between communicators");
+}
+Context::Impl::OnePerProcess::~OnePerProcess() {
+  context_exists = false;
+}
+
+Context::Context(ContextOptions options) : impl_(std::make_unique<Impl>(options)) {}
+Context::~Context() = default;
 
 std::shared_ptr<Context> Context::shared(const ContextOptions& options) {
   Shared& one = shared_context();

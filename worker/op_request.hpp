@@ -1,0 +1,74 @@
+// What a caller asks for in one collective call, and what that means for this rank: which elements
+// of the tensor it holds, and which it wants.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <sluice/error.hpp>
+#include <sluice/types.hpp>
+
+#include "common/protocol/session.hpp"
+#include "common/protocol/wire.hpp"
+#include "worker/nonzero_map.hpp"
+
+namespace sluice::worker {
+
+/// What the caller asks for. The memory stays the engine's until the op's Completion.
+///
+/// Every collective is a sum of one tensor over the ranks: of a broadcast all ranks but the root
+/// hold zeros, of an all_gather each holds zeros but for its part; of a reduce_scatter each wants
+/// but a part. What a rank neither holds nor wants is not in its memory: `held` and `wanted` tell
+/// what is. Where elements are moved, they travel as integers, so that every bit comes through.
+struct OpRequest {
+  wire::Collective collective = wire::Collective::kAllReduce;
+  ElementType type = ElementType::kFloat32;  ///< of the caller's tensor
+  Reduction reduction = Reduction::kSum;
+  const std::byte* input = nullptr;       ///< the elements held
+  std::byte* output = nullptr;            ///< those wanted, one range after the other
+  std::uint64_t element_count = 0;        ///< of the whole tensor
+  std::optional<ElementRange> held = {};  ///< none: the whole tensor
+  std::optional<std::vector<ElementRange>> wanted = {};  ///< rising; none: the whole tensor
+  std::uint16_t root = 0;
+  std::uint16_t layout = 0;
+  std::uint16_t block_elements = 0;                    ///< at most; 0: the session's
+  std::span<const std::uint64_t> nonzero_blocks = {};  ///< bit per block; empty: search
+  std::uint64_t tag = 0;
+
+  /// Of the elements on the wire.
+  ElementType wire_type() const {
+    return wire::moves(collective) ? integer_of(element_bytes(type)) : type;
+  }
+
+ private:
+  static constexpr ElementType integer_of(std::size_t bytes) {
+    return bytes == 8   ? ElementType::kInt64
+           : bytes == 4 ? ElementType::kInt32
+           : bytes == 2 ? ElementType::kInt16
+                        : ElementType::kInt8;
+  }
+};
+
+/// This rank, and how many there are, in the job that runs the op.
+struct RankOf {
+  std::uint16_t rank = 0;
+  std::uint16_t ranks = 1;
+};
+
+/// Fills in element_count, held, wanted and layout, by the request's collective and root.
+///
+/// `counts`: the elements of each part of the tensor. all_gather, gather, scatter and
+/// reduce_scatter have one part per rank, all_to_all one from each rank to each,
+/// [from * ranks + to]; the other collectives have one part. Throws kInvalidArgument if there are
+/// not as many, or more than 2^64 elements in all.
+void lay_out(OpRequest& request, RankOf me, std::span<const std::uint64_t> counts);
+
+/// Of a request that is laid out: throws kInvalidArgument, in the name of `call`, for what the
+/// session cannot carry, and for tensors that are null or overlap.
+void check(const OpRequest& request, const std::string& call, const Session& session);
+
+}  // namespace sluice::worker
