@@ -3,9 +3,9 @@
 // Who owns the loop. Everything of DPDK and of the engines is touched only by who holds the turn.
 // Normally that is the progress thread, which polls for ever. A thread that calls wait() drives the
 // loop itself until its op is done, so that a small op costs no switch of threads; the progress
-// thread then takes a turn only now and then,
-// so that keep-alives go out whatever the caller's thread does. A thread that starts an op takes
-// the turn for that moment and sends the first packets itself.
+// thread then takes a turn only now and then, so that keep-alives go out whatever the caller's
+// thread does. A thread that waits in a CompletionQueue does the same while no other thread drives.
+// A thread that starts an op takes the turn for that moment and sends the first packets itself.
 #pragma once
 
 #include <atomic>
@@ -14,6 +14,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <sluice/sluice.hpp>
@@ -65,17 +66,20 @@ class Progress {
   bool drive(Done&& done, Time deadline) {
     refuse_if_inherited();
     const Waiting waiting(waiters_);
-    Idle idle = waiting_idle();
-    while (!done()) {
-      std::size_t work = 0;
-      const bool claimed = claims_.load(std::memory_order_relaxed) != 0;  // let them in
-      if (std::unique_lock lock(turn_, std::defer_lock); !claimed && lock.try_lock()) work = turn();
-      if (deadline != kNever && now() >= deadline) return done();
-      idle.set_yields(yields());
-      rest(idle.sleep_after(work));
-    }
-    return true;
+    return take_turns(std::forward<Done>(done), deadline);
   }
+
+  /// The same while no other thread drives, for two of them take turns to no avail: returns as soon
+  /// as one does.
+  template <class Done>
+  void drive_alone(Done&& done, Time deadline) {
+    refuse_if_inherited();
+    int nobody = 0;
+    if (!waiters_.compare_exchange_strong(nobody, 1)) return;
+    const Waiting waiting(waiters_, std::adopt_lock);
+    take_turns([&] { return done() || waiters_.load(std::memory_order_relaxed) > 1; }, deadline);
+  }
+  bool is_driven() const { return waiters_.load(std::memory_order_relaxed) != 0; }
 
   /// With the turn held: which engines the loop serves. One per job: throws kInvalidArgument.
   void add(Member& member);
@@ -102,9 +106,24 @@ class Progress {
   };
   struct Waiting {
     explicit Waiting(std::atomic<int>& count) : count_(count) { ++count_; }
+    Waiting(std::atomic<int>& count, std::adopt_lock_t) : count_(count) {}  // counted already
     ~Waiting() { --count_; }
     std::atomic<int>& count_;
   };
+
+  template <class Done>
+  bool take_turns(Done&& done, Time deadline) {
+    Idle idle = waiting_idle();
+    while (!done()) {
+      std::size_t work = 0;
+      const bool claimed = claims_.load(std::memory_order_relaxed) != 0;  // let them in
+      if (std::unique_lock lock(turn_, std::defer_lock); !claimed && lock.try_lock()) work = turn();
+      if (deadline != kNever && now() >= deadline) return done();
+      idle.set_yields(yields());
+      rest(idle.sleep_after(work));
+    }
+    return true;
+  }
 
   Idle waiting_idle() const;
   std::uint32_t yields() const;

@@ -1,7 +1,9 @@
 #include "worker/work.hpp"
 
 #include <cassert>
+#include <utility>
 
+#include "worker/completion_queue.hpp"
 #include "worker/progress.hpp"
 
 namespace sluice {
@@ -30,6 +32,23 @@ bool drive(Work::State& state, Time deadline) {
 }
 
 }  // namespace
+
+bool Work::State::tell(std::shared_ptr<CompletionQueue::Impl> queue, std::uint64_t tag) {
+  const std::lock_guard lock(mutex_);
+  if (done.load(std::memory_order_relaxed)) return false;
+  if (queue_) throw Error(ErrorCode::kInvalidArgument, "CompletionQueue: the op is in one already");
+  queue_ = std::move(queue);
+  tag_ = tag;
+  return true;
+}
+
+void Work::State::end() {
+  const std::lock_guard lock(mutex_);
+  if (const auto queue = std::exchange(queue_, nullptr))
+    queue->push(tag_, done);
+  else
+    done.store(true, std::memory_order_release);
+}
 
 bool Work::done() const {
   return started(state_).done.load(std::memory_order_acquire);
@@ -64,7 +83,7 @@ void OpenWorks::finish(std::vector<worker::Completion> completions) {
     state.error = std::move(completion.error);
     state.statistics = completion.statistics;
     state.statistics.duration = now - state.started;
-    state.done.store(true, std::memory_order_release);
+    state.end();
     works_.erase(found);
   }
 }

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <vector>
@@ -19,6 +21,12 @@ class Member;
 class Progress;
 
 struct Work::State {
+  /// Has the queue told of the end. False: it has come already. Throws kInvalidArgument where
+  /// another is to be told.
+  bool tell(std::shared_ptr<CompletionQueue::Impl> queue, std::uint64_t tag);
+  /// Once; what is written before it can be read by all who find the op done.
+  void end();
+
   std::atomic<bool> done{false};
   // Written before `done`, const afterwards.
   std::optional<Error> error;
@@ -28,6 +36,11 @@ struct Work::State {
   Time started{};
   const Member* member = nullptr;  ///< whose op it is; gone once that is done
   OpNumber op = 0;                 ///< with the turn held
+
+ private:
+  std::mutex mutex_;  // of what follows, and of the step to `done`
+  std::shared_ptr<CompletionQueue::Impl> queue_;
+  std::uint64_t tag_ = 0;
 };
 
 /// The works of one member's ops that are not done. With the turn held.

@@ -56,6 +56,10 @@ struct sluice_work {
   sluice::Work work;
 };
 
+struct sluice_completion_queue {
+  sluice::CompletionQueue queue;
+};
+
 namespace {
 
 using sluice::Error;
@@ -480,4 +484,42 @@ sluice_status sluice_work_statistics(const sluice_work* work, sluice_op_statisti
 
 void sluice_work_destroy(sluice_work* work) {
   delete work;
+}
+
+sluice_completion_queue* sluice_completion_queue_create(void) {
+  try {
+    return new sluice_completion_queue;
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+void sluice_completion_queue_destroy(sluice_completion_queue* queue) {
+  delete queue;
+}
+
+sluice_status sluice_completion_queue_add(sluice_completion_queue* queue, const sluice_work* work,
+                                          uint64_t tag, sluice_error* error) {
+  return guarded(error, [&] {
+    constexpr const char* kCall = "sluice_completion_queue_add";
+    given(queue, kCall, "queue").queue.add(given(work, kCall, "work").work, tag);
+  });
+}
+
+sluice_status sluice_completion_queue_next(sluice_completion_queue* queue, int64_t bound_ns,
+                                           uint64_t* tag, sluice_error* error) {
+  bool has_ended = false;
+  const sluice_status status = guarded(error, [&] {
+    constexpr const char* kCall = "sluice_completion_queue_next";
+    auto& out = given(tag, kCall, "tag");
+    const auto next = given(queue, kCall, "queue").queue.next(std::chrono::nanoseconds(bound_ns));
+    has_ended = next.has_value();
+    out = next.value_or(out);
+  });
+  if (status != SLUICE_OK || has_ended) return status;
+  return tell(error, Error(ErrorCode::kTimeout, "no op of the queue has ended"));
+}
+
+void sluice_completion_queue_interrupt(sluice_completion_queue* queue) {
+  if (queue != nullptr) queue->queue.interrupt();
 }

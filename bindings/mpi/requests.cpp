@@ -1,16 +1,11 @@
 #include "bindings/mpi/requests.hpp"
 
-#include <chrono>
-#include <iterator>
 #include <utility>
 
 #include "worker/thread_without_signals.hpp"
 
 namespace sluice_mpi {
 namespace {
-
-/// How long at most a request that is done waits for an older one of another communicator.
-constexpr std::chrono::milliseconds kBetweenLooks{1};
 
 int query(void* code, MPI_Status* status) {
   PMPI_Status_set_elements(status, MPI_BYTE, 0);
@@ -32,11 +27,7 @@ int leave_uncancelled(void*, int) {
 }  // namespace
 
 Requests::~Requests() {
-  {
-    const std::lock_guard lock(mutex_);
-    stop_ = true;
-  }
-  changed_.notify_one();
+  completions_.interrupt();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -46,37 +37,20 @@ MPI_Request Requests::start(const sluice::Work& work, std::uint64_t tensor_bytes
                   MPI_REQUEST_NULL};
   PMPI_Grequest_start(query, release, leave_uncancelled, pending.code, &pending.request);
   const MPI_Request request = pending.request;
-  {
-    const std::lock_guard lock(mutex_);
-    pending_.push_back(std::move(pending));
-    if (!thread_.joinable()) thread_ = sluice::thread_without_signals([this] { run(); });
-  }
-  changed_.notify_one();
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t tag = ++started_;
+  pending_.emplace(tag, std::move(pending));
+  completions_.add(work, tag);
+  if (!thread_.joinable()) thread_ = sluice::thread_without_signals([this] { run(); });
   return request;
 }
 
 void Requests::run() {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [&] { return stop_ || !pending_.empty(); });
-    if (stop_) return;
-    const sluice::Work oldest = pending_.front().work;
+  while (const auto tag = completions_.next(std::chrono::nanoseconds::max())) {
+    std::unique_lock lock(mutex_);
+    const auto done = pending_.extract(*tag);
     lock.unlock();
-    try {
-      oldest.wait_for(kBetweenLooks);
-    } catch (const sluice::Error&) {  // told by complete()
-    }
-    std::list<Pending> done;
-    lock.lock();
-    for (auto entry = pending_.begin(); entry != pending_.end();) {
-      const auto next = std::next(entry);
-      if (entry->work.done()) done.splice(done.end(), pending_, entry);
-      entry = next;
-    }
-    lock.unlock();
-    for (const Pending& pending : done) complete(pending);
-    done.clear();
-    lock.lock();
+    complete(done.mapped());
   }
 }
 

@@ -2,12 +2,11 @@
 // program's MPI_Wait and MPI_Test work as with any other. Needs MPI_THREAD_MULTIPLE.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <unordered_map>
 
 #include <mpi.h>
 
@@ -44,11 +43,11 @@ class Requests {
 
   ErrorCodes& errors_;
   Ledger& ledger_;
+  sluice::CompletionQueue completions_;
   std::mutex mutex_;
-  std::condition_variable changed_;
-  std::list<Pending> pending_;
-  bool stop_ = false;
-  std::thread thread_;  // from the first request on
+  std::unordered_map<std::uint64_t, Pending> pending_;  // by their tags in the queue
+  std::uint64_t started_ = 0;
+  std::thread thread_;  // from the first request on, until the queue is interrupted
 };
 
 }  // namespace sluice_mpi

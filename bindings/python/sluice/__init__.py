@@ -156,8 +156,7 @@ class Communicator:
         self._context = context
         self._handle = ctypes.c_void_p()
         self._lock = threading.RLock()  # of the handle: while it is used, it is not destroyed
-        self._pending: dict[Work, None] = {}  # their arrays must not go
-        self._pending_bound = 1  # at so many it is looked which of them are over
+        self._pending = _Pending()
         # It holds the context, which so is closed after this is gone.
         self._finalizer = weakref.finalize(self, _destroy, self._handle, self._lock, self._pending,
                                            context)
@@ -455,25 +454,13 @@ class Communicator:
         """The arrays are kept from before the op begins: Ctrl-C may come at any moment."""
         with self._lock:
             handle = self._open()
-            self._let_go()
+            self._pending.let_go()
+            tag = self._pending.keep(work)
             try:
-                self._pending[work] = None
                 call(function, handle, *arguments, work._reference)
-            except BaseException:
-                if not work._handle:  # it has not begun
-                    self._pending.pop(work, None)
-                raise
+            finally:
+                self._pending.begun(tag)
         return work
-
-    def _let_go(self) -> None:
-        """Of the arrays of ops that are over, in whatever order they end. The more are under way,
-        the fewer calls look at them all, which so costs each call little."""
-        if len(self._pending) < self._pending_bound:
-            return
-        for work in list(self._pending):
-            if work.done():
-                self._pending.pop(work, None)
-        self._pending_bound = len(self._pending) * 3 // 2 + 1
 
     def __enter__(self) -> Communicator:
         return self
@@ -534,8 +521,46 @@ class Work:
         destroy(self._handle)
 
 
-def _destroy(handle: ctypes.c_void_p, lock: Any, pending: dict[Work, None],
-             context: Context) -> None:
+class _Pending:
+    """Works whose ops have not ended, and with them their arrays, which must not go."""
+
+    def __init__(self) -> None:
+        self._queue = lib.sluice_completion_queue_create()
+        if not self._queue:
+            raise MemoryError
+        self._works: dict[int, Work] = {}  # by their tags in the queue
+        self._count = 0
+        self._ended = ctypes.c_uint64()
+        self._reference = ctypes.byref(self._ended)
+
+    def keep(self, work: Work) -> int:
+        """Of an op that is about to begin. Returns its tag."""
+        self._count += 1
+        self._works[self._count] = work
+        return self._count
+
+    def begun(self, tag: int) -> None:
+        """Or it has not: then its arrays may go at once."""
+        work = self._works[tag]
+        if not work._handle:
+            del self._works[tag]
+        else:  # if this fails, or Ctrl-C comes before, its arrays stay until the job is left
+            lib.sluice_completion_queue_add(self._queue, work._handle, tag, None)
+
+    def let_go(self) -> None:
+        """Of the works whose ops have ended, in whatever order."""
+        while lib.sluice_completion_queue_next(self._queue, 0, self._reference, None) == 0:
+            self._works.pop(self._ended.value, None)
+
+    def clear(self) -> None:
+        """Every op has ended."""
+        self._works.clear()
+
+    def __del__(self, destroy: Any = lib.sluice_completion_queue_destroy) -> None:
+        destroy(getattr(self, "_queue", None))
+
+
+def _destroy(handle: ctypes.c_void_p, lock: Any, pending: _Pending, context: Context) -> None:
     with lock:
         try:
             lib.sluice_communicator_destroy(handle)

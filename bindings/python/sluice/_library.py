@@ -119,6 +119,8 @@ _FALLIBLE: dict[str, list[Any]] = {  # without the error, which comes last
     "sluice_work_stragglers": [c_void_p, POINTER(c_uint16), c_size_t, POINTER(c_size_t)],
     "sluice_work_wait": [c_void_p, c_int64],
     "sluice_work_statistics": [c_void_p, POINTER(OpStatistics), c_size_t],
+    "sluice_completion_queue_add": [c_void_p, c_void_p, c_uint64],
+    "sluice_completion_queue_next": [c_void_p, c_int64, POINTER(c_uint64)],
 }
 _PLAIN: dict[str, tuple[Any, list[Any]]] = {
     "sluice_version": (c_char_p, []),
@@ -132,6 +134,8 @@ _PLAIN: dict[str, tuple[Any, list[Any]]] = {
     "sluice_op_block_elements": (c_uint32, [c_void_p, c_int, c_uint16]),
     "sluice_work_done": (c_int32, [c_void_p]),
     "sluice_work_destroy": (None, [c_void_p]),
+    "sluice_completion_queue_create": (c_void_p, []),
+    "sluice_completion_queue_destroy": (None, [c_void_p]),
 }
 
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
 #include <utility>
 
 #include "worker/thread_without_signals.hpp"
@@ -22,59 +21,66 @@ void Completions::watch(std::shared_ptr<Operation> operation, std::shared_ptr<co
   watched_.push_back(std::move(operation));
   if (!thread_.joinable())
     thread_ = sluice::thread_without_signals([this, owner = std::move(owner)] { run(); });
-  changed_.notify_one();
+  ended_.interrupt();
 }
 
 void Completions::run() {
   Operations pending;
-  Operations expired;  // the library still has their tensors
-  std::unique_lock lock(mutex_);
-  while (true) {
-    if (pending.empty()) changed_.wait(lock, [&] { return stopping_ || !watched_.empty(); });
-    if (pending.empty() && watched_.empty()) return;
-    pending.insert(pending.end(), watched_.begin(), watched_.end());
-    watched_.clear();
-    lock.unlock();
-    drive(pending);
+  while (take_up(pending)) {
     settle(pending);
-    std::copy_if(pending.begin(), pending.end(), std::back_inserter(expired),
-                 [](const auto& one) { return one->is_settled(); });
-    std::erase_if(pending, [](const auto& one) { return one->is_settled(); });
-    std::erase_if(expired, [](const auto& one) { return one->is_over(); });
-    lock.lock();
+    std::erase_if(pending, [](const Watched& one) {
+      return one.operation->is_settled() && one.operation->is_over();  // else its tensors are used
+    });
+    if (!pending.empty() || !is_stopping()) wait(pending);
   }
 }
 
-/// For a moment. Collectives end in about the order of their calls, messages whenever the other
-/// rank comes. What a caller waits for, that caller drives.
-void Completions::drive(const Operations& pending) {
-  constexpr std::chrono::milliseconds kMoment(1);
-  const auto find = [&](bool collective) {
-    return std::find_if(pending.begin(), pending.end(), [&](const auto& one) {
-      return one->is_collective() == collective && !one->has_waiter();
-    });
-  };
-  auto chosen = find(true);
-  if (chosen == pending.end()) chosen = find(false);
-  if (chosen == pending.end())
-    std::this_thread::sleep_for(kMoment);
-  else
-    schedule_.wait(**chosen, Clock::now() + kMoment);
+bool Completions::is_stopping() {
+  const std::lock_guard lock(mutex_);
+  return stopping_;
 }
 
-/// Those that are done, and those whose time is up.
-void Completions::settle(const Operations& pending) {
+/// What is watched since, once each. False: there is nothing to be done any more.
+bool Completions::take_up(Operations& pending) {
+  const std::lock_guard lock(mutex_);
+  for (auto& operation : watched_) {
+    const bool is_new = std::none_of(pending.begin(), pending.end(), [&](const Watched& one) {
+      return one.operation == operation;
+    });
+    if (is_new) pending.push_back({std::move(operation)});
+  }
+  watched_.clear();
+  return !stopping_ || !pending.empty();
+}
+
+/// Starts steps that are due, and settles operations that are over, or whose time is up.
+void Completions::settle(Operations& pending) {
   schedule_.advance();
-  for (const auto& operation : pending)
-    if (!schedule_.poll(*operation) && Clock::now() >= operation->deadline()) expire_(*operation);
+  for (Watched& one : pending) {
+    Operation& operation = *one.operation;
+    if (!schedule_.poll(operation) && Clock::now() >= operation.deadline()) expire_(operation);
+    const Schedule::Started started = schedule_.started(operation);
+    if (started.steps != std::exchange(one.steps, started.steps) && started.work.valid())
+      ended_.add(started.work, operation.number());
+  }
+}
+
+/// Until something has ended, is to be watched, or has no time left.
+void Completions::wait(const Operations& pending) {
+  auto until = Clock::time_point::max();
+  for (const Watched& one : pending)
+    if (!one.operation->is_settled()) until = std::min(until, one.operation->deadline());
+  auto bound = std::chrono::nanoseconds::max();
+  if (until != Clock::time_point::max()) bound = until - Clock::now();
+  while (ended_.next(bound)) bound = {};
 }
 
 void Completions::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
-    changed_.notify_one();
   }
+  ended_.interrupt();
   if (thread_.get_id() == std::this_thread::get_id())
     thread_.detach();
   else if (thread_.joinable())

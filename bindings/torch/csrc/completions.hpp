@@ -2,11 +2,12 @@
 // was asked for, whose steps must go on by themselves, and whose handle was dropped. It starts with
 // the first of them.
 //
-// They end in any order: a message only when the other rank calls for it, however late. So it
-// drives the library for one of them, a moment at a time, and then looks at all.
+// They end in any order: a message only when the other rank calls for it, however late. So the
+// library tells of each step's end, and each time all operations are looked at: the next step is
+// started, what is over is settled.
 #pragma once
 
-#include <condition_variable>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -32,17 +33,23 @@ class Completions {
   void stop();
 
  private:
-  using Operations = std::vector<std::shared_ptr<Operation>>;
+  struct Watched {
+    std::shared_ptr<Operation> operation;
+    std::size_t steps = 0;  ///< of so many the queue was told
+  };
+  using Operations = std::vector<Watched>;
 
   void run();
-  void drive(const Operations& pending);
-  void settle(const Operations& pending);
+  bool is_stopping();
+  bool take_up(Operations& pending);
+  void settle(Operations& pending);
+  void wait(const Operations& pending);
 
   Schedule& schedule_;
   const std::function<void(Operation&)> expire_;
+  sluice::CompletionQueue ended_;
   std::mutex mutex_;
-  std::condition_variable changed_;
-  Operations watched_;  // that the thread has not taken up yet
+  std::vector<std::shared_ptr<Operation>> watched_;  // that the thread has not taken up yet
   bool stopping_ = false;
   std::thread thread_;
 };

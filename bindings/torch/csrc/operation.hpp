@@ -57,19 +57,6 @@ class Operation {
   bool is_collective() const { return request_.is_collective; }  ///< else a message
   std::string description() const;  ///< "all_reduce 17 (float32 [1024, 64])"
 
-  /// While it lives, a caller waits: two threads that drive the library take turns to no avail.
-  class Waiter {
-   public:
-    explicit Waiter(Operation& operation) : waiters_(operation.waiters_) { ++waiters_; }
-    Waiter(const Waiter&) = delete;
-    Waiter& operator=(const Waiter&) = delete;
-    ~Waiter() { --waiters_; }
-
-   private:
-    std::atomic<int>& waiters_;
-  };
-  bool has_waiter() const { return waiters_ != 0; }
-
   bool is_settled() const { return settled_.load(std::memory_order_acquire); }
   std::exception_ptr error() const;  ///< of one that is settled; null: it went well
   bool is_over() const;              ///< the library uses none of its tensors any more
@@ -94,7 +81,6 @@ class Operation {
   std::exception_ptr start_error_;   // why the steps after that were not
   std::atomic<bool> issued_{false};  // no step will be started any more
 
-  std::atomic<int> waiters_{0};
   std::mutex mutex_;
   std::exception_ptr error_;  // const once settled
   std::atomic<bool> settled_{false};

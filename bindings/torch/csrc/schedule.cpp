@@ -120,6 +120,11 @@ void Schedule::go_on() {
   }
 }
 
+Schedule::Started Schedule::started(const Operation& operation) {
+  const std::lock_guard lock(mutex_);
+  return {operation.steps_started_, operation.work_};
+}
+
 std::vector<std::uint16_t> Schedule::missing_ranks(const Operation& operation) {
   const std::lock_guard lock(mutex_);
   const bool first_in_line = operation.issued_ || unissued_.empty();

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -35,6 +36,13 @@ class Schedule {
 
   /// Starts the steps that are due, without waiting.
   void advance();
+
+  /// What was started last of it.
+  struct Started {
+    std::size_t steps = 0;
+    sluice::Work work;  ///< of the last of them; not valid() where there was nothing to be done
+  };
+  Started started(const Operation& operation);
 
   /// That it waits for, as far as an aggregator has told.
   std::vector<std::uint16_t> missing_ranks(const Operation& operation);

@@ -77,7 +77,6 @@ std::shared_ptr<Operation> Session::start(Operation::Request request) {
 void Session::wait(Operation& operation, std::chrono::milliseconds bound) {
   if (operation.is_settled()) return;
   refuse_if_inherited();
-  const Operation::Waiter waiter(operation);
   if (bound == std::chrono::milliseconds::zero()) {
     if (!schedule_.wait(operation, operation.deadline())) expire(operation);
   } else if (!schedule_.wait(operation, Clock::now() + std::min(bound, kLongestTimeout))) {

@@ -85,6 +85,8 @@ void several_jobs_in_several_threads(const Setting& setting);
 void one_job_from_several_threads(const Setting& setting);
 void wait_for_is_bounded(const Setting& setting);
 void barrier_waits_for_all(const Setting& setting);
+void completions_in_the_order_of_ends(const Setting& setting);
+void completions_wake_a_thread(const Setting& setting);
 
 // membership.cpp
 void joined_and_left_again_and_again(const Setting& setting);

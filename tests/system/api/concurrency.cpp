@@ -163,4 +163,67 @@ void barrier_waits_for_all(const Setting& setting) {
   barrier.wait();
 }
 
+/// Nobody waits for an op by itself: the queue drives them. Rank 0 has begun a barrier before all
+/// sums, which the others begin after them.
+void completions_in_the_order_of_ends(const Setting& setting) {
+  constexpr std::uint64_t kSums = 50;
+  constexpr std::uint64_t kBarrier = 1000;
+  Communicator job = setting.join(1);
+  Communicator late = setting.join(2);
+  const bool begins = job.rank() == 0;
+  CompletionQueue queue;
+  Work barrier;
+  if (begins) queue.add(barrier = late.barrier(), kBarrier);
+  std::vector<Started> sums;
+  for (std::uint64_t i = 0; i < kSums; ++i) {
+    sums.push_back(begin(job, i * 500));
+    queue.add(sums.back().work, i);
+  }
+  std::vector<bool> ended(kSums);
+  for (std::uint64_t i = 0; i < kSums; ++i) {
+    const auto tag = queue.next(60s);
+    check(tag && *tag < kSums && !ended[*tag], "the tag of a sum, and each once");
+    ended[*tag] = true;
+    check(sums[*tag].work.done(), "an op is done when its tag comes");
+    finish(job, sums[*tag], "sum " + std::to_string(*tag));
+  }
+  check(!queue.next(0ns) && !queue.next(1ms), "the queue is empty until the others come");
+  if (begins) {
+    check(!barrier.done(), "a barrier without the others");
+    error_of(ErrorCode::kInvalidArgument, "an op in two queues",
+             [&] { CompletionQueue().add(barrier, 1); });
+  }
+  job.barrier().wait();
+  if (!begins) queue.add(barrier = late.barrier(), kBarrier);
+  check(queue.next(60s) == kBarrier, "the tag of the barrier");
+  queue.add(barrier, 3);
+  check(queue.next(0ns) == 3, "the tag of an op that had ended when it was added");
+  error_of(ErrorCode::kInvalidArgument, "no op", [&] { queue.add(Work(), 1); });
+}
+
+/// That waits while there is nothing to wait for, and while another thread waits for an op.
+void completions_wake_a_thread(const Setting& setting) {
+  constexpr std::uint64_t kOps = 200;
+  Communicator job = setting.join(1);
+  CompletionQueue queue;
+  queue.interrupt();
+  check(!queue.next(60s), "a wait that was interrupted before it began");
+  std::uint64_t taken = 0;
+  Threads threads;
+  threads.run([&] {
+    while (queue.next(std::chrono::nanoseconds::max())) ++taken;
+  });
+  std::vector<Started> ops;
+  for (std::uint64_t i = 0; i < kOps; ++i) {
+    ops.push_back(begin(job, i * 20));
+    queue.add(ops.back().work, i);
+    if (i % 2 == 0) finish(job, ops.back(), "op " + std::to_string(i) + " of a queue's");
+  }
+  for (const Started& op : ops) op.work.wait();
+  queue.interrupt();
+  threads.join();
+  while (queue.next(0ns)) ++taken;
+  check(taken == kOps, std::to_string(taken) + " tags of as many ops");
+}
+
 }  // namespace sluice::api_test

@@ -18,12 +18,15 @@ void check_refused(const std::string& what, const std::function<void()>& call) {
 }
 
 /// What a child may do with what it has inherited: let it go.
-void in_the_child(const Setting& setting, Communicator inherited, const Work& pending) {
+void in_the_child(const Setting& setting, Communicator inherited, const Work& pending,
+                  CompletionQueue& queue) {
   std::vector<float> tensor(10);
   check_refused("all_reduce", [&] { inherited.all_reduce(std::span(tensor)); });
   check_refused("barrier", [&] { inherited.barrier(); });
   check_refused("leave", [&] { inherited.leave(); });
   check_refused("joining", [&] { setting.join(3); });
+  check_refused("a look at a queue", [&] { queue.next(std::chrono::seconds(0)); });
+  check_refused("adding to a queue", [&] { queue.add(pending, 1); });
   if (setting.job.world_size > 1) {
     check(!pending.done(), "the op of before is not done");
     check_refused("waiting", [&] { pending.wait(); });
@@ -44,11 +47,12 @@ void forked_children_are_refused(const Setting& setting) {
   Communicator job = setting.join(1);
   if (job.rank() == 0) {
     const Work pending = job.barrier();
+    CompletionQueue queue;
     const pid_t child = fork();
     check(child >= 0, "a process can be forked");
     if (child == 0) {
       try {
-        in_the_child(setting, std::move(job), pending);
+        in_the_child(setting, std::move(job), pending, queue);
       } catch (const std::exception& error) {
         std::fprintf(stderr, "in the forked child: %s\n", error.what());
         _exit(1);

@@ -75,6 +75,8 @@ constexpr Scenario kScenarios[] = {
     {"one_job_from_several_threads", one_job_from_several_threads, 1},
     {"wait_for_is_bounded", wait_for_is_bounded, 1},
     {"barrier_waits_for_all", barrier_waits_for_all, 2},
+    {"completions_in_the_order_of_ends", completions_in_the_order_of_ends, 2},
+    {"completions_wake_a_thread", completions_wake_a_thread, 1},
     {"joined_and_left_again_and_again", joined_and_left_again_and_again, 1},
     {"joined_anew_beside_the_old", joined_anew_beside_the_old, 1},
     {"after_leaving", after_leaving, 1},

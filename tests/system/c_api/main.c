@@ -413,6 +413,37 @@ static void bounded_wait(sluice_communicator* job, sluice_communicator* word) {
   await(barrier);
 }
 
+/* Tags come as ops end, also of an op whose handle is gone. */
+static void completions(sluice_communicator* job) {
+  sluice_completion_queue* queue = sluice_completion_queue_create();
+  uint64_t tag = 0, sum = 0;
+  CHECK(queue != NULL);
+  for (uint64_t i = 1; i <= 3; ++i) {
+    sluice_work* work = NULL;
+    CHECK(sluice_barrier(job, &work, &error) == SLUICE_OK);
+    CHECK(sluice_completion_queue_add(queue, work, i, &error) == SLUICE_OK);
+    sluice_work_destroy(work);
+  }
+  for (int i = 0; i < 3; ++i) {
+    CHECK(sluice_completion_queue_next(queue, SLUICE_FOREVER, &tag, &error) == SLUICE_OK);
+    sum = 10 * sum + tag;
+  }
+  CHECK(sum % 9 == 6 && sum > 122 && sum < 322); /* 1, 2 and 3 in any order */
+  REFUSED(sluice_completion_queue_next(queue, 0, &tag, &error), SLUICE_TIMEOUT, "no op");
+  sluice_completion_queue_interrupt(queue);
+  REFUSED(sluice_completion_queue_next(queue, SLUICE_FOREVER, &tag, &error), SLUICE_TIMEOUT,
+          "no op");
+  REFUSED(sluice_completion_queue_next(queue, 0, NULL, &error), SLUICE_INVALID_ARGUMENT,
+          "tag is null");
+  REFUSED(sluice_completion_queue_next(NULL, 0, &tag, &error), SLUICE_INVALID_ARGUMENT,
+          "queue is null");
+  REFUSED(sluice_completion_queue_add(queue, NULL, 1, &error), SLUICE_INVALID_ARGUMENT,
+          "work is null");
+  sluice_completion_queue_interrupt(NULL);
+  sluice_completion_queue_destroy(NULL);
+  sluice_completion_queue_destroy(queue);
+}
+
 /* A handle that goes does not cancel its op; one that stays outlives its communicator. */
 static void handles(sluice_communicator* job, sluice_work** kept) {
   sluice_work* dropped = NULL;
@@ -486,6 +517,7 @@ int main(void) {
   bad_arguments(job);
   bounded_wait(job, word);
   sluice_work *kept = NULL, *late = NULL;
+  completions(job);
   handles(job, &kept);
 
   CHECK(sluice_communicator_leave(job, &error) == SLUICE_OK);

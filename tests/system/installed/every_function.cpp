@@ -30,6 +30,10 @@ void every_function() {
   const sluice::Work work = job.barrier();
   if (work.wait_for(std::chrono::seconds(1)) && work.done() && !work.error()) work.statistics();
   if (work.stragglers().empty()) return;
+  sluice::CompletionQueue completions;
+  completions.add(work, 7);
+  completions.interrupt();
+  if (completions.next(std::chrono::seconds(1)) == 7) return;
   job.leave();
   sluice::deallocate(memory);
   static_cast<void>(sluice::name(sluice::ErrorCode::kQuota));

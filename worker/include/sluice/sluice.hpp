@@ -156,7 +156,38 @@ class Work {
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
  private:
+  friend class CompletionQueue;
   std::shared_ptr<State> state_;
+};
+
+/// Tells of ops as they end, in the order in which they end, whatever the order in which they
+/// began: for programs with many ops under way, and for threads that complete requests of another
+/// library. Several threads may use one queue at once. It may outlive the ops and the Context.
+class CompletionQueue {
+ public:
+  CompletionQueue();
+  ~CompletionQueue();  ///< no thread may be in a call of it; ops that are pending go on
+  CompletionQueue(const CompletionQueue&) = delete;
+  CompletionQueue& operator=(const CompletionQueue&) = delete;
+
+  /// Has next() return `tag`, which is the caller's to choose, once when the op has ended, well or
+  /// with an error; at once if it has. Throws kInvalidArgument where `work` is not valid() or in a
+  /// queue already, and kUnavailable in a process forked from the one that made the queue.
+  void add(const Work& work, std::uint64_t tag);
+
+  /// The tag of the op that ended first of those not returned yet. Waits for one, up to `bound`
+  /// (0 or less: not at all; the largest: for ever), and drives the ops meanwhile, as Work::wait()
+  /// does, unless another thread does so. Empty: none has ended until then, or interrupt() was
+  /// called. Throws kUnavailable as add() does.
+  std::optional<std::uint64_t> next(std::chrono::nanoseconds bound);
+
+  /// Has one call of next() return empty, now or the next one that finds no ended op.
+  void interrupt();
+
+  struct Impl;
+
+ private:
+  std::shared_ptr<Impl> impl_;
 };
 
 /// Of collectives that reduce elements.

@@ -331,6 +331,32 @@ sluice_status sluice_work_statistics(const sluice_work* work, sluice_op_statisti
 
 void sluice_work_destroy(sluice_work* work);
 
+/* Tells of ops as they end, in the order in which they end, whatever the order in which they began.
+ * Several threads may use one queue at once. It may outlive the ops, their handles and the
+ * context. */
+typedef struct sluice_completion_queue sluice_completion_queue;
+
+/* NULL if there is no memory. No thread may be in a call of the queue that is destroyed; ops that
+ * are pending go on. */
+sluice_completion_queue* sluice_completion_queue_create(void);
+void sluice_completion_queue_destroy(sluice_completion_queue* queue);
+
+/* Has sluice_completion_queue_next give `tag`, which is the caller's to choose, once when the op
+ * has ended, well or with an error; at once if it has. SLUICE_INVALID_ARGUMENT for an op that is in
+ * a queue already, SLUICE_UNAVAILABLE in a process that was forked from the one that made this. */
+sluice_status sluice_completion_queue_add(sluice_completion_queue* queue, const sluice_work* work,
+                                          uint64_t tag, sluice_error* error);
+
+/* Gives the tag of the op that ended first of those not given yet. Waits for one, up to `bound_ns`
+ * nanoseconds (0 or less: a look), and drives the ops meanwhile, as sluice_work_wait does, unless
+ * another thread does so. SLUICE_TIMEOUT: none has ended until then, or the wait was interrupted.
+ * SLUICE_UNAVAILABLE as above. */
+sluice_status sluice_completion_queue_next(sluice_completion_queue* queue, int64_t bound_ns,
+                                           uint64_t* tag, sluice_error* error);
+
+/* Ends one wait of sluice_completion_queue_next, the present one or the next. */
+void sluice_completion_queue_interrupt(sluice_completion_queue* queue);
+
 #ifdef __cplusplus
 }
 #endif
