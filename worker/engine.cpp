@@ -8,7 +8,8 @@ Engine::Engine(EngineConfig config, std::span<const Endpoint> aggregators)
     : config_(std::move(config)) {
   const auto shards = static_cast<std::uint16_t>(aggregators.size());
   for (std::uint16_t shard = 0; shard < shards; ++shard)
-    sessions_.push_back(std::make_unique<ShardSession>(config_, shard, shards, aggregators[shard]));
+    memberships_.push_back(
+        std::make_unique<ShardMembership>(config_, shard, shards, aggregators[shard]));
 }
 
 // -------------------------------------------------------------------------------------- joining
@@ -18,78 +19,78 @@ void Engine::start(Time now, KeepingSink& sink) {
   wanted.history = config_.history;
   wanted.block_elements = config_.block_elements;
   wanted.payload_bytes = config_.payload_bytes;
-  sessions_[0]->begin_join(wanted, true, now, control_);
+  memberships_[0]->begin_join(wanted, true, now, control_);
   deadline_ = now;
   flush(sink);
 }
 
 /// One shard took us in: the next step of joining, or of life.
-void Engine::welcomed(ShardSession& session, Time now, KeepingSink& sink) {
-  if (session.shard() == 0 && session.agreed().generation != generation_) {
-    if (!virgin(0)) {
+void Engine::welcomed(ShardMembership& membership, Time now, KeepingSink& sink) {
+  if (membership.shard() == 0 && membership.agreed().generation != generation_) {
+    if (!has_no_progress(0)) {
       fail_protocol("aggregator 0 began a new life of a job that had made progress");
       return;
     }
-    generation_ = session.agreed().generation;
+    generation_ = membership.agreed().generation;
     streams_.clear();
     ops_.forget_streams();
     join_others(now);
-  } else if (session.is_new_epoch() && !start_epoch(session)) {
+  } else if (membership.is_new_epoch() && !start_epoch(membership)) {
     return;
   }
   if (!streams_.empty()) {
-    advance_streams(session, now, sink);
-  } else if (all_sessions(ShardSession::State::kIn)) {
-    for (std::uint16_t s = 0; s < this->session().streams; ++s)
-      streams_.emplace_back(StreamId{s}, this->session().history);
+    advance_streams(membership, now, sink);
+  } else if (all_memberships(ShardMembership::State::kIn)) {
+    for (std::uint16_t s = 0; s < session().streams; ++s)
+      streams_.emplace_back(StreamId{s}, session().history);
     if (state_ == State::kJoining) state_ = State::kActive;
-    for (const auto& each : sessions_) advance_streams(*each, now, sink);
+    for (const auto& each : memberships_) advance_streams(*each, now, sink);
   }
 }
 
 /// Shard 0 has decided; the others are told what.
 void Engine::join_others(Time now) {
-  for (std::size_t i = 1; i < sessions_.size(); ++i)
-    sessions_[i]->begin_join(sessions_[0]->agreed(), true, now, control_);
+  for (std::size_t i = 1; i < memberships_.size(); ++i)
+    memberships_[i]->begin_join(memberships_[0]->agreed(), true, now, control_);
 }
 
 /// The aggregator knows of a stream what its workers tell it: all of it, if any has made progress.
-bool Engine::start_epoch(ShardSession& session) {
-  for (std::size_t s = session.shard(); s < streams_.size(); s += sessions_.size()) {
+bool Engine::start_epoch(ShardMembership& membership) {
+  for (std::size_t s = membership.shard(); s < streams_.size(); s += memberships_.size()) {
     Stream& x = streams_[s];
-    if (x.has_progress() && !session.resume()) {
-      fail_protocol("aggregator " + std::to_string(session.shard()) +
+    if (x.has_progress() && !membership.resume()) {
+      fail_protocol("aggregator " + std::to_string(membership.shard()) +
                     " forgot what this rank told it when joining again");
       return false;
     }
-    x.start_epoch(session.resume(), ops_);
+    x.start_epoch(membership.resume(), ops_);
   }
   return true;
 }
 
-void Engine::advance_streams(const ShardSession& session, Time now, KeepingSink& sink) {
-  for (std::size_t i = session.shard(); i < streams_.size(); i += sessions_.size()) {
+void Engine::advance_streams(const ShardMembership& membership, Time now, KeepingSink& sink) {
+  for (std::size_t i = membership.shard(); i < streams_.size(); i += memberships_.size()) {
     StreamScope scope = scope_of(StreamId{static_cast<std::uint16_t>(i)}, now, sink);
-    streams_[i].on_session(scope);
+    streams_[i].on_welcome(scope);
   }
 }
 
-bool Engine::all_sessions(ShardSession::State state) const {
-  return std::all_of(sessions_.begin(), sessions_.end(),
-                     [&](const auto& session) { return session->state() == state; });
+bool Engine::all_memberships(ShardMembership::State state) const {
+  return std::all_of(memberships_.begin(), memberships_.end(),
+                     [&](const auto& membership) { return membership->state() == state; });
 }
 
 /// The aggregator does not know our token, or is not heard: it was restarted, its standby took
 /// over, or the packet lied. What we hold stays frozen until it welcomes us again.
-void Engine::rejoin(ShardSession& session, bool refused_at_home, Time now) {
+void Engine::rejoin(ShardMembership& membership, bool refused_at_home, Time now) {
   ++counters_.rejoins;
-  session.begin_rejoin(refused_at_home, virgin(session.shard()), now, control_);
+  membership.begin_rejoin(refused_at_home, has_no_progress(membership.shard()), now, control_);
 }
 
 /// Whether no round has ended: on the shard's streams, or at shard 0, which decides for all, on
 /// any.
-bool Engine::virgin(std::uint16_t shard) const {
-  const std::size_t step = shard == 0 ? 1 : sessions_.size();
+bool Engine::has_no_progress(std::uint16_t shard) const {
+  const std::size_t step = shard == 0 ? 1 : memberships_.size();
   for (std::size_t s = shard; s < streams_.size(); s += step)
     if (streams_[s].has_progress()) return false;
   return true;
@@ -110,7 +111,7 @@ void Engine::receive(const Endpoint& from, Buffer buffer, Time now, KeepingSink&
   if (drop == DropReason::kNone) drop = dispatch(from, packet, std::move(buffer), now, sink);
   if (drop != DropReason::kNone) counters_.drops.count(drop);
   if (!control_.empty()) {
-    deadline_ = std::min(deadline_, now);  // a session has moved: its next deadline too
+    deadline_ = std::min(deadline_, now);  // a membership has moved: its next deadline too
     flush(sink);
   }
 }
@@ -122,14 +123,14 @@ bool Engine::is_authentic(const Packet& packet) const {
   const bool not_shared = packet.kind() == wire::Kind::kAbort &&
                           packet.as<wire::Abort>().reason ==
                               static_cast<std::uint16_t>(wire::AbortReason::kNotAuthenticated);
-  return not_shared || sessions_[0]->protection().accepts(packet);
+  return not_shared || memberships_[0]->protection().accepts(packet);
 }
 
-/// Offers a packet to the sessions until one takes it.
-template <class Member>
-DropReason Engine::for_session(Member&& wants) {
-  for (auto& session : sessions_)
-    if (wants(*session)) return DropReason::kNone;
+/// Offers a packet to the memberships until one takes it.
+template <class Wants>
+DropReason Engine::for_membership(Wants&& wants) {
+  for (auto& membership : memberships_)
+    if (wants(*membership)) return DropReason::kNone;
   return DropReason::kNotJoined;
 }
 
@@ -140,48 +141,51 @@ DropReason Engine::dispatch(const Endpoint& from, const Packet& packet, Buffer b
   if (packet.job() != config_.job) return DropReason::kUnknownJob;
   switch (packet.kind()) {
     case Kind::kChallenge:
-      return for_session([&](ShardSession& session) {
+      return for_membership([&](ShardMembership& membership) {
         const auto& challenge = packet.as<wire::Challenge>();
-        const bool nobody_there_needs_us = state_ == State::kLeaving && virgin(session.shard());
-        if (nobody_there_needs_us && session.found_another(challenge)) return session_left(session);
-        return session.on_challenge(from, challenge, now, control_);
+        const bool nobody_there_needs_us =
+            state_ == State::kLeaving && has_no_progress(membership.shard());
+        if (nobody_there_needs_us && membership.found_another(challenge))
+          return membership_ended(membership);
+        return membership.on_challenge(from, challenge, now, control_);
       });
     case Kind::kPending:
-      return for_session([&](ShardSession& session) {
-        return session.on_pending(packet.as<wire::Pending>(), now);
+      return for_membership([&](ShardMembership& membership) {
+        return membership.on_pending(packet.as<wire::Pending>(), now);
       });
     case Kind::kWelcome:
-      return for_session([&](ShardSession& session) {
-        if (!session.on_welcome(from, packet.as<wire::Welcome>(), now)) return false;
-        welcomed(session, now, sink);
+      return for_membership([&](ShardMembership& membership) {
+        if (!membership.on_welcome(from, packet.as<wire::Welcome>(), now)) return false;
+        welcomed(membership, now, sink);
         deadline_ = std::min(deadline_, now);
         return true;
       });
     case Kind::kRefused:
-      return for_session([&](ShardSession& session) {
+      return for_membership([&](ShardMembership& membership) {
         const auto& refused = packet.as<wire::Refused>();
-        if (!session.is_refused(refused)) return false;
-        if (state_ == State::kLeaving && virgin(session.shard())) return session_left(session);
-        session.heard(now);
-        rejoin(session, session.is_from_home(refused), now);
+        if (!membership.is_refused(refused)) return false;
+        if (state_ == State::kLeaving && has_no_progress(membership.shard()))
+          return membership_ended(membership);
+        membership.heard(now);
+        rejoin(membership, membership.is_from_home(refused), now);
         return true;
       });
     case Kind::kAbort:
-      return for_session([&](ShardSession& session) {
+      return for_membership([&](ShardMembership& membership) {
         const auto& abort = packet.as<wire::Abort>();
-        if (!session.is_aborted(abort)) return false;
-        if (state_ == State::kLeaving) return session_left(session);
-        fail(config_.known_as().error_of(to_info(abort)), to_info(abort), &session);
+        if (!membership.is_aborted(abort)) return false;
+        if (state_ == State::kLeaving) return membership_ended(membership);
+        fail(config_.known_as().error_of(to_info(abort)), to_info(abort), &membership);
         return true;
       });
     case Kind::kLeft:
-      return for_session([&](ShardSession& session) {
-        return session.is_left(packet.as<wire::Left>()) && session_left(session);
+      return for_membership([&](ShardMembership& membership) {
+        return membership.is_left(packet.as<wire::Left>()) && membership_ended(membership);
       });
     case Kind::kKeepAliveAck:
-      return for_session([&](ShardSession& session) {
-        return session.protection().accepts(packet) &&
-               session.on_keep_alive_ack(packet.as<wire::KeepAliveAck>(), now);
+      return for_membership([&](ShardMembership& membership) {
+        return membership.protection().accepts(packet) &&
+               membership.on_keep_alive_ack(packet.as<wire::KeepAliveAck>(), now);
       });
     default:
       return on_stream(packet, std::move(buffer), now, sink);
@@ -193,10 +197,11 @@ DropReason Engine::on_stream(const Packet& packet, Buffer buffer, Time now, Keep
   const StreamId s{packet.delivery().stream};
   Stream* const x = stream_at(s);
   if (x == nullptr) return DropReason::kBadStream;
-  ShardSession& session = shard_of(s);
-  if (!session.is_ours(packet.delivery())) return DropReason::kWrongEpoch;
-  if (sessions_[0]->claims_no_progress()) return DropReason::kNotJoined;  // of all shards' streams
-  if (!session.protection().accepts(packet)) return DropReason::kNotAuthentic;
+  ShardMembership& membership = shard_of(s);
+  if (!membership.is_ours(packet.delivery())) return DropReason::kWrongEpoch;
+  if (memberships_[0]->claims_no_progress())
+    return DropReason::kNotJoined;  // of all shards' streams
+  if (!membership.protection().accepts(packet)) return DropReason::kNotAuthentic;
   if (packet.kind() == Kind::kPoll) return on_poll(s, packet.as<wire::Poll>(), now, sink);
   StreamScope scope = scope_of(s, now, sink);
   const Taken taken = packet.kind() == Kind::kResult
@@ -210,7 +215,7 @@ DropReason Engine::on_stream(const Packet& packet, Buffer buffer, Time now, Keep
 DropReason Engine::on_poll(StreamId first, const wire::Poll& poll, Time now, KeepingSink& sink) {
   DropReason drop = DropReason::kStaleRound;
   for (std::size_t i = 0; i < wire::kPolledStreams; ++i) {
-    const std::size_t s = first.value + i * sessions_.size();
+    const std::size_t s = first.value + i * memberships_.size();
     if (s >= streams_.size()) break;
     if ((poll.streams[i / 8] >> i % 8 & 1) == 0) continue;
     StreamScope scope = scope_of(StreamId{static_cast<std::uint16_t>(s)}, now, sink);
@@ -253,10 +258,10 @@ RankSet Engine::awaited(OpNumber op) const {
 /// The job is over for us. The aggregators that have not said so themselves are told, so that the
 /// other ranks learn of it at once.
 void Engine::fail(const Error& error, const std::optional<AbortInfo>& why,
-                  const ShardSession* told_by) {
+                  const ShardMembership* told_by) {
   if (over()) return;
-  for (auto& session : sessions_)
-    if (session.get() != told_by) session->abort(why, control_);
+  for (auto& membership : memberships_)
+    if (membership.get() != told_by) membership->abort(why, control_);
   state_ = State::kFailed;
   failure_ = error;
   abort_info_ = why;
@@ -278,16 +283,17 @@ void Engine::leave(Time now, KeepingSink& sink) {
   }
   if (state_ != State::kActive) return;
   state_ = State::kLeaving;
-  for (auto& session : sessions_) session->leave(!virgin(session->shard()), now, control_);
-  if (all_sessions(ShardSession::State::kLeft)) state_ = State::kLeft;
+  for (auto& membership : memberships_)
+    membership->leave(!has_no_progress(membership->shard()), now, control_);
+  if (all_memberships(ShardMembership::State::kLeft)) state_ = State::kLeft;
   deadline_ = now;
   flush(sink);
 }
 
 /// An aggregator has let us go, or what we were members of is over: as good.
-bool Engine::session_left(ShardSession& session) {
-  session.end();
-  if (all_sessions(ShardSession::State::kLeft)) state_ = State::kLeft;
+bool Engine::membership_ended(ShardMembership& membership) {
+  membership.end();
+  if (all_memberships(ShardMembership::State::kLeft)) state_ = State::kLeft;
   return true;
 }
 
@@ -298,7 +304,7 @@ void Engine::abort(const Error& why, KeepingSink& sink, const std::optional<Abor
 
 // -------------------------------------------------------------------------------------------- time
 void Engine::on_link(std::uint16_t port_id, bool up, Time now) {
-  for (auto& session : sessions_) session->on_link(port_id, up, now);
+  for (auto& membership : memberships_) membership->on_link(port_id, up, now);
   if (!over()) deadline_ = std::min(deadline_, now);
 }
 
@@ -312,15 +318,15 @@ void Engine::on_time(Time now, KeepingSink& sink) {
     }
     deadline_ = std::min(deadline_, streams_[s].due());
   }
-  for (auto& session : sessions_) {
-    if (session->suspects(now)) rejoin(*session, false, now);
-    if (auto error = session->on_time(now, control_)) {
+  for (auto& membership : memberships_) {
+    if (membership->suspects(now)) rejoin(*membership, false, now);
+    if (auto error = membership->on_time(now, control_)) {
       AbortInfo why{.reason = wire::AbortReason::kAggregatorLost, .rank_a = config_.rank};
-      why.value_a = session->shard();
+      why.value_a = membership->shard();
       fail(*error, why, nullptr);
       break;
     }
-    deadline_ = std::min(deadline_, session->next_deadline());
+    deadline_ = std::min(deadline_, membership->next_deadline());
   }
   flush(sink);
 }

@@ -4,8 +4,8 @@
 //
 // It joins shard 0, which decides the generation and the session's parameters, then the other
 // shards with these. From then on every stream is a small machine of its own (worker/stream.hpp),
-// and the ops stand in one queue (worker/op_queue.hpp). This class keeps the membership: it passes
-// each packet to the stream or to the session that it is for.
+// and the ops stand in one queue (worker/op_queue.hpp). This class keeps the memberships: it passes
+// each packet to the stream or to the membership that it is for.
 //
 // An aggregator that does not know us any more, or is not heard, is joined again. If it starts a
 // new epoch, each stream tells it where it stands (SYNC), and rounds whose results some rank lacks
@@ -26,7 +26,7 @@
 #include "worker/config.hpp"
 #include "worker/counters.hpp"
 #include "worker/op_queue.hpp"
-#include "worker/shard_session.hpp"
+#include "worker/shard_membership.hpp"
 #include "worker/stream.hpp"
 
 namespace sluice::worker {
@@ -60,7 +60,7 @@ class Engine {
 
   /// The loop did not run for so long: that is no silence of the aggregators.
   void excuse_pause(Duration pause) {
-    for (auto& session : sessions_) session->excuse_pause(pause);
+    for (auto& membership : memberships_) membership->excuse_pause(pause);
   }
 
   /// A local port's link went down or came up: what would be noticed by silence is known at once.
@@ -78,7 +78,7 @@ class Engine {
   const std::optional<Error>& failure() const { return failure_; }
   /// What there is to say of the failure beside its error, if anything.
   const std::optional<AbortInfo>& abort_info() const { return abort_info_; }
-  const Session& session() const { return sessions_[0]->agreed(); }  ///< once active
+  const Session& session() const { return memberships_[0]->agreed(); }  ///< once active
   /// Of an op that wants so many at most; 0: as many as the session has.
   std::uint32_t block_elements(ElementType type, std::uint16_t wanted = 0) const {
     return fitting_block_elements(session(), wanted, type);
@@ -94,23 +94,24 @@ class Engine {
   const Counters& counters() const { return counters_; }
 
  private:
-  ShardSession& shard_of(StreamId s) { return *sessions_[s.value % sessions_.size()]; }
+  ShardMembership& shard_of(StreamId s) { return *memberships_[s.value % memberships_.size()]; }
   Stream* stream_at(StreamId s) { return s.value < streams_.size() ? &streams_[s.value] : nullptr; }
 
   // Membership.
   DropReason dispatch(const Endpoint& from, const Packet& packet, Buffer buffer, Time now,
                       KeepingSink& sink);
-  template <class Member>
-  DropReason for_session(Member&& wants);
-  void welcomed(ShardSession& session, Time now, KeepingSink& sink);
+  template <class Wants>
+  DropReason for_membership(Wants&& wants);
+  void welcomed(ShardMembership& membership, Time now, KeepingSink& sink);
   void join_others(Time now);
-  bool start_epoch(ShardSession& session);
-  void advance_streams(const ShardSession& session, Time now, KeepingSink& sink);
-  bool all_sessions(ShardSession::State state) const;
-  bool session_left(ShardSession& session);
-  void rejoin(ShardSession& session, bool refused_at_home, Time now);
-  bool virgin(std::uint16_t shard) const;
-  void fail(const Error& error, const std::optional<AbortInfo>& why, const ShardSession* told_by);
+  bool start_epoch(ShardMembership& membership);
+  void advance_streams(const ShardMembership& membership, Time now, KeepingSink& sink);
+  bool all_memberships(ShardMembership::State state) const;
+  bool membership_ended(ShardMembership& membership);
+  void rejoin(ShardMembership& membership, bool refused_at_home, Time now);
+  bool has_no_progress(std::uint16_t shard) const;
+  void fail(const Error& error, const std::optional<AbortInfo>& why,
+            const ShardMembership* told_by);
   void fail_protocol(const std::string& what);
   bool is_authentic(const Packet& packet) const;
 
@@ -123,7 +124,7 @@ class Engine {
   void flush(KeepingSink& sink) { control_.flush(sink); }
 
   const EngineConfig config_;
-  std::vector<std::unique_ptr<ShardSession>> sessions_;
+  std::vector<std::unique_ptr<ShardMembership>> memberships_;
   std::vector<Stream> streams_;
   Counters counters_;
   OpQueue ops_{counters_};

@@ -40,10 +40,10 @@ Operation::Operation(const OpRequest& request, const Geometry& geometry, const S
   statistics.blocks = geometry.blocks;
   if (!request.wanted) return;
   want(descriptor_, *request.wanted);
-  std::uint64_t place = 0;
+  std::uint64_t offset = 0;
   for (const ElementRange& range : *request.wanted) {
-    places_.push_back(place);
-    place += range.end - range.begin;
+    output_offsets_.push_back(offset);
+    offset += range.end - range.begin;
   }
 }
 
@@ -84,15 +84,15 @@ void Operation::for_each_wanted(BlockIndex b, F&& f) const {
   for (; range != ranges.end() && range->begin < end; ++range) {
     const std::uint64_t from = std::max(begin, range->begin);
     const std::uint64_t to = std::min(end, range->end);
-    const std::uint64_t place =
-        places_[static_cast<std::size_t>(range - ranges.begin())] + (from - range->begin);
-    if (from < to) f(request_.output + place * size, (from - begin) * size, (to - from) * size);
+    const std::uint64_t offset =
+        output_offsets_[static_cast<std::size_t>(range - ranges.begin())] + (from - range->begin);
+    if (from < to) f(request_.output + offset * size, (from - begin) * size, (to - from) * size);
   }
 }
 
 void Operation::store(BlockIndex b, std::span<const std::byte> sum) {
-  for_each_wanted(b, [&](std::byte* place, std::size_t offset, std::size_t size) {
-    std::memcpy(place, sum.data() + offset, size);
+  for_each_wanted(b, [&](std::byte* output, std::size_t offset, std::size_t size) {
+    std::memcpy(output, sum.data() + offset, size);
   });
 }
 
@@ -101,7 +101,7 @@ void Operation::store_zeros(BlockIndex begin, BlockIndex end) {
   if (request_.wanted && request_.wanted->empty()) return;
   for (BlockIndex b = begin; b < end; b = following(b))
     for_each_wanted(
-        b, [](std::byte* place, std::size_t, std::size_t size) { std::memset(place, 0, size); });
+        b, [](std::byte* output, std::size_t, std::size_t size) { std::memset(output, 0, size); });
 }
 
 }  // namespace sluice::worker

@@ -56,7 +56,7 @@ class Operation {
   std::uint16_t streams_left = 0;
 
  private:
-  /// Calls f(place in the output, offset in the block, size) in bytes for what is wanted of b.
+  /// Calls f(address in the output, offset in the block, size) in bytes for what is wanted of b.
   template <class F>
   void for_each_wanted(BlockIndex b, F&& f) const;
 
@@ -69,7 +69,8 @@ class Operation {
   OpRequest request_;
   Geometry geometry_;
   ElementRange held_;
-  std::vector<std::uint64_t> places_;  ///< of each range wanted: its first element's in the output
+  std::vector<std::uint64_t>
+      output_offsets_;  ///< of each range wanted: its first element's in the output
   wire::Descriptor descriptor_;
   NonZeroMap nonzero_;
 };

@@ -87,8 +87,8 @@ void Stream::forget_contributions(Round end) {
 }
 
 void Stream::advance(Scope& scope) {
-  ShardSession& session = scope.session;
-  if (!session.in() || syncing_) return;  // frozen
+  ShardMembership& membership = scope.membership;
+  if (!membership.in() || syncing_) return;  // frozen
   if (!busy() && !begin_next_op(scope)) {
     due_ = kNever;  // idle: nobody can pass us, no timer is needed
     return;
@@ -97,8 +97,8 @@ void Stream::advance(Scope& scope) {
     send_data(false, scope);
   } else {
     const std::uint64_t silent_rounds = position_ - told_;
-    if (silent_rounds >= session.agreed().history / 2u) send_ack(scope);
-    arm(after(scope.now, session.rto.value()), scope);
+    if (silent_rounds >= membership.agreed().history / 2u) send_ack(scope);
+    arm(after(scope.now, membership.rto.value()), scope);
   }
 }
 
@@ -145,7 +145,7 @@ Taken Stream::on_result(const Packet& packet, Buffer buffer, Scope& scope) {
     return {};
   }
 
-  scope.session.heard(scope.now);
+  scope.membership.heard(scope.now);
   sample_round_trip(packet, scope);
   if (!take(packet, scope)) return {DropReason::kUnfitting, &failure_};
   for (;;) {
@@ -244,14 +244,14 @@ void Stream::apply(const Packet& packet, Scope& scope) {
 
 void Stream::sample_round_trip(const Packet& packet, Scope& scope) const {
   const bool completed_it = packet.as<wire::Result>().completing_rank == scope.config.rank.value;
-  if (completed_it && data_sends_ == 1) scope.session.rto.sample(scope.now - data_sent_at_);
+  if (completed_it && data_sends_ == 1) scope.membership.rto.sample(scope.now - data_sent_at_);
 }
 
 Taken Stream::on_status(const wire::Status& status, Scope& scope) {
   if (status.live == 0) return {syncing_ ? DropReason::kNone : DropReason::kStaleRound};
   if (syncing_) return go_live(Round{status.round}, scope);
   if (!busy() || status.round != position_.value) return {DropReason::kStaleRound};
-  if (probe_sends_ == 1) scope.session.rto.sample(scope.now - probe_sent_at_);
+  if (probe_sends_ == 1) scope.membership.rto.sample(scope.now - probe_sent_at_);
   probe_sends_ = 0;
   awaited_ = RankSet::from_bytes(status.waiting);
   if (!awaited_.contains(scope.config.rank)) {
@@ -294,11 +294,11 @@ Taken Stream::go_live(Round round, Scope& scope) {
 // ---------------------------------------------------------------------------------------- timer
 void Stream::on_timer(Scope& scope) {
   due_ = kNever;
-  if (!scope.session.in()) return;
+  if (!scope.membership.in()) return;
   if (syncing_) {
     ++scope.counters.timeouts;
     ++backoffs_;
-    scope.session.ask(scope.now);
+    scope.membership.ask(scope.now);
     send_sync(scope);
     return;
   }
@@ -309,13 +309,13 @@ void Stream::on_timer(Scope& scope) {
   }
   ++scope.counters.timeouts;
   ++backoffs_;
-  scope.session.ask(scope.now);
+  scope.membership.ask(scope.now);
   // Mostly another rank is late, not our packet lost: ask first, it costs little.
   if (owes_data() && !held_ && backoffs_ > 1)
     send_data(true, scope);
   else
     send_probe(scope);
-  arm(after(scope.now, scope.session.rto.backed_off(backoffs_)), scope);
+  arm(after(scope.now, scope.membership.rto.backed_off(backoffs_)), scope);
 }
 
 void Stream::arm(Time due, Scope& scope) {
@@ -373,7 +373,7 @@ void Stream::send_data(bool ask, Scope& scope) {
 
   auto packet = wire::BlockPacket<wire::Data>::begin(buffer.writable().first(size),
                                                      scope.config.job, width, opening);
-  packet.fixed.member.token = scope.session.token();
+  packet.fixed.member.token = scope.membership.token();
   packet.fixed.member.rank = scope.config.rank.value;
   packet.fixed.member.stream = id_.value;
   packet.fixed.round = position_.value;
@@ -398,12 +398,12 @@ void Stream::send_data(bool ask, Scope& scope) {
   told_ = position_;
   seal(buffer, scope);
   if (kept || payload == 0) {
-    scope.sink.send(scope.session.aggregator(), std::move(buffer));
+    scope.sink.send(scope.membership.aggregator(), std::move(buffer));
   } else {
     mine.blocks = {packet.payload, payload};
-    mine.packet = scope.sink.send_and_keep(scope.session.aggregator(), std::move(buffer));
+    mine.packet = scope.sink.send_and_keep(scope.membership.aggregator(), std::move(buffer));
   }
-  arm(after(scope.now, scope.session.rto.backed_off(backoffs_)), scope);
+  arm(after(scope.now, scope.membership.rto.backed_off(backoffs_)), scope);
 }
 
 void Stream::send_ack(Scope& scope) {
@@ -431,7 +431,7 @@ void Stream::send_probe(Scope& scope) {
 }
 
 void Stream::send_sync(Scope& scope) {
-  arm(after(scope.now, scope.session.rto.backed_off(backoffs_)), scope);
+  arm(after(scope.now, scope.membership.rto.backed_off(backoffs_)), scope);
   auto sync = member_packet<wire::Sync>(scope);
   sync.applied = applied_.value;
   if (send_small(sync, scope)) ++scope.counters.syncs_sent;
@@ -440,7 +440,7 @@ void Stream::send_sync(Scope& scope) {
 template <class T>
 T Stream::member_packet(Scope& scope) const {
   T packet = wire::make<T>(scope.config.job);
-  packet.member.token = scope.session.token();
+  packet.member.token = scope.membership.token();
   packet.member.rank = scope.config.rank.value;
   packet.member.stream = id_.value;
   return packet;
@@ -452,7 +452,7 @@ Buffer Stream::allocate(std::size_t body, Scope& scope) const {
 }
 
 Protection Stream::protection_of(Scope& scope) {
-  return scope.session.protection().of(wire::Kind::kData);
+  return scope.membership.protection().of(wire::Kind::kData);
 }
 
 /// Protects a packet that goes out, and counts it.
@@ -474,7 +474,7 @@ bool Stream::send_small(const T& packet, Scope& scope) {
   }
   std::memcpy(buffer.writable().data(), &packet, sizeof packet);
   seal(buffer, scope);
-  scope.sink.send(scope.session.aggregator(), std::move(buffer));
+  scope.sink.send(scope.membership.aggregator(), std::move(buffer));
   return true;
 }
 

@@ -2,13 +2,14 @@
 // applies results in order, asks for what is late (rules 2, 3, 7-11 and 21-23 of docs/protocol.md).
 //
 //  - What it sends depends on its position alone: on the round awaited, never on what came before.
-//  - While its session is not in, and until the aggregator of a new epoch knows its position, it is
+//  - While this rank is not in at the aggregator, and until the aggregator of a new epoch knows its
+//  position, it is
 //    frozen: it applies nothing and begins nothing.
 //  - A result that comes early waits for those before it; each is applied once.
 //  - What this rank had for a round is kept until every rank has applied its result, so that the
 //    round can be run again.
 //  - A timer runs whenever a round is under way, and an idle stream has none.
-//  - Memory is taken when the session begins; a packet allocates nothing but what it sends.
+//  - Memory is taken when the rank is in; a packet allocates nothing but what it sends.
 #pragma once
 
 #include <array>
@@ -28,7 +29,7 @@
 #include "worker/config.hpp"
 #include "worker/counters.hpp"
 #include "worker/op_queue.hpp"
-#include "worker/shard_session.hpp"
+#include "worker/shard_membership.hpp"
 
 namespace sluice::worker {
 
@@ -37,7 +38,7 @@ inline constexpr Round kNoRound{~std::uint64_t{0}};
 /// What a stream needs of its engine for the length of one call.
 struct StreamScope {
   const EngineConfig& config;
-  ShardSession& session;  ///< at the aggregator that serves the stream
+  ShardMembership& membership;  ///< at the aggregator that serves the stream
   OpQueue& ops;
   Counters& counters;
   KeepingSink& sink;
@@ -86,7 +87,7 @@ class Stream {
   Stream(StreamId id, std::uint8_t history)
       : id_(id), contributions_(history + 1u), early_(history) {}
 
-  // What arrives, once the session has accepted it.
+  // What arrives, once the membership has accepted it.
   Taken on_result(const Packet& packet, Buffer buffer, Scope& scope);
   Taken on_status(const wire::Status& status, Scope& scope);
   DropReason on_poll(Scope& scope);
@@ -102,8 +103,8 @@ class Stream {
   /// An aggregator takes the stream over. `resume`: it must be told the position first; otherwise
   /// nothing has ended here, and the stream begins anew.
   void start_epoch(bool resume, OpQueue& ops);
-  /// The session is in: goes on, or tells the position.
-  void on_session(Scope& scope) { syncing_ ? send_sync(scope) : advance(scope); }
+  /// The aggregator has taken this rank in: goes on, or tells the position.
+  void on_welcome(Scope& scope) { syncing_ ? send_sync(scope) : advance(scope); }
 
   /// Whether a round has ended here.
   bool has_progress() const { return applied_ > Round{0}; }

@@ -33,7 +33,7 @@ Generator::Generator(const GeneratorOptions& options, const Endpoint& aggregator
     config.unique = random_id;
     Endpoint place = aggregator;
     place.local_udp_port = static_cast<std::uint16_t>(options.first_udp_port + r);
-    ranks_[r].session = std::make_unique<worker::ShardSession>(config, 0, 1, place);
+    ranks_[r].membership = std::make_unique<worker::ShardMembership>(config, 0, 1, place);
   }
 }
 
@@ -42,13 +42,13 @@ void Generator::start(Time now, PacketSink& sink) {
   wanted.streams = options_.streams;
   wanted.block_elements = options_.block_elements;
   wanted.payload_bytes = options_.payload_bytes;
-  for (RankState& rank : ranks_) rank.session->begin_join(wanted, true, now, control_);
+  for (RankState& rank : ranks_) rank.membership->begin_join(wanted, true, now, control_);
   control_.flush(sink);
 }
 
 /// One more rank is in; with the last of them everything is known, and the first op begins.
 void Generator::welcomed() {
-  const auto is_in = [](const RankState& rank) { return rank.session->in(); };
+  const auto is_in = [](const RankState& rank) { return rank.membership->in(); };
   if (active() || !std::all_of(ranks_.begin(), ranks_.end(), is_in)) return;
   schedule_.emplace(session(), options_.pattern);
   const Geometry& geometry = schedule_->geometry();
@@ -59,7 +59,7 @@ void Generator::welcomed() {
   descriptor_.reduction = static_cast<std::uint8_t>(Reduction::kSum);
   for (RankState& rank : ranks_) {
     rank.data = wire::make<wire::Data>(options_.job);
-    rank.data.member.token = rank.session->token();
+    rank.data.member.token = rank.membership->token();
     rank.data.member.rank = rank.config.rank.value;
     rank.data.shape = wire::shape_of(geometry);
   }
@@ -131,7 +131,7 @@ DropReason Generator::read_result(Rank r, std::span<const std::byte> bytes,
   if (!active() || header.job != options_.job) return DropReason::kNotJoined;
   if (header.length != bytes.size() || bytes.size() < sizeof result + columns_bytes_)
     return DropReason::kBadLength;
-  if (!ranks_[r.value].session->is_ours(result.delivery)) return DropReason::kWrongEpoch;
+  if (!ranks_[r.value].membership->is_ours(result.delivery)) return DropReason::kWrongEpoch;
   const bool known = result.delivery.stream < schedule_->geometry().streams;
   return known ? DropReason::kNone : DropReason::kBadStream;
 }
@@ -164,32 +164,34 @@ void Generator::apply(Flow& x, Time now, PacketSink& sink) {
 DropReason Generator::on_other(Rank r, const Endpoint& from, const Packet& packet, Time now,
                                PacketSink& sink) {
   using wire::Kind;
-  worker::ShardSession& session = *ranks_[r.value].session;
-  const auto taken = [](bool by_session) {
-    return by_session ? DropReason::kNone : DropReason::kNotJoined;
+  worker::ShardMembership& membership = *ranks_[r.value].membership;
+  const auto taken = [](bool by_membership) {
+    return by_membership ? DropReason::kNone : DropReason::kNotJoined;
   };
   switch (packet.kind()) {
     case Kind::kChallenge:
-      return taken(session.on_challenge(from, packet.as<wire::Challenge>(), now, control_));
+      return taken(membership.on_challenge(from, packet.as<wire::Challenge>(), now, control_));
     case Kind::kPending:
-      return taken(session.on_pending(packet.as<wire::Pending>(), now));
+      return taken(membership.on_pending(packet.as<wire::Pending>(), now));
     case Kind::kWelcome:
-      if (!session.on_welcome(from, packet.as<wire::Welcome>(), now)) return DropReason::kNotJoined;
+      if (!membership.on_welcome(from, packet.as<wire::Welcome>(), now))
+        return DropReason::kNotJoined;
       welcomed();
       return DropReason::kNone;
     case Kind::kKeepAliveAck:
-      return taken(session.on_keep_alive_ack(packet.as<wire::KeepAliveAck>(), now));
+      return taken(membership.on_keep_alive_ack(packet.as<wire::KeepAliveAck>(), now));
     case Kind::kLeft:
-      if (!session.is_left(packet.as<wire::Left>())) return DropReason::kNotJoined;
-      session.end();
+      if (!membership.is_left(packet.as<wire::Left>())) return DropReason::kNotJoined;
+      membership.end();
       return DropReason::kNone;
     case Kind::kAbort:
-      if (!session.is_aborted(packet.as<wire::Abort>())) return DropReason::kNotJoined;
-      ended(session, to_error(to_info(packet.as<wire::Abort>()), options_.job));
+      if (!membership.is_aborted(packet.as<wire::Abort>())) return DropReason::kNotJoined;
+      ended(membership, to_error(to_info(packet.as<wire::Abort>()), options_.job));
       return DropReason::kNone;
     case Kind::kRefused:
-      if (!session.is_refused(packet.as<wire::Refused>())) return DropReason::kNotJoined;
-      ended(session, Error(ErrorCode::kAggregatorLost, "the aggregator was restarted meanwhile"));
+      if (!membership.is_refused(packet.as<wire::Refused>())) return DropReason::kNotJoined;
+      ended(membership,
+            Error(ErrorCode::kAggregatorLost, "the aggregator was restarted meanwhile"));
       return DropReason::kNone;
     default:
       return on_delivery(r, packet, now, sink);
@@ -197,9 +199,9 @@ DropReason Generator::on_other(Rank r, const Endpoint& from, const Packet& packe
 }
 
 /// The job is over: as good as LEFT for those who are leaving.
-void Generator::ended(worker::ShardSession& session, const Error& why) {
-  if (session.leaving())
-    session.end();
+void Generator::ended(worker::ShardMembership& membership, const Error& why) {
+  if (membership.leaving())
+    membership.end();
   else
     failure_ = why;
 }
@@ -208,7 +210,7 @@ void Generator::ended(worker::ShardSession& session, const Error& why) {
 DropReason Generator::on_delivery(Rank r, const Packet& packet, Time now, PacketSink& sink) {
   const StreamId s{packet.delivery().stream};
   if (!active()) return DropReason::kNotJoined;
-  if (!ranks_[r.value].session->is_ours(packet.delivery())) return DropReason::kWrongEpoch;
+  if (!ranks_[r.value].membership->is_ours(packet.delivery())) return DropReason::kWrongEpoch;
   if (s.value >= schedule_->geometry().streams) return DropReason::kBadStream;
   Flow& x = flow(s, r);
   if (packet.kind() == wire::Kind::kPoll) {
@@ -336,18 +338,18 @@ void Generator::finish() {
 
 void Generator::give_up(PacketSink& sink) {
   tally_.results_missed += running_;
-  for (RankState& rank : ranks_) rank.session->abort(std::nullopt, control_);
+  for (RankState& rank : ranks_) rank.membership->abort(std::nullopt, control_);
   control_.flush(sink);
 }
 
 void Generator::leave(Time now, PacketSink& sink) {
-  for (RankState& rank : ranks_) rank.session->leave(true, now, control_);
+  for (RankState& rank : ranks_) rank.membership->leave(true, now, control_);
   control_.flush(sink);
 }
 
 bool Generator::left() const {
   return std::all_of(ranks_.begin(), ranks_.end(), [](const RankState& rank) {
-    return rank.session->state() == worker::ShardSession::State::kLeft;
+    return rank.membership->state() == worker::ShardMembership::State::kLeft;
   });
 }
 
@@ -356,7 +358,7 @@ void Generator::on_time(Time now, PacketSink& sink) {
   if (now < look_due_) return;
   look_due_ = after(now, kLookPeriod);
   for (RankState& rank : ranks_)
-    if (auto error = rank.session->on_time(now, control_)) failure_ = *error;
+    if (auto error = rank.membership->on_time(now, control_)) failure_ = *error;
   for (Flow& x : flows_)
     if (now >= x.due) on_timer(x, now, sink);
   if (!control_.empty()) control_.flush(sink);
@@ -457,7 +459,7 @@ bool Generator::send_small(Flow& x, T packet, PacketSink& sink) {
 
 void Generator::send(Rank r, Buffer buffer, PacketSink& sink) {
   protect(buffer.writable(), {.integrity = options_.integrity});
-  sink.send(ranks_[r.value].session->aggregator(), std::move(buffer));
+  sink.send(ranks_[r.value].membership->aggregator(), std::move(buffer));
 }
 
 }  // namespace sluice::pktgen

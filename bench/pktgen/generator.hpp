@@ -3,7 +3,7 @@
 // 1 to 11 and 24 to 25), but without tensors: blocks have known values, and which of them are
 // non-zero is known beforehand (Schedule). So a packet costs a header, a copy and little more.
 //
-// Each rank has a UDP port of its own, first_udp_port + rank, and a ShardSession of the worker's
+// Each rank has a UDP port of its own, first_udp_port + rank, and a ShardMembership of the worker's
 // library that joins, keeps alive and leaves. Each rank and stream has a Flow. One op follows the
 // other until finish(); then the flows end with the op that the foremost of them has begun.
 //
@@ -26,7 +26,7 @@
 #include "common/base/packet_buffer.hpp"
 #include "common/protocol/control_packets.hpp"
 #include "common/protocol/packet.hpp"
-#include "worker/shard_session.hpp"
+#include "worker/shard_membership.hpp"
 
 namespace sluice::pktgen {
 
@@ -74,8 +74,8 @@ class Generator {
 
   /// Why the job is over before its time.
   const std::optional<Error>& failure() const { return failure_; }
-  const Session& session() const { return ranks_.front().session->agreed(); }  ///< once active
-  const Schedule& schedule() const { return *schedule_; }                      ///< likewise
+  const Session& session() const { return ranks_.front().membership->agreed(); }  ///< once active
+  const Schedule& schedule() const { return *schedule_; }                         ///< likewise
   const Tally& tally() const { return tally_; }
 
   /// Nanoseconds from sending DATA to the RESULT that it completed, since it was cleared last.
@@ -83,8 +83,8 @@ class Generator {
 
  private:
   struct RankState {
-    worker::EngineConfig config;  // the session refers to it
-    std::unique_ptr<worker::ShardSession> session;
+    worker::EngineConfig config;  // the membership refers to it
+    std::unique_ptr<worker::ShardMembership> membership;
     wire::Data data;  // what is the same in all DATA of this rank
   };
 
@@ -101,7 +101,7 @@ class Generator {
   DropReason on_other(Rank r, const Endpoint& from, const Packet& packet, Time now,
                       PacketSink& sink);
   DropReason on_delivery(Rank r, const Packet& packet, Time now, PacketSink& sink);
-  void ended(worker::ShardSession& session, const Error& why);
+  void ended(worker::ShardMembership& membership, const Error& why);
   void welcomed();
   void check(const Flow& x, std::span<const std::byte> bytes);
   bool is_right(const Flow& x, const Packet& packet) const;

@@ -2,24 +2,24 @@
 #include <mpi.h>
 
 #include "bindings/mpi/collectives.hpp"
-#include "bindings/mpi/session.hpp"
+#include "bindings/mpi/interposer.hpp"
 
-using sluice_mpi::Session;
+using sluice_mpi::Interposer;
 
 int MPI_Init(int* argc, char*** argv) {
   const int code = PMPI_Init(argc, argv);
-  if (code == MPI_SUCCESS) Session::open();
+  if (code == MPI_SUCCESS) Interposer::open();
   return code;
 }
 
 int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
   const int code = PMPI_Init_thread(argc, argv, required, provided);
-  if (code == MPI_SUCCESS) Session::open();
+  if (code == MPI_SUCCESS) Interposer::open();
   return code;
 }
 
 int MPI_Finalize(void) {
-  Session::close();
+  Interposer::close();
   return PMPI_Finalize();
 }
 

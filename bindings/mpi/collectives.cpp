@@ -12,7 +12,7 @@
 
 #include "bindings/mpi/element_types.hpp"
 #include "bindings/mpi/image.hpp"
-#include "bindings/mpi/session.hpp"
+#include "bindings/mpi/interposer.hpp"
 
 namespace sluice_mpi {
 namespace {
@@ -40,10 +40,10 @@ struct Operands {
         bytes(bytes_of(number, datatype)),
         elements(elements_of(datatype, op)) {}
 
-  Verdict judge(Session& session) const {
-    if (bytes < session.terms.min_bytes) return Verdict::kSmall;
+  Verdict judge(Interposer& interposer) const {
+    if (bytes < interposer.terms.min_bytes) return Verdict::kSmall;
     if (elements) return Verdict::kTakenOver;
-    session.ledger.lacks(name_of(type, operation));
+    interposer.ledger.lacks(name_of(type, operation));
     return Verdict::kElements;
   }
 
@@ -68,34 +68,34 @@ bool is_rank(int root, MPI_Comm comm) {
 
 /// `run`, whose exceptions become what the MPI function returns.
 template <class Run>
-int with_mpi_errors(Session& session, MPI_Comm comm, Run&& run) {
+int with_mpi_errors(Interposer& interposer, MPI_Comm comm, Run&& run) {
   try {
     run();
     return MPI_SUCCESS;
   } catch (const MpiFailure& failure) {
     return failure.code;
   } catch (const sluice::Error& error) {
-    return session.errors.raise(error, comm);
+    return interposer.errors.raise(error, comm);
   } catch (const std::exception& error) {
-    return session.errors.raise({sluice::ErrorCode::kUnavailable, error.what()}, comm);
+    return interposer.errors.raise({sluice::ErrorCode::kUnavailable, error.what()}, comm);
   }
 }
 
-/// `judge(session)` decides by the arguments, `find(memberships)` gives the communicator's, null if
-/// it has none; `run(session, membership)` is the taken-over call, `pass()` MPI's own.
+/// `judge(interposer)` decides by the arguments, `find(memberships)` gives the communicator's, null
+/// if it has none; `run(interposer, membership)` is the taken-over call, `pass()` MPI's own.
 template <class Judge, class Find, class Run, class Pass>
 int serve(Call call, MPI_Comm comm, Judge&& judge, Find&& find, Run&& run, Pass&& pass) {
-  Session* const session = Session::active();
-  if (session == nullptr || comm == MPI_COMM_NULL) return pass();
-  Verdict verdict = judge(*session);
+  Interposer* const interposer = Interposer::active();
+  if (interposer == nullptr || comm == MPI_COMM_NULL) return pass();
+  Verdict verdict = judge(*interposer);
   std::shared_ptr<Membership> membership;
   if (verdict == Verdict::kTakenOver) {
-    membership = find(session->memberships);
+    membership = find(interposer->memberships);
     verdict = membership ? membership->verdict : Verdict::kNoJob;
   }
-  session->ledger.enter(call, verdict);
+  interposer->ledger.enter(call, verdict);
   if (verdict != Verdict::kTakenOver) return pass();
-  return with_mpi_errors(*session, comm, [&] { run(*session, membership); });
+  return with_mpi_errors(*interposer, comm, [&] { run(*interposer, membership); });
 }
 
 /// A blocking call of `bytes`: `run(job, wait)` starts its op and awaits it by `wait(work)`.
@@ -103,10 +103,11 @@ template <class Judge, class Run, class Pass>
 int serve_blocking(Call call, MPI_Comm comm, std::uint64_t bytes, Judge&& judge, Run&& run,
                    Pass&& pass) {
   const auto find = [&](Memberships& memberships) { return memberships.of(comm); };
-  const auto run_and_charge = [&](Session& session, const std::shared_ptr<Membership>& membership) {
+  const auto run_and_charge = [&](Interposer& interposer,
+                                  const std::shared_ptr<Membership>& membership) {
     run(*membership->job, [&](const sluice::Work& work) {
-      session.progress.wait(work);
-      session.ledger.charge(call, bytes, work.statistics());
+      interposer.progress.wait(work);
+      interposer.ledger.charge(call, bytes, work.statistics());
     });
   };
   return serve(call, comm, judge, find, run_and_charge, pass);
@@ -139,7 +140,7 @@ int all_reduce(const void* input, void* output, int count, MPI_Datatype type, MP
   const Operands operands(count, type, operation);
   return serve_blocking(
       Call::kAllreduce, comm, operands.bytes,
-      [&](Session& session) { return operands.judge(session); },
+      [&](Interposer& interposer) { return operands.judge(interposer); },
       [&](sluice::Communicator& job, auto&& wait) {
         wait(job.all_reduce(input == MPI_IN_PLACE ? output : input, output, operands.count,
                             operands.elements->type, {.reduction = operands.elements->reduction}));
@@ -152,18 +153,18 @@ int iall_reduce(const void* input, void* output, int count, MPI_Datatype type, M
   const Operands operands(count, type, operation);
   return serve(
       Call::kIallreduce, comm,
-      [&](Session& session) {
-        const Verdict verdict = operands.judge(session);
+      [&](Interposer& interposer) {
+        const Verdict verdict = operands.judge(interposer);
         const bool only_threads_lack =
-            verdict == Verdict::kTakenOver && !session.terms.thread_multiple;
+            verdict == Verdict::kTakenOver && !interposer.terms.thread_multiple;
         return only_threads_lack ? Verdict::kThreads : verdict;
       },
       [&](Memberships& memberships) { return memberships.known(comm); },
-      [&](Session& session, const std::shared_ptr<Membership>& membership) {
+      [&](Interposer& interposer, const std::shared_ptr<Membership>& membership) {
         const sluice::Work work = membership->job->all_reduce(
             input == MPI_IN_PLACE ? output : input, output, operands.count, operands.elements->type,
             {.reduction = operands.elements->reduction});
-        *request = session.requests.start(work, operands.bytes, membership);
+        *request = interposer.requests.start(work, operands.bytes, membership);
       },
       [&] { return PMPI_Iallreduce(input, output, count, type, operation, comm, request); });
 }
@@ -172,8 +173,8 @@ int broadcast(void* buffer, int count, MPI_Datatype type, int root, MPI_Comm com
   const std::uint64_t bytes = bytes_of(count, type);
   return serve_blocking(
       Call::kBcast, comm, bytes,
-      [&](Session& session) {
-        return is_rank(root, comm) ? on_move(session.terms, bytes) : Verdict::kCommunicator;
+      [&](Interposer& interposer) {
+        return is_rank(root, comm) ? on_move(interposer.terms, bytes) : Verdict::kCommunicator;
       },
       [&](sluice::Communicator& job, auto&& wait) {
         const bool is_root = job.rank() == root;
@@ -192,8 +193,8 @@ int reduce(const void* input, void* output, int count, MPI_Datatype type, MPI_Op
   const Operands operands(count, type, operation);
   return serve_blocking(
       Call::kReduce, comm, operands.bytes,
-      [&](Session& session) {
-        return is_rank(root, comm) ? operands.judge(session) : Verdict::kCommunicator;
+      [&](Interposer& interposer) {
+        return is_rank(root, comm) ? operands.judge(interposer) : Verdict::kCommunicator;
       },
       [&](sluice::Communicator& job, auto&& wait) {
         wait(job.reduce(input == MPI_IN_PLACE ? output : input,
@@ -215,10 +216,10 @@ int all_gather(const void* input, int input_count, MPI_Datatype input_type, void
   const std::uint64_t bytes = own_bytes * static_cast<std::uint64_t>(ranks_in(comm));
   return serve_blocking(
       Call::kAllgather, comm, bytes,
-      [&](Session& session) {
+      [&](Interposer& interposer) {
         const bool sizes_agree = is_in_place || bytes_of(input_count, input_type) == own_bytes;
-        if (sizes_agree) return on_move(session.terms, bytes);
-        session.ledger.lacks("MPI_Allgather of unequal sizes");
+        if (sizes_agree) return on_move(interposer.terms, bytes);
+        interposer.ledger.lacks("MPI_Allgather of unequal sizes");
         return Verdict::kElements;
       },
       [&](sluice::Communicator& job, auto&& wait) {
@@ -238,14 +239,14 @@ int all_gather(const void* input, int input_count, MPI_Datatype input_type, void
 int barrier(MPI_Comm comm) {
   return serve(
       Call::kBarrier, comm,
-      [](Session& session) {
-        return session.terms.barriers ? Verdict::kTakenOver : Verdict::kNotAskedFor;
+      [](Interposer& interposer) {
+        return interposer.terms.barriers ? Verdict::kTakenOver : Verdict::kNotAskedFor;
       },
       [&](Memberships& memberships) { return memberships.known(comm); },
-      [&](Session& session, const std::shared_ptr<Membership>& membership) {
+      [&](Interposer& interposer, const std::shared_ptr<Membership>& membership) {
         const sluice::Work work = membership->job->barrier();
-        session.progress.wait(work);
-        session.ledger.charge(Call::kBarrier, 0, work.statistics());
+        interposer.progress.wait(work);
+        interposer.ledger.charge(Call::kBarrier, 0, work.statistics());
       },
       [&] { return PMPI_Barrier(comm); });
 }

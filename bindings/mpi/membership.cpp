@@ -57,8 +57,8 @@ std::optional<Error> attempt(F&& body) {
 
 }  // namespace
 
-struct Memberships::Place {
-  explicit Place(MPI_Comm communicator) : comm(communicator) {
+struct Memberships::CommRank {
+  explicit CommRank(MPI_Comm communicator) : comm(communicator) {
     PMPI_Comm_test_inter(comm, &is_inter);
     PMPI_Comm_rank(comm, &rank);
     PMPI_Comm_size(comm, &ranks);
@@ -126,22 +126,22 @@ std::shared_ptr<Membership> Memberships::of(MPI_Comm comm) {
 }
 
 void Memberships::form(Membership& membership) {
-  const Place place(membership.comm);
-  if (place.can_be_job())
-    join(membership, place);
+  const CommRank self(membership.comm);
+  if (self.can_be_job())
+    join(membership, self);
   else
     membership.verdict = Verdict::kCommunicator;
 }
 
-void Memberships::join(Membership& membership, const Place& place) {
+void Memberships::join(Membership& membership, const CommRank& self) {
   std::optional<Error> failure = attempt([&] { context(); });
-  const Agreement opened = agree(place, !failure, random_job());
-  if (opened.failed) return refuse(membership, place, *opened.failed, failure);
+  const Agreement opened = agree(self, !failure, random_job());
+  if (opened.failed) return refuse(membership, self, *opened.failed, failure);
 
   sluice::JobOptions options = settings_.job;
   options.job = opened.job;
-  options.rank = static_cast<std::uint16_t>(place.rank);
-  options.world_size = static_cast<std::uint16_t>(place.ranks);
+  options.rank = static_cast<std::uint16_t>(self.rank);
+  options.world_size = static_cast<std::uint16_t>(self.ranks);
   failure = attempt([&] {
     std::packaged_task<sluice::Communicator()> task(
         [&] { return sluice::Communicator(context(), options); });
@@ -152,34 +152,33 @@ void Memberships::join(Membership& membership, const Place& place) {
     thread.join();
     membership.job.emplace(joining.get());
   });
-  const Agreement joined = agree(place, !failure, 0);
-  if (joined.failed) refuse(membership, place, *joined.failed, failure);
+  const Agreement joined = agree(self, !failure, 0);
+  if (joined.failed) refuse(membership, self, *joined.failed, failure);
 }
 
 /// Collective. No rank is well where MPI itself fails.
-Memberships::Agreement Memberships::agree(const Place& place, bool is_well, std::uint32_t job) {
-  const std::int64_t weight = is_well ? 0 : place.ranks - place.rank;
-  std::array<std::int64_t, 2> highest{weight, place.rank == 0 ? job : 0};
-  const int code =
-      PMPI_Allreduce(MPI_IN_PLACE, highest.data(), 2, MPI_INT64_T, MPI_MAX, place.comm);
+Memberships::Agreement Memberships::agree(const CommRank& self, bool is_well, std::uint32_t job) {
+  const std::int64_t weight = is_well ? 0 : self.ranks - self.rank;
+  std::array<std::int64_t, 2> highest{weight, self.rank == 0 ? job : 0};
+  const int code = PMPI_Allreduce(MPI_IN_PLACE, highest.data(), 2, MPI_INT64_T, MPI_MAX, self.comm);
   Agreement agreement{.failed = {}, .job = static_cast<std::uint32_t>(highest[1])};
-  if (code != MPI_SUCCESS) agreement.failed = place.rank;
+  if (code != MPI_SUCCESS) agreement.failed = self.rank;
   if (code == MPI_SUCCESS && highest[0] != 0)
-    agreement.failed = place.ranks - static_cast<int>(highest[0]);
+    agreement.failed = self.ranks - static_cast<int>(highest[0]);
   return agreement;
 }
 
 /// The lowest rank that failed says why, once in its life.
-void Memberships::refuse(Membership& membership, const Place& place, int failed,
+void Memberships::refuse(Membership& membership, const CommRank& self, int failed,
                          const std::optional<Error>& own) {
   membership.verdict = Verdict::kRefused;
   membership.job.reset();
-  if (failed != place.rank || !own) return;
+  if (failed != self.rank || !own) return;
   const std::lock_guard lock(mutex_);
   if (std::exchange(has_said_why_, true)) return;
   int world_rank = 0;
   PMPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
-  say("calls on " + place.name() + ", of " + std::to_string(place.ranks) +
+  say("calls on " + self.name() + ", of " + std::to_string(self.ranks) +
       " ranks, pass through to MPI, as rank " + std::to_string(world_rank) +
       " cannot join: " + own->what());
 }

@@ -43,15 +43,15 @@ class Memberships {
   std::shared_ptr<Membership> known(MPI_Comm comm);
 
  private:
-  struct Place;
+  struct CommRank;
   struct Agreement;
 
   static int forget(MPI_Comm comm, int keyval, void* attribute, void* memberships);
-  static Agreement agree(const Place& place, bool is_well, std::uint32_t job);
+  static Agreement agree(const CommRank& self, bool is_well, std::uint32_t job);
 
   void form(Membership& membership);
-  void join(Membership& membership, const Place& place);
-  void refuse(Membership& membership, const Place& place, int failed,
+  void join(Membership& membership, const CommRank& self);
+  void refuse(Membership& membership, const CommRank& self, int failed,
               const std::optional<sluice::Error>& own);
   sluice::Context& context();
 

@@ -9,8 +9,8 @@ ENGINE = {
     "aggregator": r"aggregator/(admission|block_combiner|config|contributions|counters|engine"
                   r"|formation|job_event|job_record|leaving|membership|reply_budget|roster"
                   r"|round_log|serials|stragglers|stream|stream_memory|tombstones)\.",
-    "worker": r"worker/(config|counters|engine|known_as|nonzero_map|op_queue|op_request"
-              r"|operation|places|shard_session|stream)\.",
+    "worker": r"worker/(aggregator_addresses|config|counters|engine|known_as|nonzero_map|op_queue"
+              r"|op_request|operation|shard_membership|stream)\.",
 }
 BASE = [r"common/base/", r"sluice/(types|error)\.hpp"]
 PROTOCOL = BASE + [r"common/protocol/"]

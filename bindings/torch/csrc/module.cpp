@@ -16,6 +16,6 @@ PYBIND11_MODULE(_backend, module) {
            py::arg("options"), py::arg("settings"), py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("bytes_sent", &ProcessGroupSluice::bytes_sent,
                              "By this rank, for the operations that ended well; UDP payload.");
-  module.def("close_all", &sluice_torch::Session::close_all,
+  module.def("close_all", &sluice_torch::JoinedGroup::close_all,
              py::call_guard<py::gil_scoped_release>());
 }

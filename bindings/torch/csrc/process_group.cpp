@@ -30,7 +30,7 @@ ProcessGroupSluice::ProcessGroupSluice(const c10d::DistributedBackendOptions& op
                                        const Settings& settings)
     : Base(options.group_rank, options.group_size),
       timeout_(in_milliseconds(options.timeout)),
-      session_(Session::open(
+      group_(JoinedGroup::open(
           join(*options.store, options.group_rank, options.group_size, timeout_, settings),
           options.global_ranks_in_group)) {
   init();
@@ -38,12 +38,12 @@ ProcessGroupSluice::ProcessGroupSluice(const c10d::DistributedBackendOptions& op
 
 ProcessGroupSluice::~ProcessGroupSluice() {
   const WithoutGil waiting;
-  session_->close();
+  group_->close();
 }
 
 WorkPtr ProcessGroupSluice::start(OpType type, milliseconds timeout, Operation::Request request) {
   request.timeout = timeout == c10d::kUnsetTimeout ? timeout_ : std::min(timeout, kLongestTimeout);
-  return c10::make_intrusive<Work>(session_, session_->start(std::move(request)), type);
+  return c10::make_intrusive<Work>(group_, group_->start(std::move(request)), type);
 }
 
 std::uint16_t ProcessGroupSluice::checked_root(const std::string& call, std::int64_t root) const {

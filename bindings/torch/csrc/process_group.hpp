@@ -14,7 +14,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "bindings/torch/csrc/checks.hpp"
-#include "bindings/torch/csrc/session.hpp"
+#include "bindings/torch/csrc/joined_group.hpp"
 
 namespace sluice_torch {
 
@@ -64,11 +64,11 @@ class ProcessGroupSluice final : public Base {
   WorkPtr barrier(const c10d::BarrierOptions& options) override;
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
 
-  std::uint64_t bytes_sent() const { return session_->bytes_sent(); }
+  std::uint64_t bytes_sent() const { return group_->bytes_sent(); }
 
   /// Every rank counts its calls from 0.
   void setSequenceNumberForGroup() override {}
-  std::uint64_t getSequenceNumberForGroup() override { return session_->operations_started(); }
+  std::uint64_t getSequenceNumberForGroup() override { return group_->operations_started(); }
 
 #if TORCH_VERSION_MAJOR >= 2
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override {
@@ -87,7 +87,7 @@ class ProcessGroupSluice final : public Base {
   }
 
   const std::chrono::milliseconds timeout_;
-  std::shared_ptr<Session> session_;
+  std::shared_ptr<JoinedGroup> group_;
 };
 
 }  // namespace sluice_torch

@@ -6,19 +6,19 @@
 
 namespace sluice_torch {
 
-Work::Work(std::shared_ptr<Session> session, std::shared_ptr<Operation> operation,
+Work::Work(std::shared_ptr<JoinedGroup> group, std::shared_ptr<Operation> operation,
            c10d::OpType type)
-    : c10d::Work(-1, type), session_(std::move(session)), operation_(std::move(operation)) {}
+    : c10d::Work(-1, type), group_(std::move(group)), operation_(std::move(operation)) {}
 
 Work::~Work() {
-  if (operation_->is_over() || session_->inherited()) return;
+  if (operation_->is_over() || group_->inherited()) return;
   const WithoutGil waiting;
-  session_->watch(operation_);
+  group_->watch(operation_);
 }
 
 bool Work::isCompleted() {
   const WithoutGil waiting;
-  return session_->poll(*operation_);
+  return group_->poll(*operation_);
 }
 
 bool Work::isSuccess() const {
@@ -35,7 +35,7 @@ std::vector<at::Tensor> Work::result() {
 
 bool Work::wait(std::chrono::milliseconds timeout) {
   const WithoutGil waiting;
-  session_->wait(*operation_, timeout);
+  group_->wait(*operation_, timeout);
   if (const auto error = operation_->error()) std::rethrow_exception(error);
   synchronize();
   return true;
@@ -48,7 +48,7 @@ void Work::synchronize() {
 c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
   const WithoutGil waiting;
   const auto future = operation_->future();
-  if (!session_->poll(*operation_)) session_->watch(operation_);
+  if (!group_->poll(*operation_)) group_->watch(operation_);
   return future;
 }
 

@@ -7,13 +7,13 @@
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
-#include "bindings/torch/csrc/session.hpp"
+#include "bindings/torch/csrc/joined_group.hpp"
 
 namespace sluice_torch {
 
 class Work final : public c10d::Work {
  public:
-  Work(std::shared_ptr<Session> session, std::shared_ptr<Operation> operation, c10d::OpType type);
+  Work(std::shared_ptr<JoinedGroup> group, std::shared_ptr<Operation> operation, c10d::OpType type);
   ~Work() override;
 
   bool isCompleted() override;
@@ -25,7 +25,7 @@ class Work final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
  private:
-  const std::shared_ptr<Session> session_;
+  const std::shared_ptr<JoinedGroup> group_;
   const std::shared_ptr<Operation> operation_;
 };
 

@@ -1,4 +1,4 @@
-#include "bindings/mpi/session.hpp"
+#include "bindings/mpi/interposer.hpp"
 
 #include <cstdio>
 #include <optional>
@@ -12,7 +12,7 @@ namespace {
 
 // Never destroyed but in MPI_Finalize: a program may end without, and a child that was forked may
 // end as well, which has none of the threads.
-Session* session = nullptr;
+Interposer* interposer = nullptr;
 
 int rank_in_world() {
   int rank = 0;
@@ -32,13 +32,13 @@ bool has_parent() {
   return parent != MPI_COMM_NULL;
 }
 
-bool reports(const Session& ending) {
+bool reports(const Interposer& ending) {
   if (rank_in_world() != 0) return false;
   return ending.report == Settings::Report::kAllWorlds ||
          (ending.report == Settings::Report::kFirstWorld && !ending.is_spawned);
 }
 
-std::string report_of(const Session& ending) {
+std::string report_of(const Interposer& ending) {
   const std::string world = std::to_string(ranks_in_world());
   return ending.ledger.report(ending.is_spawned ? world + ", spawned" : world,
                               ending.terms.min_bytes);
@@ -52,17 +52,17 @@ bool has_thread_multiple() {
 
 }  // namespace
 
-Session::Session(const Settings& settings, const Terms& agreed)
+Interposer::Interposer(const Settings& settings, const Terms& agreed)
     : terms(agreed),
       report(settings.report),
       is_spawned(has_parent()),
       memberships(settings, progress) {}
 
-Session* Session::active() {
-  return session;
+Interposer* Interposer::active() {
+  return interposer;
 }
 
-void Session::open() {
+void Interposer::open() {
   if (ranks_in_world() == 1) return;
   std::optional<Settings> settings;
   std::string why_not;
@@ -81,15 +81,15 @@ void Session::open() {
     say("everything passes through to MPI: rank " + std::to_string(rank_in_world()) + ": " +
         why_not);
   if (!enrolment.terms) return;
-  session = new Session(*settings, *enrolment.terms);
+  interposer = new Interposer(*settings, *enrolment.terms);
   // MPI_Iallreduce may not wait for other ranks; MPI_Init may.
-  if (enrolment.terms->thread_multiple) session->memberships.of(MPI_COMM_WORLD);
+  if (enrolment.terms->thread_multiple) interposer->memberships.of(MPI_COMM_WORLD);
 }
 
-void Session::close() {
-  if (session == nullptr) return;
-  if (reports(*session)) std::fputs(report_of(*session).c_str(), stderr);
-  delete std::exchange(session, nullptr);
+void Interposer::close() {
+  if (interposer == nullptr) return;
+  if (reports(*interposer)) std::fputs(report_of(*interposer).c_str(), stderr);
+  delete std::exchange(interposer, nullptr);
 }
 
 }  // namespace sluice_mpi

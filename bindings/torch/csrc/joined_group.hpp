@@ -16,16 +16,16 @@
 
 namespace sluice_torch {
 
-class Session : public std::enable_shared_from_this<Session> {
+class JoinedGroup : public std::enable_shared_from_this<JoinedGroup> {
  public:
   /// `global_ranks`: of the group's ranks; empty where they are the same.
-  static std::shared_ptr<Session> open(Membership membership,
-                                       std::vector<std::int64_t> global_ranks);
+  static std::shared_ptr<JoinedGroup> open(Membership membership,
+                                           std::vector<std::int64_t> global_ranks);
 
   /// Closes all that are open, before the interpreter ends.
   static void close_all();
 
-  Session(Membership membership, std::vector<std::int64_t> global_ranks);
+  JoinedGroup(Membership membership, std::vector<std::int64_t> global_ranks);
 
   std::shared_ptr<Operation> start(Operation::Request request);
   /// Collectives: as many on all ranks.

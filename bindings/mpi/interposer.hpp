@@ -13,12 +13,12 @@
 
 namespace sluice_mpi {
 
-struct Session {
-  static Session* active();  ///< null: everything passes through
-  static void open();        ///< right after MPI_Init
-  static void close();       ///< right before MPI_Finalize
+struct Interposer {
+  static Interposer* active();  ///< null: everything passes through
+  static void open();           ///< right after MPI_Init
+  static void close();          ///< right before MPI_Finalize
 
-  Session(const Settings& settings, const Terms& agreed);
+  Interposer(const Settings& settings, const Terms& agreed);
 
   const Terms terms;
   const Settings::Report report;

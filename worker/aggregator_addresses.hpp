@@ -15,22 +15,22 @@
 
 namespace sluice::worker {
 
-class Places {
+class AggregatorAddresses {
  public:
-  Places(const EngineConfig& config, std::uint16_t shard, const Endpoint& first);
+  AggregatorAddresses(const EngineConfig& config, std::uint16_t shard, const Endpoint& first);
 
-  /// Where packets of the session go.
-  const Endpoint& current() const { return *places_[current_].endpoint; }
+  /// Where packets of the membership go.
+  const Endpoint& current() const { return *addresses_[current_].endpoint; }
 
   bool is_current(const Endpoint& endpoint) const;
 
-  bool has_standby() const { return places_.size() > 1; }
+  bool has_standby() const { return addresses_.size() > 1; }
 
   /// A join begins: nobody has answered it yet. `home_may_live`: the aggregator that took us in
   /// last has not said that it does not know us.
   void begin(bool home_may_live, Time now);
 
-  /// Where to ask next; nothing while that place cannot be reached.
+  /// Where to ask next; nothing while that address cannot be reached.
   std::optional<Endpoint> next(Time now);
 
   /// A CHALLENGE of an aggregator's incarnation. True if that is where to join.
@@ -40,7 +40,7 @@ class Places {
   bool on_welcome(const Endpoint& from, std::uint64_t incarnation);
 
  private:
-  struct Place {
+  struct Address {
     std::optional<Endpoint> endpoint;
     std::uint64_t incarnation = 0;  // that challenged us in this join; 0: none
     Time answered_at = kNever;
@@ -49,13 +49,13 @@ class Places {
 
   std::optional<std::size_t> find(const Endpoint& from) const;
   std::size_t choose(Time now);
-  bool answers(const Place& place, Time now) const;
+  bool answers(const Address& address, Time now) const;
   bool home_answers(Time now) const;
-  std::size_t first_that_answers(Time now) const;  // places_.size(): none
+  std::size_t first_that_answers(Time now) const;  // addresses_.size(): none
 
   const EngineConfig& config_;
   const std::uint16_t shard_;
-  std::vector<Place> places_;
+  std::vector<Address> addresses_;
   std::size_t current_ = 0;
   std::size_t home_ = 0;  // where we were welcomed last, and by which life of the aggregator
   std::uint64_t home_incarnation_ = 0;  // 0: it is over

@@ -1,4 +1,4 @@
-#include "bindings/torch/csrc/session.hpp"
+#include "bindings/torch/csrc/joined_group.hpp"
 
 #include <algorithm>
 #include <mutex>
@@ -14,7 +14,7 @@ namespace {
 
 struct Registry {
   std::mutex mutex;
-  std::vector<std::weak_ptr<Session>> sessions;
+  std::vector<std::weak_ptr<JoinedGroup>> groups;
 };
 
 Registry& registry() {
@@ -30,41 +30,41 @@ std::runtime_error forked() {
 
 }  // namespace
 
-std::shared_ptr<Session> Session::open(Membership membership,
-                                       std::vector<std::int64_t> global_ranks) {
-  auto session = std::make_shared<Session>(std::move(membership), std::move(global_ranks));
+std::shared_ptr<JoinedGroup> JoinedGroup::open(Membership membership,
+                                               std::vector<std::int64_t> global_ranks) {
+  auto group = std::make_shared<JoinedGroup>(std::move(membership), std::move(global_ranks));
   const std::lock_guard lock(registry().mutex);
-  std::erase_if(registry().sessions, [](const auto& one) { return one.expired(); });
-  registry().sessions.push_back(session);
-  return session;
+  std::erase_if(registry().groups, [](const auto& one) { return one.expired(); });
+  registry().groups.push_back(group);
+  return group;
 }
 
-void Session::close_all() {
-  std::vector<std::weak_ptr<Session>> sessions;
+void JoinedGroup::close_all() {
+  std::vector<std::weak_ptr<JoinedGroup>> groups;
   {
     const std::lock_guard lock(registry().mutex);
-    sessions.swap(registry().sessions);
+    groups.swap(registry().groups);
   }
-  for (const auto& one : sessions)
-    if (const auto session = one.lock()) session->close();
+  for (const auto& one : groups)
+    if (const auto group = one.lock()) group->close();
 }
 
-Session::Session(Membership membership, std::vector<std::int64_t> global_ranks)
+JoinedGroup::JoinedGroup(Membership membership, std::vector<std::int64_t> global_ranks)
     : process_(getpid()),
       global_ranks_(std::move(global_ranks)),
       context_(std::move(membership.context)),
       schedule_(std::move(membership.communicator)),
       completions_(schedule_, [this](Operation& operation) { expire(operation); }) {}
 
-bool Session::inherited() const {
+bool JoinedGroup::inherited() const {
   return getpid() != process_;
 }
 
-void Session::refuse_if_inherited() const {
+void JoinedGroup::refuse_if_inherited() const {
   if (inherited()) throw forked();
 }
 
-std::shared_ptr<Operation> Session::start(Operation::Request request) {
+std::shared_ptr<Operation> JoinedGroup::start(Operation::Request request) {
   refuse_if_inherited();
   const bool goes_on_by_itself = request.steps.size() > 1 || request.staging.on_device();
   const std::uint64_t number = request.is_collective ? ++started_ : ++messages_started_;
@@ -74,7 +74,7 @@ std::shared_ptr<Operation> Session::start(Operation::Request request) {
   return operation;
 }
 
-void Session::wait(Operation& operation, std::chrono::milliseconds bound) {
+void JoinedGroup::wait(Operation& operation, std::chrono::milliseconds bound) {
   if (operation.is_settled()) return;
   refuse_if_inherited();
   if (bound == std::chrono::milliseconds::zero()) {
@@ -84,25 +84,25 @@ void Session::wait(Operation& operation, std::chrono::milliseconds bound) {
   }
 }
 
-bool Session::poll(Operation& operation) {
+bool JoinedGroup::poll(Operation& operation) {
   if (operation.is_settled()) return true;
   if (inherited()) return false;
   if (!schedule_.poll(operation) && Clock::now() >= operation.deadline()) expire(operation);
   return operation.is_settled();
 }
 
-void Session::watch(std::shared_ptr<Operation> operation) {
+void JoinedGroup::watch(std::shared_ptr<Operation> operation) {
   if (inherited())
     operation->settle(std::make_exception_ptr(forked()));
   else
     completions_.watch(std::move(operation), shared_from_this());
 }
 
-void Session::expire(Operation& operation) {
+void JoinedGroup::expire(Operation& operation) {
   operation.settle(std::make_exception_ptr(late(operation, operation.timeout())));
 }
 
-std::runtime_error Session::late(const Operation& operation, std::chrono::milliseconds bound) {
+std::runtime_error JoinedGroup::late(const Operation& operation, std::chrono::milliseconds bound) {
   std::string missing;
   for (const std::uint16_t rank : schedule_.missing_ranks(operation)) {
     missing += (missing.empty() ? "rank " : ", rank ") + std::to_string(rank);
@@ -113,7 +113,7 @@ std::runtime_error Session::late(const Operation& operation, std::chrono::millis
                  " ms; it waits for " + (missing.empty() ? "no rank that is known" : missing));
 }
 
-void Session::close() {
+void JoinedGroup::close() {
   if (inherited() || closed_.exchange(true)) return;
   schedule_.close();
   completions_.stop();

@@ -1,7 +1,7 @@
 // This worker's membership at one aggregator: joining, keeping alive, leaving (rules 16, 17, 24 and
 // 25 of docs/protocol.md). Control plane; its packets go out through ControlPackets.
 //
-// While a session is not kIn its streams are frozen: they apply nothing, so that what JOIN claims
+// While it is not kIn its streams are frozen: they apply nothing, so that what JOIN claims
 // stays true.
 #pragma once
 
@@ -19,34 +19,34 @@
 #include "common/protocol/packet.hpp"
 #include "common/protocol/rto.hpp"
 #include "common/protocol/session.hpp"
+#include "worker/aggregator_addresses.hpp"
 #include "worker/config.hpp"
-#include "worker/places.hpp"
 
 namespace sluice::worker {
 
-class ShardSession {
+class ShardMembership {
  public:
   enum class State { kIdle, kJoining, kIn, kLeft };
 
-  ShardSession(const EngineConfig& config, std::uint16_t shard, std::uint16_t shards,
-               const Endpoint& aggregator)
+  ShardMembership(const EngineConfig& config, std::uint16_t shard, std::uint16_t shards,
+                  const Endpoint& aggregator)
       : rto(config.rto),
         config_(config),
         shard_(shard),
         shards_(shards),
-        places_(config, shard, aggregator),
+        addresses_(config, shard, aggregator),
         protection_(config.integrity, config.secret, config.job) {}
 
   State state() const { return state_; }
   bool in() const { return state_ == State::kIn; }
-  const Endpoint& aggregator() const { return places_.current(); }
+  const Endpoint& aggregator() const { return addresses_.current(); }
   std::uint16_t shard() const { return shard_; }
   const Session& agreed() const { return agreed_; }  ///< once welcomed
   std::uint64_t token() const { return token_; }     ///< while kIn
   std::uint64_t nonce() const { return nonce_; }
   const JobProtection& protection() const { return protection_; }
   /// We joined again and said that no round has ended: that must stay true.
-  bool claims_no_progress() const { return state_ == State::kJoining && was_in_ && virgin_; }
+  bool claims_no_progress() const { return state_ == State::kJoining && was_in_ && no_progress_; }
   /// Another aggregator than the one that took us in is about to.
   bool found_another(const wire::Challenge& packet) const {
     return state_ == State::kJoining && packet.nonce == nonce_ && packet.incarnation != home_;
@@ -54,17 +54,17 @@ class ShardSession {
   bool resume() const { return resume_; }  ///< the last WELCOME asks to resynchronise
 
   /// Starts to join. `wanted` has what to ask for, and the generation held (0: none).
-  void begin_join(const Session& wanted, bool virgin, Time now, ControlPackets& out);
+  void begin_join(const Session& wanted, bool no_progress, Time now, ControlPackets& out);
   /// Starts to join again: the aggregator does not know us any more, as it says itself
   /// (`refused_at_home`), or another has taken its place, or it is not heard.
-  void begin_rejoin(bool refused_at_home, bool virgin, Time now, ControlPackets& out);
+  void begin_rejoin(bool refused_at_home, bool no_progress, Time now, ControlPackets& out);
   /// Something that was sent went unanswered: asks with a KEEPALIVE, which an aggregator answers
   /// also if it does not know us any more. At most once in a time-out.
   void ask(Time now);
   /// So long nothing was heard that the aggregator may be gone, or be somewhere else.
   bool suspects(Time now) const;
 
-  // What arrives. False: it is not for this session, or not now.
+  // What arrives. False: it is not for this membership, or not now.
   bool on_challenge(const Endpoint& from, const wire::Challenge& packet, Time now,
                     ControlPackets& out);
   bool on_pending(const wire::Pending& packet, Time now);
@@ -94,7 +94,7 @@ class ShardSession {
   void leave(bool needed, Time now, ControlPackets& out);
   bool leaving() const { return leaving_; }
   void end() { state_ = State::kLeft; }
-  /// Tells the aggregator once, and why as far as the packet can say; the session is over.
+  /// Tells the aggregator once, and why as far as the packet can say; the membership is over.
   void abort(const std::optional<AbortInfo>& why, ControlPackets& out);
 
   /// Repeats what is due. An error: the aggregator is lost, or the job did not form.
@@ -106,7 +106,7 @@ class ShardSession {
  private:
   wire::MemberHeader member_header(wire::MemberHeader header) const;
   void send_hello(Time now, ControlPackets& out);
-  void start_joining(bool virgin, Time now, ControlPackets& out);
+  void start_joining(bool no_progress, Time now, ControlPackets& out);
   void send_leave(ControlPackets& out);
   Duration suspicion() const;
   std::optional<Error> overdue(Time now) const;
@@ -116,7 +116,7 @@ class ShardSession {
   const EngineConfig& config_;
   const std::uint16_t shard_;
   const std::uint16_t shards_;
-  Places places_;
+  AggregatorAddresses addresses_;
   JobProtection protection_;
   State state_ = State::kIdle;
   bool was_in_ = false;  // rejoining
@@ -124,10 +124,10 @@ class ShardSession {
   bool resume_ = false;
   bool new_epoch_ = false;
   Session wanted_;
-  bool virgin_ = true;
+  bool no_progress_ = true;
   Session agreed_;
   std::uint64_t nonce_ = 0;
-  std::optional<wire::Join> asked_;  // the newest of this attempt, where places_ stands
+  std::optional<wire::Join> asked_;  // the newest of this attempt, where addresses_ stands
   std::uint64_t serial_ = 0;         // newest PENDING
   std::uint64_t token_ = 0;
   std::uint64_t keep_alive_ = 0;

@@ -1,4 +1,4 @@
-#include "worker/shard_session.hpp"
+#include "worker/shard_membership.hpp"
 
 #include <algorithm>
 
@@ -25,31 +25,33 @@ std::string ranks_text(const RankSet& ranks) {
 
 }  // namespace
 
-std::string ShardSession::whom() const {
+std::string ShardMembership::whom() const {
   const std::string who = config_.known_as().name() + ": aggregator " + std::to_string(shard_);
   return shard_ < config_.aggregator_names.size() ? who + " at " + config_.aggregator_names[shard_]
                                                   : who;
 }
 
 // -------------------------------------------------------------------------------------- joining
-void ShardSession::begin_join(const Session& wanted, bool virgin, Time now, ControlPackets& out) {
+void ShardMembership::begin_join(const Session& wanted, bool no_progress, Time now,
+                                 ControlPackets& out) {
   was_in_ = false;
   wanted_ = wanted;
   heard_ = now;
-  places_.begin(false, now);
-  start_joining(virgin, now, out);
+  addresses_.begin(false, now);
+  start_joining(no_progress, now, out);
 }
 
-void ShardSession::begin_rejoin(bool refused_at_home, bool virgin, Time now, ControlPackets& out) {
+void ShardMembership::begin_rejoin(bool refused_at_home, bool no_progress, Time now,
+                                   ControlPackets& out) {
   was_in_ = true;
   wanted_ = agreed_;
-  places_.begin(!refused_at_home, now);
-  start_joining(virgin, now, out);
+  addresses_.begin(!refused_at_home, now);
+  start_joining(no_progress, now, out);
 }
 
-void ShardSession::start_joining(bool virgin, Time now, ControlPackets& out) {
+void ShardMembership::start_joining(bool no_progress, Time now, ControlPackets& out) {
   state_ = State::kJoining;
-  virgin_ = virgin;
+  no_progress_ = no_progress;
   nonce_ = config_.unique();
   serial_ = 0;
   answered_ = false;
@@ -63,24 +65,25 @@ void ShardSession::start_joining(bool virgin, Time now, ControlPackets& out) {
   send_hello(now, out);
 }
 
-void ShardSession::send_hello(Time now, ControlPackets& out) {
+void ShardMembership::send_hello(Time now, ControlPackets& out) {
   auto hello = wire::make<wire::Hello>(config_.job);
   hello.nonce = nonce_;
   hello.rank = config_.rank.value;
   hello.world_size = config_.ranks;
-  if (const auto to = places_.next(now)) {
+  if (const auto to = addresses_.next(now)) {
     out.push(*to, hello, protection_);
-    if (asked_ && places_.is_current(*to)) out.push(*to, *asked_, protection_);  // it may be lost
+    if (asked_ && addresses_.is_current(*to))
+      out.push(*to, *asked_, protection_);  // it may be lost
   }
   if (leaving_) send_leave(out);  // it may have let us go already
   hello_due_ = after(now, retry_);
   retry_ = std::min(2 * retry_, config_.join_retry_max);
 }
 
-bool ShardSession::on_challenge(const Endpoint& from, const wire::Challenge& packet, Time now,
-                                ControlPackets& out) {
+bool ShardMembership::on_challenge(const Endpoint& from, const wire::Challenge& packet, Time now,
+                                   ControlPackets& out) {
   if (state_ != State::kJoining || packet.nonce != nonce_) return false;
-  if (!places_.on_challenge(from, packet.incarnation, now)) return false;
+  if (!addresses_.on_challenge(from, packet.incarnation, now)) return false;
   shared_ = protection_.has_secret();
   auto join = wire::make<wire::Join>(config_.job);
   join.nonce = nonce_;
@@ -97,15 +100,15 @@ bool ShardSession::on_challenge(const Endpoint& from, const wire::Challenge& pac
   join.shards = shards_;
   join.history = wanted_.history;
   join.flags =
-      static_cast<std::uint8_t>((virgin_ ? wire::kJoinVirgin : 0) |
+      static_cast<std::uint8_t>((no_progress_ ? wire::kJoinVirgin : 0) |
                                 (config_.authenticate_packets ? wire::kJoinAuthenticate : 0));
   join.challenge = packet.challenge;
-  out.push(places_.current(), join, protection_);
+  out.push(addresses_.current(), join, protection_);
   asked_ = join;
   return true;
 }
 
-bool ShardSession::on_pending(const wire::Pending& packet, Time now) {
+bool ShardMembership::on_pending(const wire::Pending& packet, Time now) {
   if (state_ != State::kJoining || packet.nonce != nonce_ || packet.serial <= serial_) return false;
   serial_ = packet.serial;
   answered_ = true;
@@ -114,7 +117,7 @@ bool ShardSession::on_pending(const wire::Pending& packet, Time now) {
   return true;
 }
 
-bool ShardSession::on_welcome(const Endpoint& from, const wire::Welcome& packet, Time now) {
+bool ShardMembership::on_welcome(const Endpoint& from, const wire::Welcome& packet, Time now) {
   if (state_ != State::kJoining || packet.nonce != nonce_) return false;
   // Shard 0 decides, once for a life: ops that are pending are cut to what was agreed.
   const bool as_agreed = packet.streams == wanted_.streams && packet.history == wanted_.history &&
@@ -124,7 +127,7 @@ bool ShardSession::on_welcome(const Endpoint& from, const wire::Welcome& packet,
   if (shard_ != 0 && packet.generation != wanted_.generation) return false;
   const bool authenticated = (packet.flags & wire::kWelcomeAuthenticate) != 0;
   if (authenticated ? !protection_.has_secret() : config_.authenticate_packets) return false;
-  if (!places_.on_welcome(from, packet.incarnation)) return false;
+  if (!addresses_.on_welcome(from, packet.incarnation)) return false;
   new_epoch_ = packet.epoch != agreed_.epoch;
   agreed_ = Session{.job = config_.job,
                     .ranks = config_.ranks,
@@ -156,7 +159,7 @@ bool ShardSession::on_welcome(const Endpoint& from, const wire::Welcome& packet,
 /// the one that took us in. That we do not share the job's secret is said without proof, and of a
 /// HELLO that was damaged, too: it must be said more than once. Anybody can say it, so it counts
 /// for nothing once an aggregator has shown that it shares the secret.
-bool ShardSession::is_aborted(const wire::Abort& packet) {
+bool ShardMembership::is_aborted(const wire::Abort& packet) {
   constexpr unsigned kSayings = 3;
   const bool joining = state_ == State::kJoining;
   const bool our_join = joining && packet.nonce != 0 && packet.nonce == nonce_;
@@ -168,7 +171,7 @@ bool ShardSession::is_aborted(const wire::Abort& packet) {
 }
 
 // -------------------------------------------------------------------------------------- being in
-wire::MemberHeader ShardSession::member_header(wire::MemberHeader header) const {
+wire::MemberHeader ShardMembership::member_header(wire::MemberHeader header) const {
   header.token = token_;
   header.rank = config_.rank.value;
   return header;
@@ -177,16 +180,16 @@ wire::MemberHeader ShardSession::member_header(wire::MemberHeader header) const 
 /// What was recorded is void: a token is replaced whenever the rank is taken in again, and a
 /// KEEPALIVE that was acknowledged cannot be refused. (Not the newest KEEPALIVE's number alone
 /// counts: packets may take longer than from one to the next.)
-bool ShardSession::is_refused(const wire::Refused& packet) const {
+bool ShardMembership::is_refused(const wire::Refused& packet) const {
   return in() && packet.token == token_ && packet.shard == shard_ &&
          packet.number > keep_alive_acknowledged_ && packet.number <= keep_alive_;
 }
 
-void ShardSession::ask(Time now) {
+void ShardMembership::ask(Time now) {
   if (in() && now - keep_alive_sent_ >= rto.value()) keep_alive_due_ = now;
 }
 
-bool ShardSession::on_keep_alive_ack(const wire::KeepAliveAck& packet, Time now) {
+bool ShardMembership::on_keep_alive_ack(const wire::KeepAliveAck& packet, Time now) {
   if (!in() || packet.epoch != agreed_.epoch || packet.delivery_token != agreed_.delivery_token ||
       packet.number <= keep_alive_acknowledged_)
     return false;
@@ -196,7 +199,7 @@ bool ShardSession::on_keep_alive_ack(const wire::KeepAliveAck& packet, Time now)
 }
 
 // --------------------------------------------------------------------------------------- leaving
-void ShardSession::leave(bool needed, Time now, ControlPackets& out) {
+void ShardMembership::leave(bool needed, Time now, ControlPackets& out) {
   if (!in() && !needed) {
     end();
     return;
@@ -209,29 +212,29 @@ void ShardSession::leave(bool needed, Time now, ControlPackets& out) {
 }
 
 /// Several KEEPALIVEs went unanswered, or the way to the aggregator is gone and there is another.
-bool ShardSession::suspects(Time now) const {
-  return in() && (now - heard_ > suspicion() || (link_down_ && places_.has_standby()));
+bool ShardMembership::suspects(Time now) const {
+  return in() && (now - heard_ > suspicion() || (link_down_ && addresses_.has_standby()));
 }
 
 /// A link that comes up may lead to a new life of the aggregator: it is asked at once.
-void ShardSession::on_link(std::uint16_t port_id, bool up, Time now) {
-  if (places_.current().port_id == port_id) link_down_ = !up;
+void ShardMembership::on_link(std::uint16_t port_id, bool up, Time now) {
+  if (addresses_.current().port_id == port_id) link_down_ = !up;
   if (!up) return;
   if (state_ == State::kIn) keep_alive_due_ = now;
   if (state_ == State::kJoining) hello_due_ = now;
 }
 
-Duration ShardSession::suspicion() const {
+Duration ShardMembership::suspicion() const {
   return std::min<Duration>(3 * keep_alive_interval_, config_.aggregator_timeout / 2);
 }
 
-void ShardSession::send_leave(ControlPackets& out) {
+void ShardMembership::send_leave(ControlPackets& out) {
   auto leave = wire::make<wire::Leave>(config_.job);
   leave.member = member_header(leave.member);
-  out.push(places_.current(), leave, protection_);
+  out.push(addresses_.current(), leave, protection_);
 }
 
-bool ShardSession::is_left(const wire::Left& packet) const {
+bool ShardMembership::is_left(const wire::Left& packet) const {
   return leaving_ && packet.token == token_;
 }
 
@@ -258,7 +261,7 @@ bool fits_leave(const AbortInfo& why) {
 
 }  // namespace
 
-void ShardSession::abort(const std::optional<AbortInfo>& why, ControlPackets& out) {
+void ShardMembership::abort(const std::optional<AbortInfo>& why, ControlPackets& out) {
   if (in()) {
     auto leave = wire::make<wire::Leave>(config_.job);
     leave.member = member_header(leave.member);
@@ -272,19 +275,19 @@ void ShardSession::abort(const std::optional<AbortInfo>& why, ControlPackets& ou
           why->reason == wire::AbortReason::kRankHungUp)
         leave.silent_ms = static_cast<std::uint16_t>(std::min<std::uint64_t>(why->value_a, 0xffff));
     }
-    out.push(places_.current(), leave, protection_);
+    out.push(addresses_.current(), leave, protection_);
   }
   end();
 }
 
 // ------------------------------------------------------------------------------------------ time
 /// What was said without proof, and not believed; it may be why.
-std::string ShardSession::not_shared_text() const {
+std::string ShardMembership::not_shared_text() const {
   if (not_shared_ == 0) return "";
   return "; something there says, without proof, that this rank does not show the job's secret";
 }
 
-std::optional<Error> ShardSession::overdue(Time now) const {
+std::optional<Error> ShardMembership::overdue(Time now) const {
   const bool late = now - joining_since_ > config_.join_timeout;
   if (state_ == State::kJoining && !was_in_ && !answered_) {
     if (!late) return std::nullopt;
@@ -312,7 +315,7 @@ std::optional<Error> ShardSession::overdue(Time now) const {
   return std::nullopt;
 }
 
-std::optional<Error> ShardSession::on_time(Time now, ControlPackets& out) {
+std::optional<Error> ShardMembership::on_time(Time now, ControlPackets& out) {
   if (state_ == State::kIdle || state_ == State::kLeft) return std::nullopt;
   if (auto error = overdue(now)) return error;
   if (state_ == State::kJoining) {
@@ -325,7 +328,7 @@ std::optional<Error> ShardSession::on_time(Time now, ControlPackets& out) {
     auto packet = wire::make<wire::KeepAlive>(config_.job);
     packet.member = member_header(packet.member);
     packet.number = ++keep_alive_;
-    out.push(places_.current(), packet, protection_);
+    out.push(addresses_.current(), packet, protection_);
     keep_alive_sent_ = now;
     keep_alive_due_ = after(now, keep_alive_interval_);
   }
@@ -336,7 +339,7 @@ std::optional<Error> ShardSession::on_time(Time now, ControlPackets& out) {
   return std::nullopt;
 }
 
-Time ShardSession::next_deadline() const {
+Time ShardMembership::next_deadline() const {
   switch (state_) {
     case State::kIdle:
     case State::kLeft:

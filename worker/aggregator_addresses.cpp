@@ -1,0 +1,109 @@
+#include "worker/aggregator_addresses.hpp"
+
+#include <algorithm>
+
+namespace sluice::worker {
+namespace {
+
+constexpr int kPatience = 4;  // in longest pauses between two HELLOs
+
+bool same_address(const Endpoint& a, const Endpoint& b) {
+  return a.port_id == b.port_id && a.ipv4 == b.ipv4 && a.udp_port == b.udp_port;
+}
+
+}  // namespace
+
+AggregatorAddresses::AggregatorAddresses(const EngineConfig& config, std::uint16_t shard,
+                                         const Endpoint& first)
+    : config_(config),
+      shard_(shard),
+      addresses_(shard < config.addresses.size() ? std::max(1u, config.addresses[shard]) : 1u) {
+  for (Address& address : addresses_) address.endpoint = first;  // until it is located
+}
+
+void AggregatorAddresses::begin(bool home_may_live, Time now) {
+  turn_ = 0;
+  began_ = now;
+  if (!home_may_live) home_incarnation_ = 0;
+  for (Address& address : addresses_) {
+    address.incarnation = 0;
+    address.answered_at = kNever;
+  }
+}
+
+bool AggregatorAddresses::answers(const Address& address, Time now) const {
+  return address.answered_at != kNever &&
+         now - address.answered_at < kPatience * config_.join_retry_max;
+}
+
+bool AggregatorAddresses::home_answers(Time now) const {
+  const Address& home = addresses_[home_];
+  return home_incarnation_ != 0 && home.incarnation == home_incarnation_ && answers(home, now);
+}
+
+std::size_t AggregatorAddresses::first_that_answers(Time now) const {
+  const auto found = std::find_if(addresses_.begin(), addresses_.end(),
+                                  [&](const Address& address) { return answers(address, now); });
+  return static_cast<std::size_t>(found - addresses_.begin());
+}
+
+/// Half of the turns are those of the preferred address: the home for a while, if it may live, else
+/// the first that answers. The others share the rest. The home is among them for good: the other
+/// ranks may be well there.
+std::size_t AggregatorAddresses::choose(Time now) {
+  const std::size_t turn = turn_++;
+  const std::size_t of_others = turn / 2;
+  const bool home_may_live = home_incarnation_ != 0;
+  const bool is_early = now - began_ < kPatience * config_.join_retry_max;
+  const bool prefers_home = home_may_live && (is_early || home_answers(now));
+  const std::size_t first = first_that_answers(now);
+  if (turn % 2 == 0 && prefers_home) return home_;
+  if (first == addresses_.size()) return (prefers_home ? of_others : turn) % addresses_.size();
+  if (turn % 2 == 0) return first;
+  if (!home_may_live) return of_others % (first + 1);
+  if (of_others % 2 == 0) return prefers_home ? first : home_;
+  return of_others / 2 % (first + 1);
+}
+
+std::optional<Endpoint> AggregatorAddresses::next(Time now) {
+  const std::size_t at = choose(now);
+  Address& address = addresses_[at];
+  if (!config_.locate) return address.endpoint;
+  const auto attempt = static_cast<unsigned>(at + addresses_.size() * address.looks++);
+  const auto found = config_.locate(shard_, attempt);
+  if (found) address.endpoint = found;
+  return found;
+}
+
+bool AggregatorAddresses::is_current(const Endpoint& endpoint) const {
+  return same_address(current(), endpoint);
+}
+
+/// A single address is wherever the answer comes from: the engine's caller takes care of that.
+std::optional<std::size_t> AggregatorAddresses::find(const Endpoint& from) const {
+  if (addresses_.size() == 1) return 0;
+  for (std::size_t i = 0; i < addresses_.size(); ++i)
+    if (same_address(*addresses_[i].endpoint, from)) return i;
+  return std::nullopt;
+}
+
+bool AggregatorAddresses::on_challenge(const Endpoint& from, std::uint64_t incarnation, Time now) {
+  const auto at = find(from);
+  if (!at) return false;
+  const bool is_home = *at == home_ && incarnation == home_incarnation_;
+  if (!is_home && (home_answers(now) || *at > first_that_answers(now))) return false;
+  addresses_[*at].incarnation = incarnation;
+  addresses_[*at].answered_at = now;
+  current_ = *at;
+  return true;
+}
+
+bool AggregatorAddresses::on_welcome(const Endpoint& from, std::uint64_t incarnation) {
+  const auto at = find(from);
+  if (!at || addresses_[*at].incarnation != incarnation) return false;
+  current_ = home_ = *at;
+  home_incarnation_ = incarnation;
+  return true;
+}
+
+}  // namespace sluice::worker
