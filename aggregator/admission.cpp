@@ -3,12 +3,10 @@
 #include <algorithm>
 
 #include "aggregator/engine.hpp"
+#include "common/base/limits.hpp"
 
 namespace sluice::aggregator {
 namespace {
-
-/// Ended jobs whose tombstones are kept, beyond the jobs that live.
-constexpr std::size_t kEndedJobsKept = 1024;
 
 /// Whether a greeting shows the job's secret, and none where we know none: its sender would not
 /// believe our answers.
@@ -160,14 +158,14 @@ bool Engine::take_memory(Job& job, Time now) {
 /// Ended jobs are kept for their tombstones, up to a bound: then the half that ended first goes,
 /// and all joins that they saw are void.
 void Engine::forget_idle_jobs() {
-  if (jobs_.size() < kEndedJobsKept + config_.jobs_max) return;
+  if (jobs_.size() < limits::kMaxEndedJobs + config_.jobs_max) return;
   std::vector<std::uint64_t> ends;
   for (const auto& [id, job] : jobs_)
     if (job->membership.idle() && job->membership.record().remembers())
       ends.push_back(job->membership.record().mark());
   const auto middle = ends.begin() + static_cast<std::ptrdiff_t>(ends.size() / 2);
   if (middle != ends.end()) std::nth_element(ends.begin(), middle, ends.end());
-  const bool crowded = ends.size() >= kEndedJobsKept;
+  const bool crowded = ends.size() >= limits::kMaxEndedJobs;
   std::erase_if(jobs_, [&](const auto& entry) {
     const Membership& membership = entry.second->membership;
     if (!membership.idle()) return false;

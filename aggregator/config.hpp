@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 
+#include "common/base/limits.hpp"
 #include "common/base/time.hpp"
 #include "common/protocol/job_protection.hpp"
 #include "common/protocol/wire.hpp"
@@ -16,18 +17,18 @@ namespace sluice::aggregator {
 struct EngineConfig {
   std::uint16_t shard = 0;
   std::uint16_t shards = 1;
-  std::uint16_t streams = 64;  ///< of a job that asks for none; also the most it may ask
-  std::uint16_t streams_max = 1024;
+  std::uint16_t streams = defaults::kStreams;  ///< of a job that asks for none
+  std::uint16_t streams_max = limits::kMaxStreams;
   /// What ranks that are all on this machine have under way together is bound to this, by fewer
   /// streams: they share its caches.
   std::size_t local_window_bytes = std::size_t{5} << 19;
-  std::uint8_t history = 8;                         ///< of a job that asks for none; a power of two
+  std::uint8_t history = defaults::kHistory;        ///< of a job that asks for none; a power of two
   std::uint16_t payload_bytes = wire::kMaxPayload;  ///< largest UDP payload of our ports
-  std::size_t jobs_max = 16;                        ///< forming or active at once
+  std::size_t jobs_max = limits::kFullJobs;         ///< forming or active at once
   std::size_t job_memory_bytes_max = std::size_t{1} << 30;  ///< engine state and held packets
   std::size_t buffers_max = ~std::size_t{0};  ///< packet buffers that all jobs may keep together
-  Duration liveness_timeout = std::chrono::seconds(5);
-  Duration formation_timeout = std::chrono::seconds(30);
+  Duration liveness_timeout = defaults::kLivenessTimeout;
+  Duration formation_timeout = defaults::kFormationTimeout;
 
   bool integrity = false;  ///< packets carry a CRC32C, and from other machines they must
 
@@ -35,10 +36,11 @@ struct EngineConfig {
   std::function<std::shared_ptr<const Secret>(std::uint32_t job)> secret;
   bool authenticate_packets = false;  ///< in every session of a job that has a secret
   Key challenge_key{};                ///< unguessable, one per process: recognises own CHALLENGEs
-  std::uint32_t greetings_per_second = 1000;  ///< answers to strangers, per source
+  /// Answers to unauthenticated peers, per source.
+  std::uint32_t greetings_per_second = defaults::kGreetingsPerSecond;
 
   /// A rank that an op waits for that long is reported; 0: never.
-  Duration straggler_warning = std::chrono::seconds(1);
+  Duration straggler_warning = defaults::kStragglerWarning;
 
   std::uint64_t incarnation = 0;  ///< unguessable, one per process
 

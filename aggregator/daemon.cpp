@@ -5,6 +5,7 @@
 
 #include <sluice/error.hpp>
 
+#include "common/base/limits.hpp"
 #include "common/base/packet_memory.hpp"
 #include "common/base/random_id.hpp"
 #include "common/config/log.hpp"
@@ -19,10 +20,6 @@ using namespace std::chrono_literals;
 constexpr auto kControlPeriod = 20ms;   // how often local workers are looked after
 constexpr auto kPauseWorthSaying = 1s;  // of a lane
 constexpr auto kHeaderRoom = net::kIpv4Bytes + net::kUdpBytes;
-// Headers of shared payloads. A port that takes nothing may hold a backlog of them, so there must
-// be enough for the others even then.
-constexpr std::size_t kHeaderBuffersPerPort = net::DatagramIo::kBacklogMax / 2;
-constexpr std::size_t kHeaderBuffersMin = 16'383;
 
 sigset_t awaited_signals() {
   sigset_t set;
@@ -105,7 +102,7 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
   const std::size_t ports =
       config_.ports.size() + (config_.vhost_dir.empty() ? 0 : config_.vhost_max_ports);
   headers_ = std::make_unique<net::BufferPool>(
-      "headers", std::max(kHeaderBuffersMin, ports * kHeaderBuffersPerPort), 0);
+      "headers", std::max(limits::kMinHeaderBuffers, ports * limits::kHeaderBuffersPerPort), 0);
   payloads_ = std::make_unique<net::BufferPool>(
       "payloads", budget / packet_buffer_bytes(largest_mtu(config_)), payload_bytes);
   logger_->debug("packet memory: {} MiB, {} payload buffers of {} B", memory_mib, payloads_->size(),

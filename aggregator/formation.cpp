@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "aggregator/stream_memory.hpp"
+#include "common/base/limits.hpp"
 
 namespace sluice::aggregator {
 namespace {
@@ -11,9 +12,8 @@ namespace {
 using wire::AbortReason;
 using wire::Field;
 
-constexpr std::size_t kFewestStreams = 8;  // fewer leave a rank waiting for each round
-constexpr int kForgottenAfter = 4;         // of KEEPALIVE, without a JOIN from somebody who waits
-constexpr int kFreshFor = 2;               // a JOIN, for a job to form with it
+constexpr int kForgottenAfter = 4;  // of KEEPALIVE, without a JOIN from somebody who waits
+constexpr int kFreshFor = 2;        // a JOIN, for a job to form with it
 
 AbortInfo refusal(Field field, std::uint64_t asked, std::uint64_t limit) {
   AbortInfo info;
@@ -224,7 +224,8 @@ std::uint16_t Formation::default_streams(const Session& session,
   if (std::none_of(candidates_.begin(), candidates_.end(), is_far)) {
     const std::size_t round_bytes = std::size_t{session.ranks} * session.payload_bytes;
     const std::size_t fitting = config_.local_window_bytes / round_bytes;
-    streams = std::min(streams, std::max({kFewestStreams, std::size_t{config_.shards}, fitting}));
+    streams =
+        std::min(streams, std::max({limits::kFewestStreams, std::size_t{config_.shards}, fitting}));
   }
   return static_cast<std::uint16_t>(std::min(streams, streams_with_room(session, buffers_claimed)));
 }
@@ -235,7 +236,7 @@ std::size_t Formation::streams_with_room(const Session& session,
                                          std::size_t buffers_claimed) const {
   const std::size_t left = config_.buffers_max - buffers_claimed;
   const std::size_t all = left / stream_buffers(session);
-  const std::size_t fewest = (kFewestStreams + config_.shards - 1) / config_.shards;
+  const std::size_t fewest = (limits::kFewestStreams + config_.shards - 1) / config_.shards;
   const std::size_t in_pool = std::max(all / 2, std::min(all, fewest));
   const std::size_t here = std::min(in_pool, config_.job_memory_bytes_max / stream_bytes(session));
   return std::max<std::size_t>(here, 1) * config_.shards;  // who has room for none is refused

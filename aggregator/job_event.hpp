@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/ids.hpp"
+#include "common/base/limits.hpp"
 #include "common/base/time.hpp"
 #include "common/protocol/abort_info.hpp"
 #include "common/protocol/session.hpp"
@@ -42,17 +43,13 @@ struct JobEvent {
 
 /// Events until an operator is told of them, so many at most.
 struct JobEvents {
-  static constexpr std::size_t kMax = 1024;
-  /// Of joins refused: anybody can cause them, and they must not hide the other events.
-  static constexpr std::size_t kRefusalsMax = 64;
-
   std::vector<JobEvent> list;
   std::size_t refusals = 0;  ///< in the list
   std::uint64_t lost = 0;
 
   void keep(const JobEvent& event) {
     const bool refused = event.kind == JobEvent::Kind::kRefused;
-    if (list.size() >= kMax || (refused && refusals >= kRefusalsMax)) {
+    if (list.size() >= limits::kMaxEvents || (refused && refusals >= limits::kMaxRefusals)) {
       ++lost;
       return;
     }

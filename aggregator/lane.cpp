@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <sys/prctl.h>
 
+#include "common/base/limits.hpp"
 #include "common/config/address.hpp"
 #include "common/net/clock.hpp"
 #include "common/net/eal.hpp"
@@ -26,7 +27,7 @@ Lane::Lane(const LaneOptions& options, EngineConfig config, net::BufferPool& pay
     : options_(options),
       logger_(std::move(logger)),
       long_turn_(config.keep_alive_interval()),
-      io_(payloads, headers, net::DatagramIo::kBacklogMax, kMaxRanks),  // one packet, all results
+      io_(payloads, headers, limits::kMaxBacklog, kMaxRanks),  // one packet, all results
       engine_(std::move(config), [this](const JobEvent& event) { keep(event); }) {
   io_.inject_faults(options_.faults);
   io_.listen(options_.udp_port);

@@ -2,14 +2,13 @@
 #include <algorithm>
 
 #include "aggregator/engine.hpp"
+#include "common/base/limits.hpp"
 
 namespace sluice::aggregator {
 namespace {
 
-/// How often ranks are asked for their positions on behalf of one that wants to leave, and how many
-/// at a time: each answers with up to an ACK per stream.
+/// How often ranks are asked for their positions on behalf of one that wants to leave.
 constexpr Duration kPollInterval = std::chrono::milliseconds(10);
-constexpr int kPolledAtOnce = 32;
 
 /// Why a rank ends the job for all, as it says.
 AbortInfo cause_of(const wire::Leave& leave, Rank rank) {
@@ -60,7 +59,7 @@ void Engine::on_leave(Job& job, Rank rank, const wire::Leave& leave, Time now, P
 void Engine::poll_laggards(Job& job) {
   const std::uint16_t ranks = job.membership.roster().session().ranks;
   int polled = 0;
-  for (std::uint16_t i = 0; i < ranks && polled < kPolledAtOnce; ++i) {
+  for (std::uint16_t i = 0; i < ranks && polled < limits::kPolledAtOnce; ++i) {
     const Rank rank{job.poll_next};
     job.poll_next = static_cast<std::uint16_t>((job.poll_next + 1) % ranks);
     if (job.membership.roster().present().contains(rank) && poll(job, rank)) ++polled;

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "common/base/endpoint.hpp"
+#include "common/base/limits.hpp"
 #include "common/base/time.hpp"
 
 namespace sluice::aggregator {
@@ -34,7 +35,6 @@ class ReplyBudget {
   }
 
  private:
-  static constexpr std::size_t kBuckets = 1024;
   static constexpr Duration kBurst = std::chrono::seconds(1);
 
   std::size_t bucket_of(const Endpoint& from) const {
@@ -42,12 +42,12 @@ class ReplyBudget {
                                std::uint64_t{from.udp_port} << 32 | from.ipv4);
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;  // the finaliser of SplitMix64
     x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-    return (x ^ (x >> 31)) % kBuckets;
+    return (x ^ (x >> 31)) % limits::kReplyBuckets;
   }
 
   Duration interval_;
   std::uint64_t seed_;
-  std::array<Time, kBuckets> buckets_{};
+  std::array<Time, limits::kReplyBuckets> buckets_{};
 };
 
 }  // namespace sluice::aggregator

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "common/base/ids.hpp"
+#include "common/base/limits.hpp"
 #include "common/numeric/kernels.hpp"
 #include "common/protocol/geometry.hpp"
 #include "common/protocol/session.hpp"
@@ -33,7 +34,7 @@ inline std::size_t stream_bytes(const Session& s) {
 
 /// Packet buffers that a stream may keep: results, a contribution of each rank, one under way.
 inline std::size_t stream_buffers(const Session& s) {
-  return std::size_t{s.history} + s.ranks + 2;
+  return limits::stream_buffers(s.ranks, s.history);
 }
 
 }  // namespace sluice::aggregator

@@ -1,15 +1,8 @@
 #include "aggregator/tombstones.hpp"
 
-#include <cstddef>
-
-#include "common/base/ids.hpp"
+#include "common/base/limits.hpp"
 
 namespace sluice::aggregator {
-namespace {
-
-constexpr std::size_t kTombstonesMax = 4 * kMaxRanks;  // some lives of the largest job
-
-}  // namespace
 
 template <class T>
 const T* Tombstones::Bounded<T>::find(std::uint64_t key) const {
@@ -22,7 +15,7 @@ template <class T>
 void Tombstones::Bounded<T>::add(std::uint64_t key, const T& value) {
   if (!values_.emplace(key, value).second) return;
   order_.push_back(key);
-  if (order_.size() <= kTombstonesMax) return;
+  if (order_.size() <= limits::kMaxTombstones) return;
   values_.erase(order_.front());
   order_.pop_front();
 }

@@ -6,6 +6,7 @@
 
 #include <sluice/error.hpp>
 
+#include "common/base/limits.hpp"
 #include "common/base/packet_memory.hpp"
 #include "common/config/address.hpp"
 #include "common/config/aggregator_config.hpp"
@@ -19,20 +20,14 @@ namespace sluice {
 namespace {
 
 constexpr std::uint16_t kWorkerUdpPort = 4748;
-constexpr std::uint16_t kVhostMtu = 9000;
-constexpr std::uint16_t kNetworkMtu = 1500;
-// Of each ring. In shared memory few: every buffer of a ring is used in turn, and all should stay
-// in the cache.
-constexpr std::uint16_t kVhostDescriptors = 64;
-constexpr std::uint16_t kNetworkDescriptors = 256;
 // Ranks must agree on a daemon to join, so all give those of higher precedence time to answer.
 constexpr std::chrono::milliseconds kStandbyDelay{500};
 constexpr std::uint16_t kIpAndUdpBytes = net::kIpv4Bytes + net::kUdpBytes;
 // The memory rule of docs/memory.md.
 constexpr std::size_t kEalMib = 32;
-constexpr std::size_t kBuffersPerPort = 3 * kNetworkDescriptors;
-constexpr std::size_t kDefaultBuffers = 8 * 64 * (8 + 2);  // eight communicators at the defaults
-constexpr std::size_t kHeaderBuffers = 255;                // for ARP and other small frames
+constexpr std::size_t kDefaultBuffers =
+    limits::kFullCommunicators * defaults::kStreams * (defaults::kHistory + 2);
+constexpr std::size_t kHeaderBuffers = 255;  // for ARP and other small frames
 
 std::optional<unsigned> eal_started_in;  // fork generation
 
@@ -157,11 +152,11 @@ std::size_t Attachment::link_to(const config::AggregatorAddress& address,
   for (std::size_t i = 0; i < planned_.size(); ++i)
     if (planned_[i].directory == directory) return i;
   net::PortOptions port;
-  port.descriptors = local ? kVhostDescriptors : kNetworkDescriptors;
+  port.descriptors = local ? limits::kVhostDescriptors : limits::kNetworkDescriptors;
   port.tells = true;
   port.mtu = static_cast<std::uint16_t>(options.mtu != 0 ? options.mtu
-                                        : local          ? kVhostMtu
-                                                         : kNetworkMtu);
+                                        : local          ? defaults::kVhostMtu
+                                                         : defaults::kNetworkMtu);
   if (local) {
     port.ipv4 = net::kVhostWorkerIpv4;
     port.prefix = net::kVhostPrefix;
@@ -182,7 +177,7 @@ std::size_t Attachment::link_to(const config::AggregatorAddress& address,
 
 void Attachment::plan_memory(const ContextOptions& options) {
   const std::size_t buffer = packet_buffer_bytes(payload_bytes_ + kIpAndUdpBytes);
-  const std::size_t ring_buffers = planned_.size() * kBuffersPerPort;
+  const std::size_t ring_buffers = planned_.size() * limits::kWorkerPortBuffers;
   memory_mib_ = options.memory_mib != 0
                     ? options.memory_mib
                     : kEalMib + (((ring_buffers + kDefaultBuffers) * buffer) >> 20) + 1;
@@ -240,7 +235,7 @@ std::optional<Endpoint> Attachment::reach(const Alternative& alternative, bool a
 
 std::size_t Attachment::memory_mib_for(std::size_t buffers) const {
   const std::size_t buffer = packet_buffer_bytes(payload_bytes_ + kIpAndUdpBytes);
-  return kEalMib + (((planned_.size() * kBuffersPerPort + buffers) * buffer) >> 20) + 1;
+  return kEalMib + (((planned_.size() * limits::kWorkerPortBuffers + buffers) * buffer) >> 20) + 1;
 }
 
 }  // namespace sluice

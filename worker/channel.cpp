@@ -6,24 +6,18 @@
 #include <utility>
 
 #include "common/base/ids.hpp"
+#include "common/base/limits.hpp"
 
 namespace sluice {
 namespace {
-
-// Eight streams are enough for two ranks of one machine to be busy all the time. Where all pairs of
-// a job's ranks exchange messages, they share what an aggregator has: a stream claims H + 4 of its
-// packet buffers, and at its settings it has some 14,000.
-constexpr std::uint16_t kStreamsMost = 8;
-constexpr std::uint8_t kHistory = 4;
-constexpr std::uint32_t kStreamsOfAllChannels = 1400;
 
 /// The job's own failure bounds the wait.
 constexpr Duration kAsLongAsTheJobLives = std::chrono::hours(24 * 365 * 100);
 
 std::uint16_t streams_of(const Session& session) {
   const std::uint32_t channels = std::uint32_t{session.ranks} * (session.ranks - 1u);
-  const auto share = static_cast<std::uint16_t>(
-      std::clamp<std::uint32_t>(kStreamsOfAllChannels / channels, 1, kStreamsMost));
+  const auto share = static_cast<std::uint16_t>(std::clamp<std::uint32_t>(
+      limits::kStreamsOfAllChannels / channels, 1, limits::kMaxChannelStreams));
   return std::min(session.streams, std::max(share, session.shards));
 }
 
@@ -46,7 +40,7 @@ worker::EngineConfig config_of(Route route, bool sends, const Channel::Parent& p
   config.block_elements = parent.session.block_elements;
   config.payload_bytes = parent.session.payload_bytes;
   config.streams = streams_of(parent.session);
-  config.history = kHistory;
+  config.history = limits::kChannelHistory;
   config.join_timeout = kAsLongAsTheJobLives;
   config.authenticate_packets = parent.session.authenticated;
   config.alias = worker::KnownAs{parent.config.job, {Rank{route.from}, Rank{route.to}}};
@@ -86,7 +80,7 @@ Channel::Channel(Progress& progress, Route route, const Parent& parent, Time now
       sends_(parent.config.rank.value == route.from),
       reserved_(progress.reserve_buffers(
           "job " + std::to_string(parent.config.job) + ": a channel " + text_of(route),
-          streams_of(parent.session), kHistory)) {
+          streams_of(parent.session), limits::kChannelHistory)) {
   join(parent, now, io);
   try {
     progress_.add(*this);

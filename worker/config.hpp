@@ -10,6 +10,7 @@
 
 #include "common/base/endpoint.hpp"
 #include "common/base/ids.hpp"
+#include "common/base/limits.hpp"
 #include "common/base/time.hpp"
 #include "common/protocol/rto.hpp"
 #include "common/protocol/secret.hpp"
@@ -22,15 +23,15 @@ struct EngineConfig {
   std::uint32_t job = 0;
   Rank rank{};
   std::uint16_t ranks = 1;
-  std::uint16_t block_elements = 256;
+  std::uint16_t block_elements = defaults::kBlockElements;
   std::uint16_t streams = 0;                  ///< 0: the aggregator's
   std::uint8_t history = 0;                   ///< 0: the aggregator's
   std::uint16_t payload_bytes = 0;            ///< largest UDP payload our ports take
   std::vector<std::string> aggregator_names;  ///< by shard, for messages; may be empty
   std::optional<KnownAs> alias;               ///< for messages, too; none: the numbers above
 
-  Duration join_timeout = std::chrono::seconds(30);
-  Duration aggregator_timeout = std::chrono::seconds(5);
+  Duration join_timeout = defaults::kJoinTimeout;
+  Duration aggregator_timeout = defaults::kAggregatorTimeout;
   Duration join_retry_min = std::chrono::milliseconds(10);  ///< doubles up to the next
   Duration join_retry_max = std::chrono::milliseconds(250);
   RetransmissionTimeout::Limits rto;

@@ -33,6 +33,7 @@
 #include <utility>
 
 #include "common/base/ids.hpp"
+#include "common/base/limits.hpp"
 #include "common/config/address.hpp"
 #include "common/config/choices.hpp"
 #include "common/config/environment.hpp"
@@ -66,7 +67,8 @@ const std::vector<Row<ContextOptions>>& context_rows() {
             })},
       {"SLUICE_CONNECT_TIMEOUT_MS", "ContextOptions::connect_timeout",
        integer(&O::connect_timeout, {100, 600'000})},
-      {"SLUICE_MTU", "ContextOptions::mtu", integer(&O::mtu, {576, 9698, 0})},
+      {"SLUICE_MTU", "ContextOptions::mtu",
+       integer(&O::mtu, {limits::kMinMtu, limits::kMaxMtu, 0})},
       {"SLUICE_MEMORY_MIB", "ContextOptions::memory_mib",
        integer(&O::memory_mib, {16, 1'048'576, 0})},
       {"SLUICE_INTEGRITY", "ContextOptions::integrity", word(&O::integrity, kIntegrityChoices)},
@@ -89,9 +91,10 @@ const std::vector<Row<JobOptions>>& job_rows() {
       {"SLUICE_JOB", "JobOptions::job",
        integer(&O::job, {0, std::numeric_limits<std::uint32_t>::max()})},
       {"SLUICE_BLOCK_ELEMENTS", "JobOptions::block_elements",
-       integer(&O::block_elements, {1, 16'384})},
-      {"SLUICE_STREAMS", "JobOptions::streams", integer(&O::streams, {0, 1024})},
-      {"SLUICE_HISTORY", "JobOptions::history", integer(&O::history, {2, 64, 0, true})},
+       integer(&O::block_elements, {1, limits::kMaxBlockElements})},
+      {"SLUICE_STREAMS", "JobOptions::streams", integer(&O::streams, {0, limits::kMaxStreams})},
+      {"SLUICE_HISTORY", "JobOptions::history",
+       integer(&O::history, {limits::kMinHistory, limits::kMaxHistory, 0, true})},
       {"SLUICE_SECRET_FILE", "JobOptions::secret_file", text(&O::secret_file, "file")},
       {"SLUICE_AUTHENTICATE_PACKETS", "JobOptions::authenticate_packets",
        on_off(&O::authenticate_packets)},

@@ -4,6 +4,8 @@
 #include <compare>
 #include <cstdint>
 
+#include "common/base/limits.hpp"
+
 namespace sluice {
 
 /// One member of a job, 0..N-1.
@@ -40,6 +42,6 @@ inline constexpr BlockIndex kNoBlock{0xFFFF'FFFF};
 /// Number of a collective call within a job's generation, in call order.
 using OpNumber = std::uint64_t;
 
-inline constexpr std::uint16_t kMaxRanks = 256;
+using limits::kMaxRanks;
 
 }  // namespace sluice

@@ -7,9 +7,11 @@
 #include <variant>
 #include <vector>
 
+#include "common/base/limits.hpp"
+
 namespace sluice::config {
 
-inline constexpr std::uint16_t kDefaultUdpPort = 4747;
+inline constexpr std::uint16_t kDefaultUdpPort = defaults::kUdpPort;
 
 /// Longest vhost-user directory in bytes: a socket's path is at most 107 (sockaddr_un), and the
 /// worker's file name needs the rest.

@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include "common/base/limits.hpp"
 #include "common/config/aggregator_settings.hpp"
 #include "common/config/pci_device.hpp"
 
@@ -50,10 +51,10 @@ void check_ports(const Config& config, const Complaint& complaint) {
                     std::to_string(config.addresses.size()) +
                     " address settings: every port needs one address, in the same order");
   const std::size_t local = config.vhost_dir.empty() ? 0 : config.vhost_max_ports;
-  if (local + config.ports.size() > kMaxPorts)
+  if (local + config.ports.size() > limits::kMaxPorts)
     complaint.raise("vhost-max-ports", "with " + std::to_string(config.ports.size()) +
                                            " port settings the sum must be at most " +
-                                           std::to_string(kMaxPorts));
+                                           std::to_string(limits::kMaxPorts));
   if (!config.pci && std::any_of(config.ports.begin(), config.ports.end(), is_pci_device))
     complaint.raise("port", "PCI devices need pci = on");
 }

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/limits.hpp"
 #include "common/config/address.hpp"
 #include "common/config/choices.hpp"
 #include "common/config/environment.hpp"
@@ -18,25 +19,22 @@
 
 namespace sluice::config {
 
-/// DPDK's bound on ports in one process (RTE_MAX_ETHPORTS as Debian builds it).
-inline constexpr std::uint32_t kMaxPorts = 32;
-
 struct AggregatorConfig {
   // Local workers.
   std::string vhost_dir;  ///< empty: none; the daemon creates a missing last component
-  std::uint32_t vhost_max_ports = 31;
-  std::uint16_t mtu = 9000;  ///< of vhost ports, bytes of IP packet
+  std::uint32_t vhost_max_ports = defaults::kVhostPorts;
+  std::uint16_t mtu = defaults::kVhostMtu;  ///< of vhost ports, bytes of IP packet
 
   // Network ports: addresses[i] is that of ports[i].
   std::vector<std::string> ports;
   std::vector<InterfaceAddress> addresses;
-  std::uint16_t port_mtu = 1500;
+  std::uint16_t port_mtu = defaults::kNetworkMtu;
   std::uint16_t udp_port = kDefaultUdpPort;
   UdpChecksum udp_checksum = UdpChecksum::kAuto;
 
   // Jobs.
-  std::uint16_t streams = 64;
-  std::uint8_t history = 8;
+  std::uint16_t streams = defaults::kStreams;
+  std::uint8_t history = defaults::kHistory;
   std::uint16_t max_jobs = 1024;
   std::uint32_t job_memory_mib = 64;
   std::uint32_t memory_mib = 0;  ///< 0: see packet_memory_mib()
@@ -47,13 +45,13 @@ struct AggregatorConfig {
   std::string secret_file;  ///< empty: none
   bool authenticate_packets = false;
   Integrity integrity = Integrity::kAuto;
-  std::uint32_t greetings_per_second = 1'000;
+  std::uint32_t greetings_per_second = defaults::kGreetingsPerSecond;
 
   // Time-outs.
-  std::chrono::milliseconds liveness_timeout{5'000};
-  std::chrono::milliseconds formation_timeout{30'000};
+  std::chrono::milliseconds liveness_timeout = defaults::kLivenessTimeout;
+  std::chrono::milliseconds formation_timeout = defaults::kFormationTimeout;
   std::chrono::milliseconds drain_timeout{2'000};
-  std::chrono::milliseconds straggler_warning{1'000};  ///< 0: off
+  std::chrono::milliseconds straggler_warning = defaults::kStragglerWarning;  ///< 0: off
 
   // Processor and EAL.
   Idle idle = Idle::kBackoff;

@@ -4,11 +4,15 @@
 #include <cctype>
 #include <cstdlib>
 
+#include "common/base/limits.hpp"
+
 namespace sluice::config {
 namespace {
 
 using Config = AggregatorConfig;
 using Value = config::Value<Config>;
+
+constexpr IntegerRange kMtus{limits::kMinMtu, limits::kMaxMtu};
 
 Value interface_addresses(std::vector<InterfaceAddress> Config::*member) {
   return {.allowed = "IPV4/PREFIX",
@@ -69,9 +73,9 @@ std::vector<AggregatorSetting> make_settings() {
       {local, "vhost-dir", "", vhost_directory(),
        "Serve the workers of this machine that put a socket into this directory. It may begin with"
        " $XDG_RUNTIME_DIR/."},
-      {local, "vhost-max-ports", "ports", integer(&Config::vhost_max_ports, {1, kMaxPorts}),
+      {local, "vhost-max-ports", "ports", integer(&Config::vhost_max_ports, {1, limits::kMaxPorts}),
        "Most local workers at a time; a process has 32 ports in all."},
-      {local, "mtu", "bytes", integer(&Config::mtu, {576, 9698}),
+      {local, "mtu", "bytes", integer(&Config::mtu, kMtus),
        "Largest IP packet to and from local workers."},
 
       {network, "port", "", list(&Config::ports, "DPDK device string"),
@@ -80,7 +84,7 @@ std::vector<AggregatorSetting> make_settings() {
       {network, "address", "", interface_addresses(&Config::addresses),
        "Address of a port, for instance 10.0.0.9/24: one per port, in the order of the ports."
        " Repeatable."},
-      {network, "port-mtu", "bytes", integer(&Config::port_mtu, {576, 9698}),
+      {network, "port-mtu", "bytes", integer(&Config::port_mtu, kMtus),
        "Largest IP packet on network ports."},
       {network, "udp-port", "", integer(&Config::udp_port, {1, 65535}),
        "UDP port on which workers join."},
@@ -88,17 +92,18 @@ std::vector<AggregatorSetting> make_settings() {
        "UDP checksums on network ports; auto: where the device computes them or a kernel reads"
        " them."},
 
-      {jobs, "streams", "streams", integer(&Config::streams, {1, 1024}),
+      {jobs, "streams", "streams", integer(&Config::streams, {1, limits::kMaxStreams}),
        "Streams of a job over all shards, unless the job asks for a number."},
-      {jobs, "history", "results", integer(&Config::history, {2, 64, {}, true}),
+      {jobs, "history", "results",
+       integer(&Config::history, {limits::kMinHistory, limits::kMaxHistory, {}, true}),
        "Results kept per stream, unless the job asks for a number."},
-      {jobs, "max-jobs", "jobs", integer(&Config::max_jobs, {1, 4096}), "Most jobs at a time.",
-       kReloadable},
+      {jobs, "max-jobs", "jobs", integer(&Config::max_jobs, {1, limits::kMaxJobs}),
+       "Most jobs at a time.", kReloadable},
       {jobs, "job-memory-mib", "MiB", integer(&Config::job_memory_mib, {1, 1'048'576}),
        "Quota of packet memory of one job."},
-      {jobs, "shard", "", integer(&Config::shard, {0, 255}),
+      {jobs, "shard", "", integer(&Config::shard, {0, limits::kMaxShards - 1}),
        "Index of this aggregator among the shards."},
-      {jobs, "shards", "aggregators", integer(&Config::shards, {1, 256}),
+      {jobs, "shards", "aggregators", integer(&Config::shards, {1, limits::kMaxShards}),
        "Aggregators that share the streams of every job."},
 
       {trust, "secret-file", "", text(&Config::secret_file, "file"),

@@ -4,20 +4,15 @@
 
 #include <unistd.h>
 
+#include "common/base/limits.hpp"
 #include "common/config/aggregator_config.hpp"
 
 namespace sluice::config {
-namespace {
-
-/// So many jobs may be as large as the settings allow. More of them are small ones, as those of
-/// messages between two ranks; what a job may keep is claimed when it forms, whatever its size.
-constexpr std::uint64_t kFullJobs = 16;
-
-}  // namespace
 
 std::uint64_t ring_buffers(const AggregatorConfig& config) {
   const std::uint64_t vhost_ports = config.vhost_dir.empty() ? 0 : config.vhost_max_ports;
-  return 64 * vhost_ports + 2048 * config.ports.size();
+  return limits::kVhostPortBuffers * vhost_ports +
+         limits::kNetworkPortBuffers * config.ports.size();
 }
 
 std::uint32_t packet_memory_mib(const AggregatorConfig& config) {
@@ -29,8 +24,8 @@ std::uint32_t packet_memory_mib(const AggregatorConfig& config) {
   const std::uint64_t streams = (config.streams + config.shards - 1) / config.shards;
   const std::uint64_t mtu = std::max(local ? config.mtu : 0, ports != 0 ? config.port_mtu : 0);
   const std::uint64_t buffers =
-      std::min<std::uint64_t>(config.max_jobs, kFullJobs) * streams * (config.history + 2) +
-      streams * (vhost_ports + 64 * ports) + ring_buffers(config);
+      std::min<std::uint64_t>(config.max_jobs, limits::kFullJobs) * streams * (config.history + 2) +
+      streams * (vhost_ports + limits::kHeldOfNetworkPort * ports) + ring_buffers(config);
   return static_cast<std::uint32_t>(kDpdkMemoryMib +
                                     (buffers * packet_buffer_bytes(mtu) + kMib - 1) / kMib);
 }

@@ -100,7 +100,7 @@ void write_frame_headers(const PortView& port, std::uint16_t ip_id, const Endpoi
 DatagramIo::DatagramIo(BufferPool& payloads, BufferPool& headers, std::size_t backlog_max,
                        std::size_t fan_out)
     : payloads_(payloads), headers_(headers), backlog_max_(backlog_max), fan_out_(fan_out) {
-  assert(backlog_max >= 2 * kBurst && backlog_max <= 65535 && fan_out <= backlog_max);
+  assert(backlog_max >= limits::kMinBacklog && backlog_max <= 65535 && fan_out <= backlog_max);
 }
 
 DatagramIo::~DatagramIo() = default;
@@ -113,7 +113,7 @@ void DatagramIo::add_port(const PortView& port) {
   assert(!find(port.id) && port.udp_checksum != UdpChecksum::kAuto);
   if (by_id_.size() <= port.id) by_id_.resize(port.id + std::size_t{1});
   auto& state = by_id_[port.id] = std::make_unique<PortState>(port, backlog_max_);
-  if (fan_out_ != 0) state->kept.reserve(kBurst);
+  if (fan_out_ != 0) state->kept.reserve(limits::kBurst);
   using Direction = FaultInjector::Direction;
   if (faults_.any() && faults_.receiving)
     state->rx_faults =
@@ -213,23 +213,23 @@ std::size_t DatagramIo::poll(PortState& port) {
     port.kept.clear();
     return batch_.count;
   }
-  std::array<rte_mbuf*, kBurst> frames;
+  std::array<rte_mbuf*, limits::kBurst> frames;
   const std::size_t n = fetch(port, frames);
   for (std::size_t i = 0; i < n; ++i) rte_prefetch0(rte_pktmbuf_mtod(frames[i], void*));
   for (std::size_t i = 0; i < n; ++i) take_frame(port, frames[i]);
   return n;
 }
 
-std::size_t DatagramIo::fetch(PortState& port, std::span<rte_mbuf*, kBurst> frames) {
+std::size_t DatagramIo::fetch(PortState& port, std::span<rte_mbuf*, limits::kBurst> frames) {
   const PeerMemoryUse use(port.view.id);
   const auto burst = [&] {
-    const std::size_t n =
-        rte_eth_rx_burst(port.view.id, port.view.queue, frames.data(), std::uint16_t{kBurst});
+    const std::size_t n = rte_eth_rx_burst(port.view.id, port.view.queue, frames.data(),
+                                           std::uint16_t{limits::kBurst});
     counters_.rx_frames += n;
     return n;
   };
   if (!port.rx_faults) return burst();
-  if (port.rx_faults->ready() < kBurst) {
+  if (port.rx_faults->ready() < limits::kBurst) {
     const std::size_t n = burst();
     for (std::size_t i = 0; i < n; ++i) port.rx_faults->take(frames[i], counters_);
   }

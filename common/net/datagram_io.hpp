@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/base/endpoint.hpp"
+#include "common/base/limits.hpp"
 #include "common/base/time.hpp"
 #include "common/net/buffer.hpp"
 #include "common/net/fault_plan.hpp"
@@ -26,9 +27,6 @@ namespace sluice::net {
 /// One thread uses it; it shares nothing with another but the pools.
 class DatagramIo final : public KeepingSink {
  public:
-  static constexpr std::size_t kBurst = 32;
-  static constexpr std::size_t kBacklogMax = 4096;
-
   /// Payloads come from `payloads`, the headers of shared payloads from `headers` (0 payload bytes
   /// will do). A port that refuses frames keeps up to `backlog_max` waiting, 64 .. 65535. Where the
   /// handler may answer one datagram with many, `fan_out` (0 .. backlog_max) says with how many: a
@@ -36,8 +34,8 @@ class DatagramIo final : public KeepingSink {
   /// nor while a port that leaves the machine has none, and moves: answers may go there, too. A
   /// local peer that takes little is nobody's reason to wait but its own.
   /// Of two ends that answer each other one at most may do so: else each might wait for the other.
-  DatagramIo(BufferPool& payloads, BufferPool& headers, std::size_t backlog_max = kBacklogMax,
-             std::size_t fan_out = 0);
+  DatagramIo(BufferPool& payloads, BufferPool& headers,
+             std::size_t backlog_max = limits::kMaxBacklog, std::size_t fan_out = 0);
   ~DatagramIo();
 
   /// Puts faults into the traffic of the ports that are added from now on.
@@ -127,7 +125,7 @@ class DatagramIo final : public KeepingSink {
     Buffer payload;
   };
   struct Batch {
-    std::array<Datagram, kBurst> datagrams;
+    std::array<Datagram, limits::kBurst> datagrams;
     std::size_t count = 0;
   };
 
@@ -136,7 +134,7 @@ class DatagramIo final : public KeepingSink {
   bool has_room_for_answers(const PortState& port) const;
   std::size_t poll(PortState& port);
   void keep_rest(PortState& port, std::size_t done);
-  std::size_t fetch(PortState& port, std::span<rte_mbuf*, kBurst> frames);
+  std::size_t fetch(PortState& port, std::span<rte_mbuf*, limits::kBurst> frames);
   void take_frame(PortState& port, rte_mbuf* frame);
   void take_arp(PortState& port, std::span<const std::byte> frame);
   void ask_for(PortState& port, std::uint32_t ipv4);

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "common/base/endpoint.hpp"
+#include "common/base/limits.hpp"
 
 namespace sluice::net {
 
@@ -20,6 +21,7 @@ inline constexpr std::size_t kIpv4Bytes = 20;
 inline constexpr std::size_t kUdpBytes = 8;
 /// What stands before every datagram's payload; no VLAN tag, no IPv4 options.
 inline constexpr std::size_t kHeaderBytes = kEthernetBytes + kIpv4Bytes + kUdpBytes;
+static_assert(limits::kMaxPayload == limits::kMaxMtu - kIpv4Bytes - kUdpBytes);
 inline constexpr std::size_t kArpFrameBytes = 42;
 
 /// The addresses of one of our ports; ipv4 in host byte order.

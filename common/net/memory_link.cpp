@@ -99,7 +99,7 @@ void MemoryLink::send(const Endpoint& to, Buffer payload) {
   ++counters_.tx_datagrams;
   counters_.tx_bytes += size;
   queued_[queued_count_++] = frame;
-  if (queued_count_ == kBurst) flush();
+  if (queued_count_ == limits::kBurst) flush();
 }
 
 // The rings hold all that protocol and options allow to be under way; what exceeds that is lost, as
@@ -118,10 +118,10 @@ void MemoryLink::flush() {
 
 void MemoryLink::poll() {
   count_ = 0;
-  std::array<rte_mbuf*, kBurst> frames;
+  std::array<rte_mbuf*, limits::kBurst> frames;
   const unsigned n =
       rte_ring_sc_dequeue_burst(to_us_.get(), reinterpret_cast<void**>(frames.data()),
-                                static_cast<unsigned>(kBurst), nullptr);
+                                static_cast<unsigned>(limits::kBurst), nullptr);
   for (unsigned i = 0; i < n; ++i) rte_prefetch0(rte_pktmbuf_mtod(frames[i], void*));
   for (unsigned i = 0; i < n; ++i) take(frames[i]);
   counters_.rx_frames += n;

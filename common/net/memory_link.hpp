@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "common/base/endpoint.hpp"
+#include "common/base/limits.hpp"
 #include "common/net/buffer.hpp"
 #include "common/net/io_counters.hpp"
 #include "common/net/pool.hpp"
@@ -29,8 +30,6 @@ struct MemoryLinkOptions {
 /// Our end is a sink. It and the port may be used by a thread each.
 class MemoryLink final : public PacketSink {
  public:
-  static constexpr std::size_t kBurst = 32;
-
   /// Both ends take their payloads from `payloads`. Throws Error kUnavailable, kInvalidArgument.
   MemoryLink(const MemoryLinkOptions& options, BufferPool& payloads);
   ~MemoryLink();
@@ -76,9 +75,9 @@ class MemoryLink final : public PacketSink {
   Ring to_far_;
   Ring to_us_;
   std::unique_ptr<Port> port_;
-  std::array<Datagram, kBurst> batch_;  // of the last poll
+  std::array<Datagram, limits::kBurst> batch_;  // of the last poll
   std::size_t count_ = 0;
-  std::array<rte_mbuf*, kBurst> queued_{};
+  std::array<rte_mbuf*, limits::kBurst> queued_{};
   std::size_t queued_count_ = 0;
   std::uint16_t ip_id_ = 0;
   IoCounters counters_;

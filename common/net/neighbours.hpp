@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/base/limits.hpp"
 #include "common/base/time.hpp"
 #include "common/net/framing.hpp"
 
@@ -13,7 +14,7 @@ namespace sluice::net {
 
 class Neighbours {
  public:
-  static constexpr std::size_t kMax = 256;
+  static constexpr std::size_t kMax = limits::kMaxNeighbours;
   static constexpr Duration kRequestInterval = std::chrono::milliseconds(100);
 
   /// `mac` once known; else `ask` says whether a request is due (at most one per interval).

@@ -20,6 +20,7 @@
 
 #include <sluice/error.hpp>
 
+#include "common/base/limits.hpp"
 #include "common/net/caller_state.hpp"
 #include "common/net/eal_log.hpp"
 #include "common/net/interrupt_thread.hpp"
@@ -34,8 +35,7 @@ namespace {
 constexpr std::chrono::seconds kPeerPatience{1};
 constexpr std::chrono::milliseconds kReleasePeriod{50};
 constexpr int kReleasesMax = 40;
-constexpr std::uint16_t kMtuMin = 576;
-constexpr std::uint16_t kMtuMax = 9698;  // of vhost-user
+static_assert(limits::kMaxPorts <= RTE_MAX_ETHPORTS);
 
 bool starts_with(const std::string& text, const char* prefix) {
   return text.rfind(prefix, 0) == 0;
@@ -117,7 +117,7 @@ void check(const PortOptions& options, std::size_t pools) {
   if (options.queues == 0) refuse("0 queues, at least 1 expected");
   if (pools != 1 && pools != options.queues)
     refuse(std::to_string(pools) + " pools for " + std::to_string(options.queues) + " queues");
-  if (options.mtu < kMtuMin || options.mtu > kMtuMax)
+  if (options.mtu < limits::kMinMtu || options.mtu > limits::kMaxMtu)
     refuse("MTU " + std::to_string(options.mtu) + ", expected 576 to 9698");
   if (options.prefix < 1 || options.prefix > 32)
     refuse("prefix length " + std::to_string(options.prefix) + ", expected 1 to 32");

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 
+#include "common/base/limits.hpp"
 #include "common/base/time.hpp"
 
 namespace sluice::net {
@@ -12,7 +13,7 @@ namespace sluice::net {
 /// Descriptors that become readable when a frame comes in; see DatagramIo::arm.
 class RxEvents {
  public:
-  static constexpr std::size_t kMax = 32;  // as many ports as a process has
+  static constexpr std::size_t kMax = limits::kMaxPorts;
 
   /// False if there is no room for one more.
   bool add(int descriptor);

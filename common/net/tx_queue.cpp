@@ -8,14 +8,10 @@
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 
+#include "common/base/limits.hpp"
 #include "common/net/peer_memory.hpp"
 
 namespace sluice::net {
-namespace {
-
-constexpr std::size_t kBurst = 32;
-
-}  // namespace
 
 TxQueue::TxQueue(std::uint16_t port_id, std::uint16_t queue, std::size_t backlog_max)
     : port_id_(port_id), queue_(queue), frames_(backlog_max) {
@@ -62,7 +58,7 @@ void TxQueue::detour(rte_mbuf* frame, IoCounters& counters) {
 }
 
 void TxQueue::take_from_faults(IoCounters& counters) {
-  std::array<rte_mbuf*, kBurst> frames;
+  std::array<rte_mbuf*, limits::kBurst> frames;
   while (const std::size_t count = faults_->pass_on(frames))
     for (std::size_t i = 0; i < count; ++i) enqueue(frames[i], counters);
 }
@@ -80,7 +76,7 @@ void TxQueue::enqueue(rte_mbuf* frame, IoCounters& counters) {
     return;
   }
   frames_[end_++] = frame;
-  if (backlog() % kBurst == 0) offer(counters);
+  if (backlog() % limits::kBurst == 0) offer(counters);
 }
 
 void TxQueue::flush(IoCounters& counters) {
@@ -91,7 +87,7 @@ void TxQueue::flush(IoCounters& counters) {
 void TxQueue::offer(IoCounters& counters) {
   const PeerMemoryUse use(port_id_);
   while (begin_ < end_) {
-    const auto count = static_cast<std::uint16_t>(std::min(end_ - begin_, kBurst));
+    const auto count = static_cast<std::uint16_t>(std::min(end_ - begin_, limits::kBurst));
     const std::uint16_t sent = rte_eth_tx_burst(port_id_, queue_, &frames_[begin_], count);
     counters.tx_frames += sent;
     begin_ += sent;

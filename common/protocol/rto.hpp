@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "common/base/limits.hpp"
 #include "common/base/time.hpp"
 
 namespace sluice {
@@ -10,7 +11,7 @@ namespace sluice {
 class RetransmissionTimeout {
  public:
   struct Limits {
-    Duration min = std::chrono::milliseconds(4);
+    Duration min = defaults::kRetransmitTimeoutMin;
     Duration max = std::chrono::seconds(2);
     Duration initial = std::chrono::milliseconds(200);  // until the first sample
   };

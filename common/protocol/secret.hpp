@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "common/base/endpoint.hpp"
+#include "common/base/limits.hpp"
 #include "common/protocol/protection.hpp"
 #include "common/protocol/session.hpp"
 
@@ -16,8 +17,8 @@ namespace sluice {
 /// Holds a digest of the text and never the text; wiped when it goes. Nothing prints one.
 class Secret {
  public:
-  static constexpr std::size_t kMinBytes = 16;
-  static constexpr std::size_t kMaxBytes = 256;
+  static constexpr std::size_t kMinBytes = limits::kMinSecretBytes;
+  static constexpr std::size_t kMaxBytes = limits::kMaxSecretBytes;
 
   /// A text of kMinBytes..kMaxBytes. It should be random, for instance 32 random bytes in base64: a
   /// phrase can be guessed by whoever has recorded one packet. Throws kInvalidArgument, without the

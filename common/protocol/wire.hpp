@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "common/base/limits.hpp"
 #include "common/protocol/little_endian.hpp"
 
 namespace sluice::wire {
@@ -22,13 +23,13 @@ using U64 = Le<std::uint64_t>;
 
 inline constexpr std::uint16_t kMagic = 0x4C53;  // "SL"
 inline constexpr std::uint8_t kVersion = 1;
-inline constexpr std::uint8_t kMaxColumns = 64;
-inline constexpr std::uint16_t kMaxHistory = 64;
-inline constexpr std::uint16_t kMaxStreams = 1024;
-inline constexpr std::uint16_t kMaxBlockElements = 16384;
-inline constexpr std::uint16_t kMinPayload = 508;   // what every IPv4 path carries
-inline constexpr std::uint16_t kMaxPayload = 9670;  // vhost-user's largest MTU less IPv4 and UDP
-inline constexpr std::size_t kTrailerBytes = 16;    // of the tag that kAuthenticated announces
+using limits::kMaxBlockElements;
+using limits::kMaxColumns;
+using limits::kMaxHistory;
+using limits::kMaxPayload;
+using limits::kMaxStreams;
+using limits::kMinPayload;
+inline constexpr std::size_t kTrailerBytes = 16;  // of the tag that kAuthenticated announces
 
 enum class Kind : std::uint8_t {
   // worker -> aggregator
@@ -225,6 +226,7 @@ struct Pending {
   U64 serial;
   std::array<std::uint8_t, 32> absent{};  // bit per rank that has not joined
 };
+static_assert(8 * sizeof(Pending::absent) == limits::kMaxRanks);
 static_assert(sizeof(Pending) == 64 && sizeof(Pending) + kTrailerBytes <= kGreetingBytes);
 
 struct Welcome {
@@ -356,7 +358,7 @@ struct Probe {
   U64 position;
   U64 have;  // bit i: result position + 1 + i is here already
 };
-static_assert(sizeof(Probe) == 48);
+static_assert(sizeof(Probe) == 48 && 8 * sizeof(Probe::have) >= kMaxHistory);
 
 struct Sync {
   MemberHeader member;
@@ -382,7 +384,7 @@ struct Status {
   std::array<std::uint8_t, 7> reserved{};
   std::array<std::uint8_t, 32> waiting{};  // bit per rank whose packet is missing
 };
-static_assert(sizeof(Status) == 88);
+static_assert(sizeof(Status) == 88 && 8 * sizeof(Status::waiting) == limits::kMaxRanks);
 
 struct Poll {  // delivery.stream: the first of those that the bits stand for
   DeliveryHeader delivery;
@@ -395,5 +397,7 @@ inline constexpr std::size_t kPolledStreams = 8 * sizeof(Poll::streams);
 inline constexpr std::size_t kBlockPacketOverhead =
     sizeof(Data) + sizeof(Descriptor) + kTrailerBytes;
 static_assert(kBlockPacketOverhead >= sizeof(Result) + kTrailerBytes);
+static_assert(kMinPayload >= kBlockPacketOverhead + sizeof(Column) + sizeof(std::uint64_t),
+              "the smallest packet holds a block of one element");
 
 }  // namespace sluice::wire

@@ -80,7 +80,7 @@ class Sender {
     const Time end = net::now() + length;
     for (std::size_t i = 0; i % packets.size() != 0 || net::now() < end; ++i) {
       if (io_.backlog(port_.id()) == 0) sent_ += offer(packets[i % packets.size()], sort != "spin");
-      if (i % net::DatagramIo::kBurst != 0) continue;
+      if (i % limits::kBurst != 0) continue;
       io_.flush();
       io_.receive([](const Endpoint&, Buffer) {});
     }

@@ -10,27 +10,27 @@ using namespace std::chrono_literals;
 
 namespace {
 
-RetransmissionTimeout::Limits limits(Duration min, Duration max, Duration initial) {
+RetransmissionTimeout::Limits bounds(Duration min, Duration max, Duration initial) {
   return {.min = min, .max = max, .initial = initial};
 }
 
 }  // namespace
 
 TEST_CASE("before the first sample the initial value holds, within the limits") {
-  CHECK(RetransmissionTimeout(limits(20ms, 2s, 200ms)).value() == 200ms);
-  CHECK(RetransmissionTimeout(limits(20ms, 2s, 1ms)).value() == 20ms);
-  CHECK(RetransmissionTimeout(limits(20ms, 2s, 5s)).value() == 2s);
+  CHECK(RetransmissionTimeout(bounds(20ms, 2s, 200ms)).value() == 200ms);
+  CHECK(RetransmissionTimeout(bounds(20ms, 2s, 1ms)).value() == 20ms);
+  CHECK(RetransmissionTimeout(bounds(20ms, 2s, 5s)).value() == 2s);
 }
 
 TEST_CASE("the first sample gives SRTT = R, RTTVAR = R/2, so RTO = 3R") {
-  RetransmissionTimeout rto(limits(20ms, 2s, 200ms));
+  RetransmissionTimeout rto(bounds(20ms, 2s, 200ms));
   rto.sample(100ms);
   CHECK(rto.smoothed() == 100ms);
   CHECK(rto.value() == 300ms);
 }
 
 TEST_CASE("later samples weigh 1/8 and 1/4, RTTVAR with the SRTT before") {
-  RetransmissionTimeout rto(limits(20ms, 2s, 200ms));
+  RetransmissionTimeout rto(bounds(20ms, 2s, 200ms));
   rto.sample(100ms);
   rto.sample(200ms);  // RTTVAR 50 + (100 - 50)/4 = 62.5; SRTT 100 + 100/8 = 112.5
   CHECK(rto.smoothed() == 112500us);
@@ -41,7 +41,7 @@ TEST_CASE("later samples weigh 1/8 and 1/4, RTTVAR with the SRTT before") {
 }
 
 TEST_CASE("the value stays within the limits") {
-  RetransmissionTimeout rto(limits(20ms, 2s, 200ms));
+  RetransmissionTimeout rto(bounds(20ms, 2s, 200ms));
   for (int i = 0; i < 100; ++i) rto.sample(1ms);
   CHECK(rto.value() == 20ms);
   CHECK(rto.smoothed() == 1ms);
@@ -53,7 +53,7 @@ TEST_CASE("the value stays within the limits") {
 }
 
 TEST_CASE("a negative sample is ignored, a zero one is not") {
-  RetransmissionTimeout rto(limits(20ms, 2s, 200ms));
+  RetransmissionTimeout rto(bounds(20ms, 2s, 200ms));
   rto.sample(-1ns);
   CHECK(rto.value() == 200ms);
   rto.sample(0ns);
@@ -64,7 +64,7 @@ TEST_CASE("a negative sample is ignored, a zero one is not") {
 }
 
 TEST_CASE("the longest duration as a sample does not overflow") {
-  RetransmissionTimeout rto(limits(20ms, 2s, 200ms));
+  RetransmissionTimeout rto(bounds(20ms, 2s, 200ms));
   rto.sample(Duration::max());
   CHECK(rto.value() == 2s);
   rto.sample(Duration::max());
@@ -74,7 +74,7 @@ TEST_CASE("the longest duration as a sample does not overflow") {
 }
 
 TEST_CASE("back-off doubles to the cap and stays there") {
-  RetransmissionTimeout rto(limits(20ms, 2s, 200ms));
+  RetransmissionTimeout rto(bounds(20ms, 2s, 200ms));
   rto.sample(100ms);
   CHECK(rto.backed_off(0) == 300ms);
   CHECK(rto.backed_off(1) == 600ms);
@@ -87,12 +87,12 @@ TEST_CASE("back-off doubles to the cap and stays there") {
 }
 
 TEST_CASE("back-off reaches the cap from however small a value") {
-  const RetransmissionTimeout rto(limits(1us, 2s, 1us));
+  const RetransmissionTimeout rto(bounds(1us, 2s, 1us));
   Duration expected = 1us;
   for (unsigned n = 0; n <= 20; ++n, expected *= 2) CHECK(rto.backed_off(n) == expected);
   for (const unsigned n : {21u, 22u, 62u, 63u, 64u, UINT_MAX}) CHECK(rto.backed_off(n) == 2s);
 
-  const RetransmissionTimeout least(limits(1ns, Duration::max(), 1ns));
+  const RetransmissionTimeout least(bounds(1ns, Duration::max(), 1ns));
   CHECK(least.backed_off(40) == Duration(std::int64_t{1} << 40));
   CHECK(least.backed_off(UINT_MAX) > 24h * 365);
 }
