@@ -30,38 +30,8 @@ sigset_t awaited_signals() {
   return set;
 }
 
-net::UdpChecksum checksum_of(config::UdpChecksum setting) {
-  switch (setting) {
-    case config::UdpChecksum::kOff:
-      return net::UdpChecksum::kNone;
-    case config::UdpChecksum::kOn:
-      return net::UdpChecksum::kSoftware;
-    case config::UdpChecksum::kAuto:
-      break;
-  }
-  return net::UdpChecksum::kAuto;
-}
-
 std::int64_t milliseconds(Duration d) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
-}
-
-IdleStrategy idle_of(config::Idle setting) {
-  return *parse_idle_strategy(config::word_of(config::kIdleChoices, setting));
-}
-
-net::LogLevel eal_level_of(config::LogLevel setting) {
-  switch (setting) {
-    case config::LogLevel::kTrace:
-    case config::LogLevel::kDebug:
-      return net::LogLevel::kDebug;
-    case config::LogLevel::kInfo:  // DPDK's "info" is what we call debug
-    case config::LogLevel::kWarn:
-      return net::LogLevel::kWarning;
-    case config::LogLevel::kError:
-      return net::LogLevel::kError;
-  }
-  return net::LogLevel::kWarning;
 }
 
 std::uint16_t largest_mtu(const config::AggregatorConfig& config) {
@@ -92,7 +62,7 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
   eal.pci = config_.pci;
   eal.memory_mib = memory_mib;
   eal.telemetry = config_.telemetry;
-  eal.log_level = eal_level_of(config_.log_level);
+  eal.log_level = net::dpdk_level(config_.log_level);
   eal.extra_args = config_.eal_args;
   eal_ = std::make_unique<net::Eal>(eal);
   net::survive_loss_of_peer_memory();
@@ -109,7 +79,7 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
                  payload_bytes);
 
   open_ports();
-  const LaneOptions lane{config_.udp_port, idle_of(config_.idle), config_.cpu,
+  const LaneOptions lane{config_.udp_port, config_.idle, config_.cpu,
                          net::parse_faults(config_.faults)};
   if (lane.faults.any()) logger_->warn("faults are put into all traffic: {}", config_.faults);
   if (!secrets_.empty()) logger_->info("jobs prove {}", secrets_.describe());
@@ -158,7 +128,7 @@ void Daemon::open_ports() {
     options.mtu = config_.port_mtu;
     options.ipv4 = config_.addresses[i].ipv4;
     options.prefix = config_.addresses[i].prefix;
-    options.udp_checksum = checksum_of(config_.udp_checksum);
+    options.udp_checksum = config_.udp_checksum;
     options.descriptors = 1024;
     ports_.push_back(std::make_unique<net::Port>(options, *payloads_));
     logger_->info("port {} at {}, UDP port {}", options.device,

@@ -10,6 +10,7 @@
 #include "common/base/packet_memory.hpp"
 #include "common/config/address.hpp"
 #include "common/config/aggregator_config.hpp"
+#include "common/config/choices.hpp"
 #include "common/config/pci_device.hpp"
 #include "common/net/eal.hpp"
 #include "common/net/fault_plan.hpp"
@@ -55,11 +56,6 @@ struct Starting {
   ~Starting() { starting = false; }
 };
 
-net::LogLevel eal_level(const std::string& level) {
-  if (level == "error") return net::LogLevel::kError;
-  return level == "debug" || level == "trace" ? net::LogLevel::kDebug : net::LogLevel::kWarning;
-}
-
 /// `pci_port`: one that is to be opened; empty: none is.
 net::EalOptions eal_options(const ContextOptions& options, const std::string& pci_port,
                             std::size_t memory_mib, const std::shared_ptr<spdlog::logger>& logger) {
@@ -67,15 +63,14 @@ net::EalOptions eal_options(const ContextOptions& options, const std::string& pc
   eal.hugepages = options.hugepages || !pci_port.empty();
   eal.pci = eal.hugepages;
   eal.memory_mib = memory_mib;
-  eal.log_level = eal_level(options.log_level);
+  eal.log_level = net::dpdk_level(
+      config::parse_choice("log_level", config::kLogLevelChoices, options.log_level));
   // The machine's other devices are not ours to open.
   if (!pci_port.empty()) eal.extra_args.push_back("--allow=" + pci_port);
   eal.extra_args.insert(eal.extra_args.end(), options.eal_args.begin(), options.eal_args.end());
-  eal.log = [logger](net::LogLevel level, std::string_view line) {
-    const auto as = starting                           ? spdlog::level::debug
-                    : level == net::LogLevel::kError   ? spdlog::level::err
-                    : level == net::LogLevel::kWarning ? spdlog::level::warn
-                                                       : spdlog::level::debug;
+  eal.log = [logger](LogLevel level, std::string_view line) {
+    const bool tells = !starting && level >= LogLevel::kWarn;
+    const auto as = tells ? to_spdlog(level) : spdlog::level::debug;
     logger->log(as, "dpdk: {}", line);
   };
   return eal;

@@ -48,7 +48,7 @@ Time Progress::now() {
 }
 
 Progress::Progress(const ContextOptions& options)
-    : idle_((validate(options), *parse_idle_strategy(options.idle))),
+    : idle_((validate(options), config::parse_choice("idle", config::kIdleChoices, options.idle))),
       logger_(make_logger(options)),
       attachment_(std::make_unique<Attachment>(options, logger_)) {
   thread_ = thread_without_signals([this] { run(); });

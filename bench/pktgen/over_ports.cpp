@@ -26,7 +26,7 @@ Endpoint find(Attachment& attachment, Duration at_most) {
 
 Report run_over_ports(const Options& options, const Supervision& supervision) {
   validate(options.context);
-  const config::LogLevel level =
+  const LogLevel level =
       config::parse_choice("log_level", config::kLogLevelChoices, options.context.log_level);
   Attachment attachment(options.context,
                         config::make_logger({.name = "sluice-pktgen", .level = level}));

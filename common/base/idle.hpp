@@ -6,37 +6,12 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
-#include <string_view>
 #include <thread>
 #include <utility>
 
+#include "common/base/idle_strategy.hpp"
+
 namespace sluice {
-
-enum class IdleStrategy : std::uint8_t {
-  kBusySpin,  ///< never gives the core away: least latency, one core per thread
-  kYield,     ///< gives the core to whoever else is runnable, never sleeps
-  kBackOff,   ///< spins briefly, yields for a while, then sleeps for longer and longer
-};
-
-/// "busy-spin", "yield", "backoff": the names of the configuration.
-constexpr std::string_view name(IdleStrategy strategy) {
-  switch (strategy) {
-    case IdleStrategy::kBusySpin:
-      return "busy-spin";
-    case IdleStrategy::kYield:
-      return "yield";
-    case IdleStrategy::kBackOff:
-      return "backoff";
-  }
-  return "?";
-}
-
-constexpr std::optional<IdleStrategy> parse_idle_strategy(std::string_view text) {
-  for (auto s : {IdleStrategy::kBusySpin, IdleStrategy::kYield, IdleStrategy::kBackOff})
-    if (name(s) == text) return s;
-  return std::nullopt;
-}
 
 /// Tells the core that this thread only waits.
 inline void cpu_relax() {

@@ -54,7 +54,7 @@ struct AggregatorConfig {
   std::chrono::milliseconds straggler_warning = defaults::kStragglerWarning;  ///< 0: off
 
   // Processor and EAL.
-  Idle idle = Idle::kBackoff;
+  IdleStrategy idle = IdleStrategy::kBackOff;
   std::int32_t cpu = -1;  ///< -1: not pinned
   bool hugepages = false;
   bool pci = false;

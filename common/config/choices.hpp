@@ -6,6 +6,9 @@
 #include <string_view>
 #include <utility>
 
+#include "common/base/idle_strategy.hpp"
+#include "common/base/log_level.hpp"
+#include "common/base/udp_checksum.hpp"
 #include "common/config/value.hpp"
 
 namespace sluice::config {
@@ -13,22 +16,18 @@ namespace sluice::config {
 template <class Value, std::size_t n>
 using Choices = std::array<std::pair<Value, std::string_view>, n>;
 
-/// What a poll loop does when it finds nothing to do.
-enum class Idle { kBusySpin, kYield, kBackoff };
-inline constexpr Choices<Idle, 3> kIdleChoices{
-    {{Idle::kBusySpin, "busy-spin"}, {Idle::kYield, "yield"}, {Idle::kBackoff, "backoff"}}};
+inline constexpr Choices<IdleStrategy, 3> kIdleChoices{{{IdleStrategy::kBusySpin, "busy-spin"},
+                                                        {IdleStrategy::kYield, "yield"},
+                                                        {IdleStrategy::kBackOff, "backoff"}}};
 
-/// Whether UDP packets carry a checksum. kAuto: where the port computes it, or a kernel reads it.
-enum class UdpChecksum { kAuto, kOn, kOff };
 inline constexpr Choices<UdpChecksum, 3> kUdpChecksumChoices{
-    {{UdpChecksum::kAuto, "auto"}, {UdpChecksum::kOn, "on"}, {UdpChecksum::kOff, "off"}}};
+    {{UdpChecksum::kAuto, "auto"}, {UdpChecksum::kSoftware, "on"}, {UdpChecksum::kNone, "off"}}};
 
 /// Whether packets carry a CRC32C. kAuto: if any of them leave the machine.
 enum class Integrity { kAuto, kOn, kOff };
 inline constexpr Choices<Integrity, 3> kIntegrityChoices{
     {{Integrity::kAuto, "auto"}, {Integrity::kOn, "on"}, {Integrity::kOff, "off"}}};
 
-enum class LogLevel { kTrace, kDebug, kInfo, kWarn, kError };
 inline constexpr Choices<LogLevel, 5> kLogLevelChoices{{{LogLevel::kTrace, "trace"},
                                                         {LogLevel::kDebug, "debug"},
                                                         {LogLevel::kInfo, "info"},

@@ -3,15 +3,20 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "common/base/log_level.hpp"
+
 namespace sluice::net {
 
-enum class LogLevel : std::uint8_t { kError, kWarning, kInfo, kDebug };
+/// How much of DPDK's log to take where we log at `level`: what DPDK calls info is debug to us.
+constexpr LogLevel dpdk_level(LogLevel level) {
+  if (level <= LogLevel::kDebug) return LogLevel::kDebug;
+  return level == LogLevel::kError ? LogLevel::kError : LogLevel::kWarn;
+}
 
 /// Receives DPDK's log line by line, without line ends; called from any thread, must not throw.
 using LogSink = std::function<void(LogLevel, std::string_view)>;
@@ -22,7 +27,7 @@ struct EalOptions {
   bool pci = false;              ///< look for PCI devices
   std::size_t memory_mib = 256;  ///< packet memory, 16 .. 1 Mi MiB
   bool telemetry = false;        ///< serve DPDK's telemetry socket
-  LogLevel log_level = LogLevel::kWarning;
+  LogLevel log_level = LogLevel::kWarn;
   LogSink log;                          ///< empty: spdlog's default logger
   std::vector<std::string> extra_args;  ///< further EAL arguments, as DPDK documents them
 };

@@ -17,27 +17,26 @@ std::uint32_t to_dpdk(LogLevel level) {
   switch (level) {
     case LogLevel::kError:
       return RTE_LOG_ERR;
-    case LogLevel::kWarning:
+    case LogLevel::kWarn:
       return RTE_LOG_WARNING;
     case LogLevel::kInfo:
       return RTE_LOG_INFO;
     case LogLevel::kDebug:
-      return RTE_LOG_DEBUG;
+    case LogLevel::kTrace:
+      break;
   }
-  return RTE_LOG_WARNING;
+  return RTE_LOG_DEBUG;
 }
 
 LogLevel from_dpdk(int level) {
   if (level <= static_cast<int>(RTE_LOG_ERR)) return LogLevel::kError;
-  if (level == static_cast<int>(RTE_LOG_WARNING)) return LogLevel::kWarning;
+  if (level == static_cast<int>(RTE_LOG_WARNING)) return LogLevel::kWarn;
   if (level <= static_cast<int>(RTE_LOG_INFO)) return LogLevel::kInfo;
   return LogLevel::kDebug;
 }
 
-void to_spdlog(LogLevel level, std::string_view text) {
-  constexpr std::array kLevels{spdlog::level::err, spdlog::level::warn, spdlog::level::info,
-                               spdlog::level::debug};
-  spdlog::log(kLevels[static_cast<std::size_t>(level)], "dpdk: {}", text);
+void to_default_logger(LogLevel level, std::string_view text) {
+  spdlog::log(to_spdlog(level), "dpdk: {}", text);
 }
 
 // What DPDK complains of where nothing is wrong: vhost and virtio-user of every peer that comes,
@@ -62,7 +61,7 @@ EalLog& EalLog::instance() {
 
 void EalLog::open(LogSink sink, LogLevel level) {
   const std::lock_guard lock(mutex_);
-  sink_ = sink ? std::move(sink) : LogSink(to_spdlog);
+  sink_ = sink ? std::move(sink) : LogSink(to_default_logger);
   level_ = level;
   if (!stream_) {
     stream_ = fopencookie(
@@ -71,7 +70,7 @@ void EalLog::open(LogSink sink, LogLevel level) {
     setvbuf(stream_, nullptr, _IONBF, 0);
   }
   rte_openlog_stream(stream_);
-  rte_log_set_global_level(to_dpdk(std::max(level, LogLevel::kWarning)));
+  rte_log_set_global_level(to_dpdk(std::min(level, LogLevel::kWarn)));
 }
 
 void EalLog::collect() {
@@ -100,17 +99,17 @@ void EalLog::write(std::string_view text) {
 
 void EalLog::say(LogLevel level, std::string_view text) {
   const std::lock_guard lock(mutex_);
-  if (!sink_) sink_ = to_spdlog;
+  if (!sink_) sink_ = to_default_logger;
   line(level, text);
 }
 
 void EalLog::line(LogLevel level, std::string_view text) {
-  if (collecting_ && level <= LogLevel::kWarning) {
+  if (collecting_ && level >= LogLevel::kWarn) {
     complaints_.emplace_back(text);
     if (complaints_.size() > kComplaintsMax) complaints_.pop_front();
   }
-  if (is_routine(text)) level = std::max(level, LogLevel::kInfo);
-  if (level <= level_) sink_(level, text);
+  if (is_routine(text)) level = std::min(level, LogLevel::kInfo);
+  if (level >= level_) sink_(level, text);
 }
 
 }  // namespace sluice::net

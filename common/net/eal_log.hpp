@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 
+#include "common/base/log_level.hpp"
 #include "common/net/eal.hpp"
 
 namespace sluice::net {
@@ -33,7 +34,7 @@ class EalLog {
 
   std::mutex mutex_;
   LogSink sink_;
-  LogLevel level_ = LogLevel::kWarning;
+  LogLevel level_ = LogLevel::kWarn;
   std::FILE* stream_ = nullptr;
   bool collecting_ = false;
   std::deque<std::string> complaints_;

@@ -8,20 +8,13 @@
 #include <string>
 
 #include "common/base/time.hpp"
+#include "common/base/udp_checksum.hpp"
 #include "common/net/framing.hpp"
 #include "common/net/pool.hpp"
 
 struct rte_eth_dev_info;
 
 namespace sluice::net {
-
-/// How the UDP checksum of what we send comes about. Receiving always verifies one that is there.
-enum class UdpChecksum : std::uint8_t {
-  kAuto,      ///< none on ports that are shared memory, else offload if the port has it
-  kNone,      ///< sent as 0: "no checksum"
-  kSoftware,  //
-  kOffload,   ///< by the port
-};
 
 struct PortOptions {
   /// DPDK's device string: "net_af_packet0,iface=veth1", "net_vhost0,...", "0000:03:00.0". What an

@@ -31,7 +31,7 @@ LAYERS = [
     (r"common/protocol/(protection|secret)\.cpp", PROTOCOL,           [r"isa-l/", r"sodium\.h"]),
     (r"common/protocol/",    PROTOCOL,                                []),
     (r"common/numeric/",     BASE + [r"common/numeric/"],             [r"hwy/"]),
-    (r"common/log/",         LOGGER,                                  LOG),
+    (r"common/log/",         LOGGER + [r"common/base/log_level"],     LOG),
     (r"common/config/",      BASE + LOGGER + [r"common/(config/|protocol/secret)"],
      SYSTEM + LOG + [r"boost/"]),
     (r"common/net/",         BASE + LOGGER + [r"common/net/"],        SYSTEM + LOG + [r"rte_"]),

@@ -7,6 +7,7 @@
 
 #include <sluice/sluice.hpp>
 
+#include "common/base/limits.hpp"
 #include "common/config/address.hpp"
 
 namespace sluice {
@@ -63,6 +64,14 @@ TEST_CASE("without variables, options have their defaults") {
   CHECK(job.rank == 0);
   CHECK(job.world_size == 1);
   CHECK(job.aggregator_timeout == milliseconds(5000));
+}
+
+TEST_CASE("public defaults are those of the engines") {
+  const JobOptions job;
+  CHECK(job.block_elements == defaults::kBlockElements);
+  CHECK(job.join_timeout == defaults::kJoinTimeout);
+  CHECK(job.aggregator_timeout == defaults::kAggregatorTimeout);
+  CHECK(job.retransmit_timeout_min == defaults::kRetransmitTimeoutMin);
 }
 
 TEST_CASE("every variable reaches its option") {
