@@ -1,6 +1,7 @@
 // The engine's part that lets ranks and jobs in: who is answered, who has proven what, and what a
 // job may take (rules 16 to 20 of docs/protocol.md).
 #include <algorithm>
+#include <cassert>
 
 #include "aggregator/engine.hpp"
 #include "common/base/limits.hpp"
@@ -145,6 +146,7 @@ bool Engine::take_memory(Job& job, Time now) {
   }
   job.buffers_claimed = streams * stream_buffers(session);
   buffers_claimed_ += job.buffers_claimed;
+  assert(job.streams.empty() && buffers_claimed_ <= config_.buffers_max);
   job.streams.reserve(streams);
   for (std::uint16_t s = session.shard; s < session.streams;
        s = static_cast<std::uint16_t>(s + session.shards))

@@ -1,6 +1,7 @@
 #include "aggregator/block_combiner.hpp"
 
 #include <algorithm>
+#include <cassert>
 
 #include "common/protocol/build.hpp"
 
@@ -40,6 +41,8 @@ bool BlockCombiner::begin(const Packet& packet, StreamId stream, const Session& 
                                          static_cast<Reduction>(packet.descriptor()->reduction));
   accumulator_stride_ =
       aligned(geometry.block_elements * element_bytes(numeric::accumulator_type(geometry.type)));
+  assert(geometry.columns <= current_.size() &&
+         geometry.columns * accumulator_stride_ <= accumulator_bytes(session));
   for (std::uint8_t c = 0; const wire::Column& column : packet.columns())
     current_[c++] = BlockIndex{column.index};
   return true;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -95,6 +96,7 @@ inline bool BlockCombiner::fits(const Packet& packet, std::span<const BlockIndex
 
 inline void BlockCombiner::add(Rank w, const Packet& packet) {
   packet.for_each_block([&](std::uint8_t c, std::span<const std::byte> block) {
+    assert(owners_[c] == 0 || last_owner_[c] < w);  // the same bits, whatever the order of arrival
     last_owner_[c] = w;
     const std::size_t elements = block.size() / element_bytes(geometry_.type);
     const auto accumulate = owners_[c]++ == 0 ? reduction_->load : reduction_->combine;
@@ -124,6 +126,7 @@ inline void BlockCombiner::write(std::span<wire::Column> columns, std::byte* sum
       reduction_->combine_zero(accumulator(c), elements);
     reduction_->store(sums, accumulator(c), elements, ranks);
     sums += geometry_.bytes_of(current_[c]);
+    assert(owners_[c] <= ranks);
   }
 }
 

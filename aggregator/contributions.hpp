@@ -43,6 +43,7 @@ class Contributions {
     assert(awaits(w) && !has(w));
     note(w, packet);
     if (outstanding_.lowest() < w.value) {
+      assert(!held_[w.value].buffer);  // one per rank
       held_[w.value] = {packet, std::move(buffer)};
       in_hold_.insert(w);
       return false;
@@ -89,6 +90,7 @@ class Contributions {
 
 // Of every packet: inline, for the stream to have them in one piece.
 inline void Contributions::note(Rank w, const Packet& packet) {
+  assert(packet.columns().size() <= columns_max_);
   outstanding_.erase(w);
   contributed_.insert(w);
   last_ = w;

@@ -1,6 +1,7 @@
 #include "aggregator/engine.hpp"
 
 #include <algorithm>
+#include <cassert>
 
 namespace sluice::aggregator {
 
@@ -130,6 +131,7 @@ void Engine::abort(Job& job, const AbortInfo& info, Time now, std::optional<Rank
 
 void Engine::give_back_memory(Job& job) {
   std::vector<Stream>().swap(job.streams);
+  assert(buffers_claimed_ >= job.buffers_claimed);
   buffers_claimed_ -= std::exchange(job.buffers_claimed, 0);
   std::erase(stalled_, &job);
   job.poll_due = job.stragglers_due = kNever;

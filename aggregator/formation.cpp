@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 
 #include "aggregator/stream_memory.hpp"
 #include "common/base/limits.hpp"
@@ -213,6 +214,8 @@ Formation::Agreement Formation::agree(std::size_t buffers_claimed) const {
     session.authenticated |= (join.flags & wire::kJoinAuthenticate) != 0;
   }
   if (session.streams == 0) session.streams = default_streams(session, buffers_claimed);
+  assert(session.streams >= 1 && session.streams <= limits::kMaxStreams &&
+         std::has_single_bit(session.history));
   return {session, holder() != nullptr};
 }
 

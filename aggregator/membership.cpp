@@ -1,6 +1,7 @@
 #include "aggregator/membership.hpp"
 
 #include <algorithm>
+#include <cassert>
 
 namespace sluice::aggregator {
 
@@ -89,6 +90,7 @@ void Membership::form(Time now, ControlPackets& out) {
     const AbortInfo over;  // all ranks have moved on: there is nobody to tell
     end({.left = false, .generation = roster_.session().generation, .why = over});
   }
+  assert(formation_.complete(now));
   const auto [session, resumed] = formation_.agree(buffers_claimed_);
   record_.protection.begin_session(session);
   roster_.begin(session, resumed, formation_.candidates(), now, out);
@@ -173,11 +175,13 @@ void Membership::abort(const AbortInfo& info, ControlPackets& out, std::optional
 
 /// As if this aggregator had been killed: tokens are unknown from now on, and nothing has ended.
 void Membership::dissolve() {
+  assert(active_);
   active_ = false;
   record_.tell({.kind = JobEvent::Kind::kDissolved, .session = roster_.session()});
 }
 
 void Membership::end(const Tombstone& tombstone, std::optional<Rank> told_by) {
+  assert(active_);
   roster_.bury(tombstone);
   JobEvent event{.kind = JobEvent::Kind::kLeft, .session = roster_.session()};
   if (!tombstone.left) {

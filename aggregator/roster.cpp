@@ -33,6 +33,8 @@ void Roster::begin(const Session& session, bool resumed, const Candidates& candi
     member.seen = now;
     endpoints_[rank] = candidate.endpoint;
   }
+  assert(std::all_of(members_.begin(), members_.end(),
+                     [](const Member& member) { return member.token != 0; }));
   formed_at_ = now;
   welcome_due_ = after(now, config_.keep_alive_interval());
   for (std::uint16_t r = 0; r < session.ranks; ++r) welcome(Rank{r}, out);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/base/ids.hpp"
+#include "common/base/limits.hpp"
 #include "common/base/packet_buffer.hpp"
 #include "common/base/rank_set.hpp"
 #include "common/protocol/session.hpp"
@@ -21,7 +22,10 @@ class RoundLog {
   /// `resumed`: the workers have made progress at an earlier aggregator. The log is not live until
   /// all of them have told what they have applied.
   RoundLog(const Session& session, bool resumed)
-      : live_(!resumed), positions_(session.ranks), history_(session.history) {}
+      : live_(!resumed), positions_(session.ranks), history_(session.history) {
+    assert(session.ranks >= 1 && session.ranks <= limits::kMaxRanks);
+    assert(session.history >= limits::kMinHistory && session.history <= limits::kMaxHistory);
+  }
 
   bool live() const { return live_; }
   Round running() const { return running_; }
@@ -66,7 +70,9 @@ class RoundLog {
     for (Round r = from; r < running_; ++r) {
       const std::uint64_t ahead = r - from;
       if (ahead > 0 && ahead <= 64 && ((have >> (ahead - 1)) & 1) != 0) continue;
-      f(history_[r.value % history_.size()]);
+      const Buffer& result = history_[r.value % history_.size()];
+      assert(result);  // what some worker lacks is kept
+      f(result);
     }
   }
 
@@ -100,7 +106,9 @@ inline void RoundLog::finish(Buffer result) {
   // What all workers have applied goes first: its buffers are still in the cache.
   for (const Round end = lowest_position(); kept_from_ < end; ++kept_from_)
     history_[kept_from_.value % history_.size()] = Buffer();
-  history_[running_.value % history_.size()] = std::move(result);
+  Buffer& place = history_[running_.value % history_.size()];
+  assert(result && !place);
+  place = std::move(result);
   ++running_;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cstring>
 #include <utility>
 
@@ -195,10 +196,11 @@ Buffer Stream::build_result(std::span<const BlockIndex> want, Scope& scope) {
   const std::uint8_t columns = combiner_.geometry().columns;
   const std::size_t size =
       wire::block_packet_bytes<wire::Result>(columns, false, combiner_.sums_bytes());
+  const Session& session = scope.session;
+  assert(size + scope.protection.trailer_bytes() <= session.payload_bytes);
   Buffer buffer = scope.sink.allocate(size + scope.protection.trailer_bytes());
   if (!buffer) return buffer;
 
-  const Session& session = scope.session;
   auto packet = wire::BlockPacket<wire::Result>::begin(buffer.writable().first(size), session.job,
                                                        columns, false);
   packet.fixed.delivery.epoch = session.epoch;

@@ -4,14 +4,12 @@
 // they carry. This class knows the op, and joins them.
 //
 //  - A round is finished only when every expected contribution is in and no worker is further
-//  behind
-//    than the history is long.
+//    behind than the history is long.
 //  - Whose contributions are expected: in an opening round, which is an op's first one or that with
 //    which the stream was resumed, all ranks'; later the owners' (next == current block in some
 //    column).
 //  - A stream of a resumed job begins with the first round whose result some worker lacks; those
-//  who
-//    have it contribute what they kept, so that the round ends with the same sums again.
+//    who have it contribute what they kept, so that the round ends with the same sums again.
 //  - A RESULT goes without sums to a worker that lacks none of them: it wants none, or the others
 //    have added nothing to its own blocks, and these are moved, not reduced.
 //  - Memory is taken when the job forms; a packet allocates nothing but the result's buffer.

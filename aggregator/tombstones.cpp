@@ -1,5 +1,7 @@
 #include "aggregator/tombstones.hpp"
 
+#include <cassert>
+
 #include "common/base/limits.hpp"
 
 namespace sluice::aggregator {
@@ -15,6 +17,7 @@ template <class T>
 void Tombstones::Bounded<T>::add(std::uint64_t key, const T& value) {
   if (!values_.emplace(key, value).second) return;
   order_.push_back(key);
+  assert(order_.size() == values_.size());
   if (order_.size() <= limits::kMaxTombstones) return;
   values_.erase(order_.front());
   order_.pop_front();

@@ -202,6 +202,7 @@ bool DatagramIo::has_room_for_answers(const PortState& port) const {
 }
 
 void DatagramIo::keep_rest(PortState& port, std::size_t done) {
+  assert(port.kept.empty());  // so there are never more than a burst
   for (; done < batch_.count; ++done) port.kept.push_back(std::move(batch_.datagrams[done]));
 }
 

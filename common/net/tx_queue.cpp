@@ -90,6 +90,7 @@ void TxQueue::offer(IoCounters& counters) {
     const auto count = static_cast<std::uint16_t>(std::min(end_ - begin_, limits::kBurst));
     const std::uint16_t sent = rte_eth_tx_burst(port_id_, queue_, &frames_[begin_], count);
     counters.tx_frames += sent;
+    assert(sent <= count);
     begin_ += sent;
     offers_in_vain_ = sent != 0 ? 0 : std::min(offers_in_vain_ + 1, kOffersInVainMax);
     if (sent < count) {
