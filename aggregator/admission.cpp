@@ -9,10 +9,10 @@
 namespace sluice::aggregator {
 namespace {
 
-/// Whether a greeting shows the job's secret, and none where we know none: its sender would not
+/// Whether a handshake shows the job's secret, and none where we know none: its sender would not
 /// believe our answers.
-bool is_authentic(const Packet& greeting, const JobProtection& protection) {
-  return greeting.is_authenticated() == protection.has_secret() && protection.accepts(greeting);
+bool is_authentic(const Packet& handshake, const JobProtection& protection) {
+  return handshake.is_authenticated() == protection.has_secret() && protection.accepts(handshake);
 }
 
 }  // namespace
@@ -40,10 +40,10 @@ JobProtection Engine::protection_of(std::uint32_t id) {
 /// Who does not share the job's secret is told so, without any proof on our side.
 template <class T>
 void Engine::tell_not_authentic(const Endpoint& from, const Packet& packet) {
-  const auto& greeting = packet.as<T>();
+  const auto& handshake = packet.as<T>();
   const AbortInfo why{.reason = wire::AbortReason::kNotAuthenticated,
-                      .rank_a = Rank{greeting.rank}};
-  control_.push(from, to_packet(why, packet.job(), 0, greeting.nonce),
+                      .rank_a = Rank{handshake.rank}};
+  control_.push(from, to_packet(why, packet.job(), 0, handshake.nonce),
                 JobProtection(config_.integrity, nullptr, packet.job()));
   tell_refused(packet.job(), why);
 }

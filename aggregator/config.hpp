@@ -37,7 +37,7 @@ struct EngineConfig {
   bool authenticate_packets = false;  ///< in every session of a job that has a secret
   Key challenge_key{};                ///< unguessable, one per process: recognises own CHALLENGEs
   /// Answers to unauthenticated peers, per source.
-  std::uint32_t greetings_per_second = defaults::kGreetingsPerSecond;
+  std::uint32_t reply_rate_limit = defaults::kReplyRateLimit;
 
   /// A rank that an op waits for that long is reported; 0: never.
   Duration straggler_warning = defaults::kStragglerWarning;

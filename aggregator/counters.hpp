@@ -10,7 +10,7 @@ namespace sluice::aggregator {
 struct Counters {
   std::uint64_t packets_received = 0;
   std::uint64_t rounds_finished = 0;
-  std::uint64_t rounds_repeated = 0;     ///< of these, what ended in an earlier epoch for some rank
+  std::uint64_t rounds_replayed = 0;     ///< of these, what ended in an earlier epoch for some rank
   std::uint64_t contributions = 0;       ///< DATA taken
   std::uint64_t contributions_held = 0;  ///< of these, ahead of a lower rank
   std::uint64_t results_sent = 0;        ///< first deliveries, one per worker
@@ -23,9 +23,9 @@ struct Counters {
   std::uint64_t control_packets_lost = 0;  ///< not sent because the pool was empty
   std::uint64_t streams_resynchronised = 0;
   std::uint64_t jobs_formed = 0;
-  std::uint64_t jobs_resumed = 0;    ///< formed anew with the progress made elsewhere
-  std::uint64_t jobs_dissolved = 0;  ///< resumed here while a rank went elsewhere
-  std::uint64_t jobs_left = 0;       ///< ended by every rank's LEAVE
+  std::uint64_t jobs_resumed = 0;          ///< formed again with the progress made elsewhere
+  std::uint64_t formations_abandoned = 0;  ///< resumed here while a rank went elsewhere
+  std::uint64_t jobs_left = 0;             ///< ended by every rank's LEAVE
   std::uint64_t jobs_aborted = 0;
   std::uint64_t joins_refused = 0;  ///< answered by ABORT
   std::uint64_t stragglers_seen = 0;
@@ -36,7 +36,7 @@ struct Counters {
   void for_each(F&& f) const {
     f("packets_received", packets_received);
     f("rounds_finished", rounds_finished);
-    f("rounds_repeated", rounds_repeated);
+    f("rounds_replayed", rounds_replayed);
     f("contributions", contributions);
     f("contributions_held", contributions_held);
     f("results_sent", results_sent);
@@ -50,7 +50,7 @@ struct Counters {
     f("streams_resynchronised", streams_resynchronised);
     f("jobs_formed", jobs_formed);
     f("jobs_resumed", jobs_resumed);
-    f("jobs_dissolved", jobs_dissolved);
+    f("formations_abandoned", formations_abandoned);
     f("jobs_left", jobs_left);
     f("jobs_aborted", jobs_aborted);
     f("joins_refused", joins_refused);

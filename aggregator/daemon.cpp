@@ -48,8 +48,8 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
       secrets_(secrets),
       reload_(std::move(reload)),
       logger_(std::move(logger)),
-      refusals_told_(config.log_rate_limit),
-      stragglers_told_(config.log_rate_limit),
+      refusals_logged_(config.log_rate_limit),
+      stragglers_logged_(config.log_rate_limit),
       report_(logger_, net::now()) {
   const sigset_t signals = awaited_signals();  // taken by run(), on this thread alone
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
@@ -81,7 +81,7 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
   open_ports();
   const LaneOptions lane{config_.udp_port, config_.idle, config_.cpu,
                          net::parse_faults(config_.faults)};
-  if (lane.faults.any()) logger_->warn("faults are put into all traffic: {}", config_.faults);
+  if (lane.faults.any()) logger_->warn("fault injection is on for all traffic: {}", config_.faults);
   if (!secrets_.empty()) logger_->info("jobs prove {}", secrets_.describe());
   if (secrets_.empty() && !ports_.empty())
     logger_->warn("no secrets: whoever reaches a network port may join any job");
@@ -108,7 +108,7 @@ EngineConfig Daemon::engine_config() const {
   engine.secret = [secrets = secrets_](std::uint32_t job) { return secrets.find(job); };
   engine.authenticate_packets = config_.authenticate_packets;
   engine.challenge_key = random_key();
-  engine.greetings_per_second = config_.greetings_per_second;
+  engine.reply_rate_limit = config_.reply_rate_limit;
   engine.incarnation = random_id();
   engine.unique = random_id;
   return engine;
@@ -188,7 +188,7 @@ void Daemon::look_after() {
       break;
   }
   if (vhost_) vhost_->poll();
-  tell_events();
+  log_events();
 }
 
 Daemon::Signal Daemon::wait_for_signal() {
@@ -214,7 +214,7 @@ void Daemon::reload() {
     return;
   }
   config::set_level(*logger_, config_.log_level);
-  refusals_told_ = stragglers_told_ = config::RateLimit(config_.log_rate_limit);
+  refusals_logged_ = stragglers_logged_ = config::RateLimit(config_.log_rate_limit);
   schedule_report();
   lane_->adjust(engine_config());
 }
@@ -227,11 +227,11 @@ void Daemon::drain() {
   serving_ = true;
   while (serving_ && net::now() < deadline && lane_->snapshot().live_jobs != 0) look_after();
   lane_->end();
-  tell_events();
+  log_events();
 }
 
 /// What an operator wants to read of jobs. On this thread: a log that blocks stops no lane.
-void Daemon::tell_events() {
+void Daemon::log_events() {
   const Lane::Events events = lane_->take_events();
   for (const JobEvent& event : events.of_jobs.list) {
     const Session& s = event.session;
@@ -243,33 +243,35 @@ void Daemon::tell_events() {
             event.kind == JobEvent::Kind::kFormed ? "formed" : "resumed with its progress", s.ranks,
             s.streams, s.block_elements, s.history, s.payload_bytes);
         break;
-      case JobEvent::Kind::kDissolved:
-        logger_->warn("job {}: resumed here, but not all ranks came: they join anew", s.job);
+      case JobEvent::Kind::kFormationAbandoned:
+        logger_->warn("job {}: resumption abandoned: not all ranks joined here; they join again",
+                      s.job);
         break;
       case JobEvent::Kind::kLeft:
         logger_->info("job {}: all {} ranks have left", s.job, s.ranks);
         break;
       case JobEvent::Kind::kAborted:
-        logger_->warn("job {}: ended: {}{}", s.job, explain(*event.reason),
-                      event.told_by ? fmt::format(", says rank {}", event.told_by->value) : "");
+        logger_->warn(
+            "job {}: ended: {}{}", s.job, explain(*event.reason),
+            event.reported_by ? fmt::format(", says rank {}", event.reported_by->value) : "");
         break;
       case JobEvent::Kind::kStraggler:
         config::log_limited(
-            *logger_, stragglers_told_, net::now(), spdlog::level::warn,
+            *logger_, stragglers_logged_, net::now(), spdlog::level::warn,
             "job {}: op {} has waited {} ms for rank {} (heard {} ms ago) on {} streams", s.job,
             event.straggler.op, milliseconds(event.straggler.waited), event.straggler.rank.value,
             milliseconds(event.straggler.last_heard), event.straggler.streams);
         break;
       case JobEvent::Kind::kRefused:
-        config::log_limited(*logger_, refusals_told_, net::now(), spdlog::level::warn,
+        config::log_limited(*logger_, refusals_logged_, net::now(), spdlog::level::warn,
                             "job {}: a join was refused: {}", s.job, explain(*event.reason));
         break;
     }
   }
-  config::log_suppressed(*logger_, refusals_told_, net::now());
-  config::log_suppressed(*logger_, stragglers_told_, net::now());
+  config::log_suppressed(*logger_, refusals_logged_, net::now());
+  config::log_suppressed(*logger_, stragglers_logged_, net::now());
   if (events.of_jobs.lost != 0)
-    logger_->warn("{} more events of jobs were not told", events.of_jobs.lost);
+    logger_->warn("{} more events of jobs were not logged", events.of_jobs.lost);
   if (events.longest_pause >= kPauseWorthSaying)
     logger_->warn("a lane was not run for {} ms: its core was taken, or the process stopped",
                   milliseconds(events.longest_pause));

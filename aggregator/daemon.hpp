@@ -22,7 +22,8 @@ namespace sluice::aggregator {
 
 class Daemon {
  public:
-  /// Reads the settings anew, beside those that are in force; throws sluice::Error if they are bad.
+  /// Reads the settings again, beside those that are in force; throws sluice::Error if they are
+  /// bad.
   using Reload = std::function<config::ReloadOutcome(const config::AggregatorConfig&,
                                                      const config::SecretStore&)>;
 
@@ -47,7 +48,7 @@ class Daemon {
   EngineConfig engine_config() const;
   void look_after();
   void drain();
-  void tell_events();
+  void log_events();
   void schedule_report();
   Figures figures();
 
@@ -55,8 +56,8 @@ class Daemon {
   config::SecretStore secrets_;
   const Reload reload_;
   const std::shared_ptr<spdlog::logger> logger_;
-  config::RateLimit refusals_told_;
-  config::RateLimit stragglers_told_;
+  config::RateLimit refusals_logged_;
+  config::RateLimit stragglers_logged_;
   Report report_;
   Time next_report_ = kNever;
   bool serving_ = true;                // until a signal to end

@@ -68,7 +68,7 @@ DropReason Engine::on_stream(Job& job, Rank rank, const Packet& packet, Buffer b
     default:  // SYNC
       taken = stream.on_sync(rank, Round{packet.as<wire::Sync>().applied}, scope);
   }
-  if (taken.proves_life) job.membership.proved_life(rank, now);
+  if (taken.proves_liveness) job.membership.proved_liveness(rank, now);
   if (taken.ends_job) {
     const AbortInfo why = *taken.ends_job;  // the stream goes with the job
     abort(job, why, now);
@@ -104,8 +104,8 @@ void Engine::settle(Job& job, Time now) {
           if (!take_memory(job, now)) continue;
           ++(event.kind == Kind::kFormed ? counters_.jobs_formed : counters_.jobs_resumed);
           break;
-        case Kind::kDissolved:
-          ++counters_.jobs_dissolved;
+        case Kind::kFormationAbandoned:
+          ++counters_.formations_abandoned;
           give_back_memory(job);
           break;
         case Kind::kLeft:
@@ -124,8 +124,8 @@ void Engine::settle(Job& job, Time now) {
   }
 }
 
-void Engine::abort(Job& job, const AbortInfo& info, Time now, std::optional<Rank> told_by) {
-  job.membership.abort(info, control_, told_by);
+void Engine::abort(Job& job, const AbortInfo& info, Time now, std::optional<Rank> reported_by) {
+  job.membership.abort(info, control_, reported_by);
   settle(job, now);
 }
 
@@ -154,16 +154,16 @@ void Engine::on_time(Time now, PacketSink& sink) {
 
 void Engine::adjust(const EngineConfig& to) {
   config_.jobs_max = to.jobs_max;
-  config_.greetings_per_second = to.greetings_per_second;
+  config_.reply_rate_limit = to.reply_rate_limit;
   config_.straggler_warning = to.straggler_warning;
   config_.secret = to.secret;
-  proven_replies_.set_rate(to.greetings_per_second);
-  unproven_replies_.set_rate(to.greetings_per_second);
+  proven_replies_.set_rate(to.reply_rate_limit);
+  unproven_replies_.set_rate(to.reply_rate_limit);
 }
 
-void Engine::on_hang_up(std::uint16_t port_id, Time now, PacketSink& sink) {
+void Engine::on_disconnect(std::uint16_t port_id, Time now, PacketSink& sink) {
   for (auto& [id, job] : jobs_) {
-    job->membership.on_hang_up(port_id, now, control_);
+    job->membership.on_disconnect(port_id, now, control_);
     settle(*job, now);
   }
   deadline_ = std::min(deadline_, now);

@@ -29,8 +29,8 @@ class Engine {
   explicit Engine(EngineConfig config, std::function<void(const JobEvent&)> on_event = {})
       : config_(std::move(config)),
         on_event_(std::move(on_event)),
-        proven_replies_(config_.greetings_per_second, config_.unique()),
-        unproven_replies_(config_.greetings_per_second, config_.unique()) {}
+        proven_replies_(config_.reply_rate_limit, config_.unique()),
+        unproven_replies_(config_.reply_rate_limit, config_.unique()) {}
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -44,7 +44,7 @@ class Engine {
   }
 
   /// A local port went away: whoever was behind it is dead.
-  void on_hang_up(std::uint16_t port_id, Time now, PacketSink& sink);
+  void on_disconnect(std::uint16_t port_id, Time now, PacketSink& sink);
 
   /// The loop did not run for so long: what was not heard meanwhile is no silence of the workers.
   void excuse_pause(Duration pause);
@@ -110,7 +110,7 @@ class Engine {
   std::optional<AbortInfo> too_large(const Session& session) const;
   bool take_memory(Job& job, Time now);
   void settle(Job& job, Time now);
-  void abort(Job& job, const AbortInfo& info, Time now, std::optional<Rank> told_by = {});
+  void abort(Job& job, const AbortInfo& info, Time now, std::optional<Rank> reported_by = {});
   void give_back_memory(Job& job);
   void retry_stalled(Time now, PacketSink& sink);
   void look_for_stragglers(Job& job, Time now);

@@ -84,8 +84,8 @@ std::optional<AbortInfo> Formation::disagrees(const wire::Join& join) const {
 DropReason Formation::on_join(const Endpoint& from, const wire::Join& join, Time now,
                               ControlPackets& out) {
   if (record_.is_void(join)) return DropReason::kStaleJoin;
-  if (record_.told_again(from, join, out)) return DropReason::kBadJoin;
-  if (config_.shard != 0)  // who still speaks of another life will come again
+  if (record_.answered_again(from, join, out)) return DropReason::kBadJoin;
+  if (config_.shard != 0)  // who still speaks of another generation will come again
     std::erase_if(candidates_, [&](const auto& entry) {
       return entry.second.join.generation != join.generation;
     });
@@ -97,7 +97,7 @@ DropReason Formation::on_join(const Endpoint& from, const wire::Join& join, Time
       // The first process is alive after the second one came: two have one number.
       record_.tombstones.ended(held.join.nonce,
                                about(AbortReason::kDuplicateRank, Rank{join.rank}));
-      record_.told_again(held.endpoint, held.join, out);
+      record_.answered_again(held.endpoint, held.join, out);
     }
   }
   if (const auto disagreement = disagrees(join)) {
@@ -129,12 +129,12 @@ RankSet Formation::absent(const wire::Join& join) const {
   return absent;
 }
 
-/// Whoever has made progress can only go on with all others of that life: if some rank comes
+/// Whoever has made progress can only go on with all others of that generation: if some rank comes
 /// without it, what that rank had is lost (rule 18). Only a JOIN that was asked for after the
-/// others had come shows that: an earlier one may be what that very rank sent before the life
+/// others had come shows that: an earlier one may be what that very rank sent before the generation
 /// began.
 void Formation::end_broken_lives(ControlPackets& out) {
-  while (const auto rank = stranger()) {
+  while (const auto rank = rank_of_other_generation()) {
     if (!conflict_serial_) conflict_serial_ = record_.newest_serial();
     if (candidates_[rank->value].join.serial <= *conflict_serial_) return;
     end_generation(holder()->join.generation, about(AbortReason::kRankRestarted, *rank), out);
@@ -150,8 +150,8 @@ const Candidate* Formation::holder() const {
   return found == candidates_.end() ? nullptr : &found->second;
 }
 
-/// A rank that comes from another life than the holder, if there is one of each.
-std::optional<Rank> Formation::stranger() const {
+/// A rank that comes from another generation than the holder, if there is one of each.
+std::optional<Rank> Formation::rank_of_other_generation() const {
   const Candidate* const held = holder();
   if (held == nullptr) return std::nullopt;
   const auto found = std::find_if(candidates_.begin(), candidates_.end(), [&](const auto& entry) {
@@ -167,7 +167,7 @@ bool Formation::same_generation() const {
                      [&](const auto& entry) { return entry.second.join.generation == generation; });
 }
 
-/// A life that cannot go on: also the ranks that have made no progress in it are told.
+/// A generation that cannot go on: also the ranks that have made no progress in it are told.
 void Formation::end_generation(std::uint64_t generation, const AbortInfo& why,
                                ControlPackets& out) {
   record_.tombstones.ended(generation, why);
@@ -269,12 +269,13 @@ void Formation::on_time(Time now, ControlPackets& out) {
 }
 
 /// Who conflicts with the others, or else who has not come. If all have, it is who has not said so
-/// lately: ranks of different lives are believed only together.
+/// lately: ranks of different generations are believed only together.
 AbortInfo Formation::why_not_formed(Time now) const {
   RankSet absent = RankSet::first(candidates_.begin()->second.join.world_size);
   for (const auto& entry : candidates_) absent.erase(Rank{entry.first});
   if (absent.empty()) {
-    if (const auto rank = stranger()) return about(AbortReason::kRankRestarted, *rank);
+    if (const auto rank = rank_of_other_generation())
+      return about(AbortReason::kRankRestarted, *rank);
     for (const auto& [rank, candidate] : candidates_)
       if (!is_fresh(candidate, now)) absent.insert(Rank{rank});
   }
@@ -283,8 +284,8 @@ AbortInfo Formation::why_not_formed(Time now) const {
   return about(AbortReason::kAbsent, Rank{absent.lowest()}, absent.size());
 }
 
-/// Since when somebody waits for others: of a life that has made progress, its ranks. Another may
-/// only seem to wait, by a packet that came late.
+/// Since when somebody waits for others: of a generation that has made progress, its ranks. Another
+/// may only seem to wait, by a packet that came late.
 Time Formation::forming_since() const {
   const Candidate* const held = holder();
   Time since = kNever;
@@ -298,8 +299,8 @@ Time Formation::forgotten_at(const Candidate& candidate) const {
   return after(candidate.seen, kForgottenAfter * config_.keep_alive_interval());
 }
 
-/// Those who come back to a life that has made progress were there a moment ago: who is not among
-/// them by the liveness time-out is lost.
+/// Those who come back to a generation that has made progress were there a moment ago: who is not
+/// among them by the liveness time-out is lost.
 Time Formation::formation_ends() const {
   if (candidates_.empty()) return kNever;
   return after(forming_since(),
@@ -319,13 +320,14 @@ void Formation::excuse_pause(Duration pause) {
   }
 }
 
-void Formation::on_hang_up(std::uint16_t port_id, Time now, ControlPackets& out) {
+void Formation::on_disconnect(std::uint16_t port_id, Time now, ControlPackets& out) {
   for (auto it = candidates_.begin(); it != candidates_.end();) {
     if (it->second.endpoint.port_id != port_id) {
       ++it;
       continue;
     }
-    const AbortInfo why = about(AbortReason::kRankHungUp, Rank{it->first}, now - it->second.seen);
+    const AbortInfo why =
+        about(AbortReason::kRankDisconnected, Rank{it->first}, now - it->second.seen);
     const bool held_progress = has_progress(it->second.join);
     it = candidates_.erase(it);
     if (!held_progress) continue;

@@ -3,8 +3,8 @@
 //
 // A job forms when all N ranks have joined and go together. Serials, handed out with every
 // CHALLENGE, order the joins: the newest of a rank wins, and all up to the mark of the last
-// formation or end are void. On shards other than 0 ranks wait here also while an earlier life of
-// the job is active.
+// formation or end are void. On shards other than 0 ranks wait here also while an earlier
+// generation of the job is active.
 #pragma once
 
 #include <cstddef>
@@ -44,8 +44,8 @@ class Formation {
   bool empty() const { return candidates_.empty(); }
   const Candidates& candidates() const { return candidates_; }
 
-  /// A JOIN that is not about the life that is active here. Sends ABORT if it is refused; else the
-  /// job may be complete(), or the sender is to be told who is absent().
+  /// A JOIN that is not about the generation that is active here. Sends ABORT if it is refused;
+  /// else the job may be complete(), or the sender is to be told who is absent().
   DropReason on_join(const Endpoint& from, const wire::Join& join, Time now, ControlPackets& out);
   /// A rank that waited elsewhere.
   void hold(const Endpoint& from, const wire::Join& join, Time now);
@@ -53,8 +53,9 @@ class Formation {
   /// The ranks that somebody who waits here waits for; none for anybody else.
   RankSet absent(const wire::Join& join) const;
 
-  /// All are there and go together: ranks of different lives, too, if none has made progress. What
-  /// one of them said a while ago may be true no more: it may be in at another aggregator by now.
+  /// All are there and go together: ranks of different generations, too, if none has made progress.
+  /// What one of them said a while ago may be true no more: it may be in at another aggregator by
+  /// now.
   bool complete(Time now) const;
   /// What the complete candidates form, and whether they go on with progress made elsewhere.
   /// `buffers_claimed`: by all jobs that are active.
@@ -72,14 +73,14 @@ class Formation {
   void on_time(Time now, ControlPackets& out);
   Time next_deadline() const;
   void excuse_pause(Duration pause);
-  void on_hang_up(std::uint16_t port_id, Time now, ControlPackets& out);
+  void on_disconnect(std::uint16_t port_id, Time now, ControlPackets& out);
 
  private:
   std::optional<AbortInfo> disagrees(const wire::Join& join) const;
   void end_broken_lives(ControlPackets& out);
   void end_generation(std::uint64_t generation, const AbortInfo& why, ControlPackets& out);
   const Candidate* holder() const;
-  std::optional<Rank> stranger() const;
+  std::optional<Rank> rank_of_other_generation() const;
   bool same_generation() const;
   bool is_fresh(const Candidate& candidate, Time now) const;
   AbortInfo why_not_formed(Time now) const;

@@ -29,7 +29,7 @@ struct JobEvent {
   enum class Kind {
     kFormed,
     kResumed,
-    kDissolved,
+    kFormationAbandoned,
     kLeft,
     kAborted,
     kRefused,
@@ -37,7 +37,7 @@ struct JobEvent {
   } kind = Kind::kFormed;
   Session session{};                  ///< job always; the rest where formed
   std::optional<AbortInfo> reason{};  ///< of an abort or a refusal
-  std::optional<Rank> told_by{};      ///< who ended the job for this reason, if it was a rank
+  std::optional<Rank> reported_by{};  ///< who ended the job for this reason, if it was a rank
   Straggler straggler{};
 };
 

@@ -23,7 +23,7 @@ void JobRecord::refuse(const Endpoint& to, const wire::Join& join, const AbortIn
   out.push(to, to_packet(info, job, join.generation, join.nonce), protection);
 }
 
-bool JobRecord::told_again(const Endpoint& from, const wire::Join& join, ControlPackets& out) {
+bool JobRecord::answered_again(const Endpoint& from, const wire::Join& join, ControlPackets& out) {
   const AbortInfo* const why = tombstones.why_over(join);
   if (why == nullptr) return false;
   refuse(from, join, *why, out);
@@ -44,7 +44,7 @@ AbortInfo about(wire::AbortReason reason, Rank rank, Duration silence) {
 }
 
 bool has_progress(const wire::Join& join) {
-  return join.generation != 0 && (join.flags & wire::kJoinVirgin) == 0;
+  return join.generation != 0 && (join.flags & wire::kJoinNoProgress) == 0;
 }
 
 }  // namespace sluice::aggregator

@@ -50,7 +50,7 @@ class JobRecord {
   void refuse(const Endpoint& to, const wire::Join& join, const AbortInfo& info,
               ControlPackets& out);
   /// Whether the join speaks of something that has ended; then it is told why.
-  bool told_again(const Endpoint& from, const wire::Join& join, ControlPackets& out);
+  bool answered_again(const Endpoint& from, const wire::Join& join, ControlPackets& out);
 
  private:
   const Serials& serials_;
@@ -63,7 +63,7 @@ AbortInfo about(wire::AbortReason reason, Rank rank, std::uint64_t value = 0);
 /// Of one rank and how long it was silent.
 AbortInfo about(wire::AbortReason reason, Rank rank, Duration silence);
 
-/// Whether the worker has applied results of a life of the job.
+/// Whether the worker has applied results of a generation of the job.
 bool has_progress(const wire::Join& join);
 
 }  // namespace sluice::aggregator

@@ -80,7 +80,7 @@ void Lane::attach(const net::PortView& port) {
 void Lane::detach(std::uint16_t port_id, std::function<void()> released) {
   post([this, port_id, released = std::move(released)](Time now) {
     io_.remove_port(port_id);
-    engine_.on_hang_up(port_id, now, io_);
+    engine_.on_disconnect(port_id, now, io_);
     released();
   });
 }

@@ -47,10 +47,10 @@ DropReason Membership::join_active(const Endpoint& from, const wire::Join& join,
       return DropReason::kStaleJoin;
     case Case::kAnotherProcess:
       abort(about(AbortReason::kRankRestarted, rank), out);
-      record_.told_again(from, join, out);
+      record_.answered_again(from, join, out);
       return DropReason::kBadJoin;
     case Case::kElsewhere:
-      dissolve();
+      abandon_formation();
       return join_forming(from, join, now, out);
     case Case::kRejoins:
       roster_.rebind(rank, from, join, now, out);
@@ -59,7 +59,7 @@ DropReason Membership::join_active(const Endpoint& from, const wire::Join& join,
       break;
   }
   if (record_.config.shard == 0) return contend(from, join, now, out);
-  // Shard 0 has begun another life. Ours ends when all have heard of it, which they tell by
+  // Shard 0 has begun another generation. Ours ends when all have heard of it, which they tell by
   // joining.
   return join_forming(from, join, now, out);
 }
@@ -67,7 +67,7 @@ DropReason Membership::join_active(const Endpoint& from, const wire::Join& join,
 /// Who asks for a member's place waits for the outcome, unless what it speaks of is over.
 DropReason Membership::contend(const Endpoint& from, const wire::Join& join, Time now,
                                ControlPackets& out) {
-  if (record_.told_again(from, join, out)) return DropReason::kBadJoin;
+  if (record_.answered_again(from, join, out)) return DropReason::kBadJoin;
   if (record_.is_void(join)) return DropReason::kStaleJoin;
   roster_.contend(from, join, now);
   record_.pend(from, join, formation_.absent(join), out);
@@ -139,7 +139,7 @@ void Membership::on_time(Time now, ControlPackets& out) {
     }
     roster_.repeat_welcomes(now, out);
     if (now >= roster_.all_must_have_spoken()) {
-      dissolve();
+      abandon_formation();
       record_.void_joins();
       return;
     }
@@ -157,37 +157,38 @@ void Membership::excuse_pause(Duration pause) {
   roster_.excuse_pause(pause);
 }
 
-void Membership::on_hang_up(std::uint16_t port_id, Time now, ControlPackets& out) {
-  formation_.on_hang_up(port_id, now, out);
+void Membership::on_disconnect(std::uint16_t port_id, Time now, ControlPackets& out) {
+  formation_.on_disconnect(port_id, now, out);
   if (!active_) return;
-  if (const auto failure = roster_.on_hang_up(port_id, now)) abort(*failure, out);
+  if (const auto failure = roster_.on_disconnect(port_id, now)) abort(*failure, out);
 }
 
 // --------------------------------------------------------------------------------------- the end
-void Membership::abort(const AbortInfo& info, ControlPackets& out, std::optional<Rank> told_by) {
+void Membership::abort(const AbortInfo& info, ControlPackets& out,
+                       std::optional<Rank> reported_by) {
   if (active_) {
     roster_.tell_all(info, out);
-    end({.left = false, .generation = roster_.session().generation, .why = info}, told_by);
+    end({.left = false, .generation = roster_.session().generation, .why = info}, reported_by);
   } else {
     formation_.dismiss(info, out);
   }
 }
 
 /// As if this aggregator had been killed: tokens are unknown from now on, and nothing has ended.
-void Membership::dissolve() {
+void Membership::abandon_formation() {
   assert(active_);
   active_ = false;
-  record_.tell({.kind = JobEvent::Kind::kDissolved, .session = roster_.session()});
+  record_.tell({.kind = JobEvent::Kind::kFormationAbandoned, .session = roster_.session()});
 }
 
-void Membership::end(const Tombstone& tombstone, std::optional<Rank> told_by) {
+void Membership::end(const Tombstone& tombstone, std::optional<Rank> reported_by) {
   assert(active_);
   roster_.bury(tombstone);
   JobEvent event{.kind = JobEvent::Kind::kLeft, .session = roster_.session()};
   if (!tombstone.left) {
     event.kind = JobEvent::Kind::kAborted;
     event.reason = tombstone.why;
-    event.told_by = told_by;
+    event.reported_by = reported_by;
   }
   record_.tell(event);
   active_ = false;

@@ -1,7 +1,7 @@
 // Who belongs to a job: those who wait for it to form, and its members while it is active. Control
 // plane: it may allocate, and its packets go out through ControlPackets.
 //
-// A job forms (Formation), lives for one generation (Roster), and forms anew after it has ended.
+// A job forms (Formation), lives for one generation (Roster), and forms again after it has ended.
 // What has ended leaves tombstones (JobRecord), so that a rank which missed the news is told again.
 // This class takes the job from one to the other.
 #pragma once
@@ -62,7 +62,7 @@ class Membership {
   void answer_unknown(const Endpoint& from, const Packet& packet, ControlPackets& out) const;
 
   void spoke(Rank r, std::uint64_t token) { roster_.spoke(r, token); }
-  void proved_life(Rank r, Time now) { roster_.proved_life(r, now); }
+  void proved_liveness(Rank r, Time now) { roster_.proved_liveness(r, now); }
   void on_keep_alive(Rank r, std::uint64_t number, Time now, ControlPackets& out) {
     roster_.on_keep_alive(r, number, now, out);
   }
@@ -79,11 +79,11 @@ class Membership {
   void excuse_pause(Duration pause);
 
   /// A local port went away with whoever was behind it.
-  void on_hang_up(std::uint16_t port_id, Time now, ControlPackets& out);
+  void on_disconnect(std::uint16_t port_id, Time now, ControlPackets& out);
 
-  /// Ends the active life, or the forming, and tells all who are in it. `told_by`: which of them
-  /// said so.
-  void abort(const AbortInfo& info, ControlPackets& out, std::optional<Rank> told_by = {});
+  /// Ends the active generation, or the forming, and tells all who are in it. `reported_by`: which
+  /// of them said so.
+  void abort(const AbortInfo& info, ControlPackets& out, std::optional<Rank> reported_by = {});
 
  private:
   DropReason join_active(const Endpoint& from, const wire::Join& join, Time now,
@@ -92,13 +92,13 @@ class Membership {
   DropReason join_forming(const Endpoint& from, const wire::Join& join, Time now,
                           ControlPackets& out);
   void form(Time now, ControlPackets& out);
-  void dissolve();
-  void end(const Tombstone& tombstone, std::optional<Rank> told_by = {});
+  void abandon_formation();
+  void end(const Tombstone& tombstone, std::optional<Rank> reported_by = {});
 
   JobRecord record_;
   const std::size_t& buffers_claimed_;
-  Formation formation_;  // on shards other than 0 also while an earlier life is active
-  Roster roster_;        // of the latest life
+  Formation formation_;  // on shards other than 0 also while an earlier generation is active
+  Roster roster_;        // of the latest generation
   bool active_ = false;
 };
 

@@ -67,8 +67,8 @@ std::string Report::rates(const Figures& before, const Figures& now) {
 
 void Report::tell_progress(const Figures& now) {
   for (auto& [what, text] : totals(now)) {
-    if (!text.empty() && text != told_[what]) logger_->info("{} so far: {}", what, text);
-    told_[what] = std::move(text);
+    if (!text.empty() && text != logged_[what]) logger_->info("{} so far: {}", what, text);
+    logged_[what] = std::move(text);
   }
   const bool traffic = now.lane.io.rx_datagrams != before_.lane.io.rx_datagrams ||
                        now.lane.io.tx_datagrams != before_.lane.io.tx_datagrams;

@@ -43,7 +43,7 @@ class Report {
   static std::string rates(const Figures& before, const Figures& now);
 
   const std::shared_ptr<spdlog::logger> logger_;
-  Lines told_;
+  Lines logged_;
   Figures before_;  // of the last call
 };
 

@@ -127,8 +127,9 @@ Roster::JoinCase Roster::judge(const wire::Join& join) const {
   return JoinCase::kSpeaksOfOtherLife;
 }
 
-/// Whether a rank comes from another epoch of this life, or has made progress that it cannot have
-/// made here: all were welcomed at another aggregator, since or at the same time, and went there.
+/// Whether a rank comes from another epoch of this generation, or has made progress that it cannot
+/// have made here: all were welcomed at another aggregator, since or at the same time, and went
+/// there.
 bool Roster::went_on_elsewhere(const wire::Join& join) const {
   if (join.generation == session_.generation)
     return join.epoch != 0 && join.epoch != session_.epoch;
@@ -137,8 +138,8 @@ bool Roster::went_on_elsewhere(const wire::Join& join) const {
                       [](const Member& member) { return member.spoke; });
 }
 
-/// Whether somebody names this life who was never welcomed to it, while the member was: shard 0 had
-/// not heard the member, and gave its place to another process.
+/// Whether somebody names this generation who was never welcomed to it, while the member was: shard
+/// 0 had not heard the member, and gave its place to another process.
 bool Roster::is_another_process(const wire::Join& join) const {
   return join.generation == session_.generation && join.epoch == 0 && members_[join.rank].spoke;
 }
@@ -176,7 +177,7 @@ std::optional<Roster::Contender> Roster::settle_contention(Time now, ControlPack
     if (signs >= kSignsOfLife) {
       member.contender.reset();
       record_.tombstones.ended(contender.join.nonce, about(AbortReason::kDuplicateRank, Rank{r}));
-      record_.told_again(contender.endpoint, contender.join, out);
+      record_.answered_again(contender.endpoint, contender.join, out);
     } else if (now < contention_ends(member)) {
       continue;
     } else if (!member.spoke && !resumed_ && !has_progress(contender.join)) {
@@ -223,13 +224,13 @@ void Roster::excuse_pause(Duration pause) {
   }
 }
 
-std::optional<AbortInfo> Roster::on_hang_up(std::uint16_t port_id, Time now) {
+std::optional<AbortInfo> Roster::on_disconnect(std::uint16_t port_id, Time now) {
   for (std::uint16_t r = 0; r < session_.ranks; ++r) {
     Member& member = members_[r];
     if (member.contender && member.contender->endpoint.port_id == port_id) member.contender.reset();
     if (endpoints_[r].port_id != port_id || !present_.contains(Rank{r})) continue;
     present_.erase(Rank{r});
-    return about(AbortReason::kRankHungUp, Rank{r}, now - member.seen);
+    return about(AbortReason::kRankDisconnected, Rank{r}, now - member.seen);
   }
   return std::nullopt;
 }

@@ -1,8 +1,8 @@
-// The members of a job that has formed: their tokens and addresses, their signs of life, who joins
-// again in whose place, and leaving (rules 16, 17, 24 and 25 of docs/protocol.md).
+// The members of a job that has formed: their tokens and addresses, their signs of liveness, who
+// joins again in whose place, and leaving (rules 16, 17, 24 and 25 of docs/protocol.md).
 //
-// Two processes with one rank are told from a restarted rank by signs of life: whoever joins beside
-// a member contends for its place, and loses it if the member proves to be alive after that.
+// Two processes with one rank are told from a restarted rank by signs of liveness: whoever joins
+// beside a member contends for its place, and loses it if the member proves to be alive after that.
 #pragma once
 
 #include <cstdint>
@@ -43,9 +43,9 @@ class Roster {
     kWaitsForOthers,    ///< it left, and comes back before the others have left
     kRepeated,          ///< its WELCOME was lost
     kStale,             ///< older than the one that made the member
-    kAnotherProcess,    ///< names this life, but was never welcomed to it; the member was
-    kElsewhere,         ///< this life went on at another aggregator
-    kRejoins,           ///< a member of this life in a new attempt
+    kAnotherProcess,    ///< names this generation, but was never welcomed to it; the member was
+    kElsewhere,         ///< this generation went on at another aggregator
+    kRejoins,           ///< a member of this generation in a new attempt
     kSpeaksOfOtherLife  ///< of none, or of one that is not this
   };
   JoinCase judge(const wire::Join& join) const;
@@ -54,8 +54,8 @@ class Roster {
   /// Another process, or another attempt of the same one, takes the member's place. With a new
   /// token whatever was said of the old one, and recorded, is void.
   void rebind(Rank r, const Endpoint& to, const wire::Join& join, Time now, ControlPackets& out);
-  /// The member's place is asked for by somebody else: its next signs of life decide. The caller
-  /// sends PENDING.
+  /// The member's place is asked for by somebody else: its next signs of liveness decide. The
+  /// caller sends PENDING.
   void contend(const Endpoint& from, const wire::Join& join, Time now);
 
   /// A packet of this member came in, with this token. One that was replaced is void from now on.
@@ -64,7 +64,7 @@ class Roster {
     member.spoke = true;
     if (token == member.token) member.former_token = 0;
   }
-  void proved_life(Rank r, Time now) { members_[r.value].seen = now; }
+  void proved_liveness(Rank r, Time now) { members_[r.value].seen = now; }
   Duration silence_of(Rank r, Time now) const { return now - members_[r.value].seen; }
   void on_keep_alive(Rank r, std::uint64_t number, Time now, ControlPackets& out);
 
@@ -88,13 +88,13 @@ class Roster {
   void repeat_welcomes(Time now, ControlPackets& out);
   /// A job with standbys may have been resumed here with a rank that went to another aggregator in
   /// the same moment. Such a formation does as if it had been killed: its ranks are refused and
-  /// join anew, all at the first aggregator that answers.
+  /// join again, all at the first aggregator that answers.
   Time all_must_have_spoken() const;
   Time next_deadline() const;
   void excuse_pause(Duration pause);
 
   /// The rank behind this local port, if it is present; nobody is there to be told any more.
-  std::optional<AbortInfo> on_hang_up(std::uint16_t port_id, Time now);
+  std::optional<AbortInfo> on_disconnect(std::uint16_t port_id, Time now);
 
   void tell_all(const AbortInfo& info, ControlPackets& out) const;
   /// Records what has become of the members, for those that missed the news.

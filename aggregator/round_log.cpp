@@ -5,7 +5,7 @@
 namespace sluice::aggregator {
 
 bool RoundLog::settled(const RankSet& ranks) const {
-  bool all = live_ && !repeating();
+  bool all = live_ && !replaying();
   ranks.for_each([&](Rank r) { all &= !is_behind(r); });
   return all;
 }

@@ -30,14 +30,14 @@ class RoundLog {
   bool live() const { return live_; }
   Round running() const { return running_; }
   /// Whether the running round has ended at some worker before, so that all must take part still.
-  bool repeating() const { return running_ < front_; }
+  bool replaying() const { return running_ < front_; }
 
   /// Every result below it is applied at this worker.
   Round position(Rank w) const { return positions_[w.value]; }
   /// Whether this was news. Takes positions up to the running round.
   bool acknowledge(Rank w, Round position);
   /// Who wants to leave has no op pending: it has applied every result, unless rounds are repeated.
-  bool acknowledge_all(Rank w) { return live_ && !repeating() && acknowledge(w, running_); }
+  bool acknowledge_all(Rank w) { return live_ && !replaying() && acknowledge(w, running_); }
 
   /// Whether a rank has not told that it has all results. Of a log that is not live it will tell by
   /// itself.

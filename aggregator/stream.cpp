@@ -31,7 +31,7 @@ Taken Stream::on_data(Rank w, const Packet& packet, Buffer buffer, Scope& scope)
   if (round > rounds_.running()) return {DropReason::kFutureRound};
 
   Taken taken;
-  taken.proves_life = rounds_.acknowledge(w, round);
+  taken.proves_liveness = rounds_.acknowledge(w, round);
   if (round < rounds_.running()) {  // finished; `round` may be ahead of what was acknowledged
     if (ask && round == rounds_.position(w))
       answer(w, round, 0, scope);
@@ -56,7 +56,7 @@ Taken Stream::on_data(Rank w, const Packet& packet, Buffer buffer, Scope& scope)
   } else {
     scope.sink.enter(Stage::kSum);
     take(w, packet, std::move(buffer), scope.counters);
-    taken.proves_life = true;
+    taken.proves_liveness = true;
   }
   try_finish(scope);
   return taken;
@@ -84,7 +84,7 @@ Taken Stream::on_probe(Rank w, Round position, std::uint64_t have, Scope& scope)
 // ------------------------------------------------------------------------------- resynchronisation
 /// A worker tells which results it has applied. With all of them told, the stream goes live.
 Taken Stream::on_sync(Rank w, Round applied, Scope& scope) {
-  Taken taken{.proves_life = true};
+  Taken taken{.proves_liveness = true};
   switch (rounds_.sync(w, applied)) {
     case RoundLog::Synced::kKnown:
       taken = {DropReason::kDuplicate};
@@ -183,7 +183,7 @@ void Stream::try_finish(Scope& scope) {
     return;
   }
   ++scope.counters.rounds_finished;
-  if (rounds_.repeating()) ++scope.counters.rounds_repeated;
+  if (rounds_.replaying()) ++scope.counters.rounds_replayed;
   scope.sink.enter(Stage::kTransmit);
   deliver(result, scope);
   scope.sink.enter(Stage::kBuild);

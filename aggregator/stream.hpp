@@ -44,7 +44,7 @@ struct StreamScope {
 /// What a packet did.
 struct Taken {
   DropReason drop = DropReason::kNone;
-  bool proves_life = false;             ///< a new contribution, or the position advanced
+  bool proves_liveness = false;         ///< a new contribution, or the position advanced
   const AbortInfo* ends_job = nullptr;  ///< why the job cannot go on, if so; the stream has it
 };
 

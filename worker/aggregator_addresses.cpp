@@ -5,7 +5,7 @@
 namespace sluice::worker {
 namespace {
 
-constexpr int kPatience = 4;  // in longest pauses between two HELLOs
+constexpr int kPausesWithoutAnswer = 4;  // the longest between two HELLOs
 
 bool same_address(const Endpoint& a, const Endpoint& b) {
   return a.port_id == b.port_id && a.ipv4 == b.ipv4 && a.udp_port == b.udp_port;
@@ -33,7 +33,7 @@ void AggregatorAddresses::begin(bool home_may_live, Time now) {
 
 bool AggregatorAddresses::answers(const Address& address, Time now) const {
   return address.answered_at != kNever &&
-         now - address.answered_at < kPatience * config_.join_retry_max;
+         now - address.answered_at < kPausesWithoutAnswer * config_.join_retry_max;
 }
 
 bool AggregatorAddresses::home_answers(Time now) const {
@@ -54,7 +54,7 @@ std::size_t AggregatorAddresses::choose(Time now) {
   const std::size_t turn = turn_++;
   const std::size_t of_others = turn / 2;
   const bool home_may_live = home_incarnation_ != 0;
-  const bool is_early = now - began_ < kPatience * config_.join_retry_max;
+  const bool is_early = now - began_ < kPausesWithoutAnswer * config_.join_retry_max;
   const bool prefers_home = home_may_live && (is_early || home_answers(now));
   const std::size_t first = first_that_answers(now);
   if (turn % 2 == 0 && prefers_home) return home_;

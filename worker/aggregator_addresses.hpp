@@ -57,7 +57,7 @@ class AggregatorAddresses {
   const std::uint16_t shard_;
   std::vector<Address> addresses_;
   std::size_t current_ = 0;
-  std::size_t home_ = 0;  // where we were welcomed last, and by which life of the aggregator
+  std::size_t home_ = 0;  // where we were welcomed last, and by which incarnation of the aggregator
   std::uint64_t home_incarnation_ = 0;  // 0: it is over
   std::size_t turn_ = 0;
   Time began_{};

@@ -38,7 +38,7 @@ void refuse_in_forked_child() {
   if (eal_started_in && *eal_started_in != fork_generation())
     throw Error(ErrorCode::kUnavailable,
                 "this process was forked from one that had opened a Context, and can open none "
-                "itself: fork before the first is opened, or start it anew (exec, spawn)");
+                "itself: fork before the first is opened, or start it again (exec, spawn)");
 }
 
 /// DPDK can be started once in a process, so it stays until the process ends.
@@ -91,8 +91,7 @@ Attachment::Attachment(const ContextOptions& options, std::shared_ptr<spdlog::lo
   io_ = std::make_unique<net::DatagramIo>(*payloads_, *headers_);
   io_->listen(kWorkerUdpPort);
   io_->inject_faults(net::parse_faults(options.faults));
-  if (!options.faults.empty())
-    logger->warn("faults are put into the traffic on purpose: {}", options.faults);
+  if (!options.faults.empty()) logger->warn("fault injection is on: {}", options.faults);
   links_ = std::make_unique<Links>(planned_, *payloads_, *io_, std::move(logger));
   links_->open(choices(), options.connect_timeout);
 }
@@ -214,11 +213,11 @@ std::optional<Endpoint> Attachment::locate(std::size_t shard, unsigned attempt, 
   return reach(alternatives[attempt % alternatives.size()], attempt > 0, now);
 }
 
-std::optional<Endpoint> Attachment::reach(const Alternative& alternative, bool anew, Time now) {
+std::optional<Endpoint> Attachment::reach(const Alternative& alternative, bool again, Time now) {
   const net::Port* port = links_->carrier(alternative.link);
   if (!port) return std::nullopt;
-  const auto mac = anew ? io_->resolve_anew(port->id(), alternative.ipv4, now)
-                        : io_->resolve(port->id(), alternative.ipv4, now);
+  const auto mac = again ? io_->resolve_again(port->id(), alternative.ipv4, now)
+                         : io_->resolve(port->id(), alternative.ipv4, now);
   if (!mac) return std::nullopt;
   return Endpoint{.port_id = port->id(),
                   .mac = *mac,

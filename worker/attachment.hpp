@@ -55,7 +55,7 @@ class Attachment {
 
   /// Where to try to join it again, for the polling thread: alternative `attempt` modulo their
   /// number. Nothing if its link is down or its address not known yet. From the second attempt on
-  /// the address is asked for anew, as another machine may have it by now.
+  /// the address is asked for again, as another machine may have it by now.
   std::optional<Endpoint> locate(std::size_t shard, unsigned attempt, Time now);
 
   /// Buffers that communicators may share between them.
@@ -80,7 +80,7 @@ class Attachment {
   void start_memory(const ContextOptions& options, const std::shared_ptr<spdlog::logger>& logger);
   std::size_t link_to(const config::AggregatorAddress& address, const ContextOptions& options);
   std::vector<std::vector<std::size_t>> choices() const;
-  std::optional<Endpoint> reach(const Alternative& alternative, bool anew, Time now);
+  std::optional<Endpoint> reach(const Alternative& alternative, bool again, Time now);
 
   std::vector<LinkPlan> planned_;
   std::vector<Target> targets_;

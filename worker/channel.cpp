@@ -21,8 +21,8 @@ std::uint16_t streams_of(const Session& session) {
   return std::min(session.streams, std::max(share, session.shards));
 }
 
-/// The same on both sides, and another for each route and each life of a job. Ids of different
-/// routes of one life never meet; those of two jobs may, as rarely as random ones.
+/// The same on both sides, and another for each route and each generation of a job. Ids of
+/// different routes of one generation never meet; those of two jobs may, as rarely as random ones.
 std::uint32_t job_of(Route route, std::uint32_t job, std::uint64_t generation) {
   static_assert(kMaxRanks <= 256);
   std::uint64_t hash = generation ^ job * 0x9E37'79B9'7F4A'7C15u;  // mixed as SplitMix64 does

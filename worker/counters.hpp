@@ -18,7 +18,7 @@ struct Counters {
   std::uint64_t timeouts = 0;  ///< stream timers that expired
   std::uint64_t results_applied = 0;
   std::uint64_t results_early = 0;    ///< kept until those before them come
-  std::uint64_t rounds_repeated = 0;  ///< for ranks that lacked their results when a daemon died
+  std::uint64_t rounds_replayed = 0;  ///< for ranks that lacked their results when a daemon died
   std::uint64_t rejoins = 0;
   std::uint64_t ops_completed = 0;
   std::uint64_t ops_failed = 0;
@@ -37,7 +37,7 @@ struct Counters {
     f("timeouts", timeouts);
     f("results_applied", results_applied);
     f("results_early", results_early);
-    f("rounds_repeated", rounds_repeated);
+    f("rounds_replayed", rounds_replayed);
     f("rejoins", rejoins);
     f("ops_completed", ops_completed);
     f("ops_failed", ops_failed);

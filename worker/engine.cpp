@@ -24,11 +24,11 @@ void Engine::start(Time now, KeepingSink& sink) {
   flush(sink);
 }
 
-/// One shard took us in: the next step of joining, or of life.
+/// One shard took us in: the next step of joining, or of liveness.
 void Engine::welcomed(ShardMembership& membership, Time now, KeepingSink& sink) {
   if (membership.shard() == 0 && membership.agreed().generation != generation_) {
     if (!has_no_progress(0)) {
-      fail_protocol("aggregator 0 began a new life of a job that had made progress");
+      fail_protocol("aggregator 0 began a new generation of a job that had made progress");
       return;
     }
     generation_ = membership.agreed().generation;
@@ -81,7 +81,7 @@ bool Engine::all_memberships(ShardMembership::State state) const {
 }
 
 /// The aggregator does not know our token, or is not heard: it was restarted, its standby took
-/// over, or the packet lied. What we hold stays frozen until it welcomes us again.
+/// over, or the packet lied. What we hold stays suspended until it welcomes us again.
 void Engine::rejoin(ShardMembership& membership, bool refused_at_home, Time now) {
   ++counters_.rejoins;
   membership.begin_rejoin(refused_at_home, has_no_progress(membership.shard()), now, control_);
@@ -258,10 +258,10 @@ RankSet Engine::awaited(OpNumber op) const {
 /// The job is over for us. The aggregators that have not said so themselves are told, so that the
 /// other ranks learn of it at once.
 void Engine::fail(const Error& error, const std::optional<AbortInfo>& why,
-                  const ShardMembership* told_by) {
+                  const ShardMembership* reported_by) {
   if (over()) return;
   for (auto& membership : memberships_)
-    if (membership.get() != told_by) membership->abort(why, control_);
+    if (membership.get() != reported_by) membership->abort(why, control_);
   state_ = State::kFailed;
   failure_ = error;
   abort_info_ = why;

@@ -9,7 +9,7 @@
 //
 // An aggregator that does not know us any more, or is not heard, is joined again. If it starts a
 // new epoch, each stream tells it where it stands (SYNC), and rounds whose results some rank lacks
-// are run again, with what was kept of them; ops go on as if nothing had happened.
+// are replayed, with what was kept of them; ops go on as if nothing had happened.
 #pragma once
 
 #include <memory>
@@ -111,7 +111,7 @@ class Engine {
   void rejoin(ShardMembership& membership, bool refused_at_home, Time now);
   bool has_no_progress(std::uint16_t shard) const;
   void fail(const Error& error, const std::optional<AbortInfo>& why,
-            const ShardMembership* told_by);
+            const ShardMembership* reported_by);
   void fail_protocol(const std::string& what);
   bool is_authentic(const Packet& packet) const;
 

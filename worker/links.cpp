@@ -21,7 +21,7 @@ constexpr auto kLookPeriod = 1ms;         // at links, by the polling thread
 constexpr auto kOpenPeriod = 100ms;       // at directories, by the background
 constexpr auto kRetryPeriod = 5s;         // of a daemon that did not take our port
 constexpr Duration kBackgroundWait = 1s;  // for a daemon to take a port: also bounds our own end
-constexpr auto kWorthSaying = 100ms;      // of a link that is down: a daemon may plug it anew
+constexpr auto kWorthSaying = 100ms;      // of a link that is down: a daemon may plug it again
 constexpr auto kFirstPeriod = 10ms;       // at directories, while the caller waits
 
 }  // namespace

@@ -27,7 +27,7 @@ class OpQueue {
   /// The next op cannot run: it ends at once. Only while none is pending.
   OpNumber refuse(const Error& error);
 
-  /// A stream begins an op; it is done with it; it begins the same op anew later.
+  /// A stream begins an op; it is done with it; it begins the same op again later.
   void begin_on_stream() { ++running_streams_; }
   void finish_on_stream(OpNumber op);
   void withdraw_from_stream() { --running_streams_; }

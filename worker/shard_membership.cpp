@@ -100,7 +100,7 @@ bool ShardMembership::on_challenge(const Endpoint& from, const wire::Challenge& 
   join.shards = shards_;
   join.history = wanted_.history;
   join.flags =
-      static_cast<std::uint8_t>((no_progress_ ? wire::kJoinVirgin : 0) |
+      static_cast<std::uint8_t>((no_progress_ ? wire::kJoinNoProgress : 0) |
                                 (config_.authenticate_packets ? wire::kJoinAuthenticate : 0));
   join.challenge = packet.challenge;
   out.push(addresses_.current(), join, protection_);
@@ -119,7 +119,7 @@ bool ShardMembership::on_pending(const wire::Pending& packet, Time now) {
 
 bool ShardMembership::on_welcome(const Endpoint& from, const wire::Welcome& packet, Time now) {
   if (state_ != State::kJoining || packet.nonce != nonce_) return false;
-  // Shard 0 decides, once for a life: ops that are pending are cut to what was agreed.
+  // Shard 0 decides, once for a generation: ops that are pending are cut to what was agreed.
   const bool as_agreed = packet.streams == wanted_.streams && packet.history == wanted_.history &&
                          packet.block_elements == wanted_.block_elements &&
                          packet.payload_bytes == wanted_.payload_bytes;
@@ -216,7 +216,7 @@ bool ShardMembership::suspects(Time now) const {
   return in() && (now - heard_ > suspicion() || (link_down_ && addresses_.has_standby()));
 }
 
-/// A link that comes up may lead to a new life of the aggregator: it is asked at once.
+/// A link that comes up may lead to a new incarnation of the aggregator: it is asked at once.
 void ShardMembership::on_link(std::uint16_t port_id, bool up, Time now) {
   if (addresses_.current().port_id == port_id) link_down_ = !up;
   if (!up) return;
@@ -245,7 +245,7 @@ bool fits_leave(const AbortInfo& why) {
   using Reason = wire::AbortReason;
   switch (why.reason) {
     case Reason::kRankSilent:
-    case Reason::kRankHungUp:
+    case Reason::kRankDisconnected:
     case Reason::kRankRestarted:
     case Reason::kRankLeft:
     case Reason::kRankAborted:
@@ -272,7 +272,7 @@ void ShardMembership::abort(const std::optional<AbortInfo>& why, ControlPackets&
                                 ? static_cast<std::uint16_t>(why->value_a)
                                 : why->rank_a.value;
       if (why->reason == wire::AbortReason::kRankSilent ||
-          why->reason == wire::AbortReason::kRankHungUp)
+          why->reason == wire::AbortReason::kRankDisconnected)
         leave.silent_ms = static_cast<std::uint16_t>(std::min<std::uint64_t>(why->value_a, 0xffff));
     }
     out.push(addresses_.current(), leave, protection_);
@@ -295,9 +295,9 @@ std::optional<Error> ShardMembership::overdue(Time now) const {
                  whom() + " did not answer within " + seconds_text(config_.join_timeout));
   }
   if (now - heard_ > config_.aggregator_timeout)
-    return Error(
-        ErrorCode::kAggregatorLost,
-        whom() + " is silent for " + seconds_text(config_.aggregator_timeout) + not_shared_text());
+    return Error(ErrorCode::kAggregatorLost,
+                 whom() + " is declared failed: nothing was received for " +
+                     seconds_text(config_.aggregator_timeout) + not_shared_text());
   if (state_ == State::kJoining && was_in_ &&
       now - joining_since_ > config_.join_timeout + config_.aggregator_timeout)
     return Error(ErrorCode::kAggregatorLost,
@@ -305,7 +305,7 @@ std::optional<Error> ShardMembership::overdue(Time now) const {
   if (state_ == State::kJoining && !was_in_ && late) {
     return Error(ErrorCode::kFormationFailed,
                  whom() + " still waits for " +
-                     (absent_.empty() ? "the job's earlier life to end"
+                     (absent_.empty() ? "the job's earlier generation to end"
                                       : "rank " + ranks_text(absent_) + " to join") +
                      " after " + seconds_text(config_.join_timeout));
   }

@@ -1,7 +1,7 @@
 // This worker's membership at one aggregator: joining, keeping alive, leaving (rules 16, 17, 24 and
 // 25 of docs/protocol.md). Control plane; its packets go out through ControlPackets.
 //
-// While it is not kIn its streams are frozen: they apply nothing, so that what JOIN claims
+// While it is not kIn its streams are suspended: they apply nothing, so that what JOIN claims
 // stays true.
 #pragma once
 
@@ -84,7 +84,7 @@ class ShardMembership {
 
   void on_link(std::uint16_t port_id, bool up, Time now);
 
-  /// A sign of life.
+  /// A sign of liveness.
   void heard(Time now) { heard_ = now; }
   /// Time that counts as no silence.
   void excuse_pause(Duration pause) { heard_ += pause; }

@@ -61,7 +61,7 @@ void store_own(const Contribution& mine, const Packet& result, Operation& op) {
 }  // namespace
 
 // ---------------------------------------------------------------------------------- moving on
-/// Of a resumed stream every round from the position on will be finished anew.
+/// Of a resumed stream every round from the position on will be finished again.
 void Stream::start_epoch(bool resume, OpQueue& ops) {
   if (resume) {
     held_ = resumed_ = false;
@@ -88,7 +88,7 @@ void Stream::forget_contributions(Round end) {
 
 void Stream::advance(Scope& scope) {
   ShardMembership& membership = scope.membership;
-  if (!membership.in() || syncing_) return;  // frozen
+  if (!membership.in() || syncing_) return;  // suspended
   if (!busy() && !begin_next_op(scope)) {
     due_ = kNever;  // idle: nobody can pass us, no timer is needed
     return;
@@ -167,8 +167,8 @@ bool Stream::take(const Packet& packet, Scope& scope) {
                std::to_string(id_.value) + " does not fit the op that runs there";
     return false;
   }
-  if (repeating())
-    ++scope.counters.rounds_repeated;  // for others: here it was applied when it ended first
+  if (replaying())
+    ++scope.counters.rounds_replayed;  // for others: here it was applied when it ended first
   else
     apply(packet, scope);
   ++position_;
@@ -182,7 +182,7 @@ bool Stream::take(const Packet& packet, Scope& scope) {
 /// Whether a result is one that the running round can end with, as far as this rank can tell.
 bool Stream::fits(const Packet& packet, Scope& scope) {
   const auto& result = packet.as<wire::Result>();
-  if (repeating()) return ends_again(contribution(position_), packet);
+  if (replaying()) return ends_again(contribution(position_), packet);
   if (result.op != op_) return false;
   Operation& op = running_op(scope);
   const Geometry& geometry = op.geometry();
@@ -325,7 +325,7 @@ void Stream::arm(Time due, Scope& scope) {
 
 // -------------------------------------------------------------------------------------- sending
 bool Stream::owes_data() const {
-  if (!repeating()) return running_ && (first_ || owner_ || resumed_);
+  if (!replaying()) return running_ && (first_ || owner_ || resumed_);
   const auto& mine = contribution(position_);
   return mine.first || mine.owner || resumed_;
 }

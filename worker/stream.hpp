@@ -4,10 +4,10 @@
 //  - What it sends depends on its position alone: on the round awaited, never on what came before.
 //  - While this rank is not in at the aggregator, and until the aggregator of a new epoch knows its
 //  position, it is
-//    frozen: it applies nothing and begins nothing.
+//    suspended: it applies nothing and begins nothing.
 //  - A result that comes early waits for those before it; each is applied once.
 //  - What this rank had for a round is kept until every rank has applied its result, so that the
-//    round can be run again.
+//    round can be replayed.
 //  - A timer runs whenever a round is under way, and an idle stream has none.
 //  - Memory is taken when the rank is in; a packet allocates nothing but what it sends.
 #pragma once
@@ -101,7 +101,7 @@ class Stream {
   void advance(Scope& scope);
 
   /// An aggregator takes the stream over. `resume`: it must be told the position first; otherwise
-  /// nothing has ended here, and the stream begins anew.
+  /// nothing has ended here, and the stream begins again.
   void start_epoch(bool resume, OpQueue& ops);
   /// The aggregator has taken this rank in: goes on, or tells the position.
   void on_welcome(Scope& scope) { syncing_ ? send_sync(scope) : advance(scope); }
@@ -109,12 +109,12 @@ class Stream {
   /// Whether a round has ended here.
   bool has_progress() const { return applied_ > Round{0}; }
   /// Whether a round is under way here.
-  bool busy() const { return running_ || repeating(); }
+  bool busy() const { return running_ || replaying(); }
   /// The ranks without which the op's round cannot end, as last told.
   RankSet awaited(OpNumber op) const { return running_ && op_ == op ? awaited_ : RankSet{}; }
 
  private:
-  bool repeating() const { return position_ < applied_; }
+  bool replaying() const { return position_ < applied_; }
   bool owes_data() const;
   Contribution& contribution(Round r) { return contributions_[r.value % contributions_.size()]; }
   const Contribution& contribution(Round r) const {
@@ -123,7 +123,7 @@ class Stream {
   Operation& running_op(Scope& scope) { return *scope.ops.find(op_); }
   /// Of the round awaited; null if that is one of an op that is over here, or of none.
   Operation* current_op(Scope& scope) {
-    return running_ && !repeating() ? scope.ops.find(op_) : nullptr;
+    return running_ && !replaying() ? scope.ops.find(op_) : nullptr;
   }
   void forget_contributions(Round end);
 
@@ -152,7 +152,7 @@ class Stream {
   StreamId id_;
 
   // The round awaited. Every result below applied_ is applied; below that it is rounds that are
-  // run again, for ranks that lack their results.
+  // replayed, for ranks that lack their results.
   Round position_{};
   Round applied_{};
   OpNumber op_ = 0;       // runs here, or is the next to run

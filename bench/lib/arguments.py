@@ -22,8 +22,8 @@ def add_rounds(to, rounds):
 
 def add_placement(to):
     to.add_argument("--placement", type=words, default=placement.ACCEPTED,
-                    help="of the cores in rounds that count: near, middle, far, changed"
-                         " (near,middle)")
+                    help="of the cores in rounds that count: same-core, same-socket, other-socket,"
+                         " changed (same-core,same-socket)")
 
 
 def add_out(to, what):

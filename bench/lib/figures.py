@@ -18,11 +18,11 @@ class Figure:
     """One ratio; higher is better unless `most` is set."""
     what: str
     ratios: list
-    bar: float
-    aim: float
+    threshold: float
+    target: float
     rounds: str = ""  # what is known of those that counted
     values: dict = field(default_factory=dict)  # medians of what was measured, by name
-    most: bool = False  # the bar is what it may come to at most
+    most: bool = False  # the threshold is what it may come to at most
 
     @property
     def ratio(self):
@@ -34,7 +34,9 @@ class Figure:
         return self.ratio <= limit if self.most else self.ratio >= limit
 
     def verdict(self):
-        return "aim" if self.reaches(self.aim) else "pass" if self.reaches(self.bar) else "short"
+        if self.reaches(self.target):
+            return "target"
+        return "pass" if self.reaches(self.threshold) else "missed"
 
 
 @dataclass
@@ -47,10 +49,10 @@ class Settings:
         return results.by_point(rounds.run(points, takers, self.wanted, self.accepted))
 
 
-def figure_of(what, all_rounds, ratios_of, bar, aim, **more):
+def figure_of(what, all_rounds, ratios_of, threshold, target, **more):
     """`ratios_of(rounds)` gives the ratios of those that count."""
     counted = results.usable(all_rounds)
-    return Figure(what, ratios_of(counted), bar, aim, describe(all_rounds),
+    return Figure(what, ratios_of(counted), threshold, target, describe(all_rounds),
                   results.medians(counted), **more)
 
 
@@ -86,14 +88,14 @@ def best_peer(counted):
     return results.ratios(counted, BEST_PEERS)
 
 
-def against_peers(settings, density, bars, aims):
+def against_peers(settings, density, thresholds, targets):
     points = [Point(n, 100 * MIB, density) for n in settings.workers]
     takers = [c for c in contestants.all_contestants() if c.name in ("sluice", *BEST_PEERS)]
     done = settings.run(points, takers)
     for point in points:
         what = (f"100 MiB fp32, density {100 * density:g}%, {point.ranks} ranks,"
                 " better of Gloo and Open MPI / Sluice")
-        yield figure_of(what, done[point], best_peer, bars[point.ranks], aims[point.ranks])
+        yield figure_of(what, done[point], best_peer, thresholds[point.ranks], targets[point.ranks])
 
 
 def dense(settings):

@@ -7,9 +7,9 @@ import programs
 
 # A cache line's round trip is below: it takes about 55 ns between threads of one core, 120 to 270
 # between cores of one socket, 330 and more between sockets.
-DISTANCES_NS = [("near", 100), ("middle", 300), ("far", float("inf"))]
+DISTANCES_NS = [("same-core", 100), ("same-socket", 300), ("other-socket", float("inf"))]
 LABELS = [name for name, _ in DISTANCES_NS]
-ACCEPTED = ["near", "middle"]
+ACCEPTED = ["same-core", "same-socket"]
 
 
 class Placement:

@@ -18,7 +18,7 @@ def usable(rounds):
 
 
 def labels(rounds):
-    """ "5 near, 2 middle"."""
+    """ "5 same-core, 2 same-socket"."""
     count = collections.Counter(r.label for r in rounds)
     return ", ".join(f"{count[label]} {label}" for label in [*placement.LABELS, "changed"]
                      if count[label])

@@ -15,7 +15,7 @@ class Round:
     """One point, once by each contestant."""
     point: object
     number: int
-    label: str = "near"
+    label: str = "same-core"
     counts: bool = True
     distances_ns: list = field(default_factory=list)
     values: dict = field(default_factory=dict)  # by name; none of wrong sums

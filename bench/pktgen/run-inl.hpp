@@ -41,25 +41,25 @@ Report Run<Io>::execute() {
 
 template <class Io>
 void Run<Io>::join() {
-  constexpr auto kPatience = std::chrono::seconds(40);  // the sessions give up before
+  constexpr auto kTimeLimit = std::chrono::seconds(40);  // the sessions give up before
   generator_.start(net::now(), io_);
-  drive(kPatience, [this] { return generator_.active(); });
+  drive(kTimeLimit, [this] { return generator_.active(); });
   last_live_ = read();
 }
 
 /// Lets the ops that have begun end, as fast as they can, then leaves.
 template <class Io>
 void Run<Io>::end() {
-  constexpr auto kPatience = std::chrono::seconds(30);
+  constexpr auto kTimeLimit = std::chrono::seconds(30);
   pacer_.set_rate(0, net::now());
   generator_.finish();
-  if (!drive(kPatience, [this] { return generator_.finished(); })) {
+  if (!drive(kTimeLimit, [this] { return generator_.finished(); })) {
     generator_.give_up(io_);
     io_.flush();
     return;
   }
   generator_.leave(net::now(), io_);
-  drive(kPatience, [this] { return generator_.left(); });
+  drive(kTimeLimit, [this] { return generator_.left(); });
 }
 
 template <class Io>

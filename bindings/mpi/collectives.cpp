@@ -11,8 +11,8 @@
 #include <sluice/sluice.hpp>
 
 #include "bindings/mpi/element_types.hpp"
-#include "bindings/mpi/image.hpp"
 #include "bindings/mpi/interposer.hpp"
+#include "bindings/mpi/packed_elements.hpp"
 
 namespace sluice_mpi {
 namespace {
@@ -43,7 +43,7 @@ struct Operands {
   Verdict judge(Interposer& interposer) const {
     if (bytes < interposer.terms.min_bytes) return Verdict::kSmall;
     if (elements) return Verdict::kTakenOver;
-    interposer.ledger.lacks(name_of(type, operation));
+    interposer.call_report.lacks(name_of(type, operation));
     return Verdict::kElements;
   }
 
@@ -93,7 +93,7 @@ int serve(Call call, MPI_Comm comm, Judge&& judge, Find&& find, Run&& run, Pass&
     membership = find(interposer->memberships);
     verdict = membership ? membership->verdict : Verdict::kNoJob;
   }
-  interposer->ledger.enter(call, verdict);
+  interposer->call_report.enter(call, verdict);
   if (verdict != Verdict::kTakenOver) return pass();
   return with_mpi_errors(*interposer, comm, [&] { run(*interposer, membership); });
 }
@@ -107,7 +107,7 @@ int serve_blocking(Call call, MPI_Comm comm, std::uint64_t bytes, Judge&& judge,
                                   const std::shared_ptr<Membership>& membership) {
     run(*membership->job, [&](const sluice::Work& work) {
       interposer.progress.wait(work);
-      interposer.ledger.charge(call, bytes, work.statistics());
+      interposer.call_report.charge(call, bytes, work.statistics());
     });
   };
   return serve(call, comm, judge, find, run_and_charge, pass);
@@ -179,11 +179,11 @@ int broadcast(void* buffer, int count, MPI_Datatype type, int root, MPI_Comm com
       [&](sluice::Communicator& job, auto&& wait) {
         const bool is_root = job.rank() == root;
         const Words words(bytes);
-        Image image(buffer, count, type, comm);
-        if (is_root) image.pack();
-        wait(
-            job.broadcast(image.data(), words.count, words.type, static_cast<std::uint16_t>(root)));
-        if (!is_root) image.unpack();
+        PackedElements packed(buffer, count, type, comm);
+        if (is_root) packed.pack();
+        wait(job.broadcast(packed.data(), words.count, words.type,
+                           static_cast<std::uint16_t>(root)));
+        if (!is_root) packed.unpack();
       },
       [&] { return PMPI_Bcast(buffer, count, type, root, comm); });
 }
@@ -219,14 +219,15 @@ int all_gather(const void* input, int input_count, MPI_Datatype input_type, void
       [&](Interposer& interposer) {
         const bool sizes_agree = is_in_place || bytes_of(input_count, input_type) == own_bytes;
         if (sizes_agree) return on_move(interposer.terms, bytes);
-        interposer.ledger.lacks("MPI_Allgather of unequal sizes");
+        interposer.call_report.lacks("MPI_Allgather of unequal sizes");
         return Verdict::kElements;
       },
       [&](sluice::Communicator& job, auto&& wait) {
-        Image all(output, output_count * job.world_size(), output_type, comm);
-        Image own = is_in_place ? Image(element_at(output, output_count * job.rank(), output_type),
-                                        output_count, output_type, comm)
-                                : Image(const_cast<void*>(input), input_count, input_type, comm);
+        PackedElements all(output, output_count * job.world_size(), output_type, comm);
+        PackedElements own =
+            is_in_place ? PackedElements(element_at(output, output_count * job.rank(), output_type),
+                                         output_count, output_type, comm)
+                        : PackedElements(const_cast<void*>(input), input_count, input_type, comm);
         own.pack();
         const Words words(own_bytes);
         const std::vector<std::uint64_t> counts(job.world_size(), words.count);
@@ -246,7 +247,7 @@ int barrier(MPI_Comm comm) {
       [&](Interposer& interposer, const std::shared_ptr<Membership>& membership) {
         const sluice::Work work = membership->job->barrier();
         interposer.progress.wait(work);
-        interposer.ledger.charge(Call::kBarrier, 0, work.statistics());
+        interposer.call_report.charge(Call::kBarrier, 0, work.statistics());
       },
       [&] { return PMPI_Barrier(comm); });
 }

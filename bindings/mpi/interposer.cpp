@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "bindings/mpi/say.hpp"
+#include "bindings/mpi/print_line.hpp"
 
 namespace sluice_mpi {
 namespace {
@@ -40,8 +40,8 @@ bool reports(const Interposer& ending) {
 
 std::string report_of(const Interposer& ending) {
   const std::string world = std::to_string(ranks_in_world());
-  return ending.ledger.report(ending.is_spawned ? world + ", spawned" : world,
-                              ending.terms.min_bytes);
+  return ending.call_report.report(ending.is_spawned ? world + ", spawned" : world,
+                                   ending.terms.min_bytes);
 }
 
 bool has_thread_multiple() {
@@ -72,18 +72,18 @@ void Interposer::open() {
     why_not = error.what();
   }
   const Settings known = settings.value_or(Settings());
-  const Enrolment enrolment = enrol({.ready = settings.has_value(),
-                                     .thread_multiple = has_thread_multiple(),
-                                     .min_bytes = known.min_bytes,
-                                     .barriers = known.barriers,
-                                     .patience = known.job.join_timeout});
-  if (enrolment.is_spokesman)
-    say("everything passes through to MPI: rank " + std::to_string(rank_in_world()) + ": " +
-        why_not);
-  if (!enrolment.terms) return;
-  interposer = new Interposer(*settings, *enrolment.terms);
+  const NegotiationResult negotiated = negotiate({.ready = settings.has_value(),
+                                                  .thread_multiple = has_thread_multiple(),
+                                                  .min_bytes = known.min_bytes,
+                                                  .barriers = known.barriers,
+                                                  .time_limit = known.job.join_timeout});
+  if (negotiated.is_reporter)
+    print_line("everything passes through to MPI: rank " + std::to_string(rank_in_world()) + ": " +
+               why_not);
+  if (!negotiated.terms) return;
+  interposer = new Interposer(*settings, *negotiated.terms);
   // MPI_Iallreduce may not wait for other ranks; MPI_Init may.
-  if (enrolment.terms->thread_multiple) interposer->memberships.of(MPI_COMM_WORLD);
+  if (negotiated.terms->thread_multiple) interposer->memberships.of(MPI_COMM_WORLD);
 }
 
 void Interposer::close() {

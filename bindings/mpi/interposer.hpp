@@ -3,11 +3,11 @@
 
 #include <mpi.h>
 
-#include "bindings/mpi/enrolment.hpp"
+#include "bindings/mpi/call_report.hpp"
 #include "bindings/mpi/error_codes.hpp"
-#include "bindings/mpi/ledger.hpp"
 #include "bindings/mpi/membership.hpp"
 #include "bindings/mpi/mpi_progress.hpp"
+#include "bindings/mpi/negotiation.hpp"
 #include "bindings/mpi/requests.hpp"
 #include "bindings/mpi/settings.hpp"
 
@@ -23,11 +23,11 @@ struct Interposer {
   const Terms terms;
   const Settings::Report report;
   const bool is_spawned;  ///< by ranks of another world, from which it may disconnect any time
-  Ledger ledger;
+  CallReport call_report;
   ErrorCodes errors;
   MpiProgress progress;
   Memberships memberships;
-  Requests requests{errors, ledger};  // holds memberships, so it goes first
+  Requests requests{errors, call_report};  // holds memberships, so it goes first
 };
 
 }  // namespace sluice_mpi

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "bindings/mpi/say.hpp"
+#include "bindings/mpi/print_line.hpp"
 #include "worker/thread_without_signals.hpp"
 
 namespace sluice_mpi {
@@ -168,7 +168,7 @@ Memberships::Agreement Memberships::agree(const CommRank& self, bool is_well, st
   return agreement;
 }
 
-/// The lowest rank that failed says why, once in its life.
+/// The lowest rank that failed says why, once.
 void Memberships::refuse(Membership& membership, const CommRank& self, int failed,
                          const std::optional<Error>& own) {
   membership.verdict = Verdict::kRefused;
@@ -178,9 +178,9 @@ void Memberships::refuse(Membership& membership, const CommRank& self, int faile
   if (std::exchange(has_said_why_, true)) return;
   int world_rank = 0;
   PMPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
-  say("calls on " + self.name() + ", of " + std::to_string(self.ranks) +
-      " ranks, pass through to MPI, as rank " + std::to_string(world_rank) +
-      " cannot join: " + own->what());
+  print_line("calls on " + self.name() + ", of " + std::to_string(self.ranks) +
+             " ranks, pass through to MPI, as rank " + std::to_string(world_rank) +
+             " cannot join: " + own->what());
 }
 
 /// Opened at the first call, which all others wait for; throws the same Error ever after.

@@ -16,7 +16,7 @@
 
 #include <sluice/sluice.hpp>
 
-#include "bindings/mpi/ledger.hpp"
+#include "bindings/mpi/call_report.hpp"
 #include "bindings/mpi/mpi_progress.hpp"
 #include "bindings/mpi/settings.hpp"
 

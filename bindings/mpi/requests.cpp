@@ -55,7 +55,7 @@ void Requests::run() {
 }
 
 void Requests::complete(const Pending& pending) {
-  ledger_.charge(Call::kIallreduce, pending.tensor_bytes, pending.work.statistics());
+  call_report_.charge(Call::kIallreduce, pending.tensor_bytes, pending.work.statistics());
   if (const auto error = pending.work.error()) *pending.code = errors_.code_of(*error);
   PMPI_Grequest_complete(pending.request);
 }

@@ -12,15 +12,16 @@
 
 #include <sluice/sluice.hpp>
 
+#include "bindings/mpi/call_report.hpp"
 #include "bindings/mpi/error_codes.hpp"
-#include "bindings/mpi/ledger.hpp"
 #include "bindings/mpi/membership.hpp"
 
 namespace sluice_mpi {
 
 class Requests {
  public:
-  Requests(ErrorCodes& errors, Ledger& ledger) : errors_(errors), ledger_(ledger) {}
+  Requests(ErrorCodes& errors, CallReport& call_report)
+      : errors_(errors), call_report_(call_report) {}
   Requests(const Requests&) = delete;
   Requests& operator=(const Requests&) = delete;
   ~Requests();  ///< the program has completed all requests, as MPI demands of it
@@ -42,7 +43,7 @@ class Requests {
   void complete(const Pending& pending);
 
   ErrorCodes& errors_;
-  Ledger& ledger_;
+  CallReport& call_report_;
   sluice::CompletionQueue completions_;
   std::mutex mutex_;
   std::unordered_map<std::uint64_t, Pending> pending_;  // by their tags in the queue

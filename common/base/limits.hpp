@@ -150,7 +150,7 @@ inline constexpr std::uint16_t kVhostMtu = 9000;
 inline constexpr std::uint16_t kNetworkMtu = 1500;
 inline constexpr std::uint32_t kVhostPorts = limits::kMaxPorts - 1;  // one is left for a network
 inline constexpr std::uint16_t kUdpPort = 4747;
-inline constexpr std::uint32_t kGreetingsPerSecond = 1000;
+inline constexpr std::uint32_t kReplyRateLimit = 1000;
 
 inline constexpr std::chrono::milliseconds kLivenessTimeout{5'000};
 inline constexpr std::chrono::milliseconds kFormationTimeout{30'000};

@@ -45,7 +45,7 @@ struct AggregatorConfig {
   std::string secret_file;  ///< empty: none
   bool authenticate_packets = false;
   Integrity integrity = Integrity::kAuto;
-  std::uint32_t greetings_per_second = defaults::kGreetingsPerSecond;
+  std::uint32_t reply_rate_limit = defaults::kReplyRateLimit;
 
   // Time-outs.
   std::chrono::milliseconds liveness_timeout = defaults::kLivenessTimeout;

@@ -116,8 +116,7 @@ std::vector<AggregatorSetting> make_settings() {
        " does."},
       {trust, "integrity", "", choice(&Config::integrity, kIntegrityChoices),
        "A CRC32C in every packet; auto: if there is a network port."},
-      {trust, "greetings-per-second", "answers/s",
-       integer(&Config::greetings_per_second, {1, 1'000'000}),
+      {trust, "reply-rate-limit", "answers/s", integer(&Config::reply_rate_limit, {1, 1'000'000}),
        "Most answers to packets of one source that prove nothing.", kReloadable},
 
       {times, "liveness-timeout-ms", "ms", integer(&Config::liveness_timeout, {100, 600'000}),

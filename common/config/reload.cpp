@@ -31,7 +31,7 @@ ReloadOutcome reload_aggregator(const AggregatorConfig& running, const SecretSto
     if (setting.reloadable) copy(setting, read.config, outcome.config);
   }
   if (!(read.secrets == secrets))
-    outcome.applied.push_back("secrets read anew: " + read.secrets.describe());
+    outcome.applied.push_back("secrets read again: " + read.secrets.describe());
   outcome.secrets = std::move(read.secrets);
   // What was read is sound by itself; what it makes with the settings that stay may not be.
   check_together(outcome.config, outcome.secrets,

@@ -10,7 +10,7 @@ namespace sluice::config {
 
 struct ReloadOutcome {
   AggregatorConfig config;                 ///< the running one with all that may change
-  SecretStore secrets;                     ///< all of them, read anew
+  SecretStore secrets;                     ///< all of them, read again
   std::vector<std::string> applied;        ///< what differs, "log-level = debug, was info"
   std::vector<std::string> needs_restart;  ///< what differs, too, and is not in `config`
 };

@@ -295,8 +295,8 @@ std::optional<MacAddress> DatagramIo::resolve(std::uint16_t port_id, std::uint32
   return answer.mac;
 }
 
-std::optional<MacAddress> DatagramIo::resolve_anew(std::uint16_t port_id, std::uint32_t ipv4,
-                                                   Time now) {
+std::optional<MacAddress> DatagramIo::resolve_again(std::uint16_t port_id, std::uint32_t ipv4,
+                                                    Time now) {
   if (PortState* port = find(port_id)) {
     const std::uint32_t hop = next_hop(port->view, ipv4);
     if (port->neighbours.ask_again(hop, now)) ask_for(*port, hop);

@@ -114,7 +114,7 @@ class DatagramIo final : public KeepingSink {
 
   /// As resolve, and asks also if the address is known: a peer that fell silent may have been
   /// replaced by another machine. Gives what was known until that one has answered.
-  std::optional<MacAddress> resolve_anew(std::uint16_t port_id, std::uint32_t ipv4, Time now);
+  std::optional<MacAddress> resolve_again(std::uint16_t port_id, std::uint32_t ipv4, Time now);
 
   const IoCounters& counters() const { return counters_; }
 

@@ -57,12 +57,12 @@ void run_last(void* argument) {
 
 }  // namespace
 
-bool run_on_interrupt_thread(std::function<void()> what, Duration patience) {
+bool run_on_interrupt_thread(std::function<void()> what, Duration time_limit) {
   const auto call = std::make_shared<Call>(std::move(what));
   auto end = call->what.get_future();
   if (!set_alarm(call, run_last)) return false;
-  const Clock::time_point deadline = Clock::now() + patience + kReleasing;
-  for (Duration wait = patience; end.wait_for(wait) != std::future_status::ready;
+  const Clock::time_point deadline = Clock::now() + time_limit + kReleasing;
+  for (Duration wait = time_limit; end.wait_for(wait) != std::future_status::ready;
        wait = kReleasePeriod) {
     end_wait(find_thread(kInterruptThread));
     if (Clock::now() < deadline) continue;

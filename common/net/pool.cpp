@@ -101,7 +101,7 @@ BufferPool::~BufferPool() {
     EalLog::instance().say(LogLevel::kError,
                            std::string("buffer pool '") + pool_->name +
                                "': " + std::to_string(missing) + " of " + std::to_string(size()) +
-                               " buffers never came back; its memory stays in use");
+                               " buffers were not returned; its memory stays in use");
 }
 
 Buffer BufferPool::allocate(std::size_t size) {

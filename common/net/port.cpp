@@ -32,7 +32,7 @@ namespace {
 
 // How long a peer may take to agree to the end of its port, and how often and at which intervals
 // one that does not is let go of.
-constexpr std::chrono::seconds kPeerPatience{1};
+constexpr std::chrono::seconds kPeerTimeLimit{1};
 constexpr std::chrono::milliseconds kReleasePeriod{50};
 constexpr int kReleasesMax = 40;
 static_assert(limits::kMaxPorts <= RTE_MAX_ETHPORTS);
@@ -321,7 +321,7 @@ void Port::close() {
     // A peer that comes or goes meanwhile is handled on the interrupt thread, partly in alarms,
     // which would use what is freed here: so it is freed there, after the last of them.
     unlink(setting(options_.device, "path").c_str());
-    closed = run_on_interrupt_thread(unplug, kPeerPatience);
+    closed = run_on_interrupt_thread(unplug, kPeerTimeLimit);
   } else if (starts_with(name_, "net_vhost")) {
     closed = run_beside_vhost_thread(unplug);
   } else {

@@ -107,7 +107,7 @@ int StuckPeerWatch::look(Time now) {
     looks_ = 0;
     return -1;
   }
-  if (++looks_ < kLooksMin || now < after(since_, kPatience)) return -1;
+  if (++looks_ < kLooksMin || now < after(since_, kTimeLimit)) return -1;
   descriptor_ = -1;
   return descriptor;
 }

@@ -35,7 +35,7 @@ void end_wait(pid_t thread);
 class StuckPeerWatch {
  public:
   /// How long: each message is sent in one piece, and an answer fits into a socket's buffer.
-  static constexpr Duration kPatience = std::chrono::milliseconds(250);
+  static constexpr Duration kTimeLimit = std::chrono::milliseconds(250);
 
   explicit StuckPeerWatch(std::string_view thread) : name_(thread) {}
 

@@ -208,7 +208,7 @@ void VhostDirectory::look_after(const std::string& name, Link& link) {
       return;
     }
     if (socket_is_served(path(name))) {
-      if (now() < after(link.last_up, kLinkPatience)) return;
+      if (now() < after(link.last_up, kLinkTimeLimit)) return;
       ++counters_.renewed;
     }
     detach(link);

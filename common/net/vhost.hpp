@@ -77,15 +77,15 @@ class VhostDirectory {
   /// kept its peer's address may find itself on another.
   static constexpr MacAddress kMac{0x02, 's', 'l', 'u', 'c', 'e'};
 
-  /// A port whose link is down for so long is unplugged and plugged anew.
-  static constexpr Duration kLinkPatience = std::chrono::seconds(2);
+  /// A port whose link is down for so long is unplugged and plugged again.
+  static constexpr Duration kLinkTimeLimit = std::chrono::seconds(2);
 
   struct Counters {
     std::uint64_t attached = 0;
     std::uint64_t detached = 0;
     std::uint64_t refused = 0;        ///< sockets, not attempts
     std::uint64_t stale_removed = 0;  ///< socket files that nobody served
-    std::uint64_t renewed = 0;        ///< unplugged because no link came up, to be plugged anew
+    std::uint64_t renewed = 0;        ///< unplugged because no link came up, to be plugged again
   };
 
   /// Creates the directory with mode 0700 if it is missing. `pools` as for Port. Throws Error

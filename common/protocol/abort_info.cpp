@@ -112,13 +112,14 @@ AbortInfo to_info(const wire::Abort& packet) {
 std::string explain(const AbortInfo& i) {
   switch (i.reason) {
     case AbortReason::kRankSilent:
-      return rank_text(i.rank_a) + " is silent for " + std::to_string(i.value_a) +
-             " ms (liveness time-out)";
-    case AbortReason::kRankHungUp:
+      return rank_text(i.rank_a) + " is declared failed: nothing was received for " +
+             std::to_string(i.value_a) + " ms (liveness time-out)";
+    case AbortReason::kRankDisconnected:
       return rank_text(i.rank_a) + " is lost: its local port disconnected, last heard " +
              std::to_string(i.value_a) + " ms ago";
     case AbortReason::kRankRestarted:
-      return rank_text(i.rank_a) + " joined anew; its earlier life is over";
+      return rank_text(i.rank_a) +
+             " was restarted and has joined again; its earlier membership has ended";
     case AbortReason::kRankLeft:
       return rank_text(i.rank_a) + " left the job while other ranks still call collectives";
     case AbortReason::kRankAborted:
@@ -134,7 +135,7 @@ std::string explain(const AbortInfo& i) {
     case AbortReason::kCannotResume:
       return "the aggregator was restarted while the job was under way and cannot resume it";
     case AbortReason::kGenerationOver:
-      return "this life of the job has ended";
+      return "this generation of the job has ended";
     case AbortReason::kDuplicateRank:
       return "two processes joined as " + rank_text(i.rank_a) +
              "; the first is alive and keeps the number";
@@ -160,7 +161,7 @@ std::string explain(const AbortInfo& i) {
 ErrorCode error_code(const AbortInfo& i) {
   switch (i.reason) {
     case AbortReason::kRankSilent:
-    case AbortReason::kRankHungUp:
+    case AbortReason::kRankDisconnected:
       return ErrorCode::kWorkerLost;
     case AbortReason::kRankRestarted:
       return ErrorCode::kRankRestarted;
@@ -205,7 +206,7 @@ Error to_error(const AbortInfo& info, std::uint32_t job) {
   std::optional<std::uint64_t> op;
   if (info.reason == AbortReason::kOpMismatch) op = info.op;
   std::optional<std::chrono::milliseconds> last_heard;
-  if (info.reason == AbortReason::kRankSilent || info.reason == AbortReason::kRankHungUp)
+  if (info.reason == AbortReason::kRankSilent || info.reason == AbortReason::kRankDisconnected)
     last_heard = std::chrono::milliseconds(info.value_a);
   return Error(error_code(info), "job " + std::to_string(job) + ": " + explain(info), rank, op,
                last_heard);

@@ -70,7 +70,7 @@ DropReason Packet::check() {
 
 template <>
 DropReason Packet::check<wire::Join>() {
-  return check_flags(&wire::Join::flags, wire::kJoinVirgin | wire::kJoinAuthenticate);
+  return check_flags(&wire::Join::flags, wire::kJoinNoProgress | wire::kJoinAuthenticate);
 }
 
 template <>

@@ -48,7 +48,7 @@ Key random_key();
 
 using Cookie = std::array<std::uint8_t, 16>;
 
-/// What a CHALLENGE carries and its JOIN brings back. An aggregator computes it anew to know its
+/// What a CHALLENGE carries and its JOIN brings back. An aggregator computes it again to know its
 /// own CHALLENGE, so it keeps nothing for those that it challenged.
 Cookie challenge_cookie(const Key& process_key, std::uint32_t job, std::uint64_t nonce,
                         std::uint64_t serial, std::uint16_t rank, const Endpoint& from);

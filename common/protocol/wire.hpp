@@ -159,7 +159,7 @@ inline constexpr std::uint8_t kColumnWithheld = 2;  // RESULT: the receiver lack
 // ------------------------------------------------------------------------------ membership, up
 /// HELLO and JOIN are as long as any answer to them, its trailer included, so that nobody can use
 /// an aggregator to multiply bytes.
-inline constexpr std::size_t kGreetingBytes = 128;
+inline constexpr std::size_t kHandshakeBytes = 128;
 
 struct Hello {
   Header header;
@@ -168,7 +168,7 @@ struct Hello {
   U16 world_size;
   std::array<std::uint8_t, 100> padding{};
 };
-static_assert(sizeof(Hello) == kGreetingBytes);
+static_assert(sizeof(Hello) == kHandshakeBytes);
 
 struct Join {
   Header header;
@@ -184,13 +184,14 @@ struct Join {
   U16 shard;
   U16 shards;
   std::uint8_t history = 0;                  // 0: the aggregator's
-  std::uint8_t flags = 0;                    // kJoinVirgin, kJoinAuthenticate
+  std::uint8_t flags = 0;                    // kJoinNoProgress, kJoinAuthenticate
   std::array<std::uint8_t, 16> challenge{};  // echoed from CHALLENGE
   U64 epoch;                                 // that this worker was welcomed to last; 0: none
   std::array<std::uint8_t, 40> reserved{};
 };
-static_assert(sizeof(Join) == kGreetingBytes);
-inline constexpr std::uint8_t kJoinVirgin = 1;  // no round has ended on any stream of this shard
+static_assert(sizeof(Join) == kHandshakeBytes);
+inline constexpr std::uint8_t kJoinNoProgress =
+    1;  // no round has ended on any stream of this shard
 inline constexpr std::uint8_t kJoinAuthenticate = 2;  // packets of the session need a trailer
 
 struct KeepAlive {
@@ -218,7 +219,7 @@ struct Challenge {
   U64 serial;
   std::array<std::uint8_t, 16> challenge{};  // shows that the JOIN comes from where this went
 };
-static_assert(sizeof(Challenge) == 56 && sizeof(Challenge) + kTrailerBytes <= kGreetingBytes);
+static_assert(sizeof(Challenge) == 56 && sizeof(Challenge) + kTrailerBytes <= kHandshakeBytes);
 
 struct Pending {
   Header header;
@@ -227,7 +228,7 @@ struct Pending {
   std::array<std::uint8_t, 32> absent{};  // bit per rank that has not joined
 };
 static_assert(8 * sizeof(Pending::absent) == limits::kMaxRanks);
-static_assert(sizeof(Pending) == 64 && sizeof(Pending) + kTrailerBytes <= kGreetingBytes);
+static_assert(sizeof(Pending) == 64 && sizeof(Pending) + kTrailerBytes <= kHandshakeBytes);
 
 struct Welcome {
   Header header;
@@ -246,7 +247,7 @@ struct Welcome {
   U16 keep_alive_ms;       // how often a KEEPALIVE is expected
   std::array<std::uint8_t, 4> reserved{};
 };
-static_assert(sizeof(Welcome) == 80 && sizeof(Welcome) + kTrailerBytes <= kGreetingBytes);
+static_assert(sizeof(Welcome) == 80 && sizeof(Welcome) + kTrailerBytes <= kHandshakeBytes);
 inline constexpr std::uint8_t kWelcomeResume = 1;
 inline constexpr std::uint8_t kWelcomeAuthenticate = 2;  // packets of the session carry trailers
 
@@ -263,8 +264,8 @@ static_assert(sizeof(Refused) == 48 && sizeof(Refused) + kTrailerBytes <= sizeof
 /// Why a job ended; `field`, ranks and values are those the reason speaks of.
 enum class AbortReason : std::uint16_t {
   kRankSilent = 1,         // rank_a; value_a: milliseconds
-  kRankHungUp = 2,         // rank_a: its local port went away; value_a: ms since it was heard
-  kRankRestarted = 3,      // rank_a joined anew
+  kRankDisconnected = 2,   // rank_a: its local port went away; value_a: ms since it was heard
+  kRankRestarted = 3,      // rank_a joined again
   kRankLeft = 4,           // rank_a left while others still work
   kRankAborted = 5,        // rank_a ended the job
   kOpMismatch = 6,         // field, rank_a, value_a, rank_b, value_b, op

@@ -42,7 +42,7 @@ night_part() {
 run_night() {
   install_packages "${build_packages[@]}" "${test_packages[@]}" "${mpi_program_packages[@]}"
   mkdir -p "$night_dir"
-  if [[ $night_anew == yes || $(night_commit) != "$(cat "$night_dir/commit" 2>/dev/null)" ]]; then
+  if [[ $night_fresh == yes || $(night_commit) != "$(cat "$night_dir/commit" 2>/dev/null)" ]]; then
     rm -f "$night_dir"/*.result "$night_dir"/*.log
     night_commit >"$night_dir/commit"
   fi

@@ -15,11 +15,11 @@ import time
 import checkout
 import linux
 
-PATIENCE = 60  # seconds; other work may keep the machine busy
+TIME_LIMIT = 60  # seconds; other work may keep the machine busy
 AT_ONCE = 10  # seconds; for what takes less than one where no time-out is waited for
 READY = r"\bready\b"  # what a daemon says when ranks may join
 # What the daemon and the library say at the end of a buffer pool that is not full.
-LOST_BUFFERS = "never came back"
+LOST_BUFFERS = "were not returned"
 LONGEST_BASE = 40  # of 107 bytes for a socket's path, leave the daemon and the ranks enough
 
 
@@ -31,7 +31,7 @@ def make_directory(prefix="sluice-"):
     return tempfile.mkdtemp(prefix=prefix, dir=base)
 
 
-def wait_until(holds, what, seconds=PATIENCE):
+def wait_until(holds, what, seconds=TIME_LIMIT):
     """Until `holds()`; `what` says so where it never does."""
     deadline = time.monotonic() + seconds
     while not holds():
@@ -86,14 +86,14 @@ class Process:
     def send(self, signum):
         self.popen.send_signal(signum)
 
-    def wait(self, seconds=PATIENCE):
+    def wait(self, seconds=TIME_LIMIT):
         """Its exit status; negative: the signal that ended it."""
         try:
             return self.popen.wait(seconds)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.name} still runs after {seconds} s") from None
 
-    def wait_to_say(self, pattern, seconds=PATIENCE):
+    def wait_to_say(self, pattern, seconds=TIME_LIMIT):
         """Until its output or its errors match; the match."""
         deadline = time.monotonic() + seconds
         while True:
@@ -181,7 +181,7 @@ class Stage:
         daemons = daemon if isinstance(daemon, list) else [daemon]
         settings.setdefault("SLUICE_AGGREGATORS",
                             ",".join(getattr(d, "address", d) for d in daemons))
-        settings.setdefault("SLUICE_AGGREGATOR_TIMEOUT_MS", PATIENCE * 1000)  # a start takes long
+        settings.setdefault("SLUICE_AGGREGATOR_TIMEOUT_MS", TIME_LIMIT * 1000)  # a start takes long
         settings.setdefault("SLUICE_RANK", rank)
         settings.setdefault("SLUICE_WORLD_SIZE", ranks)
         name = f"rank{settings['SLUICE_RANK']}"
@@ -219,7 +219,7 @@ class Stage:
 
     def start_joiner(self, rank, ranks, daemon, **settings):
         """A rank that joins job 0 and would go on for ever."""
-        settings.setdefault("SLUICE_JOIN_TIMEOUT_MS", PATIENCE * 1000)
+        settings.setdefault("SLUICE_JOIN_TIMEOUT_MS", TIME_LIMIT * 1000)
         return self.start_rank(rank, ranks, daemon, "steady_job", os.path.join(self.place, "never"),
                                **settings)
 

@@ -25,15 +25,15 @@ import testpmd  # noqa: E402
 POINT = contestants.Point(ranks=2, bytes=1 << 20, density=0.1)
 
 
-def round_of(label="near", counts=True, point=POINT, **values):
+def round_of(label="same-core", counts=True, point=POINT, **values):
     return rounds.Round(point, 0, label, counts, [50.0], values)
 
 
 class Placements(unittest.TestCase):
     def test_a_round_has_one_placement_or_changed(self):
-        self.assertEqual(placement.label([55, 60]), "near")
-        self.assertEqual(placement.label([130, 260]), "middle")
-        self.assertEqual(placement.label([340, 330]), "far")
+        self.assertEqual(placement.label([55, 60]), "same-core")
+        self.assertEqual(placement.label([130, 260]), "same-socket")
+        self.assertEqual(placement.label([340, 330]), "other-socket")
         self.assertEqual(placement.label([55, 340, 55]), "changed")
 
     def test_the_first_two_cores_are_looked_at(self):
@@ -43,7 +43,7 @@ class Placements(unittest.TestCase):
 
 class Medians(unittest.TestCase):
     def test_only_rounds_that_count_are_used(self):
-        good, bad = round_of(), round_of("far", counts=False)
+        good, bad = round_of(), round_of("other-socket", counts=False)
         self.assertEqual(results.usable([bad, good]), [good])
         self.assertEqual(results.usable([bad]), [bad])
 
@@ -64,16 +64,18 @@ class Medians(unittest.TestCase):
         self.assertIsNone(results.median([]))
 
     def test_the_summary_tells_what_was_dropped(self):
-        some = [round_of(sluice=2.0, gloo=6.0), round_of("far", counts=False, sluice=9.0, gloo=9.0)]
+        some = [round_of(sluice=2.0, gloo=6.0),
+                round_of("other-socket", counts=False, sluice=9.0, gloo=9.0)]
         sluice, gloo = results.summary(some)
         self.assertEqual((sluice["contestant"], sluice["time_us"], sluice["ratio"]),
                          ("sluice", 2, 1))
         self.assertEqual((gloo["ratio"], gloo["rounds"], gloo["dropped"], gloo["placement"]),
-                         (3, 1, 1, "1 near"))
+                         (3, 1, 1, "1 same-core"))
 
     def test_tables_tell_times_and_ratios(self):
         table = results.comparison([round_of(sluice=2000.0, gloo=5000.0)], ["sluice", "gloo", "x"])
-        self.assertIn("| 2 | 1M | 0.1 | random | 2.00 ms | 5.00 ms (2.50x) | - | 1 near |", table)
+        row = "| 2 | 1M | 0.1 | random | 2.00 ms | 5.00 ms (2.50x) | - | 1 same-core |"
+        self.assertIn(row, table)
 
 
 class Names(unittest.TestCase):
@@ -130,20 +132,20 @@ class Rounds(unittest.TestCase):
             return rounds.run([POINT], takers, wanted, accepted)
 
     def test_rounds_go_on_until_enough_count(self):
-        done = self.run_rounds(2, ["near"])
-        self.assertEqual([r.label for r in done], ["far", "near", "far", "near"])
+        done = self.run_rounds(2, ["same-core"])
+        self.assertEqual([r.label for r in done], 2 * ["other-socket", "same-core"])
         self.assertEqual([r.counts for r in done], [False, True, False, True])
 
     def test_rounds_end_when_none_counts(self):
-        self.assertEqual(len(self.run_rounds(2, ["middle"])), 6)
+        self.assertEqual(len(self.run_rounds(2, ["same-socket"])), 6)
 
     def test_contestants_take_turns_and_are_checked_once(self):
-        self.run_rounds(2, ["near", "far"])
+        self.run_rounds(2, ["same-core", "other-socket"])
         self.assertEqual(self.log, ["start 2", "start 2", ("a", 1, True), ("b", 1, True),
                                     ("b", 2, False), ("a", 2, False), "stop", "stop"])
 
     def test_wrong_sums_have_no_time(self):
-        this, = self.run_rounds(1, ["far"], fails=True)
+        this, = self.run_rounds(1, ["other-socket"], fails=True)
         self.assertEqual(this.values, {"a": 1.0})
         self.assertEqual(this.wrong, ["b: 7 elements are wrong"])
 
@@ -194,15 +196,15 @@ class RankGroups(unittest.TestCase):
 
 
 class Figures(unittest.TestCase):
-    def verdict(self, ratio, bar, aim, most=False):
-        return figures.Figure("", [ratio], bar, aim, most=most).verdict()
+    def verdict(self, ratio, threshold, target, most=False):
+        return figures.Figure("", [ratio], threshold, target, most=most).verdict()
 
     def test_verdicts(self):
         self.assertEqual([self.verdict(r, 1.3, 2.0) for r in (1.2, 1.3, 2.0)],
-                         ["short", "pass", "aim"])
+                         ["missed", "pass", "target"])
         self.assertEqual([self.verdict(r, 1.1, 1.0, most=True) for r in (1.2, 1.1, 1.0)],
-                         ["short", "pass", "aim"])
-        self.assertEqual(figures.Figure("", [], 1, 1).verdict(), "short")
+                         ["missed", "pass", "target"])
+        self.assertEqual(figures.Figure("", [], 1, 1).verdict(), "missed")
 
 
 class Programs(unittest.TestCase):

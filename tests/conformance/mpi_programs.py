@@ -143,7 +143,7 @@ def compare(stage, name):
     place, job = run(stage, name, prepare, "-x", f"LD_PRELOAD={checkout.mpi_library()}",
                      SLUICE_AGGREGATORS=daemon.address, SLUICE_MPI_MIN_BYTES=1,
                      SLUICE_MPI_BARRIER="on", SLUICE_MPI_REPORT="on",
-                     SLUICE_AGGREGATOR_TIMEOUT_MS=processes.PATIENCE * 1000)
+                     SLUICE_AGGREGATOR_TIMEOUT_MS=processes.TIME_LIMIT * 1000)
     taken = re.findall(r"^  (MPI_\w+) +([1-9]\d*) ", job.err, re.MULTILINE)
     if not taken:
         raise Wrong(f"Sluice took nothing over\n{job.err[-2000:]}")

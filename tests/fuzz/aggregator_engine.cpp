@@ -1,7 +1,7 @@
 // libFuzzer target of the aggregator's engine. It serves an honest job, whose packets may be lost,
-// late and repeated; beside it, puppets join other jobs with whatever settings, and what they say
+// late and repeated; beside it, attackers join other jobs with whatever settings, and what they say
 // is edited, forged and sent from anywhere. The honest job must come to the right sums all the
-// same, and a stranger must get no more bytes than he sent.
+// same, and an unauthenticated peer must get no more bytes than he sent.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -19,11 +19,11 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::uint32_t kHonestJob = 1;
-constexpr std::uint32_t kFirstPuppetJob = 2;
-constexpr std::size_t kPuppetJobs = 2;
-constexpr std::size_t kPuppetRanks = 3;
+constexpr std::uint32_t kFirstAttackerJob = 2;
+constexpr std::size_t kAttackerJobs = 2;
+constexpr std::size_t kAttackerRanks = 3;
 constexpr std::uint64_t kSeed = 20;
-constexpr Endpoint kStranger{.port_id = 9, .ipv4 = 9, .udp_port = 9};
+constexpr Endpoint kUnauthenticatedPeer{.port_id = 9, .ipv4 = 9, .udp_port = 9};
 constexpr std::size_t kBuffersMost = 1500;
 
 aggregator::EngineConfig config_of(Input& input) {
@@ -46,7 +46,7 @@ class Target {
         world_(config_of(input), kSeed),
         honest_(world_, kHonestJob, static_cast<unsigned>(1 + input.below(3)), kSeed) {
     require(honest_.settle([&] { return honest_.joined(); }), "the honest job forms");
-    puppets_.resize(kPuppetJobs * kPuppetRanks);
+    attackers_.resize(kAttackerJobs * kAttackerRanks);
   }
 
   void run() {
@@ -89,7 +89,7 @@ class Target {
       case 12:
         return puppet_forges();
       case 13:
-        return stranger_sends();
+        return unauthenticated_peer_sends();
       case 14:
         world_.sink.pool->dry = input_.one_in(4);
         return;
@@ -118,15 +118,15 @@ class Target {
     world_.pass(step);
   }
 
-  // -------------------------------------------------------------------------------- the puppets
-  std::size_t pick_puppet() { return input_.below(puppets_.size()); }
+  // -------------------------------------------------------------------------------- the attackers
+  std::size_t pick_attacker() { return input_.below(attackers_.size()); }
 
-  /// A new process takes the seat, with settings that the aggregator may not like.
+  /// A new process takes the rank, with settings that the aggregator may not like.
   void puppet_joins() {
-    const std::size_t which = pick_puppet();
-    const auto job = static_cast<std::uint32_t>(kFirstPuppetJob + which / kPuppetRanks);
-    const auto rank = static_cast<unsigned>(which % kPuppetRanks);
-    worker::EngineConfig config = rank_config(job, rank, kPuppetRanks, kSeed + ++lives_);
+    const std::size_t which = pick_attacker();
+    const auto job = static_cast<std::uint32_t>(kFirstAttackerJob + which / kAttackerRanks);
+    const auto rank = static_cast<unsigned>(which % kAttackerRanks);
+    worker::EngineConfig config = rank_config(job, rank, kAttackerRanks, kSeed + ++lives_);
     if (input_.one_in(4)) {
       config.ranks = input_.byte();
       config.streams = input_.byte();
@@ -135,31 +135,31 @@ class Target {
       config.payload_bytes = input_.number<std::uint16_t>();
     }
     std::erase_if(world_.callers,
-                  [&](const auto& caller) { return caller.get() == puppets_[which]; });
-    auto puppet =
+                  [&](const auto& caller) { return caller.get() == attackers_[which]; });
+    auto attacker =
         std::make_unique<Caller>(config, endpoint_of(job, rank), std::span(&kAggregator, 1));
-    puppets_[which] = puppet.get();
-    world_.add(std::move(puppet));
+    attackers_[which] = attacker.get();
+    world_.add(std::move(attacker));
   }
 
   void puppet_calls() {
-    Caller* puppet = puppets_[pick_puppet()];
-    if (puppet == nullptr) return;
+    Caller* attacker = attackers_[pick_attacker()];
+    if (attacker == nullptr) return;
     if (input_.one_in(8)) {
-      puppet->engine.leave(world_.now, puppet->sink);
-    } else if (puppet->open() < 4) {
-      puppet->submit(op_spec(input_.byte() % 4u), world_.now);
+      attacker->engine.leave(world_.now, attacker->sink);
+    } else if (attacker->open() < 4) {
+      attacker->submit(op_spec(input_.byte() % 4u), world_.now);
     }
     world_.pump();
-    puppet->collect([](const auto&...) {});
+    attacker->collect([](const auto&...) {});
   }
 
-  /// Something that a puppet sent or got, edited; or what a member could say.
+  /// Something that an attacker sent or got, edited; or what a member could say.
   void puppet_forges() {
-    const std::size_t which = pick_puppet();
-    const Caller* puppet = puppets_[which];
-    if (puppet == nullptr) return;
-    const auto heard = heard_by(*puppet);
+    const std::size_t which = pick_attacker();
+    const Caller* attacker = attackers_[which];
+    if (attacker == nullptr) return;
+    const auto heard = heard_by(*attacker);
     if (heard.empty()) return;
     const Flight& flight = world_.flights[heard[input_.below(heard.size())]];
     learn_from(*flight.datagram, known_);
@@ -168,15 +168,15 @@ class Target {
     const bool member = valid && wire::is_upstream(packet.kind()) &&
                         packet.kind() != wire::Kind::kHello && packet.kind() != wire::Kind::kJoin;
     if (member && input_.one_in(2))
-      send(puppet->self(), forge_upstream(input_, packet.member()));
+      send(attacker->self(), forge_upstream(input_, packet.member()));
     else
-      send(puppet->self(), edited(input_, known_, *flight.datagram));
+      send(attacker->self(), edited(input_, known_, *flight.datagram));
   }
 
-  std::vector<std::size_t> heard_by(const Caller& puppet) const {
+  std::vector<std::size_t> heard_by(const Caller& attacker) const {
     std::vector<std::size_t> heard;
     for (std::size_t i = 0; i < world_.flights.size(); ++i)
-      if (world_.flights[i].from == puppet.self() || world_.flights[i].to == puppet.self())
+      if (world_.flights[i].from == attacker.self() || world_.flights[i].to == attacker.self())
         heard.push_back(i);
     return heard;
   }
@@ -191,9 +191,9 @@ class Target {
     world_.arrive({from, kAggregator, std::make_shared<Datagram>(std::move(bytes))});
   }
 
-  // -------------------------------------------------------------------------------- strangers
+  // -------------------------------------------------------------------- unauthenticated peers
   /// Who knows nothing gets no more than he sent.
-  void stranger_sends() {
+  void unauthenticated_peer_sends() {
     Datagram bytes;
     if (!world_.flights.empty() && input_.one_in(2)) {
       const Known nothing;
@@ -205,9 +205,9 @@ class Target {
     }
     const std::size_t asked = bytes.size();
     const std::size_t before = world_.flights.size();
-    send(kStranger, std::move(bytes));
+    send(kUnauthenticatedPeer, std::move(bytes));
     for (std::size_t i = before; i < world_.flights.size(); ++i)
-      if (world_.flights[i].to == kStranger)
+      if (world_.flights[i].to == kUnauthenticatedPeer)
         require(world_.flights[i].datagram->size() <= asked,
                 "no answer is longer than the question");
   }
@@ -222,17 +222,18 @@ class Target {
   void rarely() {
     switch (input_.below(8)) {
       case 0:
-        world_.engine->on_hang_up(endpoint_of(kFirstPuppetJob, 0).port_id, world_.now, world_.sink);
+        world_.engine->on_disconnect(endpoint_of(kFirstAttackerJob, 0).port_id, world_.now,
+                                     world_.sink);
         break;
       case 1:
         world_.engine->excuse_pause(pick_step(input_));
         break;
       case 2:
         excused_ = true;
-        world_.engine->on_hang_up(honest_.rank(0).self().port_id, world_.now, world_.sink);
+        world_.engine->on_disconnect(honest_.rank(0).self().port_id, world_.now, world_.sink);
         break;
       case 3:
-        excused_ |= restarted_;  // it may not have joined anew yet
+        excused_ |= restarted_;  // it may not have joined again yet
         world_.engine->close();
         break;
       case 4:
@@ -257,7 +258,7 @@ class Target {
   Input& input_;
   World world_;
   HonestJob honest_;
-  std::vector<Caller*> puppets_;  // by job and rank; null: the seat was never taken
+  std::vector<Caller*> attackers_;  // by job and rank; null: the rank never joined
   std::uint64_t lives_ = 0;
   Duration passed_{};
   bool restarted_ = false;

@@ -43,7 +43,7 @@ aggregator::EngineConfig config_of(Input& input) {
 
 /// A job all of whose ranks are one liar's.
 struct HostileJob {
-  struct Seat {
+  struct ForgedRank {
     std::uint64_t nonce = 0;
     std::uint64_t serial = 0;
     std::uint64_t token = 0;
@@ -62,7 +62,7 @@ struct HostileJob {
   std::uint16_t ranks = 0;
   std::uint64_t elements = 0;  // of each op
   wire::Welcome session{};
-  std::vector<Seat> seats;
+  std::vector<ForgedRank> forged_ranks;
   std::vector<Stream> streams;
 };
 
@@ -75,7 +75,7 @@ class Target {
       hostile_[i].id = static_cast<std::uint32_t>(kFirstHostileJob + i);
       hostile_[i].ranks = static_cast<std::uint16_t>(1 + input_.below(kRanksMost));
       hostile_[i].elements = 4 * input_.pick(std::array<std::uint64_t, 4>{400, 1000, 3000, 1});
-      hostile_[i].seats.resize(hostile_[i].ranks);
+      hostile_[i].forged_ranks.resize(hostile_[i].ranks);
       join(hostile_[i]);
     }
   }
@@ -86,7 +86,7 @@ class Target {
       if (acts % 64 == 63) honest_works();
     }
     honest_works();
-    require(!honest_.failed(), "a bystander's job goes on whatever the members of others say");
+    require(!honest_.failed(), "another's job goes on whatever the members of others say");
     for (auto& caller : world_.callers) caller->check_returned();
   }
 
@@ -115,7 +115,7 @@ class Target {
       case 8:
         return any_bytes(job, rank);
       case 9:
-        world_.engine->on_hang_up(endpoint_of(job.id, 0).port_id, world_.now, world_.sink);
+        world_.engine->on_disconnect(endpoint_of(job.id, 0).port_id, world_.now, world_.sink);
         return listen();
       case 10:
       case 11:
@@ -128,7 +128,7 @@ class Target {
 
   void honest_works() {
     for (std::size_t r = 0; r < honest_.ranks(); ++r) honest_.submit(r);
-    require(honest_.settle([&] { return !honest_.busy(); }), "a bystander's ops end");
+    require(honest_.settle([&] { return !honest_.busy(); }), "another job's ops end");
     listen();
   }
 
@@ -162,16 +162,16 @@ class Target {
     if (packet.kind() == Kind::kChallenge) {
       const auto& challenge = packet.as<wire::Challenge>();
       incarnation_ = challenge.incarnation;
-      for (auto& seat : job.seats)
-        if (seat.nonce == challenge.nonce)
-          seat.serial = challenge.serial, seat.cookie = challenge.challenge;
+      for (auto& forged : job.forged_ranks)
+        if (forged.nonce == challenge.nonce)
+          forged.serial = challenge.serial, forged.cookie = challenge.challenge;
     } else if (packet.kind() == Kind::kWelcome) {
       const auto& welcome = packet.as<wire::Welcome>();
       if (job.session.epoch != welcome.epoch) job.streams.assign(welcome.streams, {});
       job.session = welcome;
-      for (auto& seat : job.seats)
-        if (seat.nonce == welcome.nonce && seat.token != welcome.token)
-          seat.former_token = seat.token, seat.token = welcome.token;
+      for (auto& forged : job.forged_ranks)
+        if (forged.nonce == welcome.nonce && forged.token != welcome.token)
+          forged.former_token = forged.token, forged.token = welcome.token;
     } else if (packet.kind() == Kind::kResult) {
       const auto& result = packet.as<wire::Result>();
       HostileJob::Stream& stream = stream_of(job, result.delivery.stream);
@@ -196,23 +196,23 @@ class Target {
     for (std::size_t r = 0; r < job.ranks; ++r) join_one(job, r, resumes);
   }
   void join_one(HostileJob& job, std::size_t rank, bool resumes) {
-    HostileJob::Seat& seat = job.seats[rank];
-    seat.nonce = ++nonces_;
+    HostileJob::ForgedRank& forged = job.forged_ranks[rank];
+    forged.nonce = ++nonces_;
     auto hello = wire::make<wire::Hello>(job.id);
-    hello.nonce = seat.nonce;
+    hello.nonce = forged.nonce;
     hello.rank = static_cast<std::uint16_t>(rank);
     send_packet(job, rank, hello);
     auto join = wire::make<wire::Join>(job.id);
-    join.nonce = seat.nonce;
+    join.nonce = forged.nonce;
     join.incarnation = incarnation_;
-    join.serial = seat.serial;
-    join.challenge = seat.cookie;
+    join.serial = forged.serial;
+    join.challenge = forged.cookie;
     join.rank = static_cast<std::uint16_t>(rank);
     join.world_size = job.ranks;
     join.block_elements = 4;
     join.payload_bytes = 600;
     join.shards = 1;
-    join.flags = resumes ? 0 : wire::kJoinVirgin;
+    join.flags = resumes ? 0 : wire::kJoinNoProgress;
     join.streams = resumes ? 2 : 0;
     join.history = resumes ? 4 : 0;
     join.generation = resumes ? std::uint64_t{77} : std::uint64_t{0};
@@ -222,8 +222,8 @@ class Target {
 
   // ------------------------------------------------------------------------------ what it says
   wire::MemberHeader member(const HostileJob& job, std::size_t rank, wire::MemberHeader header) {
-    header.token = job.seats[rank].token;
-    if (input_.one_in(16)) header.token = job.seats[rank].former_token;
+    header.token = job.forged_ranks[rank].token;
+    if (input_.one_in(16)) header.token = job.forged_ranks[rank].former_token;
     header.rank = static_cast<std::uint16_t>(rank);
     header.stream = pick_stream(job);
     return header;
@@ -275,7 +275,7 @@ class Target {
     auto packet = wire::make<wire::KeepAlive>(job.id);
     packet.member = member(job, rank, packet.member);
     if (input_.one_in(8)) packet.member.rank = input_.byte();
-    packet.number = ++job.seats[rank].keep_alive;
+    packet.number = ++job.forged_ranks[rank].keep_alive;
     send_packet(job, rank, packet);
   }
   /// Whoever is to live keeps living, while stragglers and time-outs are looked for.

@@ -1,5 +1,5 @@
-// A job of honest ranks: whatever is lost, late or repeated, and whatever strangers send, each of
-// its ops ends, and with the right sums or an error.
+// A job of honest ranks: whatever is lost, late or repeated, and whatever unauthenticated peers
+// send, each of its ops ends, and with the right sums or an error.
 #pragma once
 
 #include <algorithm>

@@ -220,7 +220,7 @@ class Target {
     packet.payload_bytes = join.payload_bytes;
     packet.history = history_;
     packet.keep_alive_ms = 100;
-    packet.flags = (join.flags & wire::kJoinVirgin) != 0 ? 0 : wire::kWelcomeResume;
+    packet.flags = (join.flags & wire::kJoinNoProgress) != 0 ? 0 : wire::kWelcomeResume;
     return datagram_of(packet);
   }
   Datagram refused(std::uint64_t of) {

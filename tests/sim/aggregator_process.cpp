@@ -78,13 +78,13 @@ void AggregatorProcess::on_event(const aggregator::JobEvent& event) {
   }
   if (event.kind == Kind::kLeft || event.kind == Kind::kAborted) bounds_.erase(s.job);
   trace_note(world_.tracing, world_.events.now(), "aggregator %u, job %u: %s", shard_, s.job,
-             event.kind == Kind::kFormed      ? "formed"
-             : event.kind == Kind::kResumed   ? "resumed"
-             : event.kind == Kind::kDissolved ? "dissolved"
-             : event.kind == Kind::kLeft      ? "left"
-             : event.reason                   ? explain(*event.reason).c_str()
-                                              : "waits for a rank");
-  const bool own_verdict = event.kind == Kind::kAborted && !event.told_by;
+             event.kind == Kind::kFormed               ? "formed"
+             : event.kind == Kind::kResumed            ? "resumed"
+             : event.kind == Kind::kFormationAbandoned ? "abandoned"
+             : event.kind == Kind::kLeft               ? "left"
+             : event.reason                            ? explain(*event.reason).c_str()
+                                                       : "waits for a rank");
+  const bool own_verdict = event.kind == Kind::kAborted && !event.reported_by;
   if (own_verdict && event.reason->reason == wire::AbortReason::kRankSilent)
     on_given_up(*this, s.job, event.reason->rank_a.value);
 }
@@ -188,7 +188,7 @@ void AggregatorProcess::crash() {
   ended_ = !down;
   const Time now = world_.events.now();
   const Time back = down ? std::min(now + *down, world_.scenario.faults_end) : kNever;
-  world_.troubles.shard_down(shard_, now, back);
+  world_.outages.shard_down(shard_, now, back);
   if (on_killed) on_killed(*this, ended_);
   if (down) world_.events.at(back, [this] { boot(); });
 }
@@ -207,10 +207,10 @@ void AggregatorProcess::shut_down() {
   end_life();
 }
 
-void AggregatorProcess::hang_up(std::uint16_t port_id) {
+void AggregatorProcess::disconnect(std::uint16_t port_id) {
   if (!engine_) return;
   host_.later({}, [this, port_id] {
-    engine_->on_hang_up(port_id, host_.now(), host_.sink());
+    engine_->on_disconnect(port_id, host_.now(), host_.sink());
     settle();
   });
 }

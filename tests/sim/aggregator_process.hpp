@@ -26,14 +26,14 @@ class AggregatorProcess final : public Process {
   AggregatorProcess(World& world, unsigned shard, Role role);
   ~AggregatorProcess() override;
 
-  /// Hears of ranks that are given up for their silence.
+  /// Hears of ranks that are declared failed for their silence.
   std::function<void(const AggregatorProcess&, std::uint32_t job, unsigned rank)> on_given_up;
   /// Hears of a kill; `for_good`: it will not boot again.
   std::function<void(const AggregatorProcess&, bool for_good)> on_killed;
 
   void boot();
   void shut_down();  ///< for good
-  void hang_up(std::uint16_t port_id);
+  void disconnect(std::uint16_t port_id);
   void faults_end();
   void pause(Duration length) { host_.pause(length); }
   void set_dry(bool dry) { host_.sink().pool().dry = dry; }
@@ -55,7 +55,7 @@ class AggregatorProcess final : public Process {
   Time last_news(std::uint32_t job, unsigned rank) const;
   /// Whether the rank ever spoke here as a member.
   bool ever_heard(std::uint32_t job, unsigned rank) const;
-  /// Adds the counters of all its lives.
+  /// Adds the counters of all its incarnations.
   void add_to(Coverage& coverage);
 
  private:

@@ -78,7 +78,7 @@ std::vector<Endpoint> App::places_of(unsigned shard) const {
   return places;
 }
 
-// ----------------------------------------------------------------------------------------- lives
+// ----------------------------------------------------------------------------------- generations
 void App::begin(std::size_t program) {
   if (dead_) return;
   program_ = program;
@@ -88,7 +88,7 @@ void App::begin(std::size_t program) {
   active_since_ = kNever;
   began_ = world_.events.now();
   RankFacts& facts = job_.ranks[rank_];
-  if (facts.came_anew) facts.joined_anew_at = began_;
+  if (facts.rejoined) facts.rejoined_at = began_;
   std::vector<Endpoint> endpoints;
   for (const auto& aggregator : aggregators_)
     if (!aggregator->is_standby()) endpoints.push_back(aggregator->endpoint());
@@ -119,7 +119,7 @@ void App::failed(const Error& error) {
   RankFacts& facts = job_.ranks[rank_];
   facts.failed = true;
   facts.failed_at = world_.events.now();
-  facts.came_anew = true;
+  facts.rejoined = true;
   end_life();
   const JobPlan& plan = job_.plan;
   const bool last = program_ + 1 == plan.programs.size();
@@ -143,7 +143,7 @@ void App::left() {
   if (program_ + 1 < job_.plan.programs.size() && !intruder()) {
     const bool planned = job_.plan.fault == Fault::kRejoin;
     if (planned) {
-      job_.ranks[rank_].came_anew = true;
+      job_.ranks[rank_].rejoined = true;
       return begin(program_ + 1);
     }
   }

@@ -1,5 +1,6 @@
 // The caller on one rank: joins, calls its ops, checks each result and scribbles over the tensors
-// that are its own again, leaves; comes back after an error where the plan has a further life.
+// that are its own again, leaves; comes back after an error where the plan has a further
+// generation.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +39,7 @@ class App final : public Process {
   unsigned rank() const { return rank_; }
   std::uint16_t port_id() const { return host_.self().port_id; }
   bool is_victim() const { return rank_ == job_.plan.victim; }
-  Time active_since() const { return active_since_; }  ///< in its last life; else kNever
+  Time active_since() const { return active_since_; }  ///< in its last generation; else kNever
   std::size_t program() const { return program_; }
   bool over() const { return gone_; }
   bool dead() const { return dead_; }
@@ -92,8 +93,8 @@ class App final : public Process {
   std::size_t program_ = 0;
   std::size_t next_op_ = 0;
   Time pause_until_{};
-  Time began_{};                ///< this life
-  Time active_since_ = kNever;  ///< in this life
+  Time began_{};                ///< this generation
+  Time active_since_ = kNever;  ///< in this generation
   bool leaving_ = false;
   std::map<OpNumber, OpenOp> open_;
   std::vector<std::vector<std::byte>> own_again_;  ///< scribbled over; must stay so

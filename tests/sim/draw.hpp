@@ -31,7 +31,7 @@ JobPlan draw_job(Random& r, const Scenario& s, std::uint32_t id, unsigned ranks)
 Fault draw_fault(Random& r, unsigned ranks, bool alone);
 Program draw_program(Random& r, const JobPlan& job, std::uint64_t tag, std::size_t ops,
                      std::uint64_t bytes_max);
-/// The ops of all the job's lives, made for its fault; `comes_back`: one life more.
+/// The ops of all the job's generations, made for its fault; `comes_back`: one generation more.
 void draw_programs(Random& r, JobPlan& job, std::uint64_t bytes_max, bool comes_back);
 
 }  // namespace sluice::sim

@@ -156,7 +156,7 @@ Program draw_program(Random& r, const JobPlan& job, std::uint64_t tag, std::size
 Fault draw_fault(Random& r, unsigned ranks, bool alone) {
   const double x = r.unit();
   if (x < 0.10) return Fault::kSilentDeath;
-  if (x < 0.18) return Fault::kHangUp;
+  if (x < 0.18) return Fault::kDisconnect;
   if (x < 0.26 && ranks > 1) return Fault::kOpMismatch;
   if (x < 0.31 && ranks > 1) return Fault::kEarlyLeave;
   if (x < 0.36) return Fault::kAbortingLeave;
@@ -173,7 +173,7 @@ void draw_programs(Random& r, JobPlan& job, std::uint64_t bytes_max, bool comes_
   job.programs.push_back(draw_program(r, job, 1, r.between(1, 6), bytes_max));
   job.fault_op = r.below(job.programs[0].size());
   if (job.fault == Fault::kOpMismatch) plan_mismatch(r, job);
-  const bool dies = job.fault == Fault::kSilentDeath || job.fault == Fault::kHangUp;
+  const bool dies = job.fault == Fault::kSilentDeath || job.fault == Fault::kDisconnect;
   if (dies && r.chance(0.7)) job.revived_after = ms(r.pick({r.uniform(1, 20), r.uniform(1, 400)}));
   if (job.fault == Fault::kRejoin || job.revived_after || comes_back)
     job.programs.push_back(draw_program(r, job, 2, r.between(1, 3), bytes_max));

@@ -31,11 +31,11 @@ void draw_rings_and_pools(Random& r, Scenario& s) {
   s.receive_ring = r.pick<std::size_t>({4, 16, 64, 256});
   const std::uint64_t count = r.pick<std::uint64_t>({0, 0, 1, 3});
   for (std::uint64_t i = 0; i < count; ++i) {
-    Drought d;
+    PoolExhaustion d;
     d.who = draw_target(r, s);
     d.from = Time{ms(r.uniform(0, 200))};
     d.to = d.from + ms(r.pick({1.0, 20.0, 200.0}));
-    s.droughts.push_back(d);
+    s.pool_exhaustions.push_back(d);
   }
 }
 

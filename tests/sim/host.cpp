@@ -23,7 +23,7 @@ Host::Host(World& world, Process& process, Endpoint self)
       clock_(draw_clock(world.scenario, self.ipv4)) {}
 
 void Host::start() {
-  ++life_;
+  ++incarnation_;
   running_ = true;
   paused_ = false;
   wake_at_ = kNever;
@@ -31,7 +31,7 @@ void Host::start() {
 }
 
 void Host::stop() {
-  ++life_;
+  ++incarnation_;
   running_ = false;
   ring_.clear();
   put_off_.clear();
@@ -58,8 +58,8 @@ void Host::wake(Time deadline) {
   const Time at = std::max(clock_.real(deadline), world_.events.now() + kTurn);
   if (at >= wake_at_) return;
   wake_at_ = at;
-  world_.events.at(at, [this, life = life_] {
-    if (life != life_ || paused_ || world_.events.now() < wake_at_) return;
+  world_.events.at(at, [this, incarnation = incarnation_] {
+    if (incarnation != incarnation_ || paused_ || world_.events.now() < wake_at_) return;
     wake_at_ = kNever;
     sink_.begin_turn();
     process_.on_turn();
@@ -67,8 +67,8 @@ void Host::wake(Time deadline) {
 }
 
 void Host::later(Duration delay, std::function<void()> what) {
-  world_.events.in(delay, [this, life = life_, what = std::move(what)] {
-    if (life != life_) return;
+  world_.events.in(delay, [this, incarnation = incarnation_, what = std::move(what)] {
+    if (incarnation != incarnation_) return;
     if (paused_) return put_off_.push_back(what);
     what();
   });
@@ -79,12 +79,13 @@ void Host::pause(Duration length) {
   trace_note(world_.tracing, world_.events.now(), "%x is paused", self().ipv4);
   ++pauses_;
   paused_ = true;
-  world_.events.in(length,
-                   [this, life = life_, since = world_.events.now()] { resume(life, since); });
+  world_.events.in(length, [this, incarnation = incarnation_, since = world_.events.now()] {
+    resume(incarnation, since);
+  });
 }
 
-void Host::resume(std::uint64_t life, Time since) {
-  if (life != life_) return;
+void Host::resume(std::uint64_t incarnation, Time since) {
+  if (incarnation != incarnation_) return;
   trace_note(world_.tracing, world_.events.now(), "%x goes on", self().ipv4);
   paused_ = false;
   wake_at_ = kNever;
@@ -92,10 +93,10 @@ void Host::resume(std::uint64_t life, Time since) {
   const auto calls = std::exchange(put_off_, {});
   process_.on_pause_over(now() - clock_.local(since), [&] {
     for (const Arrival& arrival : packets)
-      if (life == life_) take(arrival);
+      if (incarnation == incarnation_) take(arrival);
   });
   for (const auto& call : calls)
-    if (life == life_) call();
+    if (incarnation == incarnation_) call();
 }
 
 void Host::add_to(Coverage& coverage) const {

@@ -7,8 +7,8 @@
 #include <functional>
 
 #include "tests/sim/clock.hpp"
+#include "tests/sim/outages.hpp"
 #include "tests/sim/sink.hpp"
-#include "tests/sim/troubles.hpp"
 
 namespace sluice::sim {
 
@@ -18,7 +18,7 @@ struct World {
   Network& network;
   const Scenario& scenario;
   Random& random;
-  Troubles troubles;
+  Outages outages;
   Coverage coverage;
   bool tracing = false;
 };
@@ -38,14 +38,14 @@ class Host {
  public:
   Host(World& world, Process& process, Endpoint self);
 
-  void start();  ///< a new life of the process
+  void start();  ///< a new incarnation of the process
   void stop();   ///< killed, or ended
   bool running() const { return running_; }
 
   Time now() const { return clock_.local(world_.events.now()); }
   /// A turn no later than at this local time.
   void wake(Time deadline);
-  /// Runs `what` after the delay, unless the process's life is over; puts it off during a pause.
+  /// Runs `what` after the delay, unless the process has ended; puts it off during a pause.
   void later(Duration delay, std::function<void()> what);
 
   void pause(Duration length);
@@ -58,14 +58,14 @@ class Host {
  private:
   void arrive(const Arrival& arrival);
   void take(const Arrival& arrival);
-  void resume(std::uint64_t life, Time since);
+  void resume(std::uint64_t incarnation, Time since);
 
   World& world_;
   Process& process_;
   Sink sink_;
   Clock clock_;
   bool running_ = false;
-  std::uint64_t life_ = 0;
+  std::uint64_t incarnation_ = 0;
   Time wake_at_ = kNever;  // real
   bool paused_ = false;
   std::deque<Arrival> ring_;

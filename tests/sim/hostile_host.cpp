@@ -166,7 +166,7 @@ void HostileHost::deny_the_secret() {
   for (int i = 0; i < 4; ++i) send(hello->to, hello->from, datagram_of(abort));
 }
 
-/// Many greetings that prove nothing, in a rank's name, which gets the answers.
+/// Many handshakes that prove nothing, in a rank's name, which gets the answers.
 void HostileHost::flood() {
   const Overheard* const hello = any(wire::Kind::kHello);
   if (hello == nullptr) return;

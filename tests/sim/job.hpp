@@ -18,14 +18,14 @@ class App;
 /// What has happened to a rank so far, over all its processes.
 struct RankFacts {
   bool died = false;
-  bool hung_up = false;    ///< the aggregators were told when it died
-  bool came_anew = false;  ///< a process of the rank joined after another had been a member
-  bool failed = false;     ///< a process of the rank had an error
+  bool disconnected = false;  ///< the aggregators were told when it died
+  bool rejoined = false;      ///< a process of the rank joined after another had been a member
+  bool failed = false;        ///< a process of the rank had an error
   bool called_leave = false;
   // When it was the last time; Time{}: never.
   Time died_at{};
   Time silent_at{};  ///< an aggregator rightly gave it up, though it lives
-  Time joined_anew_at{};
+  Time rejoined_at{};
   Time failed_at{};
   Time left_at{};  ///< it called leave()
 };
@@ -46,14 +46,14 @@ class Job {
   const std::size_t index;  ///< in the scenario
   std::vector<RankFacts> ranks;
   std::vector<std::unique_ptr<App>> apps;
-  bool over_for_some = false;  ///< a rank needs no further life: the others cannot come back
+  bool over_for_some = false;  ///< a rank needs no further generation: the others cannot come back
   bool silence_seen = false;   ///< so many packets were lost that a living rank counted as dead
 
   /// A shard has no aggregator any more, and will have none.
   bool shard_gone() const;
 
-  /// An aggregator gives up a rank for its silence. Throws Bug unless it was silent for long, and
-  /// no longer than it may be, and a fault explains it.
+  /// An aggregator declares a rank failed because nothing was received from it. Throws Bug unless
+  /// that was so for long, and no longer than it may be, and a fault explains it.
   void judge_silence(const AggregatorProcess& aggregator, unsigned rank);
 
   /// An app has an error, having waited for something since then. Throws Bug unless it has a cause,

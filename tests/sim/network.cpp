@@ -8,7 +8,7 @@ namespace sluice::sim {
 
 namespace {
 
-constexpr std::size_t kCloggedQueueBytes = 6000;
+constexpr std::size_t kCongestedQueueBytes = 6000;
 
 bool is_shard(Address address) {
   return address < 2 * kStandbys;
@@ -60,20 +60,20 @@ void Network::inject(const Endpoint& from, const Endpoint& to, const Bytes& data
 }
 
 /// When a packet of this size has left a path that sends one after the other; false: it does not,
-/// since the queue before a clogged path is full.
+/// since the queue before a congested path is full.
 bool Network::departs(const Endpoint& from, const Endpoint& to, std::size_t size, Time& at) {
   at = events_.now();
   double rate = scenario_.link.bytes_per_us;
   const Cut* cut = cut_of(from.ipv4, to.ipv4);
-  const bool clogged = cut != nullptr && cut->bytes_per_us > 0;
-  if (clogged) rate = cut->bytes_per_us;
+  const bool congested = cut != nullptr && cut->bytes_per_us > 0;
+  if (congested) rate = cut->bytes_per_us;
   if (rate == 0) return true;
   Time& free = busy_until_[(std::uint64_t{from.ipv4} << 32) | to.ipv4];
   const auto takes = Duration{static_cast<Duration::rep>(1000 * static_cast<double>(size) / rate)};
   const Duration queued = std::max(free, at) - at;
-  if (clogged) {
-    ++counts_.clogged;
-    if (static_cast<double>(queued.count()) * rate / 1000 > kCloggedQueueBytes) {
+  if (congested) {
+    ++counts_.congested;
+    if (static_cast<double>(queued.count()) * rate / 1000 > kCongestedQueueBytes) {
       ++counts_.overflowed;
       return false;
     }
@@ -142,12 +142,12 @@ void Network::add_to(Coverage& coverage) const {
   add("garbage", counts_.garbage);
   add("bits flipped", counts_.flipped);
   add("partitioned", counts_.cut);
-  add("clogged", counts_.clogged);
+  add("congested", counts_.congested);
   add("queue overflowed", counts_.overflowed);
 }
 
-/// What a stranger could send who has seen a packet but knows no token, or a faulty wire. (Damage
-/// that keeps tokens and lengths is UDP's checksum to find.)
+/// What an unauthenticated peer could send who has seen a packet but knows no token, or a faulty
+/// wire. (Damage that keeps tokens and lengths is UDP's checksum to find.)
 Bytes Network::damaged(const Bytes& datagram) {
   auto bytes = *datagram;
   const auto scramble = [&](std::size_t begin, std::size_t end) {

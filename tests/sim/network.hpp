@@ -72,7 +72,7 @@ class Network {
  private:
   struct Counts {
     std::uint64_t packets = 0, lost = 0, duplicated = 0, late = 0, ancient = 0, garbage = 0,
-                  flipped = 0, cut = 0, clogged = 0, overflowed = 0;
+                  flipped = 0, cut = 0, congested = 0, overflowed = 0;
   };
 
   void carry(const Endpoint& from, const Endpoint& to, Bytes datagram, Duration extra);

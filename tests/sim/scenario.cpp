@@ -36,7 +36,7 @@ void draw_mixed(Random& r, Scenario& s) {
     const unsigned ranks = draw_ranks(r);
     JobPlan job = draw_job(r, s, static_cast<std::uint32_t>(10 + j), ranks);
     job.fault = draw_fault(r, ranks, jobs == 1);
-    if (crashes) job.fault = r.pick({Fault::kSilentDeath, Fault::kSilentDeath, Fault::kHangUp});
+    if (crashes) job.fault = r.pick({Fault::kSilentDeath, Fault::kSilentDeath, Fault::kDisconnect});
     const bool may_break = job.fault == Fault::kNone && r.chance(0.5);
     draw_programs(r, job, draw_bytes(r, ranks), crashes || may_break);
     s.jobs.push_back(std::move(job));
@@ -47,7 +47,7 @@ void draw_mixed(Random& r, Scenario& s) {
   if (crashes) draw_crashes(r, s);
 }
 
-/// Aggregators die; whatever else happens is short enough that nobody may be given up.
+/// Aggregators die; whatever else happens is short enough that nobody may be declared failed.
 void draw_recovery(Random& r, Scenario& s) {
   const std::uint64_t jobs = r.pick<std::uint64_t>({1, 1, 1, 2});
   for (std::uint64_t j = 0; j < jobs; ++j) {
@@ -101,7 +101,7 @@ void draw_wide(Random& r, Scenario& s) {
   const auto ranks = static_cast<unsigned>(r.pick<std::uint64_t>({64, r.between(65, 255), 256}));
   JobPlan job = draw_job(r, s, 7, ranks);
   job.streams = static_cast<std::uint16_t>(r.pick<std::uint64_t>({r.between(1, 4), 16, 64}));
-  job.fault = r.pick({Fault::kNone, Fault::kHangUp, Fault::kRejoin, Fault::kEarlyLeave});
+  job.fault = r.pick({Fault::kNone, Fault::kDisconnect, Fault::kRejoin, Fault::kEarlyLeave});
   job.programs.push_back(draw_program(r, job, 1, 2, 2048));
   if (job.fault == Fault::kRejoin) job.programs.push_back(draw_program(r, job, 2, 1, 256));
   job.start_spread = std::min<Duration>(job.start_spread, milliseconds(100));
@@ -116,10 +116,10 @@ void moderate(Scenario& s) {
     return job.fault == Fault::kDuplicateRank;
   });
   if (!contested) return;
-  // Who is silent for long is taken for dead, and another may have its place.
+  // Who is silent for long is declared failed, and another may have its place.
   s.cuts.clear();
   s.pauses.clear();
-  s.droughts.clear();
+  s.pool_exhaustions.clear();
   s.pool_misses = std::min(s.pool_misses, 0.01);
   s.full_rings = std::min(s.full_rings, 0.01);
   s.link.loss = std::min(s.link.loss, 0.01);
@@ -139,13 +139,13 @@ double Scenario::loss() const {
 
 Duration Scenario::longest_way() const {
   const bool all_arrive =
-      loss() == 0 && cuts.empty() && pauses.empty() && droughts.empty() && crashes.empty();
+      loss() == 0 && cuts.empty() && pauses.empty() && pool_exhaustions.empty() && crashes.empty();
   return link.ancient > 0 && !all_arrive ? kAncient : link.late_max;
 }
 
 Duration Scenario::settling_bound() const {
-  // Every time-out may have to run once, for the life that the faults have spoiled and for the one
-  // that the ranks begin anew; then come the ops that are left, at most one block a round.
+  // Every time-out may have to run once, for the generation that the faults have spoiled and for
+  // the one that the ranks begin again; then come the ops that are left, at most one block a round.
   Duration bound = 2 * (liveness + kFormation + kAggregatorTimeout + kJoinTimeout);
   for (const JobPlan& job : jobs)
     for (const Program& program : job.programs)
@@ -202,7 +202,7 @@ const char* name(Theme theme) {
 
 const char* name(Fault fault) {
   static constexpr const char* kNames[] = {
-      "none",           "silent death",   "hang-up",          "op mismatch",       "early leave",
+      "none",           "silent death",   "disconnect",       "op mismatch",       "early leave",
       "aborting leave", "duplicate rank", "wrong world size", "rank beyond world", "join mismatch",
       "rejoin",         "shut down"};
   return kNames[static_cast<std::size_t>(fault)];
@@ -226,8 +226,8 @@ std::string describe(const Scenario& s) {
       << std::chrono::duration_cast<milliseconds>(s.link.late_max).count() << " ms, ancient "
       << s.link.ancient << ", garbage " << s.link.garbage << ", bit flips " << s.link.bit_flips
       << (s.integrity ? " with" : " without") << " integrity, " << name(s.trust) << ", "
-      << s.cuts.size() << " cuts, " << s.pauses.size() << " pauses, " << s.droughts.size()
-      << " droughts, " << s.crashes.size() << " crashes, " << s.standbys.size()
+      << s.cuts.size() << " cuts, " << s.pauses.size() << " pauses, " << s.pool_exhaustions.size()
+      << " pool exhaustions, " << s.crashes.size() << " crashes, " << s.standbys.size()
       << " standbys, clocks off by " << s.clock_drift_max << "\n";
   for (const JobPlan& job : s.jobs) {
     out << "  job " << job.id << ": " << job.ranks << " ranks, S " << job.streams << ", H "

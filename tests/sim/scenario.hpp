@@ -44,7 +44,7 @@ struct Cut {
   bool downstream = true;
   Time from{};
   Time to{};
-  double bytes_per_us = 0;  ///< 0: a partition; else the path is clogged, its queue short
+  double bytes_per_us = 0;  ///< 0: a partition; else the path is congested, its queue short
 };
 
 /// Whom a fault of a process hits: an aggregator, or a rank of a job.
@@ -63,16 +63,16 @@ struct Pause {
 };
 
 /// A process's pool is empty.
-struct Drought {
+struct PoolExhaustion {
   Target who;
   Time from{};
   Time to{};
 };
 
-/// An aggregator is killed in the middle of a send, and started anew unless it is for good.
+/// An aggregator is killed in the middle of a send, and started again unless it is for good.
 struct Crash {
   unsigned shard = 0;
-  std::uint64_t after_sends = 0;  ///< of that life
+  std::uint64_t after_sends = 0;  ///< of that generation
   std::optional<Duration> down{};
 };
 
@@ -86,7 +86,7 @@ struct Standby {
 enum class Fault {
   kNone,
   kSilentDeath,    ///< a rank dies; liveness must notice
-  kHangUp,         ///< a rank dies and its port hangs up
+  kDisconnect,     ///< a rank dies and its port disconnects
   kOpMismatch,     ///< a rank calls another collective
   kEarlyLeave,     ///< a rank leaves before the others have called all their ops
   kAbortingLeave,  ///< a rank leaves with ops pending
@@ -113,7 +113,7 @@ struct JobPlan {
   Duration start_spread{};
   Duration pause_max{};           ///< between ops
   bool shared_port = false;       ///< all ranks behind one port of the aggregator
-  std::vector<Program> programs;  ///< one life of the job after the other
+  std::vector<Program> programs;  ///< one generation of the job after the other
   Fault fault = Fault::kNone;
   unsigned victim = 0;
   Duration fault_after{};
@@ -167,7 +167,7 @@ struct Scenario {
   Time faults_end{};
   std::vector<Cut> cuts;
   std::vector<Pause> pauses;
-  std::vector<Drought> droughts;
+  std::vector<PoolExhaustion> pool_exhaustions;
   std::vector<Crash> crashes;
   std::vector<Standby> standbys;
   double pool_misses = 0;         ///< share of allocations that fail until the faults end

@@ -17,7 +17,7 @@ Simulation::Simulation(const Scenario& scenario, bool tracing)
     : scenario_(scenario),
       random_(derive(scenario.seed, 2)),
       network_(events_, scenario, tracing),
-      world_{events_, network_, scenario, random_, Troubles(scenario), {}, tracing},
+      world_{events_, network_, scenario, random_, Outages(scenario), {}, tracing},
       watch_(world_.coverage) {
   network_.on_send = [this](const Endpoint& from, const Endpoint& to, const Bytes& datagram) {
     on_send(from, to, datagram);
@@ -66,7 +66,7 @@ void Simulation::take_over(const AggregatorProcess& dead) {
   for (const Standby& standby : scenario_.standbys) {
     if (standby.shard != dead.shard()) continue;
     const Time at = std::min(events_.now() + standby.takes_over_after, scenario_.faults_end);
-    world_.troubles.shard_back(dead.shard(), standby.from_start ? events_.now() : at);
+    world_.outages.shard_back(dead.shard(), standby.from_start ? events_.now() : at);
     for (auto& process : aggregators_)
       if (process->shard() == standby.shard && process->is_standby())
         events_.at(at, [&process] { process->boot(); });
@@ -96,7 +96,7 @@ void Simulation::plan_job(Job& job) {
 void Simulation::plan_fault(Job& job) {
   const JobPlan& plan = job.plan;
   App& victim = *job.apps[plan.victim];
-  const bool dies = plan.fault == Fault::kSilentDeath || plan.fault == Fault::kHangUp;
+  const bool dies = plan.fault == Fault::kSilentDeath || plan.fault == Fault::kDisconnect;
   if (!dies && plan.fault != Fault::kDuplicateRank && plan.fault != Fault::kShutDown) return;
   ++planned_;
   events_.in(plan.fault_after + plan.start_spread, [this, &job, &victim, &plan] {
@@ -115,9 +115,9 @@ void Simulation::die(Job& job, App& app) {
   RankFacts& facts = job.ranks[app.rank()];
   facts.died = true;
   facts.died_at = events_.now();
-  facts.hung_up = plan.fault == Fault::kHangUp && !plan.shared_port;
-  if (facts.hung_up)
-    for (auto& aggregator : aggregators_) aggregator->hang_up(app.port_id());
+  facts.disconnected = plan.fault == Fault::kDisconnect && !plan.shared_port;
+  if (facts.disconnected)
+    for (auto& aggregator : aggregators_) aggregator->disconnect(app.port_id());
   if (!plan.revived_after) {
     job.over_for_some = true;
     return;
@@ -126,7 +126,7 @@ void Simulation::die(Job& job, App& app) {
   events_.in(*plan.revived_after, [this, &job, rank = app.rank()] {
     --planned_;
     if (job.over_for_some) return;
-    job.ranks[rank].came_anew = true;
+    job.ranks[rank].rejoined = true;
     add_app(job, rank, ++next_port_).begin(job.plan.programs.size() - 1);
   });
 }
@@ -148,12 +148,12 @@ void Simulation::plan_faults_of_processes() {
     events_.at(pause.from, [this, &pause] {
       with(pause.who, [&](auto& process) { process.pause(pause.length); });
     });
-  for (const Drought& drought : scenario_.droughts) {
-    const auto set = [this, &drought](bool dry) {
-      with(drought.who, [&](auto& process) { process.set_dry(dry); });
+  for (const PoolExhaustion& exhaustion : scenario_.pool_exhaustions) {
+    const auto set = [this, &exhaustion](bool dry) {
+      with(exhaustion.who, [&](auto& process) { process.set_dry(dry); });
     };
-    events_.at(drought.from, [set] { set(true); });
-    events_.at(drought.to, [set] { set(false); });
+    events_.at(exhaustion.from, [set] { set(true); });
+    events_.at(exhaustion.to, [set] { set(false); });
   }
   events_.at(scenario_.faults_end, [this] {
     for (auto& aggregator : aggregators_) aggregator->faults_end();
@@ -186,9 +186,9 @@ void Simulation::run() {
     return std::all_of(aggregators_.begin(), aggregators_.end(),
                        [](const auto& a) { return a->idle() && a->buffers_in_use() == 0; });
   };
-  const Time patience = events_.now() + kLiveness + kFormation + seconds(5);
+  const Time time_limit = events_.now() + kLiveness + kFormation + seconds(5);
   while (!idle()) {
-    require(events_.step() && events_.now() < patience, "an aggregator keeps a job for ever");
+    require(events_.step() && events_.now() < time_limit, "an aggregator keeps a job for ever");
   }
   for (const auto& job : jobs_) {
     for (const auto& app : job->apps) app->check_end();

@@ -45,7 +45,8 @@ std::string details(const Packet&, const wire::Hello& hello) {
 }
 std::string details(const Packet&, const wire::Join& join) {
   return number("rank", join.rank) + id("nonce", join.nonce) + number("serial", join.serial) +
-         id("gen", join.generation) + id("epoch", join.epoch) + (join.flags != 0 ? " virgin" : "");
+         id("gen", join.generation) + id("epoch", join.epoch) +
+         (join.flags != 0 ? " no progress" : "");
 }
 std::string details(const Packet&, const wire::KeepAlive& keep_alive) {
   return number("n", keep_alive.number);

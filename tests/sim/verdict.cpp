@@ -16,8 +16,8 @@ using std::chrono::milliseconds;
 constexpr Duration kMargin = milliseconds(150);
 /// From an aggregator's verdict to the last rank: repeated by each KEEPALIVE until it arrives.
 constexpr Duration kNews = milliseconds(1000);
-/// From a hang-up to the last rank, where hardly a packet is lost.
-constexpr Duration kHangUpNews = milliseconds(300);
+/// From a disconnect to the last rank, where hardly a packet is lost.
+constexpr Duration kDisconnectDelay = milliseconds(300);
 /// What does not happen in a million seeds: that of some KEEPALIVEs none comes, say.
 constexpr double kUnlikely = 1e-9;
 
@@ -46,7 +46,7 @@ bool Job::may_be_unheard(unsigned shard, unsigned rank, Duration silence) const 
   const Scenario& s = world_.scenario;
   const Time now = world_.events.now();
   const Duration whole =
-      silence - world_.troubles.blocked(shard, index, rank, now - silence, now) - s.link.late_max;
+      silence - world_.outages.blocked(shard, index, rank, now - silence, now) - s.link.late_max;
   const auto sent = static_cast<double>(whole / (s.liveness / 10)) - 1;  // one may be under way
   return sent < 1 || std::pow(s.loss(), sent) > kUnlikely;
 }
@@ -56,24 +56,25 @@ void Job::judge_silence(const AggregatorProcess& aggregator, unsigned rank) {
   const Time last = aggregator.last_sign(plan.id, rank);
   const Duration liveness = world_.scenario.liveness;
   RankFacts& facts = ranks[rank];
-  require(now - last >= liveness - liveness / 100, who(*this, rank) + " is given up too soon");
+  require(now - last >= liveness - liveness / 100,
+          who(*this, rank) + " is declared failed too soon");
   if (facts.died) {
     const Time since = std::max(aggregator.last_news(plan.id, rank), facts.died_at);
-    const Duration excused = world_.troubles.blocked(aggregator.shard(), index, rank, since, now);
+    const Duration excused = world_.outages.blocked(aggregator.shard(), index, rank, since, now);
     require(now - since <= liveness + liveness / 100 + excused + kMargin,
-            who(*this, rank) + " is given up too late");
+            who(*this, rank) + " is declared failed too late");
     return;
   }
   // The process that the aggregator knows is over, and it could not be told so; the next one has
-  // another life of the job. (It counts its own pauses as nobody's silence.)
-  const Time replaced = std::max({facts.failed_at, facts.joined_anew_at, facts.left_at});
+  // another generation of the job. (It counts its own pauses as nobody's silence.)
+  const Time replaced = std::max({facts.failed_at, facts.rejoined_at, facts.left_at});
   const Duration unheard = liveness + world_.scenario.longest_way() +
-                           world_.troubles.blocked(aggregator.shard(), index, rank, replaced, now);
+                           world_.outages.blocked(aggregator.shard(), index, rank, replaced, now);
   const bool just_replaced = replaced != Time{} && replaced >= last - unheard;
-  // Joins of one life may cross at two addresses: the rank serves one, the other gives it up.
+  // Joins of one generation may cross at two addresses: the rank serves one, the other gives it up.
   const bool elsewhere = !world_.scenario.standbys.empty() && !aggregator.ever_heard(plan.id, rank);
   require(just_replaced || elsewhere || may_be_unheard(aggregator.shard(), rank, now - last),
-          who(*this, rank) + " is given up without a cause");
+          who(*this, rank) + " is declared failed without a cause");
   facts.silent_at = now;
   silence_seen = true;
 }
@@ -123,8 +124,7 @@ std::vector<Cause> Job::causes_of(const App& app, const Error& error) const {
         causes.push_back({other.left_at, kNews});
       break;
     case ErrorCode::kRankRestarted:
-      if (other.came_anew)
-        causes.push_back({other.joined_anew_at, world_.scenario.liveness + kNews});
+      if (other.rejoined) causes.push_back({other.rejoined_at, world_.scenario.liveness + kNews});
       break;
     case ErrorCode::kOpMismatch:
       return mismatch(error);
@@ -148,8 +148,8 @@ std::vector<Cause> Job::mismatch(const Error& error) const {
   const Cause never_late{world_.events.now(), {}};
   if (plan.fault == Fault::kOpMismatch && speaks_of_victim(error)) return {never_late};
   if (plan.programs.size() == 1) return {};
-  // A rank that was given up before the job formed is in its next life, others in the first: still,
-  // or until it had the same error and went on to the next life.
+  // A rank that was declared failed before the job formed is in its next generation, others in the
+  // first: still, or until it had the same error and went on to the next generation.
   std::vector<Cause> causes;
   for (const auto& other : apps)
     if (other->program() != apps[0]->program()) causes.push_back(never_late);
@@ -165,19 +165,20 @@ std::vector<Cause> Job::worker_lost(const App& app, const Error& error) const {
   const Duration noticed = s.liveness + s.liveness / 100 + kNews;
   std::vector<Cause> causes;
   if (lost.died) {
-    // Of a rank that dies before the job has formed, a JOIN may come after the hang-up, or late.
+    // Of a rank that dies before the job has formed, a JOIN may come after the disconnect, or late.
     const bool formed = app.active_since() <= lost.died_at;
-    const bool at_once =
-        formed && lost.hung_up && s.loss() < 0.02 && s.droughts.empty() && s.crashes.empty();
+    const bool at_once = formed && lost.disconnected && s.loss() < 0.02 &&
+                         s.pool_exhaustions.empty() && s.crashes.empty();
     const Duration join_is_late = formed || s.link.ancient == 0 ? Duration{} : kAncient;
-    causes.push_back({lost.died_at, at_once ? kHangUpNews : noticed + join_is_late});
+    causes.push_back({lost.died_at, at_once ? kDisconnectDelay : noticed + join_is_late});
   }
   if (lost.silent_at != Time{}) causes.push_back({lost.silent_at, kNews});
-  // An aggregator that is started anew gives up whom it does not hear, for a good part of the time.
+  // A restarted aggregator may declare a rank failed that it has not heard for a large part of the
+  // time-out.
   const Time now = world_.events.now();
   for (unsigned shard = 0; shard < s.shards; ++shard) {
     const Duration blocked =
-        world_.troubles.blocked(shard, index, *error.rank(), now - 2 * s.liveness, now);
+        world_.outages.blocked(shard, index, *error.rank(), now - 2 * s.liveness, now);
     if (last_death(shard) != Time{} && blocked >= s.liveness / 2) causes.push_back({now, {}});
   }
   // An aggregator that is lost for good is named as such by all, not the rank that told of it.
@@ -198,9 +199,9 @@ std::vector<Cause> Job::aggregator_lost(const App& app, const Error& error) cons
   if (shard && shard_unreachable(*shard, app.rank())) causes.push_back({world_.events.now(), {}});
   if (plan.fault == Fault::kShutDown && shard_gone(0)) causes.push_back({last_death(0), noticed});
   if (plan.fault == Fault::kShutDown) return causes;
-  // A life that its aggregator has lost cannot go on without one of its ranks.
+  // A generation that its aggregator has lost cannot go on without one of its ranks.
   const bool one_missing =
-      anyone(&RankFacts::died) || anyone(&RankFacts::came_anew) || over_for_some;
+      anyone(&RankFacts::died) || anyone(&RankFacts::rejoined) || over_for_some;
   for (unsigned lost = 0; lost < world_.scenario.shards && one_missing; ++lost)
     if (shard.value_or(lost) == lost && last_death(lost) != Time{})
       causes.push_back({last_death(lost), kJoinTimeout + noticed});
@@ -210,7 +211,7 @@ std::vector<Cause> Job::aggregator_lost(const App& app, const Error& error) cons
 /// Within the time-out the path was not whole for a good part of it.
 bool Job::shard_unreachable(unsigned shard, unsigned rank) const {
   const Time now = world_.events.now();
-  return world_.troubles.blocked(shard, index, rank, now - kAggregatorTimeout - kMargin, now) >=
+  return world_.outages.blocked(shard, index, rank, now - kAggregatorTimeout - kMargin, now) >=
          kAggregatorTimeout / 2;
 }
 
@@ -235,7 +236,7 @@ std::vector<Cause> Job::formation_failed(const App& app, const Error& error) con
 
 /// Each rank may be there, but not all at one aggregator at a time.
 bool Job::may_not_meet(const App& app) const {
-  // A rank that leaves through an aggregator's restart may hold up the next life.
+  // A rank that leaves through an aggregator's restart may hold up the next generation.
   const bool one_leaves = std::any_of(apps.begin(), apps.end(), [&](const auto& other) {
     return other->program() < app.program() && !other->over();
   });
@@ -256,7 +257,7 @@ bool Job::may_be_absent(unsigned rank) const {
   if (facts.died || facts.failed || facts.silent_at != Time{}) return true;
   const Time now = world_.events.now();
   for (unsigned shard = 0; shard < world_.scenario.shards; ++shard)
-    if (world_.troubles.blocked(shard, index, rank, now - 2 * kFormation, now) >= kFormation / 2)
+    if (world_.outages.blocked(shard, index, rank, now - 2 * kFormation, now) >= kFormation / 2)
       return true;
   return false;
 }
@@ -274,7 +275,7 @@ Time Job::last_death(unsigned shard) const {
 Duration Job::held_up(unsigned rank, Time since) const {
   Duration sum{};
   for (unsigned shard = 0; shard < world_.scenario.shards; ++shard) {
-    sum += world_.troubles.blocked(shard, index, rank, since, world_.events.now());
+    sum += world_.outages.blocked(shard, index, rank, since, world_.events.now());
     // An aggregator that comes back waits for all ranks before it gives one up.
     const Time died = last_death(shard);
     if (died != Time{} && died >= since - world_.scenario.liveness)

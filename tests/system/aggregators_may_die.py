@@ -48,16 +48,16 @@ class Restarts(harness.SystemTest):
         self.check_resumed(daemon)
 
     def test_with_ranks_that_have_finished_what_others_have_not(self):
-        """Results are lost on the way to some ranks: after the death their rounds are run again."""
+        """Results are lost on the way to some ranks: after the death their rounds are replayed."""
         flags = ["--faults", "loss=0.1,direction=tx", "--stats-interval-s", 1]
         daemon = self.start_daemon(*flags)
         job = self.start_steady_job(3, daemon, in_flight=2)
-        repeated, deadline = 0, time.monotonic() + harness.PATIENCE
+        repeated, deadline = 0, time.monotonic() + harness.TIME_LIMIT
         while repeated == 0:
             self.assertLess(time.monotonic(), deadline, "no rank was ever behind the others")
             daemon = self.restart(daemon, *flags)
             daemon.wait_to_say("counters so far: .*jobs_resumed")
-            repeated = daemon.err.count("rounds_repeated")
+            repeated = daemon.err.count("rounds_replayed")
         self.end_steady_job(job)
         self.check_resumed(daemon)
 
@@ -120,10 +120,10 @@ class NoReturn(harness.SystemTest):
 
     def test_of_the_only_one(self):
         daemon, other = self.start_daemon(), self.start_daemon(name="a1")
-        bystander = self.start_steady_job(2, other)
+        other_job = self.start_steady_job(2, other)
         self.dies_for_good(daemon, self.start_job_7(3, daemon),
                            "aggregator 0 at " + daemon.address)
-        self.end_steady_job(bystander)
+        self.end_steady_job(other_job)
         self.ends_on_signal(other)
         self.end_steady_job(self.start_steady_job(3, self.start_daemon(), SLUICE_JOB=7))
 

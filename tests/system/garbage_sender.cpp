@@ -34,7 +34,7 @@ constexpr std::uint32_t kAggregator = 0xA9FE'0001;
 constexpr std::uint16_t kAggregatorPort = 4747;
 constexpr std::uint16_t kOwnPort = 4748;
 constexpr std::size_t kPayloadMax = 8972;
-constexpr auto kPatience = std::chrono::seconds(30);
+constexpr auto kTimeLimit = std::chrono::seconds(30);
 
 class Sender {
  public:
@@ -119,10 +119,10 @@ class Sender {
   template <class Done>
   void wait_for(const char* what, Done&& done) {
     Idle idle;
-    const Time deadline = net::now() + kPatience;
+    const Time deadline = net::now() + kTimeLimit;
     while (!done()) {
       if (net::now() > deadline)
-        throw std::runtime_error(std::string("waited in vain for ") + what);
+        throw std::runtime_error(std::string("timed out waiting for ") + what);
       io_.flush();
       idle.work_done(io_.receive([](const Endpoint&, Buffer) {}));
     }

@@ -18,7 +18,7 @@ from checkout import (  # noqa: E402, F401
     torch_package)
 from local_cluster import af_packet  # noqa: E402
 from processes import (  # noqa: E402, F401
-    AT_ONCE, LOST_BUFFERS, PATIENCE, READY, Process, Stage, wait_until)
+    AT_ONCE, LOST_BUFFERS, TIME_LIMIT, READY, Process, Stage, wait_until)
 
 SKIPPED = 77
 NEEDS_ROOT = "needs root: network namespaces, raw sockets, other users"

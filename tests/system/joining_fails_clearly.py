@@ -5,11 +5,11 @@ import harness
 class Joining(harness.SystemTest):
     def setUp(self):
         self.daemon = self.start_daemon("--formation-timeout-ms", "600000")
-        self.bystander = self.start_steady_job(2, self.daemon)
+        self.other_job = self.start_steady_job(2, self.daemon)
 
     def tearDown(self):
-        if all(rank.is_running() for rank in self.bystander):
-            self.end_steady_job(self.bystander)
+        if all(rank.is_running() for rank in self.other_job):
+            self.end_steady_job(self.other_job)
             self.ends_on_signal(self.daemon)
         else:
             self.fail("the job that ran at the same time has ended")

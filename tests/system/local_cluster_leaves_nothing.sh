@@ -9,7 +9,7 @@ interrupt() { # interrupt SIGNAL PROGRAM: sets $status
   status=$?
 }
 
-interrupt INT "$patient"
+interrupt INT "$waiting"
 check "SIGINT makes 130" status_is 130
 check_nothing_left "SIGINT"
 
@@ -27,7 +27,7 @@ status=$?
 check "SIGKILL of the script's inner process makes 137" status_is 137
 check_nothing_left "SIGKILL of the script's inner process"
 
-start_cluster 2 --grace 0 -- bash -c "$patient"
+start_cluster 2 --grace 0 -- bash -c "$waiting"
 kill -KILL "$(pgrep -P "$(pgrep -P "$guard")" -f sluice-aggregator)"
 wait "$guard"
 status=$?

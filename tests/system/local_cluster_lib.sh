@@ -67,7 +67,7 @@ all_started() { [[ $(find "$NOTES" -name 'started.*' | wc -l) == "$1" ]]; }
 stubborn='trap "" TERM; setsid sleep 1000 & : >"$NOTES/started.$SLUICE_RANK"
   while :; do sleep 1; done'
 # shellcheck disable=SC2016
-patient='sleep 1000 & : >"$NOTES/started.$SLUICE_RANK"; wait'
+waiting='sleep 1000 & : >"$NOTES/started.$SLUICE_RANK"; wait'
 
 no_process_left() { [[ -z $(marked_processes) ]]; }
 no_file_left() { [[ -z $(ls -A "$place/run") ]]; }

@@ -30,7 +30,7 @@ using Engine = worker::Engine;
 
 constexpr std::uint16_t kFirstUdpPort = 20'000;
 constexpr std::uint32_t kBlock = 64;
-constexpr auto kPatience = 120s;
+constexpr auto kTimeLimit = 120s;
 
 struct RankState {
   std::vector<float> tensor;
@@ -119,7 +119,7 @@ class ManyRanks {
 
  private:
   Endpoint find() {
-    const Time deadline = after(net::now(), kPatience);
+    const Time deadline = after(net::now(), kTimeLimit);
     while (net::now() < deadline) {
       if (const auto found = attachment_.find(0, net::now())) return *found;
       attachment_.io().receive([](const Endpoint&, Buffer) {});
@@ -131,7 +131,7 @@ class ManyRanks {
   /// Turns the loop until `reached` holds for all ranks.
   template <class Reached>
   void drive(Reached reached) {
-    const Time deadline = after(net::now(), kPatience);
+    const Time deadline = after(net::now(), kTimeLimit);
     Idle idle;
     while (!std::all_of(ranks_.begin(), ranks_.end(), reached)) {
       const Time now = net::now();

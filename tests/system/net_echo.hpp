@@ -38,7 +38,7 @@ inline constexpr std::uint32_t kEchoIp = kVhostAggregatorIpv4;
 inline constexpr std::uint32_t kPingIp = kVhostWorkerIpv4;
 inline constexpr std::uint16_t kMtu = 9000;
 inline constexpr std::size_t kPayloadMax = kMtu - kIpv4Bytes - kUdpBytes;
-inline constexpr auto kPatience = 30s;
+inline constexpr auto kTimeLimit = 30s;
 
 /// Ends the program by way of its main, so that children and network namespaces go.
 [[noreturn]] inline void fail(const std::string& what) {
@@ -214,8 +214,8 @@ inline void run(const std::string& command) {
 /// Turns `control` at the daemon's pace until `done`.
 inline void until(const char* what, const std::function<bool()>& done,
                   const std::function<void()>& control, Duration pace = 20ms) {
-  for (const Time give_up = now() + 2 * kPatience; !done();) {
-    if (now() > give_up) fail(std::string("waited in vain for ") + what);
+  for (const Time give_up = now() + 2 * kTimeLimit; !done();) {
+    if (now() > give_up) fail(std::string("timed out waiting for ") + what);
     control();
     std::this_thread::sleep_for(pace);
   }

@@ -55,7 +55,7 @@ bool is_right(std::span<const std::byte> in, std::uint32_t sequence) {
 
 MacAddress find_peer(DatagramIo& io, std::uint16_t port) {
   Idle idle;
-  for (const Time give_up = now() + kPatience; now() < give_up;) {
+  for (const Time give_up = now() + kTimeLimit; now() < give_up;) {
     if (const auto mac = io.resolve(port, kEchoIp, now())) return *mac;
     io.flush();
     idle.work_done(io.receive([](const Endpoint&, Buffer) {}));
@@ -89,7 +89,7 @@ void ping(DatagramIo& io, const Endpoint& peer, std::uint32_t count) {
     idle.work_done(received - before);
     const Time t = now();
     if (received != before) progress = t;
-    if (t - progress > kPatience) {
+    if (t - progress > kTimeLimit) {
       print_counters("ping", io.counters());
       fail("no echo after " + std::to_string(received) + " datagrams");
     }

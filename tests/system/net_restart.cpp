@@ -40,7 +40,7 @@ constexpr std::uint64_t kRing = 256;
 // ---- what the processes share
 // --------------------------------------------------------------------------------
 
-struct Board {
+struct SharedState {
   struct Worker {
     std::atomic<std::uint64_t> echoes;
     std::atomic<std::uint64_t> stale;
@@ -57,23 +57,24 @@ struct Board {
   std::array<Worker, kWorkers> workers;
 };
 
-class SharedBoard {
+class MappedState {
  public:
-  explicit SharedBoard(const std::string& path) {
+  explicit MappedState(const std::string& path) {
     const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0 || ftruncate(fd, sizeof(Board)) != 0) fail("cannot make " + path);
-    void* const memory = mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (fd < 0 || ftruncate(fd, sizeof(SharedState)) != 0) fail("cannot make " + path);
+    void* const memory =
+        mmap(nullptr, sizeof(SharedState), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (memory == MAP_FAILED) fail("cannot map " + path);
-    board_ = static_cast<Board*>(memory);
+    state_ = static_cast<SharedState*>(memory);
   }
-  ~SharedBoard() { munmap(board_, sizeof(Board)); }
-  SharedBoard(const SharedBoard&) = delete;
-  SharedBoard& operator=(const SharedBoard&) = delete;
-  Board* operator->() const { return board_; }
+  ~MappedState() { munmap(state_, sizeof(SharedState)); }
+  MappedState(const MappedState&) = delete;
+  MappedState& operator=(const MappedState&) = delete;
+  SharedState* operator->() const { return state_; }
 
  private:
-  Board* board_;
+  SharedState* state_;
 };
 
 template <class T>
@@ -92,10 +93,11 @@ struct Stamp {
 
 class Pinger {
  public:
-  Pinger(const std::string& kind, const std::string& where, Board& board, Board::Worker& mine)
+  Pinger(const std::string& kind, const std::string& where, SharedState& state,
+         SharedState::Worker& mine)
       : payloads_("payloads", 8192, kPayloadMax),
         headers_("headers", 1024, 0),
-        board_(board),
+        state_(state),
         mine_(mine) {
     port_ = std::make_unique<Port>(port_options(device_of(kind, where), kPingIp), payloads_);
     io_ = std::make_unique<DatagramIo>(payloads_, headers_);
@@ -107,7 +109,7 @@ class Pinger {
   void run() {
     Idle idle;
     Time last = now();
-    while (!board_.stop) {
+    while (!state_.stop) {
       const Time t = now();
       raise_to(mine_.longest_turn, t - std::exchange(last, t));
       mine_.link_up = port_->link_up();
@@ -165,8 +167,8 @@ class Pinger {
     progress_ = t;
     ++mine_.echoes;
     if (t - stamp.sent > kOld) ++mine_.stale;
-    const int life = board_.life;
-    const Time ready = board_.ready;
+    const int life = state_.life;
+    const Time ready = state_.ready;
     if (mine_.life == life || stamp.sent < ready) return;
     mine_.recovered = t - ready;
     mine_.life = life;
@@ -174,8 +176,8 @@ class Pinger {
 
   BufferPool payloads_;
   BufferPool headers_;
-  Board& board_;
-  Board::Worker& mine_;
+  SharedState& state_;
+  SharedState::Worker& mine_;
   std::unique_ptr<Port> port_;
   std::unique_ptr<DatagramIo> io_;
   Endpoint peer_;
@@ -184,10 +186,10 @@ class Pinger {
   Time progress_{};
 };
 
-int ping_main(const std::string& kind, const std::string& where, const SharedBoard& board,
+int ping_main(const std::string& kind, const std::string& where, const MappedState& state,
               std::size_t number) {
   const Eal eal({});
-  Pinger pinger(kind, where, *board.operator->(), board->workers.at(number));
+  Pinger pinger(kind, where, *state.operator->(), state->workers.at(number));
   pinger.run();
   pinger.close();
   return 0;
@@ -197,26 +199,26 @@ int ping_main(const std::string& kind, const std::string& where, const SharedBoa
 // --------------------------------------------------------------------------------
 
 [[noreturn]] int echo_main(const std::string& kind, const std::string& where,
-                           const SharedBoard& board) {
+                           const MappedState& state) {
   const Eal eal({});
   BufferPool payloads("payloads", 8192, kPayloadMax);
   BufferPool headers("headers", 8192, 0);
   if (kind == "vhost") {
     EchoDirectory vhost(where, payloads, headers);
-    board->ready = now();
+    state->ready = now();
     for (;; std::this_thread::sleep_for(50ms)) vhost.control();
   }
   const Port port(port_options(device_of(kind, where), kEchoIp), payloads);
   EchoLane lane(payloads, headers);
   lane.post([view = port.view(0)](DatagramIo& io) { io.add_port(view); });
-  board->ready = now();
+  state->ready = now();
   for (;;) pause();
 }
 
 // ---- the director
 // --------------------------------------------------------------------------------
 
-void connect_and_hang_up(const std::string& path) {
+void connect_and_disconnect(const std::string& path) {
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -234,7 +236,7 @@ class Play {
  public:
   Play(std::string kind, std::string where, std::vector<std::string> worker_prefix,
        std::string worker_where, std::size_t workers)
-      : kind_(std::move(kind)), where_(std::move(where)), count_(workers), board_(board_path()) {
+      : kind_(std::move(kind)), where_(std::move(where)), count_(workers), state_(board_path()) {
     new_daemon();
     for (std::size_t i = 0; i < workers; ++i) {
       std::vector<std::string> args = worker_prefix;
@@ -252,7 +254,7 @@ class Play {
       kill_daemon();
       new_daemon();
       wait_for_recovery();
-      for (std::size_t i = 0; i < count_; ++i) times.push_back(board_->workers[i].recovered);
+      for (std::size_t i = 0; i < count_; ++i) times.push_back(state_->workers[i].recovered);
     }
     std::sort(times.begin(), times.end());
     const Duration median = times[times.size() / 2];
@@ -272,10 +274,10 @@ class Play {
             "a link to be down",
             [&] {
               return std::all_of(workers_begin(), workers_end(),
-                                 [](const Board::Worker& w) { return !w.link_up; });
+                                 [](const SharedState::Worker& w) { return !w.link_up; });
             },
             [] {}, 1ms);
-        connect_and_hang_up(socket.path());
+        connect_and_disconnect(socket.path());
       }
     }
     new_daemon();
@@ -284,7 +286,7 @@ class Play {
       kill_daemon();
       new_daemon();
       until(
-          "a daemon", [&] { return board_->ready.load() != kNever; }, [] {}, 1ms);
+          "a daemon", [&] { return state_->ready.load() != kNever; }, [] {}, 1ms);
       std::this_thread::sleep_for(std::chrono::milliseconds(life));
     }
     kill_daemon();
@@ -299,23 +301,23 @@ class Play {
     kill_daemon();
     std::vector<std::uint64_t> stale, dropped;
     for (std::size_t i = 0; i < count_; ++i) {
-      stale.push_back(board_->workers[i].stale);
-      dropped.push_back(board_->workers[i].dropped);
+      stale.push_back(state_->workers[i].stale);
+      dropped.push_back(state_->workers[i].dropped);
     }
     std::this_thread::sleep_for(kPause);
     new_daemon();
     wait_for_recovery();
     wait_for_traffic();
     for (std::size_t i = 0; i < count_; ++i) {
-      stale[i] = board_->workers[i].stale - stale[i];
-      dropped[i] = board_->workers[i].dropped - dropped[i];
+      stale[i] = state_->workers[i].stale - stale[i];
+      dropped[i] = state_->workers[i].dropped - dropped[i];
       std::printf(
           "%s: worker %zu after a pause of %lld ms: %llu stale echoes, %llu dropped "
           "meanwhile, at most %llu waiting, longest turn %lld ms\n",
           kind_.c_str(), i, ms(kPause), static_cast<unsigned long long>(stale[i]),
           static_cast<unsigned long long>(dropped[i]),
-          static_cast<unsigned long long>(board_->workers[i].backlog.load()),
-          ms(board_->workers[i].longest_turn));
+          static_cast<unsigned long long>(state_->workers[i].backlog.load()),
+          ms(state_->workers[i].longest_turn));
       if (stale[i] > kRing) fail("a burst of stale datagrams after a pause");
       if (kind_ == "vhost" && dropped[i] == 0) fail("a link that is down was not noticed");
     }
@@ -325,7 +327,7 @@ class Play {
   void end() {
     wait_for_traffic();
     kill_daemon();
-    board_->stop = true;
+    state_->stop = true;
     for (const auto& worker : workers_) {
       int status = 0;
       until(
@@ -336,7 +338,7 @@ class Play {
 
  private:
   std::string board_path() {
-    path_ = "/tmp/net_restart." + std::to_string(getpid()) + ".board";
+    path_ = "/tmp/net_restart." + std::to_string(getpid()) + ".state";
     std::filesystem::remove(path_);
     return path_;
   }
@@ -344,33 +346,33 @@ class Play {
   void kill_daemon() { daemon_->stop(SIGKILL); }
 
   void new_daemon() {
-    board_->ready = kNever;
-    ++board_->life;
+    state_->ready = kNever;
+    ++state_->life;
     daemon_ =
         std::make_unique<Child>(std::vector<std::string>{self_, "echo", kind_, where_, path_});
   }
 
   void wait_for_recovery() {
-    each("carry again", [&](Board::Worker& worker) { return worker.life == board_->life; });
+    each("carry again", [&](SharedState::Worker& worker) { return worker.life == state_->life; });
   }
 
   void wait_for_traffic() {
     std::array<std::uint64_t, kWorkers> before{};
-    for (std::size_t i = 0; i < count_; ++i) before[i] = board_->workers[i].echoes;
-    each("carry traffic", [&](Board::Worker& worker) {
-      return worker.echoes > before[static_cast<std::size_t>(&worker - &board_->workers[0])] + 1000;
+    for (std::size_t i = 0; i < count_; ++i) before[i] = state_->workers[i].echoes;
+    each("carry traffic", [&](SharedState::Worker& worker) {
+      return worker.echoes > before[static_cast<std::size_t>(&worker - &state_->workers[0])] + 1000;
     });
   }
 
-  Board::Worker* workers_begin() { return board_->workers.data(); }
-  Board::Worker* workers_end() { return workers_begin() + count_; }
+  SharedState::Worker* workers_begin() { return state_->workers.data(); }
+  SharedState::Worker* workers_end() { return workers_begin() + count_; }
 
   template <class Condition>
   void each(const char* what, const Condition& condition) {
     for (std::size_t i = 0; i < count_; ++i) {
       const std::string text = "worker " + std::to_string(i) + "'s link to " + what;
       until(
-          text.c_str(), [&] { return condition(board_->workers[i]); },
+          text.c_str(), [&] { return condition(state_->workers[i]); },
           [&] {
             int status = 0;
             if (workers_[i]->ended(status)) fail("worker " + std::to_string(i) + " has ended");
@@ -382,7 +384,7 @@ class Play {
   const std::string self_ = std::filesystem::read_symlink("/proc/self/exe");
   std::string kind_, where_, path_;
   std::size_t count_;
-  SharedBoard board_;
+  MappedState state_;
   std::unique_ptr<Child> daemon_;
   std::vector<std::unique_ptr<Child>> workers_;
 };
@@ -428,9 +430,9 @@ int main(int argc, char** argv) try {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   const std::vector<std::string> args(argv + 1, argv + argc);
   if (args.size() >= 4) die_with_parent();
-  if (args.size() == 4) return echo_main(args[1], args[2], SharedBoard(args[3]));
+  if (args.size() == 4) return echo_main(args[1], args[2], MappedState(args[3]));
   if (args.size() == 5)
-    return ping_main(args[1], args[2], SharedBoard(args[3]), std::stoul(args[4]));
+    return ping_main(args[1], args[2], MappedState(args[3]), std::stoul(args[4]));
   over_vhost();
   over_af_packet();
   std::printf("all right\n");

@@ -90,7 +90,7 @@ class Settings(harness.SystemTest):
         pid = daemon.popen.pid
         path, = [path for path in self.telemetry_sockets() if str(pid) in path]
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
-            client.settimeout(harness.PATIENCE)
+            client.settimeout(harness.TIME_LIMIT)
             client.connect(path)
             self.assertEqual(json.loads(client.recv(10_000))["pid"], pid)
         self.ends(daemon, job)
@@ -122,9 +122,9 @@ class Settings(harness.SystemTest):
         self.assertRegex(daemon.err, r"a join was refused(.|\n)*\.\.\. suppressed \d+ lines")
         self.ends(daemon, job)
 
-    def test_greetings_per_second(self):
+    def test_reply_rate_limit(self):
         """Who proves nothing gets no more answers; who joins from elsewhere gets its own."""
-        daemon, job = self.serve("--greetings-per-second", 20)
+        daemon, job = self.serve("--reply-rate-limit", 20)
         sender = self.start("garbage", harness.program("garbage_sender"), self.directory(), 7,
                             "rounds", 5)
         self.all_end_well([sender])
@@ -188,7 +188,7 @@ class NetworkSettings(harness.NetworkTest):
         found = []
         with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as tap:
             tap.bind((interface, 0))
-            tap.settimeout(harness.PATIENCE)
+            tap.settimeout(harness.TIME_LIMIT)
             while len(found) < count:
                 frame, origin = tap.recvfrom(65536)
                 ip = frame[ETHERNET:ETHERNET + IPV4]

@@ -37,7 +37,7 @@ class Peer:
     def __init__(self, path):
         self.path = path
         self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.settimeout(harness.PATIENCE)
+        self.listener.settimeout(harness.TIME_LIMIT)
         self.listener.bind(path)
         self.listener.listen()
         self.daemon = None
@@ -45,7 +45,7 @@ class Peer:
 
     def meet(self):
         self.daemon, _ = self.listener.accept()
-        self.daemon.settimeout(harness.PATIENCE)
+        self.daemon.settimeout(harness.TIME_LIMIT)
         return self
 
     def close(self):
@@ -137,7 +137,7 @@ class Peer:
 class PeerTest(harness.SystemTest):
     def setUp(self):
         self.daemon = self.start_daemon()
-        self.bystander = self.start_steady_job(2, self.daemon)
+        self.other_job = self.start_steady_job(2, self.daemon)
         self.peers = 0
 
     def start_peer(self):
@@ -149,11 +149,11 @@ class PeerTest(harness.SystemTest):
     def nobody_notices(self):
         """A job that ran all the while is right, another forms, and the daemon ends in order."""
         newcomer = self.start_steady_job(2, self.daemon)
-        for rank in newcomer + self.bystander:
+        for rank in newcomer + self.other_job:
             self.assertTrue(rank.is_running(), rank.report())
         self.end_steady_job(newcomer)
-        self.end_steady_job(self.bystander)
-        for rank in newcomer + self.bystander:
+        self.end_steady_job(self.other_job)
+        for rank in newcomer + self.other_job:
             self.assertEqual(rank.err, "", rank.name)
         self.ends_on_signal(self.daemon)
         self.assertEqual(self.counter(self.daemon, "jobs_aborted"), 0)
@@ -252,7 +252,7 @@ class Stuck(PeerTest):
         self.nobody_notices()
 
     def test_while_the_daemon_ends(self):
-        self.end_steady_job(self.bystander)
+        self.end_steady_job(self.other_job)
         self.start_peer().meet().say(header(SET_FEATURES, 8))
         self.ends_on_signal(self.daemon)
 
@@ -368,7 +368,7 @@ class Aggregators(harness.SystemTest):
         """Once it has asked us something."""
         harness.wait_until(lambda: os.listdir(self.directory()), "the worker serves a socket")
         us = socket.socket(socket.AF_UNIX)
-        us.settimeout(harness.PATIENCE)
+        us.settimeout(harness.TIME_LIMIT)
         us.connect(os.path.join(self.directory(), os.listdir(self.directory())[0]))
         self.assertGreater(len(us.recv(4096)), 0)
         return us

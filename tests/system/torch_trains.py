@@ -57,7 +57,7 @@ class Training(Torch):
     def test_two_ranks(self):
         self.all_end_well(self.start_programs(
             2, self.start_daemon(), "training.py", "dense", "unused_parameters", "sparse_embedding",
-            "sharded", "made_anew", "beside_a_message"))
+            "sharded", "made_again", "beside_a_message"))
 
     def test_three_ranks(self):
         self.all_end_well(self.start_programs(3, self.start_shards(2), "training.py", "dense",

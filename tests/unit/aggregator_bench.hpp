@@ -84,7 +84,7 @@ struct Bench {
     join.payload_bytes = 508;
     join.shards = 1;
     join.history = history;
-    join.flags = wire::kJoinVirgin;
+    join.flags = wire::kJoinNoProgress;
     return join;
   }
   std::vector<Sent> join(unsigned rank, std::uint64_t nonce) {

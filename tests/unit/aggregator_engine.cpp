@@ -69,7 +69,7 @@ TEST_CASE("a JOIN repeated gets the same WELCOME again") {
   CHECK(again[0].packet().as<wire::Welcome>().token == bench.seats[0].token);
 }
 
-TEST_CASE("no answer to a stranger is longer than what was asked") {
+TEST_CASE("no answer to an unauthenticated peer is longer than what was asked") {
   Bench bench;
   auto hello = wire::make<wire::Hello>(kJob);
   for (const Sent& sent : bench.give(0, hello)) CHECK(sent.datagram->size() <= sizeof hello);
@@ -95,7 +95,7 @@ TEST_CASE("a JOIN of another incarnation, or with a void serial, does nothing") 
   CHECK(bench.give(0, future).empty());
   CHECK(bench.drops(DropReason::kBadChallenge) == 1);
 
-  // Nor does it take a rank's place when the job forms anew.
+  // Nor does it take a rank's place when the job forms again.
   bench.leave(0);
   bench.leave(1);
   CHECK(bench.give(0, stale).empty());
@@ -121,9 +121,11 @@ TEST_CASE("a CHALLENGE is of no use to another address, rank or nonce") {
   CHECK(of_kind<wire::Pending>(bench.give(0, join)).size() == 1);
 }
 
-TEST_CASE("strangers are answered so many times a second, and others are not held up by one") {
+TEST_CASE(
+    "unauthenticated peers are answered so many times a second, and others are not held up by "
+    "one") {
   Bench bench;
-  bench.config.greetings_per_second = 10;
+  bench.config.reply_rate_limit = 10;
   auto hello = wire::make<wire::Hello>(kJob);
   for (int i = 0; i < 10; ++i) CHECK(bench.give(0, hello).size() == 1);
   CHECK(bench.give(0, hello).empty());
@@ -163,21 +165,22 @@ TEST_CASE("the newest join of a rank wins, in whatever order they come") {
   CHECK(welcomes[0].packet().as<wire::Welcome>().nonce == 8);
 }
 
-TEST_CASE("a life that has made progress ends when one of its ranks comes anew") {
+TEST_CASE("a generation that has made progress ends when one of its ranks comes again") {
   Bench bench(3);
-  auto virgin = bench.join_packet(0, 7, bench.challenge_serial(0, 7));
-  virgin.generation = 99;
-  bench.give(0, virgin);
+  auto fresh = bench.join_packet(0, 7, bench.challenge_serial(0, 7));
+  fresh.generation = 99;
+  bench.give(0, fresh);
   auto progressed = bench.join_packet(1, 8, bench.challenge_serial(1, 8));
   progressed.generation = 99;
   progressed.flags = 0;
   CHECK(of_kind<wire::Pending>(bench.give(1, progressed)).size() == 1);
-  // It might be what the rank sent before that life began; only when it asks again it is anew.
-  auto anew = bench.join_packet(2, 9, bench.challenge_serial(2, 9));
-  CHECK(of_kind<wire::Pending>(bench.give(2, anew)).size() == 1);
-  CHECK(of_kind<wire::Pending>(bench.give(2, anew)).size() == 1);
-  anew = bench.join_packet(2, 9, bench.challenge_serial(2, 9));
-  const auto sent = bench.give(2, anew);
+  // It might be what the rank sent before that generation began; only when it asks again has it
+  // restarted.
+  auto again = bench.join_packet(2, 9, bench.challenge_serial(2, 9));
+  CHECK(of_kind<wire::Pending>(bench.give(2, again)).size() == 1);
+  CHECK(of_kind<wire::Pending>(bench.give(2, again)).size() == 1);
+  again = bench.join_packet(2, 9, bench.challenge_serial(2, 9));
+  const auto sent = bench.give(2, again);
   const auto told = of_kind<wire::Abort>(sent);
   REQUIRE(told.size() == 2);
   for (const Sent& abort : told) {
@@ -192,7 +195,7 @@ TEST_CASE("a life that has made progress ends when one of its ranks comes anew")
   CHECK(abort_of(bench.give(0, late)).reason == wire::AbortReason::kRankRestarted);
 }
 
-TEST_CASE("who does not come back to a life that has made progress is lost") {
+TEST_CASE("who does not come back to a generation that has made progress is lost") {
   Bench bench(2);
   const auto come_back = [&] {
     auto progressed = bench.join_packet(1, 8, bench.challenge_serial(1, 8));
@@ -210,10 +213,10 @@ TEST_CASE("who does not come back to a life that has made progress is lost") {
   CHECK(info.value_a == 1000);
 }
 
-TEST_CASE("how long others have waited does not shorten the time to come back to a life") {
+TEST_CASE("how long others have waited does not shorten the time to come back to a generation") {
   Bench bench(2);
   const auto waiting = bench.join_packet(1, 8, bench.challenge_serial(1, 8));
-  for (int i = 0; i < 4; ++i) {  // before the life began elsewhere; the last comes late
+  for (int i = 0; i < 4; ++i) {  // before the generation began elsewhere; the last comes late
     CHECK(of_kind<wire::Pending>(bench.give(1, waiting)).size() == 1);
     CHECK(bench.pass(i < 3 ? 300ms : 50ms).empty());
   }
@@ -241,7 +244,7 @@ TEST_CASE("a job comes back to an aggregator that it left for another") {
     CHECK(welcome[0].packet().as<wire::Welcome>().epoch == bench.epoch);
   }
   SECTION("as it left it: it knows nothing of what was told here") {
-    back.flags = wire::kJoinVirgin;
+    back.flags = wire::kJoinNoProgress;
     back.epoch = bench.epoch + 1;
     const auto welcome = of_kind<wire::Welcome>(bench.give(0, back));
     REQUIRE(welcome.size() == 1);
@@ -257,7 +260,7 @@ TEST_CASE("a job comes back to an aggregator that it left for another") {
   }
 }
 
-TEST_CASE("a life of which all ranks are virgin forms again") {
+TEST_CASE("a generation of which all ranks have no progress forms again") {
   Bench bench(2);
   for (unsigned rank : {0u, 1u}) {
     auto join = bench.join_packet(rank, 7 + rank, bench.challenge_serial(rank, 7 + rank));
@@ -267,7 +270,7 @@ TEST_CASE("a life of which all ranks are virgin forms again") {
   }
 }
 
-TEST_CASE("who joins with the nonce of a life that has ended is told again") {
+TEST_CASE("who joins with the nonce of a generation that has ended is told again") {
   Bench bench;
   bench.form();
   bench.leave(1, true);
@@ -321,10 +324,10 @@ TEST_CASE("ranks that disagree about the job are all told who and what") {
   CHECK(bench.engine().live_jobs() == 0);
 }
 
-TEST_CASE("ranks of different lives with different world sizes do not form a job") {
+TEST_CASE("ranks of different generations with different world sizes do not form a job") {
   Bench bench(2);
   auto old = bench.join_packet(0, 7, bench.challenge_serial(0, 7));
-  old.generation = 99;  // virgin, from before the aggregator was restarted
+  old.generation = 99;  // no progress, from before the aggregator was restarted
   bench.give(0, old);
   auto join = bench.join_packet(5, 8, bench.challenge_serial(5, 8));
   join.world_size = 6;
@@ -432,7 +435,7 @@ TEST_CASE("what an aggregator sends is not what it takes") {
   CHECK(bench.drops(DropReason::kWrongDirection) == 1);
 }
 
-TEST_CASE("only what is new proves life") {
+TEST_CASE("only what is new proves liveness") {
   Bench bench;
   bench.form();
   bench.keep_alive(0, 1);
@@ -462,16 +465,16 @@ TEST_CASE("a pause of the aggregator is no silence of the workers") {
   CHECK(abort_of(bench.pass(100ms)).reason == wire::AbortReason::kRankSilent);
 }
 
-TEST_CASE("a port that hangs up ends the jobs of the ranks behind it, and no other") {
+TEST_CASE("a port that disconnects ends the jobs of the ranks behind it, and no other") {
   Bench bench;
   bench.form();
-  bench.engine().on_hang_up(999, bench.now, bench.sink);
+  bench.engine().on_disconnect(999, bench.now, bench.sink);
   CHECK(bench.sink.take().empty());
-  bench.engine().on_hang_up(at_rank(1).port_id, bench.now, bench.sink);
+  bench.engine().on_disconnect(at_rank(1).port_id, bench.now, bench.sink);
   const auto told = bench.sink.take();
   REQUIRE(told.size() == 1);
   CHECK(told[0].to == at_rank(0));
-  CHECK(abort_of(told).reason == wire::AbortReason::kRankHungUp);
+  CHECK(abort_of(told).reason == wire::AbortReason::kRankDisconnected);
   CHECK(abort_of(told).rank_a == Rank{1});
 }
 
@@ -493,7 +496,8 @@ TEST_CASE("a second process with a rank is refused while the first one lives") {
   CHECK(abort_of(bench.join(0, 55)).reason == wire::AbortReason::kDuplicateRank);
 }
 
-TEST_CASE("a rank that comes anew while its old process is silent ends the life of the job") {
+TEST_CASE(
+    "a rank that comes again while its old process is silent ends the generation of the job") {
   Bench bench;
   bench.form();
   bench.keep_alive(0, 1);
@@ -510,17 +514,17 @@ TEST_CASE("a rank that comes anew while its old process is silent ends the life 
   CHECK(formed.size() == 2);
 }
 
-TEST_CASE("who names a life but was never welcomed to it is no member that has spoken") {
+TEST_CASE("who names a generation but was never welcomed to it is no member that has spoken") {
   Bench bench;  // shard 0 never heard the member, and gave its place to another process
   bench.form();
-  const auto ask_anew = [&](unsigned rank, std::uint64_t nonce) {
-    auto anew = bench.join_packet(rank, nonce, bench.challenge_serial(rank, nonce));
-    anew.generation = bench.generation;
-    return bench.give(rank, anew);
+  const auto ask_again = [&](unsigned rank, std::uint64_t nonce) {
+    auto again = bench.join_packet(rank, nonce, bench.challenge_serial(rank, nonce));
+    again.generation = bench.generation;
+    return bench.give(rank, again);
   };
-  CHECK(of_kind<wire::Welcome>(ask_anew(0, 55)).size() == 1);  // it has not spoken here either
+  CHECK(of_kind<wire::Welcome>(ask_again(0, 55)).size() == 1);  // it has not spoken here either
   bench.keep_alive(1, 1);
-  const auto told = ask_anew(1, 56);
+  const auto told = ask_again(1, 56);
   CHECK(of_kind<wire::Abort>(told).size() == 3);  // the members and the newcomer
   CHECK(abort_of(told).reason == wire::AbortReason::kRankRestarted);
   CHECK(abort_of(told).rank_a == Rank{1});
@@ -601,7 +605,7 @@ TEST_CASE("256 ranks get so many streams as the packet buffers allow, and leave 
   CHECK(streams * (8 + 256 + 2) <= bench.config.buffers_max / 2);
 }
 
-TEST_CASE("a shard other than 0 changes lives when all ranks name the new one") {
+TEST_CASE("a shard other than 0 changes generations when all ranks name the new one") {
   Bench bench;
   bench.config.shard = 1;
   bench.config.shards = 2;
@@ -623,7 +627,7 @@ TEST_CASE("a shard other than 0 changes lives when all ranks name the new one") 
   CHECK(bench.engine().counters().jobs_formed == 2);
   CHECK(bench.engine().live_jobs() == 1);
 
-  // Joins of different lives never make a job.
+  // Joins of different generations never make a job.
   join(0, 11, 72);
   CHECK(of_kind<wire::Welcome>(join(1, 12, 73)).empty());
   CHECK(of_kind<wire::Welcome>(join(0, 13, 73)).size() == 2);
@@ -1163,12 +1167,12 @@ TEST_CASE("a resumed stream begins with the first round whose result some rank l
   REQUIRE(first.size() == 2);
   CHECK(sum_of(first[0]) == 2);
   CHECK(of_kind<wire::Result>(bench.give(0, data(0, 6, 2 * width))).empty());
-  CHECK(bench.engine().counters().rounds_repeated == 1);
+  CHECK(bench.engine().counters().rounds_replayed == 1);
   CHECK(of_kind<wire::Result>(bench.give(1, data(1, 6, 2 * width))).size() == 2);
-  CHECK(bench.engine().counters().rounds_repeated == 1);
+  CHECK(bench.engine().counters().rounds_replayed == 1);
 }
 
-TEST_CASE("ranks whose positions cannot be those of one life end the job") {
+TEST_CASE("ranks whose positions cannot be those of one generation end the job") {
   Bench bench(2, 4);
   bench.resume();
   bench.sync(0, 10);

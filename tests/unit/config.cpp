@@ -53,7 +53,7 @@ const std::vector<IntegerFacts> kIntegers{
     {"job-memory-mib", 1, 1'048'576, 64},
     {"shard", 0, 255, 0, {"--shards", "256", "--streams", "256"}},
     {"shards", 1, 256, 1, {"--streams", "256"}},
-    {"greetings-per-second", 1, 1'000'000, 1000},
+    {"reply-rate-limit", 1, 1'000'000, 1000},
     {"liveness-timeout-ms", 100, 600'000, 5000},
     {"formation-timeout-ms", 100, 600'000, 30'000},
     {"drain-timeout-ms", 0, 600'000, 2000},
@@ -83,9 +83,8 @@ const Words kTexts{"vhost-dir", "port",     "address",     "file-prefix",
                    "eal-args",  "log-file", "secret-file", "faults"};
 
 const std::set<std::string> kReloadable{
-    "max-jobs",         "secret-file",          "greetings-per-second",
-    "drain-timeout-ms", "straggler-warning-ms", "log-level",
-    "log-rate-limit",   "stats-interval-s"};
+    "max-jobs",  "secret-file",    "reply-rate-limit", "drain-timeout-ms", "straggler-warning-ms",
+    "log-level", "log-rate-limit", "stats-interval-s"};
 
 }  // namespace
 

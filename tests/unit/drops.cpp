@@ -39,7 +39,7 @@ struct Bench {
     config.streams = 1;
     config.payload_bytes = 508;
     config.integrity = true;
-    config.greetings_per_second = 20;
+    config.reply_rate_limit = 20;
     config.secret = [](std::uint32_t job) {
       return job == kSecretJob ? std::make_shared<const Secret>("sixteen bytes or more") : nullptr;
     };

@@ -41,7 +41,7 @@ struct Parts {
     join.payload_bytes = 1400;
     join.shards = 1;
     join.history = 2;
-    join.flags = wire::kJoinVirgin;
+    join.flags = wire::kJoinNoProgress;
     return join;
   }
   DropReason comes(const wire::Join& join) {
@@ -124,7 +124,7 @@ TEST_CASE("a member is found by its token, also the former one until the new one
   CHECK(!parts.roster.has_token(former));
 }
 
-TEST_CASE("what a JOIN beside a member is about is told by its serial, life and epoch") {
+TEST_CASE("what a JOIN beside a member is about is told by its serial, generation and epoch") {
   Parts parts;
   const Session session = parts.begin();
   auto join = parts.join(0);
@@ -144,7 +144,7 @@ TEST_CASE("what a JOIN beside a member is about is told by its serial, life and 
   CHECK(parts.roster.judge(join) == Case::kWaitsForOthers);
 }
 
-TEST_CASE("a contended member keeps its place by two signs of life, and loses it by silence") {
+TEST_CASE("a contended member keeps its place by two signs of liveness, and loses it by silence") {
   Parts parts;
   parts.begin();
   for (const Rank r : {Rank{0}, Rank{1}}) parts.roster.spoke(r, 0);

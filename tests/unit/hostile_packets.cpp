@@ -78,7 +78,8 @@ TEST_CASE("a member's token is never refused, whoever shows it") {
   CHECK(bench.drops(DropReason::kUnknownToken) == 1);
 }
 
-TEST_CASE("ranks of lives without progress that do not come together are told who is missing") {
+TEST_CASE(
+    "ranks of generations without progress that do not come together are told who is missing") {
   Bench bench(2);
   bench.config.formation_timeout = 350ms;  // KEEPALIVEs are due every 100 ms
   auto join = bench.join_packet(0, 7, bench.challenge_serial(0, 7));

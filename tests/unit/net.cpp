@@ -864,12 +864,12 @@ TEST_CASE("An address is asked for at a bounded rate until it is known") {
   CHECK(loop.io.resolve(port, kThem.ipv4, start) == kUs.mac);
 
   // It may have moved without a word; the old address serves until the new one is known.
-  CHECK(loop.io.resolve_anew(port, kThem.ipv4, start + 1s) == kUs.mac);
-  CHECK(loop.io.resolve_anew(port, kThem.ipv4, start + 1s + 99ms) == kUs.mac);
+  CHECK(loop.io.resolve_again(port, kThem.ipv4, start + 1s) == kUs.mac);
+  CHECK(loop.io.resolve_again(port, kThem.ipv4, start + 1s + 99ms) == kUs.mac);
   CHECK(counters.arp_requests_sent == 3);
   say(kThem.mac, kThem.ipv4);
-  CHECK(loop.io.resolve_anew(port, kThem.ipv4, start + 1s + 99ms) == kThem.mac);
-  CHECK_FALSE(loop.io.resolve_anew(port, 0x0505'0505, start + 2s));
+  CHECK(loop.io.resolve_again(port, kThem.ipv4, start + 1s + 99ms) == kThem.mac);
+  CHECK_FALSE(loop.io.resolve_again(port, 0x0505'0505, start + 2s));
   CHECK(counters.arp_requests_sent == 4);
   CHECK_FALSE(loop.io.resolve(31, kThem.ipv4, start));
 }
@@ -1337,7 +1337,7 @@ TEST_CASE("A socket that nobody serves is removed, one that is served is not tou
   CHECK(pair.attached.empty());
 }
 
-TEST_CASE("A port whose link does not come up is plugged anew") {
+TEST_CASE("A port whose link does not come up is plugged again") {
   LocalPair pair;
   // Serves its socket as a worker does, takes every connection and never says a word.
   const std::string path = pair.directory.path + "/mute.sluice";
@@ -1349,7 +1349,7 @@ TEST_CASE("A port whose link does not come up is plugged anew") {
   REQUIRE(listen(server, 4) == 0);
   const Time begin = now();
   CHECK(pair.poll_until([&] { return pair.let_go(), pair.attached.size() == 2; }));
-  CHECK(now() - begin >= VhostDirectory::kLinkPatience);
+  CHECK(now() - begin >= VhostDirectory::kLinkTimeLimit);
   CHECK(pair.vhost->counters().renewed == 1);
   for (int connection = 0; connection < 2; ++connection) {
     const int peer = accept(server, nullptr, nullptr);
@@ -1361,7 +1361,7 @@ TEST_CASE("A port whose link does not come up is plugged anew") {
 
 TEST_CASE("A socket that is no worker's is left alone, served or not") {
   LocalPair pair;
-  const std::string path = pair.directory.path + "/strangers.sock";
+  const std::string path = pair.directory.path + "/others.sock";
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof(address.sun_path) - 1);

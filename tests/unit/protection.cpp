@@ -185,7 +185,7 @@ TEST_CASE("a trailer as long as the packet, or longer, is none") {
   }
 }
 
-TEST_CASE("what was protected can be changed and protected anew") {
+TEST_CASE("what was protected can be changed and protected again") {
   const Key key = ascending_key();
   Bytes bytes = protected_copy(golden().at("result"), {true, &key});
   Packet received;

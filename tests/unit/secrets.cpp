@@ -201,7 +201,7 @@ TEST_CASE("a reload applies what may change and names what may not") {
 
 TEST_CASE("every setting that is marked reloadable is applied") {
   const SecretFile file("* " + kOne);
-  const Words others{"--max-jobs",         "17",   "--greetings-per-second", "18",
+  const Words others{"--max-jobs",         "17",   "--reply-rate-limit",     "18",
                      "--drain-timeout-ms", "19",   "--straggler-warning-ms", "20",
                      "--log-level",        "warn", "--log-rate-limit",       "21",
                      "--stats-interval-s", "22",   "--secret-file",          file.path()};
@@ -215,18 +215,18 @@ TEST_CASE("every setting that is marked reloadable is applied") {
     CHECK(shown(outcome.config, setting.name) != shown(running.config, setting.name));
   }
   CHECK(outcome.applied.size() == reloadable + 1);
-  CHECK(outcome.applied.back() == "secrets read anew: a secret of all jobs");
+  CHECK(outcome.applied.back() == "secrets read again: a secret of all jobs");
   CHECK(outcome.needs_restart.empty());
 }
 
-TEST_CASE("secrets are read anew though the file's name is the same") {
+TEST_CASE("secrets are read again though the file's name is the same") {
   const SecretFile file("7 " + kOne);
   const Words arguments = valid({"--secret-file", file.path()});
   const ParseOutcome running = parse(arguments);
   CHECK(reload(running, arguments).applied.empty());
   file.write("7 " + kTwo + "\n8 " + kThree);
   const ReloadOutcome outcome = reload(running, arguments);
-  CHECK(outcome.applied == Words{"secrets read anew: secrets of 2 jobs"});
+  CHECK(outcome.applied == Words{"secrets read again: secrets of 2 jobs"});
   CHECK(is(outcome.secrets.find(7), kTwo));
   CHECK(is(outcome.secrets.find(8), kThree));
 }

@@ -157,19 +157,19 @@ wire::Kind kind_of(const Flight& flight) {
 
 }  // namespace
 
-TEST_CASE("who knows the secret joins, and every packet of the greeting proves it") {
+TEST_CASE("who knows the secret joins, and every packet of the handshake proves it") {
   Wire wire;
   wire.share_secret();
-  std::size_t greetings = 0;
+  std::size_t handshakes = 0;
   wire.tap = [&](Flight& flight) {
     Packet packet;
     REQUIRE(Packet::parse(flight.bytes, packet) == DropReason::kNone);
     CHECK(packet.is_authenticated() == wire::uses_handshake_key(packet.kind()));
-    greetings += packet.is_authenticated();
+    handshakes += packet.is_authenticated();
     return true;
   };
   REQUIRE(wire.join());
-  CHECK(greetings >= 8);
+  CHECK(handshakes >= 8);
   CHECK(wire.sum() == 3);
 }
 
@@ -315,7 +315,7 @@ TEST_CASE("a secret that was changed is asked of new jobs, and live ones go on w
   CHECK(wire.workers[0]->failure()->code() == ErrorCode::kNotAuthenticated);
 }
 
-TEST_CASE("no answer to a stranger is longer than what was asked, with a secret too") {
+TEST_CASE("no answer to an unauthenticated peer is longer than what was asked, with a secret too") {
   Wire wire;
   wire.share_secret();
   wire.aggregator_config.authenticate_packets = true;
@@ -333,8 +333,8 @@ TEST_CASE("no answer to a stranger is longer than what was asked, with a secret 
   for (const Flight& flight : recorded) {
     if (!(flight.to == kAggregator)) continue;
     wire.now += 1ms;
-    const Endpoint stranger{.port_id = 1, .ipv4 = 99, .off_machine = true};
-    wire.aggregator->receive(stranger, received(wire.aggregator_sink, flight.bytes), wire.now,
+    const Endpoint outsider{.port_id = 1, .ipv4 = 99, .off_machine = true};
+    wire.aggregator->receive(outsider, received(wire.aggregator_sink, flight.bytes), wire.now,
                              wire.aggregator_sink);
     for (const Sent& sent : wire.aggregator_sink.take()) {
       CHECK(sent.datagram->size() <= flight.bytes.size());
@@ -473,9 +473,9 @@ TEST_CASE("who is taken in again gets another token") {
   CHECK(segment.rejoins() == 1);
 }
 
-TEST_CASE("a flood of forged greetings keeps nobody out who knows the secret") {
+TEST_CASE("a flood of forged handshakes keeps nobody out who knows the secret") {
   Segment segment;
-  segment.aggregator_config.greetings_per_second = 10;
+  segment.aggregator_config.reply_rate_limit = 10;
   segment.start();
   auto hello = wire::make<wire::Hello>(kJob);
   auto join = wire::make<wire::Join>(kJob);

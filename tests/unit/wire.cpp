@@ -398,7 +398,7 @@ TEST_CASE("JOIN") {
   built.shard = 1;
   built.shards = 2;
   built.history = 4;
-  built.flags = wire::kJoinVirgin;
+  built.flags = wire::kJoinNoProgress;
   built.challenge.fill(0xcc);
   built.epoch = kEpoch;
   CHECK(raw(built) == golden().at("join"));
@@ -417,7 +417,7 @@ TEST_CASE("JOIN") {
   CHECK(join.shard == 1);
   CHECK(join.shards == 2);
   CHECK(join.history == 4);
-  CHECK(join.flags == wire::kJoinVirgin);
+  CHECK(join.flags == wire::kJoinNoProgress);
   CHECK(join.challenge[15] == 0xcc);
   CHECK(join.epoch == kEpoch);
 }
@@ -571,10 +571,10 @@ TEST_CASE("the loss of a rank is told with the time that it was last heard") {
     CHECK(to_error(info, 7).rank() == 3);
     return explain(info);
   };
-  CHECK(lost(wire::AbortReason::kRankHungUp, 12) ==
+  CHECK(lost(wire::AbortReason::kRankDisconnected, 12) ==
         "rank 3 is lost: its local port disconnected, last heard 12 ms ago");
   CHECK(lost(wire::AbortReason::kRankSilent, 1000) ==
-        "rank 3 is silent for 1000 ms (liveness time-out)");
+        "rank 3 is declared failed: nothing was received for 1000 ms (liveness time-out)");
 }
 
 TEST_CASE("an aggregator that is lost is named, and no rank is at fault") {

@@ -237,7 +237,7 @@ TEST_CASE("a worker joins by HELLO, JOIN and WELCOME") {
   CHECK(packet.incarnation == kIncarnation);
   CHECK(packet.world_size == 2);
   CHECK(packet.generation == 0);
-  CHECK(packet.flags == wire::kJoinVirgin);
+  CHECK(packet.flags == wire::kJoinNoProgress);
   bench.give(bench.welcome_packet(nonce));
   CHECK(bench.engine->state() == State::kActive);
   CHECK(of_kind<wire::KeepAlive>(bench.pass(0ms)).size() == 1);
@@ -308,7 +308,7 @@ TEST_CASE("an ABORT ends the ops with its cause, once") {
   auto tensor = ones(1);
   bench.submit(tensor);
   AbortInfo why{.reason = wire::AbortReason::kRankSilent, .rank_a = Rank{1}};
-  bench.give(to_packet(why, kJob, 99, 0));  // another life's
+  bench.give(to_packet(why, kJob, 99, 0));  // another generation's
   CHECK(bench.engine->state() == State::kActive);
   CHECK(bench.drops(DropReason::kNotJoined) == 1);
   bench.give(to_packet(why, kJob, 3, 0));
@@ -344,7 +344,7 @@ TEST_CASE("errors name the job and its ranks as their users know them") {
   CHECK(worker::KnownAs{.job = 7, .ranks = {Rank{5}}}.of(Rank{9}) == Rank{9});
 }
 
-TEST_CASE("an aggregator that falls silent is given up, and the others are told") {
+TEST_CASE("an aggregator that falls silent is declared failed, and the others are told") {
   Bench bench(4, 2);
   bench.join();
   auto tensor = ones(1);
@@ -399,7 +399,7 @@ TEST_CASE("from REFUSED to WELCOME a worker applies nothing") {
   CHECK(tensor[0] == 3);
 }
 
-TEST_CASE("an aggregator that was restarted with other settings cannot take a life over") {
+TEST_CASE("an aggregator that was restarted with other settings cannot take a generation over") {
   Bench bench;
   bench.join();
   auto tensor = ones(1);
@@ -426,7 +426,7 @@ TEST_CASE("an aggregator that was restarted ends a job that has made progress") 
   const auto nonce =
       of_kind<wire::Hello>(bench.give(bench.refused())).at(0).packet().as<wire::Hello>().nonce;
   const auto join = of_kind<wire::Join>(bench.challenge(nonce, 78));
-  CHECK(join.at(0).packet().as<wire::Join>().flags == 0);  // no virgin
+  CHECK(join.at(0).packet().as<wire::Join>().flags == 0);  // has progress
   const AbortInfo why{.reason = wire::AbortReason::kCannotResume};
   bench.give(to_packet(why, kJob, 3, nonce));
   CHECK(bench.engine->failure()->code() == ErrorCode::kAggregatorLost);
@@ -672,7 +672,7 @@ TEST_CASE("a stream runs from its op's beginning to its end, or the job's") {
   SECTION("with the job") {
     bench.engine->abort(Error(ErrorCode::kAborted, "enough"), bench.sink);
   }
-  SECTION("anew, in another epoch of a life without progress") {
+  SECTION("again, in another epoch of a generation without progress") {
     const auto hello = of_kind<wire::Hello>(bench.give(bench.refused()));
     const auto nonce = hello.at(0).packet().as<wire::Hello>().nonce;
     bench.challenge(nonce, 78);
@@ -686,7 +686,7 @@ TEST_CASE("a stream runs from its op's beginning to its end, or the job's") {
   CHECK(bench.engine->running_streams() == 0);
 }
 
-TEST_CASE("rounds whose results some rank lacks are run again, with what was sent for them") {
+TEST_CASE("rounds whose results some rank lacks are replayed, with what was sent for them") {
   Bench bench;
   bench.join();
   const std::uint32_t width = bench.geometry(1).columns;
@@ -727,7 +727,7 @@ TEST_CASE("rounds whose results some rank lacks are run again, with what was sen
   CHECK(second[0].packet().as<wire::Data>().flags == 0);
   CHECK(blocks_of(second[0].packet())[0].elements == std::vector<float>(kBlock, 1));
   CHECK(round(1, 401).empty());
-  CHECK(bench.engine->counters().rounds_repeated == 2);
+  CHECK(bench.engine->counters().rounds_replayed == 2);
   CHECK(!bench.engine->has_completions());
   CHECK(tensor == std::vector<float>(tensor.size(), 7));
 }

@@ -54,9 +54,9 @@ void adopt(const std::string& announced, Options& options) {
 /// Where a group's ranks meet, twice: before one takes what rank 0 announces, and before one joins,
 /// for which it must have opened its port. A store may serve groups one after the other under the
 /// same names, so each rank counts the groups that it has made.
-class Board {
+class GroupStore {
  public:
-  Board(c10d::Store& store, int rank, int size) : store_(store), rank_(rank), size_(size) {
+  GroupStore(c10d::Store& store, int rank, int size) : store_(store), rank_(rank), size_(size) {
     const std::string counter = "sluice/groups/" + std::to_string(rank);
     prefix_ = "sluice/" + std::to_string(store.add(counter, 1)) + '/';
   }
@@ -130,16 +130,18 @@ class Board {
   int meeting_ = 0;  // the next; after the last the ranks join
 };
 
-Membership join(Board& board, int rank, int size, milliseconds timeout, const Settings& settings) {
+Membership join(GroupStore& group_store, int rank, int size, milliseconds timeout,
+                const Settings& settings) {
   Options options = configured(settings);
   if (!settings.contains("job")) options.job.job = random_job();
   const auto& aggregators = options.context.aggregators;
-  adopt(board.meet(rank == 0 ? announcement(options.job.job, aggregators) : "", timeout), options);
+  adopt(group_store.meet(rank == 0 ? announcement(options.job.job, aggregators) : "", timeout),
+        options);
   options.job.rank = static_cast<std::uint16_t>(rank);
   options.job.world_size = static_cast<std::uint16_t>(size);
   options.job.join_timeout = std::clamp(timeout, milliseconds(1), options.job.join_timeout);
   auto context = sluice::Context::shared(options.context);
-  board.meet("", options.job.join_timeout);
+  group_store.meet("", options.job.join_timeout);
   auto communicator = std::make_unique<sluice::Communicator>(*context, options.job);
   return {std::move(context), std::move(communicator)};
 }
@@ -148,16 +150,16 @@ Membership join(Board& board, int rank, int size, milliseconds timeout, const Se
 
 Membership join(c10d::Store& store, int rank, int size, milliseconds timeout,
                 const Settings& settings) {
-  Board board(store, rank, size);
+  GroupStore group_store(store, rank, size);
   try {
-    return join(board, rank, size, timeout, settings);
+    return join(group_store, rank, size, timeout, settings);
   } catch (const sluice::Error& error) {
-    const std::string told = board.tell(error.what());
+    const std::string told = group_store.tell(error.what());
     const std::string why = error.what();
     const bool adds = !told.empty() && !told.ends_with(why);
     std::rethrow_exception(translated({error.code(), why + (adds ? "; " + told : "")}));
   } catch (const std::exception& error) {
-    board.tell(error.what());
+    group_store.tell(error.what());
     throw;
   }
 }

@@ -13,12 +13,12 @@ namespace sluice {
 enum class ErrorCode : std::uint16_t {
   kInvalidArgument = 1,  ///< a setting or argument out of its range; nothing was started
   kUnavailable = 2,      ///< a device, privilege, socket or memory is not to be had
-  kAggregatorLost = 3,   ///< no sign of life from an aggregator within `aggregator_timeout`
-  kWorkerLost = 4,       ///< a rank of the job died or fell silent; `rank` names it
+  kAggregatorLost = 3,   ///< nothing was received from an aggregator within `aggregator_timeout`
+  kWorkerLost = 4,       ///< a rank of the job died or was declared failed; `rank` names it
   kFormationFailed = 5,  ///< not all ranks came, or they disagree about the job
   kOpMismatch = 6,       ///< ranks called different collectives; the message names both values
   kRankLeft = 7,       ///< a rank left or aborted the job while others still work; `rank` names it
-  kRankRestarted = 8,  ///< a rank joined anew: this life of the job is over
+  kRankRestarted = 8,  ///< a rank joined again: its generation of the job has ended
   kQuota = 9,          ///< the aggregator refuses: a limit on jobs, ports or memory is reached
   kAborted = 10,       ///< this process destroyed or aborted the communicator
   kProtocol = 11,      ///< a peer broke the protocol's rules: a defect, please report it
@@ -45,7 +45,7 @@ class Error : public std::runtime_error {
   ErrorCode code() const { return code_; }
   std::optional<std::uint16_t> rank() const { return rank_; }  ///< the rank at fault, if one is
   std::optional<std::uint64_t> op() const { return op_; }      ///< the op it hit, in call order
-  /// Of a lost worker: how long it had not been heard when it was given up.
+  /// Of a lost worker: how long it had not been heard when it was declared failed.
   std::optional<std::chrono::milliseconds> last_heard() const { return last_heard_; }
 
  private:

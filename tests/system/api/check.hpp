@@ -90,7 +90,7 @@ void completions_wake_a_thread(const Setting& setting);
 
 // membership.cpp
 void joined_and_left_again_and_again(const Setting& setting);
-void joined_anew_beside_the_old(const Setting& setting);
+void rejoined_beside_the_old(const Setting& setting);
 void after_leaving(const Setting& setting);
 void a_rank_that_left_is_named(const Setting& setting);
 void destroyed_with_ops_pending(const Setting& setting);

@@ -78,7 +78,7 @@ constexpr Scenario kScenarios[] = {
     {"completions_in_the_order_of_ends", completions_in_the_order_of_ends, 2},
     {"completions_wake_a_thread", completions_wake_a_thread, 1},
     {"joined_and_left_again_and_again", joined_and_left_again_and_again, 1},
-    {"joined_anew_beside_the_old", joined_anew_beside_the_old, 1},
+    {"rejoined_beside_the_old", rejoined_beside_the_old, 1},
     {"after_leaving", after_leaving, 1},
     {"a_rank_that_left_is_named", a_rank_that_left_is_named, 2},
     {"destroyed_with_ops_pending", destroyed_with_ops_pending, 2},

@@ -24,16 +24,16 @@ void joined_and_left_again_and_again(const Setting& setting) {
   }
 }
 
-/// The old object may still live when the job is joined anew; two lives at once are refused.
-void joined_anew_beside_the_old(const Setting& setting) {
+/// The old object may still live when the job is joined again; two lives at once are refused.
+void rejoined_beside_the_old(const Setting& setting) {
   Communicator job = setting.join(7);
   check_sum(job, "the first life");
   error_of(ErrorCode::kInvalidArgument, "a second communicator of a job that is joined",
            [&setting] { setting.join(7); });
   job.leave();
-  Communicator anew = setting.join(7);
-  check_sum(anew, "the second life");
-  job = std::move(anew);
+  Communicator again = setting.join(7);
+  check_sum(again, "the second life");
+  job = std::move(again);
   check_sum(job, "the second life in the first one's place");
 }
 
@@ -93,8 +93,8 @@ void destroyed_with_ops_pending(const Setting& setting) {
     }
   }
   signal.barrier().wait();
-  Communicator anew = setting.join(1);
-  check_sum(anew, "the job joined again");
+  Communicator again = setting.join(1);
+  check_sum(again, "the job joined again");
 }
 
 /// The last rank leaves while an op of all ranks is under way: on each rank the op has ended well
@@ -119,8 +119,8 @@ void left_during_an_op(const Setting& setting) {
       check(leaves || error.rank() == last, "the rank that ended the job is named");
     }
   }
-  Communicator anew = setting.join(1);
-  check_sum(anew, "the job joined again");
+  Communicator again = setting.join(1);
+  check_sum(again, "the job joined again");
 }
 
 }  // namespace sluice::api_test

@@ -250,7 +250,7 @@ void messages_await_the_other_side(const Setting& setting) {
   for (int turn = 0; turn < 2 && job.rank() > 1; ++turn) signal.barrier().wait();
 }
 
-/// Rank 1 has received one message and leaves in good order; the next is in vain.
+/// Rank 1 has received one message and leaves in good order; the next has no receiver.
 void messages_to_one_that_left(const Setting& setting) {
   Communicator signal = setting.join(2);
   Communicator job = setting.join(1);
@@ -297,8 +297,8 @@ void left_with_messages_pending(const Setting& setting) {
     }
   }
   signal.barrier().wait();
-  Communicator anew = setting.join(1);
-  pass_around<float>(anew, 100);
+  Communicator again = setting.join(1);
+  pass_around<float>(again, 100);
 }
 
 }  // namespace sluice::api_test

@@ -331,7 +331,7 @@ def contexts_are_shared():
         with sluice.Context(aggregators=os.environ["SLUICE_AGGREGATORS"]) as same:
             with same.join(job=3) as other:
                 other.barrier().wait()
-    with sluice.Context(mtu=1400) as anew, anew.join(job=4) as job:
+    with sluice.Context(mtu=1400) as again, again.join(job=4) as job:
         job.barrier().wait()
     by_four_threads(open_and_close)
     with sluice.Context() as context, context.join(job=5) as job:

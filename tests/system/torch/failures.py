@@ -23,17 +23,17 @@ def stops_here():
 def missing_rank():
     """The last of three stands still."""
     group.start(timeout=SECOND * 60)
-    impatient = dist.new_group(timeout=SECOND)
+    one_second = dist.new_group(timeout=SECOND)
     pair = dist.new_group([0, RANKS - 1], timeout=SECOND)
     others = dist.new_group(range(RANKS - 1))
     if RANK == RANKS - 1:
         stops_here()
     told = f"it waits for rank {RANKS - 1}$"
     tensor = torch.ones(3, 5)
-    error = refused(lambda: dist.all_reduce(tensor, group=impatient), RuntimeError,
+    error = refused(lambda: dist.all_reduce(tensor, group=one_second), RuntimeError,
                     "all_reduce 1 (float32 [3, 5])", "1000 ms")
     names(error, told)
-    work = dist.all_reduce(tensor, group=impatient, async_op=True)
+    work = dist.all_reduce(tensor, group=one_second, async_op=True)
     future = work.get_future()
     error = refused(lambda: work.wait(SECOND / 10), RuntimeError, "all_reduce 2", "100 ms")
     names(error, told)
@@ -41,16 +41,16 @@ def missing_rank():
     names(error, told)
     refused(work.wait, RuntimeError, "all_reduce 2", "1000 ms")
     assert work.is_completed()
-    work = dist.all_reduce(tensor, group=impatient, async_op=True)
+    work = dist.all_reduce(tensor, group=one_second, async_op=True)
     begin = time.monotonic()
     while not work.is_completed():  # ends by the group's time-out, too
         assert time.monotonic() < begin + 60
         time.sleep(0.01)
     names(refused(work.wait, RuntimeError, "all_reduce 3", "1000 ms"), told)
-    error = refused(lambda: impatient.monitored_barrier(SECOND / 2), RuntimeError, "500 ms")
+    error = refused(lambda: one_second.monitored_barrier(SECOND / 2), RuntimeError, "500 ms")
     names(error, told)
     sparse = torch.ones(10).to_sparse()
-    error = refused(lambda: dist.all_reduce(sparse, group=impatient), RuntimeError, "sparse")
+    error = refused(lambda: dist.all_reduce(sparse, group=one_second), RuntimeError, "sparse")
     names(error, told)
     if RANK == 0:
         error = refused(lambda: dist.broadcast(tensor, 0, group=pair), RuntimeError, "broadcast 1")

@@ -19,7 +19,7 @@ STEPS = 5
 
 
 def make():
-    """Several buckets, made anew after the first step; none a multiple of the block size."""
+    """Several buckets, made again after the first step; none a multiple of the block size."""
     torch.manual_seed(1)
     return nn.Sequential(nn.Linear(40, 500), nn.ReLU(), nn.Linear(500, 701), nn.ReLU(),
                          nn.Linear(701, 900))

@@ -103,7 +103,7 @@ def sharded():
     assert torch.allclose(shard, torch.full((64,), RANK * factor ** 3)), shard
 
 
-def made_anew():
+def made_again():
     """One job after the other in one process; the first leaves nothing behind."""
     dist.destroy_process_group()
     for _ in range(2):

@@ -47,12 +47,12 @@ typedef enum sluice_status {
   SLUICE_OK = 0,
   SLUICE_INVALID_ARGUMENT = 1,  /* a setting or argument out of its range; nothing was started */
   SLUICE_UNAVAILABLE = 2,       /* a device, privilege, socket or memory is not to be had */
-  SLUICE_AGGREGATOR_LOST = 3,   /* no sign of life within "aggregator_timeout_ms" */
-  SLUICE_WORKER_LOST = 4,       /* a rank died or fell silent; `rank` names it */
+  SLUICE_AGGREGATOR_LOST = 3,   /* nothing was received within "aggregator_timeout_ms" */
+  SLUICE_WORKER_LOST = 4,       /* a rank died or was declared failed; `rank` names it */
   SLUICE_FORMATION_FAILED = 5,  /* not all ranks came, or they disagree about the job */
   SLUICE_OP_MISMATCH = 6,       /* ranks called different collectives */
   SLUICE_RANK_LEFT = 7,         /* a rank left while others still work; `rank` names it */
-  SLUICE_RANK_RESTARTED = 8,    /* a rank joined anew: this life of the job is over */
+  SLUICE_RANK_RESTARTED = 8,    /* a rank joined again: its generation of the job has ended */
   SLUICE_QUOTA = 9,             /* a limit of the aggregator on jobs, ports or memory is reached */
   SLUICE_ABORTED = 10,          /* this process left with ops pending */
   SLUICE_PROTOCOL = 11,         /* a peer broke the protocol's rules: a defect, please report it */

@@ -8,9 +8,9 @@
 
 namespace sluice::sim {
 
-class Troubles {
+class Outages {
  public:
-  explicit Troubles(const Scenario& scenario);
+  explicit Outages(const Scenario& scenario);
 
   /// From now on until `to` the shard serves nobody.
   void shard_down(unsigned shard, Time from, Time to);
@@ -22,7 +22,7 @@ class Troubles {
   Duration blocked(unsigned shard, std::size_t job, unsigned rank, Time from, Time to) const;
 
  private:
-  struct Trouble {
+  struct Outage {
     Time from;
     Time to;
     std::uint32_t shards;  // bit per shard
@@ -32,7 +32,7 @@ class Troubles {
   };
   void add(const Target& who, Time from, Time to);
 
-  std::vector<Trouble> troubles_;
+  std::vector<Outage> outages_;
 };
 
 }  // namespace sluice::sim

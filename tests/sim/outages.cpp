@@ -1,4 +1,4 @@
-#include "tests/sim/troubles.hpp"
+#include "tests/sim/outages.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -16,35 +16,36 @@ RankSet all_ranks() {
 
 }  // namespace
 
-Troubles::Troubles(const Scenario& scenario) {
+Outages::Outages(const Scenario& scenario) {
   for (const Cut& cut : scenario.cuts)
-    troubles_.push_back({cut.from, cut.to, cut.shards, cut.job, cut.ranks});
+    outages_.push_back({cut.from, cut.to, cut.shards, cut.job, cut.ranks});
   for (const Pause& pause : scenario.pauses) add(pause.who, pause.from, pause.from + pause.length);
-  for (const Drought& drought : scenario.droughts) add(drought.who, drought.from, drought.to);
+  for (const PoolExhaustion& exhaustion : scenario.pool_exhaustions)
+    add(exhaustion.who, exhaustion.from, exhaustion.to);
 }
 
-void Troubles::add(const Target& who, Time from, Time to) {
+void Outages::add(const Target& who, Time from, Time to) {
   RankSet rank;
   rank.insert(Rank{static_cast<std::uint16_t>(who.rank)});
   if (who.aggregator)
-    troubles_.push_back({from, to, 1u << who.shard, kAnyJob, all_ranks()});
+    outages_.push_back({from, to, 1u << who.shard, kAnyJob, all_ranks()});
   else
-    troubles_.push_back({from, to, kAllShards, who.job, rank});
+    outages_.push_back({from, to, kAllShards, who.job, rank});
 }
 
-void Troubles::shard_down(unsigned shard, Time from, Time to) {
-  troubles_.push_back({from, to, 1u << shard, kAnyJob, all_ranks(), true});
+void Outages::shard_down(unsigned shard, Time from, Time to) {
+  outages_.push_back({from, to, 1u << shard, kAnyJob, all_ranks(), true});
 }
 
-void Troubles::shard_back(unsigned shard, Time at) {
-  for (Trouble& t : troubles_)
+void Outages::shard_back(unsigned shard, Time at) {
+  for (Outage& t : outages_)
     if (t.crash && t.shards == 1u << shard) t.to = std::min(t.to, at);
 }
 
-Duration Troubles::blocked(unsigned shard, std::size_t job, unsigned rank, Time from,
-                           Time to) const {
+Duration Outages::blocked(unsigned shard, std::size_t job, unsigned rank, Time from,
+                          Time to) const {
   std::vector<std::pair<Time, Time>> spans;
-  for (const Trouble& t : troubles_) {
+  for (const Outage& t : outages_) {
     const bool hit = (t.shards >> shard & 1) != 0 && (t.job == kAnyJob || t.job == job) &&
                      t.ranks.contains(Rank{static_cast<std::uint16_t>(rank)});
     if (hit && t.from < to && t.to > from) spans.push_back({t.from, t.to});

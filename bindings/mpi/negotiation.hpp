@@ -18,7 +18,7 @@ struct Candidate {
   bool thread_multiple = false;
   std::uint64_t min_bytes = 0;
   bool barriers = false;
-  std::chrono::milliseconds patience{};  ///< how long rank 0 waits for the others
+  std::chrono::milliseconds time_limit{};  ///< how long rank 0 waits for the others
 };
 
 /// What holds for all ranks.
@@ -28,12 +28,12 @@ struct Terms {
   bool barriers = false;         ///< rank 0's
 };
 
-struct Enrolment {
+struct NegotiationResult {
   std::optional<Terms> terms;  ///< none: every call of every rank passes through
-  bool is_spokesman = false;   ///< of the ranks that were not ready this is the one to say why
+  bool is_reporter = false;    ///< of the ranks that were not ready this is the one to say why
 };
 
 /// Collective over the ranks of MPI_COMM_WORLD that have this library.
-Enrolment enrol(const Candidate& candidate);
+NegotiationResult negotiate(const Candidate& candidate);
 
 }  // namespace sluice_mpi

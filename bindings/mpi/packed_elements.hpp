@@ -18,11 +18,11 @@ struct MpiFailure {
 /// Of a call's elements; 0 for a datatype or a count that is none.
 std::uint64_t bytes_of(std::uint64_t count, MPI_Datatype type);
 
-class Image {
+class PackedElements {
  public:
   /// Of predefined types without gaps it is the caller's memory itself, of others a copy. At most
   /// INT_MAX bytes.
-  Image(void* elements, int count, MPI_Datatype type, MPI_Comm comm);
+  PackedElements(void* elements, int count, MPI_Datatype type, MPI_Comm comm);
 
   std::byte* data() { return copy_ ? copy_.get() : static_cast<std::byte*>(elements_); }
 

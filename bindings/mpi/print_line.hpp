@@ -7,7 +7,7 @@
 namespace sluice_mpi {
 
 /// In one piece, so that the ranks' lines do not mix.
-inline void say(const std::string& line) {
+inline void print_line(const std::string& line) {
   std::fputs(("sluice-mpi: " + line + "\n").c_str(), stderr);
 }
 

@@ -1,4 +1,4 @@
-#include "bindings/mpi/image.hpp"
+#include "bindings/mpi/packed_elements.hpp"
 
 #include "bindings/mpi/element_types.hpp"
 
@@ -27,7 +27,7 @@ std::uint64_t bytes_of(std::uint64_t count, MPI_Datatype type) {
   return count * static_cast<std::uint64_t>(bytes);
 }
 
-Image::Image(void* elements, int count, MPI_Datatype type, MPI_Comm comm)
+PackedElements::PackedElements(void* elements, int count, MPI_Datatype type, MPI_Comm comm)
     : elements_(elements),
       count_(count),
       type_(type),
@@ -37,13 +37,13 @@ Image::Image(void* elements, int count, MPI_Datatype type, MPI_Comm comm)
                 ? nullptr
                 : std::make_unique_for_overwrite<std::byte[]>(std::size_t(bytes_))) {}
 
-void Image::pack() {
+void PackedElements::pack() {
   if (!copy_) return;
   int position = 0;
   check(PMPI_Pack(elements_, count_, type_, copy_.get(), bytes_, &position, comm_));
 }
 
-void Image::unpack() {
+void PackedElements::unpack() {
   if (!copy_) return;
   int position = 0;
   check(PMPI_Unpack(copy_.get(), bytes_, &position, elements_, count_, type_, comm_));

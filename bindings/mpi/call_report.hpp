@@ -33,7 +33,7 @@ enum class Verdict : std::size_t {
 inline constexpr std::size_t kVerdicts = 9;
 
 /// Its functions may be called by several threads at once.
-class Ledger {
+class CallReport {
  public:
   void enter(Call call, Verdict verdict) { ++of(call).verdicts[std::size_t(verdict)]; }
   void charge(Call call, std::uint64_t tensor_bytes, const sluice::OpStatistics& cost) {

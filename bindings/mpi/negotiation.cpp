@@ -1,4 +1,4 @@
-#include "bindings/mpi/enrolment.hpp"
+#include "bindings/mpi/negotiation.hpp"
 
 #include <string>
 #include <thread>
@@ -6,7 +6,7 @@
 
 #include <mpi.h>
 
-#include "bindings/mpi/say.hpp"
+#include "bindings/mpi/print_line.hpp"
 
 namespace sluice_mpi {
 namespace {
@@ -26,7 +26,7 @@ struct Announcement {
 
 struct Answer {
   std::int32_t accepted = 0;
-  std::int32_t spokesman = -1;
+  std::int32_t reporter = -1;
   std::int32_t thread_multiple = 1;
   std::int32_t barriers = 0;
   std::uint64_t min_bytes = 0;
@@ -52,16 +52,16 @@ bool end_receive(MPI_Request& request) {
   return false;
 }
 
-class Chair {
+class Coordinator {
  public:
-  explicit Chair(int ranks) : heard_(std::size_t(ranks)), here_(std::size_t(ranks), true) {}
+  explicit Coordinator(int ranks) : heard_(std::size_t(ranks)), here_(std::size_t(ranks), true) {}
 
-  void listen(std::chrono::milliseconds patience) {
+  void listen(std::chrono::milliseconds time_limit) {
     std::vector<MPI_Request> requests(heard_.size(), MPI_REQUEST_NULL);
     for (std::size_t rank = 1; rank < heard_.size(); ++rank)
       PMPI_Irecv(&heard_[rank], sizeof(Announcement), MPI_BYTE, int(rank), kTag, MPI_COMM_WORLD,
                  &requests[rank]);
-    if (all_done_by(Clock::now() + patience, requests)) return;
+    if (all_done_by(Clock::now() + time_limit, requests)) return;
     for (std::size_t rank = 1; rank < heard_.size(); ++rank)
       here_[rank] = end_receive(requests[rank]);
   }
@@ -74,8 +74,8 @@ class Chair {
         answer.thread_multiple &= heard_[rank].thread_multiple;
         continue;
       }
-      if (answer.accepted && here_[rank]) answer.spokesman = int(rank);
-      if (answer.accepted && !here_[rank]) say_missing(rank, own.patience);
+      if (answer.accepted && here_[rank]) answer.reporter = int(rank);
+      if (answer.accepted && !here_[rank]) print_missing(rank, own.time_limit);
       answer.accepted = false;
     }
     return answer;
@@ -87,10 +87,10 @@ class Chair {
   }
 
  private:
-  static void say_missing(std::size_t rank, std::chrono::milliseconds patience) {
-    say("everything passes through to MPI: rank " + std::to_string(rank) +
-        " has not loaded libsluice-mpi.so, or did not come within " +
-        std::to_string(patience.count()) + " ms");
+  static void print_missing(std::size_t rank, std::chrono::milliseconds time_limit) {
+    print_line("everything passes through to MPI: rank " + std::to_string(rank) +
+               " has not loaded libsluice-mpi.so, or did not come within " +
+               std::to_string(time_limit.count()) + " ms");
   }
 
   std::vector<Announcement> heard_;
@@ -103,30 +103,31 @@ Answer announce(const Candidate& own, int rank) {
   Answer answer;
   std::vector<MPI_Request> receive(1, MPI_REQUEST_NULL);
   PMPI_Irecv(&answer, sizeof answer, MPI_BYTE, 0, kTag, MPI_COMM_WORLD, receive.data());
-  if (all_done_by(Clock::now() + own.patience + kAnswerMargin, receive) || end_receive(receive[0]))
+  if (all_done_by(Clock::now() + own.time_limit + kAnswerMargin, receive) ||
+      end_receive(receive[0]))
     return answer;
-  say("everything passes through to MPI: rank " + std::to_string(rank) +
-      " has no answer from rank 0, which may not have loaded libsluice-mpi.so");
+  print_line("everything passes through to MPI: rank " + std::to_string(rank) +
+             " has no answer from rank 0, which may not have loaded libsluice-mpi.so");
   return {};
 }
 
 }  // namespace
 
-Enrolment enrol(const Candidate& own) {
+NegotiationResult negotiate(const Candidate& own) {
   int rank = 0;
   int ranks = 0;
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
   PMPI_Comm_size(MPI_COMM_WORLD, &ranks);
   Answer answer;
   if (rank == 0) {
-    Chair chair(ranks);
-    chair.listen(own.patience);
-    answer = chair.decide(own);
-    chair.tell(answer);
+    Coordinator coordinator(ranks);
+    coordinator.listen(own.time_limit);
+    answer = coordinator.decide(own);
+    coordinator.tell(answer);
   } else {
     answer = announce(own, rank);
   }
-  if (!answer.accepted) return {.terms = {}, .is_spokesman = answer.spokesman == rank};
+  if (!answer.accepted) return {.terms = {}, .is_reporter = answer.reporter == rank};
   return {.terms = Terms{.thread_multiple = answer.thread_multiple != 0,
                          .min_bytes = answer.min_bytes,
                          .barriers = answer.barriers != 0}};

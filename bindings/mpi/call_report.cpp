@@ -1,4 +1,4 @@
-#include "bindings/mpi/ledger.hpp"
+#include "bindings/mpi/call_report.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -17,7 +17,7 @@ constexpr auto kTakenOver = std::size_t(Verdict::kTakenOver);
 
 }  // namespace
 
-std::string Ledger::report(const std::string& world, std::uint64_t min_bytes) const {
+std::string CallReport::report(const std::string& world, std::uint64_t min_bytes) const {
   char head[80];
   std::snprintf(head, sizeof head, "  %-14s %10s %16s %16s  %s\n", "call", "taken over",
                 "tensor bytes", "bytes sent", "passed through");
@@ -35,13 +35,13 @@ std::string Ledger::report(const std::string& world, std::uint64_t min_bytes) co
   return text;
 }
 
-bool Ledger::has(Verdict verdict) const {
+bool CallReport::has(Verdict verdict) const {
   return std::ranges::any_of(accounts_, [verdict](const Account& account) {
     return account.verdicts[std::size_t(verdict)] != 0;
   });
 }
 
-std::string Ledger::line(const char* name, const Account& account) {
+std::string CallReport::line(const char* name, const Account& account) {
   std::string passed;
   for (std::size_t verdict = kTakenOver + 1; verdict < kVerdicts; ++verdict)
     if (const std::uint64_t calls = account.verdicts[verdict])
