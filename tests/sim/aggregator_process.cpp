@@ -108,13 +108,14 @@ void AggregatorProcess::note_sign(const Bytes& datagram) {
   const auto& keep_alive = packet.as<wire::KeepAlive>();
   Sign& sign = signs_[key_of(packet.job(), keep_alive.member.rank)];
   if (sign.token != keep_alive.member.token || sign.number >= keep_alive.number) return;
+  if (sign.number == 0) sign.first = world_.events.now();
   sign.number = keep_alive.number;
   sign.at = world_.events.now();
 }
 
 void AggregatorProcess::note_welcome(std::uint32_t job, unsigned rank, std::uint64_t token) {
   Sign& sign = signs_[key_of(job, rank)];
-  if (sign.token != token) sign = {token, 0, {}};
+  if (sign.token != token) sign = {.token = token};
 }
 
 Time AggregatorProcess::last_news(std::uint32_t job, unsigned rank) const {
@@ -126,11 +127,20 @@ bool AggregatorProcess::ever_heard(std::uint32_t job, unsigned rank) const {
   return last_news_.contains(key_of(job, rank));
 }
 
-Time AggregatorProcess::last_sign(std::uint32_t job, unsigned rank) const {
+Time AggregatorProcess::formed_at(std::uint32_t job) const {
   const auto formed = formed_at_.find(job);
+  return formed == formed_at_.end() ? Time{} : formed->second;
+}
+
+std::optional<Time> AggregatorProcess::member_since(std::uint32_t job, unsigned rank) const {
   const auto sign = signs_.find(key_of(job, rank));
-  return std::max(formed == formed_at_.end() ? Time{} : formed->second,
-                  sign == signs_.end() ? Time{} : sign->second.at);
+  if (sign == signs_.end() || sign->second.number == 0) return std::nullopt;
+  return sign->second.first;
+}
+
+Time AggregatorProcess::last_sign(std::uint32_t job, unsigned rank) const {
+  const auto sign = signs_.find(key_of(job, rank));
+  return std::max(formed_at(job), sign == signs_.end() ? Time{} : sign->second.at);
 }
 
 void AggregatorProcess::on_turn() {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -53,8 +54,12 @@ class AggregatorProcess final : public Process {
   Time last_sign(std::uint32_t job, unsigned rank) const;
   /// When the last packet of the rank came in that had not come before.
   Time last_news(std::uint32_t job, unsigned rank) const;
-  /// Whether the rank ever spoke here as a member.
+  /// Whether any packet of the rank but a HELLO ever came.
   bool ever_heard(std::uint32_t job, unsigned rank) const;
+  /// When the job formed here, or went on, the last time; Time{}: never.
+  Time formed_at(std::uint32_t job) const;
+  /// When the first KEEPALIVE came with the token that the rank was given last; nothing: none has.
+  std::optional<Time> member_since(std::uint32_t job, unsigned rank) const;
   /// Adds the counters of all its incarnations.
   void add_to(Coverage& coverage);
 
@@ -86,6 +91,7 @@ class AggregatorProcess final : public Process {
   struct Sign {
     std::uint64_t token = 0;
     std::uint64_t number = 0;
+    Time first{};
     Time at{};
   };
   std::unordered_map<std::uint64_t, Sign> signs_;      // by job and rank

@@ -40,15 +40,35 @@ std::string who(const Job& job, unsigned rank) {
 
 }  // namespace
 
-/// The path between an aggregator and a rank was so bad that no KEEPALIVE may have come of those
-/// that were sent meanwhile.
-bool Job::may_be_unheard(unsigned shard, unsigned rank, Duration silence) const {
+/// The path between an aggregator and a rank was so bad that none may have come of the KEEPALIVEs
+/// or repeated WELCOMEs that were sent meanwhile, one in each interval.
+bool Job::may_be_unheard(unsigned shard, unsigned rank, Time from, Time to) const {
   const Scenario& s = world_.scenario;
-  const Time now = world_.events.now();
   const Duration whole =
-      silence - world_.outages.blocked(shard, index, rank, now - silence, now) - s.link.late_max;
+      to - from - world_.outages.blocked(shard, index, rank, from, to) - s.link.late_max;
   const auto sent = static_cast<double>(whole / (s.liveness / 10)) - 1;  // one may be under way
   return sent < 1 || std::pow(s.loss(), sent) > kUnlikely;
+}
+
+/// Of a shard with a standby, both aggregators may form the job, and each count on a JOIN of the
+/// rank: it repeats none once it is a member at one, but the other takes JOINs of the last two
+/// intervals (and copies that come late) as well. From there, the sequence is
+///   JOIN -> here, PENDING -> rank, formed here, WELCOMEs -> rank, none of which it takes;
+///   JOIN -> the other, WELCOME -> rank, KEEPALIVEs -> the other from then on, none here.
+/// (The second line may also be the first, if the JOIN from before comes in here, fresh or late.)
+/// Nothing tells this aggregator that the rank lives; whom it does hear it must not keep waiting.
+bool Job::was_taken_in_elsewhere(const AggregatorProcess& aggregator, unsigned rank) const {
+  const Scenario& s = world_.scenario;
+  const Time formed = aggregator.formed_at(plan.id);
+  if (formed == Time{} || aggregator.member_since(plan.id, rank)) return false;
+  const Duration join_counts = 2 * (s.liveness / 10) + s.longest_way() + kMargin;
+  return std::any_of(aggregators_.begin(), aggregators_.end(), [&](const auto& other) {
+    const auto since = other->member_since(plan.id, rank);
+    return other.get() != &aggregator && other->shard() == aggregator.shard() && since &&
+           formed <= *since + join_counts &&
+           may_be_unheard(aggregator.shard(), rank, formed, *since) &&
+           world_.events.now() - other->last_sign(plan.id, rank) < s.liveness;
+  });
 }
 
 void Job::judge_silence(const AggregatorProcess& aggregator, unsigned rank) {
@@ -73,7 +93,8 @@ void Job::judge_silence(const AggregatorProcess& aggregator, unsigned rank) {
   const bool just_replaced = replaced != Time{} && replaced >= last - unheard;
   // Joins of one generation may cross at two addresses: the rank serves one, the other gives it up.
   const bool elsewhere = !world_.scenario.standbys.empty() && !aggregator.ever_heard(plan.id, rank);
-  require(just_replaced || elsewhere || may_be_unheard(aggregator.shard(), rank, now - last),
+  require(just_replaced || elsewhere || was_taken_in_elsewhere(aggregator, rank) ||
+              may_be_unheard(aggregator.shard(), rank, last, now),
           who(*this, rank) + " is declared failed without a cause");
   facts.silent_at = now;
   silence_seen = true;
