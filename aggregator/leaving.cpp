@@ -3,6 +3,7 @@
 
 #include "aggregator/engine.hpp"
 #include "common/base/limits.hpp"
+#include "common/protocol/abort_info.hpp"
 
 namespace sluice::aggregator {
 namespace {
@@ -10,16 +11,20 @@ namespace {
 /// How often ranks are asked for their positions on behalf of one that wants to leave.
 constexpr Duration kPollInterval = std::chrono::milliseconds(10);
 
-/// Why a rank ends the job for all, as it says.
-AbortInfo cause_of(const wire::Leave& leave, Rank rank) {
-  AbortInfo why{.reason = wire::AbortReason::kRankAborted, .rank_a = rank};
-  if (leave.reason == 0) return why;
-  why.reason = static_cast<wire::AbortReason>(std::uint16_t{leave.reason});
-  if (why.reason == wire::AbortReason::kAggregatorLost)
-    why.value_a = leave.shard_or_rank;
-  else
-    why.rank_a = Rank{leave.shard_or_rank}, why.value_a = leave.silent_ms;
-  return why;
+/// Whether a rank may pass this on: of ranks and shards that the session has, and not what members
+/// do not believe (`ShardMembership::is_aborted`), who would wait for the job's end in vain.
+bool can_be_told(const AbortInfo& why, const Session& session) {
+  if (why.reason == wire::AbortReason::kNotAuthenticated) return false;
+  if (why.reason == wire::AbortReason::kAggregatorLost && why.value_a >= session.shards)
+    return false;
+  return why.rank_a.value < session.ranks && why.rank_b.value < session.ranks;
+}
+
+/// Why a rank ends the job for all: as it says, or that it does.
+AbortInfo cause_of(const wire::Leave& leave, Rank rank, const Session& session) {
+  if (leave.reason != 0)
+    if (const AbortInfo why = to_info(leave); can_be_told(why, session)) return why;
+  return {.reason = wire::AbortReason::kRankAborted, .rank_a = rank};
 }
 
 }  // namespace
@@ -27,7 +32,7 @@ AbortInfo cause_of(const wire::Leave& leave, Rank rank) {
 void Engine::on_leave(Job& job, Rank rank, const wire::Leave& leave, Time now, PacketSink& sink) {
   Membership& membership = job.membership;
   if (leave.abort != 0) {
-    abort(job, cause_of(leave, rank), now, rank);
+    abort(job, cause_of(leave, rank, membership.roster().session()), now, rank);
     return;
   }
   // Someone may still need what this rank holds: all who remain must have every result.

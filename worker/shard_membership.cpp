@@ -238,43 +238,13 @@ bool ShardMembership::is_left(const wire::Left& packet) const {
   return leaving_ && packet.token == token_;
 }
 
-namespace {
-
-/// What a LEAVE has room for: a reason that speaks of one rank or one aggregator.
-bool fits_leave(const AbortInfo& why) {
-  using Reason = wire::AbortReason;
-  switch (why.reason) {
-    case Reason::kRankSilent:
-    case Reason::kRankDisconnected:
-    case Reason::kRankRestarted:
-    case Reason::kRankLeft:
-    case Reason::kRankAborted:
-    case Reason::kCannotResume:
-    case Reason::kDuplicateRank:
-    case Reason::kAggregatorLost:
-    case Reason::kNoMemory:
-      return true;
-    default:
-      return false;
-  }
-}
-
-}  // namespace
-
 void ShardMembership::abort(const std::optional<AbortInfo>& why, ControlPackets& out) {
   if (in()) {
     auto leave = wire::make<wire::Leave>(config_.job);
     leave.member = member_header(leave.member);
     leave.abort = 1;
-    if (why && fits_leave(*why)) {
-      leave.reason = static_cast<std::uint16_t>(why->reason);
-      leave.shard_or_rank = why->reason == wire::AbortReason::kAggregatorLost
-                                ? static_cast<std::uint16_t>(why->value_a)
-                                : why->rank_a.value;
-      if (why->reason == wire::AbortReason::kRankSilent ||
-          why->reason == wire::AbortReason::kRankDisconnected)
-        leave.silent_ms = static_cast<std::uint16_t>(std::min<std::uint64_t>(why->value_a, 0xffff));
-    }
+    // That we do not share the secret was said without proof: no member would believe it.
+    if (why && why->reason != wire::AbortReason::kNotAuthenticated) set_cause(leave, *why);
     out.push(addresses_.current(), leave, protection_);
   }
   end();

@@ -80,13 +80,9 @@ std::string disagreement(const AbortInfo& i) {
          value_text(i.field, i.value_b);
 }
 
-}  // namespace
-
-wire::Abort to_packet(const AbortInfo& info, std::uint32_t job, std::uint64_t generation,
-                      std::uint64_t nonce) {
-  auto packet = wire::make<wire::Abort>(job);
-  packet.generation = generation;
-  packet.nonce = nonce;
+/// ABORT and LEAVE have the same fields for it.
+template <class T>
+void write(const AbortInfo& info, T& packet) {
   packet.op = info.op;
   packet.value_a = info.value_a;
   packet.value_b = info.value_b;
@@ -94,10 +90,10 @@ wire::Abort to_packet(const AbortInfo& info, std::uint32_t job, std::uint64_t ge
   packet.field = static_cast<std::uint16_t>(info.field);
   packet.rank_a = info.rank_a.value;
   packet.rank_b = info.rank_b.value;
-  return packet;
 }
 
-AbortInfo to_info(const wire::Abort& packet) {
+template <class T>
+AbortInfo read(const T& packet) {
   AbortInfo info;
   info.reason = static_cast<AbortReason>(std::uint16_t{packet.reason});
   info.field = static_cast<Field>(std::uint16_t{packet.field});
@@ -107,6 +103,29 @@ AbortInfo to_info(const wire::Abort& packet) {
   info.value_b = packet.value_b;
   info.op = packet.op;
   return info;
+}
+
+}  // namespace
+
+wire::Abort to_packet(const AbortInfo& info, std::uint32_t job, std::uint64_t generation,
+                      std::uint64_t nonce) {
+  auto packet = wire::make<wire::Abort>(job);
+  packet.generation = generation;
+  packet.nonce = nonce;
+  write(info, packet);
+  return packet;
+}
+
+AbortInfo to_info(const wire::Abort& packet) {
+  return read(packet);
+}
+
+void set_cause(wire::Leave& packet, const AbortInfo& info) {
+  write(info, packet);
+}
+
+AbortInfo to_info(const wire::Leave& packet) {
+  return read(packet);
 }
 
 std::string explain(const AbortInfo& i) {

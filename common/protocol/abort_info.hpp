@@ -19,6 +19,8 @@ struct AbortInfo {
   std::uint64_t value_a = 0;
   std::uint64_t value_b = 0;
   OpNumber op = 0;
+
+  bool operator==(const AbortInfo&) const = default;
 };
 
 /// The ABORT packet of a job that says `info` about a generation (0: none) or to the join with
@@ -26,6 +28,10 @@ struct AbortInfo {
 wire::Abort to_packet(const AbortInfo& info, std::uint32_t job, std::uint64_t generation,
                       std::uint64_t nonce);
 AbortInfo to_info(const wire::Abort& packet);
+
+/// The cause of a LEAVE that ends the job for all; reading it takes one that has a reason.
+void set_cause(wire::Leave& packet, const AbortInfo& info);
+AbortInfo to_info(const wire::Leave& packet);
 
 /// "rank 3 called all_reduce of 1000 elements, rank 0 of 900 (op 17)": one line for a person.
 std::string explain(const AbortInfo& info);

@@ -81,8 +81,9 @@ DropReason Packet::check<wire::Status>() {
 template <>
 DropReason Packet::check<wire::Leave>() {
   if (const auto bad = check_flags(&wire::Leave::abort, 1); bad != DropReason::kNone) return bad;
-  return as<wire::Leave>().reason <= wire::kLastAbortReason ? DropReason::kNone
-                                                            : DropReason::kBadEnumeration;
+  const auto& leave = as<wire::Leave>();
+  const bool known = leave.reason <= wire::kLastAbortReason && leave.field <= wire::kLastField;
+  return known ? DropReason::kNone : DropReason::kBadEnumeration;
 }
 
 template <>

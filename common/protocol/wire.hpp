@@ -204,12 +204,16 @@ static_assert(sizeof(KeepAlive) == 80);
 struct Leave {
   MemberHeader member;
   std::uint8_t abort = 0;  // 1: ops are pending, end the job for all
-  std::uint8_t reserved = 0;
-  U16 reason;         // why, an AbortReason; 0: the rank's own decision
-  U16 shard_or_rank;  // that the reason speaks of
-  U16 silent_ms;      // of that rank, where the reason is its silence
+  std::array<std::uint8_t, 7> reserved{};
+  U64 op;  // from here on, why: as in Abort
+  U64 value_a;
+  U64 value_b;
+  U16 reason;  // 0: the rank's own decision
+  U16 field;
+  U16 rank_a;
+  U16 rank_b;
 };
-static_assert(sizeof(Leave) == 40);
+static_assert(sizeof(Leave) == 72);
 
 // ------------------------------------------------------------------------------ membership, down
 struct Challenge {

@@ -108,6 +108,7 @@ inline Datagram forge_upstream(Input& input, const wire::MemberHeader& member) {
     case 3: {
       auto packet = fill(wire::make<wire::Leave>(job));
       packet.abort = input.one_in(4);
+      if (packet.abort != 0) packet.reason = static_cast<std::uint16_t>(round);
       return datagram_of(packet);
     }
     default: {

@@ -242,9 +242,17 @@ class Target {
     auto packet = wire::make<wire::Leave>(job.id);
     packet.member = member(job, rank, packet.member);
     packet.abort = input_.one_in(8);
-    if (packet.abort != 0) packet.reason = static_cast<std::uint16_t>(input_.below(17));
-    packet.shard_or_rank = input_.byte();
+    if (packet.abort != 0) lie_why(packet);
     send_packet(job, rank, packet);
+  }
+  void lie_why(wire::Leave& packet) {
+    packet.reason = static_cast<std::uint16_t>(input_.below(wire::kLastAbortReason + 1u));
+    packet.field = static_cast<std::uint16_t>(input_.below(wire::kLastField + 1u));
+    packet.rank_a = input_.one_in(8) ? input_.number<std::uint16_t>() : input_.byte() & 3u;
+    packet.rank_b = input_.byte() & 3u;
+    packet.value_a = input_.number<std::uint16_t>();
+    packet.value_b = input_.byte();
+    packet.op = input_.byte();
   }
   /// All ranks tell of one stream, near each other or not.
   void resynchronise(const HostileJob& job) {

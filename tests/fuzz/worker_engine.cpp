@@ -237,6 +237,7 @@ class Target {
   Datagram abort(std::uint64_t of_generation, std::uint64_t nonce) {
     const AbortInfo why{
         .reason = static_cast<wire::AbortReason>(1 + input_.below(wire::kLastAbortReason)),
+        .field = static_cast<wire::Field>(input_.below(wire::kLastField + 1u)),
         .rank_a = Rank{input_.byte()}};
     return datagram_of(to_packet(why, kJob, of_generation, nonce));
   }

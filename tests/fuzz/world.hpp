@@ -2,11 +2,13 @@
 // delivered, when and how often is the fuzzer's choice.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -63,8 +65,11 @@ class World {
     config_.challenge_key.fill(static_cast<std::uint8_t>(ids_()));
     config_.unique = [this] { return ids_(); };
     engine = std::make_unique<aggregator::Engine>(config_, [](const aggregator::JobEvent& event) {
-      const bool names_rank = event.kind == aggregator::JobEvent::Kind::kStraggler;
-      require(!names_rank || event.straggler.rank.value < event.session.ranks,
+      std::optional<Rank> named;
+      if (event.kind == aggregator::JobEvent::Kind::kStraggler) named = event.straggler.rank;
+      if (const auto& why = event.reason; event.reported_by)  // a member says so
+        named = std::max(why->rank_a, why->rank_b);
+      require(!named || named->value < event.session.ranks,
               "an operator is told of ranks that the job has");
     });
   }

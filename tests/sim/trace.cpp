@@ -52,7 +52,7 @@ std::string details(const Packet&, const wire::KeepAlive& keep_alive) {
   return number("n", keep_alive.number);
 }
 std::string details(const Packet&, const wire::Leave& leave) {
-  return number("abort", leave.abort);
+  return number("abort", leave.abort) + (leave.reason != 0 ? ": " + explain(to_info(leave)) : "");
 }
 std::string details(const Packet& packet, const wire::Data& data) {
   return number("r", data.round) + number("op", data.op) +

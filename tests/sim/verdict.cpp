@@ -138,8 +138,7 @@ std::vector<Cause> Job::causes_of(const App& app, const Error& error) const {
       return aggregator_lost(app, error);
     case ErrorCode::kFormationFailed:
       return formation_failed(app, error);
-    case ErrorCode::kRankLeft:
-      if (other.failed) causes.push_back({other.failed_at, kNews});  // and so ended the job
+    case ErrorCode::kRankLeft:  // not of who passes on what else ended the job
       if ((plan.fault == Fault::kEarlyLeave || plan.fault == Fault::kAbortingLeave) &&
           names_victim(error) && other.called_leave)
         causes.push_back({other.left_at, kNews});

@@ -197,6 +197,13 @@ struct Bench {
     packet.abort = abort ? 1 : 0;
     return give(rank, packet);
   }
+  std::vector<Sent> leave(unsigned rank, const AbortInfo& why) {
+    auto packet = wire::make<wire::Leave>(kJob);
+    packet.member = member(rank, packet.member);
+    packet.abort = 1;
+    set_cause(packet, why);
+    return give(rank, packet);
+  }
   std::vector<Sent> pass(Duration time) {
     now += time;
     engine().on_time(now, sink);

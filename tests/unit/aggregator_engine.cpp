@@ -724,6 +724,52 @@ TEST_CASE("LEAVE with ops pending ends the job for all") {
   CHECK(abort_of(told).rank_a == Rank{1});
 }
 
+TEST_CASE("all ranks are told the cause that a LEAVE carries, unchanged") {
+  AbortInfo why{.reason = wire::AbortReason::kOpMismatch,
+                .field = wire::Field::kReduction,
+                .rank_a = Rank{0},
+                .rank_b = Rank{2},
+                .value_a = 1,
+                .value_b = std::uint64_t{1} << 40,
+                .op = 17};
+  for (auto reason = std::uint16_t{1}; reason <= wire::kLastAbortReason; ++reason) {
+    why.reason = static_cast<wire::AbortReason>(reason);
+    if (why.reason == wire::AbortReason::kNotAuthenticated) continue;
+    why.value_a = why.reason == wire::AbortReason::kAggregatorLost ? 0 : 70'000;
+    CAPTURE(reason);
+    Bench bench(3);
+    bench.form();
+    const auto told = of_kind<wire::Abort>(bench.leave(1, why));
+    REQUIRE(told.size() == 3);
+    for (const Sent& sent : told) CHECK(to_info(sent.packet().as<wire::Abort>()) == why);
+    // Whoever missed it is told the same, and so is who comes back.
+    CHECK(abort_of(bench.keep_alive(2, 1)) == why);
+    CHECK(abort_of(bench.join(0, bench.seats[0].nonce)) == why);
+  }
+}
+
+TEST_CASE("a cause that cannot be is not passed on: its rank ended the job") {
+  Bench bench(3);
+  bench.form();
+  AbortInfo why{.reason = wire::AbortReason::kOpMismatch, .field = wire::Field::kRoot};
+  SECTION("a rank beyond the job") {
+    why.rank_a = Rank{3};
+  }
+  SECTION("another rank beyond the job") {
+    why.rank_b = Rank{0xffff};
+  }
+  SECTION("an aggregator beyond the job's") {
+    why.reason = wire::AbortReason::kAggregatorLost;
+    why.value_a = 1;
+  }
+  SECTION("what no member believes") {
+    why.reason = wire::AbortReason::kNotAuthenticated;
+  }
+  const auto told = bench.leave(1, why);
+  CHECK(of_kind<wire::Abort>(told).size() == 3);
+  CHECK(abort_of(told) == AbortInfo{.reason = wire::AbortReason::kRankAborted, .rank_a = Rank{1}});
+}
+
 // ---------------------------------------------------------------------------------------- rounds
 TEST_CASE("a round ends when the last contribution is in, with the same bytes for all") {
   Bench bench;

@@ -100,7 +100,9 @@ inline const std::map<std::string, Bytes>& golden() {
                      "  01 00  02 00  04  01  cc*16"        // shard, shards, history, flags
                      "  08 07 06 05 04 03 02 01  00*40")},  // 80 epoch
         {"keep_alive", hex(head("03", "50 00") + kMember + "2a 00*7  00*40")},
-        {"leave", hex(head("04", "28 00") + kMember + "01 00  10 00  02 00  00 00")},
+        {"leave", hex(head("04", "48 00") + kMember +
+                      "01 00*7  02 00*7  05 00*7  06 00*7"  // 32 abort, op, value_a, value_b
+                      "  06 00  0b 00  03 00  01 00")},     // 64 reason, field, ranks
         {"data", hex(head("05", "90 00") + kMember + "0a 00*7  02 00*7 " + kShape + "03 00*3 " +
                      kDescriptor +
                      "00 00 00 00  02 00 00 00  00 00  01  00"

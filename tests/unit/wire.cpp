@@ -210,10 +210,14 @@ std::vector<FieldRow> layout() {
       ROW(KeepAlive, padding, 40, 40),
       ROW(Leave, member, 0, 32),
       ROW(Leave, abort, 32, 1),
-      ROW(Leave, reserved, 33, 1),
-      ROW(Leave, reason, 34, 2),
-      ROW(Leave, shard_or_rank, 36, 2),
-      ROW(Leave, silent_ms, 38, 2),
+      ROW(Leave, reserved, 33, 7),
+      ROW(Leave, op, 40, 8),
+      ROW(Leave, value_a, 48, 8),
+      ROW(Leave, value_b, 56, 8),
+      ROW(Leave, reason, 64, 2),
+      ROW(Leave, field, 66, 2),
+      ROW(Leave, rank_a, 68, 2),
+      ROW(Leave, rank_b, 70, 2),
       ROW(Data, member, 0, 32),
       ROW(Data, round, 32, 8),
       ROW(Data, op, 40, 8),
@@ -435,15 +439,20 @@ TEST_CASE("KEEPALIVE") {
 TEST_CASE("LEAVE") {
   auto built = upstream<wire::Leave>();
   built.abort = 1;
-  built.reason = static_cast<std::uint16_t>(wire::AbortReason::kAggregatorLost);
-  built.shard_or_rank = 2;
+  const AbortInfo why{.reason = wire::AbortReason::kOpMismatch,
+                      .field = wire::Field::kReduction,
+                      .rank_a = Rank{3},
+                      .rank_b = Rank{1},
+                      .value_a = 5,
+                      .value_b = 6,
+                      .op = 2};
+  set_cause(built, why);
   CHECK(raw(built) == golden().at("leave"));
   const Packet packet = parsed("leave");
   CHECK(packet.kind() == Kind::kLeave);
   check(packet.member());
   CHECK(packet.as<wire::Leave>().abort == 1);
-  CHECK(packet.as<wire::Leave>().reason == 16);
-  CHECK(packet.as<wire::Leave>().shard_or_rank == 2);
+  CHECK(to_info(packet.as<wire::Leave>()) == why);
 }
 
 // -------------------------------------------------------------------------- membership, down
@@ -540,14 +549,7 @@ TEST_CASE("ABORT") {
   CHECK(packet.kind() == Kind::kAbort);
   CHECK(packet.as<wire::Abort>().generation == kGeneration);
   CHECK(packet.as<wire::Abort>().nonce == kNonce);
-  const AbortInfo read = to_info(packet.as<wire::Abort>());
-  CHECK(read.reason == info.reason);
-  CHECK(read.field == info.field);
-  CHECK(read.rank_a == info.rank_a);
-  CHECK(read.rank_b == info.rank_b);
-  CHECK(read.value_a == 1000);
-  CHECK(read.value_b == 900);
-  CHECK(read.op == 2);
+  CHECK(to_info(packet.as<wire::Abort>()) == info);
 }
 
 TEST_CASE("an abort tells a person which ranks and values") {
@@ -898,12 +900,16 @@ TEST_CASE("every field out of its range is dropped under the right reason") {
     for (uint16_t reason = 1; reason <= wire::kLastAbortReason; ++reason)
       CHECK(parse(with(abort, 56, reason)) == DropReason::kNone);
     const Bytes leave = golden().at("leave");
-    CHECK(parse(with(leave, 34, uint16_t{0})) == DropReason::kNone);
-    CHECK(parse(with(leave, 34, wire::kLastAbortReason)) == DropReason::kNone);
+    CHECK(parse(with(leave, 64, uint16_t{0})) == DropReason::kNone);
+    CHECK(parse(with(leave, 64, wire::kLastAbortReason)) == DropReason::kNone);
     for (const unsigned reason : {wire::kLastAbortReason + 1u, 0x0106u, 0xffffu})
-      CHECK(parse(with(leave, 34, static_cast<uint16_t>(reason))) == DropReason::kBadEnumeration);
-    for (uint16_t field = 0; field <= wire::kLastField; ++field)
+      CHECK(parse(with(leave, 64, static_cast<uint16_t>(reason))) == DropReason::kBadEnumeration);
+    for (const unsigned field : {wire::kLastField + 1u, 0x0100u, 0xffffu})
+      CHECK(parse(with(leave, 66, static_cast<uint16_t>(field))) == DropReason::kBadEnumeration);
+    for (uint16_t field = 0; field <= wire::kLastField; ++field) {
       CHECK(parse(with(abort, 58, field)) == DropReason::kNone);
+      CHECK(parse(with(leave, 66, field)) == DropReason::kNone);
+    }
   }
   SECTION("shape") {
     for (const auto& [bytes, shape] : {std::pair{data, 48u}, {later, 48u}, {result, 56u}}) {

@@ -344,6 +344,47 @@ TEST_CASE("errors name the job and its ranks as their users know them") {
   CHECK(worker::KnownAs{.job = 7, .ranks = {Rank{5}}}.of(Rank{9}) == Rank{9});
 }
 
+TEST_CASE("what one aggregator says of the job's end, the others are told unchanged") {
+  for (std::uint16_t reason = 1; reason <= wire::kLastAbortReason; ++reason) {
+    Bench bench(4, 3);
+    bench.join();
+    auto tensor = ones(1);
+    bench.submit(tensor);
+    const AbortInfo why{.reason = static_cast<wire::AbortReason>(reason),
+                        .field = wire::Field::kReduction,
+                        .rank_a = Rank{1},
+                        .rank_b = Rank{0},
+                        .value_a = 70'000,
+                        .value_b = 2,
+                        .op = 17};
+    if (why.reason == wire::AbortReason::kNotAuthenticated) continue;  // no member believes it
+    CAPTURE(reason);
+    const auto leave = of_kind<wire::Leave>(bench.give(to_packet(why, kJob, 3, 0)));
+    REQUIRE(leave.size() == 2);  // shard 0 has said it
+    for (const Sent& sent : leave) {
+      CHECK(sent.packet().as<wire::Leave>().abort == 1);
+      CHECK(to_info(sent.packet().as<wire::Leave>()) == why);
+    }
+    CHECK(bench.engine->take_completions().size() == 1);
+  }
+}
+
+TEST_CASE("what was said without proof is not passed on as the cause") {
+  Bench bench(4, 2);
+  bench.challenge(bench.start());
+  const auto first = of_kind<wire::Hello>(bench.give(bench.welcome_packet(bench.ids)));
+  REQUIRE(first.size() == 1);
+  const std::uint64_t nonce = first[0].packet().as<wire::Hello>().nonce;
+  const AbortInfo why{.reason = wire::AbortReason::kNotAuthenticated, .rank_a = Rank{0}};
+  std::vector<Sent> sent;
+  while (!bench.engine->over()) sent = bench.give(to_packet(why, kJob, 0, nonce));
+  CHECK(bench.engine->failure()->code() == ErrorCode::kNotAuthenticated);
+  const auto leave = of_kind<wire::Leave>(sent);
+  REQUIRE(leave.size() == 1);
+  CHECK(leave[0].packet().as<wire::Leave>().abort == 1);
+  CHECK(leave[0].packet().as<wire::Leave>().reason == 0);
+}
+
 TEST_CASE("an aggregator that falls silent is declared failed, and the others are told") {
   Bench bench(4, 2);
   bench.join();
@@ -462,6 +503,7 @@ TEST_CASE("leaving with ops pending ends the job for all") {
   const auto leave = of_kind<wire::Leave>(bench.sink.take());
   REQUIRE(leave.size() == 1);
   CHECK(leave[0].packet().as<wire::Leave>().abort == 1);
+  CHECK(leave[0].packet().as<wire::Leave>().reason == 0);  // by its own decision
   CHECK(bench.engine->take_completions().at(0).error->code() == ErrorCode::kAborted);
 }
 
