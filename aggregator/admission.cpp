@@ -34,7 +34,7 @@ DropReason Engine::on_unknown(Job* job, const Endpoint& from, const Packet& pack
 /// A live job's own, or that of a job which may come.
 JobProtection Engine::protection_of(std::uint32_t id) {
   const Job* job = find(id);
-  return job != nullptr && !job->membership.idle() ? job->membership.protection()
+  return job != nullptr && !job->membership.idle() ? job->membership.record().protection
                                                    : config_.protection_of(id);
 }
 
@@ -95,7 +95,7 @@ DropReason Engine::on_join(const Endpoint& from, const Packet& packet, Time now)
 Engine::Job* Engine::admit(const Endpoint& from, const wire::Join& join,
                            const JobProtection& protection) {
   Job* known = find(join.header.job);
-  auto refusal = Membership::invalid(join, config_, protection);
+  auto refusal = Formation::invalid(join, config_, protection);
   if (!refusal && (known == nullptr || known->membership.idle())) refusal = no_room();
   if (refusal) {
     ++counters_.joins_refused;
@@ -139,7 +139,7 @@ std::optional<AbortInfo> Engine::too_large(const Session& session) const {
 /// Takes the memory that the streams of a job which has formed will need, so that no packet has to.
 /// False: that is too much, and the job is over.
 bool Engine::take_memory(Job& job, Time now) {
-  const Session& session = job.membership.session();
+  const Session& session = job.membership.roster().session();
   const std::size_t streams = session.streams_of(session.shard);
   if (const auto refusal = too_large(session)) {
     job.membership.abort(*refusal, control_);
@@ -150,7 +150,7 @@ bool Engine::take_memory(Job& job, Time now) {
   job.streams.reserve(streams);
   for (std::uint16_t s = session.shard; s < session.streams;
        s = static_cast<std::uint16_t>(s + session.shards))
-    job.streams.emplace_back(session, StreamId{s}, job.membership.resumed());
+    job.streams.emplace_back(session, StreamId{s}, job.membership.roster().resumed());
   job.rounds_seen.assign(job.streams.size(), std::nullopt);
   if (config_.straggler_warning.count() != 0)
     job.stragglers_due = after(now, config_.straggler_warning);
@@ -163,15 +163,15 @@ void Engine::forget_idle_jobs() {
   if (jobs_.size() < kEndedJobsKept + config_.jobs_max) return;
   std::vector<std::uint64_t> ends;
   for (const auto& [id, job] : jobs_)
-    if (job->membership.idle() && job->membership.remembers())
-      ends.push_back(job->membership.mark());
+    if (job->membership.idle() && job->membership.record().remembers())
+      ends.push_back(job->membership.record().mark());
   const auto middle = ends.begin() + static_cast<std::ptrdiff_t>(ends.size() / 2);
   if (middle != ends.end()) std::nth_element(ends.begin(), middle, ends.end());
   const bool crowded = ends.size() >= kEndedJobsKept;
   std::erase_if(jobs_, [&](const auto& entry) {
     const Membership& membership = entry.second->membership;
     if (!membership.idle()) return false;
-    return !membership.remembers() || (crowded && membership.mark() <= *middle);
+    return !membership.record().remembers() || (crowded && membership.record().mark() <= *middle);
   });
   serials_.forget();
 }

@@ -27,7 +27,7 @@ DropReason Engine::dispatch(const Endpoint& from, const Packet& packet, Buffer b
   Job* job = find(packet.job());
   const auto rank = job == nullptr ? std::nullopt : job->membership.find(packet.member());
   if (!rank) return on_unknown(job, from, packet, now);
-  if (!job->membership.protection().accepts(packet)) return DropReason::kNotAuthentic;
+  if (!job->membership.record().protection.accepts(packet)) return DropReason::kNotAuthentic;
   job->membership.spoke(*rank, packet.member().token);
   switch (packet.kind()) {
     case Kind::kKeepAlive:
@@ -45,7 +45,7 @@ DropReason Engine::dispatch(const Endpoint& from, const Packet& packet, Buffer b
 DropReason Engine::on_stream(Job& job, Rank rank, const Packet& packet, Buffer buffer, Time now,
                              PacketSink& sink) {
   using wire::Kind;
-  const Session& session = job.membership.session();
+  const Session& session = job.membership.roster().session();
   const StreamId id{packet.member().stream};
   if (!session.serves(id)) return DropReason::kBadStream;
   Stream& stream = job.streams[id.value / session.shards];

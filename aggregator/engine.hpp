@@ -87,7 +87,8 @@ class Engine {
   }
   StreamScope scope_of(Job& job, PacketSink& sink) {
     const Membership& m = job.membership;
-    return {m.session(), m.endpoints(), m.present(), m.protection().of(wire::Kind::kResult),
+    const Roster& r = m.roster();
+    return {r.session(), r.endpoints(), r.present(), m.record().protection.of(wire::Kind::kResult),
             sink,        counters_};
   }
 

@@ -37,7 +37,7 @@ void Engine::on_leave(Job& job, Rank rank, const wire::Leave& leave, Time now, P
   auto scope = scope_of(job, sink);
   for (Stream& stream : job.streams) {
     stream.on_leave(rank, scope);
-    settled &= stream.rounds().settled(membership.present());
+    settled &= stream.rounds().settled(membership.roster().present());
     busy |= stream.busy();
   }
   membership.on_leave(rank, leave.member.token, settled, control_);
@@ -58,19 +58,19 @@ void Engine::on_leave(Job& job, Rank rank, const wire::Leave& leave, Time now, P
 /// Asks for the positions of those who are behind on a stream, as far as we know: of some ranks
 /// now, and of the next ones the next time.
 void Engine::poll_laggards(Job& job) {
-  const std::uint16_t ranks = job.membership.session().ranks;
+  const std::uint16_t ranks = job.membership.roster().session().ranks;
   int polled = 0;
   for (std::uint16_t i = 0; i < ranks && polled < kPolledAtOnce; ++i) {
     const Rank rank{job.poll_next};
     job.poll_next = static_cast<std::uint16_t>((job.poll_next + 1) % ranks);
-    if (job.membership.present().contains(rank) && poll(job, rank)) ++polled;
+    if (job.membership.roster().present().contains(rank) && poll(job, rank)) ++polled;
   }
 }
 
 /// One POLL for all streams on which the rank is behind, or for some hundred of them. False if it
 /// is on none.
 bool Engine::poll(Job& job, Rank rank) {
-  const Session& session = job.membership.session();
+  const Session& session = job.membership.roster().session();
   const auto is_behind = [&](const Stream& stream) { return stream.rounds().is_behind(rank); };
   const auto& streams = job.streams;
   bool any = false;
@@ -87,7 +87,8 @@ bool Engine::poll(Job& job, Rank rank) {
     packet.delivery.epoch = session.epoch;
     packet.delivery.delivery_token = session.delivery_token;
     packet.delivery.stream = static_cast<std::uint16_t>(first * session.shards + session.shard);
-    control_.push(job.membership.endpoints()[rank.value], packet, job.membership.protection());
+    control_.push(job.membership.roster().endpoints()[rank.value], packet,
+                  job.membership.record().protection);
   }
   return any;
 }

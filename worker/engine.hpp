@@ -3,19 +3,18 @@
 // and the simulator.
 //
 // It joins shard 0, which decides the generation and the session's parameters, then the other
-// shards with these. From then on every stream is a small machine of its own (advance, on_result,
-// on_status, on_timer): what it sends depends on its position alone.
+// shards with these. From then on every stream is a small machine of its own (worker/stream.hpp),
+// and the ops stand in one queue (worker/op_queue.hpp). This class keeps the membership: it passes
+// each packet to the stream or to the session that it is for.
 //
 // An aggregator that does not know us any more, or is not heard, is joined again. If it starts a
 // new epoch, each stream tells it where it stands (SYNC), and rounds whose results some rank lacks
 // are run again, with what was kept of them; ops go on as if nothing had happened.
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "common/base/packet_buffer.hpp"
@@ -26,7 +25,7 @@
 #include "common/protocol/session.hpp"
 #include "worker/config.hpp"
 #include "worker/counters.hpp"
-#include "worker/operation.hpp"
+#include "worker/op_queue.hpp"
 #include "worker/shard_session.hpp"
 #include "worker/stream.hpp"
 
@@ -86,21 +85,16 @@ class Engine {
   }
 
   /// Ops that ended since the last call, in the order in which they ended.
-  std::vector<Completion> take_completions() { return std::exchange(completions_, {}); }
-  bool has_completions() const { return !completions_.empty(); }
-  std::size_t pending_ops() const { return pending_; }
-  std::size_t running_streams() const { return running_streams_; }  ///< each awaits a result
+  std::vector<Completion> take_completions() { return ops_.take_completions(); }
+  bool has_completions() const { return ops_.has_completions(); }
+  std::size_t pending_ops() const { return ops_.pending(); }
+  std::size_t running_streams() const { return ops_.running_streams(); }  ///< each awaits a result
   /// The ranks that aggregators said they wait for when they last told, and nothing came since.
   RankSet awaited(OpNumber op) const;
   const Counters& counters() const { return counters_; }
 
  private:
   ShardSession& shard_of(StreamId s) { return *sessions_[s.value % sessions_.size()]; }
-  Operation* op_of(const Stream& x) { return x.op < first_op_ ? nullptr : &ops_[x.op - first_op_]; }
-  /// Of the round awaited; null if that is one of an op that is over here, or of none.
-  Operation* current_op(const Stream& x) {
-    return x.running && !x.repeating() ? op_of(x) : nullptr;
-  }
   Stream* stream_at(StreamId s) { return s.value < streams_.size() ? &streams_[s.value] : nullptr; }
 
   // Membership.
@@ -119,55 +113,26 @@ class Engine {
   void fail(const Error& error, const std::optional<AbortInfo>& why, const ShardSession* told_by);
   void fail_protocol(const std::string& what);
   bool is_authentic(const Packet& packet) const;
-  void end_pending_ops(const Error& error);
 
   // Streams.
   DropReason on_stream(const Packet& packet, Buffer buffer, Time now, KeepingSink& sink);
-  DropReason on_result(StreamId s, const Packet& packet, Buffer buffer, Time now,
-                       KeepingSink& sink);
-  DropReason on_status(StreamId s, const wire::Status& status, Time now, KeepingSink& sink);
-  void on_timer(StreamId s, Time now, KeepingSink& sink);
-  void advance(StreamId s, Time now, KeepingSink& sink);
-  bool begin_next_op(StreamId s);
-  bool take(StreamId s, const Packet& packet);
-  bool fits(StreamId s, const Packet& packet);
-  void apply(StreamId s, const Packet& packet);
-  void go_live(StreamId s, Round round, Time now, KeepingSink& sink);
-  void finish_on_stream(Stream& x);
-  void sample_round_trip(StreamId s, const Packet& packet, Time now);
-
-  // Sending.
-  void send_data(StreamId s, bool ask, Time now, KeepingSink& sink);
-  void send_ack(StreamId s, KeepingSink& sink);
-  void send_probe(StreamId s, Time now, KeepingSink& sink);
-  void send_sync(StreamId s, Time now, KeepingSink& sink);
-  template <class T>
-  T member_packet(StreamId s);
-  Protection protection_of(StreamId s) { return shard_of(s).protection().of(wire::Kind::kData); }
-  Buffer allocate(StreamId s, std::size_t body, KeepingSink& sink);
-  void send(StreamId s, Buffer buffer, KeepingSink& sink);
-  void seal(StreamId s, Buffer& buffer);
-  template <class T>
-  bool send_small(StreamId s, const T& packet, KeepingSink& sink);
-  DropReason on_poll(StreamId first, const wire::Poll& poll, KeepingSink& sink);
-  void arm(Stream& x, Time due);
+  DropReason on_poll(StreamId first, const wire::Poll& poll, Time now, KeepingSink& sink);
+  StreamScope scope_of(StreamId s, Time now, KeepingSink& sink) {
+    return {config_, shard_of(s), ops_, counters_, sink, deadline_, now};
+  }
   void flush(KeepingSink& sink) { control_.flush(sink); }
 
   const EngineConfig config_;
   std::vector<std::unique_ptr<ShardSession>> sessions_;
   std::vector<Stream> streams_;
-  std::deque<Operation> ops_;  // first_op_ .. : not all of them done
-  OpNumber first_op_ = 0;
-  std::size_t pending_ = 0;
-  std::size_t running_streams_ = 0;
+  Counters counters_;
+  OpQueue ops_{counters_};
   State state_ = State::kJoining;
   std::uint64_t generation_ = 0;
   std::optional<Error> failure_;
   std::optional<AbortInfo> abort_info_;
-  std::vector<Completion> completions_;
   Time deadline_ = kNever;
   ControlPackets control_;
-  Counters counters_;
 };
 
 }  // namespace sluice::worker

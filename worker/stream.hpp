@@ -1,22 +1,55 @@
-// One stream as a worker sees it: the round it awaits, what it owes, and what it keeps so that a
-// round can be run again (rules 2 and 3 of docs/protocol.md). Pure state; the engine moves it.
+// One stream of one job as a worker sees it: sends this rank's contribution to the round awaited,
+// applies results in order, asks for what is late (rules 2, 3, 7-11 and 21-23 of docs/protocol.md).
+//
+//  - What it sends depends on its position alone: on the round awaited, never on what came before.
+//  - While its session is not in, and until the aggregator of a new epoch knows its position, it is
+//    frozen: it applies nothing and begins nothing.
+//  - A result that comes early waits for those before it; each is applied once.
+//  - What this rank had for a round is kept until every rank has applied its result, so that the
+//    round can be run again.
+//  - A timer runs whenever a round is under way, and an idle stream has none.
+//  - Memory is taken when the session begins; a packet allocates nothing but what it sends.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "common/base/ids.hpp"
+#include "common/base/packet_buffer.hpp"
 #include "common/base/rank_set.hpp"
 #include "common/base/time.hpp"
+#include "common/protocol/drop_reason.hpp"
 #include "common/protocol/packet.hpp"
 #include "common/protocol/wire.hpp"
+#include "worker/config.hpp"
+#include "worker/counters.hpp"
+#include "worker/op_queue.hpp"
+#include "worker/shard_session.hpp"
 
 namespace sluice::worker {
 
 inline constexpr Round kNoRound{~std::uint64_t{0}};
+
+/// What a stream needs of its engine for the length of one call.
+struct StreamScope {
+  const EngineConfig& config;
+  ShardSession& session;  ///< at the aggregator that serves the stream
+  OpQueue& ops;
+  Counters& counters;
+  KeepingSink& sink;
+  Time& deadline;  ///< the engine's next; brought forward to the stream's
+  Time now;
+};
+
+/// What a packet did.
+struct Taken {
+  DropReason drop = DropReason::kNone;
+  const std::string* ends_job = nullptr;  ///< how the protocol was broken, if so; the stream has it
+};
 
 /// A column's current block and this rank's own non-zero blocks at and after it.
 struct ColumnState {
@@ -46,72 +79,106 @@ struct EarlyResult {
   Buffer buffer;  ///< empty: there is none
 };
 
-struct Stream {
-  explicit Stream(std::uint8_t history) : contributions(history + 1u), early(history) {}
+class Stream {
+ public:
+  using Scope = StreamScope;
 
-  /// The round awaited. Every result below `applied` is applied; below that it is rounds that are
-  /// run again, for ranks that lack their results.
-  Round position{};
-  Round applied{};
-  OpNumber op = 0;       ///< runs here, or is the next to run
-  bool running = false;  ///< `op` has begun here
-  bool first = false;    ///< and awaits its first result
-  bool owner = false;    ///< owns a current block
-  bool resumed = false;  ///< the aggregator took over with the round awaited: all contribute
-  RankSet awaited;       ///< the ranks without which this round cannot end, as last told
-  bool held = false;     ///< the aggregator has our contribution: probe, don't resend
-  bool syncing = false;  ///< the aggregator must be told where we stand before anything goes on
+  Stream(StreamId id, std::uint8_t history)
+      : id_(id), contributions_(history + 1u), early_(history) {}
 
-  std::array<ColumnState, wire::kMaxColumns> columns{};
+  // What arrives, once the session has accepted it.
+  Taken on_result(const Packet& packet, Buffer buffer, Scope& scope);
+  Taken on_status(const wire::Status& status, Scope& scope);
+  DropReason on_poll(Scope& scope);
 
-  /// By round % (H + 1): to the round awaited, and to those below whose result some rank may lack.
-  std::vector<Contribution> contributions;
-  Round kept_from{};               ///< below it nobody does
-  std::vector<EarlyResult> early;  ///< by round % H
-  Round told{};                    ///< position last told to the aggregator
-  Round gap_probed = kNoRound;     ///< position at which a gap was probed, once
+  /// To be called at due() or later.
+  void on_timer(Scope& scope);
+  Time due() const { return due_; }
 
-  unsigned backoffs = 0;
-  Time due = kNever;
-  unsigned data_sends = 0;  ///< of this round
-  Time data_sent_at{};
-  unsigned probe_sends = 0;  ///< since the last progress
-  Time probe_sent_at{};
+  /// Does what the position asks for: begins an op, sends, acknowledges, or rests. To be called
+  /// when an op was submitted and the stream is not busy.
+  void advance(Scope& scope);
 
-  /// Whether the round awaited is one that has ended here before.
-  bool repeating() const { return position < applied; }
+  /// An aggregator takes the stream over. `resume`: it must be told the position first; otherwise
+  /// nothing has ended here, and the stream begins anew.
+  void start_epoch(bool resume, OpQueue& ops);
+  /// The session is in: goes on, or tells the position.
+  void on_session(Scope& scope) { syncing_ ? send_sync(scope) : advance(scope); }
+
+  /// Whether a round has ended here.
+  bool has_progress() const { return applied_ > Round{0}; }
   /// Whether a round is under way here.
-  bool busy() const { return running || repeating(); }
+  bool busy() const { return running_ || repeating(); }
+  /// The ranks without which the op's round cannot end, as last told.
+  RankSet awaited(OpNumber op) const { return running_ && op_ == op ? awaited_ : RankSet{}; }
 
-  Contribution& contribution(Round r) { return contributions[r.value % contributions.size()]; }
+ private:
+  bool repeating() const { return position_ < applied_; }
+  bool owes_data() const;
+  Contribution& contribution(Round r) { return contributions_[r.value % contributions_.size()]; }
   const Contribution& contribution(Round r) const {
-    return contributions[r.value % contributions.size()];
+    return contributions_[r.value % contributions_.size()];
   }
+  Operation& running_op(Scope& scope) { return *scope.ops.find(op_); }
+  /// Of the round awaited; null if that is one of an op that is over here, or of none.
+  Operation* current_op(Scope& scope) {
+    return running_ && !repeating() ? scope.ops.find(op_) : nullptr;
+  }
+  void forget_contributions(Round end);
 
-  bool owes_data() const {
-    if (!repeating()) return running && (first || owner || resumed);
-    const auto& mine = contribution(position);
-    return mine.first || mine.owner || resumed;
-  }
+  bool begin_next_op(Scope& scope);
+  bool take(const Packet& packet, Scope& scope);
+  bool fits(const Packet& packet, Scope& scope);
+  bool may_be_withheld(Operation& op, const ColumnState& column) const;
+  void apply(const Packet& packet, Scope& scope);
+  std::size_t describe(Operation& op, Contribution& mine) const;
+  Taken go_live(Round round, Scope& scope);
+  void sample_round_trip(const Packet& packet, Scope& scope) const;
 
-  /// Every rank has applied the results below `end`: what was sent for them is still in the cache.
-  void forget_contributions(Round end) {
-    for (; kept_from < end; ++kept_from) {
-      auto& mine = contribution(kept_from);
-      if (mine.round != kept_from) continue;
-      mine.blocks = {};
-      mine.packet = {};
-    }
-  }
+  void send_data(bool ask, Scope& scope);
+  void send_ack(Scope& scope);
+  void send_probe(Scope& scope);
+  void send_sync(Scope& scope);
+  template <class T>
+  T member_packet(Scope& scope) const;
+  template <class T>
+  bool send_small(const T& packet, Scope& scope);
+  static Protection protection_of(Scope& scope);
+  Buffer allocate(std::size_t body, Scope& scope) const;
+  void seal(Buffer& buffer, Scope& scope);
+  void arm(Time due, Scope& scope);
 
-  /// An aggregator takes the stream over; it finishes every round from `position` on anew.
-  void start_epoch() {
-    held = resumed = false;
-    awaited = {};
-    gap_probed = kNoRound;
-    backoffs = data_sends = probe_sends = 0;
-    for (auto& result : early) result = {};
-  }
+  StreamId id_;
+
+  // The round awaited. Every result below applied_ is applied; below that it is rounds that are
+  // run again, for ranks that lack their results.
+  Round position_{};
+  Round applied_{};
+  OpNumber op_ = 0;       // runs here, or is the next to run
+  bool running_ = false;  // op_ has begun here
+  bool first_ = false;    // and awaits its first result
+  bool owner_ = false;    // owns a current block
+  bool resumed_ = false;  // the aggregator took over with the round awaited: all contribute
+  RankSet awaited_;       // the ranks without which this round cannot end, as last told
+  bool held_ = false;     // the aggregator has our contribution: probe, don't resend
+  bool syncing_ = false;  // the aggregator must be told where we stand before anything goes on
+
+  std::array<ColumnState, wire::kMaxColumns> columns_{};
+
+  // By round % (H + 1): to the round awaited, and to those below whose result some rank may lack.
+  std::vector<Contribution> contributions_;
+  Round kept_from_{};               // below it nobody does
+  std::vector<EarlyResult> early_;  // by round % H
+  Round told_{};                    // position last told to the aggregator
+  Round gap_probed_ = kNoRound;     // position at which a gap was probed, once
+
+  unsigned backoffs_ = 0;
+  Time due_ = kNever;
+  unsigned data_sends_ = 0;  // of this round
+  Time data_sent_at_{};
+  unsigned probe_sends_ = 0;  // since the last progress
+  Time probe_sent_at_{};
+  std::string failure_;
 };
 
 }  // namespace sluice::worker

@@ -1,42 +1,31 @@
 """A build whose aggregator adds contributions in the order in which they come: what sums in rank
 order are compared with. It is made of a copy of the sources, with the mutation applied by which the
 simulator is tested, and lies in the build directory."""
-import importlib.machinery
-import importlib.util
 import os
 import pathlib
 import shutil
 import subprocess
 
-import programs
-from programs import processes
+import checkout
+import patches
 
 PATCH = "first-come-order.patch"
 
 
 def not_copied(directory, names):
     """Build directories, and what git and Python keep."""
-    at_root = os.path.samefile(directory, programs.ROOT)
+    at_root = os.path.samefile(directory, checkout.ROOT)
     return [name for name in names if name in (".git", "__pycache__")
             or at_root and name.startswith("build")]
 
 
-def scripts_mutations():
-    path = os.path.join(programs.ROOT, "scripts", "mutations")
-    loader = importlib.machinery.SourceFileLoader("mutations", path)
-    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("mutations", loader))
-    loader.exec_module(module)
-    return module
-
-
 def make():
     """The build directory, as new as the sources."""
-    place = os.path.join(processes.build, "arrival-order")
+    place = os.path.join(checkout.build, "arrival-order")
     source, build = os.path.join(place, "source"), os.path.join(place, "build")
     shutil.rmtree(source, ignore_errors=True)
-    shutil.copytree(programs.ROOT, source, ignore=not_copied)
-    mutations = scripts_mutations()
-    mutations.apply(mutations.PATCHES / PATCH, pathlib.Path(source))
+    shutil.copytree(checkout.ROOT, source, ignore=not_copied)
+    patches.apply(patches.DIRECTORY / PATCH, pathlib.Path(source))
     if not os.path.exists(os.path.join(build, "build.ninja")):
         run("meson", "setup", build, source, "-Dtests=false")
     run("ninja", "-C", build, "aggregator/sluice-aggregator")

@@ -1,17 +1,17 @@
 """Who takes part: AllReduce of fp32 in place by Sluice and by its peers on this machine."""
 import json
 import os
-import socket
 import statistics
 import subprocess
 from dataclasses import dataclass
 
+import checkout
+import mpirun
+import processes
 import programs
 import ranks
-from programs import processes
 from rounds import Contestant
 
-MPI_OPTIONS = ["--allow-run-as-root", "--oversubscribe", "--mca", "pml", "ob1", "--mca", "btl"]
 GATHERED_BYTES_MAX = 2 << 30  # what all ranks of a sparse AllReduce by AllGather may take together
 
 
@@ -26,6 +26,16 @@ class Point:
     def iterations(self):
         """Of one contestant in one round: some tenths of a second."""
         return max(3, min(500, (1 << 27) // max(self.bytes, 1) // self.ranks))
+
+
+def perf_row(path, command="sluice-perf"):
+    """The only row of a file that sluice-perf has written, which is removed."""
+    with open(path, encoding="utf-8") as file:
+        row, = json.load(file)
+    os.unlink(path)
+    if row["wrong"]:  # None: not checked
+        raise ranks.WrongSums(f"{row['wrong']} elements are wrong after: {command}")
+    return row
 
 
 class Sluice(Contestant):
@@ -53,23 +63,19 @@ class Sluice(Contestant):
         path = self.stage.directory("row.json")
         command = self.command(point, seed, check, iterations or point.iterations(), path)
         status = subprocess.run(command, check=False, env=self.stage.environment()).returncode
-        with open(path, encoding="utf-8") as file:
-            row, = json.load(file)
-        os.unlink(path)
-        if row["wrong"]:  # None: not checked
-            raise ranks.WrongSums(f"{row['wrong']} elements are wrong after: {' '.join(command)}")
+        said = " ".join(command)
+        row = perf_row(path, said)
         if status != 0:
-            raise ConnectionError(f"status {status} of: {' '.join(command)}")
+            raise ConnectionError(f"status {status} of: {said}")
         return row
 
     def command(self, point, seed, check, iterations, path):
         size = self.size(point)
-        words = [os.path.join(programs.ROOT, "scripts", "local-cluster"), "--build",
-                 self.build or processes.build, "--workers", point.ranks, "--quiet-ranks",
-                 *self.cluster_flags(point), "--", programs.built("sluice-perf"), "-b", size, "-e",
-                 size, "--density", point.density, "--overlap", point.overlap, "-n", iterations,
-                 "-w", 2, "-c", int(check), "--seed", seed, "--json", path,
-                 *self.perf_flags(point)]
+        words = [checkout.LOCAL_CLUSTER, "--build", self.build or checkout.build, "--workers",
+                 point.ranks, "--quiet-ranks", *self.cluster_flags(point), "--",
+                 programs.built("sluice-perf"), "-b", size, "-e", size, "--density",
+                 point.density, "--overlap", point.overlap, "-n", iterations, "-w", 2, "-c",
+                 int(check), "--seed", seed, "--json", path, *self.perf_flags(point)]
         return [str(word) for word in words]
 
 
@@ -124,14 +130,13 @@ class Family:
 class OpenMpi(Family):
     def __init__(self, transport):
         super().__init__(f"mpi-{transport}")
-        tcp = ["tcp,self", "--mca", "btl_tcp_if_include", "lo"]
-        self.options = tcp if transport == "tcp" else ["vader,self"]
+        self.parameters = {"shm": mpirun.SHARED_MEMORY, "tcp": mpirun.TCP}[transport]
 
     def launch(self, stage, number_of_ranks, path):
         programs.need("mpirun")
         program = programs.compiled("peers/mpi.c")
-        self.start(stage, self.name, "mpirun", *MPI_OPTIONS, *self.options, "--mca",
-                   "orte_tmpdir_base", stage.place, "-n", number_of_ranks, program, path)
+        self.start(stage, self.name, *mpirun.command(stage.place, self.parameters, "-n",
+                                                     number_of_ranks, program, path))
 
 
 class Gloo(Family):
@@ -140,17 +145,11 @@ class Gloo(Family):
     def launch(self, stage, number_of_ranks, path):
         programs.need_modules("torch")
         program = os.path.join(programs.LIBRARY, "peers", "gloo.py")
-        port = free_tcp_port()
+        port = processes.free_tcp_port()
         for rank in range(number_of_ranks):
-            self.start(stage, f"gloo{rank}", programs.DEBIAN_PYTHON, program, path,
+            self.start(stage, f"gloo{rank}", checkout.DEBIAN_PYTHON, program, path,
                        RANK=rank, WORLD_SIZE=number_of_ranks, GLOO_SOCKET_IFNAME="lo",
                        MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
-
-
-def free_tcp_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def all_contestants():

@@ -48,12 +48,10 @@ class Lane(Contestant):
     name = "lane"
 
     def measure(self, point, seed, _):
-        daemon = self.stage.start("a0", programs.built("sluice-aggregator"), "--vhost-dir",
-                                  self.stage.directory(), "--mtu", 9000,
-                                  before_exec=lambda: os.sched_setaffinity(0, CORES[:1]))
-        daemon.wait_to_say(r"\bready\b")
+        daemon = self.stage.start_daemon("--mtu", 9000,
+                                         before_exec=lambda: os.sched_setaffinity(0, CORES[:1]))
         try:
-            reports = [self.pktgen(point, "--aggregator", self.stage.address("a0"), "--seed", seed,
+            reports = [self.pktgen(point, "--aggregator", daemon.address, "--seed", seed,
                                    "--cpu", CORES[1], "--streams", streams)
                        for streams in STREAMS]
         finally:

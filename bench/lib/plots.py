@@ -86,7 +86,7 @@ def peers(directory):
 def scaling(directory):
     """Time and CPU along each axis whose file there is."""
     for axis, details in AXES.items():
-        path = os.path.join(directory, f"{axis}.csv")
+        path = os.path.join(directory, f"scaling-{axis}.csv")
         if os.path.exists(path):
             draw_scaling(path, *details)
 

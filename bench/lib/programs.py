@@ -6,14 +6,9 @@ import signal
 import subprocess
 import sys
 
-sys.dont_write_bytecode = True
+import checkout
+
 LIBRARY = os.path.dirname(os.path.realpath(__file__))
-ROOT = os.path.dirname(os.path.dirname(LIBRARY))
-sys.path.insert(0, os.path.join(ROOT, "tests", "system"))
-
-import processes  # noqa: E402
-
-DEBIAN_PYTHON = "/usr/bin/python3"  # whose modules Debian's packages are
 COMPILERS = {".c": ["mpicc", "-std=gnu17"], ".cpp": ["g++", "-std=c++20", "-pthread"]}
 FLAGS = ["-O3", "-march=native", "-Wall", "-Wextra", "-Werror"]
 
@@ -25,17 +20,12 @@ class Missing(Exception):
         super().__init__(f"{what} is missing; run: scripts/setup --bench")
 
 
-def use_build(directory):
-    """The build directory whose programs are run."""
-    processes.build = os.path.abspath(directory)
-
-
 def built(name):
-    """The path of a program of that build."""
+    """The path of a program of the build in use."""
     try:
-        return processes.program(name)
+        return checkout.program(name)
     except FileNotFoundError:
-        raise Missing(f"{name} below {processes.build}") from None
+        raise Missing(f"{name} below {checkout.build}") from None
 
 
 def need(*names):
@@ -49,7 +39,7 @@ def need_modules(*names):
     """Modules that Debian's Python must have."""
     find = "from importlib.util import find_spec; import sys"
     code = f"{find}; sys.exit(not all(map(find_spec, sys.argv[1:])))"
-    if subprocess.run([DEBIAN_PYTHON, "-c", code, *names], check=False).returncode != 0:
+    if subprocess.run([checkout.DEBIAN_PYTHON, "-c", code, *names], check=False).returncode != 0:
         raise Missing(" or ".join(names) + " of Debian's Python")
 
 
@@ -58,7 +48,7 @@ def compiled(source):
     it, is newer."""
     path = os.path.join(LIBRARY, source)
     name, suffix = os.path.splitext(os.path.basename(source))
-    program = os.path.join(processes.build, "bench-programs", name)
+    program = os.path.join(checkout.build, "bench-programs", name)
     if not os.path.exists(program) or os.path.getmtime(program) < newest(os.path.dirname(path)):
         os.makedirs(os.path.dirname(program), exist_ok=True)
         need(COMPILERS[suffix][0])
@@ -75,7 +65,7 @@ def draw(what, directory):
     """The charts of a directory's CSV files."""
     need_modules("matplotlib")
     plots = os.path.join(LIBRARY, "plots.py")
-    subprocess.run([DEBIAN_PYTHON, plots, what, directory], check=True)
+    subprocess.run([checkout.DEBIAN_PYTHON, plots, what, directory], check=True)
 
 
 def run_main(main):

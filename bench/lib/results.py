@@ -5,6 +5,7 @@ import statistics
 from dataclasses import asdict
 
 import placement
+import tables
 
 BASE = "sluice"
 TIME_UNITS = [("s", 1e6), ("ms", 1e3), ("us", 1)]
@@ -117,12 +118,6 @@ def time_name(microseconds):
     return f"{value:.{max(0, 3 - len(str(int(value))))}f} {unit}"
 
 
-def markdown(header, rows):
-    """A table, as text."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
-
-
 def comparison(rounds, names, base=BASE):
     """A table: times, and in brackets how many times the base's."""
     table = []
@@ -133,7 +128,7 @@ def comparison(rounds, names, base=BASE):
         rounds_cell = labels(counted) + (f"; {dropped} dropped" if dropped else "")
         table.append([point.ranks, size_name(point.bytes), f"{point.density:g}", point.overlap,
                       *cells, rounds_cell])
-    return markdown(["ranks", "size", "density", "overlap", *names, "rounds"], table)
+    return tables.markdown(["ranks", "size", "density", "overlap", *names, "rounds"], table)
 
 
 def comparison_cell(counted, name, base):

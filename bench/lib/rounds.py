@@ -4,7 +4,7 @@ import sys
 from dataclasses import dataclass, field
 
 import placement
-from programs import processes
+import processes
 from ranks import WrongSums
 
 ATTEMPTS = 3  # times as many rounds as are wanted, at most

@@ -5,6 +5,7 @@ import os
 import re
 import time
 
+import processes
 import programs
 
 BURST = 32
@@ -36,12 +37,12 @@ class Testpmd:
         os.write(self.commands, "".join(line + "\n" for line in lines).encode())
 
     def wait_for_link(self):
-        deadline = time.monotonic() + LINK_S
-        while "Link status: up" not in self.process.out:
-            if time.monotonic() > deadline:
-                raise AssertionError(f"no link\n{self.process.report()}")
+        def is_up():
             self.tell("show port info 0")
             time.sleep(0.2)
+            return "Link status: up" in self.process.out
+
+        processes.wait_until(is_up, f"{self.process.name} has a link", LINK_S)
 
     def rates(self, seconds):
         """(received, sent) frames a second."""
@@ -54,12 +55,9 @@ class Testpmd:
         return int(received), int(sent)
 
     def wait_for_rates(self, count):
-        deadline = time.monotonic() + LINK_S
-        while len(found := RATE.findall(self.process.out)) < count:
-            if time.monotonic() > deadline or not self.process.is_running():
-                raise AssertionError(f"no statistics\n{self.process.report()}")
-            time.sleep(0.01)
-        return found[count - 1]
+        processes.wait_until(lambda: len(RATE.findall(self.process.out)) >= count,
+                             f"{self.process.name} tells statistics", LINK_S)
+        return RATE.findall(self.process.out)[count - 1]
 
     def end(self):
         self.process.kill()

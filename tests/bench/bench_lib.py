@@ -10,7 +10,7 @@ from unittest import mock
 
 sys.dont_write_bytecode = True
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-sys.path.insert(0, os.path.join(ROOT, "bench", "lib"))
+sys.path[:0] = [os.path.join(ROOT, "bench", "lib"), os.path.join(ROOT, "scripts", "lib")]
 
 import contestants  # noqa: E402
 import figures  # noqa: E402

@@ -5,11 +5,15 @@ import glob
 import os
 import re
 import shutil
+import signal
 import sys
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "system"))
+HERE = os.path.dirname(os.path.realpath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "..", "scripts", "lib"))
 
+import checkout  # noqa: E402
+import mpirun  # noqa: E402
 import processes  # noqa: E402
 
 RANKS = 4
@@ -122,12 +126,10 @@ def run(stage, name, prepare, *words, **settings):
     """Its process, and the directory that it ran in."""
     place = stage.directory(f"{name}-{next(stage.numbers)}")
     os.makedirs(place)
-    command = prepare(place)
-    mpi = ["--mca", "pml", "ob1", "--mca", "btl", "vader,self",
-           "--mca", "mpi_yield_when_idle", "1", "--mca", "orte_tmpdir_base",
-           stage.place]
-    job = stage.start(name, "mpirun", "--allow-run-as-root", "--oversubscribe", *mpi,
-                      "-wdir", place, "-n", RANKS, *words, *command, OMP_NUM_THREADS=1, **settings)
+    parameters = {**mpirun.SHARED_MEMORY, "mpi_yield_when_idle": "1"}
+    command = mpirun.command(stage.place, parameters, "-wdir", place, "-n", RANKS, *words,
+                             *prepare(place))
+    job = stage.start(name, *command, OMP_NUM_THREADS=1, **settings)
     if job.wait(LIMIT_S) != 0:
         raise Wrong(job.report()[-3000:])
     return place, job
@@ -138,8 +140,7 @@ def compare(stage, name):
     prepare, computed = PROGRAMS[name]
     alone = computed(*told(run(stage, name, prepare)))
     daemon = stage.start_daemon("--memory-mib", 512)
-    library = os.path.join(processes.build, "bindings", "mpi", "libsluice-mpi.so")
-    place, job = run(stage, name, prepare, "-x", f"LD_PRELOAD={library}",
+    place, job = run(stage, name, prepare, "-x", f"LD_PRELOAD={checkout.mpi_library()}",
                      SLUICE_AGGREGATORS=daemon.address, SLUICE_MPI_MIN_BYTES=1,
                      SLUICE_MPI_BARRIER="on", SLUICE_MPI_REPORT="on",
                      SLUICE_AGGREGATOR_TIMEOUT_MS=processes.PATIENCE * 1000)
@@ -151,7 +152,7 @@ def compare(stage, name):
         differing = [pair for pair in zip(alone, served) if pair[0] != pair[1]]
         raise Wrong(f"{len(alone)} and {len(served)} results; with MPI alone and with Sluice: "
                     f"{differing[:5]}")
-    daemon.send(processes.signal.SIGTERM)
+    daemon.send(signal.SIGTERM)
     if daemon.wait() != 0:
         raise Wrong(daemon.report()[-2000:])
     stage.forget([daemon])
@@ -167,7 +168,7 @@ def told(ran):
 def main():
     if len(sys.argv) < 2:
         sys.exit(f"usage: {sys.argv[0]} BUILD_DIRECTORY [NAME...], of {' '.join(PROGRAMS)}")
-    processes.build = os.path.abspath(sys.argv[1])
+    checkout.use_build(sys.argv[1])
     failures = 0
     names = sys.argv[2:] or list(PROGRAMS)
     for name in names:

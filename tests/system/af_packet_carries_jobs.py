@@ -9,9 +9,7 @@ import harness
 @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
 class AfPacket(harness.SystemTest):
     def run_cluster(self, workers, *arguments):
-        cluster = self.start("cluster", os.path.join(harness.ROOT, "scripts", "local-cluster"),
-                             "--build", harness.build, "--transport", "af_packet", "--workers",
-                             workers, *arguments)
+        cluster = self.start_cluster("--transport", "af_packet", "--workers", workers, *arguments)
         self.all_end_well([cluster])
 
     def sweep(self, workers, *arguments):

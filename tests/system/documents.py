@@ -3,7 +3,8 @@ import collections
 import os
 import re
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+from harness import ROOT
+
 SHELL = ("bash", "sh", "")  # languages of blocks that may hold commands
 
 # Blocks of a shell's language or of none are commands. A comment above one, which no reader sees,

@@ -68,7 +68,7 @@ class Documents(harness.SystemTest):
 
     def test_training_with_pytorch(self):
         line, = documents.commands("README.md", "./scripts/setup --torch")
-        if not glob.glob(os.path.join(harness.build, "bindings/torch/sluice_torch/_backend*.so")):
+        if not glob.glob(os.path.join(harness.torch_package(), "sluice_torch/_backend*.so")):
             self.skipTest("this build has no PyTorch")
         if "\nDescription" not in subprocess.run(["apt-cache", "dumpavail"], text=True, check=True,
                                                  stdout=subprocess.PIPE).stdout:
@@ -84,7 +84,7 @@ class Documents(harness.SystemTest):
         daemon = self.start("daemon", harness.program("sluice-aggregator"), "--config",
                             os.path.join(harness.ROOT, "configs", "vhost.conf"),
                             XDG_RUNTIME_DIR=runtime)
-        daemon.wait_to_say(r"\bready\b")
+        daemon.wait_to_say(harness.READY)
         for line in documents.commands("docs/pktgen.md", "sluice-pktgen"):
             with self.subTest(line):
                 self.assertIn("wrong 0", self.typed(line, XDG_RUNTIME_DIR=runtime))

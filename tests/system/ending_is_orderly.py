@@ -64,9 +64,7 @@ class LostBuffers(harness.SystemTest):
 
 class Cluster(harness.SystemTest):
     def test_interrupted_in_the_middle_of_a_run(self):
-        cluster = self.start("cluster", os.path.join(harness.ROOT, "scripts", "local-cluster"),
-                             "--build", harness.build, "--workers", 2, "--", "steady_job",
-                             self.place + "/never")
+        cluster = self.start_cluster("--workers", 2, "--", "steady_job", self.place + "/never")
         cluster.wait_to_say("under way")
         children = self.processes_here()
         self.assertGreaterEqual(len(children), 4)  # the daemon, two ranks, the script itself

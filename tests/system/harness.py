@@ -1,5 +1,4 @@
 """What the system tests share. Run a test file as `FILE BUILD_DIRECTORY [unittest arguments]`."""
-import importlib.util
 import os
 import re
 import signal
@@ -9,15 +8,19 @@ import unittest
 
 sys.dont_write_bytecode = True
 
-import processes  # noqa: E402
-from local_cluster import af_packet, system  # noqa: E402
-from local_cluster.children import LOST_BUFFERS  # noqa: E402
+HERE = os.path.dirname(os.path.realpath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "..", "scripts", "lib"))
+
+import checkout  # noqa: E402
+import linux  # noqa: E402
+from checkout import (  # noqa: E402, F401
+    DEBIAN_PYTHON, LOCAL_CLUSTER, PYTHON_WITH_NUMPY, ROOT, program, python_environment,
+    torch_package)
+from local_cluster import af_packet  # noqa: E402
 from processes import (  # noqa: E402, F401
-    AT_ONCE, PATIENCE, ROOT, Process, Stage, program, wait_until)
+    AT_ONCE, LOST_BUFFERS, PATIENCE, READY, Process, Stage, wait_until)
 
 SKIPPED = 77
-# Our own if it has NumPy, else Debian's, to which python3-numpy belongs.
-PYTHON_WITH_NUMPY = sys.executable if importlib.util.find_spec("numpy") else "/usr/bin/python3"
 NEEDS_ROOT = "needs root: network namespaces, raw sockets, other users"
 build = None
 
@@ -86,7 +89,7 @@ class NetworkTest(SystemTest):
     def make_network(self, workers, aggregators):
         home = af_packet.own_network_namespace()
         self.addCleanup(os.close, home)
-        self.addCleanup(system.enter_network_namespace, home)
+        self.addCleanup(linux.enter_network_namespace, home)
         options = types.SimpleNamespace(mtu=None, rate=None, aggregators=aggregators,
                                         workers=workers)
         self.network = af_packet.AfPacket(options, self.place)
@@ -98,7 +101,7 @@ class NetworkTest(SystemTest):
                             *self.network.aggregator_arguments(address), *flags, **settings,
                             before_exec=self._on(self.network.aggregator_namespace(host)))
         daemon.address = af_packet.aggregator_ip(address)
-        daemon.wait_to_say(r"\bready\b")
+        daemon.wait_to_say(READY)
         return daemon
 
     def start_rank(self, rank, ranks, daemon, *command, **settings):
@@ -108,7 +111,7 @@ class NetworkTest(SystemTest):
 
     @staticmethod
     def _on(namespace):
-        return lambda: system.enter_network_namespace(namespace)
+        return lambda: linux.enter_network_namespace(namespace)
 
 
 def main():
@@ -117,7 +120,8 @@ def main():
     global build
     if len(sys.argv) < 2:
         sys.exit(f"usage: {sys.argv[0]} BUILD_DIRECTORY [unittest arguments]")
-    build = processes.build = os.path.abspath(sys.argv.pop(1))
+    checkout.use_build(sys.argv.pop(1))
+    build = checkout.build
     result = unittest.main(exit=False, verbosity=2).result
     for test, reason in result.skipped:
         print(f"skipped: {test.id().removeprefix('__main__.')}: {reason}")

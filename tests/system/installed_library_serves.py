@@ -10,10 +10,7 @@ import unittest
 
 import documents
 import harness
-import processes
 
-# The one of which README and docs/torch.md speak: NumPy and PyTorch are Debian's.
-DEBIANS_PYTHON = "/usr/bin/python3"
 EXAMPLE = os.path.join(harness.ROOT, "examples", "first_program")
 SAYS = r"the ranks' sum is 6; this one sent \d+ bytes of 4000000"
 # -Wpadded: a member that went into padding would be read from what an older program left there.
@@ -69,9 +66,9 @@ class Installed(harness.SystemTest):
                 "LD_LIBRARY_PATH": os.path.dirname(self.library)}
 
     def test_python_package_is_found(self):
-        said = output_of(DEBIANS_PYTHON, "-B", "-c",
+        said = output_of(harness.DEBIAN_PYTHON, "-B", "-c",
                          "import sluice; print(sluice.__file__, sluice.__version__)",
-                         **self.as_if_installed(DEBIANS_PYTHON)).split()
+                         **self.as_if_installed(harness.DEBIAN_PYTHON)).split()
         with open(os.path.join(harness.ROOT, "bindings", "python", "pyproject.toml"),
                   encoding="utf-8") as file:
             version = re.search(r'version = "(.*)"', file.read()).group(1)
@@ -82,8 +79,8 @@ class Installed(harness.SystemTest):
     def test_package_for_pytorch_is_found(self):
         if not glob.glob(os.path.join(self.root, "**", "_backend*.so"), recursive=True):
             self.skipTest("this build has no PyTorch")
-        environment = self.as_if_installed(DEBIANS_PYTHON)
-        said = output_of(DEBIANS_PYTHON, "-B", "-c",
+        environment = self.as_if_installed(harness.DEBIAN_PYTHON)
+        said = output_of(harness.DEBIAN_PYTHON, "-B", "-c",
                          "import sluice_torch; print(sluice_torch.__file__)", **environment)
         self.assertTrue(said.startswith(self.root + os.sep), said)
         inspect, = glob.glob(os.path.join(self.root, "**", "bin", "sluice-inspect"), recursive=True)
@@ -91,11 +88,12 @@ class Installed(harness.SystemTest):
 
     def test_packages_are_found_with_another_python_first_in_path(self):
         other, build = self.directory("other"), self.directory("build")
-        output_of(DEBIANS_PYTHON, "-m", "venv", "--without-pip", other)
+        output_of(harness.DEBIAN_PYTHON, "-m", "venv", "--without-pip", other)
         path = os.path.join(other, "bin") + ":" + os.environ["PATH"]
         output_of("meson", "setup", "-Dtests=false", build, harness.ROOT, PATH=path)
         placed = json.loads(output_of("meson", "introspect", "--installed", build)).values()
-        looks = output_of(DEBIANS_PYTHON, "-c", "import sys; print(*sys.path, sep='\\n')").split()
+        show = "import sys; print(*sys.path, sep='\\n')"
+        looks = output_of(harness.DEBIAN_PYTHON, "-c", show).split()
         packages = {os.path.dirname(place) for place in placed if place.endswith("/__init__.py")}
         self.assertIn("sluice", map(os.path.basename, packages))
         self.assertEqual([p for p in packages if os.path.dirname(p) not in looks], [])
@@ -195,22 +193,23 @@ class InstalledInPlace(harness.SystemTest):
             env={name: value for name, value in os.environ.items() if name not in unset}).stdout
 
     def on_ranks(self, program):
-        return (f"{harness.ROOT}/scripts/local-cluster --build {harness.build} --workers 3"
+        return (f"{harness.LOCAL_CLUSTER} --build {harness.build} --workers 3"
                 f" --only-rank 0 -- {program}")
 
     def test_program_that_the_readme_builds_runs(self):
         for first in ("meson install", "DESTDIR=$PWD/stage"):
-            with self.subTest(first), processes.Stage() as stage:
+            with self.subTest(first), harness.Stage() as stage:
                 self.place = stage.place
                 said = self.typed(*documents.commands("README.md", first), self.on_ranks("./a.out"))
                 self.assertRegex(said, SAYS)
 
     def test_packages_are_found_in_place(self):
+        python = harness.DEBIAN_PYTHON + " -B -c"
         said = self.typed(*documents.commands("README.md", "meson install")[:1], "cd /",
-                          f"{DEBIANS_PYTHON} -B -c 'import sluice; print(sluice.__file__)'",
-                          f"{DEBIANS_PYTHON} -B -c 'import sluice_torch' && sluice-inspect --help")
+                          f"{python} 'import sluice; print(sluice.__file__)'",
+                          f"{python} 'import sluice_torch' && sluice-inspect --help")
         self.assertRegex(said, r"\n/usr/local/\S+/sluice/__init__\.py\n")
-        if "sluice_torch" in os.listdir(os.path.join(harness.build, "bindings", "torch")):
+        if "sluice_torch" in os.listdir(harness.torch_package()):
             self.assertIn("Recorder.save", said)
 
 

@@ -10,6 +10,8 @@ import tempfile
 import unittest
 
 import harness
+import mpirun
+from checkout import mpi_library
 
 SOURCES = os.path.join(harness.ROOT, "tests", "system", "mpi")
 COMPILERS = {".c": ["mpicc", "-std=gnu17", "-O1", "-pthread", "-Wall", "-Wextra", "-Werror"],
@@ -17,7 +19,7 @@ COMPILERS = {".c": ["mpicc", "-std=gnu17", "-O1", "-pthread", "-Wall", "-Wextra"
 # Its vector instructions clamp sums of 8 and 16 bits, which MPI's other ways wrap, as Sluice does.
 PLAIN_SUMS = {"op": "^avx"}
 # Shared memory; TCP reaches ranks that are started by others.
-LOCAL = {"pml": "ob1", "btl": "vader,tcp,self", "btl_tcp_if_include": "lo"}
+LOCAL = {**mpirun.TCP, "btl": "vader,tcp,self"}
 # What libraries say comes from the ranks themselves, for mpirun may lose it.
 SAID_AT_ONCE = {"orte_base_help_aggregate": "0"}
 ROW = re.compile(r"^  (MPI_\w+) +(\d+) +(\d+) +(\d+)  (.*)$", re.MULTILINE)
@@ -26,15 +28,6 @@ PAGE = os.path.join(harness.ROOT, "docs", "mpi.md")
 # "| -0.0, +0.0, +0.0 | MIN, MAX | -0.0 or +0.0 | +0.0 |"
 SPECIAL_VALUES = re.compile(r"^\| (\S+), (\S+), (\S+) \| ([A-Z, ]+) \| (.*) \| (.*) \|$",
                             re.MULTILINE)
-
-
-def mca(settings):
-    """As words of mpirun."""
-    return [word for name, value in settings.items() for word in ("--mca", name, value)]
-
-
-def library():
-    return os.path.join(harness.build, "bindings", "mpi", "libsluice-mpi.so")
 
 
 def page():
@@ -61,15 +54,14 @@ def compiled(source):
 
 class MpiPrograms(harness.SystemTest):
     def setUp(self):
-        if not os.path.exists(library()):
+        if not os.path.exists(mpi_library()):
             self.skipTest("libsluice-mpi.so is not built: it needs libopenmpi-dev")
 
     def mpirun(self, *groups, **settings):
         """`groups` are those of ranks with the same command line, each as mpirun takes it."""
         words = [word for group in groups for word in (":", *group)][1:]
-        place = {"orte_tmpdir_base": self.place}
-        return self.start("mpirun", "mpirun", "--allow-run-as-root", "--oversubscribe",
-                          *mca(PLAIN_SUMS | LOCAL | SAID_AT_ONCE | place), *words, **settings)
+        parameters = PLAIN_SUMS | LOCAL | SAID_AT_ONCE
+        return self.start("mpirun", *mpirun.command(self.place, parameters, *words), **settings)
 
     def preloaded(self, daemons, source, *words, ranks=4, groups=None, options=(), **settings):
         """`daemons` as start_rank's `daemon`."""
@@ -84,7 +76,7 @@ class MpiPrograms(harness.SystemTest):
 
     @staticmethod
     def preload():
-        return ["-x", f"LD_PRELOAD={library()}"]
+        return ["-x", f"LD_PRELOAD={mpi_library()}"]
 
     @staticmethod
     def ranks(number, source, *words):
@@ -175,7 +167,7 @@ class MpiPrograms(harness.SystemTest):
         self.assertEqual(self.rows(job), {"MPI_Allreduce": (1, "0"), "MPI_Iallreduce": (1, "0")})
 
     def test_messages_are_served_meanwhile(self):
-        by_pieces = mca({"btl_vader_single_copy_mechanism": "none"})
+        by_pieces = mpirun.parameters({"btl_vader_single_copy_mechanism": "none"})
         self.assertEqual(self.gives_what_mpi_gives("messages.c", options=by_pieces),
                          {"MPI_Allreduce": (3, "0")})
 
@@ -205,7 +197,7 @@ class MpiPrograms(harness.SystemTest):
         commands = re.search("^```\n(.*?)^```$", page(), re.MULTILINE | re.DOTALL)[1]
         os.symlink(compiled("one_sum.c"), os.path.join(self.place, "program"))
         with open(os.path.join(self.place, "sluice.pc"), "w", encoding="ascii") as file:
-            file.write(f"libdir={os.path.dirname(library())}\nName: sluice\nVersion: 0\n"
+            file.write(f"libdir={os.path.dirname(mpi_library())}\nName: sluice\nVersion: 0\n"
                        "Description: where this build has its libraries\n")
         tools = os.path.dirname(harness.program("sluice-aggregator"))
         mpi = {"rmaps_base_oversubscribe": "1", "orte_tmpdir_base": self.place} | LOCAL
@@ -275,7 +267,7 @@ class MpiPrograms(harness.SystemTest):
             self.assertEqual(self.rows(job), {"MPI_Barrier": row})
 
     def test_only_names_of_mpi_are_exported(self):
-        lines = subprocess.run(["nm", "-D", "--defined-only", library()], check=True, text=True,
+        lines = subprocess.run(["nm", "-D", "--defined-only", mpi_library()], check=True, text=True,
                                stdout=subprocess.PIPE).stdout.splitlines()
         names = [line.split()[2] for line in lines]
         self.assertEqual(len(names), 27)

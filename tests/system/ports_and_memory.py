@@ -116,12 +116,10 @@ class Memory(harness.SystemTest):
                 "    while True:\n"
                 "        jobs.append(context.join(job=len(jobs)))\n"
                 "        print('jobs', len(jobs), flush=True)\n")
-        package = {"SLUICE_LIBRARY": os.path.join(harness.build, "bindings/c/libsluice.so.0"),
-                   "PYTHONPATH": os.path.join(harness.ROOT, "bindings", "python")}
 
         def joined(**settings):
             rank = self.start_rank(0, 1, daemon, harness.PYTHON_WITH_NUMPY, "-B", "-c", join,
-                                   **package, **settings)
+                                   **harness.python_environment(), **settings)
             asked = rank.wait_to_say(r"to at least (\d+), and (\d+) more for each further one")
             self.assertEqual(rank.wait(), 1)
             return rank.out.count("jobs"), int(asked.group(1)), int(asked.group(2))

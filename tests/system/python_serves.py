@@ -6,21 +6,14 @@ import subprocess
 
 import harness
 
-PACKAGE = os.path.join(harness.ROOT, "bindings", "python")
 RANK = os.path.join(harness.ROOT, "tests", "system", "python", "rank.py")
 
 
 class Python(harness.SystemTest):
     def start_python(self, rank, ranks, daemon, *words, **settings):
-        settings = {**self.package(), **settings}
+        settings = {**harness.python_environment(), **settings}
         return self.start_rank(rank, ranks, daemon, harness.PYTHON_WITH_NUMPY, "-B", *words,
                                **settings)
-
-    @staticmethod
-    def package():
-        """Where a Python program finds it, as environment variables."""
-        library = os.path.join(harness.build, "bindings", "c", "libsluice.so.0")
-        return {"SLUICE_LIBRARY": library, "PYTHONPATH": PACKAGE}
 
     def start_python_job(self, ranks, daemon, *words):
         return [self.start_python(r, ranks, daemon, RANK, *words) for r in range(ranks)]
@@ -88,7 +81,7 @@ class Python(harness.SystemTest):
         code = ("import ctypes, sluice._library as l; print(ctypes.sizeof(l._Error),"
                 " ctypes.sizeof(l.ReduceOptions), ctypes.sizeof(l.OpStatistics))")
         sizes = subprocess.run([harness.PYTHON_WITH_NUMPY, "-B", "-c", code], check=True,
-                               env=self.environment(**self.package()), text=True,
+                               env=self.environment(**harness.python_environment()), text=True,
                                stdout=subprocess.PIPE).stdout
         self.assertEqual(sizes.split(), ["512", "48", "72"])
 

@@ -8,7 +8,6 @@ import signal
 import socket
 import struct
 import termios
-import time
 
 import harness
 
@@ -62,20 +61,12 @@ class Peer:
             socket.send_fds(self.daemon, [data], descriptors)
         else:
             self.daemon.sendall(data)
-        self.wait_until("the daemon reads", lambda: self._unread() == 0)
+        harness.wait_until(lambda: self._unread() == 0, "the daemon reads")
 
     def _unread(self):
         amount = array.array("i", [0])
         fcntl.ioctl(self.daemon, termios.TIOCOUTQ, amount)
         return amount[0]
-
-    @staticmethod
-    def wait_until(what, done):
-        deadline = time.monotonic() + harness.PATIENCE
-        while not done():
-            if time.monotonic() > deadline:
-                raise AssertionError(f"waited in vain: {what}")
-            time.sleep(0.01)
 
     def is_dropped(self):
         """Whether the daemon has ended the connection."""
@@ -87,7 +78,7 @@ class Peer:
             return True
 
     def wait_until_dropped(self):
-        self.wait_until("the daemon hangs up", self.is_dropped)
+        harness.wait_until(self.is_dropped, "the daemon disconnects")
 
     def ask(self, request):
         self.daemon.sendall(message(request))
@@ -132,7 +123,7 @@ class Peer:
         self.memory[base:base + 16] = struct.pack("<QIHH", at, 12 + len(frame), 0, 0)
         count = self._taken() + 1
         self.memory[base + AVAILABLE:base + AVAILABLE + 4] = struct.pack("<HH", 0, count)
-        self.wait_until("the lane takes a frame", lambda: self._taken() == count)
+        harness.wait_until(lambda: self._taken() == count, "the lane takes a frame")
 
     def _taken(self):
         at = MEMORY_BYTES // 2 + USED
@@ -375,7 +366,7 @@ class Aggregators(harness.SystemTest):
 
     def connect_to_worker(self):
         """Once it has asked us something."""
-        Peer.wait_until("the worker serves a socket", lambda: os.listdir(self.directory()))
+        harness.wait_until(lambda: os.listdir(self.directory()), "the worker serves a socket")
         us = socket.socket(socket.AF_UNIX)
         us.settimeout(harness.PATIENCE)
         us.connect(os.path.join(self.directory(), os.listdir(self.directory())[0]))

@@ -3,17 +3,15 @@ rank is missing, dies, or calls something else."""
 import glob
 import os
 import re
-import unittest
 
 import harness
 
 PROGRAMS = os.path.join(harness.ROOT, "tests", "system", "torch")
-PYTHON = "/usr/bin/python3"  # for which the extension is built where that of PATH lacks PyTorch
 
 
 def package():
     """Where the extension was built; None if it was not."""
-    place = os.path.join(harness.build, "bindings", "torch")
+    place = harness.torch_package()
     return place if glob.glob(os.path.join(place, "sluice_torch", "_backend*.so")) else None
 
 
@@ -29,8 +27,8 @@ class Torch(harness.SystemTest):
                                       "PYTHONWARNINGS": "ignore", **settings})
 
     def start_program(self, rank, ranks, daemon, program, *scenarios, **settings):
-        return self.start_rank(rank, ranks, daemon, PYTHON, "-B", os.path.join(PROGRAMS, program),
-                               *scenarios, **settings)
+        return self.start_rank(rank, ranks, daemon, harness.DEBIAN_PYTHON, "-B",
+                               os.path.join(PROGRAMS, program), *scenarios, **settings)
 
     def start_programs(self, ranks, daemon, *words, **settings):
         return [self.start_program(r, ranks, daemon, *words, **settings) for r in range(ranks)]
@@ -51,10 +49,8 @@ class AnyOrder(Torch):
 
 class BesideOtherBindings(Torch):
     def test_numpy(self):
-        library = os.path.join(harness.build, "bindings", "c", "libsluice.so.0")
-        paths = package() + os.pathsep + os.path.join(harness.ROOT, "bindings", "python")
         self.all_end_well(self.start_programs(2, self.start_daemon(), "beside_numpy.py",
-                                              SLUICE_LIBRARY=library, PYTHONPATH=paths))
+                                              **harness.python_environment()))
 
 
 class Training(Torch):

@@ -7,9 +7,9 @@ import re
 
 ENGINE = {
     "aggregator": r"aggregator/(admission|block_combiner|config|contributions|counters|engine"
-                  r"|job_event|leaving|membership|reply_budget|round_log|serials|stragglers|stream"
-                  r"|stream_memory|tombstones)\.",
-    "worker": r"worker/(config|counters|engine|engine_\w+|known_as|layout|nonzero_map|operation"
+                  r"|formation|job_event|job_record|leaving|membership|reply_budget|roster"
+                  r"|round_log|serials|stragglers|stream|stream_memory|tombstones)\.",
+    "worker": r"worker/(config|counters|engine|known_as|layout|nonzero_map|op_queue|operation"
               r"|places|shard_session|stream)\.",
 }
 BASE = [r"common/base/", r"sluice/(types|error)\.hpp"]

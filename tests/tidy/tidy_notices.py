@@ -44,8 +44,8 @@ class Tidy(unittest.TestCase):
         self.notices("common/x.py", "x", "no end")
 
     def test_engines_know_no_network_threads_or_log(self):
-        for path in ("aggregator/engine.cpp", "aggregator/membership.cpp",
-                     "worker/engine_streams.cpp", "worker/operation.cpp",
+        for path in ("aggregator/engine.cpp", "aggregator/formation.cpp",
+                     "worker/stream.cpp", "worker/operation.cpp",
                      "common/protocol/packet.cpp", "common/numeric/kernels.cpp"):
             once = "#pragma once\n" if path.endswith("hpp") else ""
             for header in ("<rte_mbuf.h>", "<spdlog/spdlog.h>", '"common/net/port.hpp"',

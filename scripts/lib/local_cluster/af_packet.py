@@ -7,7 +7,7 @@ Sluice's addresses are unknown to the kernel, which therefore answers nothing in
 import os
 import subprocess
 
-from . import system
+import linux
 
 DEFAULT_MTU = 1500
 PORT = "port0"  # every host's interface
@@ -20,7 +20,7 @@ class AfPacket:
     def __init__(self, options, directory):
         self.mtu = options.mtu or DEFAULT_MTU
         self.rate = options.rate
-        system.enter_new_network_namespace()  # the switch lives here, and so do we from now on
+        linux.enter_new_network_namespace()  # the switch lives here, and so do we from now on
         silence_kernel()
         self.switch = own_network_namespace()
         ip("link", "add", "name", "switch0", "mtu", self.mtu, "type", "bridge", "stp_state", 0,
@@ -31,7 +31,7 @@ class AfPacket:
 
     def _add_host(self, name):
         """An open file of the new host's namespace; its link to the switch is called `name`."""
-        system.enter_new_network_namespace()
+        linux.enter_new_network_namespace()
         silence_kernel()
         host = own_network_namespace()
         self._link_to_switch(PORT, name)
@@ -39,7 +39,7 @@ class AfPacket:
 
     def add_port(self, shard, port):
         """Another interface of an aggregator's host, called `port` there."""
-        system.enter_network_namespace(self.aggregator_hosts[shard])
+        linux.enter_network_namespace(self.aggregator_hosts[shard])
         self._link_to_switch(port, f"a{shard}-{port}")
 
     def _link_to_switch(self, port, name):
@@ -48,7 +48,7 @@ class AfPacket:
            "mtu", self.mtu, "netns", f"/proc/{os.getpid()}/fd/{self.switch}")
         ip("link", "set", port, "up")
         self._shape(port)
-        system.enter_network_namespace(self.switch)
+        linux.enter_network_namespace(self.switch)
         ip("link", "set", name, "master", "switch0", "up")
         self._shape(name)
 

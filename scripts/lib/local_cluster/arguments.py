@@ -1,9 +1,8 @@
 """The command line: checked in full before anything starts."""
 import argparse
 import os
-import shutil
 
-ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
+import checkout
 
 DESCRIPTION = """\
 Starts fresh aggregators on this machine, runs PROGRAM once per rank against them, and stops and
@@ -62,8 +61,7 @@ def make_parser():
     add("--grace", type=whole_number(0, 3600), default=3, metavar="SECONDS",
         help="after a rank failed, how long the others may go on before they are stopped, so that "
              "they can say what they saw (default 3)")
-    add("--build", default=os.path.join(ROOT, "build"), metavar="DIR",
-        help="build directory (default: build/ of this checkout)")
+    checkout.add_build_option(parser)
     add("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
 
@@ -77,13 +75,13 @@ def parse(argv):
     if not options.command:
         parser.error("which program? local-cluster [options] -- PROGRAM [ARGS...]")
     refuse_what_cannot_work(parser, options)
-    options.build = os.path.abspath(options.build)
-    options.aggregator = find_program(options.build, "sluice-aggregator")
+    checkout.use_build(options.build)
+    options.aggregator = checkout.find_program(checkout.build, "sluice-aggregator")
     if options.aggregator is None:
-        parser.error(f"no sluice-aggregator below {options.build}: run ./scripts/setup first")
-    program = find_program(options.build, options.command[0])
+        parser.error(f"no sluice-aggregator below {checkout.build}: run ./scripts/setup first")
+    program = checkout.find_program(checkout.build, options.command[0])
     if program is None:
-        parser.error(f"no executable {options.command[0]!r} below {options.build} or in PATH")
+        parser.error(f"no executable {options.command[0]!r} below {checkout.build} or in PATH")
     options.command[0] = program
     return options
 
@@ -100,18 +98,3 @@ def refuse_what_cannot_work(parser, options):
                      "root may (CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_NET_RAW); use sudo, or vhost")
     if options.only_rank is not None and options.only_rank >= options.workers:
         parser.error(f"--only-rank {options.only_rank}: ranks are 0 to {options.workers - 1}")
-
-
-def find_program(build, name):
-    """A path as it is; a name below `build` (the topmost of several), else in PATH; else None."""
-    if "/" in name:
-        return os.path.abspath(name) if is_program(name) else None
-    for directory, below, files in os.walk(build):
-        below[:] = sorted(d for d in below if not d.endswith(".p") and not d.startswith("meson-"))
-        if name in files and is_program(os.path.join(directory, name)):
-            return os.path.join(directory, name)
-    return shutil.which(name)
-
-
-def is_program(path):
-    return os.path.isfile(path) and os.access(path, os.X_OK)

@@ -5,11 +5,7 @@ import signal
 import subprocess
 import time
 
-from . import system
-
-
-# What the daemon and the library say at the end of a buffer pool that is not full.
-LOST_BUFFERS = "never came back"
+import linux
 
 
 class Interrupted(Exception):
@@ -73,9 +69,9 @@ class Children:
 
         def before_exec():
             signal.pthread_sigmask(signal.SIG_SETMASK, [])
-            system.die_with_parent(parent, signal.SIGKILL)
+            linux.die_with_parent(parent, signal.SIGKILL)
             if network_namespace is not None:
-                system.enter_network_namespace(network_namespace)
+                linux.enter_network_namespace(network_namespace)
 
         popen = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,

@@ -8,27 +8,18 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 
-from . import system
+import linux
+import processes
 
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-LONGEST_BASE = 50  # of 107 bytes for a socket's path, leave the daemon and the workers enough
-
-
-def make_directory():
-    """A fresh directory, mode 0700, at a short path."""
-    base = os.environ.get("XDG_RUNTIME_DIR", "")
-    if not os.access(base, os.W_OK | os.X_OK) or len(base) > LONGEST_BASE:
-        base = "/tmp"
-    return tempfile.mkdtemp(prefix="sluice-", dir=base)
 
 
 def run_guarded(work):
     """Exit status of `work(directory)`, which runs in a process of its own."""
-    system.adopt_orphans()
+    linux.adopt_orphans()
     signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # until there is someone to pass them to
-    directory = make_directory()
+    directory = processes.make_directory()
     guard = os.getpid()
     pid = os.fork()
     if pid == 0:
@@ -38,7 +29,7 @@ def run_guarded(work):
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
-    system.kill_descendants()
+    linux.kill_descendants()
     shutil.rmtree(directory, ignore_errors=True)
     return status if status >= 0 else 128 - status
 
@@ -54,12 +45,12 @@ def end_with_status_of(work, directory, guard):
     status = 1
     try:
         os.setpgid(0, 0)  # the terminal's Ctrl-C goes to the guard alone, which passes it on once
-        system.adopt_orphans()
-        system.die_with_parent(guard, signal.SIGTERM)
+        linux.adopt_orphans()
+        linux.die_with_parent(guard, signal.SIGTERM)
         status = work(directory)
     except BaseException:  # the process must not return into the guard's code
         sys.excepthook(*sys.exc_info())
     finally:
-        system.kill_descendants()
+        linux.kill_descendants()
         shutil.rmtree(directory, ignore_errors=True)
         os._exit(status)

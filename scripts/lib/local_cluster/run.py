@@ -4,16 +4,18 @@ import os
 import re
 import sys
 
+import checkout
+import processes
+
 from .af_packet import AfPacket
-from .arguments import ROOT
-from .children import LOST_BUFFERS, Children, Interrupted
+from .children import Children, Interrupted
 from .vhost import Vhost
 
 TRANSPORTS = {"vhost": Vhost, "af_packet": AfPacket}
 READY_SECONDS = 30
 STOP_SECONDS = 5
 LOG_LINES_KEPT = 200
-READY = re.compile(rb"\bready\b")
+READY = re.compile(processes.READY.encode())
 
 
 class Failure(Exception):
@@ -81,25 +83,16 @@ class Cluster:
             environment = dict(
                 self.environment, **self.transport.worker_environment(rank),
                 SLUICE_RANK=str(rank), SLUICE_WORLD_SIZE=str(self.options.workers),
-                SLUICE_AGGREGATORS=self.transport.aggregators(), **self.python_environment())
+                SLUICE_AGGREGATORS=self.transport.aggregators(), **checkout.python_environment())
             self.ranks.append(self.children.start(
                 f"rank {rank}", self.options.command, environment, self.show_rank(rank),
                 self.transport.worker_namespace(rank)))
-
-    def python_environment(self):
-        """With it, `import sluice` takes this checkout's package and the build's library, and
-        `import sluice_torch` the build's package, where there is one."""
-        paths = [os.path.join(ROOT, "bindings", "python"),
-                 os.path.join(self.options.build, "bindings", "torch"),
-                 os.environ.get("PYTHONPATH")]
-        library = os.path.join(self.options.build, "bindings", "c", "libsluice.so.0")
-        return {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "SLUICE_LIBRARY": library}
 
     def show_rank(self, rank):
         only, quiet = self.options.only_rank, self.options.quiet_ranks
 
         def on_line(stream, line):
-            if LOST_BUFFERS.encode() in line:
+            if processes.LOST_BUFFERS.encode() in line:
                 self.lossy_ranks.add(rank)
             if stream == "stderr":
                 write(sys.stderr, rank, line)

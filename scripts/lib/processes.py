@@ -1,4 +1,4 @@
-"""Real daemons and ranks, started with deadlines and always ended.
+"""Started processes, daemons and ranks among them: awaited with deadlines and always ended.
 
 Every wait has a generous bound and ends as soon as what it waits for is there.
 """
@@ -7,29 +7,28 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
-import sys
 import tempfile
 import time
 
-sys.dont_write_bytecode = True
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-sys.path.insert(0, os.path.join(ROOT, "scripts", "lib"))
-
-from local_cluster import system  # noqa: E402
-from local_cluster.arguments import find_program  # noqa: E402
+import checkout
+import linux
 
 PATIENCE = 60  # seconds; other work may keep the machine busy
 AT_ONCE = 10  # seconds; for what takes less than one where no time-out is waited for
-build = None  # the build directory, for whoever imports this to set
+READY = r"\bready\b"  # what a daemon says when ranks may join
+# What the daemon and the library say at the end of a buffer pool that is not full.
+LOST_BUFFERS = "never came back"
+LONGEST_BASE = 40  # of 107 bytes for a socket's path, leave the daemon and the ranks enough
 
 
-def program(name):
-    """The path of a program of this build."""
-    path = find_program(build, name)
-    if path is None:
-        raise FileNotFoundError(f"no {name} below {build}")
-    return path
+def make_directory(prefix="sluice-"):
+    """A fresh directory, mode 0700, at a path that is short enough for sockets."""
+    base = os.environ.get("XDG_RUNTIME_DIR", "")
+    if not os.access(base, os.W_OK | os.X_OK) or len(base) > LONGEST_BASE:
+        base = "/tmp"
+    return tempfile.mkdtemp(prefix=prefix, dir=base)
 
 
 def wait_until(holds, what, seconds=PATIENCE):
@@ -39,6 +38,12 @@ def wait_until(holds, what, seconds=PATIENCE):
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {seconds} s: {what}")
         time.sleep(0.02)
+
+
+def free_tcp_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 class Process:
@@ -54,7 +59,7 @@ class Process:
         parent = os.getpid()
 
         def prepare():
-            system.die_with_parent(parent, signal.SIGKILL)
+            linux.die_with_parent(parent, signal.SIGKILL)
             if before_exec:
                 before_exec()
 
@@ -119,8 +124,7 @@ class Stage:
     """A directory and the processes started in it; all ends with the `with` statement."""
 
     def __enter__(self):
-        base = os.environ.get("XDG_RUNTIME_DIR", "")
-        self.place = tempfile.mkdtemp(prefix="st-", dir=base if 0 < len(base) < 40 else "/tmp")
+        self.place = make_directory("st-")
         self.processes = []
         self.numbers = itertools.count()
         return self
@@ -158,10 +162,10 @@ class Stage:
 
     def start_daemon(self, *flags, name="a0", **settings):
         """A ready aggregator behind the vhost directory `name`."""
-        daemon = self.start(name, program("sluice-aggregator"), "--vhost-dir", self.directory(name),
-                            *flags, **settings)
+        daemon = self.start(name, checkout.program("sluice-aggregator"),
+                            "--vhost-dir", self.directory(name), *flags, **settings)
         daemon.address = self.address(name)
-        daemon.wait_to_say(r"\bready\b")
+        daemon.wait_to_say(READY)
         return daemon
 
     def start_shards(self, shards, *flags):
@@ -181,8 +185,12 @@ class Stage:
         settings.setdefault("SLUICE_RANK", rank)
         settings.setdefault("SLUICE_WORLD_SIZE", ranks)
         name = f"rank{settings['SLUICE_RANK']}"
-        return self.start(name, program(command[0]), *command[1:], before_exec=before_exec,
-                          **settings)
+        return self.start(name, checkout.program(command[0]), *command[1:],
+                          before_exec=before_exec, **settings)
+
+    def start_cluster(self, *arguments):
+        """scripts/local-cluster, which starts its own daemons and ranks."""
+        return self.start("cluster", checkout.LOCAL_CLUSTER, "--build", checkout.build, *arguments)
 
     def start_job(self, ranks, daemon, *command, **settings):
         return [self.start_rank(r, ranks, daemon, *command, **settings) for r in range(ranks)]

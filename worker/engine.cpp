@@ -1,7 +1,6 @@
-// The worker engine's control plane: who we are members of, ops as wholes, time.
-#include <algorithm>
-
 #include "worker/engine.hpp"
+
+#include <algorithm>
 
 namespace sluice::worker {
 
@@ -33,7 +32,7 @@ void Engine::welcomed(ShardSession& session, Time now, KeepingSink& sink) {
     }
     generation_ = session.agreed().generation;
     streams_.clear();
-    running_streams_ = 0;
+    ops_.forget_streams();
     join_others(now);
   } else if (session.is_new_epoch() && !start_epoch(session)) {
     return;
@@ -42,7 +41,7 @@ void Engine::welcomed(ShardSession& session, Time now, KeepingSink& sink) {
     advance_streams(session, now, sink);
   } else if (all_sessions(ShardSession::State::kIn)) {
     for (std::uint16_t s = 0; s < this->session().streams; ++s)
-      streams_.emplace_back(this->session().history);
+      streams_.emplace_back(StreamId{s}, this->session().history);
     if (state_ == State::kJoining) state_ = State::kActive;
     for (const auto& each : sessions_) advance_streams(*each, now, sink);
   }
@@ -58,26 +57,20 @@ void Engine::join_others(Time now) {
 bool Engine::start_epoch(ShardSession& session) {
   for (std::size_t s = session.shard(); s < streams_.size(); s += sessions_.size()) {
     Stream& x = streams_[s];
-    if (x.applied > Round{0} && !session.resume()) {
+    if (x.has_progress() && !session.resume()) {
       fail_protocol("aggregator " + std::to_string(session.shard()) +
                     " forgot what this rank told it when joining again");
       return false;
     }
-    if (!session.resume()) {
-      if (x.running) --running_streams_;
-      x = Stream(session.agreed().history);
-    } else {
-      x.start_epoch();
-    }
-    x.syncing = session.resume();
+    x.start_epoch(session.resume(), ops_);
   }
   return true;
 }
 
 void Engine::advance_streams(const ShardSession& session, Time now, KeepingSink& sink) {
   for (std::size_t i = session.shard(); i < streams_.size(); i += sessions_.size()) {
-    const StreamId s{static_cast<std::uint16_t>(i)};
-    streams_[i].syncing ? send_sync(s, now, sink) : advance(s, now, sink);
+    StreamScope scope = scope_of(StreamId{static_cast<std::uint16_t>(i)}, now, sink);
+    streams_[i].on_session(scope);
   }
 }
 
@@ -98,7 +91,7 @@ void Engine::rejoin(ShardSession& session, bool refused_at_home, Time now) {
 bool Engine::virgin(std::uint16_t shard) const {
   const std::size_t step = shard == 0 ? 1 : sessions_.size();
   for (std::size_t s = shard; s < streams_.size(); s += step)
-    if (streams_[s].applied > Round{0}) return false;
+    if (streams_[s].has_progress()) return false;
   return true;
 }
 
@@ -195,60 +188,65 @@ DropReason Engine::dispatch(const Endpoint& from, const Packet& packet, Buffer b
   }
 }
 
+DropReason Engine::on_stream(const Packet& packet, Buffer buffer, Time now, KeepingSink& sink) {
+  using wire::Kind;
+  const StreamId s{packet.delivery().stream};
+  Stream* const x = stream_at(s);
+  if (x == nullptr) return DropReason::kBadStream;
+  ShardSession& session = shard_of(s);
+  if (!session.is_ours(packet.delivery())) return DropReason::kWrongEpoch;
+  if (sessions_[0]->claims_no_progress()) return DropReason::kNotJoined;  // of all shards' streams
+  if (!session.protection().accepts(packet)) return DropReason::kNotAuthentic;
+  if (packet.kind() == Kind::kPoll) return on_poll(s, packet.as<wire::Poll>(), now, sink);
+  StreamScope scope = scope_of(s, now, sink);
+  const Taken taken = packet.kind() == Kind::kResult
+                          ? x->on_result(packet, std::move(buffer), scope)
+                          : x->on_status(packet.as<wire::Status>(), scope);
+  if (taken.ends_job != nullptr) fail_protocol(*taken.ends_job);
+  return taken.drop;
+}
+
+/// The aggregator wants to know our position on some of its streams, from `first` on.
+DropReason Engine::on_poll(StreamId first, const wire::Poll& poll, Time now, KeepingSink& sink) {
+  DropReason drop = DropReason::kStaleRound;
+  for (std::size_t i = 0; i < wire::kPolledStreams; ++i) {
+    const std::size_t s = first.value + i * sessions_.size();
+    if (s >= streams_.size()) break;
+    if ((poll.streams[i / 8] >> i % 8 & 1) == 0) continue;
+    StreamScope scope = scope_of(StreamId{static_cast<std::uint16_t>(s)}, now, sink);
+    if (streams_[s].on_poll(scope) == DropReason::kNone) drop = DropReason::kNone;
+  }
+  return drop;
+}
+
 // -------------------------------------------------------------------------------------------- ops
 OpNumber Engine::submit(const OpRequest& request, Time now, KeepingSink& sink) {
-  if (state_ != State::kActive) {
-    const OpNumber op = first_op_++;
-    const Error error =
-        failure_.value_or(Error(ErrorCode::kAborted, config_.known_as().name() + ": not a member"));
-    completions_.push_back({op, {}, error.of_op(op)});
-    ++counters_.ops_failed;
-    return op;
-  }
-  const OpNumber op = first_op_ + ops_.size();
+  if (state_ != State::kActive)
+    return ops_.refuse(failure_.value_or(
+        Error(ErrorCode::kAborted, config_.known_as().name() + ": not a member")));
+  const OpNumber op = ops_.end();
   const ElementType type = request.wire_type();
   const std::uint32_t block = block_elements(type, request.block_elements);
-  ops_.emplace_back(request,
-                    Geometry::make(request.element_count, type, block, session().payload_bytes,
-                                   session().streams, op),
-                    config_.search);
-  ++pending_;
-  const Geometry& geometry = ops_.back().geometry();
+  const Geometry& geometry =
+      ops_.add(request,
+               Geometry::make(request.element_count, type, block, session().payload_bytes,
+                              session().streams, op),
+               config_.search)
+          .geometry();
   for (std::uint16_t i = 0; i < geometry.used_streams(); ++i) {
     const auto s = static_cast<std::uint16_t>((geometry.first_stream + i) % geometry.streams);
-    const Stream* x = stream_at(StreamId{s});  // none yet while a shard takes us in again
-    if (x != nullptr && !x->busy()) advance(StreamId{s}, now, sink);
+    Stream* x = stream_at(StreamId{s});  // none yet while a shard takes us in again
+    if (x == nullptr || x->busy()) continue;
+    StreamScope scope = scope_of(StreamId{s}, now, sink);
+    x->advance(scope);
   }
   return op;
 }
 
-/// The stream is done with its op; the op is when all its streams are.
-void Engine::finish_on_stream(Stream& x) {
-  Operation& op = *op_of(x);
-  const OpNumber number = x.op;
-  x.running = x.first = x.owner = false;
-  --running_streams_;
-  ++x.op;
-  if (--op.streams_left != 0) return;
-  --pending_;
-  ++counters_.ops_completed;
-  completions_.push_back({number, op.statistics, std::nullopt});
-  while (!ops_.empty() && ops_.front().streams_left == 0) {
-    ops_.pop_front();
-    ++first_op_;
-  }
-}
-
-void Engine::end_pending_ops(const Error& error) {
-  for (std::size_t i = 0; i < ops_.size(); ++i) {
-    if (ops_[i].streams_left == 0) continue;
-    const OpNumber op = first_op_ + i;
-    completions_.push_back({op, ops_[i].statistics, error.of_op(op)});
-    ++counters_.ops_failed;
-  }
-  first_op_ += ops_.size();
-  ops_.clear();
-  pending_ = 0;
+RankSet Engine::awaited(OpNumber op) const {
+  RankSet ranks;
+  for (const Stream& x : streams_) ranks |= x.awaited(op);
+  return ranks;
 }
 
 // ---------------------------------------------------------------------------------------- the end
@@ -262,9 +260,8 @@ void Engine::fail(const Error& error, const std::optional<AbortInfo>& why,
   state_ = State::kFailed;
   failure_ = error;
   abort_info_ = why;
-  end_pending_ops(error);
+  ops_.fail_all(error);
   streams_.clear();
-  running_streams_ = 0;
   deadline_ = kNever;
 }
 
@@ -273,7 +270,7 @@ void Engine::fail_protocol(const std::string& what) {
 }
 
 void Engine::leave(Time now, KeepingSink& sink) {
-  if (state_ == State::kJoining || pending_ != 0) {
+  if (state_ == State::kJoining || ops_.pending() != 0) {
     abort(
         Error(ErrorCode::kAborted, config_.known_as().name() + ": this rank left with ops pending"),
         sink);
@@ -309,8 +306,11 @@ void Engine::on_time(Time now, KeepingSink& sink) {
   if (now < deadline_) return;
   deadline_ = kNever;
   for (std::uint16_t s = 0; s < streams_.size(); ++s) {
-    if (now >= streams_[s].due) on_timer(StreamId{s}, now, sink);
-    deadline_ = std::min(deadline_, streams_[s].due);
+    if (now >= streams_[s].due()) {
+      StreamScope scope = scope_of(StreamId{s}, now, sink);
+      streams_[s].on_timer(scope);
+    }
+    deadline_ = std::min(deadline_, streams_[s].due());
   }
   for (auto& session : sessions_) {
     if (session->suspects(now)) rejoin(*session, false, now);

@@ -1,0 +1,15 @@
+"""mpirun of Debian's Open MPI: as root, too, and with more ranks than cores."""
+
+SHARED_MEMORY = {"pml": "ob1", "btl": "vader,self"}
+TCP = {"pml": "ob1", "btl": "tcp,self", "btl_tcp_if_include": "lo"}
+
+
+def parameters(settings):
+    """Parameters of Open MPI as words of its command line."""
+    return [word for name, value in settings.items() for word in ("--mca", name, value)]
+
+
+def command(place, settings, *words):
+    """What it leaves behind goes below the directory `place`."""
+    return ["mpirun", "--allow-run-as-root", "--oversubscribe",
+            *parameters({**settings, "orte_tmpdir_base": place}), *words]

@@ -1,0 +1,170 @@
+// The parts of a membership by themselves: those who wait for a job, and its members.
+#include "aggregator/formation.hpp"
+
+#include <chrono>
+
+#include <catch2/catch.hpp>
+
+#include "aggregator/roster.hpp"
+#include "common/protocol/build.hpp"
+
+namespace sluice::aggregator {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// A job of two ranks at an aggregator whose KEEPALIVE interval is 100 ms.
+struct Parts {
+  EngineConfig config;
+  std::uint64_t ids = 0;
+  Serials serials;
+  JobRecord record{configured(), serials, 42};
+  Formation formation{record};
+  Roster roster{record};
+  ControlPackets out;
+  Time now = Time{} + 1h;
+
+  const EngineConfig& configured() {
+    config.unique = [this] { return ++ids; };
+    config.liveness_timeout = 1s;
+    config.payload_bytes = 1400;
+    return config;
+  }
+  wire::Join join(std::uint16_t rank) {
+    auto join = wire::make<wire::Join>(42);
+    join.nonce = 100u + rank;
+    join.serial = serials.next();
+    join.rank = rank;
+    join.world_size = 2;
+    join.streams = 4;
+    join.block_elements = 16;
+    join.payload_bytes = 1400;
+    join.shards = 1;
+    join.history = 2;
+    join.flags = wire::kJoinVirgin;
+    return join;
+  }
+  DropReason comes(const wire::Join& join) {
+    return formation.on_join({.port_id = join.rank}, join, now, out);
+  }
+  Session begin() {
+    for (const Rank rank : {Rank{0}, Rank{1}}) CHECK(comes(join(rank.value)) == DropReason::kNone);
+    REQUIRE(formation.complete(now));
+    const auto agreed = formation.agree(0);
+    roster.begin(agreed.session, agreed.resumed, formation.candidates(), now, out);
+    formation.clear();
+    return agreed.session;
+  }
+};
+
+using Case = Roster::JoinCase;
+
+TEST_CASE("candidates agree on the smallest payload, and say who is absent until then") {
+  Parts parts;
+  auto modest = parts.join(0);
+  modest.payload_bytes = 508;
+  CHECK(parts.comes(modest) == DropReason::kNone);
+  CHECK(!parts.formation.complete(parts.now));
+  CHECK(parts.formation.absent(modest).size() == 1);
+  CHECK(parts.formation.absent(parts.join(1)).empty());
+  CHECK(parts.comes(parts.join(1)) == DropReason::kNone);
+  REQUIRE(parts.formation.complete(parts.now));
+  const auto [session, resumed] = parts.formation.agree(0);
+  CHECK(session.ranks == 2);
+  CHECK(session.payload_bytes == 508);
+  CHECK(session.streams == 4);
+  CHECK(session.history == 2);
+  CHECK(!resumed);
+}
+
+TEST_CASE("the candidates are complete only while all of them say that they wait") {
+  Parts parts;
+  CHECK(parts.comes(parts.join(0)) == DropReason::kNone);
+  parts.now += 201ms;
+  CHECK(parts.comes(parts.join(1)) == DropReason::kNone);
+  CHECK(!parts.formation.complete(parts.now));
+  parts.formation.on_time(parts.now + 199ms, parts.out);
+  CHECK(parts.formation.candidates().size() == 1);
+}
+
+TEST_CASE("who was dismissed is void, and is told why again") {
+  Parts parts;
+  const auto join = parts.join(0);
+  CHECK(parts.comes(join) == DropReason::kNone);
+  parts.formation.dismiss(about(wire::AbortReason::kAbsent, Rank{1}), parts.out);
+  CHECK(parts.formation.empty());
+  CHECK(parts.record.take_events().size() == 1);
+  CHECK(parts.comes(join) == DropReason::kStaleJoin);
+  auto again = parts.join(0);  // the same attempt, with a new serial
+  CHECK(parts.comes(again) == DropReason::kBadJoin);
+  CHECK(parts.record.take_events().size() == 1);
+}
+
+TEST_CASE("a member is found by its token, also the former one until the new one is used") {
+  Parts parts;
+  const Session session = parts.begin();
+  const std::uint64_t former = parts.ids - 1;  // tokens are the ids made last
+  wire::MemberHeader header{};
+  header.token = former;
+  Rank who{0};
+  if (!parts.roster.find(header)) who = Rank{1};
+  header.rank = who.value;
+  REQUIRE(parts.roster.find(header) == who);
+  auto join = parts.join(who.value);
+  join.nonce = 7;
+  join.generation = session.generation;
+  join.epoch = session.epoch;
+  REQUIRE(parts.roster.judge(join) == Case::kRejoins);
+  parts.roster.rebind(who, {.port_id = 9}, join, parts.now, parts.out);
+  const std::uint64_t token = parts.ids;
+  CHECK(parts.roster.find(header) == who);
+  CHECK(parts.roster.has_token(token));
+  parts.roster.spoke(who, token);
+  CHECK(!parts.roster.find(header));
+  CHECK(!parts.roster.has_token(former));
+}
+
+TEST_CASE("what a JOIN beside a member is about is told by its serial, life and epoch") {
+  Parts parts;
+  const Session session = parts.begin();
+  auto join = parts.join(0);
+  CHECK(parts.roster.judge(join) == Case::kRepeated);
+  join.nonce = 7;
+  CHECK(parts.roster.judge(join) == Case::kSpeaksOfOtherLife);
+  join.generation = session.generation;
+  CHECK(parts.roster.judge(join) == Case::kRejoins);
+  join.epoch = session.epoch + 1;
+  CHECK(parts.roster.judge(join) == Case::kElsewhere);
+  join.epoch = 0;
+  parts.roster.spoke(Rank{0}, 0);
+  CHECK(parts.roster.judge(join) == Case::kAnotherProcess);
+  join.serial = 1;
+  CHECK(parts.roster.judge(join) == Case::kStale);
+  parts.roster.on_leave(Rank{0}, 0, true, parts.out);
+  CHECK(parts.roster.judge(join) == Case::kWaitsForOthers);
+}
+
+TEST_CASE("a contended member keeps its place by two signs of life, and loses it by silence") {
+  Parts parts;
+  parts.begin();
+  for (const Rank r : {Rank{0}, Rank{1}}) parts.roster.spoke(r, 0);
+  auto other = parts.join(0);
+  other.nonce = 7;
+  parts.roster.contend({.port_id = 9}, other, parts.now);
+  parts.roster.on_keep_alive(Rank{0}, 1, parts.now, parts.out);
+  CHECK(!parts.roster.settle_contention(parts.now, parts.out));
+  CHECK(parts.record.take_events().empty());
+  parts.roster.on_keep_alive(Rank{0}, 2, parts.now, parts.out);
+  CHECK(!parts.roster.settle_contention(parts.now, parts.out));
+  CHECK(parts.record.take_events().size() == 1);  // it is refused
+
+  other.nonce = 8;
+  parts.roster.contend({.port_id = 9}, other, parts.now);
+  CHECK(!parts.roster.settle_contention(parts.now + 299ms, parts.out));
+  const auto restarted = parts.roster.settle_contention(parts.now + 300ms, parts.out);
+  REQUIRE(restarted);
+  CHECK(restarted->join.nonce == 8);
+}
+
+}  // namespace
+}  // namespace sluice::aggregator

@@ -1,0 +1,45 @@
+#include "worker/op_queue.hpp"
+
+namespace sluice::worker {
+
+const Operation& OpQueue::add(const OpRequest& request, const Geometry& geometry,
+                              const SearchLimits& search) {
+  ++pending_;
+  return ops_.emplace_back(request, geometry, search);
+}
+
+OpNumber OpQueue::refuse(const Error& error) {
+  const OpNumber op = first_++;
+  completions_.push_back({op, {}, error.of_op(op)});
+  ++counters_.ops_failed;
+  return op;
+}
+
+/// An op is done when all its streams are.
+void OpQueue::finish_on_stream(OpNumber number) {
+  Operation& op = *find(number);
+  --running_streams_;
+  if (--op.streams_left != 0) return;
+  --pending_;
+  ++counters_.ops_completed;
+  completions_.push_back({number, op.statistics, std::nullopt});
+  while (!ops_.empty() && ops_.front().streams_left == 0) {
+    ops_.pop_front();
+    ++first_;
+  }
+}
+
+void OpQueue::fail_all(const Error& error) {
+  for (std::size_t i = 0; i < ops_.size(); ++i) {
+    if (ops_[i].streams_left == 0) continue;
+    const OpNumber op = first_ + i;
+    completions_.push_back({op, ops_[i].statistics, error.of_op(op)});
+    ++counters_.ops_failed;
+  }
+  first_ += ops_.size();
+  ops_.clear();
+  pending_ = 0;
+  forget_streams();
+}
+
+}  // namespace sluice::worker

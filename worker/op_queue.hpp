@@ -1,0 +1,55 @@
+// The ops of this rank, in the order of the calls. An op leaves the queue once all streams are done
+// with it and with every op before it; the ends of ops are kept until they are fetched.
+#pragma once
+
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "common/base/ids.hpp"
+#include "common/protocol/geometry.hpp"
+#include "worker/counters.hpp"
+#include "worker/operation.hpp"
+
+namespace sluice::worker {
+
+class OpQueue {
+ public:
+  explicit OpQueue(Counters& counters) : counters_(counters) {}
+
+  OpNumber begin() const { return first_; }              ///< no earlier op is in the queue
+  OpNumber end() const { return first_ + ops_.size(); }  ///< the next op's number
+  Operation* find(OpNumber op) { return op < first_ ? nullptr : &ops_[op - first_]; }
+
+  /// Its number is what end() was.
+  const Operation& add(const OpRequest& request, const Geometry& geometry,
+                       const SearchLimits& search);
+  /// The next op cannot run: it ends at once. Only while none is pending.
+  OpNumber refuse(const Error& error);
+
+  /// A stream begins an op; it is done with it; it begins the same op anew later.
+  void begin_on_stream() { ++running_streams_; }
+  void finish_on_stream(OpNumber op);
+  void withdraw_from_stream() { --running_streams_; }
+
+  /// All that are pending; the streams are gone with them.
+  void fail_all(const Error& error);
+  void forget_streams() { running_streams_ = 0; }
+
+  std::size_t pending() const { return pending_; }
+  std::size_t running_streams() const { return running_streams_; }
+
+  /// Of ops that ended since the last call, in the order in which they ended.
+  std::vector<Completion> take_completions() { return std::exchange(completions_, {}); }
+  bool has_completions() const { return !completions_.empty(); }
+
+ private:
+  Counters& counters_;
+  std::deque<Operation> ops_;  // first_ .. : not all of them done
+  OpNumber first_ = 0;
+  std::size_t pending_ = 0;
+  std::size_t running_streams_ = 0;
+  std::vector<Completion> completions_;
+};
+
+}  // namespace sluice::worker

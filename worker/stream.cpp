@@ -1,0 +1,481 @@
+// What one stream does when a result, a status or its timer comes.
+#include "worker/stream.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "common/protocol/build.hpp"
+#include "common/protocol/protection.hpp"
+
+namespace sluice::worker {
+
+namespace {
+
+/// When to ask the pool again that was empty.
+constexpr Duration kPoolRetry = std::chrono::microseconds(200);
+
+/// Whether this rank has a block for the round. An owner may find that it has none: its block lay
+/// beyond the search's horizon when it was announced.
+bool travels(Operation& op, const ColumnState& column) {
+  return column.owned() && op.is_nonzero(column.current);
+}
+
+void load_blocks(const Operation& op, std::span<const wire::Column> columns, std::byte* out) {
+  for (const wire::Column& column : columns) {
+    if (column.flags == 0) continue;
+    const BlockIndex b{column.index};
+    op.load(b, out);
+    out += op.geometry().bytes_of(b);
+  }
+}
+
+/// Whether a result is one that a round can end with which has ended here before.
+bool ends_again(const Contribution& mine, const Packet& packet) {
+  if (packet.as<wire::Result>().op != mine.op || !wire::same(packet.shape(), mine.shape))
+    return false;
+  const auto columns = packet.columns();
+  return std::equal(columns.begin(), columns.end(), mine.columns.begin(),
+                    [](const wire::Column& result, const wire::Column& own) {
+                      return result.index == own.index && (own.flags == 0 || result.flags != 0);
+                    });
+}
+
+/// Of the sums that a result lacks, those that this rank alone has.
+void store_own(const Contribution& mine, const Packet& result, Operation& op) {
+  if (mine.blocks.empty()) return;
+  const std::byte* block = mine.blocks.data();
+  for (std::uint8_t c = 0; const wire::Column& column : result.columns()) {
+    const wire::Column& own = mine.columns[c++];
+    if (own.flags == 0) continue;
+    const BlockIndex b{own.index};
+    const std::size_t size = op.geometry().bytes_of(b);
+    if (column.flags == wire::kColumnWithheld && op.wants(b)) {
+      op.store(b, {block, size});
+      ++op.statistics.blocks_received;
+    }
+    block += size;
+  }
+}
+
+}  // namespace
+
+// ---------------------------------------------------------------------------------- moving on
+/// Of a resumed stream every round from the position on will be finished anew.
+void Stream::start_epoch(bool resume, OpQueue& ops) {
+  if (resume) {
+    held_ = resumed_ = false;
+    awaited_ = {};
+    gap_probed_ = kNoRound;
+    backoffs_ = data_sends_ = probe_sends_ = 0;
+    for (auto& result : early_) result = {};
+  } else {
+    if (running_) ops.withdraw_from_stream();
+    *this = Stream(id_, static_cast<std::uint8_t>(early_.size()));
+  }
+  syncing_ = resume;
+}
+
+/// Every rank has applied the results below `end`: what was sent for them is still in the cache.
+void Stream::forget_contributions(Round end) {
+  for (; kept_from_ < end; ++kept_from_) {
+    auto& mine = contribution(kept_from_);
+    if (mine.round != kept_from_) continue;
+    mine.blocks = {};
+    mine.packet = {};
+  }
+}
+
+void Stream::advance(Scope& scope) {
+  ShardSession& session = scope.session;
+  if (!session.in() || syncing_) return;  // frozen
+  if (!busy() && !begin_next_op(scope)) {
+    due_ = kNever;  // idle: nobody can pass us, no timer is needed
+    return;
+  }
+  if (owes_data()) {
+    send_data(false, scope);
+  } else {
+    const std::uint64_t silent_rounds = position_ - told_;
+    if (silent_rounds >= session.agreed().history / 2u) send_ack(scope);
+    arm(after(scope.now, session.rto.value()), scope);
+  }
+}
+
+/// The next op that uses this stream, if it was submitted.
+bool Stream::begin_next_op(Scope& scope) {
+  OpQueue& ops = scope.ops;
+  op_ = std::max(op_, ops.begin());
+  const OpNumber end = ops.end();
+  while (op_ < end && !ops.find(op_)->geometry().uses(id_)) ++op_;
+  if (op_ == end) return false;
+  Operation& op = *ops.find(op_);
+  running_ = first_ = true;
+  ops.begin_on_stream();
+  owner_ = held_ = false;
+  backoffs_ = data_sends_ = probe_sends_ = 0;
+  for (std::uint8_t c = 0; c < op.geometry().columns; ++c) {
+    ColumnState& column = columns_[c];
+    column.current = op.geometry().first_index(id_, c);
+    column.at = op.next_nonzero(column.current);
+    column.after = column.owned() ? op.next_nonzero(op.following(column.current)) : column.at;
+    owner_ |= column.owned();
+  }
+  return true;
+}
+
+// --------------------------------------------------------------------------------- what arrives
+Taken Stream::on_result(const Packet& packet, Buffer buffer, Scope& scope) {
+  const auto& result = packet.as<wire::Result>();
+  const Round round{result.round};
+  if (syncing_) return {DropReason::kUnfitting};  // no round of this epoch can have ended
+  if (round < position_) return {DropReason::kStaleRound};
+  if (round - position_ >= early_.size() || result.lag >= early_.size())
+    return {DropReason::kFutureRound};
+  forget_contributions(std::min(Round{round.value - result.lag}, position_));
+  if (round > position_) {
+    auto& early = early_[round.value % early_.size()];
+    if (early.buffer) return {DropReason::kDuplicate};
+    early = {packet, std::move(buffer)};
+    ++scope.counters.results_early;
+    if (gap_probed_ != position_) {
+      gap_probed_ = position_;
+      send_probe(scope);
+    }
+    return {};
+  }
+
+  scope.session.heard(scope.now);
+  sample_round_trip(packet, scope);
+  if (!take(packet, scope)) return {DropReason::kUnfitting, &failure_};
+  for (;;) {
+    const auto next = std::exchange(early_[position_.value % early_.size()], {});
+    if (!next.buffer) break;
+    if (!take(next.packet, scope)) return {DropReason::kUnfitting, &failure_};
+  }
+  backoffs_ = 0;
+  held_ = false;
+  advance(scope);
+  return {};
+}
+
+/// The result of the round awaited moves the stream to the next. False, and the job cannot go
+/// on, if it cannot be that.
+bool Stream::take(const Packet& packet, Scope& scope) {
+  if ((!busy() && !begin_next_op(scope)) || !fits(packet, scope)) {
+    failure_ = "the result of round " + std::to_string(position_.value) + " on stream " +
+               std::to_string(id_.value) + " does not fit the op that runs there";
+    return false;
+  }
+  if (repeating())
+    ++scope.counters.rounds_repeated;  // for others: here it was applied when it ended first
+  else
+    apply(packet, scope);
+  ++position_;
+  applied_ = std::max(applied_, position_);
+  resumed_ = false;
+  awaited_ = {};
+  data_sends_ = probe_sends_ = 0;
+  return true;
+}
+
+/// Whether a result is one that the running round can end with, as far as this rank can tell.
+bool Stream::fits(const Packet& packet, Scope& scope) {
+  const auto& result = packet.as<wire::Result>();
+  if (repeating()) return ends_again(contribution(position_), packet);
+  if (result.op != op_) return false;
+  Operation& op = running_op(scope);
+  const Geometry& geometry = op.geometry();
+  if (!wire::same(packet.shape(), wire::shape_of(geometry))) return false;
+  for (std::uint8_t c = 0; const wire::Column& column : packet.columns()) {
+    const ColumnState& mine = columns_[c++];
+    if (BlockIndex{column.index} != mine.current) return false;
+    if (column.flags == 0 && travels(op, mine)) return false;  // our block would be lost
+    if (column.flags == wire::kColumnWithheld && !may_be_withheld(op, mine)) return false;
+    if (BlockIndex{column.next} > mine.after) return false;  // and here the next one
+    if (column.next != kNoBlock.value &&
+        (column.next - mine.current.value) % geometry.stride() != 0)
+      return false;
+  }
+  return true;
+}
+
+/// Whether this rank need not be sent the sum of a column: it wants none, or what it has
+/// contributed may be all of it.
+bool Stream::may_be_withheld(Operation& op, const ColumnState& column) const {
+  if (!op.wants(column.current)) return true;
+  const auto& mine = contribution(position_);
+  return op.moves() && travels(op, column) && mine.round == position_ && !mine.blocks.empty();
+}
+
+/// Takes the sums of the round awaited, and looks ahead.
+void Stream::apply(const Packet& packet, Scope& scope) {
+  Operation& op = running_op(scope);
+  auto& mine = contribution(position_);
+  if (mine.round != position_) describe(op, mine);
+  ++scope.counters.results_applied;
+  ++op.statistics.packets_received;
+  op.statistics.bytes_received += packet.bytes().size();
+  packet.for_each_block([&](std::uint8_t c, std::span<const std::byte> sum) {
+    op.store(columns_[c].current, sum);
+    ++op.statistics.blocks_received;
+  });
+  if (op.moves()) store_own(mine, packet, op);
+  bool done = true;
+  owner_ = false;
+  for (std::uint8_t c = 0; const wire::Column& column : packet.columns()) {
+    ColumnState& state = columns_[c++];
+    const BlockIndex want{column.next};
+    const bool has_sum = column.flags != 0;
+    if (travels(op, state)) ++op.statistics.blocks_sent;  // here: a round may be begun twice
+    if (state.current != kNoBlock)
+      op.store_zeros(has_sum ? op.following(state.current) : state.current, want);
+    state.current = want;
+    state.at = state.after;  // the first own block after the finished one
+    if (state.owned()) state.after = op.next_nonzero(op.following(want));
+    owner_ |= state.owned();
+    done &= want == kNoBlock;
+  }
+  first_ = false;
+  if (!done) return;
+  running_ = owner_ = false;
+  scope.ops.finish_on_stream(op_++);
+}
+
+void Stream::sample_round_trip(const Packet& packet, Scope& scope) const {
+  const bool completed_it = packet.as<wire::Result>().completing_rank == scope.config.rank.value;
+  if (completed_it && data_sends_ == 1) scope.session.rto.sample(scope.now - data_sent_at_);
+}
+
+Taken Stream::on_status(const wire::Status& status, Scope& scope) {
+  if (status.live == 0) return {syncing_ ? DropReason::kNone : DropReason::kStaleRound};
+  if (syncing_) return go_live(Round{status.round}, scope);
+  if (!busy() || status.round != position_.value) return {DropReason::kStaleRound};
+  if (probe_sends_ == 1) scope.session.rto.sample(scope.now - probe_sent_at_);
+  probe_sends_ = 0;
+  awaited_ = RankSet::from_bytes(status.waiting);
+  if (!awaited_.contains(scope.config.rank)) {
+    held_ = true;  // our contribution is in: others are late
+  } else if (owes_data()) {
+    held_ = false;
+    send_data(false, scope);
+  } else {
+    send_ack(scope);
+  }
+  return {};
+}
+
+/// The aggregator wants to know the position.
+DropReason Stream::on_poll(Scope& scope) {
+  if (syncing_) return DropReason::kStaleRound;
+  send_ack(scope);
+  return DropReason::kNone;
+}
+
+/// The aggregator has taken the stream over and begins with this round, the first whose result some
+/// rank lacks.
+Taken Stream::go_live(Round round, Scope& scope) {
+  const bool known = round == applied_ || contribution(round).round == round;
+  if (round < kept_from_ || round > applied_ || !known) {
+    failure_ = "an aggregator resumes stream " + std::to_string(id_.value) + " with round " +
+               std::to_string(round.value) + ", but this rank awaits round " +
+               std::to_string(applied_.value) + " and knows of none before " +
+               std::to_string(kept_from_.value);
+    return {DropReason::kNone, &failure_};
+  }
+  syncing_ = false;
+  resumed_ = true;
+  position_ = told_ = round;
+  backoffs_ = 0;
+  advance(scope);
+  return {};
+}
+
+// ---------------------------------------------------------------------------------------- timer
+void Stream::on_timer(Scope& scope) {
+  due_ = kNever;
+  if (!scope.session.in()) return;
+  if (syncing_) {
+    ++scope.counters.timeouts;
+    ++backoffs_;
+    scope.session.ask(scope.now);
+    send_sync(scope);
+    return;
+  }
+  if (!busy()) return;
+  if (owes_data() && data_sends_ == 0) {  // the pool was empty
+    send_data(false, scope);
+    return;
+  }
+  ++scope.counters.timeouts;
+  ++backoffs_;
+  scope.session.ask(scope.now);
+  // Mostly another rank is late, not our packet lost: ask first, it costs little.
+  if (owes_data() && !held_ && backoffs_ > 1)
+    send_data(true, scope);
+  else
+    send_probe(scope);
+  arm(after(scope.now, scope.session.rto.backed_off(backoffs_)), scope);
+}
+
+void Stream::arm(Time due, Scope& scope) {
+  due_ = due;
+  scope.deadline = std::min(scope.deadline, due);
+}
+
+// -------------------------------------------------------------------------------------- sending
+bool Stream::owes_data() const {
+  if (!repeating()) return running_ && (first_ || owner_ || resumed_);
+  const auto& mine = contribution(position_);
+  return mine.first || mine.owner || resumed_;
+}
+
+/// Says what this rank has for the round awaited, but for the blocks. Returns their bytes.
+std::size_t Stream::describe(Operation& op, Contribution& mine) const {
+  const Geometry& geometry = op.geometry();
+  mine.round = position_;
+  mine.op = op_;
+  mine.first = first_;
+  mine.owner = owner_;
+  mine.shape = wire::shape_of(geometry);
+  mine.descriptor = op.descriptor();
+  mine.blocks = {};
+  mine.packet = {};
+  std::size_t bytes = 0;
+  for (std::uint8_t c = 0; c < geometry.columns; ++c) {
+    const ColumnState& state = columns_[c];
+    wire::Column& column = mine.columns[c] = {};
+    column.index = state.current.value;
+    column.next = state.after.value;
+    if (!travels(op, state)) continue;
+    column.flags = wire::kColumnPresent;
+    bytes += geometry.bytes_of(state.current);
+  }
+  return bytes;
+}
+
+/// Contributes to the round awaited: with the tensor's blocks, or with what was kept of them.
+void Stream::send_data(bool ask, Scope& scope) {
+  Contribution& mine = contribution(position_);
+  const bool kept = mine.round == position_;
+  std::size_t payload = mine.blocks.size();
+  if (!kept) payload = describe(running_op(scope), mine);
+  const bool opening = mine.first || resumed_;
+  const std::uint8_t width = mine.shape.columns;
+  const std::size_t size = wire::block_packet_bytes<wire::Data>(width, opening, payload);
+  Buffer buffer = allocate(size, scope);
+  if (!buffer) {
+    if (!kept) mine.round = kNoRound;
+    scope.counters.drops.count(DropReason::kNoBuffer);
+    arm(after(scope.now, kPoolRetry), scope);
+    return;
+  }
+
+  auto packet = wire::BlockPacket<wire::Data>::begin(buffer.writable().first(size),
+                                                     scope.config.job, width, opening);
+  packet.fixed.member.token = scope.session.token();
+  packet.fixed.member.rank = scope.config.rank.value;
+  packet.fixed.member.stream = id_.value;
+  packet.fixed.round = position_.value;
+  packet.fixed.op = mine.op;
+  packet.fixed.shape = mine.shape;
+  packet.fixed.flags =
+      static_cast<std::uint8_t>((opening ? wire::kDataOpening : 0) | (ask ? wire::kDataAsk : 0));
+  if (opening) *packet.descriptor = mine.descriptor;
+  std::copy_n(mine.columns.begin(), width, packet.columns.begin());
+  if (kept)
+    std::copy(mine.blocks.begin(), mine.blocks.end(), packet.payload);
+  else
+    load_blocks(running_op(scope), packet.columns, packet.payload);
+
+  if (data_sends_++ == 0) {
+    ++scope.counters.data_sent;
+  } else {
+    ++scope.counters.data_resent;
+    if (Operation* op = current_op(scope)) ++op->statistics.retransmissions;
+  }
+  data_sent_at_ = scope.now;
+  told_ = position_;
+  seal(buffer, scope);
+  if (kept || payload == 0) {
+    scope.sink.send(scope.session.aggregator(), std::move(buffer));
+  } else {
+    mine.blocks = {packet.payload, payload};
+    mine.packet = scope.sink.send_and_keep(scope.session.aggregator(), std::move(buffer));
+  }
+  arm(after(scope.now, scope.session.rto.backed_off(backoffs_)), scope);
+}
+
+void Stream::send_ack(Scope& scope) {
+  auto ack = member_packet<wire::Ack>(scope);
+  ack.position = position_.value;
+  if (!send_small(ack, scope)) return;
+  ++scope.counters.acks_sent;
+  told_ = position_;
+}
+
+void Stream::send_probe(Scope& scope) {
+  auto probe = member_packet<wire::Probe>(scope);
+  probe.position = position_.value;
+  std::uint64_t have = 0;
+  for (const auto& early : early_)
+    if (early.buffer)
+      have |= std::uint64_t{1} << (early.packet.as<wire::Result>().round - position_.value - 1);
+  probe.have = have;
+  if (!send_small(probe, scope)) return;
+  ++scope.counters.probes_sent;
+  if (Operation* op = current_op(scope)) ++op->statistics.retransmissions;
+  ++probe_sends_;
+  probe_sent_at_ = scope.now;
+  told_ = position_;
+}
+
+void Stream::send_sync(Scope& scope) {
+  arm(after(scope.now, scope.session.rto.backed_off(backoffs_)), scope);
+  auto sync = member_packet<wire::Sync>(scope);
+  sync.applied = applied_.value;
+  if (send_small(sync, scope)) ++scope.counters.syncs_sent;
+}
+
+template <class T>
+T Stream::member_packet(Scope& scope) const {
+  T packet = wire::make<T>(scope.config.job);
+  packet.member.token = scope.session.token();
+  packet.member.rank = scope.config.rank.value;
+  packet.member.stream = id_.value;
+  return packet;
+}
+
+/// Room for a packet of a stream and for what protects it.
+Buffer Stream::allocate(std::size_t body, Scope& scope) const {
+  return scope.sink.allocate(body + protection_of(scope).trailer_bytes());
+}
+
+Protection Stream::protection_of(Scope& scope) {
+  return scope.session.protection().of(wire::Kind::kData);
+}
+
+/// Protects a packet that goes out, and counts it.
+void Stream::seal(Buffer& buffer, Scope& scope) {
+  protect(buffer.writable(), protection_of(scope));
+  ++scope.counters.packets_sent;
+  if (Operation* op = current_op(scope)) {
+    ++op->statistics.packets_sent;
+    op->statistics.bytes_sent += buffer.bytes().size();
+  }
+}
+
+template <class T>
+bool Stream::send_small(const T& packet, Scope& scope) {
+  Buffer buffer = allocate(sizeof packet, scope);
+  if (!buffer) {
+    scope.counters.drops.count(DropReason::kNoBuffer);
+    return false;
+  }
+  std::memcpy(buffer.writable().data(), &packet, sizeof packet);
+  seal(buffer, scope);
+  scope.sink.send(scope.session.aggregator(), std::move(buffer));
+  return true;
+}
+
+}  // namespace sluice::worker
