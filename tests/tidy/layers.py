@@ -34,6 +34,7 @@ LAYERS = [
     (r"common/log/",         LOGGER + [r"common/base/log_level"],     LOG),
     (r"common/config/",      BASE + LOGGER + [r"common/(config/|protocol/secret)"],
      SYSTEM + LOG + [r"boost/"]),
+    (r"common/memory/",      BASE + [r"common/memory/"],              SYSTEM + [r"linux/magic\.h"]),
     (r"common/net/",         BASE + LOGGER + [r"common/net/"],        SYSTEM + LOG + [r"rte_"]),
     (ENGINE["aggregator"],   CORE + [ENGINE["aggregator"]],           []),
     (r"aggregator/",         LOOP + [r"aggregator/"],                 SYSTEM + LOG),

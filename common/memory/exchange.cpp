@@ -1,0 +1,308 @@
+#include "common/memory/exchange.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+#include <sluice/error.hpp>
+
+namespace sluice::memory {
+namespace {
+
+enum class Kind : std::uint16_t {
+  kArena = 1,    // worker: map this descriptor
+  kMapped = 2,   // daemon: so it is
+  kAsk = 3,      // worker: a region for the sums of a job's next session
+  kResults = 4,  // daemon: this descriptor
+  kRefused = 5,  // daemon: either, and why
+};
+
+constexpr std::uint32_t kMagic = 0x52'4c'53'02;  // with the version of these messages
+
+/// Every message. Both ends are processes of one machine, so integers are as they are there.
+struct Message {
+  std::uint32_t magic = kMagic;
+  Kind kind{};
+  std::uint16_t reserved = 0;
+  std::uint64_t id = 0;   ///< of the region
+  std::uint32_t job = 0;  ///< kAsk, kResults
+  std::array<char, 108> reason{};
+};
+static_assert(sizeof(Message) == 128);
+
+constexpr int kRequestsAtOnce = 16;         // of one worker: others have their turn
+constexpr std::ptrdiff_t kJobsAtOnce = 16;  // that one worker joins just now: others join, too
+
+std::span<const std::byte> bytes_of(const Message& message) {
+  return std::as_bytes(std::span(&message, 1));
+}
+
+Message reply(Kind kind, std::uint64_t id, std::uint32_t job, const std::string& reason = {}) {
+  Message message{.kind = kind, .id = id, .job = job};
+  reason.copy(message.reason.data(), message.reason.size() - 1);
+  return message;
+}
+
+std::optional<Message> parse(std::span<const std::byte> bytes) {
+  Message message;
+  if (bytes.size() != sizeof message) return std::nullopt;
+  std::memcpy(&message, bytes.data(), sizeof message);
+  if (message.magic != kMagic) return std::nullopt;
+  message.reason.back() = '\0';
+  return message;
+}
+
+}  // namespace
+
+// ------------------------------------------------------------------------------ the daemon's side
+RegionServer::RegionServer(const std::string& path, const RegionServerOptions& options,
+                           std::function<void(const std::string&)> refused)
+    : path_(path),
+      options_(options),
+      refused_(std::move(refused)),
+      socket_(UnixSocket::listen(path)) {}
+
+RegionServer::~RegionServer() {
+  unlink(path_.c_str());
+}
+
+void RegionServer::poll() {
+  while (auto socket = socket_.accept()) {
+    const bool full = workers_.size() >= options_.workers_max;
+    if (!full && socket->peer_is_trusted()) {
+      workers_.push_back({.socket = std::move(*socket)});
+      continue;
+    }
+    ++counters_.workers_refused;
+    refused_(full ? "too many workers share memory" : "its process is another user's");
+  }
+  for (auto worker = workers_.begin(); worker != workers_.end();) {
+    const auto next = std::next(worker);
+    if (!serve(*worker)) {
+      drop(*worker);
+      workers_.erase(worker);
+    }
+    worker = next;
+  }
+  unmap_unused();
+}
+
+/// False if the worker is gone, or is no worker of this version.
+bool RegionServer::serve(Worker& worker) {
+  for (int i = 0; i < kRequestsAtOnce; ++i) {
+    std::array<std::byte, sizeof(Message) + 1> buffer;
+    auto received = worker.socket.receive(buffer);
+    if (received.io == UnixSocket::Io::kNothing) return true;
+    if (received.io == UnixSocket::Io::kClosed) return false;
+    const auto message = parse(std::span(buffer).first(std::min(received.bytes, buffer.size())));
+    if (!message) return false;
+    const bool goes_on = message->kind == Kind::kArena ? share(worker, message->id, received)
+                         : message->kind == Kind::kAsk ? give_results(worker, message->job)
+                                                       : false;
+    if (!goes_on) return false;
+  }
+  return true;
+}
+
+bool RegionServer::share(Worker& worker, std::uint64_t id, UnixSocket::Received& received) {
+  if (received.lost)
+    return refuse(worker, id, "the daemon may open no more descriptors (ulimit -n)");
+  std::shared_ptr<const PeerRegion> region;
+  try {
+    region = std::make_shared<const PeerRegion>(id, std::move(received.descriptor),
+                                                options_.arena_bytes_max - worker.arena_bytes);
+  } catch (const Error& error) {
+    return refuse(worker, id, error.what());
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    if (id == 0 || !arenas_.emplace(id, region).second) region.reset();
+  }
+  if (!region) return refuse(worker, id, "a region with this id is mapped already");
+  worker.arena_bytes += region->bytes().size();
+  worker.arenas.push_back(std::move(region));
+  ++counters_.mapped;
+  return worker.socket.send(bytes_of(reply(Kind::kMapped, id, 0)), -1) == UnixSocket::Io::kDone;
+}
+
+/// All ranks of a job get the same region, until a session has taken it.
+bool RegionServer::give_results(Worker& worker, std::uint32_t job) {
+  std::shared_ptr<OwnRegion> region;
+  bool full = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = results_.find(job); found != results_.end())
+      region = found->second.region;
+    const auto is_its_own = [&](const auto& entry) {
+      return entry.second.asked_by.front() == &worker;
+    };
+    full = !region && (results_.size() >= options_.results_max ||
+                       std::count_if(results_.begin(), results_.end(), is_its_own) >= kJobsAtOnce);
+  }
+  if (full) return refuse(worker, 0, "too many jobs wait for their ranks");
+  if (!region) {
+    try {
+      region = std::make_shared<OwnRegion>("sluice-results", options_.results_bytes,
+                                           OwnRegion::Writers::kThisOnly);
+    } catch (const Error& error) {
+      return refuse(worker, 0, error.what());
+    }
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    Results& results = results_[job];
+    results.region = region;
+    if (std::find(results.asked_by.begin(), results.asked_by.end(), &worker) ==
+        results.asked_by.end())
+      results.asked_by.push_back(&worker);
+  }
+  return worker.socket.send(bytes_of(reply(Kind::kResults, region->id(), job)),
+                            region->descriptor().get()) == UnixSocket::Io::kDone;
+}
+
+bool RegionServer::refuse(Worker& worker, std::uint64_t id, const std::string& why) {
+  ++counters_.refused;
+  refused_(why);
+  return worker.socket.send(bytes_of(reply(Kind::kRefused, id, 0, why)), -1) ==
+         UnixSocket::Io::kDone;
+}
+
+/// What it shared is not found any more; sessions that read it go on until they end.
+void RegionServer::drop(Worker& worker) {
+  const std::lock_guard lock(mutex_);
+  for (auto& arena : worker.arenas) {
+    arenas_.erase(arena->id());
+    retired_.push_back(std::move(arena));
+  }
+  for (auto entry = results_.begin(); entry != results_.end();) {
+    const auto next = std::next(entry);
+    Results& results = entry->second;
+    std::erase(results.asked_by, &worker);
+    if (results.asked_by.empty()) {
+      retired_.push_back(std::move(results.region));
+      results_.erase(entry);
+    }
+    entry = next;
+  }
+}
+
+void RegionServer::unmap_unused() {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(retired_, [](const auto& region) { return region.use_count() == 1; });
+}
+
+std::shared_ptr<const PeerRegion> RegionServer::arena(std::uint64_t id) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = arenas_.find(id);
+  return found == arenas_.end() ? nullptr : found->second;
+}
+
+std::shared_ptr<OwnRegion> RegionServer::take_results(std::uint32_t job, std::uint64_t id) {
+  const std::lock_guard lock(mutex_);
+  const auto found = results_.find(job);
+  if (found == results_.end() || found->second.region->id() != id) return nullptr;
+  std::shared_ptr<OwnRegion> region = std::move(found->second.region);
+  results_.erase(found);
+  retired_.push_back(region);
+  return region;
+}
+
+// ------------------------------------------------------------------------------ the worker's side
+void RegionClient::share(const OwnRegion& arena) {
+  arenas_.push_back({&arena});
+}
+
+void RegionClient::ask_for_results(std::uint32_t job) {
+  asked_[job] = {};
+}
+
+void RegionClient::poll() {
+  if (!socket_) {
+    socket_ = UnixSocket::connect(path_);
+    if (!socket_) {
+      problem_ = "the daemon shares no memory at " + path_;
+      return;
+    }
+    if (!socket_->peer_is_trusted())
+      return disconnect("the daemon at " + path_ + " is another user's");
+    problem_.clear();
+  }
+  if (!send_due()) return disconnect("the daemon at " + path_ + " went away");
+  for (;;) {
+    std::array<std::byte, sizeof(Message)> buffer;
+    auto received = socket_->receive(buffer);
+    if (received.io == UnixSocket::Io::kNothing) return;
+    if (received.io == UnixSocket::Io::kClosed ||
+        !take(received, std::span(buffer).first(std::min(received.bytes, buffer.size()))))
+      return disconnect("the daemon at " + path_ + " went away");
+  }
+}
+
+bool RegionClient::send_due() {
+  const auto send = [&](const Message& message, int descriptor, bool& sent) {
+    const auto io = socket_->send(bytes_of(message), descriptor);
+    sent = io == UnixSocket::Io::kDone;
+    return io;
+  };
+  for (Arena& arena : arenas_) {
+    if (arena.sent) continue;
+    const OwnRegion& region = *arena.region;
+    const auto io =
+        send(reply(Kind::kArena, region.id(), 0), region.descriptor().get(), arena.sent);
+    if (io != UnixSocket::Io::kDone) return io == UnixSocket::Io::kNothing;
+  }
+  for (auto& [job, asked] : asked_) {
+    if (asked.sent) continue;
+    const auto io = send(reply(Kind::kAsk, 0, job), -1, asked.sent);
+    if (io != UnixSocket::Io::kDone) return io == UnixSocket::Io::kNothing;
+  }
+  return true;
+}
+
+/// False if the daemon is not one of this version.
+bool RegionClient::take(UnixSocket::Received& received, std::span<const std::byte> bytes) {
+  const auto message = parse(bytes);
+  if (!message) return false;
+  switch (message->kind) {
+    case Kind::kMapped:
+      for (Arena& arena : arenas_) arena.mapped |= arena.region->id() == message->id;
+      return true;
+    case Kind::kResults:
+      try {
+        constexpr std::size_t kMost = std::size_t{1} << 40;
+        auto region =
+            std::make_shared<const PeerRegion>(message->id, std::move(received.descriptor), kMost);
+        if (const auto asked = asked_.find(message->job); asked != asked_.end())
+          asked->second.region = std::move(region);
+      } catch (const Error& error) {
+        problem_ = error.what();
+      }
+      return true;
+    case Kind::kRefused:
+      problem_ = "the daemon refuses: " + std::string(message->reason.data());
+      return true;
+    default:
+      return false;
+  }
+}
+
+void RegionClient::disconnect(const std::string& why) {
+  socket_.reset();
+  problem_ = why;
+  for (Arena& arena : arenas_) arena.sent = arena.mapped = false;
+  for (auto& [job, asked] : asked_) asked = {};
+}
+
+bool RegionClient::is_shared() const {
+  return socket_ && std::all_of(arenas_.begin(), arenas_.end(),
+                                [](const Arena& arena) { return arena.mapped; });
+}
+
+std::shared_ptr<const PeerRegion> RegionClient::results(std::uint32_t job) const {
+  const auto found = asked_.find(job);
+  return found == asked_.end() ? nullptr : found->second.region;
+}
+
+}  // namespace sluice::memory

@@ -1,0 +1,138 @@
+// How regions pass between a daemon and the workers of its machine: over a Unix socket beside their
+// ports. A worker shares its arenas, each once; the daemon maps them. For each job that a worker
+// joins it asks for the region in which the sums of the job's next session will lie. A worker whose
+// daemon comes back shares all again.
+//
+// Neither side waits for the other: both are polled. A peer that sends what it should not, or does
+// not read, loses its connection, and nobody else notices.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/memory/region.hpp"
+#include "common/memory/unix_socket.hpp"
+
+namespace sluice::memory {
+
+struct RegionServerOptions {
+  std::size_t arena_bytes_max = 0;  ///< of all arenas of one worker together
+  std::size_t results_bytes = 0;    ///< of a region for a job's sums
+  std::size_t results_max = 0;      ///< regions that wait for their session
+  std::size_t workers_max = 0;      ///< connections
+};
+
+/// The daemon's side. `poll` belongs to the control thread, which maps and unmaps; the lane takes
+/// what it needs for a session.
+class RegionServer {
+ public:
+  struct Counters {
+    std::uint64_t mapped = 0;   ///< arenas
+    std::uint64_t refused = 0;  ///< requests
+    std::uint64_t workers_refused = 0;
+  };
+
+  /// `refused` is told why a worker's request was, from within poll(). Throws as
+  /// UnixSocket::listen.
+  RegionServer(const std::string& path, const RegionServerOptions& options,
+               std::function<void(const std::string& why)> refused);
+  ~RegionServer();
+  RegionServer(const RegionServer&) = delete;
+  RegionServer& operator=(const RegionServer&) = delete;
+
+  /// Takes connections and requests, some at a time, and unmaps what nobody uses any more.
+  void poll();
+
+  /// The arena of this id, while its worker is connected; who holds it may read it longer. For any
+  /// thread.
+  std::shared_ptr<const PeerRegion> arena(std::uint64_t id) const;
+  /// The region that was given out for the job's next session, to that session; null if it is not
+  /// this one. For any thread.
+  std::shared_ptr<OwnRegion> take_results(std::uint32_t job, std::uint64_t id);
+
+  const Counters& counters() const { return counters_; }
+
+ private:
+  struct Worker {
+    UnixSocket socket;
+    std::vector<std::shared_ptr<const PeerRegion>> arenas = {};
+    std::size_t arena_bytes = 0;
+  };
+  struct Results {
+    std::shared_ptr<OwnRegion> region;
+    std::vector<const Worker*> asked_by = {};
+  };
+
+  bool serve(Worker& worker);
+  bool share(Worker& worker, std::uint64_t id, UnixSocket::Received& received);
+  bool give_results(Worker& worker, std::uint32_t job);
+  bool refuse(Worker& worker, std::uint64_t id, const std::string& why);
+  void drop(Worker& worker);
+  void unmap_unused();
+
+  const std::string path_;
+  const RegionServerOptions options_;
+  const std::function<void(const std::string&)> refused_;
+  UnixSocket socket_;
+  std::list<Worker> workers_;
+  // Kept until nobody else holds them: to unmap takes its time, which is not the lane's.
+  std::vector<std::shared_ptr<const void>> retired_;
+  Counters counters_;
+
+  mutable std::mutex mutex_;
+  std::map<std::uint64_t, std::shared_ptr<const PeerRegion>> arenas_;  // guarded, as the next one
+  std::map<std::uint32_t, Results> results_;                           // by job
+};
+
+/// The worker's side; belongs to one thread.
+class RegionClient {
+ public:
+  /// `path` as the daemon's.
+  explicit RegionClient(std::string path) : path_(std::move(path)) {}
+
+  /// Shares an arena, which must outlive this object, with the daemon, now and whenever it is back.
+  void share(const OwnRegion& arena);
+  /// Asks for a region for the next session of a job; a former answer is forgotten.
+  void ask_for_results(std::uint32_t job);
+
+  /// Connects, sends and receives what is due.
+  void poll();
+
+  /// Whether the daemon that is connected now has mapped every arena.
+  bool is_shared() const;
+  /// What the daemon answered; null until then.
+  std::shared_ptr<const PeerRegion> results(std::uint32_t job) const;
+  /// Why blocks cannot be shared with this daemon, as far as it is known; empty: nothing is wrong.
+  const std::string& problem() const { return problem_; }
+
+ private:
+  struct Arena {
+    const OwnRegion* region;
+    bool sent = false;
+    bool mapped = false;
+  };
+  struct Asked {
+    bool sent = false;
+    std::shared_ptr<const PeerRegion> region = {};
+  };
+
+  bool send_due();
+  bool take(UnixSocket::Received& received, std::span<const std::byte> bytes);
+  void disconnect(const std::string& why);
+
+  const std::string path_;
+  std::optional<UnixSocket> socket_;
+  std::vector<Arena> arenas_;
+  std::map<std::uint32_t, Asked> asked_;  // by job
+  std::string problem_;
+};
+
+}  // namespace sluice::memory

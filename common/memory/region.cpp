@@ -1,0 +1,73 @@
+#include "common/memory/region.hpp"
+
+#include <cerrno>
+#include <cstring>
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include <sluice/error.hpp>
+
+#include "common/base/random_id.hpp"
+
+namespace sluice::memory {
+namespace {
+
+[[noreturn]] void refuse(const std::string& what, const std::string& why) {
+  throw Error(ErrorCode::kUnavailable, what + ": " + why);
+}
+
+[[noreturn]] void refuse_with_errno(const std::string& what) {
+  refuse(what, std::strerror(errno));
+}
+
+Mapping map(const Descriptor& descriptor, std::size_t bytes, int protection,
+            const std::string& what) {
+  void* const address = mmap(nullptr, bytes, protection, MAP_SHARED, descriptor.get(), 0);
+  if (address == MAP_FAILED) refuse_with_errno(what + " cannot be mapped");
+  return Mapping({static_cast<std::byte*>(address), bytes});
+}
+
+}  // namespace
+
+Mapping::~Mapping() {
+  if (!bytes_.empty()) munmap(bytes_.data(), bytes_.size());
+}
+
+OwnRegion::OwnRegion(const std::string& name, std::size_t bytes, Writers writers)
+    : id_(random_id()) {
+  const std::string what = "shared memory of " + std::to_string(bytes) + " bytes";
+  if (bytes == 0) throw Error(ErrorCode::kInvalidArgument, what + ": at least 1 expected");
+  descriptor_ = Descriptor(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!descriptor_) refuse_with_errno(what);
+  if (ftruncate(descriptor_.get(), static_cast<off_t>(bytes)) != 0) refuse_with_errno(what);
+  if (writers == Writers::kThisOnly &&
+      fallocate(descriptor_.get(), 0, 0, static_cast<off_t>(bytes)) != 0)
+    refuse_with_errno(what);
+  mapping_ = map(descriptor_, bytes, PROT_READ | PROT_WRITE, what);
+  int seals = F_SEAL_SHRINK | F_SEAL_GROW;
+  if (writers == Writers::kThisOnly) seals |= F_SEAL_FUTURE_WRITE;  // but for the mapping above
+  if (fcntl(descriptor_.get(), F_ADD_SEALS, seals | F_SEAL_SEAL) != 0) refuse_with_errno(what);
+}
+
+PeerRegion::PeerRegion(std::uint64_t id, Descriptor descriptor, std::size_t most_bytes) : id_(id) {
+  const std::string what = "a peer's shared memory";
+  const int seals = fcntl(descriptor.get(), F_GET_SEALS);
+  if (seals < 0) refuse(what, "its file cannot be sealed; a memfd is expected");
+  if ((seals & F_SEAL_SHRINK) == 0) refuse(what, "it is not sealed against shrinking");
+  struct statfs system {};
+  if (fstatfs(descriptor.get(), &system) != 0) refuse_with_errno(what);
+  if (system.f_type == HUGETLBFS_MAGIC) refuse(what, "it is of hugetlbfs, not a plain memfd");
+  struct stat file {};
+  if (fstat(descriptor.get(), &file) != 0) refuse_with_errno(what);
+  const auto bytes = static_cast<std::size_t>(file.st_size);
+  if (bytes == 0 || bytes > most_bytes)
+    refuse(what, "it has " + std::to_string(bytes) + " bytes; 1.." + std::to_string(most_bytes) +
+                     " expected");
+  mapping_ = map(descriptor, bytes, PROT_READ, what);
+}
+
+}  // namespace sluice::memory

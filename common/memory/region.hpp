@@ -1,0 +1,80 @@
+// Memory that processes of one machine share by reference: a tensor is read where it lies, a sum is
+// written once for all ranks. A region is a memfd; its descriptor travels over a Unix socket.
+//
+// Nobody trusts his peer with more than its own bytes:
+//  - A region cannot shrink, so that what was mapped stays there: F_SEAL_SHRINK, which the one who
+//    maps it checks. A file that cannot be sealed is refused: reading one of FUSE may never end,
+//    and a page of one on hugetlbfs that its owner punches out cannot be had again.
+//  - Who did not make a region maps it for reading only. Of results nobody else can do otherwise
+//    (F_SEAL_FUTURE_WRITE), as a process of the same user could open the descriptor anew.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "common/memory/descriptor.hpp"
+
+namespace sluice::memory {
+
+/// A part of the address space that is unmapped with its owner.
+class Mapping {
+ public:
+  Mapping() = default;
+  explicit Mapping(std::span<std::byte> bytes) : bytes_(bytes) {}
+  Mapping(Mapping&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+  Mapping& operator=(Mapping&& other) noexcept {
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~Mapping();
+
+  std::span<std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::span<std::byte> bytes_;
+};
+
+/// A region that this process has made and may write.
+class OwnRegion {
+ public:
+  enum class Writers {
+    kTrusted,   ///< whoever gets the descriptor is asked to map it for reading only: tensors, whose
+                ///< owner harms himself alone if he gives it away
+    kThisOnly,  ///< nobody else can map it for writing: results, which all ranks read
+  };
+
+  /// `name` is what /proc shows. Takes the pages at once for kThisOnly, so that a lane that writes
+  /// them does not wait for the kernel; so the caller must know that the machine has so many.
+  /// Throws Error kUnavailable, naming the size and the system's reason; kInvalidArgument for 0
+  /// bytes.
+  OwnRegion(const std::string& name, std::size_t bytes, Writers writers);
+
+  std::uint64_t id() const { return id_; }  ///< random, never 0
+  std::span<std::byte> bytes() const { return mapping_.bytes(); }
+  const Descriptor& descriptor() const { return descriptor_; }
+
+ private:
+  std::uint64_t id_;
+  Descriptor descriptor_;
+  Mapping mapping_;
+};
+
+/// A region that another process has made, mapped for reading.
+class PeerRegion {
+ public:
+  /// Throws Error kUnavailable, saying what is wrong with it, if the region cannot be trusted as
+  /// said above, is empty, or has more than `most_bytes`.
+  PeerRegion(std::uint64_t id, Descriptor descriptor, std::size_t most_bytes);
+
+  std::uint64_t id() const { return id_; }
+  std::span<const std::byte> bytes() const { return mapping_.bytes(); }
+
+ private:
+  std::uint64_t id_;
+  Mapping mapping_;  // keeps the memory without the descriptor
+};
+
+}  // namespace sluice::memory

@@ -1,0 +1,127 @@
+#include "common/memory/unix_socket.hpp"
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <sluice/error.hpp>
+
+namespace sluice::memory {
+namespace {
+
+constexpr int kFlags = SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC;
+constexpr int kWaiting = 64;  // connections
+// More than one is a fault of the peer's, but they must be taken to be closed.
+constexpr std::size_t kDescriptorsMost = 4;
+
+sockaddr_un address_of(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path)
+    throw Error(ErrorCode::kInvalidArgument,
+                "socket path '" + path + "' has " + std::to_string(path.size()) +
+                    " bytes; at most " + std::to_string(sizeof address.sun_path - 1) + " expected");
+  path.copy(address.sun_path, path.size());
+  return address;
+}
+
+UnixSocket::Io outcome_of_error() {
+  return errno == EAGAIN || errno == EINTR || errno == ENOBUFS ? UnixSocket::Io::kNothing
+                                                               : UnixSocket::Io::kClosed;
+}
+
+}  // namespace
+
+UnixSocket UnixSocket::listen(const std::string& path) {
+  const auto refuse = [&](const char* why) {
+    throw Error(ErrorCode::kUnavailable, "socket '" + path + "' cannot be served: " + why);
+  };
+  const sockaddr_un address = address_of(path);
+  if (connect(path)) refuse("another process serves it");
+  unlink(path.c_str());
+  UnixSocket made(Descriptor(socket(AF_UNIX, kFlags, 0)));
+  if (!made.descriptor_) refuse(std::strerror(errno));
+  const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
+  if (bind(made.descriptor(), generic, sizeof address) != 0 ||
+      ::listen(made.descriptor(), kWaiting) != 0)
+    refuse(std::strerror(errno));
+  return made;
+}
+
+std::optional<UnixSocket> UnixSocket::connect(const std::string& path) {
+  const sockaddr_un address = address_of(path);
+  UnixSocket made(Descriptor(socket(AF_UNIX, kFlags, 0)));
+  const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
+  if (!made.descriptor_ || ::connect(made.descriptor(), generic, sizeof address) != 0)
+    return std::nullopt;
+  return made;
+}
+
+std::optional<UnixSocket> UnixSocket::accept() const {
+  Descriptor peer(accept4(descriptor_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!peer) return std::nullopt;
+  return UnixSocket(std::move(peer));
+}
+
+UnixSocket::Io UnixSocket::send(std::span<const std::byte> message, int descriptor) const {
+  iovec bytes{const_cast<std::byte*>(message.data()), message.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr header{};
+  header.msg_iov = &bytes;
+  header.msg_iovlen = 1;
+  if (descriptor >= 0) {
+    header.msg_control = control.data();
+    header.msg_controllen = control.size();
+    cmsghdr* const rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(rights), &descriptor, sizeof descriptor);
+  }
+  if (sendmsg(descriptor_.get(), &header, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return Io::kDone;
+  return outcome_of_error();
+}
+
+UnixSocket::Received UnixSocket::receive(std::span<std::byte> into) const {
+  iovec bytes{into.data(), into.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(kDescriptorsMost * sizeof(int))> control{};
+  msghdr header{};
+  header.msg_iov = &bytes;
+  header.msg_iovlen = 1;
+  header.msg_control = control.data();
+  header.msg_controllen = control.size();
+  const ssize_t count =
+      recvmsg(descriptor_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC | MSG_TRUNC);
+  Received received;
+  if (count <= 0) {
+    received.io = count == 0 ? Io::kClosed : outcome_of_error();
+    return received;
+  }
+  received.io = Io::kDone;
+  received.bytes = static_cast<std::size_t>(count);
+  received.lost = (header.msg_flags & MSG_CTRUNC) != 0;
+  std::size_t came = 0;
+  for (cmsghdr* part = CMSG_FIRSTHDR(&header); part != nullptr; part = CMSG_NXTHDR(&header, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count_here = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count_here; ++i) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
+      Descriptor owned(fd);  // closed here unless it is the only one
+      received.descriptor = came++ == 0 ? std::move(owned) : Descriptor();
+    }
+  }
+  return received;
+}
+
+bool UnixSocket::peer_is_trusted() const {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (getsockopt(descriptor_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
+  return peer.uid == geteuid() || peer.uid == 0;
+}
+
+}  // namespace sluice::memory

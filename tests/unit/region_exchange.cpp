@@ -1,0 +1,324 @@
+// How regions pass between a daemon and its workers: both sides in one process, polled in turns.
+#include <array>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <catch2/catch.hpp>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <sluice/error.hpp>
+
+#include "common/memory/exchange.hpp"
+
+using namespace sluice;
+using namespace sluice::memory;
+using Catch::Matchers::Contains;
+
+namespace {
+
+constexpr std::uint32_t kJob = 42;
+constexpr std::size_t kMessageBytes = 128;
+
+struct Exchange {
+  Exchange() {
+    char name[] = "/tmp/sluice-exchange-XXXXXX";
+    REQUIRE(mkdtemp(name) != nullptr);
+    directory = name;
+    start();
+  }
+  ~Exchange() { std::filesystem::remove_all(directory); }
+
+  void start() {
+    server.reset();
+    server =
+        std::make_unique<RegionServer>(path(),
+                                       RegionServerOptions{.arena_bytes_max = 1 << 20,
+                                                           .results_bytes = 8'192,
+                                                           .results_max = 20,
+                                                           .workers_max = 4},
+                                       [this](const std::string& why) { refusals.push_back(why); });
+  }
+  std::string path() const { return directory + "/regions"; }
+
+  /// So often that whatever is due has passed both ways.
+  void settle(std::initializer_list<RegionClient*> clients) {
+    for (int i = 0; i < 10; ++i) {
+      for (RegionClient* const client : clients) client->poll();
+      server->poll();
+    }
+    for (RegionClient* const client : clients) client->poll();
+  }
+
+  std::string directory;
+  std::vector<std::string> refusals;
+  std::unique_ptr<RegionServer> server;
+};
+
+OwnRegion arena_of(std::size_t bytes) {
+  return {"arena", bytes, OwnRegion::Writers::kTrusted};
+}
+
+/// A request as it stands on the socket.
+std::array<std::byte, kMessageBytes> request(std::uint16_t kind, std::uint64_t id,
+                                             std::uint32_t job = 0) {
+  std::array<std::byte, kMessageBytes> bytes{};
+  const std::uint32_t magic = 0x52'4c'53'02;
+  std::memcpy(&bytes[0], &magic, sizeof magic);
+  std::memcpy(&bytes[4], &kind, sizeof kind);
+  std::memcpy(&bytes[8], &id, sizeof id);
+  std::memcpy(&bytes[16], &job, sizeof job);
+  return bytes;
+}
+
+bool is_closed(const UnixSocket& socket) {
+  std::array<std::byte, kMessageBytes> bytes;
+  for (;;) {
+    const auto io = socket.receive(bytes).io;
+    if (io != UnixSocket::Io::kDone) return io == UnixSocket::Io::kClosed;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a worker's arenas are found by their ids, and all ranks get the region of the job") {
+  Exchange exchange;
+  const OwnRegion first = arena_of(4'096), second = arena_of(10'000), other = arena_of(100);
+  RegionClient zero(exchange.path()), one(exchange.path());
+  zero.share(first);
+  zero.share(second);
+  one.share(other);
+  zero.ask_for_results(kJob);
+  one.ask_for_results(kJob);
+  CHECK(!zero.is_shared());
+  exchange.settle({&zero, &one});
+  CHECK(zero.problem() == "");
+  CHECK(zero.is_shared());
+  CHECK(one.is_shared());
+  second.bytes()[9'999] = std::byte{7};
+  REQUIRE(exchange.server->arena(second.id()));
+  CHECK(exchange.server->arena(second.id())->bytes()[9'999] == std::byte{7});
+  CHECK(!exchange.server->arena(1));
+
+  REQUIRE(zero.results(kJob));
+  REQUIRE(one.results(kJob));
+  CHECK(zero.results(kJob)->id() == one.results(kJob)->id());
+  const auto taken = exchange.server->take_results(kJob, zero.results(kJob)->id());
+  REQUIRE(taken);
+  taken->bytes()[8'191] = std::byte{3};
+  CHECK(one.results(kJob)->bytes()[8'191] == std::byte{3});
+  CHECK(exchange.refusals.empty());
+}
+
+TEST_CASE("every session has a region of its own") {
+  Exchange exchange;
+  RegionClient client(exchange.path());
+  client.ask_for_results(kJob);
+  exchange.settle({&client});
+  const auto first = client.results(kJob);
+  REQUIRE(first);
+  CHECK(!exchange.server->take_results(kJob + 1, first->id()));
+  CHECK(!exchange.server->take_results(kJob, first->id() + 1));
+  CHECK(exchange.server->take_results(kJob, first->id()));
+  CHECK(!exchange.server->take_results(kJob, first->id()));
+  client.ask_for_results(kJob);
+  CHECK(!client.results(kJob));
+  exchange.settle({&client});
+  REQUIRE(client.results(kJob));
+  CHECK(client.results(kJob)->id() != first->id());
+}
+
+TEST_CASE("an arena grows by further ones") {
+  Exchange exchange;
+  const OwnRegion first = arena_of(4'096), second = arena_of(4'096);
+  RegionClient client(exchange.path());
+  client.share(first);
+  exchange.settle({&client});
+  CHECK(client.is_shared());
+  client.share(second);
+  CHECK(!client.is_shared());
+  exchange.settle({&client});
+  CHECK(client.is_shared());
+  CHECK(exchange.server->arena(second.id()));
+}
+
+TEST_CASE("what a worker that is gone has shared is read by its session only, and then unmapped") {
+  Exchange exchange;
+  const OwnRegion arena = arena_of(4'096);
+  auto client = std::make_unique<RegionClient>(exchange.path());
+  client->share(arena);
+  client->ask_for_results(kJob);
+  exchange.settle({client.get()});
+  auto held = exchange.server->arena(arena.id());
+  REQUIRE(held);
+  client.reset();
+  exchange.server->poll();
+  CHECK(!exchange.server->arena(arena.id()));
+  arena.bytes()[0] = std::byte{5};
+  CHECK(held->bytes()[0] == std::byte{5});
+  exchange.server->poll();
+  CHECK(held.use_count() == 2);  // the server unmaps it, not the session
+  const std::weak_ptr<const PeerRegion> watched = held;
+  held.reset();
+  CHECK(!watched.expired());
+  exchange.server->poll();
+  CHECK(watched.expired());
+}
+
+TEST_CASE("a daemon that comes back is given everything again") {
+  Exchange exchange;
+  const OwnRegion arena = arena_of(4'096);
+  RegionClient client(exchange.path());
+  client.share(arena);
+  client.ask_for_results(kJob);
+  exchange.settle({&client});
+  const auto before = client.results(kJob);
+  REQUIRE(before);
+  exchange.server.reset();
+  client.poll();
+  CHECK(!client.is_shared());
+  CHECK(!client.results(kJob));
+  client.poll();
+  CHECK_THAT(client.problem(), Contains(exchange.path()));
+  exchange.start();
+  exchange.settle({&client});
+  CHECK(client.problem() == "");
+  CHECK(client.is_shared());
+  REQUIRE(client.results(kJob));
+  CHECK(client.results(kJob)->id() != before->id());
+  CHECK(exchange.server->arena(arena.id()));
+}
+
+TEST_CASE("a socket that is served is left alone, one that nobody serves is replaced") {
+  Exchange exchange;
+  CHECK_THROWS_WITH(RegionServer(exchange.path(), {}, {}), Contains("another process serves it"));
+  exchange.server.reset();
+  std::ofstream(exchange.path()) << "left behind";
+  exchange.start();
+  RegionClient client(exchange.path());
+  exchange.settle({&client});
+  CHECK(client.problem() == "");
+}
+
+TEST_CASE("a region that cannot be trusted is refused with the reason, and the worker goes on") {
+  Exchange exchange;
+  const OwnRegion large = arena_of(2 << 20), small = arena_of(100);
+  RegionClient client(exchange.path());
+  client.share(large);
+  client.share(small);
+  exchange.settle({&client});
+  CHECK(!client.is_shared());
+  CHECK_THAT(client.problem(), Contains("2097152 bytes; 1..1048576 expected"));
+  REQUIRE(exchange.refusals.size() == 1);
+  CHECK(exchange.server->arena(small.id()));
+
+  auto hostile = UnixSocket::connect(exchange.path());
+  REQUIRE(hostile);
+  const Descriptor unsealed(memfd_create("unsealed", MFD_ALLOW_SEALING));
+  REQUIRE(ftruncate(unsealed.get(), 4'096) == 0);
+  hostile->send(request(1, 9), unsealed.get());
+  hostile->send(request(1, 9), -1);                                 // none at all
+  hostile->send(request(1, small.id()), small.descriptor().get());  // another worker's id
+  hostile->send(request(1, 0), small.descriptor().get());           // none
+  exchange.settle({&client});
+  CHECK(exchange.refusals.size() == 5);
+  CHECK(exchange.server->counters().refused == 5);
+  CHECK(!is_closed(*hostile));
+  CHECK(exchange.server->arena(small.id())->bytes().size() == 100);
+}
+
+TEST_CASE("who sends what is no request loses his connection, and nobody else") {
+  Exchange exchange;
+  const OwnRegion arena = arena_of(100);
+  RegionClient client(exchange.path());
+  client.share(arena);
+  exchange.settle({&client});
+  const auto is_dropped = [&](std::span<const std::byte> message) {
+    const auto hostile = UnixSocket::connect(exchange.path());
+    REQUIRE(hostile);
+    hostile->send(message, arena.descriptor().get());
+    exchange.server->poll();
+    return is_closed(*hostile);
+  };
+  auto other_magic = request(1, 9);
+  other_magic[0] = std::byte{0};
+  CHECK(is_dropped(other_magic));
+  CHECK(is_dropped(request(2, 9)));  // a daemon's
+  CHECK(is_dropped(request(77, 9)));
+  CHECK(is_dropped(std::span(other_magic).first(1)));
+  std::vector<std::byte> longer(100'000);
+  CHECK(is_dropped(longer));
+  exchange.settle({&client});
+  CHECK(client.is_shared());
+  CHECK(exchange.server->arena(arena.id()));
+}
+
+TEST_CASE("a worker that never reads, or asks for very many, harms no other") {
+  Exchange exchange;
+  const auto hostile = UnixSocket::connect(exchange.path());
+  REQUIRE(hostile);
+  bool sends = true;
+  for (int i = 0; i < 10'000 && sends; ++i) {
+    const auto io = hostile->send(request(3, 0, 1000u + static_cast<std::uint32_t>(i)), -1);
+    sends = io != UnixSocket::Io::kClosed;
+    exchange.server->poll();
+  }
+  CHECK(!sends);  // disconnected: there was no room for the answers
+  RegionClient client(exchange.path());
+  client.ask_for_results(kJob);
+  exchange.settle({&client});
+  CHECK(client.results(kJob));
+
+  const auto greedy = UnixSocket::connect(exchange.path());
+  std::array<std::byte, kMessageBytes> answer;
+  for (std::uint32_t job = 0; job < 100; ++job) {
+    REQUIRE(greedy->send(request(3, 0, 1000 + job), -1) == UnixSocket::Io::kDone);
+    exchange.server->poll();
+    (void)greedy->receive(answer);
+  }
+  client.ask_for_results(kJob + 1);
+  exchange.settle({&client});
+  CHECK(client.results(kJob + 1));
+}
+
+TEST_CASE("more workers than there may be are turned away until one goes") {
+  Exchange exchange;
+  std::vector<std::unique_ptr<RegionClient>> clients;
+  for (int i = 0; i < 5; ++i) {
+    clients.push_back(std::make_unique<RegionClient>(exchange.path()));
+    clients.back()->ask_for_results(kJob);
+    exchange.settle({clients.back().get()});
+  }
+  CHECK(clients[3]->results(kJob));
+  CHECK(!clients[4]->results(kJob));
+  CHECK(exchange.server->counters().workers_refused > 0);
+  clients[0].reset();
+  exchange.settle({clients[4].get()});
+  CHECK(clients[4]->results(kJob));
+}
+
+TEST_CASE("a daemon that may open no more descriptors says so") {
+  Exchange exchange;
+  const OwnRegion arena = arena_of(100);
+  RegionClient client(exchange.path());
+  exchange.settle({&client});
+  client.share(arena);
+  client.poll();
+  const Descriptor next(dup(0));
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit none{static_cast<rlim_t>(next.get()), before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &none);
+  exchange.server->poll();
+  setrlimit(RLIMIT_NOFILE, &before);
+  client.poll();
+  CHECK(!client.is_shared());
+  CHECK_THAT(client.problem(), Contains("ulimit -n"));
+}
