@@ -144,6 +144,13 @@ bool Engine::take_memory(Job& job, Time now) {
     job.membership.abort(*refusal, control_);
     return false;
   }
+  if (session.by_reference && !share_blocks(job)) {
+    job.membership.abort({.reason = wire::AbortReason::kRefusedSetting,
+                          .field = wire::Field::kSharedMemory,
+                          .value_a = 1},
+                         control_);
+    return false;
+  }
   job.buffers_claimed = streams * stream_buffers(session);
   buffers_claimed_ += job.buffers_claimed;
   assert(job.streams.empty() && buffers_claimed_ <= config_.buffers_max);
@@ -154,6 +161,24 @@ bool Engine::take_memory(Job& job, Time now) {
   job.rounds_seen.assign(job.streams.size(), std::nullopt);
   if (config_.straggler_warning.count() != 0)
     job.stragglers_due = after(now, config_.straggler_warning);
+  return true;
+}
+
+/// Takes the regions of a session whose blocks go by reference. False: some are not there, or too
+/// small; a generation that goes so cannot go otherwise.
+bool Engine::share_blocks(Job& job) {
+  SharedMemory* const memory = config_.shared_memory;
+  if (memory == nullptr) return false;
+  const Roster& roster = job.membership.roster();
+  const Session& session = roster.session();
+  std::vector<SharedBytes<const std::byte>> of_ranks;
+  for (const std::uint64_t id : roster.shared().slots) {
+    of_ranks.push_back(memory->of_worker(id));
+    if (of_ranks.back().bytes.size() < contribution_slots_bytes(session)) return false;
+  }
+  auto results = memory->take_results(session.job, roster.shared().results);
+  if (results.bytes.size() < result_slots_bytes(session)) return false;
+  job.shared.emplace(session, std::move(of_ranks), std::move(results));
   return true;
 }
 

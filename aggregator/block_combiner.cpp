@@ -27,7 +27,7 @@ bool BlockCombiner::begin(const Packet& packet, StreamId stream, const Session& 
   const auto& shape = packet.shape();
   const auto geometry = Geometry::make(
       shape.element_count, static_cast<ElementType>(shape.wire_type), shape.block_elements,
-      session.payload_bytes, session.streams, packet.as<wire::Data>().op);
+      session.payload_bytes, session.streams, packet.as<wire::Data>().op, session.by_reference);
   if (!wire::same(shape, wire::shape_of(geometry)) || !geometry.uses(stream)) return false;
   const std::uint32_t stride = geometry.stride();
   for (std::uint8_t c = 0; const wire::Column& column : packet.columns()) {

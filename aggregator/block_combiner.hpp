@@ -42,7 +42,8 @@ class BlockCombiner {
   /// Whether a packet of the same shape is about other blocks.
   bool contradicts(const Packet& packet) const;
 
-  void add(Rank w, const Packet& packet);
+  /// `slot`: where its blocks lie that go by reference.
+  void add(Rank w, const Packet& packet, std::span<const std::byte> slot = {});
 
   bool is_empty(std::uint8_t column) const { return owners_[column] == 0; }
   bool is_empty() const;
@@ -52,8 +53,10 @@ class BlockCombiner {
 
   /// Bytes of the sums as they travel.
   std::size_t sums_bytes() const;
-  /// Writes the columns, but for what is wanted next, and the sums. Once a round.
-  void write(std::span<wire::Column> columns, std::byte* sums, std::uint16_t ranks);
+  /// Writes the columns, but for what is wanted next, and the sums. Once a round. `sums_are`: in
+  /// the packet, or referenced.
+  void write(std::span<wire::Column> columns, std::byte* sums, std::uint16_t ranks,
+             std::uint8_t sums_are = wire::kColumnPresent);
 
   /// The next round sums these blocks.
   void start_round(std::span<const BlockIndex> current);
@@ -94,14 +97,15 @@ inline bool BlockCombiner::fits(const Packet& packet, std::span<const BlockIndex
   return true;
 }
 
-inline void BlockCombiner::add(Rank w, const Packet& packet) {
-  packet.for_each_block([&](std::uint8_t c, std::span<const std::byte> block) {
+inline void BlockCombiner::add(Rank w, const Packet& packet, std::span<const std::byte> slot) {
+  const auto add = [&](std::uint8_t c, std::span<const std::byte> block) {
     assert(owners_[c] == 0 || last_owner_[c] < w);  // the same bits, whatever the order of arrival
     last_owner_[c] = w;
     const std::size_t elements = block.size() / element_bytes(geometry_.type);
     const auto accumulate = owners_[c]++ == 0 ? reduction_->load : reduction_->combine;
     accumulate(accumulator(c), block.data(), elements);
-  });
+  };
+  packet.for_each_block(add, slot);
 }
 
 inline bool BlockCombiner::is_empty() const {
@@ -116,11 +120,11 @@ inline std::size_t BlockCombiner::sums_bytes() const {
 }
 
 inline void BlockCombiner::write(std::span<wire::Column> columns, std::byte* sums,
-                                 std::uint16_t ranks) {
+                                 std::uint16_t ranks, std::uint8_t sums_are) {
   for (std::uint8_t c = 0; c < geometry_.columns; ++c) {
     columns[c].index = current_[c].value;
     if (owners_[c] == 0) continue;
-    columns[c].flags = wire::kColumnPresent;
+    columns[c].flags = sums_are;
     const std::uint32_t elements = geometry_.elements_of(current_[c]);
     if (owners_[c] < ranks && reduction_->combine_zero != nullptr)
       reduction_->combine_zero(accumulator(c), elements);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 
+#include "aggregator/shared_memory.hpp"
 #include "common/base/limits.hpp"
 #include "common/base/time.hpp"
 #include "common/protocol/job_protection.hpp"
@@ -27,6 +28,7 @@ struct EngineConfig {
   std::size_t jobs_max = limits::kFullJobs;         ///< forming or active at once
   std::size_t job_memory_bytes_max = std::size_t{1} << 30;  ///< engine state and held packets
   std::size_t buffers_max = ~std::size_t{0};  ///< packet buffers that all jobs may keep together
+  SharedMemory* shared_memory = nullptr;      ///< with workers of this machine; null: none
   Duration liveness_timeout = defaults::kLivenessTimeout;
   Duration formation_timeout = defaults::kFormationTimeout;
 

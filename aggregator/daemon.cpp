@@ -10,6 +10,7 @@
 #include "common/base/random_id.hpp"
 #include "common/config/log.hpp"
 #include "common/net/clock.hpp"
+#include "common/net/own_directory.hpp"
 #include "common/net/peer_memory.hpp"
 
 namespace sluice::aggregator {
@@ -79,6 +80,7 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
                  payload_bytes);
 
   open_ports();
+  if (!config_.vhost_dir.empty()) claim_vhost_directory();
   const LaneOptions lane{config_.udp_port, config_.idle, config_.cpu,
                          net::parse_faults(config_.faults)};
   if (lane.faults.any()) logger_->warn("fault injection is on for all traffic: {}", config_.faults);
@@ -86,6 +88,7 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
   if (secrets_.empty() && !ports_.empty())
     logger_->warn("no secrets: whoever reaches a network port may join any job");
   EngineConfig engine = engine_config();
+  engine.shared_memory = memory_.get();
   engine.buffers_max = payloads_->size() - config::ring_buffers(config_);
   lane_ = std::make_unique<Lane>(lane, std::move(engine), *payloads_, *headers_, logger_);
   for (const auto& port : ports_) lane_->attach(port->view(0));
@@ -116,6 +119,7 @@ EngineConfig Daemon::engine_config() const {
 
 Daemon::~Daemon() {
   lane_.reset();
+  memory_.reset();
   vhost_.reset();
   ports_.clear();
 }
@@ -134,6 +138,17 @@ void Daemon::open_ports() {
     logger_->info("port {} at {}, UDP port {}", options.device,
                   config::to_string(config_.addresses[i]), config_.udp_port);
   }
+}
+
+/// Nobody else serves it; workers may share memory there.
+void Daemon::claim_vhost_directory() {
+  net::make_own_directory("vhost directory", config_.vhost_dir);
+  claims_.push_back(config::Claim::on_directory(config_.vhost_dir));
+  const memory::RegionServerOptions options{.arena_bytes_max = limits::kMaxSharedByWorker,
+                                            .results_bytes = limits::kResultsBytes,
+                                            .results_max = config_.max_jobs,
+                                            .workers_max = config_.vhost_max_ports};
+  memory_ = std::make_unique<MappedMemory>(net::region_socket(config_.vhost_dir), options, logger_);
 }
 
 void Daemon::open_vhost_directory() {
@@ -158,7 +173,6 @@ void Daemon::open_vhost_directory() {
   net::BufferPool* const pool = payloads_.get();
   vhost_ = std::make_unique<net::VhostDirectory>(config_.vhost_dir, options, std::span(&pool, 1),
                                                  std::move(events));
-  claims_.push_back(config::Claim::on_directory(config_.vhost_dir));
   logger_->info("local workers at vhost:{}", config_.vhost_dir);
 }
 
@@ -188,6 +202,7 @@ void Daemon::look_after() {
       break;
   }
   if (vhost_) vhost_->poll();
+  if (memory_) memory_->poll();
   log_events();
 }
 
@@ -239,9 +254,10 @@ void Daemon::log_events() {
       case JobEvent::Kind::kFormed:
       case JobEvent::Kind::kResumed:
         logger_->info(
-            "job {}: {}, {} ranks, {} streams, blocks of {}, history {}, payload {} B", s.job,
+            "job {}: {}, {} ranks, {} streams, blocks of {}, history {}, payload {} B{}", s.job,
             event.kind == JobEvent::Kind::kFormed ? "formed" : "resumed with its progress", s.ranks,
-            s.streams, s.block_elements, s.history, s.payload_bytes);
+            s.streams, s.block_elements, s.history, s.payload_bytes,
+            s.by_reference ? ", blocks in shared memory" : "");
         break;
       case JobEvent::Kind::kFormationAbandoned:
         logger_->warn("job {}: resumption abandoned: not all ranks joined here; they join again",

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "aggregator/lane.hpp"
+#include "aggregator/mapped_memory.hpp"
 #include "aggregator/report.hpp"
 #include "common/config/aggregator_config.hpp"
 #include "common/config/claim.hpp"
@@ -42,6 +43,7 @@ class Daemon {
   enum class Signal { kNone, kReload, kEnd };
 
   void open_ports();
+  void claim_vhost_directory();
   void open_vhost_directory();
   Signal wait_for_signal();
   void reload();
@@ -67,6 +69,7 @@ class Daemon {
   std::unique_ptr<net::Eal> eal_;
   std::unique_ptr<net::BufferPool> payloads_;
   std::unique_ptr<net::BufferPool> headers_;
+  std::unique_ptr<MappedMemory> memory_;  // shared with local workers
   std::vector<std::unique_ptr<net::Port>> ports_;
   std::unique_ptr<net::VhostDirectory> vhost_;
   std::unique_ptr<Lane> lane_;

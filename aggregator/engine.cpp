@@ -131,6 +131,7 @@ void Engine::abort(Job& job, const AbortInfo& info, Time now, std::optional<Rank
 
 void Engine::give_back_memory(Job& job) {
   std::vector<Stream>().swap(job.streams);
+  job.shared.reset();
   assert(buffers_claimed_ >= job.buffers_claimed);
   buffers_claimed_ -= std::exchange(job.buffers_claimed, 0);
   std::erase(stalled_, &job);

@@ -70,6 +70,7 @@ class Engine {
         : membership(config, serials, id, buffers_claimed) {}
     Membership membership;
     std::vector<Stream> streams;  // those of this shard, while active; stream s at s / shards
+    std::optional<SharedBlocks> shared;  // where blocks go by reference
     std::size_t buffers_claimed = 0;
     Time poll_due = kNever;       // while a rank that wants to leave waits for others
     std::uint16_t poll_next = 0;  // the rank to ask next
@@ -88,8 +89,13 @@ class Engine {
   StreamScope scope_of(Job& job, PacketSink& sink) {
     const Membership& m = job.membership;
     const Roster& r = m.roster();
-    return {r.session(), r.endpoints(), r.present(), m.record().protection.of(wire::Kind::kResult),
-            sink,        counters_};
+    return {r.session(),
+            r.endpoints(),
+            r.present(),
+            m.record().protection.of(wire::Kind::kResult),
+            sink,
+            counters_,
+            job.shared ? &*job.shared : nullptr};
   }
 
   DropReason dispatch(const Endpoint& from, const Packet& packet, Buffer buffer, Time now,
@@ -109,6 +115,7 @@ class Engine {
   std::optional<AbortInfo> no_room() const;
   std::optional<AbortInfo> too_large(const Session& session) const;
   bool take_memory(Job& job, Time now);
+  bool share_blocks(Job& job);
   void settle(Job& job, Time now);
   void abort(Job& job, const AbortInfo& info, Time now, std::optional<Rank> reported_by = {});
   void give_back_memory(Job& job);

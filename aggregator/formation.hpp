@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <optional>
 #include <unordered_map>
+#include <vector>
 
 #include "aggregator/job_record.hpp"
 #include "common/base/time.hpp"
@@ -32,6 +33,12 @@ struct Candidate {
 };
 
 using Candidates = std::unordered_map<std::uint16_t, Candidate>;  // by rank
+
+/// The regions of a session whose blocks go by reference.
+struct SharedRegions {
+  std::vector<std::uint64_t> slots = {};  ///< by rank
+  std::uint64_t results = 0;
+};
 
 class Formation {
  public:
@@ -62,6 +69,7 @@ class Formation {
   struct Agreement {
     Session session;
     bool resumed = false;
+    SharedRegions shared = {};  // where blocks go by reference
   };
   Agreement agree(std::size_t buffers_claimed) const;
   /// They wait no more: they have formed a job.
@@ -89,6 +97,12 @@ class Formation {
   Time forgotten_at(const Candidate& candidate) const;
   std::uint16_t default_streams(const Session& session, std::size_t buffers_claimed) const;
   std::size_t streams_with_room(const Session& session, std::size_t buffers_claimed) const;
+  void offer_references(Session& session) const;
+  bool all_share() const;
+  bool all_name_one_region() const;
+  bool has_room_for(const Session& session) const;
+  bool awaits_regions() const;
+  SharedRegions shared_regions() const;
 
   JobRecord& record_;
   const EngineConfig& config_;

@@ -91,14 +91,14 @@ void Membership::form(Time now, ControlPackets& out) {
     end({.left = false, .generation = roster_.session().generation, .why = over});
   }
   assert(formation_.complete(now));
-  const auto [session, resumed] = formation_.agree(buffers_claimed_);
-  record_.protection.begin_session(session);
-  roster_.begin(session, resumed, formation_.candidates(), now, out);
+  const Formation::Agreement agreed = formation_.agree(buffers_claimed_);
+  record_.protection.begin_session(agreed.session);
+  roster_.begin(agreed, formation_.candidates(), now, out);
   formation_.clear();
   record_.void_joins();
   active_ = true;
-  record_.tell(
-      {.kind = resumed ? JobEvent::Kind::kResumed : JobEvent::Kind::kFormed, .session = session});
+  record_.tell({.kind = agreed.resumed ? JobEvent::Kind::kResumed : JobEvent::Kind::kFormed,
+                .session = agreed.session});
 }
 
 // ------------------------------------------------------------------------------- while it lives

@@ -17,11 +17,13 @@ constexpr std::uint64_t kSignsOfLife = 2;  // one may have been under way when i
 }  // namespace
 
 // ------------------------------------------------------------------------------- being a member
-void Roster::begin(const Session& session, bool resumed, const Candidates& candidates, Time now,
+void Roster::begin(const Formation::Agreement& agreed, const Candidates& candidates, Time now,
                    ControlPackets& out) {
+  const Session& session = agreed.session;
   assert(candidates.size() == session.ranks);
   session_ = session;
-  resumed_ = resumed;
+  resumed_ = agreed.resumed;
+  shared_ = agreed.shared;
   members_.assign(session.ranks, Member());
   endpoints_.assign(session.ranks, Endpoint());
   present_ = RankSet::first(session.ranks);
@@ -53,9 +55,11 @@ void Roster::welcome(Rank r, ControlPackets& out) const {
   packet.block_elements = session_.block_elements;
   packet.payload_bytes = session_.payload_bytes;
   packet.history = session_.history;
+  packet.results = shared_.results;
   packet.flags =
       static_cast<std::uint8_t>((resumed_ ? wire::kWelcomeResume : 0) |
-                                (session_.authenticated ? wire::kWelcomeAuthenticate : 0));
+                                (session_.authenticated ? wire::kWelcomeAuthenticate : 0) |
+                                (session_.by_reference ? wire::kWelcomeByReference : 0));
   packet.keep_alive_ms = static_cast<std::uint16_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(config_.keep_alive_interval()).count());
   out.push(endpoints_[r.value], packet, record_.protection);

@@ -25,11 +25,12 @@ class Roster {
   explicit Roster(JobRecord& record) : record_(record), config_(record.config) {}
 
   /// The candidates are members from now on, and are welcomed.
-  void begin(const Session& session, bool resumed, const Candidates& candidates, Time now,
+  void begin(const Formation::Agreement& agreed, const Candidates& candidates, Time now,
              ControlPackets& out);
 
   const Session& session() const { return session_; }
-  bool resumed() const { return resumed_; }  ///< goes on with progress made elsewhere
+  bool resumed() const { return resumed_; }                ///< goes on with progress made elsewhere
+  const SharedRegions& shared() const { return shared_; }  ///< where blocks go by reference
   std::span<const Endpoint> endpoints() const { return endpoints_; }  ///< by rank
   const RankSet& present() const { return present_; }                 ///< not left
 
@@ -119,6 +120,7 @@ class Roster {
   const EngineConfig& config_;
   Session session_;
   bool resumed_ = false;
+  SharedRegions shared_;
   Time formed_at_{};
   Time welcome_due_ = kNever;  // while some were never heard
   std::vector<Member> members_;

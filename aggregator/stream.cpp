@@ -28,6 +28,8 @@ Taken Stream::on_data(Rank w, const Packet& packet, Buffer buffer, Scope& scope)
   const Round round{data.round};
   const bool ask = (data.flags & wire::kDataAsk) != 0;
   if (!rounds_.live()) return {DropReason::kUnfitting};
+  if (scope.shared != nullptr ? packet.has_blocks() : packet.has_references())
+    return {DropReason::kUnfitting};
   if (round > rounds_.running()) return {DropReason::kFutureRound};
 
   Taken taken;
@@ -55,7 +57,7 @@ Taken Stream::on_data(Rank w, const Packet& packet, Buffer buffer, Scope& scope)
     taken.drop = DropReason::kUnfitting;
   } else {
     scope.sink.enter(Stage::kSum);
-    take(w, packet, std::move(buffer), scope.counters);
+    take(w, packet, std::move(buffer), scope);
     taken.proves_liveness = true;
   }
   try_finish(scope);
@@ -150,14 +152,17 @@ bool Stream::fits(Rank w, const Packet& packet) const {
                         opening_ ? std::span<const BlockIndex>() : contributions_.next_of(w));
 }
 
-void Stream::take(Rank w, const Packet& packet, Buffer buffer, Counters& counters) {
-  ++counters.contributions;
+void Stream::take(Rank w, const Packet& packet, Buffer buffer, Scope& scope) {
+  ++scope.counters.contributions;
   op_known_ = true;
   if (opening_) wants_[w.value] = *packet.descriptor();
-  const bool added =
-      contributions_.take(w, packet, std::move(buffer),
-                          [this](Rank r, const Packet& ready) { combiner_.add(r, ready); });
-  if (!added) ++counters.contributions_held;
+  const auto add = [&](Rank r, const Packet& ready) {
+    if (scope.shared == nullptr)
+      combiner_.add(r, ready);
+    else
+      combiner_.add(r, ready, scope.shared->contribution(r, id_, rounds_.running()));
+  };
+  if (!contributions_.take(w, packet, std::move(buffer), add)) ++scope.counters.contributions_held;
 }
 
 // ---------------------------------------------------------------------------- finishing a round
@@ -194,8 +199,8 @@ void Stream::try_finish(Scope& scope) {
 /// The RESULT of the running round, the same bytes for every worker; empty if the pool is.
 Buffer Stream::build_result(std::span<const BlockIndex> want, Scope& scope) {
   const std::uint8_t columns = combiner_.geometry().columns;
-  const std::size_t size =
-      wire::block_packet_bytes<wire::Result>(columns, false, combiner_.sums_bytes());
+  const std::size_t in_packet = scope.shared == nullptr ? combiner_.sums_bytes() : 0;
+  const std::size_t size = wire::block_packet_bytes<wire::Result>(columns, false, in_packet);
   const Session& session = scope.session;
   assert(size + scope.protection.trailer_bytes() <= session.payload_bytes);
   Buffer buffer = scope.sink.allocate(size + scope.protection.trailer_bytes());
@@ -212,7 +217,12 @@ Buffer Stream::build_result(std::span<const BlockIndex> want, Scope& scope) {
   packet.fixed.completing_rank = contributions_.last().value;
   packet.fixed.lag = static_cast<std::uint16_t>(rounds_.lag());
   for (std::uint8_t c = 0; c < columns; ++c) packet.columns[c].next = want[c].value;
-  combiner_.write(packet.columns, packet.payload, session.ranks);
+  if (scope.shared == nullptr) {
+    combiner_.write(packet.columns, packet.payload, session.ranks);
+  } else {
+    const auto slot = scope.shared->result(id_.value / session.shards, rounds_.running());
+    combiner_.write(packet.columns, slot.data(), session.ranks, wire::kColumnReferenced);
+  }
   protect(buffer.writable(), scope.protection);
   return buffer;
 }

@@ -22,6 +22,7 @@
 #include "aggregator/contributions.hpp"
 #include "aggregator/counters.hpp"
 #include "aggregator/round_log.hpp"
+#include "aggregator/shared_memory.hpp"
 #include "common/base/packet_buffer.hpp"
 #include "common/base/rank_set.hpp"
 #include "common/protocol/abort_info.hpp"
@@ -39,6 +40,8 @@ struct StreamScope {
   Protection protection;              ///< of what goes out
   PacketSink& sink;
   Counters& counters;
+  const SharedBlocks* shared =
+      nullptr;  ///< where blocks lie that go by reference; null: in packets
 };
 
 /// What a packet did.
@@ -92,7 +95,7 @@ class Stream {
   }
   bool begin_op(Rank w, const Packet& packet, const Session& session);
   bool fits(Rank w, const Packet& packet) const;
-  void take(Rank w, const Packet& packet, Buffer buffer, Counters& counters);
+  void take(Rank w, const Packet& packet, Buffer buffer, Scope& scope);
   void try_finish(Scope& scope);
   Buffer build_result(std::span<const BlockIndex> want, Scope& scope);
   template <class T>

@@ -2,8 +2,8 @@
 // a buffer for a result.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
-#include <cstdint>
 
 #include "common/base/ids.hpp"
 #include "common/base/limits.hpp"
@@ -14,20 +14,18 @@
 
 namespace sluice::aggregator {
 
-/// The most columns that an op can have in this session: of the smallest blocks.
-inline std::uint8_t widest_columns(const Session& s) {
-  return fitting_columns(1, ElementType::kInt8, s.payload_bytes);
-}
-
 /// Room for every column's accumulator: fp16 doubles, and each column is aligned.
 inline std::size_t accumulator_bytes(const Session& s) {
-  return 2 * std::size_t{s.payload_bytes} + widest_columns(s) * numeric::kAccumulatorAlignment;
+  const std::size_t round = s.by_reference ? limits::kReferencedRoundBytes : s.payload_bytes;
+  return 2 * std::max<std::size_t>(round, s.payload_bytes) +
+         widest_columns(s) * numeric::kAccumulatorAlignment;
 }
 
 /// Bytes of a stream, with the packets that it may hold.
 inline std::size_t stream_bytes(const Session& s) {
   const std::size_t packet = s.payload_bytes + std::size_t{256};
-  return accumulator_bytes(s) +
+  const std::size_t slots = s.by_reference ? s.history * limits::kReferencedRoundBytes : 0;
+  return accumulator_bytes(s) + slots +
          s.ranks * (widest_columns(s) * sizeof(BlockIndex) + sizeof(wire::Descriptor)) +
          packet * (std::size_t{s.ranks} + s.history);
 }

@@ -82,6 +82,7 @@ Attachment::Attachment(const ContextOptions& options, std::shared_ptr<spdlog::lo
   refuse_in_forked_child();
   plan(options);
   plan_memory(options);
+  if (options.shared_memory) shared_memory_ = std::make_unique<SharedMemory>();
   const Starting errors_say_it_all;
   start_memory(options, logger);
   payloads_ = std::make_unique<net::BufferPool>(net::unique_socket_name("payloads"), all_buffers_,
@@ -225,6 +226,13 @@ std::optional<Endpoint> Attachment::reach(const Alternative& alternative, bool a
                   .udp_port = alternative.udp_port,
                   .local_udp_port = kWorkerUdpPort,
                   .off_machine = port->view(0).off_machine};
+}
+
+std::string Attachment::vhost_directory_of(std::uint16_t port_id) const {
+  for (std::size_t i = 0; i < planned_.size(); ++i)
+    if (const net::Port* port = links_->carrier(i); port && port->id() == port_id)
+      return planned_[i].directory;
+  return {};
 }
 
 std::size_t Attachment::memory_mib_for(std::size_t buffers) const {

@@ -20,6 +20,7 @@
 #include "common/net/datagram_io.hpp"
 #include "common/net/pool.hpp"
 #include "worker/links.hpp"
+#include "worker/shared_memory.hpp"
 
 namespace sluice {
 
@@ -58,6 +59,12 @@ class Attachment {
   /// the address is asked for again, as another machine may have it by now.
   std::optional<Endpoint> locate(std::size_t shard, unsigned attempt, Time now);
 
+  /// The vhost directory that a port leads to; empty: it leads to the network, or is gone.
+  std::string vhost_directory_of(std::uint16_t port_id) const;
+
+  /// Memory that is shared with daemons of this machine; null: none is.
+  SharedMemory* shared_memory() { return shared_memory_.get(); }
+
   /// Buffers that communicators may share between them.
   std::size_t buffers() const { return buffers_; }
   /// For the message when they do not suffice: the memory_mib that `buffers` would take.
@@ -82,6 +89,7 @@ class Attachment {
   std::vector<std::vector<std::size_t>> choices() const;
   std::optional<Endpoint> reach(const Alternative& alternative, bool again, Time now);
 
+  std::unique_ptr<SharedMemory> shared_memory_;
   std::vector<LinkPlan> planned_;
   std::vector<Target> targets_;
   std::uint16_t payload_bytes_ = 0;

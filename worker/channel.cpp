@@ -43,6 +43,8 @@ worker::EngineConfig config_of(Route route, bool sends, const Channel::Parent& p
   config.history = limits::kChannelHistory;
   config.join_timeout = kAsLongAsTheJobLives;
   config.authenticate_packets = parent.session.authenticated;
+  config.slots_id = 0;  // messages go in packets
+  config.results = nullptr;
   config.alias = worker::KnownAs{parent.config.job, {Rank{route.from}, Rank{route.to}}};
   return config;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/random_id.hpp"
+#include "common/protocol/slots.hpp"
 #include "worker/context.hpp"
 #include "worker/environment.hpp"
 #include "worker/op_request.hpp"
@@ -43,6 +44,9 @@ JobOptions without_secret(JobOptions options) {
   options.secret.clear();
   return options;
 }
+
+/// A daemon looks for requests fifty times a second.
+constexpr std::chrono::milliseconds kSharingTime{1'000};
 
 struct Tensors {
   const void* input = nullptr;
@@ -109,11 +113,76 @@ void Communicator::Impl::find_aggregators() {
                                               std::to_string(options.join_timeout.count()) + " ms");
 }
 
+/// Slots for the job's blocks, if this process shares memory: for what the job asks, or for what an
+/// aggregator gives a job that asks for nothing.
+void Communicator::Impl::share_memory(worker::EngineConfig& config, Attachment& attachment) {
+  SharedMemory* const shared = attachment.shared_memory();
+  if (shared == nullptr || config.authenticate_packets) return;
+  Session most;
+  most.streams = config.streams != 0 ? config.streams : limits::kReferencedStreams;
+  most.history = config.history != 0 ? config.history : limits::kReferencedHistory;
+  try {
+    slots_.emplace("sluice-slots", contribution_slots_bytes(most),
+                   memory::OwnRegion::Writers::kTrusted);
+  } catch (const Error& error) {
+    progress_->logger()->info("job {}: blocks go in packets: {}", options.job, error.what());
+    return;
+  }
+  shared->share(*slots_);
+  config.slots_id = slots_->id();
+  config.slots = slots_->bytes();
+  config.results = [shared, &attachment, job = config.job](
+                       const Endpoint& at) -> std::optional<worker::EngineConfig::Results> {
+    const std::string directory = attachment.vhost_directory_of(at.port_id);
+    if (directory.empty()) return std::nullopt;
+    return shared->results(directory, job);
+  };
+}
+
+void Communicator::Impl::share_no_more(Attachment& attachment) {
+  if (slots_) attachment.shared_memory()->forget(*slots_);
+  slots_.reset();
+}
+
+/// Until every daemon of this machine has mapped this rank's slots, or says why not. Whoever shares
+/// nothing is joined all the same: blocks go in packets then.
+void Communicator::Impl::await_shared_memory(const worker::EngineConfig& config) {
+  if (!config.results) return;
+  const Time deadline = after(Progress::now(), kSharingTime);
+  std::string problem;
+  const auto shared = [&] {
+    bool all = true;
+    progress_->with_turn([&](Attachment& attachment, Time) {
+      for (const Endpoint& aggregator : aggregators_) {
+        const std::string directory = attachment.vhost_directory_of(aggregator.port_id);
+        if (config.results(aggregator)) continue;
+        all = false;
+        problem = directory.empty() ? "an aggregator is on the network"
+                                    : attachment.shared_memory()->problem_with(directory);
+      }
+    });
+    return all || !problem.empty();
+  };
+  progress_->drive(shared, deadline);
+  if (!problem.empty())
+    progress_->logger()->info("job {}: blocks go in packets: {}", options.job, problem);
+}
+
 void Communicator::Impl::join() {
+  worker::EngineConfig config;
+  progress_->with_turn([&](Attachment& attachment, Time) {
+    config = engine_config(options, secret_, attachment);
+    share_memory(config, attachment);
+  });
+  await_shared_memory(config);
   progress_->with_turn([&](Attachment& attachment, Time now) {
-    engine_ =
-        std::make_unique<WorkerEngine>(engine_config(options, secret_, attachment), aggregators_);
-    progress_->add(*this);
+    engine_ = std::make_unique<WorkerEngine>(std::move(config), aggregators_);
+    try {
+      progress_->add(*this);
+    } catch (const Error&) {  // this context has joined the job already
+      share_no_more(attachment);
+      throw;
+    }
     engine_->start(now, attachment.io());
   });
   bool joining = true;
@@ -140,6 +209,7 @@ void Communicator::Impl::join() {
     if (failure) {
       progress_->remove(*this);
       engine_.reset();
+      share_no_more(attachment);
     } else {
       session_ = engine_->session();
     }
@@ -279,11 +349,12 @@ Communicator::Impl::~Impl() {
     return;
   }
   leave();
-  progress_->with_turn([&](Attachment&, Time) {
+  progress_->with_turn([&](Attachment& attachment, Time) {
     channels_.clear();
     progress_->remove(*this);
     progress_->release_buffers(reserved_);
     engine_.reset();  // gives its buffers back
+    share_no_more(attachment);
   });
 }
 

@@ -9,6 +9,7 @@
 
 #include <sluice/sluice.hpp>
 
+#include "common/memory/region.hpp"
 #include "common/protocol/secret.hpp"
 #include "worker/channel.hpp"
 #include "worker/progress.hpp"
@@ -36,6 +37,9 @@ struct Communicator::Impl final : private Member {
   std::vector<std::uint16_t> stragglers(OpNumber op) const override;
 
   void find_aggregators();
+  void share_memory(worker::EngineConfig& config, Attachment& attachment);
+  void share_no_more(Attachment& attachment);
+  void await_shared_memory(const worker::EngineConfig& config);
   void join();
   std::shared_ptr<Work::State> new_work() const;
   void submit(const worker::OpRequest& request, const std::shared_ptr<Work::State>& state,
@@ -47,6 +51,7 @@ struct Communicator::Impl final : private Member {
   const std::shared_ptr<Progress> progress_;
   std::shared_ptr<const Secret> secret_;
   std::vector<Endpoint> aggregators_;
+  std::optional<memory::OwnRegion> slots_;              // with the turn held
   std::unique_ptr<WorkerEngine> engine_;                // with the turn held
   OpenWorks works_;                                     // likewise
   std::map<Route, std::unique_ptr<Channel>> channels_;  // likewise

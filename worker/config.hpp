@@ -1,10 +1,12 @@
 // Limits and times of one communicator's engine.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -51,6 +53,20 @@ struct EngineConfig {
   /// machine may have by now. Nothing: not reachable just now. Called before each HELLO; must not
   /// block. Empty: always where the engine was told at first.
   std::function<std::optional<Endpoint>(std::uint16_t shard, unsigned attempt)> locate;
+
+  /// Memory that this rank shares with aggregators of this machine, for its contributions. All its
+  /// bytes may be written until the engine ends. Id 0: none, and blocks go in packets.
+  std::uint64_t slots_id = 0;
+  std::span<std::byte> slots;
+  /// The region that an aggregator gives this rank for the sums of the job's next session, as far
+  /// as it is known: asked for with every JOIN, as a session may have taken the former one. Must
+  /// not block.
+  struct Results {
+    std::uint64_t id = 0;
+    std::shared_ptr<const void> keeps;  ///< the bytes mapped
+    std::span<const std::byte> bytes;
+  };
+  std::function<std::optional<Results>(const Endpoint& aggregator)> results;
 
   KnownAs known_as() const { return alias.value_or(KnownAs{.job = job}); }
 };

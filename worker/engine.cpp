@@ -42,7 +42,7 @@ void Engine::welcomed(ShardMembership& membership, Time now, KeepingSink& sink) 
     advance_streams(membership, now, sink);
   } else if (all_memberships(ShardMembership::State::kIn)) {
     for (std::uint16_t s = 0; s < session().streams; ++s)
-      streams_.emplace_back(StreamId{s}, session().history);
+      streams_.emplace_back(StreamId{s}, session().history, widest_columns(session()));
     if (state_ == State::kJoining) state_ = State::kActive;
     for (const auto& each : memberships_) advance_streams(*each, now, sink);
   }
@@ -235,7 +235,7 @@ OpNumber Engine::submit(const OpRequest& request, Time now, KeepingSink& sink) {
   const Geometry& geometry =
       ops_.add(request,
                Geometry::make(request.element_count, type, block, session().payload_bytes,
-                              session().streams, op),
+                              session().streams, op, session().by_reference),
                config_.search)
           .geometry();
   for (std::uint16_t i = 0; i < geometry.used_streams(); ++i) {

@@ -8,6 +8,7 @@
 //   SLUICE_MTU                          mtu, bytes
 //   SLUICE_MEMORY_MIB                   memory_mib
 //   SLUICE_INTEGRITY                    integrity: auto, on or off
+//   SLUICE_SHARED_MEMORY                shared_memory, on or off
 //   SLUICE_HUGEPAGES                    hugepages, on or off
 //   SLUICE_IDLE                         idle
 //   SLUICE_LOG                          log_level
@@ -72,6 +73,7 @@ const std::vector<Row<ContextOptions>>& context_rows() {
       {"SLUICE_MEMORY_MIB", "ContextOptions::memory_mib",
        integer(&O::memory_mib, {16, 1'048'576, 0})},
       {"SLUICE_INTEGRITY", "ContextOptions::integrity", word(&O::integrity, kIntegrityChoices)},
+      {"SLUICE_SHARED_MEMORY", "ContextOptions::shared_memory", on_off(&O::shared_memory)},
       {"SLUICE_HUGEPAGES", "ContextOptions::hugepages", on_off(&O::hugepages)},
       {"SLUICE_IDLE", "ContextOptions::idle", word(&O::idle, kIdleChoices)},
       {"SLUICE_LOG", "ContextOptions::log_level", word(&O::log_level, kLogLevelChoices)},

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/protocol/slots.hpp"
+
 namespace sluice::worker {
 namespace {
 
@@ -56,6 +58,7 @@ void ShardMembership::start_joining(bool no_progress, Time now, ControlPackets& 
   serial_ = 0;
   answered_ = false;
   asked_.reset();
+  offered_results_.clear();
   absent_.clear();
   not_shared_ = 0;
   link_down_ = false;
@@ -101,11 +104,33 @@ bool ShardMembership::on_challenge(const Endpoint& from, const wire::Challenge& 
   join.history = wanted_.history;
   join.flags =
       static_cast<std::uint8_t>((no_progress_ ? wire::kJoinNoProgress : 0) |
-                                (config_.authenticate_packets ? wire::kJoinAuthenticate : 0));
+                                (config_.authenticate_packets ? wire::kJoinAuthenticate : 0) |
+                                (wanted_.by_reference ? wire::kJoinByReference : 0));
+  if (!offer_memory(from, join)) return true;  // the next HELLO tries again
   join.challenge = packet.challenge;
   out.push(addresses_.current(), join, protection_);
   asked_ = join;
   return true;
+}
+
+/// Offers memory to share in a JOIN, as soon as the aggregator has given this rank a region for the
+/// sums. False: the generation goes by reference, so without one it cannot go on yet.
+bool ShardMembership::offer_memory(const Endpoint& aggregator, wire::Join& join) {
+  const auto given =
+      config_.slots_id != 0 && config_.results ? config_.results(aggregator) : std::nullopt;
+  if (!given) return !wanted_.by_reference;
+  join.slots = config_.slots_id;
+  join.results = given->id;
+  offered_results_.insert_or_assign(given->id, *given);
+  return true;
+}
+
+/// Whether a session's regions are there and long enough.
+bool ShardMembership::can_share(const Session& session, std::uint64_t results) const {
+  const auto offered = offered_results_.find(results);
+  return offered != offered_results_.end() &&
+         offered->second.bytes.size() >= result_slots_bytes(session) &&
+         config_.slots.size() >= contribution_slots_bytes(session);
 }
 
 bool ShardMembership::on_pending(const wire::Pending& packet, Time now) {
@@ -125,22 +150,30 @@ bool ShardMembership::on_welcome(const Endpoint& from, const wire::Welcome& pack
                          packet.payload_bytes == wanted_.payload_bytes;
   if (wanted_.generation != 0 && !as_agreed) return false;
   if (shard_ != 0 && packet.generation != wanted_.generation) return false;
+  const bool by_reference = (packet.flags & wire::kWelcomeByReference) != 0;
+  if (wanted_.generation != 0 && by_reference != wanted_.by_reference) return false;
   const bool authenticated = (packet.flags & wire::kWelcomeAuthenticate) != 0;
   if (authenticated ? !protection_.has_secret() : config_.authenticate_packets) return false;
+  const Session session{.job = config_.job,
+                        .ranks = config_.ranks,
+                        .streams = packet.streams,
+                        .block_elements = packet.block_elements,
+                        .payload_bytes = packet.payload_bytes,
+                        .shard = shard_,
+                        .shards = shards_,
+                        .history = packet.history,
+                        .generation = packet.generation,
+                        .epoch = packet.epoch,
+                        .delivery_token = packet.delivery_token,
+                        .authenticated = authenticated,
+                        .by_reference = by_reference};
+  const bool new_epoch = packet.epoch != agreed_.epoch;
+  if (by_reference && new_epoch && !can_share(session, packet.results)) return false;
   if (!addresses_.on_welcome(from, packet.incarnation)) return false;
-  new_epoch_ = packet.epoch != agreed_.epoch;
-  agreed_ = Session{.job = config_.job,
-                    .ranks = config_.ranks,
-                    .streams = packet.streams,
-                    .block_elements = packet.block_elements,
-                    .payload_bytes = packet.payload_bytes,
-                    .shard = shard_,
-                    .shards = shards_,
-                    .history = packet.history,
-                    .generation = packet.generation,
-                    .epoch = packet.epoch,
-                    .delivery_token = packet.delivery_token,
-                    .authenticated = authenticated};
+  new_epoch_ = new_epoch;
+  agreed_ = session;
+  if (by_reference && new_epoch) results_ = offered_results_.at(packet.results);
+  offered_results_.clear();
   protection_.begin_session(agreed_);
   state_ = State::kIn;
   home_ = packet.incarnation;

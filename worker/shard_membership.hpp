@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -42,7 +43,9 @@ class ShardMembership {
   const Endpoint& aggregator() const { return addresses_.current(); }
   std::uint16_t shard() const { return shard_; }
   const Session& agreed() const { return agreed_; }  ///< once welcomed
-  std::uint64_t token() const { return token_; }     ///< while kIn
+  /// Where the sums lie of a session whose blocks go by reference.
+  std::span<const std::byte> results() const { return results_.bytes; }
+  std::uint64_t token() const { return token_; }  ///< while kIn
   std::uint64_t nonce() const { return nonce_; }
   const JobProtection& protection() const { return protection_; }
   /// We joined again and said that no round has ended: that must stay true.
@@ -108,6 +111,8 @@ class ShardMembership {
   void send_hello(Time now, ControlPackets& out);
   void start_joining(bool no_progress, Time now, ControlPackets& out);
   void send_leave(ControlPackets& out);
+  bool offer_memory(const Endpoint& aggregator, wire::Join& join);
+  bool can_share(const Session& session, std::uint64_t results) const;
   Duration suspicion() const;
   std::optional<Error> overdue(Time now) const;
   std::string whom() const;
@@ -127,6 +132,8 @@ class ShardMembership {
   bool no_progress_ = true;
   Session agreed_;
   std::uint64_t nonce_ = 0;
+  std::map<std::uint64_t, EngineConfig::Results> offered_results_;  // in JOINs of this attempt
+  EngineConfig::Results results_;                                   // of the epoch
   std::optional<wire::Join> asked_;  // the newest of this attempt, where addresses_ stands
   std::uint64_t serial_ = 0;         // newest PENDING
   std::uint64_t token_ = 0;

@@ -7,6 +7,7 @@
 
 #include "common/protocol/build.hpp"
 #include "common/protocol/protection.hpp"
+#include "common/protocol/slots.hpp"
 
 namespace sluice::worker {
 
@@ -71,7 +72,8 @@ void Stream::start_epoch(bool resume, OpQueue& ops) {
     for (auto& result : early_) result = {};
   } else {
     if (running_) ops.withdraw_from_stream();
-    *this = Stream(id_, static_cast<std::uint8_t>(early_.size()));
+    *this = Stream(id_, static_cast<std::uint8_t>(early_.size()),
+                   static_cast<std::uint8_t>(columns_.size()));
   }
   syncing_ = resume;
 }
@@ -182,6 +184,7 @@ bool Stream::take(const Packet& packet, Scope& scope) {
 /// Whether a result is one that the running round can end with, as far as this rank can tell.
 bool Stream::fits(const Packet& packet, Scope& scope) {
   const auto& result = packet.as<wire::Result>();
+  if (is_by_reference(scope) ? packet.has_blocks() : packet.has_references()) return false;
   if (replaying()) return ends_again(contribution(position_), packet);
   if (result.op != op_) return false;
   Operation& op = running_op(scope);
@@ -212,14 +215,19 @@ bool Stream::may_be_withheld(Operation& op, const ColumnState& column) const {
 void Stream::apply(const Packet& packet, Scope& scope) {
   Operation& op = running_op(scope);
   auto& mine = contribution(position_);
-  if (mine.round != position_) describe(op, mine);
+  if (mine.round != position_) describe(op, mine, scope);
   ++scope.counters.results_applied;
   ++op.statistics.packets_received;
   op.statistics.bytes_received += packet.bytes().size();
-  packet.for_each_block([&](std::uint8_t c, std::span<const std::byte> sum) {
+  const auto store = [&](std::uint8_t c, std::span<const std::byte> sum) {
     op.store(columns_[c].current, sum);
     ++op.statistics.blocks_received;
-  });
+    const bool is_own = op.moves() && travels(op, columns_[c]);
+    if (packet.has_references() && op.wants(columns_[c].current) && !is_own)
+      op.statistics.bytes_received += sum.size();
+  };
+  packet.for_each_block(store,
+                        is_by_reference(scope) ? result_slot(scope) : std::span<const std::byte>());
   if (op.moves()) store_own(mine, packet, op);
   bool done = true;
   owner_ = false;
@@ -331,7 +339,7 @@ bool Stream::owes_data() const {
 }
 
 /// Says what this rank has for the round awaited, but for the blocks. Returns their bytes.
-std::size_t Stream::describe(Operation& op, Contribution& mine) const {
+std::size_t Stream::describe(Operation& op, Contribution& mine, Scope& scope) const {
   const Geometry& geometry = op.geometry();
   mine.round = position_;
   mine.op = op_;
@@ -348,7 +356,7 @@ std::size_t Stream::describe(Operation& op, Contribution& mine) const {
     column.index = state.current.value;
     column.next = state.after.value;
     if (!travels(op, state)) continue;
-    column.flags = wire::kColumnPresent;
+    column.flags = is_by_reference(scope) ? wire::kColumnReferenced : wire::kColumnPresent;
     bytes += geometry.bytes_of(state.current);
   }
   return bytes;
@@ -359,10 +367,12 @@ void Stream::send_data(bool ask, Scope& scope) {
   Contribution& mine = contribution(position_);
   const bool kept = mine.round == position_;
   std::size_t payload = mine.blocks.size();
-  if (!kept) payload = describe(running_op(scope), mine);
+  if (!kept) payload = describe(running_op(scope), mine, scope);
+  const bool in_packet = !is_by_reference(scope);
   const bool opening = mine.first || resumed_;
   const std::uint8_t width = mine.shape.columns;
-  const std::size_t size = wire::block_packet_bytes<wire::Data>(width, opening, payload);
+  const std::size_t size =
+      wire::block_packet_bytes<wire::Data>(width, opening, in_packet ? payload : 0);
   Buffer buffer = allocate(size, scope);
   if (!buffer) {
     if (!kept) mine.round = kNoRound;
@@ -383,10 +393,11 @@ void Stream::send_data(bool ask, Scope& scope) {
       static_cast<std::uint8_t>((opening ? wire::kDataOpening : 0) | (ask ? wire::kDataAsk : 0));
   if (opening) *packet.descriptor = mine.descriptor;
   std::copy_n(mine.columns.begin(), width, packet.columns.begin());
-  if (kept)
-    std::copy(mine.blocks.begin(), mine.blocks.end(), packet.payload);
-  else
-    load_blocks(running_op(scope), packet.columns, packet.payload);
+  std::byte* const blocks = in_packet ? packet.payload : contribution_slot(scope).data();
+  if (!kept)
+    load_blocks(running_op(scope), packet.columns, blocks);
+  else if (in_packet)
+    std::copy(mine.blocks.begin(), mine.blocks.end(), blocks);
 
   if (data_sends_++ == 0) {
     ++scope.counters.data_sent;
@@ -394,16 +405,33 @@ void Stream::send_data(bool ask, Scope& scope) {
     ++scope.counters.data_resent;
     if (Operation* op = current_op(scope)) ++op->statistics.retransmissions;
   }
+  if (Operation* op = in_packet ? nullptr : current_op(scope)) op->statistics.bytes_sent += payload;
   data_sent_at_ = scope.now;
   told_ = position_;
   seal(buffer, scope);
-  if (kept || payload == 0) {
+  if (!kept && payload != 0) mine.blocks = {blocks, payload};
+  if (kept || payload == 0 || !in_packet) {
     scope.sink.send(scope.membership.aggregator(), std::move(buffer));
   } else {
-    mine.blocks = {packet.payload, payload};
     mine.packet = scope.sink.send_and_keep(scope.membership.aggregator(), std::move(buffer));
   }
   arm(after(scope.now, scope.membership.rto.backed_off(backoffs_)), scope);
+}
+
+bool Stream::is_by_reference(const Scope& scope) {
+  return scope.membership.agreed().by_reference;
+}
+
+/// Of the round awaited: where this rank's blocks lie.
+std::span<std::byte> Stream::contribution_slot(const Scope& scope) const {
+  return contribution_slots(scope.config.slots, scope.membership.agreed()).at(id_.value, position_);
+}
+
+/// And where its sums do.
+std::span<const std::byte> Stream::result_slot(const Scope& scope) const {
+  const Session& session = scope.membership.agreed();
+  return result_slots(scope.membership.results(), session)
+      .at(id_.value / session.shards, position_);
 }
 
 void Stream::send_ack(Scope& scope) {

@@ -12,7 +12,6 @@
 //  - Memory is taken when the rank is in; a packet allocates nothing but what it sends.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -69,9 +68,9 @@ struct Contribution {
   bool owner = false;  ///< had a current block
   wire::Shape shape{};
   wire::Descriptor descriptor{};
-  std::array<wire::Column, wire::kMaxColumns> columns{};
-  std::span<const std::byte> blocks{};  ///< those present, in column order
-  Buffer packet;                        ///< that they lie in; empty if there are none
+  std::vector<wire::Column> columns = {};
+  std::span<const std::byte> blocks{};  ///< this rank's, in column order
+  Buffer packet;                        ///< that they lie in; empty: in a slot, or there are none
 };
 
 /// A result that came before those below it.
@@ -84,8 +83,11 @@ class Stream {
  public:
   using Scope = StreamScope;
 
-  Stream(StreamId id, std::uint8_t history)
-      : id_(id), contributions_(history + 1u), early_(history) {}
+  /// An op has at most `columns_max` columns.
+  Stream(StreamId id, std::uint8_t history, std::uint8_t columns_max)
+      : id_(id), columns_(columns_max), contributions_(history + 1u), early_(history) {
+    for (Contribution& contribution : contributions_) contribution.columns.resize(columns_max);
+  }
 
   // What arrives, once the membership has accepted it.
   Taken on_result(const Packet& packet, Buffer buffer, Scope& scope);
@@ -132,7 +134,10 @@ class Stream {
   bool fits(const Packet& packet, Scope& scope);
   bool may_be_withheld(Operation& op, const ColumnState& column) const;
   void apply(const Packet& packet, Scope& scope);
-  std::size_t describe(Operation& op, Contribution& mine) const;
+  std::size_t describe(Operation& op, Contribution& mine, Scope& scope) const;
+  static bool is_by_reference(const Scope& scope);
+  std::span<std::byte> contribution_slot(const Scope& scope) const;
+  std::span<const std::byte> result_slot(const Scope& scope) const;
   Taken go_live(Round round, Scope& scope);
   void sample_round_trip(const Packet& packet, Scope& scope) const;
 
@@ -164,7 +169,7 @@ class Stream {
   bool held_ = false;     // the aggregator has our contribution: probe, don't resend
   bool syncing_ = false;  // the aggregator must be told where we stand before anything goes on
 
-  std::array<ColumnState, wire::kMaxColumns> columns_{};
+  std::vector<ColumnState> columns_;
 
   // By round % (H + 1): to the round awaited, and to those below whose result some rank may lack.
   std::vector<Contribution> contributions_;

@@ -35,9 +35,24 @@ static_assert(kMaxShards <= kMaxStreams);
 inline constexpr std::uint16_t kMinHistory = 2;
 inline constexpr std::uint16_t kMaxHistory = 64;
 
-/// W: a rank's next blocks take 4 bytes a column and stream at an aggregator, and in more columns
-/// even the largest packet would have blocks of less than 140 bytes.
-inline constexpr std::uint8_t kMaxColumns = 64;
+/// W: a byte on the wire. Of blocks in packets fewer: a rank's next blocks take 4 bytes a column
+/// and stream at an aggregator, and in more columns even the largest packet would have blocks of
+/// less than 140 bytes.
+inline constexpr std::uint8_t kMaxColumns = 255;
+inline constexpr std::uint8_t kMaxColumnsInPackets = 64;
+
+/// Blocks of a round that go by reference: with so many bytes the packets of a round cost little
+/// beside its sums (docs/notebook.md), and a few rounds stay in a core's cache.
+inline constexpr std::size_t kReferencedRoundBytes = std::size_t{256} << 10;
+/// S and H of a job whose blocks go so, unless it asks for others: a result region of 2 MiB, and
+/// slots of 3 MiB a rank stay in the caches.
+inline constexpr std::uint16_t kReferencedStreams = 4;
+inline constexpr std::uint8_t kReferencedHistory = 2;
+/// A region for a session's sums, for twice that; and what one worker process may share: addresses
+/// that a daemon maps, not memory that it takes.
+inline constexpr std::size_t kResultsBytes = std::size_t{16} << 20;
+static_assert(kResultsBytes >= kReferencedStreams * kReferencedHistory * kReferencedRoundBytes);
+inline constexpr std::size_t kMaxSharedByWorker = std::size_t{1} << 30;
 
 /// More would fit no packet, whatever the type of an element.
 inline constexpr std::uint16_t kMaxBlockElements = 16384;

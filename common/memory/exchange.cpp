@@ -199,6 +199,14 @@ std::shared_ptr<const PeerRegion> RegionServer::arena(std::uint64_t id) const {
   return found == arenas_.end() ? nullptr : found->second;
 }
 
+std::size_t RegionServer::results_bytes(std::uint32_t job, std::uint64_t id) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = results_.find(job);
+  return found == results_.end() || found->second.region->id() != id
+             ? 0
+             : found->second.region->bytes().size();
+}
+
 std::shared_ptr<OwnRegion> RegionServer::take_results(std::uint32_t job, std::uint64_t id) {
   const std::lock_guard lock(mutex_);
   const auto found = results_.find(job);
@@ -214,8 +222,12 @@ void RegionClient::share(const OwnRegion& arena) {
   arenas_.push_back({&arena});
 }
 
+void RegionClient::forget(const OwnRegion& arena) {
+  std::erase_if(arenas_, [&](const Arena& each) { return each.region == &arena; });
+}
+
 void RegionClient::ask_for_results(std::uint32_t job) {
-  asked_[job] = {};
+  asked_[job].sent = false;
 }
 
 void RegionClient::poll() {

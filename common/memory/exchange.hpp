@@ -57,6 +57,8 @@ class RegionServer {
   /// The region that was given out for the job's next session, to that session; null if it is not
   /// this one. For any thread.
   std::shared_ptr<OwnRegion> take_results(std::uint32_t job, std::uint64_t id);
+  /// How long that region is; 0: it is not this one. For any thread.
+  std::size_t results_bytes(std::uint32_t job, std::uint64_t id) const;
 
   const Counters& counters() const { return counters_; }
 
@@ -100,7 +102,10 @@ class RegionClient {
 
   /// Shares an arena, which must outlive this object, with the daemon, now and whenever it is back.
   void share(const OwnRegion& arena);
-  /// Asks for a region for the next session of a job; a former answer is forgotten.
+  /// The arena is about to go: nothing is told, but a daemon that comes back is not given it.
+  void forget(const OwnRegion& arena);
+  /// Asks for the region for the next session of a job; a former answer stands until this one
+  /// comes.
   void ask_for_results(std::uint32_t job);
 
   /// Connects, sends and receives what is due.

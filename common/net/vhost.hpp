@@ -34,6 +34,11 @@ inline constexpr std::uint8_t kVhostPrefix = 16;
 /// How a socket's name ends that is a worker's; the daemon leaves all others alone.
 inline constexpr std::string_view kWorkerSocketSuffix = ".sluice";
 
+/// Where a daemon that serves `directory` passes regions of shared memory to its workers.
+inline std::string region_socket(const std::string& directory) {
+  return directory + "/regions";
+}
+
 struct WorkerDeviceOptions {
   std::uint16_t queues = 1;        ///< at most what the daemon offers: its lanes
   std::uint16_t queue_size = 256;  ///< descriptors of each ring, a power of two

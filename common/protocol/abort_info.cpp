@@ -52,6 +52,8 @@ std::string_view name(Field field) {
       return "packet payload in bytes";
     case Field::kLayout:
       return "checksum of the ranks' counts";
+    case Field::kSharedMemory:
+      return "shared memory";
   }
   return "?";
 }
@@ -159,6 +161,10 @@ std::string explain(const AbortInfo& i) {
       return "two processes joined as " + rank_text(i.rank_a) +
              "; the first is alive and keeps the number";
     case AbortReason::kRefusedSetting:
+      if (i.field == Field::kSharedMemory)
+        return "the job's blocks lie in shared memory, and the aggregator cannot share any with "
+               "all "
+               "ranks";
       return "the aggregator does not accept " + std::string(name(i.field)) + " " +
              std::to_string(i.value_a) + "; its limit is " + std::to_string(i.value_b);
     case AbortReason::kShuttingDown:

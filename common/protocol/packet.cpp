@@ -70,7 +70,8 @@ DropReason Packet::check() {
 
 template <>
 DropReason Packet::check<wire::Join>() {
-  return check_flags(&wire::Join::flags, wire::kJoinNoProgress | wire::kJoinAuthenticate);
+  return check_flags(&wire::Join::flags,
+                     wire::kJoinNoProgress | wire::kJoinAuthenticate | wire::kJoinByReference);
 }
 
 template <>
@@ -99,7 +100,7 @@ DropReason Packet::check<wire::Data>() {
     columns_offset_ = sizeof(wire::Data) + sizeof(wire::Descriptor);
     if (const auto bad = check_descriptor(); bad != DropReason::kNone) return bad;
   }
-  return check_blocks(wire::kColumnPresent);
+  return check_blocks(wire::kColumnPresent | wire::kColumnReferenced);
 }
 
 template <>
@@ -110,13 +111,14 @@ DropReason Packet::check<wire::Result>() {
   if (result.lag >= wire::kMaxHistory || result.lag > result.round) return DropReason::kBadIndex;
   shape_offset_ = offsetof(wire::Result, shape);
   columns_offset_ = sizeof(wire::Result);
-  return check_blocks(wire::kColumnPresent | wire::kColumnWithheld);
+  return check_blocks(wire::kColumnPresent | wire::kColumnWithheld | wire::kColumnReferenced);
 }
 
 template <>
 DropReason Packet::check<wire::Welcome>() {
   if (const auto bad =
-          check_flags(&wire::Welcome::flags, wire::kWelcomeResume | wire::kWelcomeAuthenticate);
+          check_flags(&wire::Welcome::flags, wire::kWelcomeResume | wire::kWelcomeAuthenticate |
+                                                 wire::kWelcomeByReference);
       bad != DropReason::kNone)
     return bad;
   const auto& w = as<wire::Welcome>();
@@ -172,22 +174,25 @@ DropReason Packet::check_descriptor() const {
   return (d.flags & ~wire::kWantsPart) == 0 ? DropReason::kNone : DropReason::kBadFlags;
 }
 
-DropReason Packet::check_blocks(std::uint8_t column_flags) const {
+DropReason Packet::check_blocks(std::uint8_t column_flags) {
   if (const auto bad = check_shape(); bad != DropReason::kNone) return bad;
   const wire::Shape& s = shape();
-  std::size_t expected = columns_offset_ + s.columns * sizeof(wire::Column);
+  std::size_t expected = blocks_offset();
   if (body_.size() < expected) return DropReason::kBadLength;
+  const bool has_blocks = body_.size() != expected;
   const std::uint32_t blocks = block_count(s);
   for (const wire::Column& column : columns()) {
-    if ((column.flags & ~column_flags) != 0 || column.flags > wire::kColumnWithheld)
-      return DropReason::kBadFlags;
+    if ((column.flags & ~column_flags) != 0) return DropReason::kBadFlags;
+    if (column.flags != 0 && !std::has_single_bit(column.flags)) return DropReason::kBadFlags;
     const std::uint32_t index = column.index;
     const std::uint32_t next = column.next;
     if (!is_index(index, blocks) || !is_index(next, blocks)) return DropReason::kBadIndex;
     if (next <= index && next != kNoBlock.value) return DropReason::kBadIndex;
     if (column.flags != 0 && index == kNoBlock.value) return DropReason::kBadIndex;
-    if ((column.flags & wire::kColumnPresent) != 0) expected += block_bytes(s, index);
+    if (column.flags == wire::kColumnPresent) expected += block_bytes(s, index);
+    if (column.flags == wire::kColumnReferenced) referenced_bytes_ += block_bytes(s, index);
   }
+  if (has_blocks && has_references()) return DropReason::kBadFlags;
   return body_.size() == expected ? DropReason::kNone : DropReason::kBadLength;
 }
 

@@ -55,17 +55,24 @@ class Packet {
   std::span<const wire::Column> columns() const {
     return {&at<wire::Column>(columns_offset_), shape().columns};
   }
-  /// Calls f(column number, bytes of its block) for each block present, in column order.
+  /// Whether blocks are present, and whether some are referenced: a packet has one kind at most.
+  bool has_blocks() const { return body_.size() != blocks_offset(); }
+  bool has_references() const { return referenced_bytes_ != 0; }
+  /// Of all blocks referenced: as long the slot must be that they lie in.
+  std::size_t referenced_bytes() const { return referenced_bytes_; }
+
+  /// Calls f(column number, bytes of its block) for each block present or referenced, in column
+  /// order. Those referenced lie in `slot`, one after the other, as those present in the packet.
   template <class F>
-  void for_each_block(F&& f) const {
+  void for_each_block(F&& f, std::span<const std::byte> slot = {}) const {
     const wire::Shape& s = shape();
-    std::size_t offset = columns_offset_ + s.columns * sizeof(wire::Column);
+    std::span<const std::byte> blocks = has_references() ? slot : body_.subspan(blocks_offset());
     std::uint8_t c = 0;
     for (const wire::Column& column : columns()) {
-      if ((column.flags & wire::kColumnPresent) != 0) {
+      if ((column.flags & (wire::kColumnPresent | wire::kColumnReferenced)) != 0) {
         const std::size_t size = block_bytes(s, column.index);
-        f(c, body_.subspan(offset, size));
-        offset += size;
+        f(c, blocks.first(size));
+        blocks = blocks.subspan(size);
       }
       ++c;
     }
@@ -80,6 +87,9 @@ class Packet {
     return *reinterpret_cast<const T*>(bytes_.data() + offset);
   }
 
+  std::size_t blocks_offset() const {
+    return columns_offset_ + shape().columns * sizeof(wire::Column);
+  }
   DropReason check_header();
   DropReason check_kind();
   /// Of the kind whose fixed part is T.
@@ -90,13 +100,14 @@ class Packet {
   DropReason check_flags(std::uint8_t T::*flags, std::uint8_t known) const;
   DropReason check_shape() const;
   DropReason check_descriptor() const;
-  DropReason check_blocks(std::uint8_t column_flags) const;
+  DropReason check_blocks(std::uint8_t column_flags);
 
   std::span<const std::byte> bytes_;
   std::span<const std::byte> body_;
   std::uint16_t shape_offset_ = 0;
   std::uint16_t descriptor_offset_ = 0;
   std::uint16_t columns_offset_ = 0;
+  std::size_t referenced_bytes_ = 0;
 };
 
 /// Calls f with the fixed part of the packet, as what its kind says that it is.

@@ -20,6 +20,7 @@ struct Session {
   std::uint64_t epoch = 0;
   std::uint64_t delivery_token = 0;
   bool authenticated = false;  ///< every packet carries a trailer
+  bool by_reference = false;   ///< blocks lie in shared memory, not in packets
 
   /// Streams that a shard serves: those with s % shards == shard.
   constexpr std::uint16_t streams_of(std::uint16_t of_shard) const {

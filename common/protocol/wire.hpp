@@ -149,12 +149,13 @@ struct Column {
   U32 index;  // the round's current block, or kNoBlock: the column is done
   U32 next;   // DATA: the sender's next non-zero block; RESULT: the block wanted next; or kNoBlock
   U16 spare;  // zero in v1; room for a block's scale
-  std::uint8_t flags = 0;  // kColumnPresent or kColumnWithheld
+  std::uint8_t flags = 0;  // kColumnPresent, kColumnWithheld or kColumnReferenced
   std::uint8_t reserved = 0;
 };
 static_assert(sizeof(Column) == 12 && alignof(Column) == 1);
-inline constexpr std::uint8_t kColumnPresent = 1;   // the block's elements are in the payload
-inline constexpr std::uint8_t kColumnWithheld = 2;  // RESULT: the receiver lacks no sum here
+inline constexpr std::uint8_t kColumnPresent = 1;     // the block's elements are in the payload
+inline constexpr std::uint8_t kColumnWithheld = 2;    // RESULT: the receiver lacks no sum here
+inline constexpr std::uint8_t kColumnReferenced = 4;  // they are in the round's slot (slots.hpp)
 
 // ------------------------------------------------------------------------------ membership, up
 /// HELLO and JOIN are as long as any answer to them, its trailer included, so that nobody can use
@@ -184,15 +185,18 @@ struct Join {
   U16 shard;
   U16 shards;
   std::uint8_t history = 0;                  // 0: the aggregator's
-  std::uint8_t flags = 0;                    // kJoinNoProgress, kJoinAuthenticate
+  std::uint8_t flags = 0;                    // kJoinNoProgress, kJoinAuthenticate, kJoinByReference
   std::array<std::uint8_t, 16> challenge{};  // echoed from CHALLENGE
   U64 epoch;                                 // that this worker was welcomed to last; 0: none
-  std::array<std::uint8_t, 40> reserved{};
+  U64 slots;    // region of this machine in which this worker's blocks will lie; 0: none
+  U64 results;  // region that the aggregator gave it for the job's sums; 0: none
+  std::array<std::uint8_t, 24> reserved{};
 };
 static_assert(sizeof(Join) == kHandshakeBytes);
 inline constexpr std::uint8_t kJoinNoProgress =
     1;  // no round has ended on any stream of this shard
 inline constexpr std::uint8_t kJoinAuthenticate = 2;  // packets of the session need a trailer
+inline constexpr std::uint8_t kJoinByReference = 4;   // the generation held goes by reference
 
 struct KeepAlive {
   MemberHeader member;
@@ -246,14 +250,16 @@ struct Welcome {
   U16 block_elements;
   U16 payload_bytes;  // the smallest offered
   std::uint8_t history = 0;
-  std::uint8_t flags = 0;  // kWelcomeResume, kWelcomeAuthenticate
+  std::uint8_t flags = 0;  // kWelcomeResume, kWelcomeAuthenticate, kWelcomeByReference
   U16 udp_port;            // where this lane listens; 0: where the JOIN went
   U16 keep_alive_ms;       // how often a KEEPALIVE is expected
   std::array<std::uint8_t, 4> reserved{};
+  U64 results;  // region of the session's sums, where blocks go by reference; else zero
 };
-static_assert(sizeof(Welcome) == 80 && sizeof(Welcome) + kTrailerBytes <= kHandshakeBytes);
+static_assert(sizeof(Welcome) == 88 && sizeof(Welcome) + kTrailerBytes <= kHandshakeBytes);
 inline constexpr std::uint8_t kWelcomeResume = 1;
 inline constexpr std::uint8_t kWelcomeAuthenticate = 2;  // packets of the session carry trailers
+inline constexpr std::uint8_t kWelcomeByReference = 4;   // blocks lie in slots, not in packets
 
 struct Refused {
   Header header;
@@ -308,8 +314,9 @@ enum class Field : std::uint16_t {
   kMemory = 16,
   kPayloadBytes = 17,
   kLayout = 18,
+  kSharedMemory = 19,
 };
-inline constexpr std::uint16_t kLastField = 18;
+inline constexpr std::uint16_t kLastField = 19;
 
 struct Abort {
   Header header;

@@ -68,6 +68,7 @@ class PacketWalk {
     read_descriptor();
     const std::uint64_t count = block_count();
     std::vector<std::uint8_t> present;
+    std::size_t referenced = 0;
     std::uint8_t c = 0;
     for (const wire::Column& column : packet_.columns()) {
       read_part(column);
@@ -75,9 +76,18 @@ class PacketWalk {
       require(column.next == kNoBlock.value || (column.next < count && column.next > column.index),
               "next after index, within the tensor");
       if (column.flags == wire::kColumnPresent) present.push_back(c);
+      if (column.flags == wire::kColumnReferenced)
+        referenced += Packet::block_bytes(packet_.shape(), column.index);
       require(column.flags != wire::kColumnWithheld || packet_.kind() == wire::Kind::kResult,
               "only results are withheld");
       ++c;
+    }
+    require(packet_.referenced_bytes() == referenced, "bytes of blocks referenced");
+    require(packet_.has_references() == (referenced != 0), "blocks referenced");
+    require(packet_.has_blocks() == !present.empty(), "blocks present");
+    if (referenced != 0) {  // they lie elsewhere
+      require(present.empty(), "blocks present or referenced");
+      return;
     }
     const auto columns = packet_.columns();
     const std::byte* end = reinterpret_cast<const std::byte*>(columns.data() + columns.size());

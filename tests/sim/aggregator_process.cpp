@@ -9,6 +9,9 @@
 namespace sluice::sim {
 namespace {
 
+/// For the most streams and rounds that a scenario draws.
+constexpr std::size_t kResultsBytes = std::size_t{64} << 20;
+
 constexpr std::uint64_t key_of(std::uint32_t job, unsigned rank) {
   return (std::uint64_t{job} << 32) | rank;
 }
@@ -51,11 +54,13 @@ aggregator::EngineConfig AggregatorProcess::config() {
   config.authenticate_packets = trust == Trust::kAuthenticated;
   config.unique = [this] { return ids_.next() | 1; };
   config.incarnation = config.unique();
+  config.shared_memory = memory_.get();
   return config;
 }
 
 void AggregatorProcess::boot() {
   if (engine_ || ended_) return;
+  memory_ = std::make_unique<AggregatorMemory>(world_.shared_regions, kResultsBytes);
   const aggregator::EngineConfig settings = config();
   long_turn_ = settings.keep_alive_interval();
   trace_note(world_.tracing, world_.events.now(), "aggregator %u%s starts", shard_,
@@ -75,6 +80,9 @@ void AggregatorProcess::on_event(const aggregator::JobEvent& event) {
   if (begins) {
     bounds_[s.job] = std::size_t{s.streams_of(s.shard)} * (s.ranks + s.history);
     formed_at_[s.job] = world_.events.now();
+    if (s.by_reference)
+      ++world_.coverage[event.kind == Kind::kFormed ? "shared memory.jobs formed"
+                                                    : "shared memory.jobs resumed"];
   }
   if (event.kind == Kind::kLeft || event.kind == Kind::kAborted) bounds_.erase(s.job);
   trace_note(world_.tracing, world_.events.now(), "aggregator %u, job %u: %s", shard_, s.job,
@@ -186,6 +194,7 @@ void AggregatorProcess::end_life() {
   ended_at_ = world_.events.now();
   cover(totals_, "aggregator", engine_->counters());
   engine_.reset();
+  memory_.reset();
   require(buffers_in_use() == 0, "a dead aggregator's buffers live on");
 }
 

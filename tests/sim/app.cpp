@@ -64,10 +64,36 @@ worker::EngineConfig App::config() {
       return std::optional(places[attempt % places.size()]);
     };
   }
+  if (plan.by_reference) share_memory(config);
   if (plan.fault == Fault::kWrongWorldSize && is_victim()) ++config.ranks;
   if (plan.fault == Fault::kRankBeyondWorld && is_victim()) config.rank.value = config.ranks;
   if (plan.fault == Fault::kJoinMismatch && is_victim()) ++config.block_elements;
   return config;
+}
+
+/// Slots for what this generation sends, and each aggregator's results. An answer may take its
+/// time.
+void App::share_memory(worker::EngineConfig& config) {
+  constexpr std::size_t kSlotsBytes = std::size_t{64} << 20;
+  slots_ = std::make_shared<SharedRegion>(config.unique(), kSlotsBytes);
+  world_.shared_regions[slots_->id()] = slots_;
+  config.slots_id = slots_->id();
+  config.slots = slots_->bytes();
+  config.results = [this](const Endpoint& at) -> std::optional<worker::EngineConfig::Results> {
+    if (random_.chance(0.03)) return std::nullopt;
+    for (const auto& aggregator : aggregators_) {
+      if (aggregator->endpoint() != at) continue;
+      if (const auto region = aggregator->results_for(job_.plan.id))
+        return worker::EngineConfig::Results{region->id(), region, region->bytes()};
+    }
+    return std::nullopt;
+  };
+}
+
+/// An aggregator that has mapped the slots may read them longer.
+void App::share_no_more() {
+  if (slots_) world_.shared_regions.erase(slots_->id());
+  slots_.reset();
 }
 
 /// The first aggregator of the shard and its standby.
@@ -106,6 +132,7 @@ void App::kill() {
   dead_ = true;
   if (engine_) cover(totals_, "worker", engine_->counters());
   engine_.reset();
+  share_no_more();
   open_.clear();
   host_.stop();
 }
@@ -157,6 +184,7 @@ void App::end_life() {
   const auto& c = engine_->counters();
   require(c.ops_completed + c.ops_failed == next_op_, "ops are not counted once each");
   engine_.reset();
+  share_no_more();
   require(host_.sink().pool().live == 0, "a worker's buffers outlive its engine");
   for (const auto& memory : own_again_)
     require(std::all_of(memory.begin(), memory.end(), [](std::byte b) { return b == kScribble; }),

@@ -63,6 +63,8 @@ class App final : public Process {
   };
 
   worker::EngineConfig config();
+  void share_memory(worker::EngineConfig& config);
+  void share_no_more();
   std::vector<Endpoint> places_of(unsigned shard) const;
   void on_packet(const Arrival& arrival, Buffer buffer) override;
   void on_turn() override;
@@ -89,6 +91,7 @@ class App final : public Process {
   const Role role_;
   Host host_;
   Random random_;
+  std::shared_ptr<SharedRegion> slots_;  // in which this generation's blocks lie
   std::unique_ptr<worker::Engine> engine_;
   std::size_t program_ = 0;
   std::size_t next_op_ = 0;

@@ -8,6 +8,7 @@
 
 #include "tests/sim/clock.hpp"
 #include "tests/sim/outages.hpp"
+#include "tests/sim/shared_memory.hpp"
 #include "tests/sim/sink.hpp"
 
 namespace sluice::sim {
@@ -20,6 +21,7 @@ struct World {
   Random& random;
   Outages outages;
   Coverage coverage;
+  SharedRegions shared_regions = {};  ///< by living workers
   bool tracing = false;
 };
 

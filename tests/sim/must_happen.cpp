@@ -46,6 +46,8 @@ constexpr const char* kMustHappen[] = {
     "recovery.streams with positions 4 or more apart",
     "recovery.streams with positions H apart",
     "recovery.killed in a resynchronisation",
+    "shared memory.jobs formed",
+    "shared memory.jobs resumed",
     "aggregator.contributions_held",
     "aggregator.results_repeated",
     "aggregator.results_withheld",

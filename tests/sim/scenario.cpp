@@ -191,6 +191,9 @@ Scenario make_scenario(std::uint64_t seed) {
   }
   draw_clocks(r, s);
   moderate(s);
+  Random shares(derive(seed, 1));
+  for (JobPlan& job : s.jobs)
+    job.by_reference = s.trust != Trust::kAuthenticated && shares.chance(0.5);
   return s;
 }
 
@@ -232,8 +235,9 @@ std::string describe(const Scenario& s) {
   for (const JobPlan& job : s.jobs) {
     out << "  job " << job.id << ": " << job.ranks << " ranks, S " << job.streams << ", H "
         << unsigned{job.history} << ", block " << job.block_elements << ", depth " << job.depth
-        << ", search " << job.search.ahead_bytes << " to " << job.search.horizon_bytes << ", fault "
-        << name(job.fault) << " (rank " << job.victim << ")\n";
+        << ", search " << job.search.ahead_bytes << " to " << job.search.horizon_bytes
+        << (job.by_reference ? ", by reference" : "") << ", fault " << name(job.fault) << " (rank "
+        << job.victim << ")\n";
     for (const Program& program : job.programs)
       for (const OpSpec& op : program)
         out << "    op of " << op.element_count << " " << sluice::name(op.type) << " "

@@ -113,6 +113,7 @@ struct JobPlan {
   Duration start_spread{};
   Duration pause_max{};           ///< between ops
   bool shared_port = false;       ///< all ranks behind one port of the aggregator
+  bool by_reference = false;      ///< all ranks share memory with the aggregators
   std::vector<Program> programs;  ///< one generation of the job after the other
   Fault fault = Fault::kNone;
   unsigned victim = 0;

@@ -8,7 +8,7 @@ import re
 ENGINE = {
     "aggregator": r"aggregator/(admission|block_combiner|config|contributions|counters|engine"
                   r"|formation|job_event|job_record|leaving|membership|reply_budget|roster"
-                  r"|round_log|serials|stragglers|stream|stream_memory|tombstones)\.",
+                  r"|round_log|serials|shared_memory|stragglers|stream|stream_memory|tombstones)\.",
     "worker": r"worker/(aggregator_addresses|config|counters|engine|known_as|nonzero_map|op_queue"
               r"|op_request|operation|shard_membership|stream)\.",
 }
@@ -16,7 +16,7 @@ BASE = [r"common/base/", r"sluice/(types|error)\.hpp"]
 PROTOCOL = BASE + [r"common/protocol/"]
 CORE = PROTOCOL + [r"common/numeric/"]
 LOGGER = [r"common/log/"]
-LOOP = CORE + LOGGER + [r"common/config/", r"common/net/"]
+LOOP = CORE + LOGGER + [r"common/(config|memory|net)/"]
 LOG = [r"spdlog/"]
 SYSTEM = [r"sys/", r"net/", r"arpa/", r"netinet/",
           r"(unistd|fcntl|poll|pthread|sched|spawn|dlfcn|sodium)\.h"]
@@ -50,12 +50,14 @@ LAYERS = [
      SYSTEM + [r"mpi\.h"]),
     (r"bench/protection\.cpp", PROTOCOL,                              []),
     (r"bench/kernels\.cpp",   CORE,                                   [r"benchmark/"]),
+    (r"bench/shared_sum\.cpp", CORE + [r"common/memory/"],            SYSTEM + [r"linux/futex\.h"]),
     (r"bench/lib/",          [],                                      SYSTEM),
     (r"bench/pktgen/",       LOOP + [r"bench/", r"aggregator/", r"worker/", r"sluice/"],
      [r"nlohmann/"] + SYSTEM),
     (r"bench/",              [r"bench/", r"sluice/"],                 [r"boost/", r"nlohmann/"]),
     (r"examples/",           [r"examples/", r"sluice/"],              [r"boost/"] + SYSTEM),
-    (r"tests/sim/",          CORE + [r"tests/sim/", *ENGINE.values()], [r"boost/"]),
+    (r"tests/sim/",          CORE + [r"tests/sim/", *ENGINE.values()],
+     [r"boost/", r"sys/mman\.h"]),
     (r"tests/system/api/",   [r"sluice/", r"tests/system/api/"],      SYSTEM),
     (r"tests/",              [r""],                                   TEST),
 ]

@@ -85,6 +85,8 @@ struct Bench {
     join.shards = 1;
     join.history = history;
     join.flags = wire::kJoinNoProgress;
+    if (rank < slots.size()) join.slots = slots[rank];
+    join.results = results;
     return join;
   }
   std::vector<Sent> join(unsigned rank, std::uint64_t nonce) {
@@ -215,6 +217,8 @@ struct Bench {
   unsigned ranks;
   std::uint8_t history;
   std::uint16_t streams = 1;
+  std::vector<std::uint64_t> slots = {};  ///< regions that JOINs name, by rank
+  std::uint64_t results = 0;
   bool off_machine = false;
   std::uint64_t ids = 5000;
   aggregator::EngineConfig config;

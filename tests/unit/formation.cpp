@@ -51,7 +51,7 @@ struct Parts {
     for (const Rank rank : {Rank{0}, Rank{1}}) CHECK(comes(join(rank.value)) == DropReason::kNone);
     REQUIRE(formation.complete(now));
     const auto agreed = formation.agree(0);
-    roster.begin(agreed.session, agreed.resumed, formation.candidates(), now, out);
+    roster.begin(agreed, formation.candidates(), now, out);
     formation.clear();
     return agreed.session;
   }
@@ -69,12 +69,14 @@ TEST_CASE("candidates agree on the smallest payload, and say who is absent until
   CHECK(parts.formation.absent(parts.join(1)).empty());
   CHECK(parts.comes(parts.join(1)) == DropReason::kNone);
   REQUIRE(parts.formation.complete(parts.now));
-  const auto [session, resumed] = parts.formation.agree(0);
+  const auto [session, resumed, shared] = parts.formation.agree(0);
   CHECK(session.ranks == 2);
   CHECK(session.payload_bytes == 508);
   CHECK(session.streams == 4);
   CHECK(session.history == 2);
   CHECK(!resumed);
+  CHECK(!session.by_reference);
+  CHECK(shared.results == 0);
 }
 
 TEST_CASE("the candidates are complete only while all of them say that they wait") {

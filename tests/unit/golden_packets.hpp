@@ -21,6 +21,8 @@ inline constexpr std::uint64_t kIncarnation = 0x2122232425262728;
 inline constexpr std::uint64_t kGeneration = 0x3132333435363738;
 inline constexpr std::uint64_t kEpoch = 0x0102030405060708;
 inline constexpr std::uint64_t kDeliveryToken = 0xa1a2a3a4a5a6a7a8;
+inline constexpr std::uint64_t kSlots = 0x5152535455565758;
+inline constexpr std::uint64_t kResults = 0x4142434445464748;
 
 /// "53 4c 00*6": bytes in hexadecimal, a repeated one with its count.
 inline Bytes hex(const std::string& text) {
@@ -98,7 +100,8 @@ inline const std::map<std::string, Bytes>& golden() {
                      "  09 00*7  38 37 36 35 34 33 32 31"                // 32 serial, generation
                      "  03 00  08 00  10 00  00 01  c0 05"  // rank, world, streams, block, payload
                      "  01 00  02 00  04  01  cc*16"        // shard, shards, history, flags
-                     "  08 07 06 05 04 03 02 01  00*40")},  // 80 epoch
+                     "  08 07 06 05 04 03 02 01  58 57 56 55 54 53 52 51"  // 80 epoch, slots
+                     "  48 47 46 45 44 43 42 41  00*24")},                 // 96 results
         {"keep_alive", hex(head("03", "50 00") + kMember + "2a 00*7  00*40")},
         {"leave", hex(head("04", "48 00") + kMember +
                       "01 00*7  02 00*7  05 00*7  06 00*7"  // 32 abort, op, value_a, value_b
@@ -117,10 +120,11 @@ inline const std::map<std::string, Bytes>& golden() {
         {"challenge", hex(head("81", "38 00") +
                           "18 17 16 15 14 13 12 11  28 27 26 25 24 23 22 21  09 00*7  cc*16")},
         {"pending", hex(head("82", "40 00") + "18 17 16 15 14 13 12 11  09 00*7  02 80 00*29 80")},
-        {"welcome", hex(head("83", "50 00") + "18 17 16 15 14 13 12 11  28 27 26 25 24 23 22 21"
+        {"welcome", hex(head("83", "58 00") + "18 17 16 15 14 13 12 11  28 27 26 25 24 23 22 21"
                                               "  88 77 66 55 44 33 22 11  38 37 36 35 34 33 32 31"
                                               "  08 07 06 05 04 03 02 01  a8 a7 a6 a5 a4 a3 a2 a1"
-                                              "  10 00  00 01  c0 05  04  01  51 c3  e8 03  00*4")},
+                                              "  10 00  00 01  c0 05  04  01  51 c3  e8 03  00*4"
+                                              "  48 47 46 45 44 43 42 41")},
         {"refused", hex(head("84", "30 00") + "88 77 66 55 44 33 22 11  28 27 26 25 24 23 22 21"
                                               "  05 00*7  01 00*7")},
         {"abort",

@@ -129,7 +129,7 @@ TEST_CASE("every session has a region of its own") {
   CHECK(exchange.server->take_results(kJob, first->id()));
   CHECK(!exchange.server->take_results(kJob, first->id()));
   client.ask_for_results(kJob);
-  CHECK(!client.results(kJob));
+  CHECK(client.results(kJob)->id() == first->id());  // until the new answer is here
   exchange.settle({&client});
   REQUIRE(client.results(kJob));
   CHECK(client.results(kJob)->id() != first->id());

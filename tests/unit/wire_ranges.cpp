@@ -135,7 +135,19 @@ std::optional<Range> parse_range(const std::string& text, std::size_t size) {
   static const std::regex one("0x[0-9A-F]+|\\d+");
   static const std::regex many(
       "(0x[0-9A-F]+|\\d+)\\.\\.(0x[0-9A-F]+|\\d+)( · block_elements)?(.*)");
+  static const std::regex listed("(\\d+(?:, \\d+)* or \\d+)(.*)");
   std::smatch match;
+  if (std::regex_match(text, match, listed)) {
+    Range range{{}, {}, match.str(2)};
+    static const std::regex digits("\\d+");
+    const std::string numbers = match.str(1);
+    for (std::sregex_iterator at(numbers.begin(), numbers.end(), digits), end; at != end; ++at)
+      range.accepted.push_back(number(at->str()));
+    for (std::uint64_t value = 0; value <= range.accepted.back() + 1; ++value)
+      if (std::find(range.accepted.begin(), range.accepted.end(), value) == range.accepted.end())
+        range.refused.push_back(value);
+    return range;
+  }
   if (std::regex_match(text, free)) return Range{{0, highest(size)}, {}, ""};
   if (std::regex_match(text, one)) return interval(number(text), number(text), size, "");
   if (!std::regex_match(text, match, many)) return std::nullopt;
@@ -229,6 +241,6 @@ TEST_CASE("what ranges say beyond their numbers") {
     tried("Column.next", beside("Column.index", kNoneValue), {{kNoneValue}, {0, 1, 2, 3}, ""});
   }
   SECTION("no block is present, or withheld, where there is none") {
-    tried("Column.flags", beside("Column.index", kNoneValue), {{0}, {1, 2, 3}, ""});
+    tried("Column.flags", beside("Column.index", kNoneValue), {{0}, {1, 2, 4}, ""});
   }
 }

@@ -319,7 +319,7 @@ typedef struct sluice_op_statistics {
   uint64_t blocks_received; /* those that are non-zero on some rank, and wanted here */
   uint64_t packets_sent;    /* of every kind, for this op */
   uint64_t packets_received;
-  uint64_t bytes_sent; /* UDP payload */
+  uint64_t bytes_sent; /* UDP payload, and blocks in shared memory */
   uint64_t bytes_received;
   uint64_t retransmissions; /* DATA sent again, and PROBEs */
 } sluice_op_statistics;

@@ -1,0 +1,30 @@
+// The memory that a daemon shares with workers of its machine, as its engine sees it.
+#pragma once
+
+#include <string>
+
+#include "aggregator/shared_memory.hpp"
+#include "common/log/logger.hpp"
+#include "common/memory/exchange.hpp"
+
+namespace sluice::aggregator {
+
+class MappedMemory final : public SharedMemory {
+ public:
+  /// Serves workers at `socket`. Throws as memory::RegionServer.
+  MappedMemory(const std::string& socket, const memory::RegionServerOptions& options,
+               std::shared_ptr<spdlog::logger> logger);
+
+  /// For the control thread, several times a second.
+  void poll() { server_.poll(); }
+
+  // For the lane.
+  SharedBytes<const std::byte> of_worker(std::uint64_t id) override;
+  std::size_t results_bytes(std::uint32_t job, std::uint64_t id) override;
+  SharedBytes<std::byte> take_results(std::uint32_t job, std::uint64_t id) override;
+
+ private:
+  memory::RegionServer server_;
+};
+
+}  // namespace sluice::aggregator

@@ -1,0 +1,67 @@
+// Memory of this machine in which blocks lie that go by reference, as an engine sees it. Mapping
+// it, and passing it on, is others' business (common/memory).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "common/protocol/slots.hpp"
+
+namespace sluice::aggregator {
+
+/// Bytes that stay mapped as long as `keeps` is held.
+template <class Byte>
+struct SharedBytes {
+  std::shared_ptr<const void> keeps = {};
+  std::span<Byte> bytes = {};
+  explicit operator bool() const { return keeps != nullptr; }
+};
+
+class SharedMemory {
+ public:
+  /// The region that a worker of this machine has shared, for reading; none: no such.
+  virtual SharedBytes<const std::byte> of_worker(std::uint64_t id) = 0;
+  /// Whether this is the region that was given out for the job's next session, and how long it is;
+  /// 0: it is not.
+  virtual std::size_t results_bytes(std::uint32_t job, std::uint64_t id) = 0;
+  /// Takes it for a session: the next one gets another.
+  virtual SharedBytes<std::byte> take_results(std::uint32_t job, std::uint64_t id) = 0;
+
+ protected:
+  ~SharedMemory() = default;
+};
+
+/// Where a session's blocks lie.
+class SharedBlocks {
+ public:
+  SharedBlocks() = default;
+  /// The regions are as long as the session needs.
+  SharedBlocks(const Session& session, std::vector<SharedBytes<const std::byte>> of_ranks,
+               SharedBytes<std::byte> results)
+      : of_ranks_(std::move(of_ranks)),
+        results_(std::move(results)),
+        result_slots_(result_slots(results_.bytes, session)) {
+    for (const auto& region : of_ranks_)
+      contribution_slots_.push_back(contribution_slots(region.bytes, session));
+  }
+
+  std::span<const std::byte> contribution(Rank w, StreamId s, Round round) const {
+    return contribution_slots_[w.value].at(s.value, round);
+  }
+  /// Of the shard's `stream`-th stream.
+  std::span<std::byte> result(std::size_t stream, Round round) const {
+    return result_slots_.at(stream, round);
+  }
+
+ private:
+  std::vector<SharedBytes<const std::byte>> of_ranks_;
+  SharedBytes<std::byte> results_;
+  std::vector<Slots<const std::byte>> contribution_slots_;
+  Slots<std::byte> result_slots_;
+};
+
+}  // namespace sluice::aggregator

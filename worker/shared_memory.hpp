@@ -1,0 +1,38 @@
+// What this process shares with the daemons of its machine: slots in which a job's blocks lie, and
+// the daemons' regions for the sums. One socket per daemon, that is, per vhost directory.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/memory/exchange.hpp"
+#include "worker/config.hpp"
+
+namespace sluice {
+
+/// With the turn held.
+class SharedMemory {
+ public:
+  /// Daemons may read this region, now and when they are back, until it is forgotten. It must live
+  /// so long.
+  void share(const memory::OwnRegion& slots);
+  void forget(const memory::OwnRegion& slots);
+
+  /// The region that the daemon behind a vhost directory gives this process for a job's next
+  /// session, as it answered last, once it has mapped the slots, too. Asks once more.
+  std::optional<worker::EngineConfig::Results> results(const std::string& directory,
+                                                       std::uint32_t job);
+  /// Why that daemon shares nothing, as far as it is known; empty: nothing is wrong.
+  std::string problem_with(const std::string& directory);
+
+ private:
+  memory::RegionClient& client_of(const std::string& directory);
+
+  std::vector<const memory::OwnRegion*> regions_;
+  std::map<std::string, memory::RegionClient> clients_;  // by vhost directory
+};
+
+}  // namespace sluice
