@@ -148,7 +148,8 @@ void Daemon::claim_vhost_directory() {
                                             .results_bytes = limits::kResultsBytes,
                                             .results_max = config_.max_jobs,
                                             .workers_max = config_.vhost_max_ports};
-  memory_ = std::make_unique<MappedMemory>(net::region_socket(config_.vhost_dir), options, logger_);
+  memory_ = std::make_unique<MappedMemory>(net::region_socket(config_.vhost_dir), options,
+                                           config_.log_rate_limit, logger_);
 }
 
 void Daemon::open_vhost_directory() {

@@ -2,12 +2,17 @@
 
 #include <utility>
 
+#include "common/config/log.hpp"
+#include "common/net/clock.hpp"
+
 namespace sluice::aggregator {
 
 MappedMemory::MappedMemory(const std::string& socket, const memory::RegionServerOptions& options,
-                           std::shared_ptr<spdlog::logger> logger)
-    : server_(socket, options, [logger](const std::string& why) {
-        logger->info("a local worker's shared memory was refused: {}", why);
+                           std::uint32_t log_rate_limit, std::shared_ptr<spdlog::logger> logger)
+    : refusals_logged_(log_rate_limit),
+      server_(socket, options, [this, logger](const std::string& why) {
+        config::log_limited(*logger, refusals_logged_, net::now(), spdlog::level::info,
+                            "a local worker's shared memory was refused: {}", why);
       }) {}
 
 SharedBytes<const std::byte> MappedMemory::of_worker(std::uint64_t id) {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "aggregator/shared_memory.hpp"
+#include "common/config/rate_limit.hpp"
 #include "common/log/logger.hpp"
 #include "common/memory/exchange.hpp"
 
@@ -13,7 +14,7 @@ class MappedMemory final : public SharedMemory {
  public:
   /// Serves workers at `socket`. Throws as memory::RegionServer.
   MappedMemory(const std::string& socket, const memory::RegionServerOptions& options,
-               std::shared_ptr<spdlog::logger> logger);
+               std::uint32_t log_rate_limit, std::shared_ptr<spdlog::logger> logger);
 
   /// For the control thread, several times a second.
   void poll() { server_.poll(); }
@@ -24,6 +25,7 @@ class MappedMemory final : public SharedMemory {
   SharedBytes<std::byte> take_results(std::uint32_t job, std::uint64_t id) override;
 
  private:
+  config::RateLimit refusals_logged_;
   memory::RegionServer server_;
 };
 

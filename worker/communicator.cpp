@@ -140,7 +140,7 @@ void Communicator::Impl::share_memory(worker::EngineConfig& config, Attachment& 
 }
 
 void Communicator::Impl::share_no_more(Attachment& attachment) {
-  if (slots_) attachment.shared_memory()->forget(*slots_);
+  if (slots_) attachment.shared_memory()->forget(*slots_, options.job);
   slots_.reset();
 }
 

@@ -9,9 +9,12 @@ void SharedMemory::share(const memory::OwnRegion& slots) {
   for (auto& [directory, client] : clients_) client.share(slots);
 }
 
-void SharedMemory::forget(const memory::OwnRegion& slots) {
+void SharedMemory::forget(const memory::OwnRegion& slots, std::uint32_t job) {
   std::erase(regions_, &slots);
-  for (auto& [directory, client] : clients_) client.forget(slots);
+  for (auto& [directory, client] : clients_) {
+    client.forget(slots);
+    client.forget_results(job);
+  }
 }
 
 memory::RegionClient& SharedMemory::client_of(const std::string& directory) {

@@ -16,10 +16,10 @@ namespace sluice {
 /// With the turn held.
 class SharedMemory {
  public:
-  /// Daemons may read this region, now and when they are back, until it is forgotten. It must live
-  /// so long.
+  /// Daemons may read this region, now and when they are back, until it is forgotten, with the job.
+  /// It must live so long.
   void share(const memory::OwnRegion& slots);
-  void forget(const memory::OwnRegion& slots);
+  void forget(const memory::OwnRegion& slots, std::uint32_t job);
 
   /// The region that the daemon behind a vhost directory gives this process for a job's next
   /// session, as it answered last, once it has mapped the slots, too. Asks once more.

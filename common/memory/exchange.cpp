@@ -17,6 +17,7 @@ enum class Kind : std::uint16_t {
   kAsk = 3,      // worker: a region for the sums of a job's next session
   kResults = 4,  // daemon: this descriptor
   kRefused = 5,  // daemon: either, and why
+  kForget = 6,   // worker: this arena is gone
 };
 
 constexpr std::uint32_t kMagic = 0x52'4c'53'02;  // with the version of these messages
@@ -32,6 +33,7 @@ struct Message {
 };
 static_assert(sizeof(Message) == 128);
 
+constexpr int kConnectionsAtOnce = 64;      // the daemon has more to do
 constexpr int kRequestsAtOnce = 16;         // of one worker: others have their turn
 constexpr std::ptrdiff_t kJobsAtOnce = 16;  // that one worker joins just now: others join, too
 
@@ -69,7 +71,9 @@ RegionServer::~RegionServer() {
 }
 
 void RegionServer::poll() {
-  while (auto socket = socket_.accept()) {
+  for (int i = 0; i < kConnectionsAtOnce; ++i) {
+    auto socket = socket_.accept();
+    if (!socket) break;
     const bool full = workers_.size() >= options_.workers_max;
     if (!full && socket->peer_is_trusted()) {
       workers_.push_back({.socket = std::move(*socket)});
@@ -98,9 +102,10 @@ bool RegionServer::serve(Worker& worker) {
     if (received.io == UnixSocket::Io::kClosed) return false;
     const auto message = parse(std::span(buffer).first(std::min(received.bytes, buffer.size())));
     if (!message) return false;
-    const bool goes_on = message->kind == Kind::kArena ? share(worker, message->id, received)
-                         : message->kind == Kind::kAsk ? give_results(worker, message->job)
-                                                       : false;
+    const bool goes_on = message->kind == Kind::kArena    ? share(worker, message->id, received)
+                         : message->kind == Kind::kForget ? forget(worker, message->id)
+                         : message->kind == Kind::kAsk    ? give_results(worker, message->job)
+                                                          : false;
     if (!goes_on) return false;
   }
   return true;
@@ -127,39 +132,56 @@ bool RegionServer::share(Worker& worker, std::uint64_t id, UnixSocket::Received&
   return worker.socket.send(bytes_of(reply(Kind::kMapped, id, 0)), -1) == UnixSocket::Io::kDone;
 }
 
+/// The worker's arena is gone.
+bool RegionServer::forget(Worker& worker, std::uint64_t id) {
+  const auto found = std::find_if(worker.arenas.begin(), worker.arenas.end(),
+                                  [&](const auto& arena) { return arena->id() == id; });
+  if (found == worker.arenas.end()) return true;  // it was refused
+  worker.arena_bytes -= (*found)->bytes().size();
+  const std::lock_guard lock(mutex_);
+  arenas_.erase(id);
+  retired_.push_back(std::move(*found));
+  worker.arenas.erase(found);
+  return true;
+}
+
 /// All ranks of a job get the same region, until a session has taken it.
 bool RegionServer::give_results(Worker& worker, std::uint32_t job) {
-  std::shared_ptr<OwnRegion> region;
-  bool full = false;
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto found = results_.find(job); found != results_.end())
-      region = found->second.region;
-    const auto is_its_own = [&](const auto& entry) {
-      return entry.second.asked_by.front() == &worker;
-    };
-    full = !region && (results_.size() >= options_.results_max ||
-                       std::count_if(results_.begin(), results_.end(), is_its_own) >= kJobsAtOnce);
-  }
-  if (full) return refuse(worker, 0, "too many jobs wait for their ranks");
+  std::shared_ptr<OwnRegion> region = results_asked_by(worker, job);
   if (!region) {
+    if (!may_ask_for_more(worker)) return refuse(worker, 0, "too many jobs wait for their ranks");
     try {
       region = std::make_shared<OwnRegion>("sluice-results", options_.results_bytes,
                                            OwnRegion::Writers::kThisOnly);
     } catch (const Error& error) {
       return refuse(worker, 0, error.what());
     }
-  }
-  {
     const std::lock_guard lock(mutex_);
-    Results& results = results_[job];
-    results.region = region;
-    if (std::find(results.asked_by.begin(), results.asked_by.end(), &worker) ==
-        results.asked_by.end())
-      results.asked_by.push_back(&worker);
+    results_[job] = {region, {&worker}};
   }
   return worker.socket.send(bytes_of(reply(Kind::kResults, region->id(), job)),
                             region->descriptor().get()) == UnixSocket::Io::kDone;
+}
+
+/// The region that waits for the job's session, if there is one; the worker counts as one that has
+/// it. In one step: a session that takes it meanwhile takes it for good.
+std::shared_ptr<OwnRegion> RegionServer::results_asked_by(Worker& worker, std::uint32_t job) {
+  const std::lock_guard lock(mutex_);
+  const auto found = results_.find(job);
+  if (found == results_.end()) return nullptr;
+  auto& asked_by = found->second.asked_by;
+  if (std::find(asked_by.begin(), asked_by.end(), &worker) == asked_by.end())
+    asked_by.push_back(&worker);
+  return found->second.region;
+}
+
+bool RegionServer::may_ask_for_more(const Worker& worker) const {
+  const std::lock_guard lock(mutex_);
+  const auto is_its_own = [&](const auto& entry) {
+    return entry.second.asked_by.front() == &worker;
+  };
+  return results_.size() < options_.results_max &&
+         std::count_if(results_.begin(), results_.end(), is_its_own) < kJobsAtOnce;
 }
 
 bool RegionServer::refuse(Worker& worker, std::uint64_t id, const std::string& why) {
@@ -188,9 +210,14 @@ void RegionServer::drop(Worker& worker) {
   }
 }
 
+/// Without the lock: to unmap takes its time, and the lane may want the lock.
 void RegionServer::unmap_unused() {
+  std::vector<std::shared_ptr<const void>> unused;
   const std::lock_guard lock(mutex_);
-  std::erase_if(retired_, [](const auto& region) { return region.use_count() == 1; });
+  const auto first = std::partition(retired_.begin(), retired_.end(),
+                                    [](const auto& region) { return region.use_count() > 1; });
+  unused.assign(std::make_move_iterator(first), std::make_move_iterator(retired_.end()));
+  retired_.erase(first, retired_.end());
 }
 
 std::shared_ptr<const PeerRegion> RegionServer::arena(std::uint64_t id) const {
@@ -224,6 +251,13 @@ void RegionClient::share(const OwnRegion& arena) {
 
 void RegionClient::forget(const OwnRegion& arena) {
   std::erase_if(arenas_, [&](const Arena& each) { return each.region == &arena; });
+  const auto gone = reply(Kind::kForget, arena.id(), 0);
+  if (socket_ && socket_->send(bytes_of(gone), -1) != UnixSocket::Io::kDone)
+    disconnect("the daemon at " + path_ + " does not read");
+}
+
+void RegionClient::forget_results(std::uint32_t job) {
+  asked_.erase(job);
 }
 
 void RegionClient::ask_for_results(std::uint32_t job) {

@@ -75,7 +75,10 @@ class RegionServer {
 
   bool serve(Worker& worker);
   bool share(Worker& worker, std::uint64_t id, UnixSocket::Received& received);
+  bool forget(Worker& worker, std::uint64_t id);
   bool give_results(Worker& worker, std::uint32_t job);
+  std::shared_ptr<OwnRegion> results_asked_by(Worker& worker, std::uint32_t job);
+  bool may_ask_for_more(const Worker& worker) const;
   bool refuse(Worker& worker, std::uint64_t id, const std::string& why);
   void drop(Worker& worker);
   void unmap_unused();
@@ -102,8 +105,10 @@ class RegionClient {
 
   /// Shares an arena, which must outlive this object, with the daemon, now and whenever it is back.
   void share(const OwnRegion& arena);
-  /// The arena is about to go: nothing is told, but a daemon that comes back is not given it.
+  /// The arena is about to go: the daemon unmaps it once no session reads it.
   void forget(const OwnRegion& arena);
+  /// The job is over: its region is unmapped here once no session holds it.
+  void forget_results(std::uint32_t job);
   /// Asks for the region for the next session of a job; a former answer stands until this one
   /// comes.
   void ask_for_results(std::uint32_t job);

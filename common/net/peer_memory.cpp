@@ -77,7 +77,8 @@ class MappingReader {
   ssize_t count_ = 0;
 };
 
-// What is shared and not DPDK's own memory is a peer's: nothing else is mapped so here.
+// What is shared and not DPDK's own memory is a peer's, or a region of common/memory, whose pages
+// fail only with the machine's memory.
 std::optional<Mapping> peer_mapping_of(const void* address) {
   if (rte_mem_virt2memseg_list(address)) return std::nullopt;
   const auto at = reinterpret_cast<std::uintptr_t>(address);

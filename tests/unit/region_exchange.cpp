@@ -149,6 +149,42 @@ TEST_CASE("an arena grows by further ones") {
   CHECK(exchange.server->arena(second.id()));
 }
 
+TEST_CASE("a process that joins again and again takes no more than it needs") {
+  Exchange exchange;
+  RegionClient client(exchange.path());
+  for (std::uint32_t job = 0; job < 100; ++job) {  // one at a time: half of what a worker may share
+    const OwnRegion slots = arena_of(1 << 19);
+    client.share(slots);
+    client.ask_for_results(job);
+    exchange.settle({&client});
+    REQUIRE(client.problem() == "");
+    REQUIRE(client.is_shared());
+    const std::weak_ptr<const PeerRegion> results = client.results(job);
+    REQUIRE(!results.expired());
+    REQUIRE(exchange.server->take_results(job, results.lock()->id()));
+    const std::weak_ptr<const PeerRegion> mapped = exchange.server->arena(slots.id());
+    client.forget(slots);
+    client.forget_results(job);
+    exchange.settle({&client});
+    CHECK(results.expired());
+    CHECK(mapped.expired());
+  }
+  CHECK(exchange.refusals.empty());
+}
+
+TEST_CASE("a region that a session has taken is not given out again") {
+  Exchange exchange;
+  RegionClient zero(exchange.path()), one(exchange.path());
+  zero.ask_for_results(kJob);
+  exchange.settle({&zero});
+  const auto id = zero.results(kJob)->id();
+  REQUIRE(exchange.server->take_results(kJob, id));
+  one.ask_for_results(kJob);
+  exchange.settle({&zero, &one});
+  REQUIRE(one.results(kJob));
+  CHECK(one.results(kJob)->id() != id);
+}
+
 TEST_CASE("what a worker that is gone has shared is read by its session only, and then unmapped") {
   Exchange exchange;
   const OwnRegion arena = arena_of(4'096);
