@@ -174,10 +174,11 @@ bool Engine::share_blocks(Job& job) {
   std::vector<SharedBytes<const std::byte>> of_ranks;
   for (const std::uint64_t id : roster.shared().slots) {
     of_ranks.push_back(memory->of_worker(id));
-    if (of_ranks.back().bytes.size() < contribution_slots_bytes(session)) return false;
+    if (of_ranks.back().bytes.size() < ContributionSlots<const std::byte>::bytes_for(session))
+      return false;
   }
   auto results = memory->take_results(session.job, roster.shared().results);
-  if (results.bytes.size() < result_slots_bytes(session)) return false;
+  if (results.bytes.size() < ResultSlots<std::byte>::bytes_for(session)) return false;
   job.shared.emplace(session, std::move(of_ranks), std::move(results));
   return true;
 }

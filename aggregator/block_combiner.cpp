@@ -20,7 +20,10 @@ BlockCombiner::BlockCombiner(const Session& session)
           accumulator_bytes(session), std::align_val_t{numeric::kAccumulatorAlignment}))),
       current_(widest_columns(session), kNoBlock),
       owners_(widest_columns(session)),
-      last_owner_(widest_columns(session)) {}
+      last_owner_(widest_columns(session)),
+      ranks_(session.ranks),
+      references_(session.by_reference ? std::size_t{widest_columns(session)} * session.ranks : 0) {
+}
 
 bool BlockCombiner::begin(const Packet& packet, StreamId stream, const Session& session,
                           bool resumed) {
@@ -41,8 +44,9 @@ bool BlockCombiner::begin(const Packet& packet, StreamId stream, const Session& 
                                          static_cast<Reduction>(packet.descriptor()->reduction));
   accumulator_stride_ =
       aligned(geometry.block_elements * element_bytes(numeric::accumulator_type(geometry.type)));
+  const std::size_t accumulators = session.by_reference ? 1 : geometry.columns;
   assert(geometry.columns <= current_.size() &&
-         geometry.columns * accumulator_stride_ <= accumulator_bytes(session));
+         accumulators * accumulator_stride_ <= accumulator_bytes(session));
   for (std::uint8_t c = 0; const wire::Column& column : packet.columns())
     current_[c++] = BlockIndex{column.index};
   return true;

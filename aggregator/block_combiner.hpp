@@ -9,6 +9,7 @@
 #include <memory>
 #include <new>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "aggregator/stream_memory.hpp"
@@ -42,8 +43,11 @@ class BlockCombiner {
   /// Whether a packet of the same shape is about other blocks.
   bool contradicts(const Packet& packet) const;
 
-  /// `slot`: where its blocks lie that go by reference.
-  void add(Rank w, const Packet& packet, std::span<const std::byte> slot = {});
+  /// Adds the blocks in a packet. Lowest rank first.
+  void add(Rank w, const Packet& packet);
+  /// Notes where a rank's blocks lie: one after the other in its slot. They are added when the sums
+  /// are written, in one pass: so no sum is kept elsewhere meanwhile. In any order of ranks.
+  void refer(Rank w, const Packet& packet, std::span<const std::byte> slot);
 
   bool is_empty(std::uint8_t column) const { return owners_[column] == 0; }
   bool is_empty() const;
@@ -71,6 +75,10 @@ class BlockCombiner {
   std::byte* accumulator(std::uint8_t column) {
     return accumulators_.get() + column * accumulator_stride_;
   }
+  const std::byte*& reference(std::uint8_t column, std::uint16_t rank) {
+    return references_[column * std::size_t{ranks_} + rank];
+  }
+  std::byte* add_references(std::uint8_t column, std::uint32_t elements);
 
   wire::Shape shape_{};
   Geometry geometry_{};
@@ -80,6 +88,8 @@ class BlockCombiner {
   std::vector<BlockIndex> current_;    // by column
   std::vector<std::uint16_t> owners_;  // by column: contributions added so far
   std::vector<Rank> last_owner_;       // by column: whose was added last, if any was
+  std::uint16_t ranks_;
+  std::vector<const std::byte*> references_;  // by column and rank; null: has none to add
 };
 
 // Of every packet: inline, for the stream to have them in one piece.
@@ -97,7 +107,7 @@ inline bool BlockCombiner::fits(const Packet& packet, std::span<const BlockIndex
   return true;
 }
 
-inline void BlockCombiner::add(Rank w, const Packet& packet, std::span<const std::byte> slot) {
+inline void BlockCombiner::add(Rank w, const Packet& packet) {
   const auto add = [&](std::uint8_t c, std::span<const std::byte> block) {
     assert(owners_[c] == 0 || last_owner_[c] < w);  // the same bits, whatever the order of arrival
     last_owner_[c] = w;
@@ -105,7 +115,30 @@ inline void BlockCombiner::add(Rank w, const Packet& packet, std::span<const std
     const auto accumulate = owners_[c]++ == 0 ? reduction_->load : reduction_->combine;
     accumulate(accumulator(c), block.data(), elements);
   };
-  packet.for_each_block(add, slot);
+  packet.for_each_block(add);
+}
+
+inline void BlockCombiner::refer(Rank w, const Packet& packet, std::span<const std::byte> slot) {
+  const auto note = [&](std::uint8_t c, std::span<const std::byte> block) {
+    ++owners_[c];
+    last_owner_[c] = w;
+    reference(c, w.value) = block.data();
+  };
+  assert(packet.referenced_bytes() <= slot.size());
+  packet.for_each_block(note, slot);
+}
+
+/// The sum of a column's references, lowest rank first, in an accumulator that stays in the first
+/// cache.
+inline std::byte* BlockCombiner::add_references(std::uint8_t column, std::uint32_t elements) {
+  std::byte* const sum = accumulators_.get();
+  bool is_first = true;
+  for (std::uint16_t r = 0; r < ranks_; ++r) {
+    const std::byte* const block = std::exchange(reference(column, r), nullptr);
+    if (block == nullptr) continue;
+    (std::exchange(is_first, false) ? reduction_->load : reduction_->combine)(sum, block, elements);
+  }
+  return sum;
 }
 
 inline bool BlockCombiner::is_empty() const {
@@ -126,9 +159,10 @@ inline void BlockCombiner::write(std::span<wire::Column> columns, std::byte* sum
     if (owners_[c] == 0) continue;
     columns[c].flags = sums_are;
     const std::uint32_t elements = geometry_.elements_of(current_[c]);
+    std::byte* const sum = references_.empty() ? accumulator(c) : add_references(c, elements);
     if (owners_[c] < ranks && reduction_->combine_zero != nullptr)
-      reduction_->combine_zero(accumulator(c), elements);
-    reduction_->store(sums, accumulator(c), elements, ranks);
+      reduction_->combine_zero(sum, elements);
+    reduction_->store(sums, sum, elements, ranks);
     sums += geometry_.bytes_of(current_[c]);
     assert(owners_[c] <= ranks);
   }

@@ -1,7 +1,8 @@
 // Who contributes to the running round of a stream, and in which order it is added (rules 12, 13
 // and 15 a of docs/protocol.md): lowest rank first whatever the order of arrival, so that sums have
 // the same bits always. One that arrives ahead of a lower rank is held, as the packet itself; all
-// others are added at once and forgotten. What adding means is the combiner's business.
+// others are added at once and forgotten. What adding means is the combiner's business. What only
+// refers to its blocks is never held.
 #pragma once
 
 #include <algorithm>
@@ -56,6 +57,12 @@ class Contributions {
       in_hold_.erase(r);
     }
     return true;
+  }
+
+  /// Takes a contribution whose blocks stay where they are until the round has ended.
+  void take(Rank w, const Packet& packet) {
+    assert(awaits(w) && !has(w));
+    note(w, packet);
   }
 
   /// A rank's next non-zero blocks, by column, as it told last.

@@ -239,11 +239,13 @@ void Formation::offer_references(Session& session) const {
   if (offered.by_reference) session = offered;
 }
 
-/// Whether all ranks share memory with this aggregator.
+/// Whether all ranks share memory with this aggregator. Of a rank of another machine no region can
+/// be its own.
 bool Formation::all_share() const {
   return config_.shared_memory != nullptr &&
          std::all_of(candidates_.begin(), candidates_.end(), [&](const auto& entry) {
-           return static_cast<bool>(config_.shared_memory->of_worker(entry.second.join.slots));
+           return !entry.second.endpoint.off_machine &&
+                  static_cast<bool>(config_.shared_memory->of_worker(entry.second.join.slots));
          });
 }
 
@@ -259,10 +261,10 @@ bool Formation::has_room_for(const Session& session) const {
   SharedMemory& memory = *config_.shared_memory;
   const std::uint64_t results = candidates_.begin()->second.join.results;
   return !session.authenticated &&
-         memory.results_bytes(record_.job, results) >= result_slots_bytes(session) &&
+         memory.results_bytes(record_.job, results) >= ResultSlots<std::byte>::bytes_for(session) &&
          std::all_of(candidates_.begin(), candidates_.end(), [&](const auto& entry) {
            return memory.of_worker(entry.second.join.slots).bytes.size() >=
-                  contribution_slots_bytes(session);
+                  ContributionSlots<const std::byte>::bytes_for(session);
          });
 }
 

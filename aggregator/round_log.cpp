@@ -22,9 +22,12 @@ RoundLog::Synced RoundLog::sync(Rank w, Round applied) {
   positions_[w.value] = applied;
   synced_.insert(w);
   if (synced_.size() < positions_.size()) return Synced::kAwaitsOthers;
-  running_ = kept_from_ = lowest_position();
+  const Round lowest = lowest_position();
   front_ = *std::max_element(positions_.begin(), positions_.end());
-  if (front_ - running_ > history_.size()) return Synced::kContradiction;
+  if (front_ - lowest > history_.size()) return Synced::kContradiction;
+  running_ = kept_from_ = resumes_at_front_ ? front_ : lowest;
+  for (std::uint16_t r = 0; r < positions_.size(); ++r)
+    if (positions_[r] < running_) catching_up_.insert(Rank{r});
   std::fill(positions_.begin(), positions_.end(), running_);
   live_ = true;
   return Synced::kLive;

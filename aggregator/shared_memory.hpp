@@ -35,33 +35,27 @@ class SharedMemory {
   ~SharedMemory() = default;
 };
 
-/// Where a session's blocks lie.
+/// Where a session's blocks and results lie.
 class SharedBlocks {
  public:
-  SharedBlocks() = default;
   /// The regions are as long as the session needs.
   SharedBlocks(const Session& session, std::vector<SharedBytes<const std::byte>> of_ranks,
                SharedBytes<std::byte> results)
       : of_ranks_(std::move(of_ranks)),
-        results_(std::move(results)),
-        result_slots_(result_slots(results_.bytes, session)) {
-    for (const auto& region : of_ranks_)
-      contribution_slots_.push_back(contribution_slots(region.bytes, session));
+        keeps_results_(std::move(results.keeps)),
+        results_(results.bytes, session) {
+    for (const auto& region : of_ranks_) slots_.emplace_back(region.bytes, session);
   }
 
-  std::span<const std::byte> contribution(Rank w, StreamId s, Round round) const {
-    return contribution_slots_[w.value].at(s.value, round);
-  }
-  /// Of the shard's `stream`-th stream.
-  std::span<std::byte> result(std::size_t stream, Round round) const {
-    return result_slots_.at(stream, round);
-  }
+  /// What a rank refers to in its slot.
+  std::span<const std::byte> slot(Rank w, StreamId s) const { return slots_[w.value].at(s); }
+  ResultSlot<std::byte> result(StreamId s, Round round) const { return results_.at(s, round); }
 
  private:
   std::vector<SharedBytes<const std::byte>> of_ranks_;
-  SharedBytes<std::byte> results_;
-  std::vector<Slots<const std::byte>> contribution_slots_;
-  Slots<std::byte> result_slots_;
+  std::vector<ContributionSlots<const std::byte>> slots_;
+  std::shared_ptr<const void> keeps_results_;
+  ResultSlots<std::byte> results_;
 };
 
 }  // namespace sluice::aggregator

@@ -156,12 +156,12 @@ void Stream::take(Rank w, const Packet& packet, Buffer buffer, Scope& scope) {
   ++scope.counters.contributions;
   op_known_ = true;
   if (opening_) wants_[w.value] = *packet.descriptor();
-  const auto add = [&](Rank r, const Packet& ready) {
-    if (scope.shared == nullptr)
-      combiner_.add(r, ready);
-    else
-      combiner_.add(r, ready, scope.shared->contribution(r, id_, rounds_.running()));
-  };
+  if (scope.shared != nullptr) {
+    combiner_.refer(w, packet, scope.shared->slot(w, id_));
+    contributions_.take(w, packet);
+    return;
+  }
+  const auto add = [&](Rank r, const Packet& ready) { combiner_.add(r, ready); };
   if (!contributions_.take(w, packet, std::move(buffer), add)) ++scope.counters.contributions_held;
 }
 
@@ -220,8 +220,12 @@ Buffer Stream::build_result(std::span<const BlockIndex> want, Scope& scope) {
   if (scope.shared == nullptr) {
     combiner_.write(packet.columns, packet.payload, session.ranks);
   } else {
-    const auto slot = scope.shared->result(id_.value / session.shards, rounds_.running());
-    combiner_.write(packet.columns, slot.data(), session.ranks, wire::kColumnReferenced);
+    const auto slot = scope.shared->result(id_, rounds_.running());
+    assert(combiner_.sums_bytes() <= slot.sums.size() && size <= slot.packet.size());
+    scope.sink.enter(Stage::kSum);
+    combiner_.write(packet.columns, slot.sums.data(), session.ranks, wire::kColumnReferenced);
+    scope.sink.enter(Stage::kBuild);
+    std::copy_n(buffer.bytes().begin(), size, slot.packet.begin());
   }
   protect(buffer.writable(), scope.protection);
   return buffer;

@@ -2,7 +2,6 @@
 // a buffer for a result.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 
 #include "common/base/ids.hpp"
@@ -14,18 +13,18 @@
 
 namespace sluice::aggregator {
 
-/// Room for every column's accumulator: fp16 doubles, and each column is aligned.
+/// Room for every column's accumulator: fp16 doubles, and each column is aligned. Blocks that go by
+/// reference share one.
 inline std::size_t accumulator_bytes(const Session& s) {
-  const std::size_t round = s.by_reference ? limits::kReferencedRoundBytes : s.payload_bytes;
-  return 2 * std::max<std::size_t>(round, s.payload_bytes) +
-         widest_columns(s) * numeric::kAccumulatorAlignment;
+  return 2 * std::size_t{s.payload_bytes} + widest_columns(s) * numeric::kAccumulatorAlignment;
 }
 
 /// Bytes of a stream, with the packets that it may hold.
 inline std::size_t stream_bytes(const Session& s) {
   const std::size_t packet = s.payload_bytes + std::size_t{256};
-  const std::size_t slots = s.by_reference ? s.history * limits::kReferencedRoundBytes : 0;
-  return accumulator_bytes(s) + slots +
+  const std::size_t slot = limits::kReferencedRoundBytes + limits::kReferencedResultBytes;
+  const std::size_t references = std::size_t{s.ranks} * widest_columns(s) * sizeof(std::byte*);
+  return accumulator_bytes(s) + (s.by_reference ? s.history * slot + references : 0) +
          s.ranks * (widest_columns(s) * sizeof(BlockIndex) + sizeof(wire::Descriptor)) +
          packet * (std::size_t{s.ranks} + s.history);
 }

@@ -122,7 +122,7 @@ void Communicator::Impl::share_memory(worker::EngineConfig& config, Attachment& 
   most.streams = config.streams != 0 ? config.streams : limits::kReferencedStreams;
   most.history = config.history != 0 ? config.history : limits::kReferencedHistory;
   try {
-    slots_.emplace("sluice-slots", contribution_slots_bytes(most),
+    slots_.emplace("sluice-slots", ContributionSlots<std::byte>::bytes_for(most),
                    memory::OwnRegion::Writers::kTrusted);
   } catch (const Error& error) {
     progress_->logger()->info("job {}: blocks go in packets: {}", options.job, error.what());

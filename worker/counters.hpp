@@ -17,8 +17,9 @@ struct Counters {
   std::uint64_t syncs_sent = 0;
   std::uint64_t timeouts = 0;  ///< stream timers that expired
   std::uint64_t results_applied = 0;
-  std::uint64_t results_early = 0;    ///< kept until those before them come
-  std::uint64_t rounds_replayed = 0;  ///< for ranks that lacked their results when a daemon died
+  std::uint64_t results_early = 0;      ///< kept until those before them come
+  std::uint64_t rounds_replayed = 0;    ///< for ranks that lacked their results when a daemon died
+  std::uint64_t results_read_late = 0;  ///< where a daemon had written them that died meanwhile
   std::uint64_t rejoins = 0;
   std::uint64_t ops_completed = 0;
   std::uint64_t ops_failed = 0;
@@ -38,6 +39,7 @@ struct Counters {
     f("results_applied", results_applied);
     f("results_early", results_early);
     f("rounds_replayed", rounds_replayed);
+    f("results_read_late", results_read_late);
     f("rejoins", rejoins);
     f("ops_completed", ops_completed);
     f("ops_failed", ops_failed);

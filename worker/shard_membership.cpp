@@ -7,6 +7,9 @@
 namespace sluice::worker {
 namespace {
 
+/// Regions for sums that were named in JOINs: a few daemons' that came and went.
+constexpr std::size_t kOffersKept = 4;
+
 std::string seconds_text(Duration d) {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
   return ms % 1000 == 0 ? std::to_string(ms / 1000) + " s" : std::to_string(ms) + " ms";
@@ -58,7 +61,6 @@ void ShardMembership::start_joining(bool no_progress, Time now, ControlPackets& 
   serial_ = 0;
   answered_ = false;
   asked_.reset();
-  offered_results_.clear();
   absent_.clear();
   not_shared_ = 0;
   link_down_ = false;
@@ -121,16 +123,25 @@ bool ShardMembership::offer_memory(const Endpoint& aggregator, wire::Join& join)
   if (!given) return !wanted_.by_reference;
   join.slots = config_.slots_id;
   join.results = given->id;
-  offered_results_.insert_or_assign(given->id, *given);
+  if (find_offered(given->id) != nullptr) return true;
+  offered_results_.push_front(*given);
+  if (offered_results_.size() > kOffersKept) offered_results_.pop_back();
   return true;
+}
+
+/// The job may have formed with a JOIN of an earlier attempt.
+const EngineConfig::Results* ShardMembership::find_offered(std::uint64_t results) const {
+  const auto found = std::find_if(offered_results_.begin(), offered_results_.end(),
+                                  [&](const auto& each) { return each.id == results; });
+  return found == offered_results_.end() ? nullptr : &*found;
 }
 
 /// Whether a session's regions are there and long enough.
 bool ShardMembership::can_share(const Session& session, std::uint64_t results) const {
-  const auto offered = offered_results_.find(results);
-  return offered != offered_results_.end() &&
-         offered->second.bytes.size() >= result_slots_bytes(session) &&
-         config_.slots.size() >= contribution_slots_bytes(session);
+  const EngineConfig::Results* const offered = find_offered(results);
+  return offered != nullptr &&
+         offered->bytes.size() >= ResultSlots<const std::byte>::bytes_for(session) &&
+         config_.slots.size() >= ContributionSlots<std::byte>::bytes_for(session);
 }
 
 bool ShardMembership::on_pending(const wire::Pending& packet, Time now) {
@@ -172,8 +183,7 @@ bool ShardMembership::on_welcome(const Endpoint& from, const wire::Welcome& pack
   if (!addresses_.on_welcome(from, packet.incarnation)) return false;
   new_epoch_ = new_epoch;
   agreed_ = session;
-  if (by_reference && new_epoch) results_ = offered_results_.at(packet.results);
-  offered_results_.clear();
+  if (by_reference && new_epoch) results_ = *find_offered(packet.results);
   protection_.begin_session(agreed_);
   state_ = State::kIn;
   home_ = packet.incarnation;

@@ -6,7 +6,7 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
+#include <deque>
 #include <optional>
 #include <string>
 
@@ -44,7 +44,7 @@ class ShardMembership {
   std::uint16_t shard() const { return shard_; }
   const Session& agreed() const { return agreed_; }  ///< once welcomed
   /// Where the sums lie of a session whose blocks go by reference.
-  std::span<const std::byte> results() const { return results_.bytes; }
+  const EngineConfig::Results& results() const { return results_; }
   std::uint64_t token() const { return token_; }  ///< while kIn
   std::uint64_t nonce() const { return nonce_; }
   const JobProtection& protection() const { return protection_; }
@@ -112,6 +112,7 @@ class ShardMembership {
   void start_joining(bool no_progress, Time now, ControlPackets& out);
   void send_leave(ControlPackets& out);
   bool offer_memory(const Endpoint& aggregator, wire::Join& join);
+  const EngineConfig::Results* find_offered(std::uint64_t results) const;
   bool can_share(const Session& session, std::uint64_t results) const;
   Duration suspicion() const;
   std::optional<Error> overdue(Time now) const;
@@ -132,8 +133,8 @@ class ShardMembership {
   bool no_progress_ = true;
   Session agreed_;
   std::uint64_t nonce_ = 0;
-  std::map<std::uint64_t, EngineConfig::Results> offered_results_;  // in JOINs of this attempt
-  EngineConfig::Results results_;                                   // of the epoch
+  std::deque<EngineConfig::Results> offered_results_;  // in JOINs, newest first
+  EngineConfig::Results results_;                      // of the epoch
   std::optional<wire::Join> asked_;  // the newest of this attempt, where addresses_ stands
   std::uint64_t serial_ = 0;         // newest PENDING
   std::uint64_t token_ = 0;

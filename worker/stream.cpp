@@ -2,12 +2,12 @@
 #include "worker/stream.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
 #include "common/protocol/build.hpp"
 #include "common/protocol/protection.hpp"
-#include "common/protocol/slots.hpp"
 
 namespace sluice::worker {
 
@@ -76,6 +76,13 @@ void Stream::start_epoch(bool resume, OpQueue& ops) {
                    static_cast<std::uint8_t>(columns_.size()));
   }
   syncing_ = resume;
+}
+
+/// The aggregator has taken this rank in: goes on, or tells the position.
+void Stream::on_welcome(Scope& scope) {
+  if (syncing_) return send_sync(scope);
+  results_ = scope.membership.results();
+  advance(scope);
 }
 
 /// Every rank has applied the results below `end`: what was sent for them is still in the cache.
@@ -226,8 +233,8 @@ void Stream::apply(const Packet& packet, Scope& scope) {
     if (packet.has_references() && op.wants(columns_[c].current) && !is_own)
       op.statistics.bytes_received += sum.size();
   };
-  packet.for_each_block(store,
-                        is_by_reference(scope) ? result_slot(scope) : std::span<const std::byte>());
+  packet.for_each_block(store, is_by_reference(scope) ? result_slot(position_, scope).sums
+                                                      : std::span<const std::byte>());
   if (op.moves()) store_own(mine, packet, op);
   bool done = true;
   owner_ = false;
@@ -280,11 +287,10 @@ DropReason Stream::on_poll(Scope& scope) {
   return DropReason::kNone;
 }
 
-/// The aggregator has taken the stream over and begins with this round, the first whose result some
-/// rank lacks.
+/// The aggregator has taken the stream over and begins with this round: the first whose result some
+/// rank lacks, or, by reference, the first that no rank has.
 Taken Stream::go_live(Round round, Scope& scope) {
-  const bool known = round == applied_ || contribution(round).round == round;
-  if (round < kept_from_ || round > applied_ || !known) {
+  if (is_by_reference(scope) ? !catch_up(round, scope) : !can_replay_from(round)) {
     failure_ = "an aggregator resumes stream " + std::to_string(id_.value) + " with round " +
                std::to_string(round.value) + ", but this rank awaits round " +
                std::to_string(applied_.value) + " and knows of none before " +
@@ -297,6 +303,34 @@ Taken Stream::go_live(Round round, Scope& scope) {
   backoffs_ = 0;
   advance(scope);
   return {};
+}
+
+bool Stream::can_replay_from(Round round) const {
+  const bool known = round == applied_ || contribution(round).round == round;
+  return known && round >= kept_from_ && round <= applied_;
+}
+
+/// Applies the rounds below the front, which have ended at the aggregator before: their results lie
+/// where it wrote them. False, and the job cannot go on, if they do not.
+bool Stream::catch_up(Round front, Scope& scope) {
+  std::array<std::byte, limits::kReferencedResultBytes> copy;  // of what another process may write
+  while (position_ < front) {
+    if (results_.bytes.empty()) return false;
+    const auto bytes = result_slot(position_, scope).packet;
+    std::copy(bytes.begin(), bytes.end(), copy.begin());
+    Packet packet;
+    const std::size_t length = reinterpret_cast<const wire::Header*>(copy.data())->length;
+    if (length > copy.size() ||
+        Packet::parse(std::span(copy).first(length), packet) != DropReason::kNone ||
+        packet.kind() != wire::Kind::kResult ||
+        packet.as<wire::Result>().round != position_.value || !take(packet, scope))
+      return false;
+    ++scope.counters.results_read_late;
+  }
+  results_ = scope.membership.results();
+  // Nobody has applied the front: what was sent for it is in the tensor still.
+  contribution(front).round = kNoRound;
+  return position_ == front;
 }
 
 // ---------------------------------------------------------------------------------------- timer
@@ -422,16 +456,13 @@ bool Stream::is_by_reference(const Scope& scope) {
   return scope.membership.agreed().by_reference;
 }
 
-/// Of the round awaited: where this rank's blocks lie.
+/// Where this rank's blocks lie.
 std::span<std::byte> Stream::contribution_slot(const Scope& scope) const {
-  return contribution_slots(scope.config.slots, scope.membership.agreed()).at(id_.value, position_);
+  return ContributionSlots(scope.config.slots, scope.membership.agreed()).at(id_);
 }
 
-/// And where its sums do.
-std::span<const std::byte> Stream::result_slot(const Scope& scope) const {
-  const Session& session = scope.membership.agreed();
-  return result_slots(scope.membership.results(), session)
-      .at(id_.value / session.shards, position_);
+ResultSlot<const std::byte> Stream::result_slot(Round round, const Scope& scope) const {
+  return ResultSlots(results_.bytes, scope.membership.agreed()).at(id_, round);
 }
 
 void Stream::send_ack(Scope& scope) {

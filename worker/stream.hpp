@@ -7,7 +7,8 @@
 //    suspended: it applies nothing and begins nothing.
 //  - A result that comes early waits for those before it; each is applied once.
 //  - What this rank had for a round is kept until every rank has applied its result, so that the
-//    round can be replayed.
+//    round can be replayed. Where blocks go by reference it is not: a result lies where all ranks
+//    can read it, and whoever is behind when another aggregator takes over reads it there.
 //  - A timer runs whenever a round is under way, and an idle stream has none.
 //  - Memory is taken when the rank is in; a packet allocates nothing but what it sends.
 #pragma once
@@ -24,6 +25,7 @@
 #include "common/base/time.hpp"
 #include "common/protocol/drop_reason.hpp"
 #include "common/protocol/packet.hpp"
+#include "common/protocol/slots.hpp"
 #include "common/protocol/wire.hpp"
 #include "worker/config.hpp"
 #include "worker/counters.hpp"
@@ -70,7 +72,7 @@ struct Contribution {
   wire::Descriptor descriptor{};
   std::vector<wire::Column> columns = {};
   std::span<const std::byte> blocks{};  ///< this rank's, in column order
-  Buffer packet;                        ///< that they lie in; empty: in a slot, or there are none
+  Buffer packet;  ///< that they lie in; empty: in the stream's slot, or there are none
 };
 
 /// A result that came before those below it.
@@ -106,7 +108,7 @@ class Stream {
   /// nothing has ended here, and the stream begins again.
   void start_epoch(bool resume, OpQueue& ops);
   /// The aggregator has taken this rank in: goes on, or tells the position.
-  void on_welcome(Scope& scope) { syncing_ ? send_sync(scope) : advance(scope); }
+  void on_welcome(Scope& scope);
 
   /// Whether a round has ended here.
   bool has_progress() const { return applied_ > Round{0}; }
@@ -137,8 +139,10 @@ class Stream {
   std::size_t describe(Operation& op, Contribution& mine, Scope& scope) const;
   static bool is_by_reference(const Scope& scope);
   std::span<std::byte> contribution_slot(const Scope& scope) const;
-  std::span<const std::byte> result_slot(const Scope& scope) const;
+  ResultSlot<const std::byte> result_slot(Round round, const Scope& scope) const;
   Taken go_live(Round round, Scope& scope);
+  bool can_replay_from(Round round) const;
+  bool catch_up(Round front, Scope& scope);
   void sample_round_trip(const Packet& packet, Scope& scope) const;
 
   void send_data(bool ask, Scope& scope);
@@ -173,7 +177,10 @@ class Stream {
 
   // By round % (H + 1): to the round awaited, and to those below whose result some rank may lack.
   std::vector<Contribution> contributions_;
-  Round kept_from_{};               // below it nobody does
+  Round kept_from_{};  // below it nobody does
+  // By reference: the results of the epoch in which this stream was live last. No later one can
+  // have ended a round, as that takes this rank.
+  EngineConfig::Results results_;
   std::vector<EarlyResult> early_;  // by round % H
   Round told_{};                    // position last told to the aggregator
   Round gap_probed_ = kNoRound;     // position at which a gap was probed, once

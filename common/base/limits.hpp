@@ -44,14 +44,17 @@ inline constexpr std::uint8_t kMaxColumnsInPackets = 64;
 /// Blocks of a round that go by reference: with so many bytes the packets of a round cost little
 /// beside its sums (docs/notebook.md), and a few rounds stay in a core's cache.
 inline constexpr std::size_t kReferencedRoundBytes = std::size_t{256} << 10;
-/// S and H of a job whose blocks go so, unless it asks for others: a result region of 2 MiB, and
-/// slots of 3 MiB a rank stay in the caches.
+/// The RESULT beside the sums in a slot: its columns are the most of it.
+inline constexpr std::size_t kReferencedResultBytes = 4096;
+/// S and H of a job whose blocks go so, unless it asks for others: results of 2 MiB, and slots of
+/// 1 MiB a rank stay in the caches.
 inline constexpr std::uint16_t kReferencedStreams = 4;
 inline constexpr std::uint8_t kReferencedHistory = 2;
 /// A region for a session's sums, for twice that; and what one worker process may share: addresses
 /// that a daemon maps, not memory that it takes.
 inline constexpr std::size_t kResultsBytes = std::size_t{16} << 20;
-static_assert(kResultsBytes >= kReferencedStreams * kReferencedHistory * kReferencedRoundBytes);
+static_assert(kResultsBytes >= kReferencedStreams * kReferencedHistory *
+                                   (kReferencedRoundBytes + kReferencedResultBytes));
 inline constexpr std::size_t kMaxSharedByWorker = std::size_t{1} << 30;
 
 /// More would fit no packet, whatever the type of an element.

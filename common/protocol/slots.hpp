@@ -1,9 +1,5 @@
-// Where the blocks of a round lie that go by reference: in a slot of shared memory, as they would
-// lie in a packet. A slot belongs to a stream and a round, and is used again `depth` rounds later.
-//
-// A rank's slots keep its contributions to H + 1 rounds, as its packets would (rule 3 of
-// docs/protocol.md); an aggregator's slots keep the results of H rounds (rule 4). So what may be
-// read, or must be replayed, lies there still, and recovery is the same as with packets.
+// Where what goes by reference lies in shared memory: a rank's blocks, and an aggregator's results
+// (docs/protocol.md, "Blocks by reference").
 #pragma once
 
 #include <cstddef>
@@ -15,47 +11,69 @@
 
 namespace sluice {
 
+/// A rank's blocks for the round that it awaits on each stream, one after the other, as they would
+/// lie in a packet. One slot per stream: what was sent for a round is needed no more once its
+/// result is applied.
 template <class Byte>
-class Slots {
+class ContributionSlots {
  public:
-  Slots() = default;
-  /// `region` has bytes_for(streams, depth) at least.
-  Slots(std::span<Byte> region, std::size_t streams, std::size_t depth)
-      : region_(region.first(bytes_for(streams, depth))), depth_(depth) {}
+  ContributionSlots() = default;
+  /// `region` has bytes_for(session) at least.
+  ContributionSlots(std::span<Byte> region, const Session& session)
+      : region_(region.first(bytes_for(session))) {}
 
-  static constexpr std::size_t bytes_for(std::size_t streams, std::size_t depth) {
-    return streams * depth * limits::kReferencedRoundBytes;
+  static constexpr std::size_t bytes_for(const Session& session) {
+    return session.streams * limits::kReferencedRoundBytes;
   }
 
-  bool empty() const { return region_.empty(); }
-  /// Of the `stream`-th of the streams.
-  std::span<Byte> at(std::size_t stream, Round round) const {
-    const std::size_t slot = stream * depth_ + round.value % depth_;
-    return region_.subspan(slot * limits::kReferencedRoundBytes, limits::kReferencedRoundBytes);
+  std::span<Byte> at(StreamId stream) const {
+    return region_.subspan(stream.value * limits::kReferencedRoundBytes,
+                           limits::kReferencedRoundBytes);
   }
 
  private:
   std::span<Byte> region_;
-  std::size_t depth_ = 1;
 };
 
-/// A rank's contributions, to all streams.
+/// A whole RESULT: the packet, as it is sent to those who lack a sum, and what its columns refer
+/// to.
 template <class Byte>
-Slots<Byte> contribution_slots(std::span<Byte> region, const Session& session) {
-  return {region, session.streams, session.history + std::size_t{1}};
-}
-/// A shard's results, of the streams that it serves.
-template <class Byte>
-Slots<Byte> result_slots(std::span<Byte> region, const Session& session) {
-  return {region, session.streams_of(session.shard), session.history};
-}
+struct ResultSlot {
+  std::span<Byte> sums;
+  std::span<Byte> packet;
+};
 
-/// Bytes of these regions.
-inline std::size_t contribution_slots_bytes(const Session& session) {
-  return Slots<std::byte>::bytes_for(session.streams, session.history + std::size_t{1});
-}
-inline std::size_t result_slots_bytes(const Session& session) {
-  return Slots<std::byte>::bytes_for(session.streams_of(session.shard), session.history);
-}
+/// A shard's results of H rounds, on the streams that it serves. A slot is written again H rounds
+/// later, when every rank has applied what it held (rule 15 b).
+template <class Byte>
+class ResultSlots {
+ public:
+  ResultSlots() = default;
+  /// `region` has bytes_for(session) at least.
+  ResultSlots(std::span<Byte> region, const Session& session)
+      : region_(region.first(bytes_for(session))),
+        shards_(session.shards),
+        history_(session.history) {}
+
+  static constexpr std::size_t bytes_for(const Session& session) {
+    return std::size_t{session.streams_of(session.shard)} * session.history * kSlotBytes;
+  }
+
+  ResultSlot<Byte> at(StreamId stream, Round round) const {
+    const std::size_t slot =
+        std::size_t{stream.value} / shards_ * history_ + round.value % history_;
+    const std::span<Byte> bytes = region_.subspan(slot * kSlotBytes, kSlotBytes);
+    return {bytes.first(limits::kReferencedRoundBytes),
+            bytes.subspan(limits::kReferencedRoundBytes)};
+  }
+
+ private:
+  static constexpr std::size_t kSlotBytes =
+      limits::kReferencedRoundBytes + limits::kReferencedResultBytes;
+
+  std::span<Byte> region_;
+  std::size_t shards_ = 1;
+  std::size_t history_ = 1;
+};
 
 }  // namespace sluice

@@ -70,6 +70,7 @@ void AggregatorProcess::boot() {
       settings, [this](const aggregator::JobEvent& event) { on_event(event); });
   host_.sink().stop_after(crashes_to_come_.empty() ? Sink::kUnlimited
                                                    : crashes_to_come_.front().after_sends);
+  host_.sink().on_stop = [this] { memory_->dies(); };
   host_.start();
 }
 
@@ -80,9 +81,11 @@ void AggregatorProcess::on_event(const aggregator::JobEvent& event) {
   if (begins) {
     bounds_[s.job] = std::size_t{s.streams_of(s.shard)} * (s.ranks + s.history);
     formed_at_[s.job] = world_.events.now();
-    if (s.by_reference)
+    if (s.by_reference) {
+      memory_->begin(s);
       ++world_.coverage[event.kind == Kind::kFormed ? "shared memory.jobs formed"
                                                     : "shared memory.jobs resumed"];
+    }
   }
   if (event.kind == Kind::kLeft || event.kind == Kind::kAborted) bounds_.erase(s.job);
   trace_note(world_.tracing, world_.events.now(), "aggregator %u, job %u: %s", shard_, s.job,
@@ -201,6 +204,7 @@ void AggregatorProcess::end_life() {
 void AggregatorProcess::crash() {
   trace_note(world_.tracing, world_.events.now(), "aggregator %u is killed", shard_);
   ++crashes_;
+  if (const auto torn = memory_->tear(ids_)) world_.coverage["shared memory.slots torn"] += torn;
   end_life();
   const auto down = crashes_to_come_.front().down;
   crashes_to_come_.pop_front();

@@ -32,7 +32,7 @@ App::App(World& world, Job& job, const std::vector<std::unique_ptr<AggregatorPro
             Endpoint{.port_id = port_id,
                      .ipv4 = address_of_rank(job.plan.id, rank, role == Role::kIntruder),
                      .udp_port = 50000,
-                     .off_machine = true}),
+                     .off_machine = !job.plan.by_reference}),
       random_(derive(world.scenario.seed, 5000 + job.plan.id * 1000 + port_id +
                                               (job.plan.shared_port ? 100'000 * (rank + 1) : 0))) {}
 

@@ -14,6 +14,8 @@ inline Duration ms(double value) {
 // Links (draw_links.cpp).
 LinkModel draw_link(Random& r);
 void draw_cuts(Random& r, Scenario& s, Duration longest);
+/// Who is far behind when an aggregator dies.
+void draw_laggards(std::uint64_t seed, Scenario& s);
 void draw_overheard(Random& r, Scenario& s);
 
 // Processes (draw_processes.cpp).

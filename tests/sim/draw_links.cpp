@@ -37,6 +37,19 @@ void draw_overheard(Random& r, Scenario& s) {
   s.overheard = some_ranks(r, ranks);
 }
 
+void draw_laggards(std::uint64_t seed, Scenario& s) {
+  Random r(derive(seed, 2));
+  if (r.chance(0.4)) return;
+  const std::uint64_t laggard = r.below(s.jobs[0].ranks);
+  s.laggards.insert(Rank{static_cast<std::uint16_t>(laggard)});
+  s.link.late = std::max(s.link.late, 0.1);
+  for (JobPlan& job : s.jobs)  // others go on only while they need nothing of it
+    for (Program& program : job.programs)
+      for (OpSpec& op : program)
+        if (!moves(op) && r.chance(0.6))
+          op.lone_owner = static_cast<int>((laggard + 1) % job.ranks);
+}
+
 void draw_cuts(Random& r, Scenario& s, Duration longest) {
   const std::uint64_t count = r.pick<std::uint64_t>({0, 0, 1, 2, 3});
   for (std::uint64_t i = 0; i < count; ++i) {

@@ -37,7 +37,7 @@ void Network::send(const Endpoint& from, const Endpoint& to, const Bytes& datagr
     copies = 0;
   }
   for (int i = 0; i < copies; ++i) {
-    const bool late = random_.chance(link.late);
+    const bool late = random_.chance(share_of_late(to.ipv4));
     counts_.late += late;
     const double share = late ? random_.unit() : 0;
     carry(from, to, datagram,
@@ -104,6 +104,14 @@ void Network::deliver(const Endpoint& to, const Arrival& arrival) {
   if (trace_) trace("  recv", events_.now(), arrival.from, to, *arrival.bytes);
   const Handler handler = found->second;  // it may detach itself
   handler(arrival);
+}
+
+double Network::share_of_late(Address to) const {
+  constexpr double kOfLaggards = 0.8;
+  const LinkModel& link = scenario_.link;
+  if (link.late == 0 || scenario_.laggards.empty() || is_shard(to)) return link.late;
+  const Rank rank{static_cast<std::uint16_t>(rank_at(to))};
+  return scenario_.laggards.contains(rank) ? kOfLaggards : link.late;
 }
 
 const Cut* Network::cut_of(Address from, Address to) const {

@@ -80,6 +80,7 @@ class Network {
   void deliver(const Endpoint& to, const Arrival& arrival);
   Bytes damaged(const Bytes& datagram);
   Bytes with_flipped_bits(const Bytes& datagram);
+  double share_of_late(Address to) const;
   const Cut* cut_of(Address from, Address to) const;
   bool departs(const Endpoint& from, const Endpoint& to, std::size_t size, Time& at);
 

@@ -191,6 +191,7 @@ Scenario make_scenario(std::uint64_t seed) {
   }
   draw_clocks(r, s);
   moderate(s);
+  if (s.theme == Theme::kCrashes || s.theme == Theme::kStandby) draw_laggards(seed, s);
   Random shares(derive(seed, 1));
   for (JobPlan& job : s.jobs)
     job.by_reference = s.trust != Trust::kAuthenticated && shares.chance(0.5);

@@ -166,6 +166,7 @@ struct Scenario {
   Trust trust = Trust::kNone;
   LinkModel link;
   Time faults_end{};
+  RankSet laggards;  ///< ranks of all jobs to which most packets come late, if any do
   std::vector<Cut> cuts;
   std::vector<Pause> pauses;
   std::vector<PoolExhaustion> pool_exhaustions;

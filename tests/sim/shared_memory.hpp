@@ -3,13 +3,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <unordered_map>
+#include <vector>
 
 #include <sys/mman.h>
 
 #include "aggregator/shared_memory.hpp"
+#include "common/protocol/wire.hpp"
+#include "tests/sim/random.hpp"
 
 namespace sluice::sim {
 
@@ -58,7 +62,35 @@ class AggregatorMemory final : public aggregator::SharedMemory {
     if (found == results_.end() || found->second->id() != id) return {};
     const auto region = std::move(found->second);
     results_.erase(found);
+    taken_[job].region = region;
     return {region, region->bytes()};
+  }
+
+  /// A session has begun with the region that it took.
+  void begin(const Session& session) {
+    Taken& taken = taken_[session.job];
+    taken.slots = ResultSlots<std::byte>(taken.region->bytes(), session);
+    taken.session = session;
+  }
+  /// The process has sent its last packet: a slot that it writes from now on is one in whose middle
+  /// it dies.
+  void dies() {
+    for (auto& [job, taken] : taken_) taken.before = results_in(taken);
+  }
+  /// Leaves such slots written in part. Returns how many there are.
+  std::uint64_t tear(Random& random) {
+    std::uint64_t torn = 0;
+    for (auto& [job, taken] : taken_) {
+      const auto after = results_in(taken);
+      for (std::size_t i = 0; i < after.size() && i < taken.before.size(); ++i) {
+        if (std::memcmp(&after[i], &taken.before[i], sizeof after[i]) == 0) continue;
+        ++torn;
+        const auto slot = taken.at(i);
+        for (std::byte& b : slot.packet.first(random.below(slot.packet.size()))) b = kTorn;
+        for (std::byte& b : slot.sums.first(random.below(4096))) b = kTorn;
+      }
+    }
+    return torn;
   }
 
   /// For the job's next session; all ranks get the same. `id` is what a new one is called.
@@ -69,9 +101,32 @@ class AggregatorMemory final : public aggregator::SharedMemory {
   }
 
  private:
+  static constexpr std::byte kTorn{0xEE};
+
+  struct Taken {
+    std::shared_ptr<SharedRegion> region;
+    Session session = {};
+    ResultSlots<std::byte> slots = {};
+    std::vector<wire::Result> before = {};
+
+    std::size_t size() const { return std::size_t{session.streams} * session.history; }
+    ResultSlot<std::byte> at(std::size_t i) const {
+      const StreamId stream{static_cast<std::uint16_t>(i / session.history)};
+      return slots.at(stream, Round{i % session.history});
+    }
+  };
+
+  static std::vector<wire::Result> results_in(const Taken& taken) {
+    std::vector<wire::Result> results(taken.size());
+    for (std::size_t i = 0; i < results.size(); ++i)
+      std::memcpy(&results[i], taken.at(i).packet.data(), sizeof results[i]);
+    return results;
+  }
+
   const SharedRegions& workers_;
   const std::size_t results_bytes_;
   std::unordered_map<std::uint32_t, std::shared_ptr<SharedRegion>> results_;  // by job
+  std::unordered_map<std::uint32_t, Taken> taken_;                            // by job
 };
 
 }  // namespace sluice::sim

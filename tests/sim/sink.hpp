@@ -1,22 +1,29 @@
-// A process's way into the network; a killed aggregator stops between two of its sends.
+// A process's way into the network. A killed aggregator stops at one of its sends, or in the middle
+// of a slot of shared memory.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 
+#include "common/base/stage.hpp"
 #include "tests/sim/buffer.hpp"
 #include "tests/sim/network.hpp"
 
 namespace sluice::sim {
 
-class Sink final : public KeepingSink {
+class Sink final : public KeepingSink, private StageObserver {
  public:
   static constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
   static constexpr std::uint64_t kBacklog = 4096;  // frames, as common/net/tx_queue keeps
 
+  std::function<void()> on_stop;  ///< what is written from now on is never finished
+
   Sink(Network& network, Endpoint self)
-      : network_(network), self_(self), pool_(std::make_shared<Pool>()) {}
+      : network_(network), self_(self), pool_(std::make_shared<Pool>()) {
+    observe(this);
+  }
 
   Buffer allocate(std::size_t size) override {
     return is_dry() ? Buffer() : make_buffer(pool_, size);
@@ -24,8 +31,8 @@ class Sink final : public KeepingSink {
   void send(const Endpoint& to, Buffer buffer) override {
     Bytes datagram = datagram_of(buffer);
     require(++sent_in_turn_ <= kBacklog, "more is sent in one turn than a port can keep");
-    if (sends_left_ == 0) return;
-    if (sends_left_ != kUnlimited) --sends_left_;
+    if (stopped()) return;
+    spend();
     if (room_ == 0) {
       ++full_;
       return;
@@ -57,6 +64,14 @@ class Sink final : public KeepingSink {
   std::uint64_t full() const { return full_; }  ///< packets that found the ring full
 
  private:
+  /// Sums are written to a slot after the packet that refers to it was built in part.
+  void enter(Stage stage) override {
+    if (stage == Stage::kSum && stage_ == Stage::kBuild) spend();
+    stage_ = stage;
+  }
+  void spend() {
+    if (!stopped() && sends_left_ != kUnlimited && --sends_left_ == 0 && on_stop) on_stop();
+  }
   bool is_dry() {
     const bool dry = pool_->dry || !network_.pool_has_one();
     if (dry) ++pool_->misses;
@@ -65,6 +80,7 @@ class Sink final : public KeepingSink {
 
   Network& network_;
   Endpoint self_;
+  Stage stage_ = Stage::kOther;
   std::shared_ptr<Pool> pool_;
   std::uint64_t sends_left_ = kUnlimited;
   std::uint64_t room_ = kUnlimited;

@@ -111,12 +111,12 @@ struct Bench {
   }
 
   /// Forms the job with ranks that have made progress elsewhere.
-  void resume() {
+  void resume(std::uint8_t flags = 0) {
     std::vector<Sent> last;
     for (unsigned r = 0; r < ranks; ++r) {
       auto join = join_packet(r, 1000 + r, challenge_serial(r, 1000 + r));
       join.generation = 99;
-      join.flags = 0;
+      join.flags = flags;
       last = give(r, join);
     }
     seated(of_kind<wire::Welcome>(last));

@@ -39,12 +39,10 @@ struct SharingBench : Bench {
   }
   const Session& session() const { return events.back().session; }
 
-  /// Writes a block of `value`s into the rank's slot of a round, and sends the DATA that refers to
-  /// it.
+  /// Writes a block of `value`s into the rank's slot, and sends the DATA that refers to it.
   std::vector<Sent> refer(unsigned rank, std::uint64_t round, float value, OpNumber op) {
     const std::vector<float> block(kBlock, value);
-    const auto slot =
-        contribution_slots(regions[slots[rank]]->bytes(), session()).at(0, Round{round});
+    const auto slot = ContributionSlots(regions[slots[rank]]->bytes(), session()).at(StreamId{0});
     std::memcpy(slot.data(), block.data(), kBlock * sizeof(float));
     return give(rank, reference(rank, round, op));
   }
@@ -64,8 +62,8 @@ struct SharingBench : Bench {
   }
   float sum_in_slot(std::uint64_t round) const {
     float first = 0;
-    std::memcpy(&first, result_slots(sums->bytes(), session()).at(0, Round{round}).data(),
-                sizeof first);
+    const auto slot = ResultSlots(sums->bytes(), session()).at(StreamId{0}, Round{round});
+    std::memcpy(&first, slot.sums.data(), sizeof first);
     return first;
   }
 
@@ -120,7 +118,7 @@ TEST_CASE("blocks go in packets where a rank shares nothing, or too little") {
     CHECK(!bench.formed_by_reference());
   }
   SECTION("slots are too few") {
-    SharingBench bench(2 * limits::kReferencedRoundBytes);  // H + 1 = 3 are needed
+    SharingBench bench(limits::kReferencedRoundBytes - 1);
     bench.form();
     CHECK(!bench.formed_by_reference());
   }
@@ -149,6 +147,37 @@ TEST_CASE("every epoch has a region of its own") {
   REQUIRE(bench.formed_by_reference());
   CHECK(bench.memory.results_bytes(kJob, kResults) == 0);
   CHECK(bench.memory.results_for(kJob, kResults + 1)->id() == kResults + 1);
+}
+
+TEST_CASE("a stream that goes by reference resumes with the first round that no rank has") {
+  SharingBench bench;
+  bench.resume(wire::kJoinByReference);
+  CHECK(of_kind<wire::Status>(bench.sync(0, 6)).at(0).packet().as<wire::Status>().live == 0);
+  const auto live = of_kind<wire::Status>(bench.sync(1, 5));
+  REQUIRE(live.size() == 2);
+  for (const Sent& status : live) CHECK(status.packet().as<wire::Status>().round == 6);
+
+  // Rank 1 reads what it lacks, and may need everybody if this aggregator fails, too.
+  CHECK(of_kind<wire::Left>(bench.leave(0)).empty());
+  bench.pass(std::chrono::milliseconds(10));
+  const auto polls = of_kind<wire::Poll>(bench.leave(0));
+  REQUIRE(polls.size() == 1);
+  CHECK(polls[0].to == at_rank(1));
+  CHECK(bench.probe(1, 5).empty());  // it was told that the stream is at round 6
+  CHECK(bench.drops(DropReason::kStaleRound) == 1);
+  bench.ack(1, 6);
+  CHECK(of_kind<wire::Left>(bench.leave(0)).size() == 1);
+}
+
+TEST_CASE("a result's slot has the packet that refers to it, too") {
+  SharingBench bench;
+  bench.form();
+  bench.refer(0, 0, 1, 0);
+  const auto results = of_kind<wire::Result>(bench.refer(1, 0, 2, 0));
+  REQUIRE(results.size() == 2);
+  const auto slot = ResultSlots(bench.sums->bytes(), bench.session()).at(StreamId{0}, Round{0});
+  const auto sent = results[0].packet().bytes();
+  CHECK(std::equal(sent.begin(), sent.end(), slot.packet.begin()));
 }
 
 TEST_CASE("a generation that goes by reference is refused where no memory is shared") {
