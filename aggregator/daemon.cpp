@@ -144,10 +144,12 @@ void Daemon::open_ports() {
 void Daemon::claim_vhost_directory() {
   net::make_own_directory("vhost directory", config_.vhost_dir);
   claims_.push_back(config::Claim::on_directory(config_.vhost_dir));
-  const memory::RegionServerOptions options{.arena_bytes_max = limits::kMaxSharedByWorker,
-                                            .results_bytes = limits::kResultsBytes,
-                                            .results_max = config_.max_jobs,
-                                            .workers_max = config_.vhost_max_ports};
+  const memory::RegionServerOptions options{
+      .arena_bytes_max = std::size_t{config_.arena_memory_mib} << 20,
+      .arenas_max = limits::kMaxArenas,
+      .results_bytes = limits::kResultsBytes,
+      .results_max = std::min<std::size_t>(config_.max_jobs, limits::kMaxWaitingResults),
+      .workers_max = config_.vhost_max_ports};
   memory_ = std::make_unique<MappedMemory>(net::region_socket(config_.vhost_dir), options,
                                            config_.log_rate_limit, logger_);
 }

@@ -6,6 +6,8 @@
 #include <iterator>
 #include <utility>
 
+#include <sys/stat.h>
+
 #include <sluice/error.hpp>
 
 namespace sluice::memory {
@@ -45,6 +47,12 @@ Message reply(Kind kind, std::uint64_t id, std::uint32_t job, const std::string&
   Message message{.kind = kind, .id = id, .job = job};
   reason.copy(message.reason.data(), message.reason.size() - 1);
   return message;
+}
+
+/// Of a file; 0: it is none.
+std::size_t size_of(const Descriptor& descriptor) {
+  struct stat file {};
+  return fstat(descriptor.get(), &file) == 0 ? static_cast<std::size_t>(file.st_size) : 0;
 }
 
 std::optional<Message> parse(std::span<const std::byte> bytes) {
@@ -114,16 +122,26 @@ bool RegionServer::serve(Worker& worker) {
 bool RegionServer::share(Worker& worker, std::uint64_t id, UnixSocket::Received& received) {
   if (received.lost)
     return refuse(worker, id, "the daemon may open no more descriptors (ulimit -n)");
+  if (worker.arenas.size() >= options_.arenas_max)
+    return refuse(worker, id,
+                  "its worker shares " + std::to_string(options_.arenas_max) +
+                      " regions already, as many as the daemon maps");
+  const std::size_t asked = size_of(received.descriptor);
+  const std::size_t left = options_.arena_bytes_max - worker.arena_bytes;
+  if (asked > left)
+    return refuse(worker, id,
+                  std::to_string(asked) + " bytes beside " + std::to_string(worker.arena_bytes) +
+                      " that are mapped; the daemon's arena-memory-mib allows " +
+                      std::to_string(options_.arena_bytes_max));
   std::shared_ptr<const PeerRegion> region;
   try {
-    region = std::make_shared<const PeerRegion>(id, std::move(received.descriptor),
-                                                options_.arena_bytes_max - worker.arena_bytes);
+    region = std::make_shared<const PeerRegion>(id, std::move(received.descriptor), left);
   } catch (const Error& error) {
     return refuse(worker, id, error.what());
   }
   {
     const std::lock_guard lock(mutex_);
-    if (id == 0 || !arenas_.emplace(id, region).second) region.reset();
+    if (id == 0 || !arenas_.emplace(id, Arena{region, &worker}).second) region.reset();
   }
   if (!region) return refuse(worker, id, "a region with this id is mapped already");
   worker.arena_bytes += region->bytes().size();
@@ -142,6 +160,7 @@ bool RegionServer::forget(Worker& worker, std::uint64_t id) {
   arenas_.erase(id);
   retired_.push_back(std::move(*found));
   worker.arenas.erase(found);
+  changes_.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
 
@@ -198,6 +217,7 @@ void RegionServer::drop(Worker& worker) {
     arenas_.erase(arena->id());
     retired_.push_back(std::move(arena));
   }
+  if (!worker.arenas.empty()) changes_.fetch_add(1, std::memory_order_relaxed);
   for (auto entry = results_.begin(); entry != results_.end();) {
     const auto next = std::next(entry);
     Results& results = entry->second;
@@ -220,10 +240,16 @@ void RegionServer::unmap_unused() {
   retired_.erase(first, retired_.end());
 }
 
-std::shared_ptr<const PeerRegion> RegionServer::arena(std::uint64_t id) const {
+std::shared_ptr<const PeerRegion> RegionServer::arena(std::uint64_t id,
+                                                      std::uint64_t same_worker_as) const {
   const std::lock_guard lock(mutex_);
   const auto found = arenas_.find(id);
-  return found == arenas_.end() ? nullptr : found->second;
+  if (found == arenas_.end()) return nullptr;
+  if (same_worker_as != 0) {
+    const auto other = arenas_.find(same_worker_as);
+    if (other == arenas_.end() || other->second.owner != found->second.owner) return nullptr;
+  }
+  return found->second.region;
 }
 
 std::size_t RegionServer::results_bytes(std::uint32_t job, std::uint64_t id) const {

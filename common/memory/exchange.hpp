@@ -7,6 +7,7 @@
 // not read, loses its connection, and nobody else notices.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -25,6 +26,7 @@ namespace sluice::memory {
 
 struct RegionServerOptions {
   std::size_t arena_bytes_max = 0;  ///< of all arenas of one worker together
+  std::size_t arenas_max = 0;       ///< of one worker
   std::size_t results_bytes = 0;    ///< of a region for a job's sums
   std::size_t results_max = 0;      ///< regions that wait for their session
   std::size_t workers_max = 0;      ///< connections
@@ -51,9 +53,13 @@ class RegionServer {
   /// Takes connections and requests, some at a time, and unmaps what nobody uses any more.
   void poll();
 
-  /// The arena of this id, while its worker is connected; who holds it may read it longer. For any
-  /// thread.
-  std::shared_ptr<const PeerRegion> arena(std::uint64_t id) const;
+  /// The arena of this id, while its worker is connected; who holds it may read it longer. Only if
+  /// the worker has shared `same_worker_as`, too: an id alone, which others may have learned, opens
+  /// nobody's memory. 0: whoever's it is. For any thread.
+  std::shared_ptr<const PeerRegion> arena(std::uint64_t id, std::uint64_t same_worker_as = 0) const;
+  /// Rises after some arena is not to be found any more: who holds some should look whether they
+  /// still are. For any thread.
+  std::uint64_t changes() const { return changes_.load(std::memory_order_relaxed); }
   /// The region that was given out for the job's next session, to that session; null if it is not
   /// this one. For any thread.
   std::shared_ptr<OwnRegion> take_results(std::uint32_t job, std::uint64_t id);
@@ -67,6 +73,10 @@ class RegionServer {
     UnixSocket socket;
     std::vector<std::shared_ptr<const PeerRegion>> arenas = {};
     std::size_t arena_bytes = 0;
+  };
+  struct Arena {
+    std::shared_ptr<const PeerRegion> region;
+    const Worker* owner = nullptr;
   };
   struct Results {
     std::shared_ptr<OwnRegion> region;
@@ -92,9 +102,11 @@ class RegionServer {
   std::vector<std::shared_ptr<const void>> retired_;
   Counters counters_;
 
+  std::atomic<std::uint64_t> changes_{0};
+
   mutable std::mutex mutex_;
-  std::map<std::uint64_t, std::shared_ptr<const PeerRegion>> arenas_;  // guarded, as the next one
-  std::map<std::uint32_t, Results> results_;                           // by job
+  std::map<std::uint64_t, Arena> arenas_;     // guarded, as the next one
+  std::map<std::uint32_t, Results> results_;  // by job
 };
 
 /// The worker's side; belongs to one thread.
