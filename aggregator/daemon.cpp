@@ -9,6 +9,7 @@
 #include "common/base/packet_memory.hpp"
 #include "common/base/random_id.hpp"
 #include "common/config/log.hpp"
+#include "common/memory/loss_watch.hpp"
 #include "common/net/clock.hpp"
 #include "common/net/own_directory.hpp"
 #include "common/net/peer_memory.hpp"
@@ -66,7 +67,7 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
   eal.log_level = net::dpdk_level(config_.log_level);
   eal.extra_args = config_.eal_args;
   eal_ = std::make_unique<net::Eal>(eal);
-  net::survive_loss_of_peer_memory();
+  net::survive_loss_of_peer_memory(memory::replace_lost_mapping);
 
   const std::size_t payload_bytes = largest_mtu(config_) - kHeaderRoom;
   const std::size_t budget = std::size_t{memory_mib - config::kDpdkMemoryMib} << 20;

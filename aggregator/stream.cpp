@@ -59,6 +59,13 @@ Taken Stream::on_data(Rank w, const Packet& packet, Buffer buffer, Scope& scope)
     scope.sink.enter(Stage::kSum);
     take(w, packet, std::move(buffer), scope);
     taken.proves_liveness = true;
+    const auto lost = scope.shared == nullptr ? std::nullopt : scope.shared->lost_rank();
+    if (lost) {
+      taken.ends_job = fail({.reason = wire::AbortReason::kRankDisconnected,
+                             .field = wire::Field::kSharedMemory,
+                             .rank_a = *lost});
+      return taken;
+    }
   }
   try_finish(scope);
   return taken;

@@ -68,10 +68,10 @@ std::optional<Message> parse(std::span<const std::byte> bytes) {
 
 // ------------------------------------------------------------------------------ the daemon's side
 RegionServer::RegionServer(const std::string& path, const RegionServerOptions& options,
-                           std::function<void(const std::string&)> refused)
+                           RegionServerEvents events)
     : path_(path),
       options_(options),
-      refused_(std::move(refused)),
+      events_(std::move(events)),
       socket_(UnixSocket::listen(path)) {}
 
 RegionServer::~RegionServer() {
@@ -88,17 +88,27 @@ void RegionServer::poll() {
       continue;
     }
     ++counters_.workers_refused;
-    refused_(full ? "too many workers share memory" : "its process is another user's");
+    events_.refused(full ? "too many workers share memory" : "its process is another user's");
   }
   for (auto worker = workers_.begin(); worker != workers_.end();) {
     const auto next = std::next(worker);
-    if (!serve(*worker)) {
+    if (has_lost_memory(*worker) || !serve(*worker)) {
       drop(*worker);
       workers_.erase(worker);
     }
     worker = next;
   }
   unmap_unused();
+}
+
+bool RegionServer::has_lost_memory(const Worker& worker) {
+  const bool lost = std::any_of(worker.arenas.begin(), worker.arenas.end(), [](const auto& arena) {
+    return arena->lost().load(std::memory_order_relaxed);
+  });
+  if (!lost) return false;
+  ++counters_.workers_lost;
+  events_.lost(worker.socket.peer_process());
+  return true;
 }
 
 /// False if the worker is gone, or is no worker of this version.
@@ -205,7 +215,7 @@ bool RegionServer::may_ask_for_more(const Worker& worker) const {
 
 bool RegionServer::refuse(Worker& worker, std::uint64_t id, const std::string& why) {
   ++counters_.refused;
-  refused_(why);
+  events_.refused(why);
   return worker.socket.send(bytes_of(reply(Kind::kRefused, id, 0, why)), -1) ==
          UnixSocket::Io::kDone;
 }
@@ -244,7 +254,7 @@ std::shared_ptr<const PeerRegion> RegionServer::arena(std::uint64_t id,
                                                       std::uint64_t same_worker_as) const {
   const std::lock_guard lock(mutex_);
   const auto found = arenas_.find(id);
-  if (found == arenas_.end()) return nullptr;
+  if (found == arenas_.end() || found->second.region->lost()) return nullptr;
   if (same_worker_as != 0) {
     const auto other = arenas_.find(same_worker_as);
     if (other == arenas_.end() || other->second.owner != found->second.owner) return nullptr;

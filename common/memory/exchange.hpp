@@ -32,6 +32,12 @@ struct RegionServerOptions {
   std::size_t workers_max = 0;      ///< connections
 };
 
+/// What a RegionServer tells its owner, from within poll().
+struct RegionServerEvents {
+  std::function<void(const std::string& why)> refused;  ///< a worker, or its request
+  std::function<void(pid_t process)> lost;              ///< memory of a worker: it is disconnected
+};
+
 /// The daemon's side. `poll` belongs to the control thread, which maps and unmaps; the lane takes
 /// what it needs for a session.
 class RegionServer {
@@ -40,17 +46,18 @@ class RegionServer {
     std::uint64_t mapped = 0;   ///< arenas
     std::uint64_t refused = 0;  ///< requests
     std::uint64_t workers_refused = 0;
+    std::uint64_t workers_lost = 0;  ///< their memory failed
   };
 
-  /// `refused` is told why a worker's request was, from within poll(). Throws as
-  /// UnixSocket::listen.
+  /// Throws as UnixSocket::listen.
   RegionServer(const std::string& path, const RegionServerOptions& options,
-               std::function<void(const std::string& why)> refused);
+               RegionServerEvents events);
   ~RegionServer();
   RegionServer(const RegionServer&) = delete;
   RegionServer& operator=(const RegionServer&) = delete;
 
-  /// Takes connections and requests, some at a time, and unmaps what nobody uses any more.
+  /// Takes connections and requests, some at a time, and unmaps what nobody uses any more. A worker
+  /// whose memory has failed loses its connection, and may come again.
   void poll();
 
   /// The arena of this id, while its worker is connected; who holds it may read it longer. Only if
@@ -83,6 +90,7 @@ class RegionServer {
     std::vector<const Worker*> asked_by = {};
   };
 
+  bool has_lost_memory(const Worker& worker);
   bool serve(Worker& worker);
   bool share(Worker& worker, std::uint64_t id, UnixSocket::Received& received);
   bool forget(Worker& worker, std::uint64_t id);
@@ -95,7 +103,7 @@ class RegionServer {
 
   const std::string path_;
   const RegionServerOptions options_;
-  const std::function<void(const std::string&)> refused_;
+  const RegionServerEvents events_;
   UnixSocket socket_;
   std::list<Worker> workers_;
   // Kept until nobody else holds them: to unmap takes its time, which is not the lane's.

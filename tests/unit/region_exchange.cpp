@@ -17,6 +17,7 @@
 #include <sluice/error.hpp>
 
 #include "common/memory/exchange.hpp"
+#include "tests/unit/failing_memory.hpp"
 
 using namespace sluice;
 using namespace sluice::memory;
@@ -38,14 +39,15 @@ struct Exchange {
 
   void start() {
     server.reset();
-    server =
-        std::make_unique<RegionServer>(path(),
-                                       RegionServerOptions{.arena_bytes_max = 1 << 20,
-                                                           .arenas_max = 20,
-                                                           .results_bytes = 8'192,
-                                                           .results_max = 20,
-                                                           .workers_max = 4},
-                                       [this](const std::string& why) { refusals.push_back(why); });
+    server = std::make_unique<RegionServer>(
+        path(),
+        RegionServerOptions{.arena_bytes_max = 1 << 20,
+                            .arenas_max = 20,
+                            .results_bytes = 8'192,
+                            .results_max = 20,
+                            .workers_max = 4},
+        RegionServerEvents{.refused = [this](const std::string& why) { refusals.push_back(why); },
+                           .lost = [this](pid_t process) { lost.push_back(process); }});
   }
   std::string path() const { return directory + "/regions"; }
 
@@ -60,6 +62,7 @@ struct Exchange {
 
   std::string directory;
   std::vector<std::string> refusals;
+  std::vector<pid_t> lost;
   std::unique_ptr<RegionServer> server;
 };
 
@@ -281,6 +284,38 @@ TEST_CASE("what a worker that is gone has shared is read by its session only, an
   CHECK(!watched.expired());
   exchange.server->poll();
   CHECK(watched.expired());
+}
+
+TEST_CASE("a worker whose memory fails is disconnected, and nobody else") {
+  const parts::BusErrorHandler handler;
+  Exchange exchange;
+  const OwnRegion failing = arena_of(4'096), beside = arena_of(4'096), other = arena_of(4'096);
+  RegionClient client(exchange.path()), second_client(exchange.path());
+  client.share(failing);
+  client.share(beside);
+  second_client.share(other);
+  exchange.settle({&client, &second_client});
+  other.bytes()[0] = std::byte{8};
+  const auto held = exchange.server->arena(failing.id());
+  const auto beside_it = exchange.server->arena(beside.id());
+  parts::make_fail(held->bytes());
+  CHECK(held->bytes()[0] == std::byte{0});
+  CHECK(!exchange.server->arena(failing.id()));  // at once
+  const std::uint64_t before = exchange.server->changes();
+  exchange.server->poll();
+  CHECK(exchange.lost == std::vector<pid_t>{getpid()});
+  CHECK(exchange.server->counters().workers_lost == 1);
+  CHECK(exchange.server->changes() > before);
+  CHECK(!exchange.server->arena(beside.id()));
+  CHECK(exchange.server->arena(other.id())->bytes()[0] == std::byte{8});
+  CHECK(second_client.is_shared());
+
+  exchange.settle({&client, &second_client});  // it comes again, with memory in order
+  CHECK(client.is_shared());
+  CHECK(exchange.lost.size() == 1);
+  failing.bytes()[0] = std::byte{9};
+  CHECK(exchange.server->arena(failing.id())->bytes()[0] == std::byte{9});
+  CHECK(held->lost());
 }
 
 TEST_CASE("a daemon that comes back is given everything again") {
