@@ -9,6 +9,7 @@
 #include "common/base/packet_memory.hpp"
 #include "common/base/random_id.hpp"
 #include "common/config/log.hpp"
+#include "common/memory/loss_watch.hpp"
 #include "common/net/clock.hpp"
 #include "common/net/own_directory.hpp"
 #include "common/net/peer_memory.hpp"
@@ -66,7 +67,7 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
   eal.log_level = net::dpdk_level(config_.log_level);
   eal.extra_args = config_.eal_args;
   eal_ = std::make_unique<net::Eal>(eal);
-  net::survive_loss_of_peer_memory();
+  net::survive_loss_of_peer_memory(memory::replace_lost_mapping);
 
   const std::size_t payload_bytes = largest_mtu(config_) - kHeaderRoom;
   const std::size_t budget = std::size_t{memory_mib - config::kDpdkMemoryMib} << 20;
@@ -144,10 +145,12 @@ void Daemon::open_ports() {
 void Daemon::claim_vhost_directory() {
   net::make_own_directory("vhost directory", config_.vhost_dir);
   claims_.push_back(config::Claim::on_directory(config_.vhost_dir));
-  const memory::RegionServerOptions options{.arena_bytes_max = limits::kMaxSharedByWorker,
-                                            .results_bytes = limits::kResultsBytes,
-                                            .results_max = config_.max_jobs,
-                                            .workers_max = config_.vhost_max_ports};
+  const memory::RegionServerOptions options{
+      .arena_bytes_max = std::size_t{config_.arena_memory_mib} << 20,
+      .arenas_max = limits::kMaxArenas,
+      .results_bytes = limits::kResultsBytes,
+      .results_max = std::min<std::size_t>(config_.max_jobs, limits::kMaxWaitingResults),
+      .workers_max = config_.vhost_max_ports};
   memory_ = std::make_unique<MappedMemory>(net::region_socket(config_.vhost_dir), options,
                                            config_.log_rate_limit, logger_);
 }

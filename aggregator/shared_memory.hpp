@@ -2,9 +2,11 @@
 // it, and passing it on, is others' business (common/memory).
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -18,6 +20,7 @@ template <class Byte>
 struct SharedBytes {
   std::shared_ptr<const void> keeps = {};
   std::span<Byte> bytes = {};
+  const std::atomic<bool>* lost = nullptr;  ///< whether an access has failed; null: none can
   explicit operator bool() const { return keeps != nullptr; }
 };
 
@@ -50,6 +53,15 @@ class SharedBlocks {
   /// What a rank refers to in its slot.
   std::span<const std::byte> slot(Rank w, StreamId s) const { return slots_[w.value].at(s); }
   ResultSlot<std::byte> result(StreamId s, Round round) const { return results_.at(s, round); }
+  /// A rank whose memory cannot be read any more. To be asked after what was read was used, and
+  /// before anybody is told of the outcome: it may have been zeros.
+  std::optional<Rank> lost_rank() const {
+    std::atomic_signal_fence(std::memory_order_seq_cst);  // a handler says so, on this thread
+    for (std::size_t r = 0; r < of_ranks_.size(); ++r)
+      if (of_ranks_[r].lost != nullptr && of_ranks_[r].lost->load(std::memory_order_relaxed))
+        return Rank{static_cast<std::uint16_t>(r)};
+    return std::nullopt;
+  }
 
  private:
   std::vector<SharedBytes<const std::byte>> of_ranks_;

@@ -60,7 +60,7 @@ Taken Stream::on_data(Rank w, const Packet& packet, Buffer buffer, Scope& scope)
     take(w, packet, std::move(buffer), scope);
     taken.proves_liveness = true;
   }
-  try_finish(scope);
+  taken.ends_job = try_finish(scope);
   return taken;
 }
 
@@ -68,8 +68,7 @@ Taken Stream::on_position(Rank w, Round position, Scope& scope) {
   if (!rounds_.live()) return {DropReason::kUnfitting};
   if (position > rounds_.running()) return {DropReason::kFutureRound};
   if (!rounds_.acknowledge(w, position)) return {DropReason::kStaleRound};
-  try_finish(scope);
-  return {DropReason::kNone, true};
+  return {DropReason::kNone, true, try_finish(scope)};
 }
 
 Taken Stream::on_probe(Rank w, Round position, std::uint64_t have, Scope& scope) {
@@ -77,7 +76,7 @@ Taken Stream::on_probe(Rank w, Round position, std::uint64_t have, Scope& scope)
   if (!rounds_.live()) return {DropReason::kUnfitting};
   if (position > rounds_.running()) return {DropReason::kFutureRound};
   const bool advanced = rounds_.acknowledge(w, position);
-  try_finish(scope);
+  if (const auto* end = try_finish(scope)) return {DropReason::kNone, advanced, end};
   if (position != rounds_.position(w)) return {DropReason::kStaleRound, advanced};
   answer(w, position, have, scope);
   return {DropReason::kNone, advanced};
@@ -172,20 +171,25 @@ RankSet Stream::waited_for() const {
   return set;
 }
 
-void Stream::try_finish(Scope& scope) {
-  if (!op_known_ || !contributions_.complete()) return;
+/// Finishes the running round if nothing is lacking. Returns why the job cannot go on, if so.
+const AbortInfo* Stream::try_finish(Scope& scope) {
+  if (!op_known_ || !contributions_.complete()) return nullptr;
   if (!rounds_.may_finish()) {
     if (!std::exchange(awaited_ack_, true)) ++scope.counters.rounds_awaiting_ack;
-    return;
+    return nullptr;
   }
   scope.sink.enter(Stage::kBuild);
   std::array<BlockIndex, wire::kMaxColumns> storage;
   const std::span<BlockIndex> want(storage.data(), combiner_.geometry().columns);
   contributions_.want_next(want);
   Buffer result = build_result(want, scope);
+  if (const auto lost = scope.shared == nullptr ? std::nullopt : scope.shared->lost_rank())
+    return fail({.reason = wire::AbortReason::kRankDisconnected,
+                 .field = wire::Field::kSharedMemory,
+                 .rank_a = *lost});
   if (!result) {
     if (!std::exchange(stalled_, true)) ++scope.counters.rounds_stalled;
-    return;
+    return nullptr;
   }
   ++scope.counters.rounds_finished;
   if (rounds_.replaying()) ++scope.counters.rounds_replayed;
@@ -194,6 +198,7 @@ void Stream::try_finish(Scope& scope) {
   scope.sink.enter(Stage::kBuild);
   rounds_.finish(std::move(result));
   start_round(want);
+  return nullptr;
 }
 
 /// The RESULT of the running round, the same bytes for every worker; empty if the pool is.

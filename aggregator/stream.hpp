@@ -67,7 +67,8 @@ class Stream {
   Taken on_position(Rank w, Round position, Scope& scope);  ///< ACK
   Taken on_probe(Rank w, Round position, std::uint64_t have, Scope& scope);
   Taken on_sync(Rank w, Round applied, Scope& scope);
-  /// LEAVE: whoever has no op pending has applied every result.
+  /// LEAVE: whoever has no op pending has applied every result. What ends the job is told with the
+  /// next packet of the stream, here and at retry().
   void on_leave(Rank w, Scope& scope) {
     if (rounds_.acknowledge_all(w)) try_finish(scope);
   }
@@ -96,7 +97,7 @@ class Stream {
   bool begin_op(Rank w, const Packet& packet, const Session& session);
   bool fits(Rank w, const Packet& packet) const;
   void take(Rank w, const Packet& packet, Buffer buffer, Scope& scope);
-  void try_finish(Scope& scope);
+  const AbortInfo* try_finish(Scope& scope);
   Buffer build_result(std::span<const BlockIndex> want, Scope& scope);
   template <class T>
   bool send_small(Rank w, T packet, Scope& scope);

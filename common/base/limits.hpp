@@ -50,12 +50,12 @@ inline constexpr std::size_t kReferencedResultBytes = 4096;
 /// 1 MiB a rank stay in the caches.
 inline constexpr std::uint16_t kReferencedStreams = 4;
 inline constexpr std::uint8_t kReferencedHistory = 2;
-/// A region for a session's sums, for twice that; and what one worker process may share: addresses
-/// that a daemon maps, not memory that it takes.
+/// A region for a session's sums: for several times that.
 inline constexpr std::size_t kResultsBytes = std::size_t{16} << 20;
 static_assert(kResultsBytes >= kReferencedStreams * kReferencedHistory *
                                    (kReferencedRoundBytes + kReferencedResultBytes));
-inline constexpr std::size_t kMaxSharedByWorker = std::size_t{1} << 30;
+/// Such regions that wait until all ranks of their jobs have joined. Their pages are taken: 1 GiB.
+inline constexpr std::size_t kMaxWaitingResults = 64;
 
 /// More would fit no packet, whatever the type of an element.
 inline constexpr std::uint16_t kMaxBlockElements = 16384;
@@ -68,6 +68,17 @@ inline constexpr std::size_t kMaxSecretBytes = 256;
 // ------------------------------------------------------------------------------------ ports
 /// Of a process: RTE_MAX_ETHPORTS as Debian builds DPDK.
 inline constexpr std::uint32_t kMaxPorts = 32;
+
+/// Regions of memory that one local worker shares: slots for each of its jobs, and arenas. All
+/// workers' together are half of the mappings that Linux lets a process have (65530), of which DPDK
+/// takes some per port.
+inline constexpr std::size_t kMaxArenas = 1024;
+inline constexpr std::size_t kMaxMappedRegions = std::size_t{32} << 10;
+static_assert(kMaxPorts * kMaxArenas <= kMaxMappedRegions);
+
+/// Of one local worker, as the setting `arena-memory-mib` may say: 32 workers' are a quarter of a
+/// process's addresses.
+inline constexpr std::uint32_t kMaxArenaMemoryMib = 1'048'576;
 
 /// Frames that are taken from a port, or offered to it, at once: DPDK's drivers are at their best
 /// with so many.
@@ -166,6 +177,8 @@ inline constexpr std::uint8_t kHistory = 8;
 inline constexpr std::uint16_t kBlockElements = 256;
 inline constexpr std::uint16_t kVhostMtu = 9000;
 inline constexpr std::uint16_t kNetworkMtu = 1500;
+/// What a worker shares is what it has itself, so that this only bounds what a faulty one takes.
+inline constexpr std::uint32_t kArenaMemoryMib = 16'384;
 inline constexpr std::uint32_t kVhostPorts = limits::kMaxPorts - 1;  // one is left for a network
 inline constexpr std::uint16_t kUdpPort = 4747;
 inline constexpr std::uint32_t kReplyRateLimit = 1000;

@@ -6,6 +6,8 @@
 #include <iterator>
 #include <utility>
 
+#include <sys/stat.h>
+
 #include <sluice/error.hpp>
 
 namespace sluice::memory {
@@ -47,6 +49,12 @@ Message reply(Kind kind, std::uint64_t id, std::uint32_t job, const std::string&
   return message;
 }
 
+/// Of a file; 0: it is none.
+std::size_t size_of(const Descriptor& descriptor) {
+  struct stat file {};
+  return fstat(descriptor.get(), &file) == 0 ? static_cast<std::size_t>(file.st_size) : 0;
+}
+
 std::optional<Message> parse(std::span<const std::byte> bytes) {
   Message message;
   if (bytes.size() != sizeof message) return std::nullopt;
@@ -60,10 +68,10 @@ std::optional<Message> parse(std::span<const std::byte> bytes) {
 
 // ------------------------------------------------------------------------------ the daemon's side
 RegionServer::RegionServer(const std::string& path, const RegionServerOptions& options,
-                           std::function<void(const std::string&)> refused)
+                           RegionServerEvents events)
     : path_(path),
       options_(options),
-      refused_(std::move(refused)),
+      events_(std::move(events)),
       socket_(UnixSocket::listen(path)) {}
 
 RegionServer::~RegionServer() {
@@ -80,17 +88,27 @@ void RegionServer::poll() {
       continue;
     }
     ++counters_.workers_refused;
-    refused_(full ? "too many workers share memory" : "its process is another user's");
+    events_.refused(full ? "too many workers share memory" : "its process is another user's");
   }
   for (auto worker = workers_.begin(); worker != workers_.end();) {
     const auto next = std::next(worker);
-    if (!serve(*worker)) {
+    if (has_lost_memory(*worker) || !serve(*worker)) {
       drop(*worker);
       workers_.erase(worker);
     }
     worker = next;
   }
   unmap_unused();
+}
+
+bool RegionServer::has_lost_memory(const Worker& worker) {
+  const bool lost = std::any_of(worker.arenas.begin(), worker.arenas.end(), [](const auto& arena) {
+    return arena->lost().load(std::memory_order_relaxed);
+  });
+  if (!lost) return false;
+  ++counters_.workers_lost;
+  events_.lost(worker.socket.peer_process());
+  return true;
 }
 
 /// False if the worker is gone, or is no worker of this version.
@@ -114,16 +132,26 @@ bool RegionServer::serve(Worker& worker) {
 bool RegionServer::share(Worker& worker, std::uint64_t id, UnixSocket::Received& received) {
   if (received.lost)
     return refuse(worker, id, "the daemon may open no more descriptors (ulimit -n)");
+  if (worker.arenas.size() >= options_.arenas_max)
+    return refuse(worker, id,
+                  "its worker shares " + std::to_string(options_.arenas_max) +
+                      " regions already, as many as the daemon maps");
+  const std::size_t asked = size_of(received.descriptor);
+  const std::size_t left = options_.arena_bytes_max - worker.arena_bytes;
+  if (asked > left)
+    return refuse(worker, id,
+                  std::to_string(asked) + " bytes beside " + std::to_string(worker.arena_bytes) +
+                      " that are mapped; the daemon's arena-memory-mib allows " +
+                      std::to_string(options_.arena_bytes_max));
   std::shared_ptr<const PeerRegion> region;
   try {
-    region = std::make_shared<const PeerRegion>(id, std::move(received.descriptor),
-                                                options_.arena_bytes_max - worker.arena_bytes);
+    region = std::make_shared<const PeerRegion>(id, std::move(received.descriptor), left);
   } catch (const Error& error) {
     return refuse(worker, id, error.what());
   }
   {
     const std::lock_guard lock(mutex_);
-    if (id == 0 || !arenas_.emplace(id, region).second) region.reset();
+    if (id == 0 || !arenas_.emplace(id, Arena{region, &worker}).second) region.reset();
   }
   if (!region) return refuse(worker, id, "a region with this id is mapped already");
   worker.arena_bytes += region->bytes().size();
@@ -142,6 +170,7 @@ bool RegionServer::forget(Worker& worker, std::uint64_t id) {
   arenas_.erase(id);
   retired_.push_back(std::move(*found));
   worker.arenas.erase(found);
+  changes_.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
 
@@ -186,7 +215,7 @@ bool RegionServer::may_ask_for_more(const Worker& worker) const {
 
 bool RegionServer::refuse(Worker& worker, std::uint64_t id, const std::string& why) {
   ++counters_.refused;
-  refused_(why);
+  events_.refused(why);
   return worker.socket.send(bytes_of(reply(Kind::kRefused, id, 0, why)), -1) ==
          UnixSocket::Io::kDone;
 }
@@ -198,6 +227,7 @@ void RegionServer::drop(Worker& worker) {
     arenas_.erase(arena->id());
     retired_.push_back(std::move(arena));
   }
+  if (!worker.arenas.empty()) changes_.fetch_add(1, std::memory_order_relaxed);
   for (auto entry = results_.begin(); entry != results_.end();) {
     const auto next = std::next(entry);
     Results& results = entry->second;
@@ -220,10 +250,16 @@ void RegionServer::unmap_unused() {
   retired_.erase(first, retired_.end());
 }
 
-std::shared_ptr<const PeerRegion> RegionServer::arena(std::uint64_t id) const {
+std::shared_ptr<const PeerRegion> RegionServer::arena(std::uint64_t id,
+                                                      std::uint64_t same_worker_as) const {
   const std::lock_guard lock(mutex_);
   const auto found = arenas_.find(id);
-  return found == arenas_.end() ? nullptr : found->second;
+  if (found == arenas_.end() || found->second.region->lost()) return nullptr;
+  if (same_worker_as != 0) {
+    const auto other = arenas_.find(same_worker_as);
+    if (other == arenas_.end() || other->second.owner != found->second.owner) return nullptr;
+  }
+  return found->second.region;
 }
 
 std::size_t RegionServer::results_bytes(std::uint32_t job, std::uint64_t id) const {

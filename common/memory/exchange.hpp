@@ -7,6 +7,7 @@
 // not read, loses its connection, and nobody else notices.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -25,9 +26,16 @@ namespace sluice::memory {
 
 struct RegionServerOptions {
   std::size_t arena_bytes_max = 0;  ///< of all arenas of one worker together
+  std::size_t arenas_max = 0;       ///< of one worker
   std::size_t results_bytes = 0;    ///< of a region for a job's sums
   std::size_t results_max = 0;      ///< regions that wait for their session
   std::size_t workers_max = 0;      ///< connections
+};
+
+/// What a RegionServer tells its owner, from within poll().
+struct RegionServerEvents {
+  std::function<void(const std::string& why)> refused;  ///< a worker, or its request
+  std::function<void(pid_t process)> lost;              ///< memory of a worker: it is disconnected
 };
 
 /// The daemon's side. `poll` belongs to the control thread, which maps and unmaps; the lane takes
@@ -38,22 +46,27 @@ class RegionServer {
     std::uint64_t mapped = 0;   ///< arenas
     std::uint64_t refused = 0;  ///< requests
     std::uint64_t workers_refused = 0;
+    std::uint64_t workers_lost = 0;  ///< their memory failed
   };
 
-  /// `refused` is told why a worker's request was, from within poll(). Throws as
-  /// UnixSocket::listen.
+  /// Throws as UnixSocket::listen.
   RegionServer(const std::string& path, const RegionServerOptions& options,
-               std::function<void(const std::string& why)> refused);
+               RegionServerEvents events);
   ~RegionServer();
   RegionServer(const RegionServer&) = delete;
   RegionServer& operator=(const RegionServer&) = delete;
 
-  /// Takes connections and requests, some at a time, and unmaps what nobody uses any more.
+  /// Takes connections and requests, some at a time, and unmaps what nobody uses any more. A worker
+  /// whose memory has failed loses its connection, and may come again.
   void poll();
 
-  /// The arena of this id, while its worker is connected; who holds it may read it longer. For any
-  /// thread.
-  std::shared_ptr<const PeerRegion> arena(std::uint64_t id) const;
+  /// The arena of this id, while its worker is connected; who holds it may read it longer. Only if
+  /// the worker has shared `same_worker_as`, too: an id alone, which others may have learned, opens
+  /// nobody's memory. 0: whoever's it is. For any thread.
+  std::shared_ptr<const PeerRegion> arena(std::uint64_t id, std::uint64_t same_worker_as = 0) const;
+  /// Rises after some arena is not to be found any more: who holds some should look whether they
+  /// still are. For any thread.
+  std::uint64_t changes() const { return changes_.load(std::memory_order_relaxed); }
   /// The region that was given out for the job's next session, to that session; null if it is not
   /// this one. For any thread.
   std::shared_ptr<OwnRegion> take_results(std::uint32_t job, std::uint64_t id);
@@ -68,11 +81,16 @@ class RegionServer {
     std::vector<std::shared_ptr<const PeerRegion>> arenas = {};
     std::size_t arena_bytes = 0;
   };
+  struct Arena {
+    std::shared_ptr<const PeerRegion> region;
+    const Worker* owner = nullptr;
+  };
   struct Results {
     std::shared_ptr<OwnRegion> region;
     std::vector<const Worker*> asked_by = {};
   };
 
+  bool has_lost_memory(const Worker& worker);
   bool serve(Worker& worker);
   bool share(Worker& worker, std::uint64_t id, UnixSocket::Received& received);
   bool forget(Worker& worker, std::uint64_t id);
@@ -85,16 +103,18 @@ class RegionServer {
 
   const std::string path_;
   const RegionServerOptions options_;
-  const std::function<void(const std::string&)> refused_;
+  const RegionServerEvents events_;
   UnixSocket socket_;
   std::list<Worker> workers_;
   // Kept until nobody else holds them: to unmap takes its time, which is not the lane's.
   std::vector<std::shared_ptr<const void>> retired_;
   Counters counters_;
 
+  std::atomic<std::uint64_t> changes_{0};
+
   mutable std::mutex mutex_;
-  std::map<std::uint64_t, std::shared_ptr<const PeerRegion>> arenas_;  // guarded, as the next one
-  std::map<std::uint32_t, Results> results_;                           // by job
+  std::map<std::uint64_t, Arena> arenas_;     // guarded, as the next one
+  std::map<std::uint32_t, Results> results_;  // by job
 };
 
 /// The worker's side; belongs to one thread.

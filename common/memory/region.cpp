@@ -68,6 +68,7 @@ PeerRegion::PeerRegion(std::uint64_t id, Descriptor descriptor, std::size_t most
     refuse(what, "it has " + std::to_string(bytes) + " bytes; 1.." + std::to_string(most_bytes) +
                      " expected");
   mapping_ = map(descriptor, bytes, PROT_READ, what);
+  watch_.emplace(mapping_.bytes());
 }
 
 }  // namespace sluice::memory

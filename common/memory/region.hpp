@@ -5,17 +5,22 @@
 //  - A region cannot shrink, so that what was mapped stays there: F_SEAL_SHRINK, which the one who
 //    maps it checks. A file that cannot be sealed is refused: reading one of FUSE may never end,
 //    and a page of one on hugetlbfs that its owner punches out cannot be had again.
+//  - Where a page fails all the same, who reads it notes whose it was, and goes on
+//  (loss_watch.hpp).
 //  - Who did not make a region maps it for reading only. Of results nobody else can do otherwise
 //    (F_SEAL_FUTURE_WRITE), as a process of the same user could open the descriptor anew.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 
 #include "common/memory/descriptor.hpp"
+#include "common/memory/loss_watch.hpp"
 
 namespace sluice::memory {
 
@@ -72,9 +77,13 @@ class PeerRegion {
   std::uint64_t id() const { return id_; }
   std::span<const std::byte> bytes() const { return mapping_.bytes(); }
 
+  /// Whether an access to it has failed: what was read since then, and in that access, is nobody's.
+  const std::atomic<bool>& lost() const { return watch_->lost(); }
+
  private:
   std::uint64_t id_;
   Mapping mapping_;  // keeps the memory without the descriptor
+  std::optional<LossWatch> watch_;
 };
 
 }  // namespace sluice::memory

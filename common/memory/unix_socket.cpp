@@ -28,6 +28,13 @@ sockaddr_un address_of(const std::string& path) {
   return address;
 }
 
+std::optional<ucred> credentials_of(const Descriptor& socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return std::nullopt;
+  return peer;
+}
+
 UnixSocket::Io outcome_of_error() {
   return errno == EAGAIN || errno == EINTR || errno == ENOBUFS ? UnixSocket::Io::kNothing
                                                                : UnixSocket::Io::kClosed;
@@ -118,10 +125,13 @@ UnixSocket::Received UnixSocket::receive(std::span<std::byte> into) const {
 }
 
 bool UnixSocket::peer_is_trusted() const {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  if (getsockopt(descriptor_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
-  return peer.uid == geteuid() || peer.uid == 0;
+  const auto peer = credentials_of(descriptor_);
+  return peer && (peer->uid == geteuid() || peer->uid == 0);
+}
+
+pid_t UnixSocket::peer_process() const {
+  const auto peer = credentials_of(descriptor_);
+  return peer ? peer->pid : 0;
 }
 
 }  // namespace sluice::memory

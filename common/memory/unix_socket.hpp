@@ -40,6 +40,8 @@ class UnixSocket {
 
   /// Whether the peer's process is this user's or root's.
   bool peer_is_trusted() const;
+  /// The peer's process, as far as this one sees it.
+  pid_t peer_process() const;
   int descriptor() const { return descriptor_.get(); }
 
  private:

@@ -17,6 +17,7 @@ std::array<std::atomic<bool>, PeerMemoryUse::kPortIdMax> PeerMemoryUse::in_use_;
 namespace {
 
 std::array<std::atomic<bool>, PeerMemoryUse::kPortIdMax> lost;
+bool (*replace_others)(const void*) noexcept = nullptr;
 
 struct Mapping {
   std::uintptr_t begin = 0;
@@ -77,8 +78,7 @@ class MappingReader {
   ssize_t count_ = 0;
 };
 
-// What is shared and not DPDK's own memory is a peer's, or a region of common/memory, whose pages
-// fail only with the machine's memory.
+// What is shared and not DPDK's own memory is a peer's.
 std::optional<Mapping> peer_mapping_of(const void* address) {
   if (rte_mem_virt2memseg_list(address)) return std::nullopt;
   const auto at = reinterpret_cast<std::uintptr_t>(address);
@@ -100,6 +100,10 @@ bool replace(const Mapping& mapping) {
 void on_bus_error(int, siginfo_t* info, void*) {
   const int saved_errno = errno;
   const bool is_fault = info->si_code > 0;  // not sent by somebody
+  if (is_fault && replace_others(info->si_addr)) {
+    errno = saved_errno;
+    return;
+  }
   const auto mapping = is_fault ? peer_mapping_of(info->si_addr) : std::nullopt;
   if (mapping && replace(*mapping)) {
     const int port = PeerMemoryUse::port_of_thread();
@@ -113,7 +117,8 @@ void on_bus_error(int, siginfo_t* info, void*) {
 
 }  // namespace
 
-void survive_loss_of_peer_memory() {
+void survive_loss_of_peer_memory(bool (*replace)(const void*) noexcept) {
+  replace_others = replace;
   struct sigaction action {};
   action.sa_sigaction = on_bus_error;
   action.sa_flags = SA_SIGINFO;

@@ -11,7 +11,9 @@ namespace sluice::net {
 
 /// From now on a SIGBUS in memory that a peer shares puts zeros of our own in that memory's place;
 /// elsewhere it keeps its default action. For a process of ours: a host's handlers are its own.
-void survive_loss_of_peer_memory();
+/// `replace` is asked first whether the address is in memory that others look after, and it has put
+/// zeros there; from within the handler.
+void survive_loss_of_peer_memory(bool (*replace)(const void* address) noexcept);
 
 /// While it lives, the calling thread touches the memory of this port's peer. One per thread, and
 /// one thread per port.

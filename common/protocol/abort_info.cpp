@@ -136,6 +136,8 @@ std::string explain(const AbortInfo& i) {
       return rank_text(i.rank_a) + " is declared failed: nothing was received for " +
              std::to_string(i.value_a) + " ms (liveness time-out)";
     case AbortReason::kRankDisconnected:
+      if (i.field == Field::kSharedMemory)
+        return rank_text(i.rank_a) + " is lost: the memory that it shares cannot be read any more";
       return rank_text(i.rank_a) + " is lost: its local port disconnected, last heard " +
              std::to_string(i.value_a) + " ms ago";
     case AbortReason::kRankRestarted:

@@ -45,6 +45,7 @@ struct IntegerFacts {
 const std::vector<IntegerFacts> kIntegers{
     {"vhost-max-ports", 1, 32, 31},
     {"mtu", 576, 9698, 9000},
+    {"arena-memory-mib", 1, 1'048'576, 16'384},
     {"port-mtu", 576, 9698, 1500},
     {"udp-port", 1, 65535, 4747},
     {"streams", 1, 1024, 64},

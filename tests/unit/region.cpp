@@ -1,12 +1,14 @@
 // Shared memory between processes: what its owner cannot do to who maps it, and what is refused.
 #include "common/memory/region.hpp"
 
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <catch2/catch.hpp>
 #include <fcntl.h>
@@ -14,6 +16,8 @@
 #include <unistd.h>
 
 #include <sluice/error.hpp>
+
+#include "tests/unit/failing_memory.hpp"
 
 using namespace sluice;
 using namespace sluice::memory;
@@ -124,4 +128,59 @@ TEST_CASE("a region on hugetlbfs is refused: its owner can punch pages out") {
   } catch (const Error& error) {
     CHECK_THAT(error.what(), Contains("hugetlbfs"));
   }
+}
+
+TEST_CASE("who reads a region that fails finds zeros, and learns whose it was") {
+  const parts::BusErrorHandler handler;
+  OwnRegion first("first", 10'000, OwnRegion::Writers::kTrusted);
+  OwnRegion second("second", 10'000, OwnRegion::Writers::kTrusted);
+  first.bytes()[9'000] = second.bytes()[9'000] = std::byte{42};
+  const PeerRegion failing(first.id(), copy_of(first.descriptor()), kMost);
+  const PeerRegion other(second.id(), copy_of(second.descriptor()), kMost);
+  parts::make_fail(failing.bytes());
+  CHECK(!failing.lost());
+  CHECK(failing.bytes()[9'000] == std::byte{0});
+  CHECK(failing.lost());
+  CHECK(failing.bytes()[0] == std::byte{0});
+  CHECK(!other.lost());
+  CHECK(other.bytes()[9'000] == std::byte{42});
+}
+
+TEST_CASE("what comes to the place of a region that failed has not failed") {
+  const parts::BusErrorHandler handler;
+  OwnRegion own("tensors", 4'096, OwnRegion::Writers::kTrusted);
+  for (int i = 0; i < 100; ++i) {
+    const PeerRegion region(own.id(), copy_of(own.descriptor()), kMost);
+    CHECK(!region.lost());
+    parts::make_fail(region.bytes());
+    CHECK(region.bytes()[0] == std::byte{0});
+    CHECK(region.lost());
+  }
+}
+
+TEST_CASE("no other memory is replaced") {
+  OwnRegion own("tensors", 4'096, OwnRegion::Writers::kTrusted);
+  CHECK(!replace_lost_mapping(own.bytes().data()));
+  CHECK(!replace_lost_mapping(nullptr));
+  const std::byte* gone = nullptr;
+  {
+    const PeerRegion region(own.id(), copy_of(own.descriptor()), kMost);
+    gone = region.bytes().data();
+    CHECK(!replace_lost_mapping(gone - 1));
+    CHECK(!replace_lost_mapping(gone + 4'096));
+  }
+  CHECK(!replace_lost_mapping(gone));
+}
+
+TEST_CASE("more regions than may be mapped are refused, and then there is room again") {
+  std::array<std::byte, 1> byte{};
+  std::vector<std::unique_ptr<LossWatch>> watches;
+  CHECK_THROWS_WITH(
+      [&] {
+        for (;;) watches.push_back(std::make_unique<LossWatch>(byte));
+      }(),
+      Contains("regions are mapped already"));
+  CHECK(watches.size() > 1'000);
+  watches.pop_back();
+  const LossWatch fits(byte);
 }

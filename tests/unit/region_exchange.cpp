@@ -17,6 +17,7 @@
 #include <sluice/error.hpp>
 
 #include "common/memory/exchange.hpp"
+#include "tests/unit/failing_memory.hpp"
 
 using namespace sluice;
 using namespace sluice::memory;
@@ -38,13 +39,15 @@ struct Exchange {
 
   void start() {
     server.reset();
-    server =
-        std::make_unique<RegionServer>(path(),
-                                       RegionServerOptions{.arena_bytes_max = 1 << 20,
-                                                           .results_bytes = 8'192,
-                                                           .results_max = 20,
-                                                           .workers_max = 4},
-                                       [this](const std::string& why) { refusals.push_back(why); });
+    server = std::make_unique<RegionServer>(
+        path(),
+        RegionServerOptions{.arena_bytes_max = 1 << 20,
+                            .arenas_max = 20,
+                            .results_bytes = 8'192,
+                            .results_max = 20,
+                            .workers_max = 4},
+        RegionServerEvents{.refused = [this](const std::string& why) { refusals.push_back(why); },
+                           .lost = [this](pid_t process) { lost.push_back(process); }});
   }
   std::string path() const { return directory + "/regions"; }
 
@@ -59,6 +62,7 @@ struct Exchange {
 
   std::string directory;
   std::vector<std::string> refusals;
+  std::vector<pid_t> lost;
   std::unique_ptr<RegionServer> server;
 };
 
@@ -149,6 +153,80 @@ TEST_CASE("an arena grows by further ones") {
   CHECK(exchange.server->arena(second.id()));
 }
 
+TEST_CASE("a region is found beside another one only if one worker has shared both") {
+  Exchange exchange;
+  const OwnRegion slots = arena_of(4'096), tensors = arena_of(4'096), other = arena_of(4'096);
+  RegionClient client(exchange.path()), second_client(exchange.path());
+  client.share(slots);
+  client.share(tensors);
+  second_client.share(other);
+  exchange.settle({&client, &second_client});
+  const RegionServer& server = *exchange.server;
+  CHECK(server.arena(tensors.id(), slots.id()));
+  CHECK(server.arena(slots.id(), slots.id()));
+  CHECK(server.arena(tensors.id(), 0));
+  CHECK(!server.arena(tensors.id(), other.id()));
+  CHECK(!server.arena(other.id(), slots.id()));
+  CHECK(!server.arena(tensors.id(), 1));  // which nobody has shared
+  client.forget(slots);
+  exchange.settle({&client});
+  CHECK(!server.arena(tensors.id(), slots.id()));
+  CHECK(server.arena(tensors.id()));
+}
+
+TEST_CASE("who holds a region learns that some are gone") {
+  Exchange exchange;
+  const OwnRegion first = arena_of(4'096), second = arena_of(4'096);
+  auto client = std::make_unique<RegionClient>(exchange.path());
+  RegionClient idle(exchange.path());
+  client->share(first);
+  client->share(second);
+  exchange.settle({client.get(), &idle});
+  const auto changes = [&] { return exchange.server->changes(); };
+  const std::uint64_t before = changes();
+  client->ask_for_results(kJob);
+  exchange.settle({client.get()});
+  CHECK(changes() == before);
+  client->forget(first);
+  exchange.settle({client.get()});
+  const std::uint64_t forgotten = changes();
+  CHECK(forgotten > before);
+  CHECK(exchange.server->arena(second.id()));
+  client.reset();
+  exchange.settle({&idle});
+  CHECK(changes() > forgotten);
+}
+
+TEST_CASE("a worker's regions are counted together") {
+  Exchange exchange;
+  const OwnRegion first = arena_of(3 << 18), second = arena_of(1 << 19), third = arena_of(1 << 18);
+  RegionClient client(exchange.path());
+  client.share(first);
+  client.share(second);
+  client.share(third);
+  exchange.settle({&client});
+  CHECK_THAT(client.problem(),
+             Contains("524288 bytes beside 786432 that are mapped") && Contains("1048576"));
+  CHECK(!exchange.server->arena(second.id()));
+  CHECK(exchange.server->arena(third.id()));
+}
+
+TEST_CASE("very many small regions of one worker are refused, and it goes on with the others") {
+  Exchange exchange;  // each would take one of the mappings that a process may have
+  std::vector<OwnRegion> regions;
+  RegionClient greedy(exchange.path()), other(exchange.path());
+  for (int i = 0; i < 21; ++i) regions.push_back(arena_of(1));
+  for (const OwnRegion& region : regions) greedy.share(region);
+  const OwnRegion slots = arena_of(4'096);
+  other.share(slots);
+  exchange.settle({&greedy, &other});
+  CHECK(exchange.refusals.size() == 1);
+  CHECK_THAT(greedy.problem(), Contains("20 regions already"));
+  CHECK(exchange.server->arena(regions[19].id()));
+  CHECK(!exchange.server->arena(regions[20].id()));
+  CHECK(other.is_shared());
+}
+
 TEST_CASE("a process that joins again and again takes no more than it needs") {
   Exchange exchange;
   RegionClient client(exchange.path());
@@ -208,6 +286,38 @@ TEST_CASE("what a worker that is gone has shared is read by its session only, an
   CHECK(watched.expired());
 }
 
+TEST_CASE("a worker whose memory fails is disconnected, and nobody else") {
+  const parts::BusErrorHandler handler;
+  Exchange exchange;
+  const OwnRegion failing = arena_of(4'096), beside = arena_of(4'096), other = arena_of(4'096);
+  RegionClient client(exchange.path()), second_client(exchange.path());
+  client.share(failing);
+  client.share(beside);
+  second_client.share(other);
+  exchange.settle({&client, &second_client});
+  other.bytes()[0] = std::byte{8};
+  const auto held = exchange.server->arena(failing.id());
+  const auto beside_it = exchange.server->arena(beside.id());
+  parts::make_fail(held->bytes());
+  CHECK(held->bytes()[0] == std::byte{0});
+  CHECK(!exchange.server->arena(failing.id()));  // at once
+  const std::uint64_t before = exchange.server->changes();
+  exchange.server->poll();
+  CHECK(exchange.lost == std::vector<pid_t>{getpid()});
+  CHECK(exchange.server->counters().workers_lost == 1);
+  CHECK(exchange.server->changes() > before);
+  CHECK(!exchange.server->arena(beside.id()));
+  CHECK(exchange.server->arena(other.id())->bytes()[0] == std::byte{8});
+  CHECK(second_client.is_shared());
+
+  exchange.settle({&client, &second_client});  // it comes again, with memory in order
+  CHECK(client.is_shared());
+  CHECK(exchange.lost.size() == 1);
+  failing.bytes()[0] = std::byte{9};
+  CHECK(exchange.server->arena(failing.id())->bytes()[0] == std::byte{9});
+  CHECK(held->lost());
+}
+
 TEST_CASE("a daemon that comes back is given everything again") {
   Exchange exchange;
   const OwnRegion arena = arena_of(4'096);
@@ -251,7 +361,8 @@ TEST_CASE("a region that cannot be trusted is refused with the reason, and the w
   client.share(small);
   exchange.settle({&client});
   CHECK(!client.is_shared());
-  CHECK_THAT(client.problem(), Contains("2097152 bytes; 1..1048576 expected"));
+  CHECK_THAT(client.problem(), Contains("2097152 bytes beside 0 that are mapped; the daemon's "
+                                        "arena-memory-mib allows 1048576"));
   REQUIRE(exchange.refusals.size() == 1);
   CHECK(exchange.server->arena(small.id()));
 

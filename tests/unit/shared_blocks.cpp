@@ -1,6 +1,8 @@
 // Blocks that go by reference: what an aggregator's engine reads and writes in slots, and when a
 // job goes so.
+#include <atomic>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -139,6 +141,41 @@ TEST_CASE("a rank that names a region which another session took is waited for")
   REQUIRE(welcomes.size() == 2);
   CHECK(bench.formed_by_reference());
   CHECK(welcomes[0].packet().as<wire::Welcome>().results == kResults);
+}
+
+TEST_CASE("a job whose rank's memory fails ends before anybody is told of a sum") {
+  /// As the bench's, but some region may have failed.
+  struct FailingMemory final : aggregator::SharedMemory {
+    explicit FailingMemory(aggregator::SharedMemory& sound) : sound(sound) {}
+    aggregator::SharedBytes<const std::byte> of_worker(std::uint64_t id) override {
+      auto bytes = sound.of_worker(id);
+      bytes.lost = &lost[id];
+      return bytes;
+    }
+    std::size_t results_bytes(std::uint32_t job, std::uint64_t id) override {
+      return sound.results_bytes(job, id);
+    }
+    aggregator::SharedBytes<std::byte> take_results(std::uint32_t job, std::uint64_t id) override {
+      return sound.take_results(job, id);
+    }
+    aggregator::SharedMemory& sound;
+    std::map<std::uint64_t, std::atomic<bool>> lost;
+  };
+  SharingBench bench;
+  FailingMemory memory(bench.memory);
+  bench.config.shared_memory = &memory;
+  bench.form();
+  REQUIRE(bench.formed_by_reference());
+  bench.refer(0, 0, 1, 0);
+  memory.lost[bench.slots[1]] = true;
+  const auto sent = bench.refer(1, 0, 2, 0);
+  CHECK(of_kind<wire::Result>(sent).empty());
+  const auto why = abort_of(sent);
+  CHECK(why.reason == wire::AbortReason::kRankDisconnected);
+  CHECK(why.rank_a == Rank{1});
+  CHECK(explain(why) == "rank 1 is lost: the memory that it shares cannot be read any more");
+  REQUIRE(!bench.events.empty());
+  CHECK(bench.events.back().kind == aggregator::JobEvent::Kind::kAborted);
 }
 
 TEST_CASE("every epoch has a region of its own") {
