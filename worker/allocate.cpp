@@ -13,4 +13,8 @@ void deallocate(void* memory) noexcept {
   memory::Arena::of_process().deallocate(memory);
 }
 
+bool is_allocated(const void* memory) noexcept {
+  return memory::Arena::of_process().is_allocated(memory);
+}
+
 }  // namespace sluice

@@ -199,6 +199,13 @@ void Arena::deallocate(void* memory) noexcept {
   if (gone) punch(gone->bytes());
 }
 
+bool Arena::is_allocated(const void* memory) const noexcept {
+  const std::lock_guard lock(mutex_);
+  const auto region = region_of(regions_, memory);
+  if (region == regions_.end()) return elsewhere_.contains(memory);
+  return region->second.used.contains(static_cast<const std::byte*>(memory) - region->first);
+}
+
 /// Joins it with its neighbours. Needs no memory.
 Arena::Ranges::iterator Arena::put_back(Region& region, Ranges::node_type range) {
   const auto put = region.free.insert(std::move(range)).position;

@@ -63,6 +63,10 @@ class Arena {
   /// What allocate() gave, here or in a process that this one was forked from, or null.
   void deallocate(void* memory) noexcept;
 
+  /// Whether allocate() gave this, here or in a process that this one was forked from, and it was
+  /// not freed since.
+  bool is_allocated(const void* memory) const noexcept;
+
   /// Where bytes lie that are all allocated in one region; none for others, for none, and for what
   /// a forked child has from its parent. Costs a lock and a look-up.
   std::optional<Place> find(std::span<const std::byte> bytes) const;

@@ -310,6 +310,7 @@ TEST_CASE("where the system gives no region, memory is ordinary, and that is sai
     ordinary = arena.allocate(100'000, 4'096);
     std::memset(ordinary, 1, 100'000);
     CHECK_FALSE(arena.find({ordinary, 100'000}));
+    CHECK(arena.is_allocated(ordinary));
     arena.deallocate(arena.allocate(10));
   }
   REQUIRE(told.size() == 1);
@@ -343,9 +344,16 @@ TEST_CASE("what no machine has is refused with its size, and nothing is left of 
   CHECK(arena.regions().empty());
 }
 
-TEST_CASE("null is freed; an arena is not confused by others' memory") {
+TEST_CASE("null is freed, and others' memory is told from the arena's") {
   Arena arena(kRegion);
   arena.deallocate(nullptr);
+  CHECK_FALSE(arena.is_allocated(nullptr));
+  const auto tensor = take(arena, 100);
+  CHECK(arena.is_allocated(tensor.data()));
+  CHECK_FALSE(arena.is_allocated(tensor.data() + 64));
+  CHECK_FALSE(arena.is_allocated(&arena));
+  arena.deallocate(tensor.data());
+  CHECK_FALSE(arena.is_allocated(tensor.data()));
   CHECK_FALSE(arena.find(Bytes(static_cast<std::byte*>(nullptr), std::size_t{0})));
 }
 

@@ -37,7 +37,7 @@ void every_function() {
   completions.interrupt();
   if (completions.next(std::chrono::seconds(1)) == 7) return;
   job.leave();
-  sluice::deallocate(memory);
+  if (sluice::is_allocated(memory)) sluice::deallocate(memory);
   static_cast<void>(sluice::name(sluice::ErrorCode::kQuota));
   static_cast<void>(sluice::name(*sluice::parse_element_type("half")));
   static_cast<void>(sluice::name(*sluice::parse_reduction("sum")));

@@ -26,6 +26,10 @@ void* allocate(std::size_t bytes, std::size_t alignment = 64);
 /// What `allocate` gave, here or in a process that this one was forked from, or null.
 void deallocate(void* memory) noexcept;
 
+/// Whether `deallocate` takes this: what `allocate` gave and nobody has freed since. For libraries
+/// that free what others may have allocated.
+bool is_allocated(const void* memory) noexcept;
+
 /// For containers of the standard library. Throws as they expect it: std::bad_alloc for more
 /// elements than there can be, else as `allocate`.
 template <class T>
