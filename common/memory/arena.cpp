@@ -98,9 +98,10 @@ std::byte* Arena::allocate(std::size_t bytes, std::size_t alignment) {
   try {
     return allocate_in_regions(rounded, unit);
   } catch (const Error& error) {
+    std::byte* const memory = allocate_elsewhere(rounded, unit);
     refused(error.what());
+    return memory;
   }
-  return allocate_elsewhere(rounded, unit);
 }
 
 std::byte* Arena::allocate_in_regions(std::size_t bytes, std::size_t alignment) {
@@ -164,6 +165,7 @@ std::byte* Arena::take(Region& region, std::size_t bytes, std::size_t alignment)
 }
 
 std::byte* Arena::allocate_elsewhere(std::size_t bytes, std::size_t alignment) {
+  if (bytes >= kHugePage) require_memory(bytes);  // a sanitizer would end the process
   void* const memory = std::aligned_alloc(alignment, round_up(bytes, alignment));
   if (memory == nullptr)
     throw Error(ErrorCode::kUnavailable,
