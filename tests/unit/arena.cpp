@@ -44,14 +44,16 @@ Bytes take(Arena& arena, std::size_t bytes, std::size_t alignment = Arena::kAlig
   return {arena.allocate(bytes, alignment), bytes};
 }
 
-/// Bytes that the system holds for the regions.
+/// Bytes that the system holds for a region.
+std::size_t held(const OwnRegion& region) {
+  struct stat file {};
+  REQUIRE(fstat(region.descriptor().get(), &file) == 0);
+  return static_cast<std::size_t>(file.st_blocks) * 512;
+}
+
 std::size_t held(const Arena& arena) {
   std::size_t bytes = 0;
-  for (const auto& region : arena.regions()) {
-    struct stat file {};
-    REQUIRE(fstat(region->descriptor().get(), &file) == 0);
-    bytes += static_cast<std::size_t>(file.st_blocks) * 512;
-  }
+  for (const auto& region : arena.regions()) bytes += held(*region);
   return bytes;
 }
 
@@ -198,6 +200,7 @@ TEST_CASE("the arena grows by regions, and lets go of those that are free, but o
   CHECK_FALSE(has_changed());
   CHECK(arena.allocate(100) == b);
   CHECK_FALSE(has_changed());
+  std::memset(b, 1, 100);
   arena.deallocate(b);
   arena.deallocate(c);
   CHECK(has_changed());
@@ -205,6 +208,7 @@ TEST_CASE("the arena grows by regions, and lets go of those that are free, but o
   // What goes keeps its addresses while somebody holds it, but no memory.
   for (const auto& region : regions) {
     if (region->bytes().data() != b) continue;
+    CHECK(held(*region) == 0);
     CHECK(Peer(*region).at(0) == std::byte{0});
     region->bytes()[0] = std::byte{1};
   }
