@@ -12,6 +12,7 @@
 #include "common/config/aggregator_config.hpp"
 #include "common/config/choices.hpp"
 #include "common/config/pci_device.hpp"
+#include "common/memory/arena.hpp"
 #include "common/net/eal.hpp"
 #include "common/net/fault_plan.hpp"
 #include "common/net/vhost.hpp"
@@ -82,7 +83,12 @@ Attachment::Attachment(const ContextOptions& options, std::shared_ptr<spdlog::lo
   refuse_in_forked_child();
   plan(options);
   plan_memory(options);
-  if (options.shared_memory) shared_memory_ = std::make_unique<SharedMemory>();
+  if (options.shared_memory) {
+    shared_memory_ = std::make_unique<SharedMemory>();
+    memory::Arena::of_process().tell_refusal_to([logger](const std::string& why) {
+      logger->info("tensors are copied to be shared: {}", why);
+    });
+  }
   const Starting errors_say_it_all;
   start_memory(options, logger);
   payloads_ = std::make_unique<net::BufferPool>(net::unique_socket_name("payloads"), all_buffers_,

@@ -3,6 +3,7 @@
 
 #include "bindings/mpi/collectives.hpp"
 #include "bindings/mpi/interposer.hpp"
+#include "bindings/mpi/memory.hpp"
 
 using sluice_mpi::Interposer;
 
@@ -49,4 +50,12 @@ int MPI_Allgather(const void* sendbuf, int sendcount, MPI_Datatype sendtype, voi
 
 int MPI_Barrier(MPI_Comm comm) {
   return sluice_mpi::barrier(comm);
+}
+
+int MPI_Alloc_mem(MPI_Aint size, MPI_Info info, void* baseptr) {
+  return sluice_mpi::allocate_memory(size, info, baseptr);
+}
+
+int MPI_Free_mem(void* base) {
+  return sluice_mpi::free_memory(base);
 }

@@ -6,6 +6,7 @@
 #include <mpi.h>
 
 #include "bindings/mpi/collectives.hpp"
+#include "bindings/mpi/memory.hpp"
 
 /// Fortran's MPI_IN_PLACE and MPI_BOTTOM are variables that are known by their address.
 extern "C" {
@@ -93,6 +94,15 @@ void mpi_barrier_(const MPI_Fint* comm, MPI_Fint* error) {
   tell(error, sluice_mpi::barrier(comm_of(comm)));
 }
 
+void mpi_alloc_mem_(const MPI_Aint* bytes, const MPI_Fint* info, void* address_of_pointer,
+                    MPI_Fint* error) {
+  tell(error, sluice_mpi::allocate_memory(*bytes, PMPI_Info_f2c(*info), address_of_pointer));
+}
+
+void mpi_free_mem_(void* memory, MPI_Fint* error) {
+  tell(error, sluice_mpi::free_memory(memory));
+}
+
 [[gnu::alias("mpi_init_")]] decltype(mpi_init_) mpi_init_f08_;
 [[gnu::alias("mpi_init_thread_")]] decltype(mpi_init_thread_) mpi_init_thread_f08_;
 [[gnu::alias("mpi_finalize_")]] decltype(mpi_finalize_) mpi_finalize_f08_;
@@ -102,5 +112,8 @@ void mpi_barrier_(const MPI_Fint* comm, MPI_Fint* error) {
 [[gnu::alias("mpi_reduce_")]] decltype(mpi_reduce_) mpi_reduce_f08_;
 [[gnu::alias("mpi_allgather_")]] decltype(mpi_allgather_) mpi_allgather_f08_;
 [[gnu::alias("mpi_barrier_")]] decltype(mpi_barrier_) mpi_barrier_f08_;
+[[gnu::alias("mpi_alloc_mem_")]] decltype(mpi_alloc_mem_) mpi_alloc_mem_cptr_;
+[[gnu::alias("mpi_alloc_mem_")]] decltype(mpi_alloc_mem_) mpi_alloc_mem_f08_;
+[[gnu::alias("mpi_free_mem_")]] decltype(mpi_free_mem_) mpi_free_mem_f08_;
 
 }  // extern "C"

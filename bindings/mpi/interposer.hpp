@@ -22,6 +22,7 @@ struct Interposer {
 
   const Terms terms;
   const Settings::Report report;
+  const bool shares_memory;
   const bool is_spawned;  ///< by ranks of another world, from which it may disconnect any time
   CallReport call_report;
   ErrorCodes errors;

@@ -1,13 +1,16 @@
 #include "common/memory/region.hpp"
 
+#include <bit>
 #include <cerrno>
 #include <cstring>
 
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include <sluice/error.hpp>
 
@@ -24,11 +27,45 @@ namespace {
   refuse(what, std::strerror(errno));
 }
 
+/// Rounded up to whole pages.
+std::size_t pages_of(std::size_t bytes) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return (bytes + page - 1) / page * page;
+}
+
 Mapping map(const Descriptor& descriptor, std::size_t bytes, int protection,
             const std::string& what) {
-  void* const address = mmap(nullptr, bytes, protection, MAP_SHARED, descriptor.get(), 0);
-  if (address == MAP_FAILED) refuse_with_errno(what + " cannot be mapped");
-  return Mapping({static_cast<std::byte*>(address), bytes});
+  const auto refused = [&what] { refuse_with_errno(what + " cannot be mapped"); };
+  if (bytes < kHugePage) {
+    void* const address = mmap(nullptr, bytes, protection, MAP_SHARED, descriptor.get(), 0);
+    if (address == MAP_FAILED) refused();
+    return Mapping({static_cast<std::byte*>(address), bytes});
+  }
+  // Somewhere in more addresses than are needed; what is left of these goes again.
+  const std::size_t room = bytes + kHugePage;
+  void* const reserved = mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (reserved == MAP_FAILED) refused();
+  auto* const first = static_cast<std::byte*>(reserved);
+  const std::size_t before = -std::bit_cast<std::uintptr_t>(first) % kHugePage;
+  if (mmap(first + before, bytes, protection, MAP_SHARED | MAP_FIXED, descriptor.get(), 0) ==
+      MAP_FAILED) {
+    const int error = errno;
+    munmap(reserved, room);
+    errno = error;
+    refused();
+  }
+  const std::size_t mapped_end = before + pages_of(bytes);
+  if (before > 0) munmap(first, before);
+  if (mapped_end < room) munmap(first + mapped_end, room - mapped_end);
+  return Mapping({first + before, bytes});
+}
+
+/// Raising a file's size beyond the limit would end the process by a signal.
+void require_file_size(std::size_t bytes, const std::string& what) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < bytes)
+    refuse(what,
+           "files may have at most " + std::to_string(limit.rlim_cur) + " bytes here (ulimit -f)");
 }
 
 }  // namespace
@@ -41,6 +78,7 @@ OwnRegion::OwnRegion(const std::string& name, std::size_t bytes, Writers writers
     : id_(random_id()) {
   const std::string what = "shared memory of " + std::to_string(bytes) + " bytes";
   if (bytes == 0) throw Error(ErrorCode::kInvalidArgument, what + ": at least 1 expected");
+  require_file_size(bytes, what);
   descriptor_ = Descriptor(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!descriptor_) refuse_with_errno(what);
   if (ftruncate(descriptor_.get(), static_cast<off_t>(bytes)) != 0) refuse_with_errno(what);

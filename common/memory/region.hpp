@@ -24,6 +24,9 @@
 
 namespace sluice::memory {
 
+/// Regions of at least one lie at a multiple of it, so that the kernel can map them by huge pages.
+inline constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
 /// A part of the address space that is unmapped with its owner.
 class Mapping {
  public:

@@ -164,7 +164,7 @@ class Installed(harness.SystemTest):
         public = re.compile(r"sluice_\w+|SLUICE_0|SLUICE_CPP_[\d.]+"
                             r"|sluice::(ContextOptions|JobOptions)::(from_environment|has|set)\(.*"
                             r"|sluice::(Work|Context|Communicator|CompletionQueue)::~?\w+[=(].*"
-                            r"|sluice::(allocate|deallocate|name|parse_\w+)\(.*"
+                            r"|sluice::(allocate|deallocate|is_allocated|name|parse_\w+)\(.*"
                             r"|(typeinfo|typeinfo name|vtable) for sluice::Error")
         self.assertEqual([n for n in self.exported() if not public.fullmatch(n)], [])
         self.assertFalse([n for n in self.exported() if "Impl" in n or "std::shared_ptr" in n])

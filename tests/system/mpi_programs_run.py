@@ -174,7 +174,7 @@ class MpiPrograms(harness.SystemTest):
     def check_fortran(self, source):
         if shutil.which("gfortran") is None:
             self.skipTest("needs gfortran")
-        self.assertEqual(self.gives_what_mpi_gives(source), {
+        self.assertEqual(self.gives_what_mpi_gives(source, SLUICE_SHARED_MEMORY=1), {
             "MPI_Allreduce": (2, "1 small"), "MPI_Iallreduce": (1, "0"), "MPI_Bcast": (1, "0"),
             "MPI_Reduce": (2, "0"), "MPI_Allgather": (2, "0"),
             "MPI_Barrier": (0, "1 not asked for")})
@@ -183,6 +183,15 @@ class MpiPrograms(harness.SystemTest):
         job = self.preloaded(self.start_daemon(), "beside_sluice.c", ranks=2)
         self.all_end_well([job])
         self.assertEqual(self.rows(job)["MPI_Allreduce"], (2, "0"))
+
+    def test_memory_of_mpi_is_shared(self):
+        """MPI_Alloc_mem's, where the setting says so; what it was allocated as, it is freed as."""
+        daemon = self.start_daemon()
+        for setting, place in ((1, "shared"), (0, "ordinary")):
+            job = self.preloaded(daemon, "memory.c", place, SLUICE_SHARED_MEMORY=setting)
+            self.all_end_well([job])
+            self.assertRegex(job.out, r"^digest \w{16}$")
+            self.assertEqual(self.rows(job)["MPI_Allreduce"], (1, "0"))
 
     def test_fortran_with_use_mpi(self):
         self.check_fortran("names.f90")
@@ -270,7 +279,7 @@ class MpiPrograms(harness.SystemTest):
         lines = subprocess.run(["nm", "-D", "--defined-only", mpi_library()], check=True, text=True,
                                stdout=subprocess.PIPE).stdout.splitlines()
         names = [line.split()[2] for line in lines]
-        self.assertEqual(len(names), 27)
+        self.assertEqual(len(names), 34)
         self.assertEqual([n for n in names if not re.match(r"MPI_|mpi_\w+_$", n)], [])
 
     # ---- when ranks cannot ------------------------------------------------------------------

@@ -40,6 +40,11 @@ class Python(harness.SystemTest):
         daemon = self.start_daemon()
         self.all_end_well(self.start_python_job(2, daemon, "contexts_are_shared"))
 
+    def test_memory_is_freed_and_private(self):
+        """Without any Context."""
+        for scenario in ("memory_goes_with_its_last_view", "memory_is_private_after_fork"):
+            self.all_end_well([self.start_python(0, 1, "vhost:/no/such", RANK, scenario)])
+
     def test_control_c_ends_a_wait(self):
         daemon = self.start_daemon()
         first = self.start_python(0, 2, daemon, RANK, "interrupted")

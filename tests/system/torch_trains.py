@@ -74,6 +74,15 @@ class Training(Torch):
             3, self.start_shards(2), "hooks.py", "what_is_left_out_comes_later",
             "what_is_rounded_comes_later"))
 
+    def test_tensors_in_shared_memory(self):
+        self.all_end_well(self.start_programs(
+            2, self.start_daemon(), "memory.py", "scoped", "nothing_is_left", "buckets",
+            "data_loader", "strided_and_sparse", SLUICE_SHARED_MEMORY=1))
+
+    def test_tensors_in_a_scope_without_shared_memory(self):
+        self.all_end_well(self.start_programs(
+            2, self.start_daemon(), "memory.py", "ordinary_buckets", "scoped"))
+
     def test_torchrun_as_documented(self):
         """The commands of docs/torch.md, word for word."""
         program = self.documented("python")[0]

@@ -10,8 +10,9 @@
 
 A Context is this process's way to the aggregators; a Communicator is its membership of one job.
 Every rank of a job must start the same collectives in the same order. Arrays are read and written
-in place, never copied. Waiting lets other threads run, and Ctrl-C ends it; joining and leaving have
-time-outs of their own and cannot be interrupted.
+in place, never copied; those of empty() and zeros() here are read by this machine's daemons where
+they lie, if shared_memory is on. Waiting lets other threads run, and Ctrl-C ends it; joining and
+leaving have time-outs of their own and cannot be interrupted.
 
 Threads may share all of these. One that closes what others use waits for their calls that are about
 to start an op, and what they call afterwards raises InvalidArgument.
@@ -32,15 +33,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from sluice import _arrays, _library
 from sluice._library import Error, InvalidArgument, Status, WaitTimeout, call, lib
+from sluice._memory import empty, zeros
 
 __all__ = ["Communicator", "Context", "Error", "InvalidArgument", "OpStatistics", "Status",
-           "WaitTimeout", "Work", "__version__"]
+           "WaitTimeout", "Work", "__version__", "empty", "zeros"]
 __version__: str = lib.sluice_version().decode()
-for _public in (Error, InvalidArgument, Status, WaitTimeout):
+for _public in (Error, InvalidArgument, Status, WaitTimeout, empty, zeros):
     _public.__module__ = "sluice"  # what tracebacks show
 
 _CONTEXT_SETTINGS = {"aggregators", "port", "address", "connect_timeout_ms", "mtu", "memory_mib",
-                     "integrity", "hugepages", "idle", "log", "faults", "eal_args"}
+                     "integrity", "shared_memory", "hugepages", "idle", "log", "faults", "eal_args"}
 _LOOK_NS = 50_000_000  # how long a wait may keep a signal's handler from running
 
 

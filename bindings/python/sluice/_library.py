@@ -131,6 +131,8 @@ _PLAIN: dict[str, tuple[Any, list[Any]]] = {
     "sluice_communicator_world_size": (c_int32, [c_void_p]),
     "sluice_parse_element_type": (c_int, [c_char_p]),
     "sluice_parse_reduction": (c_int, [c_char_p]),
+    "sluice_allocate": (c_void_p, [c_size_t]),
+    "sluice_free": (None, [c_void_p]),
     "sluice_op_block_elements": (c_uint32, [c_void_p, c_int, c_uint16]),
     "sluice_work_done": (c_int32, [c_void_p]),
     "sluice_work_destroy": (None, [c_void_p]),

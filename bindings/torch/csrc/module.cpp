@@ -2,6 +2,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "bindings/torch/csrc/process_group.hpp"
+#include "bindings/torch/csrc/shared_tensors.hpp"
 
 PYBIND11_MODULE(_backend, module) {
   namespace py = pybind11;
@@ -18,4 +19,7 @@ PYBIND11_MODULE(_backend, module) {
                              "By this rank, for the operations that ended well; UDP payload.");
   module.def("close_all", &sluice_torch::JoinedGroup::close_all,
              py::call_guard<py::gil_scoped_release>());
+  module.def("begin_shared_tensors", &sluice_torch::begin_shared_tensors);
+  module.def("end_shared_tensors", &sluice_torch::end_shared_tensors);
+  module.def("shares_memory", &sluice_torch::shares_memory);
 }

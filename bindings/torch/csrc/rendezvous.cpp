@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bindings/torch/csrc/errors.hpp"
+#include "bindings/torch/csrc/shared_tensors.hpp"
 
 namespace sluice_torch {
 namespace {
@@ -143,6 +144,7 @@ Membership join(GroupStore& group_store, int rank, int size, milliseconds timeou
   auto context = sluice::Context::shared(options.context);
   group_store.meet("", options.job.join_timeout);
   auto communicator = std::make_unique<sluice::Communicator>(*context, options.job);
+  if (options.context.shared_memory) note_shared_memory();
   return {std::move(context), std::move(communicator)};
 }
 

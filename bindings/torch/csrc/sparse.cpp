@@ -15,6 +15,7 @@
 
 #include "bindings/torch/csrc/elements.hpp"
 #include "bindings/torch/csrc/errors.hpp"
+#include "bindings/torch/csrc/shared_tensors.hpp"
 
 namespace sluice_torch {
 namespace {
@@ -144,7 +145,10 @@ class SparseSum {
     for (std::int64_t& row : rows_) row = place_of(row);
     auto shape = values_.sizes().vec();
     shape.front() = static_cast<std::int64_t>(union_.size());
-    sum_ = at::empty(shape, values_.options());
+    {
+      const SharedTensors shared;
+      sum_ = at::empty(shape, values_.options());
+    }
     if (sum_.numel() == 0) return {};
     const std::uint16_t wanted = block_elements(job);
     write_own_rows(job.block_elements(kind_.elements.type, wanted));

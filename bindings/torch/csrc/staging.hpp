@@ -14,6 +14,8 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include "bindings/torch/csrc/shared_tensors.hpp"
+
 namespace sluice_torch {
 
 class Staging {
@@ -39,12 +41,14 @@ class Staging {
   void block_current_stream() const;         ///< until what copy_back started is done
 
   /// Runs f, on a device with the stream of the copies as the current one. What it does is no part
-  /// of the caller's graph: neither autograd nor a tracer is to see it.
+  /// of the caller's graph: neither autograd nor a tracer is to see it. Copies that it makes are
+  /// shared, so that they are the only ones.
   template <class F>
   void on_lane(F&& f) const {
     const at::NoGradGuard no_grad;
     const c10::impl::ExcludeDispatchKeyGuard untraced(c10::DispatchKey::Python);
     const c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKey::PythonTLSSnapshot);
+    const SharedTensors shared;
     if (!lane_) return f();
     const c10::StreamGuard guard(lane_->stream);
     f();

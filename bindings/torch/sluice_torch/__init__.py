@@ -22,9 +22,10 @@ from sluice_torch import _backend
 from sluice_torch._backend import ProcessGroupSluice
 from sluice_torch.hooks import Compressor, bf16, random_k, threshold, top_k
 from sluice_torch.inspection import Recorder
+from sluice_torch.memory import share_buckets, shared_memory
 
-__all__ = ["Compressor", "ProcessGroupSluice", "Recorder", "bf16", "random_k", "threshold",
-           "top_k"]
+__all__ = ["Compressor", "ProcessGroupSluice", "Recorder", "bf16", "random_k", "shared_memory",
+           "threshold", "top_k"]
 __version__ = "0.1.0"
 
 
@@ -33,7 +34,10 @@ def _create(options: Any, pg_options: Mapping[str, Any] | None) -> ProcessGroupS
         raise TypeError(f"sluice: pg_options is a {type(pg_options).__name__}; a dict of settings"
                         " expected")
     settings = {name: str(value) for name, value in (pg_options or {}).items()}
-    return ProcessGroupSluice(options, settings)
+    group = ProcessGroupSluice(options, settings)
+    if _backend.shares_memory():
+        share_buckets()
+    return group
 
 
 def _register() -> None:

@@ -457,6 +457,10 @@ static void handles(sluice_communicator* job, sluice_work** kept) {
   float* memory = sluice_allocate(COUNT * sizeof *memory);
   CHECK(memory != NULL && (uintptr_t)memory % 64 == 0);
   CHECK(sluice_allocate(SIZE_MAX) == NULL);
+  void* nothing = sluice_allocate(0);
+  CHECK(nothing != NULL && nothing != memory);
+  sluice_free(nothing);
+  sluice_free(NULL);
   memory[0] = NAN;
   CHECK(sluice_all_reduce(job, memory, memory, 1, SLUICE_FLOAT32, NULL, kept, &error) == SLUICE_OK);
   CHECK(sluice_work_wait(*kept, SLUICE_FOREVER, NULL) == SLUICE_OK);

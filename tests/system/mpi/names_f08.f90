@@ -1,5 +1,6 @@
 ! Every function that is wrapped, as a program with `use mpi_f08` calls it. Four ranks.
 program names_f08
+  use, intrinsic :: iso_c_binding, only: c_ptr, c_f_pointer
   use mpi_f08
   implicit none
   integer, parameter :: n = 4000
@@ -10,6 +11,8 @@ program names_f08
   real :: singles(n)
   double precision :: doubles(n), results(n)
   logical :: flags(n)
+  type(c_ptr) :: address
+  integer, pointer :: allocated(:)
 
   call MPI_Init_thread(MPI_THREAD_MULTIPLE, provided, code)
   call check('level', provided == MPI_THREAD_MULTIPLE)
@@ -55,6 +58,13 @@ program names_f08
   call MPI_Barrier(MPI_COMM_WORLD)
   call MPI_Allreduce(rank, sums, 1, MPI_INTEGER, MPI_SUM, MPI_COMM_WORLD, code)
   call check('a small sum', sums(1) == 6)
+
+  call MPI_Alloc_mem(4_MPI_ADDRESS_KIND * n, MPI_INFO_NULL, address, code)
+  call check('memory', code == MPI_SUCCESS)
+  call c_f_pointer(address, allocated, [n])
+  allocated = rank
+  call MPI_Free_mem(allocated, code)
+  call check('memory is freed', code == MPI_SUCCESS)
   if (rank == 0) print '(a)', 'all is right'
   call MPI_Finalize()
 

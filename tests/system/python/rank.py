@@ -163,6 +163,69 @@ def blocks_of_the_op(job):
     refused(lambda: job.reduce(np.ones(1), block_elements=0.5), TypeError, "block_elements = 0.5")
 
 
+def child_writes(array, lock):
+    with lock:
+        assert (array == 1).all()
+        array[:] = 2
+
+
+def memory_of_the_library(job):
+    """Arrays of sluice.empty and sluice.zeros."""
+    array = sluice.zeros((3, 100), np.float32)
+    assert array.shape == (3, 100) and array.dtype == np.float32 and not array.any()
+    assert array.flags.c_contiguous and array.flags.writeable and array.ctypes.data % 64 == 0
+    array[:] = RANK + 1
+    view = job.all_reduce(array).wait()[1:, ::2]
+    assert (view == sum(range(1, RANKS + 1))).all()
+    pairs = sluice.empty([2], "c8")
+    pairs[:] = RANK
+    assert (job.broadcast(pairs).wait() == 0).all()
+    for shape in (0, (0, 5), ()):
+        assert sluice.zeros(shape).shape == np.zeros(shape).shape
+    assert sluice.empty(3).dtype == np.float64
+    used = sluice.empty(1 << 20, np.uint8)
+    used[:] = 7
+    del used  # what comes next may lie there
+    assert not sluice.zeros(1 << 20, np.uint8).any()
+
+    refused(lambda: sluice.empty((2, -1)), ValueError, "empty", "(2, -1)")
+    refused(lambda: sluice.zeros(2.5), TypeError, "shape = 2.5")
+    refused(lambda: sluice.empty(2, object), ValueError, "object")
+    refused(lambda: sluice.empty(1 << 62, np.uint8), MemoryError, str(1 << 62))
+    refused(lambda: sluice.empty((1 << 40, 1 << 40)), MemoryError, str(1 << 83))
+
+
+def memory_goes_with_its_last_view():
+    """Its pages, beyond what is kept for the next array."""
+    def held():
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[2]) * os.sysconf("SC_PAGESIZE")  # shared with files
+    size = 256 << 20
+    array = sluice.zeros(size, np.uint8)
+    begin = held()
+    view = array[::2][5:].reshape(-1, 3)[:, 1:]
+    del array
+    gc.collect()
+    assert held() >= begin - (1 << 20) and not view.any()
+    del view
+    gc.collect()
+    assert held() <= begin - size + (80 << 20), (begin, held())
+
+
+def memory_is_private_after_fork():
+    fork = multiprocessing.get_context("fork")
+    array = sluice.empty(100_000, np.int32)
+    array[:] = 1
+    lock = fork.Lock()
+    children = [fork.Process(target=child_writes, args=(array, lock)) for _ in range(2)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+        assert child.exitcode == 0
+    assert (array == 1).all()
+
+
 def no_elements(job):
     job.all_reduce(np.zeros((0, 4), np.float32)).wait()
     scalar = np.array(RANK + 1, np.int64)
@@ -402,7 +465,7 @@ def all_at_once():
     with sluice.Context() as context, context.join() as job:
         assert (job.rank, job.world_size) == (RANK, RANKS)
         for scenario in (types_and_reductions, moves, parts, messages, apart_and_sparse,
-                         blocks_of_the_op, no_elements, bad_arguments,
+                         blocks_of_the_op, memory_of_the_library, no_elements, bad_arguments,
                          arrays_outlive_their_names, arrays_are_let_go, interrupted_calls,
                          waits_are_bounded, other_threads_run, forked_children):
             try:

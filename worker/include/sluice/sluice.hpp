@@ -35,6 +35,7 @@
 #include <vector>
 
 #include <sluice/error.hpp>
+#include <sluice/memory.hpp>
 #include <sluice/statistics.hpp>
 #include <sluice/types.hpp>
 
@@ -381,10 +382,5 @@ class Communicator {
  private:
   std::unique_ptr<Impl> impl_;
 };
-
-/// Memory for tensors, aligned to 64 bytes: the place from which a later version sends without a
-/// copy. Freed by `deallocate`. Throws kUnavailable.
-void* allocate(std::size_t bytes);
-void deallocate(void* memory) noexcept;
 
 }  // namespace sluice

@@ -184,8 +184,10 @@ uint32_t sluice_block_elements(const sluice_communicator* communicator, sluice_e
 uint32_t sluice_op_block_elements(const sluice_communicator* communicator, sluice_element_type type,
                                   uint16_t wanted);
 
-/* Memory for tensors, aligned to 64 bytes, large ones in huge pages where the kernel has some;
- * NULL if there is none. sluice_free takes what sluice_allocate gave, and NULL. */
+/* Memory for tensors, aligned to 64 bytes: where the daemons of this machine may read it, so that
+ * with "shared_memory" its blocks are not copied to be sent; see memory.hpp, also for what a forked
+ * process has of it. NULL if there is none. sluice_free takes what sluice_allocate gave, and
+ * NULL. */
 void* sluice_allocate(size_t bytes);
 void sluice_free(void* memory);
 

@@ -1,0 +1,13 @@
+// MPI_Alloc_mem, where the daemons of this machine may read it.
+#pragma once
+
+#include <mpi.h>
+
+namespace sluice_mpi {
+
+/// With MPI's arguments; returns as it does. Memory of sluice::allocate if SLUICE_SHARED_MEMORY is
+/// on and calls may be taken over, else MPI's.
+int allocate_memory(MPI_Aint bytes, MPI_Info info, void* address_of_pointer);
+int free_memory(void* memory);
+
+}  // namespace sluice_mpi

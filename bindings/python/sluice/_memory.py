@@ -1,0 +1,63 @@
+"""Arrays in memory that the daemons of this machine may read."""
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from sluice import _arrays
+from sluice._library import lib
+
+
+class _Memory:
+    """What arrays, and their views, hold as their base: freed with the last of them."""
+
+    def __init__(self, size: int):
+        self._address = lib.sluice_allocate(size) if size < 1 << 63 else None
+        if not self._address:
+            raise MemoryError(f"no memory for {size} bytes")
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,),
+                                    "data": (self._address, False)}
+
+    def __del__(self, free: Any = lib.sluice_free) -> None:
+        free(getattr(self, "_address", None))
+
+
+def _shape_of(caller: str, shape: Any) -> tuple[int, ...]:
+    sizes = shape if isinstance(shape, (tuple, list)) else (shape,)
+    sizes = tuple(_arrays.integer("shape", size, f"{caller}: integers") for size in sizes)
+    if any(size < 0 for size in sizes):
+        raise _arrays.refusal(caller, f"shape is {shape!r}; no dimension below 0 expected")
+    return sizes
+
+
+def _new(caller: str, shape: Any, dtype: DTypeLike) -> tuple[NDArray[np.uint8], NDArray[Any]]:
+    """Its bytes, and the array of them."""
+    kind = np.dtype(dtype)
+    if kind.hasobject:
+        raise _arrays.refusal(caller, f"dtype {kind}; one without Python objects expected")
+    sizes = _shape_of(caller, shape)
+    raw = np.asarray(_Memory(math.prod(sizes) * kind.itemsize))
+    return raw, np.ndarray(sizes, kind, raw)
+
+
+def empty(shape: Any, dtype: DTypeLike = float) -> NDArray[Any]:
+    """A new C-contiguous array, as numpy.empty makes it, its elements uninitialized, in memory from
+    which the daemons of this machine may read it: with shared_memory its blocks are not copied to
+    be sent. Freed when it and all its views are gone.
+
+    shape: an integer, or a tuple or list of them.
+    dtype: any without Python objects.
+
+    Raises InvalidArgument, MemoryError. A forked process has the array as it was; see memory.hpp.
+    """
+    return _new("empty", shape, dtype)[1]
+
+
+def zeros(shape: Any, dtype: DTypeLike = float) -> NDArray[Any]:
+    """The same with all bits 0."""
+    raw, array = _new("zeros", shape, dtype)
+    raw.fill(0)
+    return array
