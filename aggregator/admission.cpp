@@ -171,16 +171,11 @@ bool Engine::share_blocks(Job& job) {
   if (memory == nullptr) return false;
   const Roster& roster = job.membership.roster();
   const Session& session = roster.session();
-  std::vector<SharedBytes<const std::byte>> of_ranks;
-  for (const std::uint64_t id : roster.shared().slots) {
-    of_ranks.push_back(memory->of_worker(id));
-    if (of_ranks.back().bytes.size() < ContributionSlots<const std::byte>::bytes_for(session))
-      return false;
-  }
-  auto results = memory->take_results(session.job, roster.shared().results);
-  if (results.bytes.size() < ResultSlots<std::byte>::bytes_for(session)) return false;
-  job.shared.emplace(session, std::move(of_ranks), std::move(results));
-  return true;
+  job.shared.emplace(session, *memory, roster.shared().slots,
+                     memory->take_results(session.job, roster.shared().results));
+  if (job.shared->complete()) return true;
+  job.shared.reset();
+  return false;
 }
 
 /// Ended jobs are kept for their tombstones, up to a bound: then the half that ended first goes,

@@ -22,8 +22,8 @@ BlockCombiner::BlockCombiner(const Session& session)
       owners_(widest_columns(session)),
       last_owner_(widest_columns(session)),
       ranks_(session.ranks),
-      references_(session.by_reference ? std::size_t{widest_columns(session)} * session.ranks : 0) {
-}
+      references_(session.by_reference ? std::size_t{widest_columns(session)} * session.ranks : 0),
+      referenced_(session.by_reference ? session.ranks : 0) {}
 
 bool BlockCombiner::begin(const Packet& packet, StreamId stream, const Session& session,
                           bool resumed) {

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "aggregator/shared_memory.hpp"
 #include "aggregator/stream_memory.hpp"
 #include "common/base/ids.hpp"
 #include "common/numeric/kernels.hpp"
@@ -45,9 +46,11 @@ class BlockCombiner {
 
   /// Adds the blocks in a packet. Lowest rank first.
   void add(Rank w, const Packet& packet);
-  /// Notes where a rank's blocks lie: one after the other in its slot. They are added when the sums
-  /// are written, in one pass: so no sum is kept elsewhere meanwhile. In any order of ranks.
-  void refer(Rank w, const Packet& packet, std::span<const std::byte> slot);
+  /// Notes where a rank's blocks lie: in its slot, or in `tensors`. They are
+  /// added when the sums are written, in one pass: so no sum is kept elsewhere meanwhile. In any
+  /// order of ranks. The packet's references are within both.
+  void refer(Rank w, const Packet& packet, std::span<const std::byte> slot,
+             std::shared_ptr<const SharedBlocks::Region> tensors);
 
   bool is_empty(std::uint8_t column) const { return owners_[column] == 0; }
   bool is_empty() const;
@@ -57,10 +60,10 @@ class BlockCombiner {
 
   /// Bytes of the sums as they travel.
   std::size_t sums_bytes() const;
-  /// Writes the columns, but for what is wanted next, and the sums. Once a round. `sums_are`: in
-  /// the packet, or referenced.
-  void write(std::span<wire::Column> columns, std::byte* sums, std::uint16_t ranks,
-             std::uint8_t sums_are = wire::kColumnPresent);
+  /// Writes the columns, but for what is wanted next, and the sums, once a round: one after the
+  /// other in the packet, or where the slot has room for each column's.
+  void write(std::span<wire::Column> columns, std::byte* in_packet);
+  void write_to_slot(std::span<wire::Column> columns, std::byte* slot);
 
   /// The next round sums these blocks.
   void start_round(std::span<const BlockIndex> current);
@@ -79,6 +82,7 @@ class BlockCombiner {
     return references_[column * std::size_t{ranks_} + rank];
   }
   std::byte* add_references(std::uint8_t column, std::uint32_t elements);
+  void write_sum(std::uint8_t column, std::byte* sum, std::byte* out) const;
 
   wire::Shape shape_{};
   Geometry geometry_{};
@@ -90,6 +94,7 @@ class BlockCombiner {
   std::vector<Rank> last_owner_;       // by column: whose was added last, if any was
   std::uint16_t ranks_;
   std::vector<const std::byte*> references_;  // by column and rank; null: has none to add
+  std::vector<std::shared_ptr<const SharedBlocks::Region>> referenced_;  // by rank
 };
 
 // Of every packet: inline, for the stream to have them in one piece.
@@ -118,14 +123,21 @@ inline void BlockCombiner::add(Rank w, const Packet& packet) {
   packet.for_each_block(add);
 }
 
-inline void BlockCombiner::refer(Rank w, const Packet& packet, std::span<const std::byte> slot) {
-  const auto note = [&](std::uint8_t c, std::span<const std::byte> block) {
+inline void BlockCombiner::refer(Rank w, const Packet& packet, std::span<const std::byte> slot,
+                                 std::shared_ptr<const SharedBlocks::Region> tensors) {
+  const auto note = [&](std::uint8_t c, const std::byte* block) {
     ++owners_[c];
     last_owner_[c] = w;
-    reference(c, w.value) = block.data();
+    reference(c, w.value) = block;
   };
   assert(packet.referenced_bytes() <= slot.size());
-  packet.for_each_block(note, slot);
+  packet.for_each_in_slot(
+      slot, [&](std::uint8_t c, std::span<const std::byte> block) { note(c, block.data()); });
+  if (tensors == nullptr) return;
+  packet.for_each_in_tensor(tensors->bytes.size(), [&](std::uint8_t c, std::uint64_t offset) {
+    note(c, tensors->bytes.data() + offset);
+  });
+  referenced_[w.value] = std::move(tensors);
 }
 
 /// The sum of a column's references, lowest rank first, in an accumulator that stays in the first
@@ -152,23 +164,36 @@ inline std::size_t BlockCombiner::sums_bytes() const {
   return bytes;
 }
 
-inline void BlockCombiner::write(std::span<wire::Column> columns, std::byte* sums,
-                                 std::uint16_t ranks, std::uint8_t sums_are) {
+inline void BlockCombiner::write_sum(std::uint8_t column, std::byte* sum, std::byte* out) const {
+  const std::uint32_t elements = geometry_.elements_of(current_[column]);
+  assert(owners_[column] <= ranks_);
+  if (owners_[column] < ranks_ && reduction_->combine_zero != nullptr)
+    reduction_->combine_zero(sum, elements);
+  reduction_->store(out, sum, elements, ranks_);
+}
+
+inline void BlockCombiner::write(std::span<wire::Column> columns, std::byte* in_packet) {
   for (std::uint8_t c = 0; c < geometry_.columns; ++c) {
     columns[c].index = current_[c].value;
     if (owners_[c] == 0) continue;
-    columns[c].flags = sums_are;
-    const std::uint32_t elements = geometry_.elements_of(current_[c]);
-    std::byte* const sum = references_.empty() ? accumulator(c) : add_references(c, elements);
-    if (owners_[c] < ranks && reduction_->combine_zero != nullptr)
-      reduction_->combine_zero(sum, elements);
-    reduction_->store(sums, sum, elements, ranks);
-    sums += geometry_.bytes_of(current_[c]);
-    assert(owners_[c] <= ranks);
+    columns[c].flags = wire::kColumnPresent;
+    write_sum(c, accumulator(c), in_packet);
+    in_packet += geometry_.bytes_of(current_[c]);
+  }
+}
+
+inline void BlockCombiner::write_to_slot(std::span<wire::Column> columns, std::byte* slot) {
+  const std::size_t stride = geometry_.full_block_bytes();
+  for (std::uint8_t c = 0; c < geometry_.columns; ++c) {
+    columns[c].index = current_[c].value;
+    if (owners_[c] == 0) continue;
+    columns[c].flags = wire::kColumnReferenced;
+    write_sum(c, add_references(c, geometry_.elements_of(current_[c])), slot + c * stride);
   }
 }
 
 inline void BlockCombiner::start_round(std::span<const BlockIndex> current) {
+  for (auto& region : referenced_) region.reset();
   std::fill(owners_.begin(), owners_.end(), std::uint16_t{0});
   std::copy(current.begin(), current.end(), current_.begin());
 }

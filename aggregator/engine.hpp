@@ -122,6 +122,7 @@ class Engine {
   void retry_stalled(Time now, PacketSink& sink);
   void look_for_stragglers(Job& job, Time now);
   void forget_idle_jobs();
+  void let_go_of_memory(const SharedMemory& memory);
   void flush(PacketSink& sink) { counters_.control_packets_lost += control_.flush(sink); }
   void tell(JobEvent event) {
     if (on_event_) on_event_(event);
@@ -142,6 +143,7 @@ class Engine {
   Time deadline_ = kNever;
   std::vector<Job*> stalled_;  // a stream of theirs may wait for a buffer; retried each turn
   Time retry_due_ = kNever;    // of these
+  std::uint64_t memory_changes_seen_ = 0;
   bool closed_ = false;
   std::size_t buffers_claimed_ = 0;  // by the jobs that are active
   ControlPackets control_;

@@ -25,7 +25,11 @@ MappedMemory::MappedMemory(const std::string& socket, const memory::RegionServer
                    }}) {}
 
 SharedBytes<const std::byte> MappedMemory::of_worker(std::uint64_t id) {
-  auto arena = server_.arena(id);
+  return tensors(id, 0);
+}
+
+SharedBytes<const std::byte> MappedMemory::tensors(std::uint64_t id, std::uint64_t slots) {
+  auto arena = server_.arena(id, slots);
   if (!arena) return {};
   const auto bytes = arena->bytes();
   const auto& lost = arena->lost();

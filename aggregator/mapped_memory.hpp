@@ -21,6 +21,8 @@ class MappedMemory final : public SharedMemory {
 
   // For the lane.
   SharedBytes<const std::byte> of_worker(std::uint64_t id) override;
+  SharedBytes<const std::byte> tensors(std::uint64_t id, std::uint64_t slots) override;
+  std::uint64_t changes() const override { return server_.changes(); }
   std::size_t results_bytes(std::uint32_t job, std::uint64_t id) override;
   SharedBytes<std::byte> take_results(std::uint32_t job, std::uint64_t id) override;
 

@@ -28,6 +28,10 @@ class SharedMemory {
  public:
   /// The region that a worker of this machine has shared, for reading; none: no such.
   virtual SharedBytes<const std::byte> of_worker(std::uint64_t id) = 0;
+  /// A region with tensors, of the same worker as `slots`. For reading; none: no such.
+  virtual SharedBytes<const std::byte> tensors(std::uint64_t id, std::uint64_t slots) = 0;
+  /// Rises after some region of a worker is not to be had any more.
+  virtual std::uint64_t changes() const = 0;
   /// Whether this is the region that was given out for the job's next session, and how long it is;
   /// 0: it is not.
   virtual std::size_t results_bytes(std::uint32_t job, std::uint64_t id) = 0;
@@ -41,31 +45,38 @@ class SharedMemory {
 /// Where a session's blocks and results lie.
 class SharedBlocks {
  public:
-  /// The regions are as long as the session needs.
-  SharedBlocks(const Session& session, std::vector<SharedBytes<const std::byte>> of_ranks,
-               SharedBytes<std::byte> results)
-      : of_ranks_(std::move(of_ranks)),
-        keeps_results_(std::move(results.keeps)),
-        results_(results.bytes, session) {
-    for (const auto& region : of_ranks_) slots_.emplace_back(region.bytes, session);
-  }
+  using Region = SharedBytes<const std::byte>;
+
+  /// `slots`: each rank's, as `memory` knows them. The regions are as long as the session needs.
+  SharedBlocks(const Session& session, SharedMemory& memory, std::vector<std::uint64_t> slots,
+               SharedBytes<std::byte> results);
+
+  /// Whether all ranks' slots are there, and long enough.
+  bool complete() const { return complete_; }
 
   /// What a rank refers to in its slot.
-  std::span<const std::byte> slot(Rank w, StreamId s) const { return slots_[w.value].at(s); }
+  std::span<const std::byte> slot(Rank w, StreamId s) const { return ranks_[w.value].slots.at(s); }
   ResultSlot<std::byte> result(StreamId s, Round round) const { return results_.at(s, round); }
+  /// A region with tensors of this rank; null: it has no such. Who reads it holds it meanwhile.
+  std::shared_ptr<const Region> tensors(Rank w, std::uint64_t id);
+  /// Lets go of what workers do not share any more. False if some of that is being read.
+  bool let_go();
+
   /// A rank whose memory cannot be read any more. To be asked after what was read was used, and
   /// before anybody is told of the outcome: it may have been zeros.
-  std::optional<Rank> lost_rank() const {
-    std::atomic_signal_fence(std::memory_order_seq_cst);  // a handler says so, on this thread
-    for (std::size_t r = 0; r < of_ranks_.size(); ++r)
-      if (of_ranks_[r].lost != nullptr && of_ranks_[r].lost->load(std::memory_order_relaxed))
-        return Rank{static_cast<std::uint16_t>(r)};
-    return std::nullopt;
-  }
+  std::optional<Rank> lost_rank() const;
 
  private:
-  std::vector<SharedBytes<const std::byte>> of_ranks_;
-  std::vector<ContributionSlots<const std::byte>> slots_;
+  struct OfRank {
+    std::uint64_t slots_id = 0;
+    Region keeps_slots = {};
+    ContributionSlots<const std::byte> slots = {};
+    std::vector<std::pair<std::uint64_t, std::shared_ptr<const Region>>> tensors = {};  // by id
+  };
+
+  SharedMemory& memory_;
+  std::vector<OfRank> ranks_;
+  bool complete_ = true;
   std::shared_ptr<const void> keeps_results_;
   ResultSlots<std::byte> results_;
 };

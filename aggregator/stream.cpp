@@ -55,6 +55,8 @@ Taken Stream::on_data(Rank w, const Packet& packet, Buffer buffer, Scope& scope)
     return taken;
   } else if ((opening_ && !op_known_ && !begin_op(w, packet, scope.session)) || !fits(w, packet)) {
     taken.drop = DropReason::kUnfitting;
+  } else if (scope.shared != nullptr && !can_read(w, packet, *scope.shared)) {
+    taken.drop = DropReason::kUnfitting;
   } else {
     scope.sink.enter(Stage::kSum);
     take(w, packet, std::move(buffer), scope);
@@ -151,12 +153,24 @@ bool Stream::fits(Rank w, const Packet& packet) const {
                         opening_ ? std::span<const BlockIndex>() : contributions_.next_of(w));
 }
 
+/// Whether the tensor that blocks are in is shared here by this rank, and all of them are within
+/// it.
+bool Stream::can_read(Rank w, const Packet& packet, SharedBlocks& shared) {
+  const wire::TensorPlace* const place = packet.tensor();
+  if (place == nullptr) return true;
+  const auto tensors = shared.tensors(w, place->region);
+  return tensors != nullptr &&
+         packet.for_each_in_tensor(tensors->bytes.size(), [](std::uint8_t, std::uint64_t) {});
+}
+
 void Stream::take(Rank w, const Packet& packet, Buffer buffer, Scope& scope) {
   ++scope.counters.contributions;
   op_known_ = true;
   if (opening_) wants_[w.value] = *packet.descriptor();
   if (scope.shared != nullptr) {
-    combiner_.refer(w, packet, scope.shared->slot(w, id_));
+    const wire::TensorPlace* const place = packet.tensor();
+    combiner_.refer(w, packet, scope.shared->slot(w, id_),
+                    place == nullptr ? nullptr : scope.shared->tensors(w, place->region));
     contributions_.take(w, packet);
     return;
   }
@@ -223,12 +237,12 @@ Buffer Stream::build_result(std::span<const BlockIndex> want, Scope& scope) {
   packet.fixed.lag = static_cast<std::uint16_t>(rounds_.lag());
   for (std::uint8_t c = 0; c < columns; ++c) packet.columns[c].next = want[c].value;
   if (scope.shared == nullptr) {
-    combiner_.write(packet.columns, packet.payload, session.ranks);
+    combiner_.write(packet.columns, packet.payload);
   } else {
     const auto slot = scope.shared->result(id_, rounds_.running());
     assert(combiner_.sums_bytes() <= slot.sums.size() && size <= slot.packet.size());
     scope.sink.enter(Stage::kSum);
-    combiner_.write(packet.columns, slot.sums.data(), session.ranks, wire::kColumnReferenced);
+    combiner_.write_to_slot(packet.columns, slot.sums.data());
     scope.sink.enter(Stage::kBuild);
     std::copy_n(buffer.bytes().begin(), size, slot.packet.begin());
   }

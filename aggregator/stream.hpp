@@ -40,8 +40,7 @@ struct StreamScope {
   Protection protection;              ///< of what goes out
   PacketSink& sink;
   Counters& counters;
-  const SharedBlocks* shared =
-      nullptr;  ///< where blocks lie that go by reference; null: in packets
+  SharedBlocks* shared = nullptr;  ///< where blocks lie that go by reference; null: in packets
 };
 
 /// What a packet did.
@@ -96,6 +95,7 @@ class Stream {
   }
   bool begin_op(Rank w, const Packet& packet, const Session& session);
   bool fits(Rank w, const Packet& packet) const;
+  static bool can_read(Rank w, const Packet& packet, SharedBlocks& shared);
   void take(Rank w, const Packet& packet, Buffer buffer, Scope& scope);
   const AbortInfo* try_finish(Scope& scope);
   Buffer build_result(std::span<const BlockIndex> want, Scope& scope);

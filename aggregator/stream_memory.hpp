@@ -23,7 +23,7 @@ inline std::size_t accumulator_bytes(const Session& s) {
 inline std::size_t stream_bytes(const Session& s) {
   const std::size_t packet = s.payload_bytes + std::size_t{256};
   const std::size_t slot = limits::kReferencedRoundBytes + limits::kReferencedResultBytes;
-  const std::size_t references = std::size_t{s.ranks} * widest_columns(s) * sizeof(std::byte*);
+  const std::size_t references = s.ranks * (widest_columns(s) + std::size_t{2}) * sizeof(void*);
   return accumulator_bytes(s) + (s.by_reference ? s.history * slot + references : 0) +
          s.ranks * (widest_columns(s) * sizeof(BlockIndex) + sizeof(wire::Descriptor)) +
          packet * (std::size_t{s.ranks} + s.history);

@@ -131,11 +131,14 @@ void Communicator::Impl::share_memory(worker::EngineConfig& config, Attachment& 
   shared->share(*slots_);
   config.slots_id = slots_->id();
   config.slots = slots_->bytes();
-  config.results = [shared, &attachment, job = config.job](
+  config.results = [shared, &attachment, job = config.job, slots = config.slots_id](
                        const Endpoint& at) -> std::optional<worker::EngineConfig::Results> {
     const std::string directory = attachment.vhost_directory_of(at.port_id);
     if (directory.empty()) return std::nullopt;
-    return shared->results(directory, job);
+    return shared->results(directory, job, slots);
+  };
+  config.place_of = [shared](std::span<const std::byte> tensor) {
+    return shared->place_of(tensor);
   };
 }
 

@@ -21,6 +21,12 @@
 
 namespace sluice::worker {
 
+/// Of memory that this rank shares.
+struct TensorPlace {
+  std::uint64_t region = 0;
+  std::uint64_t offset = 0;  ///< bytes
+};
+
 struct EngineConfig {
   std::uint32_t job = 0;
   Rank rank{};
@@ -67,6 +73,9 @@ struct EngineConfig {
     std::span<const std::byte> bytes;
   };
   std::function<std::optional<Results>(const Endpoint& aggregator)> results;
+  /// Where a tensor lies that every aggregator of the session can read where it is; none: its
+  /// blocks must be copied. Called as an op begins, and only where blocks go by reference.
+  std::function<std::optional<TensorPlace>(std::span<const std::byte> tensor)> place_of;
 
   KnownAs known_as() const { return alias.value_or(KnownAs{.job = job}); }
 };

@@ -232,12 +232,14 @@ OpNumber Engine::submit(const OpRequest& request, Time now, KeepingSink& sink) {
   const OpNumber op = ops_.end();
   const ElementType type = request.wire_type();
   const std::uint32_t block = block_elements(type, request.block_elements);
-  const Geometry& geometry =
+  Operation& added =
       ops_.add(request,
                Geometry::make(request.element_count, type, block, session().payload_bytes,
                               session().streams, op, session().by_reference),
-               config_.search)
-          .geometry();
+               config_.search);
+  if (session().by_reference && config_.place_of && !added.held_bytes().empty())
+    if (const auto place = config_.place_of(added.held_bytes())) added.lies_at(*place);
+  const Geometry& geometry = added.geometry();
   for (std::uint16_t i = 0; i < geometry.used_streams(); ++i) {
     const auto s = static_cast<std::uint16_t>((geometry.first_stream + i) % geometry.streams);
     Stream* x = stream_at(StreamId{s});  // none yet while a shard takes us in again

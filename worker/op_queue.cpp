@@ -2,8 +2,8 @@
 
 namespace sluice::worker {
 
-const Operation& OpQueue::add(const OpRequest& request, const Geometry& geometry,
-                              const SearchLimits& search) {
+Operation& OpQueue::add(const OpRequest& request, const Geometry& geometry,
+                        const SearchLimits& search) {
   ++pending_;
   return ops_.emplace_back(request, geometry, search);
 }

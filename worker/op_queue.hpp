@@ -22,8 +22,7 @@ class OpQueue {
   Operation* find(OpNumber op) { return op < first_ ? nullptr : &ops_[op - first_]; }
 
   /// Its number is what end() was.
-  const Operation& add(const OpRequest& request, const Geometry& geometry,
-                       const SearchLimits& search);
+  Operation& add(const OpRequest& request, const Geometry& geometry, const SearchLimits& search);
   /// The next op cannot run: it ends at once. Only while none is pending.
   OpNumber refuse(const Error& error);
 

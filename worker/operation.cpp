@@ -58,6 +58,17 @@ BlockIndex Operation::next_nonzero(BlockIndex from) {
   return found < geometry_.blocks ? BlockIndex{found} : kNoBlock;
 }
 
+void Operation::lies_at(const TensorPlace& held) {
+  is_shared_ = true;
+  place_.region = held.region;
+  place_.offset = held.offset - held_.begin * element_bytes(geometry_.type);  // modulo 2^64
+}
+
+bool Operation::lies_in_tensor(BlockIndex b) const {
+  const std::uint64_t begin = std::uint64_t{b.value} * geometry_.block_elements;
+  return is_shared_ && begin >= held_.begin && begin + geometry_.elements_of(b) <= held_.end;
+}
+
 void Operation::load(BlockIndex b, std::byte* out) const {
   const std::size_t size = element_bytes(geometry_.type);
   const std::uint64_t begin = std::uint64_t{b.value} * geometry_.block_elements;
@@ -92,7 +103,7 @@ void Operation::for_each_wanted(BlockIndex b, F&& f) const {
 
 void Operation::store(BlockIndex b, std::span<const std::byte> sum) {
   for_each_wanted(b, [&](std::byte* output, std::size_t offset, std::size_t size) {
-    std::memcpy(output, sum.data() + offset, size);
+    if (output != sum.data() + offset) std::memcpy(output, sum.data() + offset, size);
   });
 }
 

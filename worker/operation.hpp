@@ -15,6 +15,7 @@
 #include "common/protocol/geometry.hpp"
 #include "common/protocol/wanted.hpp"
 #include "common/protocol/wire.hpp"
+#include "worker/config.hpp"
 #include "worker/nonzero_map.hpp"
 #include "worker/op_request.hpp"
 
@@ -36,6 +37,21 @@ class Operation {
 
   /// The contribution to block b.
   void load(BlockIndex b, std::byte* out) const;
+  /// Whether it lies in the tensor as it is, and the tensor where aggregators can read it.
+  bool lies_in_tensor(BlockIndex b) const;
+  std::span<const std::byte> bytes_in_tensor(BlockIndex b) const {
+    const std::uint64_t begin = std::uint64_t{b.value} * geometry_.block_elements - held_.begin;
+    return {request_.input + begin * element_bytes(geometry_.type), geometry_.bytes_of(b)};
+  }
+  /// Where element 0 of the whole tensor does, or would, if this rank does not hold it.
+  const wire::TensorPlace& place() const { return place_; }
+
+  std::span<const std::byte> held_bytes() const {
+    const std::size_t size = element_bytes(geometry_.type);
+    return {request_.input, (held_.end - held_.begin) * size};
+  }
+  /// Aggregators can read what this rank holds, and `held` is where it begins.
+  void lies_at(const TensorPlace& held);
 
   /// The first block >= from in the column of `from` that is not zero, or is not known to be zero
   /// yet; kNoBlock if there is none.
@@ -72,6 +88,8 @@ class Operation {
   std::vector<std::uint64_t>
       output_offsets_;  ///< of each range wanted: its first element's in the output
   wire::Descriptor descriptor_;
+  bool is_shared_ = false;
+  wire::TensorPlace place_;
   NonZeroMap nonzero_;
 };
 

@@ -22,12 +22,16 @@ bool travels(Operation& op, const ColumnState& column) {
   return column.owned() && op.is_nonzero(column.current);
 }
 
+/// Copies the blocks that a packet has present, one after the other, or those of its slot.
 void load_blocks(const Operation& op, std::span<const wire::Column> columns, std::byte* out) {
-  for (const wire::Column& column : columns) {
-    if (column.flags == 0) continue;
-    const BlockIndex b{column.index};
-    op.load(b, out);
-    out += op.geometry().bytes_of(b);
+  for (std::size_t c = 0; c < columns.size(); ++c) {
+    const BlockIndex b{columns[c].index};
+    if (columns[c].flags == wire::kColumnPresent) {
+      op.load(b, out);
+      out += op.geometry().bytes_of(b);
+    } else if (columns[c].flags == wire::kColumnReferenced) {
+      op.load(b, out + c * op.geometry().full_block_bytes());
+    }
   }
 }
 
@@ -44,18 +48,23 @@ bool ends_again(const Contribution& mine, const Packet& packet) {
 
 /// Of the sums that a result lacks, those that this rank alone has.
 void store_own(const Contribution& mine, const Packet& result, Operation& op) {
-  if (mine.blocks.empty()) return;
-  const std::byte* block = mine.blocks.data();
-  for (std::uint8_t c = 0; const wire::Column& column : result.columns()) {
-    const wire::Column& own = mine.columns[c++];
-    if (own.flags == 0) continue;
-    const BlockIndex b{own.index};
-    const std::size_t size = op.geometry().bytes_of(b);
-    if (column.flags == wire::kColumnWithheld && op.wants(b)) {
-      op.store(b, {block, size});
-      ++op.statistics.blocks_received;
+  if (mine.blocks.empty() && mine.tensor_bytes == 0) return;
+  std::size_t before = 0;  // in the packet
+  for (std::size_t c = 0; const wire::Column& column : result.columns()) {
+    const wire::Column& own = mine.columns[c];
+    if (own.flags != 0) {
+      const BlockIndex b{own.index};
+      const std::size_t size = op.geometry().bytes_of(b);
+      if (column.flags == wire::kColumnWithheld && op.wants(b)) {
+        const std::size_t in_slot = c * op.geometry().full_block_bytes();
+        op.store(b, own.flags == wire::kColumnInTensor     ? op.bytes_in_tensor(b)
+                    : own.flags == wire::kColumnReferenced ? mine.blocks.subspan(in_slot, size)
+                                                           : mine.blocks.subspan(before, size));
+        ++op.statistics.blocks_received;
+      }
+      if (own.flags == wire::kColumnPresent) before += size;
     }
-    block += size;
+    ++c;
   }
 }
 
@@ -215,14 +224,15 @@ bool Stream::fits(const Packet& packet, Scope& scope) {
 bool Stream::may_be_withheld(Operation& op, const ColumnState& column) const {
   if (!op.wants(column.current)) return true;
   const auto& mine = contribution(position_);
-  return op.moves() && travels(op, column) && mine.round == position_ && !mine.blocks.empty();
+  const bool has_blocks = !mine.blocks.empty() || mine.tensor_bytes != 0;
+  return op.moves() && travels(op, column) && mine.round == position_ && has_blocks;
 }
 
 /// Takes the sums of the round awaited, and looks ahead.
 void Stream::apply(const Packet& packet, Scope& scope) {
   Operation& op = running_op(scope);
   auto& mine = contribution(position_);
-  if (mine.round != position_) describe(op, mine, scope);
+  if (mine.round != position_) describe(op, mine, false, scope);
   ++scope.counters.results_applied;
   ++op.statistics.packets_received;
   op.statistics.bytes_received += packet.bytes().size();
@@ -233,8 +243,10 @@ void Stream::apply(const Packet& packet, Scope& scope) {
     if (packet.has_references() && op.wants(columns_[c].current) && !is_own)
       op.statistics.bytes_received += sum.size();
   };
-  packet.for_each_block(store, is_by_reference(scope) ? result_slot(position_, scope).sums
-                                                      : std::span<const std::byte>());
+  if (is_by_reference(scope))
+    packet.for_each_in_slot(result_slot(position_, scope).sums, store);
+  else
+    packet.for_each_block(store);
   if (op.moves()) store_own(mine, packet, op);
   bool done = true;
   owner_ = false;
@@ -372,8 +384,9 @@ bool Stream::owes_data() const {
   return mine.first || mine.owner || resumed_;
 }
 
-/// Says what this rank has for the round awaited, but for the blocks. Returns their bytes.
-std::size_t Stream::describe(Operation& op, Contribution& mine, Scope& scope) const {
+/// Says what this rank has for the round awaited, but for the blocks.
+void Stream::describe(Operation& op, Contribution& mine, bool may_refer_to_tensor,
+                      Scope& scope) const {
   const Geometry& geometry = op.geometry();
   mine.round = position_;
   mine.op = op_;
@@ -383,30 +396,35 @@ std::size_t Stream::describe(Operation& op, Contribution& mine, Scope& scope) co
   mine.descriptor = op.descriptor();
   mine.blocks = {};
   mine.packet = {};
-  std::size_t bytes = 0;
+  mine.bytes = mine.tensor_bytes = 0;
   for (std::uint8_t c = 0; c < geometry.columns; ++c) {
     const ColumnState& state = columns_[c];
     wire::Column& column = mine.columns[c] = {};
     column.index = state.current.value;
     column.next = state.after.value;
     if (!travels(op, state)) continue;
+    if (may_refer_to_tensor && op.lies_in_tensor(state.current)) {
+      column.flags = wire::kColumnInTensor;
+      mine.tensor_bytes += geometry.bytes_of(state.current);
+      continue;
+    }
     column.flags = is_by_reference(scope) ? wire::kColumnReferenced : wire::kColumnPresent;
-    bytes += geometry.bytes_of(state.current);
+    mine.bytes += geometry.bytes_of(state.current);
   }
-  return bytes;
 }
 
-/// Contributes to the round awaited: with the tensor's blocks, or with what was kept of them.
+/// Contributes to the round awaited: with the tensor's blocks, or with what was kept of them. What
+/// is sent again does not refer to the tensor: an aggregator that has lost it could not take it.
 void Stream::send_data(bool ask, Scope& scope) {
   Contribution& mine = contribution(position_);
-  const bool kept = mine.round == position_;
-  std::size_t payload = mine.blocks.size();
-  if (!kept) payload = describe(running_op(scope), mine, scope);
   const bool in_packet = !is_by_reference(scope);
+  const bool kept = mine.round == position_ && mine.tensor_bytes == 0;
+  if (!kept) describe(running_op(scope), mine, data_sends_ == 0, scope);
   const bool opening = mine.first || resumed_;
   const std::uint8_t width = mine.shape.columns;
-  const std::size_t size =
-      wire::block_packet_bytes<wire::Data>(width, opening, in_packet ? payload : 0);
+  const std::size_t behind_columns =
+      in_packet ? mine.bytes : (mine.tensor_bytes != 0 ? sizeof(wire::TensorPlace) : 0);
+  const std::size_t size = wire::block_packet_bytes<wire::Data>(width, opening, behind_columns);
   Buffer buffer = allocate(size, scope);
   if (!buffer) {
     if (!kept) mine.round = kNoRound;
@@ -427,7 +445,9 @@ void Stream::send_data(bool ask, Scope& scope) {
       static_cast<std::uint8_t>((opening ? wire::kDataOpening : 0) | (ask ? wire::kDataAsk : 0));
   if (opening) *packet.descriptor = mine.descriptor;
   std::copy_n(mine.columns.begin(), width, packet.columns.begin());
-  std::byte* const blocks = in_packet ? packet.payload : contribution_slot(scope).data();
+  const std::span<std::byte> slot = in_packet ? std::span<std::byte>() : contribution_slot(scope);
+  std::byte* const blocks = in_packet ? packet.payload : slot.data();
+  if (mine.tensor_bytes != 0) ::new (packet.payload) wire::TensorPlace(running_op(scope).place());
   if (!kept)
     load_blocks(running_op(scope), packet.columns, blocks);
   else if (in_packet)
@@ -439,12 +459,13 @@ void Stream::send_data(bool ask, Scope& scope) {
     ++scope.counters.data_resent;
     if (Operation* op = current_op(scope)) ++op->statistics.retransmissions;
   }
-  if (Operation* op = in_packet ? nullptr : current_op(scope)) op->statistics.bytes_sent += payload;
+  if (Operation* op = in_packet ? nullptr : current_op(scope))
+    op->statistics.bytes_sent += mine.bytes + mine.tensor_bytes;
   data_sent_at_ = scope.now;
   told_ = position_;
   seal(buffer, scope);
-  if (!kept && payload != 0) mine.blocks = {blocks, payload};
-  if (kept || payload == 0 || !in_packet) {
+  if (!kept && mine.bytes != 0) mine.blocks = in_packet ? std::span(blocks, mine.bytes) : slot;
+  if (kept || mine.bytes == 0 || !in_packet) {
     scope.sink.send(scope.membership.aggregator(), std::move(buffer));
   } else {
     mine.packet = scope.sink.send_and_keep(scope.membership.aggregator(), std::move(buffer));

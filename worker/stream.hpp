@@ -71,8 +71,10 @@ struct Contribution {
   wire::Shape shape{};
   wire::Descriptor descriptor{};
   std::vector<wire::Column> columns = {};
-  std::span<const std::byte> blocks{};  ///< this rank's, in column order
-  Buffer packet;  ///< that they lie in; empty: in the stream's slot, or there are none
+  std::span<const std::byte> blocks{};  ///< this rank's in the packet, or the stream's slot
+  Buffer packet;                        ///< empty: there are none in it
+  std::size_t bytes = 0;                ///< of this rank's blocks, but those that
+  std::size_t tensor_bytes = 0;         ///< are read where the op's tensor lies
 };
 
 /// A result that came before those below it.
@@ -136,7 +138,7 @@ class Stream {
   bool fits(const Packet& packet, Scope& scope);
   bool may_be_withheld(Operation& op, const ColumnState& column) const;
   void apply(const Packet& packet, Scope& scope);
-  std::size_t describe(Operation& op, Contribution& mine, Scope& scope) const;
+  void describe(Operation& op, Contribution& mine, bool may_refer_to_tensor, Scope& scope) const;
   static bool is_by_reference(const Scope& scope);
   std::span<std::byte> contribution_slot(const Scope& scope) const;
   ResultSlot<const std::byte> result_slot(Round round, const Scope& scope) const;

@@ -363,6 +363,7 @@ bool RegionClient::take(UnixSocket::Received& received, std::span<const std::byt
       }
       return true;
     case Kind::kRefused:
+      for (Arena& arena : arenas_) arena.refused |= arena.region->id() == message->id;
       problem_ = "the daemon refuses: " + std::string(message->reason.data());
       return true;
     default:
@@ -373,13 +374,24 @@ bool RegionClient::take(UnixSocket::Received& received, std::span<const std::byt
 void RegionClient::disconnect(const std::string& why) {
   socket_.reset();
   problem_ = why;
-  for (Arena& arena : arenas_) arena.sent = arena.mapped = false;
+  for (Arena& arena : arenas_) arena.sent = arena.mapped = arena.refused = false;
   for (auto& [job, asked] : asked_) asked = {};
+}
+
+bool RegionClient::is_mapped(std::uint64_t id) const {
+  return socket_ && std::any_of(arenas_.begin(), arenas_.end(), [&](const Arena& arena) {
+           return arena.mapped && arena.region->id() == id;
+         });
 }
 
 bool RegionClient::is_shared() const {
   return socket_ && std::all_of(arenas_.begin(), arenas_.end(),
                                 [](const Arena& arena) { return arena.mapped; });
+}
+
+bool RegionClient::is_settled() const {
+  return socket_ && std::all_of(arenas_.begin(), arenas_.end(),
+                                [](const Arena& arena) { return arena.mapped || arena.refused; });
 }
 
 std::shared_ptr<const PeerRegion> RegionClient::results(std::uint32_t job) const {

@@ -136,8 +136,12 @@ class RegionClient {
   /// Connects, sends and receives what is due.
   void poll();
 
-  /// Whether the daemon that is connected now has mapped every arena.
+  bool is_connected() const { return socket_.has_value(); }
+  /// Whether the daemon that is connected now has mapped an arena, or all.
+  bool is_mapped(std::uint64_t id) const;
   bool is_shared() const;
+  /// Whether it has answered for every arena.
+  bool is_settled() const;
   /// What the daemon answered; null until then.
   std::shared_ptr<const PeerRegion> results(std::uint32_t job) const;
   /// Why blocks cannot be shared with this daemon, as far as it is known; empty: nothing is wrong.
@@ -148,6 +152,7 @@ class RegionClient {
     const OwnRegion* region;
     bool sent = false;
     bool mapped = false;
+    bool refused = false;
   };
   struct Asked {
     bool sent = false;

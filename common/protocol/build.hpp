@@ -56,7 +56,7 @@ constexpr std::size_t block_packet_bytes(std::uint8_t columns, bool descriptor,
 }
 
 /// A DATA or RESULT being written: fill `fixed`, the descriptor if any, and the columns; append the
-/// blocks in column order.
+/// blocks in column order, or the tensor's place.
 template <class T>
 struct BlockPacket {
   T& fixed;

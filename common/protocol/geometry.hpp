@@ -39,14 +39,15 @@ constexpr std::uint32_t fitting_block_elements(const Session& session, std::uint
 }
 
 /// W: how many blocks fit one packet, 1..kMaxColumns. Those that go by reference must fit a slot,
-/// and their columns the packet.
+/// and their columns the packet, with the tensor's place.
 constexpr std::uint8_t fitting_columns(std::uint32_t block_elements, ElementType type,
                                        std::size_t payload_bytes, bool by_reference = false) {
   const std::size_t room = payload_bytes - wire::kBlockPacketOverhead;
   const std::size_t block = block_elements * element_bytes(type);
-  const std::size_t fit =
-      by_reference ? std::min(room / sizeof(wire::Column), limits::kReferencedRoundBytes / block)
-                   : room / (sizeof(wire::Column) + block);
+  const std::size_t fit = by_reference
+                              ? std::min((room - sizeof(wire::TensorPlace)) / sizeof(wire::Column),
+                                         limits::kReferencedRoundBytes / block)
+                              : room / (sizeof(wire::Column) + block);
   const std::size_t most = by_reference ? limits::kMaxColumns : limits::kMaxColumnsInPackets;
   return static_cast<std::uint8_t>(std::clamp<std::size_t>(fit, 1, most));
 }
@@ -109,6 +110,7 @@ struct Geometry {
         std::min<std::uint64_t>(block_elements, element_count - begin));
   }
 
+  constexpr std::size_t full_block_bytes() const { return block_elements * element_bytes(type); }
   constexpr std::size_t bytes_of(BlockIndex b) const {
     return elements_of(b) * element_bytes(type);
   }

@@ -100,7 +100,7 @@ DropReason Packet::check<wire::Data>() {
     columns_offset_ = sizeof(wire::Data) + sizeof(wire::Descriptor);
     if (const auto bad = check_descriptor(); bad != DropReason::kNone) return bad;
   }
-  return check_blocks(wire::kColumnPresent | wire::kColumnReferenced);
+  return check_blocks(wire::kColumnPresent | wire::kColumnReferenced | wire::kColumnInTensor);
 }
 
 template <>
@@ -177,9 +177,7 @@ DropReason Packet::check_descriptor() const {
 DropReason Packet::check_blocks(std::uint8_t column_flags) {
   if (const auto bad = check_shape(); bad != DropReason::kNone) return bad;
   const wire::Shape& s = shape();
-  std::size_t expected = blocks_offset();
-  if (body_.size() < expected) return DropReason::kBadLength;
-  const bool has_blocks = body_.size() != expected;
+  if (body_.size() < blocks_offset()) return DropReason::kBadLength;
   const std::uint32_t blocks = block_count(s);
   for (const wire::Column& column : columns()) {
     if ((column.flags & ~column_flags) != 0) return DropReason::kBadFlags;
@@ -189,11 +187,16 @@ DropReason Packet::check_blocks(std::uint8_t column_flags) {
     if (!is_index(index, blocks) || !is_index(next, blocks)) return DropReason::kBadIndex;
     if (next <= index && next != kNoBlock.value) return DropReason::kBadIndex;
     if (column.flags != 0 && index == kNoBlock.value) return DropReason::kBadIndex;
-    if (column.flags == wire::kColumnPresent) expected += block_bytes(s, index);
-    if (column.flags == wire::kColumnReferenced) referenced_bytes_ += block_bytes(s, index);
+    if (column.flags == wire::kColumnPresent) present_bytes_ += block_bytes(s, index);
+    if (column.flags == wire::kColumnReferenced) {
+      const auto c = static_cast<std::size_t>(&column - columns().data());
+      referenced_bytes_ = c * full_block_bytes(s) + block_bytes(s, index);
+    }
+    in_tensor_ |= column.flags == wire::kColumnInTensor;
   }
-  if (has_blocks && has_references()) return DropReason::kBadFlags;
-  return body_.size() == expected ? DropReason::kNone : DropReason::kBadLength;
+  if (has_blocks() && has_references()) return DropReason::kBadFlags;
+  const std::size_t rest = in_tensor_ ? sizeof(wire::TensorPlace) : present_bytes_;
+  return body_.size() == blocks_offset() + rest ? DropReason::kNone : DropReason::kBadLength;
 }
 
 }  // namespace sluice

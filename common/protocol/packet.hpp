@@ -7,6 +7,8 @@
 #include <optional>
 #include <span>
 
+#include <sluice/types.hpp>
+
 #include "common/base/ids.hpp"
 #include "common/protocol/drop_reason.hpp"
 #include "common/protocol/packet_kinds.hpp"
@@ -55,21 +57,25 @@ class Packet {
   std::span<const wire::Column> columns() const {
     return {&at<wire::Column>(columns_offset_), shape().columns};
   }
-  /// Whether blocks are present, and whether some are referenced: a packet has one kind at most.
-  bool has_blocks() const { return body_.size() != blocks_offset(); }
-  bool has_references() const { return referenced_bytes_ != 0; }
-  /// Of all blocks referenced: as long the slot must be that they lie in.
+  /// Whether blocks are present, and whether some are referenced, in a slot or in a tensor: a
+  /// packet has one kind at most.
+  bool has_blocks() const { return present_bytes_ != 0; }
+  bool has_references() const { return referenced_bytes_ != 0 || in_tensor_; }
+  /// So long the slot must be that blocks are in.
   std::size_t referenced_bytes() const { return referenced_bytes_; }
+  /// Where the tensor lies that some blocks are in; null: none are.
+  const wire::TensorPlace* tensor() const {
+    return in_tensor_ ? &at<wire::TensorPlace>(blocks_offset()) : nullptr;
+  }
 
-  /// Calls f(column number, bytes of its block) for each block present or referenced, in column
-  /// order. Those referenced lie in `slot`, one after the other, as those present in the packet.
+  /// Calls f(column number, bytes of its block) for each block present, in column order.
   template <class F>
-  void for_each_block(F&& f, std::span<const std::byte> slot = {}) const {
+  void for_each_block(F&& f) const {
     const wire::Shape& s = shape();
-    std::span<const std::byte> blocks = has_references() ? slot : body_.subspan(blocks_offset());
+    std::span<const std::byte> blocks = body_.subspan(blocks_offset());
     std::uint8_t c = 0;
     for (const wire::Column& column : columns()) {
-      if ((column.flags & (wire::kColumnPresent | wire::kColumnReferenced)) != 0) {
+      if (column.flags == wire::kColumnPresent) {
         const std::size_t size = block_bytes(s, column.index);
         f(c, blocks.first(size));
         blocks = blocks.subspan(size);
@@ -77,7 +83,41 @@ class Packet {
       ++c;
     }
   }
+  /// The same for each block in the slot: that of column c lies c blocks from its begin.
+  template <class F>
+  void for_each_in_slot(std::span<const std::byte> slot, F&& f) const {
+    const wire::Shape& s = shape();
+    const std::size_t stride = full_block_bytes(s);
+    std::uint8_t c = 0;
+    for (const wire::Column& column : columns()) {
+      if (column.flags == wire::kColumnReferenced)
+        f(c, slot.subspan(c * stride, block_bytes(s, column.index)));
+      ++c;
+    }
+  }
 
+  /// Calls f(column number, offset of its block in the region) for each block in the tensor. False
+  /// as soon as one is not wholly in a region of so many bytes.
+  template <class F>
+  bool for_each_in_tensor(std::size_t region_bytes, F&& f) const {
+    const wire::Shape& s = shape();
+    const std::uint64_t stride = full_block_bytes(s);
+    std::uint8_t c = 0;
+    for (const wire::Column& column : columns()) {
+      if (column.flags == wire::kColumnInTensor) {
+        const std::uint64_t offset = tensor()->offset + column.index * stride;
+        const std::size_t size = block_bytes(s, column.index);
+        if (size > region_bytes || offset > region_bytes - size) return false;
+        f(c, offset);
+      }
+      ++c;
+    }
+    return true;
+  }
+
+  static std::size_t full_block_bytes(const wire::Shape& shape) {
+    return shape.block_elements * element_bytes(static_cast<ElementType>(shape.wire_type));
+  }
   /// Bytes of block `index` of a tensor of this shape; the last block may be short.
   static std::size_t block_bytes(const wire::Shape& shape, std::uint32_t index);
 
@@ -107,7 +147,9 @@ class Packet {
   std::uint16_t shape_offset_ = 0;
   std::uint16_t descriptor_offset_ = 0;
   std::uint16_t columns_offset_ = 0;
+  std::size_t present_bytes_ = 0;
   std::size_t referenced_bytes_ = 0;
+  bool in_tensor_ = false;
 };
 
 /// Calls f with the fixed part of the packet, as what its kind says that it is.

@@ -149,13 +149,21 @@ struct Column {
   U32 index;  // the round's current block, or kNoBlock: the column is done
   U32 next;   // DATA: the sender's next non-zero block; RESULT: the block wanted next; or kNoBlock
   U16 spare;  // zero in v1; room for a block's scale
-  std::uint8_t flags = 0;  // kColumnPresent, kColumnWithheld or kColumnReferenced
+  std::uint8_t flags = 0;  // one of those below
   std::uint8_t reserved = 0;
 };
 static_assert(sizeof(Column) == 12 && alignof(Column) == 1);
 inline constexpr std::uint8_t kColumnPresent = 1;     // the block's elements are in the payload
 inline constexpr std::uint8_t kColumnWithheld = 2;    // RESULT: the receiver lacks no sum here
 inline constexpr std::uint8_t kColumnReferenced = 4;  // they are in the round's slot (slots.hpp)
+inline constexpr std::uint8_t kColumnInTensor = 8;    // DATA: they are where TensorPlace tells
+
+/// Where the sender's tensor lies in shared memory: element 0 would, if it is not the sender's.
+struct TensorPlace {
+  U64 region;
+  U64 offset;  // modulo 2^64, bytes
+};
+static_assert(sizeof(TensorPlace) == 16 && alignof(TensorPlace) == 1);
 
 // ------------------------------------------------------------------------------ membership, up
 /// HELLO and JOIN are as long as any answer to them, its trailer included, so that nobody can use
@@ -347,7 +355,8 @@ struct KeepAliveAck {
 static_assert(sizeof(KeepAliveAck) == 40 && sizeof(KeepAliveAck) <= sizeof(KeepAlive));
 
 // ------------------------------------------------------------------------------ streams, up
-struct Data {  // then Descriptor if opening; Column[columns]; the blocks present, in column order
+struct Data {  // then Descriptor if opening; Column[columns]; the blocks present, in column order,
+               // or TensorPlace if some are in the tensor
   MemberHeader member;
   U64 round;  // also: every result below it is applied
   U64 op;

@@ -68,7 +68,8 @@ class PacketWalk {
     read_descriptor();
     const std::uint64_t count = block_count();
     std::vector<std::uint8_t> present;
-    std::size_t referenced = 0;
+    std::size_t in_slot = 0;
+    std::size_t in_tensor = 0;
     std::uint8_t c = 0;
     for (const wire::Column& column : packet_.columns()) {
       read_part(column);
@@ -76,19 +77,17 @@ class PacketWalk {
       require(column.next == kNoBlock.value || (column.next < count && column.next > column.index),
               "next after index, within the tensor");
       if (column.flags == wire::kColumnPresent) present.push_back(c);
-      if (column.flags == wire::kColumnReferenced)
-        referenced += Packet::block_bytes(packet_.shape(), column.index);
+      if (column.flags == wire::kColumnReferenced) ++in_slot;
+      if (column.flags == wire::kColumnInTensor) ++in_tensor;
       require(column.flags != wire::kColumnWithheld || packet_.kind() == wire::Kind::kResult,
               "only results are withheld");
       ++c;
     }
-    require(packet_.referenced_bytes() == referenced, "bytes of blocks referenced");
-    require(packet_.has_references() == (referenced != 0), "blocks referenced");
+    require(packet_.has_references() == (in_slot + in_tensor != 0), "blocks referenced");
     require(packet_.has_blocks() == !present.empty(), "blocks present");
-    if (referenced != 0) {  // they lie elsewhere
-      require(present.empty(), "blocks present or referenced");
-      return;
-    }
+    require(present.empty() || in_slot + in_tensor == 0, "blocks present or referenced");
+    references(in_slot, in_tensor);
+    if (in_slot + in_tensor != 0) return;  // they lie elsewhere
     const auto columns = packet_.columns();
     const std::byte* end = reinterpret_cast<const std::byte*>(columns.data() + columns.size());
     std::size_t seen = 0;
@@ -102,6 +101,25 @@ class PacketWalk {
     });
     require(seen == present.size(), "every block that is present");
     require(end == packet_.body().data() + packet_.body().size(), "nothing behind the blocks");
+  }
+
+  void references(std::size_t in_slot, std::size_t in_tensor) {
+    const std::vector<std::byte> slot(packet_.referenced_bytes());
+    packet_.for_each_in_slot(slot, [&](std::uint8_t, std::span<const std::byte> block) {
+      require(in_slot-- != 0 && !block.empty(), "a block in the slot");
+      require(
+          block.data() >= slot.data() && block.data() + block.size() <= slot.data() + slot.size(),
+          "a block within the slot");
+    });
+    require(in_slot == 0, "every block in the slot");
+    require((packet_.tensor() != nullptr) == (in_tensor != 0), "the tensor's place");
+    if (packet_.tensor() == nullptr) return;
+    read_part(*packet_.tensor());
+    constexpr std::size_t kRegion = 4096;
+    const bool all = packet_.for_each_in_tensor(kRegion, [&](std::uint8_t, std::uint64_t offset) {
+      require(in_tensor-- != 0 && offset < kRegion, "a block within the tensor's region");
+    });
+    require(!all || in_tensor == 0, "every block in the tensor");
   }
 
   void read_descriptor() {

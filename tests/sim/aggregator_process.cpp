@@ -61,6 +61,7 @@ aggregator::EngineConfig AggregatorProcess::config() {
 void AggregatorProcess::boot() {
   if (engine_ || ended_) return;
   memory_ = std::make_unique<AggregatorMemory>(world_.shared_regions, kResultsBytes);
+  memory_->refuse_tensors_like(ids_.next());
   const aggregator::EngineConfig settings = config();
   long_turn_ = settings.keep_alive_interval();
   trace_note(world_.tracing, world_.events.now(), "aggregator %u%s starts", shard_,

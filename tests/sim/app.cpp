@@ -79,6 +79,7 @@ void App::share_memory(worker::EngineConfig& config) {
   world_.shared_regions[slots_->id()] = slots_;
   config.slots_id = slots_->id();
   config.slots = slots_->bytes();
+  config.place_of = [this](std::span<const std::byte> tensor) { return place_of(tensor); };
   config.results = [this](const Endpoint& at) -> std::optional<worker::EngineConfig::Results> {
     if (random_.chance(0.03)) return std::nullopt;
     for (const auto& aggregator : aggregators_) {
@@ -90,10 +91,27 @@ void App::share_memory(worker::EngineConfig& config) {
   };
 }
 
-/// An aggregator that has mapped the slots may read them longer.
+/// Shares the tensor of the op that is being submitted, or not.
+std::optional<worker::TensorPlace> App::place_of(std::span<const std::byte> held) {
+  if (random_.chance(0.3)) return std::nullopt;
+  OpenOp& op = open_[next_op_];
+  const std::span<std::byte> tensor = op.tensor.data;
+  op.region = std::make_shared<SharedRegion>(random_.next() | 1, tensor, slots_->id());
+  world_.shared_regions[op.region->id()] = op.region;
+  ++world_.coverage["shared memory.tensors"];
+  return worker::TensorPlace{op.region->id(),
+                             static_cast<std::uint64_t>(held.data() - tensor.data())};
+}
+
+/// Aggregators that have mapped a region may read it longer.
 void App::share_no_more() {
+  for (auto& [number, op] : open_) share_no_more(op);
   if (slots_) world_.shared_regions.erase(slots_->id());
   slots_.reset();
+}
+
+void App::share_no_more(const OpenOp& op) {
+  if (op.region) world_.shared_regions.erase(op.region->id());
 }
 
 /// The first aggregator of the shard and its standby.
@@ -133,6 +151,7 @@ void App::kill() {
   if (engine_) cover(totals_, "worker", engine_->counters());
   engine_.reset();
   share_no_more();
+  for (auto& [number, op] : open_) world_.former_tensors.push_back(std::move(op.tensor.data));
   open_.clear();
   host_.stop();
 }
@@ -189,6 +208,7 @@ void App::end_life() {
   for (const auto& memory : own_again_)
     require(std::all_of(memory.begin(), memory.end(), [](std::byte b) { return b == kScribble; }),
             "memory was written after it was handed back");
+  for (auto& memory : own_again_) world_.former_tensors.push_back(std::move(memory));
   own_again_.clear();
 }
 
@@ -352,6 +372,7 @@ void App::check_result(const OpenOp& op, const OpStatistics& statistics) {
 
 /// The memory is the caller's again: it writes to it at once.
 void App::hand_back(OpenOp op) {
+  share_no_more(op);
   std::fill(op.tensor.data.begin(), op.tensor.data.end(), kScribble);
   std::fill(op.output.begin(), op.output.end(), kScribble);
   std::fill(op.tensor.bitmap.begin(), op.tensor.bitmap.end(), ~std::uint64_t{0});

@@ -17,6 +17,7 @@ struct OpStatistics;
 namespace sluice::worker {
 struct Completion;
 struct EngineConfig;
+struct TensorPlace;
 class Engine;
 }  // namespace sluice::worker
 
@@ -56,7 +57,8 @@ class App final : public Process {
     OpSpec spec;
     Tensor tensor;
     std::vector<Range> wanted;
-    std::vector<std::byte> output;  ///< out of place
+    std::vector<std::byte> output;         ///< out of place
+    std::shared_ptr<SharedRegion> region;  ///< in which aggregators read the tensor; null: none
     std::size_t index = 0;
     std::uint32_t block_elements = 1;
     Time began{};
@@ -82,6 +84,8 @@ class App final : public Process {
   void left();
   void end_life();
   void check();
+  std::optional<worker::TensorPlace> place_of(std::span<const std::byte> held);
+  void share_no_more(const OpenOp& op);
   Duration random_pause(Duration most);
 
   World& world_;

@@ -23,6 +23,7 @@ struct World {
   Coverage coverage;
   SharedRegions shared_regions = {};  ///< by living workers
   bool tracing = false;
+  std::vector<std::vector<std::byte>> former_tensors = {};  ///< which aggregators may still read
 };
 
 /// What runs on a host. Times are those of the host's clock.

@@ -49,6 +49,7 @@ constexpr const char* kMustHappen[] = {
     "shared memory.jobs formed",
     "shared memory.jobs resumed",
     "shared memory.slots torn",
+    "shared memory.tensors",
     "aggregator.contributions_held",
     "aggregator.results_repeated",
     "aggregator.results_withheld",

@@ -20,6 +20,9 @@ namespace sluice::sim {
 /// Memory that is mapped as long as somebody holds it, whoever made it.
 class SharedRegion {
  public:
+  /// A tensor's, of the worker that has these slots. It outlives the region.
+  SharedRegion(std::uint64_t id, std::span<std::byte> tensor, std::uint64_t slots)
+      : id_(id), slots_(slots), memory_(tensor.data()), bytes_(tensor.size()) {}
   /// Zero; pages that are not touched cost nothing.
   SharedRegion(std::uint64_t id, std::size_t bytes)
       : id_(id),
@@ -28,13 +31,17 @@ class SharedRegion {
         bytes_(bytes) {}
   SharedRegion(const SharedRegion&) = delete;
   SharedRegion& operator=(const SharedRegion&) = delete;
-  ~SharedRegion() { munmap(memory_, bytes_); }
+  ~SharedRegion() {
+    if (slots_ == 0) munmap(memory_, bytes_);
+  }
 
   std::uint64_t id() const { return id_; }
+  std::uint64_t slots() const { return slots_; }
   std::span<std::byte> bytes() const { return {memory_, bytes_}; }
 
  private:
   const std::uint64_t id_;
+  const std::uint64_t slots_ = 0;
   std::byte* const memory_;
   const std::size_t bytes_;
 };
@@ -47,6 +54,17 @@ class AggregatorMemory final : public aggregator::SharedMemory {
   /// `workers`: what living workers share now.
   AggregatorMemory(const SharedRegions& workers, std::size_t results_bytes)
       : workers_(workers), results_bytes_(results_bytes) {}
+
+  /// It maps some tensors, and others not.
+  aggregator::SharedBytes<const std::byte> tensors(std::uint64_t id, std::uint64_t slots) override {
+    const auto found = workers_.find(id);
+    const bool refused = (id ^ refuses_) % 8 == 0;
+    if (refused || found == workers_.end() || found->second->slots() != slots) return {};
+    return {found->second, found->second->bytes()};
+  }
+  /// Something may have come or gone with every turn.
+  std::uint64_t changes() const override { return ++changes_; }
+  void refuse_tensors_like(std::uint64_t id) { refuses_ = id; }
 
   aggregator::SharedBytes<const std::byte> of_worker(std::uint64_t id) override {
     const auto found = workers_.find(id);
@@ -123,6 +141,8 @@ class AggregatorMemory final : public aggregator::SharedMemory {
     return results;
   }
 
+  mutable std::uint64_t changes_ = 0;
+  std::uint64_t refuses_ = 0;
   const SharedRegions& workers_;
   const std::size_t results_bytes_;
   std::unordered_map<std::uint32_t, std::shared_ptr<SharedRegion>> results_;  // by job

@@ -114,6 +114,10 @@ inline const std::map<std::string, Bytes>& golden() {
         {"data of a later round",
          hex(head("05", "60 00") + kMember + "0b 00*7  02 00*7 " + kShape +
              "00 00*3  02 00 00 00  ff*4  00 00  01  00  ff*4  ff*4  00 00  00  00 " + kBlock2)},
+        {"data of blocks in a slot and in a tensor",
+         hex(head("05", "68 00") + kMember + "0b 00*7  02 00*7 " + kShape +
+             "00 00*3  02 00 00 00  ff*4  00 00  04  00  01 00 00 00  ff*4  00 00  08  00"
+             "  07 00*7  10 00*7")},
         {"ack", hex(head("06", "28 00") + kMember + "0a 00*7")},
         {"probe", hex(head("07", "30 00") + kMember + "0a 00*7  05 00*7")},
         {"sync", hex(head("08", "28 00") + kMember + "0a 00*7")},

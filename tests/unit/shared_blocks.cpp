@@ -2,6 +2,7 @@
 // job goes so.
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <memory>
 #include <vector>
@@ -19,6 +20,7 @@ namespace {
 
 constexpr std::uint64_t kFirstSlots = 500;
 constexpr std::uint64_t kResults = 600;
+constexpr std::uint64_t kFirstTensor = 701;
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
 /// A job of two ranks that share memory with their aggregator.
@@ -62,6 +64,30 @@ struct SharingBench : Bench {
         ->flags = wire::kColumnReferenced;
     return bytes;
   }
+  /// Shares a tensor of one block of `value`s, by a rank, and gives its region's id.
+  std::uint64_t share_tensor(unsigned rank, float value) {
+    const std::uint64_t id = kFirstTensor + 8 * tensors.size();
+    auto& tensor = tensors.emplace_back(kBlock, value);
+    regions[id] = std::make_shared<sim::SharedRegion>(id, std::as_writable_bytes(std::span(tensor)),
+                                                      slots[rank]);
+    return id;
+  }
+  /// The DATA of an op of one block that is in a tensor.
+  std::vector<Sent> refer_to_tensor(unsigned rank, std::uint64_t round, std::uint64_t region,
+                                    std::uint64_t offset, OpNumber op) {
+    auto bytes = reference(rank, round, op);
+    const std::size_t columns = bytes.size();
+    reinterpret_cast<wire::Column*>(bytes.data() + sizeof(wire::Data) + sizeof(wire::Descriptor))
+        ->flags = wire::kColumnInTensor;
+    wire::TensorPlace place;
+    place.region = region;
+    place.offset = offset;
+    bytes.resize(columns + sizeof place);
+    std::memcpy(bytes.data() + columns, &place, sizeof place);
+    reinterpret_cast<wire::Header*>(bytes.data())->length =
+        static_cast<std::uint16_t>(bytes.size());
+    return give(rank, bytes);
+  }
   float sum_in_slot(std::uint64_t round) const {
     float first = 0;
     const auto slot = ResultSlots(sums->bytes(), session()).at(StreamId{0}, Round{round});
@@ -72,6 +98,7 @@ struct SharingBench : Bench {
   sim::SharedRegions regions;
   sim::AggregatorMemory memory;
   std::shared_ptr<sim::SharedRegion> sums;
+  std::deque<std::vector<float>> tensors;
 };
 
 }  // namespace
@@ -90,6 +117,56 @@ TEST_CASE("sums of blocks in slots are written to a slot, and RESULT refers to i
   bench.refer(1, 1, 20, 1);
   CHECK(bench.sum_in_slot(1) == 30);
   CHECK(bench.sum_in_slot(0) == 3);  // H rounds have slots of their own
+}
+
+TEST_CASE("blocks are summed where they lie, in slots or in tensors") {
+  SharingBench bench;
+  bench.form();
+  const std::uint64_t tensor = bench.share_tensor(0, 5);
+  bench.refer_to_tensor(0, 0, tensor, 0, 0);
+  CHECK(of_kind<wire::Result>(bench.refer(1, 0, 2, 0)).size() == 2);
+  CHECK(bench.sum_in_slot(0) == 7);
+}
+
+TEST_CASE("a reference to what its rank does not share, or beyond its end, is not taken") {
+  SharingBench bench;
+  bench.form();
+  const std::uint64_t own = bench.share_tensor(0, 5);
+  const std::uint64_t of_other = bench.share_tensor(1, 6);
+  const struct {
+    std::uint64_t region, offset;
+  } wrong[] = {{own, 1},
+               {own, kBlock * sizeof(float)},
+               {own, ~std::uint64_t{0}},
+               {own, ~std::uint64_t{0} - kBlock * sizeof(float) + 1},
+               {own, std::uint64_t{1} << 63},
+               {of_other, 0},
+               {bench.slots[0], 0},  // has no tensors
+               {12'345, 0},
+               {0, 0}};
+  std::uint64_t drops = 0;
+  for (const auto& place : wrong) {
+    CHECK(bench.refer_to_tensor(0, 0, place.region, place.offset, 0).empty());
+    CHECK(bench.drops(DropReason::kUnfitting) == ++drops);
+  }
+  bench.refer_to_tensor(0, 0, own, 0, 0);
+  bench.refer(1, 0, 2, 0);
+  CHECK(bench.sum_in_slot(0) == 7);
+}
+
+TEST_CASE("a tensor that goes away is read to the end of the round, and not longer") {
+  SharingBench bench;
+  bench.form();
+  const std::uint64_t tensor = bench.share_tensor(0, 5);
+  const std::weak_ptr<sim::SharedRegion> region = bench.regions[tensor];
+  bench.refer_to_tensor(0, 0, tensor, 0, 0);
+  bench.regions.erase(tensor);
+  bench.pass(1ms);
+  CHECK(!region.expired());
+  bench.refer(1, 0, 2, 0);
+  CHECK(bench.sum_in_slot(0) == 7);
+  bench.pass(1ms);
+  CHECK(region.expired());
 }
 
 TEST_CASE("a session takes packets of its own kind only") {
@@ -152,6 +229,11 @@ TEST_CASE("a job whose rank's memory fails ends before anybody is told of a sum"
       bytes.lost = &lost[id];
       return bytes;
     }
+    aggregator::SharedBytes<const std::byte> tensors(std::uint64_t id,
+                                                     std::uint64_t slots) override {
+      return sound.tensors(id, slots);
+    }
+    std::uint64_t changes() const override { return 0; }
     std::size_t results_bytes(std::uint32_t job, std::uint64_t id) override {
       return sound.results_bytes(job, id);
     }

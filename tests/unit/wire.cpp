@@ -183,6 +183,8 @@ std::vector<FieldRow> layout() {
       ROW(Column, spare, 8, 2),
       ROW(Column, flags, 10, 1),
       ROW(Column, reserved, 11, 1),
+      ROW(TensorPlace, region, 0, 8),
+      ROW(TensorPlace, offset, 8, 8),
       ROW(Hello, header, 0, 16),
       ROW(Hello, nonce, 16, 8),
       ROW(Hello, rank, 24, 2),
@@ -864,7 +866,8 @@ TEST_CASE("every field out of its range is dropped under the right reason") {
     CHECK(parse(with(data, 104 + 10, uint8_t{3})) == DropReason::kBadFlags);
     CHECK(parse(with(data, 116 + 10, uint8_t{0x80})) == DropReason::kBadFlags);
     CHECK(parse(with(result, 72 + 10, uint8_t{3})) == DropReason::kBadFlags);
-    CHECK(parse(with(result, 72 + 10, uint8_t{4})) == DropReason::kBadFlags);
+    CHECK(parse(with(result, 72 + 10, uint8_t{4})) == DropReason::kBadLength);  // but is there
+    CHECK(parse(with(result, 72 + 10, uint8_t{8})) == DropReason::kBadFlags);   // only of a DATA
     CHECK(parse(with(result, 72 + 10, uint8_t{2})) == DropReason::kBadLength);  // but is there
     CHECK(parse(with(golden().at("join"), 63, uint8_t{8})) == DropReason::kBadFlags);
     CHECK(parse(with(golden().at("leave"), 32, uint8_t{2})) == DropReason::kBadFlags);

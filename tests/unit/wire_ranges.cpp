@@ -26,14 +26,15 @@ namespace {
 // An op of 10 elements of int32 in blocks of 4, on streams of one column, and a sum of them.
 const std::string kOneColumn = "0a 00*7  04 00  05  01 ";
 const std::string kIntegerSum = "01 05 01 00*37 ";
-const std::string kDone = "ff*4  ff*4  00*4 ";        // a column without a block
-const std::string kFirstBlock = "00*4  ff*4  00*4 ";  // one with block 0, which is absent
+const std::string kDone = "ff*4  ff*4  00*4 ";               // a column without a block
+const std::string kFirstBlock = "00*4  ff*4  00*4 ";         // one with block 0, which is absent
+const std::string kInTensor = "00*4  ff*4  00 00  08  00 ";  // one with block 0, in the tensor
 constexpr std::size_t kBlockBytes = 16;
 constexpr std::uint64_t kBlocks = 3;
 
-Bytes data(bool opening) {
+Bytes data(bool opening, const std::string& column = kDone) {
   return with_length(hex(head("05", "00 00") + kMember + "0a 00*7  02 00*7 " + kOneColumn +
-                         (opening ? "01 00*3 " + kIntegerSum : "00*4 ") + kDone));
+                         (opening ? "01 00*3 " + kIntegerSum : "00*4 ") + column));
 }
 
 Bytes result(const std::string& column) {
@@ -68,6 +69,7 @@ std::vector<Place> places_of(const std::string& type) {
   if (type == "Shape") return {{data(false), 48}, {data(true), 48}, {result(kDone), 56}};
   if (type == "Descriptor") return {{data(true), 64}};
   if (type == "Column") return {{result(kFirstBlock), 72}};
+  if (type == "TensorPlace") return {{data(false, kInTensor + "07 00*7  10 00*7"), 76}};
   std::vector<Place> places;
   for (const auto& [name, packet] : golden()) {
     const auto kind = static_cast<wire::Kind>(packet[3]);
@@ -97,6 +99,8 @@ Bytes changed(const Place& place, const DocumentedField& field, std::uint64_t va
     bytes.resize(bytes.size() + wire::kTrailerBytes);
   if (name == "Column.flags" && value == wire::kColumnPresent)
     bytes.resize(bytes.size() + kBlockBytes);
+  if (name == "Column.flags" && value == wire::kColumnInTensor)
+    bytes.resize(bytes.size() + sizeof(wire::TensorPlace));
   if (name == "Shape.columns")
     for (std::uint64_t column = 1; column < value; ++column) bytes = bytes + hex(kDone);
   return with_length(bytes);
@@ -192,7 +196,7 @@ TEST_CASE("every range of docs/protocol.md is the codec's, to the last value") {
   const std::set<std::string> tried_elsewhere{"Header.kind", "Header.length", "Header.integrity"};
   const std::set<std::string> tried_below{"Column.index", "Column.next"};
   const std::set<std::string> conditions_below{"", ", a power of two", ", at most the round",
-                                               "; 0 if `index` is none",
+                                               "; 0 if `index` is none; of DATA 8 in place of 2",
                                                ", 1..5 where `op_type` or `wire_type` is a float"};
   for (const DocumentedField& field : documented_fields()) {
     const bool is_part = field.range.empty() || field.range.starts_with("as `");
@@ -242,5 +246,10 @@ TEST_CASE("what ranges say beyond their numbers") {
   }
   SECTION("no block is present, or withheld, where there is none") {
     tried("Column.flags", beside("Column.index", kNoneValue), {{0}, {1, 2, 4}, ""});
+  }
+  SECTION("a block of DATA may be in the tensor, and none is withheld") {
+    tried("Column.flags", {data(false, kFirstBlock), 64}, {{0, 1, 4, 8}, {2, 16}, ""});
+    const Bytes without_place = data(false, kInTensor);
+    CHECK(verdict(without_place) == DropReason::kBadLength);
   }
 }
