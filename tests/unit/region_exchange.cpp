@@ -407,6 +407,18 @@ TEST_CASE("who sends what is no request loses his connection, and nobody else") 
   CHECK(exchange.server->arena(arena.id()));
 }
 
+TEST_CASE("descriptors that come with no message are closed") {
+  int ends[2];
+  REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0);
+  const UnixSocket ours{Descriptor(ends[0])}, theirs{Descriptor(ends[1])};
+  const OwnRegion region = arena_of(4'096);
+  std::array<std::byte, kMessageBytes> bytes;
+  const int lowest_free = Descriptor(dup(0)).get();
+  REQUIRE(theirs.send({}, region.descriptor().get()) == UnixSocket::Io::kDone);
+  CHECK(ours.receive(bytes).io == UnixSocket::Io::kClosed);
+  CHECK(Descriptor(dup(0)).get() == lowest_free);
+}
+
 TEST_CASE("a worker that never reads, or asks for very many, harms no other") {
   Exchange exchange;
   const auto hostile = UnixSocket::connect(exchange.path());
