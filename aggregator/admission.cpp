@@ -119,7 +119,7 @@ std::optional<AbortInfo> Engine::no_room() const {
 /// Why a session would take more than its job may, or more than other jobs have left.
 std::optional<AbortInfo> Engine::too_large(const Session& session) const {
   const std::size_t streams = session.streams_of(session.shard);
-  const std::size_t bytes = streams * stream_bytes(session);
+  const std::size_t bytes = job_bytes(session);
   const std::size_t buffers = streams * stream_buffers(session);
   const std::size_t buffers_left = config_.buffers_max - buffers_claimed_;
   AbortInfo refusal{.reason = wire::AbortReason::kRefusedSetting, .field = wire::Field::kMemory};

@@ -235,8 +235,8 @@ void Formation::offer_references(Session& session) const {
   Session offered = session;
   if (offered.streams == 0) offered.streams = std::max(limits::kReferencedStreams, config_.shards);
   if (offered.history == 0) offered.history = limits::kReferencedHistory;
-  offered.by_reference = all_name_one_region() && has_room_for(offered);
-  if (offered.by_reference) session = offered;
+  offered.by_reference = true;
+  if (all_name_one_region() && has_room_for(offered)) session = offered;
 }
 
 /// Whether all ranks share memory with this aggregator. Of a rank of another machine no region can
@@ -260,7 +260,7 @@ bool Formation::all_name_one_region() const {
 bool Formation::has_room_for(const Session& session) const {
   SharedMemory& memory = *config_.shared_memory;
   const std::uint64_t results = candidates_.begin()->second.join.results;
-  return !session.authenticated &&
+  return !session.authenticated && job_bytes(session) <= config_.job_memory_bytes_max &&
          memory.results_bytes(record_.job, results) >= ResultSlots<std::byte>::bytes_for(session) &&
          std::all_of(candidates_.begin(), candidates_.end(), [&](const auto& entry) {
            return memory.of_worker(entry.second.join.slots).bytes.size() >=

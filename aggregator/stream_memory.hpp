@@ -19,14 +19,20 @@ inline std::size_t accumulator_bytes(const Session& s) {
   return 2 * std::size_t{s.payload_bytes} + widest_columns(s) * numeric::kAccumulatorAlignment;
 }
 
-/// Bytes of a stream, with the packets that it may hold.
+/// Bytes of a stream, with the packets that it may hold. Where blocks go by reference its sums lie
+/// in the job's region.
 inline std::size_t stream_bytes(const Session& s) {
   const std::size_t packet = s.payload_bytes + std::size_t{256};
-  const std::size_t slot = limits::kReferencedRoundBytes + limits::kReferencedResultBytes;
   const std::size_t references = s.ranks * (widest_columns(s) + std::size_t{2}) * sizeof(void*);
-  return accumulator_bytes(s) + (s.by_reference ? s.history * slot + references : 0) +
+  return accumulator_bytes(s) + (s.by_reference ? references : 0) +
          s.ranks * (widest_columns(s) * sizeof(BlockIndex) + sizeof(wire::Descriptor)) +
          packet * (std::size_t{s.ranks} + s.history);
+}
+
+/// Bytes of a job at this shard. The pages of its region for sums are taken, whether it needs them
+/// or not.
+inline std::size_t job_bytes(const Session& s) {
+  return s.streams_of(s.shard) * stream_bytes(s) + (s.by_reference ? limits::kResultsBytes : 0);
 }
 
 /// Packet buffers that a stream may keep: results, a contribution of each rank, one under way.

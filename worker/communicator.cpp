@@ -152,7 +152,7 @@ void Communicator::Impl::share_no_more(Attachment& attachment) {
 void Communicator::Impl::await_shared_memory(const worker::EngineConfig& config) {
   if (!config.results) return;
   const Time deadline = after(Progress::now(), kSharingTime);
-  std::string problem;
+  std::string problem, unanswered;
   const auto shared = [&] {
     bool all = true;
     progress_->with_turn([&](Attachment& attachment, Time) {
@@ -160,13 +160,15 @@ void Communicator::Impl::await_shared_memory(const worker::EngineConfig& config)
         const std::string directory = attachment.vhost_directory_of(aggregator.port_id);
         if (config.results(aggregator)) continue;
         all = false;
+        unanswered = directory;
         problem = directory.empty() ? "an aggregator is on the network"
                                     : attachment.shared_memory()->problem_with(directory);
       }
     });
     return all || !problem.empty();
   };
-  progress_->drive(shared, deadline);
+  if (!progress_->drive(shared, deadline))
+    problem = "the daemon of vhost:" + unanswered + " does not answer about shared memory";
   if (!problem.empty())
     progress_->logger()->info("job {}: blocks go in packets: {}", options.job, problem);
 }

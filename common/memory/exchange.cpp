@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <iterator>
 #include <utility>
-
-#include <sys/stat.h>
 
 #include <sluice/error.hpp>
 
@@ -47,12 +46,6 @@ Message reply(Kind kind, std::uint64_t id, std::uint32_t job, const std::string&
   Message message{.kind = kind, .id = id, .job = job};
   reason.copy(message.reason.data(), message.reason.size() - 1);
   return message;
-}
-
-/// Of a file; 0: it is none.
-std::size_t size_of(const Descriptor& descriptor) {
-  struct stat file {};
-  return fstat(descriptor.get(), &file) == 0 ? static_cast<std::size_t>(file.st_size) : 0;
 }
 
 std::optional<Message> parse(std::span<const std::byte> bytes) {
@@ -136,15 +129,15 @@ bool RegionServer::share(Worker& worker, std::uint64_t id, UnixSocket::Received&
     return refuse(worker, id,
                   "its worker shares " + std::to_string(options_.arenas_max) +
                       " regions already, as many as the daemon maps");
-  const std::size_t asked = size_of(received.descriptor);
   const std::size_t left = options_.arena_bytes_max - worker.arena_bytes;
-  if (asked > left)
-    return refuse(worker, id,
-                  std::to_string(asked) + " bytes beside " + std::to_string(worker.arena_bytes) +
-                      " that are mapped; the daemon's arena-memory-mib allows " +
-                      std::to_string(options_.arena_bytes_max));
   std::shared_ptr<const PeerRegion> region;
   try {
+    const std::size_t asked = bytes_of_region(received.descriptor);
+    if (asked > left)
+      return refuse(worker, id,
+                    std::to_string(asked) + " bytes beside " + std::to_string(worker.arena_bytes) +
+                        " that are mapped; the daemon's arena-memory-mib allows " +
+                        std::to_string(options_.arena_bytes_max));
     region = std::make_shared<const PeerRegion>(id, std::move(received.descriptor), left);
   } catch (const Error& error) {
     return refuse(worker, id, error.what());
@@ -311,7 +304,8 @@ void RegionClient::poll() {
       return disconnect("the daemon at " + path_ + " is another user's");
     problem_.clear();
   }
-  if (!send_due()) return disconnect("the daemon at " + path_ + " went away");
+  if (!send_due())
+    return disconnect("the daemon at " + path_ + " cannot be sent memory: " + std::strerror(errno));
   for (;;) {
     std::array<std::byte, sizeof(Message)> buffer;
     auto received = socket_->receive(buffer);

@@ -19,6 +19,8 @@
 namespace sluice::memory {
 namespace {
 
+constexpr const char* kPeers = "a peer's shared memory";
+
 [[noreturn]] void refuse(const std::string& what, const std::string& why) {
   throw Error(ErrorCode::kUnavailable, what + ": " + why);
 }
@@ -91,21 +93,25 @@ OwnRegion::OwnRegion(const std::string& name, std::size_t bytes, Writers writers
   if (fcntl(descriptor_.get(), F_ADD_SEALS, seals | F_SEAL_SEAL) != 0) refuse_with_errno(what);
 }
 
-PeerRegion::PeerRegion(std::uint64_t id, Descriptor descriptor, std::size_t most_bytes) : id_(id) {
-  const std::string what = "a peer's shared memory";
+// The seals first: to ask more of a file of FUSE may never end.
+std::size_t bytes_of_region(const Descriptor& descriptor) {
   const int seals = fcntl(descriptor.get(), F_GET_SEALS);
-  if (seals < 0) refuse(what, "its file cannot be sealed; a memfd is expected");
-  if ((seals & F_SEAL_SHRINK) == 0) refuse(what, "it is not sealed against shrinking");
+  if (seals < 0) refuse(kPeers, "its file cannot be sealed; a memfd is expected");
+  if ((seals & F_SEAL_SHRINK) == 0) refuse(kPeers, "it is not sealed against shrinking");
   struct statfs system {};
-  if (fstatfs(descriptor.get(), &system) != 0) refuse_with_errno(what);
-  if (system.f_type == HUGETLBFS_MAGIC) refuse(what, "it is of hugetlbfs, not a plain memfd");
+  if (fstatfs(descriptor.get(), &system) != 0) refuse_with_errno(kPeers);
+  if (system.f_type == HUGETLBFS_MAGIC) refuse(kPeers, "it is of hugetlbfs, not a plain memfd");
   struct stat file {};
-  if (fstat(descriptor.get(), &file) != 0) refuse_with_errno(what);
-  const auto bytes = static_cast<std::size_t>(file.st_size);
+  if (fstat(descriptor.get(), &file) != 0) refuse_with_errno(kPeers);
+  return static_cast<std::size_t>(file.st_size);
+}
+
+PeerRegion::PeerRegion(std::uint64_t id, Descriptor descriptor, std::size_t most_bytes) : id_(id) {
+  const std::size_t bytes = bytes_of_region(descriptor);
   if (bytes == 0 || bytes > most_bytes)
-    refuse(what, "it has " + std::to_string(bytes) + " bytes; 1.." + std::to_string(most_bytes) +
-                     " expected");
-  mapping_ = map(descriptor, bytes, PROT_READ, what);
+    refuse(kPeers, "it has " + std::to_string(bytes) + " bytes; 1.." + std::to_string(most_bytes) +
+                       " expected");
+  mapping_ = map(descriptor, bytes, PROT_READ, kPeers);
   watch_.emplace(mapping_.bytes());
 }
 

@@ -70,11 +70,14 @@ class OwnRegion {
   Mapping mapping_;
 };
 
+/// Of the region that a peer's descriptor names. Throws Error kUnavailable, saying what is wrong
+/// with it, if it cannot be trusted as said above.
+std::size_t bytes_of_region(const Descriptor& descriptor);
+
 /// A region that another process has made, mapped for reading.
 class PeerRegion {
  public:
-  /// Throws Error kUnavailable, saying what is wrong with it, if the region cannot be trusted as
-  /// said above, is empty, or has more than `most_bytes`.
+  /// Throws as bytes_of_region, and if the region is empty or has more than `most_bytes`.
   PeerRegion(std::uint64_t id, Descriptor descriptor, std::size_t most_bytes);
 
   std::uint64_t id() const { return id_; }

@@ -103,11 +103,12 @@ UnixSocket::Received UnixSocket::receive(std::span<std::byte> into) const {
   const ssize_t count =
       recvmsg(descriptor_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC | MSG_TRUNC);
   Received received;
-  if (count <= 0) {
-    received.io = count == 0 ? Io::kClosed : outcome_of_error();
+  if (count < 0) {
+    received.io = outcome_of_error();
     return received;
   }
-  received.io = Io::kDone;
+  // Nothing: the peer is gone, or it sent a message of no bytes, with which descriptors may come.
+  received.io = count == 0 ? Io::kClosed : Io::kDone;
   received.bytes = static_cast<std::size_t>(count);
   received.lost = (header.msg_flags & MSG_CTRUNC) != 0;
   std::size_t came = 0;

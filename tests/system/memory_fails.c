@@ -1,6 +1,6 @@
-/* Preloaded into a daemon: once the file of the variable MEMORY_FAILS exists, what the daemon mapped
- * last of a worker's slots fails under who reads it, as a damaged page does. The mapping is replaced
- * by one of an empty file, so that the kernel raises SIGBUS there. */
+/* Preloaded into a daemon: once the file of the variable MEMORY_FAILS exists, what the daemon
+ * mapped last of a worker's slots fails under who reads it, as a damaged page does. The mapping is
+ * replaced by one of an empty file, so that the kernel raises SIGBUS there. */
 #define _GNU_SOURCE /* memfd_create, RTLD_NEXT */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -35,7 +35,8 @@ void* mmap(void* place, size_t bytes, int protection, int flags, int file, off_t
 
 static void* watch(void* path) {
   while (access(path, F_OK) != 0) usleep(10000);
-  call_mmap(last_mapping, last_bytes, PROT_READ, MAP_SHARED | MAP_FIXED, memfd_create("none", 0), 0);
+  call_mmap(last_mapping, last_bytes, PROT_READ, MAP_SHARED | MAP_FIXED, memfd_create("none", 0),
+            0);
   return NULL;
 }
 

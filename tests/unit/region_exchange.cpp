@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -405,6 +406,47 @@ TEST_CASE("who sends what is no request loses his connection, and nobody else") 
   exchange.settle({&client});
   CHECK(client.is_shared());
   CHECK(exchange.server->arena(arena.id()));
+}
+
+TEST_CASE("whatever a worker sends, another one is served, and no descriptor is kept") {
+  Exchange exchange;
+  const OwnRegion arena = arena_of(4'096), sent = arena_of(4'096);
+  RegionClient client(exchange.path());
+  client.share(arena);
+  exchange.settle({&client});
+  const auto lowest_free = [] { return Descriptor(dup(0)).get(); };
+  const int before = lowest_free();
+  std::mt19937 random(16);
+  const auto below = [&](std::uint32_t n) { return static_cast<std::uint32_t>(random() % n); };
+  for (int i = 0; i < 2'000; ++i) {
+    const auto hostile = UnixSocket::connect(exchange.path());
+    REQUIRE(hostile);
+    for (std::uint32_t m = below(8); m-- > 0;) {
+      auto bytes =
+          request(static_cast<std::uint16_t>(below(8)), below(2) ? sent.id() : below(3), below(3));
+      if (below(4) == 0) bytes[below(kMessageBytes)] = static_cast<std::byte>(random());
+      const std::size_t count = below(4) == 0 ? below(kMessageBytes + 1) : kMessageBytes;
+      hostile->send(std::span(bytes).first(count), below(2) ? sent.descriptor().get() : -1);
+    }
+    if (below(2)) exchange.server->poll();
+  }
+  exchange.settle({&client});
+  CHECK(lowest_free() == before);
+  CHECK(client.is_shared());
+  CHECK(exchange.server->arena(arena.id()));
+  CHECK(!exchange.server->arena(sent.id()));
+}
+
+TEST_CASE("descriptors that come with no message are closed") {
+  int ends[2];
+  REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0);
+  const UnixSocket ours{Descriptor(ends[0])}, theirs{Descriptor(ends[1])};
+  const OwnRegion region = arena_of(4'096);
+  std::array<std::byte, kMessageBytes> bytes;
+  const int lowest_free = Descriptor(dup(0)).get();
+  REQUIRE(theirs.send({}, region.descriptor().get()) == UnixSocket::Io::kDone);
+  CHECK(ours.receive(bytes).io == UnixSocket::Io::kClosed);
+  CHECK(Descriptor(dup(0)).get() == lowest_free);
 }
 
 TEST_CASE("a worker that never reads, or asks for very many, harms no other") {

@@ -196,6 +196,12 @@ TEST_CASE("blocks go in packets where a rank shares nothing, or too little") {
     bench.form();
     CHECK(!bench.formed_by_reference());
   }
+  SECTION("its quota has no room for the region of the sums, though for packets") {
+    SharingBench bench;
+    bench.config.job_memory_bytes_max = limits::kResultsBytes;
+    bench.form();
+    CHECK(!bench.formed_by_reference());
+  }
   SECTION("slots are too few") {
     SharingBench bench(limits::kReferencedRoundBytes - 1);
     bench.form();
