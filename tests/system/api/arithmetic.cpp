@@ -1,4 +1,5 @@
 // Results: every type, reduction and size; the caller's bitmap; what an op counts.
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <numeric>
@@ -109,6 +110,39 @@ void reduce_and_scatter(Communicator& job, std::uint64_t unit, bool in_place) {
 }
 
 }  // namespace
+
+/// In memory of sluice::allocate, at places of any alignment, beside ordinary memory.
+void tensors_that_daemons_may_read(const Setting& setting) {
+  Communicator job = setting.join(1);
+  const std::uint32_t block = job.block_elements(ElementType::kFloat32);
+  using Tensor = std::vector<float, Allocator<float>>;
+  for (const std::size_t count : {1, 5'000, 300'001}) {
+    const auto values = input_of<float>(count, job.rank(), job.world_size(), block);
+    for (const std::size_t begin : {0, 1, 1'000}) {
+      Tensor input(begin + count, 99.0F);
+      std::copy(values.begin(), values.end(), input.begin() + static_cast<std::ptrdiff_t>(begin));
+      const Tensor before = input;
+      Tensor output(count);
+      std::vector<float> ordinary(count);
+      const auto own = std::span(input).subspan(begin);
+      job.all_reduce(std::span<const float>(own), std::span(output)).wait();
+      job.all_reduce(std::span<const float>(own), std::span(ordinary)).wait();
+      check(input == before, "the input was changed");
+      job.all_reduce(own).wait();
+      const std::string what = std::to_string(count) + " elements at " + std::to_string(begin);
+      check(wrong_elements(ordinary, job.world_size(), block) == 0, "to ordinary memory: " + what);
+      check(std::equal(output.begin(), output.end(), ordinary.begin()), "out of place: " + what);
+      check(std::equal(own.begin(), own.end(), ordinary.begin()), "in place: " + what);
+      check(std::equal(input.begin(), input.end() - static_cast<std::ptrdiff_t>(count),
+                       before.begin()),
+            "the elements before: " + what);
+    }
+  }
+  const Error error =
+      error_of(ErrorCode::kInvalidArgument, "an alignment of 48", [] { allocate(10, 48); });
+  check_says(error, "48");
+  check(!is_allocated(nullptr) && !is_allocated(&job), "others' memory");
+}
 
 void reduces_to_every_root(const Setting& setting) {
   Communicator job = setting.join(1);

@@ -49,6 +49,7 @@ void every_type_and_reduction(const Setting& setting);
 void averages_of_integers_are_exact(const Setting& setting);
 void no_reduction_is_negative_zero(const Setting& setting);
 void every_size(const Setting& setting);
+void tensors_that_daemons_may_read(const Setting& setting);
 void reduces_to_every_root(const Setting& setting);
 void reduces_and_scatters(const Setting& setting);
 void sums_go_to_those_who_want_them(const Setting& setting);

@@ -45,6 +45,7 @@ constexpr Scenario kScenarios[] = {
     {"averages_of_integers_are_exact", averages_of_integers_are_exact, 1},
     {"no_reduction_is_negative_zero", no_reduction_is_negative_zero, 1},
     {"every_size", every_size, 1},
+    {"tensors_that_daemons_may_read", tensors_that_daemons_may_read, 1},
     {"reduces_to_every_root", reduces_to_every_root, 1},
     {"reduces_and_scatters", reduces_and_scatters, 1},
     {"sums_go_to_those_who_want_them", sums_go_to_those_who_want_them, 2},
