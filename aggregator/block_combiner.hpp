@@ -78,11 +78,12 @@ class BlockCombiner {
   std::byte* accumulator(std::uint8_t column) {
     return accumulators_.get() + column * accumulator_stride_;
   }
-  const std::byte*& reference(std::uint8_t column, std::uint16_t rank) {
-    return references_[column * std::size_t{ranks_} + rank];
+  const std::byte** references_to(std::uint8_t column) {
+    return references_.data() + column * std::size_t{ranks_};
   }
+  std::uint8_t run_of_references(std::uint8_t first) const;
   std::byte* add_references(std::uint8_t column, std::uint32_t elements);
-  void write_sum(std::uint8_t column, std::byte* sum, std::byte* out) const;
+  void write_sum(std::uint8_t column, std::byte* sum, std::uint32_t elements, std::byte* out) const;
 
   wire::Shape shape_{};
   Geometry geometry_{};
@@ -128,7 +129,7 @@ inline void BlockCombiner::refer(Rank w, const Packet& packet, std::span<const s
   const auto note = [&](std::uint8_t c, const std::byte* block) {
     ++owners_[c];
     last_owner_[c] = w;
-    reference(c, w.value) = block;
+    references_to(c)[w.value] = block;
   };
   assert(packet.referenced_bytes() <= slot.size());
   packet.for_each_in_slot(
@@ -140,15 +141,34 @@ inline void BlockCombiner::refer(Rank w, const Packet& packet, std::span<const s
   referenced_[w.value] = std::move(tensors);
 }
 
-/// The sum of a column's references, lowest rank first, in an accumulator that stays in the first
-/// cache.
+/// How many columns from `first` on lie one behind the other at every rank, as blocks of a dense
+/// tensor do: so many are added as one, up to what an accumulator in the first cache has room for.
+inline std::uint8_t BlockCombiner::run_of_references(std::uint8_t first) const {
+  const std::size_t block = geometry_.full_block_bytes();
+  const auto most = static_cast<std::uint8_t>(
+      std::clamp<std::size_t>(kReferencedSumBytes / block, 1, geometry_.columns - first));
+  std::uint8_t run = 1;
+  for (; run < most; ++run) {
+    const auto c = static_cast<std::uint8_t>(first + run);
+    if (owners_[c] != owners_[first] || current_[c].value != current_[c - 1].value + 1) break;
+    const std::byte* const* const behind = references_.data() + c * std::size_t{ranks_};
+    const std::byte* const* const before = behind - ranks_;
+    std::uint16_t r = 0;
+    while (r < ranks_ && behind[r] == (before[r] == nullptr ? nullptr : before[r] + block)) ++r;
+    if (r != ranks_) break;
+  }
+  return run;
+}
+
+/// The sum of what a column's references, and those behind it, refer to: lowest rank first.
 inline std::byte* BlockCombiner::add_references(std::uint8_t column, std::uint32_t elements) {
   std::byte* const sum = accumulators_.get();
+  const std::byte** const references = references_to(column);
   bool is_first = true;
   for (std::uint16_t r = 0; r < ranks_; ++r) {
-    const std::byte* const block = std::exchange(reference(column, r), nullptr);
-    if (block == nullptr) continue;
-    (std::exchange(is_first, false) ? reduction_->load : reduction_->combine)(sum, block, elements);
+    if (references[r] == nullptr) continue;
+    (std::exchange(is_first, false) ? reduction_->load : reduction_->combine)(sum, references[r],
+                                                                              elements);
   }
   return sum;
 }
@@ -164,8 +184,8 @@ inline std::size_t BlockCombiner::sums_bytes() const {
   return bytes;
 }
 
-inline void BlockCombiner::write_sum(std::uint8_t column, std::byte* sum, std::byte* out) const {
-  const std::uint32_t elements = geometry_.elements_of(current_[column]);
+inline void BlockCombiner::write_sum(std::uint8_t column, std::byte* sum, std::uint32_t elements,
+                                     std::byte* out) const {
   assert(owners_[column] <= ranks_);
   if (owners_[column] < ranks_ && reduction_->combine_zero != nullptr)
     reduction_->combine_zero(sum, elements);
@@ -177,19 +197,26 @@ inline void BlockCombiner::write(std::span<wire::Column> columns, std::byte* in_
     columns[c].index = current_[c].value;
     if (owners_[c] == 0) continue;
     columns[c].flags = wire::kColumnPresent;
-    write_sum(c, accumulator(c), in_packet);
+    write_sum(c, accumulator(c), geometry_.elements_of(current_[c]), in_packet);
     in_packet += geometry_.bytes_of(current_[c]);
   }
 }
 
 inline void BlockCombiner::write_to_slot(std::span<wire::Column> columns, std::byte* slot) {
-  const std::size_t stride = geometry_.full_block_bytes();
   for (std::uint8_t c = 0; c < geometry_.columns; ++c) {
     columns[c].index = current_[c].value;
-    if (owners_[c] == 0) continue;
-    columns[c].flags = wire::kColumnReferenced;
-    write_sum(c, add_references(c, geometry_.elements_of(current_[c])), slot + c * stride);
+    if (owners_[c] != 0) columns[c].flags = wire::kColumnReferenced;
   }
+  const std::size_t block = geometry_.full_block_bytes();
+  for (std::uint8_t run, c = 0; c < geometry_.columns; c = static_cast<std::uint8_t>(c + run)) {
+    run = 1;
+    if (owners_[c] == 0) continue;
+    run = run_of_references(c);
+    const std::uint32_t elements =
+        (run - 1u) * geometry_.block_elements + geometry_.elements_of(current_[c + run - 1u]);
+    write_sum(c, add_references(c, elements), elements, slot + c * block);
+  }
+  std::fill(references_.begin(), references_.end(), nullptr);
 }
 
 inline void BlockCombiner::start_round(std::span<const BlockIndex> current) {

@@ -55,6 +55,11 @@ bool SharedBlocks::let_go() {
   return all;
 }
 
+bool SharedBlocks::has_ended_for_some() const {
+  return std::any_of(ranks_.begin(), ranks_.end(),
+                     [](const OfRank& rank) { return rank.slots.has_ended(); });
+}
+
 std::optional<Rank> SharedBlocks::lost_rank() const {
   std::atomic_signal_fence(std::memory_order_seq_cst);  // a handler says so, on this thread
   const auto is_lost = [](const Region& region) {

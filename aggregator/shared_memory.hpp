@@ -62,6 +62,9 @@ class SharedBlocks {
   /// Lets go of what workers do not share any more. False if some of that is being read.
   bool let_go();
 
+  /// Whether the job has ended for some rank, so that what was read of its tensors may be wrong. To
+  /// be asked as lost_rank().
+  bool has_ended_for_some() const;
   /// A rank whose memory cannot be read any more. To be asked after what was read was used, and
   /// before anybody is told of the outcome: it may have been zeros.
   std::optional<Rank> lost_rank() const;

@@ -197,10 +197,13 @@ const AbortInfo* Stream::try_finish(Scope& scope) {
   const std::span<BlockIndex> want(storage.data(), combiner_.geometry().columns);
   contributions_.want_next(want);
   Buffer result = build_result(want, scope);
-  if (const auto lost = scope.shared == nullptr ? std::nullopt : scope.shared->lost_rank())
-    return fail({.reason = wire::AbortReason::kRankDisconnected,
-                 .field = wire::Field::kSharedMemory,
-                 .rank_a = *lost});
+  if (scope.shared != nullptr) {
+    if (const auto lost = scope.shared->lost_rank())
+      return fail({.reason = wire::AbortReason::kRankDisconnected,
+                   .field = wire::Field::kSharedMemory,
+                   .rank_a = *lost});
+    if (scope.shared->has_ended_for_some()) return nullptr;  // it says why in its LEAVE
+  }
   if (!result) {
     if (!std::exchange(stalled_, true)) ++scope.counters.rounds_stalled;
     return nullptr;

@@ -2,6 +2,7 @@
 // a buffer for a result.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 #include "common/base/ids.hpp"
@@ -13,9 +14,14 @@
 
 namespace sluice::aggregator {
 
+/// Of blocks that go by reference so many bytes are added at once: with the accumulator they stay
+/// in the first cache, and memory is read in long pieces.
+inline constexpr std::size_t kReferencedSumBytes = std::size_t{16} << 10;
+
 /// Room for every column's accumulator: fp16 doubles, and each column is aligned. Blocks that go by
 /// reference share one.
 inline std::size_t accumulator_bytes(const Session& s) {
+  if (s.by_reference) return 2 * std::max<std::size_t>(kReferencedSumBytes, s.payload_bytes);
   return 2 * std::size_t{s.payload_bytes} + widest_columns(s) * numeric::kAccumulatorAlignment;
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/protocol/slots.hpp"
+
 namespace sluice::worker {
 
 Engine::Engine(EngineConfig config, std::span<const Endpoint> aggregators)
@@ -267,6 +269,7 @@ void Engine::fail(const Error& error, const std::optional<AbortInfo>& why,
   state_ = State::kFailed;
   failure_ = error;
   abort_info_ = why;
+  if (session().by_reference) ContributionSlots(config_.slots, session()).end();
   ops_.fail_all(error);
   streams_.clear();
   deadline_ = kNever;

@@ -89,6 +89,7 @@ class Engine {
   bool has_completions() const { return ops_.has_completions(); }
   std::size_t pending_ops() const { return ops_.pending(); }
   std::size_t running_streams() const { return ops_.running_streams(); }  ///< each awaits a result
+  std::size_t awaited_bytes() const { return ops_.awaited_bytes(); }  ///< of these, if none is zero
   /// The ranks that aggregators said they wait for when they last told, and nothing came since.
   RankSet awaited(OpNumber op) const;
   const Counters& counters() const { return counters_; }

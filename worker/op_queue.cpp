@@ -15,10 +15,20 @@ OpNumber OpQueue::refuse(const Error& error) {
   return op;
 }
 
+void OpQueue::begin_on_stream(OpNumber op) {
+  ++running_streams_;
+  awaited_bytes_ += find(op)->geometry().round_bytes();
+}
+
+void OpQueue::withdraw_from_stream(OpNumber op) {
+  --running_streams_;
+  awaited_bytes_ -= find(op)->geometry().round_bytes();
+}
+
 /// An op is done when all its streams are.
 void OpQueue::finish_on_stream(OpNumber number) {
   Operation& op = *find(number);
-  --running_streams_;
+  withdraw_from_stream(number);
   if (--op.streams_left != 0) return;
   --pending_;
   ++counters_.ops_completed;

@@ -27,16 +27,18 @@ class OpQueue {
   OpNumber refuse(const Error& error);
 
   /// A stream begins an op; it is done with it; it begins the same op again later.
-  void begin_on_stream() { ++running_streams_; }
+  void begin_on_stream(OpNumber op);
   void finish_on_stream(OpNumber op);
-  void withdraw_from_stream() { --running_streams_; }
+  void withdraw_from_stream(OpNumber op);
 
   /// All that are pending; the streams are gone with them.
   void fail_all(const Error& error);
-  void forget_streams() { running_streams_ = 0; }
+  void forget_streams() { running_streams_ = awaited_bytes_ = 0; }
 
   std::size_t pending() const { return pending_; }
   std::size_t running_streams() const { return running_streams_; }
+  /// Of the rounds under way, if no block is zero.
+  std::size_t awaited_bytes() const { return awaited_bytes_; }
 
   /// Of ops that ended since the last call, in the order in which they ended.
   std::vector<Completion> take_completions() { return std::exchange(completions_, {}); }
@@ -48,6 +50,7 @@ class OpQueue {
   OpNumber first_ = 0;
   std::size_t pending_ = 0;
   std::size_t running_streams_ = 0;
+  std::size_t awaited_bytes_ = 0;
   std::vector<Completion> completions_;
 };
 

@@ -3,8 +3,15 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/numeric/kernels.hpp"
+
 namespace sluice::worker {
 namespace {
+
+/// Of tensors of so many bytes little is left in the caches when the op ends; shorter pieces than
+/// that are not worth it.
+constexpr std::size_t kLargeTensorBytes = std::size_t{16} << 20;
+constexpr std::size_t kStreamedBytes = 4096;
 
 /// Tells the aggregator what is wanted, or a little more: the ranges, if they are of one length and
 /// equally far apart, else all from the first one's begin to the last one's end.
@@ -28,6 +35,7 @@ Operation::Operation(const OpRequest& request, const Geometry& geometry, const S
     : streams_left(geometry.used_streams()),
       request_(request),
       geometry_(geometry),
+      is_large_(geometry.element_count * element_bytes(geometry.type) >= kLargeTensorBytes),
       held_(request.held.value_or(ElementRange{0, geometry.element_count})),
       nonzero_({request.input, geometry.element_count, geometry.block_elements, geometry.type},
                request.nonzero_blocks, search, held_) {
@@ -83,12 +91,11 @@ void Operation::load(BlockIndex b, std::byte* out) const {
 }
 
 template <class F>
-void Operation::for_each_wanted(BlockIndex b, F&& f) const {
-  if (!request_.wanted)
-    return f(request_.output + geometry_.offset_of(b), 0, geometry_.bytes_of(b));
+void Operation::for_each_wanted(BlockIndex b, std::size_t bytes, F&& f) const {
+  if (!request_.wanted) return f(request_.output + geometry_.offset_of(b), 0, bytes);
   const std::size_t size = element_bytes(geometry_.type);
   const std::uint64_t begin = std::uint64_t{b.value} * geometry_.block_elements;
-  const std::uint64_t end = begin + geometry_.elements_of(b);
+  const std::uint64_t end = begin + bytes / size;
   const std::vector<ElementRange>& ranges = *request_.wanted;
   const auto ends_before = [&](const ElementRange& range) { return range.end <= begin; };
   auto range = std::partition_point(ranges.begin(), ranges.end(), ends_before);
@@ -102,8 +109,13 @@ void Operation::for_each_wanted(BlockIndex b, F&& f) const {
 }
 
 void Operation::store(BlockIndex b, std::span<const std::byte> sum) {
-  for_each_wanted(b, [&](std::byte* output, std::size_t offset, std::size_t size) {
-    if (output != sum.data() + offset) std::memcpy(output, sum.data() + offset, size);
+  for_each_wanted(b, sum.size(), [&](std::byte* output, std::size_t offset, std::size_t size) {
+    const std::byte* const from = sum.data() + offset;
+    if (output == from) return;
+    if (is_large_ && size >= kStreamedBytes)
+      numeric::copy_past_caches(output, from, size);
+    else
+      std::memcpy(output, from, size);
   });
 }
 
@@ -111,8 +123,9 @@ void Operation::store_zeros(BlockIndex begin, BlockIndex end) {
   if (is_whole_in_place() && !nonzero_.saw_negative_zero()) return;
   if (request_.wanted && request_.wanted->empty()) return;
   for (BlockIndex b = begin; b < end; b = following(b))
-    for_each_wanted(
-        b, [](std::byte* output, std::size_t, std::size_t size) { std::memset(output, 0, size); });
+    for_each_wanted(b, geometry_.bytes_of(b), [](std::byte* output, std::size_t, std::size_t size) {
+      std::memset(output, 0, size);
+    });
 }
 
 }  // namespace sluice::worker

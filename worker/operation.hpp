@@ -61,7 +61,7 @@ class Operation {
   bool wants(BlockIndex b) const { return sluice::wants(descriptor_, geometry_, b); }
   bool moves() const { return wire::moves(request_.collective); }
 
-  /// The sum of block b: copies what is wanted of it to the output.
+  /// The sum of block b, or of that and blocks behind it: copies what is wanted to the output.
   void store(BlockIndex b, std::span<const std::byte> sum);
 
   /// Blocks begin, begin + stride, ... before `end` (kNoBlock: the tensor's end) are zero on every
@@ -72,9 +72,10 @@ class Operation {
   std::uint16_t streams_left = 0;
 
  private:
-  /// Calls f(address in the output, offset in the block, size) in bytes for what is wanted of b.
+  /// Calls f(address in the output, offset, size) in bytes for what is wanted of so many bytes from
+  /// block b on.
   template <class F>
-  void for_each_wanted(BlockIndex b, F&& f) const;
+  void for_each_wanted(BlockIndex b, std::size_t bytes, F&& f) const;
 
   /// Whether the output of blocks that are zero everywhere holds zeros already.
   bool is_whole_in_place() const {
@@ -84,6 +85,7 @@ class Operation {
 
   OpRequest request_;
   Geometry geometry_;
+  bool is_large_;
   ElementRange held_;
   std::vector<std::uint64_t>
       output_offsets_;  ///< of each range wanted: its first element's in the output

@@ -21,12 +21,12 @@ constexpr std::chrono::milliseconds kLookInPeriod{20};
 /// few that waiting ranks do not take the core that the aggregator needs.
 constexpr std::uint32_t kYields = 100;
 
-/// Who awaits the results of more streams than these moves much data. Where ports tell of frames it
+/// Who awaits results of more bytes than these moves much data. Where ports tell of frames it
 /// sleeps at once: others need the core more than results need to be looked for. They do so earlier
 /// where many ranks share a machine.
-std::size_t few_streams(std::size_t ranks) {
+std::size_t few_bytes(std::size_t ranks) {
   static const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
-  return ranks > 2 * cores ? 4 : 16;
+  return (ranks > 2 * cores ? std::size_t{32} : std::size_t{128}) << 10;
 }
 
 /// How long to sleep at most where ports tell of frames: timers and links are looked at between.
@@ -192,7 +192,7 @@ std::size_t Progress::turn() {
   bool awaits_much = false;
   for (Member* member : members_) {
     const WorkerEngine& engine = member->engine();
-    awaits_much |= engine.running_streams() > few_streams(engine.session().ranks);
+    awaits_much |= engine.awaited_bytes() > few_bytes(engine.session().ranks);
     member->engine().on_time(now, io);
     if (member->after_turn(*attachment_, now)) ++work;
   }

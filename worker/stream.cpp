@@ -22,15 +22,16 @@ bool travels(Operation& op, const ColumnState& column) {
   return column.owned() && op.is_nonzero(column.current);
 }
 
-/// Copies the blocks that a packet has present, one after the other, or those of its slot.
-void load_blocks(const Operation& op, std::span<const wire::Column> columns, std::byte* out) {
-  for (std::size_t c = 0; c < columns.size(); ++c) {
-    const BlockIndex b{columns[c].index};
-    if (columns[c].flags == wire::kColumnPresent) {
+/// Copies the blocks that go in the packet, one after the other, or to their places in the slot.
+void load_blocks(const Operation& op, const Contribution& mine, std::byte* out) {
+  const std::size_t full = op.geometry().full_block_bytes();
+  for (std::size_t c = 0; c < mine.shape.columns; ++c) {
+    const BlockIndex b{mine.columns[c].index};
+    if (mine.columns[c].flags == wire::kColumnPresent) {
       op.load(b, out);
       out += op.geometry().bytes_of(b);
-    } else if (columns[c].flags == wire::kColumnReferenced) {
-      op.load(b, out + c * op.geometry().full_block_bytes());
+    } else if (mine.columns[c].flags == wire::kColumnReferenced) {
+      op.load(b, out + c * full);
     }
   }
 }
@@ -80,7 +81,7 @@ void Stream::start_epoch(bool resume, OpQueue& ops) {
     backoffs_ = data_sends_ = probe_sends_ = 0;
     for (auto& result : early_) result = {};
   } else {
-    if (running_) ops.withdraw_from_stream();
+    if (running_) ops.withdraw_from_stream(op_);
     *this = Stream(id_, static_cast<std::uint8_t>(early_.size()),
                    static_cast<std::uint8_t>(columns_.size()));
   }
@@ -129,7 +130,7 @@ bool Stream::begin_next_op(Scope& scope) {
   if (op_ == end) return false;
   Operation& op = *ops.find(op_);
   running_ = first_ = true;
-  ops.begin_on_stream();
+  ops.begin_on_stream(op_);
   owner_ = held_ = false;
   backoffs_ = data_sends_ = probe_sends_ = 0;
   for (std::uint8_t c = 0; c < op.geometry().columns; ++c) {
@@ -228,6 +229,26 @@ bool Stream::may_be_withheld(Operation& op, const ColumnState& column) const {
   return op.moves() && travels(op, column) && mine.round == position_ && has_blocks;
 }
 
+/// Takes sums from a slot. Blocks that follow each other there and in the tensor are one piece.
+void Stream::store_from_slot(const Packet& packet, std::span<const std::byte> slot, Operation& op) {
+  const auto columns = packet.columns();
+  const Geometry& geometry = op.geometry();
+  const std::size_t block = geometry.full_block_bytes();
+  const auto has_sum = [&](std::size_t c) {
+    return c < columns.size() && columns[c].flags == wire::kColumnReferenced;
+  };
+  for (std::size_t c = 0; c < columns.size(); ++c) {
+    if (!has_sum(c)) continue;
+    const std::size_t first = c;
+    while (has_sum(c + 1) && columns[c + 1].index == columns[c].index + 1) ++c;
+    const BlockIndex b{columns[first].index};
+    const std::size_t bytes = (c - first) * block + geometry.bytes_of(BlockIndex{columns[c].index});
+    op.store(b, slot.subspan(first * block, bytes));
+    op.statistics.blocks_received += c + 1 - first;
+    op.statistics.bytes_received += bytes;
+  }
+}
+
 /// Takes the sums of the round awaited, and looks ahead.
 void Stream::apply(const Packet& packet, Scope& scope) {
   Operation& op = running_op(scope);
@@ -236,17 +257,14 @@ void Stream::apply(const Packet& packet, Scope& scope) {
   ++scope.counters.results_applied;
   ++op.statistics.packets_received;
   op.statistics.bytes_received += packet.bytes().size();
-  const auto store = [&](std::uint8_t c, std::span<const std::byte> sum) {
-    op.store(columns_[c].current, sum);
-    ++op.statistics.blocks_received;
-    const bool is_own = op.moves() && travels(op, columns_[c]);
-    if (packet.has_references() && op.wants(columns_[c].current) && !is_own)
-      op.statistics.bytes_received += sum.size();
-  };
-  if (is_by_reference(scope))
-    packet.for_each_in_slot(result_slot(position_, scope).sums, store);
-  else
-    packet.for_each_block(store);
+  if (is_by_reference(scope)) {
+    store_from_slot(packet, result_slot(position_, scope).sums, op);
+  } else {
+    packet.for_each_block([&](std::uint8_t c, std::span<const std::byte> sum) {
+      op.store(columns_[c].current, sum);
+      ++op.statistics.blocks_received;
+    });
+  }
   if (op.moves()) store_own(mine, packet, op);
   bool done = true;
   owner_ = false;
@@ -420,6 +438,10 @@ void Stream::send_data(bool ask, Scope& scope) {
   const bool in_packet = !is_by_reference(scope);
   const bool kept = mine.round == position_ && mine.tensor_bytes == 0;
   if (!kept) describe(running_op(scope), mine, data_sends_ == 0, scope);
+  if (!kept && !in_packet && mine.bytes != 0) {
+    mine.blocks = contribution_slot(scope);
+    load_blocks(running_op(scope), mine, contribution_slot(scope).data());
+  }
   const bool opening = mine.first || resumed_;
   const std::uint8_t width = mine.shape.columns;
   const std::size_t behind_columns =
@@ -427,7 +449,7 @@ void Stream::send_data(bool ask, Scope& scope) {
   const std::size_t size = wire::block_packet_bytes<wire::Data>(width, opening, behind_columns);
   Buffer buffer = allocate(size, scope);
   if (!buffer) {
-    if (!kept) mine.round = kNoRound;
+    if (in_packet ? !kept : data_sends_ == 0) mine.round = kNoRound;  // nothing of it was sent
     scope.counters.drops.count(DropReason::kNoBuffer);
     arm(after(scope.now, kPoolRetry), scope);
     return;
@@ -445,13 +467,14 @@ void Stream::send_data(bool ask, Scope& scope) {
       static_cast<std::uint8_t>((opening ? wire::kDataOpening : 0) | (ask ? wire::kDataAsk : 0));
   if (opening) *packet.descriptor = mine.descriptor;
   std::copy_n(mine.columns.begin(), width, packet.columns.begin());
-  const std::span<std::byte> slot = in_packet ? std::span<std::byte>() : contribution_slot(scope);
-  std::byte* const blocks = in_packet ? packet.payload : slot.data();
-  if (mine.tensor_bytes != 0) ::new (packet.payload) wire::TensorPlace(running_op(scope).place());
-  if (!kept)
-    load_blocks(running_op(scope), packet.columns, blocks);
-  else if (in_packet)
-    std::copy(mine.blocks.begin(), mine.blocks.end(), blocks);
+  if (mine.tensor_bytes != 0) {
+    ::new (packet.payload) wire::TensorPlace(running_op(scope).place());
+  } else if (in_packet && kept) {
+    std::copy(mine.blocks.begin(), mine.blocks.end(), packet.payload);
+  } else if (in_packet && mine.bytes != 0) {
+    load_blocks(running_op(scope), mine, packet.payload);
+    mine.blocks = {packet.payload, mine.bytes};
+  }
 
   if (data_sends_++ == 0) {
     ++scope.counters.data_sent;
@@ -464,7 +487,6 @@ void Stream::send_data(bool ask, Scope& scope) {
   data_sent_at_ = scope.now;
   told_ = position_;
   seal(buffer, scope);
-  if (!kept && mine.bytes != 0) mine.blocks = in_packet ? std::span(blocks, mine.bytes) : slot;
   if (kept || mine.bytes == 0 || !in_packet) {
     scope.sink.send(scope.membership.aggregator(), std::move(buffer));
   } else {

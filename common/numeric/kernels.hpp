@@ -1,4 +1,4 @@
-// Sums of blocks and the search for blocks that are not zero, on SIMD chosen at run time.
+// Sums of blocks, the search for blocks that are not zero and copies, on SIMD chosen at run time.
 //
 // Accumulators are fp32 for the 16-bit floats, so that a sum is rounded to the element type once;
 // for averages of integers they have twice the width, in which the sum of 256 ranks is exact; else
@@ -72,6 +72,10 @@ struct BlockedTensor {
 /// equal to 0, so -0.0 is zero. Returns whether one of the zero blocks holds a -0.0.
 bool mark_nonzero_blocks(const BlockedTensor& tensor, std::uint32_t first, std::uint32_t end,
                          std::uint64_t* bits);
+
+/// As memcpy, but what is written does not stay in the caches, and need not be read from memory
+/// first: for tensors that the caches cannot hold anyway.
+void copy_past_caches(std::byte* out, const std::byte* in, std::size_t size);
 
 /// Name of the instruction set in use, for reports: "AVX3", "AVX2", "SSE4", ...
 const char* simd_target();

@@ -111,6 +111,7 @@ struct Geometry {
   }
 
   constexpr std::size_t full_block_bytes() const { return block_elements * element_bytes(type); }
+  constexpr std::size_t round_bytes() const { return columns * full_block_bytes(); }
   constexpr std::size_t bytes_of(BlockIndex b) const {
     return elements_of(b) * element_bytes(type);
   }

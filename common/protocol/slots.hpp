@@ -2,8 +2,11 @@
 // (docs/protocol.md, "Blocks by reference").
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <span>
+#include <type_traits>
 
 #include "common/base/ids.hpp"
 #include "common/base/limits.hpp"
@@ -11,19 +14,20 @@
 
 namespace sluice {
 
-/// A rank's blocks for the round that it awaits on each stream, one after the other, as they would
-/// lie in a packet. One slot per stream: what was sent for a round is needed no more once its
-/// result is applied.
+/// A rank's blocks for the round that it awaits on each stream, each where its column has room. One
+/// slot per stream: what was sent for a round is needed no more once its result is applied. Behind
+/// them the rank says when the job has ended for it: from then on tensors that it referred to may
+/// hold anything.
 template <class Byte>
 class ContributionSlots {
  public:
   ContributionSlots() = default;
-  /// `region` has bytes_for(session) at least.
+  /// `region` has bytes_for(session) at least, and begins where a page does.
   ContributionSlots(std::span<Byte> region, const Session& session)
       : region_(region.first(bytes_for(session))) {}
 
   static constexpr std::size_t bytes_for(const Session& session) {
-    return session.streams * limits::kReferencedRoundBytes;
+    return session.streams * limits::kReferencedRoundBytes + kEndBytes;
   }
 
   std::span<Byte> at(StreamId stream) const {
@@ -31,7 +35,25 @@ class ContributionSlots {
                            limits::kReferencedRoundBytes);
   }
 
+  /// To be said before a tensor is anybody else's.
+  void end() const {
+    __atomic_store_n(ended(), std::uint32_t{1}, __ATOMIC_RELAXED);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+  /// To be asked after tensors were read: if not, they held what they should.
+  bool has_ended() const {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    return __atomic_load_n(ended(), __ATOMIC_RELAXED) != 0;
+  }
+
  private:
+  static constexpr std::size_t kEndBytes = 4096;  // a page, for the regions' lengths
+
+  auto* ended() const {
+    using Word = std::conditional_t<std::is_const_v<Byte>, const std::uint32_t, std::uint32_t>;
+    return reinterpret_cast<Word*>(region_.data() + (region_.size() - kEndBytes));
+  }
+
   std::span<Byte> region_;
 };
 
