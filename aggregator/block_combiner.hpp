@@ -205,7 +205,8 @@ inline void BlockCombiner::write(std::span<wire::Column> columns, std::byte* in_
 inline void BlockCombiner::write_to_slot(std::span<wire::Column> columns, std::byte* slot) {
   for (std::uint8_t c = 0; c < geometry_.columns; ++c) {
     columns[c].index = current_[c].value;
-    if (owners_[c] != 0) columns[c].flags = wire::kColumnReferenced;
+    if (owners_[c] != 0)
+      columns[c].flags = owners_[c] == 1 ? wire::kColumnOfOne : wire::kColumnReferenced;
   }
   const std::size_t block = geometry_.full_block_bytes();
   for (std::uint8_t run, c = 0; c < geometry_.columns; c = static_cast<std::uint8_t>(c + run)) {

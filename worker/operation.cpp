@@ -119,6 +119,11 @@ void Operation::store(BlockIndex b, std::span<const std::byte> sum) {
   });
 }
 
+void Operation::keep_own(BlockIndex b) {
+  numeric::make_zeros_positive(geometry_.type, request_.output + geometry_.offset_of(b),
+                               geometry_.elements_of(b));
+}
+
 void Operation::store_zeros(BlockIndex begin, BlockIndex end) {
   if (is_whole_in_place() && !nonzero_.saw_negative_zero()) return;
   if (request_.wanted && request_.wanted->empty()) return;

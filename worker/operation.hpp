@@ -64,6 +64,15 @@ class Operation {
   /// The sum of block b, or of that and blocks behind it: copies what is wanted to the output.
   void store(BlockIndex b, std::span<const std::byte> sum);
 
+  /// Whether the sum of a block to which this rank alone has contributed is in the output already,
+  /// but for what keep_own() mends.
+  bool keeps_own_sums() const {
+    return is_whole_in_place() &&
+           (request_.reduction == Reduction::kSum || request_.reduction == Reduction::kBitOr ||
+            request_.reduction == Reduction::kBitXor);
+  }
+  void keep_own(BlockIndex b);
+
   /// Blocks begin, begin + stride, ... before `end` (kNoBlock: the tensor's end) are zero on every
   /// rank: makes them +0 in the output where they are not.
   void store_zeros(BlockIndex begin, BlockIndex end);

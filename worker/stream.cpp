@@ -230,17 +230,28 @@ bool Stream::may_be_withheld(Operation& op, const ColumnState& column) const {
 }
 
 /// Takes sums from a slot. Blocks that follow each other there and in the tensor are one piece.
-void Stream::store_from_slot(const Packet& packet, std::span<const std::byte> slot, Operation& op) {
+/// What this rank alone has contributed is in its tensor already, mostly.
+void Stream::store_from_slot(const Packet& packet, std::span<const std::byte> slot,
+                             Operation& op) const {
   const auto columns = packet.columns();
   const Geometry& geometry = op.geometry();
   const std::size_t block = geometry.full_block_bytes();
+  const bool keeps_own = op.keeps_own_sums();
   const auto has_sum = [&](std::size_t c) {
-    return c < columns.size() && columns[c].flags == wire::kColumnReferenced;
+    return c < columns.size() && (columns[c].flags & wire::kColumnInSlot) != 0;
+  };
+  const auto is_own = [&](std::size_t c) {
+    return keeps_own && columns[c].flags == wire::kColumnOfOne && travels(op, columns_[c]);
   };
   for (std::size_t c = 0; c < columns.size(); ++c) {
     if (!has_sum(c)) continue;
+    if (is_own(c)) {
+      op.keep_own(BlockIndex{columns[c].index});
+      ++op.statistics.blocks_received;
+      continue;
+    }
     const std::size_t first = c;
-    while (has_sum(c + 1) && columns[c + 1].index == columns[c].index + 1) ++c;
+    while (has_sum(c + 1) && !is_own(c + 1) && columns[c + 1].index == columns[c].index + 1) ++c;
     const BlockIndex b{columns[first].index};
     const std::size_t bytes = (c - first) * block + geometry.bytes_of(BlockIndex{columns[c].index});
     op.store(b, slot.subspan(first * block, bytes));

@@ -138,7 +138,7 @@ class Stream {
   bool fits(const Packet& packet, Scope& scope);
   bool may_be_withheld(Operation& op, const ColumnState& column) const;
   void apply(const Packet& packet, Scope& scope);
-  static void store_from_slot(const Packet& packet, std::span<const std::byte> slot, Operation& op);
+  void store_from_slot(const Packet& packet, std::span<const std::byte> slot, Operation& op) const;
   void describe(Operation& op, Contribution& mine, bool may_refer_to_tensor, Scope& scope) const;
   static bool is_by_reference(const Scope& scope);
   std::span<std::byte> contribution_slot(const Scope& scope) const;

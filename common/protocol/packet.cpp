@@ -111,7 +111,7 @@ DropReason Packet::check<wire::Result>() {
   if (result.lag >= wire::kMaxHistory || result.lag > result.round) return DropReason::kBadIndex;
   shape_offset_ = offsetof(wire::Result, shape);
   columns_offset_ = sizeof(wire::Result);
-  return check_blocks(wire::kColumnPresent | wire::kColumnWithheld | wire::kColumnReferenced);
+  return check_blocks(wire::kColumnPresent | wire::kColumnWithheld | wire::kColumnInSlot);
 }
 
 template <>
@@ -188,7 +188,7 @@ DropReason Packet::check_blocks(std::uint8_t column_flags) {
     if (next <= index && next != kNoBlock.value) return DropReason::kBadIndex;
     if (column.flags != 0 && index == kNoBlock.value) return DropReason::kBadIndex;
     if (column.flags == wire::kColumnPresent) present_bytes_ += block_bytes(s, index);
-    if (column.flags == wire::kColumnReferenced) {
+    if ((column.flags & wire::kColumnInSlot) != 0) {
       const auto c = static_cast<std::size_t>(&column - columns().data());
       referenced_bytes_ = c * full_block_bytes(s) + block_bytes(s, index);
     }

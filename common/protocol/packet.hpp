@@ -90,7 +90,7 @@ class Packet {
     const std::size_t stride = full_block_bytes(s);
     std::uint8_t c = 0;
     for (const wire::Column& column : columns()) {
-      if (column.flags == wire::kColumnReferenced)
+      if ((column.flags & wire::kColumnInSlot) != 0)
         f(c, slot.subspan(c * stride, block_bytes(s, column.index)));
       ++c;
     }

@@ -157,6 +157,8 @@ inline constexpr std::uint8_t kColumnPresent = 1;     // the block's elements ar
 inline constexpr std::uint8_t kColumnWithheld = 2;    // RESULT: the receiver lacks no sum here
 inline constexpr std::uint8_t kColumnReferenced = 4;  // they are in the round's slot (slots.hpp)
 inline constexpr std::uint8_t kColumnInTensor = 8;    // DATA: they are where TensorPlace tells
+inline constexpr std::uint8_t kColumnOfOne = 16;      // RESULT: referenced, and one rank's alone
+inline constexpr std::uint8_t kColumnInSlot = kColumnReferenced | kColumnOfOne;
 
 /// Where the sender's tensor lies in shared memory: element 0 would, if it is not the sender's.
 struct TensorPlace {

@@ -191,7 +191,9 @@ Scenario make_scenario(std::uint64_t seed) {
   }
   draw_clocks(r, s);
   moderate(s);
-  if (s.theme == Theme::kCrashes || s.theme == Theme::kStandby) draw_laggards(seed, s);
+  const bool crashes_at_first_result = s.theme == Theme::kCrashes && s.jobs[0].ranks <= 2;
+  const bool recovers = s.theme == Theme::kCrashes || s.theme == Theme::kStandby;
+  if (recovers && !crashes_at_first_result) draw_laggards(seed, s);
   Random shares(derive(seed, 1));
   for (JobPlan& job : s.jobs)
     job.by_reference = s.trust != Trust::kAuthenticated && shares.chance(0.5);
