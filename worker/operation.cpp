@@ -108,8 +108,10 @@ void Operation::for_each_wanted(BlockIndex b, std::size_t bytes, F&& f) const {
   }
 }
 
-void Operation::store(BlockIndex b, std::span<const std::byte> sum) {
+std::size_t Operation::store(BlockIndex b, std::span<const std::byte> sum) {
+  std::size_t stored = 0;
   for_each_wanted(b, sum.size(), [&](std::byte* output, std::size_t offset, std::size_t size) {
+    stored += size;
     const std::byte* const from = sum.data() + offset;
     if (output == from) return;
     if (is_large_ && size >= kStreamedBytes)
@@ -117,6 +119,7 @@ void Operation::store(BlockIndex b, std::span<const std::byte> sum) {
     else
       std::memcpy(output, from, size);
   });
+  return stored;
 }
 
 void Operation::keep_own(BlockIndex b) {

@@ -62,7 +62,8 @@ class Operation {
   bool moves() const { return wire::moves(request_.collective); }
 
   /// The sum of block b, or of that and blocks behind it: copies what is wanted to the output.
-  void store(BlockIndex b, std::span<const std::byte> sum);
+  /// Returns so many bytes.
+  std::size_t store(BlockIndex b, std::span<const std::byte> sum);
 
   /// Whether the sum of a block to which this rank alone has contributed is in the output already,
   /// but for what keep_own() mends.

@@ -243,6 +243,7 @@ void Stream::store_from_slot(const Packet& packet, std::span<const std::byte> sl
   const auto is_own = [&](std::size_t c) {
     return keeps_own && columns[c].flags == wire::kColumnOfOne && travels(op, columns_[c]);
   };
+  const auto is_moved_here = [&](std::size_t c) { return op.moves() && travels(op, columns_[c]); };
   for (std::size_t c = 0; c < columns.size(); ++c) {
     if (!has_sum(c)) continue;
     if (is_own(c)) {
@@ -251,12 +252,14 @@ void Stream::store_from_slot(const Packet& packet, std::span<const std::byte> sl
       continue;
     }
     const std::size_t first = c;
-    while (has_sum(c + 1) && !is_own(c + 1) && columns[c + 1].index == columns[c].index + 1) ++c;
+    while (has_sum(c + 1) && !is_own(c + 1) && columns[c + 1].index == columns[c].index + 1 &&
+           is_moved_here(c + 1) == is_moved_here(c))
+      ++c;
     const BlockIndex b{columns[first].index};
     const std::size_t bytes = (c - first) * block + geometry.bytes_of(BlockIndex{columns[c].index});
-    op.store(b, slot.subspan(first * block, bytes));
+    const std::size_t stored = op.store(b, slot.subspan(first * block, bytes));
+    if (!is_moved_here(first)) op.statistics.bytes_received += stored;
     op.statistics.blocks_received += c + 1 - first;
-    op.statistics.bytes_received += bytes;
   }
 }
 

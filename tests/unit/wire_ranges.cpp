@@ -195,9 +195,10 @@ TEST_CASE("every range of docs/protocol.md is the codec's, to the last value") {
   // The test `wire` tries them: unknown kinds, every truncation and extension, every bit of it.
   const std::set<std::string> tried_elsewhere{"Header.kind", "Header.length", "Header.integrity"};
   const std::set<std::string> tried_below{"Column.index", "Column.next"};
-  const std::set<std::string> conditions_below{"", ", a power of two", ", at most the round",
-                                               "; 0 if `index` is none; of DATA 8 in place of 2 and 16",
-                                               ", 1..5 where `op_type` or `wire_type` is a float"};
+  const std::set<std::string> conditions_below{
+      "", ", a power of two", ", at most the round",
+      "; 0 if `index` is none; of DATA 8 in place of 2 and 16",
+      ", 1..5 where `op_type` or `wire_type` is a float"};
   for (const DocumentedField& field : documented_fields()) {
     const bool is_part = field.range.empty() || field.range.starts_with("as `");
     if (is_part || tried_elsewhere.contains(field.full_name()) ||
