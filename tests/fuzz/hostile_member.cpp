@@ -2,18 +2,22 @@
 // jobs of its own, with valid tokens: it knows what the aggregator knows of them, so that what it
 // says is deep in the protocol and a little wrong: packets of every kind, of rounds before and
 // after the running one, with other shapes and columns, leaving in the middle, resuming with any
-// progress, silent ranks. An honest job in the same engine must not notice; and nothing that a
-// member says may be read, written or awaited beyond its own job.
+// progress, silent ranks. One of its jobs passes blocks by reference, and refers to what it likes.
+// An honest job in the same engine must not notice; and nothing that a member says may be read,
+// written or awaited beyond its own job.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "tests/fuzz/forge.hpp"
 #include "tests/fuzz/input.hpp"
 #include "tests/fuzz/job.hpp"
+#include "tests/sim/shared_memory.hpp"
 
 namespace sluice::fuzz {
 namespace {
@@ -27,8 +31,9 @@ constexpr std::size_t kRanksMost = 4;
 constexpr std::uint64_t kSeed = 30;
 constexpr std::size_t kBuffersMost = 1500;
 
-aggregator::EngineConfig config_of(Input& input) {
+aggregator::EngineConfig config_of(Input& input, aggregator::SharedMemory& memory) {
   aggregator::EngineConfig config;
+  config.shared_memory = &memory;
   config.streams = static_cast<std::uint16_t>(1 + input.below(3));
   config.streams_max = 8;
   config.history = static_cast<std::uint8_t>(2u << input.below(2));
@@ -40,6 +45,37 @@ aggregator::EngineConfig config_of(Input& input) {
   config.straggler_warning = milliseconds(20);
   return config;
 }
+
+/// The regions that the liar's ranks share: slots, and a tensor each.
+class SharedMemory {
+ public:
+  SharedMemory() : of_aggregator(regions_, kResultsBytes) {
+    for (std::size_t r = 0; r < kRanksMost; ++r) {
+      share(slots_of(r), kSlotsBytes);
+      tensors_.emplace_back(kTensorBytes);
+      regions_[tensor_of(r)] = std::make_shared<sim::SharedRegion>(
+          tensor_of(r), std::span(tensors_.back()), slots_of(r));
+    }
+  }
+
+  static std::uint64_t slots_of(std::size_t rank) { return 101 + 8 * rank; }
+  static std::uint64_t tensor_of(std::size_t rank) { return 201 + 8 * rank; }
+
+ private:
+  static constexpr std::size_t kSlotsBytes = std::size_t{4} << 20;
+  static constexpr std::size_t kResultsBytes = std::size_t{16} << 20;
+  static constexpr std::size_t kTensorBytes = std::size_t{64} << 10;
+
+  void share(std::uint64_t id, std::size_t bytes) {
+    regions_[id] = std::make_shared<sim::SharedRegion>(id, bytes);
+  }
+
+  std::vector<std::vector<std::byte>> tensors_;
+  sim::SharedRegions regions_;
+
+ public:
+  sim::AggregatorMemory of_aggregator;
+};
 
 /// A job all of whose ranks are one liar's.
 struct HostileJob {
@@ -61,6 +97,8 @@ struct HostileJob {
   std::uint32_t id = 0;
   std::uint16_t ranks = 0;
   std::uint64_t elements = 0;  // of each op
+  bool shares_memory = false;
+  bool by_reference() const { return (session.flags & wire::kWelcomeByReference) != 0; }
   wire::Welcome session{};
   std::vector<ForgedRank> forged_ranks;
   std::vector<Stream> streams;
@@ -69,13 +107,16 @@ struct HostileJob {
 class Target {
  public:
   explicit Target(Input& input)
-      : input_(input), world_(config_of(input), kSeed), honest_(world_, kHonestJob, 2, kSeed) {
+      : input_(input),
+        world_(config_of(input, memory_.of_aggregator), kSeed),
+        honest_(world_, kHonestJob, 2, kSeed) {
     require(honest_.settle([&] { return honest_.joined(); }), "the honest job forms");
     for (std::size_t i = 0; i < kHostileJobs; ++i) {
       hostile_[i].id = static_cast<std::uint32_t>(kFirstHostileJob + i);
       hostile_[i].ranks = static_cast<std::uint16_t>(1 + input_.below(kRanksMost));
       hostile_[i].elements = 4 * input_.pick(std::array<std::uint64_t, 4>{400, 1000, 3000, 1});
       hostile_[i].forged_ranks.resize(hostile_[i].ranks);
+      hostile_[i].shares_memory = i == 0;
       join(hostile_[i]);
     }
   }
@@ -217,6 +258,11 @@ class Target {
     join.history = resumes ? 4 : 0;
     join.generation = resumes ? std::uint64_t{77} : std::uint64_t{0};
     if (input_.one_in(4)) join.generation = job.session.generation, join.epoch = job.session.epoch;
+    if (job.shares_memory) {
+      join.slots = SharedMemory::slots_of(input_.one_in(16) ? 0 : rank);
+      join.results = memory_.of_aggregator.results_for(job.id, 1000 + nonces_)->id();
+      if (resumes) join.flags = join.flags | wire::kJoinByReference;
+    }
     send_packet(job, rank, join);
   }
 
@@ -324,8 +370,8 @@ class Target {
     const auto lie = [&](std::size_t n) { return lies && input_.one_in(n); };
     const std::uint64_t op = lie(8) ? input_.byte() : 0;
     const std::uint64_t elements = lie(8) ? input_.byte() : job.elements;
-    const auto geometry =
-        Geometry::make(elements, ElementType::kInt32, 4, 600, job.session.streams, op);
+    const auto geometry = Geometry::make(elements, ElementType::kInt32, 4, 600, job.session.streams,
+                                         op, job.by_reference());
     const bool opening = lie(4) ? !state.opens() : state.opens();
     wire::Shape shape = wire::shape_of(geometry);
     if (lie(8)) shape.columns = static_cast<std::uint8_t>(1 + input_.below(wire::kMaxColumns));
@@ -333,6 +379,7 @@ class Target {
     const auto owned = input_.number<std::uint16_t>();  // columns, by their lowest bits: few bytes
     std::vector<wire::Column> columns(shape.columns);
     std::size_t payload = 0;
+    bool in_tensor = false;
     for (std::uint8_t c = 0; c < shape.columns; ++c) {
       wire::Column& column = columns[c];
       BlockIndex current = kNoBlock;
@@ -341,13 +388,19 @@ class Target {
       column.index = lie(16) ? std::uint32_t{input_.byte()} : current.value;
       column.next = kNoBlock.value;
       if (column.index >= geometry.blocks || (owned >> c % 16 & 1) == 0) continue;
-      column.flags = wire::kColumnPresent;
-      payload += geometry.bytes_of(BlockIndex{column.index});
+      if (job.by_reference() != lie(16)) {
+        column.flags = input_.one_in(2) ? wire::kColumnReferenced : wire::kColumnInTensor;
+        in_tensor |= column.flags == wire::kColumnInTensor;
+      } else {
+        column.flags = wire::kColumnPresent;
+        payload += geometry.bytes_of(BlockIndex{column.index});
+      }
       const std::uint64_t next = std::uint64_t{column.index} + geometry.stride();
       if (next < geometry.blocks) column.next = static_cast<std::uint32_t>(next);
       if (lie(16)) column.next = input_.byte();
     }
 
+    if (in_tensor) payload += sizeof(wire::TensorPlace);
     Datagram bytes(wire::block_packet_bytes<wire::Data>(shape.columns, opening, payload));
     auto packet = wire::BlockPacket<wire::Data>::begin(bytes, job.id, shape.columns, opening);
     packet.fixed.member = member(job, rank, packet.fixed.member);
@@ -359,6 +412,13 @@ class Target {
                                                    (lie(4) ? wire::kDataAsk : 0));
     if (opening) describe(*packet.descriptor, lies);
     std::copy(columns.begin(), columns.end(), packet.columns.begin());
+    if (in_tensor) {
+      wire::TensorPlace place;
+      place.region = SharedMemory::tensor_of(lie(8) ? input_.below(kRanksMost) : rank);
+      if (lie(16)) place.region = SharedMemory::slots_of(rank);
+      place.offset = lie(4) ? input_.number<std::uint64_t>() : input_.below(64);
+      std::memcpy(bytes.data() + (bytes.size() - sizeof place), &place, sizeof place);
+    }
     send(job, rank, std::move(bytes));
   }
 
@@ -377,6 +437,7 @@ class Target {
   }
 
   Input& input_;
+  SharedMemory memory_;
   World world_;
   HonestJob honest_;
   std::array<HostileJob, kHostileJobs> hostile_;
