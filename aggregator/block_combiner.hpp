@@ -46,9 +46,9 @@ class BlockCombiner {
 
   /// Adds the blocks in a packet. Lowest rank first.
   void add(Rank w, const Packet& packet);
-  /// Notes where a rank's blocks lie: in its slot, or in `tensors`. They are
-  /// added when the sums are written, in one pass: so no sum is kept elsewhere meanwhile. In any
-  /// order of ranks. The packet's references are within both.
+  /// Notes where a rank's blocks lie: in its slot, or in `tensors`; the packet's references are
+  /// within both. In any order of ranks: blocks are added when the sums are written, in one pass,
+  /// so that no sum is kept elsewhere meanwhile.
   void refer(Rank w, const Packet& packet, std::span<const std::byte> slot,
              std::shared_ptr<const SharedBlocks::Region> tensors);
 
@@ -104,9 +104,9 @@ inline bool BlockCombiner::fits(const Packet& packet, std::span<const BlockIndex
   const std::uint32_t stride = geometry_.stride();
   for (std::uint8_t c = 0; const wire::Column& column : packet.columns()) {
     const BlockIndex index{column.index};
-    const bool present = (column.flags & wire::kColumnPresent) != 0;
+    const bool has_block = column.flags != 0;
     if (index != current_[c]) return false;
-    if (!next.empty() && present && next[c] != index) return false;  // an owner's may prove zero
+    if (!next.empty() && has_block && next[c] != index) return false;  // an owner's may prove zero
     if (column.next != kNoBlock.value && (column.next - index.value) % stride != 0) return false;
     ++c;
   }
