@@ -14,6 +14,8 @@ import ranks
 from rounds import Contestant
 
 MIB = 1 << 20
+# Ordinary memory of sluice-perf asks for huge pages, so that of the peers does, too.
+HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 GATHERED_BYTES_MAX = 2 << 30  # what all ranks of a sparse AllReduce by AllGather may take together
 
 
@@ -199,7 +201,7 @@ class Family:
         return self.running
 
     def start(self, stage, *command, **environment):
-        self.started.append(stage.start(*command, **environment))
+        self.started.append(stage.start(*command, **HUGE_PAGES, **environment))
 
     def stop(self):
         """Ends the ranks in order, so that Open MPI leaves no shared memory behind."""
