@@ -36,6 +36,7 @@ constexpr std::size_t kRanksMost = 64;
 constexpr std::size_t kPieceBytes = 256 << 10;
 constexpr std::size_t kPieceElements = kPieceBytes / sizeof(float);
 constexpr std::uint32_t kWindowPieces = 64;  // 16 MiB
+constexpr std::uint32_t kLargePieces = 64;   // 16 MiB
 constexpr std::uint32_t kBatch = 4;
 constexpr std::uint32_t kSlotsOfRank = 4;  // 1 MiB: as Sluice
 
@@ -164,10 +165,13 @@ float* ordinary_tensor(std::size_t elements) {
   return static_cast<float*>(memory);
 }
 
-/// Past the caches, as Sluice does of large tensors.
-void copy_out(const float* sums, float* tensor) {
-  sluice::numeric::copy_past_caches(reinterpret_cast<std::byte*>(tensor),
-                                    reinterpret_cast<const std::byte*>(sums), kPieceBytes);
+/// A piece; past the caches where the tensor is large, as Sluice does.
+void copy_out(const float* sums, float* tensor, bool is_large) {
+  if (is_large)
+    sluice::numeric::copy_past_caches(reinterpret_cast<std::byte*>(tensor),
+                                      reinterpret_cast<const std::byte*>(sums), kPieceBytes);
+  else
+    std::copy_n(sums, kPieceElements, tensor);
 }
 
 void take_part(std::uint32_t rank, const Plan& plan, const Shared& shared,
@@ -199,7 +203,7 @@ void take_part(std::uint32_t rank, const Plan& plan, const Shared& shared,
       await(progress.sleeper[rank], base + piece + 1, plan.within_run(base + piece, plan.batch()),
             [&](std::uint32_t until) { return progress.summed.word.load() >= until; });
       copy_out(shared.window + std::size_t{(base + piece) % kWindowPieces} * kPieceElements,
-               tensor + std::size_t{piece} * kPieceElements);
+               tensor + std::size_t{piece} * kPieceElements, plan.pieces >= kLargePieces);
       tell(self.copied.word, base + piece + 1);
     }
     barrier();
