@@ -48,8 +48,9 @@ struct alignas(128) Line {
 /// How far everybody is, in pieces since the program began, and who sleeps until what.
 struct Progress {
   struct Party {
-    Line given;   ///< lies where the summing process may read it
-    Line copied;  ///< out of the window
+    Line given;                                ///< lies where the summing process may read it
+    Line copied;                               ///< out of the window
+    std::atomic<std::int64_t> nanoseconds{0};  ///< of its last run
   };
   struct Sleeper {
     Line asleep;  ///< 1: sleeps on it
@@ -174,6 +175,15 @@ void copy_out(const float* sums, float* tensor, bool is_large) {
     std::copy_n(sums, kPieceElements, tensor);
 }
 
+/// A run took as long as its slowest rank, as with sluice-perf.
+void print_slowest(const Plan& plan, const Progress& progress) {
+  std::int64_t most = 0;
+  for (std::uint32_t r = 0; r < plan.ranks; ++r)
+    most = std::max(most, progress.rank[r].nanoseconds.load());
+  std::printf("%.3f\n", static_cast<double>(most) / 1e6);
+  std::fflush(stdout);
+}
+
 void take_part(std::uint32_t rank, const Plan& plan, const Shared& shared,
                const std::function<void()>& barrier) {
   const std::size_t elements = std::size_t{plan.pieces} * kPieceElements;
@@ -206,9 +216,10 @@ void take_part(std::uint32_t rank, const Plan& plan, const Shared& shared,
                tensor + std::size_t{piece} * kPieceElements, plan.pieces >= kLargePieces);
       tell(self.copied.word, base + piece + 1);
     }
+    const std::chrono::nanoseconds time = std::chrono::steady_clock::now() - start;
+    self.nanoseconds.store(time.count());
     barrier();
-    const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
-    if (rank == 0) std::printf("%.3f\n", time.count()), std::fflush(stdout);
+    if (rank == 0) print_slowest(plan, progress);
     check(tensor, plan);
   }
 }
