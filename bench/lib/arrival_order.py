@@ -4,10 +4,10 @@ simulator is tested, and lies in the build directory."""
 import os
 import pathlib
 import shutil
-import subprocess
 
 import checkout
 import patches
+import programs
 
 PATCH = "first-come-order.patch"
 
@@ -27,12 +27,6 @@ def make():
     shutil.copytree(checkout.ROOT, source, ignore=not_copied)
     patches.apply(patches.DIRECTORY / PATCH, pathlib.Path(source))
     if not os.path.exists(os.path.join(build, "build.ninja")):
-        run("meson", "setup", build, source, "-Dtests=false")
-    run("ninja", "-C", build, "aggregator/sluice-aggregator")
+        programs.run("meson", "setup", build, source, "-Dtests=false")
+    programs.run("ninja", "-C", build, "aggregator/sluice-aggregator")
     return build
-
-
-def run(*command):
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")

@@ -1,6 +1,7 @@
 """Who takes part: AllReduce of fp32 in place by Sluice and by its peers on this machine."""
 import json
 import os
+import re
 import statistics
 import subprocess
 from dataclasses import dataclass
@@ -12,6 +13,9 @@ import programs
 import ranks
 from rounds import Contestant
 
+MIB = 1 << 20
+# Ordinary memory of sluice-perf asks for huge pages, so that of the peers does, too.
+HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 GATHERED_BYTES_MAX = 2 << 30  # what all ranks of a sparse AllReduce by AllGather may take together
 
 
@@ -38,11 +42,42 @@ def perf_row(path, command="sluice-perf"):
     return row
 
 
+@dataclass(frozen=True)
+class Way:
+    """How blocks come to the aggregator and back."""
+    shares: bool  # memory, or sends packets
+    memory: str  # of the tensors, as sluice-perf is told
+
+    @property
+    def settings(self):
+        """The environment of ranks; they tell where a tensor had to be ordinary memory."""
+        return {"SLUICE_SHARED_MEMORY": int(self.shares), "SLUICE_LOG": "info"}
+
+    def require(self, log, who):
+        """Raises WrongWay if daemons and ranks have logged that blocks went in another way."""
+        said = set(re.findall(r": formed, .*", log))
+        if not said or any((BY_REFERENCE in line) != self.shares for line in said):
+            raise WrongWay(f"{who} was to {'share memory' if self.shares else 'send packets'}:"
+                           f" {said or log}")
+        if self.memory == "shared" and self.shares and COPIED in log:
+            raise WrongWay(f"{who} had no tensors in shared memory: {log}")
+
+
+class WrongWay(Exception):
+    pass
+
+
+BY_REFERENCE = "blocks in shared memory"  # what a daemon logs of such a job
+COPIED = "tensors are copied to be shared"  # what a rank logs that had no region for them
+ARENA, ORDINARY, PACKETS = Way(True, "shared"), Way(True, "ordinary"), Way(False, "ordinary")
+
+
 class Sluice(Contestant):
     """sluice-perf on fresh ranks and a fresh aggregator each time; `perf` is more flags of it."""
+    perf_build = None  # the one in use
 
-    def __init__(self, name="sluice", perf=(), build=None):
-        self.name, self.perf, self.build = name, perf, build
+    def __init__(self, name="sluice", way=ARENA, perf=(), build=None):
+        self.name, self.way, self.perf, self.build = name, way, perf, build
 
     def measure(self, point, seed, check):
         return {self.name: self.row(point, seed, check)["time_us_median"]}
@@ -62,21 +97,71 @@ class Sluice(Contestant):
         """sluice-perf's own."""
         path = self.stage.directory("row.json")
         command = self.command(point, seed, check, iterations or point.iterations(), path)
-        status = subprocess.run(command, check=False, env=self.stage.environment()).returncode
+        done = subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True,
+                              env=self.stage.environment(**self.way.settings))
         said = " ".join(command)
+        if not os.path.exists(path):
+            raise ConnectionError(f"status {done.returncode} of: {said}\n{done.stderr}")
         row = perf_row(path, said)
-        if status != 0:
-            raise ConnectionError(f"status {status} of: {said}")
+        if done.returncode != 0:
+            raise ConnectionError(f"status {done.returncode} of: {said}\n{done.stderr}")
+        self.way.require(done.stderr, said)
         return row
+
+    def memory_flags(self):
+        return ["--memory", self.way.memory]
 
     def command(self, point, seed, check, iterations, path):
         size = self.size(point)
-        words = [checkout.LOCAL_CLUSTER, "--build", self.build or checkout.build, "--workers",
-                 point.ranks, "--quiet-ranks", *self.cluster_flags(point), "--",
-                 programs.built("sluice-perf"), "-b", size, "-e", size, "--density",
-                 point.density, "--overlap", point.overlap, "-n", iterations, "-w", 2, "-c",
-                 int(check), "--seed", seed, "--json", path, *self.perf_flags(point)]
+        build = self.build or checkout.build
+        words = [checkout.LOCAL_CLUSTER, "--build", build, "--workers", point.ranks,
+                 "--quiet-ranks", "--show-aggregators", *self.cluster_flags(point), "--",
+                 programs.built("sluice-perf", self.perf_build), *self.memory_flags(),
+                 "-b", size, "-e", size, "--density", point.density, "--overlap", point.overlap,
+                 "-n", iterations, "-w", 2, "-c", int(check), "--seed", seed, "--json", path,
+                 *self.perf_flags(point)]
         return [str(word) for word in words]
+
+
+class SparseOnly(Sluice):
+    """For tensors with zeros: by the caller's bitmap, nobody searches them."""
+
+    def takes(self, point):
+        return point.density < 1
+
+
+class Former(Sluice):
+    """As it was before it shared memory: see former.py."""
+
+    def __init__(self, name, build):
+        super().__init__(name, PACKETS, build=build)
+        self.perf_build = build
+
+    def memory_flags(self):
+        return []  # it knows of one kind
+
+
+class Ceiling(Contestant):
+    """What one machine can do: bench-shared-sum, with tensors where the summing process reads them,
+    or with slots."""
+    WARM_UP = 2  # runs
+
+    def __init__(self, name, variant):
+        self.name, self.variant = name, variant
+
+    def takes(self, point):
+        return point.density == 1 and point.bytes > 0 and point.bytes % MIB == 0
+
+    def measure(self, point, seed, check):
+        runs = self.WARM_UP + point.iterations()
+        command = [programs.built("bench-shared-sum"), point.ranks, point.bytes // MIB, runs,
+                   self.variant]
+        command = [str(word) for word in command]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode != 0:  # it checks every sum
+            raise ranks.WrongSums(f"status {done.returncode} of {' '.join(command)}: {done.stderr}")
+        milliseconds = [float(line) for line in done.stdout.split()]
+        return {self.name: 1000 * statistics.median(milliseconds[self.WARM_UP:])}
 
 
 class Peer:
@@ -116,7 +201,7 @@ class Family:
         return self.running
 
     def start(self, stage, *command, **environment):
-        self.started.append(stage.start(*command, **environment))
+        self.started.append(stage.start(*command, **HUGE_PAGES, **environment))
 
     def stop(self):
         """Ends the ranks in order, so that Open MPI leaves no shared memory behind."""
@@ -152,11 +237,27 @@ class Gloo(Family):
                        MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
 
 
+def of_sluice():
+    """By itself: with tensors in shared memory, with the same and a bitmap, with ordinary tensors,
+    and without shared memory."""
+    return [
+        Sluice(),
+        SparseOnly("sluice-bitmap", perf=["--bitmap"]),
+        Sluice("sluice-ordinary", ORDINARY),
+        Sluice("sluice-packets", PACKETS),
+    ]
+
+
+def ceilings():
+    return [Ceiling("ceiling", "tensors"), Ceiling("ceiling-slots", "slots")]
+
+
 def all_contestants():
     """Sluice first."""
     shm, tcp, gloo = OpenMpi("shm"), OpenMpi("tcp"), Gloo("gloo")
     return [
-        Sluice(),
+        *of_sluice(),
+        *ceilings(),
         Peer("openmpi", shm, "allreduce"),
         Peer("gloo", gloo, "allreduce"),
         Peer("openmpi-tcp", tcp, "allreduce"),
@@ -164,3 +265,9 @@ def all_contestants():
         Peer("sparse-mpi", shm, "sparse"),
         Peer("sparse-gloo", gloo, "sparse"),
     ]
+
+
+def named(*names):
+    """In that order."""
+    by_name = {contestant.name: contestant for contestant in all_contestants()}
+    return [by_name[name] for name in names]

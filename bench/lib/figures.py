@@ -1,25 +1,30 @@
 """The rows of the table of figures to reach: what each measures, and what it must come to."""
+import math
+import os
 from dataclasses import dataclass, field
 
 import arrival_order
 import contestants
+import former
 import kernels
 import lane
 import results
 import rounds
-from contestants import Point, Sluice
+import trainer
+from contestants import PACKETS, Former, Point, Sluice
 
-MIB = 1 << 20
+MIB = contestants.MIB
 BEST_PEERS = ["gloo", "openmpi"]  # Open MPI over shared memory
+NO_SLOWER = 0.95  # what two builds of the same code may differ by
 
 
 @dataclass
 class Figure:
-    """One ratio; higher is better unless `most` is set."""
+    """One ratio; higher is better unless `most` is set. Without a threshold it cannot be missed."""
     what: str
     ratios: list
-    threshold: float
-    target: float
+    threshold: float = None
+    target: float = None
     rounds: str = ""  # what is known of those that counted
     values: dict = field(default_factory=dict)  # medians of what was measured, by name
     most: bool = False  # the threshold is what it may come to at most
@@ -29,13 +34,15 @@ class Figure:
         return results.median(self.ratios)
 
     def reaches(self, limit):
-        if self.ratio is None:
+        if self.ratio is None or limit is None:
             return False
         return self.ratio <= limit if self.most else self.ratio >= limit
 
     def verdict(self):
         if self.reaches(self.target):
             return "target"
+        if self.threshold is None:
+            return "to compare" if self.target is None else "below target"
         return "pass" if self.reaches(self.threshold) else "missed"
 
 
@@ -44,12 +51,18 @@ class Settings:
     wanted: int
     accepted: list
     workers: list
+    journals: str = None  # a directory
+    deadline: float = math.inf
 
-    def run(self, points, takers):
-        return results.by_point(rounds.run(points, takers, self.wanted, self.accepted))
+    def run(self, points, takers, row):
+        """Rounds by point; those of this row that are in its journal are not measured again."""
+        path = self.journals and os.path.join(self.journals, f"{row}.jsonl")
+        done = rounds.run(points, takers, self.wanted, self.accepted,
+                          journal=rounds.Journal(path, self.deadline))
+        return results.by_point(done)
 
 
-def figure_of(what, all_rounds, ratios_of, threshold, target, **more):
+def figure_of(what, all_rounds, ratios_of, threshold=None, target=None, **more):
     """`ratios_of(rounds)` gives the ratios of those that count."""
     counted = results.usable(all_rounds)
     return Figure(what, ratios_of(counted), threshold, target, describe(all_rounds),
@@ -77,53 +90,109 @@ def lane_9000(settings):
 
 def lane_figure(settings, frame_bytes, what, name):
     point = lane.Frames(frame_bytes)
-    done = settings.run([point], [lane.Lane(), lane.Macswap()])
+    done = settings.run([point], [lane.Lane(), lane.Macswap()], f"lane-{frame_bytes}")
     figure = figure_of(what, done[point], lambda counted: lane.ratios(counted, name), 0.5, 0.8)
     figure.values = {who: value for who, value in figure.values.items() if who.endswith(name(""))}
     return figure
 
 
-# ----------------------------------------------------------------------------- against the peers
-def best_peer(counted):
-    return results.ratios(counted, BEST_PEERS)
-
-
-def against_peers(settings, density, thresholds, targets):
-    points = [Point(n, 100 * MIB, density) for n in settings.workers]
-    takers = [c for c in contestants.all_contestants() if c.name in ("sluice", *BEST_PEERS)]
-    done = settings.run(points, takers)
+def lane_before(settings):
+    """Payload in packets, the way of remote workers, beside the last build that had no other."""
+    takers = [lane.Lane(), lane.Lane("before", former.make(former.BEFORE_SHARED_MEMORY))]
+    points = [lane.Frames(1500), lane.Frames(9000)]
+    done = settings.run(points, takers, "lane-before")
     for point in points:
-        what = (f"100 MiB fp32, density {100 * density:g}%, {point.ranks} ranks,"
-                " better of Gloo and Open MPI / Sluice")
-        yield figure_of(what, done[point], best_peer, thresholds[point.ranks], targets[point.ranks])
+        def ratios_of(counted):
+            return [r.values[lane.frames_name("lane")] / r.values[lane.frames_name("before")]
+                    for r in counted if len(r.values) == 4]
+        yield figure_of(f"{point.frame_bytes}-byte frames, in + out, lane / before", done[point],
+                        ratios_of, NO_SLOWER)
+
+
+# ----------------------------------------------------------------------------- against the peers
+def against(peers, sluice="sluice"):
+    """The ratios of the fastest of these to Sluice, in each round."""
+    return lambda counted: results.ratios(counted, peers, sluice)
+
+
+def title(point, of=""):
+    return f"100 MiB fp32, density {100 * point.density:g}%, {point.ranks} ranks{of}"
+
+
+def against_peers(settings, row, density, rows):
+    """`rows`: contestant, thresholds and targets by ranks."""
+    points = [Point(n, 100 * MIB, density) for n in settings.workers]
+    ceilings = ["ceiling", "ceiling-slots"] if density == 1 else []
+    takers = contestants.named("sluice", "sluice-ordinary", "sluice-packets", *ceilings,
+                               *BEST_PEERS)
+    done = settings.run(points, takers, row)
+    for point in points:
+        for name, thresholds, targets in rows:
+            yield figure_of(title(point, f", better of Gloo and Open MPI / {name}"), done[point],
+                            against(BEST_PEERS, name), thresholds.get(point.ranks),
+                            targets.get(point.ranks))
+        for name, ceiling in zip(["sluice", "sluice-ordinary"], ceilings):
+            yield figure_of(title(point, f", {ceiling} / {name}"), done[point],
+                            against([ceiling], name), target=0.85)
 
 
 def dense(settings):
-    yield from against_peers(settings, 1.0, {2: 1.0, 4: 1.3, 8: 1.5}, {2: 1.5, 4: 2.0, 8: 2.0})
+    yield from against_peers(settings, "dense", 1.0, [
+        ("sluice", {2: 2, 4: 2.5, 8: 2.5}, {}),
+        ("sluice-ordinary", {2: 1.1, 4: 1.5, 8: 1.4}, {}),
+        ("sluice-packets", {}, {})])
 
 
 def density_10(settings):
-    yield from against_peers(settings, 0.1, {2: 2.0, 4: 2.5, 8: 3.0}, {2: 3.5, 4: 4.0, 8: 4.5})
+    yield from against_peers(settings, "density-10", 0.1, [
+        ("sluice", {2: 3, 4: 3.5, 8: 3}, {2: 4, 4: 5, 8: 5}),
+        ("sluice-ordinary", {}, {}), ("sluice-packets", {}, {})])
 
 
 def density_1(settings):
-    yield from against_peers(settings, 0.01, {2: 5.0, 4: 6.0, 8: 8.0}, {2: 8.0, 4: 9.0, 8: 11.0})
+    limits = {2: 6, 4: 8, 8: 8}, {2: 8, 4: 10, 8: 12}
+    yield from against_peers(settings, "density-1", 0.01, [
+        ("sluice", *limits), ("sluice-ordinary", *limits), ("sluice-packets", {}, {})])
 
 
 def bitmap(settings):
     point = Point(4, 100 * MIB, 0.01)
-    takers = [c for c in contestants.all_contestants() if c.name in BEST_PEERS]
-    done = settings.run([point], [Sluice(perf=["--bitmap"]), *takers])
-    yield figure_of("100 MiB fp32, density 1%, bitmap given, 4 ranks, better peer / Sluice",
-                    done[point], best_peer, 12, 25)
+    takers = contestants.named("sluice-bitmap", *BEST_PEERS)
+    done = settings.run([point], takers, "bitmap")
+    yield figure_of(title(point, ", bitmap given, better of Gloo and Open MPI / sluice-bitmap"),
+                    done[point], against(BEST_PEERS, "sluice-bitmap"), 15, 30)
+
+
+def sparse_peer(settings):
+    points = [Point(n, 100 * MIB, density) for n in settings.workers
+              for density in (0.1, 0.03, 0.01, 0.001)]
+    takers = contestants.named("sluice", "sluice-ordinary", "sparse-mpi")
+    done = settings.run(points, takers, "sparse-peer")
+    for point in points:
+        yield figure_of(title(point, ", sparse AllGather over MPI / sluice"), done[point],
+                        against(["sparse-mpi"]), 0.95, 1.5)
+
+
+def training(settings):
+    points = {trainer.Training("dense_gradients", 4): (7, 10),
+              trainer.Training("section_classifier", 4): (2, 4)}
+    takers = [taker for taker in trainer.all_trainers() if taker.name != "sluice-top-k"]
+    done = settings.run(points, takers, "training")
+    for point, limits in points.items():
+        yield figure_of(f"{point.example}, {point.ranks} ranks, DDP's exchange, Gloo / sluice",
+                        done[point], against(["gloo"]), *limits)
 
 
 def small(settings):
+    """A round trip of the least; the packets' way beside the last build that had no other."""
     point = Point(2, 8)
-    takers = [c for c in contestants.all_contestants() if c.name == "gloo"]
-    done = settings.run([point], [Sluice(), *takers])
-    yield figure_of("8 bytes, 2 ranks, Gloo / Sluice", done[point],
-                    lambda counted: results.ratios(counted, ["gloo"]), 5, 20)
+    before = Former("before", former.make(former.BEFORE_SHARED_MEMORY))
+    takers = [*contestants.named("sluice", "sluice-packets", "gloo"), before]
+    done = settings.run([point], takers, "small")[point]
+    yield figure_of("8 bytes, 2 ranks, Gloo / sluice", done, against(["gloo"]), 5, 20)
+    for name in ("sluice", "sluice-packets"):
+        yield figure_of(f"8 bytes, 2 ranks, before / {name}", done, against(["before"], name),
+                        NO_SLOWER)
 
 
 # ------------------------------------------------------------------------------- Sluice by itself
@@ -131,7 +200,7 @@ class SameCount(Sluice):
     """Of as many elements as fp32 has, in another type."""
 
     def __init__(self, name):
-        super().__init__(name, ["-d", name])
+        super().__init__(name, PACKETS, ["-d", name])
 
     @staticmethod
     def size(point):
@@ -140,10 +209,10 @@ class SameCount(Sluice):
 
 def half(settings):
     point = Point(2, 100 * MIB)
-    done = settings.run([point], [Sluice("float", ["-d", "float"]), SameCount("half"),
-                                  SameCount("bfloat16")])
+    takers = [Sluice("float", PACKETS, ["-d", "float"]), SameCount("half"), SameCount("bfloat16")]
+    done = settings.run([point], takers, "half")
     for name in ("half", "bfloat16"):
-        yield figure_of(f"25 Mi elements, dense, 2 ranks, fp32 / {name}", done[point],
+        yield figure_of(f"25 Mi elements, dense, 2 ranks, in packets, fp32 / {name}", done[point],
                         lambda counted, n=name: results.ratios(counted, ["float"], n), 1.6, 1.9)
 
 
@@ -156,7 +225,8 @@ def search(settings):
 
 
 class ArrivalOrder(Sluice):
-    """Its sums have other bits than the reference, which adds in rank order."""
+    """Its sums have other bits than the reference, which adds in rank order. In packets: by
+    reference all are added when the last has come."""
 
     def measure(self, point, seed, check):
         return super().measure(point, seed, check=False)
@@ -167,16 +237,23 @@ def reproducible(settings):
     other = arrival_order.make()
     for ranks in (2, 8):
         point = Point(ranks, 100 * MIB)
-        takers = [Sluice("rank order"), ArrivalOrder("arrival order", build=other)]
-        done = settings.run([point], takers)
-        yield figure_of(f"100 MiB fp32 dense, {ranks} ranks, rank order / arrival order",
-                        done[point],
+        takers = [Sluice("rank order", PACKETS),
+                  ArrivalOrder("arrival order", PACKETS, build=other)]
+        done = settings.run([point], takers, "reproducible")
+        what = f"100 MiB fp32 dense, {ranks} ranks, in packets, rank order / arrival order"
+        yield figure_of(what, done[point],
                         lambda counted: results.ratios(counted, ["rank order"], "arrival order"),
                         1.1, 1.0, most=True)
 
 
 ROWS = {
-    "lane-1500": lane_1500, "lane-9000": lane_9000, "dense": dense, "density-10": density_10,
-    "density-1": density_1, "bitmap": bitmap, "small": small, "half": half, "search": search,
-    "reproducible": reproducible,
+    "lane-1500": lane_1500, "lane-9000": lane_9000, "lane-before": lane_before, "dense": dense,
+    "density-10": density_10, "density-1": density_1, "bitmap": bitmap,
+    "sparse-peer": sparse_peer, "training": training, "small": small, "half": half,
+    "search": search, "reproducible": reproducible,
+}
+GROUPS = {
+    "all": list(ROWS),
+    "shared-memory": ["dense", "density-10", "density-1", "bitmap", "sparse-peer", "training",
+                      "small", "lane-before"],
 }

@@ -45,9 +45,15 @@ def payload_name(who):
 
 class Lane(Contestant):
     """A fresh daemon and runs of sluice-pktgen, of which the best window counts, as of macswap."""
-    name = "lane"
+
+    def __init__(self, name="lane", build=None):
+        self.name, self.build = name, build
 
     def measure(self, point, seed, _):
+        with programs.of_build(self.build):
+            return self.measure_this_build(point, seed)
+
+    def measure_this_build(self, point, seed):
         daemon = self.stage.start_daemon("--mtu", 9000,
                                          before_exec=lambda: os.sched_setaffinity(0, CORES[:1]))
         try:
@@ -58,8 +64,8 @@ class Lane(Contestant):
             self.stage.forget([daemon])
         best = max(reports, key=lambda report: report["measured"]["handled_packets_per_s"])
         traffic = [best["measured"][way] for way in ("to_aggregator", "from_aggregator")]
-        return {frames_name("lane"): sum(way["packets_per_s"] for way in traffic),
-                payload_name("lane"): sum(way["payload_bits_per_s"] for way in traffic)}
+        return {frames_name(self.name): sum(way["packets_per_s"] for way in traffic),
+                payload_name(self.name): sum(way["payload_bits_per_s"] for way in traffic)}
 
     def cycles(self, point):
         """Cycles per packet of each stage, of a lane by itself behind a port in memory."""

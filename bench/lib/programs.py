@@ -1,5 +1,6 @@
 """What benchmarks run: the project's own programs, small ones compiled when first needed, and those
 of Debian's packages."""
+import contextlib
 import os
 import shutil
 import signal
@@ -20,12 +21,12 @@ class Missing(Exception):
         super().__init__(f"{what} is missing; run: scripts/setup --bench")
 
 
-def built(name):
-    """The path of a program of the build in use."""
-    try:
-        return checkout.program(name)
-    except FileNotFoundError:
-        raise Missing(f"{name} below {checkout.build}") from None
+def built(name, build=None):
+    """The path of a program of a build, mostly of the one in use."""
+    path = checkout.find_program(build or checkout.build, name)
+    if path is None:
+        raise Missing(f"{name} below {build or checkout.build}")
+    return path
 
 
 def need(*names):
@@ -59,6 +60,24 @@ def compiled(source):
 def newest(directory):
     """When a file of it was last changed."""
     return max(entry.stat().st_mtime for entry in os.scandir(directory) if entry.is_file())
+
+
+def run(*command):
+    """What must end well; its output is shown if it does not."""
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+
+
+@contextlib.contextmanager
+def of_build(directory):
+    """Within it, another build is in use."""
+    present = checkout.build
+    checkout.use_build(directory or present)
+    try:
+        yield
+    finally:
+        checkout.use_build(present)
 
 
 def draw(what, directory):

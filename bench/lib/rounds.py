@@ -1,6 +1,10 @@
 """Contestants measured in turns: what is compared ran within the same seconds, and rounds in which
 the cores were far from each other, or moved, do not count."""
+import json
+import math
+import os
 import sys
+import time
 from dataclasses import dataclass, field
 
 import placement
@@ -20,6 +24,39 @@ class Round:
     distances_ns: list = field(default_factory=list)
     values: dict = field(default_factory=dict)  # by name; none of wrong sums
     wrong: list = field(default_factory=list)  # what was said of them
+
+
+class TimeIsUp(Exception):
+    """There are rounds to do; what was done is in the journal."""
+
+
+class Journal:
+    """Keeps rounds in a file, if there is one, so that a long run can be done in parts; none begins
+    after `deadline` (of time.monotonic())."""
+
+    def __init__(self, path=None, deadline=math.inf):
+        self.path, self.deadline = path, deadline
+
+    def rounds_of(self, points):
+        if self.path is None or not os.path.exists(self.path):
+            return []
+        by_name = {repr(point): point for point in points}
+        with open(self.path, encoding="utf-8") as file:
+            kept = [json.loads(line) for line in file]
+        return [Round(**{**this, "point": by_name[this["point"]]}) for this in kept
+                if this["point"] in by_name]
+
+    def add(self, this):
+        if self.path is not None:
+            with open(self.path, "a", encoding="utf-8") as file:
+                print(json.dumps({**vars(this), "point": repr(this.point)}), file=file)
+
+    def require_time(self):
+        if time.monotonic() > self.deadline:
+            raise TimeIsUp
+
+
+NO_JOURNAL = Journal()
 
 
 class Contestant:
@@ -53,28 +90,39 @@ def measure(point, number, contestants, place, seed):
     return this
 
 
-def run(points, contestants, wanted, accepted=placement.ACCEPTED, seed=1):
+def run(points, contestants, wanted, accepted=placement.ACCEPTED, seed=1, journal=NO_JOURNAL):
     """Rounds of all points, until of each `wanted` ones count or there were three times as many.
-    A round counts if its placement is one of those accepted.
+    A round counts if its placement is one of those accepted. What the journal knows of is not
+    measured again.
 
     A contestant says which points it `takes(point)`, is told to `start(stage, ranks)` for each
     number of ranks, gives values by name when asked to `measure(point, seed, check)`, and is at
     last told to `stop()`.
     """
     place = placement.Placement()
-    rounds = []
+    rounds = journal.rounds_of(points)
+
+    def lacking(ranks):
+        return [point for point in points if point.ranks == ranks
+                and counted(rounds, point) < wanted and begun(rounds, point) < ATTEMPTS * wanted]
+
     for ranks in sorted({point.ranks for point in points}):
+        if not lacking(ranks):
+            continue
         with processes.Stage() as stage:
             try:
                 for contestant in contestants:
                     contestant.start(stage, ranks)
-                for number in range(ATTEMPTS * wanted):
-                    for point in points:
-                        if point.ranks == ranks and counted(rounds, point) < wanted:
-                            this = measure(point, number, contestants, place, seed)
-                            this.counts = this.label in accepted
-                            rounds.append(this)
-                            show(this)
+                while todo := lacking(ranks):
+                    for point in todo:
+                        journal.require_time()
+                        this = measure(point, begun(rounds, point), contestants, place, seed)
+                        this.counts = this.label in accepted
+                        rounds.append(this)
+                        journal.add(this)
+                        show(this)
+            except TimeIsUp:
+                raise
             except Exception:
                 report_processes(stage)
                 raise
@@ -86,6 +134,10 @@ def run(points, contestants, wanted, accepted=placement.ACCEPTED, seed=1):
 
 def counted(rounds, point):
     return sum(r.point == point and r.counts for r in rounds)
+
+
+def begun(rounds, point):
+    return sum(r.point == point for r in rounds)
 
 
 def report_processes(stage):

@@ -1,14 +1,14 @@
 """Time and CPU of Sluice's AllReduce as one thing grows and the others stay: size, ranks, streams,
 block size, frame size (fused width).
 
-Ops run out of place, one after another, on tensors that are filled once. CPU is user and system
-time of all processes, of one op and the barriers before and after it: what a longer run takes more
-than a shorter one.
+Blocks go in packets, as between machines. Ops run out of place, one after another, on tensors that
+are filled once. CPU is user and system time of all processes, of one op and the barriers before and
+after it: what a longer run takes more than a shorter one.
 """
 import resource
 from dataclasses import dataclass, replace
 
-from contestants import Point, Sluice
+from contestants import PACKETS, Point, Sluice
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 SHORT_RUN = 2  # iterations
@@ -64,6 +64,9 @@ AXES = {
 
 class ScaledSluice(Sluice):
     """Time and CPU of one op."""
+
+    def __init__(self):
+        super().__init__(way=PACKETS)
 
     def measure(self, point, seed, check):
         cpu_short, _ = self.run(point, seed, SHORT_RUN)

@@ -1,11 +1,11 @@
 #include "bench/perf/measure.hpp"
 
-#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstring>
 
 #include "bench/perf/reference.hpp"
+#include "bench/perf/tensors.hpp"
 
 namespace sluice::perf {
 namespace {
@@ -118,15 +118,6 @@ double ratio(std::int64_t part, std::int64_t whole) {
 
 }  // namespace
 
-Buffers::Buffers(const Options& options) {
-  const auto allocate_largest = [&options] {
-    const std::uint64_t bytes = std::max<std::uint64_t>(options.max_bytes, 1);
-    return Memory(static_cast<std::byte*>(allocate(bytes)));
-  };
-  input_ = allocate_largest();
-  if (!options.in_place.front()) output_ = allocate_largest();
-}
-
 Row measure(Communicator& job, const Options& options, const Case& the_case, Buffers& buffers) {
   const TensorSet tensors(spec_of(job, options, the_case));
   Runner runner(job, options, the_case, tensors, buffers);
@@ -145,6 +136,7 @@ Row measure(Communicator& job, const Options& options, const Case& the_case, Buf
   row.union_density = ratio(totals[Counters::kUnionBlocks], totals[Counters::kBlocks]);
   row.overlap = options.overlap;
   row.in_place = the_case.in_place;
+  row.memory = options.memory;
   row.iterations = options.iterations;
   row.time_us = summarise(runner.times());
   if (options.check) row.wrong = static_cast<std::uint64_t>(totals[Counters::kWrong]);

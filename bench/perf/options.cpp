@@ -32,6 +32,8 @@ po::options_description description() {
           .value("overlap", "random",
                  "of the ranks' non-zero blocks: random (independent), all "
                  "(the same) or none (disjoint while there are enough)")
+          .value("memory", "shared",
+                 "of tensors: shared (sluice::allocate, where daemons may read them) or ordinary")
           .value("in-place", "both", "0 (out of place), 1 (in place) or both")
           .on("bitmap", "pass the bitmap of non-zero blocks, which spares the search")
           .optional_value("block-elements",
@@ -103,6 +105,12 @@ std::vector<bool> in_place(const Values& values) {
   return {text == "1"};
 }
 
+MemoryKind memory(const Values& values) {
+  for (const MemoryKind kind : {MemoryKind::kShared, MemoryKind::kOrdinary})
+    if (values.text("memory") == name(kind)) return kind;
+  values.refuse("memory", "shared, ordinary");
+}
+
 Options interpret(const Values& values) {
   constexpr std::uint64_t kMaxIterations = 1'000'000;
   Options options;
@@ -123,6 +131,7 @@ Options interpret(const Values& values) {
     values.refuse("op", "sum, min, max, avg or prod for floats");
   options.densities = densities(values);
   options.overlap = overlap(values);
+  options.memory = memory(values);
   options.in_place = in_place(values);
   options.refill = values.integer("refill", 0, 1) == 1;
   if (!options.refill && (options.check || options.in_place != std::vector<bool>{false}))
@@ -138,6 +147,10 @@ Options interpret(const Values& values) {
 }
 
 }  // namespace
+
+std::string_view name(MemoryKind kind) {
+  return kind == MemoryKind::kShared ? "shared" : "ordinary";
+}
 
 std::vector<std::uint64_t> Options::sizes() const {
   std::vector<std::uint64_t> sizes;

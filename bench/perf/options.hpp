@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <sluice/types.hpp>
@@ -14,6 +15,15 @@
 namespace sluice::perf {
 
 using bench::UsageError;
+
+/// Where tensors lie.
+enum class MemoryKind {
+  kShared,    ///< sluice::allocate: daemons of this machine may read them there
+  kOrdinary,  ///< as any program's
+};
+
+/// "shared", "ordinary".
+std::string_view name(MemoryKind kind);
 
 struct Options {
   std::uint64_t min_bytes = 0;
@@ -30,6 +40,7 @@ struct Options {
   std::vector<Reduction> reductions;
   std::vector<double> densities;
   Overlap overlap = Overlap::kRandom;
+  MemoryKind memory = MemoryKind::kShared;
   std::vector<bool> in_place;  ///< the variants of each row, out of place first
 
   std::optional<std::uint16_t> block_elements;  ///< unset: as the environment says

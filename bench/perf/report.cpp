@@ -35,6 +35,7 @@ nlohmann::ordered_json to_json(const Row& row) {
       {"union_density", row.union_density},
       {"overlap", name(row.overlap)},
       {"in_place", row.in_place},
+      {"memory", name(row.memory)},
       {"iterations", row.iterations},
       {"time_us_median", row.time_us.median},
       {"time_us_min", row.time_us.min},
@@ -73,11 +74,12 @@ std::string table_header(const Options& options, std::uint16_t ranks) {
   const bool by_factor = options.step_factor > 1;
   const std::string settings = format(
       "# sluice-perf all_reduce: ranks %u minBytes %" PRIu64 " maxBytes %" PRIu64 " step %" PRIu64
-      "(%s) warmup iters %u iters %u check %d overlap %s bitmap %d seed %" PRIu64 "\n#\n",
+      "(%s) warmup iters %u iters %u check %d overlap %s bitmap %d memory %s seed %" PRIu64 "\n#\n",
       ranks, options.min_bytes, options.max_bytes,
       by_factor ? options.step_factor : options.step_bytes, by_factor ? "factor" : "bytes",
       options.warmup_iterations, options.iterations, options.check,
-      text(name(options.overlap)).c_str(), options.bitmap, options.seed);
+      text(name(options.overlap)).c_str(), options.bitmap, text(name(options.memory)).c_str(),
+      options.seed);
 
   std::string variants = format("#%63s", "");
   std::string titles =

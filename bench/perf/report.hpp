@@ -35,6 +35,7 @@ struct Row {
   double union_density = 0;  ///< as the library measured it
   Overlap overlap = Overlap::kRandom;
   bool in_place = false;
+  MemoryKind memory = MemoryKind::kShared;
   std::uint32_t iterations = 0;
   Times time_us;
   std::optional<std::uint64_t> wrong;  ///< elements, over all ranks; unset: not checked

@@ -124,12 +124,14 @@ class FakeContestant:
 
 
 class Rounds(unittest.TestCase):
+    journal = rounds.NO_JOURNAL
+
     def run_rounds(self, wanted, accepted, fails=False):
         self.log = []
         takers = [FakeContestant("a", self.log), FakeContestant("b", self.log, fails)]
         with mock.patch.object(placement, "Placement", FakePlacement), \
                 mock.patch.object(rounds, "show"):
-            return rounds.run([POINT], takers, wanted, accepted)
+            return rounds.run([POINT], takers, wanted, accepted, journal=self.journal)
 
     def test_rounds_go_on_until_enough_count(self):
         done = self.run_rounds(2, ["same-core"])
@@ -148,6 +150,58 @@ class Rounds(unittest.TestCase):
         this, = self.run_rounds(1, ["other-socket"], fails=True)
         self.assertEqual(this.values, {"a": 1.0})
         self.assertEqual(this.wrong, ["b: 7 elements are wrong"])
+
+
+    def test_a_journal_goes_on_where_it_was_stopped(self):
+        with tempfile.TemporaryDirectory() as place:
+            path = os.path.join(place, "row.jsonl")
+            first, second = contestants.Point(2, 8), contestants.Point(2, 16)
+            journal = rounds.Journal(path)
+            self.assertEqual(journal.rounds_of([first]), [])
+            kept = round_of("same-socket", point=first, sluice=2.0)
+            kept.wrong.append("7 elements")
+            journal.add(kept)
+            self.assertEqual(journal.rounds_of([first, second]), [kept])
+            self.assertEqual(journal.rounds_of([second]), [])
+
+    def test_what_is_in_the_journal_is_not_measured_again(self):
+        with tempfile.TemporaryDirectory() as place:
+            self.journal = rounds.Journal(os.path.join(place, "row.jsonl"))
+            self.run_rounds(1, ["same-core"])
+            first = self.log
+            done = self.run_rounds(1, ["same-core"])
+            self.assertEqual([r.counts for r in done], [False, True])
+            self.assertEqual((len(first), self.log), (8, []))
+            self.run_rounds(2, ["other-socket"])
+            self.assertIn(("a", 3, False), self.log)  # the third round
+
+    def test_no_round_begins_when_time_is_up(self):
+        self.journal = rounds.Journal(deadline=0)
+        with self.assertRaises(rounds.TimeIsUp):
+            self.run_rounds(1, ["same-core"])
+        self.assertEqual(self.log, ["start 2", "start 2", "stop", "stop"])
+
+
+class Ways(unittest.TestCase):
+    SHARED = "job 0: formed, 2 ranks, blocks in shared memory\n"
+    PACKETS = "job 0: formed, 2 ranks\n"
+
+    def test_what_was_asked_for_must_have_happened(self):
+        contestants.ARENA.require(self.SHARED, "sluice")
+        contestants.PACKETS.require(self.PACKETS, "sluice")
+        for way, log in ((contestants.ARENA, self.PACKETS), (contestants.PACKETS, self.SHARED),
+                         (contestants.ORDINARY, self.PACKETS), (contestants.ARENA, ""),
+                         (contestants.ARENA, self.SHARED + contestants.COPIED)):
+            with self.subTest(way=way, log=log), self.assertRaises(contestants.WrongWay):
+                way.require(log, "sluice")
+        contestants.ORDINARY.require(self.SHARED + contestants.COPIED, "sluice")
+
+    def test_each_takes_what_it_can(self):
+        dense, sparse, small = (contestants.Point(2, 1 << 20), contestants.Point(2, 1 << 20, 0.1),
+                                contestants.Point(2, 8))
+        bitmap, ceiling = contestants.named("sluice-bitmap", "ceiling")
+        self.assertEqual([bitmap.takes(p) for p in (dense, sparse, small)], [False, True, False])
+        self.assertEqual([ceiling.takes(p) for p in (dense, sparse, small)], [True, False, False])
 
 
 class RankGroups(unittest.TestCase):
@@ -205,6 +259,13 @@ class Figures(unittest.TestCase):
         self.assertEqual([self.verdict(r, 1.1, 1.0, most=True) for r in (1.2, 1.1, 1.0)],
                          ["missed", "pass", "target"])
         self.assertEqual(figures.Figure("", [], 1, 1).verdict(), "missed")
+        self.assertEqual([self.verdict(1.0, None, target) for target in (None, 1.0, 1.1)],
+                         ["to compare", "target", "below target"])
+        self.assertEqual(self.verdict(2.0, 1.5, None), "pass")
+
+    def test_groups_name_rows(self):
+        for rows in figures.GROUPS.values():
+            self.assertLessEqual(set(rows), set(figures.ROWS))
 
 
 class Programs(unittest.TestCase):

@@ -6,18 +6,18 @@ import os
 import harness
 
 KEYS = ("size_bytes", "count", "type", "redop", "ranks", "density", "union_density", "overlap",
-        "time_us_median", "time_us_min", "algbw_gbps", "busbw_gbps", "wrong", "wire_bytes",
-        "retransmits")
+        "memory", "time_us_median", "time_us_min", "algbw_gbps", "busbw_gbps", "wrong",
+        "wire_bytes", "retransmits")
 
 
 class Perf(harness.SystemTest):
-    def run_perf(self, ranks, *flags, aggregators=1):
+    def run_perf(self, ranks, *flags, aggregators=1, **settings):
         """Rank 0's process, and the rows that it wrote."""
         daemons = [self.start_daemon("--shard", s, "--shards", aggregators, name=f"a{s}")
                    for s in range(aggregators)]
         path = os.path.join(self.place, "rows.json")
         job = self.start_job(ranks, ",".join(d.address for d in daemons), "sluice-perf", *flags,
-                             "--json", path)
+                             "--json", path, **settings)
         self.all_end_well(job)
         for daemon in daemons:
             self.ends_on_signal(daemon)
@@ -70,6 +70,17 @@ class Perf(harness.SystemTest):
         for row in rows:
             self.assertAlmostEqual(row["union_density"], union, delta=0.01)
 
+    def test_memory(self):
+        """In either kind, with and without shared memory."""
+        for memory in ("shared", "ordinary"):
+            for sharing in (1, 0):
+                with self.subTest(memory=memory, sharing=sharing):
+                    rank, rows = self.run_perf(2, "-b", "5M", "-e", "5M", "-n", "2", "-w", "1",
+                                               "--memory", memory, SLUICE_SHARED_MEMORY=sharing)
+                    self.check_rows(rows, 2)
+                    self.assertEqual({row["memory"] for row in rows}, {memory})
+                    self.assertIn(f" memory {memory} ", rank.out)
+
     def test_wrong_results_are_noticed(self):
         """Ranks that fill their tensors from different seeds: each sum is wrong for everyone."""
         daemon = self.start_daemon()
@@ -83,6 +94,7 @@ class Perf(harness.SystemTest):
         for flags, saying in ((["-b", "many"], "--minbytes 'many': allowed: 0..1024G"),
                               (["--density", "2"], "--density '2': allowed: numbers 0..1"),
                               (["-d", "int4"], "--datatype 'int4': allowed: float, double"),
+                              (["--memory", "arena"], "--memory 'arena': allowed: shared"),
                               (["-o", "product"], "--op 'product': allowed: sum, min, max, avg"),
                               (["--no-such-flag"], "no-such-flag"),
                               (["--json", self.place], "is a directory")):

@@ -42,6 +42,7 @@ TEST_CASE("defaults are nccl-tests'") {
   CHECK(options.reductions == std::vector{Reduction::kSum});
   CHECK(options.densities == std::vector{1.0});
   CHECK(options.in_place == std::vector{false, true});
+  CHECK(options.memory == MemoryKind::kShared);
   CHECK_FALSE(options.block_elements);
   CHECK_FALSE(options.streams);
 }
@@ -70,7 +71,8 @@ TEST_CASE("every flag arrives") {
                                          "none",      "--block-elements",
                                          "64",        "--streams",
                                          "8",         "--in-place",
-                                         "1",         "--bitmap",
+                                         "1",         "--memory",
+                                         "ordinary",  "--bitmap",
                                          "--seed",    "18446744073709551615",
                                          "--json",    "out.json"});
   CHECK(options.iterations == 7);
@@ -83,6 +85,7 @@ TEST_CASE("every flag arrives") {
   CHECK(options.block_elements == 64);
   CHECK(options.streams == 8);
   CHECK(options.in_place == std::vector{true});
+  CHECK(options.memory == MemoryKind::kOrdinary);
   CHECK(options.bitmap);
   CHECK(options.seed == std::numeric_limits<std::uint64_t>::max());
   CHECK(options.json_path == "out.json");
@@ -110,6 +113,7 @@ TEST_CASE("a wrong value is refused in one line with flag, value and what is all
       {"--density", "nan", "0..1"},
       {"--density", "", "0..1"},
       {"--overlap", "some", "random, all, none"},
+      {"--memory", "arena", "shared, ordinary"},
       {"--in-place", "2", "0, 1, both"},
       {"--block-elements", "0", "1..16384"},
       {"--block-elements", "16385", "1..16384"},
@@ -142,8 +146,8 @@ TEST_CASE("help names every flag with its default") {
   CHECK(parse_options({"--help"}).help);
   for (const char* flag :
        {"--minbytes", "--maxbytes", "--stepfactor", "--stepbytes", "--datatype", "--op",
-        "--density", "--overlap", "--in-place", "--bitmap", "--block-elements", "--streams",
-        "--iters", "--warmup_iters", "--check", "--seed", "--json"})
+        "--density", "--overlap", "--memory", "--in-place", "--bitmap", "--block-elements",
+        "--streams", "--iters", "--warmup_iters", "--check", "--seed", "--json"})
     CHECK_THAT(usage(), Contains(flag));
   CHECK_THAT(usage(), Contains("(=32M)"));
 }
@@ -463,6 +467,7 @@ Row example_row() {
   row.union_density = 0.34;
   row.iterations = 20;
   row.time_us = {.median = 500, .min = 400, .p99 = 900};
+  row.memory = MemoryKind::kOrdinary;
   row.wrong = 0;
   row.wire_bytes = 123'456;
   row.retransmits = 7;
@@ -484,6 +489,7 @@ TEST_CASE("header and lines have the same columns") {
   };
   const Options options = parse_options({});
   const std::string header = table_header(options, 4);
+  CHECK_THAT(header, Contains(" memory shared "));
   std::istringstream lines(header);
   std::string line, columns;
   while (std::getline(lines, line))
@@ -541,7 +547,7 @@ TEST_CASE("the JSON file is an array of rows and nothing is left beside it") {
         "\"ranks\": 4", "\"density\": 0.1", "\"union_density\": 0.34", "\"overlap\": \"random\"",
         "\"time_us_median\": 500.0", "\"time_us_min\": 400.0", "\"algbw_gbps\": 2.0",
         "\"busbw_gbps\": 3.0", "\"wrong\": 0", "\"wrong\": null", "\"wire_bytes\": 123456",
-        "\"retransmits\": 7", "\"in_place\": false"})
+        "\"retransmits\": 7", "\"in_place\": false", "\"memory\": \"ordinary\""})
     CHECK_THAT(text, Contains(field));
 }
 
