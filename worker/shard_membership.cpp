@@ -209,7 +209,10 @@ bool ShardMembership::on_welcome(const Endpoint& from, const wire::Welcome& pack
       std::chrono::milliseconds(std::max<std::uint16_t>(packet.keep_alive_ms, 1));
   heard_ = keep_alive_due_ = now;
   hello_due_ = kNever;
-  if (leaving_) leave_due_ = now;
+  if (leaving_) {
+    leave_due_ = now;
+    leave_retry_ = std::min<Duration>(config_.join_retry_min, rto.value());
+  }
   return true;
 }
 
@@ -266,7 +269,8 @@ void ShardMembership::leave(bool needed, Time now, ControlPackets& out) {
   leaving_since_ = now;
   if (!in()) return;  // once it has taken us in again
   send_leave(out);
-  leave_due_ = after(now, rto.value());
+  leave_retry_ = std::min<Duration>(config_.join_retry_min, rto.value());
+  leave_due_ = after(now, leave_retry_);
 }
 
 /// Several KEEPALIVEs went unanswered, or the way to the aggregator is gone and there is another.
@@ -363,7 +367,8 @@ std::optional<Error> ShardMembership::on_time(Time now, ControlPackets& out) {
   }
   if (leaves_again) {
     send_leave(out);
-    leave_due_ = after(now, rto.value());
+    leave_retry_ = std::min<Duration>(2 * leave_retry_, rto.value());
+    leave_due_ = after(now, leave_retry_);
   }
   return std::nullopt;
 }

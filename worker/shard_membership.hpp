@@ -158,6 +158,7 @@ class ShardMembership {
   Time hello_due_ = kNever;
   Time keep_alive_due_ = kNever;
   Time leave_due_ = kNever;
+  Duration leave_retry_{};  // short: mostly others leave at the same time
   Time leaving_since_ = kNever;
 };
 

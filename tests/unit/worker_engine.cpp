@@ -521,6 +521,17 @@ TEST_CASE("leaving repeats LEAVE until LEFT") {
   CHECK(bench.engine->state() == State::kLeft);
 }
 
+TEST_CASE("who leaves asks again soon, as the others mostly leave at the same time") {
+  Bench bench;
+  bench.config.rto = {.min = 80ms, .max = 80ms, .initial = 80ms};
+  bench.engine = std::make_unique<Engine>(bench.config, bench.aggregators);
+  bench.join();
+  bench.engine->leave(bench.now, bench.sink);
+  CHECK(of_kind<wire::Leave>(bench.sink.take()).size() == 1);
+  CHECK(bench.until<wire::Leave>() <= 11ms);
+  CHECK(bench.until<wire::Leave>() >= 19ms);
+}
+
 TEST_CASE("leaving is bounded in time") {
   Bench bench;
   bench.join();
