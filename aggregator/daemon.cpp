@@ -1,7 +1,12 @@
 #include "aggregator/daemon.hpp"
 
 #include <algorithm>
+#include <array>
 #include <csignal>
+
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
 
 #include <sluice/error.hpp>
 
@@ -20,6 +25,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kControlPeriod = 20ms;   // how often local workers are looked after
+constexpr int kServedInPeriod = 32;     // times; a worker that asks for ever must not take a core
 constexpr auto kPauseWorthSaying = 1s;  // of a lane
 constexpr auto kHeaderRoom = net::kIpv4Bytes + net::kUdpBytes;
 
@@ -30,6 +36,11 @@ sigset_t awaited_signals() {
   sigaddset(&set, SIGTERM);
   sigaddset(&set, SIGINT);
   return set;
+}
+
+timespec to_timespec(Duration d) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(d);
+  return {seconds.count(), (d - seconds).count()};
 }
 
 std::int64_t milliseconds(Duration d) {
@@ -55,6 +66,8 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
       report_(logger_, net::now()) {
   const sigset_t signals = awaited_signals();  // taken by run(), on this thread alone
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signals_ = memory::Descriptor(signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC));
+  if (!signals_) throw Error(ErrorCode::kUnavailable, "no descriptor for signals (ulimit -n)");
 
   const std::uint32_t memory_mib = config::packet_memory_mib(config_);
   config::check_machine_has(memory_mib);
@@ -195,7 +208,7 @@ void Daemon::run() {
 
 /// One control period: signals, local workers, the log.
 void Daemon::look_after() {
-  switch (wait_for_signal()) {
+  switch (serve_until_signal()) {
     case Signal::kEnd:
       serving_ = false;
       break;
@@ -210,12 +223,21 @@ void Daemon::look_after() {
   log_events();
 }
 
-Daemon::Signal Daemon::wait_for_signal() {
-  const sigset_t signals = awaited_signals();
-  const timespec period{0, std::chrono::nanoseconds(kControlPeriod).count()};
-  const int signal = sigtimedwait(&signals, nullptr, &period);
-  if (signal == SIGHUP) return Signal::kReload;
-  return signal > 0 ? Signal::kEnd : Signal::kNone;
+/// For a period. Who joins waits until its memory is mapped, so that is done at once.
+Daemon::Signal Daemon::serve_until_signal() {
+  const Time end = after(net::now(), kControlPeriod);
+  int served = 0;
+  for (;;) {
+    const timespec at_most = to_timespec(std::max(end - net::now(), Duration::zero()));
+    const bool serves = memory_ && served < kServedInPeriod;
+    std::array<pollfd, 2> waiting{
+        {{signals_.get(), POLLIN, 0}, {serves ? memory_->descriptor() : -1, POLLIN, 0}}};
+    if (ppoll(waiting.data(), waiting.size(), &at_most, nullptr) <= 0) return Signal::kNone;
+    if (signalfd_siginfo signal; read(signals_.get(), &signal, sizeof signal) == sizeof signal)
+      return signal.ssi_signo == SIGHUP ? Signal::kReload : Signal::kEnd;
+    if (serves) memory_->poll();
+    ++served;
+  }
 }
 
 /// Takes what may change while jobs live. Bad settings change nothing.

@@ -14,6 +14,7 @@
 #include "common/config/rate_limit.hpp"
 #include "common/config/reload.hpp"
 #include "common/log/logger.hpp"
+#include "common/memory/descriptor.hpp"
 #include "common/net/eal.hpp"
 #include "common/net/pool.hpp"
 #include "common/net/port.hpp"
@@ -45,7 +46,7 @@ class Daemon {
   void open_ports();
   void claim_vhost_directory();
   void open_vhost_directory();
-  Signal wait_for_signal();
+  Signal serve_until_signal();
   void reload();
   EngineConfig engine_config() const;
   void look_after();
@@ -62,6 +63,7 @@ class Daemon {
   config::RateLimit stragglers_logged_;
   Report report_;
   Time next_report_ = kNever;
+  memory::Descriptor signals_;
   bool serving_ = true;                // until a signal to end
   std::vector<config::Claim> claims_;  // on what no other process may serve
   // In the order in which they depend on each other: the lane ends before the ports it polls, the

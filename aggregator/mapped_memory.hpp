@@ -16,8 +16,9 @@ class MappedMemory final : public SharedMemory {
   MappedMemory(const std::string& socket, const memory::RegionServerOptions& options,
                std::uint32_t log_rate_limit, std::shared_ptr<spdlog::logger> logger);
 
-  /// For the control thread, several times a second.
+  /// For the control thread, several times a second, and when the descriptor is readable.
   void poll() { server_.poll(); }
+  int descriptor() const { return server_.descriptor(); }
 
   // For the lane.
   SharedBytes<const std::byte> of_worker(std::uint64_t id) override;

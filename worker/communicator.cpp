@@ -45,7 +45,7 @@ JobOptions without_secret(JobOptions options) {
   return options;
 }
 
-/// A daemon looks for requests fifty times a second.
+/// A daemon answers at once, unless it has much to do.
 constexpr std::chrono::milliseconds kSharingTime{1'000};
 
 struct Tensors {
@@ -117,9 +117,16 @@ void Communicator::Impl::find_aggregators() {
 /// aggregator gives a job that asks for nothing.
 void Communicator::Impl::share_memory(worker::EngineConfig& config, Attachment& attachment) {
   SharedMemory* const shared = attachment.shared_memory();
-  if (shared == nullptr || config.authenticate_packets) return;
+  const auto is_local = [&](const Endpoint& aggregator) {
+    return !attachment.vhost_directory_of(aggregator.port_id).empty();
+  };
+  if (shared == nullptr || config.authenticate_packets ||
+      std::none_of(aggregators_.begin(), aggregators_.end(), is_local))
+    return;
   Session most;
-  most.streams = config.streams != 0 ? config.streams : limits::kReferencedStreams;
+  const auto shards = static_cast<std::uint16_t>(aggregators_.size());
+  most.streams =
+      config.streams != 0 ? config.streams : std::max(limits::kReferencedStreams, shards);
   most.history = config.history != 0 ? config.history : limits::kReferencedHistory;
   try {
     slots_.emplace("sluice-slots", ContributionSlots<std::byte>::bytes_for(most),
@@ -131,11 +138,12 @@ void Communicator::Impl::share_memory(worker::EngineConfig& config, Attachment& 
   shared->share(*slots_);
   config.slots_id = slots_->id();
   config.slots = slots_->bytes();
-  config.results = [shared, &attachment, job = config.job, slots = config.slots_id](
+  offered_ = {config.job, config.slots_id, ResultSlots<std::byte>::bytes_for(most)};
+  config.results = [shared, &attachment, offered = offered_](
                        const Endpoint& at) -> std::optional<worker::EngineConfig::Results> {
     const std::string directory = attachment.vhost_directory_of(at.port_id);
     if (directory.empty()) return std::nullopt;
-    return shared->results(directory, job, slots);
+    return shared->results(directory, offered);
   };
   config.place_of = [shared](std::span<const std::byte> tensor) {
     return shared->place_of(tensor);
@@ -158,11 +166,13 @@ void Communicator::Impl::await_shared_memory(const worker::EngineConfig& config)
     progress_->with_turn([&](Attachment& attachment, Time) {
       for (const Endpoint& aggregator : aggregators_) {
         const std::string directory = attachment.vhost_directory_of(aggregator.port_id);
-        if (config.results(aggregator)) continue;
+        SharedMemory& memory = *attachment.shared_memory();
+        if (!directory.empty() && memory.is_ready(directory, offered_)) continue;
         all = false;
         unanswered = directory;
-        problem = directory.empty() ? "an aggregator is on the network"
-                                    : attachment.shared_memory()->problem_with(directory);
+        if (!problem.empty()) continue;
+        problem =
+            directory.empty() ? "an aggregator is on the network" : memory.problem_with(directory);
       }
     });
     return all || !problem.empty();

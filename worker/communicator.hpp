@@ -52,6 +52,7 @@ struct Communicator::Impl final : private Member {
   std::shared_ptr<const Secret> secret_;
   std::vector<Endpoint> aggregators_;
   std::optional<memory::OwnRegion> slots_;              // with the turn held
+  SharedMemory::OfJob offered_;                         // with them
   std::unique_ptr<WorkerEngine> engine_;                // with the turn held
   OpenWorks works_;                                     // likewise
   std::map<Route, std::unique_ptr<Channel>> channels_;  // likewise

@@ -1,6 +1,7 @@
 #include "worker/shard_membership.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/protocol/slots.hpp"
 
@@ -9,6 +10,9 @@ namespace {
 
 /// Regions for sums that were named in JOINs: a few daemons' that came and went.
 constexpr std::size_t kOffersKept = 4;
+
+/// How often a JOIN that awaits memory looks for it.
+constexpr Duration kMemoryInterval = std::chrono::milliseconds(1);
 
 std::string seconds_text(Duration d) {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
@@ -61,6 +65,7 @@ void ShardMembership::start_joining(bool no_progress, Time now, ControlPackets& 
   serial_ = 0;
   answered_ = false;
   asked_.reset();
+  unsent_.reset();
   absent_.clear();
   not_shared_ = 0;
   link_down_ = false;
@@ -108,11 +113,21 @@ bool ShardMembership::on_challenge(const Endpoint& from, const wire::Challenge& 
       static_cast<std::uint8_t>((no_progress_ ? wire::kJoinNoProgress : 0) |
                                 (config_.authenticate_packets ? wire::kJoinAuthenticate : 0) |
                                 (wanted_.by_reference ? wire::kJoinByReference : 0));
-  if (!offer_memory(from, join)) return true;  // the next HELLO tries again
   join.challenge = packet.challenge;
-  out.push(addresses_.current(), join, protection_);
-  asked_ = join;
+  unsent_ = join;
+  unsent_to_ = from;
+  send_join(now, out);
   return true;
+}
+
+/// As soon as there is memory to offer. A HELLO in between brings a newer one.
+void ShardMembership::send_join(Time now, ControlPackets& out) {
+  if (!offer_memory(unsent_to_, *unsent_)) {
+    unsent_due_ = after(now, kMemoryInterval);
+    return;
+  }
+  out.push(addresses_.current(), *unsent_, protection_);
+  asked_ = std::exchange(unsent_, std::nullopt);
 }
 
 /// Offers memory to share in a JOIN, as soon as the aggregator has given this rank a region for the
@@ -194,7 +209,10 @@ bool ShardMembership::on_welcome(const Endpoint& from, const wire::Welcome& pack
       std::chrono::milliseconds(std::max<std::uint16_t>(packet.keep_alive_ms, 1));
   heard_ = keep_alive_due_ = now;
   hello_due_ = kNever;
-  if (leaving_) leave_due_ = now;
+  if (leaving_) {
+    leave_due_ = now;
+    leave_retry_ = std::min<Duration>(config_.join_retry_min, rto.value());
+  }
   return true;
 }
 
@@ -251,7 +269,8 @@ void ShardMembership::leave(bool needed, Time now, ControlPackets& out) {
   leaving_since_ = now;
   if (!in()) return;  // once it has taken us in again
   send_leave(out);
-  leave_due_ = after(now, rto.value());
+  leave_retry_ = std::min<Duration>(config_.join_retry_min, rto.value());
+  leave_due_ = after(now, leave_retry_);
 }
 
 /// Several KEEPALIVEs went unanswered, or the way to the aggregator is gone and there is another.
@@ -332,6 +351,7 @@ std::optional<Error> ShardMembership::on_time(Time now, ControlPackets& out) {
   if (state_ == State::kIdle || state_ == State::kLeft) return std::nullopt;
   if (auto error = overdue(now)) return error;
   if (state_ == State::kJoining) {
+    if (unsent_ && now >= unsent_due_) send_join(now, out);
     if (now >= hello_due_) send_hello(now, out);
     return std::nullopt;
   }
@@ -347,7 +367,8 @@ std::optional<Error> ShardMembership::on_time(Time now, ControlPackets& out) {
   }
   if (leaves_again) {
     send_leave(out);
-    leave_due_ = after(now, rto.value());
+    leave_retry_ = std::min<Duration>(2 * leave_retry_, rto.value());
+    leave_due_ = after(now, leave_retry_);
   }
   return std::nullopt;
 }
@@ -358,7 +379,7 @@ Time ShardMembership::next_deadline() const {
     case State::kLeft:
       return kNever;
     case State::kJoining:
-      return hello_due_;
+      return unsent_ ? std::min(hello_due_, unsent_due_) : hello_due_;
     case State::kIn:
       return leaving_ ? std::min(keep_alive_due_, leave_due_) : keep_alive_due_;
   }

@@ -111,6 +111,7 @@ class ShardMembership {
   void send_hello(Time now, ControlPackets& out);
   void start_joining(bool no_progress, Time now, ControlPackets& out);
   void send_leave(ControlPackets& out);
+  void send_join(Time now, ControlPackets& out);
   bool offer_memory(const Endpoint& aggregator, wire::Join& join);
   const EngineConfig::Results* find_offered(std::uint64_t results) const;
   bool can_share(const Session& session, std::uint64_t results) const;
@@ -135,8 +136,11 @@ class ShardMembership {
   std::uint64_t nonce_ = 0;
   std::deque<EngineConfig::Results> offered_results_;  // in JOINs, newest first
   EngineConfig::Results results_;                      // of the epoch
-  std::optional<wire::Join> asked_;  // the newest of this attempt, where addresses_ stands
-  std::uint64_t serial_ = 0;         // newest PENDING
+  std::optional<wire::Join> asked_;   // the newest of this attempt, where addresses_ stands
+  std::optional<wire::Join> unsent_;  // the next one, which awaits memory of this aggregator:
+  Endpoint unsent_to_;
+  Time unsent_due_ = kNever;
+  std::uint64_t serial_ = 0;  // newest PENDING
   std::uint64_t token_ = 0;
   std::uint64_t keep_alive_ = 0;
   std::uint64_t keep_alive_acknowledged_ = 0;
@@ -154,6 +158,7 @@ class ShardMembership {
   Time hello_due_ = kNever;
   Time keep_alive_due_ = kNever;
   Time leave_due_ = kNever;
+  Duration leave_retry_{};  // short: mostly others leave at the same time
   Time leaving_since_ = kNever;
 };
 

@@ -1,6 +1,7 @@
 #include "worker/shared_memory.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/net/vhost.hpp"
 
@@ -13,6 +14,7 @@ void SharedMemory::share(const memory::OwnRegion& slots) {
 
 void SharedMemory::forget(const memory::OwnRegion& slots, std::uint32_t job) {
   std::erase(slots_, &slots);
+  std::erase_if(named_, [&](const auto& entry) { return entry.first.second == job; });
   for (auto& [directory, client] : clients_) {
     client.forget(slots);
     client.forget_results(job);
@@ -46,15 +48,23 @@ memory::RegionClient& SharedMemory::client_of(const std::string& directory) {
   return found->second;
 }
 
-std::optional<worker::EngineConfig::Results> SharedMemory::results(const std::string& directory,
-                                                                   std::uint32_t job,
-                                                                   std::uint64_t slots) {
+bool SharedMemory::is_ready(const std::string& directory, const OfJob& what) {
   share_tensors();
   memory::RegionClient& client = client_of(directory);
-  client.ask_for_results(job);
+  if (!client.results(what.job)) client.ask_for_results(what.job, what.results_bytes);
   client.poll();
-  const auto region = client.results(job);
-  if (!region || !client.is_mapped(slots) || !client.is_settled()) return std::nullopt;
+  return client.results(what.job) && client.is_mapped(what.slots) && client.is_settled();
+}
+
+std::optional<worker::EngineConfig::Results> SharedMemory::results(const std::string& directory,
+                                                                   const OfJob& what) {
+  if (!is_ready(directory, what)) return std::nullopt;
+  memory::RegionClient& client = client_of(directory);
+  const auto region = client.results(what.job);
+  if (std::exchange(named_[{directory, what.job}], region->id()) == region->id()) {
+    client.ask_for_results(what.job, what.results_bytes);
+    client.poll();
+  }
   return worker::EngineConfig::Results{region->id(), region, region->bytes()};
 }
 

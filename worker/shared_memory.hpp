@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/memory/arena.hpp"
@@ -25,11 +26,18 @@ class SharedMemory {
   void share(const memory::OwnRegion& slots);
   void forget(const memory::OwnRegion& slots, std::uint32_t job);
 
-  /// The region that the daemon behind a vhost directory gives this process for a job's next
-  /// session, as it answered last, once it has mapped the job's slots, too, and has answered for
-  /// tensors. Asks once more.
+  /// Whether the daemon behind a vhost directory has given this process a region for a job's next
+  /// session, has mapped the job's slots, too, and has answered for tensors. Asks it to.
+  struct OfJob {
+    std::uint32_t job = 0;
+    std::uint64_t slots = 0;        ///< the region
+    std::size_t results_bytes = 0;  ///< that a session may need
+  };
+  bool is_ready(const std::string& directory, const OfJob& what);
+  /// That region, to be named in a JOIN. One that was named before is asked for anew, as a session
+  /// may have taken it: a later call returns the answer.
   std::optional<worker::EngineConfig::Results> results(const std::string& directory,
-                                                       std::uint32_t job, std::uint64_t slots);
+                                                       const OfJob& what);
   /// Where a tensor lies, if all daemons that are connected can read it there.
   std::optional<worker::TensorPlace> place_of(std::span<const std::byte> tensor);
   /// Why that daemon shares nothing, as far as it is known; empty: nothing is wrong.
@@ -44,6 +52,8 @@ class SharedMemory {
   std::vector<std::shared_ptr<const memory::OwnRegion>> of_tensors_;  // of the arena
   std::vector<const memory::OwnRegion*> slots_;
   std::map<std::string, memory::RegionClient> clients_;  // by vhost directory
+  // By vhost directory and job: the region that was named last.
+  std::map<std::pair<std::string, std::uint32_t>, std::uint64_t> named_;
 };
 
 }  // namespace sluice

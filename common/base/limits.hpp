@@ -50,11 +50,12 @@ inline constexpr std::size_t kReferencedResultBytes = 4096;
 /// 1 MiB a rank stay in the caches.
 inline constexpr std::uint16_t kReferencedStreams = 4;
 inline constexpr std::uint8_t kReferencedHistory = 2;
-/// A region for a session's sums: for several times that.
+/// A region for a session's sums, at most: for several times that.
 inline constexpr std::size_t kResultsBytes = std::size_t{16} << 20;
 static_assert(kResultsBytes >= kReferencedStreams * kReferencedHistory *
                                    (kReferencedRoundBytes + kReferencedResultBytes));
-/// Such regions that wait until all ranks of their jobs have joined. Their pages are taken: 1 GiB.
+/// Such regions that wait until all ranks of their jobs have joined. Their pages are taken: up to 1
+/// GiB.
 inline constexpr std::size_t kMaxWaitingResults = 64;
 
 /// More would fit no packet, whatever the type of an element.

@@ -7,6 +7,8 @@
 #include <iterator>
 #include <utility>
 
+#include <sys/epoll.h>
+
 #include <sluice/error.hpp>
 
 namespace sluice::memory {
@@ -19,17 +21,18 @@ enum class Kind : std::uint16_t {
   kResults = 4,  // daemon: this descriptor
   kRefused = 5,  // daemon: either, and why
   kForget = 6,   // worker: this arena is gone
+  kDone = 7,     // worker: no session of this job is to come
 };
 
-constexpr std::uint32_t kMagic = 0x52'4c'53'02;  // with the version of these messages
+constexpr std::uint32_t kMagic = 0x52'4c'53'03;  // with the version of these messages
 
 /// Every message. Both ends are processes of one machine, so integers are as they are there.
 struct Message {
   std::uint32_t magic = kMagic;
   Kind kind{};
-  std::uint16_t reserved = 0;
-  std::uint64_t id = 0;   ///< of the region
-  std::uint32_t job = 0;  ///< kAsk, kResults
+  std::uint16_t question = 0;  ///< kAsk; its number comes back with kResults or kRefused
+  std::uint64_t id = 0;        ///< of the region; kAsk: its bytes, 0: as many as may be
+  std::uint32_t job = 0;       ///< kAsk, kResults, kDone; kRefused of a region for sums
   std::array<char, 108> reason{};
 };
 static_assert(sizeof(Message) == 128);
@@ -42,8 +45,9 @@ std::span<const std::byte> bytes_of(const Message& message) {
   return std::as_bytes(std::span(&message, 1));
 }
 
-Message reply(Kind kind, std::uint64_t id, std::uint32_t job, const std::string& reason = {}) {
-  Message message{.kind = kind, .id = id, .job = job};
+Message reply(Kind kind, std::uint64_t id, std::uint32_t job, std::uint16_t question = 0,
+              const std::string& reason = {}) {
+  Message message{.kind = kind, .question = question, .id = id, .job = job};
   reason.copy(message.reason.data(), message.reason.size() - 1);
   return message;
 }
@@ -65,10 +69,19 @@ RegionServer::RegionServer(const std::string& path, const RegionServerOptions& o
     : path_(path),
       options_(options),
       events_(std::move(events)),
-      socket_(UnixSocket::listen(path)) {}
+      socket_(UnixSocket::listen(path)),
+      arrivals_(epoll_create1(EPOLL_CLOEXEC)) {
+  watch(socket_);
+}
 
 RegionServer::~RegionServer() {
   unlink(path_.c_str());
+}
+
+/// Until it is closed. What cannot be watched is polled all the same.
+void RegionServer::watch(const UnixSocket& socket) const {
+  epoll_event event{.events = EPOLLIN, .data = {}};
+  epoll_ctl(arrivals_.get(), EPOLL_CTL_ADD, socket.descriptor(), &event);
 }
 
 void RegionServer::poll() {
@@ -77,6 +90,7 @@ void RegionServer::poll() {
     if (!socket) break;
     const bool full = workers_.size() >= options_.workers_max;
     if (!full && socket->peer_is_trusted()) {
+      watch(*socket);
       workers_.push_back({.socket = std::move(*socket)});
       continue;
     }
@@ -113,11 +127,21 @@ bool RegionServer::serve(Worker& worker) {
     if (received.io == UnixSocket::Io::kClosed) return false;
     const auto message = parse(std::span(buffer).first(std::min(received.bytes, buffer.size())));
     if (!message) return false;
-    const bool goes_on = message->kind == Kind::kArena    ? share(worker, message->id, received)
-                         : message->kind == Kind::kForget ? forget(worker, message->id)
-                         : message->kind == Kind::kAsk    ? give_results(worker, message->job)
-                                                          : false;
-    if (!goes_on) return false;
+    const auto take = [&] {
+      switch (message->kind) {
+        case Kind::kArena:
+          return share(worker, message->id, received);
+        case Kind::kForget:
+          return forget(worker, message->id);
+        case Kind::kAsk:
+          return give_results(worker, message->job, message->id, message->question);
+        case Kind::kDone:
+          return forget_results(worker, message->job);
+        default:
+          return false;
+      }
+    };
+    if (!take()) return false;
   }
   return true;
 }
@@ -167,30 +191,56 @@ bool RegionServer::forget(Worker& worker, std::uint64_t id) {
   return true;
 }
 
-/// All ranks of a job get the same region, until a session has taken it.
-bool RegionServer::give_results(Worker& worker, std::uint32_t job) {
-  std::shared_ptr<OwnRegion> region = results_asked_by(worker, job);
+/// All ranks of a job get the same region, until a session has taken it, or one asks for a longer
+/// one: then the others, too, when they ask again. To take its pages takes long, so it has no more
+/// than are asked for.
+bool RegionServer::give_results(Worker& worker, std::uint32_t job, std::uint64_t asked,
+                                std::uint16_t question) {
+  const std::size_t most = options_.results_bytes;
+  const std::size_t bytes = asked == 0 ? most : std::min<std::uint64_t>(asked, most);
+  std::shared_ptr<OwnRegion> region = results_asked_by(worker, job, bytes);
   if (!region) {
-    if (!may_ask_for_more(worker)) return refuse(worker, 0, "too many jobs wait for their ranks");
+    if (!may_ask_for_more(worker))
+      return refuse_results(worker, job, question, "too many jobs wait for their ranks");
     try {
-      region = std::make_shared<OwnRegion>("sluice-results", options_.results_bytes,
-                                           OwnRegion::Writers::kThisOnly);
+      region = std::make_shared<OwnRegion>("sluice-results", bytes, OwnRegion::Writers::kThisOnly);
     } catch (const Error& error) {
-      return refuse(worker, 0, error.what());
+      return refuse_results(worker, job, question, error.what());
     }
     const std::lock_guard lock(mutex_);
-    results_[job] = {region, {&worker}};
+    auto& waiting = results_[job];
+    if (waiting.region) retired_.push_back(std::move(waiting.region));
+    waiting.region = region;
+    waiting.asked_by.push_back(&worker);
   }
-  return worker.socket.send(bytes_of(reply(Kind::kResults, region->id(), job)),
+  return worker.socket.send(bytes_of(reply(Kind::kResults, region->id(), job, question)),
                             region->descriptor().get()) == UnixSocket::Io::kDone;
 }
 
-/// The region that waits for the job's session, if there is one; the worker counts as one that has
-/// it. In one step: a session that takes it meanwhile takes it for good.
-std::shared_ptr<OwnRegion> RegionServer::results_asked_by(Worker& worker, std::uint32_t job) {
+/// Else a worker that has been in many jobs could not ask for another one's.
+bool RegionServer::forget_results(const Worker& worker, std::uint32_t job) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = results_.find(job); found != results_.end()) withdraw(worker, found);
+  return true;
+}
+
+/// With the lock: the worker does not wait for this region any more. Returns the next entry.
+std::map<std::uint32_t, RegionServer::Results>::iterator RegionServer::withdraw(
+    const Worker& worker, std::map<std::uint32_t, Results>::iterator entry) {
+  Results& results = entry->second;
+  std::erase(results.asked_by, &worker);
+  if (!results.asked_by.empty()) return std::next(entry);
+  retired_.push_back(std::move(results.region));
+  return results_.erase(entry);
+}
+
+/// The region that waits for the job's session, if there is one and it is long enough; the worker
+/// counts as one that has it. In one step: a session that takes it meanwhile takes it for good.
+std::shared_ptr<OwnRegion> RegionServer::results_asked_by(Worker& worker, std::uint32_t job,
+                                                          std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   const auto found = results_.find(job);
-  if (found == results_.end()) return nullptr;
+  if (found == results_.end() || found->second.region->bytes().size() < bytes) return nullptr;
   auto& asked_by = found->second.asked_by;
   if (std::find(asked_by.begin(), asked_by.end(), &worker) == asked_by.end())
     asked_by.push_back(&worker);
@@ -209,7 +259,15 @@ bool RegionServer::may_ask_for_more(const Worker& worker) const {
 bool RegionServer::refuse(Worker& worker, std::uint64_t id, const std::string& why) {
   ++counters_.refused;
   events_.refused(why);
-  return worker.socket.send(bytes_of(reply(Kind::kRefused, id, 0, why)), -1) ==
+  return worker.socket.send(bytes_of(reply(Kind::kRefused, id, 0, 0, why)), -1) ==
+         UnixSocket::Io::kDone;
+}
+
+bool RegionServer::refuse_results(Worker& worker, std::uint32_t job, std::uint16_t question,
+                                  const std::string& why) {
+  ++counters_.refused;
+  events_.refused(why);
+  return worker.socket.send(bytes_of(reply(Kind::kRefused, 0, job, question, why)), -1) ==
          UnixSocket::Io::kDone;
 }
 
@@ -221,16 +279,7 @@ void RegionServer::drop(Worker& worker) {
     retired_.push_back(std::move(arena));
   }
   if (!worker.arenas.empty()) changes_.fetch_add(1, std::memory_order_relaxed);
-  for (auto entry = results_.begin(); entry != results_.end();) {
-    const auto next = std::next(entry);
-    Results& results = entry->second;
-    std::erase(results.asked_by, &worker);
-    if (results.asked_by.empty()) {
-      retired_.push_back(std::move(results.region));
-      results_.erase(entry);
-    }
-    entry = next;
-  }
+  for (auto entry = results_.begin(); entry != results_.end();) entry = withdraw(worker, entry);
 }
 
 /// Without the lock: to unmap takes its time, and the lane may want the lock.
@@ -286,11 +335,18 @@ void RegionClient::forget(const OwnRegion& arena) {
 }
 
 void RegionClient::forget_results(std::uint32_t job) {
-  asked_.erase(job);
+  if (asked_.erase(job) == 0 || !socket_) return;
+  if (socket_->send(bytes_of(reply(Kind::kDone, 0, job)), -1) != UnixSocket::Io::kDone)
+    disconnect("the daemon at " + path_ + " does not read");
 }
 
-void RegionClient::ask_for_results(std::uint32_t job) {
-  asked_[job].sent = false;
+void RegionClient::ask_for_results(std::uint32_t job, std::uint64_t bytes) {
+  const auto [found, is_new] = asked_.try_emplace(job);
+  if (!is_new && !found->second.answered) return;
+  found->second.sent = found->second.answered = false;
+  found->second.question = ++questions_;
+  found->second.bytes = bytes;
+  if (socket_) problem_.clear();  // it was another job's, or another time's
 }
 
 void RegionClient::poll() {
@@ -331,7 +387,7 @@ bool RegionClient::send_due() {
   }
   for (auto& [job, asked] : asked_) {
     if (asked.sent) continue;
-    const auto io = send(reply(Kind::kAsk, 0, job), -1, asked.sent);
+    const auto io = send(reply(Kind::kAsk, asked.bytes, job, asked.question), -1, asked.sent);
     if (io != UnixSocket::Io::kDone) return io == UnixSocket::Io::kNothing;
   }
   return true;
@@ -345,18 +401,20 @@ bool RegionClient::take(UnixSocket::Received& received, std::span<const std::byt
     case Kind::kMapped:
       for (Arena& arena : arenas_) arena.mapped |= arena.region->id() == message->id;
       return true;
-    case Kind::kResults:
+    case Kind::kResults: {
+      Asked* const answers = asked(message->job, message->question);
       try {
         constexpr std::size_t kMost = std::size_t{1} << 40;
         auto region =
             std::make_shared<const PeerRegion>(message->id, std::move(received.descriptor), kMost);
-        if (const auto asked = asked_.find(message->job); asked != asked_.end())
-          asked->second.region = std::move(region);
+        if (answers != nullptr) answers->region = std::move(region);
       } catch (const Error& error) {
         problem_ = error.what();
       }
       return true;
+    }
     case Kind::kRefused:
+      asked(message->job, message->question);
       for (Arena& arena : arenas_) arena.refused |= arena.region->id() == message->id;
       problem_ = "the daemon refuses: " + std::string(message->reason.data());
       return true;
@@ -365,11 +423,19 @@ bool RegionClient::take(UnixSocket::Received& received, std::span<const std::byt
   }
 }
 
+/// What is answered now; null: nobody waits for that any more.
+RegionClient::Asked* RegionClient::asked(std::uint32_t job, std::uint16_t question) {
+  const auto found = asked_.find(job);
+  if (found == asked_.end() || found->second.question != question) return nullptr;
+  found->second.answered = true;
+  return &found->second;
+}
+
 void RegionClient::disconnect(const std::string& why) {
   socket_.reset();
   problem_ = why;
   for (Arena& arena : arenas_) arena.sent = arena.mapped = arena.refused = false;
-  for (auto& [job, asked] : asked_) asked = {};
+  for (auto& [job, asked] : asked_) asked = {.question = ++questions_, .bytes = asked.bytes};
 }
 
 bool RegionClient::is_mapped(std::uint64_t id) const {

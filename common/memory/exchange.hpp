@@ -3,8 +3,8 @@
 // joins it asks for the region in which the sums of the job's next session will lie. A worker whose
 // daemon comes back shares all again.
 //
-// Neither side waits for the other: both are polled. A peer that sends what it should not, or does
-// not read, loses its connection, and nobody else notices.
+// Neither side blocks: both are polled, the daemon's as soon as something comes. A peer that sends
+// what it should not, or does not read, loses its connection, and nobody else notices.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,7 @@ namespace sluice::memory {
 struct RegionServerOptions {
   std::size_t arena_bytes_max = 0;  ///< of all arenas of one worker together
   std::size_t arenas_max = 0;       ///< of one worker
-  std::size_t results_bytes = 0;    ///< of a region for a job's sums
+  std::size_t results_bytes = 0;    ///< of a region for a job's sums, at most
   std::size_t results_max = 0;      ///< regions that wait for their session
   std::size_t workers_max = 0;      ///< connections
 };
@@ -59,6 +59,8 @@ class RegionServer {
   /// Takes connections and requests, some at a time, and unmaps what nobody uses any more. A worker
   /// whose memory has failed loses its connection, and may come again.
   void poll();
+  /// Readable while there are connections or requests to take.
+  int descriptor() const { return arrivals_.get(); }
 
   /// The arena of this id, while its worker is connected; who holds it may read it longer. Only if
   /// the worker has shared `same_worker_as`, too: an id alone, which others may have learned, opens
@@ -94,17 +96,24 @@ class RegionServer {
   bool serve(Worker& worker);
   bool share(Worker& worker, std::uint64_t id, UnixSocket::Received& received);
   bool forget(Worker& worker, std::uint64_t id);
-  bool give_results(Worker& worker, std::uint32_t job);
-  std::shared_ptr<OwnRegion> results_asked_by(Worker& worker, std::uint32_t job);
+  bool forget_results(const Worker& worker, std::uint32_t job);
+  bool give_results(Worker& worker, std::uint32_t job, std::uint64_t asked, std::uint16_t question);
+  std::shared_ptr<OwnRegion> results_asked_by(Worker& worker, std::uint32_t job, std::size_t bytes);
   bool may_ask_for_more(const Worker& worker) const;
   bool refuse(Worker& worker, std::uint64_t id, const std::string& why);
+  bool refuse_results(Worker& worker, std::uint32_t job, std::uint16_t question,
+                      const std::string& why);
+  void watch(const UnixSocket& socket) const;
   void drop(Worker& worker);
+  std::map<std::uint32_t, Results>::iterator withdraw(
+      const Worker& worker, std::map<std::uint32_t, Results>::iterator entry);
   void unmap_unused();
 
   const std::string path_;
   const RegionServerOptions options_;
   const RegionServerEvents events_;
   UnixSocket socket_;
+  const Descriptor arrivals_;  // epoll, of that and of the workers' sockets
   std::list<Worker> workers_;
   // Kept until nobody else holds them: to unmap takes its time, which is not the lane's.
   std::vector<std::shared_ptr<const void>> retired_;
@@ -127,11 +136,13 @@ class RegionClient {
   void share(const OwnRegion& arena);
   /// The arena is about to go: the daemon unmaps it once no session reads it.
   void forget(const OwnRegion& arena);
-  /// The job is over: its region is unmapped here once no session holds it.
+  /// The job is over: its region is unmapped here once no session holds it, and the daemon gives
+  /// this one none any more.
   void forget_results(std::uint32_t job);
-  /// Asks for the region for the next session of a job; a former answer stands until this one
+  /// Asks for the region for the next session of a job, which may need so many bytes (0: as many as
+  /// the daemon gives), unless an answer is awaited already. A former answer stands until this one
   /// comes.
-  void ask_for_results(std::uint32_t job);
+  void ask_for_results(std::uint32_t job, std::uint64_t bytes = 0);
 
   /// Connects, sends and receives what is due.
   void poll();
@@ -156,17 +167,22 @@ class RegionClient {
   };
   struct Asked {
     bool sent = false;
+    bool answered = false;
+    std::uint16_t question = 0;  ///< its number: an answer to an earlier one does not count
+    std::uint64_t bytes = 0;
     std::shared_ptr<const PeerRegion> region = {};
   };
 
   bool send_due();
   bool take(UnixSocket::Received& received, std::span<const std::byte> bytes);
+  Asked* asked(std::uint32_t job, std::uint16_t question);
   void disconnect(const std::string& why);
 
   const std::string path_;
   std::optional<UnixSocket> socket_;
   std::vector<Arena> arenas_;
   std::map<std::uint32_t, Asked> asked_;  // by job
+  std::uint16_t questions_ = 0;
   std::string problem_;
 };
 

@@ -15,10 +15,10 @@ import unittest
 
 import harness
 
-# A message of common/memory/exchange.cpp: magic, kind, reserved, id, job, reason.
+# A message of common/memory/exchange.cpp: magic, kind, question, id, job, reason.
 MESSAGE = struct.Struct("<IHHQI108s")
-MAGIC = 0x524c5302
-ARENA, MAPPED, ASK, RESULTS, REFUSED, FORGET = 1, 2, 3, 4, 5, 6
+MAGIC = 0x524c5303
+ARENA, MAPPED, ASK, RESULTS, REFUSED, FORGET, DONE = 1, 2, 3, 4, 5, 6, 7
 
 SHARES = {"SLUICE_SHARED_MEMORY": 1, "SLUICE_LOG": "info"}
 BY_REFERENCE = "blocks in shared memory"  # what a daemon says of such a job
@@ -243,7 +243,7 @@ class Messages(RegionTest):
 
     def test_of_garbage(self):
         for data in (b"\0", b"\xff" * 128, message(ARENA)[:-1], message(ARENA) + b"\0",
-                     message(ARENA, magic=0x524c5301), message(MAPPED), message(RESULTS),
+                     message(ARENA, magic=0x524c5302), message(MAPPED), message(RESULTS),
                      message(REFUSED), message(0), message(0xffff), os.urandom(128), bytes(60_000)):
             with self.subTest(data=data[:16].hex(), size=len(data)):
                 client = self.client()

@@ -10,6 +10,7 @@
 
 #include <catch2/catch.hpp>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -75,12 +76,17 @@ OwnRegion arena_of(std::size_t bytes) {
 std::array<std::byte, kMessageBytes> request(std::uint16_t kind, std::uint64_t id,
                                              std::uint32_t job = 0) {
   std::array<std::byte, kMessageBytes> bytes{};
-  const std::uint32_t magic = 0x52'4c'53'02;
+  const std::uint32_t magic = 0x52'4c'53'03;
   std::memcpy(&bytes[0], &magic, sizeof magic);
   std::memcpy(&bytes[4], &kind, sizeof kind);
   std::memcpy(&bytes[8], &id, sizeof id);
   std::memcpy(&bytes[16], &job, sizeof job);
   return bytes;
+}
+
+bool is_readable(int descriptor) {
+  pollfd waiting{descriptor, POLLIN, 0};
+  return ::poll(&waiting, 1, 0) == 1;
 }
 
 bool is_closed(const UnixSocket& socket) {
@@ -249,6 +255,111 @@ TEST_CASE("a process that joins again and again takes no more than it needs") {
     CHECK(mapped.expired());
   }
   CHECK(exchange.refusals.empty());
+}
+
+TEST_CASE("a worker asks once until it is answered") {
+  Exchange exchange;
+  exchange.server.reset();
+  const UnixSocket daemon = UnixSocket::listen(exchange.path());
+  RegionClient client(exchange.path());
+  for (int i = 0; i < 100; ++i) {
+    client.ask_for_results(kJob);
+    client.poll();
+  }
+  const auto worker = daemon.accept();
+  REQUIRE(worker);
+  std::array<std::byte, kMessageBytes> bytes;
+  CHECK(worker->receive(bytes).io == UnixSocket::Io::kDone);
+  CHECK(worker->receive(bytes).io == UnixSocket::Io::kNothing);
+}
+
+TEST_CASE("an answer to a question of an earlier life of the job does not count") {
+  Exchange exchange;
+  RegionClient client(exchange.path());
+  client.ask_for_results(kJob);
+  client.poll();
+  exchange.server->poll();  // it answers, and the job ends before that is read
+  client.forget_results(kJob);
+  client.ask_for_results(kJob);
+  client.poll();
+  CHECK(!client.results(kJob));
+  exchange.settle({&client});
+  REQUIRE(client.results(kJob));
+  CHECK(exchange.server->take_results(kJob, client.results(kJob)->id()));
+}
+
+TEST_CASE("a worker may have been in any number of jobs whose regions no session took") {
+  Exchange exchange;
+  RegionClient client(exchange.path()), other(exchange.path());
+  other.ask_for_results(0);
+  exchange.settle({&other});
+  for (std::uint32_t job = 0; job < 100; ++job) {
+    client.ask_for_results(job);
+    exchange.settle({&client});
+    REQUIRE(client.results(job));
+    client.forget_results(job);
+  }
+  exchange.settle({&client});
+  CHECK(exchange.refusals.empty());
+  CHECK(exchange.server->results_bytes(0, other.results(0)->id()) !=
+        0);  // who still waits keeps it
+}
+
+TEST_CASE("who was refused a region may ask again, and then nothing is wrong any more") {
+  Exchange exchange;
+  RegionClient client(exchange.path());
+  for (std::uint32_t job = 0; job <= 16; ++job) client.ask_for_results(job);
+  exchange.settle({&client});
+  CHECK_THAT(client.problem(), Contains("too many jobs"));
+  CHECK(!client.results(16));
+  client.forget_results(3);
+  client.ask_for_results(16);
+  exchange.settle({&client});
+  CHECK(client.problem() == "");
+  CHECK(client.results(16));
+}
+
+TEST_CASE("a region has what was asked for, and all ranks get the longest") {
+  Exchange exchange;
+  RegionClient zero(exchange.path()), one(exchange.path()), two(exchange.path());
+  zero.ask_for_results(kJob, 4'096);
+  exchange.settle({&zero});
+  REQUIRE(zero.results(kJob));
+  CHECK(zero.results(kJob)->bytes().size() == 4'096);
+  one.ask_for_results(kJob, ~std::uint64_t{0});
+  two.ask_for_results(kJob, 100);
+  exchange.settle({&one, &two});
+  REQUIRE(one.results(kJob));
+  CHECK(one.results(kJob)->bytes().size() == 8'192);
+  REQUIRE(two.results(kJob));
+  CHECK(two.results(kJob)->id() == one.results(kJob)->id());
+  CHECK(!exchange.server->take_results(kJob, zero.results(kJob)->id()));
+  zero.ask_for_results(kJob, 4'096);
+  exchange.settle({&zero});
+  CHECK(zero.results(kJob)->id() == one.results(kJob)->id());
+  CHECK(exchange.server->take_results(kJob, one.results(kJob)->id()));
+}
+
+TEST_CASE("a daemon that sleeps is woken by what workers send, and by nothing else") {
+  Exchange exchange;
+  const auto wakes = [&] { return is_readable(exchange.server->descriptor()); };
+  const OwnRegion arena = arena_of(4'096);
+  auto client = std::make_unique<RegionClient>(exchange.path());
+  CHECK(!wakes());
+  client->poll();
+  CHECK(wakes());
+  exchange.settle({client.get()});
+  CHECK(!wakes());
+  client->share(arena);
+  client->poll();
+  CHECK(wakes());
+  exchange.settle({client.get()});
+  CHECK(client->is_shared());
+  CHECK(!wakes());
+  client.reset();
+  CHECK(wakes());
+  exchange.server->poll();
+  CHECK(!wakes());
 }
 
 TEST_CASE("a region that a session has taken is not given out again") {

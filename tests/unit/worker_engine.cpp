@@ -473,6 +473,41 @@ TEST_CASE("an aggregator that was restarted ends a job that has made progress") 
   CHECK(bench.engine->failure()->code() == ErrorCode::kAggregatorLost);
 }
 
+TEST_CASE("a JOIN that awaits memory goes as soon as there is some") {
+  Bench bench;
+  std::vector<std::byte> slots(1 << 20), results(2 << 20);
+  bool is_given = true;
+  bench.config.slots_id = 7;
+  bench.config.slots = slots;
+  bench.config.results = [&](const Endpoint&) -> std::optional<worker::EngineConfig::Results> {
+    if (!is_given) return std::nullopt;
+    return worker::EngineConfig::Results{8, nullptr, results};
+  };
+  bench.config.join_retry_min = bench.config.join_retry_max = 1s;
+  bench.engine = std::make_unique<Engine>(bench.config, bench.aggregators);
+  const std::uint64_t nonce = bench.start();
+  bench.challenge(nonce);
+  auto welcome = bench.welcome_packet(nonce);
+  welcome.flags = wire::kWelcomeByReference;
+  welcome.results = 8;
+  bench.give(welcome);
+  REQUIRE(bench.engine->session().by_reference);
+  bench.pass(0ms);
+
+  is_given = false;
+  const auto hello = of_kind<wire::Hello>(bench.give(bench.refused()));
+  REQUIRE(hello.size() == 1);
+  const auto again = hello[0].packet().as<wire::Hello>().nonce;
+  CHECK(of_kind<wire::Join>(bench.challenge(again, kIncarnation + 1)).empty());
+  CHECK(of_kind<wire::Join>(bench.pass(10ms)).empty());
+  is_given = true;
+  const auto join = of_kind<wire::Join>(bench.pass(1ms));
+  REQUIRE(join.size() == 1);
+  CHECK(join[0].packet().as<wire::Join>().nonce == again);
+  CHECK(join[0].packet().as<wire::Join>().results == 8);
+  CHECK(of_kind<wire::Join>(bench.pass(10ms)).empty());
+}
+
 // --------------------------------------------------------------------------------------- leaving
 TEST_CASE("leaving repeats LEAVE until LEFT") {
   Bench bench;
@@ -484,6 +519,17 @@ TEST_CASE("leaving repeats LEAVE until LEFT") {
   left.token = 900;
   bench.give(left);
   CHECK(bench.engine->state() == State::kLeft);
+}
+
+TEST_CASE("who leaves asks again soon, as the others mostly leave at the same time") {
+  Bench bench;
+  bench.config.rto = {.min = 80ms, .max = 80ms, .initial = 80ms};
+  bench.engine = std::make_unique<Engine>(bench.config, bench.aggregators);
+  bench.join();
+  bench.engine->leave(bench.now, bench.sink);
+  CHECK(of_kind<wire::Leave>(bench.sink.take()).size() == 1);
+  CHECK(bench.until<wire::Leave>() <= 11ms);
+  CHECK(bench.until<wire::Leave>() >= 19ms);
 }
 
 TEST_CASE("leaving is bounded in time") {
