@@ -5,8 +5,8 @@
 
 namespace sluice_mpi {
 
-/// With MPI's arguments; returns as it does. Memory of sluice::allocate if SLUICE_SHARED_MEMORY is
-/// on and calls may be taken over, else MPI's.
+/// With MPI's arguments; returns as it does. Memory of sluice::allocate unless SLUICE_SHARED_MEMORY
+/// is off, if calls may be taken over, else MPI's.
 int allocate_memory(MPI_Aint bytes, MPI_Info info, void* address_of_pointer);
 int free_memory(void* memory);
 

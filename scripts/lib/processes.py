@@ -188,9 +188,10 @@ class Stage:
         return self.start(name, checkout.program(command[0]), *command[1:],
                           before_exec=before_exec, **settings)
 
-    def start_cluster(self, *arguments):
+    def start_cluster(self, *arguments, **settings):
         """scripts/local-cluster, which starts its own daemons and ranks."""
-        return self.start("cluster", checkout.LOCAL_CLUSTER, "--build", checkout.build, *arguments)
+        return self.start("cluster", checkout.LOCAL_CLUSTER, "--build", checkout.build, *arguments,
+                          **settings)
 
     def start_job(self, ranks, daemon, *command, **settings):
         return [self.start_rank(r, ranks, daemon, *command, **settings) for r in range(ranks)]

@@ -8,9 +8,11 @@ import harness
 
 @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
 class AfPacket(harness.SystemTest):
-    def run_cluster(self, workers, *arguments):
-        cluster = self.start_cluster("--transport", "af_packet", "--workers", workers, *arguments)
+    def run_cluster(self, workers, *arguments, **settings):
+        cluster = self.start_cluster("--transport", "af_packet", "--workers", workers, *arguments,
+                                     **settings)
         self.all_end_well([cluster])
+        return cluster
 
     def sweep(self, workers, *arguments):
         path = os.path.join(self.place, "rows.json")
@@ -34,6 +36,10 @@ class AfPacket(harness.SystemTest):
     def test_the_whole_interface(self):
         self.run_cluster(2, "--aggregators", 1, "--", "api", "every_type_and_reduction",
                          "many_ops_in_flight", "destroyed_with_ops_pending")
+
+    def test_nothing_is_said_of_memory_that_nobody_could_share(self):
+        cluster = self.run_cluster(2, "--", "api", "barrier_waits_for_all", SLUICE_LOG="info")
+        self.assertNotIn("in packets", cluster.out + cluster.err)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import harness
 class Restarts(harness.SystemTest):
     def check_resumed(self, daemon, jobs=1):
         self.ends_on_signal(daemon)
+        self.check_kind_of_session(daemon)
         self.assertEqual(self.counter(daemon, "jobs_resumed"), jobs)
         self.assertEqual(self.counter(daemon, "jobs_aborted"), 0)
         self.assertEqual(self.counter(daemon, "jobs_left"), jobs)

@@ -1,4 +1,5 @@
-"""What the system tests share. Run a test file as `FILE BUILD_DIRECTORY [unittest arguments]`."""
+"""What the system tests share. Run a test file as `FILE BUILD_DIRECTORY [--in-packets] [unittest
+arguments]`. With --in-packets no rank shares memory unless the test says so."""
 import os
 import re
 import signal
@@ -23,6 +24,8 @@ from processes import (  # noqa: E402, F401
 SKIPPED = 77
 NEEDS_ROOT = "needs root: network namespaces, raw sockets, other users"
 build = None
+in_packets = False
+BY_REFERENCE = "blocks in shared memory"  # what a daemon says of such a job
 
 
 def become_nobody():
@@ -44,6 +47,14 @@ class SystemTest(Stage, unittest.TestCase):
                 for process in self.processes:
                     print(process.report(), file=sys.stderr)
         return result
+
+    def environment(self, **settings):
+        kind = {"SLUICE_SHARED_MEMORY": 0} if in_packets else {}
+        return super().environment(**{**kind, **settings})
+
+    def check_kind_of_session(self, daemon):
+        """Its jobs went by the kind that the test runs over."""
+        self.assertEqual(BY_REFERENCE in daemon.err, not in_packets)
 
     def check_buffers(self):
         """No process that ended in order has lost packet buffers; daemons that still run end so
@@ -117,11 +128,14 @@ class NetworkTest(SystemTest):
 def main():
     """Runs the tests of the calling file, and prints a line "skipped: WHICH: WHY" for each that is
     not run, which scripts/test counts; status 77 if every one was skipped."""
-    global build
+    global build, in_packets
     if len(sys.argv) < 2:
-        sys.exit(f"usage: {sys.argv[0]} BUILD_DIRECTORY [unittest arguments]")
+        sys.exit(f"usage: {sys.argv[0]} BUILD_DIRECTORY [--in-packets] [unittest arguments]")
     checkout.use_build(sys.argv.pop(1))
     build = checkout.build
+    if "--in-packets" in sys.argv:
+        sys.argv.remove("--in-packets")
+        in_packets = True
     result = unittest.main(exit=False, verbosity=2).result
     for test, reason in result.skipped:
         print(f"skipped: {test.id().removeprefix('__main__.')}: {reason}")

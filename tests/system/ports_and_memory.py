@@ -4,6 +4,9 @@ import unittest
 
 import harness
 
+# Blocks in shared memory take few packet buffers.
+IN_PACKETS = {"SLUICE_SHARED_MEMORY": 0}
+
 
 class LocalPorts(harness.SystemTest):
     def test_one_worker_too_many(self):
@@ -85,7 +88,8 @@ class Memory(harness.SystemTest):
         job = self.start_steady_job(2, daemon)
         self.refuses(self.start_joiner(0, 1, daemon, SLUICE_MEMORY_MIB=33), 3, "invalid argument",
                      "memory_mib is 33, but .* alone take \\d+")
-        self.refuses(self.start_joiner(0, 1, daemon, SLUICE_MEMORY_MIB=40), 3, "unavailable",
+        self.refuses(self.start_joiner(0, 1, daemon, SLUICE_MEMORY_MIB=40, **IN_PACKETS),
+                     3, "unavailable",
                      "needs \\d+ packet buffers",
                      "set memory_mib .SLUICE_MEMORY_MIB. to at least \\d+")
         self.end_steady_job(job)
@@ -93,7 +97,7 @@ class Memory(harness.SystemTest):
 
     def test_too_little_for_one_rank_of_a_job(self):
         daemon = self.start_daemon()
-        poor = self.start_joiner(1, 2, daemon, SLUICE_MEMORY_MIB=40)
+        poor = self.start_joiner(1, 2, daemon, SLUICE_MEMORY_MIB=40, **IN_PACKETS)
         other = self.start_joiner(0, 2, daemon)
         self.ends_with(poor, 3, "unavailable", "needs \\d+ packet buffers")
         self.ends_with(other, 3, "formation failed about rank 1",
@@ -102,9 +106,10 @@ class Memory(harness.SystemTest):
 
     def test_the_memory_asked_for_suffices(self):
         daemon = self.start_daemon()
-        refused = self.start_joiner(0, 1, daemon, SLUICE_MEMORY_MIB=40)
+        refused = self.start_joiner(0, 1, daemon, SLUICE_MEMORY_MIB=40, **IN_PACKETS)
         needed = refused.wait_to_say(r"to at least (\d+)").group(1)
-        self.end_steady_job(self.start_steady_job(1, daemon, SLUICE_MEMORY_MIB=needed))
+        self.end_steady_job(self.start_steady_job(1, daemon, SLUICE_MEMORY_MIB=needed,
+                                                  **IN_PACKETS))
 
     def test_the_memory_asked_for_suffices_for_more(self):
         """One process joins job after job until its memory does not suffice, and is told what would
@@ -119,7 +124,7 @@ class Memory(harness.SystemTest):
 
         def joined(**settings):
             rank = self.start_rank(0, 1, daemon, harness.PYTHON_WITH_NUMPY, "-B", "-c", join,
-                                   **harness.python_environment(), **settings)
+                                   **harness.python_environment(), **IN_PACKETS, **settings)
             asked = rank.wait_to_say(r"to at least (\d+), and (\d+) more for each further one")
             self.assertEqual(rank.wait(), 1)
             return rank.out.count("jobs"), int(asked.group(1)), int(asked.group(2))

@@ -20,9 +20,8 @@ MESSAGE = struct.Struct("<IHHQI108s")
 MAGIC = 0x524c5303
 ARENA, MAPPED, ASK, RESULTS, REFUSED, FORGET, DONE = 1, 2, 3, 4, 5, 6, 7
 
-SHARES = {"SLUICE_SHARED_MEMORY": 1, "SLUICE_LOG": "info"}
-BY_REFERENCE = "blocks in shared memory"  # what a daemon says of such a job
-IN_PACKETS = "blocks go in packets: "  # and a rank that cannot share
+SHARES = {"SLUICE_LOG": "info"}
+IN_PACKETS = "blocks go in packets: "  # what a rank says that cannot share
 KIB = 1024
 GIB = 1 << 30
 
@@ -90,7 +89,7 @@ class RegionTest(harness.SystemTest):
     def start_sharing_job(self, ranks=2):
         number = 2000 + next(self.numbers)
         job = self.start_steady_job(ranks, self.daemon, SLUICE_JOB=number, **SHARES)
-        self.daemon.wait_to_say(rf"job {number}: formed, .*{BY_REFERENCE}")
+        self.daemon.wait_to_say(rf"job {number}: formed, .*{harness.BY_REFERENCE}")
         return job
 
     def path(self):
@@ -424,7 +423,7 @@ class Sandboxes(RegionTest):
         self.end_steady_job(job)
         self.assertEqual(job[0].err.count(IN_PACKETS), 1, job[0].err)
         self.assertRegex(job[0].err, f"info .*{IN_PACKETS}{why}")
-        self.assertNotRegex(self.daemon.err, rf"job 7: formed.*{BY_REFERENCE}")
+        self.assertNotRegex(self.daemon.err, rf"job 7: formed.*{harness.BY_REFERENCE}")
         self.nobody_notices()
 
     @unittest.skipUnless(MEMFD_CREATE, "the number of memfd_create is not known here")

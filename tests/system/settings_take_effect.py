@@ -134,7 +134,7 @@ class Settings(harness.SystemTest):
     def test_arena_memory(self):
         """A worker that shares more than that joins, and its blocks go in packets."""
         daemon, job = self.serve("--arena-memory-mib", 1)
-        sharing = self.start_steady_job(2, daemon, SLUICE_SHARED_MEMORY=1, SLUICE_LOG="info")
+        sharing = self.start_steady_job(2, daemon, SLUICE_LOG="info")
         why = r"\d{7} bytes beside 0 .* the daemon's arena-memory-mib allows 1048576"
         for rank in sharing:
             self.assertRegex(rank.err, f"blocks go in packets: the daemon refuses: {why}")

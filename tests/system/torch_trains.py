@@ -77,11 +77,12 @@ class Training(Torch):
     def test_tensors_in_shared_memory(self):
         self.all_end_well(self.start_programs(
             2, self.start_daemon(), "memory.py", "scoped", "nothing_is_left", "buckets",
-            "data_loader", "strided_and_sparse", SLUICE_SHARED_MEMORY=1))
+            "data_loader", "strided_and_sparse"))
 
     def test_tensors_in_a_scope_without_shared_memory(self):
         self.all_end_well(self.start_programs(
-            2, self.start_daemon(), "memory.py", "ordinary_buckets", "scoped"))
+            2, self.start_daemon(), "memory.py", "ordinary_buckets", "scoped",
+            SLUICE_SHARED_MEMORY=0))
 
     def test_torchrun_as_documented(self):
         """The commands of docs/torch.md, word for word."""

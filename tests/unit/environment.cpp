@@ -59,6 +59,7 @@ TEST_CASE("without variables, options have their defaults") {
   const auto context = ContextOptions::from_environment();
   CHECK(context.aggregators.empty());
   CHECK(context.mtu == 0);
+  CHECK(context.shared_memory);
   CHECK(context.idle == "backoff");
   const auto job = JobOptions::from_environment();
   CHECK(job.rank == 0);
@@ -83,7 +84,7 @@ TEST_CASE("every variable reaches its option") {
                              {"SLUICE_MTU", "1500"},
                              {"SLUICE_MEMORY_MIB", "256"},
                              {"SLUICE_HUGEPAGES", "1"},
-                             {"SLUICE_SHARED_MEMORY", "1"},
+                             {"SLUICE_SHARED_MEMORY", "0"},
                              {"SLUICE_IDLE", "busy-spin"},
                              {"SLUICE_LOG", "debug"},
                              {"SLUICE_EAL_ARGS", "-n 4  --no-telemetry"},
@@ -106,6 +107,7 @@ TEST_CASE("every variable reaches its option") {
   CHECK(context.mtu == 1500);
   CHECK(context.memory_mib == 256);
   CHECK(context.hugepages);
+  CHECK(!context.shared_memory);
   CHECK(context.idle == "busy-spin");
   CHECK(context.log_level == "debug");
   CHECK(context.eal_args == std::vector<std::string>{"-n", "4", "--no-telemetry"});

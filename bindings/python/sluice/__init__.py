@@ -11,8 +11,8 @@
 A Context is this process's way to the aggregators; a Communicator is its membership of one job.
 Every rank of a job must start the same collectives in the same order. Arrays are read and written
 in place, never copied; those of empty() and zeros() here are read by this machine's daemons where
-they lie, if shared_memory is on. Waiting lets other threads run, and Ctrl-C ends it; joining and
-leaving have time-outs of their own and cannot be interrupted.
+they lie, unless shared_memory is off. Waiting lets other threads run, and Ctrl-C ends it; joining
+and leaving have time-outs of their own and cannot be interrupted.
 
 Threads may share all of these. One that closes what others use waits for their calls that are about
 to start an op, and what they call afterwards raises InvalidArgument.

@@ -45,8 +45,8 @@ def _new(caller: str, shape: Any, dtype: DTypeLike) -> tuple[NDArray[np.uint8], 
 
 def empty(shape: Any, dtype: DTypeLike = float) -> NDArray[Any]:
     """A new C-contiguous array, as numpy.empty makes it, its elements uninitialized, in memory from
-    which the daemons of this machine may read it: with shared_memory its blocks are not copied to
-    be sent. Freed when it and all its views are gone.
+    which the daemons of this machine may read it: unless shared_memory is off its blocks are not
+    copied to be sent. Freed when it and all its views are gone.
 
     shape: an integer, or a tuple or list of them.
     dtype: any without Python objects.

@@ -14,8 +14,8 @@ __all__ = ["shared_memory"]
 @contextlib.contextmanager
 def shared_memory() -> Iterator[None]:
     """Within it CPU tensors that this thread makes, of 4 KiB or more, lie in memory from which the
-    daemons of this machine may read them: with SLUICE_SHARED_MEMORY=1 their blocks are not copied
-    to be sent.
+    daemons of this machine may read them: unless SLUICE_SHARED_MEMORY=0 their blocks are not
+    copied to be sent.
 
         with sluice_torch.shared_memory():
             activations = torch.empty(1_000_000)

@@ -2,7 +2,7 @@
 //
 //   std::vector<float, sluice::Allocator<float>> gradients(1'000'000);
 //
-// It lies where the daemons of this machine may read it: with SLUICE_SHARED_MEMORY=1 (see
+// It lies where the daemons of this machine may read it: unless SLUICE_SHARED_MEMORY=0 (see
 // docs/memory.md) blocks of such a tensor are not copied to be sent. Else, and for all others, it
 // is as any memory; where the system shares none, as in some sandboxes, it is ordinary memory.
 //

@@ -185,9 +185,9 @@ uint32_t sluice_op_block_elements(const sluice_communicator* communicator, sluic
                                   uint16_t wanted);
 
 /* Memory for tensors, aligned to 64 bytes: where the daemons of this machine may read it, so that
- * with "shared_memory" its blocks are not copied to be sent; see memory.hpp, also for what a forked
- * process has of it. NULL if there is none. sluice_free takes what sluice_allocate gave, and
- * NULL. */
+ * unless "shared_memory" is off its blocks are not copied to be sent; see memory.hpp, also for what
+ * a forked process has of it. NULL if there is none. sluice_free takes what sluice_allocate gave,
+ * and NULL. */
 void* sluice_allocate(size_t bytes);
 void sluice_free(void* memory);
 
