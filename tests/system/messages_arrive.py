@@ -41,6 +41,7 @@ class Messages(harness.SystemTest):
         for _ in range(4):
             daemon = self.restart(daemon)
             daemon.wait_to_say("resumed with its progress")
+        daemon.wait_to_say(": formed, ")  # the job of the ring, which has made no progress
         self.end_steady_job(job)
         self.ends_on_signal(daemon)
         self.assertEqual(self.counter(daemon, "jobs_aborted"), 0)
