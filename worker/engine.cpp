@@ -254,7 +254,9 @@ OpNumber Engine::submit(const OpRequest& request, Time now, KeepingSink& sink) {
 
 RankSet Engine::awaited(OpNumber op) const {
   RankSet ranks;
-  for (const Stream& x : streams_) ranks |= x.awaited(op);
+  const Operation* const of = op < ops_.end() ? ops_.find(op) : nullptr;
+  for (std::uint16_t s = 0; of != nullptr && s < streams_.size(); ++s)
+    if (of->geometry().uses(StreamId{s})) ranks |= streams_[s].awaited(op);
   return ranks;
 }
 

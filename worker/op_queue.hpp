@@ -20,6 +20,7 @@ class OpQueue {
   OpNumber begin() const { return first_; }              ///< no earlier op is in the queue
   OpNumber end() const { return first_ + ops_.size(); }  ///< the next op's number
   Operation* find(OpNumber op) { return op < first_ ? nullptr : &ops_[op - first_]; }
+  const Operation* find(OpNumber op) const { return op < first_ ? nullptr : &ops_[op - first_]; }
 
   /// Its number is what end() was.
   Operation& add(const OpRequest& request, const Geometry& geometry, const SearchLimits& search);

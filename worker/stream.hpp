@@ -116,8 +116,9 @@ class Stream {
   bool has_progress() const { return applied_ > Round{0}; }
   /// Whether a round is under way here.
   bool busy() const { return running_ || replaying(); }
-  /// The ranks without which the op's round cannot end, as last told.
-  RankSet awaited(OpNumber op) const { return running_ && op_ == op ? awaited_ : RankSet{}; }
+  /// The ranks without which the round under way cannot end, as last told: the op's, or that of one
+  /// before it.
+  RankSet awaited(OpNumber op) const { return running_ && op_ <= op ? awaited_ : RankSet{}; }
 
  private:
   bool replaying() const { return position_ < applied_; }

@@ -127,10 +127,12 @@ class AggregatorMemory final : public aggregator::SharedMemory {
     ResultSlots<std::byte> slots = {};
     std::vector<wire::Result> before = {};
 
-    std::size_t size() const { return std::size_t{session.streams} * session.history; }
+    std::size_t size() const {
+      return std::size_t{session.streams_of(session.shard)} * session.history;
+    }
     ResultSlot<std::byte> at(std::size_t i) const {
-      const StreamId stream{static_cast<std::uint16_t>(i / session.history)};
-      return slots.at(stream, Round{i % session.history});
+      const std::size_t stream = session.shard + i / session.history * session.shards;
+      return slots.at(StreamId{static_cast<std::uint16_t>(stream)}, Round{i % session.history});
     }
   };
 
