@@ -169,6 +169,15 @@ TEST_CASE("a tensor that goes away is read to the end of the round, and not long
   CHECK(region.expired());
 }
 
+TEST_CASE("no sum is told of once the job has ended for a rank whose tensor was read") {
+  SharingBench bench;
+  bench.form();
+  bench.refer_to_tensor(0, 0, bench.share_tensor(0, 5), 0, 0);
+  ContributionSlots(bench.regions[bench.slots[0]]->bytes(), bench.session()).end();
+  CHECK(bench.refer(1, 0, 2, 0).empty());
+  CHECK(of_kind<wire::Result>(bench.probe(1, 0)).empty());
+}
+
 TEST_CASE("a session takes packets of its own kind only") {
   SharingBench by_reference;
   by_reference.form();
