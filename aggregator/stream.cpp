@@ -187,7 +187,7 @@ RankSet Stream::waited_for() const {
 
 /// Finishes the running round if nothing is lacking. Returns why the job cannot go on, if so.
 const AbortInfo* Stream::try_finish(Scope& scope) {
-  if (!op_known_ || !contributions_.complete()) return nullptr;
+  if (!op_known_ || !contributions_.complete() || ended_for_some_) return nullptr;
   if (!rounds_.may_finish()) {
     if (!std::exchange(awaited_ack_, true)) ++scope.counters.rounds_awaiting_ack;
     return nullptr;
@@ -202,7 +202,10 @@ const AbortInfo* Stream::try_finish(Scope& scope) {
       return fail({.reason = wire::AbortReason::kRankDisconnected,
                    .field = wire::Field::kSharedMemory,
                    .rank_a = *lost});
-    if (scope.shared->has_ended_for_some()) return nullptr;  // it says why in its LEAVE
+    // It says why in its LEAVE. For good, whatever it writes later: the blocks are not known any
+    // more.
+    ended_for_some_ = scope.shared->has_ended_for_some();
+    if (ended_for_some_) return nullptr;
   }
   if (!result) {
     if (!std::exchange(stalled_, true)) ++scope.counters.rounds_stalled;

@@ -118,6 +118,8 @@ class Stream {
   bool op_known_ = false;  // the running round's: its first contribution is in
   bool stalled_ = false;   // complete, but the pool had no buffer for the result
   bool awaited_ack_ = false;
+  bool ended_for_some_ =
+      false;  // the job, for a rank whose blocks were read: no round ends any more
   OpNumber op_ = 0;
   Rank op_named_by_{};
   wire::Descriptor descriptor_{};

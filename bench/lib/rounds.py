@@ -113,8 +113,8 @@ def run(points, contestants, wanted, accepted=placement.ACCEPTED, seed=1, journa
             try:
                 for contestant in contestants:
                     contestant.start(stage, ranks)
-                while todo := lacking(ranks):
-                    for point in todo:
+                while points_left := lacking(ranks):
+                    for point in points_left:
                         journal.require_time()
                         this = measure(point, begun(rounds, point), contestants, place, seed)
                         this.counts = this.label in accepted

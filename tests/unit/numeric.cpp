@@ -643,7 +643,7 @@ TEMPLATE_TEST_CASE("no reduction of floats is -0, in rows of any length", "", fl
   CHECK(same_bits(reduce_one<T>(Reduction::kAverage, {minus_tiny, T{}, T{}}), T{}));
 }
 
-TEMPLATE_TEST_CASE("what one rank alone has is mended to what its sum is", "", float, double,
+TEMPLATE_TEST_CASE("a block of one rank alone has +0 for -0, as its sum has", "", float, double,
                    Float16, BFloat16, std::int32_t, std::int64_t, std::int8_t) {
   using T = TestType;
   constexpr ElementType kType = ElementTypeOf<T>::kValue;
