@@ -22,6 +22,7 @@ constexpr auto kOpenPeriod = 100ms;       // at directories, by the background
 constexpr auto kRetryPeriod = 5s;         // of a daemon that did not take our port
 constexpr Duration kBackgroundWait = 1s;  // for a daemon to take a port: also bounds our own end
 constexpr auto kWorthSaying = 100ms;      // of a link that is down: a daemon may plug it again
+constexpr auto kLastWords = 200ms;        // to be read by a daemon that may have no core
 constexpr auto kFirstPeriod = 10ms;       // at directories, while the caller waits
 
 }  // namespace
@@ -43,8 +44,13 @@ Links::~Links() {
   }
   ended_changed_.notify_one();
   if (background_.joinable()) background_.join();
-  for (const Link& link : links_)
-    if (link.port) io_.remove_port(link.port->id());
+  for (const Link& link : links_) {
+    if (!link.port) continue;
+    const std::uint16_t id = link.port->id();
+    if (!link.plan.directory.empty() && link.port->link_up())
+      io_.await_reading(id, net::kVhostAggregatorIpv4, kLastWords);
+    io_.remove_port(id);
+  }
 }
 
 // ------------------------------------------------------------------------------------- opening

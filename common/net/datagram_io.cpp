@@ -29,6 +29,7 @@ struct DatagramIo::PortState {
   Neighbours neighbours;
   std::vector<Datagram> kept;  // received, but there was no room for their answers
   std::uint16_t ip_id = 0;
+  std::uint64_t arp_answers = 0;  // to requests of ours
 };
 
 namespace {
@@ -149,6 +150,24 @@ bool DatagramIo::drain(Duration longest) {
   for (flush(); has_backlog(); flush()) {
     if (now() >= deadline) return false;
     std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+  return true;
+}
+
+bool DatagramIo::await_reading(std::uint16_t port_id, std::uint32_t ipv4, Duration longest) {
+  PortState* port = find(port_id);
+  if (!port) return false;
+  const std::uint64_t before = port->arp_answers;
+  const Time deadline = after(now(), longest);
+  for (Time ask_due{}; port->arp_answers == before;) {
+    const Time time = now();
+    if (time >= deadline) return false;
+    if (time >= ask_due) {
+      ask_for(*port, ipv4);
+      ask_due = after(time, Neighbours::kRequestInterval);
+    }
+    port->tx.flush(counters_);
+    if (receive([](const Endpoint&, const Buffer&) {}) == 0) std::this_thread::yield();
   }
   return true;
 }
@@ -274,6 +293,7 @@ void DatagramIo::take_arp(PortState& port, std::span<const std::byte> frame) {
     ++counters_.arp_ignored;
     return;
   }
+  if (arp->operation == ArpOperation::kReply) ++port.arp_answers;
   const bool learned = port.neighbours.learn(arp->sender_ipv4, arp->sender_mac);
   if (learned) ++counters_.arp_learned;
   if (arp->operation == ArpOperation::kRequest && arp->target_ipv4 == us.ipv4) {

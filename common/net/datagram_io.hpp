@@ -99,6 +99,11 @@ class DatagramIo final : public KeepingSink {
   /// have.
   bool drain(Duration longest);
 
+  /// Before a port is closed, which takes with it what its peer has not read: until `ipv4`, through
+  /// that port, has read all that was sent there, `longest` at most. It is asked by ARP, behind the
+  /// rest. Whether it has answered. What else comes meanwhile is dropped.
+  bool await_reading(std::uint16_t port_id, std::uint32_t ipv4, Duration longest);
+
   /// Tells whether somebody is at the other end of a port's link. While nobody is, what is sent
   /// there is dropped and counted, and so is what was still queued. A new port counts as up.
   void set_link(std::uint16_t port_id, bool up);

@@ -1241,6 +1241,32 @@ TEST_CASE("A worker's port wakes who sleeps until frames come") {
   }
 }
 
+TEST_CASE(
+    "A worker whose port closes waits until its daemon has read what it sent, within a bound") {
+  LocalPair pair;
+  WorkerLoop worker(pair);
+  REQUIRE(worker.find_daemon());
+  const std::uint16_t port = worker.port->id();
+  worker.io.send(worker.daemon, worker.io.allocate(1));
+  CHECK_FALSE(worker.io.await_reading(port, LocalPair::kDaemonIp, 1ms));  // nobody reads
+  CHECK_FALSE(worker.io.await_reading(31, LocalPair::kDaemonIp, 20s));    // no such port
+  CHECK(pair.poll_until([&] { return worker.turn(), worker.at_daemon.size() == 1; }));
+  worker.turn();  // what was asked is answered by now
+
+  worker.io.send(worker.daemon, worker.io.allocate(2));
+  auto read = std::async(std::launch::async,
+                         [&] { return worker.io.await_reading(port, LocalPair::kDaemonIp, 20s); });
+  bool came = false;
+  CHECK(pair.poll_until([&] {
+    pair.lane.receive([&](const Endpoint&, const Buffer&) { came = true; });
+    CHECK((came || read.wait_for(0s) != std::future_status::ready));
+    pair.lane.flush();
+    return read.wait_for(0s) == std::future_status::ready;
+  }));
+  CHECK(read.get());
+  CHECK(came);
+}
+
 TEST_CASE("Nobody sleeps until frames come where a port cannot tell of them") {
   Loopback loop;
   RxEvents events;
