@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/base/limits.hpp"
 #include "common/protocol/slots.hpp"
 
 namespace sluice::worker {
 namespace {
-
-/// Regions for sums that were named in JOINs: a few daemons' that came and went.
-constexpr std::size_t kOffersKept = 4;
 
 /// How often a JOIN that awaits memory looks for it.
 constexpr Duration kMemoryInterval = std::chrono::milliseconds(1);
@@ -140,7 +138,7 @@ bool ShardMembership::offer_memory(const Endpoint& aggregator, wire::Join& join)
   join.results = given->id;
   if (find_offered(given->id) != nullptr) return true;
   offered_results_.push_front(*given);
-  if (offered_results_.size() > kOffersKept) offered_results_.pop_back();
+  if (offered_results_.size() > limits::kMaxOfferedResults) offered_results_.pop_back();
   return true;
 }
 
