@@ -168,6 +168,7 @@ bool ShardMembership::on_pending(const wire::Pending& packet, Time now) {
 
 bool ShardMembership::on_welcome(const Endpoint& from, const wire::Welcome& packet, Time now) {
   if (state_ != State::kJoining || packet.nonce != nonce_) return false;
+  if (packet.generation == 0 || packet.epoch == 0) return false;  // 0 is none, here and in JOINs
   // Shard 0 decides, once for a generation: ops that are pending are cut to what was agreed.
   const bool as_agreed = packet.streams == wanted_.streams && packet.history == wanted_.history &&
                          packet.block_elements == wanted_.block_elements &&
