@@ -1,6 +1,7 @@
 #include "worker/shard_membership.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
 #include "common/base/limits.hpp"
@@ -50,6 +51,7 @@ void ShardMembership::begin_join(const Session& wanted, bool no_progress, Time n
 
 void ShardMembership::begin_rejoin(bool refused_at_home, bool no_progress, Time now,
                                    ControlPackets& out) {
+  assert(in());
   was_in_ = true;
   wanted_ = agreed_;
   addresses_.begin(!refused_at_home, now);
@@ -120,6 +122,7 @@ bool ShardMembership::on_challenge(const Endpoint& from, const wire::Challenge& 
 
 /// As soon as there is memory to offer. A HELLO in between brings a newer one.
 void ShardMembership::send_join(Time now, ControlPackets& out) {
+  assert(state_ == State::kJoining && unsent_);
   if (!offer_memory(unsent_to_, *unsent_)) {
     unsent_due_ = after(now, kMemoryInterval);
     return;
@@ -260,6 +263,7 @@ bool ShardMembership::on_keep_alive_ack(const wire::KeepAliveAck& packet, Time n
 
 // --------------------------------------------------------------------------------------- leaving
 void ShardMembership::leave(bool needed, Time now, ControlPackets& out) {
+  assert(!leaving_);
   if (!in() && !needed) {
     end();
     return;

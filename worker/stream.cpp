@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cstring>
 #include <utility>
 
@@ -72,6 +73,15 @@ void store_own(const Contribution& mine, const Packet& result, Operation& op) {
 }  // namespace
 
 // ---------------------------------------------------------------------------------- moving on
+/// What holds whenever a packet or the timer comes.
+void Stream::check_invariants(const Scope& scope) const {
+  assert(kept_from_ <= position_ && told_ <= position_ && position_ <= applied_);
+  assert(applied_ - position_ <= contributions_.size());
+  assert(running_ || !(first_ || owner_));
+  const bool suspended = syncing_ || !scope.membership.in();
+  assert(suspended || busy() == (due_ != kNever));
+}
+
 /// Of a resumed stream every round from the position on will be finished again.
 void Stream::start_epoch(bool resume, OpQueue& ops) {
   if (resume) {
@@ -82,6 +92,7 @@ void Stream::start_epoch(bool resume, OpQueue& ops) {
     for (auto& result : early_) result = {};
   } else {
     if (running_) ops.withdraw_from_stream(op_);
+    assert(!has_progress());
     *this = Stream(id_, static_cast<std::uint8_t>(early_.size()),
                    static_cast<std::uint8_t>(columns_.size()));
   }
@@ -129,6 +140,7 @@ bool Stream::begin_next_op(Scope& scope) {
   while (op_ < end && !ops.find(op_)->geometry().uses(id_)) ++op_;
   if (op_ == end) return false;
   Operation& op = *ops.find(op_);
+  assert(!busy() && op.geometry().columns <= columns_.size());
   running_ = first_ = true;
   ops.begin_on_stream(op_);
   owner_ = held_ = false;
@@ -145,6 +157,7 @@ bool Stream::begin_next_op(Scope& scope) {
 
 // --------------------------------------------------------------------------------- what arrives
 Taken Stream::on_result(const Packet& packet, Buffer buffer, Scope& scope) {
+  check_invariants(scope);
   const auto& result = packet.as<wire::Result>();
   const Round round{result.round};
   if (syncing_) return {DropReason::kUnfitting};  // no round of this epoch can have ended
@@ -170,6 +183,7 @@ Taken Stream::on_result(const Packet& packet, Buffer buffer, Scope& scope) {
   for (;;) {
     const auto next = std::exchange(early_[position_.value % early_.size()], {});
     if (!next.buffer) break;
+    assert(next.packet.as<wire::Result>().round == position_.value);
     if (!take(next.packet, scope)) return {DropReason::kUnfitting, &failure_};
   }
   backoffs_ = 0;
@@ -181,6 +195,7 @@ Taken Stream::on_result(const Packet& packet, Buffer buffer, Scope& scope) {
 /// The result of the round awaited moves the stream to the next. False, and the job cannot go
 /// on, if it cannot be that.
 bool Stream::take(const Packet& packet, Scope& scope) {
+  assert(scope.membership.in());
   if ((!busy() && !begin_next_op(scope)) || !fits(packet, scope)) {
     failure_ = "the result of round " + std::to_string(position_.value) + " on stream " +
                std::to_string(id_.value) + " does not fit the op that runs there";
@@ -233,6 +248,7 @@ bool Stream::may_be_withheld(Operation& op, const ColumnState& column) const {
 /// What this rank alone has contributed is in its tensor already, mostly.
 void Stream::store_from_slot(const Packet& packet, std::span<const std::byte> slot,
                              Operation& op) const {
+  assert(packet.referenced_bytes() <= slot.size());
   const auto columns = packet.columns();
   const Geometry& geometry = op.geometry();
   const std::size_t block = geometry.full_block_bytes();
@@ -265,6 +281,7 @@ void Stream::store_from_slot(const Packet& packet, std::span<const std::byte> sl
 
 /// Takes the sums of the round awaited, and looks ahead.
 void Stream::apply(const Packet& packet, Scope& scope) {
+  assert(running_ && !replaying());
   Operation& op = running_op(scope);
   auto& mine = contribution(position_);
   if (mine.round != position_) describe(op, mine, false, scope);
@@ -291,6 +308,7 @@ void Stream::apply(const Packet& packet, Scope& scope) {
       op.store_zeros(has_sum ? op.following(state.current) : state.current, want);
     state.current = want;
     state.at = state.after;  // the first own block after the finished one
+    assert(want <= state.at);
     if (state.owned()) state.after = op.next_nonzero(op.following(want));
     owner_ |= state.owned();
     done &= want == kNoBlock;
@@ -307,6 +325,7 @@ void Stream::sample_round_trip(const Packet& packet, Scope& scope) const {
 }
 
 Taken Stream::on_status(const wire::Status& status, Scope& scope) {
+  check_invariants(scope);
   if (status.live == 0) return {syncing_ ? DropReason::kNone : DropReason::kStaleRound};
   if (syncing_) return go_live(Round{status.round}, scope);
   if (!busy() || status.round != position_.value) return {DropReason::kStaleRound};
@@ -326,6 +345,7 @@ Taken Stream::on_status(const wire::Status& status, Scope& scope) {
 
 /// The aggregator wants to know the position.
 DropReason Stream::on_poll(Scope& scope) {
+  check_invariants(scope);
   if (syncing_) return DropReason::kStaleRound;
   send_ack(scope);
   return DropReason::kNone;
@@ -379,6 +399,7 @@ bool Stream::catch_up(Round front, Scope& scope) {
 
 // ---------------------------------------------------------------------------------------- timer
 void Stream::on_timer(Scope& scope) {
+  check_invariants(scope);
   due_ = kNever;
   if (!scope.membership.in()) return;
   if (syncing_) {
@@ -419,6 +440,7 @@ bool Stream::owes_data() const {
 /// Says what this rank has for the round awaited, but for the blocks.
 void Stream::describe(Operation& op, Contribution& mine, bool may_refer_to_tensor,
                       Scope& scope) const {
+  assert(running_ && !replaying());  // what is replayed is sent as it was kept
   const Geometry& geometry = op.geometry();
   mine.round = position_;
   mine.op = op_;
@@ -448,6 +470,7 @@ void Stream::describe(Operation& op, Contribution& mine, bool may_refer_to_tenso
 /// Contributes to the round awaited: with the tensor's blocks, or with what was kept of them. What
 /// is sent again does not refer to the tensor: an aggregator that has lost it could not take it.
 void Stream::send_data(bool ask, Scope& scope) {
+  assert(!syncing_ && owes_data());
   Contribution& mine = contribution(position_);
   const bool in_packet = !is_by_reference(scope);
   const bool kept = mine.round == position_ && mine.tensor_bytes == 0;
@@ -534,9 +557,12 @@ void Stream::send_probe(Scope& scope) {
   auto probe = member_packet<wire::Probe>(scope);
   probe.position = position_.value;
   std::uint64_t have = 0;
-  for (const auto& early : early_)
-    if (early.buffer)
-      have |= std::uint64_t{1} << (early.packet.as<wire::Result>().round - position_.value - 1);
+  for (const auto& early : early_) {
+    if (!early.buffer) continue;
+    const std::uint64_t ahead = early.packet.as<wire::Result>().round - position_.value;
+    assert(ahead >= 1 && ahead < early_.size());
+    have |= std::uint64_t{1} << (ahead - 1);
+  }
   probe.have = have;
   if (!send_small(probe, scope)) return;
   ++scope.counters.probes_sent;

@@ -13,6 +13,7 @@
 //  - Memory is taken when the rank is in; a packet allocates nothing but what it sends.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "common/base/ids.hpp"
+#include "common/base/limits.hpp"
 #include "common/base/packet_buffer.hpp"
 #include "common/base/rank_set.hpp"
 #include "common/base/time.hpp"
@@ -90,6 +92,7 @@ class Stream {
   /// An op has at most `columns_max` columns.
   Stream(StreamId id, std::uint8_t history, std::uint8_t columns_max)
       : id_(id), columns_(columns_max), contributions_(history + 1u), early_(history) {
+    assert(history >= limits::kMinHistory && history <= limits::kMaxHistory && columns_max >= 1);
     for (Contribution& contribution : contributions_) contribution.columns.resize(columns_max);
   }
 
@@ -122,6 +125,7 @@ class Stream {
 
  private:
   bool replaying() const { return position_ < applied_; }
+  void check_invariants(const Scope& scope) const;
   bool owes_data() const;
   Contribution& contribution(Round r) { return contributions_[r.value % contributions_.size()]; }
   const Contribution& contribution(Round r) const {
