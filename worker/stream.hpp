@@ -63,6 +63,12 @@ struct ColumnState {
   bool owned() const { return current != kNoBlock && at == current; }
 };
 
+/// Whether this rank has a block for the round. An owner may find that it has none: its block lay
+/// beyond the search's horizon when it was announced.
+inline bool travels(Operation& op, const ColumnState& column) {
+  return column.owned() && op.is_nonzero(column.current);
+}
+
 /// What this rank had for a round, whether it was asked for it or not. The blocks are kept as they
 /// were sent, never as references into a tensor.
 struct Contribution {
@@ -145,7 +151,7 @@ class Stream {
   void apply(const Packet& packet, Scope& scope);
   void store_from_slot(const Packet& packet, std::span<const std::byte> slot, Operation& op) const;
   void describe(Operation& op, Contribution& mine, bool may_refer_to_tensor, Scope& scope) const;
-  static bool is_by_reference(const Scope& scope);
+  static bool is_by_reference(const Scope& scope) { return scope.membership.agreed().by_reference; }
   std::span<std::byte> contribution_slot(const Scope& scope) const;
   ResultSlot<const std::byte> result_slot(Round round, const Scope& scope) const;
   Taken go_live(Round round, Scope& scope);
