@@ -83,7 +83,7 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
   net::survive_loss_of_peer_memory(memory::replace_lost_mapping);
 
   const std::size_t payload_bytes = largest_mtu(config_) - kHeaderRoom;
-  const std::size_t budget = std::size_t{memory_mib - config::kDpdkMemoryMib} << 20;
+  const std::size_t budget = std::size_t{memory_mib - limits::kDaemonDpdkMib} << 20;
   const std::size_t ports =
       config_.ports.size() + (config_.vhost_dir.empty() ? 0 : config_.vhost_max_ports);
   headers_ = std::make_unique<net::BufferPool>(
@@ -147,7 +147,7 @@ void Daemon::open_ports() {
     options.ipv4 = config_.addresses[i].ipv4;
     options.prefix = config_.addresses[i].prefix;
     options.udp_checksum = config_.udp_checksum;
-    options.descriptors = 1024;
+    options.descriptors = limits::kNetworkPortDescriptors;
     ports_.push_back(std::make_unique<net::Port>(options, *payloads_));
     logger_->info("port {} at {}, UDP port {}", options.device,
                   config::to_string(config_.addresses[i]), config_.udp_port);

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 
+#include "common/base/limits.hpp"
+
 namespace sluice::aggregator {
 namespace {
-
-/// Regions of a rank that are remembered: more than a trainer's tensors lie in at once, mostly.
-constexpr std::size_t kRemembered = 16;
 
 bool is_read(const std::shared_ptr<const SharedBlocks::Region>& region) {
   return region.use_count() > 1;
@@ -35,7 +34,7 @@ std::shared_ptr<const SharedBlocks::Region> SharedBlocks::tensors(Rank w, std::u
   if (known != rank.tensors.end()) return known->second;
   Region region = memory_.tensors(id, rank.slots_id);
   if (!region) return nullptr;
-  if (rank.tensors.size() >= kRemembered) {
+  if (rank.tensors.size() >= limits::kRememberedRegions) {
     const auto idle = std::find_if(rank.tensors.begin(), rank.tensors.end(),
                                    [](const auto& each) { return !is_read(each.second); });
     if (idle != rank.tensors.end()) rank.tensors.erase(idle);

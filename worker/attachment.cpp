@@ -26,10 +26,8 @@ constexpr std::uint16_t kWorkerUdpPort = 4748;
 constexpr std::chrono::milliseconds kStandbyDelay{500};
 constexpr std::uint16_t kIpAndUdpBytes = net::kIpv4Bytes + net::kUdpBytes;
 // The memory rule of docs/memory.md.
-constexpr std::size_t kEalMib = 32;
 constexpr std::size_t kDefaultBuffers =
     limits::kFullCommunicators * defaults::kStreams * (defaults::kHistory + 2);
-constexpr std::size_t kHeaderBuffers = 255;  // for ARP and other small frames
 
 std::optional<unsigned> eal_started_in;  // fork generation
 
@@ -93,8 +91,8 @@ Attachment::Attachment(const ContextOptions& options, std::shared_ptr<spdlog::lo
   start_memory(options, logger);
   payloads_ = std::make_unique<net::BufferPool>(net::unique_socket_name("payloads"), all_buffers_,
                                                 payload_bytes_);
-  headers_ =
-      std::make_unique<net::BufferPool>(net::unique_socket_name("headers"), kHeaderBuffers, 0);
+  headers_ = std::make_unique<net::BufferPool>(net::unique_socket_name("headers"),
+                                               limits::kWorkerHeaderBuffers, 0);
   io_ = std::make_unique<net::DatagramIo>(*payloads_, *headers_);
   io_->listen(kWorkerUdpPort);
   io_->inject_faults(net::parse_faults(options.faults));
@@ -179,10 +177,13 @@ std::size_t Attachment::link_to(const config::AggregatorAddress& address,
 void Attachment::plan_memory(const ContextOptions& options) {
   const std::size_t buffer = packet_buffer_bytes(payload_bytes_ + kIpAndUdpBytes);
   const std::size_t ring_buffers = planned_.size() * limits::kWorkerPortBuffers;
-  memory_mib_ = options.memory_mib != 0
-                    ? options.memory_mib
-                    : kEalMib + (((ring_buffers + kDefaultBuffers) * buffer) >> 20) + 1;
-  all_buffers_ = (std::max(memory_mib_, kEalMib + 1) - kEalMib) * (std::size_t{1} << 20) / buffer;
+  memory_mib_ =
+      options.memory_mib != 0
+          ? options.memory_mib
+          : limits::kWorkerDpdkMib + (((ring_buffers + kDefaultBuffers) * buffer) >> 20) + 1;
+  all_buffers_ =
+      (std::max<std::size_t>(memory_mib_, limits::kWorkerDpdkMib + 1) - limits::kWorkerDpdkMib) *
+      (std::size_t{1} << 20) / buffer;
   if (all_buffers_ <= ring_buffers)
     throw Error(ErrorCode::kInvalidArgument,
                 "memory_mib is " + std::to_string(memory_mib_) + ", but the rings of " +
@@ -243,7 +244,8 @@ std::string Attachment::vhost_directory_of(std::uint16_t port_id) const {
 
 std::size_t Attachment::memory_mib_for(std::size_t buffers) const {
   const std::size_t buffer = packet_buffer_bytes(payload_bytes_ + kIpAndUdpBytes);
-  return kEalMib + (((planned_.size() * limits::kWorkerPortBuffers + buffers) * buffer) >> 20) + 1;
+  return limits::kWorkerDpdkMib +
+         (((planned_.size() * limits::kWorkerPortBuffers + buffers) * buffer) >> 20) + 1;
 }
 
 }  // namespace sluice

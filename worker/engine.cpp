@@ -1,6 +1,7 @@
 #include "worker/engine.hpp"
 
 #include <algorithm>
+#include <cassert>
 
 #include "common/protocol/slots.hpp"
 
@@ -8,6 +9,7 @@ namespace sluice::worker {
 
 Engine::Engine(EngineConfig config, std::span<const Endpoint> aggregators)
     : config_(std::move(config)) {
+  assert(!aggregators.empty());
   const auto shards = static_cast<std::uint16_t>(aggregators.size());
   for (std::uint16_t shard = 0; shard < shards; ++shard)
     memberships_.push_back(
@@ -16,6 +18,7 @@ Engine::Engine(EngineConfig config, std::span<const Endpoint> aggregators)
 
 // -------------------------------------------------------------------------------------- joining
 void Engine::start(Time now, KeepingSink& sink) {
+  assert(memberships_[0]->state() == ShardMembership::State::kIdle);
   Session wanted;
   wanted.streams = config_.streams;
   wanted.history = config_.history;
@@ -231,6 +234,7 @@ OpNumber Engine::submit(const OpRequest& request, Time now, KeepingSink& sink) {
   if (state_ != State::kActive)
     return ops_.refuse(failure_.value_or(
         Error(ErrorCode::kAborted, config_.known_as().name() + ": not a member")));
+  assert(streams_.empty() || streams_.size() == session().streams);
   const OpNumber op = ops_.end();
   const ElementType type = request.wire_type();
   const std::uint32_t block = block_elements(type, request.block_elements);

@@ -67,11 +67,11 @@ const std::vector<Row<ContextOptions>>& context_rows() {
               if (!text.empty()) parse_interface_address(name, text);
             })},
       {"SLUICE_CONNECT_TIMEOUT_MS", "ContextOptions::connect_timeout",
-       integer(&O::connect_timeout, {100, 600'000})},
+       integer(&O::connect_timeout, {limits::kMinTimeoutMs, limits::kMaxTimeoutMs})},
       {"SLUICE_MTU", "ContextOptions::mtu",
        integer(&O::mtu, {limits::kMinMtu, limits::kMaxMtu, 0})},
       {"SLUICE_MEMORY_MIB", "ContextOptions::memory_mib",
-       integer(&O::memory_mib, {16, 1'048'576, 0})},
+       integer(&O::memory_mib, {limits::kMinMemoryMib, limits::kMaxMemoryMib, 0})},
       {"SLUICE_INTEGRITY", "ContextOptions::integrity", word(&O::integrity, kIntegrityChoices)},
       {"SLUICE_SHARED_MEMORY", "ContextOptions::shared_memory", on_off(&O::shared_memory)},
       {"SLUICE_HUGEPAGES", "ContextOptions::hugepages", on_off(&O::hugepages)},
@@ -103,7 +103,7 @@ const std::vector<Row<JobOptions>>& job_rows() {
       {"SLUICE_JOIN_TIMEOUT_MS", "JobOptions::join_timeout",
        integer(&O::join_timeout, {1, 3'600'000})},
       {"SLUICE_AGGREGATOR_TIMEOUT_MS", "JobOptions::aggregator_timeout",
-       integer(&O::aggregator_timeout, {100, 600'000})},
+       integer(&O::aggregator_timeout, {limits::kMinTimeoutMs, limits::kMaxTimeoutMs})},
       {"SLUICE_RETRANSMIT_TIMEOUT_MIN_US", "JobOptions::retransmit_timeout_min",
        integer(&O::retransmit_timeout_min, {100, 10'000'000})},
   };

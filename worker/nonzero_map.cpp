@@ -1,12 +1,14 @@
 #include "worker/nonzero_map.hpp"
 
 #include <algorithm>
+#include <cassert>
 
 namespace sluice::worker {
 
 NonZeroMap::NonZeroMap(const numeric::BlockedTensor& tensor, std::span<const std::uint64_t> given,
                        const SearchLimits& limits, std::optional<ElementRange> held)
     : tensor_(tensor), given_(given), blocks_(tensor.block_count()) {
+  assert(given.empty() || given.size() >= (std::size_t{blocks_} + 63) / 64);
   const std::uint64_t block_bytes = tensor.block_elements * element_bytes(tensor.type);
   horizon_blocks_ = std::max<std::uint64_t>(1, limits.horizon_bytes / block_bytes);
   ahead_blocks_ = std::max<std::uint64_t>(1, limits.ahead_bytes / block_bytes);
@@ -49,6 +51,7 @@ std::uint32_t NonZeroMap::next(std::uint32_t from, std::uint32_t stride) {
 }
 
 bool NonZeroMap::contains(std::uint32_t block) {
+  assert(block < blocks_);
   if (is_unknown(block)) read_through(block);
   return is_marked(block);
 }

@@ -1,5 +1,7 @@
 #include "worker/op_queue.hpp"
 
+#include <cassert>
+
 namespace sluice::worker {
 
 Operation& OpQueue::add(const OpRequest& request, const Geometry& geometry,
@@ -9,6 +11,7 @@ Operation& OpQueue::add(const OpRequest& request, const Geometry& geometry,
 }
 
 OpNumber OpQueue::refuse(const Error& error) {
+  assert(pending_ == 0 && ops_.empty());
   const OpNumber op = first_++;
   completions_.push_back({op, {}, error.of_op(op)});
   ++counters_.ops_failed;
@@ -16,11 +19,14 @@ OpNumber OpQueue::refuse(const Error& error) {
 }
 
 void OpQueue::begin_on_stream(OpNumber op) {
+  assert(op >= first_ && find(op)->streams_left != 0);
   ++running_streams_;
   awaited_bytes_ += find(op)->geometry().round_bytes();
 }
 
 void OpQueue::withdraw_from_stream(OpNumber op) {
+  assert(op >= first_ && find(op)->streams_left != 0);
+  assert(running_streams_ != 0 && awaited_bytes_ >= find(op)->geometry().round_bytes());
   --running_streams_;
   awaited_bytes_ -= find(op)->geometry().round_bytes();
 }
@@ -37,6 +43,7 @@ void OpQueue::finish_on_stream(OpNumber number) {
     ops_.pop_front();
     ++first_;
   }
+  assert(ops_.size() >= pending_ && ops_.empty() == (pending_ == 0));
 }
 
 void OpQueue::fail_all(const Error& error) {

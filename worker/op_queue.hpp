@@ -2,6 +2,7 @@
 // with it and with every op before it; the ends of ops are kept until they are fetched.
 #pragma once
 
+#include <cassert>
 #include <deque>
 #include <utility>
 #include <vector>
@@ -19,8 +20,15 @@ class OpQueue {
 
   OpNumber begin() const { return first_; }              ///< no earlier op is in the queue
   OpNumber end() const { return first_ + ops_.size(); }  ///< the next op's number
-  Operation* find(OpNumber op) { return op < first_ ? nullptr : &ops_[op - first_]; }
-  const Operation* find(OpNumber op) const { return op < first_ ? nullptr : &ops_[op - first_]; }
+  /// An op below end(); null if it has left the queue.
+  Operation* find(OpNumber op) {
+    assert(op < end());
+    return op < first_ ? nullptr : &ops_[op - first_];
+  }
+  const Operation* find(OpNumber op) const {
+    assert(op < end());
+    return op < first_ ? nullptr : &ops_[op - first_];
+  }
 
   /// Its number is what end() was.
   Operation& add(const OpRequest& request, const Geometry& geometry, const SearchLimits& search);

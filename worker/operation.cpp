@@ -1,6 +1,7 @@
 #include "worker/operation.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 
 #include "common/numeric/kernels.hpp"
@@ -39,6 +40,7 @@ Operation::Operation(const OpRequest& request, const Geometry& geometry, const S
       held_(request.held.value_or(ElementRange{0, geometry.element_count})),
       nonzero_({request.input, geometry.element_count, geometry.block_elements, geometry.type},
                request.nonzero_blocks, search, held_) {
+  assert(held_.begin <= held_.end && held_.end <= geometry.element_count);
   descriptor_.collective = static_cast<std::uint8_t>(request.collective);
   descriptor_.op_type = static_cast<std::uint8_t>(request.type);
   descriptor_.reduction = static_cast<std::uint8_t>(request.reduction);
@@ -49,7 +51,10 @@ Operation::Operation(const OpRequest& request, const Geometry& geometry, const S
   if (!request.wanted) return;
   want(descriptor_, *request.wanted);
   std::uint64_t offset = 0;
+  std::uint64_t end = 0;
   for (const ElementRange& range : *request.wanted) {
+    assert(end <= range.begin && range.begin <= range.end && range.end <= geometry.element_count);
+    end = range.end;
     output_offsets_.push_back(offset);
     offset += range.end - range.begin;
   }
@@ -78,6 +83,7 @@ bool Operation::lies_in_tensor(BlockIndex b) const {
 }
 
 void Operation::load(BlockIndex b, std::byte* out) const {
+  assert(b.value < geometry_.blocks);
   const std::size_t size = element_bytes(geometry_.type);
   const std::uint64_t begin = std::uint64_t{b.value} * geometry_.block_elements;
   const std::uint64_t end = begin + geometry_.elements_of(b);
@@ -109,6 +115,8 @@ void Operation::for_each_wanted(BlockIndex b, std::size_t bytes, F&& f) const {
 }
 
 std::size_t Operation::store(BlockIndex b, std::span<const std::byte> sum) {
+  assert(b.value < geometry_.blocks && geometry_.offset_of(b) + sum.size() <=
+                                           geometry_.element_count * element_bytes(geometry_.type));
   std::size_t stored = 0;
   for_each_wanted(b, sum.size(), [&](std::byte* output, std::size_t offset, std::size_t size) {
     stored += size;
@@ -123,6 +131,7 @@ std::size_t Operation::store(BlockIndex b, std::span<const std::byte> sum) {
 }
 
 void Operation::keep_own(BlockIndex b) {
+  assert(b.value < geometry_.blocks && keeps_own_sums());
   numeric::make_zeros_positive(geometry_.type, request_.output + geometry_.offset_of(b),
                                geometry_.elements_of(b));
 }

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <atomic>
+#include <cassert>
 #include <cstddef>
 #include <memory>
 #include <mutex>
@@ -97,7 +98,10 @@ class Progress {
   /// what is under way, and returns their number. Throws kUnavailable, of `whose`, where there are
   /// too few.
   std::size_t reserve_buffers(const std::string& whose, std::size_t streams, std::size_t history);
-  void release_buffers(std::size_t count) { reserved_buffers_ -= count; }
+  void release_buffers(std::size_t count) {
+    assert(count <= reserved_buffers_);
+    reserved_buffers_ -= count;
+  }
 
  private:
   struct Flush {

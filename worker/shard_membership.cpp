@@ -1,15 +1,14 @@
 #include "worker/shard_membership.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
+#include "common/base/limits.hpp"
 #include "common/protocol/slots.hpp"
 
 namespace sluice::worker {
 namespace {
-
-/// Regions for sums that were named in JOINs: a few daemons' that came and went.
-constexpr std::size_t kOffersKept = 4;
 
 /// How often a JOIN that awaits memory looks for it.
 constexpr Duration kMemoryInterval = std::chrono::milliseconds(1);
@@ -52,6 +51,7 @@ void ShardMembership::begin_join(const Session& wanted, bool no_progress, Time n
 
 void ShardMembership::begin_rejoin(bool refused_at_home, bool no_progress, Time now,
                                    ControlPackets& out) {
+  assert(in());
   was_in_ = true;
   wanted_ = agreed_;
   addresses_.begin(!refused_at_home, now);
@@ -122,6 +122,7 @@ bool ShardMembership::on_challenge(const Endpoint& from, const wire::Challenge& 
 
 /// As soon as there is memory to offer. A HELLO in between brings a newer one.
 void ShardMembership::send_join(Time now, ControlPackets& out) {
+  assert(state_ == State::kJoining && unsent_);
   if (!offer_memory(unsent_to_, *unsent_)) {
     unsent_due_ = after(now, kMemoryInterval);
     return;
@@ -140,7 +141,7 @@ bool ShardMembership::offer_memory(const Endpoint& aggregator, wire::Join& join)
   join.results = given->id;
   if (find_offered(given->id) != nullptr) return true;
   offered_results_.push_front(*given);
-  if (offered_results_.size() > kOffersKept) offered_results_.pop_back();
+  if (offered_results_.size() > limits::kMaxOfferedResults) offered_results_.pop_back();
   return true;
 }
 
@@ -170,6 +171,7 @@ bool ShardMembership::on_pending(const wire::Pending& packet, Time now) {
 
 bool ShardMembership::on_welcome(const Endpoint& from, const wire::Welcome& packet, Time now) {
   if (state_ != State::kJoining || packet.nonce != nonce_) return false;
+  if (packet.generation == 0 || packet.epoch == 0) return false;  // 0 is none, here and in JOINs
   // Shard 0 decides, once for a generation: ops that are pending are cut to what was agreed.
   const bool as_agreed = packet.streams == wanted_.streams && packet.history == wanted_.history &&
                          packet.block_elements == wanted_.block_elements &&
@@ -261,6 +263,7 @@ bool ShardMembership::on_keep_alive_ack(const wire::KeepAliveAck& packet, Time n
 
 // --------------------------------------------------------------------------------------- leaving
 void ShardMembership::leave(bool needed, Time now, ControlPackets& out) {
+  assert(!leaving_);
   if (!in() && !needed) {
     end();
     return;

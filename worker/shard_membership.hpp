@@ -5,6 +5,7 @@
 // stays true.
 #pragma once
 
+#include <cassert>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -45,7 +46,10 @@ class ShardMembership {
   const Session& agreed() const { return agreed_; }  ///< once welcomed
   /// Where the sums lie of a session whose blocks go by reference.
   const EngineConfig::Results& results() const { return results_; }
-  std::uint64_t token() const { return token_; }  ///< while kIn
+  std::uint64_t token() const {  ///< while kIn
+    assert(in());
+    return token_;
+  }
   std::uint64_t nonce() const { return nonce_; }
   const JobProtection& protection() const { return protection_; }
   /// We joined again and said that no round has ended: that must stay true.

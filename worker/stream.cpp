@@ -1,40 +1,17 @@
-// What one stream does when a result, a status or its timer comes.
+// What one stream does when an op, a result, a status or its timer comes.
 #include "worker/stream.hpp"
 
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <cassert>
+#include <string>
 #include <utility>
 
 #include "common/protocol/build.hpp"
-#include "common/protocol/protection.hpp"
 
 namespace sluice::worker {
 
 namespace {
-
-/// When to ask the pool again that was empty.
-constexpr Duration kPoolRetry = std::chrono::microseconds(200);
-
-/// Whether this rank has a block for the round. An owner may find that it has none: its block lay
-/// beyond the search's horizon when it was announced.
-bool travels(Operation& op, const ColumnState& column) {
-  return column.owned() && op.is_nonzero(column.current);
-}
-
-/// Copies the blocks that go in the packet, one after the other, or to their places in the slot.
-void load_blocks(const Operation& op, const Contribution& mine, std::byte* out) {
-  const std::size_t full = op.geometry().full_block_bytes();
-  for (std::size_t c = 0; c < mine.shape.columns; ++c) {
-    const BlockIndex b{mine.columns[c].index};
-    if (mine.columns[c].flags == wire::kColumnPresent) {
-      op.load(b, out);
-      out += op.geometry().bytes_of(b);
-    } else if (mine.columns[c].flags == wire::kColumnReferenced) {
-      op.load(b, out + c * full);
-    }
-  }
-}
 
 /// Whether a result is one that a round can end with which has ended here before.
 bool ends_again(const Contribution& mine, const Packet& packet) {
@@ -72,6 +49,15 @@ void store_own(const Contribution& mine, const Packet& result, Operation& op) {
 }  // namespace
 
 // ---------------------------------------------------------------------------------- moving on
+/// What holds whenever a packet or the timer comes.
+void Stream::check_invariants(const Scope& scope) const {
+  assert(kept_from_ <= position_ && told_ <= position_ && position_ <= applied_);
+  assert(applied_ - position_ <= contributions_.size());
+  assert(running_ || !(first_ || owner_));
+  const bool suspended = syncing_ || !scope.membership.in();
+  assert(suspended || busy() == (due_ != kNever));
+}
+
 /// Of a resumed stream every round from the position on will be finished again.
 void Stream::start_epoch(bool resume, OpQueue& ops) {
   if (resume) {
@@ -82,6 +68,7 @@ void Stream::start_epoch(bool resume, OpQueue& ops) {
     for (auto& result : early_) result = {};
   } else {
     if (running_) ops.withdraw_from_stream(op_);
+    assert(!has_progress());
     *this = Stream(id_, static_cast<std::uint8_t>(early_.size()),
                    static_cast<std::uint8_t>(columns_.size()));
   }
@@ -103,6 +90,13 @@ void Stream::forget_contributions(Round end) {
     mine.blocks = {};
     mine.packet = {};
   }
+}
+
+/// Whether the round awaited needs something of this rank.
+bool Stream::owes_data() const {
+  if (!replaying()) return running_ && (first_ || owner_ || resumed_);
+  const auto& mine = contribution(position_);
+  return mine.first || mine.owner || resumed_;
 }
 
 void Stream::advance(Scope& scope) {
@@ -129,6 +123,7 @@ bool Stream::begin_next_op(Scope& scope) {
   while (op_ < end && !ops.find(op_)->geometry().uses(id_)) ++op_;
   if (op_ == end) return false;
   Operation& op = *ops.find(op_);
+  assert(!busy() && op.geometry().columns <= columns_.size());
   running_ = first_ = true;
   ops.begin_on_stream(op_);
   owner_ = held_ = false;
@@ -145,6 +140,7 @@ bool Stream::begin_next_op(Scope& scope) {
 
 // --------------------------------------------------------------------------------- what arrives
 Taken Stream::on_result(const Packet& packet, Buffer buffer, Scope& scope) {
+  check_invariants(scope);
   const auto& result = packet.as<wire::Result>();
   const Round round{result.round};
   if (syncing_) return {DropReason::kUnfitting};  // no round of this epoch can have ended
@@ -170,6 +166,7 @@ Taken Stream::on_result(const Packet& packet, Buffer buffer, Scope& scope) {
   for (;;) {
     const auto next = std::exchange(early_[position_.value % early_.size()], {});
     if (!next.buffer) break;
+    assert(next.packet.as<wire::Result>().round == position_.value);
     if (!take(next.packet, scope)) return {DropReason::kUnfitting, &failure_};
   }
   backoffs_ = 0;
@@ -181,6 +178,7 @@ Taken Stream::on_result(const Packet& packet, Buffer buffer, Scope& scope) {
 /// The result of the round awaited moves the stream to the next. False, and the job cannot go
 /// on, if it cannot be that.
 bool Stream::take(const Packet& packet, Scope& scope) {
+  assert(scope.membership.in());
   if ((!busy() && !begin_next_op(scope)) || !fits(packet, scope)) {
     failure_ = "the result of round " + std::to_string(position_.value) + " on stream " +
                std::to_string(id_.value) + " does not fit the op that runs there";
@@ -233,6 +231,7 @@ bool Stream::may_be_withheld(Operation& op, const ColumnState& column) const {
 /// What this rank alone has contributed is in its tensor already, mostly.
 void Stream::store_from_slot(const Packet& packet, std::span<const std::byte> slot,
                              Operation& op) const {
+  assert(packet.referenced_bytes() <= slot.size());
   const auto columns = packet.columns();
   const Geometry& geometry = op.geometry();
   const std::size_t block = geometry.full_block_bytes();
@@ -265,6 +264,7 @@ void Stream::store_from_slot(const Packet& packet, std::span<const std::byte> sl
 
 /// Takes the sums of the round awaited, and looks ahead.
 void Stream::apply(const Packet& packet, Scope& scope) {
+  assert(running_ && !replaying());
   Operation& op = running_op(scope);
   auto& mine = contribution(position_);
   if (mine.round != position_) describe(op, mine, false, scope);
@@ -291,6 +291,7 @@ void Stream::apply(const Packet& packet, Scope& scope) {
       op.store_zeros(has_sum ? op.following(state.current) : state.current, want);
     state.current = want;
     state.at = state.after;  // the first own block after the finished one
+    assert(want <= state.at);
     if (state.owned()) state.after = op.next_nonzero(op.following(want));
     owner_ |= state.owned();
     done &= want == kNoBlock;
@@ -307,6 +308,7 @@ void Stream::sample_round_trip(const Packet& packet, Scope& scope) const {
 }
 
 Taken Stream::on_status(const wire::Status& status, Scope& scope) {
+  check_invariants(scope);
   if (status.live == 0) return {syncing_ ? DropReason::kNone : DropReason::kStaleRound};
   if (syncing_) return go_live(Round{status.round}, scope);
   if (!busy() || status.round != position_.value) return {DropReason::kStaleRound};
@@ -326,6 +328,7 @@ Taken Stream::on_status(const wire::Status& status, Scope& scope) {
 
 /// The aggregator wants to know the position.
 DropReason Stream::on_poll(Scope& scope) {
+  check_invariants(scope);
   if (syncing_) return DropReason::kStaleRound;
   send_ack(scope);
   return DropReason::kNone;
@@ -354,6 +357,10 @@ bool Stream::can_replay_from(Round round) const {
   return known && round >= kept_from_ && round <= applied_;
 }
 
+ResultSlot<const std::byte> Stream::result_slot(Round round, const Scope& scope) const {
+  return ResultSlots(results_.bytes, scope.membership.agreed()).at(id_, round);
+}
+
 /// Applies the rounds below the front, which have ended at the aggregator before: their results lie
 /// where it wrote them. False, and the job cannot go on, if they do not.
 bool Stream::catch_up(Round front, Scope& scope) {
@@ -379,6 +386,7 @@ bool Stream::catch_up(Round front, Scope& scope) {
 
 // ---------------------------------------------------------------------------------------- timer
 void Stream::on_timer(Scope& scope) {
+  check_invariants(scope);
   due_ = kNever;
   if (!scope.membership.in()) return;
   if (syncing_) {
@@ -407,191 +415,6 @@ void Stream::on_timer(Scope& scope) {
 void Stream::arm(Time due, Scope& scope) {
   due_ = due;
   scope.deadline = std::min(scope.deadline, due);
-}
-
-// -------------------------------------------------------------------------------------- sending
-bool Stream::owes_data() const {
-  if (!replaying()) return running_ && (first_ || owner_ || resumed_);
-  const auto& mine = contribution(position_);
-  return mine.first || mine.owner || resumed_;
-}
-
-/// Says what this rank has for the round awaited, but for the blocks.
-void Stream::describe(Operation& op, Contribution& mine, bool may_refer_to_tensor,
-                      Scope& scope) const {
-  const Geometry& geometry = op.geometry();
-  mine.round = position_;
-  mine.op = op_;
-  mine.first = first_;
-  mine.owner = owner_;
-  mine.shape = wire::shape_of(geometry);
-  mine.descriptor = op.descriptor();
-  mine.blocks = {};
-  mine.packet = {};
-  mine.bytes = mine.tensor_bytes = 0;
-  for (std::uint8_t c = 0; c < geometry.columns; ++c) {
-    const ColumnState& state = columns_[c];
-    wire::Column& column = mine.columns[c] = {};
-    column.index = state.current.value;
-    column.next = state.after.value;
-    if (!travels(op, state)) continue;
-    if (may_refer_to_tensor && op.lies_in_tensor(state.current)) {
-      column.flags = wire::kColumnInTensor;
-      mine.tensor_bytes += geometry.bytes_of(state.current);
-      continue;
-    }
-    column.flags = is_by_reference(scope) ? wire::kColumnReferenced : wire::kColumnPresent;
-    mine.bytes += geometry.bytes_of(state.current);
-  }
-}
-
-/// Contributes to the round awaited: with the tensor's blocks, or with what was kept of them. What
-/// is sent again does not refer to the tensor: an aggregator that has lost it could not take it.
-void Stream::send_data(bool ask, Scope& scope) {
-  Contribution& mine = contribution(position_);
-  const bool in_packet = !is_by_reference(scope);
-  const bool kept = mine.round == position_ && mine.tensor_bytes == 0;
-  if (!kept) describe(running_op(scope), mine, data_sends_ == 0, scope);
-  if (!kept && !in_packet && mine.bytes != 0) {
-    mine.blocks = contribution_slot(scope);
-    load_blocks(running_op(scope), mine, contribution_slot(scope).data());
-  }
-  const bool opening = mine.first || resumed_;
-  const std::uint8_t width = mine.shape.columns;
-  const std::size_t behind_columns =
-      in_packet ? mine.bytes : (mine.tensor_bytes != 0 ? sizeof(wire::TensorPlace) : 0);
-  const std::size_t size = wire::block_packet_bytes<wire::Data>(width, opening, behind_columns);
-  Buffer buffer = allocate(size, scope);
-  if (!buffer) {
-    if (in_packet ? !kept : data_sends_ == 0) mine.round = kNoRound;  // nothing of it was sent
-    scope.counters.drops.count(DropReason::kNoBuffer);
-    arm(after(scope.now, kPoolRetry), scope);
-    return;
-  }
-
-  auto packet = wire::BlockPacket<wire::Data>::begin(buffer.writable().first(size),
-                                                     scope.config.job, width, opening);
-  packet.fixed.member.token = scope.membership.token();
-  packet.fixed.member.rank = scope.config.rank.value;
-  packet.fixed.member.stream = id_.value;
-  packet.fixed.round = position_.value;
-  packet.fixed.op = mine.op;
-  packet.fixed.shape = mine.shape;
-  packet.fixed.flags =
-      static_cast<std::uint8_t>((opening ? wire::kDataOpening : 0) | (ask ? wire::kDataAsk : 0));
-  if (opening) *packet.descriptor = mine.descriptor;
-  std::copy_n(mine.columns.begin(), width, packet.columns.begin());
-  if (mine.tensor_bytes != 0) {
-    ::new (packet.payload) wire::TensorPlace(running_op(scope).place());
-  } else if (in_packet && kept) {
-    std::copy(mine.blocks.begin(), mine.blocks.end(), packet.payload);
-  } else if (in_packet && mine.bytes != 0) {
-    load_blocks(running_op(scope), mine, packet.payload);
-    mine.blocks = {packet.payload, mine.bytes};
-  }
-
-  if (data_sends_++ == 0) {
-    ++scope.counters.data_sent;
-  } else {
-    ++scope.counters.data_resent;
-    if (Operation* op = current_op(scope)) ++op->statistics.retransmissions;
-  }
-  if (Operation* op = in_packet ? nullptr : current_op(scope))
-    op->statistics.bytes_sent += mine.bytes + mine.tensor_bytes;
-  data_sent_at_ = scope.now;
-  told_ = position_;
-  seal(buffer, scope);
-  if (kept || mine.bytes == 0 || !in_packet) {
-    scope.sink.send(scope.membership.aggregator(), std::move(buffer));
-  } else {
-    mine.packet = scope.sink.send_and_keep(scope.membership.aggregator(), std::move(buffer));
-  }
-  arm(after(scope.now, scope.membership.rto.backed_off(backoffs_)), scope);
-}
-
-bool Stream::is_by_reference(const Scope& scope) {
-  return scope.membership.agreed().by_reference;
-}
-
-/// Where this rank's blocks lie.
-std::span<std::byte> Stream::contribution_slot(const Scope& scope) const {
-  return ContributionSlots(scope.config.slots, scope.membership.agreed()).at(id_);
-}
-
-ResultSlot<const std::byte> Stream::result_slot(Round round, const Scope& scope) const {
-  return ResultSlots(results_.bytes, scope.membership.agreed()).at(id_, round);
-}
-
-void Stream::send_ack(Scope& scope) {
-  auto ack = member_packet<wire::Ack>(scope);
-  ack.position = position_.value;
-  if (!send_small(ack, scope)) return;
-  ++scope.counters.acks_sent;
-  told_ = position_;
-}
-
-void Stream::send_probe(Scope& scope) {
-  auto probe = member_packet<wire::Probe>(scope);
-  probe.position = position_.value;
-  std::uint64_t have = 0;
-  for (const auto& early : early_)
-    if (early.buffer)
-      have |= std::uint64_t{1} << (early.packet.as<wire::Result>().round - position_.value - 1);
-  probe.have = have;
-  if (!send_small(probe, scope)) return;
-  ++scope.counters.probes_sent;
-  if (Operation* op = current_op(scope)) ++op->statistics.retransmissions;
-  ++probe_sends_;
-  probe_sent_at_ = scope.now;
-  told_ = position_;
-}
-
-void Stream::send_sync(Scope& scope) {
-  arm(after(scope.now, scope.membership.rto.backed_off(backoffs_)), scope);
-  auto sync = member_packet<wire::Sync>(scope);
-  sync.applied = applied_.value;
-  if (send_small(sync, scope)) ++scope.counters.syncs_sent;
-}
-
-template <class T>
-T Stream::member_packet(Scope& scope) const {
-  T packet = wire::make<T>(scope.config.job);
-  packet.member.token = scope.membership.token();
-  packet.member.rank = scope.config.rank.value;
-  packet.member.stream = id_.value;
-  return packet;
-}
-
-/// Room for a packet of a stream and for what protects it.
-Buffer Stream::allocate(std::size_t body, Scope& scope) const {
-  return scope.sink.allocate(body + protection_of(scope).trailer_bytes());
-}
-
-Protection Stream::protection_of(Scope& scope) {
-  return scope.membership.protection().of(wire::Kind::kData);
-}
-
-/// Protects a packet that goes out, and counts it.
-void Stream::seal(Buffer& buffer, Scope& scope) {
-  protect(buffer.writable(), protection_of(scope));
-  ++scope.counters.packets_sent;
-  if (Operation* op = current_op(scope)) {
-    ++op->statistics.packets_sent;
-    op->statistics.bytes_sent += buffer.bytes().size();
-  }
-}
-
-template <class T>
-bool Stream::send_small(const T& packet, Scope& scope) {
-  Buffer buffer = allocate(sizeof packet, scope);
-  if (!buffer) {
-    scope.counters.drops.count(DropReason::kNoBuffer);
-    return false;
-  }
-  std::memcpy(buffer.writable().data(), &packet, sizeof packet);
-  seal(buffer, scope);
-  scope.sink.send(scope.membership.aggregator(), std::move(buffer));
-  return true;
 }
 
 }  // namespace sluice::worker

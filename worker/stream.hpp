@@ -13,6 +13,7 @@
 //  - Memory is taken when the rank is in; a packet allocates nothing but what it sends.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "common/base/ids.hpp"
+#include "common/base/limits.hpp"
 #include "common/base/packet_buffer.hpp"
 #include "common/base/rank_set.hpp"
 #include "common/base/time.hpp"
@@ -61,6 +63,12 @@ struct ColumnState {
   bool owned() const { return current != kNoBlock && at == current; }
 };
 
+/// Whether this rank has a block for the round. An owner may find that it has none: its block lay
+/// beyond the search's horizon when it was announced.
+inline bool travels(Operation& op, const ColumnState& column) {
+  return column.owned() && op.is_nonzero(column.current);
+}
+
 /// What this rank had for a round, whether it was asked for it or not. The blocks are kept as they
 /// were sent, never as references into a tensor.
 struct Contribution {
@@ -90,6 +98,7 @@ class Stream {
   /// An op has at most `columns_max` columns.
   Stream(StreamId id, std::uint8_t history, std::uint8_t columns_max)
       : id_(id), columns_(columns_max), contributions_(history + 1u), early_(history) {
+    assert(history >= limits::kMinHistory && history <= limits::kMaxHistory && columns_max >= 1);
     for (Contribution& contribution : contributions_) contribution.columns.resize(columns_max);
   }
 
@@ -122,6 +131,7 @@ class Stream {
 
  private:
   bool replaying() const { return position_ < applied_; }
+  void check_invariants(const Scope& scope) const;
   bool owes_data() const;
   Contribution& contribution(Round r) { return contributions_[r.value % contributions_.size()]; }
   const Contribution& contribution(Round r) const {
@@ -141,7 +151,7 @@ class Stream {
   void apply(const Packet& packet, Scope& scope);
   void store_from_slot(const Packet& packet, std::span<const std::byte> slot, Operation& op) const;
   void describe(Operation& op, Contribution& mine, bool may_refer_to_tensor, Scope& scope) const;
-  static bool is_by_reference(const Scope& scope);
+  static bool is_by_reference(const Scope& scope) { return scope.membership.agreed().by_reference; }
   std::span<std::byte> contribution_slot(const Scope& scope) const;
   ResultSlot<const std::byte> result_slot(Round round, const Scope& scope) const;
   Taken go_live(Round round, Scope& scope);

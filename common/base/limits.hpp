@@ -58,6 +58,13 @@ static_assert(kResultsBytes >= kReferencedStreams * kReferencedHistory *
 /// GiB.
 inline constexpr std::size_t kMaxWaitingResults = 64;
 
+/// Such regions that a worker named in JOINs and keeps mapped: a job may have formed with one of an
+/// earlier attempt. A few daemons' that came and went.
+inline constexpr std::size_t kMaxOfferedResults = 4;
+/// Of those that wait so, which one worker was the first to ask for: others join, too.
+inline constexpr std::size_t kMaxWaitingResultsOfWorker = 16;
+static_assert(kMaxWaitingResultsOfWorker < kMaxWaitingResults);
+
 /// More would fit no packet, whatever the type of an element.
 inline constexpr std::uint16_t kMaxBlockElements = 16384;
 static_assert(kMaxBlockElements > kMaxPayload);
@@ -66,9 +73,20 @@ static_assert(kMaxBlockElements > kMaxPayload);
 inline constexpr std::size_t kMinSecretBytes = 16;
 inline constexpr std::size_t kMaxSecretBytes = 256;
 
+/// A file of secrets: it is read as a whole, into memory that is wiped. 200 of the longest.
+inline constexpr std::size_t kMaxSecretFileBytes = std::size_t{64} << 10;
+
 // ------------------------------------------------------------------------------------ ports
 /// Of a process: RTE_MAX_ETHPORTS as Debian builds DPDK.
 inline constexpr std::uint32_t kMaxPorts = 32;
+
+/// Ports' ids, for tables by them: eight times what DPDK has unless it is built otherwise.
+inline constexpr std::size_t kMaxPortIds = 256;
+static_assert(kMaxPorts <= kMaxPortIds);
+
+/// A vhost directory's path, bytes: a socket's path has 107 at most (sockaddr_un), and the name of
+/// a worker's socket needs the rest.
+inline constexpr std::size_t kMaxVhostDirectory = 75;
 
 /// Regions of memory that one local worker shares: slots for each of its jobs, and arenas. All
 /// workers' together are half of the mappings that Linux lets a process have (65530), of which DPDK
@@ -80,6 +98,10 @@ static_assert(kMaxPorts * kMaxArenas <= kMaxMappedRegions);
 /// Of one local worker, as the setting `arena-memory-mib` may say: 32 workers' are a quarter of a
 /// process's addresses.
 inline constexpr std::uint32_t kMaxArenaMemoryMib = 1'048'576;
+
+/// A region for sums that a daemon gives: a longer one is not mapped. Addresses, as above.
+inline constexpr std::size_t kMaxRegionBytes = std::size_t{kMaxArenaMemoryMib} << 20;
+static_assert(kMaxRegionBytes >= kResultsBytes);
 
 /// Frames that are taken from a port, or offered to it, at once: DPDK's drivers are at their best
 /// with so many.
@@ -118,6 +140,11 @@ inline constexpr std::size_t kReplyBuckets = 1024;
 /// bounds the burst that comes back.
 inline constexpr int kPolledAtOnce = 32;
 
+/// Regions with a rank's tensors that a job keeps mapped, unless more are read just now: more than
+/// a trainer's tensors lie in at once, mostly.
+inline constexpr std::size_t kRememberedRegions = 16;
+static_assert(kRememberedRegions <= kMaxArenas);
+
 /// Events that wait for the control thread, and refusals among them: anybody can cause those, and
 /// they must not hide the others.
 inline constexpr std::size_t kMaxEvents = 1024;
@@ -134,9 +161,10 @@ constexpr std::size_t stream_buffers(std::size_t ranks, std::size_t history) {
 }
 
 /// Packet buffers for rings and bursts, which no job may keep.
-inline constexpr std::uint64_t kVhostPortBuffers = 64;      // a burst each way
-inline constexpr std::uint64_t kNetworkPortBuffers = 2048;  // rings of 1024
+inline constexpr std::uint64_t kVhostPortBuffers = 64;  // a burst each way
 static_assert(kVhostPortBuffers >= 2 * kBurst);
+inline constexpr std::uint16_t kNetworkPortDescriptors = 1024;  // of each ring
+inline constexpr std::uint64_t kNetworkPortBuffers = 2 * kNetworkPortDescriptors;
 
 /// Local workers' contributions are held in one buffer each; of a network port, of so many ranks.
 inline constexpr std::uint64_t kHeldOfNetworkPort = 64;
@@ -166,6 +194,23 @@ inline constexpr std::size_t kWorkerPortBuffers = 3 * kNetworkDescriptors;
 
 /// Communicators at the aggregator's defaults, for which a worker's memory is computed.
 inline constexpr std::size_t kFullCommunicators = 8;
+
+/// Buffers for ARP and other small frames: as DPDK's pools have it, one less than a power of two.
+inline constexpr std::size_t kWorkerHeaderBuffers = 255;
+
+// ----------------------------------------------------------------------- memory and time-outs
+/// Packet memory, as settings may say: with less DPDK does not start, and more is a mistake.
+inline constexpr std::uint32_t kMinMemoryMib = 16;
+inline constexpr std::uint32_t kMaxMemoryMib = 1'048'576;
+
+/// Of it for DPDK itself; a daemon's has room for the headers of results, too.
+inline constexpr std::uint32_t kWorkerDpdkMib = 32;
+inline constexpr std::uint32_t kDaemonDpdkMib = 64;
+
+/// Silence and waiting, as settings may say: on a busy machine a healthy process may not run for
+/// tens of milliseconds, and after ten minutes somebody should look.
+inline constexpr std::int64_t kMinTimeoutMs = 100;
+inline constexpr std::int64_t kMaxTimeoutMs = 600'000;
 
 }  // namespace sluice::limits
 

@@ -31,10 +31,11 @@ bool is_host_of_network(const InterfaceAddress& address) {
 
 VhostDirectory parse_vhost_directory(std::string_view name, std::string_view text) {
   const std::string path(text.substr(text.find(':') + 1));
-  if (path.empty() || path.size() > kMaxVhostDirectory)
-    throw must_be(
-        name, "vhost:DIRECTORY with a path of 1.." + std::to_string(kMaxVhostDirectory) + " bytes",
-        text);
+  if (path.empty() || path.size() > limits::kMaxVhostDirectory)
+    throw must_be(name,
+                  "vhost:DIRECTORY with a path of 1.." +
+                      std::to_string(limits::kMaxVhostDirectory) + " bytes",
+                  text);
   return {path};
 }
 

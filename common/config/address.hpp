@@ -13,10 +13,6 @@ namespace sluice::config {
 
 inline constexpr std::uint16_t kDefaultUdpPort = defaults::kUdpPort;
 
-/// Longest vhost-user directory in bytes: a socket's path is at most 107 (sockaddr_un), and the
-/// worker's file name needs the rest.
-inline constexpr std::size_t kMaxVhostDirectory = 75;
-
 /// A port's own address, "10.0.0.2/24".
 struct InterfaceAddress {
   std::uint32_t ipv4 = 0;    ///< host byte order

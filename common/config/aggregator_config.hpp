@@ -75,8 +75,8 @@ struct AggregatorConfig {
 /// Whether packets carry a CRC32C, and packets without one are dropped.
 bool computes_integrity(const AggregatorConfig& config);
 
-/// `memory_mib`, or if that is 0 what the settings can need at once: kDpdkMemoryMib, and buffers
-/// of packet_buffer_bytes(the larger MTU) for
+/// `memory_mib`, or if that is 0 what the settings can need at once: limits::kDaemonDpdkMib, and
+/// buffers of packet_buffer_bytes(the larger MTU) for
 ///   max-jobs * streams-of-this-shard * (history + 2)   kept results, running sum, one under way
 ///   streams-of-this-shard * (vhost-max-ports + 64 * ports)    contributions ahead of their turn
 ///   64 * vhost-max-ports + 2048 * ports                       bursts and rings
@@ -86,9 +86,6 @@ std::uint32_t packet_memory_mib(const AggregatorConfig& config);
 
 /// The last line of that: buffers that jobs may not keep.
 std::uint64_t ring_buffers(const AggregatorConfig& config);
-
-/// For DPDK itself and the headers of results.
-inline constexpr std::uint32_t kDpdkMemoryMib = 64;
 
 /// Throws kUnavailable if the machine's memory is smaller than that: DPDK does not survive it.
 void check_machine_has(std::uint64_t packet_memory_mib);

@@ -13,6 +13,8 @@ using Config = AggregatorConfig;
 using Value = config::Value<Config>;
 
 constexpr IntegerRange kMtus{limits::kMinMtu, limits::kMaxMtu};
+constexpr IntegerRange kTimeouts{limits::kMinTimeoutMs, limits::kMaxTimeoutMs};
+constexpr IntegerRange kTimeoutsOrNone{0, limits::kMaxTimeoutMs};
 
 Value interface_addresses(std::vector<InterfaceAddress> Config::*member) {
   return {.allowed = "IPV4/PREFIX",
@@ -39,8 +41,9 @@ void check_file_prefix(std::string_view name, std::string_view text) {
 }
 
 void check_vhost_dir(std::string_view name, std::string_view text) {
-  if (text.size() > kMaxVhostDirectory)
-    throw must_be(name, "a path of at most " + std::to_string(kMaxVhostDirectory) + " bytes", text);
+  if (text.size() > limits::kMaxVhostDirectory)
+    throw must_be(
+        name, "a path of at most " + std::to_string(limits::kMaxVhostDirectory) + " bytes", text);
 }
 
 /// A directory that may be named below $XDG_RUNTIME_DIR, where every user has a place for sockets:
@@ -102,7 +105,7 @@ std::vector<AggregatorSetting> make_settings() {
        "Results kept per stream, unless the job asks for a number."},
       {jobs, "max-jobs", "jobs", integer(&Config::max_jobs, {1, limits::kMaxJobs}),
        "Most jobs at a time.", kReloadable},
-      {jobs, "job-memory-mib", "MiB", integer(&Config::job_memory_mib, {1, 1'048'576}),
+      {jobs, "job-memory-mib", "MiB", integer(&Config::job_memory_mib, {1, limits::kMaxMemoryMib}),
        "Quota of packet memory of one job."},
       {jobs, "shard", "", integer(&Config::shard, {0, limits::kMaxShards - 1}),
        "Index of this aggregator among the shards."},
@@ -122,20 +125,21 @@ std::vector<AggregatorSetting> make_settings() {
       {trust, "reply-rate-limit", "answers/s", integer(&Config::reply_rate_limit, {1, 1'000'000}),
        "Most answers to packets of one source that prove nothing.", kReloadable},
 
-      {times, "liveness-timeout-ms", "ms", integer(&Config::liveness_timeout, {100, 600'000}),
+      {times, "liveness-timeout-ms", "ms", integer(&Config::liveness_timeout, kTimeouts),
        "Silence after which a worker is lost."},
-      {times, "formation-timeout-ms", "ms", integer(&Config::formation_timeout, {100, 600'000}),
+      {times, "formation-timeout-ms", "ms", integer(&Config::formation_timeout, kTimeouts),
        "Time for all workers of a job to join, from the first one."},
-      {times, "drain-timeout-ms", "ms", integer(&Config::drain_timeout, {0, 600'000}),
+      {times, "drain-timeout-ms", "ms", integer(&Config::drain_timeout, kTimeoutsOrNone),
        "After SIGTERM or SIGINT, time for jobs to leave before they are dropped.", kReloadable},
-      {times, "straggler-warning-ms", "ms", integer(&Config::straggler_warning, {0, 600'000}),
+      {times, "straggler-warning-ms", "ms", integer(&Config::straggler_warning, kTimeoutsOrNone),
        "Wait for a rank's contribution after which the log names the rank; 0: never.", kReloadable},
 
       {machine, "idle", "", choice(&Config::idle, kIdleChoices),
        "What the poll loop does when idle: keep its core, yield it, or sleep ever longer."},
       {machine, "cpu", "", integer(&Config::cpu, {0, 1023, -1}),
        "Core to pin the poll loop to; -1: none."},
-      {machine, "memory-mib", "MiB", integer(&Config::memory_mib, {65, 1'048'576, 0}),
+      {machine, "memory-mib", "MiB",
+       integer(&Config::memory_mib, {limits::kDaemonDpdkMib + 1, limits::kMaxMemoryMib, 0}),
        "Packet memory; 0: computed from max-jobs (up to 16), streams, shards, history, MTUs and "
        "ports."},
       {machine, "hugepages", "", on_off(&Config::hugepages), "Use the machine's hugepages."},

@@ -26,7 +26,7 @@ std::uint32_t packet_memory_mib(const AggregatorConfig& config) {
   const std::uint64_t buffers =
       std::min<std::uint64_t>(config.max_jobs, limits::kFullJobs) * streams * (config.history + 2) +
       streams * (vhost_ports + limits::kHeldOfNetworkPort * ports) + ring_buffers(config);
-  return static_cast<std::uint32_t>(kDpdkMemoryMib +
+  return static_cast<std::uint32_t>(limits::kDaemonDpdkMib +
                                     (buffers * packet_buffer_bytes(mtu) + kMib - 1) / kMib);
 }
 

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/limits.hpp"
 #include "common/config/value.hpp"
 
 namespace sluice::config {
@@ -28,7 +29,7 @@ constexpr const char* kFileOfWorker = "SLUICE_SECRET_FILE";
 
 /// What a file says, wiped when it goes.
 struct PrivateText {
-  std::array<char, 65536> bytes;
+  std::array<char, limits::kMaxSecretFileBytes> bytes;
   std::size_t size = 0;
 
   PrivateText() = default;

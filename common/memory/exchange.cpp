@@ -11,6 +11,8 @@
 
 #include <sluice/error.hpp>
 
+#include "common/base/limits.hpp"
+
 namespace sluice::memory {
 namespace {
 
@@ -37,9 +39,8 @@ struct Message {
 };
 static_assert(sizeof(Message) == 128);
 
-constexpr int kConnectionsAtOnce = 64;      // the daemon has more to do
-constexpr int kRequestsAtOnce = 16;         // of one worker: others have their turn
-constexpr std::ptrdiff_t kJobsAtOnce = 16;  // that one worker joins just now: others join, too
+constexpr int kConnectionsAtOnce = 64;  // the daemon has more to do
+constexpr int kRequestsAtOnce = 16;     // of one worker: others have their turn
 
 std::span<const std::byte> bytes_of(const Message& message) {
   return std::as_bytes(std::span(&message, 1));
@@ -253,7 +254,8 @@ bool RegionServer::may_ask_for_more(const Worker& worker) const {
     return entry.second.asked_by.front() == &worker;
   };
   return results_.size() < options_.results_max &&
-         std::count_if(results_.begin(), results_.end(), is_its_own) < kJobsAtOnce;
+         std::cmp_less(std::count_if(results_.begin(), results_.end(), is_its_own),
+                       limits::kMaxWaitingResultsOfWorker);
 }
 
 bool RegionServer::refuse(Worker& worker, std::uint64_t id, const std::string& why) {
@@ -404,9 +406,8 @@ bool RegionClient::take(UnixSocket::Received& received, std::span<const std::byt
     case Kind::kResults: {
       Asked* const answers = asked(message->job, message->question);
       try {
-        constexpr std::size_t kMost = std::size_t{1} << 40;
-        auto region =
-            std::make_shared<const PeerRegion>(message->id, std::move(received.descriptor), kMost);
+        auto region = std::make_shared<const PeerRegion>(
+            message->id, std::move(received.descriptor), limits::kMaxRegionBytes);
         if (answers != nullptr) answers->region = std::move(region);
       } catch (const Error& error) {
         problem_ = error.what();

@@ -12,6 +12,7 @@
 
 #include <sluice/error.hpp>
 
+#include "common/base/limits.hpp"
 #include "common/log/logger.hpp"
 #include "common/net/caller_state.hpp"
 #include "common/net/eal_log.hpp"
@@ -77,10 +78,11 @@ void remove_runtime_directory() {
 }
 
 void check(const EalOptions& options) {
-  if (options.memory_mib < 16 || options.memory_mib > (1 << 20))
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        "packet memory of " + std::to_string(options.memory_mib) + " MiB: 16 to 1048576 expected");
+  if (options.memory_mib < limits::kMinMemoryMib || options.memory_mib > limits::kMaxMemoryMib)
+    throw Error(ErrorCode::kInvalidArgument,
+                "packet memory of " + std::to_string(options.memory_mib) +
+                    " MiB: " + std::to_string(limits::kMinMemoryMib) + " to " +
+                    std::to_string(limits::kMaxMemoryMib) + " expected");
   if (options.file_prefix.find('/') != std::string::npos)
     throw Error(ErrorCode::kInvalidArgument,
                 "DPDK file prefix '" + options.file_prefix + "': a name without '/' expected");

@@ -12,11 +12,11 @@
 namespace sluice::net {
 
 thread_local int PeerMemoryUse::port_of_thread_ = PeerMemoryUse::kNone;
-std::array<std::atomic<bool>, PeerMemoryUse::kPortIdMax> PeerMemoryUse::in_use_;
+std::array<std::atomic<bool>, limits::kMaxPortIds> PeerMemoryUse::in_use_;
 
 namespace {
 
-std::array<std::atomic<bool>, PeerMemoryUse::kPortIdMax> lost;
+std::array<std::atomic<bool>, limits::kMaxPortIds> lost;
 bool (*replace_others)(const void*) noexcept = nullptr;
 
 struct Mapping {

@@ -4,8 +4,9 @@
 
 #include <array>
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
+
+#include "common/base/limits.hpp"
 
 namespace sluice::net {
 
@@ -30,7 +31,6 @@ class PeerMemoryUse {
   PeerMemoryUse(const PeerMemoryUse&) = delete;
   PeerMemoryUse& operator=(const PeerMemoryUse&) = delete;
 
-  static constexpr std::size_t kPortIdMax = 256;
   static constexpr int kNone = -1;
 
   /// Of the calling thread; kNone if it uses no port.
@@ -42,7 +42,7 @@ class PeerMemoryUse {
 
  private:
   static thread_local int port_of_thread_;
-  static std::array<std::atomic<bool>, kPortIdMax> in_use_;
+  static std::array<std::atomic<bool>, limits::kMaxPortIds> in_use_;
 
   const std::uint16_t port_id_;
 };

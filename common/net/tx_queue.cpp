@@ -15,7 +15,7 @@ namespace sluice::net {
 
 TxQueue::TxQueue(std::uint16_t port_id, std::uint16_t queue, std::size_t backlog_max)
     : port_id_(port_id), queue_(queue), frames_(backlog_max) {
-  assert(port_id < PeerMemoryUse::kPortIdMax);
+  assert(port_id < limits::kMaxPortIds);
 }
 
 TxQueue::~TxQueue() {

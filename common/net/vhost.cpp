@@ -164,7 +164,7 @@ void VhostDirectory::watch() {
     if (const int stuck = talking.look(now()); stuck >= 0)
       stuck_sockets_.push_back(fs::path(let_go(stuck)).filename());
     if (const int stuck = polling.look(now()); stuck >= 0) {
-      for (std::uint16_t id = 0; id < PeerMemoryUse::kPortIdMax; ++id)
+      for (std::uint16_t id = 0; id < limits::kMaxPortIds; ++id)
         if (PeerMemoryUse::is_in_use(id)) stuck_ports_.push_back(id);
       let_go(stuck);
     }
@@ -245,7 +245,7 @@ void VhostDirectory::attach(const std::string& name) {
   } catch (const Error& error) {
     return refuse(name, error.what(), false);
   }
-  assert(link.port->id() < PeerMemoryUse::kPortIdMax);
+  assert(link.port->id() < limits::kMaxPortIds);
   link.last_up = now();
   refused_.erase(name);
   ++counters_.attached;

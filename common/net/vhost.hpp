@@ -20,6 +20,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/base/limits.hpp"
 #include "common/net/peer_memory.hpp"
 #include "common/net/pool.hpp"
 #include "common/net/port.hpp"
@@ -146,7 +147,7 @@ class VhostDirectory {
   VhostEvents events_;
   std::map<std::string, Link> links_;    // by the socket's name
   std::map<std::string, bool> refused_;  // sockets, and whether a free port would do
-  std::array<std::atomic<bool>, PeerMemoryUse::kPortIdMax> released_{};
+  std::array<std::atomic<bool>, limits::kMaxPortIds> released_{};
   bool readable_ = true;
   Counters counters_;
   PortDrops drops_of_gone_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -24,13 +25,16 @@ class ContributionSlots {
   ContributionSlots() = default;
   /// `region` has bytes_for(session) at least, and begins where a page does.
   ContributionSlots(std::span<Byte> region, const Session& session)
-      : region_(region.first(bytes_for(session))) {}
+      : region_(region.first(bytes_for(session))) {
+    assert(region.size() >= bytes_for(session));
+  }
 
   static constexpr std::size_t bytes_for(const Session& session) {
     return session.streams * limits::kReferencedRoundBytes + kEndBytes;
   }
 
   std::span<Byte> at(StreamId stream) const {
+    assert((stream.value + 1) * limits::kReferencedRoundBytes + kEndBytes <= region_.size());
     return region_.subspan(stream.value * limits::kReferencedRoundBytes,
                            limits::kReferencedRoundBytes);
   }
@@ -50,6 +54,7 @@ class ContributionSlots {
   static constexpr std::size_t kEndBytes = 4096;  // a page, for the regions' lengths
 
   auto* ended() const {
+    assert(region_.size() >= kEndBytes);
     using Word = std::conditional_t<std::is_const_v<Byte>, const std::uint32_t, std::uint32_t>;
     return reinterpret_cast<Word*>(region_.data() + (region_.size() - kEndBytes));
   }
@@ -75,7 +80,9 @@ class ResultSlots {
   ResultSlots(std::span<Byte> region, const Session& session)
       : region_(region.first(bytes_for(session))),
         shards_(session.shards),
-        history_(session.history) {}
+        history_(session.history) {
+    assert(region.size() >= bytes_for(session));
+  }
 
   static constexpr std::size_t bytes_for(const Session& session) {
     return std::size_t{session.streams_of(session.shard)} * session.history * kSlotBytes;
@@ -84,6 +91,7 @@ class ResultSlots {
   ResultSlot<Byte> at(StreamId stream, Round round) const {
     const std::size_t slot =
         std::size_t{stream.value} / shards_ * history_ + round.value % history_;
+    assert((slot + 1) * kSlotBytes <= region_.size());
     const std::span<Byte> bytes = region_.subspan(slot * kSlotBytes, kSlotBytes);
     return {bytes.first(limits::kReferencedRoundBytes),
             bytes.subspan(limits::kReferencedRoundBytes)};

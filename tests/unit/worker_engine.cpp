@@ -257,6 +257,22 @@ TEST_CASE("a WELCOME must match the nonce and the incarnation last answered") {
   CHECK(bench.drops(DropReason::kNotJoined) == 2);
 }
 
+TEST_CASE("a WELCOME to no generation or epoch is none") {
+  Bench bench;
+  const std::uint64_t nonce = bench.start();
+  bench.challenge(nonce);
+  // Nothing was agreed on yet that could go by reference.
+  auto welcome = bench.welcome_packet(nonce);
+  welcome.epoch = 0;
+  welcome.flags = wire::kWelcomeByReference;
+  bench.give(welcome);
+  welcome = bench.welcome_packet(nonce);
+  welcome.generation = 0;
+  bench.give(welcome);
+  CHECK(bench.engine->state() == State::kJoining);
+  CHECK(bench.drops(DropReason::kNotJoined) == 2);
+}
+
 TEST_CASE("HELLO is repeated, less and less often, until the worker gives up") {
   Bench bench;
   bench.start();

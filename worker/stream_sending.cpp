@@ -1,0 +1,214 @@
+// What one stream sends: this rank's contribution to the round awaited, and the small packets that
+// tell or ask for positions.
+#include <algorithm>
+#include <cassert>
+#include <chrono>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "common/protocol/build.hpp"
+#include "common/protocol/protection.hpp"
+#include "worker/stream.hpp"
+
+namespace sluice::worker {
+
+namespace {
+
+/// When to ask the pool again that was empty.
+constexpr Duration kPoolRetry = std::chrono::microseconds(200);
+
+/// Copies the blocks that go in the packet, one after the other, or to their places in the slot.
+void load_blocks(const Operation& op, const Contribution& mine, std::byte* out) {
+  const std::size_t full = op.geometry().full_block_bytes();
+  for (std::size_t c = 0; c < mine.shape.columns; ++c) {
+    const BlockIndex b{mine.columns[c].index};
+    if (mine.columns[c].flags == wire::kColumnPresent) {
+      op.load(b, out);
+      out += op.geometry().bytes_of(b);
+    } else if (mine.columns[c].flags == wire::kColumnReferenced) {
+      op.load(b, out + c * full);
+    }
+  }
+}
+
+}  // namespace
+
+// --------------------------------------------------------------------------------- contributions
+/// Says what this rank has for the round awaited, but for the blocks.
+void Stream::describe(Operation& op, Contribution& mine, bool may_refer_to_tensor,
+                      Scope& scope) const {
+  assert(running_ && !replaying());  // what is replayed is sent as it was kept
+  const Geometry& geometry = op.geometry();
+  mine.round = position_;
+  mine.op = op_;
+  mine.first = first_;
+  mine.owner = owner_;
+  mine.shape = wire::shape_of(geometry);
+  mine.descriptor = op.descriptor();
+  mine.blocks = {};
+  mine.packet = {};
+  mine.bytes = mine.tensor_bytes = 0;
+  for (std::uint8_t c = 0; c < geometry.columns; ++c) {
+    const ColumnState& state = columns_[c];
+    wire::Column& column = mine.columns[c] = {};
+    column.index = state.current.value;
+    column.next = state.after.value;
+    if (!travels(op, state)) continue;
+    if (may_refer_to_tensor && op.lies_in_tensor(state.current)) {
+      column.flags = wire::kColumnInTensor;
+      mine.tensor_bytes += geometry.bytes_of(state.current);
+      continue;
+    }
+    column.flags = is_by_reference(scope) ? wire::kColumnReferenced : wire::kColumnPresent;
+    mine.bytes += geometry.bytes_of(state.current);
+  }
+}
+
+/// Contributes to the round awaited: with the tensor's blocks, or with what was kept of them. What
+/// is sent again does not refer to the tensor: an aggregator that has lost it could not take it.
+void Stream::send_data(bool ask, Scope& scope) {
+  assert(!syncing_ && owes_data());
+  Contribution& mine = contribution(position_);
+  const bool in_packet = !is_by_reference(scope);
+  const bool kept = mine.round == position_ && mine.tensor_bytes == 0;
+  if (!kept) describe(running_op(scope), mine, data_sends_ == 0, scope);
+  if (!kept && !in_packet && mine.bytes != 0) {
+    mine.blocks = contribution_slot(scope);
+    load_blocks(running_op(scope), mine, contribution_slot(scope).data());
+  }
+  const bool opening = mine.first || resumed_;
+  const std::uint8_t width = mine.shape.columns;
+  const std::size_t behind_columns =
+      in_packet ? mine.bytes : (mine.tensor_bytes != 0 ? sizeof(wire::TensorPlace) : 0);
+  const std::size_t size = wire::block_packet_bytes<wire::Data>(width, opening, behind_columns);
+  Buffer buffer = allocate(size, scope);
+  if (!buffer) {
+    if (in_packet ? !kept : data_sends_ == 0) mine.round = kNoRound;  // nothing of it was sent
+    scope.counters.drops.count(DropReason::kNoBuffer);
+    arm(after(scope.now, kPoolRetry), scope);
+    return;
+  }
+
+  auto packet = wire::BlockPacket<wire::Data>::begin(buffer.writable().first(size),
+                                                     scope.config.job, width, opening);
+  packet.fixed.member.token = scope.membership.token();
+  packet.fixed.member.rank = scope.config.rank.value;
+  packet.fixed.member.stream = id_.value;
+  packet.fixed.round = position_.value;
+  packet.fixed.op = mine.op;
+  packet.fixed.shape = mine.shape;
+  packet.fixed.flags =
+      static_cast<std::uint8_t>((opening ? wire::kDataOpening : 0) | (ask ? wire::kDataAsk : 0));
+  if (opening) *packet.descriptor = mine.descriptor;
+  std::copy_n(mine.columns.begin(), width, packet.columns.begin());
+  if (mine.tensor_bytes != 0) {
+    ::new (packet.payload) wire::TensorPlace(running_op(scope).place());
+  } else if (in_packet && kept) {
+    std::copy(mine.blocks.begin(), mine.blocks.end(), packet.payload);
+  } else if (in_packet && mine.bytes != 0) {
+    load_blocks(running_op(scope), mine, packet.payload);
+    mine.blocks = {packet.payload, mine.bytes};
+  }
+
+  if (data_sends_++ == 0) {
+    ++scope.counters.data_sent;
+  } else {
+    ++scope.counters.data_resent;
+    if (Operation* op = current_op(scope)) ++op->statistics.retransmissions;
+  }
+  if (Operation* op = in_packet ? nullptr : current_op(scope))
+    op->statistics.bytes_sent += mine.bytes + mine.tensor_bytes;
+  data_sent_at_ = scope.now;
+  told_ = position_;
+  seal(buffer, scope);
+  if (kept || mine.bytes == 0 || !in_packet) {
+    scope.sink.send(scope.membership.aggregator(), std::move(buffer));
+  } else {
+    mine.packet = scope.sink.send_and_keep(scope.membership.aggregator(), std::move(buffer));
+  }
+  arm(after(scope.now, scope.membership.rto.backed_off(backoffs_)), scope);
+}
+
+/// Where this rank's blocks lie.
+std::span<std::byte> Stream::contribution_slot(const Scope& scope) const {
+  return ContributionSlots(scope.config.slots, scope.membership.agreed()).at(id_);
+}
+
+// ---------------------------------------------------------------------------------- small packets
+void Stream::send_ack(Scope& scope) {
+  auto ack = member_packet<wire::Ack>(scope);
+  ack.position = position_.value;
+  if (!send_small(ack, scope)) return;
+  ++scope.counters.acks_sent;
+  told_ = position_;
+}
+
+void Stream::send_probe(Scope& scope) {
+  auto probe = member_packet<wire::Probe>(scope);
+  probe.position = position_.value;
+  std::uint64_t have = 0;
+  for (const auto& early : early_) {
+    if (!early.buffer) continue;
+    const std::uint64_t ahead = early.packet.as<wire::Result>().round - position_.value;
+    assert(ahead >= 1 && ahead < early_.size());
+    have |= std::uint64_t{1} << (ahead - 1);
+  }
+  probe.have = have;
+  if (!send_small(probe, scope)) return;
+  ++scope.counters.probes_sent;
+  if (Operation* op = current_op(scope)) ++op->statistics.retransmissions;
+  ++probe_sends_;
+  probe_sent_at_ = scope.now;
+  told_ = position_;
+}
+
+void Stream::send_sync(Scope& scope) {
+  arm(after(scope.now, scope.membership.rto.backed_off(backoffs_)), scope);
+  auto sync = member_packet<wire::Sync>(scope);
+  sync.applied = applied_.value;
+  if (send_small(sync, scope)) ++scope.counters.syncs_sent;
+}
+
+template <class T>
+T Stream::member_packet(Scope& scope) const {
+  T packet = wire::make<T>(scope.config.job);
+  packet.member.token = scope.membership.token();
+  packet.member.rank = scope.config.rank.value;
+  packet.member.stream = id_.value;
+  return packet;
+}
+
+/// Room for a packet of a stream and for what protects it.
+Buffer Stream::allocate(std::size_t body, Scope& scope) const {
+  return scope.sink.allocate(body + protection_of(scope).trailer_bytes());
+}
+
+Protection Stream::protection_of(Scope& scope) {
+  return scope.membership.protection().of(wire::Kind::kData);
+}
+
+/// Protects a packet that goes out, and counts it.
+void Stream::seal(Buffer& buffer, Scope& scope) {
+  protect(buffer.writable(), protection_of(scope));
+  ++scope.counters.packets_sent;
+  if (Operation* op = current_op(scope)) {
+    ++op->statistics.packets_sent;
+    op->statistics.bytes_sent += buffer.bytes().size();
+  }
+}
+
+template <class T>
+bool Stream::send_small(const T& packet, Scope& scope) {
+  Buffer buffer = allocate(sizeof packet, scope);
+  if (!buffer) {
+    scope.counters.drops.count(DropReason::kNoBuffer);
+    return false;
+  }
+  std::memcpy(buffer.writable().data(), &packet, sizeof packet);
+  seal(buffer, scope);
+  scope.sink.send(scope.membership.aggregator(), std::move(buffer));
+  return true;
+}
+
+}  // namespace sluice::worker
