@@ -101,13 +101,13 @@ class BlockCombiner {
 // Of every packet: inline, for the stream to have them in one piece.
 inline bool BlockCombiner::fits(const Packet& packet, std::span<const BlockIndex> next) const {
   if (!wire::same(packet.shape(), shape_)) return false;
-  const std::uint32_t stride = geometry_.stride();
   for (std::uint8_t c = 0; const wire::Column& column : packet.columns()) {
     const BlockIndex index{column.index};
     const bool has_block = column.flags != 0;
     if (index != current_[c]) return false;
     if (!next.empty() && has_block && next[c] != index) return false;  // an owner's may prove zero
-    if (column.next != kNoBlock.value && (column.next - index.value) % stride != 0) return false;
+    if (column.next != kNoBlock.value && !geometry_.in_one_column(column.next - index.value))
+      return false;
     ++c;
   }
   return true;

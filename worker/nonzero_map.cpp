@@ -37,7 +37,7 @@ void NonZeroMap::confine(ElementRange held) {
       reinterpret_cast<const std::byte*>(reinterpret_cast<std::uintptr_t>(tensor_.data) - skipped);
 }
 
-std::uint32_t NonZeroMap::next(std::uint32_t from, std::uint32_t stride) {
+std::uint32_t NonZeroMap::search(std::uint32_t from, std::uint32_t stride) {
   const std::uint64_t horizon = from + horizon_blocks_;
   for (std::uint64_t b = from; b < blocks_; b += stride) {
     const auto block = static_cast<std::uint32_t>(b);
@@ -48,12 +48,6 @@ std::uint32_t NonZeroMap::next(std::uint32_t from, std::uint32_t stride) {
     if (is_marked(block)) return block;
   }
   return blocks_;
-}
-
-bool NonZeroMap::contains(std::uint32_t block) {
-  assert(block < blocks_);
-  if (is_unknown(block)) read_through(block);
-  return is_marked(block);
 }
 
 void NonZeroMap::read_through(std::uint32_t block) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cassert>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -36,10 +37,17 @@ class NonZeroMap {
 
   /// The first block of from, from + stride, ... that is not zero, or that lies beyond the horizon
   /// and is taken for one; `blocks()` if there is none.
-  std::uint32_t next(std::uint32_t from, std::uint32_t stride);
+  std::uint32_t next(std::uint32_t from, std::uint32_t stride) {
+    const bool is_here = from < blocks_ && !is_unknown(from) && is_marked(from);
+    return is_here ? from : search(from, stride);
+  }
 
   /// Whether the block is not zero, wherever it lies.
-  bool contains(std::uint32_t block);
+  bool contains(std::uint32_t block) {
+    assert(block < blocks_);
+    if (is_unknown(block)) read_through(block);
+    return is_marked(block);
+  }
 
   std::uint32_t blocks() const { return blocks_; }
 
@@ -57,6 +65,7 @@ class NonZeroMap {
   void mark(std::uint32_t block) { own_words()[block / 64] |= std::uint64_t{1} << (block % 64); }
   bool is_unknown(std::uint32_t block) const { return block >= unknown_ && block < unknown_end_; }
   void confine(ElementRange held);
+  std::uint32_t search(std::uint32_t from, std::uint32_t stride);
   void read_through(std::uint32_t block);
 
   numeric::BlockedTensor tensor_;

@@ -60,26 +60,10 @@ Operation::Operation(const OpRequest& request, const Geometry& geometry, const S
   }
 }
 
-BlockIndex Operation::following(BlockIndex b) const {
-  const std::uint64_t next = std::uint64_t{b.value} + geometry_.stride();
-  return next < geometry_.blocks ? BlockIndex{static_cast<std::uint32_t>(next)} : kNoBlock;
-}
-
-BlockIndex Operation::next_nonzero(BlockIndex from) {
-  if (from == kNoBlock) return kNoBlock;
-  const std::uint32_t found = nonzero_.next(from.value, geometry_.stride());
-  return found < geometry_.blocks ? BlockIndex{found} : kNoBlock;
-}
-
 void Operation::lies_at(const TensorPlace& held) {
   is_shared_ = true;
   place_.region = held.region;
   place_.offset = held.offset - held_.begin * element_bytes(geometry_.type);  // modulo 2^64
-}
-
-bool Operation::lies_in_tensor(BlockIndex b) const {
-  const std::uint64_t begin = std::uint64_t{b.value} * geometry_.block_elements;
-  return is_shared_ && begin >= held_.begin && begin + geometry_.elements_of(b) <= held_.end;
 }
 
 void Operation::load(BlockIndex b, std::byte* out) const {
@@ -136,8 +120,7 @@ void Operation::keep_own(BlockIndex b) {
                                geometry_.elements_of(b));
 }
 
-void Operation::store_zeros(BlockIndex begin, BlockIndex end) {
-  if (is_whole_in_place() && !nonzero_.saw_negative_zero()) return;
+void Operation::write_zeros(BlockIndex begin, BlockIndex end) {
   if (request_.wanted && request_.wanted->empty()) return;
   for (BlockIndex b = begin; b < end; b = following(b))
     for_each_wanted(b, geometry_.bytes_of(b), [](std::byte* output, std::size_t, std::size_t size) {

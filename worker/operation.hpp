@@ -38,7 +38,10 @@ class Operation {
   /// The contribution to block b.
   void load(BlockIndex b, std::byte* out) const;
   /// Whether it lies in the tensor as it is, and the tensor where aggregators can read it.
-  bool lies_in_tensor(BlockIndex b) const;
+  bool lies_in_tensor(BlockIndex b) const {
+    const std::uint64_t begin = std::uint64_t{b.value} * geometry_.block_elements;
+    return is_shared_ && begin >= held_.begin && begin + geometry_.elements_of(b) <= held_.end;
+  }
   std::span<const std::byte> bytes_in_tensor(BlockIndex b) const {
     const std::uint64_t begin = std::uint64_t{b.value} * geometry_.block_elements - held_.begin;
     return {request_.input + begin * element_bytes(geometry_.type), geometry_.bytes_of(b)};
@@ -55,9 +58,17 @@ class Operation {
 
   /// The first block >= from in the column of `from` that is not zero, or is not known to be zero
   /// yet; kNoBlock if there is none.
-  BlockIndex next_nonzero(BlockIndex from);
+  BlockIndex next_nonzero(BlockIndex from) {
+    if (from == kNoBlock) return kNoBlock;
+    const std::uint32_t found = nonzero_.next(from.value, geometry_.stride());
+    return found < geometry_.blocks ? BlockIndex{found} : kNoBlock;
+  }
   bool is_nonzero(BlockIndex b) { return nonzero_.contains(b.value); }
-  BlockIndex following(BlockIndex b) const;  ///< the column's block after b, or kNoBlock
+  /// The column's block after b, or kNoBlock.
+  BlockIndex following(BlockIndex b) const {
+    const std::uint64_t next = std::uint64_t{b.value} + geometry_.stride();
+    return next < geometry_.blocks ? BlockIndex{static_cast<std::uint32_t>(next)} : kNoBlock;
+  }
   bool wants(BlockIndex b) const { return sluice::wants(descriptor_, geometry_, b); }
   bool moves() const { return wire::moves(request_.collective); }
 
@@ -76,12 +87,16 @@ class Operation {
 
   /// Blocks begin, begin + stride, ... before `end` (kNoBlock: the tensor's end) are zero on every
   /// rank: makes them +0 in the output where they are not.
-  void store_zeros(BlockIndex begin, BlockIndex end);
+  void store_zeros(BlockIndex begin, BlockIndex end) {
+    const bool is_zero_there = is_whole_in_place() && !nonzero_.saw_negative_zero();
+    if (begin < end && !is_zero_there) write_zeros(begin, end);
+  }
 
   OpStatistics statistics;
   std::uint16_t streams_left = 0;
 
  private:
+  void write_zeros(BlockIndex begin, BlockIndex end);
   /// Calls f(address in the output, offset, size) in bytes for what is wanted of so many bytes from
   /// block b on.
   template <class F>

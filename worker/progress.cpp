@@ -184,6 +184,7 @@ std::size_t Progress::turn() {
     for (Member* member : members_) {
       if (member->engine().job() != job || member->engine().over()) continue;
       member->engine().receive(from, std::move(payload), now, io);
+      if (member->engine().session().by_reference) io.flush();  // a round's sums were copied: long
       return;
     }
     ++unclaimed_;

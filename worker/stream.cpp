@@ -211,8 +211,7 @@ bool Stream::fits(const Packet& packet, Scope& scope) {
     if (column.flags == 0 && travels(op, mine)) return false;  // our block would be lost
     if (column.flags == wire::kColumnWithheld && !may_be_withheld(op, mine)) return false;
     if (BlockIndex{column.next} > mine.after) return false;  // and here the next one
-    if (column.next != kNoBlock.value &&
-        (column.next - mine.current.value) % geometry.stride() != 0)
+    if (column.next != kNoBlock.value && !geometry.in_one_column(column.next - mine.current.value))
       return false;
   }
   return true;

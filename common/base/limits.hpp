@@ -46,9 +46,10 @@ inline constexpr std::uint8_t kMaxColumnsInPackets = 64;
 inline constexpr std::size_t kReferencedRoundBytes = std::size_t{256} << 10;
 /// The RESULT beside the sums in a slot: its columns are the most of it.
 inline constexpr std::size_t kReferencedResultBytes = 4096;
-/// S and H of a job whose blocks go so, unless it asks for others: results of 2 MiB, and slots of
-/// 1 MiB a rank stay in the caches.
-inline constexpr std::uint16_t kReferencedStreams = 4;
+/// S and H of a job whose blocks go so, unless it asks for others: enough rounds that ranks copy
+/// sums while an aggregator writes the next ones, and so few that results of 4 MiB, and slots of 2
+/// MiB a rank, stay in the caches.
+inline constexpr std::uint16_t kReferencedStreams = 8;
 inline constexpr std::uint8_t kReferencedHistory = 2;
 /// A region for a session's sums, at most: for several times that.
 inline constexpr std::size_t kResultsBytes = std::size_t{16} << 20;

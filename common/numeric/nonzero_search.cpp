@@ -63,6 +63,8 @@ constexpr std::uint64_t magnitude_mask(ElementType type) {
 /// True when the `size` bytes are zeros of either sign; their sign bits are then added to `signs`.
 HWY_INLINE bool is_zero_block(const std::byte* block, std::size_t size, Bits magnitude,
                               Bits& signs) {
+  // Most blocks that are not zero begin so: no more than the first line of such a one is read.
+  if (size >= kVector && !is_zero(hn::And(read(block), magnitude))) return false;
   Bits seen = hn::Zero(Lanes());
   std::size_t i = 0;
   for (; i + 4 * kVector <= size; i += 4 * kVector) {

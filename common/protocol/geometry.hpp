@@ -88,6 +88,12 @@ struct Geometry {
   /// Distance between two blocks of one column.
   constexpr std::uint32_t stride() const { return std::uint32_t{streams} * columns; }
 
+  /// Whether a block so many behind another is in the same column. Mostly it is the next one there,
+  /// and to divide would cost more than all else that is done for a column.
+  constexpr bool in_one_column(std::uint32_t distance) const {
+    return distance == stride() || distance % stride() == 0;
+  }
+
   /// The first stream takes part in every op, so that descriptors always meet.
   constexpr bool uses(StreamId s) const { return s.value == first_stream || lowest(s) < blocks; }
 

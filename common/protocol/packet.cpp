@@ -181,7 +181,7 @@ DropReason Packet::check_blocks(std::uint8_t column_flags) {
   const std::uint32_t blocks = block_count(s);
   for (const wire::Column& column : columns()) {
     if ((column.flags & ~column_flags) != 0) return DropReason::kBadFlags;
-    if (column.flags != 0 && !std::has_single_bit(column.flags)) return DropReason::kBadFlags;
+    if ((column.flags & (column.flags - 1)) != 0) return DropReason::kBadFlags;  // one at most
     const std::uint32_t index = column.index;
     const std::uint32_t next = column.next;
     if (!is_index(index, blocks) || !is_index(next, blocks)) return DropReason::kBadIndex;
