@@ -168,11 +168,13 @@ float* ordinary_tensor(std::size_t elements) {
 
 /// A piece; past the caches where the tensor is large, as Sluice does.
 void copy_out(const float* sums, float* tensor, bool is_large) {
-  if (is_large)
-    sluice::numeric::copy_past_caches(reinterpret_cast<std::byte*>(tensor),
-                                      reinterpret_cast<const std::byte*>(sums), kPieceBytes);
-  else
+  if (!is_large) {
     std::copy_n(sums, kPieceElements, tensor);
+    return;
+  }
+  sluice::numeric::copy_past_caches(reinterpret_cast<std::byte*>(tensor),
+                                    reinterpret_cast<const std::byte*>(sums), kPieceBytes);
+  sluice::numeric::finish_copies_past_caches();
 }
 
 /// A run took as long as its slowest rank, as with sluice-perf.

@@ -12,7 +12,7 @@ namespace {
 /// Of tensors of so many bytes little is left in the caches when the op ends; shorter pieces than
 /// that are not worth it.
 constexpr std::size_t kLargeTensorBytes = std::size_t{16} << 20;
-constexpr std::size_t kStreamedBytes = 4096;
+constexpr std::size_t kStreamedBytes = 1024;
 
 /// Tells the aggregator what is wanted, or a little more: the ranges, if they are of one length and
 /// equally far apart, else all from the first one's begin to the last one's end.
@@ -112,6 +112,10 @@ std::size_t Operation::store(BlockIndex b, std::span<const std::byte> sum) {
       std::memcpy(output, from, size);
   });
   return stored;
+}
+
+void Operation::finish_stores() const {
+  if (is_large_) numeric::finish_copies_past_caches();
 }
 
 void Operation::keep_own(BlockIndex b) {

@@ -75,6 +75,8 @@ class Operation {
   /// The sum of block b, or of that and blocks behind it: copies what is wanted to the output.
   /// Returns so many bytes.
   std::size_t store(BlockIndex b, std::span<const std::byte> sum);
+  /// To be called after the last store of a round, before anybody is told of it.
+  void finish_stores() const;
 
   /// Whether the sum of a block to which this rank alone has contributed is in the output already,
   /// but for what keep_own() mends.

@@ -279,6 +279,7 @@ void Stream::apply(const Packet& packet, Scope& scope) {
     });
   }
   if (op.moves()) store_own(mine, packet, op);
+  op.finish_stores();
   bool done = true;
   owner_ = false;
   for (std::uint8_t c = 0; const wire::Column& column : packet.columns()) {

@@ -30,7 +30,6 @@ void stream(std::byte* out, const std::byte* in, std::size_t size) {
   for (; size - at >= vector; at += vector)
     hn::Stream(hn::LoadU(Bytes(), reinterpret_cast<const std::uint8_t*>(in + at)), Bytes(),
                reinterpret_cast<std::uint8_t*>(out + at));
-  hwy::FlushStream();
   std::memcpy(out + at, in + at, size - at);
 }
 
@@ -44,6 +43,10 @@ HWY_EXPORT(stream);
 
 void copy_past_caches(std::byte* out, const std::byte* in, std::size_t size) {
   HWY_DYNAMIC_DISPATCH(stream)(out, in, size);
+}
+
+void finish_copies_past_caches() {
+  hwy::FlushStream();
 }
 
 }  // namespace sluice::numeric

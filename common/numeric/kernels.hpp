@@ -77,8 +77,10 @@ bool mark_nonzero_blocks(const BlockedTensor& tensor, std::uint32_t first, std::
 void make_zeros_positive(ElementType type, std::byte* elements, std::size_t count);
 
 /// As memcpy, but what is written does not stay in the caches, and need not be read from memory
-/// first: for tensors that the caches cannot hold anyway.
+/// first: for tensors that the caches cannot hold anyway. Another core may see what this one
+/// stores later before it, until finish_copies_past_caches() was called.
 void copy_past_caches(std::byte* out, const std::byte* in, std::size_t size);
+void finish_copies_past_caches();
 
 /// Name of the instruction set in use, for reports: "AVX3", "AVX2", "SSE4", ...
 const char* simd_target();
