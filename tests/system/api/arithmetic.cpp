@@ -173,15 +173,13 @@ void sums_go_to_those_who_want_them(const Setting& setting) {
   const std::uint64_t ranks = job.world_size();
   const std::vector<float> input(kPart * ranks, 1);
   std::vector<float> output(input.size());
-  // In shared memory a round has hundreds of blocks, and those of two parts are counted together.
-  const bool in_packets = !ContextOptions::from_environment().shared_memory;
   // Blocks between two parts, and those that travel beside another rank's, may come as well.
   const auto check_received = [&](const std::string& what, const Work& work,
                                   std::uint64_t lacking) {
     work.wait();
     const std::uint64_t got = work.statistics().bytes_received;
     const std::uint64_t others = ranks * kPartBytes - lacking;
-    check(got >= lacking && (!in_packets || got < lacking + lacking / 8 + others / 8 + 16'384),
+    check(got >= lacking && got < lacking + lacking / 8 + others / 8 + 16'384,
           what + ": " + std::to_string(got) + " bytes came for " + std::to_string(lacking));
   };
   const bool is_root = job.rank() == 1;
