@@ -343,6 +343,9 @@ class MpiPrograms(harness.SystemTest):
     def test_errors_are_fatal(self):
         for kind in ("blocking", "request"):
             job = self.run_until_the_aggregator_dies("fatal", kind)
+            # Open MPI 4.1's mpirun fails itself, seldom, where all ranks say at once why they end.
+            if job.wait() == -signal.SIGSEGV and "orte_rml_oob_send_buffer_nb" in job.err:
+                job = self.run_until_the_aggregator_dies("fatal", kind)
             self.assertNotEqual(job.wait(), 0, kind)
             self.assertRegex(job.err, r"\*\*\* sluice: job .* declared failed", kind)
             self.assertIn("MPI_ERRORS_ARE_FATAL", job.err, kind)

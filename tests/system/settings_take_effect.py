@@ -11,6 +11,7 @@ import harness
 
 HUGE_PAGES = "/proc/sys/vm/nr_hugepages"  # of 2 MiB
 ETHERNET, IPV4, UDP = 14, 20, 8  # bytes of headers
+ETH_P_ALL = 3
 
 
 class Settings(harness.SystemTest):
@@ -199,8 +200,8 @@ class NetworkSettings(harness.NetworkTest):
     def datagrams_from(self, interface, count=50):
         """UDP datagrams, with pseudo header and checksum, that come into the switch there."""
         found = []
-        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as tap:
-            tap.bind((interface, 0))
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as tap:
+            tap.bind((interface, ETH_P_ALL))  # until then it hears of no interface
             tap.settimeout(harness.TIME_LIMIT)
             while len(found) < count:
                 frame, origin = tap.recvfrom(65536)
