@@ -146,9 +146,9 @@ class Settings(harness.SystemTest):
 
     def test_integrity_on_a_local_port(self):
         """Where it is off by default; flipped bits then do no harm."""
-        flips = {"SLUICE_INTEGRITY": "on", "SLUICE_FAULTS": "seed=1,flip=0.005",
+        flips = {"SLUICE_INTEGRITY": "on", "SLUICE_FAULTS": "seed=1,flip=0.05",
                  "SLUICE_SHARED_MEMORY": 0}  # else there are few packets to flip bits in
-        daemon = self.start_daemon("--integrity", "on", "--faults", "seed=2,flip=0.005")
+        daemon = self.start_daemon("--integrity", "on", "--faults", "seed=2,flip=0.05")
         job = self.start_steady_job(2, daemon, elements=100_000, **flips)
         self.ends(daemon, job)
         self.assertGreater(self.counter(daemon, "bad_integrity"), 0)
