@@ -64,6 +64,11 @@ class Contributions {
     assert(awaits(w) && !has(w));
     note(w, packet);
   }
+  /// Takes one that the combiner holds.
+  void take(Rank w) {
+    assert(awaits(w) && !has(w));
+    note(w);
+  }
 
   /// A rank's next non-zero blocks, by column, as it told last.
   std::span<const BlockIndex> next_of(Rank w) const {
@@ -76,6 +81,8 @@ class Contributions {
   void await_all();
   /// The next round begins, to which those contribute that have one of these blocks, by column.
   void await_owners(std::span<const BlockIndex> current);
+  /// The next round begins, to which these contribute; perhaps nobody.
+  void await(const RankSet& ranks);
 
  private:
   struct Held {
@@ -83,6 +90,11 @@ class Contributions {
     Buffer buffer;
   };
 
+  void note(Rank w) {
+    outstanding_.erase(w);
+    contributed_.insert(w);
+    last_ = w;
+  }
   void note(Rank w, const Packet& packet);
 
   std::uint16_t ranks_;
@@ -98,9 +110,7 @@ class Contributions {
 // Of every packet: inline, for the stream to have them in one piece.
 inline void Contributions::note(Rank w, const Packet& packet) {
   assert(packet.columns().size() <= columns_max_);
-  outstanding_.erase(w);
-  contributed_.insert(w);
-  last_ = w;
+  note(w);
   BlockIndex* next = next_.data() + std::size_t{w.value} * columns_max_;
   for (const wire::Column& column : packet.columns()) *next++ = BlockIndex{column.next};
 }
@@ -117,6 +127,12 @@ inline void Contributions::await_all() {
   assert(complete() && in_hold_.empty());
   contributed_.clear();
   outstanding_ = RankSet::first(ranks_);
+}
+
+inline void Contributions::await(const RankSet& ranks) {
+  assert(complete() && in_hold_.empty());
+  contributed_.clear();
+  outstanding_ = ranks;
 }
 
 inline void Contributions::await_owners(std::span<const BlockIndex> current) {

@@ -55,6 +55,7 @@ DropReason Engine::on_stream(Job& job, Rank rank, const Packet& packet, Buffer b
   Taken taken;
   switch (packet.kind()) {
     case Kind::kData:
+    case Kind::kKeyValueData:
       taken = stream.on_data(rank, packet, std::move(buffer), scope);
       break;
     case Kind::kAck:

@@ -89,13 +89,8 @@ class Engine {
   StreamScope scope_of(Job& job, PacketSink& sink) {
     const Membership& m = job.membership;
     const Roster& r = m.roster();
-    return {r.session(),
-            r.endpoints(),
-            r.present(),
-            m.record().protection.of(wire::Kind::kResult),
-            sink,
-            counters_,
-            job.shared ? &*job.shared : nullptr};
+    return {r.session(), r.endpoints(), r.present(), m.record().protection.of(wire::Kind::kResult),
+            sink,        counters_,     scratch_,    job.shared ? &*job.shared : nullptr};
   }
 
   DropReason dispatch(const Endpoint& from, const Packet& packet, Buffer buffer, Time now,
@@ -146,6 +141,7 @@ class Engine {
   std::uint64_t memory_changes_seen_ = 0;
   bool closed_ = false;
   std::size_t buffers_claimed_ = 0;  // by the jobs that are active
+  KeyedScratch scratch_;
   ControlPackets control_;
   Counters counters_;
 };

@@ -5,9 +5,11 @@
 #include <array>
 #include <cassert>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "common/protocol/build.hpp"
+#include "common/protocol/keyed.hpp"
 #include "common/protocol/wanted.hpp"
 
 namespace sluice::aggregator {
@@ -50,7 +52,8 @@ Taken Stream::on_data(Rank w, const Packet& packet, Buffer buffer, Scope& scope)
   } else if (opening_ && op_known_ && !agree(w, packet)) {
     taken.ends_job = &failure_;
     return taken;
-  } else if (resumed_ && op_known_ && combiner_.contradicts(packet)) {
+  } else if (resumed_ && op_known_ &&
+             (is_keyed_ ? keyed_.contradicts(packet) : combiner_.contradicts(packet))) {
     taken.ends_job = fail({.reason = wire::AbortReason::kCannotResume, .rank_a = w});
     return taken;
   } else if ((opening_ && !op_known_ && !begin_op(w, packet, scope.session)) || !fits(w, packet)) {
@@ -121,9 +124,13 @@ bool Stream::agree(Rank w, const Packet& packet) {
       {wire::Field::kOpType, descriptor_.op_type, theirs->op_type},
       {wire::Field::kReduction, descriptor_.reduction, theirs->reduction},
       {wire::Field::kRoot, descriptor_.root, theirs->root},
-      {wire::Field::kElementCount, combiner_.shape().element_count, shape.element_count},
-      {wire::Field::kWireType, combiner_.shape().wire_type, shape.wire_type},
-      {wire::Field::kBlockElements, combiner_.shape().block_elements, shape.block_elements},
+      {is_keyed_ ? wire::Field::kKeyBound : wire::Field::kElementCount, this->shape().element_count,
+       shape.element_count},
+      {wire::Field::kWireType, this->shape().wire_type, shape.wire_type},
+      {is_keyed_ ? wire::Field::kRowElements : wire::Field::kBlockElements,
+       this->shape().block_elements, shape.block_elements},
+      {wire::Field::kThreshold, is_keyed_ ? descriptor_.begin : wire::U64(),
+       is_keyed_ ? theirs->begin : wire::U64()},
       {wire::Field::kLayout, descriptor_.layout, theirs->layout},
       {wire::Field::kTag, descriptor_.tag, theirs->tag},
   };
@@ -138,7 +145,10 @@ bool Stream::agree(Rank w, const Packet& packet) {
 /// Takes the op from the first packet of an opening round; it is known once that packet is taken.
 bool Stream::begin_op(Rank w, const Packet& packet, const Session& session) {
   if (packet.descriptor() == nullptr) return false;
-  if (!combiner_.begin(packet, id_, session, resumed_)) return false;
+  const bool begun = packet.is_keyed() ? keyed_.begin(packet, id_, session, resumed_)
+                                       : combiner_.begin(packet, id_, session, resumed_);
+  if (!begun) return false;
+  is_keyed_ = packet.is_keyed();
   op_ = packet.as<wire::Data>().op;
   op_named_by_ = w;
   descriptor_ = *packet.descriptor();
@@ -149,6 +159,8 @@ bool Stream::begin_op(Rank w, const Packet& packet, const Session& session) {
 bool Stream::fits(Rank w, const Packet& packet) const {
   const auto& data = packet.as<wire::Data>();
   if (data.op != op_ || ((data.flags & wire::kDataOpening) != 0) != opening_) return false;
+  if (packet.is_keyed() != is_keyed_) return false;
+  if (is_keyed_) return keyed_.fits(packet);
   return combiner_.fits(packet,
                         opening_ ? std::span<const BlockIndex>() : contributions_.next_of(w));
 }
@@ -167,6 +179,14 @@ void Stream::take(Rank w, const Packet& packet, Buffer buffer, Scope& scope) {
   ++scope.counters.contributions;
   op_known_ = true;
   if (opening_) wants_[w.value] = *packet.descriptor();
+  if (is_keyed_) {
+    if (packet.has_references())
+      keyed_.refer(w, packet, scope.shared->slot(w, id_));
+    else
+      keyed_.take(w, packet, std::move(buffer));
+    contributions_.take(w);
+    return;
+  }
   if (scope.shared != nullptr) {
     const wire::TensorPlace* const place = packet.tensor();
     combiner_.refer(w, packet, scope.shared->slot(w, id_),
@@ -185,40 +205,89 @@ RankSet Stream::waited_for() const {
   return set;
 }
 
-/// Finishes the running round if nothing is lacking. Returns why the job cannot go on, if so.
+/// Finishes the running round if nothing is lacking, and those behind it that await nobody. Returns
+/// why the job cannot go on, if so.
 const AbortInfo* Stream::try_finish(Scope& scope) {
-  if (!op_known_ || !contributions_.complete() || ended_for_some_) return nullptr;
-  if (!rounds_.may_finish()) {
-    if (!std::exchange(awaited_ack_, true)) ++scope.counters.rounds_awaiting_ack;
-    return nullptr;
+  while (may_finish(scope)) {
+    scope.sink.enter(Stage::kBuild);
+    if (const auto* end = is_keyed_ ? finish_keyed(scope) : finish(scope)) return end;
+    if (stalled_ || ended_for_some_) break;
   }
-  scope.sink.enter(Stage::kBuild);
+  return nullptr;
+}
+
+bool Stream::may_finish(Scope& scope) {
+  if (!op_known_ || !contributions_.complete() || ended_for_some_) return false;
+  if (rounds_.may_finish()) return true;
+  if (!std::exchange(awaited_ack_, true)) ++scope.counters.rounds_awaiting_ack;
+  return false;
+}
+
+const AbortInfo* Stream::finish(Scope& scope) {
   std::array<BlockIndex, wire::kMaxColumns> storage;
   const std::span<BlockIndex> want(storage.data(), combiner_.geometry().columns);
   contributions_.want_next(want);
   Buffer result = build_result(want, scope);
-  if (scope.shared != nullptr) {
-    if (const auto lost = scope.shared->lost_rank())
-      return fail({.reason = wire::AbortReason::kRankDisconnected,
-                   .field = wire::Field::kSharedMemory,
-                   .rank_a = *lost});
-    // It says why in its LEAVE. For good, whatever it writes later: the blocks are not known any
-    // more.
-    ended_for_some_ = scope.shared->has_ended_for_some();
-    if (ended_for_some_) return nullptr;
-  }
-  if (!result) {
-    if (!std::exchange(stalled_, true)) ++scope.counters.rounds_stalled;
-    return nullptr;
-  }
+  if (const auto* end = look_for_lost_memory(scope)) return end;
+  if (ended_for_some_ || (!result && stall(scope))) return nullptr;
+  finished(std::move(result), scope);
+  start_round(want);
+  return nullptr;
+}
+
+const AbortInfo* Stream::finish_keyed(Scope& scope) {
+  const Session& session = scope.session;
+  const std::span<std::byte> out = scope.shared == nullptr
+                                       ? scope.scratch.run()
+                                       : scope.shared->result(id_, rounds_.running()).sums;
+  scope.sink.enter(Stage::kSum);
+  const auto merged = keyed_.merge(out.first(keyed_result_room(session)), scope.scratch);
+  scope.sink.enter(Stage::kBuild);
+  Buffer result = build_keyed_result(merged, scope);
+  if (const auto* end = look_for_lost_memory(scope)) return end;
+  if (ended_for_some_) return nullptr;
+  if (merged.malformed)
+    return fail({.reason = wire::AbortReason::kRankDisconnected,
+                 .field = wire::Field::kSharedMemory,
+                 .rank_a = *merged.malformed});
+  if (!result && stall(scope)) return nullptr;
+  finished(std::move(result), scope);
+  const RankSet used_up = keyed_.start_round(merged, scope.scratch);
+  start_round(merged.next == kNoChunk);
+  if (opening_)
+    contributions_.await_all();
+  else
+    contributions_.await(used_up);
+  return nullptr;
+}
+
+/// Whether what was read in shared memory may be wrong: then the job ends, or rests for good.
+const AbortInfo* Stream::look_for_lost_memory(Scope& scope) {
+  if (scope.shared == nullptr) return nullptr;
+  if (const auto lost = scope.shared->lost_rank())
+    return fail({.reason = wire::AbortReason::kRankDisconnected,
+                 .field = wire::Field::kSharedMemory,
+                 .rank_a = *lost});
+  // It says why in its LEAVE. For good, whatever it writes later: the blocks are not known any
+  // more.
+  ended_for_some_ = scope.shared->has_ended_for_some();
+  return nullptr;
+}
+
+/// The pool has no buffer for the result: it is built when it has.
+bool Stream::stall(Scope& scope) {
+  if (!std::exchange(stalled_, true)) ++scope.counters.rounds_stalled;
+  return true;
+}
+
+/// The running round has ended: all are told.
+void Stream::finished(Buffer result, Scope& scope) {
   ++scope.counters.rounds_finished;
   if (rounds_.replaying()) ++scope.counters.rounds_replayed;
   scope.sink.enter(Stage::kTransmit);
   deliver(result, scope);
   scope.sink.enter(Stage::kBuild);
   rounds_.finish(std::move(result));
-  start_round(want);
-  return nullptr;
 }
 
 /// The RESULT of the running round, the same bytes for every worker; empty if the pool is.
@@ -233,14 +302,7 @@ Buffer Stream::build_result(std::span<const BlockIndex> want, Scope& scope) {
 
   auto packet = wire::BlockPacket<wire::Result>::begin(buffer.writable().first(size), session.job,
                                                        columns, false);
-  packet.fixed.delivery.epoch = session.epoch;
-  packet.fixed.delivery.delivery_token = session.delivery_token;
-  packet.fixed.delivery.stream = id_.value;
-  packet.fixed.round = rounds_.running().value;
-  packet.fixed.op = op_;
-  packet.fixed.shape = combiner_.shape();
-  packet.fixed.completing_rank = contributions_.last().value;
-  packet.fixed.lag = static_cast<std::uint16_t>(rounds_.lag());
+  fill(packet.fixed, scope);
   for (std::uint8_t c = 0; c < columns; ++c) packet.columns[c].next = want[c].value;
   if (scope.shared == nullptr) {
     combiner_.write(packet.columns, packet.payload);
@@ -256,9 +318,44 @@ Buffer Stream::build_result(std::span<const BlockIndex> want, Scope& scope) {
   return buffer;
 }
 
+/// What a RESULT says of the running round.
+void Stream::fill(wire::Result& result, Scope& scope) const {
+  result.delivery.epoch = scope.session.epoch;
+  result.delivery.delivery_token = scope.session.delivery_token;
+  result.delivery.stream = id_.value;
+  result.round = rounds_.running().value;
+  result.op = op_;
+  result.shape = shape();
+  result.completing_rank = contributions_.last().value;
+  result.lag = static_cast<std::uint16_t>(rounds_.lag());
+}
+
+Buffer Stream::build_keyed_result(const KeyedCombiner::Merged& merged, Scope& scope) {
+  const bool in_slot = scope.shared != nullptr && !merged.run.empty();
+  const std::size_t size = sizeof(wire::KeyValueResult) + (in_slot ? 0 : merged.run.size());
+  Buffer buffer = scope.sink.allocate(size + scope.protection.trailer_bytes());
+  if (!buffer) return buffer;
+  const auto out = buffer.writable().first(size);
+  auto* const packet = ::new (out.data()) wire::KeyValueResult;
+  packet->result.delivery.header =
+      wire::header_of(wire::Kind::kKeyValueResult, scope.session.job, size);
+  fill(packet->result, scope);
+  packet->horizon = keyed_.horizon();
+  packet->next = merged.next;
+  for (std::size_t i = 0; i < merged.rejected.size(); ++i) packet->rejected[i] = merged.rejected[i];
+  packet->run_bytes = static_cast<std::uint32_t>(merged.run.size());
+  packet->in_slot = in_slot ? 1 : 0;
+  if (!in_slot)
+    std::copy(merged.run.begin(), merged.run.end(), out.data() + sizeof(wire::KeyValueResult));
+  if (scope.shared != nullptr)
+    std::copy(out.begin(), out.end(), scope.shared->result(id_, rounds_.running()).packet.begin());
+  protect(buffer.writable(), scope.protection);
+  return buffer;
+}
+
 void Stream::deliver(const Buffer& result, Scope& scope) {
   Buffer brief;
-  const bool has_sums = !combiner_.is_empty();
+  const bool has_sums = !is_keyed_ && !combiner_.is_empty();
   scope.present.for_each([&](Rank r) {
     ++scope.counters.results_sent;
     if (has_sums && !lacks_a_sum(r)) {
@@ -299,15 +396,18 @@ Buffer Stream::without_sums(const Buffer& result, Scope& scope) const {
 }
 
 void Stream::start_round(std::span<const BlockIndex> want) {
-  stalled_ = awaited_ack_ = resumed_ = false;
   combiner_.start_round(want);
-  opening_ = std::all_of(want.begin(), want.end(), [](BlockIndex b) { return b == kNoBlock; });
-  if (opening_) {
-    op_known_ = false;
+  start_round(std::all_of(want.begin(), want.end(), [](BlockIndex b) { return b == kNoBlock; }));
+  if (opening_)
     contributions_.await_all();
-  } else {
+  else
     contributions_.await_owners(want);
-  }
+}
+
+void Stream::start_round(bool opening) {
+  stalled_ = awaited_ack_ = resumed_ = false;
+  opening_ = opening;
+  if (opening_) op_known_ = false;
 }
 
 // ------------------------------------------------------------------------------- who fell behind

@@ -1,13 +1,14 @@
 // One stream of one job at its aggregator: takes contributions of the running round, finishes it,
 // answers who fell behind (rules 4, 12-15 and 21-23 of docs/protocol.md). Three parts know nothing
 // of each other: the log of rounds, the contributions of the running one, and the combiner of what
-// they carry. This class knows the op, and joins them.
+// they carry, blocks or keyed pairs. This class knows the op, and joins them.
 //
 //  - A round is finished only when every expected contribution is in and no worker is further
 //    behind than the history is long.
 //  - Whose contributions are expected: in an opening round, which is an op's first one or that with
 //    which the stream was resumed, all ranks'; later the owners' (next == current block in some
-//    column).
+//    column), or those whose run of pairs is used up; a round that a RESULT's size cut short awaits
+//    nobody.
 //  - A stream of a resumed job begins with the first round whose result some worker lacks; those
 //    who have it contribute what they kept, so that the round ends with the same sums again.
 //  - A RESULT goes without sums to a worker that lacks none of them: it wants none, or the others
@@ -21,6 +22,7 @@
 #include "aggregator/block_combiner.hpp"
 #include "aggregator/contributions.hpp"
 #include "aggregator/counters.hpp"
+#include "aggregator/keyed_combiner.hpp"
 #include "aggregator/round_log.hpp"
 #include "aggregator/shared_memory.hpp"
 #include "common/base/packet_buffer.hpp"
@@ -40,6 +42,7 @@ struct StreamScope {
   Protection protection;              ///< of what goes out
   PacketSink& sink;
   Counters& counters;
+  KeyedScratch& scratch;
   SharedBlocks* shared = nullptr;  ///< where blocks lie that go by reference; null: in packets
 };
 
@@ -60,6 +63,7 @@ class Stream {
         rounds_(session, resumed),
         contributions_(session, widest_columns(session)),
         combiner_(session),
+        keyed_(session),
         wants_(session.ranks) {}
 
   Taken on_data(Rank w, const Packet& packet, Buffer buffer, Scope& scope);
@@ -97,11 +101,21 @@ class Stream {
   bool fits(Rank w, const Packet& packet) const;
   static bool can_read(Rank w, const Packet& packet, SharedBlocks& shared);
   void take(Rank w, const Packet& packet, Buffer buffer, Scope& scope);
+  const wire::Shape& shape() const { return is_keyed_ ? keyed_.shape() : combiner_.shape(); }
   const AbortInfo* try_finish(Scope& scope);
+  bool may_finish(Scope& scope);
+  const AbortInfo* finish(Scope& scope);
+  const AbortInfo* finish_keyed(Scope& scope);
+  const AbortInfo* look_for_lost_memory(Scope& scope);
+  bool stall(Scope& scope);
+  void finished(Buffer result, Scope& scope);
+  void fill(wire::Result& result, Scope& scope) const;
   Buffer build_result(std::span<const BlockIndex> want, Scope& scope);
+  Buffer build_keyed_result(const KeyedCombiner::Merged& merged, Scope& scope);
   template <class T>
   bool send_small(Rank w, T packet, Scope& scope);
   void start_round(std::span<const BlockIndex> want);
+  void start_round(bool opening);
   void deliver(const Buffer& result, Scope& scope);
   bool lacks_a_sum(Rank w) const;
   Buffer without_sums(const Buffer& result, Scope& scope) const;
@@ -112,6 +126,7 @@ class Stream {
   RoundLog rounds_;
   Contributions contributions_;
   BlockCombiner combiner_;
+  KeyedCombiner keyed_;
 
   bool opening_ = true;    // all ranks contribute to the running round
   bool resumed_ = false;   // for the stream was resumed with it, perhaps amidst an op
@@ -119,7 +134,8 @@ class Stream {
   bool stalled_ = false;   // complete, but the pool had no buffer for the result
   bool awaited_ack_ = false;
   bool ended_for_some_ =
-      false;  // the job, for a rank whose blocks were read: no round ends any more
+      false;               // the job, for a rank whose blocks were read: no round ends any more
+  bool is_keyed_ = false;  // the op: keyed_ combines it
   OpNumber op_ = 0;
   Rank op_named_by_{};
   wire::Descriptor descriptor_{};

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "aggregator/keyed_combiner.hpp"
 #include "common/base/ids.hpp"
 #include "common/base/limits.hpp"
 #include "common/numeric/kernels.hpp"
@@ -31,7 +32,8 @@ inline std::size_t stream_bytes(const Session& s) {
   const std::size_t packet = s.payload_bytes + std::size_t{256};
   const std::size_t references = s.ranks * (widest_columns(s) + std::size_t{2}) * sizeof(void*);
   return accumulator_bytes(s) + (s.by_reference ? references : 0) +
-         s.ranks * (widest_columns(s) * sizeof(BlockIndex) + sizeof(wire::Descriptor)) +
+         s.ranks * (widest_columns(s) * sizeof(BlockIndex) + sizeof(wire::Descriptor) +
+                    KeyedCombiner::kBytesOfRank) +
          packet * (std::size_t{s.ranks} + s.history);
 }
 

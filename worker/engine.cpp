@@ -209,7 +209,7 @@ DropReason Engine::on_stream(const Packet& packet, Buffer buffer, Time now, Keep
   if (!membership.protection().accepts(packet)) return DropReason::kNotAuthentic;
   if (packet.kind() == Kind::kPoll) return on_poll(s, packet.as<wire::Poll>(), now, sink);
   StreamScope scope = scope_of(s, now, sink);
-  const Taken taken = packet.kind() == Kind::kResult
+  const Taken taken = packet.kind() == Kind::kResult || packet.kind() == Kind::kKeyValueResult
                           ? x->on_result(packet, std::move(buffer), scope)
                           : x->on_status(packet.as<wire::Status>(), scope);
   if (taken.ends_job != nullptr) fail_protocol(*taken.ends_job);
@@ -236,18 +236,9 @@ OpNumber Engine::submit(const OpRequest& request, Time now, KeepingSink& sink) {
         Error(ErrorCode::kAborted, config_.known_as().name() + ": not a member")));
   assert(streams_.empty() || streams_.size() == session().streams);
   const OpNumber op = ops_.end();
-  const ElementType type = request.wire_type();
-  const std::uint32_t block = block_elements(type, request.block_elements);
-  Operation& added =
-      ops_.add(request,
-               Geometry::make(request.element_count, type, block, session().payload_bytes,
-                              session().streams, op, session().by_reference),
-               config_.search);
-  if (session().by_reference && config_.place_of && !added.held_bytes().empty())
-    if (const auto place = config_.place_of(added.held_bytes())) added.lies_at(*place);
-  const Geometry& geometry = added.geometry();
-  for (std::uint16_t i = 0; i < geometry.used_streams(); ++i) {
-    const auto s = static_cast<std::uint16_t>((geometry.first_stream + i) % geometry.streams);
+  const Operation& added = request.keyed ? add_keyed(request) : add_blocks(request);
+  for (std::uint16_t i = 0; i < added.streams_left; ++i) {
+    const auto s = static_cast<std::uint16_t>((op + i) % session().streams);
     Stream* x = stream_at(StreamId{s});  // none yet while a shard takes us in again
     if (x == nullptr || x->busy()) continue;
     StreamScope scope = scope_of(StreamId{s}, now, sink);
@@ -256,11 +247,31 @@ OpNumber Engine::submit(const OpRequest& request, Time now, KeepingSink& sink) {
   return op;
 }
 
+Operation& Engine::add_blocks(const OpRequest& request) {
+  const ElementType type = request.wire_type();
+  const std::uint32_t block = block_elements(type, request.block_elements);
+  Operation& added =
+      ops_.add(request,
+               Geometry::make(request.element_count, type, block, session().payload_bytes,
+                              session().streams, ops_.end(), session().by_reference),
+               config_.search);
+  if (session().by_reference && config_.place_of && !added.held_bytes().empty())
+    if (const auto place = config_.place_of(added.held_bytes())) added.lies_at(*place);
+  return added;
+}
+
+Operation& Engine::add_keyed(const OpRequest& request) {
+  const auto geometry = KeyedGeometry::make(request.keyed->key_bound, request.keyed->row_elements,
+                                            request.type, session(), ops_.end());
+  assert(geometry);
+  return ops_.add(request, *geometry);
+}
+
 RankSet Engine::awaited(OpNumber op) const {
   RankSet ranks;
   const Operation* const of = op < ops_.end() ? ops_.find(op) : nullptr;
   for (std::uint16_t s = 0; of != nullptr && s < streams_.size(); ++s)
-    if (of->geometry().uses(StreamId{s})) ranks |= streams_[s].awaited(op);
+    if (of->uses(StreamId{s})) ranks |= streams_[s].awaited(op);
   return ranks;
 }
 

@@ -49,7 +49,7 @@ class Engine {
   void start(Time now, KeepingSink& sink);  ///< begins to join; call once
 
   /// Starts an op; valid while active. In any other state the op completes with the failure.
-  /// `request.element_count` must not exceed max_element_count() of the op's block_elements().
+  /// The request must have passed check() for session().
   OpNumber submit(const OpRequest& request, Time now, KeepingSink& sink);
 
   void receive(const Endpoint& from, Buffer buffer, Time now, KeepingSink& sink);
@@ -118,6 +118,8 @@ class Engine {
 
   // Streams.
   DropReason on_stream(const Packet& packet, Buffer buffer, Time now, KeepingSink& sink);
+  Operation& add_blocks(const OpRequest& request);
+  Operation& add_keyed(const OpRequest& request);
   DropReason on_poll(StreamId first, const wire::Poll& poll, Time now, KeepingSink& sink);
   StreamScope scope_of(StreamId s, Time now, KeepingSink& sink) {
     return {config_, shard_of(s), ops_, counters_, sink, deadline_, now};

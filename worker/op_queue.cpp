@@ -10,6 +10,11 @@ Operation& OpQueue::add(const OpRequest& request, const Geometry& geometry,
   return ops_.emplace_back(request, geometry, search);
 }
 
+Operation& OpQueue::add(const OpRequest& request, const KeyedGeometry& geometry) {
+  ++pending_;
+  return ops_.emplace_back(request, geometry);
+}
+
 OpNumber OpQueue::refuse(const Error& error) {
   assert(pending_ == 0 && ops_.empty());
   const OpNumber op = first_++;
@@ -21,14 +26,14 @@ OpNumber OpQueue::refuse(const Error& error) {
 void OpQueue::begin_on_stream(OpNumber op) {
   assert(op >= first_ && find(op)->streams_left != 0);
   ++running_streams_;
-  awaited_bytes_ += find(op)->geometry().round_bytes();
+  awaited_bytes_ += find(op)->round_bytes();
 }
 
 void OpQueue::withdraw_from_stream(OpNumber op) {
   assert(op >= first_ && find(op)->streams_left != 0);
-  assert(running_streams_ != 0 && awaited_bytes_ >= find(op)->geometry().round_bytes());
+  assert(running_streams_ != 0 && awaited_bytes_ >= find(op)->round_bytes());
   --running_streams_;
-  awaited_bytes_ -= find(op)->geometry().round_bytes();
+  awaited_bytes_ -= find(op)->round_bytes();
 }
 
 /// An op is done when all its streams are.
@@ -38,7 +43,8 @@ void OpQueue::finish_on_stream(OpNumber number) {
   if (--op.streams_left != 0) return;
   --pending_;
   ++counters_.ops_completed;
-  completions_.push_back({number, op.statistics, std::nullopt});
+  const auto error = op.keyed() == nullptr ? std::nullopt : op.keyed()->finish();
+  completions_.push_back({number, op.statistics, error});
   while (!ops_.empty() && ops_.front().streams_left == 0) {
     ops_.pop_front();
     ++first_;

@@ -32,6 +32,7 @@ class OpQueue {
 
   /// Its number is what end() was.
   Operation& add(const OpRequest& request, const Geometry& geometry, const SearchLimits& search);
+  Operation& add(const OpRequest& request, const KeyedGeometry& geometry);
   /// The next op cannot run: it ends at once. Only while none is pending.
   OpNumber refuse(const Error& error);
 

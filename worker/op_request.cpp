@@ -69,6 +69,30 @@ void check_tensors(const OpRequest& request, const std::string& call) {
   }
 }
 
+void check_keyed(const KeyedRequest& keyed, ElementType type, const std::string& call,
+                 const Session& session) {
+  if (keyed.key_bound == 0 || keyed.key_bound == kNoChunk)
+    refuse(call, "key_bound is " + std::to_string(keyed.key_bound) + "; 1..2^64 - 2 expected");
+  if (keyed.row_elements == 0) refuse(call, "row_elements is 0; 1 at least expected");
+  if (!KeyedGeometry::make(keyed.key_bound, keyed.row_elements, type, session, 0))
+    refuse(call, "a row of " + std::to_string(keyed.row_elements) + " elements of " +
+                     std::string(name(type)) + " does not fit the job's packets of " +
+                     std::to_string(session.payload_bytes) + " bytes");
+  if (!(keyed.threshold >= 0))
+    refuse(call, "the threshold is " + std::to_string(keyed.threshold) + "; 0 at least expected");
+  if (keyed.sums == nullptr) refuse(call, "there is no place for the sums");
+  if (keyed.keys.empty()) return;
+  if (keyed.rows == nullptr) refuse(call, "the values are null");
+  for (std::size_t i = 1; i < keyed.keys.size(); ++i)
+    if (keyed.keys[i - 1] >= keyed.keys[i])
+      refuse(call, "key " + std::to_string(i) + " is " + std::to_string(keyed.keys[i]) + ", " +
+                       (keyed.keys[i - 1] == keyed.keys[i] ? "as" : "less than") +
+                       " the one before it; keys must rise");
+  if (keyed.keys.back() >= keyed.key_bound)
+    refuse(call, "the last key is " + std::to_string(keyed.keys.back()) + "; less than key_bound " +
+                     std::to_string(keyed.key_bound) + " expected");
+}
+
 }  // namespace
 
 void lay_out(OpRequest& request, RankOf me, Counts counts) {
@@ -80,6 +104,8 @@ void lay_out(OpRequest& request, RankOf me, Counts counts) {
     case Collective::kAllReduce:
     case Collective::kBarrier:
       request.element_count = counts[0];
+      return;
+    case Collective::kSparseAllReduce:
       return;
     case Collective::kReduce:
       request.element_count = counts[0];
@@ -123,6 +149,7 @@ void check(const OpRequest& request, const std::string& call, const Session& ses
   if (!is_valid(request.type, request.reduction))
     refuse(call, "the reduction " + std::string(name(request.reduction)) +
                      " is one of integers, not of " + std::string(name(request.type)));
+  if (request.keyed) return check_keyed(*request.keyed, request.type, call, session);
   if (request.block_elements > wire::kMaxBlockElements)
     refuse(call, "block_elements is " + std::to_string(request.block_elements) + "; 1.." +
                      std::to_string(wire::kMaxBlockElements) + " expected, or 0 for the job's");

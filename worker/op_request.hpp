@@ -14,6 +14,7 @@
 
 #include "common/protocol/session.hpp"
 #include "common/protocol/wire.hpp"
+#include "worker/keyed_operation.hpp"
 #include "worker/nonzero_map.hpp"
 
 namespace sluice::worker {
@@ -38,6 +39,8 @@ struct OpRequest {
   std::uint16_t block_elements = 0;                    ///< at most; 0: the session's
   std::span<const std::uint64_t> nonzero_blocks = {};  ///< bit per block; empty: search
   std::uint64_t tag = 0;
+  /// Of a sparse_all_reduce, which has no tensor: type, reduction and tag above count for it, too.
+  std::optional<KeyedRequest> keyed = {};
 
   /// Of the elements on the wire.
   ElementType wire_type() const {

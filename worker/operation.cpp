@@ -1,6 +1,7 @@
 #include "worker/operation.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <cstring>
 
@@ -58,6 +59,13 @@ Operation::Operation(const OpRequest& request, const Geometry& geometry, const S
     output_offsets_.push_back(offset);
     offset += range.end - range.begin;
   }
+}
+
+Operation::Operation(const OpRequest& request, const KeyedGeometry& geometry)
+    : Operation(request, Geometry{}) {
+  keyed_ = std::make_unique<KeyedOperation>(*request.keyed, geometry);
+  streams_left = geometry.used_streams();
+  descriptor_.begin = std::bit_cast<std::uint64_t>(request.keyed->threshold);
 }
 
 void Operation::lies_at(const TensorPlace& held) {

@@ -1,8 +1,10 @@
-// One collective call on this rank: its tensors, which blocks are not zero, what it cost.
+// One collective call on this rank: its tensors, which blocks are not zero, or its keyed pairs, and
+// what it cost.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -16,6 +18,7 @@
 #include "common/protocol/wanted.hpp"
 #include "common/protocol/wire.hpp"
 #include "worker/config.hpp"
+#include "worker/keyed_operation.hpp"
 #include "worker/nonzero_map.hpp"
 #include "worker/op_request.hpp"
 
@@ -31,6 +34,17 @@ struct Completion {
 class Operation {
  public:
   Operation(const OpRequest& request, const Geometry& geometry, const SearchLimits& search = {});
+  Operation(const OpRequest& request, const KeyedGeometry& geometry);
+
+  /// The pairs of a keyed op, of which nothing else here tells but the descriptor and what it cost;
+  /// null: of another.
+  KeyedOperation* keyed() { return keyed_.get(); }
+  const KeyedOperation* keyed() const { return keyed_.get(); }
+
+  bool uses(StreamId s) const { return keyed_ ? keyed_->geometry().uses(s) : geometry_.uses(s); }
+
+  /// Of one round on one stream, at most.
+  std::size_t round_bytes() const { return keyed_ ? limits::kMaxPayload : geometry_.round_bytes(); }
 
   const Geometry& geometry() const { return geometry_; }
   const wire::Descriptor& descriptor() const { return descriptor_; }
@@ -120,6 +134,7 @@ class Operation {
   bool is_shared_ = false;
   wire::TensorPlace place_;
   NonZeroMap nonzero_;
+  std::unique_ptr<KeyedOperation> keyed_;
 };
 
 }  // namespace sluice::worker

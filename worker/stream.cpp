@@ -15,8 +15,13 @@ namespace {
 
 /// Whether a result is one that a round can end with which has ended here before.
 bool ends_again(const Contribution& mine, const Packet& packet) {
-  if (packet.as<wire::Result>().op != mine.op || !wire::same(packet.shape(), mine.shape))
+  if (packet.as<wire::Result>().op != mine.op || !wire::same(packet.shape(), mine.shape) ||
+      packet.is_keyed() != mine.is_keyed)
     return false;
+  if (mine.is_keyed) {
+    const auto& result = packet.as<wire::KeyValueResult>();
+    return result.horizon == mine.horizon && result.next == mine.next_horizon;
+  }
   const auto columns = packet.columns();
   return std::equal(columns.begin(), columns.end(), mine.columns.begin(),
                     [](const wire::Column& result, const wire::Column& own) {
@@ -120,7 +125,7 @@ bool Stream::begin_next_op(Scope& scope) {
   OpQueue& ops = scope.ops;
   op_ = std::max(op_, ops.begin());
   const OpNumber end = ops.end();
-  while (op_ < end && !ops.find(op_)->geometry().uses(id_)) ++op_;
+  while (op_ < end && !ops.find(op_)->uses(id_)) ++op_;
   if (op_ == end) return false;
   Operation& op = *ops.find(op_);
   assert(!busy() && op.geometry().columns <= columns_.size());
@@ -128,6 +133,10 @@ bool Stream::begin_next_op(Scope& scope) {
   ops.begin_on_stream(op_);
   owner_ = held_ = false;
   backoffs_ = data_sends_ = probe_sends_ = 0;
+  if (op.keyed() != nullptr) {
+    begin_keyed(op, scope);
+    return true;
+  }
   for (std::uint8_t c = 0; c < op.geometry().columns; ++c) {
     ColumnState& column = columns_[c];
     column.current = op.geometry().first_index(id_, c);
@@ -203,6 +212,8 @@ bool Stream::fits(const Packet& packet, Scope& scope) {
   if (replaying()) return ends_again(contribution(position_), packet);
   if (result.op != op_) return false;
   Operation& op = running_op(scope);
+  if (packet.is_keyed() != (op.keyed() != nullptr)) return false;
+  if (packet.is_keyed()) return fits_keyed(packet, scope);
   const Geometry& geometry = op.geometry();
   if (!wire::same(packet.shape(), wire::shape_of(geometry))) return false;
   for (std::uint8_t c = 0; const wire::Column& column : packet.columns()) {
@@ -265,11 +276,12 @@ void Stream::store_from_slot(const Packet& packet, std::span<const std::byte> sl
 void Stream::apply(const Packet& packet, Scope& scope) {
   assert(running_ && !replaying());
   Operation& op = running_op(scope);
-  auto& mine = contribution(position_);
-  if (mine.round != position_) describe(op, mine, false, scope);
   ++scope.counters.results_applied;
   ++op.statistics.packets_received;
   op.statistics.bytes_received += packet.bytes().size();
+  if (op.keyed() != nullptr) return apply_keyed(packet, scope);
+  auto& mine = contribution(position_);
+  if (mine.round != position_) describe(op, mine, false, scope);
   if (is_by_reference(scope)) {
     store_from_slot(packet, result_slot(position_, scope).sums, op);
   } else {
@@ -373,13 +385,14 @@ bool Stream::catch_up(Round front, Scope& scope) {
     const std::size_t length = reinterpret_cast<const wire::Header*>(copy.data())->length;
     if (length > copy.size() ||
         Packet::parse(std::span(copy).first(length), packet) != DropReason::kNone ||
-        packet.kind() != wire::Kind::kResult ||
+        (packet.kind() != wire::Kind::kResult && packet.kind() != wire::Kind::kKeyValueResult) ||
         packet.as<wire::Result>().round != position_.value || !take(packet, scope))
       return false;
     ++scope.counters.results_read_late;
   }
   results_ = scope.membership.results();
   // Nobody has applied the front: what was sent for it is in the tensor still.
+  // A run of pairs that lasts still lies in the slot.
   contribution(front).round = kNoRound;
   return position_ == front;
 }

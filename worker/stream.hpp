@@ -83,6 +83,20 @@ struct Contribution {
   Buffer packet;                        ///< empty: there are none in it
   std::size_t bytes = 0;                ///< of this rank's blocks, but those that
   std::size_t tensor_bytes = 0;         ///< are read where the op's tensor lies
+  bool is_keyed = false;                ///< then the blocks are a run of pairs, and
+  std::uint64_t horizon = 0;            ///< the round begins with this chunk
+  std::uint64_t following = kNoChunk;   ///< and this one is the next behind the run;
+  std::uint64_t next_horizon = 0;       ///< the result ended before this one
+};
+
+/// Of a keyed op that runs: where its round begins, and this rank's run, which may last several
+/// rounds.
+struct KeyedRun {
+  std::uint64_t horizon = 0;
+  KeyedOperation::Run extent = {};
+  bool is_sent = false;
+  std::span<const std::byte> bytes = {};  ///< as they were sent: in the packet, or in the slot
+  Buffer packet;
 };
 
 /// A result that came before those below it.
@@ -150,6 +164,12 @@ class Stream {
   bool may_be_withheld(Operation& op, const ColumnState& column) const;
   void apply(const Packet& packet, Scope& scope);
   void store_from_slot(const Packet& packet, std::span<const std::byte> slot, Operation& op) const;
+  void begin_keyed(Operation& op, const Scope& scope);
+  void take_next_run(const Operation& op, const Scope& scope);
+  bool fits_keyed(const Packet& packet, Scope& scope);
+  void apply_keyed(const Packet& packet, Scope& scope);
+  std::span<const std::byte> run_of(const Packet& packet, const Scope& scope) const;
+  void describe_keyed(const Operation& op, Contribution& mine) const;
   void describe(Operation& op, Contribution& mine, bool may_refer_to_tensor, Scope& scope) const;
   static bool is_by_reference(const Scope& scope) { return scope.membership.agreed().by_reference; }
   std::span<std::byte> contribution_slot(const Scope& scope) const;
@@ -159,7 +179,14 @@ class Stream {
   bool catch_up(Round front, Scope& scope);
   void sample_round_trip(const Packet& packet, Scope& scope) const;
 
+  bool awaits_keyed(Scope& scope);
   void send_data(bool ask, Scope& scope);
+  void send_blocks(bool ask, Scope& scope);
+  void send_keyed(bool ask, Scope& scope);
+  void fill(wire::Data& data, const Contribution& mine, bool opening, bool ask,
+            const Scope& scope) const;
+  void count_data(std::size_t shared_bytes, Scope& scope);
+  void retry_soon(Scope& scope);
   void send_ack(Scope& scope);
   void send_probe(Scope& scope);
   void send_sync(Scope& scope);
@@ -187,7 +214,8 @@ class Stream {
   bool held_ = false;     // the aggregator has our contribution: probe, don't resend
   bool syncing_ = false;  // the aggregator must be told where we stand before anything goes on
 
-  std::vector<ColumnState> columns_;
+  std::vector<ColumnState> columns_;  // of a dense op that runs
+  KeyedRun run_;                      // of a keyed one
 
   // By round % (H + 1): to the round awaited, and to those below whose result some rank may lack.
   std::vector<Contribution> contributions_;

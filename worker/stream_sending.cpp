@@ -44,6 +44,7 @@ void Stream::describe(Operation& op, Contribution& mine, bool may_refer_to_tenso
   mine.op = op_;
   mine.first = first_;
   mine.owner = owner_;
+  mine.is_keyed = false;
   mine.shape = wire::shape_of(geometry);
   mine.descriptor = op.descriptor();
   mine.blocks = {};
@@ -65,10 +66,22 @@ void Stream::describe(Operation& op, Contribution& mine, bool may_refer_to_tenso
   }
 }
 
-/// Contributes to the round awaited: with the tensor's blocks, or with what was kept of them. What
-/// is sent again does not refer to the tensor: an aggregator that has lost it could not take it.
+/// Whether the round awaited, to which this rank owes a contribution, is one of a keyed op.
+bool Stream::awaits_keyed(Scope& scope) {
+  return replaying() ? contribution(position_).is_keyed : running_op(scope).keyed() != nullptr;
+}
+
 void Stream::send_data(bool ask, Scope& scope) {
   assert(!syncing_ && owes_data());
+  if (awaits_keyed(scope))
+    send_keyed(ask, scope);
+  else
+    send_blocks(ask, scope);
+}
+
+/// Contributes to the round awaited: with the tensor's blocks, or with what was kept of them. What
+/// is sent again does not refer to the tensor: an aggregator that has lost it could not take it.
+void Stream::send_blocks(bool ask, Scope& scope) {
   Contribution& mine = contribution(position_);
   const bool in_packet = !is_by_reference(scope);
   const bool kept = mine.round == position_ && mine.tensor_bytes == 0;
@@ -85,21 +98,12 @@ void Stream::send_data(bool ask, Scope& scope) {
   Buffer buffer = allocate(size, scope);
   if (!buffer) {
     if (in_packet ? !kept : data_sends_ == 0) mine.round = kNoRound;  // nothing of it was sent
-    scope.counters.drops.count(DropReason::kNoBuffer);
-    arm(after(scope.now, kPoolRetry), scope);
-    return;
+    return retry_soon(scope);
   }
 
   auto packet = wire::BlockPacket<wire::Data>::begin(buffer.writable().first(size),
                                                      scope.config.job, width, opening);
-  packet.fixed.member.token = scope.membership.token();
-  packet.fixed.member.rank = scope.config.rank.value;
-  packet.fixed.member.stream = id_.value;
-  packet.fixed.round = position_.value;
-  packet.fixed.op = mine.op;
-  packet.fixed.shape = mine.shape;
-  packet.fixed.flags =
-      static_cast<std::uint8_t>((opening ? wire::kDataOpening : 0) | (ask ? wire::kDataAsk : 0));
+  fill(packet.fixed, mine, opening, ask, scope);
   if (opening) *packet.descriptor = mine.descriptor;
   std::copy_n(mine.columns.begin(), width, packet.columns.begin());
   if (mine.tensor_bytes != 0) {
@@ -111,16 +115,7 @@ void Stream::send_data(bool ask, Scope& scope) {
     mine.blocks = {packet.payload, mine.bytes};
   }
 
-  if (data_sends_++ == 0) {
-    ++scope.counters.data_sent;
-  } else {
-    ++scope.counters.data_resent;
-    if (Operation* op = current_op(scope)) ++op->statistics.retransmissions;
-  }
-  if (Operation* op = in_packet ? nullptr : current_op(scope))
-    op->statistics.bytes_sent += mine.bytes + mine.tensor_bytes;
-  data_sent_at_ = scope.now;
-  told_ = position_;
+  count_data(in_packet ? 0 : mine.bytes + mine.tensor_bytes, scope);
   seal(buffer, scope);
   if (kept || mine.bytes == 0 || !in_packet) {
     scope.sink.send(scope.membership.aggregator(), std::move(buffer));
@@ -128,6 +123,39 @@ void Stream::send_data(bool ask, Scope& scope) {
     mine.packet = scope.sink.send_and_keep(scope.membership.aggregator(), std::move(buffer));
   }
   arm(after(scope.now, scope.membership.rto.backed_off(backoffs_)), scope);
+}
+
+/// What a DATA says of this rank and of the op.
+void Stream::fill(wire::Data& data, const Contribution& mine, bool opening, bool ask,
+                  const Scope& scope) const {
+  data.member.token = scope.membership.token();
+  data.member.rank = scope.config.rank.value;
+  data.member.stream = id_.value;
+  data.round = position_.value;
+  data.op = mine.op;
+  data.shape = mine.shape;
+  data.flags =
+      static_cast<std::uint8_t>((opening ? wire::kDataOpening : 0) | (ask ? wire::kDataAsk : 0));
+}
+
+/// A contribution goes out, of which so many bytes lie in shared memory.
+void Stream::count_data(std::size_t shared_bytes, Scope& scope) {
+  Operation* const op = current_op(scope);
+  if (data_sends_++ == 0) {
+    ++scope.counters.data_sent;
+  } else {
+    ++scope.counters.data_resent;
+    if (op != nullptr) ++op->statistics.retransmissions;
+  }
+  if (op != nullptr) op->statistics.bytes_sent += shared_bytes;
+  data_sent_at_ = scope.now;
+  told_ = position_;
+}
+
+/// The pool was empty.
+void Stream::retry_soon(Scope& scope) {
+  scope.counters.drops.count(DropReason::kNoBuffer);
+  arm(after(scope.now, kPoolRetry), scope);
 }
 
 /// Where this rank's blocks lie.

@@ -70,6 +70,10 @@ static_assert(kMaxWaitingResultsOfWorker < kMaxWaitingResults);
 inline constexpr std::uint16_t kMaxBlockElements = 16384;
 static_assert(kMaxBlockElements > kMaxPayload);
 
+/// Rows of a chunk of keys, as long as one fits: a block's bytes at the defaults, so that a union
+/// that fills up costs what a dense tensor does.
+inline constexpr std::size_t kChunkBytes = 1024;
+
 /// A job's secret, bytes: less can be guessed, and more adds nothing to a key of 32.
 inline constexpr std::size_t kMinSecretBytes = 16;
 inline constexpr std::size_t kMaxSecretBytes = 256;

@@ -178,7 +178,7 @@ template <class T, class A>
 struct LoadStep {
   template <class D>
   static HWY_INLINE void run(D d, std::size_t i, A* acc, const std::byte* in) {
-    hn::Store(read_elements<T>(d, in + i * sizeof(T)), d, acc + i);
+    hn::StoreU(read_elements<T>(d, in + i * sizeof(T)), d, acc + i);
   }
 };
 
@@ -187,7 +187,7 @@ struct CombineStep {
   template <class D>
   static HWY_INLINE void run(D d, std::size_t i, A* acc, const std::byte* in) {
     const auto value = read_elements<T>(d, in + i * sizeof(T));
-    hn::Store(combined<reduction>(d, hn::Load(d, acc + i), value), d, acc + i);
+    hn::StoreU(combined<reduction>(d, hn::LoadU(d, acc + i), value), d, acc + i);
   }
 };
 
@@ -195,7 +195,7 @@ template <class A, Reduction reduction>
 struct CombineZeroStep {
   template <class D>
   static HWY_INLINE void run(D d, std::size_t i, A* acc) {
-    hn::Store(combined<reduction>(d, hn::Load(d, acc + i), hn::Zero(d)), d, acc + i);
+    hn::StoreU(combined<reduction>(d, hn::LoadU(d, acc + i), hn::Zero(d)), d, acc + i);
   }
 };
 
@@ -205,7 +205,7 @@ struct StoreStep {
   template <class D>
   static HWY_INLINE void run(D d, std::size_t i, const A* acc, std::byte* out,
                              std::uint32_t ranks) {
-    auto value = hn::Load(d, acc + i);
+    auto value = hn::LoadU(d, acc + i);
     if constexpr (reduction == Reduction::kAverage)
       value = hn::Div(value, hn::Set(d, static_cast<A>(ranks)));
     write_elements<T>(d, value, out + i * sizeof(T));
@@ -308,6 +308,10 @@ constexpr BlockReduction average() {
 template <class T>
 constexpr Reductions reductions_of() {
   using enum Reduction;
+  static_assert(sizeof(AccumulatorOf<T, kSum>) ==
+                accumulator_bytes(ElementTypeOf<T>::kValue, kSum));
+  static_assert(sizeof(AccumulatorOf<T, kAverage>) ==
+                accumulator_bytes(ElementTypeOf<T>::kValue, kAverage));
   static_assert(sizeof(typename Total<T>::Type) <= accumulator_bytes(ElementTypeOf<T>::kValue));
   return {{{load<T, kSum>, combine<T, kSum>, nullptr, store<T, kSum>},
            {load<T, kMin>, combine<T, kMin>, combine_zero<T, kMin>, store<T, kMin>},

@@ -3,8 +3,8 @@
 // Accumulators are fp32 for the 16-bit floats, so that a sum is rounded to the element type once;
 // for averages of integers they have twice the width, in which the sum of 256 ranks is exact; else
 // they are of the type itself. `in` and `out` point into packets and tensors and
-// need no alignment; `acc` is aligned to kAccumulatorAlignment. Every function is pure, takes any
-// count (0 too) and touches exactly `count` elements.
+// need no alignment; `acc` needs that of its type, and is fastest at kAccumulatorAlignment. Every
+// function is pure, takes any count (0 too) and touches exactly `count` elements.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +20,12 @@ inline constexpr std::size_t kAccumulatorAlignment = 64;
 constexpr std::size_t accumulator_bytes(ElementType type) {
   const bool is_wide_enough = type == ElementType::kFloat32 || type == ElementType::kFloat64;
   return (is_wide_enough ? 1 : 2) * element_bytes(type);
+}
+
+/// Of one reduction: so far apart the accumulators of neighbours lie.
+constexpr std::size_t accumulator_bytes(ElementType type, Reduction reduction) {
+  const bool is_wide = is_float(type) ? element_bytes(type) == 2 : reduction == Reduction::kAverage;
+  return (is_wide ? 2 : 1) * element_bytes(type);
 }
 
 /// The same as a type, of which element_bytes() tells the size.

@@ -1,5 +1,8 @@
 #include "common/protocol/abort_info.hpp"
 
+#include <array>
+#include <bit>
+#include <charconv>
 #include <optional>
 
 #include <sluice/types.hpp>
@@ -54,8 +57,21 @@ std::string_view name(Field field) {
       return "checksum of the ranks' counts";
     case Field::kSharedMemory:
       return "shared memory";
+    case Field::kKeyBound:
+      return "key bound";
+    case Field::kRowElements:
+      return "elements of a row";
+    case Field::kThreshold:
+      return "threshold";
   }
   return "?";
+}
+
+/// In as few digits as tell it apart.
+std::string number_text(double number) {
+  std::array<char, 32> text;
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), number).ptr;
+  return {text.data(), end};
 }
 
 std::string value_text(Field field, std::uint64_t value) {
@@ -67,6 +83,8 @@ std::string value_text(Field field, std::uint64_t value) {
       return std::string(name(static_cast<Reduction>(value)));
     case Field::kCollective:
       return std::string(name(static_cast<wire::Collective>(value)));
+    case Field::kThreshold:
+      return number_text(std::bit_cast<double>(value));
     default:
       return std::to_string(value);
   }

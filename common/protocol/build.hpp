@@ -7,6 +7,7 @@
 #include <span>
 
 #include "common/protocol/geometry.hpp"
+#include "common/protocol/keyed.hpp"
 #include "common/protocol/packet.hpp"
 #include "common/protocol/wire.hpp"
 
@@ -41,6 +42,15 @@ inline Shape shape_of(const Geometry& geometry) {
   shape.block_elements = static_cast<std::uint16_t>(geometry.block_elements);
   shape.wire_type = static_cast<std::uint8_t>(geometry.type);
   shape.columns = geometry.columns;
+  return shape;
+}
+
+inline Shape shape_of(const KeyedGeometry& geometry) {
+  Shape shape;
+  shape.element_count = geometry.key_bound;
+  shape.block_elements = geometry.row_elements;
+  shape.wire_type = static_cast<std::uint8_t>(geometry.type);
+  shape.columns = geometry.chunk_bits;
   return shape;
 }
 

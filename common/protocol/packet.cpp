@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "common/protocol/geometry.hpp"
+#include "common/protocol/keyed.hpp"
 #include "common/protocol/protection.hpp"
 
 namespace sluice {
@@ -89,29 +90,31 @@ DropReason Packet::check<wire::Leave>() {
 
 template <>
 DropReason Packet::check<wire::Data>() {
-  if (body_.size() < sizeof(wire::Data)) return DropReason::kBadLength;
-  const auto& data = as<wire::Data>();
-  if ((data.flags & ~(wire::kDataOpening | wire::kDataAsk)) != 0) return DropReason::kBadFlags;
-  shape_offset_ = offsetof(wire::Data, shape);
-  columns_offset_ = sizeof(wire::Data);
-  if ((data.flags & wire::kDataOpening) != 0) {
-    if (body_.size() < sizeof(wire::Data) + sizeof(wire::Descriptor)) return DropReason::kBadLength;
-    descriptor_offset_ = sizeof(wire::Data);
-    columns_offset_ = sizeof(wire::Data) + sizeof(wire::Descriptor);
-    if (const auto bad = check_descriptor(); bad != DropReason::kNone) return bad;
-  }
+  if (const auto bad = check_data(sizeof(wire::Data)); bad != DropReason::kNone) return bad;
+  if (is_keyed_op()) return DropReason::kBadEnumeration;
   return check_blocks(wire::kColumnPresent | wire::kColumnReferenced | wire::kColumnInTensor);
 }
 
 template <>
+DropReason Packet::check<wire::KeyValueData>() {
+  if (const auto bad = check_data(sizeof(wire::KeyValueData)); bad != DropReason::kNone) return bad;
+  if (descriptor() != nullptr && !is_keyed_op()) return DropReason::kBadEnumeration;
+  const auto& data = as<wire::KeyValueData>();
+  return check_run(data.horizon, data.following, kNoChunk, data.run_bytes, data.in_slot);
+}
+
+template <>
 DropReason Packet::check<wire::Result>() {
-  if (body_.size() < sizeof(wire::Result)) return DropReason::kBadLength;
-  const auto& result = as<wire::Result>();
-  if (result.completing_rank >= kMaxRanks) return DropReason::kBadIndex;
-  if (result.lag >= wire::kMaxHistory || result.lag > result.round) return DropReason::kBadIndex;
-  shape_offset_ = offsetof(wire::Result, shape);
-  columns_offset_ = sizeof(wire::Result);
+  if (const auto bad = check_result(sizeof(wire::Result)); bad != DropReason::kNone) return bad;
   return check_blocks(wire::kColumnPresent | wire::kColumnWithheld | wire::kColumnInSlot);
+}
+
+template <>
+DropReason Packet::check<wire::KeyValueResult>() {
+  if (const auto bad = check_result(sizeof(wire::KeyValueResult)); bad != DropReason::kNone)
+    return bad;
+  const auto& result = as<wire::KeyValueResult>();
+  return check_run(result.horizon, result.next, result.horizon, result.run_bytes, result.in_slot);
 }
 
 template <>
@@ -146,14 +149,76 @@ DropReason Packet::check_kind() {
     return check<wire::T>();
     SLUICE_WIRE_KINDS(SLUICE_CHECK_KIND)
 #undef SLUICE_CHECK_KIND
-    case wire::Kind::kKeyValueData:
-    case wire::Kind::kKeyValueResult:
-      break;
   }
   return DropReason::kBadKind;
 }
 
 // ------------------------------------------------------------------------- parts of stream packets
+/// What comes before columns or a run, which are still to be checked.
+DropReason Packet::check_data(std::size_t fixed_bytes) {
+  if (body_.size() < fixed_bytes) return DropReason::kBadLength;
+  const auto& data = as<wire::Data>();
+  if ((data.flags & ~(wire::kDataOpening | wire::kDataAsk)) != 0) return DropReason::kBadFlags;
+  shape_offset_ = offsetof(wire::Data, shape);
+  behind_fixed_ = static_cast<std::uint16_t>(fixed_bytes);
+  if ((data.flags & wire::kDataOpening) == 0) return DropReason::kNone;
+  if (body_.size() < fixed_bytes + sizeof(wire::Descriptor)) return DropReason::kBadLength;
+  descriptor_offset_ = behind_fixed_;
+  behind_fixed_ = static_cast<std::uint16_t>(fixed_bytes + sizeof(wire::Descriptor));
+  return check_descriptor();
+}
+
+DropReason Packet::check_result(std::size_t fixed_bytes) {
+  if (body_.size() < fixed_bytes) return DropReason::kBadLength;
+  const auto& result = as<wire::Result>();
+  if (result.completing_rank >= kMaxRanks) return DropReason::kBadIndex;
+  if (result.lag >= wire::kMaxHistory || result.lag > result.round) return DropReason::kBadIndex;
+  shape_offset_ = offsetof(wire::Result, shape);
+  behind_fixed_ = static_cast<std::uint16_t>(fixed_bytes);
+  return DropReason::kNone;
+}
+
+bool Packet::is_keyed_op() const {
+  return descriptor() != nullptr &&
+         wire::Collective{descriptor()->collective} == wire::Collective::kSparseAllReduce;
+}
+
+/// A run of a round from chunk `horizon` on: of chunks below `end`, and not below `lowest` unless
+/// that is kNoChunk. What lies in a slot is checked when it is read.
+DropReason Packet::check_run(std::uint64_t horizon, std::uint64_t end, std::uint64_t lowest,
+                             std::uint32_t run_bytes, std::uint8_t in_slot) {
+  const wire::Shape& s = shape();
+  if (!is_valid(static_cast<ElementType>(s.wire_type))) return DropReason::kBadEnumeration;
+  if (s.element_count == 0 || s.element_count == kNoChunk || s.block_elements == 0 ||
+      s.columns > kMostChunkBits)
+    return DropReason::kBadShape;
+  if (in_slot > 1) return DropReason::kBadFlags;
+  const std::uint64_t last = (s.element_count - 1) >> s.columns;
+  if (horizon > last || end <= horizon || (end > last && end != kNoChunk))
+    return DropReason::kBadIndex;
+  if (in_slot != 0) {
+    referenced_bytes_ = run_bytes;
+    if (run_bytes == 0 || run_bytes > limits::kReferencedRoundBytes) return DropReason::kBadLength;
+    return check_fixed(behind_fixed_);
+  }
+  present_bytes_ = run_bytes;
+  if (body_.size() - behind_fixed_ != run_bytes) return DropReason::kBadLength;
+  KeyedChunk chunk;
+  ChunkReader reader(run(), s.columns, full_block_bytes(s));
+  for (;;) {
+    switch (reader.next(chunk)) {
+      case ChunkReader::Read::kEnd:
+        return DropReason::kNone;
+      case ChunkReader::Read::kMalformed:
+        return DropReason::kBadIndex;
+      case ChunkReader::Read::kChunk:
+        if (chunk.number >= end || (lowest != kNoChunk && chunk.number < lowest) ||
+            !has_keys_below(chunk, s.columns, s.element_count))
+          return DropReason::kBadIndex;
+    }
+  }
+}
+
 DropReason Packet::check_shape() const {
   const wire::Shape& s = shape();
   if (!is_valid(static_cast<ElementType>(s.wire_type))) return DropReason::kBadEnumeration;

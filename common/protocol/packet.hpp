@@ -48,15 +48,21 @@ class Packet {
   const wire::MemberHeader& member() const { return at<wire::MemberHeader>(0); }
   const wire::DeliveryHeader& delivery() const { return at<wire::DeliveryHeader>(0); }
 
-  // DATA and RESULT -----------------------------------------------------------------------------
+  // DATA and RESULT, keyed ones too: they begin as the others do ----------------------------------
   const wire::Shape& shape() const { return at<wire::Shape>(shape_offset_); }
   /// The op's descriptor, of an opening DATA; else null.
   const wire::Descriptor* descriptor() const {
     return descriptor_offset_ == 0 ? nullptr : &at<wire::Descriptor>(descriptor_offset_);
   }
-  std::span<const wire::Column> columns() const {
-    return {&at<wire::Column>(columns_offset_), shape().columns};
+  bool is_keyed() const {
+    return kind() == wire::Kind::kKeyValueData || kind() == wire::Kind::kKeyValueResult;
   }
+  /// Of what is not keyed.
+  std::span<const wire::Column> columns() const {
+    return {&at<wire::Column>(behind_fixed_), shape().columns};
+  }
+  /// Of a keyed one, unless it lies in a slot: valid wholly.
+  std::span<const std::byte> run() const { return body_.subspan(behind_fixed_); }
   /// Whether blocks are present, and whether some are referenced, in a slot or in a tensor: a
   /// packet has one kind at most.
   bool has_blocks() const { return present_bytes_ != 0; }
@@ -128,7 +134,7 @@ class Packet {
   }
 
   std::size_t blocks_offset() const {
-    return columns_offset_ + shape().columns * sizeof(wire::Column);
+    return behind_fixed_ + shape().columns * sizeof(wire::Column);
   }
   DropReason check_header();
   DropReason check_kind();
@@ -138,6 +144,11 @@ class Packet {
   DropReason check_fixed(std::size_t size) const;
   template <class T>
   DropReason check_flags(std::uint8_t T::*flags, std::uint8_t known) const;
+  DropReason check_data(std::size_t fixed_bytes);
+  DropReason check_result(std::size_t fixed_bytes);
+  bool is_keyed_op() const;
+  DropReason check_run(std::uint64_t horizon, std::uint64_t end, std::uint64_t lowest,
+                       std::uint32_t run_bytes, std::uint8_t in_slot);
   DropReason check_shape() const;
   DropReason check_descriptor() const;
   DropReason check_blocks(std::uint8_t column_flags);
@@ -146,7 +157,7 @@ class Packet {
   std::span<const std::byte> body_;
   std::uint16_t shape_offset_ = 0;
   std::uint16_t descriptor_offset_ = 0;
-  std::uint16_t columns_offset_ = 0;
+  std::uint16_t behind_fixed_ = 0;
   std::size_t present_bytes_ = 0;
   std::size_t referenced_bytes_ = 0;
   bool in_tensor_ = false;

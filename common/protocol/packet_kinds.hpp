@@ -33,6 +33,7 @@ enum class TrailerKey : std::uint8_t { kOfJob, kOfSession };
   row(Ack,          "ACK",           kMemberHeader,   kOfSession)   \
   row(Probe,        "PROBE",         kMemberHeader,   kOfSession)   \
   row(Sync,         "SYNC",          kMemberHeader,   kOfSession)   \
+  row(KeyValueData, "KV_DATA",       kMemberHeader,   kOfSession)   \
   row(Challenge,    "CHALLENGE",     kHeader,         kOfJob)       \
   row(Pending,      "PENDING",       kHeader,         kOfJob)       \
   row(Welcome,      "WELCOME",       kHeader,         kOfJob)       \
@@ -42,7 +43,8 @@ enum class TrailerKey : std::uint8_t { kOfJob, kOfSession };
   row(KeepAliveAck, "KEEPALIVE_ACK", kHeader,         kOfSession)   \
   row(Result,       "RESULT",        kDeliveryHeader, kOfSession)   \
   row(Status,       "STATUS",        kDeliveryHeader, kOfSession)   \
-  row(Poll,         "POLL",          kDeliveryHeader, kOfSession)
+  row(Poll,         "POLL",          kDeliveryHeader, kOfSession)   \
+  row(KeyValueResult, "KV_RESULT",   kDeliveryHeader, kOfSession)
 // clang-format on
 
 /// The kind that each fixed part stands for.
@@ -59,7 +61,7 @@ SLUICE_WIRE_KINDS(SLUICE_KIND_OF)
 struct KindRow {
   Kind kind;
   std::string_view name;    ///< as docs/protocol.md calls it
-  std::size_t fixed_bytes;  ///< DATA and RESULT go on with columns and blocks; no other is longer
+  std::size_t fixed_bytes;  ///< only DATA and RESULT, keyed ones too, are longer
   Beginning beginning;
   TrailerKey key;
 };

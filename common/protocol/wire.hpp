@@ -41,7 +41,7 @@ enum class Kind : std::uint8_t {
   kAck = 0x06,
   kProbe = 0x07,
   kSync = 0x08,
-  kKeyValueData = 0x20,  // reserved: sorted runs of 64-bit keys, with the following key
+  kKeyValueData = 0x20,
   // aggregator -> worker
   kChallenge = 0x81,
   kPending = 0x82,
@@ -53,7 +53,7 @@ enum class Kind : std::uint8_t {
   kResult = 0x88,
   kStatus = 0x89,
   kPoll = 0x8a,
-  kKeyValueResult = 0xa0,  // reserved
+  kKeyValueResult = 0xa0,
 };
 
 constexpr bool is_upstream(Kind kind) {
@@ -70,9 +70,10 @@ enum class Collective : std::uint8_t {
   kGather = 7,
   kScatter = 8,
   kAllToAll = 9,
+  kSparseAllReduce = 10,  // of pairs of key and row, in KV_DATA and KV_RESULT
 };
 constexpr bool is_valid(Collective c) {
-  return c >= Collective::kAllReduce && c <= Collective::kAllToAll;
+  return c >= Collective::kAllReduce && c <= Collective::kSparseAllReduce;
 }
 /// Whether elements are moved, and not reduced: every sum is what one rank has.
 constexpr bool moves(Collective c) {
@@ -80,9 +81,10 @@ constexpr bool moves(Collective c) {
          c == Collective::kScatter || c == Collective::kAllToAll;
 }
 constexpr std::string_view name(Collective c) {
-  constexpr std::array<std::string_view, 10> kNames{
-      "?",      "all_reduce",     "barrier", "broadcast", "all_gather",
-      "reduce", "reduce_scatter", "gather",  "scatter",   "all_to_all"};
+  constexpr std::array<std::string_view, 11> kNames{
+      "?",          "all_reduce", "barrier",          "broadcast",
+      "all_gather", "reduce",     "reduce_scatter",   "gather",
+      "scatter",    "all_to_all", "sparse_all_reduce"};
   return kNames[is_valid(c) ? static_cast<std::size_t>(c) : 0];
 }
 
@@ -118,13 +120,13 @@ struct DeliveryHeader {
 static_assert(sizeof(DeliveryHeader) == 40 && alignof(DeliveryHeader) == 1);
 
 // ------------------------------------------------------------------------- parts of stream packets
-/// How the blocks of a packet are cut; in every packet that carries blocks, so that each packet can
-/// be checked whole by itself.
+/// How the blocks of a packet are cut, or the pairs of a keyed one; in every packet that carries
+/// some, so that each packet can be checked whole by itself.
 struct Shape {
-  U64 element_count;           // of the tensor
-  U16 block_elements;          // 1..kMaxBlockElements
+  U64 element_count;           // of the tensor; keyed: all keys are less
+  U16 block_elements;          // 1..kMaxBlockElements; keyed: of each key's row
   std::uint8_t wire_type = 0;  // ElementType of the payload
-  std::uint8_t columns = 0;    // W, 1..kMaxColumns
+  std::uint8_t columns = 0;    // W, 1..kMaxColumns; keyed: a chunk has 2^columns keys, 0..8
 };
 static_assert(sizeof(Shape) == 12 && alignof(Shape) == 1);
 
@@ -138,7 +140,7 @@ struct Descriptor {
   U16 root;                    // zero where the collective has none
   U16 layout;  // checksum of what each rank holds, where ranks hold parts; else zero
   U64 tag;     // the caller's
-  U64 begin;   // zero, as the two below, without kWantsPart
+  U64 begin;   // zero, as the two below, without kWantsPart; keyed: the threshold, an fp64
   U64 count;
   U64 stride;  // 0: there is but k = 0
 };
@@ -325,8 +327,11 @@ enum class Field : std::uint16_t {
   kPayloadBytes = 17,
   kLayout = 18,
   kSharedMemory = 19,
+  kKeyBound = 20,
+  kRowElements = 21,
+  kThreshold = 22,
 };
-inline constexpr std::uint16_t kLastField = 19;
+inline constexpr std::uint16_t kLastField = 22;
 
 struct Abort {
   Header header;
@@ -370,6 +375,16 @@ static_assert(sizeof(Data) == 64);
 inline constexpr std::uint8_t kDataOpening = 1;  // of a round to which all ranks contribute
 inline constexpr std::uint8_t kDataAsk = 2;  // resent on time-out: answer with STATUS or results
 
+struct KeyValueData {  // then Descriptor if opening; the run, unless it lies in the sender's slot
+  Data data;
+  U64 horizon;    // the round's first chunk: all before it are done
+  U64 following;  // the sender's next chunk behind the run, or kNoChunk
+  U32 run_bytes;
+  std::uint8_t in_slot = 0;  // 1: the run lies there
+  std::array<std::uint8_t, 3> reserved{};
+};
+static_assert(sizeof(KeyValueData) == 88);
+
 struct Ack {
   MemberHeader member;
   U64 position;  // the round awaited
@@ -400,6 +415,21 @@ struct Result {  // then Column[columns]; the blocks present, in column order
 };
 static_assert(sizeof(Result) == 72);
 
+/// Sums that a keyed round holds back: of at least a half, a quarter and an eighth of the
+/// threshold, and of less.
+inline constexpr std::size_t kRejectedClasses = 4;
+
+struct KeyValueResult {  // then the run, unless it lies in the round's slot
+  Result result;
+  U64 horizon;  // the round's first chunk
+  U64 next;     // and the next round's, or kNoChunk: the op is done on this stream
+  std::array<U32, kRejectedClasses> rejected{};  // keys, by magnitude
+  U32 run_bytes;
+  std::uint8_t in_slot = 0;  // 1: the run lies there
+  std::array<std::uint8_t, 3> reserved{};
+};
+static_assert(sizeof(KeyValueResult) == 112);
+
 struct Status {
   DeliveryHeader delivery;
   U64 round;              // running
@@ -420,6 +450,7 @@ inline constexpr std::size_t kPolledStreams = 8 * sizeof(Poll::streams);
 inline constexpr std::size_t kBlockPacketOverhead =
     sizeof(Data) + sizeof(Descriptor) + kTrailerBytes;
 static_assert(kBlockPacketOverhead >= sizeof(Result) + kTrailerBytes);
+static_assert(sizeof(KeyValueResult) <= limits::kReferencedResultBytes);
 static_assert(kMinPayload >= kBlockPacketOverhead + sizeof(Column) + sizeof(std::uint64_t),
               "the smallest packet holds a block of one element");
 

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "common/protocol/keyed.hpp"
 #include "common/protocol/packet.hpp"
 
 namespace sluice::fuzz {
@@ -51,6 +52,16 @@ class PacketWalk {
     require(packet_.descriptor() == nullptr, "a result has no descriptor");
     blocks();
   }
+  void read_fixed(const wire::KeyValueData& data) {
+    require((packet_.descriptor() != nullptr) == ((data.data.flags & wire::kDataOpening) != 0),
+            "a descriptor in an opening round");
+    read_descriptor();
+    pairs(data.in_slot != 0, data.run_bytes, 0, data.following);
+  }
+  void read_fixed(const wire::KeyValueResult& result) {
+    require(packet_.descriptor() == nullptr, "a result has no descriptor");
+    pairs(result.in_slot != 0, result.run_bytes, result.horizon, result.next);
+  }
   template <class T>
   void read_fixed(const T& part) {
     require(packet_.body().size() == sizeof(T), "fixed length");
@@ -77,7 +88,7 @@ class PacketWalk {
       require(column.next == kNoBlock.value || (column.next < count && column.next > column.index),
               "next after index, within the tensor");
       if (column.flags == wire::kColumnPresent) present.push_back(c);
-      if (column.flags == wire::kColumnReferenced) ++in_slot;
+      if ((column.flags & wire::kColumnInSlot) != 0) ++in_slot;
       if (column.flags == wire::kColumnInTensor) ++in_tensor;
       require(column.flags != wire::kColumnWithheld || packet_.kind() == wire::Kind::kResult,
               "only results are withheld");
@@ -101,6 +112,32 @@ class PacketWalk {
     });
     require(seen == present.size(), "every block that is present");
     require(end == packet_.body().data() + packet_.body().size(), "nothing behind the blocks");
+  }
+
+  /// A run of chunks from `lowest` to before `end`, in the packet or in a slot.
+  void pairs(bool in_slot, std::uint32_t run_bytes, std::uint64_t lowest, std::uint64_t end) {
+    const wire::Shape& s = packet_.shape();
+    require(packet_.is_keyed() && packet_.tensor() == nullptr, "a keyed packet");
+    require(packet_.has_references() == in_slot, "a run in a slot");
+    require(packet_.referenced_bytes() == (in_slot ? run_bytes : 0), "a run within its slot");
+    require(packet_.run().size() == (in_slot ? 0 : run_bytes), "a run as long as it says");
+    require(s.element_count != 0 && s.element_count != kNoChunk && s.block_elements != 0 &&
+                s.columns <= kMostChunkBits,
+            "a keyed shape");
+    ChunkReader reader(packet_.run(), s.columns, Packet::full_block_bytes(s));
+    KeyedChunk chunk;
+    auto read = reader.next(chunk);
+    for (; read == ChunkReader::Read::kChunk; read = reader.next(chunk)) {
+      require(chunk.number >= lowest && chunk.number < end, "chunks in order");
+      lowest = chunk.number + 1;
+      require(chunk.number <= (s.element_count - 1) >> s.columns, "chunks with keys in range");
+      require((chunk.number << s.columns) + chunk.offsets[chunk.count - 1u] < s.element_count,
+              "keys below the bound");
+      for (std::size_t i = 1; i < chunk.count; ++i)
+        require(chunk.offsets[i] > chunk.offsets[i - 1], "keys in order");
+      read_bytes({chunk.rows, chunk.count * Packet::full_block_bytes(s)});
+    }
+    require(read == ChunkReader::Read::kEnd, "a run that is one");
   }
 
   void references(std::size_t in_slot, std::size_t in_tensor) {

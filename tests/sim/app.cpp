@@ -299,9 +299,10 @@ void App::submit() {
   OpenOp op;
   op.spec = spec(next_op_);
   op.index = next_op_;
+  op.began = world_.events.now();
+  if (is_keyed(op.spec)) return submit_pairs(std::move(op));
   op.block_elements = engine_->block_elements(op.spec.type, op.spec.block_elements);
   op.tensor = make_tensor(op.spec, rank_, job_.plan.ranks, op.block_elements);
-  op.began = world_.events.now();
   op.wanted = wanted_by(op.spec, rank_, job_.plan.ranks);
   if (!op.tensor.in_place)
     op.output.assign(pick(op.tensor.data, op.wanted, op.spec.type).size(), std::byte{0x5a});
@@ -326,6 +327,28 @@ void App::submit() {
   const OpNumber number = engine_->submit(request, host_.now(), host_.sink());
   require(number == next_op_, "ops are not numbered in call order");
   ++next_op_;
+}
+
+void App::submit_pairs(OpenOp op) {
+  OpenOp& open = open_[next_op_] = std::move(op);
+  open.pairs = make_pairs(open.spec, rank_);
+  worker::OpRequest request;
+  request.collective = open.spec.collective;
+  request.type = open.spec.type;
+  request.reduction = open.spec.reduction;
+  request.tag = open.spec.tag;
+  request.keyed = worker::KeyedRequest{.keys = open.pairs.keys,
+                                       .rows = open.pairs.rows.data(),
+                                       .key_bound = open.spec.key_bound,
+                                       .row_elements = open.spec.row_elements,
+                                       .threshold = open.spec.threshold,
+                                       .result_bytes = std::size_t{1} << 30,
+                                       .sums = &open.sums};
+  worker::check(request, "sparse_all_reduce", engine_->session());
+  const OpNumber number = engine_->submit(request, host_.now(), host_.sink());
+  require(number == next_op_, "ops are not numbered in call order");
+  ++next_op_;
+  ++world_.coverage["ops.keyed"];
 }
 
 void App::completed(const worker::Completion& completion) {
@@ -354,6 +377,16 @@ void App::completed(const worker::Completion& completion) {
 void App::check_result(const OpenOp& op, const OpStatistics& statistics) {
   const std::string which = "job " + std::to_string(job_.plan.id) + " rank " +
                             std::to_string(rank_) + " op " + std::to_string(op.index);
+  if (is_keyed(op.spec)) {
+    const PairSums& sums = job_.sums(program_, op.index);
+    require(op.sums.keys == sums.keys, which + ": wrong keys");
+    require(same(op.sums.rows, sums.rows, op.spec.type), which + ": wrong sums");
+    require(op.sums.rejected == sums.rejected, which + ": wrong counts of what was rejected");
+    const Pairs before = make_pairs(op.spec, rank_);
+    require(before.keys == op.pairs.keys && before.rows == op.pairs.rows,
+            which + ": the input was written to");
+    return;
+  }
   const Outcome& outcome = job_.outcome(program_, op.index, op.block_elements);
   const auto& got = op.tensor.in_place ? pick(op.tensor.data, op.wanted, op.spec.type) : op.output;
   require(same(got, pick(outcome.data, op.wanted, op.spec.type), op.spec.type),
@@ -376,6 +409,9 @@ void App::hand_back(OpenOp op) {
   std::fill(op.tensor.data.begin(), op.tensor.data.end(), kScribble);
   std::fill(op.output.begin(), op.output.end(), kScribble);
   std::fill(op.tensor.bitmap.begin(), op.tensor.bitmap.end(), ~std::uint64_t{0});
+  std::fill(op.pairs.keys.begin(), op.pairs.keys.end(), ~std::uint64_t{0});
+  std::fill(op.pairs.rows.begin(), op.pairs.rows.end(), kScribble);
+  own_again_.push_back(std::move(op.pairs.rows));
   own_again_.push_back(std::move(op.tensor.data));
   own_again_.push_back(std::move(op.output));
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tests/sim/job.hpp"
+#include "worker/keyed_operation.hpp"
 
 namespace sluice {
 struct OpStatistics;
@@ -57,7 +58,9 @@ class App final : public Process {
     OpSpec spec;
     Tensor tensor;
     std::vector<Range> wanted;
-    std::vector<std::byte> output;         ///< out of place
+    std::vector<std::byte> output;  ///< out of place
+    Pairs pairs;                    ///< of a keyed op, in place of a tensor
+    worker::KeyedSums sums;
     std::shared_ptr<SharedRegion> region;  ///< in which aggregators read the tensor; null: none
     std::size_t index = 0;
     std::uint32_t block_elements = 1;
@@ -77,6 +80,7 @@ class App final : public Process {
   std::size_t ops_to_call() const;
   void leave();
   void submit();
+  void submit_pairs(OpenOp op);
   void completed(const worker::Completion& completion);
   void check_result(const OpenOp& op, const OpStatistics& statistics);
   void hand_back(OpenOp op);

@@ -1,6 +1,7 @@
 // What the ranks of a job call, and what goes wrong among them.
 #include <algorithm>
 #include <iterator>
+#include <limits>
 
 #include "common/protocol/geometry.hpp"
 #include "tests/sim/draw.hpp"
@@ -81,6 +82,46 @@ void draw_other_collective(Random& r, const JobPlan& job, OpSpec& op) {
   op.overlap = false;
 }
 
+/// Pairs of key and row: keys of all chunks, of some, of few.
+void make_keyed(Random& r, OpSpec& op) {
+  op.collective = Collective::kSparseAllReduce;
+  op.counts.clear();
+  op.root = 0;
+  op.row_elements = static_cast<std::uint16_t>(r.pick<std::uint64_t>({1, 1, r.between(2, 15)}));
+  const std::uint64_t keys = std::max<std::uint64_t>(1, op.element_count / op.row_elements);
+  op.key_bound = r.pick<std::uint64_t>(
+      {keys, keys * r.between(2, 2000), ~std::uint64_t{0} - r.between(1, 1000)});
+  op.threshold = r.pick({0.0, 0.0, 1e-3, 1.0, 50.0, 1e6, std::numeric_limits<double>::infinity()});
+  if (!is_valid(op.type, op.reduction)) op.reduction = Reduction::kSum;
+}
+
+/// What a rank calls in place of a keyed op.
+OpSpec another_keyed(Random& r, const OpSpec& op) {
+  OpSpec other = op;
+  switch (r.below(6)) {
+    case 0:
+      other.key_bound -= op.key_bound > 1 ? 1 : 0;
+      if (op.key_bound == 1) other.key_bound = 2;
+      break;
+    case 1:
+      other.row_elements += 1;
+      break;
+    case 2:
+      other.threshold = op.threshold == 0 ? 1 : 0;
+      break;
+    case 3:
+      other.collective = Collective::kAllReduce;
+      break;
+    case 4:
+      other.reduction = op.reduction == Reduction::kMin ? Reduction::kMax : Reduction::kMin;
+      break;
+    default:
+      other.tag += r.between(1, 1000);
+  }
+  other.poisoned = true;
+  return other;
+}
+
 OpSpec make_op(Random& r, const JobPlan& job, std::uint64_t tag, std::uint64_t bytes_max) {
   OpSpec op;
   op.type = kTypes[r.below(std::size(kTypes))];
@@ -94,11 +135,14 @@ OpSpec make_op(Random& r, const JobPlan& job, std::uint64_t tag, std::uint64_t b
   if (r.chance(0.2)) op.lone_owner = static_cast<int>(r.below(job.ranks));
   op.overlap = op.lone_owner < 0 && r.chance(0.2);
   if (op.collective == Collective::kAllReduce && r.chance(0.4)) draw_other_collective(r, job, op);
+  Random own(derive(op.seed, 4000));
+  if (own.chance(0.2)) make_keyed(own, op);
   return op;
 }
 
 /// What a rank calls in place of `op`: one field of the descriptor is another.
 OpSpec another(Random& r, const JobPlan& job, const OpSpec& op) {
+  if (is_keyed(op)) return another_keyed(r, op);
   OpSpec other = op;
   switch (r.below(6)) {
     case 0:

@@ -12,6 +12,12 @@ const Outcome& Job::outcome(std::size_t program, std::size_t op, std::uint32_t b
   return found->second;
 }
 
+const PairSums& Job::sums(std::size_t program, std::size_t op) {
+  const auto [found, made] = sums_.try_emplace({program, op});
+  if (made) found->second = sum_pairs(plan.programs[program][op], plan.ranks);
+  return found->second;
+}
+
 bool Job::anyone(bool RankFacts::*fact) const {
   return std::any_of(ranks.begin(), ranks.end(), [fact](const auto& r) { return r.*fact; });
 }

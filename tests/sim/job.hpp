@@ -62,6 +62,7 @@ class Job {
 
   /// What all ranks must hold after op `index` of program `program`; made once.
   const Outcome& outcome(std::size_t program, std::size_t op, std::uint32_t block_elements);
+  const PairSums& sums(std::size_t program, std::size_t op);
 
  private:
   std::vector<Cause> causes_of(const App& app, const Error& error) const;
@@ -85,6 +86,7 @@ class Job {
   World& world_;
   const std::vector<std::unique_ptr<AggregatorProcess>>& aggregators_;
   std::map<std::pair<std::size_t, std::size_t>, Outcome> outcomes_;
+  std::map<std::pair<std::size_t, std::size_t>, PairSums> sums_;
 };
 
 }  // namespace sluice::sim

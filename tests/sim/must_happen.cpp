@@ -46,6 +46,8 @@ constexpr const char* kMustHappen[] = {
     "recovery.streams with positions 4 or more apart",
     "recovery.streams with positions H apart",
     "recovery.killed in a resynchronisation",
+    "recovery.keyed streams in the middle of an op",
+    "ops.keyed",
     "shared memory.jobs formed",
     "shared memory.jobs resumed",
     "shared memory.slots torn",

@@ -17,6 +17,7 @@ void RecoveryWatch::on_send(const Endpoint& from, const Endpoint& to, const Pack
       if (packet.as<wire::Status>().live != 0) on_live(from, packet);
       return;
     case Kind::kData:
+    case Kind::kKeyValueData:
       return on_data(to, packet);
     default:
       return;
@@ -50,6 +51,12 @@ void RecoveryWatch::on_data(const Endpoint& to, const Packet& packet) {
   const auto found = epochs_.find({to.ipv4, packet.job()});
   if (found == epochs_.end() || !found->second.resumed || packet.descriptor() == nullptr) return;
   Stream& stream = found->second.streams[data.member.stream];
+  if (packet.is_keyed()) {
+    if (packet.as<wire::KeyValueData>().horizon != 0 &&
+        !std::exchange(stream.resumed_amidst_op, true))
+      ++coverage_["recovery.keyed streams in the middle of an op"];
+    return;
+  }
   const std::uint32_t firsts = found->second.stream_count * packet.shape().columns;
   for (const wire::Column& column : packet.columns()) {
     if (column.index == kNoBlock.value || column.index < firsts) continue;

@@ -145,13 +145,15 @@ Duration Scenario::longest_way() const {
 
 Duration Scenario::settling_bound() const {
   // Every time-out may have to run once, for the generation that the faults have spoiled and for
-  // the one that the ranks begin again; then come the ops that are left, at most one block a round.
+  // the one that the ranks begin again; then come the ops that are left, at most one block, or key,
+  // a round.
   Duration bound = 2 * (liveness + kFormation + kAggregatorTimeout + kJoinTimeout);
   for (const JobPlan& job : jobs)
     for (const Program& program : job.programs)
       for (const OpSpec& op : program)
         bound += job.pause_max +
-                 4 * link.delay * (2 + op.element_count / wanted_block_elements(job, op));
+                 4 * link.delay *
+                     (2 + op.element_count / (is_keyed(op) ? 1 : wanted_block_elements(job, op)));
   return bound;
 }
 
@@ -245,7 +247,12 @@ std::string describe(const Scenario& s) {
       for (const OpSpec& op : program)
         out << "    op of " << op.element_count << " " << sluice::name(op.type) << " "
             << sluice::name(op.reduction) << ", block " << wanted_block_elements(job, op)
-            << ", density " << op.density << (op.poisoned ? ", poisoned" : "") << "\n";
+            << ", density " << op.density
+            << (is_keyed(op) ? ", keys below " + std::to_string(op.key_bound) + " with rows of " +
+                                   std::to_string(op.row_elements) + ", threshold " +
+                                   std::to_string(op.threshold)
+                             : "")
+            << (op.poisoned ? ", poisoned" : "") << "\n";
   }
   return out.str();
 }

@@ -113,24 +113,24 @@ __extension__ using Int128 = __int128;
 
 /// Integers do not wrap in it.
 template <class T>
-void average_element(const std::vector<const Tensor*>& owners, unsigned ranks, std::size_t offset,
-                     std::byte* out) {
+void average_element(const std::vector<const std::byte*>& owners, unsigned ranks,
+                     std::size_t offset, std::byte* out) {
   using A = decltype(load<T>(out));
   using Total = std::conditional_t<std::is_integral_v<A>, Int128, A>;
-  Total total = load<T>(owners[0]->data.data() + offset);
-  for (std::size_t i = 1; i < owners.size(); ++i) total += load<T>(owners[i]->data.data() + offset);
+  Total total = load<T>(owners[0] + offset);
+  for (std::size_t i = 1; i < owners.size(); ++i) total += load<T>(owners[i] + offset);
   store<T>(out + offset, static_cast<A>(total / static_cast<Total>(ranks)));
 }
 
 template <class T>
-void reduce_element(const OpSpec& op, const std::vector<const Tensor*>& owners, unsigned ranks,
+void reduce_element(const OpSpec& op, const std::vector<const std::byte*>& owners, unsigned ranks,
                     std::size_t offset, std::byte* out) {
   if (op.reduction == Reduction::kAverage) return average_element<T>(owners, ranks, offset, out);
-  auto acc = load<T>(owners[0]->data.data() + offset);
+  auto acc = load<T>(owners[0] + offset);
   using A = decltype(acc);
   for (std::size_t i = 1; i < owners.size(); ++i)
-    acc = combine<A>(op.reduction, acc, load<T>(owners[i]->data.data() + offset));
-  if (op.reduction != Reduction::kSum && owners.size() < ranks)
+    acc = combine<A>(op.reduction, acc, load<T>(owners[i] + offset));
+  if (op.reduction != Reduction::kSum && owners.size() < ranks && !is_keyed(op))
     acc = combine<A>(op.reduction, acc, A{});
   store<T>(out + offset, acc);
 }
@@ -298,6 +298,7 @@ bool moves(const OpSpec& op) {
     case Collective::kReduce:
     case Collective::kReduceScatter:
     case Collective::kBarrier:
+    case Collective::kSparseAllReduce:
       return false;
     default:
       return true;
@@ -358,9 +359,9 @@ Outcome reduce(const OpSpec& op, unsigned ranks, std::uint32_t block_elements) {
   outcome.data.resize(op.element_count * size);
   outcome.travels.resize(tensors[0].travels.size());
   for (std::size_t b = 0; b < tensors[0].travels.size(); ++b) {
-    std::vector<const Tensor*> owners;
+    std::vector<const std::byte*> owners;
     for (const Tensor& tensor : tensors)
-      if (tensor.travels[b]) owners.push_back(&tensor);
+      if (tensor.travels[b]) owners.push_back(tensor.data.data());
     if (owners.empty()) continue;
     outcome.travels[b] = true;
     const std::uint64_t end = std::min<std::uint64_t>(op.element_count, (b + 1) * block_elements);
@@ -370,6 +371,93 @@ Outcome reduce(const OpSpec& op, unsigned ranks, std::uint32_t block_elements) {
     });
   }
   return outcome;
+}
+
+// ----------------------------------------------------------------------------------- keyed pairs
+namespace {
+
+/// The keys of which each rank has some.
+std::vector<std::uint64_t> candidates(const OpSpec& op) {
+  const std::uint64_t wanted = op.element_count / op.row_elements;
+  std::vector<std::uint64_t> keys;
+  if (op.key_bound <= 2 * wanted) {
+    for (std::uint64_t key = 0; key < op.key_bound; ++key) keys.push_back(key);
+    return keys;
+  }
+  Random random(derive(op.seed, 3000));
+  const bool hot = random.chance(0.3);  // many in a small range
+  const std::uint64_t begin = hot ? random.below(op.key_bound - 2 * wanted) : 0;
+  for (std::uint64_t i = 0; i < wanted; ++i)
+    keys.push_back(hot && random.chance(0.9) ? begin + random.below(2 * wanted)
+                                             : random.below(op.key_bound));
+  std::sort(keys.begin(), keys.end());
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+  return keys;
+}
+
+/// The largest magnitude in a row; NaN if there is one.
+double magnitude(const OpSpec& op, const std::byte* row) {
+  double most = 0;
+  with_type(op.type, [&](auto t) {
+    using T = decltype(t);
+    for (std::size_t i = 0; i < op.row_elements; ++i) {
+      const auto value = load<T>(row + i * sizeof(T));
+      if (is_nan(value) || std::isnan(most))
+        most = std::nan("");
+      else
+        most = std::max(most, std::fabs(static_cast<double>(value)));
+    }
+  });
+  return most;
+}
+
+}  // namespace
+
+Pairs make_pairs(const OpSpec& op, unsigned rank) {
+  Random random(derive(op.seed, rank));
+  const bool nan_allowed = op.reduction == Reduction::kMin || op.reduction == Reduction::kMax;
+  const std::size_t row_bytes = op.row_elements * element_bytes(op.type);
+  const double density = density_of(op, rank);
+  Pairs pairs;
+  for (const std::uint64_t key : candidates(op)) {
+    if (!random.chance(density)) continue;
+    pairs.keys.push_back(key);
+    pairs.rows.resize(pairs.rows.size() + row_bytes);
+    std::byte* const row = pairs.rows.data() + pairs.rows.size() - row_bytes;
+    with_type(op.type,
+              [&](auto t) { fill_block<decltype(t)>(random, row, op.row_elements, nan_allowed); });
+  }
+  return pairs;
+}
+
+PairSums sum_pairs(const OpSpec& op, unsigned ranks) {
+  const std::size_t row_bytes = op.row_elements * element_bytes(op.type);
+  std::vector<Pairs> all;
+  for (unsigned r = 0; r < ranks; ++r) all.push_back(make_pairs(op, r));
+  std::vector<std::size_t> at(ranks);
+  PairSums sums;
+  for (const std::uint64_t key : candidates(op)) {
+    std::vector<const std::byte*> owners;
+    for (unsigned r = 0; r < ranks; ++r)
+      if (at[r] < all[r].keys.size() && all[r].keys[at[r]] == key)
+        owners.push_back(all[r].rows.data() + at[r]++ * row_bytes);
+    if (owners.empty()) continue;
+    std::vector<std::byte> sum(row_bytes);
+    with_type(op.type, [&](auto t) {
+      using T = decltype(t);
+      for (std::size_t i = 0; i < row_bytes; i += sizeof(T))
+        reduce_element<T>(op, owners, ranks, i, sum.data());
+    });
+    const double size = magnitude(op, sum.data());
+    if (size < op.threshold) {
+      const double share = size / op.threshold;
+      ++sums.rejected[share >= 0.5 ? 0 : share >= 0.25 ? 1 : share >= 0.125 ? 2 : 3];
+      continue;
+    }
+    sums.keys.push_back(key);
+    sums.rows.insert(sums.rows.end(), sum.begin(), sum.end());
+  }
+  return sums;
 }
 
 bool same(std::span<const std::byte> a, std::span<const std::byte> b, ElementType type) {

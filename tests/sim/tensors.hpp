@@ -1,6 +1,7 @@
 // What ranks reduce, and what must come out: an independent scalar reference in rank order.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -28,7 +29,14 @@ struct OpSpec {
   int lone_owner = -1;     ///< this rank owns nearly all blocks, the others hardly any
   bool overlap = false;    ///< all ranks' non-zero blocks are the same ones
   bool poisoned = false;   ///< ranks disagree about it: it must not end well
+  // Of keyed pairs, which are drawn from element_count / row_elements keys.
+  std::uint64_t key_bound = 0;
+  std::uint16_t row_elements = 1;
+  double threshold = 0;
 };
+inline bool is_keyed(const OpSpec& op) {
+  return op.collective == wire::Collective::kSparseAllReduce;
+}
 
 struct Range {
   std::uint64_t begin = 0;
@@ -67,6 +75,19 @@ struct Outcome {
   std::vector<bool> travels;
 };
 Outcome reduce(const OpSpec& op, unsigned ranks, std::uint32_t block_elements);
+
+/// A rank's side of a keyed op.
+struct Pairs {
+  std::vector<std::uint64_t> keys;
+  std::vector<std::byte> rows;
+};
+Pairs make_pairs(const OpSpec& op, unsigned rank);
+
+/// The whole result: a rank that lacks a key adds nothing to its sum.
+struct PairSums : Pairs {
+  std::array<std::uint64_t, 4> rejected = {};  ///< down to 1/2, 1/4, 1/8 of the threshold, and less
+};
+PairSums sum_pairs(const OpSpec& op, unsigned ranks);
 
 /// Equal bits; any NaN equals any other.
 bool same(std::span<const std::byte> a, std::span<const std::byte> b, ElementType type);

@@ -7,10 +7,11 @@ import re
 
 ENGINE = {
     "aggregator": r"aggregator/(admission|block_combiner|config|contributions|counters|engine"
-                  r"|formation|job_event|job_record|leaving|membership|reply_budget|roster"
-                  r"|round_log|serials|shared_memory|stragglers|stream|stream_memory|tombstones)\.",
-    "worker": r"worker/(aggregator_addresses|config|counters|engine|known_as|nonzero_map|op_queue"
-              r"|op_request|operation|shard_membership|stream)\.",
+                  r"|formation|job_event|job_record|keyed_combiner|leaving|membership"
+                  r"|reply_budget|roster|round_log|serials|shared_memory|stragglers|stream"
+                  r"|stream_memory|tombstones)\.",
+    "worker": r"worker/(aggregator_addresses|config|counters|engine|keyed_operation|known_as"
+              r"|nonzero_map|op_queue|op_request|operation|shard_membership|stream)\.",
 }
 BASE = [r"common/base/", r"sluice/(types|error)\.hpp"]
 PROTOCOL = BASE + [r"common/protocol/"]

@@ -163,9 +163,7 @@ const std::vector<Case>& cases() {
        }},
       {DropReason::kBadKind,
        [](Bench& bench) {
-         bench.to_aggregator(hello([](wire::Header& header) {
-           header.kind = static_cast<std::uint8_t>(wire::Kind::kKeyValueData);
-         }));
+         bench.to_aggregator(hello([](wire::Header& header) { header.kind = 0x21; }));
        }},
       {DropReason::kBadLength,
        [](Bench& bench) {

@@ -187,6 +187,7 @@ Place beside(const std::string& other, std::uint64_t value) {
   return place;
 }
 
+constexpr auto kNoneWide = ~std::uint64_t{0};
 constexpr auto kNoneValue = std::uint64_t{kNone};
 
 }  // namespace
@@ -194,11 +195,23 @@ constexpr auto kNoneValue = std::uint64_t{kNone};
 TEST_CASE("every range of docs/protocol.md is the codec's, to the last value") {
   // The test `wire` tries them: unknown kinds, every truncation and extension, every bit of it.
   const std::set<std::string> tried_elsewhere{"Header.kind", "Header.length", "Header.integrity"};
-  const std::set<std::string> tried_below{"Column.index", "Column.next"};
+  const std::set<std::string> tried_below{"Column.index",
+                                          "Column.next",
+                                          "KeyValueData.horizon",
+                                          "KeyValueData.following",
+                                          "KeyValueData.run_bytes",
+                                          "KeyValueData.in_slot",
+                                          "KeyValueResult.horizon",
+                                          "KeyValueResult.next",
+                                          "KeyValueResult.run_bytes",
+                                          "KeyValueResult.in_slot"};
   const std::set<std::string> conditions_below{
-      "", ", a power of two", ", at most the round",
+      "",
+      ", a power of two",
+      ", at most the round",
       "; 0 if `index` is none; of DATA 8 in place of 2 and 16",
-      ", 1..5 where `op_type` or `wire_type` is a float"};
+      ", 1..5 where `op_type` or `wire_type` is a float",
+      "; of KV_DATA 10"};
   for (const DocumentedField& field : documented_fields()) {
     const bool is_part = field.range.empty() || field.range.starts_with("as `");
     if (is_part || tried_elsewhere.contains(field.full_name()) ||
@@ -247,6 +260,44 @@ TEST_CASE("what ranges say beyond their numbers") {
   }
   SECTION("no block is present, or withheld, where there is none") {
     tried("Column.flags", beside("Column.index", kNoneValue), {{0}, {1, 2, 4}, ""});
+  }
+  SECTION("keyed pairs are a collective of their own") {
+    const Place keyed{golden().at("key_value_data"), sizeof(wire::KeyValueData)};
+    tried("Descriptor.collective", keyed, {{10}, {0, 1, 9, 11}, ""});
+  }
+  SECTION("a keyed round's chunks rise, and all have a key below the bound") {
+    // Five chunks, of which a run has 0 and 2.
+    const Place up{golden().at("key_value_data in a slot")};
+    tried("KeyValueData.horizon", up, {{0, 4}, {5, kNoneWide}, ""});
+    tried("KeyValueData.following", up, {{2, 4, kNoneWide}, {0, 1, 5, kNoneWide - 1}, ""});
+    const Place with_run{golden().at("key_value_data")};
+    tried("KeyValueData.horizon", with_run, {{0, 2, 4}, {5}, ""});  // its keys may be done
+    tried("KeyValueData.following", with_run, {{3, 4, kNoneWide}, {0, 1, 2, 5}, ""});
+    const Place down{golden().at("key_value_result")};
+    tried("KeyValueResult.horizon", down, {{0}, {1, 2, 4, 5}, ""});
+    tried("KeyValueResult.next", down, {{3, 4, kNoneWide}, {0, 2, 5, kNoneWide - 1}, ""});
+  }
+  SECTION("a run is in the packet or in a slot") {
+    const Place in_slot{golden().at("key_value_data in a slot")};
+    CHECK(verdict(changed(in_slot, field_of("KeyValueData.in_slot"), 0)) == DropReason::kBadLength);
+    CHECK(verdict(changed(in_slot, field_of("KeyValueData.in_slot"), 2)) == DropReason::kBadFlags);
+    for (const std::uint64_t bytes : {1, 262144})
+      CHECK(verdict(changed(in_slot, field_of("KeyValueData.run_bytes"), bytes)) ==
+            DropReason::kNone);
+    for (const std::uint64_t bytes : {0, 262145})
+      CHECK(verdict(changed(in_slot, field_of("KeyValueData.run_bytes"), bytes)) ==
+            DropReason::kBadLength);
+    for (const char* name : {"key_value_data", "key_value_result"}) {
+      const std::string type = name[10] == 'd' ? "KeyValueData" : "KeyValueResult";
+      const Place place{golden().at(name)};
+      for (const std::uint64_t bytes : {0, 24, 26})
+        CHECK(verdict(changed(place, field_of(type + ".run_bytes"), bytes)) ==
+              DropReason::kBadLength);
+      CHECK(verdict(changed(place, field_of(type + ".in_slot"), 1)) == DropReason::kBadLength);
+      // What is there is not a run.
+      CHECK(verdict(with_length(overwritten(place.packet, place.packet.size() - 25 + 1, 1, 1))) ==
+            DropReason::kBadIndex);
+    }
   }
   SECTION("a block of DATA may be in the tensor, and none is withheld") {
     tried("Column.flags", {data(false, kFirstBlock), 64}, {{0, 1, 4, 8}, {2, 16}, ""});

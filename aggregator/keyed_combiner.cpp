@@ -1,0 +1,257 @@
+#include "aggregator/keyed_combiner.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "common/protocol/build.hpp"
+
+namespace sluice::aggregator {
+namespace {
+
+std::byte* aligned_bytes(std::size_t size) {
+  return static_cast<std::byte*>(
+      ::operator new (size, std::align_val_t{numeric::kAccumulatorAlignment}));
+}
+
+/// The next chunk at or above `lowest`. False if the run cannot be read.
+bool seek(KeyedCursor& cursor, std::uint64_t lowest) {
+  for (;;) {
+    const auto read = cursor.rest.peek(cursor.number);
+    if (read == ChunkReader::Read::kMalformed) return false;
+    if (read == ChunkReader::Read::kEnd) cursor.number = kNoChunk;
+    if (cursor.number >= lowest) return true;
+    KeyedChunk skipped;
+    if (cursor.rest.next(skipped) != ChunkReader::Read::kChunk) return false;
+  }
+}
+
+/// The largest magnitude of so many values; NaN if one is.
+template <class T>
+double largest(const std::byte* values, std::size_t count) {
+  double most = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    T value;
+    std::memcpy(&value, values + i * sizeof value, sizeof value);
+    const double size = std::fabs(static_cast<double>(value));
+    if (!(size <= most)) most = size;
+    if (std::isnan(most)) break;
+  }
+  return most;
+}
+
+double largest(ElementType type, const std::byte* values, std::size_t count) {
+  switch (type) {
+    case ElementType::kFloat64:
+      return largest<double>(values, count);
+    case ElementType::kInt64:
+      return largest<std::int64_t>(values, count);
+    case ElementType::kInt32:
+      return largest<std::int32_t>(values, count);
+    case ElementType::kInt16:
+      return largest<std::int16_t>(values, count);
+    case ElementType::kInt8:
+      return largest<std::int8_t>(values, count);
+    case ElementType::kUInt8:
+      return largest<std::uint8_t>(values, count);
+    default:  // and the 16-bit floats, as they are accumulated
+      return largest<float>(values, count);
+  }
+}
+
+}  // namespace
+
+KeyedScratch::KeyedScratch()
+    : sums_(aligned_bytes(2 * kRowsBytes)),
+      packed_(aligned_bytes(2 * kRowsBytes)),
+      rows_(std::make_unique<std::byte[]>(kRowsBytes)),
+      run_(std::make_unique<std::byte[]>(limits::kMaxPayload)) {}
+
+bool KeyedCombiner::begin(const Packet& packet, StreamId stream, const Session& session,
+                          bool resumed) {
+  const auto& shape = packet.shape();
+  const auto& descriptor = *packet.descriptor();
+  const auto& data = packet.as<wire::KeyValueData>();
+  const auto geometry =
+      KeyedGeometry::make(shape.element_count, shape.block_elements,
+                          static_cast<ElementType>(shape.wire_type), session, data.data.op);
+  if (!geometry || geometry->chunk_bits != shape.columns || !geometry->uses(stream)) return false;
+  if (!resumed && data.horizon != 0) return false;
+  shape_ = shape;
+  geometry_ = *geometry;
+  stream_ = stream;
+  reduction_ =
+      &numeric::block_reduction(geometry->type, static_cast<Reduction>(descriptor.reduction));
+  sum_element_bytes_ =
+      numeric::accumulator_bytes(geometry->type, static_cast<Reduction>(descriptor.reduction));
+  threshold_ = threshold_of(descriptor);
+  horizon_ = data.horizon;
+  return true;
+}
+
+bool KeyedCombiner::contradicts(const Packet& packet) const {
+  return wire::same(packet.shape(), shape_) && packet.as<wire::KeyValueData>().horizon != horizon_;
+}
+
+bool KeyedCombiner::fits(const Packet& packet) const {
+  const auto& data = packet.as<wire::KeyValueData>();
+  if (!wire::same(packet.shape(), shape_) || data.horizon != horizon_) return false;
+  if (data.following != kNoChunk && !is_of_stream(data.following)) return false;
+  ChunkReader reader(packet.run(), geometry_.chunk_bits, geometry_.row_bytes());
+  KeyedChunk chunk;
+  std::uint64_t last = 0;
+  bool all = true;
+  while (all && reader.next(chunk) == ChunkReader::Read::kChunk) {
+    last = chunk.number;
+    all = is_of_stream(last);
+  }
+  return all && (packet.run().empty() || last < data.following);
+}
+
+void KeyedCombiner::hold(Rank w, const Packet& packet, std::span<const std::byte> bytes) {
+  Run& run = runs_[w.value];
+  run.following = packet.as<wire::KeyValueData>().following;
+  run.left.rest = ChunkReader(bytes, geometry_.chunk_bits, geometry_.row_bytes());
+  // What has been delivered is sent again to an aggregator that takes over. A run in shared memory
+  // that cannot be read is found when it is merged.
+  if (!seek(run.left, horizon_)) run.left.number = horizon_;
+}
+
+void KeyedCombiner::take(Rank w, const Packet& packet, Buffer buffer) {
+  hold(w, packet, packet.run());
+  runs_[w.value].buffer = std::move(buffer);
+}
+
+void KeyedCombiner::refer(Rank w, const Packet& packet, std::span<const std::byte> slot) {
+  assert(packet.referenced_bytes() <= slot.size());
+  hold(w, packet, slot.first(packet.referenced_bytes()));
+}
+
+/// Adds the rows of one chunk, lowest rank first, and writes the sums as they travel. Returns how
+/// many keys there are, whose offsets it writes; 0 if a run cannot be read.
+std::size_t KeyedCombiner::sum_chunk(std::uint64_t number, KeyedScratch& scratch,
+                                     std::span<std::uint8_t> offsets,
+                                     std::optional<Rank>& malformed) const {
+  const std::size_t row = geometry_.row_elements;
+  const std::size_t row_bytes = geometry_.row_bytes();
+  const std::size_t sum_bytes = row * sum_element_bytes_;
+  std::byte* const sums = scratch.sums_.get();
+  std::array<std::uint64_t, 4> has{};
+  const auto has_sum = [&](std::size_t o) { return (has[o / 64] >> o % 64 & 1) != 0; };
+  KeyedChunk chunk;
+  for (std::uint16_t r = 0; r < runs_.size(); ++r) {
+    if (scratch.cursors_[r].number != number) continue;
+    KeyedCursor& behind = scratch.behind_[r] = scratch.cursors_[r];
+    if (!is_of_stream(number) || behind.rest.next(chunk) != ChunkReader::Read::kChunk ||
+        chunk.number != number ||
+        !has_keys_below(chunk, geometry_.chunk_bits, geometry_.key_bound) ||
+        !seek(behind, number + 1)) {
+      malformed = Rank{r};
+      return 0;
+    }
+    // Neighbours of which all have a sum, or none has, are added as one.
+    for (std::size_t first = 0, end; first < chunk.count; first = end) {
+      const std::size_t offset = chunk.offsets[first];
+      const bool adds = has_sum(offset);
+      for (end = first + 1; end < chunk.count && chunk.offsets[end] == offset + (end - first) &&
+                            has_sum(chunk.offsets[end]) == adds;)
+        ++end;
+      (adds ? reduction_->combine : reduction_->load)(
+          sums + offset * sum_bytes, chunk.rows + first * row_bytes, (end - first) * row);
+    }
+    for (std::size_t i = 0; i < chunk.count; ++i)
+      has[chunk.offsets[i] / 64] |= std::uint64_t{1} << chunk.offsets[i] % 64;
+  }
+  std::size_t count = 0;
+  for (std::size_t word = 0; word < has.size(); ++word)
+    for (std::uint64_t bits = has[word]; bits != 0; bits &= bits - 1)
+      offsets[count++] =
+          static_cast<std::uint8_t>(word * 64 + static_cast<std::size_t>(std::countr_zero(bits)));
+  const bool is_packed = offsets[count - 1] + std::size_t{1} == count;
+  for (std::size_t i = 0; i < count && !is_packed; ++i)
+    std::memcpy(scratch.packed_.get() + i * sum_bytes, sums + offsets[i] * sum_bytes, sum_bytes);
+  reduction_->store(scratch.rows_.get(), is_packed ? sums : scratch.packed_.get(), count * row,
+                    static_cast<std::uint32_t>(runs_.size()));
+  return count;
+}
+
+/// Keeps the rows that reach the threshold, and counts the others. Returns how many are left.
+std::size_t KeyedCombiner::drop_rejected(std::span<std::uint8_t> offsets, KeyedScratch& scratch,
+                                         Merged& merged) const {
+  const std::size_t row_bytes = geometry_.row_bytes();
+  std::byte* const rows = scratch.rows_.get();
+  const std::byte* values = rows;
+  std::size_t values_bytes = row_bytes;
+  if (is_float(geometry_.type) && element_bytes(geometry_.type) == 2) {  // widened
+    values = scratch.packed_.get();
+    values_bytes = 2 * row_bytes;
+    numeric::block_reduction(geometry_.type, Reduction::kSum)
+        .load(scratch.packed_.get(), rows, offsets.size() * geometry_.row_elements);
+  }
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < offsets.size(); ++i) {
+    const double size = largest(geometry_.type, values + i * values_bytes, geometry_.row_elements);
+    if (size < threshold_) {
+      std::size_t in_class = 0;
+      for (double bound = threshold_ / 2; in_class + 1 < wire::kRejectedClasses && size < bound;
+           bound /= 2)
+        ++in_class;
+      ++merged.rejected[in_class];
+      continue;
+    }
+    if (kept != i) std::memcpy(rows + kept * row_bytes, rows + i * row_bytes, row_bytes);
+    offsets[kept++] = offsets[i];
+  }
+  return kept;
+}
+
+KeyedCombiner::Merged KeyedCombiner::merge(std::span<std::byte> out, KeyedScratch& scratch) const {
+  std::uint64_t end = kNoChunk;
+  for (std::size_t r = 0; r < runs_.size(); ++r) {
+    scratch.cursors_[r] = runs_[r].left;
+    end = std::min(end, runs_[r].following);
+  }
+  Merged merged;
+  ChunkWriter writer(out, geometry_.chunk_bits, geometry_.row_bytes());
+  std::array<std::uint8_t, 256> offsets;
+  for (;;) {
+    merged.next = end;
+    for (std::size_t r = 0; r < runs_.size(); ++r)
+      merged.next = std::min(merged.next, scratch.cursors_[r].number);
+    if (merged.next == end) break;
+    const auto rejected = merged.rejected;
+    std::size_t count = sum_chunk(merged.next, scratch, offsets, merged.malformed);
+    if (merged.malformed) break;
+    if (threshold_ > 0) count = drop_rejected(std::span(offsets).first(count), scratch, merged);
+    if (count != 0) {
+      std::byte* const rows = writer.append(merged.next, std::span(offsets).first(count));
+      if (rows == nullptr) {  // it goes with the next round
+        merged.rejected = rejected;
+        break;
+      }
+      std::memcpy(rows, scratch.rows_.get(), count * geometry_.row_bytes());
+    }
+    for (std::size_t r = 0; r < runs_.size(); ++r)
+      if (scratch.cursors_[r].number == merged.next) scratch.cursors_[r] = scratch.behind_[r];
+  }
+  merged.run = writer.run();
+  return merged;
+}
+
+RankSet KeyedCombiner::start_round(const Merged& merged, const KeyedScratch& scratch) {
+  RankSet used_up;
+  horizon_ = merged.next;
+  for (std::uint16_t r = 0; r < runs_.size(); ++r) {
+    Run& run = runs_[r];
+    run.left = scratch.cursors_[r];
+    if (run.following != horizon_) continue;
+    used_up.insert(Rank{r});
+    run = {};
+  }
+  return used_up;
+}
+
+}  // namespace sluice::aggregator

@@ -1,0 +1,140 @@
+// Keyed ops: sums of sorted pairs of a 64-bit key and a row of values (docs/protocol.md, "Keyed
+// streams"). Keys are cut into chunks of 2^b neighbours. A chunk is never parted: its number tells
+// the stream on which it travels, and a round sums whole chunks.
+//
+// A run of chunks, as DATA and RESULT carry it:
+//   per chunk   how many chunk numbers lie between it and the one before (LEB128; of the first one:
+//               its number), the number of its keys less one (1 byte), the keys, the rows
+//   the keys    nothing, if the chunk has all; else a byte each, or a bitmap, whichever is shorter
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include <sluice/types.hpp>
+
+#include "common/base/ids.hpp"
+#include "common/base/limits.hpp"
+#include "common/protocol/session.hpp"
+#include "common/protocol/wire.hpp"
+
+namespace sluice {
+
+/// Behind all chunks. No chunk has this number: keys are less than 2^64 - 1.
+inline constexpr std::uint64_t kNoChunk = ~std::uint64_t{0};
+
+inline constexpr std::uint8_t kMostChunkBits = 8;  // a key in its chunk is a byte
+
+/// How a keyed op's chunks are cut and dealt to the streams of a job.
+struct KeyedGeometry {
+  std::uint64_t key_bound = 1;     ///< keys are less; 1 at least
+  std::uint16_t row_elements = 1;  ///< of each key, 1 at least
+  std::uint8_t chunk_bits = 0;     ///< a chunk has 2^chunk_bits keys, 256 at most
+  std::uint16_t streams = 1;       ///< S
+  std::uint16_t first_stream = 0;  ///< takes part in every op, so that descriptors always meet
+  ElementType type = ElementType::kFloat32;
+
+  /// Nothing if a row is too long for a packet.
+  static std::optional<KeyedGeometry> make(std::uint64_t key_bound, std::uint16_t row_elements,
+                                           ElementType type, const Session& session, OpNumber op);
+
+  std::size_t row_bytes() const { return row_elements * element_bytes(type); }
+  std::size_t chunk_keys() const { return std::size_t{1} << chunk_bits; }
+  std::uint64_t chunk_of(std::uint64_t key) const { return key >> chunk_bits; }
+  std::uint64_t chunks() const { return chunk_of(key_bound - 1) + 1; }
+
+  std::uint16_t used_streams() const {
+    return static_cast<std::uint16_t>(std::min<std::uint64_t>(streams, chunks()));
+  }
+  bool uses(StreamId s) const {
+    return (std::uint32_t{s.value} + streams - first_stream) % streams < used_streams();
+  }
+  /// Chunks that follow each other go to streams that have nothing to do with each other: a range
+  /// with many keys is spread over all.
+  StreamId stream_of(std::uint64_t chunk) const;
+};
+
+/// What fits a packet of a keyed op, and where blocks go by reference a slot, at most.
+std::size_t run_room(const Session& session);
+std::size_t keyed_result_room(const Session& session);
+
+/// One chunk of a run: its keys are number * 2^chunk_bits + offset.
+struct KeyedChunk {
+  std::uint64_t number;
+  std::uint16_t count;                    ///< keys, 1..256
+  std::array<std::uint8_t, 256> offsets;  ///< so many, rising
+  const std::byte* rows;                  ///< one behind the other, in the run
+};
+
+/// Whether all its keys are less than `key_bound`.
+inline bool has_keys_below(const KeyedChunk& chunk, std::uint8_t chunk_bits,
+                           std::uint64_t key_bound) {
+  const std::uint64_t last = key_bound - 1;
+  if (chunk.number != last >> chunk_bits) return chunk.number < last >> chunk_bits;
+  return chunk.offsets[chunk.count - 1u] <= (last & ((1u << chunk_bits) - 1));
+}
+
+/// Reads a run chunk by chunk. Each byte but the rows is read once, and all that is read is checked
+/// before it is used: the run may lie where another process can write it.
+class ChunkReader {
+ public:
+  ChunkReader() = default;
+  ChunkReader(std::span<const std::byte> run, std::uint8_t chunk_bits, std::size_t row_bytes)
+      : rest_(run), row_bytes_(row_bytes), chunk_bits_(chunk_bits) {
+    assert(chunk_bits <= kMostChunkBits && row_bytes != 0);
+  }
+
+  enum class Read { kChunk, kEnd, kMalformed };
+  Read next(KeyedChunk& chunk);
+  /// The number of the chunk that next() will read.
+  Read peek(std::uint64_t& number) const {
+    std::size_t at = 0;
+    return read_number(number, at);
+  }
+
+ private:
+  Read read_number(std::uint64_t& number, std::size_t& at) const;
+
+  std::span<const std::byte> rest_;
+  std::size_t row_bytes_ = 1;
+  std::uint64_t lowest_ = 0;  // that the next chunk's number may be
+  std::uint8_t chunk_bits_ = 0;
+};
+
+/// Writes a run chunk by chunk, into as much room as there is.
+class ChunkWriter {
+ public:
+  ChunkWriter() = default;
+  ChunkWriter(std::span<std::byte> room, std::uint8_t chunk_bits, std::size_t row_bytes)
+      : room_(room), row_bytes_(row_bytes), chunk_bits_(chunk_bits) {}
+
+  /// Where the chunk's rows are to be written; null, and nothing was written, if it does not fit.
+  /// Numbers rise. Any chunk fits an empty run.
+  std::byte* append(std::uint64_t number, std::span<const std::uint8_t> offsets);
+  /// What a chunk takes that lies `distance` numbers behind the one before.
+  static std::size_t bytes_of(std::uint64_t distance, std::size_t count, std::uint8_t chunk_bits,
+                              std::size_t row_bytes);
+  std::size_t size() const { return size_; }
+  std::span<const std::byte> run() const { return room_.first(size_); }
+
+ private:
+  std::span<std::byte> room_;
+  std::size_t size_ = 0;
+  std::size_t row_bytes_ = 1;
+  std::uint64_t lowest_ = 0;
+  std::uint8_t chunk_bits_ = 0;
+};
+
+/// The threshold of a keyed op: sums of less magnitude are not delivered. Its bits stand in the
+/// descriptor, where other ops tell what is wanted.
+inline double threshold_of(const wire::Descriptor& descriptor) {
+  return std::bit_cast<double>(std::uint64_t{descriptor.begin});
+}
+
+}  // namespace sluice
