@@ -48,8 +48,9 @@ class Engine {
 
   void start(Time now, KeepingSink& sink);  ///< begins to join; call once
 
-  /// Starts an op; valid while active. In any other state the op completes with the failure.
-  /// `request.element_count` must not exceed max_element_count() of the op's block_elements().
+  /// Starts an op; valid while active. In any other state the op completes with the failure. One
+  /// that is too_long() for this session ends the job: another session may be the one in which it
+  /// was checked, and the other ranks are to wait for nobody.
   OpNumber submit(const OpRequest& request, Time now, KeepingSink& sink);
 
   void receive(const Endpoint& from, Buffer buffer, Time now, KeepingSink& sink);
