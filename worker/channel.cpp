@@ -63,8 +63,8 @@ Error explained(const Error& error, Route route) {
       return with("that is message " + std::to_string(error.op().value_or(0)) + " " +
                   text_of(route));
     case ErrorCode::kInvalidArgument:
-      return with("that is a message " + text_of(route) +
-                  ", for which the aggregators now take smaller packets than for the job");
+      return with("so long is a message " + text_of(route) +
+                  ", and its packets may be smaller than the job's");
     case ErrorCode::kNotAuthenticated:
       return with(
           "messages go by jobs with ids of their own, for which the aggregators need the "
