@@ -24,7 +24,7 @@ struct Counters {
   std::uint64_t streams_resynchronised = 0;
   std::uint64_t jobs_formed = 0;
   std::uint64_t jobs_resumed = 0;          ///< formed again with the progress made elsewhere
-  std::uint64_t formations_abandoned = 0;  ///< resumed here while a rank went elsewhere
+  std::uint64_t formations_abandoned = 0;  ///< made here while a rank was elsewhere
   std::uint64_t jobs_left = 0;             ///< ended by every rank's LEAVE
   std::uint64_t jobs_aborted = 0;
   std::uint64_t joins_refused = 0;  ///< answered by ABORT

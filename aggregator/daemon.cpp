@@ -286,7 +286,7 @@ void Daemon::log_events() {
             s.by_reference ? ", blocks in shared memory" : "");
         break;
       case JobEvent::Kind::kFormationAbandoned:
-        logger_->warn("job {}: resumption abandoned: not all ranks joined here; they join again",
+        logger_->warn("job {}: formation abandoned: not all ranks joined here; they join again",
                       s.job);
         break;
       case JobEvent::Kind::kLeft:

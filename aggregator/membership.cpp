@@ -131,14 +131,16 @@ void Membership::on_time(Time now, ControlPackets& out) {
       abort(*failure, out);
       return;
     }
-    if (const auto restarted = roster_.settle_contention(now, out)) {
-      abort(about(AbortReason::kRankRestarted, Rank{restarted->join.rank}), out);
-      formation_.hold(restarted->endpoint, restarted->join, now);
+    const auto contender = roster_.settle_contention(now, out);
+    const bool restarted = contender && roster_.was_heard(Rank{contender->join.rank});
+    if (restarted) {
+      abort(about(AbortReason::kRankRestarted, Rank{contender->join.rank}), out);
+      formation_.hold(contender->endpoint, contender->join, now);
       if (formation_.complete(now)) form(now, out);
       return;
     }
     roster_.repeat_welcomes(now, out);
-    if (now >= roster_.all_must_have_spoken()) {
+    if (contender || now >= roster_.all_must_have_spoken()) {
       abandon_formation();
       record_.void_joins();
       return;

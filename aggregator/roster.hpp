@@ -65,6 +65,7 @@ class Roster {
     member.spoke = true;
     if (token == member.token) member.former_token = 0;
   }
+  bool was_heard(Rank r) const { return members_[r.value].spoke; }
   void proved_liveness(Rank r, Time now) { members_[r.value].seen = now; }
   Duration silence_of(Rank r, Time now) const { return now - members_[r.value].seen; }
   void on_keep_alive(Rank r, std::uint64_t number, Time now, ControlPackets& out);
@@ -74,9 +75,11 @@ class Roster {
 
   /// Why the job must end: a member is declared failed.
   std::optional<AbortInfo> failed(Time now) const;
-  /// Who takes the place of a member that fell silent: the rank has restarted, and the job ends.
-  /// Who lost its place to a living member is refused. A member that was never heard has not begun:
-  /// its place is free, unless it holds progress made elsewhere.
+  /// Who asks for the place of a silent member, and cannot simply have it. If the member was heard,
+  /// the rank has restarted, and the job ends. If not, it has not begun: its place is free, but
+  /// where one of the two holds progress made elsewhere, this formation counted on a JOIN from
+  /// before that, and ends as if the aggregator had been killed. Who lost its place to a living
+  /// member is refused.
   struct Contender {
     Endpoint endpoint;
     wire::Join join;

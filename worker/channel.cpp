@@ -62,6 +62,9 @@ Error explained(const Error& error, Route route) {
     case ErrorCode::kOpMismatch:
       return with("that is message " + std::to_string(error.op().value_or(0)) + " " +
                   text_of(route));
+    case ErrorCode::kInvalidArgument:
+      return with("so long is a message " + text_of(route) +
+                  ", and its packets may be smaller than the job's");
     case ErrorCode::kNotAuthenticated:
       return with(
           "messages go by jobs with ids of their own, for which the aggregators need the "

@@ -231,6 +231,9 @@ DropReason Engine::on_poll(StreamId first, const wire::Poll& poll, Time now, Kee
 
 // -------------------------------------------------------------------------------------------- ops
 OpNumber Engine::submit(const OpRequest& request, Time now, KeepingSink& sink) {
+  if (state_ == State::kActive)
+    if (const auto why = too_long(request, session()))
+      abort(Error(ErrorCode::kInvalidArgument, config_.known_as().name() + ": " + *why), sink);
   if (state_ != State::kActive)
     return ops_.refuse(failure_.value_or(
         Error(ErrorCode::kAborted, config_.known_as().name() + ": not a member")));

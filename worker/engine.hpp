@@ -48,8 +48,10 @@ class Engine {
 
   void start(Time now, KeepingSink& sink);  ///< begins to join; call once
 
-  /// Starts an op; valid while active. In any other state the op completes with the failure.
-  /// The request must have passed check() for session().
+  /// Starts an op; valid while active. In any other state the op completes with the failure. One
+  /// that is too_long() for this session ends the job: another session may be the one in which it
+  /// was checked, and the other ranks are to wait for nobody. But for that the request must have
+  /// passed check() for session().
   OpNumber submit(const OpRequest& request, Time now, KeepingSink& sink);
 
   void receive(const Endpoint& from, Buffer buffer, Time now, KeepingSink& sink);

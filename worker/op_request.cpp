@@ -143,6 +143,15 @@ void lay_out(OpRequest& request, RankOf me, Counts counts) {
   }
 }
 
+std::optional<std::string> too_long(const OpRequest& request, const Session& session) {
+  const std::uint32_t block =
+      fitting_block_elements(session, request.block_elements, request.wire_type());
+  const std::uint64_t most = max_element_count(block);
+  if (request.element_count <= most) return std::nullopt;
+  return std::to_string(request.element_count) + " elements in blocks of " + std::to_string(block) +
+         " are more than " + std::to_string(most);
+}
+
 void check(const OpRequest& request, const std::string& call, const Session& session) {
   if (!is_valid(request.type)) refuse(call, "the element type is none of ElementType");
   if (!is_valid(request.reduction)) refuse(call, "the reduction is none of Reduction");
@@ -153,13 +162,10 @@ void check(const OpRequest& request, const std::string& call, const Session& ses
   if (request.block_elements > wire::kMaxBlockElements)
     refuse(call, "block_elements is " + std::to_string(request.block_elements) + "; 1.." +
                      std::to_string(wire::kMaxBlockElements) + " expected, or 0 for the job's");
-  const std::uint32_t block = fitting_block_elements(session, request.block_elements, request.type);
-  if (request.element_count > max_element_count(block))
-    refuse(call, std::to_string(request.element_count) + " elements in blocks of " +
-                     std::to_string(block) + " are more than " +
-                     std::to_string(max_element_count(block)));
+  if (const auto why = too_long(request, session)) refuse(call, *why);
   check_tensors(request, call);
   if (request.nonzero_blocks.empty()) return;
+  const std::uint32_t block = fitting_block_elements(session, request.block_elements, request.type);
   const std::uint64_t blocks = (request.element_count + block - 1) / block;
   const std::uint64_t words = (blocks + 63) / 64;
   if (request.nonzero_blocks.size() < words)

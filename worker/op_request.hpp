@@ -70,6 +70,10 @@ struct RankOf {
 /// not as many, or more than 2^64 elements in all.
 void lay_out(OpRequest& request, RankOf me, std::span<const std::uint64_t> counts);
 
+/// Why the blocks that an op has in this session are too small for a tensor so long: their indices
+/// could not tell them apart. Nothing: they are not.
+std::optional<std::string> too_long(const OpRequest& request, const Session& session);
+
 /// Of a request that is laid out: throws kInvalidArgument, in the name of `call`, for what the
 /// session cannot carry, and for tensors that are null or overlap.
 void check(const OpRequest& request, const std::string& call, const Session& session);

@@ -41,6 +41,7 @@ Operation::Operation(const OpRequest& request, const Geometry& geometry, const S
       held_(request.held.value_or(ElementRange{0, geometry.element_count})),
       nonzero_({request.input, geometry.element_count, geometry.block_elements, geometry.type},
                request.nonzero_blocks, search, held_) {
+  assert(geometry.element_count <= max_element_count(geometry.block_elements));
   assert(held_.begin <= held_.end && held_.end <= geometry.element_count);
   descriptor_.collective = static_cast<std::uint8_t>(request.collective);
   descriptor_.op_type = static_cast<std::uint8_t>(request.type);

@@ -169,14 +169,21 @@ bool ShardMembership::on_pending(const wire::Pending& packet, Time now) {
   return true;
 }
 
+/// Whether a WELCOME keeps to what our JOIN asks for. Where that leaves something open shard 0
+/// decides, once for a generation: ops that are pending are cut to what was agreed.
+bool ShardMembership::is_as_asked(const wire::Welcome& packet) const {
+  const bool streams_fit = wanted_.streams == 0 || packet.streams == wanted_.streams;
+  const bool history_fits = wanted_.history == 0 || packet.history == wanted_.history;
+  const bool payload_fits = wanted_.generation == 0 ? packet.payload_bytes <= wanted_.payload_bytes
+                                                    : packet.payload_bytes == wanted_.payload_bytes;
+  return streams_fit && history_fits && packet.block_elements == wanted_.block_elements &&
+         payload_fits;
+}
+
 bool ShardMembership::on_welcome(const Endpoint& from, const wire::Welcome& packet, Time now) {
   if (state_ != State::kJoining || packet.nonce != nonce_) return false;
   if (packet.generation == 0 || packet.epoch == 0) return false;  // 0 is none, here and in JOINs
-  // Shard 0 decides, once for a generation: ops that are pending are cut to what was agreed.
-  const bool as_agreed = packet.streams == wanted_.streams && packet.history == wanted_.history &&
-                         packet.block_elements == wanted_.block_elements &&
-                         packet.payload_bytes == wanted_.payload_bytes;
-  if (wanted_.generation != 0 && !as_agreed) return false;
+  if (!is_as_asked(packet)) return false;
   if (shard_ != 0 && packet.generation != wanted_.generation) return false;
   const bool by_reference = (packet.flags & wire::kWelcomeByReference) != 0;
   if (wanted_.generation != 0 && by_reference != wanted_.by_reference) return false;

@@ -116,6 +116,7 @@ class ShardMembership {
   void start_joining(bool no_progress, Time now, ControlPackets& out);
   void send_leave(ControlPackets& out);
   void send_join(Time now, ControlPackets& out);
+  bool is_as_asked(const wire::Welcome& packet) const;
   bool offer_memory(const Endpoint& aggregator, wire::Join& join);
   const EngineConfig::Results* find_offered(std::uint64_t results) const;
   bool can_share(const Session& session, std::uint64_t results) const;

@@ -112,14 +112,14 @@ void HostileHost::act() {
   }
 }
 
-/// With the CRC32C that is demanded, which takes no key.
-void HostileHost::send(const Endpoint& from, const Endpoint& to, Bytes datagram) {
+/// With the CRC32C that is demanded, which takes no key. What was changed shows no rank's liveness.
+void HostileHost::send(const Endpoint& from, const Endpoint& to, Bytes datagram, bool changed) {
   if (world_.scenario.integrity) {
     auto bytes = *datagram;
     as<wire::Header>(bytes).integrity = integrity_of(bytes);
     datagram = std::make_shared<std::vector<std::byte>>(std::move(bytes));
   }
-  world_.network.inject(from, to, datagram);
+  world_.network.inject(from, to, datagram, changed);
 }
 
 /// To another aggregator what was meant for one, so that its answer can be brought to the rank.
@@ -153,7 +153,7 @@ void HostileHost::ask_about_token() {
   Endpoint to = packet->to;
   if (random_.chance(0.3))
     to.ipv4 = address_of_shard(static_cast<unsigned>(random_.below(world_.scenario.shards)), false);
-  send(self_, to, std::make_shared<std::vector<std::byte>>(bytes));
+  send(self_, to, std::make_shared<std::vector<std::byte>>(bytes), true);
 }
 
 /// What an aggregator says without proof to somebody who does not share the job's secret.
@@ -179,9 +179,11 @@ void HostileHost::edit(const Overheard& packet) {
     const std::size_t at = random_.between(sizeof(wire::Header), bytes.size() - 1);
     bytes[at] = static_cast<std::byte>(random_.next());
   }
+  const bool changed = bytes != *packet.datagram;
   as<wire::Header>(bytes).integrity = 0;
   Bytes edited = std::make_shared<std::vector<std::byte>>(bytes);
-  send(packet.from, packet.to, random_.chance(0.5) ? edited : unproven(std::move(bytes)));
+  const bool proven = random_.chance(0.5);
+  send(packet.from, packet.to, proven ? edited : unproven(std::move(bytes)), changed || !proven);
 }
 
 /// What was answered here is brought to those whom it may disturb, now and again later.

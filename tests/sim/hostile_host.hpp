@@ -33,7 +33,7 @@ class HostileHost {
   void act();
   const Overheard* any();
   const Overheard* any(wire::Kind kind);
-  void send(const Endpoint& from, const Endpoint& to, Bytes datagram);
+  void send(const Endpoint& from, const Endpoint& to, Bytes datagram, bool changed = false);
   void replay_elsewhere(const Overheard& packet);
   void redirect(const Overheard& packet);
   void ask_about_token();

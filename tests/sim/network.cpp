@@ -54,9 +54,10 @@ void Network::send(const Endpoint& from, const Endpoint& to, const Bytes& datagr
   }
 }
 
-void Network::inject(const Endpoint& from, const Endpoint& to, const Bytes& datagram) {
+void Network::inject(const Endpoint& from, const Endpoint& to, const Bytes& datagram,
+                     bool damaged) {
   if (trace_) trace("inject", events_.now(), from, to, *datagram);
-  put(from, to, datagram, events_.now() + scenario_.link.delay, false);
+  put(from, to, datagram, events_.now() + scenario_.link.delay, damaged);
 }
 
 /// When a packet of this size has left a path that sends one after the other; false: it does not,

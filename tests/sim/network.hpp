@@ -56,8 +56,8 @@ class Network {
   void send(const Endpoint& from, const Endpoint& to, const Bytes& datagram);
 
   /// A packet of a host on the segment, whatever it says of its sender. No fault hits it, and
-  /// on_send does not see it.
-  void inject(const Endpoint& from, const Endpoint& to, const Bytes& datagram);
+  /// on_send does not see it. `damaged`: it is not what that sender has sent.
+  void inject(const Endpoint& from, const Endpoint& to, const Bytes& datagram, bool damaged);
 
   bool faulty() const { return events_.now() < scenario_.faults_end; }
   /// Whether a pool has a buffer now, as far as chance decides.

@@ -552,6 +552,36 @@ TEST_CASE("a rank that was never heard gives its place to the one that asks") {
   CHECK(abort_of(bench.keep_alive(0, 1)).reason == wire::AbortReason::kDuplicateRank);
 }
 
+TEST_CASE("a rank that was never heard, and comes with progress made elsewhere, did not restart") {
+  Bench bench;
+  bench.form();  // with a JOIN that rank 0 had sent before it was welcomed elsewhere
+  auto back = bench.join_packet(0, 55, bench.challenge_serial(0, 55));
+  back.generation = 98;
+  back.flags = 0;
+  bench.keep_alive(1, 1);
+  bench.pass(50ms);
+  CHECK(of_kind<wire::Pending>(bench.give(0, back)).size() == 1);
+  for (std::uint64_t n = 2; n < 6; ++n) {
+    CHECK(of_kind<wire::Abort>(bench.pass(100ms)).empty());
+    bench.keep_alive(1, n);
+  }
+  REQUIRE(!bench.events.empty());
+  CHECK(bench.events.back().kind == aggregator::JobEvent::Kind::kFormationAbandoned);
+  // As if this aggregator had been killed: its ranks join again.
+  CHECK(of_kind<wire::Refused>(bench.keep_alive(1, 6)).size() == 1);
+  CHECK(bench.give(0, back).empty());  // from before the end of that formation
+  const std::uint64_t later = bench.challenge_serial(0, 55);
+  back.serial = later;
+  back.challenge = bench.challenges[later];
+  CHECK(of_kind<wire::Pending>(bench.give(0, back)).size() == 1);
+  CHECK(of_kind<wire::Pending>(bench.join(1, 56)).size() == 1);
+  const auto told = of_kind<wire::Abort>(bench.join(1, 56));  // asked for beside that progress
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].to == at_rank(0));
+  CHECK(told[0].packet().as<wire::Abort>().generation == 98);
+  CHECK(of_kind<wire::Welcome>(bench.join(0, 57)).size() == 2);
+}
+
 TEST_CASE("a WELCOME is repeated to who was never heard, and to nobody else") {
   Bench bench;
   bench.form();

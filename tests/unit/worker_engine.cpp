@@ -273,6 +273,31 @@ TEST_CASE("a WELCOME to no generation or epoch is none") {
   CHECK(bench.drops(DropReason::kNotJoined) == 2);
 }
 
+TEST_CASE("a WELCOME to something else than was asked for is none") {
+  Bench bench;
+  bench.config.streams = 4;
+  bench.config.history = 8;
+  bench.engine = std::make_unique<Engine>(bench.config, bench.aggregators);
+  const std::uint64_t nonce = bench.start();
+  bench.challenge(nonce);
+  auto asked = bench.welcome_packet(nonce);
+  asked.streams = 4;
+  asked.history = 8;
+  const auto refuses = [&](auto&& change) {
+    auto welcome = asked;
+    change(welcome);
+    bench.give(welcome);
+    return bench.engine->state() == State::kJoining;
+  };
+  CHECK(refuses([](auto& welcome) { welcome.streams = 8; }));
+  CHECK(refuses([](auto& welcome) { welcome.history = 16; }));
+  CHECK(refuses([](auto& welcome) { welcome.block_elements = kBlock / 2; }));
+  CHECK(refuses([](auto& welcome) { welcome.payload_bytes = 509; }));  // more than the ports take
+  CHECK(bench.drops(DropReason::kNotJoined) == 4);
+  bench.give(asked);
+  CHECK(bench.engine->state() == State::kActive);
+}
+
 TEST_CASE("HELLO is repeated, less and less often, until the worker gives up") {
   Bench bench;
   bench.start();
@@ -570,6 +595,51 @@ TEST_CASE("leaving with ops pending ends the job for all") {
 }
 
 // ------------------------------------------------------------------------------------------- ops
+TEST_CASE(
+    "an op with more blocks than can be told apart in its session ends the job, and says why") {
+  Bench bench;
+  bench.config.rank = Rank{1};
+  bench.config.block_elements = 1024;
+  bench.config.payload_bytes = 1400;  // as in the job that a channel belongs to, and was checked in
+  bench.engine = std::make_unique<Engine>(bench.config, bench.aggregators);
+  const std::uint64_t nonce = bench.start();
+  bench.challenge(nonce);
+  auto welcome = bench.welcome_packet(nonce);
+  welcome.block_elements = 1024;
+  bench.give(welcome);  // with 508 bytes: so blocks of an int8 have 256 elements
+  REQUIRE(bench.engine->state() == State::kActive);
+  bench.pass(0ms);
+
+  std::byte first{};  // of a message that this rank receives; nothing is written
+  worker::OpRequest request;
+  request.collective = wire::Collective::kBroadcast;
+  request.type = ElementType::kInt8;
+  request.output = &first;
+  request.held.emplace();
+  request.element_count = max_element_count(256);
+  SECTION("as many as can be: it begins") {
+    bench.engine->submit(request, bench.now, bench.sink);
+    CHECK(of_kind<wire::Data>(bench.sink.take()).size() == 1);
+    CHECK(!bench.engine->has_completions());
+  }
+  SECTION("one more") {
+    ++request.element_count;
+    CHECK(bench.engine->submit(request, bench.now, bench.sink) == 0);
+    const auto sent = bench.sink.take();
+    CHECK(of_kind<wire::Data>(sent).empty());
+    REQUIRE(of_kind<wire::Leave>(sent).size() == 1);
+    CHECK(of_kind<wire::Leave>(sent)[0].packet().as<wire::Leave>().abort == 1);
+    const auto ended = bench.engine->take_completions();
+    REQUIRE(ended.size() == 1);
+    REQUIRE(ended[0].error);
+    CHECK(ended[0].error->code() == ErrorCode::kInvalidArgument);
+    CHECK(ended[0].error->what() ==
+          "job 42: 1099511627521 elements in blocks of 256 are more than 1099511627520"s);
+    bench.engine->submit(request, bench.now, bench.sink);  // and so does every later one
+    CHECK(bench.engine->take_completions().size() == 1);
+  }
+}
+
 TEST_CASE("an op of nothing still runs a round") {
   Bench bench;
   bench.join();
