@@ -351,6 +351,8 @@ void ElementTopK::compress(std::span<const float> gradients, std::span<float> re
     }
     take(gradients, residual, first, here, limit, out);
   }
+  if (!is_exact && out.keys.size() / 2 / std::max<std::size_t>(limits_.size(), 1) > options_.k)
+    forget();
 }
 
 // -------------------------------------------------------------------- the union

@@ -733,6 +733,23 @@ TEST_CASE("another size, another k, or a wish makes the next call exact") {
   CHECK(count(larger) == 50);
 }
 
+TEST_CASE("a threshold that lets too much through is not used for long") {
+  Tensor tensor = normal_tensor(31, 10'000);
+  for (const std::uint64_t buckets : {1U, 4U}) {
+    ElementTopK top_k({100 / buckets, tensor.gradients.size() / buckets, 1000});
+    tensor.residual.assign(tensor.gradients.size(), 0);
+    std::vector<std::size_t> taken;
+    for (int step = 0; step < 20; ++step) {  // equal gradients: residuals grow fast
+      Taken of_step = with(top_k, tensor);
+      tensor.residual = of_step.residual;
+      taken.push_back(of_step.elements.keys.size());
+    }
+    CHECK(std::count(taken.begin(), taken.end(), 100) >= 4);
+    for (std::size_t step = 1; step < taken.size(); ++step)
+      CHECK((taken[step - 1] <= 201 || taken[step] == 100));
+  }
+}
+
 TEST_CASE("elements that are not finite are taken at once, zeros never") {
   for (const std::size_t bucket : {0U, 100U})
     for (const std::uint64_t k : {0U, 2U}) {

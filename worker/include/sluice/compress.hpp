@@ -94,7 +94,9 @@ class ElementTopK {
     std::uint64_t k = 0;  ///< of the tensor, or of each bucket
     /// The tensor is cut into buckets of so many elements, each with its own k; 0: one bucket.
     std::uint64_t bucket_elements = 0;
-    std::uint32_t exact_every = 1;  ///< calls per exact one, which the first is; 1 or more
+    /// Calls per exact one, which the first is; 1 or more. A call that takes over twice as many as
+    /// an exact one makes the next one exact, too: residuals grow from step to step.
+    std::uint32_t exact_every = 1;
   };
 
   /// Throws kInvalidArgument if `exact_every` is 0.

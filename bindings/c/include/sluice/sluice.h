@@ -424,7 +424,7 @@ typedef struct sluice_element_top_k sluice_element_top_k;
 
 /* k elements of each bucket of `bucket_elements`, or of the tensor if that is 0. Every
  * `exact_every`-th call (1 or more), and the first, takes exactly those; calls between take what
- * the threshold of the last exact one lets through. */
+ * the threshold of the last exact one lets through; after over twice as many the next is exact. */
 sluice_status sluice_element_top_k_create(uint64_t k, uint64_t bucket_elements,
                                           uint32_t exact_every, sluice_element_top_k** top_k,
                                           sluice_error* error);
