@@ -165,6 +165,8 @@ class Installed(harness.SystemTest):
         public = re.compile(r"sluice_\w+|SLUICE_0|SLUICE_CPP_[\d.]+"
                             r"|sluice::(ContextOptions|JobOptions)::(from_environment|has|set)\(.*"
                             r"|sluice::(Work|Context|Communicator|CompletionQueue)::~?\w+[=(].*"
+                            r"|sluice::(ElementTopK|UnionTarget)::\w+\(.*"
+                            r"|sluice::(share_of|compress_\w+)\(.*"
                             r"|sluice::(allocate|deallocate|is_allocated|name|parse_\w+)\(.*"
                             r"|(typeinfo|typeinfo name|vtable) for sluice::Error")
         self.assertEqual([n for n in self.exported() if not public.fullmatch(n)], [])
