@@ -16,6 +16,8 @@
 
 #include <sluice/types.hpp>
 
+#include "common/numeric/compression.hpp"
+
 namespace {
 
 using namespace sluice;
@@ -125,11 +127,78 @@ void sum(benchmark::State& state, ElementType type) {
   count_bytes(state, ranks * bytes);
 }
 
+/// Reads two tensors and writes both: what a compressor with error feedback must do at least.
+[[gnu::target_clones("avx512f", "avx2", "default")]] void exchange(std::byte* a, std::byte* b,
+                                                                   std::size_t size) {
+  auto* these = reinterpret_cast<Words*>(a);
+  auto* those = reinterpret_cast<Words*>(b);
+  for (std::size_t i = 0; i < size / sizeof(Words); ++i) {
+    const Words kept = these[i];
+    these[i] = those[i];
+    those[i] = kept;
+  }
+}
+
+Buffer normal_tensor(std::uint64_t seed) {
+  Buffer tensor(kTensorBytes);
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  std::array<float, 4099> values{};
+  for (float& value : values) value = normal(random);
+  auto* elements = reinterpret_cast<float*>(tensor.bytes());
+  for (std::size_t i = 0; i < kTensorBytes / sizeof(float); ++i)
+    elements[i] = values[i % values.size()];
+  return tensor;
+}
+
+/// Both move four times the tensor: gradients and residual, read and written in place; in so many
+/// sequences side by side.
+void feedback_alone(benchmark::State& state) {
+  Buffer gradients = normal_tensor(1), residual = normal_tensor(2);
+  const auto sequences = static_cast<std::size_t>(state.range(0));
+  constexpr std::size_t kPiece = kBlockElements * sizeof(float);
+  for (auto _ : state) {
+    for (std::size_t i = 0; i < kTensorBytes / sequences; i += kPiece)
+      for (std::size_t s = 0; s < sequences; ++s) {
+        const std::size_t at = s * (kTensorBytes / sequences) + i;
+        exchange(gradients.bytes() + at, residual.bytes() + at, kPiece);
+      }
+    benchmark::ClobberMemory();
+  }
+  count_bytes(state, 2 * kTensorBytes);
+}
+
+/// Blocks above a norm are sent; their share, in percent, is that of the first pass.
+void threshold(benchmark::State& state) {
+  Buffer gradients = normal_tensor(1), residual = normal_tensor(2);
+  const numeric::FeedbackBlocks blocks{
+      reinterpret_cast<const float*>(gradients.bytes()), reinterpret_cast<float*>(residual.bytes()),
+      reinterpret_cast<float*>(gradients.bytes()), kTensorBytes / sizeof(float), kBlockElements};
+  std::vector<double> energies(blocks.block_count());
+  numeric::block_energies(blocks, energies.data());
+  const auto rank = energies.size() * static_cast<std::size_t>(100 - state.range(0)) / 100;
+  const auto limit = energies.begin() + static_cast<std::ptrdiff_t>(rank);
+  if (limit != energies.end()) std::nth_element(energies.begin(), limit, energies.end());
+  const double energy = limit != energies.end() ? *limit : 1e300;
+  std::vector<std::uint64_t> chosen(energies.size() / 64 + 1);
+  for (auto _ : state) {
+    std::fill(chosen.begin(), chosen.end(), ~std::uint64_t{0});
+    benchmark::DoNotOptimize(numeric::keep_blocks(blocks, energy, chosen.data()));
+    benchmark::ClobberMemory();
+  }
+  count_bytes(state, 2 * kTensorBytes);
+}
+
 void register_all() {
   benchmark::AddCustomContext("simd_target", numeric::simd_target());
   benchmark::RegisterBenchmark("read", read);
   benchmark::RegisterBenchmark("copy", copy);
   benchmark::RegisterBenchmark("search", search)->ArgName("percent")->Arg(0)->Arg(1)->Arg(10);
+  benchmark::RegisterBenchmark("feedback_alone", feedback_alone)
+      ->ArgName("sequences")
+      ->Arg(1)
+      ->Arg(4);
+  benchmark::RegisterBenchmark("threshold", threshold)->ArgName("percent")->Arg(0)->Arg(1)->Arg(10);
   for (const ElementType type :
        {ElementType::kFloat32, ElementType::kFloat64, ElementType::kFloat16, ElementType::kBFloat16,
         ElementType::kInt32, ElementType::kInt64, ElementType::kInt8})

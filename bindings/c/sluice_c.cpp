@@ -2,13 +2,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <exception>
 #include <memory>
 #include <new>
 #include <span>
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -17,6 +15,7 @@
 #include <sluice/sluice.h>
 #include <sluice/sluice.hpp>
 
+#include "bindings/c/guarded.hpp"
 #include "worker/environment.hpp"
 
 struct sluice_options {
@@ -64,78 +63,11 @@ namespace {
 
 using sluice::Error;
 using sluice::ErrorCode;
-
-static_assert(sizeof(sluice_error) == 512);
-
-/// Cuts between characters of UTF-8.
-void copy_message(std::string_view text, sluice_error& error) {
-  std::size_t length = std::min(text.size(), sizeof error.message - 1);
-  if (length < text.size())
-    while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xc0) == 0x80) --length;
-  std::memcpy(error.message, text.data(), length);
-  error.message[length] = '\0';
-}
-
-sluice_status tell(sluice_error* out, const Error& error) {
-  const auto status = static_cast<sluice_status>(error.code());
-  if (out == nullptr) return status;
-  *out = {};
-  out->status = status;
-  out->rank = error.rank() ? std::int32_t{*error.rank()} : -1;
-  out->op = error.op() ? static_cast<std::int64_t>(*error.op()) : -1;
-  out->last_heard_ms = error.last_heard() ? std::int64_t{error.last_heard()->count()} : -1;
-  copy_message(error.what(), *out);
-  return status;
-}
-
-/// Without memory for more than this.
-sluice_status tell(sluice_error* out, std::string_view what) {
-  if (out != nullptr) {
-    *out = {.status = SLUICE_UNAVAILABLE, .rank = -1, .op = -1, .last_heard_ms = -1, .message = {}};
-    copy_message(what, *out);
-  }
-  return SLUICE_UNAVAILABLE;
-}
-
-/// While it lives the thread cannot be cancelled, which would unwind through what must not be.
-class NoCancellation {
- public:
-  NoCancellation() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
-  NoCancellation(const NoCancellation&) = delete;
-  NoCancellation& operator=(const NoCancellation&) = delete;
-  ~NoCancellation() { pthread_setcancelstate(before_, nullptr); }
-
- private:
-  int before_ = PTHREAD_CANCEL_ENABLE;
-};
-
-/// Runs it; what it throws becomes the status.
-template <class Body>
-sluice_status guarded(sluice_error* error, Body&& body) noexcept {
-  const NoCancellation to_the_end;
-  try {
-    body();
-    return SLUICE_OK;
-  } catch (const Error& thrown) {
-    return tell(error, thrown);
-  } catch (const std::bad_alloc&) {
-    return tell(error, "out of memory");
-  } catch (const std::exception& thrown) {
-    return tell(error, thrown.what());
-  } catch (...) {
-    return tell(error, "an unknown exception");
-  }
-}
-
-[[noreturn]] void refuse(const std::string& why) {
-  throw Error(ErrorCode::kInvalidArgument, why);
-}
-
-template <class T>
-T& given(T* pointer, const char* call, const char* what) {
-  if (pointer == nullptr) refuse(std::string(call) + ": " + what + " is null");
-  return *pointer;
-}
+using sluice::c::check_size;
+using sluice::c::given;
+using sluice::c::guarded;
+using sluice::c::refuse;
+using sluice::c::tell;
 
 std::span<const std::uint64_t> span_of(const std::uint64_t* counts, std::size_t size,
                                        const char* call) {
@@ -153,13 +85,6 @@ sluice_status started(const char* call, sluice_communicator* communicator, sluic
     handle->work = start(job);
     out = handle.release();
   });
-}
-
-/// What is to be told in a struct of the caller's, which may be of another version.
-void check_size(std::size_t size, std::size_t ours, const char* call, const char* what) {
-  if (size != ours)
-    refuse(std::string(call) + ": " + what + " has " + std::to_string(size) + " bytes, " +
-           std::to_string(ours) + " expected: is its size set?");
 }
 
 /// The C++ enumerator of a value of C; of one that does not fit, 0, which stands for none.

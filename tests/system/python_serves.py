@@ -45,6 +45,10 @@ class Python(harness.SystemTest):
         for scenario in ("memory_goes_with_its_last_view", "memory_is_private_after_fork"):
             self.all_end_well([self.start_python(0, 1, "vhost:/no/such", RANK, scenario)])
 
+    def test_compressors(self):
+        """Without any Context."""
+        self.all_end_well([self.start_python(0, 1, "vhost:/no/such", RANK, "compressed")])
+
     def test_control_c_ends_a_wait(self):
         daemon = self.start_daemon()
         first = self.start_python(0, 2, daemon, RANK, "interrupted")

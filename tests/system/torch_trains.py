@@ -67,7 +67,8 @@ class Training(Torch):
         self.all_end_well(self.start_programs(
             2, self.start_daemon(), "hooks.py", "nothing_left_out", "what_is_left_out_comes_later",
             "random_blocks_are_the_same_on_all_ranks", "fewer_bytes", "sparse_gradients",
-            "an_overflow_passes", "options_are_checked", "recorded"))
+            "an_overflow_passes", "library_and_tensors_agree", "bad_numbers_are_sent_at_once",
+            "options_are_checked", "recorded"))
 
     def test_communication_hooks_of_three_ranks(self):
         self.all_end_well(self.start_programs(

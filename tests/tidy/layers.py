@@ -42,7 +42,7 @@ LAYERS = [
     (r"worker/include/",     [r"sluice/"],                            []),
     (ENGINE["worker"],       CORE + [ENGINE["worker"], r"sluice/statistics\.hpp"], []),
     (r"worker/",             LOOP + [r"worker/", r"sluice/"],         SYSTEM + LOG),
-    (r"bindings/c/",         BASE + [r"sluice/", r"worker/environment\.hpp"],
+    (r"bindings/c/",         BASE + [r"bindings/c/", r"sluice/", r"worker/environment\.hpp"],
      [r"pthread\.h", r"sluice/sluice\.h"]),
     (r"bindings/torch/",     [r"bindings/torch/", r"sluice/",
                               r"worker/thread_without_signals\.hpp"],

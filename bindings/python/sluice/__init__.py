@@ -31,12 +31,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sluice import _arrays, _library
+from sluice import _arrays, _library, compress
 from sluice._library import Error, InvalidArgument, Status, WaitTimeout, call, lib
 from sluice._memory import empty, zeros
 
 __all__ = ["Communicator", "Context", "Error", "InvalidArgument", "OpStatistics", "Status",
-           "WaitTimeout", "Work", "__version__", "empty", "zeros"]
+           "WaitTimeout", "Work", "__version__", "compress", "empty", "zeros"]
 __version__: str = lib.sluice_version().decode()
 for _public in (Error, InvalidArgument, Status, WaitTimeout, empty, zeros):
     _public.__module__ = "sluice"  # what tracebacks show

@@ -5,8 +5,8 @@ import ctypes
 import enum
 import os
 import threading
-from ctypes import (POINTER, Structure, byref, c_char, c_char_p, c_int, c_int32, c_int64, c_size_t,
-                    c_uint16, c_uint32, c_uint64, c_void_p)
+from ctypes import (POINTER, Structure, byref, c_char, c_char_p, c_double, c_float, c_int, c_int32,
+                    c_int64, c_size_t, c_uint16, c_uint32, c_uint64, c_void_p)
 from typing import Any
 
 SONAME = "libsluice.so.0"
@@ -81,6 +81,13 @@ class ReduceOptions(Structure):
                 ("nonzero_words", c_size_t), ("tag", c_uint64), ("block_elements", c_uint16)]
 
 
+class BlockCompression(Structure):
+    """sluice_block_compression."""
+    _fields_ = [("size", c_size_t), ("gradients", c_void_p), ("residual", c_void_p),
+                ("out", c_void_p), ("count", c_uint64), ("sent_blocks", c_void_p),
+                ("sent_words", c_size_t), ("block_elements", c_uint32), ("divisor", c_float)]
+
+
 class OpStatistics(Structure):
     """sluice_op_statistics."""
     _fields_ = [(name, c_uint64) for name in (
@@ -91,6 +98,7 @@ class OpStatistics(Structure):
 MAX_RANKS = 256
 _ERROR = POINTER(_Error)
 _HANDLE = POINTER(c_void_p)
+_BLOCKS = POINTER(BlockCompression)
 _FALLIBLE: dict[str, list[Any]] = {  # without the error, which comes last
     "sluice_options_from_environment": [c_void_p],
     "sluice_options_set": [c_void_p, c_char_p, c_char_p],
@@ -121,6 +129,16 @@ _FALLIBLE: dict[str, list[Any]] = {  # without the error, which comes last
     "sluice_work_statistics": [c_void_p, POINTER(OpStatistics), c_size_t],
     "sluice_completion_queue_add": [c_void_p, c_void_p, c_uint64],
     "sluice_completion_queue_next": [c_void_p, c_int64, POINTER(c_uint64)],
+    "sluice_compress_threshold": [_BLOCKS, c_double, c_void_p],
+    "sluice_compress_top_k": [_BLOCKS, c_uint64, c_void_p],
+    "sluice_compress_top_k_ratio": [_BLOCKS, c_void_p, c_uint64, c_void_p],
+    "sluice_compress_random_k": [_BLOCKS, c_uint64, c_uint64, c_uint64, c_void_p],
+    "sluice_compress_elements": [c_void_p, c_void_p, c_uint64, c_float, c_void_p],
+    "sluice_element_top_k_create": [c_uint64, c_uint64, c_uint32, _HANDLE],
+    "sluice_element_top_k_set_k": [c_void_p, c_uint64],
+    "sluice_element_top_k_compress": [c_void_p, c_void_p, c_void_p, c_uint64, c_void_p],
+    "sluice_k_for_union": [c_uint32, c_uint64, c_uint64, c_uint64, c_uint64, c_uint64,
+                           POINTER(c_uint64)],
 }
 _PLAIN: dict[str, tuple[Any, list[Any]]] = {
     "sluice_version": (c_char_p, []),
@@ -138,6 +156,10 @@ _PLAIN: dict[str, tuple[Any, list[Any]]] = {
     "sluice_work_destroy": (None, [c_void_p]),
     "sluice_completion_queue_create": (c_void_p, []),
     "sluice_completion_queue_destroy": (None, [c_void_p]),
+    "sluice_elements_create": (c_void_p, []),
+    "sluice_elements_get": (c_size_t, [c_void_p, c_void_p, c_void_p]),
+    "sluice_elements_destroy": (None, [c_void_p]),
+    "sluice_element_top_k_destroy": (None, [c_void_p]),
 }
 
 

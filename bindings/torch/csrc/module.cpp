@@ -1,6 +1,7 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "bindings/torch/csrc/compressors.hpp"
 #include "bindings/torch/csrc/process_group.hpp"
 #include "bindings/torch/csrc/shared_tensors.hpp"
 
@@ -22,4 +23,5 @@ PYBIND11_MODULE(_backend, module) {
   module.def("begin_shared_tensors", &sluice_torch::begin_shared_tensors);
   module.def("end_shared_tensors", &sluice_torch::end_shared_tensors);
   module.def("shares_memory", &sluice_torch::shares_memory);
+  sluice_torch::define_compressors(module);
 }

@@ -8,6 +8,10 @@ send. What was left out is added to the next step's gradients (error feedback), 
 for good: Stich et al., "Sparsified SGD with Memory", NeurIPS 2018; in blocks as in OmniReduce,
 SIGCOMM 2021. The result is the average over the ranks, as without a hook.
 
+float32 gradients on the CPU are compressed by Sluice's library (sluice/compress.hpp), others by
+tensor operations. The library sends a block with NaN or infinity whatever the rule, and none that
+is zero.
+
 The hooks work with every backend; only Sluice is faster with them. A compressor belongs to one
 model: make another for each.
 """
@@ -18,10 +22,14 @@ from typing import Any, Optional
 import torch
 import torch.distributed as dist
 
+from sluice_torch import _backend
+
 __all__ = ["Compressor", "bf16", "random_k", "threshold", "top_k"]
 
 Hook = Callable[[Any, Any], torch.futures.Future]
 Rule = Callable[[torch.Tensor, "Compressor"], torch.Tensor]
+# From gradients, what was left out, ranks, number of blocks and compressor to the blocks sent.
+OnePass = Callable[[torch.Tensor, Optional[torch.Tensor], int, int, "Compressor"], int]
 
 
 class Compressor:
@@ -48,6 +56,7 @@ class Compressor:
         self.calls = 0  #: buckets compressed: the same number on all ranks at the same call
         self.blocks = 0  #: of all of them
         self.blocks_kept = 0  #: by this rank
+        self._one_pass: Optional[OnePass] = None  # the rule as the library has it
         self._left_out: dict[tuple[int, ...], torch.Tensor] = {}  # by the ids of the parameters
         self._part: dict[int, torch.Tensor] = {}  # of those tensors, by the parameter's id
 
@@ -56,6 +65,12 @@ class Compressor:
         average over so many ranks."""
         gradients = bucket.buffer()
         left_out = self._left_out_of(bucket) if self.error_feedback else None
+        if self._one_pass is not None and self._fits_library(gradients):
+            blocks = -(-gradients.numel() // self.block_elements)
+            self.blocks += blocks
+            self.blocks_kept += self._one_pass(gradients, left_out, ranks, blocks, self)
+            self.calls += 1
+            return gradients
         if left_out is not None:
             gradients.add_(left_out)
             left_out.copy_(gradients)
@@ -75,6 +90,12 @@ class Compressor:
     def density(self) -> float:
         """The share of blocks that this rank kept up to now."""
         return self.blocks_kept / self.blocks if self.blocks else 1.0
+
+    def _fits_library(self, gradients: torch.Tensor) -> bool:
+        """Others are compressed by tensor operations, with the same rules."""
+        return (self.wire_dtype is None and gradients.dtype == torch.float32
+                and gradients.device.type == "cpu" and gradients.is_contiguous()
+                and self.block_elements < 2**32)
 
     def _zero_the_rest(self, gradients: torch.Tensor) -> None:
         size = self.block_elements
@@ -142,7 +163,12 @@ def top_k(ratio: float, **options: Any) -> tuple[Compressor, Hook]:
         kept[_energy(blocks).topk(math.ceil(ratio * len(blocks))).indices] = True
         return kept
 
-    return Compressor(rule, **options), _hook
+    def one_pass(gradients: torch.Tensor, left_out: Optional[torch.Tensor], ranks: int, blocks: int,
+                 compressor: Compressor) -> int:
+        return _backend.compress_top_k(gradients, left_out, compressor.block_elements, ranks,
+                                       math.ceil(ratio * blocks))
+
+    return _with_one_pass(Compressor(rule, **options), one_pass), _hook
 
 
 def threshold(norm: float, **options: Any) -> tuple[Compressor, Hook]:
@@ -150,7 +176,16 @@ def threshold(norm: float, **options: Any) -> tuple[Compressor, Hook]:
     Compressor's."""
     if not norm >= 0:
         raise ValueError(f"norm is {norm}; 0 or more expected")
-    return Compressor(lambda blocks, _: ~(_energy(blocks) <= norm * norm), **options), _hook
+
+    def rule(blocks: torch.Tensor, _: Compressor) -> torch.Tensor:
+        return ~(_energy(blocks) <= norm * norm)
+
+    def one_pass(gradients: torch.Tensor, left_out: Optional[torch.Tensor], ranks: int, _: int,
+                 compressor: Compressor) -> int:
+        return _backend.compress_threshold(gradients, left_out, compressor.block_elements, ranks,
+                                           norm)
+
+    return _with_one_pass(Compressor(rule, **options), one_pass), _hook
 
 
 def random_k(ratio: float, seed: int = 0, **options: Any) -> tuple[Compressor, Hook]:
@@ -166,13 +201,24 @@ def random_k(ratio: float, seed: int = 0, **options: Any) -> tuple[Compressor, H
         kept[chosen.to(blocks.device)] = True
         return kept
 
-    return Compressor(rule, **options), _hook
+    def one_pass(gradients: torch.Tensor, left_out: Optional[torch.Tensor], ranks: int, blocks: int,
+                 compressor: Compressor) -> int:
+        return _backend.compress_random_k(gradients, left_out, compressor.block_elements, ranks,
+                                          math.ceil(ratio * blocks), seed % 2**64,
+                                          compressor.calls)
+
+    return _with_one_pass(Compressor(rule, **options), one_pass), _hook
 
 
 def bf16(**options: Any) -> tuple[Compressor, Hook]:
     """All blocks travel, as bfloat16. What is rounded away is added to the next gradients.
     `options`: the Compressor's."""
     return Compressor(None, wire_dtype=torch.bfloat16, **options), _hook
+
+
+def _with_one_pass(compressor: Compressor, one_pass: OnePass) -> Compressor:
+    compressor._one_pass = one_pass
+    return compressor
 
 
 def _energy(blocks: torch.Tensor) -> torch.Tensor:

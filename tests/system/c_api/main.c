@@ -29,6 +29,16 @@ AT(sluice_reduce_options, nonzero_blocks, 16);
 AT(sluice_reduce_options, nonzero_words, 24);
 AT(sluice_reduce_options, tag, 32);
 AT(sluice_reduce_options, block_elements, 40);
+SIZE(sluice_block_compression, 64);
+AT(sluice_block_compression, size, 0);
+AT(sluice_block_compression, gradients, 8);
+AT(sluice_block_compression, residual, 16);
+AT(sluice_block_compression, out, 24);
+AT(sluice_block_compression, count, 32);
+AT(sluice_block_compression, sent_blocks, 40);
+AT(sluice_block_compression, sent_words, 48);
+AT(sluice_block_compression, block_elements, 56);
+AT(sluice_block_compression, divisor, 60);
 SIZE(sluice_op_statistics, 72);
 AT(sluice_op_statistics, duration_ns, 0);
 AT(sluice_op_statistics, blocks, 8);
@@ -490,8 +500,87 @@ static void shared_contexts(sluice_options* options) {
   CHECK(sluice_context_close(other, &error) == SLUICE_OK);
 }
 
+/* Three blocks of 4, 4 and 2 elements. */
+static void compressed_blocks(void) {
+  float gradients[10] = {1, 1, 1, 1, 4, 4, 4, 4, 2, 2}, residual[10] = {0}, out[10];
+  uint64_t bits = 0, sent = 0;
+  sluice_block_compression blocks = SLUICE_BLOCK_COMPRESSION_INIT;
+  CHECK(blocks.block_elements == 256 && blocks.divisor == 1);
+  blocks.gradients = gradients;
+  blocks.residual = residual;
+  blocks.out = out;
+  blocks.count = 10;
+  blocks.sent_blocks = &bits;
+  blocks.sent_words = 1;
+  blocks.block_elements = 4;
+  blocks.divisor = 2;
+  CHECK(sluice_compress_top_k(&blocks, 1, &sent, &error) == SLUICE_OK);
+  CHECK(sent == 1 && bits == 2 && out[4] == 2 && out[0] == 0 && out[9] == 0);
+  CHECK(residual[0] == 1 && residual[4] == 0 && residual[9] == 2);
+  CHECK(sluice_compress_threshold(&blocks, 5, NULL, NULL) == SLUICE_OK);
+  CHECK(bits == 6 && out[8] == 2 && residual[0] == 2 && residual[8] == 0);
+  const float parameters[10] = {1, 1, 1, 1, 1, 1, 1, 1, 8, 8};
+  CHECK(sluice_compress_top_k_ratio(&blocks, parameters, 2, &sent, &error) == SLUICE_OK);
+  CHECK(sent == 2 && bits == 3 && out[0] == 1.5F && residual[8] == 2);
+  CHECK(sluice_compress_random_k(&blocks, 3, 7, 1, &sent, &error) == SLUICE_OK);
+  CHECK(sent == 3 && bits == 7);
+
+  REFUSED(sluice_compress_top_k(NULL, 1, &sent, &error), SLUICE_INVALID_ARGUMENT, "blocks is null");
+  REFUSED(sluice_compress_threshold(&blocks, -1, &sent, &error), SLUICE_INVALID_ARGUMENT, "norm");
+  REFUSED(sluice_compress_top_k_ratio(&blocks, NULL, 1, &sent, &error), SLUICE_INVALID_ARGUMENT,
+          "parameters is null");
+  blocks.sent_words = 2;
+  REFUSED(sluice_compress_top_k(&blocks, 1, &sent, &error), SLUICE_INVALID_ARGUMENT, "2 words");
+  blocks.out = NULL;
+  REFUSED(sluice_compress_top_k(&blocks, 1, &sent, &error), SLUICE_INVALID_ARGUMENT, "out is null");
+  blocks.size = 8;
+  REFUSED(sluice_compress_top_k(&blocks, 1, &sent, &error), SLUICE_INVALID_ARGUMENT, "8 bytes");
+}
+
+static void compressed_elements(void) {
+  const float gradients[6] = {1, -5, 0, 3, 5, 0};
+  float residual[6] = {0, 0, 0, -7, 0, 0};
+  const uint32_t* keys = NULL;
+  const float* values = NULL;
+  sluice_elements* elements = sluice_elements_create();
+  sluice_element_top_k* top_k = NULL;
+  CHECK(elements != NULL && sluice_elements_get(elements, &keys, &values) == 0);
+  CHECK(sluice_element_top_k_create(2, 0, 1, &top_k, &error) == SLUICE_OK);
+  CHECK(sluice_element_top_k_compress(top_k, gradients, residual, 6, elements, &error) ==
+        SLUICE_OK);
+  CHECK(sluice_elements_get(elements, &keys, &values) == 2);
+  CHECK(keys[0] == 1 && keys[1] == 4 && values[0] == -5 && values[1] == 5);
+  CHECK(residual[1] == 0 && residual[3] == -4);
+  CHECK(sluice_element_top_k_set_k(top_k, 1, &error) == SLUICE_OK);
+  CHECK(sluice_element_top_k_compress(top_k, gradients, NULL, 6, elements, NULL) == SLUICE_OK);
+  CHECK(sluice_elements_get(elements, NULL, NULL) == 1);
+  CHECK(sluice_compress_elements(gradients, residual, 6, 1, elements, &error) == SLUICE_OK);
+  CHECK(sluice_elements_get(elements, &keys, NULL) == 4 && keys[2] == 3);
+  REFUSED(sluice_compress_elements(NULL, NULL, 6, 1, elements, &error), SLUICE_INVALID_ARGUMENT,
+          "gradients is null");
+  REFUSED(sluice_compress_elements(gradients, residual, 6, -1, elements, &error),
+          SLUICE_INVALID_ARGUMENT, "magnitude");
+  REFUSED(sluice_element_top_k_compress(NULL, gradients, NULL, 6, elements, &error),
+          SLUICE_INVALID_ARGUMENT, "top_k is null");
+  sluice_element_top_k_destroy(top_k);
+  REFUSED(sluice_element_top_k_create(2, 0, 0, &top_k, &error), SLUICE_INVALID_ARGUMENT,
+          "exact_every is 0");
+  sluice_element_top_k_destroy(NULL);
+  sluice_elements_destroy(elements);
+  sluice_elements_destroy(NULL);
+  CHECK(sluice_elements_get(NULL, NULL, NULL) == 0);
+
+  uint64_t k = 0;
+  CHECK(sluice_k_for_union(1, 100, 10, 500, 0, 0, &k, &error) == SLUICE_OK && k == 50);
+  CHECK(sluice_k_for_union(8, 100, 10, 500, 20, 20, &k, &error) == SLUICE_OK && k == 50);
+  CHECK(sluice_k_for_union(8, 100, 10, 500, 0, 0, &k, &error) == SLUICE_OK && k == 8);
+  REFUSED(sluice_k_for_union(0, 100, 10, 500, 0, 0, &k, &error), SLUICE_INVALID_ARGUMENT, "ranks");
+}
+
 int main(void) {
   names();
+  compressed_blocks();
+  compressed_elements();
   settings();
   long_message();
   null_handles();

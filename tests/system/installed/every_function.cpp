@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include <sluice/compress.hpp>
 #include <sluice/sluice.hpp>
 
 void every_function() {
@@ -44,6 +45,28 @@ void every_function() {
   throw sluice::Error(sluice::ErrorCode::kQuota, "to be caught by others");
 }
 
+void every_compressor() {
+  std::vector<float> gradients(1'000), parameters(1'000);
+  std::vector<std::uint64_t> sent(1);
+  const sluice::BlockCompression blocks{
+      .gradients = gradients, .out = gradients, .sent_blocks = sent};
+  const std::uint64_t k = sluice::share_of(0.5, 4);
+  sluice::compress_threshold(blocks, 1);
+  sluice::compress_top_k(blocks, k);
+  sluice::compress_top_k_ratio(blocks, parameters, k);
+  sluice::compress_random_k(blocks, k, 0, 0);
+  sluice::SparseElements elements;
+  sluice::compress_elements(gradients, {}, 1, elements);
+  sluice::ElementTopK top_k({.k = k});
+  top_k.compress(gradients, {}, elements);
+  top_k.set_k(2);
+  if (top_k.threshold() > 0) return;
+  sluice::UnionTarget target({.ranks = 2, .units = 4, .unit_bytes = 1036, .bytes = 2072});
+  target.measured(1, 2);
+  static_cast<void>(target.k());
+}
+
 int main(int argc, char**) {
   if (argc > 1) every_function();
+  if (argc > 1) every_compressor();
 }

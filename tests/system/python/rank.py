@@ -226,6 +226,88 @@ def memory_is_private_after_fork():
     assert (array == 1).all()
 
 
+def compressed_blocks():
+    """Three blocks of 4, 4 and 2 elements. Without any Context."""
+    gradients = np.array([1, 1, 1, 1, 4, 4, 4, 4, 2, 2], np.float32)
+    residual, out = np.zeros(10, np.float32), np.empty((2, 5), np.float32)
+    sent = sluice.compress.top_k(gradients, 1, residual=residual, out=out, block_elements=4,
+                                 divisor=2)
+    assert sent.tolist() == [False, True, False]
+    assert out.flatten().tolist() == [0, 0, 0, 0, 2, 2, 2, 2, 0, 0]
+    assert residual.tolist() == [1, 1, 1, 1, 0, 0, 0, 0, 2, 2] and gradients[0] == 1
+    gradients.flags.writeable = False
+    parameters = np.array([1] * 8 + [8, 8], np.float32)
+    sent = sluice.compress.top_k_ratio(gradients, parameters, 2, out=out, block_elements=4)
+    assert sent.tolist() == [True, True, False]
+    gradients = np.ones(100 * 256 + 1, np.float32)
+    left = gradients.copy()
+    sent = sluice.compress.random_k(gradients, 50, seed=3, step=2**64 - 1, residual=left)
+    assert sent.sum() == 50 and (gradients.sum() + left.sum() == 2 * gradients.size)
+    assert (sent == sluice.compress.random_k(left.copy() + 1, 50, seed=3, step=2**64 - 1)).all()
+    assert not sluice.compress.threshold(np.ones(100, np.float32), 10).any()
+    assert sluice.compress.threshold(np.ones(101, np.float32), 10).all()
+    assert sluice.compress.threshold(np.empty(0, np.float32), 10).shape == (0,)
+
+
+def compressed_elements():
+    gradients = np.array([1, -5, 0, 3, 5, 0], np.float32)
+    residual = np.array([0, 0, 0, -7, 0, 0], np.float32)
+    top_k = sluice.compress.ElementTopK(2)
+    keys, values = top_k.compress(gradients, residual=residual)
+    assert (keys.dtype, values.dtype) == (np.uint32, np.float32)
+    assert (keys.tolist(), values.tolist()) == ([1, 4], [-5, 5])
+    assert residual.tolist() == [1, 0, 0, -4, 0, 0]
+    top_k.set_k(0)
+    assert [part.tolist() for part in top_k.compress(gradients)] == [[], []]
+    keys, values = sluice.compress.elements(gradients, 3)
+    assert (keys.tolist(), values.tolist()) == ([1, 3, 4], [-5, 3, 5])
+    keys, _ = sluice.compress.ElementTopK(1, bucket_elements=3, exact_every=2).compress(gradients)
+    assert keys.tolist() == [1, 4]
+    assert sluice.compress.k_for_union(8, 100, 10, 500) == 8
+    assert sluice.compress.k_for_union(8, 100, 10, 500, own=20, in_union=20) == 50
+
+
+def compressors_refuse():
+    floats, wrong = np.ones(10, np.float32), sluice.InvalidArgument
+    compress = sluice.compress
+    refused(lambda: compress.top_k([1.0], 1), TypeError, "top_k", "numpy.ndarray")
+    refused(lambda: compress.top_k(floats.astype(float), 1), wrong, "float32")
+    refused(lambda: compress.top_k(floats[::2], 1), wrong, "not contiguous")
+    refused(lambda: compress.top_k(floats, -1), wrong, "k -1")
+    refused(lambda: compress.top_k(floats, 1.5), TypeError, "an integer")
+    refused(lambda: compress.top_k(floats, 1, residual=floats), wrong, "overlap")
+    refused(lambda: compress.top_k(floats, 1, residual=floats[1:]), wrong, "10 elements")
+    refused(lambda: compress.top_k(floats, 1, out=floats[1:]), wrong, "out is", "10 elements")
+    refused(lambda: compress.top_k(floats, 1, block_elements=0), wrong, "block_elements 0")
+    refused(lambda: compress.top_k(floats, 1, divisor=0), wrong, "divisor")
+    refused(lambda: compress.threshold(floats, float("nan")), wrong, "norm")
+    refused(lambda: compress.top_k_ratio(floats, floats[1:], 1), wrong, "parameters is")
+    refused(lambda: compress.elements(floats, -1), wrong, "magnitude")
+    refused(lambda: compress.elements(floats, 1, residual=floats[1:]), wrong, "10 elements")
+    refused(lambda: compress.ElementTopK(1, exact_every=0), wrong, "exact_every")
+    refused(lambda: compress.k_for_union(0, 1, 1, 1), wrong, "ranks")
+    floats.flags.writeable = False
+    refused(lambda: compress.top_k(floats, 1), wrong, "read-only")
+    assert (floats == 1).all()
+
+
+def compressed():
+    compressed_blocks()
+    compressed_elements()
+    compressors_refuse()
+
+
+def compressed_and_summed(job):
+    """The blocks that a rank sends, by its bitmap."""
+    gradients = np.full(64 * 100, RANK + 1, np.float32)
+    sent = sluice.compress.random_k(gradients, 10, seed=1, step=2, block_elements=64)
+    work = job.all_reduce(gradients, nonzero_blocks=sent, block_elements=64)
+    work.wait()
+    assert work.statistics.blocks_sent == 10
+    assert (gradients.reshape(100, 64)[sent] == sum(range(1, RANKS + 1))).all()
+    assert not gradients.reshape(100, 64)[~sent].any()
+
+
 def no_elements(job):
     job.all_reduce(np.zeros((0, 4), np.float32)).wait()
     scalar = np.array(RANK + 1, np.int64)
@@ -465,9 +547,10 @@ def all_at_once():
     with sluice.Context() as context, context.join() as job:
         assert (job.rank, job.world_size) == (RANK, RANKS)
         for scenario in (types_and_reductions, moves, parts, messages, apart_and_sparse,
-                         blocks_of_the_op, memory_of_the_library, no_elements, bad_arguments,
-                         arrays_outlive_their_names, arrays_are_let_go, interrupted_calls,
-                         waits_are_bounded, other_threads_run, forked_children):
+                         blocks_of_the_op, memory_of_the_library, no_elements,
+                         compressed_and_summed, bad_arguments, arrays_outlive_their_names,
+                         arrays_are_let_go, interrupted_calls, waits_are_bounded,
+                         other_threads_run, forked_children):
             try:
                 scenario(job)
             except BaseException:

@@ -94,6 +94,60 @@ def random_blocks_are_the_same_on_all_ranks():
         assert 0 < nonzero < 0.07, nonzero  # a union of different ones would be larger
 
 
+class Bucket:
+    """One parameter's gradients, as DDP would hand them over."""
+
+    def __init__(self, parameter, gradients):
+        self.parameter, self.gradients = parameter, gradients
+
+    def buffer(self):
+        return self.gradients
+
+    def parameters(self):
+        return [self.parameter]
+
+
+def library_and_tensors_agree():
+    """On which blocks travel, and on every bit of what does and what stays."""
+    for elements in (0, 1, 255, 256, 10_000):
+        for make_hook in (lambda **o: sluice_torch.top_k(0.3, **o),
+                          lambda **o: sluice_torch.threshold(16.0, **o)):
+            for feedback in (True, False):
+                found = []
+                for by_library in (True, False):
+                    compressor, _ = make_hook(error_feedback=feedback)
+                    assert compressor._one_pass is not None
+                    if not by_library:
+                        compressor._one_pass = None
+                    generator = torch.Generator().manual_seed(elements)
+                    parameter = nn.Parameter(torch.zeros(elements))
+                    sent = [compressor.compress(
+                        Bucket(parameter, torch.randn(elements, generator=generator)), 3)
+                        for _ in range(4)]
+                    left = compressor._part.get(id(parameter), torch.zeros(0))
+                    found.append([*sent, left, torch.tensor(compressor.blocks_kept)])
+                for mine, theirs in zip(*found):
+                    assert torch.equal(mine, theirs), (elements, feedback)
+    for gradients in (torch.ones(1024, dtype=torch.float64), torch.ones(2048)[::2]):
+        compressor, _ = sluice_torch.top_k(0.5)
+        sent = compressor.compress(Bucket(nn.Parameter(gradients), gradients), 2)
+        assert (compressor.blocks_kept, float(sent.sum())) == (2, 256.0), sent
+
+
+def bad_numbers_are_sent_at_once():
+    """The whole block; the others are as if they were not there."""
+    for compressor, _ in (sluice_torch.top_k(0.01), sluice_torch.threshold(1e9),
+                          sluice_torch.random_k(0.01)):
+        for bad in (float("nan"), float("inf")):
+            gradients = torch.ones(200 * 256)
+            gradients[70 * 256 + 3] = bad
+            parameter = nn.Parameter(torch.zeros(200 * 256))
+            sent = compressor.compress(Bucket(parameter, gradients), 1)
+            assert not sent[70 * 256 + 3].isfinite() and sent[70 * 256] == 1
+            left = compressor._part[id(parameter)]
+            assert left.isfinite().all() and (left[70 * 256:71 * 256] == 0).all()
+
+
 def fewer_bytes():
     sent = []
     for hook in (None, sluice_torch.top_k(0.02)):

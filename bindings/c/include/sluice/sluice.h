@@ -359,6 +359,92 @@ sluice_status sluice_completion_queue_next(sluice_completion_queue* queue, int64
 /* Ends one wait of sluice_completion_queue_next, the present one or the next. */
 void sluice_completion_queue_interrupt(sluice_completion_queue* queue);
 
+/* ---- compressors -------------------------------------------------------------------------- */
+
+/* Which part of a gradient is sent now, and which stays in a residual for later: compress.hpp has
+ * the rules that hold for all, also for zeros, NaN, k = 0 and a k that is too large. Elements are
+ * fp32. No context is needed; SLUICE_INVALID_ARGUMENT for what does not fit, and then nothing is
+ * written. */
+
+/* A tensor, in blocks of which some are sent. */
+typedef struct sluice_block_compression {
+  size_t size;            /* sizeof(sluice_block_compression), of the header that the caller saw */
+  const float* gradients; /* `count` elements, as the next two */
+  float* residual;        /* read and written; zeros at first. NULL: none, and nothing is kept */
+  float* out;             /* written: what is sent, +0 elsewhere. May be `gradients`; else the three
+                           * must not overlap */
+  uint64_t count;
+  uint64_t* sent_blocks;   /* written: as nonzero_blocks of sluice_reduce_options */
+  size_t sent_words;       /* ceil(blocks / 64) */
+  uint32_t block_elements; /* 1 or more; the last block may be short */
+  float divisor;           /* of what is sent, not of the residual; finite and above 0 */
+} sluice_block_compression;
+
+#define SLUICE_BLOCK_COMPRESSION_INIT \
+  { sizeof(sluice_block_compression), NULL, NULL, NULL, 0, NULL, 0, 256, 1 }
+
+/* Sends the blocks whose Euclidean norm is above `norm`, 0 or more. `sent`, here and in the next
+ * three: how many blocks are sent; it may be NULL. */
+sluice_status sluice_compress_threshold(const sluice_block_compression* blocks, double norm,
+                                        uint64_t* sent, sluice_error* error);
+
+/* Sends the k blocks of the largest norms, of equal ones those that come first. */
+sluice_status sluice_compress_top_k(const sluice_block_compression* blocks, uint64_t k,
+                                    uint64_t* sent, sluice_error* error);
+
+/* Sends the k blocks with the largest ratio of their norm to that of their `parameters`, `count`
+ * elements. */
+sluice_status sluice_compress_top_k_ratio(const sluice_block_compression* blocks,
+                                          const float* parameters, uint64_t k, uint64_t* sent,
+                                          sluice_error* error);
+
+/* Sends k blocks by chance, the same ones on all ranks that give the same sizes, seed and step. */
+sluice_status sluice_compress_random_k(const sluice_block_compression* blocks, uint64_t k,
+                                       uint64_t seed, uint64_t step, uint64_t* sent,
+                                       sluice_error* error);
+
+/* Single elements that a compressor has chosen, by rising keys. */
+typedef struct sluice_elements sluice_elements;
+
+/* Without elements at first; NULL if there is no memory. */
+sluice_elements* sluice_elements_create(void);
+/* How many there are; `*keys` and `*values` then point to as many, until the next call that writes
+ * or destroys them. Either may be NULL; 0 for a null handle. */
+size_t sluice_elements_get(const sluice_elements* elements, const uint32_t** keys,
+                           const float** values);
+void sluice_elements_destroy(sluice_elements* elements);
+
+/* Takes the elements whose magnitude is `magnitude` (0 or more) or above out of gradients +
+ * residual, and replaces what `out` held. `count` is at most 2^32; `residual` may be NULL. */
+sluice_status sluice_compress_elements(const float* gradients, float* residual, uint64_t count,
+                                       float magnitude, sluice_elements* out, sluice_error* error);
+
+/* The largest elements of one tensor; not for two threads at once. */
+typedef struct sluice_element_top_k sluice_element_top_k;
+
+/* k elements of each bucket of `bucket_elements`, or of the tensor if that is 0. Every
+ * `exact_every`-th call (1 or more), and the first, takes exactly those; calls between take what
+ * the threshold of the last exact one lets through; after over twice as many the next is exact. */
+sluice_status sluice_element_top_k_create(uint64_t k, uint64_t bucket_elements,
+                                          uint32_t exact_every, sluice_element_top_k** top_k,
+                                          sluice_error* error);
+/* Another k makes the next call exact. */
+sluice_status sluice_element_top_k_set_k(sluice_element_top_k* top_k, uint64_t k,
+                                         sluice_error* error);
+/* As sluice_compress_elements. */
+sluice_status sluice_element_top_k_compress(sluice_element_top_k* top_k, const float* gradients,
+                                            float* residual, uint64_t count, sluice_elements* out,
+                                            sluice_error* error);
+void sluice_element_top_k_destroy(sluice_element_top_k* top_k);
+
+/* A k for which the union of the ranks' blocks, or elements, takes about `bytes`: of `units` that
+ * the tensor has, each of `unit_bytes` on the wire, headers included. `own` and `in_union` are the
+ * sizes of an earlier step, on a rank and of the union; 0 and 0: none is known, and the ranks'
+ * choices are taken for independent. See UnionTarget of compress.hpp. */
+sluice_status sluice_k_for_union(uint32_t ranks, uint64_t units, uint64_t unit_bytes,
+                                 uint64_t bytes, uint64_t own, uint64_t in_union, uint64_t* k,
+                                 sluice_error* error);
+
 #ifdef __cplusplus
 }
 #endif

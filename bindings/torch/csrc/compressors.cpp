@@ -1,0 +1,80 @@
+#include "bindings/torch/csrc/compressors.hpp"
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include <sluice/compress.hpp>
+
+#include "bindings/torch/csrc/errors.hpp"
+
+namespace sluice_torch {
+namespace {
+
+namespace py = pybind11;
+using LeftOut = c10::optional<at::Tensor>;
+
+std::span<float> elements_of(const at::Tensor& tensor, const char* call) {
+  if (tensor.device().type() != at::kCPU || tensor.scalar_type() != at::kFloat ||
+      !tensor.is_contiguous())
+    refuse(call, "a contiguous float32 tensor of the CPU expected");
+  return {tensor.data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
+}
+
+/// Runs it without Python's lock: other threads compute gradients meanwhile.
+template <class Compress>
+std::uint64_t compressed(const char* call, const at::Tensor& gradients, const LeftOut& left_out,
+                         std::uint32_t block_elements, std::uint32_t ranks, Compress&& compress) {
+  const std::span<float> all = elements_of(gradients, call);
+  const std::span<float> residual = left_out ? elements_of(*left_out, call) : std::span<float>();
+  if (block_elements == 0) refuse(call, "block_elements is 0; 1 or more expected");
+  std::vector<std::uint64_t> sent(
+      sluice::block_count(sluice::block_count(all.size(), block_elements), 64));
+  try {
+    const py::gil_scoped_release unlocked;
+    return compress(sluice::BlockCompression{.gradients = all,
+                                             .residual = residual,
+                                             .out = all,
+                                             .sent_blocks = sent,
+                                             .block_elements = block_elements,
+                                             .divisor = static_cast<float>(ranks)});
+  } catch (const sluice::Error& error) {
+    std::rethrow_exception(translated(error));
+  }
+}
+
+std::uint64_t top_k(const at::Tensor& gradients, const LeftOut& left_out,
+                    std::uint32_t block_elements, std::uint32_t ranks, std::uint64_t k) {
+  return compressed(
+      "compress_top_k", gradients, left_out, block_elements, ranks,
+      [&](const sluice::BlockCompression& blocks) { return sluice::compress_top_k(blocks, k); });
+}
+
+std::uint64_t threshold(const at::Tensor& gradients, const LeftOut& left_out,
+                        std::uint32_t block_elements, std::uint32_t ranks, double norm) {
+  return compressed("compress_threshold", gradients, left_out, block_elements, ranks,
+                    [&](const sluice::BlockCompression& blocks) {
+                      return sluice::compress_threshold(blocks, norm);
+                    });
+}
+
+std::uint64_t random_k(const at::Tensor& gradients, const LeftOut& left_out,
+                       std::uint32_t block_elements, std::uint32_t ranks, std::uint64_t k,
+                       std::uint64_t seed, std::uint64_t step) {
+  return compressed("compress_random_k", gradients, left_out, block_elements, ranks,
+                    [&](const sluice::BlockCompression& blocks) {
+                      return sluice::compress_random_k(blocks, k, seed, step);
+                    });
+}
+
+}  // namespace
+
+void define_compressors(py::module_& module) {
+  module.def("compress_top_k", &top_k);
+  module.def("compress_threshold", &threshold);
+  module.def("compress_random_k", &random_k);
+}
+
+}  // namespace sluice_torch
