@@ -1,6 +1,7 @@
 """What benchmarks run: the project's own programs, small ones compiled when first needed, and those
 of Debian's packages."""
 import contextlib
+import glob
 import os
 import shutil
 import signal
@@ -10,7 +11,9 @@ import sys
 import checkout
 
 LIBRARY = os.path.dirname(os.path.realpath(__file__))
-COMPILERS = {".c": ["mpicc", "-std=gnu17"], ".cpp": ["g++", "-std=c++20", "-pthread"]}
+COMPILERS = {".c": ["mpicc", "-std=gnu17"], ".cpp": ["g++", "-std=c++20", "-pthread"],
+             # Of a directory: without MPI's old interface for C++, which warns.
+             "": ["mpicxx", "-std=c++20", "-DOMPI_SKIP_MPICXX", "-I", checkout.ROOT]}
 FLAGS = ["-O3", "-march=native", "-Wall", "-Wextra", "-Werror"]
 
 
@@ -45,15 +48,18 @@ def need_modules(*names):
 
 
 def compiled(source):
-    """The program made of a source of this directory; compiled again when that, or a file beside
-    it, is newer."""
+    """The program made of a source of this directory, or of all in a directory of it; compiled
+    again when one of them, or a file beside it, is newer."""
     path = os.path.join(LIBRARY, source)
     name, suffix = os.path.splitext(os.path.basename(source))
+    directory, sources = os.path.dirname(path), [path]
+    if os.path.isdir(path):
+        directory, sources = path, sorted(glob.glob(os.path.join(path, "*.cpp")))
     program = os.path.join(checkout.build, "bench-programs", name)
-    if not os.path.exists(program) or os.path.getmtime(program) < newest(os.path.dirname(path)):
+    if not os.path.exists(program) or os.path.getmtime(program) < newest(directory):
         os.makedirs(os.path.dirname(program), exist_ok=True)
         need(COMPILERS[suffix][0])
-        subprocess.run([*COMPILERS[suffix], *FLAGS, "-o", program, path], check=True)
+        subprocess.run([*COMPILERS[suffix], *FLAGS, "-o", program, *sources], check=True)
     return program
 
 

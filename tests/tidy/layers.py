@@ -53,6 +53,7 @@ LAYERS = [
     (r"bench/kernels\.cpp",   CORE,                                   [r"benchmark/"]),
     (r"bench/shared_sum\.cpp", CORE + [r"common/memory/"],            SYSTEM + [r"linux/futex\.h"]),
     (r"bench/perf/buffers\.", [r"bench/", r"sluice/"],              SYSTEM),
+    (r"bench/lib/peers/sparse/", [r"bench/lib/peers/sparse/"],        [r"mpi\.h", r"malloc\.h"]),
     (r"bench/lib/",          [],                                      SYSTEM),
     (r"bench/pktgen/",       LOOP + [r"bench/", r"aggregator/", r"worker/", r"sluice/"],
      [r"nlohmann/"] + SYSTEM),
