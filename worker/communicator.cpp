@@ -7,6 +7,7 @@
 #include "worker/context.hpp"
 #include "worker/environment.hpp"
 #include "worker/op_request.hpp"
+#include "worker/sparse_sum.hpp"
 
 namespace sluice {
 namespace {
@@ -248,6 +249,41 @@ Work Communicator::Impl::start(worker::OpRequest request, std::span<const std::u
   return Work(state);
 }
 
+SparseWork Communicator::Impl::start(const SparseTensor& tensor, std::uint64_t key_bound,
+                                     const SparseOptions& options) {
+  const auto state = new_work();
+  state->sparse = std::make_unique<SparseSums>();
+  SparseSums& sparse = *state->sparse;
+  sparse.type = tensor.type;
+  worker::OpRequest request;
+  request.collective = Collective::kSparseAllReduce;
+  request.type = tensor.type;
+  request.reduction = options.reduction;
+  request.tag = options.tag;
+  worker::KeyedRequest& keyed = request.keyed.emplace();
+  keyed.rows = static_cast<const std::byte*>(tensor.values);
+  keyed.key_bound = key_bound;
+  keyed.row_elements = tensor.row_elements;
+  keyed.threshold = options.threshold == 0 ? 0 : options.threshold;  // and -0 is 0
+  keyed.result_bytes = options.result_bytes;
+  keyed.sums = &sparse.sums;
+  const std::string call(name(request.collective));
+  if (options.combine && !tensor.keys.empty()) {
+    worker::check(request, call, session_);  // all but the keys
+    if (tensor.values == nullptr)
+      throw Error(ErrorCode::kInvalidArgument, call + ": the values are null");
+    combine_equal_keys(tensor, options.reduction, sparse);
+    keyed.keys = sparse.own_keys;
+    keyed.rows = sparse.own_rows.data();
+  } else {
+    keyed.keys = tensor.keys;
+  }
+  worker::check(request, call, session_);
+  progress_->with_turn(
+      [&](Attachment& attachment, Time now) { submit(request, state, attachment, now); });
+  return SparseWork(state);
+}
+
 void Communicator::Impl::submit(const worker::OpRequest& request,
                                 const std::shared_ptr<Work::State>& state, Attachment& attachment,
                                 Time now) {
@@ -394,6 +430,11 @@ Work Communicator::all_reduce(const void* input, void* output, std::uint64_t ele
                               ElementType type, const ReduceOptions& options) {
   const Tensors tensors{input, output, type};
   return impl_->start(request(Collective::kAllReduce, tensors, options), {&element_count, 1});
+}
+
+SparseWork Communicator::all_reduce(const SparseTensor& tensor, std::uint64_t key_bound,
+                                    const SparseOptions& options) {
+  return impl_->start(tensor, key_bound, options);
 }
 
 Work Communicator::reduce(const void* input, void* output, std::uint64_t element_count,

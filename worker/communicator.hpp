@@ -24,6 +24,8 @@ struct Communicator::Impl final : private Member {
   /// `counts` as worker::lay_out takes them; `root` is 0 where there is none.
   Work start(worker::OpRequest request, std::span<const std::uint64_t> counts,
              std::int32_t root = 0);
+  SparseWork start(const SparseTensor& tensor, std::uint64_t key_bound,
+                   const SparseOptions& options);
   /// A message to or from another rank. `request` is a broadcast's.
   Work post(bool sends, std::int32_t peer, worker::OpRequest request, std::uint64_t count);
   /// Leaves, or aborts with ops pending, and waits for the end. An error: how that went wrong.

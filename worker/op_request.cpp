@@ -69,15 +69,12 @@ void check_tensors(const OpRequest& request, const std::string& call) {
   }
 }
 
-void check_keyed(const KeyedRequest& keyed, ElementType type, const std::string& call,
-                 const Session& session) {
+void check_keyed(const OpRequest& request, const std::string& call, const Session& session) {
+  const KeyedRequest& keyed = *request.keyed;
   if (keyed.key_bound == 0 || keyed.key_bound == kNoChunk)
     refuse(call, "key_bound is " + std::to_string(keyed.key_bound) + "; 1..2^64 - 2 expected");
   if (keyed.row_elements == 0) refuse(call, "row_elements is 0; 1 at least expected");
-  if (!KeyedGeometry::make(keyed.key_bound, keyed.row_elements, type, session, 0))
-    refuse(call, "a row of " + std::to_string(keyed.row_elements) + " elements of " +
-                     std::string(name(type)) + " does not fit the job's packets of " +
-                     std::to_string(session.payload_bytes) + " bytes");
+  if (const auto why = too_long(request, session)) refuse(call, *why);
   if (!(keyed.threshold >= 0))
     refuse(call, "the threshold is " + std::to_string(keyed.threshold) + "; 0 at least expected");
   if (keyed.sums == nullptr) refuse(call, "there is no place for the sums");
@@ -144,6 +141,14 @@ void lay_out(OpRequest& request, RankOf me, Counts counts) {
 }
 
 std::optional<std::string> too_long(const OpRequest& request, const Session& session) {
+  if (request.keyed) {
+    const KeyedRequest& keyed = *request.keyed;
+    if (KeyedGeometry::make(keyed.key_bound, keyed.row_elements, request.type, session, 0))
+      return std::nullopt;
+    return "a row of " + std::to_string(keyed.row_elements) + " elements of " +
+           std::string(name(request.type)) + " does not fit the job's packets of " +
+           std::to_string(session.payload_bytes) + " bytes";
+  }
   const std::uint32_t block =
       fitting_block_elements(session, request.block_elements, request.wire_type());
   const std::uint64_t most = max_element_count(block);
@@ -158,7 +163,7 @@ void check(const OpRequest& request, const std::string& call, const Session& ses
   if (!is_valid(request.type, request.reduction))
     refuse(call, "the reduction " + std::string(name(request.reduction)) +
                      " is one of integers, not of " + std::string(name(request.type)));
-  if (request.keyed) return check_keyed(*request.keyed, request.type, call, session);
+  if (request.keyed) return check_keyed(request, call, session);
   if (request.block_elements > wire::kMaxBlockElements)
     refuse(call, "block_elements is " + std::to_string(request.block_elements) + "; 1.." +
                      std::to_string(wire::kMaxBlockElements) + " expected, or 0 for the job's");

@@ -94,6 +94,33 @@ void OpenWorks::fail(const Error& error) {
   finish(std::move(completions));
 }
 
+namespace {
+
+const SparseSums& sums_of(const std::shared_ptr<Work::State>& state) {
+  const Work::State& done = finished(state);
+  throw_if_failed(done);
+  return *done.sparse;
+}
+
+}  // namespace
+
+std::span<const std::uint64_t> SparseWork::keys() const {
+  return sums_of(state()).sums.keys;
+}
+
+std::span<const std::byte> SparseWork::value_bytes(ElementType type) const {
+  const SparseSums& sparse = sums_of(state());
+  if (type != sparse.type)
+    throw Error(ErrorCode::kInvalidArgument, "SparseWork: the values are " +
+                                                 std::string(name(sparse.type)) + ", not " +
+                                                 std::string(name(type)));
+  return sparse.sums.rows;
+}
+
+std::array<std::uint64_t, 4> SparseWork::rejected() const {
+  return sums_of(state()).sums.rejected;
+}
+
 std::optional<Error> Work::error() const {
   return finished(state_).error;
 }

@@ -13,12 +13,21 @@
 
 #include "common/base/ids.hpp"
 #include "common/base/time.hpp"
+#include "worker/keyed_operation.hpp"
 #include "worker/operation.hpp"
 
 namespace sluice {
 
 class Member;
 class Progress;
+
+/// Of one sparse sum.
+struct SparseSums {
+  ElementType type = ElementType::kFloat32;
+  std::vector<std::uint64_t> own_keys;  ///< in order, and no key twice
+  std::vector<std::byte> own_rows;
+  worker::KeyedSums sums;
+};
 
 struct Work::State {
   /// Has the queue told of the end. False: it has come already. Throws kInvalidArgument where
@@ -34,6 +43,9 @@ struct Work::State {
   // Const from the start. Weak: a handle that outlives its context keeps no ports open.
   std::weak_ptr<Progress> progress;
   Time started{};
+  /// Of a sparse sum: what comes of it, written before `done`, and what it reads if not the
+  /// caller's.
+  std::unique_ptr<SparseSums> sparse;
   const Member* member = nullptr;  ///< whose op it is; gone once that is done
   OpNumber op = 0;                 ///< with the turn held
 

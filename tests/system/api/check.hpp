@@ -80,6 +80,12 @@ void messages_await_the_other_side(const Setting& setting);
 void messages_to_one_that_left(const Setting& setting);
 void left_with_messages_pending(const Setting& setting);
 
+// sparse.cpp
+void sparse_sums(const Setting& setting);
+void sparse_sums_of_any_order(const Setting& setting);
+void sparse_sums_beside_dense_ones(const Setting& setting);
+void sparse_sums_refused(const Setting& setting);
+
 // concurrency.cpp
 void many_ops_in_flight(const Setting& setting);
 void several_jobs_in_several_threads(const Setting& setting);

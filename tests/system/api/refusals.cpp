@@ -34,6 +34,27 @@ const std::vector<Disagreement>& disagreements() {
          options.reduction = first ? Reduction::kMax : Reduction::kSum;
          return start(job, memory, ElementType::kFloat32, options);
        }},
+      {"key bound", "11", "12",
+       [](Communicator& job, bool first, std::span<std::byte>) -> Work {
+         return job.all_reduce(SparseTensor{}, first ? 11 : 12);
+       }},
+      {"elements of a row", "2", "3",
+       [](Communicator& job, bool first, std::span<std::byte>) -> Work {
+         SparseTensor tensor;
+         tensor.row_elements = first ? 2 : 3;
+         return job.all_reduce(tensor, 12);
+       }},
+      {"threshold", "0.5", "0",
+       [](Communicator& job, bool first, std::span<std::byte>) -> Work {
+         SparseOptions options;
+         options.threshold = first ? 0.5 : 0;
+         return job.all_reduce(SparseTensor{}, 12, options);
+       }},
+      {"collective", "sparse_all_reduce", "all_reduce",
+       [](Communicator& job, bool first, std::span<std::byte> memory) -> Work {
+         if (first) return job.all_reduce(SparseTensor{}, 12);
+         return start(job, memory, ElementType::kFloat32);
+       }},
       {"element count", "4999", "5000",
        [](Communicator& job, bool first, std::span<std::byte> memory) {
          return start(job, memory, ElementType::kFloat32, {}, first ? kCount - 1 : kCount);

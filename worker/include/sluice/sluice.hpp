@@ -23,6 +23,7 @@
 // again.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -160,9 +161,44 @@ class Work {
   struct State;
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
+ protected:
+  const std::shared_ptr<State>& state() const { return state_; }
+
  private:
   friend class CompletionQueue;
   std::shared_ptr<State> state_;
+};
+
+/// What a rank has of a sparse sum: `keys.size()` keys, each with a row of `row_elements` values,
+/// one row behind the other.
+struct SparseTensor {
+  std::span<const std::uint64_t> keys = {};  ///< rising strictly, unless SparseOptions::combine
+  const void* values = nullptr;
+  ElementType type = ElementType::kFloat32;  ///< (all)
+  std::uint16_t row_elements = 1;            ///< (all) 1 at least; a row must fit one packet
+};
+
+/// A started sparse sum, which owns what comes of it until the last copy is gone. What it tells
+/// beyond Work is of an op that has ended well; else it throws.
+class SparseWork : public Work {
+ public:
+  SparseWork() = default;
+
+  /// Those of all ranks, rising, but for sums below the threshold.
+  std::span<const std::uint64_t> keys() const;
+  /// The sums, a row per key; `T` is the tensor's type. Throws kInvalidArgument for another.
+  template <class T>
+  std::span<const T> values() const {
+    const auto bytes = value_bytes(ElementTypeOf<T>::kValue);
+    return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
+  }
+  std::span<const std::byte> value_bytes(ElementType type) const;
+
+  /// How many keys have a sum below the threshold: of at least a half of it, a quarter, an eighth,
+  /// and less. Equal on all ranks.
+  std::array<std::uint64_t, 4> rejected() const;
+
+  using Work::Work;
 };
 
 /// Tells of ops as they end, in the order in which they end, whatever the order in which they
@@ -209,6 +245,27 @@ struct ReduceOptions {
   std::span<const std::uint64_t> nonzero_blocks = {};
 
   /// Equal on all ranks; told apart calls of equal shape in swapped order are an error then.
+  std::uint64_t tag = 0;
+};
+
+/// Of sums of pairs of key and row.
+struct SparseOptions {
+  /// Of the ranks that have the key; the average divides by world_size all the same.
+  Reduction reduction = Reduction::kSum;
+
+  /// (all) Only sums with an element of at least this magnitude are delivered, and those with NaN;
+  /// 0 or more. 0: all.
+  double threshold = 0;
+
+  /// Bytes that the keys and rows of the result may take, 8 and a row's per key: with more the op
+  /// fails on every rank whose bound that is, and the job goes on.
+  std::size_t result_bytes = std::size_t{1} << 30;
+
+  /// Take keys in any order, and reduce the rows of equal keys (for the average: add them) in the
+  /// order in which they come, before anything is sent. Takes a copy.
+  bool combine = false;
+
+  /// Equal on all ranks, as ReduceOptions::tag.
   std::uint64_t tag = 0;
 };
 
@@ -280,6 +337,12 @@ class Communicator {
 
   Work all_reduce(const void* input, void* output, std::uint64_t element_count, ElementType type,
                   const ReduceOptions& options = {});
+
+  /// The union of all ranks' keys, with the sums of their rows. All keys are less than `key_bound`
+  /// (all), 1..2^64 - 2. A rank that lacks a key adds nothing to its sum. Keys and values are only
+  /// read, until the op is done. Returns at once.
+  SparseWork all_reduce(const SparseTensor& tensor, std::uint64_t key_bound,
+                        const SparseOptions& options = {});
 
   /// Every rank's tensor becomes the root's, bit for bit; the root's is only read. Returns at once.
   /// Blocks of nothing but zero bits do not travel.

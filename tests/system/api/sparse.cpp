@@ -1,0 +1,169 @@
+// Sparse sums: pairs of key and row, their union, thresholds, and what is refused.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "tests/system/api/check.hpp"
+#include "tests/system/api/tensors.hpp"
+
+namespace sluice::api_test {
+namespace {
+
+struct Pairs {
+  std::vector<std::uint64_t> keys;
+  std::vector<float> rows;
+
+  SparseTensor tensor(std::uint16_t row) const {
+    return {
+        .keys = keys, .values = rows.data(), .type = ElementType::kFloat32, .row_elements = row};
+  }
+};
+
+/// Every rank has its own keys, and some of which several have the same.
+Pairs pairs_of(unsigned rank, std::uint64_t count, std::uint64_t step, std::uint16_t row) {
+  Pairs pairs;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if ((i * 7 + rank) % 3 == 0) continue;
+    pairs.keys.push_back(i * step);
+    for (std::uint16_t e = 0; e < row; ++e)
+      pairs.rows.push_back(static_cast<float>((i + e) % 100) + static_cast<float>(rank));
+  }
+  return pairs;
+}
+
+/// Sums of small whole numbers, which are exact.
+std::map<std::uint64_t, std::vector<float>> sums_of(unsigned ranks, std::uint64_t count,
+                                                    std::uint64_t step, std::uint16_t row) {
+  std::map<std::uint64_t, std::vector<float>> sums;
+  for (unsigned rank = 0; rank < ranks; ++rank) {
+    const Pairs pairs = pairs_of(rank, count, step, row);
+    for (std::size_t i = 0; i < pairs.keys.size(); ++i) {
+      auto& sum = sums[pairs.keys[i]];
+      sum.resize(row);
+      for (std::uint16_t e = 0; e < row; ++e) sum[e] += pairs.rows[i * row + e];
+    }
+  }
+  return sums;
+}
+
+void sums_are_right(Communicator& job, std::uint64_t count, std::uint64_t step, std::uint16_t row,
+                    double threshold = 0) {
+  const std::string what = std::to_string(count) + " keys, " + std::to_string(step) +
+                           " apart, rows of " + std::to_string(row) + ", threshold " +
+                           std::to_string(threshold);
+  const Pairs pairs = pairs_of(job.rank(), count, step, row);
+  SparseOptions options;
+  options.threshold = threshold;
+  const SparseWork work = job.all_reduce(pairs.tensor(row), count * step + 1, options);
+  work.wait();
+  const auto keys = work.keys();
+  const auto values = work.values<float>();
+  check(values.size() == keys.size() * row, what + ": a row per key");
+  std::size_t found = 0;
+  std::uint64_t rejected = 0;
+  for (const auto& [key, sum] : sums_of(job.world_size(), count, step, row)) {
+    float most = 0;
+    for (const float value : sum) most = std::max(most, std::fabs(value));
+    if (most < threshold) {
+      ++rejected;
+      continue;
+    }
+    const bool there = found < keys.size() && keys[found] == key;
+    check(there && std::equal(sum.begin(), sum.end(), values.begin() + found * row),
+          what + ": the sum of key " + std::to_string(key));
+    if (!there) return;
+    ++found;
+  }
+  check(found == keys.size(), what + ": no other keys");
+  std::uint64_t counted = 0;
+  for (const std::uint64_t n : work.rejected()) counted += n;
+  check(counted == rejected, what + ": what was rejected is counted");
+}
+
+}  // namespace
+
+void sparse_sums(const Setting& setting) {
+  Communicator job = setting.join(90);
+  sums_are_right(job, 0, 1, 1);
+  sums_are_right(job, 1, 1, 1);
+  sums_are_right(job, 20'000, 1, 1);
+  sums_are_right(job, 20'000, 1'000'000'007, 1);
+  sums_are_right(job, 3'000, 17, 64);
+  sums_are_right(job, 20'000, 3, 1, 150);
+  sums_are_right(job, 1'000, 3, 5, std::numeric_limits<double>::infinity());
+}
+
+void sparse_sums_of_any_order(const Setting& setting) {
+  Communicator job = setting.join(91);
+  const std::vector<std::uint64_t> keys{9, 4, 9, 1, 4, 9};
+  const std::vector<float> values{1, 2, 3, 4, 5, 6};
+  SparseOptions options;
+  options.combine = true;
+  const SparseTensor tensor{.keys = keys, .values = values.data()};
+  const SparseWork work = job.all_reduce(tensor, 10, options);
+  work.wait();
+  const auto n = static_cast<float>(job.world_size());
+  check(std::ranges::equal(work.keys(), std::vector<std::uint64_t>{1, 4, 9}), "keys in order");
+  check(std::ranges::equal(work.values<float>(), std::vector<float>{4 * n, 7 * n, 10 * n}),
+        "equal keys are one");
+}
+
+void sparse_sums_beside_dense_ones(const Setting& setting) {
+  Communicator job = setting.join(92);
+  const Pairs pairs = pairs_of(job.rank(), 5'000, 11, 1);
+  std::vector<SparseWork> sparse;
+  std::vector<std::vector<float>> tensors(4, std::vector<float>(10'000, 1));
+  std::vector<Work> dense;
+  for (auto& tensor : tensors) {
+    sparse.push_back(job.all_reduce(pairs.tensor(1), 60'000));
+    dense.push_back(job.all_reduce(std::span(tensor)));
+  }
+  for (const Work& work : dense) work.wait();
+  for (const SparseWork& work : sparse) work.wait();
+  for (const auto& tensor : tensors)
+    check(std::all_of(tensor.begin(), tensor.end(),
+                      [&](float x) { return x == static_cast<float>(job.world_size()); }),
+          "dense sums between sparse ones");
+  for (const SparseWork& work : sparse)
+    check(std::ranges::equal(work.values<float>(), sparse[0].values<float>()),
+          "the same sums every time");
+}
+
+void sparse_sums_refused(const Setting& setting) {
+  Communicator job = setting.join(93);
+  const std::vector<std::uint64_t> keys{3, 2};
+  const std::vector<float> values{1, 2};
+  const SparseTensor unsorted{.keys = keys, .values = values.data()};
+  const auto refused = [](const char* why, const std::function<void()>& call) {
+    check_says(error_of(ErrorCode::kInvalidArgument, why, call), why);
+  };
+  refused("keys must rise", [&] { job.all_reduce(unsorted, 10); });
+  SparseOptions combine;
+  combine.combine = true;
+  refused("the last key is 3; less than key_bound 3 expected",
+          [&] { job.all_reduce(unsorted, 3, combine); });
+  const SparseTensor null{.keys = keys};
+  refused("the values are null", [&] { job.all_reduce(null, 10, combine); });
+  SparseOptions negative;
+  negative.threshold = -2;
+  refused("the threshold is -2", [&] { job.all_reduce({}, 10, negative); });
+
+  // A result above its bound fails on those whose bound it is, and the job goes on.
+  const Pairs pairs = pairs_of(job.rank(), 1'000, 1, 1);
+  SparseOptions bounded;
+  bounded.result_bytes = job.rank() == 0 ? 600 : 1 << 20;
+  const SparseWork work = job.all_reduce(pairs.tensor(1), 1'000, bounded);
+  if (job.rank() == 0) {
+    refused("more than the 600 bytes allowed", [&] { work.wait(); });
+    refused("more than the 600 bytes allowed", [&] { work.keys(); });
+  } else {
+    work.wait();
+  }
+  job.barrier().wait();
+}
+
+}  // namespace sluice::api_test

@@ -1,0 +1,14 @@
+// What a caller's sparse tensor becomes before it is sent.
+#pragma once
+
+#include <sluice/sluice.hpp>
+
+#include "worker/work.hpp"
+
+namespace sluice {
+
+/// Puts the pairs in the order of their keys, and reduces the rows of equal keys, into `own_keys`
+/// and `own_rows`.
+void combine_equal_keys(const SparseTensor& tensor, Reduction reduction, SparseSums& into);
+
+}  // namespace sluice
