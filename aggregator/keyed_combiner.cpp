@@ -1,7 +1,6 @@
 #include "aggregator/keyed_combiner.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cassert>
 #include <cmath>
 #include <cstring>
@@ -83,10 +82,10 @@ bool KeyedCombiner::begin(const Packet& packet, StreamId stream, const Session& 
   shape_ = shape;
   geometry_ = *geometry;
   stream_ = stream;
-  reduction_ =
-      &numeric::block_reduction(geometry->type, static_cast<Reduction>(descriptor.reduction));
-  sum_element_bytes_ =
-      numeric::accumulator_bytes(geometry->type, static_cast<Reduction>(descriptor.reduction));
+  const auto reduction = static_cast<Reduction>(descriptor.reduction);
+  reduction_ = &numeric::block_reduction(geometry->type, reduction);
+  begins_with_zero_ = numeric::begins_with_zero(geometry->type, reduction);
+  sum_bytes_ = geometry->row_elements * numeric::accumulator_bytes(geometry->type, reduction);
   threshold_ = threshold_of(descriptor);
   horizon_ = data.horizon;
   return true;
@@ -135,12 +134,8 @@ void KeyedCombiner::refer(Rank w, const Packet& packet, std::span<const std::byt
 std::size_t KeyedCombiner::sum_chunk(std::uint64_t number, KeyedScratch& scratch,
                                      std::span<std::uint8_t> offsets,
                                      std::optional<Rank>& malformed) const {
-  const std::size_t row = geometry_.row_elements;
-  const std::size_t row_bytes = geometry_.row_bytes();
-  const std::size_t sum_bytes = row * sum_element_bytes_;
-  std::byte* const sums = scratch.sums_.get();
-  std::array<std::uint64_t, 4> has{};
-  const auto has_sum = [&](std::size_t o) { return (has[o / 64] >> o % 64 & 1) != 0; };
+  KeyedSet has;
+  if (begins_with_zero_) std::memset(scratch.sums_.get(), 0, sum_bytes_ << geometry_.chunk_bits);
   KeyedChunk chunk;
   for (std::uint16_t r = 0; r < runs_.size(); ++r) {
     if (scratch.cursors_[r].number != number) continue;
@@ -152,30 +147,44 @@ std::size_t KeyedCombiner::sum_chunk(std::uint64_t number, KeyedScratch& scratch
       malformed = Rank{r};
       return 0;
     }
-    // Neighbours of which all have a sum, or none has, are added as one.
-    for (std::size_t first = 0, end; first < chunk.count; first = end) {
-      const std::size_t offset = chunk.offsets[first];
-      const bool adds = has_sum(offset);
-      for (end = first + 1; end < chunk.count && chunk.offsets[end] == offset + (end - first) &&
-                            has_sum(chunk.offsets[end]) == adds;)
-        ++end;
-      (adds ? reduction_->combine : reduction_->load)(
-          sums + offset * sum_bytes, chunk.rows + first * row_bytes, (end - first) * row);
-    }
-    for (std::size_t i = 0; i < chunk.count; ++i)
-      has[chunk.offsets[i] / 64] |= std::uint64_t{1} << chunk.offsets[i] % 64;
+    add(chunk, has, scratch.sums_.get());
+    for (std::size_t i = 0; i < chunk.count; ++i) has.insert(chunk.offsets[i]);
   }
-  std::size_t count = 0;
-  for (std::size_t word = 0; word < has.size(); ++word)
-    for (std::uint64_t bits = has[word]; bits != 0; bits &= bits - 1)
-      offsets[count++] =
-          static_cast<std::uint8_t>(word * 64 + static_cast<std::size_t>(std::countr_zero(bits)));
-  const bool is_packed = offsets[count - 1] + std::size_t{1} == count;
-  for (std::size_t i = 0; i < count && !is_packed; ++i)
-    std::memcpy(scratch.packed_.get() + i * sum_bytes, sums + offsets[i] * sum_bytes, sum_bytes);
-  reduction_->store(scratch.rows_.get(), is_packed ? sums : scratch.packed_.get(), count * row,
-                    static_cast<std::uint32_t>(runs_.size()));
+  const std::size_t count = has.write(offsets);
+  const auto ranks = static_cast<std::uint32_t>(runs_.size());
+  if (offsets[count - 1] + std::size_t{1} == count) {
+    reduction_->store(scratch.rows_.get(), scratch.sums_.get(), count * geometry_.row_elements,
+                      ranks);
+  } else if (begins_with_zero_ && geometry_.row_elements == 1) {
+    reduction_->store_from(scratch.rows_.get(), scratch.sums_.get(), offsets.data(), count, ranks);
+  } else {
+    for (std::size_t i = 0; i < count; ++i)
+      std::memcpy(scratch.packed_.get() + i * sum_bytes_,
+                  scratch.sums_.get() + offsets[i] * sum_bytes_, sum_bytes_);
+    reduction_->store(scratch.rows_.get(), scratch.packed_.get(), count * geometry_.row_elements,
+                      ranks);
+  }
   return count;
+}
+
+/// Adds one rank's rows. `has`: the keys that have a sum.
+void KeyedCombiner::add(const KeyedChunk& chunk, const KeyedSet& has, std::byte* sums) const {
+  const std::size_t row = geometry_.row_elements;
+  if (begins_with_zero_ && row == 1) {
+    reduction_->combine_at(sums, chunk.rows, chunk.offsets.data(), chunk.count);
+    return;
+  }
+  // Neighbours of which all have a sum, or none has, are added as one.
+  for (std::size_t first = 0, end; first < chunk.count; first = end) {
+    const std::uint8_t offset = chunk.offsets[first];
+    const bool adds = begins_with_zero_ || has.contains(offset);
+    for (end = first + 1; end < chunk.count && chunk.offsets[end] == offset + (end - first) &&
+                          (begins_with_zero_ || has.contains(chunk.offsets[end]) == adds);)
+      ++end;
+    (adds ? reduction_->combine : reduction_->load)(sums + offset * sum_bytes_,
+                                                    chunk.rows + first * geometry_.row_bytes(),
+                                                    (end - first) * row);
+  }
 }
 
 /// Keeps the rows that reach the threshold, and counts the others. Returns how many are left.

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -31,6 +32,25 @@ namespace sluice::aggregator {
 struct KeyedCursor {
   ChunkReader rest;
   std::uint64_t number = kNoChunk;  ///< of the next chunk; kNoChunk: none is left
+};
+
+/// Some keys of one chunk.
+class KeyedSet {
+ public:
+  void insert(std::uint8_t offset) { words_[offset / 64] |= std::uint64_t{1} << offset % 64; }
+  bool contains(std::uint8_t offset) const { return (words_[offset / 64] >> offset % 64 & 1) != 0; }
+  /// Rising. Returns how many there are.
+  std::size_t write(std::span<std::uint8_t> offsets) const {
+    std::size_t count = 0;
+    for (std::size_t word = 0; word < words_.size(); ++word)
+      for (std::uint64_t bits = words_[word]; bits != 0; bits &= bits - 1)
+        offsets[count++] =
+            static_cast<std::uint8_t>(word * 64 + static_cast<std::size_t>(std::countr_zero(bits)));
+    return count;
+  }
+
+ private:
+  std::array<std::uint64_t, 4> words_{};
 };
 
 /// What a merge needs for its own length: one for all streams of an engine.
@@ -104,6 +124,7 @@ class KeyedCombiner {
   void hold(Rank w, const Packet& packet, std::span<const std::byte> run);
   std::size_t sum_chunk(std::uint64_t number, KeyedScratch& scratch,
                         std::span<std::uint8_t> offsets, std::optional<Rank>& malformed) const;
+  void add(const KeyedChunk& chunk, const KeyedSet& has, std::byte* sums) const;
   std::size_t drop_rejected(std::span<std::uint8_t> offsets, KeyedScratch& scratch,
                             Merged& merged) const;
 
@@ -111,7 +132,8 @@ class KeyedCombiner {
   KeyedGeometry geometry_;
   StreamId stream_{};
   const numeric::BlockReduction* reduction_ = nullptr;
-  std::size_t sum_element_bytes_ = 0;
+  bool begins_with_zero_ = false;  // sums do: a key's first row is added as the others are
+  std::size_t sum_bytes_ = 0;      // of a row
   double threshold_ = 0;
   std::uint64_t horizon_ = 0;
   std::vector<Run> runs_;  // by rank

@@ -1,8 +1,8 @@
 #include "worker/keyed_operation.hpp"
 
+#include <algorithm>
 #include <cassert>
 #include <cstring>
-#include <queue>
 #include <string>
 #include <utility>
 
@@ -11,30 +11,23 @@ namespace sluice::worker {
 KeyedOperation::KeyedOperation(const KeyedRequest& request, const KeyedGeometry& geometry)
     : request_(request),
       geometry_(geometry),
-      stream_begin_(geometry.used_streams() + std::size_t{1}),
-      runs_(geometry.used_streams()),
-      run_sizes_(geometry.used_streams()) {
+      stream_begin_(geometry.used_streams() + std::size_t{1}) {
   // Counts each stream's chunks, then puts them where they belong.
   const auto keys = request.keys;
-  const auto for_each_chunk = [&](auto&& f) {
-    for (std::size_t first = 0, end; first < keys.size(); first = end) {
-      const std::uint64_t number = geometry_.chunk_of(keys[first]);
-      for (end = first + 1; end < keys.size() && geometry_.chunk_of(keys[end]) == number;) ++end;
-      f(turn_of(geometry_.stream_of(number)), first, end - first);
-    }
-  };
-  std::size_t chunks = 0;
-  for_each_chunk([&](std::size_t turn, std::size_t, std::size_t) {
-    ++stream_begin_[turn];
-    ++chunks;
-  });
+  std::vector<Chunk> found;
+  std::vector<std::uint16_t> turns;
+  for (std::size_t first = 0, end; first < keys.size(); first = end) {
+    const std::uint64_t number = geometry_.chunk_of(keys[first]);
+    for (end = first + 1; end < keys.size() && geometry_.chunk_of(keys[end]) == number;) ++end;
+    found.emplace_back(first, end - first);
+    turns.push_back(geometry_.turn_of(number));
+    ++stream_begin_[turns.back()];
+  }
   std::size_t sum = 0;
   for (std::size_t& begin : stream_begin_) sum += std::exchange(begin, sum);
-  chunks_.resize(chunks);
+  chunks_.resize(found.size());
   std::vector<std::size_t> at(stream_begin_.begin(), stream_begin_.end() - 1);
-  for_each_chunk([&](std::size_t turn, std::size_t first, std::size_t count) {
-    chunks_[at[turn]++] = Chunk(first, count);
-  });
+  for (std::size_t i = 0; i < found.size(); ++i) chunks_[at[turns[i]]++] = found[i];
 }
 
 std::span<const KeyedOperation::Chunk> KeyedOperation::chunks_of(StreamId s) const {
@@ -82,95 +75,88 @@ void KeyedOperation::write(StreamId s, const Run& run, std::span<std::byte> out)
 }
 
 // --------------------------------------------------------------------------------- what comes back
-bool KeyedOperation::fits(StreamId s, std::span<const std::byte> run, std::uint64_t begin,
-                          std::uint64_t end) const {
-  ChunkReader reader(run, geometry_.chunk_bits, geometry_.row_bytes());
-  KeyedChunk chunk;
-  for (;;) {
-    const auto read = reader.next(chunk);
-    if (read != ChunkReader::Read::kChunk) return read == ChunkReader::Read::kEnd;
-    if (chunk.number < begin || chunk.number >= end ||
-        !has_keys_below(chunk, geometry_.chunk_bits, geometry_.key_bound) ||
-        geometry_.stream_of(chunk.number) != s)
-      return false;
-  }
-}
-
-std::size_t KeyedOperation::store(StreamId s, std::span<const std::byte> run) {
-  // The keys are counted in a copy: another process may write what lies in shared memory.
-  auto& runs = runs_[turn_of(s)];
-  const std::size_t before = runs.size();
-  runs.insert(runs.end(), run.begin(), run.end());
-  const std::span<const std::byte> all = runs;
-  ChunkReader reader(all.subspan(before), geometry_.chunk_bits, geometry_.row_bytes());
-  KeyedChunk chunk;
+std::optional<std::size_t> KeyedOperation::store(StreamId s, std::span<const std::byte> run,
+                                                 std::uint64_t begin, std::uint64_t end) {
+  if (run.empty()) return 0;
+  // A copy is read: another process may write what lies in shared memory.
+  auto bytes = std::make_unique_for_overwrite<std::byte[]>(run.size());
+  std::memcpy(bytes.get(), run.data(), run.size());
+  ChunkReader reader({bytes.get(), run.size()}, geometry_.chunk_bits, geometry_.row_bytes());
+  const std::size_t before = sums_.size();
   std::size_t keys = 0;
-  while (reader.next(chunk) == ChunkReader::Read::kChunk) keys += chunk.count;
+  for (PackedChunk chunk;;) {
+    const auto read = reader.next(chunk);
+    if (read == ChunkReader::Read::kEnd) break;
+    if (read == ChunkReader::Read::kMalformed || chunk.number < begin || chunk.number >= end ||
+        geometry_.stream_of(chunk.number) != s) {
+      sums_.resize(before);
+      return std::nullopt;
+    }
+    keys += chunk.count;
+    sums_.push_back(chunk);
+  }
   keys_received_ += keys;
-  run_sizes_[turn_of(s)].push_back(run.size());
-  if (keys_received_ > request_.result_bytes / (sizeof(std::uint64_t) + geometry_.row_bytes())) {
-    runs.clear();  // too many: they are only counted from now on
-    run_sizes_[turn_of(s)].clear();
+  if (is_too_much()) {  // they are only counted from now on
+    sums_.clear();
+    runs_.clear();
+  } else {
+    runs_.push_back(std::move(bytes));
   }
   return keys;
+}
+
+bool KeyedOperation::is_too_much() const {
+  return keys_received_ > request_.result_bytes / (sizeof(std::uint64_t) + geometry_.row_bytes());
 }
 
 void KeyedOperation::add_rejected(std::span<const wire::U32, wire::kRejectedClasses> counts) {
   for (std::size_t i = 0; i < counts.size(); ++i) rejected_[i] += counts[i];
 }
 
+/// In the order of their numbers, which rise in each stream. Where chunks are many a place for each
+/// number there is costs less than to compare them.
+void KeyedOperation::sort_sums() {
+  constexpr std::uint64_t kPlacesPerChunk = 8;
+  if (geometry_.chunks() > kPlacesPerChunk * sums_.size()) {
+    std::ranges::sort(sums_, {}, &PackedChunk::number);
+    return;
+  }
+  std::vector<PackedChunk> places(geometry_.chunks());
+  for (const PackedChunk& chunk : sums_) places[chunk.number] = chunk;
+  std::erase_if(places, [](const PackedChunk& place) { return place.keys == nullptr; });
+  sums_ = std::move(places);
+}
+
 std::optional<Error> KeyedOperation::finish() {
   const std::size_t row_bytes = geometry_.row_bytes();
-  const std::size_t pair_bytes = sizeof(std::uint64_t) + row_bytes;
   KeyedSums& sums = *request_.sums;
-  sums = {};
   sums.rejected = rejected_;
-  if (keys_received_ > request_.result_bytes / pair_bytes)
+  if (is_too_much())
     return Error(ErrorCode::kInvalidArgument,
                  "the sums have " + std::to_string(keys_received_) + " keys, of " +
-                     std::to_string(pair_bytes) + " bytes each with their rows: more than the " +
+                     std::to_string(sizeof(std::uint64_t) + row_bytes) +
+                     " bytes each with their rows: more than the " +
                      std::to_string(request_.result_bytes) + " bytes allowed");
-  sums.keys.reserve(keys_received_);
+  sort_sums();
+  sums.keys.resize(keys_received_);
   sums.rows.resize(keys_received_ * row_bytes);
-
-  // The streams' chunks, which rise in each of them, are merged.
-  struct Source {
-    ChunkReader reader;
-    std::span<const std::byte> rest;
-    std::span<const std::size_t> sizes;
-    KeyedChunk chunk;
-
-    bool advance(const KeyedGeometry& g) {
-      while (reader.next(chunk) != ChunkReader::Read::kChunk) {
-        if (sizes.empty()) return false;
-        reader = ChunkReader(rest.first(sizes.front()), g.chunk_bits, g.row_bytes());
-        rest = rest.subspan(sizes.front());
-        sizes = sizes.subspan(1);
-      }
-      return true;
-    }
-  };
-  std::vector<Source> sources(runs_.size());
-  const auto is_later = [&](std::size_t a, std::size_t b) {
-    return sources[a].chunk.number > sources[b].chunk.number;
-  };
-  std::priority_queue<std::size_t, std::vector<std::size_t>, decltype(is_later)> queue(is_later);
-  for (std::size_t i = 0; i < sources.size(); ++i) {
-    sources[i].rest = runs_[i];
-    sources[i].sizes = run_sizes_[i];
-    if (sources[i].advance(geometry_)) queue.push(i);
-  }
+  std::uint64_t* keys = sums.keys.data();
   std::byte* rows = sums.rows.data();
-  while (!queue.empty()) {
-    Source& source = sources[queue.top()];
-    const KeyedChunk& chunk = source.chunk;
-    for (std::size_t i = 0; i < chunk.count; ++i)
-      sums.keys.push_back((chunk.number << geometry_.chunk_bits) + chunk.offsets[i]);
+  KeyedChunk chunk;
+  for (const PackedChunk& packed : sums_) {
+    chunk.number = packed.number;
+    chunk.count = packed.count;
+    chunk.rows = ChunkReader::unpack(packed, geometry_.chunk_bits, chunk.offsets.data());
+    if (chunk.rows == nullptr ||
+        !has_keys_below(chunk, geometry_.chunk_bits, geometry_.key_bound)) {
+      sums = {};
+      return Error(ErrorCode::kProtocol, "an aggregator's sums have keys that cannot be");
+    }
+    const std::uint64_t first = chunk.number << geometry_.chunk_bits;
+    for (std::size_t i = 0; i < chunk.count; ++i) keys[i] = first + chunk.offsets[i];
     std::memcpy(rows, chunk.rows, chunk.count * row_bytes);
+    keys += chunk.count;
     rows += chunk.count * row_bytes;
-    const std::size_t i = queue.top();
-    queue.pop();
-    if (source.advance(geometry_)) queue.push(i);
   }
   return std::nullopt;
 }

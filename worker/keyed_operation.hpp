@@ -5,6 +5,8 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <vector>
@@ -18,10 +20,23 @@
 
 namespace sluice::worker {
 
+/// Leaves new elements as they are: all are written next, and to zero them costs time.
+template <class T>
+struct Uninitialized : std::allocator<T> {
+  template <class U>
+  struct rebind {
+    using other = Uninitialized<U>;
+  };
+  template <class U>
+  void construct(U* place) noexcept {
+    ::new (static_cast<void*>(place)) U;
+  }
+};
+
 /// The sums of a keyed op.
 struct KeyedSums {
-  std::vector<std::uint64_t> keys;  ///< rising
-  std::vector<std::byte> rows;      ///< one per key, in the same order
+  std::vector<std::uint64_t, Uninitialized<std::uint64_t>> keys;  ///< rising
+  std::vector<std::byte, Uninitialized<std::byte>> rows;  ///< one per key, in the same order
   /// Sums that did not reach the threshold: at least a half, a quarter, an eighth of it, and less.
   std::array<std::uint64_t, wire::kRejectedClasses> rejected = {};
 };
@@ -55,13 +70,13 @@ class KeyedOperation {
   /// `out` has run.bytes bytes.
   void write(StreamId s, const Run& run, std::span<std::byte> out) const;
 
-  /// Whether a result is one of this stream, and of chunks from `begin` to before `end`.
-  bool fits(StreamId s, std::span<const std::byte> run, std::uint64_t begin,
-            std::uint64_t end) const;
-  /// Keeps a result that fits. Returns how many keys it has.
-  std::size_t store(StreamId s, std::span<const std::byte> run);
+  /// Keeps a result's run, of chunks from `begin` to before `end`. How many keys it has; nothing,
+  /// and nothing is kept, if it is not a run of such chunks of this stream.
+  std::optional<std::size_t> store(StreamId s, std::span<const std::byte> run, std::uint64_t begin,
+                                   std::uint64_t end);
   void add_rejected(std::span<const wire::U32, wire::kRejectedClasses> counts);
-  /// All streams are done. The error that the op ends with, if so: the sums are too many.
+  /// All streams are done. The error that the op ends with, if so: the sums are too many, or have
+  /// keys that cannot be.
   std::optional<Error> finish();
 
  private:
@@ -77,6 +92,8 @@ class KeyedOperation {
     std::uint64_t bits_ = 0;
   };
 
+  bool is_too_much() const;
+  void sort_sums();
   std::span<const Chunk> chunks_of(StreamId s) const;
   std::uint64_t number_of(const Chunk& chunk) const {
     return geometry_.chunk_of(request_.keys[chunk.first()]);
@@ -89,8 +106,8 @@ class KeyedOperation {
   KeyedGeometry geometry_;
   std::vector<Chunk> chunks_;              // stream by stream, each one's in ascending order
   std::vector<std::size_t> stream_begin_;  // of each stream's chunks, in the order of their turns
-  std::vector<std::vector<std::byte>> runs_;  // received, by turn: one result behind the other
-  std::vector<std::vector<std::size_t>> run_sizes_;
+  std::vector<std::unique_ptr<std::byte[]>> runs_;  // of results, and
+  std::vector<PackedChunk> sums_;                   // their chunks
   std::array<std::uint64_t, wire::kRejectedClasses> rejected_{};
   std::uint64_t keys_received_ = 0;
 };

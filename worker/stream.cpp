@@ -188,15 +188,14 @@ Taken Stream::on_result(const Packet& packet, Buffer buffer, Scope& scope) {
 /// on, if it cannot be that.
 bool Stream::take(const Packet& packet, Scope& scope) {
   assert(scope.membership.in());
-  if ((!busy() && !begin_next_op(scope)) || !fits(packet, scope)) {
+  const bool fit = (busy() || begin_next_op(scope)) && fits(packet, scope);
+  if (fit && replaying())
+    ++scope.counters.rounds_replayed;  // for others: here it was applied when it ended first
+  else if (!fit || !apply(packet, scope)) {
     failure_ = "the result of round " + std::to_string(position_.value) + " on stream " +
                std::to_string(id_.value) + " does not fit the op that runs there";
     return false;
   }
-  if (replaying())
-    ++scope.counters.rounds_replayed;  // for others: here it was applied when it ended first
-  else
-    apply(packet, scope);
   ++position_;
   applied_ = std::max(applied_, position_);
   resumed_ = false;
@@ -272,8 +271,9 @@ void Stream::store_from_slot(const Packet& packet, std::span<const std::byte> sl
   }
 }
 
-/// Takes the sums of the round awaited, and looks ahead.
-void Stream::apply(const Packet& packet, Scope& scope) {
+/// Takes the sums of the round awaited, and looks ahead. False if they cannot be those of this
+/// round.
+bool Stream::apply(const Packet& packet, Scope& scope) {
   assert(running_ && !replaying());
   Operation& op = running_op(scope);
   ++scope.counters.results_applied;
@@ -309,9 +309,10 @@ void Stream::apply(const Packet& packet, Scope& scope) {
     done &= want == kNoBlock;
   }
   first_ = false;
-  if (!done) return;
+  if (!done) return true;
   running_ = owner_ = false;
   scope.ops.finish_on_stream(op_++);
+  return true;
 }
 
 void Stream::sample_round_trip(const Packet& packet, Scope& scope) const {

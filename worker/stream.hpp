@@ -162,12 +162,12 @@ class Stream {
   bool take(const Packet& packet, Scope& scope);
   bool fits(const Packet& packet, Scope& scope);
   bool may_be_withheld(Operation& op, const ColumnState& column) const;
-  void apply(const Packet& packet, Scope& scope);
+  bool apply(const Packet& packet, Scope& scope);
   void store_from_slot(const Packet& packet, std::span<const std::byte> slot, Operation& op) const;
   void begin_keyed(Operation& op, const Scope& scope);
   void take_next_run(const Operation& op, const Scope& scope);
   bool fits_keyed(const Packet& packet, Scope& scope);
-  void apply_keyed(const Packet& packet, Scope& scope);
+  bool apply_keyed(const Packet& packet, Scope& scope);
   std::span<const std::byte> run_of(const Packet& packet, const Scope& scope) const;
   void describe_keyed(const Operation& op, Contribution& mine) const;
   void describe(Operation& op, Contribution& mine, bool may_refer_to_tensor, Scope& scope) const;

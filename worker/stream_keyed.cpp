@@ -33,20 +33,22 @@ bool Stream::fits_keyed(const Packet& packet, Scope& scope) {
   const wire::Shape shape = wire::shape_of(op.geometry());
   if (result.result.op != op_ || !wire::same(packet.shape(), shape)) return false;
   if (!run_.is_sent || result.horizon != run_.horizon) return false;
-  if (result.next > run_.extent.following) return false;  // a chunk of ours would be lost
-  return op.fits(id_, run_of(packet, scope), result.horizon, result.next);
+  return result.next <= run_.extent.following;  // else a chunk of ours would be lost
 }
 
-/// Takes the sums of the round awaited, and finds out whether another run is wanted.
-void Stream::apply_keyed(const Packet& packet, Scope& scope) {
+/// Takes the sums of the round awaited, and finds out whether another run is wanted. False if they
+/// cannot be those of this round.
+bool Stream::apply_keyed(const Packet& packet, Scope& scope) {
   const auto& result = packet.as<wire::KeyValueResult>();
   Operation& op = running_op(scope);
+  const auto run = run_of(packet, scope);
+  const auto keys = op.keyed()->store(id_, run, result.horizon, result.next);
+  if (!keys) return false;
   auto& mine = contribution(position_);
   if (mine.round != position_) describe_keyed(op, mine);
   mine.next_horizon = result.next;
-  const auto run = run_of(packet, scope);
   if (result.in_slot != 0) op.statistics.bytes_received += run.size();
-  op.statistics.blocks_received += op.keyed()->store(id_, run);
+  op.statistics.blocks_received += *keys;
   op.keyed()->add_rejected(result.rejected);
   first_ = owner_ = false;
   run_.horizon = result.next;
@@ -58,6 +60,7 @@ void Stream::apply_keyed(const Packet& packet, Scope& scope) {
     take_next_run(op, scope);
     owner_ = true;
   }
+  return true;
 }
 
 /// Where the sums of a result lie.

@@ -236,6 +236,24 @@ void store(std::byte* out, const void* acc, std::size_t count, std::uint32_t ran
   for_each_vector<A, StoreStep<T, A, reduction>>(count, static_cast<const A*>(acc), out, ranks);
 }
 
+template <class T, Reduction reduction>
+void combine_at(void* acc, const std::byte* in, const std::uint8_t* at, std::size_t count) {
+  using A = AccumulatorOf<T, reduction>;
+  const hn::CappedTag<A, 1> single;
+  for (std::size_t i = 0; i < count; ++i)
+    CombineStep<T, A, reduction>::run(single, 0, static_cast<A*>(acc) + at[i], in + i * sizeof(T));
+}
+
+template <class T, Reduction reduction>
+void store_from(std::byte* out, const void* acc, const std::uint8_t* at, std::size_t count,
+                std::uint32_t ranks) {
+  using A = AccumulatorOf<T, reduction>;
+  const hn::CappedTag<A, 1> single;
+  for (std::size_t i = 0; i < count; ++i)
+    StoreStep<T, A, reduction>::run(single, 0, static_cast<const A*>(acc) + at[i],
+                                    out + i * sizeof(T), ranks);
+}
+
 template <class Lane>
 struct MendStep {
   template <class D>
@@ -282,13 +300,18 @@ void add_to_128_bits(void* acc, const std::byte* in, std::size_t count) {
 
 using Reductions = std::array<BlockReduction, 8>;
 
+template <class T, Reduction reduction>
+constexpr BlockReduction any(void (*with_zero)(void*, std::size_t)) {
+  return {load<T, reduction>,  combine<T, reduction>,    with_zero,
+          store<T, reduction>, combine_at<T, reduction>, store_from<T, reduction>};
+}
+
 /// The bitwise ones of floats do not exist.
 template <class T, Reduction reduction>
 constexpr BlockReduction bitwise() {
   if constexpr (std::integral<T>)
-    return {load<T, reduction>, combine<T, reduction>,
-            reduction == Reduction::kBitAnd ? combine_zero<T, reduction> : nullptr,
-            store<T, reduction>};
+    return any<T, reduction>(reduction == Reduction::kBitAnd ? combine_zero<T, reduction>
+                                                             : nullptr);
   else
     return {};
 }
@@ -297,11 +320,16 @@ template <class T>
 constexpr BlockReduction average() {
   constexpr Reduction kAverage = Reduction::kAverage;
   if constexpr (std::same_as<T, std::int64_t>)
-    return {add_to_128_bits<true>, add_to_128_bits<false>, nullptr, store_quotients<T>};
+    return {add_to_128_bits<true>,
+            add_to_128_bits<false>,
+            nullptr,
+            store_quotients<T>,
+            nullptr,
+            nullptr};
   else if constexpr (std::integral<T>)
-    return {load<T, kAverage>, combine<T, kAverage>, nullptr, store_quotients<T>};
+    return {load<T, kAverage>, combine<T, kAverage>, nullptr, store_quotients<T>, nullptr, nullptr};
   else
-    return {load<T, kAverage>, combine<T, kAverage>, nullptr, store<T, kAverage>};
+    return any<T, kAverage>(nullptr);
 }
 
 /// T's kernels in the order of the enumeration Reduction.
@@ -313,13 +341,9 @@ constexpr Reductions reductions_of() {
   static_assert(sizeof(AccumulatorOf<T, kAverage>) ==
                 accumulator_bytes(ElementTypeOf<T>::kValue, kAverage));
   static_assert(sizeof(typename Total<T>::Type) <= accumulator_bytes(ElementTypeOf<T>::kValue));
-  return {{{load<T, kSum>, combine<T, kSum>, nullptr, store<T, kSum>},
-           {load<T, kMin>, combine<T, kMin>, combine_zero<T, kMin>, store<T, kMin>},
-           {load<T, kMax>, combine<T, kMax>, combine_zero<T, kMax>, store<T, kMax>},
-           average<T>(),
-           {load<T, kProduct>, combine<T, kProduct>, combine_zero<T, kProduct>, store<T, kProduct>},
-           bitwise<T, kBitAnd>(),
-           bitwise<T, kBitOr>(),
+  return {{any<T, kSum>(nullptr), any<T, kMin>(combine_zero<T, kMin>),
+           any<T, kMax>(combine_zero<T, kMax>), average<T>(),
+           any<T, kProduct>(combine_zero<T, kProduct>), bitwise<T, kBitAnd>(), bitwise<T, kBitOr>(),
            bitwise<T, kBitXor>()}};
 }
 

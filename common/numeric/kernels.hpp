@@ -55,7 +55,19 @@ struct BlockReduction {
   /// and is quiet, which NaN the sum of two is depends on the machine. Integers' quotients are
   /// truncated towards zero.
   void (*store)(std::byte* out, const void* acc, std::size_t count, std::uint32_t ranks);
+
+  // The same for elements in places of their own: element i of `in` and `out` is that of
+  // acc[at[i]], and no place comes twice. Null for averages of integers.
+  void (*combine_at)(void* acc, const std::byte* in, const std::uint8_t* at, std::size_t count);
+  void (*store_from)(std::byte* out, const void* acc, const std::uint8_t* at, std::size_t count,
+                     std::uint32_t ranks);
 };
+
+/// Whether to combine with +0 is to load, but for what store() does with -0.
+constexpr bool begins_with_zero(ElementType type, Reduction reduction) {
+  return reduction == Reduction::kSum || reduction == Reduction::kBitOr ||
+         reduction == Reduction::kBitXor || (reduction == Reduction::kAverage && is_float(type));
+}
 
 /// The kernels of a type and a reduction that is valid for it; the reference stays valid for ever.
 const BlockReduction& block_reduction(ElementType type, Reduction reduction);

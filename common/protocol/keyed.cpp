@@ -59,10 +59,14 @@ std::optional<KeyedGeometry> KeyedGeometry::make(std::uint64_t key_bound,
   return g;
 }
 
-StreamId KeyedGeometry::stream_of(std::uint64_t chunk) const {
+std::uint16_t KeyedGeometry::turn_of(std::uint64_t chunk) const {
   __extension__ using Wide = unsigned __int128;
-  const auto turn = static_cast<std::uint32_t>((Wide{mixed(chunk)} * used_streams()) >> 64);
-  return StreamId{static_cast<std::uint16_t>((first_stream + turn) % streams)};
+  return static_cast<std::uint16_t>((Wide{mixed(chunk)} * used_streams()) >> 64);
+}
+
+StreamId KeyedGeometry::stream_of(std::uint64_t chunk) const {
+  const std::uint32_t stream = std::uint32_t{first_stream} + turn_of(chunk);
+  return StreamId{static_cast<std::uint16_t>(stream < streams ? stream : stream - streams)};
 }
 
 std::size_t run_room(const Session& session) {
@@ -94,43 +98,53 @@ ChunkReader::Read ChunkReader::read_number(std::uint64_t& number, std::size_t& a
   return number < lowest_ || number == kNoChunk ? Read::kMalformed : Read::kChunk;
 }
 
-ChunkReader::Read ChunkReader::next(KeyedChunk& chunk) {
+ChunkReader::Read ChunkReader::next(PackedChunk& chunk) {
   std::size_t at = 0;
   if (const Read read = read_number(chunk.number, at); read != Read::kChunk) return read;
   if (at == rest_.size()) return Read::kMalformed;
   lowest_ = chunk.number + 1;
-
-  const std::size_t all = std::size_t{1} << chunk_bits_;
   const std::size_t count = static_cast<std::size_t>(rest_[at++]) + 1;
-  const std::size_t keys = keys_bytes(count, chunk_bits_);
-  if (count > all || rest_.size() - at < keys + count * row_bytes_) return Read::kMalformed;
+  const std::size_t size = keys_bytes(count, chunk_bits_) + count * row_bytes_;
+  if (count > std::size_t{1} << chunk_bits_ || rest_.size() - at < size) return Read::kMalformed;
   chunk.count = static_cast<std::uint16_t>(count);
-  if (count == all) {
-    for (std::size_t i = 0; i < all; ++i) chunk.offsets[i] = static_cast<std::uint8_t>(i);
-  } else if (keys < bitmap_bytes(chunk_bits_)) {
-    std::memcpy(chunk.offsets.data(), rest_.data() + at, count);
-    for (std::size_t i = 0; i < count; ++i)
-      if (chunk.offsets[i] >= all || (i != 0 && chunk.offsets[i] <= chunk.offsets[i - 1]))
-        return Read::kMalformed;
+  chunk.keys = rest_.data() + at;
+  rest_ = rest_.subspan(at + size);
+  return Read::kChunk;
+}
+
+const std::byte* ChunkReader::unpack(const PackedChunk& chunk, std::uint8_t chunk_bits,
+                                     std::uint8_t* offsets) {
+  const std::size_t all = std::size_t{1} << chunk_bits;
+  const std::size_t count = chunk.count;
+  const std::size_t keys = keys_bytes(count, chunk_bits);
+  if (keys == 0) {
+    for (std::size_t i = 0; i < all; ++i) offsets[i] = static_cast<std::uint8_t>(i);
+  } else if (keys < bitmap_bytes(chunk_bits)) {
+    std::memcpy(offsets, chunk.keys, count);
+    bool rising = offsets[count - 1] < all;
+    for (std::size_t i = 1; i < count; ++i) rising &= offsets[i] > offsets[i - 1];
+    if (!rising) return nullptr;
   } else {
     std::array<std::uint64_t, 4> bitmap{};
-    std::memcpy(bitmap.data(), rest_.data() + at, keys);
+    std::memcpy(bitmap.data(), chunk.keys, keys);
     std::size_t found = 0;
-    for (std::size_t word = 0; word < bitmap.size(); ++word) {
-      found += static_cast<std::size_t>(std::popcount(bitmap[word]));
-      if (found > count) return Read::kMalformed;
-    }
-    if (found != count || (all < 8 && (bitmap[0] >> all) != 0)) return Read::kMalformed;
-    std::uint8_t* out = chunk.offsets.data();
+    for (const std::uint64_t word : bitmap) found += static_cast<std::size_t>(std::popcount(word));
+    if (found != count || (all < 8 && (bitmap[0] >> all) != 0)) return nullptr;
     for (std::size_t word = 0; word < bitmap.size(); ++word)
       for (std::uint64_t bits = bitmap[word]; bits != 0; bits &= bits - 1)
-        *out++ =
+        *offsets++ =
             static_cast<std::uint8_t>(word * 64 + static_cast<std::size_t>(std::countr_zero(bits)));
   }
-  at += keys;
-  chunk.rows = rest_.data() + at;
-  rest_ = rest_.subspan(at + count * row_bytes_);
-  return Read::kChunk;
+  return chunk.keys + keys;
+}
+
+ChunkReader::Read ChunkReader::next(KeyedChunk& chunk) {
+  PackedChunk packed;
+  if (const Read read = next(packed); read != Read::kChunk) return read;
+  chunk.number = packed.number;
+  chunk.count = packed.count;
+  chunk.rows = unpack(packed, chunk_bits_, chunk.offsets.data());
+  return chunk.rows == nullptr ? Read::kMalformed : Read::kChunk;
 }
 
 std::size_t ChunkWriter::bytes_of(std::uint64_t distance, std::size_t count,

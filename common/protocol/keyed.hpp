@@ -58,6 +58,8 @@ struct KeyedGeometry {
   /// Chunks that follow each other go to streams that have nothing to do with each other: a range
   /// with many keys is spread over all.
   StreamId stream_of(std::uint64_t chunk) const;
+  /// The same, counted from the first stream.
+  std::uint16_t turn_of(std::uint64_t chunk) const;
 };
 
 /// What fits a packet of a keyed op, and where blocks go by reference a slot, at most.
@@ -80,6 +82,13 @@ inline bool has_keys_below(const KeyedChunk& chunk, std::uint8_t chunk_bits,
   return chunk.offsets[chunk.count - 1u] <= (last & ((1u << chunk_bits) - 1));
 }
 
+/// One chunk of a run whose keys have not been read yet.
+struct PackedChunk {
+  std::uint64_t number;
+  std::uint16_t count;    ///< keys, 1..256
+  const std::byte* keys;  ///< as they lie in the run; behind them the rows
+};
+
 /// Reads a run chunk by chunk. Each byte but the rows is read once, and all that is read is checked
 /// before it is used: the run may lie where another process can write it.
 class ChunkReader {
@@ -92,6 +101,12 @@ class ChunkReader {
 
   enum class Read { kChunk, kEnd, kMalformed };
   Read next(KeyedChunk& chunk);
+  /// The same but for the keys, which unpack() checks.
+  Read next(PackedChunk& chunk);
+  /// Reads the keys of a chunk: `offsets` has 256. Where its rows lie; null: they are not keys of a
+  /// chunk in ascending order.
+  static const std::byte* unpack(const PackedChunk& chunk, std::uint8_t chunk_bits,
+                                 std::uint8_t* offsets);
   /// The number of the chunk that next() will read.
   Read peek(std::uint64_t& number) const {
     std::size_t at = 0;

@@ -379,7 +379,7 @@ void App::check_result(const OpenOp& op, const OpStatistics& statistics) {
                             std::to_string(rank_) + " op " + std::to_string(op.index);
   if (is_keyed(op.spec)) {
     const PairSums& sums = job_.sums(program_, op.index);
-    require(op.sums.keys == sums.keys, which + ": wrong keys");
+    require(std::ranges::equal(op.sums.keys, sums.keys), which + ": wrong keys");
     require(same(op.sums.rows, sums.rows, op.spec.type), which + ": wrong sums");
     require(op.sums.rejected == sums.rejected, which + ": wrong counts of what was rejected");
     const Pairs before = make_pairs(op.spec, rank_);
