@@ -67,7 +67,9 @@ KeyedScratch::KeyedScratch()
     : sums_(aligned_bytes(2 * kRowsBytes)),
       packed_(aligned_bytes(2 * kRowsBytes)),
       rows_(std::make_unique<std::byte[]>(kRowsBytes)),
-      run_(std::make_unique<std::byte[]>(limits::kMaxPayload)) {}
+      run_(std::make_unique<std::byte[]>(limits::kMaxPayload)) {
+  std::memset(sums_.get(), 0, 2 * kRowsBytes);
+}
 
 bool KeyedCombiner::begin(const Packet& packet, StreamId stream, const Session& session,
                           bool resumed) {
@@ -135,7 +137,6 @@ std::size_t KeyedCombiner::sum_chunk(std::uint64_t number, KeyedScratch& scratch
                                      std::span<std::uint8_t> offsets,
                                      std::optional<Rank>& malformed) const {
   KeyedSet has;
-  if (begins_with_zero_) std::memset(scratch.sums_.get(), 0, sum_bytes_ << geometry_.chunk_bits);
   KeyedChunk chunk;
   for (std::uint16_t r = 0; r < runs_.size(); ++r) {
     if (scratch.cursors_[r].number != number) continue;
@@ -145,6 +146,7 @@ std::size_t KeyedCombiner::sum_chunk(std::uint64_t number, KeyedScratch& scratch
         !has_keys_below(chunk, geometry_.chunk_bits, geometry_.key_bound) ||
         !seek(behind, number + 1)) {
       malformed = Rank{r};
+      std::memset(scratch.sums_.get(), 0, sum_bytes_ << geometry_.chunk_bits);
       return 0;
     }
     add(chunk, has, scratch.sums_.get());
@@ -164,7 +166,19 @@ std::size_t KeyedCombiner::sum_chunk(std::uint64_t number, KeyedScratch& scratch
     reduction_->store(scratch.rows_.get(), scratch.packed_.get(), count * geometry_.row_elements,
                       ranks);
   }
+  clear(scratch.sums_.get(), offsets.first(count));
   return count;
+}
+
+/// The sums of the next chunk begin with zero, too.
+void KeyedCombiner::clear(std::byte* sums, std::span<const std::uint8_t> offsets) const {
+  constexpr std::uint32_t kZero = 0;
+  if (sum_bytes_ == sizeof kZero) {  // and memset is not called for each
+    for (const std::uint8_t offset : offsets)
+      std::memcpy(sums + offset * sizeof kZero, &kZero, sizeof kZero);
+    return;
+  }
+  for (const std::uint8_t offset : offsets) std::memset(sums + offset * sum_bytes_, 0, sum_bytes_);
 }
 
 /// Adds one rank's rows. `has`: the keys that have a sum.

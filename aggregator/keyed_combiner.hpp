@@ -71,7 +71,7 @@ class KeyedScratch {
       ::operator delete (p, std::align_val_t{numeric::kAccumulatorAlignment});
     }
   };
-  std::unique_ptr<std::byte, FreeAligned> sums_;    // by offset in the chunk
+  std::unique_ptr<std::byte, FreeAligned> sums_;    // by offset in the chunk; else zero
   std::unique_ptr<std::byte, FreeAligned> packed_;  // one behind the other
   std::unique_ptr<std::byte[]> rows_;               // as they travel
   std::unique_ptr<std::byte[]> run_;
@@ -124,6 +124,7 @@ class KeyedCombiner {
   void hold(Rank w, const Packet& packet, std::span<const std::byte> run);
   std::size_t sum_chunk(std::uint64_t number, KeyedScratch& scratch,
                         std::span<std::uint8_t> offsets, std::optional<Rank>& malformed) const;
+  void clear(std::byte* sums, std::span<const std::uint8_t> offsets) const;
   void add(const KeyedChunk& chunk, const KeyedSet& has, std::byte* sums) const;
   std::size_t drop_rejected(std::span<std::uint8_t> offsets, KeyedScratch& scratch,
                             Merged& merged) const;

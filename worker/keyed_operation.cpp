@@ -7,11 +7,27 @@
 #include <utility>
 
 namespace sluice::worker {
+namespace {
+
+/// Chunks of few short rows are most, where keys are few: a call of memcpy for each costs more than
+/// its bytes.
+void copy_rows(std::byte* out, const std::byte* in, std::size_t count, std::size_t row_bytes) {
+  constexpr std::size_t kShortRow = sizeof(float);
+  constexpr std::size_t kFewRows = 16;
+  if (row_bytes == kShortRow && count <= kFewRows)
+    for (std::size_t i = 0; i < count; ++i)
+      std::memcpy(out + i * kShortRow, in + i * kShortRow, kShortRow);
+  else
+    std::memcpy(out, in, count * row_bytes);
+}
+
+}  // namespace
 
 KeyedOperation::KeyedOperation(const KeyedRequest& request, const KeyedGeometry& geometry)
     : request_(request),
       geometry_(geometry),
-      stream_begin_(geometry.used_streams() + std::size_t{1}) {
+      stream_begin_(geometry.used_streams() + std::size_t{1}),
+      sums_(geometry.used_streams()) {
   // Counts each stream's chunks, then puts them where they belong.
   const auto keys = request.keys;
   std::vector<Chunk> found;
@@ -68,8 +84,8 @@ void KeyedOperation::write(StreamId s, const Run& run, std::span<std::byte> out)
       offsets[i] = static_cast<std::uint8_t>(keys[i] & (geometry_.chunk_keys() - 1));
     std::byte* const rows = writer.append(number_of(chunk), std::span(offsets).first(keys.size()));
     assert(rows != nullptr);
-    std::memcpy(rows, request_.rows + chunk.first() * geometry_.row_bytes(),
-                keys.size() * geometry_.row_bytes());
+    copy_rows(rows, request_.rows + chunk.first() * geometry_.row_bytes(), keys.size(),
+              geometry_.row_bytes());
   }
   assert(writer.size() == run.bytes);
 }
@@ -82,22 +98,23 @@ std::optional<std::size_t> KeyedOperation::store(StreamId s, std::span<const std
   auto bytes = std::make_unique_for_overwrite<std::byte[]>(run.size());
   std::memcpy(bytes.get(), run.data(), run.size());
   ChunkReader reader({bytes.get(), run.size()}, geometry_.chunk_bits, geometry_.row_bytes());
-  const std::size_t before = sums_.size();
+  std::vector<PackedChunk>& sums = sums_[turn_of(s)];
+  const std::size_t before = sums.size();
   std::size_t keys = 0;
   for (PackedChunk chunk;;) {
     const auto read = reader.next(chunk);
     if (read == ChunkReader::Read::kEnd) break;
     if (read == ChunkReader::Read::kMalformed || chunk.number < begin || chunk.number >= end ||
         geometry_.stream_of(chunk.number) != s) {
-      sums_.resize(before);
+      sums.resize(before);
       return std::nullopt;
     }
     keys += chunk.count;
-    sums_.push_back(chunk);
+    sums.push_back(chunk);
   }
   keys_received_ += keys;
   if (is_too_much()) {  // they are only counted from now on
-    sums_.clear();
+    for (auto& each : sums_) each.clear();
     runs_.clear();
   } else {
     runs_.push_back(std::move(bytes));
@@ -113,20 +130,6 @@ void KeyedOperation::add_rejected(std::span<const wire::U32, wire::kRejectedClas
   for (std::size_t i = 0; i < counts.size(); ++i) rejected_[i] += counts[i];
 }
 
-/// In the order of their numbers, which rise in each stream. Where chunks are many a place for each
-/// number there is costs less than to compare them.
-void KeyedOperation::sort_sums() {
-  constexpr std::uint64_t kPlacesPerChunk = 8;
-  if (geometry_.chunks() > kPlacesPerChunk * sums_.size()) {
-    std::ranges::sort(sums_, {}, &PackedChunk::number);
-    return;
-  }
-  std::vector<PackedChunk> places(geometry_.chunks());
-  for (const PackedChunk& chunk : sums_) places[chunk.number] = chunk;
-  std::erase_if(places, [](const PackedChunk& place) { return place.keys == nullptr; });
-  sums_ = std::move(places);
-}
-
 std::optional<Error> KeyedOperation::finish() {
   const std::size_t row_bytes = geometry_.row_bytes();
   KeyedSums& sums = *request_.sums;
@@ -137,13 +140,25 @@ std::optional<Error> KeyedOperation::finish() {
                      std::to_string(sizeof(std::uint64_t) + row_bytes) +
                      " bytes each with their rows: more than the " +
                      std::to_string(request_.result_bytes) + " bytes allowed");
-  sort_sums();
   sums.keys.resize(keys_received_);
   sums.rows.resize(keys_received_ * row_bytes);
   std::uint64_t* keys = sums.keys.data();
   std::byte* rows = sums.rows.data();
+
+  // The streams' chunks are merged: of each stream the next one.
+  std::vector<std::size_t> at(sums_.size());
+  std::vector<std::uint64_t> next(sums_.size());
+  const auto number_at = [&](std::size_t turn) {
+    return at[turn] < sums_[turn].size() ? sums_[turn][at[turn]].number : kNoChunk;
+  };
+  for (std::size_t turn = 0; turn < next.size(); ++turn) next[turn] = number_at(turn);
   KeyedChunk chunk;
-  for (const PackedChunk& packed : sums_) {
+  for (;;) {
+    const auto least = std::ranges::min_element(next);
+    if (*least == kNoChunk) return std::nullopt;
+    const auto turn = static_cast<std::size_t>(least - next.begin());
+    const PackedChunk& packed = sums_[turn][at[turn]++];
+    *least = number_at(turn);
     chunk.number = packed.number;
     chunk.count = packed.count;
     chunk.rows = ChunkReader::unpack(packed, geometry_.chunk_bits, chunk.offsets.data());
@@ -154,11 +169,10 @@ std::optional<Error> KeyedOperation::finish() {
     }
     const std::uint64_t first = chunk.number << geometry_.chunk_bits;
     for (std::size_t i = 0; i < chunk.count; ++i) keys[i] = first + chunk.offsets[i];
-    std::memcpy(rows, chunk.rows, chunk.count * row_bytes);
+    copy_rows(rows, chunk.rows, chunk.count, row_bytes);
     keys += chunk.count;
     rows += chunk.count * row_bytes;
   }
-  return std::nullopt;
 }
 
 }  // namespace sluice::worker

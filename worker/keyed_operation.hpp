@@ -93,7 +93,6 @@ class KeyedOperation {
   };
 
   bool is_too_much() const;
-  void sort_sums();
   std::span<const Chunk> chunks_of(StreamId s) const;
   std::uint64_t number_of(const Chunk& chunk) const {
     return geometry_.chunk_of(request_.keys[chunk.first()]);
@@ -107,7 +106,7 @@ class KeyedOperation {
   std::vector<Chunk> chunks_;              // stream by stream, each one's in ascending order
   std::vector<std::size_t> stream_begin_;  // of each stream's chunks, in the order of their turns
   std::vector<std::unique_ptr<std::byte[]>> runs_;  // of results, and
-  std::vector<PackedChunk> sums_;                   // their chunks
+  std::vector<std::vector<PackedChunk>> sums_;      // their chunks, by turn: numbers rise
   std::array<std::uint64_t, wire::kRejectedClasses> rejected_{};
   std::uint64_t keys_received_ = 0;
 };

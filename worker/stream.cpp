@@ -188,20 +188,23 @@ Taken Stream::on_result(const Packet& packet, Buffer buffer, Scope& scope) {
 /// on, if it cannot be that.
 bool Stream::take(const Packet& packet, Scope& scope) {
   assert(scope.membership.in());
-  const bool fit = (busy() || begin_next_op(scope)) && fits(packet, scope);
-  if (fit && replaying())
+  if ((!busy() && !begin_next_op(scope)) || !fits(packet, scope)) return refuse_result();
+  if (replaying())
     ++scope.counters.rounds_replayed;  // for others: here it was applied when it ended first
-  else if (!fit || !apply(packet, scope)) {
-    failure_ = "the result of round " + std::to_string(position_.value) + " on stream " +
-               std::to_string(id_.value) + " does not fit the op that runs there";
-    return false;
-  }
+  else if (!apply(packet, scope))
+    return refuse_result();
   ++position_;
   applied_ = std::max(applied_, position_);
   resumed_ = false;
   awaited_ = {};
   data_sends_ = probe_sends_ = 0;
   return true;
+}
+
+bool Stream::refuse_result() {
+  failure_ = "the result of round " + std::to_string(position_.value) + " on stream " +
+             std::to_string(id_.value) + " does not fit the op that runs there";
+  return false;
 }
 
 /// Whether a result is one that the running round can end with, as far as this rank can tell.

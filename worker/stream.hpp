@@ -160,6 +160,7 @@ class Stream {
 
   bool begin_next_op(Scope& scope);
   bool take(const Packet& packet, Scope& scope);
+  bool refuse_result();
   bool fits(const Packet& packet, Scope& scope);
   bool may_be_withheld(Operation& op, const ColumnState& column) const;
   bool apply(const Packet& packet, Scope& scope);
