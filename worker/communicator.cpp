@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/random_id.hpp"
+#include "common/protocol/keyed.hpp"
 #include "common/protocol/slots.hpp"
 #include "worker/context.hpp"
 #include "worker/environment.hpp"
@@ -249,8 +250,24 @@ Work Communicator::Impl::start(worker::OpRequest request, std::span<const std::u
   return Work(state);
 }
 
+namespace {
+
+/// In how many parts a row travels, all as long as each other.
+std::uint64_t parts_of_row(std::uint64_t row_elements, ElementType type, const Session& session) {
+  const std::uint64_t most = most_row_elements(type, session);
+  std::uint64_t parts = (row_elements + most - 1) / most;
+  while (row_elements % parts != 0) ++parts;
+  return parts;
+}
+
+}  // namespace
+
 SparseWork Communicator::Impl::start(const SparseTensor& tensor, std::uint64_t key_bound,
                                      const SparseOptions& options) {
+  const std::string call(name(Collective::kSparseAllReduce));
+  const auto refuse = [&](const std::string& why) {
+    throw Error(ErrorCode::kInvalidArgument, call + ": " + why);
+  };
   const auto state = new_work();
   state->sparse = std::make_unique<SparseSums>();
   SparseSums& sparse = *state->sparse;
@@ -261,24 +278,41 @@ SparseWork Communicator::Impl::start(const SparseTensor& tensor, std::uint64_t k
   request.reduction = options.reduction;
   request.tag = options.tag;
   worker::KeyedRequest& keyed = request.keyed.emplace();
-  keyed.rows = static_cast<const std::byte*>(tensor.values);
-  keyed.key_bound = key_bound;
-  keyed.row_elements = tensor.row_elements;
   keyed.threshold = options.threshold == 0 ? 0 : options.threshold;  // and -0 is 0
-  keyed.result_bytes = options.result_bytes;
   keyed.sums = &sparse.sums;
-  const std::string call(name(request.collective));
-  if (options.combine && !tensor.keys.empty()) {
-    worker::check(request, call, session_);  // all but the keys
-    if (tensor.values == nullptr)
-      throw Error(ErrorCode::kInvalidArgument, call + ": the values are null");
+  keyed.key_bound = key_bound;
+  worker::check(request, call, session_);  // all but keys and rows
+  if (tensor.row_elements == 0) refuse("row_elements is 0; 1 at least expected");
+  if (tensor.values == nullptr && !tensor.keys.empty()) refuse("the values are null");
+
+  const std::uint64_t parts = parts_of_row(tensor.row_elements, tensor.type, session_);
+  if (parts > 1 && keyed.threshold != 0)
+    refuse("a row of " + std::to_string(tensor.row_elements) + " elements of " +
+           std::string(name(tensor.type)) + " does not fit the job's packets of " +
+           std::to_string(session_.payload_bytes) + " bytes, so there can be no threshold");
+  if (key_bound > (kNoChunk - 1) / parts)
+    refuse("key_bound is " + std::to_string(key_bound) + ", and each row has " +
+           std::to_string(parts) + " parts; at most " + std::to_string((kNoChunk - 1) / parts) +
+           " expected");
+  keyed.row_elements = static_cast<std::uint16_t>(tensor.row_elements / parts);
+  const std::size_t pair_bytes =
+      sizeof(std::uint64_t) + tensor.row_elements * element_bytes(tensor.type);
+  const std::size_t pair_bytes_cut = pair_bytes + (parts - 1) * sizeof(std::uint64_t);
+  keyed.result_bytes = options.result_bytes / pair_bytes * pair_bytes_cut;
+  keyed.keys = tensor.keys;
+  keyed.rows = static_cast<const std::byte*>(tensor.values);
+  if (options.combine) {
     combine_equal_keys(tensor, options.reduction, sparse);
     keyed.keys = sparse.own_keys;
     keyed.rows = sparse.own_rows.data();
-  } else {
-    keyed.keys = tensor.keys;
   }
   worker::check(request, call, session_);
+  if (parts > 1) {
+    sparse.parts = parts;
+    cut_rows(keyed.keys, sparse);
+    keyed.keys = sparse.own_keys;
+    keyed.key_bound *= parts;
+  }
   progress_->with_turn(
       [&](Attachment& attachment, Time now) { submit(request, state, attachment, now); });
   return SparseWork(state);

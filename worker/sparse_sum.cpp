@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 #include <numeric>
+#include <utility>
+#include <vector>
 
 #include "common/numeric/kernels.hpp"
 
@@ -35,6 +36,22 @@ void combine_equal_keys(const SparseTensor& tensor, Reduction reduction, SparseS
       kernels.combine(sums.data(), rows + order[i] * row_bytes, tensor.row_elements);
     kernels.store(row, sums.data(), tensor.row_elements, 1);
   }
+}
+
+void cut_rows(std::span<const std::uint64_t> keys, SparseSums& parts) {
+  std::vector<std::uint64_t> cut;
+  cut.reserve(keys.size() * parts.parts);
+  for (const std::uint64_t key : keys)
+    for (std::uint64_t part = 0; part < parts.parts; ++part)
+      cut.push_back(key * parts.parts + part);
+  parts.own_keys = std::move(cut);
+}
+
+void SparseSums::join_parts() {
+  if (parts == 1) return;
+  const std::size_t count = sums.keys.size() / parts;  // who has a key has all its parts
+  for (std::size_t i = 0; i < count; ++i) sums.keys[i] = sums.keys[i * parts] / parts;
+  sums.keys.resize(count);
 }
 
 }  // namespace sluice

@@ -11,4 +11,7 @@ namespace sluice {
 /// and `own_rows`.
 void combine_equal_keys(const SparseTensor& tensor, Reduction reduction, SparseSums& into);
 
+/// Cuts the rows of `keys` into parts.parts each: `own_keys` becomes the parts' keys.
+void cut_rows(std::span<const std::uint64_t> keys, SparseSums& parts);
+
 }  // namespace sluice

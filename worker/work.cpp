@@ -81,6 +81,7 @@ void OpenWorks::finish(std::vector<worker::Completion> completions) {
     assert(found != works_.end());  // it is added in the turn in which the op is submitted
     Work::State& state = *found->second;
     state.error = std::move(completion.error);
+    if (state.sparse) state.sparse->join_parts();
     state.statistics = completion.statistics;
     state.statistics.duration = now - state.started;
     state.end();

@@ -27,6 +27,10 @@ struct SparseSums {
   std::vector<std::uint64_t> own_keys;  ///< in order, and no key twice
   std::vector<std::byte> own_rows;
   worker::KeyedSums sums;
+  std::uint64_t parts = 1;  ///< that each row travels in, under keys of their own
+
+  /// Makes each key one again.
+  void join_parts();
 };
 
 struct Work::State {

@@ -1,5 +1,7 @@
 #include "common/protocol/keyed.hpp"
 
+#include <limits>
+
 namespace sluice {
 namespace {
 
@@ -9,6 +11,12 @@ std::size_t most_chunk_bytes(std::uint8_t chunk_bits, std::size_t row_bytes) {
 
 std::size_t room_in_packet(const Session& session, std::size_t fixed_bytes) {
   return session.payload_bytes - fixed_bytes - wire::kTrailerBytes;
+}
+
+/// Of a keyed op.
+std::size_t room_in_any_packet(const Session& session) {
+  return std::min(room_in_packet(session, sizeof(wire::KeyValueData) + sizeof(wire::Descriptor)),
+                  room_in_packet(session, sizeof(wire::KeyValueResult)));
 }
 
 }  // namespace
@@ -24,15 +32,19 @@ std::optional<KeyedGeometry> KeyedGeometry::make(std::uint64_t key_bound,
   g.type = type;
   g.streams = session.streams;
   g.first_stream = static_cast<std::uint16_t>(op % session.streams);
-  const std::size_t room =
-      std::min(room_in_packet(session, sizeof(wire::KeyValueData) + sizeof(wire::Descriptor)),
-               room_in_packet(session, sizeof(wire::KeyValueResult)));
+  const std::size_t room = room_in_any_packet(session);
   g.chunk_bits = kMostChunkBits;
   while (g.chunk_bits > 0 && (g.row_bytes() << g.chunk_bits > limits::kChunkBytes ||
                               most_chunk_bytes(g.chunk_bits, g.row_bytes()) > room))
     --g.chunk_bits;
   if (most_chunk_bytes(g.chunk_bits, g.row_bytes()) > room) return std::nullopt;
   return g;
+}
+
+std::size_t most_row_elements(ElementType type, const Session& session) {
+  const std::size_t most =
+      (room_in_any_packet(session) - most_chunk_bytes(0, 0)) / element_bytes(type);
+  return std::min<std::size_t>(most, std::numeric_limits<std::uint16_t>::max());
 }
 
 std::size_t run_room(const Session& session) {

@@ -89,6 +89,9 @@ struct KeyedGeometry {
   std::uint16_t turn_of(std::uint64_t chunk) const;
 };
 
+/// Elements of the longest row that fits a packet of the session.
+std::size_t most_row_elements(ElementType type, const Session& session);
+
 /// What fits a packet of a keyed op, and where blocks go by reference a slot, at most.
 std::size_t run_room(const Session& session);
 std::size_t keyed_result_room(const Session& session);

@@ -17,19 +17,19 @@ struct Pairs {
   std::vector<std::uint64_t> keys;
   std::vector<float> rows;
 
-  SparseTensor tensor(std::uint16_t row) const {
+  SparseTensor tensor(std::uint64_t row) const {
     return {
         .keys = keys, .values = rows.data(), .type = ElementType::kFloat32, .row_elements = row};
   }
 };
 
 /// Every rank has its own keys, and some of which several have the same.
-Pairs pairs_of(unsigned rank, std::uint64_t count, std::uint64_t step, std::uint16_t row) {
+Pairs pairs_of(unsigned rank, std::uint64_t count, std::uint64_t step, std::uint64_t row) {
   Pairs pairs;
   for (std::uint64_t i = 0; i < count; ++i) {
     if ((i * 7 + rank) % 3 == 0) continue;
     pairs.keys.push_back(i * step);
-    for (std::uint16_t e = 0; e < row; ++e)
+    for (std::uint64_t e = 0; e < row; ++e)
       pairs.rows.push_back(static_cast<float>((i + e) % 100) + static_cast<float>(rank));
   }
   return pairs;
@@ -37,20 +37,20 @@ Pairs pairs_of(unsigned rank, std::uint64_t count, std::uint64_t step, std::uint
 
 /// Sums of small whole numbers, which are exact.
 std::map<std::uint64_t, std::vector<float>> sums_of(unsigned ranks, std::uint64_t count,
-                                                    std::uint64_t step, std::uint16_t row) {
+                                                    std::uint64_t step, std::uint64_t row) {
   std::map<std::uint64_t, std::vector<float>> sums;
   for (unsigned rank = 0; rank < ranks; ++rank) {
     const Pairs pairs = pairs_of(rank, count, step, row);
     for (std::size_t i = 0; i < pairs.keys.size(); ++i) {
       auto& sum = sums[pairs.keys[i]];
       sum.resize(row);
-      for (std::uint16_t e = 0; e < row; ++e) sum[e] += pairs.rows[i * row + e];
+      for (std::uint64_t e = 0; e < row; ++e) sum[e] += pairs.rows[i * row + e];
     }
   }
   return sums;
 }
 
-void sums_are_right(Communicator& job, std::uint64_t count, std::uint64_t step, std::uint16_t row,
+void sums_are_right(Communicator& job, std::uint64_t count, std::uint64_t step, std::uint64_t row,
                     double threshold = 0) {
   const std::string what = std::to_string(count) + " keys, " + std::to_string(step) +
                            " apart, rows of " + std::to_string(row) + ", threshold " +
@@ -93,6 +93,8 @@ void sparse_sums(const Setting& setting) {
   sums_are_right(job, 20'000, 1, 1);
   sums_are_right(job, 20'000, 1'000'000'007, 1);
   sums_are_right(job, 3'000, 17, 64);
+  sums_are_right(job, 200, 17, 5'000);  // more than a packet holds
+  sums_are_right(job, 20, 17, 100'000);
   sums_are_right(job, 20'000, 3, 1, 150);
   sums_are_right(job, 1'000, 3, 5, std::numeric_limits<double>::infinity());
 }

@@ -175,7 +175,7 @@ struct SparseTensor {
   std::span<const std::uint64_t> keys = {};  ///< rising strictly, unless SparseOptions::combine
   const void* values = nullptr;
   ElementType type = ElementType::kFloat32;  ///< (all)
-  std::uint16_t row_elements = 1;            ///< (all) 1 at least; a row must fit one packet
+  std::uint64_t row_elements = 1;            ///< (all) 1 at least
 };
 
 /// A started sparse sum, which owns what comes of it until the last copy is gone. What it tells
@@ -254,7 +254,7 @@ struct SparseOptions {
   Reduction reduction = Reduction::kSum;
 
   /// (all) Only sums with an element of at least this magnitude are delivered, and those with NaN;
-  /// 0 or more. 0: all.
+  /// 0 or more. 0: all. Not for rows that do not fit a packet.
   double threshold = 0;
 
   /// Bytes that the keys and rows of the result may take, 8 and a row's per key: with more the op
