@@ -1,9 +1,9 @@
 // One call from its start to its end: a collective, or one side of a message.
 //
 // An operation is a row of steps, each of which starts one op of the library, and which follow each
-// other when the one before is done: most have one step, a sparse sum has three. Schedule starts
-// them in an order that all ranks share. Whoever looks first after the last step is done settles
-// the operation: results are copied back, and its future is completed.
+// other when the one before is done: most have one step, an all_to_all of uneven parts has two.
+// Schedule starts them in an order that all ranks share. Whoever looks first after the last step is
+// done settles the operation: results are copied back, and its future is completed.
 //
 // The steps own the tensors that the library works on. An operation that is settled by its time-out
 // must therefore be kept until it `is_over`.

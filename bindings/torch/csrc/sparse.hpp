@@ -1,10 +1,4 @@
-// The sum of sparse COO tensors.
-//
-// No rank knows which rows the others have, so first the ranks form the union of their rows: they
-// gather the first numbers of each in slots of one size, and where that was not all, in a second
-// step all numbers, or a bitmap over all rows, reduced by a bitwise or. The union numbers the rows
-// of a compact dense tensor. Each rank writes its values into that, and its sum, in blocks of a
-// row, so that each rank sends but its own, has the values of the result.
+// The sum of sparse COO tensors: one sparse sum of the library, whose keys are the numbers of rows.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -30,6 +30,9 @@ void every_function() {
   job.gather(memory, memory, counts, sluice::ElementType::kInt8, 0).wait();
   job.scatter(memory, memory, counts, sluice::ElementType::kInt8, 0).wait();
   job.all_to_all(memory, memory, counts, sluice::ElementType::kInt8).wait();
+  const sluice::SparseWork sparse = job.all_reduce({.keys = counts, .values = memory}, 2);
+  if (sparse.keys().empty() || sparse.values<float>().empty()) return;
+  if (sparse.rejected()[0] != 0) return;
   const sluice::Work work = job.barrier();
   if (work.wait_for(std::chrono::seconds(1)) && work.done() && !work.error()) work.statistics();
   if (work.stragglers().empty()) return;
