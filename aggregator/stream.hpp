@@ -98,6 +98,7 @@ class Stream {
     return &failure_;
   }
   bool begin_op(Rank w, const Packet& packet, const Session& session);
+  bool contradicts(const Packet& packet) const;
   bool fits(Rank w, const Packet& packet) const;
   static bool can_read(Rank w, const Packet& packet, SharedBlocks& shared);
   void take(Rank w, const Packet& packet, Buffer buffer, Scope& scope);
