@@ -97,6 +97,7 @@ bool KeyedOperation::fits(StreamId s, std::span<const std::byte> run, std::uint6
 }
 
 std::size_t KeyedOperation::store(StreamId s, std::span<const std::byte> run) {
+  if (run.empty()) return 0;  // there may be many such, and they take no memory
   // The keys are counted in a copy: another process may write what lies in shared memory.
   auto& runs = runs_[turn_of(s)];
   const std::size_t before = runs.size();
