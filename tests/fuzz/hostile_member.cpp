@@ -190,12 +190,16 @@ class Target {
         return pairs(job, rank, pick_stream(job), true);
       case 20:
         return scribble(job, rank, pick_stream(job));
+      case 21:
+        world_.sink.pool->dry = input_.one_in(2);
+        return;
       default:
         return data(job, rank, pick_stream(job), true);
     }
   }
 
   void honest_works() {
+    world_.sink.pool->dry = false;
     for (std::size_t r = 0; r < honest_.ranks(); ++r) honest_.submit(r);
     require(honest_.settle([&] { return !honest_.busy(); }), "another job's ops end");
     listen();
@@ -297,6 +301,7 @@ class Target {
     join.generation = resumes ? std::uint64_t{77} : std::uint64_t{0};
     if (input_.one_in(4)) join.generation = job.session.generation, join.epoch = job.session.epoch;
     if (job.shares_memory) {
+      if (job.by_reference()) set_ended(job, rank, false);
       join.slots = SharedMemory::slots_of(input_.one_in(16) ? 0 : rank);
       join.results = memory_.of_aggregator.results_for(job.id, 1000 + nonces_)->id();
       if (resumes) join.flags = join.flags | wire::kJoinByReference;
@@ -468,9 +473,13 @@ class Target {
     send(job, rank, std::move(bytes));
   }
 
+  void set_ended(const HostileJob& job, std::size_t rank, bool has_ended) {
+    memory_.slot(rank, job.session.streams)[0] = std::byte{has_ended};
+  }
   /// A rank's slot, while the round runs.
   void scribble(const HostileJob& job, std::size_t rank, std::uint16_t stream) {
     if (!job.by_reference() || job.streams.empty()) return;
+    if (input_.one_in(16)) return set_ended(job, rank, true);
     const auto slot = memory_.slot(rank, stream);
     for (std::size_t writes = 1 + input_.below(4); writes > 0; --writes)
       slot[input_.byte()] = std::byte{input_.byte()};
