@@ -200,7 +200,8 @@ class Target {
 
   void honest_works() {
     world_.sink.pool->dry = false;
-    for (std::size_t r = 0; r < honest_.ranks(); ++r) honest_.submit(r);
+    for (std::size_t r = 0; r < honest_.ranks(); ++r)  // of blocks, and of pairs
+      for (int op = 0; op < 3; ++op) honest_.submit(r);
     require(honest_.settle([&] { return !honest_.busy(); }), "another job's ops end");
     listen();
   }
