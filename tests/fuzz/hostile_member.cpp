@@ -34,6 +34,8 @@ constexpr std::size_t kHostileJobs = 2;
 constexpr std::size_t kRanksMost = 4;
 constexpr std::uint64_t kSeed = 30;
 constexpr std::size_t kBuffersMost = 1500;
+constexpr std::array<double, 4> kThresholds{0, 50, std::numeric_limits<double>::infinity(),
+                                            std::numeric_limits<double>::quiet_NaN()};
 
 aggregator::EngineConfig config_of(Input& input, aggregator::SharedMemory& memory) {
   aggregator::EngineConfig config;
@@ -128,10 +130,9 @@ class Target {
       hostile_[i].id = static_cast<std::uint32_t>(kFirstHostileJob + i);
       hostile_[i].ranks = static_cast<std::uint16_t>(1 + input_.below(kRanksMost));
       hostile_[i].elements = 4 * input_.pick(std::array<std::uint64_t, 4>{400, 1000, 3000, 1});
-      hostile_[i].pairs_type = static_cast<ElementType>(1 + input_.below(9));
-      hostile_[i].threshold =
-          input_.pick(std::array<double, 4>{0, 50, std::numeric_limits<double>::infinity(),
-                                            std::numeric_limits<double>::quiet_NaN()});
+      hostile_[i].pairs_type =
+          static_cast<ElementType>(1 + (hostile_[i].elements / 4 + hostile_[i].ranks) % 9);
+      hostile_[i].threshold = kThresholds[hostile_[i].ranks % kThresholds.size()];
       hostile_[i].forged_ranks.resize(hostile_[i].ranks);
       hostile_[i].shares_memory = i == 0;
       join(hostile_[i]);
@@ -149,10 +150,14 @@ class Target {
   }
 
  private:
+  static constexpr std::uint8_t kKeyedActs = 0xC0;
+
   void act() {
     HostileJob& job = hostile_[input_.below(kHostileJobs)];
     const std::size_t rank = input_.below(job.ranks);
-    switch (input_.below(24)) {
+    const std::uint8_t choice = input_.byte();
+    if (choice >= kKeyedActs) return act_keyed(job, rank, choice);
+    switch (choice % 16) {
       case 0:
         return join(job);
       case 1:
@@ -179,22 +184,24 @@ class Target {
       case 11:
       case 12:
         return advance(job, false);
-      case 13:
-      case 14:
-      case 15:
-      case 16:
-        return advance(job, true);
-      case 17:
-      case 18:
-      case 19:
-        return pairs(job, rank, pick_stream(job), true);
-      case 20:
-        return scribble(job, rank, pick_stream(job));
-      case 21:
-        world_.sink.pool->dry = input_.one_in(2);
-        return;
       default:
         return data(job, rank, pick_stream(job), true);
+    }
+  }
+
+  void act_keyed(HostileJob& job, std::size_t rank, std::uint8_t choice) {
+    switch (choice % 8) {
+      case 0:
+        return scribble(job, rank, pick_stream(job));
+      case 1:
+        world_.sink.pool->dry = input_.one_in(2);
+        return;
+      case 2:
+      case 3:
+      case 4:
+        return pairs(job, rank, pick_stream(job), true);
+      default:
+        return advance(job, true);
     }
   }
 
