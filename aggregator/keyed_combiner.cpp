@@ -240,14 +240,14 @@ KeyedCombiner::Merged KeyedCombiner::merge(std::span<std::byte> out, KeyedScratc
   Merged merged;
   ChunkWriter writer(out, geometry_.chunk_bits, geometry_.row_bytes());
   std::array<std::uint8_t, 256> offsets;
-  for (;;) {
+  for (std::size_t chunks = 0;;) {
     merged.next = end;
     for (std::size_t r = 0; r < runs_.size(); ++r)
       merged.next = std::min(merged.next, scratch.cursors_[r].number);
     if (merged.next == end) break;
     const auto rejected = merged.rejected;
     std::size_t count = sum_chunk(merged.next, scratch, offsets, merged.malformed);
-    if (merged.malformed) break;
+    if (merged.malformed || chunks++ == limits::kRoundCursors / runs_.size()) break;
     if (threshold_ > 0) count = drop_rejected(std::span(offsets).first(count), scratch, merged);
     if (count != 0) {
       std::byte* const rows = writer.append(merged.next, std::span(offsets).first(count));

@@ -2,8 +2,9 @@
 // when the round ends, it does not know.
 //
 // Of each rank it holds one run, which may last several rounds. A round sums the chunks below the
-// least chunk that some rank has yet to send, as many as a RESULT has room for, lowest rank first.
-// So the sums, and where the next round begins, depend on the runs alone.
+// least chunk that some rank has yet to send, as many as a RESULT has room for, lowest rank first;
+// and no more than a bound, as nothing takes room whose sums are rejected. So the sums, and where
+// the next round begins, depend on the runs alone.
 #pragma once
 
 #include <array>

@@ -52,8 +52,7 @@ Taken Stream::on_data(Rank w, const Packet& packet, Buffer buffer, Scope& scope)
   } else if (opening_ && op_known_ && !agree(w, packet)) {
     taken.ends_job = &failure_;
     return taken;
-  } else if (resumed_ && op_known_ &&
-             (is_keyed_ ? keyed_.contradicts(packet) : combiner_.contradicts(packet))) {
+  } else if (resumed_ && op_known_ && contradicts(packet)) {
     taken.ends_job = fail({.reason = wire::AbortReason::kCannotResume, .rank_a = w});
     return taken;
   } else if ((opening_ && !op_known_ && !begin_op(w, packet, scope.session)) || !fits(w, packet)) {
@@ -153,6 +152,12 @@ bool Stream::begin_op(Rank w, const Packet& packet, const Session& session) {
   op_named_by_ = w;
   descriptor_ = *packet.descriptor();
   return true;
+}
+
+/// Whether a contribution to a resumed round, of the same op, is about another place in it.
+bool Stream::contradicts(const Packet& packet) const {
+  if (packet.is_keyed() != is_keyed_) return false;  // fits() refuses it
+  return is_keyed_ ? keyed_.contradicts(packet) : combiner_.contradicts(packet);
 }
 
 /// Whether a contribution is one that the running round can take from this rank.

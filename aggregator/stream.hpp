@@ -76,9 +76,10 @@ class Stream {
     if (rounds_.acknowledge_all(w)) try_finish(scope);
   }
 
-  /// Finishes a round that lacked a buffer for its result. True if none is stalled now.
+  /// Finishes a round that lacked a buffer for its result. True if none is stalled now: it may be
+  /// one that never ends any more.
   bool retry(Scope& scope) {
-    if (stalled_) try_finish(scope);
+    if (stalled_ && (try_finish(scope) != nullptr || ended_for_some_)) stalled_ = false;
     return !stalled_;
   }
   bool stalled() const { return stalled_; }
@@ -98,6 +99,7 @@ class Stream {
     return &failure_;
   }
   bool begin_op(Rank w, const Packet& packet, const Session& session);
+  bool contradicts(const Packet& packet) const;
   bool fits(Rank w, const Packet& packet) const;
   static bool can_read(Rank w, const Packet& packet, SharedBlocks& shared);
   void take(Rank w, const Packet& packet, Buffer buffer, Scope& scope);

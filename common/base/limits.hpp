@@ -74,6 +74,11 @@ static_assert(kMaxBlockElements > kMaxPayload);
 /// that fills up costs what a dense tensor does.
 inline constexpr std::size_t kChunkBytes = 1024;
 
+/// Chunks that a round of pairs sums, times the ranks: for each one looks at every rank's run.
+/// Where sums are rejected, a result is never full; this is 3 ms at the most.
+inline constexpr std::size_t kRoundCursors = std::size_t{1} << 20;
+static_assert(kRoundCursors >= kMaxRanks);
+
 /// A job's secret, bytes: less can be guessed, and more adds nothing to a key of 32.
 inline constexpr std::size_t kMinSecretBytes = 16;
 inline constexpr std::size_t kMaxSecretBytes = 256;

@@ -20,6 +20,7 @@ using sim::require;
 class Caller {
  public:
   using Engine = worker::Engine;
+  static constexpr std::size_t kPairBytes = std::size_t{1} << 20;
 
   Caller(const worker::EngineConfig& config, const Endpoint& self,
          std::span<const Endpoint> aggregators)
@@ -27,6 +28,7 @@ class Caller {
 
   void submit(const sim::OpSpec& spec, Time now) {
     Op op{.spec = spec, .member = engine.state() == Engine::State::kActive};
+    if (sim::is_keyed(spec)) return submit_pairs(std::move(op), now);
     if (op.member) op.block_elements = engine.block_elements(spec.type, spec.block_elements);
     op.tensor = sim::make_tensor(spec, rank_, ranks_, op.block_elements);
     if (!op.tensor.in_place) op.output.assign(op.tensor.data.size() + kGuard, kUntouched);
@@ -45,7 +47,7 @@ class Caller {
     ++submitted_;
   }
 
-  /// Takes what has ended. `judge(op, output)` sees each op that ended well.
+  /// Takes what has ended. `judge(op, block elements, output, pairs)` sees each op that ended well.
   template <class Judge>
   void collect(Judge&& judge) {
     for (const worker::Completion& completion : engine.take_completions()) {
@@ -53,9 +55,11 @@ class Caller {
       require(found != open_.end(), "each op ends once");
       Op op = std::move(found->second);
       open_.erase(found);
-      require(!completion.error || !op.member || engine.over(), "an op fails with its job only");
+      const bool may_be_too_many = sim::is_keyed(op.spec) && op.pair_bytes_most < kPairBytes;
+      require(!completion.error || !op.member || engine.over() || may_be_too_many,
+              "an op fails with its job only");
       check_memory(op);
-      if (!completion.error) judge(op.spec, op.block_elements, op.sums());
+      if (!completion.error) judge(op.spec, op.block_elements, op.sums(), op.pair_sums);
       ++(completion.error ? failed_ : succeeded_);
       hand_back(std::move(op));
     }
@@ -76,6 +80,7 @@ class Caller {
 
   Engine engine;
   parts::Sink sink;
+  std::size_t pair_bytes_most = kPairBytes;  ///< of a keyed op's sums; less: it may fail by itself
 
  private:
   static constexpr std::size_t kGuard = 64;
@@ -88,13 +93,46 @@ class Caller {
     std::uint32_t block_elements = 1;
     sim::Tensor tensor{};
     std::vector<std::byte> output{};  ///< with a guard behind it; empty: in place
+    sim::Pairs pairs{};               ///< of a keyed op, in place of a tensor
+    worker::KeyedSums pair_sums{};
+    std::size_t pair_bytes_most = 0;
 
     std::span<const std::byte> sums() const {
       return tensor.in_place ? tensor.data : std::span(output).first(tensor.data.size());
     }
   };
 
+  void submit_pairs(Op op, Time now) {
+    op.pairs = sim::make_pairs(op.spec, rank_);
+    op.pair_bytes_most = pair_bytes_most;
+    const auto [at, fresh] = open_.emplace(submitted_, std::move(op));
+    Op& open = at->second;
+    worker::OpRequest request;
+    request.collective = open.spec.collective;
+    request.type = open.spec.type;
+    request.reduction = open.spec.reduction;
+    request.tag = open.spec.tag;
+    request.keyed = worker::KeyedRequest{.keys = open.pairs.keys,
+                                         .rows = open.pairs.rows.data(),
+                                         .key_bound = open.spec.key_bound,
+                                         .row_elements = open.spec.row_elements,
+                                         .threshold = open.spec.threshold,
+                                         .result_bytes = pair_bytes_most,
+                                         .sums = &open.pair_sums};
+    require(fresh && engine.submit(request, now, sink) == submitted_, "ops in call order");
+    ++submitted_;
+  }
+
   void check_memory(const Op& op) const {
+    if (sim::is_keyed(op.spec)) {
+      const sim::Pairs before = sim::make_pairs(op.spec, rank_);
+      require(before.keys == op.pairs.keys && before.rows == op.pairs.rows,
+              "the pairs are not written to");
+      require(op.pair_sums.keys.size() <= op.pair_bytes_most / sizeof(std::uint64_t) &&
+                  std::is_sorted(op.pair_sums.keys.begin(), op.pair_sums.keys.end()),
+              "sums have keys in order, and no more than may be");
+      return;
+    }
     if (op.tensor.in_place) return;
     require(std::all_of(op.output.end() - kGuard, op.output.end(),
                         [](std::byte b) { return b == kUntouched; }),
@@ -105,7 +143,8 @@ class Caller {
 
   void hand_back(Op op) {
     std::fill(op.tensor.bitmap.begin(), op.tensor.bitmap.end(), ~std::uint64_t{0});
-    for (std::vector<std::byte>* memory : {&op.tensor.data, &op.output}) {
+    std::fill(op.pairs.keys.begin(), op.pairs.keys.end(), ~std::uint64_t{0});
+    for (std::vector<std::byte>* memory : {&op.tensor.data, &op.output, &op.pairs.rows}) {
       std::fill(memory->begin(), memory->end(), kReused);
       returned_.push_back(std::move(*memory));
     }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/protocol/build.hpp"
+#include "common/protocol/keyed.hpp"
 #include "common/protocol/protection.hpp"
 #include "tests/fuzz/input.hpp"
 
@@ -77,6 +78,41 @@ inline Datagram edited(Input& input, const Known& known, Datagram bytes) {
   return bytes;
 }
 
+/// A KV_DATA of a few pairs, of whatever op.
+inline Datagram forge_pairs(Input& input, const wire::MemberHeader& member, std::uint64_t round) {
+  const bool opening = input.one_in(2);
+  const auto run = input.take(input.byte() % 64u);
+  auto packet = wire::make<wire::KeyValueData>(member.header.job);
+  const wire::Header header = packet.data.member.header;
+  packet.data.member = member;
+  packet.data.member.header = header;
+  packet.data.member.stream = input.byte() % 8u;
+  packet.data.round = round;
+  packet.data.op = input.byte() % 4u;
+  packet.data.flags = opening ? wire::kDataOpening : 0;
+  packet.data.shape.element_count = 1u + input.number<std::uint16_t>();
+  packet.data.shape.block_elements = static_cast<std::uint16_t>(1 + input.below(4));
+  packet.data.shape.wire_type = static_cast<std::uint8_t>(1 + input.below(9));
+  packet.data.shape.columns = input.byte() % 9u;
+  packet.horizon = input.byte() % 4u;
+  packet.following = input.one_in(2) ? input.byte() : kNoChunk;
+  packet.run_bytes = static_cast<std::uint32_t>(run.size());
+  packet.in_slot = input.one_in(8);
+  Datagram bytes = datagram_of(packet);
+  if (opening) {
+    wire::Descriptor descriptor;
+    descriptor.collective = static_cast<std::uint8_t>(wire::Collective::kSparseAllReduce);
+    descriptor.op_type = packet.data.shape.wire_type;
+    descriptor.reduction = static_cast<std::uint8_t>(1 + input.below(8));
+    const auto described = datagram_of(descriptor);
+    bytes.insert(bytes.end(), described.begin(), described.end());
+  }
+  if (packet.in_slot == 0)
+    for (const std::uint8_t byte : run) bytes.push_back(std::byte{byte});
+  seal(bytes);
+  return bytes;
+}
+
 /// What a member may say about a stream, in order or not.
 inline Datagram forge_upstream(Input& input, const wire::MemberHeader& member) {
   const std::uint32_t job = member.header.job;
@@ -88,7 +124,9 @@ inline Datagram forge_upstream(Input& input, const wire::MemberHeader& member) {
     return packet;
   };
   const std::uint64_t round = input.byte() % 32u;
-  switch (input.below(5)) {
+  switch (input.below(6)) {
+    case 5:
+      return forge_pairs(input, member, round);
     case 0: {
       auto packet = fill(wire::make<wire::Ack>(job));
       packet.position = round;

@@ -3,13 +3,17 @@
 // says is deep in the protocol and a little wrong: packets of every kind, of rounds before and
 // after the running one, with other shapes and columns, leaving in the middle, resuming with any
 // progress, silent ranks. One of its jobs passes blocks by reference, and refers to what it likes.
+// Runs of pairs lie in its slots, too, and change there while a round runs.
 // An honest job in the same engine must not notice; and nothing that a member says may be read,
 // written or awaited beyond its own job.
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -30,6 +34,8 @@ constexpr std::size_t kHostileJobs = 2;
 constexpr std::size_t kRanksMost = 4;
 constexpr std::uint64_t kSeed = 30;
 constexpr std::size_t kBuffersMost = 1500;
+constexpr std::array<double, 4> kThresholds{0, 50, std::numeric_limits<double>::infinity(),
+                                            std::numeric_limits<double>::quiet_NaN()};
 
 aggregator::EngineConfig config_of(Input& input, aggregator::SharedMemory& memory) {
   aggregator::EngineConfig config;
@@ -60,6 +66,10 @@ class SharedMemory {
 
   static std::uint64_t slots_of(std::size_t rank) { return 101 + 8 * rank; }
   static std::uint64_t tensor_of(std::size_t rank) { return 201 + 8 * rank; }
+  std::span<std::byte> slot(std::size_t rank, std::uint16_t stream) const {
+    const auto slots = regions_.at(slots_of(rank))->bytes();
+    return slots.subspan(stream * limits::kReferencedRoundBytes, limits::kReferencedRoundBytes);
+  }
 
  private:
   static constexpr std::size_t kSlotsBytes = std::size_t{4} << 20;
@@ -89,14 +99,19 @@ struct HostileJob {
   };
   struct Stream {  // as far as was heard
     std::uint64_t round = 0;
-    std::vector<BlockIndex> wanted;  // by column; empty or all none: the round opens an op
+    std::vector<BlockIndex> wanted;    // by column; empty or all none: the round opens an op
+    std::uint64_t horizon = kNoChunk;  // of a keyed op that runs
     bool opens() const {
-      return std::all_of(wanted.begin(), wanted.end(), [](BlockIndex b) { return b == kNoBlock; });
+      return horizon == kNoChunk &&
+             std::all_of(wanted.begin(), wanted.end(), [](BlockIndex b) { return b == kNoBlock; });
     }
+    std::array<std::uint64_t, kRanksMost> following{};  // as was said last
   };
   std::uint32_t id = 0;
   std::uint16_t ranks = 0;
   std::uint64_t elements = 0;  // of each op
+  ElementType pairs_type = ElementType::kInt32;
+  double threshold = 0;
   bool shares_memory = false;
   bool by_reference() const { return (session.flags & wire::kWelcomeByReference) != 0; }
   wire::Welcome session{};
@@ -115,6 +130,9 @@ class Target {
       hostile_[i].id = static_cast<std::uint32_t>(kFirstHostileJob + i);
       hostile_[i].ranks = static_cast<std::uint16_t>(1 + input_.below(kRanksMost));
       hostile_[i].elements = 4 * input_.pick(std::array<std::uint64_t, 4>{400, 1000, 3000, 1});
+      hostile_[i].pairs_type =
+          static_cast<ElementType>(1 + (hostile_[i].elements / 4 + hostile_[i].ranks) % 9);
+      hostile_[i].threshold = kThresholds[hostile_[i].ranks % kThresholds.size()];
       hostile_[i].forged_ranks.resize(hostile_[i].ranks);
       hostile_[i].shares_memory = i == 0;
       join(hostile_[i]);
@@ -132,10 +150,14 @@ class Target {
   }
 
  private:
+  static constexpr std::uint8_t kKeyedActs = 0xC0;
+
   void act() {
     HostileJob& job = hostile_[input_.below(kHostileJobs)];
     const std::size_t rank = input_.below(job.ranks);
-    switch (input_.below(16)) {
+    const std::uint8_t choice = input_.byte();
+    if (choice >= kKeyedActs) return act_keyed(job, rank, choice);
+    switch (choice % 16) {
       case 0:
         return join(job);
       case 1:
@@ -161,14 +183,32 @@ class Target {
       case 10:
       case 11:
       case 12:
-        return advance(job);
+        return advance(job, false);
       default:
         return data(job, rank, pick_stream(job), true);
     }
   }
 
+  void act_keyed(HostileJob& job, std::size_t rank, std::uint8_t choice) {
+    switch (choice % 8) {
+      case 0:
+        return scribble(job, rank, pick_stream(job));
+      case 1:
+        world_.sink.pool->dry = input_.one_in(2);
+        return;
+      case 2:
+      case 3:
+      case 4:
+        return pairs(job, rank, pick_stream(job), true);
+      default:
+        return advance(job, true);
+    }
+  }
+
   void honest_works() {
-    for (std::size_t r = 0; r < honest_.ranks(); ++r) honest_.submit(r);
+    world_.sink.pool->dry = false;
+    for (std::size_t r = 0; r < honest_.ranks(); ++r)  // of blocks, and of pairs
+      for (int op = 0; op < 3; ++op) honest_.submit(r);
     require(honest_.settle([&] { return !honest_.busy(); }), "another job's ops end");
     listen();
   }
@@ -220,10 +260,20 @@ class Target {
       stream.wanted.clear();
       for (const wire::Column& column : packet.columns())
         stream.wanted.push_back(BlockIndex{column.next});
+      stream.horizon = kNoChunk;
+    } else if (packet.kind() == Kind::kKeyValueResult) {
+      const auto& result = packet.as<wire::KeyValueResult>();
+      HostileJob::Stream& stream = stream_of(job, result.result.delivery.stream);
+      stream.round = result.result.round + 1;
+      stream.wanted.clear();
+      stream.horizon = result.next;
     } else if (packet.kind() == Kind::kStatus) {
       const auto& status = packet.as<wire::Status>();
       HostileJob::Stream& stream = stream_of(job, status.delivery.stream);
-      if (stream.round != status.round) stream = {status.round, {}};
+      if (stream.round != status.round) {
+        stream = {};
+        stream.round = status.round;
+      }
     }
   }
   HostileJob::Stream& stream_of(HostileJob& job, std::size_t stream) {
@@ -259,6 +309,7 @@ class Target {
     join.generation = resumes ? std::uint64_t{77} : std::uint64_t{0};
     if (input_.one_in(4)) join.generation = job.session.generation, join.epoch = job.session.epoch;
     if (job.shares_memory) {
+      if (job.by_reference()) set_ended(job, rank, false);
       join.slots = SharedMemory::slots_of(input_.one_in(16) ? 0 : rank);
       join.results = memory_.of_aggregator.results_for(job.id, 1000 + nonces_)->id();
       if (resumes) join.flags = join.flags | wire::kJoinByReference;
@@ -352,14 +403,22 @@ class Target {
 
   /// Some ranks contribute to a stream's next rounds as honest ones would; so they end, mostly, and
   /// the other ranks fall behind, until they are awaited.
-  void advance(HostileJob& job) {
+  void advance(HostileJob& job, bool keyed) {
     if (job.streams.empty()) return;
     const std::uint16_t stream = pick_stream(job);
     const std::uint8_t who = input_.byte();
     for (std::size_t rounds = 1 + input_.below(8); rounds > 0; --rounds) {
-      const bool all = job.streams[stream].opens();
-      for (std::size_t r = 0; r < job.ranks; ++r)
-        if (all || (who >> r & 1) != 0) data(job, r, stream, false);
+      const HostileJob::Stream& state = job.streams[stream];
+      const bool all = state.opens();
+      const std::uint64_t horizon = state.horizon;
+      if (!all) keyed = horizon != kNoChunk;
+      for (std::size_t r = 0; r < job.ranks; ++r) {
+        if (keyed && (all || state.following[r] == horizon))
+          pairs(job, r, stream, false);
+        else if (!keyed && (all || (who >> r & 1) != 0))
+          data(job, r, stream, false);
+        if (keyed && job.by_reference() && input_.one_in(16)) scribble(job, r, stream);
+      }
     }
   }
 
@@ -420,6 +479,106 @@ class Target {
       std::memcpy(bytes.data() + (bytes.size() - sizeof place), &place, sizeof place);
     }
     send(job, rank, std::move(bytes));
+  }
+
+  void set_ended(const HostileJob& job, std::size_t rank, bool has_ended) {
+    memory_.slot(rank, job.session.streams)[0] = std::byte{has_ended};
+  }
+  /// A rank's slot, while the round runs.
+  void scribble(const HostileJob& job, std::size_t rank, std::uint16_t stream) {
+    if (!job.by_reference() || job.streams.empty()) return;
+    if (input_.one_in(16)) return set_ended(job, rank, true);
+    const auto slot = memory_.slot(rank, stream);
+    for (std::size_t writes = 1 + input_.below(4); writes > 0; --writes)
+      slot[input_.byte()] = std::byte{input_.byte()};
+  }
+
+  /// The same of pairs: some chunks from the horizon on, and which one follows.
+  void pairs(HostileJob& job, std::size_t rank, std::uint16_t stream, bool lies) {
+    if (job.streams.empty()) return;
+    HostileJob::Stream& state = job.streams[stream];
+    const auto lie = [&](std::size_t n) { return lies && input_.one_in(n); };
+    const std::uint64_t op = lie(8) ? input_.byte() : 0;
+    const std::uint64_t key_bound = lie(8) ? 1u + input_.byte() : job.elements;
+    const Session session{.ranks = job.ranks,
+                          .streams = job.session.streams,
+                          .payload_bytes = 600,
+                          .by_reference = job.by_reference()};
+    const auto geometry = KeyedGeometry::make(key_bound, 1, job.pairs_type, session, op);
+    const bool opening = lie(4) ? !state.opens() : state.opens();
+
+    std::uint64_t horizon = opening ? 0 : state.horizon;
+    if (lie(8)) horizon = input_.byte();
+    // Which chunks, and which of their keys: few bytes tell.
+    const std::uint8_t chunks = input_.byte();
+    const std::uint8_t keys = input_.byte();
+    const std::size_t chunks_most = chunks >> 6 == 3 ? 200 : chunks >> 6;
+    std::vector<std::byte> run(std::size_t{64} << 10);
+    ChunkWriter writer(job.by_reference() ? std::span(run) : std::span(run).first(440),
+                       geometry->chunk_bits, geometry->row_bytes());
+    std::uint64_t following = kNoChunk;
+    std::uint64_t number = horizon;
+    for (std::size_t written = 0; number < geometry->chunks(); ++number) {
+      if (geometry->stream_of(number) != StreamId{stream} && !lie(16)) continue;
+      if ((chunks >> number % 4 & 1) != 0) continue;  // another rank's
+      const auto offsets = offsets_of(*geometry, number, keys);
+      std::byte* const rows = written == chunks_most || (writer.size() != 0 && lie(16))
+                                  ? nullptr
+                                  : writer.append(number, offsets);
+      if (rows == nullptr && number > horizon) {
+        following = number;
+        break;
+      }
+      if (rows != nullptr)
+        std::fill_n(rows, offsets.size() * geometry->row_bytes(), std::byte{keys});
+      ++written;
+    }
+    if (lie(8)) following = input_.one_in(2) ? input_.byte() : kNoChunk;
+    state.following[rank] = following;
+    run.resize(writer.size());
+
+    auto packet = wire::make<wire::KeyValueData>(job.id);
+    packet.data.member = member(job, rank, packet.data.member);
+    packet.data.member.stream = stream;
+    packet.data.round = lies ? near_round(job, stream) : state.round;
+    packet.data.op = op;
+    packet.data.shape = wire::shape_of(*geometry);
+    if (lie(16)) packet.data.shape.columns = input_.byte() % 9u;
+    packet.data.flags = static_cast<std::uint8_t>((opening ? wire::kDataOpening : 0) |
+                                                  (lie(4) ? wire::kDataAsk : 0));
+    packet.horizon = horizon;
+    packet.following = following;
+    packet.in_slot = !run.empty() && job.by_reference() != lie(16);
+    packet.run_bytes = static_cast<std::uint32_t>(run.size());
+    if (lie(16)) packet.run_bytes = input_.number<std::uint32_t>() % (300u << 10);
+    Datagram bytes = datagram_of(packet);
+    if (opening) {
+      wire::Descriptor descriptor;
+      descriptor.collective = static_cast<std::uint8_t>(wire::Collective::kSparseAllReduce);
+      descriptor.op_type = static_cast<std::uint8_t>(job.pairs_type);
+      descriptor.reduction = static_cast<std::uint8_t>(Reduction::kSum);
+      if (lie(8)) descriptor.reduction = static_cast<std::uint8_t>(1 + input_.below(8));
+      descriptor.begin = std::bit_cast<std::uint64_t>(job.threshold);
+      const auto described = datagram_of(descriptor);
+      bytes.insert(bytes.end(), described.begin(), described.end());
+    }
+    if (packet.in_slot != 0 && job.by_reference()) {
+      const auto slot = memory_.slot(rank, stream);
+      std::copy(run.begin(), run.end(), slot.begin());
+    } else if (packet.in_slot == 0) {
+      bytes.insert(bytes.end(), run.begin(), run.end());
+    }
+    send(job, rank, std::move(bytes));
+  }
+  static std::vector<std::uint8_t> offsets_of(const KeyedGeometry& geometry, std::uint64_t number,
+                                              std::uint8_t keys) {
+    const std::uint64_t first = number << geometry.chunk_bits;
+    const std::uint64_t end =
+        std::min<std::uint64_t>(geometry.key_bound - first, geometry.chunk_keys());
+    std::vector<std::uint8_t> offsets;
+    for (std::uint64_t o = 0; o < end; o += 1u + keys % 64u)
+      offsets.push_back(static_cast<std::uint8_t>(o));
+    return offsets;
   }
 
   void describe(wire::Descriptor& descriptor, bool lies) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -12,6 +13,15 @@
 #include "tests/fuzz/world.hpp"
 
 namespace sluice::fuzz {
+
+/// Of pairs: keys of all chunks, of some, of few; sums that are all delivered, or some, or none.
+inline void make_keyed(sim::Random& random, sim::OpSpec& spec) {
+  spec.collective = wire::Collective::kSparseAllReduce;
+  spec.row_elements = static_cast<std::uint16_t>(random.pick<std::uint64_t>({1, 1, 3, 7}));
+  const std::uint64_t keys = std::max<std::uint64_t>(1, spec.element_count / spec.row_elements);
+  spec.key_bound = random.pick<std::uint64_t>({keys, 50 * keys, ~std::uint64_t{0} - 2});
+  spec.threshold = random.pick({0.0, 0.0, 1.0, 50.0, std::numeric_limits<double>::infinity()});
+}
 
 /// An op of a few rounds, as all ranks call it.
 inline sim::OpSpec op_spec(std::uint64_t seed) {
@@ -25,6 +35,8 @@ inline sim::OpSpec op_spec(std::uint64_t seed) {
   spec.tag = random.below(3);
   spec.seed = random.next();
   spec.density = random.pick({-1.0, 0.1, 0.5, 1.0});
+  if (spec.collective == wire::Collective::kAllReduce && random.chance(0.25))
+    make_keyed(random, spec);
   return spec;
 }
 
@@ -80,8 +92,16 @@ class HonestJob {
   void collect() {
     for (std::size_t r = 0; r < ranks(); ++r)
       rank(r).collect([&](const sim::OpSpec& spec, std::uint32_t block_elements,
-                          std::span<const std::byte> sums) {
-        const auto wanted = sim::reduce(spec, static_cast<unsigned>(ranks()), block_elements);
+                          std::span<const std::byte> sums, const worker::KeyedSums& pairs) {
+        const auto of = static_cast<unsigned>(ranks());
+        if (sim::is_keyed(spec)) {
+          const auto wanted = sim::sum_pairs(spec, of);
+          require(pairs.keys == wanted.keys && sim::same(pairs.rows, wanted.rows, spec.type),
+                  "sums of pairs are right");
+          require(pairs.rejected == wanted.rejected, "sums that are not delivered are counted");
+          return;
+        }
+        const auto wanted = sim::reduce(spec, of, block_elements);
         require(sim::same(sums, wanted.data, spec.type), "sums are right");
       });
   }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -29,6 +30,10 @@ struct StreamView {
   std::uint64_t op = 0;
   wire::Shape shape{};
   std::vector<wire::Column> columns;
+  bool is_keyed = false;  // then it begins with this chunk, the worker's run is
+  std::uint64_t horizon = 0;
+  std::vector<std::byte> run = {};
+  std::uint64_t following = kNoChunk;  // and behind that comes this one
 };
 
 class Target {
@@ -99,6 +104,9 @@ class Target {
         return caller_.engine.abort(Error(ErrorCode::kAborted, "by choice"), caller_.sink);
       case 2:
         return caller_.engine.excuse_pause(pick_step(input_));
+      case 3:
+        caller_.pair_bytes_most = 600;
+        return;
       default:
         caller_.sink.pool->dry = input_.one_in(3);
     }
@@ -129,6 +137,7 @@ class Target {
       case Kind::kLeave:
         return say(left(packet.member().token));
       case Kind::kData:
+      case Kind::kKeyValueData:
         look_at(packet);
         return say(input_.one_in(6) ? status(packet.member().stream)
                                     : result(packet.member().stream));
@@ -277,11 +286,21 @@ class Target {
     view.round = data.as<wire::Data>().round;
     view.op = data.as<wire::Data>().op;
     view.shape = data.shape();
-    view.columns.assign(data.columns().begin(), data.columns().end());
+    view.columns.clear();
+    view.is_keyed = data.is_keyed();
+    if (view.is_keyed) {
+      const auto& pairs = data.as<wire::KeyValueData>();
+      view.horizon = pairs.horizon;
+      view.following = pairs.following;
+      view.run.assign(data.run().begin(), data.run().end());
+    } else {
+      view.columns.assign(data.columns().begin(), data.columns().end());
+    }
   }
 
   /// The sums of the round, if any is known; then the next round is about what it wants.
   Datagram result(std::uint16_t stream) {
+    if (stream < streams_ && views_[stream].is_keyed) return pairs(stream);
     if (stream >= streams_ || views_[stream].columns.empty()) return {};
     StreamView& view = views_[stream];
     const std::uint32_t stride = std::uint32_t{streams_} * view.shape.columns;
@@ -312,6 +331,82 @@ class Target {
     return bytes;
   }
 
+  /// The sums of a round of pairs: this rank's, and some of another's; then the next round begins
+  /// where this one ended, and what is left of the run is still to come.
+  Datagram pairs(std::uint16_t stream) {
+    StreamView& view = views_[stream];
+    const auto geometry = geometry_of(view);
+    const std::size_t row_bytes = geometry.row_bytes();
+    std::uint64_t next = view.following;
+    const std::uint8_t choice = input_.byte();
+    if ((choice & 15) == 1) next = kNoChunk;
+    if ((choice & 15) == 2) next = input_.number<std::uint64_t>();
+    std::size_t chunks_most = 64;
+    if ((choice & 3) == 3) chunks_most = 1 + (choice >> 5);
+    std::vector<std::byte> room(4096);
+    ChunkWriter writer(room, geometry.chunk_bits, row_bytes);
+    ChunkReader reader(view.run, geometry.chunk_bits, row_bytes);
+    KeyedChunk chunk;
+    std::uint64_t lowest = view.horizon;
+    for (; reader.next(chunk) == ChunkReader::Read::kChunk; --chunks_most) {
+      if (chunk.number < view.horizon) continue;
+      if (chunks_most == 0) {
+        next = std::min(next, chunk.number);
+        break;
+      }
+      if (input_.one_in(8)) append(writer, between(lowest, chunk.number, geometry, stream), {});
+      if (chunk.number < writer_end_) continue;
+      if (!input_.one_in(32))
+        append(writer, chunk.number, std::span(chunk.offsets).first(chunk.count));
+      lowest = chunk.number + 1;
+    }
+    if (input_.one_in(8)) append(writer, between(lowest, next, geometry, stream), {});
+    writer_end_ = 0;
+
+    auto packet = wire::make<wire::KeyValueResult>(kJob);
+    packet.result.delivery = delivery(stream, packet.result.delivery);
+    packet.result.round = view.round++;
+    packet.result.op = view.op;
+    packet.result.shape = view.shape;
+    packet.result.completing_rank = choice % 2;
+    packet.horizon = view.horizon;
+    packet.next = view.horizon = next;
+    packet.rejected[choice % 4] = choice;
+    packet.run_bytes = static_cast<std::uint32_t>(writer.size());
+    packet.in_slot = input_.one_in(32);
+    Datagram bytes(sizeof packet + writer.size());
+    std::memcpy(bytes.data(), &packet, sizeof packet);
+    std::copy_n(room.begin(), writer.size(), bytes.begin() + sizeof packet);
+    seal(bytes);
+    if (next == kNoChunk) view.is_keyed = false;
+    return bytes;
+  }
+  KeyedGeometry geometry_of(const StreamView& view) const {
+    KeyedGeometry geometry;
+    geometry.key_bound = view.shape.element_count;
+    geometry.row_elements = view.shape.block_elements;
+    geometry.chunk_bits = view.shape.columns;
+    geometry.streams = streams_;
+    geometry.first_stream = static_cast<std::uint16_t>(view.op % streams_);
+    geometry.type = static_cast<ElementType>(view.shape.wire_type);
+    return geometry;
+  }
+  /// A chunk that another rank may have, of this stream mostly.
+  std::uint64_t between(std::uint64_t begin, std::uint64_t end, const KeyedGeometry& geometry,
+                        std::uint16_t stream) {
+    std::uint64_t number = begin + input_.below(4);
+    for (int tries = 0; tries < 8 && geometry.stream_of(number) != StreamId{stream}; ++tries)
+      ++number;
+    return number < end || input_.one_in(8) ? number : kNoChunk;
+  }
+  void append(ChunkWriter& writer, std::uint64_t number, std::span<const std::uint8_t> offsets) {
+    static constexpr std::array<std::uint8_t, 1> kFirst{0};
+    if (number == kNoChunk || number < writer_end_) return;
+    if (writer.size() > 200) return;  // a chunk more fits always, and an asked-for one fits then
+    if (writer.append(number, offsets.empty() ? std::span(kFirst) : offsets) != nullptr)
+      writer_end_ = number + 1;
+  }
+
   /// Mostly what this rank wants next, or a block of another rank before that.
   void choose_next(wire::Column& column, std::uint32_t stride, const wire::Shape& shape) {
     const std::uint8_t choice = input_.byte();
@@ -329,6 +424,7 @@ class Target {
   const std::uint8_t history_;
   const std::size_t shards_;
   std::vector<StreamView> views_;
+  std::uint64_t writer_end_ = 0;  // behind what was appended to a run
   Time now_ = Time{std::chrono::hours(1)};
   Caller caller_;
   std::vector<parts::Sent> heard_;

@@ -168,6 +168,35 @@ struct Bench {
     if (owner) blocks[0].elements.assign(kBlock, 1);
     return data(rank, round, round == 0, blocks, 4u * width + 1);
   }
+  /// A rank's run of pairs.
+  std::vector<std::byte> keyed_data(unsigned rank, std::uint64_t round, bool opening,
+                                    const wire::Shape& shape, std::uint64_t horizon,
+                                    std::uint64_t following, std::span<const std::byte> run = {},
+                                    OpNumber op = 0) const {
+    auto packet = wire::make<wire::KeyValueData>(kJob);
+    packet.data.member = member(rank, packet.data.member);
+    packet.data.member.header.length = static_cast<std::uint16_t>(
+        sizeof packet + (opening ? sizeof(wire::Descriptor) : 0) + run.size());
+    packet.data.round = round;
+    packet.data.op = op;
+    packet.data.shape = shape;
+    packet.data.flags = opening ? wire::kDataOpening : 0;
+    packet.horizon = horizon;
+    packet.following = following;
+    packet.run_bytes = static_cast<std::uint32_t>(run.size());
+    const auto fixed = wire::bytes_of(packet);
+    std::vector<std::byte> bytes(fixed.begin(), fixed.end());
+    if (opening) {
+      wire::Descriptor descriptor;
+      descriptor.collective = static_cast<std::uint8_t>(wire::Collective::kSparseAllReduce);
+      descriptor.op_type = shape.wire_type;
+      descriptor.reduction = static_cast<std::uint8_t>(Reduction::kSum);
+      const auto described = wire::bytes_of(descriptor);
+      bytes.insert(bytes.end(), described.begin(), described.end());
+    }
+    bytes.insert(bytes.end(), run.begin(), run.end());
+    return bytes;
+  }
   /// The first op, of one block; what the last contribution brings.
   std::vector<Sent> short_op_of_all() {
     std::vector<Sent> last;

@@ -1269,6 +1269,42 @@ TEST_CASE("ranks that resume with different blocks end the job") {
   CHECK(abort_of(sent).reason == wire::AbortReason::kCannotResume);
 }
 
+TEST_CASE("a contribution of the other kind does not fit a resumed round") {
+  Bench bench(2, 4);
+  bench.resume();
+  bench.sync(0, 5);
+  bench.sync(1, 5);
+  SECTION("pairs, of a round of blocks") {
+    const auto shape =
+        wire::shape_of(Geometry::make(400, ElementType::kFloat32, 40, 508, bench.streams, 0));
+    REQUIRE(shape.columns <= kMostChunkBits);
+    const auto blocks =
+        block_packet<wire::Data>(kJob, shape, true, std::vector<Block>(shape.columns),
+                                 [&](wire::Data& data, wire::Descriptor*) {
+                                   data.member = bench.member(0, data.member);
+                                   data.round = 5;
+                                   data.flags = wire::kDataOpening;
+                                 });
+    CHECK(bench.give(0, blocks).empty());
+    CHECK(bench.give(1, bench.keyed_data(1, 5, false, shape, 0, kNoChunk)).empty());
+  }
+  SECTION("blocks, of a round of pairs") {
+    const Session session{.ranks = 2, .streams = bench.streams, .payload_bytes = 508};
+    const auto geometry = KeyedGeometry::make(1000, 1, ElementType::kFloat32, session, 0);
+    const auto shape = wire::shape_of(geometry.value());
+    CHECK(bench.give(0, bench.keyed_data(0, 5, true, shape, 0, kNoChunk)).empty());
+    const auto blocks =
+        block_packet<wire::Data>(kJob, shape, false, std::vector<Block>(shape.columns),
+                                 [&](wire::Data& data, wire::Descriptor*) {
+                                   data.member = bench.member(1, data.member);
+                                   data.round = 5;
+                                 });
+    CHECK(bench.give(1, blocks).empty());
+  }
+  CHECK(bench.drops(DropReason::kUnfitting) == 1);
+  CHECK(bench.engine().counters().jobs_aborted == 0);
+}
+
 TEST_CASE("an opening round's blocks must lie on their columns") {
   Bench bench(1, 4);
   const std::uint32_t width = bench.geometry(1).columns;

@@ -17,6 +17,7 @@
 #include "aggregator/engine.hpp"
 #include "tests/sim/random.hpp"
 #include "worker/engine.hpp"
+#include "worker/keyed_operation.hpp"
 
 namespace {
 std::size_t allocations = 0;  // of this process, so far
@@ -347,6 +348,18 @@ TEST_CASE("operator new is counted") {
   const std::size_t made = allocations - before;  // Catch makes some of its own
   ::operator delete(memory);
   CHECK(made == 1);
+}
+
+TEST_CASE("results without sums of pairs take no memory, however many come") {
+  const Session session{.ranks = 2, .streams = 1, .payload_bytes = 508, .history = 2};
+  const auto geometry = KeyedGeometry::make(1000, 1, ElementType::kFloat32, session, 0);
+  worker::KeyedSums sums;
+  worker::KeyedOperation op({.key_bound = 1000, .result_bytes = 64, .sums = &sums},
+                            geometry.value());
+  const std::size_t before = allocations;
+  for (int i = 0; i < 1000; ++i) op.store(StreamId{0}, {});
+  const std::size_t made = allocations - before;
+  CHECK(made == 0);
 }
 
 TEST_CASE("a job that has joined allocates nothing on its data path, also when packets are lost") {

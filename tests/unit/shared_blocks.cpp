@@ -277,6 +277,19 @@ TEST_CASE("a job whose rank's memory fails ends before anybody is told of a sum"
   CHECK(bench.events.back().kind == aggregator::JobEvent::Kind::kAborted);
 }
 
+TEST_CASE("a round that waits for a buffer is given up when its job has ended for a rank") {
+  SharingBench bench;
+  bench.form();
+  bench.refer(0, 0, 1, 0);
+  bench.sink.pool->dry = true;
+  CHECK(bench.refer(1, 0, 2, 0).empty());
+  CHECK(bench.engine().next_deadline() <= bench.now);
+  ContributionSlots(bench.regions[bench.slots[0]]->bytes(), bench.session()).end();
+  bench.sink.pool->dry = false;
+  CHECK(of_kind<wire::Result>(bench.pass(1ms)).empty());
+  CHECK(bench.engine().next_deadline() > bench.now);
+}
+
 TEST_CASE("every epoch has a region of its own") {
   SharingBench bench;
   bench.form();
