@@ -96,7 +96,8 @@ class HonestJob {
         const auto of = static_cast<unsigned>(ranks());
         if (sim::is_keyed(spec)) {
           const auto wanted = sim::sum_pairs(spec, of);
-          require(pairs.keys == wanted.keys && sim::same(pairs.rows, wanted.rows, spec.type),
+          require(std::ranges::equal(pairs.keys, wanted.keys) &&
+                      sim::same(pairs.rows, wanted.rows, spec.type),
                   "sums of pairs are right");
           require(pairs.rejected == wanted.rejected, "sums that are not delivered are counted");
           return;

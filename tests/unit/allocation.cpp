@@ -357,7 +357,7 @@ TEST_CASE("results without sums of pairs take no memory, however many come") {
   worker::KeyedOperation op({.key_bound = 1000, .result_bytes = 64, .sums = &sums},
                             geometry.value());
   const std::size_t before = allocations;
-  for (int i = 0; i < 1000; ++i) op.store(StreamId{0}, {});
+  for (int i = 0; i < 1000; ++i) op.store(StreamId{0}, {}, 0, kNoChunk);
   const std::size_t made = allocations - before;
   CHECK(made == 0);
 }
