@@ -10,10 +10,13 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <malloc.h>
 
 #include <sluice/sluice.hpp>
 
@@ -109,6 +112,9 @@ class Runner {
 }  // namespace
 
 int main(int count, char** words) {
+  // As the peers do: memory once touched is kept for the next iteration.
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
   try {
     const std::vector<std::string> arguments(words + 1, words + count);
     if (arguments.size() < 5 || arguments.size() > 6 ||

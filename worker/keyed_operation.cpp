@@ -23,9 +23,23 @@ void copy_rows(std::byte* out, const std::byte* in, std::size_t count, std::size
 
 }  // namespace
 
-KeyedOperation::KeyedOperation(const KeyedRequest& request, const KeyedGeometry& geometry)
+ResultMemory::Block ResultMemory::take() {
+  if (spare_.empty()) return std::make_unique_for_overwrite<std::byte[]>(kBlockBytes);
+  Block block = std::move(spare_.back());
+  spare_.pop_back();
+  return block;
+}
+
+void ResultMemory::give_back(std::vector<Block> blocks) {
+  for (Block& block : blocks)
+    if (spare_.size() < limits::kSpareResultBlocks) spare_.push_back(std::move(block));
+}
+
+KeyedOperation::KeyedOperation(const KeyedRequest& request, const KeyedGeometry& geometry,
+                               ResultMemory& memory)
     : request_(request),
       geometry_(geometry),
+      memory_(memory),
       stream_begin_(geometry.used_streams() + std::size_t{1}),
       sums_(geometry.used_streams()) {
   // Counts each stream's chunks, then puts them where they belong.
@@ -95,9 +109,14 @@ std::optional<std::size_t> KeyedOperation::store(StreamId s, std::span<const std
                                                  std::uint64_t begin, std::uint64_t end) {
   if (run.empty()) return 0;
   // A copy is read: another process may write what lies in shared memory.
-  auto bytes = std::make_unique_for_overwrite<std::byte[]>(run.size());
-  std::memcpy(bytes.get(), run.data(), run.size());
-  ChunkReader reader({bytes.get(), run.size()}, geometry_.chunk_bits, geometry_.row_bytes());
+  assert(run.size() <= ResultMemory::kBlockBytes);
+  if (received_.empty() || ResultMemory::kBlockBytes - last_used_ < run.size()) {
+    received_.push_back(memory_.take());
+    last_used_ = 0;
+  }
+  std::byte* const copy = received_.back().get() + last_used_;
+  std::memcpy(copy, run.data(), run.size());
+  ChunkReader reader({copy, run.size()}, geometry_.chunk_bits, geometry_.row_bytes());
   std::vector<PackedChunk>& sums = sums_[turn_of(s)];
   const std::size_t before = sums.size();
   std::size_t keys = 0;
@@ -115,9 +134,9 @@ std::optional<std::size_t> KeyedOperation::store(StreamId s, std::span<const std
   keys_received_ += keys;
   if (is_too_much()) {  // they are only counted from now on
     for (auto& each : sums_) each.clear();
-    runs_.clear();
+    memory_.give_back(std::exchange(received_, {}));
   } else {
-    runs_.push_back(std::move(bytes));
+    last_used_ += run.size();
   }
   return keys;
 }
@@ -131,6 +150,13 @@ void KeyedOperation::add_rejected(std::span<const wire::U32, wire::kRejectedClas
 }
 
 std::optional<Error> KeyedOperation::finish() {
+  auto error = write_sums();
+  memory_.give_back(std::exchange(received_, {}));
+  return error;
+}
+
+/// To where the caller wants them.
+std::optional<Error> KeyedOperation::write_sums() {
   const std::size_t row_bytes = geometry_.row_bytes();
   KeyedSums& sums = *request_.sums;
   sums.rejected = rejected_;

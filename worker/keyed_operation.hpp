@@ -15,6 +15,7 @@
 #include <sluice/types.hpp>
 
 #include "common/base/ids.hpp"
+#include "common/base/limits.hpp"
 #include "common/protocol/keyed.hpp"
 #include "common/protocol/wire.hpp"
 
@@ -52,9 +53,24 @@ struct KeyedRequest {
   KeyedSums* sums = nullptr;                 ///< where they go when the op ends well
 };
 
+/// Memory for results that are received: it goes from op to op, as pages that are touched for the
+/// first time cost more than what is copied to them.
+class ResultMemory {
+ public:
+  using Block = std::unique_ptr<std::byte[]>;
+  static constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
+  static_assert(kBlockBytes >= limits::kReferencedRoundBytes);
+
+  Block take();
+  void give_back(std::vector<Block> blocks);  ///< keeps limits::kSpareResultBlocks at most
+
+ private:
+  std::vector<Block> spare_;
+};
+
 class KeyedOperation {
  public:
-  KeyedOperation(const KeyedRequest& request, const KeyedGeometry& geometry);
+  KeyedOperation(const KeyedRequest& request, const KeyedGeometry& geometry, ResultMemory& memory);
 
   const KeyedGeometry& geometry() const { return geometry_; }
   double threshold() const { return request_.threshold; }
@@ -93,6 +109,7 @@ class KeyedOperation {
   };
 
   bool is_too_much() const;
+  std::optional<Error> write_sums();
   std::span<const Chunk> chunks_of(StreamId s) const;
   std::uint64_t number_of(const Chunk& chunk) const {
     return geometry_.chunk_of(request_.keys[chunk.first()]);
@@ -103,10 +120,12 @@ class KeyedOperation {
 
   KeyedRequest request_;
   KeyedGeometry geometry_;
+  ResultMemory& memory_;
   std::vector<Chunk> chunks_;              // stream by stream, each one's in ascending order
   std::vector<std::size_t> stream_begin_;  // of each stream's chunks, in the order of their turns
-  std::vector<std::unique_ptr<std::byte[]>> runs_;  // of results, and
-  std::vector<std::vector<PackedChunk>> sums_;      // their chunks, by turn: numbers rise
+  std::vector<ResultMemory::Block> received_;   // runs of results, one behind the other, and
+  std::size_t last_used_ = 0;                   // bytes of the last block
+  std::vector<std::vector<PackedChunk>> sums_;  // their chunks, by turn: numbers rise
   std::array<std::uint64_t, wire::kRejectedClasses> rejected_{};
   std::uint64_t keys_received_ = 0;
 };

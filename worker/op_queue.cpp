@@ -12,7 +12,7 @@ Operation& OpQueue::add(const OpRequest& request, const Geometry& geometry,
 
 Operation& OpQueue::add(const OpRequest& request, const KeyedGeometry& geometry) {
   ++pending_;
-  return ops_.emplace_back(request, geometry);
+  return ops_.emplace_back(request, geometry, result_memory_);
 }
 
 OpNumber OpQueue::refuse(const Error& error) {

@@ -56,6 +56,7 @@ class OpQueue {
 
  private:
   Counters& counters_;
+  ResultMemory result_memory_;
   std::deque<Operation> ops_;  // first_ .. : not all of them done
   OpNumber first_ = 0;
   std::size_t pending_ = 0;

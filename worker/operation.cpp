@@ -62,9 +62,9 @@ Operation::Operation(const OpRequest& request, const Geometry& geometry, const S
   }
 }
 
-Operation::Operation(const OpRequest& request, const KeyedGeometry& geometry)
+Operation::Operation(const OpRequest& request, const KeyedGeometry& geometry, ResultMemory& memory)
     : Operation(request, Geometry{}) {
-  keyed_ = std::make_unique<KeyedOperation>(*request.keyed, geometry);
+  keyed_ = std::make_unique<KeyedOperation>(*request.keyed, geometry, memory);
   streams_left = geometry.used_streams();
   descriptor_.begin = std::bit_cast<std::uint64_t>(request.keyed->threshold);
 }

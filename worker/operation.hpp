@@ -34,7 +34,7 @@ struct Completion {
 class Operation {
  public:
   Operation(const OpRequest& request, const Geometry& geometry, const SearchLimits& search = {});
-  Operation(const OpRequest& request, const KeyedGeometry& geometry);
+  Operation(const OpRequest& request, const KeyedGeometry& geometry, ResultMemory& memory);
 
   /// The pairs of a keyed op, of which nothing else here tells but the descriptor and what it cost;
   /// null: of another.

@@ -5,6 +5,7 @@ import json
 import subprocess
 from dataclasses import dataclass
 
+import checkout
 import mpirun
 import programs
 import ranks
@@ -19,6 +20,7 @@ ALGORITHMS = [
     "dsar-qsgd4", "dsar-qsgd2", "allgather-pairs", "allgather-qsgd8", "allgather-qsgd4",
     "allgather-qsgd2", "ok-topk", "ok-topk-from-dense",
 ]
+SLUICE = "sluice"
 USAGE = 2  # how the program ends on bad flags
 WRONG_SUM = "sparse: wrong sum: "  # what it says of one
 BYTES = ["sent", "received", "bound"]
@@ -84,11 +86,33 @@ def values_of(rows):
     return values
 
 
-# Sluice's keyed operation joins here, as a Contestant whose measure() returns the same four values
-# under its own name; `names` has the rows of the table in order.
+class SparseSum(Contestant):
+    """Sluice's sparse sum of the same pairs, by bench-sparse-sum on fresh ranks and a fresh
+    aggregator. Its bound is 8 bytes for each pair that a rank has, or for each that it gets."""
+
+    def __init__(self, iterations=3):
+        self.name, self.iterations = SLUICE, iterations
+
+    def measure(self, point, seed, check):
+        pairs = max(1, int(point.density * point.elements + 0.5))
+        words = [checkout.LOCAL_CLUSTER, "--build", checkout.build, "--workers", point.ranks,
+                 "--only-rank", 0, "--", programs.built("bench-sparse-sum"), point.elements, pairs,
+                 point.keys, seed, self.iterations, *(["check"] if check else [])]
+        command = [str(word) for word in words]
+        done = subprocess.run(command, check=False, capture_output=True, text=True,
+                              env=self.stage.environment(**HUGE_PAGES))
+        if done.returncode != 0:
+            problem = ranks.WrongSums if WRONG_SUM in done.stderr else ConnectionError
+            raise problem(f"status {done.returncode} of {' '.join(command)}: {done.stderr}")
+        rows = [line[line.index("{"):] for line in done.stdout.splitlines() if "{" in line]
+        return values_of([json.loads(row) for row in rows])
+
+
 def contestants(algorithms, iterations):
-    """(contestants, names)"""
-    return [SparsePeers(algorithms, iterations)], list(algorithms)
+    """(contestants, names in the order of the table)"""
+    peers = [name for name in algorithms if name != SLUICE]
+    some = [SparseSum(iterations)] if SLUICE in algorithms else []
+    return some + ([SparsePeers(peers, iterations)] if peers else []), list(algorithms)
 
 
 def table(done, names):

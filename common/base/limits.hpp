@@ -208,6 +208,9 @@ inline constexpr std::size_t kFullCommunicators = 8;
 /// Buffers for ARP and other small frames: as DPDK's pools have it, one less than a power of two.
 inline constexpr std::size_t kWorkerHeaderBuffers = 255;
 
+/// Blocks of 1 MiB that a job keeps for the results of its next sparse sum.
+inline constexpr std::size_t kSpareResultBlocks = 32;
+
 // ----------------------------------------------------------------------- memory and time-outs
 /// Packet memory, as settings may say: with less DPDK does not start, and more is a mistake.
 inline constexpr std::uint32_t kMinMemoryMib = 16;
