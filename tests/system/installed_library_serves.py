@@ -164,7 +164,8 @@ class Installed(harness.SystemTest):
     def test_nothing_else_is_exported(self):
         public = re.compile(r"sluice_\w+|SLUICE_0|SLUICE_CPP_[\d.]+"
                             r"|sluice::(ContextOptions|JobOptions)::(from_environment|has|set)\(.*"
-                            r"|sluice::(Work|Context|Communicator|CompletionQueue)::~?\w+[=(].*"
+                            r"|sluice::(Work|SparseWork|Context|Communicator|CompletionQueue)"
+                            r"::~?\w+[=(].*"
                             r"|sluice::(ElementTopK|UnionTarget)::\w+\(.*"
                             r"|sluice::(share_of|compress_\w+)\(.*"
                             r"|sluice::(allocate|deallocate|is_allocated|name|parse_\w+)\(.*"
