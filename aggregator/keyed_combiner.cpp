@@ -102,7 +102,7 @@ bool KeyedCombiner::fits(const Packet& packet) const {
   if (!wire::same(packet.shape(), shape_) || data.horizon != horizon_) return false;
   if (data.following != kNoChunk && !is_of_stream(data.following)) return false;
   ChunkReader reader(packet.run(), geometry_.chunk_bits, geometry_.row_bytes());
-  KeyedChunk chunk;
+  PackedChunk chunk;  // its keys were checked with the packet
   std::uint64_t last = 0;
   bool all = true;
   while (all && reader.next(chunk) == ChunkReader::Read::kChunk) {

@@ -1,6 +1,7 @@
 #include "worker/communicator.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "common/base/random_id.hpp"
 #include "common/protocol/keyed.hpp"
@@ -252,12 +253,14 @@ Work Communicator::Impl::start(worker::OpRequest request, std::span<const std::u
 
 namespace {
 
+/// Longer than any memory: what is computed of it does not overflow.
+constexpr std::uint64_t kMostRowElements = std::uint64_t{1} << 40;
+
 /// In how many parts a row travels, all as long as each other.
 std::uint64_t parts_of_row(std::uint64_t row_elements, ElementType type, const Session& session) {
-  const std::uint64_t most = most_row_elements(type, session);
-  std::uint64_t parts = (row_elements + most - 1) / most;
-  while (row_elements % parts != 0) ++parts;
-  return parts;
+  std::uint64_t part = std::min<std::uint64_t>(row_elements, most_row_elements(type, session));
+  while (row_elements % part != 0) --part;
+  return row_elements / part;
 }
 
 }  // namespace
@@ -282,7 +285,8 @@ SparseWork Communicator::Impl::start(const SparseTensor& tensor, std::uint64_t k
   keyed.sums = &sparse.sums;
   keyed.key_bound = key_bound;
   worker::check(request, call, session_);  // all but keys and rows
-  if (tensor.row_elements == 0) refuse("row_elements is 0; 1 at least expected");
+  if (tensor.row_elements == 0 || tensor.row_elements > kMostRowElements)
+    refuse("row_elements is " + std::to_string(tensor.row_elements) + "; 1..2^40 expected");
   if (tensor.values == nullptr && !tensor.keys.empty()) refuse("the values are null");
 
   const std::uint64_t parts = parts_of_row(tensor.row_elements, tensor.type, session_);
@@ -298,7 +302,9 @@ SparseWork Communicator::Impl::start(const SparseTensor& tensor, std::uint64_t k
   const std::size_t pair_bytes =
       sizeof(std::uint64_t) + tensor.row_elements * element_bytes(tensor.type);
   const std::size_t pair_bytes_cut = pair_bytes + (parts - 1) * sizeof(std::uint64_t);
-  keyed.result_bytes = options.result_bytes / pair_bytes * pair_bytes_cut;
+  const std::size_t pairs = std::min(options.result_bytes / pair_bytes,
+                                     std::numeric_limits<std::size_t>::max() / pair_bytes_cut);
+  keyed.result_bytes = pairs * pair_bytes_cut;
   keyed.keys = tensor.keys;
   keyed.rows = static_cast<const std::byte*>(tensor.values);
   if (options.combine) {

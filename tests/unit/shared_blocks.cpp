@@ -277,7 +277,7 @@ TEST_CASE("a job whose rank's memory fails ends before anybody is told of a sum"
   CHECK(bench.events.back().kind == aggregator::JobEvent::Kind::kAborted);
 }
 
-TEST_CASE("a round that waits for a buffer is given up when its job has ended for a rank") {
+TEST_CASE("a round that waits for a buffer is not tried again when its job has ended for a rank") {
   SharingBench bench;
   bench.form();
   bench.refer(0, 0, 1, 0);

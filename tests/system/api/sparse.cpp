@@ -154,6 +154,14 @@ void sparse_sums_refused(const Setting& setting) {
   negative.threshold = -2;
   refused("the threshold is -2", [&] { job.all_reduce({}, 10, negative); });
 
+  SparseTensor long_row;
+  long_row.row_elements = (std::uint64_t{1} << 61) - 1;  // a prime, and its bytes overflow
+  long_row.type = ElementType::kInt64;
+  refused("row_elements is 2305843009213693951; 1..2^40 expected",
+          [&] { job.all_reduce(long_row, 10); });
+  long_row.row_elements = (std::uint64_t{1} << 31) - 1;  // a prime: an element is a part
+  job.all_reduce(long_row, 10).wait();
+
   // A result above its bound fails on those whose bound it is, and the job goes on.
   const Pairs pairs = pairs_of(job.rank(), 1'000, 1, 1);
   SparseOptions bounded;
