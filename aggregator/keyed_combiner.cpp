@@ -16,18 +16,6 @@ std::byte* aligned_bytes(std::size_t size) {
       ::operator new (size, std::align_val_t{numeric::kAccumulatorAlignment}));
 }
 
-/// The next chunk at or above `lowest`. False if the run cannot be read.
-bool seek(KeyedCursor& cursor, std::uint64_t lowest) {
-  for (;;) {
-    const auto read = cursor.rest.peek(cursor.number);
-    if (read == ChunkReader::Read::kMalformed) return false;
-    if (read == ChunkReader::Read::kEnd) cursor.number = kNoChunk;
-    if (cursor.number >= lowest) return true;
-    KeyedChunk skipped;
-    if (cursor.rest.next(skipped) != ChunkReader::Read::kChunk) return false;
-  }
-}
-
 /// The largest magnitude of so many values; NaN if one is.
 template <class T>
 double largest(const std::byte* values, std::size_t count) {
@@ -63,10 +51,19 @@ double largest(ElementType type, const std::byte* values, std::size_t count) {
 
 }  // namespace
 
+bool KeyedCursor::seek(std::uint64_t lowest) {
+  for (;;) {
+    const auto read = rest.next(chunk);
+    if (read == ChunkReader::Read::kMalformed) return false;
+    if (read == ChunkReader::Read::kEnd) chunk.number = kNoChunk;
+    if (chunk.number >= lowest) return true;
+  }
+}
+
 KeyedScratch::KeyedScratch()
     : sums_(aligned_bytes(2 * kRowsBytes)),
-      packed_(aligned_bytes(2 * kRowsBytes)),
       rows_(std::make_unique<std::byte[]>(kRowsBytes)),
+      widened_(std::make_unique<std::byte[]>(2 * kRowsBytes)),
       run_(std::make_unique<std::byte[]>(limits::kMaxPayload)) {
   std::memset(sums_.get(), 0, 2 * kRowsBytes);
 }
@@ -118,7 +115,7 @@ void KeyedCombiner::hold(Rank w, const Packet& packet, std::span<const std::byte
   run.left.rest = ChunkReader(bytes, geometry_.chunk_bits, geometry_.row_bytes());
   // What has been delivered is sent again to an aggregator that takes over. A run in shared memory
   // that cannot be read is found when it is merged.
-  if (!seek(run.left, horizon_)) run.left.number = horizon_;
+  if (!run.left.seek(horizon_)) run.left.chunk = {.number = horizon_, .count = 0, .keys = nullptr};
 }
 
 void KeyedCombiner::take(Rank w, const Packet& packet, Buffer buffer) {
@@ -131,58 +128,40 @@ void KeyedCombiner::refer(Rank w, const Packet& packet, std::span<const std::byt
   hold(w, packet, slot.first(packet.referenced_bytes()));
 }
 
-/// Adds the rows of one chunk, lowest rank first, and writes the sums as they travel. Returns how
-/// many keys there are, whose offsets it writes; 0 if a run cannot be read.
-std::size_t KeyedCombiner::sum_chunk(std::uint64_t number, KeyedScratch& scratch,
-                                     std::span<std::uint8_t> offsets,
-                                     std::optional<Rank>& malformed) const {
-  KeyedSet has;
+struct KeyedCombiner::Summed {
+  ChunkKeys keys;
+  std::array<std::uint8_t, 256> offsets;
+  std::size_t count;  // of these; at least 1
+};
+
+/// Adds the rows of one chunk, lowest rank first. A rank whose run cannot be read, if there is one.
+std::optional<Rank> KeyedCombiner::sum_chunk(std::uint64_t number, KeyedScratch& scratch,
+                                             Summed& sum) const {
+  const bool is_ours = is_of_stream(number);
+  sum.keys = {};
   KeyedChunk chunk;
   for (std::uint16_t r = 0; r < runs_.size(); ++r) {
-    if (scratch.cursors_[r].number != number) continue;
-    KeyedCursor& behind = scratch.behind_[r] = scratch.cursors_[r];
-    if (!is_of_stream(number) || behind.rest.next(chunk) != ChunkReader::Read::kChunk ||
-        chunk.number != number ||
-        !has_keys_below(chunk, geometry_.chunk_bits, geometry_.key_bound) ||
-        !seek(behind, number + 1)) {
-      malformed = Rank{r};
-      std::memset(scratch.sums_.get(), 0, sum_bytes_ << geometry_.chunk_bits);
-      return 0;
+    const PackedChunk& packed = scratch.cursors_[r].chunk;
+    if (packed.number != number) continue;
+    chunk.number = number;
+    chunk.count = packed.count;
+    chunk.rows = is_ours && packed.keys != nullptr
+                     ? ChunkReader::unpack(packed, geometry_.chunk_bits, chunk.offsets.data())
+                     : nullptr;
+    if (chunk.rows == nullptr ||
+        !has_keys_below(chunk, geometry_.chunk_bits, geometry_.key_bound)) {
+      clear(scratch.sums_.get());
+      return Rank{r};
     }
-    add(chunk, has, scratch.sums_.get());
-    for (std::size_t i = 0; i < chunk.count; ++i) has.insert(chunk.offsets[i]);
+    add(chunk, sum.keys, scratch.sums_.get());
+    for (std::size_t i = 0; i < chunk.count; ++i) sum.keys.insert(chunk.offsets[i]);
   }
-  const std::size_t count = has.write(offsets);
-  const auto ranks = static_cast<std::uint32_t>(runs_.size());
-  if (offsets[count - 1] + std::size_t{1} == count) {
-    reduction_->store(scratch.rows_.get(), scratch.sums_.get(), count * geometry_.row_elements,
-                      ranks);
-  } else if (begins_with_zero_ && geometry_.row_elements == 1) {
-    reduction_->store_from(scratch.rows_.get(), scratch.sums_.get(), offsets.data(), count, ranks);
-  } else {
-    for (std::size_t i = 0; i < count; ++i)
-      std::memcpy(scratch.packed_.get() + i * sum_bytes_,
-                  scratch.sums_.get() + offsets[i] * sum_bytes_, sum_bytes_);
-    reduction_->store(scratch.rows_.get(), scratch.packed_.get(), count * geometry_.row_elements,
-                      ranks);
-  }
-  clear(scratch.sums_.get(), offsets.first(count));
-  return count;
-}
-
-/// The sums of the next chunk begin with zero, too.
-void KeyedCombiner::clear(std::byte* sums, std::span<const std::uint8_t> offsets) const {
-  constexpr std::uint32_t kZero = 0;
-  if (sum_bytes_ == sizeof kZero) {  // and memset is not called for each
-    for (const std::uint8_t offset : offsets)
-      std::memcpy(sums + offset * sizeof kZero, &kZero, sizeof kZero);
-    return;
-  }
-  for (const std::uint8_t offset : offsets) std::memset(sums + offset * sum_bytes_, 0, sum_bytes_);
+  sum.count = sum.keys.write(sum.offsets);
+  return {};
 }
 
 /// Adds one rank's rows. `has`: the keys that have a sum.
-void KeyedCombiner::add(const KeyedChunk& chunk, const KeyedSet& has, std::byte* sums) const {
+void KeyedCombiner::add(const KeyedChunk& chunk, const ChunkKeys& has, std::byte* sums) const {
   const std::size_t row = geometry_.row_elements;
   if (begins_with_zero_ && row == 1) {
     reduction_->combine_at(sums, chunk.rows, chunk.offsets.data(), chunk.count);
@@ -201,6 +180,27 @@ void KeyedCombiner::add(const KeyedChunk& chunk, const KeyedSet& has, std::byte*
   }
 }
 
+/// Writes the sums as they travel. Those of the next chunk begin with zero again.
+void KeyedCombiner::store(std::byte* rows, std::byte* sums,
+                          std::span<const std::uint8_t> offsets) const {
+  const auto ranks = static_cast<std::uint32_t>(runs_.size());
+  const std::size_t row = geometry_.row_elements;
+  if (begins_with_zero_ && row == 1 && sum_bytes_ == sizeof(std::uint32_t)) {
+    constexpr std::uint32_t kZero = 0;
+    reduction_->store_from(rows, sums, offsets.data(), offsets.size(), ranks);
+    for (const std::uint8_t offset : offsets)  // and memset is not called for each
+      std::memcpy(sums + offset * sizeof kZero, &kZero, sizeof kZero);
+    return;
+  }
+  for (std::size_t first = 0, end; first < offsets.size(); first = end) {
+    for (end = first + 1; end < offsets.size() && offsets[end] == offsets[first] + (end - first);)
+      ++end;
+    std::byte* const from = sums + offsets[first] * sum_bytes_;
+    reduction_->store(rows + first * geometry_.row_bytes(), from, (end - first) * row, ranks);
+    std::memset(from, 0, (end - first) * sum_bytes_);
+  }
+}
+
 /// Keeps the rows that reach the threshold, and counts the others. Returns how many are left.
 std::size_t KeyedCombiner::drop_rejected(std::span<std::uint8_t> offsets, KeyedScratch& scratch,
                                          Merged& merged) const {
@@ -209,10 +209,10 @@ std::size_t KeyedCombiner::drop_rejected(std::span<std::uint8_t> offsets, KeyedS
   const std::byte* values = rows;
   std::size_t values_bytes = row_bytes;
   if (is_float(geometry_.type) && element_bytes(geometry_.type) == 2) {  // widened
-    values = scratch.packed_.get();
+    values = scratch.widened_.get();
     values_bytes = 2 * row_bytes;
     numeric::block_reduction(geometry_.type, Reduction::kSum)
-        .load(scratch.packed_.get(), rows, offsets.size() * geometry_.row_elements);
+        .load(scratch.widened_.get(), rows, offsets.size() * geometry_.row_elements);
   }
   std::size_t kept = 0;
   for (std::size_t i = 0; i < offsets.size(); ++i) {
@@ -231,6 +231,32 @@ std::size_t KeyedCombiner::drop_rejected(std::span<std::uint8_t> offsets, KeyedS
   return kept;
 }
 
+/// Appends the sums of a chunk, all or those that reach the threshold. False if they do not fit:
+/// they go with the next round.
+bool KeyedCombiner::write(const Summed& sum, ChunkWriter& writer, KeyedScratch& scratch,
+                          Merged& merged) const {
+  const std::span offsets(sum.offsets.data(), sum.count);
+  if (threshold_ == 0) {
+    std::byte* const rows = writer.append(merged.next, offsets, sum.keys);
+    if (rows != nullptr)
+      store(rows, scratch.sums_.get(), offsets);
+    else
+      clear(scratch.sums_.get());
+    return rows != nullptr;
+  }
+  store(scratch.rows_.get(), scratch.sums_.get(), offsets);
+  std::array<std::uint8_t, 256> kept = sum.offsets;
+  const auto rejected = merged.rejected;
+  const std::size_t count = drop_rejected(std::span(kept).first(sum.count), scratch, merged);
+  if (count == 0) return true;
+  std::byte* const rows = writer.append(merged.next, std::span(kept).first(count));
+  if (rows != nullptr)
+    std::memcpy(rows, scratch.rows_.get(), count * geometry_.row_bytes());
+  else
+    merged.rejected = rejected;
+  return rows != nullptr;
+}
+
 KeyedCombiner::Merged KeyedCombiner::merge(std::span<std::byte> out, KeyedScratch& scratch) const {
   std::uint64_t end = kNoChunk;
   for (std::size_t r = 0; r < runs_.size(); ++r) {
@@ -239,26 +265,20 @@ KeyedCombiner::Merged KeyedCombiner::merge(std::span<std::byte> out, KeyedScratc
   }
   Merged merged;
   ChunkWriter writer(out, geometry_.chunk_bits, geometry_.row_bytes());
-  std::array<std::uint8_t, 256> offsets;
-  for (std::size_t chunks = 0;;) {
+  Summed sum;
+  for (std::size_t chunks = 0;; ++chunks) {
     merged.next = end;
     for (std::size_t r = 0; r < runs_.size(); ++r)
-      merged.next = std::min(merged.next, scratch.cursors_[r].number);
-    if (merged.next == end) break;
-    const auto rejected = merged.rejected;
-    std::size_t count = sum_chunk(merged.next, scratch, offsets, merged.malformed);
-    if (merged.malformed || chunks++ == limits::kRoundCursors / runs_.size()) break;
-    if (threshold_ > 0) count = drop_rejected(std::span(offsets).first(count), scratch, merged);
-    if (count != 0) {
-      std::byte* const rows = writer.append(merged.next, std::span(offsets).first(count));
-      if (rows == nullptr) {  // it goes with the next round
-        merged.rejected = rejected;
-        break;
-      }
-      std::memcpy(rows, scratch.rows_.get(), count * geometry_.row_bytes());
+      merged.next = std::min(merged.next, scratch.cursors_[r].chunk.number);
+    if (merged.next == end || chunks == limits::kRoundCursors / runs_.size()) break;
+    merged.malformed = sum_chunk(merged.next, scratch, sum);
+    if (merged.malformed || !write(sum, writer, scratch, merged)) break;
+    for (std::uint16_t r = 0; r < runs_.size(); ++r) {
+      KeyedCursor& cursor = scratch.cursors_[r];
+      if (cursor.chunk.number == merged.next && !cursor.seek(merged.next + 1))
+        merged.malformed = Rank{r};
     }
-    for (std::size_t r = 0; r < runs_.size(); ++r)
-      if (scratch.cursors_[r].number == merged.next) scratch.cursors_[r] = scratch.behind_[r];
+    if (merged.malformed) break;
   }
   merged.run = writer.run();
   return merged;

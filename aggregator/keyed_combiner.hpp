@@ -8,9 +8,9 @@
 #pragma once
 
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <optional>
@@ -31,27 +31,11 @@ namespace sluice::aggregator {
 
 /// A rank's run: what is left of it.
 struct KeyedCursor {
-  ChunkReader rest;
-  std::uint64_t number = kNoChunk;  ///< of the next chunk; kNoChunk: none is left
-};
+  PackedChunk chunk;  ///< the next one; number kNoChunk: none is left
+  ChunkReader rest;   ///< behind it
 
-/// Some keys of one chunk.
-class KeyedSet {
- public:
-  void insert(std::uint8_t offset) { words_[offset / 64] |= std::uint64_t{1} << offset % 64; }
-  bool contains(std::uint8_t offset) const { return (words_[offset / 64] >> offset % 64 & 1) != 0; }
-  /// Rising. Returns how many there are.
-  std::size_t write(std::span<std::uint8_t> offsets) const {
-    std::size_t count = 0;
-    for (std::size_t word = 0; word < words_.size(); ++word)
-      for (std::uint64_t bits = words_[word]; bits != 0; bits &= bits - 1)
-        offsets[count++] =
-            static_cast<std::uint8_t>(word * 64 + static_cast<std::size_t>(std::countr_zero(bits)));
-    return count;
-  }
-
- private:
-  std::array<std::uint64_t, 4> words_{};
+  /// Goes to the next chunk at or above `lowest`. False if the run cannot be read.
+  bool seek(std::uint64_t lowest);
 };
 
 /// What a merge needs for its own length: one for all streams of an engine.
@@ -72,12 +56,11 @@ class KeyedScratch {
       ::operator delete (p, std::align_val_t{numeric::kAccumulatorAlignment});
     }
   };
-  std::unique_ptr<std::byte, FreeAligned> sums_;    // by offset in the chunk; else zero
-  std::unique_ptr<std::byte, FreeAligned> packed_;  // one behind the other
-  std::unique_ptr<std::byte[]> rows_;               // as they travel
+  std::unique_ptr<std::byte, FreeAligned> sums_;  // by offset in the chunk; else zero
+  std::unique_ptr<std::byte[]> rows_;             // sums as they travel, some of which are rejected
+  std::unique_ptr<std::byte[]> widened_;          // the same, of 16-bit floats
   std::unique_ptr<std::byte[]> run_;
   std::array<KeyedCursor, limits::kMaxRanks> cursors_;  // by rank: after what was merged so far
-  std::array<KeyedCursor, limits::kMaxRanks> behind_;   // and after the chunk that is merged
 };
 
 class KeyedCombiner {
@@ -123,10 +106,12 @@ class KeyedCombiner {
 
   bool is_of_stream(std::uint64_t chunk) const { return geometry_.stream_of(chunk) == stream_; }
   void hold(Rank w, const Packet& packet, std::span<const std::byte> run);
-  std::size_t sum_chunk(std::uint64_t number, KeyedScratch& scratch,
-                        std::span<std::uint8_t> offsets, std::optional<Rank>& malformed) const;
-  void clear(std::byte* sums, std::span<const std::uint8_t> offsets) const;
-  void add(const KeyedChunk& chunk, const KeyedSet& has, std::byte* sums) const;
+  struct Summed;
+  std::optional<Rank> sum_chunk(std::uint64_t number, KeyedScratch& scratch, Summed& chunk) const;
+  void add(const KeyedChunk& chunk, const ChunkKeys& has, std::byte* sums) const;
+  void store(std::byte* rows, std::byte* sums, std::span<const std::uint8_t> offsets) const;
+  void clear(std::byte* sums) const { std::memset(sums, 0, sum_bytes_ << geometry_.chunk_bits); }
+  bool write(const Summed& sum, ChunkWriter& writer, KeyedScratch& scratch, Merged& merged) const;
   std::size_t drop_rejected(std::span<std::uint8_t> offsets, KeyedScratch& scratch,
                             Merged& merged) const;
 

@@ -272,9 +272,9 @@ SparseWork Communicator::Impl::start(const SparseTensor& tensor, std::uint64_t k
     throw Error(ErrorCode::kInvalidArgument, call + ": " + why);
   };
   const auto state = new_work();
-  state->sparse = std::make_unique<SparseSums>();
+  state->sparse = std::make_unique<SparseSums>(tensor.type);
   SparseSums& sparse = *state->sparse;
-  sparse.type = tensor.type;
+  sparse.key_bound = key_bound;
   worker::OpRequest request;
   request.collective = Collective::kSparseAllReduce;
   request.type = tensor.type;
@@ -282,7 +282,7 @@ SparseWork Communicator::Impl::start(const SparseTensor& tensor, std::uint64_t k
   request.tag = options.tag;
   worker::KeyedRequest& keyed = request.keyed.emplace();
   keyed.threshold = options.threshold == 0 ? 0 : options.threshold;  // and -0 is 0
-  keyed.sums = &sparse.sums;
+  keyed.sums = &sparse.received;
   keyed.key_bound = key_bound;
   worker::check(request, call, session_);  // all but keys and rows
   if (tensor.row_elements == 0 || tensor.row_elements > kMostRowElements)

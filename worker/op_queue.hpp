@@ -4,6 +4,7 @@
 
 #include <cassert>
 #include <deque>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -56,7 +57,7 @@ class OpQueue {
 
  private:
   Counters& counters_;
-  ResultMemory result_memory_;
+  std::shared_ptr<ResultMemory> result_memory_ = std::make_shared<ResultMemory>();
   std::deque<Operation> ops_;  // first_ .. : not all of them done
   OpNumber first_ = 0;
   std::size_t pending_ = 0;

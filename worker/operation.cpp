@@ -4,6 +4,7 @@
 #include <bit>
 #include <cassert>
 #include <cstring>
+#include <utility>
 
 #include "common/numeric/kernels.hpp"
 
@@ -62,9 +63,10 @@ Operation::Operation(const OpRequest& request, const Geometry& geometry, const S
   }
 }
 
-Operation::Operation(const OpRequest& request, const KeyedGeometry& geometry, ResultMemory& memory)
+Operation::Operation(const OpRequest& request, const KeyedGeometry& geometry,
+                     std::shared_ptr<ResultMemory> memory)
     : Operation(request, Geometry{}) {
-  keyed_ = std::make_unique<KeyedOperation>(*request.keyed, geometry, memory);
+  keyed_ = std::make_unique<KeyedOperation>(*request.keyed, geometry, std::move(memory));
   streams_left = geometry.used_streams();
   descriptor_.begin = std::bit_cast<std::uint64_t>(request.keyed->threshold);
 }

@@ -34,7 +34,8 @@ struct Completion {
 class Operation {
  public:
   Operation(const OpRequest& request, const Geometry& geometry, const SearchLimits& search = {});
-  Operation(const OpRequest& request, const KeyedGeometry& geometry, ResultMemory& memory);
+  Operation(const OpRequest& request, const KeyedGeometry& geometry,
+            std::shared_ptr<ResultMemory> memory);
 
   /// The pairs of a keyed op, of which nothing else here tells but the descriptor and what it cost;
   /// null: of another.

@@ -47,11 +47,4 @@ void cut_rows(std::span<const std::uint64_t> keys, SparseSums& parts) {
   parts.own_keys = std::move(cut);
 }
 
-void SparseSums::join_parts() {
-  if (parts == 1) return;
-  const std::size_t count = sums.keys.size() / parts;  // who has a key has all its parts
-  for (std::size_t i = 0; i < count; ++i) sums.keys[i] = sums.keys[i * parts] / parts;
-  sums.keys.resize(count);
-}
-
 }  // namespace sluice

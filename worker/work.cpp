@@ -1,6 +1,7 @@
 #include "worker/work.hpp"
 
 #include <cassert>
+#include <cstring>
 #include <utility>
 
 #include "worker/completion_queue.hpp"
@@ -81,7 +82,6 @@ void OpenWorks::finish(std::vector<worker::Completion> completions) {
     assert(found != works_.end());  // it is added in the turn in which the op is submitted
     Work::State& state = *found->second;
     state.error = std::move(completion.error);
-    if (state.sparse) state.sparse->join_parts();
     state.statistics = completion.statistics;
     state.statistics.duration = now - state.started;
     state.end();
@@ -95,6 +95,7 @@ void OpenWorks::fail(const Error& error) {
   finish(std::move(completions));
 }
 
+// ------------------------------------------------------------------------------------ sparse sums
 namespace {
 
 const SparseSums& sums_of(const std::shared_ptr<Work::State>& state) {
@@ -103,23 +104,70 @@ const SparseSums& sums_of(const std::shared_ptr<Work::State>& state) {
   return *done.sparse;
 }
 
+const SparseSums& sums_of(const std::shared_ptr<Work::State>& state, ElementType type) {
+  const SparseSums& sums = sums_of(state);
+  if (type != sums.type)
+    throw Error(ErrorCode::kInvalidArgument, "SparseWork: the values are " +
+                                                 std::string(name(sums.type)) + ", not " +
+                                                 std::string(name(type)));
+  return sums;
+}
+
 }  // namespace
 
+const SparseSums::InOrder& SparseSums::in_order() const {
+  std::call_once(ordered_, [this] {
+    InOrder sums{.keys = std::make_unique_for_overwrite<std::uint64_t[]>(size()),
+                 .rows = std::make_unique_for_overwrite<std::byte[]>(size() * row_bytes())};
+    received.merge({sums.keys.get(), size()}, {sums.rows.get(), size() * row_bytes()}, parts);
+    in_order_ = std::move(sums);
+  });
+  return in_order_;
+}
+
+std::size_t SparseWork::size() const {
+  return sums_of(state()).size();
+}
+
 std::span<const std::uint64_t> SparseWork::keys() const {
-  return sums_of(state()).sums.keys;
+  const SparseSums& sums = sums_of(state());
+  return {sums.in_order().keys.get(), sums.size()};
 }
 
 std::span<const std::byte> SparseWork::value_bytes(ElementType type) const {
-  const SparseSums& sparse = sums_of(state());
-  if (type != sparse.type)
-    throw Error(ErrorCode::kInvalidArgument, "SparseWork: the values are " +
-                                                 std::string(name(sparse.type)) + ", not " +
-                                                 std::string(name(type)));
-  return sparse.sums.rows;
+  const SparseSums& sums = sums_of(state(), type);
+  return {sums.in_order().rows.get(), sums.size() * sums.row_bytes()};
+}
+
+void SparseWork::copy_to(std::uint64_t* keys, void* values, ElementType type) const {
+  const SparseSums& sums = sums_of(state(), type);
+  if (sums.size() != 0 && (keys == nullptr || values == nullptr))
+    throw Error(ErrorCode::kInvalidArgument,
+                "SparseWork::copy_to: " + std::string(keys == nullptr ? "keys" : "values") +
+                    " is null; memory for " + std::to_string(sums.size()) + " expected");
+  sums.received.merge({keys, sums.size()},
+                      {static_cast<std::byte*>(values), sums.size() * sums.row_bytes()},
+                      sums.parts);
+}
+
+void SparseWork::copy_to_dense(void* tensor, std::uint64_t element_count, ElementType type) const {
+  const SparseSums& sums = sums_of(state(), type);
+  const std::uint64_t row_elements = sums.row_bytes() / element_bytes(type);
+  __extension__ using Wide = unsigned __int128;
+  if (Wide{sums.key_bound} * row_elements != element_count)
+    throw Error(ErrorCode::kInvalidArgument,
+                "SparseWork::copy_to_dense: the tensor has " + std::to_string(element_count) +
+                    " elements; key_bound = " + std::to_string(sums.key_bound) + " rows of " +
+                    std::to_string(row_elements) + " expected");
+  if (tensor == nullptr)
+    throw Error(ErrorCode::kInvalidArgument, "SparseWork::copy_to_dense: the tensor is null");
+  const std::span out(static_cast<std::byte*>(tensor), element_count * element_bytes(type));
+  std::memset(out.data(), 0, out.size());
+  sums.received.scatter(out);
 }
 
 std::array<std::uint64_t, 4> SparseWork::rejected() const {
-  return sums_of(state()).sums.rejected;
+  return sums_of(state()).received.rejected;
 }
 
 std::optional<Error> Work::error() const {

@@ -22,15 +22,30 @@ class Member;
 class Progress;
 
 /// Of one sparse sum.
-struct SparseSums {
-  ElementType type = ElementType::kFloat32;
+class SparseSums {
+ public:
+  explicit SparseSums(ElementType type) : type(type) {}
+
+  const ElementType type;
   std::vector<std::uint64_t> own_keys;  ///< in order, and no key twice
   std::vector<std::byte> own_rows;
-  worker::KeyedSums sums;
   std::uint64_t parts = 1;  ///< that each row travels in, under keys of their own
+  std::uint64_t key_bound = 0;
+  worker::KeyedSums received;
 
-  /// Makes each key one again.
-  void join_parts();
+  std::size_t size() const { return received.size() / parts; }  // who has a key has all its parts
+  std::size_t row_bytes() const { return received.row_bytes() * parts; }
+
+  /// In order: once, for whoever asks first.
+  struct InOrder {
+    std::unique_ptr<std::uint64_t[]> keys;
+    std::unique_ptr<std::byte[]> rows;
+  };
+  const InOrder& in_order() const;
+
+ private:
+  mutable std::once_flag ordered_;
+  mutable InOrder in_order_;
 };
 
 struct Work::State {

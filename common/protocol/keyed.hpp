@@ -58,6 +58,8 @@ inline std::uint64_t mixed(std::uint64_t x) {
 
 }  // namespace keyed
 
+struct PackedChunk;
+
 /// How a keyed op's chunks are cut and dealt to the streams of a job.
 struct KeyedGeometry {
   std::uint64_t key_bound = 1;     ///< keys are less; 1 at least
@@ -79,14 +81,18 @@ struct KeyedGeometry {
   std::uint16_t used_streams() const {
     return static_cast<std::uint16_t>(std::min<std::uint64_t>(streams, chunks()));
   }
-  bool uses(StreamId s) const {
-    return (std::uint32_t{s.value} + streams - first_stream) % streams < used_streams();
-  }
+  bool uses(StreamId s) const { return turn_of(s) < used_streams(); }
   /// Chunks that follow each other go to streams that have nothing to do with each other: a range
   /// with many keys is spread over all.
   StreamId stream_of(std::uint64_t chunk) const;
   /// The same, counted from the first stream.
   std::uint16_t turn_of(std::uint64_t chunk) const;
+  std::uint16_t turn_of(StreamId s) const {
+    return static_cast<std::uint16_t>((std::uint32_t{s.value} + streams - first_stream) % streams);
+  }
+
+  /// Whether the keys of a chunk are such, in ascending order and less than the bound.
+  bool has_keys_of(const PackedChunk& chunk) const;
 };
 
 /// Elements of the longest row that fits a packet of the session.
@@ -104,6 +110,35 @@ struct KeyedChunk {
   const std::byte* rows;                  ///< one behind the other, in the run
 };
 
+/// Which keys of a chunk there are.
+class ChunkKeys {
+ public:
+  ChunkKeys() = default;
+  explicit ChunkKeys(std::span<const std::uint8_t> offsets) {
+    for (const std::uint8_t offset : offsets) insert(offset);
+  }
+
+  void insert(std::uint8_t offset) { words_[offset / 64] |= std::uint64_t{1} << offset % 64; }
+  bool contains(std::uint8_t offset) const { return (words_[offset / 64] >> offset % 64 & 1) != 0; }
+  /// Rising. Returns how many there are.
+  std::size_t write(std::span<std::uint8_t, 256> offsets) const {
+    std::size_t count = 0;
+    for (std::size_t word = 0; word < words_.size(); ++word)
+      for (std::uint64_t bits = words_[word]; bits != 0; bits &= bits - 1)
+        offsets[count++] =
+            static_cast<std::uint8_t>(word * 64 + static_cast<std::size_t>(std::countr_zero(bits)));
+    return count;
+  }
+  /// As a run has them.
+  void write_bitmap(std::byte* out, std::size_t bytes) const {
+    assert(bytes <= sizeof words_);
+    std::memcpy(out, words_.data(), bytes);
+  }
+
+ private:
+  std::array<std::uint64_t, 4> words_{};
+};
+
 /// Whether all its keys are less than `key_bound`.
 inline bool has_keys_below(const KeyedChunk& chunk, std::uint8_t chunk_bits,
                            std::uint64_t key_bound) {
@@ -114,9 +149,9 @@ inline bool has_keys_below(const KeyedChunk& chunk, std::uint8_t chunk_bits,
 
 /// One chunk of a run whose keys have not been read yet.
 struct PackedChunk {
-  std::uint64_t number;
-  std::uint16_t count;    ///< keys, 1..256
-  const std::byte* keys;  ///< as they lie in the run; behind them the rows
+  std::uint64_t number = kNoChunk;
+  std::uint16_t count = 0;          ///< keys, 1..256
+  const std::byte* keys = nullptr;  ///< as they lie in the run; behind them the rows
 };
 
 /// Reads a run chunk by chunk. Each byte but the rows is read once, and all that is read is checked
@@ -137,11 +172,6 @@ class ChunkReader {
   /// chunk in ascending order.
   static const std::byte* unpack(const PackedChunk& chunk, std::uint8_t chunk_bits,
                                  std::uint8_t* offsets);
-  /// The number of the chunk that next() will read.
-  Read peek(std::uint64_t& number) const {
-    std::size_t at = 0;
-    return read_number(number, at);
-  }
 
  private:
   Read read_number(std::uint64_t& number, std::size_t& at) const;
@@ -159,12 +189,22 @@ class ChunkWriter {
   ChunkWriter(std::span<std::byte> room, std::uint8_t chunk_bits, std::size_t row_bytes)
       : room_(room), row_bytes_(row_bytes), chunk_bits_(chunk_bits) {}
 
-  /// Where the chunk's rows are to be written; null, and nothing was written, if it does not fit.
-  /// Numbers rise. Any chunk fits an empty run.
-  std::byte* append(std::uint64_t number, std::span<const std::uint8_t> offsets);
+  /// Where the chunk's keys are to be written, as a run has them, and its rows behind them; null,
+  /// and nothing was written, if it does not fit. Numbers rise. Any chunk fits an empty run.
+  std::byte* open(std::uint64_t number, std::size_t count);
+  /// The same with keys: where the rows are to be written.
+  std::byte* append(std::uint64_t number, std::span<const std::uint8_t> offsets) {
+    return append(number, offsets, ChunkKeys(offsets));
+  }
+  /// The same where they are known as a set, too.
+  std::byte* append(std::uint64_t number, std::span<const std::uint8_t> offsets,
+                    const ChunkKeys& set);
   /// What a chunk takes that lies `distance` numbers behind the one before.
   static std::size_t bytes_of(std::uint64_t distance, std::size_t count, std::uint8_t chunk_bits,
                               std::size_t row_bytes);
+  bool has_bitmap(std::size_t count) const {
+    return count >= keyed::bitmap_bytes(chunk_bits_) && count >> chunk_bits_ == 0;
+  }
   std::size_t size() const { return size_; }
   std::span<const std::byte> run() const { return room_.first(size_); }
 
@@ -226,10 +266,15 @@ inline const std::byte* ChunkReader::unpack(const PackedChunk& chunk, std::uint8
   if (keys == 0) {
     for (std::size_t i = 0; i < all; ++i) offsets[i] = static_cast<std::uint8_t>(i);
   } else if (keys < keyed::bitmap_bytes(chunk_bits)) {
-    std::memcpy(offsets, chunk.keys, count);
-    bool rising = offsets[count - 1] < all;
-    for (std::size_t i = 1; i < count; ++i) rising &= offsets[i] > offsets[i - 1];
-    if (!rising) return nullptr;
+    auto last = static_cast<std::uint8_t>(chunk.keys[0]);
+    offsets[0] = last;
+    bool rising = true;
+    for (std::size_t i = 1; i < count; ++i) {
+      const auto offset = static_cast<std::uint8_t>(chunk.keys[i]);
+      rising &= offset > last;
+      offsets[i] = last = offset;
+    }
+    if (!rising || last >= all) return nullptr;
   } else {
     std::array<std::uint64_t, 4> bitmap{};
     std::memcpy(bitmap.data(), chunk.keys, keys);
@@ -242,6 +287,14 @@ inline const std::byte* ChunkReader::unpack(const PackedChunk& chunk, std::uint8
             static_cast<std::uint8_t>(word * 64 + static_cast<std::size_t>(std::countr_zero(bits)));
   }
   return chunk.keys + keys;
+}
+
+inline bool KeyedGeometry::has_keys_of(const PackedChunk& packed) const {
+  KeyedChunk chunk;
+  chunk.number = packed.number;
+  chunk.count = packed.count;
+  return ChunkReader::unpack(packed, chunk_bits, chunk.offsets.data()) != nullptr &&
+         has_keys_below(chunk, chunk_bits, key_bound);
 }
 
 inline ChunkReader::Read ChunkReader::next(KeyedChunk& chunk) {
@@ -259,12 +312,11 @@ inline std::size_t ChunkWriter::bytes_of(std::uint64_t distance, std::size_t cou
          count * row_bytes;
 }
 
-inline std::byte* ChunkWriter::append(std::uint64_t number, std::span<const std::uint8_t> offsets) {
+inline std::byte* ChunkWriter::open(std::uint64_t number, std::size_t count) {
   assert(number >= lowest_ && number != kNoChunk);
-  assert(!offsets.empty() && offsets.size() <= std::size_t{1} << chunk_bits_);
+  assert(count != 0 && count <= std::size_t{1} << chunk_bits_);
   std::uint64_t distance = number - lowest_;
-  const std::size_t keys = keyed::keys_bytes(offsets.size(), chunk_bits_);
-  const std::size_t size = bytes_of(distance, offsets.size(), chunk_bits_, row_bytes_);
+  const std::size_t size = bytes_of(distance, count, chunk_bits_, row_bytes_);
   if (room_.size() - size_ < size) {
     assert(size_ != 0);
     return nullptr;
@@ -273,17 +325,21 @@ inline std::byte* ChunkWriter::append(std::uint64_t number, std::span<const std:
   for (; distance >= 0x80; distance >>= 7)
     *out++ = static_cast<std::byte>((distance & 0x7F) | 0x80);
   *out++ = static_cast<std::byte>(distance);
-  *out++ = static_cast<std::byte>(offsets.size() - 1);
-  if (keys != 0 && keys < keyed::bitmap_bytes(chunk_bits_)) {
-    std::memcpy(out, offsets.data(), keys);
-  } else if (keys != 0) {
-    std::array<std::uint64_t, 4> bitmap{};
-    for (const std::uint8_t offset : offsets)
-      bitmap[offset / 64] |= std::uint64_t{1} << offset % 64;
-    std::memcpy(out, bitmap.data(), keys);
-  }
+  *out++ = static_cast<std::byte>(count - 1);
   size_ += size;
   lowest_ = number + 1;
+  return out;
+}
+
+inline std::byte* ChunkWriter::append(std::uint64_t number, std::span<const std::uint8_t> offsets,
+                                      const ChunkKeys& set) {
+  std::byte* const out = open(number, offsets.size());
+  if (out == nullptr) return nullptr;
+  const std::size_t keys = keyed::keys_bytes(offsets.size(), chunk_bits_);
+  if (has_bitmap(offsets.size()))
+    set.write_bitmap(out, keys);
+  else if (keys != 0)
+    std::memcpy(out, offsets.data(), keys);
   return out + keys;
 }
 

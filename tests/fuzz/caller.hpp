@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/sim/keyed_call.hpp"
 #include "tests/sim/tensors.hpp"
 #include "tests/unit/engine_parts.hpp"
 #include "worker/engine.hpp"
@@ -107,18 +108,8 @@ class Caller {
     op.pair_bytes_most = pair_bytes_most;
     const auto [at, fresh] = open_.emplace(submitted_, std::move(op));
     Op& open = at->second;
-    worker::OpRequest request;
-    request.collective = open.spec.collective;
-    request.type = open.spec.type;
-    request.reduction = open.spec.reduction;
-    request.tag = open.spec.tag;
-    request.keyed = worker::KeyedRequest{.keys = open.pairs.keys,
-                                         .rows = open.pairs.rows.data(),
-                                         .key_bound = open.spec.key_bound,
-                                         .row_elements = open.spec.row_elements,
-                                         .threshold = open.spec.threshold,
-                                         .result_bytes = pair_bytes_most,
-                                         .sums = &open.pair_sums};
+    const worker::OpRequest request =
+        sim::request_of(open.spec, open.pairs, open.pair_sums, pair_bytes_most);
     require(fresh && engine.submit(request, now, sink) == submitted_, "ops in call order");
     ++submitted_;
   }
@@ -128,8 +119,9 @@ class Caller {
       const sim::Pairs before = sim::make_pairs(op.spec, rank_);
       require(before.keys == op.pairs.keys && before.rows == op.pairs.rows,
               "the pairs are not written to");
-      require(op.pair_sums.keys.size() <= op.pair_bytes_most / sizeof(std::uint64_t) &&
-                  std::is_sorted(op.pair_sums.keys.begin(), op.pair_sums.keys.end()),
+      const auto keys = sim::in_order(op.pair_sums).keys;
+      require(keys.size() <= op.pair_bytes_most / sizeof(std::uint64_t) &&
+                  std::is_sorted(keys.begin(), keys.end()),
               "sums have keys in order, and no more than may be");
       return;
     }

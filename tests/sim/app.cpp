@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tests/sim/keyed_call.hpp"
 #include "tests/sim/trace.hpp"
 #include "worker/engine.hpp"
 #include "worker/op_request.hpp"
@@ -332,18 +333,8 @@ void App::submit() {
 void App::submit_pairs(OpenOp op) {
   OpenOp& open = open_[next_op_] = std::move(op);
   open.pairs = make_pairs(open.spec, rank_);
-  worker::OpRequest request;
-  request.collective = open.spec.collective;
-  request.type = open.spec.type;
-  request.reduction = open.spec.reduction;
-  request.tag = open.spec.tag;
-  request.keyed = worker::KeyedRequest{.keys = open.pairs.keys,
-                                       .rows = open.pairs.rows.data(),
-                                       .key_bound = open.spec.key_bound,
-                                       .row_elements = open.spec.row_elements,
-                                       .threshold = open.spec.threshold,
-                                       .result_bytes = std::size_t{1} << 30,
-                                       .sums = &open.sums};
+  const worker::OpRequest request =
+      request_of(open.spec, open.pairs, open.sums, std::size_t{1} << 30);
   worker::check(request, "sparse_all_reduce", engine_->session());
   const OpNumber number = engine_->submit(request, host_.now(), host_.sink());
   require(number == next_op_, "ops are not numbered in call order");
@@ -378,10 +369,11 @@ void App::check_result(const OpenOp& op, const OpStatistics& statistics) {
   const std::string which = "job " + std::to_string(job_.plan.id) + " rank " +
                             std::to_string(rank_) + " op " + std::to_string(op.index);
   if (is_keyed(op.spec)) {
-    const PairSums& sums = job_.sums(program_, op.index);
-    require(std::ranges::equal(op.sums.keys, sums.keys), which + ": wrong keys");
-    require(same(op.sums.rows, sums.rows, op.spec.type), which + ": wrong sums");
-    require(op.sums.rejected == sums.rejected, which + ": wrong counts of what was rejected");
+    const PairSums& wanted = job_.sums(program_, op.index);
+    const PairSums sums = in_order(op.sums);
+    require(sums.keys == wanted.keys, which + ": wrong keys");
+    require(same(sums.rows, wanted.rows, op.spec.type), which + ": wrong sums");
+    require(sums.rejected == wanted.rejected, which + ": wrong counts of what was rejected");
     const Pairs before = make_pairs(op.spec, rank_);
     require(before.keys == op.pairs.keys && before.rows == op.pairs.rows,
             which + ": the input was written to");

@@ -10,7 +10,7 @@ ENGINE = {
                   r"|formation|job_event|job_record|keyed_combiner|leaving|membership"
                   r"|reply_budget|roster|round_log|serials|shared_memory|stragglers|stream"
                   r"|stream_memory|tombstones)\.",
-    "worker": r"worker/(aggregator_addresses|config|counters|engine|keyed_operation|known_as"
+    "worker": r"worker/(aggregator_addresses|config|counters|engine|keyed_(operation|sums)|known_as"
               r"|nonzero_map|op_queue|op_request|operation|shard_membership|stream)\.",
 }
 BASE = [r"common/base/", r"sluice/(types|error)\.hpp"]

@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include <ATen/SparseTensorUtils.h>
@@ -42,21 +40,17 @@ Keys keys_of(const at::Tensor& indices, at::IntArrayRef sizes) {
   return keys;
 }
 
-at::Tensor indices_of(std::span<const std::uint64_t> keys, at::IntArrayRef sizes,
-                      std::int64_t dimensions) {
-  const auto count = static_cast<std::int64_t>(keys.size());
-  at::Tensor indices = at::empty({dimensions, count}, at::kLong);
+/// Turns the numbers of rows, which the first dimension's indices are, into indices.
+void split(at::Tensor& indices, at::IntArrayRef sizes) {
   auto* const rest = indices[0].data_ptr<std::int64_t>();
-  std::copy(keys.begin(), keys.end(), rest);
-  for (std::int64_t dimension = dimensions - 1; dimension > 0; --dimension) {
+  for (std::int64_t dimension = indices.size(0) - 1; dimension > 0; --dimension) {
     auto* const index = indices[dimension].data_ptr<std::int64_t>();
     const std::int64_t size = sizes[std::size_t(dimension)];
-    for (std::size_t i = 0; i < keys.size(); ++i) {
+    for (std::int64_t i = 0; i < indices.size(1); ++i) {
       index[i] = rest[i] % size;
       rest[i] /= size;
     }
   }
-  return indices;
 }
 
 class SparseSum {
@@ -89,19 +83,25 @@ class SparseSum {
   }
 
   void write_result() {
-    const auto keys = work_.keys();
+    const auto count = static_cast<std::int64_t>(work_.size());
     auto shape = values_.sizes().vec();
-    shape.front() = static_cast<std::int64_t>(keys.size());
+    shape.front() = count;
     at::Tensor values;
     {
       const SharedTensors shared;
       values = at::empty(shape, values_.options());
     }
-    if (values.numel() != 0) {
-      const auto sums = work_.value_bytes(kind_.elements.type);
-      std::memcpy(values.data_ptr(), sums.data(), sums.size());
+    at::Tensor indices = at::empty({target_.sparse_dim(), count}, at::kLong);
+    if (count != 0) {
+      auto* const keys = reinterpret_cast<std::uint64_t*>(indices.data_ptr<std::int64_t>());
+      if (row_elements() == 0) {
+        std::vector<std::uint8_t> stand_ins(work_.size());
+        work_.copy_to(keys, stand_ins.data(), sluice::ElementType::kUInt8);
+      } else {
+        work_.copy_to(keys, values.data_ptr(), kind_.elements.type);
+      }
+      split(indices, target_.sizes());
     }
-    const at::Tensor indices = indices_of(keys, target_.sizes(), target_.sparse_dim());
     at::sparse::alias_into_sparse(target_, indices.to(target_.device()),
                                   values.to(target_.device()));
     target_._coalesced_(true);

@@ -50,6 +50,26 @@ std::map<std::uint64_t, std::vector<float>> sums_of(unsigned ranks, std::uint64_
   return sums;
 }
 
+/// In the caller's memory, as pairs and as a tensor.
+void copies_are_the_same(const SparseWork& work, std::uint64_t key_bound, std::uint64_t row,
+                         const std::string& what) {
+  std::vector<std::uint64_t> keys(work.size());
+  std::vector<float> values(work.size() * row);
+  work.copy_to(keys.data(), values.data(), ElementType::kFloat32);
+  check(std::ranges::equal(keys, work.keys()), what + ": the copy's keys");
+  check(std::ranges::equal(values, work.values<float>()), what + ": the copy's rows");
+
+  constexpr std::uint64_t kMostElements = 10'000'000;
+  if (key_bound > kMostElements / row) return;
+  std::vector<float> tensor(key_bound * row, -1);
+  work.copy_to_dense(tensor.data(), tensor.size(), ElementType::kFloat32);
+  std::vector<float> expected(key_bound * row);
+  for (std::size_t i = 0; i < keys.size(); ++i)
+    std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(i * row), row,
+                expected.begin() + static_cast<std::ptrdiff_t>(keys[i] * row));
+  check(tensor == expected, what + ": as a tensor");
+}
+
 void sums_are_right(Communicator& job, std::uint64_t count, std::uint64_t step, std::uint64_t row,
                     double threshold = 0) {
   const std::string what = std::to_string(count) + " keys, " + std::to_string(step) +
@@ -79,6 +99,7 @@ void sums_are_right(Communicator& job, std::uint64_t count, std::uint64_t step, 
     ++found;
   }
   check(found == keys.size(), what + ": no other keys");
+  copies_are_the_same(work, count * step + 1, row, what);
   std::uint64_t counted = 0;
   for (const std::uint64_t n : work.rejected()) counted += n;
   check(counted == rejected, what + ": what was rejected is counted");

@@ -32,7 +32,9 @@ void every_function() {
   job.all_to_all(memory, memory, counts, sluice::ElementType::kInt8).wait();
   const sluice::SparseWork sparse = job.all_reduce({.keys = counts, .values = memory}, 2);
   if (sparse.keys().empty() || sparse.values<float>().empty()) return;
-  if (sparse.rejected()[0] != 0) return;
+  if (sparse.size() == 0 || sparse.rejected()[0] != 0) return;
+  sparse.copy_to(nullptr, memory, sluice::ElementType::kFloat32);
+  sparse.copy_to_dense(memory, 2, sluice::ElementType::kFloat32);
   const sluice::Work work = job.barrier();
   if (work.wait_for(std::chrono::seconds(1)) && work.done() && !work.error()) work.statistics();
   if (work.stragglers().empty()) return;

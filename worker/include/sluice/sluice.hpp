@@ -184,7 +184,10 @@ class SparseWork : public Work {
  public:
   SparseWork() = default;
 
-  /// Those of all ranks, rising, but for sums below the threshold.
+  /// How many keys there are: those of all ranks, but for sums below the threshold.
+  std::size_t size() const;
+
+  /// Those keys, rising.
   std::span<const std::uint64_t> keys() const;
   /// The sums, a row per key; `T` is the tensor's type. Throws kInvalidArgument for another.
   template <class T>
@@ -193,6 +196,11 @@ class SparseWork : public Work {
     return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
   }
   std::span<const std::byte> value_bytes(ElementType type) const;
+
+  /// The same in the caller's memory, in one copy: size() keys, and a row of values for each.
+  void copy_to(std::uint64_t* keys, void* values, ElementType type) const;
+  /// The sums as a tensor of key_bound rows; those that no key has become 0.
+  void copy_to_dense(void* tensor, std::uint64_t element_count, ElementType type) const;
 
   /// How many keys have a sum below the threshold: of at least a half of it, a quarter, an eighth,
   /// and less. Equal on all ranks.

@@ -1,0 +1,38 @@
+// A keyed call of an engine, and what came of it.
+#pragma once
+
+#include <cstddef>
+
+#include "tests/sim/tensors.hpp"
+#include "worker/op_request.hpp"
+
+namespace sluice::sim {
+
+/// `pairs` and `sums` stay until the op has ended.
+inline worker::OpRequest request_of(const OpSpec& spec, const Pairs& pairs, worker::KeyedSums& sums,
+                                    std::size_t result_bytes) {
+  worker::OpRequest request;
+  request.collective = spec.collective;
+  request.type = spec.type;
+  request.reduction = spec.reduction;
+  request.tag = spec.tag;
+  request.keyed = worker::KeyedRequest{.keys = pairs.keys,
+                                       .rows = pairs.rows.data(),
+                                       .key_bound = spec.key_bound,
+                                       .row_elements = spec.row_elements,
+                                       .threshold = spec.threshold,
+                                       .result_bytes = result_bytes,
+                                       .sums = &sums};
+  return request;
+}
+
+inline PairSums in_order(const worker::KeyedSums& sums) {
+  PairSums pairs;
+  pairs.keys.resize(sums.size());
+  pairs.rows.resize(sums.size() * sums.row_bytes());
+  sums.merge(pairs.keys, pairs.rows);
+  pairs.rejected = sums.rejected;
+  return pairs;
+}
+
+}  // namespace sluice::sim

@@ -1,0 +1,91 @@
+// The sums of one keyed call, as they come back: runs of chunks, stream by stream. They are put in
+// order when the caller asks for them, in his memory, so that each is copied once.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "common/base/ids.hpp"
+#include "common/base/limits.hpp"
+#include "common/protocol/keyed.hpp"
+#include "common/protocol/wire.hpp"
+
+namespace sluice::worker {
+
+/// Memory for sums: it goes from op to op, as pages that are touched for the first time cost more
+/// than what is copied to them.
+class ResultMemory {
+ public:
+  static constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
+
+  struct Block {
+    Block* next;
+    std::byte bytes[kBlockBytes];
+  };
+  struct GiveBack {
+    std::shared_ptr<ResultMemory> memory;
+    void operator()(Block* block) const { memory->give_back(block); }
+  };
+  using Taken = std::unique_ptr<Block, GiveBack>;
+
+  ResultMemory() = default;
+  ResultMemory(const ResultMemory&) = delete;
+  ResultMemory& operator=(const ResultMemory&) = delete;
+  ~ResultMemory();
+
+  /// By one thread at a time; what is taken may be given back by any. What the bytes are is chance.
+  static Taken take(const std::shared_ptr<ResultMemory>& memory);
+
+ private:
+  void give_back(Block* block);  // keeps limits::kSpareResultBlocks at most
+
+  Block* spare_ = nullptr;  // of the thread that takes
+  std::atomic<Block*> returned_{nullptr};
+  std::atomic<std::size_t> kept_{0};
+};
+
+class KeyedSums {
+ public:
+  KeyedSums() = default;
+  KeyedSums(const KeyedGeometry& geometry, std::shared_ptr<ResultMemory> memory)
+      : geometry_(geometry), memory_(std::move(memory)), runs_(geometry.used_streams()) {}
+
+  /// Keeps a copy of a run that came on a stream, of chunks from `begin` to before `end`. How many
+  /// keys it has; nothing, and nothing is kept, if it is not a run of such chunks of this stream.
+  std::optional<std::size_t> add(StreamId s, std::span<const std::byte> run, std::uint64_t begin,
+                                 std::uint64_t end);
+  /// Lets go of all runs.
+  void clear();
+
+  std::size_t size() const { return size_; }  ///< keys
+  std::size_t row_bytes() const { return geometry_.row_bytes(); }
+
+  /// Writes all keys, rising, and their rows, one behind the other. `parts`: so many neighbours are
+  /// one key, the first one's divided by it.
+  void merge(std::span<std::uint64_t> keys, std::span<std::byte> rows,
+             std::uint64_t parts = 1) const;
+  /// Writes each row where that of its key is in a tensor, key_bound rows long.
+  void scatter(std::span<std::byte> tensor) const;
+
+  /// Sums that did not reach the threshold: at least a half, a quarter, an eighth of it, and less.
+  std::array<std::uint64_t, wire::kRejectedClasses> rejected = {};
+
+ private:
+  class Cursor;
+
+  KeyedGeometry geometry_;
+  std::shared_ptr<ResultMemory> memory_;
+  std::vector<ResultMemory::Taken> blocks_;                    // runs one behind the other, and
+  std::size_t last_used_ = 0;                                  // bytes of the last block
+  std::vector<std::vector<std::span<const std::byte>>> runs_;  // by turn: numbers rise
+  std::size_t size_ = 0;
+};
+
+}  // namespace sluice::worker
