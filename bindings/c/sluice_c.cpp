@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <pthread.h>
@@ -53,6 +54,7 @@ struct sluice_communicator {
 
 struct sluice_work {
   sluice::Work work;
+  sluice::SparseWork sparse;  ///< the same, if it is a sparse sum; else not valid()
 };
 
 struct sluice_completion_queue {
@@ -74,6 +76,14 @@ std::span<const std::uint64_t> span_of(const std::uint64_t* counts, std::size_t 
   return {&given(counts, call, "counts"), size};
 }
 
+sluice_work handle_of(sluice::Work work) {
+  return {.work = std::move(work), .sparse = {}};
+}
+
+sluice_work handle_of(sluice::SparseWork work) {
+  return {.work = work, .sparse = work};
+}
+
 /// Starts an op and hands out its handle.
 template <class Start>
 sluice_status started(const char* call, sluice_communicator* communicator, sluice_work** work,
@@ -82,7 +92,7 @@ sluice_status started(const char* call, sluice_communicator* communicator, sluic
     auto& job = given(communicator, call, "communicator").communicator;
     auto& out = given(work, call, "work");
     auto handle = std::make_unique<sluice_work>();  // before the op: nothing may fail after it
-    handle->work = start(job);
+    *handle = handle_of(start(job));
     out = handle.release();
   });
 }
@@ -98,15 +108,20 @@ sluice::ElementType from_c(sluice_element_type type) {
   return narrowed<sluice::ElementType>(type);
 }
 
+sluice::Reduction from_c(sluice_reduction reduction, const char* call) {
+  const auto result = narrowed<sluice::Reduction>(reduction);
+  if (!sluice::is_valid(result))
+    refuse(std::string(call) + ": the reduction " + std::to_string(int{reduction}) +
+           " is none of sluice_reduction");
+  return result;
+}
+
 sluice::ReduceOptions from_c(const sluice_reduce_options* options, const char* call) {
   sluice::ReduceOptions result;
   if (options == nullptr) return result;
   const bool older = options->size == offsetof(sluice_reduce_options, block_elements);
   if (!older) check_size(options->size, sizeof *options, call, "options");
-  result.reduction = narrowed<sluice::Reduction>(options->reduction);
-  if (!sluice::is_valid(result.reduction))
-    refuse(std::string(call) + ": the reduction " + std::to_string(int{options->reduction}) +
-           " is none of sluice_reduction");
+  result.reduction = from_c(options->reduction, call);
   if (options->nonzero_blocks != nullptr)
     result.nonzero_blocks = {options->nonzero_blocks, options->nonzero_words};
   result.tag = options->tag;
@@ -115,6 +130,37 @@ sluice::ReduceOptions from_c(const sluice_reduce_options* options, const char* c
     refuse(std::string(call) + ": the options' reserved members must be 0");
   result.block_elements = options->block_elements;
   return result;
+}
+
+sluice::SparseTensor from_c(const sluice_sparse_tensor* pointer, const char* call) {
+  const sluice_sparse_tensor& tensor = given(pointer, call, "tensor");
+  check_size(tensor.size, sizeof tensor, call, "tensor");
+  if (tensor.reserved_0 != 0)
+    refuse(std::string(call) + ": the tensor's reserved member must be 0");
+  if (tensor.count != 0) given(tensor.keys, call, "keys");
+  return {.keys = {tensor.keys, tensor.count},
+          .values = tensor.values,
+          .type = from_c(tensor.type),
+          .row_elements = tensor.row_elements};
+}
+
+sluice::SparseOptions from_c(const sluice_sparse_options* options, const char* call) {
+  if (options == nullptr) return {};
+  check_size(options->size, sizeof *options, call, "options");
+  if (options->combine != 0 && options->combine != 1)
+    refuse(std::string(call) + ": combine is " + std::to_string(options->combine) +
+           "; 0 or 1 expected");
+  return {.reduction = from_c(options->reduction, call),
+          .threshold = options->threshold,
+          .result_bytes = options->result_bytes,
+          .combine = options->combine == 1,
+          .tag = options->tag};
+}
+
+const sluice::SparseWork& sparse_of(const sluice_work* work, const char* call) {
+  const sluice::SparseWork& sparse = given(work, call, "work").sparse;
+  if (!sparse.valid()) refuse(std::string(call) + ": the op is no sparse sum");
+  return sparse;
 }
 
 }  // namespace
@@ -354,6 +400,16 @@ sluice_status sluice_recv(sluice_communicator* communicator, void* tensor, uint6
   });
 }
 
+sluice_status sluice_sparse_all_reduce(sluice_communicator* communicator,
+                                       const sluice_sparse_tensor* tensor, uint64_t key_bound,
+                                       const sluice_sparse_options* options, sluice_work** work,
+                                       sluice_error* error) {
+  constexpr const char* kCall = "sluice_sparse_all_reduce";
+  return started(kCall, communicator, work, error, [&](sluice::Communicator& job) {
+    return job.all_reduce(from_c(tensor, kCall), key_bound, from_c(options, kCall));
+  });
+}
+
 sluice_status sluice_barrier(sluice_communicator* communicator, sluice_work** work,
                              sluice_error* error) {
   return started("sluice_barrier", communicator, work, error,
@@ -404,6 +460,30 @@ sluice_status sluice_work_statistics(const sluice_work* work, sluice_op_statisti
            .bytes_sent = op.bytes_sent,
            .bytes_received = op.bytes_received,
            .retransmissions = op.retransmissions};
+  });
+}
+
+sluice_status sluice_work_sparse_sums(const sluice_work* work, sluice_element_type type,
+                                      const uint64_t** keys, const void** values, uint64_t* count,
+                                      sluice_error* error) {
+  return guarded(error, [&] {
+    constexpr const char* kCall = "sluice_work_sparse_sums";
+    const sluice::SparseWork& sums = sparse_of(work, kCall);
+    auto& out = given(count, kCall, "count");
+    const auto found_values = sums.value_bytes(from_c(type));
+    const auto found_keys = sums.keys();
+    out = found_keys.size();
+    if (keys != nullptr) *keys = found_keys.data();
+    if (values != nullptr) *values = found_values.data();
+  });
+}
+
+sluice_status sluice_work_sparse_rejected(const sluice_work* work, uint64_t rejected[4],
+                                          sluice_error* error) {
+  return guarded(error, [&] {
+    constexpr const char* kCall = "sluice_work_sparse_rejected";
+    const auto counts = sparse_of(work, kCall).rejected();
+    std::ranges::copy(counts, &given(rejected, kCall, "rejected"));
   });
 }
 

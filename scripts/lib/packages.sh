@@ -9,7 +9,8 @@ torch_packages=(
   libopenblas0-serial  # with which PyTorch multiplies matrices some eight times as fast
 )
 test_packages=(  # the bindings' tests, too
-  clang clang-format iproute2 "${torch_packages[@]}" libopenmpi-dev openmpi-bin gfortran
+  clang clang-format iproute2 "${torch_packages[@]}" python3-scipy libopenmpi-dev openmpi-bin
+  gfortran
 )
 mpi_program_packages=(lammps hpcc scalapack-mpi-test)
 bench_packages=(  # what bench/ measures Sluice beside, and draws with

@@ -1,5 +1,5 @@
-"""`import sluice`: NumPy arrays through real aggregators, errors as exceptions, signals, the end of
-the interpreter."""
+"""`import sluice`: NumPy arrays and scipy.sparse matrices through real aggregators, errors as
+exceptions, signals, the end of the interpreter."""
 import os
 import signal
 import subprocess
@@ -7,22 +7,37 @@ import subprocess
 import harness
 
 RANK = os.path.join(harness.ROOT, "tests", "system", "python", "rank.py")
+SPARSE_RANK = os.path.join(harness.ROOT, "tests", "system", "python", "sparse_rank.py")
 
 
 class Python(harness.SystemTest):
-    def start_python(self, rank, ranks, daemon, *words, **settings):
+    def start_python(self, rank, ranks, daemon, *words, python=harness.PYTHON_WITH_NUMPY,
+                     **settings):
         settings = {**harness.python_environment(), **settings}
-        return self.start_rank(rank, ranks, daemon, harness.PYTHON_WITH_NUMPY, "-B", *words,
-                               **settings)
+        return self.start_rank(rank, ranks, daemon, python, "-B", *words, **settings)
 
-    def start_python_job(self, ranks, daemon, *words):
-        return [self.start_python(r, ranks, daemon, RANK, *words) for r in range(ranks)]
+    def start_python_job(self, ranks, daemon, *words, program=RANK, **named):
+        return [self.start_python(r, ranks, daemon, program, *words, **named)
+                for r in range(ranks)]
 
     def test_alone(self):
         self.all_end_well(self.start_python_job(1, self.start_daemon(), "all_at_once"))
 
     def test_three_ranks(self):
         self.all_end_well(self.start_python_job(3, self.start_shards(2), "all_at_once"))
+
+    def test_sparse_sums(self):
+        self.all_end_well(self.start_python_job(3, self.start_shards(2), "pairs",
+                                                program=SPARSE_RANK))
+
+    def test_sparse_sums_alone(self):
+        self.all_end_well(self.start_python_job(1, self.start_daemon(), "pairs",
+                                                program=SPARSE_RANK))
+
+    def test_sparse_sums_of_matrices(self):
+        """Of Debian's python3-scipy."""
+        self.all_end_well(self.start_python_job(3, self.start_shards(2), "matrices",
+                                                program=SPARSE_RANK, python=harness.DEBIAN_PYTHON))
 
     def test_settings_of_jobs_are_kept(self):
         daemon = self.start_daemon()

@@ -31,12 +31,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from sluice import _arrays, _library, compress
+from sluice import _arrays, _library, _sparse, compress
 from sluice._library import Error, InvalidArgument, Status, WaitTimeout, call, lib
-from sluice._memory import empty, zeros
+from sluice._memory import empty, lent, zeros
 
-__all__ = ["Communicator", "Context", "Error", "InvalidArgument", "OpStatistics", "Status",
-           "WaitTimeout", "Work", "__version__", "compress", "empty", "zeros"]
+__all__ = ["Communicator", "Context", "Error", "InvalidArgument", "OpStatistics", "SparseWork",
+           "Status", "WaitTimeout", "Work", "__version__", "compress", "empty", "zeros"]
 __version__: str = lib.sluice_version().decode()
 for _public in (Error, InvalidArgument, Status, WaitTimeout, empty, zeros):
     _public.__module__ = "sluice"  # what tracebacks show
@@ -208,6 +208,41 @@ class Communicator:
         return self._start(Work(output, (array, words)), lib.sluice_all_reduce,
                            to if output is array else _arrays.address(array), to, array.size,
                            number, options)
+
+    def sparse_all_reduce(self, tensor: Any, key_bound: int | None = None, *,
+                          reduction: str = "sum", threshold: float = 0, combine: bool = False,
+                          result_bytes: int = 1 << 30, tag: int = 0,
+                          element_type: str | None = None) -> SparseWork:
+        """Starts: the union of all ranks' keys, with the sums of their rows. A rank that lacks a
+        key adds nothing to its sum.
+
+        tensor: a pair of C-contiguous arrays (keys, values). Keys are integers in one dimension,
+            which rise strictly; values has one row per key: an element, or an array, whose shape is
+            equal on all ranks. Or a scipy.sparse matrix, of the same shape on all ranks: the keys
+            of its stored elements are row * columns + column. It belongs to Sluice until the op is
+            done.
+        key_bound: above all keys, 1 to 2^64 - 2, equal on all ranks; None with a matrix.
+        reduction: of the ranks that have the key; "avg" divides by world_size all the same.
+        threshold: only sums with an element of at least this magnitude are returned, and those with
+            NaN; 0 or more, equal on all ranks. 0: all. Not for rows that do not fit a packet.
+        combine: take keys in any order, and reduce the rows of equal keys (for "avg": add them) in
+            the order in which they come, before anything is sent. A matrix needs no such word: what
+            it stores twice is added, as scipy does.
+        result_bytes: that the keys and rows of the result may take, 8 and a row's per key: with
+            more, the op fails on every rank whose bound that is, and the job goes on.
+        tag: equal on all ranks.
+        element_type: as in all_reduce, which also has the dtypes of values.
+
+        Raises TypeError, InvalidArgument.
+        """
+        caller = "sparse_all_reduce"
+        pairs = _sparse.pairs_of(caller, tensor, key_bound, combine, reduction)
+        number = _arrays.element_type(caller, pairs.values.dtype, element_type, reduction)
+        options = _sparse.options(caller, reduction, threshold, pairs.combine, result_bytes, tag)
+        work = SparseWork(pairs, number)
+        self._start(work, lib.sluice_sparse_all_reduce, pairs.tensor(number), pairs.key_bound,
+                    options)
+        return work
 
     def reduce(self, array: NDArray[Any], root: int = 0, output: NDArray[Any] | None = None, *,
                reduction: str = "sum", nonzero_blocks: NDArray[np.bool_] | None = None,
@@ -472,11 +507,18 @@ class Communicator:
         self.close()
 
 
+class _WorkHandle(ctypes.c_void_p):
+    """Of a work, and of the arrays whose memory is the work's."""
+
+    def __del__(self, destroy: Any = lib.sluice_work_destroy) -> None:
+        destroy(self)
+
+
 class Work:
     """A started op."""
 
     def __init__(self, output: NDArray[Any] | None, kept: tuple[Any, ...]):
-        self._handle = ctypes.c_void_p()  # null until it has begun
+        self._handle = _WorkHandle()  # null until it has begun
         self._reference = ctypes.byref(self._handle)
         self._output = output
         self._kept = kept  # what the op reads
@@ -519,8 +561,44 @@ class Work:
         call(lib.sluice_work_statistics, self._handle, ctypes.byref(cost), ctypes.sizeof(cost))
         return OpStatistics(**{name: getattr(cost, name) for name, *_ in cost._fields_})
 
-    def __del__(self, destroy: Any = lib.sluice_work_destroy) -> None:
-        destroy(self._handle)
+
+class SparseWork(Work):
+    """A started sparse sum."""
+
+    def __init__(self, pairs: _sparse.Pairs, number: int):
+        super().__init__(None, (pairs.keys, pairs.values))
+        self._number = number  # of the type of its elements
+        self._dtype, self._row = pairs.values.dtype, pairs.values.shape[1:]
+        self._returned = pairs.returned
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """Until it is done; the pair (keys, values) of those that any rank has, but for sums below
+        the threshold. Keys are uint64 and rise; both arrays are read-only, and their memory is the
+        library's, freed when they and this are gone. Of a scipy.sparse matrix, another one of its
+        shape, format and dtype. `timeout` and errors as in Work.wait.
+        """
+        super().wait(timeout)
+        if self._output is None:
+            self._kept = ()
+            self._output = self._returned(*self._sums())
+        return self._output
+
+    @property
+    def rejected(self) -> tuple[int, int, int, int]:
+        """How many keys have a sum below the threshold: of at least a half of it, a quarter, an
+        eighth, and less. Equal on all ranks. Raises InvalidArgument while it is not done, and the
+        op's Error."""
+        counts = (ctypes.c_uint64 * 4)()
+        call(lib.sluice_work_sparse_rejected, self._handle, counts)
+        half, quarter, eighth, less = counts
+        return half, quarter, eighth, less
+
+    def _sums(self) -> tuple[NDArray[np.uint64], NDArray[Any]]:
+        keys, values, count = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_uint64()
+        call(lib.sluice_work_sparse_sums, self._handle, self._number, ctypes.byref(keys),
+             ctypes.byref(values), ctypes.byref(count))
+        return (lent(self._handle, keys.value, (count.value,), np.dtype(np.uint64)),
+                lent(self._handle, values.value, (count.value, *self._row), self._dtype))
 
 
 class _Pending:

@@ -146,7 +146,7 @@ def element_type(caller: str, dtype: np.dtype[Any], given: str | None,
 
 
 @functools.cache
-def _reduction(caller: str, name: str) -> int:
+def reduction_number(caller: str, name: str) -> int:
     number: int = lib.sluice_parse_reduction(name.encode())
     if number == 0:
         raise refusal(caller, f"reduction {name!r}; 'sum', 'prod', 'min', 'max', 'avg', 'band',"
@@ -176,6 +176,6 @@ def reduce_options(caller: str, reduction: str, nonzero_blocks: NDArray[np.bool_
         return None, None
     words = None if nonzero_blocks is None else _bitmap(caller, nonzero_blocks, blocks)
     return _library.ReduceOptions(
-        ctypes.sizeof(_library.ReduceOptions), _reduction(caller, reduction),
+        ctypes.sizeof(_library.ReduceOptions), reduction_number(caller, reduction),
         None if words is None else address(words), 0 if words is None else words.size,
         tag_of(caller, tag), block_elements), words

@@ -81,6 +81,18 @@ class ReduceOptions(Structure):
                 ("nonzero_words", c_size_t), ("tag", c_uint64), ("block_elements", c_uint16)]
 
 
+class SparseTensor(Structure):
+    """sluice_sparse_tensor."""
+    _fields_ = [("size", c_size_t), ("keys", c_void_p), ("values", c_void_p), ("count", c_uint64),
+                ("row_elements", c_uint64), ("type", c_int)]
+
+
+class SparseOptions(Structure):
+    """sluice_sparse_options."""
+    _fields_ = [("size", c_size_t), ("reduction", c_int), ("combine", c_int32),
+                ("threshold", c_double), ("result_bytes", c_uint64), ("tag", c_uint64)]
+
+
 class BlockCompression(Structure):
     """sluice_block_compression."""
     _fields_ = [("size", c_size_t), ("gradients", c_void_p), ("residual", c_void_p),
@@ -124,6 +136,10 @@ _FALLIBLE: dict[str, list[Any]] = {  # without the error, which comes last
     "sluice_send": [c_void_p, c_void_p, c_uint64, c_int, c_int32, c_uint64, _HANDLE],
     "sluice_recv": [c_void_p, c_void_p, c_uint64, c_int, c_int32, c_uint64, _HANDLE],
     "sluice_barrier": [c_void_p, _HANDLE],
+    "sluice_sparse_all_reduce": [c_void_p, POINTER(SparseTensor), c_uint64, POINTER(SparseOptions),
+                                 _HANDLE],
+    "sluice_work_sparse_sums": [c_void_p, c_int, _HANDLE, _HANDLE, POINTER(c_uint64)],
+    "sluice_work_sparse_rejected": [c_void_p, POINTER(c_uint64)],
     "sluice_work_stragglers": [c_void_p, POINTER(c_uint16), c_size_t, POINTER(c_size_t)],
     "sluice_work_wait": [c_void_p, c_int64],
     "sluice_work_statistics": [c_void_p, POINTER(OpStatistics), c_size_t],

@@ -61,3 +61,22 @@ def zeros(shape: Any, dtype: DTypeLike = float) -> NDArray[Any]:
     raw, array = _new("zeros", shape, dtype)
     raw.fill(0)
     return array
+
+
+class _Lent:
+    """What arrays of memory that another object owns hold as their base."""
+
+    def __init__(self, owner: Any, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]):
+        self._owner = owner
+        self.__array_interface__ = {"version": 3, "typestr": dtype.str, "shape": shape,
+                                    "data": (address, True)}
+
+
+def lent(owner: Any, address: int | None, shape: tuple[int, ...],
+         dtype: np.dtype[Any]) -> NDArray[Any]:
+    """A read-only array of what `owner` frees when it goes, which so is not before the array."""
+    if math.prod(shape) == 0:
+        array = np.empty(shape, dtype)
+        array.flags.writeable = False
+        return array
+    return np.asarray(_Lent(owner, address or 0, shape, dtype))

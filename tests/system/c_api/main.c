@@ -39,6 +39,20 @@ AT(sluice_block_compression, sent_blocks, 40);
 AT(sluice_block_compression, sent_words, 48);
 AT(sluice_block_compression, block_elements, 56);
 AT(sluice_block_compression, divisor, 60);
+SIZE(sluice_sparse_tensor, 48);
+AT(sluice_sparse_tensor, size, 0);
+AT(sluice_sparse_tensor, keys, 8);
+AT(sluice_sparse_tensor, values, 16);
+AT(sluice_sparse_tensor, count, 24);
+AT(sluice_sparse_tensor, row_elements, 32);
+AT(sluice_sparse_tensor, type, 40);
+SIZE(sluice_sparse_options, 40);
+AT(sluice_sparse_options, size, 0);
+AT(sluice_sparse_options, reduction, 8);
+AT(sluice_sparse_options, combine, 12);
+AT(sluice_sparse_options, threshold, 16);
+AT(sluice_sparse_options, result_bytes, 24);
+AT(sluice_sparse_options, tag, 32);
 SIZE(sluice_op_statistics, 72);
 AT(sluice_op_statistics, duration_ns, 0);
 AT(sluice_op_statistics, blocks, 8);
@@ -364,6 +378,175 @@ static void roots_beyond_16_bits(sluice_communicator* job) {
   }
 }
 
+/* Rank r has the keys 1, 5 + r and 100 with the rows (r + 1, 0), (8, 8) and (40, -r). */
+#define SPARSE_BOUND 101
+static uint64_t sparse_keys[3];
+static float sparse_values[6];
+static sluice_sparse_tensor sparse_pairs(sluice_communicator* job) {
+  const int rank = sluice_communicator_rank(job);
+  const float values[6] = {(float)(rank + 1), 0, 8, 8, 40, (float)-rank};
+  sluice_sparse_tensor pairs = SLUICE_SPARSE_TENSOR_INIT;
+  memcpy(sparse_values, values, sizeof values);
+  sparse_keys[0] = 1;
+  sparse_keys[1] = 5 + (uint64_t)rank;
+  sparse_keys[2] = 100;
+  pairs.keys = sparse_keys;
+  pairs.values = sparse_values;
+  pairs.count = 3;
+  pairs.row_elements = 2;
+  return pairs;
+}
+
+static void sparse_sums(sluice_communicator* job) {
+  const int ranks = sluice_communicator_world_size(job);
+  const float of_ranks = (float)(ranks * (ranks + 1) / 2); /* 1 + 2 + ... */
+  const sluice_sparse_tensor pairs = sparse_pairs(job);
+  sluice_sparse_options options = SLUICE_SPARSE_OPTIONS_INIT;
+  sluice_work* work = NULL;
+  const uint64_t* keys = NULL;
+  const void* values = NULL;
+  uint64_t count = 0, rejected[4] = {9, 9, 9, 9};
+  CHECK(sluice_sparse_all_reduce(job, &pairs, SPARSE_BOUND, NULL, &work, &error) == SLUICE_OK);
+  CHECK(sluice_work_wait(work, SLUICE_FOREVER, &error) == SLUICE_OK);
+  CHECK(sluice_work_sparse_sums(work, SLUICE_FLOAT32, &keys, &values, &count, &error) == SLUICE_OK);
+  const float* sums = values;
+  CHECK(count == (uint64_t)ranks + 2 && keys[0] == 1 && sums[0] == of_ranks && sums[1] == 0);
+  for (int r = 0; r < ranks; ++r)
+    CHECK(keys[1 + r] == 5 + (uint64_t)r && sums[2 + 2 * r] == 8 && sums[3 + 2 * r] == 8);
+  sums += 2 * ranks + 2;
+  CHECK(keys[1 + ranks] == 100 && sums[0] == 40 * (float)ranks &&
+        sums[1] == (float)ranks - of_ranks);
+  CHECK(sluice_work_sparse_rejected(work, rejected, &error) == SLUICE_OK);
+  CHECK(rejected[0] + rejected[1] + rejected[2] + rejected[3] == 0);
+  REFUSED(sluice_work_sparse_sums(work, SLUICE_INT32, &keys, &values, &count, &error),
+          SLUICE_INVALID_ARGUMENT, "are float, not int32");
+  REFUSED(sluice_work_sparse_sums(work, SLUICE_FLOAT32, &keys, &values, NULL, &error),
+          SLUICE_INVALID_ARGUMENT, "count is null");
+  REFUSED(sluice_work_sparse_rejected(work, NULL, &error), SLUICE_INVALID_ARGUMENT,
+          "rejected is null");
+  sluice_work_destroy(work);
+
+  options.threshold = 30;
+  options.tag = 4;
+  CHECK(sluice_sparse_all_reduce(job, &pairs, SPARSE_BOUND, &options, &work, &error) == SLUICE_OK);
+  CHECK(sluice_work_wait(work, SLUICE_FOREVER, &error) == SLUICE_OK);
+  CHECK(sluice_work_sparse_sums(work, SLUICE_FLOAT32, &keys, NULL, &count, &error) == SLUICE_OK);
+  CHECK(count == 1 && keys[0] == 100);
+  CHECK(sluice_work_sparse_rejected(work, rejected, &error) == SLUICE_OK);
+  CHECK(rejected[0] == 0 && rejected[1] == (uint64_t)ranks); /* 8 of 30 */
+  CHECK(rejected[2] == (of_ranks >= 3.75F) && rejected[3] == (of_ranks < 3.75F));
+  sluice_work_destroy(work);
+}
+
+/* Keys in any order, of which rank 2 has one thrice, and rank 0 none. */
+static void sparse_sums_combined(sluice_communicator* job, sluice_work** kept) {
+  static const uint64_t keys[4] = {7, 3, 7, 7};
+  static const int64_t values[4] = {-1, 5, -2, -4};
+  const int rank = sluice_communicator_rank(job), ranks = sluice_communicator_world_size(job);
+  const uint64_t* found = NULL;
+  const void* sums = NULL;
+  uint64_t count = 9;
+  sluice_sparse_tensor pairs = SLUICE_SPARSE_TENSOR_INIT;
+  sluice_sparse_options options = SLUICE_SPARSE_OPTIONS_INIT;
+  CHECK(pairs.row_elements == 1 && ranks <= 3);
+  if (rank > 0) {
+    pairs.keys = keys;
+    pairs.values = values;
+  }
+  pairs.count = 2 * (uint64_t)rank;
+  pairs.type = SLUICE_INT64;
+  options.reduction = SLUICE_MIN;
+  options.combine = 1;
+  CHECK(sluice_sparse_all_reduce(job, &pairs, 8, &options, kept, &error) == SLUICE_OK);
+  CHECK(sluice_work_wait(*kept, SLUICE_FOREVER, &error) == SLUICE_OK);
+  CHECK(sluice_work_sparse_sums(*kept, SLUICE_INT64, &found, &sums, &count, &error) == SLUICE_OK);
+  if (ranks == 1) CHECK(count == 0);
+  if (ranks == 3) {
+    const int64_t* smallest = sums;
+    CHECK(count == 2 && found[0] == 3 && found[1] == 7 && smallest[0] == 5 && smallest[1] == -4);
+  }
+}
+
+static void sparse_sums_refused(sluice_communicator* job) {
+  const uint64_t falling[3] = {3, 2, 1};
+  const sluice_sparse_tensor good = sparse_pairs(job);
+  sluice_sparse_tensor pairs = good;
+  sluice_sparse_options options = SLUICE_SPARSE_OPTIONS_INIT;
+  sluice_work* work = NULL;
+  uint64_t count = 0;
+#define SUM_REFUSED(part)                                                               \
+  REFUSED(sluice_sparse_all_reduce(job, &pairs, SPARSE_BOUND, &options, &work, &error), \
+          SLUICE_INVALID_ARGUMENT, part)
+  pairs.keys = falling;
+  SUM_REFUSED("key 1 is 2, less than the one before it");
+  pairs.keys = NULL;
+  SUM_REFUSED("keys is null");
+  pairs = good;
+  pairs.values = NULL;
+  SUM_REFUSED("values are null");
+  pairs = good;
+  pairs.row_elements = 0;
+  SUM_REFUSED("row_elements is 0");
+  pairs = good;
+  pairs.type = (sluice_element_type)10;
+  SUM_REFUSED("type");
+  pairs = good;
+  pairs.reserved_0 = 1;
+  SUM_REFUSED("reserved member must be 0");
+  pairs.size = 0;
+  SUM_REFUSED("tensor has 0 bytes, 48 expected");
+  pairs = good;
+  options.combine = 2;
+  SUM_REFUSED("combine is 2; 0 or 1 expected");
+  options.combine = 0;
+  options.threshold = -1;
+  SUM_REFUSED("threshold is -1");
+  options.threshold = 0;
+  options.reduction = (sluice_reduction)257;
+  SUM_REFUSED("the reduction 257");
+  options.size = 8;
+  SUM_REFUSED("options has 8 bytes, 40 expected");
+  REFUSED(sluice_sparse_all_reduce(job, &pairs, 100, NULL, &work, &error), SLUICE_INVALID_ARGUMENT,
+          "the last key is 100; less than key_bound 100 expected");
+  REFUSED(sluice_sparse_all_reduce(job, &pairs, 0, NULL, &work, &error), SLUICE_INVALID_ARGUMENT,
+          "key_bound is 0");
+  REFUSED(sluice_sparse_all_reduce(job, NULL, 1, NULL, &work, &error), SLUICE_INVALID_ARGUMENT,
+          "tensor is null");
+  REFUSED(sluice_sparse_all_reduce(job, &pairs, 1, NULL, NULL, &error), SLUICE_INVALID_ARGUMENT,
+          "work is null");
+  CHECK(work == NULL);
+  REFUSED(sluice_work_sparse_sums(NULL, SLUICE_INT8, NULL, NULL, &count, &error),
+          SLUICE_INVALID_ARGUMENT, "work is null");
+  CHECK(sluice_barrier(job, &work, &error) == SLUICE_OK);
+  REFUSED(sluice_work_sparse_sums(work, SLUICE_INT8, NULL, NULL, &count, &error),
+          SLUICE_INVALID_ARGUMENT, "no sparse sum");
+  await(work);
+}
+
+/* A result above the bound of rank 0 fails there alone, and the job goes on. */
+static void sparse_sums_bounded(sluice_communicator* job) {
+  const int bounds = sluice_communicator_rank(job) == 0;
+  const sluice_sparse_tensor pairs = sparse_pairs(job);
+  sluice_sparse_options options = SLUICE_SPARSE_OPTIONS_INIT;
+  sluice_work* work = NULL;
+  uint64_t count = 0, rejected[4];
+  if (bounds) options.result_bytes = 40; /* two pairs have 32 */
+  CHECK(sluice_sparse_all_reduce(job, &pairs, SPARSE_BOUND, &options, &work, &error) == SLUICE_OK);
+  const sluice_status ended = sluice_work_wait(work, SLUICE_FOREVER, &error);
+  if (bounds) {
+    REFUSED(ended, SLUICE_INVALID_ARGUMENT, "bytes allowed");
+    REFUSED(sluice_work_sparse_sums(work, SLUICE_FLOAT32, NULL, NULL, &count, &error),
+            SLUICE_INVALID_ARGUMENT, "bytes allowed");
+    REFUSED(sluice_work_sparse_rejected(work, rejected, &error), SLUICE_INVALID_ARGUMENT,
+            "bytes allowed");
+  } else {
+    CHECK(ended == SLUICE_OK);
+  }
+  sluice_work_destroy(work);
+  CHECK(sluice_barrier(job, &work, &error) == SLUICE_OK);
+  await(work);
+}
+
 /* A cancelled thread, that is one which ends at the first call that waits. */
 static int destroyed = 0;
 static void* destroy(void* job) {
@@ -407,20 +590,29 @@ static void bad_arguments(sluice_communicator* job) {
 /* Rank 0 looks while the others cannot have come: they await its word on another job. */
 static void bounded_wait(sluice_communicator* job, sluice_communicator* word) {
   const int looks = sluice_communicator_rank(job) == 0 && sluice_communicator_world_size(job) > 1;
-  sluice_work *barrier = NULL, *said = NULL;
+  const sluice_sparse_tensor nothing = SLUICE_SPARSE_TENSOR_INIT;
+  sluice_work *barrier = NULL, *sums = NULL, *said = NULL;
   sluice_op_statistics cost;
+  uint64_t count = 0;
   if (looks) {
     CHECK(sluice_barrier(job, &barrier, &error) == SLUICE_OK);
+    CHECK(sluice_sparse_all_reduce(job, &nothing, 1, NULL, &sums, &error) == SLUICE_OK);
     REFUSED(sluice_work_wait(barrier, 1000000, &error), SLUICE_TIMEOUT, "1000000 ns");
     REFUSED(sluice_work_wait(barrier, INT64_MIN, &error), SLUICE_TIMEOUT, "after 0 ns");
     CHECK(sluice_work_done(barrier) == 0);
     REFUSED(sluice_work_statistics(barrier, &cost, sizeof cost, &error), SLUICE_INVALID_ARGUMENT,
             "not done");
+    REFUSED(sluice_work_sparse_sums(sums, SLUICE_FLOAT32, NULL, NULL, &count, &error),
+            SLUICE_INVALID_ARGUMENT, "not done");
   }
   CHECK(sluice_barrier(word, &said, &error) == SLUICE_OK);
   await(said);
-  if (!looks) CHECK(sluice_barrier(job, &barrier, &error) == SLUICE_OK);
+  if (!looks) {
+    CHECK(sluice_barrier(job, &barrier, &error) == SLUICE_OK);
+    CHECK(sluice_sparse_all_reduce(job, &nothing, 1, NULL, &sums, &error) == SLUICE_OK);
+  }
   await(barrier);
+  await(sums);
 }
 
 /* Tags come as ops end, also of an op whose handle is gone. */
@@ -609,7 +801,11 @@ int main(void) {
   roots_beyond_16_bits(job);
   bad_arguments(job);
   bounded_wait(job, word);
-  sluice_work *kept = NULL, *late = NULL;
+  sluice_work *kept = NULL, *kept_sums = NULL, *late = NULL;
+  sparse_sums(job);
+  sparse_sums_combined(job, &kept_sums);
+  sparse_sums_refused(job);
+  sparse_sums_bounded(job);
   completions(job);
   handles(job, &kept);
 
@@ -622,6 +818,10 @@ int main(void) {
   destroyed_by_a_cancelled_thread(word);
   CHECK(sluice_work_done(kept) == 1);
   sluice_work_destroy(kept);
+  uint64_t count = 9;
+  CHECK(sluice_work_sparse_sums(kept_sums, SLUICE_INT64, NULL, NULL, &count, &error) == SLUICE_OK);
+  CHECK(count < 3);
+  sluice_work_destroy(kept_sums);
   REFUSED(sluice_context_share(options, &second, &error), SLUICE_INVALID_ARGUMENT,
           "exists already");
   CHECK(sluice_context_close(context, &error) == SLUICE_OK);

@@ -297,6 +297,67 @@ sluice_status sluice_recv(sluice_communicator* communicator, void* tensor, uint6
 sluice_status sluice_barrier(sluice_communicator* communicator, sluice_work** work,
                              sluice_error* error);
 
+/* ---- sparse sums -------------------------------------------------------------------------- */
+
+/* What a rank has of a sparse sum: `count` keys, each with a row of `row_elements` values. */
+typedef struct sluice_sparse_tensor {
+  size_t size;          /* sizeof(sluice_sparse_tensor), of the header that the caller saw */
+  const uint64_t* keys; /* rising strictly, unless the options say `combine` */
+  const void* values;   /* one row behind the other; may be NULL, as `keys`, if `count` is 0 */
+  uint64_t count;
+  uint64_t row_elements;    /* 1..2^40, equal on all ranks */
+  sluice_element_type type; /* equal on all ranks */
+  uint32_t reserved_0;      /* 0: room for members to come */
+} sluice_sparse_tensor;
+
+#define SLUICE_SPARSE_TENSOR_INIT \
+  { sizeof(sluice_sparse_tensor), NULL, NULL, 0, 1, SLUICE_FLOAT32, 0 }
+
+/* Of sparse sums. */
+typedef struct sluice_sparse_options {
+  size_t size; /* sizeof(sluice_sparse_options), of the header that the caller saw */
+  /* Of the ranks that have the key; SLUICE_AVERAGE divides by the world size all the same. */
+  sluice_reduction reduction;
+  /* 1: take keys in any order, and reduce the rows of equal keys (for the average: add them) in the
+   * order in which they come, before anything is sent. Takes a copy. Else 0. */
+  int32_t combine;
+  /* Only sums with an element of at least this magnitude are delivered, and those with NaN; 0 or
+   * more, equal on all ranks. 0: all. Not for rows that do not fit a packet. */
+  double threshold;
+  /* Bytes that the keys and rows of the result may take, 8 and a row's per key: with more the op
+   * fails with SLUICE_INVALID_ARGUMENT on every rank whose bound that is, and the job goes on. */
+  uint64_t result_bytes;
+  uint64_t tag; /* as that of sluice_reduce_options */
+} sluice_sparse_options;
+
+#define SLUICE_SPARSE_OPTIONS_INIT \
+  { sizeof(sluice_sparse_options), SLUICE_SUM, 0, 0, (uint64_t)1 << 30, 0 }
+
+/* Starts: the union of all ranks' keys, with the sums of their rows. A rank that lacks a key adds
+ * nothing to its sum. All keys are less than `key_bound`, 1..2^64 - 2, equal on all ranks. Keys and
+ * values are only read, until the op is done; the struct is not needed any more when this returns.
+ * `options` may be NULL: the sum of keys that rise. The work owns what comes of it. */
+sluice_status sluice_sparse_all_reduce(sluice_communicator* communicator,
+                                       const sluice_sparse_tensor* tensor, uint64_t key_bound,
+                                       const sluice_sparse_options* options, sluice_work** work,
+                                       sluice_error* error);
+
+/* What came of a sparse sum that has ended well: `*count` keys, which rise, and as many rows of
+ * elements of `type`, the tensor's; without those below the threshold. The memory is the work's
+ * until that is destroyed. `keys` and `values` may be NULL where they are not wanted. An op that
+ * failed returns its error; SLUICE_INVALID_ARGUMENT for another type, for an op that is no sparse
+ * sum, and for one that is not done. */
+sluice_status sluice_work_sparse_sums(const sluice_work* work, sluice_element_type type,
+                                      const uint64_t** keys, const void** values, uint64_t* count,
+                                      sluice_error* error);
+
+/* How many keys of it have a sum below the threshold: of at least a half of it, a quarter, an
+ * eighth, and less: four numbers, equal on all ranks. Errors as above. */
+sluice_status sluice_work_sparse_rejected(const sluice_work* work, uint64_t rejected[4],
+                                          sluice_error* error);
+
+/* ---- started ops -------------------------------------------------------------------------- */
+
 #define SLUICE_FOREVER INT64_MAX
 
 /* Until the op is done; SLUICE_TIMEOUT if that takes more than `bound_ns` nanoseconds (0 or less: a
