@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <sluice/compress.hpp>
+#include <sluice/global_top_k.hpp>
 #include <sluice/sluice.hpp>
 
 void every_function() {
@@ -33,6 +34,12 @@ void every_function() {
   const sluice::SparseWork sparse = job.all_reduce({.keys = counts, .values = memory}, 2);
   if (sparse.keys().empty() || sparse.values<float>().empty()) return;
   if (sparse.rejected()[0] != 0) return;
+  sluice::GlobalTopK global({.k = 5});
+  global.all_reduce(job, tensor, {}, tensor);
+  global.start(job, tensor, {});
+  if (global.finish().keys().empty()) global.finish(tensor);
+  global.set_k(global.sent());
+  if (global.threshold() > 0) global.forget();
   const sluice::Work work = job.barrier();
   if (work.wait_for(std::chrono::seconds(1)) && work.done() && !work.error()) work.statistics();
   if (work.stragglers().empty()) return;
