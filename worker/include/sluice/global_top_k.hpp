@@ -17,8 +17,9 @@
 // The next threshold follows from what all ranks know alike, the sums delivered and how many were
 // rejected (SparseWork::rejected()), and by arithmetic that is the same on every machine: all ranks
 // have the same. The first is 0: the union of the ranks' elements is delivered, up to k per rank.
-// Afterwards about k are, mostly between k/2 and 2k where the gradients' distribution is steady and
-// k steps of residuals have gathered; see docs/sparsity.md.
+// Afterwards about k are: between k/2 and 2k where the gradients' distribution is steady and the
+// residuals have grown, which takes some n / k steps for n elements; more until then. See
+// docs/sparsity.md.
 //
 // Defined for each input:
 // - NaN and infinity are sent at once, beyond k, and delivered whatever the threshold; no residual
