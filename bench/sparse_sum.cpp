@@ -20,6 +20,7 @@
 
 #include <sluice/sluice.hpp>
 
+#include "bench/largest.hpp"
 #include "bench/lib/peers/sparse/input.hpp"
 
 namespace {
@@ -33,14 +34,6 @@ struct Flags {
   bool check;
 };
 constexpr std::uint32_t kWarmUp = 2;
-
-/// The largest of the ranks' numbers.
-std::vector<double> largest(sluice::Communicator& job, std::vector<double> numbers) {
-  sluice::ReduceOptions options;
-  options.reduction = sluice::Reduction::kMax;
-  job.all_reduce(std::span(numbers), options).wait();
-  return numbers;
-}
 
 class Runner {
  public:
@@ -92,8 +85,9 @@ class Runner {
 
   void report(const sluice::SparseWork& work, std::uint32_t iteration, double microseconds) {
     const auto statistics = work.statistics();
-    const auto most = largest(job_, {microseconds, static_cast<double>(statistics.bytes_sent),
-                                     static_cast<double>(statistics.bytes_received)});
+    const auto most =
+        sluice::bench::largest(job_, {microseconds, static_cast<double>(statistics.bytes_sent),
+                                      static_cast<double>(statistics.bytes_received)});
     if (job_.rank() != 0) return;
     std::printf(
         "{\"algorithm\": \"sluice\", \"ranks\": %u, \"iteration\": %u, \"time_us\": %.3f, "

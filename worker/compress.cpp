@@ -9,26 +9,10 @@
 #include <sluice/compress.hpp>
 
 #include "common/numeric/compression.hpp"
+#include "worker/tensor_checks.hpp"
 
 namespace sluice {
 namespace {
-
-[[noreturn]] void refuse(const std::string& call, const std::string& why) {
-  throw Error(ErrorCode::kInvalidArgument, call + ": " + why);
-}
-
-std::string quantity(const char* name, std::uint64_t is, std::uint64_t expected) {
-  return std::string(name) + " has " + std::to_string(is) + " elements, " +
-         std::to_string(expected) + " expected";
-}
-
-bool overlap(std::span<const float> a, std::span<const float> b) {
-  const auto begin = [](std::span<const float> s) {
-    return reinterpret_cast<std::uintptr_t>(s.data());
-  };
-  if (a.empty() || b.empty()) return false;
-  return begin(a) < begin(b) + b.size_bytes() && begin(b) < begin(a) + a.size_bytes();
-}
 
 void check_residual(const char* call, std::span<const float> gradients, std::span<float> residual) {
   if (!residual.empty() && residual.size() != gradients.size())

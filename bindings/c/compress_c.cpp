@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <memory>
 #include <new>
-#include <span>
 
 #include <sluice/compress.hpp>
 #include <sluice/sluice.h>
@@ -21,19 +20,10 @@ struct sluice_element_top_k {
 namespace {
 
 using sluice::c::check_size;
+using sluice::c::elements_of;
 using sluice::c::given;
 using sluice::c::guarded;
-
-/// Nothing of a null pointer, if there are no elements.
-template <class T>
-std::span<T> elements_of(T* pointer, std::uint64_t count, const char* call, const char* what) {
-  if (count == 0) return {};
-  return {&given(pointer, call, what), count};
-}
-
-std::span<float> residual_of(float* residual, std::uint64_t count) {
-  return residual == nullptr ? std::span<float>() : std::span(residual, count);
-}
+using sluice::c::residual_of;
 
 sluice::BlockCompression from_c(const sluice_block_compression* pointer, const char* call) {
   const sluice_block_compression& blocks = given(pointer, call, "blocks");

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <new>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -86,6 +88,17 @@ template <class T>
 T& given(T* pointer, const char* call, const char* what) {
   if (pointer == nullptr) refuse(std::string(call) + ": " + what + " is null");
   return *pointer;
+}
+
+/// Nothing of a null pointer, if there are no elements.
+template <class T>
+std::span<T> elements_of(T* pointer, std::uint64_t count, const char* call, const char* what) {
+  if (count == 0) return {};
+  return {&given(pointer, call, what), count};
+}
+
+inline std::span<float> residual_of(float* residual, std::uint64_t count) {
+  return residual == nullptr ? std::span<float>() : std::span(residual, count);
 }
 
 /// What is to be told in a struct of the caller's, which may be of another version.

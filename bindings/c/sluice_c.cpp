@@ -13,6 +13,7 @@
 
 #include <pthread.h>
 
+#include <sluice/global_top_k.hpp>
 #include <sluice/sluice.h>
 #include <sluice/sluice.hpp>
 
@@ -55,6 +56,12 @@ struct sluice_communicator {
 struct sluice_work {
   sluice::Work work;
   sluice::SparseWork sparse;  ///< the same, if it is a sparse sum; else not valid()
+};
+
+struct sluice_global_top_k {
+  explicit sluice_global_top_k(const sluice::GlobalTopK::Options& options) : top_k(options) {}
+
+  sluice::GlobalTopK top_k;
 };
 
 struct sluice_completion_queue {
@@ -527,4 +534,59 @@ sluice_status sluice_completion_queue_next(sluice_completion_queue* queue, int64
 
 void sluice_completion_queue_interrupt(sluice_completion_queue* queue) {
   if (queue != nullptr) queue->queue.interrupt();
+}
+
+// ------------------------------------------------------------- the k largest elements of the sum
+sluice_status sluice_global_top_k_create(uint64_t k, uint32_t exact_every,
+                                         sluice_reduction reduction, uint64_t result_bytes,
+                                         uint64_t tag, sluice_global_top_k** top_k,
+                                         sluice_error* error) {
+  return guarded(error, [&] {
+    auto& out = given(top_k, "sluice_global_top_k_create", "top_k");
+    out = new sluice_global_top_k({.k = k,
+                                   .exact_every = exact_every,
+                                   .reduction = narrowed<sluice::Reduction>(reduction),
+                                   .result_bytes = result_bytes,
+                                   .tag = tag});
+  });
+}
+
+sluice_status sluice_global_top_k_start(sluice_communicator* communicator,
+                                        sluice_global_top_k* top_k, const float* gradients,
+                                        float* residual, uint64_t count, sluice_work** work,
+                                        sluice_error* error) {
+  constexpr const char* kCall = "sluice_global_top_k_start";
+  return started(kCall, communicator, work, error, [&](sluice::Communicator& job) {
+    return given(top_k, kCall, "top_k")
+        .top_k.start(job, sluice::c::elements_of(gradients, count, kCall, "gradients"),
+                     sluice::c::residual_of(residual, count));
+  });
+}
+
+sluice_status sluice_global_top_k_finish(sluice_global_top_k* top_k, float* out, uint64_t count,
+                                         uint64_t* delivered, sluice_error* error) {
+  constexpr const char* kCall = "sluice_global_top_k_finish";
+  return guarded(error, [&] {
+    auto& step = given(top_k, kCall, "top_k").top_k;
+    const auto work = step.finish(sluice::c::elements_of(out, count, kCall, "out"));
+    if (delivered != nullptr) *delivered = work.keys().size();
+  });
+}
+
+sluice_status sluice_global_top_k_set_k(sluice_global_top_k* top_k, uint64_t k,
+                                        sluice_error* error) {
+  return guarded(error, [&] { given(top_k, "sluice_global_top_k_set_k", "top_k").top_k.set_k(k); });
+}
+
+sluice_status sluice_global_top_k_forget(sluice_global_top_k* top_k, sluice_error* error) {
+  return guarded(error,
+                 [&] { given(top_k, "sluice_global_top_k_forget", "top_k").top_k.forget(); });
+}
+
+float sluice_global_top_k_threshold(const sluice_global_top_k* top_k) {
+  return top_k == nullptr ? 0 : top_k->top_k.threshold();
+}
+
+void sluice_global_top_k_destroy(sluice_global_top_k* top_k) {
+  guarded(nullptr, [&] { delete top_k; });
 }

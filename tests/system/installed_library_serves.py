@@ -101,8 +101,8 @@ class Installed(harness.SystemTest):
     def test_headers_stand_alone(self):
         headers = glob.glob(os.path.join(self.root, "**", "include", "sluice", "*"), recursive=True)
         self.assertEqual(sorted(os.path.basename(h) for h in headers),
-                         ["compress.hpp", "error.hpp", "memory.hpp", "sluice.h", "sluice.hpp",
-                          "statistics.hpp", "types.hpp"])
+                         ["compress.hpp", "error.hpp", "global_top_k.hpp", "memory.hpp", "sluice.h",
+                          "sluice.hpp", "statistics.hpp", "types.hpp"])
         for header in headers:
             include = f"#include <sluice/{os.path.basename(header)}>\n"
             for language in ["c++", "c"] if header.endswith(".h") else ["c++"]:
@@ -166,7 +166,7 @@ class Installed(harness.SystemTest):
                             r"|sluice::(ContextOptions|JobOptions)::(from_environment|has|set)\(.*"
                             r"|sluice::(Work|SparseWork|Context|Communicator|CompletionQueue)"
                             r"::~?\w+[=(].*"
-                            r"|sluice::(ElementTopK|UnionTarget)::\w+\(.*"
+                            r"|sluice::(ElementTopK|GlobalTopK|UnionTarget)::~?\w+\(.*"
                             r"|sluice::(share_of|compress_\w+)\(.*"
                             r"|sluice::(allocate|deallocate|is_allocated|name|parse_\w+)\(.*"
                             r"|(typeinfo|typeinfo name|vtable) for sluice::Error")

@@ -32,13 +32,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sluice import _arrays, _library, _sparse, compress
+from sluice._global_top_k import GlobalTopK
 from sluice._library import Error, InvalidArgument, Status, WaitTimeout, call, lib
 from sluice._memory import empty, lent, zeros
 
-__all__ = ["Communicator", "Context", "Error", "InvalidArgument", "OpStatistics", "SparseWork",
-           "Status", "WaitTimeout", "Work", "__version__", "compress", "empty", "zeros"]
+__all__ = ["Communicator", "Context", "Error", "GlobalTopK", "InvalidArgument", "OpStatistics",
+           "SparseWork", "Status", "WaitTimeout", "Work", "__version__", "compress", "empty",
+           "zeros"]
 __version__: str = lib.sluice_version().decode()
-for _public in (Error, InvalidArgument, Status, WaitTimeout, empty, zeros):
+for _public in (Error, GlobalTopK, InvalidArgument, Status, WaitTimeout, empty, zeros):
     _public.__module__ = "sluice"  # what tracebacks show
 
 _CONTEXT_SETTINGS = {"aggregators", "port", "address", "connect_timeout_ms", "mtu", "memory_mib",

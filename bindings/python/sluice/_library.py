@@ -153,6 +153,11 @@ _FALLIBLE: dict[str, list[Any]] = {  # without the error, which comes last
     "sluice_element_top_k_create": [c_uint64, c_uint64, c_uint32, _HANDLE],
     "sluice_element_top_k_set_k": [c_void_p, c_uint64],
     "sluice_element_top_k_compress": [c_void_p, c_void_p, c_void_p, c_uint64, c_void_p],
+    "sluice_global_top_k_create": [c_uint64, c_uint32, c_int, c_uint64, c_uint64, _HANDLE],
+    "sluice_global_top_k_start": [c_void_p, c_void_p, c_void_p, c_void_p, c_uint64, _HANDLE],
+    "sluice_global_top_k_finish": [c_void_p, c_void_p, c_uint64, POINTER(c_uint64)],
+    "sluice_global_top_k_set_k": [c_void_p, c_uint64],
+    "sluice_global_top_k_forget": [c_void_p],
     "sluice_k_for_union": [c_uint32, c_uint64, c_uint64, c_uint64, c_uint64, c_uint64,
                            POINTER(c_uint64)],
 }
@@ -176,6 +181,8 @@ _PLAIN: dict[str, tuple[Any, list[Any]]] = {
     "sluice_elements_get": (c_size_t, [c_void_p, c_void_p, c_void_p]),
     "sluice_elements_destroy": (None, [c_void_p]),
     "sluice_element_top_k_destroy": (None, [c_void_p]),
+    "sluice_global_top_k_threshold": (c_float, [c_void_p]),
+    "sluice_global_top_k_destroy": (None, [c_void_p]),
 }
 
 

@@ -86,6 +86,13 @@ void sparse_sums_of_any_order(const Setting& setting);
 void sparse_sums_beside_dense_ones(const Setting& setting);
 void sparse_sums_refused(const Setting& setting);
 
+// global_top_k.cpp
+void global_top_k_loses_nothing(const Setting& setting);
+void global_top_k_delivers_about_k(const Setting& setting);
+void global_top_k_of_special_input(const Setting& setting);
+void global_top_k_that_fails(const Setting& setting);
+void global_top_k_that_ranks_disagree_about(const Setting& setting);
+
 // concurrency.cpp
 void many_ops_in_flight(const Setting& setting);
 void several_jobs_in_several_threads(const Setting& setting);

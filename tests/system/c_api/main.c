@@ -769,6 +769,42 @@ static void compressed_elements(void) {
   REFUSED(sluice_k_for_union(0, 100, 10, 500, 0, 0, &k, &error), SLUICE_INVALID_ARGUMENT, "ranks");
 }
 
+/* Each rank has an element of its own, and one that all have, which alone reaches the threshold. */
+static void largest_of_the_sum(sluice_communicator* job) {
+  const uint64_t ranks = (uint64_t)sluice_communicator_world_size(job);
+  const int32_t rank = sluice_communicator_rank(job);
+  float gradients[8] = {0}, residual[8] = {0}, out[8];
+  sluice_global_top_k* top_k = NULL;
+  sluice_work* work = NULL;
+  uint64_t delivered = 9;
+  REFUSED(sluice_global_top_k_create(1, 1, SLUICE_MAX, 1000, 0, &top_k, &error),
+          SLUICE_INVALID_ARGUMENT, "reduction is max; sum or average expected");
+  CHECK(sluice_global_top_k_create(2, 1, SLUICE_SUM, 1000, 0, &top_k, &error) == SLUICE_OK);
+  REFUSED(sluice_global_top_k_finish(top_k, out, 8, NULL, &error), SLUICE_INVALID_ARGUMENT,
+          "no step is under way");
+  gradients[7] = 5;
+  gradients[rank] = 3;
+  for (int step = 0; step < 2; ++step) {
+    CHECK(sluice_global_top_k_start(job, top_k, gradients, residual, 8, &work, &error) ==
+          SLUICE_OK);
+    CHECK(sluice_work_wait(work, SLUICE_FOREVER, &error) == SLUICE_OK);
+    REFUSED(sluice_global_top_k_set_k(top_k, 1, &error), SLUICE_INVALID_ARGUMENT, "under way");
+    REFUSED(sluice_global_top_k_finish(top_k, out, 7, NULL, &error), SLUICE_INVALID_ARGUMENT,
+            "out has 7 elements, 8 expected");
+    CHECK(sluice_global_top_k_finish(top_k, out, 8, &delivered, &error) == SLUICE_OK);
+    CHECK(delivered == ranks + 1 && out[7] == 5 * (float)ranks && out[0] == 3 && out[6] == 0);
+    CHECK(residual[rank] == 0 && residual[7] == 0);
+    sluice_work_destroy(work);
+  }
+  CHECK(sluice_global_top_k_threshold(top_k) == (ranks > 1 ? 3 : 0));
+  CHECK(sluice_global_top_k_set_k(top_k, 1, &error) == SLUICE_OK);
+  CHECK(sluice_global_top_k_forget(top_k, &error) == SLUICE_OK);
+  CHECK(sluice_global_top_k_threshold(top_k) == 0);
+  sluice_global_top_k_destroy(top_k);
+  CHECK(sluice_global_top_k_threshold(NULL) == 0);
+  sluice_global_top_k_destroy(NULL);
+}
+
 int main(void) {
   names();
   compressed_blocks();
@@ -800,6 +836,7 @@ int main(void) {
   messages(job);
   roots_beyond_16_bits(job);
   bad_arguments(job);
+  largest_of_the_sum(job);
   bounded_wait(job, word);
   sluice_work *kept = NULL, *kept_sums = NULL, *late = NULL;
   sparse_sums(job);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <sluice/compress.hpp>
+#include <sluice/global_top_k.hpp>
 #include <sluice/sluice.hpp>
 
 void every_function() {
@@ -35,6 +36,12 @@ void every_function() {
   if (sparse.size() == 0 || sparse.rejected()[0] != 0) return;
   sparse.copy_to(nullptr, memory, sluice::ElementType::kFloat32);
   sparse.copy_to_dense(memory, 2, sluice::ElementType::kFloat32);
+  sluice::GlobalTopK global({.k = 5});
+  global.all_reduce(job, tensor, {}, tensor);
+  global.start(job, tensor, {});
+  if (global.finish().keys().empty()) global.finish(tensor);
+  global.set_k(global.sent());
+  if (global.threshold() > 0) global.forget();
   const sluice::Work work = job.barrier();
   if (work.wait_for(std::chrono::seconds(1)) && work.done() && !work.error()) work.statistics();
   if (work.stragglers().empty()) return;

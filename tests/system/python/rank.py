@@ -308,6 +308,43 @@ def compressed_and_summed(job):
     assert not gradients.reshape(100, 64)[~sent].any()
 
 
+def largest_of_the_sum(job):
+    """Each rank has an element of its own, and one that all have. Nothing is lost, step by step."""
+    rng = np.random.default_rng(RANK)
+    given, delivered, residual = (np.zeros(1000, np.float32) for _ in range(3))
+    top_k = sluice.GlobalTopK(20, tag=5)
+    thresholds = []
+    for _ in range(10):
+        gradients = rng.integers(-50, 50, 1000).astype(np.float32)
+        given += gradients
+        count = top_k.all_reduce(job, gradients, residual=residual)
+        assert np.count_nonzero(gradients) <= count <= 20 * RANKS
+        delivered += gradients
+        thresholds.append(top_k.threshold)
+    assert (job.all_reduce(given).wait() == delivered + job.all_reduce(residual).wait()).all()
+    assert (job.all_gather(np.array(thresholds)).wait() == thresholds).all()
+    assert RANKS == 1 or thresholds[-1] > 0
+    top_k.forget()
+    top_k.set_k(1000)
+    assert top_k.threshold == 0
+    work = top_k.start(job, np.full(1000, RANK + 1, np.float32))
+    refused(top_k.forget, sluice.InvalidArgument, "under way")
+    refused(lambda: top_k.finish(residual[1:]), ValueError, "999 elements, 1000 expected")
+    assert work.wait() is None and top_k.finish(residual) == 1000
+    assert (residual == sum(range(1, RANKS + 1))).all()
+    refused(lambda: top_k.finish(residual), ValueError, "no step")
+    refused(lambda: top_k.all_reduce(job, residual, out=residual[1:]), ValueError, "out is")
+    refused(lambda: top_k.all_reduce(job, residual, residual=residual[1:]), ValueError, "1000 el")
+    refused(lambda: sluice.GlobalTopK(1, reduction="max"), ValueError, "sum or average")
+    refused(lambda: sluice.GlobalTopK(1, reduction="none"), ValueError, "'sum' or 'avg'")
+    refused(lambda: sluice.GlobalTopK(-1), ValueError, "k -1")
+    small = sluice.GlobalTopK(10, result_bytes=12)
+    kept = np.zeros(1000, np.float32)
+    gradients = np.ones(1000, np.float32)
+    refused(lambda: small.all_reduce(job, gradients, residual=kept), sluice.Error, "12 bytes")
+    assert (kept == 1).all() and (gradients == 1).all()
+
+
 def no_elements(job):
     job.all_reduce(np.zeros((0, 4), np.float32)).wait()
     scalar = np.array(RANK + 1, np.int64)
@@ -548,9 +585,9 @@ def all_at_once():
         assert (job.rank, job.world_size) == (RANK, RANKS)
         for scenario in (types_and_reductions, moves, parts, messages, apart_and_sparse,
                          blocks_of_the_op, memory_of_the_library, no_elements,
-                         compressed_and_summed, bad_arguments, arrays_outlive_their_names,
-                         arrays_are_let_go, interrupted_calls, waits_are_bounded,
-                         other_threads_run, forked_children):
+                         compressed_and_summed, largest_of_the_sum, bad_arguments,
+                         arrays_outlive_their_names, arrays_are_let_go, interrupted_calls,
+                         waits_are_bounded, other_threads_run, forked_children):
             try:
                 scenario(job)
             except BaseException:

@@ -506,6 +506,40 @@ sluice_status sluice_k_for_union(uint32_t ranks, uint64_t units, uint64_t unit_b
                                  uint64_t bytes, uint64_t own, uint64_t in_union, uint64_t* k,
                                  sluice_error* error);
 
+/* ---- the k largest elements of the sum ------------------------------------------------------- */
+
+/* Ok-Topk's loop, of one tensor, step by step: see GlobalTopK of global_top_k.hpp. Not for two
+ * threads at once. k, reduction and tag must be equal on all ranks, and all take the same steps. */
+typedef struct sluice_global_top_k sluice_global_top_k;
+
+/* exact_every: 1 or more, as above. reduction: SLUICE_SUM or SLUICE_AVG. result_bytes: with more
+ * keys and sums than that, 12 bytes each, a step fails on this rank. */
+sluice_status sluice_global_top_k_create(uint64_t k, uint32_t exact_every,
+                                         sluice_reduction reduction, uint64_t result_bytes,
+                                         uint64_t tag, sluice_global_top_k** top_k,
+                                         sluice_error* error);
+/* Begins a step. `gradients` are not needed any more when this returns; `residual`, as many, zeros
+ * at first, or NULL for none, belongs to the step until it is finished. `*work` is for waiting, and
+ * the caller's to destroy. */
+sluice_status sluice_global_top_k_start(sluice_communicator* communicator,
+                                        sluice_global_top_k* top_k, const float* gradients,
+                                        float* residual, uint64_t count, sluice_work** work,
+                                        sluice_error* error);
+/* Waits for the step's end, and sets residual and threshold. `out` becomes the `*delivered` sums,
+ * +0 elsewhere; it may be the gradients; `count` as in start. `delivered` may be NULL. If the op
+ * has failed, returns its error, and the residual is gradients + residual. */
+sluice_status sluice_global_top_k_finish(sluice_global_top_k* top_k, float* out, uint64_t count,
+                                         uint64_t* delivered, sluice_error* error);
+/* From the next step on; on all ranks. SLUICE_INVALID_ARGUMENT with a step under way. */
+sluice_status sluice_global_top_k_set_k(sluice_global_top_k* top_k, uint64_t k,
+                                        sluice_error* error);
+/* The next step begins anew, with threshold 0; on all ranks. As above. */
+sluice_status sluice_global_top_k_forget(sluice_global_top_k* top_k, sluice_error* error);
+/* The next step's: only sums of at least this magnitude are delivered. 0 for a null handle. */
+float sluice_global_top_k_threshold(const sluice_global_top_k* top_k);
+/* Waits for a step under way. NULL is nothing. */
+void sluice_global_top_k_destroy(sluice_global_top_k* top_k);
+
 #ifdef __cplusplus
 }
 #endif

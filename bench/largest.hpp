@@ -1,0 +1,19 @@
+// What the ranks of a benchmark tell each other.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include <sluice/sluice.hpp>
+
+namespace sluice::bench {
+
+/// The largest of the ranks' numbers.
+inline std::vector<double> largest(Communicator& job, std::vector<double> numbers) {
+  ReduceOptions options;
+  options.reduction = Reduction::kMax;
+  job.all_reduce(std::span(numbers), options).wait();
+  return numbers;
+}
+
+}  // namespace sluice::bench
