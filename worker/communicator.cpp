@@ -74,6 +74,7 @@ worker::OpRequest request(Collective collective, const Tensors& tensors,
   result.reduction = options.reduction;
   result.block_elements = options.block_elements;
   result.nonzero_blocks = options.nonzero_blocks;
+  result.encoding = options.encoding;
   return result;
 }
 

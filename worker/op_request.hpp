@@ -39,13 +39,19 @@ struct OpRequest {
   std::uint16_t block_elements = 0;                    ///< at most; 0: the session's
   std::span<const std::uint64_t> nonzero_blocks = {};  ///< bit per block; empty: search
   std::uint64_t tag = 0;
+  Encoding encoding = Encoding::kNone;  ///< of a reduction of fp32
   /// Of a sparse_all_reduce, which has no tensor: type, reduction and tag above count for it, too.
   std::optional<KeyedRequest> keyed = {};
 
-  /// Of the elements on the wire.
-  ElementType wire_type() const {
+  /// Of the elements in the tensor, as far as Sluice looks at them.
+  ElementType tensor_type() const {
     return wire::moves(collective) ? integer_of(element_bytes(type)) : type;
   }
+  /// Of the elements on the wire.
+  ElementType wire_type() const {
+    return is_encoded() ? static_cast<ElementType>(encoding) : tensor_type();
+  }
+  bool is_encoded() const { return encoding != Encoding::kNone; }
 
  private:
   static constexpr ElementType integer_of(std::size_t bytes) {

@@ -39,6 +39,7 @@ class Caller {
     request.element_count = spec.element_count;
     request.block_elements = spec.block_elements;
     request.tag = spec.tag;
+    request.encoding = spec.encoding;
     request.input = op.tensor.data.data();
     request.output = op.tensor.in_place ? op.tensor.data.data() : op.output.data();
     request.nonzero_blocks = op.tensor.bitmap;

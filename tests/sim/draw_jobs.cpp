@@ -137,6 +137,7 @@ OpSpec make_op(Random& r, const JobPlan& job, std::uint64_t tag, std::uint64_t b
   if (op.collective == Collective::kAllReduce && r.chance(0.4)) draw_other_collective(r, job, op);
   Random own(derive(op.seed, 4000));
   if (own.chance(0.2)) make_keyed(own, op);
+  op.encoding = draw_encoding(own, op);
   return op;
 }
 
@@ -144,7 +145,10 @@ OpSpec make_op(Random& r, const JobPlan& job, std::uint64_t tag, std::uint64_t b
 OpSpec another(Random& r, const JobPlan& job, const OpSpec& op) {
   if (is_keyed(op)) return another_keyed(r, op);
   OpSpec other = op;
-  switch (r.below(6)) {
+  switch (r.below(op.encoding == Encoding::kNone ? 6 : 7)) {
+    case 6:
+      other.encoding = Encoding::kNone;
+      break;
     case 0:
       other.element_count += r.between(1, 2000);
       if (!other.counts.empty()) other.counts.back() += other.element_count - op.element_count;
@@ -153,6 +157,7 @@ OpSpec another(Random& r, const JobPlan& job, const OpSpec& op) {
     case 1:
       while (other.type == op.type || !is_valid(other.type, other.reduction))
         other.type = kTypes[r.below(std::size(kTypes))];
+      other.encoding = Encoding::kNone;
       break;
     case 2:
       if (moves(op))

@@ -48,6 +48,8 @@ constexpr const char* kMustHappen[] = {
     "recovery.killed in a resynchronisation",
     "recovery.keyed streams in the middle of an op",
     "ops.keyed",
+    "ops.half",
+    "ops.bfloat16",
     "shared memory.jobs formed",
     "shared memory.jobs resumed",
     "shared memory.slots torn",

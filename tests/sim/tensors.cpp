@@ -314,7 +314,8 @@ Tensor make_tensor(const OpSpec& op, unsigned rank, unsigned ranks, std::uint32_
   const Range held = held_by(op, rank, ranks);
   const bool negative_zeros = is_float(type) && random.chance(0.3);
   const bool claims = !moves(op) && random.chance(0.3);
-  const bool nan_allowed = op.reduction == Reduction::kMin || op.reduction == Reduction::kMax;
+  const bool nan_allowed = op.reduction == Reduction::kMin || op.reduction == Reduction::kMax ||
+                           op.encoding != Encoding::kNone;
   Tensor tensor;
   tensor.in_place = random.chance(0.5) && op.collective != Collective::kAllToAll;
   if (op.collective == Collective::kBroadcast) tensor.in_place = true;
@@ -351,6 +352,29 @@ std::vector<bool> blocks_of(const std::vector<Range>& ranges, std::size_t blocks
   return has;
 }
 
+Encoding draw_encoding(Random& random, const OpSpec& op) {
+  if (op.type != ElementType::kFloat32 || moves(op) || is_keyed(op) || random.chance(0.3))
+    return Encoding::kNone;
+  return random.pick({Encoding::kFloat16, Encoding::kBFloat16});
+}
+
+namespace {
+
+/// A block of fp32 as it arrives.
+std::vector<std::byte> travelled(const OpSpec& op, std::span<const std::byte> block) {
+  std::vector<std::byte> arrived(block.begin(), block.end());
+  for (std::size_t i = 0; i < block.size(); i += sizeof(float)) {
+    const auto value = load<float>(&block[i]);
+    if (op.encoding == Encoding::kFloat16)
+      store<float>(&arrived[i], widen(narrow(value, Float16{})));
+    else if (op.encoding == Encoding::kBFloat16)
+      store<float>(&arrived[i], widen(narrow(value, BFloat16{})));
+  }
+  return arrived;
+}
+
+}  // namespace
+
 Outcome reduce(const OpSpec& op, unsigned ranks, std::uint32_t block_elements) {
   std::vector<Tensor> tensors;
   for (unsigned r = 0; r < ranks; ++r) tensors.push_back(make_tensor(op, r, ranks, block_elements));
@@ -359,16 +383,22 @@ Outcome reduce(const OpSpec& op, unsigned ranks, std::uint32_t block_elements) {
   outcome.data.resize(op.element_count * size);
   outcome.travels.resize(tensors[0].travels.size());
   for (std::size_t b = 0; b < tensors[0].travels.size(); ++b) {
-    std::vector<const std::byte*> owners;
+    const std::size_t begin = b * block_elements * size;
+    const std::size_t bytes = std::min(block_elements * size, outcome.data.size() - begin);
+    std::vector<std::vector<std::byte>> blocks;
     for (const Tensor& tensor : tensors)
-      if (tensor.travels[b]) owners.push_back(tensor.data.data());
-    if (owners.empty()) continue;
+      if (tensor.travels[b])
+        blocks.push_back(travelled(op, std::span(tensor.data).subspan(begin, bytes)));
+    if (blocks.empty()) continue;
     outcome.travels[b] = true;
-    const std::uint64_t end = std::min<std::uint64_t>(op.element_count, (b + 1) * block_elements);
+    std::vector<const std::byte*> owners;
+    for (const auto& block : blocks) owners.push_back(block.data());
+    std::vector<std::byte> sum(bytes);
     with_type(data_type(op), [&](auto t) {
-      for (std::uint64_t i = b * block_elements; i < end; ++i)
-        reduce_element<decltype(t)>(op, owners, ranks, i * size, outcome.data.data());
+      for (std::size_t i = 0; i < bytes; i += size)
+        reduce_element<decltype(t)>(op, owners, ranks, i, sum.data());
     });
+    std::ranges::copy(travelled(op, sum), outcome.data.data() + begin);
   }
   return outcome;
 }

@@ -13,6 +13,8 @@
 
 namespace sluice::sim {
 
+class Random;
+
 /// One collective call, the same on all ranks unless a fault wants otherwise.
 struct OpSpec {
   wire::Collective collective = wire::Collective::kAllReduce;
@@ -24,6 +26,7 @@ struct OpSpec {
   std::vector<std::uint64_t> counts = {};
   std::uint16_t block_elements = 0;  ///< wanted in a block; 0: as many as the session has
   std::uint64_t tag = 0;
+  Encoding encoding = Encoding::kNone;
   std::uint64_t seed = 0;  ///< of the data
   double density = 1;      ///< of each rank; below 0: each rank has its own
   int lone_owner = -1;     ///< this rank owns nearly all blocks, the others hardly any
@@ -58,6 +61,9 @@ std::vector<bool> blocks_of(const std::vector<Range>& ranges, std::size_t blocks
 
 /// Whether elements are moved, as integers, and not reduced.
 bool moves(const OpSpec& op);
+
+/// Of an op whose collective, type and reduction are drawn.
+Encoding draw_encoding(Random& random, const OpSpec& op);
 
 /// A rank's side of an op.
 struct Tensor {

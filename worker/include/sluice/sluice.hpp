@@ -239,6 +239,12 @@ struct ReduceOptions {
   /// job's. As the rows of a table, say, where zero rows shall not travel.
   std::uint16_t block_elements = 0;
 
+  /// (all) How the elements travel; but for kNone they must be fp32. Each rank's are rounded to
+  /// that, to nearest with ties to even, and so is the sum of what the ranks sent, which is added
+  /// in fp32. Infinity and NaN travel as such, and what is too large becomes infinity. Blocks have
+  /// as many elements as without, and one whose elements all become zeros is sent all the same.
+  Encoding encoding = Encoding::kNone;
+
   /// Bit b % 64 of word b / 64 tells that block b (of Communicator::block_elements(type,
   /// block_elements) elements) may be non-zero; blocks whose bit is clear must hold nothing but +0.
   /// Spares the search. Read until the op is done; ceil(blocks / 64) words, or empty to search.
