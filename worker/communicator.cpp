@@ -75,6 +75,7 @@ worker::OpRequest request(Collective collective, const Tensors& tensors,
   result.block_elements = options.block_elements;
   result.nonzero_blocks = options.nonzero_blocks;
   result.encoding = options.encoding;
+  result.rounding_seed = options.rounding_seed;
   return result;
 }
 

@@ -258,6 +258,7 @@ Operation& Engine::add_blocks(const OpRequest& request) {
       Geometry::make(request.element_count, request.wire_type(), block, session().payload_bytes,
                      session().streams, ops_.end(), session().by_reference),
       config_.search);
+  added.rounds_as(config_.rank, ops_.end() - 1);
   const bool may_be_read = !request.is_encoded() && !added.held_bytes().empty();
   if (session().by_reference && config_.place_of && may_be_read)
     if (const auto place = config_.place_of(added.held_bytes())) added.lies_at(*place);

@@ -74,6 +74,10 @@ void check_encoding(const OpRequest& request, const std::string& call) {
   if (request.is_encoded() && request.type != ElementType::kFloat32)
     refuse(call, "the encoding " + std::string(name(request.encoding)) +
                      " is one of float, not of " + std::string(name(request.type)));
+  if (request.rounding_seed != 0 && !is_scaled(request.encoding))
+    refuse(call, "rounding_seed is " + std::to_string(request.rounding_seed) +
+                     ", and the encoding " + std::string(name(request.encoding)) +
+                     " rounds to nearest; 0 expected");
 }
 
 void check_keyed(const OpRequest& request, const std::string& call, const Session& session) {

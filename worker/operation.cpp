@@ -5,6 +5,7 @@
 #include <cassert>
 #include <cstring>
 
+#include "common/numeric/encoding.hpp"
 #include "common/numeric/kernels.hpp"
 
 namespace sluice::worker {
@@ -50,6 +51,7 @@ Operation::Operation(const OpRequest& request, const Geometry& geometry, const S
   descriptor_.root = request.root;
   descriptor_.layout = request.layout;
   descriptor_.tag = request.tag;
+  descriptor_.rounding_seed = request.rounding_seed;
   statistics.blocks = geometry.blocks;
   if (!request.wanted) return;
   want(descriptor_, *request.wanted);
@@ -76,15 +78,15 @@ void Operation::lies_at(const TensorPlace& held) {
   place_.offset = held.offset - held_.begin * element_size();  // modulo 2^64
 }
 
-void Operation::load(BlockIndex b, std::byte* out) const {
+std::int16_t Operation::load(BlockIndex b, std::byte* out) const {
   assert(b.value < geometry_.blocks);
   const std::size_t size = element_size();
   const std::uint64_t begin = first_element(b);
   const std::uint64_t end = begin + geometry_.elements_of(b);
   if (request_.is_encoded()) {  // a reduction: all of it is held
-    numeric::block_reduction(geometry_.type, Reduction::kSum)
-        .store(out, request_.input + begin * size, end - begin, 1);
-    return;
+    const auto rounding = numeric::rounding_of(request_.rounding_seed, op_, b, rank_.value);
+    return numeric::encode(geometry_.type, out, request_.input + begin * size, end - begin,
+                           rounding);
   }
   const std::uint64_t from = std::clamp(held_.begin, begin, end);
   const std::uint64_t to = std::clamp(held_.end, from, end);
@@ -93,6 +95,7 @@ void Operation::load(BlockIndex b, std::byte* out) const {
     std::memcpy(out + (from - begin) * size, request_.input + (from - held_.begin) * size,
                 (to - from) * size);
   if (to != end) std::memset(out + (to - begin) * size, 0, (end - to) * size);
+  return 0;
 }
 
 template <class F>
@@ -121,18 +124,18 @@ void Operation::copy(std::byte* out, const std::byte* in, std::size_t size) cons
     std::memcpy(out, in, size);
 }
 
-std::size_t Operation::store(BlockIndex b, std::span<const std::byte> sum) {
-  const std::size_t size = element_bytes(geometry_.type);
-  const std::uint64_t elements = sum.size() / size;
+std::size_t Operation::store(BlockIndex b, std::span<const std::byte> sum, std::int16_t scale) {
+  const WireType type = geometry_.type;
+  const std::uint64_t elements =
+      type.is_scaled() ? geometry_.elements_of(b) : sum.size() / type.bytes(1);
   assert(b.value < geometry_.blocks && first_element(b) + elements <= geometry_.element_count);
   std::size_t read = 0;
   for_each_wanted(b, elements, [&](std::byte* out, std::uint64_t first, std::uint64_t count) {
-    const std::byte* const in = sum.data() + first * size;
-    read += count * size;
+    read += type.bytes(count);
     if (request_.is_encoded())
-      numeric::block_reduction(geometry_.type, Reduction::kSum).load(out, in, count);
+      numeric::decode(type, out, sum.data(), {elements, first, count}, scale);
     else
-      copy(out, in, count * size);
+      copy(out, sum.data() + type.bytes(first), type.bytes(count));
   });
   return read;
 }
@@ -143,7 +146,7 @@ void Operation::finish_stores() const {
 
 void Operation::keep_own(BlockIndex b) {
   assert(b.value < geometry_.blocks && keeps_own_sums());
-  numeric::make_zeros_positive(geometry_.type, request_.output + geometry_.offset_of(b),
+  numeric::make_zeros_positive(request_.tensor_type(), request_.output + geometry_.offset_of(b),
                                geometry_.elements_of(b));
 }
 

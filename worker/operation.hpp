@@ -49,8 +49,14 @@ class Operation {
   const Geometry& geometry() const { return geometry_; }
   const wire::Descriptor& descriptor() const { return descriptor_; }
 
-  /// Writes the contribution to block b as it travels.
-  void load(BlockIndex b, std::byte* out) const;
+  /// What this rank is, and the op's number, decide how it rounds.
+  void rounds_as(Rank rank, OpNumber op) {
+    rank_ = rank;
+    op_ = op;
+  }
+
+  /// Writes the contribution to block b as it travels. Returns its scale: 0 if it has none.
+  std::int16_t load(BlockIndex b, std::byte* out) const;
   /// Whether it lies in the tensor as it is, and the tensor where aggregators can read it.
   bool lies_in_tensor(BlockIndex b) const {
     const std::uint64_t begin = std::uint64_t{b.value} * geometry_.block_elements;
@@ -85,9 +91,9 @@ class Operation {
   bool wants(BlockIndex b) const { return sluice::wants(descriptor_, geometry_, b); }
   bool moves() const { return wire::moves(request_.collective); }
 
-  /// The sum of block b as it travels, or of that and blocks behind it: writes what is wanted to
-  /// the output. Returns how many bytes it read.
-  std::size_t store(BlockIndex b, std::span<const std::byte> sum);
+  /// The sum of block b as it travels, or, unless it is scaled, of that and blocks behind it:
+  /// writes what is wanted to the output. Returns how many bytes it read.
+  std::size_t store(BlockIndex b, std::span<const std::byte> sum, std::int16_t scale = 0);
   /// To be called after the last store of a round, before anybody is told of it.
   void finish_stores() const;
 
@@ -138,6 +144,8 @@ class Operation {
   wire::Descriptor descriptor_;
   bool is_shared_ = false;
   wire::TensorPlace place_;
+  Rank rank_{};
+  OpNumber op_ = 0;
   NonZeroMap nonzero_;
   std::unique_ptr<KeyedOperation> keyed_;
 };

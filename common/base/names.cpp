@@ -30,10 +30,12 @@ constexpr std::array<std::pair<Reduction, std::string_view>, 8> kReductions{{
     {Reduction::kBitXor, "bxor"},
 }};
 
-constexpr std::array<std::pair<Encoding, std::string_view>, 3> kEncodings{{
+constexpr std::array<std::pair<Encoding, std::string_view>, 5> kEncodings{{
     {Encoding::kNone, "none"},
     {Encoding::kFloat16, "half"},
     {Encoding::kBFloat16, "bfloat16"},
+    {Encoding::kInt8, "int8"},
+    {Encoding::kInt4, "int4"},
 }};
 
 template <class Table, class Value>

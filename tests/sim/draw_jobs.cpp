@@ -137,7 +137,7 @@ OpSpec make_op(Random& r, const JobPlan& job, std::uint64_t tag, std::uint64_t b
   if (op.collective == Collective::kAllReduce && r.chance(0.4)) draw_other_collective(r, job, op);
   Random own(derive(op.seed, 4000));
   if (own.chance(0.2)) make_keyed(own, op);
-  op.encoding = draw_encoding(own, op);
+  draw_encoding(own, op);
   return op;
 }
 
@@ -145,9 +145,13 @@ OpSpec make_op(Random& r, const JobPlan& job, std::uint64_t tag, std::uint64_t b
 OpSpec another(Random& r, const JobPlan& job, const OpSpec& op) {
   if (is_keyed(op)) return another_keyed(r, op);
   OpSpec other = op;
-  switch (r.below(op.encoding == Encoding::kNone ? 6 : 7)) {
+  switch (r.below(op.encoding == Encoding::kNone ? 6 : op.rounding_seed == 0 ? 7 : 8)) {
     case 6:
       other.encoding = Encoding::kNone;
+      other.rounding_seed = 0;
+      break;
+    case 7:
+      other.rounding_seed += 2;
       break;
     case 0:
       other.element_count += r.between(1, 2000);
@@ -158,6 +162,7 @@ OpSpec another(Random& r, const JobPlan& job, const OpSpec& op) {
       while (other.type == op.type || !is_valid(other.type, other.reduction))
         other.type = kTypes[r.below(std::size(kTypes))];
       other.encoding = Encoding::kNone;
+      other.rounding_seed = 0;
       break;
     case 2:
       if (moves(op))
@@ -197,8 +202,10 @@ void plan_mismatch(Random& r, JobPlan& job) {
 Program draw_program(Random& r, const JobPlan& job, std::uint64_t tag, std::size_t ops,
                      std::uint64_t bytes_max) {
   Program program;
-  for (std::size_t i = 0; i < ops; ++i)
+  for (std::size_t i = 0; i < ops; ++i) {
     program.push_back(make_op(r, job, tag * 100 + i, bytes_max));
+    program.back().number = i;
+  }
   return program;
 }
 

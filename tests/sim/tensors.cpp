@@ -6,6 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "tests/sim/bug.hpp"
 #include "tests/sim/random.hpp"
 
 namespace sluice::sim {
@@ -166,6 +167,18 @@ void fill_block(Random& random, std::byte* at, std::uint64_t count, bool nan_all
     if (i != certain && random.chance(nearly_zero ? 0.95 : 0.1)) continue;
     const T value = random_value<T>(random, nan_allowed);
     std::memcpy(at + i * sizeof(T), &value, sizeof value);
+  }
+}
+
+/// Numbers of about one magnitude, in place of those that are not zero.
+void even_out(Random& random, std::byte* at, std::uint64_t count) {
+  if (random.chance(0.3)) return;
+  const int exponent = random.chance(0.5) ? 0 : static_cast<int>(random.below(269)) - 140;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (load<float>(at + i * sizeof(float)) == 0) continue;
+    const auto size = static_cast<float>(std::ldexp(random.uniform(0.1, 1), exponent));
+    const float value = random.chance(0.5) ? size : -size;
+    std::memcpy(at + i * sizeof value, &value, sizeof value);
   }
 }
 
@@ -334,7 +347,10 @@ Tensor make_tensor(const OpSpec& op, unsigned rank, unsigned ranks, std::uint32_
     const bool nonzero = places.chance(density_of(op, op.overlap ? 0 : rank));
     if (negative_zeros && (nonzero || !claims)) strew_negative_zeros(random, at, count, size);
     if (nonzero) {
-      with_type(type, [&](auto t) { fill_block<decltype(t)>(random, at, count, nan_allowed); });
+      const bool is_mostly_finite = is_scaled(op.encoding) && !random.chance(0.05);
+      const bool with_nan = nan_allowed && !is_mostly_finite;
+      with_type(type, [&](auto t) { fill_block<decltype(t)>(random, at, count, with_nan); });
+      if (is_mostly_finite) even_out(random, at, count);
       tensor.travels[b] = true;
     } else if (claims) {
       tensor.travels[b] = random.chance(0.1);  // a bit too many is allowed
@@ -352,17 +368,78 @@ std::vector<bool> blocks_of(const std::vector<Range>& ranges, std::size_t blocks
   return has;
 }
 
-Encoding draw_encoding(Random& random, const OpSpec& op) {
-  if (op.type != ElementType::kFloat32 || moves(op) || is_keyed(op) || random.chance(0.3))
-    return Encoding::kNone;
-  return random.pick({Encoding::kFloat16, Encoding::kBFloat16});
+void draw_encoding(Random& random, OpSpec& op) {
+  if (op.type != ElementType::kFloat32 || moves(op) || is_keyed(op) || random.chance(0.3)) return;
+  op.encoding =
+      random.pick({Encoding::kFloat16, Encoding::kBFloat16, Encoding::kInt8, Encoding::kInt4});
+  if (is_scaled(op.encoding) && random.chance(0.5)) op.rounding_seed = random.next() | 1;
 }
 
+// ------------------------------------------------------------------------------------- low
+// precision
 namespace {
 
-/// A block of fp32 as it arrives.
-std::vector<std::byte> travelled(const OpSpec& op, std::span<const std::byte> block) {
+std::uint64_t mixed(std::uint64_t x) {
+  x = (x ^ x >> 33) * 0xff51'afd7'ed55'8ccdu;
+  x = (x ^ x >> 33) * 0xc4ce'b9fe'1a85'ec53u;
+  return x ^ x >> 33;
+}
+
+/// A number between 0 and 1 for element i of a block.
+double chance_of(const OpSpec& op, const Rounder& rounder, std::size_t i) {
+  const std::uint64_t before = mixed(mixed(op.rounding_seed) + op.number);
+  const auto key = static_cast<std::uint32_t>(mixed(before + (rounder.by << 32) + rounder.block));
+  std::uint32_t x = static_cast<std::uint32_t>(i) * 0x9e37'79b9u + key;
+  x = (x ^ x >> 16) * 0x7feb'352du;
+  x = (x ^ x >> 15) * 0x846c'a68bu;
+  x ^= x >> 16;
+  return static_cast<double>(x >> 8 | 1) / 0x1p24;
+}
+
+int most_of(const OpSpec& op) {
+  return op.encoding == Encoding::kInt8 ? 127 : 7;
+}
+
+/// The largest magnitude, which is NaN where one is not finite.
+double largest(std::span<const std::byte> block) {
+  double most = 0;
+  for (std::size_t i = 0; i < block.size(); i += sizeof(float)) {
+    const double size = std::fabs(static_cast<double>(load<float>(&block[i])));
+    if (!std::isfinite(size)) return std::nan("");
+    most = std::max(most, size);
+  }
+  return most;
+}
+
+/// A scaled block as it arrives.
+void quantize(const OpSpec& op, const Rounder& rounder, std::span<std::byte> block) {
+  const double size = largest(block);
+  const int most = most_of(op);
+  int scale = -149;
+  while (std::ldexp(most, scale) < size && std::isfinite(std::ldexp(float(most), scale + 1)))
+    ++scale;
+  for (std::size_t i = 0; i < block.size(); i += sizeof(float)) {
+    const auto value = static_cast<double>(load<float>(&block[i]));
+    const double units = std::ldexp(std::fabs(value), -scale);
+    double number = std::nearbyint(units);
+    if (op.rounding_seed != 0) {
+      const double below = std::floor(units);
+      number = below + (chance_of(op, rounder, i / sizeof(float)) < units - below ? 1 : 0);
+    }
+    number = std::copysign(std::ldexp(std::min<double>(number, most), scale), value);
+    store<float>(&block[i], static_cast<float>(std::isnan(size) ? size : number));
+  }
+}
+
+}  // namespace
+
+std::vector<std::byte> travelled(const OpSpec& op, const Rounder& rounder,
+                                 std::span<const std::byte> block) {
   std::vector<std::byte> arrived(block.begin(), block.end());
+  if (is_scaled(op.encoding)) {
+    quantize(op, rounder, arrived);
+    return arrived;
+  }
   for (std::size_t i = 0; i < block.size(); i += sizeof(float)) {
     const auto value = load<float>(&block[i]);
     if (op.encoding == Encoding::kFloat16)
@@ -371,6 +448,29 @@ std::vector<std::byte> travelled(const OpSpec& op, std::span<const std::byte> bl
       store<float>(&arrived[i], widen(narrow(value, BFloat16{})));
   }
   return arrived;
+}
+
+namespace {
+
+/// As the public header has it: whether a block of a sum or an average is as near to the exact
+/// result of what the ranks had as is promised.
+void check_bound(const OpSpec& op, unsigned ranks, std::span<const std::span<const std::byte>> had,
+                 std::span<const std::byte> exact_of_sent, std::span<const std::byte> got) {
+  const bool is_average = op.reduction == Reduction::kAverage;
+  if (!is_scaled(op.encoding) || (!is_average && op.reduction != Reduction::kSum)) return;
+  const double result = largest(exact_of_sent);
+  double sizes = 0;
+  for (const auto& block : had) sizes += largest(block);
+  if (std::isnan(result) || std::isnan(sizes)) return;
+  const double divisor = is_average ? ranks : 1;
+  const double fp32 = 0x1p-22 * (ranks + 1) * sizes + 0x1p-148;
+  const double bound = (sizes / divisor + result) / most_of(op) * (op.rounding_seed != 0 ? 2 : 1);
+  for (std::size_t i = 0; i < got.size(); i += sizeof(float)) {
+    double exact = 0;
+    for (const auto& block : had) exact += static_cast<double>(load<float>(&block[i]));
+    const double off = static_cast<double>(load<float>(&got[i])) - exact / divisor;
+    require(std::fabs(off) <= bound + fp32, "a sum of scaled blocks is not within its bound");
+  }
 }
 
 }  // namespace
@@ -385,10 +485,13 @@ Outcome reduce(const OpSpec& op, unsigned ranks, std::uint32_t block_elements) {
   for (std::size_t b = 0; b < tensors[0].travels.size(); ++b) {
     const std::size_t begin = b * block_elements * size;
     const std::size_t bytes = std::min(block_elements * size, outcome.data.size() - begin);
+    std::vector<std::span<const std::byte>> had;
     std::vector<std::vector<std::byte>> blocks;
-    for (const Tensor& tensor : tensors)
-      if (tensor.travels[b])
-        blocks.push_back(travelled(op, std::span(tensor.data).subspan(begin, bytes)));
+    for (unsigned r = 0; r < ranks; ++r) {
+      if (!tensors[r].travels[b]) continue;
+      had.push_back(std::span(tensors[r].data).subspan(begin, bytes));
+      blocks.push_back(travelled(op, {.block = b, .by = r}, had.back()));
+    }
     if (blocks.empty()) continue;
     outcome.travels[b] = true;
     std::vector<const std::byte*> owners;
@@ -398,7 +501,9 @@ Outcome reduce(const OpSpec& op, unsigned ranks, std::uint32_t block_elements) {
       for (std::size_t i = 0; i < bytes; i += size)
         reduce_element<decltype(t)>(op, owners, ranks, i, sum.data());
     });
-    std::ranges::copy(travelled(op, sum), outcome.data.data() + begin);
+    const auto rounded = travelled(op, {.block = b}, sum);
+    check_bound(op, ranks, had, sum, rounded);
+    std::ranges::copy(rounded, outcome.data.data() + begin);
   }
   return outcome;
 }

@@ -27,11 +27,13 @@ struct OpSpec {
   std::uint16_t block_elements = 0;  ///< wanted in a block; 0: as many as the session has
   std::uint64_t tag = 0;
   Encoding encoding = Encoding::kNone;
-  std::uint64_t seed = 0;  ///< of the data
-  double density = 1;      ///< of each rank; below 0: each rank has its own
-  int lone_owner = -1;     ///< this rank owns nearly all blocks, the others hardly any
-  bool overlap = false;    ///< all ranks' non-zero blocks are the same ones
-  bool poisoned = false;   ///< ranks disagree about it: it must not end well
+  std::uint64_t rounding_seed = 0;
+  std::uint64_t number = 0;  ///< of the op in its job
+  std::uint64_t seed = 0;    ///< of the data
+  double density = 1;        ///< of each rank; below 0: each rank has its own
+  int lone_owner = -1;       ///< this rank owns nearly all blocks, the others hardly any
+  bool overlap = false;      ///< all ranks' non-zero blocks are the same ones
+  bool poisoned = false;     ///< ranks disagree about it: it must not end well
   // Of keyed pairs, which are drawn from element_count / row_elements keys.
   std::uint64_t key_bound = 0;
   std::uint16_t row_elements = 1;
@@ -63,7 +65,7 @@ std::vector<bool> blocks_of(const std::vector<Range>& ranges, std::size_t blocks
 bool moves(const OpSpec& op);
 
 /// Of an op whose collective, type and reduction are drawn.
-Encoding draw_encoding(Random& random, const OpSpec& op);
+void draw_encoding(Random& random, OpSpec& op);
 
 /// A rank's side of an op.
 struct Tensor {
@@ -74,6 +76,15 @@ struct Tensor {
 };
 
 Tensor make_tensor(const OpSpec& op, unsigned rank, unsigned ranks, std::uint32_t block_elements);
+
+/// Who rounds a block: a rank, or the aggregator.
+struct Rounder {
+  std::uint64_t block = 0;
+  std::uint64_t by = 256;
+};
+/// A block of an op as it arrives in its encoding.
+std::vector<std::byte> travelled(const OpSpec& op, const Rounder& rounder,
+                                 std::span<const std::byte> block);
 
 /// The whole result, and per block whether any rank sent it.
 struct Outcome {

@@ -28,7 +28,13 @@ enum class Encoding : std::uint8_t {
   kNone = 0,      ///< as they are
   kFloat16 = 3,   ///< as IEEE 754 binary16: from 65520 on infinity
   kBFloat16 = 4,  ///< as the upper half of a binary32
+  kInt8 = 10,     ///< as integers of 8 bits, times a power of two that each block has
+  kInt4 = 11,     ///< the same of 4 bits
 };
+/// Whether the elements of a block are scaled.
+constexpr bool is_scaled(Encoding e) {
+  return e == Encoding::kInt8 || e == Encoding::kInt4;
+}
 
 /// How the ranks' elements become one. A rank whose block is zero contributes zeros. A result of
 /// floats is never -0.0, but +0.0, in blocks of any size, and its NaNs are quiet.
@@ -85,7 +91,8 @@ constexpr bool is_valid(Reduction r) {
   return r >= Reduction::kSum && r <= Reduction::kBitXor;
 }
 constexpr bool is_valid(Encoding e) {
-  return e == Encoding::kNone || e == Encoding::kFloat16 || e == Encoding::kBFloat16;
+  return e == Encoding::kNone || e == Encoding::kFloat16 || e == Encoding::kBFloat16 ||
+         is_scaled(e);
 }
 /// Whether elements of this type can be reduced so.
 constexpr bool is_valid(ElementType type, Reduction r) {
@@ -94,7 +101,8 @@ constexpr bool is_valid(ElementType type, Reduction r) {
 
 /// The names of command lines and reports: "float", "double", "half", "bfloat16", "int8", "uint8",
 /// "int16", "int32", "int64"; "sum", "prod", "min", "max", "avg" (nccl-tests' names), "band",
-/// "bor", "bxor" (MPI's); "none", "half", "bfloat16". "?" for an invalid value.
+/// "bor", "bxor" (MPI's); "none", "half", "bfloat16",
+/// "int8", "int4". "?" for an invalid value.
 std::string_view name(ElementType type);
 std::string_view name(Reduction reduction);
 std::string_view name(Encoding encoding);
