@@ -145,7 +145,8 @@ OpSpec make_op(Random& r, const JobPlan& job, std::uint64_t tag, std::uint64_t b
 OpSpec another(Random& r, const JobPlan& job, const OpSpec& op) {
   if (is_keyed(op)) return another_keyed(r, op);
   OpSpec other = op;
-  switch (r.below(op.encoding == Encoding::kNone ? 6 : op.rounding_seed == 0 ? 7 : 8)) {
+  const std::uint64_t fields = op.encoding == Encoding::kNone ? 6 : op.rounding_seed == 0 ? 7 : 16;
+  switch (std::min<std::uint64_t>(r.below(fields), 7)) {  // few ops have a seed
     case 6:
       other.encoding = Encoding::kNone;
       other.rounding_seed = 0;
