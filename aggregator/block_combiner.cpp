@@ -1,6 +1,7 @@
 #include "aggregator/block_combiner.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 
 #include "common/protocol/build.hpp"
@@ -23,14 +24,15 @@ BlockCombiner::BlockCombiner(const Session& session)
       last_owner_(widest_columns(session)),
       ranks_(session.ranks),
       references_(session.by_reference ? std::size_t{widest_columns(session)} * session.ranks : 0),
+      scales_(references_.size()),
       referenced_(session.by_reference ? session.ranks : 0) {}
 
 bool BlockCombiner::begin(const Packet& packet, StreamId stream, const Session& session,
                           bool resumed) {
   const auto& shape = packet.shape();
-  const auto geometry = Geometry::make(
-      shape.element_count, static_cast<ElementType>(shape.wire_type), shape.block_elements,
-      session.payload_bytes, session.streams, packet.as<wire::Data>().op, session.by_reference);
+  const auto geometry = Geometry::make(shape.element_count, WireType(shape.wire_type),
+                                       shape.block_elements, session.payload_bytes, session.streams,
+                                       packet.as<wire::Data>().op, session.by_reference);
   if (!wire::same(shape, wire::shape_of(geometry)) || !geometry.uses(stream)) return false;
   const std::uint32_t stride = geometry.stride();
   for (std::uint8_t c = 0; const wire::Column& column : packet.columns()) {
@@ -40,10 +42,13 @@ bool BlockCombiner::begin(const Packet& packet, StreamId stream, const Session& 
   }
   shape_ = shape;
   geometry_ = geometry;
-  reduction_ = &numeric::block_reduction(geometry.type,
-                                         static_cast<Reduction>(packet.descriptor()->reduction));
+  op_ = packet.as<wire::Data>().op;
+  rounding_seed_ = packet.descriptor()->rounding_seed;
+  const ElementType element = geometry.type.element();
+  reduction_ =
+      &numeric::block_reduction(element, static_cast<Reduction>(packet.descriptor()->reduction));
   accumulator_stride_ =
-      aligned(geometry.block_elements * element_bytes(numeric::accumulator_type(geometry.type)));
+      aligned(geometry.block_elements * element_bytes(numeric::accumulator_type(element)));
   const std::size_t accumulators = session.by_reference ? 1 : geometry.columns;
   assert(geometry.columns <= current_.size() &&
          accumulators * accumulator_stride_ <= accumulator_bytes(session));
@@ -58,6 +63,20 @@ bool BlockCombiner::contradicts(const Packet& packet) const {
                      [](const wire::Column& column, BlockIndex current) {
                        return BlockIndex{column.index} == current;
                      });
+}
+
+/// A piece at a time, that stays in the first cache.
+void BlockCombiner::accumulate_scaled(std::byte* sum, const std::byte* block, std::int16_t scale,
+                                      std::uint32_t elements, bool is_first) const {
+  if (is_first) return numeric::decode(geometry_.type, sum, block, {elements, 0, elements}, scale);
+  constexpr std::size_t kPiece = 1024;
+  std::array<float, kPiece> piece;
+  const auto decoded = std::as_writable_bytes(std::span(piece)).data();
+  for (std::size_t at = 0; at < elements; at += kPiece) {
+    const std::size_t count = std::min(kPiece, elements - at);
+    numeric::decode(geometry_.type, decoded, block, {elements, at, count}, scale);
+    reduction_->combine(sum + at * sizeof(float), decoded, count);
+  }
 }
 
 }  // namespace sluice::aggregator

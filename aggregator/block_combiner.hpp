@@ -15,6 +15,7 @@
 #include "aggregator/shared_memory.hpp"
 #include "aggregator/stream_memory.hpp"
 #include "common/base/ids.hpp"
+#include "common/numeric/encoding.hpp"
 #include "common/numeric/kernels.hpp"
 #include "common/protocol/build.hpp"
 #include "common/protocol/geometry.hpp"
@@ -78,15 +79,29 @@ class BlockCombiner {
   std::byte* accumulator(std::uint8_t column) {
     return accumulators_.get() + column * accumulator_stride_;
   }
+  /// Makes a block the first part of a sum, or adds it.
+  void accumulate(std::byte* sum, const std::byte* block, std::int16_t scale,
+                  std::uint32_t elements, bool is_first) const {
+    if (geometry_.type.is_scaled()) return accumulate_scaled(sum, block, scale, elements, is_first);
+    (is_first ? reduction_->load : reduction_->combine)(sum, block, elements);
+  }
+  void accumulate_scaled(std::byte* sum, const std::byte* block, std::int16_t scale,
+                         std::uint32_t elements, bool is_first) const;
+  std::size_t reference(std::uint8_t column, std::uint16_t rank) const {
+    return column * std::size_t{ranks_} + rank;
+  }
   const std::byte** references_to(std::uint8_t column) {
     return references_.data() + column * std::size_t{ranks_};
   }
   std::uint8_t run_of_references(std::uint8_t first) const;
   std::byte* add_references(std::uint8_t column, std::uint32_t elements);
-  void write_sum(std::uint8_t column, std::byte* sum, std::uint32_t elements, std::byte* out) const;
+  std::int16_t write_sum(std::uint8_t column, std::byte* sum, std::uint32_t elements,
+                         std::byte* out) const;
 
   wire::Shape shape_{};
   Geometry geometry_{};
+  OpNumber op_ = 0;
+  std::uint64_t rounding_seed_ = 0;
   const numeric::BlockReduction* reduction_ = nullptr;
   std::size_t accumulator_stride_ = 0;
   std::unique_ptr<std::byte, FreeAligned> accumulators_;
@@ -95,6 +110,7 @@ class BlockCombiner {
   std::vector<Rank> last_owner_;       // by column: whose was added last, if any was
   std::uint16_t ranks_;
   std::vector<const std::byte*> references_;  // by column and rank; null: has none to add
+  std::vector<std::int16_t> scales_;          // of these
   std::vector<std::shared_ptr<const SharedBlocks::Region>> referenced_;  // by rank
 };
 
@@ -117,9 +133,8 @@ inline void BlockCombiner::add(Rank w, const Packet& packet) {
   const auto add = [&](std::uint8_t c, std::span<const std::byte> block) {
     assert(owners_[c] == 0 || last_owner_[c] < w);  // the same bits, whatever the order of arrival
     last_owner_[c] = w;
-    const std::size_t elements = block.size() / element_bytes(geometry_.type);
-    const auto accumulate = owners_[c]++ == 0 ? reduction_->load : reduction_->combine;
-    accumulate(accumulator(c), block.data(), elements);
+    accumulate(accumulator(c), block.data(), packet.columns()[c].scale,
+               geometry_.elements_of(current_[c]), owners_[c]++ == 0);
   };
   packet.for_each_block(add);
 }
@@ -130,6 +145,7 @@ inline void BlockCombiner::refer(Rank w, const Packet& packet, std::span<const s
     ++owners_[c];
     last_owner_[c] = w;
     references_to(c)[w.value] = block;
+    scales_[reference(c, w.value)] = packet.columns()[c].scale;
   };
   assert(packet.referenced_bytes() <= slot.size());
   packet.for_each_in_slot(
@@ -143,7 +159,9 @@ inline void BlockCombiner::refer(Rank w, const Packet& packet, std::span<const s
 
 /// How many columns from `first` on lie one behind the other at every rank, as blocks of a dense
 /// tensor do: so many are added as one, up to what an accumulator in the first cache has room for.
+/// Of scaled ones each has a scale of its own.
 inline std::uint8_t BlockCombiner::run_of_references(std::uint8_t first) const {
+  if (geometry_.type.is_scaled()) return 1;
   const std::size_t block = geometry_.full_block_bytes();
   const auto most = static_cast<std::uint8_t>(
       std::clamp<std::size_t>(kReferencedSumBytes / block, 1, geometry_.columns - first));
@@ -167,8 +185,8 @@ inline std::byte* BlockCombiner::add_references(std::uint8_t column, std::uint32
   bool is_first = true;
   for (std::uint16_t r = 0; r < ranks_; ++r) {
     if (references[r] == nullptr) continue;
-    (std::exchange(is_first, false) ? reduction_->load : reduction_->combine)(sum, references[r],
-                                                                              elements);
+    accumulate(sum, references[r], scales_[reference(column, r)], elements,
+               std::exchange(is_first, false));
   }
   return sum;
 }
@@ -184,12 +202,20 @@ inline std::size_t BlockCombiner::sums_bytes() const {
   return bytes;
 }
 
-inline void BlockCombiner::write_sum(std::uint8_t column, std::byte* sum, std::uint32_t elements,
-                                     std::byte* out) const {
+/// Returns the sum's scale.
+inline std::int16_t BlockCombiner::write_sum(std::uint8_t column, std::byte* sum,
+                                             std::uint32_t elements, std::byte* out) const {
   assert(owners_[column] <= ranks_);
   if (owners_[column] < ranks_ && reduction_->combine_zero != nullptr)
     reduction_->combine_zero(sum, elements);
-  reduction_->store(out, sum, elements, ranks_);
+  if (!geometry_.type.is_scaled()) {
+    reduction_->store(out, sum, elements, ranks_);
+    return 0;
+  }
+  reduction_->store(sum, sum, elements, ranks_);
+  return numeric::encode(
+      geometry_.type, out, sum, elements,
+      numeric::rounding_of(rounding_seed_, op_, current_[column], numeric::kAggregator));
 }
 
 inline void BlockCombiner::write(std::span<wire::Column> columns, std::byte* in_packet) {
@@ -197,7 +223,7 @@ inline void BlockCombiner::write(std::span<wire::Column> columns, std::byte* in_
     columns[c].index = current_[c].value;
     if (owners_[c] == 0) continue;
     columns[c].flags = wire::kColumnPresent;
-    write_sum(c, accumulator(c), geometry_.elements_of(current_[c]), in_packet);
+    columns[c].scale = write_sum(c, accumulator(c), geometry_.elements_of(current_[c]), in_packet);
     in_packet += geometry_.bytes_of(current_[c]);
   }
 }
@@ -215,7 +241,7 @@ inline void BlockCombiner::write_to_slot(std::span<wire::Column> columns, std::b
     run = run_of_references(c);
     const std::uint32_t elements =
         (run - 1u) * geometry_.block_elements + geometry_.elements_of(current_[c + run - 1u]);
-    write_sum(c, add_references(c, elements), elements, slot + c * block);
+    columns[c].scale = write_sum(c, add_references(c, elements), elements, slot + c * block);
   }
   std::fill(references_.begin(), references_.end(), nullptr);
 }

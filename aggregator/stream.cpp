@@ -130,6 +130,7 @@ bool Stream::agree(Rank w, const Packet& packet) {
        this->shape().block_elements, shape.block_elements},
       {wire::Field::kThreshold, is_keyed_ ? descriptor_.begin : wire::U64(),
        is_keyed_ ? theirs->begin : wire::U64()},
+      {wire::Field::kRoundingSeed, descriptor_.rounding_seed, theirs->rounding_seed},
       {wire::Field::kLayout, descriptor_.layout, theirs->layout},
       {wire::Field::kTag, descriptor_.tag, theirs->tag},
   };

@@ -19,18 +19,20 @@ namespace sluice::aggregator {
 /// in the first cache, and memory is read in long pieces.
 inline constexpr std::size_t kReferencedSumBytes = std::size_t{16} << 10;
 
-/// Room for every column's accumulator: fp16 doubles, and each column is aligned. Blocks that go by
-/// reference share one.
+/// Room for every column's accumulator: fp16 doubles, 4 bits become 32, and each column is aligned.
+/// Blocks that go by reference share one; a scaled one has no more elements than one of fp32 in a
+/// packet.
 inline std::size_t accumulator_bytes(const Session& s) {
   if (s.by_reference) return 2 * std::max<std::size_t>(kReferencedSumBytes, s.payload_bytes);
-  return 2 * std::size_t{s.payload_bytes} + widest_columns(s) * numeric::kAccumulatorAlignment;
+  return 8 * std::size_t{s.payload_bytes} + widest_columns(s) * numeric::kAccumulatorAlignment;
 }
 
 /// Bytes of a stream, with the packets that it may hold. Where blocks go by reference its sums lie
 /// in the job's region.
 inline std::size_t stream_bytes(const Session& s) {
   const std::size_t packet = s.payload_bytes + std::size_t{256};
-  const std::size_t references = s.ranks * (widest_columns(s) + std::size_t{2}) * sizeof(void*);
+  const std::size_t references =
+      s.ranks * (widest_columns(s) * (sizeof(void*) + sizeof(std::int16_t)) + 2 * sizeof(void*));
   return accumulator_bytes(s) + (s.by_reference ? references : 0) +
          s.ranks * (widest_columns(s) * sizeof(BlockIndex) + sizeof(wire::Descriptor) +
                     KeyedCombiner::kBytesOfRank) +

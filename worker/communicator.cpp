@@ -74,6 +74,8 @@ worker::OpRequest request(Collective collective, const Tensors& tensors,
   result.reduction = options.reduction;
   result.block_elements = options.block_elements;
   result.nonzero_blocks = options.nonzero_blocks;
+  result.encoding = options.encoding;
+  result.rounding_seed = options.rounding_seed;
   return result;
 }
 

@@ -251,14 +251,16 @@ OpNumber Engine::submit(const OpRequest& request, Time now, KeepingSink& sink) {
 }
 
 Operation& Engine::add_blocks(const OpRequest& request) {
-  const ElementType type = request.wire_type();
-  const std::uint32_t block = block_elements(type, request.block_elements);
-  Operation& added =
-      ops_.add(request,
-               Geometry::make(request.element_count, type, block, session().payload_bytes,
-                              session().streams, ops_.end(), session().by_reference),
-               config_.search);
-  if (session().by_reference && config_.place_of && !added.held_bytes().empty())
+  // An encoding changes no block: bitmaps, and what ranks choose by blocks, fit all of them.
+  const std::uint32_t block = block_elements(request.tensor_type(), request.block_elements);
+  Operation& added = ops_.add(
+      request,
+      Geometry::make(request.element_count, request.wire_type(), block, session().payload_bytes,
+                     session().streams, ops_.end(), session().by_reference),
+      config_.search);
+  added.rounds_as(config_.rank, ops_.end() - 1);
+  const bool may_be_read = !request.is_encoded() && !added.held_bytes().empty();
+  if (session().by_reference && config_.place_of && may_be_read)
     if (const auto place = config_.place_of(added.held_bytes())) added.lies_at(*place);
   return added;
 }

@@ -69,6 +69,17 @@ void check_tensors(const OpRequest& request, const std::string& call) {
   }
 }
 
+void check_encoding(const OpRequest& request, const std::string& call) {
+  if (!is_valid(request.encoding)) refuse(call, "the encoding is none of Encoding");
+  if (request.is_encoded() && request.type != ElementType::kFloat32)
+    refuse(call, "the encoding " + std::string(name(request.encoding)) +
+                     " is one of float, not of " + std::string(name(request.type)));
+  if (request.rounding_seed != 0 && !is_scaled(request.encoding))
+    refuse(call, "rounding_seed is " + std::to_string(request.rounding_seed) +
+                     ", and the encoding " + std::string(name(request.encoding)) +
+                     " rounds to nearest; 0 expected");
+}
+
 void check_keyed(const OpRequest& request, const std::string& call, const Session& session) {
   const KeyedRequest& keyed = *request.keyed;
   if (keyed.key_bound == 0 || keyed.key_bound == kNoChunk)
@@ -150,7 +161,7 @@ std::optional<std::string> too_long(const OpRequest& request, const Session& ses
            std::to_string(session.payload_bytes) + " bytes";
   }
   const std::uint32_t block =
-      fitting_block_elements(session, request.block_elements, request.wire_type());
+      fitting_block_elements(session, request.block_elements, request.tensor_type());
   const std::uint64_t most = max_element_count(block);
   if (request.element_count <= most) return std::nullopt;
   return std::to_string(request.element_count) + " elements in blocks of " + std::to_string(block) +
@@ -164,6 +175,7 @@ void check(const OpRequest& request, const std::string& call, const Session& ses
     refuse(call, "the reduction " + std::string(name(request.reduction)) +
                      " is one of integers, not of " + std::string(name(request.type)));
   if (request.keyed) return check_keyed(request, call, session);
+  check_encoding(request, call);
   if (request.block_elements > wire::kMaxBlockElements)
     refuse(call, "block_elements is " + std::to_string(request.block_elements) + "; 1.." +
                      std::to_string(wire::kMaxBlockElements) + " expected, or 0 for the job's");

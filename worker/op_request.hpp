@@ -12,6 +12,7 @@
 #include <sluice/error.hpp>
 #include <sluice/types.hpp>
 
+#include "common/base/wire_type.hpp"
 #include "common/protocol/session.hpp"
 #include "common/protocol/wire.hpp"
 #include "worker/keyed_operation.hpp"
@@ -39,13 +40,18 @@ struct OpRequest {
   std::uint16_t block_elements = 0;                    ///< at most; 0: the session's
   std::span<const std::uint64_t> nonzero_blocks = {};  ///< bit per block; empty: search
   std::uint64_t tag = 0;
+  Encoding encoding = Encoding::kNone;  ///< of a reduction of fp32
+  std::uint64_t rounding_seed = 0;      ///< of a scaled encoding; 0: to nearest
   /// Of a sparse_all_reduce, which has no tensor: type, reduction and tag above count for it, too.
   std::optional<KeyedRequest> keyed = {};
 
-  /// Of the elements on the wire.
-  ElementType wire_type() const {
+  /// Of the elements in the tensor, as far as Sluice looks at them.
+  ElementType tensor_type() const {
     return wire::moves(collective) ? integer_of(element_bytes(type)) : type;
   }
+  /// Of the elements on the wire.
+  WireType wire_type() const { return is_encoded() ? WireType(encoding) : tensor_type(); }
+  bool is_encoded() const { return encoding != Encoding::kNone; }
 
  private:
   static constexpr ElementType integer_of(std::size_t bytes) {

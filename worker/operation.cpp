@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "common/numeric/encoding.hpp"
 #include "common/numeric/kernels.hpp"
 
 namespace sluice::worker {
@@ -38,10 +39,11 @@ Operation::Operation(const OpRequest& request, const Geometry& geometry, const S
     : streams_left(geometry.used_streams()),
       request_(request),
       geometry_(geometry),
-      is_large_(geometry.element_count * element_bytes(geometry.type) >= kLargeTensorBytes),
+      is_large_(geometry.element_count * element_bytes(request.type) >= kLargeTensorBytes),
       held_(request.held.value_or(ElementRange{0, geometry.element_count})),
-      nonzero_({request.input, geometry.element_count, geometry.block_elements, geometry.type},
-               request.nonzero_blocks, search, held_) {
+      nonzero_(
+          {request.input, geometry.element_count, geometry.block_elements, request.tensor_type()},
+          request.nonzero_blocks, search, held_) {
   assert(geometry.element_count <= max_element_count(geometry.block_elements));
   assert(held_.begin <= held_.end && held_.end <= geometry.element_count);
   descriptor_.collective = static_cast<std::uint8_t>(request.collective);
@@ -50,6 +52,7 @@ Operation::Operation(const OpRequest& request, const Geometry& geometry, const S
   descriptor_.root = request.root;
   descriptor_.layout = request.layout;
   descriptor_.tag = request.tag;
+  descriptor_.rounding_seed = request.rounding_seed;
   statistics.blocks = geometry.blocks;
   if (!request.wanted) return;
   want(descriptor_, *request.wanted);
@@ -74,14 +77,19 @@ Operation::Operation(const OpRequest& request, const KeyedGeometry& geometry,
 void Operation::lies_at(const TensorPlace& held) {
   is_shared_ = true;
   place_.region = held.region;
-  place_.offset = held.offset - held_.begin * element_bytes(geometry_.type);  // modulo 2^64
+  place_.offset = held.offset - held_.begin * element_size();  // modulo 2^64
 }
 
-void Operation::load(BlockIndex b, std::byte* out) const {
+std::int16_t Operation::load(BlockIndex b, std::byte* out) const {
   assert(b.value < geometry_.blocks);
-  const std::size_t size = element_bytes(geometry_.type);
-  const std::uint64_t begin = std::uint64_t{b.value} * geometry_.block_elements;
+  const std::size_t size = element_size();
+  const std::uint64_t begin = first_element(b);
   const std::uint64_t end = begin + geometry_.elements_of(b);
+  if (request_.is_encoded()) {  // a reduction: all of it is held
+    const auto rounding = numeric::rounding_of(request_.rounding_seed, op_, b, rank_.value);
+    return numeric::encode(geometry_.type, out, request_.input + begin * size, end - begin,
+                           rounding);
+  }
   const std::uint64_t from = std::clamp(held_.begin, begin, end);
   const std::uint64_t to = std::clamp(held_.end, from, end);
   if (from != begin) std::memset(out, 0, (from - begin) * size);
@@ -89,14 +97,15 @@ void Operation::load(BlockIndex b, std::byte* out) const {
     std::memcpy(out + (from - begin) * size, request_.input + (from - held_.begin) * size,
                 (to - from) * size);
   if (to != end) std::memset(out + (to - begin) * size, 0, (end - to) * size);
+  return 0;
 }
 
 template <class F>
-void Operation::for_each_wanted(BlockIndex b, std::size_t bytes, F&& f) const {
-  if (!request_.wanted) return f(request_.output + geometry_.offset_of(b), 0, bytes);
-  const std::size_t size = element_bytes(geometry_.type);
-  const std::uint64_t begin = std::uint64_t{b.value} * geometry_.block_elements;
-  const std::uint64_t end = begin + bytes / size;
+void Operation::for_each_wanted(BlockIndex b, std::uint64_t elements, F&& f) const {
+  const std::size_t size = element_size();
+  const std::uint64_t begin = first_element(b);
+  if (!request_.wanted) return f(request_.output + begin * size, 0, elements);
+  const std::uint64_t end = begin + elements;
   const std::vector<ElementRange>& ranges = *request_.wanted;
   const auto ends_before = [&](const ElementRange& range) { return range.end <= begin; };
   auto range = std::partition_point(ranges.begin(), ranges.end(), ends_before);
@@ -105,24 +114,32 @@ void Operation::for_each_wanted(BlockIndex b, std::size_t bytes, F&& f) const {
     const std::uint64_t to = std::min(end, range->end);
     const std::uint64_t offset =
         output_offsets_[static_cast<std::size_t>(range - ranges.begin())] + (from - range->begin);
-    if (from < to) f(request_.output + offset * size, (from - begin) * size, (to - from) * size);
+    if (from < to) f(request_.output + offset * size, from - begin, to - from);
   }
 }
 
-std::size_t Operation::store(BlockIndex b, std::span<const std::byte> sum) {
-  assert(b.value < geometry_.blocks && geometry_.offset_of(b) + sum.size() <=
-                                           geometry_.element_count * element_bytes(geometry_.type));
-  std::size_t stored = 0;
-  for_each_wanted(b, sum.size(), [&](std::byte* output, std::size_t offset, std::size_t size) {
-    stored += size;
-    const std::byte* const from = sum.data() + offset;
-    if (output == from) return;
-    if (is_large_ && size >= kStreamedBytes)
-      numeric::copy_past_caches(output, from, size);
+void Operation::copy(std::byte* out, const std::byte* in, std::size_t size) const {
+  if (out == in) return;
+  if (is_large_ && size >= kStreamedBytes)
+    numeric::copy_past_caches(out, in, size);
+  else
+    std::memcpy(out, in, size);
+}
+
+std::size_t Operation::store(BlockIndex b, std::span<const std::byte> sum, std::int16_t scale) {
+  const WireType type = geometry_.type;
+  const std::uint64_t elements =
+      type.is_scaled() ? geometry_.elements_of(b) : sum.size() / type.bytes(1);
+  assert(b.value < geometry_.blocks && first_element(b) + elements <= geometry_.element_count);
+  std::size_t read = 0;
+  for_each_wanted(b, elements, [&](std::byte* out, std::uint64_t first, std::uint64_t count) {
+    read += type.bytes(count);
+    if (request_.is_encoded())
+      numeric::decode(type, out, sum.data(), {elements, first, count}, scale);
     else
-      std::memcpy(output, from, size);
+      copy(out, sum.data() + type.bytes(first), type.bytes(count));
   });
-  return stored;
+  return read;
 }
 
 void Operation::finish_stores() const {
@@ -131,16 +148,17 @@ void Operation::finish_stores() const {
 
 void Operation::keep_own(BlockIndex b) {
   assert(b.value < geometry_.blocks && keeps_own_sums());
-  numeric::make_zeros_positive(geometry_.type, request_.output + geometry_.offset_of(b),
+  numeric::make_zeros_positive(request_.tensor_type(), request_.output + geometry_.offset_of(b),
                                geometry_.elements_of(b));
 }
 
 void Operation::write_zeros(BlockIndex begin, BlockIndex end) {
   if (request_.wanted && request_.wanted->empty()) return;
   for (BlockIndex b = begin; b < end; b = following(b))
-    for_each_wanted(b, geometry_.bytes_of(b), [](std::byte* output, std::size_t, std::size_t size) {
-      std::memset(output, 0, size);
-    });
+    for_each_wanted(b, geometry_.elements_of(b),
+                    [&](std::byte* out, std::uint64_t, std::uint64_t count) {
+                      std::memset(out, 0, count * element_size());
+                    });
 }
 
 }  // namespace sluice::worker

@@ -50,8 +50,14 @@ class Operation {
   const Geometry& geometry() const { return geometry_; }
   const wire::Descriptor& descriptor() const { return descriptor_; }
 
-  /// The contribution to block b.
-  void load(BlockIndex b, std::byte* out) const;
+  /// What this rank is, and the op's number, decide how it rounds.
+  void rounds_as(Rank rank, OpNumber op) {
+    rank_ = rank;
+    op_ = op;
+  }
+
+  /// Writes the contribution to block b as it travels. Returns its scale: 0 if it has none.
+  std::int16_t load(BlockIndex b, std::byte* out) const;
   /// Whether it lies in the tensor as it is, and the tensor where aggregators can read it.
   bool lies_in_tensor(BlockIndex b) const {
     const std::uint64_t begin = std::uint64_t{b.value} * geometry_.block_elements;
@@ -59,14 +65,13 @@ class Operation {
   }
   std::span<const std::byte> bytes_in_tensor(BlockIndex b) const {
     const std::uint64_t begin = std::uint64_t{b.value} * geometry_.block_elements - held_.begin;
-    return {request_.input + begin * element_bytes(geometry_.type), geometry_.bytes_of(b)};
+    return {request_.input + begin * element_size(), geometry_.bytes_of(b)};
   }
   /// Where element 0 of the whole tensor does, or would, if this rank does not hold it.
   const wire::TensorPlace& place() const { return place_; }
 
   std::span<const std::byte> held_bytes() const {
-    const std::size_t size = element_bytes(geometry_.type);
-    return {request_.input, (held_.end - held_.begin) * size};
+    return {request_.input, (held_.end - held_.begin) * element_size()};
   }
   /// Aggregators can read what this rank holds, and `held` is where it begins.
   void lies_at(const TensorPlace& held);
@@ -87,16 +92,16 @@ class Operation {
   bool wants(BlockIndex b) const { return sluice::wants(descriptor_, geometry_, b); }
   bool moves() const { return wire::moves(request_.collective); }
 
-  /// The sum of block b, or of that and blocks behind it: copies what is wanted to the output.
-  /// Returns so many bytes.
-  std::size_t store(BlockIndex b, std::span<const std::byte> sum);
+  /// The sum of block b as it travels, or, unless it is scaled, of that and blocks behind it:
+  /// writes what is wanted to the output. Returns how many bytes it read.
+  std::size_t store(BlockIndex b, std::span<const std::byte> sum, std::int16_t scale = 0);
   /// To be called after the last store of a round, before anybody is told of it.
   void finish_stores() const;
 
   /// Whether the sum of a block to which this rank alone has contributed is in the output already,
   /// but for what keep_own() mends.
   bool keeps_own_sums() const {
-    return is_whole_in_place() &&
+    return is_whole_in_place() && !request_.is_encoded() &&
            (request_.reduction == Reduction::kSum || request_.reduction == Reduction::kBitOr ||
             request_.reduction == Reduction::kBitXor);
   }
@@ -114,10 +119,16 @@ class Operation {
 
  private:
   void write_zeros(BlockIndex begin, BlockIndex end);
-  /// Calls f(address in the output, offset, size) in bytes for what is wanted of so many bytes from
-  /// block b on.
+  /// Of an element in the tensor.
+  std::size_t element_size() const { return element_bytes(request_.type); }
+  std::uint64_t first_element(BlockIndex b) const {
+    return std::uint64_t{b.value} * geometry_.block_elements;
+  }
+  void copy(std::byte* out, const std::byte* in, std::size_t size) const;
+  /// Calls f(address in the output, first, count) for what is wanted of so many elements from block
+  /// b on, of which `first` is a number.
   template <class F>
-  void for_each_wanted(BlockIndex b, std::size_t bytes, F&& f) const;
+  void for_each_wanted(BlockIndex b, std::uint64_t elements, F&& f) const;
 
   /// Whether the output of blocks that are zero everywhere holds zeros already.
   bool is_whole_in_place() const {
@@ -134,6 +145,8 @@ class Operation {
   wire::Descriptor descriptor_;
   bool is_shared_ = false;
   wire::TensorPlace place_;
+  Rank rank_{};
+  OpNumber op_ = 0;
   NonZeroMap nonzero_;
   std::unique_ptr<KeyedOperation> keyed_;
 };

@@ -263,12 +263,13 @@ void Stream::store_from_slot(const Packet& packet, std::span<const std::byte> sl
       continue;
     }
     const std::size_t first = c;
-    while (has_sum(c + 1) && !is_own(c + 1) && columns[c + 1].index == columns[c].index + 1 &&
-           is_moved_here(c + 1) == is_moved_here(c))
+    while (!geometry.type.is_scaled() && has_sum(c + 1) && !is_own(c + 1) &&
+           columns[c + 1].index == columns[c].index + 1 && is_moved_here(c + 1) == is_moved_here(c))
       ++c;
     const BlockIndex b{columns[first].index};
     const std::size_t bytes = (c - first) * block + geometry.bytes_of(BlockIndex{columns[c].index});
-    const std::size_t stored = op.store(b, slot.subspan(first * block, bytes));
+    const std::size_t stored =
+        op.store(b, slot.subspan(first * block, bytes), columns[first].scale);
     if (!is_moved_here(first)) op.statistics.bytes_received += stored;
     op.statistics.blocks_received += c + 1 - first;
   }
@@ -289,7 +290,7 @@ bool Stream::apply(const Packet& packet, Scope& scope) {
     store_from_slot(packet, result_slot(position_, scope).sums, op);
   } else {
     packet.for_each_block([&](std::uint8_t c, std::span<const std::byte> sum) {
-      op.store(columns_[c].current, sum);
+      op.store(columns_[c].current, sum, packet.columns()[c].scale);
       ++op.statistics.blocks_received;
     });
   }

@@ -18,16 +18,18 @@ namespace {
 /// When to ask the pool again that was empty.
 constexpr Duration kPoolRetry = std::chrono::microseconds(200);
 
-/// Copies the blocks that go in the packet, one after the other, or to their places in the slot.
-void load_blocks(const Operation& op, const Contribution& mine, std::byte* out) {
+/// Writes the blocks that go in the packet, one after the other, or at their places in the slot,
+/// and their scales.
+void load_blocks(const Operation& op, Contribution& mine, std::byte* out) {
   const std::size_t full = op.geometry().full_block_bytes();
   for (std::size_t c = 0; c < mine.shape.columns; ++c) {
-    const BlockIndex b{mine.columns[c].index};
-    if (mine.columns[c].flags == wire::kColumnPresent) {
-      op.load(b, out);
+    wire::Column& column = mine.columns[c];
+    const BlockIndex b{column.index};
+    if (column.flags == wire::kColumnPresent) {
+      column.scale = op.load(b, out);
       out += op.geometry().bytes_of(b);
-    } else if (mine.columns[c].flags == wire::kColumnReferenced) {
-      op.load(b, out + c * full);
+    } else if (column.flags == wire::kColumnReferenced) {
+      column.scale = op.load(b, out + c * full);
     }
   }
 }
@@ -105,7 +107,6 @@ void Stream::send_blocks(bool ask, Scope& scope) {
                                                      scope.config.job, width, opening);
   fill(packet.fixed, mine, opening, ask, scope);
   if (opening) *packet.descriptor = mine.descriptor;
-  std::copy_n(mine.columns.begin(), width, packet.columns.begin());
   if (mine.tensor_bytes != 0) {
     ::new (packet.payload) wire::TensorPlace(running_op(scope).place());
   } else if (in_packet && kept) {
@@ -114,6 +115,7 @@ void Stream::send_blocks(bool ask, Scope& scope) {
     load_blocks(running_op(scope), mine, packet.payload);
     mine.blocks = {packet.payload, mine.bytes};
   }
+  std::copy_n(mine.columns.begin(), width, packet.columns.begin());
 
   count_data(in_packet ? 0 : mine.bytes + mine.tensor_bytes, scope);
   seal(buffer, scope);

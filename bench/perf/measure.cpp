@@ -39,6 +39,8 @@ class Runner {
         input_(buffers.input(tensors.bytes())),
         output_(buffers.output(tensors.bytes(), the_case.in_place)) {
     op_.reduction = the_case.reduction;
+    op_.encoding = options.encoding;
+    op_.rounding_seed = options.rounding_seed;
     if (options.bitmap) bitmap_ = tensors.bitmap(job.rank());
     op_.nonzero_blocks = bitmap_;
   }
@@ -51,8 +53,12 @@ class Runner {
       execute(timed);
       const bool checked = options_.check && (run == 0 || run + 1 == runs);
       if (checked)
-        counters_[Counters::kWrong] +=
-            static_cast<std::int64_t>(count_wrong(tensors_, run, case_.reduction, output_));
+        counters_[Counters::kWrong] += static_cast<std::int64_t>(
+            options_.encoding == Encoding::kNone
+                ? count_wrong(tensors_, run, case_.reduction, output_)
+                : count_beyond_bound(
+                      tensors_, run,
+                      {case_.reduction, options_.encoding, options_.rounding_seed != 0}, output_));
     }
   }
 
@@ -130,6 +136,7 @@ Row measure(Communicator& job, const Options& options, const Case& the_case, Buf
   row.count = tensors.spec().elements;
   row.type = the_case.type;
   row.redop = the_case.reduction;
+  row.encoding = options.encoding;
   row.ranks = job.world_size();
   row.block_elements = tensors.spec().block_elements;
   row.density = the_case.density;

@@ -28,6 +28,12 @@ po::options_description description() {
           .value("op,o", "sum",
                  "sum, min, max, avg, prod, band, bor, "
                  "bxor or all (bitwise ones of integers)")
+          .value(
+              "encoding", "none",
+              "of float on the wire: none, half, bfloat16, int8 or int4; --check then wants each "
+              "element within the bound that sluice.hpp promises (--op sum or avg)")
+          .value("rounding-seed", "0",
+                 "of int8 and int4, 0..2^64-1: 0 rounds to nearest, else stochastically")
           .value("density", "1", "shares of each rank's blocks that are not zero: list of 0..1")
           .value("overlap", "random",
                  "of the ranks' non-zero blocks: random (independent), all "
@@ -92,6 +98,23 @@ std::vector<Reduction> reductions(const Values& values) {
   return {*reduction};
 }
 
+Encoding encoding(const Values& values) {
+  const auto encoding = parse_encoding(values.text("encoding"));
+  if (!encoding) values.refuse("encoding", "none, half, bfloat16, int8, int4");
+  return *encoding;
+}
+
+void check_encoding(const Values& values, const Options& options) {
+  const auto is_sum = [](Reduction r) { return r == Reduction::kSum || r == Reduction::kAverage; };
+  if (options.rounding_seed != 0 && !is_scaled(options.encoding))
+    values.refuse("rounding-seed", "0, unless --encoding is int8 or int4");
+  if (options.encoding == Encoding::kNone) return;
+  if (options.types != std::vector{ElementType::kFloat32})
+    values.refuse("encoding", "none, unless --datatype is float");
+  if (options.reductions.size() != 1 || !is_sum(options.reductions[0]))
+    values.refuse("encoding", "none, unless --op is sum or avg");
+}
+
 Overlap overlap(const Values& values) {
   const auto overlap = parse_overlap(values.text("overlap"));
   if (!overlap) values.refuse("overlap", "random, all, none");
@@ -129,6 +152,10 @@ Options interpret(const Values& values) {
   if (options.types.size() == 1 && options.reductions.size() == 1 &&
       !is_valid(options.types[0], options.reductions[0]))
     values.refuse("op", "sum, min, max, avg or prod for floats");
+  options.encoding = encoding(values);
+  options.rounding_seed =
+      values.integer("rounding-seed", 0, std::numeric_limits<std::uint64_t>::max());
+  check_encoding(values, options);
   options.densities = densities(values);
   options.overlap = overlap(values);
   options.memory = memory(values);

@@ -38,6 +38,8 @@ struct Options {
 
   std::vector<ElementType> types;
   std::vector<Reduction> reductions;
+  Encoding encoding = Encoding::kNone;  ///< of float's sums and averages
+  std::uint64_t rounding_seed = 0;      ///< of int8 and int4; 0: to nearest
   std::vector<double> densities;
   Overlap overlap = Overlap::kRandom;
   MemoryKind memory = MemoryKind::kShared;

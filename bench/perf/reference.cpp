@@ -1,5 +1,7 @@
 #include "bench/perf/reference.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <concepts>
 #include <cstring>
 #include <type_traits>
@@ -164,6 +166,61 @@ std::uint64_t count_wrong(const TensorSet& tensors, std::uint64_t run, Reduction
     }
     return wrong;
   });
+}
+
+namespace {
+
+/// How far an encoding may move an element of a block with this largest magnitude, at most.
+double step_of(const EncodedOp& op, double largest) {
+  switch (op.encoding) {
+    case Encoding::kInt8:
+      return largest / 127 * (op.is_stochastic ? 2 : 1);
+    case Encoding::kInt4:
+      return largest / 7 * (op.is_stochastic ? 2 : 1);
+    case Encoding::kFloat16:
+      return largest * 0x1p-11 + 0x1p-25;
+    case Encoding::kBFloat16:
+      return largest * 0x1p-8;
+    case Encoding::kNone:
+      break;
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::uint64_t count_beyond_bound(const TensorSet& tensors, std::uint64_t run, const EncodedOp& op,
+                                 std::span<const std::byte> result) {
+  const std::uint16_t ranks = tensors.spec().ranks;
+  const double divisor = op.reduction == Reduction::kAverage ? ranks : 1;
+  std::uint64_t wrong = 0;
+  const std::byte* actual = result.data();
+  for (std::uint64_t block = 0; block < tensors.pattern().blocks(); ++block) {
+    std::vector<float> values(tensors.elements_of(block));
+    std::vector<double> exact(values.size());
+    double before = 0;  // what the ranks may lose
+    double sizes = 0;
+    for (std::uint16_t rank = 0; rank < ranks; ++rank) {
+      if (!tensors.pattern().nonzero(rank, block)) continue;
+      tensors.generate<float>(rank, run, block, values);
+      double largest = 0;
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        exact[i] += static_cast<double>(values[i]) / divisor;
+        largest = std::max(largest, std::fabs(static_cast<double>(values[i])));
+      }
+      before += step_of(op, largest) / divisor;
+      sizes += largest / divisor;
+    }
+    double sum = 0;
+    for (const double value : exact) sum = std::max(sum, std::fabs(value));
+    const double in_fp32 = sizes * ranks * 0x1p-22;
+    const double bound = before + in_fp32 + step_of(op, sum + before + in_fp32);
+    std::memcpy(values.data(), actual, values.size() * sizeof(float));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      wrong += std::fabs(static_cast<double>(values[i]) - exact[i]) <= bound ? 0 : 1;
+    actual += values.size() * sizeof(float);
+  }
+  return wrong;
 }
 
 }  // namespace sluice::perf

@@ -53,4 +53,15 @@ class ReferenceBlock {
 std::uint64_t count_wrong(const TensorSet& tensors, std::uint64_t run, Reduction reduction,
                           std::span<const std::byte> result);
 
+struct EncodedOp {
+  Reduction reduction = Reduction::kSum;  ///< or average
+  Encoding encoding = Encoding::kInt8;
+  bool is_stochastic = false;
+};
+
+/// The same of elements that are further from the exact sum or average than `op`'s encoding may
+/// make them; of float. Where nobody owns a block it must be +0.
+std::uint64_t count_beyond_bound(const TensorSet& tensors, std::uint64_t run, const EncodedOp& op,
+                                 std::span<const std::byte> result);
+
 }  // namespace sluice::perf

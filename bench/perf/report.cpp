@@ -29,6 +29,7 @@ nlohmann::ordered_json to_json(const Row& row) {
       {"count", row.count},
       {"type", name(row.type)},
       {"redop", name(row.redop)},
+      {"encoding", name(row.encoding)},
       {"ranks", row.ranks},
       {"block_elements", row.block_elements},
       {"density", row.density},
@@ -74,12 +75,13 @@ std::string table_header(const Options& options, std::uint16_t ranks) {
   const bool by_factor = options.step_factor > 1;
   const std::string settings = format(
       "# sluice-perf all_reduce: ranks %u minBytes %" PRIu64 " maxBytes %" PRIu64 " step %" PRIu64
-      "(%s) warmup iters %u iters %u check %d overlap %s bitmap %d memory %s seed %" PRIu64 "\n#\n",
+      "(%s) warmup iters %u iters %u check %d encoding %s overlap %s bitmap %d memory %s seed "
+      "%" PRIu64 "\n#\n",
       ranks, options.min_bytes, options.max_bytes,
       by_factor ? options.step_factor : options.step_bytes, by_factor ? "factor" : "bytes",
       options.warmup_iterations, options.iterations, options.check,
-      text(name(options.overlap)).c_str(), options.bitmap, text(name(options.memory)).c_str(),
-      options.seed);
+      text(name(options.encoding)).c_str(), text(name(options.overlap)).c_str(), options.bitmap,
+      text(name(options.memory)).c_str(), options.seed);
 
   std::string variants = format("#%63s", "");
   std::string titles =

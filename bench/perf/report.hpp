@@ -29,6 +29,7 @@ struct Row {
   std::uint64_t count = 0;  ///< elements
   ElementType type = ElementType::kFloat32;
   Reduction redop = Reduction::kSum;
+  Encoding encoding = Encoding::kNone;
   std::uint16_t ranks = 1;
   std::uint32_t block_elements = 0;
   double density = 0;        ///< asked for

@@ -52,10 +52,10 @@ void Generator::welcomed() {
   if (active() || !std::all_of(ranks_.begin(), ranks_.end(), is_in)) return;
   schedule_.emplace(session(), options_.pattern);
   const Geometry& geometry = schedule_->geometry();
-  values_.emplace(geometry.type, geometry.block_elements);
+  values_.emplace(geometry.type.element(), geometry.block_elements);
   columns_bytes_ = geometry.columns * sizeof(wire::Column);
   descriptor_.collective = static_cast<std::uint8_t>(wire::Collective::kAllReduce);
-  descriptor_.op_type = static_cast<std::uint8_t>(geometry.type);
+  descriptor_.op_type = geometry.type.code();
   descriptor_.reduction = static_cast<std::uint8_t>(Reduction::kSum);
   for (RankState& rank : ranks_) {
     rank.data = wire::make<wire::Data>(options_.job);

@@ -64,7 +64,7 @@ std::string heading(const Options& options, const Report& report) {
   const std::string rate = options.find_rate     ? "searched"
                            : options.rate == 0.0 ? "as fast as possible"
                                                  : format("%.6g DATA packets/s", options.rate);
-  const std::string_view type = name(report.geometry.type);
+  const std::string_view type = name(report.geometry.type.element());
   const std::string_view overlap = name(options.pattern.overlap);
   return format(
       "# sluice-pktgen: %u workers, %u streams of %u columns, blocks of %u %.*s, frames of %u B\n"
@@ -212,7 +212,7 @@ void write_json(const std::string& path, const Options& options, const Report& r
   Json json = {
       {"workers", options.workers},         {"streams", report.session.streams},
       {"columns", report.geometry.columns}, {"block_elements", report.geometry.block_elements},
-      {"history", report.session.history},  {"type", name(report.geometry.type)},
+      {"history", report.session.history},  {"type", name(report.geometry.type.element())},
       {"frame_bytes", options.frame_bytes}, {"payload_bytes", report.session.payload_bytes},
       {"density", options.pattern.density}, {"overlap", name(options.pattern.overlap)},
       {"rounds", options.pattern.rows},     {"loss", options.loss},

@@ -477,11 +477,10 @@ sluice_status sluice_work_sparse_sums(const sluice_work* work, sluice_element_ty
     constexpr const char* kCall = "sluice_work_sparse_sums";
     const sluice::SparseWork& sums = sparse_of(work, kCall);
     auto& out = given(count, kCall, "count");
-    const auto found_values = sums.value_bytes(from_c(type));
-    const auto found_keys = sums.keys();
-    out = found_keys.size();
-    if (keys != nullptr) *keys = found_keys.data();
-    if (values != nullptr) *values = found_values.data();
+    const auto found = sums.value_bytes(from_c(type));
+    out = sums.size();
+    if (keys != nullptr) *keys = sums.keys().data();
+    if (values != nullptr) *values = found.data();
   });
 }
 
@@ -569,7 +568,7 @@ sluice_status sluice_global_top_k_finish(sluice_global_top_k* top_k, float* out,
   return guarded(error, [&] {
     auto& step = given(top_k, kCall, "top_k").top_k;
     const auto work = step.finish(sluice::c::elements_of(out, count, kCall, "out"));
-    if (delivered != nullptr) *delivered = work.keys().size();
+    if (delivered != nullptr) *delivered = work.size();
   });
 }
 

@@ -30,6 +30,14 @@ constexpr std::array<std::pair<Reduction, std::string_view>, 8> kReductions{{
     {Reduction::kBitXor, "bxor"},
 }};
 
+constexpr std::array<std::pair<Encoding, std::string_view>, 5> kEncodings{{
+    {Encoding::kNone, "none"},
+    {Encoding::kFloat16, "half"},
+    {Encoding::kBFloat16, "bfloat16"},
+    {Encoding::kInt8, "int8"},
+    {Encoding::kInt4, "int4"},
+}};
+
 template <class Table, class Value>
 std::string_view find_name(const Table& table, Value value) {
   for (const auto& [candidate, text] : table)
@@ -53,12 +61,18 @@ std::string_view name(ElementType type) {
 std::string_view name(Reduction reduction) {
   return find_name(kReductions, reduction);
 }
+std::string_view name(Encoding encoding) {
+  return find_name(kEncodings, encoding);
+}
 
 std::optional<ElementType> parse_element_type(std::string_view name) {
   return find_value(kElementTypes, name);
 }
 std::optional<Reduction> parse_reduction(std::string_view name) {
   return find_value(kReductions, name);
+}
+std::optional<Encoding> parse_encoding(std::string_view name) {
+  return find_value(kEncodings, name);
 }
 
 std::string_view name(ErrorCode code) {

@@ -15,6 +15,7 @@
 
 #include "common/numeric/half-inl.hpp"
 #include "common/numeric/kernels.hpp"
+#include "common/numeric/lanes-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace sluice::numeric::HWY_NAMESPACE {
@@ -57,19 +58,6 @@ struct Total<std::int64_t> {
 template <class T, Reduction reduction>
 using AccumulatorOf =
     std::conditional_t<reduction == Reduction::kAverage, typename Total<T>::Type, Accumulator<T>>;
-
-/// Packet bytes have no alignment, so they are read and written as bytes.
-template <class D>
-HWY_INLINE hn::Vec<D> read(D d, const std::byte* in) {
-  const hn::Repartition<std::uint8_t, D> bytes;
-  return hn::BitCast(d, hn::LoadU(bytes, reinterpret_cast<const std::uint8_t*>(in)));
-}
-
-template <class D>
-HWY_INLINE void write(D /*d*/, hn::Vec<D> v, std::byte* out) {
-  const hn::Repartition<std::uint8_t, D> bytes;
-  hn::StoreU(hn::BitCast(bytes, v), bytes, reinterpret_cast<std::uint8_t*>(out));
-}
 
 template <class T, class D>
 HWY_INLINE hn::Vec<D> read_elements(D d, const std::byte* in) {
@@ -161,17 +149,6 @@ HWY_INLINE hn::Vec<D> combined(D d, hn::Vec<D> acc, hn::Vec<D> in) {
     return hn::Xor(acc, in);
   else
     return select<reduction>(d, acc, in);
-}
-
-/// Calls Step::run(d, index, arguments...) for whole vectors of accumulators, and for what is left
-/// with vectors of one lane, which read and write just that element.
-template <class A, class Step, class... Arguments>
-HWY_INLINE void for_each_vector(std::size_t count, Arguments... arguments) {
-  const hn::ScalableTag<A> whole;
-  const hn::CappedTag<A, 1> single;
-  std::size_t i = 0;
-  for (; i + hn::Lanes(whole) <= count; i += hn::Lanes(whole)) Step::run(whole, i, arguments...);
-  for (; i < count; ++i) Step::run(single, i, arguments...);
 }
 
 template <class T, class A>

@@ -7,6 +7,7 @@
 
 #include <sluice/types.hpp>
 
+#include "common/base/wire_type.hpp"
 #include "common/protocol/build.hpp"
 
 namespace sluice {
@@ -63,6 +64,8 @@ std::string_view name(Field field) {
       return "elements of a row";
     case Field::kThreshold:
       return "threshold";
+    case Field::kRoundingSeed:
+      return "rounding seed";
   }
   return "?";
 }
@@ -74,11 +77,17 @@ std::string number_text(double number) {
   return {text.data(), end};
 }
 
+std::string wire_type_text(WireType type) {
+  if (!type.is_scaled()) return std::string(name(type.element()));
+  return "scaled " + std::string(name(static_cast<Encoding>(type.code())));
+}
+
 std::string value_text(Field field, std::uint64_t value) {
   switch (field) {
     case Field::kOpType:
-    case Field::kWireType:
       return std::string(name(static_cast<ElementType>(value)));
+    case Field::kWireType:
+      return wire_type_text(WireType(static_cast<std::uint8_t>(value)));
     case Field::kReduction:
       return std::string(name(static_cast<Reduction>(value)));
     case Field::kCollective:

@@ -40,7 +40,7 @@ inline Shape shape_of(const Geometry& geometry) {
   Shape shape;
   shape.element_count = geometry.element_count;
   shape.block_elements = static_cast<std::uint16_t>(geometry.block_elements);
-  shape.wire_type = static_cast<std::uint8_t>(geometry.type);
+  shape.wire_type = geometry.type.code();
   shape.columns = geometry.columns;
   return shape;
 }

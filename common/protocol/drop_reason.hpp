@@ -18,7 +18,7 @@ enum class DropReason : std::uint8_t {
   kBadLength,       ///< header, kind and payload disagree about the length
   kBadFlags,        ///< a flag this version does not know
   kBadEnumeration,  ///< element type, reduction, collective or reason out of range
-  kBadShape,        ///< element count, block elements or columns out of range
+  kBadShape,        ///< element count, block elements, columns or scale out of range
   kBadIndex,        ///< a block index beyond the tensor, or out of order
   kBadIntegrity,    ///< damaged on its way: not what the sender computed the CRC32C of
   // Membership: well-formed, but not ours to use.

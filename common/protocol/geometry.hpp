@@ -12,18 +12,21 @@
 #include <sluice/types.hpp>
 
 #include "common/base/ids.hpp"
+#include "common/base/wire_type.hpp"
 #include "common/protocol/session.hpp"
 #include "common/protocol/wire.hpp"
 
 namespace sluice {
 
-/// Elements of a type that fit one packet of `payload_bytes`.
-constexpr std::size_t most_block_elements(ElementType type, std::size_t payload_bytes) {
-  return (payload_bytes - wire::kBlockPacketOverhead - sizeof(wire::Column)) / element_bytes(type);
+/// Elements of a type that fit one packet of `payload_bytes`: of a scaled type as many as fit
+/// before they are encoded.
+constexpr std::size_t most_block_elements(WireType type, std::size_t payload_bytes) {
+  return (payload_bytes - wire::kBlockPacketOverhead - sizeof(wire::Column)) /
+         element_bytes(type.element());
 }
 
 /// Elements per block of a type: those wanted, halved until one block fits `payload_bytes`.
-constexpr std::uint32_t fitting_block_elements(std::uint32_t wanted, ElementType type,
+constexpr std::uint32_t fitting_block_elements(std::uint32_t wanted, WireType type,
                                                std::size_t payload_bytes) {
   const std::size_t most = most_block_elements(type, payload_bytes);
   std::uint32_t elements = wanted;
@@ -40,10 +43,10 @@ constexpr std::uint32_t fitting_block_elements(const Session& session, std::uint
 
 /// W: how many blocks fit one packet, 1..kMaxColumns. Those that go by reference must fit a slot,
 /// and their columns the packet, with the tensor's place.
-constexpr std::uint8_t fitting_columns(std::uint32_t block_elements, ElementType type,
+constexpr std::uint8_t fitting_columns(std::uint32_t block_elements, WireType type,
                                        std::size_t payload_bytes, bool by_reference = false) {
   const std::size_t room = payload_bytes - wire::kBlockPacketOverhead;
-  const std::size_t block = block_elements * element_bytes(type);
+  const std::size_t block = type.bytes(block_elements);
   const std::size_t fit = by_reference
                               ? std::min((room - sizeof(wire::TensorPlace)) / sizeof(wire::Column),
                                          limits::kReferencedRoundBytes / block)
@@ -65,9 +68,9 @@ struct Geometry {
   std::uint16_t streams = 1;       ///< S
   std::uint16_t first_stream = 0;  ///< that of block 0
   std::uint8_t columns = 1;        ///< W
-  ElementType type = ElementType::kFloat32;
+  WireType type = ElementType::kFloat32;
 
-  static constexpr Geometry make(std::uint64_t element_count, ElementType type,
+  static constexpr Geometry make(std::uint64_t element_count, WireType type,
                                  std::uint32_t block_elements, std::size_t payload_bytes,
                                  std::uint16_t streams, OpNumber op, bool by_reference = false) {
     Geometry g;
@@ -116,14 +119,10 @@ struct Geometry {
         std::min<std::uint64_t>(block_elements, element_count - begin));
   }
 
-  constexpr std::size_t full_block_bytes() const { return block_elements * element_bytes(type); }
+  constexpr std::size_t full_block_bytes() const { return type.bytes(block_elements); }
   constexpr std::size_t round_bytes() const { return columns * full_block_bytes(); }
-  constexpr std::size_t bytes_of(BlockIndex b) const {
-    return elements_of(b) * element_bytes(type);
-  }
-  constexpr std::size_t offset_of(BlockIndex b) const {
-    return std::size_t{b.value} * block_elements * element_bytes(type);
-  }
+  constexpr std::size_t bytes_of(BlockIndex b) const { return type.bytes(elements_of(b)); }
+  constexpr std::size_t offset_of(BlockIndex b) const { return b.value * full_block_bytes(); }
 
  private:
   constexpr std::uint32_t lowest(StreamId s) const {

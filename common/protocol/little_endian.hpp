@@ -8,7 +8,7 @@
 
 namespace sluice::wire {
 
-template <std::unsigned_integral T>
+template <std::integral T>
 class Le {
  public:
   Le() = default;

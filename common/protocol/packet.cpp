@@ -25,8 +25,7 @@ std::size_t Packet::block_bytes(const wire::Shape& shape, std::uint32_t index) {
   const std::uint64_t begin = std::uint64_t{index} * shape.block_elements;
   const std::uint64_t elements =
       std::min<std::uint64_t>(shape.block_elements, shape.element_count - begin);
-  return static_cast<std::size_t>(elements) *
-         element_bytes(static_cast<ElementType>(shape.wire_type));
+  return WireType(shape.wire_type).bytes(elements);
 }
 
 DropReason Packet::parse(std::span<const std::byte> bytes, Packet& packet) {
@@ -221,7 +220,7 @@ DropReason Packet::check_run(std::uint64_t horizon, std::uint64_t end, std::uint
 
 DropReason Packet::check_shape() const {
   const wire::Shape& s = shape();
-  if (!is_valid(static_cast<ElementType>(s.wire_type))) return DropReason::kBadEnumeration;
+  if (!WireType(s.wire_type).is_valid()) return DropReason::kBadEnumeration;
   if (s.columns == 0 || s.columns > wire::kMaxColumns || s.block_elements == 0 ||
       s.block_elements > wire::kMaxBlockElements ||
       s.element_count > max_element_count(s.block_elements))
@@ -233,7 +232,7 @@ DropReason Packet::check_descriptor() const {
   const wire::Descriptor& d = *descriptor();
   const auto reduction = static_cast<Reduction>(d.reduction);
   const bool known = is_valid(static_cast<ElementType>(d.op_type), reduction) &&
-                     is_valid(static_cast<ElementType>(shape().wire_type), reduction) &&
+                     is_valid(WireType(shape().wire_type).element(), reduction) &&
                      is_valid(static_cast<wire::Collective>(d.collective));
   if (!known) return DropReason::kBadEnumeration;
   return (d.flags & ~wire::kWantsPart) == 0 ? DropReason::kNone : DropReason::kBadFlags;
@@ -244,6 +243,7 @@ DropReason Packet::check_blocks(std::uint8_t column_flags) {
   const wire::Shape& s = shape();
   if (body_.size() < blocks_offset()) return DropReason::kBadLength;
   const std::uint32_t blocks = block_count(s);
+  const WireType wire_type(s.wire_type);
   for (const wire::Column& column : columns()) {
     if ((column.flags & ~column_flags) != 0) return DropReason::kBadFlags;
     if ((column.flags & (column.flags - 1)) != 0) return DropReason::kBadFlags;  // one at most
@@ -252,6 +252,10 @@ DropReason Packet::check_blocks(std::uint8_t column_flags) {
     if (!is_index(index, blocks) || !is_index(next, blocks)) return DropReason::kBadIndex;
     if (next <= index && next != kNoBlock.value) return DropReason::kBadIndex;
     if (column.flags != 0 && index == kNoBlock.value) return DropReason::kBadIndex;
+    if (wire_type.is_scaled() && column.flags != 0) {
+      if (column.flags == wire::kColumnInTensor) return DropReason::kBadFlags;
+      if (!wire_type.is_scale(column.scale)) return DropReason::kBadShape;
+    }
     if (column.flags == wire::kColumnPresent) present_bytes_ += block_bytes(s, index);
     if ((column.flags & wire::kColumnInSlot) != 0) {
       const auto c = static_cast<std::size_t>(&column - columns().data());

@@ -10,6 +10,7 @@
 #include <sluice/types.hpp>
 
 #include "common/base/ids.hpp"
+#include "common/base/wire_type.hpp"
 #include "common/protocol/drop_reason.hpp"
 #include "common/protocol/packet_kinds.hpp"
 #include "common/protocol/wire.hpp"
@@ -122,7 +123,7 @@ class Packet {
   }
 
   static std::size_t full_block_bytes(const wire::Shape& shape) {
-    return shape.block_elements * element_bytes(static_cast<ElementType>(shape.wire_type));
+    return WireType(shape.wire_type).bytes(shape.block_elements);
   }
   /// Bytes of block `index` of a tensor of this shape; the last block may be short.
   static std::size_t block_bytes(const wire::Shape& shape, std::uint32_t index);

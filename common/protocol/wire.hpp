@@ -125,7 +125,7 @@ static_assert(sizeof(DeliveryHeader) == 40 && alignof(DeliveryHeader) == 1);
 struct Shape {
   U64 element_count;           // of the tensor; keyed: all keys are less
   U16 block_elements;          // 1..kMaxBlockElements; keyed: of each key's row
-  std::uint8_t wire_type = 0;  // ElementType of the payload
+  std::uint8_t wire_type = 0;  // WireType of the payload
   std::uint8_t columns = 0;    // W, 1..kMaxColumns; keyed: a chunk has 2^columns keys, 0..8
 };
 static_assert(sizeof(Shape) == 12 && alignof(Shape) == 1);
@@ -142,15 +142,16 @@ struct Descriptor {
   U64 tag;     // the caller's
   U64 begin;   // zero, as the two below, without kWantsPart; keyed: the threshold, an fp64
   U64 count;
-  U64 stride;  // 0: there is but k = 0
+  U64 stride;         // 0: there is but k = 0
+  U64 rounding_seed;  // of scaled blocks; 0: they are rounded to nearest
 };
-static_assert(sizeof(Descriptor) == 40 && alignof(Descriptor) == 1);
+static_assert(sizeof(Descriptor) == 48 && alignof(Descriptor) == 1);
 inline constexpr std::uint8_t kWantsPart = 1;  // else all sums are wanted
 
 struct Column {
   U32 index;  // the round's current block, or kNoBlock: the column is done
   U32 next;   // DATA: the sender's next non-zero block; RESULT: the block wanted next; or kNoBlock
-  U16 spare;  // zero in v1; room for a block's scale
+  Le<std::int16_t> scale;  // of a scaled block that is somewhere; else zero
   std::uint8_t flags = 0;  // one of those below
   std::uint8_t reserved = 0;
 };
@@ -330,8 +331,9 @@ enum class Field : std::uint16_t {
   kKeyBound = 20,
   kRowElements = 21,
   kThreshold = 22,
+  kRoundingSeed = 23,
 };
-inline constexpr std::uint16_t kLastField = 22;
+inline constexpr std::uint16_t kLastField = 23;
 
 struct Abort {
   Header header;

@@ -30,6 +30,7 @@ class Caller {
   void submit(const sim::OpSpec& spec, Time now) {
     Op op{.spec = spec, .member = engine.state() == Engine::State::kActive};
     if (sim::is_keyed(spec)) return submit_pairs(std::move(op), now);
+    op.spec.number = submitted_;
     if (op.member) op.block_elements = engine.block_elements(spec.type, spec.block_elements);
     op.tensor = sim::make_tensor(spec, rank_, ranks_, op.block_elements);
     if (!op.tensor.in_place) op.output.assign(op.tensor.data.size() + kGuard, kUntouched);
@@ -40,6 +41,8 @@ class Caller {
     request.element_count = spec.element_count;
     request.block_elements = spec.block_elements;
     request.tag = spec.tag;
+    request.encoding = spec.encoding;
+    request.rounding_seed = spec.rounding_seed;
     request.input = op.tensor.data.data();
     request.output = op.tensor.in_place ? op.tensor.data.data() : op.output.data();
     request.nonzero_blocks = op.tensor.bitmap;

@@ -111,6 +111,7 @@ struct HostileJob {
   std::uint16_t ranks = 0;
   std::uint64_t elements = 0;  // of each op
   ElementType pairs_type = ElementType::kInt32;
+  WireType blocks_type = ElementType::kInt32;
   double threshold = 0;
   bool shares_memory = false;
   bool by_reference() const { return (session.flags & wire::kWelcomeByReference) != 0; }
@@ -132,6 +133,10 @@ class Target {
       hostile_[i].elements = 4 * input_.pick(std::array<std::uint64_t, 4>{400, 1000, 3000, 1});
       hostile_[i].pairs_type =
           static_cast<ElementType>(1 + (hostile_[i].elements / 4 + hostile_[i].ranks) % 9);
+      constexpr std::array kBlocksTypes{WireType(ElementType::kInt32), WireType(Encoding::kInt8),
+                                        WireType(Encoding::kInt4)};
+      hostile_[i].blocks_type = kBlocksTypes[(hostile_[i].elements / 4 + hostile_[i].ranks) % 3];
+      if (hostile_[i].blocks_type.is_scaled()) --hostile_[i].elements;  // the last block: odd
       hostile_[i].threshold = kThresholds[hostile_[i].ranks % kThresholds.size()];
       hostile_[i].forged_ranks.resize(hostile_[i].ranks);
       hostile_[i].shares_memory = i == 0;
@@ -429,8 +434,8 @@ class Target {
     const auto lie = [&](std::size_t n) { return lies && input_.one_in(n); };
     const std::uint64_t op = lie(8) ? input_.byte() : 0;
     const std::uint64_t elements = lie(8) ? input_.byte() : job.elements;
-    const auto geometry = Geometry::make(elements, ElementType::kInt32, 4, 600, job.session.streams,
-                                         op, job.by_reference());
+    const auto geometry = Geometry::make(elements, job.blocks_type, 4, 600, job.session.streams, op,
+                                         job.by_reference());
     const bool opening = lie(4) ? !state.opens() : state.opens();
     wire::Shape shape = wire::shape_of(geometry);
     if (lie(8)) shape.columns = static_cast<std::uint8_t>(1 + input_.below(wire::kMaxColumns));
@@ -448,12 +453,15 @@ class Target {
       column.next = kNoBlock.value;
       if (column.index >= geometry.blocks || (owned >> c % 16 & 1) == 0) continue;
       if (job.by_reference() != lie(16)) {
-        column.flags = input_.one_in(2) ? wire::kColumnReferenced : wire::kColumnInTensor;
+        const bool may_be_in_tensor = !job.blocks_type.is_scaled() || lie(16);
+        column.flags =
+            !may_be_in_tensor || input_.one_in(2) ? wire::kColumnReferenced : wire::kColumnInTensor;
         in_tensor |= column.flags == wire::kColumnInTensor;
       } else {
         column.flags = wire::kColumnPresent;
         payload += geometry.bytes_of(BlockIndex{column.index});
       }
+      if (job.blocks_type.is_scaled()) column.scale = scale(lie(8));
       const std::uint64_t next = std::uint64_t{column.index} + geometry.stride();
       if (next < geometry.blocks) column.next = static_cast<std::uint32_t>(next);
       if (lie(16)) column.next = input_.byte();
@@ -469,7 +477,7 @@ class Target {
     packet.fixed.shape = shape;
     packet.fixed.flags = static_cast<std::uint8_t>((opening ? wire::kDataOpening : 0) |
                                                    (lie(4) ? wire::kDataAsk : 0));
-    if (opening) describe(*packet.descriptor, lies);
+    if (opening) describe(job, *packet.descriptor, lies);
     std::copy(columns.begin(), columns.end(), packet.columns.begin());
     if (in_tensor) {
       wire::TensorPlace place;
@@ -581,13 +589,22 @@ class Target {
     return offsets;
   }
 
-  void describe(wire::Descriptor& descriptor, bool lies) {
+  /// Of all that a scaled block may have, the least and the largest too; or any.
+  std::int16_t scale(bool any) {
+    if (any) return static_cast<std::int16_t>(input_.number<std::uint16_t>());
+    constexpr std::array<std::int16_t, 5> kScales{0, WireType::kLeastScale, 121,
+                                                  WireType::kNotFinite, -1};
+    return input_.pick(kScales);
+  }
+
+  void describe(const HostileJob& job, wire::Descriptor& descriptor, bool lies) {
     using wire::Collective;
     descriptor.collective = static_cast<std::uint8_t>(Collective::kAllReduce);
     if (lies && input_.one_in(4))
       descriptor.collective = static_cast<std::uint8_t>(1 + input_.below(9));
-    descriptor.op_type = static_cast<std::uint8_t>(ElementType::kInt32);
+    descriptor.op_type = static_cast<std::uint8_t>(job.blocks_type.element());
     descriptor.reduction = static_cast<std::uint8_t>(Reduction::kSum);
+    if (job.blocks_type.is_scaled()) descriptor.rounding_seed = job.ranks % 2;
     if (!lies || !input_.one_in(4)) return;
     descriptor.flags = wire::kWantsPart;
     descriptor.begin = input_.number<std::uint64_t>();

@@ -37,6 +37,7 @@ inline sim::OpSpec op_spec(std::uint64_t seed) {
   spec.density = random.pick({-1.0, 0.1, 0.5, 1.0});
   if (spec.collective == wire::Collective::kAllReduce && random.chance(0.25))
     make_keyed(random, spec);
+  sim::draw_encoding(random, spec);
   return spec;
 }
 

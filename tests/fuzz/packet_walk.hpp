@@ -90,6 +90,9 @@ class PacketWalk {
       if (column.flags == wire::kColumnPresent) present.push_back(c);
       if ((column.flags & wire::kColumnInSlot) != 0) ++in_slot;
       if (column.flags == wire::kColumnInTensor) ++in_tensor;
+      const WireType type(packet_.shape().wire_type);
+      require(!type.is_scaled() || column.flags == 0 || type.is_scale(column.scale),
+              "a scaled block has a scale that can be");
       require(column.flags != wire::kColumnWithheld || packet_.kind() == wire::Kind::kResult,
               "only results are withheld");
       ++c;

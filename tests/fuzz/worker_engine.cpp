@@ -322,6 +322,9 @@ class Target {
     packet.fixed.completing_rank = static_cast<std::uint16_t>(choice % 2);
     packet.fixed.lag = static_cast<std::uint16_t>(std::min<std::uint64_t>(view.round, choice / 16));
     std::copy(view.columns.begin(), view.columns.end(), packet.columns.begin());
+    if (WireType(view.shape.wire_type).is_scaled())
+      for (wire::Column& column : packet.columns)
+        column.scale = static_cast<std::int8_t>(bytes.back());  // of the blocks' bytes
 
     ++view.round;
     for (wire::Column& column : view.columns) {

@@ -314,6 +314,10 @@ void App::submit() {
   request.root = op.spec.root;
   request.block_elements = op.spec.block_elements;
   request.tag = op.spec.tag;
+  request.encoding = op.spec.encoding;
+  request.rounding_seed = op.spec.rounding_seed;
+  if (request.rounding_seed != 0) ++world_.coverage["ops.rounded stochastically"];
+  if (request.is_encoded()) ++world_.coverage["ops." + std::string(name(request.encoding))];
   const std::vector<std::uint64_t> whole{op.spec.element_count};
   const worker::RankOf me{static_cast<std::uint16_t>(rank_),
                           static_cast<std::uint16_t>(job_.plan.ranks)};

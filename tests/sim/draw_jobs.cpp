@@ -137,6 +137,7 @@ OpSpec make_op(Random& r, const JobPlan& job, std::uint64_t tag, std::uint64_t b
   if (op.collective == Collective::kAllReduce && r.chance(0.4)) draw_other_collective(r, job, op);
   Random own(derive(op.seed, 4000));
   if (own.chance(0.2)) make_keyed(own, op);
+  draw_encoding(own, op);
   return op;
 }
 
@@ -144,7 +145,15 @@ OpSpec make_op(Random& r, const JobPlan& job, std::uint64_t tag, std::uint64_t b
 OpSpec another(Random& r, const JobPlan& job, const OpSpec& op) {
   if (is_keyed(op)) return another_keyed(r, op);
   OpSpec other = op;
-  switch (r.below(6)) {
+  const std::uint64_t fields = op.encoding == Encoding::kNone ? 6 : op.rounding_seed == 0 ? 7 : 16;
+  switch (std::min<std::uint64_t>(r.below(fields), 7)) {  // few ops have a seed
+    case 6:
+      other.encoding = Encoding::kNone;
+      other.rounding_seed = 0;
+      break;
+    case 7:
+      other.rounding_seed += 2;
+      break;
     case 0:
       other.element_count += r.between(1, 2000);
       if (!other.counts.empty()) other.counts.back() += other.element_count - op.element_count;
@@ -153,6 +162,8 @@ OpSpec another(Random& r, const JobPlan& job, const OpSpec& op) {
     case 1:
       while (other.type == op.type || !is_valid(other.type, other.reduction))
         other.type = kTypes[r.below(std::size(kTypes))];
+      other.encoding = Encoding::kNone;
+      other.rounding_seed = 0;
       break;
     case 2:
       if (moves(op))
@@ -192,8 +203,10 @@ void plan_mismatch(Random& r, JobPlan& job) {
 Program draw_program(Random& r, const JobPlan& job, std::uint64_t tag, std::size_t ops,
                      std::uint64_t bytes_max) {
   Program program;
-  for (std::size_t i = 0; i < ops; ++i)
+  for (std::size_t i = 0; i < ops; ++i) {
     program.push_back(make_op(r, job, tag * 100 + i, bytes_max));
+    program.back().number = i;
+  }
   return program;
 }
 

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "tests/sim/bug.hpp"
 #include "tests/sim/random.hpp"
 
 namespace sluice::sim {
@@ -169,6 +170,18 @@ void fill_block(Random& random, std::byte* at, std::uint64_t count, bool nan_all
   }
 }
 
+/// Numbers of about one magnitude, in place of those that are not zero.
+void even_out(Random& random, std::byte* at, std::uint64_t count) {
+  if (random.chance(0.3)) return;
+  const int exponent = random.chance(0.5) ? 0 : static_cast<int>(random.below(269)) - 140;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (load<float>(at + i * sizeof(float)) == 0) continue;
+    const auto size = static_cast<float>(std::ldexp(random.uniform(0.1, 1), exponent));
+    const float value = random.chance(0.5) ? size : -size;
+    std::memcpy(at + i * sizeof value, &value, sizeof value);
+  }
+}
+
 /// Some elements of a block that is zero become -0.
 void strew_negative_zeros(Random& random, std::byte* at, std::uint64_t count, std::size_t size) {
   for (std::uint64_t i = 0; i < count; ++i)
@@ -314,7 +327,8 @@ Tensor make_tensor(const OpSpec& op, unsigned rank, unsigned ranks, std::uint32_
   const Range held = held_by(op, rank, ranks);
   const bool negative_zeros = is_float(type) && random.chance(0.3);
   const bool claims = !moves(op) && random.chance(0.3);
-  const bool nan_allowed = op.reduction == Reduction::kMin || op.reduction == Reduction::kMax;
+  const bool nan_allowed = op.reduction == Reduction::kMin || op.reduction == Reduction::kMax ||
+                           op.encoding != Encoding::kNone;
   Tensor tensor;
   tensor.in_place = random.chance(0.5) && op.collective != Collective::kAllToAll;
   if (op.collective == Collective::kBroadcast) tensor.in_place = true;
@@ -333,7 +347,10 @@ Tensor make_tensor(const OpSpec& op, unsigned rank, unsigned ranks, std::uint32_
     const bool nonzero = places.chance(density_of(op, op.overlap ? 0 : rank));
     if (negative_zeros && (nonzero || !claims)) strew_negative_zeros(random, at, count, size);
     if (nonzero) {
-      with_type(type, [&](auto t) { fill_block<decltype(t)>(random, at, count, nan_allowed); });
+      const bool is_mostly_finite = is_scaled(op.encoding) && !random.chance(0.05);
+      const bool with_nan = nan_allowed && !is_mostly_finite;
+      with_type(type, [&](auto t) { fill_block<decltype(t)>(random, at, count, with_nan); });
+      if (is_mostly_finite) even_out(random, at, count);
       tensor.travels[b] = true;
     } else if (claims) {
       tensor.travels[b] = random.chance(0.1);  // a bit too many is allowed
@@ -351,6 +368,113 @@ std::vector<bool> blocks_of(const std::vector<Range>& ranges, std::size_t blocks
   return has;
 }
 
+void draw_encoding(Random& random, OpSpec& op) {
+  if (op.type != ElementType::kFloat32 || moves(op) || is_keyed(op) || random.chance(0.3)) return;
+  op.encoding =
+      random.pick({Encoding::kFloat16, Encoding::kBFloat16, Encoding::kInt8, Encoding::kInt4});
+  if (is_scaled(op.encoding) && random.chance(0.5)) op.rounding_seed = random.next() | 1;
+}
+
+// ------------------------------------------------------------------------------------- low
+// precision
+namespace {
+
+std::uint64_t mixed(std::uint64_t x) {
+  x = (x ^ x >> 33) * 0xff51'afd7'ed55'8ccdu;
+  x = (x ^ x >> 33) * 0xc4ce'b9fe'1a85'ec53u;
+  return x ^ x >> 33;
+}
+
+/// A number between 0 and 1 for element i of a block.
+double chance_of(const OpSpec& op, const Rounder& rounder, std::size_t i) {
+  const std::uint64_t before = mixed(mixed(op.rounding_seed) + op.number);
+  const auto key = static_cast<std::uint32_t>(mixed(before + (rounder.by << 32) + rounder.block));
+  std::uint32_t x = static_cast<std::uint32_t>(i) * 0x9e37'79b9u + key;
+  x = (x ^ x >> 16) * 0x7feb'352du;
+  x = (x ^ x >> 15) * 0x846c'a68bu;
+  x ^= x >> 16;
+  return static_cast<double>(x >> 8 | 1) / 0x1p24;
+}
+
+int most_of(const OpSpec& op) {
+  return op.encoding == Encoding::kInt8 ? 127 : 7;
+}
+
+/// The largest magnitude, which is NaN where one is not finite.
+double largest(std::span<const std::byte> block) {
+  double most = 0;
+  for (std::size_t i = 0; i < block.size(); i += sizeof(float)) {
+    const double size = std::fabs(static_cast<double>(load<float>(&block[i])));
+    if (!std::isfinite(size)) return std::nan("");
+    most = std::max(most, size);
+  }
+  return most;
+}
+
+/// A scaled block as it arrives.
+void quantize(const OpSpec& op, const Rounder& rounder, std::span<std::byte> block) {
+  const double size = largest(block);
+  const int most = most_of(op);
+  int scale = -149;
+  while (std::ldexp(most, scale) < size && std::isfinite(std::ldexp(float(most), scale + 1)))
+    ++scale;
+  for (std::size_t i = 0; i < block.size(); i += sizeof(float)) {
+    const auto value = static_cast<double>(load<float>(&block[i]));
+    const double units = std::ldexp(std::fabs(value), -scale);
+    double number = std::nearbyint(units);
+    if (op.rounding_seed != 0) {
+      const double below = std::floor(units);
+      number = below + (chance_of(op, rounder, i / sizeof(float)) < units - below ? 1 : 0);
+    }
+    number = std::copysign(std::ldexp(std::min<double>(number, most), scale), value);
+    store<float>(&block[i], static_cast<float>(std::isnan(size) ? size : number));
+  }
+}
+
+}  // namespace
+
+std::vector<std::byte> travelled(const OpSpec& op, const Rounder& rounder,
+                                 std::span<const std::byte> block) {
+  std::vector<std::byte> arrived(block.begin(), block.end());
+  if (is_scaled(op.encoding)) {
+    quantize(op, rounder, arrived);
+    return arrived;
+  }
+  for (std::size_t i = 0; i < block.size(); i += sizeof(float)) {
+    const auto value = load<float>(&block[i]);
+    if (op.encoding == Encoding::kFloat16)
+      store<float>(&arrived[i], widen(narrow(value, Float16{})));
+    else if (op.encoding == Encoding::kBFloat16)
+      store<float>(&arrived[i], widen(narrow(value, BFloat16{})));
+  }
+  return arrived;
+}
+
+namespace {
+
+/// As the public header has it: whether a block of a sum or an average is as near to the exact
+/// result of what the ranks had as is promised.
+void check_bound(const OpSpec& op, unsigned ranks, std::span<const std::span<const std::byte>> had,
+                 std::span<const std::byte> exact_of_sent, std::span<const std::byte> got) {
+  const bool is_average = op.reduction == Reduction::kAverage;
+  if (!is_scaled(op.encoding) || (!is_average && op.reduction != Reduction::kSum)) return;
+  const double result = largest(exact_of_sent);
+  double sizes = 0;
+  for (const auto& block : had) sizes += largest(block);
+  if (std::isnan(result) || std::isnan(sizes)) return;
+  const double divisor = is_average ? ranks : 1;
+  const double fp32 = 0x1p-22 * (ranks + 1) * sizes + 0x1p-148;
+  const double bound = (sizes / divisor + result) / most_of(op) * (op.rounding_seed != 0 ? 2 : 1);
+  for (std::size_t i = 0; i < got.size(); i += sizeof(float)) {
+    double exact = 0;
+    for (const auto& block : had) exact += static_cast<double>(load<float>(&block[i]));
+    const double off = static_cast<double>(load<float>(&got[i])) - exact / divisor;
+    require(std::fabs(off) <= bound + fp32, "a sum of scaled blocks is not within its bound");
+  }
+}
+
+}  // namespace
+
 Outcome reduce(const OpSpec& op, unsigned ranks, std::uint32_t block_elements) {
   std::vector<Tensor> tensors;
   for (unsigned r = 0; r < ranks; ++r) tensors.push_back(make_tensor(op, r, ranks, block_elements));
@@ -359,16 +483,27 @@ Outcome reduce(const OpSpec& op, unsigned ranks, std::uint32_t block_elements) {
   outcome.data.resize(op.element_count * size);
   outcome.travels.resize(tensors[0].travels.size());
   for (std::size_t b = 0; b < tensors[0].travels.size(); ++b) {
-    std::vector<const std::byte*> owners;
-    for (const Tensor& tensor : tensors)
-      if (tensor.travels[b]) owners.push_back(tensor.data.data());
-    if (owners.empty()) continue;
+    const std::size_t begin = b * block_elements * size;
+    const std::size_t bytes = std::min(block_elements * size, outcome.data.size() - begin);
+    std::vector<std::span<const std::byte>> had;
+    std::vector<std::vector<std::byte>> blocks;
+    for (unsigned r = 0; r < ranks; ++r) {
+      if (!tensors[r].travels[b]) continue;
+      had.push_back(std::span(tensors[r].data).subspan(begin, bytes));
+      blocks.push_back(travelled(op, {.block = b, .by = r}, had.back()));
+    }
+    if (blocks.empty()) continue;
     outcome.travels[b] = true;
-    const std::uint64_t end = std::min<std::uint64_t>(op.element_count, (b + 1) * block_elements);
+    std::vector<const std::byte*> owners;
+    for (const auto& block : blocks) owners.push_back(block.data());
+    std::vector<std::byte> sum(bytes);
     with_type(data_type(op), [&](auto t) {
-      for (std::uint64_t i = b * block_elements; i < end; ++i)
-        reduce_element<decltype(t)>(op, owners, ranks, i * size, outcome.data.data());
+      for (std::size_t i = 0; i < bytes; i += size)
+        reduce_element<decltype(t)>(op, owners, ranks, i, sum.data());
     });
+    const auto rounded = travelled(op, {.block = b}, sum);
+    check_bound(op, ranks, had, sum, rounded);
+    std::ranges::copy(rounded, outcome.data.data() + begin);
   }
   return outcome;
 }

@@ -13,6 +13,8 @@
 
 namespace sluice::sim {
 
+class Random;
+
 /// One collective call, the same on all ranks unless a fault wants otherwise.
 struct OpSpec {
   wire::Collective collective = wire::Collective::kAllReduce;
@@ -24,11 +26,14 @@ struct OpSpec {
   std::vector<std::uint64_t> counts = {};
   std::uint16_t block_elements = 0;  ///< wanted in a block; 0: as many as the session has
   std::uint64_t tag = 0;
-  std::uint64_t seed = 0;  ///< of the data
-  double density = 1;      ///< of each rank; below 0: each rank has its own
-  int lone_owner = -1;     ///< this rank owns nearly all blocks, the others hardly any
-  bool overlap = false;    ///< all ranks' non-zero blocks are the same ones
-  bool poisoned = false;   ///< ranks disagree about it: it must not end well
+  Encoding encoding = Encoding::kNone;
+  std::uint64_t rounding_seed = 0;
+  std::uint64_t number = 0;  ///< of the op in its job
+  std::uint64_t seed = 0;    ///< of the data
+  double density = 1;        ///< of each rank; below 0: each rank has its own
+  int lone_owner = -1;       ///< this rank owns nearly all blocks, the others hardly any
+  bool overlap = false;      ///< all ranks' non-zero blocks are the same ones
+  bool poisoned = false;     ///< ranks disagree about it: it must not end well
   // Of keyed pairs, which are drawn from element_count / row_elements keys.
   std::uint64_t key_bound = 0;
   std::uint16_t row_elements = 1;
@@ -59,6 +64,9 @@ std::vector<bool> blocks_of(const std::vector<Range>& ranges, std::size_t blocks
 /// Whether elements are moved, as integers, and not reduced.
 bool moves(const OpSpec& op);
 
+/// Of an op whose collective, type and reduction are drawn.
+void draw_encoding(Random& random, OpSpec& op);
+
 /// A rank's side of an op.
 struct Tensor {
   std::vector<std::byte> data;        ///< of the whole tensor: zeros beyond what the rank holds
@@ -68,6 +76,15 @@ struct Tensor {
 };
 
 Tensor make_tensor(const OpSpec& op, unsigned rank, unsigned ranks, std::uint32_t block_elements);
+
+/// Who rounds a block: a rank, or the aggregator.
+struct Rounder {
+  std::uint64_t block = 0;
+  std::uint64_t by = 256;
+};
+/// A block of an op as it arrives in its encoding.
+std::vector<std::byte> travelled(const OpSpec& op, const Rounder& rounder,
+                                 std::span<const std::byte> block);
 
 /// The whole result, and per block whether any rank sent it.
 struct Outcome {

@@ -176,7 +176,7 @@ const std::vector<Case>& cases() {
       {DropReason::kBadEnumeration,
        [](Bench& bench) {
          bench.to_aggregator(
-             edited<wire::Data>(bench.data(), [](wire::Data& data) { data.shape.wire_type = 10; }));
+             edited<wire::Data>(bench.data(), [](wire::Data& data) { data.shape.wire_type = 12; }));
        }},
       {DropReason::kBadShape,
        [](Bench& bench) {

@@ -12,10 +12,11 @@ using namespace sluice;
 
 namespace {
 
-constexpr ElementType kTypes[] = {
-    ElementType::kFloat32,  ElementType::kFloat64, ElementType::kFloat16,
-    ElementType::kBFloat16, ElementType::kInt32,   ElementType::kInt64,
-    ElementType::kInt8,     ElementType::kUInt8,   ElementType::kInt16};
+constexpr WireType kTypes[] = {
+    ElementType::kFloat32,     ElementType::kFloat64,    ElementType::kFloat16,
+    ElementType::kBFloat16,    ElementType::kInt32,      ElementType::kInt64,
+    ElementType::kInt8,        ElementType::kUInt8,      ElementType::kInt16,
+    WireType(Encoding::kInt8), WireType(Encoding::kInt4)};
 // What 1500-byte and 9000-byte frames leave, and the limits.
 constexpr std::size_t kPayloads[] = {1472, 8972, wire::kMinPayload, wire::kMaxPayload};
 
@@ -57,7 +58,8 @@ void check_extent(const Geometry& g) {
     REQUIRE(g.bytes_of(BlockIndex{b}) == Packet::block_bytes(wire::shape_of(g), b));
     end += g.bytes_of(BlockIndex{b});
   }
-  REQUIRE(end == g.element_count * element_bytes(g.type));
+  if (g.type.is_scaled()) return;
+  REQUIRE(end == g.element_count * g.type.bytes(1));
 }
 
 }  // namespace
@@ -68,13 +70,13 @@ TEST_CASE("each block is on one column of one stream, reached once") {
     return std::uniform_int_distribution<std::uint64_t>(0, most)(random);
   };
   for (const std::size_t payload : kPayloads) {
-    for (const ElementType type : kTypes) {
+    for (const WireType type : kTypes) {
       for (int i = 0; i < 60; ++i) {
         const auto streams = static_cast<std::uint16_t>(1 + upto(i % 10 == 0 ? 1023 : 40));
         const auto block = static_cast<std::uint32_t>(1 + upto(i % 5 == 0 ? 16383 : 300));
         const std::uint64_t elements = upto(i % 3 == 0 ? 3 * block : 200000);
         const OpNumber op = i % 4 == 0 ? ~OpNumber{0} - upto(2000) : upto(5000);
-        CAPTURE(payload, name(type), streams, block, elements, op);
+        CAPTURE(payload, +type.code(), streams, block, elements, op);
         const Geometry g = Geometry::make(elements, type, block, payload, streams, op);
         REQUIRE(g.block_elements <= block);
         check_mapping(g, op);
@@ -117,16 +119,19 @@ TEST_CASE("an empty op and a barrier use their first stream alone") {
 TEST_CASE("the widest packets of an op fit the payload") {
   using wire::block_packet_bytes;
   for (std::size_t payload = wire::kMinPayload; payload <= wire::kMaxPayload; ++payload) {
-    for (const ElementType type : kTypes) {
+    for (const WireType type : kTypes) {
       for (const std::uint32_t block : {1u, 7u, 64u, 100u, 256u, 1024u, 16384u}) {
         const Geometry g = Geometry::make(1u << 20, type, block, payload, 16, 0);
         if (g.columns < 1 || g.columns > wire::kMaxColumns) FAIL("columns " << +g.columns);
+        if (g.type.is_scaled())  // as it would have without an encoding
+          REQUIRE(g.block_elements ==
+                  fitting_block_elements(block, ElementType::kFloat32, payload));
         const std::size_t blocks = g.columns * g.bytes_of(BlockIndex{0});
         const std::size_t data = block_packet_bytes<wire::Data>(g.columns, true, blocks);
         const std::size_t result = block_packet_bytes<wire::Result>(g.columns, false, blocks);
         const std::size_t widest = std::max(data, result) + wire::kTrailerBytes;
         if (widest > payload) {
-          CAPTURE(payload, name(type), block, +g.columns, data, result);
+          CAPTURE(payload, +type.code(), block, +g.columns, data, result);
           FAIL("a packet is wider than the payload");
         }
       }

@@ -75,15 +75,15 @@ inline const std::string kDelivery =
 inline const std::string kShape =
     "0a 00*7  04 00  01  02 ";  // element_count, block_elements, wire_type float, columns
 inline const std::string kDescriptor =
-    "01 03 04 01  07 00  00 00"      // all_reduce, half, average, wants a part, root, layout
-    "  f8 f7 f6 f5 f4 f3 f2 f1"      // tag
-    "  01 00*7  02 00*7  05 00*7 ";  // begin, count, stride
+    "01 03 04 01  07 00  00 00"            // all_reduce, half, average, wants a part, root, layout
+    "  f8 f7 f6 f5 f4 f3 f2 f1"            // tag
+    "  01 00*7  02 00*7  05 00*7  00*8 ";  // begin, count, stride, seed
 // Keys below 18 in chunks of 4, rows of one float: key 1, and the whole of chunk 2.
 inline const std::string kKeyedShape = "12 00*7  01 00  01  02 ";
 inline const std::string kKeyedDescriptor =
     "0a 01 01 00  00 00  00 00"  // sparse_all_reduce, float, sum
     "  f8 f7 f6 f5 f4 f3 f2 f1"  // tag
-    "  00*6 e0 3f  00*16 ";      // threshold 0.5
+    "  00*6 e0 3f  00*24 ";      // threshold 0.5
 inline const std::string kRun =
     "00  00  02  00 00 80 3f"
     "  01  03  00 00 80 3f  00 00 00 40  00 00 40 40  00 00 80 40 ";
@@ -115,7 +115,7 @@ inline const std::map<std::string, Bytes>& golden() {
         {"leave", hex(head("04", "48 00") + kMember +
                       "01 00*7  02 00*7  05 00*7  06 00*7"  // 32 abort, op, value_a, value_b
                       "  06 00  0b 00  03 00  01 00")},     // 64 reason, field, ranks
-        {"data", hex(head("05", "90 00") + kMember + "0a 00*7  02 00*7 " + kShape + "03 00*3 " +
+        {"data", hex(head("05", "98 00") + kMember + "0a 00*7  02 00*7 " + kShape + "03 00*3 " +
                      kDescriptor +
                      "00 00 00 00  02 00 00 00  00 00  01  00"
                      "  01 00 00 00  ff*4  00 00  00  00 " +
@@ -150,7 +150,7 @@ inline const std::map<std::string, Bytes>& golden() {
         {"result without its sum", hex(result("60 00", "02"))},
         {"status", hex(head("89", "58 00") + kDelivery + "0a 00*7  01 00*7  09 00*31")},
         {"key_value_data",
-         hex(head("20", "99 00") + kMember + "0a 00*7  02 00*7 " + kKeyedShape +
+         hex(head("20", "a1 00") + kMember + "0a 00*7  02 00*7 " + kKeyedShape +
              "03 00*3  00*8  ff*8  19 00 00 00  00 00*3 " + kKeyedDescriptor + kRun)},
         {"key_value_data in a slot",
          hex(head("20", "58 00") + kMember + "0b 00*7  02 00*7 " + kKeyedShape +

@@ -34,6 +34,19 @@ TEST_CASE("every reduction is found again by its name") {
         std::set<std::string_view>{"sum", "min", "max", "avg", "prod", "band", "bor", "bxor"});
 }
 
+TEST_CASE("every encoding is found again by its name") {
+  std::set<std::string_view> names;
+  for (unsigned value = 0; value <= 255; ++value) {
+    const auto encoding = static_cast<Encoding>(value);
+    CHECK(is_valid(encoding) == (name(encoding) != "?"));
+    if (!is_valid(encoding)) continue;
+    CHECK(parse_encoding(name(encoding)) == encoding);
+    names.insert(name(encoding));
+  }
+  CHECK(names == std::set<std::string_view>{"none", "half", "bfloat16", "int8", "int4"});
+  for (const char* text : {"", "?", "fp16", "Half", "uint8"}) CHECK_FALSE(parse_encoding(text));
+}
+
 TEST_CASE("what has no name is not invented") {
   for (const char* text : {"", "?", "Float", "float ", " float", "floa", "floats", "sum"})
     CHECK_FALSE(parse_element_type(text));

@@ -113,6 +113,8 @@ TEST_CASE("a wrong value is refused in one line with flag, value and what is all
       {"--density", "nan", "0..1"},
       {"--density", "", "0..1"},
       {"--overlap", "some", "random, all, none"},
+      {"--encoding", "fp8", "none, half, bfloat16, int8, int4"},
+      {"--rounding-seed", "1", "0, unless --encoding is int8 or int4"},
       {"--memory", "arena", "shared, ordinary"},
       {"--in-place", "2", "0, 1, both"},
       {"--block-elements", "0", "1..16384"},
@@ -426,6 +428,54 @@ TEMPLATE_TEST_CASE("count_wrong accepts the reduction and counts each wrong elem
   CHECK(wrong(0) == 2);
 }
 
+TEST_CASE("an encoding is one of float, and of sums") {
+  const Options options =
+      parse_options({"--encoding", "int4", "--rounding-seed", "5", "--op", "avg"});
+  CHECK(options.encoding == Encoding::kInt4);
+  CHECK(options.rounding_seed == 5);
+  CHECK_THAT(table_header(options, 2), Contains(" encoding int4 "));
+  CHECK_THROWS_WITH(parse_options({"--encoding", "int8", "-d", "half"}),
+                    Contains("--encoding 'int8'") && Contains("--datatype is float"));
+  CHECK_THROWS_WITH(parse_options({"--encoding", "int8", "-o", "max"}), Contains("sum or avg"));
+}
+
+TEST_CASE("count_beyond_bound takes what is within the bound, and no more") {
+  const TensorSet tensors(small_spec(ElementType::kFloat32));
+  std::vector<std::vector<float>> inputs;
+  for (std::uint16_t rank = 0; rank < 3; ++rank) inputs.push_back(filled<float>(tensors, rank, 0));
+  for (const Reduction reduction : {Reduction::kSum, Reduction::kAverage})
+    for (const Encoding encoding :
+         {Encoding::kFloat16, Encoding::kBFloat16, Encoding::kInt8, Encoding::kInt4}) {
+      const EncodedOp op{.reduction = reduction, .encoding = encoding};
+      const double step = encoding == Encoding::kFloat16    ? 0x1p-11
+                          : encoding == Encoding::kBFloat16 ? 0x1p-8
+                          : encoding == Encoding::kInt8     ? 1.0 / 127
+                                                            : 1.0 / 7;
+      const double divisor = reduction == Reduction::kAverage ? 3 : 1;
+      // Each element off by so many times what the ranks may lose in its block.
+      const auto wrong = [&](double times) {
+        std::vector<float> result(1003);
+        for (std::size_t i = 0; i < result.size(); ++i) {
+          double sum = 0, lost = 0;
+          for (const auto& input : inputs) {
+            double largest = 0;
+            for (std::size_t e = i / 10 * 10; e < std::min<std::size_t>(i / 10 * 10 + 10, 1003);
+                 ++e)
+              largest = std::max(largest, std::fabs(double{input[e]}));
+            sum += double{input[i]};
+            lost += largest * step;
+          }
+          result[i] = static_cast<float>((sum + times * lost) / divisor);
+        }
+        return count_beyond_bound(tensors, 0, op, std::as_bytes(std::span(result)));
+      };
+      CAPTURE(name(encoding), name(reduction));
+      CHECK(wrong(0) == 0);
+      CHECK(wrong(1) == 0);
+      CHECK(wrong(4) > 100);  // with what the sum may lose it is three times, about
+    }
+}
+
 TEST_CASE("count_wrong tells -0 from +0 where nobody owns the block") {
   TensorSpec spec = small_spec(ElementType::kFloat32);
   spec.density = 0;
@@ -544,10 +594,11 @@ TEST_CASE("the JSON file is an array of rows and nothing is left beside it") {
   CHECK(text.front() == '[');
   for (const char* field :
        {"\"size_bytes\": 1000000", "\"count\": 250000", "\"type\": \"float\"", "\"redop\": \"sum\"",
-        "\"ranks\": 4", "\"density\": 0.1", "\"union_density\": 0.34", "\"overlap\": \"random\"",
-        "\"time_us_median\": 500.0", "\"time_us_min\": 400.0", "\"algbw_gbps\": 2.0",
-        "\"busbw_gbps\": 3.0", "\"wrong\": 0", "\"wrong\": null", "\"wire_bytes\": 123456",
-        "\"retransmits\": 7", "\"in_place\": false", "\"memory\": \"ordinary\""})
+        "\"encoding\": \"none\"", "\"ranks\": 4", "\"density\": 0.1", "\"union_density\": 0.34",
+        "\"overlap\": \"random\"", "\"time_us_median\": 500.0", "\"time_us_min\": 400.0",
+        "\"algbw_gbps\": 2.0", "\"busbw_gbps\": 3.0", "\"wrong\": 0", "\"wrong\": null",
+        "\"wire_bytes\": 123456", "\"retransmits\": 7", "\"in_place\": false",
+        "\"memory\": \"ordinary\""})
     CHECK_THAT(text, Contains(field));
 }
 

@@ -178,9 +178,10 @@ std::vector<FieldRow> layout() {
       ROW(Descriptor, begin, 16, 8),
       ROW(Descriptor, count, 24, 8),
       ROW(Descriptor, stride, 32, 8),
+      ROW(Descriptor, rounding_seed, 40, 8),
       ROW(Column, index, 0, 4),
       ROW(Column, next, 4, 4),
-      ROW(Column, spare, 8, 2),
+      ROW(Column, scale, 8, 2),
       ROW(Column, flags, 10, 1),
       ROW(Column, reserved, 11, 1),
       ROW(TensorPlace, region, 0, 8),
@@ -872,9 +873,9 @@ TEST_CASE("every field out of its range is dropped under the right reason") {
     CHECK(parse(with(data, 60, uint8_t{4})) == DropReason::kBadFlags);
     CHECK(parse(with(data, 60, uint8_t{0x83})) == DropReason::kBadFlags);
     CHECK(parse(with(data, 64 + 3, uint8_t{2})) == DropReason::kBadFlags);
-    CHECK(parse(with(data, 104 + 10, uint8_t{2})) == DropReason::kBadFlags);  // only of a RESULT
-    CHECK(parse(with(data, 104 + 10, uint8_t{3})) == DropReason::kBadFlags);
-    CHECK(parse(with(data, 116 + 10, uint8_t{0x80})) == DropReason::kBadFlags);
+    CHECK(parse(with(data, 112 + 10, uint8_t{2})) == DropReason::kBadFlags);  // only of a RESULT
+    CHECK(parse(with(data, 112 + 10, uint8_t{3})) == DropReason::kBadFlags);
+    CHECK(parse(with(data, 124 + 10, uint8_t{0x80})) == DropReason::kBadFlags);
     CHECK(parse(with(result, 72 + 10, uint8_t{3})) == DropReason::kBadFlags);
     CHECK(parse(with(result, 72 + 10, uint8_t{4})) == DropReason::kBadLength);  // but is there
     CHECK(parse(with(result, 72 + 10, uint8_t{8})) == DropReason::kBadFlags);   // only of a DATA
@@ -889,10 +890,15 @@ TEST_CASE("every field out of its range is dropped under the right reason") {
     CHECK(parse(with(golden().at("status"), 48, uint8_t{0})) == DropReason::kNone);
   }
   SECTION("enumerations") {
-    for (const unsigned type : {0u, 10u, 255u}) {
+    for (const unsigned type : {0u, 12u, 255u}) {
       const auto t = static_cast<uint8_t>(type);
       CHECK(parse(with(data, 58, t)) == DropReason::kBadEnumeration);
       CHECK(parse(with(result, 66, t)) == DropReason::kBadEnumeration);
+      CHECK(parse(with(data, 65, t)) == DropReason::kBadEnumeration);
+    }
+    for (const unsigned scaled : {10u, 11u}) {  // on the wire alone
+      const auto t = static_cast<uint8_t>(scaled);
+      CHECK(parse(with(data, 58, t)) == DropReason::kBadLength);
       CHECK(parse(with(data, 65, t)) == DropReason::kBadEnumeration);
     }
     for (const unsigned reduction : {0u, 6u, 7u, 8u, 9u, 255u}) {  // of floats
@@ -947,7 +953,7 @@ TEST_CASE("every field out of its range is dropped under the right reason") {
     const auto column = [](const Bytes& bytes, std::size_t offset, uint32_t index, uint32_t next) {
       return parse(with(with(bytes, offset, index), offset + 4, next));
     };
-    for (const auto& [bytes, at] : {std::pair{data, std::size_t{104}}, {result, std::size_t{72}}}) {
+    for (const auto& [bytes, at] : {std::pair{data, std::size_t{112}}, {result, std::size_t{72}}}) {
       const std::size_t absent = at + 12;
       CHECK(column(bytes, absent, 0, 1) == DropReason::kNone);
       CHECK(column(bytes, absent, 2, kNone) == DropReason::kNone);
@@ -966,14 +972,14 @@ TEST_CASE("every field out of its range is dropped under the right reason") {
           DropReason::kBadIndex);
     CHECK(parse(with(result, 68, uint16_t{kMaxRanks - 1})) == DropReason::kNone);
     // An empty tensor has no index but none.
-    CHECK(parse(with(with(data, 48, uint64_t{0}), 114, uint8_t{0})) == DropReason::kBadIndex);
+    CHECK(parse(with(with(data, 48, uint64_t{0}), 122, uint8_t{0})) == DropReason::kBadIndex);
   }
   SECTION("payload") {
     // A whole block where the short one is due, and the reverse.
     CHECK(parse(with_length(later + hex("00*8"))) == DropReason::kBadLength);
     CHECK(parse(with_length(resized(data, data.size() - 8))) == DropReason::kBadLength);
-    CHECK(parse(with(data, 114, uint8_t{0})) == DropReason::kBadLength);
-    CHECK(parse(with(data, 126, uint8_t{1})) == DropReason::kBadLength);
+    CHECK(parse(with(data, 122, uint8_t{0})) == DropReason::kBadLength);
+    CHECK(parse(with(data, 134, uint8_t{1})) == DropReason::kBadLength);
     CHECK(parse(with(data, 58, uint8_t{2})) == DropReason::kBadLength);  // doubles are longer
     // The last block in full: 12 elements are three whole blocks.
     CHECK(parse(with_length(with(later, 48, uint64_t{12}) + hex("00*8"))) == DropReason::kNone);
@@ -981,6 +987,41 @@ TEST_CASE("every field out of its range is dropped under the right reason") {
     CHECK(parse(with(later, 60, uint8_t{1})) != DropReason::kNone);
     CHECK(parse(with(data, 60, uint8_t{0})) != DropReason::kNone);
   }
+}
+
+TEST_CASE("scaled blocks are as long as their type says, and have a scale that can be") {
+  const Bytes result = golden().at("result");  // block 2, of two elements
+  const auto scaled = [&](std::uint8_t type, std::size_t bytes, std::int16_t scale) {
+    const Bytes shorter = resized(result, result.size() - 8 + bytes);
+    return parse(
+        with_length(with(with(shorter, 66, type), 72 + 8, static_cast<std::uint16_t>(scale))));
+  };
+  for (const std::uint8_t type : {std::uint8_t{10}, std::uint8_t{11}}) {
+    const std::size_t bytes = type == 10 ? 2 : 1;
+    const std::int16_t largest = type == 10 ? 121 : 125;
+    CHECK(scaled(type, bytes + 1, 0) == DropReason::kBadLength);
+    CHECK(scaled(type, bytes - 1, 0) == DropReason::kBadLength);
+    for (const std::int16_t scale :
+         {std::int16_t{-32768}, std::int16_t{-149}, std::int16_t{0}, largest})
+      CHECK(scaled(type, bytes, scale) == DropReason::kNone);
+    for (const int scale : {-32767, -150, largest + 1, 32767})
+      CHECK(scaled(type, bytes, static_cast<std::int16_t>(scale)) == DropReason::kBadShape);
+  }
+  // An odd number of elements: three of 4 bits take two bytes, as four do.
+  const auto of_elements = [&](std::uint64_t elements, std::size_t bytes) {
+    const Bytes shorter = resized(result, result.size() - 8 + bytes);
+    return parse(with_length(with(with(shorter, 56, elements), 66, std::uint8_t{11})));
+  };
+  for (const std::uint64_t elements : {11, 12}) {
+    CHECK(of_elements(elements, 1) == DropReason::kBadLength);
+    CHECK(of_elements(elements, 2) == DropReason::kNone);
+    CHECK(of_elements(elements, 3) == DropReason::kBadLength);
+  }
+  CHECK(of_elements(9, 1) == DropReason::kNone);
+  // None is read in a tensor, which holds fp32.
+  const Bytes by_reference = golden().at("data of blocks in a slot and in a tensor");
+  CHECK(parse(with(by_reference, 58, std::uint8_t{4})) == DropReason::kNone);
+  CHECK(parse(with(by_reference, 58, std::uint8_t{10})) == DropReason::kBadFlags);
 }
 
 TEST_CASE("reserved fields are ignored, so that later versions may use them") {
@@ -1001,8 +1042,8 @@ TEST_CASE("reserved fields are ignored, so that later versions may use them") {
   CHECK(parse(with(golden().at("ack"), 28, ~std::uint32_t{0})) == DropReason::kNone);
   CHECK(parse(with(golden().at("poll"), 34, ~std::uint32_t{0})) == DropReason::kNone);
   CHECK(parse(with(golden().at("data"), 64 + 6, std::uint16_t{1})) == DropReason::kNone);
-  CHECK(parse(with(golden().at("data"), 104 + 8, std::uint16_t{1})) == DropReason::kNone);
-  CHECK(parse(with(golden().at("data"), 104 + 11, std::uint8_t{1})) == DropReason::kNone);
+  CHECK(parse(with(golden().at("data"), 112 + 8, std::uint16_t{1})) == DropReason::kNone);
+  CHECK(parse(with(golden().at("data"), 112 + 11, std::uint8_t{1})) == DropReason::kNone);
 }
 
 TEST_CASE("a dropped packet leaves the view as it was") {

@@ -25,7 +25,7 @@ namespace {
 // ------------------------------------------------------------------------- packets to try it on
 // An op of 10 elements of int32 in blocks of 4, on streams of one column, and a sum of them.
 const std::string kOneColumn = "0a 00*7  04 00  05  01 ";
-const std::string kIntegerSum = "01 05 01 00*37 ";
+const std::string kIntegerSum = "01 05 01 00*45 ";
 const std::string kDone = "ff*4  ff*4  00*4 ";               // a column without a block
 const std::string kFirstBlock = "00*4  ff*4  00*4 ";         // one with block 0, which is absent
 const std::string kInTensor = "00*4  ff*4  00 00  08  00 ";  // one with block 0, in the tensor

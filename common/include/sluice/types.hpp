@@ -22,6 +22,20 @@ enum class ElementType : std::uint8_t {
   kInt16 = 9,
 };
 
+/// How the fp32 elements of a reduction travel, in both directions: in fewer bits, each sum rounded
+/// once more. The numbers are those of the wire.
+enum class Encoding : std::uint8_t {
+  kNone = 0,      ///< as they are
+  kFloat16 = 3,   ///< as IEEE 754 binary16: from 65520 on infinity
+  kBFloat16 = 4,  ///< as the upper half of a binary32
+  kInt8 = 10,     ///< as integers of 8 bits, times a power of two that each block has
+  kInt4 = 11,     ///< the same of 4 bits
+};
+/// Whether the elements of a block are scaled.
+constexpr bool is_scaled(Encoding e) {
+  return e == Encoding::kInt8 || e == Encoding::kInt4;
+}
+
 /// How the ranks' elements become one. A rank whose block is zero contributes zeros. A result of
 /// floats is never -0.0, but +0.0, in blocks of any size, and its NaNs are quiet.
 enum class Reduction : std::uint8_t {
@@ -76,6 +90,10 @@ constexpr bool is_valid(ElementType type) {
 constexpr bool is_valid(Reduction r) {
   return r >= Reduction::kSum && r <= Reduction::kBitXor;
 }
+constexpr bool is_valid(Encoding e) {
+  return e == Encoding::kNone || e == Encoding::kFloat16 || e == Encoding::kBFloat16 ||
+         is_scaled(e);
+}
 /// Whether elements of this type can be reduced so.
 constexpr bool is_valid(ElementType type, Reduction r) {
   return is_valid(type) && is_valid(r) && !(is_float(type) && r >= Reduction::kBitAnd);
@@ -83,11 +101,14 @@ constexpr bool is_valid(ElementType type, Reduction r) {
 
 /// The names of command lines and reports: "float", "double", "half", "bfloat16", "int8", "uint8",
 /// "int16", "int32", "int64"; "sum", "prod", "min", "max", "avg" (nccl-tests' names), "band",
-/// "bor", "bxor" (MPI's). "?" for an invalid value.
+/// "bor", "bxor" (MPI's); "none", "half", "bfloat16",
+/// "int8", "int4". "?" for an invalid value.
 std::string_view name(ElementType type);
 std::string_view name(Reduction reduction);
+std::string_view name(Encoding encoding);
 std::optional<ElementType> parse_element_type(std::string_view name);
 std::optional<Reduction> parse_reduction(std::string_view name);
+std::optional<Encoding> parse_encoding(std::string_view name);
 
 /// The ElementType of a C++ element type.
 template <class T>

@@ -1,9 +1,13 @@
 // Results: every type, reduction and size; the caller's bitmap; what an op counts.
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <span>
+#include <string>
+#include <utility>
 
 #include <sys/mman.h>
 
@@ -330,6 +334,55 @@ void bitmap_spares_the_search(const Setting& setting) {
     check(exact ? sent < kBlocks : sent == kBlocks,
           std::to_string(sent) + " blocks were sent, which is not what the bitmap says");
   }
+}
+
+/// Element i of a rank, the largest magnitude in each block being the rank + 1 times 1000, about.
+float uneven(std::uint64_t i, std::uint16_t rank) {
+  const auto digits = static_cast<float>((i * 7919 + rank * 104729u) % 2001) - 1000;
+  return digits * static_cast<float>(rank + 1) * 1.0009F;
+}
+
+/// All ranks get the same bits, which are within the bound; blocks take fewer bytes.
+void sums_of_few_bits(const Setting& setting) {
+  Communicator job = setting.join(1);
+  const std::uint16_t ranks = job.world_size();
+  constexpr std::uint64_t kCount = 50'001;
+  std::vector<float> mine(kCount);
+  for (std::uint64_t i = 0; i < kCount; ++i) mine[i] = uneven(i, job.rank());
+  constexpr std::pair<Encoding, double> kLost[] = {{Encoding::kFloat16, 0x1p-11},
+                                                   {Encoding::kBFloat16, 0x1p-8},
+                                                   {Encoding::kInt8, 1.0 / 127},
+                                                   {Encoding::kInt4, 1.0 / 7}};
+  for (const auto& [encoding, lost] : kLost)
+    for (const std::uint64_t seed : {0, 5}) {
+      if (seed != 0 && !is_scaled(encoding)) continue;
+      ReduceOptions options;
+      options.encoding = encoding;
+      options.rounding_seed = seed;
+      std::vector<float> sums(kCount);
+      const Work work = job.all_reduce(std::span<const float>(mine), std::span(sums), options);
+      work.wait();
+      const double most = 1001.0 * ranks * (ranks + 1) / 2;  // of the ranks' together
+      const double bound = 2.01 * most * lost * (seed == 0 ? 1 : 2);
+      for (std::uint64_t i = 0; i < kCount; ++i) {
+        double exact = 0;
+        for (std::uint16_t r = 0; r < ranks; ++r) exact += static_cast<double>(uneven(i, r));
+        check(std::abs(static_cast<double>(sums[i]) - exact) <= bound,
+              std::string(name(encoding)) + ": element " + std::to_string(i) + " is off too far");
+      }
+      check(work.statistics().bytes_sent <
+                kCount * sizeof(float) * (is_scaled(encoding) ? 3 : 6) / 10,
+            std::string(name(encoding)) + " saves no bytes");
+      std::vector<std::int32_t> least(kCount), largest(kCount);
+      std::memcpy(least.data(), sums.data(), kCount * sizeof(float));
+      largest = least;
+      ReduceOptions of_bits;
+      of_bits.reduction = Reduction::kMin;
+      job.all_reduce(std::span(least), of_bits).wait();
+      of_bits.reduction = Reduction::kMax;
+      job.all_reduce(std::span(largest), of_bits).wait();
+      check(least == largest, std::string(name(encoding)) + ": ranks have other bits");
+    }
 }
 
 /// Of a table, each rank has every ranks-th row, and no other rank has it: in blocks of a row each

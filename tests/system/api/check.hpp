@@ -56,6 +56,7 @@ void sums_go_to_those_who_want_them(const Setting& setting);
 void beyond_2_to_the_31_elements(const Setting& setting);
 void bitmap_spares_the_search(const Setting& setting);
 void blocks_are_as_large_as_the_op_says(const Setting& setting);
+void sums_of_few_bits(const Setting& setting);
 void statistics_count_blocks(const Setting& setting);
 
 // moves.cpp

@@ -52,6 +52,7 @@ constexpr Scenario kScenarios[] = {
     {"beyond_2_to_the_31_elements", beyond_2_to_the_31_elements, 1, true},
     {"bitmap_spares_the_search", bitmap_spares_the_search, 1},
     {"blocks_are_as_large_as_the_op_says", blocks_are_as_large_as_the_op_says, 1},
+    {"sums_of_few_bits", sums_of_few_bits, 1},
     {"statistics_count_blocks", statistics_count_blocks, 1},
     {"broadcasts_from_every_root", broadcasts_from_every_root, 1},
     {"broadcasts_what_is_read_only", broadcasts_what_is_read_only, 1},

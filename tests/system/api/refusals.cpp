@@ -34,6 +34,19 @@ const std::vector<Disagreement>& disagreements() {
          options.reduction = first ? Reduction::kMax : Reduction::kSum;
          return start(job, memory, ElementType::kFloat32, options);
        }},
+      {"wire type", "scaled int4", "float",
+       [](Communicator& job, bool first, std::span<std::byte> memory) {
+         ReduceOptions options;
+         if (first) options.encoding = Encoding::kInt4;
+         return start(job, memory, ElementType::kFloat32, options);
+       }},
+      {"rounding seed", "3", "0",
+       [](Communicator& job, bool first, std::span<std::byte> memory) {
+         ReduceOptions options;
+         options.encoding = Encoding::kInt8;
+         options.rounding_seed = first ? 3 : 0;
+         return start(job, memory, ElementType::kFloat32, options);
+       }},
       {"key bound", "11", "12",
        [](Communicator& job, bool first, std::span<std::byte>) -> Work {
          return job.all_reduce(SparseTensor{}, first ? 11 : 12);
@@ -122,6 +135,23 @@ void invalid_arguments(const Setting& setting) {
   refused("block_elements is 16385; 1..16384 expected", [&] {
     ReduceOptions options;
     options.block_elements = 16'385;
+    job.all_reduce(std::span(tensor), options);
+  });
+  refused("none of Encoding", [&] {
+    ReduceOptions options;
+    options.encoding = static_cast<Encoding>(9);
+    job.all_reduce(std::span(tensor), options);
+  });
+  refused("the encoding int8 is one of float, not of double", [&] {
+    ReduceOptions options;
+    options.encoding = Encoding::kInt8;
+    std::vector<double> doubles(10);
+    job.all_reduce(std::span(doubles), options);
+  });
+  refused("rounding_seed is 7, and the encoding bfloat16 rounds to nearest; 0 expected", [&] {
+    ReduceOptions options;
+    options.encoding = Encoding::kBFloat16;
+    options.rounding_seed = 7;
     job.all_reduce(std::span(tensor), options);
   });
   refused("nonzero_blocks has 1 words", [&] {

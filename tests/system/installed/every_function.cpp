@@ -54,6 +54,7 @@ void every_function() {
   static_cast<void>(sluice::name(sluice::ErrorCode::kQuota));
   static_cast<void>(sluice::name(*sluice::parse_element_type("half")));
   static_cast<void>(sluice::name(*sluice::parse_reduction("sum")));
+  static_cast<void>(sluice::name(*sluice::parse_encoding("half")));
   throw sluice::Error(sluice::ErrorCode::kQuota, "to be caught by others");
 }
 

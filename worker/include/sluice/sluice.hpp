@@ -247,6 +247,27 @@ struct ReduceOptions {
   /// job's. As the rows of a table, say, where zero rows shall not travel.
   std::uint16_t block_elements = 0;
 
+  /// (all) How the elements travel; but for kNone they must be fp32. Each rank's are rounded to
+  /// that, to nearest with ties to even, and so is once the result of what the ranks sent, which is
+  /// computed in fp32. Blocks have as many elements as without.
+  ///
+  /// kFloat16, kBFloat16: infinity and NaN travel as such, and what is too large becomes infinity.
+  ///
+  /// kInt8, kInt4: q * 2^e, with integers q of -Q .. Q, Q = 127 or 7, and an e for each block. Let
+  /// m(r) be the largest magnitude in the block of rank r, and M that of the result of what the
+  /// ranks sent. An element of a rank is off by m(r) / Q at most, and one of the result by another
+  /// M / Q: a sum by (m(0) + ... + m(N-1) + M) / Q in all, an average by
+  /// ((m(0) + ... + m(N-1)) / N + M) / Q, beside what fp32 loses in adding up. If a block holds NaN
+  /// or infinity, or its sum does, the result's block is NaN in whole. What has been rounded so
+  /// comes through a second time unchanged.
+  Encoding encoding = Encoding::kNone;
+
+  /// (all) Of kInt8 and kInt4. Not 0: what is rounded becomes either neighbour, and the right
+  /// number in the mean; each bound above is twice as large. The random bits follow from this
+  /// number, the op's, the block's and the rank's, so nothing that fails changes a result. 0: to
+  /// nearest.
+  std::uint64_t rounding_seed = 0;
+
   /// Bit b % 64 of word b / 64 tells that block b (of Communicator::block_elements(type,
   /// block_elements) elements) may be non-zero; blocks whose bit is clear must hold nothing but +0.
   /// Spares the search. Read until the op is done; ceil(blocks / 64) words, or empty to search.
