@@ -27,14 +27,16 @@ class Training:
     """What is measured: one example."""
     example: str
     ranks: int
+    settings: tuple = ()  # of it, after those of EXAMPLES
 
 
 class Trainer(Contestant):
     """Fresh ranks, and a fresh aggregator, each time. Blocks go in shared memory if `shares`; then
-    DDP's buckets lie there, too."""
+    DDP's buckets lie there, too. `environment`: the ranks' own settings."""
 
-    def __init__(self, name, flags, shares=True):
+    def __init__(self, name, flags, shares=True, **environment):
         self.name, self.flags, self.shares = name, flags, shares
+        self.environment = environment
         self.way = "TCP"  # as the last daemon said
 
     def measure(self, point, _, __):
@@ -53,10 +55,10 @@ class Trainer(Contestant):
             "SLUICE_SHARED_MEMORY": int(self.shares), "SLUICE_LOG": "info",
             "MASTER_PORT": processes.free_tcp_port(), "PYTHONDONTWRITEBYTECODE": 1,
             "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": 1,
-            "PYTHONPATH": checkout.torch_package()}
+            "PYTHONPATH": checkout.torch_package(), **self.environment}
         job = [self.stage.start(f"rank{rank}", checkout.DEBIAN_PYTHON, script, "--backend",
-                                *self.flags, *settings, "--figures", path, SLUICE_RANK=rank,
-                                **environment)
+                                *self.flags, *settings, *point.settings, "--figures", path,
+                                SLUICE_RANK=rank, **environment)
                for rank in range(point.ranks)]
         for rank in job:
             if rank.wait(1200) != 0:
