@@ -80,6 +80,12 @@ class Training(Torch):
             3, self.start_shards(2), "hooks.py", "what_is_left_out_comes_later",
             "what_is_rounded_comes_later", "ef21_is_as_published"))
 
+    def test_delayed_adam(self):
+        self.all_end_well(self.start_programs(
+            2, self.start_daemon(), "delayed_adam.py", "with_every_gradient_it_is_adam",
+            "late_gradients_count_for_all_their_steps", "it_goes_on_from_its_state",
+            "bad_numbers_stay_where_they_are", "all_ranks_train_alike", "arguments_are_checked"))
+
     def test_tensors_in_shared_memory(self):
         self.all_end_well(self.start_programs(
             2, self.start_daemon(), "memory.py", "scoped", "nothing_is_left", "buckets",

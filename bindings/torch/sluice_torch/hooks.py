@@ -88,7 +88,7 @@ class Compressor:
         return gradients if self.wire_dtype is None else self._rounded(gradients, left_out, ranks)
 
     def _count_step(self, bucket: dist.GradBucket) -> None:
-        """Indices rise in a step. The first bucket may be one of sparse gradients, not seen here."""
+        """Indices rise in a step. The first bucket may be sparse, and not seen here."""
         if self.steps == 0 or bucket.index() <= self._last_index:
             self.steps += 1
         self._last_index = bucket.index()
