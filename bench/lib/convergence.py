@@ -31,6 +31,8 @@ def contestants():
     adam, sgd, _ = MODELS
     language = (adam, sgd)
     top_k = ["top-k", "--bf16-wire", "--ratio", "0.1"]
+    half = ["--momentum", "0.5"]  # or beta1
+    as_fast = ["--learning-rate", "0.25"]  # as 0.05 with a momentum of 0.9
     delayed = ["--optimizer", "delayed-adam"]
     return [
         (Trainer(EXACT, ["sluice"]), tuple(MODELS)),
@@ -39,8 +41,11 @@ def contestants():
         hook("random-k 10% bf16", "random-k", "--bf16-wire", "--ratio", "0.1", models=language),
         hook("threshold 0.08 bf16", "threshold", "--bf16-wire", "--norm", "0.08", models=language),
         hook("EF21 top-k 5%", "ef21-top-k", "--ratio", "0.05", models=language),
-        hook("top-k 10% by Adam bf16; beta1 0.5", *top_k, "--by-adam", "--beta1", "0.5",
+        hook("top-k 10% by Adam bf16; beta1 0.5", *top_k, "--by-adam", *half,
              models=(adam,)),
+        (Trainer("exact; momentum 0.5", ["sluice", *half, *as_fast]), (sgd,)),
+        hook("top-k 10% bf16; momentum 0.5", *top_k, *half, *as_fast, models=(sgd,)),
+        (Trainer("exact; beta1 0.5", ["sluice", *half]), (adam,)),
         (Trainer("exact; DelayedAdam", ["sluice", *delayed]), (adam,)),
         hook("top-k 10% by Adam bf16; DelayedAdam", *top_k, "--by-adam", *delayed, models=(adam,)),
     ]

@@ -3,13 +3,15 @@ peers|scaling|training|convergence DIRECTORY`
 (Debian's Python, for Debian's matplotlib). Each chart is written beside the file it shows."""
 import collections
 import csv
+import math
 import os
 import statistics
 import sys
 
 sys.dont_write_bytecode = True
 
-from chart import Chart, plain_text, share_text, size_text, time_text  # noqa: E402
+from chart import (  # noqa: E402
+    Chart, megabytes_text, plain_text, share_text, size_text, time_text)
 
 SIZE = ("size of the tensor", size_text, "log2")
 DENSITY = ("share of blocks that are not zero, on each rank", share_text, "log")
@@ -134,17 +136,23 @@ def training(directory):
         chart.write(os.path.join(directory, f"training-{column.removesuffix('_us')}"))
 
 
+ABOVE_MOST = 0.25  # of the exact loss: what is shown
+
+
 def convergence(directory):
     """How far from the exact loss, by step; and the loss by what was sent until then. Means over
     the seeds, and what lies between them."""
     rows = read(os.path.join(directory, "convergence.csv"))
     for row in rows:
         row["above"] = row["loss"] / exact_loss(rows, row) - 1
+    for row in rows:  # what is far off would leave no room for the others
+        if not row["above"] < ABOVE_MOST:
+            row["above"] = row["loss"] = math.nan
     models = list(dict.fromkeys(row["model"] for row in rows))
     for column, x_axis, value, y_axis, title in (
             ("step", ("step", plain_text, "linear"), "above", ("", share_text, "linear"),
              "Loss above that with exact gradients"),
-            ("bytes", ("sent by all ranks until then", size_text, "log"), "loss",
+            ("bytes", ("sent by all ranks until then", megabytes_text, "log"), "loss",
              ("loss", plain_text, "linear"), "Loss by bytes sent")):
         chart = Chart(title, len(models))
         for i, model in enumerate(models):

@@ -32,11 +32,11 @@ class Training:
 
 class Trainer(Contestant):
     """Fresh ranks, and a fresh aggregator, each time. Blocks go in shared memory if `shares`; then
-    DDP's buckets lie there, too. `environment`: the ranks' own settings."""
+    DDP's buckets lie there, too. `flags`: the backend, and settings before which the example's
+    give way."""
 
-    def __init__(self, name, flags, shares=True, **environment):
+    def __init__(self, name, flags, shares=True):
         self.name, self.flags, self.shares = name, flags, shares
-        self.environment = environment
         self.way = "TCP"  # as the last daemon said
 
     def measure(self, point, _, __):
@@ -55,9 +55,9 @@ class Trainer(Contestant):
             "SLUICE_SHARED_MEMORY": int(self.shares), "SLUICE_LOG": "info",
             "MASTER_PORT": processes.free_tcp_port(), "PYTHONDONTWRITEBYTECODE": 1,
             "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": 1,
-            "PYTHONPATH": checkout.torch_package(), **self.environment}
-        job = [self.stage.start(f"rank{rank}", checkout.DEBIAN_PYTHON, script, "--backend",
-                                *self.flags, *settings, *point.settings, "--figures", path,
+            "PYTHONPATH": checkout.torch_package()}
+        job = [self.stage.start(f"rank{rank}", checkout.DEBIAN_PYTHON, script, *settings,
+                                *point.settings, "--backend", *self.flags, "--figures", path,
                                 SLUICE_RANK=rank, **environment)
                for rank in range(point.ranks)]
         for rank in job:

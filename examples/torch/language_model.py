@@ -71,18 +71,19 @@ def loss_of(logits, words):
 
 def optimizer_of(parameters, arguments):
     if arguments.optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr=arguments.learning_rate, momentum=0.9)
+        return torch.optim.SGD(parameters, lr=arguments.learning_rate,
+                               momentum=arguments.momentum)
     if arguments.optimizer == "delayed-adam":
         import sluice_torch
 
         return sluice_torch.DelayedAdam(parameters, lr=arguments.learning_rate)
     return torch.optim.Adam(parameters, lr=arguments.learning_rate,
-                            betas=(arguments.beta1, 0.999))
+                            betas=(arguments.momentum, 0.999))
 
 
 def main():
     arguments = training.parse_arguments(__doc__, steps=100, batch=16, learning_rate=0.003,
-                                         optimizer=("adam", "delayed-adam", "sgd"), beta1=0.9,
+                                         optimizer=("adam", "delayed-adam", "sgd"), momentum=0.9,
                                          vocabulary=VOCABULARY)
     training.join(arguments.backend)
     torch.manual_seed(arguments.seed)
