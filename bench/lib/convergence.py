@@ -1,5 +1,6 @@
 """Runs of bench/convergence: models, contestants, and the file that keeps what was run."""
 import csv
+import math
 import os
 import statistics
 from dataclasses import astuple, dataclass, fields
@@ -136,6 +137,6 @@ def table(kept, model, seeds, steps, ranks):
         against = statistics.fmean(kept.loss(exact[run.seed]) for run in runs)
         loss, sent = statistics.fmean(losses), statistics.fmean(map(kept.bytes, runs))
         all_bytes = statistics.fmean(kept.bytes(exact[run.seed]) for run in runs)
-        yield [taker.name, f"{loss:.4f}", ", ".join(f"{one:.3f}" for one in losses),
-               f"{100 * (loss / against - 1):+.2f} %", f"{sent / 1e6:.1f} MB",
-               f"{all_bytes / sent:.1f}"]
+        from_exact = f"{100 * (loss / against - 1):+.2f} %" if math.isfinite(loss) else "diverges"
+        yield [taker.name, f"{loss:.4f}", ", ".join(f"{one:.3f}" for one in losses), from_exact,
+               f"{sent / 1e6:.1f} MB", f"{all_bytes / sent:.1f}"]

@@ -305,6 +305,12 @@ class Convergence(unittest.TestCase):
         self.assertEqual([row[0] for row in table], ["exact", "bf16"])
         self.assertEqual(table[1][1:], ["3.3000", "2.200, 4.400", "+10.00 %", "0.0 MB", "2.0"])
 
+    def test_what_diverges_is_told(self):
+        self.keep("exact", 1, 2.0, 10)
+        self.keep("bf16", 1, float("nan"), 5)
+        table = list(convergence.table(convergence.Runs(self.path), self.MODEL, [1], 100, 2))
+        self.assertEqual(table[1][3], "diverges")
+
     def test_names_can_stand_in_a_list(self):
         for name in [*convergence.names(), *convergence.MODELS]:
             self.assertNotIn(",", name)
