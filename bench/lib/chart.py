@@ -28,7 +28,8 @@ WIDTH, HEIGHT = 5.2, 4.2  # inches of one panel
 
 def style(name, number=0):
     """Label, colour, marker and line of a contestant, or of a series of that number."""
-    return STYLES.get(name) or (name, SPARE_COLOURS[number % len(SPARE_COLOURS)], "o", "-")
+    colour, again = SPARE_COLOURS[number % len(SPARE_COLOURS)], number >= len(SPARE_COLOURS)
+    return STYLES.get(name) or (name, colour, "s" if again else "o", "--" if again else "-")
 
 
 def size_text(size, _=None):
@@ -36,6 +37,10 @@ def size_text(size, _=None):
         if size >= 1 << shift:
             return f"{size / (1 << shift):.3g} {unit}"
     return f"{size:.3g} B"
+
+
+def megabytes_text(size, _=None):
+    return f"{size / 1e6:.4g} MB"
 
 
 def time_text(microseconds, _=None):
@@ -62,14 +67,16 @@ class Chart:
         self.figure, axes = plt.subplots(1, panels, figsize=(WIDTH * panels, HEIGHT), sharey=True,
                                          squeeze=False, layout="constrained")
         self.axes = list(axes[0])
+        self.numbers = {}  # of series, in the order in which they come: the same in all panels
         self.figure.suptitle(title, fontsize=12, fontweight="bold")
 
     def panel(self, number, title, series, x_axis, y_axis):
         """Axes are (label, format, scale); scale "log", "log2" or "linear"."""
         axes = self.axes[number]
         axes.set_title(title, fontsize=10)
-        for i, (name, points) in enumerate(series.items()):
-            self.line(axes, style(name, i), points, bold=name in BOLD)
+        for name, points in series.items():
+            look = style(name, self.numbers.setdefault(name, len(self.numbers)))
+            self.line(axes, look, points, bold=name in BOLD)
         ticks = sorted({point[0] for points in series.values() for point in points})
         self.scale(axes.xaxis, axes.set_xscale, x_axis, ticks)
         self.scale(axes.yaxis, axes.set_yscale, y_axis)

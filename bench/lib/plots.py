@@ -1,13 +1,17 @@
-"""Draws the CSV files of a benchmark: `/usr/bin/python3 plots.py peers|scaling|training DIRECTORY`
+"""Draws the CSV files of a benchmark: `/usr/bin/python3 plots.py
+peers|scaling|training|convergence DIRECTORY`
 (Debian's Python, for Debian's matplotlib). Each chart is written beside the file it shows."""
 import collections
 import csv
+import math
 import os
+import statistics
 import sys
 
 sys.dont_write_bytecode = True
 
-from chart import Chart, plain_text, share_text, size_text, time_text  # noqa: E402
+from chart import (  # noqa: E402
+    Chart, megabytes_text, plain_text, share_text, size_text, time_text)
 
 SIZE = ("size of the tensor", size_text, "log2")
 DENSITY = ("share of blocks that are not zero, on each rank", share_text, "log")
@@ -132,7 +136,54 @@ def training(directory):
         chart.write(os.path.join(directory, f"training-{column.removesuffix('_us')}"))
 
 
-CHARTS = {"peers": peers, "scaling": scaling, "training": training}
+ABOVE_MOST = 0.25  # of the exact loss: what is shown
+
+
+def convergence(directory):
+    """How far from the exact loss, by step; and the loss by what was sent until then. Means over
+    the seeds, and what lies between them."""
+    rows = read(os.path.join(directory, "convergence.csv"))
+    for row in rows:
+        row["above"] = row["loss"] / exact_loss(rows, row) - 1
+    for row in rows:  # what is far off would leave no room for the others
+        if not row["above"] < ABOVE_MOST:
+            row["above"] = row["loss"] = math.nan
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    for column, x_axis, value, y_axis, title in (
+            ("step", ("step", plain_text, "linear"), "above", ("", share_text, "linear"),
+             "Loss above that with exact gradients"),
+            ("bytes", ("sent by all ranks until then", megabytes_text, "log"), "loss",
+             ("loss", plain_text, "linear"), "Loss by bytes sent")):
+        chart = Chart(title, len(models))
+        for i, model in enumerate(models):
+            some = [row for row in rows if row["model"] == model]
+            chart.panel(i, model, over_seeds(some, column, value), x_axis, y_axis)
+        chart.write(os.path.join(directory, f"convergence-{column}"))
+
+
+def exact_loss(rows, row):
+    """Of the same step of the run that differs in the contestant alone."""
+    same = ("model", "seed", "steps", "ranks", "step")
+    return next(other["loss"] for other in rows if other["contestant"] == "exact"
+                and all(other[key] == row[key] for key in same))
+
+
+def over_seeds(rows, x, y):
+    """{contestant: [(mean x, mean y, least y, most y)]}, a point for each step."""
+    series = {}
+    for name in dict.fromkeys(row["contestant"] for row in rows):
+        by_step = collections.defaultdict(list)
+        for row in rows:
+            if row["contestant"] == name:
+                by_step[row["step"]].append(row)
+        series[name] = [
+            (statistics.fmean(row[x] for row in some), statistics.fmean(row[y] for row in some),
+             min(row[y] for row in some), max(row[y] for row in some))
+            for some in by_step.values()]
+    return series
+
+
+CHARTS = {"peers": peers, "scaling": scaling, "training": training, "convergence": convergence}
 
 if __name__ == "__main__":
     CHARTS[sys.argv[1]](sys.argv[2])

@@ -27,11 +27,13 @@ class Training:
     """What is measured: one example."""
     example: str
     ranks: int
+    settings: tuple = ()  # of it, after those of EXAMPLES
 
 
 class Trainer(Contestant):
     """Fresh ranks, and a fresh aggregator, each time. Blocks go in shared memory if `shares`; then
-    DDP's buckets lie there, too."""
+    DDP's buckets lie there, too. `flags`: the backend, and settings before which the example's
+    give way."""
 
     def __init__(self, name, flags, shares=True):
         self.name, self.flags, self.shares = name, flags, shares
@@ -54,9 +56,9 @@ class Trainer(Contestant):
             "MASTER_PORT": processes.free_tcp_port(), "PYTHONDONTWRITEBYTECODE": 1,
             "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": 1,
             "PYTHONPATH": checkout.torch_package()}
-        job = [self.stage.start(f"rank{rank}", checkout.DEBIAN_PYTHON, script, "--backend",
-                                *self.flags, *settings, "--figures", path, SLUICE_RANK=rank,
-                                **environment)
+        job = [self.stage.start(f"rank{rank}", checkout.DEBIAN_PYTHON, script, *settings,
+                                *point.settings, "--backend", *self.flags, "--figures", path,
+                                SLUICE_RANK=rank, **environment)
                for rank in range(point.ranks)]
         for rank in job:
             if rank.wait(1200) != 0:

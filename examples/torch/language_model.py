@@ -18,7 +18,7 @@ import training
 
 TEXTS = "/usr/share/doc/*/copyright"
 WORDS_MOST = 1_000_000  # of the texts
-VOCABULARY = 8_000
+VOCABULARY = 8_000  # words
 CONTEXT = 64  # words
 WIDTH = 64
 LAYERS = 2
@@ -26,39 +26,39 @@ HEADS = 4
 
 
 class LanguageModel(torch.nn.Module):
-    def __init__(self):
+    def __init__(self, vocabulary):
         super().__init__()
-        self.words = torch.nn.Embedding(VOCABULARY, WIDTH)
+        self.words = torch.nn.Embedding(vocabulary, WIDTH)
         self.places = torch.nn.Embedding(CONTEXT, WIDTH)
         layer = torch.nn.TransformerEncoderLayer(WIDTH, HEADS, 4 * WIDTH, dropout=0.0,
                                                  batch_first=True, norm_first=True)
         self.layers = torch.nn.TransformerEncoder(layer, LAYERS)
-        self.next = torch.nn.Linear(WIDTH, VOCABULARY)
+        self.next = torch.nn.Linear(WIDTH, vocabulary)
         future = torch.full((CONTEXT, CONTEXT), float("-inf")).triu(1)
         self.register_buffer("future", future, persistent=False)
 
     def forward(self, words):
-        """Logits of the word after each; [batch, CONTEXT] -> [batch, CONTEXT, VOCABULARY]."""
+        """Logits of the word after each; [batch, CONTEXT] -> [batch, CONTEXT, vocabulary]."""
         place = torch.arange(CONTEXT, device=words.device)
         return self.next(self.layers(self.words(words) + self.places(place), self.future))
 
 
-def text():
+def text(vocabulary):
     """The numbers of its words: 0 stands for all that are not among the commonest."""
     words = []
     for path in sorted(pathlib.Path("/").glob(TEXTS.lstrip("/"))):
         words += re.findall(r"\w+|[^\w\s]", path.read_text("utf-8", "replace"))
         if len(words) > WORDS_MOST:
             break
-    common = collections.Counter(words).most_common(VOCABULARY - 1)
+    common = collections.Counter(words).most_common(vocabulary - 1)
     number = {word: i for i, (word, _) in enumerate(common, 1)}
     return torch.tensor([number.get(word, 0) for word in words])
 
 
-def batches(words, size):
+def batches(words, size, seed):
     """This rank's shares of batches drawn alike on all ranks."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    generator = torch.Generator().manual_seed(1)
+    generator = torch.Generator().manual_seed(seed)
     while True:
         begins = torch.randint(len(words) - CONTEXT, (size,), generator=generator)[rank::ranks]
         chosen = torch.stack([words[b:b + CONTEXT + 1] for b in begins])
@@ -70,18 +70,25 @@ def loss_of(logits, words):
 
 
 def optimizer_of(parameters, arguments):
-    """Error feedback suits SGD: Adam divides what comes late by what it has seen since."""
     if arguments.optimizer == "sgd":
-        return torch.optim.SGD(parameters, lr=arguments.learning_rate, momentum=0.9)
-    return torch.optim.Adam(parameters, lr=arguments.learning_rate)
+        return torch.optim.SGD(parameters, lr=arguments.learning_rate,
+                               momentum=arguments.momentum)
+    if arguments.optimizer == "delayed-adam":
+        import sluice_torch
+
+        return sluice_torch.DelayedAdam(parameters, lr=arguments.learning_rate)
+    return torch.optim.Adam(parameters, lr=arguments.learning_rate,
+                            betas=(arguments.momentum, 0.999))
 
 
 def main():
     arguments = training.parse_arguments(__doc__, steps=100, batch=16, learning_rate=0.003,
-                                         optimizer=("adam", "sgd"))
+                                         optimizer=("adam", "delayed-adam", "sgd"), momentum=0.9,
+                                         vocabulary=VOCABULARY)
     training.join(arguments.backend)
-    torch.manual_seed(1)
-    training.train(LanguageModel(), batches(text(), arguments.batch), loss_of,
+    torch.manual_seed(arguments.seed)
+    training.train(LanguageModel(arguments.vocabulary),
+                   batches(text(arguments.vocabulary), arguments.batch, arguments.seed), loss_of,
                    lambda parameters: optimizer_of(parameters, arguments), arguments)
     dist.destroy_process_group()
 

@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 import training
 
-ROWS = 1 << 20  # of the table: words are hashed
+ROWS = 1 << 20  # of the table, by default: words are hashed
 SECTIONS = 64
 
 
@@ -33,18 +33,18 @@ def packages():
     return [found[name] for name in sorted(found)]
 
 
-def features_of(description):
+def features_of(description, rows):
     words = re.findall(r"[a-z0-9]+", description.lower())
     pairs = [" ".join(pair) for pair in zip(words, words[1:])]
-    return sorted({zlib.crc32(text.encode()) % ROWS for text in ["", *words, *pairs]})
+    return sorted({zlib.crc32(text.encode()) % rows for text in ["", *words, *pairs]})
 
 
-def examples():
+def examples(rows):
     """[(features, section number)], and the number of sections."""
     told = packages()
     common = [s for s, _ in collections.Counter(s for s, _ in told).most_common(SECTIONS)]
     number = {section: i for i, section in enumerate(common)}
-    return [(features_of(text), number[s]) for s, text in told if s in number]
+    return [(features_of(text, rows), number[s]) for s, text in told if s in number]
 
 
 def bagged(chosen):
@@ -57,10 +57,10 @@ def bagged(chosen):
             torch.tensor([section for _, section in chosen]))
 
 
-def batches(data, size):
+def batches(data, size, seed):
     """This rank's shares of batches drawn alike on all ranks."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    generator = torch.Generator().manual_seed(1)
+    generator = torch.Generator().manual_seed(seed)
     while True:
         chosen = torch.randint(len(data), (size,), generator=generator).tolist()
         yield bagged([data[i] for i in chosen[rank::ranks]])
@@ -74,15 +74,15 @@ def accuracy(model, data):
 
 def main():
     arguments = training.parse_arguments(__doc__, steps=200, batch=512, learning_rate=30.0,
-                                         dense_gradients=False)
+                                         dense_gradients=False, rows=ROWS)
     training.join(arguments.backend)
-    data = examples()
+    data = examples(arguments.rows)
     held_out, trained = data[::10], [x for i, x in enumerate(data) if i % 10]
-    model = torch.nn.EmbeddingBag(ROWS, SECTIONS, mode="mean",
+    model = torch.nn.EmbeddingBag(arguments.rows, SECTIONS, mode="mean",
                                   sparse=not arguments.dense_gradients)
     torch.nn.init.zeros_(model.weight)
     training.train(
-        model, batches(trained, arguments.batch), torch.nn.functional.cross_entropy,
+        model, batches(trained, arguments.batch, arguments.seed), torch.nn.functional.cross_entropy,
         lambda parameters: torch.optim.SGD(parameters, lr=arguments.learning_rate), arguments)
     if dist.get_rank() == 0:
         print(f"held-out accuracy {100 * accuracy(model, held_out):.1f} % of {len(held_out)}"

@@ -1,6 +1,7 @@
 """What the examples share: settings, the process group, and the loop that trains and measures."""
 import argparse
 import dataclasses
+import functools
 import json
 import os
 import time
@@ -9,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-HOOKS = ("none", "top-k", "random-k", "threshold", "bf16")
+HOOKS = ("none", "top-k", "random-k", "threshold", "bf16", "ef21-top-k")
 
 
 def parse_arguments(description, **defaults):
@@ -22,6 +23,11 @@ def parse_arguments(description, **defaults):
     add("--ratio", type=float, default=0.05, help="of the blocks that top-k and random-k keep")
     add("--norm", type=float, default=1e-4, help="above which threshold keeps a block")
     add("--bf16-wire", action="store_true", help="what a hook keeps travels as bfloat16")
+    add("--by-adam", action="store_true", help="top-k keeps the blocks that Adam would move most")
+    add("--hook-warm-up", type=int, default=0, help="steps in which a hook keeps all blocks (0)")
+    add("--seed", type=int, default=1, help="of weights and batches (1)")
+    add("--compute-every", type=int, default=4,
+        help="one of so many steps is done again without exchange, to be timed; 0: none (4)")
     for name, value in defaults.items():
         flag = "--" + name.replace("_", "-")
         if value is False:
@@ -35,6 +41,8 @@ def parse_arguments(description, **defaults):
     arguments = parser.parse_args()
     if arguments.bf16_wire and arguments.hook in ("none", "bf16"):
         parser.error("--bf16-wire goes with --hook top-k, random-k or threshold")
+    if arguments.by_adam and arguments.hook != "top-k":
+        parser.error("--by-adam goes with --hook top-k")
     return arguments
 
 
@@ -49,21 +57,27 @@ def join(backend):
     dist.init_process_group(backend)
 
 
-def hook_of(arguments):
+def hook_of(arguments, optimizer):
     import sluice_torch
 
-    options = {"wire_dtype": torch.bfloat16} if arguments.bf16_wire else {}
-    return {"top-k": lambda: sluice_torch.top_k(arguments.ratio, **options),
+    options = {"block_elements": int(os.environ.get("SLUICE_BLOCK_ELEMENTS", 256)),
+               "warm_up": arguments.hook_warm_up}
+    if arguments.bf16_wire:
+        options["wire_dtype"] = torch.bfloat16
+    by = {"optimizer": optimizer} if arguments.by_adam else {}
+    top_k = functools.partial(sluice_torch.top_k, arguments.ratio, **by, **options)
+    return {"top-k": top_k,
+            "ef21-top-k": lambda: sluice_torch.ef21(top_k()),
             "random-k": lambda: sluice_torch.random_k(arguments.ratio, **options),
             "threshold": lambda: sluice_torch.threshold(arguments.norm, **options),
-            "bf16": sluice_torch.bf16}[arguments.hook]()
+            "bf16": lambda: sluice_torch.bf16(**options)}[arguments.hook]()
 
 
 @dataclasses.dataclass
 class Figures:
     """Of rank 0, for each step; seconds are those of the slowest rank."""
     losses: list = dataclasses.field(default_factory=list)  # mean over the ranks
-    seconds: list = dataclasses.field(default_factory=list)  # of the step
+    seconds: list = dataclasses.field(default_factory=list)  # of the step, up to the gradients
     exchange_seconds: list = dataclasses.field(default_factory=list)  # by DDP's own clock: from
     # the first bucket's start to the last one's end
     compute_seconds: list = dataclasses.field(default_factory=list)  # of one without exchange
@@ -94,9 +108,9 @@ def train(model, batches, loss_of, optimizer_of, arguments):
     rank = dist.get_rank()
     parallel = DistributedDataParallel(model, gradient_as_bucket_view=True)
     parallel._set_ddp_runtime_logging_sample_rate(1)
-    if arguments.hook != "none":
-        parallel.register_comm_hook(*hook_of(arguments))
     optimizer = optimizer_of(model.parameters())
+    if arguments.hook != "none":
+        parallel.register_comm_hook(*hook_of(arguments, optimizer))
     figures = Figures()
 
     def forward_and_backward(inputs, targets):
@@ -112,11 +126,11 @@ def train(model, batches, loss_of, optimizer_of, arguments):
         loss = forward_and_backward(inputs, targets)
         seconds = time.perf_counter() - begin
         exchange = 1e-9 * parallel._get_ddp_logging_data().get("backward_comm_time", 0)
+        optimizer.step()  # which may send, too
         dist.barrier()
         sent = bytes_sent(arguments.backend) - before
-        optimizer.step()
         compute = 0.0
-        if step % 4 == 3:
+        if arguments.compute_every and step % arguments.compute_every == 3:
             dist.barrier()
             begin = time.perf_counter()
             with parallel.no_sync():

@@ -13,6 +13,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__
 sys.path[:0] = [os.path.join(ROOT, "bench", "lib"), os.path.join(ROOT, "scripts", "lib")]
 
 import contestants  # noqa: E402
+import convergence  # noqa: E402
 import figures  # noqa: E402
 import kernels  # noqa: E402
 import placement  # noqa: E402
@@ -266,6 +267,55 @@ class Figures(unittest.TestCase):
     def test_groups_name_rows(self):
         for rows in figures.GROUPS.values():
             self.assertLessEqual(set(rows), set(figures.ROWS))
+
+
+class Convergence(unittest.TestCase):
+    MODEL = "language model with SGD"
+
+    def setUp(self):
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.path = os.path.join(place.name, "convergence.csv")
+
+    def run_of(self, contestant, seed):
+        return convergence.Run(self.MODEL, contestant, seed, 100, 2)
+
+    def keep(self, contestant, seed, last_loss, bytes_of_a_step):
+        """Losses fall to `last_loss`, which the last 50 of 100 steps have."""
+        convergence.Runs(self.path).add(self.run_of(contestant, seed),
+                                        {"losses": [9.0] * 50 + [last_loss] * 50,
+                                         "bytes_sent": [bytes_of_a_step] * 100})
+
+    def test_the_last_50_losses_and_all_bytes_are_kept(self):
+        self.keep("exact", 1, 2.0, 10)
+        self.keep("bf16", 2, 3.0, 5)
+        kept = convergence.Runs(self.path)
+        self.assertIn(self.run_of("bf16", 2), kept)
+        self.assertNotIn(self.run_of("bf16", 1), kept)
+        self.assertEqual((kept.loss(self.run_of("bf16", 2)), kept.bytes(self.run_of("bf16", 2))),
+                         (3, 500))
+        self.assertEqual(kept.loss(self.run_of("exact", 1)), 2)
+
+    def test_contestants_are_compared_by_seeds_that_both_have(self):
+        for seed, exact, bf16 in ((1, 2.0, 2.2), (2, 4.0, 4.4)):
+            self.keep("exact", seed, exact, 10)
+            self.keep("bf16", seed, bf16, 5)
+        self.keep("exact", 3, 100.0, 1000)
+        table = list(convergence.table(convergence.Runs(self.path), self.MODEL, [1, 2, 3], 100, 2))
+        self.assertEqual([row[0] for row in table], ["exact", "bf16"])
+        self.assertEqual(table[1][1:], ["3.3000", "2.200, 4.400", "+10.00 %", "0.0 MB", "2.0"])
+
+    def test_what_diverges_is_told(self):
+        self.keep("exact", 1, 2.0, 10)
+        self.keep("bf16", 1, float("nan"), 5)
+        table = list(convergence.table(convergence.Runs(self.path), self.MODEL, [1], 100, 2))
+        self.assertEqual(table[1][3], "diverges")
+
+    def test_names_can_stand_in_a_list(self):
+        for name in [*convergence.names(), *convergence.MODELS]:
+            self.assertNotIn(",", name)
+        for model in convergence.MODELS:
+            self.assertEqual(convergence.contestants_of(model)[0].name, convergence.EXACT)
 
 
 class Programs(unittest.TestCase):

@@ -68,12 +68,23 @@ class Training(Torch):
             2, self.start_daemon(), "hooks.py", "nothing_left_out", "what_is_left_out_comes_later",
             "random_blocks_are_the_same_on_all_ranks", "fewer_bytes", "sparse_gradients",
             "an_overflow_passes", "library_and_tensors_agree", "bad_numbers_are_sent_at_once",
-            "options_are_checked", "recorded"))
+            "blocks_that_adam_moves_most_travel", "options_are_checked", "recorded"))
+
+    def test_ef21(self):
+        self.all_end_well(self.start_programs(
+            2, self.start_daemon(), "hooks.py", "ef21_is_as_published",
+            "ef21_reaches_gradients_that_stay", "ef21_forgets_bad_numbers"))
 
     def test_communication_hooks_of_three_ranks(self):
         self.all_end_well(self.start_programs(
             3, self.start_shards(2), "hooks.py", "what_is_left_out_comes_later",
-            "what_is_rounded_comes_later"))
+            "what_is_rounded_comes_later", "ef21_is_as_published"))
+
+    def test_delayed_adam(self):
+        self.all_end_well(self.start_programs(
+            2, self.start_daemon(), "delayed_adam.py", "with_every_gradient_it_is_adam",
+            "late_gradients_count_for_all_their_steps", "it_goes_on_from_its_state",
+            "bad_numbers_stay_where_they_are", "all_ranks_train_alike", "arguments_are_checked"))
 
     def test_tensors_in_shared_memory(self):
         self.all_end_well(self.start_programs(

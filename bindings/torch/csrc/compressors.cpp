@@ -52,6 +52,16 @@ std::uint64_t top_k(const at::Tensor& gradients, const LeftOut& left_out,
       [&](const sluice::BlockCompression& blocks) { return sluice::compress_top_k(blocks, k); });
 }
 
+std::uint64_t top_k_ratio(const at::Tensor& gradients, const LeftOut& left_out,
+                          std::uint32_t block_elements, std::uint32_t ranks, std::uint64_t k,
+                          const at::Tensor& parameters) {
+  const std::span<float> weights = elements_of(parameters, "compress_top_k_ratio");
+  return compressed("compress_top_k_ratio", gradients, left_out, block_elements, ranks,
+                    [&](const sluice::BlockCompression& blocks) {
+                      return sluice::compress_top_k_ratio(blocks, weights, k);
+                    });
+}
+
 std::uint64_t threshold(const at::Tensor& gradients, const LeftOut& left_out,
                         std::uint32_t block_elements, std::uint32_t ranks, double norm) {
   return compressed("compress_threshold", gradients, left_out, block_elements, ranks,
@@ -73,6 +83,7 @@ std::uint64_t random_k(const at::Tensor& gradients, const LeftOut& left_out,
 
 void define_compressors(py::module_& module) {
   module.def("compress_top_k", &top_k);
+  module.def("compress_top_k_ratio", &top_k_ratio);
   module.def("compress_threshold", &threshold);
   module.def("compress_random_k", &random_k);
 }

@@ -20,12 +20,14 @@ import torch.distributed as dist
 
 from sluice_torch import _backend
 from sluice_torch._backend import ProcessGroupSluice
+from sluice_torch.delayed_adam import DelayedAdam
+from sluice_torch.ef21 import Estimates, ef21
 from sluice_torch.hooks import Compressor, bf16, random_k, threshold, top_k
 from sluice_torch.inspection import Recorder
 from sluice_torch.memory import share_buckets, shared_memory
 
-__all__ = ["Compressor", "ProcessGroupSluice", "Recorder", "bf16", "random_k", "shared_memory",
-           "threshold", "top_k"]
+__all__ = ["Compressor", "DelayedAdam", "Estimates", "ProcessGroupSluice", "Recorder", "bf16",
+           "ef21", "random_k", "shared_memory", "threshold", "top_k"]
 __version__ = "0.1.0"
 
 

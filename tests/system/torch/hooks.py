@@ -45,11 +45,25 @@ def gradients(module, hook=None):
 
 def nothing_left_out():
     plain = gradients(make())
-    for hook in (sluice_torch.top_k(1.0), sluice_torch.random_k(1.0), sluice_torch.threshold(0.0)):
-        for mine, theirs in zip(gradients(make(), hook), plain):
-            assert torch.allclose(mine, theirs, rtol=1e-5, atol=1e-9)
-        assert hook[0].density() > 0.9  # a threshold leaves out blocks that are zero
-        assert hook[0].calls > 2 * STEPS, "several buckets"
+    for hook in (sluice_torch.top_k(1.0), sluice_torch.random_k(1.0), sluice_torch.threshold(0.0),
+                 sluice_torch.top_k(0.01, warm_up=STEPS)):
+        for by_ef21 in (False, True):
+            if by_ef21:
+                hook = sluice_torch.ef21(fresh(hook))
+            compressor = hook[0].compressor if by_ef21 else hook[0]
+            for mine, theirs in zip(gradients(make(), hook), plain):
+                assert torch.allclose(mine, theirs, rtol=1e-5, atol=1e-7)
+            assert compressor.density() > 0.9  # a threshold leaves out blocks that are zero
+            assert compressor.calls > 2 * STEPS, "several buckets"
+            assert compressor.steps == STEPS
+
+
+def fresh(hook):
+    """Another with the same rule."""
+    used, function = hook
+    made = sluice_torch.Compressor(used.rule, warm_up=used.warm_up)
+    made._one_pass = used._one_pass
+    return made, function
 
 
 def what_is_left_out_comes_later():
@@ -60,7 +74,7 @@ def what_is_left_out_comes_later():
                           (sluice_torch.threshold(3e-3), None), (sluice_torch.bf16(), 1.0)):
         module, compressor = make(), hook[0]
         came = sum(gradients(module, hook))
-        left = flat(compressor._part[id(parameter)] for parameter in module.parameters())
+        left = flat(map(compressor.left_out.of_parameter, module.parameters()))
         assert left.count_nonzero() > 0
         dist.all_reduce(left, op=dist.ReduceOp.AVG)
         worst = (came + left - plain).abs().max()
@@ -81,7 +95,7 @@ def what_is_rounded_comes_later():
         model.zero_grad()
         (model(inputs).sum() * (RANK == 0)).backward()
         came += module.weight.grad
-    left = hook[0]._part[id(module.weight)].view(7, 300).clone()
+    left = hook[0].left_out.of_parameter(module.weight).view(7, 300).clone()
     dist.all_reduce(left, op=dist.ReduceOp.AVG)
     worst = (came + left - inputs * steps / RANKS).abs().max()
     assert worst < 1e-5 * came.abs().max(), worst
@@ -106,11 +120,27 @@ class Bucket:
     def parameters(self):
         return [self.parameter]
 
+    def index(self):
+        return 0
+
+
+def adam_of(parameter):
+    """Adam after a step, of which the mean squares differ from block to block; some are zero."""
+    adam = torch.optim.Adam([parameter])
+    parameter.grad = torch.zeros_like(parameter)
+    place = torch.arange(parameter.numel())
+    parameter.grad[:] = (place // 256 % 5) * (1 + place % 3)
+    adam.step()
+    return adam
+
 
 def library_and_tensors_agree():
     """On which blocks travel, and on every bit of what does and what stays."""
     for elements in (0, 1, 255, 256, 10_000):
+        adam = adam_of(nn.Parameter(torch.zeros(elements)))
         for make_hook in (lambda **o: sluice_torch.top_k(0.3, **o),
+                          lambda **o: sluice_torch.top_k(0.3, wire_dtype=torch.bfloat16, **o),
+                          lambda **o: sluice_torch.top_k(0.3, adam, **o),
                           lambda **o: sluice_torch.threshold(16.0, **o)):
             for feedback in (True, False):
                 found = []
@@ -120,11 +150,12 @@ def library_and_tensors_agree():
                     if not by_library:
                         compressor._one_pass = None
                     generator = torch.Generator().manual_seed(elements)
-                    parameter = nn.Parameter(torch.zeros(elements))
+                    parameter, = adam.param_groups[0]["params"]
                     sent = [compressor.compress(
                         Bucket(parameter, torch.randn(elements, generator=generator)), 3)
                         for _ in range(4)]
-                    left = compressor._part.get(id(parameter), torch.zeros(0))
+                    left = (compressor.left_out.of_parameter(parameter) if feedback
+                            else torch.zeros(0))
                     found.append([*sent, left, torch.tensor(compressor.blocks_kept)])
                 for mine, theirs in zip(*found):
                     assert torch.equal(mine, theirs), (elements, feedback)
@@ -132,6 +163,83 @@ def library_and_tensors_agree():
         compressor, _ = sluice_torch.top_k(0.5)
         sent = compressor.compress(Bucket(nn.Parameter(gradients), gradients), 2)
         assert (compressor.blocks_kept, float(sent.sum())) == (2, 256.0), sent
+
+
+def blocks_that_adam_moves_most_travel():
+    """Of equal gradients those of the smallest mean squares, and first those that it does not know
+    of. As DDP orders parameters, over several steps."""
+    parameter = nn.Parameter(torch.zeros(10 * 256))
+    adam = adam_of(parameter)  # blocks 0 and 5 are unknown; then come 1 and 6, 2 and 7, ...
+    compressor, _ = sluice_torch.top_k(0.4, adam)
+    sent = compressor.compress(Bucket(parameter, torch.ones(10 * 256)), 1)
+    assert (sent.view(10, 256)[:, 0].nonzero().flatten() == torch.tensor([0, 1, 5, 6])).all(), sent
+    hook = sluice_torch.top_k(0.1, torch.optim.Adam([parameter]))
+    plain, came = sum(gradients(make())), sum(gradients(make(), hook))
+    assert 0 < (came - plain).norm() < plain.norm(), "before Adam's first step: by the norm alone"
+    sgd = torch.optim.SGD([parameter], 0.1)
+    sgd.defaults["betas"] = ()  # as if it were Adam
+    sgd.state[parameter]["momentum_buffer"] = torch.zeros(2560)
+    for call, said in ((lambda: sluice_torch.top_k(0.1, torch.optim.SGD([parameter], 0.1)), "SGD"),
+                       (lambda: sluice_torch.top_k(0.1, sgd)[0].compress(
+                           Bucket(parameter, torch.ones(2560)), 1), "exp_avg_sq")):
+        expect_value_error(call, said)
+
+
+def top_blocks(blocks, k):
+    """Those of the largest norms alone, as plainly as can be."""
+    by_norm = sorted(range(len(blocks)), key=lambda b: -float(blocks[b].double().norm()))
+    return torch.stack([blocks[b] * (b in by_norm[:k]) for b in range(len(blocks))])
+
+
+def of_step(step, rank, elements):
+    generator = torch.Generator().manual_seed(100 * step + rank)
+    return torch.randn(elements, generator=generator)
+
+
+def ef21_is_as_published():
+    """Beside a reference that computes what every rank does."""
+    elements, blocks, k = 20 * 64 - 5, 20, 3
+    parameter = nn.Parameter(torch.zeros(elements))
+    estimates, hook = sluice_torch.ef21(sluice_torch.top_k(k / blocks, block_elements=64))
+    theirs = [torch.zeros(elements) for _ in range(RANKS)]
+    for step in range(3 * STEPS):
+        for rank in range(RANKS):
+            difference = nn.functional.pad(of_step(step, rank, elements) - theirs[rank], (0, 5))
+            theirs[rank] += top_blocks(difference.view(blocks, 64), k).flatten()[:elements]
+        bucket = Bucket(parameter, of_step(step, RANK, elements))
+        came = hook(estimates, bucket).wait()
+        assert came.data_ptr() == bucket.buffer().data_ptr()
+        assert torch.allclose(came, sum(theirs) / RANKS, atol=1e-5), step
+        assert torch.allclose(estimates.mine.of(bucket), theirs[RANK], atol=1e-5), step
+    assert estimates.compressor.density() == k / blocks
+
+
+def ef21_reaches_gradients_that_stay():
+    """With every compressor."""
+    for make_hook in (lambda: sluice_torch.top_k(0.1), lambda: sluice_torch.random_k(0.3),
+                      lambda: sluice_torch.threshold(1e-3)):
+        parameter = nn.Parameter(torch.zeros(5000))
+        estimates, hook = sluice_torch.ef21(make_hook())
+        for _ in range(40):
+            came = hook(estimates, Bucket(parameter, of_step(0, RANK, 5000))).wait()
+        mean = sum(of_step(0, rank, 5000) for rank in range(RANKS)) / RANKS
+        assert torch.allclose(came, mean, atol=1e-3), (came - mean).abs().max()
+
+
+def ef21_forgets_bad_numbers():
+    """All ranks are told in that step; later steps are right, also where they were."""
+    for bad in (float("nan"), float("inf")):
+        parameter = nn.Parameter(torch.zeros(5000))
+        estimates, hook = sluice_torch.ef21(sluice_torch.top_k(0.1))
+        for step in range(40):
+            mine = of_step(0, RANK, 5000)
+            if step == 3 and RANK == 0:
+                mine[1234] = bad
+            came = hook(estimates, Bucket(parameter, mine)).wait()
+            assert came[1234].isfinite() == (step != 3), step
+            assert came.isfinite().sum() >= 4999
+        mean = sum(of_step(0, rank, 5000) for rank in range(RANKS)) / RANKS
+        assert torch.allclose(came, mean, atol=1e-5)
 
 
 def bad_numbers_are_sent_at_once():
@@ -144,7 +252,7 @@ def bad_numbers_are_sent_at_once():
             parameter = nn.Parameter(torch.zeros(200 * 256))
             sent = compressor.compress(Bucket(parameter, gradients), 1)
             assert not sent[70 * 256 + 3].isfinite() and sent[70 * 256] == 1
-            left = compressor._part[id(parameter)]
+            left = compressor.left_out.of_parameter(parameter)
             assert left.isfinite().all() and (left[70 * 256:71 * 256] == 0).all()
 
 
@@ -159,13 +267,14 @@ def fewer_bytes():
 
 def sparse_gradients():
     """They are summed as they are."""
-    module = nn.Sequential(nn.Embedding(1000, 16, sparse=True))
-    model = DistributedDataParallel(module)
-    model.register_comm_hook(*sluice_torch.top_k(0.1))
-    model(torch.tensor([RANK, 999])).sum().backward()
-    gradient = module[0].weight.grad.to_dense()
-    assert (gradient[999] == 1).all()
-    assert (gradient[:RANKS] == 1 / RANKS).all()
+    for hook in (sluice_torch.top_k(0.1), sluice_torch.ef21(sluice_torch.top_k(0.1))):
+        module = nn.Sequential(nn.Embedding(1000, 16, sparse=True))
+        model = DistributedDataParallel(module)
+        model.register_comm_hook(*hook)
+        model(torch.tensor([RANK, 999])).sum().backward()
+        gradient = module[0].weight.grad.to_dense()
+        assert (gradient[999] == 1).all()
+        assert (gradient[:RANKS] == 1 / RANKS).all()
 
 
 def an_overflow_passes():
@@ -185,13 +294,22 @@ def an_overflow_passes():
 def options_are_checked():
     for call in (lambda: sluice_torch.top_k(0), lambda: sluice_torch.random_k(1.5),
                  lambda: sluice_torch.threshold(-1),
-                 lambda: sluice_torch.top_k(0.5, block_elements=0)):
-        try:
-            call()
-        except ValueError as error:
-            assert "expected" in str(error)
-        else:
-            raise AssertionError("no ValueError")
+                 lambda: sluice_torch.top_k(0.5, block_elements=0),
+                 lambda: sluice_torch.top_k(0.5, warm_up=-1),
+                 lambda: sluice_torch.ef21(sluice_torch.bf16())):
+        expect_value_error(call, "expected")
+    used = sluice_torch.top_k(0.5)
+    used[0].compress(Bucket(nn.Parameter(torch.zeros(9)), torch.ones(9)), 1)
+    expect_value_error(lambda: sluice_torch.ef21(used), "called 1 times")
+
+
+def expect_value_error(call, said):
+    try:
+        call()
+    except ValueError as error:
+        assert said in str(error), error
+    else:
+        raise AssertionError("no ValueError")
 
 
 def recorded():
