@@ -145,11 +145,11 @@ void Stream::count_data(std::size_t shared_bytes, Scope& scope) {
   Operation* const op = current_op(scope);
   if (data_sends_++ == 0) {
     ++scope.counters.data_sent;
+    if (op != nullptr) op->statistics.bytes_sent += shared_bytes;  // they stay where they are
   } else {
     ++scope.counters.data_resent;
     if (op != nullptr) ++op->statistics.retransmissions;
   }
-  if (op != nullptr) op->statistics.bytes_sent += shared_bytes;
   data_sent_at_ = scope.now;
   told_ = position_;
 }

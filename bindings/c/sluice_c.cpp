@@ -126,16 +126,24 @@ sluice::Reduction from_c(sluice_reduction reduction, const char* call) {
 sluice::ReduceOptions from_c(const sluice_reduce_options* options, const char* call) {
   sluice::ReduceOptions result;
   if (options == nullptr) return result;
-  const bool older = options->size == offsetof(sluice_reduce_options, block_elements);
-  if (!older) check_size(options->size, sizeof *options, call, "options");
+  // Of headers before those members came.
+  const bool has_no_blocks = options->size == offsetof(sluice_reduce_options, block_elements);
+  const bool has_no_seed = options->size == offsetof(sluice_reduce_options, rounding_seed);
+  if (!has_no_blocks && !has_no_seed) check_size(options->size, sizeof *options, call, "options");
   result.reduction = from_c(options->reduction, call);
   if (options->nonzero_blocks != nullptr)
     result.nonzero_blocks = {options->nonzero_blocks, options->nonzero_words};
   result.tag = options->tag;
-  if (older) return result;
-  if (options->reserved_0 != 0 || options->reserved_1 != 0 || options->reserved_2 != 0)
+  if (has_no_blocks) return result;
+  if (options->reserved_0 != 0 || options->reserved_1 != 0)
     refuse(std::string(call) + ": the options' reserved members must be 0");
   result.block_elements = options->block_elements;
+  result.encoding = narrowed<sluice::Encoding>(options->encoding);
+  if (!sluice::is_valid(result.encoding) ||
+      (result.encoding == sluice::Encoding::kNone) != (options->encoding == SLUICE_ENCODING_NONE))
+    refuse(std::string(call) + ": the encoding " + std::to_string(options->encoding) +
+           " is none of sluice_encoding");
+  if (!has_no_seed) result.rounding_seed = options->rounding_seed;
   return result;
 }
 
@@ -481,6 +489,13 @@ sluice_status sluice_work_sparse_sums(const sluice_work* work, sluice_element_ty
     out = sums.size();
     if (keys != nullptr) *keys = sums.keys().data();
     if (values != nullptr) *values = found.data();
+  });
+}
+
+sluice_status sluice_work_sparse_dense(const sluice_work* work, void* tensor, uint64_t count,
+                                       sluice_element_type type, sluice_error* error) {
+  return guarded(error, [&] {
+    sparse_of(work, "sluice_work_sparse_dense").copy_to_dense(tensor, count, from_c(type));
   });
 }
 

@@ -107,7 +107,7 @@ class Python(harness.SystemTest):
         sizes = subprocess.run([harness.PYTHON_WITH_NUMPY, "-B", "-c", code], check=True,
                                env=self.environment(**harness.python_environment()), text=True,
                                stdout=subprocess.PIPE).stdout
-        self.assertEqual(sizes.split(), ["512", "48", "72"])
+        self.assertEqual(sizes.split(), ["512", "56", "72"])
 
 
 if __name__ == "__main__":

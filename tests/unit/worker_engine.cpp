@@ -514,34 +514,48 @@ TEST_CASE("an aggregator that was restarted ends a job that has made progress") 
   CHECK(bench.engine->failure()->code() == ErrorCode::kAggregatorLost);
 }
 
+/// The first epoch's memory, of a session by reference.
+struct SharedMemory {
+  explicit SharedMemory(Bench& bench) {
+    bench.config.slots_id = 7;
+    bench.config.slots = slots;
+    bench.config.results = [this](const Endpoint&) -> std::optional<worker::EngineConfig::Results> {
+      if (!is_given) return std::nullopt;
+      return worker::EngineConfig::Results{8, nullptr, results};
+    };
+  }
+
+  /// Joins a job whose blocks go by reference.
+  static void join(Bench& bench) {
+    bench.engine = std::make_unique<Engine>(bench.config, bench.aggregators);
+    const std::uint64_t nonce = bench.start();
+    bench.challenge(nonce);
+    auto welcome = bench.welcome_packet(nonce);
+    welcome.flags = wire::kWelcomeByReference;
+    welcome.results = 8;
+    bench.give(welcome);
+    REQUIRE(bench.engine->session().by_reference);
+  }
+
+  std::vector<std::byte> slots = std::vector<std::byte>(1 << 20);
+  std::vector<std::byte> results = std::vector<std::byte>(2 << 20);
+  bool is_given = true;
+};
+
 TEST_CASE("a JOIN that awaits memory goes as soon as there is some") {
   Bench bench;
-  std::vector<std::byte> slots(1 << 20), results(2 << 20);
-  bool is_given = true;
-  bench.config.slots_id = 7;
-  bench.config.slots = slots;
-  bench.config.results = [&](const Endpoint&) -> std::optional<worker::EngineConfig::Results> {
-    if (!is_given) return std::nullopt;
-    return worker::EngineConfig::Results{8, nullptr, results};
-  };
+  SharedMemory memory(bench);
   bench.config.join_retry_min = bench.config.join_retry_max = 1s;
-  bench.engine = std::make_unique<Engine>(bench.config, bench.aggregators);
-  const std::uint64_t nonce = bench.start();
-  bench.challenge(nonce);
-  auto welcome = bench.welcome_packet(nonce);
-  welcome.flags = wire::kWelcomeByReference;
-  welcome.results = 8;
-  bench.give(welcome);
-  REQUIRE(bench.engine->session().by_reference);
+  memory.join(bench);
   bench.pass(0ms);
 
-  is_given = false;
+  memory.is_given = false;
   const auto hello = of_kind<wire::Hello>(bench.give(bench.refused()));
   REQUIRE(hello.size() == 1);
   const auto again = hello[0].packet().as<wire::Hello>().nonce;
   CHECK(of_kind<wire::Join>(bench.challenge(again, kIncarnation + 1)).empty());
   CHECK(of_kind<wire::Join>(bench.pass(10ms)).empty());
-  is_given = true;
+  memory.is_given = true;
   const auto join = of_kind<wire::Join>(bench.pass(1ms));
   REQUIRE(join.size() == 1);
   CHECK(join[0].packet().as<wire::Join>().nonce == again);
@@ -1068,6 +1082,24 @@ TEST_CASE("the statistics of an op count its blocks and packets once") {
   CHECK(statistics.packets_sent == 2);
   CHECK(statistics.packets_received == 1);
   CHECK(statistics.retransmissions == 1);
+}
+
+TEST_CASE(
+    "blocks in shared memory count as sent once, however often an aggregator is told of them") {
+  Bench bench;
+  SharedMemory memory(bench);
+  memory.join(bench);
+  bench.pass(0ms);
+  auto tensor = ones(1);
+  bench.submit(tensor);
+  const auto again = of_kind<wire::Data>(bench.status(0, {0}));
+  REQUIRE(again.size() == 1);
+  bench.engine->abort(Error(ErrorCode::kAborted, "enough"), bench.sink);
+  const auto completions = bench.engine->take_completions();
+  REQUIRE(completions.size() == 1);
+  const auto& statistics = completions[0].statistics;
+  CHECK(statistics.retransmissions == 1);
+  CHECK(statistics.bytes_sent == 2 * again[0].datagram->size() + kBlock * sizeof(float));
 }
 
 TEST_CASE("buffers go back when the job is over") {

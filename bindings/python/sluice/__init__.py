@@ -184,7 +184,8 @@ class Communicator:
     def all_reduce(self, array: NDArray[Any], output: NDArray[Any] | None = None, *,
                    reduction: str = "sum", nonzero_blocks: NDArray[np.bool_] | None = None,
                    block_elements: int = 0, tag: int = 0,
-                   element_type: str | None = None) -> Work:
+                   element_type: str | None = None, encoding: str | None = None,
+                   rounding_seed: int = 0) -> Work:
         """Starts: every rank's output becomes the reduction over the ranks' arrays.
 
         array: C-contiguous, float32, float64, float16, int8, uint8, int16, int32, int64 or bool, in
@@ -198,6 +199,10 @@ class Communicator:
             same on all ranks.
         tag: equal on all ranks; tells calls of equal shape in swapped order apart.
         element_type: "bfloat16" for arrays of uint16 that hold such; else the dtype's.
+        encoding: how the elements of float32 travel, the same on all ranks: "float16", "bfloat16",
+            "int8", "int4"; None: as they are. What each loses: docs/sparsity.md.
+        rounding_seed: of "int8" and "int4", equal on all ranks. Not 0: elements are rounded up or
+            down by chance, which follows from it, so that their mean is right. 0: to nearest.
 
         Raises TypeError, InvalidArgument.
         """
@@ -206,7 +211,7 @@ class Communicator:
         output = self._like(caller, array, output)
         to = _arrays.writeable(caller, output, "output")
         options, words = self._options(caller, array, number, reduction, nonzero_blocks,
-                                       block_elements, tag)
+                                       block_elements, tag, encoding, rounding_seed)
         return self._start(Work(output, (array, words)), lib.sluice_all_reduce,
                            to if output is array else _arrays.address(array), to, array.size,
                            number, options)
@@ -248,7 +253,8 @@ class Communicator:
 
     def reduce(self, array: NDArray[Any], root: int = 0, output: NDArray[Any] | None = None, *,
                reduction: str = "sum", nonzero_blocks: NDArray[np.bool_] | None = None,
-               block_elements: int = 0, tag: int = 0, element_type: str | None = None) -> Work:
+               block_elements: int = 0, tag: int = 0, element_type: str | None = None,
+               encoding: str | None = None, rounding_seed: int = 0) -> Work:
         """Starts: the root's output becomes the reduction over the ranks' arrays; elsewhere there
         is none. Else as all_reduce."""
         caller = "reduce"
@@ -260,14 +266,15 @@ class Communicator:
         else:
             output = None
         options, words = self._options(caller, array, number, reduction, nonzero_blocks,
-                                       block_elements, tag)
+                                       block_elements, tag, encoding, rounding_seed)
         return self._start(Work(output, (array, words)), lib.sluice_reduce,
                            _arrays.address(array), to, array.size, number, root, options)
 
     def reduce_scatter(self, array: NDArray[Any], output: NDArray[Any] | None = None, *,
                        counts: ArrayLike | None = None, reduction: str = "sum",
                        nonzero_blocks: NDArray[np.bool_] | None = None, block_elements: int = 0,
-                       tag: int = 0, element_type: str | None = None) -> Work:
+                       tag: int = 0, element_type: str | None = None, encoding: str | None = None,
+                       rounding_seed: int = 0) -> Work:
         """Starts: the ranks' arrays are reduced, and each rank's output becomes its part: the parts
         follow each other in rank order.
 
@@ -287,7 +294,7 @@ class Communicator:
         output = _arrays.output_of(caller, output, shape or (own,), own, array.dtype)
         to = _arrays.writeable(caller, output, "output")
         options, words = self._options(caller, array, number, reduction, nonzero_blocks,
-                                       block_elements, tag)
+                                       block_elements, tag, encoding, rounding_seed)
         return self._start(Work(output, (array, words)), lib.sluice_reduce_scatter,
                            _arrays.address(array), to, _arrays.address(sizes), sizes.size, number,
                            options)
@@ -454,12 +461,13 @@ class Communicator:
         return output
 
     def _options(self, caller: str, array: NDArray[Any], number: int, reduction: str,
-                 nonzero_blocks: NDArray[np.bool_] | None, block_elements: int,
-                 tag: int) -> tuple[Any, Any]:
+                 nonzero_blocks: NDArray[np.bool_] | None, block_elements: int, tag: int,
+                 encoding: str | None, rounding_seed: int) -> tuple[Any, Any]:
         blocks, block = 0, _arrays.block_elements_of(caller, block_elements)
         if nonzero_blocks is not None:
             blocks = -(-array.size // self._block_elements(number, block))
-        return _arrays.reduce_options(caller, reduction, nonzero_blocks, blocks, block, tag)
+        return _arrays.reduce_options(caller, reduction, nonzero_blocks, blocks, block, tag,
+                                      encoding, rounding_seed)
 
     def _sizes(self, caller: str, array: NDArray[Any], counts: ArrayLike | None,
                name: str = "array") -> NDArray[np.int64]:
@@ -571,7 +579,7 @@ class SparseWork(Work):
         super().__init__(None, (pairs.keys, pairs.values))
         self._number = number  # of the type of its elements
         self._dtype, self._row = pairs.values.dtype, pairs.values.shape[1:]
-        self._returned = pairs.returned
+        self._key_bound, self._returned = pairs.key_bound, pairs.returned
 
     def wait(self, timeout: float | None = None) -> Any:
         """Until it is done; the pair (keys, values) of those that any rank has, but for sums below
@@ -584,6 +592,20 @@ class SparseWork(Work):
             self._kept = ()
             self._output = self._returned(*self._sums())
         return self._output
+
+    def dense(self, output: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Of an op that has ended well, the sums as an array of key_bound rows, in which those that
+        no key has are 0. `output`: of that shape and dtype, C-contiguous; None: a new one. Raises
+        InvalidArgument, also while it is not done, and the op's Error."""
+        shape = (self._key_bound, *self._row)
+        if output is None:
+            output = np.empty(shape, self._dtype)
+        to = _arrays.writeable("dense", output, "output")
+        if output.shape != shape or output.dtype != self._dtype:
+            raise _arrays.refusal("dense", f"output is {_arrays.described(output)}; {self._dtype}"
+                                  f" of shape {shape} expected")
+        call(lib.sluice_work_sparse_dense, self._handle, to, output.size, self._number)
+        return output
 
     @property
     def rejected(self) -> tuple[int, int, int, int]:

@@ -78,7 +78,8 @@ class _Error(Structure):
 class ReduceOptions(Structure):
     """sluice_reduce_options."""
     _fields_ = [("size", c_size_t), ("reduction", c_int), ("nonzero_blocks", c_void_p),
-                ("nonzero_words", c_size_t), ("tag", c_uint64), ("block_elements", c_uint16)]
+                ("nonzero_words", c_size_t), ("tag", c_uint64), ("block_elements", c_uint16),
+                ("encoding", c_uint16), ("reserved_1", c_uint32), ("rounding_seed", c_uint64)]
 
 
 class SparseTensor(Structure):
@@ -139,6 +140,7 @@ _FALLIBLE: dict[str, list[Any]] = {  # without the error, which comes last
     "sluice_sparse_all_reduce": [c_void_p, POINTER(SparseTensor), c_uint64, POINTER(SparseOptions),
                                  _HANDLE],
     "sluice_work_sparse_sums": [c_void_p, c_int, _HANDLE, _HANDLE, POINTER(c_uint64)],
+    "sluice_work_sparse_dense": [c_void_p, c_void_p, c_uint64, c_int],
     "sluice_work_sparse_rejected": [c_void_p, POINTER(c_uint64)],
     "sluice_work_stragglers": [c_void_p, POINTER(c_uint16), c_size_t, POINTER(c_size_t)],
     "sluice_work_wait": [c_void_p, c_int64],

@@ -22,13 +22,15 @@ AT(sluice_error, rank, 4);
 AT(sluice_error, op, 8);
 AT(sluice_error, last_heard_ms, 16);
 AT(sluice_error, message, 24);
-SIZE(sluice_reduce_options, 48);
+SIZE(sluice_reduce_options, 56);
 AT(sluice_reduce_options, size, 0);
 AT(sluice_reduce_options, reduction, 8);
 AT(sluice_reduce_options, nonzero_blocks, 16);
 AT(sluice_reduce_options, nonzero_words, 24);
 AT(sluice_reduce_options, tag, 32);
 AT(sluice_reduce_options, block_elements, 40);
+AT(sluice_reduce_options, encoding, 42);
+AT(sluice_reduce_options, rounding_seed, 48);
 SIZE(sluice_block_compression, 64);
 AT(sluice_block_compression, size, 0);
 AT(sluice_block_compression, gradients, 8);
@@ -416,6 +418,16 @@ static void sparse_sums(sluice_communicator* job) {
   sums += 2 * ranks + 2;
   CHECK(keys[1 + ranks] == 100 && sums[0] == 40 * (float)ranks &&
         sums[1] == (float)ranks - of_ranks);
+  float rows[2 * SPARSE_BOUND];
+  memset(rows, 1, sizeof rows);
+  CHECK(sluice_work_sparse_dense(work, rows, 2 * SPARSE_BOUND, SLUICE_FLOAT32, &error) ==
+        SLUICE_OK);
+  CHECK(rows[0] == 0 && rows[2] == of_ranks && rows[3] == 0 && rows[10] == 8 && rows[11] == 8);
+  CHECK(rows[200] == 40 * (float)ranks && rows[199] == 0);
+  REFUSED(sluice_work_sparse_dense(work, rows, 7, SLUICE_FLOAT32, &error), SLUICE_INVALID_ARGUMENT,
+          "the tensor has 7 elements");
+  REFUSED(sluice_work_sparse_dense(work, NULL, 2 * SPARSE_BOUND, SLUICE_FLOAT32, &error),
+          SLUICE_INVALID_ARGUMENT, "the tensor is null");
   CHECK(sluice_work_sparse_rejected(work, rejected, &error) == SLUICE_OK);
   CHECK(rejected[0] + rejected[1] + rejected[2] + rejected[3] == 0);
   REFUSED(sluice_work_sparse_sums(work, SLUICE_INT32, &keys, &values, &count, &error),
@@ -564,6 +576,23 @@ static void destroyed_by_a_cancelled_thread(sluice_communicator* job) {
   CHECK(destroyed == 1 && ended == PTHREAD_CANCELED);
 }
 
+static void sums_of_few_bits(sluice_communicator* job) {
+  sluice_work* work = NULL;
+  sluice_reduce_options options = SLUICE_REDUCE_OPTIONS_INIT;
+  const float ranks = (float)sluice_communicator_world_size(job);
+  for (int i = 0; i < 300; ++i) tensor[i] = (float)(i % 5 - 2);
+  options.encoding = SLUICE_ENCODING_INT8;
+  options.rounding_seed = 5;
+  CHECK(sluice_all_reduce(job, tensor, tensor, 300, SLUICE_FLOAT32, &options, &work, &error) ==
+        SLUICE_OK);
+  CHECK(sluice_work_wait(work, SLUICE_FOREVER, &error) == SLUICE_OK);
+  for (int i = 0; i < 300; ++i) {
+    const float off = tensor[i] - ranks * (float)(i % 5 - 2);
+    CHECK(off <= 2 * 4 * ranks / 127 && off >= -2 * 4 * ranks / 127);
+  }
+  sluice_work_destroy(work);
+}
+
 static void bad_arguments(sluice_communicator* job) {
   sluice_work* work = NULL;
   sluice_reduce_options options = SLUICE_REDUCE_OPTIONS_INIT;
@@ -571,12 +600,22 @@ static void bad_arguments(sluice_communicator* job) {
   REFUSED(sluice_all_reduce(job, tensor, tensor, 1, SLUICE_FLOAT32, &options, &work, &error),
           SLUICE_INVALID_ARGUMENT, "257");
   options.reduction = SLUICE_SUM;
-  options.reserved_2 = 1;
+  options.reserved_1 = 1;
   REFUSED(sluice_all_reduce(job, tensor, tensor, 1, SLUICE_FLOAT32, &options, &work, &error),
           SLUICE_INVALID_ARGUMENT, "reserved members must be 0");
+  options.reserved_1 = 0;
+  options.encoding = 256 + SLUICE_ENCODING_INT8;
+  REFUSED(sluice_all_reduce(job, tensor, tensor, 1, SLUICE_FLOAT32, &options, &work, &error),
+          SLUICE_INVALID_ARGUMENT, "encoding 266 is none of sluice_encoding");
+  options.encoding = 256;
+  REFUSED(sluice_all_reduce(job, tensor, tensor, 1, SLUICE_FLOAT32, &options, &work, &error),
+          SLUICE_INVALID_ARGUMENT, "encoding 256 is none of sluice_encoding");
+  options.encoding = SLUICE_ENCODING_INT8;
+  REFUSED(sluice_all_reduce(job, tensor, tensor, 1, SLUICE_INT32, &options, &work, &error),
+          SLUICE_INVALID_ARGUMENT, "int8");
   memset(&options, 0, sizeof options);
   REFUSED(sluice_all_reduce(job, tensor, tensor, 1, SLUICE_FLOAT32, &options, &work, &error),
-          SLUICE_INVALID_ARGUMENT, "0 bytes, 48 expected");
+          SLUICE_INVALID_ARGUMENT, "0 bytes, 56 expected");
   REFUSED(sluice_all_reduce(job, tensor, tensor, 1, (sluice_element_type)0, NULL, &work, &error),
           SLUICE_INVALID_ARGUMENT, "type");
   REFUSED(sluice_all_reduce(job, tensor, tensor + 1, 9, SLUICE_FLOAT32, NULL, &work, &error),
@@ -839,6 +878,7 @@ int main(void) {
   largest_of_the_sum(job);
   bounded_wait(job, word);
   sluice_work *kept = NULL, *kept_sums = NULL, *late = NULL;
+  sums_of_few_bits(job);
   sparse_sums(job);
   sparse_sums_combined(job, &kept_sums);
   sparse_sums_refused(job);

@@ -163,6 +163,23 @@ def blocks_of_the_op(job):
     refused(lambda: job.reduce(np.ones(1), block_elements=0.5), TypeError, "block_elements = 0.5")
 
 
+def sums_of_few_bits(job):
+    mine = np.linspace(-1, 1, 1000, dtype=np.float32) * (1 + RANK)
+    exact = np.linspace(-1, 1, 1000) * sum(range(1, RANKS + 1))
+    for encoding, seed, share in (("float16", 0, 2**-11), ("bfloat16", 0, 2**-8),
+                                  ("int8", 0, 1 / 127), ("int8", 9, 2 / 127),
+                                  ("int4", 0, 1 / 7), ("int4", 9, 2 / 7)):
+        got = np.zeros_like(mine)
+        job.all_reduce(mine, got, encoding=encoding, rounding_seed=seed).wait()
+        off = abs(got - exact).max()
+        assert 0 < off <= 2 * share * abs(exact).max(), (encoding, seed)
+    refused(lambda: job.all_reduce(mine, encoding="float16", rounding_seed=9), ValueError,
+            "rounds to nearest")
+    refused(lambda: job.all_reduce(mine, encoding="int2"), ValueError, "encoding 'int2'")
+    refused(lambda: job.all_reduce(np.ones(3), encoding="int8"), ValueError, "int8")
+    refused(lambda: job.reduce(mine, rounding_seed=-1), ValueError, "rounding_seed -1; 0..2^64-1")
+
+
 def child_writes(array, lock):
     with lock:
         assert (array == 1).all()
@@ -584,7 +601,7 @@ def all_at_once():
     with sluice.Context() as context, context.join() as job:
         assert (job.rank, job.world_size) == (RANK, RANKS)
         for scenario in (types_and_reductions, moves, parts, messages, apart_and_sparse,
-                         blocks_of_the_op, memory_of_the_library, no_elements,
+                         blocks_of_the_op, sums_of_few_bits, memory_of_the_library, no_elements,
                          compressed_and_summed, largest_of_the_sum, bad_arguments,
                          arrays_outlive_their_names, arrays_are_let_go, interrupted_calls,
                          waits_are_bounded, other_threads_run, forked_children):

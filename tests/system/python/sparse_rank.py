@@ -45,6 +45,21 @@ def union(job):
         assert work.rejected == (0, 0, 0, 0) and work.statistics.bytes_sent > 0
 
 
+def as_an_array(job):
+    for row in ((), (3,)):
+        keys = np.array([1, OWN_KEY])
+        work = job.sparse_all_reduce((keys, np.full((2, *row), 2, np.float32)), 20)
+        work.wait()
+        expected = np.zeros((20, *row), np.float32)
+        expected[1] = 2 * RANKS
+        expected[10:10 + RANKS] = 2
+        assert (work.dense() == expected).all()
+        output = np.ones((20, *row), np.float32)
+        assert work.dense(output) is output and (output == expected).all()
+        refused(lambda: work.dense(np.zeros(7, np.float32)), ValueError, "(7,)", "(20")
+        refused(lambda: work.dense(np.zeros((20, *row))), ValueError, "float64", "float32 of shape")
+
+
 def types_and_reductions(job):
     """Two keys that all ranks have, and one of the rank's own."""
     keys = np.array([0, OWN_KEY, 1 << 50])
@@ -196,8 +211,8 @@ def ranks_that_disagree(context):
 def pairs():
     with sluice.Context() as context:
         with context.join() as job:
-            for scenario in (union, types_and_reductions, types_of_keys, empty_ranks, thresholds,
-                             any_order, bad_pairs, results_above_their_bound):
+            for scenario in (union, as_an_array, types_and_reductions, types_of_keys, empty_ranks,
+                             thresholds, any_order, bad_pairs, results_above_their_bound):
                 scenario(job)
         memory_stays_as_long_as_it_is_seen(context)
         ranks_that_disagree(context)

@@ -165,6 +165,15 @@ typedef enum sluice_reduction {
   SLUICE_BIT_XOR = 8
 } sluice_reduction;
 
+/* How the fp32 elements of a reduction travel; what each loses: <sluice/sluice.hpp>. */
+typedef enum sluice_encoding {
+  SLUICE_ENCODING_NONE = 0,
+  SLUICE_ENCODING_FLOAT16 = 3,
+  SLUICE_ENCODING_BFLOAT16 = 4,
+  SLUICE_ENCODING_INT8 = 10, /* times a power of two that each block has, as the next */
+  SLUICE_ENCODING_INT4 = 11
+} sluice_encoding;
+
 /* Bytes of one element: 1, 2, 4 or 8; 0 for a value that is no type. */
 size_t sluice_element_bytes(sluice_element_type type);
 
@@ -211,12 +220,16 @@ typedef struct sluice_reduce_options {
   /* Elements per block in this op, 1..16384, equal on all ranks, halved until one block fits a
    * packet; 0: the job's. */
   uint16_t block_elements;
-  uint16_t reserved_1; /* 0, as the next */
-  uint32_t reserved_2;
+  uint16_t encoding;   /* a sluice_encoding, equal on all ranks: not SLUICE_ENCODING_NONE with
+                        * SLUICE_FLOAT32 alone */
+  uint32_t reserved_1; /* 0 */
+  /* Of the last two encodings, equal on all ranks. Not 0: elements are rounded up or down by chance,
+   * which follows from this number, so that their mean is right. 0: to nearest. */
+  uint64_t rounding_seed;
 } sluice_reduce_options;
 
 #define SLUICE_REDUCE_OPTIONS_INIT \
-  { sizeof(sluice_reduce_options), SLUICE_SUM, 0, NULL, 0, 0, 0, 0, 0 }
+  { sizeof(sluice_reduce_options), SLUICE_SUM, 0, NULL, 0, 0, 0, SLUICE_ENCODING_NONE, 0, 0 }
 
 /* Starts: every rank's output becomes the reduction of the ranks' inputs. `input` and `output` have
  * `count` elements and are the same or do not overlap. `options` may be NULL: the sum. */
@@ -350,6 +363,11 @@ sluice_status sluice_sparse_all_reduce(sluice_communicator* communicator,
 sluice_status sluice_work_sparse_sums(const sluice_work* work, sluice_element_type type,
                                       const uint64_t** keys, const void** values, uint64_t* count,
                                       sluice_error* error);
+
+/* The same as a tensor, of `count` = key_bound * row_elements elements; those that no key has become
+ * 0. Errors as above, and SLUICE_INVALID_ARGUMENT for another count. */
+sluice_status sluice_work_sparse_dense(const sluice_work* work, void* tensor, uint64_t count,
+                                       sluice_element_type type, sluice_error* error);
 
 /* How many keys of it have a sum below the threshold: of at least a half of it, a quarter, an
  * eighth, and less: four numbers, equal on all ranks. Errors as above. */
