@@ -2,7 +2,8 @@
 namespace. The namespaces have no names: open files hold them, so they and their interfaces go when
 the last process using them does, whatever happened. The machine's own namespace is never touched.
 
-Sluice's addresses are unknown to the kernel, which therefore answers nothing in Sluice's place.
+Sluice's addresses are unknown to the kernel, which therefore answers nothing in Sluice's place,
+unless `let_kernel_speak` is called, for programs that use its TCP.
 """
 import os
 import subprocess
@@ -42,6 +43,14 @@ class AfPacket:
         linux.enter_network_namespace(self.aggregator_hosts[shard])
         self._link_to_switch(port, f"a{shard}-{port}")
 
+    def let_kernel_speak(self):
+        """Gives the workers' addresses to their hosts' kernels, for programs without Sluice."""
+        for rank, host in enumerate(self.worker_hosts):
+            linux.enter_network_namespace(host)
+            ip("address", "add", worker_ip(rank), "dev", PORT)
+            ip("link", "set", "lo", "up")
+        linux.enter_network_namespace(self.switch)
+
     def _link_to_switch(self, port, name):
         """From the namespace that this process is in; it is in the switch's afterwards."""
         ip("link", "add", port, "mtu", self.mtu, "type", "veth", "peer", "name", name,
@@ -72,7 +81,7 @@ class AfPacket:
 
     def worker_environment(self, rank):
         return {"SLUICE_MTU": str(self.mtu), "SLUICE_PORT": DEVICE,
-                "SLUICE_ADDRESS": f"10.77.{1 + rank // 200}.{1 + rank % 200}/16"}
+                "SLUICE_ADDRESS": worker_ip(rank)}
 
     def worker_namespace(self, rank):
         return self.worker_hosts[rank]
@@ -80,6 +89,10 @@ class AfPacket:
 
 def aggregator_ip(shard):
     return f"10.77.0.{1 + shard}"
+
+
+def worker_ip(rank):
+    return f"10.77.{1 + rank // 200}.{1 + rank % 200}/16"
 
 
 def own_network_namespace():
