@@ -25,6 +25,9 @@ ALGORITHMS = [
 SLUICE, SLUICE_DENSE = "sluice", "sluice-dense"
 FORMS = {SLUICE: "sparse", SLUICE_DENSE: "dense"}  # of the pairs, for bench-sparse-sum
 MPIRUN_ON_HOSTS = os.path.join(programs.LIBRARY, "mpirun_on_hosts.py")
+# What Sluice's ranks have under way, over links: with its default of 64, queues of 50 ms grow until
+# ranks send again what waits there.
+STREAMS = 16
 USAGE = 2  # how the program ends on bad flags
 WRONG_SUM = "sparse: wrong sum: "  # what it says of one
 BYTES = ["sent", "received", "bound"]
@@ -78,9 +81,9 @@ def run(stage, program, number_of_ranks, flags, rate=None):
     return output_of(stage, command)
 
 
-def output_of(stage, command):
+def output_of(stage, command, **settings):
     done = subprocess.run([str(word) for word in command], check=False, capture_output=True,
-                          text=True, env=stage.environment(**HUGE_PAGES))
+                          text=True, env=stage.environment(**HUGE_PAGES, **settings))
     return done.returncode, done.stdout, done.stderr
 
 
@@ -122,7 +125,8 @@ class SluiceSum(Contestant):
                    *cluster_flags(point), "--only-rank", 0, "--",
                    programs.built("bench-sparse-sum"), point.elements, pairs, point.keys, seed,
                    self.iterations, FORMS[self.name], *(["check"] if check else [])]
-        status, out, err = output_of(self.stage, command)
+        settings = {} if point.rate is None else {"SLUICE_STREAMS": STREAMS}
+        status, out, err = output_of(self.stage, command, **settings)
         require(status, err, " ".join(map(str, command)))
         rows = [line[line.index("{"):] for line in out.splitlines() if "{" in line]
         return values_of([json.loads(row) for row in rows])

@@ -15,6 +15,7 @@ PORT = "port0"  # every host's interface
 UDP_PORT = 4747
 DEVICE = f"net_af_packet0,iface={PORT}"
 QUIET_IPV6 = "/proc/sys/net/ipv6/conf/default/disable_ipv6"
+CONGESTION_CONTROL = "/proc/sys/net/ipv4/tcp_congestion_control"
 
 
 class AfPacket:
@@ -44,9 +45,11 @@ class AfPacket:
         self._link_to_switch(port, f"a{shard}-{port}")
 
     def let_kernel_speak(self):
-        """Gives the workers' addresses to their hosts' kernels, for programs without Sluice."""
+        """Gives the workers' addresses to their hosts' kernels, for programs without Sluice. Their
+        TCP is Reno, which all kernels have; BBR, the default of some, leaves such links idle."""
         for rank, host in enumerate(self.worker_hosts):
             linux.enter_network_namespace(host)
+            write(CONGESTION_CONTROL, "reno")
             ip("address", "add", worker_ip(rank), "dev", PORT)
             ip("link", "set", "lo", "up")
         linux.enter_network_namespace(self.switch)
@@ -102,8 +105,12 @@ def own_network_namespace():
 def silence_kernel():
     """No router solicitations and the like on links that are Sluice's."""
     if os.path.exists(QUIET_IPV6):
-        with open(QUIET_IPV6, "w") as file:
-            file.write("1")
+        write(QUIET_IPV6, "1")
+
+
+def write(path, text):
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text)
 
 
 def ip(*arguments):
