@@ -1,16 +1,17 @@
-// Times Communicator::all_reduce of a SparseTensor, once per rank, on the pairs that the peers of
-// bench/sparse-peers sum (bench/lib/peers/sparse):
+// Times Communicator::all_reduce once per rank, on the pairs that the peers of bench/sparse-peers
+// sum (bench/lib/peers/sparse), as a SparseTensor or as the dense vector with these elements:
 //
-//   bench-sparse-sum ELEMENTS PAIRS random|zipf SEED ITERATIONS [check]
+//   bench-sparse-sum ELEMENTS PAIRS random|zipf SEED ITERATIONS sparse|dense [check]
 //
 // Rank 0 prints a line of JSON per iteration, as they do. `check` compares the last one's sums with
-// a dense all_reduce; wrong ones end with status 1.
+// those of the other form; wrong ones end with status 1. A dense vector lies in shared memory.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <limits>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -31,7 +32,7 @@ struct Flags {
   std::uint32_t elements, pairs;
   sparse::Keys keys;
   std::uint32_t seed, iterations;
-  bool check;
+  bool dense, check;
 };
 constexpr std::uint32_t kWarmUp = 2;
 
@@ -43,57 +44,77 @@ class Runner {
         pairs_(sparse::pairs_of(job.rank(), flags.elements, flags.pairs, flags.keys, flags.seed)),
         values_(pairs_.size()) {
     for (const sparse::Pair& pair : pairs_) keys_.push_back(pair.index);
+    if (flags.dense || flags.check) dense_.resize(flags.elements);
   }
 
   /// Whether all sums that were checked are right.
   bool run() {
     bool right = true;
     for (std::uint32_t i = 0; i < kWarmUp + flags_.iterations; ++i) {
-      sparse::set_values(pairs_, job_.rank(), flags_.seed, i);
-      std::transform(pairs_.begin(), pairs_.end(), values_.begin(),
-                     [](const sparse::Pair& pair) { return pair.value; });
+      set_values(i);
+      sluice::SparseWork sparse;
       job_.barrier().wait();
       const auto start = Clock::now();
-      const sluice::SparseTensor tensor{.keys = keys_, .values = values_.data()};
-      const sluice::SparseWork work = job_.all_reduce(tensor, flags_.elements);
+      const sluice::Work work = flags_.dense ? sum_dense() : (sparse = sum_sparse());
       work.wait();
-      work.keys();  // puts the sums in order
+      if (!flags_.dense) sparse.keys();  // puts the sums in order
       const std::chrono::duration<double, std::micro> time = Clock::now() - start;
-      const bool last = i + 1 == kWarmUp + flags_.iterations;
-      if (flags_.check && last) right &= is_right(work);
-      if (i >= kWarmUp) report(work, i - kWarmUp, time.count());
+      if (flags_.check && i + 1 == kWarmUp + flags_.iterations) {
+        if (flags_.dense) sparse = sum_sparse();
+        if (!flags_.dense) sum_dense().wait();
+        sparse.wait();
+        right = is_right(sparse);
+      }
+      if (i >= kWarmUp) report(work, sparse, i - kWarmUp, time.count());
     }
     return right;
   }
 
  private:
-  /// Against the sum of the dense vectors.
-  bool is_right(const sluice::SparseWork& work) {
-    std::vector<float> dense(flags_.elements);
-    for (const sparse::Pair& pair : pairs_) dense[pair.index] = pair.value;
-    job_.all_reduce(std::span(dense)).wait();
-    const auto keys = work.keys();
-    const auto sums = work.values<float>();
+  void set_values(std::uint32_t step) {
+    sparse::set_values(pairs_, job_.rank(), flags_.seed, step);
+    std::ranges::transform(pairs_, values_.begin(), &sparse::Pair::value);
+    if (dense_.empty()) return;
+    std::ranges::fill(dense_, 0.0F);
+    for (const sparse::Pair& pair : pairs_) dense_[pair.index] = pair.value;
+  }
+
+  sluice::SparseWork sum_sparse() {
+    const sluice::SparseTensor tensor{.keys = keys_, .values = values_.data()};
+    return job_.all_reduce(tensor, flags_.elements);
+  }
+
+  sluice::Work sum_dense() { return job_.all_reduce(std::span(dense_)); }
+
+  /// Whether both forms have the same sums. Takes those of the dense one.
+  bool is_right(const sluice::SparseWork& sparse) {
+    const auto keys = sparse.keys();
+    const auto sums = sparse.values<float>();
     std::size_t wrong = 0;
     for (std::size_t i = 0; i < keys.size(); ++i)
-      wrong += std::exchange(dense[keys[i]], 0.0F) != sums[i] ? 1 : 0;
-    wrong += flags_.elements - static_cast<std::size_t>(std::ranges::count(dense, 0.0F));
+      wrong += std::exchange(dense_[keys[i]], 0.0F) != sums[i] ? 1 : 0;
+    wrong += flags_.elements - static_cast<std::size_t>(std::ranges::count(dense_, 0.0F));
     if (wrong != 0)
       std::fprintf(stderr, "sparse: wrong sum: rank %u has %zu wrong\n", job_.rank(), wrong);
     return wrong == 0;
   }
 
-  void report(const sluice::SparseWork& work, std::uint32_t iteration, double microseconds) {
+  void report(const sluice::Work& work, const sluice::SparseWork& sparse, std::uint32_t iteration,
+              double microseconds) {
     const auto statistics = work.statistics();
     const auto most =
         sluice::bench::largest(job_, {microseconds, static_cast<double>(statistics.bytes_sent),
                                       static_cast<double>(statistics.bytes_received)});
     if (job_.rank() != 0) return;
+    const std::size_t delivered = flags_.dense ? flags_.elements : sparse.size();
+    const std::size_t bound = flags_.dense
+                                  ? delivered * sizeof(float)
+                                  : std::max(pairs_.size(), delivered) * sizeof(sparse::Pair);
     std::printf(
-        "{\"algorithm\": \"sluice\", \"ranks\": %u, \"iteration\": %u, \"time_us\": %.3f, "
+        "{\"algorithm\": \"%s\", \"ranks\": %u, \"iteration\": %u, \"time_us\": %.3f, "
         "\"sent\": [%.0f], \"received\": [%.0f], \"bound\": %zu, \"delivered\": %zu}\n",
-        job_.world_size(), iteration, most[0], most[1], most[2],
-        std::max(pairs_.size(), work.size()) * sizeof(sparse::Pair), work.size());
+        flags_.dense ? "sluice-dense" : "sluice", job_.world_size(), iteration, most[0], most[1],
+        most[2], bound, delivered);
     std::fflush(stdout);
   }
 
@@ -102,6 +123,7 @@ class Runner {
   sparse::Pairs pairs_;
   std::vector<std::uint64_t> keys_;
   std::vector<float> values_;
+  std::vector<float, sluice::Allocator<float>> dense_;
 };
 
 }  // namespace
@@ -112,10 +134,12 @@ int main(int count, char** words) {
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
   try {
     const std::vector<std::string> arguments(words + 1, words + count);
-    if (arguments.size() < 5 || arguments.size() > 6 ||
+    if (arguments.size() < 6 || arguments.size() > 7 ||
         (arguments[2] != "random" && arguments[2] != "zipf") ||
-        (arguments.size() == 6 && arguments[5] != "check"))
-      throw std::invalid_argument("expected ELEMENTS PAIRS random|zipf SEED ITERATIONS [check]");
+        (arguments[5] != "sparse" && arguments[5] != "dense") ||
+        (arguments.size() == 7 && arguments[6] != "check"))
+      throw std::invalid_argument(
+          "expected ELEMENTS PAIRS random|zipf SEED ITERATIONS sparse|dense [check]");
     const auto number = [&](std::size_t i) {
       return static_cast<std::uint32_t>(std::stoul(arguments[i]));
     };
@@ -125,7 +149,8 @@ int main(int count, char** words) {
         .keys = arguments[2] == "random" ? sparse::Keys::kRandom : sparse::Keys::kZipf,
         .seed = number(3),
         .iterations = number(4),
-        .check = arguments.size() == 6};
+        .dense = arguments[5] == "dense",
+        .check = arguments.size() == 7};
     sluice::Context context(sluice::ContextOptions::from_environment());
     sluice::Communicator job(context, sluice::JobOptions::from_environment());
     return Runner(flags, job).run() ? 0 : 1;

@@ -1,8 +1,10 @@
 """Sparse AllReduce of pairs (index, fp32 value) by the algorithms of the literature over Open MPI:
-see peers/sparse. All take turns on the same data."""
+see peers/sparse. All take turns on the same data, on one machine or over links with a rate."""
 import collections
 import json
+import os
 import subprocess
+import sys
 from dataclasses import dataclass
 
 import checkout
@@ -20,7 +22,12 @@ ALGORITHMS = [
     "dsar-qsgd4", "dsar-qsgd2", "allgather-pairs", "allgather-qsgd8", "allgather-qsgd4",
     "allgather-qsgd2", "ok-topk", "ok-topk-from-dense",
 ]
-SLUICE = "sluice"
+SLUICE, SLUICE_DENSE = "sluice", "sluice-dense"
+FORMS = {SLUICE: "sparse", SLUICE_DENSE: "dense"}  # of the pairs, for bench-sparse-sum
+MPIRUN_ON_HOSTS = os.path.join(programs.LIBRARY, "mpirun_on_hosts.py")
+# What Sluice's ranks have under way, over links: with its default of 64, queues of 50 ms grow until
+# ranks send again what waits there.
+STREAMS = 16
 USAGE = 2  # how the program ends on bad flags
 WRONG_SUM = "sparse: wrong sum: "  # what it says of one
 BYTES = ["sent", "received", "bound"]
@@ -33,6 +40,7 @@ class Point:
     elements: int
     density: float  # of each rank's elements
     keys: str = "random"  # or "zipf"
+    rate: int = None  # Mbit/s of each host's link, each way; None: all share one machine's memory
 
 
 class SparsePeers(Contestant):
@@ -56,20 +64,34 @@ class SparsePeers(Contestant):
         flags = {"algorithms": ",".join(self.algorithms), "elements": point.elements,
                  "density": point.density, "keys": point.keys, "iterations": self.iterations,
                  "seed": seed, "first": seed, "check": self.checks if check else "none"}
-        status, out, err = run(self.stage, self.program, point.ranks, flags)
-        if status != 0:
-            problem = ranks.WrongSums if WRONG_SUM in err else ConnectionError
-            raise problem(f"status {status} of {flags} on {point.ranks} ranks: {err}")
+        status, out, err = run(self.stage, self.program, point.ranks, flags, point.rate)
+        require(status, err, f"{flags} on {point.ranks} ranks")
         return [json.loads(line) for line in out.splitlines()]
 
 
-def run(stage, program, number_of_ranks, flags, mpi_parameters=mpirun.SHARED_MEMORY):
-    """(status, stdout, stderr) of the program over MPI."""
-    words = [word for name, value in flags.items() for word in (f"--{name}", value)]
-    command = mpirun.command(stage.place, mpi_parameters, "-n", number_of_ranks, program, *words)
+def run(stage, program, number_of_ranks, flags, rate=None):
+    """(status, stdout, stderr) of the program over MPI: in shared memory, or between hosts whose
+    links have that rate."""
+    words = [program, *(word for name, value in flags.items() for word in (f"--{name}", value))]
+    if rate is None:
+        command = mpirun.command(stage.place, mpirun.SHARED_MEMORY, "-n", number_of_ranks, *words)
+    else:
+        command = [sys.executable, MPIRUN_ON_HOSTS, "--workers", number_of_ranks, "--rate", rate,
+                   "--", *words]
+    return output_of(stage, command)
+
+
+def output_of(stage, command, **settings):
     done = subprocess.run([str(word) for word in command], check=False, capture_output=True,
-                          text=True, env=stage.environment(**HUGE_PAGES))
+                          text=True, env=stage.environment(**HUGE_PAGES, **settings))
     return done.returncode, done.stdout, done.stderr
+
+
+def require(status, errors, what):
+    """Raises, unless the status is 0."""
+    if status != 0:
+        problem = ranks.WrongSums if WRONG_SUM in errors else ConnectionError
+        raise problem(f"status {status} of {what}: {errors}")
 
 
 def values_of(rows):
@@ -83,41 +105,53 @@ def values_of(rows):
         values[f"{name} sent"] = results.median([max(row["sent"]) for row in some])
         values[f"{name} received"] = results.median([max(row["received"]) for row in some])
         values[f"{name} bound"] = some[0]["bound"]
+        values[f"{name} loaded"] = results.median(
+            [max(row["sent"] + row["received"]) for row in some])
     return values
 
 
-class SparseSum(Contestant):
-    """Sluice's sparse sum of the same pairs, by bench-sparse-sum on fresh ranks and a fresh
-    aggregator. Its bound is 8 bytes for each pair that a rank has, or for each that it gets."""
+class SluiceSum(Contestant):
+    """Sluice's sum of the same pairs, by bench-sparse-sum on fresh ranks and fresh aggregators:
+    one, or over links as many as ranks, whose links then carry what the ranks' do. The bound is 8
+    bytes for each pair that a rank has, or for each that it gets; of a dense vector, its own
+    bytes."""
 
-    def __init__(self, iterations=3):
-        self.name, self.iterations = SLUICE, iterations
+    def __init__(self, name=SLUICE, iterations=3):
+        self.name, self.iterations = name, iterations
 
     def measure(self, point, seed, check):
         pairs = max(1, int(point.density * point.elements + 0.5))
-        words = [checkout.LOCAL_CLUSTER, "--build", checkout.build, "--workers", point.ranks,
-                 "--only-rank", 0, "--", programs.built("bench-sparse-sum"), point.elements, pairs,
-                 point.keys, seed, self.iterations, *(["check"] if check else [])]
-        command = [str(word) for word in words]
-        done = subprocess.run(command, check=False, capture_output=True, text=True,
-                              env=self.stage.environment(**HUGE_PAGES))
-        if done.returncode != 0:
-            problem = ranks.WrongSums if WRONG_SUM in done.stderr else ConnectionError
-            raise problem(f"status {done.returncode} of {' '.join(command)}: {done.stderr}")
-        rows = [line[line.index("{"):] for line in done.stdout.splitlines() if "{" in line]
+        command = [checkout.LOCAL_CLUSTER, "--build", checkout.build, "--workers", point.ranks,
+                   *cluster_flags(point), "--only-rank", 0, "--",
+                   programs.built("bench-sparse-sum"), point.elements, pairs, point.keys, seed,
+                   self.iterations, FORMS[self.name], *(["check"] if check else [])]
+        settings = {} if point.rate is None else {"SLUICE_STREAMS": STREAMS}
+        status, out, err = output_of(self.stage, command, **settings)
+        require(status, err, " ".join(map(str, command)))
+        rows = [line[line.index("{"):] for line in out.splitlines() if "{" in line]
         return values_of([json.loads(row) for row in rows])
 
 
+def cluster_flags(point):
+    """What local-cluster is told beside the number of ranks."""
+    if point.rate is None:
+        return []
+    return ["--transport", "af_packet", "--rate", point.rate, "--aggregators", point.ranks]
+
+
 def contestants(algorithms, iterations):
-    """(contestants, names in the order of the table)"""
-    peers = [name for name in algorithms if name != SLUICE]
-    some = [SparseSum(iterations)] if SLUICE in algorithms else []
-    return some + ([SparsePeers(peers, iterations)] if peers else []), list(algorithms)
+    """In turns."""
+    peers = [name for name in algorithms if name not in FORMS]
+    some = [SluiceSum(name, iterations) for name in algorithms if name in FORMS]
+    return some + ([SparsePeers(peers, iterations)] if peers else [])
 
 
 def table(done, names):
-    """Algorithms one below another, and side by side what each takes."""
+    """Algorithms one below another, and side by side what each takes. Where links have a rate, how
+    long the more loaded direction of the most loaded one needs for the bytes that went, and which
+    part of the time that is."""
     rows = []
+    rates = any(this.point.rate for this in done)
     for point, all_rounds in results.by_point(done).items():
         counted = results.usable(all_rounds)
         medians = results.medians(counted)
@@ -127,9 +161,16 @@ def table(done, names):
                              f"{point.density:g}", point.keys, name,
                              results.time_name(medians[name]),
                              *(megabytes(medians[f"{name} {what}"]) for what in BYTES),
+                             *(link_cells(point.rate, medians, name) if rates else []),
                              results.labels(counted)])
     return tables.markdown(["ranks", "elements", "density", "keys", "algorithm", "time",
-                            "MB sent", "MB received", "MB bound", "rounds"], rows)
+                            "MB sent", "MB received", "MB bound",
+                            *(["link needs", "of time"] if rates else []), "rounds"], rows)
+
+
+def link_cells(rate, medians, name):
+    microseconds = 8 * medians[f"{name} loaded"] / rate
+    return results.time_name(microseconds), f"{microseconds / medians[name]:.2f}"
 
 
 def megabytes(number):

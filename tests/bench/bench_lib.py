@@ -21,6 +21,7 @@ import ranks  # noqa: E402
 import results  # noqa: E402
 import rounds  # noqa: E402
 import scaling  # noqa: E402
+import sparse_peers  # noqa: E402
 import testpmd  # noqa: E402
 
 POINT = contestants.Point(ranks=2, bytes=1 << 20, density=0.1)
@@ -316,6 +317,22 @@ class Convergence(unittest.TestCase):
             self.assertNotIn(",", name)
         for model in convergence.MODELS:
             self.assertEqual(convergence.contestants_of(model)[0].name, convergence.EXACT)
+
+
+class SparsePeers(unittest.TestCase):
+    def table(self, rate):
+        """Of a sum whose second rank's link carries the most."""
+        rows = [{"algorithm": "ring", "time_us": time, "sent": [1_000_000, 2_000_000],
+                 "received": [1_000_000, 2_500_000], "bound": 3_000_000} for time in (500e3, 250e3)]
+        point = sparse_peers.Point(2, 1 << 20, 0.1, rate=rate)
+        done = [round_of(point=point, **sparse_peers.values_of(rows))]
+        return sparse_peers.table(done, ["ring"]).splitlines()[-1]
+
+    def test_links_with_a_rate_need_time(self):
+        self.assertIn("| 375 ms | 2.0 | 2.5 | 3.0 | 200 ms | 0.53 | 1 same-core |", self.table(100))
+
+    def test_memory_has_no_rate(self):
+        self.assertIn("| 375 ms | 2.0 | 2.5 | 3.0 | 1 same-core |", self.table(None))
 
 
 class Programs(unittest.TestCase):

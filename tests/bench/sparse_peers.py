@@ -1,27 +1,43 @@
 #!/usr/bin/env python3
 """The sparse collectives of bench/lib/peers/sparse: right sums on 2 to 4 ranks, bytes within what
-each algorithm promises, and a checker that finds wrong sums. Needs Open MPI. `FILE BUILD`."""
+each algorithm promises, a checker that finds wrong sums, and as root links with a rate. Needs Open
+MPI. `FILE BUILD`."""
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import unittest
 
 sys.dont_write_bytecode = True
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-sys.path[:0] = [os.path.join(ROOT, "bench", "lib"), os.path.join(ROOT, "scripts", "lib")]
+sys.path[:0] = [os.path.join(ROOT, "bench", "lib"), os.path.join(ROOT, "scripts", "lib"),
+                os.path.join(ROOT, "tests", "system")]
 
 import checkout  # noqa: E402
+import harness  # noqa: E402
 import processes  # noqa: E402
 import programs  # noqa: E402
 import sparse_peers  # noqa: E402
 
 COMMAND = os.path.join(ROOT, "bench", "sparse-peers")
-SKIPPED = 77
 ELEMENTS, DENSITY, ITERATIONS = 20011, 0.05, 4  # an odd number: ranges and buckets are not full
 # Of a bound: Ok-Topk delivers somewhat more than k pairs, keys are not spread quite evenly, and a
 # few messages have counts.
 TOLERANCE, COUNT_BYTES = 1.15, 400
+ALL_PLACEMENTS = "same-core,same-socket,other-socket,changed"
+
+
+def table_of_all(*flags):
+    """What the command prints of all algorithms on one small sum."""
+    command = [COMMAND, "--build", checkout.build, "--workers", "2", "--elements", "20K",
+               "--densities", "0.01", "--keys", "random", "--rounds", "1", "--placement",
+               ALL_PLACEMENTS, *flags]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise AssertionError(f"status {done.returncode}: {done.stderr}")
+    return done.stdout
 
 
 class SparsePeers(unittest.TestCase):
@@ -93,19 +109,16 @@ class SparsePeers(unittest.TestCase):
         self.assertIn("sparse: ranks 1: expected 2 or more", err)
 
     def test_the_command_prints_one_table(self):
-        command = [COMMAND, "--build", checkout.build, "--workers", "2", "--elements", "20K",
-                   "--densities", "0.01", "--keys", "random", "--rounds", "1", "--placement",
-                   "same-core,same-socket,other-socket,changed"]
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        for name in sparse_peers.ALGORITHMS:
-            self.assertRegex(done.stdout, rf"\| 2 \| 20K \| 0.01 \| random \| {name} \| \d")
+        said = table_of_all()
+        for name in [*sparse_peers.FORMS, *sparse_peers.ALGORITHMS]:
+            self.assertRegex(said, rf"\| 2 \| 20K \| 0.01 \| random \| {name} \| \d")
 
     def test_the_command_names_bad_arguments(self):
         for flag, value, said in (("--workers", "1", "'1': expected whole numbers from 2"),
                                   ("--keys", "x", "'x': expected some of random, zipf"),
                                   ("--densities", "0", "'0': expected numbers from"),
-                                  ("--rounds", "0", "--rounds 0: expected 1 or more")):
+                                  ("--rounds", "0", "--rounds 0: expected 1 or more"),
+                                  ("--rate", "200", "--rate needs --transport af_packet")):
             with self.subTest(flag=flag):
                 done = subprocess.run([COMMAND, flag, value], check=False, capture_output=True,
                                       text=True)
@@ -113,9 +126,52 @@ class SparsePeers(unittest.TestCase):
                 self.assertIn(said, done.stderr)
 
 
+@unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
+class OverLinks(harness.SystemTest):
+    def start_on_hosts(self, *command):
+        return self.start("mpirun", sys.executable, sparse_peers.MPIRUN_ON_HOSTS, "--workers", 2,
+                          "--rate", 10, "--", *command)
+
+    def test_the_command_tells_what_the_links_need(self):
+        said = table_of_all("--transport", "af_packet", "--rate", "10", "--iterations", "1")
+        self.assertIn("| link needs | of time |", said)
+        shares = {name: float(share) for name, share in
+                  re.findall(r"random \| (\S+) \|.* \| (\d+\.\d\d) \| [^|]* \|\n", said)}
+        self.assertEqual(list(shares), [*sparse_peers.FORMS, *sparse_peers.ALGORITHMS])
+        # Those of many bytes: what a bucket holds goes at once.
+        for name in ("sluice-dense", "dsar-split-allgather"):
+            self.assertLess(shares[name], 1.25, said)
+
+    def test_each_rank_has_a_host_with_a_shaped_link(self):
+        mpirun = self.start_on_hosts("sh", "-c", "echo $(hostname) $(hostname -I)"
+                                     " $(tc qdisc show dev port0 | grep -o 'rate [^ ]*')")
+        self.assertEqual(mpirun.wait(), 0)
+        self.assertEqual(sorted(mpirun.out.splitlines()),
+                         ["w0 10.77.1.1 rate 10Mbit", "w1 10.77.1.2 rate 10Mbit"])
+
+    def test_a_rank_that_fails_ends_all(self):
+        mpirun = self.start_on_hosts("sh", "-c", "[ $(hostname) = w1 ] && exit 3; sleep 1000")
+        self.assertEqual(mpirun.wait(), 3, mpirun.err)
+
+    def test_an_interrupt_leaves_nothing(self):
+        mpirun = self.start_on_hosts("sh", "-c",
+                                     "echo $$ $(readlink /proc/self/ns/net); sleep 1000")
+        mpirun.wait_to_say(r"(?s)net.*net.*\n")
+        ranks = [line.split() for line in mpirun.out.splitlines()]
+        mpirun.send(signal.SIGINT)
+        self.assertEqual(mpirun.wait(), 128 + signal.SIGINT)
+        for pid, _ in ranks:
+            self.assertFalse(os.path.exists(f"/proc/{pid}"))
+        namespaces = subprocess.run(["lsns", "--type", "net", "--noheadings", "--output", "NS"],
+                                    check=True, capture_output=True, text=True).stdout
+        for _, namespace in ranks:
+            self.assertNotIn(re.search(r"\d+", namespace)[0], namespaces.split())
+        self.assertEqual([name for name in os.listdir(self.place) if name.startswith("sluice-")],
+                         [])
+
+
 if __name__ == "__main__":
     if not (shutil.which("mpicxx") and shutil.which("mpirun")):
         print("skipped: sparse_peers: needs Open MPI (libopenmpi-dev, openmpi-bin)")
-        sys.exit(SKIPPED)
-    checkout.use_build(sys.argv.pop(1))
-    unittest.main()
+        sys.exit(harness.SKIPPED)
+    harness.main()

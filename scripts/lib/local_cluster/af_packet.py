@@ -2,7 +2,8 @@
 namespace. The namespaces have no names: open files hold them, so they and their interfaces go when
 the last process using them does, whatever happened. The machine's own namespace is never touched.
 
-Sluice's addresses are unknown to the kernel, which therefore answers nothing in Sluice's place.
+Sluice's addresses are unknown to the kernel, which therefore answers nothing in Sluice's place,
+unless `let_kernel_speak` is called, for programs that use its TCP.
 """
 import os
 import subprocess
@@ -14,6 +15,7 @@ PORT = "port0"  # every host's interface
 UDP_PORT = 4747
 DEVICE = f"net_af_packet0,iface={PORT}"
 QUIET_IPV6 = "/proc/sys/net/ipv6/conf/default/disable_ipv6"
+CONGESTION_CONTROL = "/proc/sys/net/ipv4/tcp_congestion_control"
 
 
 class AfPacket:
@@ -41,6 +43,16 @@ class AfPacket:
         """Another interface of an aggregator's host, called `port` there."""
         linux.enter_network_namespace(self.aggregator_hosts[shard])
         self._link_to_switch(port, f"a{shard}-{port}")
+
+    def let_kernel_speak(self):
+        """Gives the workers' addresses to their hosts' kernels, for programs without Sluice. Their
+        TCP is Reno, which all kernels have; BBR, the default of some, leaves such links idle."""
+        for rank, host in enumerate(self.worker_hosts):
+            linux.enter_network_namespace(host)
+            write(CONGESTION_CONTROL, "reno")
+            ip("address", "add", worker_ip(rank), "dev", PORT)
+            ip("link", "set", "lo", "up")
+        linux.enter_network_namespace(self.switch)
 
     def _link_to_switch(self, port, name):
         """From the namespace that this process is in; it is in the switch's afterwards."""
@@ -72,7 +84,7 @@ class AfPacket:
 
     def worker_environment(self, rank):
         return {"SLUICE_MTU": str(self.mtu), "SLUICE_PORT": DEVICE,
-                "SLUICE_ADDRESS": f"10.77.{1 + rank // 200}.{1 + rank % 200}/16"}
+                "SLUICE_ADDRESS": worker_ip(rank)}
 
     def worker_namespace(self, rank):
         return self.worker_hosts[rank]
@@ -82,6 +94,10 @@ def aggregator_ip(shard):
     return f"10.77.0.{1 + shard}"
 
 
+def worker_ip(rank):
+    return f"10.77.{1 + rank // 200}.{1 + rank % 200}/16"
+
+
 def own_network_namespace():
     return os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
@@ -89,8 +105,12 @@ def own_network_namespace():
 def silence_kernel():
     """No router solicitations and the like on links that are Sluice's."""
     if os.path.exists(QUIET_IPV6):
-        with open(QUIET_IPV6, "w") as file:
-            file.write("1")
+        write(QUIET_IPV6, "1")
+
+
+def write(path, text):
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text)
 
 
 def ip(*arguments):

@@ -40,8 +40,7 @@ def make_parser():
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="local-cluster [options] -- PROGRAM [ARGS...]")
     add = parser.add_argument
-    add("--workers", type=whole_number(1, 256), default=2, metavar="N",
-        help="ranks to run, 1 to 256 (default 2)")
+    add_workers(parser)
     add("--aggregators", type=whole_number(1, 64), default=1, metavar="M",
         help="aggregator daemons that share the streams, 1 to 64 (default 1)")
     add("--transport", choices=["vhost", "af_packet", "af_xdp"], default="vhost",
@@ -49,8 +48,7 @@ def make_parser():
              "per host behind a bridge, for root; af_xdp: refused by this version")
     add("--mtu", type=whole_number(576, 9698), metavar="BYTES",
         help="largest IP packet, 576 to 9698 (default 9000 over vhost, else 1500)")
-    add("--rate", type=whole_number(1, 100_000), metavar="MBIT",
-        help="Mbit/s of every host's link, each way (default unlimited; af_packet only)")
+    add_rate(parser)
     add("--only-rank", type=whole_number(0, 255), metavar="R",
         help="show standard output of this rank alone, without the \"[R] \" before each line")
     add("--quiet-ranks", action="store_true", help="show no rank's standard output")
@@ -64,6 +62,17 @@ def make_parser():
     checkout.add_build_option(parser)
     add("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
+
+
+def add_workers(parser):
+    parser.add_argument("--workers", type=whole_number(1, 256), default=2, metavar="N",
+                        help="ranks to run, 1 to 256 (default 2)")
+
+
+def add_rate(parser):
+    parser.add_argument("--rate", type=whole_number(1, 100_000), metavar="MBIT",
+                        help="Mbit/s of every host's link, each way (default unlimited; af_packet "
+                             "only)")
 
 
 def parse(argv):
@@ -87,6 +96,12 @@ def parse(argv):
 
 
 def refuse_what_cannot_work(parser, options):
+    refuse_transport(parser, options)
+    if options.only_rank is not None and options.only_rank >= options.workers:
+        parser.error(f"--only-rank {options.only_rank}: ranks are 0 to {options.workers - 1}")
+
+
+def refuse_transport(parser, options):
     if options.transport == "af_xdp":
         parser.error("--transport af_xdp is not offered by this version: its frames must stay "
                      "under one memory page and its packets bypass --rate; use af_packet (the same "
@@ -96,5 +111,3 @@ def refuse_what_cannot_work(parser, options):
     if options.transport == "af_packet" and os.geteuid() != 0:
         parser.error("--transport af_packet makes network namespaces and raw sockets, which only "
                      "root may (CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_NET_RAW); use sudo, or vhost")
-    if options.only_rank is not None and options.only_rank >= options.workers:
-        parser.error(f"--only-rank {options.only_rank}: ranks are 0 to {options.workers - 1}")

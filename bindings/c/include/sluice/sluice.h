@@ -220,11 +220,10 @@ typedef struct sluice_reduce_options {
   /* Elements per block in this op, 1..16384, equal on all ranks, halved until one block fits a
    * packet; 0: the job's. */
   uint16_t block_elements;
-  uint16_t encoding;   /* a sluice_encoding, equal on all ranks: not SLUICE_ENCODING_NONE with
-                        * SLUICE_FLOAT32 alone */
+  uint16_t encoding;   /* a sluice_encoding, equal on all ranks; of SLUICE_FLOAT32 alone */
   uint32_t reserved_1; /* 0 */
-  /* Of the last two encodings, equal on all ranks. Not 0: elements are rounded up or down by chance,
-   * which follows from this number, so that their mean is right. 0: to nearest. */
+  /* Of the last two encodings, equal on all ranks. Not 0: elements are rounded up or down by
+   * chance, which follows from this number, so that their mean is right. 0: to nearest. */
   uint64_t rounding_seed;
 } sluice_reduce_options;
 
@@ -364,8 +363,8 @@ sluice_status sluice_work_sparse_sums(const sluice_work* work, sluice_element_ty
                                       const uint64_t** keys, const void** values, uint64_t* count,
                                       sluice_error* error);
 
-/* The same as a tensor, of `count` = key_bound * row_elements elements; those that no key has become
- * 0. Errors as above, and SLUICE_INVALID_ARGUMENT for another count. */
+/* The same as a tensor, of `count` = key_bound * row_elements elements; those that no key has
+ * become 0. Errors as above, and SLUICE_INVALID_ARGUMENT for another count. */
 sluice_status sluice_work_sparse_dense(const sluice_work* work, void* tensor, uint64_t count,
                                        sluice_element_type type, sluice_error* error);
 
