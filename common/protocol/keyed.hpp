@@ -82,8 +82,8 @@ struct KeyedGeometry {
     return static_cast<std::uint16_t>(std::min<std::uint64_t>(streams, chunks()));
   }
   bool uses(StreamId s) const { return turn_of(s) < used_streams(); }
-  /// Chunks that follow each other go to streams that have nothing to do with each other: a range
-  /// with many keys is spread over all.
+  /// Neighbours are spread over all streams as evenly as can be, so that none is left when the
+  /// others are done, and groups of neighbours have nothing to do with each other.
   StreamId stream_of(std::uint64_t chunk) const;
   /// The same, counted from the first stream.
   std::uint16_t turn_of(std::uint64_t chunk) const;
@@ -218,8 +218,11 @@ class ChunkWriter {
 
 // Of every chunk: inline.
 inline std::uint16_t KeyedGeometry::turn_of(std::uint64_t chunk) const {
+  constexpr std::uint64_t kGoldenRatio = 0x9E37'79B9'7F4A'7C15;  // of 2^64
+  constexpr unsigned kGroupBits = 12;
   __extension__ using Wide = unsigned __int128;
-  return static_cast<std::uint16_t>((Wide{keyed::mixed(chunk)} * used_streams()) >> 64);
+  const std::uint64_t share = keyed::mixed(chunk >> kGroupBits) + chunk * kGoldenRatio;
+  return static_cast<std::uint16_t>((Wide{share} * used_streams()) >> 64);
 }
 
 inline StreamId KeyedGeometry::stream_of(std::uint64_t chunk) const {
