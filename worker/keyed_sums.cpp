@@ -136,14 +136,17 @@ void KeyedSums::merge(std::span<std::uint64_t> keys, std::span<std::byte> rows,
   const std::size_t row = row_bytes();
   std::array<std::uint8_t, 256> offsets;
   if (next.empty()) return;
-  for (std::uint64_t number = 0;;) {
-    // Where most chunks have keys the next one mostly does, too.
+  for (std::uint64_t number = 0;; ++number) {
+    // Where many chunks have keys, one of the next few mostly does: to look at all streams for the
+    // least number costs more.
+    constexpr int kTries = 8;
     std::size_t turn = geometry_.turn_of(number);
-    if (next[turn] != number || number == kNoChunk) {
+    for (int i = 0; i < kTries && next[turn] != number; ++i) turn = geometry_.turn_of(++number);
+    if (next[turn] != number) {
       number = *std::ranges::min_element(next);
-      if (number == kNoChunk) return;
       turn = geometry_.turn_of(number);
     }
+    if (number == kNoChunk) return;
     const PackedChunk chunk = cursors[turn].chunk();
     cursors[turn].advance();
     next[turn] = cursors[turn].chunk().number;
@@ -162,7 +165,6 @@ void KeyedSums::merge(std::span<std::uint64_t> keys, std::span<std::byte> rows,
     }
     copy(rows.data(), values, chunk.count * row, rows.size());
     rows = rows.subspan(chunk.count * row);
-    ++number;
   }
 }
 
