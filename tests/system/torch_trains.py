@@ -80,6 +80,12 @@ class Training(Torch):
             3, self.start_shards(2), "hooks.py", "what_is_left_out_comes_later",
             "what_is_rounded_comes_later", "ef21_is_as_published"))
 
+    def test_ok_top_k(self):
+        self.all_end_well(self.start_programs(
+            3, self.start_shards(2), "ok_top_k.py", "nothing_left_out", "nothing_is_lost",
+            "about_k_are_sent_and_delivered", "a_model_learns", "what_it_cannot_take",
+            "a_late_rank", "a_failed_step_leaves_all_out"))
+
     def test_delayed_adam(self):
         self.all_end_well(self.start_programs(
             2, self.start_daemon(), "delayed_adam.py", "with_every_gradient_it_is_adam",

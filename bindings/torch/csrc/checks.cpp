@@ -1,6 +1,7 @@
 #include "bindings/torch/csrc/checks.hpp"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "bindings/torch/csrc/elements.hpp"
 #include "bindings/torch/csrc/errors.hpp"
@@ -11,6 +12,15 @@ void check_dense(const std::string& call, const at::Tensor& tensor) {
   if (tensor.layout() != at::kStrided)
     refuse(call, "a tensor is " + described(tensor) +
                      "; a dense one expected, all_reduce alone takes sparse ones");
+}
+
+std::span<float> cpu_floats(const std::string& call, const at::Tensor& tensor) {
+  const bool fits = tensor.layout() == at::kStrided && tensor.device().is_cpu() &&
+                    tensor.scalar_type() == at::kFloat && tensor.is_contiguous();
+  if (!fits)
+    refuse(call, "a tensor is " + described(tensor) + " on " + tensor.device().str() +
+                     "; a dense, contiguous float32 tensor on cpu expected");
+  return {tensor.data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
 }
 
 const at::Tensor& only(const std::string& call, const Tensors& tensors) {

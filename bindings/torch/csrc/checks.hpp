@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,9 @@ namespace sluice_torch {
 using Tensors = std::vector<at::Tensor>;
 
 void check_dense(const std::string& call, const at::Tensor& tensor);
+
+/// The elements of a contiguous float32 tensor of the CPU; others are refused.
+std::span<float> cpu_floats(const std::string& call, const at::Tensor& tensor);
 
 /// The one tensor of the list.
 const at::Tensor& only(const std::string& call, const Tensors& tensors);

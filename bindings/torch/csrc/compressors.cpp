@@ -1,6 +1,5 @@
 #include "bindings/torch/csrc/compressors.hpp"
 
-#include <cstddef>
 #include <span>
 #include <vector>
 
@@ -8,6 +7,7 @@
 
 #include <sluice/compress.hpp>
 
+#include "bindings/torch/csrc/checks.hpp"
 #include "bindings/torch/csrc/errors.hpp"
 
 namespace sluice_torch {
@@ -16,19 +16,12 @@ namespace {
 namespace py = pybind11;
 using LeftOut = c10::optional<at::Tensor>;
 
-std::span<float> elements_of(const at::Tensor& tensor, const char* call) {
-  if (tensor.device().type() != at::kCPU || tensor.scalar_type() != at::kFloat ||
-      !tensor.is_contiguous())
-    refuse(call, "a contiguous float32 tensor of the CPU expected");
-  return {tensor.data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
-}
-
 /// Runs it without Python's lock: other threads compute gradients meanwhile.
 template <class Compress>
 std::uint64_t compressed(const char* call, const at::Tensor& gradients, const LeftOut& left_out,
                          std::uint32_t block_elements, std::uint32_t ranks, Compress&& compress) {
-  const std::span<float> all = elements_of(gradients, call);
-  const std::span<float> residual = left_out ? elements_of(*left_out, call) : std::span<float>();
+  const std::span<float> all = cpu_floats(call, gradients);
+  const std::span<float> residual = left_out ? cpu_floats(call, *left_out) : std::span<float>();
   if (block_elements == 0) refuse(call, "block_elements is 0; 1 or more expected");
   std::vector<std::uint64_t> sent(
       sluice::block_count(sluice::block_count(all.size(), block_elements), 64));
@@ -55,7 +48,7 @@ std::uint64_t top_k(const at::Tensor& gradients, const LeftOut& left_out,
 std::uint64_t top_k_ratio(const at::Tensor& gradients, const LeftOut& left_out,
                           std::uint32_t block_elements, std::uint32_t ranks, std::uint64_t k,
                           const at::Tensor& parameters) {
-  const std::span<float> weights = elements_of(parameters, "compress_top_k_ratio");
+  const std::span<float> weights = cpu_floats("compress_top_k_ratio", parameters);
   return compressed("compress_top_k_ratio", gradients, left_out, block_elements, ranks,
                     [&](const sluice::BlockCompression& blocks) {
                       return sluice::compress_top_k_ratio(blocks, weights, k);

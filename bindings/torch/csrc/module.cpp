@@ -4,6 +4,7 @@
 #include "bindings/torch/csrc/compressors.hpp"
 #include "bindings/torch/csrc/process_group.hpp"
 #include "bindings/torch/csrc/shared_tensors.hpp"
+#include "bindings/torch/csrc/top_k_sums.hpp"
 
 PYBIND11_MODULE(_backend, module) {
   namespace py = pybind11;
@@ -16,6 +17,8 @@ PYBIND11_MODULE(_backend, module) {
              return c10::make_intrusive<ProcessGroupSluice>(options, settings);
            }),
            py::arg("options"), py::arg("settings"), py::call_guard<py::gil_scoped_release>())
+      .def("all_reduce_top_k", &ProcessGroupSluice::allreduce_top_k, py::arg("sums"),
+           py::arg("gradients"), py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("bytes_sent", &ProcessGroupSluice::bytes_sent,
                              "By this rank, for the operations that ended well; UDP payload.");
   module.def("close_all", &sluice_torch::JoinedGroup::close_all,
@@ -24,4 +27,5 @@ PYBIND11_MODULE(_backend, module) {
   module.def("end_shared_tensors", &sluice_torch::end_shared_tensors);
   module.def("shares_memory", &sluice_torch::shares_memory);
   sluice_torch::define_compressors(module);
+  sluice_torch::define_top_k_sums(module);
 }

@@ -34,6 +34,7 @@ bool Operation::settle(std::exception_ptr error) {
       } catch (...) {
         error = std::current_exception();
       }
+    if (error && request_.give_up && is_over()) request_.give_up();
     error_ = std::move(error);
     settled_.store(true, std::memory_order_release);
     future = future_;

@@ -43,6 +43,7 @@ class Operation {
     std::vector<Step> steps;
     std::vector<at::Tensor> outputs = {};  ///< the value of its future
     std::function<void()> finish = {};     ///< after the last step, before results are copied back
+    std::function<void()> give_up = {};  ///< instead, if it fails when the library is done with it
     std::chrono::milliseconds timeout = {};
     bool is_collective = true;  ///< else a message between two ranks
   };

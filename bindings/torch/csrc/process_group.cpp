@@ -90,6 +90,10 @@ WorkPtr ProcessGroupSluice::allreduce(Tensors& tensors, const c10d::AllreduceOpt
                 .outputs = tensors});
 }
 
+WorkPtr ProcessGroupSluice::allreduce_top_k(TopKSums& sums, const at::Tensor& gradients) {
+  return start(OpType::ALLREDUCE, c10d::kUnsetTimeout, sums.step(gradients));
+}
+
 WorkPtr ProcessGroupSluice::allreduce_coalesced(Tensors& tensors,
                                                 const c10d::AllreduceCoalescedOptions& options) {
   const std::string call = "all_reduce_coalesced";

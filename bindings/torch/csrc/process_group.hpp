@@ -15,6 +15,7 @@
 
 #include "bindings/torch/csrc/checks.hpp"
 #include "bindings/torch/csrc/joined_group.hpp"
+#include "bindings/torch/csrc/top_k_sums.hpp"
 
 namespace sluice_torch {
 
@@ -35,6 +36,8 @@ class ProcessGroupSluice final : public Base {
   const std::string getBackendName() const override { return "sluice"; }
 
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
+  /// A step of Ok-Topk: see TopKSums::step().
+  WorkPtr allreduce_top_k(TopKSums& sums, const at::Tensor& gradients);
   WorkPtr allreduce_coalesced(Tensors& tensors,
                               const c10d::AllreduceCoalescedOptions& options) override;
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;

@@ -55,10 +55,13 @@ def ef21(compressor_and_hook: tuple[Compressor, Hook]) -> tuple[Estimates, Hook]
     compressor's `warm_up` steps. It must be new; its error feedback is switched off, since what is
     left out is still a difference in the next step.
 
-    ValueError: the compressor has been used, or has a `wire_dtype`: it would round the average, and
-        the ranks' own estimates would not follow.
+    ValueError: it is no Compressor, has been used, or has a `wire_dtype`: it would round the
+        average, and the ranks' own estimates would not follow.
     """
     compressor, _ = compressor_and_hook
+    if not isinstance(compressor, Compressor):
+        raise ValueError(f"ef21: the hook's state is a {type(compressor).__name__}; a Compressor"
+                         " expected")
     if compressor.calls:
         raise ValueError(f"ef21: the compressor was called {compressor.calls} times before; a new"
                          " one expected")

@@ -33,7 +33,31 @@ Rule = Callable[[torch.Tensor, "Compressor"], torch.Tensor]
 OnePass = Callable[[torch.Tensor, Optional[torch.Tensor], int, int, "Compressor"], int]
 
 
-class Compressor:
+class HookState:
+    """What hooks have in common.
+
+    warm_up: steps at first in which everything travels; 0 or more.
+    group: of the model; None: the default group.
+    """
+
+    def __init__(self, warm_up: int, group: Optional[dist.ProcessGroup]):
+        if warm_up < 0:
+            raise ValueError(f"warm_up is {warm_up}; 0 or more expected")
+        self.warm_up = warm_up
+        self.group = group
+        self.steps = 0  #: begun
+        self._last_index = -1  # of a bucket
+
+    def count_step(self, bucket: dist.GradBucket) -> bool:
+        """Whether the bucket's step is one of the warm-up. Indices rise in a step. The first bucket
+        may be sparse, and not seen here."""
+        if self.steps == 0 or bucket.index() <= self._last_index:
+            self.steps += 1
+        self._last_index = bucket.index()
+        return self.steps <= self.warm_up
+
+
+class Compressor(HookState):
     """Which blocks travel, in what type, and what was left out so far.
 
     rule: from the blocks, a tensor [blocks, block_elements], and this compressor to a bool for each
@@ -50,35 +74,29 @@ class Compressor:
                  group: Optional[dist.ProcessGroup] = None):
         if block_elements < 1:
             raise ValueError(f"block_elements is {block_elements}; 1 or more expected")
-        if warm_up < 0:
-            raise ValueError(f"warm_up is {warm_up}; 0 or more expected")
+        super().__init__(warm_up, group)
         self.rule = rule
         self.block_elements = block_elements
         self.error_feedback = error_feedback
         self.wire_dtype = wire_dtype
-        self.warm_up = warm_up
-        self.group = group
-        self.steps = 0  #: begun
         self.calls = 0  #: buckets compressed: the same number on all ranks at the same call
         self.blocks = 0  #: of all of them
         self.blocks_kept = 0  #: by this rank
         self.weights: Optional[torch.Tensor] = None  #: of the bucket's elements, for the rule
         self._weights_of: Optional[Callable[[dist.GradBucket], Optional[torch.Tensor]]] = None
         self._one_pass: Optional[OnePass] = None  # the rule as the library has it
-        self._last_index = -1  # of a bucket
         self.left_out = BucketTensor()  #: of this rank's gradients, for the next step
 
     def compress(self, bucket: dist.GradBucket, ranks: int) -> torch.Tensor:
         """What travels of the bucket's gradients, which may be its buffer: this rank's part of the
         average over so many ranks."""
-        self._count_step(bucket)
+        warms_up = self.count_step(bucket)
         gradients = bucket.buffer()
         left_out = self.left_out.of(bucket) if self.error_feedback else None
         self.weights = self._weights_of(bucket) if self._weights_of is not None else None
         divisor = ranks if self.wire_dtype is None else 1
         blocks = -(-gradients.numel() // self.block_elements)
         self.blocks += blocks
-        warms_up = self.steps <= self.warm_up
         if self._one_pass is not None and not warms_up and self._fits_library(gradients):
             self.blocks_kept += self._one_pass(gradients, left_out, divisor, blocks, self)
         else:
@@ -86,12 +104,6 @@ class Compressor:
             gradients.div_(divisor)
         self.calls += 1
         return gradients if self.wire_dtype is None else self._rounded(gradients, left_out, ranks)
-
-    def _count_step(self, bucket: dist.GradBucket) -> None:
-        """Indices rise in a step. The first bucket may be sparse, and not seen here."""
-        if self.steps == 0 or bucket.index() <= self._last_index:
-            self.steps += 1
-        self._last_index = bucket.index()
 
     def _select(self, gradients: torch.Tensor, left_out: Optional[torch.Tensor],
                 rule: Optional[Rule]) -> int:
@@ -146,19 +158,25 @@ def _forget_overflow(left_out: torch.Tensor) -> None:
     left_out.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
 
 
-def group_and_ranks(compressor: Compressor) -> tuple[Any, int]:
-    group = compressor.group if compressor.group is not None else dist.group.WORLD
+def group_and_ranks(state: HookState) -> tuple[Any, int]:
+    group = state.group if state.group is not None else dist.group.WORLD
     return group, dist.get_world_size(group)
+
+
+def after(work: Any,
+          received: Callable[[], torch.Tensor]) -> torch.futures.Future[torch.Tensor]:
+    """What `received` returns once the work is done."""
+    def receive(done: torch.futures.Future) -> torch.Tensor:
+        done.value()  # raises what went wrong
+        return received()
+
+    return work.get_future().then(receive)
 
 
 def summed(group: Any, sent: torch.Tensor,
            received: Callable[[], torch.Tensor]) -> torch.futures.Future[torch.Tensor]:
     """What `received` returns once the ranks' sum is in `sent`."""
-    def receive(done: torch.futures.Future) -> torch.Tensor:
-        done.value()  # raises what went wrong
-        return received()
-
-    return dist.all_reduce(sent, group=group, async_op=True).get_future().then(receive)
+    return after(dist.all_reduce(sent, group=group, async_op=True), received)
 
 
 # DDP wants these annotations, and not as texts.
@@ -181,7 +199,7 @@ def top_k(ratio: float, optimizer: Optional[torch.optim.Optimizer] = None,
         blocks travel that it moves most: with the largest ratio of their norm to that of these
         roots. Blocks of which it has seen nothing yet come first.
     """
-    _check_ratio(ratio)
+    check_ratio(ratio)
     if optimizer is not None and "betas" not in getattr(optimizer, "defaults", {}):
         raise ValueError(f"optimizer is {type(optimizer).__name__}; Adam or AdamW expected")
 
@@ -242,7 +260,7 @@ def random_k(ratio: float, seed: int = 0, **options: Any) -> tuple[Compressor, H
     """Of each bucket, the share `ratio` (above 0, at most 1) of the blocks travels: others in each
     step, but on all ranks the same ones, so that their union is no larger. `options`: the
     Compressor's."""
-    _check_ratio(ratio)
+    check_ratio(ratio)
 
     def rule(blocks: torch.Tensor, compressor: Compressor) -> torch.Tensor:
         generator = torch.Generator().manual_seed(seed * 1_000_003 + compressor.calls)
@@ -275,6 +293,6 @@ def _energy(blocks: torch.Tensor) -> torch.Tensor:
     return blocks.float().square().sum(1)
 
 
-def _check_ratio(ratio: float) -> None:
+def check_ratio(ratio: float) -> None:
     if not 0 < ratio <= 1:
         raise ValueError(f"ratio is {ratio}; above 0 and at most 1 expected")

@@ -267,7 +267,8 @@ def fewer_bytes():
 
 def sparse_gradients():
     """They are summed as they are."""
-    for hook in (sluice_torch.top_k(0.1), sluice_torch.ef21(sluice_torch.top_k(0.1))):
+    for hook in (sluice_torch.top_k(0.1), sluice_torch.ef21(sluice_torch.top_k(0.1)),
+                 sluice_torch.ok_top_k(0.1)):
         module = nn.Sequential(nn.Embedding(1000, 16, sparse=True))
         model = DistributedDataParallel(module)
         model.register_comm_hook(*hook)
@@ -280,7 +281,8 @@ def sparse_gradients():
 def an_overflow_passes():
     """As a GradScaler's first steps have it: it is told, and the next step is as if it had not
     been."""
-    for hook in (sluice_torch.top_k(0.5), sluice_torch.threshold(1e-9), sluice_torch.bf16()):
+    for hook in (sluice_torch.top_k(0.5), sluice_torch.threshold(1e-9), sluice_torch.bf16(),
+                 sluice_torch.ok_top_k(0.5)):
         module = make()
         model = DistributedDataParallel(module)
         model.register_comm_hook(*hook)
@@ -288,7 +290,7 @@ def an_overflow_passes():
             model.zero_grad()
             (model(torch.randn(8, 40)).square().mean() * factor).backward()
             finite = flat(parameter.grad for parameter in module.parameters()).isfinite().all()
-            assert finite == (factor == 1.0), (hook[0].rule, factor)
+            assert finite == (factor == 1.0), (hook[0], factor)
 
 
 def options_are_checked():
@@ -296,7 +298,8 @@ def options_are_checked():
                  lambda: sluice_torch.threshold(-1),
                  lambda: sluice_torch.top_k(0.5, block_elements=0),
                  lambda: sluice_torch.top_k(0.5, warm_up=-1),
-                 lambda: sluice_torch.ef21(sluice_torch.bf16())):
+                 lambda: sluice_torch.ef21(sluice_torch.bf16()),
+                 lambda: sluice_torch.ef21(sluice_torch.ok_top_k(0.5))):
         expect_value_error(call, "expected")
     used = sluice_torch.top_k(0.5)
     used[0].compress(Bucket(nn.Parameter(torch.zeros(9)), torch.ones(9)), 1)
