@@ -201,7 +201,7 @@ std::int16_t encode(WireType type, std::byte* out, const std::byte* in, std::siz
   }
   const std::uint32_t largest = HWY_DYNAMIC_DISPATCH(largest_magnitude)(in, count);
   if (largest == 0 || largest >= kInfinity) {
-    std::memset(out, 0, type.bytes(count));
+    std::fill_n(out, type.bytes(count), std::byte{0});
     return largest == 0 ? std::int16_t{0} : WireType::kNotFinite;
   }
   const std::int16_t scale = scale_of(std::bit_cast<float>(largest), type);

@@ -436,6 +436,7 @@ void quantize(const OpSpec& op, const Rounder& rounder, std::span<std::byte> blo
 std::vector<std::byte> travelled(const OpSpec& op, const Rounder& rounder,
                                  std::span<const std::byte> block) {
   std::vector<std::byte> arrived(block.begin(), block.end());
+  if (op.encoding == Encoding::kNone) return arrived;
   if (is_scaled(op.encoding)) {
     quantize(op, rounder, arrived);
     return arrived;
