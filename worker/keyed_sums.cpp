@@ -126,7 +126,8 @@ class KeyedSums::Cursor {
 
 void KeyedSums::merge(std::span<std::uint64_t> keys, std::span<std::byte> rows,
                       std::uint64_t parts) const {
-  assert(keys.size() * parts == size_ && rows.size() == size_ * row_bytes());
+  // Whether keys have all their parts is for the aggregator to say: no more is written than fits.
+  assert(keys.size() == size_ / parts && rows.size() == keys.size() * parts * row_bytes());
   std::vector<Cursor> cursors;
   std::vector<std::uint64_t> next;  // of each stream
   for (const auto& runs : runs_) {
@@ -158,13 +159,14 @@ void KeyedSums::merge(std::span<std::uint64_t> keys, std::span<std::byte> rows,
       keys = keys.subspan(chunk.count);
     } else {
       for (std::size_t i = 0; i < chunk.count; ++i) {
-        if ((first + offsets[i]) % parts != 0) continue;
+        if ((first + offsets[i]) % parts != 0 || keys.empty()) continue;
         keys.front() = (first + offsets[i]) / parts;
         keys = keys.subspan(1);
       }
     }
-    copy(rows.data(), values, chunk.count * row, rows.size());
-    rows = rows.subspan(chunk.count * row);
+    const std::size_t bytes = std::min(chunk.count * row, rows.size());
+    copy(rows.data(), values, bytes, rows.size());
+    rows = rows.subspan(bytes);
   }
 }
 

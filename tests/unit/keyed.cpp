@@ -188,6 +188,20 @@ TEST_CASE("neighbouring chunks are dealt to all streams alike") {
   for (std::uint64_t chunk = 0; chunk < 3; ++chunk) CHECK(small.uses(small.stream_of(chunk)));
 }
 
+TEST_CASE("sums of keys that lack parts are not written beyond the caller's memory") {
+  const auto g = *KeyedGeometry::make(300, 1, ElementType::kFloat32, session_of(1472, 1), 0);
+  worker::KeyedSums sums(g, std::make_shared<worker::ResultMemory>());
+  const std::vector<std::uint8_t> firsts{0, 3, 6, 9, 12};  // the first of three parts each
+  const auto run =
+      run_of({{0, firsts, std::vector<std::byte>(5 * sizeof(float))}}, g.chunk_bits, g.row_bytes());
+  REQUIRE(sums.add(StreamId{0}, run, 0, kNoChunk) == 5u);
+  std::vector<std::uint64_t> keys(9, 77);
+  std::vector<std::byte> rows(100, std::byte{7});
+  sums.merge(std::span(keys).first(1), std::span(rows).first(3 * sizeof(float)), 3);
+  CHECK(keys == std::vector<std::uint64_t>{0, 77, 77, 77, 77, 77, 77, 77, 77});
+  CHECK(rows[3 * sizeof(float)] == std::byte{7});
+}
+
 TEST_CASE("what a caller asks for is checked") {
   const Session session = session_of(1472);
   const std::vector<std::uint64_t> keys{3, 7, 9};

@@ -111,7 +111,7 @@ def a_late_rank():
     state, hook = sluice_torch.ok_top_k(0.1, group=late)
     first, second = (of_step(step, RANK, elements) for step in range(2))
     if RANK == 0:
-        group.gloo().barrier().wait()  # the others have given up
+        group.gloo().barrier().wait()  # the others' ops have failed
         delivered = hook(state, Bucket(parameter, first.clone())).wait()
     else:
         delivered = torch.zeros(elements)
