@@ -42,8 +42,7 @@ bool BlockCombiner::begin(const Packet& packet, StreamId stream, const Session& 
   }
   shape_ = shape;
   geometry_ = geometry;
-  op_ = packet.as<wire::Data>().op;
-  rounding_seed_ = packet.descriptor()->rounding_seed;
+  rounder_ = {.seed = packet.descriptor()->rounding_seed, .op = packet.as<wire::Data>().op};
   const ElementType element = geometry.type.element();
   reduction_ =
       &numeric::block_reduction(element, static_cast<Reduction>(packet.descriptor()->reduction));

@@ -100,8 +100,7 @@ class BlockCombiner {
 
   wire::Shape shape_{};
   Geometry geometry_{};
-  OpNumber op_ = 0;
-  std::uint64_t rounding_seed_ = 0;
+  numeric::Rounder rounder_;
   const numeric::BlockReduction* reduction_ = nullptr;
   std::size_t accumulator_stride_ = 0;
   std::unique_ptr<std::byte, FreeAligned> accumulators_;
@@ -213,9 +212,7 @@ inline std::int16_t BlockCombiner::write_sum(std::uint8_t column, std::byte* sum
     return 0;
   }
   reduction_->store(sum, sum, elements, ranks_);
-  return numeric::encode(
-      geometry_.type, out, sum, elements,
-      numeric::rounding_of(rounding_seed_, op_, current_[column], numeric::kAggregator));
+  return numeric::encode(geometry_.type, out, sum, elements, rounder_.of(current_[column].value));
 }
 
 inline void BlockCombiner::write(std::span<wire::Column> columns, std::byte* in_packet) {

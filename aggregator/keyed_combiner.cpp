@@ -30,6 +30,7 @@ double largest(const std::byte* values, std::size_t count) {
   return most;
 }
 
+/// Of values as they are accumulated.
 double largest(ElementType type, const std::byte* values, std::size_t count) {
   switch (type) {
     case ElementType::kFloat64:
@@ -44,7 +45,7 @@ double largest(ElementType type, const std::byte* values, std::size_t count) {
       return largest<std::int8_t>(values, count);
     case ElementType::kUInt8:
       return largest<std::uint8_t>(values, count);
-    default:  // and the 16-bit floats, as they are accumulated
+    default:
       return largest<float>(values, count);
   }
 }
@@ -73,18 +74,20 @@ bool KeyedCombiner::begin(const Packet& packet, StreamId stream, const Session& 
   const auto& shape = packet.shape();
   const auto& descriptor = *packet.descriptor();
   const auto& data = packet.as<wire::KeyValueData>();
-  const auto geometry =
-      KeyedGeometry::make(shape.element_count, shape.block_elements,
-                          static_cast<ElementType>(shape.wire_type), session, data.data.op);
+  const auto geometry = KeyedGeometry::make(shape.element_count, shape.block_elements,
+                                            WireType(shape.wire_type), session, data.data.op);
   if (!geometry || geometry->chunk_bits != shape.columns || !geometry->uses(stream)) return false;
   if (!resumed && data.horizon != 0) return false;
   shape_ = shape;
   geometry_ = *geometry;
+  format_ = geometry->format();
   stream_ = stream;
+  rounder_ = {.seed = descriptor.rounding_seed, .op = data.data.op};
+  const ElementType element = geometry->type.element();
   const auto reduction = static_cast<Reduction>(descriptor.reduction);
-  reduction_ = &numeric::block_reduction(geometry->type, reduction);
-  begins_with_zero_ = numeric::begins_with_zero(geometry->type, reduction);
-  sum_bytes_ = geometry->row_elements * numeric::accumulator_bytes(geometry->type, reduction);
+  reduction_ = &numeric::block_reduction(element, reduction);
+  begins_with_zero_ = numeric::begins_with_zero(element, reduction);
+  sum_bytes_ = geometry->row_elements * numeric::accumulator_bytes(element, reduction);
   threshold_ = threshold_of(descriptor);
   horizon_ = data.horizon;
   return true;
@@ -98,7 +101,7 @@ bool KeyedCombiner::fits(const Packet& packet) const {
   const auto& data = packet.as<wire::KeyValueData>();
   if (!wire::same(packet.shape(), shape_) || data.horizon != horizon_) return false;
   if (data.following != kNoChunk && !is_of_stream(data.following)) return false;
-  ChunkReader reader(packet.run(), geometry_.chunk_bits, geometry_.row_bytes());
+  ChunkReader reader(packet.run(), format_);
   PackedChunk chunk;  // its keys were checked with the packet
   std::uint64_t last = 0;
   bool all = true;
@@ -112,10 +115,10 @@ bool KeyedCombiner::fits(const Packet& packet) const {
 void KeyedCombiner::hold(Rank w, const Packet& packet, std::span<const std::byte> bytes) {
   Run& run = runs_[w.value];
   run.following = packet.as<wire::KeyValueData>().following;
-  run.left.rest = ChunkReader(bytes, geometry_.chunk_bits, geometry_.row_bytes());
+  run.left.rest = ChunkReader(bytes, format_);
   // What has been delivered is sent again to an aggregator that takes over. A run in shared memory
   // that cannot be read is found when it is merged.
-  if (!run.left.seek(horizon_)) run.left.chunk = {.number = horizon_, .count = 0, .keys = nullptr};
+  if (!run.left.seek(horizon_)) run.left.chunk = {.number = horizon_};
 }
 
 void KeyedCombiner::take(Rank w, const Packet& packet, Buffer buffer) {
@@ -153,6 +156,12 @@ std::optional<Rank> KeyedCombiner::sum_chunk(std::uint64_t number, KeyedScratch&
       clear(scratch.sums_.get());
       return Rank{r};
     }
+    if (format_.is_scaled()) {
+      const std::size_t elements = chunk.count * std::size_t{geometry_.row_elements};
+      numeric::decode(geometry_.type, scratch.widened_.get(), chunk.rows, {elements, 0, elements},
+                      packed.scale);
+      chunk.rows = scratch.widened_.get();
+    }
     add(chunk, sum.keys, scratch.sums_.get());
     for (std::size_t i = 0; i < chunk.count; ++i) sum.keys.insert(chunk.offsets[i]);
   }
@@ -180,7 +189,8 @@ void KeyedCombiner::add(const KeyedChunk& chunk, const ChunkKeys& has, std::byte
   }
 }
 
-/// Writes the sums as they travel. Those of the next chunk begin with zero again.
+/// Writes the sums as they travel, or will be scaled. Those of the next chunk begin with zero
+/// again.
 void KeyedCombiner::store(std::byte* rows, std::byte* sums,
                           std::span<const std::uint8_t> offsets) const {
   const auto ranks = static_cast<std::uint32_t>(runs_.size());
@@ -208,15 +218,16 @@ std::size_t KeyedCombiner::drop_rejected(std::span<std::uint8_t> offsets, KeyedS
   std::byte* const rows = scratch.rows_.get();
   const std::byte* values = rows;
   std::size_t values_bytes = row_bytes;
-  if (is_float(geometry_.type) && element_bytes(geometry_.type) == 2) {  // widened
+  const ElementType element = geometry_.type.element();
+  if (is_float(element) && element_bytes(element) == 2) {
     values = scratch.widened_.get();
     values_bytes = 2 * row_bytes;
-    numeric::block_reduction(geometry_.type, Reduction::kSum)
+    numeric::block_reduction(element, Reduction::kSum)
         .load(scratch.widened_.get(), rows, offsets.size() * geometry_.row_elements);
   }
   std::size_t kept = 0;
   for (std::size_t i = 0; i < offsets.size(); ++i) {
-    const double size = largest(geometry_.type, values + i * values_bytes, geometry_.row_elements);
+    const double size = largest(element, values + i * values_bytes, geometry_.row_elements);
     if (size < threshold_) {
       std::size_t in_class = 0;
       for (double bound = threshold_ / 2; in_class + 1 < wire::kRejectedClasses && size < bound;
@@ -236,7 +247,7 @@ std::size_t KeyedCombiner::drop_rejected(std::span<std::uint8_t> offsets, KeyedS
 bool KeyedCombiner::write(const Summed& sum, ChunkWriter& writer, KeyedScratch& scratch,
                           Merged& merged) const {
   const std::span offsets(sum.offsets.data(), sum.count);
-  if (threshold_ == 0) {
+  if (threshold_ == 0 && !format_.is_scaled()) {
     std::byte* const rows = writer.append(merged.next, offsets, sum.keys);
     if (rows != nullptr)
       store(rows, scratch.sums_.get(), offsets);
@@ -247,14 +258,21 @@ bool KeyedCombiner::write(const Summed& sum, ChunkWriter& writer, KeyedScratch& 
   store(scratch.rows_.get(), scratch.sums_.get(), offsets);
   std::array<std::uint8_t, 256> kept = sum.offsets;
   const auto rejected = merged.rejected;
-  const std::size_t count = drop_rejected(std::span(kept).first(sum.count), scratch, merged);
+  const std::size_t count = threshold_ == 0
+                                ? sum.count
+                                : drop_rejected(std::span(kept).first(sum.count), scratch, merged);
   if (count == 0) return true;
   std::byte* const rows = writer.append(merged.next, std::span(kept).first(count));
-  if (rows != nullptr)
-    std::memcpy(rows, scratch.rows_.get(), count * geometry_.row_bytes());
-  else
+  if (rows == nullptr) {
     merged.rejected = rejected;
-  return rows != nullptr;
+    return false;
+  }
+  if (format_.is_scaled())
+    writer.set_scale(numeric::encode(geometry_.type, rows, scratch.rows_.get(),
+                                     count * geometry_.row_elements, rounder_.of(merged.next)));
+  else
+    std::memcpy(rows, scratch.rows_.get(), count * geometry_.row_bytes());
+  return true;
 }
 
 KeyedCombiner::Merged KeyedCombiner::merge(std::span<std::byte> out, KeyedScratch& scratch) const {
@@ -264,7 +282,7 @@ KeyedCombiner::Merged KeyedCombiner::merge(std::span<std::byte> out, KeyedScratc
     end = std::min(end, runs_[r].following);
   }
   Merged merged;
-  ChunkWriter writer(out, geometry_.chunk_bits, geometry_.row_bytes());
+  ChunkWriter writer(out, format_);
   Summed sum;
   for (std::size_t chunks = 0;; ++chunks) {
     merged.next = end;

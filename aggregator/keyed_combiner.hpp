@@ -21,6 +21,7 @@
 #include "common/base/limits.hpp"
 #include "common/base/packet_buffer.hpp"
 #include "common/base/rank_set.hpp"
+#include "common/numeric/encoding.hpp"
 #include "common/numeric/kernels.hpp"
 #include "common/protocol/keyed.hpp"
 #include "common/protocol/packet.hpp"
@@ -57,8 +58,9 @@ class KeyedScratch {
     }
   };
   std::unique_ptr<std::byte, FreeAligned> sums_;  // by offset in the chunk; else zero
-  std::unique_ptr<std::byte[]> rows_;             // sums as they travel, some of which are rejected
-  std::unique_ptr<std::byte[]> widened_;          // the same, of 16-bit floats
+  // Sums as they travel, or will be scaled, some of which are rejected.
+  std::unique_ptr<std::byte[]> rows_;
+  std::unique_ptr<std::byte[]> widened_;  // rows of 16-bit floats or scaled, as fp32
   std::unique_ptr<std::byte[]> run_;
   std::array<KeyedCursor, limits::kMaxRanks> cursors_;  // by rank: after what was merged so far
 };
@@ -117,7 +119,9 @@ class KeyedCombiner {
 
   wire::Shape shape_{};
   KeyedGeometry geometry_;
+  ChunkFormat format_;
   StreamId stream_{};
+  numeric::Rounder rounder_;
   const numeric::BlockReduction* reduction_ = nullptr;
   bool begins_with_zero_ = false;  // sums do: a key's first row is added as the others are
   std::size_t sum_bytes_ = 0;      // of a row

@@ -259,7 +259,7 @@ namespace {
 constexpr std::uint64_t kMostRowElements = std::uint64_t{1} << 40;
 
 /// In how many parts a row travels, all as long as each other.
-std::uint64_t parts_of_row(std::uint64_t row_elements, ElementType type, const Session& session) {
+std::uint64_t parts_of_row(std::uint64_t row_elements, WireType type, const Session& session) {
   std::uint64_t part = std::min<std::uint64_t>(row_elements, most_row_elements(type, session));
   while (row_elements % part != 0) --part;
   return row_elements / part;
@@ -282,6 +282,8 @@ SparseWork Communicator::Impl::start(const SparseTensor& tensor, std::uint64_t k
   request.type = tensor.type;
   request.reduction = options.reduction;
   request.tag = options.tag;
+  request.encoding = options.encoding;
+  request.rounding_seed = options.rounding_seed;
   worker::KeyedRequest& keyed = request.keyed.emplace();
   keyed.threshold = options.threshold == 0 ? 0 : options.threshold;  // and -0 is 0
   keyed.sums = &sparse.received;
@@ -291,7 +293,7 @@ SparseWork Communicator::Impl::start(const SparseTensor& tensor, std::uint64_t k
     refuse("row_elements is " + std::to_string(tensor.row_elements) + "; 1..2^40 expected");
   if (tensor.values == nullptr && !tensor.keys.empty()) refuse("the values are null");
 
-  const std::uint64_t parts = parts_of_row(tensor.row_elements, tensor.type, session_);
+  const std::uint64_t parts = parts_of_row(tensor.row_elements, request.wire_type(), session_);
   if (parts > 1 && keyed.threshold != 0)
     refuse("a row of " + std::to_string(tensor.row_elements) + " elements of " +
            std::string(name(tensor.type)) + " does not fit the job's packets of " +

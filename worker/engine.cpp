@@ -267,9 +267,11 @@ Operation& Engine::add_blocks(const OpRequest& request) {
 
 Operation& Engine::add_keyed(const OpRequest& request) {
   const auto geometry = KeyedGeometry::make(request.keyed->key_bound, request.keyed->row_elements,
-                                            request.type, session(), ops_.end());
+                                            request.wire_type(), session(), ops_.end());
   assert(geometry);
-  return ops_.add(request, *geometry);
+  Operation& added = ops_.add(request, *geometry);
+  added.rounds_as(config_.rank, ops_.end() - 1);
+  return added;
 }
 
 RankSet Engine::awaited(OpNumber op) const {

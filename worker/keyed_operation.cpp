@@ -22,12 +22,14 @@ void copy_rows(std::byte* out, const std::byte* in, std::size_t count, std::size
 
 }  // namespace
 
-KeyedOperation::KeyedOperation(const KeyedRequest& request, const KeyedGeometry& geometry,
-                               std::shared_ptr<ResultMemory> memory)
+KeyedOperation::KeyedOperation(const KeyedRequest& request, ElementType type,
+                               const KeyedGeometry& geometry, std::shared_ptr<ResultMemory> memory)
     : request_(request),
       geometry_(geometry),
+      row_bytes_(geometry.row_elements * element_bytes(type)),
+      is_encoded_(geometry.type != type),
       stream_begin_(geometry.used_streams() + std::size_t{1}) {
-  *request_.sums = KeyedSums(geometry, std::move(memory));
+  *request_.sums = KeyedSums(geometry, type, std::move(memory));
   // Where chunks begin. Chunks of a few keys are most, where keys are few: a branch for each key
   // would mostly be guessed wrong.
   const auto keys = request.keys;
@@ -63,12 +65,12 @@ std::span<const KeyedOperation::Chunk> KeyedOperation::chunks_of(StreamId s) con
 KeyedOperation::Run KeyedOperation::run_from(StreamId s, std::size_t begin,
                                              std::size_t room) const {
   const auto chunks = chunks_of(s);
+  const ChunkFormat format = geometry_.format();
   Run run{.begin = begin, .end = begin};
   for (std::uint64_t lowest = 0; run.end < chunks.size(); ++run.end) {
     const Chunk& chunk = chunks[run.end];
     const std::uint64_t number = number_of(chunk);
-    const std::size_t bytes = ChunkWriter::bytes_of(number - lowest, chunk.count(),
-                                                    geometry_.chunk_bits, geometry_.row_bytes());
+    const std::size_t bytes = format.bytes(number - lowest, chunk.count());
     if (room - run.bytes < bytes) {
       run.following = number;
       break;
@@ -79,9 +81,11 @@ KeyedOperation::Run KeyedOperation::run_from(StreamId s, std::size_t begin,
   return run;
 }
 
-void KeyedOperation::write(StreamId s, const Run& run, std::span<std::byte> out) const {
+void KeyedOperation::write(StreamId s, const Run& run, const numeric::Rounder& rounder,
+                           std::span<std::byte> out) const {
   const auto chunks = chunks_of(s).subspan(run.begin, run.end - run.begin);
-  ChunkWriter writer(out.first(run.bytes), geometry_.chunk_bits, geometry_.row_bytes());
+  const ChunkFormat format = geometry_.format();
+  ChunkWriter writer(out.first(run.bytes), format);
   for (const Chunk& chunk : chunks) {
     const std::uint64_t* const keys = request_.keys.data() + chunk.first();
     const std::size_t count = chunk.count();
@@ -95,9 +99,16 @@ void KeyedOperation::write(StreamId s, const Run& run, std::span<std::byte> out)
     } else if (count != geometry_.chunk_keys()) {
       for (std::size_t i = 0; i < count; ++i) rows[i] = static_cast<std::byte>(keys[i] & mask);
     }
-    rows += keyed::keys_bytes(count, geometry_.chunk_bits);
-    copy_rows(rows, request_.rows + chunk.first() * geometry_.row_bytes(), count,
-              geometry_.row_bytes());
+    rows += format.keys_bytes(count);
+    const std::byte* const from = request_.rows + chunk.first() * row_bytes_;
+    if (!is_encoded_) {
+      copy_rows(rows, from, count, row_bytes_);
+      continue;
+    }
+    const auto rounding = rounder.of(number_of(chunk));
+    const std::int16_t scale =
+        numeric::encode(geometry_.type, rows, from, count * geometry_.row_elements, rounding);
+    if (format.is_scaled()) writer.set_scale(scale);
   }
   assert(writer.size() == run.bytes);
 }
@@ -112,7 +123,7 @@ std::optional<std::size_t> KeyedOperation::store(StreamId s, std::span<const std
 }
 
 bool KeyedOperation::is_too_much() const {
-  return keys_received_ > request_.result_bytes / (sizeof(std::uint64_t) + geometry_.row_bytes());
+  return keys_received_ > request_.result_bytes / (sizeof(std::uint64_t) + row_bytes_);
 }
 
 void KeyedOperation::add_rejected(std::span<const wire::U32, wire::kRejectedClasses> counts) {
@@ -123,7 +134,7 @@ std::optional<Error> KeyedOperation::finish() const {
   if (!is_too_much()) return {};
   return Error(ErrorCode::kInvalidArgument,
                "the sums have " + std::to_string(keys_received_) + " keys, of " +
-                   std::to_string(sizeof(std::uint64_t) + geometry_.row_bytes()) +
+                   std::to_string(sizeof(std::uint64_t) + row_bytes_) +
                    " bytes each with their rows: more than the " +
                    std::to_string(request_.result_bytes) + " bytes allowed");
 }

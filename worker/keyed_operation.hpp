@@ -14,6 +14,7 @@
 
 #include "common/base/ids.hpp"
 #include "common/base/limits.hpp"
+#include "common/numeric/encoding.hpp"
 #include "common/protocol/keyed.hpp"
 #include "common/protocol/wire.hpp"
 #include "worker/keyed_sums.hpp"
@@ -33,7 +34,8 @@ struct KeyedRequest {
 
 class KeyedOperation {
  public:
-  KeyedOperation(const KeyedRequest& request, const KeyedGeometry& geometry,
+  /// `type`: of the caller's rows.
+  KeyedOperation(const KeyedRequest& request, ElementType type, const KeyedGeometry& geometry,
                  std::shared_ptr<ResultMemory> memory);
 
   const KeyedGeometry& geometry() const { return geometry_; }
@@ -47,7 +49,8 @@ class KeyedOperation {
   };
   Run run_from(StreamId s, std::size_t begin, std::size_t room) const;
   /// `out` has run.bytes bytes.
-  void write(StreamId s, const Run& run, std::span<std::byte> out) const;
+  void write(StreamId s, const Run& run, const numeric::Rounder& rounder,
+             std::span<std::byte> out) const;
 
   /// Keeps a result's run: see KeyedSums::add().
   std::optional<std::size_t> store(StreamId s, std::span<const std::byte> run, std::uint64_t begin,
@@ -77,6 +80,8 @@ class KeyedOperation {
 
   KeyedRequest request_;
   KeyedGeometry geometry_;
+  std::size_t row_bytes_;  // of the caller's
+  bool is_encoded_;
   std::unique_ptr<Chunk[]> chunks_;        // stream by stream, each one's in ascending order
   std::vector<std::size_t> stream_begin_;  // of each stream's chunks, in the order of their turns
   std::uint64_t keys_received_ = 0;

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <vector>
+
+#include "common/numeric/encoding.hpp"
 
 namespace sluice::worker {
 namespace {
@@ -73,7 +76,7 @@ std::optional<std::size_t> KeyedSums::add(StreamId s, std::span<const std::byte>
   std::byte* const copy = blocks_.back()->bytes + last_used_;
   std::memcpy(copy, run.data(), run.size());
   const std::span<const std::byte> kept(copy, run.size());
-  ChunkReader reader(kept, geometry_.chunk_bits, geometry_.row_bytes());
+  ChunkReader reader(kept, geometry_.format());
   std::size_t keys = 0;
   for (PackedChunk chunk;;) {
     const auto read = reader.next(chunk);
@@ -99,8 +102,8 @@ void KeyedSums::clear() {
 /// Reads the runs of one stream, which were checked as they came.
 class KeyedSums::Cursor {
  public:
-  Cursor(std::span<const std::span<const std::byte>> runs, const KeyedGeometry& geometry)
-      : runs_(runs), geometry_(&geometry) {
+  Cursor(std::span<const std::span<const std::byte>> runs, const ChunkFormat& format)
+      : runs_(runs), format_(format) {
     advance();
   }
 
@@ -112,17 +115,29 @@ class KeyedSums::Cursor {
         chunk_.number = kNoChunk;
         return;
       }
-      reader_ = ChunkReader(runs_.front(), geometry_->chunk_bits, geometry_->row_bytes());
+      reader_ = ChunkReader(runs_.front(), format_);
       runs_ = runs_.subspan(1);
     }
   }
 
  private:
   std::span<const std::span<const std::byte>> runs_;  // not read yet
-  const KeyedGeometry* geometry_;
+  ChunkFormat format_;
   ChunkReader reader_;
   PackedChunk chunk_{};
 };
+
+/// As many rows of a chunk as there is room for.
+void KeyedSums::read(const PackedChunk& chunk, const std::byte* values,
+                     std::span<std::byte> rows) const {
+  const std::size_t elements = chunk.count * std::size_t{geometry_.row_elements};
+  const std::size_t bytes = std::min(chunk.count * row_bytes_, rows.size());
+  if (is_encoded_)
+    numeric::decode(geometry_.type, rows.data(), values, {elements, 0, bytes / sizeof(float)},
+                    chunk.scale);
+  else
+    copy(rows.data(), values, bytes, rows.size());
+}
 
 void KeyedSums::merge(std::span<std::uint64_t> keys, std::span<std::byte> rows,
                       std::uint64_t parts) const {
@@ -131,10 +146,9 @@ void KeyedSums::merge(std::span<std::uint64_t> keys, std::span<std::byte> rows,
   std::vector<Cursor> cursors;
   std::vector<std::uint64_t> next;  // of each stream
   for (const auto& runs : runs_) {
-    cursors.emplace_back(runs, geometry_);
+    cursors.emplace_back(runs, geometry_.format());
     next.push_back(cursors.back().chunk().number);
   }
-  const std::size_t row = row_bytes();
   std::array<std::uint8_t, 256> offsets;
   if (next.empty()) return;
   for (std::uint64_t number = 0;; ++number) {
@@ -164,9 +178,8 @@ void KeyedSums::merge(std::span<std::uint64_t> keys, std::span<std::byte> rows,
         keys = keys.subspan(1);
       }
     }
-    const std::size_t bytes = std::min(chunk.count * row, rows.size());
-    copy(rows.data(), values, bytes, rows.size());
-    rows = rows.subspan(bytes);
+    read(chunk, values, rows);
+    rows = rows.subspan(std::min(chunk.count * row_bytes_, rows.size()));
   }
 }
 
@@ -174,11 +187,16 @@ void KeyedSums::scatter(std::span<std::byte> tensor) const {
   const std::size_t row = row_bytes();
   assert(tensor.size() == geometry_.key_bound * row);
   std::array<std::uint8_t, 256> offsets;
+  std::vector<std::byte> decoded(is_encoded_ ? geometry_.chunk_keys() * row : 0);
   for (const auto& runs : runs_)
-    for (Cursor cursor(runs, geometry_); cursor.chunk().number != kNoChunk; cursor.advance()) {
+    for (Cursor cursor(runs, geometry_.format()); cursor.chunk().number != kNoChunk;
+         cursor.advance()) {
       const PackedChunk& chunk = cursor.chunk();
-      const std::byte* const values =
-          ChunkReader::unpack(chunk, geometry_.chunk_bits, offsets.data());
+      const std::byte* values = ChunkReader::unpack(chunk, geometry_.chunk_bits, offsets.data());
+      if (is_encoded_) {
+        read(chunk, values, decoded);
+        values = decoded.data();
+      }
       std::byte* const out = tensor.data() + (chunk.number << geometry_.chunk_bits) * row;
       if (row == sizeof(float))
         for (std::size_t i = 0; i < chunk.count; ++i)

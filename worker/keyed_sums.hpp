@@ -54,8 +54,13 @@ class ResultMemory {
 class KeyedSums {
  public:
   KeyedSums() = default;
-  KeyedSums(const KeyedGeometry& geometry, std::shared_ptr<ResultMemory> memory)
-      : geometry_(geometry), memory_(std::move(memory)), runs_(geometry.used_streams()) {}
+  /// `type`: of the rows that the caller gets.
+  KeyedSums(const KeyedGeometry& geometry, ElementType type, std::shared_ptr<ResultMemory> memory)
+      : geometry_(geometry),
+        row_bytes_(geometry.row_elements * element_bytes(type)),
+        is_encoded_(geometry.type != type),
+        memory_(std::move(memory)),
+        runs_(geometry.used_streams()) {}
 
   /// Keeps a copy of a run that came on a stream, of chunks from `begin` to before `end`. How many
   /// keys it has; nothing, and nothing is kept, if it is not a run of such chunks of this stream.
@@ -65,7 +70,7 @@ class KeyedSums {
   void clear();
 
   std::size_t size() const { return size_; }  ///< keys
-  std::size_t row_bytes() const { return geometry_.row_bytes(); }
+  std::size_t row_bytes() const { return row_bytes_; }
 
   /// Writes all keys, rising, and their rows, one behind the other. `parts`: so many neighbours are
   /// one key, the first one's divided by it.
@@ -80,7 +85,11 @@ class KeyedSums {
  private:
   class Cursor;
 
+  void read(const PackedChunk& chunk, const std::byte* values, std::span<std::byte> rows) const;
+
   KeyedGeometry geometry_;
+  std::size_t row_bytes_ = 0;
+  bool is_encoded_ = false;
   std::shared_ptr<ResultMemory> memory_;
   std::vector<ResultMemory::Taken> blocks_;                    // runs one behind the other, and
   std::size_t last_used_ = 0;                                  // bytes of the last block

@@ -154,7 +154,7 @@ void lay_out(OpRequest& request, RankOf me, Counts counts) {
 std::optional<std::string> too_long(const OpRequest& request, const Session& session) {
   if (request.keyed) {
     const KeyedRequest& keyed = *request.keyed;
-    if (KeyedGeometry::make(keyed.key_bound, keyed.row_elements, request.type, session, 0))
+    if (KeyedGeometry::make(keyed.key_bound, keyed.row_elements, request.wire_type(), session, 0))
       return std::nullopt;
     return "a row of " + std::to_string(keyed.row_elements) + " elements of " +
            std::string(name(request.type)) + " does not fit the job's packets of " +
@@ -174,8 +174,8 @@ void check(const OpRequest& request, const std::string& call, const Session& ses
   if (!is_valid(request.type, request.reduction))
     refuse(call, "the reduction " + std::string(name(request.reduction)) +
                      " is one of integers, not of " + std::string(name(request.type)));
-  if (request.keyed) return check_keyed(request, call, session);
   check_encoding(request, call);
+  if (request.keyed) return check_keyed(request, call, session);
   if (request.block_elements > wire::kMaxBlockElements)
     refuse(call, "block_elements is " + std::to_string(request.block_elements) + "; 1.." +
                      std::to_string(wire::kMaxBlockElements) + " expected, or 0 for the job's");

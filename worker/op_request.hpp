@@ -42,7 +42,8 @@ struct OpRequest {
   std::uint64_t tag = 0;
   Encoding encoding = Encoding::kNone;  ///< of a reduction of fp32
   std::uint64_t rounding_seed = 0;      ///< of a scaled encoding; 0: to nearest
-  /// Of a sparse_all_reduce, which has no tensor: type, reduction and tag above count for it, too.
+  /// Of a sparse_all_reduce, which has no tensor: type, reduction, tag, encoding and rounding_seed
+  /// above count for it, too.
   std::optional<KeyedRequest> keyed = {};
 
   /// Of the elements in the tensor, as far as Sluice looks at them.

@@ -69,7 +69,8 @@ Operation::Operation(const OpRequest& request, const Geometry& geometry, const S
 Operation::Operation(const OpRequest& request, const KeyedGeometry& geometry,
                      std::shared_ptr<ResultMemory> memory)
     : Operation(request, Geometry{}) {
-  keyed_ = std::make_unique<KeyedOperation>(*request.keyed, geometry, std::move(memory));
+  keyed_ =
+      std::make_unique<KeyedOperation>(*request.keyed, request.type, geometry, std::move(memory));
   streams_left = geometry.used_streams();
   descriptor_.begin = std::bit_cast<std::uint64_t>(request.keyed->threshold);
 }
@@ -86,9 +87,8 @@ std::int16_t Operation::load(BlockIndex b, std::byte* out) const {
   const std::uint64_t begin = first_element(b);
   const std::uint64_t end = begin + geometry_.elements_of(b);
   if (request_.is_encoded()) {  // a reduction: all of it is held
-    const auto rounding = numeric::rounding_of(request_.rounding_seed, op_, b, rank_.value);
     return numeric::encode(geometry_.type, out, request_.input + begin * size, end - begin,
-                           rounding);
+                           rounder().of(b.value));
   }
   const std::uint64_t from = std::clamp(held_.begin, begin, end);
   const std::uint64_t to = std::clamp(held_.end, from, end);

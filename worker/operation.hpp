@@ -14,6 +14,7 @@
 
 #include "common/base/ids.hpp"
 #include "common/base/time.hpp"
+#include "common/numeric/encoding.hpp"
 #include "common/protocol/geometry.hpp"
 #include "common/protocol/wanted.hpp"
 #include "common/protocol/wire.hpp"
@@ -54,6 +55,10 @@ class Operation {
   void rounds_as(Rank rank, OpNumber op) {
     rank_ = rank;
     op_ = op;
+  }
+
+  numeric::Rounder rounder() const {
+    return {.seed = request_.rounding_seed, .op = op_, .by = rank_.value};
   }
 
   /// Writes the contribution to block b as it travels. Returns its scale: 0 if it has none.

@@ -106,7 +106,7 @@ void Stream::send_keyed(bool ask, Scope& scope) {
     const std::span<std::byte> at =
         in_packet ? std::span(out + head, run_bytes) : contribution_slot(scope).first(run_bytes);
     const Operation& op = running_op(scope);
-    op.keyed()->write(id_, run_.extent, at);
+    op.keyed()->write(id_, run_.extent, op.rounder(), at);
     running_op(scope).statistics.blocks_sent += run_.extent.end - run_.extent.begin;
     run_.bytes = at;
     run_.is_sent = true;

@@ -123,6 +123,15 @@ sluice::Reduction from_c(sluice_reduction reduction, const char* call) {
   return result;
 }
 
+sluice::Encoding encoding_from_c(std::uint16_t number, const char* call) {
+  const auto encoding = narrowed<sluice::Encoding>(number);
+  if (!sluice::is_valid(encoding) ||
+      (encoding == sluice::Encoding::kNone) != (number == SLUICE_ENCODING_NONE))
+    refuse(std::string(call) + ": the encoding " + std::to_string(number) +
+           " is none of sluice_encoding");
+  return encoding;
+}
+
 sluice::ReduceOptions from_c(const sluice_reduce_options* options, const char* call) {
   sluice::ReduceOptions result;
   if (options == nullptr) return result;
@@ -138,11 +147,7 @@ sluice::ReduceOptions from_c(const sluice_reduce_options* options, const char* c
   if (options->reserved_0 != 0 || options->reserved_1 != 0)
     refuse(std::string(call) + ": the options' reserved members must be 0");
   result.block_elements = options->block_elements;
-  result.encoding = narrowed<sluice::Encoding>(options->encoding);
-  if (!sluice::is_valid(result.encoding) ||
-      (result.encoding == sluice::Encoding::kNone) != (options->encoding == SLUICE_ENCODING_NONE))
-    refuse(std::string(call) + ": the encoding " + std::to_string(options->encoding) +
-           " is none of sluice_encoding");
+  result.encoding = encoding_from_c(options->encoding, call);
   if (!has_no_seed) result.rounding_seed = options->rounding_seed;
   return result;
 }
@@ -161,15 +166,23 @@ sluice::SparseTensor from_c(const sluice_sparse_tensor* pointer, const char* cal
 
 sluice::SparseOptions from_c(const sluice_sparse_options* options, const char* call) {
   if (options == nullptr) return {};
-  check_size(options->size, sizeof *options, call, "options");
+  // Of headers before that member came.
+  const bool has_no_encoding = options->size == offsetof(sluice_sparse_options, encoding);
+  if (!has_no_encoding) check_size(options->size, sizeof *options, call, "options");
   if (options->combine != 0 && options->combine != 1)
     refuse(std::string(call) + ": combine is " + std::to_string(options->combine) +
            "; 0 or 1 expected");
-  return {.reduction = from_c(options->reduction, call),
-          .threshold = options->threshold,
-          .result_bytes = options->result_bytes,
-          .combine = options->combine == 1,
-          .tag = options->tag};
+  sluice::SparseOptions result{.reduction = from_c(options->reduction, call),
+                               .threshold = options->threshold,
+                               .result_bytes = options->result_bytes,
+                               .combine = options->combine == 1,
+                               .tag = options->tag};
+  if (has_no_encoding) return result;
+  if (options->reserved_0 != 0 || options->reserved_1 != 0)
+    refuse(std::string(call) + ": the options' reserved members must be 0");
+  result.encoding = encoding_from_c(options->encoding, call);
+  result.rounding_seed = options->rounding_seed;
+  return result;
 }
 
 const sluice::SparseWork& sparse_of(const sluice_work* work, const char* call) {

@@ -187,10 +187,10 @@ constexpr std::uint64_t mixed(std::uint64_t x) {
 
 }  // namespace
 
-Rounding rounding_of(std::uint64_t seed, OpNumber op, BlockIndex b, std::uint32_t by) {
+Rounding Rounder::of(std::uint64_t block) const {
   if (seed == 0) return {};
-  const std::uint64_t block = mixed(mixed(seed) + op) + (std::uint64_t{by} << 32 | b.value);
-  return {true, static_cast<std::uint32_t>(mixed(block))};
+  const std::uint64_t key = mixed(mixed(seed) + op) + (std::uint64_t{by} << 32) + block;
+  return {true, static_cast<std::uint32_t>(mixed(key))};
 }
 
 std::int16_t encode(WireType type, std::byte* out, const std::byte* in, std::size_t count,

@@ -29,10 +29,17 @@ struct Rounding {
   std::uint32_t key = 0;
 };
 
-/// Of what is rounded stochastically, unless `seed` is 0: of an op's block `b` by a rank, or by the
-/// aggregator of their sum.
-inline constexpr std::uint32_t kAggregator = limits::kMaxRanks;
-Rounding rounding_of(std::uint64_t seed, OpNumber op, BlockIndex b, std::uint32_t by);
+/// Who rounds an op's blocks: a rank, or the aggregator their sums. Stochastically, unless the seed
+/// is 0.
+struct Rounder {
+  static constexpr std::uint32_t kAggregator = limits::kMaxRanks;
+
+  std::uint64_t seed = 0;
+  OpNumber op = 0;
+  std::uint32_t by = kAggregator;
+
+  Rounding of(std::uint64_t block) const;
+};
 
 /// Writes `count` fp32 elements as a block of fp16, bf16 or a scaled type, WireType::bytes(count)
 /// long. Returns its scale, 0 if it has none or all are zero. Halves are rounded to nearest always,

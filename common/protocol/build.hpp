@@ -49,7 +49,7 @@ inline Shape shape_of(const KeyedGeometry& geometry) {
   Shape shape;
   shape.element_count = geometry.key_bound;
   shape.block_elements = geometry.row_elements;
-  shape.wire_type = static_cast<std::uint8_t>(geometry.type);
+  shape.wire_type = geometry.type.code();
   shape.columns = geometry.chunk_bits;
   return shape;
 }

@@ -23,7 +23,7 @@ std::size_t room_in_any_packet(const Session& session) {
 
 // --------------------------------------------------------------------------------------- geometry
 std::optional<KeyedGeometry> KeyedGeometry::make(std::uint64_t key_bound,
-                                                 std::uint16_t row_elements, ElementType type,
+                                                 std::uint16_t row_elements, WireType type,
                                                  const Session& session, OpNumber op) {
   assert(key_bound != 0 && key_bound != kNoChunk && row_elements != 0);
   KeyedGeometry g;
@@ -41,9 +41,9 @@ std::optional<KeyedGeometry> KeyedGeometry::make(std::uint64_t key_bound,
   return g;
 }
 
-std::size_t most_row_elements(ElementType type, const Session& session) {
+std::size_t most_row_elements(WireType type, const Session& session) {
   const std::size_t most =
-      (room_in_any_packet(session) - most_chunk_bytes(0, 0)) / element_bytes(type);
+      (room_in_any_packet(session) - most_chunk_bytes(0, 0)) / element_bytes(type.element());
   return std::min<std::size_t>(most, std::numeric_limits<std::uint16_t>::max());
 }
 

@@ -4,7 +4,8 @@
 //
 // A run of chunks, as DATA and RESULT carry it:
 //   per chunk   how many chunk numbers lie between it and the one before (LEB128; of the first one:
-//               its number), the number of its keys less one (1 byte), the keys, the rows
+//               its number), the number of its keys less one (1 byte), the scale (2 bytes, of
+//               scaled rows only), the keys, the rows
 //   the keys    nothing, if the chunk has all; else a byte each, or a bitmap, whichever is shorter
 #pragma once
 
@@ -17,11 +18,13 @@
 #include <cstring>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include <sluice/types.hpp>
 
 #include "common/base/ids.hpp"
 #include "common/base/limits.hpp"
+#include "common/base/wire_type.hpp"
 #include "common/protocol/session.hpp"
 #include "common/protocol/wire.hpp"
 
@@ -60,6 +63,40 @@ inline std::uint64_t mixed(std::uint64_t x) {
 
 struct PackedChunk;
 
+/// How chunks lie in a run: up to 2^bits keys, and rows of so many elements, those of a chunk one
+/// behind the other. Scaled elements of a chunk have one scale.
+class ChunkFormat {
+ public:
+  ChunkFormat() = default;
+  ChunkFormat(std::uint8_t bits, std::uint16_t row_elements, WireType type)
+      : row_bits_(row_elements * static_cast<std::uint32_t>(type.bytes(2) * 4)),
+        bits_(bits),
+        is_scaled_(type.is_scaled()),
+        type_(type) {
+    assert(bits <= kMostChunkBits && row_elements != 0);
+  }
+
+  std::uint8_t bits() const { return bits_; }
+  std::size_t most_keys() const { return std::size_t{1} << bits_; }
+  WireType type() const { return type_; }
+  bool is_scaled() const { return is_scaled_; }
+  std::size_t scale_bytes() const { return is_scaled_ ? sizeof(std::int16_t) : 0; }
+  /// The keys and rows of a chunk with so many keys.
+  std::size_t keys_bytes(std::size_t count) const { return keyed::keys_bytes(count, bits_); }
+  std::size_t rows_bytes(std::size_t count) const { return (count * row_bits_ + 7) / 8; }
+  /// All of a chunk that lies `distance` numbers behind the one before.
+  std::size_t bytes(std::uint64_t distance, std::size_t count) const {
+    return keyed::number_bytes(distance) + 1 + scale_bytes() + keys_bytes(count) +
+           rows_bytes(count);
+  }
+
+ private:
+  std::uint32_t row_bits_ = 8;
+  std::uint8_t bits_ = 0;
+  bool is_scaled_ = false;
+  WireType type_ = ElementType::kInt8;
+};
+
 /// How a keyed op's chunks are cut and dealt to the streams of a job.
 struct KeyedGeometry {
   std::uint64_t key_bound = 1;     ///< keys are less; 1 at least
@@ -67,13 +104,16 @@ struct KeyedGeometry {
   std::uint8_t chunk_bits = 0;     ///< a chunk has 2^chunk_bits keys, 256 at most
   std::uint16_t streams = 1;       ///< S
   std::uint16_t first_stream = 0;  ///< takes part in every op, so that descriptors always meet
-  ElementType type = ElementType::kFloat32;
+  WireType type = ElementType::kFloat32;
 
   /// Nothing if a row is too long for a packet.
   static std::optional<KeyedGeometry> make(std::uint64_t key_bound, std::uint16_t row_elements,
-                                           ElementType type, const Session& session, OpNumber op);
+                                           WireType type, const Session& session, OpNumber op);
 
-  std::size_t row_bytes() const { return row_elements * element_bytes(type); }
+  ChunkFormat format() const { return {chunk_bits, row_elements, type}; }
+  /// Of a row as it is reduced: scaled elements are as long as fp32 then, and chunks are cut as
+  /// theirs are.
+  std::size_t row_bytes() const { return row_elements * element_bytes(type.element()); }
   std::size_t chunk_keys() const { return std::size_t{1} << chunk_bits; }
   std::uint64_t chunk_of(std::uint64_t key) const { return key >> chunk_bits; }
   std::uint64_t chunks() const { return chunk_of(key_bound - 1) + 1; }
@@ -96,7 +136,7 @@ struct KeyedGeometry {
 };
 
 /// Elements of the longest row that fits a packet of the session.
-std::size_t most_row_elements(ElementType type, const Session& session);
+std::size_t most_row_elements(WireType type, const Session& session);
 
 /// What fits a packet of a keyed op, and where blocks go by reference a slot, at most.
 std::size_t run_room(const Session& session);
@@ -106,7 +146,8 @@ std::size_t keyed_result_room(const Session& session);
 struct KeyedChunk {
   std::uint64_t number;
   std::uint16_t count;                    ///< keys, 1..256
-  std::array<std::uint8_t, 256> offsets;  ///< so many, rising
+  std::int16_t scale;                     ///< of scaled rows
+  std::array<std::uint8_t, 256> offsets;  ///< so many keys, rising
   const std::byte* rows;                  ///< one behind the other, in the run
 };
 
@@ -151,6 +192,7 @@ inline bool has_keys_below(const KeyedChunk& chunk, std::uint8_t chunk_bits,
 struct PackedChunk {
   std::uint64_t number = kNoChunk;
   std::uint16_t count = 0;          ///< keys, 1..256
+  std::int16_t scale = 0;           ///< of scaled rows
   const std::byte* keys = nullptr;  ///< as they lie in the run; behind them the rows
 };
 
@@ -159,10 +201,8 @@ struct PackedChunk {
 class ChunkReader {
  public:
   ChunkReader() = default;
-  ChunkReader(std::span<const std::byte> run, std::uint8_t chunk_bits, std::size_t row_bytes)
-      : rest_(run), row_bytes_(row_bytes), chunk_bits_(chunk_bits) {
-    assert(chunk_bits <= kMostChunkBits && row_bytes != 0);
-  }
+  ChunkReader(std::span<const std::byte> run, const ChunkFormat& format)
+      : rest_(run), format_(format) {}
 
   enum class Read { kChunk, kEnd, kMalformed };
   Read next(KeyedChunk& chunk);
@@ -177,17 +217,16 @@ class ChunkReader {
   Read read_number(std::uint64_t& number, std::size_t& at) const;
 
   std::span<const std::byte> rest_;
-  std::size_t row_bytes_ = 1;
   std::uint64_t lowest_ = 0;  // that the next chunk's number may be
-  std::uint8_t chunk_bits_ = 0;
+  ChunkFormat format_;
 };
 
 /// Writes a run chunk by chunk, into as much room as there is.
 class ChunkWriter {
  public:
   ChunkWriter() = default;
-  ChunkWriter(std::span<std::byte> room, std::uint8_t chunk_bits, std::size_t row_bytes)
-      : room_(room), row_bytes_(row_bytes), chunk_bits_(chunk_bits) {}
+  ChunkWriter(std::span<std::byte> room, const ChunkFormat& format)
+      : room_(room), format_(format) {}
 
   /// Where the chunk's keys are to be written, as a run has them, and its rows behind them; null,
   /// and nothing was written, if it does not fit. Numbers rise. Any chunk fits an empty run.
@@ -199,11 +238,10 @@ class ChunkWriter {
   /// The same where they are known as a set, too.
   std::byte* append(std::uint64_t number, std::span<const std::uint8_t> offsets,
                     const ChunkKeys& set);
-  /// What a chunk takes that lies `distance` numbers behind the one before.
-  static std::size_t bytes_of(std::uint64_t distance, std::size_t count, std::uint8_t chunk_bits,
-                              std::size_t row_bytes);
+  /// Of the chunk opened last, if its rows are scaled.
+  void set_scale(wire::Le<std::int16_t> scale) { std::memcpy(scale_, &scale, sizeof scale); }
   bool has_bitmap(std::size_t count) const {
-    return count >= keyed::bitmap_bytes(chunk_bits_) && count >> chunk_bits_ == 0;
+    return count >= keyed::bitmap_bytes(format_.bits()) && count >> format_.bits() == 0;
   }
   std::size_t size() const { return size_; }
   std::span<const std::byte> run() const { return room_.first(size_); }
@@ -211,9 +249,9 @@ class ChunkWriter {
  private:
   std::span<std::byte> room_;
   std::size_t size_ = 0;
-  std::size_t row_bytes_ = 1;
   std::uint64_t lowest_ = 0;
-  std::uint8_t chunk_bits_ = 0;
+  std::byte* scale_ = nullptr;
+  ChunkFormat format_;
 };
 
 // Of every chunk: inline.
@@ -253,8 +291,16 @@ inline ChunkReader::Read ChunkReader::next(PackedChunk& chunk) {
   if (at == rest_.size()) return Read::kMalformed;
   lowest_ = chunk.number + 1;
   const std::size_t count = static_cast<std::size_t>(rest_[at++]) + 1;
-  const std::size_t size = keyed::keys_bytes(count, chunk_bits_) + count * row_bytes_;
-  if (count > std::size_t{1} << chunk_bits_ || rest_.size() - at < size) return Read::kMalformed;
+  const std::size_t size = format_.keys_bytes(count) + format_.rows_bytes(count);
+  if (count > format_.most_keys() || rest_.size() - at < format_.scale_bytes() + size)
+    return Read::kMalformed;
+  if (format_.is_scaled()) {
+    wire::Le<std::int16_t> scale;
+    std::memcpy(&scale, rest_.data() + at, sizeof scale);
+    chunk.scale = scale;
+    if (!format_.type().is_scale(chunk.scale)) return Read::kMalformed;
+    at += sizeof scale;
+  }
   chunk.count = static_cast<std::uint16_t>(count);
   chunk.keys = rest_.data() + at;
   rest_ = rest_.subspan(at + size);
@@ -305,21 +351,16 @@ inline ChunkReader::Read ChunkReader::next(KeyedChunk& chunk) {
   if (const Read read = next(packed); read != Read::kChunk) return read;
   chunk.number = packed.number;
   chunk.count = packed.count;
-  chunk.rows = unpack(packed, chunk_bits_, chunk.offsets.data());
+  chunk.scale = packed.scale;
+  chunk.rows = unpack(packed, format_.bits(), chunk.offsets.data());
   return chunk.rows == nullptr ? Read::kMalformed : Read::kChunk;
-}
-
-inline std::size_t ChunkWriter::bytes_of(std::uint64_t distance, std::size_t count,
-                                         std::uint8_t chunk_bits, std::size_t row_bytes) {
-  return keyed::number_bytes(distance) + 1 + keyed::keys_bytes(count, chunk_bits) +
-         count * row_bytes;
 }
 
 inline std::byte* ChunkWriter::open(std::uint64_t number, std::size_t count) {
   assert(number >= lowest_ && number != kNoChunk);
-  assert(count != 0 && count <= std::size_t{1} << chunk_bits_);
+  assert(count != 0 && count <= format_.most_keys());
   std::uint64_t distance = number - lowest_;
-  const std::size_t size = bytes_of(distance, count, chunk_bits_, row_bytes_);
+  const std::size_t size = format_.bytes(distance, count);
   if (room_.size() - size_ < size) {
     assert(size_ != 0);
     return nullptr;
@@ -329,6 +370,7 @@ inline std::byte* ChunkWriter::open(std::uint64_t number, std::size_t count) {
     *out++ = static_cast<std::byte>((distance & 0x7F) | 0x80);
   *out++ = static_cast<std::byte>(distance);
   *out++ = static_cast<std::byte>(count - 1);
+  scale_ = std::exchange(out, out + format_.scale_bytes());
   size_ += size;
   lowest_ = number + 1;
   return out;
@@ -338,7 +380,7 @@ inline std::byte* ChunkWriter::append(std::uint64_t number, std::span<const std:
                                       const ChunkKeys& set) {
   std::byte* const out = open(number, offsets.size());
   if (out == nullptr) return nullptr;
-  const std::size_t keys = keyed::keys_bytes(offsets.size(), chunk_bits_);
+  const std::size_t keys = format_.keys_bytes(offsets.size());
   if (has_bitmap(offsets.size()))
     set.write_bitmap(out, keys);
   else if (keys != 0)

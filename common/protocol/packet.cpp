@@ -187,7 +187,7 @@ bool Packet::is_keyed_op() const {
 DropReason Packet::check_run(std::uint64_t horizon, std::uint64_t end, std::uint64_t lowest,
                              std::uint32_t run_bytes, std::uint8_t in_slot) {
   const wire::Shape& s = shape();
-  if (!is_valid(static_cast<ElementType>(s.wire_type))) return DropReason::kBadEnumeration;
+  if (!WireType(s.wire_type).is_valid()) return DropReason::kBadEnumeration;
   if (s.element_count == 0 || s.element_count == kNoChunk || s.block_elements == 0 ||
       s.columns > kMostChunkBits)
     return DropReason::kBadShape;
@@ -203,7 +203,7 @@ DropReason Packet::check_run(std::uint64_t horizon, std::uint64_t end, std::uint
   present_bytes_ = run_bytes;
   if (body_.size() - behind_fixed_ != run_bytes) return DropReason::kBadLength;
   KeyedChunk chunk;
-  ChunkReader reader(run(), s.columns, full_block_bytes(s));
+  ChunkReader reader(run(), {s.columns, s.block_elements, WireType(s.wire_type)});
   for (;;) {
     switch (reader.next(chunk)) {
       case ChunkReader::Read::kEnd:

@@ -29,8 +29,8 @@ class Caller {
 
   void submit(const sim::OpSpec& spec, Time now) {
     Op op{.spec = spec, .member = engine.state() == Engine::State::kActive};
-    if (sim::is_keyed(spec)) return submit_pairs(std::move(op), now);
     op.spec.number = submitted_;
+    if (sim::is_keyed(spec)) return submit_pairs(std::move(op), now);
     if (op.member) op.block_elements = engine.block_elements(spec.type, spec.block_elements);
     op.tensor = sim::make_tensor(spec, rank_, ranks_, op.block_elements);
     if (!op.tensor.in_place) op.output.assign(op.tensor.data.size() + kGuard, kUntouched);

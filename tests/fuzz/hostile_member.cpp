@@ -110,7 +110,7 @@ struct HostileJob {
   std::uint32_t id = 0;
   std::uint16_t ranks = 0;
   std::uint64_t elements = 0;  // of each op
-  ElementType pairs_type = ElementType::kInt32;
+  WireType pairs_type = ElementType::kInt32;
   WireType blocks_type = ElementType::kInt32;
   double threshold = 0;
   bool shares_memory = false;
@@ -131,8 +131,10 @@ class Target {
       hostile_[i].id = static_cast<std::uint32_t>(kFirstHostileJob + i);
       hostile_[i].ranks = static_cast<std::uint16_t>(1 + input_.below(kRanksMost));
       hostile_[i].elements = 4 * input_.pick(std::array<std::uint64_t, 4>{400, 1000, 3000, 1});
-      hostile_[i].pairs_type =
-          static_cast<ElementType>(1 + (hostile_[i].elements / 4 + hostile_[i].ranks) % 9);
+      const std::uint64_t pairs_type = (hostile_[i].elements / 4 + hostile_[i].ranks) % 11;
+      hostile_[i].pairs_type = pairs_type == 9    ? WireType(Encoding::kInt8)
+                               : pairs_type == 10 ? WireType(Encoding::kInt4)
+                                                  : static_cast<ElementType>(1 + pairs_type);
       constexpr std::array kBlocksTypes{WireType(ElementType::kInt32), WireType(Encoding::kInt8),
                                         WireType(Encoding::kInt4)};
       hostile_[i].blocks_type = kBlocksTypes[(hostile_[i].elements / 4 + hostile_[i].ranks) % 3];
@@ -523,7 +525,7 @@ class Target {
     const std::size_t chunks_most = chunks >> 6 == 3 ? 200 : chunks >> 6;
     std::vector<std::byte> run(std::size_t{64} << 10);
     ChunkWriter writer(job.by_reference() ? std::span(run) : std::span(run).first(440),
-                       geometry->chunk_bits, geometry->row_bytes());
+                       geometry->format());
     std::uint64_t following = kNoChunk;
     std::uint64_t number = horizon;
     for (std::size_t written = 0; number < geometry->chunks(); ++number) {
@@ -537,8 +539,10 @@ class Target {
         following = number;
         break;
       }
+      if (rows != nullptr && geometry->type.is_scaled())
+        writer.set_scale(lie(32) ? std::int16_t{200} : static_cast<std::int16_t>(keys));
       if (rows != nullptr)
-        std::fill_n(rows, offsets.size() * geometry->row_bytes(), std::byte{keys});
+        std::fill_n(rows, geometry->format().rows_bytes(offsets.size()), std::byte{keys});
       ++written;
     }
     if (lie(8)) following = input_.one_in(2) ? input_.byte() : kNoChunk;
@@ -563,7 +567,7 @@ class Target {
     if (opening) {
       wire::Descriptor descriptor;
       descriptor.collective = static_cast<std::uint8_t>(wire::Collective::kSparseAllReduce);
-      descriptor.op_type = static_cast<std::uint8_t>(job.pairs_type);
+      descriptor.op_type = static_cast<std::uint8_t>(job.pairs_type.element());
       descriptor.reduction = static_cast<std::uint8_t>(Reduction::kSum);
       if (lie(8)) descriptor.reduction = static_cast<std::uint8_t>(1 + input_.below(8));
       descriptor.begin = std::bit_cast<std::uint64_t>(job.threshold);

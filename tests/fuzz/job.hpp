@@ -96,7 +96,8 @@ class HonestJob {
                           std::span<const std::byte> sums, const worker::KeyedSums& keyed) {
         const auto of = static_cast<unsigned>(ranks());
         if (sim::is_keyed(spec)) {
-          const auto wanted = sim::sum_pairs(spec, of);
+          const unsigned bits = sim::chunk_bits_of(spec, rank(r).engine.session());
+          const auto wanted = sim::sum_pairs(spec, of, bits);
           const auto pairs = sim::in_order(keyed);
           require(pairs.keys == wanted.keys && sim::same(pairs.rows, wanted.rows, spec.type),
                   "sums of pairs are right");

@@ -127,7 +127,8 @@ class PacketWalk {
     require(s.element_count != 0 && s.element_count != kNoChunk && s.block_elements != 0 &&
                 s.columns <= kMostChunkBits,
             "a keyed shape");
-    ChunkReader reader(packet_.run(), s.columns, Packet::full_block_bytes(s));
+    const ChunkFormat format(s.columns, s.block_elements, WireType(s.wire_type));
+    ChunkReader reader(packet_.run(), format);
     KeyedChunk chunk;
     auto read = reader.next(chunk);
     for (; read == ChunkReader::Read::kChunk; read = reader.next(chunk)) {
@@ -138,7 +139,8 @@ class PacketWalk {
               "keys below the bound");
       for (std::size_t i = 1; i < chunk.count; ++i)
         require(chunk.offsets[i] > chunk.offsets[i - 1], "keys in order");
-      read_bytes({chunk.rows, chunk.count * Packet::full_block_bytes(s)});
+      require(!format.is_scaled() || format.type().is_scale(chunk.scale), "a scale");
+      read_bytes({chunk.rows, format.rows_bytes(chunk.count)});
     }
     require(read == ChunkReader::Read::kEnd, "a run that is one");
   }

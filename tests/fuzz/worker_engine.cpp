@@ -339,7 +339,6 @@ class Target {
   Datagram pairs(std::uint16_t stream) {
     StreamView& view = views_[stream];
     const auto geometry = geometry_of(view);
-    const std::size_t row_bytes = geometry.row_bytes();
     std::uint64_t next = view.following;
     const std::uint8_t choice = input_.byte();
     if ((choice & 15) == 1) next = kNoChunk;
@@ -347,8 +346,8 @@ class Target {
     std::size_t chunks_most = 64;
     if ((choice & 3) == 3) chunks_most = 1 + (choice >> 5);
     std::vector<std::byte> room(4096);
-    ChunkWriter writer(room, geometry.chunk_bits, row_bytes);
-    ChunkReader reader(view.run, geometry.chunk_bits, row_bytes);
+    ChunkWriter writer(room, geometry.format());
+    ChunkReader reader(view.run, geometry.format());
     KeyedChunk chunk;
     std::uint64_t lowest = view.horizon;
     for (; reader.next(chunk) == ChunkReader::Read::kChunk; --chunks_most) {
@@ -391,7 +390,7 @@ class Target {
     geometry.chunk_bits = view.shape.columns;
     geometry.streams = streams_;
     geometry.first_stream = static_cast<std::uint16_t>(view.op % streams_);
-    geometry.type = static_cast<ElementType>(view.shape.wire_type);
+    geometry.type = WireType(view.shape.wire_type);
     return geometry;
   }
   /// A chunk that another rank may have, of this stream mostly.

@@ -336,6 +336,7 @@ void App::submit() {
 
 void App::submit_pairs(OpenOp op) {
   OpenOp& open = open_[next_op_] = std::move(op);
+  open.chunk_bits = chunk_bits_of(open.spec, engine_->session());
   open.pairs = make_pairs(open.spec, rank_);
   const worker::OpRequest request =
       request_of(open.spec, open.pairs, open.sums, std::size_t{1} << 30);
@@ -344,6 +345,7 @@ void App::submit_pairs(OpenOp op) {
   require(number == next_op_, "ops are not numbered in call order");
   ++next_op_;
   ++world_.coverage["ops.keyed"];
+  if (request.is_encoded()) ++world_.coverage["ops.keyed " + std::string(name(request.encoding))];
 }
 
 void App::completed(const worker::Completion& completion) {
@@ -373,7 +375,7 @@ void App::check_result(const OpenOp& op, const OpStatistics& statistics) {
   const std::string which = "job " + std::to_string(job_.plan.id) + " rank " +
                             std::to_string(rank_) + " op " + std::to_string(op.index);
   if (is_keyed(op.spec)) {
-    const PairSums& wanted = job_.sums(program_, op.index);
+    const PairSums& wanted = job_.sums(program_, op.index, op.chunk_bits);
     const PairSums sums = in_order(op.sums);
     require(sums.keys == wanted.keys, which + ": wrong keys");
     require(same(sums.rows, wanted.rows, op.spec.type), which + ": wrong sums");

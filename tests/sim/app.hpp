@@ -61,6 +61,7 @@ class App final : public Process {
     std::vector<std::byte> output;  ///< out of place
     Pairs pairs;                    ///< of a keyed op, in place of a tensor
     worker::KeyedSums sums;
+    unsigned chunk_bits = 0;
     std::shared_ptr<SharedRegion> region;  ///< in which aggregators read the tensor; null: none
     std::size_t index = 0;
     std::uint32_t block_elements = 1;

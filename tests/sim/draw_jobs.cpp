@@ -98,7 +98,15 @@ void make_keyed(Random& r, OpSpec& op) {
 /// What a rank calls in place of a keyed op.
 OpSpec another_keyed(Random& r, const OpSpec& op) {
   OpSpec other = op;
-  switch (r.below(6)) {
+  const std::uint64_t fields = op.encoding == Encoding::kNone ? 6 : op.rounding_seed == 0 ? 7 : 16;
+  switch (std::min<std::uint64_t>(r.below(fields), 7)) {  // few ops have a seed
+    case 6:
+      other.encoding = Encoding::kNone;
+      other.rounding_seed = 0;
+      break;
+    case 7:
+      other.rounding_seed += 2;
+      break;
     case 0:
       other.key_bound -= op.key_bound > 1 ? 1 : 0;
       if (op.key_bound == 1) other.key_bound = 2;

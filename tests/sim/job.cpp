@@ -12,9 +12,9 @@ const Outcome& Job::outcome(std::size_t program, std::size_t op, std::uint32_t b
   return found->second;
 }
 
-const PairSums& Job::sums(std::size_t program, std::size_t op) {
+const PairSums& Job::sums(std::size_t program, std::size_t op, unsigned chunk_bits) {
   const auto [found, made] = sums_.try_emplace({program, op});
-  if (made) found->second = sum_pairs(plan.programs[program][op], plan.ranks);
+  if (made) found->second = sum_pairs(plan.programs[program][op], plan.ranks, chunk_bits);
   return found->second;
 }
 

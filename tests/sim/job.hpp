@@ -62,7 +62,7 @@ class Job {
 
   /// What all ranks must hold after op `index` of program `program`; made once.
   const Outcome& outcome(std::size_t program, std::size_t op, std::uint32_t block_elements);
-  const PairSums& sums(std::size_t program, std::size_t op);
+  const PairSums& sums(std::size_t program, std::size_t op, unsigned chunk_bits);
 
  private:
   std::vector<Cause> causes_of(const App& app, const Error& error) const;

@@ -16,6 +16,8 @@ inline worker::OpRequest request_of(const OpSpec& spec, const Pairs& pairs, work
   request.type = spec.type;
   request.reduction = spec.reduction;
   request.tag = spec.tag;
+  request.encoding = spec.encoding;
+  request.rounding_seed = spec.rounding_seed;
   request.keyed = worker::KeyedRequest{.keys = pairs.keys,
                                        .rows = pairs.rows.data(),
                                        .key_bound = spec.key_bound,
@@ -24,6 +26,14 @@ inline worker::OpRequest request_of(const OpSpec& spec, const Pairs& pairs, work
                                        .result_bytes = result_bytes,
                                        .sums = &sums};
   return request;
+}
+
+inline unsigned chunk_bits_of(const OpSpec& spec, const Session& session) {
+  const auto wire_type =
+      spec.encoding == Encoding::kNone ? WireType(spec.type) : WireType(spec.encoding);
+  return KeyedGeometry::make(spec.key_bound, spec.row_elements, wire_type, session, 0)
+      .value()
+      .chunk_bits;
 }
 
 inline PairSums in_order(const worker::KeyedSums& sums) {

@@ -369,14 +369,13 @@ std::vector<bool> blocks_of(const std::vector<Range>& ranges, std::size_t blocks
 }
 
 void draw_encoding(Random& random, OpSpec& op) {
-  if (op.type != ElementType::kFloat32 || moves(op) || is_keyed(op) || random.chance(0.3)) return;
+  if (op.type != ElementType::kFloat32 || moves(op) || random.chance(0.3)) return;
   op.encoding =
       random.pick({Encoding::kFloat16, Encoding::kBFloat16, Encoding::kInt8, Encoding::kInt4});
   if (is_scaled(op.encoding) && random.chance(0.5)) op.rounding_seed = random.next() | 1;
 }
 
-// ------------------------------------------------------------------------------------- low
-// precision
+// ---------------------------------------------------------------------------------- low precision
 namespace {
 
 std::uint64_t mixed(std::uint64_t x) {
@@ -551,7 +550,10 @@ double magnitude(const OpSpec& op, const std::byte* row) {
 
 Pairs make_pairs(const OpSpec& op, unsigned rank) {
   Random random(derive(op.seed, rank));
-  const bool nan_allowed = op.reduction == Reduction::kMin || op.reduction == Reduction::kMax;
+  const bool is_finite = is_scaled(op.encoding) && !random.chance(0.05);
+  const bool nan_allowed = (op.reduction == Reduction::kMin || op.reduction == Reduction::kMax ||
+                            op.encoding != Encoding::kNone) &&
+                           !is_finite;
   const std::size_t row_bytes = op.row_elements * element_bytes(op.type);
   const double density = density_of(op, rank);
   Pairs pairs;
@@ -563,13 +565,34 @@ Pairs make_pairs(const OpSpec& op, unsigned rank) {
     with_type(op.type,
               [&](auto t) { fill_block<decltype(t)>(random, row, op.row_elements, nan_allowed); });
   }
+  if (is_finite) even_out(random, pairs.rows.data(), pairs.rows.size() / sizeof(float));
   return pairs;
 }
 
-PairSums sum_pairs(const OpSpec& op, unsigned ranks) {
+namespace {
+
+/// The rows as they arrive, where those of one chunk travel as one.
+void travel(const OpSpec& op, unsigned chunk_bits, Rounder rounder, Pairs& pairs) {
+  if (op.encoding == Encoding::kNone) return;
+  const std::size_t row_bytes = op.row_elements * element_bytes(op.type);
+  for (std::size_t first = 0, end; first < pairs.keys.size(); first = end) {
+    rounder.block = pairs.keys[first] >> chunk_bits;
+    for (end = first; end < pairs.keys.size() && pairs.keys[end] >> chunk_bits == rounder.block;)
+      ++end;
+    const auto rows = std::span(pairs.rows).subspan(first * row_bytes, (end - first) * row_bytes);
+    std::ranges::copy(travelled(op, rounder, rows), rows.data());
+  }
+}
+
+}  // namespace
+
+PairSums sum_pairs(const OpSpec& op, unsigned ranks, unsigned chunk_bits) {
   const std::size_t row_bytes = op.row_elements * element_bytes(op.type);
   std::vector<Pairs> all;
-  for (unsigned r = 0; r < ranks; ++r) all.push_back(make_pairs(op, r));
+  for (unsigned r = 0; r < ranks; ++r) {
+    all.push_back(make_pairs(op, r));
+    travel(op, chunk_bits, {.by = r}, all.back());
+  }
   std::vector<std::size_t> at(ranks);
   PairSums sums;
   for (const std::uint64_t key : candidates(op)) {
@@ -584,6 +607,7 @@ PairSums sum_pairs(const OpSpec& op, unsigned ranks) {
       for (std::size_t i = 0; i < row_bytes; i += sizeof(T))
         reduce_element<T>(op, owners, ranks, i, sum.data());
     });
+    if (!is_scaled(op.encoding)) sum = travelled(op, {}, sum);
     const double size = magnitude(op, sum.data());
     if (size < op.threshold) {
       const double share = size / op.threshold;
@@ -593,6 +617,7 @@ PairSums sum_pairs(const OpSpec& op, unsigned ranks) {
     sums.keys.push_back(key);
     sums.rows.insert(sums.rows.end(), sum.begin(), sum.end());
   }
+  if (is_scaled(op.encoding)) travel(op, chunk_bits, {}, sums);
   return sums;
 }
 

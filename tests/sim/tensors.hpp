@@ -82,7 +82,7 @@ struct Rounder {
   std::uint64_t block = 0;
   std::uint64_t by = 256;
 };
-/// A block of an op as it arrives in its encoding.
+/// A block of an op, or a chunk's rows, as it arrives in its encoding.
 std::vector<std::byte> travelled(const OpSpec& op, const Rounder& rounder,
                                  std::span<const std::byte> block);
 
@@ -104,7 +104,7 @@ Pairs make_pairs(const OpSpec& op, unsigned rank);
 struct PairSums : Pairs {
   std::array<std::uint64_t, 4> rejected = {};  ///< down to 1/2, 1/4, 1/8 of the threshold, and less
 };
-PairSums sum_pairs(const OpSpec& op, unsigned ranks);
+PairSums sum_pairs(const OpSpec& op, unsigned ranks, unsigned chunk_bits);
 
 /// Equal bits; any NaN equals any other.
 bool same(std::span<const std::byte> a, std::span<const std::byte> b, ElementType type);

@@ -355,7 +355,8 @@ TEST_CASE("results without sums of pairs take no memory, however many come") {
   const auto geometry = KeyedGeometry::make(1000, 1, ElementType::kFloat32, session, 0);
   worker::KeyedSums sums;
   worker::KeyedOperation op({.key_bound = 1000, .result_bytes = 64, .sums = &sums},
-                            geometry.value(), std::make_shared<worker::ResultMemory>());
+                            ElementType::kFloat32, geometry.value(),
+                            std::make_shared<worker::ResultMemory>());
   const std::size_t before = allocations;
   for (int i = 0; i < 1000; ++i) op.store(StreamId{0}, {}, 0, kNoChunk);
   const std::size_t made = allocations - before;

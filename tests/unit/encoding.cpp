@@ -92,9 +92,9 @@ TEST_CASE("every instruction set encodes and decodes as the reference does") {
       for (const std::uint64_t seed : {std::uint64_t{0}, kSeed}) {
         const std::vector<float> elements = random_block(random, count);
         const sim::OpSpec op{.encoding = encoding, .rounding_seed = seed, .number = kOp};
-        const std::uint32_t by = random.chance(0.5) ? 3 : numeric::kAggregator;
+        const std::uint32_t by = random.chance(0.5) ? 3 : numeric::Rounder::kAggregator;
         const auto wanted = sim::travelled(op, {.block = kBlock, .by = by}, bytes_of(elements));
-        const Rounding rounding = numeric::rounding_of(seed, kOp, BlockIndex{kBlock}, by);
+        const Rounding rounding = numeric::Rounder{seed, kOp, by}.of(kBlock);
         CAPTURE(count, name(encoding), seed);
         for (const std::int64_t target : parts::distinct_targets()) {
           const parts::TargetScope scope(target);
@@ -167,7 +167,7 @@ TEST_CASE("what is rounded is as near as is promised, and comes through unchange
         const std::vector<float> elements = random_block(random, 64);
         const double most = largest(elements);
         if (!std::isfinite(most)) continue;
-        const auto rounding = numeric::rounding_of(seed, i, BlockIndex{0}, 0);
+        const auto rounding = numeric::Rounder{seed, static_cast<OpNumber>(i), 0}.of(0);
         const Encoded once = encoded(type, elements, rounding);
         const auto got = decoded(type, once, elements.size());
         const double bound = most / type.most() * (seed == 0 ? 1 : 2);
@@ -176,7 +176,7 @@ TEST_CASE("what is rounded is as near as is promised, and comes through unchange
           off = std::max(off, std::fabs(double{got[e]} - double{elements[e]}));
         CHECK(off <= bound);
         // Whoever rounds it, in whatever way.
-        const auto other = numeric::rounding_of(kSeed, i, BlockIndex{1}, 5);
+        const auto other = numeric::Rounder{kSeed, static_cast<OpNumber>(i), 5}.of(1);
         CHECK(through(type, got) == got);
         CHECK(through(type, got, other) == got);
         if (seed == 0) CHECK(encoded(type, got, other) == once);
@@ -239,9 +239,10 @@ TEST_CASE("stochastic rounding has the right mean, by any block, op, rank and se
       std::vector<double> sums(kElements);
       for (int i = 0; i < kBlocks; ++i) {
         const auto n = static_cast<std::uint32_t>(i);
-        const auto rounding = numeric::rounding_of(
-            what == Changing::kSeed ? 1 + n : kSeed, what == Changing::kOp ? n : 0,
-            BlockIndex{what == Changing::kBlock ? n : 0}, what == Changing::kRank ? n : 0);
+        const numeric::Rounder rounder{.seed = what == Changing::kSeed ? 1 + n : kSeed,
+                                       .op = what == Changing::kOp ? n : 0,
+                                       .by = what == Changing::kRank ? n : 0};
+        const auto rounding = rounder.of(what == Changing::kBlock ? n : 0);
         const auto got = through(type, elements, rounding);
         for (std::size_t e = 0; e < kElements; ++e) sums[e] += double{got[e]};
       }

@@ -33,10 +33,14 @@ Session session_of(std::uint16_t payload_bytes, std::uint16_t streams = 8) {
           .history = 8};
 }
 
-std::vector<std::byte> run_of(const std::vector<Chunk>& chunks, std::uint8_t bits,
-                              std::size_t row_bytes) {
+/// Rows of so many bytes.
+ChunkFormat format_of(std::uint8_t bits, std::uint16_t row_bytes) {
+  return {bits, row_bytes, ElementType::kInt8};
+}
+
+std::vector<std::byte> run_of(const std::vector<Chunk>& chunks, const ChunkFormat& format) {
   std::vector<std::byte> room(1 << 20);
-  ChunkWriter writer(room, bits, row_bytes);
+  ChunkWriter writer(room, format);
   for (const Chunk& chunk : chunks) {
     std::byte* const rows = writer.append(chunk.number, chunk.offsets);
     REQUIRE(rows != nullptr);
@@ -46,8 +50,8 @@ std::vector<std::byte> run_of(const std::vector<Chunk>& chunks, std::uint8_t bit
   return room;
 }
 
-Read read_all(std::span<const std::byte> run, std::uint8_t bits, std::size_t row_bytes) {
-  ChunkReader reader(run, bits, row_bytes);
+Read read_all(std::span<const std::byte> run, const ChunkFormat& format) {
+  ChunkReader reader(run, format);
   KeyedChunk chunk;
   Read read = Read::kChunk;
   while (read == Read::kChunk) read = reader.next(chunk);
@@ -66,7 +70,8 @@ TEST_CASE("what is read of a run is what was written") {
   sim::Random random(1);
   for (int i = 0; i < 2000; ++i) {
     const auto bits = static_cast<std::uint8_t>(random.below(9));
-    const std::size_t row_bytes = random.between(1, 20);
+    const auto row_bytes = static_cast<std::uint16_t>(random.between(1, 20));
+    const ChunkFormat format = format_of(bits, row_bytes);
     std::vector<Chunk> chunks;
     std::uint64_t number = random.pick<std::uint64_t>({0, random.below(300), random.next() / 2});
     for (std::uint64_t n = random.below(6); n > 0; --n) {
@@ -80,8 +85,8 @@ TEST_CASE("what is read of a run is what was written") {
       chunks.push_back(chunk);
       number += 1 + random.pick<std::uint64_t>({0, random.below(300), random.below(1 << 30)});
     }
-    const auto run = run_of(chunks, bits, row_bytes);
-    ChunkReader reader(run, bits, row_bytes);
+    const auto run = run_of(chunks, format);
+    ChunkReader reader(run, format);
     KeyedChunk chunk;
     for (const Chunk& wanted : chunks) {
       REQUIRE(reader.next(chunk) == Read::kChunk);
@@ -93,7 +98,7 @@ TEST_CASE("what is read of a run is what was written") {
     REQUIRE(reader.next(chunk) == Read::kEnd);
     // And no part of it is read as another run's end.
     if (!run.empty())
-      REQUIRE(read_all(std::span(run).first(run.size() - 1), bits, row_bytes) == Read::kMalformed);
+      REQUIRE(read_all(std::span(run).first(run.size() - 1), format) == Read::kMalformed);
   }
 }
 
@@ -101,7 +106,7 @@ TEST_CASE("the shorter form of a chunk's keys is written") {
   const auto size_of = [](std::size_t count) {
     std::vector<std::uint8_t> offsets(count);
     std::iota(offsets.begin(), offsets.end(), std::uint8_t{0});
-    return run_of({{0, offsets, std::vector<std::byte>(count)}}, 8, 1).size() - count;
+    return run_of({{0, offsets, std::vector<std::byte>(count)}}, format_of(8, 1)).size() - count;
   };
   CHECK(size_of(1) == 2 + 1);
   CHECK(size_of(31) == 2 + 31);
@@ -110,26 +115,63 @@ TEST_CASE("the shorter form of a chunk's keys is written") {
   CHECK(size_of(256) == 2);
 }
 
+TEST_CASE("scaled rows lie behind the scale of their chunk") {
+  for (const Encoding encoding : {Encoding::kInt8, Encoding::kInt4}) {
+    const ChunkFormat format(2, 3, WireType(encoding));
+    std::vector<std::byte> room(100);
+    ChunkWriter writer(room, format);
+    const std::vector<std::uint8_t> offsets{1, 2, 3};
+    std::byte* const rows = writer.append(7, offsets);
+    const std::size_t rows_bytes = encoding == Encoding::kInt8 ? 9 : 5;  // 9 elements
+    REQUIRE(format.rows_bytes(3) == rows_bytes);
+    std::fill_n(rows, rows_bytes, std::byte{0x21});
+    writer.set_scale(-3);
+    auto wanted = bytes({7, 2, 0xFD, 0xFF, 0x0E});
+    wanted.insert(wanted.end(), rows_bytes, std::byte{0x21});
+    REQUIRE(std::ranges::equal(writer.run(), wanted));
+    ChunkReader reader(wanted, format);
+    KeyedChunk chunk;
+    REQUIRE(reader.next(chunk) == Read::kChunk);
+    CHECK((chunk.number == 7 && chunk.count == 3 && chunk.scale == -3));
+    CHECK(chunk.rows == wanted.data() + 5);
+    CHECK(reader.next(chunk) == Read::kEnd);
+    for (std::size_t length = 1; length < wanted.size(); ++length)
+      CHECK(read_all(std::span(wanted).first(length), format) == Read::kMalformed);
+    wanted[2] = std::byte{0x69};  // -151: less than any scale
+    wanted[3] = std::byte{0xFF};
+    CHECK(read_all(wanted, format) == Read::kMalformed);
+    wanted[2] = std::byte{0x00};  // NaN
+    wanted[3] = std::byte{0x80};
+    CHECK(read_all(wanted, format) == Read::kEnd);
+  }
+}
+
 TEST_CASE("a run that is not one is refused") {
-  CHECK(read_all(bytes({0, 0, 2, 9}), 2, 1) == Read::kEnd);
-  CHECK(read_all(bytes({0, 0, 0x12, 9}), 2, 1) == Read::kMalformed);  // a key beyond the chunk
-  CHECK(read_all(bytes({0, 0, 3, 9}), 2, 1) == Read::kMalformed);     // two keys, one announced
-  CHECK(read_all(bytes({0, 1, 2, 9, 9}), 2, 1) == Read::kMalformed);  // one key, two announced
-  CHECK(read_all(bytes({0, 4, 9, 9, 9, 9, 9}), 2, 1) == Read::kMalformed);  // more than a chunk has
-  CHECK(read_all(bytes({0x80, 0, 0, 2, 9}), 2, 1) == Read::kMalformed);     // a number, too long
-  CHECK(read_all(bytes({0x80}), 2, 1) == Read::kMalformed);
-  CHECK(read_all(bytes({0, 1, 5, 5, 9, 9}), 8, 1) == Read::kMalformed);  // keys do not rise
-  CHECK(read_all(bytes({0, 1, 6, 5, 9, 9}), 8, 1) == Read::kMalformed);
-  CHECK(read_all(bytes({0, 1, 5, 6, 9, 9}), 8, 1) == Read::kEnd);
+  CHECK(read_all(bytes({0, 0, 2, 9}), format_of(2, 1)) == Read::kEnd);
+  CHECK(read_all(bytes({0, 0, 0x12, 9}), format_of(2, 1)) ==
+        Read::kMalformed);  // a key beyond the chunk
+  CHECK(read_all(bytes({0, 0, 3, 9}), format_of(2, 1)) ==
+        Read::kMalformed);  // two keys, one announced
+  CHECK(read_all(bytes({0, 1, 2, 9, 9}), format_of(2, 1)) ==
+        Read::kMalformed);  // one key, two announced
+  CHECK(read_all(bytes({0, 4, 9, 9, 9, 9, 9}), format_of(2, 1)) ==
+        Read::kMalformed);  // more than a chunk has
+  CHECK(read_all(bytes({0x80, 0, 0, 2, 9}), format_of(2, 1)) ==
+        Read::kMalformed);  // a number, too long
+  CHECK(read_all(bytes({0x80}), format_of(2, 1)) == Read::kMalformed);
+  CHECK(read_all(bytes({0, 1, 5, 5, 9, 9}), format_of(8, 1)) ==
+        Read::kMalformed);  // keys do not rise
+  CHECK(read_all(bytes({0, 1, 6, 5, 9, 9}), format_of(8, 1)) == Read::kMalformed);
+  CHECK(read_all(bytes({0, 1, 5, 6, 9, 9}), format_of(8, 1)) == Read::kEnd);
   // The number 2^64 - 1 means none, and 2^64 does not exist.
   auto last = bytes({0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 1, 0, 2, 9});
-  CHECK(read_all(last, 2, 1) == Read::kMalformed);
+  CHECK(read_all(last, format_of(2, 1)) == Read::kMalformed);
   last[0] = std::byte{0xFE};
-  CHECK(read_all(last, 2, 1) == Read::kEnd);
+  CHECK(read_all(last, format_of(2, 1)) == Read::kEnd);
   last.insert(last.end(), {std::byte{0}, std::byte{0}, std::byte{2}, std::byte{9}});
-  CHECK(read_all(last, 2, 1) == Read::kMalformed);
+  CHECK(read_all(last, format_of(2, 1)) == Read::kMalformed);
   last[9] = std::byte{3};
-  CHECK(read_all(last, 2, 1) == Read::kMalformed);
+  CHECK(read_all(last, format_of(2, 1)) == Read::kMalformed);
 }
 
 TEST_CASE("any bytes are read without harm, and what is read is in order") {
@@ -139,7 +181,7 @@ TEST_CASE("any bytes are read without harm, and what is read is in order") {
     std::vector<std::byte> run(random.below(60));
     for (std::byte& byte : run)
       byte = static_cast<std::byte>(random.chance(0.5) ? random.below(4) : random.next());
-    ChunkReader reader(run, bits, random.between(1, 9));
+    ChunkReader reader(run, format_of(bits, static_cast<std::uint16_t>(random.between(1, 9))));
     KeyedChunk chunk;
     std::uint64_t lowest = 0;
     while (reader.next(chunk) == Read::kChunk) {
@@ -154,7 +196,7 @@ TEST_CASE("any bytes are read without harm, and what is read is in order") {
 }
 
 TEST_CASE("chunks have 1 KiB of rows, or what fits the smallest packet") {
-  const auto bits = [](std::uint16_t row_elements, ElementType type, std::uint16_t payload) {
+  const auto bits = [](std::uint16_t row_elements, WireType type, std::uint16_t payload) {
     const auto g = KeyedGeometry::make(1'000'000, row_elements, type, session_of(payload), 7);
     return g ? int{g->chunk_bits} : -1;
   };
@@ -166,6 +208,9 @@ TEST_CASE("chunks have 1 KiB of rows, or what fits the smallest packet") {
   CHECK(bits(400, ElementType::kFloat32, 1472) == -1);
   CHECK(bits(400, ElementType::kFloat32, 8972) == 0);
   CHECK(bits(1, ElementType::kFloat32, 508) == 6);
+  // Scaled rows: as those of fp32, which their sums are.
+  CHECK(bits(2, WireType(Encoding::kInt4), 1472) == 7);
+  CHECK(bits(400, WireType(Encoding::kInt8), 1472) == -1);
 }
 
 TEST_CASE("neighbouring chunks are dealt to all streams alike") {
@@ -190,10 +235,9 @@ TEST_CASE("neighbouring chunks are dealt to all streams alike") {
 
 TEST_CASE("sums of keys that lack parts are not written beyond the caller's memory") {
   const auto g = *KeyedGeometry::make(300, 1, ElementType::kFloat32, session_of(1472, 1), 0);
-  worker::KeyedSums sums(g, std::make_shared<worker::ResultMemory>());
+  worker::KeyedSums sums(g, ElementType::kFloat32, std::make_shared<worker::ResultMemory>());
   const std::vector<std::uint8_t> firsts{0, 3, 6, 9, 12};  // the first of three parts each
-  const auto run =
-      run_of({{0, firsts, std::vector<std::byte>(5 * sizeof(float))}}, g.chunk_bits, g.row_bytes());
+  const auto run = run_of({{0, firsts, std::vector<std::byte>(5 * sizeof(float))}}, g.format());
   REQUIRE(sums.add(StreamId{0}, run, 0, kNoChunk) == 5u);
   std::vector<std::uint64_t> keys(9, 77);
   std::vector<std::byte> rows(100, std::byte{7});

@@ -36,7 +36,7 @@ class Bench {
 
   std::vector<std::byte> run_of(const std::vector<Pair>& pairs) const {
     std::vector<std::byte> room(1 << 16);
-    ChunkWriter writer(room, geometry_.chunk_bits, geometry_.row_bytes());
+    ChunkWriter writer(room, geometry_.format());
     for (std::size_t i = 0, end; i < pairs.size(); i = end) {
       const std::uint64_t number = geometry_.chunk_of(pairs[i].key);
       std::vector<std::uint8_t> offsets;
@@ -74,7 +74,7 @@ class Bench {
 
   std::vector<Pair> pairs_of(std::span<const std::byte> run) const {
     std::vector<Pair> pairs;
-    ChunkReader reader(run, geometry_.chunk_bits, geometry_.row_bytes());
+    ChunkReader reader(run, geometry_.format());
     KeyedChunk chunk;
     while (reader.next(chunk) == ChunkReader::Read::kChunk) {
       for (std::size_t i = 0; i < chunk.count; ++i) {

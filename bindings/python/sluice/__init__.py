@@ -219,7 +219,8 @@ class Communicator:
     def sparse_all_reduce(self, tensor: Any, key_bound: int | None = None, *,
                           reduction: str = "sum", threshold: float = 0, combine: bool = False,
                           result_bytes: int = 1 << 30, tag: int = 0,
-                          element_type: str | None = None) -> SparseWork:
+                          element_type: str | None = None, encoding: str | None = None,
+                          rounding_seed: int = 0) -> SparseWork:
         """Starts: the union of all ranks' keys, with the sums of their rows. A rank that lacks a
         key adds nothing to its sum.
 
@@ -238,14 +239,16 @@ class Communicator:
         result_bytes: that the keys and rows of the result may take, 8 and a row's per key: with
             more, the op fails on every rank whose bound that is, and the job goes on.
         tag: equal on all ranks.
-        element_type: as in all_reduce, which also has the dtypes of values.
+        element_type, encoding, rounding_seed: as in all_reduce, which also has the dtypes of
+            values. A scale is one for neighbouring keys: of 1 KiB of rows at most.
 
         Raises TypeError, InvalidArgument.
         """
         caller = "sparse_all_reduce"
         pairs = _sparse.pairs_of(caller, tensor, key_bound, combine, reduction)
         number = _arrays.element_type(caller, pairs.values.dtype, element_type, reduction)
-        options = _sparse.options(caller, reduction, threshold, pairs.combine, result_bytes, tag)
+        options = _sparse.options(caller, reduction, threshold, pairs.combine, result_bytes, tag,
+                                  encoding, rounding_seed)
         work = SparseWork(pairs, number)
         self._start(work, lib.sluice_sparse_all_reduce, pairs.tensor(number), pairs.key_bound,
                     options)

@@ -171,14 +171,14 @@ def _bitmap(caller: str, blocks: NDArray[np.bool_], count: int) -> NDArray[np.ui
 _ENCODINGS = {None: 0, "float16": 3, "bfloat16": 4, "int8": 10, "int4": 11}  # sluice_encoding
 
 
-def _encoding_number(caller: str, encoding: str | None) -> int:
+def encoding_number(caller: str, encoding: str | None) -> int:
     if encoding not in _ENCODINGS:
         raise refusal(caller, f"encoding {encoding!r}; None, 'float16', 'bfloat16', 'int8' or"
                       " 'int4' expected")
     return _ENCODINGS[encoding]
 
 
-def _seed_of(caller: str, seed: int) -> int:
+def seed_of(caller: str, seed: int) -> int:
     seed = integer("rounding_seed", seed, caller + ": an integer")
     if not 0 <= seed < 1 << 64:
         raise refusal(caller, f"rounding_seed {seed}; 0..2^64-1 expected")
@@ -196,5 +196,5 @@ def reduce_options(caller: str, reduction: str, nonzero_blocks: NDArray[np.bool_
     return _library.ReduceOptions(
         ctypes.sizeof(_library.ReduceOptions), reduction_number(caller, reduction),
         None if words is None else address(words), 0 if words is None else words.size,
-        tag_of(caller, tag), block_elements, _encoding_number(caller, encoding), 0,
-        _seed_of(caller, rounding_seed)), words
+        tag_of(caller, tag), block_elements, encoding_number(caller, encoding), 0,
+        seed_of(caller, rounding_seed)), words

@@ -91,7 +91,9 @@ class SparseTensor(Structure):
 class SparseOptions(Structure):
     """sluice_sparse_options."""
     _fields_ = [("size", c_size_t), ("reduction", c_int), ("combine", c_int32),
-                ("threshold", c_double), ("result_bytes", c_uint64), ("tag", c_uint64)]
+                ("threshold", c_double), ("result_bytes", c_uint64), ("tag", c_uint64),
+                ("encoding", c_uint16), ("reserved_0", c_uint16), ("reserved_1", c_uint32),
+                ("rounding_seed", c_uint64)]
 
 
 class BlockCompression(Structure):

@@ -57,13 +57,14 @@ def pairs_of(caller: str, tensor: Any, key_bound: int | None, combine: bool,
 
 
 def options(caller: str, reduction: str, threshold: float, combine: bool, result_bytes: int,
-            tag: int) -> _library.SparseOptions:
+            tag: int, encoding: str | None, rounding_seed: int) -> _library.SparseOptions:
     most = _arrays.integer("result_bytes", result_bytes, caller + ": an integer")
     if not 0 <= most < 1 << 64:
         raise _arrays.refusal(caller, f"result_bytes {most}; 0..2^64-1 expected")
     return _library.SparseOptions(
         ctypes.sizeof(_library.SparseOptions), _arrays.reduction_number(caller, reduction), combine,
-        _number(caller, "threshold", threshold), most, _arrays.tag_of(caller, tag))
+        _number(caller, "threshold", threshold), most, _arrays.tag_of(caller, tag),
+        _arrays.encoding_number(caller, encoding), 0, 0, _arrays.seed_of(caller, rounding_seed))
 
 
 def _number(caller: str, name: str, value: float) -> float:

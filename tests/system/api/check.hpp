@@ -83,6 +83,7 @@ void left_with_messages_pending(const Setting& setting);
 
 // sparse.cpp
 void sparse_sums(const Setting& setting);
+void encoded_sparse_sums(const Setting& setting);
 void sparse_sums_of_any_order(const Setting& setting);
 void sparse_sums_beside_dense_ones(const Setting& setting);
 void sparse_sums_refused(const Setting& setting);

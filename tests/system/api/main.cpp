@@ -73,6 +73,7 @@ constexpr Scenario kScenarios[] = {
     {"messages_to_one_that_left", messages_to_one_that_left, 2},
     {"left_with_messages_pending", left_with_messages_pending, 2},
     {"sparse_sums", sparse_sums, 1},
+    {"encoded_sparse_sums", encoded_sparse_sums, 1},
     {"sparse_sums_of_any_order", sparse_sums_of_any_order, 1},
     {"sparse_sums_beside_dense_ones", sparse_sums_beside_dense_ones, 1},
     {"sparse_sums_refused", sparse_sums_refused, 1},

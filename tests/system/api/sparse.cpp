@@ -120,6 +120,87 @@ void sparse_sums(const Setting& setting) {
   sums_are_right(job, 1'000, 3, 5, std::numeric_limits<double>::infinity());
 }
 
+namespace {
+
+float random_value(std::uint64_t& state) {
+  state = state * 6364136223846793005u + 1442695040888963407u;
+  return static_cast<float>(static_cast<std::int32_t>(state >> 32)) * 0x1p-31F;
+}
+
+/// A rank's keys, and rows of its own magnitude.
+Pairs random_pairs(unsigned rank, std::uint64_t count, std::uint64_t step, std::uint64_t row) {
+  Pairs pairs = pairs_of(rank, count, step, row);
+  std::uint64_t state = rank;
+  for (float& value : pairs.rows) value = random_value(state) * static_cast<float>(rank + 1);
+  return pairs;
+}
+
+/// No further off than the header says, where a scale is for no larger magnitudes than all have.
+void encoded_sums_are_near(Communicator& job, Encoding encoding, std::uint64_t seed,
+                           std::uint64_t row) {
+  constexpr std::uint64_t kCount = 3'000, kStep = 5;
+  const std::string what = std::string(name(encoding)) + " pairs, rows of " + std::to_string(row);
+  const Pairs pairs = random_pairs(job.rank(), kCount, kStep, row);
+  SparseOptions options;
+  options.encoding = encoding;
+  options.rounding_seed = seed;
+  const SparseWork work = job.all_reduce(pairs.tensor(row), kCount * kStep + 1, options);
+  work.wait();
+  std::map<std::uint64_t, std::vector<double>> sums;
+  double sizes = 0;
+  for (unsigned rank = 0; rank < job.world_size(); ++rank) {
+    const Pairs theirs = random_pairs(rank, kCount, kStep, row);
+    sizes += rank + 1;
+    for (std::size_t i = 0; i < theirs.keys.size(); ++i) {
+      auto& sum = sums[theirs.keys[i]];
+      sum.resize(row);
+      for (std::uint64_t e = 0; e < row; ++e) sum[e] += double{theirs.rows[i * row + e]};
+    }
+  }
+  const double units = encoding == Encoding::kInt8      ? 127
+                       : encoding == Encoding::kInt4    ? 7
+                       : encoding == Encoding::kFloat16 ? 0x1p11
+                                                        : 0x1p8;
+  const double bound = 2 * sizes / units * (seed != 0 ? 2 : 1) + 1e-4;
+  const auto keys = work.keys();
+  const auto values = work.values<float>();
+  check(keys.size() == sums.size(), what + ": all keys");
+  double most = 0;
+  std::size_t at = 0;
+  for (const auto& [key, sum] : sums) {
+    check(keys[at] == key, what + ": keys in order");
+    for (std::uint64_t e = 0; e < row; ++e)
+      most = std::max(most, std::fabs(double{values[at * row + e]} - sum[e]));
+    ++at;
+  }
+  check(most <= bound, what + ": off by " + std::to_string(most) + ", not within its bound " +
+                           std::to_string(bound));
+  check(most > bound / 1000, what + ": nothing was rounded");
+  copies_are_the_same(work, kCount * kStep + 1, row, what);
+}
+
+}  // namespace
+
+void encoded_sparse_sums(const Setting& setting) {
+  Communicator job = setting.join(99);
+  for (const std::uint64_t row : {1, 3, 64, 5'000})
+    for (const Encoding encoding :
+         {Encoding::kFloat16, Encoding::kBFloat16, Encoding::kInt8, Encoding::kInt4}) {
+      encoded_sums_are_near(job, encoding, 0, row);
+      if (is_scaled(encoding)) encoded_sums_are_near(job, encoding, 11, row);
+    }
+  // A chunk that holds NaN is NaN in whole, and no other is.
+  const std::vector<std::uint64_t> keys{0, 1, 100'000};
+  const std::vector<float> rows{std::numeric_limits<float>::quiet_NaN(), 1, 1};
+  SparseOptions options;
+  options.encoding = Encoding::kInt8;
+  const SparseWork work = job.all_reduce({.keys = keys, .values = rows.data()}, 1'000'000, options);
+  work.wait();
+  const auto sums = work.values<float>();
+  check(std::isnan(sums[0]) && std::isnan(sums[1]), "a chunk with NaN");
+  check(sums[2] == static_cast<float>(job.world_size()), "a chunk without");
+}
+
 void sparse_sums_of_any_order(const Setting& setting) {
   Communicator job = setting.join(91);
   const std::vector<std::uint64_t> keys{9, 4, 9, 1, 4, 9};

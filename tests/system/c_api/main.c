@@ -48,13 +48,15 @@ AT(sluice_sparse_tensor, values, 16);
 AT(sluice_sparse_tensor, count, 24);
 AT(sluice_sparse_tensor, row_elements, 32);
 AT(sluice_sparse_tensor, type, 40);
-SIZE(sluice_sparse_options, 40);
+SIZE(sluice_sparse_options, 56);
 AT(sluice_sparse_options, size, 0);
 AT(sluice_sparse_options, reduction, 8);
 AT(sluice_sparse_options, combine, 12);
 AT(sluice_sparse_options, threshold, 16);
 AT(sluice_sparse_options, result_bytes, 24);
 AT(sluice_sparse_options, tag, 32);
+AT(sluice_sparse_options, encoding, 40);
+AT(sluice_sparse_options, rounding_seed, 48);
 SIZE(sluice_op_statistics, 72);
 AT(sluice_op_statistics, duration_ns, 0);
 AT(sluice_op_statistics, blocks, 8);
@@ -448,6 +450,20 @@ static void sparse_sums(sluice_communicator* job) {
   CHECK(rejected[0] == 0 && rejected[1] == (uint64_t)ranks); /* 8 of 30 */
   CHECK(rejected[2] == (of_ranks >= 3.75F) && rejected[3] == (of_ranks < 3.75F));
   sluice_work_destroy(work);
+
+  options.encoding = 5;
+  REFUSED(sluice_sparse_all_reduce(job, &pairs, SPARSE_BOUND, &options, &work, &error),
+          SLUICE_INVALID_ARGUMENT, "the encoding 5 is none of sluice_encoding");
+  options.encoding = SLUICE_ENCODING_FLOAT16;
+  options.rounding_seed = 4;
+  REFUSED(sluice_sparse_all_reduce(job, &pairs, SPARSE_BOUND, &options, &work, &error),
+          SLUICE_INVALID_ARGUMENT, "rounding_seed is 4");
+  options.rounding_seed = 0;
+  CHECK(sluice_sparse_all_reduce(job, &pairs, SPARSE_BOUND, &options, &work, &error) == SLUICE_OK);
+  CHECK(sluice_work_wait(work, SLUICE_FOREVER, &error) == SLUICE_OK);
+  CHECK(sluice_work_sparse_sums(work, SLUICE_FLOAT32, &keys, NULL, &count, &error) == SLUICE_OK);
+  CHECK(count == 1 && keys[0] == 100);
+  sluice_work_destroy(work);
 }
 
 /* Keys in any order, of which rank 2 has one thrice, and rank 0 none. */
@@ -517,7 +533,7 @@ static void sparse_sums_refused(sluice_communicator* job) {
   options.reduction = (sluice_reduction)257;
   SUM_REFUSED("the reduction 257");
   options.size = 8;
-  SUM_REFUSED("options has 8 bytes, 40 expected");
+  SUM_REFUSED("options has 8 bytes, 56 expected");
   REFUSED(sluice_sparse_all_reduce(job, &pairs, 100, NULL, &work, &error), SLUICE_INVALID_ARGUMENT,
           "the last key is 100; less than key_bound 100 expected");
   REFUSED(sluice_sparse_all_reduce(job, &pairs, 0, NULL, &work, &error), SLUICE_INVALID_ARGUMENT,

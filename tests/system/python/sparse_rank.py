@@ -116,6 +116,29 @@ def thresholds(job):
     assert work.wait()[0].size == 0 and sum(work.rejected) == 6
 
 
+def encodings(job):
+    """What ranks have, and its sum, is rounded once to each; whole numbers up to 7 need no more."""
+    keys = np.array([1, OWN_KEY, 1 << 40])
+    for encoding in ("float16", "bfloat16", "int8", "int4"):
+        for row in ((), (4,)):
+            values = np.full((3, *row), 2, np.float32)
+            for seed in (0, 7) if encoding.startswith("int") else (0,):
+                work = job.sparse_all_reduce((keys, values), 1 << 41, encoding=encoding,
+                                             rounding_seed=seed)
+                found, sums = work.wait()
+                assert found.tolist() == [1, *range(10, 10 + RANKS), 1 << 40]
+                assert sums.dtype == np.float32 and sums.shape == (found.size, *row)
+                expected = np.full(sums.shape, 2, np.float32)
+                expected[[0, -1]] = 2 * RANKS
+                assert (sums == expected).all(), (encoding, row, seed, sums)
+    refused(lambda: job.sparse_all_reduce((keys, np.ones(3)), 1 << 41, encoding="int8"),
+            sluice.InvalidArgument, "the encoding int8 is one of float, not of double")
+    refused(lambda: job.sparse_all_reduce((keys, values), 1 << 41, encoding="int2"),
+            sluice.InvalidArgument, "encoding 'int2'")
+    refused(lambda: job.sparse_all_reduce((keys, values), 1 << 41, rounding_seed=3),
+            sluice.InvalidArgument, "rounding_seed is 3")
+
+
 def any_order(job):
     keys, values = np.array([9, 4, 9, 1, 4, 9]), np.array([1, 2, 3, 4, 5, 6], np.int32)
     for reduction, expected in (("sum", [4, 7, 10]), ("max", [4, 5, 6])):
@@ -215,7 +238,8 @@ def pairs():
     with sluice.Context() as context:
         with context.join() as job:
             for scenario in (union, as_an_array, types_and_reductions, types_of_keys, empty_ranks,
-                             thresholds, any_order, bad_pairs, results_above_their_bound):
+                             thresholds, encodings, any_order, bad_pairs,
+                             results_above_their_bound):
                 scenario(job)
         memory_stays_as_long_as_it_is_seen(context)
         ranks_that_disagree(context)

@@ -286,6 +286,16 @@ struct SparseOptions {
   /// 0 or more. 0: all. Not for rows that do not fit a packet.
   double threshold = 0;
 
+  /// (all) How values travel, as ReduceOptions::encoding tells; the block that a scale is for is a
+  /// *chunk*: those of this rank's keys, or of the sums delivered, that have the same
+  /// key / 2^b, where 2^b rows of fp32 take 1 KiB at most, and b is 8 at most. A threshold is
+  /// compared with sums of fp16 and bf16 as they travel, and with scaled ones before they are
+  /// rounded.
+  Encoding encoding = Encoding::kNone;
+
+  /// (all) As ReduceOptions::rounding_seed.
+  std::uint64_t rounding_seed = 0;
+
   /// Bytes that the keys and rows of the result may take, 8 and a row's per key: with more the op
   /// fails on every rank whose bound that is, and the job goes on.
   std::size_t result_bytes = std::size_t{1} << 30;

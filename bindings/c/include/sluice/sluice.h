@@ -339,11 +339,18 @@ typedef struct sluice_sparse_options {
   /* Bytes that the keys and rows of the result may take, 8 and a row's per key: with more the op
    * fails with SLUICE_INVALID_ARGUMENT on every rank whose bound that is, and the job goes on. */
   uint64_t result_bytes;
-  uint64_t tag; /* as that of sluice_reduce_options */
+  uint64_t tag; /* as that of sluice_reduce_options, and so are the next */
+  uint16_t encoding;
+  uint16_t reserved_0; /* 0 */
+  uint32_t reserved_1; /* 0 */
+  uint64_t rounding_seed;
 } sluice_sparse_options;
 
-#define SLUICE_SPARSE_OPTIONS_INIT \
-  { sizeof(sluice_sparse_options), SLUICE_SUM, 0, 0, (uint64_t)1 << 30, 0 }
+#define SLUICE_SPARSE_OPTIONS_INIT                                                               \
+  {                                                                                              \
+    sizeof(sluice_sparse_options), SLUICE_SUM, 0, 0, (uint64_t)1 << 30, 0, SLUICE_ENCODING_NONE, \
+        0, 0, 0                                                                                  \
+  }
 
 /* Starts: the union of all ranks' keys, with the sums of their rows. A rank that lacks a key adds
  * nothing to its sum. All keys are less than `key_bound`, 1..2^64 - 2, equal on all ranks. Keys and
