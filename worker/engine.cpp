@@ -37,8 +37,7 @@ void Engine::welcomed(ShardMembership& membership, Time now, KeepingSink& sink) 
       return;
     }
     generation_ = membership.agreed().generation;
-    streams_.clear();
-    ops_.forget_streams();
+    if (!begin_ops_again(sink)) return;
     join_others(now);
   } else if (membership.is_new_epoch() && !start_epoch(membership)) {
     return;
@@ -51,6 +50,20 @@ void Engine::welcomed(ShardMembership& membership, Time now, KeepingSink& sink) 
     if (state_ == State::kJoining) state_ = State::kActive;
     for (const auto& each : memberships_) advance_streams(*each, now, sink);
   }
+}
+
+/// No round of any op has ended, so nothing was written. The new generation may go by reference
+/// where the one before did not, or have other streams: ops are cut to it.
+bool Engine::begin_ops_again(KeepingSink& sink) {
+  streams_.clear();
+  for (OpNumber op = ops_.begin(); op < ops_.end(); ++op) {
+    if (const auto why = too_long(ops_.find(op)->request(), session())) {
+      abort(Error(ErrorCode::kInvalidArgument, config_.known_as().name() + ": " + *why), sink);
+      return false;
+    }
+  }
+  for (const OpRequest& request : ops_.withdraw_all()) add(request);
+  return true;
 }
 
 /// Shard 0 has decided; the others are told what.
@@ -239,7 +252,7 @@ OpNumber Engine::submit(const OpRequest& request, Time now, KeepingSink& sink) {
         Error(ErrorCode::kAborted, config_.known_as().name() + ": not a member")));
   assert(streams_.empty() || streams_.size() == session().streams);
   const OpNumber op = ops_.end();
-  const Operation& added = request.keyed ? add_keyed(request) : add_blocks(request);
+  const Operation& added = add(request);
   for (std::uint16_t i = 0; i < added.streams_left; ++i) {
     const auto s = static_cast<std::uint16_t>((op + i) % session().streams);
     Stream* x = stream_at(StreamId{s});  // none yet while a shard takes us in again
@@ -248,6 +261,10 @@ OpNumber Engine::submit(const OpRequest& request, Time now, KeepingSink& sink) {
     x->advance(scope);
   }
   return op;
+}
+
+Operation& Engine::add(const OpRequest& request) {
+  return request.keyed ? add_keyed(request) : add_blocks(request);
 }
 
 Operation& Engine::add_blocks(const OpRequest& request) {

@@ -120,6 +120,8 @@ class Engine {
 
   // Streams.
   DropReason on_stream(const Packet& packet, Buffer buffer, Time now, KeepingSink& sink);
+  bool begin_ops_again(KeepingSink& sink);
+  Operation& add(const OpRequest& request);
   Operation& add_blocks(const OpRequest& request);
   Operation& add_keyed(const OpRequest& request);
   DropReason on_poll(StreamId first, const wire::Poll& poll, Time now, KeepingSink& sink);

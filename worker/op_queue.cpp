@@ -60,9 +60,20 @@ void OpQueue::fail_all(const Error& error) {
     ++counters_.ops_failed;
   }
   first_ += ops_.size();
+  clear();
+}
+
+std::vector<OpRequest> OpQueue::withdraw_all() {
+  assert(pending_ == ops_.size());
+  std::vector<OpRequest> requests;
+  for (const Operation& op : ops_) requests.push_back(op.request());
+  clear();
+  return requests;
+}
+
+void OpQueue::clear() {
   ops_.clear();
-  pending_ = 0;
-  forget_streams();
+  pending_ = running_streams_ = awaited_bytes_ = 0;
 }
 
 }  // namespace sluice::worker

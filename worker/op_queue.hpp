@@ -44,7 +44,8 @@ class OpQueue {
 
   /// All that are pending; the streams are gone with them.
   void fail_all(const Error& error);
-  void forget_streams() { running_streams_ = awaited_bytes_ = 0; }
+  /// The same, but they do not end: what the callers asked for, to be added again in this order.
+  std::vector<OpRequest> withdraw_all();
 
   std::size_t pending() const { return pending_; }
   std::size_t running_streams() const { return running_streams_; }
@@ -56,6 +57,8 @@ class OpQueue {
   bool has_completions() const { return !completions_.empty(); }
 
  private:
+  void clear();
+
   Counters& counters_;
   std::shared_ptr<ResultMemory> result_memory_ = std::make_shared<ResultMemory>();
   std::deque<Operation> ops_;  // first_ .. : not all of them done

@@ -43,6 +43,8 @@ class Operation {
   KeyedOperation* keyed() { return keyed_.get(); }
   const KeyedOperation* keyed() const { return keyed_.get(); }
 
+  const OpRequest& request() const { return request_; }
+
   bool uses(StreamId s) const { return keyed_ ? keyed_->geometry().uses(s) : geometry_.uses(s); }
 
   /// Of one round on one stream, at most.

@@ -170,14 +170,18 @@ bool ShardMembership::on_pending(const wire::Pending& packet, Time now) {
 }
 
 /// Whether a WELCOME keeps to what our JOIN asks for. Where that leaves something open shard 0
-/// decides, once for a generation: ops that are pending are cut to what was agreed.
+/// decides, once for a generation. Blocks never change: ops that are pending have their size.
 bool ShardMembership::is_as_asked(const wire::Welcome& packet) const {
-  const bool streams_fit = wanted_.streams == 0 || packet.streams == wanted_.streams;
-  const bool history_fits = wanted_.history == 0 || packet.history == wanted_.history;
   const bool payload_fits = wanted_.generation == 0 ? packet.payload_bytes <= wanted_.payload_bytes
                                                     : packet.payload_bytes == wanted_.payload_bytes;
-  return streams_fit && history_fits && packet.block_elements == wanted_.block_elements &&
-         payload_fits;
+  if (packet.block_elements != wanted_.block_elements || !payload_fits) return false;
+  // A new generation may have been formed with our JOIN of before the one that we hold.
+  const bool by_reference = (packet.flags & wire::kWelcomeByReference) != 0;
+  const bool is_held = wanted_.generation != 0 && packet.generation == wanted_.generation;
+  if (is_held && by_reference != wanted_.by_reference) return false;
+  const std::uint16_t streams = is_held ? wanted_.streams : config_.streams;
+  const std::uint16_t history = is_held ? wanted_.history : config_.history;
+  return (streams == 0 || packet.streams == streams) && (history == 0 || packet.history == history);
 }
 
 bool ShardMembership::on_welcome(const Endpoint& from, const wire::Welcome& packet, Time now) {
@@ -186,7 +190,6 @@ bool ShardMembership::on_welcome(const Endpoint& from, const wire::Welcome& pack
   if (!is_as_asked(packet)) return false;
   if (shard_ != 0 && packet.generation != wanted_.generation) return false;
   const bool by_reference = (packet.flags & wire::kWelcomeByReference) != 0;
-  if (wanted_.generation != 0 && by_reference != wanted_.by_reference) return false;
   const bool authenticated = (packet.flags & wire::kWelcomeAuthenticate) != 0;
   if (authenticated ? !protection_.has_secret() : config_.authenticate_packets) return false;
   const Session session{.job = config_.job,

@@ -92,14 +92,21 @@ void App::share_memory(worker::EngineConfig& config) {
   };
 }
 
-/// Shares the tensor of the op that is being submitted, or not.
+/// Shares the tensor of an open op, or not; asked when the op begins, and when it begins again.
 std::optional<worker::TensorPlace> App::place_of(std::span<const std::byte> held) {
   if (random_.chance(0.3)) return std::nullopt;
-  OpenOp& op = open_[next_op_];
+  const auto found = std::find_if(open_.begin(), open_.end(), [&](const auto& each) {
+    const std::vector<std::byte>& data = each.second.tensor.data;
+    return data.data() <= held.data() && held.data() < data.data() + data.size();
+  });
+  require(found != open_.end(), "a tensor is shared that is of no open op");
+  OpenOp& op = found->second;
   const std::span<std::byte> tensor = op.tensor.data;
-  op.region = std::make_shared<SharedRegion>(random_.next() | 1, tensor, slots_->id());
-  world_.shared_regions[op.region->id()] = op.region;
-  ++world_.coverage["shared memory.tensors"];
+  if (!op.region) {
+    op.region = std::make_shared<SharedRegion>(random_.next() | 1, tensor, slots_->id());
+    world_.shared_regions[op.region->id()] = op.region;
+    ++world_.coverage["shared memory.tensors"];
+  }
   return worker::TensorPlace{op.region->id(),
                              static_cast<std::uint64_t>(held.data() - tensor.data())};
 }

@@ -563,6 +563,44 @@ TEST_CASE("a JOIN that awaits memory goes as soon as there is some") {
   CHECK(of_kind<wire::Join>(bench.pass(10ms)).empty());
 }
 
+TEST_CASE("a new generation goes by reference or not, whatever the one before did") {
+  const bool was_by_reference = GENERATE(false, true);
+  Bench bench;
+  SharedMemory memory(bench);
+  if (was_by_reference) {
+    memory.join(bench);
+  } else {
+    bench.engine = std::make_unique<Engine>(bench.config, bench.aggregators);
+    bench.join();
+  }
+  auto tensor = ones(1);
+  bench.submit(tensor);
+  bench.pass(0ms);
+
+  // A standby formed the job with JOINs that were sent before this generation was formed.
+  const auto again = of_kind<wire::Hello>(bench.give(bench.refused()));
+  REQUIRE(again.size() == 1);
+  const auto nonce = again[0].packet().as<wire::Hello>().nonce;
+  bench.challenge(nonce, kIncarnation + 1);
+  auto welcome = bench.welcome_packet(nonce);
+  welcome.incarnation = kIncarnation + 1;
+  welcome.generation = 4;
+  welcome.epoch = 401;
+  welcome.streams = 2;
+  welcome.history = 2;
+  if (!was_by_reference) {
+    welcome.flags = wire::kWelcomeByReference;
+    welcome.results = 8;
+  }
+  const auto data = of_kind<wire::Data>(bench.give(welcome));
+  REQUIRE(data.size() == 1);
+  CHECK(bench.engine->session().streams == 2);
+  CHECK(bench.engine->session().by_reference != was_by_reference);
+  CHECK(data[0].packet().has_references() != was_by_reference);
+  CHECK(data[0].packet().has_blocks() == was_by_reference);
+  CHECK(bench.engine->take_completions().empty());
+}
+
 // --------------------------------------------------------------------------------------- leaving
 TEST_CASE("leaving repeats LEAVE until LEFT") {
   Bench bench;
