@@ -48,6 +48,10 @@ def contestants():
         hook("top-k 10% bf16; momentum 0.5", *top_k, *half, *as_fast, models=(sgd,)),
         (Trainer("exact; beta1 0.5", ["sluice", *half]), (adam,)),
         (Trainer("exact; DelayedAdam", ["sluice", *delayed]), (adam,)),
+        (Trainer("ZeroOneAdam", ["sluice", "--optimizer", "zero-one-adam"]), (adam,)),
+        (Trainer("ZeroOneAdam; rate 0.0042",
+                 ["sluice", "--optimizer", "zero-one-adam", "--learning-rate", "0.0042"]), (adam,)),
+        (Trainer("exact; rate 0.0042", ["sluice", "--learning-rate", "0.0042"]), (adam,)),
         hook("top-k 10% by Adam bf16; DelayedAdam", *top_k, "--by-adam", *delayed, models=(adam,)),
     ]
 

@@ -77,14 +77,18 @@ def optimizer_of(parameters, arguments):
         import sluice_torch
 
         return sluice_torch.DelayedAdam(parameters, lr=arguments.learning_rate)
+    if arguments.optimizer == "zero-one-adam":
+        import sluice_torch
+
+        return sluice_torch.ZeroOneAdam(parameters, lr=arguments.learning_rate)
     return torch.optim.Adam(parameters, lr=arguments.learning_rate,
                             betas=(arguments.momentum, 0.999))
 
 
 def main():
     arguments = training.parse_arguments(__doc__, steps=100, batch=16, learning_rate=0.003,
-                                         optimizer=("adam", "delayed-adam", "sgd"), momentum=0.9,
-                                         vocabulary=VOCABULARY)
+                                         optimizer=("adam", "delayed-adam", "zero-one-adam", "sgd"),
+                                         momentum=0.9, vocabulary=VOCABULARY)
     training.join(arguments.backend)
     torch.manual_seed(arguments.seed)
     training.train(LanguageModel(arguments.vocabulary),

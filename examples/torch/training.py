@@ -111,6 +111,8 @@ def train(model, batches, loss_of, optimizer_of, arguments):
     optimizer = optimizer_of(model.parameters())
     if arguments.hook != "none":
         parallel.register_comm_hook(*hook_of(arguments, optimizer))
+    elif hasattr(optimizer, "comm_hook"):  # it exchanges for itself
+        parallel.register_comm_hook(*optimizer.comm_hook())
     figures = Figures()
 
     def forward_and_backward(inputs, targets):

@@ -92,6 +92,12 @@ class Training(Torch):
             "late_gradients_count_for_all_their_steps", "it_goes_on_from_its_state",
             "bad_numbers_stay_where_they_are", "all_ranks_train_alike", "arguments_are_checked"))
 
+    def test_zero_one_adam(self):
+        self.all_end_well(self.start_programs(
+            2, self.start_daemon(), "zero_one_adam.py", "warming_up_it_is_adam",
+            "ranks_step_alone_and_meet", "nothing_is_lost", "few_bytes_are_sent", "variances_meet",
+            "it_goes_on_from_its_state", "a_model_learns", "arguments_are_checked"))
+
     def test_tensors_in_shared_memory(self):
         self.all_end_well(self.start_programs(
             2, self.start_daemon(), "memory.py", "scoped", "nothing_is_left", "buckets",

@@ -171,6 +171,15 @@ Reducing reduced(const std::string& call, at::ScalarType dtype, const c10d::Redu
   return {*elements, *reduction};
 }
 
+sluice::Encoding encoding_named(const std::string& call, const std::string& name) {
+  using sluice::Encoding;
+  if (name == "float16") return Encoding::kFloat16;
+  if (name == "bfloat16") return Encoding::kBFloat16;
+  if (name == "int8") return Encoding::kInt8;
+  if (name == "int4") return Encoding::kInt4;
+  refuse(call, "encoding " + name + "; float16, bfloat16, int8 or int4 expected");
+}
+
 std::string described(const at::Tensor& tensor) {
   std::ostringstream text;
   text << dtype_name(tensor.scalar_type()) << ' ' << tensor.sizes();

@@ -36,6 +36,9 @@ Elements sent(at::ScalarType dtype);
 /// minimum the logical and, as PyTorch defines them; complex numbers have a sum and an average.
 Reducing reduced(const std::string& call, at::ScalarType dtype, const c10d::ReduceOp& op);
 
+/// "float16", "bfloat16", "int8" or "int4".
+sluice::Encoding encoding_named(const std::string& call, const std::string& name);
+
 /// "float32 [1024, 64]", "float32 [1024, 64] strides [1, 1024]" where it is not contiguous.
 std::string described(const at::Tensor& tensor);
 

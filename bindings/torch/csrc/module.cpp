@@ -19,6 +19,9 @@ PYBIND11_MODULE(_backend, module) {
            py::arg("options"), py::arg("settings"), py::call_guard<py::gil_scoped_release>())
       .def("all_reduce_top_k", &ProcessGroupSluice::allreduce_top_k, py::arg("sums"),
            py::arg("gradients"), py::call_guard<py::gil_scoped_release>())
+      .def("all_reduce_encoded", &ProcessGroupSluice::allreduce_encoded, py::arg("tensor"),
+           py::arg("encoding"), py::arg("block_elements") = 0,
+           py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("bytes_sent", &ProcessGroupSluice::bytes_sent,
                              "By this rank, for the operations that ended well; UDP payload.");
   module.def("close_all", &sluice_torch::JoinedGroup::close_all,

@@ -94,6 +94,31 @@ WorkPtr ProcessGroupSluice::allreduce_top_k(TopKSums& sums, const at::Tensor& gr
   return start(OpType::ALLREDUCE, c10d::kUnsetTimeout, sums.step(gradients));
 }
 
+WorkPtr ProcessGroupSluice::allreduce_encoded(const at::Tensor& tensor, const std::string& encoding,
+                                              std::uint16_t block_elements) {
+  const std::string call = "all_reduce_encoded";
+  check_dense(call, tensor);
+  if (tensor.scalar_type() != at::kFloat)
+    refuse(call, "the tensor is " + described(tensor) + "; float32 expected");
+  sluice::ReduceOptions options{.reduction = sluice::Reduction::kAverage,
+                                .block_elements = block_elements,
+                                .encoding = encoding_named(call, encoding),
+                                .tag = tag_of(call, tensor)};
+  Staging staging(tensor.device());
+  const at::Tensor host = staging.in_place(tensor);
+  const auto step = [=](sluice::Communicator& job) {
+    return job.all_reduce(host.data_ptr(), host.data_ptr(),
+                          static_cast<std::uint64_t>(host.numel()), sluice::ElementType::kFloat32,
+                          options);
+  };
+  return start(OpType::ALLREDUCE, c10d::kUnsetTimeout,
+               {.call = call,
+                .tensor = tensor,
+                .staging = std::move(staging),
+                .steps = {step},
+                .outputs = {tensor}});
+}
+
 WorkPtr ProcessGroupSluice::allreduce_coalesced(Tensors& tensors,
                                                 const c10d::AllreduceCoalescedOptions& options) {
   const std::string call = "all_reduce_coalesced";

@@ -38,6 +38,10 @@ class ProcessGroupSluice final : public Base {
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override;
   /// A step of Ok-Topk: see TopKSums::step().
   WorkPtr allreduce_top_k(TopKSums& sums, const at::Tensor& gradients);
+  /// Their average, in place, of float32. It travels in fewer bits: see ReduceOptions::encoding, of
+  /// which this is the name, as `block_elements` is another.
+  WorkPtr allreduce_encoded(const at::Tensor& tensor, const std::string& encoding,
+                            std::uint16_t block_elements);
   WorkPtr allreduce_coalesced(Tensors& tensors,
                               const c10d::AllreduceCoalescedOptions& options) override;
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;

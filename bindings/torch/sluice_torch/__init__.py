@@ -26,9 +26,11 @@ from sluice_torch.hooks import Compressor, bf16, random_k, threshold, top_k
 from sluice_torch.inspection import Recorder
 from sluice_torch.memory import share_buckets, shared_memory
 from sluice_torch.ok_top_k import OkTopK, ok_top_k
+from sluice_torch.zero_one_adam import ZeroOneAdam
 
 __all__ = ["Compressor", "DelayedAdam", "Estimates", "OkTopK", "ProcessGroupSluice", "Recorder",
-           "bf16", "ef21", "ok_top_k", "random_k", "shared_memory", "threshold", "top_k"]
+           "ZeroOneAdam", "bf16", "ef21", "ok_top_k", "random_k", "shared_memory", "threshold",
+           "top_k"]
 __version__ = "0.1.0"
 
 

@@ -21,7 +21,8 @@ import torch.distributed as dist
 
 from sluice_torch import _backend
 from sluice_torch.buckets import BucketTensor, PerBucket
-from sluice_torch.hooks import Hook, HookState, after, check_ratio, group_and_ranks, summed
+from sluice_torch.hooks import (Hook, HookState, after, check_ratio, group_and_ranks, of_sluice,
+                                summed)
 
 __all__ = ["OkTopK", "ok_top_k"]
 
@@ -70,7 +71,7 @@ class OkTopK(HookState):
             self.elements_delivered += sums.delivered
             return gradients
 
-        return after(_of_sluice(group).all_reduce_top_k(sums, gradients), received)
+        return after(of_sluice(group, "ok_top_k").all_reduce_top_k(sums, gradients), received)
 
     def density(self) -> float:
         """The share of elements that this rank sent since the warm-up."""
@@ -104,12 +105,3 @@ def _hook(state: OkTopK, bucket: dist.GradBucket) -> torch.futures.Future[torch.
         whole = gradients.div_(ranks)
         return summed(group, whole, lambda: whole)
     return state.average(bucket, group, ranks)
-
-
-def _of_sluice(group: Any) -> _backend.ProcessGroupSluice:
-    if hasattr(group, "_get_backend"):  # PyTorch 2
-        group = group._get_backend(torch.device("cpu"))
-    if not isinstance(group, _backend.ProcessGroupSluice):
-        raise ValueError(f"sluice: ok_top_k: the group is a {type(group).__name__}; one of the"
-                         " backend sluice expected")
-    return group
