@@ -175,12 +175,14 @@ bool ShardMembership::is_as_asked(const wire::Welcome& packet) const {
   const bool payload_fits = wanted_.generation == 0 ? packet.payload_bytes <= wanted_.payload_bytes
                                                     : packet.payload_bytes == wanted_.payload_bytes;
   if (packet.block_elements != wanted_.block_elements || !payload_fits) return false;
-  // A new generation may have been formed with our JOIN of before the one that we hold.
+  // A new generation may have been formed with our JOIN of before the one that we hold. But an
+  // aggregator may still read what we hold by reference: our slots stay as they are.
   const bool by_reference = (packet.flags & wire::kWelcomeByReference) != 0;
   const bool is_held = wanted_.generation != 0 && packet.generation == wanted_.generation;
-  if (is_held && by_reference != wanted_.by_reference) return false;
-  const std::uint16_t streams = is_held ? wanted_.streams : config_.streams;
-  const std::uint16_t history = is_held ? wanted_.history : config_.history;
+  const bool is_bound = is_held || wanted_.by_reference;
+  if (is_bound && by_reference != wanted_.by_reference) return false;
+  const std::uint16_t streams = is_bound ? wanted_.streams : config_.streams;
+  const std::uint16_t history = is_bound ? wanted_.history : config_.history;
   return (streams == 0 || packet.streams == streams) && (history == 0 || packet.history == history);
 }
 
