@@ -151,8 +151,8 @@ std::optional<Rank> KeyedCombiner::sum_chunk(std::uint64_t number, KeyedScratch&
     chunk.rows = is_ours && packed.keys != nullptr
                      ? ChunkReader::unpack(packed, geometry_.chunk_bits, chunk.offsets.data())
                      : nullptr;
-    if (chunk.rows == nullptr || !is_below(number, chunk.offsets[chunk.count - 1u],
-                                           geometry_.chunk_bits, geometry_.key_bound)) {
+    if (chunk.rows == nullptr ||
+        !has_keys_below(chunk, geometry_.chunk_bits, geometry_.key_bound)) {
       clear(scratch.sums_.get());
       return Rank{r};
     }

@@ -48,28 +48,6 @@ inline std::size_t keys_bytes(std::size_t count, std::uint8_t chunk_bits) {
   return std::min(count, bitmap_bytes(chunk_bits));
 }
 
-/// The bitmap of a chunk.
-using Bitmap = std::array<std::uint64_t, 4>;
-
-inline Bitmap bitmap_at(const std::byte* keys, std::uint8_t chunk_bits) {
-  Bitmap bitmap{};
-  std::memcpy(bitmap.data(), keys, bitmap_bytes(chunk_bits));
-  return bitmap;
-}
-
-/// How many bits are set: in pairs, then in groups of 4, 8 and 16 bits. Where the processor is not
-/// known to count them, std::popcount is a call.
-inline std::size_t ones(const Bitmap& bitmap) {
-  std::uint64_t sums = 0;  // of each byte, 32 at most
-  for (std::uint64_t word : bitmap) {
-    word -= word >> 1 & 0x5555'5555'5555'5555;
-    word = (word & 0x3333'3333'3333'3333) + (word >> 2 & 0x3333'3333'3333'3333);
-    sums += (word + (word >> 4)) & 0x0F0F'0F0F'0F0F'0F0F;
-  }
-  sums = (sums & 0x00FF'00FF'00FF'00FF) + (sums >> 8 & 0x00FF'00FF'00FF'00FF);
-  return static_cast<std::size_t>(sums * 0x0001'0001'0001'0001 >> 48);
-}
-
 inline std::size_t number_bytes(std::uint64_t number) {
   return (static_cast<std::size_t>(std::bit_width(number | 1)) + 6) / 7;
 }
@@ -202,12 +180,12 @@ class ChunkKeys {
   std::array<std::uint64_t, 4> words_{};
 };
 
-/// Whether all keys of a chunk are less than `key_bound`, of which `last` is the last.
-inline bool is_below(std::uint64_t number, std::uint8_t last, std::uint8_t chunk_bits,
-                     std::uint64_t key_bound) {
-  const std::uint64_t most = key_bound - 1;
-  if (number != most >> chunk_bits) return number < most >> chunk_bits;
-  return last <= (most & ((1u << chunk_bits) - 1));
+/// Whether all its keys are less than `key_bound`.
+inline bool has_keys_below(const KeyedChunk& chunk, std::uint8_t chunk_bits,
+                           std::uint64_t key_bound) {
+  const std::uint64_t last = key_bound - 1;
+  if (chunk.number != last >> chunk_bits) return chunk.number < last >> chunk_bits;
+  return chunk.offsets[chunk.count - 1u] <= (last & ((1u << chunk_bits) - 1));
 }
 
 /// One chunk of a run whose keys have not been read yet.
@@ -230,9 +208,6 @@ class ChunkReader {
   Read next(KeyedChunk& chunk);
   /// The same but for the keys, which unpack() checks.
   Read next(PackedChunk& chunk);
-  /// The last key of a chunk, as the others; nothing: they are not keys of a chunk in ascending
-  /// order.
-  static std::optional<std::uint8_t> last_of(const PackedChunk& chunk, std::uint8_t chunk_bits);
   /// Reads the keys of a chunk: `offsets` has 256. Where its rows lie; null: they are not keys of a
   /// chunk in ascending order.
   static const std::byte* unpack(const PackedChunk& chunk, std::uint8_t chunk_bits,
@@ -350,8 +325,11 @@ inline const std::byte* ChunkReader::unpack(const PackedChunk& chunk, std::uint8
     }
     if (!rising || last >= all) return nullptr;
   } else {
-    const keyed::Bitmap bitmap = keyed::bitmap_at(chunk.keys, chunk_bits);
-    if (keyed::ones(bitmap) != count || (all < 8 && (bitmap[0] >> all) != 0)) return nullptr;
+    std::array<std::uint64_t, 4> bitmap{};
+    std::memcpy(bitmap.data(), chunk.keys, keys);
+    std::size_t found = 0;
+    for (const std::uint64_t word : bitmap) found += static_cast<std::size_t>(std::popcount(word));
+    if (found != count || (all < 8 && (bitmap[0] >> all) != 0)) return nullptr;
     for (std::size_t word = 0; word < bitmap.size(); ++word)
       for (std::uint64_t bits = bitmap[word]; bits != 0; bits &= bits - 1)
         *offsets++ =
@@ -360,33 +338,12 @@ inline const std::byte* ChunkReader::unpack(const PackedChunk& chunk, std::uint8
   return chunk.keys + keys;
 }
 
-inline std::optional<std::uint8_t> ChunkReader::last_of(const PackedChunk& chunk,
-                                                        std::uint8_t chunk_bits) {
-  const std::size_t all = std::size_t{1} << chunk_bits;
-  const std::size_t keys = keyed::keys_bytes(chunk.count, chunk_bits);
-  std::size_t last = all - 1;
-  if (keys != 0 && keys < keyed::bitmap_bytes(chunk_bits)) {
-    last = static_cast<std::size_t>(chunk.keys[0]);
-    bool rising = true;
-    for (std::size_t i = 1; i < chunk.count; ++i) {
-      const auto offset = static_cast<std::size_t>(chunk.keys[i]);
-      rising &= offset > last;
-      last = offset;
-    }
-    if (!rising || last >= all) return std::nullopt;
-  } else if (keys != 0) {
-    const keyed::Bitmap bitmap = keyed::bitmap_at(chunk.keys, chunk_bits);
-    std::size_t word = bitmap.size() - 1;
-    while (word > 0 && bitmap[word] == 0) --word;
-    last = word * 64 + static_cast<std::size_t>(std::bit_width(bitmap[word])) - 1;
-    if (keyed::ones(bitmap) != chunk.count || last >= all) return std::nullopt;
-  }
-  return static_cast<std::uint8_t>(last);
-}
-
-inline bool KeyedGeometry::has_keys_of(const PackedChunk& chunk) const {
-  const auto last = ChunkReader::last_of(chunk, chunk_bits);
-  return last && is_below(chunk.number, *last, chunk_bits, key_bound);
+inline bool KeyedGeometry::has_keys_of(const PackedChunk& packed) const {
+  KeyedChunk chunk;
+  chunk.number = packed.number;
+  chunk.count = packed.count;
+  return ChunkReader::unpack(packed, chunk_bits, chunk.offsets.data()) != nullptr &&
+         has_keys_below(chunk, chunk_bits, key_bound);
 }
 
 inline ChunkReader::Read ChunkReader::next(KeyedChunk& chunk) {

@@ -202,7 +202,7 @@ DropReason Packet::check_run(std::uint64_t horizon, std::uint64_t end, std::uint
   }
   present_bytes_ = run_bytes;
   if (body_.size() - behind_fixed_ != run_bytes) return DropReason::kBadLength;
-  PackedChunk chunk;
+  KeyedChunk chunk;
   ChunkReader reader(run(), {s.columns, s.block_elements, WireType(s.wire_type)});
   for (;;) {
     switch (reader.next(chunk)) {
@@ -211,10 +211,8 @@ DropReason Packet::check_run(std::uint64_t horizon, std::uint64_t end, std::uint
       case ChunkReader::Read::kMalformed:
         return DropReason::kBadIndex;
       case ChunkReader::Read::kChunk:
-        if (chunk.number >= end || (lowest != kNoChunk && chunk.number < lowest))
-          return DropReason::kBadIndex;
-        if (const auto last = ChunkReader::last_of(chunk, s.columns);
-            !last || !is_below(chunk.number, *last, s.columns, s.element_count))
+        if (chunk.number >= end || (lowest != kNoChunk && chunk.number < lowest) ||
+            !has_keys_below(chunk, s.columns, s.element_count))
           return DropReason::kBadIndex;
     }
   }

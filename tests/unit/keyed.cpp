@@ -187,45 +187,12 @@ TEST_CASE("any bytes are read without harm, and what is read is in order") {
     while (reader.next(chunk) == Read::kChunk) {
       REQUIRE(chunk.number >= lowest);
       lowest = chunk.number + 1;
-      REQUIRE(chunk.count != 0);
       for (std::size_t k = 0; k < chunk.count; ++k) {
         REQUIRE(chunk.offsets[k] < 1u << bits);
         REQUIRE((k == 0 || chunk.offsets[k] > chunk.offsets[k - 1]));
       }
     }
   }
-}
-
-TEST_CASE("a chunk's last key is found where its keys can be read, and nowhere else") {
-  sim::Random random(4);
-  int found = 0;
-  for (int i = 0; i < 50'000; ++i) {
-    const auto bits = static_cast<std::uint8_t>(random.below(9));
-    const std::size_t all = std::size_t{1} << bits;
-    // Mostly as many bits in the bitmap as are announced.
-    std::vector<std::byte> keys(32);
-    const double density = random.unit();
-    std::size_t ones = 0;
-    for (std::size_t bit = 0; bit < all; ++bit) {
-      if (!random.chance(density)) continue;
-      keys[bit / 8] |= std::byte{1} << (bit % 8);
-      ++ones;
-    }
-    std::size_t count =
-        random.chance(0.8) ? std::max<std::size_t>(ones, 1) : random.between(1, all);
-    if (count < keyed::bitmap_bytes(bits))
-      for (std::size_t k = 0; k < count; ++k)
-        keys[k] = static_cast<std::byte>(random.chance(0.99) ? k * all / count : random.next());
-    const PackedChunk chunk{
-        .number = 0, .count = static_cast<std::uint16_t>(count), .scale = 0, .keys = keys.data()};
-    std::array<std::uint8_t, 256> offsets;
-    const bool is_read = ChunkReader::unpack(chunk, bits, offsets.data()) != nullptr;
-    const auto last = ChunkReader::last_of(chunk, bits);
-    REQUIRE(last.has_value() == is_read);
-    if (is_read) REQUIRE(*last == offsets[count - 1]);
-    found += is_read ? 1 : 0;
-  }
-  CHECK((found > 30'000 && found < 49'000));
 }
 
 TEST_CASE("chunks have 1 KiB of rows, or what fits the smallest packet") {
