@@ -4,7 +4,8 @@
     scripts/local-cluster --workers 4 -- /usr/bin/python3 bench/torch_ops.py
 
 A round's time is that of the slowest rank; rank 0 prints medians and the median of the rounds'
-ratios. `sparse` is the sum of COO tensors of 1M x 64, of which each rank has 1% of the rows.
+ratios. `sparse` is the sum of COO tensors of 1M x 64, of which each rank has 1% of the rows, any;
+`zipf` of as many popular ones: row i with a weight of 1 / (i + 1), the same rows on all ranks.
 """
 import os
 import statistics
@@ -29,16 +30,19 @@ def dense(elements, density):
     return make
 
 
-def embedding_gradient(rows=1 << 20, width=64, share=0.01):
+def embedding_gradient(weights, width=64, share=0.01):
     def make():
-        chosen = torch.randperm(rows)[:int(share * rows)]
+        rows = len(weights)
+        chosen = torch.multinomial(weights, int(share * rows))
         return torch.sparse_coo_tensor(chosen[None], torch.ones(len(chosen), width), (rows, width))
     return make
 
 
 CASES = {"8 B": (dense(2, 1), 200), "1 MiB": (dense(1 << 18, 1), 10),
          "100 MiB": (dense(25 << 20, 1), 1), "100 MiB, 10%": (dense(25 << 20, 0.1), 1),
-         "100 MiB, 1%": (dense(25 << 20, 0.01), 1), "sparse": (embedding_gradient(), 1)}
+         "100 MiB, 1%": (dense(25 << 20, 0.01), 1),
+         "sparse": (embedding_gradient(torch.ones(1 << 20)), 1),
+         "zipf": (embedding_gradient(1 / torch.arange(1.0, (1 << 20) + 1)), 1)}
 
 
 def seconds(group, make, times):
