@@ -19,6 +19,7 @@
 #include "common/protocol/abort_info.hpp"
 #include "common/protocol/control_packets.hpp"
 #include "common/protocol/packet.hpp"
+#include "common/protocol/recent_rounds.hpp"
 #include "common/protocol/rto.hpp"
 #include "common/protocol/session.hpp"
 #include "worker/aggregator_addresses.hpp"
@@ -109,6 +110,7 @@ class ShardMembership {
   Time next_deadline() const;
 
   RetransmissionTimeout rto;
+  RecentRounds recent;
 
  private:
   wire::MemberHeader member_header(wire::MemberHeader header) const;

@@ -111,12 +111,13 @@ void Stream::advance(Scope& scope) {
     due_ = kNever;  // idle: nobody can pass us, no timer is needed
     return;
   }
+  begun_ = scope.now;
   if (owes_data()) {
     send_data(false, scope);
   } else {
     const std::uint64_t silent_rounds = position_ - told_;
     if (silent_rounds >= membership.agreed().history / 2u) send_ack(scope);
-    arm(after(scope.now, membership.rto.value()), scope);
+    await(scope);
   }
 }
 
@@ -170,6 +171,7 @@ Taken Stream::on_result(const Packet& packet, Buffer buffer, Scope& scope) {
   }
 
   scope.membership.heard(scope.now);
+  scope.membership.recent.ended(begun_, scope.now);
   sample_round_trip(packet, scope);
   if (!take(packet, scope)) return {DropReason::kUnfitting, &failure_};
   for (;;) {
@@ -332,10 +334,13 @@ Taken Stream::on_status(const wire::Status& status, Scope& scope) {
   if (probe_sends_ == 1) scope.membership.rto.sample(scope.now - probe_sent_at_);
   probe_sends_ = 0;
   awaited_ = RankSet::from_bytes(status.waiting);
+  RecentRounds& recent = scope.membership.recent;
   if (!awaited_.contains(scope.config.rank)) {
     held_ = true;  // our contribution is in: others are late
+    if (!first_) recent.in_vain(scope.membership.rto.value());
   } else if (owes_data()) {
     held_ = false;
+    recent.lost(scope.membership.rto.value());
     send_data(false, scope);
   } else {
     send_ack(scope);
@@ -419,6 +424,9 @@ void Stream::on_timer(Scope& scope) {
     send_data(false, scope);
     return;
   }
+  const Duration timeout = scope.membership.rto.backed_off(backoffs_);
+  RecentRounds& recent = scope.membership.recent;
+  if (const Time late = recent.late_at(said_, timeout); scope.now < late) return arm(late, scope);
   ++scope.counters.timeouts;
   ++backoffs_;
   scope.membership.ask(scope.now);
@@ -427,6 +435,12 @@ void Stream::on_timer(Scope& scope) {
     send_data(true, scope);
   else
     send_probe(scope);
+  await(scope);
+}
+
+/// Something was said of the round awaited, or nothing need be.
+void Stream::await(Scope& scope) {
+  said_ = scope.now;
   arm(after(scope.now, scope.membership.rto.backed_off(backoffs_)), scope);
 }
 

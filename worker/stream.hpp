@@ -198,6 +198,7 @@ class Stream {
   static Protection protection_of(Scope& scope);
   Buffer allocate(std::size_t body, Scope& scope) const;
   void seal(Buffer& buffer, Scope& scope);
+  void await(Scope& scope);
   void arm(Time due, Scope& scope);
 
   StreamId id_;
@@ -230,6 +231,8 @@ class Stream {
 
   unsigned backoffs_ = 0;
   Time due_ = kNever;
+  Time begun_{};             // when this rank began to await this round
+  Time said_{};              // when it last said something of it
   unsigned data_sends_ = 0;  // of this round
   Time data_sent_at_{};
   unsigned probe_sends_ = 0;  // since the last progress

@@ -131,7 +131,7 @@ void Stream::send_keyed(bool ask, Scope& scope) {
   } else {
     scope.sink.send(scope.membership.aggregator(), std::move(buffer));
   }
-  arm(after(scope.now, scope.membership.rto.backed_off(backoffs_)), scope);
+  await(scope);
 }
 
 }  // namespace sluice::worker

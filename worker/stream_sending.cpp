@@ -124,7 +124,7 @@ void Stream::send_blocks(bool ask, Scope& scope) {
   } else {
     mine.packet = scope.sink.send_and_keep(scope.membership.aggregator(), std::move(buffer));
   }
-  arm(after(scope.now, scope.membership.rto.backed_off(backoffs_)), scope);
+  await(scope);
 }
 
 /// What a DATA says of this rank and of the op.
@@ -194,7 +194,7 @@ void Stream::send_probe(Scope& scope) {
 }
 
 void Stream::send_sync(Scope& scope) {
-  arm(after(scope.now, scope.membership.rto.backed_off(backoffs_)), scope);
+  await(scope);
   auto sync = member_packet<wire::Sync>(scope);
   sync.applied = applied_.value;
   if (send_small(sync, scope)) ++scope.counters.syncs_sent;

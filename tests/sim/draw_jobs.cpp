@@ -218,6 +218,22 @@ Program draw_program(Random& r, const JobPlan& job, std::uint64_t tag, std::size
   return program;
 }
 
+Program draw_long_sums(Random& r, std::size_t ops) {
+  Program program;
+  for (std::size_t i = 0; i < ops; ++i) {
+    OpSpec op;
+    op.type = ElementType::kFloat32;
+    op.block_elements = 300;
+    op.element_count = op.block_elements * r.between(500, 2000);
+    op.density = r.pick({0.1, 0.5, 1.0});
+    op.overlap = r.chance(0.3);
+    op.tag = op.number = i;
+    op.seed = r.next();
+    program.push_back(op);
+  }
+  return program;
+}
+
 Fault draw_fault(Random& r, unsigned ranks, bool alone) {
   const double x = r.unit();
   if (x < 0.10) return Fault::kSilentDeath;

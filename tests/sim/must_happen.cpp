@@ -24,6 +24,7 @@ constexpr const char* kMustHappen[] = {
     "theme.standby",
     "theme.slow rank",
     "theme.many ranks",
+    "theme.full links",
     "fault.silent death",
     "fault.disconnect",
     "fault.op mismatch",

@@ -83,7 +83,23 @@ bool Network::departs(const Endpoint& from, const Endpoint& to, std::size_t size
   return true;
 }
 
+/// When a packet that comes to a host's link now has passed it.
+Time Network::leaves_link(bool up, Address host, std::size_t size) {
+  constexpr std::size_t kHeaders = 42;
+  Time& free = busy_until_[(up ? std::uint64_t{1} << 32 : 0) | host];
+  const double takes =
+      1000 * static_cast<double>(size + kHeaders) / scenario_.link.host_bytes_per_us;
+  return free = std::max(free, events_.now()) + Duration{static_cast<Duration::rep>(takes)};
+}
+
 void Network::carry(const Endpoint& from, const Endpoint& to, Bytes datagram, Duration extra) {
+  if (scenario_.link.host_bytes_per_us > 0) {
+    events_.at(leaves_link(true, from.ipv4, datagram->size()), [=, this] {
+      put(from, to, datagram, leaves_link(false, to.ipv4, datagram->size()) + scenario_.link.delay,
+          false);
+    });
+    return;
+  }
   Time at;
   if (!departs(from, to, datagram->size(), at)) return;
   const Duration jitter{static_cast<Duration::rep>(

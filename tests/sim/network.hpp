@@ -82,6 +82,7 @@ class Network {
   Bytes with_flipped_bits(const Bytes& datagram);
   double share_of_late(Address to) const;
   const Cut* cut_of(Address from, Address to) const;
+  Time leaves_link(bool up, Address host, std::size_t size);
   bool departs(const Endpoint& from, const Endpoint& to, std::size_t size, Time& at);
 
   Events& events_;
@@ -89,7 +90,7 @@ class Network {
   Random random_;
   bool trace_;
   std::unordered_map<Address, Handler> handlers_;
-  std::unordered_map<std::uint64_t, Time> busy_until_;  // by path
+  std::unordered_map<std::uint64_t, Time> busy_until_;  // by path, or by link
   Counts counts_;
 };
 

@@ -90,6 +90,24 @@ void draw_straggling(Random& r, Scenario& s) {
   draw_slow_rank(r, s);
 }
 
+/// Links of 100 Mbit/s to 1 Gbit/s with queues that hold all that the streams can send.
+void draw_full_links(Random& r, Scenario& s) {
+  s.link = LinkModel{.delay = ms(r.uniform(0.05, 0.3)),
+                     .host_bytes_per_us = r.pick({12.5, 25.0, 62.5, 125.0})};
+  s.integrity = false;
+  s.faults_end = Time{};
+  s.receive_ring = 1024;
+  s.shards = static_cast<unsigned>(r.between(1, 8));
+  s.payload_bytes = 1400;
+  const auto ranks = static_cast<unsigned>(r.between(2, 8));
+  JobPlan job = draw_job(r, s, 10, ranks);
+  job.payload_bytes.assign(ranks, s.payload_bytes);
+  job.streams = static_cast<std::uint16_t>(r.pick<std::uint64_t>({16, 64, 128}));
+  job.pause_max = job.start_spread = {};
+  job.programs.push_back(draw_long_sums(r, r.between(1, 3)));
+  s.jobs.push_back(std::move(job));
+}
+
 /// Up to 256 ranks, with few and small ops.
 void draw_wide(Random& r, Scenario& s) {
   s.shards = static_cast<unsigned>(r.between(1, 2));
@@ -171,7 +189,9 @@ Scenario make_scenario(std::uint64_t seed) {
   s.integrity = r.chance(0.4);
   if (s.integrity) s.link.bit_flips = r.pick({0.001, 0.01, 0.05});
   s.trust = r.pick({Trust::kNone, Trust::kSecret, Trust::kAuthenticated});
-  s.theme = seed % 33 == 32 ? Theme::kManyRanks : draw_theme(r);
+  s.theme = seed % 33 == 32   ? Theme::kManyRanks
+            : seed % 33 == 31 ? Theme::kFullLinks
+                              : draw_theme(r);
   switch (s.theme) {
     case Theme::kMixed:
       draw_mixed(r, s);
@@ -190,6 +210,9 @@ Scenario make_scenario(std::uint64_t seed) {
     case Theme::kManyRanks:
       draw_wide(r, s);
       break;
+    case Theme::kFullLinks:
+      draw_full_links(r, s);
+      break;
   }
   draw_clocks(r, s);
   moderate(s);
@@ -198,13 +221,14 @@ Scenario make_scenario(std::uint64_t seed) {
   if (recovers && !crashes_at_first_result) draw_laggards(seed, s);
   Random shares(derive(seed, 1));
   for (JobPlan& job : s.jobs)
-    job.by_reference = s.trust != Trust::kAuthenticated && shares.chance(0.5);
+    job.by_reference =
+        s.trust != Trust::kAuthenticated && s.theme != Theme::kFullLinks && shares.chance(0.5);
   return s;
 }
 
 const char* name(Theme theme) {
-  static constexpr const char* kNames[] = {"mixed",     "crashes",    "lost",        "standby",
-                                           "slow rank", "many ranks", "hostile host"};
+  static constexpr const char* kNames[] = {"mixed",     "crashes",    "lost",         "standby",
+                                           "slow rank", "many ranks", "hostile host", "full links"};
   return kNames[static_cast<std::size_t>(theme)];
 }
 

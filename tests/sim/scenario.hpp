@@ -26,7 +26,8 @@ inline constexpr Duration kTurn = std::chrono::microseconds(20);       // of a p
 /// How every path between a worker and an aggregator behaves until `Scenario::faults_end`.
 struct LinkModel {
   Duration delay{};
-  double bytes_per_us = 0;  ///< 0: no limit
+  double bytes_per_us = 0;       ///< of each path; 0: no limit
+  double host_bytes_per_us = 0;  ///< of each host's link, each way, with a long queue; 0: no limit
   double loss = 0;
   double duplicate = 0;
   double late = 0;  ///< share of packets that are delayed up to `late_max` more
@@ -140,6 +141,7 @@ enum class Theme {
   kSlowRank,     ///< a rank that is paused again and again must never count as lost
   kManyRanks,    ///< up to 256
   kHostileHost,  ///< one without the secret overhears jobs that authenticate all packets
+  kFullLinks,    ///< hosts have slow links, and nothing fails: nothing may be sent again
 };
 const char* name(Theme theme);
 

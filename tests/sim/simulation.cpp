@@ -194,6 +194,17 @@ void Simulation::run() {
     for (const auto& app : job->apps) app->check_end();
     check_duplicates(*job);
   }
+  if (scenario_.theme == Theme::kFullLinks) check_nothing_was_sent_again();
+}
+
+/// Packets waited in queues, and none was lost.
+void Simulation::check_nothing_was_sent_again() {
+  Coverage counts;
+  add_to(counts);
+  require(counts["worker.data_resent"] == 0, "DATA was sent again that was not lost");
+  require(1000 * counts["worker.probes_sent"] <= counts["worker.data_sent"],
+          std::to_string(counts["worker.probes_sent"]) + " PROBEs for " +
+              std::to_string(counts["worker.data_sent"]) + " DATA, of which none was lost");
 }
 
 /// Of two processes with one rank, one does the work.

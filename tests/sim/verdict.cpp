@@ -200,6 +200,11 @@ std::vector<Cause> Job::worker_lost(const App& app, const Error& error) const {
     const Duration blocked =
         world_.outages.blocked(shard, index, *error.rank(), now - 2 * s.liveness, now);
     if (last_death(shard) != Time{} && blocked >= s.liveness / 2) causes.push_back({now, {}});
+    // A rank was given up that did not run, and looks for the others, who have left meanwhile.
+    const Duration absent =
+        world_.outages.blocked(shard, index, app.rank(), lost.left_at - s.liveness, now);
+    if (last_death(shard) != Time{} && lost.called_leave && absent >= s.liveness / 2)
+      causes.push_back({lost.left_at, noticed});
   }
   // An aggregator that is lost for good is named as such by all, not the rank that told of it.
   if (lost.failed && !shard_gone()) causes.push_back({lost.failed_at, noticed});
@@ -296,10 +301,10 @@ Duration Job::held_up(unsigned rank, Time since) const {
   Duration sum{};
   for (unsigned shard = 0; shard < world_.scenario.shards; ++shard) {
     sum += world_.outages.blocked(shard, index, rank, since, world_.events.now());
-    // An aggregator that comes back waits for all ranks before it gives one up.
+    // An aggregator that comes back waits for all ranks before it gives one up, however often.
     const Time died = last_death(shard);
     if (died != Time{} && died >= since - world_.scenario.liveness)
-      sum += world_.scenario.liveness + kFormation;
+      sum += std::max(died - since, Duration{}) + world_.scenario.liveness + kFormation;
   }
   return sum;
 }
