@@ -47,6 +47,9 @@ void Engine::welcomed(ShardMembership& membership, Time now, KeepingSink& sink) 
   } else if (all_memberships(ShardMembership::State::kIn)) {
     for (std::uint16_t s = 0; s < session().streams; ++s)
       streams_.emplace_back(StreamId{s}, session().history, widest_columns(session()));
+    turns_.reserve(streams_.size());
+    for (const auto& each : memberships_)
+      each->window.begin(session().streams_of(each->shard()), session().by_reference);
     if (state_ == State::kJoining) state_ = State::kActive;
     for (const auto& each : memberships_) advance_streams(*each, now, sink);
   }
@@ -86,10 +89,30 @@ bool Engine::start_epoch(ShardMembership& membership) {
   return true;
 }
 
-void Engine::advance_streams(const ShardMembership& membership, Time now, KeepingSink& sink) {
+void Engine::advance_streams(ShardMembership& membership, Time now, KeepingSink& sink) {
   for (std::size_t i = membership.shard(); i < streams_.size(); i += memberships_.size()) {
     StreamScope scope = scope_of(StreamId{static_cast<std::uint16_t>(i)}, now, sink);
     streams_[i].on_welcome(scope);
+  }
+  if (!membership.window.is_open()) let_run(membership, now, sink);
+}
+
+/// The window has moved, or what it moves over: the lowest ops on the lowest streams run.
+void Engine::let_run(ShardMembership& membership, Time now, KeepingSink& sink) {
+  turns_.clear();
+  for (std::size_t s = membership.shard(); s < streams_.size(); s += memberships_.size())
+    if (const OpNumber op = streams_[s].next_op(ops_); op < ops_.end())
+      turns_.push_back({op, static_cast<std::uint16_t>(s)});
+  if (turns_.empty()) return membership.window.let_run({}, true);
+  const std::size_t most = std::min<std::size_t>(membership.window.width(), turns_.size());
+  std::partial_sort(turns_.begin(), turns_.begin() + static_cast<std::ptrdiff_t>(most),
+                    turns_.end());
+  membership.window.let_run(turns_[most - 1], most == turns_.size());
+  for (std::size_t i = 0; i < most; ++i) {
+    Stream& x = streams_[turns_[i].stream];
+    if (x.busy() && !x.is_held_back()) continue;
+    StreamScope scope = scope_of(StreamId{turns_[i].stream}, now, sink);
+    x.advance(scope);
   }
 }
 
@@ -222,10 +245,16 @@ DropReason Engine::on_stream(const Packet& packet, Buffer buffer, Time now, Keep
   if (!membership.protection().accepts(packet)) return DropReason::kNotAuthentic;
   if (packet.kind() == Kind::kPoll) return on_poll(s, packet.as<wire::Poll>(), now, sink);
   StreamScope scope = scope_of(s, now, sink);
+  const CongestionWindow& window = membership.window;
+  const unsigned width = window.width();
+  const OpNumber op = x->next_op(ops_);
   const Taken taken = packet.kind() == Kind::kResult || packet.kind() == Kind::kKeyValueResult
                           ? x->on_result(packet, std::move(buffer), scope)
                           : x->on_status(packet.as<wire::Status>(), scope);
-  if (taken.ends_job != nullptr) fail_protocol(*taken.ends_job);
+  if (taken.ends_job != nullptr)
+    fail_protocol(*taken.ends_job);
+  else if (!window.is_open() && (window.width() != width || x->next_op(ops_) != op))
+    let_run(membership, now, sink);
   return taken.drop;
 }
 
@@ -260,6 +289,8 @@ OpNumber Engine::submit(const OpRequest& request, Time now, KeepingSink& sink) {
     StreamScope scope = scope_of(StreamId{s}, now, sink);
     x->advance(scope);
   }
+  for (const auto& membership : memberships_)
+    if (!membership->window.is_open()) let_run(*membership, now, sink);
   return op;
 }
 

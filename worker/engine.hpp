@@ -108,7 +108,7 @@ class Engine {
   void welcomed(ShardMembership& membership, Time now, KeepingSink& sink);
   void join_others(Time now);
   bool start_epoch(ShardMembership& membership);
-  void advance_streams(const ShardMembership& membership, Time now, KeepingSink& sink);
+  void advance_streams(ShardMembership& membership, Time now, KeepingSink& sink);
   bool all_memberships(ShardMembership::State state) const;
   bool membership_ended(ShardMembership& membership);
   void rejoin(ShardMembership& membership, bool refused_at_home, Time now);
@@ -128,6 +128,7 @@ class Engine {
   StreamScope scope_of(StreamId s, Time now, KeepingSink& sink) {
     return {config_, shard_of(s), ops_, counters_, sink, deadline_, now};
   }
+  void let_run(ShardMembership& membership, Time now, KeepingSink& sink);
   void flush(KeepingSink& sink) { control_.flush(sink); }
 
   const EngineConfig config_;
@@ -140,6 +141,7 @@ class Engine {
   std::optional<Error> failure_;
   std::optional<AbortInfo> abort_info_;
   Time deadline_ = kNever;
+  std::vector<Turn> turns_;  // of let_run(), which allocates nothing
   ControlPackets control_;
 };
 

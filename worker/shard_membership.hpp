@@ -17,6 +17,7 @@
 #include "common/base/rank_set.hpp"
 #include "common/base/time.hpp"
 #include "common/protocol/abort_info.hpp"
+#include "common/protocol/congestion_window.hpp"
 #include "common/protocol/control_packets.hpp"
 #include "common/protocol/packet.hpp"
 #include "common/protocol/recent_rounds.hpp"
@@ -109,8 +110,10 @@ class ShardMembership {
   std::optional<Error> on_time(Time now, ControlPackets& out);
   Time next_deadline() const;
 
+  // The path to the aggregator.
   RetransmissionTimeout rto;
   RecentRounds recent;
+  CongestionWindow window;
 
  private:
   wire::MemberHeader member_header(wire::MemberHeader header) const;

@@ -60,7 +60,7 @@ void Stream::check_invariants(const Scope& scope) const {
   assert(applied_ - position_ <= contributions_.size());
   assert(running_ || !(first_ || owner_));
   const bool suspended = syncing_ || !scope.membership.in();
-  assert(suspended || busy() == (due_ != kNever));
+  assert(suspended || busy() == (due_ != kNever) || (is_held_back() && owes_data()));
 }
 
 /// Of a resumed stream every round from the position on will be finished again.
@@ -107,8 +107,13 @@ bool Stream::owes_data() const {
 void Stream::advance(Scope& scope) {
   ShardMembership& membership = scope.membership;
   if (!membership.in() || syncing_) return;  // suspended
-  if (!busy() && !begin_next_op(scope)) {
+  const bool may_run = replaying() || membership.window.lets_run({next_op(scope.ops), id_.value});
+  if (!busy() && !(may_run && begin_next_op(scope))) {
     due_ = kNever;  // idle: nobody can pass us, no timer is needed
+    return;
+  }
+  if (owes_data() && !may_run) {
+    due_ = kNever;  // until the engine lets it
     return;
   }
   begun_ = scope.now;
@@ -121,13 +126,18 @@ void Stream::advance(Scope& scope) {
   }
 }
 
+OpNumber Stream::next_op(const OpQueue& ops) const {
+  if (running_) return op_;
+  OpNumber op = std::max(op_, ops.begin());
+  while (op < ops.end() && !ops.find(op)->uses(id_)) ++op;
+  return op;
+}
+
 /// The next op that uses this stream, if it was submitted.
 bool Stream::begin_next_op(Scope& scope) {
   OpQueue& ops = scope.ops;
-  op_ = std::max(op_, ops.begin());
-  const OpNumber end = ops.end();
-  while (op_ < end && !ops.find(op_)->uses(id_)) ++op_;
-  if (op_ == end) return false;
+  op_ = next_op(ops);
+  if (op_ == ops.end()) return false;
   Operation& op = *ops.find(op_);
   assert(!busy() && op.geometry().columns <= columns_.size());
   running_ = first_ = true;
@@ -172,6 +182,7 @@ Taken Stream::on_result(const Packet& packet, Buffer buffer, Scope& scope) {
 
   scope.membership.heard(scope.now);
   scope.membership.recent.ended(begun_, scope.now);
+  if (data_sends_ > 0) scope.membership.window.arrived();
   sample_round_trip(packet, scope);
   if (!take(packet, scope)) return {DropReason::kUnfitting, &failure_};
   for (;;) {
@@ -341,6 +352,8 @@ Taken Stream::on_status(const wire::Status& status, Scope& scope) {
   } else if (owes_data()) {
     held_ = false;
     recent.lost(scope.membership.rto.value());
+    if (data_sends_ == 1)
+      scope.counters.windows_narrowed += scope.membership.window.lost(data_sent_at_, scope.now);
     send_data(false, scope);
   } else {
     send_ack(scope);
@@ -426,7 +439,8 @@ void Stream::on_timer(Scope& scope) {
   }
   const Duration timeout = scope.membership.rto.backed_off(backoffs_);
   RecentRounds& recent = scope.membership.recent;
-  if (const Time late = recent.late_at(said_, timeout); scope.now < late) return arm(late, scope);
+  if (const Time late = recent.late_at(said_, timeout, held_ || !owes_data()); scope.now < late)
+    return arm(late, scope);
   ++scope.counters.timeouts;
   ++backoffs_;
   scope.membership.ask(scope.now);

@@ -139,6 +139,10 @@ class Stream {
   bool has_progress() const { return applied_ > Round{0}; }
   /// Whether a round is under way here.
   bool busy() const { return running_ || replaying(); }
+  /// The op that runs here, or that is the next to run; none that was submitted: `ops.end()`.
+  OpNumber next_op(const OpQueue& ops) const;
+  /// The window lets it not contribute to the round under way.
+  bool is_held_back() const { return running_ && due_ == kNever; }
   /// The ranks without which the round under way cannot end, as last told: the op's, or that of one
   /// before it.
   RankSet awaited(OpNumber op) const { return running_ && op_ <= op ? awaited_ : RankSet{}; }

@@ -4,8 +4,8 @@
 //  - Links mostly keep the order of packets. So however long their queues are, a round is late only
 //    when one that this rank began a time-out after it has ended, or when no round has ended for a
 //    time-out.
-//  - A time-out mostly means that another rank is late, not that a packet was lost. The more often
-//    that proves so, the longer this rank is patient.
+//  - Where this rank has nothing to repair, a time-out mostly means that another rank is late. The
+//    more often that proves so, the longer it is patient.
 #pragma once
 
 #include <algorithm>
@@ -23,9 +23,9 @@ class RecentRounds {
   }
 
   /// When a round is late about which this rank said something at `said` last: it may be sooner, if
-  /// a younger one ends, and later, if an older one does.
-  Time late_at(Time said, Duration timeout) const {
-    const Duration wait = timeout + patience_;
+  /// a younger one ends, and later, if an older one does. `patient`: it may be others' alone.
+  Time late_at(Time said, Duration timeout, bool patient) const {
+    const Duration wait = patient ? timeout + patience_ : timeout;
     const Time at = after(said, wait);
     return youngest_ >= at ? at : after(std::max(said, last_), wait);
   }

@@ -25,6 +25,8 @@ constexpr const char* kMustHappen[] = {
     "theme.slow rank",
     "theme.many ranks",
     "theme.full links",
+    "theme.incast",
+    "worker.windows_narrowed",
     "fault.silent death",
     "fault.disconnect",
     "fault.op mismatch",

@@ -83,20 +83,27 @@ bool Network::departs(const Endpoint& from, const Endpoint& to, std::size_t size
   return true;
 }
 
-/// When a packet that comes to a host's link now has passed it.
-Time Network::leaves_link(bool up, Address host, std::size_t size) {
+/// When a packet that comes to a host's link now has passed it; nothing: the queue is full.
+std::optional<Time> Network::leaves_link(bool up, Address host, std::size_t size) {
   constexpr std::size_t kHeaders = 42;
+  const LinkModel& link = scenario_.link;
   Time& free = busy_until_[(up ? std::uint64_t{1} << 32 : 0) | host];
-  const double takes =
-      1000 * static_cast<double>(size + kHeaders) / scenario_.link.host_bytes_per_us;
-  return free = std::max(free, events_.now()) + Duration{static_cast<Duration::rep>(takes)};
+  const Time begin = std::max(free, events_.now());
+  const double waiting =
+      static_cast<double>((begin - events_.now()).count()) * link.host_bytes_per_us / 1000;
+  if (!up && link.host_queue_bytes != 0 && waiting > static_cast<double>(link.host_queue_bytes)) {
+    ++counts_.overflowed;
+    return std::nullopt;
+  }
+  const double takes = 1000 * static_cast<double>(size + kHeaders) / link.host_bytes_per_us;
+  return free = begin + Duration{static_cast<Duration::rep>(takes)};
 }
 
 void Network::carry(const Endpoint& from, const Endpoint& to, Bytes datagram, Duration extra) {
   if (scenario_.link.host_bytes_per_us > 0) {
-    events_.at(leaves_link(true, from.ipv4, datagram->size()), [=, this] {
-      put(from, to, datagram, leaves_link(false, to.ipv4, datagram->size()) + scenario_.link.delay,
-          false);
+    events_.at(*leaves_link(true, from.ipv4, datagram->size()), [=, this] {
+      if (const auto at = leaves_link(false, to.ipv4, datagram->size()))
+        put(from, to, datagram, *at + scenario_.link.delay, false);
     });
     return;
   }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <unordered_map>
 
 #include "common/base/endpoint.hpp"
@@ -82,7 +83,7 @@ class Network {
   Bytes with_flipped_bits(const Bytes& datagram);
   double share_of_late(Address to) const;
   const Cut* cut_of(Address from, Address to) const;
-  Time leaves_link(bool up, Address host, std::size_t size);
+  std::optional<Time> leaves_link(bool up, Address host, std::size_t size);
   bool departs(const Endpoint& from, const Endpoint& to, std::size_t size, Time& at);
 
   Events& events_;

@@ -90,7 +90,7 @@ void draw_straggling(Random& r, Scenario& s) {
   draw_slow_rank(r, s);
 }
 
-/// Links of 100 Mbit/s to 1 Gbit/s with queues that hold all that the streams can send.
+/// Links of 100 Mbit/s to 1 Gbit/s with queues that hold all that the streams can send, or too few.
 void draw_full_links(Random& r, Scenario& s) {
   s.link = LinkModel{.delay = ms(r.uniform(0.05, 0.3)),
                      .host_bytes_per_us = r.pick({12.5, 25.0, 62.5, 125.0})};
@@ -105,6 +105,11 @@ void draw_full_links(Random& r, Scenario& s) {
   job.streams = static_cast<std::uint16_t>(r.pick<std::uint64_t>({16, 64, 128}));
   job.pause_max = job.start_spread = {};
   job.programs.push_back(draw_long_sums(r, r.between(1, 3)));
+  if (s.theme == Theme::kIncast) {
+    s.link.host_queue_bytes = 64 * 1400;
+    s.shards = static_cast<unsigned>(r.between(1, 2));
+    job.streams = static_cast<std::uint16_t>(r.pick<std::uint64_t>({32, 64}));
+  }
   s.jobs.push_back(std::move(job));
 }
 
@@ -190,7 +195,7 @@ Scenario make_scenario(std::uint64_t seed) {
   if (s.integrity) s.link.bit_flips = r.pick({0.001, 0.01, 0.05});
   s.trust = r.pick({Trust::kNone, Trust::kSecret, Trust::kAuthenticated});
   s.theme = seed % 33 == 32   ? Theme::kManyRanks
-            : seed % 33 == 31 ? Theme::kFullLinks
+            : seed % 33 == 31 ? r.pick({Theme::kFullLinks, Theme::kIncast})
                               : draw_theme(r);
   switch (s.theme) {
     case Theme::kMixed:
@@ -211,6 +216,7 @@ Scenario make_scenario(std::uint64_t seed) {
       draw_wide(r, s);
       break;
     case Theme::kFullLinks:
+    case Theme::kIncast:
       draw_full_links(r, s);
       break;
   }
@@ -222,13 +228,14 @@ Scenario make_scenario(std::uint64_t seed) {
   Random shares(derive(seed, 1));
   for (JobPlan& job : s.jobs)
     job.by_reference =
-        s.trust != Trust::kAuthenticated && s.theme != Theme::kFullLinks && shares.chance(0.5);
+        s.trust != Trust::kAuthenticated && s.link.host_bytes_per_us == 0 && shares.chance(0.5);
   return s;
 }
 
 const char* name(Theme theme) {
-  static constexpr const char* kNames[] = {"mixed",     "crashes",    "lost",         "standby",
-                                           "slow rank", "many ranks", "hostile host", "full links"};
+  static constexpr const char* kNames[] = {"mixed",        "crashes",    "lost",
+                                           "standby",      "slow rank",  "many ranks",
+                                           "hostile host", "full links", "incast"};
   return kNames[static_cast<std::size_t>(theme)];
 }
 

@@ -26,8 +26,9 @@ inline constexpr Duration kTurn = std::chrono::microseconds(20);       // of a p
 /// How every path between a worker and an aggregator behaves until `Scenario::faults_end`.
 struct LinkModel {
   Duration delay{};
-  double bytes_per_us = 0;       ///< of each path; 0: no limit
-  double host_bytes_per_us = 0;  ///< of each host's link, each way, with a long queue; 0: no limit
+  double bytes_per_us = 0;           ///< of each path; 0: no limit
+  double host_bytes_per_us = 0;      ///< of each host's link, each way; 0: no limit
+  std::size_t host_queue_bytes = 0;  ///< that wait for the link to a host; 0: any number
   double loss = 0;
   double duplicate = 0;
   double late = 0;  ///< share of packets that are delayed up to `late_max` more
@@ -142,6 +143,7 @@ enum class Theme {
   kManyRanks,    ///< up to 256
   kHostileHost,  ///< one without the secret overhears jobs that authenticate all packets
   kFullLinks,    ///< hosts have slow links, and nothing fails: nothing may be sent again
+  kIncast,       ///< the same with short queues, to which all ranks send at a time
 };
 const char* name(Theme theme);
 

@@ -29,7 +29,7 @@ class Simulation {
   template <class F>
   void with(const Target& who, F&& f);
   bool all_over() const;
-  void check_nothing_was_sent_again();
+  void check_what_was_sent_again();
   void check_duplicates(const Job& job) const;
   std::string states() const;
 

@@ -806,6 +806,27 @@ TEST_CASE("time-outs grow from one to the next, up to a bound, and progress ends
   CHECK(bench.until<wire::Probe>() <= waits[0] + 1ms);
 }
 
+TEST_CASE("a session begins with 8 streams, and each round that ends brings one more") {
+  Bench bench;
+  bench.streams = 16;
+  bench.join();
+  const std::uint8_t width = bench.geometry(1).columns;
+  auto tensor = ones(16u * width);
+  const auto streams = [](const std::vector<Sent>& sent) {
+    std::vector<unsigned> of;
+    for (const Sent& data : of_kind<wire::Data>(sent))
+      of.push_back(data.packet().as<wire::Data>().member.stream);
+    return of;
+  };
+  CHECK(streams(bench.submit(tensor)) == std::vector<unsigned>{0, 1, 2, 3, 4, 5, 6, 7});
+  CHECK(bench.engine->running_streams() == 8);
+  std::vector<Block> sums;
+  for (std::uint32_t c = 0; c < width; ++c)
+    sums.push_back({c, kNoBlock.value, std::vector<float>(kBlock, 3)});
+  // The op is over on stream 0, so two others may run.
+  CHECK(streams(bench.give(bench.result(0, sums, 16u * width))) == std::vector<unsigned>{8, 9});
+}
+
 TEST_CASE("the first time-out asks who is waited for; DATA that is resent asks, too") {
   Bench bench;
   bench.join();

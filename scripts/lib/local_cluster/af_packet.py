@@ -13,6 +13,7 @@ import linux
 DEFAULT_MTU = 1500
 PORT = "port0"  # every host's interface
 UDP_PORT = 4747
+ETHERNET_HEADER = 14
 DEVICE = f"net_af_packet0,iface={PORT}"
 QUIET_IPV6 = "/proc/sys/net/ipv6/conf/default/disable_ipv6"
 CONGESTION_CONTROL = "/proc/sys/net/ipv4/tcp_congestion_control"
@@ -22,6 +23,7 @@ class AfPacket:
     def __init__(self, options, directory):
         self.mtu = options.mtu or DEFAULT_MTU
         self.rate = options.rate
+        self.queue = options.queue
         linux.enter_new_network_namespace()  # the switch lives here, and so do we from now on
         silence_kernel()
         self.switch = own_network_namespace()
@@ -67,9 +69,11 @@ class AfPacket:
     def _shape(self, interface):
         if self.rate is None:
             return
-        burst = max(4 * (self.mtu + 14), self.rate * 1_000_000 // 8 // 250)
+        frame = self.mtu + ETHERNET_HEADER
+        burst = max(4 * frame, self.rate * 1_000_000 // 8 // 250)
+        waiting = ["latency", "50ms"] if self.queue is None else ["limit", self.queue * frame]
         run("tc", "qdisc", "add", "dev", interface, "root", "tbf", "rate", f"{self.rate}mbit",
-            "burst", burst, "latency", "50ms")
+            "burst", burst, *waiting)
 
     def aggregators(self):
         """SLUICE_AGGREGATORS: one address per shard."""

@@ -73,6 +73,9 @@ def add_rate(parser):
     parser.add_argument("--rate", type=whole_number(1, 100_000), metavar="MBIT",
                         help="Mbit/s of every host's link, each way (default unlimited; af_packet "
                              "only)")
+    parser.add_argument("--queue", type=whole_number(2, 100_000), metavar="PACKETS",
+                        help="full packets that wait for a link of a --rate, each way; what comes "
+                             "when so many do is dropped (default: as many as last 50 ms)")
 
 
 def parse(argv):
@@ -108,6 +111,8 @@ def refuse_transport(parser, options):
                      "veth hosts) or vhost")
     if options.transport == "vhost" and options.rate is not None:
         parser.error("--rate needs --transport af_packet: a vhost-user socket has no link to shape")
+    if options.queue is not None and options.rate is None:
+        parser.error("--queue needs --rate: no packet waits for a link that has no rate")
     if options.transport == "af_packet" and os.geteuid() != 0:
         parser.error("--transport af_packet makes network namespaces and raw sockets, which only "
                      "root may (CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_NET_RAW); use sudo, or vhost")
