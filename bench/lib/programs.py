@@ -70,7 +70,12 @@ def newest(directory):
 
 def run(*command):
     """What must end well; its output is shown if it does not."""
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    run_with(None, *command)
+
+
+def run_with(environment, *command):
+    """The same in another environment."""
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
 
