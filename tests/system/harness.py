@@ -101,8 +101,8 @@ class NetworkTest(SystemTest):
         home = af_packet.own_network_namespace()
         self.addCleanup(os.close, home)
         self.addCleanup(linux.enter_network_namespace, home)
-        options = types.SimpleNamespace(mtu=None, rate=None, aggregators=aggregators,
-                                        workers=workers)
+        options = types.SimpleNamespace(mtu=None, rate=None, queue=None,
+                                        aggregators=aggregators, workers=workers)
         self.network = af_packet.AfPacket(options, self.place)
 
     def start_aggregator(self, host, *flags, address=None, **settings):
