@@ -200,7 +200,7 @@ std::vector<Cause> Job::worker_lost(const App& app, const Error& error) const {
     const Duration blocked =
         world_.outages.blocked(shard, index, *error.rank(), now - 2 * s.liveness, now);
     if (last_death(shard) != Time{} && blocked >= s.liveness / 2) causes.push_back({now, {}});
-    // A rank was given up that did not run, and looks for the others, who have left meanwhile.
+    // A paused rank was declared failed, and then finds that the others have left.
     const Duration absent =
         world_.outages.blocked(shard, index, app.rank(), lost.left_at - s.liveness, now);
     if (last_death(shard) != Time{} && lost.called_leave && absent >= s.liveness / 2)
