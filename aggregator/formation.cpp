@@ -239,14 +239,27 @@ void Formation::offer_references(Session& session) const {
   if (all_name_one_region() && has_room_for(offered)) session = offered;
 }
 
-/// Whether all ranks share memory with this aggregator. Of a rank of another machine no region can
-/// be its own.
+/// Of a rank of another machine no region can be its own.
+bool Formation::shares(const Candidate& candidate) const {
+  return !candidate.endpoint.off_machine &&
+         static_cast<bool>(config_.shared_memory->of_worker(candidate.join.slots));
+}
+
+/// Whether all ranks share memory with this aggregator.
 bool Formation::all_share() const {
   return config_.shared_memory != nullptr &&
-         std::all_of(candidates_.begin(), candidates_.end(), [&](const auto& entry) {
-           return !entry.second.endpoint.off_machine &&
-                  static_cast<bool>(config_.shared_memory->of_worker(entry.second.join.slots));
-         });
+         std::all_of(candidates_.begin(), candidates_.end(),
+                     [&](const auto& entry) { return shares(entry.second); });
+}
+
+AbortInfo Formation::why_not_shared() const {
+  for (const auto& [rank, candidate] : candidates_)
+    if (!shares(candidate)) {  // over, perhaps, and a JOIN of it came late
+      AbortInfo info = about(AbortReason::kAbsent, Rank{rank}, 1);
+      info.field = Field::kSharedMemory;
+      return info;
+    }
+  return refusal(Field::kSharedMemory, 1, 0);
 }
 
 /// Whether all ranks have the region in which the sums of the job's next session will lie.
@@ -344,7 +357,7 @@ AbortInfo Formation::why_not_formed(Time now) const {
       return about(AbortReason::kRankRestarted, *rank);
     for (const auto& [rank, candidate] : candidates_)
       if (!is_fresh(candidate, now)) absent.insert(Rank{rank});
-    if (absent.empty() && awaits_regions()) return refusal(Field::kSharedMemory, 1, 0);
+    if (absent.empty() && awaits_regions()) return why_not_shared();
   }
   if (holder() != nullptr)
     return about(AbortReason::kRankSilent, Rank{absent.lowest()}, now - forming_since());

@@ -98,10 +98,12 @@ class Formation {
   std::uint16_t default_streams(const Session& session, std::size_t buffers_claimed) const;
   std::size_t streams_with_room(const Session& session, std::size_t buffers_claimed) const;
   void offer_references(Session& session) const;
+  bool shares(const Candidate& candidate) const;
   bool all_share() const;
   bool all_name_one_region() const;
   bool has_room_for(const Session& session) const;
   bool awaits_regions() const;
+  AbortInfo why_not_shared() const;
   SharedRegions shared_regions() const;
 
   JobRecord& record_;

@@ -180,6 +180,9 @@ std::string explain(const AbortInfo& i) {
     case AbortReason::kJoinMismatch:
       return "ranks disagree about the job: " + disagreement(i);
     case AbortReason::kAbsent:
+      if (i.field == Field::kSharedMemory)
+        return "the job's blocks lie in shared memory, and the aggregator can read none of " +
+               rank_text(i.rank_a);
       return std::to_string(i.value_a) + " of the job's ranks never joined, the first is " +
              rank_text(i.rank_a);
     case AbortReason::kCannotResume:
@@ -192,8 +195,7 @@ std::string explain(const AbortInfo& i) {
     case AbortReason::kRefusedSetting:
       if (i.field == Field::kSharedMemory)
         return "the job's blocks lie in shared memory, and the aggregator cannot share any with "
-               "all "
-               "ranks";
+               "all ranks";
       return "the aggregator does not accept " + std::string(name(i.field)) + " " +
              std::to_string(i.value_a) + "; its limit is " + std::to_string(i.value_b);
     case AbortReason::kShuttingDown:

@@ -340,3 +340,19 @@ TEST_CASE("a generation that goes by reference is refused where no memory is sha
   CHECK(why.field == wire::Field::kSharedMemory);
   CHECK(explain(why).find("shared memory") != std::string::npos);
 }
+
+TEST_CASE("a generation that goes by reference names the rank whose memory is not there") {
+  SharingBench bench;
+  bench.config.formation_timeout = std::chrono::milliseconds(50);
+  bench.regions.erase(bench.slots[1]);  // it has ended, and its JOIN is an old copy
+  for (unsigned rank = 0; rank < bench.ranks; ++rank) {
+    auto join = bench.join_packet(rank, 7 + rank, bench.challenge_serial(rank, 7 + rank));
+    join.generation = 99;
+    join.flags |= wire::kJoinByReference;
+    CHECK(of_kind<wire::Abort>(bench.give(rank, join)).empty());
+  }
+  const auto error = to_error(abort_of(bench.pass(std::chrono::milliseconds(50))), kJob);
+  CHECK(error.code() == ErrorCode::kFormationFailed);
+  CHECK(error.rank() == 1);
+  CHECK(std::string(error.what()).find("can read none of rank 1") != std::string::npos);
+}
