@@ -37,6 +37,7 @@ struct EngineConfig {
   /// A job's secret, or null if anybody may join it; empty: no job has one.
   std::function<std::shared_ptr<const Secret>(std::uint32_t job)> secret;
   bool authenticate_packets = false;  ///< in every session of a job that has a secret
+  bool encrypt_packets = false;       ///< the same; authenticates them, too
   Key challenge_key{};                ///< unguessable, one per process: recognises own CHALLENGEs
   /// Answers to unauthenticated peers, per source.
   std::uint32_t reply_rate_limit = defaults::kReplyRateLimit;

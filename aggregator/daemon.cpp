@@ -124,6 +124,7 @@ EngineConfig Daemon::engine_config() const {
   engine.integrity = config::computes_integrity(config_);
   engine.secret = [secrets = secrets_](std::uint32_t job) { return secrets.find(job); };
   engine.authenticate_packets = config_.authenticate_packets;
+  engine.encrypt_packets = config_.encrypt_packets;
   engine.challenge_key = random_key();
   engine.reply_rate_limit = config_.reply_rate_limit;
   engine.incarnation = random_id();

@@ -10,7 +10,7 @@ void Engine::receive(const Endpoint& from, Buffer buffer, Time now, PacketSink& 
   sink.enter(Stage::kValidate);
   Packet packet;
   DropReason drop = Packet::parse(buffer.bytes(), packet);
-  if (drop == DropReason::kNone && config_.integrity && from.off_machine && !packet.has_integrity())
+  if (drop == DropReason::kNone && config_.integrity && from.off_machine && !shows_damage(packet))
     drop = DropReason::kNoIntegrity;
   if (drop == DropReason::kNone) drop = dispatch(from, packet, std::move(buffer), now, sink);
   if (drop != DropReason::kNone) counters_.drops.count(drop);
@@ -18,7 +18,7 @@ void Engine::receive(const Endpoint& from, Buffer buffer, Time now, PacketSink& 
   sink.enter(Stage::kReceive);  // the loop goes on with the next packet
 }
 
-DropReason Engine::dispatch(const Endpoint& from, const Packet& packet, Buffer buffer, Time now,
+DropReason Engine::dispatch(const Endpoint& from, Packet& packet, Buffer buffer, Time now,
                             PacketSink& sink) {
   using wire::Kind;
   if (!wire::is_upstream(packet.kind())) return DropReason::kWrongDirection;
@@ -28,7 +28,8 @@ DropReason Engine::dispatch(const Endpoint& from, const Packet& packet, Buffer b
   Job* job = find(packet.job());
   const auto rank = job == nullptr ? std::nullopt : job->membership.find(packet.member());
   if (!rank) return on_unknown(job, from, packet, now);
-  if (!job->membership.record().protection.accepts(packet)) return DropReason::kNotAuthentic;
+  Opener* const opener = job->membership.roster().opener_of(packet.member());
+  if (const DropReason bad = unseal(opener, packet, buffer); bad != DropReason::kNone) return bad;
   job->membership.spoke(*rank, packet.member().token);
   switch (packet.kind()) {
     case Kind::kKeepAlive:

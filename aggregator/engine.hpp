@@ -93,7 +93,7 @@ class Engine {
             sink,        counters_,     scratch_,    job.shared ? &*job.shared : nullptr};
   }
 
-  DropReason dispatch(const Endpoint& from, const Packet& packet, Buffer buffer, Time now,
+  DropReason dispatch(const Endpoint& from, Packet& packet, Buffer buffer, Time now,
                       PacketSink& sink);
   DropReason on_unknown(Job* job, const Endpoint& from, const Packet& packet, Time now);
   JobProtection protection_of(std::uint32_t id);

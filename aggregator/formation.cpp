@@ -42,7 +42,8 @@ std::optional<AbortInfo> Formation::invalid(const wire::Join& join, const Engine
     return refusal(Field::kHistory, join.history, wire::kMaxHistory);
   if (join.block_elements == 0 || join.block_elements > wire::kMaxBlockElements)
     return refusal(Field::kBlockElements, join.block_elements, wire::kMaxBlockElements);
-  if ((join.flags & wire::kJoinAuthenticate) != 0 && !protection.has_secret())
+  constexpr auto kNeedsSecret = wire::kJoinAuthenticate | wire::kJoinEncrypt;
+  if ((join.flags & kNeedsSecret) != 0 && !protection.has_secret())
     return about(AbortReason::kNotAuthenticated, Rank{join.rank});
   if (join.payload_bytes < wire::kMinPayload)
     return refusal(Field::kPayloadBytes, join.payload_bytes, wire::kMinPayload);
@@ -209,13 +210,16 @@ Formation::Agreement Formation::agree(std::size_t buffers_claimed) const {
   session.epoch = config_.unique();
   session.delivery_token = config_.unique();
   session.authenticated = config_.authenticate_packets && record_.protection.has_secret();
+  session.encrypted = config_.encrypt_packets && record_.protection.has_secret();
   for (const auto& entry : candidates_) {
     const wire::Join& join = entry.second.join;
     if (join.streams != 0) session.streams = join.streams;
     if (join.history != 0) session.history = join.history;
     session.payload_bytes = std::min<std::uint16_t>(session.payload_bytes, join.payload_bytes);
     session.authenticated |= (join.flags & wire::kJoinAuthenticate) != 0;
+    session.encrypted |= (join.flags & wire::kJoinEncrypt) != 0;
   }
+  session.authenticated |= session.encrypted;
   const auto member = std::find_if(candidates_.begin(), candidates_.end(), [](const auto& entry) {
     return entry.second.join.generation != 0;
   });

@@ -32,6 +32,7 @@ void Roster::begin(const Formation::Agreement& agreed, const Candidates& candida
     member.nonce = candidate.join.nonce;
     member.serial = candidate.join.serial;
     member.token = config_.unique();
+    member.opener = opener_of(Rank{rank});
     member.seen = now;
     endpoints_[rank] = candidate.endpoint;
   }
@@ -59,6 +60,7 @@ void Roster::welcome(Rank r, ControlPackets& out) const {
   packet.flags =
       static_cast<std::uint8_t>((resumed_ ? wire::kWelcomeResume : 0) |
                                 (session_.authenticated ? wire::kWelcomeAuthenticate : 0) |
+                                (session_.encrypted ? wire::kWelcomeEncrypt : 0) |
                                 (session_.by_reference ? wire::kWelcomeByReference : 0));
   packet.keep_alive_ms = static_cast<std::uint16_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(config_.keep_alive_interval()).count());
@@ -86,6 +88,17 @@ std::optional<Rank> Roster::find(const wire::MemberHeader& member) const {
   const Member& known = members_[member.rank];
   if (member.token != known.token && member.token != known.former_token) return std::nullopt;
   return Rank{member.rank};
+}
+
+Opener* Roster::opener_of(const wire::MemberHeader& member) const {
+  const Member& known = members_[member.rank];
+  return (member.token == known.token ? known.opener : known.former_opener).get();
+}
+
+/// For its present binding.
+std::shared_ptr<Opener> Roster::opener_of(Rank r) const {
+  const Member& member = members_[r.value];
+  return record_.protection.opener_of(session_, {r, member.nonce, member.token});
 }
 
 bool Roster::has_token(std::uint64_t token) const {
@@ -154,6 +167,7 @@ void Roster::rebind(Rank r, const Endpoint& to, const wire::Join& join, Time now
   member.nonce = join.nonce;
   member.serial = join.serial;
   member.former_token = std::exchange(member.token, config_.unique());
+  member.former_opener = std::exchange(member.opener, opener_of(r));
   member.seen = now;
   endpoints_[r.value] = to;
   welcome(r, out);

@@ -34,6 +34,8 @@ class Roster {
   std::span<const Endpoint> endpoints() const { return endpoints_; }  ///< by rank
   const RankSet& present() const { return present_; }                 ///< not left
 
+  /// Of a member that find() has found; null where packets carry no trailers.
+  Opener* opener_of(const wire::MemberHeader& member) const;
   /// The rank whose token the header has, if any.
   std::optional<Rank> find(const wire::MemberHeader& member) const;
   /// Whether any member has it, of whatever rank.
@@ -110,11 +112,13 @@ class Roster {
     std::uint64_t serial = 0;
     std::uint64_t token = 0;
     std::uint64_t former_token = 0;  // valid until the new one is used; 0: none
+    std::shared_ptr<Opener> opener, former_opener;
     std::uint64_t keep_alive = 0;
     Time seen{};
     bool spoke = false;
     std::optional<Contender> contender;
   };
+  std::shared_ptr<Opener> opener_of(Rank r) const;
   bool is_another_process(const wire::Join& join) const;
   bool went_on_elsewhere(const wire::Join& join) const;
   Time contention_ends(const Member& member) const;

@@ -392,8 +392,7 @@ Buffer Stream::without_sums(const Buffer& result, Scope& scope) const {
   Buffer buffer = scope.sink.allocate(size + scope.protection.trailer_bytes());
   if (!buffer) return result.share();
   const auto out = buffer.writable().first(size);
-  std::copy_n(result.bytes().begin(), size, out.begin());
-  unprotect(out);
+  unprotect(result.bytes(), out, scope.protection);
   auto* columns = reinterpret_cast<wire::Column*>(out.data() + sizeof(wire::Result));
   for (std::uint8_t c = 0; c < combiner_.geometry().columns; ++c)
     if (columns[c].flags != 0) columns[c].flags = wire::kColumnWithheld;

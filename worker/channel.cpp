@@ -43,6 +43,7 @@ worker::EngineConfig config_of(Route route, bool sends, const Channel::Parent& p
   config.history = limits::kChannelHistory;
   config.join_timeout = kAsLongAsTheJobLives;
   config.authenticate_packets = parent.session.authenticated;
+  config.encrypt_packets = parent.session.encrypted;
   config.slots_id = 0;  // messages go in packets
   config.results = nullptr;
   config.alias = worker::KnownAs{parent.config.job, {Rank{route.from}, Rank{route.to}}};
@@ -85,7 +86,7 @@ Channel::Channel(Progress& progress, Route route, const Parent& parent, Time now
       sends_(parent.config.rank.value == route.from),
       reserved_(progress.reserve_buffers(
           "job " + std::to_string(parent.config.job) + ": a channel " + text_of(route),
-          streams_of(parent.session), limits::kChannelHistory)) {
+          streams_of(parent.session), limits::kChannelHistory, parent.session.encrypted)) {
   join(parent, now, io);
   try {
     progress_.add(*this);

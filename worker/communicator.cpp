@@ -31,7 +31,8 @@ worker::EngineConfig engine_config(const JobOptions& options, std::shared_ptr<co
   config.rto.min = options.retransmit_timeout_min;
   config.integrity = attachment.computes_integrity();
   config.secret = std::move(secret);
-  config.authenticate_packets = options.authenticate_packets;
+  config.authenticate_packets = options.authenticate_packets || options.encrypt_packets;
+  config.encrypt_packets = options.encrypt_packets;
   config.unique = random_id;
   config.locate = [&attachment](std::uint16_t shard, unsigned attempt) {
     return attachment.locate(shard, attempt, Progress::now());
@@ -219,7 +220,7 @@ void Communicator::Impl::join() {
       const Session& session = engine_->session();
       if (!failure)
         reserved_ = progress_->reserve_buffers("job " + std::to_string(options.job),
-                                               session.streams, session.history);
+                                               session.streams, session.history, session.encrypted);
     } catch (const Error& error) {
       failure = error;
       engine_->abort(error, attachment.io(),

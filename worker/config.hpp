@@ -48,6 +48,7 @@ struct EngineConfig {
   bool integrity = false;  ///< packets carry a CRC32C, and from other machines they must
   std::shared_ptr<const Secret> secret;  ///< the job's, or null
   bool authenticate_packets = false;     ///< demands it of the session; needs the secret
+  bool encrypt_packets = false;          ///< the same; authenticates them, too
 
   /// Makes ids that nobody can guess; never 0.
   std::function<std::uint64_t()> unique;

@@ -146,7 +146,7 @@ void Engine::receive(const Endpoint& from, Buffer buffer, Time now, KeepingSink&
   }
   Packet packet;
   DropReason drop = Packet::parse(buffer.bytes(), packet);
-  if (drop == DropReason::kNone && config_.integrity && from.off_machine && !packet.has_integrity())
+  if (drop == DropReason::kNone && config_.integrity && from.off_machine && !shows_damage(packet))
     drop = DropReason::kNoIntegrity;
   if (drop == DropReason::kNone && !is_authentic(packet)) drop = DropReason::kNotAuthentic;
   if (drop == DropReason::kNone) drop = dispatch(from, packet, std::move(buffer), now, sink);
@@ -175,7 +175,7 @@ DropReason Engine::for_membership(Wants&& wants) {
   return DropReason::kNotJoined;
 }
 
-DropReason Engine::dispatch(const Endpoint& from, const Packet& packet, Buffer buffer, Time now,
+DropReason Engine::dispatch(const Endpoint& from, Packet& packet, Buffer buffer, Time now,
                             KeepingSink& sink) {
   using wire::Kind;
   if (wire::is_upstream(packet.kind())) return DropReason::kWrongDirection;
@@ -225,7 +225,7 @@ DropReason Engine::dispatch(const Endpoint& from, const Packet& packet, Buffer b
       });
     case Kind::kKeepAliveAck:
       return for_membership([&](ShardMembership& membership) {
-        return membership.protection().accepts(packet) &&
+        return unseal(membership.protection().opener(), packet, buffer) == DropReason::kNone &&
                membership.on_keep_alive_ack(packet.as<wire::KeepAliveAck>(), now);
       });
     default:
@@ -233,7 +233,7 @@ DropReason Engine::dispatch(const Endpoint& from, const Packet& packet, Buffer b
   }
 }
 
-DropReason Engine::on_stream(const Packet& packet, Buffer buffer, Time now, KeepingSink& sink) {
+DropReason Engine::on_stream(Packet& packet, Buffer buffer, Time now, KeepingSink& sink) {
   using wire::Kind;
   const StreamId s{packet.delivery().stream};
   Stream* const x = stream_at(s);
@@ -242,7 +242,9 @@ DropReason Engine::on_stream(const Packet& packet, Buffer buffer, Time now, Keep
   if (!membership.is_ours(packet.delivery())) return DropReason::kWrongEpoch;
   if (memberships_[0]->claims_no_progress())
     return DropReason::kNotJoined;  // of all shards' streams
-  if (!membership.protection().accepts(packet)) return DropReason::kNotAuthentic;
+  if (const DropReason bad = unseal(membership.protection().opener(), packet, buffer);
+      bad != DropReason::kNone)
+    return bad;
   if (packet.kind() == Kind::kPoll) return on_poll(s, packet.as<wire::Poll>(), now, sink);
   StreamScope scope = scope_of(s, now, sink);
   const CongestionWindow& window = membership.window;

@@ -101,7 +101,7 @@ class Engine {
   Stream* stream_at(StreamId s) { return s.value < streams_.size() ? &streams_[s.value] : nullptr; }
 
   // Membership.
-  DropReason dispatch(const Endpoint& from, const Packet& packet, Buffer buffer, Time now,
+  DropReason dispatch(const Endpoint& from, Packet& packet, Buffer buffer, Time now,
                       KeepingSink& sink);
   template <class Wants>
   DropReason for_membership(Wants&& wants);
@@ -119,7 +119,7 @@ class Engine {
   bool is_authentic(const Packet& packet) const;
 
   // Streams.
-  DropReason on_stream(const Packet& packet, Buffer buffer, Time now, KeepingSink& sink);
+  DropReason on_stream(Packet& packet, Buffer buffer, Time now, KeepingSink& sink);
   bool begin_ops_again(KeepingSink& sink);
   Operation& add(const OpRequest& request);
   Operation& add_blocks(const OpRequest& request);

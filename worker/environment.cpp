@@ -21,6 +21,7 @@
 //   SLUICE_HISTORY                      history
 //   SLUICE_SECRET, SLUICE_SECRET_FILE   secret, secret_file: set one
 //   SLUICE_AUTHENTICATE_PACKETS         authenticate_packets, on or off
+//   SLUICE_ENCRYPT_PACKETS              encrypt_packets, on or off
 //   SLUICE_JOIN_TIMEOUT_MS              join_timeout: until all ranks have joined
 //   SLUICE_AGGREGATOR_TIMEOUT_MS        aggregator_timeout: silence that means it is lost
 //   SLUICE_RETRANSMIT_TIMEOUT_MIN_US    retransmit_timeout_min: floor of the RFC 6298 time-out
@@ -100,6 +101,7 @@ const std::vector<Row<JobOptions>>& job_rows() {
       {"SLUICE_SECRET_FILE", "JobOptions::secret_file", text(&O::secret_file, "file")},
       {"SLUICE_AUTHENTICATE_PACKETS", "JobOptions::authenticate_packets",
        on_off(&O::authenticate_packets)},
+      {"SLUICE_ENCRYPT_PACKETS", "JobOptions::encrypt_packets", on_off(&O::encrypt_packets)},
       {"SLUICE_JOIN_TIMEOUT_MS", "JobOptions::join_timeout",
        integer(&O::join_timeout, {1, 3'600'000})},
       {"SLUICE_AGGREGATOR_TIMEOUT_MS", "JobOptions::aggregator_timeout",
@@ -253,12 +255,17 @@ void validate(const JobOptions& options) {
   if (options.rank >= options.world_size)
     throw must_be("JobOptions::rank", "below world_size = " + world_size,
                   std::to_string(options.rank));
-  if (options.authenticate_packets && options.secret.empty() && options.secret_file.empty())
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        "JobOptions::authenticate_packets (SLUICE_AUTHENTICATE_PACKETS) is on, but there is "
-        "no secret: set JobOptions::secret or secret_file (SLUICE_SECRET or "
-        "SLUICE_SECRET_FILE)");
+  if (!options.secret.empty() || !options.secret_file.empty()) return;
+  const auto needs_secret = [](const std::string& row) {
+    return Error(ErrorCode::kInvalidArgument,
+                 row +
+                     " is on, but there is no secret: set JobOptions::secret or secret_file"
+                     " (SLUICE_SECRET or SLUICE_SECRET_FILE)");
+  };
+  if (options.authenticate_packets)
+    throw needs_secret("JobOptions::authenticate_packets (SLUICE_AUTHENTICATE_PACKETS)");
+  if (options.encrypt_packets)
+    throw needs_secret("JobOptions::encrypt_packets (SLUICE_ENCRYPT_PACKETS)");
 }
 
 void check_agreement(const ContextOptions& wanted, const ContextOptions& open) {

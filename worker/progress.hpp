@@ -95,9 +95,11 @@ class Progress {
   const std::shared_ptr<spdlog::logger>& logger() const { return logger_; }
 
   /// With the turn held: lays claim to the packet buffers that a job needs, for what it keeps and
-  /// what is under way, and returns their number. Throws kUnavailable, of `whose`, where there are
-  /// too few.
-  std::size_t reserve_buffers(const std::string& whose, std::size_t streams, std::size_t history);
+  /// what is under way, and returns their number: of a stream, `history`, one that arrives and one
+  /// that goes out, and where it goes `encrypted` the same as it was before. Throws kUnavailable,
+  /// of `whose`, where there are too few.
+  std::size_t reserve_buffers(const std::string& whose, std::size_t streams, std::size_t history,
+                              bool encrypted);
   void release_buffers(std::size_t count) {
     assert(count <= reserved_buffers_);
     reserved_buffers_ -= count;

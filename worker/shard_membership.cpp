@@ -112,6 +112,7 @@ bool ShardMembership::on_challenge(const Endpoint& from, const wire::Challenge& 
   join.flags =
       static_cast<std::uint8_t>((no_progress_ ? wire::kJoinNoProgress : 0) |
                                 (config_.authenticate_packets ? wire::kJoinAuthenticate : 0) |
+                                (config_.encrypt_packets ? wire::kJoinEncrypt : 0) |
                                 (wanted_.by_reference ? wire::kJoinByReference : 0));
   join.challenge = packet.challenge;
   unsent_ = join;
@@ -193,7 +194,10 @@ bool ShardMembership::on_welcome(const Endpoint& from, const wire::Welcome& pack
   if (shard_ != 0 && packet.generation != wanted_.generation) return false;
   const bool by_reference = (packet.flags & wire::kWelcomeByReference) != 0;
   const bool authenticated = (packet.flags & wire::kWelcomeAuthenticate) != 0;
-  if (authenticated ? !protection_.has_secret() : config_.authenticate_packets) return false;
+  const bool encrypted = (packet.flags & wire::kWelcomeEncrypt) != 0;
+  if (authenticated ? !protection_.has_secret() : config_.authenticate_packets || encrypted)
+    return false;
+  if (config_.encrypt_packets && !encrypted) return false;
   const Session session{.job = config_.job,
                         .ranks = config_.ranks,
                         .streams = packet.streams,
@@ -206,6 +210,7 @@ bool ShardMembership::on_welcome(const Endpoint& from, const wire::Welcome& pack
                         .epoch = packet.epoch,
                         .delivery_token = packet.delivery_token,
                         .authenticated = authenticated,
+                        .encrypted = encrypted,
                         .by_reference = by_reference};
   const bool new_epoch = packet.epoch != agreed_.epoch;
   if (by_reference && new_epoch && !can_share(session, packet.results)) return false;
@@ -213,7 +218,7 @@ bool ShardMembership::on_welcome(const Endpoint& from, const wire::Welcome& pack
   new_epoch_ = new_epoch;
   agreed_ = session;
   if (by_reference && new_epoch) results_ = *find_offered(packet.results);
-  protection_.begin_session(agreed_);
+  protection_.begin_session(agreed_, {config_.rank, packet.nonce, packet.token});
   state_ = State::kIn;
   home_ = packet.incarnation;
   resume_ = (packet.flags & wire::kWelcomeResume) != 0;

@@ -202,6 +202,8 @@ class Stream {
   static Protection protection_of(Scope& scope);
   Buffer allocate(std::size_t body, Scope& scope) const;
   void seal(Buffer& buffer, Scope& scope);
+  Buffer send_and_keep(Buffer buffer, Scope& scope);
+  void count_sent(const Buffer& buffer, Scope& scope);
   void await(Scope& scope);
   void arm(Time due, Scope& scope);
 

@@ -124,11 +124,11 @@ void Stream::send_keyed(bool ask, Scope& scope) {
   if (opening) ::new (out + sizeof(wire::KeyValueData)) wire::Descriptor(mine.descriptor);
 
   count_data(in_packet ? 0 : run_bytes, scope);
-  seal(buffer, scope);
   if (is_new && in_packet && run_bytes != 0) {
-    run_.packet = scope.sink.send_and_keep(scope.membership.aggregator(), std::move(buffer));
+    run_.packet = send_and_keep(std::move(buffer), scope);
     mine.packet = run_.packet.share();
   } else {
+    seal(buffer, scope);
     scope.sink.send(scope.membership.aggregator(), std::move(buffer));
   }
   await(scope);

@@ -118,11 +118,11 @@ void Stream::send_blocks(bool ask, Scope& scope) {
   std::copy_n(mine.columns.begin(), width, packet.columns.begin());
 
   count_data(in_packet ? 0 : mine.bytes + mine.tensor_bytes, scope);
-  seal(buffer, scope);
   if (kept || mine.bytes == 0 || !in_packet) {
+    seal(buffer, scope);
     scope.sink.send(scope.membership.aggregator(), std::move(buffer));
   } else {
-    mine.packet = scope.sink.send_and_keep(scope.membership.aggregator(), std::move(buffer));
+    mine.packet = send_and_keep(std::move(buffer), scope);
   }
   await(scope);
 }
@@ -221,6 +221,30 @@ Protection Stream::protection_of(Scope& scope) {
 /// Protects a packet that goes out, and counts it.
 void Stream::seal(Buffer& buffer, Scope& scope) {
   protect(buffer.writable(), protection_of(scope));
+  count_sent(buffer, scope);
+}
+
+/// Sends a DATA, and gives it back to be read from: where it is encrypted, a copy goes out. Without
+/// a buffer for that it is as lost on the way.
+Buffer Stream::send_and_keep(Buffer buffer, Scope& scope) {
+  const Protection protection = protection_of(scope);
+  const Endpoint& to = scope.membership.aggregator();
+  if (!protection.encrypts()) {
+    seal(buffer, scope);
+    return scope.sink.send_and_keep(to, std::move(buffer));
+  }
+  Buffer sealed = scope.sink.allocate(buffer.bytes().size());
+  if (!sealed) {
+    scope.counters.drops.count(DropReason::kNoBuffer);
+    return buffer;
+  }
+  protection.sealer->seal(buffer.writable(), sealed.writable());
+  count_sent(sealed, scope);
+  scope.sink.send(to, std::move(sealed));
+  return buffer;
+}
+
+void Stream::count_sent(const Buffer& buffer, Scope& scope) {
   ++scope.counters.packets_sent;
   if (Operation* op = current_op(scope)) {
     ++op->statistics.packets_sent;

@@ -146,6 +146,8 @@ void check_together(const AggregatorConfig& config, const SecretStore& secrets,
   check_log_file(config, complaint);
   if (config.authenticate_packets && secrets.empty())
     complaint.raise("authenticate-packets", "needs secret-file or SLUICE_AGGREGATOR_SECRET");
+  if (config.encrypt_packets && secrets.empty())
+    complaint.raise("encrypt-packets", "needs secret-file or SLUICE_AGGREGATOR_SECRET");
 }
 
 }  // namespace sluice::config

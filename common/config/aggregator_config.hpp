@@ -45,6 +45,7 @@ struct AggregatorConfig {
   // Trust. The secrets themselves are in a SecretStore.
   std::string secret_file;  ///< empty: none
   bool authenticate_packets = false;
+  bool encrypt_packets = false;
   Integrity integrity = Integrity::kAuto;
   std::uint32_t reply_rate_limit = defaults::kReplyRateLimit;
 

@@ -120,6 +120,9 @@ std::vector<AggregatorSetting> make_settings() {
       {trust, "authenticate-packets", "", on_off(&Config::authenticate_packets),
        "Every packet proves the secret, against who reads and writes on the path; else only joining"
        " does."},
+      {trust, "encrypt-packets", "", on_off(&Config::encrypt_packets),
+       "Values, and which blocks or keys they are of, are encrypted, against who reads on the path;"
+       " packets are authenticated, too."},
       {trust, "integrity", "", choice(&Config::integrity, kIntegrityChoices),
        "A CRC32C in every packet; auto: if there is a network port."},
       {trust, "reply-rate-limit", "answers/s", integer(&Config::reply_rate_limit, {1, 1'000'000}),

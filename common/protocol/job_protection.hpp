@@ -23,31 +23,50 @@ class JobProtection {
 
   bool has_secret() const { return secret_ != nullptr; }
 
-  /// The session's packets are authenticated from now on if it says so.
+  // At an aggregator
+  // -------------------------------------------------------------------------------
+  /// From now on what goes to workers is sealed as the session says.
   void begin_session(const Session& session) {
-    session_.reset();
-    if (session.authenticated && secret_) session_ = session_key(*secret_, session);
+    sealer_.reset();
+    if (session.authenticated && secret_)
+      sealer_ = std::make_shared<Sealer>(downstream_key(*secret_, session), session.encrypted);
+  }
+  /// For the packets of a member; null where they carry no trailers.
+  std::shared_ptr<Opener> opener_of(const Session& session, const Binding& member) const {
+    if (!session.authenticated || !secret_) return nullptr;
+    return std::make_shared<Opener>(upstream_key(*secret_, session, member), session.encrypted);
   }
 
-  /// What a packet of this kind is sent with.
-  Protection of(wire::Kind kind) const { return {integrity_, key_of(kind)}; }
+  // At a worker
+  // ------------------------------------------------------------------------------------
+  /// The same for a member: once for a binding, since its counters begin anew.
+  void begin_session(const Session& session, const Binding& self) {
+    sealer_.reset();
+    opener_.reset();
+    if (!session.authenticated || !secret_) return;
+    sealer_ = std::make_shared<Sealer>(upstream_key(*secret_, session, self), session.encrypted);
+    opener_ = std::make_shared<Opener>(downstream_key(*secret_, session), session.encrypted);
+  }
+  Opener* opener() const { return opener_.get(); }  ///< null: packets carry no trailers
 
-  /// Whether a packet carries the trailer that its kind must have here.
-  bool accepts(const Packet& packet) const {
-    const Key* key = key_of(packet.kind());
-    return key == nullptr || is_authentic(packet, *key);
+  // -----------------------------------------------------------------------------------------------
+  /// What a packet of this kind is sent with.
+  Protection of(wire::Kind kind) const {
+    if (!wire::uses_handshake_key(kind)) return {integrity_, nullptr, sealer_.get()};
+    return {integrity_, handshake_ ? &*handshake_ : nullptr};
+  }
+
+  /// Whether a handshake carries the tag that it must have here.
+  bool accepts(const Packet& handshake) const {
+    return !handshake_ || is_authentic(handshake, *handshake_);
   }
 
  private:
-  const Key* key_of(wire::Kind kind) const {
-    const auto& key = wire::uses_handshake_key(kind) ? handshake_ : session_;
-    return key ? &*key : nullptr;
-  }
-
   bool integrity_ = false;
   std::shared_ptr<const Secret> secret_;
   std::optional<Key> handshake_;
-  std::optional<Key> session_;
+  std::shared_ptr<Sealer> sealer_;  // shared by copies: their counters must not be the same
+  std::shared_ptr<Opener> opener_;
 };
 
 }  // namespace sluice

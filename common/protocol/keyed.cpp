@@ -10,7 +10,7 @@ std::size_t most_chunk_bytes(std::uint8_t chunk_bits, std::size_t row_bytes) {
 }
 
 std::size_t room_in_packet(const Session& session, std::size_t fixed_bytes) {
-  return session.payload_bytes - fixed_bytes - wire::kTrailerBytes;
+  return session.payload_bytes - fixed_bytes - sizeof(wire::SessionTrailer);
 }
 
 /// Of a keyed op.

@@ -32,9 +32,14 @@ DropReason Packet::parse(std::span<const std::byte> bytes, Packet& packet) {
   Packet candidate;
   candidate.bytes_ = bytes;
   DropReason reason = candidate.check_header();
-  if (reason == DropReason::kNone) reason = candidate.check_kind();
+  if (reason == DropReason::kNone && !candidate.is_encrypted_) reason = candidate.check_kind();
   if (reason == DropReason::kNone) packet = candidate;
   return reason;
+}
+
+DropReason Packet::check_decrypted() {
+  is_encrypted_ = false;
+  return check_kind();
 }
 
 DropReason Packet::check_header() {
@@ -43,13 +48,18 @@ DropReason Packet::check_header() {
   if (header.magic != wire::kMagic) return DropReason::kBadMagic;
   if (header.version != wire::kVersion) return DropReason::kBadVersion;
   if (header.length != bytes_.size()) return DropReason::kBadLength;
-  if ((header.flags & ~wire::kAuthenticated) != 0) return DropReason::kBadFlags;
+  if ((header.flags & ~(wire::kAuthenticated | wire::kEncrypted)) != 0)
+    return DropReason::kBadFlags;
   if (header.integrity != 0 && header.integrity != integrity_of(bytes_))
     return DropReason::kBadIntegrity;
-  const std::size_t trailer = (header.flags & wire::kAuthenticated) != 0 ? wire::kTrailerBytes : 0;
-  static_assert(wire::kTrailerBytes <= sizeof(wire::Header));
+  const bool authenticated = (header.flags & wire::kAuthenticated) != 0;
+  const std::size_t trailer = authenticated ? wire::trailer_bytes(kind()) : 0;
+  if (bytes_.size() < sizeof(wire::Header) + trailer) return DropReason::kBadLength;
   body_ = bytes_.first(bytes_.size() - trailer);
-  return DropReason::kNone;
+  is_encrypted_ = (header.flags & wire::kEncrypted) != 0;
+  if (!is_encrypted_) return DropReason::kNone;
+  if (!authenticated || !wire::carries_values(kind())) return DropReason::kBadFlags;
+  return body_.size() >= wire::clear_bytes(kind()) ? DropReason::kNone : DropReason::kBadLength;
 }
 
 DropReason Packet::check_fixed(std::size_t size) const {
@@ -70,8 +80,8 @@ DropReason Packet::check() {
 
 template <>
 DropReason Packet::check<wire::Join>() {
-  return check_flags(&wire::Join::flags,
-                     wire::kJoinNoProgress | wire::kJoinAuthenticate | wire::kJoinByReference);
+  return check_flags(&wire::Join::flags, wire::kJoinNoProgress | wire::kJoinAuthenticate |
+                                             wire::kJoinByReference | wire::kJoinEncrypt);
 }
 
 template <>
@@ -120,7 +130,7 @@ template <>
 DropReason Packet::check<wire::Welcome>() {
   if (const auto bad =
           check_flags(&wire::Welcome::flags, wire::kWelcomeResume | wire::kWelcomeAuthenticate |
-                                                 wire::kWelcomeByReference);
+                                                 wire::kWelcomeByReference | wire::kWelcomeEncrypt);
       bad != DropReason::kNone)
     return bad;
   const auto& w = as<wire::Welcome>();

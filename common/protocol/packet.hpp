@@ -40,6 +40,10 @@ class Packet {
   std::span<const std::byte> body() const { return body_; }
   bool has_integrity() const { return at<wire::Header>(0).integrity != 0; }
   bool is_authenticated() const { return body_.size() != bytes_.size(); }
+  /// Then only what it begins with was validated, until check_decrypted() is kNone.
+  bool is_encrypted() const { return is_encrypted_; }
+  /// Of an encrypted packet whose bytes were decrypted in place: validates the rest.
+  DropReason check_decrypted();
 
   /// The fixed part of this packet; T must be the struct of kind().
   template <class T>
@@ -162,6 +166,7 @@ class Packet {
   std::size_t present_bytes_ = 0;
   std::size_t referenced_bytes_ = 0;
   bool in_tensor_ = false;
+  bool is_encrypted_ = false;
 };
 
 /// Calls f with the fixed part of the packet, as what its kind says that it is.

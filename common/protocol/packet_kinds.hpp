@@ -96,6 +96,22 @@ constexpr bool uses_handshake_key(Kind kind) {
   return kOfJob[static_cast<std::uint8_t>(kind)];
 }
 
+/// Whether the kind carries values, or says where they lie: encrypted sessions encrypt it.
+constexpr bool carries_values(Kind kind) {
+  return kind == Kind::kData || kind == Kind::kKeyValueData || kind == Kind::kResult ||
+         kind == Kind::kKeyValueResult;
+}
+
+/// What stays clear of such a kind: by it the receiver knows whose key it takes.
+constexpr std::size_t clear_bytes(Kind kind) {
+  return is_upstream(kind) ? sizeof(MemberHeader) : sizeof(DeliveryHeader);
+}
+
+/// Of the trailer of a packet that is authenticated.
+constexpr std::size_t trailer_bytes(Kind kind) {
+  return uses_handshake_key(kind) ? kTrailerBytes : sizeof(SessionTrailer);
+}
+
 namespace check {
 constexpr bool codes_rise() {
   for (std::size_t i = 1; i < kKinds.size(); ++i)

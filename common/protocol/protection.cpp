@@ -50,6 +50,7 @@ std::uint32_t integrity_of(std::span<const std::byte> packet) {
 }
 
 void protect_always(std::span<std::byte> packet, const Protection& with) {
+  if (with.sealer != nullptr) return with.sealer->seal(packet);
   auto& header = *reinterpret_cast<Header*>(packet.data());
   header.length = static_cast<std::uint16_t>(packet.size());
   header.flags = with.key == nullptr ? 0 : wire::kAuthenticated;
@@ -62,7 +63,11 @@ void protect_always(std::span<std::byte> packet, const Protection& with) {
   if (with.integrity) header.integrity = integrity_of(packet);
 }
 
-void unprotect(std::span<std::byte> body) {
+void unprotect(std::span<const std::byte> packet, std::span<std::byte> body, const Protection& by) {
+  if (by.sealer != nullptr)
+    by.sealer->reveal(packet, body);
+  else
+    std::copy_n(packet.begin(), body.size(), body.begin());
   auto& header = *reinterpret_cast<Header*>(body.data());
   header.length = static_cast<std::uint16_t>(body.size());
   header.flags = 0;

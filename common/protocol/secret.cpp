@@ -20,6 +20,38 @@ std::span<const std::uint8_t> bytes_of(const Message& message) {
   return {reinterpret_cast<const std::uint8_t*>(&message), sizeof message};
 }
 
+struct SessionMessage {
+  U32 job;
+  U64 generation;
+  U64 epoch;
+  U64 delivery_token;
+  U16 shard;
+  U16 shards;
+  U16 ranks;
+  U16 streams;
+  U16 block_elements;
+  U16 payload_bytes;
+  std::uint8_t history = 0;
+  std::uint8_t encrypted = 0;
+};
+
+SessionMessage message_of(const Session& session) {
+  SessionMessage message;
+  message.job = session.job;
+  message.generation = session.generation;
+  message.epoch = session.epoch;
+  message.delivery_token = session.delivery_token;
+  message.shard = session.shard;
+  message.shards = session.shards;
+  message.ranks = session.ranks;
+  message.streams = session.streams;
+  message.block_elements = session.block_elements;
+  message.payload_bytes = session.payload_bytes;
+  message.history = session.history;
+  message.encrypted = session.encrypted ? 1 : 0;
+  return message;
+}
+
 // libsodium picks its fast implementations here; what it computes does not depend on it.
 void initialise() {
   static const int result = sodium_init();
@@ -80,32 +112,27 @@ Key handshake_key(const Secret& secret, std::uint32_t job) {
   return derive(secret, bytes_of(message));
 }
 
-Key session_key(const Secret& secret, const Session& session) {
+Key downstream_key(const Secret& secret, const Session& session) {
   struct {
-    Context context{"sluice session1"};
-    U32 job;
-    U64 generation;
-    U64 epoch;
-    U64 delivery_token;
-    U16 shard;
-    U16 shards;
-    U16 ranks;
-    U16 streams;
-    U16 block_elements;
-    U16 payload_bytes;
-    std::uint8_t history = 0;
+    Context context{"sluice to rank1"};
+    SessionMessage session;
   } message;
-  message.job = session.job;
-  message.generation = session.generation;
-  message.epoch = session.epoch;
-  message.delivery_token = session.delivery_token;
-  message.shard = session.shard;
-  message.shards = session.shards;
-  message.ranks = session.ranks;
-  message.streams = session.streams;
-  message.block_elements = session.block_elements;
-  message.payload_bytes = session.payload_bytes;
-  message.history = session.history;
+  message.session = message_of(session);
+  return derive(secret, bytes_of(message));
+}
+
+Key upstream_key(const Secret& secret, const Session& session, const Binding& binding) {
+  struct {
+    Context context{"sluice to aggr1"};
+    SessionMessage session;
+    U64 nonce;
+    U64 token;
+    U16 rank;
+  } message;
+  message.session = message_of(session);
+  message.nonce = binding.nonce;
+  message.token = binding.token;
+  message.rank = binding.rank.value;
   return derive(secret, bytes_of(message));
 }
 

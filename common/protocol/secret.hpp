@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "common/base/endpoint.hpp"
+#include "common/base/ids.hpp"
 #include "common/base/limits.hpp"
 #include "common/protocol/protection.hpp"
 #include "common/protocol/session.hpp"
@@ -39,9 +40,19 @@ class Secret {
 /// Of the packets that need no session (wire::uses_handshake_key).
 Key handshake_key(const Secret& secret, std::uint32_t job);
 
-/// Of the packets of one session: another epoch or other parameters give another key, so neither
-/// recorded packets nor a WELCOME that was tampered with are of use.
-Key session_key(const Secret& secret, const Session& session);
+/// Of a session's packets to the workers: another epoch or other parameters give another key, so
+/// neither recorded packets nor a WELCOME that was tampered with are of use.
+Key downstream_key(const Secret& secret, const Session& session);
+
+/// What a member's JOIN and its WELCOME have made its own.
+struct Binding {
+  Rank rank{};
+  std::uint64_t nonce = 0;
+  std::uint64_t token = 0;
+};
+
+/// Of one member's packets to the aggregator, until it joins again.
+Key upstream_key(const Secret& secret, const Session& session, const Binding& binding);
 
 /// For challenge_cookie: one per process, and nothing else is made with it.
 Key random_key();

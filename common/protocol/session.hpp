@@ -20,6 +20,7 @@ struct Session {
   std::uint64_t epoch = 0;
   std::uint64_t delivery_token = 0;
   bool authenticated = false;  ///< every packet carries a trailer
+  bool encrypted = false;      ///< packets that carry values are; then it is authenticated, too
   bool by_reference = false;   ///< blocks lie in shared memory, not in packets
 
   /// Streams that a shard serves: those with s % shards == shard.

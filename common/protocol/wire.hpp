@@ -29,7 +29,14 @@ using limits::kMaxHistory;
 using limits::kMaxPayload;
 using limits::kMaxStreams;
 using limits::kMinPayload;
-inline constexpr std::size_t kTrailerBytes = 16;  // of the tag that kAuthenticated announces
+inline constexpr std::size_t kTrailerBytes = 16;  // of a handshake's tag
+
+// Behind the body of a session's packets that are authenticated.
+struct SessionTrailer {
+  U64 counter;  // another one for other bytes; its upper half numbers the keys
+  std::array<std::uint8_t, 16> tag{};
+};
+static_assert(sizeof(SessionTrailer) == 24 && alignof(SessionTrailer) == 1);
 
 enum class Kind : std::uint8_t {
   // worker -> aggregator
@@ -94,12 +101,13 @@ struct Header {
   std::uint8_t version = 0;
   std::uint8_t kind = 0;
   U16 length;  // of the whole UDP payload, any trailer included
-  U16 flags;   // kAuthenticated
+  U16 flags;   // kAuthenticated, kEncrypted
   U32 job;
   U32 integrity;  // CRC32C of the packet with this field zero; 0: not computed
 };
 static_assert(sizeof(Header) == 16 && alignof(Header) == 1);
-inline constexpr std::uint16_t kAuthenticated = 1;  // the last kTrailerBytes are a keyed tag
+inline constexpr std::uint16_t kAuthenticated = 1;  // the packet ends with a trailer
+inline constexpr std::uint16_t kEncrypted = 2;      // all between its beginning and the trailer is
 
 struct MemberHeader {
   Header header;
@@ -198,7 +206,7 @@ struct Join {
   U16 shard;
   U16 shards;
   std::uint8_t history = 0;                  // 0: the aggregator's
-  std::uint8_t flags = 0;                    // kJoinNoProgress, kJoinAuthenticate, kJoinByReference
+  std::uint8_t flags = 0;                    // kJoin...
   std::array<std::uint8_t, 16> challenge{};  // echoed from CHALLENGE
   U64 epoch;                                 // that this worker was welcomed to last; 0: none
   U64 slots;    // region of this machine in which this worker's blocks will lie; 0: none
@@ -210,6 +218,7 @@ inline constexpr std::uint8_t kJoinNoProgress =
     1;  // no round has ended on any stream of this shard
 inline constexpr std::uint8_t kJoinAuthenticate = 2;  // packets of the session need a trailer
 inline constexpr std::uint8_t kJoinByReference = 4;   // the generation held goes by reference
+inline constexpr std::uint8_t kJoinEncrypt = 8;       // values and their places must be encrypted
 
 struct KeepAlive {
   MemberHeader member;
@@ -263,7 +272,7 @@ struct Welcome {
   U16 block_elements;
   U16 payload_bytes;  // the smallest offered
   std::uint8_t history = 0;
-  std::uint8_t flags = 0;  // kWelcomeResume, kWelcomeAuthenticate, kWelcomeByReference
+  std::uint8_t flags = 0;  // kWelcome...
   U16 udp_port;            // where this lane listens; 0: where the JOIN went
   U16 keep_alive_ms;       // how often a KEEPALIVE is expected
   std::array<std::uint8_t, 4> reserved{};
@@ -273,6 +282,7 @@ static_assert(sizeof(Welcome) == 88 && sizeof(Welcome) + kTrailerBytes <= kHands
 inline constexpr std::uint8_t kWelcomeResume = 1;
 inline constexpr std::uint8_t kWelcomeAuthenticate = 2;  // packets of the session carry trailers
 inline constexpr std::uint8_t kWelcomeByReference = 4;   // blocks lie in slots, not in packets
+inline constexpr std::uint8_t kWelcomeEncrypt = 8;  // and values and their places are encrypted
 
 struct Refused {
   Header header;
@@ -450,8 +460,8 @@ inline constexpr std::size_t kPolledStreams = 8 * sizeof(Poll::streams);
 
 /// What a packet that carries blocks has beside columns and blocks, at most.
 inline constexpr std::size_t kBlockPacketOverhead =
-    sizeof(Data) + sizeof(Descriptor) + kTrailerBytes;
-static_assert(kBlockPacketOverhead >= sizeof(Result) + kTrailerBytes);
+    sizeof(Data) + sizeof(Descriptor) + sizeof(SessionTrailer);
+static_assert(kBlockPacketOverhead >= sizeof(Result) + sizeof(SessionTrailer));
 static_assert(sizeof(KeyValueResult) <= limits::kReferencedResultBytes);
 static_assert(kMinPayload >= kBlockPacketOverhead + sizeof(Column) + sizeof(std::uint64_t),
               "the smallest packet holds a block of one element");

@@ -64,7 +64,7 @@ inline worker::EngineConfig rank_config(std::uint32_t job, unsigned rank, unsign
 
 class HonestJob {
  public:
-  /// Its ranks keep the secret, and authenticate every packet, if there is one.
+  /// Its ranks keep the secret, and authenticate every packet, or encrypt, too, if there is one.
   HonestJob(World& world, std::uint32_t job, unsigned ranks, std::uint64_t seed,
             const std::shared_ptr<const Secret>& secret = nullptr)
       : world_(world), seed_(seed) {
@@ -72,6 +72,7 @@ class HonestJob {
       worker::EngineConfig config = rank_config(job, rank, ranks, seed);
       config.secret = secret;
       config.authenticate_packets = secret != nullptr;
+      config.encrypt_packets = secret != nullptr && seed % 2 == 0;
       config.integrity = secret != nullptr;
       callers_.push_back(world.callers.size());
       world.add(

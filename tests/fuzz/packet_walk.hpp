@@ -34,13 +34,21 @@ class PacketWalk {
   void read() {
     read_bytes(packet_.bytes());
     const std::size_t trailer = packet_.bytes().size() - packet_.body().size();
-    require(trailer == (packet_.is_authenticated() ? wire::kTrailerBytes : 0), "a whole trailer");
+    require(trailer == (packet_.is_authenticated() ? wire::trailer_bytes(packet_.kind()) : 0),
+            "a whole trailer");
+    if (packet_.is_encrypted()) return read_clear();
     bool visited = false;
     visit(packet_, [&](const auto& part) {
       visited = true;
       read_fixed(part);
     });
     require(visited, "a kind of version 1");
+  }
+
+  /// Of a packet that is not decrypted yet.
+  void read_clear() {
+    require(packet_.body().size() >= wire::clear_bytes(packet_.kind()), "whose it is");
+    read_bytes(packet_.body().first(wire::clear_bytes(packet_.kind())));
   }
 
   void read_fixed(const wire::Data& data) {

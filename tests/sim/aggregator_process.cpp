@@ -52,6 +52,7 @@ aggregator::EngineConfig AggregatorProcess::config() {
   const Trust trust = world_.scenario.trust;
   config.secret = [trust](std::uint32_t job) { return secret_of(job, trust); };
   config.authenticate_packets = trust == Trust::kAuthenticated;
+  config.encrypt_packets = trust == Trust::kEncrypted;
   config.unique = [this] { return ids_.next() | 1; };
   config.incarnation = config.unique();
   config.shared_memory = memory_.get();

@@ -29,7 +29,7 @@ Bytes unproven(std::vector<std::byte> bytes) {
   auto& header = as<wire::Header>(bytes);
   if ((header.flags & wire::kAuthenticated) != 0) {
     header.flags = 0;
-    bytes.resize(bytes.size() - wire::kTrailerBytes);
+    bytes.resize(bytes.size() - wire::trailer_bytes(wire::Kind{header.kind}));
     as<wire::Header>(bytes).length = static_cast<std::uint16_t>(bytes.size());
   }
   as<wire::Header>(bytes).integrity = 0;

@@ -228,7 +228,9 @@ Scenario make_scenario(std::uint64_t seed) {
   Random shares(derive(seed, 1));
   for (JobPlan& job : s.jobs)
     job.by_reference =
-        s.trust != Trust::kAuthenticated && s.link.host_bytes_per_us == 0 && shares.chance(0.5);
+        s.trust < Trust::kAuthenticated && s.link.host_bytes_per_us == 0 && shares.chance(0.5);
+  if (s.trust == Trust::kAuthenticated && Random(derive(seed, 4)).chance(0.5))
+    s.trust = Trust::kEncrypted;
   return s;
 }
 
@@ -248,7 +250,8 @@ const char* name(Fault fault) {
 }
 
 const char* name(Trust trust) {
-  static constexpr const char* kNames[] = {"no secret", "secret", "packets authenticated"};
+  static constexpr const char* kNames[] = {"no secret", "secret", "packets authenticated",
+                                           "packets encrypted"};
   return kNames[static_cast<std::size_t>(trust)];
 }
 

@@ -152,6 +152,7 @@ enum class Trust {
   kNone,
   kSecret,         ///< joins prove the job's secret
   kAuthenticated,  ///< and every packet
+  kEncrypted       ///< and those with values are encrypted
 };
 const char* name(Trust trust);
 

@@ -54,6 +54,8 @@ void Simulation::on_send(const Endpoint& from, const Endpoint& to, const Bytes& 
   if (hostile_host_) hostile_host_->overhear(from, to, datagram);
   Packet packet;
   if (Packet::parse(*datagram, packet) != DropReason::kNone) return;
+  counter_watch_.on_send(from, packet);
+  if (packet.is_encrypted()) return;
   watch_.on_send(from, to, packet);
   if (packet.kind() != wire::Kind::kWelcome) return;
   for (auto& aggregator : aggregators_)
@@ -234,6 +236,7 @@ void Simulation::add_to(Coverage& coverage) {
   network_.add_to(coverage);
   if (hostile_host_) hostile_host_->add_to(coverage);
   ++coverage[std::string("theme.") + name(scenario_.theme)];
+  ++coverage[std::string("trust.") + name(scenario_.trust)];
   for (auto& aggregator : aggregators_) {
     coverage["aggregators.killed"] += aggregator->crashes();
     aggregator->add_to(coverage);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tests/sim/app.hpp"
+#include "tests/sim/counter_watch.hpp"
 #include "tests/sim/hostile_host.hpp"
 #include "tests/sim/recovery_watch.hpp"
 
@@ -39,6 +40,7 @@ class Simulation {
   Network network_;
   World world_;
   RecoveryWatch watch_;
+  CounterWatch counter_watch_;
   std::unique_ptr<HostileHost> hostile_host_;  ///< null: there is none
   std::vector<std::unique_ptr<AggregatorProcess>> aggregators_;
   std::vector<std::unique_ptr<Job>> jobs_;

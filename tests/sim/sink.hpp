@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "common/base/stage.hpp"
+#include "common/protocol/wire.hpp"
 #include "tests/sim/buffer.hpp"
 #include "tests/sim/network.hpp"
 
@@ -48,7 +49,10 @@ class Sink final : public KeepingSink, private StageObserver {
 
   /// A received datagram in a buffer of this process; empty if there is none.
   Buffer received(const Bytes& datagram) {
-    return is_dry() ? Buffer() : make_buffer(pool_, datagram);
+    if (is_dry()) return {};
+    return make_buffer(pool_, is_encrypted(*datagram)  // which is decrypted where it lies
+                                  ? std::make_shared<std::vector<std::byte>>(*datagram)
+                                  : datagram);
   }
 
   /// The transmit ring has been emptied, more or less.
@@ -71,6 +75,10 @@ class Sink final : public KeepingSink, private StageObserver {
   }
   void spend() {
     if (!stopped() && sends_left_ != kUnlimited && --sends_left_ == 0 && on_stop) on_stop();
+  }
+  static bool is_encrypted(std::span<const std::byte> datagram) {
+    return datagram.size() >= sizeof(wire::Header) &&
+           (reinterpret_cast<const wire::Header*>(datagram.data())->flags & wire::kEncrypted) != 0;
   }
   bool is_dry() {
     const bool dry = pool_->dry || !network_.pool_has_one();

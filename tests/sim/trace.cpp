@@ -108,6 +108,7 @@ std::string text_of(const Packet& p) {
       text += id("epoch", p.delivery().epoch) + number("s", p.delivery().stream);
       break;
   }
+  if (p.is_encrypted()) return text + " encrypted";
   visit(p, [&](const auto& fixed) { text += details(p, fixed); });
   return text;
 }

@@ -196,7 +196,7 @@ class Pktgen(Reports, harness.SystemTest):
                 ([*aggregator, "--workers", "300"], "--workers '300': allowed: 1..256"),
                 (["--frame", "90"], "--frame '90': allowed: 536..9698"),
                 ([*aggregator, "--block-elements", "4000", "--frame", "9000"],
-                 "--block-elements '4000': allowed: 1..2208 of float in frames of 9000 B"),
+                 "--block-elements '4000': allowed: 1..2206 of float in frames of 9000 B"),
                 (["--density", "2"], "--density '2': allowed: 0..1"),
                 (["--loss", "-1"], "--loss '-1': allowed: 0..0.5"),
                 (["--type", "int4"], "--type 'int4': allowed: float, double"),

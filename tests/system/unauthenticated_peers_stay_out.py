@@ -161,6 +161,10 @@ class Replay(harness.NetworkTest):
         self.check(SLUICE_AGGREGATOR_SECRET=SECRET, SLUICE_SECRET=SECRET,
                    SLUICE_AUTHENTICATE_PACKETS="on")
 
+    def test_with_packets_encrypted(self):
+        self.check(SLUICE_AGGREGATOR_SECRET=SECRET, SLUICE_SECRET=SECRET,
+                   SLUICE_ENCRYPT_PACKETS="on")
+
 
 if __name__ == "__main__":
     harness.main()

@@ -30,6 +30,8 @@ LAYERS = [
     (r"common/base/random_id", BASE,                                  [r"sodium\.h"]),
     (r"common/base/",        BASE,                                    []),
     (r"common/protocol/(protection|secret)\.cpp", PROTOCOL,           [r"isa-l/", r"sodium\.h"]),
+    (r"common/protocol/(aes_gcm|packet_cipher)\.cpp", PROTOCOL,
+     [r"intel-ipsec-mb\.h", r"sodium\.h"]),
     (r"common/protocol/",    PROTOCOL,                                []),
     (r"common/numeric/",     BASE + [r"common/numeric/"],             [r"hwy/"]),
     (r"common/log/",         LOGGER + [r"common/base/log_level"],     LOG),

@@ -138,6 +138,7 @@ class Network {
     if (hostile) std::swap(flights_.back(), flights_[random_.below(flights_.size())]);
     Flight flight = std::move(flights_.back());
     flights_.pop_back();
+    flight.buffer = received(flight.buffer.bytes());
     return flight;
   }
 
@@ -145,6 +146,14 @@ class Network {
 
  private:
   static constexpr std::size_t kFlightsMost = 1000;
+
+  /// Another buffer than the sender's, since an encrypted packet is decrypted where it lies.
+  Buffer received(std::span<const std::byte> bytes) {
+    Slot* const slot = pool_.take();
+    REQUIRE(slot != nullptr);
+    std::copy(bytes.begin(), bytes.end(), slot->bytes.begin());
+    return {kSlots, slot, {slot->bytes.data(), bytes.size()}};
+  }
 
   void put(Flight flight) {
     if (flights_.size() < kFlightsMost) flights_.push_back(std::move(flight));
@@ -194,7 +203,7 @@ struct Allocated {
 
 class Bench {
  public:
-  explicit Bench(bool authenticated) : authenticated_(authenticated) {
+  Bench(bool authenticated, bool encrypted) : authenticated_(authenticated), encrypted_(encrypted) {
     aggregator::EngineConfig config;
     config.streams = 4;
     config.history = 4;
@@ -250,6 +259,7 @@ class Bench {
     config.integrity = authenticated_;
     config.secret = secret();
     config.authenticate_packets = authenticated_;
+    config.encrypt_packets = encrypted_;
     config.rto = {.min = 1ms, .max = 20ms, .initial = 5ms};
     config.unique = [this] { return ++ids_; };
     return std::make_unique<Worker>(network_, config);
@@ -332,6 +342,7 @@ class Bench {
   }
 
   const bool authenticated_;
+  const bool encrypted_;
   Network network_;
   std::unique_ptr<aggregator::Engine> aggregator_;
   std::vector<std::unique_ptr<Worker>> workers_;
@@ -365,8 +376,9 @@ TEST_CASE("results without sums of pairs take no memory, however many come") {
 
 TEST_CASE("a job that has joined allocates nothing on its data path, also when packets are lost") {
   const bool authenticated = GENERATE(false, true);
-  CAPTURE(authenticated);
-  Bench bench(authenticated);
+  const bool encrypted = authenticated && GENERATE(false, true);
+  CAPTURE(authenticated, encrypted);
+  Bench bench(authenticated, encrypted);
   bench.op(1.0);
   bench.forget();
   const auto rounds_before = bench.aggregator_counters().rounds_finished;

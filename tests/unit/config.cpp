@@ -72,6 +72,7 @@ const std::vector<IntegerFacts> kIntegers{
 const std::map<std::string, Words> kWords{
     {"udp-checksum", {"auto", "on", "off"}},
     {"authenticate-packets", {"on", "off"}},
+    {"encrypt-packets", {"on", "off"}},
     {"integrity", {"auto", "on", "off"}},
     {"idle", {"busy-spin", "yield", "backoff"}},
     {"log-level", {"trace", "debug", "info", "warn", "error"}},

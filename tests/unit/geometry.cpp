@@ -129,7 +129,7 @@ TEST_CASE("the widest packets of an op fit the payload") {
         const std::size_t blocks = g.columns * g.bytes_of(BlockIndex{0});
         const std::size_t data = block_packet_bytes<wire::Data>(g.columns, true, blocks);
         const std::size_t result = block_packet_bytes<wire::Result>(g.columns, false, blocks);
-        const std::size_t widest = std::max(data, result) + wire::kTrailerBytes;
+        const std::size_t widest = std::max(data, result) + sizeof(wire::SessionTrailer);
         if (widest > payload) {
           CAPTURE(payload, +type.code(), block, +g.columns, data, result);
           FAIL("a packet is wider than the payload");

@@ -391,10 +391,10 @@ TEST_CASE("A wrong option is refused with its name, its value and what is allowe
   CHECK(refusal({"--streams", "1025"}) == "--streams '1025': allowed: 1..1024");
   CHECK(refusal({"--block-elements", "x"}) == "--block-elements 'x': allowed: 1..16384");
   CHECK(refusal({"--block-elements", "4000", "--frame", "9000"}) ==
-        "--block-elements '4000': allowed: 1..2208 of float in frames of 9000 B");
-  CHECK(refusal({"--block-elements", "334"}) ==
-        "--block-elements '334': allowed: 1..333 of float in frames of 1500 B");
-  CHECK(refusal({"--block-elements", "333"}) == "accepted");
+        "--block-elements '4000': allowed: 1..2206 of float in frames of 9000 B");
+  CHECK(refusal({"--block-elements", "332"}) ==
+        "--block-elements '332': allowed: 1..331 of float in frames of 1500 B");
+  CHECK(refusal({"--block-elements", "331"}) == "accepted");
   CHECK(refusal({"--frame", "9699"}) == "--frame '9699': allowed: 536..9698");
   CHECK(refusal({"--density", "1.5"}) == "--density '1.5': allowed: 0..1");
   CHECK(refusal({"--density", "nan"}) == "--density 'nan': allowed: 0..1");

@@ -134,6 +134,9 @@ TEST_CASE("the daemon's secrets are those of a file or one of the environment") 
   CHECK(error_of(valid({"--authenticate-packets"})) ==
         "authenticate-packets = on (flag --authenticate-packets): needs secret-file or"
         " SLUICE_AGGREGATOR_SECRET");
+  CHECK(error_of(valid({"--encrypt-packets"})) ==
+        "encrypt-packets = on (flag --encrypt-packets): needs secret-file or"
+        " SLUICE_AGGREGATOR_SECRET");
 }
 
 TEST_CASE("--check-config says how many secrets there are, and none of them") {

@@ -240,11 +240,55 @@ TEST_CASE("a session authenticates packets if the aggregator or any rank demands
   CHECK(seen > 10);
 }
 
+TEST_CASE("a session encrypts what carries values if the aggregator or any rank demands it") {
+  Wire wire;
+  wire.share_secret();
+  SECTION("the aggregator") {
+    wire.aggregator_config.encrypt_packets = true;
+  }
+  SECTION("a rank") {
+    wire.worker_configs[1].encrypt_packets = true;
+  }
+  std::size_t encrypted = 0;
+  wire.tap = [&](Flight& flight) {
+    Packet packet;
+    REQUIRE(Packet::parse(flight.bytes, packet) == DropReason::kNone);
+    CHECK(packet.is_authenticated());
+    CHECK(packet.is_encrypted() == wire::carries_values(packet.kind()));
+    encrypted += packet.is_encrypted();
+    return true;
+  };
+  REQUIRE(wire.join());
+  CHECK(wire.sum() == 3);
+  CHECK(encrypted >= 4);
+}
+
+TEST_CASE("a rank that demands encryption joins no session without") {
+  Wire wire;
+  wire.share_secret();
+  wire.worker_configs[1].encrypt_packets = true;
+  wire.worker_configs[1].join_timeout = 500ms;
+  wire.tap = [](Flight& flight) {  // an aggregator that does not know how
+    if (kind_of(flight) != wire::Kind::kJoin) return true;
+    auto& join = *reinterpret_cast<wire::Join*>(flight.bytes.data());
+    join.flags = static_cast<std::uint8_t>(join.flags & ~wire::kJoinEncrypt);
+    const Key key = handshake_key(*secret("shared"), kJob);
+    protect(flight.bytes, {.key = &key});
+    return true;
+  };
+  wire.start();
+  REQUIRE(
+      wire.run_until([&] { return wire.workers[1]->state() == worker::Engine::State::kFailed; }));
+}
+
 TEST_CASE("a packet that was changed on the path is not added, and the sum comes right after all") {
   Wire wire;
   wire.share_secret();
   SECTION("by its trailer") {
     wire.aggregator_config.authenticate_packets = true;
+  }
+  SECTION("by its trailer, encrypted") {
+    wire.aggregator_config.encrypt_packets = true;
   }
   SECTION("by its CRC32C") {
     wire.aggregator_config.integrity = true;

@@ -880,9 +880,9 @@ TEST_CASE("every field out of its range is dropped under the right reason") {
     CHECK(parse(with(result, 72 + 10, uint8_t{4})) == DropReason::kBadLength);  // but is there
     CHECK(parse(with(result, 72 + 10, uint8_t{8})) == DropReason::kBadFlags);   // only of a DATA
     CHECK(parse(with(result, 72 + 10, uint8_t{2})) == DropReason::kBadLength);  // but is there
-    CHECK(parse(with(golden().at("join"), 63, uint8_t{8})) == DropReason::kBadFlags);
+    CHECK(parse(with(golden().at("join"), 63, uint8_t{16})) == DropReason::kBadFlags);
     CHECK(parse(with(golden().at("leave"), 32, uint8_t{2})) == DropReason::kBadFlags);
-    CHECK(parse(with(golden().at("welcome"), 71, uint8_t{8})) == DropReason::kBadFlags);
+    CHECK(parse(with(golden().at("welcome"), 71, uint8_t{16})) == DropReason::kBadFlags);
     CHECK(parse(with(golden().at("status"), 48, uint8_t{2})) == DropReason::kBadFlags);
     CHECK(parse(with(golden().at("join"), 63, uint8_t{3})) == DropReason::kNone);
     CHECK(parse(with(golden().at("leave"), 32, uint8_t{0})) == DropReason::kNone);

@@ -95,8 +95,8 @@ Bytes changed(const Place& place, const DocumentedField& field, std::uint64_t va
   const bool opens = name == "Data.flags" && (value & wire::kDataOpening) != 0;
   Bytes bytes = overwritten(opens ? data(true) : place.packet, place.offset + field.offset,
                             field.size, value);
-  if (name == "Header.flags" && value == wire::kAuthenticated)
-    bytes.resize(bytes.size() + wire::kTrailerBytes);
+  if (name == "Header.flags" && (value & wire::kAuthenticated) != 0)
+    bytes.resize(bytes.size() + wire::trailer_bytes(static_cast<wire::Kind>(bytes[3])));
   if (name == "Column.flags" && value == wire::kColumnPresent)
     bytes.resize(bytes.size() + kBlockBytes);
   if (name == "Column.flags" && value == wire::kColumnInTensor)
@@ -211,7 +211,8 @@ TEST_CASE("every range of docs/protocol.md is the codec's, to the last value") {
       ", at most the round",
       "; 0 if `index` is none; of DATA 8 in place of 2 and 16",
       ", 1..5 where `op_type` or `wire_type` is a float",
-      "; of KV_DATA 10"};
+      "; of KV_DATA 10",
+      "; 3 where it carries values"};
   for (const DocumentedField& field : documented_fields()) {
     const bool is_part = field.range.empty() || field.range.starts_with("as `");
     if (is_part || tried_elsewhere.contains(field.full_name()) ||
@@ -303,5 +304,21 @@ TEST_CASE("what ranges say beyond their numbers") {
     tried("Column.flags", {data(false, kFirstBlock), 64}, {{0, 1, 4, 8}, {2, 16}, ""});
     const Bytes without_place = data(false, kInTensor);
     CHECK(verdict(without_place) == DropReason::kBadLength);
+  }
+}
+
+TEST_CASE("the kinds that carry values may be encrypted, and no other") {
+  const DocumentedField flags = field_of("Header.flags");
+  for (const Place& place : places_of("Header")) {
+    const auto kind = static_cast<wire::Kind>(place.packet[3]);
+    CAPTURE(wire::name(kind));
+    const Bytes encrypted = changed(place, flags, wire::kAuthenticated | wire::kEncrypted);
+    CHECK(verdict(encrypted) ==
+          (wire::carries_values(kind) ? DropReason::kNone : DropReason::kBadFlags));
+    CHECK(verdict(changed(place, flags, wire::kEncrypted)) == DropReason::kBadFlags);
+    if (!wire::carries_values(kind)) continue;
+    const std::size_t least = wire::clear_bytes(kind) + sizeof(wire::SessionTrailer);
+    CHECK(verdict(with_length(resized(encrypted, least))) == DropReason::kNone);
+    CHECK(verdict(with_length(resized(encrypted, least - 1))) == DropReason::kBadLength);
   }
 }

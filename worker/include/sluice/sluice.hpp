@@ -125,6 +125,9 @@ struct JobOptions {
   /// traffic; needs a secret. It is on for all if one rank or aggregator demands it.
   /// SLUICE_AUTHENTICATE_PACKETS.
   bool authenticate_packets = false;
+  /// The same, and what packets carry, values and which blocks or keys they are of, is encrypted.
+  /// SLUICE_ENCRYPT_PACKETS.
+  bool encrypt_packets = false;
 
   /// Until all ranks have joined; 1..3600000 ms. SLUICE_JOIN_TIMEOUT_MS.
   std::chrono::milliseconds join_timeout{30'000};
