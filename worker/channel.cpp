@@ -86,7 +86,7 @@ Channel::Channel(Progress& progress, Route route, const Parent& parent, Time now
       sends_(parent.config.rank.value == route.from),
       reserved_(progress.reserve_buffers(
           "job " + std::to_string(parent.config.job) + ": a channel " + text_of(route),
-          streams_of(parent.session), limits::kChannelHistory, parent.session.encrypted)) {
+          streams_of(parent.session), limits::kChannelHistory, parent.config.secret != nullptr)) {
   join(parent, now, io);
   try {
     progress_.add(*this);

@@ -219,8 +219,9 @@ void Communicator::Impl::join() {
     try {
       const Session& session = engine_->session();
       if (!failure)
-        reserved_ = progress_->reserve_buffers("job " + std::to_string(options.job),
-                                               session.streams, session.history, session.encrypted);
+        reserved_ =
+            progress_->reserve_buffers("job " + std::to_string(options.job), session.streams,
+                                       session.history, secret_ != nullptr);
     } catch (const Error& error) {
       failure = error;
       engine_->abort(error, attachment.io(),

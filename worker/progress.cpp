@@ -99,8 +99,8 @@ void Progress::remove(Member& member) {
 }
 
 std::size_t Progress::reserve_buffers(const std::string& whose, std::size_t streams,
-                                      std::size_t history, bool encrypted) {
-  const std::size_t needed = streams * (history + 2 + (encrypted ? 1 : 0));
+                                      std::size_t history, bool may_encrypt) {
+  const std::size_t needed = streams * (history + 2 + (may_encrypt ? 1 : 0));
   const std::size_t all = attachment_->buffers();
   if (reserved_buffers_ + needed > all)
     throw Error(

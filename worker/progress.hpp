@@ -96,10 +96,10 @@ class Progress {
 
   /// With the turn held: lays claim to the packet buffers that a job needs, for what it keeps and
   /// what is under way, and returns their number: of a stream, `history`, one that arrives and one
-  /// that goes out, and where it goes `encrypted` the same as it was before. Throws kUnavailable,
-  /// of `whose`, where there are too few.
+  /// that goes out, and the same as it was before where the job `may_encrypt`. Throws
+  /// kUnavailable, of `whose`, where there are too few.
   std::size_t reserve_buffers(const std::string& whose, std::size_t streams, std::size_t history,
-                              bool encrypted);
+                              bool may_encrypt);
   void release_buffers(std::size_t count) {
     assert(count <= reserved_buffers_);
     reserved_buffers_ -= count;

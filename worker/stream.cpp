@@ -408,6 +408,7 @@ bool Stream::catch_up(Round front, Scope& scope) {
     const std::size_t length = reinterpret_cast<const wire::Header*>(copy.data())->length;
     if (length > copy.size() ||
         Packet::parse(std::span(copy).first(length), packet) != DropReason::kNone ||
+        packet.is_authenticated() ||
         (packet.kind() != wire::Kind::kResult && packet.kind() != wire::Kind::kKeyValueResult) ||
         packet.as<wire::Result>().round != position_.value || !take(packet, scope))
       return false;

@@ -1,5 +1,7 @@
 #include "common/protocol/aes_gcm.hpp"
 
+#include <utility>
+
 #include <intel-ipsec-mb.h>
 #include <sodium.h>
 
@@ -38,6 +40,10 @@ Nonce nonce_of(std::uint64_t counter) {
 
 }  // namespace
 
+void check_cpu_has_aes() {
+  functions();
+}
+
 struct GcmKey::Expanded {
   gcm_key_data data;
 };
@@ -46,7 +52,10 @@ GcmKey::GcmKey(const Key& key) : expanded_(std::make_unique<Expanded>()) {
   IMB_AES256_GCM_PRE(functions(), key.data(), &expanded_->data);
 }
 GcmKey::GcmKey(GcmKey&&) noexcept = default;
-GcmKey& GcmKey::operator=(GcmKey&&) noexcept = default;
+GcmKey& GcmKey::operator=(GcmKey&& other) noexcept {
+  std::swap(expanded_, other.expanded_);  // which wipes it
+  return *this;
+}
 GcmKey::~GcmKey() {
   if (expanded_) sodium_memzero(expanded_.get(), sizeof *expanded_);
 }

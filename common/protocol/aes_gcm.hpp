@@ -11,12 +11,15 @@ namespace sluice {
 
 using Key = std::array<std::uint8_t, 32>;
 
+/// Throws kUnavailable if the CPU has no AES instructions.
+void check_cpu_has_aes();
+
 /// A key, expanded, and wiped when it goes. For one thread at a time.
 class GcmKey {
  public:
   using Tag = std::array<std::byte, 16>;
 
-  /// Throws kUnavailable if the CPU has no AES instructions.
+  /// Needs what check_cpu_has_aes() checks.
   explicit GcmKey(const Key& key);
   GcmKey(GcmKey&&) noexcept;
   GcmKey& operator=(GcmKey&&) noexcept;

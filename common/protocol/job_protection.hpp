@@ -23,8 +23,7 @@ class JobProtection {
 
   bool has_secret() const { return secret_ != nullptr; }
 
-  // At an aggregator
-  // -------------------------------------------------------------------------------
+  // At an aggregator: ----------------------------------------------------------------------------
   /// From now on what goes to workers is sealed as the session says.
   void begin_session(const Session& session) {
     sealer_.reset();
@@ -37,19 +36,21 @@ class JobProtection {
     return std::make_shared<Opener>(upstream_key(*secret_, session, member), session.encrypted);
   }
 
-  // At a worker
-  // ------------------------------------------------------------------------------------
-  /// The same for a member: once for a binding, since its counters begin anew.
+  // At a worker: ---------------------------------------------------------------------------------
+  /// The same for a member: once for a binding, since its counters begin anew. Those of the
+  /// aggregator go on where it is taken in again in the same epoch.
   void begin_session(const Session& session, const Binding& self) {
     sealer_.reset();
-    opener_.reset();
-    if (!session.authenticated || !secret_) return;
+    if (!session.authenticated || !secret_) return opener_.reset();
     sealer_ = std::make_shared<Sealer>(upstream_key(*secret_, session, self), session.encrypted);
-    opener_ = std::make_shared<Opener>(downstream_key(*secret_, session), session.encrypted);
+    const Key down = downstream_key(*secret_, session);
+    if (opener_ && down == downstream_) return;
+    downstream_ = down;
+    opener_ = std::make_shared<Opener>(down, session.encrypted);
   }
   Opener* opener() const { return opener_.get(); }  ///< null: packets carry no trailers
 
-  // -----------------------------------------------------------------------------------------------
+  // At both: -------------------------------------------------------------------------------------
   /// What a packet of this kind is sent with.
   Protection of(wire::Kind kind) const {
     if (!wire::uses_handshake_key(kind)) return {integrity_, nullptr, sealer_.get()};
@@ -67,6 +68,7 @@ class JobProtection {
   std::optional<Key> handshake_;
   std::shared_ptr<Sealer> sealer_;  // shared by copies: their counters must not be the same
   std::shared_ptr<Opener> opener_;
+  Key downstream_{};  // of opener_
 };
 
 }  // namespace sluice

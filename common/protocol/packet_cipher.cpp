@@ -86,11 +86,10 @@ void Sealer::reveal(std::span<const std::byte> sealed, std::span<std::byte> body
 // ---------------------------------------------------------------------------------------- opening
 /// Null for one that is not beside the newest: so nobody can make us derive keys again and again.
 const GcmKey* Opener::key_of(std::uint32_t number) {
+  if (std::uint64_t{number} + 1 < newest_ || number > std::uint64_t{newest_} + 1) return nullptr;
   auto& known = known_[number % known_.size()];
-  if (known && known->number == number) return &known->key;
-  if (newest_ && number + 1 != *newest_ && number != *newest_ && number != *newest_ + 1)
-    return nullptr;
-  known.emplace(Known{number, GcmKey(renewed_key(first_, number))});
+  if (!known || known->number != number)
+    known.emplace(Known{number, GcmKey(renewed_key(first_, number))});
   return &known->key;
 }
 
@@ -108,7 +107,7 @@ bool Opener::open(const Packet& packet, std::byte* bytes) {
   const auto tag = key->decrypt(counter, body.first(clear), body.subspan(clear),
                                 packet.is_encrypted() ? bytes + clear : nullptr);
   if (sodium_memcmp(tag.data(), trailer.tag.data(), tag.size()) != 0) return false;
-  newest_ = std::max(newest_.value_or(0), key_number(counter));
+  newest_ = std::max(newest_, key_number(counter));
   return true;
 }
 

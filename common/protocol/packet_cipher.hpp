@@ -48,7 +48,8 @@ class Sealer {
   bool encrypts_;
 };
 
-/// Of the side that receives.
+/// Of the side that receives. One for as long as the sealer lives: made anew, it would begin with
+/// the first key.
 class Opener {
  public:
   Opener(const Key& first, bool encrypted) : first_(first), encrypted_(encrypted) {}
@@ -66,7 +67,7 @@ class Opener {
 
   Key first_;
   std::array<std::optional<Known>, 3> known_;  // the newest key, and those beside it
-  std::optional<std::uint32_t> newest_;        // of which a packet came
+  std::uint32_t newest_ = 0;                   // of which a packet came
   bool encrypted_;
 };
 

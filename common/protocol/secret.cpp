@@ -6,6 +6,8 @@
 
 #include <sluice/error.hpp>
 
+#include "common/protocol/aes_gcm.hpp"
+
 namespace sluice {
 namespace {
 
@@ -56,6 +58,7 @@ SessionMessage message_of(const Session& session) {
 void initialise() {
   static const int result = sodium_init();
   if (result < 0) throw Error(ErrorCode::kUnavailable, "libsodium cannot be initialised");
+  check_cpu_has_aes();
 }
 
 }  // namespace

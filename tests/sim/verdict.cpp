@@ -266,6 +266,12 @@ bool Job::may_not_meet(const App& app) const {
     return other->program() < app.program() && !other->over();
   });
   if (plan.fault == Fault::kRejoin && one_leaves && !world_.scenario.crashes.empty()) return true;
+  // Shard 0 died when it had welcomed some ranks: from then on they wait at the other shards for
+  // those that it had not, also while it is down.
+  const Time welcomed = last_death(0);
+  if (world_.scenario.shards > 1 && welcomed != Time{} &&
+      welcomed > world_.events.now() - kFormation - kNews)
+    return true;
   // Some ranks wait at a standby's, others at an aggregator that comes back again and again: they
   // meet where it does not die any more, and the time to form may have begun long before.
   for (const Standby& standby : world_.scenario.standbys) {

@@ -10,6 +10,7 @@
 #include <sluice/error.hpp>
 
 #include "common/protocol/build.hpp"
+#include "common/protocol/job_protection.hpp"
 #include "common/protocol/secret.hpp"
 #include "tests/fuzz/packet_walk.hpp"
 #include "tests/unit/golden_packets.hpp"
@@ -298,6 +299,28 @@ TEST_CASE("a key is of one secret, one job and one session") {
   Session clear = session();
   clear.encrypted = false;
   CHECK(downstream_key(secret, clear) != down);
+}
+
+TEST_CASE("who is taken in again in the same epoch goes on with the aggregator's keys alone") {
+  JobProtection rank(false, std::make_shared<const Secret>(kText), 7);
+  Session s = session();
+  s.authenticated = true;
+  rank.begin_session(s, {Rank{3}, kNonce, kToken});
+  Opener* const opener = rank.opener();
+  Sealer* const sealer = rank.of(wire::Kind::kData).sealer;
+  REQUIRE(opener != nullptr);
+  REQUIRE(sealer != nullptr);
+  const JobProtection keeps_both = rank;  // so that new ones have other addresses
+  rank.begin_session(s, {Rank{3}, kNonce + 1, kToken + 1});
+  CHECK(rank.opener() == opener);
+  CHECK(rank.of(wire::Kind::kData).sealer != sealer);
+  ++s.epoch;
+  rank.begin_session(s, {Rank{3}, kNonce + 2, kToken + 2});
+  CHECK(rank.opener() != opener);
+  s.authenticated = false;
+  rank.begin_session(s, {Rank{3}, kNonce + 3, kToken + 3});
+  CHECK(rank.opener() == nullptr);
+  CHECK(rank.of(wire::Kind::kData).sealer == nullptr);
 }
 
 TEST_CASE("a cookie is of one process, one HELLO and one address") {
