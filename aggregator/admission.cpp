@@ -65,6 +65,7 @@ DropReason Engine::on_hello(const Endpoint& from, const Packet& packet, Time now
   challenge.serial = serials_.next();
   challenge.challenge = challenge_cookie(config_.challenge_key, packet.job(), hello.nonce,
                                          challenge.serial, hello.rank, from);
+  challenge.lanes = config_.lanes;
   control_.push(from, challenge, protection);
   return DropReason::kNone;
 }
@@ -119,7 +120,7 @@ std::optional<AbortInfo> Engine::no_room() const {
 /// Why a session would take more than its job may, or more than other jobs have left.
 std::optional<AbortInfo> Engine::too_large(const Session& session) const {
   const std::size_t streams = session.streams_of(session.shard);
-  const std::size_t bytes = job_bytes(session);
+  const std::size_t bytes = job_bytes(session, config_.lanes);
   const std::size_t buffers = streams * stream_buffers(session);
   const std::size_t buffers_left = config_.buffers_max - buffers_claimed_;
   AbortInfo refusal{.reason = wire::AbortReason::kRefusedSetting, .field = wire::Field::kMemory};

@@ -16,8 +16,11 @@
 namespace sluice::aggregator {
 
 struct EngineConfig {
+  /// Of all aggregators' lanes. Lane l of aggregator a of M is shard l * M + a: the lanes of one
+  /// number follow each other.
   std::uint16_t shard = 0;
   std::uint16_t shards = 1;
+  std::uint16_t lanes = 1;                     ///< of each aggregator
   std::uint16_t streams = defaults::kStreams;  ///< of a job that asks for none
   std::uint16_t streams_max = limits::kMaxStreams;
   /// What ranks that are all on this machine have under way together is bound to this, by fewer

@@ -277,7 +277,8 @@ bool Formation::all_name_one_region() const {
 bool Formation::has_room_for(const Session& session) const {
   SharedMemory& memory = *config_.shared_memory;
   const std::uint64_t results = candidates_.begin()->second.join.results;
-  return !session.authenticated && job_bytes(session) <= config_.job_memory_bytes_max &&
+  return !session.authenticated &&
+         job_bytes(session, config_.lanes) <= config_.job_memory_bytes_max &&
          memory.results_bytes(record_.job, results) >= ResultSlots<std::byte>::bytes_for(session) &&
          std::all_of(candidates_.begin(), candidates_.end(), [&](const auto& entry) {
            return memory.of_worker(entry.second.join.slots).bytes.size() >=

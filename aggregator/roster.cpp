@@ -56,6 +56,7 @@ void Roster::welcome(Rank r, ControlPackets& out) const {
   packet.block_elements = session_.block_elements;
   packet.payload_bytes = session_.payload_bytes;
   packet.history = session_.history;
+  packet.lanes = config_.lanes;
   packet.results = shared_.results;
   packet.flags =
       static_cast<std::uint8_t>((resumed_ ? wire::kWelcomeResume : 0) |

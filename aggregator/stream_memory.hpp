@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 
 #include "aggregator/keyed_combiner.hpp"
 #include "common/base/ids.hpp"
@@ -39,10 +40,10 @@ inline std::size_t stream_bytes(const Session& s) {
          packet * (std::size_t{s.ranks} + s.history);
 }
 
-/// Bytes of a job at this shard. The pages of its region for sums are taken, whether it needs them
-/// or not.
-inline std::size_t job_bytes(const Session& s) {
-  return s.streams_of(s.shard) * stream_bytes(s) + (s.by_reference ? limits::kResultsBytes : 0);
+/// Bytes of a job at this shard. Its region for sums counts as long as a lane's share may be.
+inline std::size_t job_bytes(const Session& s, std::uint16_t lanes) {
+  const std::size_t region = s.by_reference ? limits::kResultsBytes / lanes : 0;
+  return s.streams_of(s.shard) * stream_bytes(s) + region;
 }
 
 /// Packet buffers that a stream may keep: results, a contribution of each rank, one under way.

@@ -13,12 +13,20 @@ bool same_address(const Endpoint& a, const Endpoint& b) {
 
 }  // namespace
 
-AggregatorAddresses::AggregatorAddresses(const EngineConfig& config, std::uint16_t shard,
-                                         const Endpoint& first)
+AggregatorAddresses::AggregatorAddresses(const EngineConfig& config, std::uint16_t aggregator,
+                                         std::uint16_t lane, const Endpoint& first)
     : config_(config),
-      shard_(shard),
-      addresses_(shard < config.addresses.size() ? std::max(1u, config.addresses[shard]) : 1u) {
-  for (Address& address : addresses_) address.endpoint = first;  // until it is located
+      aggregator_(aggregator),
+      lane_(lane),
+      addresses_(aggregator < config.addresses.size() ? std::max(1u, config.addresses[aggregator])
+                                                      : 1u) {
+  for (Address& address : addresses_) address.endpoint = of_lane(first);  // until it is located
+}
+
+Endpoint AggregatorAddresses::of_lane(Endpoint aggregator) const {
+  aggregator.udp_port = static_cast<std::uint16_t>(aggregator.udp_port + lane_);
+  aggregator.lane = static_cast<std::uint8_t>(lane_);
+  return aggregator;
 }
 
 void AggregatorAddresses::begin(bool home_may_live, Time now) {
@@ -70,9 +78,9 @@ std::optional<Endpoint> AggregatorAddresses::next(Time now) {
   Address& address = addresses_[at];
   if (!config_.locate) return address.endpoint;
   const auto attempt = static_cast<unsigned>(at + addresses_.size() * address.looks++);
-  const auto found = config_.locate(shard_, attempt);
-  if (found) address.endpoint = found;
-  return found;
+  const auto found = config_.locate(aggregator_, attempt);
+  if (!found) return std::nullopt;
+  return address.endpoint = of_lane(*found);
 }
 
 bool AggregatorAddresses::is_current(const Endpoint& endpoint) const {

@@ -1,4 +1,5 @@
-// The addresses at which one shard's aggregator may be found: its own, then those of its standbys.
+// The addresses at which one shard may be found: its aggregator's, then those of the standbys. A
+// lane listens at the aggregator's UDP port plus its own number.
 //
 // All ranks must come together at one of them, so each prefers the first that answers: while one
 // answers, only those before it are asked as well; while none does, all are, one after the other.
@@ -17,7 +18,9 @@ namespace sluice::worker {
 
 class AggregatorAddresses {
  public:
-  AggregatorAddresses(const EngineConfig& config, std::uint16_t shard, const Endpoint& first);
+  /// `first`: where the aggregator's lane 0 listens.
+  AggregatorAddresses(const EngineConfig& config, std::uint16_t aggregator, std::uint16_t lane,
+                      const Endpoint& first);
 
   /// Where packets of the membership go.
   const Endpoint& current() const { return *addresses_[current_].endpoint; }
@@ -47,6 +50,7 @@ class AggregatorAddresses {
     unsigned looks = 0;
   };
 
+  Endpoint of_lane(Endpoint aggregator) const;
   std::optional<std::size_t> find(const Endpoint& from) const;
   std::size_t choose(Time now);
   bool answers(const Address& address, Time now) const;
@@ -54,7 +58,8 @@ class AggregatorAddresses {
   std::size_t first_that_answers(Time now) const;  // addresses_.size(): none
 
   const EngineConfig& config_;
-  const std::uint16_t shard_;
+  const std::uint16_t aggregator_;
+  const std::uint16_t lane_;
   std::vector<Address> addresses_;
   std::size_t current_ = 0;
   std::size_t home_ = 0;  // where we were welcomed last, and by which incarnation of the aggregator

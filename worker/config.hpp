@@ -35,7 +35,7 @@ struct EngineConfig {
   std::uint16_t streams = 0;                  ///< 0: the aggregator's
   std::uint8_t history = 0;                   ///< 0: the aggregator's
   std::uint16_t payload_bytes = 0;            ///< largest UDP payload our ports take
-  std::vector<std::string> aggregator_names;  ///< by shard, for messages; may be empty
+  std::vector<std::string> aggregator_names;  ///< for messages; may be empty
   std::optional<KnownAs> alias;               ///< for messages, too; none: the numbers above
 
   Duration join_timeout = defaults::kJoinTimeout;
@@ -53,13 +53,14 @@ struct EngineConfig {
   /// Makes ids that nobody can guess; never 0.
   std::function<std::uint64_t()> unique;
 
-  /// How many addresses each shard has, its standbys counted; empty: one each.
+  /// How many addresses each aggregator has, its standbys counted; empty: one each.
   std::vector<unsigned> addresses;
 
-  /// Where a shard may be found: at its address number `attempt % addresses[shard]`, which another
-  /// machine may have by now. Nothing: not reachable just now. Called before each HELLO; must not
-  /// block. Empty: always where the engine was told at first.
-  std::function<std::optional<Endpoint>(std::uint16_t shard, unsigned attempt)> locate;
+  /// Where an aggregator's lane 0 may be found: at its address number
+  /// `attempt % addresses[aggregator]`, which another machine may have by now. Nothing: not
+  /// reachable just now. Called before each HELLO; must not block. Empty: always where the engine
+  /// was told at first.
+  std::function<std::optional<Endpoint>(std::uint16_t aggregator, unsigned attempt)> locate;
 
   /// Memory that this rank shares with aggregators of this machine, for its contributions. All its
   /// bytes may be written until the engine ends. Id 0: none, and blocks go in packets.

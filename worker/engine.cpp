@@ -8,12 +8,17 @@
 namespace sluice::worker {
 
 Engine::Engine(EngineConfig config, std::span<const Endpoint> aggregators)
-    : config_(std::move(config)) {
-  assert(!aggregators.empty());
-  const auto shards = static_cast<std::uint16_t>(aggregators.size());
-  for (std::uint16_t shard = 0; shard < shards; ++shard)
-    memberships_.push_back(
-        std::make_unique<ShardMembership>(config_, shard, shards, aggregators[shard]));
+    : config_(std::move(config)), aggregators_(aggregators.begin(), aggregators.end()) {
+  assert(!aggregators_.empty());
+  add_membership();
+}
+
+/// Of the next shard.
+void Engine::add_membership() {
+  const auto shard = static_cast<std::uint16_t>(memberships_.size());
+  memberships_.push_back(std::make_unique<ShardMembership>(
+      config_, shard, static_cast<std::uint16_t>(aggregators_.size()),
+      aggregators_[shard % aggregators_.size()]));
 }
 
 // -------------------------------------------------------------------------------------- joining
@@ -69,8 +74,9 @@ bool Engine::begin_ops_again(KeepingSink& sink) {
   return true;
 }
 
-/// Shard 0 has decided; the others are told what.
+/// Shard 0 has decided, and told how many others there are; they are told what.
 void Engine::join_others(Time now) {
+  while (memberships_.size() < session().shards) add_membership();
   for (std::size_t i = 1; i < memberships_.size(); ++i)
     memberships_[i]->begin_join(memberships_[0]->agreed(), true, now, control_);
 }

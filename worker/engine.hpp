@@ -41,7 +41,8 @@ class Engine {
     kFailed,  ///< over: see failure()
   };
 
-  /// `aggregators`: where each shard listens, in order.
+  /// `aggregators`: where each one's lane 0 listens, in order. How many lanes they have, and so
+  /// how many shards there are, the first one tells.
   Engine(EngineConfig config, std::span<const Endpoint> aggregators);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -106,6 +107,7 @@ class Engine {
   template <class Wants>
   DropReason for_membership(Wants&& wants);
   void welcomed(ShardMembership& membership, Time now, KeepingSink& sink);
+  void add_membership();
   void join_others(Time now);
   bool start_epoch(ShardMembership& membership);
   void advance_streams(ShardMembership& membership, Time now, KeepingSink& sink);
@@ -132,7 +134,8 @@ class Engine {
   void flush(KeepingSink& sink) { control_.flush(sink); }
 
   const EngineConfig config_;
-  std::vector<std::unique_ptr<ShardMembership>> memberships_;
+  const std::vector<Endpoint> aggregators_;
+  std::vector<std::unique_ptr<ShardMembership>> memberships_;  // by shard
   std::vector<Stream> streams_;
   Counters counters_;
   OpQueue ops_{counters_};

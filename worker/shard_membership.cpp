@@ -34,9 +34,12 @@ std::string ranks_text(const RankSet& ranks) {
 }  // namespace
 
 std::string ShardMembership::whom() const {
-  const std::string who = config_.known_as().name() + ": aggregator " + std::to_string(shard_);
-  return shard_ < config_.aggregator_names.size() ? who + " at " + config_.aggregator_names[shard_]
-                                                  : who;
+  const std::size_t aggregator = shard_ % aggregators_;
+  const std::size_t lane = shard_ / aggregators_;
+  std::string who = config_.known_as().name() + ": aggregator " + std::to_string(shard_);
+  if (aggregator < config_.aggregator_names.size())
+    who += " at " + config_.aggregator_names[aggregator];
+  return lane == 0 ? who : who + ", lane " + std::to_string(lane);
 }
 
 // -------------------------------------------------------------------------------------- joining
@@ -107,7 +110,8 @@ bool ShardMembership::on_challenge(const Endpoint& from, const wire::Challenge& 
   join.block_elements = wanted_.block_elements;
   join.payload_bytes = wanted_.payload_bytes;
   join.shard = shard_;
-  join.shards = shards_;
+  // Whoever holds a generation asks for its shards: an aggregator that has others refuses.
+  join.shards = wanted_.generation != 0 ? wanted_.shards : shards_of(packet.lanes);
   join.history = wanted_.history;
   join.flags =
       static_cast<std::uint8_t>((no_progress_ ? wire::kJoinNoProgress : 0) |
@@ -176,6 +180,8 @@ bool ShardMembership::is_as_asked(const wire::Welcome& packet) const {
   const bool payload_fits = wanted_.generation == 0 ? packet.payload_bytes <= wanted_.payload_bytes
                                                     : packet.payload_bytes == wanted_.payload_bytes;
   if (packet.block_elements != wanted_.block_elements || !payload_fits) return false;
+  if (shards_of(packet.lanes) > limits::kMaxShards) return false;
+  if (wanted_.generation != 0 && shards_of(packet.lanes) != wanted_.shards) return false;
   // A new generation may have been formed with our JOIN of before the one that we hold. But an
   // aggregator may still read what we hold by reference: our slots stay as they are.
   const bool by_reference = (packet.flags & wire::kWelcomeByReference) != 0;
@@ -204,7 +210,7 @@ bool ShardMembership::on_welcome(const Endpoint& from, const wire::Welcome& pack
                         .block_elements = packet.block_elements,
                         .payload_bytes = packet.payload_bytes,
                         .shard = shard_,
-                        .shards = shards_,
+                        .shards = shards_of(packet.lanes),
                         .history = packet.history,
                         .generation = packet.generation,
                         .epoch = packet.epoch,

@@ -32,13 +32,15 @@ class ShardMembership {
  public:
   enum class State { kIdle, kJoining, kIn, kLeft };
 
-  ShardMembership(const EngineConfig& config, std::uint16_t shard, std::uint16_t shards,
+  /// Lane l of aggregator a of M is shard l * M + a; `aggregator`: where its lane 0 listens.
+  ShardMembership(const EngineConfig& config, std::uint16_t shard, std::uint16_t aggregators,
                   const Endpoint& aggregator)
       : rto(config.rto),
         config_(config),
         shard_(shard),
-        shards_(shards),
-        addresses_(config, shard, aggregator),
+        aggregators_(aggregators),
+        addresses_(config, static_cast<std::uint16_t>(shard % aggregators),
+                   static_cast<std::uint16_t>(shard / aggregators), aggregator),
         protection_(config.integrity, config.secret, config.job) {}
 
   State state() const { return state_; }
@@ -121,6 +123,9 @@ class ShardMembership {
   void start_joining(bool no_progress, Time now, ControlPackets& out);
   void send_leave(ControlPackets& out);
   void send_join(Time now, ControlPackets& out);
+  std::uint16_t shards_of(std::uint16_t lanes) const {
+    return static_cast<std::uint16_t>(aggregators_ * lanes);
+  }
   bool is_as_asked(const wire::Welcome& packet) const;
   bool offer_memory(const Endpoint& aggregator, wire::Join& join);
   const EngineConfig::Results* find_offered(std::uint64_t results) const;
@@ -132,7 +137,7 @@ class ShardMembership {
 
   const EngineConfig& config_;
   const std::uint16_t shard_;
-  const std::uint16_t shards_;
+  const std::uint16_t aggregators_;
   AggregatorAddresses addresses_;
   JobProtection protection_;
   State state_ = State::kIdle;

@@ -12,7 +12,8 @@ struct Endpoint {
   std::uint32_t ipv4 = 0;             ///< the peer's address, host byte order
   std::uint16_t udp_port = 0;         ///< the peer's UDP port, host byte order
   std::uint16_t local_udp_port = 0;   ///< ours, host byte order
-  bool off_machine = false;           ///< the port leads out of this machine, through real wires
+  std::uint8_t lane = 0;  ///< of the aggregator that the peer is; a local port has a queue for each
+  bool off_machine = false;  ///< the port leads out of this machine, through real wires
   friend bool operator==(const Endpoint&, const Endpoint&) = default;
 };
 

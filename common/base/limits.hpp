@@ -26,9 +26,14 @@ inline constexpr std::uint16_t kMaxRanks = 256;
 /// is more than a path within a cluster holds.
 inline constexpr std::uint16_t kMaxStreams = 1024;
 
-/// M: shard s mod M serves stream s, so each shard needs a stream at least.
+/// Daemons times lanes: shard s mod M serves stream s, so each shard needs a stream at least.
 inline constexpr std::uint16_t kMaxShards = 256;
 static_assert(kMaxShards <= kMaxStreams);
+
+/// Of a daemon: as many as DPDK's vhost-user ports have queues. So many cores take more packets
+/// than 400 Gbit/s bring (docs/performance.md).
+inline constexpr std::uint16_t kMaxLanes = 8;
+static_assert(kMaxLanes <= kMaxShards);
 
 /// H: a PROBE names the results that are there already as bits of 64. At least the result that is
 /// being delivered and the one before it.
@@ -125,6 +130,10 @@ inline constexpr std::size_t kMaxBacklog = 16 * kMaxRanks;
 inline constexpr std::size_t kMinBacklog = 2 * kBurst;
 static_assert(kMaxBacklog >= kMaxRanks + kBurst, "room for one answer, beside what is offered");
 
+/// Frames that came to other lanes and wait for one: a power of two. A receive ring's worth: where
+/// a device spreads frames as it likes, most come so, and a lane takes a burst in each turn.
+inline constexpr unsigned kHandOverFrames = 1024;
+
 /// Machines whose Ethernet address a port knows: all ranks of a job, one on each.
 inline constexpr std::size_t kMaxNeighbours = kMaxRanks;
 
@@ -216,9 +225,10 @@ inline constexpr std::size_t kSpareResultBlocks = 32;
 inline constexpr std::uint32_t kMinMemoryMib = 16;
 inline constexpr std::uint32_t kMaxMemoryMib = 1'048'576;
 
-/// Of it for DPDK itself; a daemon's has room for the headers of results, too.
+/// Of it for DPDK itself; a daemon's has room for the headers of results, too: 28 MiB of 32 ports.
 inline constexpr std::uint32_t kWorkerDpdkMib = 32;
 inline constexpr std::uint32_t kDaemonDpdkMib = 64;
+inline constexpr std::uint32_t kFurtherLaneDpdkMib = 32;  // each lane has headers of its own
 
 /// Silence and waiting, as settings may say: on a busy machine a healthy process may not run for
 /// tens of milliseconds, and after ten minutes somebody should look.

@@ -196,6 +196,10 @@ std::string explain(const AbortInfo& i) {
       if (i.field == Field::kSharedMemory)
         return "the job's blocks lie in shared memory, and the aggregator cannot share any with "
                "all ranks";
+      if (i.field == Field::kShards)
+        return "this rank names aggregators that have " + std::to_string(i.value_a) +
+               " lanes in all, and this one counts " + std::to_string(i.value_b) +
+               ": its settings `shards` or `lanes` are not those of the others";
       return "the aggregator does not accept " + std::string(name(i.field)) + " " +
              std::to_string(i.value_a) + "; its limit is " + std::to_string(i.value_b);
     case AbortReason::kShuttingDown:

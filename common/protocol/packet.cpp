@@ -19,6 +19,10 @@ bool is_index(std::uint32_t index, std::uint32_t blocks) {
   return index == kNoBlock.value || index < blocks;
 }
 
+bool is_lane_count(std::uint16_t lanes) {
+  return lanes >= 1 && lanes <= limits::kMaxLanes;
+}
+
 }  // namespace
 
 std::size_t Packet::block_bytes(const wire::Shape& shape, std::uint32_t index) {
@@ -127,6 +131,12 @@ DropReason Packet::check<wire::KeyValueResult>() {
 }
 
 template <>
+DropReason Packet::check<wire::Challenge>() {
+  if (const auto bad = check_fixed(sizeof(wire::Challenge)); bad != DropReason::kNone) return bad;
+  return is_lane_count(as<wire::Challenge>().lanes) ? DropReason::kNone : DropReason::kBadShape;
+}
+
+template <>
 DropReason Packet::check<wire::Welcome>() {
   if (const auto bad =
           check_flags(&wire::Welcome::flags, wire::kWelcomeResume | wire::kWelcomeAuthenticate |
@@ -138,7 +148,7 @@ DropReason Packet::check<wire::Welcome>() {
                         w.history <= wire::kMaxHistory && std::has_single_bit(w.history) &&
                         w.block_elements >= 1 && w.block_elements <= wire::kMaxBlockElements &&
                         w.payload_bytes >= wire::kMinPayload &&
-                        w.payload_bytes <= wire::kMaxPayload;
+                        w.payload_bytes <= wire::kMaxPayload && is_lane_count(w.lanes);
   return possible ? DropReason::kNone : DropReason::kBadShape;
 }
 

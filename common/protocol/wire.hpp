@@ -248,8 +248,10 @@ struct Challenge {
   U64 incarnation;
   U64 serial;
   std::array<std::uint8_t, 16> challenge{};  // shows that the JOIN comes from where this went
+  U16 lanes;                                 // of the daemon, each at a UDP port of its own
+  std::array<std::uint8_t, 6> reserved{};
 };
-static_assert(sizeof(Challenge) == 56 && sizeof(Challenge) + kTrailerBytes <= kHandshakeBytes);
+static_assert(sizeof(Challenge) == 64 && sizeof(Challenge) + kTrailerBytes <= kHandshakeBytes);
 
 struct Pending {
   Header header;
@@ -273,7 +275,7 @@ struct Welcome {
   U16 payload_bytes;  // the smallest offered
   std::uint8_t history = 0;
   std::uint8_t flags = 0;  // kWelcome...
-  U16 udp_port;            // where this lane listens; 0: where the JOIN went
+  U16 lanes;               // of each daemon: there are so many shards for each address
   U16 keep_alive_ms;       // how often a KEEPALIVE is expected
   std::array<std::uint8_t, 4> reserved{};
   U64 results;  // region of the session's sums, where blocks go by reference; else zero

@@ -22,7 +22,17 @@ using wire::Kind;
 constexpr std::uint32_t kJob = 1;
 constexpr unsigned kRanks = 2;
 constexpr std::uint64_t kSeed = 30;
-constexpr std::array<Endpoint, 2> kShards{{{.port_id = 1, .ipv4 = 1}, {.port_id = 2, .ipv4 = 2}}};
+constexpr std::array<Endpoint, 2> kAggregators{
+    {{.port_id = 1, .ipv4 = 1}, {.port_id = 2, .ipv4 = 2}}};
+
+/// One shard, or two: lanes of one aggregator, or two aggregators.
+struct Shards {
+  explicit Shards(std::uint8_t choice)
+      : count(1u + (choice & 1)), lanes(static_cast<std::uint16_t>((choice & 3) == 3 ? 2 : 1)) {}
+  std::size_t count;
+  std::uint16_t lanes;
+  std::size_t aggregators() const { return count / lanes; }
+};
 
 /// What an aggregator knows of a stream: the round to finish next.
 struct StreamView {
@@ -42,10 +52,10 @@ class Target {
       : input_(input),
         streams_(static_cast<std::uint16_t>(1 + input.below(4))),
         history_(static_cast<std::uint8_t>(2u << input.below(3))),
-        shards_(1 + input.below(kShards.size())),
+        shards_(input.byte()),
         views_(streams_),
         caller_(rank_config(kJob, 0, kRanks, kSeed), endpoint_of(kJob, 0),
-                std::span(kShards).first(shards_)) {
+                std::span(kAggregators).first(shards_.aggregators())) {
     caller_.engine.start(now_, caller_.sink);
     listen();
   }
@@ -126,7 +136,7 @@ class Target {
     const parts::Sent sent = heard_[which];
     heard_.erase(heard_.begin() + static_cast<std::ptrdiff_t>(which));
     const Packet packet = sent.packet();
-    const auto shard = static_cast<std::uint16_t>(sent.to == kShards[0] ? 0 : 1);
+    const auto shard = static_cast<std::uint16_t>(sent.to == kAggregators[0] ? 0 : 1);
     switch (packet.kind()) {
       case Kind::kHello:
         return say(challenge(packet.as<wire::Hello>(), shard));
@@ -170,8 +180,8 @@ class Target {
       case 4:
         return say(left(known_.choose(input_)));
       case 5:
-        ++epoch_[stream % shards_];  // an aggregator that was restarted
-        return say(refused(token(stream % shards_)));
+        ++epoch_[stream % shards_.count];  // an aggregator that was restarted
+        return say(refused(token(stream % shards_.count)));
       default:
         return say(result(stream));
     }
@@ -189,7 +199,8 @@ class Target {
     tell(bytes);
   }
   void tell(const Datagram& bytes) {
-    caller_.engine.receive(kShards[0], parts::received(caller_.sink, bytes), now_, caller_.sink);
+    caller_.engine.receive(kAggregators[0], parts::received(caller_.sink, bytes), now_,
+                           caller_.sink);
   }
 
   // -------------------------------------------------------------------------------- membership
@@ -205,6 +216,7 @@ class Target {
   Datagram challenge(const wire::Hello& hello, std::uint16_t shard) {
     auto packet = wire::make<wire::Challenge>(kJob);
     packet.nonce = hello.nonce;
+    packet.lanes = shards_.lanes;
     packet.incarnation = incarnation(shard);
     packet.serial = ++serial_;
     return datagram_of(packet);
@@ -219,6 +231,7 @@ class Target {
   Datagram welcome(const wire::Join& join, std::uint16_t shard) {
     auto packet = wire::make<wire::Welcome>(kJob);
     packet.nonce = join.nonce;
+    packet.lanes = shards_.lanes;
     packet.incarnation = incarnation(shard);
     packet.token = token(shard);
     packet.generation = generation();
@@ -259,7 +272,7 @@ class Target {
 
   // ----------------------------------------------------------------------------------- streams
   wire::DeliveryHeader delivery(std::uint16_t stream, wire::DeliveryHeader header) const {
-    header.epoch = header.delivery_token = epoch(stream % shards_);
+    header.epoch = header.delivery_token = epoch(stream % shards_.count);
     header.stream = stream;
     return header;
   }
@@ -424,7 +437,7 @@ class Target {
   Input& input_;
   const std::uint16_t streams_;
   const std::uint8_t history_;
-  const std::size_t shards_;
+  const Shards shards_;
   std::vector<StreamView> views_;
   std::uint64_t writer_end_ = 0;  // behind what was appended to a run
   Time now_ = Time{std::chrono::hours(1)};
@@ -433,7 +446,7 @@ class Target {
   std::vector<Datagram> said_;
   Known known_;
   std::uint64_t serial_ = 0;
-  std::array<std::uint64_t, kShards.size()> epoch_{};
+  std::array<std::uint64_t, 2> epoch_{};  // by shard
 };
 
 }  // namespace

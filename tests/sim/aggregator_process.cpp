@@ -25,7 +25,7 @@ AggregatorProcess::AggregatorProcess(World& world, unsigned shard, Role role)
       host_(world, *this,
             Endpoint{.port_id = 0,
                      .ipv4 = address_of_shard(shard, role == Role::kStandby),
-                     .udp_port = 4791,
+                     .udp_port = kAggregatorPort,
                      .off_machine = true}),
       ids_(derive(world.scenario.seed, 100 + host_.self().ipv4)) {
   if (role == Role::kStandby) return;
@@ -43,6 +43,7 @@ aggregator::EngineConfig AggregatorProcess::config() {
   aggregator::EngineConfig config;
   config.shard = static_cast<std::uint16_t>(shard_);
   config.shards = static_cast<std::uint16_t>(world_.scenario.shards);
+  config.lanes = static_cast<std::uint16_t>(world_.scenario.lanes);
   config.streams = world_.scenario.streams;
   config.history = world_.scenario.history;
   config.payload_bytes = world_.scenario.payload_bytes;
@@ -204,18 +205,23 @@ void AggregatorProcess::end_life() {
 }
 
 void AggregatorProcess::crash() {
+  const auto down = crashes_to_come_.front().down;
+  crashes_to_come_.pop_front();
+  const Time back =
+      down ? std::min(world_.events.now() + *down, world_.scenario.faults_end) : kNever;
+  kill(back);
+  if (on_killed) on_killed(*this, back);
+}
+
+void AggregatorProcess::kill(Time back) {
+  if (!engine_) return;
   trace_note(world_.tracing, world_.events.now(), "aggregator %u is killed", shard_);
   ++crashes_;
   if (const auto torn = memory_->tear(ids_)) world_.coverage["shared memory.slots torn"] += torn;
   end_life();
-  const auto down = crashes_to_come_.front().down;
-  crashes_to_come_.pop_front();
-  ended_ = !down;
-  const Time now = world_.events.now();
-  const Time back = down ? std::min(now + *down, world_.scenario.faults_end) : kNever;
-  world_.outages.shard_down(shard_, now, back);
-  if (on_killed) on_killed(*this, ended_);
-  if (down) world_.events.at(back, [this] { boot(); });
+  ended_ = back == kNever;
+  world_.outages.shard_down(shard_, world_.events.now(), back);
+  if (!ended_) world_.events.at(back, [this] { boot(); });
 }
 
 void AggregatorProcess::faults_end() {

@@ -1,4 +1,5 @@
-// One aggregator of the simulation: the engine, and its lives one after the other.
+// One shard of the simulation, an aggregator or a lane of one: the engine, and its lives one after
+// the other. Lanes of one aggregator live and die together.
 #pragma once
 
 #include <cstdint>
@@ -29,11 +30,12 @@ class AggregatorProcess final : public Process {
 
   /// Hears of ranks that are declared failed for their silence.
   std::function<void(const AggregatorProcess&, std::uint32_t job, unsigned rank)> on_given_up;
-  /// Hears of a kill; `for_good`: it will not boot again.
-  std::function<void(const AggregatorProcess&, bool for_good)> on_killed;
+  /// Hears of a kill; kNever: it will not boot again.
+  std::function<void(const AggregatorProcess&, Time back)> on_killed;
 
   void boot();
-  void shut_down();  ///< for good
+  void shut_down();      ///< for good
+  void kill(Time back);  ///< until then, with the process whose lane this is; nothing if it is down
   void disconnect(std::uint16_t port_id);
   void faults_end();
   void pause(Duration length) { host_.pause(length); }

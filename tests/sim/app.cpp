@@ -58,10 +58,10 @@ worker::EngineConfig App::config() {
   config.integrity = world_.scenario.integrity;
   config.secret = secret_of(plan.id, world_.scenario.trust);
   if (!world_.scenario.standbys.empty()) {
-    for (unsigned shard = 0; shard < world_.scenario.shards; ++shard)
-      config.addresses.push_back(static_cast<unsigned>(places_of(shard).size()));
-    config.locate = [this](std::uint16_t shard, unsigned attempt) {
-      const auto places = places_of(shard);
+    for (unsigned each = 0; each < world_.scenario.aggregators(); ++each)
+      config.addresses.push_back(static_cast<unsigned>(places_of(each).size()));
+    config.locate = [this](std::uint16_t aggregator, unsigned attempt) {
+      const auto places = places_of(aggregator);
       return std::optional(places[attempt % places.size()]);
     };
   }
@@ -84,7 +84,7 @@ void App::share_memory(worker::EngineConfig& config) {
   config.results = [this](const Endpoint& at) -> std::optional<worker::EngineConfig::Results> {
     if (random_.chance(0.03)) return std::nullopt;
     for (const auto& aggregator : aggregators_) {
-      if (aggregator->endpoint() != at) continue;
+      if (aggregator->endpoint() != world_.network.inside(at)) continue;
       if (const auto region = aggregator->results_for(job_.plan.id))
         return worker::EngineConfig::Results{region->id(), region, region->bytes()};
     }
@@ -122,11 +122,11 @@ void App::share_no_more(const OpenOp& op) {
   if (op.region) world_.shared_regions.erase(op.region->id());
 }
 
-/// The first aggregator of the shard and its standby.
-std::vector<Endpoint> App::places_of(unsigned shard) const {
+/// Of an aggregator and its standby: the addresses of lane 0.
+std::vector<Endpoint> App::places_of(unsigned aggregator) const {
   std::vector<Endpoint> places;
-  for (const auto& aggregator : aggregators_)
-    if (aggregator->shard() == shard) places.push_back(aggregator->endpoint());
+  for (const auto& each : aggregators_)
+    if (each->shard() == aggregator) places.push_back(each->endpoint());
   return places;
 }
 
@@ -143,7 +143,8 @@ void App::begin(std::size_t program) {
   if (facts.rejoined) facts.rejoined_at = began_;
   std::vector<Endpoint> endpoints;
   for (const auto& aggregator : aggregators_)
-    if (!aggregator->is_standby()) endpoints.push_back(aggregator->endpoint());
+    if (!aggregator->is_standby() && aggregator->shard() < world_.scenario.aggregators())
+      endpoints.push_back(aggregator->endpoint());
   engine_ = std::make_unique<worker::Engine>(config(), endpoints);
   host_.start();
   trace_note(world_.tracing, world_.events.now(), "job %u rank %u joins for program %zu",

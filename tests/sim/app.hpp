@@ -71,7 +71,7 @@ class App final : public Process {
   worker::EngineConfig config();
   void share_memory(worker::EngineConfig& config);
   void share_no_more();
-  std::vector<Endpoint> places_of(unsigned shard) const;
+  std::vector<Endpoint> places_of(unsigned aggregator) const;
   void on_packet(const Arrival& arrival, Buffer buffer) override;
   void on_turn() override;
   void on_pause_over(Duration pause, const std::function<void()>& take_packets) override;

@@ -68,7 +68,9 @@ void draw_end_of_a_shard(Random& r, Scenario& s) {
 
 void draw_standby(Random& r, Scenario& s) {
   draw_end_of_a_shard(r, s);
-  s.standbys.push_back({s.crashes.back().shard, r.chance(0.5), ms(r.uniform(1, 600))});
+  const Standby first{s.crashes.back().shard, r.chance(0.5), ms(r.uniform(1, 600))};
+  for (unsigned shard = first.shard % s.aggregators(); shard < s.shards; shard += s.aggregators())
+    s.standbys.push_back({shard, first.from_start, first.takes_over_after});
 }
 
 void draw_slow_rank(Random& r, Scenario& s) {

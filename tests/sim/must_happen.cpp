@@ -17,6 +17,8 @@ constexpr const char* kMustHappen[] = {
     "host.receive ring full",
     "host.transmit ring full",
     "aggregators.killed",
+    "aggregators.of several lanes",
+    "aggregators.of several lanes killed",
     "jobs too silent to live",
     "trust.no secret",
     "trust.secret",

@@ -20,7 +20,25 @@ unsigned shard_at(Address address) {
 
 }  // namespace
 
-void Network::send(const Endpoint& from, const Endpoint& to, const Bytes& datagram) {
+Endpoint Network::outside(Endpoint lane) const {
+  if (!is_shard(lane.ipv4)) return lane;
+  const unsigned number = shard_at(lane.ipv4) / scenario_.aggregators();
+  lane.ipv4 -= number * scenario_.aggregators();
+  lane.udp_port = static_cast<std::uint16_t>(kAggregatorPort + number);
+  lane.lane = static_cast<std::uint8_t>(number);
+  return lane;
+}
+
+Endpoint Network::inside(Endpoint known) const {
+  if (!is_shard(known.ipv4)) return known;
+  known.ipv4 += (known.udp_port - kAggregatorPort) * scenario_.aggregators();
+  known.udp_port = kAggregatorPort;
+  known.lane = 0;
+  return known;
+}
+
+void Network::send(const Endpoint& from, const Endpoint& known, const Bytes& datagram) {
+  const Endpoint to = inside(known);
   ++counts_.packets;
   if (on_send) on_send(from, to, datagram);
   if (trace_) trace("send", events_.now(), from, to, *datagram);
@@ -127,7 +145,7 @@ void Network::deliver(const Endpoint& to, const Arrival& arrival) {
   if (found == handlers_.end()) return;
   if (trace_) trace("  recv", events_.now(), arrival.from, to, *arrival.bytes);
   const Handler handler = found->second;  // it may detach itself
-  handler(arrival);
+  handler({outside(arrival.from), arrival.bytes, arrival.damaged});
 }
 
 double Network::share_of_late(Address to) const {

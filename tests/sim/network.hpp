@@ -19,6 +19,7 @@ namespace sluice::sim {
 // Where a process is found; goes into Endpoint::ipv4.
 using Address = std::uint32_t;
 inline constexpr Address kStandbys = 0x100;
+inline constexpr std::uint16_t kAggregatorPort = 4791;  // of lane 0
 inline constexpr Address kIntruders = 0x8000;
 inline constexpr Address kHostileAddress = 0x7777;  // of a host that is nobody's
 inline constexpr std::array<std::uint8_t, 6> kHostileMac{2, 0, 0, 0, 0, 0x77};
@@ -51,9 +52,15 @@ class Network {
   /// Sees every packet as it is sent.
   std::function<void(const Endpoint& from, const Endpoint& to, const Bytes& datagram)> on_send;
 
+  /// Where a lane is known outside: its aggregator's address, a UDP port of its own. In here each
+  /// shard has an address.
+  Endpoint outside(Endpoint lane) const;
+  Endpoint inside(Endpoint known) const;
+
   void attach(Address address, Handler handler) { handlers_[address] = std::move(handler); }
   void detach(Address address) { handlers_.erase(address); }
 
+  /// `from` as it is in here, `to` as it is known outside.
   void send(const Endpoint& from, const Endpoint& to, const Bytes& datagram);
 
   /// A packet of a host on the segment, whatever it says of its sender. No fault hits it, and

@@ -8,6 +8,12 @@
 namespace sluice::sim {
 namespace {
 
+/// How the shards are spread over aggregators.
+void draw_lanes(Scenario& s) {
+  Random r(derive(s.seed, 3));
+  s.lanes = s.shards % 2 == 0 && r.chance(0.5) ? r.pick({2u, s.shards}) : 1;
+}
+
 using std::chrono::milliseconds;
 
 Theme draw_theme(Random& r) {
@@ -98,6 +104,7 @@ void draw_full_links(Random& r, Scenario& s) {
   s.faults_end = Time{};
   s.receive_ring = 1024;
   s.shards = static_cast<unsigned>(r.between(1, 8));
+  draw_lanes(s);
   s.payload_bytes = 1400;
   const auto ranks = static_cast<unsigned>(r.between(2, 8));
   JobPlan job = draw_job(r, s, 10, ranks);
@@ -108,6 +115,7 @@ void draw_full_links(Random& r, Scenario& s) {
   if (s.theme == Theme::kIncast) {
     s.link.host_queue_bytes = 64 * 1400;
     s.shards = static_cast<unsigned>(r.between(1, 2));
+    draw_lanes(s);
     job.streams = static_cast<std::uint16_t>(r.pick<std::uint64_t>({32, 64}));
   }
   s.jobs.push_back(std::move(job));
@@ -116,6 +124,7 @@ void draw_full_links(Random& r, Scenario& s) {
 /// Up to 256 ranks, with few and small ops.
 void draw_wide(Random& r, Scenario& s) {
   s.shards = static_cast<unsigned>(r.between(1, 2));
+  draw_lanes(s);
   s.link.bytes_per_us = 0;
   s.link.duplicate = std::min(s.link.duplicate, 0.1);
   s.link.loss = std::min(s.link.loss, 0.2);
@@ -191,6 +200,7 @@ Scenario make_scenario(std::uint64_t seed) {
   s.streams = static_cast<std::uint16_t>(r.between(1, 16));
   s.history = r.pick<std::uint8_t>({2, 4, 8});
   s.shards = static_cast<unsigned>(r.pick({1, 1, 1, 2, 3, 4}));
+  draw_lanes(s);
   s.integrity = r.chance(0.4);
   if (s.integrity) s.link.bit_flips = r.pick({0.001, 0.01, 0.05});
   s.trust = r.pick({Trust::kNone, Trust::kSecret, Trust::kAuthenticated});
@@ -262,7 +272,8 @@ std::shared_ptr<const Secret> secret_of(std::uint32_t job, Trust trust) {
 
 std::string describe(const Scenario& s) {
   std::ostringstream out;
-  out << "seed " << s.seed << " (" << name(s.theme) << "): " << s.shards << " aggregators, payload "
+  out << "seed " << s.seed << " (" << name(s.theme) << "): " << s.aggregators() << " aggregators"
+      << (s.lanes > 1 ? " of " + std::to_string(s.lanes) + " lanes" : "") << ", payload "
       << s.payload_bytes << ", loss " << s.link.loss << ", duplicate " << s.link.duplicate
       << ", late " << s.link.late << " up to "
       << std::chrono::duration_cast<milliseconds>(s.link.late_max).count() << " ms, ancient "

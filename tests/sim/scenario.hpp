@@ -162,7 +162,9 @@ std::shared_ptr<const Secret> secret_of(std::uint32_t job, Trust trust);
 struct Scenario {
   std::uint64_t seed = 0;
   Theme theme = Theme::kMixed;
-  unsigned shards = 1;
+  unsigned shards = 1;  ///< aggregators times lanes
+  unsigned lanes = 1;   ///< of each aggregator
+  unsigned aggregators() const { return shards / lanes; }
   std::uint16_t payload_bytes = 1400;  ///< of the aggregators
   std::uint16_t streams = 4;
   std::uint8_t history = 8;

@@ -43,9 +43,12 @@ AggregatorProcess& Simulation::add_aggregator(unsigned shard, AggregatorProcess:
     for (auto& job : jobs_)
       if (job->plan.id == id) job->judge_silence(aggregator, rank);
   };
-  process.on_killed = [this](const AggregatorProcess& aggregator, bool for_good) {
-    watch_.on_kill(aggregator.endpoint().ipv4);
-    if (for_good) take_over(aggregator);
+  process.on_killed = [this](const AggregatorProcess& lane, Time back) {
+    with_lanes_of(lane, [&](AggregatorProcess& each) {
+      each.kill(back);
+      watch_.on_kill(each.endpoint().ipv4);
+      if (back == kNever) take_over(each);
+    });
   };
   return process;
 }
@@ -103,7 +106,8 @@ void Simulation::plan_fault(Job& job) {
   ++planned_;
   events_.in(plan.fault_after + plan.start_spread, [this, &job, &victim, &plan] {
     --planned_;
-    if (plan.fault == Fault::kShutDown) return aggregators_[0]->shut_down();
+    if (plan.fault == Fault::kShutDown)
+      return with_lanes_of(*aggregators_[0], [](AggregatorProcess& each) { each.shut_down(); });
     if (plan.fault == Fault::kDuplicateRank)
       return add_app(job, plan.victim, ++next_port_, Role::kIntruder).begin(0);
     die(job, victim);
@@ -131,6 +135,15 @@ void Simulation::die(Job& job, App& app) {
     job.ranks[rank].rejoined = true;
     add_app(job, rank, ++next_port_).begin(job.plan.programs.size() - 1);
   });
+}
+
+/// Calls f with the lane and the others of its process.
+template <class F>
+void Simulation::with_lanes_of(const AggregatorProcess& lane, F&& f) {
+  for (auto& other : aggregators_)
+    if (other->shard() % scenario_.aggregators() == lane.shard() % scenario_.aggregators() &&
+        other->is_standby() == lane.is_standby())
+      f(*other);
 }
 
 /// Calls f with every process that the fault hits.
@@ -237,6 +250,10 @@ void Simulation::add_to(Coverage& coverage) {
   ++coverage[std::string("trust.") + name(scenario_.trust)];
   for (auto& aggregator : aggregators_) {
     coverage["aggregators.killed"] += aggregator->crashes();
+    if (scenario_.lanes > 1) {
+      ++coverage["aggregators.of several lanes"];
+      coverage["aggregators.of several lanes killed"] += aggregator->crashes();
+    }
     aggregator->add_to(coverage);
   }
   for (const auto& job : jobs_) {

@@ -28,6 +28,8 @@ class Simulation {
   void on_send(const Endpoint& from, const Endpoint& to, const Bytes& datagram);
   void take_over(const AggregatorProcess& dead);
   template <class F>
+  void with_lanes_of(const AggregatorProcess& lane, F&& f);
+  template <class F>
   void with(const Target& who, F&& f);
   bool all_over() const;
   void check_what_was_sent_again();

@@ -235,7 +235,7 @@ const std::vector<Case>& cases() {
              kNewcomer);
        }},
       {DropReason::kNotJoined,
-       [](Bench& bench) { bench.to_rank(datagram_of(wire::make<wire::Challenge>(kJob))); }},
+       [](Bench& bench) { bench.to_rank(datagram_of(wire::make<wire::Pending>(kJob))); }},
       {DropReason::kWrongEpoch,
        [](Bench& bench) { bench.to_rank(datagram_of(wire::make<wire::Poll>(kJob))); }},
 

@@ -241,6 +241,8 @@ std::vector<FieldRow> layout() {
       ROW(Challenge, incarnation, 24, 8),
       ROW(Challenge, serial, 32, 8),
       ROW(Challenge, challenge, 40, 16),
+      ROW(Challenge, lanes, 56, 2),
+      ROW(Challenge, reserved, 58, 6),
       ROW(Pending, header, 0, 16),
       ROW(Pending, nonce, 16, 8),
       ROW(Pending, serial, 24, 8),
@@ -257,7 +259,7 @@ std::vector<FieldRow> layout() {
       ROW(Welcome, payload_bytes, 68, 2),
       ROW(Welcome, history, 70, 1),
       ROW(Welcome, flags, 71, 1),
-      ROW(Welcome, udp_port, 72, 2),
+      ROW(Welcome, lanes, 72, 2),
       ROW(Welcome, keep_alive_ms, 74, 2),
       ROW(Welcome, reserved, 76, 4),
       ROW(Welcome, results, 80, 8),
@@ -484,6 +486,7 @@ TEST_CASE("CHALLENGE") {
   built.incarnation = kIncarnation;
   built.serial = 9;
   built.challenge.fill(0xcc);
+  built.lanes = 3;
   CHECK(raw(built) == golden().at("challenge"));
   const Packet packet = parsed("challenge");
   CHECK(packet.kind() == Kind::kChallenge);
@@ -491,6 +494,7 @@ TEST_CASE("CHALLENGE") {
   CHECK(packet.as<wire::Challenge>().incarnation == kIncarnation);
   CHECK(packet.as<wire::Challenge>().serial == 9);
   CHECK(packet.as<wire::Challenge>().challenge[15] == 0xcc);
+  CHECK(packet.as<wire::Challenge>().lanes == 3);
 }
 
 TEST_CASE("PENDING, and sets of ranks") {
@@ -521,7 +525,7 @@ TEST_CASE("WELCOME") {
   built.payload_bytes = 1472;
   built.history = 4;
   built.flags = wire::kWelcomeResume;
-  built.udp_port = 50001;
+  built.lanes = 2;
   built.keep_alive_ms = 1000;
   built.results = kResults;
   CHECK(raw(built) == golden().at("welcome"));
@@ -539,7 +543,7 @@ TEST_CASE("WELCOME") {
   CHECK(welcome.payload_bytes == 1472);
   CHECK(welcome.history == 4);
   CHECK(welcome.flags == wire::kWelcomeResume);
-  CHECK(welcome.udp_port == 50001);
+  CHECK(welcome.lanes == 2);
   CHECK(welcome.keep_alive_ms == 1000);
 }
 

@@ -31,7 +31,7 @@ using State = Engine::State;
 
 /// Rank 0 of a job of two; `streams` on `shards` aggregators, one result column used.
 struct Bench {
-  explicit Bench(std::uint8_t h = 4, unsigned m = 1) : history(h) {
+  explicit Bench(std::uint8_t h = 4, unsigned m = 1, std::uint16_t l = 1) : history(h), lanes(l) {
     config.job = kJob;
     config.ranks = 2;
     config.block_elements = kBlock;
@@ -41,7 +41,7 @@ struct Bench {
     config.join_timeout = 3s;
     config.unique = [this] { return ++ids; };
     for (unsigned shard = 0; shard < m; ++shard) aggregators.push_back({.ipv4 = 1 + shard});
-    streams = static_cast<std::uint16_t>(m);
+    streams = static_cast<std::uint16_t>(m * l);
     engine = std::make_unique<Engine>(config, aggregators);
   }
 
@@ -63,6 +63,7 @@ struct Bench {
   std::vector<Sent> challenge(std::uint64_t nonce, std::uint64_t incarnation = kIncarnation) {
     auto packet = wire::make<wire::Challenge>(kJob);
     packet.nonce = nonce;
+    packet.lanes = lanes;
     packet.incarnation = incarnation;
     packet.serial = 1;
     return give(packet);
@@ -70,6 +71,7 @@ struct Bench {
   wire::Welcome welcome_packet(std::uint64_t nonce, std::uint16_t shard = 0) const {
     auto packet = wire::make<wire::Welcome>(kJob);
     packet.nonce = nonce;
+    packet.lanes = lanes;
     packet.incarnation = kIncarnation;
     packet.token = 900u + shard;
     packet.generation = 3;
@@ -82,14 +84,21 @@ struct Bench {
     packet.keep_alive_ms = 1000;
     return packet;
   }
+  Endpoint place_of(std::size_t shard) const {
+    Endpoint place = aggregators[shard % aggregators.size()];
+    const std::size_t lane = shard / aggregators.size();
+    place.udp_port = static_cast<std::uint16_t>(place.udp_port + lane);
+    place.lane = static_cast<std::uint8_t>(lane);
+    return place;
+  }
   void join() {
     const std::uint64_t nonce = start();
     REQUIRE(of_kind<wire::Join>(challenge(nonce)).size() == 1);
     auto sent = give(welcome_packet(nonce));
-    for (std::uint16_t shard = 1; shard < aggregators.size(); ++shard) {
+    for (std::uint16_t shard = 1; shard < aggregators.size() * lanes; ++shard) {
       std::uint64_t next = 0;
       for (const Sent& hello : of_kind<wire::Hello>(sent))
-        if (hello.to == aggregators[shard]) next = hello.packet().as<wire::Hello>().nonce;
+        if (hello.to == place_of(shard)) next = hello.packet().as<wire::Hello>().nonce;
       challenge(next);
       give(welcome_packet(next, shard));
     }
@@ -101,6 +110,10 @@ struct Bench {
     now += time;
     engine->on_time(now, sink);
     return sink.take();
+  }
+  void until_over(Duration limit = 10s) {
+    for (const Time begin = now; !engine->over() && now - begin < limit;) pass(10ms);
+    REQUIRE(engine->over());
   }
   /// Runs until something of the kind is sent; how long that took.
   template <class T>
@@ -202,6 +215,7 @@ struct Bench {
 
   static constexpr std::uint64_t kLongBlocks = 2000;
   std::uint8_t history;
+  std::uint16_t lanes;
   std::uint16_t streams = 1;
   std::uint64_t ids = 5000;
   worker::EngineConfig config;
@@ -424,6 +438,52 @@ TEST_CASE("what was said without proof is not passed on as the cause") {
   REQUIRE(leave.size() == 1);
   CHECK(leave[0].packet().as<wire::Leave>().abort == 1);
   CHECK(leave[0].packet().as<wire::Leave>().reason == 0);
+}
+
+TEST_CASE("a worker learns from CHALLENGE how many lanes aggregators have") {
+  Bench bench(4, 2, 3);
+  const std::uint64_t nonce = bench.start();
+  const auto join = of_kind<wire::Join>(bench.challenge(nonce));
+  REQUIRE(join.size() == 1);
+  CHECK(join[0].packet().as<wire::Join>().shard == 0);
+  CHECK(join[0].packet().as<wire::Join>().shards == 6);
+  const auto hellos = of_kind<wire::Hello>(bench.give(bench.welcome_packet(nonce)));
+  REQUIRE(hellos.size() == 5);
+  for (std::size_t i = 0; i < hellos.size(); ++i) CHECK(hellos[i].to == bench.place_of(i + 1));
+  const auto next =
+      of_kind<wire::Join>(bench.challenge(hellos[4].packet().as<wire::Hello>().nonce));
+  REQUIRE(next.size() == 1);
+  CHECK(next[0].to == bench.place_of(5));
+  CHECK(next[0].packet().as<wire::Join>().shard == 5);
+  CHECK(next[0].packet().as<wire::Join>().shards == 6);
+}
+
+TEST_CASE("a lane that does not answer is named") {
+  Bench bench(4, 1, 2);
+  bench.config.aggregator_names = {"vhost:/run/sluice"};
+  bench.engine = std::make_unique<Engine>(bench.config, bench.aggregators);
+  const std::uint64_t nonce = bench.start();
+  bench.challenge(nonce);
+  bench.give(bench.welcome_packet(nonce));
+  bench.until_over();
+  CHECK(std::string(bench.engine->failure()->what()) ==
+        "job 42: aggregator 1 at vhost:/run/sluice, lane 1 did not answer within 3 s");
+}
+
+TEST_CASE("who holds a generation asks for its shards, whatever lanes there are now") {
+  Bench bench(4, 1, 2);
+  bench.join();
+  bench.lanes = 4;
+  const auto hello = of_kind<wire::Hello>(bench.give(bench.refused()));
+  REQUIRE(hello.size() == 1);
+  const auto again = hello[0].packet().as<wire::Hello>().nonce;
+  const auto join = of_kind<wire::Join>(bench.challenge(again, kIncarnation + 1));
+  REQUIRE(join.size() == 1);
+  CHECK(join[0].packet().as<wire::Join>().shards == 2);
+  auto welcome = bench.welcome_packet(again);
+  welcome.incarnation = kIncarnation + 1;
+  CHECK(bench.give(welcome).empty());
+  CHECK(bench.drops(DropReason::kNotJoined) == 1);
 }
 
 TEST_CASE("an aggregator that falls silent is declared failed, and the others are told") {
