@@ -26,7 +26,7 @@ enum class Kind : std::uint16_t {
   kDone = 7,     // worker: no session of this job is to come
 };
 
-constexpr std::uint32_t kMagic = 0x52'4c'53'03;  // with the version of these messages
+constexpr std::uint32_t kMagic = 0x52'4c'53'04;  // with the version of these messages
 
 /// Every message. Both ends are processes of one machine, so integers are as they are there.
 struct Message {
@@ -35,7 +35,10 @@ struct Message {
   std::uint16_t question = 0;  ///< kAsk; its number comes back with kResults or kRefused
   std::uint64_t id = 0;        ///< of the region; kAsk: its bytes, 0: as many as may be
   std::uint32_t job = 0;       ///< kAsk, kResults, kDone; kRefused of a region for sums
-  std::array<char, 108> reason{};
+  std::uint16_t lane = 0;      ///< the same
+  std::array<char, 106> reason{};
+
+  JobAtLane job_at_lane() const { return {job, lane}; }
 };
 static_assert(sizeof(Message) == 128);
 
@@ -46,9 +49,9 @@ std::span<const std::byte> bytes_of(const Message& message) {
   return std::as_bytes(std::span(&message, 1));
 }
 
-Message reply(Kind kind, std::uint64_t id, std::uint32_t job, std::uint16_t question = 0,
+Message reply(Kind kind, std::uint64_t id, JobAtLane job = {}, std::uint16_t question = 0,
               const std::string& reason = {}) {
-  Message message{.kind = kind, .question = question, .id = id, .job = job};
+  Message message{.kind = kind, .question = question, .id = id, .job = job.job, .lane = job.lane};
   reason.copy(message.reason.data(), message.reason.size() - 1);
   return message;
 }
@@ -135,9 +138,10 @@ bool RegionServer::serve(Worker& worker) {
         case Kind::kForget:
           return forget(worker, message->id);
         case Kind::kAsk:
-          return give_results(worker, message->job, message->id, message->question);
+          return message->lane < options_.lanes &&
+                 give_results(worker, message->job_at_lane(), message->id, message->question);
         case Kind::kDone:
-          return forget_results(worker, message->job);
+          return forget_results(worker, message->job_at_lane());
         default:
           return false;
       }
@@ -175,7 +179,7 @@ bool RegionServer::share(Worker& worker, std::uint64_t id, UnixSocket::Received&
   worker.arena_bytes += region->bytes().size();
   worker.arenas.push_back(std::move(region));
   ++counters_.mapped;
-  return worker.socket.send(bytes_of(reply(Kind::kMapped, id, 0)), -1) == UnixSocket::Io::kDone;
+  return worker.socket.send(bytes_of(reply(Kind::kMapped, id)), -1) == UnixSocket::Io::kDone;
 }
 
 /// The worker's arena is gone.
@@ -195,7 +199,7 @@ bool RegionServer::forget(Worker& worker, std::uint64_t id) {
 /// All ranks of a job get the same region, until a session has taken it, or one asks for a longer
 /// one: then the others, too, when they ask again. To take its pages takes long, so it has no more
 /// than are asked for.
-bool RegionServer::give_results(Worker& worker, std::uint32_t job, std::uint64_t asked,
+bool RegionServer::give_results(Worker& worker, JobAtLane job, std::uint64_t asked,
                                 std::uint16_t question) {
   const std::size_t most = options_.results_bytes;
   const std::size_t bytes = asked == 0 ? most : std::min<std::uint64_t>(asked, most);
@@ -219,15 +223,15 @@ bool RegionServer::give_results(Worker& worker, std::uint32_t job, std::uint64_t
 }
 
 /// Else a worker that has been in many jobs could not ask for another one's.
-bool RegionServer::forget_results(const Worker& worker, std::uint32_t job) {
+bool RegionServer::forget_results(const Worker& worker, JobAtLane job) {
   const std::lock_guard lock(mutex_);
   if (const auto found = results_.find(job); found != results_.end()) withdraw(worker, found);
   return true;
 }
 
 /// With the lock: the worker does not wait for this region any more. Returns the next entry.
-std::map<std::uint32_t, RegionServer::Results>::iterator RegionServer::withdraw(
-    const Worker& worker, std::map<std::uint32_t, Results>::iterator entry) {
+std::map<JobAtLane, RegionServer::Results>::iterator RegionServer::withdraw(
+    const Worker& worker, std::map<JobAtLane, Results>::iterator entry) {
   Results& results = entry->second;
   std::erase(results.asked_by, &worker);
   if (!results.asked_by.empty()) return std::next(entry);
@@ -237,7 +241,7 @@ std::map<std::uint32_t, RegionServer::Results>::iterator RegionServer::withdraw(
 
 /// The region that waits for the job's session, if there is one and it is long enough; the worker
 /// counts as one that has it. In one step: a session that takes it meanwhile takes it for good.
-std::shared_ptr<OwnRegion> RegionServer::results_asked_by(Worker& worker, std::uint32_t job,
+std::shared_ptr<OwnRegion> RegionServer::results_asked_by(Worker& worker, JobAtLane job,
                                                           std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   const auto found = results_.find(job);
@@ -253,19 +257,19 @@ bool RegionServer::may_ask_for_more(const Worker& worker) const {
   const auto is_its_own = [&](const auto& entry) {
     return entry.second.asked_by.front() == &worker;
   };
-  return results_.size() < options_.results_max &&
+  return results_.size() < options_.lanes * options_.results_max &&
          std::cmp_less(std::count_if(results_.begin(), results_.end(), is_its_own),
-                       limits::kMaxWaitingResultsOfWorker);
+                       options_.lanes * limits::kMaxWaitingResultsOfWorker);
 }
 
 bool RegionServer::refuse(Worker& worker, std::uint64_t id, const std::string& why) {
   ++counters_.refused;
   events_.refused(why);
-  return worker.socket.send(bytes_of(reply(Kind::kRefused, id, 0, 0, why)), -1) ==
+  return worker.socket.send(bytes_of(reply(Kind::kRefused, id, {}, 0, why)), -1) ==
          UnixSocket::Io::kDone;
 }
 
-bool RegionServer::refuse_results(Worker& worker, std::uint32_t job, std::uint16_t question,
+bool RegionServer::refuse_results(Worker& worker, JobAtLane job, std::uint16_t question,
                                   const std::string& why) {
   ++counters_.refused;
   events_.refused(why);
@@ -306,7 +310,7 @@ std::shared_ptr<const PeerRegion> RegionServer::arena(std::uint64_t id,
   return found->second.region;
 }
 
-std::size_t RegionServer::results_bytes(std::uint32_t job, std::uint64_t id) const {
+std::size_t RegionServer::results_bytes(JobAtLane job, std::uint64_t id) const {
   const std::lock_guard lock(mutex_);
   const auto found = results_.find(job);
   return found == results_.end() || found->second.region->id() != id
@@ -314,7 +318,7 @@ std::size_t RegionServer::results_bytes(std::uint32_t job, std::uint64_t id) con
              : found->second.region->bytes().size();
 }
 
-std::shared_ptr<OwnRegion> RegionServer::take_results(std::uint32_t job, std::uint64_t id) {
+std::shared_ptr<OwnRegion> RegionServer::take_results(JobAtLane job, std::uint64_t id) {
   const std::lock_guard lock(mutex_);
   const auto found = results_.find(job);
   if (found == results_.end() || found->second.region->id() != id) return nullptr;
@@ -331,18 +335,23 @@ void RegionClient::share(const OwnRegion& arena) {
 
 void RegionClient::forget(const OwnRegion& arena) {
   std::erase_if(arenas_, [&](const Arena& each) { return each.region == &arena; });
-  const auto gone = reply(Kind::kForget, arena.id(), 0);
+  const auto gone = reply(Kind::kForget, arena.id());
   if (socket_ && socket_->send(bytes_of(gone), -1) != UnixSocket::Io::kDone)
     disconnect("the daemon at " + path_ + " does not read");
 }
 
 void RegionClient::forget_results(std::uint32_t job) {
-  if (asked_.erase(job) == 0 || !socket_) return;
-  if (socket_->send(bytes_of(reply(Kind::kDone, 0, job)), -1) != UnixSocket::Io::kDone)
-    disconnect("the daemon at " + path_ + " does not read");
+  const auto first = asked_.lower_bound({job, 0});
+  auto last = first;
+  for (; last != asked_.end() && last->first.job == job; ++last) {
+    const auto done = reply(Kind::kDone, 0, last->first);
+    if (socket_ && socket_->send(bytes_of(done), -1) != UnixSocket::Io::kDone)
+      disconnect("the daemon at " + path_ + " does not read");
+  }
+  asked_.erase(first, last);
 }
 
-void RegionClient::ask_for_results(std::uint32_t job, std::uint64_t bytes) {
+void RegionClient::ask_for_results(JobAtLane job, std::uint64_t bytes) {
   const auto [found, is_new] = asked_.try_emplace(job);
   if (!is_new && !found->second.answered) return;
   found->second.sent = found->second.answered = false;
@@ -383,8 +392,7 @@ bool RegionClient::send_due() {
   for (Arena& arena : arenas_) {
     if (arena.sent) continue;
     const OwnRegion& region = *arena.region;
-    const auto io =
-        send(reply(Kind::kArena, region.id(), 0), region.descriptor().get(), arena.sent);
+    const auto io = send(reply(Kind::kArena, region.id()), region.descriptor().get(), arena.sent);
     if (io != UnixSocket::Io::kDone) return io == UnixSocket::Io::kNothing;
   }
   for (auto& [job, asked] : asked_) {
@@ -404,7 +412,7 @@ bool RegionClient::take(UnixSocket::Received& received, std::span<const std::byt
       for (Arena& arena : arenas_) arena.mapped |= arena.region->id() == message->id;
       return true;
     case Kind::kResults: {
-      Asked* const answers = asked(message->job, message->question);
+      Asked* const answers = asked(message->job_at_lane(), message->question);
       try {
         auto region = std::make_shared<const PeerRegion>(
             message->id, std::move(received.descriptor), limits::kMaxRegionBytes);
@@ -415,7 +423,7 @@ bool RegionClient::take(UnixSocket::Received& received, std::span<const std::byt
       return true;
     }
     case Kind::kRefused:
-      asked(message->job, message->question);
+      asked(message->job_at_lane(), message->question);
       for (Arena& arena : arenas_) arena.refused |= arena.region->id() == message->id;
       problem_ = "the daemon refuses: " + std::string(message->reason.data());
       return true;
@@ -425,7 +433,7 @@ bool RegionClient::take(UnixSocket::Received& received, std::span<const std::byt
 }
 
 /// What is answered now; null: nobody waits for that any more.
-RegionClient::Asked* RegionClient::asked(std::uint32_t job, std::uint16_t question) {
+RegionClient::Asked* RegionClient::asked(JobAtLane job, std::uint16_t question) {
   const auto found = asked_.find(job);
   if (found == asked_.end() || found->second.question != question) return nullptr;
   found->second.answered = true;
@@ -455,7 +463,7 @@ bool RegionClient::is_settled() const {
                                 [](const Arena& arena) { return arena.mapped || arena.refused; });
 }
 
-std::shared_ptr<const PeerRegion> RegionClient::results(std::uint32_t job) const {
+std::shared_ptr<const PeerRegion> RegionClient::results(JobAtLane job) const {
   const auto found = asked_.find(job);
   return found == asked_.end() ? nullptr : found->second.region;
 }

@@ -24,12 +24,20 @@
 
 namespace sluice::memory {
 
+/// Whose sums a region is for: a job's, at one lane of its daemon.
+struct JobAtLane {
+  std::uint32_t job = 0;
+  std::uint16_t lane = 0;
+  friend auto operator<=>(const JobAtLane&, const JobAtLane&) = default;
+};
+
 struct RegionServerOptions {
   std::size_t arena_bytes_max = 0;  ///< of all arenas of one worker together
   std::size_t arenas_max = 0;       ///< of one worker
   std::size_t results_bytes = 0;    ///< of a region for a job's sums, at most
-  std::size_t results_max = 0;      ///< regions that wait for their session
+  std::size_t results_max = 0;      ///< jobs whose regions wait for their session
   std::size_t workers_max = 0;      ///< connections
+  std::uint16_t lanes = 1;          ///< each gives a job a region of its own
 };
 
 /// What a RegionServer tells its owner, from within poll().
@@ -71,9 +79,9 @@ class RegionServer {
   std::uint64_t changes() const { return changes_.load(std::memory_order_relaxed); }
   /// The region that was given out for the job's next session, to that session; null if it is not
   /// this one. For any thread.
-  std::shared_ptr<OwnRegion> take_results(std::uint32_t job, std::uint64_t id);
+  std::shared_ptr<OwnRegion> take_results(JobAtLane job, std::uint64_t id);
   /// How long that region is; 0: it is not this one. For any thread.
-  std::size_t results_bytes(std::uint32_t job, std::uint64_t id) const;
+  std::size_t results_bytes(JobAtLane job, std::uint64_t id) const;
 
   const Counters& counters() const { return counters_; }
 
@@ -96,17 +104,17 @@ class RegionServer {
   bool serve(Worker& worker);
   bool share(Worker& worker, std::uint64_t id, UnixSocket::Received& received);
   bool forget(Worker& worker, std::uint64_t id);
-  bool forget_results(const Worker& worker, std::uint32_t job);
-  bool give_results(Worker& worker, std::uint32_t job, std::uint64_t asked, std::uint16_t question);
-  std::shared_ptr<OwnRegion> results_asked_by(Worker& worker, std::uint32_t job, std::size_t bytes);
+  bool forget_results(const Worker& worker, JobAtLane job);
+  bool give_results(Worker& worker, JobAtLane job, std::uint64_t asked, std::uint16_t question);
+  std::shared_ptr<OwnRegion> results_asked_by(Worker& worker, JobAtLane job, std::size_t bytes);
   bool may_ask_for_more(const Worker& worker) const;
   bool refuse(Worker& worker, std::uint64_t id, const std::string& why);
-  bool refuse_results(Worker& worker, std::uint32_t job, std::uint16_t question,
+  bool refuse_results(Worker& worker, JobAtLane job, std::uint16_t question,
                       const std::string& why);
   void watch(const UnixSocket& socket) const;
   void drop(Worker& worker);
-  std::map<std::uint32_t, Results>::iterator withdraw(
-      const Worker& worker, std::map<std::uint32_t, Results>::iterator entry);
+  std::map<JobAtLane, Results>::iterator withdraw(const Worker& worker,
+                                                  std::map<JobAtLane, Results>::iterator entry);
   void unmap_unused();
 
   const std::string path_;
@@ -122,8 +130,8 @@ class RegionServer {
   std::atomic<std::uint64_t> changes_{0};
 
   mutable std::mutex mutex_;
-  std::map<std::uint64_t, Arena> arenas_;     // guarded, as the next one
-  std::map<std::uint32_t, Results> results_;  // by job
+  std::map<std::uint64_t, Arena> arenas_;  // guarded, as the next one
+  std::map<JobAtLane, Results> results_;
 };
 
 /// The worker's side; belongs to one thread.
@@ -138,11 +146,11 @@ class RegionClient {
   void forget(const OwnRegion& arena);
   /// The job is over: its region is unmapped here once no session holds it, and the daemon gives
   /// this one none any more.
-  void forget_results(std::uint32_t job);
+  void forget_results(std::uint32_t job);  ///< at all lanes
   /// Asks for the region for the next session of a job, which may need so many bytes (0: as many as
   /// the daemon gives), unless an answer is awaited already. A former answer stands until this one
   /// comes.
-  void ask_for_results(std::uint32_t job, std::uint64_t bytes = 0);
+  void ask_for_results(JobAtLane job, std::uint64_t bytes = 0);
 
   /// Connects, sends and receives what is due.
   void poll();
@@ -154,7 +162,7 @@ class RegionClient {
   /// Whether it has answered for every arena.
   bool is_settled() const;
   /// What the daemon answered; null until then.
-  std::shared_ptr<const PeerRegion> results(std::uint32_t job) const;
+  std::shared_ptr<const PeerRegion> results(JobAtLane job) const;
   /// Why blocks cannot be shared with this daemon, as far as it is known; empty: nothing is wrong.
   const std::string& problem() const { return problem_; }
 
@@ -175,13 +183,13 @@ class RegionClient {
 
   bool send_due();
   bool take(UnixSocket::Received& received, std::span<const std::byte> bytes);
-  Asked* asked(std::uint32_t job, std::uint16_t question);
+  Asked* asked(JobAtLane job, std::uint16_t question);
   void disconnect(const std::string& why);
 
   const std::string path_;
   std::optional<UnixSocket> socket_;
   std::vector<Arena> arenas_;
-  std::map<std::uint32_t, Asked> asked_;  // by job
+  std::map<JobAtLane, Asked> asked_;
   std::uint16_t questions_ = 0;
   std::string problem_;
 };

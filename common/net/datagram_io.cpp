@@ -21,9 +21,11 @@
 namespace sluice::net {
 
 struct DatagramIo::PortState {
-  PortState(const PortView& v, std::size_t backlog_max) : view(v), tx(v.id, v.queue, backlog_max) {}
+  PortState(const PortView& v, std::uint8_t l, std::size_t backlog_max)
+      : view(v), lane(l), tx(v.id, v.queue, backlog_max) {}
 
   PortView view;
+  const std::uint8_t lane;  // at the other end, where there are queues for several
   TxQueue tx;
   std::unique_ptr<FaultInjector> rx_faults;  // mostly none
   Neighbours neighbours;
@@ -106,14 +108,25 @@ DatagramIo::DatagramIo(BufferPool& payloads, BufferPool& headers, std::size_t ba
 
 DatagramIo::~DatagramIo() = default;
 
-DatagramIo::PortState* DatagramIo::find(std::uint16_t port_id) const {
-  return port_id < by_id_.size() ? by_id_[port_id].get() : nullptr;
+std::span<const std::unique_ptr<DatagramIo::PortState>> DatagramIo::queues_of(
+    std::uint16_t port_id) const {
+  if (port_id >= by_id_.size()) return {};
+  return by_id_[port_id];
+}
+
+/// A lane that has no queue here is reached by way of lane 0.
+DatagramIo::PortState* DatagramIo::find(std::uint16_t port_id, std::uint8_t lane) const {
+  const auto queues = queues_of(port_id);
+  return queues.empty() ? nullptr : queues[lane < queues.size() ? lane : 0].get();
 }
 
 void DatagramIo::add_port(const PortView& port) {
-  assert(!find(port.id) && port.udp_checksum != UdpChecksum::kAuto);
+  assert(port.udp_checksum != UdpChecksum::kAuto);
   if (by_id_.size() <= port.id) by_id_.resize(port.id + std::size_t{1});
-  auto& state = by_id_[port.id] = std::make_unique<PortState>(port, backlog_max_);
+  auto& queues = by_id_[port.id];
+  assert(queues.empty() || port.queue == queues.back()->view.queue + 1);
+  const auto lane = static_cast<std::uint8_t>(queues.size());
+  auto& state = queues.emplace_back(std::make_unique<PortState>(port, lane, backlog_max_));
   if (fan_out_ != 0) state->kept.reserve(limits::kBurst);
   using Direction = FaultInjector::Direction;
   if (faults_.any() && faults_.receiving)
@@ -127,12 +140,12 @@ void DatagramIo::add_port(const PortView& port) {
 }
 
 void DatagramIo::remove_port(std::uint16_t port_id) {
-  PortState* port = find(port_id);
-  if (!port) return;
-  counters_.tx_port_removed += port->tx.backlog();
-  std::erase(polled_, port);
-  std::erase(network_, port);
-  by_id_[port_id].reset();
+  for (const auto& port : queues_of(port_id)) {
+    counters_.tx_port_removed += port->tx.backlog();
+    std::erase(polled_, port.get());
+    std::erase(network_, port.get());
+  }
+  if (port_id < by_id_.size()) by_id_[port_id].clear();
 }
 
 Buffer DatagramIo::allocate(std::size_t size) {
@@ -155,25 +168,29 @@ bool DatagramIo::drain(Duration longest) {
 }
 
 bool DatagramIo::await_reading(std::uint16_t port_id, std::uint32_t ipv4, Duration longest) {
-  PortState* port = find(port_id);
-  if (!port) return false;
-  const std::uint64_t before = port->arp_answers;
+  const auto queues = queues_of(port_id);
+  for (const auto& port : queues) port->arp_answers = 0;
+  const auto silent = [&] {
+    return std::any_of(queues.begin(), queues.end(),
+                       [](const auto& port) { return port->arp_answers == 0; });
+  };
   const Time deadline = after(now(), longest);
-  for (Time ask_due{}; port->arp_answers == before;) {
+  for (Time ask_due{}; queues.empty() || silent();) {
     const Time time = now();
-    if (time >= deadline) return false;
+    if (queues.empty() || time >= deadline) return false;
     if (time >= ask_due) {
-      ask_for(*port, ipv4);
+      for (const auto& port : queues)
+        if (port->arp_answers == 0) ask_for(*port, ipv4);
       ask_due = after(time, Neighbours::kRequestInterval);
     }
-    port->tx.flush(counters_);
+    for (const auto& port : queues) port->tx.flush(counters_);
     if (receive([](const Endpoint&, const Buffer&) {}) == 0) std::this_thread::yield();
   }
   return true;
 }
 
 void DatagramIo::set_link(std::uint16_t port_id, bool up) {
-  if (PortState* port = find(port_id)) port->tx.set_link(up, counters_);
+  for (const auto& port : queues_of(port_id)) port->tx.set_link(up, counters_);
 }
 
 bool DatagramIo::has_backlog() const {
@@ -182,8 +199,9 @@ bool DatagramIo::has_backlog() const {
 }
 
 std::size_t DatagramIo::backlog(std::uint16_t port_id) const {
-  const PortState* port = find(port_id);
-  return port ? port->tx.backlog() : 0;
+  std::size_t frames = 0;
+  for (const auto& port : queues_of(port_id)) frames += port->tx.backlog();
+  return frames;
 }
 
 // --- receiving ---------------------------------------------------------------------------------
@@ -241,7 +259,7 @@ std::size_t DatagramIo::poll(PortState& port) {
 }
 
 std::size_t DatagramIo::fetch(PortState& port, std::span<rte_mbuf*, limits::kBurst> frames) {
-  const PeerMemoryUse use(port.view.id);
+  const PeerMemoryUse use(port.view.id, port.view.queue);
   const auto burst = [&] {
     const std::size_t n = rte_eth_rx_burst(port.view.id, port.view.queue, frames.data(),
                                            std::uint16_t{limits::kBurst});
@@ -270,10 +288,8 @@ void DatagramIo::take_frame(PortState& port, rte_mbuf* frame) {
     ++(counters_.*drop_counter(parsed.verdict));
     return;
   }
-  if (!listened_.test(parsed.from.local_udp_port)) {
-    ++counters_.rx_port_closed;
-    return;
-  }
+  if (!listened_.test(parsed.from.local_udp_port))
+    return hand_over(port, parsed.from.local_udp_port, std::move(buffer));
   ++counters_.rx_datagrams;
   counters_.rx_bytes += parsed.payload_bytes;
   release(buffer);
@@ -282,8 +298,44 @@ void DatagramIo::take_frame(PortState& port, rte_mbuf* frame) {
   frame->pkt_len = static_cast<std::uint32_t>(parsed.payload_bytes);
   frame->ol_flags = 0;  // the port's judgement of what was received says nothing of what we send
   parsed.from.port_id = port.view.id;
+  parsed.from.lane = port.lane;
   parsed.from.off_machine = port.view.off_machine;
   batch_.datagrams[batch_.count++] = {parsed.from, adopt(frame)};
+}
+
+void DatagramIo::hand_over(PortState& port, std::uint16_t udp_port, Buffer frame) {
+  const auto to = others_ == nullptr ? std::nullopt : others_->listener(udp_port);
+  if (!to) {
+    ++counters_.rx_port_closed;
+    return;
+  }
+  rte_mbuf* const mbuf = release(frame);
+  mbuf->port = port.view.id;
+  if (others_->give(*to, mbuf)) {
+    ++counters_.rx_handed_over;
+    return;
+  }
+  ++counters_.rx_hand_over_full;
+  rte_pktmbuf_free(mbuf);
+}
+
+/// As if it had come with what the port keeps: no more than there is room for.
+void DatagramIo::take_handed_over() {
+  const auto keeps = [](const PortState* port) { return !port->kept.empty(); };
+  if (std::any_of(polled_.begin(), polled_.end(), keeps)) return;
+  std::array<rte_mbuf*, limits::kBurst> frames;
+  const std::size_t n = others_->take(lane_, frames);
+  for (std::size_t i = 0; i < n; ++i) {
+    PortState* const port = find(frames[i]->port);
+    if (port == nullptr) {  // it was closed meanwhile
+      ++counters_.rx_port_closed;
+      rte_pktmbuf_free(frames[i]);
+      continue;
+    }
+    batch_.count = 0;
+    take_frame(*port, frames[i]);
+    if (batch_.count != 0) port->kept.push_back(std::move(batch_.datagrams[0]));
+  }
 }
 
 void DatagramIo::take_arp(PortState& port, std::span<const std::byte> frame) {
@@ -346,7 +398,7 @@ Buffer DatagramIo::send_and_keep(const Endpoint& to, Buffer payload) {
 
 void DatagramIo::send(const Endpoint& to, Buffer payload, bool may_prepend) {
   if (!payload) return;
-  PortState* port = find(to.port_id);
+  PortState* port = find(to.port_id, to.lane);
   if (!port) {
     ++counters_.tx_unknown_port;
     return;

@@ -17,6 +17,7 @@
 #include "common/base/time.hpp"
 #include "common/net/buffer.hpp"
 #include "common/net/fault_plan.hpp"
+#include "common/net/hand_over.hpp"
 #include "common/net/io_counters.hpp"
 #include "common/net/pool.hpp"
 #include "common/net/port.hpp"
@@ -41,7 +42,8 @@ class DatagramIo final : public KeepingSink {
   /// Puts faults into the traffic of the ports that are added from now on.
   void inject_faults(const FaultPlan& plan) { faults_ = plan; }
 
-  /// Begins to poll a queue of a port; one queue of each port per DatagramIo. Not from a handler.
+  /// Begins to poll a queue of a port: one of the queues, or all one after the other. Of several,
+  /// queue l is the way to lane l of whoever is at the other end. Not from a handler.
   void add_port(const PortView& port);
 
   /// Lets go of a port: what is still queued for it is dropped and counted. Not from a handler.
@@ -49,6 +51,13 @@ class DatagramIo final : public KeepingSink {
 
   /// Datagrams to this UDP port reach the handler from now on; all others are dropped.
   void listen(std::uint16_t udp_port) { listened_.set(udp_port); }
+
+  /// From now on this is lane `lane` of several: what comes here for others goes to them, and what
+  /// comes there for this one is received here. `others` must outlive this object.
+  void join(HandOver& others, std::size_t lane) {
+    others_ = &others;
+    lane_ = lane;
+  }
 
   /// A payload to be filled, of exactly `size` bytes; empty when the pool is empty or its buffers
   /// are smaller.
@@ -70,6 +79,7 @@ class DatagramIo final : public KeepingSink {
   template <class Handler>
   std::size_t receive(Handler&& handler) {
     std::size_t frames = 0;
+    if (others_ != nullptr) take_handed_over();
     for (PortState* port : polled_) {
       if (!has_room(*port)) continue;
       frames += poll(*port);
@@ -101,7 +111,7 @@ class DatagramIo final : public KeepingSink {
 
   /// Before a port is closed, which takes with it what its peer has not read: until `ipv4`, through
   /// that port, has read all that was sent there, `longest` at most. It is asked by ARP, behind the
-  /// rest. Whether it has answered. What else comes meanwhile is dropped.
+  /// rest on each queue. Whether it has answered. What else comes meanwhile is dropped.
   bool await_reading(std::uint16_t port_id, std::uint32_t ipv4, Duration longest);
 
   /// Tells whether somebody is at the other end of a port's link. While nobody is, what is sent
@@ -139,8 +149,10 @@ class DatagramIo final : public KeepingSink {
   bool has_room_for_answers(const PortState& port) const;
   std::size_t poll(PortState& port);
   void keep_rest(PortState& port, std::size_t done);
+  void take_handed_over();
   std::size_t fetch(PortState& port, std::span<rte_mbuf*, limits::kBurst> frames);
   void take_frame(PortState& port, rte_mbuf* frame);
+  void hand_over(PortState& port, std::uint16_t udp_port, Buffer frame);
   void take_arp(PortState& port, std::span<const std::byte> frame);
   void ask_for(PortState& port, std::uint32_t ipv4);
   void send(const Endpoint& to, Buffer payload, bool may_prepend);
@@ -148,19 +160,22 @@ class DatagramIo final : public KeepingSink {
   rte_mbuf* frame_in_place(PortState& port, const Endpoint& to, rte_mbuf* payload);
   rte_mbuf* frame_chained(PortState& port, const Endpoint& to, rte_mbuf* payload);
   rte_mbuf* frame_copied(PortState& port, const Endpoint& to, rte_mbuf* payload);
-  PortState* find(std::uint16_t port_id) const;
+  PortState* find(std::uint16_t port_id, std::uint8_t lane = 0) const;
+  std::span<const std::unique_ptr<PortState>> queues_of(std::uint16_t port_id) const;
 
   BufferPool& payloads_;
   BufferPool& headers_;
   std::size_t backlog_max_;
   std::size_t fan_out_;
   std::bitset<65536> listened_;
-  std::vector<std::unique_ptr<PortState>> by_id_;  // null where there is no such port
+  std::vector<std::vector<std::unique_ptr<PortState>>> by_id_;  // the queues, none: no such port
   std::vector<PortState*> polled_;
   std::vector<PortState*> network_;  // of these, what leaves the machine
   FaultPlan faults_;
-  Batch batch_;         // of the poll under way
-  bool armed_ = false;  // ports were asked to tell of frames
+  HandOver* others_ = nullptr;
+  std::size_t lane_ = 0;  // among these
+  Batch batch_;           // of the poll under way
+  bool armed_ = false;    // ports were asked to tell of frames
   IoCounters counters_;
 };
 

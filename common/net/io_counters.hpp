@@ -24,6 +24,8 @@ struct IoCounters {
   std::uint64_t rx_bad_length = 0;
   std::uint64_t rx_bad_udp_checksum = 0;
   std::uint64_t rx_port_closed = 0;     ///< nobody listens on that UDP port
+  std::uint64_t rx_handed_over = 0;     ///< to the lane that listens there: the device steers badly
+  std::uint64_t rx_hand_over_full = 0;  ///< dropped: that lane did not take what others gave it
   std::uint64_t rx_multi_segment = 0;   ///< longer than a buffer
   std::uint64_t tx_datagrams = 0;       ///< taken by send()
   std::uint64_t tx_bytes = 0;           ///< payload bytes of those
@@ -54,7 +56,7 @@ struct IoCounters {
 };
 
 /// For printing and export: every counter once.
-inline constexpr std::array<std::pair<std::string_view, std::uint64_t IoCounters::*>, 40>
+inline constexpr std::array<std::pair<std::string_view, std::uint64_t IoCounters::*>, 42>
     kIoCounterNames{{
         {"rx_frames", &IoCounters::rx_frames},
         {"rx_datagrams", &IoCounters::rx_datagrams},
@@ -70,6 +72,8 @@ inline constexpr std::array<std::pair<std::string_view, std::uint64_t IoCounters
         {"rx_bad_length", &IoCounters::rx_bad_length},
         {"rx_bad_udp_checksum", &IoCounters::rx_bad_udp_checksum},
         {"rx_port_closed", &IoCounters::rx_port_closed},
+        {"rx_handed_over", &IoCounters::rx_handed_over},
+        {"rx_hand_over_full", &IoCounters::rx_hand_over_full},
         {"rx_multi_segment", &IoCounters::rx_multi_segment},
         {"tx_datagrams", &IoCounters::tx_datagrams},
         {"tx_bytes", &IoCounters::tx_bytes},

@@ -12,7 +12,7 @@
 namespace sluice::net {
 
 thread_local int PeerMemoryUse::port_of_thread_ = PeerMemoryUse::kNone;
-std::array<std::atomic<bool>, limits::kMaxPortIds> PeerMemoryUse::in_use_;
+std::array<PeerMemoryUse::OfQueue, limits::kMaxLanes> PeerMemoryUse::in_use_;
 
 namespace {
 

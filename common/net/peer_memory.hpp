@@ -17,15 +17,16 @@ namespace sluice::net {
 void survive_loss_of_peer_memory(bool (*replace)(const void* address) noexcept);
 
 /// While it lives, the calling thread touches the memory of this port's peer. One per thread, and
-/// one thread per port.
+/// one thread per queue.
 class PeerMemoryUse {
  public:
-  explicit PeerMemoryUse(std::uint16_t port_id) : port_id_(port_id) {
+  PeerMemoryUse(std::uint16_t port_id, std::uint16_t queue)
+      : in_use_here_(in_use_[queue % in_use_.size()].ports[port_id]) {
     port_of_thread_ = port_id;
-    in_use_[port_id].store(true, std::memory_order_relaxed);
+    in_use_here_.store(true, std::memory_order_relaxed);
   }
   ~PeerMemoryUse() {
-    in_use_[port_id_].store(false, std::memory_order_relaxed);
+    in_use_here_.store(false, std::memory_order_relaxed);
     port_of_thread_ = kNone;
   }
   PeerMemoryUse(const PeerMemoryUse&) = delete;
@@ -35,16 +36,19 @@ class PeerMemoryUse {
 
   /// Of the calling thread; kNone if it uses no port.
   static int port_of_thread() { return port_of_thread_; }
-  /// Whether some thread uses the port just now. For any thread.
-  static bool is_in_use(std::uint16_t port_id) {
-    return in_use_[port_id].load(std::memory_order_relaxed);
+  /// Whether the queue's thread uses the port just now. For any thread.
+  static bool is_in_use(std::uint16_t port_id, std::uint16_t queue) {
+    return in_use_[queue].ports[port_id].load(std::memory_order_relaxed);
   }
 
  private:
+  struct alignas(64) OfQueue {  // its lane's thread alone writes there
+    std::array<std::atomic<bool>, limits::kMaxPortIds> ports;
+  };
   static thread_local int port_of_thread_;
-  static std::array<std::atomic<bool>, limits::kMaxPortIds> in_use_;
+  static std::array<OfQueue, limits::kMaxLanes> in_use_;
 
-  const std::uint16_t port_id_;
+  std::atomic<bool>& in_use_here_;
 };
 
 /// Whether such memory was lost in use, since the last call for this port. For any thread.

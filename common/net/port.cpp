@@ -280,7 +280,6 @@ void Port::start(std::span<BufferPool* const> pools) {
   view_.gateway = options_.gateway;
   view_.mtu = options_.mtu;
   view_.off_machine = !is_memory(name_);
-  if (tells()) view_.rx_event = rte_eth_dev_rx_intr_ctl_q_get_fd(id(), 0);
   view_.chain = options_.chain && (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS);
 }
 
@@ -347,6 +346,7 @@ PortDrops Port::drops() const {
 PortView Port::view(std::uint16_t queue) const {
   PortView view = view_;
   view.queue = queue;
+  if (tells()) view.rx_event = rte_eth_dev_rx_intr_ctl_q_get_fd(id(), queue);
   return view;
 }
 

@@ -37,7 +37,7 @@ class StuckPeerWatch {
   /// How long: each message is sent in one piece, and an answer fits into a socket's buffer.
   static constexpr Duration kTimeLimit = std::chrono::milliseconds(250);
 
-  explicit StuckPeerWatch(std::string_view thread) : name_(thread) {}
+  explicit StuckPeerWatch(std::string_view thread) : name_(thread) {}  ///< of a name that stays
 
   /// To be called many times in that period. What it waits for; -1: nothing for so long.
   int look(Time now);

@@ -85,7 +85,7 @@ void TxQueue::flush(IoCounters& counters) {
 }
 
 void TxQueue::offer(IoCounters& counters) {
-  const PeerMemoryUse use(port_id_);
+  const PeerMemoryUse use(port_id_, queue_);
   while (begin_ < end_) {
     const auto count = static_cast<std::uint16_t>(std::min(end_ - begin_, limits::kBurst));
     const std::uint16_t sent = rte_eth_tx_burst(port_id_, queue_, &frames_[begin_], count);

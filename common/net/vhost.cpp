@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <random>
 
 #include <sys/socket.h>
@@ -45,6 +47,14 @@ void make_directory(const std::string& directory) {
         "vhost directory '" + directory + "' cannot be read and written: " + std::strerror(errno));
 }
 
+constexpr const char* kLanesFile = "lanes";
+
+std::uint16_t lanes_in(const std::string& path) {
+  unsigned lanes = 1;
+  std::ifstream(path) >> lanes;
+  return static_cast<std::uint16_t>(std::clamp(lanes, 1u, unsigned{limits::kMaxLanes}));
+}
+
 // Locally administered, so that the driver needs to make up none and to complain about it.
 std::string random_mac() {
   std::random_device random;
@@ -55,6 +65,20 @@ std::string random_mac() {
 }
 
 }  // namespace
+
+// By a rename, so that nobody reads half of it.
+void tell_lanes(const std::string& directory, std::uint16_t lanes) {
+  const std::string path = directory + "/" + kLanesFile;
+  const std::string fresh = path + ".new";
+  std::ofstream(fresh) << lanes << '\n';
+  if (lanes_in(fresh) != lanes || std::rename(fresh.c_str(), path.c_str()) != 0)
+    throw Error(ErrorCode::kUnavailable,
+                "'" + path + "' cannot be written: " + std::strerror(errno));
+}
+
+std::uint16_t lanes_at(const std::string& directory) {
+  return lanes_in(directory + "/" + kLanesFile);
+}
 
 std::string worker_device(const std::string& directory, const std::string& name,
                           const WorkerDeviceOptions& options) {
@@ -157,15 +181,19 @@ void VhostDirectory::poll() {
 
 void VhostDirectory::watch() {
   StuckPeerWatch talking(kVhostThread);
-  StuckPeerWatch polling(options_.polling_thread);
+  std::vector<StuckPeerWatch> polling(options_.polling_threads.begin(),
+                                      options_.polling_threads.end());
   std::unique_lock lock(mutex_);
   while (!ended_changed_.wait_for(lock, kWatchPeriod, [this] { return ended_; })) {
     // The path is as the worker wrote it, which may lead to our directory by another way.
     if (const int stuck = talking.look(now()); stuck >= 0)
       stuck_sockets_.push_back(fs::path(let_go(stuck)).filename());
-    if (const int stuck = polling.look(now()); stuck >= 0) {
+    for (std::size_t lane = 0; lane < polling.size(); ++lane) {
+      const int stuck = polling[lane].look(now());
+      if (stuck < 0) continue;
       for (std::uint16_t id = 0; id < limits::kMaxPortIds; ++id)
-        if (PeerMemoryUse::is_in_use(id)) stuck_ports_.push_back(id);
+        if (PeerMemoryUse::is_in_use(id, static_cast<std::uint16_t>(lane)))
+          stuck_ports_.push_back(id);
       let_go(stuck);
     }
   }

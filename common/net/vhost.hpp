@@ -40,6 +40,12 @@ inline std::string region_socket(const std::string& directory) {
   return directory + "/regions";
 }
 
+/// How many lanes the daemon has that serves `directory`: a worker's port there needs as many
+/// queues. Told before the daemon takes a worker. `lanes`: 1..8. Throws Error kUnavailable.
+void tell_lanes(const std::string& directory, std::uint16_t lanes);
+/// 1 if nothing is told.
+std::uint16_t lanes_at(const std::string& directory);
+
 struct WorkerDeviceOptions {
   std::uint16_t queues = 1;        ///< at most what the daemon offers: its lanes
   std::uint16_t queue_size = 256;  ///< descriptors of each ring, a power of two
@@ -58,9 +64,9 @@ std::string unique_socket_name(const std::string& prefix);
 bool socket_is_served(const std::string& path);
 
 struct VhostOptions {
-  std::size_t max_ports = 31;  ///< of the 32 that DPDK has, with other kinds counted
-  PortOptions port;            ///< of every port; its `device` and `mac` are made up
-  std::string polling_thread;  ///< name of the one that polls all ports, if there is one
+  std::size_t max_ports = 31;                ///< of the 32 that DPDK has, with other kinds counted
+  PortOptions port;                          ///< of every port; its `device` and `mac` are made up
+  std::vector<std::string> polling_threads;  ///< names of those that poll the ports, if any
 };
 
 /// What a VhostDirectory tells its owner, from within poll().

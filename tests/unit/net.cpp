@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <future>
 #include <initializer_list>
 #include <numeric>
@@ -29,6 +30,7 @@
 #include "common/net/clock.hpp"
 #include "common/net/datagram_io.hpp"
 #include "common/net/eal.hpp"
+#include "common/net/hand_over.hpp"
 #include "common/net/memory_link.hpp"
 #include "common/net/vhost.hpp"
 #include "tests/unit/one_eal.hpp"
@@ -718,6 +720,131 @@ TEST_CASE("A local peer is not answered to the network before there is room") {
   }
   while (network.receive(count) > 0) {
   }
+}
+
+namespace {
+
+/// Two lanes of which the first gets all that comes, and the second is to have it.
+struct Lanes {
+  static constexpr std::uint16_t kSecond = kListening + 1;  // UDP port
+  BufferPool payloads;
+  BufferPool headers;
+  MemoryLink link;
+  HandOver others;
+  DatagramIo first, second;
+
+  explicit Lanes(std::size_t fan_out = 0)
+      : payloads((start_eal(), "lanes"), 8191, 1472),
+        headers("lanes-headers", 63, 0),
+        link({.name = "lanes", .frames = 2048, .mtu = 1500}, payloads),
+        others(2),
+        first(payloads, headers),
+        second(payloads, headers, 64, fan_out) {
+    first.listen(kListening);
+    second.listen(kSecond);
+    others.listens(0, kListening);
+    others.listens(1, kSecond);
+    first.join(others, 0);
+    second.join(others, 1);
+    first.add_port(link.port());
+    second.add_port(link.port());
+  }
+
+  void send(std::size_t datagrams, std::uint16_t to) {
+    for (std::size_t i = 0; i < datagrams; ++i)
+      link.send(link.far_end(to, kListening), link.allocate(i % 1000 + 1));
+    link.flush();
+  }
+  void first_receives() {
+    while (first.receive([](const Endpoint&, const Buffer&) { FAIL("not its own"); }) > 0) {
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("What comes to another lane is handed over, in order") {
+  Lanes lanes;
+  constexpr std::size_t kSent = 100;
+  lanes.send(kSent, Lanes::kSecond);
+  lanes.first_receives();
+  CHECK(lanes.first.counters().rx_handed_over == kSent);
+  std::size_t taken = 0;
+  const auto answer = [&](const Endpoint& from, Buffer payload) {
+    CHECK(payload.bytes().size() == ++taken);
+    CHECK(from.local_udp_port == Lanes::kSecond);
+    lanes.second.send(from, std::move(payload));
+  };
+  while (lanes.second.receive(answer) > 0) lanes.second.flush();
+  CHECK(taken == kSent);
+  CHECK(lanes.second.counters().rx_datagrams == kSent);
+  std::size_t answers = 0;
+  while (lanes.link.receive([&](const Endpoint&, Buffer) { ++answers; }) > 0) {
+  }
+  CHECK(answers == kSent);
+  CHECK(lanes.payloads.available() == lanes.payloads.size());
+}
+
+TEST_CASE("A lane that takes nothing is handed no more than its ring holds") {
+  Lanes lanes;
+  constexpr std::size_t kSent = 1500;
+  lanes.send(kSent, Lanes::kSecond);
+  lanes.first_receives();
+  const auto& counters = lanes.first.counters();
+  CHECK(counters.rx_handed_over == limits::kHandOverFrames - 1);
+  CHECK(counters.rx_hand_over_full == kSent - counters.rx_handed_over);
+  lanes.second.remove_port(lanes.link.port().id);
+  for (unsigned i = 0; i < limits::kHandOverFrames / limits::kBurst; ++i)
+    lanes.second.receive([](const Endpoint&, const Buffer&) { FAIL("its port is gone"); });
+  CHECK(lanes.payloads.available() == lanes.payloads.size());
+}
+
+TEST_CASE("A lane takes what it is handed when there is room for the answers") {
+  constexpr std::size_t kSent = 200;
+  constexpr std::size_t kAnswers = 32;
+  Lanes lanes(kAnswers);
+  lanes.send(kSent, Lanes::kSecond);
+  lanes.first_receives();
+  std::size_t taken = 0, answers = 0;
+  const auto answer = [&](const Endpoint& from, const Buffer& payload) {
+    CHECK(payload.bytes().size() == ++taken);
+    for (std::size_t i = 0; i < kAnswers; ++i) lanes.second.send(from, lanes.second.allocate(1));
+  };
+  while (lanes.second.receive(answer) > 0 && taken < kSent / 2) {
+  }
+  CHECK(taken < kSent / 2);  // nothing has left
+  for (const Time give_up = now() + 20s; answers < kSent * kAnswers && now() < give_up;) {
+    lanes.second.flush();
+    lanes.link.receive([&](const Endpoint&, Buffer) { ++answers; });
+    lanes.second.receive(answer);
+  }
+  CHECK(answers == kSent * kAnswers);
+  CHECK(lanes.second.counters().tx_backlog_full == 0);
+}
+
+TEST_CASE("A UDP port of no lane is closed") {
+  Lanes lanes;
+  lanes.send(3, kListening + 2);
+  lanes.first_receives();
+  CHECK(lanes.first.counters().rx_port_closed == 3);
+  CHECK(lanes.first.counters().rx_handed_over == 0);
+}
+
+TEST_CASE("A daemon's lanes are told to its workers") {
+  const TemporaryDirectory directory;
+  CHECK(lanes_at(directory.path) == 1);
+  CHECK(lanes_at(directory.path + "/none") == 1);
+  tell_lanes(directory.path, 8);
+  CHECK(lanes_at(directory.path) == 8);
+  tell_lanes(directory.path, 2);
+  CHECK(lanes_at(directory.path) == 2);
+  for (const char* const garbage : {"", "x", "-3", "99999999999999999999"}) {
+    std::ofstream(directory.path + "/lanes") << garbage;
+    CHECK(lanes_at(directory.path) >= 1);
+    CHECK(lanes_at(directory.path) <= limits::kMaxLanes);
+  }
+  CHECK_THROWS_WITH(tell_lanes(directory.path + "/none", 2),
+                    Contains("/none/lanes' cannot be written"));
 }
 
 TEST_CASE("What is queued at the end still leaves, within a bound") {

@@ -76,7 +76,7 @@ OwnRegion arena_of(std::size_t bytes) {
 std::array<std::byte, kMessageBytes> request(std::uint16_t kind, std::uint64_t id,
                                              std::uint32_t job = 0) {
   std::array<std::byte, kMessageBytes> bytes{};
-  const std::uint32_t magic = 0x52'4c'53'03;
+  const std::uint32_t magic = 0x52'4c'53'04;
   std::memcpy(&bytes[0], &magic, sizeof magic);
   std::memcpy(&bytes[4], &kind, sizeof kind);
   std::memcpy(&bytes[8], &id, sizeof id);
@@ -106,8 +106,8 @@ TEST_CASE("a worker's arenas are found by their ids, and all ranks get the regio
   zero.share(first);
   zero.share(second);
   one.share(other);
-  zero.ask_for_results(kJob);
-  one.ask_for_results(kJob);
+  zero.ask_for_results({kJob});
+  one.ask_for_results({kJob});
   CHECK(!zero.is_shared());
   exchange.settle({&zero, &one});
   CHECK(zero.problem() == "");
@@ -118,32 +118,32 @@ TEST_CASE("a worker's arenas are found by their ids, and all ranks get the regio
   CHECK(exchange.server->arena(second.id())->bytes()[9'999] == std::byte{7});
   CHECK(!exchange.server->arena(1));
 
-  REQUIRE(zero.results(kJob));
-  REQUIRE(one.results(kJob));
-  CHECK(zero.results(kJob)->id() == one.results(kJob)->id());
-  const auto taken = exchange.server->take_results(kJob, zero.results(kJob)->id());
+  REQUIRE(zero.results({kJob}));
+  REQUIRE(one.results({kJob}));
+  CHECK(zero.results({kJob})->id() == one.results({kJob})->id());
+  const auto taken = exchange.server->take_results({kJob}, zero.results({kJob})->id());
   REQUIRE(taken);
   taken->bytes()[8'191] = std::byte{3};
-  CHECK(one.results(kJob)->bytes()[8'191] == std::byte{3});
+  CHECK(one.results({kJob})->bytes()[8'191] == std::byte{3});
   CHECK(exchange.refusals.empty());
 }
 
 TEST_CASE("every session has a region of its own") {
   Exchange exchange;
   RegionClient client(exchange.path());
-  client.ask_for_results(kJob);
+  client.ask_for_results({kJob});
   exchange.settle({&client});
-  const auto first = client.results(kJob);
+  const auto first = client.results({kJob});
   REQUIRE(first);
-  CHECK(!exchange.server->take_results(kJob + 1, first->id()));
-  CHECK(!exchange.server->take_results(kJob, first->id() + 1));
-  CHECK(exchange.server->take_results(kJob, first->id()));
-  CHECK(!exchange.server->take_results(kJob, first->id()));
-  client.ask_for_results(kJob);
-  CHECK(client.results(kJob)->id() == first->id());  // until the new answer is here
+  CHECK(!exchange.server->take_results({kJob + 1}, first->id()));
+  CHECK(!exchange.server->take_results({kJob}, first->id() + 1));
+  CHECK(exchange.server->take_results({kJob}, first->id()));
+  CHECK(!exchange.server->take_results({kJob}, first->id()));
+  client.ask_for_results({kJob});
+  CHECK(client.results({kJob})->id() == first->id());  // until the new answer is here
   exchange.settle({&client});
-  REQUIRE(client.results(kJob));
-  CHECK(client.results(kJob)->id() != first->id());
+  REQUIRE(client.results({kJob}));
+  CHECK(client.results({kJob})->id() != first->id());
 }
 
 TEST_CASE("an arena grows by further ones") {
@@ -191,7 +191,7 @@ TEST_CASE("who holds a region learns that some are gone") {
   exchange.settle({client.get(), &idle});
   const auto changes = [&] { return exchange.server->changes(); };
   const std::uint64_t before = changes();
-  client->ask_for_results(kJob);
+  client->ask_for_results({kJob});
   exchange.settle({client.get()});
   CHECK(changes() == before);
   client->forget(first);
@@ -240,13 +240,13 @@ TEST_CASE("a process that joins again and again takes no more than it needs") {
   for (std::uint32_t job = 0; job < 100; ++job) {  // one at a time: half of what a worker may share
     const OwnRegion slots = arena_of(1 << 19);
     client.share(slots);
-    client.ask_for_results(job);
+    client.ask_for_results({job});
     exchange.settle({&client});
     REQUIRE(client.problem() == "");
     REQUIRE(client.is_shared());
-    const std::weak_ptr<const PeerRegion> results = client.results(job);
+    const std::weak_ptr<const PeerRegion> results = client.results({job});
     REQUIRE(!results.expired());
-    REQUIRE(exchange.server->take_results(job, results.lock()->id()));
+    REQUIRE(exchange.server->take_results({job}, results.lock()->id()));
     const std::weak_ptr<const PeerRegion> mapped = exchange.server->arena(slots.id());
     client.forget(slots);
     client.forget_results(job);
@@ -263,7 +263,7 @@ TEST_CASE("a worker asks once until it is answered") {
   const UnixSocket daemon = UnixSocket::listen(exchange.path());
   RegionClient client(exchange.path());
   for (int i = 0; i < 100; ++i) {
-    client.ask_for_results(kJob);
+    client.ask_for_results({kJob});
     client.poll();
   }
   const auto worker = daemon.accept();
@@ -276,68 +276,68 @@ TEST_CASE("a worker asks once until it is answered") {
 TEST_CASE("an answer to a question of an earlier life of the job does not count") {
   Exchange exchange;
   RegionClient client(exchange.path());
-  client.ask_for_results(kJob);
+  client.ask_for_results({kJob});
   client.poll();
   exchange.server->poll();  // it answers, and the job ends before that is read
   client.forget_results(kJob);
-  client.ask_for_results(kJob);
+  client.ask_for_results({kJob});
   client.poll();
-  CHECK(!client.results(kJob));
+  CHECK(!client.results({kJob}));
   exchange.settle({&client});
-  REQUIRE(client.results(kJob));
-  CHECK(exchange.server->take_results(kJob, client.results(kJob)->id()));
+  REQUIRE(client.results({kJob}));
+  CHECK(exchange.server->take_results({kJob}, client.results({kJob})->id()));
 }
 
 TEST_CASE("a worker may have been in any number of jobs whose regions no session took") {
   Exchange exchange;
   RegionClient client(exchange.path()), other(exchange.path());
-  other.ask_for_results(0);
+  other.ask_for_results({0});
   exchange.settle({&other});
   for (std::uint32_t job = 0; job < 100; ++job) {
-    client.ask_for_results(job);
+    client.ask_for_results({job});
     exchange.settle({&client});
-    REQUIRE(client.results(job));
+    REQUIRE(client.results({job}));
     client.forget_results(job);
   }
   exchange.settle({&client});
   CHECK(exchange.refusals.empty());
-  CHECK(exchange.server->results_bytes(0, other.results(0)->id()) !=
+  CHECK(exchange.server->results_bytes({0}, other.results({0})->id()) !=
         0);  // who still waits keeps it
 }
 
 TEST_CASE("who was refused a region may ask again, and then nothing is wrong any more") {
   Exchange exchange;
   RegionClient client(exchange.path());
-  for (std::uint32_t job = 0; job <= 16; ++job) client.ask_for_results(job);
+  for (std::uint32_t job = 0; job <= 16; ++job) client.ask_for_results({job});
   exchange.settle({&client});
   CHECK_THAT(client.problem(), Contains("too many jobs"));
-  CHECK(!client.results(16));
+  CHECK(!client.results({16}));
   client.forget_results(3);
-  client.ask_for_results(16);
+  client.ask_for_results({16});
   exchange.settle({&client});
   CHECK(client.problem() == "");
-  CHECK(client.results(16));
+  CHECK(client.results({16}));
 }
 
 TEST_CASE("a region has what was asked for, and all ranks get the longest") {
   Exchange exchange;
   RegionClient zero(exchange.path()), one(exchange.path()), two(exchange.path());
-  zero.ask_for_results(kJob, 4'096);
+  zero.ask_for_results({kJob}, 4'096);
   exchange.settle({&zero});
-  REQUIRE(zero.results(kJob));
-  CHECK(zero.results(kJob)->bytes().size() == 4'096);
-  one.ask_for_results(kJob, ~std::uint64_t{0});
-  two.ask_for_results(kJob, 100);
+  REQUIRE(zero.results({kJob}));
+  CHECK(zero.results({kJob})->bytes().size() == 4'096);
+  one.ask_for_results({kJob}, ~std::uint64_t{0});
+  two.ask_for_results({kJob}, 100);
   exchange.settle({&one, &two});
-  REQUIRE(one.results(kJob));
-  CHECK(one.results(kJob)->bytes().size() == 8'192);
-  REQUIRE(two.results(kJob));
-  CHECK(two.results(kJob)->id() == one.results(kJob)->id());
-  CHECK(!exchange.server->take_results(kJob, zero.results(kJob)->id()));
-  zero.ask_for_results(kJob, 4'096);
+  REQUIRE(one.results({kJob}));
+  CHECK(one.results({kJob})->bytes().size() == 8'192);
+  REQUIRE(two.results({kJob}));
+  CHECK(two.results({kJob})->id() == one.results({kJob})->id());
+  CHECK(!exchange.server->take_results({kJob}, zero.results({kJob})->id()));
+  zero.ask_for_results({kJob}, 4'096);
   exchange.settle({&zero});
-  CHECK(zero.results(kJob)->id() == one.results(kJob)->id());
-  CHECK(exchange.server->take_results(kJob, one.results(kJob)->id()));
+  CHECK(zero.results({kJob})->id() == one.results({kJob})->id());
+  CHECK(exchange.server->take_results({kJob}, one.results({kJob})->id()));
 }
 
 TEST_CASE("a daemon that sleeps is woken by what workers send, and by nothing else") {
@@ -365,14 +365,14 @@ TEST_CASE("a daemon that sleeps is woken by what workers send, and by nothing el
 TEST_CASE("a region that a session has taken is not given out again") {
   Exchange exchange;
   RegionClient zero(exchange.path()), one(exchange.path());
-  zero.ask_for_results(kJob);
+  zero.ask_for_results({kJob});
   exchange.settle({&zero});
-  const auto id = zero.results(kJob)->id();
-  REQUIRE(exchange.server->take_results(kJob, id));
-  one.ask_for_results(kJob);
+  const auto id = zero.results({kJob})->id();
+  REQUIRE(exchange.server->take_results({kJob}, id));
+  one.ask_for_results({kJob});
   exchange.settle({&zero, &one});
-  REQUIRE(one.results(kJob));
-  CHECK(one.results(kJob)->id() != id);
+  REQUIRE(one.results({kJob}));
+  CHECK(one.results({kJob})->id() != id);
 }
 
 TEST_CASE("what a worker that is gone has shared is read by its session only, and then unmapped") {
@@ -380,7 +380,7 @@ TEST_CASE("what a worker that is gone has shared is read by its session only, an
   const OwnRegion arena = arena_of(4'096);
   auto client = std::make_unique<RegionClient>(exchange.path());
   client->share(arena);
-  client->ask_for_results(kJob);
+  client->ask_for_results({kJob});
   exchange.settle({client.get()});
   auto held = exchange.server->arena(arena.id());
   REQUIRE(held);
@@ -435,22 +435,22 @@ TEST_CASE("a daemon that comes back is given everything again") {
   const OwnRegion arena = arena_of(4'096);
   RegionClient client(exchange.path());
   client.share(arena);
-  client.ask_for_results(kJob);
+  client.ask_for_results({kJob});
   exchange.settle({&client});
-  const auto before = client.results(kJob);
+  const auto before = client.results({kJob});
   REQUIRE(before);
   exchange.server.reset();
   client.poll();
   CHECK(!client.is_shared());
-  CHECK(!client.results(kJob));
+  CHECK(!client.results({kJob}));
   client.poll();
   CHECK_THAT(client.problem(), Contains(exchange.path()));
   exchange.start();
   exchange.settle({&client});
   CHECK(client.problem() == "");
   CHECK(client.is_shared());
-  REQUIRE(client.results(kJob));
-  CHECK(client.results(kJob)->id() != before->id());
+  REQUIRE(client.results({kJob}));
+  CHECK(client.results({kJob})->id() != before->id());
   CHECK(exchange.server->arena(arena.id()));
 }
 
@@ -572,9 +572,9 @@ TEST_CASE("a worker that never reads, or asks for very many, harms no other") {
   }
   CHECK(!sends);  // disconnected: there was no room for the answers
   RegionClient client(exchange.path());
-  client.ask_for_results(kJob);
+  client.ask_for_results({kJob});
   exchange.settle({&client});
-  CHECK(client.results(kJob));
+  CHECK(client.results({kJob}));
 
   const auto greedy = UnixSocket::connect(exchange.path());
   std::array<std::byte, kMessageBytes> answer;
@@ -583,9 +583,9 @@ TEST_CASE("a worker that never reads, or asks for very many, harms no other") {
     exchange.server->poll();
     (void)greedy->receive(answer);
   }
-  client.ask_for_results(kJob + 1);
+  client.ask_for_results({kJob + 1});
   exchange.settle({&client});
-  CHECK(client.results(kJob + 1));
+  CHECK(client.results({kJob + 1}));
 }
 
 TEST_CASE("more workers than there may be are turned away until one goes") {
@@ -593,15 +593,15 @@ TEST_CASE("more workers than there may be are turned away until one goes") {
   std::vector<std::unique_ptr<RegionClient>> clients;
   for (int i = 0; i < 5; ++i) {
     clients.push_back(std::make_unique<RegionClient>(exchange.path()));
-    clients.back()->ask_for_results(kJob);
+    clients.back()->ask_for_results({kJob});
     exchange.settle({clients.back().get()});
   }
-  CHECK(clients[3]->results(kJob));
-  CHECK(!clients[4]->results(kJob));
+  CHECK(clients[3]->results({kJob}));
+  CHECK(!clients[4]->results({kJob}));
   CHECK(exchange.server->counters().workers_refused > 0);
   clients[0].reset();
   exchange.settle({clients[4].get()});
-  CHECK(clients[4]->results(kJob));
+  CHECK(clients[4]->results({kJob}));
 }
 
 TEST_CASE("a daemon that may open no more descriptors says so") {
