@@ -2,7 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <csignal>
+#include <memory>
+#include <string>
+#include <thread>
 
 #include <poll.h>
 #include <sys/signalfd.h>
@@ -47,6 +51,13 @@ std::int64_t milliseconds(Duration d) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
 }
 
+/// Of network addresses, and of vhost addresses, which name no port. They do not meet.
+std::vector<std::uint16_t> udp_ports_of(std::uint16_t lane,
+                                        const config::AggregatorConfig& config) {
+  return {static_cast<std::uint16_t>(config.udp_port + lane),
+          static_cast<std::uint16_t>(config::kDefaultUdpPort + lane)};
+}
+
 std::uint16_t largest_mtu(const config::AggregatorConfig& config) {
   const std::uint16_t local = config.vhost_dir.empty() ? 0 : config.mtu;
   const std::uint16_t network = config.ports.empty() ? 0 : config.port_mtu;
@@ -82,42 +93,82 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
   eal_ = std::make_unique<net::Eal>(eal);
   net::survive_loss_of_peer_memory(memory::replace_lost_mapping);
 
-  const std::size_t payload_bytes = largest_mtu(config_) - kHeaderRoom;
-  const std::size_t budget = std::size_t{memory_mib - limits::kDaemonDpdkMib} << 20;
-  const std::size_t ports =
-      config_.ports.size() + (config_.vhost_dir.empty() ? 0 : config_.vhost_max_ports);
-  headers_ = std::make_unique<net::BufferPool>(
-      "headers", std::max(limits::kMinHeaderBuffers, ports * limits::kHeaderBuffersPerPort), 0);
-  payloads_ = std::make_unique<net::BufferPool>(
-      "payloads", budget / packet_buffer_bytes(largest_mtu(config_)), payload_bytes);
-  logger_->debug("packet memory: {} MiB, {} payload buffers of {} B", memory_mib, payloads_->size(),
-                 payload_bytes);
-
+  make_pools(memory_mib);
   open_ports();
   if (!config_.vhost_dir.empty()) claim_vhost_directory();
-  const LaneOptions lane{config_.udp_port, config_.idle, config_.cpu,
-                         net::parse_faults(config_.faults)};
-  if (lane.faults.any()) logger_->warn("fault injection is on for all traffic: {}", config_.faults);
+  if (!config_.faults.empty())
+    logger_->warn("fault injection is on for all traffic: {}", config_.faults);
   if (!secrets_.empty()) logger_->info("jobs prove {}", secrets_.describe());
   if (secrets_.empty() && !ports_.empty())
     logger_->warn("no secrets: whoever reaches a network port may join any job");
-  EngineConfig engine = engine_config();
-  engine.shared_memory = memory_.get();
-  engine.buffers_max = payloads_->size() - config::ring_buffers(config_);
-  lane_ = std::make_unique<Lane>(lane, std::move(engine), *payloads_, *headers_, logger_);
-  for (const auto& port : ports_) lane_->attach(port->view(0));
+  start_lanes();
   if (!config_.vhost_dir.empty()) open_vhost_directory();
 }
 
-EngineConfig Daemon::engine_config() const {
+/// Each lane its own.
+void Daemon::make_pools(std::uint32_t memory_mib) {
+  const std::size_t payload_bytes = largest_mtu(config_) - kHeaderRoom;
+  const std::size_t budget = std::size_t{memory_mib - config::dpdk_memory_mib(config_)} << 20;
+  const std::size_t buffers = budget / packet_buffer_bytes(largest_mtu(config_)) / config_.lanes;
+  const std::size_t ports =
+      config_.ports.size() + (config_.vhost_dir.empty() ? 0 : config_.vhost_max_ports);
+  for (std::uint16_t lane = 0; lane < config_.lanes; ++lane) {
+    const std::string number = std::to_string(lane);
+    LanePools& pools = pools_.emplace_back();
+    pools.headers = std::make_unique<net::BufferPool>(
+        "headers-" + number,
+        std::max(limits::kMinHeaderBuffers, ports * limits::kHeaderBuffersPerPort), 0);
+    pools.payloads =
+        std::make_unique<net::BufferPool>("payloads-" + number, buffers, payload_bytes);
+  }
+  logger_->debug("packet memory: {} MiB, {} payload buffers of {} B for each of {} lanes",
+                 memory_mib, buffers, payload_bytes, config_.lanes);
+}
+
+std::vector<net::BufferPool*> Daemon::payload_pools() const {
+  std::vector<net::BufferPool*> pools;
+  for (const LanePools& each : pools_) pools.push_back(each.payloads.get());
+  return pools;
+}
+
+void Daemon::start_lanes() {
+  const auto cores = std::thread::hardware_concurrency();  // that this process may use
+  if (config_.lanes > cores)
+    logger_->warn("{} lanes share {} cores: each is meant for a core of its own", config_.lanes,
+                  cores);
+  if (config_.lanes > 1) hand_over_ = std::make_unique<net::HandOver>(config_.lanes);
+  std::vector<LaneOptions> options(config_.lanes);
+  for (std::uint16_t lane = 0; lane < config_.lanes; ++lane) {
+    options[lane] = {.number = lane,
+                     .hand_over = hand_over_.get(),
+                     .udp_ports = udp_ports_of(lane, config_),
+                     .idle = config_.idle,
+                     .cpu = config_.cpu.empty() ? -1 : config_.cpu[lane],
+                     .faults = net::parse_faults(config_.faults)};
+    if (!hand_over_) continue;
+    for (const std::uint16_t port : options[lane].udp_ports) hand_over_->listens(lane, port);
+  }
+  for (std::uint16_t lane = 0; lane < config_.lanes; ++lane) {
+    net::BufferPool& payloads = *pools_[lane].payloads;
+    EngineConfig engine = engine_config(lane);
+    engine.shared_memory = memory_ ? &memory_->of_lane(lane) : nullptr;
+    engine.buffers_max = payloads.size() - config::ring_buffers(config_);
+    lanes_.push_back(std::make_unique<Lane>(options[lane], std::move(engine), payloads,
+                                            *pools_[lane].headers, logger_));
+    for (const auto& port : ports_) lanes_.back()->attach(port->view(lane));
+  }
+}
+
+EngineConfig Daemon::engine_config(std::uint16_t lane) const {
   EngineConfig engine;
-  engine.shard = config_.shard;
-  engine.shards = config_.shards;
+  engine.shard = static_cast<std::uint16_t>(lane * config_.shards + config_.shard);
+  engine.shards = static_cast<std::uint16_t>(config_.lanes * config_.shards);
+  engine.lanes = config_.lanes;
   engine.streams = config_.streams;
   engine.history = config_.history;
   engine.payload_bytes = static_cast<std::uint16_t>(largest_mtu(config_) - kHeaderRoom);
   engine.jobs_max = config_.max_jobs;
-  engine.job_memory_bytes_max = std::size_t{config_.job_memory_mib} << 20;
+  engine.job_memory_bytes_max = (std::size_t{config_.job_memory_mib} << 20) / config_.lanes;
   engine.liveness_timeout = config_.liveness_timeout;
   engine.formation_timeout = config_.formation_timeout;
   engine.straggler_warning = config_.straggler_warning;
@@ -133,7 +184,7 @@ EngineConfig Daemon::engine_config() const {
 }
 
 Daemon::~Daemon() {
-  lane_.reset();
+  lanes_.clear();
   memory_.reset();
   vhost_.reset();
   ports_.clear();
@@ -141,15 +192,18 @@ Daemon::~Daemon() {
 
 void Daemon::open_ports() {
   for (std::size_t i = 0; i < config_.ports.size(); ++i) {
-    claims_.push_back(config::Claim::on_udp_port(config_.addresses[i].ipv4, config_.udp_port));
+    for (std::uint16_t lane = 0; lane < config_.lanes; ++lane)
+      claims_.push_back(config::Claim::on_udp_port(
+          config_.addresses[i].ipv4, static_cast<std::uint16_t>(config_.udp_port + lane)));
     net::PortOptions options;
     options.device = config_.ports[i];
     options.mtu = config_.port_mtu;
     options.ipv4 = config_.addresses[i].ipv4;
     options.prefix = config_.addresses[i].prefix;
     options.udp_checksum = config_.udp_checksum;
+    options.queues = config_.lanes;
     options.descriptors = limits::kNetworkPortDescriptors;
-    ports_.push_back(std::make_unique<net::Port>(options, *payloads_));
+    ports_.push_back(std::make_unique<net::Port>(options, payload_pools()));
     logger_->info("port {} at {}, UDP port {}", options.device,
                   config::to_string(config_.addresses[i]), config_.udp_port);
   }
@@ -159,12 +213,14 @@ void Daemon::open_ports() {
 void Daemon::claim_vhost_directory() {
   net::make_own_directory("vhost directory", config_.vhost_dir);
   claims_.push_back(config::Claim::on_directory(config_.vhost_dir));
+  net::tell_lanes(config_.vhost_dir, config_.lanes);
   const memory::RegionServerOptions options{
       .arena_bytes_max = std::size_t{config_.arena_memory_mib} << 20,
       .arenas_max = limits::kMaxArenas,
-      .results_bytes = limits::kResultsBytes,
+      .results_bytes = limits::kResultsBytes / config_.lanes,
       .results_max = std::min<std::size_t>(config_.max_jobs, limits::kMaxWaitingResults),
-      .workers_max = config_.vhost_max_ports};
+      .workers_max = config_.vhost_max_ports,
+      .lanes = config_.lanes};
   memory_ = std::make_unique<MappedMemory>(net::region_socket(config_.vhost_dir), options,
                                            config_.log_rate_limit, logger_);
 }
@@ -172,24 +228,30 @@ void Daemon::claim_vhost_directory() {
 void Daemon::open_vhost_directory() {
   net::VhostOptions options;
   options.max_ports = config_.vhost_max_ports;
-  options.polling_thread = Lane::kThreadName;
+  for (std::uint16_t lane = 0; lane < config_.lanes; ++lane)
+    options.polling_threads.push_back(Lane::thread_name(lane));
+  options.port.queues = config_.lanes;
   options.port.mtu = config_.mtu;
   options.port.ipv4 = net::kVhostAggregatorIpv4;
   options.port.prefix = net::kVhostPrefix;
   net::VhostEvents events;
   events.attached = [this](net::Port& port) {
     logger_->debug("local worker at {}", port.device());
-    lane_->attach(port.view(0));
+    for (std::uint16_t lane = 0; lane < config_.lanes; ++lane)
+      lanes_[lane]->attach(port.view(lane));
   };
   events.detaching = [this](std::uint16_t port_id) {
-    lane_->detach(port_id, [this, port_id] { vhost_->released(port_id); });
+    const auto left = std::make_shared<std::atomic<std::size_t>>(lanes_.size());
+    for (const auto& lane : lanes_)
+      lane->detach(port_id, [this, port_id, left] {
+        if (left->fetch_sub(1) == 1) vhost_->released(port_id);  // the last one
+      });
   };
   events.detached = [this](std::uint16_t port_id) { logger_->debug("port {} closed", port_id); };
   events.refused = [this](const std::string& path, const std::string& reason) {
     logger_->warn("local worker at {} refused: {}", path, reason);
   };
-  net::BufferPool* const pool = payloads_.get();
-  vhost_ = std::make_unique<net::VhostDirectory>(config_.vhost_dir, options, std::span(&pool, 1),
+  vhost_ = std::make_unique<net::VhostDirectory>(config_.vhost_dir, options, payload_pools(),
                                                  std::move(events));
   logger_->info("local workers at vhost:{}", config_.vhost_dir);
 }
@@ -258,66 +320,87 @@ void Daemon::reload() {
   config::set_level(*logger_, config_.log_level);
   refusals_logged_ = stragglers_logged_ = config::RateLimit(config_.log_rate_limit);
   schedule_report();
-  lane_->adjust(engine_config());
+  for (std::uint16_t lane = 0; lane < config_.lanes; ++lane)
+    lanes_[lane]->adjust(engine_config(lane));
 }
 
 void Daemon::drain() {
-  lane_->close();
+  for (const auto& lane : lanes_) lane->close();
   logger_->info("ending: waiting {} ms at most for {} jobs to leave", config_.drain_timeout.count(),
-                lane_->snapshot().live_jobs);
+                live_jobs());
   const Time deadline = after(net::now(), config_.drain_timeout);
   serving_ = true;
-  while (serving_ && net::now() < deadline && lane_->snapshot().live_jobs != 0) look_after();
-  lane_->end();
+  while (serving_ && net::now() < deadline && live_jobs() != 0) look_after();
+  for (const auto& lane : lanes_) lane->end();
   log_events();
+}
+
+/// A job lives at all lanes, or is about to.
+std::size_t Daemon::live_jobs() {
+  std::size_t most = 0;
+  for (const auto& lane : lanes_) most = std::max(most, lane->snapshot().live_jobs);
+  return most;
 }
 
 /// What an operator wants to read of jobs. On this thread: a log that blocks stops no lane.
 void Daemon::log_events() {
-  const Lane::Events events = lane_->take_events();
+  for (std::uint16_t lane = 0; lane < config_.lanes; ++lane) log_events_of(lane);
+  config::log_suppressed(*logger_, refusals_logged_, net::now());
+  config::log_suppressed(*logger_, stragglers_logged_, net::now());
+}
+
+/// Every lane has every job: what lane 0 says of one is enough.
+void Daemon::log_events_of(std::uint16_t lane) {
+  const Lane::Events events = lanes_[lane]->take_events();
+  const std::string where = lane == 0 ? "" : fmt::format(" (lane {})", lane);
+  const auto as = [&](spdlog::level::level_enum level) {
+    return lane == 0 ? level : spdlog::level::debug;
+  };
   for (const JobEvent& event : events.of_jobs.list) {
     const Session& s = event.session;
     switch (event.kind) {
       case JobEvent::Kind::kFormed:
       case JobEvent::Kind::kResumed:
-        logger_->info(
-            "job {}: {}, {} ranks, {} streams, blocks of {}, history {}, payload {} B{}", s.job,
-            event.kind == JobEvent::Kind::kFormed ? "formed" : "resumed with its progress", s.ranks,
-            s.streams, s.block_elements, s.history, s.payload_bytes,
-            s.by_reference ? ", blocks in shared memory" : "");
+        logger_->log(as(spdlog::level::info),
+                     "job {}: {}, {} ranks, {} streams, blocks of {}, history {}, payload {} B{}{}",
+                     s.job,
+                     event.kind == JobEvent::Kind::kFormed ? "formed" : "resumed with its progress",
+                     s.ranks, s.streams, s.block_elements, s.history, s.payload_bytes,
+                     s.by_reference ? ", blocks in shared memory" : "", where);
         break;
       case JobEvent::Kind::kFormationAbandoned:
-        logger_->warn("job {}: formation abandoned: not all ranks joined here; they join again",
-                      s.job);
+        logger_->warn("job {}: formation abandoned: not all ranks joined here; they join again{}",
+                      s.job, where);
         break;
       case JobEvent::Kind::kLeft:
-        logger_->info("job {}: all {} ranks have left", s.job, s.ranks);
+        logger_->log(as(spdlog::level::info), "job {}: all {} ranks have left{}", s.job, s.ranks,
+                     where);
         break;
       case JobEvent::Kind::kAborted:
-        logger_->warn(
-            "job {}: ended: {}{}", s.job, explain(*event.reason),
-            event.reported_by ? fmt::format(", says rank {}", event.reported_by->value) : "");
+        logger_->log(
+            as(spdlog::level::warn), "job {}: ended: {}{}{}", s.job, explain(*event.reason),
+            event.reported_by ? fmt::format(", says rank {}", event.reported_by->value) : "",
+            where);
         break;
       case JobEvent::Kind::kStraggler:
         config::log_limited(
             *logger_, stragglers_logged_, net::now(), spdlog::level::warn,
-            "job {}: op {} has waited {} ms for rank {} (heard {} ms ago) on {} streams", s.job,
+            "job {}: op {} has waited {} ms for rank {} (heard {} ms ago) on {} streams{}", s.job,
             event.straggler.op, milliseconds(event.straggler.waited), event.straggler.rank.value,
-            milliseconds(event.straggler.last_heard), event.straggler.streams);
+            milliseconds(event.straggler.last_heard), event.straggler.streams, where);
         break;
       case JobEvent::Kind::kRefused:
         config::log_limited(*logger_, refusals_logged_, net::now(), spdlog::level::warn,
-                            "job {}: a join was refused: {}", s.job, explain(*event.reason));
+                            "job {}: a join was refused: {}{}", s.job, explain(*event.reason),
+                            where);
         break;
     }
   }
-  config::log_suppressed(*logger_, refusals_logged_, net::now());
-  config::log_suppressed(*logger_, stragglers_logged_, net::now());
   if (events.of_jobs.lost != 0)
-    logger_->warn("{} more events of jobs were not logged", events.of_jobs.lost);
+    logger_->warn("{} more events of jobs were not logged{}", events.of_jobs.lost, where);
   if (events.longest_pause >= kPauseWorthSaying)
-    logger_->warn("a lane was not run for {} ms: its core was taken, or the process stopped",
-                  milliseconds(events.longest_pause));
+    logger_->warn("a lane was not run for {} ms: its core was taken, or the process stopped{}",
+                  milliseconds(events.longest_pause), where);
 }
 
 void Daemon::schedule_report() {
@@ -326,7 +409,8 @@ void Daemon::schedule_report() {
 }
 
 Figures Daemon::figures() {
-  Figures now{.at = net::now(), .lane = lane_->snapshot(), .drops = {}, .local = {}};
+  Figures now{.at = net::now(), .lanes = {}, .drops = {}, .local = {}};
+  for (const auto& lane : lanes_) now.lanes.push_back(lane->snapshot());
   if (vhost_) {
     now.drops = vhost_->drops();
     now.local = vhost_->counters();

@@ -1,4 +1,4 @@
-// The daemon: brings up DPDK, ports and the lane from a config, looks after local workers, reads
+// The daemon: brings up DPDK, ports and the lanes from a config, looks after local workers, reads
 // its settings again on SIGHUP, and ends in an orderly way on SIGTERM or SIGINT.
 #pragma once
 
@@ -16,6 +16,7 @@
 #include "common/log/logger.hpp"
 #include "common/memory/descriptor.hpp"
 #include "common/net/eal.hpp"
+#include "common/net/hand_over.hpp"
 #include "common/net/pool.hpp"
 #include "common/net/port.hpp"
 #include "common/net/vhost.hpp"
@@ -43,15 +44,25 @@ class Daemon {
  private:
   enum class Signal { kNone, kReload, kEnd };
 
+  struct LanePools {
+    std::unique_ptr<net::BufferPool> payloads;
+    std::unique_ptr<net::BufferPool> headers;
+  };
+
+  void make_pools(std::uint32_t memory_mib);
+  std::vector<net::BufferPool*> payload_pools() const;
   void open_ports();
   void claim_vhost_directory();
   void open_vhost_directory();
   Signal serve_until_signal();
   void reload();
-  EngineConfig engine_config() const;
+  void start_lanes();
+  EngineConfig engine_config(std::uint16_t lane) const;
   void look_after();
   void drain();
+  std::size_t live_jobs();
   void log_events();
+  void log_events_of(std::uint16_t lane);
   void schedule_report();
   Figures figures();
 
@@ -66,15 +77,15 @@ class Daemon {
   memory::Descriptor signals_;
   bool serving_ = true;                // until a signal to end
   std::vector<config::Claim> claims_;  // on what no other process may serve
-  // In the order in which they depend on each other: the lane ends before the ports it polls, the
-  // ports before the pools they fill.
+  // In the order in which they depend on each other: lanes end before the ports they poll, ports
+  // before the pools they fill.
   std::unique_ptr<net::Eal> eal_;
-  std::unique_ptr<net::BufferPool> payloads_;
-  std::unique_ptr<net::BufferPool> headers_;
-  std::unique_ptr<MappedMemory> memory_;  // shared with local workers
+  std::vector<LanePools> pools_;
+  std::unique_ptr<net::HandOver> hand_over_;  // between lanes, if there are several
+  std::unique_ptr<MappedMemory> memory_;      // shared with local workers
   std::vector<std::unique_ptr<net::Port>> ports_;
   std::unique_ptr<net::VhostDirectory> vhost_;
-  std::unique_ptr<Lane> lane_;
+  std::vector<std::unique_ptr<Lane>> lanes_;
 };
 
 }  // namespace sluice::aggregator

@@ -9,7 +9,6 @@
 #include <sys/prctl.h>
 
 #include "common/base/limits.hpp"
-#include "common/config/address.hpp"
 #include "common/net/clock.hpp"
 #include "common/net/eal.hpp"
 
@@ -30,14 +29,14 @@ Lane::Lane(const LaneOptions& options, EngineConfig config, net::BufferPool& pay
       io_(payloads, headers, limits::kMaxBacklog, kMaxRanks),  // one packet, all results
       engine_(std::move(config), [this](const JobEvent& event) { keep(event); }) {
   io_.inject_faults(options_.faults);
-  io_.listen(options_.udp_port);
-  io_.listen(config::kDefaultUdpPort);  // a vhost address names no port
+  for (const std::uint16_t port : options_.udp_ports) io_.listen(port);
+  if (options_.hand_over != nullptr) io_.join(*options_.hand_over, options_.number);
   thread_ = std::thread([this] { run(); });
 }
 
 void Lane::run() {
   const net::ThreadRegistration registration;
-  pthread_setname_np(pthread_self(), kThreadName);
+  pthread_setname_np(pthread_self(), thread_name(options_.number).c_str());
   pin();
   prctl(PR_SET_TIMERSLACK, 1UL);  // sleeps are short ones: not 50 us longer
   Idle idle(options_.idle);
@@ -135,7 +134,8 @@ void Lane::pin() const {
   CPU_ZERO(&set);
   CPU_SET(static_cast<unsigned>(options_.cpu), &set);
   if (pthread_setaffinity_np(pthread_self(), sizeof set, &set) != 0)
-    logger_->warn("cannot run the lane on core {}: not one of this process's", options_.cpu);
+    logger_->warn("cannot run lane {} on core {}: not one of this process's", options_.number,
+                  options_.cpu);
 }
 
 }  // namespace sluice::aggregator

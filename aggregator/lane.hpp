@@ -1,11 +1,13 @@
 // A lane: one thread that polls its queue of every port and runs one engine. It shares nothing with
-// other lanes; whoever else wants something of it posts a command, which runs between two turns.
+// other lanes but the rings by which frames are handed over; whoever else wants something of it
+// posts a command, which runs between two turns.
 #pragma once
 
 #include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -15,11 +17,14 @@
 #include "common/base/idle.hpp"
 #include "common/log/logger.hpp"
 #include "common/net/datagram_io.hpp"
+#include "common/net/hand_over.hpp"
 
 namespace sluice::aggregator {
 
 struct LaneOptions {
-  std::uint16_t udp_port = 4747;
+  std::uint16_t number = 0;              ///< among the daemon's
+  net::HandOver* hand_over = nullptr;    ///< to the daemon's others; null: there are none
+  std::vector<std::uint16_t> udp_ports;  ///< where it listens
   IdleStrategy idle = IdleStrategy::kBackOff;
   int cpu = -1;  ///< core to run on; -1: any
   net::FaultPlan faults{};
@@ -28,7 +33,9 @@ struct LaneOptions {
 class Lane {
  public:
   /// What the thread is called: at most 15 characters.
-  static constexpr const char* kThreadName = "sluice-lane";
+  static std::string thread_name(std::uint16_t number) {
+    return "sluice-lane-" + std::to_string(number);
+  }
 
   struct Snapshot {
     Counters engine;

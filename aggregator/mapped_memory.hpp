@@ -1,7 +1,11 @@
-// The memory that a daemon shares with workers of its machine, as its engine sees it.
+// The memory that a daemon shares with workers of its machine, as its lanes' engines see it.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "aggregator/shared_memory.hpp"
 #include "common/config/rate_limit.hpp"
@@ -10,7 +14,7 @@
 
 namespace sluice::aggregator {
 
-class MappedMemory final : public SharedMemory {
+class MappedMemory {
  public:
   /// Serves workers at `socket`. Throws as memory::RegionServer.
   MappedMemory(const std::string& socket, const memory::RegionServerOptions& options,
@@ -20,16 +24,27 @@ class MappedMemory final : public SharedMemory {
   void poll() { server_.poll(); }
   int descriptor() const { return server_.descriptor(); }
 
-  // For the lane.
-  SharedBytes<const std::byte> of_worker(std::uint64_t id) override;
-  SharedBytes<const std::byte> tensors(std::uint64_t id, std::uint64_t slots) override;
-  std::uint64_t changes() const override { return server_.changes(); }
-  std::size_t results_bytes(std::uint32_t job, std::uint64_t id) override;
-  SharedBytes<std::byte> take_results(std::uint32_t job, std::uint64_t id) override;
+  /// For a lane; it ends with this object.
+  SharedMemory& of_lane(std::size_t lane) { return lanes_[lane]; }
 
  private:
+  class OfLane final : public SharedMemory {
+   public:
+    OfLane(memory::RegionServer& server, std::uint16_t lane) : server_(server), lane_(lane) {}
+    SharedBytes<const std::byte> of_worker(std::uint64_t id) override;
+    SharedBytes<const std::byte> tensors(std::uint64_t id, std::uint64_t slots) override;
+    std::uint64_t changes() const override { return server_.changes(); }
+    std::size_t results_bytes(std::uint32_t job, std::uint64_t id) override;
+    SharedBytes<std::byte> take_results(std::uint32_t job, std::uint64_t id) override;
+
+   private:
+    memory::RegionServer& server_;
+    const std::uint16_t lane_;
+  };
+
   config::RateLimit refusals_logged_;
   memory::RegionServer server_;
+  std::vector<OfLane> lanes_;
 };
 
 }  // namespace sluice::aggregator

@@ -21,22 +21,50 @@ class Line {
   std::string text_;
 };
 
+/// Of all lanes.
+struct Traffic {
+  std::uint64_t rx_datagrams = 0, rx_bytes = 0, tx_datagrams = 0, tx_bytes = 0;
+  std::uint64_t rounds_finished = 0;
+};
+
+Traffic traffic_of(const Figures& figures) {
+  Traffic sum;
+  for (const Lane::Snapshot& lane : figures.lanes) {
+    sum.rx_datagrams += lane.io.rx_datagrams;
+    sum.rx_bytes += lane.io.rx_bytes;
+    sum.tx_datagrams += lane.io.tx_datagrams;
+    sum.tx_bytes += lane.io.tx_bytes;
+    sum.rounds_finished += lane.engine.rounds_finished;
+  }
+  return sum;
+}
+
 }  // namespace
+
+void Report::add_totals(Lines& lines, const Lane::Snapshot& lane, const std::string& prefix) {
+  Line line;
+  lane.engine.for_each(line);
+  lines[prefix + "counters"] = line.take();
+  for (std::size_t i = 1; i < kDropReasonCount; ++i) {
+    const auto reason = static_cast<DropReason>(i);
+    line(name(reason), lane.engine.drops[reason]);
+  }
+  lines[prefix + "packets dropped"] = line.take();
+  for (const auto& [label, member] : net::kIoCounterNames) line(label, lane.io.*member);
+  lines[prefix + "ports"] = line.take();
+}
 
 Report::Lines Report::totals(const Figures& now) {
   Lines lines;
+  const bool several = now.lanes.size() > 1;
+  for (std::size_t i = 0; i < now.lanes.size(); ++i)
+    add_totals(lines, now.lanes[i], several ? "lane " + std::to_string(i) + " " : "");
   Line line;
-  now.lane.engine.for_each(line);
-  lines["counters"] = line.take();
-  for (std::size_t i = 1; i < kDropReasonCount; ++i) {
-    const auto reason = static_cast<DropReason>(i);
-    line(name(reason), now.lane.engine.drops[reason]);
-  }
-  lines["packets dropped"] = line.take();
-  for (const auto& [label, member] : net::kIoCounterNames) line(label, now.lane.io.*member);
   line("rx_missed", now.drops.rx_missed);
   line("rx_no_buffer", now.drops.rx_no_buffer);
-  lines["ports"] = line.take();
+  const std::string missed = line.take();
+  std::string& ports = lines["ports"];
+  ports += (ports.empty() || missed.empty() ? "" : ", ") + missed;
   if (now.local) {
     line("attached", now.local->attached);
     line("detached", now.local->detached);
@@ -53,8 +81,8 @@ std::string Report::rates(const Figures& before, const Figures& now) {
   const auto per_second = [&](std::uint64_t from, std::uint64_t to) {
     return static_cast<double>(to - from) / seconds;
   };
-  const net::IoCounters& was = before.lane.io;
-  const net::IoCounters& is = now.lane.io;
+  const Traffic was = traffic_of(before);
+  const Traffic is = traffic_of(now);
   constexpr double kMega = 1e6;
   return fmt::format(
       "{:.1f} s: received {:.0f} packets/s, {:.2f} MB/s; sent {:.0f} packets/s, {:.2f} MB/s; "
@@ -62,7 +90,7 @@ std::string Report::rates(const Figures& before, const Figures& now) {
       seconds, per_second(was.rx_datagrams, is.rx_datagrams),
       per_second(was.rx_bytes, is.rx_bytes) / kMega, per_second(was.tx_datagrams, is.tx_datagrams),
       per_second(was.tx_bytes, is.tx_bytes) / kMega,
-      per_second(before.lane.engine.rounds_finished, now.lane.engine.rounds_finished));
+      per_second(was.rounds_finished, is.rounds_finished));
 }
 
 void Report::tell_progress(const Figures& now) {
@@ -70,8 +98,9 @@ void Report::tell_progress(const Figures& now) {
     if (!text.empty() && text != logged_[what]) logger_->info("{} so far: {}", what, text);
     logged_[what] = std::move(text);
   }
-  const bool traffic = now.lane.io.rx_datagrams != before_.lane.io.rx_datagrams ||
-                       now.lane.io.tx_datagrams != before_.lane.io.tx_datagrams;
+  const Traffic was = traffic_of(before_);
+  const Traffic is = traffic_of(now);
+  const bool traffic = is.rx_datagrams != was.rx_datagrams || is.tx_datagrams != was.tx_datagrams;
   if (traffic && now.at > before_.at) logger_->info("in the last {}", rates(before_, now));
   before_ = now;
 }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "aggregator/lane.hpp"
 #include "common/base/time.hpp"
@@ -18,7 +19,7 @@ namespace sluice::aggregator {
 /// All counters of a daemon at one moment.
 struct Figures {
   Time at{};
-  Lane::Snapshot lane;
+  std::vector<Lane::Snapshot> lanes;
   net::PortDrops drops;
   std::optional<net::VhostDirectory::Counters> local;  // where local workers are served
 };
@@ -39,6 +40,7 @@ class Report {
  private:
   using Lines = std::map<std::string, std::string>;
 
+  static void add_totals(Lines& lines, const Lane::Snapshot& lane, const std::string& prefix);
   static Lines totals(const Figures& now);
   static std::string rates(const Figures& before, const Figures& now);
 

@@ -157,6 +157,7 @@ std::size_t Attachment::link_to(const config::AggregatorAddress& address,
                                         : local          ? defaults::kVhostMtu
                                                          : defaults::kNetworkMtu);
   if (local) {
+    port.queues = net::lanes_at(directory);  // and again when it is opened
     port.ipv4 = net::kVhostWorkerIpv4;
     port.prefix = net::kVhostPrefix;
   } else {
@@ -176,7 +177,7 @@ std::size_t Attachment::link_to(const config::AggregatorAddress& address,
 
 void Attachment::plan_memory(const ContextOptions& options) {
   const std::size_t buffer = packet_buffer_bytes(payload_bytes_ + kIpAndUdpBytes);
-  const std::size_t ring_buffers = planned_.size() * limits::kWorkerPortBuffers;
+  const std::size_t ring_buffers = planned_ring_buffers();
   memory_mib_ =
       options.memory_mib != 0
           ? options.memory_mib
@@ -242,10 +243,15 @@ std::string Attachment::vhost_directory_of(std::uint16_t port_id) const {
   return {};
 }
 
+std::size_t Attachment::planned_ring_buffers() const {
+  std::size_t queues = 0;
+  for (const LinkPlan& link : planned_) queues += link.port.queues;
+  return queues * limits::kWorkerPortBuffers;
+}
+
 std::size_t Attachment::memory_mib_for(std::size_t buffers) const {
   const std::size_t buffer = packet_buffer_bytes(payload_bytes_ + kIpAndUdpBytes);
-  return limits::kWorkerDpdkMib +
-         (((planned_.size() * limits::kWorkerPortBuffers + buffers) * buffer) >> 20) + 1;
+  return limits::kWorkerDpdkMib + (((planned_ring_buffers() + buffers) * buffer) >> 20) + 1;
 }
 
 }  // namespace sluice

@@ -42,6 +42,9 @@ class Attachment {
   std::size_t aggregators() const { return targets_.size(); }
   const std::string& name_of(std::size_t shard) const { return targets_[shard].name; }
 
+  /// Of the local daemons, as far as they are known; 1 where there are none.
+  std::uint16_t lanes() const { return links_->lanes(); }
+
   /// Its own and its standbys'.
   unsigned addresses_of(std::size_t shard) const {
     return static_cast<unsigned>(targets_[shard].alternatives.size());
@@ -84,6 +87,7 @@ class Attachment {
 
   void plan(const ContextOptions& options);
   void plan_memory(const ContextOptions& options);
+  std::size_t planned_ring_buffers() const;
   void start_memory(const ContextOptions& options, const std::shared_ptr<spdlog::logger>& logger);
   std::size_t link_to(const config::AggregatorAddress& address, const ContextOptions& options);
   std::vector<std::vector<std::size_t>> choices() const;

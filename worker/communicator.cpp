@@ -130,7 +130,8 @@ void Communicator::Impl::share_memory(worker::EngineConfig& config, Attachment& 
       std::none_of(aggregators_.begin(), aggregators_.end(), is_local))
     return;
   Session most;
-  const auto shards = static_cast<std::uint16_t>(aggregators_.size());
+  const auto shards = static_cast<std::uint16_t>(aggregators_.size() * attachment.lanes());
+  most.shards = shards;
   most.streams =
       config.streams != 0 ? config.streams : std::max(limits::kReferencedStreams, shards);
   most.history = config.history != 0 ? config.history : limits::kReferencedHistory;
@@ -144,12 +145,16 @@ void Communicator::Impl::share_memory(worker::EngineConfig& config, Attachment& 
   shared->share(*slots_);
   config.slots_id = slots_->id();
   config.slots = slots_->bytes();
-  offered_ = {config.job, config.slots_id, ResultSlots<std::byte>::bytes_for(most)};
+  offered_ = {.job = config.job,
+              .slots = config.slots_id,
+              .results_bytes = ResultSlots<std::byte>::bytes_for(most)};
   config.results = [shared, &attachment, offered = offered_](
                        const Endpoint& at) -> std::optional<worker::EngineConfig::Results> {
     const std::string directory = attachment.vhost_directory_of(at.port_id);
     if (directory.empty()) return std::nullopt;
-    return shared->results(directory, offered);
+    SharedMemory::OfJob at_lane = offered;
+    at_lane.lane = at.lane;
+    return shared->results(directory, at_lane);
   };
   config.place_of = [shared](std::span<const std::byte> tensor) {
     return shared->place_of(tensor);

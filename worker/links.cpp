@@ -66,7 +66,7 @@ void Links::open(const std::vector<std::vector<std::size_t>>& choices, Duration 
   background_ = thread_without_signals([this] { open_in_background(); });
 }
 
-/// An only link is plugged even where nobody serves its directory: a daemon that comes finds it.
+/// A daemon says how many queues it takes before it takes a port.
 void Links::open_one_of(const std::vector<std::size_t>& choice, Time deadline) {
   for (;; std::this_thread::sleep_for(kFirstPeriod)) {
     bool hope = false;
@@ -74,7 +74,7 @@ void Links::open_one_of(const std::vector<std::size_t>& choice, Time deadline) {
       Link& link = links_[i];
       if (link.opened) return;
       hope = hope || std::filesystem::is_directory(link.plan.directory);
-      if (choice.size() > 1 && !may_open(link)) continue;
+      if (!may_open(link)) continue;
       if (auto port = try_to_open(link, std::max(deadline - net::now(), kBackgroundWait)))
         return take_over(link, std::move(port));
     }
@@ -93,9 +93,11 @@ std::unique_ptr<net::Port> Links::try_to_open(Link& link, Duration peer_timeout)
   try {
     if (!directory.empty()) {
       options.peer_timeout = peer_timeout;
+      options.queues = net::lanes_at(directory);
       options.device = net::worker_device(
           directory, net::unique_socket_name("worker"),
-          {.queue_size = static_cast<std::uint16_t>(2 * options.descriptors)});  // as Port does
+          {.queues = options.queues,
+           .queue_size = static_cast<std::uint16_t>(2 * options.descriptors)});  // as Port does
     }
     auto port = std::make_unique<net::Port>(options, payloads_);
     link.opened = true;
@@ -190,7 +192,15 @@ void Links::take_over_fresh() {
 
 void Links::take_over(Link& link, std::unique_ptr<net::Port> port) {
   link.port = std::move(port);
-  io_.add_port(link.port->view(0));
+  for (std::uint16_t lane = 0; lane < link.port->queues(); ++lane)
+    io_.add_port(link.port->view(lane));
+}
+
+std::uint16_t Links::lanes() const {
+  std::uint16_t most = 1;
+  for (const Link& link : links_)
+    if (link.port) most = std::max(most, link.port->queues());
+  return most;
 }
 
 const net::Port* Links::carrier(std::size_t link) const {

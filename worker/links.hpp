@@ -51,6 +51,9 @@ class Links {
     if (now >= next_look_) look(now, changed);
   }
 
+  /// The most lanes that the daemon of an open link had when it was opened; 1 if there is none.
+  std::uint16_t lanes() const;
+
   /// The port of a link, for the polling thread; null while it cannot carry.
   const net::Port* carrier(std::size_t link) const;
 

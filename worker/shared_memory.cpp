@@ -14,7 +14,7 @@ void SharedMemory::share(const memory::OwnRegion& slots) {
 
 void SharedMemory::forget(const memory::OwnRegion& slots, std::uint32_t job) {
   std::erase(slots_, &slots);
-  std::erase_if(named_, [&](const auto& entry) { return entry.first.second == job; });
+  std::erase_if(named_, [&](const auto& entry) { return entry.first.second.job == job; });
   for (auto& [directory, client] : clients_) {
     client.forget(slots);
     client.forget_results(job);
@@ -51,18 +51,18 @@ memory::RegionClient& SharedMemory::client_of(const std::string& directory) {
 bool SharedMemory::is_ready(const std::string& directory, const OfJob& what) {
   share_tensors();
   memory::RegionClient& client = client_of(directory);
-  if (!client.results(what.job)) client.ask_for_results(what.job, what.results_bytes);
+  if (!client.results(what.at_lane())) client.ask_for_results(what.at_lane(), what.results_bytes);
   client.poll();
-  return client.results(what.job) && client.is_mapped(what.slots) && client.is_settled();
+  return client.results(what.at_lane()) && client.is_mapped(what.slots) && client.is_settled();
 }
 
 std::optional<worker::EngineConfig::Results> SharedMemory::results(const std::string& directory,
                                                                    const OfJob& what) {
   if (!is_ready(directory, what)) return std::nullopt;
   memory::RegionClient& client = client_of(directory);
-  const auto region = client.results(what.job);
-  if (std::exchange(named_[{directory, what.job}], region->id()) == region->id()) {
-    client.ask_for_results(what.job, what.results_bytes);
+  const auto region = client.results(what.at_lane());
+  if (std::exchange(named_[{directory, what.at_lane()}], region->id()) == region->id()) {
+    client.ask_for_results(what.at_lane(), what.results_bytes);
     client.poll();
   }
   return worker::EngineConfig::Results{region->id(), region, region->bytes()};

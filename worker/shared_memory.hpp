@@ -30,8 +30,10 @@ class SharedMemory {
   /// session, has mapped the job's slots, too, and has answered for tensors. Asks it to.
   struct OfJob {
     std::uint32_t job = 0;
+    std::uint16_t lane = 0;         ///< of the daemon
     std::uint64_t slots = 0;        ///< the region
     std::size_t results_bytes = 0;  ///< that a session may need
+    memory::JobAtLane at_lane() const { return {job, lane}; }
   };
   bool is_ready(const std::string& directory, const OfJob& what);
   /// That region, to be named in a JOIN. One that was named before is asked for anew, as a session
@@ -52,8 +54,8 @@ class SharedMemory {
   std::vector<std::shared_ptr<const memory::OwnRegion>> of_tensors_;  // of the arena
   std::vector<const memory::OwnRegion*> slots_;
   std::map<std::string, memory::RegionClient> clients_;  // by vhost directory
-  // By vhost directory and job: the region that was named last.
-  std::map<std::pair<std::string, std::uint32_t>, std::uint64_t> named_;
+  // By vhost directory, job and lane: the region that was named last.
+  std::map<std::pair<std::string, memory::JobAtLane>, std::uint64_t> named_;
 };
 
 }  // namespace sluice

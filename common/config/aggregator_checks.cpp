@@ -1,5 +1,6 @@
 // What the table of settings cannot say of one setting alone.
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -62,8 +63,27 @@ void check_ports(const Config& config, const Complaint& complaint) {
 void check_shards(const Config& config, const Complaint& complaint) {
   if (config.shard >= config.shards)
     complaint.raise("shard", "must be below " + complaint.quote("shards"));
-  if (config.streams < config.shards)
-    complaint.raise("streams", "must be at least " + complaint.quote("shards"));
+  if (config.streams < config.shards * config.lanes)
+    complaint.raise("streams", "must be at least " + complaint.quote("shards") +
+                                   (config.lanes == 1 ? "" : " times " + complaint.quote("lanes")));
+  if (config.shards * config.lanes > limits::kMaxShards)
+    complaint.raise("lanes", "times " + complaint.quote("shards") + " must be at most " +
+                                 std::to_string(limits::kMaxShards));
+}
+
+void check_lanes(const Config& config, const Complaint& complaint) {
+  const int last_udp_port = config.udp_port + config.lanes - 1;
+  if (last_udp_port > 65535)
+    complaint.raise("udp-port", "with " + complaint.quote("lanes") + " must be at most " +
+                                    std::to_string(65536 - config.lanes));
+  if (config.vhost_dir.empty()) return;
+  // Local workers reach lane l at the default port plus l.
+  const bool is_default = config.udp_port == kDefaultUdpPort;
+  const int distance = std::abs(config.udp_port - kDefaultUdpPort);
+  if (!is_default && distance < config.lanes)
+    complaint.raise("udp-port", "with vhost-dir and " + complaint.quote("lanes") + " must be " +
+                                    std::to_string(kDefaultUdpPort) + ", or differ from it by " +
+                                    std::to_string(config.lanes) + " at least");
 }
 
 void check_memory(const Config& config, const Complaint& complaint) {
@@ -73,8 +93,9 @@ void check_memory(const Config& config, const Complaint& complaint) {
   one_job.max_jobs = 1;
   const std::uint32_t least = packet_memory_mib(one_job);
   if (config.memory_mib < least)
-    complaint.raise("memory-mib", "one job with these streams, history, MTUs and ports needs " +
-                                      std::to_string(least));
+    complaint.raise("memory-mib",
+                    "one job with these streams, history, MTUs, ports and lanes needs " +
+                        std::to_string(least));
 }
 
 bool may_run_on(int cpu) {
@@ -89,7 +110,10 @@ bool may_run_on(int cpu) {
 }
 
 void check_cpu(const Config& config, const Complaint& complaint) {
-  if (config.cpu < 0 || may_run_on(config.cpu)) return;
+  if (config.cpu.empty()) return;
+  if (config.cpu.size() != config.lanes)
+    complaint.raise("cpu", "one core for each lane expected, and " + complaint.quote("lanes"));
+  if (std::all_of(config.cpu.begin(), config.cpu.end(), may_run_on)) return;
   std::string cpus;  // as the kernel lists them: "0-3,8"
   std::getline(std::ifstream("/sys/devices/system/cpu/online"), cpus);
   complaint.raise("cpu", "this process cannot run there; the machine has " + cpus);
@@ -140,6 +164,7 @@ void check_together(const AggregatorConfig& config, const SecretStore& secrets,
   const Complaint complaint(config, origin_of);
   check_ports(config, complaint);
   check_shards(config, complaint);
+  check_lanes(config, complaint);
   check_memory(config, complaint);
   check_cpu(config, complaint);
   check_vhost_directory(config, complaint);

@@ -41,6 +41,7 @@ struct AggregatorConfig {
   std::uint32_t memory_mib = 0;  ///< 0: see packet_memory_mib()
   std::uint16_t shard = 0;
   std::uint16_t shards = 1;
+  std::uint16_t lanes = 1;
 
   // Trust. The secrets themselves are in a SecretStore.
   std::string secret_file;  ///< empty: none
@@ -57,7 +58,7 @@ struct AggregatorConfig {
 
   // Processor and EAL.
   IdleStrategy idle = IdleStrategy::kBackOff;
-  std::int32_t cpu = -1;  ///< -1: not pinned
+  std::vector<std::int32_t> cpu;  ///< by lane; empty: not pinned
   bool hugepages = false;
   bool pci = false;
   std::string file_prefix;  ///< empty: the daemon makes one from its process id
@@ -76,16 +77,19 @@ struct AggregatorConfig {
 /// Whether packets carry a CRC32C, and packets without one are dropped.
 bool computes_integrity(const AggregatorConfig& config);
 
-/// `memory_mib`, or if that is 0 what the settings can need at once: limits::kDaemonDpdkMib, and
-/// buffers of packet_buffer_bytes(the larger MTU) for
-///   max-jobs * streams-of-this-shard * (history + 2)   kept results, running sum, one under way
-///   streams-of-this-shard * (vhost-max-ports + 64 * ports)    contributions ahead of their turn
-///   64 * vhost-max-ports + 2048 * ports                       bursts and rings
-/// where vhost-max-ports counts only with vhost-dir set, and streams-of-this-shard is
-/// ceil(streams / shards).
+/// Of the packet memory what DPDK takes itself, and the headers of all lanes.
+std::uint32_t dpdk_memory_mib(const AggregatorConfig& config);
+
+/// `memory_mib`, or if that is 0 what the settings can need at once: dpdk_memory_mib(), and
+/// buffers of packet_buffer_bytes(the larger MTU), of each lane, for
+///   max-jobs * streams-of-a-lane * (history + 2)   kept results, running sum, one under way
+///   streams-of-a-lane * (vhost-max-ports + 64 * ports)    contributions ahead of their turn
+///   64 * vhost-max-ports + 2048 * ports                   bursts and rings
+/// where vhost-max-ports counts only with vhost-dir set, and streams-of-a-lane is
+/// ceil(streams / (shards * lanes)).
 std::uint32_t packet_memory_mib(const AggregatorConfig& config);
 
-/// The last line of that: buffers that jobs may not keep.
+/// The last line of that: a lane's buffers that jobs may not keep.
 std::uint64_t ring_buffers(const AggregatorConfig& config);
 
 /// Throws kUnavailable if the machine's memory is smaller than that: DPDK does not survive it.

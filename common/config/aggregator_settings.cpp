@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cstdlib>
 
 #include "common/base/limits.hpp"
@@ -12,6 +13,7 @@ namespace {
 using Config = AggregatorConfig;
 using Value = config::Value<Config>;
 
+constexpr std::int32_t kLastCore = 1023;
 constexpr IntegerRange kMtus{limits::kMinMtu, limits::kMaxMtu};
 constexpr IntegerRange kTimeouts{limits::kMinTimeoutMs, limits::kMaxTimeoutMs};
 constexpr IntegerRange kTimeoutsOrNone{0, limits::kMaxTimeoutMs};
@@ -30,6 +32,31 @@ Value interface_addresses(std::vector<InterfaceAddress> Config::*member) {
                 std::vector<std::string> shown;
                 for (const InterfaceAddress& address : config.*member)
                   shown.push_back(to_string(address));
+                return shown;
+              }};
+}
+
+Value cores(std::vector<std::int32_t> Config::*member) {
+  return {.allowed = "0..1023",
+          .range = {},
+          .is_list = true,
+          .assign =
+              [=](Config& config, std::string_view name, std::string_view text) {
+                for (const std::string& part : split(text)) {
+                  std::int32_t core = -1;
+                  const auto [end, error] =
+                      std::from_chars(part.data(), part.data() + part.size(), core);
+                  if (error != std::errc() || end != part.data() + part.size() || core < 0 ||
+                      core > kLastCore)
+                    throw must_be(name, "0..1023", part);
+                  (config.*member).push_back(core);
+                }
+              },
+          .show =
+              [=](const Config& config) {
+                std::vector<std::string> shown;
+                for (const std::int32_t core : config.*member)
+                  shown.push_back(std::to_string(core));
                 return shown;
               }};
 }
@@ -93,7 +120,7 @@ std::vector<AggregatorSetting> make_settings() {
       {network, "port-mtu", "bytes", integer(&Config::port_mtu, kMtus),
        "Largest IP packet on network ports."},
       {network, "udp-port", "", integer(&Config::udp_port, {1, 65535}),
-       "UDP port on which workers join."},
+       "UDP port on which workers join; further lanes have the next ones."},
       {network, "udp-checksum", "", choice(&Config::udp_checksum, kUdpChecksumChoices),
        "UDP checksums on network ports; auto: where the device computes them or a kernel reads"
        " them."},
@@ -111,6 +138,9 @@ std::vector<AggregatorSetting> make_settings() {
        "Index of this aggregator among the shards."},
       {jobs, "shards", "aggregators", integer(&Config::shards, {1, limits::kMaxShards}),
        "Aggregators that share the streams of every job."},
+      {jobs, "lanes", "lanes", integer(&Config::lanes, {1, limits::kMaxLanes}),
+       "Poll loops that share this aggregator's streams, each for a core of its own: lane l has"
+       " queue l of every port and UDP port udp-port + l. All aggregators of a job have as many."},
 
       {trust, "secret-file", "", text(&Config::secret_file, "file"),
        "Only who proves a job's secret may join it. Lines of this file: JOB SECRET, or * SECRET for"
@@ -139,12 +169,13 @@ std::vector<AggregatorSetting> make_settings() {
 
       {machine, "idle", "", choice(&Config::idle, kIdleChoices),
        "What the poll loop does when idle: keep its core, yield it, or sleep ever longer."},
-      {machine, "cpu", "", integer(&Config::cpu, {0, 1023, -1}),
-       "Core to pin the poll loop to; -1: none."},
+      {machine, "cpu", "", cores(&Config::cpu),
+       "Core to pin a poll loop to, one per lane, in their order; if none, they are not pinned."
+       " Repeatable."},
       {machine, "memory-mib", "MiB",
        integer(&Config::memory_mib, {limits::kDaemonDpdkMib + 1, limits::kMaxMemoryMib, 0}),
-       "Packet memory; 0: computed from max-jobs (up to 16), streams, shards, history, MTUs and "
-       "ports."},
+       "Packet memory; 0: computed from max-jobs (up to 16), streams, shards, lanes, history, MTUs "
+       "and ports."},
       {machine, "hugepages", "", on_off(&Config::hugepages), "Use the machine's hugepages."},
       {machine, "pci", "", on_off(&Config::pci), "Let DPDK look for PCI devices."},
       {machine, "file-prefix", "", text(&Config::file_prefix, "name", check_file_prefix),

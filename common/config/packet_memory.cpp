@@ -15,19 +15,25 @@ std::uint64_t ring_buffers(const AggregatorConfig& config) {
          limits::kNetworkPortBuffers * config.ports.size();
 }
 
+std::uint32_t dpdk_memory_mib(const AggregatorConfig& config) {
+  return limits::kDaemonDpdkMib + (config.lanes - 1u) * limits::kFurtherLaneDpdkMib;
+}
+
 std::uint32_t packet_memory_mib(const AggregatorConfig& config) {
   if (config.memory_mib != 0) return config.memory_mib;
   constexpr std::uint64_t kMib = 1 << 20;
   const bool local = !config.vhost_dir.empty();
   const std::uint64_t vhost_ports = local ? config.vhost_max_ports : 0;
   const std::uint64_t ports = config.ports.size();
-  const std::uint64_t streams = (config.streams + config.shards - 1) / config.shards;
+  const std::uint64_t shards = std::uint64_t{config.shards} * config.lanes;
+  const std::uint64_t streams = (config.streams + shards - 1) / shards;
   const std::uint64_t mtu = std::max(local ? config.mtu : 0, ports != 0 ? config.port_mtu : 0);
   const std::uint64_t buffers =
       std::min<std::uint64_t>(config.max_jobs, limits::kFullJobs) * streams * (config.history + 2) +
       streams * (vhost_ports + limits::kHeldOfNetworkPort * ports) + ring_buffers(config);
-  return static_cast<std::uint32_t>(limits::kDaemonDpdkMib +
-                                    (buffers * packet_buffer_bytes(mtu) + kMib - 1) / kMib);
+  return static_cast<std::uint32_t>(dpdk_memory_mib(config) +
+                                    (config.lanes * buffers * packet_buffer_bytes(mtu) + kMib - 1) /
+                                        kMib);
 }
 
 void check_machine_has(std::uint64_t packet_memory_mib) {

@@ -1,5 +1,6 @@
-"""What the system tests share. Run a test file as `FILE BUILD_DIRECTORY [--in-packets] [unittest
-arguments]`. With --in-packets no rank shares memory unless the test says so."""
+"""What the system tests share. Run a test file as `FILE BUILD_DIRECTORY [--in-packets]
+[--two-lanes] [unittest arguments]`. With --in-packets no rank shares memory unless the test says
+so, with --two-lanes each aggregator has two lanes."""
 import os
 import re
 import signal
@@ -25,6 +26,7 @@ SKIPPED = 77
 NEEDS_ROOT = "needs root: network namespaces, raw sockets, other users"
 build = None
 in_packets = False
+two_lanes = False
 BY_REFERENCE = "blocks in shared memory"  # what a daemon says of such a job
 
 
@@ -51,6 +53,10 @@ class SystemTest(Stage, unittest.TestCase):
     def environment(self, **settings):
         kind = {"SLUICE_SHARED_MEMORY": 0} if in_packets else {}
         return super().environment(**{**kind, **settings})
+
+    def start_daemon(self, *flags, **settings):
+        lanes = ["--lanes", 2] if two_lanes else []
+        return super().start_daemon(*lanes, *flags, **settings)
 
     def check_kind_of_session(self, daemon):
         """Its jobs went by the kind that the test runs over."""
@@ -88,9 +94,11 @@ class SystemTest(Stage, unittest.TestCase):
         daemon.send(signum)
         self.assertEqual(daemon.wait(), 0, daemon.name)
 
-    def counter(self, daemon, name):
-        """From the summary at exit; a counter that never moved is not in it."""
-        found = re.search(rf"at exit: .*\b{name} (\d+)", daemon.err)
+    def counter(self, daemon, name, lane=None):
+        """From the summary at exit, of one of several lanes; a counter that never moved is not in
+        it."""
+        of = "" if lane is None else rf"lane {lane} \w+ "
+        found = re.search(rf"{of}at exit: .*\b{name} (\d+)", daemon.err)
         return int(found.group(1)) if found else 0
 
 
@@ -128,14 +136,18 @@ class NetworkTest(SystemTest):
 def main():
     """Runs the tests of the calling file, and prints a line "skipped: WHICH: WHY" for each that is
     not run, which scripts/test counts; status 77 if every one was skipped."""
-    global build, in_packets
+    global build, in_packets, two_lanes
     if len(sys.argv) < 2:
-        sys.exit(f"usage: {sys.argv[0]} BUILD_DIRECTORY [--in-packets] [unittest arguments]")
+        sys.exit(f"usage: {sys.argv[0]} BUILD_DIRECTORY [--in-packets] [--two-lanes] "
+                 "[unittest arguments]")
     checkout.use_build(sys.argv.pop(1))
     build = checkout.build
     if "--in-packets" in sys.argv:
         sys.argv.remove("--in-packets")
         in_packets = True
+    if "--two-lanes" in sys.argv:
+        sys.argv.remove("--two-lanes")
+        two_lanes = True
     result = unittest.main(exit=False, verbosity=2).result
     for test, reason in result.skipped:
         print(f"skipped: {test.id().removeprefix('__main__.')}: {reason}")

@@ -16,9 +16,9 @@ import unittest
 
 import harness
 
-# A message of common/memory/exchange.cpp: magic, kind, question, id, job, reason.
-MESSAGE = struct.Struct("<IHHQI108s")
-MAGIC = 0x524c5303
+# A message of common/memory/exchange.cpp: magic, kind, question, id, job, lane, reason.
+MESSAGE = struct.Struct("<IHHQIH106s")
+MAGIC = 0x524c5304
 ARENA, MAPPED, ASK, RESULTS, REFUSED, FORGET, DONE = 1, 2, 3, 4, 5, 6, 7
 
 SHARES = {"SLUICE_LOG": "info"}
@@ -28,7 +28,7 @@ GIB = 1 << 30
 
 
 def message(kind, region=0, job=0, magic=MAGIC):
-    return MESSAGE.pack(magic, kind, 0, region, job, b"")
+    return MESSAGE.pack(magic, kind, 0, region, job, 0, b"")
 
 
 def memfd(size=4 * KIB, seals=fcntl.F_SEAL_SHRINK, flags=0):
@@ -57,7 +57,7 @@ class Client:
     def ask(self, data, *files):
         """Kind, region and text of the answer."""
         self.send(data, *files)
-        _, kind, _, region, _, reason = MESSAGE.unpack(self.socket.recv(MESSAGE.size))
+        _, kind, _, region, _, _, reason = MESSAGE.unpack(self.socket.recv(MESSAGE.size))
         return kind, region, reason.split(b"\0")[0].decode()
 
     def end(self):

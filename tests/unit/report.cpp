@@ -34,11 +34,12 @@ struct Log {
 Figures figures_at(Duration since_start) {
   Figures figures;
   figures.at = Time(since_start);
-  figures.lane.engine.rounds_finished = 4'000;
-  figures.lane.io.rx_datagrams = 8'000;
-  figures.lane.io.rx_bytes = 20'000'000;
-  figures.lane.io.tx_datagrams = 16'000;
-  figures.lane.io.tx_bytes = 40'000'000;
+  Lane::Snapshot& lane = figures.lanes.emplace_back();
+  lane.engine.rounds_finished = 4'000;
+  lane.io.rx_datagrams = 8'000;
+  lane.io.rx_bytes = 20'000'000;
+  lane.io.tx_datagrams = 16'000;
+  lane.io.tx_bytes = 40'000'000;
   figures.local.emplace().attached = 2;
   return figures;
 }
@@ -65,7 +66,7 @@ TEST_CASE("An idle daemon repeats nothing, and tells of what has moved alone") {
   CHECK(log.take().empty());
 
   Figures later = figures_at(10s);
-  later.lane.io.rx_datagrams += 100;
+  later.lanes[0].io.rx_datagrams += 100;
   report.tell_progress(later);
   const std::string text = log.take();
   CHECK_THAT(text, Contains("ports so far: rx_datagrams 8100,"));
