@@ -98,15 +98,26 @@ def lane_figure(settings, frame_bytes, what, name):
 
 def lane_before(settings):
     """Payload in packets, the way of remote workers, beside the last build that had no other."""
-    takers = [lane.Lane(), lane.Lane("before", former.make(former.BEFORE_SHARED_MEMORY))]
+    before = lane.Lane("before", former.make(former.BEFORE_SHARED_MEMORY))
+    yield from in_both_frames(settings, "lane-before", lane.Lane(), before)
+
+
+def lanes(settings):
+    """What two lanes lose by being in one process."""
+    yield from in_both_frames(settings, "lanes", lane.LanesInMemory("two lanes of one daemon", 1),
+                              lane.LanesInMemory("two daemons", 2))
+
+
+def in_both_frames(settings, row, *takers):
     points = [lane.Frames(1500), lane.Frames(9000)]
-    done = settings.run(points, takers, "lane-before")
+    done = settings.run(points, takers, row)
+    one, other = [lane.frames_name(taker.name) for taker in takers]
     for point in points:
         def ratios_of(counted):
-            return [r.values[lane.frames_name("lane")] / r.values[lane.frames_name("before")]
-                    for r in counted if len(r.values) == 4]
-        yield figure_of(f"{point.frame_bytes}-byte frames, in + out, lane / before", done[point],
-                        ratios_of, NO_SLOWER)
+            return [r.values[one] / r.values[other] for r in counted
+                    if one in r.values and other in r.values]
+        yield figure_of(f"{point.frame_bytes}-byte frames, in + out, {takers[0].name} / "
+                        f"{takers[1].name}", done[point], ratios_of, NO_SLOWER)
 
 
 # ----------------------------------------------------------------------------- against the peers
@@ -247,8 +258,8 @@ def reproducible(settings):
 
 
 ROWS = {
-    "lane-1500": lane_1500, "lane-9000": lane_9000, "lane-before": lane_before, "dense": dense,
-    "density-10": density_10, "density-1": density_1, "bitmap": bitmap,
+    "lane-1500": lane_1500, "lane-9000": lane_9000, "lane-before": lane_before, "lanes": lanes,
+    "dense": dense, "density-10": density_10, "density-1": density_1, "bitmap": bitmap,
     "sparse-peer": sparse_peer, "training": training, "small": small, "half": half,
     "search": search, "reproducible": reproducible,
 }

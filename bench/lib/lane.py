@@ -73,18 +73,49 @@ class Lane(Contestant):
         return report["measured"]["lane"]["stages"]
 
     def pktgen(self, point, *flags):
-        path = self.stage.directory("pktgen.json")
+        return Pktgen(self.stage, point, *flags).wait()
+
+
+class Pktgen:
+    """A run of sluice-pktgen; wait() gives its report."""
+
+    def __init__(self, stage, point, *flags, name="pktgen"):
+        self.path = stage.directory(name + ".json")
         command = [programs.built("sluice-pktgen"), "--workers", WORKERS, "--frame",
                    point.frame_bytes, "--block-elements", point.block_elements(), "--duration",
-                   SECONDS, "--json", path, *flags]
-        command = [str(word) for word in command]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL,
-                       env=self.stage.environment())
-        with open(path, encoding="utf-8") as file:
+                   SECONDS, "--json", self.path, *flags]
+        self.command = [str(word) for word in command]
+        self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL,
+                                        env=stage.environment())
+
+    def wait(self):
+        if self.process.wait() != 0:
+            raise subprocess.CalledProcessError(self.process.returncode, self.command)
+        with open(self.path, encoding="utf-8") as file:
             report = json.load(file)
         if not report["right"]:
-            raise WrongSums(" ".join(command))
+            raise WrongSums(" ".join(self.command))
         return report
+
+
+class LanesInMemory(Contestant):
+    """Lanes behind ports in memory, each on a core with the generator of its share: those of one
+    daemon, or daemons of one lane each that know nothing of each other."""
+    STREAMS_OF_LANE = 64
+
+    def __init__(self, name, processes):
+        self.name, self.processes = name, processes
+
+    def measure(self, point, seed, _):
+        lanes = len(CORES) // self.processes
+        runs = [Pktgen(self.stage, point, "--in-memory", "--lanes", lanes, "--seed", seed,
+                       "--streams", lanes * self.STREAMS_OF_LANE,
+                       "--cpu", ",".join(str(core) for core in cores), name=f"pktgen-{i}")
+                for i, cores in enumerate([CORES] if self.processes == 1
+                                          else [[core] for core in CORES])]
+        reports = [run.wait() for run in runs]
+        return {frames_name(self.name): sum(report["measured"]["handled_packets_per_s"]
+                                            for report in reports)}
 
 
 class Macswap(Contestant):

@@ -33,15 +33,18 @@ Generator::Generator(const GeneratorOptions& options, const Endpoint& aggregator
     config.unique = random_id;
     Endpoint place = aggregator;
     place.local_udp_port = static_cast<std::uint16_t>(options.first_udp_port + r);
-    ranks_[r].membership = std::make_unique<worker::ShardMembership>(config, 0, 1, place);
+    ranks_[r].membership =
+        std::make_unique<worker::ShardMembership>(config, options.lane, 1, place);
   }
 }
 
 void Generator::start(Time now, PacketSink& sink) {
-  Session wanted;
-  wanted.streams = options_.streams;
-  wanted.block_elements = options_.block_elements;
-  wanted.payload_bytes = options_.payload_bytes;
+  Session wanted = options_.decided.value_or(Session());
+  if (!options_.decided) {
+    wanted.streams = options_.streams;
+    wanted.block_elements = options_.block_elements;
+    wanted.payload_bytes = options_.payload_bytes;
+  }
   for (RankState& rank : ranks_) rank.membership->begin_join(wanted, true, now, control_);
   control_.flush(sink);
 }
@@ -63,13 +66,14 @@ void Generator::welcomed() {
     rank.data.member.rank = rank.config.rank.value;
     rank.data.shape = wire::shape_of(geometry);
   }
-  flows_.resize(ranks_.size() * geometry.streams);
+  flows_.resize(ranks_.size() * session().streams_of(options_.lane));
   ready_.resize(flows_.size());
   running_ = flows_.size();
-  for (std::uint16_t s = 0; s < geometry.streams; ++s)
+  for (unsigned s = options_.lane; s < geometry.streams; s += session().shards)
     for (const RankState& rank : ranks_) {
-      Flow& x = flow(StreamId{s}, rank.config.rank);
-      x.stream = StreamId{s};
+      const StreamId stream{static_cast<std::uint16_t>(s)};
+      Flow& x = flow(stream, rank.config.rank);
+      x.stream = stream;
       x.rank = rank.config.rank;
       x.running = true;
       begin_op(x, 0);
@@ -132,7 +136,7 @@ DropReason Generator::read_result(Rank r, std::span<const std::byte> bytes,
   if (header.length != bytes.size() || bytes.size() < sizeof result + columns_bytes_)
     return DropReason::kBadLength;
   if (!ranks_[r.value].membership->is_ours(result.delivery)) return DropReason::kWrongEpoch;
-  const bool known = result.delivery.stream < schedule_->geometry().streams;
+  const bool known = session().serves(StreamId{result.delivery.stream});
   return known ? DropReason::kNone : DropReason::kBadStream;
 }
 
@@ -211,14 +215,16 @@ DropReason Generator::on_delivery(Rank r, const Packet& packet, Time now, Packet
   const StreamId s{packet.delivery().stream};
   if (!active()) return DropReason::kNotJoined;
   if (!ranks_[r.value].membership->is_ours(packet.delivery())) return DropReason::kWrongEpoch;
-  if (s.value >= schedule_->geometry().streams) return DropReason::kBadStream;
+  if (!session().serves(s)) return DropReason::kBadStream;
   Flow& x = flow(s, r);
   if (packet.kind() == wire::Kind::kPoll) {
     const auto& polled = packet.as<wire::Poll>().streams;
     const std::size_t streams = schedule_->geometry().streams;
-    for (std::size_t i = 0; i < wire::kPolledStreams && s.value + i < streams; ++i)
-      if ((polled[i / 8] >> i % 8 & 1) != 0)
-        send_ack(flow(StreamId{static_cast<std::uint16_t>(s.value + i)}, r), sink);
+    for (std::size_t i = 0; i < wire::kPolledStreams; ++i) {
+      const std::size_t stream = s.value + i * session().shards;
+      if (stream < streams && (polled[i / 8] >> i % 8 & 1) != 0)
+        send_ack(flow(StreamId{static_cast<std::uint16_t>(stream)}, r), sink);
+    }
     return DropReason::kNone;
   }
   if (packet.kind() != wire::Kind::kStatus) return DropReason::kUnfitting;

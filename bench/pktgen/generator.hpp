@@ -1,7 +1,8 @@
-// Plays all ranks of one job at one aggregator: packets and the time come in, packets go out. No
-// I/O, threads or clocks, as in the worker's engine, whose rules it keeps (docs/protocol.md, rules
-// 1 to 11 and 24 to 25), but without tensors: blocks have known values, and which of them are
-// non-zero is known beforehand (Schedule). So a packet costs a header, a copy and little more.
+// Plays all ranks of one job at one aggregator, or at one of its lanes: packets and the time come
+// in, packets go out. No I/O, threads or clocks, as in the worker's engine, whose rules it keeps
+// (docs/protocol.md, rules 1 to 11 and 24 to 25), but without tensors: blocks have known values,
+// and which of them are non-zero is known beforehand (Schedule). So a packet costs a header, a copy
+// and little more.
 //
 // Each rank has a UDP port of its own, first_udp_port + rank, and a ShardMembership of the worker's
 // library that joins, keeps alive and leaves. Each rank and stream has a Flow. One op follows the
@@ -26,6 +27,7 @@
 #include "common/base/packet_buffer.hpp"
 #include "common/protocol/control_packets.hpp"
 #include "common/protocol/packet.hpp"
+#include "common/protocol/session.hpp"
 #include "worker/shard_membership.hpp"
 
 namespace sluice::pktgen {
@@ -37,6 +39,8 @@ struct GeneratorOptions {
   std::uint16_t block_elements = 256;
   std::uint16_t payload_bytes = 1472;
   std::uint16_t first_udp_port = 20'000;
+  std::uint16_t lane = 0;            ///< of the aggregator: its streams alone are served
+  std::optional<Session> decided{};  ///< at lane 0; for the others
   PatternOptions pattern;
   Duration rto_min = std::chrono::milliseconds(20);  ///< the shortest time-out
   std::uint32_t check_every = 64;  ///< of so many results one is checked; 0: none is
@@ -45,7 +49,7 @@ struct GeneratorOptions {
 
 class Generator {
  public:
-  /// `aggregator`: where it listens; its local_udp_port is set here.
+  /// `aggregator`: where its lane 0 listens; its local_udp_port is set here.
   Generator(const GeneratorOptions& options, const Endpoint& aggregator);
   Generator(const Generator&) = delete;
   Generator& operator=(const Generator&) = delete;
@@ -90,7 +94,9 @@ class Generator {
 
   static constexpr Duration kLookPeriod = std::chrono::milliseconds(1);
 
-  Flow& flow(StreamId s, Rank r) { return flows_[std::size_t{s.value} * ranks_.size() + r.value]; }
+  Flow& flow(StreamId s, Rank r) {
+    return flows_[std::size_t{s.value} / session().shards * ranks_.size() + r.value];
+  }
 
   // What arrives.
   DropReason on_result(Rank r, std::span<const std::byte> bytes, Time now, PacketSink& sink);

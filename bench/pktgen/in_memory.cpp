@@ -1,7 +1,18 @@
 #include "bench/pktgen/in_memory.hpp"
 
 #include <algorithm>
+#include <barrier>
 #include <bit>
+#include <exception>
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <pthread.h>
 
 #include "common/base/packet_memory.hpp"
 #include "common/base/random_id.hpp"
@@ -15,9 +26,13 @@ namespace {
 constexpr std::size_t kEalMib = 64;
 constexpr std::uint8_t kHistory = 8;
 
+std::size_t streams_of_lane(const Options& options) {
+  return (options.streams + options.lanes - std::size_t{1}) / options.lanes;
+}
+
 /// Each flow has a DATA and a RESULT under way, some more while packets are lost.
 std::size_t frames_each_way(const Options& options) {
-  const std::size_t flows = std::size_t{options.workers} * options.streams;
+  const std::size_t flows = std::size_t{options.workers} * streams_of_lane(options);
   return std::bit_ceil(std::clamp<std::size_t>(4 * flows, 1024, 1 << 18));
 }
 
@@ -25,11 +40,13 @@ std::size_t frames_each_way(const Options& options) {
 std::size_t payload_buffers(const Options& options) {
   const std::size_t per_stream = kHistory + options.workers + std::size_t{2};
   const std::size_t under_way = std::size_t{3} * options.workers;
-  return 4096 + options.streams * (per_stream + under_way);
+  return 4096 + streams_of_lane(options) * (per_stream + under_way);
 }
 
 aggregator::EngineConfig engine_config(const Options& options, const GeneratorOptions& generator) {
   aggregator::EngineConfig config;
+  config.shard = generator.lane;
+  config.shards = config.lanes = options.lanes;
   config.streams = options.streams;
   config.history = kHistory;
   config.payload_bytes = generator.payload_bytes;
@@ -40,35 +57,116 @@ aggregator::EngineConfig engine_config(const Options& options, const GeneratorOp
   return config;
 }
 
+/// One lane and the generator of its share of the job, with memory of their own.
+class Bed {
+ public:
+  Bed(const Options& options, std::uint16_t lane)
+      : options_(options),
+        number_(std::to_string(lane)),
+        job_(generator_options(options)),
+        payloads_("payloads-" + number_, payload_buffers(options), job_.payload_bytes),
+        headers_("headers-" + number_, frames_each_way(options), 0),
+        link_({.name = "memory" + number_,
+               .frames = frames_each_way(options),
+               .mtu = options.frame_bytes},
+              payloads_) {
+    job_.lane = lane;
+    faults_.seed = options.pattern.seed;
+    faults_.loss = options.loss;
+  }
+
+  /// On the thread that it is to run on. `decided`: at lane 0, for the others.
+  Report run(std::optional<Session> decided, std::function<void(const Session&)> joined,
+             const Supervision& supervision) {
+    job_.decided = decided;
+    MemoryLane lane(job_.lane, engine_config(options_, job_), link_, payloads_, headers_, faults_);
+    FarEnd far_end{.turn = [&](Time now) { lane.turn(now); },
+                   .joined = std::move(joined),
+                   .reading = [&] { return std::optional(lane.reading()); }};
+    if (options_.lane_cpu) {
+      lane.start_thread(*options_.lane_cpu);
+      far_end.turn = [](Time) {};
+    }
+    return Run<net::MemoryLink>(options_, job_, link_, link_.far_end(MemoryLane::kUdpPort, 0),
+                                far_end, supervision)
+        .execute();
+  }
+
+ private:
+  const Options& options_;
+  const std::string number_;
+  GeneratorOptions job_;
+  net::BufferPool payloads_;
+  net::BufferPool headers_;
+  net::MemoryLink link_;
+  net::FaultPlan faults_;
+};
+
+/// Lane 0 on this thread, the others on one each. All measure at the same time: what they have for
+/// themselves is what a core has, and what they share slows all down.
+Report run_lanes(const Options& options, std::vector<std::unique_ptr<Bed>>& beds,
+                 const Supervision& supervision) {
+  std::promise<Session> decided;
+  const std::shared_future<Session> session = decided.get_future().share();
+  std::barrier all_joined(static_cast<std::ptrdiff_t>(beds.size()));
+  const auto wait = [&](const Session&) { all_joined.arrive_and_wait(); };
+  const Supervision quiet{.live = {}, .stopped = supervision.stopped};
+  std::vector<std::future<Report>> others;
+  for (std::size_t lane = 1; lane < beds.size(); ++lane)
+    others.push_back(std::async(std::launch::async, [&, lane] {
+      try {
+        const net::ThreadRegistration registration;
+        if (!options.cpu.empty()) pin(pthread_self(), options.cpu[lane]);
+        return beds[lane]->run(session.get(), wait, quiet);
+      } catch (...) {
+        all_joined.arrive_and_drop();
+        throw;
+      }
+    }));
+  bool is_decided = false;
+  std::optional<Report> report;
+  std::exception_ptr failure;
+  try {
+    report = beds[0]->run(
+        {},
+        [&](const Session& agreed) {
+          decided.set_value(agreed);
+          is_decided = true;
+          all_joined.arrive_and_wait();
+        },
+        quiet);
+  } catch (...) {
+    failure = std::current_exception();
+    if (!is_decided) {
+      decided.set_exception(failure);
+      all_joined.arrive_and_drop();
+    }
+  }
+  for (auto& other : others) {
+    const Report lane = other.get();
+    if (report) report->add(lane);
+  }
+  if (failure) std::rethrow_exception(failure);
+  return *report;
+}
+
 }  // namespace
 
 Report run_in_memory(const Options& options, const Supervision& supervision) {
-  const GeneratorOptions job = generator_options(options);
   const std::size_t frames = frames_each_way(options);
   const std::size_t buffers = payload_buffers(options);
   net::EalOptions eal_options;
-  eal_options.memory_mib = kEalMib + ((buffers * packet_buffer_bytes(options.frame_bytes) +
-                                       2 * frames * (kHeaderBufferBytes + sizeof(void*))) >>
-                                      20);
+  eal_options.memory_mib =
+      kEalMib + ((options.lanes * (buffers * packet_buffer_bytes(options.frame_bytes) +
+                                   2 * frames * (kHeaderBufferBytes + sizeof(void*)))) >>
+                 20);
   config::check_machine_has(eal_options.memory_mib);
   const net::Eal eal(eal_options);
-  net::BufferPool payloads("payloads", buffers, job.payload_bytes);
-  net::BufferPool headers("headers", frames, 0);
-
-  net::MemoryLink link({.frames = frames, .mtu = options.frame_bytes}, payloads);
-  net::FaultPlan faults;
-  faults.seed = options.pattern.seed;
-  faults.loss = options.loss;
-  MemoryLane lane(engine_config(options, job), link, payloads, headers, faults);
-  FarEnd far_end{.turn = [&](Time now) { lane.turn(now); },
-                 .reading = [&] { return std::optional(lane.reading()); }};
-  if (options.lane_cpu) {
-    lane.start_thread(*options.lane_cpu);
-    far_end.turn = [](Time) {};
-  }
-  Run<net::MemoryLink> run(options, job, link, link.far_end(MemoryLane::kUdpPort, 0), far_end,
-                           supervision);
-  return run.execute();
+  std::vector<std::unique_ptr<Bed>> beds;
+  for (std::uint16_t lane = 0; lane < options.lanes; ++lane)
+    beds.push_back(std::make_unique<Bed>(options, lane));
+  return options.lanes == 1 ? beds[0]->run({}, {}, supervision)
+                            : run_lanes(options, beds, supervision);
 }
 
 }  // namespace sluice::pktgen

@@ -43,7 +43,7 @@ Supervision supervision(const Options& options) {
 
 ExitStatus run(const Options& options) {
   if (!options.json_path.empty()) bench::check_writable(options.json_path);
-  if (options.cpu) pin(pthread_self(), *options.cpu);
+  if (!options.cpu.empty()) pin(pthread_self(), options.cpu.front());
   const auto run_it = options.in_memory ? run_in_memory : run_over_ports;
   const Report report = run_it(options, supervision(options));
   std::fputs(to_text(options, report).c_str(), stdout);

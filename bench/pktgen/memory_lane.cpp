@@ -13,12 +13,12 @@
 
 namespace sluice::pktgen {
 
-MemoryLane::MemoryLane(aggregator::EngineConfig config, const net::MemoryLink& link,
-                       net::BufferPool& payloads, net::BufferPool& headers,
-                       const net::FaultPlan& faults)
+MemoryLane::MemoryLane(std::uint16_t lane, aggregator::EngineConfig config,
+                       const net::MemoryLink& link, net::BufferPool& payloads,
+                       net::BufferPool& headers, const net::FaultPlan& faults)
     : io_(payloads, headers), engine_(std::move(config)) {
   io_.inject_faults(faults);
-  io_.listen(kUdpPort);
+  io_.listen(static_cast<std::uint16_t>(kUdpPort + lane));
   io_.add_port(link.port());
 }
 

@@ -24,9 +24,9 @@ struct LaneReading {
 
 class MemoryLane {
  public:
-  static constexpr std::uint16_t kUdpPort = 4747;
+  static constexpr std::uint16_t kUdpPort = 4747;  ///< of lane 0
 
-  MemoryLane(aggregator::EngineConfig config, const net::MemoryLink& link,
+  MemoryLane(std::uint16_t lane, aggregator::EngineConfig config, const net::MemoryLink& link,
              net::BufferPool& payloads, net::BufferPool& headers, const net::FaultPlan& faults);
   ~MemoryLane();
   MemoryLane(const MemoryLane&) = delete;

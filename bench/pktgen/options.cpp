@@ -1,11 +1,13 @@
 #include "bench/pktgen/options.hpp"
 
+#include <algorithm>
 #include <limits>
 #include <sstream>
 
 #include <sluice/error.hpp>
 
 #include "bench/flags.hpp"
+#include "common/base/limits.hpp"
 #include "common/config/address.hpp"
 #include "common/protocol/geometry.hpp"
 
@@ -65,9 +67,13 @@ po::options_description description() {
                           "is needed for vhost)")
           .optional_value("address", "own address on it, IPV4/PREFIX (default: SLUICE_ADDRESS)")
           .on("in-memory", "no aggregator: one lane in this process, behind a port in memory")
+          .value("lanes", "1",
+                 "with --in-memory: lanes of the aggregator, 1..8, each with a generator for its "
+                 "share of the streams, on a thread")
           .optional_value("cpu",
                           "core to run on; with --in-memory also CORE,CORE, the second one "
-                          "for the lane, which takes turns with the generator otherwise");
+                          "for the lane, which takes turns with the generator otherwise; of "
+                          "several lanes one core each");
   const auto report = FlagGroup("The report")
                           .value("json", "", "also write it to this file")
                           .on("live", "a line every second also if standard error is no terminal")
@@ -115,12 +121,32 @@ int core(const Values& values, const std::string& text) {
 void read_cores(const Values& values, Options& options) {
   if (!values.given("cpu")) return;
   const std::string text = values.text("cpu");
-  const std::size_t comma = text.find(',');
-  options.cpu = core(values, text.substr(0, comma));
-  if (comma == text.npos) return;
-  if (!options.in_memory) values.refuse("cpu", "one core, as the lane is not in memory");
-  options.lane_cpu = core(values, text.substr(comma + 1));
-  if (*options.lane_cpu == *options.cpu) values.refuse("cpu", "two different cores");
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    options.cpu.push_back(core(values, text.substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  if (options.lanes > 1) {
+    if (options.cpu.size() != options.lanes)
+      values.refuse("cpu", std::to_string(options.lanes) + " cores, one for each lane");
+    return;
+  }
+  if (options.cpu.size() > 1 && !options.in_memory)
+    values.refuse("cpu", "one core, as the lane is not in memory");
+  if (options.cpu.size() > 2) values.refuse("cpu", "one core, or two");
+  if (options.cpu.size() < 2) return;
+  options.lane_cpu = options.cpu.back();
+  options.cpu.pop_back();
+  if (*options.lane_cpu == options.cpu.front()) values.refuse("cpu", "two different cores");
+}
+
+void read_lanes(const Values& values, Options& options) {
+  options.lanes = static_cast<std::uint16_t>(values.integer("lanes", 1, limits::kMaxLanes));
+  if (options.lanes == 1) return;
+  if (!options.in_memory) values.refuse("lanes", "1, as the aggregator is not in memory");
+  if (options.find_rate) values.refuse("lanes", "1 with --find-rate");
+  if (options.streams < options.lanes)
+    values.refuse("lanes", "at most as many as streams, " + std::to_string(options.streams));
 }
 
 /// What `parse` makes of a flag's value; its Error tells name, value and form.
@@ -194,6 +220,7 @@ Options interpret(const Values& values) {
   options.in_memory = values.is_set("in-memory");
   options.json_path = values.text("json");
   options.live = values.is_set("live");
+  read_lanes(values, options);
   read_cores(values, options);
   return options;
 }

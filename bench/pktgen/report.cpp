@@ -44,7 +44,8 @@ double microseconds(std::uint64_t nanoseconds) {
 }
 
 double core_ghz(const Window& window) {
-  return static_cast<double>(window.end.clock - window.begin.clock) / window.seconds() / 1e9;
+  return static_cast<double>(window.end.clock - window.begin.clock) / window.lanes /
+         window.seconds() / 1e9;
 }
 
 // ---------------------------------------------------------------------------------------- text
@@ -60,6 +61,11 @@ std::string cut_line(const Options& options, const Report& report) {
   return line + "\n";
 }
 
+std::string where(const Options& options) {
+  if (!options.in_memory) return options.context.aggregators.front();
+  return options.lanes == 1 ? "in memory" : format("%u lanes in memory", options.lanes);
+}
+
 std::string heading(const Options& options, const Report& report) {
   const std::string rate = options.find_rate     ? "searched"
                            : options.rate == 0.0 ? "as fast as possible"
@@ -73,7 +79,14 @@ std::string heading(const Options& options, const Report& report) {
       report.geometry.block_elements, static_cast<int>(type.size()), type.data(),
       frame_of(report.session.payload_bytes), options.pattern.density,
       static_cast<int>(overlap.size()), overlap.data(), options.loss, rate.c_str(),
-      options.in_memory ? "in memory" : options.context.aggregators.front().c_str());
+      where(options).c_str());
+}
+
+/// Of an aggregator elsewhere, whose other lanes are not asked for anything.
+std::string share_line(const Options& options, const Report& report) {
+  if (report.session.shards == options.lanes) return "";
+  return format("# the aggregator has %u lanes: this is the share of lane 0, %u streams\n",
+                report.session.shards, report.session.streams_of(0));
 }
 
 std::string traffic_line(const char* name, const Rates& rates) {
@@ -88,10 +101,10 @@ std::string latency_line(const Histogram& latencies) {
   return line + format("  max %.1f\n", microseconds(latencies.max()));
 }
 
-std::string lane_lines(const StageCycles& cycles, double ghz) {
+std::string lane_lines(const StageCycles& cycles, double ghz, unsigned lanes) {
   const double all = cycles.per_packet();
-  std::string lines = format("lane               %.0f cycles/packet: %.3f Mpps at %.2f GHz\n", all,
-                             all == 0 ? 0 : ghz * 1e3 / all, ghz);
+  std::string lines = format("lane               %.0f cycles/packet: %.3f Mpps at %.2f GHz%s\n",
+                             all, all == 0 ? 0 : ghz * 1e3 / all, ghz, lanes == 1 ? "" : ", each");
   for (const auto& [name, stage] : kStageNames)
     lines += format("  %-16.*s %8.1f cycles/packet %6.1f%%\n", static_cast<int>(name.size()),
                     name.data(), cycles.per_packet(stage), 100 * cycles.share(stage));
@@ -187,7 +200,8 @@ Json window_json(const Window& window) {
 std::string to_text(const Options& options, const Report& report) {
   const Window& window = report.window;
   const double seconds = window.seconds();
-  std::string text = heading(options, report) + cut_line(options, report);
+  std::string text =
+      heading(options, report) + cut_line(options, report) + share_line(options, report);
   text += trial_lines(report.trials);
   text += traffic_line("to aggregator", Rates(window.to_aggregator(), seconds));
   text += traffic_line("from aggregator", Rates(window.from_aggregator(), seconds));
@@ -196,7 +210,8 @@ std::string to_text(const Options& options, const Report& report) {
   text += format(
       "generator          %.0f cycles/packet, busy %.0f%% of the time, %.0f%% of a core\n",
       window.generator_cycles_per_packet(), 100 * window.busy_share(), 100 * window.cpu_share());
-  if (const auto cycles = window.lane_cycles()) text += lane_lines(*cycles, core_ghz(window));
+  if (const auto cycles = window.lane_cycles())
+    text += lane_lines(*cycles, core_ghz(window), window.lanes);
   text += format("loss               resent %" PRIu64 ", probed %" PRIu64 ", missed %" PRIu64
                  ", dropped %" PRIu64 "\n",
                  window.resent(), window.probed(), window.missed(), window.dropped());
@@ -209,14 +224,21 @@ std::string to_text(const Options& options, const Report& report) {
 }
 
 void write_json(const std::string& path, const Options& options, const Report& report) {
-  Json json = {
-      {"workers", options.workers},         {"streams", report.session.streams},
-      {"columns", report.geometry.columns}, {"block_elements", report.geometry.block_elements},
-      {"history", report.session.history},  {"type", name(report.geometry.type.element())},
-      {"frame_bytes", options.frame_bytes}, {"payload_bytes", report.session.payload_bytes},
-      {"density", options.pattern.density}, {"overlap", name(options.pattern.overlap)},
-      {"rounds", options.pattern.rows},     {"loss", options.loss},
-      {"seed", options.pattern.seed},       {"in_memory", options.in_memory}};
+  Json json = {{"workers", options.workers},
+               {"streams", report.session.streams},
+               {"columns", report.geometry.columns},
+               {"block_elements", report.geometry.block_elements},
+               {"history", report.session.history},
+               {"type", name(report.geometry.type.element())},
+               {"frame_bytes", options.frame_bytes},
+               {"payload_bytes", report.session.payload_bytes},
+               {"density", options.pattern.density},
+               {"overlap", name(options.pattern.overlap)},
+               {"rounds", options.pattern.rows},
+               {"loss", options.loss},
+               {"seed", options.pattern.seed},
+               {"in_memory", options.in_memory},
+               {"lanes", options.lanes}};
   json["measured"] = window_json(report.window);
   json["trials"] = Json::array();
   for (const Window& trial : report.trials) {

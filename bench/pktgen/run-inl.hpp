@@ -26,13 +26,14 @@ Run<Io>::Run(const Options& options, const GeneratorOptions& generator, Io& io,
 template <class Io>
 Report Run<Io>::execute() {
   join();
+  if (far_end_.joined) far_end_.joined(generator_.session());
   Report report;
   report.session = generator_.session();
   report.geometry = generator_.schedule().geometry();
   if (options_.find_rate)
     report.trials = search();
   else
-    report.window = measure(options_.rate);
+    report.window = measure(options_.rate / options_.lanes);
   end();
   report.total = read();
   if (options_.find_rate) report.window = best_of(report.trials);

@@ -15,4 +15,9 @@ const Window& best_of(const std::vector<Window>& trials) {
   return *best;
 }
 
+void Report::add(const Report& lane) {
+  window.add(lane.window);
+  total.add(lane.total);
+}
+
 }  // namespace sluice::pktgen

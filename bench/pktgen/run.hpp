@@ -18,6 +18,9 @@ namespace sluice::pktgen {
 /// What is at the other end, as far as this process has to do with it.
 struct FarEnd {
   std::function<void(Time)> turn;  ///< called before each turn of the generator
+  /// Called when the job has formed, before anything is measured; may wait for others, may be
+  /// empty.
+  std::function<void(const Session&)> joined{};
   std::function<std::optional<LaneReading>()> reading;
 };
 
@@ -27,6 +30,8 @@ struct Report {
   Window window;               ///< with --find-rate that of the highest rate without loss
   std::vector<Window> trials;  ///< of --find-rate
   Reading total;               ///< from the first packet to the last
+  /// Of several lanes, measured side by side: adds another one's.
+  void add(const Report& lane);
   bool right() const { return total.tally.results_wrong == 0 && total.tally.results_missed == 0; }
 };
 

@@ -13,6 +13,12 @@ StageCycles StageCycles::since(const StageCycles& earlier) const {
   return part;
 }
 
+void StageCycles::add(const StageCycles& other) {
+  cycles += other.cycles;
+  packets += other.packets;
+  for (std::size_t i = 0; i < kStages; ++i) stages[i] += other.stages[i];
+}
+
 double StageCycles::per_packet() const {
   return packets == 0 ? 0 : static_cast<double>(cycles) / static_cast<double>(packets);
 }

@@ -20,6 +20,7 @@ struct StageCycles {
   std::array<double, kStages> stages{};  ///< of the other turns
 
   StageCycles since(const StageCycles& earlier) const;
+  void add(const StageCycles& other);
   double per_packet() const;  ///< 0 if there were none
   double share(Stage stage) const;
   double per_packet(Stage stage) const { return per_packet() * share(stage); }

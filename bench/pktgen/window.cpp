@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <string_view>
+#include <type_traits>
 
 #include "common/net/framing.hpp"
 
@@ -51,11 +53,42 @@ Traffic traffic(std::uint64_t packets, std::uint64_t bytes, std::uint64_t block_
   return {packets, bytes + packets * net::kHeaderBytes, block_bytes};
 }
 
+/// Of structs that are counters throughout.
+template <class Counters>
+void add_counters(Counters& sum, const Counters& other) {
+  using Words = std::array<std::uint64_t, sizeof(Counters) / sizeof(std::uint64_t)>;
+  static_assert(sizeof(Words) == sizeof(Counters) && std::is_trivially_copyable_v<Counters>);
+  auto words = std::bit_cast<Words>(sum);
+  const auto others = std::bit_cast<Words>(other);
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] += others[i];
+  sum = std::bit_cast<Counters>(words);
+}
+
 double ratio(double part, double whole) {
   return whole == 0 ? 0 : part / whole;
 }
 
 }  // namespace
+
+void Reading::add(const Reading& other) {
+  clock += other.clock;
+  busy_cycles += other.busy_cycles;
+  cpu_time += other.cpu_time;
+  add_counters(io, other.io);
+  add_counters(tally, other.tally);
+  if (!lane || !other.lane) return;
+  add_counters(lane->engine, other.lane->engine);
+  add_counters(lane->io, other.lane->io);
+  lane->cycles.add(other.lane->cycles);
+}
+
+void Window::add(const Window& lane) {
+  begin.add(lane.begin);
+  end.add(lane.end);
+  latencies.add(lane.latencies);
+  offered += lane.offered;
+  lanes += lane.lanes;
+}
 
 double Window::seconds() const {
   return std::chrono::duration<double>(end.at - begin.at).count();

@@ -23,6 +23,9 @@ struct Reading {
   net::IoCounters io;             ///< of the generator's port
   Tally tally;
   std::optional<LaneReading> lane;
+
+  /// Of another lane: the sums of both, but for the time.
+  void add(const Reading& other);
 };
 
 /// One way through the port.
@@ -40,6 +43,9 @@ struct Window {
   Reading end;
   Histogram latencies;
   double offered = 0;  ///< DATA packets a second that were to be sent; 0: as many as possible
+  unsigned lanes = 1;  ///< whose sums these are
+
+  void add(const Window& lane);
 
   double seconds() const;
   Traffic to_aggregator() const;

@@ -110,7 +110,19 @@ class Pktgen(Reports, harness.SystemTest):
         report = self.report("--in-memory", "--cpu", f"{cores[0]},{cores[1]}")
         self.check_lane(report)
 
-    def check_lane(self, report):
+    def test_lanes_in_memory(self):
+        report = self.report("--in-memory", "--lanes", 3)
+        self.check_lane(report, lanes=3)
+
+    def test_lane_0_of_an_aggregator_of_two(self):
+        daemon = self.start_daemon("--lanes", 2)
+        report = self.report("--aggregator", daemon.address)
+        self.ends_on_signal(daemon)
+        self.assertEqual(self.counter(daemon, "contributions", lane=0),
+                         report["total"]["generator"]["data_sent"])
+        self.assertEqual(self.counter(daemon, "packets_received", lane=1), 0)
+
+    def check_lane(self, report, lanes=1):
         lane = report["measured"]["lane"]
         self.assertAlmostEqual(sum(lane["stages"][stage] for stage in STAGES),
                                lane["cycles_per_packet"], places=3)
@@ -119,7 +131,7 @@ class Pktgen(Reports, harness.SystemTest):
         total = report["total"]
         self.assertEqual(total["lane"]["contributions"], total["generator"]["data_sent"])
         self.assertEqual(total["lane"]["results_sent"], total["generator"]["results"])
-        self.assertEqual(total["lane"]["jobs_left"], 1)
+        self.assertEqual(total["lane"]["jobs_left"], lanes)
 
     def test_loss_in_memory(self):
         report = self.report("--in-memory", "--loss", "0.02", "--rto-min", "1", "--rounds", "20")

@@ -349,11 +349,18 @@ TEST_CASE("Options are read, and have the defaults of the documentation") {
   CHECK(options.rate == 1e6);
   CHECK(options.duration == 500ms);
   CHECK(options.check_every == 1);
-  CHECK(options.cpu == 0);
+  CHECK(options.cpu == std::vector{0});
   CHECK(options.lane_cpu == 1);
   CHECK(options.loss == 0.01);
   CHECK(options.live);
   CHECK(options.find_rate);
+}
+
+TEST_CASE("Each of several lanes has a core") {
+  const Options options = parse({"--lanes", "3", "--cpu", "0,2,1"});
+  CHECK(options.lanes == 3);
+  CHECK(options.cpu == std::vector{0, 2, 1});
+  CHECK_FALSE(options.lane_cpu);
 }
 
 TEST_CASE("Blocks that nobody asked for are as long as fits the frame") {

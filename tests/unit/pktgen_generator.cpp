@@ -19,8 +19,10 @@ namespace {
 
 constexpr std::uint16_t kAggregatorPort = 4747;
 
-aggregator::EngineConfig engine_config() {
+aggregator::EngineConfig engine_config(std::uint16_t lane, std::uint16_t lanes) {
   aggregator::EngineConfig config;
+  config.shard = lane;
+  config.shards = config.lanes = lanes;
   config.challenge_key = random_key();
   config.incarnation = random_id();
   config.unique = random_id;
@@ -43,8 +45,9 @@ GeneratorOptions small_job() {
 /// Both, and what is on its way between them.
 class Bed {
  public:
-  explicit Bed(const GeneratorOptions& options)
-      : generator(options, {.ipv4 = 1, .udp_port = kAggregatorPort}), engine(engine_config()) {}
+  explicit Bed(const GeneratorOptions& options, std::uint16_t lanes = 1)
+      : generator(options, {.ipv4 = 1, .udp_port = kAggregatorPort}),
+        engine(engine_config(options.lane, lanes)) {}
 
   void join() {
     generator.start(now, sink);
@@ -139,6 +142,27 @@ TEST_CASE("Ops follow each other, every sum is right and no packet goes twice") 
   CHECK(bed.tally().data_resent + bed.tally().probes_sent + bed.tally().timeouts == 0);
   CHECK(bed.tally().drops.total() == 0);
   CHECK(bed.engine.counters().drops.total() == 0);
+}
+
+TEST_CASE("Each lane's generator plays the streams of its lane") {
+  constexpr std::uint16_t kLanes = 3;
+  GeneratorOptions options = small_job();
+  options.streams = 8;  // 3, 3 and 2
+  for (std::uint16_t lane = 0; lane < kLanes; ++lane) {
+    CAPTURE(lane);
+    options.lane = lane;
+    Bed bed(options, kLanes);
+    bed.join();
+    CHECK(bed.generator.session().shards == kLanes);
+    CHECK(bed.generator.session().shard == lane);
+    if (lane == 0) options.decided = bed.generator.session();
+    some_turns(bed, 50);
+    bed.end();
+    require_right(bed);
+    CHECK(bed.tally().ops_done % (options.workers * (lane < 2 ? 3u : 2u)) == 0);
+    CHECK(bed.tally().drops.total() == 0);
+    CHECK(bed.engine.counters().drops.total() == 0);
+  }
 }
 
 TEST_CASE("All types and shapes") {
