@@ -51,7 +51,7 @@ worker::EngineConfig App::config() {
   config.payload_bytes = plan.payload_bytes[rank_ % plan.ranks];
   config.join_timeout = kJoinTimeout;
   config.aggregator_timeout = kAggregatorTimeout;
-  config.join_retry_max = milliseconds(40);
+  config.join_retry_max = kJoinRetryMax;
   config.rto = {.min = milliseconds(5), .max = milliseconds(50), .initial = milliseconds(10)};
   config.search = plan.search;
   config.unique = [this] { return random_.next() | 1; };

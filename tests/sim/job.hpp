@@ -73,6 +73,7 @@ class Job {
   bool may_not_meet(const App& app) const;
   bool may_be_absent(unsigned rank) const;
   bool speaks_of_victim(const Error& error) const;
+  bool may_miss_resumption() const;
   bool may_be_unheard(unsigned shard, unsigned rank, Time from, Time to) const;
   bool was_taken_in_elsewhere(const AggregatorProcess& aggregator, unsigned rank) const;
   Duration held_up(unsigned rank, Time since) const;

@@ -20,6 +20,7 @@ inline constexpr Duration kLiveness = std::chrono::milliseconds(1200);
 inline constexpr Duration kFormation = std::chrono::milliseconds(2000);
 inline constexpr Duration kAggregatorTimeout = std::chrono::milliseconds(4500);
 inline constexpr Duration kJoinTimeout = std::chrono::milliseconds(8000);
+inline constexpr Duration kJoinRetryMax = std::chrono::milliseconds(40);
 inline constexpr Duration kAncient = std::chrono::milliseconds(3000);  // oldest packet that comes
 inline constexpr Duration kTurn = std::chrono::microseconds(20);       // of a poll loop
 

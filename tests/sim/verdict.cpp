@@ -20,6 +20,7 @@ constexpr Duration kNews = milliseconds(1000);
 constexpr Duration kDisconnectDelay = milliseconds(300);
 /// What does not happen in a million seeds: that of some KEEPALIVEs none comes, say.
 constexpr double kUnlikely = 1e-9;
+constexpr double kRare = 1e-6;  // where the sum of chances is known less well
 
 /// The shard that the message speaks of, or nothing.
 std::optional<unsigned> shard_named(const Error& error) {
@@ -48,6 +49,15 @@ bool Job::may_be_unheard(unsigned shard, unsigned rank, Time from, Time to) cons
       to - from - world_.outages.blocked(shard, index, rank, from, to) - s.link.late_max;
   const auto sent = static_cast<double>(whole / (s.liveness / 10)) - 1;  // one may be under way
   return sent < 1 || std::pow(s.loss(), sent) > kUnlikely;
+}
+
+/// The ranks of a dead aggregator must all be back within the liveness time-out: each try, of
+/// which a standby gets every other, takes three packets.
+bool Job::may_miss_resumption() const {
+  const Scenario& s = world_.scenario;
+  const double through = std::pow(1 - std::min(s.loss(), 1.0), 3);
+  const Duration interval = (s.standbys.empty() ? 1 : 2) * kJoinRetryMax;
+  return std::pow(1 - through, static_cast<double>(s.liveness / interval)) > kRare;
 }
 
 /// Of a shard with a standby, both aggregators may form the job, and each count on a JOIN of the
@@ -199,7 +209,8 @@ std::vector<Cause> Job::worker_lost(const App& app, const Error& error) const {
   for (unsigned shard = 0; shard < s.shards; ++shard) {
     const Duration blocked =
         world_.outages.blocked(shard, index, *error.rank(), now - 2 * s.liveness, now);
-    if (last_death(shard) != Time{} && blocked >= s.liveness / 2) causes.push_back({now, {}});
+    if (last_death(shard) != Time{} && (blocked >= s.liveness / 2 || may_miss_resumption()))
+      causes.push_back({now, {}});
     // A paused rank was declared failed, and then finds that the others have left.
     const Duration absent =
         world_.outages.blocked(shard, index, app.rank(), lost.left_at - s.liveness, now);
