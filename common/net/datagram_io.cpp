@@ -69,9 +69,12 @@ std::uint64_t IoCounters::*drop_counter(FrameVerdict verdict) {
       return &IoCounters::rx_bad_length;
     case FrameVerdict::kBadUdpChecksum:
       return &IoCounters::rx_bad_udp_checksum;
+    case FrameVerdict::kBadIcmp:
+      return &IoCounters::rx_bad_icmp;
     case FrameVerdict::kOtherProtocol:
     case FrameVerdict::kDatagram:
     case FrameVerdict::kArp:
+    case FrameVerdict::kEcho:
       break;
   }
   return &IoCounters::rx_other_protocol;
@@ -284,6 +287,7 @@ void DatagramIo::take_frame(PortState& port, rte_mbuf* frame) {
   const auto bytes = buffer.bytes();
   ParsedFrame parsed = parse_frame(bytes, port.view.address, verified_by_port(frame));
   if (parsed.verdict == FrameVerdict::kArp) return take_arp(port, bytes);
+  if (parsed.verdict == FrameVerdict::kEcho) return take_echo(port, std::move(buffer));
   if (parsed.verdict != FrameVerdict::kDatagram) {
     ++(counters_.*drop_counter(parsed.verdict));
     return;
@@ -355,6 +359,16 @@ void DatagramIo::take_arp(PortState& port, std::span<const std::byte> frame) {
   } else if (!learned) {
     ++counters_.arp_ignored;
   }
+}
+
+/// The reply goes in the request's buffer.
+void DatagramIo::take_echo(PortState& port, Buffer request) {
+  const std::size_t bytes = to_echo_reply(request.writable());
+  rte_mbuf* const frame = release(request);
+  rte_pktmbuf_trim(frame, static_cast<std::uint16_t>(frame->data_len - bytes));
+  frame->ol_flags = 0;
+  port.tx.push(frame, counters_);
+  ++counters_.echoes_answered;
 }
 
 std::optional<MacAddress> DatagramIo::resolve(std::uint16_t port_id, std::uint32_t ipv4, Time now) {

@@ -1,5 +1,5 @@
 // UDP over a set of ports, for one polling thread: a lane of the aggregator or a worker's progress
-// loop. It strips and writes the headers, answers ARP and keeps what a port cannot take just now.
+// loop. It strips and writes the headers, answers ARP and pings, and keeps what a port cannot take.
 #pragma once
 
 #include <array>
@@ -153,6 +153,7 @@ class DatagramIo final : public KeepingSink {
   std::size_t fetch(PortState& port, std::span<rte_mbuf*, limits::kBurst> frames);
   void take_frame(PortState& port, rte_mbuf* frame);
   void hand_over(PortState& port, std::uint16_t udp_port, Buffer frame);
+  void take_echo(PortState& port, Buffer request);
   void take_arp(PortState& port, std::span<const std::byte> frame);
   void ask_for(PortState& port, std::uint32_t ipv4);
   void send(const Endpoint& to, Buffer payload, bool may_prepend);

@@ -8,7 +8,9 @@ namespace {
 
 constexpr std::uint16_t kTypeIpv4 = 0x0800;
 constexpr std::uint16_t kTypeArp = 0x0806;
+constexpr std::uint8_t kProtocolIcmp = 1;
 constexpr std::uint8_t kProtocolUdp = 17;
+constexpr std::uint8_t kTtl = 64;
 
 // Offsets of fields within the frame.
 constexpr std::size_t kEtherType = 12;
@@ -25,6 +27,9 @@ constexpr std::size_t kUdp = kIp + kIpv4Bytes;
 constexpr std::size_t kUdpDestination = kUdp + 2;
 constexpr std::size_t kUdpLength = kUdp + 4;
 constexpr std::size_t kUdpChecksum = kUdp + 6;
+constexpr std::size_t kIcmp = kUdp;  // type, code, checksum
+constexpr std::size_t kIcmpChecksum = kIcmp + 2;
+constexpr std::size_t kIcmpBytes = 8;
 constexpr std::size_t kArp = kEthernetBytes;
 
 constexpr std::uint16_t kDontFragment = 0x4000;
@@ -97,6 +102,16 @@ std::uint64_t pseudo_header_sum(ConstBytes frame) {
   return raw_sum(pseudo);
 }
 
+FrameVerdict judge_icmp(ConstBytes frame) {
+  constexpr std::uint16_t kEchoRequest = 0x0800;  // with code 0
+  const std::size_t ip_bytes = get16(frame, kIpTotalLength);
+  if (ip_bytes > frame.size() - kIp || ip_bytes < kIpv4Bytes + kIcmpBytes)
+    return FrameVerdict::kBadIcmp;
+  if (fold(raw_sum(frame.subspan(kIcmp, ip_bytes - kIpv4Bytes))) != 0xffff)
+    return FrameVerdict::kBadIcmp;
+  return get16(frame, kIcmp) == kEchoRequest ? FrameVerdict::kEcho : FrameVerdict::kOtherProtocol;
+}
+
 FrameVerdict judge_ip(ConstBytes frame, const LocalAddress& us, Verified verified) {
   const unsigned version = get8(frame, kIp) >> 4;
   const std::size_t header_bytes = (get8(frame, kIp) & 0xfu) * 4u;
@@ -106,8 +121,9 @@ FrameVerdict judge_ip(ConstBytes frame, const LocalAddress& us, Verified verifie
     return FrameVerdict::kBadIpChecksum;
   if (get32(frame, kIpDestination) != us.ipv4) return FrameVerdict::kOtherIp;
   if (get16(frame, kIpFragment) & kFragmentMask) return FrameVerdict::kFragment;
-  if (get8(frame, kIpProtocol) != kProtocolUdp) return FrameVerdict::kOtherProtocol;
-  return FrameVerdict::kDatagram;
+  if (get8(frame, kIpProtocol) == kProtocolUdp) return FrameVerdict::kDatagram;
+  return get8(frame, kIpProtocol) == kProtocolIcmp ? judge_icmp(frame)
+                                                   : FrameVerdict::kOtherProtocol;
 }
 
 // Frames may be longer than the IPv4 packet (Ethernet pads to 60 bytes), never shorter.
@@ -148,10 +164,28 @@ ParsedFrame parse_frame(ConstBytes frame, const LocalAddress& us, Verified verif
   return parsed;
 }
 
+std::size_t to_echo_reply(Bytes frame) {
+  const MacAddress sender = get_mac(frame, 6);
+  const std::uint32_t source = get32(frame, kIpSource);
+  const std::size_t ip_bytes = get16(frame, kIpTotalLength);
+  put_mac(frame, 6, get_mac(frame, 0));
+  put_mac(frame, 0, sender);
+  put32(frame, kIpSource, get32(frame, kIpDestination));
+  put32(frame, kIpDestination, source);
+  put8(frame, kIpTtl, kTtl);
+  put16(frame, kIpChecksum, 0);
+  put16(frame, kIpChecksum,
+        static_cast<std::uint16_t>(~fold(raw_sum(frame.subspan(kIp, kIpv4Bytes)))));
+  put32(frame, kIcmp, 0);  // an echo reply
+  const Bytes message = frame.subspan(kIcmp, ip_bytes - kIpv4Bytes);
+  put16(frame, kIcmpChecksum, static_cast<std::uint16_t>(~fold(raw_sum(message))));
+  return kIp + ip_bytes;
+}
+
 void write_headers(std::span<std::byte, kHeaderBytes> out, const LocalAddress& us,
                    const Endpoint& to, std::size_t payload_bytes, std::uint16_t ip_id) {
   constexpr std::uint16_t kVersionAndLength = 0x4500;  // no type of service
-  constexpr std::uint16_t kTtlAndProtocol = 64 << 8 | kProtocolUdp;
+  constexpr std::uint16_t kTtlAndProtocol = kTtl << 8 | kProtocolUdp;
   const auto udp_bytes = static_cast<std::uint16_t>(kUdpBytes + payload_bytes);
   const auto ip_bytes = static_cast<std::uint16_t>(kIpv4Bytes + udp_bytes);
   put_mac(out, 0, to.mac);

@@ -1,5 +1,6 @@
-// Ethernet, ARP, IPv4 and UDP as bytes: the one place that reads and writes these headers. Pure
-// functions without DPDK, so that every malformed frame can be tried in a test or a fuzzer.
+// Ethernet, ARP, IPv4, ICMP echo and UDP as bytes: the one place that reads and writes these
+// headers. Pure functions without DPDK, so that every malformed frame can be tried in a test or a
+// fuzzer.
 #pragma once
 
 #include <array>
@@ -34,9 +35,10 @@ struct LocalAddress {
 enum class FrameVerdict : std::uint8_t {
   kDatagram,
   kArp,             ///< for parse_arp
+  kEcho,            ///< an ICMP echo request: for to_echo_reply
   kTooShort,        ///< ends within a header
   kOtherMac,        ///< addressed to another station
-  kOtherProtocol,   ///< neither IPv4 nor ARP, or IPv4 but not UDP
+  kOtherProtocol,   ///< neither IPv4 nor ARP, or IPv4 but neither UDP nor an echo request
   kBadIpHeader,     ///< version or header length impossible
   kIpOptions,       ///< legal, but nothing of ours sends them
   kFragment,        ///< we set DF and never fragment
@@ -44,6 +46,7 @@ enum class FrameVerdict : std::uint8_t {
   kOtherIp,         ///< addressed to another host
   kBadLength,       ///< IPv4 or UDP length beyond the frame or in conflict with each other
   kBadUdpChecksum,  //
+  kBadIcmp,         ///< length or checksum
 };
 
 /// Which checksums the port has verified already.
@@ -62,6 +65,10 @@ struct ParsedFrame {
 /// Judges a whole frame as received at `us`.
 ParsedFrame parse_frame(std::span<const std::byte> frame, const LocalAddress& us,
                         Verified verified = {});
+
+/// Makes of a frame that is kEcho the reply to it, and returns its length: the request's, without
+/// what Ethernet has padded.
+std::size_t to_echo_reply(std::span<std::byte> frame);
 
 /// Writes the headers of a datagram of `payload_bytes` <= 65507 from `us` to `to`: DF, TTL 64, IPv4
 /// checksum right, UDP checksum 0 ("none").

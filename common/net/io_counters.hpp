@@ -23,6 +23,7 @@ struct IoCounters {
   std::uint64_t rx_other_ip = 0;
   std::uint64_t rx_bad_length = 0;
   std::uint64_t rx_bad_udp_checksum = 0;
+  std::uint64_t rx_bad_icmp = 0;
   std::uint64_t rx_port_closed = 0;     ///< nobody listens on that UDP port
   std::uint64_t rx_handed_over = 0;     ///< to the lane that listens there: the device steers badly
   std::uint64_t rx_hand_over_full = 0;  ///< dropped: that lane did not take what others gave it
@@ -44,6 +45,7 @@ struct IoCounters {
   std::uint64_t arp_learned = 0;  ///< a neighbour's address that was asked for, new or changed
   std::uint64_t arp_ignored = 0;  ///< malformed, or not about us or anyone we know
   std::uint64_t arp_table_full = 0;
+  std::uint64_t echoes_answered = 0;  ///< pings
   // Put in on purpose, by a FaultInjector.
   std::uint64_t rx_fault_lost = 0;
   std::uint64_t rx_fault_duplicated = 0;
@@ -56,7 +58,7 @@ struct IoCounters {
 };
 
 /// For printing and export: every counter once.
-inline constexpr std::array<std::pair<std::string_view, std::uint64_t IoCounters::*>, 42>
+inline constexpr std::array<std::pair<std::string_view, std::uint64_t IoCounters::*>, 44>
     kIoCounterNames{{
         {"rx_frames", &IoCounters::rx_frames},
         {"rx_datagrams", &IoCounters::rx_datagrams},
@@ -71,6 +73,7 @@ inline constexpr std::array<std::pair<std::string_view, std::uint64_t IoCounters
         {"rx_other_ip", &IoCounters::rx_other_ip},
         {"rx_bad_length", &IoCounters::rx_bad_length},
         {"rx_bad_udp_checksum", &IoCounters::rx_bad_udp_checksum},
+        {"rx_bad_icmp", &IoCounters::rx_bad_icmp},
         {"rx_port_closed", &IoCounters::rx_port_closed},
         {"rx_handed_over", &IoCounters::rx_handed_over},
         {"rx_hand_over_full", &IoCounters::rx_hand_over_full},
@@ -92,6 +95,7 @@ inline constexpr std::array<std::pair<std::string_view, std::uint64_t IoCounters
         {"arp_learned", &IoCounters::arp_learned},
         {"arp_ignored", &IoCounters::arp_ignored},
         {"arp_table_full", &IoCounters::arp_table_full},
+        {"echoes_answered", &IoCounters::echoes_answered},
         {"rx_fault_lost", &IoCounters::rx_fault_lost},
         {"rx_fault_duplicated", &IoCounters::rx_fault_duplicated},
         {"rx_fault_reordered", &IoCounters::rx_fault_reordered},

@@ -1,6 +1,8 @@
 """Whole jobs over network ports: af_packet on veth links between network namespaces."""
 import json
 import os
+import socket
+import struct
 import unittest
 
 import harness
@@ -40,6 +42,42 @@ class AfPacket(harness.SystemTest):
     def test_nothing_is_said_of_memory_that_nobody_could_share(self):
         cluster = self.run_cluster(2, "--", "api", "barrier_waits_for_all", SLUICE_LOG="info")
         self.assertNotIn("in packets", cluster.out + cluster.err)
+
+
+@unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
+class Pings(harness.NetworkTest):
+    def test_an_aggregator_answers_those_of_a_kernel(self):
+        self.make_network(workers=1, aggregators=1)
+        self.network.let_kernel_speak()
+        daemon = self.start_aggregator(0, "--lanes", 2)
+        harness.linux.enter_network_namespace(self.network.worker_namespace(0))
+        for data in (b"", b"x", bytes(range(200)), bytes(1472)):
+            self.assertEqual(ping(daemon.address, data), data)
+        self.ends_on_signal(daemon)
+        self.assertEqual(sum(self.counter(daemon, "echoes_answered", lane) for lane in range(2)), 4)
+
+
+def ping(address, data):
+    """What comes back, in a packet that this machine's kernel has found right."""
+    request = struct.pack("!BBHHH", 8, 0, 0, os.getpid() & 0xffff, len(data)) + data
+    request = request[:2] + struct.pack("!H", checksum(request)) + request[4:]
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as icmp:
+        icmp.settimeout(harness.TIME_LIMIT)
+        icmp.sendto(request, (address, 0))
+        while True:
+            packet = icmp.recv(65536)[20:]
+            kind, code, _, ident, number = struct.unpack("!BBHHH", packet[:8])
+            if (kind, code, ident, number) == (0, 0, os.getpid() & 0xffff, len(data)):
+                assert checksum(packet) == 0
+                return packet[8:]
+
+
+def checksum(message):
+    words = struct.unpack(f"!{(len(message) + 1) // 2}H", message + bytes(len(message) % 2))
+    total = sum(words)
+    while total >> 16:
+        total = (total & 0xffff) + (total >> 16)
+    return ~total & 0xffff
 
 
 if __name__ == "__main__":

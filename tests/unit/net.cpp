@@ -424,6 +424,67 @@ TEST_CASE("No frame cut short is read beyond its end") {
   }
 }
 
+namespace {
+
+/// An ICMP echo request of us to us, as ping(8) sends it, with so many bytes of data; padded.
+Bytes echo_request(const LocalAddress& to, std::size_t data_bytes) {
+  Bytes data(data_bytes);
+  for (std::size_t i = 0; i < data_bytes; ++i) data[i] = static_cast<std::byte>(i);
+  Bytes frame = frame_with(kThem, endpoint(to, 0, 0), data, UdpChecksum::kNone);
+  frame[23] = std::byte{1};
+  repair_ip(frame);
+  const std::uint8_t head[] = {8, 0, 0, 0, 0x12, 0x34, 0, 7};  // id, number
+  std::memcpy(&frame[34], head, sizeof head);
+  const unsigned sum = ~reference_sum(std::span(frame).subspan(34));
+  frame[36] = static_cast<std::byte>(sum >> 8);
+  frame[37] = static_cast<std::byte>(sum);
+  if (frame.size() < 60) frame.resize(60);
+  return frame;
+}
+
+}  // namespace
+
+TEST_CASE("A ping becomes its answer") {
+  const std::size_t data_bytes = GENERATE(0u, 1u, 56u, 1472u);
+  const Bytes request = echo_request(kUs, data_bytes);
+  REQUIRE(parse_frame(request, kUs).verdict == FrameVerdict::kEcho);
+  Bytes reply = request;
+  REQUIRE(to_echo_reply(reply) == 42 + data_bytes);
+  reply.resize(42 + data_bytes);
+  Bytes expected(request.begin(), request.begin() + 42 + static_cast<std::ptrdiff_t>(data_bytes));
+  std::memcpy(&expected[0], kThem.mac.data(), 6);
+  std::memcpy(&expected[6], kUs.mac.data(), 6);
+  std::swap_ranges(expected.begin() + 26, expected.begin() + 30, expected.begin() + 30);
+  expected[34] = std::byte{0};
+  const auto without_checksums = [](Bytes frame) {
+    for (const std::size_t at : {24u, 25u, 36u, 37u}) frame[at] = std::byte{0};
+    return frame;
+  };
+  CHECK(without_checksums(reply) == without_checksums(expected));
+  CHECK(reference_sum(std::span(reply).subspan(14, 20)) == 0xffff);
+  CHECK(reference_sum(std::span(reply).subspan(34)) == 0xffff);
+  CHECK(parse_frame(reply, kThem).verdict == FrameVerdict::kOtherProtocol);  // answers none
+}
+
+TEST_CASE("A ping that is damaged, or cut short, is not answered") {
+  const Bytes good = echo_request(kUs, 56);
+  for (std::size_t at = 34; at < good.size(); ++at) {
+    Bytes bad = good;
+    bad[at] ^= std::byte{0x10};
+    CHECK(parse_frame(bad, kUs).verdict == FrameVerdict::kBadIcmp);
+  }
+  for (std::size_t size = 0; size < good.size(); ++size) {
+    const Bytes cut(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size));
+    const auto verdict = parse_frame(cut, kUs).verdict;
+    CHECK((verdict == FrameVerdict::kTooShort || verdict == FrameVerdict::kBadIcmp));
+  }
+  Bytes headless = good;  // whose IPv4 packet ends within the message's head
+  headless[16] = std::byte{0};
+  headless[17] = std::byte{27};
+  repair_ip(headless);
+  CHECK(parse_frame(headless, kUs).verdict == FrameVerdict::kBadIcmp);
+}
+
 TEST_CASE("ARP is written and read byte by byte as the standard says") {
   const Arp reply{ArpOperation::kReply, kUs.mac, kUs.ipv4, kThem.mac, kThem.ipv4};
   const auto frame = make_arp(reply, kThem.mac);
@@ -963,6 +1024,25 @@ TEST_CASE("ARP requests for our address are answered, others are not") {
   loop.receive_all();
   CHECK(loop.io.counters().arp_replies_sent == 1);
   CHECK(loop.io.counters().arp_ignored == 2);
+  CHECK(loop.pools_are_full());
+}
+
+TEST_CASE("Pings of our address are answered in their own buffers") {
+  Loopback loop;
+  const LocalAddress us{loop.port.mac(), kUs.ipv4};
+  loop.inject(echo_request(us, 56));
+  CHECK(loop.receive_all().empty());  // the answer is for them
+  CHECK(loop.io.counters().echoes_answered == 1);
+  CHECK(loop.io.counters().rx_other_mac == 0);
+  loop.io.flush();
+  CHECK(loop.receive_all().empty());
+  CHECK(loop.io.counters().rx_other_mac == 1);
+  Bytes damaged = echo_request(us, 56);
+  damaged.back() ^= std::byte{1};
+  loop.inject(damaged);
+  loop.receive_all();
+  CHECK(loop.io.counters().rx_bad_icmp == 1);
+  CHECK(loop.io.counters().echoes_answered == 1);
   CHECK(loop.pools_are_full());
 }
 
