@@ -200,6 +200,7 @@ void Daemon::open_ports() {
     options.mtu = config_.port_mtu;
     options.ipv4 = config_.addresses[i].ipv4;
     options.prefix = config_.addresses[i].prefix;
+    options.gateway = config_.addresses[i].gateway;
     options.udp_checksum = config_.udp_checksum;
     options.queues = config_.lanes;
     options.descriptors = limits::kNetworkPortDescriptors;

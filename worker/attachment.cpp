@@ -170,6 +170,7 @@ std::size_t Attachment::link_to(const config::AggregatorAddress& address,
     port.device = options.port;
     port.ipv4 = own.ipv4;
     port.prefix = own.prefix;
+    port.gateway = own.gateway;
   }
   planned_.push_back({directory, port});
   return planned_.size() - 1;

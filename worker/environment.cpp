@@ -63,7 +63,7 @@ const std::vector<Row<ContextOptions>>& context_rows() {
        list(&O::aggregators, "addresses", ',', parse_aggregator_addresses)},
       {"SLUICE_PORT", "ContextOptions::port", text(&O::port, "DPDK device string")},
       {"SLUICE_ADDRESS", "ContextOptions::address",
-       text(&O::address, "IPV4/PREFIX",
+       text(&O::address, "IPV4/PREFIX[@GATEWAY]",
             [](std::string_view name, std::string_view text) {
               if (!text.empty()) parse_interface_address(name, text);
             })},

@@ -65,7 +65,9 @@ po::options_description description() {
                           "DPDK device of the network port, such as 0000:3b:00.0 or "
                           "net_af_packet0,iface=eth1 (default: SLUICE_PORT; none "
                           "is needed for vhost)")
-          .optional_value("address", "own address on it, IPV4/PREFIX (default: SLUICE_ADDRESS)")
+          .optional_value("address",
+                          "own address on it, IPV4/PREFIX[@GATEWAY] (default: "
+                          "SLUICE_ADDRESS)")
           .on("in-memory", "no aggregator: one lane in this process, behind a port in memory")
           .value("lanes", "1",
                  "with --in-memory: lanes of the aggregator, 1..8, each with a generator for its "

@@ -43,15 +43,23 @@ VhostDirectory parse_vhost_directory(std::string_view name, std::string_view tex
 
 InterfaceAddress parse_interface_address(std::string_view name, std::string_view text) {
   static constexpr IntegerRange kPrefix{1, 32};
-  const std::size_t slash = text.find('/');
-  const auto ipv4 = parse_unicast(text.substr(0, slash));
-  if (!ipv4 || slash == text.npos)
-    throw must_be(name, "a unicast IPV4/PREFIX such as 10.0.0.2/24", text);
+  const std::size_t at = text.find('@');
+  const std::string_view own = text.substr(0, at);
+  const std::size_t slash = own.find('/');
+  const auto ipv4 = parse_unicast(own.substr(0, slash));
+  if (!ipv4 || slash == own.npos)
+    throw must_be(name, "a unicast IPV4/PREFIX[@GATEWAY] such as 10.0.0.2/24", text);
   const auto prefix = static_cast<std::uint8_t>(
-      parse_integer(std::string(name) + "'s prefix length", kPrefix, text.substr(slash + 1)));
-  const InterfaceAddress address{*ipv4, prefix};
+      parse_integer(std::string(name) + "'s prefix length", kPrefix, own.substr(slash + 1)));
+  InterfaceAddress address{*ipv4, prefix};
   if (!is_host_of_network(address))
     throw must_be(name, "a host's address, neither its network's own nor broadcast", text);
+  if (at == text.npos) return address;
+  const auto gateway = parse_unicast(text.substr(at + 1));
+  const bool is_other_host = gateway && *gateway != *ipv4 && address.same_network(*gateway) &&
+                             is_host_of_network({*gateway, prefix});
+  if (!is_other_host) throw must_be(name, "a gateway that is another host of its network", text);
+  address.gateway = *gateway;
   return address;
 }
 
@@ -88,7 +96,8 @@ std::string ipv4_to_string(std::uint32_t host_order) {
 }
 
 std::string to_string(const InterfaceAddress& address) {
-  return ipv4_to_string(address.ipv4) + "/" + std::to_string(address.prefix);
+  return ipv4_to_string(address.ipv4) + "/" + std::to_string(address.prefix) +
+         (address.gateway == 0 ? "" : "@" + ipv4_to_string(address.gateway));
 }
 
 std::string to_string(const AggregatorAddress& address) {

@@ -13,10 +13,12 @@ namespace sluice::config {
 
 inline constexpr std::uint16_t kDefaultUdpPort = defaults::kUdpPort;
 
-/// A port's own address, "10.0.0.2/24".
+/// A port's own address, "10.0.0.2/24", or "10.0.0.2/24@10.0.0.1" with the gateway to other
+/// networks.
 struct InterfaceAddress {
-  std::uint32_t ipv4 = 0;    ///< host byte order
-  std::uint8_t prefix = 32;  ///< length of the network's prefix, 1..32
+  std::uint32_t ipv4 = 0;     ///< host byte order
+  std::uint8_t prefix = 32;   ///< length of the network's prefix, 1..32
+  std::uint32_t gateway = 0;  ///< host byte order; 0: none, every address is on the link
 
   std::uint32_t netmask() const { return ~std::uint32_t{0} << (32 - prefix); }
   bool same_network(std::uint32_t other) const { return ((ipv4 ^ other) & netmask()) == 0; }
@@ -40,7 +42,7 @@ using AggregatorAddress = std::variant<VhostDirectory, UdpAddress>;
 
 /// `name` is the setting's, for the message. Throw kInvalidArgument with `name`, the text and the
 /// form that is expected. Addresses are unicast; that of an interface is not its network's own
-/// or broadcast address.
+/// or broadcast address, and a gateway is another host of its network.
 InterfaceAddress parse_interface_address(std::string_view name, std::string_view text);
 AggregatorAddress parse_aggregator_address(std::string_view name, std::string_view text);
 

@@ -19,7 +19,7 @@ constexpr IntegerRange kTimeouts{limits::kMinTimeoutMs, limits::kMaxTimeoutMs};
 constexpr IntegerRange kTimeoutsOrNone{0, limits::kMaxTimeoutMs};
 
 Value interface_addresses(std::vector<InterfaceAddress> Config::*member) {
-  return {.allowed = "IPV4/PREFIX",
+  return {.allowed = "IPV4/PREFIX[@GATEWAY]",
           .range = {},
           .is_list = true,
           .assign =
@@ -115,8 +115,8 @@ std::vector<AggregatorSetting> make_settings() {
        "Serve workers through this device, for instance net_af_packet0,iface=veth0 or 0000:3b:00.0."
        " Repeatable."},
       {network, "address", "", interface_addresses(&Config::addresses),
-       "Address of a port, for instance 10.0.0.9/24: one per port, in the order of the ports."
-       " Repeatable."},
+       "Address of a port, for instance 10.0.0.9/24, or 10.0.0.9/24@10.0.0.1 with the gateway to"
+       " workers of other networks: one per port, in the order of the ports. Repeatable."},
       {network, "port-mtu", "bytes", integer(&Config::port_mtu, kMtus),
        "Largest IP packet on network ports."},
       {network, "udp-port", "", integer(&Config::udp_port, {1, 65535}),

@@ -6,6 +6,7 @@ import struct
 import unittest
 
 import harness
+from harness import af_packet
 
 
 @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
@@ -55,6 +56,32 @@ class Pings(harness.NetworkTest):
             self.assertEqual(ping(daemon.address, data), data)
         self.ends_on_signal(daemon)
         self.assertEqual(sum(self.counter(daemon, "echoes_answered", lane) for lane in range(2)), 4)
+
+
+@unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
+class Routed(harness.NetworkTest):
+    def test_an_aggregator_of_another_network(self):
+        self.make_network(workers=3, aggregators=1)
+        self.make_router(self.network.worker_namespace(2), "10.77.0.254/16", "10.78.0.254/16")
+        daemon = self.start("a0", harness.program("sluice-aggregator"), "--port", af_packet.DEVICE,
+                            "--address", "10.78.0.1/16@10.78.0.254",
+                            before_exec=self._on(self.network.aggregator_namespace(0)))
+        daemon.address = "10.78.0.1"
+        daemon.wait_to_say(harness.READY)
+        job = [self.start_rank(r, 2, daemon, "api", "every_type_and_reduction",
+                               SLUICE_ADDRESS=af_packet.worker_ip(r) + "@10.77.0.254")
+               for r in range(2)]
+        self.all_end_well(job)
+        self.ends_on_signal(daemon)
+
+    def make_router(self, host, *addresses):
+        harness.linux.enter_network_namespace(host)
+        for address in addresses:
+            af_packet.ip("address", "add", address, "dev", af_packet.PORT)
+        af_packet.write("/proc/sys/net/ipv4/conf/all/send_redirects", "0")
+        af_packet.write(f"/proc/sys/net/ipv4/conf/{af_packet.PORT}/send_redirects", "0")
+        af_packet.write("/proc/sys/net/ipv4/ip_forward", "1")
+        harness.linux.enter_network_namespace(self.network.switch)
 
 
 def ping(address, data):

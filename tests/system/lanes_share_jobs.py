@@ -4,6 +4,7 @@ import os
 import unittest
 
 import harness
+from harness import af_packet
 
 LANES = range(2)
 
@@ -73,6 +74,14 @@ class OverNetworks(harness.NetworkTest):
             self.assertGreater(self.counter(daemon, "rounds_finished", lane), 0)
             self.assertEqual(self.counter(daemon, "rx_hand_over_full", lane), 0)
         self.assertGreater(sum(self.counter(daemon, "rx_handed_over", lane) for lane in LANES), 0)
+
+    def test_a_device_with_too_few_queues(self):
+        self.make_network(workers=1, aggregators=1)
+        device = f"{af_packet.DEVICE},qpairs=1"
+        daemon = self.start("a0", harness.program("sluice-aggregator"), "--port", device,
+                            "--address", "10.77.0.1/16", "--lanes", 2,
+                            before_exec=self._on(self.network.aggregator_namespace(0)))
+        self.ends_with(daemon, 2, "qpairs=1.*: 2 queues, the device has 1")
 
 
 if __name__ == "__main__":

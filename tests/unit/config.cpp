@@ -400,6 +400,14 @@ TEST_CASE("addresses of interfaces") {
   CHECK(parse_interface_address("a", "10.0.0.0/31").prefix == 31);
   CHECK(parse_interface_address("a", "10.0.0.255/32").prefix == 32);
   CHECK(to_string(InterfaceAddress{0xC0A8'0101, 16}) == "192.168.1.1/16");
+  const auto routed = parse_interface_address("a", "10.0.0.2/24@10.0.0.1");
+  CHECK(routed == InterfaceAddress{0x0A00'0002, 24, 0x0A00'0001});
+  CHECK(to_string(routed) == "10.0.0.2/24@10.0.0.1");
+  for (const char* const bad : {"10.0.0.2/24@", "10.0.0.2/24@10.0.1.1", "10.0.0.2/24@10.0.0.2",
+                                "10.0.0.2/24@10.0.0.255", "10.0.0.2/24@x", "10.0.0.2/24@10.0.0.1@"})
+    CHECK(error_of([&] { parse_interface_address("address", bad); }) ==
+          "address must be a gateway that is another host of its network, not '" +
+              std::string(bad) + "'");
   CHECK(InterfaceAddress{0x0A00'0002, 24}.same_network(0x0A00'00FE));
   CHECK_FALSE(InterfaceAddress{0x0A00'0002, 24}.same_network(0x0A00'0102));
   CHECK(InterfaceAddress{1, 32}.netmask() == 0xFFFF'FFFF);

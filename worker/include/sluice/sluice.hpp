@@ -54,7 +54,8 @@ struct ContextOptions {
   /// when every aggregator is a vhost directory. SLUICE_PORT.
   std::string port;
 
-  /// Own address on that port with its prefix length, e.g. "10.0.0.2/24". SLUICE_ADDRESS.
+  /// Own address on that port with its prefix length, e.g. "10.0.0.2/24", or "10.0.0.2/24@10.0.0.1"
+  /// with the gateway to aggregators of other networks. SLUICE_ADDRESS.
   std::string address;
 
   /// How long the Context may wait for one daemon per shard to take its vhost port; 100..600000 ms.
