@@ -47,12 +47,17 @@ class Lanes(harness.SystemTest):
                               "others")
 
     def test_one_that_comes_back_with_others(self):
-        first = self.start_daemon("--lanes", 2)
-        job = self.start_steady_job(2, first)
-        second = self.restart(first, "--lanes", 1)
-        for rank in job:
-            self.ends_with(rank, 3, "lanes in all, and this one counts 1")
-        self.end_steady_job(self.start_steady_job(2, second))
+        for before, then in ((2, 1), (1, 2), (2, 4)):
+            with self.subTest(before=before, then=then):
+                name = f"a{before}{then}"
+                first = self.start_daemon("--lanes", before, name=name)
+                job = self.start_steady_job(2, first)
+                second = self.restart(first, "--lanes", then, name=name)
+                for rank in job:
+                    self.ends_with(rank, 3, f"have {before} lanes in all, and this one counts "
+                                            f"{then}:")
+                self.end_steady_job(self.start_steady_job(2, second))
+                self.ends_on_signal(second)
 
     def test_many_jobs_over_four(self):
         daemon = self.start_daemon("--lanes", 4)
