@@ -51,11 +51,13 @@ std::int64_t milliseconds(Duration d) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
 }
 
-/// Of network addresses, and of vhost addresses, which name no port. They do not meet.
+/// Of network addresses, and of vhost addresses, which name no port. Those of two lanes differ.
 std::vector<std::uint16_t> udp_ports_of(std::uint16_t lane,
                                         const config::AggregatorConfig& config) {
-  return {static_cast<std::uint16_t>(config.udp_port + lane),
-          static_cast<std::uint16_t>(config::kDefaultUdpPort + lane)};
+  std::vector<std::uint16_t> ports{static_cast<std::uint16_t>(config.udp_port + lane)};
+  if (!config.vhost_dir.empty())
+    ports.push_back(static_cast<std::uint16_t>(config::kDefaultUdpPort + lane));
+  return ports;
 }
 
 std::uint16_t largest_mtu(const config::AggregatorConfig& config) {

@@ -60,7 +60,8 @@ bool SharedBlocks::has_ended_for_some() const {
 }
 
 std::optional<Rank> SharedBlocks::lost_rank() const {
-  std::atomic_signal_fence(std::memory_order_seq_cst);  // a handler says so, on this thread
+  // A handler says so before there are zeros to read, on this thread or on another lane's.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
   const auto is_lost = [](const Region& region) {
     return region.lost != nullptr && region.lost->load(std::memory_order_relaxed);
   };

@@ -178,20 +178,18 @@ std::size_t Attachment::link_to(const config::AggregatorAddress& address,
 
 void Attachment::plan_memory(const ContextOptions& options) {
   const std::size_t buffer = packet_buffer_bytes(payload_bytes_ + kIpAndUdpBytes);
-  const std::size_t ring_buffers = planned_ring_buffers();
-  memory_mib_ =
-      options.memory_mib != 0
-          ? options.memory_mib
-          : limits::kWorkerDpdkMib + (((ring_buffers + kDefaultBuffers) * buffer) >> 20) + 1;
+  const std::size_t in_rings = ring_buffers();
+  memory_mib_ = options.memory_mib != 0
+                    ? options.memory_mib
+                    : limits::kWorkerDpdkMib + (((in_rings + kDefaultBuffers) * buffer) >> 20) + 1;
   all_buffers_ =
       (std::max<std::size_t>(memory_mib_, limits::kWorkerDpdkMib + 1) - limits::kWorkerDpdkMib) *
       (std::size_t{1} << 20) / buffer;
-  if (all_buffers_ <= ring_buffers)
+  if (all_buffers_ <= in_rings)
     throw Error(ErrorCode::kInvalidArgument,
                 "memory_mib is " + std::to_string(memory_mib_) + ", but the rings of " +
                     std::to_string(planned_.size()) + " ports alone take " +
                     std::to_string(memory_mib_for(0)));
-  buffers_ = all_buffers_ - ring_buffers;
   config::check_machine_has(memory_mib_);
 }
 
@@ -244,15 +242,21 @@ std::string Attachment::vhost_directory_of(std::uint16_t port_id) const {
   return {};
 }
 
-std::size_t Attachment::planned_ring_buffers() const {
+/// As planned, or of a link that is open as it is.
+std::size_t Attachment::ring_buffers() const {
   std::size_t queues = 0;
-  for (const LinkPlan& link : planned_) queues += link.port.queues;
+  for (std::size_t i = 0; i < planned_.size(); ++i)
+    queues += links_ ? links_->queues(i) : planned_[i].port.queues;
   return queues * limits::kWorkerPortBuffers;
+}
+
+std::size_t Attachment::buffers() const {
+  return all_buffers_ - std::min(all_buffers_, ring_buffers());
 }
 
 std::size_t Attachment::memory_mib_for(std::size_t buffers) const {
   const std::size_t buffer = packet_buffer_bytes(payload_bytes_ + kIpAndUdpBytes);
-  return limits::kWorkerDpdkMib + (((planned_ring_buffers() + buffers) * buffer) >> 20) + 1;
+  return limits::kWorkerDpdkMib + (((ring_buffers() + buffers) * buffer) >> 20) + 1;
 }
 
 }  // namespace sluice

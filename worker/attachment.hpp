@@ -69,7 +69,7 @@ class Attachment {
   SharedMemory* shared_memory() { return shared_memory_.get(); }
 
   /// Buffers that communicators may share between them.
-  std::size_t buffers() const { return buffers_; }
+  std::size_t buffers() const;
   /// For the message when they do not suffice: the memory_mib that `buffers` would take.
   std::size_t memory_mib_for(std::size_t buffers) const;
 
@@ -87,7 +87,7 @@ class Attachment {
 
   void plan(const ContextOptions& options);
   void plan_memory(const ContextOptions& options);
-  std::size_t planned_ring_buffers() const;
+  std::size_t ring_buffers() const;
   void start_memory(const ContextOptions& options, const std::shared_ptr<spdlog::logger>& logger);
   std::size_t link_to(const config::AggregatorAddress& address, const ContextOptions& options);
   std::vector<std::vector<std::size_t>> choices() const;
@@ -100,7 +100,6 @@ class Attachment {
   bool integrity_ = false;
   std::size_t memory_mib_ = 0;
   std::size_t all_buffers_ = 0;  // with those in the rings
-  std::size_t buffers_ = 0;
   std::vector<config::Claim> claims_;
   // In the order in which they depend on each other.
   std::unique_ptr<net::BufferPool> payloads_;

@@ -100,6 +100,10 @@ std::unique_ptr<net::Port> Links::try_to_open(Link& link, Duration peer_timeout)
            .queue_size = static_cast<std::uint16_t>(2 * options.descriptors)});  // as Port does
     }
     auto port = std::make_unique<net::Port>(options, payloads_);
+    if (!directory.empty() && net::lanes_at(directory) != options.queues) {
+      link.failure = "its daemon was about to tell of other lanes";
+      return nullptr;
+    }
     link.opened = true;
     return port;
   } catch (const Error& error) {

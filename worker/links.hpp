@@ -54,6 +54,11 @@ class Links {
   /// The most lanes that the daemon of an open link had when it was opened; 1 if there is none.
   std::uint16_t lanes() const;
 
+  /// Of a link's port: as planned, until it is open.
+  std::uint16_t queues(std::size_t link) const {
+    return links_[link].port ? links_[link].port->queues() : links_[link].plan.port.queues;
+  }
+
   /// The port of a link, for the polling thread; null while it cannot carry.
   const net::Port* carrier(std::size_t link) const;
 

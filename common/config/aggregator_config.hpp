@@ -85,11 +85,12 @@ std::uint32_t dpdk_memory_mib(const AggregatorConfig& config);
 ///   max-jobs * streams-of-a-lane * (history + 2)   kept results, running sum, one under way
 ///   streams-of-a-lane * (vhost-max-ports + 64 * ports)    contributions ahead of their turn
 ///   64 * vhost-max-ports + 2048 * ports                   bursts and rings
+///   1024 * (lanes - 1), if there are ports                handed over to other lanes
 /// where vhost-max-ports counts only with vhost-dir set, and streams-of-a-lane is
 /// ceil(streams / (shards * lanes)).
 std::uint32_t packet_memory_mib(const AggregatorConfig& config);
 
-/// The last line of that: a lane's buffers that jobs may not keep.
+/// The last two lines of that: a lane's buffers that jobs may not keep.
 std::uint64_t ring_buffers(const AggregatorConfig& config);
 
 /// Throws kUnavailable if the machine's memory is smaller than that: DPDK does not survive it.

@@ -11,8 +11,10 @@ namespace sluice::config {
 
 std::uint64_t ring_buffers(const AggregatorConfig& config) {
   const std::uint64_t vhost_ports = config.vhost_dir.empty() ? 0 : config.vhost_max_ports;
+  const std::uint64_t given_to_lanes =
+      config.ports.empty() ? 0 : (config.lanes - std::uint64_t{1}) * limits::kHandOverFrames;
   return limits::kVhostPortBuffers * vhost_ports +
-         limits::kNetworkPortBuffers * config.ports.size();
+         limits::kNetworkPortBuffers * config.ports.size() + given_to_lanes;
 }
 
 std::uint32_t dpdk_memory_mib(const AggregatorConfig& config) {

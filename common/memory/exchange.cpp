@@ -205,7 +205,7 @@ bool RegionServer::give_results(Worker& worker, JobAtLane job, std::uint64_t ask
   const std::size_t bytes = asked == 0 ? most : std::min<std::uint64_t>(asked, most);
   std::shared_ptr<OwnRegion> region = results_asked_by(worker, job, bytes);
   if (!region) {
-    if (!may_ask_for_more(worker))
+    if (!may_ask_for_more(worker, job.lane))
       return refuse_results(worker, job, question, "too many jobs wait for their ranks");
     try {
       region = std::make_shared<OwnRegion>("sluice-results", bytes, OwnRegion::Writers::kThisOnly);
@@ -252,14 +252,16 @@ std::shared_ptr<OwnRegion> RegionServer::results_asked_by(Worker& worker, JobAtL
   return found->second.region;
 }
 
-bool RegionServer::may_ask_for_more(const Worker& worker) const {
+/// At each lane: jobs that wait at one keep none out at another.
+bool RegionServer::may_ask_for_more(const Worker& worker, std::uint16_t lane) const {
   const std::lock_guard lock(mutex_);
-  const auto is_its_own = [&](const auto& entry) {
-    return entry.second.asked_by.front() == &worker;
-  };
-  return results_.size() < options_.lanes * options_.results_max &&
-         std::cmp_less(std::count_if(results_.begin(), results_.end(), is_its_own),
-                       options_.lanes * limits::kMaxWaitingResultsOfWorker);
+  std::size_t all = 0, its_own = 0;
+  for (const auto& [job, results] : results_) {
+    if (job.lane != lane) continue;
+    ++all;
+    its_own += results.asked_by.front() == &worker;
+  }
+  return all < options_.results_max && its_own < limits::kMaxWaitingResultsOfWorker;
 }
 
 bool RegionServer::refuse(Worker& worker, std::uint64_t id, const std::string& why) {

@@ -35,7 +35,7 @@ struct RegionServerOptions {
   std::size_t arena_bytes_max = 0;  ///< of all arenas of one worker together
   std::size_t arenas_max = 0;       ///< of one worker
   std::size_t results_bytes = 0;    ///< of a region for a job's sums, at most
-  std::size_t results_max = 0;      ///< jobs whose regions wait for their session
+  std::size_t results_max = 0;      ///< regions of a lane that wait for their session
   std::size_t workers_max = 0;      ///< connections
   std::uint16_t lanes = 1;          ///< each gives a job a region of its own
 };
@@ -107,7 +107,7 @@ class RegionServer {
   bool forget_results(const Worker& worker, JobAtLane job);
   bool give_results(Worker& worker, JobAtLane job, std::uint64_t asked, std::uint16_t question);
   std::shared_ptr<OwnRegion> results_asked_by(Worker& worker, JobAtLane job, std::size_t bytes);
-  bool may_ask_for_more(const Worker& worker) const;
+  bool may_ask_for_more(const Worker& worker, std::uint16_t lane) const;
   bool refuse(Worker& worker, std::uint64_t id, const std::string& why);
   bool refuse_results(Worker& worker, JobAtLane job, std::uint16_t question,
                       const std::string& why);

@@ -77,10 +77,10 @@ bool replace_lost_mapping(const void* address) noexcept {
     // Read once more: another mapping may have come to this place between the two.
     if (begin == 0 || at < begin || at >= end || place.begin.load() != begin) continue;
     void* const mapping = reinterpret_cast<void*>(begin);
+    place.lost.store(true);  // before another lane can read zeros
     if (mmap(mapping, end - begin, PROT_READ,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != mapping)
       return false;
-    place.lost.store(true);
     return true;
   }
   return false;

@@ -308,7 +308,8 @@ void DatagramIo::take_frame(PortState& port, rte_mbuf* frame) {
 }
 
 void DatagramIo::hand_over(PortState& port, std::uint16_t udp_port, Buffer frame) {
-  const auto to = others_ == nullptr ? std::nullopt : others_->listener(udp_port);
+  const bool may = others_ != nullptr && port.view.off_machine;
+  const auto to = may ? others_->listener(udp_port) : std::nullopt;
   if (!to) {
     ++counters_.rx_port_closed;
     return;
@@ -323,23 +324,33 @@ void DatagramIo::hand_over(PortState& port, std::uint16_t udp_port, Buffer frame
   rte_pktmbuf_free(mbuf);
 }
 
-/// As if it had come with what the port keeps: no more than there is room for.
-void DatagramIo::take_handed_over() {
-  const auto keeps = [](const PortState* port) { return !port->kept.empty(); };
-  if (std::any_of(polled_.begin(), polled_.end(), keeps)) return;
+/// Each in a buffer of our own: what a lane keeps must not be another's.
+std::size_t DatagramIo::take_handed_over() {
   std::array<rte_mbuf*, limits::kBurst> frames;
-  const std::size_t n = others_->take(lane_, frames);
+  const std::size_t room = frames.size() - handed_over_.size();
+  const std::size_t n = others_->take(lane_, std::span(frames).first(room));
   for (std::size_t i = 0; i < n; ++i) {
     PortState* const port = find(frames[i]->port);
-    if (port == nullptr) {  // it was closed meanwhile
-      ++counters_.rx_port_closed;
-      rte_pktmbuf_free(frames[i]);
+    const Buffer theirs = adopt(frames[i]);
+    Buffer ours = allocate(theirs.bytes().size());
+    if (port == nullptr || !ours) {
+      ++counters_.rx_hand_over_full;
       continue;
     }
+    std::memcpy(ours.writable().data(), theirs.bytes().data(), theirs.bytes().size());
     batch_.count = 0;
-    take_frame(*port, frames[i]);
-    if (batch_.count != 0) port->kept.push_back(std::move(batch_.datagrams[0]));
+    take_frame(*port, release(ours));
+    if (batch_.count != 0) handed_over_.push_back(std::move(batch_.datagrams[0]));
   }
+  return n;
+}
+
+/// A port that takes nothing must not hold up the others.
+DatagramIo::Pending DatagramIo::what_to_do(const Datagram& datagram) const {
+  const PortState* const port = find(datagram.from.port_id);
+  if (port == nullptr) return Pending::kDrop;
+  if (has_room(*port)) return Pending::kHandle;
+  return port->tx.moves() ? Pending::kKeep : Pending::kDrop;
 }
 
 void DatagramIo::take_arp(PortState& port, std::span<const std::byte> frame) {

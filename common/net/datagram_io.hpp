@@ -52,8 +52,9 @@ class DatagramIo final : public KeepingSink {
   /// Datagrams to this UDP port reach the handler from now on; all others are dropped.
   void listen(std::uint16_t udp_port) { listened_.set(udp_port); }
 
-  /// From now on this is lane `lane` of several: what comes here for others goes to them, and what
-  /// comes there for this one is received here. `others` must outlive this object.
+  /// From now on this is lane `lane` of several: what comes over a network for others goes to them,
+  /// and what comes there for this one is received here. (Local peers have a queue for each lane.)
+  /// `others` must outlive this object.
   void join(HandOver& others, std::size_t lane) {
     others_ = &others;
     lane_ = lane;
@@ -79,7 +80,7 @@ class DatagramIo final : public KeepingSink {
   template <class Handler>
   std::size_t receive(Handler&& handler) {
     std::size_t frames = 0;
-    if (others_ != nullptr) take_handed_over();
+    if (others_ != nullptr) frames += receive_handed_over(handler);
     for (PortState* port : polled_) {
       if (!has_room(*port)) continue;
       frames += poll(*port);
@@ -149,7 +150,29 @@ class DatagramIo final : public KeepingSink {
   bool has_room_for_answers(const PortState& port) const;
   std::size_t poll(PortState& port);
   void keep_rest(PortState& port, std::size_t done);
-  void take_handed_over();
+  template <class Handler>
+  std::size_t receive_handed_over(Handler&& handler) {
+    const std::size_t frames = take_handed_over();
+    std::size_t kept = 0;
+    for (Datagram& next : handed_over_) {
+      switch (what_to_do(next)) {
+        case Pending::kHandle:
+          handler(std::as_const(next.from), std::move(next.payload));
+          break;
+        case Pending::kKeep:
+          std::swap(handed_over_[kept++], next);
+          break;
+        case Pending::kDrop:
+          ++counters_.rx_hand_over_full;
+          break;
+      }
+    }
+    handed_over_.resize(kept);
+    return frames;
+  }
+  enum class Pending { kHandle, kKeep, kDrop };
+  Pending what_to_do(const Datagram& datagram) const;
+  std::size_t take_handed_over();
   std::size_t fetch(PortState& port, std::span<rte_mbuf*, limits::kBurst> frames);
   void take_frame(PortState& port, rte_mbuf* frame);
   void hand_over(PortState& port, std::uint16_t udp_port, Buffer frame);
@@ -174,9 +197,10 @@ class DatagramIo final : public KeepingSink {
   std::vector<PortState*> network_;  // of these, what leaves the machine
   FaultPlan faults_;
   HandOver* others_ = nullptr;
-  std::size_t lane_ = 0;  // among these
-  Batch batch_;           // of the poll under way
-  bool armed_ = false;    // ports were asked to tell of frames
+  std::size_t lane_ = 0;               // among these
+  std::vector<Datagram> handed_over_;  // a burst at most: some wait for room for their answers
+  Batch batch_;                        // of the poll under way
+  bool armed_ = false;                 // ports were asked to tell of frames
   IoCounters counters_;
 };
 

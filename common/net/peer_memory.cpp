@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <csignal>
 #include <optional>
+#include <utility>
 
 #include <fcntl.h>
 #include <rte_memory.h>
@@ -78,14 +79,24 @@ class MappingReader {
   ssize_t count_ = 0;
 };
 
-// What is shared and not DPDK's own memory is a peer's.
-std::optional<Mapping> peer_mapping_of(const void* address) {
+// What is shared and not DPDK's own memory is a peer's; or it was, and another thread has just
+// replaced it.
+std::optional<Mapping> mapping_of(const void* address) {
   if (rte_mem_virt2memseg_list(address)) return std::nullopt;
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   MappingReader reader;
   while (const auto mapping = reader.next())
-    if (at >= mapping->begin && at < mapping->end) return mapping->shared ? mapping : std::nullopt;
+    if (at >= mapping->begin && at < mapping->end) return mapping;
   return std::nullopt;
+}
+
+// The thread's last fault at a place that was no peer's any more: if it comes again at once, it
+// never was.
+thread_local const void* last_at_replaced = nullptr;
+
+bool was_replaced_meanwhile(const Mapping& mapping, const void* address) {
+  if (mapping.shared || PeerMemoryUse::port_of_thread() == PeerMemoryUse::kNone) return false;
+  return std::exchange(last_at_replaced, address) != address;
 }
 
 // The whole mapping: huge pages cannot be replaced by part, and nothing of it is worth keeping.
@@ -104,8 +115,9 @@ void on_bus_error(int, siginfo_t* info, void*) {
     errno = saved_errno;
     return;
   }
-  const auto mapping = is_fault ? peer_mapping_of(info->si_addr) : std::nullopt;
-  if (mapping && replace(*mapping)) {
+  const auto mapping = is_fault ? mapping_of(info->si_addr) : std::nullopt;
+  if (mapping &&
+      (was_replaced_meanwhile(*mapping, info->si_addr) || (mapping->shared && replace(*mapping)))) {
     const int port = PeerMemoryUse::port_of_thread();
     if (port != PeerMemoryUse::kNone) lost[static_cast<std::size_t>(port)] = true;
   } else {

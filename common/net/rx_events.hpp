@@ -13,7 +13,7 @@ namespace sluice::net {
 /// Descriptors that become readable when a frame comes in; see DatagramIo::arm.
 class RxEvents {
  public:
-  static constexpr std::size_t kMax = limits::kMaxPorts;
+  static constexpr std::size_t kMax = limits::kMaxPorts * limits::kMaxLanes;
 
   /// False if there is no room for one more.
   bool add(int descriptor);

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <random>
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -53,6 +54,21 @@ std::uint16_t lanes_in(const std::string& path) {
   unsigned lanes = 1;
   std::ifstream(path) >> lanes;
   return static_cast<std::uint16_t>(std::clamp(lanes, 1u, unsigned{limits::kMaxLanes}));
+}
+
+// Of a port, and of each of its queue pairs, as measured, and some more: a worker whose daemon has
+// too few of them for all queues tries again and again, until DPDK's driver in it ends the process.
+constexpr std::size_t kDescriptorsOfPort = 6;
+constexpr std::size_t kDescriptorsOfQueue = 4;
+
+bool has_descriptors_for(std::uint16_t queues) {
+  rlimit limit{};
+  std::error_code error;
+  fs::directory_iterator at("/proc/self/fd", error);
+  if (error || getrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
+  std::size_t open = 0;
+  for (; !error && at != fs::directory_iterator(); at.increment(error)) ++open;
+  return open + kDescriptorsOfPort + queues * kDescriptorsOfQueue <= limit.rlim_cur;
 }
 
 // Locally administered, so that the driver needs to make up none and to complain about it.
@@ -256,7 +272,11 @@ void VhostDirectory::consider(const std::string& name) {
     remove_stale(name);
   else if (links_.size() >= options_.max_ports)
     refuse(name, "all " + std::to_string(options_.max_ports) + " vhost ports are taken", true);
-  else if (refused == refused_.end() || refused->second)
+  else if (refused != refused_.end() && !refused->second)
+    return;
+  else if (!has_descriptors_for(options_.port.queues))
+    refuse(name, "this process may open too few further descriptors (ulimit -n)", true);
+  else
     attach(name);
 }
 

@@ -2,7 +2,8 @@
 //
 // The worker creates a socket and serves it (virtio-user, server mode); the daemon watches its
 // directory and connects to every socket it finds (vhost, client mode, reconnecting by itself). So
-// a socket belongs to one worker only, and either side may start or restart first.
+// a socket belongs to one worker only, and either side may restart. A worker that starts first
+// waits for the daemon, which says how many queues its port needs.
 #pragma once
 
 #include <array>

@@ -37,6 +37,19 @@ def become_nobody():
     os.setuid(65534)
 
 
+def has_thread(process, name):
+    """Whether it runs, and has a thread of this name."""
+    tasks = f"/proc/{process.popen.pid}/task"
+    try:
+        for task in os.listdir(tasks):
+            with open(os.path.join(tasks, task, "comm"), encoding="ascii") as file:
+                if file.read().strip() == name:
+                    return True
+    except OSError:  # a thread, or all of it, has ended
+        pass
+    return False
+
+
 class SystemTest(Stage, unittest.TestCase):
     """Each test has a stage of its own; one that fails prints what every process said."""
 

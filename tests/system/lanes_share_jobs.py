@@ -32,6 +32,9 @@ class Lanes(harness.SystemTest):
     def test_a_worker_may_come_first(self):
         os.mkdir(self.directory("a0"), 0o700)
         job = self.launch_steady_job(2, self.address("a0"))
+        for rank in job:
+            harness.wait_until(lambda rank=rank: harness.has_thread(rank, "eal-intr-thread"),
+                               "it has DPDK, and looks for a daemon")
         daemon = self.start_daemon("--lanes", 2)
         for rank in job:
             rank.wait_to_say("under way")

@@ -279,6 +279,9 @@ TEST_CASE("settings are checked against each other") {
         "udp-port = 65533 (flag --udp-port): with lanes = 4 (flag --lanes) must be at most 65532");
   CHECK(error_of(valid({"--lanes", "2", "--cpu", "0"})) ==
         "cpu = 0 (flag --cpu): one core for each lane expected, and lanes = 2 (flag --lanes)");
+  CHECK(parse({"--port", "net_tap0", "--address", "10.0.0.1/24", "--lanes", "2", "--udp-port",
+               "4748"})
+            .config.udp_port == 4748);
   CHECK_THAT(error_of(valid({"--cpu", "1023"})), Contains("the machine has 0"));
   CHECK_THAT(error_of(valid({"--cpu", "-1"})), Contains("cpu must be 0..1023, not '-1'"));
   CHECK_THAT(error_of(valid({"--cpu", "1024"})), Contains("cpu must be 0..1023, not '1024'"));

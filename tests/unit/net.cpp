@@ -794,7 +794,7 @@ struct Lanes {
   HandOver others;
   DatagramIo first, second;
 
-  explicit Lanes(std::size_t fan_out = 0)
+  explicit Lanes(std::size_t fan_out = 0, bool off_machine = true)
       : payloads((start_eal(), "lanes"), 8191, 1472),
         headers("lanes-headers", 63, 0),
         link({.name = "lanes", .frames = 2048, .mtu = 1500}, payloads),
@@ -807,8 +807,10 @@ struct Lanes {
     others.listens(1, kSecond);
     first.join(others, 0);
     second.join(others, 1);
-    first.add_port(link.port());
-    second.add_port(link.port());
+    PortView port = link.port();
+    port.off_machine = off_machine;
+    first.add_port(port);
+    second.add_port(port);
   }
 
   void send(std::size_t datagrams, std::uint16_t to) {
@@ -881,6 +883,58 @@ TEST_CASE("A lane takes what it is handed when there is room for the answers") {
   }
   CHECK(answers == kSent * kAnswers);
   CHECK(lanes.second.counters().tx_backlog_full == 0);
+}
+
+TEST_CASE("A port that takes nothing holds up no other's datagrams that were handed over") {
+  constexpr std::size_t kAnswers = 32;
+  Lanes lanes(kAnswers);
+  MemoryLink stuck({.name = "stuck", .frames = 64, .mtu = 1500}, lanes.payloads);
+  PortView port = stuck.port();
+  port.off_machine = true;
+  lanes.first.add_port(port);
+  lanes.second.add_port(port);
+  std::size_t taken = 0;
+  const auto answer = [&](const Endpoint& from, const Buffer&) {
+    taken += from.port_id == lanes.link.port().id;
+    for (std::size_t i = 0; i < kAnswers; ++i) lanes.second.send(from, lanes.second.allocate(1));
+  };
+  // Nobody reads what goes back there.
+  for (const Time give_up = now() + 20s;
+       lanes.second.counters().rx_hand_over_full == 0 && now() < give_up;) {
+    stuck.send(stuck.far_end(Lanes::kSecond, kListening), stuck.allocate(1));
+    stuck.flush();
+    lanes.first.receive([](const Endpoint&, const Buffer&) {});
+    lanes.second.receive(answer);
+    lanes.second.flush();
+  }
+  CHECK(lanes.second.counters().rx_hand_over_full > 0);
+  constexpr std::size_t kSent = 10;
+  lanes.send(kSent, Lanes::kSecond);
+  for (const Time give_up = now() + 20s; taken < kSent && now() < give_up;) {
+    lanes.first.receive([](const Endpoint&, const Buffer&) {});
+    lanes.second.receive(answer);
+    lanes.second.flush();
+    lanes.link.receive([](const Endpoint&, Buffer) {});
+  }
+  CHECK(taken == kSent);
+}
+
+TEST_CASE("What is handed over keeps no lane from what comes to itself") {
+  Lanes lanes;
+  lanes.send(limits::kBurst * 4, Lanes::kSecond);
+  lanes.first_receives();
+  lanes.send(1, kListening + 2);  // closed, so it is counted when it is fetched
+  lanes.second.receive([&](const Endpoint&, const Buffer&) {});
+  CHECK(lanes.second.counters().rx_port_closed == 1);
+  CHECK(lanes.second.counters().rx_datagrams == limits::kBurst);
+}
+
+TEST_CASE("Local peers' frames are handed to nobody: they have a queue for each lane") {
+  Lanes lanes(0, false);
+  lanes.send(3, Lanes::kSecond);
+  lanes.first_receives();
+  CHECK(lanes.first.counters().rx_port_closed == 3);
+  CHECK(lanes.first.counters().rx_handed_over == 0);
 }
 
 TEST_CASE("A UDP port of no lane is closed") {
