@@ -16,7 +16,7 @@
 namespace sluice::aggregator {
 
 struct EngineConfig {
-  /// Of all aggregators' lanes. Lane l of aggregator a of M is shard l * M + a: the lanes of one
+  /// Of all aggregators' lanes. Lane l of aggregator a of A is shard l * A + a: the lanes of one
   /// number follow each other.
   std::uint16_t shard = 0;
   std::uint16_t shards = 1;

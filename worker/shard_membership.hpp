@@ -32,7 +32,7 @@ class ShardMembership {
  public:
   enum class State { kIdle, kJoining, kIn, kLeft };
 
-  /// Lane l of aggregator a of M is shard l * M + a; `aggregator`: where its lane 0 listens.
+  /// Lane l of aggregator a of A is shard l * A + a; `aggregator`: where its lane 0 listens.
   ShardMembership(const EngineConfig& config, std::uint16_t shard, std::uint16_t aggregators,
                   const Endpoint& aggregator)
       : rto(config.rto),
