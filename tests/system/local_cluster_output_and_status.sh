@@ -11,6 +11,11 @@ check "each line says whose it is" output_is "[0] 0 of 2" "[0] no newline" "[1] 
 check "errors are passed on as errors" says "[1] trouble"
 check_nothing_left "a run that went well"
 
+# shellcheck disable=SC2016
+run_cluster --workers 1 -- sh -c 'ps -o sid= -p $$ | tr -d " "'
+check "ranks are of our session, where yielding a core helps the daemon" \
+  output_is "[0] $(ps -o sid= -p $$ | tr -d " ")"
+
 run_cluster --workers 2 --only-rank 1 -- sh -c "$whoami"
 check "--only-rank shows that rank, bare" output_is "1 of 2" "no newline"
 run_cluster --workers 2 --quiet-ranks -- sh -c "$whoami"

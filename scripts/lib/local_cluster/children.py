@@ -17,8 +17,12 @@ class Interrupted(Exception):
 
 
 class Child:
-    """One process in a session of its own. `on_line(stream, line)` gets its output: stream is
-    "stdout" or "stderr", line is bytes without the newline."""
+    """One process in a process group of its own. `on_line(stream, line)` gets its output: stream is
+    "stdout" or "stderr", line is bytes without the newline.
+
+    All are of our session: a kernel that shares cores out by session would let a rank's
+    sched_yield() pass, and starve the daemon. See docs/mpi.md, "What to know".
+    """
 
     def __init__(self, name, popen, on_line):
         self.name = name
@@ -75,7 +79,7 @@ class Children:
 
         popen = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, start_new_session=True, preexec_fn=before_exec, bufsize=0)
+            stderr=subprocess.PIPE, process_group=0, preexec_fn=before_exec, bufsize=0)
         child = Child(name, popen, on_line)
         for stream in ("stdout", "stderr"):
             os.set_blocking(getattr(popen, stream).fileno(), False)
