@@ -244,10 +244,13 @@ std::string Attachment::vhost_directory_of(std::uint16_t port_id) const {
 
 /// As planned, or of a link that is open as it is.
 std::size_t Attachment::ring_buffers() const {
-  std::size_t queues = 0;
-  for (std::size_t i = 0; i < planned_.size(); ++i)
-    queues += links_ ? links_->queues(i) : planned_[i].port.queues;
-  return queues * limits::kWorkerPortBuffers;
+  std::size_t buffers = 0;
+  for (std::size_t i = 0; i < planned_.size(); ++i) {
+    const std::size_t queues = links_ ? links_->queues(i) : planned_[i].port.queues;
+    const bool is_af_xdp = net::is_af_xdp(planned_[i].port.device);
+    buffers += queues * (is_af_xdp ? net::kAfXdpBuffers : limits::kWorkerPortBuffers);
+  }
+  return buffers;
 }
 
 std::size_t Attachment::buffers() const {

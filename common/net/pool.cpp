@@ -23,10 +23,17 @@ std::atomic<std::size_t> lost_buffers{0};
 
 // Headers and payload behind the headroom. Drivers want room beyond the frame: for a VLAN tag,
 // virtio's header, what af_packet's ring has in front; and some NICs count buffers in whole KiB.
+constexpr std::size_t kDriverBytes = 128;
+constexpr std::size_t kRoomUnit = 1024;
+
 std::size_t data_room(std::size_t payload_bytes) {
   if (payload_bytes == 0) return RTE_PKTMBUF_HEADROOM + RTE_CACHE_LINE_SIZE;
-  constexpr std::size_t kDriverBytes = 128;
-  return RTE_PKTMBUF_HEADROOM + RTE_ALIGN_CEIL(kHeaderBytes + payload_bytes + kDriverBytes, 1024);
+  return RTE_PKTMBUF_HEADROOM +
+         RTE_ALIGN_CEIL(kHeaderBytes + payload_bytes + kDriverBytes, kRoomUnit);
+}
+
+std::size_t bytes_with_room(std::size_t room) {
+  return rte_mempool_calc_obj_size(static_cast<std::uint32_t>(sizeof(rte_mbuf) + room), 0, nullptr);
 }
 
 void check_arguments(const std::string& name, std::size_t count, std::size_t payload_bytes) {
@@ -82,8 +89,7 @@ BufferPool::BufferPool(const std::string& name, std::size_t count, std::size_t p
   if (pool_) return;
   if (rte_errno == EEXIST)
     throw Error(ErrorCode::kInvalidArgument, "buffer pool '" + name + "' exists already");
-  const std::size_t each =
-      rte_mempool_calc_obj_size(static_cast<std::uint32_t>(sizeof(rte_mbuf) + room), 0, nullptr);
+  const std::size_t each = bytes_with_room(room);
   throw Error(ErrorCode::kUnavailable,
               "buffer pool '" + name + "': " + std::to_string(count) + " buffers need about " +
                   std::to_string(mebibytes(each * count)) + " MiB, " +
@@ -93,7 +99,8 @@ BufferPool::BufferPool(const std::string& name, std::size_t count, std::size_t p
 
 BufferPool::~BufferPool() {
   // Freeing memory that a buffer or a port still points to would corrupt it: keep the pool instead.
-  const std::size_t missing = size() - available();
+  std::size_t missing = size() - available();
+  if (missing <= kept_by_drivers_) missing = 0;
   lost_buffers += missing;
   if (missing == 0)
     rte_mempool_free(pool_);
@@ -115,6 +122,18 @@ Buffer BufferPool::allocate(std::size_t size) {
 
 std::size_t BufferPool::available() const {
   return rte_mempool_avail_count(pool_);
+}
+
+std::size_t BufferPool::buffer_bytes() const {
+  return pool_->header_size + pool_->elt_size + pool_->trailer_size;
+}
+
+std::size_t BufferPool::largest_payload(std::size_t buffer_bytes) {
+  std::size_t payload = 0;  // none fits
+  for (std::size_t room = kRoomUnit; bytes_with_room(RTE_PKTMBUF_HEADROOM + room) <= buffer_bytes;
+       room += kRoomUnit)
+    payload = room - kHeaderBytes - kDriverBytes;
+  return payload;
 }
 
 std::size_t BufferPool::lost() {

@@ -28,6 +28,14 @@ class BufferPool {
   std::size_t size() const { return count_; }
   std::size_t payload_bytes() const { return payload_bytes_; }
 
+  /// What a buffer takes of memory with all that belongs to it, and the largest payload of buffers
+  /// that take no more than so much.
+  std::size_t buffer_bytes() const;
+  static std::size_t largest_payload(std::size_t buffer_bytes);
+
+  /// The driver of a port that was closed may have kept so many more: they count as returned.
+  void forgive_driver(std::size_t buffers) { kept_by_drivers_ += buffers; }
+
   /// Buffers in the pool now; equals size() when every reference has come back. A snapshot while
   /// other threads work.
   std::size_t available() const;
@@ -40,6 +48,7 @@ class BufferPool {
  private:
   std::size_t count_;
   std::size_t payload_bytes_;
+  std::size_t kept_by_drivers_ = 0;
   rte_mempool* pool_ = nullptr;
 };
 

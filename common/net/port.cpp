@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <future>
+#include <map>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -16,12 +18,14 @@
 #include <rte_ethdev.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <sluice/error.hpp>
 
 #include "common/base/limits.hpp"
 #include "common/net/caller_state.hpp"
+#include "common/net/clock.hpp"
 #include "common/net/eal_log.hpp"
 #include "common/net/interrupt_thread.hpp"
 #include "common/net/peer_deadline.hpp"
@@ -35,6 +39,10 @@ namespace {
 constexpr std::chrono::seconds kPeerTimeLimit{1};
 constexpr std::chrono::milliseconds kReleasePeriod{50};
 constexpr int kReleasesMax = 40;
+
+// How long a kernel may take to release an interface's queue after its AF_XDP socket was closed.
+constexpr std::chrono::milliseconds kXdpReleaseTime{2'000};
+constexpr std::chrono::milliseconds kXdpReleasePeriod{50};
 static_assert(limits::kMaxPorts <= RTE_MAX_ETHPORTS);
 
 bool starts_with(const std::string& text, const char* prefix) {
@@ -107,6 +115,39 @@ std::string complete_af_packet(std::string device, std::uint16_t queues, std::ui
     add("framecnt", kFrames);
   }
   return device;
+}
+
+// The driver's default polls the socket with a system call each time, which costs a shared core
+// more than it gains: see docs/performance.md.
+std::string complete_af_xdp(std::string device, std::uint16_t queues) {
+  if (setting(device, "queue_count").empty()) device += ",queue_count=" + std::to_string(queues);
+  if (setting(device, "busy_budget").empty()) device += ",busy_budget=0";
+  return device;
+}
+
+// Inode numbers, by descriptor, of all AF_XDP sockets of this process.
+std::map<int, ino_t> xdp_sockets() {
+  std::map<int, ino_t> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::stoi(entry.path().filename());
+    int domain = 0;
+    socklen_t size = sizeof domain;
+    struct stat status {};
+    if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 && domain == AF_XDP &&
+        fstat(fd, &status) == 0)
+      found[fd] = status.st_ino;
+  }
+  return found;
+}
+
+// The kernel takes frames of at most a page, with all that belongs to their buffers.
+void check_frames_fit_pages(const PortOptions& options, const BufferPool& pool) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  if (pool.buffer_bytes() <= page) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "port '" + options.device + "': MTU " + std::to_string(options.mtu) +
+                  ", but packet buffers of AF_XDP stay under one page: at most " +
+                  std::to_string(BufferPool::largest_payload(page) + kIpv4Bytes + kUdpBytes));
 }
 
 void check(const PortOptions& options, std::size_t pools) {
@@ -188,30 +229,49 @@ rte_eth_conf configuration(const PortOptions& options, const std::string& device
 Port::Port(const PortOptions& options, BufferPool& pool)
     : Port(options, std::array<BufferPool*, 1>{&pool}) {}
 
-Port::Port(const PortOptions& options, std::span<BufferPool* const> pools) : options_(options) {
+Port::Port(const PortOptions& options, std::span<BufferPool* const> pools)
+    : options_(options), pools_(pools.begin(), pools.end()) {
   check(options, pools.size());
   if (is_af_packet(options_.device)) {
     check_interface(options_.device, options_.mtu);
     options_.device = complete_af_packet(options_.device, options_.queues, options_.mtu);
+  } else if (is_af_xdp(options_.device)) {
+    check_interface(options_.device, options_.mtu);
+    for (const BufferPool* pool : pools_) check_frames_fit_pages(options_, *pool);
+    options_.device = complete_af_xdp(options_.device, options_.queues);
   }
   name_ = options_.device.substr(0, options_.device.find(','));
   bus_ = name_.find(':') == std::string::npos ? "vdev" : "pci";
   const CallerState restore_at_end;  // drivers start threads, and write to whom they talk with
   EalLog::instance().collect();
-  try {
-    plug();
-    serves_peer() ? start_before_peer_goes(pools) : start(pools);
-  } catch (const Error& error) {
-    const std::string complaints = EalLog::instance().collected();
-    close();
-    throw Error(error.code(), "port '" + options_.device + "': " + error.what() +
-                                  (complaints.empty() ? "" : " (" + complaints + ")"));
-  }
+  const Time deadline = after(now(), is_af_xdp(name_) ? kXdpReleaseTime : Duration{});
+  while (!open(deadline)) std::this_thread::sleep_for(kXdpReleasePeriod);
   EalLog::instance().collected();
 }
 
 Port::~Port() {
   close();
+}
+
+// False: the kernel may not have released yet what the interface's last user has closed. Throws
+// where that is not so, or when it is late.
+bool Port::open(Time deadline) {
+  try {
+    std::map<int, ino_t> others;
+    if (is_af_xdp(name_)) others = xdp_sockets();
+    plug();
+    serves_peer() ? start_before_peer_goes() : start();
+    if (is_af_xdp(name_)) xdp_sockets_ = xdp_sockets();
+    for (const auto& other : others) xdp_sockets_.erase(other.first);
+    return true;
+  } catch (const Error& error) {
+    const bool plugged = plugged_;
+    close();
+    if (plugged && now() < deadline) return false;
+    const std::string complaints = EalLog::instance().collected();
+    throw Error(error.code(), "port '" + options_.device + "': " + error.what() +
+                                  (complaints.empty() ? "" : " (" + complaints + ")"));
+  }
 }
 
 void Port::plug() {
@@ -257,18 +317,18 @@ bool Port::tells() const {
 
 // The driver handles the end of its peer on the interrupt thread, and must not do so in the midst
 // of this.
-void Port::start_before_peer_goes(std::span<BufferPool* const> pools) {
-  if (!run_on_interrupt_thread([&] { start(pools); }, options_.peer_timeout))
+void Port::start_before_peer_goes() {
+  if (!run_on_interrupt_thread([&] { start(); }, options_.peer_timeout))
     throw Error(ErrorCode::kUnavailable, "DPDK is busy with another peer");
 }
 
-void Port::start(std::span<BufferPool* const> pools) {
+void Port::start() {
   rte_eth_dev_info info{};
   must(rte_eth_dev_info_get(id(), &info), "asking for its abilities");
   check_abilities(options_, info);
   view_.udp_checksum = choose_checksum(options_.udp_checksum, name_, info);
   configure(info);
-  set_up_queues(pools);
+  set_up_queues();
   must(rte_eth_dev_start(id()), "starting");
 
   rte_ether_addr mac{};
@@ -293,14 +353,18 @@ void Port::configure(const rte_eth_dev_info& info) {
   must(rte_eth_dev_configure(id(), options_.queues, options_.queues, &conf), "configuring to tell");
 }
 
-void Port::set_up_queues(std::span<BufferPool* const> pools) {
+BufferPool& Port::pool_of(std::uint16_t queue) const {
+  return *pools_[pools_.size() == 1 ? 0 : queue];
+}
+
+void Port::set_up_queues() {
   std::uint16_t rx = options_.descriptors;
   std::uint16_t tx = options_.descriptors;
   // virtio takes two for a packet of which the sender keeps a reference.
   if (serves_peer()) tx = static_cast<std::uint16_t>(2 * tx);
   must(rte_eth_dev_adjust_nb_rx_tx_desc(id(), &rx, &tx), "setting the ring sizes");
   for (std::uint16_t q = 0; q < options_.queues; ++q) {
-    rte_mempool* pool = pools[pools.size() == 1 ? 0 : q]->handle();
+    rte_mempool* pool = pool_of(q).handle();
     must(rte_eth_rx_queue_setup(id(), q, rx, SOCKET_ID_ANY, nullptr, pool), "receive queue");
     must(rte_eth_tx_queue_setup(id(), q, tx, SOCKET_ID_ANY, nullptr), "transmit queue");
   }
@@ -326,10 +390,24 @@ void Port::close() {
   } else {
     unplug();
   }
+  if (is_af_xdp(name_)) {
+    close_xdp_sockets();
+    for (std::uint16_t q = 0; q < options_.queues; ++q) pool_of(q).forgive_driver(kAfXdpBuffers);
+  }
   if (!closed)
     EalLog::instance().say(LogLevel::kError, "port '" + name_ +
                                                  "': busy with its peer; it stays open until this "
                                                  "process ends");
+}
+
+// DPDK 22.11's driver leaves them open, and the interface's queues taken.
+void Port::close_xdp_sockets() {
+  const std::map<int, ino_t> open = xdp_sockets();
+  for (const auto& socket : xdp_sockets_)
+    if (const auto left = open.find(socket.first);
+        left != open.end() && left->second == socket.second)
+      ::close(socket.first);
+  xdp_sockets_.clear();
 }
 
 bool Port::link_up() const {
@@ -348,6 +426,10 @@ PortView Port::view(std::uint16_t queue) const {
   view.queue = queue;
   if (tells()) view.rx_event = rte_eth_dev_rx_intr_ctl_q_get_fd(id(), queue);
   return view;
+}
+
+bool is_af_xdp(const std::string& device) {
+  return starts_with(device, "net_af_xdp");
 }
 
 std::uint32_t parse_ipv4(const std::string& text) {

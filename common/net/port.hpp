@@ -3,9 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "common/base/time.hpp"
 #include "common/base/udp_checksum.hpp"
@@ -17,8 +19,9 @@ struct rte_eth_dev_info;
 namespace sluice::net {
 
 struct PortOptions {
-  /// DPDK's device string: "net_af_packet0,iface=veth1", "net_vhost0,...", "0000:03:00.0". What an
-  /// af_packet device needs beyond `iface` is added where it is not given.
+  /// DPDK's device string: "net_af_packet0,iface=veth1", "net_af_xdp0,iface=veth1",
+  /// "net_vhost0,...", "0000:03:00.0". What the first two need beyond `iface` is added where it is
+  /// not given.
   std::string device;
   std::uint16_t queues = 1;         ///< queue pairs, one per lane
   std::uint16_t descriptors = 256;  ///< of each ring; the port may adjust it
@@ -92,22 +95,32 @@ class Port {
   PortView view(std::uint16_t queue) const;
 
  private:
+  bool open(Time deadline);
   void plug();
   void hotplug();
   bool serves_peer() const;  // at a socket of ours: virtio-user in server mode
   bool tells() const;
-  void start_before_peer_goes(std::span<BufferPool* const> pools);
-  void start(std::span<BufferPool* const> pools);
+  void start_before_peer_goes();
+  void start();
   void configure(const rte_eth_dev_info& info);
-  void set_up_queues(std::span<BufferPool* const> pools);
+  void set_up_queues();
+  BufferPool& pool_of(std::uint16_t queue) const;
   void close();
+  void close_xdp_sockets();
 
   PortOptions options_;
+  std::vector<BufferPool*> pools_;
   std::string bus_;
   std::string name_;  // the device string up to the first comma
   PortView view_;
+  std::map<int, ino_t> xdp_sockets_;  // inode numbers by descriptor, of an af_xdp device
   bool plugged_ = false;
 };
+
+/// Whether it is a kernel's interface that is used through AF_XDP sockets. Each queue of one keeps
+/// kAfXdpBuffers at most, from its start on and beyond its end.
+bool is_af_xdp(const std::string& device);
+inline constexpr std::size_t kAfXdpBuffers = std::size_t{2} * 2048;  // the driver's two rings
 
 /// "192.168.1.2" as a number in host byte order; throws Error kInvalidArgument.
 std::uint32_t parse_ipv4(const std::string& text);

@@ -1,4 +1,4 @@
-"""Whole jobs over network ports: af_packet on veth links between network namespaces."""
+"""Whole jobs over network ports: veth links between network namespaces, by af_packet and af_xdp."""
 import json
 import os
 import socket
@@ -6,14 +6,15 @@ import struct
 import unittest
 
 import harness
-from harness import af_packet
+from harness import af_packet, af_xdp
 
 
-@unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
-class AfPacket(harness.SystemTest):
+class Jobs:
+    """What either transport carries."""
+
     def run_cluster(self, workers, *arguments, **settings):
-        cluster = self.start_cluster("--transport", "af_packet", "--workers", workers, *arguments,
-                                     **settings)
+        cluster = self.start_cluster("--transport", self.transport, "--workers", workers,
+                                     *arguments, **settings)
         self.all_end_well([cluster])
         return cluster
 
@@ -32,9 +33,17 @@ class AfPacket(harness.SystemTest):
         self.assertEqual(len(rows), 5 * 3 * 2)
 
     def test_large_frames(self):
-        rows = self.sweep(2, "--mtu", 9000, "--", "sluice-perf", "-b", "1M", "-e", "4M", "-f", "4",
+        rows = self.sweep(2, "--mtu", self.large_mtu, "--", "sluice-perf", "-b", "1M", "-e",
+                          "4M", "-f", "4",
                           "--density", "1,0.1", "-n", "3", "-w", "1")
         self.assertEqual(len(rows), 2 * 2 * 2)
+
+    def test_links_of_a_rate(self):
+        rows = self.sweep(2, "--rate", 100, "--", "sluice-perf", "-b", "1M", "-e", "1M", "-n", "3",
+                          "-w", "1", "--in-place", "1")
+        rate = rows[0]["algbw_gbps"] * 8000  # each rank sends and receives that much, and headers
+        self.assertLess(rate, 100)
+        self.assertGreater(rate, 10)
 
     def test_the_whole_interface(self):
         self.run_cluster(2, "--aggregators", 1, "--", "api", "every_type_and_reduction",
@@ -43,6 +52,24 @@ class AfPacket(harness.SystemTest):
     def test_nothing_is_said_of_memory_that_nobody_could_share(self):
         cluster = self.run_cluster(2, "--", "api", "barrier_waits_for_all", SLUICE_LOG="info")
         self.assertNotIn("in packets", cluster.out + cluster.err)
+
+
+@unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
+class AfPacket(Jobs, harness.SystemTest):
+    transport = "af_packet"
+    large_mtu = 9000
+
+
+@unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
+class AfXdp(Jobs, harness.SystemTest):
+    transport = "af_xdp"
+    large_mtu = af_xdp.LARGEST_MTU
+
+    def test_an_interface_with_fewer_queues_than_lanes(self):
+        cluster = self.start_cluster("--transport", "af_xdp", "--aggregator-arg=--lanes=2", "--",
+                                     "true")
+        self.assertEqual(cluster.wait(), 1)
+        self.assertIn("queue count 2 is larger than combined queue count 1", cluster.err)
 
 
 @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)

@@ -18,7 +18,7 @@ import linux  # noqa: E402
 from checkout import (  # noqa: E402, F401
     DEBIAN_PYTHON, LOCAL_CLUSTER, PYTHON_WITH_NUMPY, ROOT, program, python_environment,
     torch_package)
-from local_cluster import af_packet  # noqa: E402
+from local_cluster import af_packet, af_xdp  # noqa: E402
 from processes import (  # noqa: E402, F401
     AT_ONCE, LOST_BUFFERS, TIME_LIMIT, READY, Process, Stage, wait_until)
 

@@ -55,8 +55,8 @@ run_cluster --workers 2 -- no-such-program
 check "an unknown program is refused" status_is 2
 run_cluster --workers 257 -- true
 check "too many workers are refused" says "'257' is not a whole number from 1 to 256"
-run_cluster --transport af_xdp -- true
-check "af_xdp is refused with the reason" says "not offered by this version"
+run_cluster --transport af_xdp --mtu 9000 -- true
+check "frames too large for af_xdp are refused with the bound" says "at most 2930"
 run_cluster --rate 100 -- true
 check "a rate without a link is refused" says "--rate needs --transport af_packet"
 run_cluster --aggregator-arg=--no-such-setting -- true

@@ -1372,6 +1372,12 @@ TEST_CASE("A port that cannot be had says why") {
   CHECK(code_of(port_options("net_af_packet0,iface=nosuchif", 1), "no network interface") ==
         ErrorCode::kUnavailable);
   CHECK(code_of(port_options("net_af_packet0", 1), "iface=") == ErrorCode::kInvalidArgument);
+  CHECK(code_of(port_options("net_af_xdp0,iface=nosuchif", 1), "no network interface") ==
+        ErrorCode::kUnavailable);
+  CHECK(code_of(port_options("net_af_xdp0", 1), "iface=") == ErrorCode::kInvalidArgument);
+  BufferPool large("large", 100, 9000);
+  CHECK_THROWS_WITH(Port(port_options("net_af_xdp0,iface=lo", 1, 9000), large),
+                    Contains("MTU 9000") && Contains("at most 2930"));
   CHECK(code_of(port_options("", 1), "device string") == ErrorCode::kInvalidArgument);
   CHECK(code_of(port_options("net_null0", 1, 100), "MTU 100") == ErrorCode::kInvalidArgument);
   PortOptions many = port_options("net_ring7", 1);

@@ -20,6 +20,8 @@ CONGESTION_CONTROL = "/proc/sys/net/ipv4/tcp_congestion_control"
 
 
 class AfPacket:
+    device = DEVICE
+
     def __init__(self, options, directory):
         self.mtu = options.mtu or DEFAULT_MTU
         self.rate = options.rate
@@ -61,14 +63,20 @@ class AfPacket:
         ip("link", "add", port, "mtu", self.mtu, "type", "veth", "peer", "name", name,
            "mtu", self.mtu, "netns", f"/proc/{os.getpid()}/fd/{self.switch}")
         ip("link", "set", port, "up")
-        self._shape(port)
+        if self.rate is not None:
+            self._shape_what_leaves_the_host(port)
         linux.enter_network_namespace(self.switch)
         ip("link", "set", name, "master", "switch0", "up")
+        if self.rate is not None:
+            self._shape_what_leaves_the_switch(name)
+
+    def _shape_what_leaves_the_host(self, port):
+        self._shape(port)
+
+    def _shape_what_leaves_the_switch(self, name):
         self._shape(name)
 
     def _shape(self, interface):
-        if self.rate is None:
-            return
         frame = self.mtu + ETHERNET_HEADER
         burst = max(4 * frame, self.rate * 1_000_000 // 8 // 250)
         waiting = ["latency", "50ms"] if self.queue is None else ["limit", self.queue * frame]
@@ -80,14 +88,14 @@ class AfPacket:
         return ",".join(f"{aggregator_ip(m)}:{UDP_PORT}" for m in range(len(self.aggregator_hosts)))
 
     def aggregator_arguments(self, shard):
-        return ["--port", DEVICE, "--address", f"{aggregator_ip(shard)}/16",
+        return ["--port", self.device, "--address", f"{aggregator_ip(shard)}/16",
                 "--port-mtu", str(self.mtu), "--udp-port", str(UDP_PORT)]
 
     def aggregator_namespace(self, shard):
         return self.aggregator_hosts[shard]
 
     def worker_environment(self, rank):
-        return {"SLUICE_MTU": str(self.mtu), "SLUICE_PORT": DEVICE,
+        return {"SLUICE_MTU": str(self.mtu), "SLUICE_PORT": self.device,
                 "SLUICE_ADDRESS": worker_ip(rank)}
 
     def worker_namespace(self, rank):

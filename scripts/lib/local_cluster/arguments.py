@@ -4,6 +4,8 @@ import os
 
 import checkout
 
+from .af_xdp import LARGEST_MTU
+
 DESCRIPTION = """\
 Starts fresh aggregators on this machine, runs PROGRAM once per rank against them, and stops and
 removes everything when the last rank ends, when one fails, or when interrupted."""
@@ -45,7 +47,7 @@ def make_parser():
         help="aggregator daemons that share the streams, 1 to 64 (default 1)")
     add("--transport", choices=["vhost", "af_packet", "af_xdp"], default="vhost",
         help="vhost: vhost-user sockets, for any user (default); af_packet: one network namespace "
-             "per host behind a bridge, for root; af_xdp: refused by this version")
+             "per host behind a bridge, for root; af_xdp: the same hosts, through AF_XDP sockets")
     add("--mtu", type=whole_number(576, 9698), metavar="BYTES",
         help="largest IP packet, 576 to 9698 (default 9000 over vhost, else 1500)")
     add_rate(parser)
@@ -71,8 +73,8 @@ def add_workers(parser):
 
 def add_rate(parser):
     parser.add_argument("--rate", type=whole_number(1, 100_000), metavar="MBIT",
-                        help="Mbit/s of every host's link, each way (default unlimited; af_packet "
-                             "only)")
+                        help="Mbit/s of every host's link, each way (default unlimited; not "
+                             "over vhost)")
     parser.add_argument("--queue", type=whole_number(2, 100_000), metavar="PACKETS",
                         help="full packets that wait for a link of a --rate, each way; what comes "
                              "when so many do is dropped (default: as many as last 50 ms)")
@@ -105,14 +107,15 @@ def refuse_what_cannot_work(parser, options):
 
 
 def refuse_transport(parser, options):
-    if options.transport == "af_xdp":
-        parser.error("--transport af_xdp is not offered by this version: its frames must stay "
-                     "under one memory page and its packets bypass --rate; use af_packet (the same "
-                     "veth hosts) or vhost")
+    if options.transport == "af_xdp" and (options.mtu or 0) > LARGEST_MTU:
+        parser.error(f"--mtu {options.mtu}: frames of af_xdp stay under one memory page: at most "
+                     f"{LARGEST_MTU}")
     if options.transport == "vhost" and options.rate is not None:
-        parser.error("--rate needs --transport af_packet: a vhost-user socket has no link to shape")
+        parser.error("--rate needs --transport af_packet or af_xdp: a vhost-user socket has no "
+                     "link to shape")
     if options.queue is not None and options.rate is None:
         parser.error("--queue needs --rate: no packet waits for a link that has no rate")
-    if options.transport == "af_packet" and os.geteuid() != 0:
-        parser.error("--transport af_packet makes network namespaces and raw sockets, which only "
-                     "root may (CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_NET_RAW); use sudo, or vhost")
+    if options.transport != "vhost" and os.geteuid() != 0:
+        parser.error(f"--transport {options.transport} makes network namespaces and raw "
+                     "sockets, which only root may (CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_NET_RAW); "
+                     "use sudo, or vhost")

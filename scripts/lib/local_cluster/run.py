@@ -8,10 +8,11 @@ import checkout
 import processes
 
 from .af_packet import AfPacket
+from .af_xdp import AfXdp
 from .children import Children, Interrupted
 from .vhost import Vhost
 
-TRANSPORTS = {"vhost": Vhost, "af_packet": AfPacket}
+TRANSPORTS = {"vhost": Vhost, "af_packet": AfPacket, "af_xdp": AfXdp}
 READY_SECONDS = 30
 STOP_SECONDS = 5
 LOG_LINES_KEPT = 200
