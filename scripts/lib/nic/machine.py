@@ -1,0 +1,111 @@
+"""The machine's files (sysfs, procfs), below a root directory that tests replace."""
+import errno
+import fcntl
+import os
+import re
+import socket
+import struct
+
+SIOCGIFADDR = 0x8915
+# What sysfs answers where there is nothing to tell, as for the speed of a link that is down.
+NOTHING_TO_TELL = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENODEV, errno.ENOENT, errno.ENOTDIR,
+                   errno.ESRCH)
+
+
+class Failure(Exception):
+    """What went wrong, for a person, and the exit status that says so."""
+
+    def __init__(self, message, status=1):
+        super().__init__(message)
+        self.status = status
+
+
+class Machine:
+    def __init__(self, root="/"):
+        self.root = root
+        self.is_real = os.path.realpath(root) == "/"
+
+    def path(self, name):
+        return os.path.join(self.root, name)
+
+    def read(self, name):
+        """The text without blanks around it; None if there is none."""
+        try:
+            with open(self.path(name), encoding="utf-8", errors="replace") as file:
+                return file.read().strip()
+        except OSError as error:
+            if error.errno in NOTHING_TO_TELL:
+                return None
+            raise self._unreadable(name, "file", error) from None
+
+    def number(self, name):
+        text = self.read(name)
+        if not text:
+            return None
+        if not re.fullmatch(r"-?\d+", text):
+            raise Failure(f"{self.path(name)} has {text!r}: a whole number expected")
+        return int(text)
+
+    def cpus(self, name):
+        """Of a list such as 0-3,8; empty if there is none."""
+        text = self.read(name)
+        if not text or text == "(null)":
+            return []
+        if not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", text):
+            raise Failure(f"{self.path(name)} has {text!r}: a list of CPUs expected, as 0-3,8")
+        ranges = [[int(end) for end in part.split("-")] for part in text.split(",")]
+        return [cpu for ends in ranges for cpu in range(ends[0], ends[-1] + 1)]
+
+    def lines(self, name):
+        return [line.split() for line in (self.read(name) or "").splitlines()]
+
+    def names(self, directory):
+        try:
+            return sorted(os.listdir(self.path(directory)))
+        except OSError as error:
+            if error.errno in NOTHING_TO_TELL:
+                return []
+            raise self._unreadable(directory, "directory", error) from None
+
+    def target(self, link):
+        """The last part of what a link points to; None if there is none."""
+        try:
+            return os.path.basename(os.readlink(self.path(link)))
+        except OSError:
+            return None
+
+    def has(self, name):
+        return os.path.exists(self.path(name))
+
+    def may_write(self, name):
+        return os.access(self.path(name), os.W_OK)
+
+    def write(self, name, text):
+        with open(self.path(name), "w", encoding="ascii") as file:
+            file.write(text + "\n")
+
+    def ipv4_address(self, interface):
+        """Which no file tells: asked of the kernel. None if there is none."""
+        if not self.is_real:
+            return None
+        request = struct.pack("256s", interface.encode()[:15])
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+            try:
+                return socket.inet_ntoa(fcntl.ioctl(asking, SIOCGIFADDR, request)[20:24])
+            except OSError:
+                return None
+
+    def refuse_other_namespace(self):
+        """/sys shows the interfaces of the network namespace in which it was mounted."""
+        if not self.is_real:
+            return
+        shown = {(self.number(f"sys/class/net/{name}/ifindex"), name)
+                 for name in self.names("sys/class/net")}
+        if {(index, name) for index, name in shown if index} != set(socket.if_nameindex()):
+            raise Failure("/sys shows the interfaces of another network namespace; use `ip netns "
+                          "exec NAME`, or `unshare --mount sh -c 'mount -t sysfs sysfs /sys && "
+                          "scripts/nic ...'`")
+
+    def _unreadable(self, name, kind, error):
+        return Failure(f"cannot read {self.path(name)}: {error.strerror}; a readable {kind} "
+                       "expected")
