@@ -8,6 +8,7 @@
 #include <future>
 #include <map>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -128,8 +129,10 @@ std::string complete_af_xdp(std::string device, std::uint16_t queues) {
 // Inode numbers, by descriptor, of all AF_XDP sockets of this process.
 std::map<int, ino_t> xdp_sockets() {
   std::map<int, ino_t> found;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-    const int fd = std::stoi(entry.path().filename());
+  std::error_code unreadable;  // then none is known, and none will be closed
+  for (auto entry = std::filesystem::directory_iterator("/proc/self/fd", unreadable);
+       entry != std::filesystem::directory_iterator(); entry.increment(unreadable)) {
+    const int fd = std::stoi(entry->path().filename());
     int domain = 0;
     socklen_t size = sizeof domain;
     struct stat status {};
@@ -245,7 +248,10 @@ Port::Port(const PortOptions& options, std::span<BufferPool* const> pools)
   const CallerState restore_at_end;  // drivers start threads, and write to whom they talk with
   EalLog::instance().collect();
   const Time deadline = after(now(), is_af_xdp(name_) ? kXdpReleaseTime : Duration{});
-  while (!open(deadline)) std::this_thread::sleep_for(kXdpReleasePeriod);
+  while (!open(deadline)) {
+    std::this_thread::sleep_for(kXdpReleasePeriod);
+    EalLog::instance().collect();  // of the last attempt alone
+  }
   EalLog::instance().collected();
 }
 
