@@ -21,11 +21,12 @@ constexpr std::size_t kCacheBuffers = 256;
 
 std::atomic<std::size_t> lost_buffers{0};
 
-// Headers and payload behind the headroom. Drivers want room beyond the frame: for a VLAN tag,
-// virtio's header, what af_packet's ring has in front; and some NICs count buffers in whole KiB.
+// Drivers want room beyond the frame: for a VLAN tag, virtio's header, what af_packet's ring has in
+// front; and some NICs count buffers in whole KiB.
 constexpr std::size_t kDriverBytes = 128;
 constexpr std::size_t kRoomUnit = 1024;
 
+// Headers and payload behind the headroom.
 std::size_t data_room(std::size_t payload_bytes) {
   if (payload_bytes == 0) return RTE_PKTMBUF_HEADROOM + RTE_CACHE_LINE_SIZE;
   return RTE_PKTMBUF_HEADROOM +

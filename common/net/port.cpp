@@ -271,10 +271,10 @@ bool Port::open(Time deadline) {
     for (const auto& other : others) xdp_sockets_.erase(other.first);
     return true;
   } catch (const Error& error) {
+    const std::string complaints = EalLog::instance().collected();
     const bool plugged = plugged_;
     close();
     if (plugged && now() < deadline) return false;
-    const std::string complaints = EalLog::instance().collected();
     throw Error(error.code(), "port '" + options_.device + "': " + error.what() +
                                   (complaints.empty() ? "" : " (" + complaints + ")"));
   }

@@ -34,8 +34,7 @@ class Jobs:
 
     def test_large_frames(self):
         rows = self.sweep(2, "--mtu", self.large_mtu, "--", "sluice-perf", "-b", "1M", "-e",
-                          "4M", "-f", "4",
-                          "--density", "1,0.1", "-n", "3", "-w", "1")
+                          "4M", "-f", "4", "--density", "1,0.1", "-n", "3", "-w", "1")
         self.assertEqual(len(rows), 2 * 2 * 2)
 
     def test_links_of_a_rate(self):

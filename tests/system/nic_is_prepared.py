@@ -389,7 +389,7 @@ class Check(MadeUp):
         self.assertEqual(self.items(FREE, mtu=9000)["MTU"].state, check.UNKNOWN)
 
     def test_mtu_of_af_xdp(self):
-        most = check.LARGEST_XDP_MTU
+        most = check.LARGEST_MTU
         self.tree.of_interface("veth0", "mtu", str(most))
         self.assertEqual(self.items("veth0", way="af_xdp", mtu=most)["MTU"].state, check.OK)
         self.is_missing("MTU", f"{most} at most", "veth0", way="af_xdp", mtu=most + 1)

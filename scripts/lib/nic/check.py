@@ -1,5 +1,5 @@
 """What a daemon misses on a device. A check looks at what is wanted, and yields items, each with
-the command that mends what is missing, where a command can.
+the command that fixes what is missing, where a command can.
 
 A way is how the daemon reaches the device: `vfio` (the device is DPDK's alone), `bifurcated` (DPDK
 shares it with the kernel's driver), `af_xdp` and `af_packet` (through an interface of the kernel).
@@ -7,13 +7,12 @@ shares it with the kernel's driver), `af_xdp` and `af_packet` (through an interf
 import dataclasses
 import os
 
+from local_cluster.af_xdp import LARGEST_MTU
+
 from .devices import LEAVE, SHARE, Device
 from .machine import Failure
 
 OK, MISSING, UNKNOWN = "OK", "MISSING", "UNKNOWN"
-# Packet buffers grow in steps of 1 KiB, and AF_XDP takes none of more than a page of 4 KiB with
-# all that belongs to it. DPDK's own limit is 3520.
-LARGEST_XDP_MTU = 2930
 CAPABILITIES = {"net_admin": 12, "net_raw": 13, "ipc_lock": 14, "sys_rawio": 17, "sys_admin": 21,
                 "bpf": 39}
 NEEDED_CAPABILITIES = {"vfio": (), "bifurcated": ("net_admin", "net_raw"),
@@ -46,7 +45,7 @@ class Wanted:
 
 
 def check(wanted):
-    """The items, in the order in which an operator mends them."""
+    """The items, in the order in which an operator fixes them."""
     if wanted.way in ("vfio", "bifurcated") and not wanted.device.address:
         raise Failure(f"{wanted.device.name} is no PCI device, so no --way {wanted.way}: "
                       "af_packet or af_xdp expected", 2)
@@ -80,11 +79,11 @@ def unused(wanted):
     if not uses:
         yield Item(OK, "not in use", "no addresses, no routes")
         return
-    mend = [f"ip address flush dev {name}", f"ip route flush dev {name}"]
+    commands = [f"ip address flush dev {name}", f"ip route flush dev {name}"]
     if any(use.startswith("part of") for use in uses):
-        mend.insert(0, f"ip link set dev {name} nomaster")
+        commands.insert(0, f"ip link set dev {name} nomaster")
     warning = "; you may be logged in through it" if "route 0.0.0.0/0" in uses else ""
-    yield Item(MISSING, "not in use", "; ".join(uses) + warning, " && ".join(mend))
+    yield Item(MISSING, "not in use", "; ".join(uses) + warning, " && ".join(commands))
 
 
 def vfio_module(wanted):
@@ -269,16 +268,16 @@ def queues_of_sockets(wanted):
 
 def mtu(wanted):
     has, name = wanted.device.mtu, wanted.device.interface
-    if wanted.way == "af_xdp" and wanted.mtu > LARGEST_XDP_MTU:
-        yield Item(MISSING, "MTU", f"{wanted.mtu} wanted, {LARGEST_XDP_MTU} at most with af_xdp: "
+    if wanted.way == "af_xdp" and wanted.mtu > LARGEST_MTU:
+        yield Item(MISSING, "MTU", f"{wanted.mtu} wanted, {LARGEST_MTU} at most with af_xdp: "
                    "frames stay under one page; set port-mtu so, or take another way")
     elif has is None:
         yield Item(UNKNOWN, "MTU", f"{wanted.mtu} wanted: the daemon sets it at its start")
     elif has < wanted.mtu:
         yield Item(MISSING, "MTU", f"{has}, {wanted.mtu} wanted",
                    f"ip link set dev {name} mtu {wanted.mtu}")
-    elif wanted.way == "af_xdp" and has > LARGEST_XDP_MTU:
-        yield Item(MISSING, "MTU", f"{has}, {LARGEST_XDP_MTU} at most with af_xdp",
+    elif wanted.way == "af_xdp" and has > LARGEST_MTU:
+        yield Item(MISSING, "MTU", f"{has}, {LARGEST_MTU} at most with af_xdp",
                    f"ip link set dev {name} mtu {wanted.mtu}")
     else:
         yield Item(OK, "MTU", f"{has}, {wanted.mtu} wanted")

@@ -30,7 +30,7 @@ uses each. Below are the values of --port with which the daemon can use it as it
 
 CHECK = """\
 Checks what a daemon of some lanes misses on DEVICE. A line per item: OK, MISSING or UNKNOWN, and
-below what is missing the command that mends it. Privileges and limits are those of this command, so
+below what is missing the command that fixes it. Privileges and limits are those of this command, so
 run it as the user of the daemon.
 
 Exit status: 0 when nothing is missing, 1 when something is, 2 for a wrong command line."""
