@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,8 +51,17 @@ class Attachment {
     return static_cast<unsigned>(targets_[shard].alternatives.size());
   }
 
-  /// Every turn of the polling thread: notices links that go down and come up.
-  void watch(Time now, const Links::Changed& changed) { links_->watch(now, changed); }
+  /// Every turn of the polling thread: notices links that go down and come up, and keeps the
+  /// network informed of the groups.
+  void watch(Time now, const Links::Changed& changed) {
+    links_->watch(now, changed);
+    io_->on_time(now);
+  }
+
+  /// As Links::set_groups.
+  void set_groups(std::span<const std::uint32_t> groups, Time now) {
+    links_->set_groups(groups, now);
+  }
 
   /// Where to join the shard first: the first alternative whose link is up and whose address is
   /// known. A standby is taken only when those before it have not answered for a while.

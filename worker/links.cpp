@@ -44,6 +44,8 @@ Links::~Links() {
   }
   ended_changed_.notify_one();
   if (background_.joinable()) background_.join();
+  set_groups({}, net::now());  // or switches would forward to us for minutes
+  io_.flush();
   for (const Link& link : links_) {
     if (!link.port) continue;
     const std::uint16_t id = link.port->id();
@@ -196,8 +198,27 @@ void Links::take_over_fresh() {
 
 void Links::take_over(Link& link, std::unique_ptr<net::Port> port) {
   link.port = std::move(port);
+  if (!groups_.empty()) receive_groups(link);
   for (std::uint16_t lane = 0; lane < link.port->queues(); ++lane)
     io_.add_port(link.port->view(lane));
+}
+
+void Links::set_groups(std::span<const std::uint32_t> groups, Time now) {
+  if (std::ranges::equal(groups, groups_)) return;
+  groups_.assign(groups.begin(), groups.end());
+  for (Link& link : links_)
+    if (link.port) receive_groups(link);
+  io_.set_groups(groups_, now);  // what is joined should be received
+}
+
+void Links::receive_groups(Link& link) {
+  if (!link.plan.directory.empty()) return;
+  const net::GroupFilter::Means means = link.port->receive_groups(groups_);
+  if (groups_.empty() || std::exchange(link.groups_by, means) == means) return;
+  if (means == net::GroupFilter::Means::kNone)
+    logger_->warn("{}: the device cannot receive multicast groups", name(link));
+  else
+    logger_->debug("{}: multicast groups are received by {}", name(link), net::name(means));
 }
 
 std::uint16_t Links::lanes() const {

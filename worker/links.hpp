@@ -9,9 +9,12 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -51,6 +54,11 @@ class Links {
     if (now >= next_look_) look(now, changed);
   }
 
+  /// From now on exactly these multicast groups are received from the network: at most
+  /// net::kMaxGroups, in host byte order, none of 224.0.0.0/24. For the polling thread, not from a
+  /// handler; cheap when nothing changed.
+  void set_groups(std::span<const std::uint32_t> groups, Time now);
+
   /// The most lanes that the daemon of an open link had when it was opened; 1 if there is none.
   std::uint16_t lanes() const;
 
@@ -72,8 +80,9 @@ class Links {
     // The polling thread's.
     std::unique_ptr<net::Port> port;
     bool up = true;
-    Time changed{};          // when it went up or down
-    bool said_down = false;  // in the log
+    Time changed{};                                    // when it went up or down
+    bool said_down = false;                            // in the log
+    std::optional<net::GroupFilter::Means> groups_by;  // as the log has it
   };
   struct Fresh {
     Link* link;
@@ -92,12 +101,14 @@ class Links {
   void say(Link& link, Time now);
   void take_over_fresh();
   void take_over(Link& link, std::unique_ptr<net::Port> port);
+  void receive_groups(Link& link);
 
   std::vector<Link> links_;
   net::BufferPool& payloads_;
   net::DatagramIo& io_;
   const std::shared_ptr<spdlog::logger> logger_;
   Time next_look_{};
+  std::vector<std::uint32_t> groups_;
 
   std::mutex mutex_;
   std::condition_variable ended_changed_;

@@ -14,6 +14,7 @@
 #include "common/base/packet_buffer.hpp"
 #include "common/net/clock.hpp"
 #include "common/net/fault_injection.hpp"
+#include "common/net/igmp.hpp"
 #include "common/net/neighbours.hpp"
 #include "common/net/peer_memory.hpp"
 #include "common/net/tx_queue.hpp"
@@ -29,6 +30,7 @@ struct DatagramIo::PortState {
   TxQueue tx;
   std::unique_ptr<FaultInjector> rx_faults;  // mostly none
   Neighbours neighbours;
+  std::unique_ptr<Igmp> igmp;  // of the whole port, at its first queue: off machine only
   std::vector<Datagram> kept;  // received, but there was no room for their answers
   std::uint16_t ip_id = 0;
   std::uint64_t arp_answers = 0;  // to requests of ours
@@ -71,10 +73,13 @@ std::uint64_t IoCounters::*drop_counter(FrameVerdict verdict) {
       return &IoCounters::rx_bad_udp_checksum;
     case FrameVerdict::kBadIcmp:
       return &IoCounters::rx_bad_icmp;
+    case FrameVerdict::kBadIgmp:
+      return &IoCounters::igmp_ignored;
     case FrameVerdict::kOtherProtocol:
     case FrameVerdict::kDatagram:
     case FrameVerdict::kArp:
     case FrameVerdict::kEcho:
+    case FrameVerdict::kIgmp:
       break;
   }
   return &IoCounters::rx_other_protocol;
@@ -84,6 +89,13 @@ std::uint64_t IoCounters::*drop_counter(FrameVerdict verdict) {
 std::uint32_t next_hop(const PortView& port, std::uint32_t ipv4) {
   const bool on_link = ((ipv4 ^ port.address.ipv4) >> (32 - port.prefix)) == 0;
   return on_link || port.gateway == 0 ? ipv4 : port.gateway;
+}
+
+// The same for a port each time, and for no two.
+std::uint64_t seed_of(const MacAddress& mac) {
+  std::uint64_t seed = 0;
+  for (const std::uint8_t byte : mac) seed = seed << 8 | byte;
+  return seed;
 }
 
 // Headers of `payload` into the 42 bytes at the front of `frame`, checksums as the port wants them.
@@ -107,6 +119,7 @@ DatagramIo::DatagramIo(BufferPool& payloads, BufferPool& headers, std::size_t ba
                        std::size_t fan_out)
     : payloads_(payloads), headers_(headers), backlog_max_(backlog_max), fan_out_(fan_out) {
   assert(backlog_max >= limits::kMinBacklog && backlog_max <= 65535 && fan_out <= backlog_max);
+  groups_.reserve(kMaxGroups);
 }
 
 DatagramIo::~DatagramIo() = default;
@@ -139,7 +152,14 @@ void DatagramIo::add_port(const PortView& port) {
     state->tx.inject(
         std::make_unique<FaultInjector>(faults_, port.id, Direction::kSending, payloads_));
   polled_.push_back(state.get());
-  if (port.off_machine) network_.push_back(state.get());
+  if (!port.off_machine) return;
+  network_.push_back(state.get());
+  state->view.address.groups = groups_;
+  if (lane != 0) return;
+  state->igmp = std::make_unique<Igmp>(seed_of(port.address.mac));
+  if (groups_.empty()) return;
+  state->igmp->set_groups(groups_);
+  igmp_due_ = state->igmp->next_time();  // at once
 }
 
 void DatagramIo::remove_port(std::uint16_t port_id) {
@@ -193,7 +213,12 @@ bool DatagramIo::await_reading(std::uint16_t port_id, std::uint32_t ipv4, Durati
 }
 
 void DatagramIo::set_link(std::uint16_t port_id, bool up) {
-  for (const auto& port : queues_of(port_id)) port->tx.set_link(up, counters_);
+  for (const auto& port : queues_of(port_id)) {
+    port->tx.set_link(up, counters_);
+    if (!up || !port->igmp || groups_.empty()) continue;
+    port->igmp->report_again();
+    igmp_due_ = port->igmp->next_time();  // at once
+  }
 }
 
 bool DatagramIo::has_backlog() const {
@@ -288,6 +313,7 @@ void DatagramIo::take_frame(PortState& port, rte_mbuf* frame) {
   ParsedFrame parsed = parse_frame(bytes, port.view.address, verified_by_port(frame));
   if (parsed.verdict == FrameVerdict::kArp) return take_arp(port, bytes);
   if (parsed.verdict == FrameVerdict::kEcho) return take_echo(port, std::move(buffer));
+  if (parsed.verdict == FrameVerdict::kIgmp) return take_igmp(port, bytes);
   if (parsed.verdict != FrameVerdict::kDatagram) {
     ++(counters_.*drop_counter(parsed.verdict));
     return;
@@ -296,6 +322,7 @@ void DatagramIo::take_frame(PortState& port, rte_mbuf* frame) {
     return hand_over(port, parsed.from.local_udp_port, std::move(buffer));
   ++counters_.rx_datagrams;
   counters_.rx_bytes += parsed.payload_bytes;
+  counters_.rx_group_datagrams += parsed.to_group;
   release(buffer);
   frame->data_off = static_cast<std::uint16_t>(frame->data_off + kHeaderBytes);
   frame->data_len = static_cast<std::uint16_t>(parsed.payload_bytes);
@@ -380,6 +407,51 @@ void DatagramIo::take_echo(PortState& port, Buffer request) {
   frame->ol_flags = 0;
   port.tx.push(frame, counters_);
   ++counters_.echoes_answered;
+}
+
+void DatagramIo::set_groups(std::span<const std::uint32_t> groups, Time now) {
+  assert(groups.size() <= kMaxGroups);
+  if (std::ranges::equal(groups, groups_)) return;
+  groups_.assign(groups.begin(), groups.end());
+  for (PortState* port : network_) {
+    port->view.address.groups = groups_;
+    if (port->igmp) port->igmp->set_groups(groups_);
+  }
+  turn_ = now;
+  send_igmp();
+}
+
+/// Whichever queue of the port it came to.
+void DatagramIo::take_igmp(const PortState& port, std::span<const std::byte> frame) {
+  Igmp& igmp = *find(port.view.id)->igmp;
+  switch (igmp.take(igmp_message(frame), turn_)) {
+    case Igmp::Outcome::kQuery:
+      ++counters_.igmp_queries;
+      igmp_due_ = std::min(igmp_due_, igmp.next_time());
+      break;
+    case Igmp::Outcome::kReport:
+      ++counters_.igmp_reports_heard;
+      break;
+    case Igmp::Outcome::kIgnored:
+      ++counters_.igmp_ignored;
+      break;
+  }
+}
+
+/// As payloads: reports of many groups do not fit the buffers for headers.
+void DatagramIo::send_igmp() {
+  igmp_due_ = kNever;
+  for (PortState* port : network_) {
+    if (!port->igmp) continue;
+    while (const auto message = port->igmp->next_message(turn_)) {
+      Buffer frame = allocate(kIgmpHeaderBytes + message->size);
+      if (!frame) continue;  // lost, as it may be on its way
+      write_igmp(frame.writable(), port->view.address, message->to, message->bytes());
+      port->tx.push(release(frame), counters_);
+      ++counters_.igmp_reports_sent;
+    }
+    igmp_due_ = std::min(igmp_due_, port->igmp->next_time());
+  }
 }
 
 std::optional<MacAddress> DatagramIo::resolve(std::uint16_t port_id, std::uint32_t ipv4, Time now) {

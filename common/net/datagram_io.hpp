@@ -1,5 +1,6 @@
 // UDP over a set of ports, for one polling thread: a lane of the aggregator or a worker's progress
-// loop. It strips and writes the headers, answers ARP and pings, and keeps what a port cannot take.
+// loop. It strips and writes the headers, answers ARP, pings and IGMP, and keeps what a port cannot
+// take.
 #pragma once
 
 #include <array>
@@ -58,6 +59,18 @@ class DatagramIo final : public KeepingSink {
   void join(HandOver& others, std::size_t lane) {
     others_ = &others;
     lane_ = lane;
+  }
+
+  /// From now on what comes to these multicast groups is received, too, at every port that leaves
+  /// the machine: those that are here and those that are added later. Switches and routers are told
+  /// what changed, by IGMP. At most kMaxGroups, in host byte order, none of 224.0.0.0/24. Not from
+  /// a handler; cheap when nothing changed.
+  void set_groups(std::span<const std::uint32_t> groups, Time now);
+
+  /// Every turn, where groups may be set: queues the IGMP reports that are due.
+  void on_time(Time now) {
+    turn_ = now;
+    if (now >= igmp_due_) send_igmp();
   }
 
   /// A payload to be filled, of exactly `size` bytes; empty when the pool is empty or its buffers
@@ -178,6 +191,8 @@ class DatagramIo final : public KeepingSink {
   void hand_over(PortState& port, std::uint16_t udp_port, Buffer frame);
   void take_echo(PortState& port, Buffer request);
   void take_arp(PortState& port, std::span<const std::byte> frame);
+  void take_igmp(const PortState& port, std::span<const std::byte> frame);
+  void send_igmp();
   void ask_for(PortState& port, std::uint32_t ipv4);
   void send(const Endpoint& to, Buffer payload, bool may_prepend);
   void send_bytes(PortState& port, std::span<const std::byte> frame);
@@ -195,6 +210,9 @@ class DatagramIo final : public KeepingSink {
   std::vector<std::vector<std::unique_ptr<PortState>>> by_id_;  // the queues, none: no such port
   std::vector<PortState*> polled_;
   std::vector<PortState*> network_;  // of these, what leaves the machine
+  std::vector<std::uint32_t> groups_;
+  Time turn_{};             // when the last turn began
+  Time igmp_due_ = kNever;  // the next report, of whatever port
   FaultPlan faults_;
   HandOver* others_ = nullptr;
   std::size_t lane_ = 0;               // among these

@@ -1,7 +1,13 @@
 #include "common/net/framing.hpp"
 
+#include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cstring>
+
+#include "common/base/multicast.hpp"
+#include "common/net/big_endian.hpp"
+#include "common/net/igmp.hpp"
 
 namespace sluice::net {
 namespace {
@@ -9,6 +15,7 @@ namespace {
 constexpr std::uint16_t kTypeIpv4 = 0x0800;
 constexpr std::uint16_t kTypeArp = 0x0806;
 constexpr std::uint8_t kProtocolIcmp = 1;
+constexpr std::uint8_t kProtocolIgmp = 2;
 constexpr std::uint8_t kProtocolUdp = 17;
 constexpr std::uint8_t kTtl = 64;
 
@@ -31,6 +38,8 @@ constexpr std::size_t kIcmp = kUdp;  // type, code, checksum
 constexpr std::size_t kIcmpChecksum = kIcmp + 2;
 constexpr std::size_t kIcmpBytes = 8;
 constexpr std::size_t kArp = kEthernetBytes;
+constexpr std::size_t kIpOption = kIp + kIpv4Bytes;
+constexpr std::size_t kIgmpChecksum = 2;  // of the message
 
 constexpr std::uint16_t kDontFragment = 0x4000;
 constexpr std::uint16_t kFragmentMask = 0x3fff;  // more-fragments bit and offset
@@ -38,32 +47,12 @@ constexpr std::uint16_t kFragmentMask = 0x3fff;  // more-fragments bit and offse
 using ConstBytes = std::span<const std::byte>;
 using Bytes = std::span<std::byte>;
 
-std::uint8_t get8(ConstBytes b, std::size_t at) {
-  return static_cast<std::uint8_t>(b[at]);
-}
-std::uint16_t get16(ConstBytes b, std::size_t at) {
-  return static_cast<std::uint16_t>(get8(b, at) << 8 | get8(b, at + 1));
-}
-std::uint32_t get32(ConstBytes b, std::size_t at) {
-  return static_cast<std::uint32_t>(get16(b, at)) << 16 | get16(b, at + 2);
-}
 MacAddress get_mac(ConstBytes b, std::size_t at) {
   MacAddress mac;
   std::memcpy(mac.data(), b.data() + at, mac.size());
   return mac;
 }
 
-void put8(Bytes b, std::size_t at, std::uint8_t v) {
-  b[at] = static_cast<std::byte>(v);
-}
-void put16(Bytes b, std::size_t at, std::uint16_t v) {
-  put8(b, at, static_cast<std::uint8_t>(v >> 8));
-  put8(b, at + 1, static_cast<std::uint8_t>(v));
-}
-void put32(Bytes b, std::size_t at, std::uint32_t v) {
-  put16(b, at, static_cast<std::uint16_t>(v >> 16));
-  put16(b, at + 2, static_cast<std::uint16_t>(v));
-}
 void put_mac(Bytes b, std::size_t at, const MacAddress& mac) {
   std::memcpy(b.data() + at, mac.data(), mac.size());
 }
@@ -137,16 +126,66 @@ FrameVerdict judge_udp(ConstBytes frame, Verified verified) {
   return fold(sum) == 0xffff ? FrameVerdict::kDatagram : FrameVerdict::kBadUdpChecksum;
 }
 
-FrameVerdict judge(ConstBytes frame, const LocalAddress& us, Verified verified) {
-  if (frame.size() < kEthernetBytes) return FrameVerdict::kTooShort;
+std::size_t ip_header_bytes(ConstBytes frame) {
+  return (get8(frame, kIp) & 0xfu) * 4u;
+}
+
+FrameVerdict judge_igmp(ConstBytes frame) {
+  const std::size_t ip_bytes = get16(frame, kIpTotalLength);
+  if (ip_bytes > frame.size() - kIp || ip_bytes < ip_header_bytes(frame) + kIgmpBytes)
+    return FrameVerdict::kBadIgmp;
+  // Nobody has forwarded it: it is from somebody on the link.
+  if (get8(frame, kIpTtl) != 1) return FrameVerdict::kBadIgmp;
+  return fold(raw_sum(igmp_message(frame))) == 0xffff ? FrameVerdict::kIgmp
+                                                      : FrameVerdict::kBadIgmp;
+}
+
+// Of an IPv4 packet to a group of ours or to all hosts: as judge_ip.
+FrameVerdict judge_group_ip(ConstBytes frame, Verified verified) {
+  const std::size_t header_bytes = ip_header_bytes(frame);
+  if (get8(frame, kIp) >> 4 != 4 || header_bytes < kIpv4Bytes) return FrameVerdict::kBadIpHeader;
+  const std::uint8_t protocol = get8(frame, kIpProtocol);
+  if (header_bytes > kIpv4Bytes && protocol != kProtocolIgmp) return FrameVerdict::kIpOptions;
+  if (frame.size() < kIp + header_bytes) return FrameVerdict::kTooShort;
+  if (!verified.ip && fold(raw_sum(frame.subspan(kIp, header_bytes))) != 0xffff)
+    return FrameVerdict::kBadIpChecksum;
+  if (get16(frame, kIpFragment) & kFragmentMask) return FrameVerdict::kFragment;
+  if (protocol == kProtocolIgmp) return judge_igmp(frame);
+  const bool is_datagram = protocol == kProtocolUdp && get32(frame, kIpDestination) != kAllHosts;
+  return is_datagram ? FrameVerdict::kDatagram : FrameVerdict::kOtherProtocol;
+}
+
+// Of a frame that is not to our Ethernet address alone. Kept out of the way of those that are.
+[[gnu::noinline]] FrameVerdict judge_shared(ConstBytes frame, std::span<const std::uint32_t> groups,
+                                            Verified verified) {
   const MacAddress destination = get_mac(frame, 0);
   const std::uint16_t type = get16(frame, kEtherType);
-  if (destination != us.mac && !(type == kTypeArp && destination == kBroadcastMac))
-    return FrameVerdict::kOtherMac;
+  if (destination == kBroadcastMac && type == kTypeArp) return FrameVerdict::kArp;
+  const auto shares_mac = [&](std::uint32_t group) { return multicast_mac(group) == destination; };
+  const bool is_ours = !groups.empty() && type == kTypeIpv4 &&
+                       (shares_mac(kAllHosts) || std::ranges::any_of(groups, shares_mac));
+  if (!is_ours) return FrameVerdict::kOtherMac;
+  if (frame.size() < kHeaderBytes) return FrameVerdict::kTooShort;
+  const std::uint32_t to = get32(frame, kIpDestination);
+  if (to != kAllHosts && std::ranges::find(groups, to) == groups.end())
+    return FrameVerdict::kOtherIp;
+  if (!shares_mac(to)) return FrameVerdict::kOtherMac;
+  return judge_group_ip(frame, verified);
+}
+
+FrameVerdict judge_own(ConstBytes frame, const LocalAddress& us, Verified verified) {
+  const std::uint16_t type = get16(frame, kEtherType);
   if (type == kTypeArp) return FrameVerdict::kArp;
   if (type != kTypeIpv4) return FrameVerdict::kOtherProtocol;
   if (frame.size() < kHeaderBytes) return FrameVerdict::kTooShort;
-  const FrameVerdict verdict = judge_ip(frame, us, verified);
+  return judge_ip(frame, us, verified);
+}
+
+FrameVerdict judge(ConstBytes frame, const LocalAddress& us, Verified verified) {
+  if (frame.size() < kEthernetBytes) return FrameVerdict::kTooShort;
+  const bool is_own = get_mac(frame, 0) == us.mac;
+  const FrameVerdict verdict =
+      is_own ? judge_own(frame, us, verified) : judge_shared(frame, us.groups, verified);
   return verdict == FrameVerdict::kDatagram ? judge_udp(frame, verified) : verdict;
 }
 
@@ -161,7 +200,38 @@ ParsedFrame parse_frame(ConstBytes frame, const LocalAddress& us, Verified verif
   parsed.from.udp_port = get16(frame, kUdp);
   parsed.from.local_udp_port = get16(frame, kUdpDestination);
   parsed.payload_bytes = get16(frame, kUdpLength) - kUdpBytes;
+  parsed.to_group = (get8(frame, 0) & 1) != 0;
   return parsed;
+}
+
+ConstBytes igmp_message(ConstBytes frame) {
+  const std::size_t header_bytes = ip_header_bytes(frame);
+  return frame.subspan(kIp + header_bytes, get16(frame, kIpTotalLength) - header_bytes);
+}
+
+void write_igmp(Bytes out, const LocalAddress& us, std::uint32_t to, ConstBytes message) {
+  assert(out.size() == kIgmpHeaderBytes + message.size());
+  constexpr std::size_t kHeader = kIgmpHeaderBytes - kIp;
+  constexpr std::uint16_t kVersionLengthAndService = 0x4600 | 0xc0;  // internetwork control
+  constexpr std::uint32_t kRouterAlert = 0x9404'0000;
+  const MacAddress group = multicast_mac(to);
+  put_mac(out, 0, group);
+  put_mac(out, 6, us.mac);
+  put16(out, kEtherType, kTypeIpv4);
+  put16(out, kIp, kVersionLengthAndService);
+  put16(out, kIpTotalLength, static_cast<std::uint16_t>(kHeader + message.size()));
+  put16(out, kIpId, 0);
+  put16(out, kIpFragment, 0);
+  put16(out, kIpTtl, 1 << 8 | kProtocolIgmp);
+  put16(out, kIpChecksum, 0);
+  put32(out, kIpSource, us.ipv4);
+  put32(out, kIpDestination, to);
+  put32(out, kIpOption, kRouterAlert);
+  put16(out, kIpChecksum, static_cast<std::uint16_t>(~fold(raw_sum(out.subspan(kIp, kHeader)))));
+  const Bytes body = out.subspan(kIgmpHeaderBytes);
+  std::ranges::copy(message, body.begin());
+  put16(body, kIgmpChecksum, 0);
+  put16(body, kIgmpChecksum, static_cast<std::uint16_t>(~fold(raw_sum(body))));
 }
 
 std::size_t to_echo_reply(Bytes frame) {

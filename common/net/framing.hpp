@@ -1,4 +1,4 @@
-// Ethernet, ARP, IPv4, ICMP echo and UDP as bytes: the one place that reads and writes these
+// Ethernet, ARP, IPv4, ICMP echo, IGMP and UDP as bytes: the one place that reads and writes these
 // headers. Pure functions without DPDK, so that every malformed frame can be tried in a test or a
 // fuzzer.
 #pragma once
@@ -20,15 +20,18 @@ inline constexpr MacAddress kBroadcastMac{0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
 inline constexpr std::size_t kEthernetBytes = 14;
 inline constexpr std::size_t kIpv4Bytes = 20;
 inline constexpr std::size_t kUdpBytes = 8;
-/// What stands before every datagram's payload; no VLAN tag, no IPv4 options.
+/// What stands before every datagram's payload; no VLAN tag, no IPv4 options. Only IGMP has these.
 inline constexpr std::size_t kHeaderBytes = kEthernetBytes + kIpv4Bytes + kUdpBytes;
 static_assert(limits::kMaxPayload == limits::kMaxMtu - kIpv4Bytes - kUdpBytes);
 inline constexpr std::size_t kArpFrameBytes = 42;
+/// What stands before an IGMP message of ours: its IPv4 header has the option Router Alert.
+inline constexpr std::size_t kIgmpHeaderBytes = kEthernetBytes + kIpv4Bytes + 4;
 
-/// The addresses of one of our ports; ipv4 in host byte order.
+/// The addresses of one of our ports; IPv4 addresses in host byte order.
 struct LocalAddress {
   MacAddress mac{};
   std::uint32_t ipv4 = 0;
+  std::span<const std::uint32_t> groups{};  ///< multicast addresses that were joined there
 };
 
 /// Why a received frame is not a datagram for us; kDatagram when it is one.
@@ -36,17 +39,19 @@ enum class FrameVerdict : std::uint8_t {
   kDatagram,
   kArp,             ///< for parse_arp
   kEcho,            ///< an ICMP echo request: for to_echo_reply
+  kIgmp,            ///< to a group of ours or to all hosts: for igmp_message
   kTooShort,        ///< ends within a header
-  kOtherMac,        ///< addressed to another station
-  kOtherProtocol,   ///< neither IPv4 nor ARP, or IPv4 but neither UDP nor an echo request
+  kOtherMac,        ///< addressed to other stations
+  kOtherProtocol,   ///< neither IPv4 nor ARP, or IPv4 with something else than what is above
   kBadIpHeader,     ///< version or header length impossible
   kIpOptions,       ///< legal, but nothing of ours sends them
   kFragment,        ///< we set DF and never fragment
   kBadIpChecksum,   //
-  kOtherIp,         ///< addressed to another host
+  kOtherIp,         ///< addressed to another host, or a group that has the same Ethernet address
   kBadLength,       ///< IPv4 or UDP length beyond the frame or in conflict with each other
   kBadUdpChecksum,  //
   kBadIcmp,         ///< length or checksum
+  kBadIgmp,         ///< length, checksum, or a TTL that is not 1
 };
 
 /// Which checksums the port has verified already.
@@ -60,11 +65,20 @@ struct ParsedFrame {
   FrameVerdict verdict = FrameVerdict::kTooShort;
   Endpoint from;  ///< all but port_id
   std::size_t payload_bytes = 0;
+  bool to_group = false;  ///< also only for kDatagram
 };
 
-/// Judges a whole frame as received at `us`.
+/// Judges a whole frame as received at `us`. Who has joined no group hears no IGMP.
 ParsedFrame parse_frame(std::span<const std::byte> frame, const LocalAddress& us,
                         Verified verified = {});
+
+/// The message in a frame that is kIgmp.
+std::span<const std::byte> igmp_message(std::span<const std::byte> frame);
+
+/// Writes a frame with an IGMP message, whose checksum it completes, from `us` to the multicast
+/// address `to`. `out` has the message's bytes and kIgmpHeaderBytes.
+void write_igmp(std::span<std::byte> out, const LocalAddress& us, std::uint32_t to,
+                std::span<const std::byte> message);
 
 /// Makes of a frame that is kEcho the reply to it, and returns its length: the request's, without
 /// what Ethernet has padded.

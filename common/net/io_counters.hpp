@@ -10,9 +10,10 @@ namespace sluice::net {
 
 /// Written by the one thread that owns the DatagramIo; others take copies through that thread.
 struct IoCounters {
-  std::uint64_t rx_frames = 0;     ///< everything the ports gave us
-  std::uint64_t rx_datagrams = 0;  ///< handed to the handler
-  std::uint64_t rx_bytes = 0;      ///< payload bytes of those
+  std::uint64_t rx_frames = 0;           ///< everything the ports gave us
+  std::uint64_t rx_datagrams = 0;        ///< handed to the handler
+  std::uint64_t rx_bytes = 0;            ///< payload bytes of those
+  std::uint64_t rx_group_datagrams = 0;  ///< of those, what came to a multicast group
   std::uint64_t rx_too_short = 0;
   std::uint64_t rx_other_mac = 0;
   std::uint64_t rx_other_protocol = 0;
@@ -45,7 +46,11 @@ struct IoCounters {
   std::uint64_t arp_learned = 0;  ///< a neighbour's address that was asked for, new or changed
   std::uint64_t arp_ignored = 0;  ///< malformed, or not about us or anyone we know
   std::uint64_t arp_table_full = 0;
-  std::uint64_t echoes_answered = 0;  ///< pings
+  std::uint64_t echoes_answered = 0;     ///< pings
+  std::uint64_t igmp_queries = 0;        ///< about groups of ours; each will be answered
+  std::uint64_t igmp_reports_sent = 0;   ///< of joining and leaving groups, and answers
+  std::uint64_t igmp_reports_heard = 0;  ///< another host's, instead of an answer of ours
+  std::uint64_t igmp_ignored = 0;        ///< malformed, or not about a group of ours
   // Put in on purpose, by a FaultInjector.
   std::uint64_t rx_fault_lost = 0;
   std::uint64_t rx_fault_duplicated = 0;
@@ -58,11 +63,12 @@ struct IoCounters {
 };
 
 /// For printing and export: every counter once.
-inline constexpr std::array<std::pair<std::string_view, std::uint64_t IoCounters::*>, 44>
+inline constexpr std::array<std::pair<std::string_view, std::uint64_t IoCounters::*>, 49>
     kIoCounterNames{{
         {"rx_frames", &IoCounters::rx_frames},
         {"rx_datagrams", &IoCounters::rx_datagrams},
         {"rx_bytes", &IoCounters::rx_bytes},
+        {"rx_group_datagrams", &IoCounters::rx_group_datagrams},
         {"rx_too_short", &IoCounters::rx_too_short},
         {"rx_other_mac", &IoCounters::rx_other_mac},
         {"rx_other_protocol", &IoCounters::rx_other_protocol},
@@ -96,6 +102,10 @@ inline constexpr std::array<std::pair<std::string_view, std::uint64_t IoCounters
         {"arp_ignored", &IoCounters::arp_ignored},
         {"arp_table_full", &IoCounters::arp_table_full},
         {"echoes_answered", &IoCounters::echoes_answered},
+        {"igmp_queries", &IoCounters::igmp_queries},
+        {"igmp_reports_sent", &IoCounters::igmp_reports_sent},
+        {"igmp_reports_heard", &IoCounters::igmp_reports_heard},
+        {"igmp_ignored", &IoCounters::igmp_ignored},
         {"rx_fault_lost", &IoCounters::rx_fault_lost},
         {"rx_fault_duplicated", &IoCounters::rx_fault_duplicated},
         {"rx_fault_reordered", &IoCounters::rx_fault_reordered},

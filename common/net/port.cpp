@@ -379,6 +379,7 @@ void Port::set_up_queues() {
 void Port::close() {
   if (!plugged_) return;
   plugged_ = false;
+  groups_.reset();
   const CallerState restore_at_end;
   const auto unplug = [id = id(), bus = bus_, name = name_] {
     rte_eth_dev_stop(id);
@@ -432,6 +433,16 @@ PortView Port::view(std::uint16_t queue) const {
   view.queue = queue;
   if (tells()) view.rx_event = rte_eth_dev_rx_intr_ctl_q_get_fd(id(), queue);
   return view;
+}
+
+GroupFilter::Means Port::receive_groups(std::span<const std::uint32_t> groups) {
+  if (!view_.off_machine) return GroupFilter::Means::kNone;
+  if (!groups_) {
+    const bool is_kernel_interface = is_af_packet(name_) || is_af_xdp(name_);
+    groups_ = std::make_unique<GroupFilter>(
+        id(), is_kernel_interface ? setting(options_.device, "iface") : "");
+  }
+  return groups_->receive(groups);
 }
 
 bool is_af_xdp(const std::string& device) {

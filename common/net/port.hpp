@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 #include "common/base/time.hpp"
 #include "common/base/udp_checksum.hpp"
 #include "common/net/framing.hpp"
+#include "common/net/group_filter.hpp"
 #include "common/net/pool.hpp"
 
 struct rte_eth_dev_info;
@@ -94,6 +96,11 @@ class Port {
 
   PortView view(std::uint16_t queue) const;
 
+  /// From now on frames to these multicast groups (and to all hosts, if there are groups) come in,
+  /// too. Says by which means; kNone where nothing worked, or the port leads to a local peer, for
+  /// which nothing is to be done.
+  GroupFilter::Means receive_groups(std::span<const std::uint32_t> groups);
+
  private:
   bool open(Time deadline);
   void plug();
@@ -113,7 +120,8 @@ class Port {
   std::string bus_;
   std::string name_;  // the device string up to the first comma
   PortView view_;
-  std::map<int, ino_t> xdp_sockets_;  // inode numbers by descriptor, of an af_xdp device
+  std::unique_ptr<GroupFilter> groups_;  // once some were to be received
+  std::map<int, ino_t> xdp_sockets_;     // inode numbers by descriptor, of an af_xdp device
   bool plugged_ = false;
 };
 

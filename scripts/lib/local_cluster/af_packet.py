@@ -14,6 +14,7 @@ DEFAULT_MTU = 1500
 PORT = "port0"  # every host's interface
 UDP_PORT = 4747
 ETHERNET_HEADER = 14
+SECOND = 100  # as ip(8) counts a bridge's times
 DEVICE = f"net_af_packet0,iface={PORT}"
 QUIET_IPV6 = "/proc/sys/net/ipv6/conf/default/disable_ipv6"
 CONGESTION_CONTROL = "/proc/sys/net/ipv4/tcp_congestion_control"
@@ -29,11 +30,17 @@ class AfPacket:
         linux.enter_new_network_namespace()  # the switch lives here, and so do we from now on
         silence_kernel()
         self.switch = own_network_namespace()
-        ip("link", "add", "name", "switch0", "mtu", self.mtu, "type", "bridge", "stp_state", 0,
-           "forward_delay", 0, "mcast_snooping", 1)
-        ip("link", "set", "switch0", "up")
+        self._make_switch()
         self.aggregator_hosts = [self._add_host(f"a{m}") for m in range(options.aggregators)]
         self.worker_hosts = [self._add_host(f"w{r}") for r in range(options.workers)]
+
+    def _make_switch(self):
+        """Multicast goes to all ports until the querier's first queries could be answered, in the
+        time that it gives for that when it is turned on: after a second, then."""
+        ip("link", "add", "name", "switch0", "mtu", self.mtu, "type", "bridge", "stp_state", 0,
+           "forward_delay", 0, "mcast_snooping", 1, "mcast_igmp_version", 3,
+           "mcast_query_response_interval", SECOND, "mcast_startup_query_interval", SECOND)
+        ip("link", "set", "switch0", "up", "type", "bridge", "mcast_querier", 1)
 
     def _add_host(self, name):
         """An open file of the new host's namespace; its link to the switch is called `name`."""
