@@ -9,6 +9,7 @@
 
 #include "aggregator/shared_memory.hpp"
 #include "common/base/limits.hpp"
+#include "common/base/multicast.hpp"
 #include "common/base/time.hpp"
 #include "common/protocol/job_protection.hpp"
 #include "common/protocol/wire.hpp"
@@ -32,6 +33,7 @@ struct EngineConfig {
   std::size_t job_memory_bytes_max = std::size_t{1} << 30;  ///< engine state and held packets
   std::size_t buffers_max = ~std::size_t{0};  ///< packet buffers that all jobs may keep together
   SharedMemory* shared_memory = nullptr;      ///< with workers of this machine; null: none
+  GroupRange groups;                          ///< to which results go that most ranks lack
   Duration liveness_timeout = defaults::kLivenessTimeout;
   Duration formation_timeout = defaults::kFormationTimeout;
 

@@ -15,6 +15,8 @@ struct Counters {
   std::uint64_t contributions_held = 0;  ///< of these, ahead of a lower rank
   std::uint64_t results_sent = 0;        ///< first deliveries, one per worker
   std::uint64_t results_withheld = 0;    ///< of these, without sums, to ranks that want none
+  std::uint64_t results_by_group = 0;    ///< of these, by one packet for many
+  std::uint64_t group_packets = 0;       ///< by these
   std::uint64_t results_repeated = 0;    ///< from the history, to one worker
   std::uint64_t statuses_sent = 0;
   std::uint64_t probes_received = 0;
@@ -29,6 +31,7 @@ struct Counters {
   std::uint64_t jobs_aborted = 0;
   std::uint64_t joins_refused = 0;  ///< answered by ABORT
   std::uint64_t stragglers_seen = 0;
+  std::uint64_t deaf_to_group = 0;  ///< times that a rank did not hear it, or not well
   DropCounters drops;
 
   /// Calls f(name, value) for each but the drops.
@@ -41,6 +44,8 @@ struct Counters {
     f("contributions_held", contributions_held);
     f("results_sent", results_sent);
     f("results_withheld", results_withheld);
+    f("results_by_group", results_by_group);
+    f("group_packets", group_packets);
     f("results_repeated", results_repeated);
     f("statuses_sent", statuses_sent);
     f("probes_received", probes_received);
@@ -55,6 +60,7 @@ struct Counters {
     f("jobs_aborted", jobs_aborted);
     f("joins_refused", joins_refused);
     f("stragglers_seen", stragglers_seen);
+    f("deaf_to_group", deaf_to_group);
   }
 };
 

@@ -76,6 +76,7 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
       logger_(std::move(logger)),
       refusals_logged_(config.log_rate_limit),
       stragglers_logged_(config.log_rate_limit),
+      deaf_logged_(config.log_rate_limit),
       report_(logger_, net::now()) {
   const sigset_t signals = awaited_signals();  // taken by run(), on this thread alone
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
@@ -168,6 +169,7 @@ EngineConfig Daemon::engine_config(std::uint16_t lane) const {
   engine.lanes = config_.lanes;
   engine.streams = config_.streams;
   engine.history = config_.history;
+  engine.groups = config_.multicast_groups;
   engine.payload_bytes = static_cast<std::uint16_t>(largest_mtu(config_) - kHeaderRoom);
   engine.jobs_max = config_.max_jobs;
   engine.job_memory_bytes_max = (std::size_t{config_.job_memory_mib} << 20) / config_.lanes;
@@ -321,7 +323,7 @@ void Daemon::reload() {
     return;
   }
   config::set_level(*logger_, config_.log_level);
-  refusals_logged_ = stragglers_logged_ = config::RateLimit(config_.log_rate_limit);
+  refusals_logged_ = stragglers_logged_ = deaf_logged_ = config::RateLimit(config_.log_rate_limit);
   schedule_report();
   for (std::uint16_t lane = 0; lane < config_.lanes; ++lane)
     lanes_[lane]->adjust(engine_config(lane));
@@ -350,6 +352,7 @@ void Daemon::log_events() {
   for (std::uint16_t lane = 0; lane < config_.lanes; ++lane) log_events_of(lane);
   config::log_suppressed(*logger_, refusals_logged_, net::now());
   config::log_suppressed(*logger_, stragglers_logged_, net::now());
+  config::log_suppressed(*logger_, deaf_logged_, net::now());
 }
 
 /// Every lane has every job: what lane 0 says of one is enough.
@@ -391,6 +394,17 @@ void Daemon::log_events_of(std::uint16_t lane) {
             "job {}: op {} has waited {} ms for rank {} (heard {} ms ago) on {} streams{}", s.job,
             event.straggler.op, milliseconds(event.straggler.waited), event.straggler.rank.value,
             milliseconds(event.straggler.last_heard), event.straggler.streams, where);
+        break;
+      case JobEvent::Kind::kDeaf:
+        config::log_limited(*logger_, deaf_logged_, net::now(), spdlog::level::warn,
+                            "job {}: rank {} does not hear group {}, or not well: its results go "
+                            "by unicast{}",
+                            s.job, event.rank->value, config::ipv4_to_string(s.group), where);
+        break;
+      case JobEvent::Kind::kHears:
+        config::log_limited(*logger_, deaf_logged_, net::now(), spdlog::level::info,
+                            "job {}: rank {} hears group {} again{}", s.job, event.rank->value,
+                            config::ipv4_to_string(s.group), where);
         break;
       case JobEvent::Kind::kRefused:
         config::log_limited(*logger_, refusals_logged_, net::now(), spdlog::level::warn,

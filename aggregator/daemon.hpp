@@ -72,6 +72,7 @@ class Daemon {
   const std::shared_ptr<spdlog::logger> logger_;
   config::RateLimit refusals_logged_;
   config::RateLimit stragglers_logged_;
+  config::RateLimit deaf_logged_;
   Report report_;
   Time next_report_ = kNever;
   memory::Descriptor signals_;

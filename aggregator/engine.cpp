@@ -33,7 +33,9 @@ DropReason Engine::dispatch(const Endpoint& from, Packet& packet, Buffer buffer,
   job->membership.spoke(*rank, packet.member().token);
   switch (packet.kind()) {
     case Kind::kKeepAlive:
-      job->membership.on_keep_alive(*rank, packet.as<wire::KeepAlive>().number, now, control_);
+      job->membership.on_keep_alive(*rank, packet.as<wire::KeepAlive>(), now, control_);
+      deadline_ = std::min(deadline_, job->membership.multicast().beacon_due());
+      settle(*job, now);
       return DropReason::kNone;
     case Kind::kLeave:
       on_leave(*job, *rank, packet.as<wire::Leave>(), now, sink);
@@ -65,6 +67,7 @@ DropReason Engine::on_stream(Job& job, Rank rank, const Packet& packet, Buffer b
     case Kind::kProbe: {
       const auto& probe = packet.as<wire::Probe>();
       taken = stream.on_probe(rank, Round{probe.position}, probe.have, scope);
+      deadline_ = std::min(deadline_, job.membership.multicast().beacon_due());
       break;
     }
     default:  // SYNC
@@ -119,6 +122,11 @@ void Engine::settle(Job& job, Time now) {
           ++counters_.joins_refused;
           break;
         case Kind::kStraggler:
+          break;
+        case Kind::kDeaf:
+          ++counters_.deaf_to_group;
+          break;
+        case Kind::kHears:
           break;
       }
       tell(event);

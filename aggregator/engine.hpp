@@ -87,10 +87,17 @@ class Engine {
     return found == jobs_.end() ? nullptr : found->second.get();
   }
   StreamScope scope_of(Job& job, PacketSink& sink) {
-    const Membership& m = job.membership;
+    Membership& m = job.membership;
     const Roster& r = m.roster();
-    return {r.session(), r.endpoints(), r.present(), m.record().protection.of(wire::Kind::kResult),
-            sink,        counters_,     scratch_,    job.shared ? &*job.shared : nullptr};
+    return {r.session(),
+            r.endpoints(),
+            r.present(),
+            m.record().protection.of(wire::Kind::kResult),
+            m.multicast(),
+            sink,
+            counters_,
+            scratch_,
+            job.shared ? &*job.shared : nullptr};
   }
 
   DropReason dispatch(const Endpoint& from, Packet& packet, Buffer buffer, Time now,

@@ -231,6 +231,7 @@ Formation::Agreement Formation::agree(std::size_t buffers_claimed) const {
   if (session.streams == 0) session.streams = default_streams(session, buffers_claimed);
   assert(session.streams >= 1 && session.streams <= limits::kMaxStreams &&
          std::has_single_bit(session.history));
+  if (!session.by_reference) session.group = config_.groups.of(session.job);
   return {session, holder() != nullptr, session.by_reference ? shared_regions() : SharedRegions()};
 }
 

@@ -33,12 +33,15 @@ struct JobEvent {
     kLeft,
     kAborted,
     kRefused,
-    kStraggler
+    kStraggler,
+    kDeaf,  ///< `rank` does not hear the job's multicast group: its results go by unicast
+    kHears  ///< it hears it again
   } kind = Kind::kFormed;
   Session session{};                  ///< job always; the rest where formed
   std::optional<AbortInfo> reason{};  ///< of an abort or a refusal
   std::optional<Rank> reported_by{};  ///< who ended the job for this reason, if it was a rank
   Straggler straggler{};
+  std::optional<Rank> rank{};
 };
 
 /// Events until an operator is told of them, so many at most.

@@ -140,6 +140,7 @@ void Membership::on_time(Time now, ControlPackets& out) {
       return;
     }
     roster_.repeat_welcomes(now, out);
+    roster_.send_beacon(now, out);
     if (contender || now >= roster_.all_must_have_spoken()) {
       abandon_formation();
       record_.void_joins();

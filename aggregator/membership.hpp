@@ -63,9 +63,10 @@ class Membership {
 
   void spoke(Rank r, std::uint64_t token) { roster_.spoke(r, token); }
   void proved_liveness(Rank r, Time now) { roster_.proved_liveness(r, now); }
-  void on_keep_alive(Rank r, std::uint64_t number, Time now, ControlPackets& out) {
-    roster_.on_keep_alive(r, number, now, out);
+  void on_keep_alive(Rank r, const wire::KeepAlive& packet, Time now, ControlPackets& out) {
+    roster_.on_keep_alive(r, packet, now, out);
   }
+  Multicast& multicast() { return roster_.multicast(); }  ///< while active
 
   /// Answers LEFT to a LEAVE with this token; `may_leave` tells whether no one needs the rank any
   /// more.

@@ -38,6 +38,7 @@ void Roster::begin(const Formation::Agreement& agreed, const Candidates& candida
   }
   assert(std::all_of(members_.begin(), members_.end(),
                      [](const Member& member) { return member.token != 0; }));
+  multicast_.begin(session.group, endpoints_, config_.keep_alive_interval());
   formed_at_ = now;
   welcome_due_ = after(now, config_.keep_alive_interval());
   for (std::uint16_t r = 0; r < session.ranks; ++r) welcome(Rank{r}, out);
@@ -57,6 +58,7 @@ void Roster::welcome(Rank r, ControlPackets& out) const {
   packet.payload_bytes = session_.payload_bytes;
   packet.history = session_.history;
   packet.lanes = config_.lanes;
+  packet.group = session_.group;
   packet.results = shared_.results;
   packet.flags =
       static_cast<std::uint8_t>((resumed_ ? wire::kWelcomeResume : 0) |
@@ -108,23 +110,46 @@ bool Roster::has_token(std::uint64_t token) const {
   });
 }
 
-void Roster::on_keep_alive(Rank r, std::uint64_t number, Time now, ControlPackets& out) {
+void Roster::on_keep_alive(Rank r, const wire::KeepAlive& packet, Time now, ControlPackets& out) {
   Member& member = members_[r.value];
-  if (number > member.keep_alive) {
-    member.keep_alive = number;
+  if (packet.number > member.keep_alive) {
+    member.keep_alive = packet.number;
     member.seen = now;
+    if (session_.group != 0) judge_hearing(r, packet.heard, now);
   }
   auto ack = wire::make<wire::KeepAliveAck>(record_.job);
   ack.epoch = session_.epoch;
-  ack.number = number;
+  ack.number = packet.number;
   ack.delivery_token = session_.delivery_token;
   out.push(endpoints_[r.value], ack, record_.protection);
+}
+
+/// An operator reads of those who do not hear it, and of their hearing it after all.
+void Roster::judge_hearing(Rank r, std::uint64_t heard, Time now) {
+  Member& member = members_[r.value];
+  multicast_.on_keep_alive(r, heard, now);
+  const bool deaf = multicast_.is_deaf(r);
+  if (deaf == std::exchange(member.was_deaf, deaf)) return;
+  record_.tell({.kind = deaf ? JobEvent::Kind::kDeaf : JobEvent::Kind::kHears,
+                .session = session_,
+                .rank = r});
+}
+
+void Roster::send_beacon(Time now, ControlPackets& out) {
+  if (now < multicast_.beacon_due()) return;
+  auto beacon = wire::make<wire::Beacon>(record_.job);
+  beacon.epoch = session_.epoch;
+  beacon.delivery_token = session_.delivery_token;
+  beacon.number = multicast_.next_beacon(now);
+  for (const Multicast::Path& path : multicast_.paths())
+    if (path.members.size() > 1) out.push(path.group, beacon, record_.protection);
 }
 
 void Roster::on_leave(Rank r, std::uint64_t token, bool may_leave, ControlPackets& out) {
   if (present_.contains(r)) {
     if (!may_leave) return;
     present_.erase(r);
+    multicast_.left(r);
     members_[r.value].contender.reset();  // it may come when the others have left, too
   }
   auto left = wire::make<wire::Left>(record_.job);
@@ -171,6 +196,7 @@ void Roster::rebind(Rank r, const Endpoint& to, const wire::Join& join, Time now
   member.former_opener = std::exchange(member.opener, opener_of(r));
   member.seen = now;
   endpoints_[r.value] = to;
+  multicast_.rebound(r, to);
   welcome(r, out);
 }
 
@@ -225,7 +251,7 @@ std::optional<AbortInfo> Roster::failed(Time now) const {
 }
 
 Time Roster::next_deadline() const {
-  Time next = std::min(all_must_have_spoken(), welcome_due_);
+  Time next = std::min({all_must_have_spoken(), welcome_due_, multicast_.beacon_due()});
   for (std::uint16_t r = 0; r < session_.ranks; ++r) {
     const Member& member = members_[r];
     if (present_.contains(Rank{r}))
@@ -249,6 +275,7 @@ std::optional<AbortInfo> Roster::on_disconnect(std::uint16_t port_id, Time now) 
     if (member.contender && member.contender->endpoint.port_id == port_id) member.contender.reset();
     if (endpoints_[r].port_id != port_id || !present_.contains(Rank{r})) continue;
     present_.erase(Rank{r});
+    multicast_.left(Rank{r});
     return about(AbortReason::kRankDisconnected, Rank{r}, now - member.seen);
   }
   return std::nullopt;

@@ -12,6 +12,7 @@
 
 #include "aggregator/formation.hpp"
 #include "aggregator/job_record.hpp"
+#include "aggregator/multicast.hpp"
 #include "common/base/rank_set.hpp"
 #include "common/base/time.hpp"
 #include "common/protocol/abort_info.hpp"
@@ -70,7 +71,11 @@ class Roster {
   bool was_heard(Rank r) const { return members_[r.value].spoke; }
   void proved_liveness(Rank r, Time now) { members_[r.value].seen = now; }
   Duration silence_of(Rank r, Time now) const { return now - members_[r.value].seen; }
-  void on_keep_alive(Rank r, std::uint64_t number, Time now, ControlPackets& out);
+  void on_keep_alive(Rank r, const wire::KeepAlive& packet, Time now, ControlPackets& out);
+
+  /// Where results go by multicast, and BEACONs that are due.
+  Multicast& multicast() { return multicast_; }
+  void send_beacon(Time now, ControlPackets& out);
 
   /// Answers LEFT to a LEAVE with this token; the rank is out if it `may_leave`.
   void on_leave(Rank r, std::uint64_t token, bool may_leave, ControlPackets& out);
@@ -116,9 +121,11 @@ class Roster {
     std::uint64_t keep_alive = 0;
     Time seen{};
     bool spoke = false;
+    bool was_deaf = false;  // to the group, as an operator was told
     std::optional<Contender> contender;
   };
   std::shared_ptr<Opener> opener_of(Rank r) const;
+  void judge_hearing(Rank r, std::uint64_t heard, Time now);
   bool is_another_process(const wire::Join& join) const;
   bool went_on_elsewhere(const wire::Join& join) const;
   Time contention_ends(const Member& member) const;
@@ -132,6 +139,7 @@ class Roster {
   Time welcome_due_ = kNever;  // while some were never heard
   std::vector<Member> members_;
   std::vector<Endpoint> endpoints_;
+  Multicast multicast_;
   RankSet present_;
 };
 

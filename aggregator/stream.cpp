@@ -361,10 +361,11 @@ Buffer Stream::build_keyed_result(const KeyedCombiner::Merged& merged, Scope& sc
 
 void Stream::deliver(const Buffer& result, Scope& scope) {
   Buffer brief;
-  const bool has_sums = !is_keyed_ && !combiner_.is_empty();
-  scope.present.for_each([&](Rank r) {
+  RankSet rest = scope.present;
+  rest -= deliver_by_group(result, scope);
+  rest.for_each([&](Rank r) {
     ++scope.counters.results_sent;
-    if (has_sums && !lacks_a_sum(r)) {
+    if (has_sums() && !lacks_a_sum(r)) {
       if (!brief) brief = without_sums(result, scope);
       ++scope.counters.results_withheld;
       scope.sink.send(scope.members[r.value], brief.share());
@@ -372,6 +373,26 @@ void Stream::deliver(const Buffer& result, Scope& scope) {
       scope.sink.send(scope.members[r.value], result.share());
     }
   });
+}
+
+/// To those who hear the group, if that is better than to each of them what he lacks: sums that few
+/// lack would fill the links of all. Returns whom it has reached.
+RankSet Stream::deliver_by_group(const Buffer& result, Scope& scope) {
+  RankSet reached;
+  for (Multicast::Path& path : scope.multicast.paths()) {
+    const unsigned hearing = path.hearing.size();
+    if (hearing < 2) continue;
+    unsigned lacking = 0;
+    path.hearing.for_each([&](Rank r) { lacking += !has_sums() || lacks_a_sum(r) ? 1 : 0; });
+    if (2 * lacking <= hearing) continue;
+    scope.sink.send(path.group, result.share());
+    ++path.rounds;
+    ++scope.counters.group_packets;
+    scope.counters.results_by_group += hearing;
+    scope.counters.results_sent += hearing;
+    reached |= path.hearing;
+  }
+  return reached;
 }
 
 /// Of the running round: it wants one that is not, moved, its own block and no other's.
@@ -422,6 +443,7 @@ void Stream::answer(Rank w, Round from, std::uint64_t have, Scope& scope) {
   if (from == rounds_.running()) return send_status(w, scope);
   rounds_.for_each_result(from, have, [&](const Buffer& result) {
     ++scope.counters.results_repeated;
+    scope.multicast.repaired(w);
     scope.sink.send(scope.members[w.value], result.share());
   });
 }

@@ -13,6 +13,7 @@
 //    who have it contribute what they kept, so that the round ends with the same sums again.
 //  - A RESULT goes without sums to a worker that lacks none of them: it wants none, or the others
 //    have added nothing to its own blocks, and these are moved, not reduced.
+//  - One RESULT to the group is for all members who hear it, if most of them lack a sum.
 //  - Memory is taken when the job forms; a packet allocates nothing but the result's buffer.
 #pragma once
 
@@ -23,6 +24,7 @@
 #include "aggregator/contributions.hpp"
 #include "aggregator/counters.hpp"
 #include "aggregator/keyed_combiner.hpp"
+#include "aggregator/multicast.hpp"
 #include "aggregator/round_log.hpp"
 #include "aggregator/shared_memory.hpp"
 #include "common/base/packet_buffer.hpp"
@@ -40,6 +42,7 @@ struct StreamScope {
   std::span<const Endpoint> members;  ///< by rank
   const RankSet& present;             ///< members that have not left
   Protection protection;              ///< of what goes out
+  Multicast& multicast;
   PacketSink& sink;
   Counters& counters;
   KeyedScratch& scratch;
@@ -103,6 +106,7 @@ class Stream {
   bool fits(Rank w, const Packet& packet) const;
   static bool can_read(Rank w, const Packet& packet, SharedBlocks& shared);
   void take(Rank w, const Packet& packet, Buffer buffer, Scope& scope);
+  bool has_sums() const { return !is_keyed_ && !combiner_.is_empty(); }
   const wire::Shape& shape() const { return is_keyed_ ? keyed_.shape() : combiner_.shape(); }
   const AbortInfo* try_finish(Scope& scope);
   bool may_finish(Scope& scope);
@@ -119,6 +123,7 @@ class Stream {
   void start_round(std::span<const BlockIndex> want);
   void start_round(bool opening);
   void deliver(const Buffer& result, Scope& scope);
+  RankSet deliver_by_group(const Buffer& result, Scope& scope);
   bool lacks_a_sum(Rank w) const;
   Buffer without_sums(const Buffer& result, Scope& scope) const;
   void answer(Rank w, Round from, std::uint64_t have, Scope& scope);

@@ -22,6 +22,7 @@ struct Counters {
   std::uint64_t rounds_replayed = 0;    ///< for ranks that lacked their results when a daemon died
   std::uint64_t results_read_late = 0;  ///< where a daemon had written them that died meanwhile
   std::uint64_t rejoins = 0;
+  std::uint64_t beacons_heard = 0;  ///< each for the first time, by multicast
   std::uint64_t ops_completed = 0;
   std::uint64_t ops_failed = 0;
   DropCounters drops;
@@ -43,6 +44,7 @@ struct Counters {
     f("rounds_replayed", rounds_replayed);
     f("results_read_late", results_read_late);
     f("rejoins", rejoins);
+    f("beacons_heard", beacons_heard);
     f("ops_completed", ops_completed);
     f("ops_failed", ops_failed);
   }

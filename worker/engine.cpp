@@ -234,6 +234,15 @@ DropReason Engine::dispatch(const Endpoint& from, Packet& packet, Buffer buffer,
         return unseal(membership.protection().opener(), packet, buffer) == DropReason::kNone &&
                membership.on_keep_alive_ack(packet.as<wire::KeepAliveAck>(), now);
       });
+    case Kind::kBeacon:
+      return for_membership([&](ShardMembership& membership) {
+        if (unseal(membership.protection().opener(), packet, buffer) != DropReason::kNone ||
+            !membership.on_beacon(packet.as<wire::Beacon>(), now))
+          return false;
+        ++counters_.beacons_heard;
+        deadline_ = std::min(deadline_, membership.next_deadline());
+        return true;
+      });
     default:
       return on_stream(packet, std::move(buffer), now, sink);
   }

@@ -95,6 +95,14 @@ class Engine {
   std::size_t awaited_bytes() const { return ops_.awaited_bytes(); }  ///< of these, if none is zero
   /// The ranks that aggregators said they wait for when they last told, and nothing came since.
   RankSet awaited(OpNumber op) const;
+  /// Calls f(group) for each multicast group (IPv4, host byte order) to which results may come;
+  /// more than once for the same. The caller receives what comes to these, and to no others.
+  template <class F>
+  void for_each_group(F&& f) const {
+    if (over()) return;
+    for (const auto& membership : memberships_)
+      if (const std::uint32_t group = membership->agreed().group; group != 0) f(group);
+  }
   const Counters& counters() const { return counters_; }
 
  private:

@@ -1,11 +1,13 @@
 #include "worker/progress.hpp"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "common/config/log.hpp"
 #include "common/net/clock.hpp"
 #include "common/net/eal.hpp"
+#include "common/net/igmp.hpp"
 #include "common/protocol/packet.hpp"
 #include "worker/environment.hpp"
 #include "worker/thread_without_signals.hpp"
@@ -189,6 +191,7 @@ std::size_t Progress::turn() {
     }
     ++unclaimed_;
   });
+  receive_groups(now);  // before ranks ask for a BEACON
   std::size_t work = received;
   bool awaits_much = false;
   for (Member* member : members_) {
@@ -200,6 +203,18 @@ std::size_t Progress::turn() {
   awaits_much_.store(awaits_much && io.tells(), std::memory_order_relaxed);
   io.flush();
   return work;
+}
+
+/// What comes to the groups of the sessions is received. Beyond kMaxGroups the aggregators find
+/// that they are not heard, and send by unicast.
+void Progress::receive_groups(Time now) {
+  std::array<std::uint32_t, net::kMaxGroups> groups{};
+  auto end = groups.begin();
+  for (Member* member : members_)
+    member->engine().for_each_group([&](std::uint32_t group) {
+      if (end != groups.end() && std::find(groups.begin(), end, group) == end) *end++ = group;
+    });
+  attachment_->set_groups({groups.begin(), end}, now);
 }
 
 }  // namespace sluice

@@ -134,6 +134,7 @@ class Progress {
   Idle waiting_idle() const;
   std::uint32_t yields() const;
   std::size_t turn();
+  void receive_groups(Time now);
   void run();
   void sleep_while_others_drive();
   void rest(std::chrono::microseconds sleep);

@@ -217,7 +217,8 @@ bool ShardMembership::on_welcome(const Endpoint& from, const wire::Welcome& pack
                         .delivery_token = packet.delivery_token,
                         .authenticated = authenticated,
                         .encrypted = encrypted,
-                        .by_reference = by_reference};
+                        .by_reference = by_reference,
+                        .group = packet.group};
   const bool new_epoch = packet.epoch != agreed_.epoch;
   if (by_reference && new_epoch && !can_share(session, packet.results)) return false;
   if (!addresses_.on_welcome(from, packet.incarnation)) return false;
@@ -229,7 +230,10 @@ bool ShardMembership::on_welcome(const Endpoint& from, const wire::Welcome& pack
   home_ = packet.incarnation;
   resume_ = (packet.flags & wire::kWelcomeResume) != 0;
   token_ = packet.token;
-  if (new_epoch_) keep_alive_ = keep_alive_acknowledged_ = 0;  // else the numbers must go on rising
+  if (new_epoch_) {  // else the numbers must go on rising
+    keep_alive_ = keep_alive_acknowledged_ = 0;
+    beacon_ = 0;
+  }
   keep_alive_interval_ =
       std::chrono::milliseconds(std::max<std::uint16_t>(packet.keep_alive_ms, 1));
   heard_ = keep_alive_due_ = now;
@@ -281,6 +285,19 @@ bool ShardMembership::on_keep_alive_ack(const wire::KeepAliveAck& packet, Time n
     return false;
   keep_alive_acknowledged_ = packet.number;
   heard_ = now;
+  return true;
+}
+
+/// It shows that the group is heard, and nothing of the way on which all else comes: so it is no
+/// sign of liveness. Where the aggregator may think that we do not hear, it learns at once that we
+/// do.
+bool ShardMembership::on_beacon(const wire::Beacon& packet, Time now) {
+  constexpr std::uint64_t kMissed = 3;
+  if (!in() || packet.epoch != agreed_.epoch || packet.delivery_token != agreed_.delivery_token ||
+      packet.number <= beacon_)
+    return false;
+  if (beacon_ == 0 || packet.number - beacon_ > kMissed) keep_alive_due_ = now;
+  beacon_ = packet.number;
   return true;
 }
 
@@ -387,6 +404,7 @@ std::optional<Error> ShardMembership::on_time(Time now, ControlPackets& out) {
     auto packet = wire::make<wire::KeepAlive>(config_.job);
     packet.member = member_header(packet.member);
     packet.number = ++keep_alive_;
+    packet.heard = beacon_;
     out.push(addresses_.current(), packet, protection_);
     keep_alive_sent_ = now;
     keep_alive_due_ = after(now, keep_alive_interval_);

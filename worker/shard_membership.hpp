@@ -82,6 +82,7 @@ class ShardMembership {
   bool on_welcome(const Endpoint& from, const wire::Welcome& packet,
                   Time now);  ///< true: joined now
   bool on_keep_alive_ack(const wire::KeepAliveAck& packet, Time now);
+  bool on_beacon(const wire::Beacon& packet, Time now);
   bool is_refused(const wire::Refused& packet) const;
   /// A refusal comes from the very aggregator that took us in: it does not know us any more.
   bool is_from_home(const wire::Refused& packet) const { return packet.incarnation == home_; }
@@ -159,6 +160,7 @@ class ShardMembership {
   std::uint64_t token_ = 0;
   std::uint64_t keep_alive_ = 0;
   std::uint64_t keep_alive_acknowledged_ = 0;
+  std::uint64_t beacon_ = 0;  // newest heard in this epoch
   Time keep_alive_sent_{};
   Duration keep_alive_interval_{};
   Duration retry_{};

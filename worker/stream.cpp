@@ -438,7 +438,7 @@ void Stream::on_timer(Scope& scope) {
     send_data(false, scope);
     return;
   }
-  const Duration timeout = scope.membership.rto.backed_off(backoffs_);
+  const Duration timeout = this->timeout(scope);
   RecentRounds& recent = scope.membership.recent;
   if (const Time late = recent.late_at(said_, timeout, held_ || !owes_data()); scope.now < late)
     return arm(late, scope);
@@ -456,7 +456,14 @@ void Stream::on_timer(Scope& scope) {
 /// Something was said of the round awaited, or nothing need be.
 void Stream::await(Scope& scope) {
   said_ = scope.now;
-  arm(after(scope.now, scope.membership.rto.backed_off(backoffs_)), scope);
+  arm(after(scope.now, timeout(scope)), scope);
+}
+
+/// What is lost on its way to a group may be lost for all ranks: they do not all ask in one moment.
+Duration Stream::timeout(Scope& scope) const {
+  const Duration timeout = scope.membership.rto.backed_off(backoffs_);
+  if (scope.membership.agreed().group == 0) return timeout;
+  return timeout + timeout * scope.config.rank.value / (4 * scope.config.ranks);
 }
 
 void Stream::arm(Time due, Scope& scope) {

@@ -205,6 +205,7 @@ class Stream {
   Buffer send_and_keep(Buffer buffer, Scope& scope);
   void count_sent(const Buffer& buffer, Scope& scope);
   void await(Scope& scope);
+  Duration timeout(Scope& scope) const;
   void arm(Time due, Scope& scope);
 
   StreamId id_;

@@ -74,10 +74,11 @@ def run(*command):
 
 
 def run_with(environment, *command):
-    """The same in another environment."""
+    """The same in another environment; what it says, standard output first."""
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+    return done.stdout + done.stderr
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <optional>
 
 #include <arpa/inet.h>
@@ -16,11 +17,15 @@ bool is_unicast(std::uint32_t ipv4) {
   return ipv4 >= 0x0100'0000 && ipv4 < 0xE000'0000;
 }
 
-std::optional<std::uint32_t> parse_unicast(std::string_view text) {
+std::optional<std::uint32_t> parse_ipv4(std::string_view text) {
   in_addr address{};
   if (inet_pton(AF_INET, std::string(text).c_str(), &address) != 1) return std::nullopt;
-  const std::uint32_t ipv4 = ntohl(address.s_addr);
-  return is_unicast(ipv4) ? std::optional(ipv4) : std::nullopt;
+  return ntohl(address.s_addr);
+}
+
+std::optional<std::uint32_t> parse_unicast(std::string_view text) {
+  const auto ipv4 = parse_ipv4(text);
+  return ipv4 && is_unicast(*ipv4) ? ipv4 : std::nullopt;
 }
 
 // In networks of more than two addresses the lowest and the highest are not a host's.
@@ -86,6 +91,28 @@ std::vector<AggregatorAddress> parse_aggregator_addresses(std::string_view name,
     begin = end + 1;
   }
   return addresses;
+}
+
+GroupRange parse_groups(std::string_view name, std::string_view text) {
+  static constexpr IntegerRange kPrefix{8, 32};
+  const std::size_t slash = text.find('/');
+  const auto first = parse_ipv4(text.substr(0, slash));
+  if (!first || slash == text.npos || !is_multicast(*first) || is_link_local_multicast(*first))
+    throw must_be(name, "an IPV4/PREFIX of multicast groups such as 239.255.74.0/24", text);
+  const auto prefix =
+      parse_integer(std::string(name) + "'s prefix length", kPrefix, text.substr(slash + 1));
+  const std::uint32_t count = std::uint32_t{1} << (32 - prefix);
+  if (*first % count != 0)
+    throw must_be(name,
+                  ipv4_to_string(*first - *first % count) + "/" + std::to_string(prefix) +
+                      ", the first address of its network",
+                  text);
+  return {*first, count};
+}
+
+std::string to_string(const GroupRange& groups) {
+  if (groups.count == 0) return "";
+  return ipv4_to_string(groups.first) + "/" + std::to_string(std::countl_zero(groups.count) + 1);
 }
 
 std::string ipv4_to_string(std::uint32_t host_order) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/limits.hpp"
+#include "common/base/multicast.hpp"
 
 namespace sluice::config {
 
@@ -54,6 +55,10 @@ std::vector<AggregatorAddress> parse_aggregator_addresses(std::string_view name,
 /// The form that the parsers read.
 std::string to_string(const InterfaceAddress& address);
 std::string to_string(const AggregatorAddress& address);
+
+/// "239.255.74.0/24": its 256 groups. The address is the first of them, beyond 224.0.0.0/24.
+GroupRange parse_groups(std::string_view name, std::string_view text);
+std::string to_string(const GroupRange& groups);  ///< empty: there are none
 std::string ipv4_to_string(std::uint32_t host_order);
 
 }  // namespace sluice::config

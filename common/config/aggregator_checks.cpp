@@ -56,6 +56,8 @@ void check_ports(const Config& config, const Complaint& complaint) {
     complaint.raise("vhost-max-ports", "with " + std::to_string(config.ports.size()) +
                                            " port settings the sum must be at most " +
                                            std::to_string(limits::kMaxPorts));
+  if (config.multicast_groups.count != 0 && config.ports.empty())
+    complaint.raise("multicast-groups", "needs a port: local workers have no network");
   if (!config.pci && std::any_of(config.ports.begin(), config.ports.end(), is_pci_device))
     complaint.raise("port", "PCI devices need pci = on");
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/base/limits.hpp"
+#include "common/base/multicast.hpp"
 #include "common/config/address.hpp"
 #include "common/config/choices.hpp"
 #include "common/config/environment.hpp"
@@ -32,6 +33,7 @@ struct AggregatorConfig {
   std::uint16_t port_mtu = defaults::kNetworkMtu;
   std::uint16_t udp_port = kDefaultUdpPort;
   UdpChecksum udp_checksum = UdpChecksum::kAuto;
+  GroupRange multicast_groups;  ///< count 0: none
 
   // Jobs.
   std::uint16_t streams = defaults::kStreams;

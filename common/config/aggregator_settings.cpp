@@ -36,6 +36,19 @@ Value interface_addresses(std::vector<InterfaceAddress> Config::*member) {
               }};
 }
 
+Value multicast_groups(GroupRange Config::*member) {
+  return {.allowed = "IPV4/PREFIX of multicast groups",
+          .range = {},
+          .is_list = false,
+          .assign = [=](Config& config, std::string_view name,
+                        std::string_view text) { config.*member = parse_groups(name, text); },
+          .show =
+              [=](const Config& config) {
+                const std::string shown = to_string(config.*member);
+                return shown.empty() ? std::vector<std::string>() : std::vector{shown};
+              }};
+}
+
 Value cores(std::vector<std::int32_t> Config::*member) {
   return {.allowed = "0..1023",
           .range = {},
@@ -124,6 +137,11 @@ std::vector<AggregatorSetting> make_settings() {
       {network, "udp-checksum", "", choice(&Config::udp_checksum, kUdpChecksumChoices),
        "UDP checksums on network ports; auto: where the device computes them or a kernel reads"
        " them."},
+      {network, "multicast-groups", "", multicast_groups(&Config::multicast_groups),
+       "Send results that most workers want by multicast, once to all who hear it: job j has group "
+       "j"
+       " modulo the number of these groups, for instance of 239.255.74.0/24; if none, to each"
+       " worker."},
 
       {jobs, "streams", "streams", integer(&Config::streams, {1, limits::kMaxStreams}),
        "Streams of a job over all shards, unless the job asks for a number."},

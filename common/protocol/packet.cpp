@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "common/base/multicast.hpp"
 #include "common/protocol/geometry.hpp"
 #include "common/protocol/keyed.hpp"
 #include "common/protocol/protection.hpp"
@@ -144,11 +145,12 @@ DropReason Packet::check<wire::Welcome>() {
       bad != DropReason::kNone)
     return bad;
   const auto& w = as<wire::Welcome>();
-  const bool possible = w.streams >= 1 && w.streams <= wire::kMaxStreams && w.history >= 2 &&
-                        w.history <= wire::kMaxHistory && std::has_single_bit(w.history) &&
-                        w.block_elements >= 1 && w.block_elements <= wire::kMaxBlockElements &&
-                        w.payload_bytes >= wire::kMinPayload &&
-                        w.payload_bytes <= wire::kMaxPayload && is_lane_count(w.lanes);
+  const bool possible =
+      w.streams >= 1 && w.streams <= wire::kMaxStreams && w.history >= 2 &&
+      w.history <= wire::kMaxHistory && std::has_single_bit(w.history) && w.block_elements >= 1 &&
+      w.block_elements <= wire::kMaxBlockElements && w.payload_bytes >= wire::kMinPayload &&
+      w.payload_bytes <= wire::kMaxPayload && is_lane_count(w.lanes) &&
+      (w.group == 0 || (is_multicast(w.group) && !is_link_local_multicast(w.group)));
   return possible ? DropReason::kNone : DropReason::kBadShape;
 }
 

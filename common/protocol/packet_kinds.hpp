@@ -44,6 +44,7 @@ enum class TrailerKey : std::uint8_t { kOfJob, kOfSession };
   row(Result,       "RESULT",        kDeliveryHeader, kOfSession)   \
   row(Status,       "STATUS",        kDeliveryHeader, kOfSession)   \
   row(Poll,         "POLL",          kDeliveryHeader, kOfSession)   \
+  row(Beacon,       "BEACON",        kHeader,         kOfSession)   \
   row(KeyValueResult, "KV_RESULT",   kDeliveryHeader, kOfSession)
 // clang-format on
 

@@ -22,6 +22,7 @@ struct Session {
   bool authenticated = false;  ///< every packet carries a trailer
   bool encrypted = false;      ///< packets that carry values are; then it is authenticated, too
   bool by_reference = false;   ///< blocks lie in shared memory, not in packets
+  std::uint32_t group = 0;     ///< IPv4 multicast group to which results may go; 0: none
 
   /// Streams that a shard serves: those with s % shards == shard.
   constexpr std::uint16_t streams_of(std::uint16_t of_shard) const {

@@ -60,6 +60,7 @@ enum class Kind : std::uint8_t {
   kResult = 0x88,
   kStatus = 0x89,
   kPoll = 0x8a,
+  kBeacon = 0x8b,
   kKeyValueResult = 0xa0,
 };
 
@@ -223,7 +224,8 @@ inline constexpr std::uint8_t kJoinEncrypt = 8;       // values and their places
 struct KeepAlive {
   MemberHeader member;
   U64 number;                              // rises with every one sent
-  std::array<std::uint8_t, 40> padding{};  // as long as the longest answer to it
+  U64 heard;                               // newest BEACON of this epoch; 0: none
+  std::array<std::uint8_t, 32> padding{};  // as long as the longest answer to it
 };
 static_assert(sizeof(KeepAlive) == 80);
 
@@ -277,8 +279,8 @@ struct Welcome {
   std::uint8_t flags = 0;  // kWelcome...
   U16 lanes;               // of each daemon: there are so many shards for each address
   U16 keep_alive_ms;       // how often a KEEPALIVE is expected
-  std::array<std::uint8_t, 4> reserved{};
-  U64 results;  // region of the session's sums, where blocks go by reference; else zero
+  U32 group;               // multicast address to which results may go; 0: none
+  U64 results;             // region of the session's sums, where blocks go by reference; else zero
 };
 static_assert(sizeof(Welcome) == 88 && sizeof(Welcome) + kTrailerBytes <= kHandshakeBytes);
 inline constexpr std::uint8_t kWelcomeResume = 1;
@@ -374,6 +376,15 @@ struct KeepAliveAck {
   U64 delivery_token;
 };
 static_assert(sizeof(KeepAliveAck) == 40 && sizeof(KeepAliveAck) <= sizeof(KeepAlive));
+
+/// To the group alone: whoever tells its number in a KEEPALIVE hears the group.
+struct Beacon {
+  Header header;
+  U64 epoch;
+  U64 number;  // rises with every one sent in the epoch, from 1
+  U64 delivery_token;
+};
+static_assert(sizeof(Beacon) == 40);
 
 // ------------------------------------------------------------------------------ streams, up
 struct Data {  // then Descriptor if opening; Column[columns]; the blocks present, in column order,

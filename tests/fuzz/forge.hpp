@@ -141,6 +141,7 @@ inline Datagram forge_upstream(Input& input, const wire::MemberHeader& member) {
     case 2: {
       auto packet = fill(wire::make<wire::KeepAlive>(job));
       packet.number = round;
+      packet.heard = round;
       return datagram_of(packet);
     }
     case 3: {

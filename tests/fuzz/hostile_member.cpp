@@ -388,6 +388,7 @@ class Target {
     packet.member = member(job, rank, packet.member);
     if (input_.one_in(8)) packet.member.rank = input_.byte();
     packet.number = ++job.forged_ranks[rank].keep_alive;
+    packet.heard = input_.byte() % 4;
     send_packet(job, rank, packet);
   }
   /// Whoever is to live keeps living, while stragglers and time-outs are looked for.

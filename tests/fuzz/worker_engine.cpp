@@ -168,7 +168,7 @@ class Target {
 
   void speak_unasked() {
     const auto stream = static_cast<std::uint16_t>(input_.below(streams_ + 1u));
-    switch (input_.below(7)) {
+    switch (input_.below(8)) {
       case 0:
         return say(status(stream));
       case 1:
@@ -182,6 +182,8 @@ class Target {
       case 5:
         ++epoch_[stream % shards_.count];  // an aggregator that was restarted
         return say(refused(token(stream % shards_.count)));
+      case 6:
+        return say(beacon(stream % shards_.count));
       default:
         return say(result(stream));
     }
@@ -242,6 +244,7 @@ class Target {
     packet.payload_bytes = join.payload_bytes;
     packet.history = history_;
     packet.keep_alive_ms = 100;
+    packet.group = 0xefff'0000 + shard;
     packet.flags = (join.flags & wire::kJoinNoProgress) != 0 ? 0 : wire::kWelcomeResume;
     return datagram_of(packet);
   }
@@ -268,6 +271,13 @@ class Target {
     ack.epoch = ack.delivery_token = epoch(shard);
     ack.number = packet.number;
     return datagram_of(ack);
+  }
+
+  Datagram beacon(std::uint64_t shard) {
+    auto packet = wire::make<wire::Beacon>(kJob);
+    packet.epoch = packet.delivery_token = epoch(shard);
+    packet.number = input_.byte();
+    return datagram_of(packet);
   }
 
   // ----------------------------------------------------------------------------------- streams

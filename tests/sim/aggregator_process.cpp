@@ -12,6 +12,8 @@ namespace {
 /// For the most streams and rounds that a scenario draws.
 constexpr std::size_t kResultsBytes = std::size_t{64} << 20;
 
+constexpr GroupRange kGroups{.first = 0xefff'0000, .count = 256};  // 239.255.0.0/24
+
 constexpr std::uint64_t key_of(std::uint32_t job, unsigned rank) {
   return (std::uint64_t{job} << 32) | rank;
 }
@@ -50,6 +52,7 @@ aggregator::EngineConfig AggregatorProcess::config() {
   config.liveness_timeout = world_.scenario.liveness;
   config.formation_timeout = kFormation;
   config.integrity = world_.scenario.integrity;
+  if (world_.scenario.multicast) config.groups = kGroups;
   const Trust trust = world_.scenario.trust;
   config.secret = [trust](std::uint32_t job) { return secret_of(job, trust); };
   config.authenticate_packets = trust == Trust::kAuthenticated;

@@ -251,7 +251,13 @@ void App::settle() {
     active_since_ = std::min(active_since_, world_.events.now());
     work();
   }
-  if (engine_) host_.wake(engine_->next_deadline());
+  if (!engine_) return;
+  if (world_.scenario.multicast) {
+    std::set<Address> groups;
+    engine_->for_each_group([&](std::uint32_t group) { groups.insert(group); });
+    world_.network.set_groups(host_.self().ipv4, std::move(groups));
+  }
+  host_.wake(engine_->next_deadline());
 }
 
 void App::check() {

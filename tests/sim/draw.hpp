@@ -17,6 +17,8 @@ void draw_cuts(Random& r, Scenario& s, Duration longest);
 /// Who is far behind when an aggregator dies.
 void draw_laggards(std::uint64_t seed, Scenario& s);
 void draw_overheard(Random& r, Scenario& s);
+/// Multicast, and who hears it.
+void draw_groups(std::uint64_t seed, Scenario& s);
 
 // Processes (draw_processes.cpp).
 void draw_clocks(Random& r, Scenario& s);

@@ -66,4 +66,23 @@ void draw_cuts(Random& r, Scenario& s, Duration longest) {
   }
 }
 
+/// Half of the scenarios have groups, and some ranks hear theirs for a while only, or never.
+void draw_groups(std::uint64_t seed, Scenario& s) {
+  Random r(derive(seed, 5));
+  s.multicast = r.chance(0.5) || s.theme == Theme::kDeaf;
+  if (!s.multicast) return;
+  for (JobPlan& job : s.jobs) job.shared_port = job.shared_port || r.chance(0.8);
+  if (s.link.host_bytes_per_us > 0) return;  // nothing may be lost there
+  for (auto i = r.pick<unsigned>({s.theme == Theme::kDeaf, 0u, 1u, 2u}); i > 0; --i) {
+    Cut cut;
+    cut.of_group = true;
+    cut.job = r.below(s.jobs.size());
+    cut.ranks = some_ranks(r, s.jobs[cut.job].ranks);
+    cut.shards = r.chance(0.7) ? (1u << s.shards) - 1 : 1u << r.below(s.shards);
+    cut.from = Time{ms(r.pick({0.0, r.uniform(0, 50), r.uniform(0, 1000)}))};
+    cut.to = r.chance(0.5) ? kNever : cut.from + ms(r.uniform(20, 1500));
+    s.cuts.push_back(cut);
+  }
+}
+
 }  // namespace sluice::sim

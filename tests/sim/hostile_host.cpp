@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "common/base/multicast.hpp"
 #include "common/protocol/build.hpp"
 #include "common/protocol/protection.hpp"
 
@@ -48,6 +49,7 @@ HostileHost::HostileHost(World& world)
 
 void HostileHost::overhear(const Endpoint& from, const Endpoint& to, const Bytes& datagram) {
   const auto hears = [&](const Endpoint& end) {
+    if (is_multicast(end.ipv4)) return true;
     const bool worker = end.ipv4 >> 16 != 0;
     return worker &&
            world_.scenario.overheard.contains(Rank{static_cast<std::uint16_t>(rank_at(end.ipv4))});
@@ -60,7 +62,7 @@ void HostileHost::overhear(const Endpoint& from, const Endpoint& to, const Bytes
   const bool up = wire::is_upstream(packet.kind());
   const std::pair path((up ? from : to).ipv4, (up ? to : from).ipv4 & ~kStandbys);
   if (packet.kind() == wire::Kind::kJoin) challenged_.insert(path);
-  if (challenged_.count(path) == 0) return;
+  if (challenged_.count(path) == 0 && !is_multicast(to.ipv4)) return;
   remember(packet.kind(), {from, to, datagram});
 }
 

@@ -77,6 +77,7 @@ class Job {
   bool may_be_unheard(unsigned shard, unsigned rank, Time from, Time to) const;
   bool was_taken_in_elsewhere(const AggregatorProcess& aggregator, unsigned rank) const;
   Duration held_up(unsigned rank, Time since) const;
+  Duration others_held_up(const App& app, Time since) const;
   Time last_death(unsigned shard) const;
   bool shard_unreachable(unsigned shard, unsigned rank) const;
   bool shard_gone(unsigned shard) const;

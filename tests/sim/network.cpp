@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/base/multicast.hpp"
 #include "tests/sim/trace.hpp"
 
 namespace sluice::sim {
@@ -42,7 +43,32 @@ void Network::send(const Endpoint& from, const Endpoint& known, const Bytes& dat
   ++counts_.packets;
   if (on_send) on_send(from, to, datagram);
   if (trace_) trace("send", events_.now(), from, to, *datagram);
-  if (!faulty()) return carry(from, to, datagram, {});
+  if (!is_multicast(to.ipv4)) return send_to_one(from, to, datagram, std::nullopt);
+  ++counts_.to_groups;
+  std::optional<Time> sent = events_.now();
+  if (scenario_.link.host_bytes_per_us > 0) sent = leaves_link(true, from.ipv4, datagram->size());
+  for (const Endpoint& each : receivers(to)) send_to_one(from, each, datagram, sent);
+}
+
+/// Who is in the group, or the only one.
+std::vector<Endpoint> Network::receivers(const Endpoint& to) const {
+  std::vector<Endpoint> all;
+  if (!is_multicast(to.ipv4)) all.push_back(to);
+  for (const auto& [host, groups] : groups_) {
+    if (!groups.contains(to.ipv4)) continue;
+    all.push_back(to);
+    all.back().ipv4 = host;
+  }
+  return all;
+}
+
+void Network::send_to_one(const Endpoint& from, const Endpoint& to, const Bytes& datagram,
+                          std::optional<Time> sent) {
+  if (sent && cut_of(from.ipv4, to.ipv4, true) != nullptr) {
+    ++counts_.deaf;
+    return;
+  }
+  if (!faulty()) return carry(from, to, datagram, {}, sent);
 
   const LinkModel& link = scenario_.link;
   const bool lost = random_.chance(link.loss);
@@ -59,7 +85,8 @@ void Network::send(const Endpoint& from, const Endpoint& known, const Bytes& dat
     counts_.late += late;
     const double share = late ? random_.unit() : 0;
     carry(from, to, datagram,
-          Duration{static_cast<Duration::rep>(share * static_cast<double>(link.late_max.count()))});
+          Duration{static_cast<Duration::rep>(share * static_cast<double>(link.late_max.count()))},
+          sent);
   }
   if (random_.chance(link.ancient)) {
     ++counts_.ancient;
@@ -75,7 +102,8 @@ void Network::send(const Endpoint& from, const Endpoint& known, const Bytes& dat
 void Network::inject(const Endpoint& from, const Endpoint& to, const Bytes& datagram,
                      bool damaged) {
   if (trace_) trace("inject", events_.now(), from, to, *datagram);
-  put(from, to, datagram, events_.now() + scenario_.link.delay, damaged);
+  for (const Endpoint& each : receivers(to))
+    put(from, each, datagram, events_.now() + scenario_.link.delay, damaged);
 }
 
 /// When a packet of this size has left a path that sends one after the other; false: it does not,
@@ -117,9 +145,11 @@ std::optional<Time> Network::leaves_link(bool up, Address host, std::size_t size
   return free = begin + Duration{static_cast<Duration::rep>(takes)};
 }
 
-void Network::carry(const Endpoint& from, const Endpoint& to, Bytes datagram, Duration extra) {
+void Network::carry(const Endpoint& from, const Endpoint& to, Bytes datagram, Duration extra,
+                    std::optional<Time> sent) {
   if (scenario_.link.host_bytes_per_us > 0) {
-    events_.at(*leaves_link(true, from.ipv4, datagram->size()), [=, this] {
+    if (!sent) sent = leaves_link(true, from.ipv4, datagram->size());
+    events_.at(*sent, [=, this] {
       if (const auto at = leaves_link(false, to.ipv4, datagram->size()))
         put(from, to, datagram, *at + scenario_.link.delay, false);
     });
@@ -156,11 +186,12 @@ double Network::share_of_late(Address to) const {
   return scenario_.laggards.contains(rank) ? kOfLaggards : link.late;
 }
 
-const Cut* Network::cut_of(Address from, Address to) const {
+const Cut* Network::cut_of(Address from, Address to, bool to_group) const {
   const bool downstream = is_shard(from);
   const unsigned shard = shard_at(downstream ? from : to);
   const Address worker = downstream ? to : from;
   for (const Cut& cut : scenario_.cuts) {
+    if (cut.of_group != to_group) continue;
     if (cut.downstream != downstream || (cut.shards >> shard & 1) == 0) continue;
     if (events_.now() < cut.from || events_.now() >= cut.to) continue;
     if (worker >> 16 != scenario_.jobs[cut.job].id || (worker & kIntruders) != 0) continue;
@@ -185,6 +216,8 @@ void Network::add_to(Coverage& coverage) const {
     coverage["network." + std::string(name)] += n;
   };
   add("packets", counts_.packets);
+  add("to groups", counts_.to_groups);
+  add("not heard in a group", counts_.deaf);
   add("lost", counts_.lost);
   add("duplicated", counts_.duplicated);
   add("late", counts_.late);

@@ -4,7 +4,9 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
+#include <set>
 #include <unordered_map>
 
 #include "common/base/endpoint.hpp"
@@ -58,7 +60,13 @@ class Network {
   Endpoint inside(Endpoint known) const;
 
   void attach(Address address, Handler handler) { handlers_[address] = std::move(handler); }
-  void detach(Address address) { handlers_.erase(address); }
+  void detach(Address address) {
+    handlers_.erase(address);
+    groups_.erase(address);
+  }
+
+  /// From now on what goes to these multicast groups reaches that host.
+  void set_groups(Address host, std::set<Address> groups) { groups_[host] = std::move(groups); }
 
   /// `from` as it is in here, `to` as it is known outside.
   void send(const Endpoint& from, const Endpoint& to, const Bytes& datagram);
@@ -79,17 +87,22 @@ class Network {
 
  private:
   struct Counts {
-    std::uint64_t packets = 0, lost = 0, duplicated = 0, late = 0, ancient = 0, garbage = 0,
-                  flipped = 0, cut = 0, congested = 0, overflowed = 0;
+    std::uint64_t packets = 0, to_groups = 0, deaf = 0, lost = 0, duplicated = 0, late = 0,
+                  ancient = 0, garbage = 0, flipped = 0, cut = 0, congested = 0, overflowed = 0;
   };
 
-  void carry(const Endpoint& from, const Endpoint& to, Bytes datagram, Duration extra);
+  /// `sent`: when a packet to a group has left its sender's link, once for all who receive it.
+  void send_to_one(const Endpoint& from, const Endpoint& to, const Bytes& datagram,
+                   std::optional<Time> sent);
+  std::vector<Endpoint> receivers(const Endpoint& to) const;
+  void carry(const Endpoint& from, const Endpoint& to, Bytes datagram, Duration extra,
+             std::optional<Time> sent);
   void put(const Endpoint& from, const Endpoint& to, const Bytes& datagram, Time at, bool damaged);
   void deliver(const Endpoint& to, const Arrival& arrival);
   Bytes damaged(const Bytes& datagram);
   Bytes with_flipped_bits(const Bytes& datagram);
   double share_of_late(Address to) const;
-  const Cut* cut_of(Address from, Address to) const;
+  const Cut* cut_of(Address from, Address to, bool to_group = false) const;
   std::optional<Time> leaves_link(bool up, Address host, std::size_t size);
   bool departs(const Endpoint& from, const Endpoint& to, std::size_t size, Time& at);
 
@@ -98,6 +111,7 @@ class Network {
   Random random_;
   bool trace_;
   std::unordered_map<Address, Handler> handlers_;
+  std::map<Address, std::set<Address>> groups_;         // by host
   std::unordered_map<std::uint64_t, Time> busy_until_;  // by path, or by link
   Counts counts_;
 };

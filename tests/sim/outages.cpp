@@ -18,7 +18,7 @@ RankSet all_ranks() {
 
 Outages::Outages(const Scenario& scenario) {
   for (const Cut& cut : scenario.cuts)
-    outages_.push_back({cut.from, cut.to, cut.shards, cut.job, cut.ranks});
+    if (!cut.of_group) outages_.push_back({cut.from, cut.to, cut.shards, cut.job, cut.ranks});
   for (const Pause& pause : scenario.pauses) add(pause.who, pause.from, pause.from + pause.length);
   for (const PoolExhaustion& exhaustion : scenario.pool_exhaustions)
     add(exhaustion.who, exhaustion.from, exhaustion.to);

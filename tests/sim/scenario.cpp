@@ -121,6 +121,23 @@ void draw_full_links(Random& r, Scenario& s) {
   s.jobs.push_back(std::move(job));
 }
 
+/// Many rounds on a network without faults, but for groups that some ranks do not hear.
+void draw_deaf(Random& r, Scenario& s) {
+  s.link = LinkModel{.delay = ms(r.uniform(0.05, 0.3))};
+  s.integrity = false;
+  s.faults_end = Time{};
+  s.receive_ring = 1024;
+  s.payload_bytes = 1400;
+  const auto ranks = static_cast<unsigned>(r.between(3, 8));
+  JobPlan job = draw_job(r, s, 10, ranks);
+  job.payload_bytes.assign(ranks, s.payload_bytes);
+  job.streams = static_cast<std::uint16_t>(r.between(s.shards, 8));
+  job.shared_port = true;
+  job.pause_max = job.start_spread = {};
+  job.programs.push_back(draw_long_sums(r, r.between(3, 6)));
+  s.jobs.push_back(std::move(job));
+}
+
 /// Up to 256 ranks, with few and small ops.
 void draw_wide(Random& r, Scenario& s) {
   s.shards = static_cast<unsigned>(r.between(1, 2));
@@ -206,6 +223,7 @@ Scenario make_scenario(std::uint64_t seed) {
   s.trust = r.pick({Trust::kNone, Trust::kSecret, Trust::kAuthenticated});
   s.theme = seed % 33 == 32   ? Theme::kManyRanks
             : seed % 33 == 31 ? r.pick({Theme::kFullLinks, Theme::kIncast})
+            : seed % 33 == 30 ? Theme::kDeaf
                               : draw_theme(r);
   switch (s.theme) {
     case Theme::kMixed:
@@ -229,6 +247,9 @@ Scenario make_scenario(std::uint64_t seed) {
     case Theme::kIncast:
       draw_full_links(r, s);
       break;
+    case Theme::kDeaf:
+      draw_deaf(r, s);
+      break;
   }
   draw_clocks(r, s);
   moderate(s);
@@ -237,17 +258,18 @@ Scenario make_scenario(std::uint64_t seed) {
   if (recovers && !crashes_at_first_result) draw_laggards(seed, s);
   Random shares(derive(seed, 1));
   for (JobPlan& job : s.jobs)
-    job.by_reference =
-        s.trust < Trust::kAuthenticated && s.link.host_bytes_per_us == 0 && shares.chance(0.5);
+    job.by_reference = s.trust < Trust::kAuthenticated && s.link.host_bytes_per_us == 0 &&
+                       shares.chance(0.5) && s.theme != Theme::kDeaf;
   if (s.trust == Trust::kAuthenticated && Random(derive(seed, 4)).chance(0.5))
     s.trust = Trust::kEncrypted;
+  draw_groups(seed, s);
   return s;
 }
 
 const char* name(Theme theme) {
-  static constexpr const char* kNames[] = {"mixed",        "crashes",    "lost",
-                                           "standby",      "slow rank",  "many ranks",
-                                           "hostile host", "full links", "incast"};
+  static constexpr const char* kNames[] = {"mixed",     "crashes",    "lost",         "standby",
+                                           "slow rank", "many ranks", "hostile host", "full links",
+                                           "incast",    "deaf"};
   return kNames[static_cast<std::size_t>(theme)];
 }
 
@@ -279,15 +301,16 @@ std::string describe(const Scenario& s) {
       << std::chrono::duration_cast<milliseconds>(s.link.late_max).count() << " ms, ancient "
       << s.link.ancient << ", garbage " << s.link.garbage << ", bit flips " << s.link.bit_flips
       << (s.integrity ? " with" : " without") << " integrity, " << name(s.trust) << ", "
-      << s.cuts.size() << " cuts, " << s.pauses.size() << " pauses, " << s.pool_exhaustions.size()
-      << " pool exhaustions, " << s.crashes.size() << " crashes, " << s.standbys.size()
-      << " standbys, clocks off by " << s.clock_drift_max << "\n";
+      << (s.multicast ? "multicast, " : "") << s.cuts.size() << " cuts, " << s.pauses.size()
+      << " pauses, " << s.pool_exhaustions.size() << " pool exhaustions, " << s.crashes.size()
+      << " crashes, " << s.standbys.size() << " standbys, clocks off by " << s.clock_drift_max
+      << "\n";
   for (const JobPlan& job : s.jobs) {
     out << "  job " << job.id << ": " << job.ranks << " ranks, S " << job.streams << ", H "
         << unsigned{job.history} << ", block " << job.block_elements << ", depth " << job.depth
         << ", search " << job.search.ahead_bytes << " to " << job.search.horizon_bytes
-        << (job.by_reference ? ", by reference" : "") << ", fault " << name(job.fault) << " (rank "
-        << job.victim << ")\n";
+        << (job.by_reference ? ", by reference" : "") << (job.shared_port ? ", at one port" : "")
+        << ", fault " << name(job.fault) << " (rank " << job.victim << ")\n";
     for (const Program& program : job.programs)
       for (const OpSpec& op : program)
         out << "    op of " << op.element_count << " " << sluice::name(op.type) << " "

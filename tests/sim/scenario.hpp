@@ -48,6 +48,7 @@ struct Cut {
   Time from{};
   Time to{};
   double bytes_per_us = 0;  ///< 0: a partition; else the path is congested, its queue short
+  bool of_group = false;    ///< what comes by multicast alone does not pass, perhaps for ever
 };
 
 /// Whom a fault of a process hits: an aggregator, or a rank of a job.
@@ -145,6 +146,7 @@ enum class Theme {
   kHostileHost,  ///< one without the secret overhears jobs that authenticate all packets
   kFullLinks,    ///< hosts have slow links, and nothing fails: nothing may be sent again
   kIncast,       ///< the same with short queues, to which all ranks send at a time
+  kDeaf,         ///< nothing is lost but what goes by multicast to some ranks
 };
 const char* name(Theme theme);
 
@@ -171,6 +173,7 @@ struct Scenario {
   std::uint8_t history = 8;
   Duration liveness = kLiveness;
   bool integrity = false;
+  bool multicast = false;  ///< jobs have groups
   Trust trust = Trust::kNone;
   LinkModel link;
   Time faults_end{};

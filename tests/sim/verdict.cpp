@@ -151,7 +151,7 @@ std::vector<Cause> Job::causes_of(const App& app, const Error& error) const {
     case ErrorCode::kRankLeft:  // not of who passes on what else ended the job
       if ((plan.fault == Fault::kEarlyLeave || plan.fault == Fault::kAbortingLeave) &&
           names_victim(error) && other.called_leave)
-        causes.push_back({other.left_at, kNews});
+        causes.push_back({other.left_at, kNews + others_held_up(app, other.left_at)});
       break;
     case ErrorCode::kRankRestarted:
       if (other.rejoined) causes.push_back({other.rejoined_at, world_.scenario.liveness + kNews});
@@ -324,6 +324,14 @@ Duration Job::held_up(unsigned rank, Time since) const {
       sum += std::max(died - since, Duration{}) + world_.scenario.liveness + kFormation;
   }
   return sum;
+}
+
+/// Who leaves is let go when the last of the others has shown its position.
+Duration Job::others_held_up(const App& app, Time since) const {
+  Duration longest{};
+  for (unsigned rank = 0; rank < plan.ranks; ++rank)
+    if (rank != app.rank()) longest = std::max(longest, held_up(rank, since));
+  return longest;
 }
 
 }  // namespace sluice::sim

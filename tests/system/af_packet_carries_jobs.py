@@ -44,6 +44,12 @@ class Jobs:
         self.assertLess(rate, 100)
         self.assertGreater(rate, 10)
 
+    def test_results_by_multicast(self):
+        cluster = self.run_cluster(4, "--aggregator-arg=--multicast-groups=239.255.74.0/24",
+                                   "--show-aggregators", "--", "sluice-perf", "-b", "4M", "-e",
+                                   "4M", "-n", "3", "--density", "1,0.1")
+        self.assertRegex(cluster.out + cluster.err, r"results_by_group \d")
+
     def test_the_whole_interface(self):
         self.run_cluster(2, "--aggregators", 1, "--", "api", "every_type_and_reduction",
                          "many_ops_in_flight", "destroyed_with_ops_pending")

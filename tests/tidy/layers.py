@@ -7,7 +7,7 @@ import re
 
 ENGINE = {
     "aggregator": r"aggregator/(admission|block_combiner|config|contributions|counters|engine"
-                  r"|formation|job_event|job_record|keyed_combiner|leaving|membership"
+                  r"|formation|job_event|job_record|keyed_combiner|leaving|membership|multicast"
                   r"|reply_budget|roster|round_log|serials|shared_memory|stragglers|stream"
                   r"|stream_memory|tombstones)\.",
     "worker": r"worker/(aggregator_addresses|config|counters|engine|keyed_(operation|sums)|known_as"
@@ -38,6 +38,8 @@ LAYERS = [
     (r"common/config/",      BASE + LOGGER + [r"common/(config/|protocol/secret)"],
      SYSTEM + LOG + [r"boost/"]),
     (r"common/memory/",      BASE + [r"common/memory/"],              SYSTEM + [r"linux/magic\.h"]),
+    (r"common/net/group_filter\.cpp", BASE + [r"common/net/"],
+     SYSTEM + [r"rte_", r"linux/if_packet\.h"]),
     (r"common/net/",         BASE + LOGGER + [r"common/net/"],        SYSTEM + LOG + [r"rte_"]),
     (ENGINE["aggregator"],   CORE + [ENGINE["aggregator"]],           []),
     (r"aggregator/",         LOOP + [r"aggregator/"],                 SYSTEM + LOG),

@@ -52,6 +52,7 @@ struct Bench {
   std::vector<Sent> give(unsigned rank, std::span<const std::byte> bytes) {
     Endpoint from = at_rank(rank);
     from.off_machine = off_machine;
+    if (one_port) from.port_id = 100;
     engine().receive(from, received(sink, bytes), now, sink);
     return sink.take();
   }
@@ -103,7 +104,7 @@ struct Bench {
     seats.resize(ranks);
     for (unsigned r = 0; r < ranks; ++r) {
       const auto& welcome = welcomes[r].packet().as<wire::Welcome>();
-      CHECK(welcomes[r].to == at_rank(r));
+      CHECK(welcomes[r].to.ipv4 == at_rank(r).ipv4);
       seats[r] = {welcome.nonce, welcome.token};
       generation = welcome.generation;
       epoch = welcome.epoch;
@@ -216,10 +217,11 @@ struct Bench {
     packet.have = have;
     return give(rank, packet);
   }
-  std::vector<Sent> keep_alive(unsigned rank, std::uint64_t number) {
+  std::vector<Sent> keep_alive(unsigned rank, std::uint64_t number, std::uint64_t heard = 0) {
     auto packet = wire::make<wire::KeepAlive>(kJob);
     packet.member = member(rank, packet.member);
     packet.number = number;
+    packet.heard = heard;
     return give(rank, packet);
   }
   std::vector<Sent> leave(unsigned rank, bool abort = false) {
@@ -249,6 +251,7 @@ struct Bench {
   std::vector<std::uint64_t> slots = {};  ///< regions that JOINs name, by rank
   std::uint64_t results = 0;
   bool off_machine = false;
+  bool one_port = false;  ///< all ranks are behind it
   std::uint64_t ids = 5000;
   aggregator::EngineConfig config;
   Sink sink;

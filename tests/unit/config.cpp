@@ -82,7 +82,7 @@ const std::map<std::string, Words> kWords{
 };
 
 const Words kTexts{"vhost-dir", "port",        "address", "file-prefix", "eal-args",
-                   "log-file",  "secret-file", "faults",  "cpu"};
+                   "log-file",  "secret-file", "faults",  "cpu",         "multicast-groups"};
 
 const std::set<std::string> kReloadable{
     "max-jobs",  "secret-file",    "reply-rate-limit", "drain-timeout-ms", "straggler-warning-ms",
@@ -423,6 +423,30 @@ TEST_CASE("addresses of interfaces") {
     CHECK_THAT(message,
                Catch::StartsWith("address") && Contains(" must be ") && Contains(", not '"));
   }
+}
+
+TEST_CASE("multicast groups are the addresses of a network") {
+  const GroupRange groups = parse_groups("g", "239.255.74.0/24");
+  CHECK(groups.first == 0xefff'4a00);
+  CHECK(groups.count == 256);
+  CHECK(to_string(groups) == "239.255.74.0/24");
+  CHECK(parse_groups("g", "239.255.74.1/32").count == 1);
+  CHECK(to_string(parse_groups("g", "239.0.0.0/8")) == "239.0.0.0/8");
+  CHECK(to_string(GroupRange()).empty());
+  CHECK(error_of([] { parse_groups("g", "239.255.74.1/24"); }) ==
+        "g must be 239.255.74.0/24, the first address of its network, not '239.255.74.1/24'");
+  for (const char* bad : {"", "239.255.74.0", "10.0.0.0/24", "224.0.0.0/24", "224.0.0.5/32",
+                          "239.255.74.0/7", "239.255.74.0/33", "239.255.74.0/", "x/24"}) {
+    CAPTURE(bad);
+    CHECK_THAT(error_of([&] { parse_groups("g", bad); }),
+               Catch::StartsWith("g") && Contains(" must be ") && Contains(", not '"));
+  }
+  CHECK_THAT(
+      error_of(valid({"--multicast-groups", "239.255.74.0/24"})),
+      Contains("multicast-groups = 239.255.74.0/24 (flag --multicast-groups): needs a port"));
+  CHECK(parse({"--port", "net_tap0", "--address", "10.0.0.1/24", "--multicast-groups",
+               "239.255.74.0/24"})
+            .config.multicast_groups.count == 256);
 }
 
 TEST_CASE("addresses of aggregators") {

@@ -146,6 +146,16 @@ TEST_CASE("what a JOIN beside a member is about is told by its serial, generatio
   CHECK(parts.roster.judge(join) == Case::kWaitsForOthers);
 }
 
+namespace {
+
+wire::KeepAlive keep_alive(std::uint64_t number) {
+  auto packet = wire::make<wire::KeepAlive>(0);
+  packet.number = number;
+  return packet;
+}
+
+}  // namespace
+
 TEST_CASE("a contended member keeps its place by two signs of liveness, and loses it by silence") {
   Parts parts;
   parts.begin();
@@ -153,10 +163,10 @@ TEST_CASE("a contended member keeps its place by two signs of liveness, and lose
   auto other = parts.join(0);
   other.nonce = 7;
   parts.roster.contend({.port_id = 9}, other, parts.now);
-  parts.roster.on_keep_alive(Rank{0}, 1, parts.now, parts.out);
+  parts.roster.on_keep_alive(Rank{0}, keep_alive(1), parts.now, parts.out);
   CHECK(!parts.roster.settle_contention(parts.now, parts.out));
   CHECK(parts.record.take_events().empty());
-  parts.roster.on_keep_alive(Rank{0}, 2, parts.now, parts.out);
+  parts.roster.on_keep_alive(Rank{0}, keep_alive(2), parts.now, parts.out);
   CHECK(!parts.roster.settle_contention(parts.now, parts.out));
   CHECK(parts.record.take_events().size() == 1);  // it is refused
 

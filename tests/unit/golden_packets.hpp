@@ -111,7 +111,7 @@ inline const std::map<std::string, Bytes>& golden() {
                      "  01 00  02 00  04  01  cc*16"        // shard, shards, history, flags
                      "  08 07 06 05 04 03 02 01  58 57 56 55 54 53 52 51"  // 80 epoch, slots
                      "  48 47 46 45 44 43 42 41  00*24")},                 // 96 results
-        {"keep_alive", hex(head("03", "50 00") + kMember + "2a 00*7  00*40")},
+        {"keep_alive", hex(head("03", "50 00") + kMember + "2a 00*7  07 00*7  00*32")},
         {"leave", hex(head("04", "48 00") + kMember +
                       "01 00*7  02 00*7  05 00*7  06 00*7"  // 32 abort, op, value_a, value_b
                       "  06 00  0b 00  03 00  01 00")},     // 64 reason, field, ranks
@@ -133,11 +133,12 @@ inline const std::map<std::string, Bytes>& golden() {
         {"challenge", hex(head("81", "40 00") + "18 17 16 15 14 13 12 11  28 27 26 25 24 23 22 21"
                                                 "  09 00*7  cc*16  03 00*7")},
         {"pending", hex(head("82", "40 00") + "18 17 16 15 14 13 12 11  09 00*7  02 80 00*29 80")},
-        {"welcome", hex(head("83", "58 00") + "18 17 16 15 14 13 12 11  28 27 26 25 24 23 22 21"
-                                              "  88 77 66 55 44 33 22 11  38 37 36 35 34 33 32 31"
-                                              "  08 07 06 05 04 03 02 01  a8 a7 a6 a5 a4 a3 a2 a1"
-                                              "  10 00  00 01  c0 05  04  01  02 00  e8 03  00*4"
-                                              "  48 47 46 45 44 43 42 41")},
+        {"welcome",
+         hex(head("83", "58 00") + "18 17 16 15 14 13 12 11  28 27 26 25 24 23 22 21"
+                                   "  88 77 66 55 44 33 22 11  38 37 36 35 34 33 32 31"
+                                   "  08 07 06 05 04 03 02 01  a8 a7 a6 a5 a4 a3 a2 a1"
+                                   "  10 00  00 01  c0 05  04  01  02 00  e8 03  07 4a ff ef"
+                                   "  48 47 46 45 44 43 42 41")},
         {"refused", hex(head("84", "30 00") + "88 77 66 55 44 33 22 11  28 27 26 25 24 23 22 21"
                                               "  05 00*7  01 00*7")},
         {"abort",
@@ -161,6 +162,8 @@ inline const std::map<std::string, Bytes>& golden() {
              "00*3 " +
              kRun)},
         {"poll", hex(head("8a", "48 00") + kDelivery + "  02 00*30  80")},
+        {"beacon",
+         hex(head("8b", "28 00") + "08 07 06 05 04 03 02 01  2a 00*7  a8 a7 a6 a5 a4 a3 a2 a1")},
     };
   }();
   return packets;

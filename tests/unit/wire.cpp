@@ -212,7 +212,8 @@ std::vector<FieldRow> layout() {
       ROW(Join, reserved, 104, 24),
       ROW(KeepAlive, member, 0, 32),
       ROW(KeepAlive, number, 32, 8),
-      ROW(KeepAlive, padding, 40, 40),
+      ROW(KeepAlive, heard, 40, 8),
+      ROW(KeepAlive, padding, 48, 32),
       ROW(Leave, member, 0, 32),
       ROW(Leave, abort, 32, 1),
       ROW(Leave, reserved, 33, 7),
@@ -261,7 +262,7 @@ std::vector<FieldRow> layout() {
       ROW(Welcome, flags, 71, 1),
       ROW(Welcome, lanes, 72, 2),
       ROW(Welcome, keep_alive_ms, 74, 2),
-      ROW(Welcome, reserved, 76, 4),
+      ROW(Welcome, group, 76, 4),
       ROW(Welcome, results, 80, 8),
       ROW(Refused, header, 0, 16),
       ROW(Refused, token, 16, 8),
@@ -311,6 +312,10 @@ std::vector<FieldRow> layout() {
       ROW(Status, waiting, 56, 32),
       ROW(Poll, delivery, 0, 40),
       ROW(Poll, streams, 40, 32),
+      ROW(Beacon, header, 0, 16),
+      ROW(Beacon, epoch, 16, 8),
+      ROW(Beacon, number, 24, 8),
+      ROW(Beacon, delivery_token, 32, 8),
   };
 #undef ROW
 }
@@ -453,11 +458,13 @@ TEST_CASE("JOIN") {
 TEST_CASE("KEEPALIVE") {
   auto built = upstream<wire::KeepAlive>();
   built.number = 42;
+  built.heard = 7;
   CHECK(raw(built) == golden().at("keep_alive"));
   const Packet packet = parsed("keep_alive");
   CHECK(packet.kind() == Kind::kKeepAlive);
   check(packet.member());
   CHECK(packet.as<wire::KeepAlive>().number == 42);
+  CHECK(packet.as<wire::KeepAlive>().heard == 7);
 }
 
 TEST_CASE("LEAVE") {
@@ -527,6 +534,7 @@ TEST_CASE("WELCOME") {
   built.flags = wire::kWelcomeResume;
   built.lanes = 2;
   built.keep_alive_ms = 1000;
+  built.group = 0xefff'4a07;  // 239.255.74.7
   built.results = kResults;
   CHECK(raw(built) == golden().at("welcome"));
   const Packet packet = parsed("welcome");
@@ -545,6 +553,7 @@ TEST_CASE("WELCOME") {
   CHECK(welcome.flags == wire::kWelcomeResume);
   CHECK(welcome.lanes == 2);
   CHECK(welcome.keep_alive_ms == 1000);
+  CHECK(welcome.group == 0xefff'4a07);
 }
 
 TEST_CASE("REFUSED and LEFT") {
@@ -648,6 +657,17 @@ TEST_CASE("KEEPALIVE_ACK") {
   CHECK(packet.as<wire::KeepAliveAck>().epoch == kEpoch);
   CHECK(packet.as<wire::KeepAliveAck>().number == 42);
   CHECK(packet.as<wire::KeepAliveAck>().delivery_token == kDeliveryToken);
+}
+
+TEST_CASE("BEACON") {
+  auto built = wire::make<wire::Beacon>(kJob);
+  built.epoch = kEpoch;
+  built.number = 42;
+  built.delivery_token = kDeliveryToken;
+  CHECK(raw(built) == golden().at("beacon"));
+  const Packet packet = parsed("beacon");
+  CHECK(packet.kind() == Kind::kBeacon);
+  CHECK(packet.as<wire::Beacon>().number == 42);
 }
 
 // -------------------------------------------------------------------------------- streams, up

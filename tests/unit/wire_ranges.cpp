@@ -208,6 +208,7 @@ TEST_CASE("every range of docs/protocol.md is the codec's, to the last value") {
   const std::set<std::string> conditions_below{
       "",
       ", a power of two",
+      ", or 0",
       ", at most the round",
       "; 0 if `index` is none; of DATA 8 in place of 2 and 16",
       ", 1..5 where `op_type` or `wire_type` is a float",
@@ -236,6 +237,10 @@ TEST_CASE("what ranges say beyond their numbers") {
   SECTION("a history is a power of two") {
     const Range range{{2, 4, 8, 16, 32, 64}, {0, 1, 3, 63}, ""};
     tried("Welcome.history", places_of("Welcome").front(), range);
+  }
+  SECTION("a group is one of multicast, or none") {
+    const Range range{{0, 0xe000'0100, 0xefff'ffff}, {1, 0xe000'00ff, 0xf000'0000}, ""};
+    tried("Welcome.group", places_of("Welcome").front(), range);
   }
   SECTION("a result lags by no more rounds than there were") {
     tried("Result.lag", beside("Result.round", 10), {{0, 10}, {11, 63}, ""});

@@ -1239,3 +1239,56 @@ TEST_CASE("buffers go back when the job is over") {
   bench.engine->abort(Error(ErrorCode::kAborted, "enough"), bench.sink);
   CHECK(bench.sink.pool->live == 0);
 }
+
+// -------------------------------------------------------------------------------------- multicast
+TEST_CASE(
+    "a worker tells the newest BEACON that it has heard, at once where it may be thought deaf") {
+  Bench bench;
+  const auto beacon = [&](std::uint64_t number, std::uint64_t epoch = 400) {
+    auto packet = wire::make<wire::Beacon>(kJob);
+    packet.epoch = epoch;
+    packet.delivery_token = 500;
+    packet.number = number;
+    bench.give(packet);
+    return of_kind<wire::KeepAlive>(bench.pass(1ms));
+  };
+  bench.join();
+  const auto said = beacon(1);
+  REQUIRE(said.size() == 1);
+  CHECK(said[0].packet().as<wire::KeepAlive>().heard == 1);
+  CHECK(beacon(2).empty());
+  CHECK(beacon(2).empty());
+  CHECK(beacon(5).empty());
+  CHECK(beacon(9, 401).empty());  // of another epoch
+  const auto again = beacon(9);
+  REQUIRE(again.size() == 1);
+  CHECK(again[0].packet().as<wire::KeepAlive>().heard == 9);
+  CHECK(beacon(8).empty());
+  CHECK(bench.engine->counters().beacons_heard == 4);
+  CHECK(bench.drops(DropReason::kNotJoined) == 3);
+
+  bench.rejoin(401);  // where none was heard yet
+  const auto first = of_kind<wire::KeepAlive>(bench.pass(1ms));
+  REQUIRE(first.size() == 1);
+  CHECK(first[0].packet().as<wire::KeepAlive>().heard == 0);
+}
+
+TEST_CASE("a worker is in the group of its session until the job is over for it") {
+  Bench bench;
+  const auto groups = [&] {
+    std::vector<std::uint32_t> all;
+    bench.engine->for_each_group([&](std::uint32_t group) { all.push_back(group); });
+    return all;
+  };
+  const std::uint64_t nonce = bench.start();
+  bench.challenge(nonce);
+  CHECK(groups().empty());
+  auto welcome = bench.welcome_packet(nonce);
+  welcome.group = 0xefff'4a2a;
+  bench.give(welcome);
+  CHECK(groups() == std::vector<std::uint32_t>{0xefff'4a2a});
+  bench.give(bench.refused());  // it joins again
+  CHECK(groups().size() == 1);
+  bench.engine->abort(Error(ErrorCode::kAborted, "by choice"), bench.sink);
+  CHECK(groups().empty());
+}
