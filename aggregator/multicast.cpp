@@ -1,6 +1,7 @@
 #include "aggregator/multicast.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "common/base/multicast.hpp"
@@ -12,10 +13,9 @@ constexpr std::size_t kNoPath = std::numeric_limits<std::size_t>::max();
 
 constexpr std::uint64_t kMayLack = 3;  // BEACONs: lost, or under way
 
-// Who loses more than one in eight results of the group is better off without it. One loss of all
-// that is under way says nothing.
-constexpr std::uint64_t kFewRepairs = 32;
-constexpr std::uint64_t kRoundsPerRepair = 8;
+// Who loses more than a quarter of the BEACONs is better off without the group.
+constexpr std::uint64_t kJudged = 32;
+constexpr int kMayLose = 8;
 constexpr Duration kFirstUnicast = std::chrono::seconds(10);
 constexpr Duration kLongestUnicast = std::chrono::minutes(5);
 
@@ -63,48 +63,30 @@ void Multicast::remove(Rank r) {
 }
 
 // -------------------------------------------------------------------------------------- who hears
-void Multicast::on_keep_alive(Rank r, std::uint64_t heard, Time now) {
+void Multicast::on_keep_alive(Rank r, std::uint64_t heard, std::uint32_t heard_of_last, Time now) {
   Member& member = members_[r.value];
   if (!has_group(member) || heard > beacon_) return;  // of no BEACON of ours
   const bool lacks_many = heard + kMayLack < beacon_;
   if (heard == beacon_ ? beacon_ == 0 : !lacks_many) ask(now);
-  const bool shown = heard != 0 && !lacks_many;
-  set_hears(r, shown && now >= member.unicast_until && !loses_much(member, now), now);
+  const bool is_known = heard >= std::max(member.bound_at, member.judged_from) + kJudged;
+  if (is_known && now >= member.unicast_until && std::popcount(~heard_of_last) > kMayLose) {
+    member.judged_from = heard;
+    member.unicast_until = after(now, member.unicast_for);
+    member.unicast_for = std::min(2 * member.unicast_for, kLongestUnicast);
+  }
+  set_hears(r, heard != 0 && !lacks_many && now >= member.unicast_until);
 }
 
-void Multicast::set_hears(Rank r, bool hears, Time now) {
+void Multicast::set_hears(Rank r, bool hears) {
   Member& member = members_[r.value];
-  if (member.hears == hears) return;
   member.hears = hears;
-  count_from(member, now);
   RankSet& hearing = paths_[member.path].hearing;
   hears ? hearing.insert(r) : hearing.erase(r);
 }
 
-void Multicast::count_from(Member& member, Time now) const {
-  member.repairs = 0;
-  member.counted_from = now;
-  member.rounds_then = paths_[member.path].rounds;
-}
-
-/// Whether it did since it was looked at last, which is looked at once an interval.
-bool Multicast::loses_much(Member& member, Time now) const {
-  if (!member.hears || now < after(member.counted_from, interval_)) return false;
-  const std::uint64_t rounds = paths_[member.path].rounds - member.rounds_then;
-  const bool much = member.repairs >= kFewRepairs && rounds < member.repairs * kRoundsPerRepair;
-  count_from(member, now);
-  if (!much) return false;
-  member.unicast_until = after(now, member.unicast_for);
-  member.unicast_for = std::min(2 * member.unicast_for, kLongestUnicast);
-  return true;
-}
-
 /// One BEACON more shows soon if the group reaches nobody there any more.
 void Multicast::repaired(Rank r) {
-  Member& member = members_[r.value];
-  if (!member.hears) return;
-  ++member.repairs;
-  ask(last_);
+  if (members_[r.value].hears) ask(last_);
 }
 
 bool Multicast::is_deaf(Rank r) const {

@@ -25,8 +25,7 @@ class Multicast {
   struct Path {
     Endpoint group;
     RankSet members;
-    RankSet hearing;           ///< of these
-    std::uint64_t rounds = 0;  ///< whose results went to the group
+    RankSet hearing;  ///< of these
   };
 
   /// `members`: where each rank is, none of them has left. `group` 0: there is none. BEACONs are
@@ -36,12 +35,12 @@ class Multicast {
   void rebound(Rank r, const Endpoint& to);
   void left(Rank r) { remove(r); }
 
-  std::span<Path> paths() { return paths_; }
   std::span<const Path> paths() const { return paths_; }
 
-  /// A member's newest KEEPALIVE has the number of the newest BEACON that it got: from then on it
-  /// hears the group, or does not. It may also ask for another BEACON.
-  void on_keep_alive(Rank r, std::uint64_t heard, Time now);
+  /// A member's newest KEEPALIVE has the number of the newest BEACON that it got, and which of
+  /// those before (bit i: heard - i): from then on it hears the group, or does not. It may also ask
+  /// for another BEACON.
+  void on_keep_alive(Rank r, std::uint64_t heard, std::uint32_t heard_of_last, Time now);
 
   /// A result was sent again, to this member alone. Does the group still reach it?
   void repaired(Rank r);
@@ -57,10 +56,8 @@ class Multicast {
   struct Member {
     std::size_t path = 0;
     bool hears = false;
-    std::uint64_t bound_at = 0;  // the last BEACON then
-    std::uint64_t repairs = 0;   // since then:
-    Time counted_from{};
-    std::uint64_t rounds_then = 0;  // of the path
+    std::uint64_t bound_at = 0;     // the last BEACON then
+    std::uint64_t judged_from = 0;  // it lost many before this one
     Time unicast_until{};           // as it lost too much
     Duration unicast_for{};         // the next time
   };
@@ -70,9 +67,7 @@ class Multicast {
   }
   void put(Rank r, const Endpoint& at);
   void remove(Rank r);
-  void count_from(Member& member, Time now) const;
-  void set_hears(Rank r, bool hears, Time now);
-  bool loses_much(Member& member, Time now) const;
+  void set_hears(Rank r, bool hears);
   void ask(Time at) { due_ = std::min(due_, std::max(at, after(last_, kShortestGap))); }
 
   static constexpr Duration kShortestGap = std::chrono::milliseconds(20);  // between BEACONs

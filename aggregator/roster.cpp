@@ -115,7 +115,7 @@ void Roster::on_keep_alive(Rank r, const wire::KeepAlive& packet, Time now, Cont
   if (packet.number > member.keep_alive) {
     member.keep_alive = packet.number;
     member.seen = now;
-    if (session_.group != 0) judge_hearing(r, packet.heard, now);
+    if (session_.group != 0) judge_hearing(r, packet, now);
   }
   auto ack = wire::make<wire::KeepAliveAck>(record_.job);
   ack.epoch = session_.epoch;
@@ -125,9 +125,9 @@ void Roster::on_keep_alive(Rank r, const wire::KeepAlive& packet, Time now, Cont
 }
 
 /// An operator reads of those who do not hear it, and of their hearing it after all.
-void Roster::judge_hearing(Rank r, std::uint64_t heard, Time now) {
+void Roster::judge_hearing(Rank r, const wire::KeepAlive& packet, Time now) {
   Member& member = members_[r.value];
-  multicast_.on_keep_alive(r, heard, now);
+  multicast_.on_keep_alive(r, packet.heard, packet.heard_of_last, now);
   const bool deaf = multicast_.is_deaf(r);
   if (deaf == std::exchange(member.was_deaf, deaf)) return;
   record_.tell({.kind = deaf ? JobEvent::Kind::kDeaf : JobEvent::Kind::kHears,

@@ -125,7 +125,7 @@ class Roster {
     std::optional<Contender> contender;
   };
   std::shared_ptr<Opener> opener_of(Rank r) const;
-  void judge_hearing(Rank r, std::uint64_t heard, Time now);
+  void judge_hearing(Rank r, const wire::KeepAlive& packet, Time now);
   bool is_another_process(const wire::Join& join) const;
   bool went_on_elsewhere(const wire::Join& join) const;
   Time contention_ends(const Member& member) const;

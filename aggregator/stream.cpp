@@ -379,14 +379,13 @@ void Stream::deliver(const Buffer& result, Scope& scope) {
 /// lack would fill the links of all. Returns whom it has reached.
 RankSet Stream::deliver_by_group(const Buffer& result, Scope& scope) {
   RankSet reached;
-  for (Multicast::Path& path : scope.multicast.paths()) {
+  for (const Multicast::Path& path : scope.multicast.paths()) {
     const unsigned hearing = path.hearing.size();
     if (hearing < 2) continue;
     unsigned lacking = 0;
     path.hearing.for_each([&](Rank r) { lacking += !has_sums() || lacks_a_sum(r) ? 1 : 0; });
     if (2 * lacking <= hearing) continue;
     scope.sink.send(path.group, result.share());
-    ++path.rounds;
     ++scope.counters.group_packets;
     scope.counters.results_by_group += hearing;
     scope.counters.results_sent += hearing;

@@ -34,6 +34,10 @@ std::size_t few_bytes(std::size_t ranks) {
 /// How long to sleep at most where ports tell of frames: timers and links are looked at between.
 constexpr std::chrono::milliseconds kEventWait{1};
 
+/// Bursts of frames that a turn takes at most before it looks at timers: what waits there already
+/// is not lost.
+constexpr std::size_t kMostBursts = 32;
+
 /// Longer turns count as a pause of ours, not as an aggregator's silence.
 constexpr std::chrono::milliseconds kLongTurn{100};
 
@@ -181,7 +185,7 @@ std::size_t Progress::turn() {
   });
   if (const Duration pause = now - std::exchange(last_turn_, now); pause > kLongTurn)
     for (Member* member : members_) member->engine().excuse_pause(pause);
-  const std::size_t received = io.receive([&](const Endpoint& from, Buffer payload) {
+  const auto take = [&](const Endpoint& from, Buffer payload) {
     const auto job = peek_job(payload.bytes());
     for (Member* member : members_) {
       if (member->engine().job() != job || member->engine().over()) continue;
@@ -190,7 +194,13 @@ std::size_t Progress::turn() {
       return;
     }
     ++unclaimed_;
-  });
+  };
+  std::size_t received = io.receive(take);
+  for (std::size_t last = received, bursts = 1; last >= limits::kBurst && bursts < kMostBursts;
+       ++bursts) {
+    io.flush();
+    received += last = io.receive(take);
+  }
   receive_groups(now);  // before ranks ask for a BEACON
   std::size_t work = received;
   bool awaits_much = false;

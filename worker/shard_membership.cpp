@@ -233,6 +233,7 @@ bool ShardMembership::on_welcome(const Endpoint& from, const wire::Welcome& pack
   if (new_epoch_) {  // else the numbers must go on rising
     keep_alive_ = keep_alive_acknowledged_ = 0;
     beacon_ = 0;
+    beacons_ = 0;
   }
   keep_alive_interval_ =
       std::chrono::milliseconds(std::max<std::uint16_t>(packet.keep_alive_ms, 1));
@@ -297,6 +298,8 @@ bool ShardMembership::on_beacon(const wire::Beacon& packet, Time now) {
       packet.number <= beacon_)
     return false;
   if (beacon_ == 0 || packet.number - beacon_ > kMissed) keep_alive_due_ = now;
+  const std::uint64_t step = packet.number - beacon_;
+  beacons_ = (step < 32 ? beacons_ << step : 0) | 1;
   beacon_ = packet.number;
   return true;
 }
@@ -405,6 +408,7 @@ std::optional<Error> ShardMembership::on_time(Time now, ControlPackets& out) {
     packet.member = member_header(packet.member);
     packet.number = ++keep_alive_;
     packet.heard = beacon_;
+    packet.heard_of_last = beacons_;
     out.push(addresses_.current(), packet, protection_);
     keep_alive_sent_ = now;
     keep_alive_due_ = after(now, keep_alive_interval_);

@@ -160,7 +160,8 @@ class ShardMembership {
   std::uint64_t token_ = 0;
   std::uint64_t keep_alive_ = 0;
   std::uint64_t keep_alive_acknowledged_ = 0;
-  std::uint64_t beacon_ = 0;  // newest heard in this epoch
+  std::uint64_t beacon_ = 0;   // newest heard in this epoch
+  std::uint32_t beacons_ = 0;  // bit i: beacon_ - i was heard
   Time keep_alive_sent_{};
   Duration keep_alive_interval_{};
   Duration retry_{};

@@ -164,7 +164,10 @@ Taken Stream::on_result(const Packet& packet, Buffer buffer, Scope& scope) {
   const auto& result = packet.as<wire::Result>();
   const Round round{result.round};
   if (syncing_) return {DropReason::kUnfitting};  // no round of this epoch can have ended
-  if (round < position_) return {DropReason::kStaleRound};
+  if (round < position_) {
+    if (round == asked_too_soon_) scope.membership.recent.asked_too_soon(timeout(scope));
+    return {DropReason::kStaleRound};
+  }
   if (round - position_ >= early_.size() || result.lag >= early_.size())
     return {DropReason::kFutureRound};
   forget_contributions(std::min(Round{round.value - result.lag}, position_));
@@ -450,6 +453,7 @@ void Stream::on_timer(Scope& scope) {
     send_data(true, scope);
   else
     send_probe(scope);
+  asked_too_soon_ = position_;  // should its result come twice
   await(scope);
 }
 

@@ -244,6 +244,7 @@ class Stream {
   Time data_sent_at_{};
   unsigned probe_sends_ = 0;  // since the last progress
   Time probe_sent_at_{};
+  Round asked_too_soon_ = kNoRound;  // perhaps: of the last time-out
   std::string failure_;
 };
 

@@ -225,7 +225,8 @@ struct KeepAlive {
   MemberHeader member;
   U64 number;                              // rises with every one sent
   U64 heard;                               // newest BEACON of this epoch; 0: none
-  std::array<std::uint8_t, 32> padding{};  // as long as the longest answer to it
+  U32 heard_of_last;                       // bit i: BEACON heard - i, too
+  std::array<std::uint8_t, 28> padding{};  // as long as the longest answer to it
 };
 static_assert(sizeof(KeepAlive) == 80);
 

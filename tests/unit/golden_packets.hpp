@@ -111,7 +111,7 @@ inline const std::map<std::string, Bytes>& golden() {
                      "  01 00  02 00  04  01  cc*16"        // shard, shards, history, flags
                      "  08 07 06 05 04 03 02 01  58 57 56 55 54 53 52 51"  // 80 epoch, slots
                      "  48 47 46 45 44 43 42 41  00*24")},                 // 96 results
-        {"keep_alive", hex(head("03", "50 00") + kMember + "2a 00*7  07 00*7  00*32")},
+        {"keep_alive", hex(head("03", "50 00") + kMember + "2a 00*7  07 00*7  05 00 00 80  00*28")},
         {"leave", hex(head("04", "48 00") + kMember +
                       "01 00*7  02 00*7  05 00*7  06 00*7"  // 32 abort, op, value_a, value_b
                       "  06 00  0b 00  03 00  01 00")},     // 64 reason, field, ranks

@@ -25,6 +25,20 @@ TEST_CASE("a round is late when one has ended that was begun a time-out after it
   CHECK(recent.late_at(Time{100ms}, 10ms, true) == Time{110ms});
 }
 
+TEST_CASE("results that were asked for too soon put time-outs off, until that is forgotten") {
+  RecentRounds recent;
+  const auto wait = [&] { return recent.late_at(Time{}, 16ms, false) - Time{}; };
+  recent.asked_too_soon(16ms);
+  CHECK(wait() == 20ms);
+  recent.asked_too_soon(16ms);
+  CHECK(wait() == 24ms);
+  for (int i = 0; i < 1000; ++i) recent.asked_too_soon(16ms);
+  CHECK(wait() == 5 * 16ms);
+  for (int i = 0; i < 1024; ++i) recent.ended(Time{}, Time{});
+  CHECK(wait() > 16ms + 22ms);
+  CHECK(wait() < 16ms + 25ms);  // 64 ms / e
+}
+
 TEST_CASE("time-outs in vain make patient, up to a bound, and losses the reverse") {
   RecentRounds recent;
   const auto wait = [&] { return recent.late_at(Time{}, 16ms, true) - Time{}; };

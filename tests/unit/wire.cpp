@@ -213,7 +213,8 @@ std::vector<FieldRow> layout() {
       ROW(KeepAlive, member, 0, 32),
       ROW(KeepAlive, number, 32, 8),
       ROW(KeepAlive, heard, 40, 8),
-      ROW(KeepAlive, padding, 48, 32),
+      ROW(KeepAlive, heard_of_last, 48, 4),
+      ROW(KeepAlive, padding, 52, 28),
       ROW(Leave, member, 0, 32),
       ROW(Leave, abort, 32, 1),
       ROW(Leave, reserved, 33, 7),
@@ -459,12 +460,14 @@ TEST_CASE("KEEPALIVE") {
   auto built = upstream<wire::KeepAlive>();
   built.number = 42;
   built.heard = 7;
+  built.heard_of_last = 0x80000005;
   CHECK(raw(built) == golden().at("keep_alive"));
   const Packet packet = parsed("keep_alive");
   CHECK(packet.kind() == Kind::kKeepAlive);
   check(packet.member());
   CHECK(packet.as<wire::KeepAlive>().number == 42);
   CHECK(packet.as<wire::KeepAlive>().heard == 7);
+  CHECK(packet.as<wire::KeepAlive>().heard_of_last == 0x80000005);
 }
 
 TEST_CASE("LEAVE") {

@@ -1256,6 +1256,7 @@ TEST_CASE(
   const auto said = beacon(1);
   REQUIRE(said.size() == 1);
   CHECK(said[0].packet().as<wire::KeepAlive>().heard == 1);
+  CHECK(said[0].packet().as<wire::KeepAlive>().heard_of_last == 1);
   CHECK(beacon(2).empty());
   CHECK(beacon(2).empty());
   CHECK(beacon(5).empty());
@@ -1263,8 +1264,10 @@ TEST_CASE(
   const auto again = beacon(9);
   REQUIRE(again.size() == 1);
   CHECK(again[0].packet().as<wire::KeepAlive>().heard == 9);
+  CHECK(again[0].packet().as<wire::KeepAlive>().heard_of_last == 0b1'1001'0001);  // 9, 5, 2, 1
   CHECK(beacon(8).empty());
-  CHECK(bench.engine->counters().beacons_heard == 4);
+  CHECK(beacon(60).size() == 1);
+  CHECK(bench.engine->counters().beacons_heard == 5);
   CHECK(bench.drops(DropReason::kNotJoined) == 3);
 
   bench.rejoin(401);  // where none was heard yet
