@@ -104,6 +104,11 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
   if (!secrets_.empty()) logger_->info("jobs prove {}", secrets_.describe());
   if (secrets_.empty() && !ports_.empty())
     logger_->warn("no secrets: whoever reaches a network port may join any job");
+  if (config_.multicast_groups.count != 0 && !config_.authenticate_packets &&
+      !config_.encrypt_packets)
+    logger_->warn(
+        "multicast-groups without authenticate-packets: every host that joins a job's group can "
+        "read its results, and forge some");
   start_lanes();
   if (!config_.vhost_dir.empty()) open_vhost_directory();
 }

@@ -67,13 +67,13 @@ DropReason Engine::on_stream(Job& job, Rank rank, const Packet& packet, Buffer b
     case Kind::kProbe: {
       const auto& probe = packet.as<wire::Probe>();
       taken = stream.on_probe(rank, Round{probe.position}, probe.have, scope);
-      deadline_ = std::min(deadline_, job.membership.multicast().beacon_due());
       break;
     }
     default:  // SYNC
       taken = stream.on_sync(rank, Round{packet.as<wire::Sync>().applied}, scope);
   }
   if (taken.proves_liveness) job.membership.proved_liveness(rank, now);
+  deadline_ = std::min(deadline_, job.membership.multicast().beacon_due());
   if (taken.ends_job) {
     const AbortInfo why = *taken.ends_job;  // the stream goes with the job
     abort(job, why, now);

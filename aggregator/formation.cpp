@@ -231,7 +231,8 @@ Formation::Agreement Formation::agree(std::size_t buffers_claimed) const {
   if (session.streams == 0) session.streams = default_streams(session, buffers_claimed);
   assert(session.streams >= 1 && session.streams <= limits::kMaxStreams &&
          std::has_single_bit(session.history));
-  if (!session.by_reference) session.group = config_.groups.of(session.job);
+  // Of two ranks, as of a channel, one at most lacks what the other sends.
+  if (!session.by_reference && session.ranks > 2) session.group = config_.groups.of(session.job);
   return {session, holder() != nullptr, session.by_reference ? shared_regions() : SharedRegions()};
 }
 

@@ -47,16 +47,19 @@ struct JobEvent {
 /// Events until an operator is told of them, so many at most.
 struct JobEvents {
   std::vector<JobEvent> list;
-  std::size_t refusals = 0;  ///< in the list
+  std::size_t frequent = 0;  ///< in the list, of those that peers can make at will
   std::uint64_t lost = 0;
 
   void keep(const JobEvent& event) {
-    const bool refused = event.kind == JobEvent::Kind::kRefused;
-    if (list.size() >= limits::kMaxEvents || (refused && refusals >= limits::kMaxRefusals)) {
+    using Kind = JobEvent::Kind;
+    const bool is_frequent =
+        event.kind == Kind::kRefused || event.kind == Kind::kDeaf || event.kind == Kind::kHears;
+    if (list.size() >= limits::kMaxEvents ||
+        (is_frequent && frequent >= limits::kMaxFrequentEvents)) {
       ++lost;
       return;
     }
-    refusals += refused ? 1 : 0;
+    frequent += is_frequent ? 1 : 0;
     list.push_back(event);
   }
 };

@@ -2,8 +2,8 @@
 // all (docs/protocol.md#multicast-delivery).
 //
 // Nobody is believed to hear a group before he has shown it: BEACONs go to the group alone, and a
-// member's KEEPALIVE tells the newest one that it got. Who lacks several, or loses many results
-// that went to the group, gets them by unicast again.
+// member's KEEPALIVE tells which it got. Who lacks the last ones, or many, gets results by unicast
+// again.
 #pragma once
 
 #include <algorithm>
@@ -16,6 +16,7 @@
 #include "common/base/endpoint.hpp"
 #include "common/base/rank_set.hpp"
 #include "common/base/time.hpp"
+#include "common/protocol/wire.hpp"
 
 namespace sluice::aggregator {
 
@@ -47,17 +48,19 @@ class Multicast {
 
   /// Whether a member does not hear the group, though there were BEACONs enough to show it.
   bool is_deaf(Rank r) const;
+  bool hears(Rank r) const { return members_[r.value].hears; }
 
   /// When the next BEACON is due, and its number once it is.
-  Time beacon_due() const { return due_; }
+  Time beacon_due() const { return beacon_due_; }
   std::uint64_t next_beacon(Time now);
 
  private:
+  static constexpr std::size_t kNoPath = ~std::size_t{0};
   struct Member {
-    std::size_t path = 0;
+    std::size_t path = kNoPath;
     bool hears = false;
-    std::uint64_t bound_at = 0;     // the last BEACON then
-    std::uint64_t judged_from = 0;  // it lost many before this one
+    std::uint64_t bound_at = 0;     // the last BEACON when it, or another at its port, came there
+    std::uint64_t judged_from = 0;  // the last one when it began to hear
     Time unicast_until{};           // as it lost too much
     Duration unicast_for{};         // the next time
   };
@@ -68,7 +71,9 @@ class Multicast {
   void put(Rank r, const Endpoint& at);
   void remove(Rank r);
   void set_hears(Rank r, bool hears);
-  void ask(Time at) { due_ = std::min(due_, std::max(at, after(last_, kShortestGap))); }
+  void ask(Time at) {
+    beacon_due_ = std::min(beacon_due_, std::max(at, after(last_beacon_at_, kShortestGap)));
+  }
 
   static constexpr Duration kShortestGap = std::chrono::milliseconds(20);  // between BEACONs
 
@@ -76,8 +81,8 @@ class Multicast {
   std::vector<Path> paths_;
   std::vector<Member> members_;  // by rank
   std::uint64_t beacon_ = 0;     // the last one
-  Time last_{};
-  Time due_ = kNever;
+  Time last_beacon_at_{};
+  Time beacon_due_ = kNever;
   Duration interval_{};
 };
 

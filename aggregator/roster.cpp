@@ -128,9 +128,10 @@ void Roster::on_keep_alive(Rank r, const wire::KeepAlive& packet, Time now, Cont
 void Roster::judge_hearing(Rank r, const wire::KeepAlive& packet, Time now) {
   Member& member = members_[r.value];
   multicast_.on_keep_alive(r, packet.heard, packet.heard_of_last, now);
-  const bool deaf = multicast_.is_deaf(r);
-  if (deaf == std::exchange(member.was_deaf, deaf)) return;
-  record_.tell({.kind = deaf ? JobEvent::Kind::kDeaf : JobEvent::Kind::kHears,
+  const bool changed = member.was_deaf ? multicast_.hears(r) : multicast_.is_deaf(r);
+  if (!changed) return;
+  member.was_deaf = !member.was_deaf;
+  record_.tell({.kind = member.was_deaf ? JobEvent::Kind::kDeaf : JobEvent::Kind::kHears,
                 .session = session_,
                 .rank = r});
 }

@@ -360,35 +360,35 @@ Buffer Stream::build_keyed_result(const KeyedCombiner::Merged& merged, Scope& sc
 }
 
 void Stream::deliver(const Buffer& result, Scope& scope) {
-  Buffer brief;
+  const bool has_sums = !is_keyed_ && !combiner_.is_empty();
+  RankSet whole;  // who is to have all of it
+  scope.present.for_each([&](Rank r) {
+    if (!has_sums || lacks_a_sum(r)) whole.insert(r);
+  });
+  scope.counters.results_sent += scope.present.size();
   RankSet rest = scope.present;
-  rest -= deliver_by_group(result, scope);
+  rest -= deliver_by_group(result, whole, scope);
+  Buffer brief;
   rest.for_each([&](Rank r) {
-    ++scope.counters.results_sent;
-    if (has_sums() && !lacks_a_sum(r)) {
-      if (!brief) brief = without_sums(result, scope);
-      ++scope.counters.results_withheld;
-      scope.sink.send(scope.members[r.value], brief.share());
-    } else {
-      scope.sink.send(scope.members[r.value], result.share());
-    }
+    if (whole.contains(r)) return scope.sink.send(scope.members[r.value], result.share());
+    if (!brief) brief = without_sums(result, scope);
+    ++scope.counters.results_withheld;
+    scope.sink.send(scope.members[r.value], brief.share());
   });
 }
 
 /// To those who hear the group, if that is better than to each of them what he lacks: sums that few
 /// lack would fill the links of all. Returns whom it has reached.
-RankSet Stream::deliver_by_group(const Buffer& result, Scope& scope) {
+RankSet Stream::deliver_by_group(const Buffer& result, const RankSet& whole, Scope& scope) {
   RankSet reached;
   for (const Multicast::Path& path : scope.multicast.paths()) {
     const unsigned hearing = path.hearing.size();
-    if (hearing < 2) continue;
-    unsigned lacking = 0;
-    path.hearing.for_each([&](Rank r) { lacking += !has_sums() || lacks_a_sum(r) ? 1 : 0; });
-    if (2 * lacking <= hearing) continue;
+    RankSet lacking = path.hearing;
+    lacking &= whole;
+    if (hearing < 2 || 2 * lacking.size() <= hearing) continue;
     scope.sink.send(path.group, result.share());
     ++scope.counters.group_packets;
     scope.counters.results_by_group += hearing;
-    scope.counters.results_sent += hearing;
     reached |= path.hearing;
   }
   return reached;

@@ -106,7 +106,6 @@ class Stream {
   bool fits(Rank w, const Packet& packet) const;
   static bool can_read(Rank w, const Packet& packet, SharedBlocks& shared);
   void take(Rank w, const Packet& packet, Buffer buffer, Scope& scope);
-  bool has_sums() const { return !is_keyed_ && !combiner_.is_empty(); }
   const wire::Shape& shape() const { return is_keyed_ ? keyed_.shape() : combiner_.shape(); }
   const AbortInfo* try_finish(Scope& scope);
   bool may_finish(Scope& scope);
@@ -123,7 +122,7 @@ class Stream {
   void start_round(std::span<const BlockIndex> want);
   void start_round(bool opening);
   void deliver(const Buffer& result, Scope& scope);
-  RankSet deliver_by_group(const Buffer& result, Scope& scope);
+  RankSet deliver_by_group(const Buffer& result, const RankSet& whole, Scope& scope);
   bool lacks_a_sum(Rank w) const;
   Buffer without_sums(const Buffer& result, Scope& scope) const;
   void answer(Rank w, Round from, std::uint64_t have, Scope& scope);

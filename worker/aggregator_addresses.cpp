@@ -35,6 +35,7 @@ void AggregatorAddresses::begin(bool home_may_live, Time now) {
   if (!home_may_live) home_incarnation_ = 0;
   for (Address& address : addresses_) {
     address.incarnation = 0;
+    address.next_is_answered = true;
     address.answered_at = kNever;
   }
 }
@@ -80,7 +81,13 @@ std::optional<Endpoint> AggregatorAddresses::next(Time now) {
   const auto attempt = static_cast<unsigned>(at + addresses_.size() * address.looks++);
   const auto found = config_.locate(aggregator_, attempt);
   if (!found) return std::nullopt;
-  return address.endpoint = of_lane(*found);
+  address.located = of_lane(*found);
+  const bool may_be_elsewhere =
+      found->off_machine && address.answered && same_address(*address.answered, *address.located);
+  if (!may_be_elsewhere) return address.endpoint = address.located;
+  address.endpoint = address.next_is_answered ? address.answered : address.located;
+  address.next_is_answered = !address.next_is_answered;
+  return address.endpoint;
 }
 
 bool AggregatorAddresses::is_current(const Endpoint& endpoint) const {
@@ -95,6 +102,12 @@ std::optional<std::size_t> AggregatorAddresses::find(const Endpoint& from) const
   return std::nullopt;
 }
 
+/// Only where we ask ourselves: a copy of an answer may come from anywhere.
+void AggregatorAddresses::go_on_with(Address& address, const Endpoint& from) {
+  if (address.located && address.located->mac == from.mac) address.answered = address.located;
+  if (address.answered && address.answered->mac == from.mac) address.endpoint = address.answered;
+}
+
 bool AggregatorAddresses::on_challenge(const Endpoint& from, std::uint64_t incarnation, Time now) {
   const auto at = find(from);
   if (!at) return false;
@@ -102,6 +115,7 @@ bool AggregatorAddresses::on_challenge(const Endpoint& from, std::uint64_t incar
   if (!is_home && (home_answers(now) || *at > first_that_answers(now))) return false;
   addresses_[*at].incarnation = incarnation;
   addresses_[*at].answered_at = now;
+  go_on_with(addresses_[*at], from);
   current_ = *at;
   return true;
 }
@@ -109,6 +123,7 @@ bool AggregatorAddresses::on_challenge(const Endpoint& from, std::uint64_t incar
 bool AggregatorAddresses::on_welcome(const Endpoint& from, std::uint64_t incarnation) {
   const auto at = find(from);
   if (!at || addresses_[*at].incarnation != incarnation) return false;
+  go_on_with(addresses_[*at], from);
   current_ = home_ = *at;
   home_incarnation_ = incarnation;
   return true;

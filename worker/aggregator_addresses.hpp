@@ -4,6 +4,10 @@
 // All ranks must come together at one of them, so each prefers the first that answers: while one
 // answers, only those before it are asked as well; while none does, all are, one after the other.
 // Before all others comes the aggregator that a rank is in at and merely did not hear for a while.
+//
+// Anybody on a network may say by ARP that an address is his. So every other HELLO goes to the
+// Ethernet address from which the aggregator has answered last, whatever ARP says now; and what
+// follows an answer goes to the one of the two from which that came.
 #pragma once
 
 #include <cstdint>
@@ -44,14 +48,18 @@ class AggregatorAddresses {
 
  private:
   struct Address {
-    std::optional<Endpoint> endpoint;
-    std::uint64_t incarnation = 0;  // that challenged us in this join; 0: none
+    std::optional<Endpoint> endpoint;  // where packets go: one of the next two
+    std::optional<Endpoint> located;   // as we were told last
+    std::optional<Endpoint> answered;  // it has answered from there last
+    bool next_is_answered = true;      // if that is another than where it is located
+    std::uint64_t incarnation = 0;     // that challenged us in this join; 0: none
     Time answered_at = kNever;
     unsigned looks = 0;
   };
 
   Endpoint of_lane(Endpoint aggregator) const;
   std::optional<std::size_t> find(const Endpoint& from) const;
+  static void go_on_with(Address& address, const Endpoint& from);
   std::size_t choose(Time now);
   bool answers(const Address& address, Time now) const;
   bool home_answers(Time now) const;

@@ -179,7 +179,7 @@ void Progress::rest(std::chrono::microseconds sleep) {
 /// One turn of the loop: what came in, what is due, what is done, what goes out.
 std::size_t Progress::turn() {
   net::DatagramIo& io = attachment_->io();
-  const Time now = net::now();
+  Time now = net::now();
   attachment_->watch(now, [&](std::uint16_t port_id, bool up) {
     for (Member* member : members_) member->engine().on_link(port_id, up, now);
   });
@@ -196,9 +196,11 @@ std::size_t Progress::turn() {
     ++unclaimed_;
   };
   std::size_t received = io.receive(take);
-  for (std::size_t last = received, bursts = 1; last >= limits::kBurst && bursts < kMostBursts;
+  for (std::size_t last = received, bursts = 1; last >= limits::kBurst && bursts < kMostBursts &&
+                                                claims_.load(std::memory_order_relaxed) == 0;
        ++bursts) {
     io.flush();
+    now = net::now();  // round trips are measured
     received += last = io.receive(take);
   }
   receive_groups(now);  // before ranks ask for a BEACON

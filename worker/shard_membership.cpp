@@ -293,13 +293,12 @@ bool ShardMembership::on_keep_alive_ack(const wire::KeepAliveAck& packet, Time n
 /// sign of liveness. Where the aggregator may think that we do not hear, it learns at once that we
 /// do.
 bool ShardMembership::on_beacon(const wire::Beacon& packet, Time now) {
-  constexpr std::uint64_t kMissed = 3;
   if (!in() || packet.epoch != agreed_.epoch || packet.delivery_token != agreed_.delivery_token ||
       packet.number <= beacon_)
     return false;
-  if (beacon_ == 0 || packet.number - beacon_ > kMissed) keep_alive_due_ = now;
+  if (beacon_ == 0 || packet.number - beacon_ > wire::kBeaconsMissed) keep_alive_due_ = now;
   const std::uint64_t step = packet.number - beacon_;
-  beacons_ = (step < 32 ? beacons_ << step : 0) | 1;
+  beacons_ = (step < wire::kBeaconsTold ? beacons_ << step : 0) | 1;
   beacon_ = packet.number;
   return true;
 }

@@ -165,7 +165,10 @@ Taken Stream::on_result(const Packet& packet, Buffer buffer, Scope& scope) {
   const Round round{result.round};
   if (syncing_) return {DropReason::kUnfitting};  // no round of this epoch can have ended
   if (round < position_) {
-    if (round == asked_too_soon_) scope.membership.recent.asked_too_soon(timeout(scope));
+    if (round == timed_out_) {  // it has come twice
+      timed_out_ = kNoRound;
+      scope.membership.recent.asked_too_soon(scope.membership.rto.value());
+    }
     return {DropReason::kStaleRound};
   }
   if (round - position_ >= early_.size() || result.lag >= early_.size())
@@ -453,7 +456,7 @@ void Stream::on_timer(Scope& scope) {
     send_data(true, scope);
   else
     send_probe(scope);
-  asked_too_soon_ = position_;  // should its result come twice
+  timed_out_ = position_;
   await(scope);
 }
 

@@ -244,7 +244,7 @@ class Stream {
   Time data_sent_at_{};
   unsigned probe_sends_ = 0;  // since the last progress
   Time probe_sent_at_{};
-  Round asked_too_soon_ = kNoRound;  // perhaps: of the last time-out
+  Round timed_out_ = kNoRound;  // the last that did, until it is known that it did so too soon
   std::string failure_;
 };
 

@@ -164,11 +164,11 @@ inline constexpr int kPolledAtOnce = 32;
 inline constexpr std::size_t kRememberedRegions = 16;
 static_assert(kRememberedRegions <= kMaxArenas);
 
-/// Events that wait for the control thread, and refusals among them: anybody can cause those, and
-/// they must not hide the others.
+/// Events that wait for the control thread, and those among them that peers cause at will, such as
+/// refusals: they must not hide the others.
 inline constexpr std::size_t kMaxEvents = 1024;
-inline constexpr std::size_t kMaxRefusals = 64;
-static_assert(kMaxRefusals <= kMaxEvents / 2);
+inline constexpr std::size_t kMaxFrequentEvents = 64;
+static_assert(kMaxFrequentEvents <= kMaxEvents / 2);
 
 /// Streams of a job: fewer leave a rank waiting for each round.
 inline constexpr std::size_t kFewestStreams = 8;
@@ -185,8 +185,9 @@ static_assert(kVhostPortBuffers >= 2 * kBurst);
 inline constexpr std::uint16_t kNetworkPortDescriptors = 1024;  // of each ring
 inline constexpr std::uint64_t kNetworkPortBuffers = 2 * kNetworkPortDescriptors;
 
-/// Local workers' contributions are held in one buffer each; of a network port, of so many ranks.
-inline constexpr std::uint64_t kHeldOfNetworkPort = 64;
+/// Local workers' contributions are held in one buffer each; of a network port, those of the most
+/// ranks that a job can have.
+inline constexpr std::uint64_t kHeldOfNetworkPort = kMaxRanks;
 
 /// Headers of shared payloads. A port that takes nothing may hold a backlog of them, so there must
 /// be enough for the others even then.

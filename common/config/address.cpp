@@ -102,6 +102,12 @@ GroupRange parse_groups(std::string_view name, std::string_view text) {
   const auto prefix =
       parse_integer(std::string(name) + "'s prefix length", kPrefix, text.substr(slash + 1));
   const std::uint32_t count = std::uint32_t{1} << (32 - prefix);
+  // RFC 4607; and groups whose Ethernet addresses are those of 224.0.0.0/24, which go to every
+  // port.
+  constexpr std::uint32_t kMacBits = 0x7f'ffff;
+  if (*first >> 24 == 232 || (*first & kMacBits) < 256 || count > kMacBits)
+    throw must_be(name, "groups that switches deliver to those who join, such as 239.255.74.0/24",
+                  text);
   if (*first % count != 0)
     throw must_be(name,
                   ipv4_to_string(*first - *first % count) + "/" + std::to_string(prefix) +

@@ -85,7 +85,7 @@ std::uint32_t dpdk_memory_mib(const AggregatorConfig& config);
 /// `memory_mib`, or if that is 0 what the settings can need at once: dpdk_memory_mib(), and
 /// buffers of packet_buffer_bytes(the larger MTU), of each lane, for
 ///   max-jobs * streams-of-a-lane * (history + 2)   kept results, running sum, one under way
-///   streams-of-a-lane * (vhost-max-ports + 64 * ports)    contributions ahead of their turn
+///   streams-of-a-lane * (vhost-max-ports + 256 * ports)    contributions ahead of their turn
 ///   64 * vhost-max-ports + 2048 * ports                   bursts and rings
 ///   1024 * (lanes - 1), if there are ports                handed over to other lanes
 /// where vhost-max-ports counts only with vhost-dir set, and streams-of-a-lane is

@@ -4,9 +4,8 @@
 //  - Links mostly keep the order of packets. So however long their queues are, a round is late only
 //    when one that this rank began a time-out after it has ended, or when no round has ended for a
 //    time-out.
-//  - Where results that were asked for come twice, nothing was lost but time: their packets waited
-//  in
-//    a longer queue than others'. So time-outs allow for more, as long as that happens.
+//  - Where a result that was asked for comes twice, nothing was lost: its packet has waited in a
+//    longer queue than others'. So time-outs allow for more, as long as that happens.
 //  - Where this rank has nothing to repair, a time-out mostly means that another rank is late. The
 //    more often that proves so, the longer it is patient.
 #pragma once

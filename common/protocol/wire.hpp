@@ -386,6 +386,8 @@ struct Beacon {
   U64 delivery_token;
 };
 static_assert(sizeof(Beacon) == 40);
+inline constexpr std::uint64_t kBeaconsMissed = 3;  // who lacks more of the last ones is deaf
+inline constexpr std::uint64_t kBeaconsTold = 8 * sizeof(KeepAlive::heard_of_last);
 
 // ------------------------------------------------------------------------------ streams, up
 struct Data {  // then Descriptor if opening; Column[columns]; the blocks present, in column order,

@@ -65,6 +65,16 @@ class AfPacket(Jobs, harness.SystemTest):
     large_mtu = 9000
 
 
+    def test_the_most_ranks_behind_one_port_at_the_defaults(self):
+        """Their rounds end in bursts of more results than a port's backlog holds."""
+        cluster = self.run_cluster(1, "--show-aggregators", "--", "many-ranks", 256, 65536, "dense",
+                                   SLUICE_MEMORY_MIB=1000)
+        said = cluster.out + cluster.err
+        self.assertRegex(said, r"job 256: formed, 256 ranks")
+        self.assertIn(" 0 ranks with wrong sums", said)
+        self.assertNotRegex(said, r"tx_backlog_full \d|pool_empty \d|rounds_stalled \d")
+
+
 @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
 class AfXdp(Jobs, harness.SystemTest):
     transport = "af_xdp"

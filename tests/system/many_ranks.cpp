@@ -1,10 +1,11 @@
 // N ranks of one job behind one port: every rank is a worker engine of its own with its own UDP
 // port, all in this process, against a real aggregator.
 //
-//   local-cluster --workers 1 [--transport af_packet] -- many-ranks N [ELEMENTS]
+//   local-cluster --workers 1 [--transport af_packet] -- many-ranks N [ELEMENTS [dense]]
 //
 // Each rank contributes to its own blocks and to some that it shares; the sums must be those of the
-// rank order to the last bit. Exit status 0 only if they are.
+// rank order to the last bit. Exit status 0 only if they are. With `dense` each contributes to all,
+// and streams, history and blocks are the defaults: SLUICE_MEMORY_MIB must have room for all ranks.
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
@@ -29,8 +30,10 @@ using namespace std::chrono_literals;
 using Engine = worker::Engine;
 
 constexpr std::uint16_t kFirstUdpPort = 20'000;
-constexpr std::uint32_t kBlock = 64;
+constexpr std::uint32_t kBlock = 64;  // of elements that one owns or not
 constexpr auto kTimeLimit = 120s;
+
+bool is_dense = false;
 
 struct RankState {
   std::vector<float> tensor;
@@ -40,7 +43,7 @@ struct RankState {
 
 /// Rank r has every block b with b % ranks == r, and every seventh beside others.
 bool owns(std::size_t rank, std::size_t block, std::size_t ranks) {
-  return block % ranks == rank || (block + rank) % 7 == 0;
+  return is_dense || block % ranks == rank || (block + rank) % 7 == 0;
 }
 
 float value(std::size_t rank, std::size_t element) {
@@ -72,9 +75,11 @@ worker::EngineConfig config_of(std::size_t rank, std::size_t ranks, std::uint16_
   config.job = 256;
   config.rank = Rank{static_cast<std::uint16_t>(rank)};
   config.ranks = static_cast<std::uint16_t>(ranks);
-  config.block_elements = kBlock;
-  config.streams = 4;
-  config.history = 4;
+  if (!is_dense) {
+    config.block_elements = kBlock;
+    config.streams = 4;
+    config.history = 4;
+  }
   config.payload_bytes = std::min<std::uint16_t>(payload_bytes, 1472);
   config.unique = random_id;
   config.integrity = true;  // an aggregator on the network demands it
@@ -171,6 +176,7 @@ std::size_t number(const char* text) {
 int main(int argc, char** argv) try {
   const std::size_t ranks = argc > 1 ? number(argv[1]) : 256;
   const std::size_t elements = argc > 2 ? number(argv[2]) : 100'003;
+  is_dense = argc > 3 && std::strcmp(argv[3], "dense") == 0;
   const ContextOptions options = ContextOptions::from_environment();
   Attachment attachment(options, config::make_logger({.name = "many-ranks"}));
   ManyRanks job(attachment, ranks, elements);

@@ -1378,8 +1378,8 @@ TEST_CASE("control packets that find no buffer are counted, and asked for again"
 TEST_CASE("events are kept up to a bound, and refusals, which anybody can cause, hide no others") {
   JobEvents events;
   for (int i = 0; i < 10'000; ++i) events.keep({.kind = JobEvent::Kind::kRefused});
-  CHECK(events.list.size() == limits::kMaxRefusals);
-  CHECK(events.lost == 10'000 - limits::kMaxRefusals);
+  CHECK(events.list.size() == limits::kMaxFrequentEvents);
+  CHECK(events.lost == 10'000 - limits::kMaxFrequentEvents);
   events.keep({.kind = JobEvent::Kind::kAborted});
   CHECK(events.list.back().kind == JobEvent::Kind::kAborted);
   for (int i = 0; i < 10'000; ++i) events.keep({.kind = JobEvent::Kind::kLeft});
