@@ -13,6 +13,8 @@ namespace {
 /// How often a JOIN that awaits memory looks for it.
 constexpr Duration kMemoryInterval = std::chrono::milliseconds(1);
 
+constexpr unsigned kIpAndUdpBytes = 28;  // before a payload
+
 std::string seconds_text(Duration d) {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
   return ms % 1000 == 0 ? std::to_string(ms / 1000) + " s" : std::to_string(ms) + " ms";
@@ -71,7 +73,7 @@ void ShardMembership::start_joining(bool no_progress, Time now, ControlPackets& 
   unsent_.reset();
   absent_.clear();
   not_shared_ = 0;
-  link_down_ = false;
+  link_down_ = loses_long_packets_ = false;
   joining_since_ = now;
   retry_ = config_.join_retry_min;
   keep_alive_due_ = kNever;
@@ -371,6 +373,13 @@ std::optional<Error> ShardMembership::overdue(Time now) const {
     return Error(ErrorCode::kAggregatorLost,
                  whom() + " did not answer within " + seconds_text(config_.join_timeout));
   }
+  if (loses_long_packets_)
+    return Error(ErrorCode::kAggregatorLost,
+                 whom() + " answers KEEPALIVEs, and nothing else for " +
+                     seconds_text(config_.aggregator_timeout) +
+                     ": packets are lost for their length. Does every link on the way carry IP " +
+                     "packets of " + std::to_string(agreed_.payload_bytes + kIpAndUdpBytes) +
+                     " bytes, as SLUICE_MTU and port-mtu allow?");
   if (now - heard_ > config_.aggregator_timeout)
     return Error(ErrorCode::kAggregatorLost,
                  whom() + " is declared failed: nothing was received for " +

@@ -69,7 +69,7 @@ void Stream::start_epoch(bool resume, OpQueue& ops) {
     held_ = resumed_ = false;
     awaited_ = {};
     gap_probed_ = kNoRound;
-    backoffs_ = data_sends_ = probe_sends_ = 0;
+    backoffs_ = data_sends_ = probe_sends_ = unanswered_ = 0;
     for (auto& result : early_) result = {};
   } else {
     if (running_) ops.withdraw_from_stream(op_);
@@ -163,6 +163,7 @@ Taken Stream::on_result(const Packet& packet, Buffer buffer, Scope& scope) {
   check_invariants(scope);
   const auto& result = packet.as<wire::Result>();
   const Round round{result.round};
+  unanswered_ = 0;
   if (syncing_) return {DropReason::kUnfitting};  // no round of this epoch can have ended
   if (round < position_) {
     if (round == timed_out_) {  // it has come twice
@@ -345,6 +346,7 @@ void Stream::sample_round_trip(const Packet& packet, Scope& scope) const {
 
 Taken Stream::on_status(const wire::Status& status, Scope& scope) {
   check_invariants(scope);
+  unanswered_ = 0;
   if (status.live == 0) return {syncing_ ? DropReason::kNone : DropReason::kStaleRound};
   if (syncing_) return go_live(Round{status.round}, scope);
   if (!busy() || status.round != position_.value) return {DropReason::kStaleRound};
@@ -457,6 +459,7 @@ void Stream::on_timer(Scope& scope) {
   else
     send_probe(scope);
   timed_out_ = position_;
+  count_unanswered(scope);
   await(scope);
 }
 
@@ -464,6 +467,14 @@ void Stream::on_timer(Scope& scope) {
 void Stream::await(Scope& scope) {
   said_ = scope.now;
   arm(after(scope.now, timeout(scope)), scope);
+}
+
+/// If KEEPALIVEs are answered, and this is not for so long, what is lost is what is long.
+void Stream::count_unanswered(Scope& scope) {
+  constexpr unsigned kMany = 8;
+  if (unanswered_++ == 0) unanswered_since_ = scope.now;
+  if (unanswered_ >= kMany && scope.now - unanswered_since_ >= scope.config.aggregator_timeout)
+    scope.membership.answers_nothing_long(scope.now);
 }
 
 /// What is lost on its way to a group may be lost for all ranks: they do not all ask in one moment.

@@ -206,6 +206,7 @@ class Stream {
   void count_sent(const Buffer& buffer, Scope& scope);
   void await(Scope& scope);
   Duration timeout(Scope& scope) const;
+  void count_unanswered(Scope& scope);
   void arm(Time due, Scope& scope);
 
   StreamId id_;
@@ -244,6 +245,8 @@ class Stream {
   Time data_sent_at_{};
   unsigned probe_sends_ = 0;  // since the last progress
   Time probe_sent_at_{};
+  unsigned unanswered_ = 0;  // times that the aggregator was asked, since it has answered
+  Time unanswered_since_{};
   Round timed_out_ = kNoRound;  // the last that did, until it is known that it did so too soon
   std::string failure_;
 };

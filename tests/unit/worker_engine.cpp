@@ -1295,3 +1295,30 @@ TEST_CASE("a worker is in the group of its session until the job is over for it"
   bench.engine->abort(Error(ErrorCode::kAborted, "by choice"), bench.sink);
   CHECK(groups().empty());
 }
+
+TEST_CASE("an aggregator that answers short packets alone is given up, and the length is named") {
+  Bench bench;
+  bench.join();
+  auto tensor = ones(1);
+  bench.submit(tensor);
+  const auto pass_answered = [&](Duration time, bool with_status) {
+    for (const Time end = bench.now + time; bench.now < end && !bench.engine->over();)
+      for (const Sent& sent : bench.pass(10ms)) {
+        if (with_status && sent.packet().kind() == wire::Kind::kProbe) bench.status(0, {1});
+        if (sent.packet().kind() != wire::Kind::kKeepAlive) continue;
+        auto ack = wire::make<wire::KeepAliveAck>(kJob);
+        ack.epoch = 400;
+        ack.delivery_token = 500;
+        ack.number = sent.packet().as<wire::KeepAlive>().number;
+        bench.give(ack);
+      }
+  };
+  pass_answered(60s, true);  // another rank is late
+  CHECK(bench.engine->state() == State::kActive);
+  pass_answered(defaults::kAggregatorTimeout - 1s, false);
+  CHECK(bench.engine->state() == State::kActive);
+  pass_answered(10s, false);
+  REQUIRE(bench.engine->state() == State::kFailed);
+  CHECK(bench.engine->failure()->code() == ErrorCode::kAggregatorLost);
+  CHECK_THAT(bench.engine->failure()->what(), Catch::Contains("IP packets of 536 bytes"));
+}
