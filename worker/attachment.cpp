@@ -77,18 +77,19 @@ net::EalOptions eal_options(const ContextOptions& options, const std::string& pc
 
 }  // namespace
 
-Attachment::Attachment(const ContextOptions& options, std::shared_ptr<spdlog::logger> logger) {
+Attachment::Attachment(const ContextOptions& options, std::shared_ptr<spdlog::logger> logger)
+    : logger_(std::move(logger)) {
   refuse_in_forked_child();
   plan(options);
   plan_memory(options);
   if (options.shared_memory) {
     shared_memory_ = std::make_unique<SharedMemory>();
-    memory::Arena::of_process().tell_refusal_to([logger](const std::string& why) {
+    memory::Arena::of_process().tell_refusal_to([logger = logger_](const std::string& why) {
       logger->info("tensors are copied to be shared: {}", why);
     });
   }
   const Starting errors_say_it_all;
-  start_memory(options, logger);
+  start_memory(options, logger_);
   payloads_ = std::make_unique<net::BufferPool>(net::unique_socket_name("payloads"), all_buffers_,
                                                 payload_bytes_);
   headers_ = std::make_unique<net::BufferPool>(net::unique_socket_name("headers"),
@@ -96,8 +97,8 @@ Attachment::Attachment(const ContextOptions& options, std::shared_ptr<spdlog::lo
   io_ = std::make_unique<net::DatagramIo>(*payloads_, *headers_);
   io_->listen(kWorkerUdpPort);
   io_->inject_faults(net::parse_faults(options.faults));
-  if (!options.faults.empty()) logger->warn("fault injection is on: {}", options.faults);
-  links_ = std::make_unique<Links>(planned_, *payloads_, *io_, std::move(logger));
+  if (!options.faults.empty()) logger_->warn("fault injection is on: {}", options.faults);
+  links_ = std::make_unique<Links>(planned_, *payloads_, *io_, logger_);
   links_->open(choices(), options.connect_timeout);
 }
 
@@ -208,7 +209,7 @@ std::optional<Endpoint> Attachment::find(std::size_t shard, Time now) {
   Target& target = targets_[shard];
   if (!target.sought) target.sought = now;
   Time from = *target.sought;
-  for (const Alternative& alternative : target.alternatives) {
+  for (Alternative& alternative : target.alternatives) {
     if (now < from) break;
     if (const auto endpoint = reach(alternative, false, now)) return endpoint;
     from = after(from, kStandbyDelay);
@@ -217,22 +218,34 @@ std::optional<Endpoint> Attachment::find(std::size_t shard, Time now) {
 }
 
 std::optional<Endpoint> Attachment::locate(std::size_t shard, unsigned attempt, Time now) {
-  const std::vector<Alternative>& alternatives = targets_[shard].alternatives;
+  std::vector<Alternative>& alternatives = targets_[shard].alternatives;
   return reach(alternatives[attempt % alternatives.size()], attempt > 0, now);
 }
 
-std::optional<Endpoint> Attachment::reach(const Alternative& alternative, bool again, Time now) {
+std::optional<Endpoint> Attachment::reach(Alternative& alternative, bool again, Time now) {
   const net::Port* port = links_->carrier(alternative.link);
   if (!port) return std::nullopt;
   const auto mac = again ? io_->resolve_again(port->id(), alternative.ipv4, now)
                          : io_->resolve(port->id(), alternative.ipv4, now);
   if (!mac) return std::nullopt;
+  if (port->view(0).off_machine) note(*mac, alternative, now);
   return Endpoint{.port_id = port->id(),
                   .mac = *mac,
                   .ipv4 = alternative.ipv4,
                   .udp_port = alternative.udp_port,
                   .local_udp_port = kWorkerUdpPort,
                   .off_machine = port->view(0).off_machine};
+}
+
+/// Another machine may have taken an address over. But others may also say that it is theirs.
+void Attachment::note(const net::MacAddress& mac, Alternative& alternative, Time now) const {
+  const auto former = std::exchange(alternative.mac, mac);
+  if (!former || former == mac || now < alternative.may_say) return;
+  alternative.may_say = after(now, std::chrono::seconds(10));
+  logger_->warn(
+      "{} is at Ethernet address {} now, not {}: another machine took it over, or two have it, or "
+      "ARP is forged",
+      net::format_ipv4(alternative.ipv4), net::format_mac(mac), net::format_mac(*former));
 }
 
 std::string Attachment::vhost_directory_of(std::uint16_t port_id) const {

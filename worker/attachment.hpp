@@ -88,6 +88,8 @@ class Attachment {
     std::size_t link = 0;
     std::uint32_t ipv4 = 0;
     std::uint16_t udp_port = 0;
+    std::optional<net::MacAddress> mac = {};  // as it was resolved last
+    Time may_say = {};                        // that it is another
   };
   struct Target {
     std::string name;  // as it was given
@@ -101,8 +103,10 @@ class Attachment {
   void start_memory(const ContextOptions& options, const std::shared_ptr<spdlog::logger>& logger);
   std::size_t link_to(const config::AggregatorAddress& address, const ContextOptions& options);
   std::vector<std::vector<std::size_t>> choices() const;
-  std::optional<Endpoint> reach(const Alternative& alternative, bool again, Time now);
+  std::optional<Endpoint> reach(Alternative& alternative, bool again, Time now);
+  void note(const net::MacAddress& mac, Alternative& alternative, Time now) const;
 
+  const std::shared_ptr<spdlog::logger> logger_;
   std::unique_ptr<SharedMemory> shared_memory_;
   std::vector<LinkPlan> planned_;
   std::vector<Target> targets_;

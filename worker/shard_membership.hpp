@@ -72,9 +72,14 @@ class ShardMembership {
   /// Something that was sent went unanswered: asks with a KEEPALIVE, which an aggregator answers
   /// also if it does not know us any more. At most once in a time-out.
   void ask(Time now);
-  /// What a stream asks, in packets of up to the session's payload, is not answered for the
-  /// aggregator's time-out. If KEEPALIVEs are, this rank cannot go on.
-  void answers_nothing_long(Time now) { loses_long_packets_ |= in() && !suspects(now); }
+  /// Something of a stream has come.
+  void answered(Time now) { stream_answered_at_ = now; }
+  /// A stream was not answered for the aggregator's time-out. If no other was either, and
+  /// KEEPALIVEs are, packets are lost for their length, and this rank cannot go on.
+  void was_asked_in_vain(Time now) {
+    loses_long_packets_ |=
+        in() && !suspects(now) && now - stream_answered_at_ >= config_.aggregator_timeout;
+  }
   /// So long nothing was heard that the aggregator may be gone, or be somewhere else.
   bool suspects(Time now) const;
 
@@ -168,6 +173,7 @@ class ShardMembership {
   Time keep_alive_sent_{};
   Duration keep_alive_interval_{};
   Duration retry_{};
+  Time stream_answered_at_{};  // any, last
   bool loses_long_packets_ = false;
   bool link_down_ = false;   // of the port that leads to the aggregator
   unsigned not_shared_ = 0;  // times we were told so of the secret, in this join

@@ -163,7 +163,7 @@ Taken Stream::on_result(const Packet& packet, Buffer buffer, Scope& scope) {
   check_invariants(scope);
   const auto& result = packet.as<wire::Result>();
   const Round round{result.round};
-  unanswered_ = 0;
+  answered(scope);
   if (syncing_) return {DropReason::kUnfitting};  // no round of this epoch can have ended
   if (round < position_) {
     if (round == timed_out_) {  // it has come twice
@@ -346,7 +346,7 @@ void Stream::sample_round_trip(const Packet& packet, Scope& scope) const {
 
 Taken Stream::on_status(const wire::Status& status, Scope& scope) {
   check_invariants(scope);
-  unanswered_ = 0;
+  answered(scope);
   if (status.live == 0) return {syncing_ ? DropReason::kNone : DropReason::kStaleRound};
   if (syncing_) return go_live(Round{status.round}, scope);
   if (!busy() || status.round != position_.value) return {DropReason::kStaleRound};
@@ -469,12 +469,18 @@ void Stream::await(Scope& scope) {
   arm(after(scope.now, timeout(scope)), scope);
 }
 
-/// If KEEPALIVEs are answered, and this is not for so long, what is lost is what is long.
+void Stream::answered(Scope& scope) {
+  unanswered_ = 0;
+  scope.membership.answered(scope.now);
+}
+
+/// If KEEPALIVEs are answered, and nothing of any stream is for so long, what is lost is what is
+/// long. (Of one stream among many so much may be lost by chance.)
 void Stream::count_unanswered(Scope& scope) {
   constexpr unsigned kMany = 8;
   if (unanswered_++ == 0) unanswered_since_ = scope.now;
   if (unanswered_ >= kMany && scope.now - unanswered_since_ >= scope.config.aggregator_timeout)
-    scope.membership.answers_nothing_long(scope.now);
+    scope.membership.was_asked_in_vain(scope.now);
 }
 
 /// What is lost on its way to a group may be lost for all ranks: they do not all ask in one moment.

@@ -206,6 +206,7 @@ class Stream {
   void count_sent(const Buffer& buffer, Scope& scope);
   void await(Scope& scope);
   Duration timeout(Scope& scope) const;
+  void answered(Scope& scope);
   void count_unanswered(Scope& scope);
   void arm(Time due, Scope& scope);
 

@@ -18,10 +18,14 @@ STYLES = {
     "sparse-mpi": ("sparse AllGather over MPI", "#000000", "v", "-"),
     "sparse-gloo": ("sparse AllGather, Gloo", "#8C8C8C", "v", "--"),
     "sluice-top-k": ("Sluice, 8% of blocks, as bfloat16", "#56B4E9", "o", "--"),
+    "unicast": ("results by unicast", "#D55E00", "s", "-"),
+    "unicast, bound": ("what the links allow by unicast", "#D55E00", "", "--"),
+    "multicast": ("results by multicast", "#0072B2", "o", "-"),
+    "multicast, bound": ("what the links allow by multicast", "#0072B2", "", "--"),
     "time_us": ("time", "#0072B2", "o", "-"),
     "cpu_us": ("CPU time of all processes", "#D55E00", "s", "-"),
 }
-BOLD = ("sluice", "time_us")
+BOLD = ("sluice", "multicast", "time_us")
 SPARE_COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"]
 WIDTH, HEIGHT = 5.2, 4.2  # inches of one panel
 

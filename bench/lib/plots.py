@@ -1,5 +1,5 @@
 """Draws the CSV files of a benchmark: `/usr/bin/python3 plots.py
-peers|scaling|training|convergence DIRECTORY`
+peers|scaling|network|training|convergence DIRECTORY`
 (Debian's Python, for Debian's matplotlib). Each chart is written beside the file it shows."""
 import collections
 import csv
@@ -120,6 +120,20 @@ AXES = {
 }
 
 
+def network(directory):
+    """Time against the number of aggregators, by unicast and by multicast, a panel for each
+    tensor."""
+    path = os.path.join(directory, "network-multicast.csv")
+    rows = read(path)
+    tensors = list(dict.fromkeys(row["tensor"] for row in rows))
+    chart = Chart("AllReduce of fp32 on 4 ranks over links of 200 Mbit/s", len(tensors))
+    for i, tensor in enumerate(tensors):
+        some = [row for row in rows if row["tensor"] == tensor]
+        chart.panel(i, tensor, series_of(some, "aggregators", "time_us", "contestant"),
+                    ("aggregators", plain_text, "log2"), TIME)
+    chart.write(os.path.splitext(path)[0])
+
+
 def training(directory):
     """Loss, time and bytes of each step, a panel for each example."""
     rows = read(os.path.join(directory, "training.csv"))
@@ -183,7 +197,8 @@ def over_seeds(rows, x, y):
     return series
 
 
-CHARTS = {"peers": peers, "scaling": scaling, "training": training, "convergence": convergence}
+CHARTS = {"peers": peers, "scaling": scaling, "network": network, "training": training,
+          "convergence": convergence}
 
 if __name__ == "__main__":
     CHARTS[sys.argv[1]](sys.argv[2])

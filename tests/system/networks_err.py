@@ -257,6 +257,7 @@ class ForgedArp(NetworkFault):
         forger = self.forge()
         forger.wait_for_rounds(1)
         self.pull_and_put_back(job, "w0")
+        job[0].wait_to_say(f"{AGGREGATOR} is at Ethernet address .*ARP is forged")
         self.end_steady_job(job)
         self.ends_on_signal(daemon)
 
