@@ -1296,7 +1296,7 @@ TEST_CASE("a worker is in the group of its session until the job is over for it"
   CHECK(groups().empty());
 }
 
-TEST_CASE("an aggregator that answers short packets alone is given up, and the length is named") {
+TEST_CASE("an aggregator that answers only short packets is given up, and the length is named") {
   Bench bench;
   bench.join();
   auto tensor = ones(1);
