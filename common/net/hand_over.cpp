@@ -1,6 +1,5 @@
 #include "common/net/hand_over.hpp"
 
-#include <algorithm>
 #include <atomic>
 #include <string>
 
@@ -28,7 +27,7 @@ void HandOver::FreeRing::operator()(rte_ring* ring) const {
   rte_ring_free(ring);
 }
 
-HandOver::HandOver(std::size_t lanes) {
+HandOver::HandOver(std::size_t lanes) : listeners_(65536) {
   for (std::size_t i = 0; i < lanes; ++i) {
     rings_.emplace_back(rte_ring_create(new_ring_name().c_str(), limits::kHandOverFrames,
                                         SOCKET_ID_ANY, RING_F_SC_DEQ));
@@ -41,13 +40,12 @@ HandOver::HandOver(std::size_t lanes) {
 HandOver::~HandOver() = default;
 
 void HandOver::listens(std::size_t lane, std::uint16_t udp_port) {
-  listeners_.push_back({udp_port, lane});
+  listeners_[udp_port] = static_cast<std::uint8_t>(1 + lane);
 }
 
 std::optional<std::size_t> HandOver::listener(std::uint16_t udp_port) const {
-  const auto found = std::find_if(listeners_.begin(), listeners_.end(),
-                                  [&](const Listener& each) { return each.udp_port == udp_port; });
-  return found == listeners_.end() ? std::nullopt : std::optional(found->lane);
+  const std::uint8_t found = listeners_[udp_port];
+  return found == 0 ? std::nullopt : std::optional(found - std::size_t{1});
 }
 
 bool HandOver::give(std::size_t to, rte_mbuf* frame) {

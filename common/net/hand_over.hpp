@@ -36,12 +36,8 @@ class HandOver {
   struct FreeRing {
     void operator()(rte_ring* ring) const;
   };
-  struct Listener {
-    std::uint16_t udp_port = 0;
-    std::size_t lane = 0;
-  };
   std::vector<std::unique_ptr<rte_ring, FreeRing>> rings_;  // by lane
-  std::vector<Listener> listeners_;
+  std::vector<std::uint8_t> listeners_;                     // 1 + lane, by UDP port; 0: none
 };
 
 }  // namespace sluice::net
