@@ -380,6 +380,7 @@ DatagramIo::Pending DatagramIo::what_to_do(const Datagram& datagram) const {
   return port->tx.moves() ? Pending::kKeep : Pending::kDrop;
 }
 
+/// Of several queues the first one asks, and an answer may come to any.
 void DatagramIo::take_arp(PortState& port, std::span<const std::byte> frame) {
   const LocalAddress& us = port.view.address;
   const std::optional<Arp> arp = parse_arp(frame);
@@ -388,7 +389,7 @@ void DatagramIo::take_arp(PortState& port, std::span<const std::byte> frame) {
     return;
   }
   if (arp->operation == ArpOperation::kReply) ++port.arp_answers;
-  const bool learned = port.neighbours.learn(arp->sender_ipv4, arp->sender_mac);
+  const bool learned = find(port.view.id)->neighbours.learn(arp->sender_ipv4, arp->sender_mac);
   if (learned) ++counters_.arp_learned;
   if (arp->operation == ArpOperation::kRequest && arp->target_ipv4 == us.ipv4) {
     const Arp reply{ArpOperation::kReply, us.mac, us.ipv4, arp->sender_mac, arp->sender_ipv4};
