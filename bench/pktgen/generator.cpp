@@ -38,9 +38,9 @@ Generator::Generator(const GeneratorOptions& options, const Endpoint& aggregator
   }
 }
 
-void Generator::start(Time now, PacketSink& sink) {
-  Session wanted = options_.decided.value_or(Session());
-  if (!options_.decided) {
+void Generator::start(const std::optional<Session>& decided, Time now, PacketSink& sink) {
+  Session wanted = decided.value_or(Session());
+  if (!decided) {
     wanted.streams = options_.streams;
     wanted.block_elements = options_.block_elements;
     wanted.payload_bytes = options_.payload_bytes;
@@ -344,6 +344,8 @@ void Generator::finish() {
 
 void Generator::give_up(PacketSink& sink) {
   tally_.results_missed += running_;
+  ready_count_ = 0;
+  for (Flow& x : flows_) x.due = kNever;
   for (RankState& rank : ranks_) rank.membership->abort(std::nullopt, control_);
   control_.flush(sink);
 }

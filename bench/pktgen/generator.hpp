@@ -39,8 +39,7 @@ struct GeneratorOptions {
   std::uint16_t block_elements = 256;
   std::uint16_t payload_bytes = 1472;
   std::uint16_t first_udp_port = 20'000;
-  std::uint16_t lane = 0;            ///< of the aggregator: its streams alone are served
-  std::optional<Session> decided{};  ///< at lane 0; for the others
+  std::uint16_t lane = 0;  ///< of the aggregator: its streams alone are served
   PatternOptions pattern;
   Duration rto_min = std::chrono::milliseconds(20);  ///< the shortest time-out
   std::uint32_t check_every = 64;  ///< of so many results one is checked; 0: none is
@@ -54,8 +53,8 @@ class Generator {
   Generator(const Generator&) = delete;
   Generator& operator=(const Generator&) = delete;
 
-  /// Begins to join; call once.
-  void start(Time now, PacketSink& sink);
+  /// Begins to join; call once. `decided`: at lane 0, for the others.
+  void start(const std::optional<Session>& decided, Time now, PacketSink& sink);
   bool active() const { return !flows_.empty(); }
 
   void receive(const Endpoint& from, Buffer buffer, Time now, PacketSink& sink);
@@ -69,7 +68,7 @@ class Generator {
   /// No further op begins but those that some rank is in.
   void finish();
   bool finished() const { return running_ == 0; }
-  /// The flows that still run give up.
+  /// The flows that still run give up, and the ranks tell the aggregator, if they are in.
   void give_up(PacketSink& sink);
 
   /// Begins to leave; only when finished.

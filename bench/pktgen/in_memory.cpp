@@ -1,19 +1,13 @@
 #include "bench/pktgen/in_memory.hpp"
 
 #include <algorithm>
-#include <barrier>
 #include <bit>
-#include <exception>
-#include <functional>
-#include <future>
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include <pthread.h>
-
+#include "bench/pktgen/lanes.hpp"
 #include "common/base/packet_memory.hpp"
 #include "common/base/random_id.hpp"
 #include "common/config/aggregator_config.hpp"
@@ -75,20 +69,17 @@ class Bed {
     faults_.loss = options.loss;
   }
 
-  /// On the thread that it is to run on. `decided`: at lane 0, for the others.
-  Report run(std::optional<Session> decided, std::function<void(const Session&)> joined,
-             const Supervision& supervision) {
-    job_.decided = decided;
+  /// On the thread that it is to run on.
+  LaneRun run(const Supervision& supervision, Lockstep& lockstep) {
     MemoryLane lane(job_.lane, engine_config(options_, job_), link_, payloads_, headers_, faults_);
     FarEnd far_end{.turn = [&](Time now) { lane.turn(now); },
-                   .joined = std::move(joined),
                    .reading = [&] { return std::optional(lane.reading()); }};
     if (options_.lane_cpu) {
       lane.start_thread(*options_.lane_cpu);
       far_end.turn = [](Time) {};
     }
     return Run<net::MemoryLink>(options_, job_, link_, link_.far_end(MemoryLane::kUdpPort, 0),
-                                far_end, supervision)
+                                far_end, supervision, lockstep)
         .execute();
   }
 
@@ -101,54 +92,6 @@ class Bed {
   net::MemoryLink link_;
   net::FaultPlan faults_;
 };
-
-/// Lane 0 on this thread, the others on one each. All measure at the same time: what they have for
-/// themselves is what a core has, and what they share slows all down.
-Report run_lanes(const Options& options, std::vector<std::unique_ptr<Bed>>& beds,
-                 const Supervision& supervision) {
-  std::promise<Session> decided;
-  const std::shared_future<Session> session = decided.get_future().share();
-  std::barrier all_joined(static_cast<std::ptrdiff_t>(beds.size()));
-  const auto wait = [&](const Session&) { all_joined.arrive_and_wait(); };
-  const Supervision quiet{.live = {}, .stopped = supervision.stopped};
-  std::vector<std::future<Report>> others;
-  for (std::size_t lane = 1; lane < beds.size(); ++lane)
-    others.push_back(std::async(std::launch::async, [&, lane] {
-      try {
-        const net::ThreadRegistration registration;
-        if (!options.cpu.empty()) pin(pthread_self(), options.cpu[lane]);
-        return beds[lane]->run(session.get(), wait, quiet);
-      } catch (...) {
-        all_joined.arrive_and_drop();
-        throw;
-      }
-    }));
-  bool is_decided = false;
-  std::optional<Report> report;
-  std::exception_ptr failure;
-  try {
-    report = beds[0]->run(
-        {},
-        [&](const Session& agreed) {
-          decided.set_value(agreed);
-          is_decided = true;
-          all_joined.arrive_and_wait();
-        },
-        quiet);
-  } catch (...) {
-    failure = std::current_exception();
-    if (!is_decided) {
-      decided.set_exception(failure);
-      all_joined.arrive_and_drop();
-    }
-  }
-  for (auto& other : others) {
-    const Report lane = other.get();
-    if (report) report->add(lane);
-  }
-  if (failure) std::rethrow_exception(failure);
-  return *report;
-}
 
 }  // namespace
 
@@ -165,8 +108,9 @@ Report run_in_memory(const Options& options, const Supervision& supervision) {
   std::vector<std::unique_ptr<Bed>> beds;
   for (std::uint16_t lane = 0; lane < options.lanes; ++lane)
     beds.push_back(std::make_unique<Bed>(options, lane));
-  return options.lanes == 1 ? beds[0]->run({}, {}, supervision)
-                            : run_lanes(options, beds, supervision);
+  return run_lanes(options, supervision, [&](std::uint16_t lane, Lockstep& lockstep) {
+    return beds[lane]->run(supervision, lockstep);
+  });
 }
 
 }  // namespace sluice::pktgen

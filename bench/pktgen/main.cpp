@@ -1,5 +1,7 @@
 // sluice-pktgen: the packet-level throughput test of an aggregator.
+#include <atomic>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -23,20 +25,22 @@ using namespace sluice::pktgen;
 
 enum ExitStatus { kRight = 0, kWrong = 1, kUsage = 2 };
 
-volatile std::sig_atomic_t interrupted = 0;
+std::atomic<bool> interrupted{false};
+static_assert(std::atomic<bool>::is_always_lock_free);
 
 /// The first Ctrl-C asks for the report, the second ends the program.
 void on_interrupt(int) {
-  interrupted = 1;
+  interrupted = true;
   std::signal(SIGINT, SIG_DFL);
 }
 
 Supervision supervision(const Options& options) {
   std::signal(SIGINT, on_interrupt);
-  Supervision supervision{.live = {}, .stopped = [] { return interrupted != 0; }};
+  Supervision supervision{.live = {}, .stopped = [] { return interrupted.load(); }};
   if (options.live || isatty(STDERR_FILENO) == 1)
-    supervision.live = [](const Window& window) {
-      std::fprintf(stderr, "%s\n", live_line(window).c_str());
+    supervision.live = [&options](std::uint16_t lane, const Window& window) {
+      const std::string of = options.lanes == 1 ? "" : "lane " + std::to_string(lane) + ": ";
+      std::fprintf(stderr, "%s%s\n", of.c_str(), live_line(window).c_str());
     };
   return supervision;
 }

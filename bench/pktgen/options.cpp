@@ -146,7 +146,6 @@ void read_lanes(const Values& values, Options& options) {
   options.lanes = static_cast<std::uint16_t>(values.integer("lanes", 1, limits::kMaxLanes));
   if (options.lanes == 1) return;
   if (!options.in_memory) values.refuse("lanes", "1, as the aggregator is not in memory");
-  if (options.find_rate) values.refuse("lanes", "1 with --find-rate");
   if (options.streams < options.lanes)
     values.refuse("lanes", "at most as many as streams, " + std::to_string(options.streams));
 }

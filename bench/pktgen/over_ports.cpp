@@ -1,7 +1,11 @@
 #include "bench/pktgen/over_ports.hpp"
 
+#include <cstdint>
+#include <optional>
+
 #include <sluice/error.hpp>
 
+#include "bench/pktgen/lanes.hpp"
 #include "common/config/log.hpp"
 #include "common/net/clock.hpp"
 #include "worker/attachment.hpp"
@@ -42,8 +46,10 @@ Report run_over_ports(const Options& options, const Supervision& supervision) {
   };
   const FarEnd far_end{.turn = [&](Time now) { attachment.watch(now, on_link); },
                        .reading = [] { return std::optional<LaneReading>(); }};
-  Run<net::DatagramIo> run(options, job, io, aggregator, far_end, supervision);
-  return run.execute();
+  return run_lanes(options, supervision, [&](std::uint16_t, Lockstep& lockstep) {
+    return Run<net::DatagramIo>(options, job, io, aggregator, far_end, supervision, lockstep)
+        .execute();
+  });
 }
 
 }  // namespace sluice::pktgen

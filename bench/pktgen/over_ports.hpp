@@ -2,6 +2,7 @@
 #pragma once
 
 #include "bench/pktgen/options.hpp"
+#include "bench/pktgen/report.hpp"
 #include "bench/pktgen/run.hpp"
 
 namespace sluice::pktgen {

@@ -62,8 +62,9 @@ std::string cut_line(const Options& options, const Report& report) {
 }
 
 std::string where(const Options& options) {
-  if (!options.in_memory) return options.context.aggregators.front();
-  return options.lanes == 1 ? "in memory" : format("%u lanes in memory", options.lanes);
+  const std::string lanes = options.lanes == 1 ? "" : format("%u lanes ", options.lanes);
+  if (options.in_memory) return lanes + "in memory";
+  return lanes + (lanes.empty() ? "" : "of ") + options.context.aggregators.front();
 }
 
 std::string heading(const Options& options, const Report& report) {
@@ -82,8 +83,8 @@ std::string heading(const Options& options, const Report& report) {
       where(options).c_str());
 }
 
-/// Of an aggregator elsewhere, whose other lanes are not asked for anything.
-std::string share_line(const Options& options, const Report& report) {
+/// Of an aggregator whose other lanes were not asked for anything.
+std::string lane_0_line(const Options& options, const Report& report) {
   if (report.session.shards == options.lanes) return "";
   return format("# the aggregator has %u lanes: this is the share of lane 0, %u streams\n",
                 report.session.shards, report.session.streams_of(0));
@@ -108,6 +109,21 @@ std::string lane_lines(const StageCycles& cycles, double ghz, unsigned lanes) {
   for (const auto& [name, stage] : kStageNames)
     lines += format("  %-16.*s %8.1f cycles/packet %6.1f%%\n", static_cast<int>(name.size()),
                     name.data(), cycles.per_packet(stage), 100 * cycles.share(stage));
+  return lines;
+}
+
+/// Of several lanes, what each had of the sums above.
+std::string share_lines(const std::vector<LaneReport>& lanes) {
+  std::string lines;
+  if (lanes.size() == 1) return lines;
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
+    const Window& window = lanes[i].window;
+    lines += format("  of lane %-8zu %s  busy %.0f%%", i, live_line(window).c_str(),
+                    100 * window.busy_share());
+    if (const std::uint64_t frames = window.handed_over(); frames != 0)
+      lines += format("  handed over %" PRIu64, frames);
+    lines += "\n";
+  }
   return lines;
 }
 
@@ -186,6 +202,7 @@ Json window_json(const Window& window) {
            {{"cycles_per_packet", window.generator_cycles_per_packet()},
             {"busy_share", window.busy_share()},
             {"cpu_share", window.cpu_share()},
+            {"handed_over", window.handed_over()},
             {"drops", window.generator_drops()}}},
           {"lane", lane_json(window)},
           {"loss",
@@ -201,7 +218,7 @@ std::string to_text(const Options& options, const Report& report) {
   const Window& window = report.window;
   const double seconds = window.seconds();
   std::string text =
-      heading(options, report) + cut_line(options, report) + share_line(options, report);
+      heading(options, report) + cut_line(options, report) + lane_0_line(options, report);
   text += trial_lines(report.trials);
   text += traffic_line("to aggregator", Rates(window.to_aggregator(), seconds));
   text += traffic_line("from aggregator", Rates(window.from_aggregator(), seconds));
@@ -215,6 +232,7 @@ std::string to_text(const Options& options, const Report& report) {
   text += format("loss               resent %" PRIu64 ", probed %" PRIu64 ", missed %" PRIu64
                  ", dropped %" PRIu64 "\n",
                  window.resent(), window.probed(), window.missed(), window.dropped());
+  text += share_lines(report.lanes);
   text += drop_lines("generator", window.generator_drops());
   text += drop_lines("lane", window.lane_drops());
   const Tally& total = report.total.tally;
@@ -247,6 +265,10 @@ void write_json(const std::string& path, const Options& options, const Report& r
     json["trials"].push_back(row);
   }
   json["total"] = total_json(report.total);
+  json["of_lanes"] = Json::array();
+  for (const LaneReport& lane : report.lanes)
+    json["of_lanes"].push_back(
+        {{"measured", window_json(lane.window)}, {"total", total_json(lane.total)}});
   json["right"] = report.right();
   bench::write_json(path, json);
 }

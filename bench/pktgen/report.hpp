@@ -2,11 +2,29 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "bench/pktgen/options.hpp"
-#include "bench/pktgen/run.hpp"
+#include "bench/pktgen/window.hpp"
+#include "common/protocol/geometry.hpp"
+#include "common/protocol/session.hpp"
 
 namespace sluice::pktgen {
+
+struct LaneReport {
+  Window window;
+  Reading total;  ///< from the first packet to the last
+};
+
+struct Report {
+  Session session;  ///< of lane 0
+  Geometry geometry;
+  Window window;               ///< with --find-rate that of the highest rate without loss
+  std::vector<Window> trials;  ///< of --find-rate
+  Reading total;
+  std::vector<LaneReport> lanes;  ///< whose sums these are
+  bool right() const { return total.tally.results_wrong == 0 && total.tally.results_missed == 0; }
+};
 
 /// For a person.
 std::string to_text(const Options& options, const Report& report);

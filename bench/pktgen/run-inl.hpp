@@ -8,7 +8,6 @@
 #include <sluice/error.hpp>
 
 #include "bench/pktgen/cycles.hpp"
-#include "bench/pktgen/rate_search.hpp"
 #include "bench/pktgen/run.hpp"
 #include "common/net/clock.hpp"
 
@@ -16,36 +15,54 @@ namespace sluice::pktgen {
 
 template <class Io>
 Run<Io>::Run(const Options& options, const GeneratorOptions& generator, Io& io,
-             const Endpoint& aggregator, FarEnd far_end, Supervision supervision)
+             const Endpoint& aggregator, FarEnd far_end, const Supervision& supervision,
+             Lockstep& lockstep)
     : options_(options),
+      lane_(generator.lane),
       io_(io),
       generator_(generator, aggregator),
       far_end_(std::move(far_end)),
-      supervision_(std::move(supervision)) {}
+      supervision_(supervision),
+      lockstep_(lockstep) {}
+
+/// A job that fails here is to end at the aggregator, too, so that the next run can form it at
+/// once.
+template <class Io>
+LaneRun Run<Io>::execute() {
+  try {
+    return go_through();
+  } catch (...) {
+    generator_.give_up(io_);
+    io_.flush();
+    throw;
+  }
+}
 
 template <class Io>
-Report Run<Io>::execute() {
+LaneRun Run<Io>::go_through() {
   join();
-  if (far_end_.joined) far_end_.joined(generator_.session());
-  Report report;
-  report.session = generator_.session();
-  report.geometry = generator_.schedule().geometry();
-  if (options_.find_rate)
-    report.trials = search();
-  else
-    report.window = measure(options_.rate / options_.lanes);
+  await_others();
+  while (const auto rate = lockstep_.next_rate()) await_others(measure(*rate / options_.lanes));
   end();
-  report.total = read();
-  if (options_.find_rate) report.window = best_of(report.trials);
-  return report;
+  await_others();
+  return {generator_.session(), generator_.schedule().geometry(), read()};
 }
 
 template <class Io>
 void Run<Io>::join() {
   constexpr auto kTimeLimit = std::chrono::seconds(40);  // the sessions give up before
-  generator_.start(net::now(), io_);
+  if (lane_ != 0) drive(kNoLimit, [this] { return lockstep_.decided().has_value(); });
+  generator_.start(lockstep_.decided(), net::now(), io_);
   drive(kTimeLimit, [this] { return generator_.active(); });
-  last_live_ = read();
+  if (lane_ == 0) lockstep_.decide(generator_.session());
+  if (supervision_.live) last_live_ = read();
+}
+
+/// Polls meanwhile: their frames may come here, and are handed over.
+template <class Io>
+void Run<Io>::await_others(std::optional<Window> trial) {
+  const unsigned point = lockstep_.arrive(lane_, std::move(trial));
+  drive(kNoLimit, [&] { return lockstep_.passed(point); });
 }
 
 /// Lets the ops that have begun end, as fast as they can, then leaves.
@@ -77,18 +94,6 @@ Window Run<Io>::measure(double rate) {
   return window;
 }
 
-/// The first trial, as fast as possible, tells where to search.
-template <class Io>
-std::vector<Window> Run<Io>::search() {
-  std::vector<Window> trials{measure(0)};
-  RateSearch search(trials.front().data_per_second());
-  while (const auto rate = supervision_.stopped() ? std::nullopt : search.next()) {
-    trials.push_back(measure(*rate));
-    search.tell(sustained(trials.back()));
-  }
-  return trials;
-}
-
 // ------------------------------------------------------------------------------------- the loop
 template <class Io>
 void Run<Io>::pass(Duration time) {
@@ -106,7 +111,8 @@ bool Run<Io>::drive(Duration at_most, Until until) {
     far_end_.turn(now);
     idle_.work_done(turn());
     if (generator_.failure()) throw Error(*generator_.failure());
-    if (supervision_.live && now - last_live_.at >= std::chrono::seconds(1)) tell_live();
+    if (lockstep_.failed()) throw Error(ErrorCode::kAborted, "another lane has failed");
+    if (last_live_ && now - last_live_->at >= std::chrono::seconds(1)) tell_live();
   }
   return true;
 }
@@ -158,10 +164,10 @@ Reading Run<Io>::read() {
 template <class Io>
 void Run<Io>::tell_live() {
   Window window;
-  window.begin = std::move(last_live_);
-  window.end = last_live_ = read();
+  window.begin = std::move(*last_live_);
+  window.end = *last_live_ = read();
   window.latencies = generator_.latencies();
-  supervision_.live(window);
+  supervision_.live(lane_, window);
 }
 
 }  // namespace sluice::pktgen

@@ -1,12 +1,13 @@
 // One run of sluice-pktgen: joins, offers its load for a while, ends in order. The loop around the
-// generator; Io is the port that it is behind.
+// generator of one lane; Io is the port that it is behind.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
-#include <vector>
 
 #include "bench/pktgen/generator.hpp"
+#include "bench/pktgen/lockstep.hpp"
 #include "bench/pktgen/memory_lane.hpp"
 #include "bench/pktgen/options.hpp"
 #include "bench/pktgen/pacer.hpp"
@@ -18,32 +19,20 @@ namespace sluice::pktgen {
 /// What is at the other end, as far as this process has to do with it.
 struct FarEnd {
   std::function<void(Time)> turn;  ///< called before each turn of the generator
-  /// Called when the job has formed, before anything is measured; may wait for others, may be
-  /// empty.
-  std::function<void(const Session&)> joined{};
   std::function<std::optional<LaneReading>()> reading;
 };
 
-struct Report {
+/// How a lane's run went, but for the windows of its trials, which Lockstep has.
+struct LaneRun {
   Session session;
   Geometry geometry;
-  Window window;               ///< with --find-rate that of the highest rate without loss
-  std::vector<Window> trials;  ///< of --find-rate
-  Reading total;               ///< from the first packet to the last
-  /// Of several lanes, measured side by side: adds another one's.
-  void add(const Report& lane);
-  bool right() const { return total.tally.results_wrong == 0 && total.tally.results_missed == 0; }
+  Reading total;  ///< from the first packet to the last
 };
 
-/// Whether a trial reached the rate that was asked of it, and lost nothing.
-bool sustained(const Window& trial);
-
-/// The trial with the highest rate of those that were sustained, else the first.
-const Window& best_of(const std::vector<Window>& trials);
-
 struct Supervision {
-  /// Called about once a second, with what happened since the last call; may be empty.
-  std::function<void(const Window&)> live;
+  /// Called about once a second on each lane's thread, with what happened there since the last
+  /// call; may be empty.
+  std::function<void(std::uint16_t lane, const Window&)> live;
   std::function<bool()> stopped;  ///< true: somebody wants the report now
 };
 
@@ -51,19 +40,21 @@ template <class Io>
 class Run {
  public:
   Run(const Options& options, const GeneratorOptions& generator, Io& io, const Endpoint& aggregator,
-      FarEnd far_end, Supervision supervision);
+      FarEnd far_end, const Supervision& supervision, Lockstep& lockstep);
 
-  /// Throws Error if the job does not form, or ends before its time.
-  Report execute();
+  /// Throws Error if the job does not form, or ends before its time, or another lane has failed.
+  LaneRun execute();
 
  private:
+  static constexpr Duration kNoLimit = Duration::max();
   static constexpr std::size_t kSendBatch = 8;  // with one look at the clock
   static constexpr std::size_t kSendMost = 32;  // in one turn: as many as are received in one
 
+  LaneRun go_through();
   void join();
   void end();
   Window measure(double rate);
-  std::vector<Window> search();
+  void await_others(std::optional<Window> trial = {});
   template <class Until>
   bool drive(Duration at_most, Until until);
   void pass(Duration time);
@@ -73,14 +64,16 @@ class Run {
   void tell_live();
 
   const Options& options_;
+  const std::uint16_t lane_;
   Io& io_;
   Generator generator_;
   FarEnd far_end_;
-  const Supervision supervision_;
+  const Supervision& supervision_;
+  Lockstep& lockstep_;
   Pacer pacer_;
   Idle idle_;
   std::uint64_t busy_cycles_ = 0;
-  Reading last_live_;
+  std::optional<Reading> last_live_;  // once it has joined
 };
 
 }  // namespace sluice::pktgen

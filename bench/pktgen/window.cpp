@@ -12,13 +12,14 @@ namespace sluice::pktgen {
 namespace {
 
 /// Counters of a port that tell of no loss.
-constexpr std::array<std::string_view, 18> kHarmless{
+constexpr std::array<std::string_view, 19> kHarmless{
     "rx_frames",          "rx_datagrams",       "rx_bytes",
     "tx_datagrams",       "tx_bytes",           "tx_frames",
     "tx_chained",         "tx_linearised",      "tx_partial_bursts",
     "arp_requests_sent",  "arp_replies_sent",   "arp_learned",
     "arp_ignored",        "echoes_answered",    "rx_fault_duplicated",
     "rx_fault_reordered", "tx_fault_reordered", "tx_fault_duplicated",
+    "rx_handed_over",
 };
 
 void add(Drops& drops, const std::string& name, std::uint64_t count) {
@@ -153,6 +154,29 @@ std::uint64_t Window::dropped() const {
   for (const Drops& drops : {generator_drops(), lane_drops()})
     for (const auto& [name, count] : drops) sum += count;
   return sum;
+}
+
+std::uint64_t Window::handed_over() const {
+  return end.io.rx_handed_over - begin.io.rx_handed_over;
+}
+
+Window sum_of(const std::vector<Window>& lanes) {
+  Window sum = lanes.front();
+  for (std::size_t i = 1; i < lanes.size(); ++i) sum.add(lanes[i]);
+  return sum;
+}
+
+bool sustained(const Window& trial) {
+  constexpr double kReached = 0.99;
+  return trial.offered > 0 && trial.losses() == 0 &&
+         trial.data_per_second() >= kReached * trial.offered;
+}
+
+std::size_t best_of(const std::vector<Window>& trials) {
+  std::size_t best = 0;
+  for (std::size_t i = 0; i < trials.size(); ++i)
+    if (sustained(trials[i]) && trials[i].offered > trials[best].offered) best = i;
+  return best;
 }
 
 }  // namespace sluice::pktgen

@@ -1,10 +1,12 @@
 // What happened between two readings of all counters.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "bench/pktgen/histogram.hpp"
 #include "bench/pktgen/memory_lane.hpp"
@@ -64,8 +66,18 @@ struct Window {
   std::uint64_t resent() const;  ///< DATA
   std::uint64_t probed() const;
   std::uint64_t missed() const;
-  std::uint64_t dropped() const;  ///< of all drops()
+  std::uint64_t dropped() const;      ///< of all drops()
+  std::uint64_t handed_over() const;  ///< frames for other lanes that came to this one's queue
   std::uint64_t losses() const { return resent() + probed() + missed() + dropped(); }
 };
+
+/// Of lanes that measured side by side, one or more.
+Window sum_of(const std::vector<Window>& lanes);
+
+/// Whether a trial reached the rate that was asked of it, and lost nothing.
+bool sustained(const Window& trial);
+
+/// Which trial has the highest rate of those that were sustained; else the first.
+std::size_t best_of(const std::vector<Window>& trials);
 
 }  // namespace sluice::pktgen

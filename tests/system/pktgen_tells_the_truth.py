@@ -51,6 +51,27 @@ class Reports:
         self.assertGreater(measured["generator"]["cycles_per_packet"], 0)
         self.assertGreater(measured["generator"]["cpu_share"], 0)
         self.assertLessEqual(measured["generator"]["busy_share"], 1)
+        self.check_sums(report)
+
+    def check_sums(self, report):
+        """Those of the lanes, each of which has a part in them."""
+        lanes = report["of_lanes"]
+        self.assertEqual(len(lanes), report["lanes"])
+        for key, total in report["total"]["generator"].items():
+            self.assertEqual(total, sum(lane["total"]["generator"][key] for lane in lanes), key)
+        measured = [lane["measured"] for lane in lanes]
+        for way in ("to_aggregator", "from_aggregator"):
+            for key in ("packets", "frame_bytes", "block_bytes"):
+                parts = [window[way][key] for window in measured]
+                self.assertEqual(report["measured"][way][key], sum(parts), (way, key))
+        latency = report["measured"]["latency_us"]
+        latencies = [window["latency_us"] for window in measured if window["latency_us"]["count"]]
+        self.assertEqual(latency["count"], sum(part["count"] for part in latencies))
+        self.assertEqual(latency["min"], min(part["min"] for part in latencies))
+        self.assertEqual(latency["max"], max(part["max"] for part in latencies))
+        medians = [part["p50"] for part in latencies]
+        self.assertLessEqual(min(medians), latency["p50"])
+        self.assertLessEqual(latency["p50"], max(medians) * 65 / 64)  # a histogram's resolution
 
     def check_against_daemon(self, report, daemon):
         self.ends_on_signal(daemon)
@@ -145,7 +166,14 @@ class Pktgen(Reports, harness.SystemTest):
         self.assertLess(measured["data_per_s"], 5000 * 1.01 + 50 / measured["seconds"])
 
     def test_the_search_reports_its_trials(self):
-        report = self.report("--in-memory", "--find-rate", seconds=0.05)
+        self.check_search(self.report("--in-memory", "--find-rate", seconds=0.05))
+
+    def test_a_search_at_lanes_in_memory(self):
+        report = self.report("--in-memory", "--lanes", 2, "--find-rate", seconds=0.05)
+        self.check_search(report)
+        self.check_lane(report, lanes=2)
+
+    def check_search(self, report):
         trials = report["trials"]
         self.assertIsNone(trials[0]["offered_data_per_s"])
         self.assertGreaterEqual(len(trials), 2)

@@ -2,17 +2,19 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
+#include <stdexcept>
+#include <thread>
 
 #include <catch2/catch.hpp>
 
 #include "bench/perf/element.hpp"
 #include "bench/pktgen/histogram.hpp"
 #include "bench/pktgen/known_values.hpp"
+#include "bench/pktgen/lockstep.hpp"
 #include "bench/pktgen/options.hpp"
 #include "bench/pktgen/pacer.hpp"
 #include "bench/pktgen/rate_search.hpp"
 #include "bench/pktgen/report.hpp"
-#include "bench/pktgen/run.hpp"
 #include "bench/pktgen/schedule.hpp"
 #include "bench/pktgen/stage_clock.hpp"
 
@@ -313,9 +315,152 @@ TEST_CASE("The best trial is the fastest that was sustained") {
   set(3, 750, 745);
   CHECK_FALSE(sustained(trials[0]));
   CHECK_FALSE(sustained(trials[1]));
-  CHECK(&best_of(trials) == &trials[3]);
+  CHECK(best_of(trials) == 3);
   trials.resize(2);
-  CHECK(&best_of(trials) == &trials[0]);
+  CHECK(best_of(trials) == 0);
+}
+
+TEST_CASE("The sum of lanes has all that each counted, and all latencies") {
+  std::vector<Window> lanes(3, second());
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
+    lanes[i].offered = 100;
+    lanes[i].end.tally.data_sent = 10 + i;
+    lanes[i].end.io.rx_handed_over = i;
+    lanes[i].end.busy_cycles = 300'000 * i;
+    lanes[i].latencies.record(i);
+  }
+  const Window sum = sum_of(lanes);
+  CHECK(sum.lanes == 3);
+  CHECK(sum.offered == 300);
+  CHECK(sum.data_per_second() == 33);
+  CHECK(sum.handed_over() == 3);
+  CHECK(sum.losses() == 0);  // what is handed over is not lost
+  CHECK(sum.busy_share() == Approx(0.3));
+  CHECK(sum.latencies.count() == 3);
+  CHECK(sum.latencies.min() == 0);
+  CHECK(sum.latencies.max() == 2);
+}
+
+// ------------------------------------------------------------------------------------- lockstep
+namespace {
+
+Options lanes_that_search(std::uint16_t lanes) {
+  Options options;
+  options.lanes = lanes;
+  options.find_rate = true;
+  return options;
+}
+
+/// Of a lane that loses packets beyond a rate of `can`.
+Window measured(double offered, double can) {
+  Window window = second();
+  window.offered = offered;
+  window.end.tally.data_sent = static_cast<std::uint64_t>(offered == 0 ? can : offered);
+  window.end.tally.data_resent = offered > can ? 1 : 0;
+  return window;
+}
+
+}  // namespace
+
+TEST_CASE("Nobody passes a point before the last one is there, and the sum of all decides") {
+  const Options options = lanes_that_search(2);
+  Lockstep lockstep(options, [] { return false; });
+  CHECK(lockstep.arrive(1, {}) == 0);
+  CHECK_FALSE(lockstep.passed(0));
+  CHECK(lockstep.arrive(0, {}) == 0);
+  CHECK(lockstep.passed(0));
+  REQUIRE(lockstep.next_rate() == 0.0);
+  unsigned point = 0;
+  while (const auto rate = lockstep.next_rate()) {
+    REQUIRE(++point < 64);
+    CHECK(lockstep.arrive(0, measured(*rate / 2, 10'000)) == point);
+    CHECK_FALSE(lockstep.passed(point));
+    CHECK(lockstep.arrive(1, measured(*rate / 2, 6'000)) == point);
+    CHECK(lockstep.passed(point));
+  }
+  CHECK(lockstep.trials().size() == point);
+  std::vector<Window> sums;
+  for (const auto& windows : lockstep.trials()) sums.push_back(sum_of(windows));
+  CHECK(sums[0].data_per_second() == 16'000);
+  CHECK(sums[1].offered == 16'000);
+  CHECK(sums[best_of(sums)].offered <= 12'000);  // the slower lane loses nothing up to there
+  CHECK(sums[best_of(sums)].offered >= 0.98 * 12'000);
+}
+
+TEST_CASE("Without a search there is one trial, and none after a search was stopped") {
+  Options options = lanes_that_search(1);
+  bool stopped = false;
+  Lockstep search(options, [&] { return stopped; });
+  search.arrive(0, {});
+  search.arrive(0, measured(0, 1000));
+  CHECK(search.next_rate() == 1000);
+  stopped = true;
+  search.arrive(0, measured(1000, 500));
+  CHECK_FALSE(search.next_rate());
+  search.arrive(0, {});  // it has left
+  CHECK_FALSE(search.next_rate());
+  CHECK(search.trials().size() == 2);
+
+  options.find_rate = false;
+  options.rate = 77;
+  Lockstep once(options, [] { return false; });
+  once.arrive(0, {});
+  CHECK(once.next_rate() == 77);
+  once.arrive(0, measured(77, 100));
+  CHECK_FALSE(once.next_rate());
+}
+
+TEST_CASE("Lanes on threads of their own go through the same trials") {
+  constexpr std::uint16_t kLanes = 4;
+  const Options options = lanes_that_search(kLanes);
+  Lockstep lockstep(options, [] { return false; });
+  const auto run = [&](std::uint16_t lane) {
+    const auto meet = [&](std::optional<Window> trial) {
+      const unsigned point = lockstep.arrive(lane, std::move(trial));
+      while (!lockstep.passed(point)) std::this_thread::yield();
+    };
+    meet({});
+    while (const auto rate = lockstep.next_rate()) meet(measured(*rate / kLanes, 1000.0 + lane));
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (std::uint16_t lane = 0; lane < kLanes; ++lane) threads.emplace_back(run, lane);
+  }
+  CHECK(lockstep.trials().size() > 2);
+  CHECK(lockstep.trials().front()[3].data_per_second() == 1003);
+  for (const auto& windows : lockstep.trials()) {
+    REQUIRE(windows.size() == kLanes);
+    for (const Window& window : windows) CHECK(window.offered == windows[0].offered);
+  }
+}
+
+TEST_CASE("Lane 0 decides the session, and the first failure is kept") {
+  const Options options = lanes_that_search(2);
+  Lockstep lockstep(options, [] { return false; });
+  CHECK_FALSE(lockstep.decided());
+  CHECK_THROWS_WITH(lockstep.decide({.shards = 3}), "--lanes is 2, but the aggregator has 3");
+  CHECK_FALSE(lockstep.decided());
+  lockstep.decide({.shards = 2, .generation = 5});
+  REQUIRE(lockstep.decided());
+  CHECK(lockstep.decided()->generation == 5);
+
+  CHECK_FALSE(lockstep.failed());
+  CHECK_NOTHROW(lockstep.rethrow_failure());
+  lockstep.fail(std::make_exception_ptr(std::runtime_error("first")));
+  lockstep.fail(std::make_exception_ptr(std::runtime_error("second")));
+  CHECK(lockstep.failed());
+  CHECK_THROWS_WITH(lockstep.rethrow_failure(), "first");
+}
+
+TEST_CASE("Of an aggregator with several lanes one may be measured, or all") {
+  const auto check = [](std::uint16_t lanes, std::size_t of_aggregator) {
+    check_lanes(lanes_that_search(lanes), of_aggregator);
+  };
+  CHECK_NOTHROW(check(1, 1));
+  CHECK_NOTHROW(check(1, 4));
+  CHECK_NOTHROW(check(4, 4));
+  CHECK_THROWS_WITH(check(4, 2), "--lanes is 4, but the aggregator has 2");
+  CHECK_THROWS_WITH(check(2, 1), "--lanes is 2, but the aggregator has 1");
 }
 
 // -------------------------------------------------------------------------------------- options
@@ -429,9 +574,10 @@ TEST_CASE("A wrong option is refused with its name, its value and what is allowe
 
 TEST_CASE("Help names every option") {
   const std::string text = usage();
-  for (const char* flag : {"workers",   "streams",    "block-elements", "frame",     "type",
-                           "density",   "overlap",    "loss",           "duration",  "rate",
-                           "port",      "aggregator", "address",        "in-memory", "json",
-                           "find-rate", "cpu",        "check",          "live",      "rto-min"})
+  for (const char* flag :
+       {"workers", "streams",   "block-elements", "frame",     "type", "density",
+        "overlap", "loss",      "duration",       "rate",      "port", "aggregator",
+        "address", "in-memory", "json",           "find-rate", "cpu",  "check",
+        "live",    "rto-min",   "lanes"})
     CHECK_THAT(text, Catch::Contains("--" + std::string(flag)));
 }

@@ -49,8 +49,8 @@ class Bed {
       : generator(options, {.ipv4 = 1, .udp_port = kAggregatorPort}),
         engine(engine_config(options.lane, lanes)) {}
 
-  void join() {
-    generator.start(now, sink);
+  void join(const std::optional<Session>& decided = {}) {
+    generator.start(decided, now, sink);
     turn_until([this] { return generator.active(); });
   }
 
@@ -148,14 +148,15 @@ TEST_CASE("Each lane's generator plays the streams of its lane") {
   constexpr std::uint16_t kLanes = 3;
   GeneratorOptions options = small_job();
   options.streams = 8;  // 3, 3 and 2
+  std::optional<Session> decided;
   for (std::uint16_t lane = 0; lane < kLanes; ++lane) {
     CAPTURE(lane);
     options.lane = lane;
     Bed bed(options, kLanes);
-    bed.join();
+    bed.join(decided);
     CHECK(bed.generator.session().shards == kLanes);
     CHECK(bed.generator.session().shard == lane);
-    if (lane == 0) options.decided = bed.generator.session();
+    if (lane == 0) decided = bed.generator.session();
     some_turns(bed, 50);
     bed.end();
     require_right(bed);
@@ -370,7 +371,7 @@ TEST_CASE("A job that the aggregator ends, or refuses, is a failure with its rea
   options.streams = 1024;
   Bed small(options);
   small.engine.close();
-  small.generator.start(small.now, small.sink);
+  small.generator.start({}, small.now, small.sink);
   for (int i = 0; i < 100 && !small.generator.failure(); ++i, small.now += 100us) {
     for (parts::Sent& sent : small.sink.take())
       small.engine.receive({.udp_port = sent.to.local_udp_port, .local_udp_port = kAggregatorPort},
@@ -379,6 +380,24 @@ TEST_CASE("A job that the aggregator ends, or refuses, is a failure with its rea
     for (const parts::Sent& sent : small.engine_sink.take()) small.deliver(sent);
   }
   REQUIRE(small.generator.failure());
+}
+
+TEST_CASE("A generator that gives up ends the job, and is silent then") {
+  Bed bed(small_job());
+  bed.join();
+  some_turns(bed, 10);
+  bed.generator.give_up(bed.sink);
+  std::size_t sent = 0;
+  bed.passes = [&](const parts::Sent& each, bool up) {
+    if (!up) return false;
+    ++sent;
+    CHECK(each.packet().kind() == wire::Kind::kLeave);
+    return true;
+  };
+  some_turns(bed, 20'000);  // two seconds
+  CHECK(sent == 4);         // of each rank one
+  CHECK(bed.engine.counters().jobs_aborted == 1);
+  CHECK(bed.tally().results_missed > 0);
 }
 
 TEST_CASE("What is not for the generator is dropped under its reason") {
