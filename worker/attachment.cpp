@@ -14,7 +14,6 @@
 #include "common/config/pci_device.hpp"
 #include "common/memory/arena.hpp"
 #include "common/net/eal.hpp"
-#include "common/net/fault_plan.hpp"
 #include "common/net/vhost.hpp"
 #include "worker/fork_generation.hpp"
 
@@ -77,10 +76,11 @@ net::EalOptions eal_options(const ContextOptions& options, const std::string& pc
 
 }  // namespace
 
-Attachment::Attachment(const ContextOptions& options, std::shared_ptr<spdlog::logger> logger)
-    : logger_(std::move(logger)) {
+Attachment::Attachment(const ContextOptions& options, std::shared_ptr<spdlog::logger> logger,
+                       std::uint16_t network_queues)
+    : logger_(std::move(logger)), faults_(net::parse_faults(options.faults)) {
   refuse_in_forked_child();
-  plan(options);
+  plan(options, network_queues);
   plan_memory(options);
   if (options.shared_memory) {
     shared_memory_ = std::make_unique<SharedMemory>();
@@ -96,10 +96,24 @@ Attachment::Attachment(const ContextOptions& options, std::shared_ptr<spdlog::lo
                                                limits::kWorkerHeaderBuffers, 0);
   io_ = std::make_unique<net::DatagramIo>(*payloads_, *headers_);
   io_->listen(kWorkerUdpPort);
-  io_->inject_faults(net::parse_faults(options.faults));
+  io_->inject_faults(faults_);
   if (!options.faults.empty()) logger_->warn("fault injection is on: {}", options.faults);
   links_ = std::make_unique<Links>(planned_, *payloads_, *io_, logger_);
   links_->open(choices(), options.connect_timeout);
+}
+
+std::vector<std::unique_ptr<net::DatagramIo>> Attachment::split_queues(std::uint16_t port_id) {
+  const auto link = link_of(port_id);
+  const net::Port* const port = link ? links_->carrier(*link) : nullptr;
+  if (!port) throw Error(ErrorCode::kAggregatorLost, "the link to the aggregator is down");
+  io_->remove_port(port_id);
+  std::vector<std::unique_ptr<net::DatagramIo>> ios;
+  for (std::uint16_t queue = 0; queue < port->queues(); ++queue) {
+    ios.push_back(std::make_unique<net::DatagramIo>(*payloads_, *headers_));
+    ios.back()->inject_faults(faults_);
+    ios.back()->add_port(port->view(queue));
+  }
+  return ios;
 }
 
 /// And makes sure of what DPDK needs to open a PCI device later.
@@ -118,7 +132,7 @@ void Attachment::start_memory(const ContextOptions& options,
 }
 
 /// Decides which ports there will be and which aggregators are behind which.
-void Attachment::plan(const ContextOptions& options) {
+void Attachment::plan(const ContextOptions& options, std::uint16_t network_queues) {
   if (options.aggregators.empty())
     throw Error(ErrorCode::kInvalidArgument,
                 "no aggregator is named: set ContextOptions::aggregators or SLUICE_AGGREGATORS");
@@ -127,7 +141,7 @@ void Attachment::plan(const ContextOptions& options) {
     target.name = text;
     for (const auto& address : config::parse_aggregator_addresses("aggregator", text)) {
       const auto* remote = std::get_if<config::UdpAddress>(&address);
-      target.alternatives.push_back({link_to(address, options),
+      target.alternatives.push_back({link_to(address, options, network_queues),
                                      remote ? remote->ipv4 : net::kVhostAggregatorIpv4,
                                      remote ? remote->port : config::kDefaultUdpPort});
     }
@@ -146,7 +160,7 @@ void Attachment::plan(const ContextOptions& options) {
 
 /// The link that leads to an address: a new one unless there is one already.
 std::size_t Attachment::link_to(const config::AggregatorAddress& address,
-                                const ContextOptions& options) {
+                                const ContextOptions& options, std::uint16_t network_queues) {
   const auto* local = std::get_if<config::VhostDirectory>(&address);
   const std::string directory = local ? local->path : "";
   for (std::size_t i = 0; i < planned_.size(); ++i)
@@ -169,6 +183,7 @@ std::size_t Attachment::link_to(const config::AggregatorAddress& address,
                       "address, or SLUICE_PORT and SLUICE_ADDRESS");
     const auto own = config::parse_interface_address("address", options.address);
     port.device = options.port;
+    port.queues = network_queues;
     port.ipv4 = own.ipv4;
     port.prefix = own.prefix;
     port.gateway = own.gateway;
@@ -249,10 +264,15 @@ void Attachment::note(const net::MacAddress& mac, Alternative& alternative, Time
 }
 
 std::string Attachment::vhost_directory_of(std::uint16_t port_id) const {
+  const auto link = link_of(port_id);
+  return link ? planned_[*link].directory : "";
+}
+
+/// Nothing while that link is down.
+std::optional<std::size_t> Attachment::link_of(std::uint16_t port_id) const {
   for (std::size_t i = 0; i < planned_.size(); ++i)
-    if (const net::Port* port = links_->carrier(i); port && port->id() == port_id)
-      return planned_[i].directory;
-  return {};
+    if (const net::Port* port = links_->carrier(i); port && port->id() == port_id) return i;
+  return std::nullopt;
 }
 
 /// As planned, or of a link that is open as it is.

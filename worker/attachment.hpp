@@ -19,6 +19,7 @@
 #include "common/config/claim.hpp"
 #include "common/log/logger.hpp"
 #include "common/net/datagram_io.hpp"
+#include "common/net/fault_plan.hpp"
 #include "common/net/pool.hpp"
 #include "worker/links.hpp"
 #include "worker/shared_memory.hpp"
@@ -27,12 +28,19 @@ namespace sluice {
 
 class Attachment {
  public:
-  /// Opens memory and ports. Throws kInvalidArgument, kUnavailable.
-  Attachment(const ContextOptions& options, std::shared_ptr<spdlog::logger> logger);
+  /// Opens memory and ports, that of the network with so many queues. Throws kInvalidArgument,
+  /// kUnavailable.
+  Attachment(const ContextOptions& options, std::shared_ptr<spdlog::logger> logger,
+             std::uint16_t network_queues = 1);
   Attachment(const Attachment&) = delete;
   Attachment& operator=(const Attachment&) = delete;
 
   net::DatagramIo& io() { return *io_; }
+
+  /// For a caller that polls with several threads: an io for each queue of a port, none of which is
+  /// io()'s any more. They share the packet memory, and must be gone before this object. Throws
+  /// kAggregatorLost if the link is down.
+  std::vector<std::unique_ptr<net::DatagramIo>> split_queues(std::uint16_t port_id);
 
   /// Largest datagram that every port takes.
   std::uint16_t payload_bytes() const { return payload_bytes_; }
@@ -97,13 +105,15 @@ class Attachment {
     std::optional<Time> sought;  // when it was first looked for
   };
 
-  void plan(const ContextOptions& options);
+  void plan(const ContextOptions& options, std::uint16_t network_queues);
   void plan_memory(const ContextOptions& options);
   std::size_t ring_buffers() const;
   void start_memory(const ContextOptions& options, const std::shared_ptr<spdlog::logger>& logger);
-  std::size_t link_to(const config::AggregatorAddress& address, const ContextOptions& options);
+  std::size_t link_to(const config::AggregatorAddress& address, const ContextOptions& options,
+                      std::uint16_t network_queues);
   std::vector<std::vector<std::size_t>> choices() const;
   std::optional<Endpoint> reach(Alternative& alternative, bool again, Time now);
+  std::optional<std::size_t> link_of(std::uint16_t port_id) const;
   void note(const net::MacAddress& mac, Alternative& alternative, Time now) const;
 
   const std::shared_ptr<spdlog::logger> logger_;
@@ -112,6 +122,7 @@ class Attachment {
   std::vector<Target> targets_;
   std::uint16_t payload_bytes_ = 0;
   bool integrity_ = false;
+  net::FaultPlan faults_;
   std::size_t memory_mib_ = 0;
   std::size_t all_buffers_ = 0;  // with those in the rings
   std::vector<config::Claim> claims_;

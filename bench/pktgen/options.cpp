@@ -68,14 +68,16 @@ po::options_description description() {
           .optional_value("address",
                           "own address on it, IPV4/PREFIX[@GATEWAY] (default: "
                           "SLUICE_ADDRESS)")
-          .on("in-memory", "no aggregator: one lane in this process, behind a port in memory")
+          .on("in-memory",
+              "no aggregator elsewhere: its lanes in this process, behind ports in memory")
           .value("lanes", "1",
-                 "with --in-memory: lanes of the aggregator, 1..8, each with a generator for its "
-                 "share of the streams, on a thread")
+                 "lanes of the aggregator, 1..8, each with a generator for its share of the "
+                 "streams, on a thread; one that is not in memory must have as many, but 1 "
+                 "measures lane 0 of any")
           .optional_value("cpu",
-                          "core to run on; with --in-memory also CORE,CORE, the second one "
-                          "for the lane, which takes turns with the generator otherwise; of "
-                          "several lanes one core each");
+                          "core to run on; of several lanes one core each; with --in-memory and "
+                          "one lane also CORE,CORE, the second one for the lane, which takes turns "
+                          "with the generator otherwise");
   const auto report = FlagGroup("The report")
                           .value("json", "", "also write it to this file")
                           .on("live", "a line every second also if standard error is no terminal")
@@ -145,7 +147,6 @@ void read_cores(const Values& values, Options& options) {
 void read_lanes(const Values& values, Options& options) {
   options.lanes = static_cast<std::uint16_t>(values.integer("lanes", 1, limits::kMaxLanes));
   if (options.lanes == 1) return;
-  if (!options.in_memory) values.refuse("lanes", "1, as the aggregator is not in memory");
   if (options.streams < options.lanes)
     values.refuse("lanes", "at most as many as streams, " + std::to_string(options.streams));
 }
@@ -260,7 +261,8 @@ std::string usage() {
   text
       << "Usage: sluice-pktgen [--aggregator ADDRESS | --in-memory] [flags]\n\n"
          "Tests the packet rate of an aggregator with the real protocol: plays all ranks of a job\n"
-         "from one thread, behind one port, and measures what the aggregator sustains.\n"
+         "behind one port, from a thread for each lane, and measures what the aggregator "
+         "sustains.\n"
          "Exit status: 0 all right, 1 a wrong result or an error, 2 a wrong flag.\n\n"
       << description()
       << "\nRates are of frames: Ethernet, IPv4 and UDP headers are counted, preamble and gap are\n"

@@ -2,12 +2,14 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include <sluice/error.hpp>
 
 #include "bench/pktgen/lanes.hpp"
 #include "common/config/log.hpp"
 #include "common/net/clock.hpp"
+#include "common/net/hand_over.hpp"
 #include "worker/attachment.hpp"
 #include "worker/environment.hpp"
 
@@ -26,6 +28,16 @@ Endpoint find(Attachment& attachment, Duration at_most) {
               "aggregator " + attachment.name_of(0) + " is not to be found: no answer to ARP");
 }
 
+/// A lane's ranks have UDP ports of their own, so that what comes to another lane's queue is told.
+void listen(GeneratorOptions& job, net::DatagramIo& io, net::HandOver& hand_over) {
+  job.first_udp_port = static_cast<std::uint16_t>(job.first_udp_port + job.lane * job.workers);
+  for (std::uint16_t r = 0; r < job.workers; ++r) {
+    const auto udp_port = static_cast<std::uint16_t>(job.first_udp_port + r);
+    io.listen(udp_port);
+    hand_over.listens(job.lane, udp_port);
+  }
+}
+
 }  // namespace
 
 Report run_over_ports(const Options& options, const Supervision& supervision) {
@@ -33,21 +45,29 @@ Report run_over_ports(const Options& options, const Supervision& supervision) {
   const LogLevel level =
       config::parse_choice("log_level", config::kLogLevelChoices, options.context.log_level);
   Attachment attachment(options.context,
-                        config::make_logger({.name = "sluice-pktgen", .level = level}));
-  net::DatagramIo& io = attachment.io();
-  GeneratorOptions job = generator_options(options);
-  job.integrity = attachment.computes_integrity();
-  for (std::uint16_t r = 0; r < job.workers; ++r)
-    io.listen(static_cast<std::uint16_t>(job.first_udp_port + r));
+                        config::make_logger({.name = "sluice-pktgen", .level = level}),
+                        options.lanes);
   const Endpoint aggregator = find(attachment, options.context.connect_timeout);
+  const auto ios = attachment.split_queues(aggregator.port_id);
+  check_lanes(options, ios.size());  // a local one gives its port as many queues
+  net::HandOver hand_over(options.lanes);
+  std::vector<GeneratorOptions> jobs;
+  for (std::uint16_t lane = 0; lane < options.lanes; ++lane) {
+    GeneratorOptions& job = jobs.emplace_back(generator_options(options));
+    job.lane = lane;
+    job.integrity = attachment.computes_integrity();
+    listen(job, *ios[lane], hand_over);
+    if (options.lanes > 1) ios[lane]->join(hand_over, lane);
+  }
 
   const auto on_link = [](std::uint16_t, bool up) {
     if (!up) throw Error(ErrorCode::kAggregatorLost, "the link to the aggregator went down");
   };
-  const FarEnd far_end{.turn = [&](Time now) { attachment.watch(now, on_link); },
-                       .reading = [] { return std::optional<LaneReading>(); }};
-  return run_lanes(options, supervision, [&](std::uint16_t, Lockstep& lockstep) {
-    return Run<net::DatagramIo>(options, job, io, aggregator, far_end, supervision, lockstep)
+  return run_lanes(options, supervision, [&](std::uint16_t lane, Lockstep& lockstep) {
+    FarEnd far_end{.turn = [](Time) {}, .reading = [] { return std::optional<LaneReading>(); }};
+    if (lane == 0) far_end.turn = [&](Time now) { attachment.watch(now, on_link); };
+    return Run<net::DatagramIo>(options, jobs[lane], *ios[lane], aggregator, far_end, supervision,
+                                lockstep)
         .execute();
   });
 }

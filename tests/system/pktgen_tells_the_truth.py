@@ -6,6 +6,7 @@ import signal
 import unittest
 
 import harness
+from harness import af_packet
 
 SECONDS = 0.3
 STAGES = ("receive", "validate", "sum", "build", "transmit", "other")
@@ -72,6 +73,17 @@ class Reports:
         medians = [part["p50"] for part in latencies]
         self.assertLessEqual(min(medians), latency["p50"])
         self.assertLessEqual(latency["p50"], max(medians) * 65 / 64)  # a histogram's resolution
+
+    def check_against_lanes(self, report, daemon):
+        """Of a daemon with as many: each has what the generator of its share has."""
+        self.ends_on_signal(daemon)
+        for number, lane in enumerate(report["of_lanes"]):
+            total = lane["total"]["generator"]
+            self.assertGreater(total["data_sent"], 0)
+            self.assertEqual(self.counter(daemon, "contributions", number), total["data_sent"])
+            self.assertEqual(self.counter(daemon, "results_sent", number), total["results"])
+            self.assertEqual(self.counter(daemon, "jobs_left", number), 1)
+            self.assertEqual(self.counter(daemon, "jobs_aborted", number), 0)
 
     def check_against_daemon(self, report, daemon):
         self.ends_on_signal(daemon)
@@ -143,6 +155,40 @@ class Pktgen(Reports, harness.SystemTest):
                          report["total"]["generator"]["data_sent"])
         self.assertEqual(self.counter(daemon, "packets_received", lane=1), 0)
 
+    def test_lanes_over_vhost(self):
+        for lanes in (2, 3):
+            with self.subTest(lanes=lanes):
+                daemon = self.start_daemon("--lanes", lanes, name=f"a{lanes}")
+                report = self.report("--aggregator", daemon.address, "--lanes", lanes)
+                self.assertEqual(report["lanes"], lanes)
+                self.check_against_lanes(report, daemon)
+
+    def test_loss_at_lanes(self):
+        daemon = self.start_daemon("--lanes", 2)
+        report = self.report("--aggregator", daemon.address, "--lanes", 2, "--loss", "0.02",
+                             "--rto-min", "1", "--rounds", "20")
+        for lane in report["of_lanes"]:
+            self.assertGreater(lane["total"]["generator"]["data_resent"], 0)
+            self.assertGreater(lane["measured"]["generator"]["drops"]["rx_fault_lost"], 0)
+        self.check_against_lanes(report, daemon)
+
+    def test_lanes_are_told_apart_in_the_report(self):
+        daemon = self.start_daemon("--lanes", 2)
+        pktgen = self.start_pktgen(*self.short_run(), "--aggregator", daemon.address,
+                                   "--lanes", 2, "--rate", 2000)
+        report = self.report_of(pktgen)
+        self.assertIn(f", 2 lanes of {daemon.address}\n", pktgen.out)
+        for lane in range(2):
+            self.assertRegex(pktgen.out, rf"\n +of lane {lane} +to [\d.]+ Mpps .* busy \d+%")
+            self.assertEqual(report["of_lanes"][lane]["measured"]["offered_data_per_s"], 1000)
+        self.assertEqual(report["measured"]["offered_data_per_s"], 2000)
+
+    def test_an_aggregator_with_other_lanes(self):
+        for has in (1, 3):
+            daemon = self.start_daemon("--lanes", has, name=f"a{has}")
+            pktgen = self.start_pktgen("--aggregator", daemon.address, "--lanes", 2)
+            self.refuses(pktgen, 1, f"^sluice-pktgen: --lanes is 2, but the aggregator has {has}$")
+
     def check_lane(self, report, lanes=1):
         lane = report["measured"]["lane"]
         self.assertAlmostEqual(sum(lane["stages"][stage] for stage in STAGES),
@@ -172,6 +218,13 @@ class Pktgen(Reports, harness.SystemTest):
         report = self.report("--in-memory", "--lanes", 2, "--find-rate", seconds=0.05)
         self.check_search(report)
         self.check_lane(report, lanes=2)
+
+    def test_a_search_at_lanes(self):
+        daemon = self.start_daemon("--lanes", 2)
+        report = self.report("--aggregator", daemon.address, "--lanes", 2, "--find-rate",
+                             seconds=0.05)
+        self.check_search(report)
+        self.check_against_lanes(report, daemon)
 
     def check_search(self, report):
         trials = report["trials"]
@@ -216,13 +269,38 @@ class Pktgen(Reports, harness.SystemTest):
         self.assertEqual(pktgen.wait(), 0, pktgen.err)
         self.assertRegex(pktgen.out, r"latency \(us\) +min [\d.]+")
 
+    def test_an_early_end_of_lanes(self):
+        daemon = self.start_daemon("--lanes", 2)
+        pktgen = self.start_pktgen("--aggregator", daemon.address, "--lanes", 2, "--find-rate",
+                                   "--duration", "600", "--live")
+        for lane in range(2):
+            pktgen.wait_to_say(rf"lane {lane}: to \d+\.\d+ Mpps")
+        pktgen.send(signal.SIGINT)
+        self.assertEqual(pktgen.wait(), 0, pktgen.err)
+        self.assertIn("of lane 1", pktgen.out)
+
     def test_the_aggregator_dies(self):
-        daemon = self.start_daemon()
-        pktgen = self.start_pktgen("--aggregator", daemon.address, "--duration", "600", "--live")
+        self.check_death(1)
+
+    def test_the_aggregator_of_several_lanes_dies(self):
+        self.check_death(2)
+
+    def check_death(self, lanes):
+        daemon = self.start_daemon("--lanes", lanes)
+        pktgen = self.start_pktgen("--aggregator", daemon.address, "--lanes", lanes,
+                                   "--duration", "600", "--live")
         pktgen.wait_to_say("Mpps")
         daemon.send(signal.SIGKILL)
         self.ends_with(pktgen, 1, "^sluice-pktgen: ", "the link to the aggregator went down")
         self.assertEqual(daemon.wait(), -signal.SIGKILL)  # its port may go before it is gone
+
+    def test_a_lane_fails(self):
+        """Its core is none of this process's: the other lane ends, too."""
+        daemon = self.start_daemon("--lanes", 2)
+        core = min(os.sched_getaffinity(0))
+        pktgen = self.start_pktgen("--aggregator", daemon.address, "--lanes", 2,
+                                   "--cpu", f"{core},1023", "--duration", "600")
+        self.refuses(pktgen, 1, "^sluice-pktgen: cannot run on core 1023")
 
     def test_what_the_aggregator_refuses(self):
         daemon = self.start_daemon()
@@ -241,6 +319,10 @@ class Pktgen(Reports, harness.SystemTest):
                 (["--loss", "-1"], "--loss '-1': allowed: 0..0.5"),
                 (["--type", "int4"], "--type 'int4': allowed: float, double"),
                 ([*aggregator, "--cpu", "0,1"], "--cpu '0,1': allowed: one core"),
+                ([*aggregator, "--lanes", "9"], "--lanes '9': allowed: 1..8"),
+                ([*aggregator, "--lanes", "2", "--cpu", "0"], "--cpu '0': allowed: 2 cores"),
+                ([*aggregator, "--lanes", "3", "--streams", "2"],
+                 "--lanes '3': allowed: at most as many as streams, 2"),
                 (["--aggregator", "10.0.0.999"], "--aggregator .*10.0.0.999"),
                 (["--no-such-flag"], "no-such-flag"),
                 ([*aggregator, "--json", self.place], "is a directory")):
@@ -274,6 +356,33 @@ class PktgenOnANetwork(Reports, harness.NetworkTest):
         pktgen = self.start_rank(0, 1, daemon, "sluice-pktgen", *self.short_run(),
                                  "--workers", "4", "--streams", "8", "--rounds", "16")
         self.check_against_daemon(self.report_of(pktgen), daemon)
+
+    def test_lanes_over_af_packet(self):
+        """The kernel shares frames out over the queues as it likes, on both sides."""
+        self.make_network(workers=1, aggregators=1)
+        daemon = self.start_aggregator(0, "--lanes", 2)
+        pktgen = self.start_rank(0, 1, daemon, "sluice-pktgen", *self.short_run(), "--lanes", 2,
+                                 "--workers", "16", "--streams", "8", "--rounds", "16")
+        report = self.report_of(pktgen)
+        self.assertGreater(report["measured"]["generator"]["handed_over"], 0)
+        self.check_against_lanes(report, daemon)
+        self.assertGreater(sum(self.counter(daemon, "rx_handed_over", lane) for lane in (0, 1)), 0)
+
+    def test_an_aggregator_with_other_lanes(self):
+        """Told by the session, which pktgen ends: the next one forms at once."""
+        self.make_network(workers=1, aggregators=1)
+        daemon = self.start_aggregator(0)
+        pktgen = self.start_rank(0, 1, daemon, "sluice-pktgen", "--lanes", 2)
+        self.refuses(pktgen, 1, "^sluice-pktgen: --lanes is 2, but the aggregator has 1$")
+        daemon.wait_to_say("job 1: ended")
+        self.report_of(self.start_rank(0, 1, daemon, "sluice-pktgen", *self.short_run()))
+
+    def test_a_device_with_too_few_queues(self):
+        self.make_network(workers=1, aggregators=1)
+        daemon = self.start_aggregator(0, "--lanes", 2)
+        pktgen = self.start_rank(0, 1, daemon, "sluice-pktgen", "--lanes", 2,
+                                 SLUICE_PORT=f"{af_packet.DEVICE},qpairs=1")
+        self.ends_with(pktgen, 1, "qpairs=1.*: 2 queues, the device has 1")
 
 
 if __name__ == "__main__":

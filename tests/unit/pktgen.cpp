@@ -506,6 +506,16 @@ TEST_CASE("Each of several lanes has a core") {
   CHECK(options.lanes == 3);
   CHECK(options.cpu == std::vector{0, 2, 1});
   CHECK_FALSE(options.lane_cpu);
+
+  ContextOptions environment;
+  environment.aggregators = {"vhost:/a"};
+  const Options elsewhere =
+      parse_options({"--lanes", "2", "--cpu", "3,1", "--find-rate"}, environment);
+  CHECK(elsewhere.lanes == 2);
+  CHECK(elsewhere.cpu == std::vector{3, 1});
+  CHECK_FALSE(elsewhere.lane_cpu);
+  CHECK_THROWS_WITH(parse_options({"--lanes", "2", "--cpu", "0"}, environment),
+                    "--cpu '0': allowed: 2 cores, one for each lane");
 }
 
 TEST_CASE("Blocks that nobody asked for are as long as fits the frame") {
