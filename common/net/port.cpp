@@ -13,6 +13,8 @@
 #include <utility>
 
 #include <arpa/inet.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <rte_dev.h>
 #include <rte_errno.h>
@@ -69,15 +71,30 @@ bool is_af_packet(const std::string& device) {
   return starts_with(device, "net_af_packet") || starts_with(device, "eth_af_packet");
 }
 
-// Asked of the kernel, which answers for this network namespace; /sys may show another one's.
-std::optional<int> interface_mtu(const std::string& interface) {
-  ifreq request{};
-  if (interface.size() >= sizeof request.ifr_name) return std::nullopt;
+// Asks the kernel, which answers for this network namespace; /sys may show another one's.
+bool ask_of_interface(const std::string& interface, unsigned long what, ifreq& request) {
+  if (interface.size() >= sizeof request.ifr_name) return false;
   interface.copy(request.ifr_name, sizeof request.ifr_name - 1);
   const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  const bool found = ioctl(fd, SIOCGIFMTU, &request) == 0;
+  const bool answered = ioctl(fd, what, &request) == 0;
   ::close(fd);
-  return found ? std::optional(request.ifr_mtu) : std::nullopt;
+  return answered;
+}
+
+std::optional<int> interface_mtu(const std::string& interface) {
+  ifreq request{};
+  return ask_of_interface(interface, SIOCGIFMTU, request) ? std::optional(request.ifr_mtu)
+                                                          : std::nullopt;
+}
+
+// How many an AF_XDP port can have, by the driver's rules; nothing where the kernel does not tell.
+std::optional<unsigned> interface_queues(const std::string& interface) {
+  ethtool_channels channels{};
+  channels.cmd = ETHTOOL_GCHANNELS;
+  ifreq request{};
+  request.ifr_data = reinterpret_cast<char*>(&channels);
+  if (!ask_of_interface(interface, SIOCETHTOOL, request)) return std::nullopt;
+  return channels.max_combined == 0 ? 1 : channels.combined_count;
 }
 
 // The driver reports every failure as a missing privilege, so what can be seen beforehand is.
@@ -141,6 +158,16 @@ std::map<int, ino_t> xdp_sockets() {
       found[fd] = status.st_ino;
   }
   return found;
+}
+
+void check_interface_queues(const PortOptions& options) {
+  const std::string interface = setting(options.device, "iface");
+  const auto has = interface_queues(interface);
+  if (has && *has < options.queues)
+    throw Error(ErrorCode::kInvalidArgument, "port '" + options.device +
+                                                 "': " + std::to_string(options.queues) +
+                                                 " queues, but interface " + interface + " has " +
+                                                 std::to_string(*has) + " (see ethtool -L)");
 }
 
 // The kernel takes frames of at most a page, with all that belongs to their buffers.
@@ -240,6 +267,7 @@ Port::Port(const PortOptions& options, std::span<BufferPool* const> pools)
     options_.device = complete_af_packet(options_.device, options_.queues, options_.mtu);
   } else if (is_af_xdp(options_.device)) {
     check_interface(options_.device, options_.mtu);
+    check_interface_queues(options_);
     for (const BufferPool* pool : pools_) check_frames_fit_pages(options_, *pool);
     options_.device = complete_af_xdp(options_.device, options_.queues);
   }

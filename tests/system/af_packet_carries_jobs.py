@@ -83,7 +83,7 @@ class AfXdp(Jobs, harness.SystemTest):
         cluster = self.start_cluster("--transport", "af_xdp", "--aggregator-arg=--lanes=2", "--",
                                      "true")
         self.assertEqual(cluster.wait(), 1)
-        self.assertIn("queue count 2 is larger than combined queue count 1", cluster.err)
+        self.assertIn("2 queues, but interface port0 has 1 (see ethtool -L)", cluster.err)
 
 
 @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)

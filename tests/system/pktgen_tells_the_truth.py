@@ -6,7 +6,7 @@ import signal
 import unittest
 
 import harness
-from harness import af_packet
+from harness import af_packet, af_xdp
 
 SECONDS = 0.3
 STAGES = ("receive", "validate", "sum", "build", "transmit", "other")
@@ -380,9 +380,12 @@ class PktgenOnANetwork(Reports, harness.NetworkTest):
     def test_a_device_with_too_few_queues(self):
         self.make_network(workers=1, aggregators=1)
         daemon = self.start_aggregator(0, "--lanes", 2)
-        pktgen = self.start_rank(0, 1, daemon, "sluice-pktgen", "--lanes", 2,
-                                 SLUICE_PORT=f"{af_packet.DEVICE},qpairs=1")
-        self.ends_with(pktgen, 1, "qpairs=1.*: 2 queues, the device has 1")
+        for device, saying in (
+                (f"{af_packet.DEVICE},qpairs=1", "qpairs=1.*: 2 queues, the device has 1"),
+                (af_xdp.DEVICE, "2 queues, but interface port0 has 1")):
+            pktgen = self.start_rank(0, 1, daemon, "sluice-pktgen", "--lanes", 2,
+                                     SLUICE_PORT=device)
+            self.ends_with(pktgen, 1, saying)
 
 
 if __name__ == "__main__":

@@ -40,6 +40,8 @@ LAYERS = [
     (r"common/memory/",      BASE + [r"common/memory/"],              SYSTEM + [r"linux/magic\.h"]),
     (r"common/net/group_filter\.cpp", BASE + [r"common/net/"],
      SYSTEM + [r"rte_", r"linux/if_packet\.h"]),
+    (r"common/net/port\.cpp", BASE + [r"common/net/"],
+     SYSTEM + [r"rte_", r"linux/(ethtool|sockios)\.h"]),
     (r"common/net/",         BASE + LOGGER + [r"common/net/"],        SYSTEM + LOG + [r"rte_"]),
     (ENGINE["aggregator"],   CORE + [ENGINE["aggregator"]],           []),
     (r"aggregator/",         LOOP + [r"aggregator/"],                 SYSTEM + LOG),
