@@ -155,6 +155,7 @@ bool Engine::take_memory(Job& job, Time now) {
   job.buffers_claimed = streams * stream_buffers(session);
   buffers_claimed_ += job.buffers_claimed;
   assert(job.streams.empty() && buffers_claimed_ <= config_.buffers_max);
+  job.window.begin(session.ranks);
   job.streams.reserve(streams);
   for (std::uint16_t s = session.shard; s < session.streams;
        s = static_cast<std::uint16_t>(s + session.shards))

@@ -70,6 +70,7 @@ class Engine {
         : membership(config, serials, id, buffers_claimed) {}
     Membership membership;
     std::vector<Stream> streams;  // those of this shard, while active; stream s at s / shards
+    NarrowestWindow window;
     std::optional<SharedBlocks> shared;  // where blocks go by reference
     std::size_t buffers_claimed = 0;
     Time poll_due = kNever;       // while a rank that wants to leave waits for others
@@ -89,15 +90,11 @@ class Engine {
   StreamScope scope_of(Job& job, PacketSink& sink) {
     Membership& m = job.membership;
     const Roster& r = m.roster();
-    return {r.session(),
-            r.endpoints(),
-            r.present(),
-            m.record().protection.of(wire::Kind::kResult),
-            m.multicast(),
-            sink,
-            counters_,
-            scratch_,
-            job.shared ? &*job.shared : nullptr};
+    return {r.session(),   r.endpoints(),
+            r.present(),   m.record().protection.of(wire::Kind::kResult),
+            m.multicast(), job.window,
+            sink,          counters_,
+            scratch_,      job.shared ? &*job.shared : nullptr};
   }
 
   DropReason dispatch(const Endpoint& from, Packet& packet, Buffer buffer, Time now,

@@ -29,6 +29,7 @@ Taken Stream::on_data(Rank w, const Packet& packet, Buffer buffer, Scope& scope)
   const auto& data = packet.as<wire::Data>();
   const Round round{data.round};
   const bool ask = (data.flags & wire::kDataAsk) != 0;
+  scope.window.tell(w, data.window);
   if (!rounds_.live()) return {DropReason::kUnfitting};
   if (scope.shared != nullptr ? packet.has_blocks() : packet.has_references())
     return {DropReason::kUnfitting};
@@ -329,6 +330,7 @@ void Stream::fill(wire::Result& result, Scope& scope) const {
   result.delivery.epoch = scope.session.epoch;
   result.delivery.delivery_token = scope.session.delivery_token;
   result.delivery.stream = id_.value;
+  result.delivery.window = scope.window.value();
   result.round = rounds_.running().value;
   result.op = op_;
   result.shape = shape();
@@ -451,6 +453,7 @@ void Stream::send_status(Rank w, Scope& scope) {
   auto status = wire::make<wire::Status>(scope.session.job);
   status.round = rounds_.running().value;
   status.live = rounds_.live() ? 1 : 0;
+  status.delivery.window = scope.window.value();
   if (rounds_.live()) status.waiting = waited_for().to_bytes();
   if (send_small(w, status, scope)) ++scope.counters.statuses_sent;
 }

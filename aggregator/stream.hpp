@@ -25,6 +25,7 @@
 #include "aggregator/counters.hpp"
 #include "aggregator/keyed_combiner.hpp"
 #include "aggregator/multicast.hpp"
+#include "aggregator/narrowest_window.hpp"
 #include "aggregator/round_log.hpp"
 #include "aggregator/shared_memory.hpp"
 #include "common/base/packet_buffer.hpp"
@@ -43,6 +44,7 @@ struct StreamScope {
   const RankSet& present;             ///< members that have not left
   Protection protection;              ///< of what goes out
   Multicast& multicast;
+  NarrowestWindow& window;
   PacketSink& sink;
   Counters& counters;
   KeyedScratch& scratch;

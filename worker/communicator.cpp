@@ -29,6 +29,7 @@ worker::EngineConfig engine_config(const JobOptions& options, std::shared_ptr<co
   config.join_timeout = options.join_timeout;
   config.aggregator_timeout = options.aggregator_timeout;
   config.rto.min = options.retransmit_timeout_min;
+  config.round_trip_max = options.round_trip_max;
   config.integrity = attachment.computes_integrity();
   config.secret = std::move(secret);
   config.authenticate_packets = options.authenticate_packets || options.encrypt_packets;

@@ -43,6 +43,7 @@ struct EngineConfig {
   Duration join_retry_min = std::chrono::milliseconds(10);  ///< doubles up to the next
   Duration join_retry_max = std::chrono::milliseconds(250);
   RetransmissionTimeout::Limits rto;
+  Duration round_trip_max = defaults::kRoundTripMax;  ///< longer: packets wait in long queues
   SearchLimits search;
 
   bool integrity = false;  ///< packets carry a CRC32C, and from other machines they must

@@ -15,8 +15,9 @@ struct Counters {
   std::uint64_t acks_sent = 0;
   std::uint64_t probes_sent = 0;
   std::uint64_t syncs_sent = 0;
-  std::uint64_t timeouts = 0;          ///< stream timers that expired
-  std::uint64_t windows_narrowed = 0;  ///< fewer streams run, as many DATA were lost
+  std::uint64_t timeouts = 0;           ///< stream timers that expired
+  std::uint64_t narrowed_by_loss = 0;   ///< fewer streams run, as many DATA were lost
+  std::uint64_t narrowed_by_delay = 0;  ///< or as packets wait for long on their way
   std::uint64_t results_applied = 0;
   std::uint64_t results_early = 0;      ///< kept until those before them come
   std::uint64_t rounds_replayed = 0;    ///< for ranks that lacked their results when a daemon died
@@ -38,7 +39,8 @@ struct Counters {
     f("probes_sent", probes_sent);
     f("syncs_sent", syncs_sent);
     f("timeouts", timeouts);
-    f("windows_narrowed", windows_narrowed);
+    f("narrowed_by_loss", narrowed_by_loss);
+    f("narrowed_by_delay", narrowed_by_delay);
     f("results_applied", results_applied);
     f("results_early", results_early);
     f("rounds_replayed", rounds_replayed);

@@ -54,7 +54,8 @@ void Engine::welcomed(ShardMembership& membership, Time now, KeepingSink& sink) 
       streams_.emplace_back(StreamId{s}, session().history, widest_columns(session()));
     turns_.reserve(streams_.size());
     for (const auto& each : memberships_)
-      each->window.begin(session().streams_of(each->shard()), session().by_reference);
+      each->window.begin(session().streams_of(each->shard()), config_.ranks, session().by_reference,
+                         config_.round_trip_max);
     if (state_ == State::kJoining) state_ = State::kActive;
     for (const auto& each : memberships_) advance_streams(*each, now, sink);
   }
@@ -262,8 +263,9 @@ DropReason Engine::on_stream(Packet& packet, Buffer buffer, Time now, KeepingSin
     return bad;
   if (packet.kind() == Kind::kPoll) return on_poll(s, packet.as<wire::Poll>(), now, sink);
   StreamScope scope = scope_of(s, now, sink);
-  const CongestionWindow& window = membership.window;
+  CongestionWindow& window = membership.window;
   const unsigned width = window.width();
+  window.heard_of_narrowest(packet.delivery().window);
   const OpNumber op = x->next_op(ops_);
   const Taken taken = packet.kind() == Kind::kResult || packet.kind() == Kind::kKeyValueResult
                           ? x->on_result(packet, std::move(buffer), scope)

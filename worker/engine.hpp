@@ -61,9 +61,12 @@ class Engine {
   void on_time(Time now, KeepingSink& sink);
   Time next_deadline() const { return deadline_; }
 
-  /// The loop did not run for so long: that is no silence of the aggregators.
-  void excuse_pause(Duration pause) {
-    for (auto& membership : memberships_) membership->excuse_pause(pause);
+  /// Shorter pauses of the loop need not be excused.
+  static constexpr Duration kLongTurn = std::chrono::milliseconds(1);
+  /// The loop did not run for so long until now: that is no silence of the aggregators, and no
+  /// delay of the path.
+  void excuse_pause(Duration pause, Time now) {
+    for (auto& membership : memberships_) membership->excuse_pause(pause, now);
   }
 
   /// A local port's link went down or came up: what would be noticed by silence is known at once.

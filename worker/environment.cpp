@@ -25,6 +25,7 @@
 //   SLUICE_JOIN_TIMEOUT_MS              join_timeout: until all ranks have joined
 //   SLUICE_AGGREGATOR_TIMEOUT_MS        aggregator_timeout: silence that means it is lost
 //   SLUICE_RETRANSMIT_TIMEOUT_MIN_US    retransmit_timeout_min: floor of the RFC 6298 time-out
+//   SLUICE_ROUND_TRIP_MAX_US            round_trip_max: longer, and fewer streams run
 //
 // An empty variable counts as unset.
 #include "worker/environment.hpp"
@@ -108,6 +109,8 @@ const std::vector<Row<JobOptions>>& job_rows() {
        integer(&O::aggregator_timeout, {limits::kMinTimeoutMs, limits::kMaxTimeoutMs})},
       {"SLUICE_RETRANSMIT_TIMEOUT_MIN_US", "JobOptions::retransmit_timeout_min",
        integer(&O::retransmit_timeout_min, {100, 10'000'000})},
+      {"SLUICE_ROUND_TRIP_MAX_US", "JobOptions::round_trip_max",
+       integer(&O::round_trip_max, {10, 10'000'000})},
   };
   return rows;
 }

@@ -38,9 +38,6 @@ constexpr std::chrono::milliseconds kEventWait{1};
 /// is not lost.
 constexpr std::size_t kMostBursts = 32;
 
-/// Longer turns count as a pause of ours, not as an aggregator's silence.
-constexpr std::chrono::milliseconds kLongTurn{100};
-
 std::shared_ptr<spdlog::logger> make_logger(const ContextOptions& options) {
   return config::make_logger(
       {.name = "sluice",
@@ -183,8 +180,8 @@ std::size_t Progress::turn() {
   attachment_->watch(now, [&](std::uint16_t port_id, bool up) {
     for (Member* member : members_) member->engine().on_link(port_id, up, now);
   });
-  if (const Duration pause = now - std::exchange(last_turn_, now); pause > kLongTurn)
-    for (Member* member : members_) member->engine().excuse_pause(pause);
+  if (const Duration pause = now - std::exchange(last_turn_, now); pause > WorkerEngine::kLongTurn)
+    for (Member* member : members_) member->engine().excuse_pause(pause, now);
   const auto take = [&](const Endpoint& from, Buffer payload) {
     const auto job = peek_job(payload.bytes());
     for (Member* member : members_) {

@@ -106,8 +106,12 @@ class ShardMembership {
 
   /// A sign of liveness.
   void heard(Time now) { heard_ = now; }
-  /// Time that counts as no silence.
-  void excuse_pause(Duration pause) { heard_ += pause; }
+  /// Time that counts as no silence of the aggregator, and no delay of the path to it. (Of brief
+  /// pauses there may be so many that no silence would ever be noticed.)
+  void excuse_pause(Duration pause, Time now) {
+    if (pause > kSilence) heard_ += pause;
+    window.watch_from(now);
+  }
 
   /// Begins to leave. `needed`: others may need what we sent, so that an aggregator which does not
   /// know us must first take us in again.
@@ -127,6 +131,8 @@ class ShardMembership {
   CongestionWindow window;
 
  private:
+  static constexpr Duration kSilence = std::chrono::milliseconds(100);
+
   wire::MemberHeader member_header(wire::MemberHeader header) const;
   void send_hello(Time now, ControlPackets& out);
   void start_joining(bool no_progress, Time now, ControlPackets& out);

@@ -341,7 +341,10 @@ bool Stream::apply(const Packet& packet, Scope& scope) {
 
 void Stream::sample_round_trip(const Packet& packet, Scope& scope) const {
   const bool completed_it = packet.as<wire::Result>().completing_rank == scope.config.rank.value;
-  if (completed_it && data_sends_ == 1) scope.membership.rto.sample(scope.now - data_sent_at_);
+  if (!completed_it || data_sends_ != 1) return;
+  const Duration took = scope.now - data_sent_at_;
+  scope.membership.rto.sample(took);
+  scope.counters.narrowed_by_delay += scope.membership.window.round_trip(took, scope.now);
 }
 
 Taken Stream::on_status(const wire::Status& status, Scope& scope) {
@@ -361,7 +364,7 @@ Taken Stream::on_status(const wire::Status& status, Scope& scope) {
     held_ = false;
     recent.lost(scope.membership.rto.value());
     if (data_sends_ == 1)
-      scope.counters.windows_narrowed += scope.membership.window.lost(data_sent_at_, scope.now);
+      scope.counters.narrowed_by_loss += scope.membership.window.lost(data_sent_at_, scope.now);
     send_data(false, scope);
   } else {
     send_ack(scope);

@@ -136,6 +136,7 @@ void Stream::fill(wire::Data& data, const Contribution& mine, bool opening, bool
   data.round = position_.value;
   data.op = mine.op;
   data.shape = mine.shape;
+  data.window = scope.membership.window.own();
   data.flags =
       static_cast<std::uint8_t>((opening ? wire::kDataOpening : 0) | (ask ? wire::kDataAsk : 0));
 }

@@ -259,6 +259,7 @@ inline constexpr std::chrono::milliseconds kStragglerWarning{1'000};
 inline constexpr std::chrono::milliseconds kJoinTimeout = kFormationTimeout;
 inline constexpr std::chrono::milliseconds kAggregatorTimeout = kLivenessTimeout;
 inline constexpr std::chrono::microseconds kRetransmitTimeoutMin{4'000};
+inline constexpr std::chrono::microseconds kRoundTripMax{5'000};
 
 static_assert(kHistory >= limits::kMinHistory && kHistory <= limits::kMaxHistory);
 static_assert(kStreams >= limits::kFewestStreams && kStreams <= limits::kMaxStreams);

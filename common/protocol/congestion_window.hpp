@@ -2,13 +2,17 @@
 // per shard and rank.
 //
 // N ranks send to one aggregator at a time, and queues on the way may overflow. So a session begins
-// with few streams, each round that ends brings one more until all run (slow start, RFC 5681), and
-// when many DATA are lost there are fewer. Some are lost at random on any link, and slow nobody.
+// with few streams, and each round that ends brings one more until all run (slow start, RFC 5681).
+// There are fewer when many DATA are lost; some are lost at random on any link, and slow nobody.
+// And there are fewer while packets wait in queues for longer than a link needs to be kept busy
+// (after Swift, SIGCOMM'20): so jobs that share a link come to equal shares of it, however many
+// streams they have. All ranks of a job go by the narrowest window, which the aggregator tells.
 #pragma once
 
 #include <algorithm>
 #include <compare>
 #include <cstdint>
+#include <limits>
 
 #include "common/base/ids.hpp"
 #include "common/base/time.hpp"
@@ -25,36 +29,43 @@ struct Turn {
 
 class CongestionWindow {
  public:
-  /// A session begins with so many streams; `at_once`: there are no queues on the way.
-  void begin(unsigned streams, bool at_once) {
+  /// A session of so many ranks begins, whose shard has so many streams; packets may take
+  /// `round_trip_max` there and back. `at_once`: there are no queues on the way.
+  void begin(unsigned streams, unsigned ranks, bool at_once, Duration round_trip_max) {
+    *this = {};
     most_ = streams;
-    width_ = at_once ? streams : std::min(streams, kFirst);
-    is_open_ = width_ == most_;
-    starts_ = !is_open_;
-    last_ = {};
-    arrived_ = lost_ = 0;
+    has_queues_ = !at_once;
+    round_trip_max_ = round_trip_max;
+    const unsigned few = std::max(kFewOfAll / ranks, 1u);
+    least_ = std::min(few, kLeast);
+    by_loss_ = by_delay_ = at_once ? streams : std::min({streams, few, kFirst});
+    is_open_ = width() == most_;
+    starts_ = does_not_wait_ = !is_open_;
   }
 
-  unsigned width() const { return width_; }
+  unsigned width() const { return std::min<unsigned>(own(), narrowest_); }
+  /// But for the other ranks'.
+  std::uint16_t own() const { return static_cast<std::uint16_t>(std::min(by_loss_, by_delay_)); }
   /// Nothing is held back.
   bool is_open() const { return is_open_; }
   bool lets_run(Turn turn) const { return is_open_ || turn <= last_; }
   /// All up to this one may run; `all`: there is none behind it.
   void let_run(Turn last, bool all) {
     last_ = last;
-    is_open_ = all && width_ == most_;
+    is_open_ = all && width() == most_;
   }
 
   /// A round to which this rank contributed has ended.
   void arrived() {
+    if (does_not_wait_) by_delay_ = std::min(by_delay_ + 1, most_);
     if (++arrived_ < kEpoch && !starts_) return;
     if (lost_ == 0) {
-      width_ = std::min(width_ + 1, most_);
-    } else if (lost_ >= kManyLost && width_ > kLeast) {
-      --width_;
+      by_loss_ = std::min(by_loss_ + 1, most_);
+    } else if (lost_ >= kManyLost && by_loss_ > least_) {
+      --by_loss_;
       is_open_ = false;
     }
-    starts_ = starts_ && width_ < most_;
+    starts_ = starts_ && by_loss_ < most_;
     arrived_ = lost_ = 0;
   }
   /// One that went out at `at` did not arrive. True: too many, and the window is narrower now.
@@ -63,27 +74,81 @@ class CongestionWindow {
     if (++lost_ < kMostLost) return false;
     narrowed_ = now;
     arrived_ = lost_ = 0;
-    if (width_ <= kLeast) return false;
-    width_ = std::max(width_ / 2, kLeast);
+    if (by_loss_ <= least_) return false;
+    by_loss_ = std::max(width() / 2, least_);
     is_open_ = starts_ = false;
     return true;
   }
 
+  /// DATA and what answers it took so long together, and only because of the path. True: packets
+  /// wait too long there, and the window is narrower now.
+  bool round_trip(Duration took, Time now) {
+    if (!has_queues_ || now - took < watched_from_) return false;
+    nearest_ = std::min(nearest_, took);
+    shortest_ = std::min(shortest_, took);
+    const Duration most = std::max(round_trip_max_, kMostOfNearest * nearest_);
+    does_not_wait_ = does_not_wait_ && took <= most;
+    if (++round_trips_ < kRoundTrips) return false;
+    const Duration shortest = shortest_;
+    watch_from(now);
+    if (shortest <= most) {
+      by_delay_ = std::min(by_delay_ + 1, most_);
+      return false;
+    }
+    if (width() <= kFirst) return false;
+    const auto excess =
+        static_cast<double>((shortest - most).count()) / 2 / static_cast<double>(shortest.count());
+    by_delay_ = std::max(width() - 1 - static_cast<unsigned>(excess * width()), kFirst);
+    is_open_ = false;
+    return true;
+  }
+  /// What the aggregator tells of all ranks' windows, or 0. Who let more streams run would only
+  /// wait there.
+  void heard_of_narrowest(std::uint16_t width) {
+    if (width == 0) return;
+    narrowest_ = width;
+    is_open_ = is_open_ && width >= most_;
+  }
+  /// Nobody looked for packets for a while before `now`: how long those took that are on their way
+  /// will not be known.
+  void watch_from(Time now) {
+    watched_from_ = now;
+    shortest_ = kLongest;
+    round_trips_ = 0;
+  }
+
  private:
   static constexpr unsigned kFirst = 8;
-  static constexpr unsigned kEpoch = 128;   // DATA, over which losses are counted
-  static constexpr unsigned kManyLost = 6;  // of them
-  static constexpr unsigned kMostLost = 10;
   static constexpr unsigned kLeast = 4;
+  static constexpr unsigned kFewOfAll = 512;  // DATA of all ranks: most queues hold so many
+  static constexpr unsigned kEpoch = 128;     // DATA, over which losses are counted
+  static constexpr unsigned kManyLost = 6;    // of them
+  static constexpr unsigned kMostLost = 10;
+  static constexpr unsigned kRoundTrips = 8;  // of which the shortest tells how long queues are
+  static constexpr int kMostOfNearest = 2;    // times the shortest of the session: a long path
+  static constexpr Duration kLongest = Duration::max() / 4;
 
   unsigned most_ = 0;
-  unsigned width_ = 0;
+  bool has_queues_ = false;
+  Duration round_trip_max_{};
   bool is_open_ = true;
-  bool starts_ = false;
   Turn last_;
+
+  unsigned by_loss_ = 0;
+  unsigned least_ = 0;
+  bool starts_ = false;
   unsigned arrived_ = 0;
   unsigned lost_ = 0;
   Time narrowed_{};
+
+  std::uint16_t narrowest_ = std::numeric_limits<std::uint16_t>::max();
+
+  unsigned by_delay_ = 0;
+  bool does_not_wait_ = false;
+  Duration nearest_ = kLongest;
+  Duration shortest_ = kLongest;  // since the width last changed
+  unsigned round_trips_ = 0;
+  Time watched_from_{};
 };
 
 }  // namespace sluice

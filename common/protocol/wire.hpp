@@ -124,7 +124,8 @@ struct DeliveryHeader {
   U64 epoch;
   U64 delivery_token;
   U16 stream;
-  U16 reserved[3];
+  U16 window;  // RESULT, STATUS: the narrowest that a rank has told, in streams; 0: none has
+  U16 reserved[2];
 };
 static_assert(sizeof(DeliveryHeader) == 40 && alignof(DeliveryHeader) == 1);
 
@@ -397,7 +398,8 @@ struct Data {  // then Descriptor if opening; Column[columns]; the blocks presen
   U64 op;
   Shape shape;
   std::uint8_t flags = 0;  // kDataOpening, kDataAsk
-  std::array<std::uint8_t, 3> reserved{};
+  std::uint8_t reserved = 0;
+  U16 window;  // of the shard's streams its sender lets so many run; 0: it does not tell
 };
 static_assert(sizeof(Data) == 64);
 inline constexpr std::uint8_t kDataOpening = 1;  // of a round to which all ranks contribute

@@ -113,7 +113,7 @@ class Target {
       case 1:
         return caller_.engine.abort(Error(ErrorCode::kAborted, "by choice"), caller_.sink);
       case 2:
-        return caller_.engine.excuse_pause(pick_step(input_));
+        return caller_.engine.excuse_pause(pick_step(input_), now_);
       case 3:
         caller_.pair_bytes_most = 600;
         return;

@@ -14,7 +14,6 @@ using std::chrono::milliseconds;
 
 constexpr std::byte kScribble{0x66};
 constexpr unsigned kFailuresMax = 12;
-constexpr Duration kLongTurn = milliseconds(100);  // of the progress loop
 
 std::uint64_t count_true(const std::vector<bool>& flags) {
   return static_cast<std::uint64_t>(std::count(flags.begin(), flags.end(), true));
@@ -235,7 +234,7 @@ void App::on_turn() {
 
 /// As the library's progress loop does it.
 void App::on_pause_over(Duration pause, const std::function<void()>& take_packets) {
-  if (engine_ && pause > kLongTurn) engine_->excuse_pause(pause);
+  if (engine_ && pause > worker::Engine::kLongTurn) engine_->excuse_pause(pause, host_.now());
   take_packets();
   if (engine_) on_turn();
 }

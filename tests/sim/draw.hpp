@@ -35,7 +35,9 @@ JobPlan draw_job(Random& r, const Scenario& s, std::uint32_t id, unsigned ranks)
 Fault draw_fault(Random& r, unsigned ranks, bool alone);
 Program draw_program(Random& r, const JobPlan& job, std::uint64_t tag, std::size_t ops,
                      std::uint64_t bytes_max);
-/// Sums of many blocks that fill packets of 1400 bytes.
+/// A dense sum of so many blocks that fill packets of 1400 bytes.
+OpSpec long_sum(Random& r, std::size_t number, std::size_t blocks);
+/// Some of many blocks, with and without zeros.
 Program draw_long_sums(Random& r, std::size_t ops);
 /// The ops of all the job's generations, made for its fault; `comes_back`: one generation more.
 void draw_programs(Random& r, JobPlan& job, std::uint64_t bytes_max, bool comes_back);

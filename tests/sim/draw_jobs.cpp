@@ -218,17 +218,23 @@ Program draw_program(Random& r, const JobPlan& job, std::uint64_t tag, std::size
   return program;
 }
 
+OpSpec long_sum(Random& r, std::size_t number, std::size_t blocks) {
+  OpSpec op;
+  op.type = ElementType::kFloat32;
+  op.block_elements = 300;
+  op.element_count = op.block_elements * blocks;
+  op.density = 1;
+  op.tag = op.number = number;
+  op.seed = r.next();
+  return op;
+}
+
 Program draw_long_sums(Random& r, std::size_t ops) {
   Program program;
   for (std::size_t i = 0; i < ops; ++i) {
-    OpSpec op;
-    op.type = ElementType::kFloat32;
-    op.block_elements = 300;
-    op.element_count = op.block_elements * r.between(500, 2000);
+    OpSpec op = long_sum(r, i, r.between(500, 2000));
     op.density = r.pick({0.1, 0.5, 1.0});
     op.overlap = r.chance(0.3);
-    op.tag = op.number = i;
-    op.seed = r.next();
     program.push_back(op);
   }
   return program;

@@ -96,6 +96,27 @@ void draw_straggling(Random& r, Scenario& s) {
   draw_slow_rank(r, s);
 }
 
+/// Two jobs do the same at one aggregator's link of 100 to 500 Mbit/s, which either can fill.
+void draw_shared_links(Random& r, Scenario& s) {
+  s.link =
+      LinkModel{.delay = ms(r.uniform(0.05, 0.3)), .host_bytes_per_us = r.pick({12.5, 25.0, 62.5})};
+  s.integrity = false;
+  s.faults_end = Time{};
+  s.receive_ring = 1024;
+  s.shards = s.lanes = 1;
+  s.payload_bytes = 1400;
+  const auto ranks = static_cast<unsigned>(r.between(4, 8));
+  const Program sum{long_sum(r, 0, 2000)};
+  for (const auto streams : {std::uint16_t{128}, std::uint16_t{32}}) {
+    JobPlan job = draw_job(r, s, static_cast<std::uint32_t>(10 + s.jobs.size()), ranks);
+    job.payload_bytes.assign(ranks, s.payload_bytes);
+    job.streams = streams;
+    job.pause_max = job.start_spread = {};
+    job.programs.push_back(sum);
+    s.jobs.push_back(std::move(job));
+  }
+}
+
 /// Links of 100 Mbit/s to 1 Gbit/s with queues that hold all that the streams can send, or too few.
 void draw_full_links(Random& r, Scenario& s) {
   s.link = LinkModel{.delay = ms(r.uniform(0.05, 0.3)),
@@ -222,7 +243,7 @@ Scenario make_scenario(std::uint64_t seed) {
   if (s.integrity) s.link.bit_flips = r.pick({0.001, 0.01, 0.05});
   s.trust = r.pick({Trust::kNone, Trust::kSecret, Trust::kAuthenticated});
   s.theme = seed % 33 == 32   ? Theme::kManyRanks
-            : seed % 33 == 31 ? r.pick({Theme::kFullLinks, Theme::kIncast})
+            : seed % 33 == 31 ? r.pick({Theme::kFullLinks, Theme::kIncast, Theme::kSharedLinks})
             : seed % 33 == 30 ? Theme::kDeaf
                               : draw_theme(r);
   switch (s.theme) {
@@ -247,6 +268,9 @@ Scenario make_scenario(std::uint64_t seed) {
     case Theme::kIncast:
       draw_full_links(r, s);
       break;
+    case Theme::kSharedLinks:
+      draw_shared_links(r, s);
+      break;
     case Theme::kDeaf:
       draw_deaf(r, s);
       break;
@@ -267,9 +291,9 @@ Scenario make_scenario(std::uint64_t seed) {
 }
 
 const char* name(Theme theme) {
-  static constexpr const char* kNames[] = {"mixed",     "crashes",    "lost",         "standby",
-                                           "slow rank", "many ranks", "hostile host", "full links",
-                                           "incast",    "deaf"};
+  static constexpr const char* kNames[] = {
+      "mixed",        "crashes",    "lost",   "standby",      "slow rank", "many ranks",
+      "hostile host", "full links", "incast", "shared links", "deaf"};
   return kNames[static_cast<std::size_t>(theme)];
 }
 

@@ -146,6 +146,7 @@ enum class Theme {
   kHostileHost,  ///< one without the secret overhears jobs that authenticate all packets
   kFullLinks,    ///< hosts have slow links, and nothing fails: nothing may be sent again
   kIncast,       ///< the same with short queues, to which all ranks send at a time
+  kSharedLinks,  ///< two jobs at slow links, one of more streams: they get equal shares
   kDeaf,         ///< nothing is lost but what goes by multicast to some ranks
 };
 const char* name(Theme theme);

@@ -224,12 +224,22 @@ void Simulation::check_what_was_sent_again() {
             std::to_string(counts["worker.data_resent"]) + " DATA were sent again of " +
                 std::to_string(counts["worker.data_sent"]));
   if (scenario_.theme == Theme::kDeaf) check_what_was_repaired(counts);
+  if (scenario_.theme == Theme::kSharedLinks) check_shares();
   if (scenario_.theme != Theme::kFullLinks) return;
   require(counts["worker.data_resent"] == 0, "DATA was sent again that was not lost");
   // A PROBE for what a stream awaits costs 48 bytes.
   require(counts["worker.probes_sent"] <= counts["worker.data_sent"] / 1000 + 2 * until_known,
           std::to_string(counts["worker.probes_sent"]) + " PROBEs for " +
               std::to_string(counts["worker.data_sent"]) + " DATA, of which none was lost");
+}
+
+/// Two jobs that did the same took about as long, however many streams they had.
+void Simulation::check_shares() const {
+  const Duration first = jobs_[0]->ranks[0].left_at.time_since_epoch();
+  const Duration second = jobs_[1]->ranks[0].left_at.time_since_epoch();
+  require(5 * std::min(first, second) >= 4 * std::max(first, second),
+          "jobs at one link took " + std::to_string(first / std::chrono::milliseconds(1)) +
+              " and " + std::to_string(second / std::chrono::milliseconds(1)) + " ms");
 }
 
 /// Who does not hear the group gets his results by unicast as soon as that is known; for others the

@@ -33,6 +33,7 @@ class Simulation {
   void with(const Target& who, F&& f);
   bool all_over() const;
   void check_what_was_sent_again();
+  void check_shares() const;
   void check_what_was_repaired(Coverage& counts) const;
   void check_duplicates(const Job& job) const;
   std::string states() const;

@@ -8,8 +8,8 @@ import re
 ENGINE = {
     "aggregator": r"aggregator/(admission|block_combiner|config|contributions|counters|engine"
                   r"|formation|job_event|job_record|keyed_combiner|leaving|membership|multicast"
-                  r"|reply_budget|roster|round_log|serials|shared_memory|stragglers|stream"
-                  r"|stream_memory|tombstones)\.",
+                  r"|narrowest_window|reply_budget|roster|round_log|serials|shared_memory"
+                  r"|stragglers|stream|stream_memory|tombstones)\.",
     "worker": r"worker/(aggregator_addresses|config|counters|engine|keyed_(operation|sums)|known_as"
               r"|nonzero_map|op_queue|op_request|operation|shard_membership|stream)\.",
 }

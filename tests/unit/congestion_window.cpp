@@ -3,6 +3,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "aggregator/narrowest_window.hpp"
+
 using namespace sluice;
 using namespace std::chrono_literals;
 
@@ -20,7 +22,7 @@ void arrive(CongestionWindow& window, int packets) {
 
 TEST_CASE("a window is open until 10 of at most 128 DATA are lost, and then half as wide") {
   CongestionWindow window;
-  window.begin(64, true);
+  window.begin(64, 4, true, 5ms);
   arrive(window, 100);
   lose(window, 9, Time{1ms}, Time{2ms});
   CHECK(window.is_open());
@@ -31,7 +33,7 @@ TEST_CASE("a window is open until 10 of at most 128 DATA are lost, and then half
 
 TEST_CASE("losses of one burst narrow it once") {
   CongestionWindow window;
-  window.begin(64, true);
+  window.begin(64, 4, true, 5ms);
   lose(window, 40, Time{1ms}, Time{2ms});
   CHECK(window.width() == 32);
   lose(window, 10, Time{3ms}, Time{4ms});
@@ -40,7 +42,7 @@ TEST_CASE("losses of one burst narrow it once") {
 
 TEST_CASE("losses on and off narrow it by one each 128 DATA, if they are 6 at least") {
   CongestionWindow window;
-  window.begin(64, true);
+  window.begin(64, 4, true, 5ms);
   const int lost = GENERATE(5, 6);
   for (int i = 0; i < 10; ++i) {
     arrive(window, 122);
@@ -53,7 +55,7 @@ TEST_CASE("losses on and off narrow it by one each 128 DATA, if they are 6 at le
 
 TEST_CASE("128 that arrive without a loss widen it by one, up to all streams") {
   CongestionWindow window;
-  window.begin(16, true);
+  window.begin(16, 4, true, 5ms);
   lose(window, 10, Time{1ms}, Time{2ms});
   CHECK(window.width() == 8);
   arrive(window, 127);
@@ -73,7 +75,7 @@ TEST_CASE("128 that arrive without a loss widen it by one, up to all streams") {
 
 TEST_CASE("where there are queues it begins with 8, and each that arrives is one stream more") {
   CongestionWindow window;
-  window.begin(64, false);
+  window.begin(64, 4, false, 5ms);
   CHECK(window.width() == 8);
   arrive(window, 3);
   CHECK(window.width() == 11);
@@ -88,7 +90,7 @@ TEST_CASE("where there are queues it begins with 8, and each that arrives is one
     CHECK(window.width() == 5);
   }
   SECTION("unless there are no more") {
-    window.begin(8, false);
+    window.begin(8, 4, false, 5ms);
     CHECK(window.is_open());
   }
 }
@@ -96,7 +98,116 @@ TEST_CASE("where there are queues it begins with 8, and each that arrives is one
 TEST_CASE("it is never narrower than 4 streams, or all") {
   CongestionWindow window;
   const unsigned streams = GENERATE(3u, 64u);
-  window.begin(streams, true);
+  window.begin(streams, 4, true, 5ms);
   for (int i = 1; i < 30; ++i) lose(window, 10, Time{i * 2ms}, Time{i * 2ms + 1ms});
   CHECK(window.width() == std::min(streams, 4u));
+}
+
+TEST_CASE("many ranks begin with 512 streams together, and go down to as many, or one each") {
+  CongestionWindow window;
+  const auto [ranks, few] = GENERATE(table<unsigned, unsigned>({{100, 5}, {256, 2}, {1024, 1}}));
+  window.begin(64, ranks, false, 5ms);
+  CHECK(window.width() == few);
+  arrive(window, 100);
+  CHECK(window.width() == 64);
+  for (int i = 1; i < 30; ++i) lose(window, 10, Time{i * 2ms}, Time{i * 2ms + 1ms});
+  CHECK(window.width() == std::min(few, 4u));
+}
+
+namespace {
+
+/// So many round trips, one after another, which took so long each.
+Time answer(CongestionWindow& window, int round_trips, Duration each, Time now) {
+  for (int i = 0; i < round_trips; ++i) window.round_trip(each, now += each);
+  return now;
+}
+
+}  // namespace
+
+TEST_CASE("8 round trips of more than 5 ms tell that packets wait too long") {
+  CongestionWindow window;
+  window.begin(64, 4, false, 5ms);
+  arrive(window, 100);
+  Time now = answer(window, 1, 100us, Time{1s});
+  now = answer(window, 7, 9ms, now);
+  CHECK(window.width() == 64);  // a short one was among them
+  now = answer(window, 7, 10ms, now);
+  CHECK(window.width() == 64);
+  CHECK(window.round_trip(10ms, now + 10ms));
+  CHECK(window.width() == 47);  // 5 of 10 ms too long: by a fourth, and one
+  CHECK(!window.is_open());
+  now += 10ms;
+  SECTION("and what was sent before tells nothing of the width now") {
+    for (int i = 0; i < 100; ++i) window.round_trip(10ms, now + 9ms);
+    CHECK(window.width() == 47);
+  }
+  SECTION("and 8 that do not, that one more stream may run") {
+    now = answer(window, 8, 5ms, now);
+    CHECK(window.width() == 48);
+    answer(window, 8 * 30, 5ms, now);
+    CHECK(window.width() == 64);
+  }
+  SECTION("until it is 8 streams wide") {
+    answer(window, 8 * 30, 40ms, now);
+    CHECK(window.width() == 8);
+  }
+  SECTION("but not those that were under way when nobody looked") {
+    now = answer(window, 7, 10ms, now);
+    window.watch_from(now);
+    CHECK(!window.round_trip(10ms, now + 1ms));
+    answer(window, 7, 10ms, now);
+    CHECK(window.width() == 47);
+  }
+}
+
+TEST_CASE("a path may be twice as long as it was at its shortest") {
+  CongestionWindow window;
+  window.begin(64, 4, false, 5ms);
+  arrive(window, 100);
+  Time now = answer(window, 1, 20ms, Time{1s});
+  now = answer(window, 31, 40ms, now);
+  CHECK(window.width() == 64);
+  answer(window, 8, 41ms, now);
+  CHECK(window.width() == 63);
+}
+
+TEST_CASE("nothing waits on the way to memory") {
+  CongestionWindow window;
+  window.begin(64, 4, true, 5ms);
+  answer(window, 100, 40ms, Time{1s});
+  CHECK(window.is_open());
+}
+
+TEST_CASE("all ranks go by the narrowest window") {
+  CongestionWindow window;
+  window.begin(8, 4, false, 5ms);
+  CHECK(window.is_open());
+  window.heard_of_narrowest(0);  // nobody tells
+  CHECK(window.is_open());
+  window.heard_of_narrowest(3);
+  CHECK(window.width() == 3);
+  CHECK(!window.is_open());
+  CHECK(window.own() == 8);  // what this rank tells
+  window.heard_of_narrowest(20);
+  CHECK(window.width() == 8);
+  CHECK(!window.is_open());  // some streams may still wait
+  window.let_run({7, 7}, true);
+  CHECK(window.is_open());
+}
+
+TEST_CASE("the narrowest window is that of the rank that tells the least") {
+  aggregator::NarrowestWindow window;
+  window.begin(3);
+  CHECK(window.value() == 0);
+  window.tell(Rank{1}, 9);
+  CHECK(window.value() == 9);
+  window.tell(Rank{0}, 12);
+  window.tell(Rank{2}, 0);  // does not tell
+  CHECK(window.value() == 9);
+  window.tell(Rank{1}, 20);
+  CHECK(window.value() == 12);
+  window.tell(Rank{2}, 4);
+  CHECK(window.value() == 4);
+  window.begin(3);
+  CHECK(window.value() == 0);
 }

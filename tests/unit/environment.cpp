@@ -73,6 +73,7 @@ TEST_CASE("public defaults are those of the engines") {
   CHECK(job.join_timeout == defaults::kJoinTimeout);
   CHECK(job.aggregator_timeout == defaults::kAggregatorTimeout);
   CHECK(job.retransmit_timeout_min == defaults::kRetransmitTimeoutMin);
+  CHECK(job.round_trip_max == defaults::kRoundTripMax);
 }
 
 TEST_CASE("every variable reaches its option") {
@@ -96,7 +97,8 @@ TEST_CASE("every variable reaches its option") {
                              {"SLUICE_HISTORY", "16"},
                              {"SLUICE_JOIN_TIMEOUT_MS", "1000"},
                              {"SLUICE_AGGREGATOR_TIMEOUT_MS", "2000"},
-                             {"SLUICE_RETRANSMIT_TIMEOUT_MIN_US", "3000"}});
+                             {"SLUICE_RETRANSMIT_TIMEOUT_MIN_US", "3000"},
+                             {"SLUICE_ROUND_TRIP_MAX_US", "200"}});
   const auto context = ContextOptions::from_environment();
   CHECK(context.aggregators ==
         std::vector<std::string>{"vhost:/run/a|vhost:/run/b", "10.0.0.9:5000"});
@@ -122,6 +124,7 @@ TEST_CASE("every variable reaches its option") {
   CHECK(job.join_timeout == milliseconds(1000));
   CHECK(job.aggregator_timeout == milliseconds(2000));
   CHECK(job.retransmit_timeout_min == microseconds(3000));
+  CHECK(job.round_trip_max == microseconds(200));
   CHECK_NOTHROW(validate(job));
 }
 
@@ -154,6 +157,8 @@ TEST_CASE("a value beyond its range is refused with variable, value and range") 
       {"SLUICE_AGGREGATOR_TIMEOUT_MS", "600000", "600001", "100..600000"},
       {"SLUICE_RETRANSMIT_TIMEOUT_MIN_US", "100", "99", "100..10000000"},
       {"SLUICE_RETRANSMIT_TIMEOUT_MIN_US", "10000000", "1e3", "100..10000000"},
+      {"SLUICE_ROUND_TRIP_MAX_US", "10", "9", "10..10000000"},
+      {"SLUICE_ROUND_TRIP_MAX_US", "10000000", "10000001", "10..10000000"},
   };
   const auto read = [] {
     ContextOptions::from_environment();

@@ -136,6 +136,11 @@ struct JobOptions {
   std::chrono::milliseconds aggregator_timeout{5'000};
   /// Floor of the RFC 6298 time-out; 100..10000000 us. SLUICE_RETRANSMIT_TIMEOUT_MIN_US.
   std::chrono::microseconds retransmit_timeout_min{4'000};
+  /// While packets take longer there and back, queues included, fewer streams run: so jobs that
+  /// share a link get equal shares of it. Far above what a network without queues takes, and what
+  /// ranks and aggregators without cores of their own add to it; 10..10000000 us.
+  /// SLUICE_ROUND_TRIP_MAX_US.
+  std::chrono::microseconds round_trip_max{5'000};
 
   /// Reads the variables named above; rank and world size also from torchrun, Open MPI, PMI and
   /// Slurm. Throws kInvalidArgument naming variable, value and range.
