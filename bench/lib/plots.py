@@ -1,5 +1,5 @@
 """Draws the CSV files of a benchmark: `/usr/bin/python3 plots.py
-peers|scaling|network|training|convergence DIRECTORY`
+peers|scaling|network|training|training-links|convergence DIRECTORY`
 (Debian's Python, for Debian's matplotlib). Each chart is written beside the file it shows."""
 import collections
 import csv
@@ -150,6 +150,22 @@ def training(directory):
         chart.write(os.path.join(directory, f"training-{column.removesuffix('_us')}"))
 
 
+def training_links(directory):
+    """Loss by the time that steps took until then, a panel for each example."""
+    rows = read(os.path.join(directory, "training-links.csv"))
+    chart = Chart("Training over links: loss by time", len(values(rows, "example")))
+    for i, example in enumerate(dict.fromkeys(row["example"] for row in rows)):
+        some, spent = [row for row in rows if row["example"] == example], collections.Counter()
+        for row in some:
+            spent[row["contestant"]] += row["time_us"]
+            row["spent_us"] = spent[row["contestant"]]
+        chart.panel(i, str(example).replace("_", " "),
+                    series_of(some, "spent_us", "loss", "contestant"),
+                    ("time since the first step began", time_text, "log"),
+                    ("loss, mean over the ranks", plain_text, "linear"))
+    chart.write(os.path.join(directory, "training-links"))
+
+
 ABOVE_MOST = 0.25  # of the exact loss: what is shown
 
 
@@ -198,7 +214,7 @@ def over_seeds(rows, x, y):
 
 
 CHARTS = {"peers": peers, "scaling": scaling, "network": network, "training": training,
-          "convergence": convergence}
+          "training-links": training_links, "convergence": convergence}
 
 if __name__ == "__main__":
     CHARTS[sys.argv[1]](sys.argv[2])

@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import shlex
 import statistics
 import sys
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import contestants
 import processes
 import programs
 from rounds import Contestant
+from sparse_peers import MPIRUN_ON_HOSTS
 
 EXAMPLES = {  # name: script and arguments
     "section_classifier": ["section_classifier", "--steps", "120"],
@@ -19,6 +21,7 @@ EXAMPLES = {  # name: script and arguments
     "language_model_sgd": ["language_model", "--steps", "120", "--optimizer", "sgd",
                            "--learning-rate", "0.2"],
 }
+TOP_K = ["sluice", "--hook", "top-k", "--ratio", "0.08", "--bf16-wire"]
 WARM_UP = 4  # steps that are not counted: DDP makes its buckets again after the first
 
 
@@ -44,21 +47,23 @@ class Trainer(Contestant):
         figures = self.train(point)
         return {self.name: 1e6 * median_of([figures], "exchange_seconds")}
 
+    def command(self, point, path):
+        """Of a rank. Rank 0 writes its figures to `path`."""
+        name, *settings = EXAMPLES[point.example]
+        script = os.path.join(checkout.ROOT, "examples", "torch", name + ".py")
+        return [checkout.DEBIAN_PYTHON, script, *settings, *point.settings,
+                "--backend", *self.flags, "--figures", path]
+
     def train(self, point):
         """The figures that rank 0 writes."""
         path = self.stage.directory("figures.json")
-        name, *settings = EXAMPLES[point.example]
-        script = os.path.join(checkout.ROOT, "examples", "torch", name + ".py")
         daemon = self.stage.start_daemon()
         environment = {
             "SLUICE_AGGREGATORS": daemon.address, "SLUICE_WORLD_SIZE": point.ranks,
             "SLUICE_SHARED_MEMORY": int(self.shares), "SLUICE_LOG": "info",
-            "MASTER_PORT": processes.free_tcp_port(), "PYTHONDONTWRITEBYTECODE": 1,
-            "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": 1,
-            "PYTHONPATH": checkout.torch_package()}
-        job = [self.stage.start(f"rank{rank}", checkout.DEBIAN_PYTHON, script, *settings,
-                                *point.settings, "--backend", *self.flags, "--figures", path,
-                                SLUICE_RANK=rank, **environment)
+            "MASTER_PORT": processes.free_tcp_port(), "GLOO_SOCKET_IFNAME": "lo", **of_python()}
+        job = [self.stage.start(f"rank{rank}", *self.command(point, path), SLUICE_RANK=rank,
+                                **environment)
                for rank in range(point.ranks)]
         for rank in job:
             if rank.wait(1200) != 0:
@@ -66,8 +71,7 @@ class Trainer(Contestant):
         if "sluice" in self.flags:
             self.way = self.way_of(daemon, job)
         self.stage.forget([*job, daemon])
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
+        return read(path)
 
     def way_of(self, daemon, job):
         """How blocks went, by the words of the daemon and the ranks."""
@@ -77,6 +81,44 @@ class Trainer(Contestant):
         if any(contestants.COPIED in rank.err for rank in job):
             return "shared memory, ordinary tensors"
         return "shared memory" if self.shares else "packets"
+
+
+class TrainerOnLinks(Trainer):
+    """Each rank on a host of its own behind a bridge, with links of `rate` Mbit/s. Sluice has as many
+    hosts more, its aggregators'."""
+
+    def __init__(self, name, flags, rate):
+        super().__init__(name, flags, shares=False)
+        self.rate = rate
+        self.way = f"{'packets' if 'sluice' in flags else 'TCP'}, {rate} Mbit/s"
+
+    def train(self, point):
+        path, meeting = self.stage.directory("figures.json"), self.stage.directory("meeting")
+        rank = [*self.command(point, path), "--meet", f"file://{meeting}"]
+        sizes = ["--workers", point.ranks, "--rate", self.rate]
+        if "sluice" in self.flags:
+            command = [checkout.LOCAL_CLUSTER, "--build", checkout.build, "--transport",
+                       "af_packet", *sizes, "--aggregators", point.ranks, "--quiet-ranks", "--",
+                       *rank]
+        else:
+            by_mpirun = ("RANK=$OMPI_COMM_WORLD_RANK WORLD_SIZE=$OMPI_COMM_WORLD_SIZE"
+                         f" GLOO_SOCKET_IFNAME=port0 exec {shlex.join(rank)}")
+            command = [sys.executable, MPIRUN_ON_HOSTS, *sizes, "--", "sh", "-c", by_mpirun]
+        programs.run_with({**os.environ, **of_python()}, *map(str, command))
+        if os.path.exists(meeting):  # PyTorch removes it when all ranks end well
+            os.unlink(meeting)
+        return read(path)
+
+
+def of_python():
+    """The environment of a rank."""
+    return {"PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": checkout.torch_package()}
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
 
 
 def median_of(all_figures, name):
@@ -89,5 +131,10 @@ def all_trainers():
         Trainer("gloo", ["gloo"]),
         Trainer("sluice", ["sluice"]),
         Trainer("sluice-packets", ["sluice"], shares=False),
-        Trainer("sluice-top-k", ["sluice", "--hook", "top-k", "--ratio", "0.08", "--bf16-wire"]),
+        Trainer("sluice-top-k", TOP_K),
     ]
+
+
+def trainers_on_links(rate):
+    return [TrainerOnLinks("gloo", ["gloo"], rate), TrainerOnLinks("sluice", ["sluice"], rate),
+            TrainerOnLinks("sluice-top-k", TOP_K, rate)]

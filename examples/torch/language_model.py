@@ -89,7 +89,7 @@ def main():
     arguments = training.parse_arguments(__doc__, steps=100, batch=16, learning_rate=0.003,
                                          optimizer=("adam", "delayed-adam", "zero-one-adam", "sgd"),
                                          momentum=0.9, vocabulary=VOCABULARY)
-    training.join(arguments.backend)
+    training.join(arguments.backend, arguments.meet)
     torch.manual_seed(arguments.seed)
     training.train(LanguageModel(arguments.vocabulary),
                    batches(text(arguments.vocabulary), arguments.batch, arguments.seed), loss_of,

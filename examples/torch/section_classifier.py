@@ -75,7 +75,7 @@ def accuracy(model, data):
 def main():
     arguments = training.parse_arguments(__doc__, steps=200, batch=512, learning_rate=30.0,
                                          dense_gradients=False, rows=ROWS)
-    training.join(arguments.backend)
+    training.join(arguments.backend, arguments.meet)
     data = examples(arguments.rows)
     held_out, trained = data[::10], [x for i, x in enumerate(data) if i % 10]
     model = torch.nn.EmbeddingBag(arguments.rows, SECTIONS, mode="mean",

@@ -36,6 +36,8 @@ def parse_arguments(description, **defaults):
             add(flag, choices=value, default=value[0], help=f"({value[0]})")
         else:
             add(flag, type=type(value), default=value, help=f"({value})")
+    add("--meet", metavar="URL", default="env://",
+        help="where ranks find each other: an init_method of torch.distributed (env://)")
     add("--threads", type=int, default=1, help="that a rank computes with (1)")
     add("--figures", metavar="FILE", help="where rank 0 writes its figures, as JSON")
     arguments = parser.parse_args()
@@ -46,15 +48,17 @@ def parse_arguments(description, **defaults):
     return arguments
 
 
-def join(backend):
-    """The ranks find each other by torchrun's variables, or by local-cluster's on one machine."""
+def join(backend, meet):
+    """The ranks find each other at `meet`; by torchrun's variables, or by local-cluster's on one
+    machine."""
     if "RANK" not in os.environ:
         os.environ.update(RANK=os.environ["SLUICE_RANK"], MASTER_ADDR="127.0.0.1",
                           WORLD_SIZE=os.environ["SLUICE_WORLD_SIZE"])
         os.environ.setdefault("MASTER_PORT", "29500")
     if backend == "sluice":
         import sluice_torch  # noqa: F401: registers it
-    dist.init_process_group(backend)
+    dist.init_process_group(backend, init_method=meet, rank=int(os.environ["RANK"]),
+                            world_size=int(os.environ["WORLD_SIZE"]))
 
 
 def hook_of(arguments, optimizer):
@@ -85,11 +89,15 @@ class Figures:
 
 
 def bytes_sent(backend):
-    """Up to now: by this rank through Sluice; through the loopback interface, by all ranks."""
+    """Up to now, by all ranks if each has sent as much as this one. Gloo's bytes are those of the
+    interface that it uses; all ranks of one machine share the loopback interface."""
+    ranks = dist.get_world_size()
     if backend == "sluice":
-        return dist.distributed_c10d._get_default_group().bytes_sent
+        return ranks * dist.distributed_c10d._get_default_group().bytes_sent
+    interface = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
     with open("/proc/net/dev", encoding="ascii") as file:
-        return next(int(line.split()[9]) for line in file if line.strip().startswith("lo:"))
+        sent = next(int(line.split()[9]) for line in file if line.strip().startswith(interface))
+    return sent if interface == "lo" else ranks * sent
 
 
 def mean_and_most(values):
@@ -145,8 +153,7 @@ def train(model, batches, loss_of, optimizer_of, arguments):
         figures.exchange_seconds.append(exchange)
         if compute:
             figures.compute_seconds.append(compute)
-        ranks = dist.get_world_size() if arguments.backend == "sluice" else 1
-        figures.bytes_sent.append(sent * ranks)
+        figures.bytes_sent.append(sent)
         if rank == 0 and (step % 10 == 0 or step + 1 == arguments.steps):
             print(f"step {step:4}  loss {loss:.5f}  {1000 * seconds:7.1f} ms"
                   f"  {figures.bytes_sent[-1] / 1e6:8.2f} MB sent", flush=True)
