@@ -207,6 +207,7 @@ void Daemon::open_ports() {
     net::PortOptions options;
     options.device = config_.ports[i];
     options.mtu = config_.port_mtu;
+    options.vlan = config_.port_vlan;
     options.ipv4 = config_.addresses[i].ipv4;
     options.prefix = config_.addresses[i].prefix;
     options.gateway = config_.addresses[i].gateway;
@@ -214,8 +215,9 @@ void Daemon::open_ports() {
     options.queues = config_.lanes;
     options.descriptors = limits::kNetworkPortDescriptors;
     ports_.push_back(std::make_unique<net::Port>(options, payload_pools()));
-    logger_->info("port {} at {}, UDP port {}", options.device,
-                  config::to_string(config_.addresses[i]), config_.udp_port);
+    logger_->info("port {} at {}, UDP port {}{}", options.device,
+                  config::to_string(config_.addresses[i]), config_.udp_port,
+                  options.vlan == net::kNoVlan ? "" : fmt::format(", VLAN {}", options.vlan));
   }
 }
 

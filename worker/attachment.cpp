@@ -141,6 +141,8 @@ void Attachment::plan(const ContextOptions& options, std::uint16_t network_queue
     target.name = text;
     for (const auto& address : config::parse_aggregator_addresses("aggregator", text)) {
       const auto* remote = std::get_if<config::UdpAddress>(&address);
+      if (remote && options.vlan != net::kNoVlan)
+        target.name = text + " in VLAN " + std::to_string(options.vlan);
       target.alternatives.push_back({link_to(address, options, network_queues),
                                      remote ? remote->ipv4 : net::kVhostAggregatorIpv4,
                                      remote ? remote->port : config::kDefaultUdpPort});
@@ -184,6 +186,7 @@ std::size_t Attachment::link_to(const config::AggregatorAddress& address,
     const auto own = config::parse_interface_address("address", options.address);
     port.device = options.port;
     port.queues = network_queues;
+    port.vlan = options.vlan;
     port.ipv4 = own.ipv4;
     port.prefix = own.prefix;
     port.gateway = own.gateway;

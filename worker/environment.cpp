@@ -6,6 +6,7 @@
 //   SLUICE_ADDRESS                      address
 //   SLUICE_CONNECT_TIMEOUT_MS           connect_timeout: until daemons take our vhost ports
 //   SLUICE_MTU                          mtu, bytes
+//   SLUICE_VLAN                         vlan, 0: none
 //   SLUICE_MEMORY_MIB                   memory_mib
 //   SLUICE_INTEGRITY                    integrity: auto, on or off
 //   SLUICE_SHARED_MEMORY                shared_memory, on or off
@@ -72,6 +73,7 @@ const std::vector<Row<ContextOptions>>& context_rows() {
        integer(&O::connect_timeout, {limits::kMinTimeoutMs, limits::kMaxTimeoutMs})},
       {"SLUICE_MTU", "ContextOptions::mtu",
        integer(&O::mtu, {limits::kMinMtu, limits::kMaxMtu, 0})},
+      {"SLUICE_VLAN", "ContextOptions::vlan", integer(&O::vlan, {0, limits::kMaxVlan})},
       {"SLUICE_MEMORY_MIB", "ContextOptions::memory_mib",
        integer(&O::memory_mib, {limits::kMinMemoryMib, limits::kMaxMemoryMib, 0})},
       {"SLUICE_INTEGRITY", "ContextOptions::integrity", word(&O::integrity, kIntegrityChoices)},

@@ -13,6 +13,9 @@ namespace sluice::limits {
 inline constexpr std::uint16_t kMinMtu = 576;
 inline constexpr std::uint16_t kMaxMtu = 9698;
 
+/// VLANs: 0 and 4095 of a tag's twelve bits name none (IEEE 802.1Q).
+inline constexpr std::uint16_t kMaxVlan = 4094;
+
 /// UDP payloads of these: with the longest IPv4 header there is, and with the one that we write.
 inline constexpr std::uint16_t kMinPayload = kMinMtu - 60 - 8;
 inline constexpr std::uint16_t kMaxPayload = kMaxMtu - 20 - 8;

@@ -58,6 +58,8 @@ void check_ports(const Config& config, const Complaint& complaint) {
                                            std::to_string(limits::kMaxPorts));
   if (config.multicast_groups.count != 0 && config.ports.empty())
     complaint.raise("multicast-groups", "needs a port: local workers have no network");
+  if (config.port_vlan != 0 && config.ports.empty())
+    complaint.raise("port-vlan", "needs a port: local workers have no network");
   if (!config.pci && std::any_of(config.ports.begin(), config.ports.end(), is_pci_device))
     complaint.raise("port", "PCI devices need pci = on");
 }

@@ -31,6 +31,7 @@ struct AggregatorConfig {
   std::vector<std::string> ports;
   std::vector<InterfaceAddress> addresses;
   std::uint16_t port_mtu = defaults::kNetworkMtu;
+  std::uint16_t port_vlan = 0;  ///< 0: none, frames have no tag
   std::uint16_t udp_port = kDefaultUdpPort;
   UdpChecksum udp_checksum = UdpChecksum::kAuto;
   GroupRange multicast_groups;  ///< count 0: none

@@ -132,6 +132,9 @@ std::vector<AggregatorSetting> make_settings() {
        " workers of other networks: one per port, in the order of the ports. Repeatable."},
       {network, "port-mtu", "bytes", integer(&Config::port_mtu, kMtus),
        "Largest IP packet on network ports."},
+      {network, "port-vlan", "", integer(&Config::port_vlan, {0, limits::kMaxVlan}),
+       "VLAN of all frames on network ports: they have its 802.1Q tag, and others are dropped; 0:"
+       " none, and what has a tag is dropped."},
       {network, "udp-port", "", integer(&Config::udp_port, {1, 65535}),
        "UDP port on which workers join; further lanes have the next ones."},
       {network, "udp-checksum", "", choice(&Config::udp_checksum, kUdpChecksumChoices),

@@ -51,12 +51,26 @@ Verified verified_by_port(const rte_mbuf* mbuf) {
           .udp = udp == RTE_MBUF_F_RX_L4_CKSUM_GOOD || udp == RTE_MBUF_F_RX_L4_CKSUM_NONE};
 }
 
+// Whether a received frame is of the port's VLAN; its tag is off then, and some devices have taken
+// it off themselves. Where there is no VLAN parse_frame refuses the tags that are in frames.
+bool take_off_tag(std::uint16_t vlan, rte_mbuf* frame) {
+  const bool is_off = (frame->ol_flags & RTE_MBUF_F_RX_VLAN_STRIPPED) != 0;
+  if (vlan == kNoVlan) return !is_off;
+  if (is_off) return vlan_of_tag(frame->vlan_tci) == vlan;
+  if (vlan_of(data_of(frame)) != vlan) return false;
+  take_out_tag({rte_pktmbuf_mtod(frame, std::byte*), frame->data_len});
+  rte_pktmbuf_adj(frame, std::uint16_t{kTagBytes});
+  return true;
+}
+
 std::uint64_t IoCounters::*drop_counter(FrameVerdict verdict) {
   switch (verdict) {
     case FrameVerdict::kTooShort:
       return &IoCounters::rx_too_short;
     case FrameVerdict::kOtherMac:
       return &IoCounters::rx_other_mac;
+    case FrameVerdict::kOtherVlan:
+      return &IoCounters::rx_other_vlan;
     case FrameVerdict::kBadIpHeader:
       return &IoCounters::rx_bad_ip_header;
     case FrameVerdict::kIpOptions:
@@ -108,7 +122,7 @@ void write_frame_headers(const PortView& port, std::uint16_t ip_id, const Endpoi
   } else if (port.udp_checksum == UdpChecksum::kOffload) {
     write_udp_pseudo_checksum(out);
     frame->ol_flags |= RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_UDP_CKSUM;
-    frame->l2_len = kEthernetBytes;
+    frame->l2_len = kEthernetBytes + (port.vlan == kNoVlan ? 0 : kTagBytes);
     frame->l3_len = kIpv4Bytes;
   }
 }
@@ -306,8 +320,15 @@ void DatagramIo::take_frame(PortState& port, rte_mbuf* frame) {
   if (frame->nb_segs > 1) {
     ++counters_.rx_multi_segment;
     rte_pktmbuf_free(frame);
-    return;
+  } else if (!take_off_tag(port.view.vlan, frame)) {
+    ++counters_.rx_other_vlan;
+    rte_pktmbuf_free(frame);
+  } else {
+    take_untagged(port, frame);
   }
+}
+
+void DatagramIo::take_untagged(PortState& port, rte_mbuf* frame) {
   Buffer buffer = adopt(frame);  // gives the frame back wherever it is dropped
   const auto bytes = buffer.bytes();
   ParsedFrame parsed = parse_frame(bytes, port.view.address, verified_by_port(frame));
@@ -366,7 +387,7 @@ std::size_t DatagramIo::take_handed_over() {
     }
     std::memcpy(ours.writable().data(), theirs.bytes().data(), theirs.bytes().size());
     batch_.count = 0;
-    take_frame(*port, release(ours));
+    take_untagged(*port, release(ours));
     if (batch_.count != 0) handed_over_.push_back(std::move(batch_.datagrams[0]));
   }
   return n;
@@ -406,7 +427,7 @@ void DatagramIo::take_echo(PortState& port, Buffer request) {
   rte_mbuf* const frame = release(request);
   rte_pktmbuf_trim(frame, static_cast<std::uint16_t>(frame->data_len - bytes));
   frame->ol_flags = 0;
-  port.tx.push(frame, counters_);
+  push(port, frame);
   ++counters_.echoes_answered;
 }
 
@@ -448,7 +469,7 @@ void DatagramIo::send_igmp() {
       Buffer frame = allocate(kIgmpHeaderBytes + message->size);
       if (!frame) continue;  // lost, as it may be on its way
       write_igmp(frame.writable(), port->view.address, message->to, message->bytes());
-      port->tx.push(release(frame), counters_);
+      push(*port, release(frame));
       ++counters_.igmp_reports_sent;
     }
     igmp_due_ = std::min(igmp_due_, port->igmp->next_time());
@@ -508,7 +529,7 @@ void DatagramIo::send(const Endpoint& to, Buffer payload, bool may_prepend) {
   }
   rte_mbuf* mbuf = release(payload);
   rte_mbuf* frame = nullptr;
-  if (may_prepend && rte_pktmbuf_headroom(mbuf) >= kHeaderBytes)
+  if (may_prepend && rte_pktmbuf_headroom(mbuf) >= kHeaderBytes + kTagBytes)
     frame = frame_in_place(*port, to, mbuf);
   else if (port->view.chain)
     frame = frame_chained(*port, to, mbuf);
@@ -521,7 +542,7 @@ void DatagramIo::send(const Endpoint& to, Buffer payload, bool may_prepend) {
   ++port->ip_id;
   ++counters_.tx_datagrams;
   counters_.tx_bytes += size;
-  port->tx.push(frame, counters_);
+  push(*port, frame);
 }
 
 rte_mbuf* DatagramIo::frame_in_place(PortState& port, const Endpoint& to, rte_mbuf* payload) {
@@ -580,7 +601,17 @@ void DatagramIo::send_bytes(PortState& port, std::span<const std::byte> frame) {
   }
   std::memcpy(rte_pktmbuf_append(mbuf, static_cast<std::uint16_t>(frame.size())), frame.data(),
               frame.size());
-  port.tx.push(mbuf, counters_);
+  push(port, mbuf);
+}
+
+/// On its way to the wire, with a tag where the port has a VLAN.
+void DatagramIo::push(PortState& port, rte_mbuf* frame) {
+  if (port.view.vlan != kNoVlan) {
+    char* const begin = rte_pktmbuf_prepend(frame, std::uint16_t{kTagBytes});
+    assert(begin != nullptr);
+    put_in_tag({reinterpret_cast<std::byte*>(begin), frame->data_len}, port.view.vlan);
+  }
+  port.tx.push(frame, counters_);
 }
 
 }  // namespace sluice::net

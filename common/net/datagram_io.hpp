@@ -85,7 +85,7 @@ class DatagramIo final : public KeepingSink {
   /// The same with a payload's only reference; returns another, to read from: it is not to be sent.
   Buffer send_and_keep(const Endpoint& to, Buffer payload) override;
 
-  /// Queues a complete Ethernet frame as it is.
+  /// Queues a complete Ethernet frame as it is: no tag is put on it.
   void send_frame(std::uint16_t port_id, Buffer frame);
 
   /// Polls every port once and calls `handler(const Endpoint& from, Buffer payload)` for each
@@ -188,6 +188,7 @@ class DatagramIo final : public KeepingSink {
   std::size_t take_handed_over();
   std::size_t fetch(PortState& port, std::span<rte_mbuf*, limits::kBurst> frames);
   void take_frame(PortState& port, rte_mbuf* frame);
+  void take_untagged(PortState& port, rte_mbuf* frame);
   void hand_over(PortState& port, std::uint16_t udp_port, Buffer frame);
   void take_echo(PortState& port, Buffer request);
   void take_arp(PortState& port, std::span<const std::byte> frame);
@@ -196,6 +197,7 @@ class DatagramIo final : public KeepingSink {
   void ask_for(PortState& port, std::uint32_t ipv4);
   void send(const Endpoint& to, Buffer payload, bool may_prepend);
   void send_bytes(PortState& port, std::span<const std::byte> frame);
+  void push(PortState& port, rte_mbuf* frame);
   rte_mbuf* frame_in_place(PortState& port, const Endpoint& to, rte_mbuf* payload);
   rte_mbuf* frame_chained(PortState& port, const Endpoint& to, rte_mbuf* payload);
   rte_mbuf* frame_copied(PortState& port, const Endpoint& to, rte_mbuf* payload);

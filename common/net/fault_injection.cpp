@@ -12,15 +12,17 @@
 namespace sluice::net {
 namespace {
 
-constexpr std::size_t kEtherTypeAt = 12;
-constexpr std::size_t kUdpChecksumAt = kHeaderBytes - 2;
-
-/// Ours are all of that form; ARP is not.
-bool is_udp_with_payload(const rte_mbuf* frame) {
+/// Of what stands before a datagram's payload, with a tag where there is one; 0: the frame is none
+/// with a payload, as ARP. What we send is all of that form.
+std::size_t header_bytes(const rte_mbuf* frame) {
   constexpr std::array<std::uint8_t, 2> kIpv4{0x08, 0x00};
-  return frame->pkt_len > kHeaderBytes &&
-         std::memcmp(rte_pktmbuf_mtod_offset(frame, const char*, kEtherTypeAt), kIpv4.data(),
-                     kIpv4.size()) == 0;
+  const auto* const bytes = rte_pktmbuf_mtod(frame, const std::byte*);
+  const std::size_t tag = vlan_of({bytes, frame->data_len}) ? kTagBytes : 0;
+  const std::size_t headers = kHeaderBytes + tag;
+  const bool is_ours =
+      frame->pkt_len > headers &&
+      std::memcmp(bytes + kEthernetBytes - kIpv4.size() + tag, kIpv4.data(), kIpv4.size()) == 0;
+  return is_ours ? headers : 0;
 }
 
 bool is_ours_alone(const rte_mbuf* frame) {
@@ -115,6 +117,7 @@ rte_mbuf* FaultInjector::copy(const rte_mbuf* frame) {
     out += segment->data_len;
   }
   twin->ol_flags = frame->ol_flags;
+  twin->vlan_tci = frame->vlan_tci;
   twin->l2_len = frame->l2_len;
   twin->l3_len = frame->l3_len;
   return twin;
@@ -123,7 +126,8 @@ rte_mbuf* FaultInjector::copy(const rte_mbuf* frame) {
 /// The frame with the damage, which may be another one than `frame`: who else holds its payload
 /// must not see it. A checksum of 0 means that there is none, so the other end takes it.
 rte_mbuf* FaultInjector::flip(rte_mbuf* frame, IoCounters& counters) {
-  if (!is_udp_with_payload(frame)) return frame;
+  const std::size_t headers = header_bytes(frame);
+  if (headers == 0) return frame;
   if (!is_ours_alone(frame)) {
     rte_mbuf* const own = copy(frame);
     if (!own) return frame;
@@ -131,9 +135,9 @@ rte_mbuf* FaultInjector::flip(rte_mbuf* frame, IoCounters& counters) {
     frame = own;
   }
   auto* const bytes = rte_pktmbuf_mtod(frame, std::uint8_t*);
-  const std::uint64_t bit = random_() % (8 * (frame->pkt_len - kHeaderBytes));
-  bytes[kHeaderBytes + bit / 8] ^= static_cast<std::uint8_t>(1u << bit % 8);
-  std::memset(bytes + kUdpChecksumAt, 0, 2);
+  const std::uint64_t bit = random_() % (8 * (frame->pkt_len - headers));
+  bytes[headers + bit / 8] ^= static_cast<std::uint8_t>(1u << bit % 8);
+  std::memset(bytes + headers - 2, 0, 2);  // UDP's checksum
   frame->ol_flags &= ~(RTE_MBUF_F_TX_UDP_CKSUM | RTE_MBUF_F_RX_L4_CKSUM_MASK);
   ++(counters.*counted_.flipped);
   return frame;

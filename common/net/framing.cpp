@@ -14,13 +14,16 @@ namespace {
 
 constexpr std::uint16_t kTypeIpv4 = 0x0800;
 constexpr std::uint16_t kTypeArp = 0x0806;
+constexpr std::uint16_t kTypeTag = 0x8100;
+constexpr std::uint16_t kTypeServiceTag = 0x88a8;  // 802.1ad: a provider's, outside of another
 constexpr std::uint8_t kProtocolIcmp = 1;
 constexpr std::uint8_t kProtocolIgmp = 2;
 constexpr std::uint8_t kProtocolUdp = 17;
 constexpr std::uint8_t kTtl = 64;
 
 // Offsets of fields within the frame.
-constexpr std::size_t kEtherType = 12;
+constexpr std::size_t kEtherType = 12;  // and before it both addresses
+constexpr std::size_t kTagControl = kEtherType + 2;
 constexpr std::size_t kIp = kEthernetBytes;
 constexpr std::size_t kIpTotalLength = kIp + 2;
 constexpr std::size_t kIpId = kIp + 4;
@@ -155,11 +158,16 @@ FrameVerdict judge_group_ip(ConstBytes frame, Verified verified) {
   return is_datagram ? FrameVerdict::kDatagram : FrameVerdict::kOtherProtocol;
 }
 
+bool is_tag(std::uint16_t type) {
+  return type == kTypeTag || type == kTypeServiceTag;
+}
+
 // Of a frame that is not to our Ethernet address alone. Kept out of the way of those that are.
 [[gnu::noinline]] FrameVerdict judge_shared(ConstBytes frame, std::span<const std::uint32_t> groups,
                                             Verified verified) {
   const MacAddress destination = get_mac(frame, 0);
   const std::uint16_t type = get16(frame, kEtherType);
+  if (is_tag(type)) return FrameVerdict::kOtherVlan;
   if (destination == kBroadcastMac && type == kTypeArp) return FrameVerdict::kArp;
   const auto shares_mac = [&](std::uint32_t group) { return multicast_mac(group) == destination; };
   const bool is_ours = !groups.empty() && type == kTypeIpv4 &&
@@ -176,7 +184,8 @@ FrameVerdict judge_group_ip(ConstBytes frame, Verified verified) {
 FrameVerdict judge_own(ConstBytes frame, const LocalAddress& us, Verified verified) {
   const std::uint16_t type = get16(frame, kEtherType);
   if (type == kTypeArp) return FrameVerdict::kArp;
-  if (type != kTypeIpv4) return FrameVerdict::kOtherProtocol;
+  if (type != kTypeIpv4)
+    return is_tag(type) ? FrameVerdict::kOtherVlan : FrameVerdict::kOtherProtocol;
   if (frame.size() < kHeaderBytes) return FrameVerdict::kTooShort;
   return judge_ip(frame, us, verified);
 }
@@ -190,6 +199,22 @@ FrameVerdict judge(ConstBytes frame, const LocalAddress& us, Verified verified) 
 }
 
 }  // namespace
+
+std::optional<std::uint16_t> vlan_of(ConstBytes frame) {
+  if (frame.size() < kEthernetBytes + kTagBytes || get16(frame, kEtherType) != kTypeTag)
+    return std::nullopt;
+  return vlan_of_tag(get16(frame, kTagControl));
+}
+
+void take_out_tag(Bytes frame) {
+  std::memmove(frame.data() + kTagBytes, frame.data(), kEtherType);
+}
+
+void put_in_tag(Bytes room, std::uint16_t vlan) {
+  std::memmove(room.data(), room.data() + kTagBytes, kEtherType);
+  put16(room, kEtherType, kTypeTag);
+  put16(room, kTagControl, vlan);
+}
 
 ParsedFrame parse_frame(ConstBytes frame, const LocalAddress& us, Verified verified) {
   ParsedFrame parsed;

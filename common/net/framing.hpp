@@ -1,6 +1,9 @@
-// Ethernet, ARP, IPv4, ICMP echo, IGMP and UDP as bytes: the one place that reads and writes these
-// headers. Pure functions without DPDK, so that every malformed frame can be tried in a test or a
-// fuzzer.
+// Ethernet, VLAN tags, ARP, IPv4, ICMP echo, IGMP and UDP as bytes: the one place that reads and
+// writes these headers. Pure functions without DPDK, so that every malformed frame can be tried in
+// a test or a fuzzer.
+//
+// A VLAN's tag is put on last and taken off first: all that stands below the tag's functions deals
+// with frames without one.
 #pragma once
 
 #include <array>
@@ -20,12 +23,31 @@ inline constexpr MacAddress kBroadcastMac{0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
 inline constexpr std::size_t kEthernetBytes = 14;
 inline constexpr std::size_t kIpv4Bytes = 20;
 inline constexpr std::size_t kUdpBytes = 8;
-/// What stands before every datagram's payload; no VLAN tag, no IPv4 options. Only IGMP has these.
+inline constexpr std::size_t kTagBytes = 4;  ///< 802.1Q
+/// What stands before every datagram's payload; no IPv4 options. Only IGMP has these.
 inline constexpr std::size_t kHeaderBytes = kEthernetBytes + kIpv4Bytes + kUdpBytes;
 static_assert(limits::kMaxPayload == limits::kMaxMtu - kIpv4Bytes - kUdpBytes);
 inline constexpr std::size_t kArpFrameBytes = 42;
 /// What stands before an IGMP message of ours: its IPv4 header has the option Router Alert.
 inline constexpr std::size_t kIgmpHeaderBytes = kEthernetBytes + kIpv4Bytes + 4;
+
+inline constexpr std::uint16_t kNoVlan = 0;  ///< instead of a VLAN: frames have no tag
+
+/// The VLAN in the 16 bits of a tag behind its type; priority and drop eligibility are the rest.
+constexpr std::uint16_t vlan_of_tag(std::uint16_t control) {
+  return control & 0x0fff;
+}
+
+/// The VLAN that a frame's tag names, kNoVlan if the tag is for its priority alone. Empty: the
+/// frame has no 802.1Q tag, or ends within it.
+std::optional<std::uint16_t> vlan_of(std::span<const std::byte> frame);
+
+/// Takes the tag out of a frame that has one: it begins kTagBytes later from now on.
+void take_out_tag(std::span<std::byte> frame);
+
+/// Puts a tag of priority 0 into the frame that begins kTagBytes into `room`: it begins with `room`
+/// from now on.
+void put_in_tag(std::span<std::byte> room, std::uint16_t vlan);
 
 /// The addresses of one of our ports; IPv4 addresses in host byte order.
 struct LocalAddress {
@@ -42,6 +64,7 @@ enum class FrameVerdict : std::uint8_t {
   kIgmp,            ///< to a group of ours or to all hosts: for igmp_message
   kTooShort,        ///< ends within a header
   kOtherMac,        ///< addressed to other stations
+  kOtherVlan,       ///< has a tag, whatever VLAN that names
   kOtherProtocol,   ///< neither IPv4 nor ARP, or IPv4 with something else than what is above
   kBadIpHeader,     ///< version or header length impossible
   kIpOptions,       ///< legal, but nothing of ours sends them

@@ -16,6 +16,7 @@ struct IoCounters {
   std::uint64_t rx_group_datagrams = 0;  ///< of those, what came to a multicast group
   std::uint64_t rx_too_short = 0;
   std::uint64_t rx_other_mac = 0;
+  std::uint64_t rx_other_vlan = 0;  ///< tagged for another VLAN, or untagged where one is set
   std::uint64_t rx_other_protocol = 0;
   std::uint64_t rx_bad_ip_header = 0;
   std::uint64_t rx_ip_options = 0;
@@ -63,7 +64,7 @@ struct IoCounters {
 };
 
 /// For printing and export: every counter once.
-inline constexpr std::array<std::pair<std::string_view, std::uint64_t IoCounters::*>, 49>
+inline constexpr std::array<std::pair<std::string_view, std::uint64_t IoCounters::*>, 50>
     kIoCounterNames{{
         {"rx_frames", &IoCounters::rx_frames},
         {"rx_datagrams", &IoCounters::rx_datagrams},
@@ -71,6 +72,7 @@ inline constexpr std::array<std::pair<std::string_view, std::uint64_t IoCounters
         {"rx_group_datagrams", &IoCounters::rx_group_datagrams},
         {"rx_too_short", &IoCounters::rx_too_short},
         {"rx_other_mac", &IoCounters::rx_other_mac},
+        {"rx_other_vlan", &IoCounters::rx_other_vlan},
         {"rx_other_protocol", &IoCounters::rx_other_protocol},
         {"rx_bad_ip_header", &IoCounters::rx_bad_ip_header},
         {"rx_ip_options", &IoCounters::rx_ip_options},

@@ -13,13 +13,9 @@
 #include <utility>
 
 #include <arpa/inet.h>
-#include <linux/ethtool.h>
-#include <linux/sockios.h>
-#include <net/if.h>
 #include <rte_dev.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -31,6 +27,7 @@
 #include "common/net/clock.hpp"
 #include "common/net/eal_log.hpp"
 #include "common/net/interrupt_thread.hpp"
+#include "common/net/kernel_interface.hpp"
 #include "common/net/peer_deadline.hpp"
 #include "common/net/stuck_peer.hpp"
 
@@ -71,44 +68,23 @@ bool is_af_packet(const std::string& device) {
   return starts_with(device, "net_af_packet") || starts_with(device, "eth_af_packet");
 }
 
-// Asks the kernel, which answers for this network namespace; /sys may show another one's.
-bool ask_of_interface(const std::string& interface, unsigned long what, ifreq& request) {
-  if (interface.size() >= sizeof request.ifr_name) return false;
-  interface.copy(request.ifr_name, sizeof request.ifr_name - 1);
-  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  const bool answered = ioctl(fd, what, &request) == 0;
-  ::close(fd);
-  return answered;
-}
-
-std::optional<int> interface_mtu(const std::string& interface) {
-  ifreq request{};
-  return ask_of_interface(interface, SIOCGIFMTU, request) ? std::optional(request.ifr_mtu)
-                                                          : std::nullopt;
-}
-
-// How many an AF_XDP port can have, by the driver's rules; nothing where the kernel does not tell.
-std::optional<unsigned> interface_queues(const std::string& interface) {
-  ethtool_channels channels{};
-  channels.cmd = ETHTOOL_GCHANNELS;
-  ifreq request{};
-  request.ifr_data = reinterpret_cast<char*>(&channels);
-  if (!ask_of_interface(interface, SIOCETHTOOL, request)) return std::nullopt;
-  return channels.max_combined == 0 ? 1 : channels.combined_count;
-}
-
 // The driver reports every failure as a missing privilege, so what can be seen beforehand is.
-void check_interface(const std::string& device, std::uint16_t mtu) {
-  const std::string interface = setting(device, "iface");
+void check_interface(const PortOptions& options) {
+  const std::string interface = setting(options.device, "iface");
   const auto refuse = [&](ErrorCode code, const std::string& what) {
-    throw Error(code, "port '" + device + "': " + what);
+    throw Error(code, "port '" + options.device + "': " + what);
   };
   if (interface.empty()) refuse(ErrorCode::kInvalidArgument, "iface=NAME expected");
   const auto actual = interface_mtu(interface);
   if (!actual) refuse(ErrorCode::kUnavailable, "there is no network interface " + interface);
-  if (*actual < mtu)
-    refuse(ErrorCode::kInvalidArgument, "MTU " + std::to_string(mtu) + ", but interface " +
+  if (*actual < options.mtu)
+    refuse(ErrorCode::kInvalidArgument, "MTU " + std::to_string(options.mtu) + ", but interface " +
                                             interface + " has " + std::to_string(*actual));
+  // AF_XDP has no place for a tag outside of the frame.
+  if (options.vlan != kNoVlan && is_af_xdp(options.device) && takes_off_tags(interface))
+    refuse(ErrorCode::kUnavailable, "VLAN " + std::to_string(options.vlan) + ", but interface " +
+                                        interface + " takes tags off frames, and AF_XDP loses " +
+                                        "them: ethtool -K " + interface + " rxvlan off");
 }
 
 // The driver's defaults are frames of 2 KiB and no traffic shaping; a full ring blocks the sender,
@@ -120,7 +96,8 @@ std::string complete_af_packet(std::string device, std::uint16_t queues, std::ui
   constexpr unsigned kUnit = 64;
   constexpr unsigned kFrames = 1024;
   const unsigned frame =
-      (kRingHeaderBytes + static_cast<unsigned>(kEthernetBytes) + mtu + kUnit - 1) / kUnit * kUnit;
+      (kRingHeaderBytes + static_cast<unsigned>(kEthernetBytes + kTagBytes) + mtu + kUnit - 1) /
+      kUnit * kUnit;
   const auto add = [&](const char* key, unsigned value) {
     if (setting(device, key).empty())
       device += std::string(",") + key + "=" + std::to_string(value);
@@ -190,6 +167,8 @@ void check(const PortOptions& options, std::size_t pools) {
     refuse(std::to_string(pools) + " pools for " + std::to_string(options.queues) + " queues");
   if (options.mtu < limits::kMinMtu || options.mtu > limits::kMaxMtu)
     refuse("MTU " + std::to_string(options.mtu) + ", expected 576 to 9698");
+  if (options.vlan > limits::kMaxVlan)
+    refuse("VLAN " + std::to_string(options.vlan) + ", expected 1 to 4094, or 0 for none");
   if (options.prefix < 1 || options.prefix > 32)
     refuse("prefix length " + std::to_string(options.prefix) + ", expected 1 to 32");
 }
@@ -199,13 +178,24 @@ void must(int result, const char* step) {
     throw Error(ErrorCode::kUnavailable, std::string(step) + ": " + rte_strerror(-result));
 }
 
+// What to tell the device. Drivers differ in whether they leave room for a tag beside the MTU.
+std::uint32_t device_mtu(const PortOptions& options, const rte_eth_dev_info& info) {
+  // The af_packet driver claims 1518 bytes at most, whatever its `framesz`: it only passes on what
+  // the kernel's interface takes.
+  if (is_af_packet(options.device)) return RTE_ETHER_MTU;
+  const std::size_t tagged_frame =
+      info.max_mtu + kEthernetBytes + kTagBytes + std::size_t{RTE_ETHER_CRC_LEN};
+  const bool needs_room = options.vlan != kNoVlan && info.max_rx_pktlen < tagged_frame;
+  return options.mtu + (needs_room ? static_cast<std::uint32_t>(kTagBytes) : 0);
+}
+
 void check_abilities(const PortOptions& options, const rte_eth_dev_info& info) {
   const unsigned queues_max = std::min(info.max_rx_queues, info.max_tx_queues);
   if (options.queues > queues_max)
     throw Error(
         ErrorCode::kInvalidArgument,
         std::to_string(options.queues) + " queues, the device has " + std::to_string(queues_max));
-  if (options.mtu > info.max_mtu)
+  if (std::max<std::uint32_t>(options.mtu, device_mtu(options, info)) > info.max_mtu)
     throw Error(ErrorCode::kInvalidArgument, "MTU " + std::to_string(options.mtu) +
                                                  ", the device takes at most " +
                                                  std::to_string(info.max_mtu));
@@ -236,14 +226,15 @@ bool run_beside_vhost_thread(const std::function<void()>& what) {
 
 // Checksum offloads and chains where the device has them; never FAST_FREE, which would hand shared
 // payloads back to the pool under the feet of those who still hold them.
-rte_eth_conf configuration(const PortOptions& options, const std::string& device,
-                           UdpChecksum checksum, const rte_eth_dev_info& info) {
+rte_eth_conf configuration(const PortOptions& options, UdpChecksum checksum,
+                           const rte_eth_dev_info& info) {
   rte_eth_conf conf{};
-  // The af_packet driver claims 1518 bytes at most, whatever its `framesz`: it only passes on what
-  // the kernel's interface takes.
-  conf.rxmode.mtu = is_af_packet(device) ? std::uint16_t{RTE_ETHER_MTU} : options.mtu;
+  conf.rxmode.mtu = device_mtu(options, info);
   conf.rxmode.offloads =
       (RTE_ETH_RX_OFFLOAD_UDP_CKSUM | RTE_ETH_RX_OFFLOAD_IPV4_CKSUM) & info.rx_offload_capa;
+  // The kernel's af_packet, as many NICs, has the tag at hand outside of the frame.
+  if (options.vlan != kNoVlan)
+    conf.rxmode.offloads |= RTE_ETH_RX_OFFLOAD_VLAN_STRIP & info.rx_offload_capa;
   conf.txmode.offloads = RTE_ETH_TX_OFFLOAD_MULTI_SEGS & info.tx_offload_capa;
   if (checksum == UdpChecksum::kOffload) conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
   conf.rx_adv_conf.rss_conf.rss_hf = RTE_ETH_RSS_NONFRAG_IPV4_UDP & info.flow_type_rss_offloads;
@@ -263,10 +254,10 @@ Port::Port(const PortOptions& options, std::span<BufferPool* const> pools)
     : options_(options), pools_(pools.begin(), pools.end()) {
   check(options, pools.size());
   if (is_af_packet(options_.device)) {
-    check_interface(options_.device, options_.mtu);
+    check_interface(options_);
     options_.device = complete_af_packet(options_.device, options_.queues, options_.mtu);
   } else if (is_af_xdp(options_.device)) {
-    check_interface(options_.device, options_.mtu);
+    check_interface(options_);
     check_interface_queues(options_);
     for (const BufferPool* pool : pools_) check_frames_fit_pages(options_, *pool);
     options_.device = complete_af_xdp(options_.device, options_.queues);
@@ -373,6 +364,7 @@ void Port::start() {
   view_.prefix = options_.prefix;
   view_.gateway = options_.gateway;
   view_.mtu = options_.mtu;
+  view_.vlan = options_.vlan;
   view_.off_machine = !is_memory(name_);
   view_.chain = options_.chain && (info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MULTI_SEGS);
 }
@@ -380,7 +372,7 @@ void Port::start() {
 // A queue that tells of frames is configured after one that does not: virtio-user registers for its
 // peer's end in the course of this, and would leave that behind if a later step failed.
 void Port::configure(const rte_eth_dev_info& info) {
-  rte_eth_conf conf = configuration(options_, name_, view_.udp_checksum, info);
+  rte_eth_conf conf = configuration(options_, view_.udp_checksum, info);
   must(rte_eth_dev_configure(id(), options_.queues, options_.queues, &conf), "configuring");
   if (!tells()) return;
   conf.intr_conf.rxq = 1;

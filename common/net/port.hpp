@@ -28,6 +28,7 @@ struct PortOptions {
   std::uint16_t queues = 1;         ///< queue pairs, one per lane
   std::uint16_t descriptors = 256;  ///< of each ring; the port may adjust it
   std::uint16_t mtu = 1500;         ///< bytes of an IPv4 packet, 576 .. 9698
+  std::uint16_t vlan = kNoVlan;     ///< of all frames, 1 .. 4094, or none
   std::uint32_t ipv4 = 0;           ///< our address there, host byte order; the kernel has another
   std::uint8_t prefix = 24;         ///< length of the network's prefix, 1 .. 32
   std::uint32_t gateway = 0;        ///< for addresses beyond it; 0: every address is on the link
@@ -47,6 +48,7 @@ struct PortView {
   std::uint8_t prefix = 24;
   std::uint32_t gateway = 0;
   std::uint16_t mtu = 1500;
+  std::uint16_t vlan = kNoVlan;
   UdpChecksum udp_checksum = UdpChecksum::kSoftware;  ///< never kAuto
   bool off_machine = true;  ///< false: the port is memory that a process of this machine shares
   int rx_event = -1;        ///< becomes readable when a frame comes and it was asked to; -1: cannot

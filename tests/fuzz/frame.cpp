@@ -28,6 +28,7 @@ enum Choice : std::uint8_t {
   kUdpVerified = 4,
   kHasGroups = 8,
   kLeaves = 16,
+  kHasVlan = 32,  // and a frame is only parsed further if it has a tag
 };
 
 /// A report of all that is due, as another host hears it.
@@ -70,6 +71,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto choices = data[0];
   const auto given = std::as_bytes(std::span(data, size)).subspan(1);
   Bytes frame(given.begin(), given.end());
+  if ((choices & kHasVlan) != 0) {
+    const auto vlan = vlan_of(frame);
+    if (!vlan) return 0;
+    assert(*vlan <= 0x0fff);
+    take_out_tag(frame);
+    frame.erase(frame.begin(), frame.begin() + kTagBytes);
+  }
   if ((choices & kRepairs) != 0) testing::repair_all(frame);
   const Verified verified{.ip = (choices & kIpVerified) != 0, .udp = (choices & kUdpVerified) != 0};
   const LocalAddress& us = (choices & kHasGroups) != 0 ? kMember : kHost;

@@ -118,11 +118,11 @@ class SystemTest(Stage, unittest.TestCase):
 class NetworkTest(SystemTest):
     """Machines with af_packet ports behind a switch, each a network namespace; needs root."""
 
-    def make_network(self, workers, aggregators):
+    def make_network(self, workers, aggregators, mtu=None):
         home = af_packet.own_network_namespace()
         self.addCleanup(os.close, home)
         self.addCleanup(linux.enter_network_namespace, home)
-        options = types.SimpleNamespace(mtu=None, rate=None, queue=None,
+        options = types.SimpleNamespace(mtu=mtu, rate=None, queue=None,
                                         aggregators=aggregators, workers=workers)
         self.network = af_packet.AfPacket(options, self.place)
 

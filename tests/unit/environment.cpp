@@ -83,6 +83,7 @@ TEST_CASE("every variable reaches its option") {
                              {"SLUICE_PORT", "net_af_packet0,iface=veth1"},
                              {"SLUICE_ADDRESS", "10.0.0.2/24"},
                              {"SLUICE_MTU", "1500"},
+                             {"SLUICE_VLAN", "7"},
                              {"SLUICE_MEMORY_MIB", "256"},
                              {"SLUICE_HUGEPAGES", "1"},
                              {"SLUICE_SHARED_MEMORY", "0"},
@@ -107,6 +108,7 @@ TEST_CASE("every variable reaches its option") {
   CHECK(context.port == "net_af_packet0,iface=veth1");
   CHECK(context.address == "10.0.0.2/24");
   CHECK(context.mtu == 1500);
+  CHECK(context.vlan == 7);
   CHECK(context.memory_mib == 256);
   CHECK(context.hugepages);
   CHECK(!context.shared_memory);
@@ -137,6 +139,8 @@ TEST_CASE("a value beyond its range is refused with variable, value and range") 
       {"SLUICE_ADDRESS", "10.0.0.2/32", "10.0.0.2", "a unicast IPV4/PREFIX"},
       {"SLUICE_MTU", "576", "575", "0 or 576..9698"},
       {"SLUICE_MTU", "9698", "9699", "0 or 576..9698"},
+      {"SLUICE_VLAN", "0", "-1", "0..4094"},
+      {"SLUICE_VLAN", "4094", "4095", "0..4094"},
       {"SLUICE_MEMORY_MIB", "16", "15", "0 or 16..1048576"},
       {"SLUICE_MEMORY_MIB", "1048576", "1048577", "0 or 16..1048576"},
       {"SLUICE_HUGEPAGES", "off", "maybe", "on or off"},

@@ -225,6 +225,15 @@ struct Loopback {
     receive_all();
   }
 
+  // Without chains.
+  void move_to_vlan(std::uint16_t vlan) {
+    PortView view = port.view(0);
+    view.chain = false;
+    view.vlan = vlan;
+    io.remove_port(view.id);
+    io.add_port(view);
+  }
+
   void inject(const Bytes& frame) {
     Buffer buffer = io.allocate(frame.size());
     REQUIRE(buffer);
@@ -483,6 +492,58 @@ TEST_CASE("A ping that is damaged, or cut short, is not answered") {
   headless[17] = std::byte{27};
   repair_ip(headless);
   CHECK(parse_frame(headless, kUs).verdict == FrameVerdict::kBadIcmp);
+}
+
+namespace {
+
+constexpr std::uint16_t kVlan = 7;
+
+/// As it is on the wire, in a VLAN; `control` is all that the tag says.
+Bytes tagged(const Bytes& frame, std::uint16_t control = kVlan) {
+  Bytes out(kTagBytes);
+  out.insert(out.end(), frame.begin(), frame.end());
+  put_in_tag(out, control);
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("A VLAN's tag is put behind the addresses, and taken out again") {
+  const Bytes frame = frame_with(kThem, endpoint(kUs, kListening, 7), pattern(64));
+  Bytes wire = tagged(frame);
+  CHECK(Bytes(wire.begin(), wire.begin() + 12) == Bytes(frame.begin(), frame.begin() + 12));
+  CHECK(Bytes(wire.begin() + 12, wire.begin() + 16) == bytes({0x81, 0x00, 0x00, 0x07}));
+  CHECK(Bytes(wire.begin() + 16, wire.end()) == Bytes(frame.begin() + 12, frame.end()));
+  CHECK(vlan_of(wire) == kVlan);
+  take_out_tag(wire);
+  CHECK(Bytes(wire.begin() + 4, wire.end()) == frame);
+}
+
+TEST_CASE("A tag names a VLAN, whatever its priority") {
+  const Bytes frame = frame_with(kThem, endpoint(kUs, kListening, 7), pattern(64));
+  CHECK(vlan_of(tagged(frame, 0xf000 | kVlan)) == kVlan);
+  CHECK(vlan_of(tagged(frame, 0xe000)) == kNoVlan);  // it is for its priority alone
+  CHECK(vlan_of(tagged(frame, 4094)) == 4094);
+  CHECK(vlan_of(frame) == std::nullopt);
+  Bytes providers = tagged(frame);
+  providers[12] = std::byte{0x88}, providers[13] = std::byte{0xa8};
+  CHECK(vlan_of(providers) == std::nullopt);
+  const Bytes wire = tagged(frame);
+  for (std::size_t size = 0; size < kEthernetBytes + kTagBytes; ++size)
+    CHECK(vlan_of(std::span(wire).first(size)) == std::nullopt);
+}
+
+TEST_CASE("A frame with a tag is of another VLAN, be it to us, to all or to a group") {
+  const Arp request{ArpOperation::kRequest, kThem.mac, kThem.ipv4, {}, kUs.ipv4};
+  Bytes to_group = frame_with(kThem, endpoint(kUs, kListening, 7), pattern(64));
+  to_group[0] = std::byte{0x01};
+  for (const Bytes& frame : {frame_with(kThem, endpoint(kUs, kListening, 7), pattern(64)),
+                             copy_of(make_arp(request, kBroadcastMac)), to_group}) {
+    Bytes wire = tagged(frame);
+    CHECK(parse_frame(wire, kUs).verdict == FrameVerdict::kOtherVlan);
+    wire[12] = std::byte{0x88}, wire[13] = std::byte{0xa8};
+    CHECK(parse_frame(wire, kUs).verdict == FrameVerdict::kOtherVlan);
+  }
 }
 
 TEST_CASE("ARP is written and read byte by byte as the standard says") {
@@ -1100,6 +1161,95 @@ TEST_CASE("Pings of our address are answered in their own buffers") {
   CHECK(loop.pools_are_full());
 }
 
+namespace {
+
+Bytes frame_for(const Loopback& loop) {
+  return frame_with(kThem, endpoint({loop.port.mac(), kUs.ipv4}, kListening, 7), pattern(64));
+}
+
+Bytes first(std::size_t count, const Bytes& of) {
+  return copy_of(std::span(of).first(count));
+}
+
+}  // namespace
+
+TEST_CASE("A port of a VLAN tags what it sends, and takes what has its tag") {
+  Loopback loop;
+  loop.move_to_vlan(kVlan);
+  const auto send = [&](Buffer payload) {
+    loop.io.send(loop.self, std::move(payload));
+    loop.io.flush();
+  };
+  for (const std::size_t size : {0u, 1u, 18u, 1472u}) {
+    Buffer payload = loop.io.allocate(size);
+    std::ranges::copy(pattern(size), payload.writable().begin());
+    send(payload.share());  // copied behind a header
+    send(std::move(payload));
+    CHECK(loop.receive_all() == std::vector<Bytes>(2, pattern(size)));
+  }
+  for (const std::uint16_t other : {std::uint16_t{8}, kNoVlan}) {
+    const std::uint64_t before = loop.io.counters().rx_other_vlan;
+    loop.move_to_vlan(kVlan);
+    send(loop.io.allocate(10));
+    loop.move_to_vlan(other);
+    CHECK(loop.receive_all().empty());
+    CHECK(loop.io.counters().rx_other_vlan == before + 1);
+  }
+  CHECK(loop.pools_are_full());
+}
+
+TEST_CASE("A port of a VLAN drops what has no tag, another one, or two, and counts it") {
+  Loopback loop;
+  loop.move_to_vlan(kVlan);
+  const Bytes frame = frame_for(loop);
+  loop.inject(tagged(frame, 0xb000 | kVlan));
+  CHECK(loop.receive_all() == std::vector<Bytes>{pattern(64)});
+  const std::vector<Bytes> others{frame, tagged(frame, 8), tagged(frame, 0), tagged(tagged(frame)),
+                                  first(17, tagged(frame))};
+  for (const Bytes& other : others) loop.inject(other);
+  CHECK(loop.receive_all().empty());
+  CHECK(loop.io.counters().rx_other_vlan == others.size());
+  loop.inject(first(18, tagged(frame)));
+  CHECK(loop.receive_all().empty());
+  CHECK(loop.io.counters().rx_too_short == 1);
+  CHECK(loop.pools_are_full());
+}
+
+TEST_CASE("A port without a VLAN drops what has a tag, and counts it") {
+  Loopback loop;
+  for (const std::uint16_t control : std::array<std::uint16_t, 3>{0, kVlan, 0xe000})
+    loop.inject(tagged(frame_for(loop), control));
+  CHECK(loop.receive_all().empty());
+  CHECK(loop.io.counters().rx_other_vlan == 3);
+}
+
+TEST_CASE("In a VLAN, ARP, pings and IGMP have its tag, too") {
+  Loopback loop;
+  loop.move_to_vlan(kVlan);
+  const IoCounters& counters = loop.io.counters();
+  const Arp request{ArpOperation::kRequest, kThem.mac, kThem.ipv4, {}, kUs.ipv4};
+  loop.inject(tagged(copy_of(make_arp(request, kBroadcastMac))));
+  loop.inject(tagged(echo_request({loop.port.mac(), kUs.ipv4}, 56)));
+  loop.receive_all();
+  CHECK(counters.arp_replies_sent == 1);
+  CHECK(counters.echoes_answered == 1);
+  loop.io.flush();
+  loop.receive_all();
+  CHECK(counters.rx_other_mac == 2);  // both answers, which are for them
+  constexpr std::array<std::uint32_t, 1> kGroup{0xefc0'0001};
+  loop.io.set_groups(kGroup, Time{1s});
+  loop.io.flush();
+  loop.receive_all();
+  CHECK(counters.igmp_reports_sent == 1);
+  CHECK(counters.rx_other_mac == 3);
+  CHECK_FALSE(loop.io.resolve(loop.port.id(), kThem.ipv4, Time{1s}));
+  loop.io.flush();
+  loop.receive_all();
+  CHECK(counters.arp_ignored == 1);  // our own question
+  CHECK(counters.rx_other_vlan == 0);
+  CHECK(loop.pools_are_full());
+}
+
 TEST_CASE("An address is asked for at a bounded rate until it is known") {
   Loopback loop;
   const std::uint16_t port = loop.port.id();
@@ -1317,8 +1467,10 @@ TEST_CASE("What is held back when a port goes comes back to its pool") {
 }
 
 TEST_CASE("One bit of a payload is flipped, unseen by UDP's checksum and by the sender") {
+  const auto vlan = GENERATE(kNoVlan, kVlan);
   for (const char* direction : {"rx", "tx"}) {
     FaultyLoopback loop((std::string("seed=7,flip=0.1,direction=") + direction).c_str());
+    loop.move_to_vlan(vlan);
     const std::vector<Bytes> came = loop.run();
     REQUIRE(came.size() == FaultyLoopback::kSent);
     std::uint64_t flipped = 0;
@@ -1337,6 +1489,7 @@ TEST_CASE("One bit of a payload is flipped, unseen by UDP's checksum and by the 
   std::copy(before.begin(), before.end(), payload.writable().begin());
   for (const bool chain : {false, true}) {
     PortView view = loop.port.view(0);
+    view.vlan = vlan;
     view.chain = chain;
     view.udp_checksum = UdpChecksum::kSoftware;
     loop.io.remove_port(view.id);

@@ -43,8 +43,9 @@ __version__: str = lib.sluice_version().decode()
 for _public in (Error, GlobalTopK, InvalidArgument, Status, WaitTimeout, empty, zeros):
     _public.__module__ = "sluice"  # what tracebacks show
 
-_CONTEXT_SETTINGS = {"aggregators", "port", "address", "connect_timeout_ms", "mtu", "memory_mib",
-                     "integrity", "shared_memory", "hugepages", "idle", "log", "faults", "eal_args"}
+_CONTEXT_SETTINGS = {"aggregators", "port", "address", "connect_timeout_ms", "mtu", "vlan",
+                     "memory_mib", "integrity", "shared_memory", "hugepages", "idle", "log",
+                     "faults", "eal_args"}
 _LOOK_NS = 50_000_000  # how long a wait may keep a signal's handler from running
 
 

@@ -66,6 +66,10 @@ struct ContextOptions {
   /// 1500). SLUICE_MTU.
   std::uint32_t mtu = 0;
 
+  /// VLAN of the network port, 1..4094: all frames have its 802.1Q tag, others are dropped; 0:
+  /// none. SLUICE_VLAN.
+  std::uint16_t vlan = 0;
+
   /// Packet memory in MiB, 16..1048576, or 0 to compute it: see docs/memory.md. SLUICE_MEMORY_MIB.
   std::size_t memory_mib = 0;
 
