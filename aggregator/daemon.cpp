@@ -218,6 +218,10 @@ void Daemon::open_ports() {
     logger_->info("port {} at {}, UDP port {}{}", options.device,
                   config::to_string(config_.addresses[i]), config_.udp_port,
                   options.vlan == net::kNoVlan ? "" : fmt::format(", VLAN {}", options.vlan));
+    if (config_.lanes == 1) continue;
+    const std::string refusal = ports_.back()->steer(config_.udp_port);
+    logger_->info("port {}: steering: {}", options.device,
+                  refusal.empty() ? "rte_flow" : "software hand-over (" + refusal + ")");
   }
 }
 

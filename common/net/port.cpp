@@ -400,6 +400,7 @@ void Port::close() {
   if (!plugged_) return;
   plugged_ = false;
   groups_.reset();
+  steering_.reset();
   const CallerState restore_at_end;
   const auto unplug = [id = id(), bus = bus_, name = name_] {
     rte_eth_dev_stop(id);
@@ -453,6 +454,12 @@ PortView Port::view(std::uint16_t queue) const {
   view.queue = queue;
   if (tells()) view.rx_event = rte_eth_dev_rx_intr_ctl_q_get_fd(id(), queue);
   return view;
+}
+
+std::string Port::steer(std::uint16_t first_udp_port) {
+  steering_.reset();
+  steering_ = std::make_unique<Steering>(id(), view_.vlan, first_udp_port, options_.queues);
+  return steering_->refusal();
 }
 
 GroupFilter::Means Port::receive_groups(std::span<const std::uint32_t> groups) {

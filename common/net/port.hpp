@@ -15,6 +15,7 @@
 #include "common/net/framing.hpp"
 #include "common/net/group_filter.hpp"
 #include "common/net/pool.hpp"
+#include "common/net/steering.hpp"
 
 struct rte_eth_dev_info;
 
@@ -98,6 +99,10 @@ class Port {
 
   PortView view(std::uint16_t queue) const;
 
+  /// From now on the device brings datagrams to UDP port `first_udp_port` + q to queue q, if it
+  /// can. Empty; or why it cannot: then it spreads frames over the queues as before.
+  std::string steer(std::uint16_t first_udp_port);
+
   /// From now on frames to these multicast groups (and to all hosts, if there are groups) come in,
   /// too. Says by which means; kNone where nothing worked, or the port leads to a local peer, for
   /// which nothing is to be done.
@@ -123,6 +128,7 @@ class Port {
   std::string name_;  // the device string up to the first comma
   PortView view_;
   std::unique_ptr<GroupFilter> groups_;  // once some were to be received
+  std::unique_ptr<Steering> steering_;   // once it was asked for
   std::map<int, ino_t> xdp_sockets_;     // inode numbers by descriptor, of an af_xdp device
   bool plugged_ = false;
 };

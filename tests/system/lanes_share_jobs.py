@@ -83,6 +83,69 @@ class OverNetworks(harness.NetworkTest):
             self.assertEqual(self.counter(daemon, "rx_hand_over_full", lane), 0)
         self.assertGreater(sum(self.counter(daemon, "rx_handed_over", lane) for lane in LANES), 0)
 
+    def steer(self, *flags, vlan=0, **settings):
+        """A daemon of two lanes whose device has rules, after a job of three ranks."""
+        self.make_network(workers=3, aggregators=1)
+        daemon = self.start_aggregator(0, "--lanes", 2, "--port-vlan", vlan, *flags, **settings,
+                                       LD_PRELOAD=harness.program("libsteering_device.so"))
+        self.serve_a_job(daemon, 3, SLUICE_VLAN=vlan)
+        return daemon
+
+    def serve_a_job(self, daemon, ranks, **settings):
+        """All that it serves: both lanes have a part in it."""
+        self.end_steady_job(self.start_steady_job(ranks, daemon, **settings))
+        self.ends_on_signal(daemon)
+        for lane in LANES:
+            self.assertGreater(self.counter(daemon, "rounds_finished", lane), 0)
+
+    def handed_over(self, daemon):
+        return [self.counter(daemon, "rx_handed_over", lane) for lane in LANES]
+
+    def test_a_device_steers(self):
+        for vlan, told in ((0, -1), (7, 7)):
+            with self.subTest(vlan=vlan):
+                daemon = self.steer(vlan=vlan)
+                self.assertIn("steering: rte_flow\n", daemon.err)
+                for lane in LANES:
+                    port = 4747 + lane
+                    self.assertIn(f"rule: VLAN {told}, UDP port {port} to queue {lane}", daemon.err)
+                    self.assertIn(f"rule of UDP port {port} is gone", daemon.err)
+                self.assertEqual(self.handed_over(daemon), [0, 0])
+
+    def test_a_device_refuses_to_steer(self):
+        """Then all frames come to queue 0 here."""
+        for call, why, created in (("validate", "not this pattern", 0),
+                                   ("create", "no room for more rules", 1)):
+            with self.subTest(call=call):
+                daemon = self.steer(STEERING_REFUSES=call)
+                self.assertIn(f"steering: software hand-over ({why})", daemon.err)
+                self.assertEqual(daemon.err.count("to queue"), created)
+                self.assertEqual(daemon.err.count("is gone"), created)
+                self.assertGreater(self.handed_over(daemon)[0], 0)
+
+    def test_a_device_without_rules(self):
+        self.make_network(workers=1, aggregators=1)
+        daemon = self.start_aggregator(0, "--lanes", 2)
+        self.assertRegex(daemon.err, r"steering: software hand-over \(.+\)")
+        self.ends_on_signal(daemon)
+
+    def test_a_tap_device(self):
+        """Its driver makes rules of the kernel's traffic control, where that has all it takes. Else
+        the kernel sends to the queue from which answers came. The bridge keeps what is for its
+        port's own address, so that becomes another than Sluice's."""
+        self.make_network(workers=2, aggregators=0)
+        daemon = self.start("a0", harness.program("sluice-aggregator"), "--port",
+                            "net_tap0,iface=tap0", "--address", "10.77.0.1/16", "--lanes", 2)
+        daemon.address = "10.77.0.1"
+        daemon.wait_to_say(harness.READY)
+        af_packet.ip("link", "set", "tap0", "address", "02:00:00:00:00:99")
+        af_packet.ip("link", "set", "tap0", "master", "switch0", "up")
+        self.serve_a_job(daemon, 2)
+        if "steering: rte_flow\n" in daemon.err:
+            self.assertEqual(self.handed_over(daemon), [0, 0])
+        else:
+            self.assertIn("steering: software hand-over (", daemon.err)
+
     def test_a_device_with_too_few_queues(self):
         self.make_network(workers=1, aggregators=1)
         device = f"{af_packet.DEVICE},qpairs=1"

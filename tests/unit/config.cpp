@@ -447,6 +447,8 @@ TEST_CASE("multicast groups are the addresses of a network") {
   CHECK_THAT(
       error_of(valid({"--multicast-groups", "239.255.74.0/24"})),
       Contains("multicast-groups = 239.255.74.0/24 (flag --multicast-groups): needs a port"));
+  CHECK_THAT(error_of(valid({"--port-vlan", "7"})),
+             Contains("port-vlan = 7 (flag --port-vlan): needs a port"));
   CHECK(parse({"--port", "net_tap0", "--address", "10.0.0.1/24", "--multicast-groups",
                "239.255.74.0/24"})
             .config.multicast_groups.count == 256);
