@@ -8,13 +8,47 @@ import struct
 import unittest
 
 import harness
+from harness import af_packet, af_xdp
 
-HUGE_PAGES = "/proc/sys/vm/nr_hugepages"  # of 2 MiB
+HUGE_PAGES = "/proc/sys/vm/nr_hugepages"
+MIB_OF_HUGE_PAGE = 2
 ETHERNET, IPV4, UDP = 14, 20, 8  # bytes of headers
 ETH_P_ALL = 3
 
 
-class Settings(harness.SystemTest):
+class HugePages(harness.SystemTest):
+    """The machine's, which are as many as before when a test ends."""
+
+    LITTLE = 128  # MiB
+
+    def add_huge_pages(self, count):
+        with open(HUGE_PAGES, encoding="ascii") as file:
+            before = int(file.read())
+        self.addCleanup(self.set_huge_pages, before)
+        if self.set_huge_pages(before + count) < before + count:
+            self.skipTest(f"needs {count} free pages of 2 MiB")
+
+    @staticmethod
+    def set_huge_pages(count):
+        """How many there are now."""
+        with open(HUGE_PAGES, "r+", encoding="ascii") as file:
+            file.write(str(count))
+            file.flush()
+            file.seek(0)
+            return int(file.read())
+
+    @staticmethod
+    def free_huge_pages():
+        with open("/proc/meminfo", encoding="ascii") as file:
+            return int(re.search(r"HugePages_Free: +(\d+)", file.read()).group(1))
+
+    @staticmethod
+    def mib_of_huge_pages(process):
+        with open(f"/proc/{process.popen.pid}/smaps_rollup", encoding="ascii") as file:
+            return sum(int(kib) for kib in re.findall(r"_Hugetlb: +(\d+) kB", file.read())) >> 10
+
+
+class Settings(HugePages):
     def serve(self, *flags, **settings):
         """A daemon, and a job that it serves."""
         daemon = self.start_daemon(*flags, **settings)
@@ -160,33 +194,23 @@ class Settings(harness.SystemTest):
         """They come from the machine, and go back when the daemon ends."""
         self.add_huge_pages(80)
         free = self.free_huge_pages()
-        daemon, job = self.serve("--hugepages", "on", "--memory-mib", 128)
-        with open(f"/proc/{daemon.popen.pid}/smaps_rollup", encoding="ascii") as file:
-            held = sum(int(kib) for kib in re.findall(r"_Hugetlb: +(\d+) kB", file.read()))
-        self.assertGreaterEqual(held, 128 << 10)
+        daemon, job = self.serve("--hugepages", "on", "--memory-mib", self.LITTLE)
+        self.assertGreaterEqual(self.mib_of_huge_pages(daemon), self.LITTLE)
         self.ends(daemon, job)
         self.assertEqual(self.free_huge_pages(), free)
 
-    def add_huge_pages(self, count):
-        with open(HUGE_PAGES, encoding="ascii") as file:
-            before = int(file.read())
-        self.addCleanup(self.set_huge_pages, before)
-        if self.set_huge_pages(before + count) < before + count:
-            self.skipTest(f"needs {count} free pages of 2 MiB")
-
-    @staticmethod
-    def set_huge_pages(count):
-        """How many there are now."""
-        with open(HUGE_PAGES, "r+", encoding="ascii") as file:
-            file.write(str(count))
-            file.flush()
-            file.seek(0)
-            return int(file.read())
-
-    @staticmethod
-    def free_huge_pages():
-        with open("/proc/meminfo", encoding="ascii") as file:
-            return int(re.search(r"HugePages_Free: +(\d+)", file.read()).group(1))
+    @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
+    def test_too_few_hugepages(self):
+        self.add_huge_pages(8)
+        wanted = MIB_OF_HUGE_PAGE * self.free_huge_pages() + self.LITTLE
+        told = (rf"DPDK does not start with {wanted} MiB of hugepages: .*; free hugepages and "
+                "access to them are expected")
+        daemon = self.start("few", harness.program("sluice-aggregator"), "--vhost-dir",
+                            self.directory("few"), "--hugepages", "on", "--memory-mib", wanted)
+        self.ends_with(daemon, 1, told)
+        rank = self.start_joiner(0, 1, self.start_daemon(), SLUICE_HUGEPAGES="on",
+                                 SLUICE_MEMORY_MIB=wanted)
+        self.ends_with(rank, 3, told)
 
 
 def sum_of_words(data):
@@ -198,7 +222,7 @@ def sum_of_words(data):
 
 
 @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
-class NetworkSettings(harness.NetworkTest):
+class NetworkSettings(HugePages, harness.NetworkTest):
     def datagrams_from(self, interface, count=50):
         """UDP datagrams, with pseudo header and checksum, that come into the switch there."""
         found = []
@@ -235,6 +259,23 @@ class NetworkSettings(harness.NetworkTest):
         daemon = self.start_aggregator(0, "--integrity", "off")
         self.end_steady_job(self.start_steady_job(2, daemon, SLUICE_INTEGRITY="off"))
         self.ends_on_signal(daemon)
+
+    def test_hugepages_of_all(self):
+        """Of a daemon and its ranks."""
+        self.add_huge_pages(3 * self.LITTLE // MIB_OF_HUGE_PAGE + 16)
+        for device in (af_packet.DEVICE, af_xdp.DEVICE):
+            with self.subTest(device=device):
+                self.make_network(workers=2, aggregators=1)
+                self.network.device = device
+                free = self.free_huge_pages()
+                daemon = self.start_aggregator(0, "--hugepages", "on", "--memory-mib", self.LITTLE)
+                job = self.start_steady_job(2, daemon, SLUICE_HUGEPAGES="on",
+                                            SLUICE_MEMORY_MIB=self.LITTLE)
+                for process in (daemon, *job):
+                    self.assertGreaterEqual(self.mib_of_huge_pages(process), self.LITTLE)
+                self.end_steady_job(job)
+                self.ends_on_signal(daemon)
+                self.assertEqual(self.free_huge_pages(), free)
 
     def test_two_ports(self):
         """A job with one rank behind each."""
