@@ -129,12 +129,15 @@ std::size_t BufferPool::buffer_bytes() const {
   return pool_->header_size + pool_->elt_size + pool_->trailer_size;
 }
 
-std::size_t BufferPool::largest_payload(std::size_t buffer_bytes) {
-  std::size_t payload = 0;  // none fits
-  for (std::size_t room = kRoomUnit; bytes_with_room(RTE_PKTMBUF_HEADROOM + room) <= buffer_bytes;
-       room += kRoomUnit)
-    payload = room - kHeaderBytes - kDriverBytes;
-  return payload;
+std::size_t BufferPool::room_bytes() const {
+  return data_room(payload_bytes_) - RTE_PKTMBUF_HEADROOM;
+}
+
+std::size_t BufferPool::largest_room(std::size_t buffer_bytes) {
+  std::size_t room = 0;
+  while (bytes_with_room(RTE_PKTMBUF_HEADROOM + room + kRoomUnit) <= buffer_bytes)
+    room += kRoomUnit;
+  return room;
 }
 
 std::size_t BufferPool::lost() {

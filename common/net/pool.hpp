@@ -28,10 +28,11 @@ class BufferPool {
   std::size_t size() const { return count_; }
   std::size_t payload_bytes() const { return payload_bytes_; }
 
-  /// What a buffer takes of memory with all that belongs to it, and the largest payload of buffers
-  /// that take no more than so much.
+  /// What a buffer takes of memory with all that belongs to it, and what of that is for a frame and
+  /// for drivers; the most for these in buffers that take no more than so much.
   std::size_t buffer_bytes() const;
-  static std::size_t largest_payload(std::size_t buffer_bytes);
+  std::size_t room_bytes() const;
+  static std::size_t largest_room(std::size_t buffer_bytes);
 
   /// The driver of a port that was closed may have kept so many more: they count as returned.
   void forgive_driver(std::size_t buffers) { kept_by_drivers_ += buffers; }

@@ -147,14 +147,19 @@ void check_interface_queues(const PortOptions& options) {
                                                  std::to_string(*has) + " (see ethtool -L)");
 }
 
-// The kernel takes frames of at most a page, with all that belongs to their buffers.
-void check_frames_fit_pages(const PortOptions& options, const BufferPool& pool) {
+// The kernel takes buffers of at most a page, with all that belongs to them, and keeps a part of
+// each for its programs; what does not fit the rest it drops.
+void check_frames_fit_buffers(const PortOptions& options, const BufferPool& pool) {
+  constexpr std::size_t kKernelBytes = 256;  // XDP_PACKET_HEADROOM
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  if (pool.buffer_bytes() <= page) return;
+  const bool fits_page = pool.buffer_bytes() <= page;
+  const std::size_t room = fits_page ? pool.room_bytes() : BufferPool::largest_room(page);
+  const std::size_t mtu_max = room - kKernelBytes - kEthernetBytes - kTagBytes;
+  if (fits_page && options.mtu <= mtu_max) return;
   throw Error(ErrorCode::kInvalidArgument,
               "port '" + options.device + "': MTU " + std::to_string(options.mtu) +
-                  ", but packet buffers of AF_XDP stay under one page: at most " +
-                  std::to_string(BufferPool::largest_payload(page) + kIpv4Bytes + kUdpBytes));
+                  ", but packet buffers of AF_XDP stay under one page, and hold " +
+                  std::to_string(room) + " bytes: at most " + std::to_string(mtu_max));
 }
 
 void check(const PortOptions& options, std::size_t pools) {
@@ -259,7 +264,7 @@ Port::Port(const PortOptions& options, std::span<BufferPool* const> pools)
   } else if (is_af_xdp(options_.device)) {
     check_interface(options_);
     check_interface_queues(options_);
-    for (const BufferPool* pool : pools_) check_frames_fit_pages(options_, *pool);
+    for (const BufferPool* pool : pools_) check_frames_fit_buffers(options_, *pool);
     options_.device = complete_af_xdp(options_.device, options_.queues);
   }
   name_ = options_.device.substr(0, options_.device.find(','));

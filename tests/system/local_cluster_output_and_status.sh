@@ -56,7 +56,7 @@ check "an unknown program is refused" status_is 2
 run_cluster --workers 257 -- true
 check "too many workers are refused" says "'257' is not a whole number from 1 to 256"
 run_cluster --transport af_xdp --mtu 9000 -- true
-check "frames too large for af_xdp are refused with the bound" says "at most 2930"
+check "frames too large for af_xdp are refused with the bound" says "at most 2798"
 run_cluster --rate 100 -- true
 check "a rate without a link is refused" says "--rate needs --transport af_packet"
 run_cluster --aggregator-arg=--no-such-setting -- true

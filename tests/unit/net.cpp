@@ -1530,7 +1530,10 @@ TEST_CASE("A port that cannot be had says why") {
   CHECK(code_of(port_options("net_af_xdp0", 1), "iface=") == ErrorCode::kInvalidArgument);
   BufferPool large("large", 100, 9000);
   CHECK_THROWS_WITH(Port(port_options("net_af_xdp0,iface=lo", 1, 9000), large),
-                    Contains("MTU 9000") && Contains("at most 2930"));
+                    Contains("MTU 9000") && Contains("at most 2798"));
+  BufferPool tight("tight", 100, 1872);
+  CHECK_THROWS_WITH(Port(port_options("net_af_xdp0,iface=lo", 1, 1900), tight),
+                    Contains("MTU 1900") && Contains("hold 2048 bytes: at most 1774"));
   CHECK(code_of(port_options("", 1), "device string") == ErrorCode::kInvalidArgument);
   CHECK(code_of(port_options("net_null0", 1, 100), "MTU 100") == ErrorCode::kInvalidArgument);
   PortOptions many = port_options("net_ring7", 1);
