@@ -52,8 +52,7 @@ class Wire:
                 return frame
 
 
-@unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
-class Vlans(harness.NetworkTest):
+class VlanTest(harness.NetworkTest):
     def start_job(self, ranks, daemon, *command, vlan=VLAN, **settings):
         return super().start_job(ranks, daemon, *command, SLUICE_VLAN=vlan, **settings)
 
@@ -66,6 +65,21 @@ class Vlans(harness.NetworkTest):
         finally:
             harness.linux.enter_network_namespace(self.network.switch)
 
+    def answers_pings(self, *data_of_each):
+        """Each is sent three times, and once in the VLAN."""
+        wire = self.wire_of(self.network.worker_namespace(0), af_packet.PORT)
+        wire.send(BROADCAST, HIGHEST_PRIORITY | VLAN, ARP, arp_request(wire.mac))
+        to = wire.answer(VLAN, ARP)[6:12]
+        for data in data_of_each:
+            for control in (OTHER, 0, HIGHEST_PRIORITY | VLAN):
+                wire.send(to, control, IPV4, ping(data))
+            reply = wire.answer(VLAN, IPV4)
+            self.assertEqual(reply[14 + 20:14 + 22], b"\0\0")
+            self.assertEqual(reply[14 + 28:14 + 28 + len(data)], data)
+
+
+@unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
+class Vlans(VlanTest):
     def test_all_frames_of_a_job_have_the_tag(self):
         self.make_network(workers=2, aggregators=1)
         daemon = self.start_aggregator(0, "--port-vlan", VLAN, "--lanes", 2)
@@ -95,6 +109,15 @@ class Vlans(harness.NetworkTest):
         self.ends_on_signal(daemon)
         self.assertRegex(daemon.err, "formed, .*payload 8972 B")
 
+    def test_results_by_group(self):
+        self.make_network(workers=3, aggregators=1)
+        daemon = self.start_aggregator(0, "--port-vlan", VLAN, "--stats-interval-s", 1,
+                                       "--multicast-groups", "239.255.74.0/24")
+        job = self.start_steady_job(3, daemon)
+        daemon.wait_to_say(r"results_by_group \d")
+        self.end_steady_job(job)
+        self.ends_on_signal(daemon)
+
     def test_pings_of_any_priority_are_answered(self):
         self.make_network(workers=1, aggregators=1)
         daemon = self.start_aggregator(0, "--port-vlan", VLAN)
@@ -102,18 +125,6 @@ class Vlans(harness.NetworkTest):
         self.ends_on_signal(daemon)
         self.assertEqual(self.counter(daemon, "echoes_answered"), 2)
         self.assertGreaterEqual(self.counter(daemon, "rx_other_vlan"), 4)  # the switch queries, too
-
-    def answers_pings(self, *data_of_each):
-        """Each is sent three times, and once in the VLAN."""
-        wire = self.wire_of(self.network.worker_namespace(0), af_packet.PORT)
-        wire.send(BROADCAST, HIGHEST_PRIORITY | VLAN, ARP, arp_request(wire.mac))
-        to = wire.answer(VLAN, ARP)[6:12]
-        for data in data_of_each:
-            for control in (OTHER, 0, HIGHEST_PRIORITY | VLAN):
-                wire.send(to, control, IPV4, ping(data))
-            reply = wire.answer(VLAN, IPV4)
-            self.assertEqual(reply[14 + 20:14 + 22], b"\0\0")
-            self.assertEqual(reply[14 + 28:14 + 28 + len(data)], data)
 
     def test_two_vlans_with_the_same_addresses(self):
         self.make_network(workers=4, aggregators=2)
@@ -150,11 +161,11 @@ class Vlans(harness.NetworkTest):
 
 
 @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
-class AfXdp(harness.NetworkTest):
+class AfXdp(VlanTest):
     """Its sockets have no place for a tag that an interface has taken off its frame."""
 
     def setUp(self):
-        self.make_network(workers=2, aggregators=1)
+        self.make_network(workers=2, aggregators=1, mtu=af_xdp.LARGEST_MTU)
         self.network.device = af_xdp.DEVICE
 
     def test_an_interface_that_takes_tags_off(self):
@@ -173,7 +184,8 @@ class AfXdp(harness.NetworkTest):
         for port in ("w0", "w1", "a0"):
             leave_tags_in_frames(port)
         daemon = self.start_aggregator(0, "--port-vlan", VLAN)
-        self.end_steady_job(self.start_steady_job(2, daemon, SLUICE_VLAN=VLAN))
+        self.end_steady_job(self.start_steady_job(2, daemon))
+        self.answers_pings(bytes(af_xdp.LARGEST_MTU - 28))
         self.ends_on_signal(daemon)
 
 
