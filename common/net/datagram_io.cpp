@@ -42,6 +42,9 @@ std::span<const std::byte> data_of(const rte_mbuf* mbuf) {
   return {rte_pktmbuf_mtod(mbuf, const std::byte*), mbuf->data_len};
 }
 
+// What a port says of the checksums of a frame that came.
+constexpr std::uint64_t kVerdicts = RTE_MBUF_F_RX_IP_CKSUM_MASK | RTE_MBUF_F_RX_L4_CKSUM_MASK;
+
 // A port that vouches for a checksum says "good", or "none" where the peer in the same machine left
 // it unfinished; "bad" and "unknown" are judged by the bytes.
 Verified verified_by_port(const rte_mbuf* mbuf) {
@@ -317,7 +320,8 @@ std::size_t DatagramIo::fetch(PortState& port, std::span<rte_mbuf*, limits::kBur
 }
 
 void DatagramIo::take_frame(PortState& port, rte_mbuf* frame) {
-  if (frame->nb_segs > 1) {
+  // Some NICs use of each buffer only as much as is a power of two; the rest has room behind it.
+  if (frame->nb_segs > 1 && rte_pktmbuf_linearize(frame) != 0) {
     ++counters_.rx_multi_segment;
     rte_pktmbuf_free(frame);
   } else if (!take_off_tag(port.view.vlan, frame)) {
@@ -386,8 +390,10 @@ std::size_t DatagramIo::take_handed_over() {
       continue;
     }
     std::memcpy(ours.writable().data(), theirs.bytes().data(), theirs.bytes().size());
+    rte_mbuf* const copy = release(ours);
+    copy->ol_flags = frames[i]->ol_flags & kVerdicts;
     batch_.count = 0;
-    take_untagged(*port, release(ours));
+    take_untagged(*port, copy);
     if (batch_.count != 0) handed_over_.push_back(std::move(batch_.datagrams[0]));
   }
   return n;

@@ -205,9 +205,10 @@ struct Loopback {
   DatagramIo io;
   Endpoint self;  // from and to ourselves
 
-  explicit Loopback(bool chain = false, std::size_t buffers = 2500, std::size_t backlog_max = 64)
+  explicit Loopback(bool chain = false, std::size_t buffers = 2500, std::size_t backlog_max = 64,
+                    std::size_t header_room = 0)
       : payloads((start_eal(), "loop"), buffers, 1472),
-        headers("loop-headers", 64, 0),
+        headers("loop-headers", 64, header_room),
         port(port_options("net_ring0", kUs.ipv4), payloads),
         io(payloads, headers, backlog_max) {
     PortView view = port.view(0);
@@ -721,6 +722,21 @@ TEST_CASE("A chained frame that comes in is refused whole, and every reference c
   CHECK(loop.receive_all().empty());
   CHECK(loop.io.counters().tx_chained == 5);
   CHECK(loop.io.counters().rx_multi_segment == 5);
+  CHECK(payload.references() == 1);
+  payload = {};
+  CHECK(loop.pools_are_full());
+}
+
+TEST_CASE("A frame that a device spread over buffers is put together where the first has room") {
+  Loopback loop(true, 2500, 64, 1472);
+  Buffer payload = loop.io.allocate(100);
+  const Bytes sent = pattern(100, 3);
+  std::copy(sent.begin(), sent.end(), payload.writable().begin());
+  for (int peer = 0; peer < 5; ++peer) loop.io.send(loop.self, payload.share());
+  loop.io.flush();
+  CHECK(loop.io.counters().tx_chained == 5);
+  CHECK(loop.receive_all() == std::vector<Bytes>(5, sent));
+  CHECK(loop.io.counters().rx_multi_segment == 0);
   CHECK(payload.references() == 1);
   payload = {};
   CHECK(loop.pools_are_full());
