@@ -18,6 +18,7 @@
 #include "common/base/packet_memory.hpp"
 #include "common/base/random_id.hpp"
 #include "common/config/log.hpp"
+#include "common/config/pci_device.hpp"
 #include "common/memory/loss_watch.hpp"
 #include "common/net/clock.hpp"
 #include "common/net/own_directory.hpp"
@@ -92,7 +93,7 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
   eal.memory_mib = memory_mib;
   eal.telemetry = config_.telemetry;
   eal.log_level = net::dpdk_level(config_.log_level);
-  eal.extra_args = config_.eal_args;
+  eal.extra_args = eal_arguments();
   eal_ = std::make_unique<net::Eal>(eal);
   net::survive_loss_of_peer_memory(memory::replace_lost_mapping);
 
@@ -111,6 +112,23 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
         "read its results, and forge some");
   start_lanes();
   if (!config_.vhost_dir.empty()) open_vhost_directory();
+}
+
+/// The arguments for DPDK. Without a list of devices it would take every one that it can: those of
+/// other daemons and of workers, too.
+std::vector<std::string> Daemon::eal_arguments() const {
+  std::vector<std::string> arguments;
+  for (const std::string& port : config_.ports) {
+    if (!config::is_pci_device(port)) continue;
+    try {
+      config::check_pci_device(port);
+    } catch (const Error& error) {
+      throw Error(error.code(), "port '" + port + "': " + error.what());
+    }
+    arguments.push_back("--allow=" + port);
+  }
+  arguments.insert(arguments.end(), config_.eal_args.begin(), config_.eal_args.end());
+  return arguments;
 }
 
 /// Each lane its own.
@@ -218,6 +236,8 @@ void Daemon::open_ports() {
     logger_->info("port {} at {}, UDP port {}{}", options.device,
                   config::to_string(config_.addresses[i]), config_.udp_port,
                   options.vlan == net::kNoVlan ? "" : fmt::format(", VLAN {}", options.vlan));
+    if (config::is_pci_device(options.device))
+      logger_->info("port {}: {}", options.device, ports_.back()->abilities());
     if (config_.lanes == 1) continue;
     const std::string refusal = ports_.back()->steer(config_.udp_port);
     logger_->info("port {}: steering: {}", options.device,
@@ -285,6 +305,21 @@ void Daemon::run() {
   report_.tell_all(figures());
 }
 
+/// NICs begin to serve before their links are up, which may take seconds.
+void Daemon::look_at_links() {
+  links_up_.resize(ports_.size());
+  for (std::size_t i = 0; i < ports_.size(); ++i) {
+    const net::Port& port = *ports_[i];
+    if (!config::is_pci_device(port.device())) continue;
+    const bool up = port.link_up();
+    if (links_up_[i] == up) continue;
+    links_up_[i] = up;
+    const std::uint32_t mbit = up ? port.link_mbit() : 0;
+    logger_->log(up ? spdlog::level::info : spdlog::level::warn, "port {}: the link is {}{}",
+                 port.device(), up ? "up" : "down", mbit ? fmt::format(", {} Mbit/s", mbit) : "");
+  }
+}
+
 /// One control period: signals, local workers, the log.
 void Daemon::look_after() {
   switch (serve_until_signal()) {
@@ -297,6 +332,7 @@ void Daemon::look_after() {
     case Signal::kNone:
       break;
   }
+  look_at_links();
   if (vhost_) vhost_->poll();
   if (memory_) memory_->poll();
   log_events();

@@ -4,6 +4,8 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "aggregator/lane.hpp"
@@ -49,6 +51,7 @@ class Daemon {
     std::unique_ptr<net::BufferPool> headers;
   };
 
+  std::vector<std::string> eal_arguments() const;
   void make_pools(std::uint32_t memory_mib);
   std::vector<net::BufferPool*> payload_pools() const;
   void open_ports();
@@ -59,6 +62,7 @@ class Daemon {
   void start_lanes();
   EngineConfig engine_config(std::uint16_t lane) const;
   void look_after();
+  void look_at_links();
   void drain();
   std::size_t live_jobs();
   void log_events();
@@ -85,6 +89,7 @@ class Daemon {
   std::unique_ptr<net::HandOver> hand_over_;  // between lanes, if there are several
   std::unique_ptr<MappedMemory> memory_;      // shared with local workers
   std::vector<std::unique_ptr<net::Port>> ports_;
+  std::vector<std::optional<bool>> links_up_;  // of each port; none: not known yet
   std::unique_ptr<net::VhostDirectory> vhost_;
   std::vector<std::unique_ptr<Lane>> lanes_;
 };

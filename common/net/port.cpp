@@ -16,6 +16,7 @@
 #include <rte_dev.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
+#include <rte_pci.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -43,6 +44,10 @@ constexpr int kReleasesMax = 40;
 // How long a kernel may take to release an interface's queue after its AF_XDP socket was closed.
 constexpr std::chrono::milliseconds kXdpReleaseTime{2'000};
 constexpr std::chrono::milliseconds kXdpReleasePeriod{50};
+
+// How often a NIC is asked for its link at most: some drivers read the transceiver for that, and
+// take 0.1 ms.
+constexpr std::chrono::milliseconds kLinkQuestionPeriod{50};
 static_assert(limits::kMaxPorts <= RTE_MAX_ETHPORTS);
 
 bool starts_with(const std::string& text, const char* prefix) {
@@ -62,6 +67,10 @@ std::string setting(const std::string& device, const std::string& key) {
   if (at == std::string::npos) return {};
   const std::size_t value = at + start.size();
   return device.substr(value, device.find(',', value) - value);
+}
+
+bool is_pci(const std::string& name) {
+  return name.find(':') != std::string::npos;
 }
 
 bool is_af_packet(const std::string& device) {
@@ -118,6 +127,15 @@ std::string complete_af_xdp(std::string device, std::uint16_t queues) {
   if (setting(device, "queue_count").empty()) device += ",queue_count=" + std::to_string(queues);
   if (setting(device, "busy_budget").empty()) device += ",busy_budget=0";
   return device;
+}
+
+// An address as DPDK names the device: with the domain, in small letters.
+std::string pci_name(const std::string& address) {
+  rte_pci_addr parsed{};
+  if (rte_pci_addr_parse(address.c_str(), &parsed) != 0) return address;  // will not be found
+  std::array<char, PCI_PRI_STR_SIZE> name{};
+  rte_pci_device_name(&parsed, name.data(), name.size());
+  return name.data();
 }
 
 // Inode numbers, by descriptor, of all AF_XDP sockets of this process.
@@ -194,8 +212,12 @@ std::uint32_t device_mtu(const PortOptions& options, const rte_eth_dev_info& inf
   return options.mtu + (needs_room ? static_cast<std::uint32_t>(kTagBytes) : 0);
 }
 
+unsigned queues_of(const rte_eth_dev_info& info) {
+  return std::min(info.max_rx_queues, info.max_tx_queues);
+}
+
 void check_abilities(const PortOptions& options, const rte_eth_dev_info& info) {
-  const unsigned queues_max = std::min(info.max_rx_queues, info.max_tx_queues);
+  const unsigned queues_max = queues_of(info);
   if (options.queues > queues_max)
     throw Error(
         ErrorCode::kInvalidArgument,
@@ -213,6 +235,9 @@ UdpChecksum choose_checksum(UdpChecksum asked, const std::string& device,
     throw Error(ErrorCode::kInvalidArgument, "the device cannot compute UDP checksums");
   if (asked != UdpChecksum::kAuto) return asked;
   if (is_memory(device)) return UdpChecksum::kNone;
+  // A virtio device leaves the sum unfinished for receivers on its own host, and one that reads by
+  // af_packet is not told.
+  if (std::strcmp(info.driver_name, "net_virtio") == 0) return UdpChecksum::kSoftware;
   return can_offload ? UdpChecksum::kOffload : UdpChecksum::kSoftware;
 }
 
@@ -229,10 +254,23 @@ bool run_beside_vhost_thread(const std::function<void()>& what) {
   return false;
 }
 
+// By what the device is to spread packets over its queues: by UDP ports, too, or, where it cannot,
+// by addresses alone.
+std::uint64_t rss_functions(const PortOptions& options, const rte_eth_dev_info& info) {
+  if (options.queues == 1) return 0;
+  const std::uint64_t by_ports = RTE_ETH_RSS_NONFRAG_IPV4_UDP & info.flow_type_rss_offloads;
+  return by_ports != 0 ? by_ports : RTE_ETH_RSS_IPV4 & info.flow_type_rss_offloads;
+}
+
+const char* describe_rss(std::uint64_t functions) {
+  if (functions == 0) return "";
+  return functions & RTE_ETH_RSS_NONFRAG_IPV4_UDP ? " by UDP ports" : " by addresses";
+}
+
 // Checksum offloads and chains where the device has them; never FAST_FREE, which would hand shared
 // payloads back to the pool under the feet of those who still hold them.
-rte_eth_conf configuration(const PortOptions& options, UdpChecksum checksum,
-                           const rte_eth_dev_info& info) {
+rte_eth_conf configuration(const PortOptions& options, const std::string& name,
+                           UdpChecksum checksum, const rte_eth_dev_info& info) {
   rte_eth_conf conf{};
   conf.rxmode.mtu = device_mtu(options, info);
   conf.rxmode.offloads =
@@ -242,11 +280,12 @@ rte_eth_conf configuration(const PortOptions& options, UdpChecksum checksum,
     conf.rxmode.offloads |= RTE_ETH_RX_OFFLOAD_VLAN_STRIP & info.rx_offload_capa;
   conf.txmode.offloads = RTE_ETH_TX_OFFLOAD_MULTI_SEGS & info.tx_offload_capa;
   if (checksum == UdpChecksum::kOffload) conf.txmode.offloads |= RTE_ETH_TX_OFFLOAD_UDP_CKSUM;
-  conf.rx_adv_conf.rss_conf.rss_hf = RTE_ETH_RSS_NONFRAG_IPV4_UDP & info.flow_type_rss_offloads;
-  if (options.queues > 1 && conf.rx_adv_conf.rss_conf.rss_hf)
-    conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
-  // virtio-user in server mode takes a new peer only from the link's interrupt handler.
-  conf.intr_conf.lsc = (*info.dev_flags & RTE_ETH_DEV_INTR_LSC) != 0;
+  conf.rx_adv_conf.rss_conf.rss_hf = rss_functions(options, info);
+  if (conf.rx_adv_conf.rss_conf.rss_hf != 0) conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+  // virtio-user in server mode takes a new peer only from the link's interrupt handler. A NIC's
+  // driver that may tell of the link may still not be able to: DPDK 22.11 asks for MSI-X also where
+  // the device has none, and then the link would stay down for ever. So NICs are asked.
+  conf.intr_conf.lsc = !is_pci(name) && (*info.dev_flags & RTE_ETH_DEV_INTR_LSC) != 0;
   return conf;
 }
 
@@ -268,7 +307,8 @@ Port::Port(const PortOptions& options, std::span<BufferPool* const> pools)
     options_.device = complete_af_xdp(options_.device, options_.queues);
   }
   name_ = options_.device.substr(0, options_.device.find(','));
-  bus_ = name_.find(':') == std::string::npos ? "vdev" : "pci";
+  if (is_pci(name_)) name_ = pci_name(name_);
+  bus_ = is_pci(name_) ? "pci" : "vdev";
   const CallerState restore_at_end;  // drivers start threads, and write to whom they talk with
   EalLog::instance().collect();
   const Time deadline = after(now(), is_af_xdp(name_) ? kXdpReleaseTime : Duration{});
@@ -332,7 +372,7 @@ void Port::hotplug() {
     throw Error(ErrorCode::kUnavailable,
                 "no aggregator connected to its socket and answered in time");
   }
-  if (error == -EPERM || error == -EACCES)
+  if ((error == -EPERM || error == -EACCES) && !is_pci(name_))
     throw Error(ErrorCode::kUnavailable, "the privilege is missing: CAP_NET_RAW expected");
   throw Error(ErrorCode::kUnavailable, std::string("cannot be opened: ") + rte_strerror(-error));
 }
@@ -377,7 +417,7 @@ void Port::start() {
 // A queue that tells of frames is configured after one that does not: virtio-user registers for its
 // peer's end in the course of this, and would leave that behind if a later step failed.
 void Port::configure(const rte_eth_dev_info& info) {
-  rte_eth_conf conf = configuration(options_, view_.udp_checksum, info);
+  rte_eth_conf conf = configuration(options_, name_, view_.udp_checksum, info);
   must(rte_eth_dev_configure(id(), options_.queues, options_.queues, &conf), "configuring");
   if (!tells()) return;
   conf.intr_conf.rxq = 1;
@@ -444,8 +484,35 @@ void Port::close_xdp_sockets() {
 }
 
 bool Port::link_up() const {
+  const auto ask = [this] {
+    rte_eth_link link{};
+    return rte_eth_link_get_nowait(id(), &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
+  };
+  if (!is_pci(name_)) return ask();
+  if (const Time time = now(); time >= next_link_question_) {
+    next_link_question_ = after(time, kLinkQuestionPeriod);
+    link_was_up_ = ask();
+  }
+  return link_was_up_;
+}
+
+std::uint32_t Port::link_mbit() const {
   rte_eth_link link{};
-  return rte_eth_link_get_nowait(id(), &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
+  if (rte_eth_link_get_nowait(id(), &link) != 0 || link.link_speed == RTE_ETH_SPEED_NUM_UNKNOWN)
+    return 0;
+  return link.link_speed;
+}
+
+std::string Port::abilities() const {
+  rte_eth_dev_info info{};
+  if (rte_eth_dev_info_get(id(), &info) != 0) return "its driver tells nothing";
+  const bool computes = view_.udp_checksum == UdpChecksum::kOffload;
+  const bool verifies = info.rx_offload_capa & RTE_ETH_RX_OFFLOAD_UDP_CKSUM;
+  return std::string(info.driver_name) + ", " + std::to_string(options_.queues) + " of " +
+         std::to_string(queues_of(info)) + " queues" + describe_rss(rss_functions(options_, info)) +
+         ", UDP checksums " + (computes ? "computed" : "not computed") + " and " +
+         (verifies ? "verified" : "not verified") + ", chained buffers " +
+         (view_.chain ? "taken" : "not taken");
 }
 
 PortDrops Port::drops() const {

@@ -91,8 +91,14 @@ class Port {
   /// The largest datagram: the MTU less IPv4 and UDP headers.
   std::size_t max_payload_bytes() const { return options_.mtu - kIpv4Bytes - kUdpBytes; }
 
-  /// For any thread, and cheap where the driver tells of changes by itself.
+  /// Cheap. For any thread; of a NIC for one at a time, and it may be 50 ms old.
   bool link_up() const;
+
+  /// 0 if the driver does not say.
+  std::uint32_t link_mbit() const;
+
+  /// What of the driver's abilities is used, for the log.
+  std::string abilities() const;
 
   /// Since the port was made. Asks the driver: not for every turn of a loop.
   PortDrops drops() const;
@@ -131,6 +137,8 @@ class Port {
   std::unique_ptr<Steering> steering_;   // once it was asked for
   std::map<int, ino_t> xdp_sockets_;     // inode numbers by descriptor, of an af_xdp device
   bool plugged_ = false;
+  mutable Time next_link_question_{};  // both of a NIC
+  mutable bool link_was_up_ = false;
 };
 
 /// Whether it is a kernel's interface that is used through AF_XDP sockets. Each queue of one keeps

@@ -144,14 +144,20 @@ class Memory(harness.SystemTest):
 
 
 class Devices(harness.SystemTest):
-    def daemon_on(self, device, before_exec=None):
+    def daemon_on(self, device, before_exec=None, flags=()):
         return self.start("daemon", harness.program("sluice-aggregator"), "--port", device,
-                          "--address", "10.99.0.1/24", before_exec=before_exec)
+                          "--address", "10.99.0.1/24", *flags, before_exec=before_exec)
 
     @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
     def test_no_such_interface(self):
         self.ends_with(self.daemon_on("net_af_packet0,iface=nosuch0"), 1,
                        "^sluice-aggregator: port 'net_af_packet0,iface=nosuch0")
+
+    def test_no_such_pci_device(self):
+        """Looked for before DPDK, whose start takes hugepages, is started."""
+        self.refuses(self.daemon_on("0000:ff:1f.7", flags=("--pci", "on", "--hugepages", "on")), 1,
+                     "^sluice-aggregator: port '0000:ff:1f.7': this machine has no PCI device "
+                     "0000:ff:1f.7$")
 
     def test_no_such_driver(self):
         self.ends_with(self.daemon_on("net_nosuch0"), 1,

@@ -286,7 +286,7 @@ def mtu(wanted):
 def link(wanted):
     device = wanted.device
     if not device.interface:
-        yield Item(UNKNOWN, "link", "the daemon waits for it at its start")
+        yield Item(UNKNOWN, "link", "the daemon's log tells when it is up")
     elif device.has_carrier:
         yield Item(OK, "link", f"up, {device.mbit or 'unknown'} Mbit/s")
     elif device.is_up:
