@@ -17,6 +17,7 @@ night_parts=(
   "soak                | 40 | scripts/soak --kills 1000 --seconds 2100"
   "torch-conformance   | 40 | scripts/torch-conformance"
   "mpi-conformance     | 30 | scripts/mpi-conformance"
+  "emulated-nics       | 30 | scripts/emulated-nics"
 )
 night_dir=build/night
 

@@ -13,6 +13,7 @@ test_packages=(  # the bindings' tests, too
   gfortran
 )
 mpi_program_packages=(lammps hpcc scalapack-mpi-test)
+guest_packages=(busybox-static iproute2 qemu-system-x86)  # for tests on emulated NICs
 bench_packages=(  # what bench/ measures Sluice beside, and draws with
   dpdk-dev libbenchmark-dev openmpi-bin libopenmpi-dev python3-matplotlib "${torch_packages[@]}"
 )
