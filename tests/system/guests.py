@@ -100,7 +100,7 @@ def make_bridge(queues):
     return names
 
 
-def qemu(tree, files, driver, taps, queues):
+def qemu(tree, files, driver, taps, queues, iommu):
     """The command that runs such a guest; what the guest says comes to its standard output."""
     lanes = ",".join(map(str, LANE_CPUS))
     kernel = glob.glob(f"{tree}/boot/vmlinuz-*")[0]
@@ -110,7 +110,7 @@ def qemu(tree, files, driver, taps, queues):
         "-smp", CPUS, "-m", MEMORY_MIB, "-kernel", kernel, "-initrd", files,
         "-append", "console=ttyS0 quiet panic=-1 no_timer_check intel_iommu=on iommu=pt "
                    f"isolcpus={lanes} nohz_full={lanes} rcu_nocbs={lanes}",
-        "-device", "intel-iommu,intremap=on,caching-mode=on",
+        *(("-device", "intel-iommu,intremap=on,caching-mode=on") if iommu else ()),
         "-virtfs", "local,path=/,mount_tag=files,security_model=none,readonly=on,multidevs=remap"]
     for number, tap in enumerate(taps):
         command += [

@@ -27,6 +27,13 @@ def has_carrier(interface):
         return file.read().strip() == "1"
 
 
+class NicTest(harness.SystemTest):
+    def nic(self, *words, status=0):
+        done = subprocess.run([NIC, *map(str, words)], text=True, capture_output=True, check=False)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+
 class Carries:
     """What holds for every model."""
     abilities = ""  # as the daemon tells them
@@ -44,11 +51,6 @@ class Carries:
         for address in (DAEMONS, WORKERS):
             self.nic("unbind", address)
         self.are_the_kernels((DAEMONS, WORKERS))
-
-    def nic(self, *words, status=0):
-        done = subprocess.run([NIC, *map(str, words)], text=True, capture_output=True, check=False)
-        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
-        return done.stdout
 
     def facts(self):
         return {one["address"]: one for one in json.loads(self.nic("show", "--json"))}
@@ -149,33 +151,45 @@ class Carries:
         self.assertEqual(garbage, self.lanes * GARBAGE)
 
 
-class Vmxnet3(Carries, harness.SystemTest):
+class Vmxnet3(Carries, NicTest):
     driver = "vmxnet3"
     abilities = ("net_vmxnet3, 2 of 8 queues by addresses, UDP checksums computed and verified, "
                  "chained buffers taken")
     link = ", 10000 Mbit/s"
 
 
-class VirtioNet(Carries, harness.SystemTest):
+class VirtioNet(Carries, NicTest):
     driver = "virtio-pci"
     abilities = ("net_virtio, 2 of 2 queues by UDP ports, UDP checksums not computed and verified, "
                  "chained buffers taken")
     spreads = True
 
 
-class E1000e(Carries, harness.SystemTest):
+class E1000e(Carries, NicTest):
     driver = "e1000e"
     abilities = ("net_e1000_em, 2 of 2 queues, UDP checksums computed and verified, "
                  "chained buffers taken")
     link = ", 1000 Mbit/s"
 
 
-class E1000(Carries, harness.SystemTest):
+class E1000(Carries, NicTest):
     """Its driver tells of two queues, but what is sent by the second never leaves."""
     driver = "e1000"
     lanes = 1
     abilities = E1000e.abilities.replace("2 of 2", "1 of 2")
     link = E1000e.link
+
+
+class WithoutIommu(NicTest):
+    def test_a_device_keeps_its_driver(self):
+        """Debian's kernels bind none then."""
+        self.assertRegex(self.nic("check", INTERFACES[0], status=1),
+                         "MISSING  IOMMU .* this one lacks CONFIG_VFIO_NOIOMMU")
+        self.assertIn("vfio-pci did not take it", self.nic("bind", DAEMONS, "vfio-pci", status=1))
+        self.assertIn("its driver is e1000, as before",
+                      self.nic("bind", DAEMONS, "vfio-pci", status=1))
+        facts = json.loads(self.nic("show", "--json", DAEMONS))
+        self.assertEqual((facts[0]["driver"], facts[0]["interface"]), ("e1000", INTERFACES[0]))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ LIMIT = 900  # seconds
 
 @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
 class Nics(harness.SystemTest):
-    def carry(self, driver, tests, queues=1):
+    def run_inside(self, driver, tests, queues=1, iommu=True):
         kernel = os.path.join(harness.checkout.build, "guest-kernel")
         files = os.path.join(self.place, "start-files")
         command = shlex.join(["python3", "-B", INSIDE, harness.checkout.build, tests])
@@ -26,21 +26,24 @@ class Nics(harness.SystemTest):
         self.addCleanup(linux.enter_network_namespace, home)
         linux.enter_new_network_namespace()
         taps = guests.make_bridge(queues)
-        guest = self.start("guest", *guests.qemu(kernel, files, driver, taps, queues))
+        guest = self.start("guest", *guests.qemu(kernel, files, driver, taps, queues, iommu))
         ended = guest.wait_to_say(guests.ENDED + r"(\d+)", LIMIT)
         self.assertEqual(ended.group(1), "0")
 
     def test_vmxnet3(self):
-        self.carry("vmxnet3", "Vmxnet3")
+        self.run_inside("vmxnet3", "Vmxnet3")
 
     def test_virtio(self):
-        self.carry("virtio_net", "VirtioNet", queues=2)
+        self.run_inside("virtio_net", "VirtioNet", queues=2)
 
     def test_e1000e(self):
-        self.carry("e1000e", "E1000e")
+        self.run_inside("e1000e", "E1000e")
 
     def test_e1000(self):
-        self.carry("e1000", "E1000")
+        self.run_inside("e1000", "E1000")
+
+    def test_without_an_iommu(self):
+        self.run_inside("e1000", "WithoutIommu", iommu=False)
 
 
 if __name__ == "__main__":

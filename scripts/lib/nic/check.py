@@ -119,9 +119,11 @@ def iommu(wanted):
     elif machine.read(UNSAFE) in ("Y", "1"):
         yield Item(OK, "IOMMU", "none; vfio works without its protection (noiommu)")
     else:
+        without = f"modprobe vfio && echo 1 > /{UNSAFE}"
+        if machine.has("sys/module/vfio") and not machine.has(UNSAFE):
+            without = "another kernel, this one lacks CONFIG_VFIO_NOIOMMU (Debian's do)"
         yield Item(MISSING, "IOMMU", "no group: enable it in the firmware, too; a virtual machine "
-                   f"without one: modprobe vfio && echo 1 > /{UNSAFE}",
-                   kernel_options("iommu", "intel_iommu=on iommu=pt"))
+                   f"without one: {without}", kernel_options("iommu", "intel_iommu=on iommu=pt"))
 
 
 def group_is_free(wanted, group):
