@@ -84,8 +84,8 @@ class Trainer(Contestant):
 
 
 class TrainerOnLinks(Trainer):
-    """Each rank on a host of its own behind a bridge, with links of `rate` Mbit/s. Sluice has as many
-    hosts more, its aggregators'."""
+    """Each rank on a host of its own behind a bridge, with links of `rate` Mbit/s. Sluice has as
+    many hosts more, its aggregators'."""
 
     def __init__(self, name, flags, rate):
         super().__init__(name, flags, shares=False)
