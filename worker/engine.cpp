@@ -104,12 +104,11 @@ void Engine::advance_streams(ShardMembership& membership, Time now, KeepingSink&
   if (!membership.window.is_open()) let_run(membership, now, sink);
 }
 
-/// The window has moved, or what it moves over: the lowest ops on the lowest streams run.
+/// The window has moved, or what it moves over: the lowest rounds run.
 void Engine::let_run(ShardMembership& membership, Time now, KeepingSink& sink) {
   turns_.clear();
   for (std::size_t s = membership.shard(); s < streams_.size(); s += memberships_.size())
-    if (const OpNumber op = streams_[s].next_op(ops_); op < ops_.end())
-      turns_.push_back({op, static_cast<std::uint16_t>(s)});
+    if (const Turn turn = streams_[s].turn(ops_); turn.op < ops_.end()) turns_.push_back(turn);
   if (turns_.empty()) return membership.window.let_run({}, true);
   const std::size_t most = std::min<std::size_t>(membership.window.width(), turns_.size());
   std::partial_sort(turns_.begin(), turns_.begin() + static_cast<std::ptrdiff_t>(most),
@@ -265,14 +264,14 @@ DropReason Engine::on_stream(Packet& packet, Buffer buffer, Time now, KeepingSin
   StreamScope scope = scope_of(s, now, sink);
   CongestionWindow& window = membership.window;
   const unsigned width = window.width();
-  window.heard_of_narrowest(packet.delivery().window);
-  const OpNumber op = x->next_op(ops_);
+  window.heard_of_narrowest(packet.delivery().window, now);
+  const Turn turn = x->turn(ops_);
   const Taken taken = packet.kind() == Kind::kResult || packet.kind() == Kind::kKeyValueResult
                           ? x->on_result(packet, std::move(buffer), scope)
                           : x->on_status(packet.as<wire::Status>(), scope);
   if (taken.ends_job != nullptr)
     fail_protocol(*taken.ends_job);
-  else if (!window.is_open() && (window.width() != width || x->next_op(ops_) != op))
+  else if (!window.is_open() && (window.width() != width || x->turn(ops_) != turn))
     let_run(membership, now, sink);
   return taken.drop;
 }

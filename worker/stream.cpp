@@ -107,7 +107,7 @@ bool Stream::owes_data() const {
 void Stream::advance(Scope& scope) {
   ShardMembership& membership = scope.membership;
   if (!membership.in() || syncing_) return;  // suspended
-  const bool may_run = replaying() || membership.window.lets_run({next_op(scope.ops), id_.value});
+  const bool may_run = replaying() || membership.window.lets_run(turn(scope.ops));
   if (!busy() && !(may_run && begin_next_op(scope))) {
     due_ = kNever;  // idle: nobody can pass us, no timer is needed
     return;
@@ -141,6 +141,7 @@ bool Stream::begin_next_op(Scope& scope) {
   Operation& op = *ops.find(op_);
   assert(!busy() && op.geometry().columns <= columns_.size());
   running_ = first_ = true;
+  op_began_ = position_;
   ops.begin_on_stream(op_);
   owner_ = held_ = false;
   backoffs_ = data_sends_ = probe_sends_ = 0;

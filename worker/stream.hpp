@@ -139,8 +139,11 @@ class Stream {
   bool has_progress() const { return applied_ > Round{0}; }
   /// Whether a round is under way here.
   bool busy() const { return running_ || replaying(); }
-  /// The op that runs here, or that is the next to run; none that was submitted: `ops.end()`.
-  OpNumber next_op(const OpQueue& ops) const;
+  /// The round that runs here, or that is the next to run; of no op that was submitted:
+  /// `ops.end()`.
+  Turn turn(const OpQueue& ops) const {
+    return {next_op(ops), running_ ? applied_ - op_began_ : 0, id_.value};
+  }
   /// The window lets it not contribute to the round under way.
   bool is_held_back() const { return running_ && due_ == kNever; }
   /// The ranks without which the round under way cannot end, as last told: the op's, or that of one
@@ -162,6 +165,7 @@ class Stream {
   }
   void forget_contributions(Round end);
 
+  OpNumber next_op(const OpQueue& ops) const;
   bool begin_next_op(Scope& scope);
   bool take(const Packet& packet, Scope& scope);
   bool refuse_result();
@@ -217,6 +221,7 @@ class Stream {
   Round position_{};
   Round applied_{};
   OpNumber op_ = 0;       // runs here, or is the next to run
+  Round op_began_{};      // where it did, if it runs
   bool running_ = false;  // op_ has begun here
   bool first_ = false;    // and awaits its first result
   bool owner_ = false;    // owns a current block

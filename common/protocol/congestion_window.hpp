@@ -10,6 +10,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <compare>
 #include <cstdint>
 #include <limits>
@@ -19,10 +20,12 @@
 
 namespace sluice {
 
-/// An op on a stream. Ranks let the lowest of a shard run: the lowest of all runs on every rank,
-/// however wide their windows are, and comes to its end.
+/// A round of an op on a stream. Ranks let the lowest of a shard run: the lowest of all runs on
+/// every rank, however wide their windows are, and comes to its end. So all streams of an op go
+/// forward together, and to its end as many run as the window allows.
 struct Turn {
   OpNumber op = 0;
+  std::uint64_t round = 0;  // of the op on the stream
   std::uint16_t stream = 0;
   auto operator<=>(const Turn&) const = default;
 };
@@ -96,16 +99,18 @@ class CongestionWindow {
       return false;
     }
     if (width() <= kFirst) return false;
-    const auto excess =
-        static_cast<double>((shortest - most).count()) / 2 / static_cast<double>(shortest.count());
-    by_delay_ = std::max(width() - 1 - static_cast<unsigned>(excess * width()), kFirst);
+    const double excess =
+        static_cast<double>((shortest - most).count()) / static_cast<double>(shortest.count());
+    const double less = std::max(excess / 2, kLeastCut) * width();
+    by_delay_ = std::max(width() - static_cast<unsigned>(std::ceil(less)), kFirst);
     is_open_ = false;
     return true;
   }
   /// What the aggregator tells of all ranks' windows, or 0. Who let more streams run would only
   /// wait there.
-  void heard_of_narrowest(std::uint16_t width) {
+  void heard_of_narrowest(std::uint16_t width, Time now) {
     if (width == 0) return;
+    if (width < this->width()) watch_from(now);
     narrowest_ = width;
     is_open_ = is_open_ && width >= most_;
   }
@@ -125,6 +130,7 @@ class CongestionWindow {
   static constexpr unsigned kManyLost = 6;    // of them
   static constexpr unsigned kMostLost = 10;
   static constexpr unsigned kRoundTrips = 8;  // of which the shortest tells how long queues are
+  static constexpr double kLeastCut = 0.125;  // in proportion: so wider windows come to others'
   static constexpr int kMostOfNearest = 2;    // times the shortest of the session: a long path
   static constexpr Duration kLongest = Duration::max() / 4;
 
