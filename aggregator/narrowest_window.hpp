@@ -6,9 +6,6 @@
 #include <cstdint>
 #include <limits>
 #include <utility>
-#include <vector>
-
-#include "common/base/ids.hpp"
 
 namespace sluice::aggregator {
 
@@ -16,28 +13,33 @@ class NarrowestWindow {
  public:
   /// No rank has told.
   void begin(std::uint16_t ranks) {
-    told_.assign(ranks, kNone);
-    least_ = kNone;
+    *this = {};
+    period_ = kRounds * ranks;
   }
 
-  /// 0: this rank does not tell.
-  void tell(Rank r, std::uint16_t width) {
+  /// 0: a rank does not tell.
+  void tell(std::uint16_t width) {
     if (width == 0) return;
-    const std::uint16_t before = std::exchange(told_[r.value], width);
-    if (width < least_)
-      least_ = width;
-    else if (before == least_ && width != before)
-      least_ = *std::min_element(told_.begin(), told_.end());
+    least_ = std::min(least_, width);
+    if (++told_ < period_) return;
+    told_ = 0;
+    least_before_ = std::exchange(least_, kNone);
   }
 
   /// 0: none has told.
-  std::uint16_t value() const { return least_ == kNone ? 0 : least_; }
+  std::uint16_t value() const {
+    const std::uint16_t least = std::min(least_, least_before_);
+    return least == kNone ? 0 : least;
+  }
 
  private:
   static constexpr std::uint16_t kNone = std::numeric_limits<std::uint16_t>::max();
+  static constexpr std::uint32_t kRounds = 16;  // to which all ranks contribute, in a period
 
-  std::vector<std::uint16_t> told_;  // by rank
+  std::uint32_t period_ = kRounds;
+  std::uint32_t told_ = 0;
   std::uint16_t least_ = kNone;
+  std::uint16_t least_before_ = kNone;  // of the period before
 };
 
 }  // namespace sluice::aggregator

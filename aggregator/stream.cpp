@@ -29,7 +29,6 @@ Taken Stream::on_data(Rank w, const Packet& packet, Buffer buffer, Scope& scope)
   const auto& data = packet.as<wire::Data>();
   const Round round{data.round};
   const bool ask = (data.flags & wire::kDataAsk) != 0;
-  scope.window.tell(w, data.window);
   if (!rounds_.live()) return {DropReason::kUnfitting};
   if (scope.shared != nullptr ? packet.has_blocks() : packet.has_references())
     return {DropReason::kUnfitting};
@@ -184,6 +183,7 @@ bool Stream::can_read(Rank w, const Packet& packet, SharedBlocks& shared) {
 
 void Stream::take(Rank w, const Packet& packet, Buffer buffer, Scope& scope) {
   ++scope.counters.contributions;
+  scope.window.tell(packet.as<wire::Data>().window);
   op_known_ = true;
   if (opening_) wants_[w.value] = *packet.descriptor();
   if (is_keyed_) {

@@ -36,6 +36,7 @@ void Engine::start(Time now, KeepingSink& sink) {
 
 /// One shard took us in: the next step of joining, or of liveness.
 void Engine::welcomed(ShardMembership& membership, Time now, KeepingSink& sink) {
+  membership.window.path_changed(now);
   if (membership.shard() == 0 && membership.agreed().generation != generation_) {
     if (!has_no_progress(0)) {
       fail_protocol("aggregator 0 began a new generation of a job that had made progress");
@@ -264,14 +265,16 @@ DropReason Engine::on_stream(Packet& packet, Buffer buffer, Time now, KeepingSin
   StreamScope scope = scope_of(s, now, sink);
   CongestionWindow& window = membership.window;
   const unsigned width = window.width();
-  window.heard_of_narrowest(packet.delivery().window, now);
   const Turn turn = x->turn(ops_);
+  const std::uint16_t narrowest = packet.delivery().window;
   const Taken taken = packet.kind() == Kind::kResult || packet.kind() == Kind::kKeyValueResult
                           ? x->on_result(packet, std::move(buffer), scope)
                           : x->on_status(packet.as<wire::Status>(), scope);
+  if (taken.drop == DropReason::kNone) window.heard_of_narrowest(narrowest, now);
   if (taken.ends_job != nullptr)
     fail_protocol(*taken.ends_job);
-  else if (!window.is_open() && (window.width() != width || x->turn(ops_) != turn))
+  else if (const Turn now_at = x->turn(ops_);
+           window.width() != width || (now_at != turn && !window.lets_run(now_at)))
     let_run(membership, now, sink);
   return taken.drop;
 }

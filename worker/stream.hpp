@@ -126,7 +126,7 @@ class Stream {
   Time due() const { return due_; }
 
   /// Does what the position asks for: begins an op, sends, acknowledges, or rests. To be called
-  /// when an op was submitted and the stream is not busy.
+  /// when an op was submitted and the stream is not busy, and when the window lets it.
   void advance(Scope& scope);
 
   /// An aggregator takes the stream over. `resume`: it must be told the position first; otherwise

@@ -41,7 +41,8 @@ class CongestionWindow {
     round_trip_max_ = round_trip_max;
     const unsigned few = std::max(kFewOfAll / ranks, 1u);
     least_ = std::min(few, kLeast);
-    by_loss_ = by_delay_ = at_once ? streams : std::min({streams, few, kFirst});
+    first_ = std::min(few, kFirst);
+    by_loss_ = by_delay_ = at_once ? streams : std::min(streams, first_);
     is_open_ = width() == most_;
     starts_ = does_not_wait_ = !is_open_;
   }
@@ -60,7 +61,7 @@ class CongestionWindow {
 
   /// A round to which this rank contributed has ended.
   void arrived() {
-    if (does_not_wait_) by_delay_ = std::min(by_delay_ + 1, most_);
+    if (does_not_wait_ || is_long_unjudged()) by_delay_ = std::min(by_delay_ + 1, most_);
     if (++arrived_ < kEpoch && !starts_) return;
     if (lost_ == 0) {
       by_loss_ = std::min(by_loss_ + 1, most_);
@@ -89,20 +90,21 @@ class CongestionWindow {
     if (!has_queues_ || now - took < watched_from_) return false;
     nearest_ = std::min(nearest_, took);
     shortest_ = std::min(shortest_, took);
-    const Duration most = std::max(round_trip_max_, kMostOfNearest * nearest_);
+    const Duration most = this->most();
     does_not_wait_ = does_not_wait_ && took <= most;
     if (++round_trips_ < kRoundTrips) return false;
     const Duration shortest = shortest_;
+    unjudged_ = 0;
     watch_from(now);
     if (shortest <= most) {
       by_delay_ = std::min(by_delay_ + 1, most_);
       return false;
     }
-    if (width() <= kFirst) return false;
+    if (width() <= first_) return false;
     const double excess =
         static_cast<double>((shortest - most).count()) / static_cast<double>(shortest.count());
     const double less = std::max(excess / 2, kLeastCut) * width();
-    by_delay_ = std::max(width() - static_cast<unsigned>(std::ceil(less)), kFirst);
+    by_delay_ = std::max(width() - static_cast<unsigned>(std::ceil(less)), first_);
     is_open_ = false;
     return true;
   }
@@ -122,7 +124,23 @@ class CongestionWindow {
     round_trips_ = 0;
   }
 
+  /// The aggregator has taken this rank in again: perhaps another one, on another way.
+  void path_changed(Time now) {
+    nearest_ = kLongest;
+    narrowest_ = std::numeric_limits<std::uint16_t>::max();
+    watch_from(now);
+  }
+
  private:
+  Duration most() const { return std::max(round_trip_max_, kMostOfNearest * nearest_); }
+  /// So few round trips are known that it must be tried whether packets still wait: other ranks
+  /// complete the rounds.
+  bool is_long_unjudged() {
+    if (++unjudged_ < kEpoch) return false;
+    unjudged_ = 0;
+    return round_trips_ == 0 || shortest_ <= most();
+  }
+
   static constexpr unsigned kFirst = 8;
   static constexpr unsigned kLeast = 4;
   static constexpr unsigned kFewOfAll = 512;  // DATA of all ranks: most queues hold so many
@@ -142,6 +160,7 @@ class CongestionWindow {
 
   unsigned by_loss_ = 0;
   unsigned least_ = 0;
+  unsigned first_ = 0;
   bool starts_ = false;
   unsigned arrived_ = 0;
   unsigned lost_ = 0;
@@ -152,8 +171,9 @@ class CongestionWindow {
   unsigned by_delay_ = 0;
   bool does_not_wait_ = false;
   Duration nearest_ = kLongest;
-  Duration shortest_ = kLongest;  // since the width last changed
+  Duration shortest_ = kLongest;  // of those since watched_from_
   unsigned round_trips_ = 0;
+  unsigned unjudged_ = 0;  // rounds
   Time watched_from_{};
 };
 

@@ -196,19 +196,68 @@ TEST_CASE("all ranks go by the narrowest window") {
   CHECK(window.is_open());
 }
 
-TEST_CASE("the narrowest window is that of the rank that tells the least") {
+TEST_CASE("round trips that began before others narrowed the window do not count") {
+  CongestionWindow window;
+  window.begin(64, 4, false, 5ms);
+  arrive(window, 100);
+  Time now = answer(window, 7, 10ms, Time{1s});
+  window.heard_of_narrowest(32, now);
+  CHECK(!window.round_trip(10ms, now + 9ms));
+  answer(window, 7, 10ms, now);
+  CHECK(window.own() == 64);
+}
+
+TEST_CASE("where this rank completes no round, 128 that end let one stream more run") {
+  CongestionWindow window;
+  window.begin(64, 4, false, 5ms);
+  arrive(window, 100);
+  Time now = answer(window, 1, 1ms, Time{1s});
+  now = answer(window, 8 * 30 - 1, 40ms, now);
+  REQUIRE(window.width() == 8);
+  arrive(window, 127);
+  CHECK(window.width() == 8);
+  arrive(window, 1);
+  CHECK(window.width() == 9);
+  answer(window, 1, 40ms, now);  // but not while the few that it knows take long
+  arrive(window, 256);
+  CHECK(window.width() == 9);
+}
+
+TEST_CASE("delay leaves many ranks as many streams as they began with") {
+  CongestionWindow window;
+  window.begin(64, 256, false, 5ms);
+  arrive(window, 100);
+  Time now = answer(window, 1, 1ms, Time{1s});
+  answer(window, 8 * 60, 40ms, now);
+  CHECK(window.width() == 2);
+}
+
+TEST_CASE("another path has another shortest round trip, and other ranks' windows are not known") {
+  CongestionWindow window;
+  window.begin(64, 4, false, 5ms);
+  arrive(window, 100);
+  Time now = answer(window, 1, 1ms, Time{1s});
+  window.heard_of_narrowest(7, now);
+  window.path_changed(now);
+  CHECK(window.width() == 64);
+  answer(window, 8 * 5, 20ms, now);
+  CHECK(window.width() == 64);
+}
+
+TEST_CASE("the narrowest window is the least that was told, for a while") {
   aggregator::NarrowestWindow window;
-  window.begin(3);
+  window.begin(2);
   CHECK(window.value() == 0);
-  window.tell(Rank{1}, 9);
+  window.tell(9);
+  window.tell(12);
+  window.tell(0);  // does not tell
   CHECK(window.value() == 9);
-  window.tell(Rank{0}, 12);
-  window.tell(Rank{2}, 0);  // does not tell
-  CHECK(window.value() == 9);
-  window.tell(Rank{1}, 20);
-  CHECK(window.value() == 12);
-  window.tell(Rank{2}, 4);
+  window.tell(4);
   CHECK(window.value() == 4);
-  window.begin(3);
+  for (int told = 3; told < 2 * 32 - 1; ++told) window.tell(20);
+  CHECK(window.value() == 4);
+  window.tell(20);
+  CHECK(window.value() == 20);
+  window.begin(2);
   CHECK(window.value() == 0);
 }
