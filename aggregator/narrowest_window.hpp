@@ -34,7 +34,7 @@ class NarrowestWindow {
 
  private:
   static constexpr std::uint16_t kNone = std::numeric_limits<std::uint16_t>::max();
-  static constexpr std::uint32_t kRounds = 16;  // to which all ranks contribute, in a period
+  static constexpr std::uint32_t kRounds = 4;  // to which all ranks contribute, in a period
 
   std::uint32_t period_ = kRounds;
   std::uint32_t told_ = 0;

@@ -245,10 +245,14 @@ void Simulation::check_shares() const {
 /// Who does not hear the group gets his results by unicast as soon as that is known; for others the
 /// group suffices.
 void Simulation::check_what_was_repaired(Coverage& counts) const {
-  constexpr std::uint64_t kBeforeItIsKnown = 60;  // rounds of a stream, each after a time-out
+  // Rounds of a stream: as many as others may be ahead when the rank first asks, and then each
+  // after a time-out.
+  constexpr std::uint64_t kBeforeItIsKnown = 60;
   std::uint64_t may_be = 0;
-  for (const Cut& cut : scenario_.cuts)
-    may_be += cut.ranks.size() * scenario_.jobs[cut.job].streams * kBeforeItIsKnown;
+  for (const Cut& cut : scenario_.cuts) {
+    const JobPlan& job = scenario_.jobs[cut.job];
+    may_be += cut.ranks.size() * job.streams * (job.history + kBeforeItIsKnown);
+  }
   require(counts["aggregator.results_repeated"] <= may_be,
           std::to_string(counts["aggregator.results_repeated"]) +
               " results were sent again, of which " + std::to_string(may_be) + " may be");

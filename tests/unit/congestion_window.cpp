@@ -254,7 +254,7 @@ TEST_CASE("the narrowest window is the least that was told, for a while") {
   CHECK(window.value() == 9);
   window.tell(4);
   CHECK(window.value() == 4);
-  for (int told = 3; told < 2 * 32 - 1; ++told) window.tell(20);
+  for (int told = 3; told < 2 * 8 - 1; ++told) window.tell(20);
   CHECK(window.value() == 4);
   window.tell(20);
   CHECK(window.value() == 20);
