@@ -141,7 +141,8 @@ class AfXdpCables(Cables, NetworkFault):
 
 @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
 class SameAddress(NetworkFault):
-    UNHEARD = (rf"aggregator 0 at {AGGREGATOR} did not answer within", r"waits for rank \d to join",
+    UNHEARD = (rf"aggregator 0 at {AGGREGATOR} did not answer within",
+               r"waits for rank [\d, ]+ to join",
                rf"aggregator 0 at {AGGREGATOR} is unreachable within",
                r"worker lost about rank \d", r"formation failed about rank \d",
                rf"aggregator lost: job {JOB}: aggregator 0 at {AGGREGATOR}")
