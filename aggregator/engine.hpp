@@ -90,11 +90,13 @@ class Engine {
   StreamScope scope_of(Job& job, PacketSink& sink) {
     Membership& m = job.membership;
     const Roster& r = m.roster();
-    return {r.session(),   r.endpoints(),
-            r.present(),   m.record().protection.of(wire::Kind::kResult),
-            m.multicast(), job.window,
-            sink,          counters_,
-            scratch_,      job.shared ? &*job.shared : nullptr};
+    return {
+        r.session(),   r.endpoints(),
+        r.present(),   m.record().protection.of(wire::Kind::kResult),
+        m.multicast(), job.window,
+        sink,          counters_,
+        scratch_,      job.shared ? &*job.shared : nullptr,
+    };
   }
 
   DropReason dispatch(const Endpoint& from, Packet& packet, Buffer buffer, Time now,

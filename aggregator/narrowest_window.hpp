@@ -1,5 +1,6 @@
-// How many of a shard's streams every rank of a job lets run: the least that one has told (rule 8
-// of docs/protocol.md). Ranks that let more run would only wait there for the one that does not.
+// How many of a shard's streams every rank of a job lets run: the least that one has told lately
+// (rule 8 of docs/protocol.md). Ranks that let more run would only wait there for the one that does
+// not. What was told long ago is forgotten: a rank that contributes to nothing delays nobody.
 #pragma once
 
 #include <algorithm>

@@ -273,8 +273,9 @@ DropReason Engine::on_stream(Packet& packet, Buffer buffer, Time now, KeepingSin
   if (taken.drop == DropReason::kNone) window.heard_of_narrowest(narrowest, now);
   if (taken.ends_job != nullptr)
     fail_protocol(*taken.ends_job);
-  else if (const Turn now_at = x->turn(ops_);
-           window.width() != width || (now_at != turn && !window.lets_run(now_at)))
+  else if (const Turn next = x->turn(ops_);
+           !window.is_open() &&
+           (window.width() != width || (next != turn && !window.lets_run(next))))
     let_run(membership, now, sink);
   return taken.drop;
 }

@@ -44,7 +44,7 @@ class CongestionWindow {
     first_ = std::min(few, kFirst);
     by_loss_ = by_delay_ = at_once ? streams : std::min(streams, first_);
     is_open_ = width() == most_;
-    starts_ = does_not_wait_ = !is_open_;
+    starts_by_loss_ = starts_by_delay_ = !is_open_;
   }
 
   unsigned width() const { return std::min<unsigned>(own(), narrowest_); }
@@ -61,15 +61,19 @@ class CongestionWindow {
 
   /// A round to which this rank contributed has ended.
   void arrived() {
-    if (does_not_wait_ || is_long_unjudged()) by_delay_ = std::min(by_delay_ + 1, most_);
-    if (++arrived_ < kEpoch && !starts_) return;
+    ++rounds_since_verdict_;
+    if (starts_by_delay_ || may_try_one_more()) {
+      by_delay_ = std::min(by_delay_ + 1, most_);
+      rounds_since_verdict_ = 0;
+    }
+    if (++arrived_ < kEpoch && !starts_by_loss_) return;
     if (lost_ == 0) {
       by_loss_ = std::min(by_loss_ + 1, most_);
     } else if (lost_ >= kManyLost && by_loss_ > least_) {
       --by_loss_;
       is_open_ = false;
     }
-    starts_ = starts_ && by_loss_ < most_;
+    starts_by_loss_ = starts_by_loss_ && by_loss_ < most_;
     arrived_ = lost_ = 0;
   }
   /// One that went out at `at` did not arrive. True: too many, and the window is narrower now.
@@ -80,7 +84,7 @@ class CongestionWindow {
     arrived_ = lost_ = 0;
     if (by_loss_ <= least_) return false;
     by_loss_ = std::max(width() / 2, least_);
-    is_open_ = starts_ = false;
+    is_open_ = starts_by_loss_ = false;
     return true;
   }
 
@@ -91,10 +95,10 @@ class CongestionWindow {
     nearest_ = std::min(nearest_, took);
     shortest_ = std::min(shortest_, took);
     const Duration most = this->most();
-    does_not_wait_ = does_not_wait_ && took <= most;
+    starts_by_delay_ = starts_by_delay_ && took <= most;
     if (++round_trips_ < kRoundTrips) return false;
     const Duration shortest = shortest_;
-    unjudged_ = 0;
+    rounds_since_verdict_ = 0;
     watch_from(now);
     if (shortest <= most) {
       by_delay_ = std::min(by_delay_ + 1, most_);
@@ -133,12 +137,10 @@ class CongestionWindow {
 
  private:
   Duration most() const { return std::max(round_trip_max_, kMostOfNearest * nearest_); }
-  /// So few round trips are known that it must be tried whether packets still wait: other ranks
-  /// complete the rounds.
-  bool is_long_unjudged() {
-    if (++unjudged_ < kEpoch) return false;
-    unjudged_ = 0;
-    return round_trips_ == 0 || shortest_ <= most();
+  /// Other ranks complete nearly all rounds, so that this one cannot measure; and what it did
+  /// measure is not too long.
+  bool may_try_one_more() const {
+    return rounds_since_verdict_ >= kEpoch && (round_trips_ == 0 || shortest_ <= most());
   }
 
   static constexpr unsigned kFirst = 8;
@@ -161,7 +163,7 @@ class CongestionWindow {
   unsigned by_loss_ = 0;
   unsigned least_ = 0;
   unsigned first_ = 0;
-  bool starts_ = false;
+  bool starts_by_loss_ = false;  // slow start: nothing was lost yet
   unsigned arrived_ = 0;
   unsigned lost_ = 0;
   Time narrowed_{};
@@ -169,11 +171,11 @@ class CongestionWindow {
   std::uint16_t narrowest_ = std::numeric_limits<std::uint16_t>::max();
 
   unsigned by_delay_ = 0;
-  bool does_not_wait_ = false;
+  bool starts_by_delay_ = false;  // slow start: no packet has waited too long yet
   Duration nearest_ = kLongest;
   Duration shortest_ = kLongest;  // of those since watched_from_
   unsigned round_trips_ = 0;
-  unsigned unjudged_ = 0;  // rounds
+  unsigned rounds_since_verdict_ = 0;  // or since one more stream was tried
   Time watched_from_{};
 };
 

@@ -96,7 +96,8 @@ def bytes_sent(backend):
         return ranks * dist.distributed_c10d._get_default_group().bytes_sent
     interface = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
     with open("/proc/net/dev", encoding="ascii") as file:
-        sent = next(int(line.split()[9]) for line in file if line.strip().startswith(interface))
+        sent = next(int(line.split()[9]) for line in file
+                    if line.strip().startswith(interface + ":"))
     return sent if interface == "lo" else ranks * sent
 
 

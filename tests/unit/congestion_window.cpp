@@ -117,6 +117,14 @@ TEST_CASE("many ranks begin with 512 streams together, and go down to as many, o
 
 namespace {
 
+/// Of a session with 64 streams that has begun well: all run.
+CongestionWindow running(unsigned ranks = 4) {
+  CongestionWindow window;
+  window.begin(64, ranks, false, 5ms);
+  arrive(window, 100);
+  return window;
+}
+
 /// So many round trips, one after another, which took so long each.
 Time answer(CongestionWindow& window, int round_trips, Duration each, Time now) {
   for (int i = 0; i < round_trips; ++i) window.round_trip(each, now += each);
@@ -126,9 +134,7 @@ Time answer(CongestionWindow& window, int round_trips, Duration each, Time now) 
 }  // namespace
 
 TEST_CASE("8 round trips of more than 5 ms tell that packets wait too long") {
-  CongestionWindow window;
-  window.begin(64, 4, false, 5ms);
-  arrive(window, 100);
+  CongestionWindow window = running();
   Time now = answer(window, 1, 100us, Time{1s});
   now = answer(window, 7, 9ms, now);
   CHECK(window.width() == 64);  // a short one was among them
@@ -162,9 +168,7 @@ TEST_CASE("8 round trips of more than 5 ms tell that packets wait too long") {
 }
 
 TEST_CASE("a path may be twice as long as it was at its shortest") {
-  CongestionWindow window;
-  window.begin(64, 4, false, 5ms);
-  arrive(window, 100);
+  CongestionWindow window = running();
   Time now = answer(window, 1, 20ms, Time{1s});
   now = answer(window, 31, 40ms, now);
   CHECK(window.width() == 64);
@@ -197,9 +201,7 @@ TEST_CASE("all ranks go by the narrowest window") {
 }
 
 TEST_CASE("round trips that began before others narrowed the window do not count") {
-  CongestionWindow window;
-  window.begin(64, 4, false, 5ms);
-  arrive(window, 100);
+  CongestionWindow window = running();
   Time now = answer(window, 7, 10ms, Time{1s});
   window.heard_of_narrowest(32, now);
   CHECK(!window.round_trip(10ms, now + 9ms));
@@ -208,9 +210,7 @@ TEST_CASE("round trips that began before others narrowed the window do not count
 }
 
 TEST_CASE("where this rank completes no round, 128 that end let one stream more run") {
-  CongestionWindow window;
-  window.begin(64, 4, false, 5ms);
-  arrive(window, 100);
+  CongestionWindow window = running();
   Time now = answer(window, 1, 1ms, Time{1s});
   now = answer(window, 8 * 30 - 1, 40ms, now);
   REQUIRE(window.width() == 8);
@@ -224,18 +224,14 @@ TEST_CASE("where this rank completes no round, 128 that end let one stream more 
 }
 
 TEST_CASE("delay leaves many ranks as many streams as they began with") {
-  CongestionWindow window;
-  window.begin(64, 256, false, 5ms);
-  arrive(window, 100);
+  CongestionWindow window = running(256);
   Time now = answer(window, 1, 1ms, Time{1s});
   answer(window, 8 * 60, 40ms, now);
   CHECK(window.width() == 2);
 }
 
 TEST_CASE("another path has another shortest round trip, and other ranks' windows are not known") {
-  CongestionWindow window;
-  window.begin(64, 4, false, 5ms);
-  arrive(window, 100);
+  CongestionWindow window = running();
   Time now = answer(window, 1, 1ms, Time{1s});
   window.heard_of_narrowest(7, now);
   window.path_changed(now);
