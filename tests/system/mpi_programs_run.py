@@ -341,12 +341,15 @@ class MpiPrograms(harness.SystemTest):
                                  f"rank {rank}: an error .* declared failed", kind)
 
     def test_errors_are_fatal(self):
+        # What ranks say as they end goes through mpirun. Open MPI 4.1's fails itself, seldom, where
+        # all ranks say it at once: it dies, or cannot read their messages.
+        mpirun_fails = re.compile("orte_rml_oob_send_buffer_nb|ORTE_ERROR_LOG: Data unpack")
         for kind in ("blocking", "request"):
-            job = self.run_until_the_aggregator_dies("fatal", kind)
-            # Open MPI 4.1's mpirun fails itself, seldom, where all ranks say at once why they end.
-            if job.wait() == -signal.SIGSEGV and "orte_rml_oob_send_buffer_nb" in job.err:
+            for _ in range(5):
                 job = self.run_until_the_aggregator_dies("fatal", kind)
-            self.assertNotEqual(job.wait(), 0, kind)
+                self.assertNotEqual(job.wait(), 0, kind)
+                if not mpirun_fails.search(job.err):
+                    break
             self.assertRegex(job.err, r"\*\*\* sluice: job .* declared failed", kind)
             self.assertIn("MPI_ERRORS_ARE_FATAL", job.err, kind)
 
