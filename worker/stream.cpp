@@ -169,7 +169,8 @@ Taken Stream::on_result(const Packet& packet, Buffer buffer, Scope& scope) {
   if (round < position_) {
     if (round == timed_out_) {  // it has come twice
       timed_out_ = kNoRound;
-      scope.membership.recent.asked_too_soon(scope.membership.rto.value());
+      if (!overtaken_) scope.membership.recent.asked_too_soon(scope.membership.rto.value());
+      scope.membership.recent.in_vain(scope.membership.rto.value(), scope.config.ranks);
     }
     return {DropReason::kStaleRound};
   }
@@ -360,7 +361,7 @@ Taken Stream::on_status(const wire::Status& status, Scope& scope) {
   RecentRounds& recent = scope.membership.recent;
   if (!awaited_.contains(scope.config.rank)) {
     held_ = true;  // our contribution is in: others are late
-    if (!first_) recent.in_vain(scope.membership.rto.value());
+    if (!first_) recent.in_vain(scope.membership.rto.value(), scope.config.ranks);
   } else if (owes_data()) {
     held_ = false;
     recent.lost(scope.membership.rto.value());
@@ -450,10 +451,10 @@ void Stream::on_timer(Scope& scope) {
     send_data(false, scope);
     return;
   }
-  const Duration timeout = this->timeout(scope);
-  RecentRounds& recent = scope.membership.recent;
-  if (const Time late = recent.late_at(said_, timeout, held_ || !owes_data()); scope.now < late)
-    return arm(late, scope);
+  const RecentRounds& recent = scope.membership.recent;
+  const RecentRounds::Waits waits = this->waits(scope);
+  if (const Time late = recent.late_at(said_, waits); scope.now < late)
+    return arm(recent.next_look(late, waits, scope.now), scope);
   ++scope.counters.timeouts;
   ++backoffs_;
   scope.membership.ask(scope.now);
@@ -463,6 +464,7 @@ void Stream::on_timer(Scope& scope) {
   else
     send_probe(scope);
   timed_out_ = position_;
+  overtaken_ = recent.is_overtaken(said_, waits);
   count_unanswered(scope);
   await(scope);
 }
@@ -470,7 +472,8 @@ void Stream::on_timer(Scope& scope) {
 /// Something was said of the round awaited, or nothing need be.
 void Stream::await(Scope& scope) {
   said_ = scope.now;
-  arm(after(scope.now, timeout(scope)), scope);
+  const RecentRounds::Waits waits = this->waits(scope);
+  arm(after(scope.now, std::min(waits.timeout, waits.reordering)), scope);
 }
 
 void Stream::answered(Scope& scope) {
@@ -488,10 +491,15 @@ void Stream::count_unanswered(Scope& scope) {
 }
 
 /// What is lost on its way to a group may be lost for all ranks: they do not all ask in one moment.
-Duration Stream::timeout(Scope& scope) const {
-  const Duration timeout = scope.membership.rto.backed_off(backoffs_);
-  if (scope.membership.agreed().group == 0) return timeout;
-  return timeout + timeout * scope.config.rank.value / (4 * scope.config.ranks);
+RecentRounds::Waits Stream::waits(Scope& scope) const {
+  const RetransmissionTimeout& rto = scope.membership.rto;
+  const bool by_group = scope.membership.agreed().group != 0;
+  const auto own = [&](Duration wait) {
+    return by_group ? wait + wait * scope.config.rank.value / (4 * scope.config.ranks) : wait;
+  };
+  return {.timeout = own(rto.backed_off(backoffs_)),
+          .reordering = own(rto.reordering()),
+          .others_alone = held_ || !owes_data()};
 }
 
 void Stream::arm(Time due, Scope& scope) {

@@ -27,6 +27,7 @@
 #include "common/base/time.hpp"
 #include "common/protocol/drop_reason.hpp"
 #include "common/protocol/packet.hpp"
+#include "common/protocol/recent_rounds.hpp"
 #include "common/protocol/slots.hpp"
 #include "common/protocol/wire.hpp"
 #include "worker/config.hpp"
@@ -209,7 +210,7 @@ class Stream {
   Buffer send_and_keep(Buffer buffer, Scope& scope);
   void count_sent(const Buffer& buffer, Scope& scope);
   void await(Scope& scope);
-  Duration timeout(Scope& scope) const;
+  RecentRounds::Waits waits(Scope& scope) const;
   void answered(Scope& scope);
   void count_unanswered(Scope& scope);
   void arm(Time due, Scope& scope);
@@ -254,6 +255,7 @@ class Stream {
   unsigned unanswered_ = 0;  // times that the aggregator was asked, since it has answered
   Time unanswered_since_{};
   Round timed_out_ = kNoRound;  // the last that did, until it is known that it did so too soon
+  bool overtaken_ = false;      // it did so as a younger one had ended
   std::string failure_;
 };
 

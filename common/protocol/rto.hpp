@@ -39,6 +39,9 @@ class RetransmissionTimeout {
   Duration value() const { return value_; }
   Duration smoothed() const { return smoothed_; }
 
+  /// By how much packets may overtake each other (RFC 8985, section 6.2).
+  Duration reordering() const { return std::max(limits_.min, smoothed_) / 4; }
+
   /// The time-out after `backoffs` expiries without progress.
   Duration backed_off(unsigned backoffs) const {
     const Duration::rep factor = Duration::rep{1} << std::min(backoffs, 62u);

@@ -33,6 +33,7 @@ constexpr const char* kMustHappen[] = {
     "theme.full links",
     "theme.incast",
     "theme.shared links",
+    "theme.lossy links",
     "theme.deaf",
     "worker.narrowed_by_loss",
     "worker.narrowed_by_delay",

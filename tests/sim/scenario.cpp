@@ -142,6 +142,24 @@ void draw_full_links(Random& r, Scenario& s) {
   s.jobs.push_back(std::move(job));
 }
 
+/// As many aggregators as ranks, at links of 100 or 200 Mbit/s that lose 1%.
+void draw_lossy_links(Random& r, Scenario& s) {
+  s.link = LinkModel{
+      .delay = ms(r.uniform(0.05, 0.3)), .host_bytes_per_us = r.pick({12.5, 25.0}), .loss = 0.01};
+  s.integrity = false;
+  s.faults_end = Time{std::chrono::seconds(10)};
+  s.receive_ring = 1024;
+  s.lanes = 1;
+  s.payload_bytes = 1400;
+  s.shards = static_cast<unsigned>(r.pick({2, 4, 8}));
+  JobPlan job = draw_job(r, s, 10, s.shards);
+  job.payload_bytes.assign(job.ranks, s.payload_bytes);
+  job.streams = 64;
+  job.pause_max = job.start_spread = {};
+  job.programs.push_back({long_sum(r, 0, 4000)});
+  s.jobs.push_back(std::move(job));
+}
+
 /// Many rounds on a network without faults, but for groups that some ranks do not hear.
 void draw_deaf(Random& r, Scenario& s) {
   s.link = LinkModel{.delay = ms(r.uniform(0.05, 0.3))};
@@ -242,10 +260,12 @@ Scenario make_scenario(std::uint64_t seed) {
   s.integrity = r.chance(0.4);
   if (s.integrity) s.link.bit_flips = r.pick({0.001, 0.01, 0.05});
   s.trust = r.pick({Trust::kNone, Trust::kSecret, Trust::kAuthenticated});
-  s.theme = seed % 33 == 32   ? Theme::kManyRanks
-            : seed % 33 == 31 ? r.pick({Theme::kFullLinks, Theme::kIncast, Theme::kSharedLinks})
-            : seed % 33 == 30 ? Theme::kDeaf
-                              : draw_theme(r);
+  s.theme =
+      seed % 33 == 32 ? Theme::kManyRanks
+      : seed % 33 == 31
+          ? r.pick({Theme::kFullLinks, Theme::kIncast, Theme::kSharedLinks, Theme::kLossyLinks})
+      : seed % 33 == 30 ? Theme::kDeaf
+                        : draw_theme(r);
   switch (s.theme) {
     case Theme::kMixed:
       draw_mixed(r, s);
@@ -271,6 +291,9 @@ Scenario make_scenario(std::uint64_t seed) {
     case Theme::kSharedLinks:
       draw_shared_links(r, s);
       break;
+    case Theme::kLossyLinks:
+      draw_lossy_links(r, s);
+      break;
     case Theme::kDeaf:
       draw_deaf(r, s);
       break;
@@ -292,8 +315,8 @@ Scenario make_scenario(std::uint64_t seed) {
 
 const char* name(Theme theme) {
   static constexpr const char* kNames[] = {
-      "mixed",        "crashes",    "lost",   "standby",      "slow rank", "many ranks",
-      "hostile host", "full links", "incast", "shared links", "deaf"};
+      "mixed",        "crashes",    "lost",   "standby",      "slow rank",   "many ranks",
+      "hostile host", "full links", "incast", "shared links", "lossy links", "deaf"};
   return kNames[static_cast<std::size_t>(theme)];
 }
 

@@ -147,6 +147,7 @@ enum class Theme {
   kFullLinks,    ///< hosts have slow links, and nothing fails: nothing may be sent again
   kIncast,       ///< the same with short queues, to which all ranks send at a time
   kSharedLinks,  ///< two jobs at slow links, one of more streams: they get equal shares
+  kLossyLinks,   ///< slow links lose packets: what is lost is soon repaired
   kDeaf,         ///< nothing is lost but what goes by multicast to some ranks
 };
 const char* name(Theme theme);

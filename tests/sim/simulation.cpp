@@ -225,6 +225,7 @@ void Simulation::check_what_was_sent_again() {
                 std::to_string(counts["worker.data_sent"]));
   if (scenario_.theme == Theme::kDeaf) check_what_was_repaired(counts);
   if (scenario_.theme == Theme::kSharedLinks) check_shares();
+  if (scenario_.theme == Theme::kLossyLinks) check_goodput();
   if (scenario_.theme != Theme::kFullLinks) return;
   require(counts["worker.data_resent"] == 0, "DATA was sent again that was not lost");
   // A PROBE for what a stream awaits costs 48 bytes.
@@ -240,6 +241,17 @@ void Simulation::check_shares() const {
   require(5 * std::min(first, second) >= 4 * std::max(first, second),
           "jobs at one link took " + std::to_string(first / std::chrono::milliseconds(1)) +
               " and " + std::to_string(second / std::chrono::milliseconds(1)) + " ms");
+}
+
+/// A sum took not much longer than links without losses need for it.
+void Simulation::check_goodput() const {
+  const OpSpec& sum = scenario_.jobs[0].programs[0][0];
+  const std::chrono::duration<double, std::micro> needed(
+      static_cast<double>(sum.element_count * sizeof(float)) / scenario_.link.host_bytes_per_us);
+  const std::chrono::duration<double, std::micro> took =
+      jobs_[0]->ranks[0].left_at.time_since_epoch();
+  require(took <= 1.75 * needed,
+          "a sum took " + std::to_string(took / needed) + " of what links need");
 }
 
 /// Who does not hear the group gets his results by unicast as soon as that is known; for others the

@@ -34,6 +34,7 @@ class Simulation {
   bool all_over() const;
   void check_what_was_sent_again();
   void check_shares() const;
+  void check_goodput() const;
   void check_what_was_repaired(Coverage& counts) const;
   void check_duplicates(const Job& job) const;
   std::string states() const;
