@@ -1,0 +1,78 @@
+// Source ports by which a device's RSS brings a worker's datagrams to the queues of the lanes that
+// they are for. The hash is Toeplitz's, of both addresses and ports, which is linear: the hash of a
+// tuple is the sum (xor) of what its bytes contribute. So a port is found by a few look-ups,
+// however often unauthenticated peers ask.
+//
+// The table entry that a frame takes is the hash's lower bits. For each value of these it is known
+// beforehand which source ports contribute it, and for each queue which entries lead there.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/base/ids.hpp"
+#include "common/base/source_ports.hpp"
+
+namespace sluice::net {
+
+/// What a frame's hash is computed from; host byte order.
+struct FlowTuple {
+  std::uint32_t source_ipv4 = 0;
+  std::uint32_t destination_ipv4 = 0;
+  std::uint16_t source_port = 0;
+  std::uint16_t destination_port = 0;
+};
+
+/// Bytes of a key that the hash of a FlowTuple takes.
+inline constexpr std::size_t kRssKeyBytes = 16;
+
+/// DPDK's software Toeplitz hash. `key`: kRssKeyBytes or more.
+std::uint32_t rss_hash(std::span<const std::uint8_t> key, const FlowTuple& tuple);
+
+/// How a device spreads UDP datagrams over its queues.
+struct Rss {
+  std::vector<std::uint8_t> key;
+  std::vector<std::uint16_t> table;  ///< queues, by the hash's lower bits
+};
+
+/// Asks a started device. Throws Error kUnavailable where it does not spread by UDP ports, or does
+/// not tell.
+Rss read_rss(std::uint16_t port_id);
+
+class SourcePortChooser {
+ public:
+  static constexpr std::size_t kMaxTable = 512;  ///< bounds what a choice costs
+
+  /// Of a port at `own_ipv4` whose queue l is for UDP port `first_udp_port` + l. Throws Error
+  /// kUnavailable where the table is not a power of two up to kMaxTable, or some worker could not
+  /// reach some queue whatever its source port.
+  SourcePortChooser(const Rss& rss, std::uint32_t own_ipv4, std::uint16_t first_udp_port,
+                    std::uint16_t lanes);
+
+  /// For each lane the port from which a worker is to send there. Ranks that share an address get
+  /// different ones, as far as there are enough.
+  SourcePorts choose(std::uint32_t worker_ipv4, Rank rank) const;
+
+ private:
+  struct Class {  // of source ports that contribute the same: part of lower_
+    std::uint16_t begin = 0;
+    std::uint16_t size = 0;
+  };
+
+  void classify(std::span<const std::uint8_t> key);
+  bool reaches(std::uint16_t lane, std::size_t hash) const;
+  std::size_t hash_of(std::uint32_t worker_ipv4) const;
+
+  const std::size_t mask_;
+  std::array<std::array<std::uint16_t, 256>, 4> of_worker_{};  // by byte of its address, the first
+                                                               // one on the wire at 0
+  std::vector<std::uint16_t> of_lane_;               // what is the same for all who send to a lane
+  std::vector<Class> classes_;                       // by contribution
+  std::vector<std::uint16_t> lower_;                 // parts of source ports, by class
+  std::vector<std::vector<std::uint16_t>> entries_;  // of the table, by queue
+};
+
+}  // namespace sluice::net
