@@ -66,6 +66,8 @@ DropReason Engine::on_hello(const Endpoint& from, const Packet& packet, Time now
   challenge.challenge = challenge_cookie(config_.challenge_key, packet.job(), hello.nonce,
                                          challenge.serial, hello.rank, from);
   challenge.lanes = config_.lanes;
+  if (config_.source_ports)
+    std::ranges::copy(config_.source_ports(from, Rank{hello.rank}), challenge.source_ports.begin());
   control_.push(from, challenge, protection);
   return DropReason::kNone;
 }

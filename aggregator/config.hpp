@@ -8,8 +8,11 @@
 #include <memory>
 
 #include "aggregator/shared_memory.hpp"
+#include "common/base/endpoint.hpp"
+#include "common/base/ids.hpp"
 #include "common/base/limits.hpp"
 #include "common/base/multicast.hpp"
+#include "common/base/source_ports.hpp"
 #include "common/base/time.hpp"
 #include "common/protocol/job_protection.hpp"
 #include "common/protocol/wire.hpp"
@@ -49,6 +52,10 @@ struct EngineConfig {
 
   /// A rank that an op waits for that long is reported; 0: never.
   Duration straggler_warning = defaults::kStragglerWarning;
+
+  /// From which ports a rank behind this endpoint is to send, so that a device brings its packets
+  /// to the right lanes; empty: any will do. The same answer to the same question.
+  std::function<SourcePorts(const Endpoint& from, Rank rank)> source_ports;
 
   std::uint64_t incarnation = 0;  ///< unguessable, one per process
 

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "common/base/multicast.hpp"
+#include "common/base/source_ports.hpp"
 
 namespace sluice::aggregator {
 namespace {
@@ -32,6 +33,7 @@ void Multicast::put(Rank r, const Endpoint& at) {
   Endpoint group = at;
   group.ipv4 = group_;
   group.mac = multicast_mac(group_);
+  group.udp_port = kWorkerUdpPort;
   const auto find = [&](auto&& fits) {
     return static_cast<std::size_t>(std::find_if(paths_.begin(), paths_.end(), fits) -
                                     paths_.begin());

@@ -6,6 +6,8 @@ namespace sluice::worker {
 namespace {
 
 constexpr int kPausesWithoutAnswer = 4;  // the longest between two HELLOs
+constexpr unsigned kMaxFollowed = 4;     // a port that is given up counts twice
+constexpr unsigned kMaxAskedInVain = 6;  // 0.6 s when a join begins, later 1.5 s
 
 bool same_address(const Endpoint& a, const Endpoint& b) {
   return a.port_id == b.port_id && a.ipv4 == b.ipv4 && a.udp_port == b.udp_port;
@@ -18,9 +20,13 @@ AggregatorAddresses::AggregatorAddresses(const EngineConfig& config, std::uint16
     : config_(config),
       aggregator_(aggregator),
       lane_(lane),
+      own_port_(first.local_udp_port),
       addresses_(aggregator < config.addresses.size() ? std::max(1u, config.addresses[aggregator])
                                                       : 1u) {
-  for (Address& address : addresses_) address.endpoint = of_lane(first);  // until it is located
+  for (Address& address : addresses_) {
+    address.endpoint = of_lane(first);  // until it is located
+    address.source_port = own_port_;
+  }
 }
 
 Endpoint AggregatorAddresses::of_lane(Endpoint aggregator) const {
@@ -37,6 +43,7 @@ void AggregatorAddresses::begin(bool home_may_live, Time now) {
     address.incarnation = 0;
     address.next_is_answered = true;
     address.answered_at = kNever;
+    address.followed = address.asked_in_vain = 0;
   }
 }
 
@@ -77,11 +84,23 @@ std::size_t AggregatorAddresses::choose(Time now) {
 std::optional<Endpoint> AggregatorAddresses::next(Time now) {
   const std::size_t at = choose(now);
   Address& address = addresses_[at];
+  if (address.source_port != own_port_ && address.asked_in_vain >= kMaxAskedInVain) {
+    send_from(address, own_port_);
+    ++address.followed;
+  }
+  const auto place = place_of(at);
+  if (place) ++address.asked_in_vain;
+  return place;
+}
+
+std::optional<Endpoint> AggregatorAddresses::place_of(std::size_t at) {
+  Address& address = addresses_[at];
   if (!config_.locate) return address.endpoint;
   const auto attempt = static_cast<unsigned>(at + addresses_.size() * address.looks++);
   const auto found = config_.locate(aggregator_, attempt);
   if (!found) return std::nullopt;
   address.located = of_lane(*found);
+  address.located->local_udp_port = address.source_port;
   const bool may_be_elsewhere =
       found->off_machine && address.answered && same_address(*address.answered, *address.located);
   if (!may_be_elsewhere) return address.endpoint = address.located;
@@ -115,14 +134,46 @@ bool AggregatorAddresses::on_challenge(const Endpoint& from, std::uint64_t incar
   if (!is_home && (home_answers(now) || *at > first_that_answers(now))) return false;
   addresses_[*at].incarnation = incarnation;
   addresses_[*at].answered_at = now;
+  if (from.local_udp_port == addresses_[*at].source_port) addresses_[*at].asked_in_vain = 0;
   go_on_with(addresses_[*at], from);
   current_ = *at;
   return true;
 }
 
+void AggregatorAddresses::send_from(Address& address, std::uint16_t udp_port) {
+  address.source_port = udp_port;
+  address.asked_in_vain = 0;
+  for (auto* place : {&address.endpoint, &address.located, &address.answered})
+    if (*place) (*place)->local_udp_port = udp_port;
+}
+
+AggregatorAddresses::Next AggregatorAddresses::follow(const Endpoint& from,
+                                                      const SourcePorts& told) {
+  Address& address = addresses_[current_];
+  address.told = told;
+  const std::uint16_t wanted = told[lane_];
+  const bool is_there = wanted == 0 || wanted == from.local_udp_port;
+  if (!is_there && wanted == address.source_port) return Next::kAwait;
+  if (is_there || address.followed >= kMaxFollowed) {
+    if (from.local_udp_port != address.source_port) send_from(address, from.local_udp_port);
+    return Next::kJoin;
+  }
+  ++address.followed;
+  send_from(address, wanted);
+  return Next::kAskAgain;
+}
+
+void AggregatorAddresses::send_from_ports_of(const AggregatorAddresses& other) {
+  for (std::size_t i = 0; i < addresses_.size(); ++i)
+    if (const std::uint16_t told = other.addresses_[i].told[lane_]; told != 0)
+      send_from(addresses_[i], told);
+}
+
 bool AggregatorAddresses::on_welcome(const Endpoint& from, std::uint64_t incarnation) {
   const auto at = find(from);
   if (!at || addresses_[*at].incarnation != incarnation) return false;
+  if (from.local_udp_port != addresses_[*at].source_port)
+    send_from(addresses_[*at], from.local_udp_port);  // to where results go
   go_on_with(addresses_[*at], from);
   current_ = home_ = *at;
   home_incarnation_ = incarnation;

@@ -8,6 +8,10 @@
 // Anybody on a network may say by ARP that an address is his. So every other HELLO goes to the
 // Ethernet address from which the aggregator has answered last, whatever ARP says now; and what
 // follows an answer goes to the one of the two from which that came.
+//
+// An aggregator may tell from which UDP ports it wants to be sent to. That is a hint: it is
+// followed a few times in a join, and not where nothing is answered then (a firewall may know but
+// our own).
 #pragma once
 
 #include <cstdint>
@@ -15,6 +19,7 @@
 #include <vector>
 
 #include "common/base/endpoint.hpp"
+#include "common/base/source_ports.hpp"
 #include "common/base/time.hpp"
 #include "worker/config.hpp"
 
@@ -43,6 +48,17 @@ class AggregatorAddresses {
   /// A CHALLENGE of an aggregator's incarnation. True if that is where to join.
   bool on_challenge(const Endpoint& from, std::uint64_t incarnation, Time now);
 
+  /// What that CHALLENGE makes of us, which came to `from.local_udp_port`.
+  enum class Next {
+    kJoin,      ///< with it, from that port
+    kAskAgain,  ///< from the port that it tells: it is no proof for that one
+    kAwait,     ///< the answer to what was asked from there
+  };
+  Next follow(const Endpoint& from, const SourcePorts& told);
+
+  /// Begins with the ports that the aggregator has told another of its lanes' memberships.
+  void send_from_ports_of(const AggregatorAddresses& other);
+
   /// A WELCOME. True if it comes from where we asked to join, and is no earlier incarnation's.
   bool on_welcome(const Endpoint& from, std::uint64_t incarnation);
 
@@ -55,12 +71,18 @@ class AggregatorAddresses {
     std::uint64_t incarnation = 0;     // that challenged us in this join; 0: none
     Time answered_at = kNever;
     unsigned looks = 0;
+    std::uint16_t source_port = 0;  // ours
+    SourcePorts told{};             // last
+    unsigned followed = 0;          // times, in this join
+    unsigned asked_in_vain = 0;     // from that port
   };
 
   Endpoint of_lane(Endpoint aggregator) const;
   std::optional<std::size_t> find(const Endpoint& from) const;
   static void go_on_with(Address& address, const Endpoint& from);
+  static void send_from(Address& address, std::uint16_t udp_port);
   std::size_t choose(Time now);
+  std::optional<Endpoint> place_of(std::size_t at);
   bool answers(const Address& address, Time now) const;
   bool home_answers(Time now) const;
   std::size_t first_that_answers(Time now) const;  // addresses_.size(): none
@@ -68,6 +90,7 @@ class AggregatorAddresses {
   const EngineConfig& config_;
   const std::uint16_t aggregator_;
   const std::uint16_t lane_;
+  const std::uint16_t own_port_;
   std::vector<Address> addresses_;
   std::size_t current_ = 0;
   std::size_t home_ = 0;  // where we were welcomed last, and by which incarnation of the aggregator

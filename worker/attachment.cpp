@@ -8,6 +8,7 @@
 
 #include "common/base/limits.hpp"
 #include "common/base/packet_memory.hpp"
+#include "common/base/source_ports.hpp"
 #include "common/config/address.hpp"
 #include "common/config/aggregator_config.hpp"
 #include "common/config/choices.hpp"
@@ -20,7 +21,6 @@
 namespace sluice {
 namespace {
 
-constexpr std::uint16_t kWorkerUdpPort = 4748;
 // Ranks must agree on a daemon to join, so all give those of higher precedence time to answer.
 constexpr std::chrono::milliseconds kStandbyDelay{500};
 constexpr std::uint16_t kIpAndUdpBytes = net::kIpv4Bytes + net::kUdpBytes;
@@ -96,6 +96,7 @@ Attachment::Attachment(const ContextOptions& options, std::shared_ptr<spdlog::lo
                                                limits::kWorkerHeaderBuffers, 0);
   io_ = std::make_unique<net::DatagramIo>(*payloads_, *headers_);
   io_->listen(kWorkerUdpPort);
+  for (std::size_t lane = 0; lane < limits::kMaxLanes; ++lane) io_->listen_to_source_ports(lane);
   io_->inject_faults(faults_);
   if (!options.faults.empty()) logger_->warn("fault injection is on: {}", options.faults);
   links_ = std::make_unique<Links>(planned_, *payloads_, *io_, logger_);

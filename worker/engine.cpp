@@ -79,6 +79,8 @@ bool Engine::begin_ops_again(KeepingSink& sink) {
 /// Shard 0 has decided, and told how many others there are; they are told what.
 void Engine::join_others(Time now) {
   while (memberships_.size() < session().shards) add_membership();
+  for (std::size_t i = aggregators_.size(); i < memberships_.size(); i += aggregators_.size())
+    memberships_[i]->send_from_ports_of(*memberships_[0]);
   for (std::size_t i = 1; i < memberships_.size(); ++i)
     memberships_[i]->begin_join(memberships_[0]->agreed(), true, now, control_);
 }

@@ -80,14 +80,18 @@ void ShardMembership::start_joining(bool no_progress, Time now, ControlPackets& 
   send_hello(now, out);
 }
 
-void ShardMembership::send_hello(Time now, ControlPackets& out) {
+wire::Hello ShardMembership::hello() const {
   auto hello = wire::make<wire::Hello>(config_.job);
   hello.nonce = nonce_;
   hello.rank = config_.rank.value;
   hello.world_size = config_.ranks;
+  return hello;
+}
+
+void ShardMembership::send_hello(Time now, ControlPackets& out) {
   if (const auto to = addresses_.next(now)) {
-    out.push(*to, hello, protection_);
-    if (asked_ && addresses_.is_current(*to))
+    out.push(*to, hello(), protection_);
+    if (asked_ && addresses_.is_current(*to) && to->local_udp_port == asked_from_)
       out.push(*to, *asked_, protection_);  // it may be lost
   }
   if (leaving_) send_leave(out);  // it may have let us go already
@@ -95,11 +99,23 @@ void ShardMembership::send_hello(Time now, ControlPackets& out) {
   retry_ = std::min(2 * retry_, config_.join_retry_max);
 }
 
+/// Whether a CHALLENGE is for the port from which we are to join.
+bool ShardMembership::may_join(const Endpoint& from, const wire::Challenge& packet,
+                               ControlPackets& out) {
+  SourcePorts told;
+  std::ranges::copy(packet.source_ports, told.begin());
+  const auto next = addresses_.follow(from, told);
+  if (next == AggregatorAddresses::Next::kAskAgain)
+    out.push(addresses_.current(), hello(), protection_);
+  return next == AggregatorAddresses::Next::kJoin;
+}
+
 bool ShardMembership::on_challenge(const Endpoint& from, const wire::Challenge& packet, Time now,
                                    ControlPackets& out) {
   if (state_ != State::kJoining || packet.nonce != nonce_) return false;
   if (!addresses_.on_challenge(from, packet.incarnation, now)) return false;
   shared_ = protection_.has_secret();
+  if (!may_join(from, packet, out)) return true;
   auto join = wire::make<wire::Join>(config_.job);
   join.nonce = nonce_;
   join.incarnation = packet.incarnation;
@@ -136,6 +152,7 @@ void ShardMembership::send_join(Time now, ControlPackets& out) {
   }
   out.push(addresses_.current(), *unsent_, protection_);
   asked_ = std::exchange(unsent_, std::nullopt);
+  asked_from_ = addresses_.current().local_udp_port;
 }
 
 /// Offers memory to share in a JOIN, as soon as the aggregator has given this rank a region for the

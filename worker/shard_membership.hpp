@@ -64,6 +64,11 @@ class ShardMembership {
   }
   bool resume() const { return resume_; }  ///< the last WELCOME asks to resynchronise
 
+  /// Begins with the ports that the aggregator has told another of its lanes' memberships.
+  void send_from_ports_of(const ShardMembership& other) {
+    addresses_.send_from_ports_of(other.addresses_);
+  }
+
   /// Starts to join. `wanted` has what to ask for, and the generation held (0: none).
   void begin_join(const Session& wanted, bool no_progress, Time now, ControlPackets& out);
   /// Starts to join again: the aggregator does not know us any more, as it says itself
@@ -134,9 +139,11 @@ class ShardMembership {
   static constexpr Duration kSilence = std::chrono::milliseconds(100);
 
   wire::MemberHeader member_header(wire::MemberHeader header) const;
+  wire::Hello hello() const;
   void send_hello(Time now, ControlPackets& out);
   void start_joining(bool no_progress, Time now, ControlPackets& out);
   void send_leave(ControlPackets& out);
+  bool may_join(const Endpoint& from, const wire::Challenge& packet, ControlPackets& out);
   void send_join(Time now, ControlPackets& out);
   std::uint16_t shards_of(std::uint16_t lanes) const {
     return static_cast<std::uint16_t>(aggregators_ * lanes);
@@ -167,6 +174,7 @@ class ShardMembership {
   std::deque<EngineConfig::Results> offered_results_;  // in JOINs, newest first
   EngineConfig::Results results_;                      // of the epoch
   std::optional<wire::Join> asked_;   // the newest of this attempt, where addresses_ stands
+  std::uint16_t asked_from_ = 0;      // our UDP port, for which alone it is good
   std::optional<wire::Join> unsent_;  // the next one, which awaits memory of this aggregator:
   Endpoint unsent_to_;
   Time unsent_due_ = kNever;

@@ -15,6 +15,7 @@
 
 #include "common/base/endpoint.hpp"
 #include "common/base/limits.hpp"
+#include "common/base/source_ports.hpp"
 #include "common/base/time.hpp"
 #include "common/net/buffer.hpp"
 #include "common/net/fault_plan.hpp"
@@ -52,6 +53,11 @@ class DatagramIo final : public KeepingSink {
 
   /// Datagrams to this UDP port reach the handler from now on; all others are dropped.
   void listen(std::uint16_t udp_port) { listened_.set(udp_port); }
+
+  /// The same of all ports from which a worker may be told to send to lane `lane`.
+  void listen_to_source_ports(std::size_t lane) {
+    for (std::size_t i = 0; i < kSourcePortsOfLane; ++i) listened_.set(first_source_port(lane) + i);
+  }
 
   /// From now on this is lane `lane` of several: what comes over a network for others goes to them,
   /// and what comes there for this one is received here. (Local peers have a queue for each lane.)

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "common/base/multicast.hpp"
+#include "common/base/source_ports.hpp"
 #include "common/protocol/geometry.hpp"
 #include "common/protocol/keyed.hpp"
 #include "common/protocol/protection.hpp"
@@ -22,6 +23,12 @@ bool is_index(std::uint32_t index, std::uint32_t blocks) {
 
 bool is_lane_count(std::uint16_t lanes) {
   return lanes >= 1 && lanes <= limits::kMaxLanes;
+}
+
+bool are_source_ports(std::span<const wire::U16, limits::kMaxLanes> ports) {
+  for (std::size_t lane = 0; lane < ports.size(); ++lane)
+    if (ports[lane] != 0 && !is_source_port_of(lane, ports[lane])) return false;
+  return true;
 }
 
 }  // namespace
@@ -134,7 +141,9 @@ DropReason Packet::check<wire::KeyValueResult>() {
 template <>
 DropReason Packet::check<wire::Challenge>() {
   if (const auto bad = check_fixed(sizeof(wire::Challenge)); bad != DropReason::kNone) return bad;
-  return is_lane_count(as<wire::Challenge>().lanes) ? DropReason::kNone : DropReason::kBadShape;
+  const auto& challenge = as<wire::Challenge>();
+  const bool possible = is_lane_count(challenge.lanes) && are_source_ports(challenge.source_ports);
+  return possible ? DropReason::kNone : DropReason::kBadShape;
 }
 
 template <>

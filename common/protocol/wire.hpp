@@ -254,8 +254,9 @@ struct Challenge {
   std::array<std::uint8_t, 16> challenge{};  // shows that the JOIN comes from where this went
   U16 lanes;                                 // of the daemon, each at a UDP port of its own
   std::array<std::uint8_t, 6> reserved{};
+  std::array<U16, limits::kMaxLanes> source_ports{};  // to send to each lane from; 0: any
 };
-static_assert(sizeof(Challenge) == 64 && sizeof(Challenge) + kTrailerBytes <= kHandshakeBytes);
+static_assert(sizeof(Challenge) == 80 && sizeof(Challenge) + kTrailerBytes <= kHandshakeBytes);
 
 struct Pending {
   Header header;

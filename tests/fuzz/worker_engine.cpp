@@ -25,12 +25,16 @@ constexpr std::uint64_t kSeed = 30;
 constexpr std::array<Endpoint, 2> kAggregators{
     {{.port_id = 1, .ipv4 = 1}, {.port_id = 2, .ipv4 = 2}}};
 
-/// One shard, or two: lanes of one aggregator, or two aggregators.
+/// One shard, or two: lanes of one aggregator, or two aggregators. They may tell from which ports
+/// to send.
 struct Shards {
   explicit Shards(std::uint8_t choice)
-      : count(1u + (choice & 1)), lanes(static_cast<std::uint16_t>((choice & 3) == 3 ? 2 : 1)) {}
+      : count(1u + (choice & 1)),
+        lanes(static_cast<std::uint16_t>((choice & 3) == 3 ? 2 : 1)),
+        tell_ports((choice & 4) != 0) {}
   std::size_t count;
   std::uint16_t lanes;
+  bool tell_ports;
   std::size_t aggregators() const { return count / lanes; }
 };
 
@@ -136,7 +140,9 @@ class Target {
     const parts::Sent sent = heard_[which];
     heard_.erase(heard_.begin() + static_cast<std::ptrdiff_t>(which));
     const Packet packet = sent.packet();
-    const auto shard = static_cast<std::uint16_t>(sent.to == kAggregators[0] ? 0 : 1);
+    const bool is_first = sent.to.ipv4 == kAggregators[0].ipv4 && sent.to.lane == 0;
+    const auto shard = static_cast<std::uint16_t>(is_first ? 0 : 1);
+    asked_from_ = sent.to.local_udp_port;
     switch (packet.kind()) {
       case Kind::kHello:
         return say(challenge(packet.as<wire::Hello>(), shard));
@@ -201,8 +207,9 @@ class Target {
     tell(bytes);
   }
   void tell(const Datagram& bytes) {
-    caller_.engine.receive(kAggregators[0], parts::received(caller_.sink, bytes), now_,
-                           caller_.sink);
+    Endpoint from = kAggregators[0];
+    from.local_udp_port = asked_from_;
+    caller_.engine.receive(from, parts::received(caller_.sink, bytes), now_, caller_.sink);
   }
 
   // -------------------------------------------------------------------------------- membership
@@ -221,6 +228,9 @@ class Target {
     packet.lanes = shards_.lanes;
     packet.incarnation = incarnation(shard);
     packet.serial = ++serial_;
+    for (std::size_t lane = 0; shards_.tell_ports && lane < shards_.lanes; ++lane)
+      packet.source_ports[lane] =
+          static_cast<std::uint16_t>(first_source_port(lane) + serial_ / 4 % 8);
     return datagram_of(packet);
   }
   Datagram pending(const wire::Join& join) {
@@ -456,6 +466,7 @@ class Target {
   std::vector<Datagram> said_;
   Known known_;
   std::uint64_t serial_ = 0;
+  std::uint16_t asked_from_ = 0;
   std::array<std::uint64_t, 2> epoch_{};  // by shard
 };
 

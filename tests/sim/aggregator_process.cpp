@@ -60,11 +60,29 @@ aggregator::EngineConfig AggregatorProcess::config() {
   config.unique = [this] { return ids_.next() | 1; };
   config.incarnation = config.unique();
   config.shared_memory = memory_.get();
+  if (world_.scenario.source_ports)
+    config.source_ports = [this](const Endpoint& from, Rank rank) {
+      return source_ports(from, rank);
+    };
   return config;
+}
+
+/// Others in each life, as if the device had another key; the same for all lanes.
+SourcePorts AggregatorProcess::source_ports(const Endpoint& from, Rank rank) const {
+  SourcePorts ports{};
+  if (!from.off_machine) return ports;
+  const unsigned process = shard_ % world_.scenario.aggregators() + (is_standby() ? 100 : 0);
+  Random choice(derive(world_.scenario.seed, 10'000 + 1000 * process + boots_) ^
+                derive(from.ipv4, rank.value));
+  for (std::size_t lane = 0; lane < world_.scenario.lanes; ++lane)
+    ports[lane] =
+        static_cast<std::uint16_t>(first_source_port(lane) + choice.below(kSourcePortsOfLane));
+  return ports;
 }
 
 void AggregatorProcess::boot() {
   if (engine_ || ended_) return;
+  ++boots_;
   memory_ = std::make_unique<AggregatorMemory>(world_.shared_regions, kResultsBytes);
   memory_->refuse_tensors_like(ids_.next());
   const aggregator::EngineConfig settings = config();

@@ -9,7 +9,9 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "common/base/ids.hpp"
 #include "common/base/packet_buffer.hpp"
+#include "common/base/source_ports.hpp"
 #include "tests/sim/counting.hpp"
 #include "tests/sim/host.hpp"
 
@@ -72,6 +74,7 @@ class AggregatorProcess final : public Process {
 
  private:
   aggregator::EngineConfig config();
+  SourcePorts source_ports(const Endpoint& from, Rank rank) const;
   void on_packet(const Arrival& arrival, Buffer buffer) override;
   void on_turn() override;
   void on_pause_over(Duration pause, const std::function<void()>& take_packets) override;
@@ -92,6 +95,7 @@ class AggregatorProcess final : public Process {
   std::deque<Crash> crashes_to_come_;
   Duration long_turn_{};  // a longer one is a pause
   unsigned crashes_ = 0;
+  unsigned boots_ = 0;
   bool ended_ = false;
   Time ended_at_{};
   std::unordered_map<std::uint32_t, std::size_t> bounds_;  // job -> most buffers it may hold

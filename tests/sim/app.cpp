@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/base/source_ports.hpp"
 #include "tests/sim/keyed_call.hpp"
 #include "tests/sim/trace.hpp"
 #include "worker/engine.hpp"
@@ -31,7 +32,7 @@ App::App(World& world, Job& job, const std::vector<std::unique_ptr<AggregatorPro
       host_(world, *this,
             Endpoint{.port_id = port_id,
                      .ipv4 = address_of_rank(job.plan.id, rank, role == Role::kIntruder),
-                     .udp_port = 50000,
+                     .udp_port = kWorkerUdpPort,
                      .off_machine = !job.plan.by_reference}),
       random_(derive(world.scenario.seed, 5000 + job.plan.id * 1000 + port_id +
                                               (job.plan.shared_port ? 100'000 * (rank + 1) : 0))) {}
@@ -83,7 +84,7 @@ void App::share_memory(worker::EngineConfig& config) {
   config.results = [this](const Endpoint& at) -> std::optional<worker::EngineConfig::Results> {
     if (random_.chance(0.03)) return std::nullopt;
     for (const auto& aggregator : aggregators_) {
-      if (aggregator->endpoint() != world_.network.inside(at)) continue;
+      if (aggregator->endpoint().ipv4 != world_.network.inside(at).ipv4) continue;
       if (const auto region = aggregator->results_for(job_.plan.id))
         return worker::EngineConfig::Results{region->id(), region, region->bytes()};
     }
@@ -122,10 +123,16 @@ void App::share_no_more(const OpenOp& op) {
 }
 
 /// Of an aggregator and its standby: the addresses of lane 0.
+Endpoint App::place_of(const AggregatorProcess& aggregator) const {
+  Endpoint place = aggregator.endpoint();
+  place.local_udp_port = host_.self().udp_port;
+  return place;
+}
+
 std::vector<Endpoint> App::places_of(unsigned aggregator) const {
   std::vector<Endpoint> places;
   for (const auto& each : aggregators_)
-    if (each->shard() == aggregator) places.push_back(each->endpoint());
+    if (each->shard() == aggregator) places.push_back(place_of(*each));
   return places;
 }
 
@@ -143,7 +150,7 @@ void App::begin(std::size_t program) {
   std::vector<Endpoint> endpoints;
   for (const auto& aggregator : aggregators_)
     if (!aggregator->is_standby() && aggregator->shard() < world_.scenario.aggregators())
-      endpoints.push_back(aggregator->endpoint());
+      endpoints.push_back(place_of(*aggregator));
   engine_ = std::make_unique<worker::Engine>(config(), endpoints);
   host_.start();
   trace_note(world_.tracing, world_.events.now(), "job %u rank %u joins for program %zu",

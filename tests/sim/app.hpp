@@ -71,6 +71,7 @@ class App final : public Process {
   worker::EngineConfig config();
   void share_memory(worker::EngineConfig& config);
   void share_no_more();
+  Endpoint place_of(const AggregatorProcess& aggregator) const;
   std::vector<Endpoint> places_of(unsigned aggregator) const;
   void on_packet(const Arrival& arrival, Buffer buffer) override;
   void on_turn() override;

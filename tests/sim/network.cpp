@@ -175,7 +175,9 @@ void Network::deliver(const Endpoint& to, const Arrival& arrival) {
   if (found == handlers_.end()) return;
   if (trace_) trace("  recv", events_.now(), arrival.from, to, *arrival.bytes);
   const Handler handler = found->second;  // it may detach itself
-  handler({outside(arrival.from), arrival.bytes, arrival.damaged});
+  Endpoint from = outside(arrival.from);
+  if (!is_shard(to.ipv4)) from.local_udp_port = to.udp_port;
+  handler({from, arrival.bytes, arrival.damaged});
 }
 
 double Network::share_of_late(Address to) const {

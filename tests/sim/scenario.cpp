@@ -310,6 +310,7 @@ Scenario make_scenario(std::uint64_t seed) {
   if (s.trust == Trust::kAuthenticated && Random(derive(seed, 4)).chance(0.5))
     s.trust = Trust::kEncrypted;
   draw_groups(seed, s);
+  s.source_ports = Random(derive(seed, 6)).chance(0.5);
   return s;
 }
 
@@ -348,10 +349,10 @@ std::string describe(const Scenario& s) {
       << std::chrono::duration_cast<milliseconds>(s.link.late_max).count() << " ms, ancient "
       << s.link.ancient << ", garbage " << s.link.garbage << ", bit flips " << s.link.bit_flips
       << (s.integrity ? " with" : " without") << " integrity, " << name(s.trust) << ", "
-      << (s.multicast ? "multicast, " : "") << s.cuts.size() << " cuts, " << s.pauses.size()
-      << " pauses, " << s.pool_exhaustions.size() << " pool exhaustions, " << s.crashes.size()
-      << " crashes, " << s.standbys.size() << " standbys, clocks off by " << s.clock_drift_max
-      << "\n";
+      << (s.multicast ? "multicast, " : "") << (s.source_ports ? "source ports, " : "")
+      << s.cuts.size() << " cuts, " << s.pauses.size() << " pauses, " << s.pool_exhaustions.size()
+      << " pool exhaustions, " << s.crashes.size() << " crashes, " << s.standbys.size()
+      << " standbys, clocks off by " << s.clock_drift_max << "\n";
   for (const JobPlan& job : s.jobs) {
     out << "  job " << job.id << ": " << job.ranks << " ranks, S " << job.streams << ", H "
         << unsigned{job.history} << ", block " << job.block_elements << ", depth " << job.depth

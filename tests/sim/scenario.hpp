@@ -175,7 +175,8 @@ struct Scenario {
   std::uint8_t history = 8;
   Duration liveness = kLiveness;
   bool integrity = false;
-  bool multicast = false;  ///< jobs have groups
+  bool multicast = false;     ///< jobs have groups
+  bool source_ports = false;  ///< aggregators tell ranks from which UDP ports to send
   Trust trust = Trust::kNone;
   LinkModel link;
   Time faults_end{};

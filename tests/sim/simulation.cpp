@@ -18,7 +18,8 @@ Simulation::Simulation(const Scenario& scenario, bool tracing)
       random_(derive(scenario.seed, 2)),
       network_(events_, scenario, tracing),
       world_{events_, network_, scenario, random_, Outages(scenario), {}, {}, tracing},
-      watch_(world_.coverage) {
+      watch_(world_.coverage),
+      source_port_watch_(scenario, world_.coverage) {
   network_.on_send = [this](const Endpoint& from, const Endpoint& to, const Bytes& datagram) {
     on_send(from, to, datagram);
   };
@@ -58,6 +59,7 @@ void Simulation::on_send(const Endpoint& from, const Endpoint& to, const Bytes& 
   Packet packet;
   if (Packet::parse(*datagram, packet) != DropReason::kNone) return;
   counter_watch_.on_send(from, packet);
+  source_port_watch_.on_send(from, to, packet);
   if (packet.is_encrypted()) return;
   watch_.on_send(from, to, packet);
   if (packet.kind() != wire::Kind::kWelcome) return;

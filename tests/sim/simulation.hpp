@@ -8,6 +8,7 @@
 #include "tests/sim/counter_watch.hpp"
 #include "tests/sim/hostile_host.hpp"
 #include "tests/sim/recovery_watch.hpp"
+#include "tests/sim/source_port_watch.hpp"
 
 namespace sluice::sim {
 
@@ -46,6 +47,7 @@ class Simulation {
   World world_;
   RecoveryWatch watch_;
   CounterWatch counter_watch_;
+  SourcePortWatch source_port_watch_;
   std::unique_ptr<HostileHost> hostile_host_;  ///< null: there is none
   std::vector<std::unique_ptr<AggregatorProcess>> aggregators_;
   std::vector<std::unique_ptr<Job>> jobs_;

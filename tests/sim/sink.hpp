@@ -39,7 +39,9 @@ class Sink final : public KeepingSink, private StageObserver {
       return;
     }
     if (room_ != kUnlimited) --room_;
-    network_.send(self_, to, std::move(datagram));
+    Endpoint from = self_;
+    if (to.local_udp_port != 0) from.udp_port = to.local_udp_port;
+    network_.send(from, to, std::move(datagram));
   }
 
   Buffer send_and_keep(const Endpoint& to, Buffer buffer) override {

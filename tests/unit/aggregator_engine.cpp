@@ -103,6 +103,23 @@ TEST_CASE("a JOIN of another incarnation, or with a void serial, does nothing") 
   CHECK(bench.engine().live_jobs() == 0);
 }
 
+TEST_CASE("a CHALLENGE tells from which ports to send") {
+  Bench bench;
+  bench.config.source_ports = [](const Endpoint& from, Rank rank) {
+    return SourcePorts{static_cast<std::uint16_t>(49'152 + from.ipv4), 0,
+                       static_cast<std::uint16_t>(53'248 + rank.value)};
+  };
+  auto hello = wire::make<wire::Hello>(kJob);
+  hello.rank = 1;
+  const auto answer = bench.give(1, hello);
+  REQUIRE(answer.size() == 1);
+  const auto packet = answer[0].packet();
+  const auto& ports = packet.as<wire::Challenge>().source_ports;
+  CHECK(ports[0] == 49'152 + at_rank(1).ipv4);
+  CHECK(ports[1] == 0);
+  CHECK(ports[2] == 53'249);
+}
+
 TEST_CASE("a CHALLENGE is of no use to another address, rank or nonce") {
   Bench bench;
   const auto join = bench.join_packet(0, 9, bench.challenge_serial(0, 9));

@@ -86,6 +86,10 @@ TEST_CASE("members behind one port share a path, and local ones have none") {
   CHECK(path.group.port_id == 1);
   CHECK(path.group.udp_port == 4748);
   CHECK(path.hearing.empty());
+  group.members[1].udp_port = 50'000;  // from which it was told to send
+  group.multicast.begin(kGroup, group.members, kInterval);
+  CHECK(group.multicast.paths()[0].members.size() == 3);
+  CHECK(group.multicast.paths()[0].group.udp_port == 4748);
   std::vector<Endpoint> local{{.port_id = 1}, {.port_id = 2}};
   group.multicast.begin(kGroup, local, kInterval);
   CHECK(group.multicast.paths().empty());

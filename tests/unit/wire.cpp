@@ -247,6 +247,7 @@ std::vector<FieldRow> layout() {
       ROW(Challenge, challenge, 40, 16),
       ROW(Challenge, lanes, 56, 2),
       ROW(Challenge, reserved, 58, 6),
+      ROW(Challenge, source_ports, 64, 16),
       ROW(Pending, header, 0, 16),
       ROW(Pending, nonce, 16, 8),
       ROW(Pending, serial, 24, 8),
@@ -499,6 +500,8 @@ TEST_CASE("CHALLENGE") {
   built.serial = 9;
   built.challenge.fill(0xcc);
   built.lanes = 3;
+  built.source_ports[0] = 49153;
+  built.source_ports[2] = 55295;
   CHECK(raw(built) == golden().at("challenge"));
   const Packet packet = parsed("challenge");
   CHECK(packet.kind() == Kind::kChallenge);
@@ -507,6 +510,7 @@ TEST_CASE("CHALLENGE") {
   CHECK(packet.as<wire::Challenge>().serial == 9);
   CHECK(packet.as<wire::Challenge>().challenge[15] == 0xcc);
   CHECK(packet.as<wire::Challenge>().lanes == 3);
+  CHECK(packet.as<wire::Challenge>().source_ports[2] == 55295);
 }
 
 TEST_CASE("PENDING, and sets of ranks") {

@@ -195,16 +195,11 @@ constexpr auto kNoneValue = std::uint64_t{kNone};
 TEST_CASE("every range of docs/protocol.md is the codec's, to the last value") {
   // The test `wire` tries them: unknown kinds, every truncation and extension, every bit of it.
   const std::set<std::string> tried_elsewhere{"Header.kind", "Header.length", "Header.integrity"};
-  const std::set<std::string> tried_below{"Column.index",
-                                          "Column.next",
-                                          "KeyValueData.horizon",
-                                          "KeyValueData.following",
-                                          "KeyValueData.run_bytes",
-                                          "KeyValueData.in_slot",
-                                          "KeyValueResult.horizon",
-                                          "KeyValueResult.next",
-                                          "KeyValueResult.run_bytes",
-                                          "KeyValueResult.in_slot"};
+  const std::set<std::string> tried_below{
+      "Challenge.source_ports",   "Column.index",           "Column.next",
+      "KeyValueData.horizon",     "KeyValueData.following", "KeyValueData.run_bytes",
+      "KeyValueData.in_slot",     "KeyValueResult.horizon", "KeyValueResult.next",
+      "KeyValueResult.run_bytes", "KeyValueResult.in_slot"};
   const std::set<std::string> conditions_below{
       "",
       ", a power of two",
@@ -241,6 +236,16 @@ TEST_CASE("what ranges say beyond their numbers") {
   SECTION("a group is one of multicast, or none") {
     const Range range{{0, 0xe000'0100, 0xefff'ffff}, {1, 0xe000'00ff, 0xf000'0000}, ""};
     tried("Welcome.group", places_of("Welcome").front(), range);
+  }
+  SECTION("each lane has source ports of its own") {
+    DocumentedField port = field_of("Challenge.source_ports");
+    port.size = 2;
+    for (std::uint64_t first = 49152; first < 65536; first += 2048, port.offset += 2) {
+      Range range{{0, first, first + 2047}, {1, 4748, first - 1}, ""};
+      if (first + 2048 < 65536) range.refused.push_back(first + 2048);
+      check(port, places_of("Challenge").front(), range);
+    }
+    CHECK(port.offset == sizeof(wire::Challenge));
   }
   SECTION("a result lags by no more rounds than there were") {
     tried("Result.lag", beside("Result.round", 10), {{0, 10}, {11, 63}, ""});

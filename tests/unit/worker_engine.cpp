@@ -458,6 +458,140 @@ TEST_CASE("a worker learns from CHALLENGE how many lanes aggregators have") {
   CHECK(next[0].packet().as<wire::Join>().shards == 6);
 }
 
+namespace {
+
+/// A rank of a job at one aggregator that tells it from which ports to send.
+struct PortBench : Bench {
+  PortBench() : Bench(4, 1, 2) {
+    aggregators[0].local_udp_port = kOwn;
+    engine = std::make_unique<Engine>(config, aggregators);
+    nonce = start();
+  }
+
+  /// A CHALLENGE that comes to one of our ports and tells others, by lane.
+  std::vector<Sent> tell(std::uint16_t to, std::uint16_t first, std::uint16_t second = kSecond) {
+    auto packet = wire::make<wire::Challenge>(kJob);
+    packet.nonce = nonce;
+    packet.lanes = lanes;
+    packet.incarnation = kIncarnation;
+    packet.serial = ++serial;
+    packet.source_ports[0] = first;
+    packet.source_ports[1] = second;
+    return give_at(to, wire::bytes_of(packet));
+  }
+  std::vector<Sent> give_at(std::uint16_t udp_port, std::span<const std::byte> bytes) {
+    Endpoint from = aggregators[0];
+    from.local_udp_port = udp_port;
+    engine->receive(from, received(sink, bytes), now, sink);
+    return sink.take();
+  }
+  /// Of the kind T, all that was sent, and it was one packet, from which port of ours.
+  template <class T>
+  static std::uint16_t port_of_only(const std::vector<Sent>& sent) {
+    REQUIRE(sent.size() == 1);
+    REQUIRE(of_kind<T>(sent).size() == 1);
+    return sent[0].to.local_udp_port;
+  }
+
+  static constexpr std::uint16_t kOwn = 4748;
+  static constexpr std::uint16_t kFirst = 49'200;
+  static constexpr std::uint16_t kOther = 49'300;
+  static constexpr std::uint16_t kSecond = 51'300;
+  std::uint64_t nonce = 0;
+  std::uint64_t serial = 0;
+};
+
+}  // namespace
+
+TEST_CASE("a rank joins from the port that it is told, and sends from there") {
+  PortBench bench;
+  CHECK(bench.port_of_only<wire::Hello>(bench.tell(PortBench::kOwn, PortBench::kFirst)) ==
+        PortBench::kFirst);
+  CHECK(bench.tell(PortBench::kOwn, PortBench::kFirst).empty());  // a copy, or late
+  const auto joins = bench.tell(PortBench::kFirst, PortBench::kFirst);
+  CHECK(bench.port_of_only<wire::Join>(joins) == PortBench::kFirst);
+  const auto welcome = bench.welcome_packet(bench.nonce);
+  const auto hellos =
+      of_kind<wire::Hello>(bench.give_at(PortBench::kFirst, wire::bytes_of(welcome)));
+  REQUIRE(hellos.size() == 1);
+  CHECK(hellos[0].to.lane == 1);
+  CHECK(hellos[0].to.local_udp_port == PortBench::kSecond);  // lane 0 has told it, too
+  const auto alive = of_kind<wire::KeepAlive>(bench.pass(0ms));
+  REQUIRE(alive.size() == 1);
+  CHECK(alive[0].to.local_udp_port == PortBench::kFirst);
+}
+
+TEST_CASE("what is lost is asked again from the port that was told") {
+  PortBench bench;
+  bench.tell(PortBench::kOwn, PortBench::kFirst);
+  const auto hellos = of_kind<wire::Hello>(bench.pass(20ms));
+  REQUIRE(hellos.size() == 1);
+  CHECK(hellos[0].to.local_udp_port == PortBench::kFirst);
+  CHECK(bench.port_of_only<wire::Join>(bench.tell(PortBench::kFirst, PortBench::kFirst)) ==
+        PortBench::kFirst);
+  const auto repeated = of_kind<wire::Join>(bench.pass(40ms));
+  REQUIRE(repeated.size() == 1);
+  CHECK(repeated[0].to.local_udp_port == PortBench::kFirst);
+}
+
+TEST_CASE("a rank that is told one port after the other joins from where it was answered") {
+  PortBench bench;
+  std::uint16_t at = PortBench::kOwn;
+  int asked = 0;
+  for (int i = 0; i < 100; ++i) {
+    const std::uint16_t told = at == PortBench::kFirst ? PortBench::kOther : PortBench::kFirst;
+    const auto sent = bench.tell(at, told);
+    REQUIRE(sent.size() == 1);
+    if (!of_kind<wire::Join>(sent).empty()) {
+      CHECK(sent[0].to.local_udp_port == at);
+      break;
+    }
+    ++asked;
+    at = told;
+  }
+  CHECK(asked == 4);
+}
+
+TEST_CASE("a rank whose aggregator has another key when it is back sends from other ports") {
+  PortBench bench;
+  bench.tell(PortBench::kOwn, PortBench::kFirst);
+  bench.tell(PortBench::kFirst, PortBench::kFirst);
+  bench.give_at(PortBench::kFirst, wire::bytes_of(bench.welcome_packet(bench.nonce)));
+  bench.pass(0ms);
+  const auto again = of_kind<wire::Hello>(bench.give(bench.refused()));
+  REQUIRE(again.size() == 1);
+  CHECK(again[0].to.local_udp_port == PortBench::kFirst);
+  bench.nonce = again[0].packet().as<wire::Hello>().nonce;
+  CHECK(bench.port_of_only<wire::Hello>(bench.tell(PortBench::kFirst, PortBench::kOther)) ==
+        PortBench::kOther);
+  CHECK(bench.port_of_only<wire::Join>(bench.tell(PortBench::kOther, PortBench::kOther)) ==
+        PortBench::kOther);
+}
+
+TEST_CASE("a port from which nothing is answered is given up for the rank's own") {
+  PortBench bench;
+  bench.tell(PortBench::kOwn, PortBench::kFirst);
+  int from_told = 0, asked_again = 0;
+  for (int i = 0; i < 2900; ++i) {
+    for (const Sent& sent : of_kind<wire::Hello>(bench.pass(1ms))) {
+      if (sent.to.local_udp_port == PortBench::kFirst) {
+        ++from_told;  // which a firewall drops
+        continue;
+      }
+      const auto answer = bench.tell(PortBench::kOwn, PortBench::kFirst);
+      if (of_kind<wire::Join>(answer).empty()) {
+        ++asked_again;
+        continue;
+      }
+      CHECK(bench.port_of_only<wire::Join>(answer) == PortBench::kOwn);
+      CHECK(from_told == 2 * 6);
+      CHECK(asked_again == 1);
+      return;
+    }
+  }
+  FAIL("it does not join");
+}
+
 TEST_CASE("a lane that does not answer is named") {
   Bench bench(4, 1, 2);
   bench.config.aggregator_names = {"vhost:/run/sluice"};

@@ -1,0 +1,40 @@
+// Reads from which UDP ports ranks send: those that they were told, and at a network without faults
+// no others. (A port that seems not to be answered is given up for the rank's own.)
+#pragma once
+
+#include <array>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "common/base/limits.hpp"
+#include "common/protocol/packet.hpp"
+#include "tests/sim/counting.hpp"
+#include "tests/sim/network.hpp"
+
+namespace sluice::sim {
+
+class SourcePortWatch {
+ public:
+  SourcePortWatch(const Scenario& scenario, Coverage& coverage)
+      : scenario_(scenario), coverage_(coverage) {}
+
+  void on_send(const Endpoint& from, const Endpoint& to, const Packet& packet);
+
+ private:
+  struct Told {
+    std::array<std::set<std::uint16_t>, limits::kMaxLanes> ports;  // ever, by lane
+    std::array<std::set<std::uint16_t>, limits::kMaxLanes> joined_from;
+  };
+
+  /// The process whose lane it is, by the address of its lane 0; and the lane.
+  std::pair<Address, unsigned> lane_at(Address shard) const;
+  void on_challenge(const Endpoint& from, const Endpoint& to, const wire::Challenge& challenge);
+  bool is_faultless() const;
+
+  const Scenario& scenario_;
+  Coverage& coverage_;
+  std::map<std::pair<Address, Address>, Told> told_;  // by process and rank
+};
+
+}  // namespace sluice::sim
