@@ -204,6 +204,9 @@ EngineConfig Daemon::engine_config(std::uint16_t lane) const {
   engine.authenticate_packets = config_.authenticate_packets;
   engine.encrypt_packets = config_.encrypt_packets;
   engine.challenge_key = random_key();
+  engine.source_ports = [this](const Endpoint& from, Rank rank) {
+    return source_ports(from, rank);
+  };
   engine.reply_rate_limit = config_.reply_rate_limit;
   engine.incarnation = random_id();
   engine.unique = random_id;
@@ -238,11 +241,25 @@ void Daemon::open_ports() {
                   options.vlan == net::kNoVlan ? "" : fmt::format(", VLAN {}", options.vlan));
     if (config::is_pci_device(options.device))
       logger_->info("port {}: {}", options.device, ports_.back()->abilities());
-    if (config_.lanes == 1) continue;
-    const std::string refusal = ports_.back()->steer(config_.udp_port);
-    logger_->info("port {}: steering: {}", options.device,
-                  refusal.empty() ? "rte_flow" : "software hand-over (" + refusal + ")");
+    if (config_.lanes > 1) steer(*ports_.back());
   }
+}
+
+void Daemon::steer(net::Port& port) {
+  const net::Port::Steered steered = port.steer(config_.udp_port);
+  const char* const way = steered.by_rules          ? "rte_flow"
+                          : steered.by_source_ports ? "source ports, by RSS"
+                                                    : "software hand-over";
+  logger_->info("port {}: steering: {}{}", port.device(), way,
+                steered.refusal.empty() ? "" : " (" + steered.refusal + ")");
+  if (choosers_.size() <= port.id()) choosers_.resize(port.id() + std::size_t{1});
+  choosers_[port.id()] = steered.by_source_ports;
+}
+
+/// For any lane's thread.
+SourcePorts Daemon::source_ports(const Endpoint& from, Rank rank) const {
+  const bool any = from.port_id >= choosers_.size() || choosers_[from.port_id] == nullptr;
+  return any ? SourcePorts{} : choosers_[from.port_id]->choose(from.ipv4, rank);
 }
 
 /// Nobody else serves it; workers may share memory there.

@@ -21,6 +21,7 @@
 #include "common/net/hand_over.hpp"
 #include "common/net/pool.hpp"
 #include "common/net/port.hpp"
+#include "common/net/rss.hpp"
 #include "common/net/vhost.hpp"
 
 namespace sluice::aggregator {
@@ -55,6 +56,8 @@ class Daemon {
   void make_pools(std::uint32_t memory_mib);
   std::vector<net::BufferPool*> payload_pools() const;
   void open_ports();
+  void steer(net::Port& port);
+  SourcePorts source_ports(const Endpoint& from, Rank rank) const;
   void claim_vhost_directory();
   void open_vhost_directory();
   Signal serve_until_signal();
@@ -89,6 +92,8 @@ class Daemon {
   std::unique_ptr<net::HandOver> hand_over_;  // between lanes, if there are several
   std::unique_ptr<MappedMemory> memory_;      // shared with local workers
   std::vector<std::unique_ptr<net::Port>> ports_;
+  // By port, of those whose devices are steered so. Lanes read it.
+  std::vector<std::shared_ptr<const net::SourcePortChooser>> choosers_;
   std::vector<std::optional<bool>> links_up_;  // of each port; none: not known yet
   std::unique_ptr<net::VhostDirectory> vhost_;
   std::vector<std::unique_ptr<Lane>> lanes_;

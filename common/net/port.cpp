@@ -528,10 +528,20 @@ PortView Port::view(std::uint16_t queue) const {
   return view;
 }
 
-std::string Port::steer(std::uint16_t first_udp_port) {
+Port::Steered Port::steer(std::uint16_t first_udp_port) {
   steering_.reset();
   steering_ = std::make_unique<Steering>(id(), view_.vlan, first_udp_port, options_.queues);
-  return steering_->refusal();
+  Steered steered{.by_rules = steering_->refusal().empty(),
+                  .by_source_ports = nullptr,
+                  .refusal = steering_->refusal()};
+  if (steered.by_rules) return steered;
+  try {
+    steered.by_source_ports = std::make_shared<const SourcePortChooser>(
+        read_rss(id()), view_.address.ipv4, first_udp_port, options_.queues);
+  } catch (const Error& error) {
+    steered.refusal += std::string("; ") + error.what();
+  }
+  return steered;
 }
 
 GroupFilter::Means Port::receive_groups(std::span<const std::uint32_t> groups) {

@@ -15,6 +15,7 @@
 #include "common/net/framing.hpp"
 #include "common/net/group_filter.hpp"
 #include "common/net/pool.hpp"
+#include "common/net/rss.hpp"
 #include "common/net/steering.hpp"
 
 struct rte_eth_dev_info;
@@ -105,9 +106,15 @@ class Port {
 
   PortView view(std::uint16_t queue) const;
 
-  /// From now on the device brings datagrams to UDP port `first_udp_port` + q to queue q, if it
-  /// can. Empty; or why it cannot: then it spreads frames over the queues as before.
-  std::string steer(std::uint16_t first_udp_port);
+  /// How datagrams to UDP port `first_udp_port` + q come to queue q.
+  struct Steered {
+    bool by_rules = false;
+    std::shared_ptr<const SourcePortChooser> by_source_ports;  ///< null: or they do not
+    std::string refusal;  ///< why not by rules, and why not by source ports
+  };
+  /// From now on the device brings them there, if it takes rules; or if they are from ports that
+  /// are chosen for it. Else it spreads frames over the queues as before.
+  Steered steer(std::uint16_t first_udp_port);
 
   /// From now on frames to these multicast groups (and to all hosts, if there are groups) come in,
   /// too. Says by which means; kNone where nothing worked, or the port leads to a local peer, for

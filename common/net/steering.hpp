@@ -1,6 +1,6 @@
 // Rules in a device, by DPDK's rte_flow, that bring datagrams to the queue of the lane whose UDP
-// port they are for. Without them the device spreads frames over its queues as it likes, and lanes
-// hand them over to each other (hand_over.hpp).
+// port they are for. Without them the device spreads frames over its queues as it likes: by their
+// source ports (rss.hpp), or lanes hand them over to each other (hand_over.hpp).
 #pragma once
 
 #include <cstdint>

@@ -19,6 +19,7 @@ LIMIT = 240  # seconds: instructions are interpreted
 PATIENCE_MS = 120_000
 HUGEPAGES_MIB = 768  # of the daemon and of the worker that has a NIC
 GARBAGE = 32  # datagrams for each lane
+HELLOS = 10  # that a rank sends at most before it is answered
 PERF = ("sluice-perf", "-b", 4, "-e", "256K", "-f", 64, "-n", 2, "-w", 1)
 
 
@@ -40,6 +41,7 @@ class Carries:
     link = ""
     lanes = 2
     spreads = False  # the emulated device uses all of its queues
+    steering = "software hand-over"
 
     def test_jobs(self):
         self.assertEqual(list(self.facts()), NICS)
@@ -105,6 +107,8 @@ class Carries:
         daemon.address = "10.77.0.1"
         daemon.wait_to_say(harness.READY, LIMIT)
         self.assertRegex(daemon.err, rf"port \S+: {self.abilities}\n")
+        if self.lanes > 1:
+            self.assertRegex(daemon.err, rf"port \S+: steering: {self.steering} \(")
         daemon.wait_to_say(rf"port \S+: the link is up{self.link}\n", LIMIT)
         self.send_garbage()
         rows = os.path.join(self.place, f"rows-{mtu}.json")
@@ -121,7 +125,7 @@ class Carries:
         with open(rows, encoding="utf-8") as file:
             self.assertEqual([row["wrong"] for row in json.load(file)], [0] * 12)
         self.ends_on_signal(daemon)
-        self.check_counters(daemon)
+        self.check_counters(daemon, ranks)
         if flags:
             self.assertGreater(sum(self.of_lanes(daemon, "results_by_group")), 0)
             self.assertRegex(job[0].err, "multicast groups are received by")
@@ -141,11 +145,14 @@ class Carries:
             return [self.counter(daemon, name)]
         return [self.counter(daemon, name, lane) for lane in range(self.lanes)]
 
-    def check_counters(self, daemon):
-        """Every lane has worked, and nothing was lost for the device's sake."""
+    def check_counters(self, daemon, ranks):
+        """Every lane has worked, and nothing was lost for the device's sake. Where it steers by
+        source ports, garbage and each rank's first HELLOs reach wrong lanes, and no more."""
         self.assertTrue(all(self.of_lanes(daemon, "rounds_finished")))
         if self.spreads:
             self.assertTrue(all(self.of_lanes(daemon, "rx_frames")))
+            self.assertLessEqual(sum(self.of_lanes(daemon, "rx_handed_over")),
+                                 self.lanes * GARBAGE + HELLOS * ranks)
         self.assertNotRegex(daemon.err, r"\b(rx_bad_\w+|rx_multi_segment) \d")
         garbage = sum(map(int, re.findall(r"\btoo_short (\d+)", daemon.err)))
         self.assertEqual(garbage, self.lanes * GARBAGE)
@@ -163,6 +170,7 @@ class VirtioNet(Carries, NicTest):
     abilities = ("net_virtio, 2 of 2 queues by UDP ports, UDP checksums not computed and verified, "
                  "chained buffers taken")
     spreads = True
+    steering = "source ports, by RSS"
 
 
 class E1000e(Carries, NicTest):

@@ -7,6 +7,7 @@ import harness
 from harness import af_packet
 
 LANES = range(2)
+HELLOS = 10  # that a rank sends at most before it is answered
 
 
 class Lanes(harness.SystemTest):
@@ -118,10 +119,57 @@ class OverNetworks(harness.NetworkTest):
                                    ("create", "no room for more rules", 1)):
             with self.subTest(call=call):
                 daemon = self.steer(STEERING_REFUSES=call)
-                self.assertIn(f"steering: software hand-over ({why})", daemon.err)
+                self.assertIn(f"steering: software hand-over ({why}; no RSS by UDP ports)",
+                              daemon.err)
                 self.assertEqual(daemon.err.count("to queue"), created)
                 self.assertEqual(daemon.err.count("is gone"), created)
                 self.assertGreater(self.handed_over(daemon)[0], 0)
+
+    def test_a_device_that_spreads_by_ports(self):
+        """It takes no rules: ranks send from ports that bring their packets to the right lane. From
+        its own port each asks at the first lane alone, and only until it is answered."""
+        daemon = self.steer(STEERING_RSS="on")
+        self.assertIn("steering: source ports, by RSS (no rules at all)\n", daemon.err)
+        handed_over = self.handed_over(daemon)
+        self.assertLessEqual(handed_over[1], 3 * HELLOS)
+        self.assertEqual(handed_over[0], 0)
+
+    def test_a_device_that_spreads_by_ports_over_many_lanes(self):
+        self.make_network(workers=2, aggregators=1)
+        lanes = 5
+        daemon = self.start_aggregator(0, "--lanes", lanes, STEERING_RSS="on",
+                                       LD_PRELOAD=harness.program("libsteering_device.so"))
+        self.end_steady_job(self.start_steady_job(2, daemon))
+        self.ends_on_signal(daemon)
+        self.assertLessEqual(
+            sum(self.counter(daemon, "rx_handed_over", lane) for lane in range(lanes)),
+            2 * HELLOS)
+        for lane in range(lanes):
+            self.assertGreater(self.counter(daemon, "rounds_finished", lane), 0)
+
+    def test_ranks_come_back_to_a_device_that_spreads_by_ports(self):
+        self.make_network(workers=2, aggregators=1)
+        settings = {"LD_PRELOAD": harness.program("libsteering_device.so")}
+        first = self.start_aggregator(0, "--lanes", 2, **settings, STEERING_RSS="on")
+        job = self.start_steady_job(2, first)
+        first.kill()
+        second = self.start_aggregator(0, "--lanes", 2, **settings, STEERING_RSS="on")
+        self.end_steady_job(job)
+        self.ends_on_signal(second)
+        self.assertLessEqual(sum(self.handed_over(second)), 2 * HELLOS)
+
+    def test_a_device_that_does_not_tell_how_it_spreads(self):
+        for untold in ("key", "table"):
+            with self.subTest(untold=untold):
+                daemon = self.steer(STEERING_RSS=untold)
+                self.assertIn("steering: software hand-over (no rules at all; the RSS "
+                              f"{untold} cannot be read: Operation not supported)", daemon.err)
+                self.assertGreater(sum(self.handed_over(daemon)), 0)
+
+    def test_a_device_that_spreads_otherwise_than_it_tells(self):
+        daemon = self.steer(STEERING_RSS="other")
+        self.assertIn("steering: source ports, by RSS", daemon.err)
+        self.assertGreater(min(self.handed_over(daemon)), 100)
 
     def test_a_device_without_rules(self):
         self.make_network(workers=1, aggregators=1)

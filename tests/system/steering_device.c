@@ -2,14 +2,20 @@
  * all frames come to queue 0; a rule of Ethernet, a VLAN or none, IPv4 and UDP to a port brings
  * those to another queue. The kernel does it: the sockets of a port's queues choose by a program of
  * ours. The variable STEERING_REFUSES is a kind of call, "validate" or "create", of which the
- * second one fails. Standard error tells of each rule, for the test. */
+ * second one fails. Standard error tells of each rule, for the test.
+ *
+ * With the variable STEERING_RSS it takes no rules, but has RSS: it spreads UDP datagrams over the
+ * queues by DPDK's software Toeplitz hash, with a key and a table that it tells. "key" and "table"
+ * are what it does not tell; with "other" it goes by another table than it tells. */
 #define _GNU_SOURCE /* RTLD_NEXT */
 #include <dlfcn.h>
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/if_packet.h>
 #include <rte_byteorder.h>
+#include <rte_ethdev.h>
 #include <rte_flow.h>
+#include <rte_thash.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,11 +49,12 @@ int setsockopt(int file, int level, int name, const void* value, socklen_t size)
   return real_setsockopt(file, level, name, &group, sizeof group);
 }
 
+#define ADD(...) code[length++] = (struct sock_filter)__VA_ARGS__
+
 /* Offsets are from the IPv4 header, which has no options. */
 static int tell_kernel(void) {
   struct sock_filter code[8 * RULES_MAX + 1];
   unsigned short length = 0;
-#define ADD(...) code[length++] = (struct sock_filter)__VA_ARGS__
   for (int i = 0; i < rules_count; ++i) {
     if (rules[i].queue < 0) continue;
     const int has_tag = rules[i].vlan >= 0;
@@ -64,6 +71,12 @@ static int tell_kernel(void) {
   ADD(BPF_STMT(BPF_RET | BPF_K, 0));
   const struct sock_fprog program = {length, code};
   return real_setsockopt(queues_socket, SOL_PACKET, PACKET_FANOUT_DATA, &program, sizeof program);
+}
+
+/* NULL: whether there is RSS, whatever it does not do. */
+static int rss_is(const char* what) {
+  const char* const rss = getenv("STEERING_RSS");
+  return rss != NULL && (what == NULL || strcmp(rss, what) == 0);
 }
 
 static int refuses(const char* call, int* calls) {
@@ -105,6 +118,7 @@ int rte_flow_validate(uint16_t port, const struct rte_flow_attr* attributes,
   static int calls;
   struct rte_flow rule;
   (void)port;
+  if (rss_is(NULL)) return refuse(error, "no rules at all");
   if (refuses("validate", &calls)) return refuse(error, "not this pattern");
   return read_rule(attributes, pattern, actions, &rule) == 0 ? 0 : refuse(error, "unknown rule");
 }
@@ -133,4 +147,99 @@ int rte_flow_destroy(uint16_t port, struct rte_flow* rule, struct rte_flow_error
   rule->queue = -1;
   fprintf(stderr, "rule of UDP port %d is gone\n", rule->udp_port);
   return tell_kernel();
+}
+
+/* ------------------------------------------------------------------------------------------ RSS */
+#define TABLE_SIZE 128
+static const uint8_t key[40] = {0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67,
+                                0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0, 0xca, 0x2b, 0xcb,
+                                0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30,
+                                0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa};
+static unsigned queues_count;
+
+/* No pattern that a chooser might meet by luck. */
+static unsigned queue_at(unsigned entry) {
+  return (entry * 7 / 3 + entry / 16) % queues_count;
+}
+
+/* The hash is the sum of what the bits that are set contribute. */
+static int spread_by_rss(void) {
+  struct sock_filter code[5 + 3 * (2 + 32 * 5) + 2 + 2 * TABLE_SIZE + 1];
+  unsigned short length = 0;
+  const unsigned offsets[3] = {12, 16, 20}; /* addresses, then both ports */
+  ADD(BPF_STMT(BPF_LD | BPF_B | BPF_ABS, (unsigned)(SKF_NET_OFF + 9)));
+  ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 17, 1, 0));
+  ADD(BPF_STMT(BPF_RET | BPF_K, 0));
+  ADD(BPF_STMT(BPF_LD | BPF_IMM, 0));
+  ADD(BPF_STMT(BPF_ST, 0));
+  for (unsigned word = 0; word < 3; ++word) {
+    ADD(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (unsigned)SKF_NET_OFF + offsets[word]));
+    ADD(BPF_STMT(BPF_MISC | BPF_TAX, 0));
+    for (unsigned bit = 0; bit < 32; ++bit) {
+      uint32_t tuple[3] = {0, 0, 0};
+      tuple[word] = 1u << bit;
+      ADD(BPF_STMT(BPF_MISC | BPF_TXA, 0));
+      ADD(BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, 1u << bit, 0, 3));
+      ADD(BPF_STMT(BPF_LD | BPF_MEM, 0));
+      ADD(BPF_STMT(BPF_ALU | BPF_XOR | BPF_K, rte_softrss(tuple, 3, key)));
+      ADD(BPF_STMT(BPF_ST, 0));
+    }
+  }
+  ADD(BPF_STMT(BPF_LD | BPF_MEM, 0));
+  ADD(BPF_STMT(BPF_ALU | BPF_AND | BPF_K, TABLE_SIZE - 1));
+  for (unsigned entry = 0; entry < TABLE_SIZE; ++entry) {
+    const unsigned queue = (queue_at(entry) + (unsigned)rss_is("other")) % queues_count;
+    ADD(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, entry, 0, 1));
+    ADD(BPF_STMT(BPF_RET | BPF_K, queue));
+  }
+  ADD(BPF_STMT(BPF_RET | BPF_K, 0));
+  const struct sock_fprog program = {length, code};
+  return real_setsockopt(queues_socket, SOL_PACKET, PACKET_FANOUT_DATA, &program, sizeof program);
+}
+
+int rte_eth_dev_info_get(uint16_t port, struct rte_eth_dev_info* info) {
+  union {
+    void* found;
+    int (*call)(uint16_t, struct rte_eth_dev_info*);
+  } real = {dlsym(RTLD_NEXT, "rte_eth_dev_info_get")};
+  const int result = real.call(port, info);
+  if (result != 0 || !rss_is(NULL)) return result;
+  info->flow_type_rss_offloads = RTE_ETH_RSS_NONFRAG_IPV4_UDP;
+  info->reta_size = TABLE_SIZE;
+  info->hash_key_size = sizeof key;
+  return 0;
+}
+
+/* The driver knows nothing of RSS. */
+int rte_eth_dev_configure(uint16_t port, uint16_t rx_queues, uint16_t tx_queues,
+                          const struct rte_eth_conf* conf) {
+  union {
+    void* found;
+    int (*call)(uint16_t, uint16_t, uint16_t, const struct rte_eth_conf*);
+  } real = {dlsym(RTLD_NEXT, "rte_eth_dev_configure")};
+  struct rte_eth_conf without = *conf;
+  without.rxmode.mq_mode = RTE_ETH_MQ_RX_NONE;
+  without.rx_adv_conf.rss_conf.rss_hf = 0;
+  queues_count = rx_queues;
+  if (rss_is(NULL) && queues_socket >= 0 && spread_by_rss() != 0) perror("RSS");
+  return real.call(port, rx_queues, tx_queues, rss_is(NULL) ? &without : conf);
+}
+
+int rte_eth_dev_rss_hash_conf_get(uint16_t port, struct rte_eth_rss_conf* conf) {
+  (void)port;
+  if (rss_is("key") || conf->rss_key_len < sizeof key) return -ENOTSUP;
+  memcpy(conf->rss_key, key, sizeof key);
+  conf->rss_key_len = sizeof key;
+  conf->rss_hf = RTE_ETH_RSS_NONFRAG_IPV4_UDP;
+  return 0;
+}
+
+int rte_eth_dev_rss_reta_query(uint16_t port, struct rte_eth_rss_reta_entry64* groups,
+                               uint16_t size) {
+  (void)port;
+  if (rss_is("table") || size != TABLE_SIZE) return -ENOTSUP;
+  for (unsigned entry = 0; entry < TABLE_SIZE; ++entry)
+    groups[entry / RTE_ETH_RETA_GROUP_SIZE].reta[entry % RTE_ETH_RETA_GROUP_SIZE] =
+        (uint16_t)queue_at(entry);
+  return 0;
 }
