@@ -82,9 +82,27 @@ void Generator::welcomed() {
 }
 
 // --------------------------------------------------------------------------------- what arrives
+std::optional<Rank> Generator::rank_at(std::uint16_t udp_port) const {
+  if (is_source_port_of(options_.lane, udp_port))
+    return at_source_ports_[udp_port - first_source_port(options_.lane)];
+  const Rank r{static_cast<std::uint16_t>(udp_port - options_.first_udp_port)};
+  return r.value < ranks_.size() ? std::optional(r) : std::nullopt;
+}
+
+/// By its port alone it is known whose a packet is: who is told another rank's keeps his own.
+wire::Challenge Generator::with_own_port(Rank r, wire::Challenge challenge) {
+  wire::U16& told = challenge.source_ports[options_.lane];
+  if (told == 0) return challenge;
+  auto& holder = at_source_ports_[told - first_source_port(options_.lane)];
+  if (!holder) holder = r;
+  if (holder != r) told = 0;
+  return challenge;
+}
+
 void Generator::receive(const Endpoint& from, Buffer buffer, Time now, PacketSink& sink) {
-  const Rank r{static_cast<std::uint16_t>(from.local_udp_port - options_.first_udp_port)};
-  if (r.value >= ranks_.size()) return tally_.drops.count(DropReason::kUnknownToken);
+  const auto at = rank_at(from.local_udp_port);
+  if (!at) return tally_.drops.count(DropReason::kUnknownToken);
+  const Rank r = *at;
   const std::span<const std::byte> bytes = buffer.bytes();
   DropReason drop = on_result(r, bytes, now, sink);
   if (drop == DropReason::kBadKind) {
@@ -174,7 +192,8 @@ DropReason Generator::on_other(Rank r, const Endpoint& from, const Packet& packe
   };
   switch (packet.kind()) {
     case Kind::kChallenge:
-      return taken(membership.on_challenge(from, packet.as<wire::Challenge>(), now, control_));
+      return taken(membership.on_challenge(from, with_own_port(r, packet.as<wire::Challenge>()),
+                                           now, control_));
     case Kind::kPending:
       return taken(membership.on_pending(packet.as<wire::Pending>(), now));
     case Kind::kWelcome:

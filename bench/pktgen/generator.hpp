@@ -4,14 +4,16 @@
 // and which of them are non-zero is known beforehand (Schedule). So a packet costs a header, a copy
 // and little more.
 //
-// Each rank has a UDP port of its own, first_udp_port + rank, and a ShardMembership of the worker's
-// library that joins, keeps alive and leaves. Each rank and stream has a Flow. One op follows the
-// other until finish(); then the flows end with the op that the foremost of them has begun.
+// Each rank has a UDP port of its own, first_udp_port + rank or the one that the aggregator tells
+// it, and a ShardMembership of the worker's library that joins, keeps alive and leaves. Each rank
+// and stream has a Flow. One op follows the other until finish(); then the flows end with the op
+// that the foremost of them has begun.
 //
 // DATA that is due waits in a queue until send_ready() lets it go, which is how the caller sets the
 // rate; what repeats or acknowledges goes at once.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -25,6 +27,7 @@
 #include "bench/pktgen/schedule.hpp"
 #include "bench/pktgen/tally.hpp"
 #include "common/base/packet_buffer.hpp"
+#include "common/base/source_ports.hpp"
 #include "common/protocol/control_packets.hpp"
 #include "common/protocol/packet.hpp"
 #include "common/protocol/session.hpp"
@@ -98,6 +101,8 @@ class Generator {
   }
 
   // What arrives.
+  std::optional<Rank> rank_at(std::uint16_t udp_port) const;
+  wire::Challenge with_own_port(Rank r, wire::Challenge challenge);
   DropReason on_result(Rank r, std::span<const std::byte> bytes, Time now, PacketSink& sink);
   DropReason read_result(Rank r, std::span<const std::byte> bytes, wire::Result& result) const;
   void came_early(Flow& x, std::uint64_t ahead, PacketSink& sink);
@@ -131,6 +136,7 @@ class Generator {
 
   const GeneratorOptions options_;
   std::vector<RankState> ranks_;
+  std::array<std::optional<Rank>, kSourcePortsOfLane> at_source_ports_;
   std::optional<Schedule> schedule_;
   std::optional<KnownValues> values_;
   wire::Descriptor descriptor_;

@@ -28,7 +28,8 @@ Endpoint find(Attachment& attachment, Duration at_most) {
               "aggregator " + attachment.name_of(0) + " is not to be found: no answer to ARP");
 }
 
-/// A lane's ranks have UDP ports of their own, so that what comes to another lane's queue is told.
+/// A lane's ranks have UDP ports of their own, also those that they may be told, so that what comes
+/// to another lane's queue is told.
 void listen(GeneratorOptions& job, net::DatagramIo& io, net::HandOver& hand_over) {
   job.first_udp_port = static_cast<std::uint16_t>(job.first_udp_port + job.lane * job.workers);
   for (std::uint16_t r = 0; r < job.workers; ++r) {
@@ -36,6 +37,9 @@ void listen(GeneratorOptions& job, net::DatagramIo& io, net::HandOver& hand_over
     io.listen(udp_port);
     hand_over.listens(job.lane, udp_port);
   }
+  io.listen_to_source_ports(job.lane);
+  for (std::uint16_t i = 0; i < kSourcePortsOfLane; ++i)
+    hand_over.listens(job.lane, static_cast<std::uint16_t>(first_source_port(job.lane) + i));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@ import harness
 from harness import af_packet, af_xdp
 
 SECONDS = 0.3
+HELLOS = 10  # that a rank sends at most before it is answered
 STAGES = ("receive", "validate", "sum", "build", "transmit", "other")
 
 
@@ -367,6 +368,21 @@ class PktgenOnANetwork(Reports, harness.NetworkTest):
         self.assertGreater(report["measured"]["generator"]["handed_over"], 0)
         self.check_against_lanes(report, daemon)
         self.assertGreater(sum(self.counter(daemon, "rx_handed_over", lane) for lane in (0, 1)), 0)
+
+    def test_lanes_of_a_device_that_spreads_by_ports(self):
+        """All that follows a rank's first HELLOs to a lane comes to the right one."""
+        self.make_network(workers=1, aggregators=1)
+        lanes, workers = 2, 16
+        daemon = self.start_aggregator(0, "--lanes", lanes, STEERING_RSS="on",
+                                       LD_PRELOAD=harness.program("libsteering_device.so"))
+        pktgen = self.start_rank(0, 1, daemon, "sluice-pktgen", *self.short_run(),
+                                 "--lanes", lanes, "--workers", workers, "--streams", 8,
+                                 "--rounds", 16)
+        report = self.report_of(pktgen)
+        self.check_against_lanes(report, daemon)
+        self.assertLessEqual(
+            sum(self.counter(daemon, "rx_handed_over", lane) for lane in range(lanes)),
+            HELLOS * lanes * workers)
 
     def test_an_aggregator_with_other_lanes(self):
         """Told by the session, which pktgen ends: the next one forms at once."""

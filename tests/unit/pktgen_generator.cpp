@@ -1,6 +1,7 @@
 // The generator against a real aggregator's engine, over a wire that may lose and hold up.
 #include <deque>
 #include <functional>
+#include <map>
 #include <random>
 
 #include <catch2/catch.hpp>
@@ -19,7 +20,10 @@ namespace {
 
 constexpr std::uint16_t kAggregatorPort = 4747;
 
-aggregator::EngineConfig engine_config(std::uint16_t lane, std::uint16_t lanes) {
+using TellPorts = std::function<SourcePorts(const Endpoint&, Rank)>;
+
+aggregator::EngineConfig engine_config(std::uint16_t lane, std::uint16_t lanes,
+                                       const TellPorts& tell_ports) {
   aggregator::EngineConfig config;
   config.shard = lane;
   config.shards = config.lanes = lanes;
@@ -28,6 +32,7 @@ aggregator::EngineConfig engine_config(std::uint16_t lane, std::uint16_t lanes) 
   config.unique = random_id;
   config.streams = 1024;
   config.straggler_warning = Duration(0);
+  config.source_ports = tell_ports;
   return config;
 }
 
@@ -45,9 +50,10 @@ GeneratorOptions small_job() {
 /// Both, and what is on its way between them.
 class Bed {
  public:
-  explicit Bed(const GeneratorOptions& options, std::uint16_t lanes = 1)
+  explicit Bed(const GeneratorOptions& options, std::uint16_t lanes = 1,
+               const TellPorts& tell_ports = {})
       : generator(options, {.ipv4 = 1, .udp_port = kAggregatorPort}),
-        engine(engine_config(options.lane, lanes)) {}
+        engine(engine_config(options.lane, lanes, tell_ports)) {}
 
   void join(const std::optional<Session>& decided = {}) {
     generator.start(decided, now, sink);
@@ -164,6 +170,29 @@ TEST_CASE("Each lane's generator plays the streams of its lane") {
     CHECK(bed.tally().drops.total() == 0);
     CHECK(bed.engine.counters().drops.total() == 0);
   }
+}
+
+TEST_CASE("Ranks send from the ports that they are told, if no other rank does") {
+  constexpr std::uint16_t kLanes = 2;
+  constexpr unsigned kPorts = 3;  // for four ranks
+  GeneratorOptions options = small_job();
+  Bed bed(options, kLanes, [](const Endpoint&, Rank rank) {
+    return SourcePorts{static_cast<std::uint16_t>(first_source_port(0) + rank.value % kPorts)};
+  });
+  std::map<std::uint16_t, std::uint64_t> data;  // by our port
+  bed.passes = [&](const parts::Sent& sent, bool up) {
+    const bool is_data = up && sent.packet().kind() == wire::Kind::kData;
+    if (is_data) ++data[sent.to.local_udp_port];
+    return true;
+  };
+  bed.join();
+  some_turns(bed);
+  bed.end();
+  require_right(bed);
+  CHECK(data.size() == options.workers);
+  for (unsigned i = 0; i < kPorts; ++i)
+    CHECK(data.contains(static_cast<std::uint16_t>(first_source_port(0) + i)));
+  CHECK(bed.tally().drops.total() == 0);
 }
 
 TEST_CASE("All types and shapes") {
