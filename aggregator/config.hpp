@@ -54,7 +54,7 @@ struct EngineConfig {
   Duration straggler_warning = defaults::kStragglerWarning;
 
   /// From which ports a rank behind this endpoint is to send, so that a device brings its packets
-  /// to the right lanes; empty: any will do. The same answer to the same question.
+  /// to the right lanes; empty: any will do.
   std::function<SourcePorts(const Endpoint& from, Rank rank)> source_ports;
 
   std::uint64_t incarnation = 0;  ///< unguessable, one per process

@@ -32,6 +32,7 @@ using namespace std::chrono_literals;
 constexpr auto kControlPeriod = 20ms;   // how often local workers are looked after
 constexpr int kServedInPeriod = 32;     // times; a worker that asks for ever must not take a core
 constexpr auto kPauseWorthSaying = 1s;  // of a lane
+constexpr auto kRssPeriod = 2s;         // how often a device is asked whether it spreads as before
 constexpr auto kHeaderRoom = net::kIpv4Bytes + net::kUdpBytes;
 
 sigset_t awaited_signals() {
@@ -252,14 +253,30 @@ void Daemon::steer(net::Port& port) {
                                                     : "software hand-over";
   logger_->info("port {}: steering: {}{}", port.device(), way,
                 steered.refusal.empty() ? "" : " (" + steered.refusal + ")");
-  if (choosers_.size() <= port.id()) choosers_.resize(port.id() + std::size_t{1});
-  choosers_[port.id()] = steered.by_source_ports;
+  if (steered.by_source_ports)
+    steered_ports_.push_back(std::make_unique<SteeredPort>(port, steered.by_source_ports));
 }
 
 /// For any lane's thread.
 SourcePorts Daemon::source_ports(const Endpoint& from, Rank rank) const {
-  const bool any = from.port_id >= choosers_.size() || choosers_[from.port_id] == nullptr;
-  return any ? SourcePorts{} : choosers_[from.port_id]->choose(from.ipv4, rank);
+  for (const auto& steered : steered_ports_)
+    if (steered->port.id() == from.port_id && steered->holds.load(std::memory_order_relaxed))
+      return steered->chooser->choose(from.ipv4, rank);
+  return {};
+}
+
+/// Who joins from now on sends from where it likes.
+void Daemon::look_at_rss() {
+  if (net::now() < next_rss_look_) return;
+  next_rss_look_ = after(net::now(), kRssPeriod);
+  for (const auto& steered : steered_ports_) {
+    if (!steered->holds) continue;
+    const std::string change = steered->port.rss_change();
+    if (change.empty()) continue;
+    steered->holds = false;
+    logger_->warn("port {}: steering: software hand-over from now on ({})", steered->port.device(),
+                  change);
+  }
 }
 
 /// Nobody else serves it; workers may share memory there.
@@ -350,6 +367,7 @@ void Daemon::look_after() {
       break;
   }
   look_at_links();
+  look_at_rss();
   if (vhost_) vhost_->poll();
   if (memory_) memory_->poll();
   log_events();

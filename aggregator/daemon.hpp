@@ -2,6 +2,7 @@
 // its settings again on SIGHUP, and ends in an orderly way on SIGTERM or SIGINT.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -52,6 +53,13 @@ class Daemon {
     std::unique_ptr<net::BufferPool> headers;
   };
 
+  /// A port whose device is steered by source ports. Lanes read it.
+  struct SteeredPort {
+    net::Port& port;
+    const std::shared_ptr<const net::SourcePortChooser> chooser;
+    std::atomic<bool> holds{true};  // the device still spreads as it did
+  };
+
   std::vector<std::string> eal_arguments() const;
   void make_pools(std::uint32_t memory_mib);
   std::vector<net::BufferPool*> payload_pools() const;
@@ -66,6 +74,7 @@ class Daemon {
   EngineConfig engine_config(std::uint16_t lane) const;
   void look_after();
   void look_at_links();
+  void look_at_rss();
   void drain();
   std::size_t live_jobs();
   void log_events();
@@ -92,8 +101,8 @@ class Daemon {
   std::unique_ptr<net::HandOver> hand_over_;  // between lanes, if there are several
   std::unique_ptr<MappedMemory> memory_;      // shared with local workers
   std::vector<std::unique_ptr<net::Port>> ports_;
-  // By port, of those whose devices are steered so. Lanes read it.
-  std::vector<std::shared_ptr<const net::SourcePortChooser>> choosers_;
+  std::vector<std::unique_ptr<SteeredPort>> steered_ports_;
+  Time next_rss_look_{};
   std::vector<std::optional<bool>> links_up_;  // of each port; none: not known yet
   std::unique_ptr<net::VhostDirectory> vhost_;
   std::vector<std::unique_ptr<Lane>> lanes_;

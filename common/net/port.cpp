@@ -536,12 +536,21 @@ Port::Steered Port::steer(std::uint16_t first_udp_port) {
                   .refusal = steering_->refusal()};
   if (steered.by_rules) return steered;
   try {
+    rss_ = read_rss(id());
     steered.by_source_ports = std::make_shared<const SourcePortChooser>(
-        read_rss(id()), view_.address.ipv4, first_udp_port, options_.queues);
+        rss_, view_.address.ipv4, first_udp_port, options_.queues);
   } catch (const Error& error) {
     steered.refusal += std::string("; ") + error.what();
   }
   return steered;
+}
+
+std::string Port::rss_change() const {
+  try {
+    return read_rss(id()) == rss_ ? "" : "the RSS key or table has changed";
+  } catch (const Error& error) {
+    return error.what();
+  }
 }
 
 GroupFilter::Means Port::receive_groups(std::span<const std::uint32_t> groups) {

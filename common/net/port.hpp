@@ -116,6 +116,10 @@ class Port {
   /// are chosen for it. Else it spreads frames over the queues as before.
   Steered steer(std::uint16_t first_udp_port);
 
+  /// Of a port that is steered by source ports: empty; or why they lead to the queues no more.
+  /// Asks the driver: not for every turn of a loop.
+  std::string rss_change() const;
+
   /// From now on frames to these multicast groups (and to all hosts, if there are groups) come in,
   /// too. Says by which means; kNone where nothing worked, or the port leads to a local peer, for
   /// which nothing is to be done.
@@ -142,6 +146,7 @@ class Port {
   PortView view_;
   std::unique_ptr<GroupFilter> groups_;  // once some were to be received
   std::unique_ptr<Steering> steering_;   // once it was asked for
+  Rss rss_;                              // for which source ports were chosen
   std::map<int, ino_t> xdp_sockets_;     // inode numbers by descriptor, of an af_xdp device
   bool plugged_ = false;
   mutable Time next_link_question_{};  // both of a NIC

@@ -36,6 +36,7 @@ std::uint32_t rss_hash(std::span<const std::uint8_t> key, const FlowTuple& tuple
 struct Rss {
   std::vector<std::uint8_t> key;
   std::vector<std::uint16_t> table;  ///< queues, by the hash's lower bits
+  friend bool operator==(const Rss&, const Rss&) = default;
 };
 
 /// Asks a started device. Throws Error kUnavailable where it does not spread by UDP ports, or does

@@ -166,6 +166,17 @@ class OverNetworks(harness.NetworkTest):
                               f"{untold} cannot be read: Operation not supported)", daemon.err)
                 self.assertGreater(sum(self.handed_over(daemon)), 0)
 
+    def test_a_device_whose_table_changes(self):
+        """Ranks that join afterwards are told no ports, and send from their own."""
+        self.make_network(workers=3, aggregators=1)
+        daemon = self.start_aggregator(0, "--lanes", 2, STEERING_RSS="changes",
+                                       LD_PRELOAD=harness.program("libsteering_device.so"))
+        daemon.wait_to_say(r"warning .*steering: software hand-over from now on \(the RSS key or "
+                           r"table has changed\)")
+        self.serve_a_job(daemon, 3)
+        self.assertIn("steering: source ports, by RSS", daemon.err)
+        self.assertGreater(sum(self.handed_over(daemon)), 0)
+
     def test_a_device_that_spreads_otherwise_than_it_tells(self):
         daemon = self.steer(STEERING_RSS="other")
         self.assertIn("steering: source ports, by RSS", daemon.err)

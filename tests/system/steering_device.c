@@ -6,7 +6,8 @@
  *
  * With the variable STEERING_RSS it takes no rules, but has RSS: it spreads UDP datagrams over the
  * queues by DPDK's software Toeplitz hash, with a key and a table that it tells. "key" and "table"
- * are what it does not tell; with "other" it goes by another table than it tells. */
+ * are what it does not tell; with "other" it goes by another table than it tells; with "changes" it
+ * has another one when it is asked again. */
 #define _GNU_SOURCE /* RTLD_NEXT */
 #include <dlfcn.h>
 #include <errno.h>
@@ -157,9 +158,12 @@ static const uint8_t key[40] = {0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 
                                 0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa};
 static unsigned queues_count;
 
+static unsigned table_queries;
+
 /* No pattern that a chooser might meet by luck. */
 static unsigned queue_at(unsigned entry) {
-  return (entry * 7 / 3 + entry / 16) % queues_count;
+  const unsigned has_changed = rss_is("changes") && table_queries > 1;
+  return (entry * 7 / 3 + entry / 16 + has_changed) % queues_count;
 }
 
 /* The hash is the sum of what the bits that are set contribute. */
@@ -238,6 +242,7 @@ int rte_eth_dev_rss_reta_query(uint16_t port, struct rte_eth_rss_reta_entry64* g
                                uint16_t size) {
   (void)port;
   if (rss_is("table") || size != TABLE_SIZE) return -ENOTSUP;
+  if (++table_queries == 2 && rss_is("changes") && spread_by_rss() != 0) perror("RSS");
   for (unsigned entry = 0; entry < TABLE_SIZE; ++entry)
     groups[entry / RTE_ETH_RETA_GROUP_SIZE].reta[entry % RTE_ETH_RETA_GROUP_SIZE] =
         (uint16_t)queue_at(entry);
