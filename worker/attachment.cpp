@@ -191,6 +191,7 @@ std::size_t Attachment::link_to(const config::AggregatorAddress& address,
     port.ipv4 = own.ipv4;
     port.prefix = own.prefix;
     port.gateway = own.gateway;
+    own_address_ = own;
   }
   planned_.push_back({directory, port});
   return planned_.size() - 1;
@@ -254,6 +255,20 @@ std::optional<Endpoint> Attachment::reach(Alternative& alternative, bool again, 
                   .udp_port = alternative.udp_port,
                   .local_udp_port = kWorkerUdpPort,
                   .off_machine = port->view(0).off_machine};
+}
+
+/// Only the gateway is asked by ARP for what is beyond it.
+std::string Attachment::why_unreachable(std::size_t shard) const {
+  if (!own_address_ || own_address_->gateway == 0) return "";
+  for (const Alternative& alternative : targets_[shard].alternatives) {
+    if (!planned_[alternative.link].directory.empty() || !links_->carrier(alternative.link) ||
+        own_address_->same_network(alternative.ipv4))
+      continue;
+    return ": gateway " + net::format_ipv4(own_address_->gateway) +
+           " does not answer ARP; a router that leads there expected in address " +
+           config::to_string(*own_address_);
+  }
+  return "";
 }
 
 /// Another machine may have taken an address over. But others may also say that it is theirs.

@@ -80,6 +80,9 @@ class Attachment {
   /// the address is asked for again, as another machine may have it by now.
   std::optional<Endpoint> locate(std::size_t shard, unsigned attempt, Time now);
 
+  /// For the message about a shard that was not found: ": why", or empty.
+  std::string why_unreachable(std::size_t shard) const;
+
   /// The vhost directory that a port leads to; empty: it leads to the network, or is gone.
   std::string vhost_directory_of(std::uint16_t port_id) const;
 
@@ -119,6 +122,7 @@ class Attachment {
   const std::shared_ptr<spdlog::logger> logger_;
   std::unique_ptr<SharedMemory> shared_memory_;
   std::vector<LinkPlan> planned_;
+  std::optional<config::InterfaceAddress> own_address_;  // on the network
   std::vector<Target> targets_;
   std::uint16_t payload_bytes_ = 0;
   bool integrity_ = false;

@@ -115,9 +115,13 @@ void Communicator::Impl::find_aggregators() {
     return found == progress_->aggregators();
   };
   if (progress_->drive(look, deadline)) return;
+  std::string why;
+  progress_->with_turn(
+      [&](Attachment& attachment, Time) { why = attachment.why_unreachable(found); });
   throw Error(ErrorCode::kAggregatorLost, "job " + std::to_string(options.job) + ": aggregator " +
                                               missing + " is unreachable within " +
-                                              std::to_string(options.join_timeout.count()) + " ms");
+                                              std::to_string(options.join_timeout.count()) + " ms" +
+                                              why);
 }
 
 /// Slots for the job's blocks, if this process shares memory: for what the job asks, or for what an

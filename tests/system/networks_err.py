@@ -384,10 +384,12 @@ class NoAnswer(NetworkFault):
         self.make_network(workers=4, aggregators=1)
         self.on_host(self.network.worker_namespace(3), "address", "add", KERNELS + "/16", "dev",
                      af_packet.PORT)
+        silent_gateway = f"{af_packet.worker_ip(1)}@{NOBODYS}"
         told = {
             self.start_joiner(0, NOBODYS): f"{NOBODYS} is unreachable within 1000 ms",
-            self.start_joiner(1, FAR, SLUICE_ADDRESS=f"{af_packet.worker_ip(1)}@{NOBODYS}"):
-                f"{FAR} is unreachable within 1000 ms",
+            self.start_joiner(1, FAR, SLUICE_ADDRESS=silent_gateway):
+                f"{FAR} is unreachable within 1000 ms: gateway {NOBODYS} does not answer ARP; a "
+                f"router that leads there expected in address {silent_gateway}",
             self.start_joiner(2, KERNELS): f"{KERNELS} did not answer within 1 s",
         }
         for rank, saying in told.items():
