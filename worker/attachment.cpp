@@ -231,7 +231,7 @@ std::optional<Endpoint> Attachment::find(std::size_t shard, Time now) {
   Time from = *target.sought;
   for (Alternative& alternative : target.alternatives) {
     if (now < from) break;
-    if (const auto endpoint = reach(alternative, false, now)) return endpoint;
+    if (const auto endpoint = reach(alternative, std::nullopt, now)) return endpoint;
     from = after(from, kStandbyDelay);
   }
   return std::nullopt;
@@ -239,14 +239,18 @@ std::optional<Endpoint> Attachment::find(std::size_t shard, Time now) {
 
 std::optional<Endpoint> Attachment::locate(std::size_t shard, unsigned attempt, Time now) {
   std::vector<Alternative>& alternatives = targets_[shard].alternatives;
-  return reach(alternatives[attempt % alternatives.size()], attempt > 0, now);
+  // Every other attempt may go to where an aggregator has answered, so each claimant has two.
+  const std::size_t turn = attempt / alternatives.size() / 2;
+  return reach(alternatives[attempt % alternatives.size()],
+               attempt > 0 ? std::optional(turn) : std::nullopt, now);
 }
 
-std::optional<Endpoint> Attachment::reach(Alternative& alternative, bool again, Time now) {
+std::optional<Endpoint> Attachment::reach(Alternative& alternative, std::optional<std::size_t> turn,
+                                          Time now) {
   const net::Port* port = links_->carrier(alternative.link);
   if (!port) return std::nullopt;
-  const auto mac = again ? io_->resolve_again(port->id(), alternative.ipv4, now)
-                         : io_->resolve(port->id(), alternative.ipv4, now);
+  const auto mac = turn ? io_->resolve_again(port->id(), alternative.ipv4, now, *turn)
+                        : io_->resolve(port->id(), alternative.ipv4, now);
   if (!mac) return std::nullopt;
   if (port->view(0).off_machine) note(*mac, alternative, now);
   return Endpoint{.port_id = port->id(),
@@ -269,6 +273,23 @@ std::string Attachment::why_unreachable(std::size_t shard) const {
            config::to_string(*own_address_);
   }
   return "";
+}
+
+std::string Attachment::rival_claims() const {
+  std::string text;
+  for (const Target& target : targets_)
+    for (const Alternative& alternative : target.alternatives) {
+      const net::Port* port = links_->carrier(alternative.link);
+      if (!port || !port->view(0).off_machine) continue;
+      const auto macs = io_->claimants(port->id(), alternative.ipv4);
+      if (macs.size() < 2) continue;
+      text += "; the way to " + net::format_ipv4(alternative.ipv4) +
+              " is claimed by several Ethernet addresses: ";
+      for (const net::MacAddress& mac : macs)
+        text += (&mac == macs.data() ? "" : ", ") + net::format_mac(mac);
+      text += ": two hosts have one address, or ARP is forged";
+    }
+  return text;
 }
 
 /// Another machine may have taken an address over. But others may also say that it is theirs.

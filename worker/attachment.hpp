@@ -77,11 +77,15 @@ class Attachment {
 
   /// Where to try to join it again, for the polling thread: alternative `attempt` modulo their
   /// number. Nothing if its link is down or its address not known yet. From the second attempt on
-  /// the address is asked for again, as another machine may have it by now.
+  /// the address is asked for again, as another machine may have it by now. Of several that claim
+  /// it each has its turn.
   std::optional<Endpoint> locate(std::size_t shard, unsigned attempt, Time now);
 
   /// For the message about a shard that was not found: ": why", or empty.
   std::string why_unreachable(std::size_t shard) const;
+
+  /// For the message about a join that failed: "; which addresses several hosts claim", or empty.
+  std::string rival_claims() const;
 
   /// The vhost directory that a port leads to; empty: it leads to the network, or is gone.
   std::string vhost_directory_of(std::uint16_t port_id) const;
@@ -115,7 +119,8 @@ class Attachment {
   std::size_t link_to(const config::AggregatorAddress& address, const ContextOptions& options,
                       std::uint16_t network_queues);
   std::vector<std::vector<std::size_t>> choices() const;
-  std::optional<Endpoint> reach(Alternative& alternative, bool again, Time now);
+  std::optional<Endpoint> reach(Alternative& alternative, std::optional<std::size_t> turn,
+                                Time now);
   std::optional<std::size_t> link_of(std::uint16_t port_id) const;
   void note(const net::MacAddress& mac, Alternative& alternative, Time now) const;
 

@@ -50,6 +50,11 @@ JobOptions without_secret(JobOptions options) {
   return options;
 }
 
+/// The same error with more to say.
+Error with(const Error& error, const std::string& more) {
+  return Error(error.code(), error.what() + more, error.rank(), error.op(), error.last_heard());
+}
+
 /// A daemon answers at once, unless it has much to do.
 constexpr std::chrono::milliseconds kSharingTime{1'000};
 
@@ -239,6 +244,7 @@ void Communicator::Impl::join() {
                                .rank_a = Rank{static_cast<std::uint16_t>(options.rank)}});
     }
     if (failure) {
+      failure = with(*failure, attachment.rival_claims());
       progress_->remove(*this);
       engine_.reset();
       share_no_more(attachment);

@@ -493,12 +493,21 @@ std::optional<MacAddress> DatagramIo::resolve(std::uint16_t port_id, std::uint32
 }
 
 std::optional<MacAddress> DatagramIo::resolve_again(std::uint16_t port_id, std::uint32_t ipv4,
-                                                    Time now) {
+                                                    Time now, std::size_t turn) {
   if (PortState* port = find(port_id)) {
     const std::uint32_t hop = next_hop(port->view, ipv4);
     if (port->neighbours.ask_again(hop, now)) ask_for(*port, hop);
   }
-  return resolve(port_id, ipv4, now);
+  const auto last = resolve(port_id, ipv4, now);
+  if (!last || turn == 0) return last;
+  const auto macs = claimants(port_id, ipv4);
+  return macs[turn % macs.size()];
+}
+
+std::vector<MacAddress> DatagramIo::claimants(std::uint16_t port_id, std::uint32_t ipv4) const {
+  const PortState* port = find(port_id);
+  if (!port) return {};
+  return port->neighbours.claimants(next_hop(port->view, ipv4));
 }
 
 void DatagramIo::ask_for(PortState& port, std::uint32_t ipv4) {

@@ -148,8 +148,13 @@ class DatagramIo final : public KeepingSink {
   std::optional<MacAddress> resolve(std::uint16_t port_id, std::uint32_t ipv4, Time now);
 
   /// As resolve, and asks also if the address is known: a peer that fell silent may have been
-  /// replaced by another machine. Gives what was known until that one has answered.
-  std::optional<MacAddress> resolve_again(std::uint16_t port_id, std::uint32_t ipv4, Time now);
+  /// replaced by another machine. Gives what was known until that one has answered. Where several
+  /// claim the address, `turn` takes one after the other, from the last one on.
+  std::optional<MacAddress> resolve_again(std::uint16_t port_id, std::uint32_t ipv4, Time now,
+                                          std::size_t turn = 0);
+
+  /// All who lately said by ARP that they lead to `ipv4`, a few at most, the last one first.
+  std::vector<MacAddress> claimants(std::uint16_t port_id, std::uint32_t ipv4) const;
 
   const IoCounters& counters() const { return counters_; }
 

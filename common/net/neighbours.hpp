@@ -1,7 +1,9 @@
 // Who has which Ethernet address on a link: a bounded ARP table of the addresses somebody asked
-// for.
+// for. Anybody may say that an address is his, so it keeps the last few who said so: which of them
+// is meant only shows when he answers.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -15,9 +17,11 @@ namespace sluice::net {
 class Neighbours {
  public:
   static constexpr std::size_t kMax = limits::kMaxNeighbours;
+  static constexpr std::size_t kMaxClaims = 4;  // of one address
   static constexpr Duration kRequestInterval = std::chrono::milliseconds(100);
 
-  /// `mac` once known; else `ask` says whether a request is due (at most one per interval).
+  /// `mac` once known, of whoever claimed the address last; else `ask` says whether a request is
+  /// due (at most one per interval).
   struct Answer {
     std::optional<MacAddress> mac;
     bool ask = false;
@@ -33,13 +37,23 @@ class Neighbours {
   /// now. What is known stays until it answers.
   bool ask_again(std::uint32_t ipv4, Time now);
 
+  /// All who claimed the address and did not let several requests pass since, the last one first.
+  std::vector<MacAddress> claimants(std::uint32_t ipv4) const;
+
  private:
+  static constexpr unsigned kRequestsMissed = 10;
+  struct Claim {
+    MacAddress mac{};
+    unsigned requests = 0;  // that were made before it
+  };
   struct Entry {
     std::uint32_t ipv4 = 0;
-    std::optional<MacAddress> mac;
     Time next_request;
+    unsigned requests = 0;
+    std::vector<Claim> claims = {};  // the last one first
   };
   Entry* find(std::uint32_t ipv4);
+  static void count_request(Entry& entry, Time now);
 
   std::vector<Entry> entries_;
 };

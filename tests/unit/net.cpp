@@ -1301,6 +1301,45 @@ TEST_CASE("An address is asked for at a bounded rate until it is known") {
   CHECK_FALSE(loop.io.resolve(31, kThem.ipv4, start));
 }
 
+TEST_CASE("Where several claim an address, each of the last few has its turn") {
+  Loopback loop;
+  const std::uint16_t port = loop.port.id();
+  Time now{1s};
+  loop.io.resolve(port, kThem.ipv4, now);
+  const auto host = [](std::uint8_t number) { return MacAddress{2, 0, 0, 0, 0, number}; };
+  const auto claim = [&](std::uint8_t number) {
+    const Arp claim{ArpOperation::kRequest, host(number), kThem.ipv4, {}, kThem.ipv4};
+    loop.inject(copy_of(make_arp(claim, kBroadcastMac)));
+    loop.receive_all();
+  };
+  const auto at = [&](std::size_t turn) {
+    return loop.io.resolve_again(port, kThem.ipv4, now, turn);
+  };
+  CHECK(loop.io.claimants(port, kThem.ipv4).empty());
+  CHECK_FALSE(at(1));
+  claim(1);
+  CHECK(at(1) == host(1));
+  claim(2);
+  claim(2);
+  CHECK(loop.io.claimants(port, kThem.ipv4) == std::vector{host(2), host(1)});
+  CHECK(loop.io.resolve(port, kThem.ipv4, now) == host(2));
+  for (std::size_t turn = 0; turn < 4; ++turn) CHECK(at(turn) == host(turn % 2 == 0 ? 2 : 1));
+  claim(1);
+  CHECK(loop.io.claimants(port, kThem.ipv4) == std::vector{host(1), host(2)});
+  for (std::uint8_t number = 3; number < 100; ++number) claim(number);
+  CHECK(loop.io.claimants(port, kThem.ipv4) == std::vector{host(99), host(98), host(97), host(96)});
+  for (int i = 0; i < 20; ++i) {  // only one of them goes on
+    now += 1s;
+    at(0);
+    claim(97);
+  }
+  CHECK(loop.io.claimants(port, kThem.ipv4) == std::vector{host(97)});
+  CHECK(loop.io.claimants(31, kThem.ipv4).empty());
+  loop.io.flush();
+  loop.receive_all();
+  CHECK(loop.pools_are_full());
+}
+
 TEST_CASE("Addresses beyond the network are reached through the gateway") {
   Loopback loop;
   PortView view = loop.port.view(0);
