@@ -1,6 +1,11 @@
 #include "common/net/kernel_interface.hpp"
 
+#include <cerrno>
+
+#include <arpa/inet.h>
 #include <linux/ethtool.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <sys/ioctl.h>
@@ -34,6 +39,24 @@ std::optional<unsigned> interface_queues(const std::string& interface) {
   request.ifr_data = reinterpret_cast<char*>(&channels);
   if (!ask(interface, SIOCETHTOOL, request)) return std::nullopt;
   return channels.max_combined == 0 ? 1 : channels.combined_count;
+}
+
+bool may_open_packet_sockets() {
+  const int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
+  if (fd < 0) return false;
+  ::close(fd);
+  return true;
+}
+
+// A socket of another kind than the group's may not join it. (It gets no packets that matter.)
+bool is_fanout_group_taken(std::uint16_t number) {
+  const int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, htons(ETH_P_LOOP));
+  if (fd < 0) return false;
+  const int group = number | PACKET_FANOUT_LB << 16;
+  const bool is_taken =
+      setsockopt(fd, SOL_PACKET, PACKET_FANOUT, &group, sizeof group) != 0 && errno == EINVAL;
+  ::close(fd);
+  return is_taken;
 }
 
 bool takes_off_tags(const std::string& interface) {

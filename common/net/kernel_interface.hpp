@@ -2,6 +2,7 @@
 // /sys may show another one's.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -12,6 +13,12 @@ std::optional<int> interface_mtu(const std::string& interface);
 
 /// How many an AF_XDP port can have, by the driver's rules. Empty: the kernel does not tell.
 std::optional<unsigned> interface_queues(const std::string& interface);
+
+/// Whether this process may open packet sockets.
+bool may_open_packet_sockets();
+
+/// Whether packet sockets are in the fanout group of that number, as far as this process may ask.
+bool is_fanout_group_taken(std::uint16_t number);
 
 /// Whether VLANs' tags are taken off the frames that it receives.
 bool takes_off_tags(const std::string& interface);

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include <arpa/inet.h>
+#include <net/if.h>
 #include <rte_dev.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
@@ -94,6 +95,21 @@ void check_interface(const PortOptions& options) {
     refuse(ErrorCode::kUnavailable, "VLAN " + std::to_string(options.vlan) + ", but interface " +
                                         interface + " takes tags off frames, and AF_XDP loses " +
                                         "them: ethtool -K " + interface + " rxvlan off");
+}
+
+// The kernel shares packets out among the sockets of a group, whose number the driver makes of PID
+// and interface. Who has the same number, too, would get our packets, or we could not open.
+void check_fanout_group(const PortOptions& options) {
+  const unsigned index = if_nametoindex(setting(options.device, "iface").c_str());
+  const auto number = static_cast<std::uint16_t>(static_cast<unsigned>(getpid()) ^ index);
+  if (!is_fanout_group_taken(number)) return;
+  throw Error(
+      ErrorCode::kUnavailable,
+      "port '" + options.device + "': packet fanout group " + std::to_string(number) +
+          " is taken: DPDK makes its number of the PID (" + std::to_string(getpid()) +
+          ") and the interface, and another process of this network namespace, or another " +
+          "port of this process, has the same. Start this process again, for another PID, " +
+          "or in a network namespace of its own");
 }
 
 // The driver's defaults are frames of 2 KiB and no traffic shaping; a full ring blocks the sender,
@@ -299,6 +315,7 @@ Port::Port(const PortOptions& options, std::span<BufferPool* const> pools)
   check(options, pools.size());
   if (is_af_packet(options_.device)) {
     check_interface(options_);
+    check_fanout_group(options_);
     options_.device = complete_af_packet(options_.device, options_.queues, options_.mtu);
   } else if (is_af_xdp(options_.device)) {
     check_interface(options_);
@@ -372,7 +389,8 @@ void Port::hotplug() {
     throw Error(ErrorCode::kUnavailable,
                 "no aggregator connected to its socket and answered in time");
   }
-  if ((error == -EPERM || error == -EACCES) && !is_pci(name_))
+  const bool may = is_af_packet(name_) && may_open_packet_sockets();  // all its errors are EPERM
+  if ((error == -EPERM || error == -EACCES) && !is_pci(name_) && !may)
     throw Error(ErrorCode::kUnavailable, "the privilege is missing: CAP_NET_RAW expected");
   throw Error(ErrorCode::kUnavailable, std::string("cannot be opened: ") + rte_strerror(-error));
 }

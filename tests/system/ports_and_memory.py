@@ -1,8 +1,14 @@
 """What an operator can run short of: ports, memory, privileges, devices. Each is told by name."""
 import os
+import socket
+import struct
 import unittest
 
 import harness
+
+# <linux/if_packet.h>, and DPDK's kind of fanout group: by hash, with DEFRAG and ROLLOVER.
+SOL_PACKET, PACKET_FANOUT, DPDKS_KIND, BY_CPU = 263, 18, 0x9000, 2
+ETH_P_ALL = 3
 
 # Blocks in shared memory take few packet buffers.
 IN_PACKETS = {"SLUICE_SHARED_MEMORY": 0}
@@ -169,6 +175,26 @@ class Devices(harness.SystemTest):
         self.ends_with(self.daemon_on("net_af_packet0,iface=lo", drop), 1,
                        "^sluice-aggregator: port 'net_af_packet0,iface=lo",
                        "privilege is missing: CAP_NET_RAW")
+
+    @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
+    def test_a_fanout_group_that_somebody_has(self):
+        """As DPDK numbers groups by 16 bits of the PID and the interface's index."""
+        for kind in (DPDKS_KIND, BY_CPU):
+            keep, give = socket.socketpair()
+
+            def take_group(give=give, kind=kind):
+                number = (os.getpid() ^ socket.if_nametoindex("lo")) & 0xffff
+                with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as other:
+                    other.bind(("lo", ETH_P_ALL))
+                    other.setsockopt(SOL_PACKET, PACKET_FANOUT,
+                                     struct.pack("=I", number | kind << 16))
+                    socket.send_fds(give, [b"it"], [other.fileno()])
+
+            with self.subTest(kind=kind), keep, give:
+                daemon = self.daemon_on("net_af_packet0,iface=lo", take_group)
+                self.ends_with(daemon, 1, r"^sluice-aggregator: port 'net_af_packet0,iface=lo.*: "
+                               rf"packet fanout group \d+ is taken: .* PID .{daemon.popen.pid}.",
+                               "Start this process again")
 
     @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
     def test_an_address_in_use(self):

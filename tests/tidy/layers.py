@@ -41,7 +41,7 @@ LAYERS = [
     (r"common/net/group_filter\.cpp", BASE + [r"common/net/"],
      SYSTEM + [r"rte_", r"linux/if_packet\.h"]),
     (r"common/net/kernel_interface\.cpp", [r"common/net/"],
-     SYSTEM + [r"linux/(ethtool|sockios)\.h"]),
+     SYSTEM + [r"linux/(ethtool|if_ether|if_packet|sockios)\.h"]),
     (r"common/net/",         BASE + LOGGER + [r"common/net/"],        SYSTEM + LOG + [r"rte_"]),
     (ENGINE["aggregator"],   CORE + [ENGINE["aggregator"]],           []),
     (r"aggregator/",         LOOP + [r"aggregator/"],                 SYSTEM + LOG),
