@@ -239,9 +239,9 @@ class Show(MadeUp):
 
 
 class Check(MadeUp):
-    def items(self, name, way=None, mtu=1500, lanes=1, memory=1024):
+    def items(self, name, way=None, mtu=1500, lanes=1, memory=1024, vlan=0):
         device = self.device(name)
-        wanted = check.Wanted(device, way or check.default_way(device), mtu, lanes, memory)
+        wanted = check.Wanted(device, way or check.default_way(device), mtu, lanes, memory, vlan)
         return {item.what: item for item in check.check(wanted)}
 
     def is_missing(self, what, command, name, **settings):
@@ -399,6 +399,50 @@ class Check(MadeUp):
         self.tree.of_interface("veth0", "mtu", str(most + 1))
         self.is_missing("MTU", "mtu 1500", "veth0", way="af_xdp")
 
+    def test_vlan(self):
+        """Features are the kernel's alone to tell."""
+        self.assertEqual(self.items("veth0", vlan=7)["VLAN"].state, check.UNKNOWN)
+        on = {"eth1": set()}
+        self.machine.features = on.get
+        self.assertNotIn("VLAN", self.items("eth1", way="af_xdp", lanes=4))
+        items = self.items("eth1", way="af_xdp", lanes=4, vlan=7, mtu=1501)
+        self.assertEqual((items["VLAN"].state, items["tags"].state), (check.OK, check.OK))
+        self.assertEqual(items["switch"].state, check.UNKNOWN)
+        self.assertIn("VLAN 7 tagged, and frames 4 bytes longer than without: of 1519",
+                      items["switch"].saying)
+        self.assertNotIn("other end", items)
+        on["eth1"] = {"rx-vlan-hw-parse"}
+        self.is_missing("tags", "ethtool -K eth1 rxvlan off", "eth1", way="af_xdp", lanes=4, vlan=7)
+        self.assertNotIn("tags", self.items("eth1", way="af_packet", vlan=7))
+        on["eth1"] = {"rx-vlan-filter"}
+        for way, lanes in (("af_xdp", 4), ("af_packet", 1)):
+            self.is_missing("VLAN", "ethtool -K eth1 rx-vlan-filter off", "eth1", way=way,
+                            lanes=lanes, vlan=7)
+        on["eth1"] = {"vlan-challenged"}
+        self.is_missing("VLAN", "eth1 takes no tagged frames", "eth1", way="af_packet", vlan=7)
+        self.assertEqual(self.items(FREE, vlan=7)["switch"].state, check.UNKNOWN)
+
+    def test_vlan_of_a_veth_link(self):
+        on = {"veth0": set(), "veth1": set()}
+        self.machine.features = on.get
+        self.tree.add_interface("veth1")
+        for name, own, other in (("veth0", 8, 9), ("veth1", 9, 8)):
+            self.tree.of_interface(name, "ifindex", str(own))
+            self.tree.of_interface(name, "iflink", str(other))
+        asked = {"way": "af_xdp", "vlan": 7}
+        self.assertEqual(self.items("veth0", **asked)["other end"].state, check.OK)
+        on["veth1"] = {"tx-vlan-hw-insert"}
+        self.is_missing("other end", "ethtool -K veth1 txvlan off", "veth0", **asked)
+        self.assertNotIn("other end", self.items("veth0", way="af_packet", vlan=7))
+        self.tree.of_interface("veth1", "iflink", "1")  # another's
+        self.assertEqual(self.items("veth0", **asked)["other end"].state, check.UNKNOWN)
+
+    def test_vlan_of_a_vlan(self):
+        self.machine.features = {"veth0": set()}.get
+        self.tree.of_interface("veth0", "uevent", "DEVTYPE=vlan")
+        self.tree.make("sys/class/net/veth0/lower_eth1")
+        self.is_missing("VLAN", "scripts/nic check eth1 --vlan 7", "veth0", vlan=7)
+
     def test_link(self):
         self.tree.of_interface("veth0", "carrier", "0")
         self.is_missing("link", "no carrier", "veth0")
@@ -415,6 +459,7 @@ class Check(MadeUp):
         for words, saying in (
                 (["eth1", "--mtu", 575], "'575' is not a whole number from 576 to 9698"),
                 (["eth1", "--mtu", 9699], "from 576 to 9698"),
+                (["eth1", "--vlan", 4095], "from 1 to 4094"),
                 (["eth1", "--lanes", 9], "'9' is not a whole number from 1 to 8"),
                 (["eth1", "--memory", "1G"], "'1G' is not a whole number"),
                 (["eth1", "--way", "dpdk"], "'dpdk'"),
@@ -540,7 +585,8 @@ class Help(MadeUp):
     def test_is_complete(self):
         self.says(0, ["show", "check", "bind", "unbind", "Examples"], "--help")
         for command, sayings in {"show": ["DEVICE", "--json", "af_xdp"],
-                                 "check": ["--mtu", "--lanes", "--memory", "--way", "Exit status"],
+                                 "check": ["--mtu", "--vlan", "--lanes", "--memory", "--way",
+                                           "Exit status"],
                                  "bind": ["DRIVER", "--dry-run", "Exit status"],
                                  "unbind": ["--dry-run", "Exit status"]}.items():
             self.says(0, sayings, command, "--help")
@@ -580,6 +626,14 @@ class Veth(harness.SystemTest):
         _, said = self.said(f"{NIC} check left --mtu 2001", mounts=True)
         self.assertIn("ip link set dev left mtu 2001", said)
         self.assertIn("OK       link", said)
+
+    def test_check_of_a_vlan(self):
+        """veth interfaces keep tags beside frames, as the kernel makes them."""
+        status, said = self.said(f"{NIC} check left --way af_xdp --vlan 7 --lanes 2", mounts=True)
+        self.assertEqual(status, 1, said)
+        self.assertIn("ethtool -K left rxvlan off", said)
+        self.assertIn("ethtool -K right txvlan off", said)
+        self.assertIn("OK       VLAN", said)
 
     def test_another_namespaces_sys(self):
         status, said = self.said(f"{NIC} show", mounts=False)

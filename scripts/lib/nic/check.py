@@ -38,6 +38,7 @@ class Wanted:
     mtu: int
     lanes: int
     memory_mib: int
+    vlan: int = 0  # none
 
     @property
     def machine(self):
@@ -285,6 +286,58 @@ def mtu(wanted):
         yield Item(OK, "MTU", f"{has}, {wanted.mtu} wanted")
 
 
+def vlan(wanted):
+    """What holds for tagged frames beside all else."""
+    if not wanted.vlan:
+        return
+    device = wanted.device
+    if device.below:
+        yield Item(MISSING, "VLAN", f"{device.name} is a VLAN itself, and frames would have two "
+                   "tags: use the interface below it",
+                   f"scripts/nic check {device.below} --vlan {wanted.vlan}")
+    elif wanted.way in ("af_xdp", "af_packet"):
+        yield from tags_stay(wanted)
+    yield Item(UNKNOWN, "switch", f"its port must carry VLAN {wanted.vlan} tagged, and frames 4 "
+               f"bytes longer than without: of {wanted.mtu + 18} bytes, and 4 of the FCS")
+
+
+def tags_stay(wanted):
+    """AF_XDP has no place for a tag that is not in its frame."""
+    name, features = wanted.device.interface, wanted.device.features
+    if features is None:
+        yield Item(UNKNOWN, "VLAN", "the kernel does not tell what the device does with tags: "
+                   f"`ethtool -k {name}`")
+        return
+    if "vlan-challenged" in features:
+        yield Item(MISSING, "VLAN", f"{name} takes no tagged frames")
+    elif "rx-vlan-filter" in features:
+        yield Item(MISSING, "VLAN", "the device drops frames of VLANs that the kernel does not use",
+                   f"ethtool -K {name} rx-vlan-filter off")
+    else:
+        yield Item(OK, "VLAN", "frames of all VLANs come in")
+    if wanted.way == "af_xdp":
+        yield from tags_stay_in_frames(wanted.device, features)
+
+
+def tags_stay_in_frames(device, features):
+    if "rx-vlan-hw-parse" in features:
+        yield Item(MISSING, "tags", "taken off frames, and AF_XDP loses them",
+                   f"ethtool -K {device.interface} rxvlan off")
+    else:
+        yield Item(OK, "tags", "stay in their frames")
+    if not device.has_peer:
+        return
+    peer = device.peer
+    if peer is None:
+        yield Item(UNKNOWN, "other end", "of the veth link, in another network namespace; there: "
+                   "`ethtool -K IT txvlan off`")
+    elif "tx-vlan-hw-insert" in (peer.features or ()):
+        yield Item(MISSING, "other end", f"{peer.name} keeps tags beside their frames",
+                   f"ethtool -K {peer.name} txvlan off")
+    else:
+        yield Item(OK, "other end", f"{peer.name} puts tags into their frames")
+
+
 def link(wanted):
     device = wanted.device
     if not device.interface:
@@ -313,7 +366,7 @@ def kernel_options(name, options):
             f"/etc/default/grub.d/sluice-{name}.cfg && update-grub && reboot")
 
 
-OF_ALL = (cores, governor, mtu, link)
+OF_ALL = (cores, governor, mtu, vlan, link)
 CHECKS = {
     "vfio": (unused, vfio_module, iommu, driver, group_access, hugepages, capabilities,
              locked_memory, queues, *OF_ALL),

@@ -82,6 +82,8 @@ def add_check(commands):
              "vfio for other PCI devices, else af_packet)")
     add("--mtu", type=whole_number(576, 9698), default=1500, metavar="BYTES",
         help="the daemon's port-mtu, 576 to 9698 (default 1500)")
+    add("--vlan", type=whole_number(1, 4094), default=0, metavar="ID",
+        help="the daemon's port-vlan, 1 to 4094 (default none)")
     add("--lanes", type=whole_number(1, 8), default=1, metavar="L",
         help="the daemon's lanes, 1 to 8 (default 1)")
     add("--memory", type=whole_number(1, 1 << 20), default=1024, metavar="MIB",
@@ -128,7 +130,8 @@ def run_check(machine, options):
         raise Failure(f"{options.device} has several interfaces: one expected, of "
                       f"{', '.join(device.name for device in found)}", 2)
     way = options.way or check.default_way(found[0])
-    items = check.check(check.Wanted(found[0], way, options.mtu, options.lanes, options.memory))
+    items = check.check(check.Wanted(found[0], way, options.mtu, options.lanes, options.memory,
+                                     options.vlan))
     print(f"{found[0].name}, --way {way}")
     for item in items:
         print(f"{item.state:8} {item.what:14} {item.saying}")

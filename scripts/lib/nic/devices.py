@@ -82,6 +82,36 @@ class Device:
         return self.machine.number(f"sys/class/net/{self.interface}/mtu")
 
     @property
+    def below(self):
+        """The interface of which this is a VLAN; None: it is none."""
+        if self.driver != "vlan":
+            return None
+        names = self.machine.names(f"sys/class/net/{self.interface}")
+        return next((name.removeprefix("lower_") for name in names if name.startswith("lower_")),
+                    "the one below")
+
+    @property
+    def features(self):
+        return self.machine.features(self.interface)
+
+    @property
+    def has_peer(self):
+        """Of a veth pair, as far as the kernel tells: it leads to another interface, and lies on
+        none."""
+        names = self.machine.names(f"sys/class/net/{self.interface}")
+        return self.interface_file("iflink") not in (None, self.interface_file("ifindex")) \
+            and not any(name.startswith("lower_") for name in names)
+
+    @property
+    def peer(self):
+        """The pair's other interface; None where it is in another network namespace."""
+        leads_to, own = self.interface_file("iflink"), self.interface_file("ifindex")
+        for other in every(self.machine):
+            if (other.interface_file("ifindex"), other.interface_file("iflink")) == (leads_to, own):
+                return other
+        return None
+
+    @property
     def rx_queues(self):
         names = self.machine.names(f"sys/class/net/{self.interface}/queues")
         return len([name for name in names if name.startswith("rx-")]) if self.interface else None

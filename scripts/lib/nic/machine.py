@@ -1,12 +1,18 @@
 """The machine's files (sysfs, procfs), below a root directory that tests replace."""
+import ctypes
 import errno
 import fcntl
 import os
 import re
 import socket
 import struct
+import sys
 
 SIOCGIFADDR = 0x8915
+# <linux/ethtool.h>
+SIOCETHTOOL, GET_STRINGS, GET_SET_INFO, GET_FEATURES = 0x8946, 0x1b, 0x37, 0x3a
+SET_OF_FEATURES, NAME_BYTES = 4, 32
+BLOCK = struct.Struct("=IIII")  # of 32 features: available, requested, active, never changed
 # What sysfs answers where there is nothing to tell, as for the speed of a link that is down.
 NOTHING_TO_TELL = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENODEV, errno.ENOENT, errno.ENOTDIR,
                    errno.ESRCH)
@@ -95,6 +101,24 @@ class Machine:
             except OSError:
                 return None
 
+    def features(self, interface):
+        """The kernel's names of those that are on: asked of the kernel, too. None: it does not
+        tell."""
+        if not self.is_real:
+            return None
+        try:
+            info = ask_ethtool(interface, 4, "=IIQ", GET_SET_INFO, 0, 1 << SET_OF_FEATURES)
+            count = int.from_bytes(info, sys.byteorder)
+            names = ask_ethtool(interface, count * NAME_BYTES, "=III", GET_STRINGS,
+                                SET_OF_FEATURES, count)
+            blocks = (count + 31) // 32
+            states = ask_ethtool(interface, blocks * BLOCK.size, "=II", GET_FEATURES, blocks)
+        except OSError:
+            return None
+        active = [block[2] for block in BLOCK.iter_unpack(states)]
+        return {names[i * NAME_BYTES:][:NAME_BYTES].rstrip(b"\0").decode()
+                for i in range(count) if active[i // 32] >> i % 32 & 1}
+
     def refuse_other_namespace(self):
         """/sys shows the interfaces of the network namespace in which it was mounted."""
         if not self.is_real:
@@ -109,3 +133,14 @@ class Machine:
     def _unreadable(self, name, kind, error):
         return Failure(f"cannot read {self.path(name)}: {error.strerror}; a readable {kind} "
                        "expected")
+
+
+def ask_ethtool(interface, room, form, *question):
+    """What the kernel writes behind the question, so many bytes. Raises OSError."""
+    head = struct.calcsize(form)
+    buffer = ctypes.create_string_buffer(head + room)
+    struct.pack_into(form, buffer, 0, *question)
+    request = struct.pack("16sP16x", interface.encode()[:15], ctypes.addressof(buffer))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        fcntl.ioctl(asking, SIOCETHTOOL, request)
+    return buffer.raw[head:]
