@@ -3,7 +3,9 @@
 //
 //   bench-sparse-sum ELEMENTS PAIRS random|zipf SEED ITERATIONS sparse|dense [check]
 //
-// Rank 0 prints a line of JSON per iteration, as they do. `check` compares the last one's sums with
+// Rank 0 prints a line of JSON per iteration, as they do, and with the bytes that the pairs take on
+// the wire without packets' headers: those of the rank with the most, and those of the sums.
+// `check` compares the last one's sums with
 // those of the other form; wrong ones end with status 1. A dense vector lies in shared memory.
 #include <algorithm>
 #include <chrono>
@@ -23,6 +25,7 @@
 
 #include "bench/largest.hpp"
 #include "bench/lib/peers/sparse/input.hpp"
+#include "common/protocol/keyed.hpp"
 
 namespace {
 
@@ -35,6 +38,26 @@ struct Flags {
   bool dense, check;
 };
 constexpr std::uint32_t kWarmUp = 2;
+
+/// What pairs with these keys take at least, as runs of chunks on a job's streams.
+std::size_t wire_bytes(std::span<const std::uint64_t> keys, std::uint64_t key_bound) {
+  sluice::Session session;
+  session.streams = sluice::defaults::kStreams;
+  session.payload_bytes = sluice::defaults::kNetworkMtu - 28;
+  const auto geometry = sluice::KeyedGeometry::make(key_bound, 1, sluice::ElementType::kFloat32,
+                                                    session, sluice::OpNumber{0});
+  const sluice::ChunkFormat format = geometry->format();
+  std::vector<std::uint64_t> next(geometry->streams);  // the lowest that its next chunk may have
+  std::size_t bytes = 0;
+  for (std::size_t begin = 0, end = 0; begin < keys.size(); begin = end) {
+    const std::uint64_t chunk = geometry->chunk_of(keys[begin]);
+    while (end < keys.size() && geometry->chunk_of(keys[end]) == chunk) ++end;
+    std::uint64_t& lowest = next[geometry->stream_of(chunk).value];
+    bytes += format.bytes(chunk - lowest, end - begin);
+    lowest = chunk + 1;
+  }
+  return bytes;
+}
 
 class Runner {
  public:
@@ -104,7 +127,9 @@ class Runner {
     const auto statistics = work.statistics();
     const auto most =
         sluice::bench::largest(job_, {microseconds, static_cast<double>(statistics.bytes_sent),
-                                      static_cast<double>(statistics.bytes_received)});
+                                      static_cast<double>(statistics.bytes_received),
+                                      static_cast<double>(wire_bytes(keys_, flags_.elements)),
+                                      static_cast<double>(statistics.retransmissions)});
     if (job_.rank() != 0) return;
     const std::size_t delivered = flags_.dense ? flags_.elements : sparse.size();
     const std::size_t bound = flags_.dense
@@ -112,9 +137,11 @@ class Runner {
                                   : std::max(pairs_.size(), delivered) * sizeof(sparse::Pair);
     std::printf(
         "{\"algorithm\": \"%s\", \"ranks\": %u, \"iteration\": %u, \"time_us\": %.3f, "
-        "\"sent\": [%.0f], \"received\": [%.0f], \"bound\": %zu, \"delivered\": %zu}\n",
+        "\"sent\": [%.0f], \"received\": [%.0f], \"bound\": %zu, \"delivered\": %zu, "
+        "\"pairs_bytes\": %.0f, \"sums_bytes\": %zu, \"retransmits\": %.0f}\n",
         flags_.dense ? "sluice-dense" : "sluice", job_.world_size(), iteration, most[0], most[1],
-        most[2], bound, delivered);
+        most[2], bound, delivered, most[3],
+        flags_.dense ? bound : wire_bytes(sparse.keys(), flags_.elements), most[4]);
     std::fflush(stdout);
   }
 

@@ -58,7 +58,7 @@ LAYERS = [
     (r"bench/protection\.cpp", PROTOCOL,                              []),
     (r"bench/kernels\.cpp",   CORE,                                   [r"benchmark/"]),
     (r"bench/shared_sum\.cpp", CORE + [r"common/memory/"],            SYSTEM + [r"linux/futex\.h"]),
-    (r"bench/sparse_sum\.cpp", [r"bench/", r"sluice/"],             [r"malloc\.h"]),
+    (r"bench/sparse_sum\.cpp", PROTOCOL + [r"bench/", r"sluice/"],  [r"malloc\.h"]),
     (r"bench/perf/buffers\.", [r"bench/", r"sluice/"],              SYSTEM),
     (r"bench/lib/peers/sparse/", [r"bench/lib/peers/sparse/"],        [r"mpi\.h", r"malloc\.h"]),
     (r"bench/lib/",          [],                                      SYSTEM),
