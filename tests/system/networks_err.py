@@ -34,10 +34,10 @@ class NetworkFault(harness.NetworkTest):
     def sum_steadily(self, ranks, daemon, **settings):
         return self.start_steady_job(ranks, daemon, SLUICE_JOB=JOB, **settings)
 
-    def on_host(self, namespace, *command):
+    def on_host(self, namespace, *command, call=af_packet.ip):
         harness.linux.enter_network_namespace(namespace)
         try:
-            af_packet.ip(*command)
+            call(*command)
         finally:
             harness.linux.enter_network_namespace(self.network.switch)
 
@@ -45,10 +45,14 @@ class NetworkFault(harness.NetworkTest):
         """The switch's port is down for a while, or an interface of a host; then the job goes on:
         each rank gets the sum that it has waited for."""
         host = self.network.switch if host is None else host
+        self.goes_on_after(job, *(lambda state=state: self.on_host(host, "link", "set", link, state)
+                                  for state in ("down", "up")))
+
+    def goes_on_after(self, job, begin, end):
         before = [long_waits(rank) for rank in job]
-        self.on_host(host, "link", "set", link, "down")
+        begin()
         time.sleep(GONE)
-        self.on_host(host, "link", "set", link, "up")
+        end()
         for rank, waits in zip(job, before):
             harness.wait_until(lambda rank=rank, waits=waits: long_waits(rank) > waits or
                                not rank.is_running(), f"{rank.name} goes on")
@@ -129,6 +133,24 @@ class AfPacketCables(Cables, NetworkFault):
         job = self.sum_steadily(2, daemon)
         for host in (self.network.worker_namespace(1), self.network.aggregator_namespace(0)):
             self.pull_and_put_back(job, af_packet.PORT, host)
+        self.end_steady_job(job)
+        self.ends_on_signal(daemon)
+
+
+    def test_frames_that_are_refused_for_a_while(self):
+        """The kernel keeps the first frame that its queue or the switch's port refuses, and all
+        those behind it."""
+        daemon = self.serve()
+        job = self.sum_steadily(2, daemon)
+        shaper = ("qdisc", "add", "dev", af_packet.PORT, "root", "tbf", "rate", "100mbit", "burst",
+                  500, "latency", "50ms")
+        for host in (self.network.worker_namespace(1), self.network.aggregator_namespace(0)):
+            self.goes_on_after(job, lambda host=host: self.on_host(host, *shaper, call=tc),
+                               lambda host=host: self.on_host(host, "qdisc", "del", *shaper[2:5],
+                                                              call=tc))
+        for port in ("w1", "a0"):
+            self.goes_on_after(job, *(lambda port=port, mtu=mtu: af_packet.ip(
+                "link", "set", port, "mtu", mtu) for mtu in (300, af_packet.DEFAULT_MTU)))
         self.end_steady_job(job)
         self.ends_on_signal(daemon)
 
