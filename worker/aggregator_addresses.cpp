@@ -88,15 +88,16 @@ std::optional<Endpoint> AggregatorAddresses::next(Time now) {
     send_from(address, own_port_);
     ++address.followed;
   }
-  const auto place = place_of(at);
+  const auto place = place_of(at, now);
   if (place) ++address.asked_in_vain;
   return place;
 }
 
-std::optional<Endpoint> AggregatorAddresses::place_of(std::size_t at) {
+std::optional<Endpoint> AggregatorAddresses::place_of(std::size_t at, Time now) {
   Address& address = addresses_[at];
   if (!config_.locate) return address.endpoint;
-  const auto attempt = static_cast<unsigned>(at + addresses_.size() * address.looks++);
+  const unsigned look = answers(address, now) ? 1 : address.looks++;
+  const auto attempt = static_cast<unsigned>(at + addresses_.size() * look);
   const auto found = config_.locate(aggregator_, attempt);
   if (!found) return std::nullopt;
   address.located = of_lane(*found);

@@ -7,7 +7,8 @@
 //
 // Anybody on a network may say by ARP that an address is his. So every other HELLO goes to the
 // Ethernet address from which the aggregator has answered last, whatever ARP says now; and what
-// follows an answer goes to the one of the two from which that came.
+// follows an answer goes to the one of the two from which that came. All claimants have their turns
+// only while none answers: a rank must not join at two.
 //
 // An aggregator may tell from which UDP ports it wants to be sent to. That is a hint: it is
 // followed a few times in a join, and not where nothing is answered then (a firewall may know but
@@ -82,7 +83,7 @@ class AggregatorAddresses {
   static void go_on_with(Address& address, const Endpoint& from);
   static void send_from(Address& address, std::uint16_t udp_port);
   std::size_t choose(Time now);
-  std::optional<Endpoint> place_of(std::size_t at);
+  std::optional<Endpoint> place_of(std::size_t at, Time now);
   bool answers(const Address& address, Time now) const;
   bool home_answers(Time now) const;
   std::size_t first_that_answers(Time now) const;  // addresses_.size(): none

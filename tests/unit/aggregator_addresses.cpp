@@ -27,7 +27,10 @@ struct Shard {
 
   EngineConfig make_config() {
     EngineConfig made;
-    made.locate = [this](std::uint16_t, unsigned) { return std::optional(told); };
+    made.locate = [this](std::uint16_t, unsigned attempt) {
+      attempts.push_back(attempt);
+      return std::optional(told);
+    };
     return made;
   }
 
@@ -41,6 +44,7 @@ struct Shard {
   }
 
   Endpoint told;
+  std::vector<unsigned> attempts;
   Time now{1s};
   EngineConfig config;
   AggregatorAddresses addresses;
@@ -75,6 +79,17 @@ TEST_CASE("a rank that waits for others stays where it was answered, whoever cla
   CHECK(there == 5);
   CHECK(shard.addresses.on_welcome(at(1), kIncarnation));
   CHECK(shard.addresses.current() == at(1));
+}
+
+TEST_CASE("who else claims the address is asked only while nobody answers") {
+  Shard shard(at(1));
+  shard.addresses.begin(false, shard.now);
+  for (int i = 0; i < 3; ++i) shard.addresses.next(shard.now);
+  CHECK(shard.addresses.on_challenge(at(1), kIncarnation, shard.now));
+  for (int i = 0; i < 2; ++i) shard.addresses.next(shard.now);
+  shard.now += 10s;
+  for (int i = 0; i < 2; ++i) shard.addresses.next(shard.now);
+  CHECK(shard.attempts == std::vector{0U, 1U, 2U, 1U, 1U, 3U, 4U});
 }
 
 TEST_CASE("another machine takes over an address") {
