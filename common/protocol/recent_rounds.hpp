@@ -5,7 +5,7 @@
 //    when one that this rank began clearly after it has ended, or when no round has ended for a
 //    time-out.
 //  - Where a result that was asked for after a time-out comes twice, nothing was lost: its packet
-//    has waited in a longer queue than others'. So time-outs allow for more, as long as that happens.
+//    has waited in a longer queue than others'. So time-outs allow for more while that happens.
 //  - A late round may mean that another rank is late, or has lost something: each loss makes all
 //    ranks ask. The more often that proves so beyond this, the longer this rank is patient.
 #pragma once
