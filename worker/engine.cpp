@@ -52,7 +52,8 @@ void Engine::welcomed(ShardMembership& membership, Time now, KeepingSink& sink) 
     advance_streams(membership, now, sink);
   } else if (all_memberships(ShardMembership::State::kIn)) {
     for (std::uint16_t s = 0; s < session().streams; ++s)
-      streams_.emplace_back(StreamId{s}, session().history, widest_columns(session()));
+      streams_.emplace_back(StreamId{s}, session().streams, session().history,
+                            widest_columns(session()));
     turns_.reserve(streams_.size());
     for (const auto& each : memberships_)
       each->window.begin(session().streams_of(each->shard()), config_.ranks, session().by_reference,

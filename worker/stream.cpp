@@ -74,7 +74,7 @@ void Stream::start_epoch(bool resume, OpQueue& ops) {
   } else {
     if (running_) ops.withdraw_from_stream(op_);
     assert(!has_progress());
-    *this = Stream(id_, static_cast<std::uint8_t>(early_.size()),
+    *this = Stream(id_, streams_, static_cast<std::uint8_t>(early_.size()),
                    static_cast<std::uint8_t>(columns_.size()));
   }
   syncing_ = resume;

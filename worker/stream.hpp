@@ -110,9 +110,13 @@ class Stream {
  public:
   using Scope = StreamScope;
 
-  /// An op has at most `columns_max` columns.
-  Stream(StreamId id, std::uint8_t history, std::uint8_t columns_max)
-      : id_(id), columns_(columns_max), contributions_(history + 1u), early_(history) {
+  /// One of so many streams. An op has at most `columns_max` columns.
+  Stream(StreamId id, std::uint16_t streams, std::uint8_t history, std::uint8_t columns_max)
+      : id_(id),
+        streams_(streams),
+        columns_(columns_max),
+        contributions_(history + 1u),
+        early_(history) {
     assert(history >= limits::kMinHistory && history <= limits::kMaxHistory && columns_max >= 1);
     for (Contribution& contribution : contributions_) contribution.columns.resize(columns_max);
   }
@@ -143,7 +147,10 @@ class Stream {
   /// The round that runs here, or that is the next to run; of no op that was submitted:
   /// `ops.end()`.
   Turn turn(const OpQueue& ops) const {
-    return {next_op(ops), running_ ? applied_ - op_began_ : 0, id_.value};
+    const OpNumber op = next_op(ops);
+    const auto place =
+        static_cast<std::uint16_t>((id_.value + streams_ - op % streams_) % streams_);
+    return {op, running_ ? applied_ - op_began_ : 0, place, id_.value};
   }
   /// The window lets it not contribute to the round under way.
   bool is_held_back() const { return running_ && due_ == kNever; }
@@ -216,6 +223,7 @@ class Stream {
   void arm(Time due, Scope& scope);
 
   StreamId id_;
+  std::uint16_t streams_;  // of the session
 
   // The round awaited. Every result below applied_ is applied; below that it is rounds that are
   // replayed, for ranks that lack their results.

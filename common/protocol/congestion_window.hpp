@@ -22,10 +22,12 @@ namespace sluice {
 
 /// A round of an op on a stream. Ranks let the lowest of a shard run: the lowest of all runs on
 /// every rank, however wide their windows are, and comes to its end. So all streams of an op go
-/// forward together, and to its end as many run as the window allows.
+/// forward together, and to its end as many run as the window allows. The op's first stream comes
+/// first: there the aggregator sees whether all ranks mean the same op.
 struct Turn {
   OpNumber op = 0;
   std::uint64_t round = 0;  // of the op on the stream
+  std::uint16_t place = 0;  // of the stream, counted from the op's first one
   std::uint16_t stream = 0;
   auto operator<=>(const Turn&) const = default;
 };

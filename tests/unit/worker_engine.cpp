@@ -1000,18 +1000,39 @@ TEST_CASE("time-outs grow from one to the next, up to a bound, and progress ends
   CHECK(bench.until<wire::Probe>() <= waits[0] + 1ms);
 }
 
+namespace {
+
+std::vector<unsigned> streams(const std::vector<Sent>& sent) {
+  std::vector<unsigned> of;
+  for (const Sent& data : of_kind<wire::Data>(sent))
+    of.push_back(data.packet().as<wire::Data>().member.stream);
+  return of;
+}
+
+}  // namespace
+
+TEST_CASE("an op's first stream is among those that a narrow window lets run") {
+  Bench bench;
+  bench.streams = 16;
+  bench.join();
+  std::vector<float> nothing;
+  for (std::uint16_t op = 0; op < 3; ++op) {
+    CHECK(streams(bench.submit(nothing)) == std::vector<unsigned>{op});
+    auto result = bench.result(0, {}, 0, op);
+    reinterpret_cast<wire::Result*>(result.data())->delivery.stream = op;
+    bench.give(result);
+  }
+  auto tensor = ones(16u * bench.geometry(1).columns);
+  CHECK(streams(bench.submit(tensor)) ==
+        std::vector<unsigned>{3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13});
+}
+
 TEST_CASE("a session begins with 8 streams, and each round that ends brings one more") {
   Bench bench;
   bench.streams = 16;
   bench.join();
   const std::uint8_t width = bench.geometry(1).columns;
   auto tensor = ones(16u * width);
-  const auto streams = [](const std::vector<Sent>& sent) {
-    std::vector<unsigned> of;
-    for (const Sent& data : of_kind<wire::Data>(sent))
-      of.push_back(data.packet().as<wire::Data>().member.stream);
-    return of;
-  };
   CHECK(streams(bench.submit(tensor)) == std::vector<unsigned>{0, 1, 2, 3, 4, 5, 6, 7});
   CHECK(bench.engine->running_streams() == 8);
   std::vector<Block> sums;
