@@ -86,7 +86,7 @@ std::optional<Endpoint> AggregatorAddresses::next(Time now) {
   Address& address = addresses_[at];
   if (address.source_port != own_port_ && address.asked_in_vain >= kMaxAskedInVain) {
     send_from(address, own_port_);
-    ++address.followed;
+    address.ports_are_dead = ++address.followed >= kMaxFollowed;
   }
   const auto place = place_of(at, now);
   if (place) ++address.asked_in_vain;
@@ -136,6 +136,7 @@ bool AggregatorAddresses::on_challenge(const Endpoint& from, std::uint64_t incar
   addresses_[*at].incarnation = incarnation;
   addresses_[*at].answered_at = now;
   if (from.local_udp_port == addresses_[*at].source_port) addresses_[*at].asked_in_vain = 0;
+  if (from.local_udp_port != own_port_) addresses_[*at].ports_are_dead = false;
   go_on_with(addresses_[*at], from);
   current_ = *at;
   return true;
@@ -151,11 +152,13 @@ void AggregatorAddresses::send_from(Address& address, std::uint16_t udp_port) {
 AggregatorAddresses::Next AggregatorAddresses::follow(const Endpoint& from,
                                                       const SourcePorts& told) {
   Address& address = addresses_[current_];
+  if (from.local_udp_port != address.source_port && from.local_udp_port != own_port_)
+    return Next::kAwait;  // a copy, sent to where we never asked from
   address.told = told;
   const std::uint16_t wanted = told[lane_];
   const bool is_there = wanted == 0 || wanted == from.local_udp_port;
   if (!is_there && wanted == address.source_port) return Next::kAwait;
-  if (is_there || address.followed >= kMaxFollowed) {
+  if (is_there || address.ports_are_dead || address.followed >= kMaxFollowed) {
     if (from.local_udp_port != address.source_port) send_from(address, from.local_udp_port);
     return Next::kJoin;
   }
@@ -165,9 +168,11 @@ AggregatorAddresses::Next AggregatorAddresses::follow(const Endpoint& from,
 }
 
 void AggregatorAddresses::send_from_ports_of(const AggregatorAddresses& other) {
-  for (std::size_t i = 0; i < addresses_.size(); ++i)
-    if (const std::uint16_t told = other.addresses_[i].told[lane_]; told != 0)
-      send_from(addresses_[i], told);
+  for (std::size_t i = 0; i < addresses_.size(); ++i) {
+    addresses_[i].ports_are_dead = other.addresses_[i].ports_are_dead;
+    const std::uint16_t told = other.addresses_[i].told[lane_];
+    if (told != 0 && !addresses_[i].ports_are_dead) send_from(addresses_[i], told);
+  }
 }
 
 bool AggregatorAddresses::on_welcome(const Endpoint& from, std::uint64_t incarnation) {

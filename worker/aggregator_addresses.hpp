@@ -76,6 +76,7 @@ class AggregatorAddresses {
     SourcePorts told{};             // last
     unsigned followed = 0;          // times, in this join
     unsigned asked_in_vain = 0;     // from that port
+    bool ports_are_dead = false;    // those told: nothing was answered there, in any join
   };
 
   Endpoint of_lane(Endpoint aggregator) const;

@@ -244,7 +244,8 @@ void Communicator::Impl::join() {
                                .rank_a = Rank{static_cast<std::uint16_t>(options.rank)}});
     }
     if (failure) {
-      failure = with(*failure, attachment.rival_claims());
+      if (failure->code() == ErrorCode::kAggregatorLost)
+        failure = with(*failure, attachment.rival_claims());
       progress_->remove(*this);
       engine_.reset();
       share_no_more(attachment);

@@ -494,11 +494,12 @@ void Stream::count_unanswered(Scope& scope) {
 RecentRounds::Waits Stream::waits(Scope& scope) const {
   const RetransmissionTimeout& rto = scope.membership.rto;
   const bool by_group = scope.membership.agreed().group != 0;
-  const auto own = [&](Duration wait) {
-    return by_group ? wait + wait * scope.config.rank.value / (4 * scope.config.ranks) : wait;
-  };
-  return {.timeout = own(rto.backed_off(backoffs_)),
-          .reordering = own(rto.reordering()),
+  const Duration timeout = rto.backed_off(backoffs_);
+  const Duration reordering = std::min(rto.reordering() * (1 << std::min(backoffs_, 8u)), timeout);
+  const Duration own =
+      by_group ? timeout * scope.config.rank.value / (4 * scope.config.ranks) : Duration{};
+  return {.timeout = timeout + own,
+          .reordering = reordering + own,
           .others_alone = held_ || !owes_data()};
 }
 

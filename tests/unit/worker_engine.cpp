@@ -586,10 +586,26 @@ TEST_CASE("a port from which nothing is answered is given up for the rank's own"
       CHECK(bench.port_of_only<wire::Join>(answer) == PortBench::kOwn);
       CHECK(from_told == 2 * 6);
       CHECK(asked_again == 1);
+      const auto welcome = wire::bytes_of(bench.welcome_packet(bench.nonce));
+      const auto of_lane_1 = of_kind<wire::Hello>(bench.give_at(PortBench::kOwn, welcome));
+      REQUIRE(of_lane_1.size() == 1);
+      CHECK(of_lane_1[0].to.local_udp_port == PortBench::kOwn);
+      bench.pass(0ms);
+      const auto again = of_kind<wire::Hello>(bench.give(bench.refused()));
+      REQUIRE(again.size() == 1);
+      bench.nonce = again[0].packet().as<wire::Hello>().nonce;
+      CHECK(bench.port_of_only<wire::Join>(bench.tell(PortBench::kOwn, PortBench::kFirst)) ==
+            PortBench::kOwn);
       return;
     }
   }
   FAIL("it does not join");
+}
+
+TEST_CASE("a CHALLENGE that comes to a port from which nothing was asked moves nobody") {
+  PortBench bench;
+  CHECK(bench.tell(PortBench::kOther, 0).empty());
+  CHECK(bench.port_of_only<wire::Join>(bench.tell(PortBench::kOwn, 0)) == PortBench::kOwn);
 }
 
 TEST_CASE("a lane that does not answer is named") {
