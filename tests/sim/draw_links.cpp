@@ -43,6 +43,7 @@ void draw_laggards(std::uint64_t seed, Scenario& s) {
   const std::uint64_t laggard = r.below(s.jobs[0].ranks);
   s.laggards.insert(Rank{static_cast<std::uint16_t>(laggard)});
   s.link.late = std::max(s.link.late, 0.1);
+  s.link.late_max = std::max(s.link.late_max, ms(200));  // what is asked for comes late again
   for (JobPlan& job : s.jobs)  // others go on only while they need nothing of it
     for (Program& program : job.programs)
       for (OpSpec& op : program)
