@@ -254,7 +254,7 @@ void Daemon::steer(net::Port& port) {
   logger_->info("port {}: steering: {}{}", port.device(), way,
                 steered.refusal.empty() ? "" : " (" + steered.refusal + ")");
   if (steered.by_source_ports)
-    steered_ports_.push_back(std::make_unique<SteeredPort>(port, steered.by_source_ports));
+    steered_ports_.emplace_back(new SteeredPort{port, steered.by_source_ports});
 }
 
 /// For any lane's thread.
