@@ -586,8 +586,9 @@ TEST_CASE("a port from which nothing is answered is given up for the rank's own"
       CHECK(bench.port_of_only<wire::Join>(answer) == PortBench::kOwn);
       CHECK(from_told == 2 * 6);
       CHECK(asked_again == 1);
-      const auto welcome = wire::bytes_of(bench.welcome_packet(bench.nonce));
-      const auto of_lane_1 = of_kind<wire::Hello>(bench.give_at(PortBench::kOwn, welcome));
+      const auto welcome = bench.welcome_packet(bench.nonce);
+      const auto of_lane_1 =
+          of_kind<wire::Hello>(bench.give_at(PortBench::kOwn, wire::bytes_of(welcome)));
       REQUIRE(of_lane_1.size() == 1);
       CHECK(of_lane_1[0].to.local_udp_port == PortBench::kOwn);
       bench.pass(0ms);
