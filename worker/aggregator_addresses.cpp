@@ -6,7 +6,7 @@ namespace sluice::worker {
 namespace {
 
 constexpr int kPausesWithoutAnswer = 4;  // the longest between two HELLOs
-constexpr unsigned kMaxFollowed = 4;     // a port that is given up counts twice
+constexpr unsigned kMaxFollowed = 4;     // a port without answers counts twice
 constexpr unsigned kMaxAskedInVain = 6;  // 0.6 s when a join begins, later 1.5 s
 
 bool same_address(const Endpoint& a, const Endpoint& b) {

@@ -1,5 +1,5 @@
 // Reads from which UDP ports ranks send: those that they were told, and at a network without faults
-// no others. (A port that seems not to be answered is given up for the rank's own.)
+// no others. (Where nothing is answered at a told port, a rank goes back to its own.)
 #pragma once
 
 #include <array>

@@ -568,7 +568,7 @@ TEST_CASE("a rank whose aggregator has another key when it is back sends from ot
         PortBench::kOther);
 }
 
-TEST_CASE("a port from which nothing is answered is given up for the rank's own") {
+TEST_CASE("a rank goes back to its own port where nothing is answered at the one told") {
   PortBench bench;
   bench.tell(PortBench::kOwn, PortBench::kFirst);
   int from_told = 0, asked_again = 0;
