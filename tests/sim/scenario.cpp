@@ -142,10 +142,9 @@ void draw_full_links(Random& r, Scenario& s) {
   s.jobs.push_back(std::move(job));
 }
 
-/// As many aggregators as ranks, at links of 100 or 200 Mbit/s that lose 1%.
+/// As many aggregators as ranks, at links of 400 Mbit/s that lose 1%.
 void draw_lossy_links(Random& r, Scenario& s) {
-  s.link = LinkModel{
-      .delay = ms(r.uniform(0.05, 0.3)), .host_bytes_per_us = r.pick({12.5, 25.0}), .loss = 0.01};
+  s.link = LinkModel{.delay = ms(r.uniform(0.05, 0.3)), .host_bytes_per_us = 50, .loss = 0.01};
   s.integrity = false;
   s.faults_end = Time{std::chrono::seconds(10)};
   s.receive_ring = 1024;
@@ -156,7 +155,7 @@ void draw_lossy_links(Random& r, Scenario& s) {
   job.payload_bytes.assign(job.ranks, s.payload_bytes);
   job.streams = 64;
   job.pause_max = job.start_spread = {};
-  job.programs.push_back({long_sum(r, 0, 4000)});
+  job.programs.push_back({long_sum(r, 0, 8000)});
   s.jobs.push_back(std::move(job));
 }
 

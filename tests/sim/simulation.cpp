@@ -245,14 +245,16 @@ void Simulation::check_shares() const {
               " and " + std::to_string(second / std::chrono::milliseconds(1)) + " ms");
 }
 
-/// A sum took not much longer than links without losses need for it.
+/// A sum took not much longer than links without losses need for it. The more ranks, the more of
+/// its rounds lose a packet; and a rank that loses twice at its end waits for a third of this.
 void Simulation::check_goodput() const {
   const OpSpec& sum = scenario_.jobs[0].programs[0][0];
   const std::chrono::duration<double, std::micro> needed(
       static_cast<double>(sum.element_count * sizeof(float)) / scenario_.link.host_bytes_per_us);
   const std::chrono::duration<double, std::micro> took =
       jobs_[0]->ranks[0].left_at.time_since_epoch();
-  require(took <= 1.75 * needed,
+  const double may_take = 1.5 + scenario_.jobs[0].ranks / 8.0;
+  require(took <= may_take * needed,
           "a sum took " + std::to_string(took / needed) + " of what links need");
 }
 
