@@ -59,7 +59,8 @@ class BlockCombiner {
     return owners_[column] == 1 && last_owner_[column] == w;
   }
 
-  /// Bytes of the sums as they travel.
+  /// How many columns have a sum, and the sums' bytes as they travel.
+  std::size_t sums() const;
   std::size_t sums_bytes() const;
   /// Writes the columns, but for what is wanted next, and the sums, once a round: one after the
   /// other in the packet, or where the slot has room for each column's.
@@ -192,6 +193,11 @@ inline std::byte* BlockCombiner::add_references(std::uint8_t column, std::uint32
 
 inline bool BlockCombiner::is_empty() const {
   return std::all_of(owners_.begin(), owners_.end(), [](auto n) { return n == 0; });
+}
+
+inline std::size_t BlockCombiner::sums() const {
+  return geometry_.columns - static_cast<std::size_t>(std::count(
+                                 owners_.begin(), owners_.begin() + geometry_.columns, 0));
 }
 
 inline std::size_t BlockCombiner::sums_bytes() const {

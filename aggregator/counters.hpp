@@ -1,7 +1,9 @@
 // What an aggregator's engine counts. Names are those of docs/protocol.md and the exit summary.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <string_view>
 
 #include "common/protocol/drop_reason.hpp"
 
@@ -36,32 +38,62 @@ struct Counters {
 
   /// Calls f(name, value) for each but the drops.
   template <class F>
-  void for_each(F&& f) const {
-    f("packets_received", packets_received);
-    f("rounds_finished", rounds_finished);
-    f("rounds_replayed", rounds_replayed);
-    f("contributions", contributions);
-    f("contributions_held", contributions_held);
-    f("results_sent", results_sent);
-    f("results_withheld", results_withheld);
-    f("results_by_group", results_by_group);
-    f("group_packets", group_packets);
-    f("results_repeated", results_repeated);
-    f("statuses_sent", statuses_sent);
-    f("probes_received", probes_received);
-    f("rounds_stalled", rounds_stalled);
-    f("rounds_awaiting_ack", rounds_awaiting_ack);
-    f("control_packets_lost", control_packets_lost);
-    f("streams_resynchronised", streams_resynchronised);
-    f("jobs_formed", jobs_formed);
-    f("jobs_resumed", jobs_resumed);
-    f("formations_abandoned", formations_abandoned);
-    f("jobs_left", jobs_left);
-    f("jobs_aborted", jobs_aborted);
-    f("joins_refused", joins_refused);
-    f("stragglers_seen", stragglers_seen);
-    f("deaf_to_group", deaf_to_group);
-  }
+  void for_each(F&& f) const;
 };
+
+/// A member of a struct of counters: its name, and what it counts, for operators.
+template <class Struct>
+struct CounterName {
+  std::string_view name;
+  std::uint64_t Struct::*member;
+  std::string_view help;
+};
+
+inline constexpr std::array<CounterName<Counters>, 24> kCounterNames{{
+    {"packets_received", &Counters::packets_received, "Datagrams that reached the engine."},
+    {"rounds_finished", &Counters::rounds_finished, "Rounds whose result was sent."},
+    {"rounds_replayed", &Counters::rounds_replayed,
+     "Of these, rounds that had ended at an earlier aggregator for some rank."},
+    {"contributions", &Counters::contributions, "DATA packets taken."},
+    {"contributions_held", &Counters::contributions_held,
+     "Of these, packets that waited for a lower rank."},
+    {"results_sent", &Counters::results_sent, "First deliveries of results, one per worker."},
+    {"results_withheld", &Counters::results_withheld,
+     "Of these, without sums, to ranks that want none."},
+    {"results_by_group", &Counters::results_by_group,
+     "Of these, by one packet to a multicast group."},
+    {"group_packets", &Counters::group_packets, "Packets to multicast groups."},
+    {"results_repeated", &Counters::results_repeated,
+     "Results sent again, to one worker, that was lost or late."},
+    {"statuses_sent", &Counters::statuses_sent, "Answers that tell who is waited for."},
+    {"probes_received", &Counters::probes_received, "PROBEs: a rank has waited for a time-out."},
+    {"rounds_stalled", &Counters::rounds_stalled,
+     "Rounds that ended late as packet memory was short."},
+    {"rounds_awaiting_ack", &Counters::rounds_awaiting_ack,
+     "Rounds that ended late as a rank was as far behind as the history is long."},
+    {"control_packets_lost", &Counters::control_packets_lost,
+     "Control packets not sent as packet memory was short."},
+    {"streams_resynchronised", &Counters::streams_resynchronised,
+     "Streams that went on with progress made at an earlier aggregator."},
+    {"jobs_formed", &Counters::jobs_formed, "Jobs whose ranks have all joined."},
+    {"jobs_resumed", &Counters::jobs_resumed,
+     "Jobs formed again with progress made at an earlier aggregator."},
+    {"formations_abandoned", &Counters::formations_abandoned,
+     "Formations that ended as a rank was at another aggregator."},
+    {"jobs_left", &Counters::jobs_left, "Jobs that ended in order."},
+    {"jobs_aborted", &Counters::jobs_aborted, "Jobs that were aborted."},
+    {"joins_refused", &Counters::joins_refused, "Joins that were refused."},
+    {"stragglers_seen", &Counters::stragglers_seen,
+     "Times that a rank was waited for longer than straggler-warning-ms."},
+    {"deaf_to_group", &Counters::deaf_to_group,
+     "Times that a rank did not hear its multicast group, or not well."},
+}};
+static_assert(sizeof(Counters) ==
+              kCounterNames.size() * sizeof(std::uint64_t) + sizeof(DropCounters));
+
+template <class F>
+void Counters::for_each(F&& f) const {
+  for (const auto& counter : kCounterNames) f(counter.name, this->*counter.member);
+}
 
 }  // namespace sluice::aggregator

@@ -33,6 +33,7 @@ constexpr auto kControlPeriod = 20ms;   // how often local workers are looked af
 constexpr int kServedInPeriod = 32;     // times; a worker that asks for ever must not take a core
 constexpr auto kPauseWorthSaying = 1s;  // of a lane
 constexpr auto kRssPeriod = 2s;         // how often a device is asked whether it spreads as before
+constexpr auto kSamplePeriod = 1s;      // of what metrics and the status page tell
 constexpr auto kHeaderRoom = net::kIpv4Bytes + net::kUdpBytes;
 
 sigset_t awaited_signals() {
@@ -113,6 +114,7 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
         "read its results, and forge some");
   start_lanes();
   if (!config_.vhost_dir.empty()) open_vhost_directory();
+  start_monitor();
 }
 
 /// The arguments for DPDK. Without a list of devices it would take every one that it can: those of
@@ -215,6 +217,7 @@ EngineConfig Daemon::engine_config(std::uint16_t lane) const {
 }
 
 Daemon::~Daemon() {
+  monitor_.reset();
   lanes_.clear();
   memory_.reset();
   vhost_.reset();
@@ -326,14 +329,26 @@ void Daemon::open_vhost_directory() {
   logger_->info("local workers at vhost:{}", config_.vhost_dir);
 }
 
+/// For whoever watches, from the first moment on.
+void Daemon::start_monitor() {
+  if (config_.metrics_listen.empty()) return;
+  const config::ListenAddress at =
+      config::parse_listen_address("metrics-listen", config_.metrics_listen);
+  monitor_ = std::make_unique<Monitor>(at, logger_);
+  monitor_->publish(figures());
+}
+
 void Daemon::run() {
   logger_->info("ready");
   schedule_report();
   while (serving_) {
     look_after();
-    if (net::now() < next_report_) continue;
-    report_.tell_progress(figures());
-    schedule_report();
+    const bool report_is_due = net::now() >= next_report_;
+    const bool sample_is_due = monitor_ && net::now() >= next_sample_;
+    if (!report_is_due && !sample_is_due) continue;
+    const Figures now = figures();
+    if (report_is_due) report_.tell_progress(now), schedule_report();
+    if (sample_is_due) monitor_->publish(now), next_sample_ = after(now.at, kSamplePeriod);
   }
   drain();
   report_.tell_all(figures());
@@ -508,13 +523,17 @@ void Daemon::schedule_report() {
 }
 
 Figures Daemon::figures() {
-  Figures now{.at = net::now(), .lanes = {}, .drops = {}, .local = {}};
+  Figures now;
+  now.at = net::now();
   for (const auto& lane : lanes_) now.lanes.push_back(lane->snapshot());
+  for (const LanePools& pools : pools_)
+    now.pools.push_back({pools.payloads->size(), pools.payloads->available()});
+  for (const auto& port : ports_)
+    now.ports.push_back({port->device(), port->statistics(), port->link_up()});
   if (vhost_) {
-    now.drops = vhost_->drops();
+    now.ports.push_back({"vhost", vhost_->statistics()});
     now.local = vhost_->counters();
   }
-  for (const auto& port : ports_) now.drops += port->drops();
   return now;
 }
 

@@ -11,6 +11,7 @@
 
 #include "aggregator/lane.hpp"
 #include "aggregator/mapped_memory.hpp"
+#include "aggregator/monitor.hpp"
 #include "aggregator/report.hpp"
 #include "common/config/aggregator_config.hpp"
 #include "common/config/claim.hpp"
@@ -71,6 +72,7 @@ class Daemon {
   Signal serve_until_signal();
   void reload();
   void start_lanes();
+  void start_monitor();
   EngineConfig engine_config(std::uint16_t lane) const;
   void look_after();
   void look_at_links();
@@ -91,6 +93,7 @@ class Daemon {
   config::RateLimit deaf_logged_;
   Report report_;
   Time next_report_ = kNever;
+  Time next_sample_{};
   memory::Descriptor signals_;
   bool serving_ = true;                // until a signal to end
   std::vector<config::Claim> claims_;  // on what no other process may serve
@@ -106,6 +109,7 @@ class Daemon {
   std::vector<std::optional<bool>> links_up_;  // of each port; none: not known yet
   std::unique_ptr<net::VhostDirectory> vhost_;
   std::vector<std::unique_ptr<Lane>> lanes_;
+  std::unique_ptr<Monitor> monitor_;  // null: nobody watches
 };
 
 }  // namespace sluice::aggregator

@@ -53,7 +53,7 @@ DropReason Engine::on_stream(Job& job, Rank rank, const Packet& packet, Buffer b
   const StreamId id{packet.member().stream};
   if (!session.serves(id)) return DropReason::kBadStream;
   Stream& stream = job.streams[id.value / session.shards];
-  auto scope = scope_of(job, sink);
+  auto scope = scope_of(job, now, sink);
 
   Taken taken;
   switch (packet.kind()) {
@@ -89,7 +89,7 @@ DropReason Engine::on_stream(Job& job, Rank rank, const Packet& packet, Buffer b
 
 void Engine::retry_stalled(Time now, PacketSink& sink) {
   std::erase_if(stalled_, [&](Job* job) {
-    auto scope = scope_of(*job, sink);
+    auto scope = scope_of(*job, now, sink);
     bool done = true;
     for (Stream& stream : job->streams) done &= stream.retry(scope);
     return done;

@@ -16,6 +16,7 @@
 #include "aggregator/config.hpp"
 #include "aggregator/counters.hpp"
 #include "aggregator/job_event.hpp"
+#include "aggregator/job_figures.hpp"
 #include "aggregator/membership.hpp"
 #include "aggregator/reply_budget.hpp"
 #include "aggregator/serials.hpp"
@@ -61,6 +62,7 @@ class Engine {
 
   /// Jobs that are forming or active.
   std::size_t live_jobs() const;
+  std::vector<JobFigures> figures_of_jobs(Time now) const;  ///< of those
   const Counters& counters() const { return counters_; }
 
  private:
@@ -71,6 +73,7 @@ class Engine {
     Membership membership;
     std::vector<Stream> streams;  // those of this shard, while active; stream s at s / shards
     NarrowestWindow window;
+    JobCounters counters;
     std::optional<SharedBlocks> shared;  // where blocks go by reference
     std::size_t buffers_claimed = 0;
     Time poll_due = kNever;       // while a rank that wants to leave waits for others
@@ -87,18 +90,17 @@ class Engine {
     const auto found = jobs_.find(id);
     return found == jobs_.end() ? nullptr : found->second.get();
   }
-  StreamScope scope_of(Job& job, PacketSink& sink) {
+  StreamScope scope_of(Job& job, Time now, PacketSink& sink) {
     Membership& m = job.membership;
     const Roster& r = m.roster();
     return {
-        r.session(),   r.endpoints(),
-        r.present(),   m.record().protection.of(wire::Kind::kResult),
-        m.multicast(), job.window,
-        sink,          counters_,
-        scratch_,      job.shared ? &*job.shared : nullptr,
+        r.session(),   r.endpoints(), r.present(), m.record().protection.of(wire::Kind::kResult),
+        m.multicast(), job.window,    sink,        counters_,
+        job.counters,  now,           scratch_,    job.shared ? &*job.shared : nullptr,
     };
   }
 
+  JobFigures figures_of(std::uint32_t id, const Job& job, Time now) const;
   DropReason dispatch(const Endpoint& from, Packet& packet, Buffer buffer, Time now,
                       PacketSink& sink);
   DropReason on_unknown(Job* job, const Endpoint& from, const Packet& packet, Time now);

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <time.h>
 
 #include "common/base/limits.hpp"
 #include "common/net/clock.hpp"
@@ -41,12 +42,14 @@ void Lane::run() {
   prctl(PR_SET_TIMERSLACK, 1UL);  // sleeps are short ones: not 50 us longer
   Idle idle(options_.idle);
   Time last = net::now();
+  std::size_t received = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
     const Time now = net::now();
     if (now - last > long_turn_) pause_ended(now - last);
+    if (received != 0) busy_ += now - last;
     last = now;
     if (commanded_.load(std::memory_order_acquire)) obey(now);
-    const std::size_t received = io_.receive([&](const Endpoint& from, Buffer payload) {
+    received = io_.receive([&](const Endpoint& from, Buffer payload) {
       engine_.receive(from, std::move(payload), now, io_);
     });
     engine_.on_time(now, io_);
@@ -85,14 +88,22 @@ void Lane::detach(std::uint16_t port_id, std::function<void()> released) {
 }
 
 Lane::Snapshot Lane::snapshot() {
-  const auto take = [this] {
-    return Snapshot{engine_.counters(), io_.counters(), engine_.live_jobs()};
-  };
-  if (!thread_.joinable()) return take();
+  if (!thread_.joinable()) return take_snapshot(net::now());
   std::promise<Snapshot> promise;
   auto future = promise.get_future();
-  post([&](Time) { promise.set_value(take()); });
+  post([&](Time now) { promise.set_value(take_snapshot(now)); });
   return future.get();
+}
+
+Lane::Snapshot Lane::take_snapshot(Time now) const {
+  timespec cpu{};
+  if (thread_.joinable()) clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);
+  return {.engine = engine_.counters(),
+          .io = io_.counters(),
+          .live_jobs = engine_.live_jobs(),
+          .jobs = engine_.figures_of_jobs(now),
+          .busy = busy_,
+          .cpu_time = std::chrono::seconds(cpu.tv_sec) + std::chrono::nanoseconds(cpu.tv_nsec)};
 }
 
 Lane::Events Lane::take_events() {

@@ -41,6 +41,9 @@ class Lane {
     Counters engine;
     net::IoCounters io;
     std::size_t live_jobs = 0;
+    std::vector<JobFigures> jobs{};  ///< those that are live
+    Duration busy{};                 ///< turns that received something
+    Duration cpu_time{};             ///< of the thread, by the operating system
   };
 
   /// What happened to jobs, and to the lane itself.
@@ -84,6 +87,7 @@ class Lane {
   void obey(Time now);
   void keep(const JobEvent& event);
   void pause_ended(Duration pause);
+  Snapshot take_snapshot(Time now) const;
   void pin() const;
 
   const LaneOptions options_;
@@ -94,6 +98,7 @@ class Lane {
   std::mutex mutex_;
   std::vector<Command> commands_;       // guarded by mutex_
   Events events_;                       // guarded by mutex_
+  Duration busy_{};                     // turns with work
   std::atomic<bool> commanded_{false};  // there are some
   std::atomic<bool> stop_{false};
   std::thread thread_;

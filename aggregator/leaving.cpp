@@ -38,7 +38,7 @@ void Engine::on_leave(Job& job, Rank rank, const wire::Leave& leave, Time now, P
   // Someone may still need what this rank holds: all who remain must have every result.
   bool settled = true;
   bool busy = false;
-  auto scope = scope_of(job, sink);
+  auto scope = scope_of(job, now, sink);
   for (Stream& stream : job.streams) {
     stream.on_leave(rank, scope);
     settled &= stream.rounds().settled(membership.roster().present());

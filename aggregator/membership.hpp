@@ -43,6 +43,7 @@ class Membership {
   /// Nobody is in or on the way in.
   bool idle() const { return !active_ && formation_.empty(); }
   const Roster& roster() const { return roster_; }  ///< while active
+  const Candidates& candidates() const { return formation_.candidates(); }
   const JobRecord& record() const { return record_; }
 
   /// What has happened since it was taken last, in order.

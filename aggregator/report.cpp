@@ -60,8 +60,10 @@ Report::Lines Report::totals(const Figures& now) {
   for (std::size_t i = 0; i < now.lanes.size(); ++i)
     add_totals(lines, now.lanes[i], several ? "lane " + std::to_string(i) + " " : "");
   Line line;
-  line("rx_missed", now.drops.rx_missed);
-  line("rx_no_buffer", now.drops.rx_no_buffer);
+  net::PortCounters of_ports;
+  for (const PortFigures& port : now.ports) of_ports += port.counters;
+  line("rx_missed", of_ports.rx_missed);
+  line("rx_no_buffer", of_ports.rx_no_buffer);
   const std::string missed = line.take();
   std::string& ports = lines["ports"];
   ports += (ports.empty() || missed.empty() ? "" : ", ") + missed;

@@ -3,26 +3,14 @@
 
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "aggregator/lane.hpp"
+#include "aggregator/figures.hpp"
 #include "common/base/time.hpp"
 #include "common/log/logger.hpp"
-#include "common/net/port.hpp"
-#include "common/net/vhost.hpp"
 
 namespace sluice::aggregator {
-
-/// All counters of a daemon at one moment.
-struct Figures {
-  Time at{};
-  std::vector<Lane::Snapshot> lanes;
-  net::PortDrops drops;
-  std::optional<net::VhostDirectory::Counters> local;  // where local workers are served
-};
 
 class Report {
  public:

@@ -26,6 +26,7 @@ void Engine::look_for_stragglers(Job& job, Time now) {
   }
   if (worst.streams == 0) return;
   ++counters_.stragglers_seen;
+  ++job.counters.stragglers_seen;
   worst.last_heard = job.membership.roster().silence_of(worst.rank, now);
   tell({.kind = JobEvent::Kind::kStraggler,
         .session = job.membership.roster().session(),

@@ -181,8 +181,27 @@ bool Stream::can_read(Rank w, const Packet& packet, SharedBlocks& shared) {
          packet.for_each_in_tensor(tensors->bytes.size(), [](std::uint8_t, std::uint64_t) {});
 }
 
+/// What a contribution has, and with an op's first one what it could have.
+void Stream::count(const Packet& packet, std::size_t bytes, JobCounters& counters) const {
+  ++counters.contributions;
+  counters.received_bytes += bytes;
+  if (is_keyed_) return;
+  const Geometry& geometry = combiner_.geometry();
+  const auto current = combiner_.current();
+  for (std::size_t c = 0; c < current.size(); ++c) {
+    if (packet.columns()[c].flags == 0) continue;
+    ++counters.blocks_contributed;
+    counters.bytes_contributed += geometry.bytes_of(current[c]);
+  }
+  if (op_known_) return;
+  counters.blocks_dense += geometry.blocks_of(id_);
+  counters.bytes_dense += geometry.bytes_of(id_);
+}
+
 void Stream::take(Rank w, const Packet& packet, Buffer buffer, Scope& scope) {
   ++scope.counters.contributions;
+  count(packet, buffer.bytes().size(), scope.of_job);
+  if (begun_ == kNever) begun_ = scope.now;
   scope.window.tell(packet.as<wire::Data>().window);
   op_known_ = true;
   if (opening_) wants_[w.value] = *packet.descriptor();
@@ -226,7 +245,10 @@ const AbortInfo* Stream::try_finish(Scope& scope) {
 bool Stream::may_finish(Scope& scope) {
   if (!op_known_ || !contributions_.complete() || ended_for_some_) return false;
   if (rounds_.may_finish()) return true;
-  if (!std::exchange(awaited_ack_, true)) ++scope.counters.rounds_awaiting_ack;
+  if (!std::exchange(awaited_ack_, true)) {
+    ++scope.counters.rounds_awaiting_ack;
+    ++scope.of_job.rounds_awaiting_ack;
+  }
   return false;
 }
 
@@ -283,13 +305,22 @@ const AbortInfo* Stream::look_for_lost_memory(Scope& scope) {
 
 /// The pool has no buffer for the result: it is built when it has.
 bool Stream::stall(Scope& scope) {
-  if (!std::exchange(stalled_, true)) ++scope.counters.rounds_stalled;
+  if (!std::exchange(stalled_, true)) {
+    ++scope.counters.rounds_stalled;
+    ++scope.of_job.rounds_stalled;
+  }
   return true;
 }
 
 /// The running round has ended: all are told.
 void Stream::finished(Buffer result, Scope& scope) {
   ++scope.counters.rounds_finished;
+  ++scope.of_job.rounds;
+  if (!is_keyed_) {
+    scope.of_job.blocks_summed += combiner_.sums();
+    scope.of_job.bytes_summed += combiner_.sums_bytes();
+  }
+  if (begun_ != kNever) scope.of_job.round_time.observe(scope.now - std::exchange(begun_, kNever));
   if (rounds_.replaying()) ++scope.counters.rounds_replayed;
   scope.sink.enter(Stage::kTransmit);
   deliver(result, scope);
@@ -372,10 +403,13 @@ void Stream::deliver(const Buffer& result, Scope& scope) {
   rest -= deliver_by_group(result, whole, scope);
   Buffer brief;
   rest.for_each([&](Rank r) {
-    if (whole.contains(r)) return scope.sink.send(scope.members[r.value], result.share());
-    if (!brief) brief = without_sums(result, scope);
-    ++scope.counters.results_withheld;
-    scope.sink.send(scope.members[r.value], brief.share());
+    if (!whole.contains(r)) {
+      if (!brief) brief = without_sums(result, scope);
+      ++scope.counters.results_withheld;
+    }
+    const Buffer& his = whole.contains(r) ? result : brief;
+    scope.of_job.sent_bytes += his.bytes().size();
+    scope.sink.send(scope.members[r.value], his.share());
   });
 }
 
@@ -390,6 +424,7 @@ RankSet Stream::deliver_by_group(const Buffer& result, const RankSet& whole, Sco
     if (hearing < 2 || 2 * lacking.size() <= hearing) continue;
     scope.sink.send(path.group, result.share());
     ++scope.counters.group_packets;
+    scope.of_job.sent_bytes += result.bytes().size();
     scope.counters.results_by_group += hearing;
     reached |= path.hearing;
   }
@@ -444,6 +479,8 @@ void Stream::answer(Rank w, Round from, std::uint64_t have, Scope& scope) {
   if (from == rounds_.running()) return send_status(w, scope);
   rounds_.for_each_result(from, have, [&](const Buffer& result) {
     ++scope.counters.results_repeated;
+    ++scope.of_job.results_repeated;
+    scope.of_job.sent_bytes += result.bytes().size();
     scope.multicast.repaired(w);
     scope.sink.send(scope.members[w.value], result.share());
   });

@@ -23,6 +23,7 @@
 #include "aggregator/block_combiner.hpp"
 #include "aggregator/contributions.hpp"
 #include "aggregator/counters.hpp"
+#include "aggregator/job_figures.hpp"
 #include "aggregator/keyed_combiner.hpp"
 #include "aggregator/multicast.hpp"
 #include "aggregator/narrowest_window.hpp"
@@ -47,6 +48,8 @@ struct StreamScope {
   NarrowestWindow& window;
   PacketSink& sink;
   Counters& counters;
+  JobCounters& of_job;
+  Time now;
   KeyedScratch& scratch;
   SharedBlocks* shared = nullptr;  ///< where blocks lie that go by reference; null: in packets
 };
@@ -94,6 +97,8 @@ class Stream {
   /// Whether the running round has contributions.
   bool busy() const { return op_known_; }
   OpNumber op() const { return op_; }  ///< while busy
+  /// When the running round's first contribution came; kNever: none has.
+  Time begun() const { return begun_; }
   /// Whose contribution or acknowledgement the running round lacks.
   RankSet waited_for() const;
 
@@ -108,6 +113,7 @@ class Stream {
   bool fits(Rank w, const Packet& packet) const;
   static bool can_read(Rank w, const Packet& packet, SharedBlocks& shared);
   void take(Rank w, const Packet& packet, Buffer buffer, Scope& scope);
+  void count(const Packet& packet, std::size_t bytes, JobCounters& counters) const;
   const wire::Shape& shape() const { return is_keyed_ ? keyed_.shape() : combiner_.shape(); }
   const AbortInfo* try_finish(Scope& scope);
   bool may_finish(Scope& scope);
@@ -144,6 +150,7 @@ class Stream {
   bool ended_for_some_ =
       false;               // the job, for a rank whose blocks were read: no round ends any more
   bool is_keyed_ = false;  // the op: keyed_ combines it
+  Time begun_ = kNever;    // the running round's first contribution
   OpNumber op_ = 0;
   Rank op_named_by_{};
   wire::Descriptor descriptor_{};

@@ -79,6 +79,21 @@ AggregatorAddress parse_aggregator_address(std::string_view name, std::string_vi
                                std::string(name) + "'s port", kPort, text.substr(colon + 1)))};
 }
 
+ListenAddress parse_listen_address(std::string_view name, std::string_view text) {
+  static constexpr IntegerRange kPort{0, 65535};
+  const std::size_t colon = text.find(':');
+  ListenAddress address;
+  if (colon != text.npos) {
+    const auto ipv4 = parse_ipv4(text.substr(0, colon));
+    if (!ipv4) throw must_be(name, "[IPV4:]PORT", text);
+    address.ipv4 = *ipv4;
+  }
+  const auto port = text.substr(colon == text.npos ? 0 : colon + 1);
+  address.port =
+      static_cast<std::uint16_t>(parse_integer(std::string(name) + "'s port", kPort, port));
+  return address;
+}
+
 std::vector<AggregatorAddress> parse_aggregator_addresses(std::string_view name,
                                                           std::string_view text) {
   std::vector<AggregatorAddress> addresses;

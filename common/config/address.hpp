@@ -33,6 +33,12 @@ struct UdpAddress {
   friend bool operator==(const UdpAddress&, const UdpAddress&) = default;
 };
 
+/// Where a server listens, "9475" or "10.0.0.9:9475".
+struct ListenAddress {
+  std::uint32_t ipv4 = 0x7f00'0001;  ///< host byte order; 127.0.0.1 unless told
+  std::uint16_t port = 0;            ///< 0: any that is free
+};
+
 /// An aggregator on this machine, "vhost:/run/sluice".
 struct VhostDirectory {
   std::string path;
@@ -46,6 +52,9 @@ using AggregatorAddress = std::variant<VhostDirectory, UdpAddress>;
 /// or broadcast address, and a gateway is another host of its network.
 InterfaceAddress parse_interface_address(std::string_view name, std::string_view text);
 AggregatorAddress parse_aggregator_address(std::string_view name, std::string_view text);
+
+/// The IPv4 address may be 0.0.0.0: all of this machine.
+ListenAddress parse_listen_address(std::string_view name, std::string_view text);
 
 /// One aggregator's address and those of its standbys, in the order in which they are to be tried:
 /// "vhost:/run/a|10.0.0.9". At least one, each of its own.

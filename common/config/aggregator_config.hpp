@@ -72,6 +72,7 @@ struct AggregatorConfig {
   std::string log_file;  ///< empty: standard error
   std::uint32_t log_rate_limit = 10;
   std::chrono::seconds stats_interval{0};  ///< 0: only at exit
+  std::string metrics_listen;              ///< empty: metrics are not served
   bool telemetry = true;
 
   std::string faults;  ///< for tests: what to do to packets; empty: nothing

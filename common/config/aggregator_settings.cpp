@@ -74,6 +74,10 @@ Value cores(std::vector<std::int32_t> Config::*member) {
               }};
 }
 
+void check_listen_address(std::string_view name, std::string_view text) {
+  if (!text.empty()) parse_listen_address(name, text);
+}
+
 void check_file_prefix(std::string_view name, std::string_view text) {
   const auto is_safe = [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_'; };
   if (text.size() > 32 || !std::all_of(text.begin(), text.end(), is_safe))
@@ -212,6 +216,10 @@ std::vector<AggregatorSetting> make_settings() {
        "Most lines per second of one kind of event; 0: no limit.", kReloadable},
       {log, "stats-interval-s", "s", integer(&Config::stats_interval, {0, 86'400}),
        "Log counters that have moved, and rates, this often; 0: only at exit.", kReloadable},
+      {log, "metrics-listen", "",
+       text(&Config::metrics_listen, "[IPV4:]PORT", check_listen_address),
+       "Serve metrics for Prometheus at http://IPV4:PORT/metrics, and a page for people at /, to "
+       "whoever can reach this address; without IPV4 to this machine alone (127.0.0.1)."},
       {log, "telemetry", "", on_off(&Config::telemetry), "Serve DPDK's telemetry socket."},
 
       {"For tests", "faults", "", text(&Config::faults, "faults"),

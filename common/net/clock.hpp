@@ -13,4 +13,7 @@ inline Time now() {
       std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch()));
 }
 
+/// Of the processor's time-stamp counter; DPDK has measured it by then.
+double cycles_per_second();
+
 }  // namespace sluice::net

@@ -533,10 +533,15 @@ std::string Port::abilities() const {
          (view_.chain ? "taken" : "not taken");
 }
 
-PortDrops Port::drops() const {
+PortCounters Port::statistics() const {
   rte_eth_stats stats{};
   if (rte_eth_stats_get(id(), &stats) != 0) return {};
-  return {.rx_missed = stats.imissed, .rx_no_buffer = stats.rx_nombuf};
+  return {.rx_packets = stats.ipackets,
+          .rx_bytes = stats.ibytes,
+          .tx_packets = stats.opackets,
+          .tx_bytes = stats.obytes,
+          .rx_missed = stats.imissed,
+          .rx_no_buffer = stats.rx_nombuf};
 }
 
 PortView Port::view(std::uint16_t queue) const {

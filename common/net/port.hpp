@@ -57,13 +57,21 @@ struct PortView {
   bool chain = false;       ///< the port takes a header and a payload as two chained buffers
 };
 
-/// What a port itself dropped of what came, so that no DatagramIo ever saw it. Not every driver
-/// says.
-struct PortDrops {
+/// What a port's driver counts. Not every driver counts all; a frame that the port itself dropped
+/// no DatagramIo ever saw.
+struct PortCounters {
+  std::uint64_t rx_packets = 0;
+  std::uint64_t rx_bytes = 0;
+  std::uint64_t tx_packets = 0;
+  std::uint64_t tx_bytes = 0;
   std::uint64_t rx_missed = 0;     ///< nobody polled in time
   std::uint64_t rx_no_buffer = 0;  ///< the pool was empty
 
-  PortDrops& operator+=(const PortDrops& other) {
+  PortCounters& operator+=(const PortCounters& other) {
+    rx_packets += other.rx_packets;
+    rx_bytes += other.rx_bytes;
+    tx_packets += other.tx_packets;
+    tx_bytes += other.tx_bytes;
     rx_missed += other.rx_missed;
     rx_no_buffer += other.rx_no_buffer;
     return *this;
@@ -102,7 +110,7 @@ class Port {
   std::string abilities() const;
 
   /// Since the port was made. Asks the driver: not for every turn of a loop.
-  PortDrops drops() const;
+  PortCounters statistics() const;
 
   PortView view(std::uint16_t queue) const;
 

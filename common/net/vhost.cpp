@@ -156,9 +156,9 @@ void VhostDirectory::released(std::uint16_t port_id) {
   released_[port_id].store(true, std::memory_order_release);
 }
 
-PortDrops VhostDirectory::drops() const {
-  PortDrops all = drops_of_gone_;
-  for (const auto& [name, link] : links_) all += link.port->drops();
+PortCounters VhostDirectory::statistics() const {
+  PortCounters all = counters_of_gone_;
+  for (const auto& [name, link] : links_) all += link.port->statistics();
   return all;
 }
 
@@ -258,7 +258,7 @@ void VhostDirectory::look_after(const std::string& name, Link& link) {
     detach(link);
   }
   if (!released_[id].load(std::memory_order_acquire)) return;
-  drops_of_gone_ += link.port->drops();
+  counters_of_gone_ += link.port->statistics();
   link.port.reset();
   ++counters_.detached;
   if (link.refusal) refuse(name, link.refusal, false);

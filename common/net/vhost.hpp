@@ -124,7 +124,7 @@ class VhostDirectory {
   const Counters& counters() const { return counters_; }
 
   /// Of all ports, with those that are gone.
-  PortDrops drops() const;
+  PortCounters statistics() const;
 
  private:
   struct Link {
@@ -157,7 +157,7 @@ class VhostDirectory {
   std::array<std::atomic<bool>, limits::kMaxPortIds> released_{};
   bool readable_ = true;
   Counters counters_;
-  PortDrops drops_of_gone_;
+  PortCounters counters_of_gone_;
 
   std::mutex mutex_;
   std::condition_variable ended_changed_;

@@ -2,7 +2,8 @@
 
 build_packages=(
   g++ meson ninja-build pkg-config python3 libdpdk-dev libboost-program-options-dev libspdlog-dev
-  libhwy-dev libipsec-mb-dev libisal-dev libsodium-dev nlohmann-json3-dev catch2
+  libhwy-dev libipsec-mb-dev libisal-dev libsodium-dev nlohmann-json3-dev
+  libcivetweb-dev prometheus-cpp-dev catch2
 )
 torch_packages=(
   python3-torch libtorch-dev pybind11-dev python3-dev python3-numpy

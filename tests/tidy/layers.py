@@ -7,9 +7,9 @@ import re
 
 ENGINE = {
     "aggregator": r"aggregator/(admission|block_combiner|config|contributions|counters|engine"
-                  r"|formation|job_event|job_record|keyed_combiner|leaving|membership|multicast"
-                  r"|narrowest_window|reply_budget|roster|round_log|serials|shared_memory"
-                  r"|stragglers|stream|stream_memory|tombstones)\.",
+                  r"|formation|job_event|job_figures|job_record|keyed_combiner|leaving"
+                  r"|membership|multicast|narrowest_window|reply_budget|roster|round_log|serials"
+                  r"|shared_memory|stragglers|stream|stream_memory|tombstones)\.",
     "worker": r"worker/(aggregator_addresses|config|counters|engine|keyed_(operation|sums)|known_as"
               r"|nonzero_map|op_queue|op_request|operation|shard_membership|stream)\.",
 }
@@ -37,6 +37,7 @@ LAYERS = [
     (r"common/log/",         LOGGER + [r"common/base/log_level"],     LOG),
     (r"common/config/",      BASE + LOGGER + [r"common/(config/|protocol/secret)"],
      SYSTEM + LOG + [r"boost/"]),
+    (r"common/http/",        BASE + [r"common/http/"],                [r"civetweb\.h"]),
     (r"common/memory/",      BASE + [r"common/memory/"],              SYSTEM + [r"linux/magic\.h"]),
     (r"common/net/group_filter\.cpp", BASE + [r"common/net/"],
      SYSTEM + [r"rte_", r"linux/if_packet\.h"]),
@@ -44,7 +45,8 @@ LAYERS = [
      SYSTEM + [r"linux/(ethtool|if_ether|if_packet|sockios)\.h"]),
     (r"common/net/",         BASE + LOGGER + [r"common/net/"],        SYSTEM + LOG + [r"rte_"]),
     (ENGINE["aggregator"],   CORE + [ENGINE["aggregator"]],           []),
-    (r"aggregator/",         LOOP + [r"aggregator/"],                 SYSTEM + LOG),
+    (r"aggregator/",         LOOP + [r"aggregator/", r"common/http/"],
+     SYSTEM + LOG + [r"nlohmann/", r"prometheus/"]),
     (r"worker/include/",     [r"sluice/"],                            []),
     (ENGINE["worker"],       CORE + [ENGINE["worker"], r"sluice/statistics\.hpp"], []),
     (r"worker/",             LOOP + [r"worker/", r"sluice/"],         SYSTEM + LOG),

@@ -82,8 +82,9 @@ const std::map<std::string, Words> kWords{
     {"telemetry", {"on", "off"}},
 };
 
-const Words kTexts{"vhost-dir", "port",        "address", "file-prefix", "eal-args",
-                   "log-file",  "secret-file", "faults",  "cpu",         "multicast-groups"};
+const Words kTexts{"vhost-dir",     "port",        "address", "file-prefix", "eal-args",
+                   "log-file",      "secret-file", "faults",  "cpu",         "multicast-groups",
+                   "metrics-listen"};
 
 const std::set<std::string> kReloadable{
     "max-jobs",  "secret-file",    "reply-rate-limit", "drain-timeout-ms", "straggler-warning-ms",
@@ -452,6 +453,21 @@ TEST_CASE("multicast groups are the addresses of a network") {
   CHECK(parse({"--port", "net_tap0", "--address", "10.0.0.1/24", "--multicast-groups",
                "239.255.74.0/24"})
             .config.multicast_groups.count == 256);
+}
+
+TEST_CASE("addresses where a server listens") {
+  const auto parsed = [](const char* text) { return parse_listen_address("m", text); };
+  CHECK(parsed("9475").ipv4 == 0x7f00'0001);
+  CHECK(parsed("9475").port == 9475);
+  CHECK(parsed("0.0.0.0:0").ipv4 == 0);
+  CHECK(parsed("10.0.0.9:65535").port == 65535);
+  for (const char* const bad : {"", ":", ":9475", "localhost:9475", "10.0.0.9", "10.0.0.9:",
+                                "10.0.0.9:65536", "9475:10.0.0.9", "-1", "10.0.0.9:80:80"}) {
+    CAPTURE(bad);
+    CHECK_THAT(error_of([&] { parse_listen_address("metrics-listen", bad); }),
+               Contains("metrics-listen"));
+  }
+  CHECK(parse(valid({"--metrics-listen", ""})).config.metrics_listen.empty());
 }
 
 TEST_CASE("addresses of aggregators") {

@@ -1762,16 +1762,16 @@ TEST_CASE("What a port drops for want of buffers is counted") {
   REQUIRE(worker.find_daemon());
   worker.io.send(worker.daemon, worker.io.allocate(10));
   REQUIRE(pair.poll_until([&] { return worker.turn(), worker.at_daemon.size() == 1; }));
-  CHECK(worker.port->drops().rx_no_buffer == 0);
+  CHECK(worker.port->statistics().rx_no_buffer == 0);
   std::vector<Buffer> all;
   while (Buffer buffer = pair.payloads.allocate(10)) all.push_back(std::move(buffer));
   CHECK(pair.poll_until([&] {
     pair.lane.send(worker.worker_seen_by_daemon, all.front().share());
     worker.turn();
-    return worker.port->drops().rx_no_buffer > 0;
+    return worker.port->statistics().rx_no_buffer > 0;
   }));
-  CHECK(worker.port->drops().rx_missed == 0);
-  CHECK(pair.vhost->drops().rx_no_buffer == 0);
+  CHECK(worker.port->statistics().rx_missed == 0);
+  CHECK(pair.vhost->statistics().rx_no_buffer == 0);
 }
 
 TEST_CASE("A port is closed only when the lane has let go of it") {

@@ -1,0 +1,40 @@
+// All that a daemon counts, at one moment: what its log, its metrics and its status page tell.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "aggregator/lane.hpp"
+#include "common/base/time.hpp"
+#include "common/net/port.hpp"
+#include "common/net/vhost.hpp"
+
+namespace sluice::aggregator {
+
+struct PoolFigures {
+  std::size_t size = 0;       ///< packet buffers
+  std::size_t available = 0;  ///< of these, free
+};
+
+struct PortFigures {
+  std::string device;  ///< "vhost" for all local workers together
+  net::PortCounters counters;
+  bool link_up = true;
+};
+
+struct Figures {
+  Time at{};
+  std::vector<Lane::Snapshot> lanes;
+  std::vector<PoolFigures> pools;  ///< by lane, of payloads
+  std::vector<PortFigures> ports;
+  std::optional<net::VhostDirectory::Counters> local;  ///< where local workers are served
+};
+
+/// A job as all lanes together see it, by its number.
+std::map<std::uint32_t, JobFigures> jobs_of(const Figures& figures);
+
+}  // namespace sluice::aggregator

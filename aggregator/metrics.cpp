@@ -1,0 +1,243 @@
+#include "aggregator/metrics.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <initializer_list>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+
+#include "common/net/clock.hpp"
+#include "common/protocol/drop_reason.hpp"
+
+namespace sluice::aggregator {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using Label = ClientMetric::Label;
+
+double seconds(Duration d) {
+  return std::chrono::duration<double>(d).count();
+}
+
+/// One family, to which metrics are added.
+class Family {
+ public:
+  Family(std::vector<MetricFamily>& all, MetricType type, std::string name, std::string_view help)
+      : family_(all.emplace_back()) {
+    family_.type = type;
+    family_.name = "sluice_" + std::move(name);
+    family_.help = help;
+  }
+
+  /// `labels`: name and value, in turn.
+  ClientMetric& add(std::initializer_list<std::string> labels, double value) {
+    ClientMetric& metric = add(labels);
+    (family_.type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
+    return metric;
+  }
+  void add(std::initializer_list<std::string> labels, std::uint64_t value) {
+    add(labels, static_cast<double>(value));
+  }
+  void add(std::initializer_list<std::string> labels, const LatencyHistogram& from) {
+    auto& histogram = add(labels).histogram;
+    for (std::size_t i = 0; i < from.counts().size(); ++i) {
+      histogram.sample_count += from.counts()[i];
+      if (i < LatencyHistogram::kBuckets)
+        histogram.bucket.push_back(
+            {histogram.sample_count, seconds(LatencyHistogram::upper_bound(i))});
+    }
+    histogram.sample_sum = seconds(from.sum());
+  }
+
+ private:
+  ClientMetric& add(std::initializer_list<std::string> labels) {
+    ClientMetric& metric = family_.metric.emplace_back();
+    for (auto label = labels.begin(); label != labels.end(); label += 2)
+      metric.label.push_back({*label, *(label + 1)});
+    return metric;
+  }
+
+  MetricFamily& family_;
+};
+
+/// Of frames: those that were dropped, and for what reason.
+bool is_drop(std::string_view name) {
+  constexpr std::array<std::string_view, 22> kDrops{
+      "rx_too_short",     "rx_other_mac",      "rx_other_vlan",       "rx_other_protocol",
+      "rx_bad_ip_header", "rx_ip_options",     "rx_fragment",         "rx_bad_ip_checksum",
+      "rx_other_ip",      "rx_bad_length",     "rx_bad_udp_checksum", "rx_bad_icmp",
+      "rx_port_closed",   "rx_hand_over_full", "rx_multi_segment",    "tx_backlog_full",
+      "tx_link_down",     "tx_too_long",       "tx_unknown_port",     "tx_port_removed",
+      "rx_fault_lost",    "tx_fault_lost"};
+  return std::find(kDrops.begin(), kDrops.end(), name) != kDrops.end();
+}
+
+class Metrics {
+ public:
+  explicit Metrics(const Figures& figures) : figures_(figures) {
+    all_.reserve(128);  // families stay where they are while they are filled
+    counter("build_info", "", "1, labelled with the version.", MetricType::Gauge)
+        .add({"version", SLUICE_VERSION}, 1.0);
+    of_lanes();
+    of_ports();
+    of_jobs();
+  }
+
+  std::string text() const {
+    std::ostringstream out;
+    prometheus::TextSerializer().Serialize(out, all_);
+    return std::move(out).str();
+  }
+
+ private:
+  Family counter(std::string name, std::string_view unit, std::string_view help,
+                 MetricType type = MetricType::Counter) {
+    if (!unit.empty()) name += "_" + std::string(unit);
+    if (type == MetricType::Counter) name += "_total";
+    return {all_, type, std::move(name), help};
+  }
+  Family gauge(std::string name, std::string_view help) {
+    return {all_, MetricType::Gauge, std::move(name), help};
+  }
+
+  template <class Get>
+  void by_lane(Family family, Get&& get) {
+    for (std::size_t i = 0; i < figures_.lanes.size(); ++i)
+      family.add({"lane", std::to_string(i)}, get(figures_.lanes[i]));
+  }
+
+  void of_lanes();
+  void of_frames();
+  void of_ports();
+  void of_jobs();
+
+  const Figures& figures_;
+  std::vector<MetricFamily> all_;
+};
+
+void Metrics::of_lanes() {
+  for (const auto& [name, member, help] : kCounterNames)
+    by_lane(counter(std::string(name), "", help),
+            [member = member](const Lane::Snapshot& lane) { return lane.engine.*member; });
+  Family drops =
+      counter("packets_dropped", "", "Datagrams that the engine did not use, by reason.");
+  for (std::size_t i = 0; i < figures_.lanes.size(); ++i)
+    for (std::size_t r = 1; r < kDropReasonCount; ++r)
+      drops.add({"lane", std::to_string(i), "reason", std::string(name(DropReason(r)))},
+                figures_.lanes[i].engine.drops[DropReason(r)]);
+  of_frames();
+
+  by_lane(counter("lane_busy", "seconds", "Time in turns of the loop that received something."),
+          [](const Lane::Snapshot& lane) { return seconds(lane.busy); });
+  by_lane(counter("lane_busy_cycles", "",
+                  "The same in cycles of the time-stamp counter; divided by the datagrams "
+                  "received: cycles per packet."),
+          [](const Lane::Snapshot& lane) { return seconds(lane.busy) * net::cycles_per_second(); });
+  by_lane(counter("lane_cpu", "seconds", "Processor time of the lane's thread."),
+          [](const Lane::Snapshot& lane) { return seconds(lane.cpu_time); });
+  by_lane(gauge("lane_jobs", "Jobs that are forming or active."),
+          [](const Lane::Snapshot& lane) { return static_cast<double>(lane.live_jobs); });
+  Family size = gauge("pool_buffers", "Packet buffers of a lane.");
+  for (std::size_t i = 0; i < figures_.pools.size(); ++i)
+    size.add({"lane", std::to_string(i)}, figures_.pools[i].size);
+  Family available = gauge("pool_available_buffers", "Packet buffers of a lane that are free.");
+  for (std::size_t i = 0; i < figures_.pools.size(); ++i)
+    available.add({"lane", std::to_string(i)}, figures_.pools[i].available);
+}
+
+void Metrics::of_frames() {
+  using net::IoCounters;
+  const auto of_io = [&](std::string name, std::string_view help,
+                         std::uint64_t IoCounters::*member) {
+    by_lane(counter(std::move(name), "", help),
+            [member](const Lane::Snapshot& lane) { return lane.io.*member; });
+  };
+  of_io("received_datagrams", "Datagrams received.", &IoCounters::rx_datagrams);
+  of_io("received_bytes", "UDP payload of these.", &IoCounters::rx_bytes);
+  of_io("sent_datagrams", "Datagrams sent.", &IoCounters::tx_datagrams);
+  of_io("sent_bytes", "UDP payload of these.", &IoCounters::tx_bytes);
+  Family drops = counter("frames_dropped", "", "Frames and datagrams dropped below the engine.");
+  for (std::size_t i = 0; i < figures_.lanes.size(); ++i)
+    for (const auto& [name, member] : net::kIoCounterNames)
+      if (is_drop(name))
+        drops.add({"lane", std::to_string(i), "reason", std::string(name)},
+                  figures_.lanes[i].io.*member);
+  Family events = counter("io_events", "", "What else happened to frames, by event.");
+  for (std::size_t i = 0; i < figures_.lanes.size(); ++i)
+    for (const auto& [name, member] : net::kIoCounterNames)
+      if (!is_drop(name))
+        events.add({"lane", std::to_string(i), "event", std::string(name)},
+                   figures_.lanes[i].io.*member);
+}
+
+void Metrics::of_ports() {
+  using net::PortCounters;
+  const auto of_port = [&](std::string name, std::string_view help,
+                           std::uint64_t PortCounters::*member) {
+    Family family = counter("port_" + name, "", help);
+    for (const PortFigures& port : figures_.ports)
+      family.add({"port", port.device}, port.counters.*member);
+  };
+  of_port("received_packets", "Frames that the driver received.", &PortCounters::rx_packets);
+  of_port("received_bytes", "Bytes of these.", &PortCounters::rx_bytes);
+  of_port("sent_packets", "Frames that the driver sent.", &PortCounters::tx_packets);
+  of_port("sent_bytes", "Bytes of these.", &PortCounters::tx_bytes);
+  of_port("missed_packets", "Frames that were not polled in time.", &PortCounters::rx_missed);
+  of_port("no_buffer_packets", "Frames for which there was no packet buffer.",
+          &PortCounters::rx_no_buffer);
+  Family up = gauge("port_up", "Whether the link is up.");
+  for (const PortFigures& port : figures_.ports)
+    up.add({"port", port.device}, port.link_up ? 1.0 : 0.0);
+  if (!figures_.local) return;
+  gauge("local_workers", "Workers of this machine that are attached.")
+      .add({}, figures_.local->attached - figures_.local->detached);
+  counter("local_workers_refused", "", "Workers of this machine that were refused.")
+      .add({}, figures_.local->refused);
+}
+
+void Metrics::of_jobs() {
+  const auto jobs = jobs_of(figures_);
+  const auto by_job = [&](Family family, auto&& get) {
+    for (const auto& [id, job] : jobs) family.add({"job", std::to_string(id)}, get(job));
+  };
+  for (const auto& [name, member, help] : kJobCounterNames)
+    by_job(counter("job_" + std::string(name), "", help),
+           [member = member](const JobFigures& job) { return job.counters.*member; });
+  by_job(counter("job_bytes_saved", "", "Bytes of blocks that all zeros spared the ranks to send."),
+         [](const JobFigures& job) {
+           return job.session.ranks * job.counters.bytes_dense - job.counters.bytes_contributed;
+         });
+  by_job({all_, MetricType::Histogram, "job_round_seconds",
+          "Time from a round's first contribution to its result."},
+         [](const JobFigures& job) { return job.counters.round_time; });
+  by_job(gauge("job_active", "1: all ranks have joined; 0: it is forming."),
+         [](const JobFigures& job) { return job.active ? 1.0 : 0.0; });
+  by_job(gauge("job_ranks", "Ranks of the job."),
+         [](const JobFigures& job) { return static_cast<double>(job.session.ranks); });
+  by_job(gauge("job_present_ranks", "Ranks that have joined and not left."),
+         [](const JobFigures& job) { return static_cast<double>(job.present.size()); });
+  by_job(gauge("job_awaited_ranks", "Ranks that running rounds wait for."),
+         [](const JobFigures& job) { return static_cast<double>(job.waited_for.size()); });
+  by_job(gauge("job_waiting_seconds", "How long the oldest running round has waited."),
+         [](const JobFigures& job) { return seconds(job.waiting); });
+  by_job(gauge("job_silence_seconds", "How long ago the most silent rank was heard."),
+         [](const JobFigures& job) { return seconds(job.silence); });
+  by_job(gauge("job_claimed_buffers", "Packet buffers that are kept for the job."),
+         [](const JobFigures& job) { return static_cast<double>(job.buffers_claimed); });
+}
+
+}  // namespace
+
+std::string to_prometheus(const Figures& figures) {
+  return Metrics(figures).text();
+}
+
+}  // namespace sluice::aggregator

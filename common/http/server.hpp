@@ -1,0 +1,57 @@
+// A read-only HTTP server for metrics and status: GET and HEAD of a few fixed paths, on threads of
+// its own (civetweb's). Whoever can reach the address can read; nothing can be changed. A client
+// that never reads or never ends its request holds one of a fixed number of threads for a bounded
+// time; clients beyond these threads wait in a bounded queue.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+
+struct mg_context;
+struct mg_connection;
+
+namespace sluice::http {
+
+struct Response {
+  std::string content_type;
+  std::string body;
+};
+
+class Server {
+ public:
+  /// By path ("/metrics"). Called on the server's threads, several at a time.
+  using Pages = std::map<std::string, std::function<Response()>, std::less<>>;
+  using Log = std::function<void(std::string_view)>;
+
+  struct Options {
+    std::string listen;  ///< "127.0.0.1:9475"; port 0: any that is free
+    Log log{};           ///< gets the library's complaints, on its threads
+  };
+
+  /// Throws Error kUnavailable naming the address if it cannot listen there.
+  Server(const Options& options, Pages pages);
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  std::uint16_t port() const { return port_; }
+
+ private:
+  static int answer(mg_connection* connection);
+  static int complain(const mg_connection* connection, const char* message);
+
+  struct Close {
+    void operator()(mg_context* context) const;
+  };
+
+  const Pages pages_;
+  const Log log_;
+  std::unique_ptr<mg_context, Close> context_;
+  std::uint16_t port_ = 0;
+};
+
+}  // namespace sluice::http

@@ -1,0 +1,129 @@
+// What an aggregator tells operators of a job: counters, and whom it waits for.
+#include "aggregator/job_figures.hpp"
+
+#include <numeric>
+
+#include <catch2/catch.hpp>
+
+#include "tests/unit/aggregator_bench.hpp"
+
+using namespace sluice;
+using namespace sluice::parts;
+using aggregator::JobCounters;
+using aggregator::JobFigures;
+
+namespace {
+
+JobFigures only_job(Bench& bench) {
+  const auto jobs = bench.engine().figures_of_jobs(bench.now);
+  REQUIRE(jobs.size() == 1);
+  return jobs[0];
+}
+
+RankSet of(std::initializer_list<std::uint16_t> ranks) {
+  RankSet set;
+  for (const std::uint16_t r : ranks) set.insert(Rank{r});
+  return set;
+}
+
+}  // namespace
+
+TEST_CASE("a latency falls into the bucket of the next power of two") {
+  LatencyHistogram histogram;
+  const auto bucket_of = [&](Duration took) {
+    LatencyHistogram one;
+    one.observe(took);
+    histogram += one;
+    for (std::size_t i = 0; i < one.counts().size(); ++i)
+      if (one.counts()[i] != 0) return i;
+    return one.counts().size();
+  };
+  CHECK(bucket_of(0ns) == 0);
+  CHECK(bucket_of(1us) == 0);
+  CHECK(bucket_of(1us + 1ns) == 1);
+  CHECK(bucket_of(2us) == 1);
+  CHECK(bucket_of(3us) == 2);
+  for (std::size_t i = 0; i < LatencyHistogram::kBuckets; ++i) {
+    CHECK(bucket_of(LatencyHistogram::upper_bound(i)) == i);
+    CHECK(bucket_of(LatencyHistogram::upper_bound(i) + 1ns) == i + 1);
+  }
+  CHECK(bucket_of(Duration::max() / 1000) == LatencyHistogram::kBuckets);
+  CHECK(std::accumulate(histogram.counts().begin(), histogram.counts().end(), std::uint64_t{0}) ==
+        6 + 2 * LatencyHistogram::kBuckets);
+}
+
+TEST_CASE("a job that forms is known by who has joined") {
+  Bench bench(3);
+  bench.join(1, 7);
+  const JobFigures job = only_job(bench);
+  CHECK(!job.active);
+  CHECK(job.session.job == kJob);
+  CHECK(job.session.ranks == 3);
+  CHECK(job.present == of({1}));
+}
+
+TEST_CASE("a job's counters tell how dense its tensors are, and what a round takes") {
+  Bench bench(2, 8);
+  bench.form();
+  bench.give(0, bench.long_op(0, 0, true));
+  bench.now += 3ms;
+  JobFigures job = only_job(bench);
+  CHECK(job.active);
+  CHECK(job.present == of({0, 1}));
+  CHECK(job.waited_for == of({1}));
+  CHECK(job.waiting == 3ms);
+
+  bench.give(1, bench.long_op(1, 0, false));
+  for (std::uint64_t round = 1; round < 5; ++round) bench.give(0, bench.long_op(0, round, true));
+  job = only_job(bench);
+  const std::uint64_t columns = bench.geometry(1).columns;
+  const std::uint64_t block_bytes = kBlock * sizeof(float);
+  const JobCounters& counters = job.counters;
+  CHECK(job.waited_for.empty());
+  CHECK(job.waiting == 0ns);
+  CHECK(counters.contributions == 6);
+  CHECK(counters.rounds == 5);
+  CHECK(counters.blocks_contributed == 5);
+  CHECK(counters.bytes_contributed == 5 * block_bytes);
+  CHECK(counters.blocks_summed == 5);
+  CHECK(counters.bytes_summed == 5 * block_bytes);
+  CHECK(counters.blocks_dense == 4 * columns + 1);
+  CHECK(counters.bytes_dense == (4 * columns + 1) * block_bytes);
+  CHECK(counters.received_bytes > counters.bytes_contributed);
+  CHECK(counters.sent_bytes > 2 * counters.bytes_summed);
+  CHECK(counters.round_time.sum() == 3ms);
+  CHECK(counters.round_time.counts()[12] == 1);  // 2049 to 4096 us
+  CHECK(counters.round_time.counts()[0] == 4);
+  CHECK(counters.contributions == bench.engine().counters().contributions);
+}
+
+TEST_CASE("a rank's silence is told, and only of who is there") {
+  Bench bench(2);
+  bench.form();
+  bench.now += 100ms;
+  bench.keep_alive(1, 1);
+  const JobFigures job = only_job(bench);
+  CHECK(job.most_silent == Rank{0});
+  CHECK(job.silence == 100ms);
+}
+
+TEST_CASE("lanes' figures of a job add up") {
+  JobFigures first;
+  first.active = true;
+  first.session.job = 3;
+  first.present = of({0, 1});
+  first.waited_for = of({1});
+  first.waiting = 5ms;
+  first.most_silent = Rank{1};
+  first.silence = 7ms;
+  first.counters.rounds = 2;
+  JobFigures second = first;
+  second.waited_for = of({0});
+  second.waiting = 6ms;
+  second.silence = 2ms;
+  first += second;
+  CHECK(first.waited_for == of({0, 1}));
+  CHECK(first.waiting == 6ms);
+  CHECK(first.silence == 2ms);
+  CHECK(first.counters.rounds == 4);
+}
