@@ -86,6 +86,7 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
   signals_ = memory::Descriptor(signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC));
   if (!signals_) throw Error(ErrorCode::kUnavailable, "no descriptor for signals (ulimit -n)");
 
+  start_monitor();
   const std::uint32_t memory_mib = config::packet_memory_mib(config_);
   config::check_machine_has(memory_mib);
   net::EalOptions eal;
@@ -114,7 +115,6 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
         "read its results, and forge some");
   start_lanes();
   if (!config_.vhost_dir.empty()) open_vhost_directory();
-  start_monitor();
 }
 
 /// The arguments for DPDK. Without a list of devices it would take every one that it can: those of
@@ -329,13 +329,12 @@ void Daemon::open_vhost_directory() {
   logger_->info("local workers at vhost:{}", config_.vhost_dir);
 }
 
-/// For whoever watches, from the first moment on.
+/// Before other threads log.
 void Daemon::start_monitor() {
   if (config_.metrics_listen.empty()) return;
-  const config::ListenAddress at =
-      config::parse_listen_address("metrics-listen", config_.metrics_listen);
-  monitor_ = std::make_unique<Monitor>(at, logger_);
-  monitor_->publish(figures());
+  const auto at = config::parse_listen_address("metrics-listen", config_.metrics_listen);
+  const Identity identity{config_.shard, config_.shards, net::now()};
+  monitor_ = std::make_unique<Monitor>(at, identity, logger_);
 }
 
 void Daemon::run() {

@@ -1,7 +1,5 @@
 #include "aggregator/metrics.hpp"
 
-#include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <initializer_list>
@@ -12,8 +10,8 @@
 #include <prometheus/metric_family.h>
 #include <prometheus/text_serializer.h>
 
+#include "aggregator/drops.hpp"
 #include "common/net/clock.hpp"
-#include "common/protocol/drop_reason.hpp"
 
 namespace sluice::aggregator {
 namespace {
@@ -68,18 +66,6 @@ class Family {
   MetricFamily& family_;
 };
 
-/// Of frames: those that were dropped, and for what reason.
-bool is_drop(std::string_view name) {
-  constexpr std::array<std::string_view, 22> kDrops{
-      "rx_too_short",     "rx_other_mac",      "rx_other_vlan",       "rx_other_protocol",
-      "rx_bad_ip_header", "rx_ip_options",     "rx_fragment",         "rx_bad_ip_checksum",
-      "rx_other_ip",      "rx_bad_length",     "rx_bad_udp_checksum", "rx_bad_icmp",
-      "rx_port_closed",   "rx_hand_over_full", "rx_multi_segment",    "tx_backlog_full",
-      "tx_link_down",     "tx_too_long",       "tx_unknown_port",     "tx_port_removed",
-      "rx_fault_lost",    "tx_fault_lost"};
-  return std::find(kDrops.begin(), kDrops.end(), name) != kDrops.end();
-}
-
 class Metrics {
  public:
   explicit Metrics(const Figures& figures) : figures_(figures) {
@@ -127,12 +113,10 @@ void Metrics::of_lanes() {
   for (const auto& [name, member, help] : kCounterNames)
     by_lane(counter(std::string(name), "", help),
             [member = member](const Lane::Snapshot& lane) { return lane.engine.*member; });
-  Family drops =
-      counter("packets_dropped", "", "Datagrams that the engine did not use, by reason.");
-  for (std::size_t i = 0; i < figures_.lanes.size(); ++i)
-    for (std::size_t r = 1; r < kDropReasonCount; ++r)
-      drops.add({"lane", std::to_string(i), "reason", std::string(name(DropReason(r)))},
-                figures_.lanes[i].engine.drops[DropReason(r)]);
+  Family drops = counter("dropped_packets", "", "Frames and datagrams that were not used.");
+  for_each_drop(figures_, [&](std::size_t lane, std::string_view reason, std::uint64_t count) {
+    drops.add({"lane", std::to_string(lane), "reason", std::string(reason)}, count);
+  });
   of_frames();
 
   by_lane(counter("lane_busy", "seconds", "Time in turns of the loop that received something."),
@@ -164,12 +148,6 @@ void Metrics::of_frames() {
   of_io("received_bytes", "UDP payload of these.", &IoCounters::rx_bytes);
   of_io("sent_datagrams", "Datagrams sent.", &IoCounters::tx_datagrams);
   of_io("sent_bytes", "UDP payload of these.", &IoCounters::tx_bytes);
-  Family drops = counter("frames_dropped", "", "Frames and datagrams dropped below the engine.");
-  for (std::size_t i = 0; i < figures_.lanes.size(); ++i)
-    for (const auto& [name, member] : net::kIoCounterNames)
-      if (is_drop(name))
-        drops.add({"lane", std::to_string(i), "reason", std::string(name)},
-                  figures_.lanes[i].io.*member);
   Family events = counter("io_events", "", "What else happened to frames, by event.");
   for (std::size_t i = 0; i < figures_.lanes.size(); ++i)
     for (const auto& [name, member] : net::kIoCounterNames)
@@ -206,7 +184,7 @@ void Metrics::of_ports() {
 void Metrics::of_jobs() {
   const auto jobs = jobs_of(figures_);
   const auto by_job = [&](Family family, auto&& get) {
-    for (const auto& [id, job] : jobs) family.add({"job", std::to_string(id)}, get(job));
+    for (const auto& [id, job] : jobs) family.add({"job_id", std::to_string(id)}, get(job));
   };
   for (const auto& [name, member, help] : kJobCounterNames)
     by_job(counter("job_" + std::string(name), "", help),

@@ -9,7 +9,7 @@
 namespace sluice::aggregator {
 
 /// In Prometheus's text format. Names follow its conventions: prefix `sluice_`, base units,
-/// `_total` for counters. Labels are lane, job, port, pool and reason.
+/// `_total` for counters. Labels are lane, job_id, port, reason and event.
 std::string to_prometheus(const Figures& figures);
 
 /// What its server expects as the type of that text.

@@ -12,8 +12,8 @@
 namespace sluice::http {
 namespace {
 
-constexpr const char* kThreads = "16";
-constexpr const char* kRequestTimeoutMs = "2000";  // to send a request, or to take an answer
+constexpr const char* kThreads = "32";
+constexpr const char* kRequestTimeoutMs = "1000";  // to send a request, or to take an answer
 constexpr const char* kQueuedConnections = "64";
 
 // The pages load nothing from elsewhere, and nobody may put them in a frame.
@@ -66,7 +66,8 @@ Server::Server(const Options& options, Pages pages) : pages_(std::move(pages)), 
   context_.reset(mg_start(&callbacks, this, const_cast<const char**>(settings.data())));
   if (context_ == nullptr) {
     const std::string why = errno == 0 ? "" : std::string(": ") + std::strerror(errno);
-    throw Error(ErrorCode::kUnavailable, "cannot serve HTTP at " + options.listen + why);
+    throw Error(ErrorCode::kUnavailable,
+                "metrics-listen: cannot serve HTTP at " + options.listen + why);
   }
   mg_server_port bound{};
   if (mg_get_server_ports(context_.get(), 1, &bound) == 1)

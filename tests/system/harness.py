@@ -20,7 +20,7 @@ from checkout import (  # noqa: E402, F401
     torch_package)
 from local_cluster import af_packet, af_xdp  # noqa: E402
 from processes import (  # noqa: E402, F401
-    AT_ONCE, LOST_BUFFERS, TIME_LIMIT, READY, Process, Stage, wait_until)
+    AT_ONCE, LOST_BUFFERS, TIME_LIMIT, READY, Process, Stage, free_tcp_port, wait_until)
 
 SKIPPED = 77
 NEEDS_ROOT = "needs root: network namespaces, raw sockets, other users"
