@@ -86,7 +86,11 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
   signals_ = memory::Descriptor(signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC));
   if (!signals_) throw Error(ErrorCode::kUnavailable, "no descriptor for signals (ulimit -n)");
 
-  start_monitor();
+  const Identity identity{config_.shard, config_.shards, net::now()};
+  monitor_ = std::make_unique<Monitor>(identity, logger_);  // before other threads log
+  if (!config_.metrics_listen.empty())
+    monitor_->serve_http(config::parse_listen_address("metrics-listen", config_.metrics_listen));
+
   const std::uint32_t memory_mib = config::packet_memory_mib(config_);
   config::check_machine_has(memory_mib);
   net::EalOptions eal;
@@ -98,6 +102,7 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
   eal.log_level = net::dpdk_level(config_.log_level);
   eal.extra_args = eal_arguments();
   eal_ = std::make_unique<net::Eal>(eal);
+  if (config_.telemetry) monitor_->serve_telemetry();
   net::survive_loss_of_peer_memory(memory::replace_lost_mapping);
 
   make_pools(memory_mib);
@@ -329,21 +334,13 @@ void Daemon::open_vhost_directory() {
   logger_->info("local workers at vhost:{}", config_.vhost_dir);
 }
 
-/// Before other threads log.
-void Daemon::start_monitor() {
-  if (config_.metrics_listen.empty()) return;
-  const auto at = config::parse_listen_address("metrics-listen", config_.metrics_listen);
-  const Identity identity{config_.shard, config_.shards, net::now()};
-  monitor_ = std::make_unique<Monitor>(at, identity, logger_);
-}
-
 void Daemon::run() {
   logger_->info("ready");
   schedule_report();
   while (serving_) {
     look_after();
     const bool report_is_due = net::now() >= next_report_;
-    const bool sample_is_due = monitor_ && net::now() >= next_sample_;
+    const bool sample_is_due = monitor_->serves() && net::now() >= next_sample_;
     if (!report_is_due && !sample_is_due) continue;
     const Figures now = figures();
     if (report_is_due) report_.tell_progress(now), schedule_report();

@@ -72,7 +72,6 @@ class Daemon {
   Signal serve_until_signal();
   void reload();
   void start_lanes();
-  void start_monitor();
   EngineConfig engine_config(std::uint16_t lane) const;
   void look_after();
   void look_at_links();
@@ -109,7 +108,7 @@ class Daemon {
   std::vector<std::optional<bool>> links_up_;  // of each port; none: not known yet
   std::unique_ptr<net::VhostDirectory> vhost_;
   std::vector<std::unique_ptr<Lane>> lanes_;
-  std::unique_ptr<Monitor> monitor_;  // null: nobody watches
+  std::unique_ptr<Monitor> monitor_;
 };
 
 }  // namespace sluice::aggregator

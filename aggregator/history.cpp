@@ -1,7 +1,6 @@
 #include "aggregator/history.hpp"
 
 #include <chrono>
-#include <cstddef>
 
 #include "common/net/clock.hpp"
 

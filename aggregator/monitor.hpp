@@ -1,5 +1,6 @@
-// What a daemon shows of itself over HTTP: metrics, and a page. The control thread publishes
-// figures once a second; whoever asks, however often, reads the latest and costs the lanes nothing.
+// What a daemon shows of itself: metrics and a page over HTTP, and DPDK's telemetry. The control
+// thread publishes figures once a second; whoever asks, however often, reads the latest and costs
+// the lanes nothing.
 #pragma once
 
 #include <memory>
@@ -14,21 +15,28 @@
 #include "common/config/address.hpp"
 #include "common/http/server.hpp"
 #include "common/log/logger.hpp"
+#include "common/net/telemetry.hpp"
 
 namespace sluice::aggregator {
 
 class Monitor {
  public:
-  /// From now on warnings and errors of `logger` are shown; only this thread may log meanwhile.
+  /// From now on warnings and errors of `logger` are kept; only this thread may log meanwhile.
+  Monitor(const Identity& identity, std::shared_ptr<spdlog::logger> logger);
+
   /// Throws Error kUnavailable if it cannot listen there.
-  Monitor(const config::ListenAddress& listen, const Identity& identity,
-          std::shared_ptr<spdlog::logger> logger);
+  void serve_http(const config::ListenAddress& listen);
+  /// Once DPDK has started.
+  void serve_telemetry();
+  /// Whether anybody can ask.
+  bool serves() const { return server_ != nullptr || telemetry_ != nullptr; }
 
   void publish(Figures now);
 
  private:
   using Warnings = spdlog::sinks::ringbuffer_sink_mt;
 
+  std::shared_ptr<const Figures> latest() const;
   http::Response metrics() const;
   http::Response status() const;
   std::vector<LoggedEvent> events() const;
@@ -39,7 +47,9 @@ class Monitor {
   mutable std::mutex mutex_;
   std::shared_ptr<const Figures> latest_ = std::make_shared<Figures>();  // guarded by mutex_
   History history_;                                                      // guarded by mutex_
-  http::Server server_;  // its threads end before what they read
+  // Their threads end before what they read.
+  std::unique_ptr<http::Server> server_;
+  std::unique_ptr<net::Telemetry> telemetry_;
 };
 
 }  // namespace sluice::aggregator

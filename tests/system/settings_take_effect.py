@@ -130,6 +130,20 @@ class Settings(HugePages):
             client.settimeout(harness.TIME_LIMIT)
             client.connect(path)
             self.assertEqual(json.loads(client.recv(10_000))["pid"], pid)
+
+            def ask(command):
+                client.send(command.encode())
+                return json.loads(client.recv(100_000))[command.partition(",")[0]]
+
+            harness.wait_until(lambda: ask("/sluice/jobs"), "a job")
+            (number, ranks), = ask("/sluice/jobs").items()
+            self.assertEqual(ranks, len(job))
+            harness.wait_until(lambda: ask(f"/sluice/job,{number}")["rounds"], "rounds")
+            self.assertEqual(ask(f"/sluice/job,{number}")["present_ranks"], ranks)
+            self.assertEqual(ask("/sluice/lane")["live_jobs"], 1)
+            self.assertGreater(ask("/sluice/lane,0")["rounds_finished"], 0)
+            for nothing in ("/sluice/lane,8", "/sluice/lane,-1", "/sluice/job,x", "/sluice/job"):
+                self.assertIsNone(ask(nothing), nothing)
         self.ends(daemon, job)
 
     def test_no_telemetry(self):

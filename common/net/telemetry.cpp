@@ -1,0 +1,44 @@
+#include "common/net/telemetry.hpp"
+
+#include <cassert>
+#include <map>
+#include <mutex>
+
+#include <rte_telemetry.h>
+
+namespace sluice::net {
+namespace {
+
+// DPDK gives a handler no context and never forgets one.
+std::mutex mutex;
+std::map<std::string, Telemetry::Answer, std::less<>> answers;  // guarded by mutex
+
+int answer(const char* command, const char* parameter, rte_tel_data* data) {
+  const std::lock_guard lock(mutex);
+  const auto found = answers.find(std::string_view(command));
+  if (found == answers.end()) return -1;
+  const Telemetry::Numbers numbers = found->second(parameter == nullptr ? "" : parameter);
+  if (numbers.empty()) return -1;
+  rte_tel_data_start_dict(data);
+  for (const auto& [name, value] : numbers) rte_tel_data_add_dict_u64(data, name.c_str(), value);
+  return 0;
+}
+
+}  // namespace
+
+Telemetry::Telemetry(const std::vector<Command>& commands) {
+  const std::lock_guard lock(mutex);
+  assert(answers.empty());
+  static_assert(kMostNumbers == RTE_TEL_MAX_DICT_ENTRIES);
+  for (const Command& command : commands) {
+    answers[command.name] = command.answer;
+    rte_telemetry_register_cmd(command.name.c_str(), answer, command.help.c_str());
+  }
+}
+
+Telemetry::~Telemetry() {
+  const std::lock_guard lock(mutex);
+  answers.clear();
+}
+
+}  // namespace sluice::net
