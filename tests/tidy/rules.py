@@ -7,7 +7,7 @@ import layers
 MAX_COLUMNS = 100
 CPP = (".cpp", ".hpp")
 C = (".c", ".h")
-CODE = CPP + C + (".py", ".sh", ".build", ".conf", ".run")
+CODE = CPP + C + (".py", ".sh", ".build", ".conf", ".run", ".lua")
 
 PRECOMPILED = re.compile(r"(^|/)pch/")  # headers that the build includes, for whoever needs them
 

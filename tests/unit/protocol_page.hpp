@@ -15,13 +15,17 @@
 
 namespace sluice::test {
 
-inline std::string protocol_page() {
+/// A file of this checkout: tests run in the build directory, or with SLUICE_SOURCE_ROOT set.
+inline std::filesystem::path source_file(const std::string& path) {
   const char* root = std::getenv("SLUICE_SOURCE_ROOT");
-  const auto path =
-      (root != nullptr
-           ? std::filesystem::path(root)
-           : std::filesystem::path(__FILE__).parent_path().parent_path().parent_path()) /
-      "docs" / "protocol.md";
+  return (root != nullptr
+              ? std::filesystem::path(root)
+              : std::filesystem::path(__FILE__).parent_path().parent_path().parent_path()) /
+         path;
+}
+
+inline std::string protocol_page() {
+  const auto path = source_file("docs/protocol.md");
   std::ifstream in(path);
   INFO("cannot read " << path << ": run in the build directory, or set SLUICE_SOURCE_ROOT");
   REQUIRE(in);

@@ -1,0 +1,956 @@
+-- Shows Sluice's packets, version 1, in Wireshark (3.6 or later) and tshark. docs/operators.md,
+-- "Packet capture", tells how to load it.
+--
+-- docs/protocol.md is the authority on every byte. Below, each of its field tables is a `struct`
+-- with the same fields in the same order. What the codec would drop is shown with its drop reason:
+-- the checks come in the codec's order (common/protocol/packet.cpp). The unit test `dissector`
+-- compares names, places, values and drop reasons with the page and with the codec.
+
+local sluice = Proto("sluice", "Sluice")
+
+-- ------------------------------------------------------------------------------------- names
+local kind_names = {
+  [0x01] = "HELLO", [0x02] = "JOIN", [0x03] = "KEEPALIVE", [0x04] = "LEAVE", [0x05] = "DATA",
+  [0x06] = "ACK", [0x07] = "PROBE", [0x08] = "SYNC", [0x20] = "KV_DATA",
+  [0x81] = "CHALLENGE", [0x82] = "PENDING", [0x83] = "WELCOME", [0x84] = "REFUSED",
+  [0x85] = "ABORT", [0x86] = "LEFT", [0x87] = "KEEPALIVE_ACK", [0x88] = "RESULT", [0x89] = "STATUS",
+  [0x8a] = "POLL", [0x8b] = "BEACON", [0xa0] = "KV_RESULT",
+}
+local collectives = {
+  "all_reduce", "barrier", "broadcast", "all_gather", "reduce", "reduce_scatter", "gather",
+  "scatter", "all_to_all", "sparse_all_reduce",
+}
+local wire_types = {
+  "float32", "float64", "float16", "bfloat16", "int32", "int64", "int8", "uint8", "int16",
+  "int8 scaled", "int4 scaled",
+}
+local element_bits = {32, 64, 16, 16, 32, 64, 8, 8, 16, 8, 4}
+local element_types = {table.unpack(wire_types, 1, 9)}
+local reductions = {"sum", "min", "max", "average", "product", "and", "or", "xor"}
+local abort_reasons = {
+  [0] = "own decision",  -- of a LEAVE only
+  "rank declared failed", "rank disconnected", "rank restarted", "rank left", "rank aborted",
+  "op mismatch", "join mismatch", "absent", "cannot resume", "generation over", "duplicate rank",
+  "refused setting", "shutting down", "too many jobs", "not authenticated", "aggregator lost",
+  "no memory",
+}
+local abort_fields = {
+  [0] = "none", "world size", "rank", "streams", "block elements", "history", "shard", "shards",
+  "op number", "collective", "op type", "reduction", "root", "tag", "element count", "wire type",
+  "memory", "payload bytes", "layout", "shared memory", "key bound", "row elements", "threshold",
+  "rounding seed",
+}
+local checksum_states = {[0] = "Bad", "Good", "Unverified", "Not present"}  -- as Wireshark's own
+
+-- ------------------------------------------------------------------------------------ fields
+local none32 = 0xFFFFFFFF
+local none64 = UInt64(0xFFFFFFFF, 0xFFFFFFFF)
+
+local function integer(size, make, get)
+  return {size = size, get = get, make = function(filter, label, o)
+    if o.unit then return make(filter, label, base.UNIT_STRING, {" " .. o.unit}) end
+    return make(filter, label, o.hex and base.HEX or base.DEC, o.values)
+  end}
+end
+local u8 = integer(1, ProtoField.uint8, function(range) return range:uint() end)
+local u16 = integer(2, ProtoField.uint16, function(range) return range:le_uint() end)
+local u32 = integer(4, ProtoField.uint32, function(range) return range:le_uint() end)
+local u64 = integer(8, ProtoField.uint64, function(range) return range:le_uint64() end)
+local i16 = integer(2, ProtoField.int16, function(range) return range:le_int() end)
+local f64 = {make = function(filter, label) return ProtoField.double(filter, label) end}
+local ipv4 = {size = 4, get = function(range) return range:le_uint() end,
+              make = function(filter, label) return ProtoField.ipv4(filter, label) end}
+local function bytes(size)
+  return {size = size, get = function(range) return range:raw() end,
+          make = function(filter, label) return ProtoField.bytes(filter, label) end}
+end
+
+local function bit_of(width, bit)
+  return {make = function(filter, label)
+    return ProtoField.bool(filter, label, width, nil, 2 ^ bit)
+  end}
+end
+
+local fields = {}  -- by filter, without "sluice."
+
+local function field(filter, type, options)
+  if not fields[filter] then
+    local label = filter:match("[^.]+$"):gsub("_", " "):gsub("^%l", string.upper)
+    fields[filter] = type.make("sluice." .. filter, label, options or {})
+  end
+  return fields[filter]
+end
+
+--- Rows are {name, type, options}; a type may be a struct. The filter is `prefix` and the name,
+--- unless options.filter says otherwise. Other options:
+---   hex, values, unit   how an integer is shown
+---   bits                names of a flags field's bits, from bit 0 on
+---   none                the value that means "none"
+---   set                 what the bits of a set stand for
+---   title               of a struct that has a tree of its own
+local function struct(prefix, rows)
+  local size = 0
+  for _, row in ipairs(rows) do
+    row.name, row.type, row.options, row.offset = row[1], row[2], row[3] or {}, size
+    size = size + row.type.size
+    if not row.type.rows then
+      local filter = row.options.filter or prefix .. row.name
+      row.field = field(filter, row.type, row.options)
+      row.bit_fields = {}
+      for i, bit in ipairs(row.options.bits or {}) do
+        row.bit_fields[i] = field(filter .. "." .. bit, bit_of(8 * row.type.size, i - 1))
+      end
+    end
+  end
+  return {rows = rows, size = size}
+end
+
+local hex = {hex = true}
+local in_bytes = {unit = "bytes"}
+
+-- ----------------------------------------------------------------------------------- structs
+local Header = struct("", {
+  {"magic", u16, hex},
+  {"version", u8},
+  {"kind", u8, {hex = true, values = kind_names}},
+  {"length", u16, in_bytes},
+  {"flags", u16, {hex = true, bits = {"authenticated", "encrypted"}}},
+  {"job", u32},
+  {"integrity", u32, hex},
+})
+local MemberHeader = struct("", {
+  {"header", Header},
+  {"token", u64, hex},
+  {"rank", u16},
+  {"stream", u16},
+  {"reserved", bytes(4)},
+})
+local DeliveryHeader = struct("", {
+  {"header", Header},
+  {"epoch", u64, hex},
+  {"delivery_token", u64, hex},
+  {"stream", u16},
+  {"window", u16},
+  {"reserved", bytes(4)},
+})
+local Shape = struct("shape.", {
+  {"element_count", u64},
+  {"block_elements", u16},
+  {"wire_type", u8, {values = wire_types}},
+  {"columns", u8},
+})
+local Descriptor = struct("descriptor.", {
+  {"collective", u8, {values = collectives}},
+  {"op_type", u8, {values = element_types}},
+  {"reduction", u8, {values = reductions}},
+  {"flags", u8, {hex = true, bits = {"part"}}},
+  {"root", u16},
+  {"layout", u16, hex},
+  {"tag", u64, hex},
+  {"begin", u64},
+  {"count", u64},
+  {"stride", u64},
+  {"rounding_seed", u64, hex},
+})
+local Column = struct("column.", {
+  {"index", u32, {none = none32}},
+  {"next", u32, {none = none32}},
+  {"scale", i16},
+  {"flags", u8, {hex = true, bits = {"present", "withheld", "referenced", "in_tensor", "of_one"}}},
+  {"reserved", bytes(1)},
+})
+local TensorPlace = struct("place.", {
+  {"region", u64, hex},
+  {"offset", u64, in_bytes},
+})
+local Hello = struct("", {
+  {"header", Header},
+  {"nonce", u64, hex},
+  {"rank", u16},
+  {"world_size", u16},
+  {"padding", bytes(100)},
+})
+local Join = struct("", {
+  {"header", Header},
+  {"nonce", u64, hex},
+  {"incarnation", u64, hex},
+  {"serial", u64},
+  {"generation", u64, hex},
+  {"rank", u16},
+  {"world_size", u16},
+  {"streams", u16},
+  {"block_elements", u16},
+  {"payload_bytes", u16, in_bytes},
+  {"shard", u16},
+  {"shards", u16},
+  {"history", u8},
+  {"flags", u8, {filter = "join.flags", hex = true,
+                 bits = {"no_progress", "authenticate", "by_reference", "encrypt"}}},
+  {"challenge", bytes(16)},
+  {"epoch", u64, hex},
+  {"slots", u64, hex},
+  {"results", u64, hex},
+  {"reserved", bytes(24)},
+})
+local KeepAlive = struct("", {
+  {"member", MemberHeader},
+  {"number", u64},
+  {"heard", u64},
+  {"heard_of_last", u32, hex},
+  {"padding", bytes(28)},
+})
+local Leave = struct("", {
+  {"member", MemberHeader},
+  {"abort", u8},
+  {"reserved", bytes(7)},
+  {"op", u64},
+  {"value_a", u64},
+  {"value_b", u64},
+  {"reason", u16, {values = abort_reasons}},
+  {"field", u16, {values = abort_fields}},
+  {"rank_a", u16},
+  {"rank_b", u16},
+})
+local Challenge = struct("", {
+  {"header", Header},
+  {"nonce", u64, hex},
+  {"incarnation", u64, hex},
+  {"serial", u64},
+  {"challenge", bytes(16)},
+  {"lanes", u16},
+  {"reserved", bytes(6)},
+  {"source_ports", bytes(16)},
+})
+local Pending = struct("", {
+  {"header", Header},
+  {"nonce", u64, hex},
+  {"serial", u64},
+  {"absent", bytes(32), {set = "ranks"}},
+})
+local Welcome = struct("", {
+  {"header", Header},
+  {"nonce", u64, hex},
+  {"incarnation", u64, hex},
+  {"token", u64, hex},
+  {"generation", u64, hex},
+  {"epoch", u64, hex},
+  {"delivery_token", u64, hex},
+  {"streams", u16},
+  {"block_elements", u16},
+  {"payload_bytes", u16, in_bytes},
+  {"history", u8},
+  {"flags", u8, {filter = "welcome.flags", hex = true,
+                 bits = {"resume", "authenticate", "by_reference", "encrypt"}}},
+  {"lanes", u16},
+  {"keep_alive_ms", u16, {unit = "ms"}},
+  {"group", ipv4},
+  {"results", u64, hex},
+})
+local Refused = struct("", {
+  {"header", Header},
+  {"token", u64, hex},
+  {"incarnation", u64, hex},
+  {"number", u64},
+  {"shard", u16},
+  {"reserved", bytes(6)},
+})
+local Abort = struct("", {
+  {"header", Header},
+  {"generation", u64, hex},
+  {"nonce", u64, hex},
+  {"op", u64},
+  {"value_a", u64},
+  {"value_b", u64},
+  {"reason", u16, {values = abort_reasons}},
+  {"field", u16, {values = abort_fields}},
+  {"rank_a", u16},
+  {"rank_b", u16},
+})
+local Left = struct("", {
+  {"header", Header},
+  {"token", u64, hex},
+})
+local KeepAliveAck = struct("", {
+  {"header", Header},
+  {"epoch", u64, hex},
+  {"number", u64},
+  {"delivery_token", u64, hex},
+})
+local Beacon = KeepAliveAck
+local Data = struct("", {
+  {"member", MemberHeader},
+  {"round", u64},
+  {"op", u64},
+  {"shape", Shape, {title = "Shape"}},
+  {"flags", u8, {filter = "data.flags", hex = true, bits = {"opening", "ask"}}},
+  {"reserved", bytes(1)},
+  {"window", u16},
+})
+local KeyValueData = struct("", {
+  {"data", Data},
+  {"horizon", u64},
+  {"following", u64, {none = none64}},
+  {"run_bytes", u32, in_bytes},
+  {"in_slot", u8},
+  {"reserved", bytes(3)},
+})
+local Ack = struct("", {
+  {"member", MemberHeader},
+  {"position", u64},
+})
+local Probe = struct("", {
+  {"member", MemberHeader},
+  {"position", u64},
+  {"have", u64, hex},
+})
+local Sync = struct("", {
+  {"member", MemberHeader},
+  {"applied", u64},
+})
+local Result = struct("", {
+  {"delivery", DeliveryHeader},
+  {"round", u64},
+  {"op", u64},
+  {"shape", Shape, {title = "Shape"}},
+  {"completing_rank", u16},
+  {"lag", u16},
+})
+local KeyValueResult = struct("", {
+  {"result", Result},
+  {"horizon", u64},
+  {"next", u64, {none = none64}},
+  {"rejected", bytes(16)},
+  {"run_bytes", u32, in_bytes},
+  {"in_slot", u8},
+  {"reserved", bytes(3)},
+})
+local Status = struct("", {
+  {"delivery", DeliveryHeader},
+  {"round", u64},
+  {"live", u8},
+  {"reserved", bytes(7)},
+  {"waiting", bytes(32), {set = "ranks"}},
+})
+local Poll = struct("", {
+  {"delivery", DeliveryHeader},
+  {"streams", bytes(32), {filter = "poll.streams", set = "streams, from this one on,"}},
+})
+local JobTrailer = struct("trailer.", {
+  {"tag", bytes(16)},
+})
+local SessionTrailer = struct("trailer.", {
+  {"counter", u64, hex},
+  {"tag", bytes(16)},
+})
+
+-- What is of no fixed place.
+field("descriptor.threshold", f64)  -- `begin` of a KV_DATA
+field("block", bytes())
+field("chunk.number", u64)
+field("chunk.keys", u16)
+field("chunk.scale", i16)
+field("chunk.rows", bytes())
+field("key", u64)
+field("encrypted", bytes())
+field("rest", bytes())
+field("integrity.status", u8, {values = checksum_states})
+fields.drop = ProtoField.string("sluice.drop", "Drop reason")
+
+local experts = {
+  malformed = ProtoExpert.new("sluice.malformed", "Malformed: Sluice drops this packet",
+                              expert.group.MALFORMED, expert.severity.ERROR),
+  integrity = ProtoExpert.new("sluice.integrity.bad", "The CRC32C is wrong: damaged in transit",
+                              expert.group.CHECKSUM, expert.severity.ERROR),
+  cut = ProtoExpert.new("sluice.cut", "The capture has only the beginning of this packet",
+                        expert.group.UNDECODED, expert.severity.NOTE),
+  abort = ProtoExpert.new("sluice.aborted", "The job ends, or a join is refused",
+                          expert.group.RESPONSE_CODE, expert.severity.WARN),
+}
+sluice.experts = experts
+
+-- ----------------------------------------------------------------------------- reading a packet
+-- A packet `p` has: tvb; tree; info, the words of the Info column; length, of the datagram; body,
+-- the bytes without the trailer; captured, those of them that the capture has; at, the first byte
+-- that is not shown yet; drop, the codec's reason, if it drops the packet.
+
+local kEnds = {}  -- thrown where bytes are missing
+
+local function drop(p, reason)
+  p.drop = p.drop or reason  -- the codec stops at the first
+end
+
+local function range_of(p, offset, size)
+  if offset + size > p.captured then error(kEnds) end
+  p.at = math.max(p.at, offset + size)
+  return p.tvb:range(offset, size)
+end
+
+local function has_bit(number, bit)
+  return math.floor(number / 2 ^ bit) % 2 == 1
+end
+
+--- The numbers of the bits that are set, from the first byte's bit 0 on.
+local function members_of(set)
+  local members = {}
+  for i = 0, 8 * #set - 1 do
+    if has_bit(set:byte(math.floor(i / 8) + 1), i % 8) then table.insert(members, i) end
+  end
+  return members
+end
+
+--- Shows a struct and adds its values to `values`, by name.
+local function show(p, tree, shown, offset, values)
+  for _, row in ipairs(shown.rows) do
+    local at, options = offset + row.offset, row.options
+    if options.title then
+      values[row.name] = {}
+      local available = math.max(0, math.min(row.type.size, p.captured - at))
+      show(p, tree:add(p.tvb:range(at, available), options.title), row.type, at, values[row.name])
+    elseif row.type.rows and row.type ~= Header then  -- which is shown already
+      show(p, tree, row.type, at, values)
+    elseif row.field then
+      local range = range_of(p, at, row.type.size)
+      local value = row.type.get(range)
+      local item = tree:add_le(row.field, range)
+      for _, bit_field in ipairs(row.bit_fields) do item:add_le(bit_field, range) end
+      if options.none and value == options.none then item:append_text(" (none)") end
+      if options.set then
+        local members = table.concat(members_of(value), " ")
+        item:append_text((" (%s %s)"):format(options.set, members))
+      end
+      values[row.name] = value
+    end
+  end
+  return values
+end
+
+-- ------------------------------------------------------------------------------------- CRC32C
+local bxor = bit32 and bit32.bxor or load("return function(a, b) return a ~ b end")()
+
+local crc_of_byte = {}
+for byte = 0, 255 do
+  local crc = byte
+  for _ = 1, 8 do
+    local half = math.floor(crc / 2)
+    crc = crc % 2 == 1 and bxor(half, 0x82F63B78) or half
+  end
+  crc_of_byte[byte] = crc
+end
+
+--- Of the whole packet, whose own field counts as zero.
+local function integrity_of(packet)
+  packet = packet:sub(1, 12) .. "\0\0\0\0" .. packet:sub(17)
+  local crc = 0xFFFFFFFF
+  for i = 1, #packet do
+    crc = bxor(math.floor(crc / 256), crc_of_byte[bxor(crc % 256, packet:byte(i))])
+  end
+  crc = bxor(crc, 0xFFFFFFFF)
+  return crc == 0 and 1 or crc
+end
+
+local function check_integrity(p, tree, told)
+  local state = 1
+  if told == 0 then
+    state = 3
+  elseif p.tvb:len() < p.length or not sluice.prefs.check_integrity then
+    state = 2
+  elseif integrity_of(p.tvb:raw()) ~= told then
+    state = 0
+  end
+  local item = tree:add(fields["integrity.status"], p.tvb:range(12, 4), state):set_generated()
+  if state == 0 then
+    drop(p, "bad_integrity")
+    item:add_proto_expert_info(experts.integrity)
+  end
+end
+
+-- ------------------------------------------------------------------- parts of stream packets
+local function is_reducible(type, reduction)
+  local is_float = type <= 4 or type >= 10
+  return wire_types[type] and reductions[reduction] and not (is_float and reduction >= 6)
+end
+
+local function is_scale(type, scale)
+  return scale == -32768 or (scale >= -149 and scale <= (type == 10 and 121 or 125))
+end
+
+--- The numbers of bytes that elements take.
+local function bytes_of(type, elements)
+  return math.ceil(elements * element_bits[type] / 8)
+end
+
+local function index_text(index)
+  return index == none32 and "-" or tostring(index)
+end
+
+local kFlagNames = {
+  [0] = "", [1] = ", present", [2] = ", withheld", [4] = ", referenced", [8] = ", in tensor",
+  [16] = ", of one",
+}
+
+--- The codec's checks of a column. `limits`: of the tensor.
+local function check_column(p, c, known_flags, limits)
+  if not known_flags[c.flags] then return drop(p, "bad_flags") end
+  local function is_index(i) return i == none32 or i < limits.blocks end
+  if not is_index(c.index) or not is_index(c.next) or (c.next <= c.index and c.next ~= none32) or
+      (c.flags ~= 0 and c.index == none32) then
+    return drop(p, "bad_index")
+  end
+  if limits.type >= 10 and c.flags ~= 0 then
+    if c.flags == 8 then return drop(p, "bad_flags") end
+    if not is_scale(limits.type, c.scale) then return drop(p, "bad_shape") end
+  end
+end
+
+--- Columns, and the blocks that are present or the place of those that are in the tensor.
+local function show_blocks(p, v, known_flags)
+  local shape = v.shape
+  if not wire_types[shape.wire_type] then return drop(p, "bad_enumeration") end
+  if shape.columns == 0 or shape.block_elements == 0 or shape.block_elements > 16384 or
+      shape.element_count > UInt64(none32) * UInt64(shape.block_elements) then
+    return drop(p, "bad_shape")
+  end
+  local elements = shape.element_count:tonumber()
+  local limits = {type = shape.wire_type, blocks = math.ceil(elements / shape.block_elements)}
+  local first = p.at
+  local blocks_at = first + shape.columns * Column.size
+  if p.body < blocks_at then drop(p, "bad_length") end
+
+  local columns, present, references, in_tensor = {}, 0, false, false
+  for c = 0, shape.columns - 1 do
+    local at = first + c * Column.size
+    local tree = p.tree:add(range_of(p, at, Column.size), "Column " .. c)
+    local column = show(p, tree, Column, at, {})
+    tree:append_text(": " .. index_text(column.index) .. " > " .. index_text(column.next) ..
+                     (kFlagNames[column.flags] or ""))
+    check_column(p, column, known_flags, limits)
+    if p.drop then return end
+    if column.index ~= none32 and #p.info < 12 then
+      table.insert(p.info, index_text(column.index) .. (column.flags == 1 and "*" or "") .. ">" ..
+                           index_text(column.next))
+    end
+    if column.flags == 1 then
+      local begin = column.index * shape.block_elements
+      column.elements = math.min(shape.block_elements, elements - begin)
+      column.bytes = bytes_of(shape.wire_type, column.elements)
+      column.number = c
+      present = present + column.bytes
+      table.insert(columns, column)
+    end
+    in_tensor = in_tensor or column.flags == 8
+    references = references or column.flags >= 4
+  end
+  if #columns > 0 and references then return drop(p, "bad_flags") end
+  if p.body ~= blocks_at + (in_tensor and TensorPlace.size or present) then
+    return drop(p, "bad_length")
+  end
+  if in_tensor then
+    show(p, p.tree:add(range_of(p, blocks_at, TensorPlace.size), "Place of the tensor"),
+         TensorPlace, blocks_at, {})
+  end
+  for _, column in ipairs(columns) do
+    if column.bytes > 0 then
+      local item = p.tree:add(fields.block, range_of(p, p.at, column.bytes))
+      item:set_text(("Block %d, of column %d: %d elements, %d bytes"):format(
+          column.index, column.number, column.elements, column.bytes))
+    end
+  end
+end
+
+local kDataFlags = {[0] = true, [1] = true, [4] = true, [8] = true}
+local kResultFlags = {[0] = true, [1] = true, [2] = true, [4] = true, [16] = true}
+
+--- One number of a run: how far it lies behind `lowest`; nothing if it is malformed.
+local function read_number(p, at, lowest)
+  local distance, shift = UInt64(0), 0
+  while true do
+    if at == p.body or shift > 63 then return end
+    local byte = range_of(p, at, 1):uint()
+    at = at + 1
+    local group = byte % 128
+    if shift == 63 and group > 1 then return end
+    distance = distance + UInt64(group):lshift(shift)
+    if byte < 128 then
+      if byte == 0 and shift ~= 0 then return end
+      break
+    end
+    shift = shift + 7
+  end
+  local number = lowest + distance
+  if number < lowest or number == none64 then return end
+  return number, at
+end
+
+--- The keys of a chunk, less its first one: in ascending order, or nothing.
+local function read_keys(p, at, size, count, bits)
+  local all = 2 ^ bits
+  local offsets = {}
+  if size == 0 then
+    for i = 0, all - 1 do offsets[i + 1] = i end
+    return offsets
+  end
+  local packed = range_of(p, at, size):raw()
+  if size == math.ceil(all / 8) then
+    offsets = members_of(packed)
+  else
+    offsets = {packed:byte(1, -1)}
+  end
+  if #offsets ~= count or offsets[count] >= all then return end
+  for i = 2, count do
+    if offsets[i] <= offsets[i - 1] then return end
+  end
+  return offsets
+end
+
+--- One chunk: its number and where the next one begins; nothing if it is malformed.
+local function show_chunk(p, at, lowest, shape)
+  local begin, bits, type = at, shape.columns, shape.wire_type
+  local number
+  number, at = read_number(p, at, lowest)
+  if not number or at == p.body then return end
+  local count = range_of(p, at, 1):uint() + 1
+  local count_at, scale_at = at, at + 1
+  local keys_at = scale_at + (type >= 10 and 2 or 0)
+  local keys = count == 2 ^ bits and 0 or math.min(count, math.ceil(2 ^ bits / 8))
+  local rows_at = keys_at + keys
+  local rows = bytes_of(type, count * shape.block_elements)
+  if count > 2 ^ bits or rows_at + rows > p.body then return end
+
+  local tree = p.tree:add(range_of(p, begin, keys_at - begin), "Chunk " .. tostring(number) ..
+                          ": " .. count .. (count == 1 and " key" or " keys"))
+  tree:add(fields["chunk.number"], p.tvb:range(begin, count_at - begin), number)
+  tree:add(fields["chunk.keys"], p.tvb:range(count_at, 1), count)
+  if type >= 10 then
+    tree:add_le(fields["chunk.scale"], p.tvb:range(scale_at, 2))
+    if not is_scale(type, p.tvb:range(scale_at, 2):le_int()) then return end
+  end
+  local offsets = read_keys(p, keys_at, keys, count, bits)
+  if not offsets then return end
+  local last
+  for _, offset in ipairs(offsets) do
+    last = number:lshift(bits) + UInt64(offset)
+    local where = keys == 0 and p.tvb:range(count_at, 1) or p.tvb:range(keys_at, keys)
+    tree:add(fields.key, where, last):set_generated()
+  end
+  if number > (shape.element_count - UInt64(1)):rshift(bits) or last >= shape.element_count then
+    return
+  end
+  tree:add(fields["chunk.rows"], range_of(p, rows_at, rows))
+  return number, rows_at + rows
+end
+
+--- The run of a keyed packet: of chunks below `stop`, and from `lowest` on.
+local function show_run(p, v, stop, lowest)
+  local shape = v.shape
+  if not wire_types[shape.wire_type] then return drop(p, "bad_enumeration") end
+  if shape.element_count == UInt64(0) or shape.element_count == none64 or
+      shape.block_elements == 0 or shape.columns > 8 then
+    return drop(p, "bad_shape")
+  end
+  if v.in_slot > 1 then return drop(p, "bad_flags") end
+  local last = (shape.element_count - UInt64(1)):rshift(shape.columns)
+  if v.horizon > last or stop <= v.horizon or (stop > last and stop ~= none64) then
+    return drop(p, "bad_index")
+  end
+  if v.in_slot == 1 then
+    if v.run_bytes == 0 or v.run_bytes > 262144 or p.body ~= p.at then drop(p, "bad_length") end
+    return
+  end
+  if p.body - p.at ~= v.run_bytes then return drop(p, "bad_length") end
+  local next_number, at, chunks = UInt64(0), p.at, 0
+  while at < p.body do
+    local number
+    number, at = show_chunk(p, at, next_number, shape)
+    if not number or number >= stop or number < lowest then return drop(p, "bad_index") end
+    next_number = number + UInt64(1)
+    chunks = chunks + 1
+  end
+  table.insert(p.info, chunks .. (chunks == 1 and " chunk" or " chunks"))
+end
+
+--- The rest of a DATA or KV_DATA behind its fixed part. `is_keyed`: the latter.
+local function show_descriptor(p, v, is_keyed)
+  if v.flags > 3 then drop(p, "bad_flags") end
+  if has_bit(v.flags, 0) then table.insert(p.info, "opening") end
+  if has_bit(v.flags, 1) then table.insert(p.info, "ask") end
+  if not has_bit(v.flags, 0) then return end
+  if p.body < p.at + Descriptor.size then drop(p, "bad_length") end
+  local at = p.at
+  local tree = p.tree:add(range_of(p, at, Descriptor.size), "Descriptor")
+  local d = show(p, tree, Descriptor, at, {})
+  if is_keyed then tree:add_le(fields["descriptor.threshold"], p.tvb:range(at + 16, 8)) end
+  tree:append_text((": %s, %s of %s"):format(collectives[d.collective] or "?",
+                                             reductions[d.reduction] or "?",
+                                             element_types[d.op_type] or "?"))
+  if not element_types[d.op_type] or not is_reducible(d.op_type, d.reduction) or
+      not is_reducible(v.shape.wire_type, d.reduction) or not collectives[d.collective] then
+    return drop(p, "bad_enumeration")
+  end
+  if d.flags > 1 then return drop(p, "bad_flags") end
+  if (collectives[d.collective] == "sparse_all_reduce") ~= is_keyed then
+    drop(p, "bad_enumeration")
+  end
+end
+
+local function check_result(p, v)
+  if v.completing_rank > 255 or v.lag > 63 or UInt64(v.lag) > v.round then drop(p, "bad_index") end
+end
+
+-- ------------------------------------------------------------------------------- kind by kind
+local function demand(p, holds, reason)
+  if not holds then drop(p, reason) end
+end
+
+local function check_cause(p, v, least)
+  demand(p, v.reason >= least and v.reason <= 17 and v.field <= 23, "bad_enumeration")
+end
+
+local function cause_text(v)
+  local text = abort_reasons[v.reason] or "reason " .. v.reason
+  if v.field ~= 0 then text = text .. ", " .. (abort_fields[v.field] or "field " .. v.field) end
+  return ("%s: a: rank %d, %s; b: rank %d, %s"):format(text, v.rank_a, tostring(v.value_a),
+                                                       v.rank_b, tostring(v.value_b))
+end
+
+--- Each 0, or one of its lane's.
+local function are_source_ports(ports)
+  for lane = 0, 7 do
+    local port = ports:byte(2 * lane + 1) + 256 * ports:byte(2 * lane + 2)
+    local first = 49152 + 2048 * lane
+    if port ~= 0 and (port < first or port >= first + 2048) then return false end
+  end
+  return true
+end
+
+local kHistories = {[2] = true, [4] = true, [8] = true, [16] = true, [32] = true, [64] = true}
+
+--- Of each kind: its struct; what it tells in the Info column, {x} being the value of x, and {#x}
+--- its last four digits; `of_job`, if its trailer is made under the job's key; `check`, the codec's
+--- checks; `parts`, what shows and checks all that follows the struct.
+local kinds = {
+  [0x01] = {struct = Hello, of_job = true, tells = "rank {rank} nonce {#nonce}"},
+  [0x02] = {
+    struct = Join, of_job = true,
+    tells = "rank {rank} nonce {#nonce} serial {serial} gen {#generation} epoch {#epoch}",
+    check = function(p, v) demand(p, v.flags <= 15, "bad_flags") end,
+  },
+  [0x03] = {struct = KeepAlive, tells = "n {number}"},
+  [0x04] = {
+    struct = Leave, tells = "abort {abort}",
+    check = function(p, v)
+      demand(p, v.abort <= 1, "bad_flags")
+      check_cause(p, v, 0)
+      if v.reason ~= 0 then table.insert(p.info, cause_text(v)) end
+    end,
+  },
+  [0x05] = {
+    struct = Data, tells = "r {round} op {op}",
+    parts = function(p, v)
+      show_descriptor(p, v, false)
+      if not p.drop then show_blocks(p, v, kDataFlags) end
+    end,
+  },
+  [0x06] = {struct = Ack, tells = "pos {position}"},
+  [0x07] = {struct = Probe, tells = "pos {position} have {have}"},
+  [0x08] = {struct = Sync, tells = "applied {applied}"},
+  [0x20] = {
+    struct = KeyValueData, tells = "r {round} op {op} from {horizon}",
+    parts = function(p, v)
+      show_descriptor(p, v, true)
+      if not p.drop then show_run(p, v, v.following, UInt64(0)) end
+    end,
+  },
+  [0x81] = {
+    struct = Challenge, of_job = true, tells = "nonce {#nonce} serial {serial}",
+    check = function(p, v)
+      demand(p, v.lanes >= 1 and v.lanes <= 8 and are_source_ports(v.source_ports), "bad_shape")
+    end,
+  },
+  [0x82] = {struct = Pending, of_job = true, tells = "nonce {#nonce}"},
+  [0x83] = {
+    struct = Welcome, of_job = true,
+    tells = "nonce {#nonce} gen {#generation} epoch {#epoch}",
+    check = function(p, v)
+      demand(p, v.flags <= 15, "bad_flags")
+      demand(p, v.streams >= 1 and v.streams <= 1024 and v.block_elements >= 1 and
+                v.block_elements <= 16384 and v.payload_bytes >= 508 and v.payload_bytes <= 9670 and
+                kHistories[v.history] and v.lanes >= 1 and v.lanes <= 8 and
+                (v.group == 0 or (v.group >= 0xE0000100 and v.group <= 0xEFFFFFFF)), "bad_shape")
+      if has_bit(v.flags, 0) then table.insert(p.info, "resume") end
+    end,
+  },
+  [0x84] = {struct = Refused, of_job = true, tells = "token {#token} n {number}"},
+  [0x85] = {
+    struct = Abort, of_job = true, tells = "gen {#generation} nonce {#nonce}",
+    check = function(p, v)
+      check_cause(p, v, 1)
+      table.insert(p.info, cause_text(v))
+      p.tree:add_proto_expert_info(experts.abort, cause_text(v))
+    end,
+  },
+  [0x86] = {struct = Left, of_job = true, tells = "token {#token}"},
+  [0x87] = {struct = KeepAliveAck, tells = "n {number}"},
+  [0x88] = {
+    struct = Result, tells = "r {round} op {op}", check = check_result,
+    parts = function(p, v) show_blocks(p, v, kResultFlags) end,
+  },
+  [0x89] = {
+    struct = Status, tells = "r {round}",
+    check = function(p, v)
+      demand(p, v.live <= 1, "bad_flags")
+      table.insert(p.info, v.live == 1 and "waiting" or "syncing")
+      table.insert(p.info, table.concat(members_of(v.waiting), " "))
+    end,
+  },
+  [0x8a] = {
+    struct = Poll, tells = "",
+    check = function(p, v)
+      table.insert(p.info, "of the streams from there: " ..
+                           table.concat(members_of(v.streams), " "))
+    end,
+  },
+  [0x8b] = {struct = Beacon, tells = "n {number}"},
+  [0xa0] = {
+    struct = KeyValueResult, tells = "r {round} op {op} from {horizon}",
+    check = check_result, parts = function(p, v) show_run(p, v, v.next, v.horizon) end,
+  },
+}
+for code, name in pairs(kind_names) do
+  local kind = kinds[code]
+  kind.name = name
+  local first = kind.struct.rows[1].type
+  kind.beginning = first == Data and MemberHeader or first == Result and DeliveryHeader or first
+  kind.carries_values = kind.parts ~= nil
+end
+
+-- --------------------------------------------------------------------------------- the packet
+--- What is told of a packet, with its values in place of their names.
+local function text_of(template, values)
+  return (template:gsub("{(#?)([%w_]+)}", function(short, name)
+    local value = values[name]
+    if short == "#" then value = "#" .. tostring(value % UInt64(10000)) end
+    return tostring(value)
+  end))
+end
+
+local function show_body(p, kind, is_encrypted)
+  local shown = is_encrypted and kind.beginning or kind.struct
+  if kind.parts then
+    demand(p, p.body >= shown.size, "bad_length")
+  else
+    demand(p, p.body == shown.size, "bad_length")
+  end
+  local v = show(p, p.tree, shown, 0, {})
+  if kind.beginning == MemberHeader then
+    table.insert(p.info, text_of("rank {rank} s {stream}", v))
+  elseif kind.beginning == DeliveryHeader then
+    table.insert(p.info, text_of("epoch {#epoch} s {stream}", v))
+  end
+  if is_encrypted then
+    table.insert(p.info, "encrypted")
+    local size = p.captured - p.at
+    if size > 0 then p.tree:add(fields.encrypted, range_of(p, p.at, size)) end
+    return
+  end
+  if kind.tells ~= "" then table.insert(p.info, text_of(kind.tells, v)) end
+  if kind.check then kind.check(p, v) end
+  if kind.parts and not p.drop then kind.parts(p, v) end
+end
+
+--- Calls `work`, which may find that bytes are missing.
+local function as_far_as_it_goes(p, work, ...)
+  local done, problem = pcall(work, p, ...)
+  if done then return end
+  if problem ~= kEnds then error(problem, 0) end
+  if p.tvb:len() < p.length then
+    p.is_cut = true
+  else
+    drop(p, "bad_length")
+  end
+end
+
+local function show_rest(p)
+  if p.at < p.captured then
+    p.tree:add(fields.rest, range_of(p, p.at, p.captured - p.at))
+  end
+end
+
+local function show_packet(p)
+  demand(p, p.length >= Header.size, "too_short")
+  local h = show(p, p.tree, Header, 0, {})
+  demand(p, h.magic == 0x4C53, "bad_magic")
+  demand(p, h.version == 1, "bad_version")
+  if p.drop then return end
+  local kind = kinds[h.kind]
+  p.info = {kind and kind.name or ("kind 0x%02x"):format(h.kind), "job " .. h.job}
+  p.tree:append_text(", " .. table.concat(p.info, ", "))
+  demand(p, h.length == p.length, "bad_length")
+  demand(p, h.flags <= 3, "bad_flags")
+  check_integrity(p, p.tree, h.integrity)
+
+  local is_authenticated, is_encrypted = has_bit(h.flags, 0), has_bit(h.flags, 1)
+  local trailer = kind and kind.of_job and JobTrailer or SessionTrailer
+  if is_authenticated then p.body = p.length - trailer.size end
+  if p.body < Header.size then return drop(p, "bad_length") end
+  if is_encrypted and not (is_authenticated and kind and kind.carries_values) then
+    return drop(p, "bad_flags")
+  end
+  if not kind then return drop(p, "bad_kind") end
+  p.captured = math.min(p.body, p.tvb:len())
+  as_far_as_it_goes(p, show_body, kind, is_encrypted)
+  show_rest(p)
+  if is_authenticated then
+    p.captured = p.tvb:len()
+    show(p, p.tree, trailer, p.body, {})
+  end
+end
+
+function sluice.dissector(tvb, pinfo, tree)
+  pinfo.cols.protocol = "Sluice"
+  local length = tvb:reported_len()
+  local p = {tvb = tvb, length = length, body = length, captured = tvb:len(), at = 0, info = {}}
+  p.tree = tree:add(sluice, tvb:range())
+  as_far_as_it_goes(p, show_packet)
+  show_rest(p)
+  if p.drop then
+    table.insert(p.info, "[dropped: " .. p.drop .. "]")
+    p.tree:add(fields.drop, p.drop):set_generated()
+    if p.drop ~= "bad_integrity" then
+      p.tree:add_proto_expert_info(experts.malformed, "Sluice drops this packet: " .. p.drop)
+    end
+  end
+  if p.is_cut then p.tree:add_proto_expert_info(experts.cut) end
+  pinfo.cols.info = table.concat(p.info, " ")
+  return tvb:len()
+end
+
+-- --------------------------------------------------------------------------------- where it is
+sluice.fields = fields
+sluice.prefs.ports = Pref.range("UDP ports", "4747",
+                                "Of aggregators: of one with L lanes, L ports from udp-port on",
+                                65535)
+sluice.prefs.check_integrity = Pref.bool("Check the CRC32C", true,
+                                         "Compute the CRC32C of each packet that has one")
+
+local udp_ports = DissectorTable.get("udp.port")
+local ports
+
+local function register()
+  if ports == sluice.prefs.ports then return end
+  if ports then udp_ports:remove(ports, sluice) end
+  ports = sluice.prefs.ports
+  udp_ports:add(ports, sluice)
+end
+register()
+sluice.prefs_changed = register
+
+--- On other ports: what begins as a packet of version 1, and is as long as it says.
+sluice:register_heuristic("udp", function(tvb, pinfo, tree)
+  if tvb:len() < Header.size then return false end
+  if tvb:range(0, 3):raw() ~= "SL\1" or not kinds[tvb:range(3, 1):uint()] or
+      tvb:range(4, 2):le_uint() ~= tvb:reported_len() then
+    return false
+  end
+  sluice.dissector(tvb, pinfo, tree)
+  return true
+end)
