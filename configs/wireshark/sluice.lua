@@ -425,7 +425,10 @@ local function show(p, tree, shown, offset, values)
 end
 
 -- ------------------------------------------------------------------------------------- CRC32C
+-- Computed for every byte of a capture: without calls that it can do without.
 local bxor = bit32 and bit32.bxor or load("return function(a, b) return a ~ b end")()
+
+local byte_of = string.byte
 
 local crc_of_byte = {}
 for byte = 0, 255 do
@@ -442,7 +445,8 @@ local function integrity_of(packet)
   packet = packet:sub(1, 12) .. "\0\0\0\0" .. packet:sub(17)
   local crc = 0xFFFFFFFF
   for i = 1, #packet do
-    crc = bxor(math.floor(crc / 256), crc_of_byte[bxor(crc % 256, packet:byte(i))])
+    local low = crc % 256
+    crc = bxor((crc - low) / 256, crc_of_byte[bxor(low, byte_of(packet, i))])
   end
   crc = bxor(crc, 0xFFFFFFFF)
   return crc == 0 and 1 or crc
@@ -474,13 +478,18 @@ local function is_scale(type, scale)
   return scale == -32768 or (scale >= -149 and scale <= (type == 10 and 121 or 125))
 end
 
---- The numbers of bytes that elements take.
+--- The number of bytes that elements take.
 local function bytes_of(type, elements)
   return math.ceil(elements * element_bits[type] / 8)
 end
 
+--- Without a fraction, which Lua 5.3 and later print of some whole numbers.
+local function text_of(value)
+  return type(value) == "number" and ("%d"):format(value) or tostring(value)
+end
+
 local function index_text(index)
-  return index == none32 and "-" or tostring(index)
+  return index == none32 and "-" or text_of(index)
 end
 
 local kFlagNames = {
@@ -702,12 +711,15 @@ local function demand(p, holds, reason)
 end
 
 local function check_cause(p, v, least)
-  demand(p, v.reason >= least and v.reason <= 17 and v.field <= 23, "bad_enumeration")
+  local is_known = v.reason >= least and abort_reasons[v.reason] and abort_fields[v.field]
+  demand(p, is_known, "bad_enumeration")
 end
 
 local function cause_text(v)
-  local text = abort_reasons[v.reason] or "reason " .. v.reason
-  if v.field ~= 0 then text = text .. ", " .. (abort_fields[v.field] or "field " .. v.field) end
+  local text = abort_reasons[v.reason] or "reason " .. text_of(v.reason)
+  if v.field ~= 0 then
+    text = text .. ", " .. (abort_fields[v.field] or "field " .. text_of(v.field))
+  end
   return ("%s: a: rank %d, %s; b: rank %d, %s"):format(text, v.rank_a, tostring(v.value_a),
                                                        v.rank_b, tostring(v.value_b))
 end
@@ -825,11 +837,11 @@ end
 
 -- --------------------------------------------------------------------------------- the packet
 --- What is told of a packet, with its values in place of their names.
-local function text_of(template, values)
+local function told(template, values)
   return (template:gsub("{(#?)([%w_]+)}", function(short, name)
     local value = values[name]
     if short == "#" then value = "#" .. tostring(value % UInt64(10000)) end
-    return tostring(value)
+    return text_of(value)
   end))
 end
 
@@ -842,9 +854,9 @@ local function show_body(p, kind, is_encrypted)
   end
   local v = show(p, p.tree, shown, 0, {})
   if kind.beginning == MemberHeader then
-    table.insert(p.info, text_of("rank {rank} s {stream}", v))
+    table.insert(p.info, told("rank {rank} s {stream}", v))
   elseif kind.beginning == DeliveryHeader then
-    table.insert(p.info, text_of("epoch {#epoch} s {stream}", v))
+    table.insert(p.info, told("epoch {#epoch} s {stream}", v))
   end
   if is_encrypted then
     table.insert(p.info, "encrypted")
@@ -852,7 +864,7 @@ local function show_body(p, kind, is_encrypted)
     if size > 0 then p.tree:add(fields.encrypted, range_of(p, p.at, size)) end
     return
   end
-  if kind.tells ~= "" then table.insert(p.info, text_of(kind.tells, v)) end
+  if kind.tells ~= "" then table.insert(p.info, told(kind.tells, v)) end
   if kind.check then kind.check(p, v) end
   if kind.parts and not p.drop then kind.parts(p, v) end
 end
@@ -882,7 +894,7 @@ local function show_packet(p)
   demand(p, h.version == 1, "bad_version")
   if p.drop then return end
   local kind = kinds[h.kind]
-  p.info = {kind and kind.name or ("kind 0x%02x"):format(h.kind), "job " .. h.job}
+  p.info = {kind and kind.name or ("kind 0x%02x"):format(h.kind), "job " .. text_of(h.job)}
   p.tree:append_text(", " .. table.concat(p.info, ", "))
   demand(p, h.length == p.length, "bad_length")
   demand(p, h.flags <= 3, "bad_flags")
