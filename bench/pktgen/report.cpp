@@ -166,7 +166,8 @@ Json latency_json(const Histogram& latencies) {
 template <class Counters>
 Json counters_json(const Counters& counters) {
   Json json = Json::object();
-  counters.for_each([&](const char* name, std::uint64_t value) { json[name] = value; });
+  counters.for_each(
+      [&](std::string_view name, std::uint64_t value) { json[std::string(name)] = value; });
   return json;
 }
 
