@@ -54,10 +54,11 @@ po::options_description described_settings() {
 po::options_description described_flags() {
   po::options_description flags("Command", kLineLength, kDescriptionLength);
   auto add = flags.add_options();
-  add("config", po::value<std::string>()->value_name("FILE"), "Read settings from this file.");
-  add("check-config", "Validate the settings, print those in effect, and exit.");
-  add("help,h", "Print this text and exit.");
-  add("version", "Print the version and exit.");
+  for (const CommandFlag& flag : command_flags())
+    if (*flag.argument == '\0')
+      add(flag.name, flag.help);
+    else
+      add(flag.name, po::value<std::string>()->value_name(flag.argument), flag.help);
   return flags.add(described_settings());
 }
 
@@ -109,13 +110,9 @@ constexpr std::string_view kVariablePrefix = "SLUICE_AGGREGATOR_";
 
 /// The variables that give settings, by setting.
 std::map<std::string, std::string> variables() {
-  std::map<std::string, std::string> all{{"config", ""}};
-  for (const AggregatorSetting& setting : aggregator_settings()) all[setting.name];
-  for (auto& [name, variable] : all) {
-    variable = kVariablePrefix;
-    for (const unsigned char c : name)
-      variable += c == '-' ? '_' : static_cast<char>(std::toupper(c));
-  }
+  std::map<std::string, std::string> all{{"config", variable_of("config")}};
+  for (const AggregatorSetting& setting : aggregator_settings())
+    all[setting.name] = variable_of(setting.name);
   return all;
 }
 
@@ -180,9 +177,22 @@ class Settings {
     }
   }
 
+  /// Of a setting's values, in their order; none for values that no text gave.
+  std::vector<std::string> origins_of_values(const AggregatorSetting& setting) const {
+    std::vector<std::string> origins;
+    for (const Text& text : texts_of(setting)) {
+      AggregatorConfig alone;
+      if (setting.value.clear) setting.value.clear(alone);
+      assign(setting, text, alone);
+      origins.insert(origins.end(), setting.value.show(alone).size(), text.origin);
+    }
+    return origins;
+  }
+
   void assign_to(AggregatorConfig& config) const {
     for (const Texts& place : places_) refuse_repetition(place);
-    for (const AggregatorSetting& setting : aggregator_settings()) assign(setting, config);
+    for (const AggregatorSetting& setting : aggregator_settings())
+      for (const Text& text : texts_of(setting)) assign(setting, text, config);
   }
 
  private:
@@ -200,13 +210,11 @@ class Settings {
              ") and as '" + texts[1].value + "' (" + texts[1].origin + ")");
   }
 
-  void assign(const AggregatorSetting& setting, AggregatorConfig& config) const {
-    for (const Texts& place : places_) {
-      const auto found = place.find(setting.name);
-      if (found == place.end()) continue;
-      for (const Text& text : found->second) assign(setting, text, config);
-      return;
-    }
+  /// Those of the place that wins.
+  std::vector<Text> texts_of(const AggregatorSetting& setting) const {
+    for (const Texts& place : places_)
+      if (const auto found = place.find(setting.name); found != place.end()) return found->second;
+    return {};
   }
 
   static void assign(const AggregatorSetting& setting, const Text& text, AggregatorConfig& config) {
@@ -220,20 +228,75 @@ class Settings {
   std::vector<Texts> places_;
 };
 
-/// The form of a config file, so that it can be used as one.
-std::string effective_settings(const AggregatorConfig& config, const SecretStore& secrets,
-                               const Settings& settings) {
+/// Whether a line of a file can have the value: # begins a comment there, blanks at its ends are
+/// dropped, and blanks separate the values of a list.
+bool fits_a_line(const AggregatorSetting& setting, const std::string& value) {
+  constexpr std::string_view kBlanks = " \t\r";
+  return value.find_first_of("#\n") == value.npos && kBlanks.find(value.front()) == kBlanks.npos &&
+         kBlanks.find(value.back()) == kBlanks.npos &&
+         (!setting.value.is_list || value.find_first_of(kBlanks) == value.npos);
+}
+
+/// The lines of a config file that has the same effect. What has no value is named in a comment.
+std::string effective_settings(const AggregatorConfig& config, const Settings& settings) {
   std::ostringstream out;
-  out << "# sluice-aggregator " SLUICE_VERSION ": the settings are valid; in effect are\n";
-  for (const AggregatorSetting& setting : aggregator_settings())
-    for (const std::string& value : setting.value.show(config))
-      out << setting.name << " = " << value << "  # " << settings.origin_of(setting.name) << "\n";
-  out << "# packet memory: " << packet_memory_mib(config) << " MiB\n# " << secrets.describe()
-      << "\n";
+  for (const AggregatorSetting& setting : aggregator_settings()) {
+    std::vector<std::string> values = setting.value.show(config);
+    std::erase(values, "");
+    auto origins = settings.origins_of_values(setting);
+    if (origins.empty()) origins.assign(setting.value.show({}).size(), "default");
+    origins.resize(values.size(), "command line, after --");
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (fits_a_line(setting, values[i]))
+        out << setting.name << " = " << values[i] << "  # " << origins[i] << "\n";
+      else
+        out << "# " << setting.name << " has a value that a file cannot have: " << origins[i]
+            << "\n";
+    if (values.empty())
+      out << "# " << setting.name << " =  # " << settings.origin_of(setting.name) << "\n";
+  }
   return out.str();
 }
 
+constexpr auto kTitle = "# sluice-aggregator " SLUICE_VERSION ": ";
+
+ParseOutcome printed(const AggregatorConfig& config, const Settings& settings) {
+  return {ParseOutcome::Action::kPrint,
+          config,
+          {},
+          kTitle + std::string("the settings in effect\n") + effective_settings(config, settings)};
+}
+
+ParseOutcome checked(const AggregatorConfig& config, SecretStore secrets,
+                     const Settings& settings) {
+  std::ostringstream out;
+  out << kTitle << "the settings are valid; in effect are\n"
+      << effective_settings(config, settings) << "# packet memory: " << packet_memory_mib(config)
+      << " MiB\n# " << secrets.describe() << "\n";
+  return {ParseOutcome::Action::kCheck, config, std::move(secrets), out.str()};
+}
+
 }  // namespace
+
+const std::vector<CommandFlag>& command_flags() {
+  static const std::vector<CommandFlag> flags{
+      {"config", "FILE", "Read settings from this file."},
+      {"check-config", "", "Check the settings as at the start, print those in effect, and exit."},
+      {"print-config", "",
+       "Print the settings in effect and where each comes from, in the form of the file that"
+       " --config takes, and exit. Each is checked by itself only."},
+      {"help,h", "", "Print this text and exit."},
+      {"version", "", "Print the version and exit."},
+  };
+  return flags;
+}
+
+std::string variable_of(std::string_view name) {
+  std::string variable(kVariablePrefix);
+  for (const unsigned char c : name)
+    variable += c == '-' ? '_' : static_cast<char>(std::toupper(c));
+  return variable;
+}
 
 bool computes_integrity(const AggregatorConfig& config) {
   return config.integrity == Integrity::kOn ||
@@ -251,6 +314,7 @@ ParseOutcome parse_aggregator(int argc, const char* const* argv, const Environme
   if (first_of(places[0], "version"))
     return {Action::kVersion, {}, {}, "sluice-aggregator " SLUICE_VERSION "\n"};
   const bool check_only = first_of(places[0], "check-config") != nullptr;
+  const bool print_only = !check_only && first_of(places[0], "print-config") != nullptr;
 
   const Text* file = first_of(places[0], "config");
   if (file == nullptr) file = first_of(places[1], "config");
@@ -261,12 +325,12 @@ ParseOutcome parse_aggregator(int argc, const char* const* argv, const Environme
   settings.assign_to(config);
   if (separator != arguments.end())
     config.eal_args.insert(config.eal_args.end(), separator + 1, arguments.end());
+  if (print_only) return printed(config, settings);
   SecretStore secrets = settings.secrets(config, environment);
   check_together(config, secrets,
                  [&](const std::string& name) { return settings.origin_of(name); });
-  if (!check_only) return {Action::kRun, config, std::move(secrets), {}};
-  std::string text = effective_settings(config, secrets, settings);
-  return {Action::kCheck, config, std::move(secrets), std::move(text)};
+  if (check_only) return checked(config, std::move(secrets), settings);
+  return {Action::kRun, config, std::move(secrets), {}};
 }
 
 std::vector<std::string> unknown_variables(const std::vector<std::string>& names) {

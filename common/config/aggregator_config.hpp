@@ -101,10 +101,10 @@ std::uint64_t ring_buffers(const AggregatorConfig& config);
 void check_machine_has(std::uint64_t packet_memory_mib);
 
 struct ParseOutcome {
-  enum class Action { kRun, kHelp, kVersion, kCheck };
+  enum class Action { kRun, kHelp, kVersion, kPrint, kCheck };
   Action action = Action::kRun;
-  AggregatorConfig config;  ///< valid for kRun and kCheck
-  SecretStore secrets;      ///< likewise
+  AggregatorConfig config;  ///< for kRun and kCheck; for kPrint its values may not fit together
+  SecretStore secrets;      ///< for kRun and kCheck
   std::string text;         ///< what to print, for all but kRun
 };
 

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/config/aggregator_config.hpp"
@@ -17,6 +18,19 @@ const std::vector<AggregatorSetting>& aggregator_settings();
 
 /// "[1..32 ports, default 31]", "[1..1024 jobs, default 16, reloadable]".
 std::string range_and_default(const AggregatorSetting& setting);
+
+/// A flag that says what to do, and is no setting.
+struct CommandFlag {
+  const char* name;      ///< "help,h": the short one follows the comma
+  const char* argument;  ///< "FILE", or empty
+  const char* help;
+};
+
+/// In the order of the help text.
+const std::vector<CommandFlag>& command_flags();
+
+/// The environment variable that gives a setting, or --config: "SLUICE_AGGREGATOR_UDP_PORT".
+std::string variable_of(std::string_view name);
 
 /// Where the value of a setting came from: "flag --mtu", "FILE:12", "variable NAME", "default".
 using OriginOf = std::function<std::string(const std::string& name)>;

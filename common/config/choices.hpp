@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "common/base/idle_strategy.hpp"
 #include "common/base/log_level.hpp"
@@ -35,10 +36,15 @@ inline constexpr Choices<LogLevel, 5> kLogLevelChoices{{{LogLevel::kTrace, "trac
                                                         {LogLevel::kError, "error"}}};
 
 template <class Value, std::size_t n>
-std::string describe(const Choices<Value, n>& choices) {
+std::vector<std::string> words_of(const Choices<Value, n>& choices) {
   std::vector<std::string> words;
   for (const auto& [value, word] : choices) words.emplace_back(word);
-  return join(words, "|");
+  return words;
+}
+
+template <class Value, std::size_t n>
+std::string describe(const Choices<Value, n>& choices) {
+  return join(words_of(choices), "|");
 }
 
 /// Throws must_be(name, "a|b|c", text).

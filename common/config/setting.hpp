@@ -19,10 +19,11 @@ namespace sluice::config {
 /// The type of a setting, bound to a member of Config.
 template <class Config>
 struct Value {
-  std::string allowed;                ///< for people: "1..32", "auto|on|off"
-  std::optional<IntegerRange> range;  ///< of integers
-  bool is_switch = false;             ///< a flag without a value turns it on
-  bool is_list = false;               ///< may be repeated; each `assign` appends
+  std::string allowed;                  ///< for people: "1..32", "auto|on|off"
+  std::optional<IntegerRange> range;    ///< of integers
+  std::vector<std::string> words = {};  ///< all that are allowed, if they are a few
+  bool is_switch = false;               ///< a flag without a value turns it on
+  bool is_list = false;                 ///< may be repeated; each `assign` appends
 
   /// Parses `text` into the member; throws must_be(name, allowed, text).
   std::function<void(Config&, std::string_view name, std::string_view text)> assign;
@@ -65,6 +66,7 @@ template <class Config>
 Value<Config> on_off(bool Config::*member) {
   return {.allowed = "on|off",
           .range = {},
+          .words = {"on", "off"},
           .is_switch = true,
           .assign = [=](Config& config, std::string_view name,
                         std::string_view text) { config.*member = parse_switch(name, text); },
@@ -78,6 +80,7 @@ Value<Config> choice(T Config::*member, const Choices<T, n>& choices) {
   return {
       .allowed = describe(choices),
       .range = {},
+      .words = words_of(choices),
       .assign = [=](Config& config, std::string_view name,
                     std::string_view text) { config.*member = parse_choice(name, choices, text); },
       .show = [=](const Config& config) -> std::vector<std::string> {
@@ -103,9 +106,11 @@ Value<Config> text(std::string Config::*member, std::string allowed, TextCheck c
 /// A text that is one of the words.
 template <class Config, class T, std::size_t n>
 Value<Config> word(std::string Config::*member, const Choices<T, n>& choices) {
-  return text(member, describe(choices), [=](std::string_view name, std::string_view given) {
-    parse_choice(name, choices, given);
-  });
+  Value<Config> value = text(
+      member, describe(choices),
+      [=](std::string_view name, std::string_view given) { parse_choice(name, choices, given); });
+  value.words = words_of(choices);
+  return value;
 }
 
 /// Texts, separated by blanks and `separator`.

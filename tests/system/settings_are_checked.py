@@ -83,6 +83,26 @@ class Daemon(harness.SystemTest):
         self.assertFalse(os.path.exists(self.directory()))
 
 
+    def test_print_config_can_be_read_back(self):
+        flags = ["--vhost-dir", self.directory(), "--streams", "8", "--print-config"]
+        first = self.start("first", harness.program("sluice-aggregator"), *flags,
+                           SLUICE_AGGREGATOR_IDLE="yield")
+        self.assertEqual(first.wait(), 0)
+        self.assertRegex(first.out, r"streams = 8 +# flag --streams")
+        self.assertRegex(first.out, r"idle = yield +# variable SLUICE_AGGREGATOR_IDLE")
+        path = os.path.join(self.place, "printed.conf")
+        with open(path, "w", encoding="ascii") as file:
+            file.write(first.out)
+        second = self.start("second", harness.program("sluice-aggregator"), "--config", path,
+                            "--print-config")
+        self.assertEqual(second.wait(), 0)
+        self.assertRegex(second.out, f"idle = yield +# {path}:[0-9]+")
+        values = [[line.split("  # ")[0] for line in printed.splitlines() if " = " in line]
+                  for printed in (first.out, second.out)]
+        self.assertEqual(*values)
+        self.assertFalse(os.path.exists(self.directory()))
+
+
 class Rank(harness.SystemTest):
     def refused(self, *sayings, **settings):
         rank = self.start_joiner(0, 1, "vhost:" + self.place, **settings)

@@ -354,6 +354,52 @@ TEST_CASE("--check-config prints what is in effect, in the form of a config file
     CHECK(setting.value.show(again.config) == setting.value.show(outcome.config));
 }
 
+TEST_CASE("--print-config tells where each value is from, and can be read back") {
+  const Directory directory;
+  const std::string file = directory.file(
+      "a.conf", "# nothing\ncpu = 1 2\nstreams = 8\ncpu = 3\nlog-file =\nidle = yield\n");
+  const Variables variables{{"SLUICE_AGGREGATOR_IDLE", "busy-spin"},
+                            {"SLUICE_AGGREGATOR_PORT", "net_tap0 net_tap1"}};
+  const auto outcome = parse({"--print-config", "--config", file, "--eal-args", "-n 2",
+                              "--mtu=1500", "--hugepages", "--", "--vdev", "net_null0"},
+                             variables);
+  CHECK(outcome.action == Action::kPrint);
+  for (const std::string& line :
+       Words{"cpu = 1  # " + file + ":2", "cpu = 2  # " + file + ":2", "cpu = 3  # " + file + ":4",
+             "streams = 8  # " + file + ":3", "# log-file =  # " + file + ":5",
+             "idle = busy-spin  # variable SLUICE_AGGREGATOR_IDLE",
+             "port = net_tap1  # variable SLUICE_AGGREGATOR_PORT", "mtu = 1500  # flag --mtu",
+             "hugepages = on  # flag --hugepages", "eal-args = 2  # flag --eal-args",
+             "eal-args = --vdev  # command line, after --", "history = 8  # default",
+             "# vhost-dir =  # default", "# address =  # default"})
+    CHECK_THAT(outcome.text, Contains("\n" + line + "\n"));
+  const auto again = parse({"--print-config", "--config", directory.file("b.conf", outcome.text)});
+  for (const AggregatorSetting& setting : aggregator_settings()) {
+    CHECK_THAT(outcome.text,
+               Contains("\n" + setting.name + " = ") || Contains("\n# " + setting.name + " = "));
+    CHECK(setting.value.show(again.config) == setting.value.show(outcome.config));
+  }
+}
+
+TEST_CASE("--print-config prints values that do not fit together, none that is wrong by itself") {
+  CHECK_THAT(parse({"--print-config", "--shard", "3"}).text, Contains("shard = 3  # flag --shard"));
+  CHECK(error_of({"--print-config", "--shard", "256"}) ==
+        "shard must be 0..255, not '256' (flag --shard)");
+  CHECK_THAT(error_of({"--print-config", "--check-config", "--shard", "3"}), Contains("neither"));
+}
+
+TEST_CASE("a value that no line of a file can have is not printed as one") {
+  for (const Words& flags :
+       {Words{"--log-file", "a#b"}, Words{"--log-file", " a"},
+        Words{"--log-file", "a\nstreams = 1"}, Words{"--log-file", "a\t"}, Words{"--", "a b"}}) {
+    Words arguments{"--print-config"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    const std::string text = parse(arguments).text;
+    CHECK_THAT(text, Contains(" has a value that a file cannot have: ") &&
+                         !Contains("\nlog-file = ") && Contains("\nstreams = 64  # default\n"));
+  }
+}
+
 TEST_CASE("the example configurations are valid") {
   const Directory directory;
   // The user of the tests may have no run-time directory, so that is replaced.
