@@ -27,6 +27,12 @@ char upper(char c) {
   return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
 }
 
+po::options_description all_of(const std::vector<FlagGroup>& groups) {
+  po::options_description all;
+  for (const FlagGroup& group : groups) all.add(group.flags());
+  return all;
+}
+
 std::string shown(double value) {
   std::ostringstream text;
   text.precision(12);
@@ -46,13 +52,28 @@ FlagGroup& FlagGroup::optional_value(const char* flag, const char* help) {
   return *this;
 }
 
+FlagGroup& FlagGroup::file(const char* flag, const char* help) {
+  flags_.add_options()(flag, argument()->value_name("FILE")->default_value(""), help);
+  return *this;
+}
+
 FlagGroup& FlagGroup::on(const char* flag, const char* help) {
   flags_.add_options()(flag, po::bool_switch(), help);
   return *this;
 }
 
-Values::Values(const po::options_description& flags, const std::vector<std::string>& arguments) {
+std::string to_text(const Help& help) {
+  std::ostringstream text;
+  text << "Usage: " << help.usage << "\n\n"
+       << help.about << "\n"
+       << all_of(help.flags) << "\n"
+       << help.notes;
+  return text.str();
+}
+
+Values::Values(const std::vector<FlagGroup>& groups, const std::vector<std::string>& arguments) {
   namespace style = po::command_line_style;
+  const po::options_description flags = all_of(groups);
   try {
     po::store(po::command_line_parser(arguments)
                   .options(flags)

@@ -17,23 +17,36 @@ namespace sluice::bench {
 /// Flags that --help lists under one title.
 class FlagGroup {
  public:
-  explicit FlagGroup(const char* title) : flags_(title) {}
+  explicit FlagGroup(const char* title) : title_(title), flags_(title) {}
 
   FlagGroup& value(const char* flag, const char* default_value, const char* help);
   FlagGroup& optional_value(const char* flag, const char* help);
+  FlagGroup& file(const char* flag, const char* help);  ///< its name; by default empty
   FlagGroup& on(const char* flag, const char* help);
-  operator const boost::program_options::options_description&() const { return flags_; }
+
+  const std::string& title() const { return title_; }
+  const boost::program_options::options_description& flags() const { return flags_; }
 
  private:
+  std::string title_;
   boost::program_options::options_description flags_;
 };
+
+/// What --help prints, and what the manual page is made of.
+struct Help {
+  std::string usage;  ///< "sluice-perf [flags]"
+  std::string about;  ///< lines of paragraphs, with an empty one between them
+  std::vector<FlagGroup> flags;
+  std::string notes;  ///< as `about`
+};
+
+std::string to_text(const Help& help);
 
 /// What was given on a command line; the readers throw UsageError.
 class Values {
  public:
   /// `arguments` without the program's name.
-  Values(const boost::program_options::options_description& flags,
-         const std::vector<std::string>& arguments);
+  Values(const std::vector<FlagGroup>& flags, const std::vector<std::string>& arguments);
 
   std::string text(const char* flag) const { return map_[flag].as<std::string>(); }
   bool given(const char* flag) const { return map_.count(flag) != 0; }

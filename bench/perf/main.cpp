@@ -82,7 +82,7 @@ int main(int argc, char** argv) {
   try {
     const Options options = parse_options({argv + 1, argv + argc});
     if (options.help) {
-      print(true, usage());
+      print(true, bench::to_text(help()));
       return kRight;
     }
     const JobOptions job = job_options(options);

@@ -8,12 +8,10 @@
 namespace sluice::perf {
 namespace {
 
-namespace po = boost::program_options;
-
 using bench::FlagGroup;
 using bench::Values;
 
-po::options_description description() {
+std::vector<FlagGroup> flags() {
   const auto sizes =
       FlagGroup("Sizes (bytes; suffixes K M G stand for 2^10 2^20 2^30)")
           .value("minbytes,b", "32M", "first size, 0..1024G")
@@ -59,10 +57,9 @@ po::options_description description() {
                  "1 fills tensors before every run, 0 before a row's first (with --check 0 and "
                  "--in-place 0 only)")
           .value("seed", "1", "of values and block positions, 0..2^64-1, equal on all ranks")
-          .value("json", "", "also write the rows to this file (rank 0)")
+          .file("json", "also write the rows to this file (rank 0)")
           .on("help,h", "print this and exit");
-  po::options_description all;
-  return all.add(sizes).add(ops).add(runs);
+  return {sizes, ops, runs};
 }
 
 std::vector<double> densities(const Values& values) {
@@ -188,26 +185,27 @@ std::vector<std::uint64_t> Options::sizes() const {
 }
 
 Options parse_options(const std::vector<std::string>& arguments) {
-  const Values values(description(), arguments);
+  const Values values(flags(), arguments);
   if (!values.is_set("help")) return interpret(values);
   Options options;
   options.help = true;
   return options;
 }
 
-std::string usage() {
-  std::ostringstream text;
-  text << "Usage: sluice-perf [flags], started once per rank\n\n"
+bench::Help help() {
+  return {
+      .usage = "sluice-perf [flags], started once per rank",
+      .about =
           "Times AllReduce over Sluice and checks its results. Ranks, world size and aggregators\n"
           "come from the environment (SLUICE_RANK, SLUICE_WORLD_SIZE, SLUICE_AGGREGATORS, ...) or\n"
           "the launcher; rank 0 prints. Flags and columns follow nccl-tests. Exit status: 0 all\n"
-          "right, 1 a wrong result or an error, 2 a wrong flag.\n\n"
-       << description()
-       << "\nColumns: time is the median over the timed iterations, each the longest of all ranks\n"
+          "right, 1 a wrong result or an error, 2 a wrong flag.\n",
+      .flags = flags(),
+      .notes =
+          "Columns: time is the median over the timed iterations, each the longest of all ranks\n"
           "from after a barrier to completion; algbw is size / time and busbw is\n"
           "algbw * 2(ranks-1)/ranks; wire is the UDP payload sent and received by all ranks, the\n"
-          "mean of an iteration; retrans is what all ranks sent again in all timed iterations.\n";
-  return text.str();
+          "mean of an iteration; retrans is what all ranks sent again in all timed iterations.\n"};
 }
 
 }  // namespace sluice::perf

@@ -9,6 +9,7 @@
 
 #include <sluice/types.hpp>
 
+#include "bench/flags.hpp"
 #include "bench/perf/pattern.hpp"
 #include "bench/usage_error.hpp"
 
@@ -51,7 +52,7 @@ struct Options {
   std::uint64_t seed = 0;
   std::string json_path;  ///< empty: none
 
-  bool help = false;  ///< print usage() and do nothing else; the rest is not set
+  bool help = false;  ///< print help() and do nothing else; the rest is not set
 
   /// min_bytes .. max_bytes by the steps.
   std::vector<std::uint64_t> sizes() const;
@@ -60,7 +61,7 @@ struct Options {
 /// `arguments` without the program's name. Throws UsageError.
 Options parse_options(const std::vector<std::string>& arguments);
 
-/// The text of --help.
-std::string usage();
+/// What --help prints.
+bench::Help help();
 
 }  // namespace sluice::perf

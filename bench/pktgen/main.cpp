@@ -66,7 +66,7 @@ int main(int argc, char** argv) try {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   const Options options = parse_options(arguments, ContextOptions::from_environment());
   if (!options.help) return run(options);
-  std::fputs(usage().c_str(), stdout);
+  std::fputs(bench::to_text(help()).c_str(), stdout);
   return kRight;
 } catch (const bench::UsageError& error) {
   return fail(kUsage, error.what());

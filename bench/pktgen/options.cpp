@@ -14,7 +14,6 @@
 namespace sluice::pktgen {
 namespace {
 
-namespace po = boost::program_options;
 using bench::FlagGroup;
 using bench::UsageError;
 using bench::Values;
@@ -24,7 +23,7 @@ constexpr std::uint16_t kMinFrame = wire::kMinPayload + kIpAndUdpBytes;
 constexpr std::uint16_t kMaxFrame = wire::kMaxPayload + kIpAndUdpBytes;
 constexpr std::uint16_t kDefaultBlockElements = 256;
 
-po::options_description description() {
+std::vector<FlagGroup> flags() {
   const auto job =
       FlagGroup("The job")
           .value("workers,w", "8", "ranks, all played by this process, 1..256")
@@ -79,11 +78,10 @@ po::options_description description() {
                           "one lane also CORE,CORE, the second one for the lane, which takes turns "
                           "with the generator otherwise");
   const auto report = FlagGroup("The report")
-                          .value("json", "", "also write it to this file")
+                          .file("json", "also write it to this file")
                           .on("live", "a line every second also if standard error is no terminal")
                           .on("help,h", "print this and exit");
-  po::options_description all;
-  return all.add(job).add(load).add(way).add(report);
+  return {job, load, way, report};
 }
 
 std::uint16_t payload_of(std::uint16_t frame_bytes) {
@@ -231,7 +229,7 @@ Options interpret(const Values& values) {
 
 Options parse_options(const std::vector<std::string>& arguments,
                       const ContextOptions& environment) {
-  const Values values(description(), arguments);
+  const Values values(flags(), arguments);
   Options options;
   options.help = values.is_set("help");
   if (options.help) return options;
@@ -256,20 +254,22 @@ GeneratorOptions generator_options(const Options& options) {
           .check_every = options.check_every};
 }
 
-std::string usage() {
-  std::ostringstream text;
-  text
-      << "Usage: sluice-pktgen [--aggregator ADDRESS | --in-memory] [flags]\n\n"
-         "Tests the packet rate of an aggregator with the real protocol: plays all ranks of a job\n"
-         "behind one port, from a thread for each lane, and measures what the aggregator "
-         "sustains.\n"
-         "Exit status: 0 all right, 1 a wrong result or an error, 2 a wrong flag.\n\n"
-      << description()
-      << "\nRates are of frames: Ethernet, IPv4 and UDP headers are counted, preamble and gap are\n"
-         "not. Payload is that of blocks alone. Latency is from sending the DATA that completes a\n"
-         "round to its RESULT. Cycles are those of the core's constant counter, per packet\n"
-         "received or sent. docs/pktgen.md explains the rest.\n";
-  return text.str();
+bench::Help help() {
+  return {
+      .usage = "sluice-pktgen [--aggregator ADDRESS | --in-memory] [flags]",
+      .about =
+          "Tests the packet rate of an aggregator with the real protocol: plays all ranks of a "
+          "job\n"
+          "behind one port, from a thread for each lane, and measures what the aggregator "
+          "sustains.\n"
+          "Exit status: 0 all right, 1 a wrong result or an error, 2 a wrong flag.\n",
+      .flags = flags(),
+      .notes =
+          "Rates are of frames: Ethernet, IPv4 and UDP headers are counted, preamble and gap are\n"
+          "not. Payload is that of blocks alone. Latency is from sending the DATA that completes "
+          "a\n"
+          "round to its RESULT. Cycles are those of the core's constant counter, per packet\n"
+          "received or sent. docs/pktgen.md explains the rest.\n"};
 }
 
 }  // namespace sluice::pktgen

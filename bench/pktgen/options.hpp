@@ -8,6 +8,7 @@
 
 #include <sluice/sluice.hpp>
 
+#include "bench/flags.hpp"
 #include "bench/pktgen/generator.hpp"
 #include "bench/usage_error.hpp"
 #include "common/base/time.hpp"
@@ -41,7 +42,7 @@ struct Options {
 
   std::string json_path;  ///< empty: none
   bool live = false;      ///< also where standard error is no terminal
-  bool help = false;      ///< print usage() and do nothing else; the rest is not set
+  bool help = false;      ///< print help() and do nothing else; the rest is not set
 };
 
 /// `arguments` without the program's name; what they leave out of Options::context is as in
@@ -54,7 +55,7 @@ std::uint16_t frame_of(std::uint16_t payload_bytes);
 /// The job that they describe.
 GeneratorOptions generator_options(const Options& options);
 
-/// The text of --help.
-std::string usage();
+/// What --help prints.
+bench::Help help();
 
 }  // namespace sluice::pktgen

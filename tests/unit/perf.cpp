@@ -150,8 +150,8 @@ TEST_CASE("help names every flag with its default") {
        {"--minbytes", "--maxbytes", "--stepfactor", "--stepbytes", "--datatype", "--op",
         "--density", "--overlap", "--memory", "--in-place", "--bitmap", "--block-elements",
         "--streams", "--iters", "--warmup_iters", "--check", "--seed", "--json"})
-    CHECK_THAT(usage(), Contains(flag));
-  CHECK_THAT(usage(), Contains("(=32M)"));
+    CHECK_THAT(bench::to_text(help()), Contains(flag));
+  CHECK_THAT(bench::to_text(help()), Contains("(=32M)"));
 }
 
 // --- pattern --------------------------------------------------------------------------------

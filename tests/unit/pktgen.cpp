@@ -583,7 +583,7 @@ TEST_CASE("A wrong option is refused with its name, its value and what is allowe
 }
 
 TEST_CASE("Help names every option") {
-  const std::string text = usage();
+  const std::string text = bench::to_text(help());
   for (const char* flag :
        {"workers", "streams",   "block-elements", "frame",     "type", "density",
         "overlap", "loss",      "duration",       "rate",      "port", "aggregator",
