@@ -1,34 +1,5 @@
-// The worker's settings from environment variables. The tables below are the list of them:
-//
-//   SLUICE_AGGREGATORS                  ContextOptions::aggregators, separated by commas; standbys
-//                                       follow after '|'
-//   SLUICE_PORT                         port
-//   SLUICE_ADDRESS                      address
-//   SLUICE_CONNECT_TIMEOUT_MS           connect_timeout: until daemons take our vhost ports
-//   SLUICE_MTU                          mtu, bytes
-//   SLUICE_VLAN                         vlan, 0: none
-//   SLUICE_MEMORY_MIB                   memory_mib
-//   SLUICE_INTEGRITY                    integrity: auto, on or off
-//   SLUICE_SHARED_MEMORY                shared_memory, on or off
-//   SLUICE_HUGEPAGES                    hugepages, on or off
-//   SLUICE_IDLE                         idle
-//   SLUICE_LOG                          log_level
-//   SLUICE_FAULTS                       faults, for tests
-//   SLUICE_EAL_ARGS                     eal_args, separated by blanks
-//   SLUICE_RANK, SLUICE_WORLD_SIZE      JobOptions::rank and world_size, else the launcher's
-//   SLUICE_JOB                          job
-//   SLUICE_BLOCK_ELEMENTS               block_elements
-//   SLUICE_STREAMS                      streams
-//   SLUICE_HISTORY                      history
-//   SLUICE_SECRET, SLUICE_SECRET_FILE   secret, secret_file: set one
-//   SLUICE_AUTHENTICATE_PACKETS         authenticate_packets, on or off
-//   SLUICE_ENCRYPT_PACKETS              encrypt_packets, on or off
-//   SLUICE_JOIN_TIMEOUT_MS              join_timeout: until all ranks have joined
-//   SLUICE_AGGREGATOR_TIMEOUT_MS        aggregator_timeout: silence that means it is lost
-//   SLUICE_RETRANSMIT_TIMEOUT_MIN_US    retransmit_timeout_min: floor of the RFC 6298 time-out
-//   SLUICE_ROUND_TRIP_MAX_US            round_trip_max: longer, and fewer streams run
-//
-// An empty variable counts as unset.
+// The worker's settings from environment variables. The tables below are the list of them, from
+// which docs/configuration.md is made. An empty variable counts as unset.
 #include "worker/environment.hpp"
 
 #include <algorithm>
@@ -55,36 +26,56 @@ template <class Target>
 struct Row {
   const char* variable;
   const char* field;
+  const char* unit;  ///< "ms", or empty
   Value<Target> value;
+  const char* help;
 };
 
 const std::vector<Row<ContextOptions>>& context_rows() {
   using O = ContextOptions;
   static const std::vector<Row<O>> rows{
-      {"SLUICE_AGGREGATORS", "ContextOptions::aggregators",
-       list(&O::aggregators, "addresses", ',', parse_aggregator_addresses)},
-      {"SLUICE_PORT", "ContextOptions::port", text(&O::port, "DPDK device string")},
-      {"SLUICE_ADDRESS", "ContextOptions::address",
+      {"SLUICE_AGGREGATORS", "ContextOptions::aggregators", "",
+       list(&O::aggregators, "addresses", ',', parse_aggregator_addresses),
+       "vhost:DIRECTORY or IPV4[:PORT] of each aggregator, separated by commas, in the order of"
+       " their shards and the same on all ranks. Standbys of a shard follow after |."},
+      {"SLUICE_PORT", "ContextOptions::port", "", text(&O::port, "DPDK device string"),
+       "Network port, as net_af_packet0,iface=veth1 or 0000:3b:00.0; not used where every"
+       " aggregator is a vhost directory."},
+      {"SLUICE_ADDRESS", "ContextOptions::address", "",
        text(&O::address, "IPV4/PREFIX[@GATEWAY]",
             [](std::string_view name, std::string_view text) {
               if (!text.empty()) parse_interface_address(name, text);
-            })},
-      {"SLUICE_CONNECT_TIMEOUT_MS", "ContextOptions::connect_timeout",
-       integer(&O::connect_timeout, {limits::kMinTimeoutMs, limits::kMaxTimeoutMs})},
-      {"SLUICE_MTU", "ContextOptions::mtu",
-       integer(&O::mtu, {limits::kMinMtu, limits::kMaxMtu, 0})},
-      {"SLUICE_VLAN", "ContextOptions::vlan", integer(&O::vlan, {0, limits::kMaxVlan})},
-      {"SLUICE_MEMORY_MIB", "ContextOptions::memory_mib",
-       integer(&O::memory_mib, {limits::kMinMemoryMib, limits::kMaxMemoryMib, 0})},
-      {"SLUICE_INTEGRITY", "ContextOptions::integrity", word(&O::integrity, kIntegrityChoices)},
-      {"SLUICE_SHARED_MEMORY", "ContextOptions::shared_memory", on_off(&O::shared_memory)},
-      {"SLUICE_HUGEPAGES", "ContextOptions::hugepages", on_off(&O::hugepages)},
-      {"SLUICE_IDLE", "ContextOptions::idle", word(&O::idle, kIdleChoices)},
-      {"SLUICE_LOG", "ContextOptions::log_level", word(&O::log_level, kLogLevelChoices)},
-      {"SLUICE_FAULTS", "ContextOptions::faults",
+            }),
+       "Own address on the network port; the gateway leads to aggregators of other networks."},
+      {"SLUICE_CONNECT_TIMEOUT_MS", "ContextOptions::connect_timeout", "ms",
+       integer(&O::connect_timeout, {limits::kMinTimeoutMs, limits::kMaxTimeoutMs}),
+       "Time for one daemon of each shard to take this process's vhost port."},
+      {"SLUICE_MTU", "ContextOptions::mtu", "bytes",
+       integer(&O::mtu, {limits::kMinMtu, limits::kMaxMtu, 0}),
+       "Largest IP packet; 0: the default of the port, 9000 over vhost, else 1500."},
+      {"SLUICE_VLAN", "ContextOptions::vlan", "", integer(&O::vlan, {0, limits::kMaxVlan}),
+       "VLAN of the network port: all frames have its 802.1Q tag, others are dropped; 0: none."},
+      {"SLUICE_MEMORY_MIB", "ContextOptions::memory_mib", "MiB",
+       integer(&O::memory_mib, {limits::kMinMemoryMib, limits::kMaxMemoryMib, 0}),
+       "Packet memory; 0: computed (docs/memory.md)."},
+      {"SLUICE_INTEGRITY", "ContextOptions::integrity", "", word(&O::integrity, kIntegrityChoices),
+       "A CRC32C in every packet, the same as at the aggregators; auto: if an aggregator is on the"
+       " network."},
+      {"SLUICE_SHARED_MEMORY", "ContextOptions::shared_memory", "", on_off(&O::shared_memory),
+       "Pass blocks in shared memory, not in packets, where all ranks of a job and its aggregators"
+       " are on one machine and do so."},
+      {"SLUICE_HUGEPAGES", "ContextOptions::hugepages", "", on_off(&O::hugepages),
+       "Use the machine's hugepages; a network port that is a PCI device always does."},
+      {"SLUICE_IDLE", "ContextOptions::idle", "", word(&O::idle, kIdleChoices),
+       "What the progress thread does when idle: keep its core, yield it, or sleep ever longer."},
+      {"SLUICE_LOG", "ContextOptions::log_level", "", word(&O::log_level, kLogLevelChoices),
+       "Least level to log, to standard error."},
+      {"SLUICE_FAULTS", "ContextOptions::faults", "",
        text(&O::faults, "list of faults",
-            [](std::string_view name, std::string_view text) { net::parse_faults(text, name); })},
-      {"SLUICE_EAL_ARGS", "ContextOptions::eal_args", list(&O::eal_args, "EAL arguments")},
+            [](std::string_view name, std::string_view text) { net::parse_faults(text, name); }),
+       "Faults that are injected into ports, for tests."},
+      {"SLUICE_EAL_ARGS", "ContextOptions::eal_args", "", list(&O::eal_args, "EAL arguments"),
+       "Further arguments of DPDK's EAL, separated by blanks."},
   };
   return rows;
 }
@@ -94,25 +85,37 @@ const std::vector<Row<ContextOptions>>& context_rows() {
 const std::vector<Row<JobOptions>>& job_rows() {
   using O = JobOptions;
   static const std::vector<Row<O>> rows{
-      {"SLUICE_JOB", "JobOptions::job",
-       integer(&O::job, {0, std::numeric_limits<std::uint32_t>::max()})},
-      {"SLUICE_BLOCK_ELEMENTS", "JobOptions::block_elements",
-       integer(&O::block_elements, {1, limits::kMaxBlockElements})},
-      {"SLUICE_STREAMS", "JobOptions::streams", integer(&O::streams, {0, limits::kMaxStreams})},
-      {"SLUICE_HISTORY", "JobOptions::history",
-       integer(&O::history, {limits::kMinHistory, limits::kMaxHistory, 0, true})},
-      {"SLUICE_SECRET_FILE", "JobOptions::secret_file", text(&O::secret_file, "file")},
-      {"SLUICE_AUTHENTICATE_PACKETS", "JobOptions::authenticate_packets",
-       on_off(&O::authenticate_packets)},
-      {"SLUICE_ENCRYPT_PACKETS", "JobOptions::encrypt_packets", on_off(&O::encrypt_packets)},
-      {"SLUICE_JOIN_TIMEOUT_MS", "JobOptions::join_timeout",
-       integer(&O::join_timeout, {1, 3'600'000})},
-      {"SLUICE_AGGREGATOR_TIMEOUT_MS", "JobOptions::aggregator_timeout",
-       integer(&O::aggregator_timeout, {limits::kMinTimeoutMs, limits::kMaxTimeoutMs})},
-      {"SLUICE_RETRANSMIT_TIMEOUT_MIN_US", "JobOptions::retransmit_timeout_min",
-       integer(&O::retransmit_timeout_min, {100, 10'000'000})},
-      {"SLUICE_ROUND_TRIP_MAX_US", "JobOptions::round_trip_max",
-       integer(&O::round_trip_max, {10, 10'000'000})},
+      {"SLUICE_JOB", "JobOptions::job", "",
+       integer(&O::job, {0, std::numeric_limits<std::uint32_t>::max()}),
+       "Id of the job at its aggregators, the same on all ranks."},
+      {"SLUICE_BLOCK_ELEMENTS", "JobOptions::block_elements", "elements",
+       integer(&O::block_elements, {1, limits::kMaxBlockElements}),
+       "Elements of a block, the same on all ranks."},
+      {"SLUICE_STREAMS", "JobOptions::streams", "streams",
+       integer(&O::streams, {0, limits::kMaxStreams}),
+       "Streams of the job, the same on all ranks; 0: as many as the aggregator offers."},
+      {"SLUICE_HISTORY", "JobOptions::history", "results",
+       integer(&O::history, {limits::kMinHistory, limits::kMaxHistory, 0, true}),
+       "Results that are kept of each stream, the same on all ranks; 0: as the aggregator offers."},
+      {"SLUICE_SECRET_FILE", "JobOptions::secret_file", "", text(&O::secret_file, "file"),
+       "Its first line is the job's secret; only its owner may read it."},
+      {"SLUICE_AUTHENTICATE_PACKETS", "JobOptions::authenticate_packets", "",
+       on_off(&O::authenticate_packets),
+       "Every packet of the job proves its secret; on for all ranks if one rank or aggregator"
+       " demands it."},
+      {"SLUICE_ENCRYPT_PACKETS", "JobOptions::encrypt_packets", "", on_off(&O::encrypt_packets),
+       "The same, and values, and which blocks or keys they are of, are encrypted."},
+      {"SLUICE_JOIN_TIMEOUT_MS", "JobOptions::join_timeout", "ms",
+       integer(&O::join_timeout, {1, 3'600'000}), "Time for all ranks to join."},
+      {"SLUICE_AGGREGATOR_TIMEOUT_MS", "JobOptions::aggregator_timeout", "ms",
+       integer(&O::aggregator_timeout, {limits::kMinTimeoutMs, limits::kMaxTimeoutMs}),
+       "Silence after which an aggregator is lost."},
+      {"SLUICE_RETRANSMIT_TIMEOUT_MIN_US", "JobOptions::retransmit_timeout_min", "us",
+       integer(&O::retransmit_timeout_min, {100, 10'000'000}),
+       "Floor of the retransmission time-out (RFC 6298)."},
+      {"SLUICE_ROUND_TRIP_MAX_US", "JobOptions::round_trip_max", "us",
+       integer(&O::round_trip_max, {10, 10'000'000}),
+       "While round trips take longer, queues included, fewer streams run."},
   };
   return rows;
 }
@@ -121,9 +124,14 @@ const std::vector<Row<JobOptions>>& job_rows() {
 const std::vector<Row<JobOptions>>& named_rows() {
   using O = JobOptions;
   static const std::vector<Row<O>> rows{
-      {"SLUICE_RANK", "JobOptions::rank", integer(&O::rank, {0, kMaxRanks - 1})},
-      {"SLUICE_WORLD_SIZE", "JobOptions::world_size", integer(&O::world_size, {1, kMaxRanks})},
-      {"SLUICE_SECRET", "JobOptions::secret", text(&O::secret, "text")},
+      {"SLUICE_RANK", "JobOptions::rank", "", integer(&O::rank, {0, kMaxRanks - 1}),
+       "Rank of this process, below the world size; if neither is set, the launcher's."},
+      {"SLUICE_WORLD_SIZE", "JobOptions::world_size", "ranks",
+       integer(&O::world_size, {1, kMaxRanks}),
+       "Ranks of the job; if neither is set, as the launcher (torchrun, Open MPI, PMI, Slurm)"
+       " says."},
+      {"SLUICE_SECRET", "JobOptions::secret", "", text(&O::secret, "text"),
+       "The job's secret, 16..256 bytes without blanks, instead of a file."},
   };
   return rows;
 }
@@ -191,6 +199,17 @@ void check(const std::vector<Row<Target>>& rows, const Target& options) {
       row.value.assign(scratch, row.field, text);
 }
 
+template <class Target>
+void describe(const std::vector<Row<Target>>& rows, std::vector<VariableDescription>& variables) {
+  for (const Row<Target>& row : rows)
+    variables.push_back({.name = row.variable,
+                         .option = row.field,
+                         .allowed = row.value.allowed,
+                         .unit = row.unit,
+                         .default_value = join(row.value.show({}), " "),
+                         .help = row.help});
+}
+
 bool is_on_network(const std::string& aggregator) {
   const auto addresses = parse_aggregator_addresses("aggregator", aggregator);
   return std::any_of(addresses.begin(), addresses.end(), [](const AggregatorAddress& address) {
@@ -235,6 +254,14 @@ void assign(Options& options, const std::string& name, const std::string& text) 
   if (ContextOptions::has(name)) return options.context.set(name, text);
   if (JobOptions::has(name)) return options.job.set(name, text);
   refuse_unknown(name, names_of(context_rows(), job_rows(), named_rows()));
+}
+
+std::vector<VariableDescription> described_variables() {
+  std::vector<VariableDescription> variables;
+  describe(context_rows(), variables);
+  describe(named_rows(), variables);
+  describe(job_rows(), variables);
+  return variables;
 }
 
 void validate(const ContextOptions& options) {

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <sluice/sluice.hpp>
 
@@ -19,6 +20,19 @@ struct Options {
 
 /// ContextOptions::set or JobOptions::set, whichever has the name.
 void assign(Options& options, const std::string& name, const std::string& text);
+
+/// One environment variable, for whoever documents them.
+struct VariableDescription {
+  std::string name;     ///< "SLUICE_MTU"
+  std::string option;   ///< "ContextOptions::mtu"
+  std::string allowed;  ///< "0 or 576..9698"
+  std::string unit;     ///< "bytes", or empty
+  std::string default_value;
+  std::string help;
+};
+
+/// All of them.
+std::vector<VariableDescription> described_variables();
 
 /// Throw kInvalidArgument with the setting's variable, value and range.
 void validate(const ContextOptions& options);

@@ -2,7 +2,6 @@
 
 #include <charconv>
 #include <cstdlib>
-#include <optional>
 #include <string>
 
 namespace sluice_mpi {
@@ -11,50 +10,73 @@ namespace {
 using sluice::Error;
 using sluice::ErrorCode;
 
-std::optional<std::string> variable(const char* name) {
-  const char* const text = std::getenv(name);
-  return text == nullptr ? std::nullopt : std::optional<std::string>(text);
+[[noreturn]] void refuse(const Variable& variable, const std::string& value) {
+  throw Error(ErrorCode::kInvalidArgument,
+              variable.name + "=" + value + ": " + variable.allowed + " expected");
 }
 
-[[noreturn]] void refuse(const std::string& name, const std::string& value,
-                         const std::string& expected) {
-  throw Error(ErrorCode::kInvalidArgument, name + "=" + value + ": " + expected + " expected");
-}
-
-std::uint64_t parse_bytes(const std::string& name, const std::string& text) {
+void assign_min_bytes(Settings& settings, const Variable& variable, const std::string& text) {
   std::uint64_t bytes = 0;
   const char* const end = text.data() + text.size();
   const auto [stop, failure] = std::from_chars(text.data(), end, bytes);
-  if (failure != std::errc() || stop != end || bytes == 0)
-    refuse(name, text, "a number of bytes from 1");
-  return bytes;
+  if (failure != std::errc() || stop != end || bytes == 0) refuse(variable, text);
+  settings.min_bytes = bytes;
 }
 
-bool parse_switch(const std::string& name, const std::string& text) {
-  if (text != "on" && text != "off") refuse(name, text, "\"on\" or \"off\"");
-  return text == "on";
+void assign_barriers(Settings& settings, const Variable& variable, const std::string& text) {
+  if (text != "on" && text != "off") refuse(variable, text);
+  settings.barriers = text == "on";
 }
 
-Settings::Report parse_report(const std::string& name, const std::string& text) {
-  if (text == "on") return Settings::Report::kFirstWorld;
-  if (text == "all") return Settings::Report::kAllWorlds;
-  if (text == "off") return Settings::Report::kOff;
-  refuse(name, text, "\"on\", \"all\" or \"off\"");
+void assign_report(Settings& settings, const Variable& variable, const std::string& text) {
+  if (text == "on")
+    settings.report = Settings::Report::kFirstWorld;
+  else if (text == "all")
+    settings.report = Settings::Report::kAllWorlds;
+  else if (text == "off")
+    settings.report = Settings::Report::kOff;
+  else
+    refuse(variable, text);
+}
+
+std::string shown_report(const Settings& settings) {
+  switch (settings.report) {
+    case Settings::Report::kOff:
+      return "off";
+    case Settings::Report::kFirstWorld:
+      return "on";
+    case Settings::Report::kAllWorlds:
+      return "all";
+  }
+  return "";
 }
 
 }  // namespace
+
+const std::vector<Variable>& variables() {
+  static const std::vector<Variable> all{
+      {"SLUICE_MPI_MIN_BYTES", "a number of bytes from 1",
+       "Smaller tensors pass through to MPI; rank 0's value holds for all.", assign_min_bytes,
+       [](const Settings& settings) { return std::to_string(settings.min_bytes); }},
+      {"SLUICE_MPI_BARRIER", "\"on\" or \"off\"",
+       "Whether barriers are taken over, too; rank 0's value holds for all.", assign_barriers,
+       [](const Settings& settings) { return std::string(settings.barriers ? "on" : "off"); }},
+      {"SLUICE_MPI_REPORT", "\"on\", \"all\" or \"off\"",
+       "Whether rank 0 reports at the end what was taken over; all: also of each world that"
+       " MPI_Comm_spawn makes.",
+       assign_report, shown_report},
+  };
+  return all;
+}
 
 Settings Settings::from_environment() {
   Settings settings{.context = sluice::ContextOptions::from_environment(),
                     .job = sluice::JobOptions::from_environment()};
   if (settings.context.aggregators.empty())
     throw Error(ErrorCode::kInvalidArgument, "SLUICE_AGGREGATORS is not set");
-  if (const auto text = variable("SLUICE_MPI_MIN_BYTES"))
-    settings.min_bytes = parse_bytes("SLUICE_MPI_MIN_BYTES", *text);
-  if (const auto text = variable("SLUICE_MPI_BARRIER"))
-    settings.barriers = parse_switch("SLUICE_MPI_BARRIER", *text);
-  if (const auto text = variable("SLUICE_MPI_REPORT"))
-    settings.report = parse_report("SLUICE_MPI_REPORT", *text);
+  for (const Variable& variable : variables())
+    if (const char* const text = std::getenv(variable.name.c_str()); text && *text != '\0')
+      variable.assign(settings, variable, text);
   return settings;
 }
 

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include <sluice/sluice.hpp>
 
@@ -11,20 +13,32 @@ struct Settings {
   sluice::ContextOptions context;
   sluice::JobOptions job;  ///< rank, world size and id are each communicator's own
 
-  /// Smaller tensors pass through; rank 0's holds for all. SLUICE_MPI_MIN_BYTES.
+  /// Smaller tensors pass through; rank 0's holds for all.
   std::uint64_t min_bytes = 1 << 20;
 
   /// Whether barriers are taken over; rank 0's holds for all. Not by default, as MPI's own are
-  /// faster on one machine. SLUICE_MPI_BARRIER: "on" or "off".
+  /// faster on one machine.
   bool barriers = false;
 
   /// Which worlds' rank 0 says at exit what was taken over: the first, which mpirun started, or
-  /// also those that MPI_Comm_spawn makes. SLUICE_MPI_REPORT: "on", "all" or "off".
+  /// also those that MPI_Comm_spawn makes.
   enum class Report { kOff, kFirstWorld, kAllWorlds };
   Report report = Report::kFirstWorld;
 
   /// Throws sluice::Error with the variable, its value and what was expected.
   static Settings from_environment();
 };
+
+/// A variable of the MPI library's own, for its settings beside `context` and `job`.
+struct Variable {
+  std::string name;
+  std::string allowed;
+  std::string help;
+  void (*assign)(Settings&, const Variable&, const std::string& text);
+  std::string (*show)(const Settings&);
+};
+
+/// All of them, from which docs/configuration.md is made.
+const std::vector<Variable>& variables();
 
 }  // namespace sluice_mpi
