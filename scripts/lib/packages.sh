@@ -10,8 +10,8 @@ torch_packages=(
   libopenblas0-serial  # with which PyTorch multiplies matrices some eight times as fast
 )
 test_packages=(  # the bindings' tests, too
-  chromium clang clang-format iproute2 prometheus tmux tshark "${torch_packages[@]}"
-  python3-scipy libopenmpi-dev openmpi-bin gfortran
+  chromium clang clang-format groff-base iproute2 prometheus tmux tshark zsh
+  "${torch_packages[@]}" python3-scipy libopenmpi-dev openmpi-bin gfortran
 )
 mpi_program_packages=(lammps hpcc scalapack-mpi-test)
 guest_packages=(busybox-static iproute2 qemu-system-x86)  # for tests on emulated NICs

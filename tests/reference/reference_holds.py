@@ -1,0 +1,175 @@
+"""What is made of the tables of settings: docs/configuration.md, the manual pages, completion.
+`reference_holds.py ROOT BUILD [CASES]`."""
+import difflib
+import glob
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT, BUILD = (os.path.abspath(path) for path in sys.argv[1:3])
+MADE = os.path.join(BUILD, "reference")
+REGENERATE = "run `ninja -C build configuration-page`"
+
+# Completes the words of a command line, the last of which is the one that the cursor is at.
+COMPLETE = """
+source "$1"; shift
+COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
+function=$(complete -p "$1"); function=${function#*-F }
+${function% *}
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+# Types a line and a tabulator into zsh; ends when what is shown has a text: DIRECTORY LINE TEXT.
+ZSH_COMPLETE = r"""
+zmodload zsh/zpty
+zpty shell 'zsh -f -i'
+zpty -w shell "PS1=; fpath=($1 \$fpath); autoload -Uz compinit; compinit -u -D; print READ''Y"
+zpty -r shell shown '*READY*'
+zpty -w -n shell "$2"$'\t'
+zpty -r shell shown "*$3*"
+"""
+
+
+def read(*path):
+    with open(os.path.join(*path), encoding="utf-8") as file:
+        return file.read()
+
+
+def run(*command, cwd=None, **more):
+    return subprocess.run(command, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True, check=False, **more)
+
+
+def needs(program, what):
+    if not shutil.which(program):
+        print(f"skipped: {what}: needs {program}")
+        raise unittest.SkipTest(program)
+
+
+def flags_of(program):
+    return [flag for group in TABLES["programs"][program]["groups"] for flag in group["flags"]]
+
+
+TABLES = json.loads(read(MADE, "tables.json"))
+PROGRAMS = tuple(TABLES["programs"])
+SETTINGS = [flag for flag in flags_of("sluice-aggregator") if "allowed" in flag]
+
+
+class Page(unittest.TestCase):
+    def test_it_is_what_the_tables_say(self):
+        checked_in = read(ROOT, "docs", "configuration.md")
+        difference = "\n".join(difflib.unified_diff(
+            checked_in.splitlines(), read(MADE, "configuration.md").splitlines(),
+            "docs/configuration.md", "the tables", lineterm=""))
+        if difference:
+            self.fail(f"{difference}\n{REGENERATE}")
+
+    def test_every_variable_that_the_code_reads_is_named(self):
+        page = read(ROOT, "docs", "configuration.md")
+        paths = [path for part in ("aggregator", "bindings", "common", "worker")
+                 for path in glob.glob(os.path.join(ROOT, part, "**"), recursive=True)
+                 if path.endswith((".cpp", ".hpp", ".py"))]
+        names = {name for path in paths
+                 for name in re.findall(r'"(SLUICE_[A-Z_]*[A-Z])"', read(path))}
+        self.assertIn("SLUICE_LIBRARY", names)
+        self.assertEqual([name for name in sorted(names) if f"`{name}`" not in page], [])
+
+
+class ManualPages(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        needs("groff", "manual pages")
+
+    def rendered(self, page):
+        done = run("groff", "-man", "-ww", "-Tascii", "-P-cbou", page, cwd=MADE)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), page)
+        return done.stdout
+
+    def test_of_programs_name_every_flag_with_its_default(self):
+        for page in ("sluice-aggregator.8", "sluice-perf.1", "sluice-pktgen.1"):
+            text = " ".join(self.rendered(page).split())
+            for flag in flags_of(page.split(".")[0]):
+                with self.subTest(page=page, flag=flag["name"]):
+                    self.assertRegex(text, rf"(^| )--{flag['name']}( |$)")
+                    if flag.get("default"):
+                        self.assertRegex(text, rf"default {flag['default']}\b")
+
+    def test_of_the_file_names_every_setting(self):
+        text = self.rendered("sluice-aggregator.conf.5")
+        for setting in SETTINGS:
+            self.assertRegex(text, rf"(?m)^ +{setting['name']} = ")
+
+    def test_of_perf_names_every_variable_of_the_library(self):
+        text = self.rendered("sluice-perf.1")
+        for variable in TABLES["variables"]["library"]:
+            self.assertRegex(text, rf"(?m)^ +{variable['name']}$")
+
+
+class BashCompletion(unittest.TestCase):
+    def completed(self, *words, place=None):
+        done = run("bash", "-c", COMPLETE, "bash", os.path.join(MADE, words[0]), *words, cwd=place)
+        self.assertEqual(done.stderr, "")
+        return done.stdout.split("\n")[:-1]
+
+    def test_flags_by_their_beginning(self):
+        for program in PROGRAMS:
+            names = ["--" + flag["name"] for flag in flags_of(program)]
+            self.assertEqual(self.completed(program, "--"), names)
+        self.assertEqual(self.completed("sluice-aggregator", "--log-"),
+                         ["--log-level", "--log-file", "--log-rate-limit"])
+        self.assertEqual(self.completed("sluice-perf", "-b", "1M", "--max"), ["--maxbytes"])
+        self.assertEqual(self.completed("sluice-pktgen", "--no-such"), [""])
+
+    def test_values_that_are_a_few_words(self):
+        for setting in SETTINGS:
+            if setting["words"] and not setting["is_switch"]:
+                flag = "--" + setting["name"]
+                self.assertEqual(self.completed("sluice-aggregator", flag, ""), setting["words"])
+        for words in (("--idle", "b"), ("--idle", "=", "b"), ("--pci", "--idle", "b")):
+            self.assertEqual(self.completed("sluice-aggregator", *words), ["busy-spin", "backoff"])
+        self.assertEqual(self.completed("sluice-aggregator", "--idle", "="),
+                         ["busy-spin", "yield", "backoff"])
+
+    def test_a_switch_needs_no_value(self):
+        self.assertEqual(self.completed("sluice-aggregator", "--pci", "o"), ["on", "off"])
+        self.assertEqual(self.completed("sluice-aggregator", "--pci", "--hu"), ["--hugepages"])
+
+    def test_a_value_that_nobody_can_guess(self):
+        self.assertEqual(self.completed("sluice-aggregator", "--streams", ""), [""])
+
+    def test_files_and_directories(self):
+        with tempfile.TemporaryDirectory() as place:
+            for name in ("one a.conf", "one.conf", "two.conf"):
+                with open(os.path.join(place, name), "w", encoding="ascii"):
+                    pass
+            os.mkdir(os.path.join(place, "one-directory"))
+            for words, expected in (
+                    (("sluice-aggregator", "--config", "one"),
+                     ["one a.conf", "one-directory", "one.conf"]),
+                    (("sluice-aggregator", "--vhost-dir", "o"), ["one-directory"]),
+                    (("sluice-perf", "--json", "=", "t"), ["two.conf"]),
+            ):
+                self.assertEqual(sorted(self.completed(*words, place=place)), expected)
+
+
+class ZshCompletion(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        needs("zsh", "completion for zsh")
+
+    def test_flags_and_values(self):
+        for line, expected in (("sluice-aggregator --vhost-d", "--vhost-dir"),
+                               ("sluice-aggregator --idle=bu", "--idle=busy-spin"),
+                               ("sluice-perf --maxb", "--maxbytes"),
+                               ("sluice-pktgen --find", "--find-rate")):
+            done = run("zsh", "-f", "-c", ZSH_COMPLETE, "zsh", MADE, line, expected, timeout=60)
+            self.assertEqual((done.returncode, done.stderr), (0, ""), line)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])
