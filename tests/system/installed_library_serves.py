@@ -58,6 +58,15 @@ class Installed(harness.SystemTest):
             path, = glob.glob(os.path.join(self.root, "**", "bin", tool), recursive=True)
             self.assertIn("--help", output_of(path, "--help"))
 
+    def test_manual_pages_and_completion_are_installed(self):
+        tools = ("sluice-aggregator", "sluice-perf", "sluice-pktgen")
+        for path in ("man/man8/sluice-aggregator.8", "man/man5/sluice-aggregator.conf.5",
+                     "man/man1/sluice-perf.1", "man/man1/sluice-pktgen.1",
+                     *("bash-completion/completions/" + tool for tool in tools),
+                     *("zsh/site-functions/_" + tool for tool in tools)):
+            found = glob.glob(os.path.join(self.root, "**", "share", path), recursive=True)
+            self.assertEqual(len(found), 1, path)
+
     def as_if_installed(self, python):
         """The environment in which this Python finds below the root what it would find in place."""
         looks = output_of(python, "-c", "import sys; print(*sys.path[1:], sep='\\n')").splitlines()
