@@ -158,6 +158,7 @@ bool Engine::take_memory(Job& job, Time now) {
   buffers_claimed_ += job.buffers_claimed;
   assert(job.streams.empty() && buffers_claimed_ <= config_.buffers_max);
   job.window.begin(session.ranks);
+  job.counters = {};
   job.streams.reserve(streams);
   for (std::uint16_t s = session.shard; s < session.streams;
        s = static_cast<std::uint16_t>(s + session.shards))

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "aggregator/job_figures.hpp"
 #include "aggregator/shared_memory.hpp"
 #include "aggregator/stream_memory.hpp"
 #include "common/base/ids.hpp"
@@ -59,9 +60,10 @@ class BlockCombiner {
     return owners_[column] == 1 && last_owner_[column] == w;
   }
 
-  /// How many columns have a sum, and the sums' bytes as they travel.
-  std::size_t sums() const;
+  /// Bytes of the sums as they travel.
   std::size_t sums_bytes() const;
+  /// Counts what the round has summed, and what lies between its blocks and those of the next one.
+  void count(std::span<const BlockIndex> next, JobCounters& counters) const;
   /// Writes the columns, but for what is wanted next, and the sums, once a round: one after the
   /// other in the packet, or where the slot has room for each column's.
   void write(std::span<wire::Column> columns, std::byte* in_packet);
@@ -195,16 +197,30 @@ inline bool BlockCombiner::is_empty() const {
   return std::all_of(owners_.begin(), owners_.end(), [](auto n) { return n == 0; });
 }
 
-inline std::size_t BlockCombiner::sums() const {
-  return geometry_.columns - static_cast<std::size_t>(std::count(
-                                 owners_.begin(), owners_.begin() + geometry_.columns, 0));
-}
-
 inline std::size_t BlockCombiner::sums_bytes() const {
   std::size_t bytes = 0;
   for (std::uint8_t c = 0; c < geometry_.columns; ++c)
     if (owners_[c] != 0) bytes += geometry_.bytes_of(current_[c]);
   return bytes;
+}
+
+inline void BlockCombiner::count(std::span<const BlockIndex> next, JobCounters& counters) const {
+  const std::uint32_t stride = geometry_.stride();
+  for (std::uint8_t c = 0; c < geometry_.columns; ++c) {
+    const BlockIndex current = current_[c];
+    if (current == kNoBlock) continue;
+    const std::uint64_t bytes = geometry_.bytes_of(current);
+    counters.blocks_contributed += owners_[c];
+    counters.bytes_contributed += owners_[c] * bytes;
+    counters.blocks_summed += owners_[c] != 0;
+    counters.bytes_summed += owners_[c] != 0 ? bytes : 0;
+    const std::uint32_t end = next[c] == kNoBlock ? geometry_.blocks : next[c].value;
+    const std::uint32_t passed =  // most often the next one is wanted, which needs no division
+        end - current.value <= stride ? 1 : (end - current.value - 1) / stride + 1;
+    const BlockIndex last{current.value + (passed - 1) * stride};
+    counters.blocks_dense += passed;
+    counters.bytes_dense += (passed - 1) * geometry_.full_block_bytes() + geometry_.bytes_of(last);
+  }
 }
 
 /// Returns the sum's scale.

@@ -335,6 +335,7 @@ void Daemon::open_vhost_directory() {
 }
 
 void Daemon::run() {
+  if (monitor_->serves()) monitor_->publish(figures());
   logger_->info("ready");
   schedule_report();
   while (serving_) {

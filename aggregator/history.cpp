@@ -7,13 +7,18 @@
 namespace sluice::aggregator {
 namespace {
 
+/// A job that ends and forms again between two moments begins at 0.
+double growth(std::uint64_t from, std::uint64_t to) {
+  return static_cast<double>(to >= from ? to - from : to);
+}
+
 /// Of the bytes of blocks, to what densities come.
 struct BlockBytes {
   double contributed = 0, summed = 0, dense = 0, dense_of_all_ranks = 0;
 
   void add(const JobCounters& from, const JobCounters& to, std::uint16_t ranks) {
     const auto grew = [&](std::uint64_t JobCounters::*member) {
-      return static_cast<double>(to.*member - from.*member);
+      return growth(from.*member, to.*member);
     };
     contributed += grew(&JobCounters::bytes_contributed);
     summed += grew(&JobCounters::bytes_summed);
@@ -21,10 +26,9 @@ struct BlockBytes {
     dense_of_all_ranks += ranks * grew(&JobCounters::bytes_dense);
   }
 
-  // An op that is longer than the time between two moments has begun before.
   Densities densities() const {
     if (dense == 0) return {};
-    return {std::min(1.0, contributed / dense_of_all_ranks), std::min(1.0, summed / dense)};
+    return {contributed / dense_of_all_ranks, summed / dense};
   }
 };
 
@@ -47,7 +51,7 @@ void add_jobs(Rates& rates, const Figures& before, const Figures& now, double se
     const auto known = jobs_before.find(id);
     const JobCounters from = known == jobs_before.end() ? JobCounters{} : known->second.counters;
     const auto per_second = [&, &to = job.counters](std::uint64_t JobCounters::*member) {
-      return static_cast<double>(to.*member - from.*member) / seconds;
+      return growth(from.*member, to.*member) / seconds;
     };
     BlockBytes blocks;
     blocks.add(from, job.counters, job.session.ranks);

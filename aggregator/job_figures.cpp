@@ -8,13 +8,14 @@ namespace sluice::aggregator {
 JobFigures& JobFigures::operator+=(const JobFigures& other) {
   if (!active) session = other.session;
   active |= other.active;
+  // A rank is as silent as where it was heard last.
+  if (!other.present.empty() && (present.empty() || other.silence < silence)) {
+    most_silent = other.most_silent;
+    silence = other.silence;
+  }
   present |= other.present;
   waited_for |= other.waited_for;
   waiting = std::max(waiting, other.waiting);
-  if (other.silence < silence || other.present.empty()) {
-    most_silent = other.most_silent;  // a rank is as silent as where it was heard last
-    silence = other.silence;
-  }
   buffers_claimed += other.buffers_claimed;
   counters += other.counters;
   return *this;

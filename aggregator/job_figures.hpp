@@ -25,7 +25,8 @@ struct JobCounters {
   std::uint64_t bytes_contributed = 0;
   std::uint64_t blocks_summed = 0;  ///< that some rank has contributed to
   std::uint64_t bytes_summed = 0;
-  std::uint64_t blocks_dense = 0;  ///< that each rank would have contributed, were none all zeros
+  std::uint64_t blocks_dense =
+      0;  ///< that each rank would have contributed by then, were none all zeros
   std::uint64_t bytes_dense = 0;
   std::uint64_t results_repeated = 0;
   std::uint64_t rounds_stalled = 0;
@@ -47,7 +48,7 @@ inline constexpr std::array<CounterName<JobCounters>, 14> kJobCounterNames{{
      "Blocks to which some rank has contributed: the union."},
     {"bytes_summed", &JobCounters::bytes_summed, "Bytes of these sums."},
     {"blocks_dense", &JobCounters::blocks_dense,
-     "Blocks that each rank would have contributed, were none of them all zeros."},
+     "Blocks that each rank would have contributed by then, were none all zeros."},
     {"bytes_dense", &JobCounters::bytes_dense, "Bytes of these blocks."},
     {"results_repeated", &JobCounters::results_repeated, "Results sent again to one worker."},
     {"rounds_stalled", &JobCounters::rounds_stalled,

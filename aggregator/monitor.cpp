@@ -23,6 +23,11 @@ using Numbers = net::Telemetry::Numbers;
 
 constexpr std::size_t kWarningsKept = 100;
 
+/// Before the first figures.
+http::Response starting() {
+  return {"text/plain; charset=utf-8", "The daemon is starting.\n", "503 Service Unavailable"};
+}
+
 std::optional<std::uint32_t> number_of(std::string_view text) {
   std::uint32_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -30,9 +35,9 @@ std::optional<std::uint32_t> number_of(std::string_view text) {
   return number;
 }
 
-Numbers counters_of_lane(const Figures& figures, std::string_view parameter) {
+std::optional<Numbers> counters_of_lane(const Figures& figures, std::string_view parameter) {
   const auto lane = number_of(parameter.empty() ? "0" : parameter);
-  if (!lane || *lane >= figures.lanes.size()) return {};
+  if (!lane || *lane >= figures.lanes.size()) return std::nullopt;
   const Lane::Snapshot& counted = figures.lanes[*lane];
   Numbers numbers{{"live_jobs", counted.live_jobs}};
   counted.engine.for_each(
@@ -52,11 +57,11 @@ Numbers numbers_of_jobs(const Figures& figures) {
   return numbers;
 }
 
-Numbers counters_of_job(const Figures& figures, std::string_view parameter) {
+std::optional<Numbers> counters_of_job(const Figures& figures, std::string_view parameter) {
   const auto jobs = jobs_of(figures);
   const auto id = number_of(parameter);
   const auto found = id ? jobs.find(*id) : jobs.end();
-  if (found == jobs.end()) return {};
+  if (found == jobs.end()) return std::nullopt;
   const JobFigures& job = found->second;
   Numbers numbers{{"ranks", job.session.ranks},
                   {"present_ranks", job.present.size()},
@@ -113,7 +118,9 @@ std::shared_ptr<const Figures> Monitor::latest() const {
 }
 
 http::Response Monitor::metrics() const {
-  return {std::string(kPrometheusType), to_prometheus(*latest())};
+  const auto figures = latest();
+  if (figures->lanes.empty()) return starting();
+  return {std::string(kPrometheusType), to_prometheus(*figures)};
 }
 
 http::Response Monitor::status() const {
@@ -121,6 +128,7 @@ http::Response Monitor::status() const {
   const auto latest = latest_;
   const History history = history_;
   lock.unlock();
+  if (latest->lanes.empty()) return starting();
   return {"application/json", status_json(identity_, *latest, history, events())};
 }
 

@@ -181,26 +181,10 @@ bool Stream::can_read(Rank w, const Packet& packet, SharedBlocks& shared) {
          packet.for_each_in_tensor(tensors->bytes.size(), [](std::uint8_t, std::uint64_t) {});
 }
 
-/// What a contribution has, and with an op's first one what it could have.
-void Stream::count(const Packet& packet, std::size_t bytes, JobCounters& counters) const {
-  ++counters.contributions;
-  counters.received_bytes += bytes;
-  if (is_keyed_) return;
-  const Geometry& geometry = combiner_.geometry();
-  const auto current = combiner_.current();
-  for (std::size_t c = 0; c < current.size(); ++c) {
-    if (packet.columns()[c].flags == 0) continue;
-    ++counters.blocks_contributed;
-    counters.bytes_contributed += geometry.bytes_of(current[c]);
-  }
-  if (op_known_) return;
-  counters.blocks_dense += geometry.blocks_of(id_);
-  counters.bytes_dense += geometry.bytes_of(id_);
-}
-
 void Stream::take(Rank w, const Packet& packet, Buffer buffer, Scope& scope) {
   ++scope.counters.contributions;
-  count(packet, buffer.bytes().size(), scope.of_job);
+  ++scope.of_job.contributions;
+  scope.of_job.received_bytes += buffer.bytes().size();
   if (begun_ == kNever) begun_ = scope.now;
   scope.window.tell(packet.as<wire::Data>().window);
   op_known_ = true;
@@ -259,6 +243,7 @@ const AbortInfo* Stream::finish(Scope& scope) {
   Buffer result = build_result(want, scope);
   if (const auto* end = look_for_lost_memory(scope)) return end;
   if (ended_for_some_ || (!result && stall(scope))) return nullptr;
+  combiner_.count(want, scope.of_job);
   finished(std::move(result), scope);
   start_round(want);
   return nullptr;
@@ -316,10 +301,6 @@ bool Stream::stall(Scope& scope) {
 void Stream::finished(Buffer result, Scope& scope) {
   ++scope.counters.rounds_finished;
   ++scope.of_job.rounds;
-  if (!is_keyed_) {
-    scope.of_job.blocks_summed += combiner_.sums();
-    scope.of_job.bytes_summed += combiner_.sums_bytes();
-  }
   if (begun_ != kNever) scope.of_job.round_time.observe(scope.now - std::exchange(begun_, kNever));
   if (rounds_.replaying()) ++scope.counters.rounds_replayed;
   scope.sink.enter(Stage::kTransmit);

@@ -113,7 +113,6 @@ class Stream {
   bool fits(Rank w, const Packet& packet) const;
   static bool can_read(Rank w, const Packet& packet, SharedBlocks& shared);
   void take(Rank w, const Packet& packet, Buffer buffer, Scope& scope);
-  void count(const Packet& packet, std::size_t bytes, JobCounters& counters) const;
   const wire::Shape& shape() const { return is_keyed_ ? keyed_.shape() : combiner_.shape(); }
   const AbortInfo* try_finish(Scope& scope);
   bool may_finish(Scope& scope);

@@ -25,17 +25,24 @@ constexpr const char* kHeaders =
     "X-Content-Type-Options: nosniff\r\n"
     "Referrer-Policy: no-referrer\r\n";
 
-void send(mg_connection* connection, const char* status, const char* more_headers,
-          const Response& response, bool with_body) {
+void send(mg_connection* connection, const Response& response, bool with_body,
+          const char* more_headers = "") {
   mg_printf(connection,
             "HTTP/1.1 %s\r\n%s%sContent-Type: %s\r\nContent-Length: %zu\r\n"
             "Connection: close\r\n\r\n",
-            status, kHeaders, more_headers, response.content_type.c_str(), response.body.size());
+            response.status, kHeaders, more_headers, response.content_type.c_str(),
+            response.body.size());
   if (with_body) mg_write(connection, response.body.data(), response.body.size());
 }
 
-Response plain(std::string text) {
-  return {"text/plain; charset=utf-8", std::move(text)};
+Response plain(const char* status, std::string text) {
+  return {"text/plain; charset=utf-8", std::move(text), status};
+}
+
+/// Whether a Host header is no name that somebody else may have given to this machine.
+bool is_address_or_localhost(std::string_view host) {
+  const std::string_view name = host.substr(0, host.rfind(':'));
+  return name == "localhost" || name.find_first_not_of("0123456789.") == name.npos;
 }
 
 /// Once per process, for all servers.
@@ -46,7 +53,8 @@ void start_library() {
 
 }  // namespace
 
-Server::Server(const Options& options, Pages pages) : pages_(std::move(pages)), log_(options.log) {
+Server::Server(const Options& options, Pages pages)
+    : pages_(std::move(pages)), log_(options.log), is_local_(options.listen.starts_with("127.")) {
   start_library();
   const std::array<const char*, 11> settings{"listening_ports",
                                              options.listen.c_str(),
@@ -87,8 +95,13 @@ int Server::answer(mg_connection* connection) {
   const std::string_view method = request.request_method;
   const bool is_head = method == "HEAD";
   if (method != "GET" && !is_head) {
-    send(connection, "405 Method Not Allowed", "Allow: GET, HEAD\r\n",
-         plain("This server is read-only.\n"), true);
+    send(connection, plain("405 Method Not Allowed", "This server is read-only.\n"), true,
+         "Allow: GET, HEAD\r\n");
+    return 1;
+  }
+  const char* const host = mg_get_header(connection, "Host");
+  if (server.is_local_ && host != nullptr && !is_address_or_localhost(host)) {
+    send(connection, plain("403 Forbidden", "Ask for 127.0.0.1 or localhost.\n"), !is_head);
     return 1;
   }
   const char* const path = request.local_uri == nullptr ? "" : request.local_uri;
@@ -96,10 +109,10 @@ int Server::answer(mg_connection* connection) {
   if (page == server.pages_.end()) {
     std::string paths;
     for (const auto& [name, make] : server.pages_) paths += name + "\n";
-    send(connection, "404 Not Found", "", plain("No such page. There are:\n" + paths), !is_head);
+    send(connection, plain("404 Not Found", "No such page. There are:\n" + paths), !is_head);
     return 1;
   }
-  send(connection, "200 OK", "", page->second(), !is_head);
+  send(connection, page->second(), !is_head);
   return 1;
 }
 

@@ -19,6 +19,7 @@ namespace sluice::http {
 struct Response {
   std::string content_type;
   std::string body;
+  const char* status = "200 OK";
 };
 
 class Server {
@@ -28,7 +29,9 @@ class Server {
   using Log = std::function<void(std::string_view)>;
 
   struct Options {
-    std::string listen;  ///< "127.0.0.1:9475"; port 0: any that is free
+    std::string listen;  ///< "127.0.0.1:9475"; port 0: any that is free. At 127.0.0.0/8 requests
+                         ///< must be to an address or localhost, lest a web page of elsewhere that
+                         ///< has its name lead there (DNS rebinding) can read
     Log log{};           ///< gets the library's complaints, on its threads
   };
 
@@ -50,6 +53,7 @@ class Server {
 
   const Pages pages_;
   const Log log_;
+  const bool is_local_;
   std::unique_ptr<mg_context, Close> context_;
   std::uint16_t port_ = 0;
 };

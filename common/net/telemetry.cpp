@@ -9,18 +9,19 @@
 namespace sluice::net {
 namespace {
 
-// DPDK gives a handler no context and never forgets one.
-std::mutex mutex;
-std::map<std::string, Telemetry::Answer, std::less<>> answers;  // guarded by mutex
+// DPDK gives a handler no context, never forgets one, and may call it while the process exits: they
+// are never destroyed.
+std::mutex& mutex = *new std::mutex;
+auto& answers = *new std::map<std::string, Telemetry::Answer, std::less<>>;  // guarded by mutex
 
 int answer(const char* command, const char* parameter, rte_tel_data* data) {
   const std::lock_guard lock(mutex);
   const auto found = answers.find(std::string_view(command));
   if (found == answers.end()) return -1;
-  const Telemetry::Numbers numbers = found->second(parameter == nullptr ? "" : parameter);
-  if (numbers.empty()) return -1;
+  const auto numbers = found->second(parameter == nullptr ? "" : parameter);
+  if (!numbers) return -1;
   rte_tel_data_start_dict(data);
-  for (const auto& [name, value] : numbers) rte_tel_data_add_dict_u64(data, name.c_str(), value);
+  for (const auto& [name, value] : *numbers) rte_tel_data_add_dict_u64(data, name.c_str(), value);
   return 0;
 }
 

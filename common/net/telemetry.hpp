@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,7 +19,7 @@ class Telemetry {
   using Numbers = std::vector<std::pair<std::string, std::uint64_t>>;  ///< at most so many
   /// Gets what follows the command's comma, perhaps nothing. None: there is no such thing. Called
   /// on DPDK's thread.
-  using Answer = std::function<Numbers(std::string_view parameter)>;
+  using Answer = std::function<std::optional<Numbers>(std::string_view parameter)>;
 
   struct Command {
     std::string name;  ///< "/sluice/jobs"

@@ -119,26 +119,9 @@ struct Geometry {
         std::min<std::uint64_t>(block_elements, element_count - begin));
   }
 
-  /// How many blocks a stream has.
-  constexpr std::uint32_t blocks_of(StreamId s) const {
-    const std::uint32_t first = lowest(s);
-    const std::uint32_t rounds = blocks / stride();  // that all columns have
-    const std::uint32_t rest = blocks % stride();
-    const std::uint32_t of_rest = rest > first ? rest - first : 0;
-    return rounds * columns + std::min<std::uint32_t>(of_rest, columns);
-  }
-
   constexpr std::size_t full_block_bytes() const { return type.bytes(block_elements); }
   constexpr std::size_t round_bytes() const { return columns * full_block_bytes(); }
   constexpr std::size_t bytes_of(BlockIndex b) const { return type.bytes(elements_of(b)); }
-  /// Of all blocks of a stream.
-  constexpr std::size_t bytes_of(StreamId s) const {
-    const std::uint32_t last = blocks == 0 ? 0 : blocks - 1;
-    const std::uint32_t column = last % stride() - lowest(s);  // beyond all if another stream's
-    const std::size_t missing =
-        column < columns && blocks != 0 ? full_block_bytes() - bytes_of(BlockIndex{last}) : 0;
-    return blocks_of(s) * full_block_bytes() - missing;
-  }
   constexpr std::size_t offset_of(BlockIndex b) const { return b.value * full_block_bytes(); }
 
  private:

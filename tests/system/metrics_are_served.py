@@ -144,6 +144,25 @@ class Top(Watched):
         self.assertEqual(absent, {5: [], 6: [0, 2, 3]})
         self.end_steady_job(job)
 
+    def test_prints_no_control_characters_of_others(self):
+        daemon = self.start_watched("--vhost-max-ports", 1)
+        self.start_joiner(0, 2, daemon)
+        self.wait_for_metric(daemon, "sluice_local_workers", lambda workers: workers == 1)
+        name = "\33]0;title\7\33[31m.sluice"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+            listening.bind(os.path.join(self.place, "socket"))
+            listening.listen()
+            os.rename(os.path.join(self.place, "socket"),
+                      os.path.join(daemon.address.removeprefix("vhost:"), name))
+            harness.wait_until(lambda: self.status(daemon)["events"], "a warning")
+        screen = self.run_tool(TOP, "--once", daemon.served_at).stdout
+        self.assertIn("?]0;title??[31m.sluice refused", screen)
+
+    def test_needs_no_proxy(self):
+        daemon = self.start_watched()
+        self.run_tool(TOP, "--once", daemon.served_at,
+                      env={**os.environ, "http_proxy": "http://127.0.0.1:1"})
+
     def test_says_why_there_is_nothing(self):
         port = harness.free_tcp_port()
         failed = self.run_tool(TOP, "--once", port, status=1)
@@ -233,8 +252,8 @@ class Attackers(Watched):
         self.ends_on_signal(self.daemon)
 
     def test_clients_that_never_read(self):
-        for _ in range(20):
-            self.connect().sendall(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n" * 200)
+        for _ in range(40):
+            self.connect().sendall(b"GET /metrics HTTP/1.1\r\n\r\n" * 200)
         self.still_serves()
 
     def test_a_thousand_open_connections(self):
@@ -248,6 +267,11 @@ class Attackers(Watched):
         harness.wait_until(self.answers, "an answer once idle connections are given up", 300)
         self.still_serves()
 
+    def refusal(self, path, **headers):
+        with self.assertRaises(urllib.error.HTTPError) as refused:
+            self.get(self.daemon, path, **headers)
+        return refused.exception.code
+
     def answers(self):
         try:
             with urllib.request.urlopen(f"http://{self.daemon.served_at}/metrics", timeout=5):
@@ -260,8 +284,8 @@ class Attackers(Watched):
                         b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n",
                         b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 20_000 + b"\r\n",
                         b"POST /metrics HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\nx",
-                        b"GET /../../../etc/passwd HTTP/1.1\r\nHost: a\r\n\r\n",
-                        b"GET /%ff%2e%2e/ HTTP/1.1\r\nHost: a\r\n\r\n"):
+                        b"GET /../../../etc/passwd HTTP/1.1\r\n\r\n",
+                        b"GET /%ff%2e%2e/ HTTP/1.1\r\n\r\n"):
             with self.subTest(request=request[:40]):
                 connection = self.connect()
                 try:
@@ -280,9 +304,9 @@ class Attackers(Watched):
             with self.assertRaises(urllib.error.HTTPError) as refused:
                 urllib.request.urlopen(request, timeout=harness.TIME_LIMIT)
             self.assertEqual(refused.exception.code, 405)
-        with self.assertRaises(urllib.error.HTTPError) as refused:
-            self.get(self.daemon, "/etc/passwd")
-        self.assertEqual(refused.exception.code, 404)
+        self.assertEqual(self.refusal("/etc/passwd"), 404)
+        # A web page whose name leads to 127.0.0.1.
+        self.assertEqual(self.refusal("/status.json", Host="evil.example"), 403)
         self.still_serves()
 
 

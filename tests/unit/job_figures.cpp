@@ -74,9 +74,12 @@ TEST_CASE("a job's counters tell how dense its tensors are, and what a round tak
   CHECK(job.waiting == 3ms);
 
   bench.give(1, bench.long_op(1, 0, false));
+  const std::uint64_t columns = bench.geometry(1).columns;
+  job = only_job(bench);  // of the others all blocks are passed, of column 0 the first
+  CHECK(job.counters.blocks_dense == columns - 1 + (columns - 1) * 3 + 1);
+  CHECK(job.counters.blocks_contributed == 1);
   for (std::uint64_t round = 1; round < 5; ++round) bench.give(0, bench.long_op(0, round, true));
   job = only_job(bench);
-  const std::uint64_t columns = bench.geometry(1).columns;
   const std::uint64_t block_bytes = kBlock * sizeof(float);
   const JobCounters& counters = job.counters;
   CHECK(job.waited_for.empty());
@@ -95,6 +98,37 @@ TEST_CASE("a job's counters tell how dense its tensors are, and what a round tak
   CHECK(counters.round_time.counts()[12] == 1);  // 2049 to 4096 us
   CHECK(counters.round_time.counts()[0] == 4);
   CHECK(counters.contributions == bench.engine().counters().contributions);
+}
+
+TEST_CASE("the last block of a tensor counts as many bytes as it has") {
+  Bench bench(1);
+  bench.form();
+  const Geometry geometry =
+      Geometry::make(kBlock + 1, ElementType::kFloat32, kBlock, 508, bench.streams, 0);
+  bench.give(0, block_packet<wire::Data>(kJob, wire::shape_of(geometry), true,
+                                         {{0, kNoBlock.value, std::vector<float>(kBlock, 1)},
+                                          {1, kNoBlock.value, std::vector<float>(1, 1)}},
+                                         [&](wire::Data& fixed, wire::Descriptor*) {
+                                           fixed.member = bench.member(0, fixed.member);
+                                           fixed.flags = wire::kDataOpening;
+                                         }));
+  const JobCounters counters = only_job(bench).counters;
+  CHECK(counters.blocks_dense == 2);
+  CHECK(counters.bytes_dense == (kBlock + 1) * sizeof(float));
+  CHECK(counters.bytes_contributed == counters.bytes_dense);
+  CHECK(counters.bytes_summed == counters.bytes_dense);
+}
+
+TEST_CASE("a job that forms again begins at 0") {
+  Bench bench(2);
+  bench.form();
+  bench.short_op_of_all();
+  CHECK(only_job(bench).counters.rounds == 1);
+  bench.leave(0, true);
+  CHECK(bench.engine().figures_of_jobs(bench.now).empty());
+  for (unsigned r = 0; r < 2; ++r) bench.join(r, 2000 + r);
+  CHECK(only_job(bench).active);
+  CHECK(only_job(bench).counters.rounds == 0);
 }
 
 TEST_CASE("a rank's silence is told, and only of who is there") {
