@@ -6,7 +6,8 @@ import struct
 import unittest
 
 import harness
-from harness import af_packet, af_xdp
+from harness import af_packet
+from ranges import LARGEST_AF_XDP_MTU
 
 
 class Jobs:
@@ -77,7 +78,7 @@ class AfPacket(Jobs, harness.SystemTest):
 @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
 class AfXdp(Jobs, harness.SystemTest):
     transport = "af_xdp"
-    large_mtu = af_xdp.LARGEST_MTU
+    large_mtu = LARGEST_AF_XDP_MTU
 
     def test_an_interface_with_fewer_queues_than_lanes(self):
         cluster = self.start_cluster("--transport", "af_xdp", "--aggregator-arg=--lanes=2", "--",

@@ -2,6 +2,7 @@
 the kernel's part is played here, and what it tells of a veth pair of this machine."""
 import json
 import os
+import pwd
 import shutil
 import subprocess
 import unittest
@@ -392,7 +393,7 @@ class Check(MadeUp):
         self.assertEqual(self.items(FREE, mtu=9000)["MTU"].state, check.UNKNOWN)
 
     def test_mtu_of_af_xdp(self):
-        most = check.LARGEST_MTU
+        most = check.LARGEST_AF_XDP_MTU
         self.tree.of_interface("veth0", "mtu", str(most))
         self.assertEqual(self.items("veth0", way="af_xdp", mtu=most)["MTU"].state, check.OK)
         self.is_missing("MTU", f"{most} at most", "veth0", way="af_xdp", mtu=most + 1)
@@ -574,6 +575,21 @@ class Bind(MadeUp):
         self.refuses_and_writes_nothing("modprobe igb_uio", PLAIN, "igb_uio")
         self.refuses_and_writes_nothing(["mlx5_core", f"--port {SHARED}"], SHARED, "vfio-pci")
 
+    def test_owner(self):
+        nobody = pwd.getpwuid(65534).pw_name
+        self.assertEqual(bind.give(self.kernel, PLAIN, nobody, dry_run=True),
+                         [f"chown {nobody} /dev/vfio/11"])
+        with self.assertRaisesRegex(Failure, "eth1 has no file in /dev/vfio"):
+            bind.give(self.kernel, PLAIN, nobody)
+        self.tree.write("dev/vfio/12", "")
+        self.says(1, "/dev/vfio/12 does not become nobody-of-this-name's", "bind", FREE, "vfio-pci",
+                  "--owner", "nobody-of-this-name")
+        if os.geteuid() != 0:
+            self.skipTest(harness.NEEDS_ROOT)
+        self.says(0, f"/dev/vfio/12 belongs to {nobody} now", "bind", FREE, "vfio-pci", "--owner",
+                  nobody)
+        self.assertEqual(os.stat(self.tree.root + "/dev/vfio/12").st_uid, 65534)
+
     def test_without_privilege(self):
         os.chmod(os.path.join(self.tree.root, PCI, "drivers_probe"), 0o444)
         self.says(1, ["the privilege is missing", "write access to", "root"], "bind", PLAIN,
@@ -587,7 +603,7 @@ class Help(MadeUp):
         for command, sayings in {"show": ["DEVICE", "--json", "af_xdp"],
                                  "check": ["--mtu", "--vlan", "--lanes", "--memory", "--way",
                                            "Exit status"],
-                                 "bind": ["DRIVER", "--dry-run", "Exit status"],
+                                 "bind": ["DRIVER", "--owner", "--dry-run", "Exit status"],
                                  "unbind": ["--dry-run", "Exit status"]}.items():
             self.says(0, sayings, command, "--help")
 

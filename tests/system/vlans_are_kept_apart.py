@@ -9,6 +9,7 @@ import unittest
 
 import harness
 from harness import af_packet, af_xdp
+from ranges import LARGEST_AF_XDP_MTU
 
 VLAN, OTHER = 7, 8
 HIGHEST_PRIORITY = 7 << 13
@@ -165,7 +166,7 @@ class AfXdp(VlanTest):
     """Its sockets have no place for a tag that an interface has taken off its frame."""
 
     def setUp(self):
-        self.make_network(workers=2, aggregators=1, mtu=af_xdp.LARGEST_MTU)
+        self.make_network(workers=2, aggregators=1, mtu=LARGEST_AF_XDP_MTU)
         self.network.device = af_xdp.DEVICE
 
     def test_an_interface_that_takes_tags_off(self):
@@ -185,7 +186,7 @@ class AfXdp(VlanTest):
             leave_tags_in_frames(port)
         daemon = self.start_aggregator(0, "--port-vlan", VLAN)
         self.end_steady_job(self.start_steady_job(2, daemon))
-        self.answers_pings(bytes(af_xdp.LARGEST_MTU - 28))
+        self.answers_pings(bytes(LARGEST_AF_XDP_MTU - 28))
         self.ends_on_signal(daemon)
 
 

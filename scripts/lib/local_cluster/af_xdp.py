@@ -6,7 +6,6 @@ from a host waits at an intermediate device (ifb) of its own.
 from .af_packet import PORT, AfPacket, ip, run
 
 DEVICE = f"net_af_xdp0,iface={PORT}"
-LARGEST_MTU = 2798  # buffers stay under one page, of which the kernel keeps a part
 
 
 class AfXdp(AfPacket):

@@ -3,8 +3,7 @@ import argparse
 import os
 
 import checkout
-
-from .af_xdp import LARGEST_MTU
+from ranges import LARGEST_AF_XDP_MTU, whole_number
 
 DESCRIPTION = """\
 Starts fresh aggregators on this machine, runs PROGRAM once per rank against them, and stops and
@@ -24,16 +23,6 @@ Examples:
   scripts/local-cluster --workers 4 -- first-program
   scripts/local-cluster --workers 8 --aggregators 2 --only-rank 0 -- sluice-perf -b 4 -e 64M
   sudo scripts/local-cluster --transport af_packet --rate 1000 -- sluice-perf"""
-
-
-def whole_number(least, most):
-    def parse(text):
-        if not text.isdecimal() or not least <= int(text) <= most:
-            allowed = f"a whole number from {least} to {most}"
-            raise argparse.ArgumentTypeError(f"{text!r} is not {allowed}")
-        return int(text)
-
-    return parse
 
 
 def make_parser():
@@ -107,9 +96,9 @@ def refuse_what_cannot_work(parser, options):
 
 
 def refuse_transport(parser, options):
-    if options.transport == "af_xdp" and (options.mtu or 0) > LARGEST_MTU:
+    if options.transport == "af_xdp" and (options.mtu or 0) > LARGEST_AF_XDP_MTU:
         parser.error(f"--mtu {options.mtu}: frames of af_xdp stay under one memory page: at most "
-                     f"{LARGEST_MTU}")
+                     f"{LARGEST_AF_XDP_MTU}")
     if options.transport == "vhost" and options.rate is not None:
         parser.error("--rate needs --transport af_packet or af_xdp: a vhost-user socket has no "
                      "link to shape")

@@ -2,6 +2,7 @@
 drivers_probe, which offers it. What goes wrong is undone."""
 import os
 import re
+import shutil
 
 from . import devices
 from .machine import Failure
@@ -23,6 +24,23 @@ def bind(machine, name, driver, dry_run=False):
     refuse_without_privilege(machine, steps(address, former, driver))
     refuse_while_open(machine, found[0])
     return [f"{address} is bound to {change(machine, address, driver)} now, was to {former}"]
+
+
+def give(machine, name, owner, dry_run=False):
+    """The file by which a device of vfio's is reached becomes the owner's; lines that say so."""
+    device = devices.find(machine, name)[0]
+    group = machine.target(f"{device.pci}/iommu_group")
+    file = next((f"dev/vfio/{file}" for file in (group, f"noiommu-{group}")
+                 if file in machine.names("dev/vfio")), None)
+    if dry_run:
+        return [f"chown {owner} /{file or f'dev/vfio/{group}'}"]
+    if file is None:
+        raise Failure(f"{device.name} has no file in /dev/vfio: vfio-pci expected as its driver")
+    try:
+        shutil.chown(machine.path(file), owner)
+    except (LookupError, OSError) as error:
+        raise Failure(f"/{file} does not become {owner}'s: {error}") from None
+    return [f"/{file} belongs to {owner} now"]
 
 
 def refuse(machine, found, driver):

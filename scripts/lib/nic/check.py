@@ -7,10 +7,10 @@ shares it with the kernel's driver), `af_xdp` and `af_packet` (through an interf
 import dataclasses
 import os
 
-from local_cluster.af_xdp import LARGEST_MTU
+from ranges import LARGEST_AF_XDP_MTU
 
 from .devices import LEAVE, SHARE, Device
-from .machine import Failure
+from .machine import PROGRAM, Failure
 
 OK, MISSING, UNKNOWN = "OK", "MISSING", "UNKNOWN"
 CAPABILITIES = {"net_admin": 12, "net_raw": 13, "ipc_lock": 14, "sys_rawio": 17, "sys_admin": 21,
@@ -67,10 +67,10 @@ def driver(wanted):
         yield Item(OK, "driver", saying)
     elif wanted.way == "vfio" and device.driver not in SHARE:
         yield Item(MISSING, "driver", f"{saying}; vfio-pci expected",
-                   f"scripts/nic bind {device.address} vfio-pci")
+                   f"{PROGRAM} bind {device.address} vfio-pci")
     elif device.driver in (*LEAVE, None):
         yield Item(MISSING, "driver", f"{saying}; the kernel's driver expected",
-                   f"scripts/nic unbind {device.address}")
+                   f"{PROGRAM} unbind {device.address}")
     else:
         yield Item(MISSING, "driver", f"{saying}: --way {wanted.way} is not for it")
 
@@ -271,16 +271,16 @@ def queues_of_sockets(wanted):
 
 def mtu(wanted):
     has, name = wanted.device.mtu, wanted.device.interface
-    if wanted.way == "af_xdp" and wanted.mtu > LARGEST_MTU:
-        yield Item(MISSING, "MTU", f"{wanted.mtu} wanted, {LARGEST_MTU} at most with af_xdp: "
-                   "frames stay under one page; set port-mtu so, or take another way")
+    if wanted.way == "af_xdp" and wanted.mtu > LARGEST_AF_XDP_MTU:
+        yield Item(MISSING, "MTU", f"{wanted.mtu} wanted, {LARGEST_AF_XDP_MTU} at most with "
+                   "af_xdp: frames stay under one page; set port-mtu so, or take another way")
     elif has is None:
         yield Item(UNKNOWN, "MTU", f"{wanted.mtu} wanted: the daemon sets it at its start")
     elif has < wanted.mtu:
         yield Item(MISSING, "MTU", f"{has}, {wanted.mtu} wanted",
                    f"ip link set dev {name} mtu {wanted.mtu}")
-    elif wanted.way == "af_xdp" and has > LARGEST_MTU:
-        yield Item(MISSING, "MTU", f"{has}, {LARGEST_MTU} at most with af_xdp",
+    elif wanted.way == "af_xdp" and has > LARGEST_AF_XDP_MTU:
+        yield Item(MISSING, "MTU", f"{has}, {LARGEST_AF_XDP_MTU} at most with af_xdp",
                    f"ip link set dev {name} mtu {wanted.mtu}")
     else:
         yield Item(OK, "MTU", f"{has}, {wanted.mtu} wanted")
@@ -294,7 +294,7 @@ def vlan(wanted):
     if device.below:
         yield Item(MISSING, "VLAN", f"{device.name} is a VLAN itself, and frames would have two "
                    "tags: use the interface below it",
-                   f"scripts/nic check {device.below} --vlan {wanted.vlan}")
+                   f"{PROGRAM} check {device.below} --vlan {wanted.vlan}")
     elif wanted.way in ("af_xdp", "af_packet"):
         yield from tags_stay(wanted)
     yield Item(UNKNOWN, "switch", f"its port must carry VLAN {wanted.vlan} tagged, and frames 4 "

@@ -1,21 +1,22 @@
 """Arguments, what is printed, the exit status."""
 import argparse
 import json
+import os
 import sys
 
-from local_cluster.arguments import whole_number
+from ranges import whole_number
 
 from . import bind, check, devices
-from .machine import Failure, Machine
+from .machine import PROGRAM, Failure, Machine
 
-DESCRIPTION = """\
+DESCRIPTION = f"""\
 Shows this machine's network devices, tells what sluice-aggregator misses on one of them, and
 changes the driver of a PCI device.
 
 Examples:
-  scripts/nic show
-  scripts/nic check eth1 --lanes 2 --mtu 9000
-  scripts/nic bind 0000:01:00.0 vfio-pci"""
+  {PROGRAM} show
+  {PROGRAM} check eth1 --lanes 2 --mtu 9000
+  {PROGRAM} bind 0000:01:00.0 vfio-pci"""
 
 A_DEVICE = "an interface, as eth1, or a PCI address, as 0000:01:00.0 or 01:00.0"
 
@@ -50,7 +51,7 @@ Exit status: 0 when a kernel's driver has the device, 1 when not, 2 for a wrong 
 
 def make_parser():
     parser = argparse.ArgumentParser(
-        prog="nic", description=DESCRIPTION, allow_abbrev=False,
+        prog=os.path.basename(PROGRAM), description=DESCRIPTION, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", default="/", help=argparse.SUPPRESS)  # of a made-up machine
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -95,6 +96,8 @@ def add_bind(commands, name, description, summary):
     add("device", metavar="DEVICE", help=A_DEVICE)
     if name == "bind":
         add("driver", metavar="DRIVER", help="vfio-pci, or another driver that is loaded")
+        add("--owner", metavar="USER",
+            help="the daemon's user, who gets the device's file in /dev/vfio")
     add("--dry-run", action="store_true", help="print what would be written, and write nothing")
 
 
@@ -143,6 +146,8 @@ def run_check(machine, options):
 def run_bind(machine, options):
     driver = getattr(options, "driver", None)
     print("\n".join(bind.bind(machine, options.device, driver, options.dry_run)))
+    if getattr(options, "owner", None):
+        print("\n".join(bind.give(machine, options.device, options.owner, options.dry_run)))
     return 0
 
 
@@ -154,5 +159,5 @@ def main(argv):
         machine.refuse_other_namespace()
         return options.run(machine, options)
     except Failure as failure:
-        print(f"nic: {failure}", file=sys.stderr)
+        print(f"{os.path.basename(PROGRAM)}: {failure}", file=sys.stderr)
         return failure.status

@@ -8,6 +8,10 @@ import socket
 import struct
 import sys
 
+# How it was called: that of the package has another name.
+INSTALLED = "sluice-nic"
+PROGRAM = INSTALLED if os.path.basename(sys.argv[0]) == INSTALLED else "scripts/nic"
+
 SIOCGIFADDR = 0x8915
 # <linux/ethtool.h>
 SIOCETHTOOL, GET_STRINGS, GET_SET_INFO, GET_FEATURES = 0x8946, 0x1b, 0x37, 0x3a
@@ -128,7 +132,7 @@ class Machine:
         if {(index, name) for index, name in shown if index} != set(socket.if_nameindex()):
             raise Failure("/sys shows the interfaces of another network namespace; use `ip netns "
                           "exec NAME`, or `unshare --mount sh -c 'mount -t sysfs sysfs /sys && "
-                          "scripts/nic ...'`")
+                          f"{PROGRAM} ...'`")
 
     def _unreadable(self, name, kind, error):
         return Failure(f"cannot read {self.path(name)}: {error.strerror}; a readable {kind} "

@@ -1,0 +1,15 @@
+"""Ranges of what several command lines take."""
+import argparse
+
+LARGEST_AF_XDP_MTU = 2798  # buffers stay under one page, of which the kernel keeps a part
+
+
+def whole_number(least, most):
+    """For `type=` of argparse."""
+    def parse(text):
+        if not text.isdecimal() or not least <= int(text) <= most:
+            allowed = f"a whole number from {least} to {most}"
+            raise argparse.ArgumentTypeError(f"{text!r} is not {allowed}")
+        return int(text)
+
+    return parse
