@@ -1,6 +1,10 @@
 #include "common/net/peer_deadline.hpp"
 
+#include <filesystem>
+
+#include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -8,6 +12,8 @@
 
 namespace sluice::net {
 namespace {
+
+constexpr std::chrono::milliseconds kLookPeriod{1};  // for the socket, which is about to be there
 
 void connect_and_disconnect(const std::string& path) {
   sockaddr_un address{};
@@ -17,6 +23,21 @@ void connect_and_disconnect(const std::string& path) {
   if (fd < 0) return;
   (void)!connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
   close(fd);
+}
+
+bool is_shared_by_group(const std::string& directory) {
+  constexpr mode_t kShared = S_ISGID | S_IWGRP;
+  struct stat found {};
+  return stat(directory.c_str(), &found) == 0 && (found.st_mode & kShared) == kShared;
+}
+
+/// Whether the socket is there. Nothing else of that name is touched: another member of the group
+/// may have put it there.
+bool open_to_group(const std::string& path) {
+  struct stat found {};
+  return lstat(path.c_str(), &found) == 0 && S_ISSOCK(found.st_mode) && found.st_uid == geteuid() &&
+         fchmodat(AT_FDCWD, path.c_str(), (found.st_mode | S_IRWXG) & 0777, AT_SYMLINK_NOFOLLOW) ==
+             0;
 }
 
 }  // namespace
@@ -42,6 +63,9 @@ bool PeerDeadline::passed() {
 // Again every second after the deadline: the socket may not have been there yet.
 void PeerDeadline::watch(const std::string& path, Duration timeout) {
   std::unique_lock lock(mutex_);
+  if (is_shared_by_group(std::filesystem::path(path).parent_path()))
+    while (!open_to_group(path))
+      if (ended_changed_.wait_for(lock, kLookPeriod, [this] { return ended_; })) return;
   while (!ended_changed_.wait_for(lock, timeout, [this] { return ended_; })) {
     passed_ = true;
     connect_and_disconnect(path);

@@ -1,5 +1,7 @@
 // A bound on how long DPDK waits for a vhost peer: plugging a virtio-user port in server mode
 // blocks in accept() until somebody connects, and then until he answers, for ever if nobody does.
+// And who may connect meanwhile: DPDK makes the socket as the umask says, which mostly lets only
+// this user's processes.
 #pragma once
 
 #include <condition_variable>
@@ -13,9 +15,10 @@
 
 namespace sluice::net {
 
-/// For the thread that makes it. Unless destroyed before, connects to the socket at `path` after
-/// `timeout` and disconnects at once, or ends the connection whose peer does not answer, so that
-/// what the thread waits for fails.
+/// For the thread that makes it. In a directory with the set-group-ID bit to which its group may
+/// write, the socket is opened to that group as soon as it is there. Unless destroyed before,
+/// connects to the socket at `path` after `timeout` and disconnects at once, or ends the connection
+/// whose peer does not answer, so that what the thread waits for fails.
 class PeerDeadline {
  public:
   PeerDeadline(std::string path, Duration timeout);

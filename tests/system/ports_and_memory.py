@@ -79,6 +79,29 @@ class Directories(harness.SystemTest):
         self.assertEqual(os.listdir(guessed), [])
 
 
+@unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
+class OtherUsers(harness.SystemTest):
+    """The daemon is nobody's, the ranks are root's."""
+
+    def start_daemon_of_nobody(self, mode):
+        os.chmod(self.place, 0o711)
+        os.mkdir(self.directory())
+        os.chown(self.directory(), 65534, 65534)
+        os.chmod(self.directory(), mode)
+        return self.start_daemon(before_exec=harness.become_nobody)
+
+    def test_reach_each_other_in_a_directory_of_their_group(self):
+        daemon = self.start_daemon_of_nobody(0o3770)
+        job = self.start_steady_job(2, daemon)
+        self.end_steady_job(job)
+        self.assertNotIn(harness.BY_REFERENCE, daemon.err)  # that is for one user's processes
+
+    def test_reach_nobody_else_in_a_directory_of_their_own(self):
+        daemon = self.start_daemon_of_nobody(0o700)
+        rank = self.start_joiner(0, 1, daemon, SLUICE_CONNECT_TIMEOUT_MS=1000)
+        self.ends_with(rank, 3, "unavailable", "its aggregator took no further worker")
+
+
 class Memory(harness.SystemTest):
     def test_too_little_for_the_daemon(self):
         daemon = self.start("daemon", harness.program("sluice-aggregator"), "--vhost-dir",
