@@ -5,6 +5,7 @@
 #include <atomic>
 #include <csignal>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 
@@ -77,6 +78,7 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
       secrets_(secrets),
       reload_(std::move(reload)),
       logger_(std::move(logger)),
+      service_manager_(config::process_environment, logger_),
       refusals_logged_(config.log_rate_limit),
       stragglers_logged_(config.log_rate_limit),
       deaf_logged_(config.log_rate_limit),
@@ -337,6 +339,7 @@ void Daemon::open_vhost_directory() {
 void Daemon::run() {
   if (monitor_->serves()) monitor_->publish(figures());
   logger_->info("ready");
+  service_manager_.ready(status());
   schedule_report();
   while (serving_) {
     look_after();
@@ -380,6 +383,7 @@ void Daemon::look_after() {
   }
   look_at_links();
   look_at_rss();
+  feed_watchdog();
   if (vhost_) vhost_->poll();
   if (memory_) memory_->poll();
   log_events();
@@ -402,8 +406,16 @@ Daemon::Signal Daemon::serve_until_signal() {
   }
 }
 
+/// A lane that stands still, and this thread if it does, let the service manager's watchdog bite.
+void Daemon::feed_watchdog() {
+  std::array<std::uint64_t, limits::kMaxLanes> turns{};
+  for (std::size_t lane = 0; lane < lanes_.size(); ++lane) turns[lane] = lanes_[lane]->turns();
+  service_manager_.feed(std::span(turns).first(lanes_.size()), net::now());
+}
+
 /// Takes what may change while jobs live. Bad settings change nothing.
 void Daemon::reload() {
+  service_manager_.reloading();
   try {
     config::ReloadOutcome read = reload_(config_, secrets_);
     config_ = std::move(read.config);
@@ -414,6 +426,7 @@ void Daemon::reload() {
     if (read.applied.empty() && read.needs_restart.empty()) logger_->info("reload: no change");
   } catch (const Error& error) {
     logger_->error("reload: nothing was changed: {}", error.what());
+    service_manager_.ready(status());
     return;
   }
   config::set_level(*logger_, config_.log_level);
@@ -421,12 +434,14 @@ void Daemon::reload() {
   schedule_report();
   for (std::uint16_t lane = 0; lane < config_.lanes; ++lane)
     lanes_[lane]->adjust(engine_config(lane));
+  service_manager_.ready(status());
 }
 
 void Daemon::drain() {
   for (const auto& lane : lanes_) lane->close();
   logger_->info("ending: waiting {} ms at most for {} jobs to leave", config_.drain_timeout.count(),
                 live_jobs());
+  service_manager_.stopping(status());
   const Time deadline = after(net::now(), config_.drain_timeout);
   serving_ = true;
   while (serving_ && net::now() < deadline && live_jobs() != 0) look_after();
@@ -443,14 +458,20 @@ std::size_t Daemon::live_jobs() {
 
 /// What an operator wants to read of jobs. On this thread: a log that blocks stops no lane.
 void Daemon::log_events() {
-  for (std::uint16_t lane = 0; lane < config_.lanes; ++lane) log_events_of(lane);
+  bool any = false;
+  for (std::uint16_t lane = 0; lane < config_.lanes; ++lane) any |= log_events_of(lane);
+  if (any && service_manager_.is_there()) service_manager_.status(status());
   config::log_suppressed(*logger_, refusals_logged_, net::now());
   config::log_suppressed(*logger_, stragglers_logged_, net::now());
   config::log_suppressed(*logger_, deaf_logged_, net::now());
 }
 
-/// Every lane has every job: what lane 0 says of one is enough.
-void Daemon::log_events_of(std::uint16_t lane) {
+std::string Daemon::status() {
+  return fmt::format("{} jobs", live_jobs());
+}
+
+/// Every lane has every job: what lane 0 says of one is enough. Whether there were any.
+bool Daemon::log_events_of(std::uint16_t lane) {
   const Lane::Events events = lanes_[lane]->take_events();
   const std::string where = lane == 0 ? "" : fmt::format(" (lane {})", lane);
   const auto as = [&](spdlog::level::level_enum level) {
@@ -512,6 +533,7 @@ void Daemon::log_events_of(std::uint16_t lane) {
   if (events.longest_pause >= kPauseWorthSaying)
     logger_->warn("a lane was not run for {} ms: its core was taken, or the process stopped{}",
                   milliseconds(events.longest_pause), where);
+  return !events.of_jobs.list.empty();
 }
 
 void Daemon::schedule_report() {

@@ -13,6 +13,7 @@
 #include "aggregator/mapped_memory.hpp"
 #include "aggregator/monitor.hpp"
 #include "aggregator/report.hpp"
+#include "aggregator/service_manager.hpp"
 #include "common/config/aggregator_config.hpp"
 #include "common/config/claim.hpp"
 #include "common/config/rate_limit.hpp"
@@ -76,10 +77,12 @@ class Daemon {
   void look_after();
   void look_at_links();
   void look_at_rss();
+  void feed_watchdog();
   void drain();
   std::size_t live_jobs();
   void log_events();
-  void log_events_of(std::uint16_t lane);
+  bool log_events_of(std::uint16_t lane);
+  std::string status();
   void schedule_report();
   Figures figures();
 
@@ -87,6 +90,7 @@ class Daemon {
   config::SecretStore secrets_;
   const Reload reload_;
   const std::shared_ptr<spdlog::logger> logger_;
+  ServiceManager service_manager_;
   config::RateLimit refusals_logged_;
   config::RateLimit stragglers_logged_;
   config::RateLimit deaf_logged_;

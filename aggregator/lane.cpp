@@ -43,7 +43,9 @@ void Lane::run() {
   Idle idle(options_.idle);
   Time last = net::now();
   std::size_t received = 0;
+  std::uint64_t turn = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
+    turns_.store(++turn, std::memory_order_relaxed);
     const Time now = net::now();
     if (now - last > long_turn_) pause_ended(now - last);
     if (received != 0) busy_ += now - last;

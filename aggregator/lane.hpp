@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -79,6 +80,9 @@ class Lane {
   Snapshot snapshot();
   Events take_events();
 
+  /// How many it has begun; does not wait for the lane.
+  std::uint64_t turns() const { return turns_.load(std::memory_order_relaxed); }
+
  private:
   using Command = std::function<void(Time)>;
 
@@ -101,6 +105,7 @@ class Lane {
   Duration busy_{};                     // turns with work
   std::atomic<bool> commanded_{false};  // there are some
   std::atomic<bool> stop_{false};
+  std::atomic<std::uint64_t> turns_{0};
   std::thread thread_;
 };
 

@@ -1,4 +1,5 @@
 """The few Linux calls that Python 3.11 does not offer."""
+import contextlib
 import ctypes
 import os
 import signal
@@ -50,3 +51,23 @@ def kill_descendants():
         except ChildProcessError:
             return
         time.sleep(0.005)
+
+
+PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 17, 0x4206, 0x4207
+WAIT_FOR_THREADS = 0x40000000  # __WALL
+
+
+@contextlib.contextmanager
+def stopped_thread(thread):
+    """A thread of another process, by its id, does not run within the `with` statement; the
+    process's other threads do."""
+    def ptrace(request):
+        _checked(libc.ptrace(*map(ctypes.c_long, (request, thread, 0, 0))), "ptrace")
+
+    ptrace(PTRACE_SEIZE)
+    ptrace(PTRACE_INTERRUPT)
+    os.waitpid(thread, WAIT_FOR_THREADS)
+    try:
+        yield
+    finally:
+        ptrace(PTRACE_DETACH)

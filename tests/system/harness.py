@@ -37,17 +37,21 @@ def become_nobody():
     os.setuid(65534)
 
 
-def has_thread(process, name):
-    """Whether it runs, and has a thread of this name."""
+def thread_of(process, name):
+    """The id of its thread of this name; None if it does not run or has none."""
     tasks = f"/proc/{process.popen.pid}/task"
     try:
         for task in os.listdir(tasks):
             with open(os.path.join(tasks, task, "comm"), encoding="ascii") as file:
                 if file.read().strip() == name:
-                    return True
+                    return int(task)
     except OSError:  # a thread, or all of it, has ended
         pass
-    return False
+    return None
+
+
+def has_thread(process, name):
+    return thread_of(process, name) is not None
 
 
 class SystemTest(Stage, unittest.TestCase):
