@@ -13,6 +13,9 @@ test_packages=(  # the bindings' tests, too
   chromium clang clang-format groff-base iproute2 prometheus tmux tshark zsh
   "${torch_packages[@]}" python3-scipy libopenmpi-dev openmpi-bin gfortran
 )
+package_packages=(  # for Debian packages of our own, and what shows that they are in order
+  debhelper dh-python lintian mmdebstrap libopenmpi-dev "${torch_packages[@]}"
+)
 mpi_program_packages=(lammps hpcc scalapack-mpi-test)
 guest_packages=(busybox-static iproute2 qemu-system-x86)  # for tests on emulated NICs
 bench_packages=(  # what bench/ measures Sluice beside, and draws with
