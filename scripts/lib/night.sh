@@ -15,6 +15,7 @@ night_parts=(
   "fuzz-join           | 15 | scripts/fuzz --minutes 10 --target join_handshake"
   "fuzz-settings       | 15 | scripts/fuzz --minutes 10 --target settings"
   "soak                | 40 | scripts/soak --kills 1000 --seconds 2100"
+  "packages            | 45 | meson test -C build --no-rebuild --print-errorlogs packages_serve"
   "torch-conformance   | 40 | scripts/torch-conformance"
   "mpi-conformance     | 30 | scripts/mpi-conformance"
   "emulated-nics       | 30 | scripts/emulated-nics"
@@ -41,7 +42,8 @@ night_part() {
 }
 
 run_night() {
-  install_packages "${build_packages[@]}" "${test_packages[@]}" "${mpi_program_packages[@]}"
+  install_packages "${build_packages[@]}" "${test_packages[@]}" "${mpi_program_packages[@]}" \
+    "${package_packages[@]}"
   mkdir -p "$night_dir"
   if [[ $night_fresh == yes || $(night_commit) != "$(cat "$night_dir/commit" 2>/dev/null)" ]]; then
     rm -f "$night_dir"/*.result "$night_dir"/*.log
