@@ -210,6 +210,8 @@ class Page(Watched):
             os.rename(path, os.path.join(daemon.address.removeprefix("vhost:"), MARKUP))
             harness.wait_until(lambda: any(MARKUP in event["text"] for event in
                                            self.status(daemon)["events"]), "a warning")
+            harness.wait_until(lambda: any(job["active"] and job["rounds_per_s"] > 0 for job in
+                                           self.status(daemon)["jobs"]), "figures of the job")
             shown = self.run_tool(
                 "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
                 f"--user-data-dir={self.place}/chromium", "--virtual-time-budget=5000",
