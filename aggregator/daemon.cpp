@@ -90,8 +90,11 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
 
   const Identity identity{config_.shard, config_.shards, net::now()};
   monitor_ = std::make_unique<Monitor>(identity, logger_);  // before other threads log
-  if (!config_.metrics_listen.empty())
-    monitor_->serve_http(config::parse_listen_address("metrics-listen", config_.metrics_listen));
+  if (!config_.metrics_listen.empty()) try {
+      monitor_->serve_http(config::parse_listen_address("metrics-listen", config_.metrics_listen));
+    } catch (const Error& error) {
+      throw Error(error.code(), std::string("metrics-listen: ") + error.what());
+    }
 
   const std::uint32_t memory_mib = config::packet_memory_mib(config_);
   config::check_machine_has(memory_mib);
@@ -452,7 +455,7 @@ void Daemon::drain() {
 /// A job lives at all lanes, or is about to.
 std::size_t Daemon::live_jobs() {
   std::size_t most = 0;
-  for (const auto& lane : lanes_) most = std::max(most, lane->snapshot().live_jobs);
+  for (const auto& lane : lanes_) most = std::max(most, lane->live_jobs());
   return most;
 }
 

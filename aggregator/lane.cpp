@@ -89,12 +89,22 @@ void Lane::detach(std::uint16_t port_id, std::function<void()> released) {
   });
 }
 
-Lane::Snapshot Lane::snapshot() {
-  if (!thread_.joinable()) return take_snapshot(net::now());
-  std::promise<Snapshot> promise;
+/// Between two turns, or at the end; waits for the lane.
+template <class F>
+auto Lane::ask(F&& question) {
+  if (!thread_.joinable()) return question(net::now());
+  std::promise<decltype(question(Time{}))> promise;
   auto future = promise.get_future();
-  post([&](Time now) { promise.set_value(take_snapshot(now)); });
+  post([&](Time now) { promise.set_value(question(now)); });
   return future.get();
+}
+
+Lane::Snapshot Lane::snapshot() {
+  return ask([this](Time now) { return take_snapshot(now); });
+}
+
+std::size_t Lane::live_jobs() {
+  return ask([this](Time) { return engine_.live_jobs(); });
 }
 
 Lane::Snapshot Lane::take_snapshot(Time now) const {
@@ -102,7 +112,6 @@ Lane::Snapshot Lane::take_snapshot(Time now) const {
   if (thread_.joinable()) clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);
   return {.engine = engine_.counters(),
           .io = io_.counters(),
-          .live_jobs = engine_.live_jobs(),
           .jobs = engine_.figures_of_jobs(now),
           .busy = busy_,
           .cpu_time = std::chrono::seconds(cpu.tv_sec) + std::chrono::nanoseconds(cpu.tv_nsec)};

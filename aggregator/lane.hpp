@@ -41,7 +41,6 @@ class Lane {
   struct Snapshot {
     Counters engine;
     net::IoCounters io;
-    std::size_t live_jobs = 0;
     std::vector<JobFigures> jobs{};  ///< those that are live
     Duration busy{};                 ///< turns that received something
     Duration cpu_time{};             ///< of the thread, by the operating system
@@ -79,6 +78,7 @@ class Lane {
   /// The counters between two turns, or at the end; waits for the lane.
   Snapshot snapshot();
   Events take_events();
+  std::size_t live_jobs();  ///< the same of this alone, which costs less
 
   /// How many it has begun; does not wait for the lane.
   std::uint64_t turns() const { return turns_.load(std::memory_order_relaxed); }
@@ -87,6 +87,8 @@ class Lane {
   using Command = std::function<void(Time)>;
 
   void post(Command command);
+  template <class F>
+  auto ask(F&& question);
   void run();
   void obey(Time now);
   void keep(const JobEvent& event);

@@ -128,7 +128,7 @@ void Metrics::of_lanes() {
   by_lane(counter("lane_cpu", "seconds", "Processor time of the lane's thread."),
           [](const Lane::Snapshot& lane) { return seconds(lane.cpu_time); });
   by_lane(gauge("lane_jobs", "Jobs that are forming or active."),
-          [](const Lane::Snapshot& lane) { return static_cast<double>(lane.live_jobs); });
+          [](const Lane::Snapshot& lane) { return static_cast<double>(lane.jobs.size()); });
   Family size = gauge("pool_buffers", "Packet buffers of a lane.");
   for (std::size_t i = 0; i < figures_.pools.size(); ++i)
     size.add({"lane", std::to_string(i)}, figures_.pools[i].size);

@@ -39,7 +39,7 @@ std::optional<Numbers> counters_of_lane(const Figures& figures, std::string_view
   const auto lane = number_of(parameter.empty() ? "0" : parameter);
   if (!lane || *lane >= figures.lanes.size()) return std::nullopt;
   const Lane::Snapshot& counted = figures.lanes[*lane];
-  Numbers numbers{{"live_jobs", counted.live_jobs}};
+  Numbers numbers{{"live_jobs", counted.jobs.size()}};
   counted.engine.for_each(
       [&](std::string_view name, std::uint64_t value) { numbers.emplace_back(name, value); });
   for (const auto& [name, member] : net::kIoCounterNames)

@@ -79,7 +79,7 @@ json lanes_of(const Figures& figures) {
   for (std::size_t i = 0; i < figures.lanes.size(); ++i) {
     const Lane::Snapshot& lane = figures.lanes[i];
     lanes.push_back({{"lane", i},
-                     {"jobs", lane.live_jobs},
+                     {"jobs", lane.jobs.size()},
                      {"received_datagrams", lane.io.rx_datagrams},
                      {"sent_datagrams", lane.io.tx_datagrams},
                      {"rounds_finished", lane.engine.rounds_finished},

@@ -388,9 +388,9 @@ void Stream::deliver(const Buffer& result, Scope& scope) {
       if (!brief) brief = without_sums(result, scope);
       ++scope.counters.results_withheld;
     }
-    const Buffer& his = whole.contains(r) ? result : brief;
-    scope.of_job.sent_bytes += his.bytes().size();
-    scope.sink.send(scope.members[r.value], his.share());
+    const Buffer& wanted = whole.contains(r) ? result : brief;
+    scope.of_job.sent_bytes += wanted.bytes().size();
+    scope.sink.send(scope.members[r.value], wanted.share());
   });
 }
 

@@ -74,8 +74,7 @@ Server::Server(const Options& options, Pages pages)
   context_.reset(mg_start(&callbacks, this, const_cast<const char**>(settings.data())));
   if (context_ == nullptr) {
     const std::string why = errno == 0 ? "" : std::string(": ") + std::strerror(errno);
-    throw Error(ErrorCode::kUnavailable,
-                "metrics-listen: cannot serve HTTP at " + options.listen + why);
+    throw Error(ErrorCode::kUnavailable, "cannot serve HTTP at " + options.listen + why);
   }
   mg_server_port bound{};
   if (mg_get_server_ports(context_.get(), 1, &bound) == 1)

@@ -266,7 +266,7 @@ class Attackers(Watched):
             self.addCleanup(connection.close)
             refused += connection.connect_ex((self.host, self.port)) not in (0, 115)
         self.assertEqual(refused, 0)
-        harness.wait_until(self.answers, "an answer once idle connections are given up", 300)
+        harness.wait_until(self.answers, "an answer once idle connections are closed", 300)
         self.still_serves()
 
     def refusal(self, path, **headers):
