@@ -20,6 +20,9 @@ namespace {
 // How long a port may take for what is queued at the end: by then ranks are told that it is.
 constexpr std::chrono::milliseconds kLastWords{200};
 
+// How long who asks a lane waits for it.
+constexpr std::chrono::milliseconds kPatience{500};
+
 }  // namespace
 
 Lane::Lane(const LaneOptions& options, EngineConfig config, net::BufferPool& payloads,
@@ -89,22 +92,28 @@ void Lane::detach(std::uint16_t port_id, std::function<void()> released) {
   });
 }
 
-/// Between two turns, or at the end; waits for the lane.
-template <class F>
-auto Lane::ask(F&& question) {
-  if (!thread_.joinable()) return question(net::now());
-  std::promise<decltype(question(Time{}))> promise;
-  auto future = promise.get_future();
-  post([&](Time now) { promise.set_value(question(now)); });
-  return future.get();
+/// Puts the answer into `known`, between two turns or at the end. A lane that stands still must not
+/// stop who asks: what was known before stays.
+template <class T, class F>
+void Lane::ask(T& known, F question) {
+  if (!thread_.joinable()) {
+    known = question(net::now());
+    return;
+  }
+  const auto promise = std::make_shared<std::promise<T>>();
+  auto future = promise->get_future();
+  post([promise, question](Time now) { promise->set_value(question(now)); });
+  if (future.wait_for(kPatience) == std::future_status::ready) known = future.get();
 }
 
 Lane::Snapshot Lane::snapshot() {
-  return ask([this](Time now) { return take_snapshot(now); });
+  ask(known_, [this](Time now) { return take_snapshot(now); });
+  return known_;
 }
 
 std::size_t Lane::live_jobs() {
-  return ask([this](Time) { return engine_.live_jobs(); });
+  ask(known_live_jobs_, [this](Time) { return engine_.live_jobs(); });
+  return known_live_jobs_;
 }
 
 Lane::Snapshot Lane::take_snapshot(Time now) const {

@@ -75,7 +75,8 @@ class Lane {
   /// Ends every job, telling its ranks, and the thread. Ports may be closed afterwards.
   void end();
 
-  /// The counters between two turns, or at the end; waits for the lane.
+  /// The counters between two turns, or at the end; the last known ones of a lane that stands
+  /// still. For one thread.
   Snapshot snapshot();
   Events take_events();
   std::size_t live_jobs();  ///< the same of this alone, which costs less
@@ -87,8 +88,8 @@ class Lane {
   using Command = std::function<void(Time)>;
 
   void post(Command command);
-  template <class F>
-  auto ask(F&& question);
+  template <class T, class F>
+  void ask(T& known, F question);
   void run();
   void obey(Time now);
   void keep(const JobEvent& event);
@@ -108,6 +109,8 @@ class Lane {
   std::atomic<bool> commanded_{false};  // there are some
   std::atomic<bool> stop_{false};
   std::atomic<std::uint64_t> turns_{0};
+  Snapshot known_;                   // by who asked last
+  std::size_t known_live_jobs_ = 0;  // the same
   std::thread thread_;
 };
 
