@@ -48,6 +48,17 @@ void Engine::tell_not_authentic(const Endpoint& from, const Packet& packet) {
   tell_refused(packet.job(), why);
 }
 
+/// Who says HELLO in a version that we do not speak is told so, without any proof, and with a
+/// CRC32C wherever it is: what it demands is not known.
+void Engine::tell_versions(const Endpoint& from, std::span<const std::byte> datagram, Time now) {
+  const auto hello = hello_of_another_version(datagram);
+  if (!hello || !unproven_replies_.take(from, now)) return;
+  auto versions = wire::make<wire::Versions>(hello->job);
+  versions.nonce = hello->nonce;
+  versions.lowest = versions.highest = wire::kVersion;
+  control_.push(from, versions, JobProtection(true, nullptr, hello->job));
+}
+
 DropReason Engine::on_hello(const Endpoint& from, const Packet& packet, Time now) {
   const JobProtection protection = protection_of(packet.job());
   const bool authentic = is_authentic(packet, protection);
@@ -98,7 +109,7 @@ Engine::Job* Engine::admit(const Endpoint& from, const wire::Join& join,
                            const JobProtection& protection) {
   Job* known = find(join.header.job);
   auto refusal = Formation::invalid(join, config_, protection);
-  if (!refusal && (known == nullptr || known->membership.idle())) refusal = no_room();
+  if (!refusal && (known == nullptr || known->membership.idle())) refusal = no_room(join);
   if (refusal) {
     ++counters_.joins_refused;
     control_.push(from, to_packet(*refusal, join.header.job, join.generation, join.nonce),
@@ -112,9 +123,12 @@ Engine::Job* Engine::admit(const Endpoint& from, const wire::Join& join,
   return (jobs_[join.header.job] = std::move(job)).get();
 }
 
-/// Why no further job may begin, if so.
-std::optional<AbortInfo> Engine::no_room() const {
-  if (closed_) return AbortInfo{.reason = wire::AbortReason::kShuttingDown};
+/// Why no further job may begin, if so. One that was at another aggregator of this shard is not
+/// new, nor is one that the daemon's first lane has taken in.
+std::optional<AbortInfo> Engine::no_room(const wire::Join& join) const {
+  const bool is_first_lane = config_.shard < config_.shards / config_.lanes;
+  const bool is_known = join.epoch != 0 || (join.generation != 0 && !is_first_lane);
+  if (closed_ && !is_known) return AbortInfo{.reason = wire::AbortReason::kShuttingDown};
   if (live_jobs() < config_.jobs_max) return std::nullopt;
   return AbortInfo{.reason = wire::AbortReason::kTooManyJobs, .value_b = config_.jobs_max};
 }
@@ -162,7 +176,7 @@ bool Engine::take_memory(Job& job, Time now) {
   job.streams.reserve(streams);
   for (std::uint16_t s = session.shard; s < session.streams;
        s = static_cast<std::uint16_t>(s + session.shards))
-    job.streams.emplace_back(session, StreamId{s}, job.membership.roster().resumed());
+    job.streams.emplace_back(session, StreamId{s}, job.membership.roster().resumed(), now);
   job.rounds_seen.assign(job.streams.size(), std::nullopt);
   if (config_.straggler_warning.count() != 0)
     job.stragglers_due = after(now, config_.straggler_warning);

@@ -205,22 +205,36 @@ inline std::size_t BlockCombiner::sums_bytes() const {
 }
 
 inline void BlockCombiner::count(std::span<const BlockIndex> next, JobCounters& counters) const {
+  struct Blocks {
+    std::uint64_t all = 0;
+    std::uint64_t last = 0;  // how often the tensor's last one, which alone may be short
+  } contributed, summed, dense;
   const std::uint32_t stride = geometry_.stride();
+  const std::uint32_t last = geometry_.blocks - 1;
   for (std::uint8_t c = 0; c < geometry_.columns; ++c) {
-    const BlockIndex current = current_[c];
-    if (current == kNoBlock) continue;
-    const std::uint64_t bytes = geometry_.bytes_of(current);
-    counters.blocks_contributed += owners_[c];
-    counters.bytes_contributed += owners_[c] * bytes;
-    counters.blocks_summed += owners_[c] != 0;
-    counters.bytes_summed += owners_[c] != 0 ? bytes : 0;
+    if (current_[c] == kNoBlock) continue;
+    const std::uint32_t current = current_[c].value;
+    const std::uint32_t owners = owners_[c];
+    contributed.all += owners;
+    summed.all += owners != 0;
     const std::uint32_t end = next[c] == kNoBlock ? geometry_.blocks : next[c].value;
     const std::uint32_t passed =  // most often the next one is wanted, which needs no division
-        end - current.value <= stride ? 1 : (end - current.value - 1) / stride + 1;
-    const BlockIndex last{current.value + (passed - 1) * stride};
-    counters.blocks_dense += passed;
-    counters.bytes_dense += (passed - 1) * geometry_.full_block_bytes() + geometry_.bytes_of(last);
+        end - current <= stride ? 1 : (end - current - 1) / stride + 1;
+    dense.all += passed;
+    dense.last += current + (passed - 1) * stride == last;
+    if (current != last) continue;
+    contributed.last += owners;
+    summed.last += owners != 0;
   }
+  const std::size_t full = geometry_.full_block_bytes();
+  const std::size_t lacks = dense.last == 0 ? 0 : full - geometry_.bytes_of(BlockIndex{last});
+  const auto bytes = [&](const Blocks& of) { return of.all * full - of.last * lacks; };
+  counters.blocks_contributed += contributed.all;
+  counters.bytes_contributed += bytes(contributed);
+  counters.blocks_summed += summed.all;
+  counters.bytes_summed += bytes(summed);
+  counters.blocks_dense += dense.all;
+  counters.bytes_dense += bytes(dense);
 }
 
 /// Returns the sum's scale.

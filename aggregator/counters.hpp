@@ -31,7 +31,8 @@ struct Counters {
   std::uint64_t formations_abandoned = 0;  ///< made here while a rank was elsewhere
   std::uint64_t jobs_left = 0;             ///< ended by every rank's LEAVE
   std::uint64_t jobs_aborted = 0;
-  std::uint64_t joins_refused = 0;  ///< answered by ABORT
+  std::uint64_t jobs_sent_away = 0;  ///< to the next aggregator, as this one retires
+  std::uint64_t joins_refused = 0;   ///< answered by ABORT
   std::uint64_t stragglers_seen = 0;
   std::uint64_t deaf_to_group = 0;  ///< times that a rank did not hear it, or not well
   DropCounters drops;
@@ -49,7 +50,7 @@ struct CounterName {
   std::string_view help;
 };
 
-inline constexpr std::array<CounterName<Counters>, 24> kCounterNames{{
+inline constexpr std::array<CounterName<Counters>, 25> kCounterNames{{
     {"packets_received", &Counters::packets_received, "Datagrams that reached the engine."},
     {"rounds_finished", &Counters::rounds_finished, "Rounds whose result was sent."},
     {"rounds_replayed", &Counters::rounds_replayed,
@@ -82,6 +83,8 @@ inline constexpr std::array<CounterName<Counters>, 24> kCounterNames{{
      "Formations that ended as a rank was at another aggregator."},
     {"jobs_left", &Counters::jobs_left, "Jobs that ended in order."},
     {"jobs_aborted", &Counters::jobs_aborted, "Jobs that were aborted."},
+    {"jobs_sent_away", &Counters::jobs_sent_away,
+     "Jobs whose ranks were all told to join the next aggregator, as this one ends."},
     {"joins_refused", &Counters::joins_refused, "Joins that were refused."},
     {"stragglers_seen", &Counters::stragglers_seen,
      "Times that a rank was waited for longer than straggler-warning-ms."},

@@ -15,6 +15,7 @@
 
 #include <sluice/error.hpp>
 
+#include "aggregator/job_event_fields.hpp"
 #include "common/base/limits.hpp"
 #include "common/base/packet_memory.hpp"
 #include "common/base/random_id.hpp"
@@ -34,7 +35,9 @@ constexpr auto kControlPeriod = 20ms;   // how often local workers are looked af
 constexpr int kServedInPeriod = 32;     // times; a worker that asks for ever must not take a core
 constexpr auto kPauseWorthSaying = 1s;  // of a lane
 constexpr auto kRssPeriod = 2s;         // how often a device is asked whether it spreads as before
-constexpr auto kSamplePeriod = 1s;      // of what metrics and the status page tell
+constexpr auto kRetirement = 500ms;     // after which ranks that were told nothing notice the end
+constexpr auto kLongestCapture = 3600s;
+constexpr auto kSamplePeriod = 1s;  // of what metrics and the status page tell
 constexpr auto kHeaderRoom = net::kIpv4Bytes + net::kUdpBytes;
 
 sigset_t awaited_signals() {
@@ -125,6 +128,7 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
         "read its results, and forge some");
   start_lanes();
   if (!config_.vhost_dir.empty()) open_vhost_directory();
+  if (!config_.control_socket.empty()) open_control();
 }
 
 /// The arguments for DPDK. Without a list of devices it would take every one that it can: those of
@@ -228,6 +232,7 @@ EngineConfig Daemon::engine_config(std::uint16_t lane) const {
 
 Daemon::~Daemon() {
   monitor_.reset();
+  for (const auto& lane : lanes_) lane->capture(nullptr);
   lanes_.clear();
   memory_.reset();
   vhost_.reset();
@@ -339,21 +344,51 @@ void Daemon::open_vhost_directory() {
   logger_->info("local workers at vhost:{}", config_.vhost_dir);
 }
 
+void Daemon::open_control() {
+  const bool for_group = config_.control_access == config::ControlAccess::kGroup;
+  // Whoever has changed something sees it.
+  const auto shown = [this](std::string done) {
+    monitor_->publish(figures());
+    return done;
+  };
+  ControlActions actions;
+  actions.status = [this] { return monitor_->status_json(); };
+  actions.kick = [=, this](std::uint32_t job) { return shown(kick(job)); };
+  actions.limit_jobs = [=, this](std::uint64_t jobs) { return shown(limit_jobs(jobs)); };
+  actions.limit_streams = [=, this](std::uint32_t job, std::uint64_t streams) {
+    return shown(limit_streams(job, streams));
+  };
+  actions.drain = [=, this](bool on) { return shown(drain(on)); };
+  actions.capture = [=, this](memory::Descriptor file, std::uint64_t frames, std::uint32_t seconds,
+                              std::uint32_t bytes) {
+    return shown(capture(std::move(file), frames, seconds, bytes));
+  };
+  actions.stop_capture = [this] { return stop_capture(); };
+  control_ =
+      std::make_unique<Control>(config_.control_socket, for_group, std::move(actions), logger_);
+  logger_->info("commands at {}, for {}", config_.control_socket,
+                for_group ? "this user, root and the group" : "this user and root");
+}
+
 void Daemon::run() {
-  if (monitor_->serves()) monitor_->publish(figures());
+  if (is_watched()) monitor_->publish(figures());
   logger_->info("ready");
   service_manager_.ready(status());
   schedule_report();
   while (serving_) {
     look_after();
     const bool report_is_due = net::now() >= next_report_;
-    const bool sample_is_due = monitor_->serves() && net::now() >= next_sample_;
+    if (draining_ && live_jobs() == 0) {
+      logger_->info("drained: the last job has left");
+      serving_ = false;
+    }
+    const bool sample_is_due = is_watched() && net::now() >= next_sample_;
     if (!report_is_due && !sample_is_due) continue;
     const Figures now = figures();
     if (report_is_due) report_.tell_progress(now), schedule_report();
     if (sample_is_due) monitor_->publish(now), next_sample_ = after(now.at, kSamplePeriod);
   }
-  drain();
+  end();
   report_.tell_all(figures());
 }
 
@@ -389,6 +424,8 @@ void Daemon::look_after() {
   feed_watchdog();
   if (vhost_) vhost_->poll();
   if (memory_) memory_->poll();
+  if (control_) control_->poll(net::now());
+  look_at_capture();
   log_events();
 }
 
@@ -399,11 +436,14 @@ Daemon::Signal Daemon::serve_until_signal() {
   for (;;) {
     const timespec at_most = to_timespec(std::max(end - net::now(), Duration::zero()));
     const bool serves = memory_ && served < kServedInPeriod;
-    std::array<pollfd, 2> waiting{
-        {{signals_.get(), POLLIN, 0}, {serves ? memory_->descriptor() : -1, POLLIN, 0}}};
+    const bool commands = control_ && served < kServedInPeriod;
+    std::array<pollfd, 3> waiting{{{signals_.get(), POLLIN, 0},
+                                   {serves ? memory_->descriptor() : -1, POLLIN, 0},
+                                   {commands ? control_->descriptor() : -1, POLLIN, 0}}};
     if (ppoll(waiting.data(), waiting.size(), &at_most, nullptr) <= 0) return Signal::kNone;
     if (signalfd_siginfo signal; read(signals_.get(), &signal, sizeof signal) == sizeof signal)
       return signal.ssi_signo == SIGHUP ? Signal::kReload : Signal::kEnd;
+    if (waiting[2].revents != 0) control_->poll(net::now());
     if (serves) memory_->poll();
     ++served;
   }
@@ -435,21 +475,136 @@ void Daemon::reload() {
   config::set_level(*logger_, config_.log_level);
   refusals_logged_ = stragglers_logged_ = deaf_logged_ = config::RateLimit(config_.log_rate_limit);
   schedule_report();
-  for (std::uint16_t lane = 0; lane < config_.lanes; ++lane)
-    lanes_[lane]->adjust(engine_config(lane));
+  adjust_lanes();
   service_manager_.ready(status());
 }
 
-void Daemon::drain() {
-  for (const auto& lane : lanes_) lane->close();
-  logger_->info("ending: waiting {} ms at most for {} jobs to leave", config_.drain_timeout.count(),
-                live_jobs());
+void Daemon::adjust_lanes() {
+  for (std::uint16_t lane = 0; lane < config_.lanes; ++lane)
+    lanes_[lane]->adjust(engine_config(lane));
+}
+
+// ------------------------------------------------------------------------ operators' commands
+/// Whether some lane has found what it was asked for.
+bool Daemon::ask_lanes(const std::function<std::optional<bool>(Lane&)>& question) {
+  bool found = false;
+  std::vector<std::size_t> silent;
+  for (std::size_t i = 0; i < lanes_.size(); ++i) {
+    const std::optional<bool> answer = question(*lanes_[i]);
+    if (!answer) silent.push_back(i);
+    found |= answer.value_or(false);
+  }
+  if (!silent.empty())
+    throw Error(
+        ErrorCode::kUnavailable,
+        fmt::format("lane {} did not answer; it does so when it goes on", fmt::join(silent, ", ")));
+  return found;
+}
+
+std::string Daemon::kick(std::uint32_t job) {
+  const bool found = ask_lanes([job](Lane& lane) { return lane.kick(job); });
+  if (!found) throw Error(ErrorCode::kInvalidArgument, fmt::format("there is no job {} here", job));
+  return fmt::format("job {} was ended", job);
+}
+
+std::string Daemon::limit_jobs(std::uint64_t jobs) {
+  if (jobs < 1 || jobs > limits::kMaxJobs)
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("max-jobs = {}: 1..{} expected", jobs, limits::kMaxJobs));
+  config_.max_jobs = static_cast<std::uint16_t>(jobs);
+  adjust_lanes();
+  return fmt::format("max-jobs = {}, until settings are read again", jobs);
+}
+
+std::string Daemon::limit_streams(std::uint32_t job, std::uint64_t streams) {
+  if (streams > limits::kMaxStreams)
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("streams = {}: 0..{} expected", streams, limits::kMaxStreams));
+  const bool found = ask_lanes(
+      [&](Lane& lane) { return lane.limit_streams(job, static_cast<std::uint16_t>(streams)); });
+  if (!found)
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("there is no active job {} here", job));
+  if (streams == 0) return fmt::format("job {} runs all its streams", job);
+  return fmt::format("job {} runs {} streams of each lane at a time, until it ends here", job,
+                     streams);
+}
+
+std::string Daemon::drain(bool on) {
+  if (ending_) throw Error(ErrorCode::kInvalidArgument, "the daemon ends already");
+  draining_ = on;
+  for (const auto& lane : lanes_) lane->close(on);
+  service_manager_.status(status());
+  if (!on) return "new jobs are taken";
+  return fmt::format("no new jobs are taken; the daemon ends when {} jobs have left", live_jobs());
+}
+
+std::string Daemon::capture(memory::Descriptor file, std::uint64_t frames, std::uint32_t seconds,
+                            std::uint32_t frame_bytes) {
+  if (seconds < 1 || seconds > kLongestCapture / 1s)
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("seconds = {}: 1..{} expected", seconds, kLongestCapture / 1s));
+  if (capture_) throw Error(ErrorCode::kInvalidArgument, "another capture is under way");
+  capture_ = std::make_shared<net::Capture>(
+      file.release(), net::CaptureOptions{.frames_max = frames,
+                                          .longest = std::chrono::seconds(seconds),
+                                          .frame_bytes = frame_bytes});
+  captured_.emplace();
+  for (const auto& lane : lanes_) lane->capture(capture_);
+  return fmt::format("frames are captured for {} s at most", seconds);
+}
+
+std::string Daemon::stop_capture() {
+  if (!capture_) throw Error(ErrorCode::kInvalidArgument, "nothing is captured");
+  capture_->stop();
+  return "the capture ends";
+}
+
+/// Lanes let go of one that has ended, before it is closed.
+void Daemon::look_at_capture() {
+  if (!capture_) return;
+  captured_ = capture_->counters();
+  if (!std::exchange(captured_->done, false)) return;
+  if (!std::exchange(lanes_leave_capture_, true))
+    for (const auto& lane : lanes_) lane->capture(nullptr);
+  if (capture_.use_count() > 1) return;
+  capture_->finish();
+  captured_ = capture_->counters();
+  capture_.reset();
+  lanes_leave_capture_ = false;
+  if (!captured_->error.empty()) logger_->error("the capture has ended: {}", captured_->error);
+  logger_->info("{} frames were captured, {} more were missed", captured_->written,
+                captured_->missed);
+}
+
+/// Jobs may leave for a while. The ranks of those that have not are told to go on elsewhere.
+void Daemon::end() {
+  ending_ = true;
+  for (const auto& lane : lanes_) lane->close(true);
   service_manager_.stopping(status());
-  const Time deadline = after(net::now(), config_.drain_timeout);
-  serving_ = true;
-  while (serving_ && net::now() < deadline && live_jobs() != 0) look_after();
+  if (config_.drain_timeout.count() != 0 && live_jobs() != 0) {
+    logger_->info("ending: waiting {} ms at most for {} jobs to leave",
+                  config_.drain_timeout.count(), live_jobs());
+    look_after_until(after(net::now(), config_.drain_timeout), [this] { return live_jobs() == 0; });
+  }
+  if (live_jobs() != 0) {
+    logger_->info("ending: the ranks of {} jobs are told to go on at the next aggregator",
+                  live_jobs());
+    for (const auto& lane : lanes_) lane->retire();
+    look_after_until(after(net::now(), kRetirement), [this] {
+      return std::ranges::all_of(lanes_, [](const auto& lane) { return lane->retired(); });
+    });
+  } else {
+    logger_->info("ending");
+  }
   for (const auto& lane : lanes_) lane->end();
   log_events();
+}
+
+/// Or until a further signal to end.
+template <class Done>
+void Daemon::look_after_until(Time deadline, Done&& done) {
+  serving_ = true;
+  while (serving_ && net::now() < deadline && !done()) look_after();
 }
 
 /// A job lives at all lanes, or is about to.
@@ -470,7 +625,7 @@ void Daemon::log_events() {
 }
 
 std::string Daemon::status() {
-  return fmt::format("{} jobs", live_jobs());
+  return fmt::format("{}{} jobs", draining_ ? "draining, " : "", live_jobs());
 }
 
 /// Every lane has every job: what lane 0 says of one is enough. Whether there were any.
@@ -481,6 +636,7 @@ bool Daemon::log_events_of(std::uint16_t lane) {
     return lane == 0 ? level : spdlog::level::debug;
   };
   for (const JobEvent& event : events.of_jobs.list) {
+    const LogContext context(log_fields(event, lane));
     const Session& s = event.session;
     switch (event.kind) {
       case JobEvent::Kind::kFormed:
@@ -498,6 +654,10 @@ bool Daemon::log_events_of(std::uint16_t lane) {
         break;
       case JobEvent::Kind::kLeft:
         logger_->log(as(spdlog::level::info), "job {}: all {} ranks have left{}", s.job, s.ranks,
+                     where);
+        break;
+      case JobEvent::Kind::kSentAway:
+        logger_->log(as(spdlog::level::info), "job {}: all {} ranks were told{}", s.job, s.ranks,
                      where);
         break;
       case JobEvent::Kind::kAborted:
@@ -531,6 +691,7 @@ bool Daemon::log_events_of(std::uint16_t lane) {
         break;
     }
   }
+  const LogContext context(LogFields{{"lane", std::uint64_t{lane}}});
   if (events.of_jobs.lost != 0)
     logger_->warn("{} more events of jobs were not logged{}", events.of_jobs.lost, where);
   if (events.longest_pause >= kPauseWorthSaying)
@@ -547,6 +708,9 @@ void Daemon::schedule_report() {
 Figures Daemon::figures() {
   Figures now;
   now.at = net::now();
+  now.draining = draining_;
+  now.max_jobs = config_.max_jobs;
+  now.captured = captured_;
   for (const auto& lane : lanes_) now.lanes.push_back(lane->snapshot());
   for (const LanePools& pools : pools_)
     now.pools.push_back({pools.payloads->size(), pools.payloads->available()});

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "aggregator/control.hpp"
 #include "aggregator/lane.hpp"
 #include "aggregator/mapped_memory.hpp"
 #include "aggregator/monitor.hpp"
@@ -20,6 +21,7 @@
 #include "common/config/reload.hpp"
 #include "common/log/logger.hpp"
 #include "common/memory/descriptor.hpp"
+#include "common/net/capture.hpp"
 #include "common/net/eal.hpp"
 #include "common/net/hand_over.hpp"
 #include "common/net/pool.hpp"
@@ -44,7 +46,8 @@ class Daemon {
   Daemon& operator=(const Daemon&) = delete;
 
   /// Serves until SIGTERM or SIGINT, then waits for jobs to leave, `drain_timeout` at most, and
-  /// ends those that have not. A second signal ends them at once.
+  /// tells the ranks of those that have not to go on at the next aggregator. A further signal ends
+  /// the wait.
   void run();
 
  private:
@@ -78,7 +81,21 @@ class Daemon {
   void look_at_links();
   void look_at_rss();
   void feed_watchdog();
-  void drain();
+  void adjust_lanes();
+  void open_control();
+  bool ask_lanes(const std::function<std::optional<bool>(Lane&)>& question);
+  std::string kick(std::uint32_t job);
+  std::string limit_jobs(std::uint64_t jobs);
+  std::string limit_streams(std::uint32_t job, std::uint64_t streams);
+  std::string drain(bool on);
+  std::string capture(memory::Descriptor file, std::uint64_t frames, std::uint32_t seconds,
+                      std::uint32_t frame_bytes);
+  std::string stop_capture();
+  void look_at_capture();
+  void end();
+  template <class Done>
+  void look_after_until(Time deadline, Done&& done);
+  bool is_watched() const { return monitor_->serves() || control_ != nullptr; }
   std::size_t live_jobs();
   void log_events();
   bool log_events_of(std::uint16_t lane);
@@ -98,7 +115,10 @@ class Daemon {
   Time next_report_ = kNever;
   Time next_sample_{};
   memory::Descriptor signals_;
-  bool serving_ = true;                // until a signal to end
+  bool serving_ = true;    // until a signal to end
+  bool draining_ = false;  // no new jobs; ends when the last one has left
+  bool ending_ = false;
+  std::unique_ptr<Control> control_;   // its socket goes last: who awaits that may start the next
   std::vector<config::Claim> claims_;  // on what no other process may serve
   // In the order in which they depend on each other: lanes end before the ports they poll, ports
   // before the pools they fill.
@@ -113,6 +133,9 @@ class Daemon {
   std::unique_ptr<net::VhostDirectory> vhost_;
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::unique_ptr<Monitor> monitor_;
+  std::shared_ptr<net::Capture> capture_;           // under way
+  bool lanes_leave_capture_ = false;                // they were told to let go of it
+  std::optional<net::Capture::Counters> captured_;  // by the latest
 };
 
 }  // namespace sluice::aggregator

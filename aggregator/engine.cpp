@@ -10,6 +10,7 @@ void Engine::receive(const Endpoint& from, Buffer buffer, Time now, PacketSink& 
   sink.enter(Stage::kValidate);
   Packet packet;
   DropReason drop = Packet::parse(buffer.bytes(), packet);
+  if (drop == DropReason::kBadVersion) tell_versions(from, buffer.bytes(), now);
   if (drop == DropReason::kNone && config_.integrity && from.off_machine && !shows_damage(packet))
     drop = DropReason::kNoIntegrity;
   if (drop == DropReason::kNone) drop = dispatch(from, packet, std::move(buffer), now, sink);
@@ -22,6 +23,8 @@ DropReason Engine::dispatch(const Endpoint& from, Packet& packet, Buffer buffer,
                             PacketSink& sink) {
   using wire::Kind;
   if (!wire::is_upstream(packet.kind())) return DropReason::kWrongDirection;
+  const bool joins = packet.kind() == Kind::kHello || packet.kind() == Kind::kJoin;
+  if (joins && retiring_) return DropReason::kNotJoined;
   if (packet.kind() == Kind::kHello) return on_hello(from, packet, now);
   if (packet.kind() == Kind::kJoin) return on_join(from, packet, now);
 
@@ -33,11 +36,18 @@ DropReason Engine::dispatch(const Endpoint& from, Packet& packet, Buffer buffer,
   job->membership.spoke(*rank, packet.member().token);
   switch (packet.kind()) {
     case Kind::kKeepAlive:
+      if (retiring_) {
+        send_away(*job, from, packet);
+        return DropReason::kNone;
+      }
       job->membership.on_keep_alive(*rank, packet.as<wire::KeepAlive>(), now, control_);
       deadline_ = std::min(deadline_, job->membership.multicast().beacon_due());
       settle(*job, now);
       return DropReason::kNone;
     case Kind::kLeave:
+      // Others of its job join the next aggregator, and need it there.
+      if (!job->sent_away.empty() && packet.as<wire::Leave>().abort == 0)
+        return DropReason::kNotJoined;
       on_leave(*job, *rank, packet.as<wire::Leave>(), now, sink);
       return DropReason::kNone;
     default:
@@ -73,7 +83,7 @@ DropReason Engine::on_stream(Job& job, Rank rank, const Packet& packet, Buffer b
       taken = stream.on_sync(rank, Round{packet.as<wire::Sync>().applied}, scope);
   }
   if (taken.proves_liveness) job.membership.proved_liveness(rank, now);
-  deadline_ = std::min(deadline_, job.membership.multicast().beacon_due());
+  if (!retiring_) deadline_ = std::min(deadline_, job.membership.multicast().beacon_due());
   if (taken.ends_job) {
     const AbortInfo why = *taken.ends_job;  // the stream goes with the job
     abort(job, why, now);
@@ -121,6 +131,7 @@ void Engine::settle(Job& job, Time now) {
         case Kind::kRefused:
           ++counters_.joins_refused;
           break;
+        case Kind::kSentAway:  // the engine tells of these itself
         case Kind::kStraggler:
           break;
         case Kind::kDeaf:
@@ -165,6 +176,10 @@ void Engine::on_time(Time now, PacketSink& sink) {
   if (now < deadline_) return;
   sink.enter(Stage::kOther);
   deadline_ = kNever;
+  if (retiring_) {
+    ask_who_stays(now);
+    return flush(sink);
+  }
   for (auto& [id, job] : jobs_) {
     job->membership.on_time(now, control_);
     settle(*job, now);
@@ -184,6 +199,7 @@ void Engine::adjust(const EngineConfig& to) {
 }
 
 void Engine::on_disconnect(std::uint16_t port_id, Time now, PacketSink& sink) {
+  if (retiring_) return;  // it may be on its way to the next aggregator
   for (auto& [id, job] : jobs_) {
     job->membership.on_disconnect(port_id, now, control_);
     settle(*job, now);
@@ -193,13 +209,25 @@ void Engine::on_disconnect(std::uint16_t port_id, Time now, PacketSink& sink) {
 }
 
 void Engine::excuse_pause(Duration pause) {
-  for (auto& [id, job] : jobs_) job->membership.excuse_pause(pause);
+  for (auto& [id, job] : jobs_) {
+    job->membership.excuse_pause(pause);
+    for (Stream& stream : job->streams) stream.excuse_pause(pause, job->counters);
+  }
 }
 
-void Engine::shut_down(Time now, PacketSink& sink) {
-  for (auto& [id, job] : jobs_)
-    if (!job->membership.idle()) abort(*job, {.reason = wire::AbortReason::kShuttingDown}, now);
+bool Engine::kick(std::uint32_t id, Time now, PacketSink& sink) {
+  Job* const job = find(id);
+  if (job == nullptr || job->membership.idle()) return false;
+  abort(*job, {.reason = wire::AbortReason::kKicked}, now);
   flush(sink);
+  return true;
+}
+
+bool Engine::limit_streams(std::uint32_t id, std::uint16_t streams) {
+  Job* const job = find(id);
+  if (job == nullptr || !job->membership.active()) return false;
+  job->window.limit(streams);
+  return true;
 }
 
 std::size_t Engine::live_jobs() const {

@@ -54,15 +54,26 @@ class Engine {
   /// that live keep their secret.
   void adjust(const EngineConfig& to);
 
-  /// Refuses new jobs from now on; those that live go on.
-  void close() { closed_ = true; }
+  /// Whether new jobs are refused from now on. Those that live go on, and those that lived at
+  /// another aggregator of this shard may come.
+  void close(bool closed) { closed_ = closed; }
 
-  /// Ends every job and tells its ranks.
-  void shut_down(Time now, PacketSink& sink);
+  /// Takes nobody in any more, and has the members of all jobs told that they are not known here:
+  /// they join again where they are. What else they send is answered as before. (Rule 26.)
+  void retire(Time now, PacketSink& sink);
+  /// Whether all members were told. Some may never be: of them, and of a job that some ranks have
+  /// left, no more is known than after a crash.
+  bool retired() const;
+
+  /// Ends a job and tells its ranks. False: there is none of this id.
+  bool kick(std::uint32_t id, Time now, PacketSink& sink);
+  /// Lets an active job run so many streams of this shard at a time, 0: all, until it ends here.
+  /// False: there is none of this id.
+  bool limit_streams(std::uint32_t id, std::uint16_t streams);
 
   /// Jobs that are forming or active.
   std::size_t live_jobs() const;
-  std::vector<JobFigures> figures_of_jobs(Time now) const;  ///< of those
+  std::vector<JobFigures> figures_of_jobs(Time now);  ///< of those
   const Counters& counters() const { return counters_; }
 
  private:
@@ -76,6 +87,7 @@ class Engine {
     JobCounters counters;
     std::optional<SharedBlocks> shared;  // where blocks go by reference
     std::size_t buffers_claimed = 0;
+    RankSet sent_away;            // while this aggregator retires
     Time poll_due = kNever;       // while a rank that wants to leave waits for others
     std::uint16_t poll_next = 0;  // the rank to ask next
     Time stragglers_due = kNever;
@@ -107,15 +119,18 @@ class Engine {
   JobProtection protection_of(std::uint32_t id);
   template <class T>
   void tell_not_authentic(const Endpoint& from, const Packet& packet);
+  void tell_versions(const Endpoint& from, std::span<const std::byte> datagram, Time now);
   DropReason on_hello(const Endpoint& from, const Packet& packet, Time now);
   DropReason on_join(const Endpoint& from, const Packet& packet, Time now);
   void on_leave(Job& job, Rank rank, const wire::Leave& leave, Time now, PacketSink& sink);
   void poll_laggards(Job& job);
   bool poll(Job& job, Rank rank);
+  void send_away(Job& job, const Endpoint& from, const Packet& keep_alive);
+  void ask_who_stays(Time now);
   DropReason on_stream(Job& job, Rank rank, const Packet& packet, Buffer buffer, Time now,
                        PacketSink& sink);
   Job* admit(const Endpoint& from, const wire::Join& join, const JobProtection& protection);
-  std::optional<AbortInfo> no_room() const;
+  std::optional<AbortInfo> no_room(const wire::Join& join) const;
   std::optional<AbortInfo> too_large(const Session& session) const;
   bool take_memory(Job& job, Time now);
   bool share_blocks(Job& job);
@@ -148,6 +163,7 @@ class Engine {
   Time retry_due_ = kNever;    // of these
   std::uint64_t memory_changes_seen_ = 0;
   bool closed_ = false;
+  bool retiring_ = false;
   std::size_t buffers_claimed_ = 0;  // by the jobs that are active
   KeyedScratch scratch_;
   ControlPackets control_;

@@ -10,6 +10,7 @@
 
 #include "aggregator/lane.hpp"
 #include "common/base/time.hpp"
+#include "common/net/capture.hpp"
 #include "common/net/port.hpp"
 #include "common/net/vhost.hpp"
 
@@ -32,6 +33,9 @@ struct Figures {
   std::vector<PoolFigures> pools;  ///< by lane, of payloads
   std::vector<PortFigures> ports;
   std::optional<net::VhostDirectory::Counters> local;  ///< where local workers are served
+  bool draining = false;                               ///< no new jobs are taken
+  std::uint16_t max_jobs = 0;
+  std::optional<net::Capture::Counters> captured;  ///< by the latest capture
 };
 
 /// A job as all lanes together see it, by its number.

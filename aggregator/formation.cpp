@@ -220,13 +220,13 @@ Formation::Agreement Formation::agree(std::size_t buffers_claimed) const {
     session.encrypted |= (join.flags & wire::kJoinEncrypt) != 0;
   }
   session.authenticated |= session.encrypted;
-  const auto member = std::find_if(candidates_.begin(), candidates_.end(), [](const auto& entry) {
+  const bool is_new = std::none_of(candidates_.begin(), candidates_.end(), [](const auto& entry) {
     return entry.second.join.generation != 0;
   });
-  if (member == candidates_.end())
+  if (is_new)
     offer_references(session);
   else  // decided already, by shard 0 or by an aggregator before this one
-    session.by_reference = (member->second.join.flags & wire::kJoinByReference) != 0;
+    session.by_reference = must_go_by_reference();
   if (session.history == 0) session.history = config_.history;
   if (session.streams == 0) session.streams = default_streams(session, buffers_claimed);
   assert(session.streams >= 1 && session.streams <= limits::kMaxStreams &&
@@ -291,11 +291,15 @@ bool Formation::has_room_for(const Session& session) const {
 /// Some ranks named a region that another session has taken since: with their next JOIN they name
 /// the one that all have.
 bool Formation::awaits_regions() const {
-  const auto goes_by_reference = [](const auto& entry) {
+  return (must_go_by_reference() || all_share()) && !all_name_one_region();
+}
+
+/// Some rank's generation goes so, and it takes none that goes otherwise. Ranks of another, which
+/// went in packets, take either.
+bool Formation::must_go_by_reference() const {
+  return std::any_of(candidates_.begin(), candidates_.end(), [](const auto& entry) {
     return (entry.second.join.flags & wire::kJoinByReference) != 0;
-  };
-  const bool decided = std::any_of(candidates_.begin(), candidates_.end(), goes_by_reference);
-  return (decided || all_share()) && !all_name_one_region();
+  });
 }
 
 SharedRegions Formation::shared_regions() const {

@@ -103,6 +103,7 @@ class Formation {
   bool all_name_one_region() const;
   bool has_room_for(const Session& session) const;
   bool awaits_regions() const;
+  bool must_go_by_reference() const;
   AbortInfo why_not_shared() const;
   SharedRegions shared_regions() const;
 

@@ -32,6 +32,7 @@ struct JobEvent {
     kFormationAbandoned,
     kLeft,
     kAborted,
+    kSentAway,  ///< all its ranks were told to go to the next aggregator
     kRefused,
     kStraggler,
     kDeaf,  ///< `rank` does not hear the job's multicast group: its results go by unicast

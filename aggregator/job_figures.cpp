@@ -17,15 +17,19 @@ JobFigures& JobFigures::operator+=(const JobFigures& other) {
   waited_for |= other.waited_for;
   waiting = std::max(waiting, other.waiting);
   buffers_claimed += other.buffers_claimed;
+  stream_limit = std::max(stream_limit, other.stream_limit);
   counters += other.counters;
   return *this;
 }
 
-std::vector<JobFigures> Engine::figures_of_jobs(Time now) const {
+std::vector<JobFigures> Engine::figures_of_jobs(Time now) {
   std::vector<JobFigures> all;
   all.reserve(jobs_.size());
-  for (const auto& [id, job] : jobs_)
-    if (!job->membership.idle()) all.push_back(figures_of(id, *job, now));
+  for (const auto& [id, job] : jobs_) {
+    if (job->membership.idle()) continue;
+    for (Stream& stream : job->streams) stream.charge(now, job->counters);
+    all.push_back(figures_of(id, *job, now));
+  }
   return all;
 }
 
@@ -33,6 +37,7 @@ JobFigures Engine::figures_of(std::uint32_t id, const Job& job, Time now) const 
   JobFigures figures;
   figures.active = job.membership.active();
   figures.counters = job.counters;
+  figures.stream_limit = job.window.limited_to();
   figures.session.job = id;
   if (!figures.active) {
     for (const auto& [rank, candidate] : job.membership.candidates()) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "aggregator/counters.hpp"
+#include "aggregator/waits.hpp"
 #include "common/base/ids.hpp"
 #include "common/base/latency_histogram.hpp"
 #include "common/base/rank_set.hpp"
@@ -33,6 +34,7 @@ struct JobCounters {
   std::uint64_t rounds_awaiting_ack = 0;
   std::uint64_t stragglers_seen = 0;
   LatencyHistogram round_time;  ///< from a round's first contribution to its result
+  WaitTimes waited;             ///< by all streams
 
   JobCounters& operator+=(const JobCounters& other);
 };
@@ -58,12 +60,13 @@ inline constexpr std::array<CounterName<JobCounters>, 14> kJobCounterNames{{
     {"stragglers_seen", &JobCounters::stragglers_seen,
      "Times that a rank was waited for longer than straggler-warning-ms."},
 }};
-static_assert(sizeof(JobCounters) ==
-              kJobCounterNames.size() * sizeof(std::uint64_t) + sizeof(LatencyHistogram));
+static_assert(sizeof(JobCounters) == kJobCounterNames.size() * sizeof(std::uint64_t) +
+                                         sizeof(LatencyHistogram) + sizeof(WaitTimes));
 
 inline JobCounters& JobCounters::operator+=(const JobCounters& other) {
   for (const auto& counter : kJobCounterNames) this->*counter.member += other.*counter.member;
   round_time += other.round_time;
+  waited += other.waited;
   return *this;
 }
 
@@ -77,6 +80,7 @@ struct JobFigures {
   Rank most_silent{};               ///< who was heard longest ago
   Duration silence{};               ///< of that rank
   std::size_t buffers_claimed = 0;  ///< packet buffers
+  std::uint16_t stream_limit = 0;   ///< streams of a lane that an operator lets run; 0: all
   JobCounters counters;
 
   /// Adds what another lane knows of the same job.

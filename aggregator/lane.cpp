@@ -50,8 +50,13 @@ void Lane::run() {
   while (!stop_.load(std::memory_order_relaxed)) {
     turns_.store(++turn, std::memory_order_relaxed);
     const Time now = net::now();
-    if (now - last > long_turn_) pause_ended(now - last);
     if (received != 0) busy_ += now - last;
+    if (now - last > long_turn_)
+      pause_ended(now - last);
+    else if (io_.held_back())
+      waited_.transmit_full += now - last;
+    else if (io_.left_backlog())
+      waited_.transmit_backlog += now - last;
     last = now;
     if (commanded_.load(std::memory_order_acquire)) obey(now);
     received = io_.receive([&](const Endpoint& from, Buffer payload) {
@@ -61,7 +66,6 @@ void Lane::run() {
     io_.flush();
     idle.work_done(received);
   }
-  engine_.shut_down(net::now(), io_);
   io_.drain(kLastWords);
 }
 
@@ -72,8 +76,34 @@ void Lane::end() {
   obey(net::now());  // what was posted last
 }
 
-void Lane::close() {
-  post([this](Time) { engine_.close(); });
+void Lane::close(bool closed) {
+  post([this, closed](Time) { engine_.close(closed); });
+}
+
+void Lane::retire() {
+  post([this](Time now) { engine_.retire(now, io_); });
+}
+
+bool Lane::retired() {
+  ask(known_retired_, [this](Time) { return engine_.retired(); });
+  return known_retired_;
+}
+
+void Lane::capture(std::shared_ptr<net::Capture> capture) {
+  post([this, capture = std::move(capture)](Time) { io_.capture(capture); });
+}
+
+std::optional<bool> Lane::kick(std::uint32_t job) {
+  std::optional<bool> found;
+  ask(found, [this, job](Time now) { return std::optional(engine_.kick(job, now, io_)); });
+  return found;
+}
+
+std::optional<bool> Lane::limit_streams(std::uint32_t job, std::uint16_t streams) {
+  std::optional<bool> found;
+  ask(found,
+      [this, job, streams](Time) { return std::optional(engine_.limit_streams(job, streams)); });
+  return found;
 }
 
 void Lane::adjust(const EngineConfig& to) {
@@ -116,14 +146,15 @@ std::size_t Lane::live_jobs() {
   return known_live_jobs_;
 }
 
-Lane::Snapshot Lane::take_snapshot(Time now) const {
+Lane::Snapshot Lane::take_snapshot(Time now) {
   timespec cpu{};
   if (thread_.joinable()) clock_gettime(CLOCK_THREAD_CPUTIME_ID, &cpu);
   return {.engine = engine_.counters(),
           .io = io_.counters(),
           .jobs = engine_.figures_of_jobs(now),
           .busy = busy_,
-          .cpu_time = std::chrono::seconds(cpu.tv_sec) + std::chrono::nanoseconds(cpu.tv_nsec)};
+          .cpu_time = std::chrono::seconds(cpu.tv_sec) + std::chrono::nanoseconds(cpu.tv_nsec),
+          .waited = waited_};
 }
 
 Lane::Events Lane::take_events() {
@@ -155,6 +186,7 @@ void Lane::keep(const JobEvent& event) {
 /// This process was stopped, or others had the core: no rank was silent.
 void Lane::pause_ended(Duration pause) {
   engine_.excuse_pause(pause);
+  waited_.pause += pause;
   const std::lock_guard lock(mutex_);
   events_.longest_pause = std::max(events_.longest_pause, pause);
 }

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -31,6 +32,21 @@ struct LaneOptions {
   net::FaultPlan faults{};
 };
 
+/// For how long a lane could not go on, by cause.
+struct LaneWaits {
+  Duration transmit_backlog{};  ///< a port had not taken all that was sent
+  Duration transmit_full{};     ///< and so much that others were not received from
+  Duration pause{};             ///< others had the core, or the process was stopped
+
+  /// Calls f(name, time) for each cause.
+  template <class F>
+  void for_each(F&& f) const {
+    f("transmit_backlog", transmit_backlog);
+    f("transmit_full", transmit_full);
+    f("pause", pause);
+  }
+};
+
 class Lane {
  public:
   /// What the thread is called: at most 15 characters.
@@ -44,6 +60,7 @@ class Lane {
     std::vector<JobFigures> jobs{};  ///< those that are live
     Duration busy{};                 ///< turns that received something
     Duration cpu_time{};             ///< of the thread, by the operating system
+    LaneWaits waited{};
   };
 
   /// What happened to jobs, and to the lane itself.
@@ -69,10 +86,21 @@ class Lane {
   /// See Engine::adjust.
   void adjust(const EngineConfig& to);
 
-  /// Refuses new jobs from now on.
-  void close();
+  /// See Engine::close, Engine::retire.
+  void close(bool closed);
+  void retire();
+  bool retired();
 
-  /// Ends every job, telling its ranks, and the thread. Ports may be closed afterwards.
+  /// Ends a job at this lane, telling its ranks. Nothing: the lane stands still, and will do it
+  /// later. For the control thread, as the next ones.
+  std::optional<bool> kick(std::uint32_t job);
+  /// See Engine::limit_streams. Nothing: likewise.
+  std::optional<bool> limit_streams(std::uint32_t job, std::uint16_t streams);
+
+  /// See net::DatagramIo::capture. The lane may hold it for a turn longer.
+  void capture(std::shared_ptr<net::Capture> capture);
+
+  /// Ends the thread. Ports may be closed afterwards.
   void end();
 
   /// The counters between two turns, or at the end; the last known ones of a lane that stands
@@ -94,7 +122,7 @@ class Lane {
   void obey(Time now);
   void keep(const JobEvent& event);
   void pause_ended(Duration pause);
-  Snapshot take_snapshot(Time now) const;
+  Snapshot take_snapshot(Time now);
   void pin() const;
 
   const LaneOptions options_;
@@ -103,14 +131,16 @@ class Lane {
   net::DatagramIo io_;
   Engine engine_;
   std::mutex mutex_;
-  std::vector<Command> commands_;       // guarded by mutex_
-  Events events_;                       // guarded by mutex_
-  Duration busy_{};                     // turns with work
+  std::vector<Command> commands_;  // guarded by mutex_
+  Events events_;                  // guarded by mutex_
+  Duration busy_{};                // turns with work
+  LaneWaits waited_;
   std::atomic<bool> commanded_{false};  // there are some
   std::atomic<bool> stop_{false};
   std::atomic<std::uint64_t> turns_{0};
   Snapshot known_;                   // by who asked last
   std::size_t known_live_jobs_ = 0;  // the same
+  bool known_retired_ = false;
   std::thread thread_;
 };
 

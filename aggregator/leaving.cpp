@@ -1,4 +1,5 @@
-// The engine's part that lets ranks go (rule 25 of docs/protocol.md).
+// The engine's part that lets ranks go, and sends them away when it retires (rules 25 and 26 of
+// docs/protocol.md).
 #include <algorithm>
 
 #include "aggregator/engine.hpp"
@@ -10,6 +11,9 @@ namespace {
 
 /// How often ranks are asked for their positions on behalf of one that wants to leave.
 constexpr Duration kPollInterval = std::chrono::milliseconds(10);
+
+/// How often a member is asked for a KEEPALIVE, to which it is told that it is not known here.
+constexpr Duration kSendAwayInterval = std::chrono::milliseconds(20);
 
 /// Whether a rank may pass this on: of ranks and shards that the session has, and not what members
 /// do not believe (`ShardMembership::is_aborted`), who would wait for the job's end in vain.
@@ -95,6 +99,68 @@ bool Engine::poll(Job& job, Rank rank) {
                   job.membership.record().protection);
   }
   return any;
+}
+
+// --------------------------------------------------------------------------------------- retiring
+namespace {
+
+/// Of a job whose ranks are about to leave the last packets count: its members stay.
+bool is_whole(const Membership& membership) {
+  const Roster& roster = membership.roster();
+  return roster.present().size() == roster.session().ranks;
+}
+
+RankSet members_here(const Membership& membership, const RankSet& sent_away) {
+  RankSet here = membership.roster().present();
+  return here -= sent_away;
+}
+
+}  // namespace
+
+void Engine::retire(Time now, PacketSink& sink) {
+  retiring_ = true;
+  for (const auto& [id, job] : jobs_)
+    for (Stream& stream : job->streams) stream.retire(now, job->counters);
+  ask_who_stays(now);
+  flush(sink);
+}
+
+bool Engine::retired() const {
+  return std::ranges::all_of(jobs_, [](const auto& entry) {
+    const Job& job = *entry.second;
+    return !job.membership.active() || members_here(job.membership, job.sent_away).empty();
+  });
+}
+
+/// A POLL for no stream asks for a KEEPALIVE.
+void Engine::ask_who_stays(Time now) {
+  for (auto& [id, job] : jobs_) {
+    const Membership& membership = job->membership;
+    if (!membership.active() || !is_whole(membership)) continue;
+    const Session& session = membership.roster().session();
+    auto poll = wire::make<wire::Poll>(session.job);
+    poll.delivery.epoch = session.epoch;
+    poll.delivery.delivery_token = session.delivery_token;
+    poll.delivery.stream = session.shard;
+    members_here(membership, job->sent_away).for_each([&](Rank r) {
+      control_.push(membership.roster().endpoints()[r.value], poll, membership.record().protection);
+    });
+  }
+  deadline_ = after(now, kSendAwayInterval);
+}
+
+/// The member has proven who it is by this KEEPALIVE.
+void Engine::send_away(Job& job, const Endpoint& from, const Packet& keep_alive) {
+  if (!is_whole(job.membership)) return;
+  control_.push(from, *refusal_of(keep_alive, config_), job.membership.record().protection);
+  const Rank rank{keep_alive.member().rank};
+  if (job.sent_away.contains(rank) ||
+      !job.membership.said_something_new(rank, keep_alive.as<wire::KeepAlive>()))
+    return;
+  job.sent_away.insert(rank);
+  if (!members_here(job.membership, job.sent_away).empty()) return;
+  ++counters_.jobs_sent_away;
+  tell({.kind = JobEvent::Kind::kSentAway, .session = job.membership.roster().session()});
 }
 
 }  // namespace sluice::aggregator

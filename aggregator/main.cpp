@@ -2,20 +2,31 @@
 // or lost packet buffers; 2: wrong settings.
 #include <cstdio>
 #include <exception>
+#include <memory>
 
 #include <spdlog/spdlog.h>
 
 #include <sluice/error.hpp>
 
 #include "aggregator/daemon.hpp"
+#include "common/base/version.hpp"
 #include "common/config/aggregator_config.hpp"
 #include "common/config/log.hpp"
 #include "common/config/reload.hpp"
+#include "common/log/fields.hpp"
 #include "common/log/logger.hpp"
+#include "common/log/printable.hpp"
 #include "common/net/pool.hpp"
 
 int main(int argc, char** argv) {
   using namespace sluice;
+  std::shared_ptr<spdlog::logger> log;  // once its form is not the one of standard error
+  const auto refuse = [&](const std::exception& error) {
+    if (log)
+      log->error("{}", error.what());
+    else
+      std::fprintf(stderr, "sluice-aggregator: %s\n", printable(error.what()).c_str());
+  };
   try {
     const auto outcome = config::parse_aggregator(argc, argv);
     if (outcome.action != config::ParseOutcome::Action::kRun) {
@@ -24,8 +35,14 @@ int main(int argc, char** argv) {
     }
     const auto logger = config::make_logger({.name = "sluice-aggregator",
                                              .level = outcome.config.log_level,
-                                             .file = outcome.config.log_file});
+                                             .file = outcome.config.log_file,
+                                             .format = outcome.config.log_format});
+    if (outcome.config.log_format != LogFormat::kText) log = logger;
     spdlog::set_default_logger(logger);
+    {
+      const LogContext context({{"version", version()}, {"build", build_id()}});
+      logger->info("version {}, build {}", version(), build_id());
+    }
     for (const std::string& name : config::unknown_variables())
       logger->warn("the environment has {}", name);
     const auto reload = [&](const auto& config, const auto& secrets) {
@@ -34,10 +51,10 @@ int main(int argc, char** argv) {
     aggregator::Daemon(outcome.config, outcome.secrets, reload, logger).run();
     return net::BufferPool::lost() == 0 ? 0 : 1;
   } catch (const Error& error) {
-    std::fprintf(stderr, "sluice-aggregator: %s\n", error.what());
+    refuse(error);
     return error.code() == ErrorCode::kInvalidArgument ? 2 : 1;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "sluice-aggregator: %s\n", error.what());
+    refuse(error);
     return 1;
   }
 }

@@ -67,6 +67,9 @@ class Membership {
   void on_keep_alive(Rank r, const wire::KeepAlive& packet, Time now, ControlPackets& out) {
     roster_.on_keep_alive(r, packet, now, out);
   }
+  bool said_something_new(Rank r, const wire::KeepAlive& packet) {
+    return roster_.said_something_new(r, packet);
+  }
   Multicast& multicast() { return roster_.multicast(); }  ///< while active
 
   /// Answers LEFT to a LEAVE with this token; `may_leave` tells whether no one needs the rank any

@@ -1,77 +1,31 @@
 #include "aggregator/metrics.hpp"
 
-#include <chrono>
 #include <cstddef>
-#include <initializer_list>
 #include <sstream>
 #include <utility>
 #include <vector>
 
-#include <prometheus/metric_family.h>
 #include <prometheus/text_serializer.h>
 
 #include "aggregator/drops.hpp"
+#include "common/base/version.hpp"
+#include "common/metrics/family.hpp"
 #include "common/net/clock.hpp"
 
 namespace sluice::aggregator {
 namespace {
 
-using prometheus::ClientMetric;
+using metrics::Family;
+using metrics::seconds;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
-using Label = ClientMetric::Label;
-
-double seconds(Duration d) {
-  return std::chrono::duration<double>(d).count();
-}
-
-/// One family, to which metrics are added.
-class Family {
- public:
-  Family(std::vector<MetricFamily>& all, MetricType type, std::string name, std::string_view help)
-      : family_(all.emplace_back()) {
-    family_.type = type;
-    family_.name = "sluice_" + std::move(name);
-    family_.help = help;
-  }
-
-  /// `labels`: name and value, in turn.
-  ClientMetric& add(std::initializer_list<std::string> labels, double value) {
-    ClientMetric& metric = add(labels);
-    (family_.type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
-    return metric;
-  }
-  void add(std::initializer_list<std::string> labels, std::uint64_t value) {
-    add(labels, static_cast<double>(value));
-  }
-  void add(std::initializer_list<std::string> labels, const LatencyHistogram& from) {
-    auto& histogram = add(labels).histogram;
-    for (std::size_t i = 0; i < from.counts().size(); ++i) {
-      histogram.sample_count += from.counts()[i];
-      if (i < LatencyHistogram::kBuckets)
-        histogram.bucket.push_back(
-            {histogram.sample_count, seconds(LatencyHistogram::upper_bound(i))});
-    }
-    histogram.sample_sum = seconds(from.sum());
-  }
-
- private:
-  ClientMetric& add(std::initializer_list<std::string> labels) {
-    ClientMetric& metric = family_.metric.emplace_back();
-    for (auto label = labels.begin(); label != labels.end(); label += 2)
-      metric.label.push_back({*label, *(label + 1)});
-    return metric;
-  }
-
-  MetricFamily& family_;
-};
 
 class Metrics {
  public:
   explicit Metrics(const Figures& figures) : figures_(figures) {
     all_.reserve(128);  // families stay where they are while they are filled
-    counter("build_info", "", "1, labelled with the version.", MetricType::Gauge)
-        .add({"version", SLUICE_VERSION}, 1.0);
+    counter("build_info", "", "1, labelled with the version and the build.", MetricType::Gauge)
+        .add({"version", version(), "build", build_id()}, 1.0);
     of_lanes();
     of_ports();
     of_jobs();
@@ -127,6 +81,11 @@ void Metrics::of_lanes() {
           [](const Lane::Snapshot& lane) { return seconds(lane.busy) * net::cycles_per_second(); });
   by_lane(counter("lane_cpu", "seconds", "Processor time of the lane's thread."),
           [](const Lane::Snapshot& lane) { return seconds(lane.cpu_time); });
+  Family waited = counter("lane_waited", "seconds", "Time in which a lane could not go on.");
+  for (std::size_t i = 0; i < figures_.lanes.size(); ++i)
+    figures_.lanes[i].waited.for_each([&](std::string_view cause, Duration time) {
+      waited.add({"lane", std::to_string(i), "cause", std::string(cause)}, seconds(time));
+    });
   by_lane(gauge("lane_jobs", "Jobs that are forming or active."),
           [](const Lane::Snapshot& lane) { return static_cast<double>(lane.jobs.size()); });
   Family size = gauge("pool_buffers", "Packet buffers of a lane.");
@@ -151,7 +110,7 @@ void Metrics::of_frames() {
   Family events = counter("io_events", "", "What else happened to frames, by event.");
   for (std::size_t i = 0; i < figures_.lanes.size(); ++i)
     for (const auto& [name, member] : net::kIoCounterNames)
-      if (!is_drop(name))
+      if (!net::is_drop(name))
         events.add({"lane", std::to_string(i), "event", std::string(name)},
                    figures_.lanes[i].io.*member);
 }
@@ -193,6 +152,13 @@ void Metrics::of_jobs() {
          [](const JobFigures& job) {
            return job.session.ranks * job.counters.bytes_dense - job.counters.bytes_contributed;
          });
+  Family waited =
+      counter("job_waited", "seconds", "Time of the job's streams, by what they waited for.");
+  for (const auto& [id, job] : jobs)
+    job.counters.waited.for_each(
+        [&, number = std::to_string(id)](std::string_view cause, Duration time) {
+          waited.add({"job_id", number, "cause", std::string(cause)}, seconds(time));
+        });
   by_job({all_, MetricType::Histogram, "job_round_seconds",
           "Time from a round's first contribution to its result."},
          [](const JobFigures& job) { return job.counters.round_time; });

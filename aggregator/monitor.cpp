@@ -13,6 +13,8 @@
 
 #include "aggregator/metrics.hpp"
 #include "aggregator/status_page.hpp"
+#include "common/log/printable.hpp"
+#include "common/metrics/family.hpp"
 #include "common/net/io_counters.hpp"
 #include "common/protocol/drop_reason.hpp"
 
@@ -98,38 +100,48 @@ void Monitor::serve_http(const config::ListenAddress& listen) {
 void Monitor::serve_telemetry() {
   telemetry_ = std::make_unique<net::Telemetry>(std::vector<net::Telemetry::Command>{
       {"/sluice/lane", "Counters of a lane. Parameter: its number, 0 if there is none",
-       [this](std::string_view lane) { return counters_of_lane(*latest(), lane); }},
+       [this](std::string_view lane) { return counters_of_lane(latest()->figures, lane); }},
       {"/sluice/jobs", "Jobs that are forming or active, each with its number of ranks",
-       [this](std::string_view) { return numbers_of_jobs(*latest()); }},
+       [this](std::string_view) { return numbers_of_jobs(latest()->figures); }},
       {"/sluice/job", "Counters of a job. Parameter: its number",
-       [this](std::string_view job) { return counters_of_job(*latest(), job); }}});
+       [this](std::string_view job) { return counters_of_job(latest()->figures, job); }}});
 }
 
 void Monitor::publish(Figures now) {
-  auto published = std::make_shared<const Figures>(std::move(now));
+  History history = latest()->history;  // this thread alone changes it
+  history.add(now);
+  auto published = std::make_shared<const Sample>(Sample{std::move(now), std::move(history)});
   const std::lock_guard lock(mutex_);
-  history_.add(*published);
   latest_ = std::move(published);
 }
 
-std::shared_ptr<const Figures> Monitor::latest() const {
+std::shared_ptr<const Monitor::Sample> Monitor::latest() const {
   const std::lock_guard lock(mutex_);
   return latest_;
 }
 
-http::Response Monitor::metrics() const {
-  const auto figures = latest();
-  if (figures->lanes.empty()) return starting();
-  return {std::string(kPrometheusType), to_prometheus(*figures)};
+http::Response Monitor::metrics() {
+  const auto text = metrics_.text(
+      [this] { return latest(); },
+      [](const Sample& sample) {
+        return sample.figures.lanes.empty() ? std::string() : to_prometheus(sample.figures);
+      });
+  return text->empty() ? starting() : http::Response{std::string(metrics::kPrometheusType), *text};
 }
 
-http::Response Monitor::status() const {
-  std::unique_lock lock(mutex_);
-  const auto latest = latest_;
-  const History history = history_;
-  lock.unlock();
-  if (latest->lanes.empty()) return starting();
-  return {"application/json", status_json(identity_, *latest, history, events())};
+std::string Monitor::status_json() {
+  return *status_.text([this] { return latest(); },
+                       [this](const Sample& sample) {
+                         return sample.figures.lanes.empty()
+                                    ? std::string()
+                                    : aggregator::status_json(identity_, sample.figures,
+                                                              sample.history, events());
+                       });
+}
+
+http::Response Monitor::status() {
+  const std::string status = status_json();
+  return status.empty() ? starting() : http::Response{"application/json", status};
 }
 
 /// Latest first.
@@ -141,7 +153,7 @@ std::vector<LoggedEvent> Monitor::events() const {
     const auto at = std::chrono::floor<std::chrono::seconds>(message->time);
     events.push_back({fmt::format("{:%FT%TZ}", fmt::gmtime(at)),
                       std::string(level.data(), level.size()),
-                      std::string(message->payload.data(), message->payload.size())});
+                      printable({message->payload.data(), message->payload.size()})});
   }
   return events;
 }

@@ -1,6 +1,7 @@
 // What a daemon shows of itself: metrics and a page over HTTP, and DPDK's telemetry. The control
 // thread publishes figures once a second; whoever asks, however often, reads the latest and costs
-// the lanes nothing.
+// the lanes nothing. A page is rendered once for each of these, when it is first asked for: many
+// clients cost no more.
 #pragma once
 
 #include <memory>
@@ -11,6 +12,7 @@
 
 #include "aggregator/figures.hpp"
 #include "aggregator/history.hpp"
+#include "aggregator/once_per_sample.hpp"
 #include "aggregator/status.hpp"
 #include "common/config/address.hpp"
 #include "common/http/server.hpp"
@@ -33,20 +35,29 @@ class Monitor {
 
   void publish(Figures now);
 
+  /// What is published, as status.json; empty before that. Warnings since then are not in it.
+  std::string status_json();
+
  private:
   using Warnings = spdlog::sinks::ringbuffer_sink_mt;
 
-  std::shared_ptr<const Figures> latest() const;
-  http::Response metrics() const;
-  http::Response status() const;
+  struct Sample {
+    Figures figures;
+    History history;  ///< with these
+  };
+
+  std::shared_ptr<const Sample> latest() const;
+  http::Response metrics();
+  http::Response status();
   std::vector<LoggedEvent> events() const;
 
   const Identity identity_;
   const std::shared_ptr<spdlog::logger> logger_;
   const std::shared_ptr<Warnings> warnings_;
   mutable std::mutex mutex_;
-  std::shared_ptr<const Figures> latest_ = std::make_shared<Figures>();  // guarded by mutex_
-  History history_;                                                      // guarded by mutex_
+  std::shared_ptr<const Sample> latest_ = std::make_shared<Sample>();  // guarded by mutex_
+  OncePerSample<Sample> metrics_;
+  OncePerSample<Sample> status_;
   // Their threads end before what they read.
   std::unique_ptr<http::Server> server_;
   std::unique_ptr<net::Telemetry> telemetry_;

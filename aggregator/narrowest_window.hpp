@@ -27,10 +27,17 @@ class NarrowestWindow {
     least_before_ = std::exchange(least_, kNone);
   }
 
+  /// An operator lets the job run at most so many; 0: as many as it likes.
+  void limit(std::uint16_t width) {
+    limit_ = width == 0 ? kNone : width;
+    was_limited_ = true;
+  }
+  std::uint16_t limited_to() const { return limit_ == kNone ? 0 : limit_; }
+
   /// 0: none has told.
   std::uint16_t value() const {
-    const std::uint16_t least = std::min(least_, least_before_);
-    return least == kNone ? 0 : least;
+    const std::uint16_t least = std::min({least_, least_before_, limit_});
+    return least == kNone && !was_limited_ ? 0 : least;
   }
 
  private:
@@ -41,6 +48,8 @@ class NarrowestWindow {
   std::uint32_t told_ = 0;
   std::uint16_t least_ = kNone;
   std::uint16_t least_before_ = kNone;  // of the period before
+  std::uint16_t limit_ = kNone;
+  bool was_limited_ = false;  // so ranks must be told when it ends
 };
 
 }  // namespace sluice::aggregator

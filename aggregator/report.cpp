@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "common/base/version.hpp"
+
 namespace sluice::aggregator {
 namespace {
 
@@ -108,6 +110,7 @@ void Report::tell_progress(const Figures& now) {
 }
 
 void Report::tell_all(const Figures& now) {
+  logger_->info("sluice at exit: version {}, build {}", version(), build_id());
   for (const auto& [what, text] : totals(now))
     if (!text.empty()) logger_->info("{} at exit: {}", what, text);
 }

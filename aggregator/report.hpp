@@ -22,7 +22,7 @@ class Report {
   /// the last call, if there was traffic. Nothing while the daemon is idle.
   void tell_progress(const Figures& now);
 
-  /// All counters that ever moved.
+  /// Which build this is, and all counters that ever moved.
   void tell_all(const Figures& now);
 
  private:

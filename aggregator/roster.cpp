@@ -86,18 +86,6 @@ Time Roster::all_must_have_spoken() const {
   return all ? kNever : after(formed_at_, kSilentIntervals * config_.keep_alive_interval());
 }
 
-std::optional<Rank> Roster::find(const wire::MemberHeader& member) const {
-  if (member.rank >= session_.ranks || member.token == 0) return std::nullopt;
-  const Member& known = members_[member.rank];
-  if (member.token != known.token && member.token != known.former_token) return std::nullopt;
-  return Rank{member.rank};
-}
-
-Opener* Roster::opener_of(const wire::MemberHeader& member) const {
-  const Member& known = members_[member.rank];
-  return (member.token == known.token ? known.opener : known.former_opener).get();
-}
-
 /// For its present binding.
 std::shared_ptr<Opener> Roster::opener_of(Rank r) const {
   const Member& member = members_[r.value];
@@ -208,6 +196,14 @@ void Roster::contend(const Endpoint& from, const wire::Join& join, Time now) {
   member.contender->join.serial = join.serial;
 }
 
+/// Whether the rank would take a WELCOME to this session: what it holds by reference may be read
+/// yet by the aggregator that took it in, so it takes no session that goes otherwise.
+bool Roster::can_take(const wire::Join& join) const {
+  return (join.flags & wire::kJoinByReference) == 0 ||
+         (session_.by_reference && join.streams == session_.streams &&
+          join.history == session_.history);
+}
+
 /// When a contended member that stays silent counts as gone.
 Time Roster::contention_ends(const Member& member) const {
   return after(std::max(member.contender->since, member.seen),
@@ -226,7 +222,8 @@ std::optional<Roster::Contender> Roster::settle_contention(Time now, ControlPack
       record_.answered_again(contender.endpoint, contender.join, out);
     } else if (now < contention_ends(member)) {
       continue;
-    } else if (!member.spoke && !resumed_ && !has_progress(contender.join)) {
+    } else if (!member.spoke && !resumed_ && !has_progress(contender.join) &&
+               can_take(contender.join)) {
       const AbortInfo why = about(AbortReason::kDuplicateRank, Rank{r});
       record_.tombstones.token_ended(
           member.token, {.left = false, .generation = session_.generation, .why = why});

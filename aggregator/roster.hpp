@@ -35,10 +35,18 @@ class Roster {
   std::span<const Endpoint> endpoints() const { return endpoints_; }  ///< by rank
   const RankSet& present() const { return present_; }                 ///< not left
 
-  /// Of a member that find() has found; null where packets carry no trailers.
-  Opener* opener_of(const wire::MemberHeader& member) const;
   /// The rank whose token the header has, if any.
-  std::optional<Rank> find(const wire::MemberHeader& member) const;
+  std::optional<Rank> find(const wire::MemberHeader& member) const {
+    if (member.rank >= session_.ranks || member.token == 0) return std::nullopt;
+    const Member& known = members_[member.rank];
+    if (member.token != known.token && member.token != known.former_token) return std::nullopt;
+    return Rank{member.rank};
+  }
+  /// Of a member that find() has found; null where packets carry no trailers.
+  Opener* opener_of(const wire::MemberHeader& member) const {
+    const Member& known = members_[member.rank];
+    return (member.token == known.token ? known.opener : known.former_opener).get();
+  }
   /// Whether any member has it, of whatever rank.
   bool has_token(std::uint64_t token) const;
 
@@ -71,6 +79,14 @@ class Roster {
   bool was_heard(Rank r) const { return members_[r.value].spoke; }
   void proved_liveness(Rank r, Time now) { members_[r.value].seen = now; }
   Duration silence_of(Rank r, Time now) const { return now - members_[r.value].seen; }
+  /// Whether no KEEPALIVE of this number or a higher one came before, with the newest token: a
+  /// recorded one says nothing.
+  bool said_something_new(Rank r, const wire::KeepAlive& packet) {
+    Member& member = members_[r.value];
+    if (packet.member.token != member.token || packet.number <= member.keep_alive) return false;
+    member.keep_alive = packet.number;
+    return true;
+  }
   void on_keep_alive(Rank r, const wire::KeepAlive& packet, Time now, ControlPackets& out);
 
   /// Where results go by multicast, and BEACONs that are due.
@@ -113,21 +129,22 @@ class Roster {
 
  private:
   struct Member {
-    std::uint64_t nonce = 0;
-    std::uint64_t serial = 0;
-    std::uint64_t token = 0;
+    std::uint64_t token = 0;         // of every packet, as the next ones
     std::uint64_t former_token = 0;  // valid until the new one is used; 0: none
     std::shared_ptr<Opener> opener, former_opener;
-    std::uint64_t keep_alive = 0;
     Time seen{};
     bool spoke = false;
     bool was_deaf = false;  // to the group, as an operator was told
+    std::uint64_t nonce = 0;
+    std::uint64_t serial = 0;
+    std::uint64_t keep_alive = 0;
     std::optional<Contender> contender;
   };
   std::shared_ptr<Opener> opener_of(Rank r) const;
   void judge_hearing(Rank r, const wire::KeepAlive& packet, Time now);
   bool is_another_process(const wire::Join& join) const;
   bool went_on_elsewhere(const wire::Join& join) const;
+  bool can_take(const wire::Join& join) const;
   Time contention_ends(const Member& member) const;
 
   JobRecord& record_;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "aggregator/drops.hpp"
+#include "common/base/version.hpp"
 #include "common/protocol/drop_reason.hpp"
 
 namespace sluice::aggregator {
@@ -34,10 +35,14 @@ json to_json(const JobFigures& job, const JobRates& rates) {
   json counters;
   for (const auto& [name, member, help] : kJobCounterNames)
     counters[std::string(name)] = job.counters.*member;
+  json waited;
+  job.counters.waited.for_each(
+      [&](std::string_view cause, Duration time) { waited[std::string(cause)] = seconds(time); });
   return {{"job", job.session.job},
           {"active", job.active},
           {"ranks", job.session.ranks},
           {"streams", job.session.streams},
+          {"stream_limit", job.stream_limit == 0 ? json() : json(job.stream_limit)},
           {"absent", to_json(absent)},
           {"waited_for", to_json(job.waited_for)},
           {"waiting_s", seconds(job.waiting)},
@@ -48,6 +53,7 @@ json to_json(const JobFigures& job, const JobRates& rates) {
           {"rounds_per_s", rates.rounds},
           {"density", or_null(rates.densities.density)},
           {"union_density", or_null(rates.densities.union_density)},
+          {"waited_s", waited},
           {"counters", counters}};
 }
 
@@ -93,6 +99,14 @@ json lanes_of(const Figures& figures) {
   return lanes;
 }
 
+json capture_of(const Figures& figures) {
+  if (!figures.captured) return {};
+  return {{"frames", figures.captured->written},
+          {"missed_frames", figures.captured->missed},
+          {"done", figures.captured->done},
+          {"error", figures.captured->error}};
+}
+
 json ports_of(const Figures& figures) {
   json ports = json::array();
   for (const PortFigures& port : figures.ports)
@@ -126,11 +140,15 @@ std::string status_json(const Identity& identity, const Figures& figures, const 
   json logged = json::array();
   for (const LoggedEvent& event : events)
     logged.push_back({{"time", event.time}, {"level", event.level}, {"text", event.text}});
-  const json status{{"version", SLUICE_VERSION},
+  const json status{{"version", version()},
+                    {"build", build_id()},
                     {"shard", identity.shard},
                     {"shards", identity.shards},
                     {"uptime_s", seconds(figures.at - identity.started)},
+                    {"draining", figures.draining},
+                    {"max_jobs", figures.max_jobs},
                     {"now", to_json(now)},
+                    {"capture", capture_of(figures)},
                     {"jobs", jobs},
                     {"lanes", lanes_of(figures)},
                     {"ports", ports_of(figures)},

@@ -90,6 +90,7 @@ Taken Stream::on_probe(Rank w, Round position, std::uint64_t have, Scope& scope)
 /// A worker tells which results it has applied. With all of them told, the stream goes live.
 Taken Stream::on_sync(Rank w, Round applied, Scope& scope) {
   Taken taken{.proves_liveness = true};
+  charge(scope.now, scope.of_job);
   switch (rounds_.sync(w, applied)) {
     case RoundLog::Synced::kKnown:
       taken = {DropReason::kDuplicate};
@@ -185,8 +186,13 @@ void Stream::take(Rank w, const Packet& packet, Buffer buffer, Scope& scope) {
   ++scope.counters.contributions;
   ++scope.of_job.contributions;
   scope.of_job.received_bytes += buffer.bytes().size();
-  if (begun_ == kNever) begun_ = scope.now;
-  scope.window.tell(packet.as<wire::Data>().window);
+  const auto& data = packet.as<wire::Data>();
+  is_late_ = (data.flags & wire::kDataAsk) != 0 || (has_repeated_ && repeated_to_.contains(w));
+  if (begun_ == kNever) {
+    charge(scope.now, scope.of_job);
+    begun_ = scope.now;
+  }
+  scope.window.tell(data.window);
   op_known_ = true;
   if (opening_) wants_[w.value] = *packet.descriptor();
   if (is_keyed_) {
@@ -206,6 +212,19 @@ void Stream::take(Rank w, const Packet& packet, Buffer buffer, Scope& scope) {
   }
   const auto add = [&](Rank r, const Packet& ready) { combiner_.add(r, ready); };
   if (!contributions_.take(w, packet, std::move(buffer), add)) ++scope.counters.contributions_held;
+}
+
+// ------------------------------------------------------------------------------------ its time
+/// What the running round waits for, or has waited for when all of that has just come.
+WaitCause Stream::waits_for() const {
+  if (!rounds_.live() || rounds_.replaying() || ended_for_some_) return WaitCause::kRecovery;
+  if (stalled_) return WaitCause::kPacketMemory;
+  if (awaited_ack_) return WaitCause::kAcknowledgement;
+  if (retiring_) return WaitCause::kRetirement;
+  if (opening_ && begun_ == kNever) return WaitCause::kNoOp;
+  if (is_late_ && (begun_ == kNever || contributions_.complete()))
+    return WaitCause::kRetransmission;
+  return begun_ == kNever ? WaitCause::kNextRound : WaitCause::kContribution;
 }
 
 // ---------------------------------------------------------------------------- finishing a round
@@ -229,7 +248,9 @@ const AbortInfo* Stream::try_finish(Scope& scope) {
 bool Stream::may_finish(Scope& scope) {
   if (!op_known_ || !contributions_.complete() || ended_for_some_) return false;
   if (rounds_.may_finish()) return true;
-  if (!std::exchange(awaited_ack_, true)) {
+  if (!awaited_ack_) {
+    charge(scope.now, scope.of_job);
+    awaited_ack_ = true;
     ++scope.counters.rounds_awaiting_ack;
     ++scope.of_job.rounds_awaiting_ack;
   }
@@ -284,13 +305,18 @@ const AbortInfo* Stream::look_for_lost_memory(Scope& scope) {
                  .rank_a = *lost});
   // It says why in its LEAVE. For good, whatever it writes later: the blocks are not known any
   // more.
-  ended_for_some_ = scope.shared->has_ended_for_some();
+  if (scope.shared->has_ended_for_some() != ended_for_some_) {
+    charge(scope.now, scope.of_job);
+    ended_for_some_ = !ended_for_some_;
+  }
   return nullptr;
 }
 
 /// The pool has no buffer for the result: it is built when it has.
 bool Stream::stall(Scope& scope) {
-  if (!std::exchange(stalled_, true)) {
+  if (!stalled_) {
+    charge(scope.now, scope.of_job);
+    stalled_ = true;
     ++scope.counters.rounds_stalled;
     ++scope.of_job.rounds_stalled;
   }
@@ -301,6 +327,7 @@ bool Stream::stall(Scope& scope) {
 void Stream::finished(Buffer result, Scope& scope) {
   ++scope.counters.rounds_finished;
   ++scope.of_job.rounds;
+  charge(scope.now, scope.of_job);
   if (begun_ != kNever) scope.of_job.round_time.observe(scope.now - std::exchange(begun_, kNever));
   if (rounds_.replaying()) ++scope.counters.rounds_replayed;
   scope.sink.enter(Stage::kTransmit);
@@ -374,35 +401,35 @@ Buffer Stream::build_keyed_result(const KeyedCombiner::Merged& merged, Scope& sc
 }
 
 void Stream::deliver(const Buffer& result, Scope& scope) {
-  const bool has_sums = !is_keyed_ && !combiner_.is_empty();
-  RankSet whole;  // who is to have all of it
-  scope.present.for_each([&](Rank r) {
-    if (!has_sums || lacks_a_sum(r)) whole.insert(r);
-  });
   scope.counters.results_sent += scope.present.size();
   RankSet rest = scope.present;
-  rest -= deliver_by_group(result, whole, scope);
+  if (!scope.multicast.paths().empty()) rest -= deliver_by_group(result, scope);
+  const bool has_sums = !is_keyed_ && !combiner_.is_empty();
   Buffer brief;
+  std::uint64_t bytes = 0;
   rest.for_each([&](Rank r) {
-    if (!whole.contains(r)) {
+    const bool whole = !has_sums || lacks_a_sum(r);
+    if (!whole) {
       if (!brief) brief = without_sums(result, scope);
       ++scope.counters.results_withheld;
     }
-    const Buffer& wanted = whole.contains(r) ? result : brief;
-    scope.of_job.sent_bytes += wanted.bytes().size();
+    const Buffer& wanted = whole ? result : brief;
+    bytes += wanted.bytes().size();
     scope.sink.send(scope.members[r.value], wanted.share());
   });
+  scope.of_job.sent_bytes += bytes;
 }
 
 /// To those who hear the group, if that is better than to each of them what he lacks: sums that few
 /// lack would fill the links of all. Returns whom it has reached.
-RankSet Stream::deliver_by_group(const Buffer& result, const RankSet& whole, Scope& scope) {
+RankSet Stream::deliver_by_group(const Buffer& result, Scope& scope) {
+  const bool has_sums = !is_keyed_ && !combiner_.is_empty();
   RankSet reached;
   for (const Multicast::Path& path : scope.multicast.paths()) {
     const unsigned hearing = path.hearing.size();
-    RankSet lacking = path.hearing;
-    lacking &= whole;
-    if (hearing < 2 || 2 * lacking.size() <= hearing) continue;
+    unsigned lacking = 0;
+    path.hearing.for_each([&](Rank r) { lacking += !has_sums || lacks_a_sum(r); });
+    if (hearing < 2 || 2 * lacking <= hearing) continue;
     scope.sink.send(path.group, result.share());
     ++scope.counters.group_packets;
     scope.of_job.sent_bytes += result.bytes().size();
@@ -448,7 +475,7 @@ void Stream::start_round(std::span<const BlockIndex> want) {
 }
 
 void Stream::start_round(bool opening) {
-  stalled_ = awaited_ack_ = resumed_ = false;
+  stalled_ = awaited_ack_ = resumed_ = is_late_ = has_repeated_ = false;
   opening_ = opening;
   if (opening_) op_known_ = false;
 }
@@ -458,6 +485,8 @@ void Stream::start_round(bool opening) {
 /// from + 1 + i), or who is waited for.
 void Stream::answer(Rank w, Round from, std::uint64_t have, Scope& scope) {
   if (from == rounds_.running()) return send_status(w, scope);
+  if (!std::exchange(has_repeated_, true)) repeated_to_.clear();
+  repeated_to_.insert(w);
   rounds_.for_each_result(from, have, [&](const Buffer& result) {
     ++scope.counters.results_repeated;
     ++scope.of_job.results_repeated;

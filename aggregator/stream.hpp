@@ -29,6 +29,7 @@
 #include "aggregator/narrowest_window.hpp"
 #include "aggregator/round_log.hpp"
 #include "aggregator/shared_memory.hpp"
+#include "aggregator/waits.hpp"
 #include "common/base/packet_buffer.hpp"
 #include "common/base/rank_set.hpp"
 #include "common/protocol/abort_info.hpp"
@@ -66,12 +67,13 @@ class Stream {
   using Scope = StreamScope;
 
   /// `resumed`: the workers have made progress at an earlier aggregator.
-  Stream(const Session& session, StreamId id, bool resumed)
+  Stream(const Session& session, StreamId id, bool resumed, Time now)
       : id_(id),
         rounds_(session, resumed),
         contributions_(session, widest_columns(session)),
         combiner_(session),
         keyed_(session),
+        waits_since_(now),
         wants_(session.ranks) {}
 
   Taken on_data(Rank w, const Packet& packet, Buffer buffer, Scope& scope);
@@ -91,6 +93,23 @@ class Stream {
     return !stalled_;
   }
   bool stalled() const { return stalled_; }
+
+  /// Charges the time up to now to what the stream waits for, as far as it is known.
+  void charge(Time now, JobCounters& of_job) {
+    if (now <= waits_since_) return;
+    of_job.waited[waits_for()] += now - waits_since_;
+    waits_since_ = now;
+  }
+  /// This aggregator sends the job's ranks away from now on.
+  void retire(Time now, JobCounters& of_job) {
+    charge(now, of_job);
+    retiring_ = true;
+  }
+  /// The lane did not run for so long.
+  void excuse_pause(Duration pause, JobCounters& of_job) {
+    of_job.waited[WaitCause::kPause] += pause;
+    waits_since_ += pause;
+  }
 
   const RoundLog& rounds() const { return rounds_; }
 
@@ -129,11 +148,12 @@ class Stream {
   void start_round(std::span<const BlockIndex> want);
   void start_round(bool opening);
   void deliver(const Buffer& result, Scope& scope);
-  RankSet deliver_by_group(const Buffer& result, const RankSet& whole, Scope& scope);
+  RankSet deliver_by_group(const Buffer& result, Scope& scope);
   bool lacks_a_sum(Rank w) const;
   Buffer without_sums(const Buffer& result, Scope& scope) const;
   void answer(Rank w, Round from, std::uint64_t have, Scope& scope);
   void send_status(Rank w, Scope& scope);
+  WaitCause waits_for() const;
 
   StreamId id_;
   RoundLog rounds_;
@@ -149,7 +169,12 @@ class Stream {
   bool ended_for_some_ =
       false;               // the job, for a rank whose blocks were read: no round ends any more
   bool is_keyed_ = false;  // the op: keyed_ combines it
-  Time begun_ = kNever;    // the running round's first contribution
+  bool retiring_ = false;
+  bool is_late_ = false;       // the last contribution: it, or the result before it, was sent again
+  bool has_repeated_ = false;  // in the running round: results, to these
+  RankSet repeated_to_;
+  Time waits_since_;
+  Time begun_ = kNever;  // the running round's first contribution
   OpNumber op_ = 0;
   Rank op_named_by_{};
   wire::Descriptor descriptor_{};

@@ -1,6 +1,6 @@
 // Prints, as JSON, all that users may set: the flags and settings of the programs, and the
-// environment variables of the library. The page, the manual pages and the completions of shells
-// are made of it (render.py), so that no second list of settings exists.
+// environment variables of the library; arguments.py adds the tools in Python. The page, the manual
+// pages and the completions of shells are made of it (render.py): no second list exists.
 #include <cstdio>
 #include <string>
 #include <string_view>
@@ -13,6 +13,7 @@
 #include "bench/perf/options.hpp"
 #include "bench/pktgen/options.hpp"
 #include "bindings/mpi/settings.hpp"
+#include "common/base/version.hpp"
 #include "common/config/aggregator_settings.hpp"
 #include "worker/environment.hpp"
 
@@ -113,7 +114,8 @@ Json mpi_variables() {
 }  // namespace
 
 int main() {
-  const Json all{{"version", SLUICE_VERSION},
+  const Json all{{"version", version()},
+                 {"build", build_id()},
                  {"programs",
                   {{"sluice-aggregator", aggregator()},
                    {"sluice-perf", program(perf::help())},

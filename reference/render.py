@@ -5,10 +5,14 @@
     render.py TABLES manual TEMPLATE    a manual page, likewise
     render.py TABLES bash PROGRAM       completion for bash
     render.py TABLES zsh PROGRAM        completion for zsh
+    render.py TABLES module NAME        the version and the build, for the tools in Python
 """
 import json
 import re
 import sys
+
+PLACES = {"FILE": "files", "PATH": "files", "DIRECTORY": "directories"}  # what they name
+
 
 def read(path):
     with open(path, encoding="utf-8") as file:
@@ -132,11 +136,57 @@ def variables(rows):
         yield from (".TP", rf"\fB{row['name']}\fR", roff(row["help"] + facts(row)))
 
 
+def names(row):
+    return (["-" + row["short"]] if "short" in row else []) + ["--" + row["name"]]
+
+
+def rows_of(command):
+    return [row for group in command["groups"] for row in group["flags"]]
+
+
+def synopsis(name, command):
+    """A line of a program, or of each of its commands."""
+    parts = [rf"\fB{roff(name)}\fR"]
+    for row in rows_of(command):
+        if row["name"] not in ("help", "version"):
+            flag = "|".join(rf"\fB{roff(flag)}\fR" for flag in names(row))
+            argument = rf" \fI{roff(row['argument'])}\fR" if row["argument"] else ""
+            parts.append(f"[{flag}{argument}]")
+    for row in command["arguments"]:
+        argument = rf"\fI{roff(row['argument'])}\fR" + " ..." * row["is_list"]
+        parts.append(f"[{argument}]" if row["is_optional"] else argument)
+    below = [line for of in command["commands"] for line in synopsis(of["name"], of)]
+    return [" ".join([*parts, line]) for line in below or [""]]
+
+
+def arguments(command):
+    for row in command["arguments"]:
+        yield from (".TP", rf"\fI{roff(row['argument'])}\fR", roff(row["help"]))
+
+
+def commands(program):
+    for command in program["commands"]:
+        yield ".SS " + roff(command["name"])
+        yield paragraphs(command["about"] or sentence(command["help"]))
+        yield from arguments(command)
+        for row in rows_of(command):
+            if row["name"] != "help":
+                yield from flag_entry(row)
+
+
+def sentence(text):
+    return text[0].upper() + text[1:] + "."
+
+
 def manual(tables, template):
-    program = tables["programs"].get(re.search(r"(?m)^\.TH (\S+)", template)[1].lower(), {})
+    name = re.search(r"(?m)^\.TH (\S+)", template)[1].lower()
+    program = tables["programs"].get(name, {})
     return fill(template, {
         "VERSION": lambda: tables["version"],
         "ABOUT": lambda: paragraphs(program["about"]),
+        "SYNOPSIS": lambda: "\n.br\n".join(synopsis(name, program)),
+        "ARGUMENTS": lambda: "\n".join(arguments(program)),
+        "COMMANDS": lambda: "\n".join(commands(program)),
         "FLAGS": lambda: "\n".join(flags(program)),
         "NOTES": lambda: paragraphs(program["notes"]),
         "SETTINGS": lambda: "\n".join(lines_of_file(tables)),
@@ -158,7 +208,7 @@ BASH = """\
     option=${{COMP_WORDS[COMP_CWORD - 2]}}
   fi
   local completing=(-W "$flags")
-  case $option in
+{commands}  case $option in
 {cases}
   esac
   mapfile -t COMPREPLY < <(compgen "${{completing[@]}}" -- "$word")
@@ -166,16 +216,24 @@ BASH = """\
 complete -F {function} {program}
 """
 
+# Of a program with commands: by the one that is given.
+BASH_COMMANDS = """\
+  local given
+  for given in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
+    case $given in
+{cases}
+    esac
+  done
+"""
 
-def names(row):
-    return (["-" + row["short"]] if "short" in row else []) + ["--" + row["name"]]
+FILE_NAMES = "compopt -o filenames 2> /dev/null"
 
 
 def bash_action(row):
     """What completes the value of a flag."""
-    if row["argument"] in ("FILE", "DIRECTORY"):
-        kind = "-f" if row["argument"] == "FILE" else "-d"
-        return f"compopt -o filenames 2> /dev/null\n      completing=({kind})"
+    if row["argument"] in PLACES:
+        kind = "-f" if PLACES[row["argument"]] == "files" else "-d"
+        return f"{FILE_NAMES}\n      completing=({kind})"
     words = " ".join(row.get("words", []))
     if not words:
         return "completing=()"  # nobody can guess it
@@ -184,32 +242,95 @@ def bash_action(row):
     return f'completing=(-W "{words}{more}")'
 
 
+def bash_words(command):
+    """What completes a word that is no flag's value: what `compgen` is called with."""
+    flags = [flag for row in rows_of(command) for flag in names(row)]
+    return " ".join([*(of["name"] for of in command.get("commands", [])), *flags])
+
+
+def bash_command(command):
+    """The rest of a command line that has this command."""
+    places = any(row["argument"] in PLACES for row in command["arguments"])
+    files = f"\n      {FILE_NAMES}" if places else ""
+    more = " -f" if places else ""
+    return (f"    {command['name']})\n      flags='{bash_words(command)}'{files}\n"
+            f"      completing=(-W \"$flags\"{more})\n      break\n      ;;")
+
+
+def all_commands(program):
+    """Each with flags of its own."""
+    return [program, *program.get("commands", [])]
+
+
 def bash(tables, name):
-    rows = [row for group in tables["programs"][name]["groups"] for row in group["flags"]]
+    program = tables["programs"][name]
     by_action = {}
-    for row in rows:
+    for row in (row for command in all_commands(program) for row in rows_of(command)):
         if row["argument"]:
-            by_action.setdefault(bash_action(row), []).extend(names(row))
+            flags = by_action.setdefault(bash_action(row), [])
+            flags.extend(flag for flag in names(row) if flag not in flags)
     cases = [f"    {' | '.join(of)})\n      {action}\n      ;;" for action, of in by_action.items()]
+    given = [bash_command(command) for command in program.get("commands", [])]
     return BASH.format(program=name, function="_" + name.replace("-", "_"), cases="\n".join(cases),
-                       flags=" ".join(flag for row in rows for flag in names(row)))
+                       commands=BASH_COMMANDS.format(cases="\n".join(given)) if given else "",
+                       flags=bash_words(program))
 
 
-def zsh(tables, name):
-    quoted = str.maketrans({"'": "'\\''", "[": "\\[", "]": "\\]", ":": "\\:", "\\": "\\\\"})
-    specs = []
-    for row in (row for group in tables["programs"][name]["groups"] for row in group["flags"]):
+def zsh_quoted(text):
+    return text.translate(str.maketrans(
+        {"'": "'\\''", "[": "\\[", "]": "\\]", ":": "\\:", "\\": "\\\\"}))
+
+
+def zsh_word(text):
+    """One word of an action, which zsh evaluates."""
+    return '"' + re.sub(r"([`$\"])", r"\\\1", zsh_quoted(text)) + '"'
+
+
+def zsh_value(row):
+    actions = {"files": "_files", "directories": "_files -/"}
+    words = f"({' '.join(row['words'])})" if row.get("words") else " "
+    argument = zsh_quoted(row["argument"].lower())
+    return f"{argument}:{actions.get(PLACES.get(row['argument']), words)}"
+
+
+def zsh_specs(command):
+    """The arguments of _arguments: flags and values."""
+    for row in rows_of(command):
         value = ""
         if row["argument"]:
-            actions = {"FILE": "_files", "DIRECTORY": "_files -/"}
-            words = f"({' '.join(row['words'])})" if row.get("words") else " "
-            colons = "::" if row.get("is_switch") else ":"
-            value = f"{colons}{row['argument'].lower()}:{actions.get(row['argument'], words)}"
+            value = ("::" if row.get("is_switch") else ":") + zsh_value(row)
         again = "*" if row.get("is_list") else ""
         for flag in names(row):
             equals = "=" if value and flag.startswith("--") else ""
-            specs.append(f"  '{again}{flag}{equals}[{row['help'].translate(quoted)}]{value}'")
-    return f"#compdef {name}\n_arguments \\\n" + " \\\n".join(specs) + "\n"
+            yield f"'{again}{flag}{equals}[{zsh_quoted(row['help'])}]{value}'"
+    for row in command.get("arguments", []):
+        yield f"'{'*' if row['is_list'] else ':' * row['is_optional']}:{zsh_value(row)}'"
+
+
+def zsh_call(before, specs, indent=""):
+    return f" \\\n{indent}  ".join([f"{indent}_arguments{before}", *specs])
+
+
+def zsh_command(command):
+    return "\n".join([f"  {command['name']})", zsh_call("", zsh_specs(command), "    "), "    ;;"])
+
+
+def zsh(tables, name):
+    program = tables["programs"][name]
+    below = program.get("commands", [])
+    if not below:
+        return f"#compdef {name}\n{zsh_call('', zsh_specs(program))}\n"
+    told = " ".join(rf"{of['name']}\:{zsh_word(of['help'])}" for of in below)
+    specs = [*zsh_specs(program), f"'1:command:(({told}))'", "'*::argument:->argument'"]
+    return "\n".join([
+        f"#compdef {name}", "local context state state_descr line", "typeset -A opt_args",
+        zsh_call(" -C", specs) + " && return", "case $words[1] in",
+        *map(zsh_command, below), "esac", ""])
+
+
+def module(tables, _):
+    return (f"# Made by the build.\nVERSION = {tables['version']!r}\n"
+            f"BUILD = {tables['build']!r}\n")
 
 
 def main():
@@ -217,7 +338,7 @@ def main():
     tables = json.loads(read(path))
     if kind in ("page", "manual"):
         of = read(of)
-    make = {"page": page, "manual": manual, "bash": bash, "zsh": zsh}[kind]
+    make = {"page": page, "manual": manual, "bash": bash, "zsh": zsh, "module": module}[kind]
     sys.stdout.write(make(tables, of))
 
 

@@ -7,6 +7,7 @@
 
 #include "common/base/ids.hpp"
 #include "common/base/limits.hpp"
+#include "worker/derived_job.hpp"
 
 namespace sluice {
 namespace {
@@ -21,15 +22,10 @@ std::uint16_t streams_of(const Session& session) {
   return std::min(session.streams, std::max(share, session.shards));
 }
 
-/// The same on both sides, and another for each route and each generation of a job. Ids of
-/// different routes of one generation never meet; those of two jobs may, as rarely as random ones.
+/// The same on both sides, and another for each route and each generation of a job.
 std::uint32_t job_of(Route route, std::uint32_t job, std::uint64_t generation) {
   static_assert(kMaxRanks <= 256);
-  std::uint64_t hash = generation ^ job * 0x9E37'79B9'7F4A'7C15u;  // mixed as SplitMix64 does
-  hash = (hash ^ hash >> 30) * 0xBF58'476D'1CE4'E5B9u;
-  hash = (hash ^ hash >> 27) * 0x94D0'49BB'1331'11EBu;
-  const std::uint32_t pair = std::uint32_t{route.from} << 8 | route.to;
-  return static_cast<std::uint32_t>(hash >> 32) ^ pair;
+  return derived_job(job, generation, std::uint32_t{route.from} << 8 | route.to);
 }
 
 worker::EngineConfig config_of(Route route, bool sends, const Channel::Parent& parent) {
@@ -46,7 +42,7 @@ worker::EngineConfig config_of(Route route, bool sends, const Channel::Parent& p
   config.encrypt_packets = parent.session.encrypted;
   config.slots_id = 0;  // messages go in packets
   config.results = nullptr;
-  config.alias = worker::KnownAs{parent.config.job, {Rank{route.from}, Rank{route.to}}};
+  config.alias = worker::KnownAs{parent.config.known_as().job, {Rank{route.from}, Rank{route.to}}};
   return config;
 }
 
@@ -67,9 +63,7 @@ Error explained(const Error& error, Route route) {
       return with("so long is a message " + text_of(route) +
                   ", and its packets may be smaller than the job's");
     case ErrorCode::kNotAuthenticated:
-      return with(
-          "messages go by jobs with ids of their own, for which the aggregators need the "
-          "secret, too: as that of all jobs without one ('* SECRET')");
+      return with(secret_advice("messages go by jobs"));
     case ErrorCode::kQuota:
       return with("messages " + text_of(route) + " count as a job there");
     default:
@@ -85,11 +79,12 @@ Channel::Channel(Progress& progress, Route route, const Parent& parent, Time now
       route_(route),
       sends_(parent.config.rank.value == route.from),
       reserved_(progress.reserve_buffers(
-          "job " + std::to_string(parent.config.job) + ": a channel " + text_of(route),
-          streams_of(parent.session), limits::kChannelHistory, parent.config.secret != nullptr)) {
+          parent.config.known_as().name() + ": a channel " + text_of(route),
+          streams_of(parent.session), limits::kChannelHistory, parent.config.secret != nullptr)),
+      timeline_(parent.timeline) {
   join(parent, now, io);
   try {
-    progress_.add(*this);
+    progress_.add(*this, parent.config.known_as().name() + ": a channel " + text_of(route));
   } catch (...) {
     progress_.release_buffers(reserved_);
     throw;
@@ -102,14 +97,17 @@ Channel::~Channel() {
 }
 
 void Channel::join(const Parent& parent, Time now, net::DatagramIo& io) {
+  const worker::Counters before = engine_ ? engine_->counters() : worker::Counters{};
   engine_ = std::make_unique<WorkerEngine>(config_of(route_, sends_, parent), parent.aggregators);
+  engine_->count_on(before);
+  engine_->tell_begun(timeline_.is_on());
   engine_->start(now, io);
 }
 
 void Channel::rejoin(const Parent& parent, Time now, net::DatagramIo& io) {
   assert(waits_in_vain());
-  progress_.logger()->debug("job {}: messages {} wait on for the other rank", parent.config.job,
-                            text_of(route_));
+  progress_.logger()->debug("{}: messages {} wait on for the other rank",
+                            parent.config.known_as().name(), text_of(route_));
   join(parent, now, io);
 }
 
@@ -126,12 +124,45 @@ void Channel::post(const worker::OpRequest& request, std::shared_ptr<Work::State
                    Attachment& attachment, Time now) {
   state->member = this;
   state->op = submitted_ + queue_.size();
+  state->recorded = timeline_.called(sends_ ? "send" : "recv", request, state->started,
+                                     sends_ ? route_.to : route_.from);
   works_.add(std::move(state));
   queue_.push_back(request);
+  next_overdue_ = std::min(next_overdue_, request.timeout.due);
   after_turn(attachment, now);
 }
 
+void Channel::set_timeout(OpNumber op, const worker::OpTimeout& timeout) {
+  if (op < submitted_) return engine_->set_timeout(op, timeout);
+  queue_[op - submitted_].timeout = timeout;
+  next_overdue_ = std::min(next_overdue_, timeout.due);
+}
+
+/// The engine, which may be that of the other side, looks after those that were submitted.
+std::optional<AbortInfo> Channel::find_overdue(Time now) {
+  const auto of = [&](OpNumber op, std::uint64_t limit_ms) {
+    return AbortInfo{.reason = wire::AbortReason::kMessageTimedOut,
+                     .rank_a = Rank{route_.from},
+                     .rank_b = Rank{route_.to},
+                     .value_a = limit_ms,
+                     .op = op};
+  };
+  if (const auto& why = engine_->abort_info(); why && why->reason == wire::AbortReason::kOpTimedOut)
+    return of(why->op, why->value_a);
+  if (now < next_overdue_) return std::nullopt;
+  next_overdue_ = kNever;
+  for (std::size_t i = 0; i < queue_.size(); ++i) {
+    const worker::OpTimeout& timeout = queue_[i].timeout;
+    next_overdue_ = std::min(next_overdue_, timeout.due);
+    if (timeout.due <= now)
+      return of(submitted_ + i, static_cast<std::uint64_t>(timeout.limit.count()));
+  }
+  return std::nullopt;
+}
+
 bool Channel::after_turn(Attachment& attachment, Time now) {
+  if (!overdue_) overdue_ = find_overdue(now);
+  if (overdue_) return false;
   if (is_joining()) return false;
   const bool starts = !queue_.empty();
   for (; !queue_.empty(); queue_.pop_front()) {
@@ -139,6 +170,7 @@ bool Channel::after_turn(Attachment& attachment, Time now) {
     assert(op == submitted_);
     ++submitted_;
   }
+  if (engine_->has_begun()) works_.run(engine_->take_begun(), now);
   if (!engine_->has_completions()) return starts;
   std::vector<worker::Completion> completions = engine_->take_completions();
   for (worker::Completion& completion : completions)
@@ -156,6 +188,12 @@ void Channel::end(const Error& why, net::DatagramIo& io) {
     if (completion.error) completion.error = why.of_op(completion.op);
   works_.finish(std::move(completions));
   works_.fail(why);
+}
+
+std::optional<Rank> Channel::straggler() const {
+  const Rank other{static_cast<std::uint16_t>(sends_ ? 1 : 0)};
+  if (works_.empty() || !(is_joining() || engine_->awaited().contains(other))) return std::nullopt;
+  return Rank{sends_ ? route_.to : route_.from};
 }
 
 std::vector<std::uint16_t> Channel::stragglers(OpNumber op) const {

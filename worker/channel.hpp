@@ -6,6 +6,9 @@
 // an aggregator ends the wait. That the other is lost, or the job over, is noticed by the job: its
 // communicator ends the channel then.
 //
+// A message that is not done within its time-out ends the job, as what the other side has of it is
+// unknown.
+//
 // Messages are numbered by their order, which is the order of the channel's ops.
 #pragma once
 
@@ -14,9 +17,11 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "common/protocol/abort_info.hpp"
 #include "common/protocol/session.hpp"
 #include "worker/progress.hpp"
 #include "worker/work.hpp"
@@ -38,6 +43,7 @@ class Channel final : public Member {
     worker::EngineConfig config;
     Session session;
     std::span<const Endpoint> aggregators;
+    JobTimeline& timeline;
   };
 
   /// Begins to join. Throws kUnavailable where there are too few packet buffers.
@@ -55,6 +61,15 @@ class Channel final : public Member {
   bool waits_in_vain() const;
   void rejoin(const Parent& parent, Time now, net::DatagramIo& io);
 
+  /// A message was not done within its time-out: the job is to end with this. Until end() its
+  /// messages stay pending.
+  const std::optional<AbortInfo>& overdue() const { return overdue_; }
+
+  /// The other side, if messages wait for it, as far as is known.
+  std::optional<Rank> straggler() const;
+  std::size_t pending_messages() const { return works_.size(); }
+  const worker::Counters& counters() const { return engine_->counters(); }
+
   bool pending() const { return !works_.empty(); }
   bool over() const { return engine_->over(); }
   /// Begins to leave. No message may be pending.
@@ -66,9 +81,14 @@ class Channel final : public Member {
   WorkerEngine& engine() override { return *engine_; }
   bool after_turn(Attachment& attachment, Time now) override;
   std::vector<std::uint16_t> stragglers(OpNumber op) const override;
+  double progress(OpNumber op) const override {
+    return op < submitted_ ? engine_->progress(op) : 0;
+  }
+  void set_timeout(OpNumber op, const worker::OpTimeout& timeout) override;
 
   void join(const Parent& parent, Time now, net::DatagramIo& io);
   bool is_joining() const;
+  std::optional<AbortInfo> find_overdue(Time now);
 
   Progress& progress_;
   const Route route_;
@@ -76,8 +96,11 @@ class Channel final : public Member {
   const std::size_t reserved_;
   std::unique_ptr<WorkerEngine> engine_;
   std::deque<worker::OpRequest> queue_;  // of messages that wait for the other side
+  Time next_overdue_ = kNever;           // none of them is overdue before
+  std::optional<AbortInfo> overdue_;
   OpNumber submitted_ = 0;
-  OpenWorks works_;
+  JobTimeline& timeline_;
+  OpenWorks works_{timeline_};
 };
 
 }  // namespace sluice

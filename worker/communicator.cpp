@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "common/base/random_id.hpp"
 #include "common/protocol/keyed.hpp"
@@ -16,10 +17,16 @@ namespace {
 
 using wire::Collective;
 
-worker::EngineConfig engine_config(const JobOptions& options, std::shared_ptr<const Secret> secret,
-                                   Attachment& attachment) {
+worker::KnownAs known_as(const JobId& job) {
+  const std::string number = std::to_string(job.number());
+  return {.job = job.name().empty() ? number : job.name() + " (" + number + ")"};
+}
+
+worker::EngineConfig engine_config(const JobOptions& options, const worker::KnownAs& known_as,
+                                   std::shared_ptr<const Secret> secret, Attachment& attachment) {
   worker::EngineConfig config;
   config.job = options.job;
+  config.alias = known_as;
   config.rank = Rank{options.rank};
   config.ranks = options.world_size;
   config.block_elements = options.block_elements;
@@ -45,14 +52,15 @@ worker::EngineConfig engine_config(const JobOptions& options, std::shared_ptr<co
   return config;
 }
 
+TimelineJob timeline_job(const JobOptions& options, const worker::KnownAs& known_as) {
+  return {.id = options.job,
+          .name = known_as.name() + ", rank " + std::to_string(options.rank) + " of " +
+                  std::to_string(options.world_size)};
+}
+
 JobOptions without_secret(JobOptions options) {
   options.secret.clear();
   return options;
-}
-
-/// The same error with more to say.
-Error with(const Error& error, const std::string& more) {
-  return Error(error.code(), error.what() + more, error.rank(), error.op(), error.last_heard());
 }
 
 /// A daemon answers at once, unless it has much to do.
@@ -88,13 +96,31 @@ worker::OpRequest request(Collective collective, const Tensors& tensors,
 
 }  // namespace
 
+Error with(const Error& error, const std::string& more) {
+  return Error(error.code(), error.what() + more, error.rank(), error.op(), error.last_heard());
+}
+
 // --------------------------------------------------------------------------------------- joining
 Communicator::Impl::Impl(std::shared_ptr<Progress> progress, const JobOptions& job)
     : options((validate(job), without_secret(job))),
+      known_as_(known_as(job.job)),
       progress_(std::move(progress)),
-      secret_(secret_of(job)) {
+      secret_(secret_of(job)),
+      timeline_(progress_->timeline(), timeline_job(options, known_as_)) {
   find_aggregators();
   join();
+}
+
+Communicator::Impl::Impl(std::shared_ptr<Progress> progress, const Split& split)
+    : options(split.job()),
+      known_as_(split.known_as()),
+      progress_(std::move(progress)),
+      secret_(split.secret),
+      timeline_(progress_->timeline(), timeline_job(options, known_as_)) {
+  find_aggregators();
+  join();
+  progress_->logger()->info("{}: joined as rank {} of {}", known_as_.name(), options.rank,
+                            options.world_size);
 }
 
 /// Waits until every aggregator's link is up and its address known.
@@ -123,10 +149,9 @@ void Communicator::Impl::find_aggregators() {
   std::string why;
   progress_->with_turn(
       [&](Attachment& attachment, Time) { why = attachment.why_unreachable(found); });
-  throw Error(ErrorCode::kAggregatorLost, "job " + std::to_string(options.job) + ": aggregator " +
-                                              missing + " is unreachable within " +
-                                              std::to_string(options.join_timeout.count()) + " ms" +
-                                              why);
+  throw Error(ErrorCode::kAggregatorLost,
+              known_as_.name() + ": aggregator " + missing + " is unreachable within " +
+                  std::to_string(options.join_timeout.count()) + " ms" + why);
 }
 
 /// Slots for the job's blocks, if this process shares memory: for what the job asks, or for what an
@@ -149,7 +174,7 @@ void Communicator::Impl::share_memory(worker::EngineConfig& config, Attachment& 
     slots_.emplace("sluice-slots", ContributionSlots<std::byte>::bytes_for(most),
                    memory::OwnRegion::Writers::kTrusted);
   } catch (const Error& error) {
-    progress_->logger()->info("job {}: blocks go in packets: {}", options.job, error.what());
+    progress_->logger()->info("{}: blocks go in packets: {}", known_as_.name(), error.what());
     return;
   }
   shared->share(*slots_);
@@ -201,20 +226,23 @@ void Communicator::Impl::await_shared_memory(const worker::EngineConfig& config)
   if (!progress_->drive(shared, deadline))
     problem = "the daemon of vhost:" + unanswered + " does not answer about shared memory";
   if (!problem.empty())
-    progress_->logger()->info("job {}: blocks go in packets: {}", options.job, problem);
+    progress_->logger()->info("{}: blocks go in packets: {}", known_as_.name(), problem);
 }
 
 void Communicator::Impl::join() {
   worker::EngineConfig config;
-  progress_->with_turn([&](Attachment& attachment, Time) {
-    config = engine_config(options, secret_, attachment);
+  const Time began = Progress::now();
+  progress_->with_turn([&](Attachment& attachment, Time now) {
+    progress_->joins_as(options.rank, now);
+    timeline_.instant("join", {}, now);
+    config = engine_config(options, known_as_, secret_, attachment);
     share_memory(config, attachment);
   });
   await_shared_memory(config);
   progress_->with_turn([&](Attachment& attachment, Time now) {
     engine_ = std::make_unique<WorkerEngine>(std::move(config), aggregators_);
     try {
-      progress_->add(*this);
+      progress_->add(*this, known_as_.name());
     } catch (const Error&) {  // this context has joined the job already
       share_no_more(attachment);
       throw;
@@ -229,14 +257,13 @@ void Communicator::Impl::join() {
   };
   progress_->drive(joined, kNever);  // the engine has bounds of its own
   std::optional<Error> failure;
-  progress_->with_turn([&](Attachment& attachment, Time) {
+  progress_->with_turn([&](Attachment& attachment, Time now) {
     failure = engine_->failure();
     try {
       const Session& session = engine_->session();
       if (!failure)
-        reserved_ =
-            progress_->reserve_buffers("job " + std::to_string(options.job), session.streams,
-                                       session.history, secret_ != nullptr);
+        reserved_ = progress_->reserve_buffers(known_as_.name(), session.streams, session.history,
+                                               secret_ != nullptr);
     } catch (const Error& error) {
       failure = error;
       engine_->abort(error, attachment.io(),
@@ -246,11 +273,15 @@ void Communicator::Impl::join() {
     if (failure) {
       if (failure->code() == ErrorCode::kAggregatorLost)
         failure = with(*failure, attachment.rival_claims());
+      timeline_.failed("join failed", *failure, now);
       progress_->remove(*this);
       engine_.reset();
       share_no_more(attachment);
     } else {
       session_ = engine_->session();
+      const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(now - began);
+      timeline_.instant(
+          "joined", TimelineFacts().add("took_ms", static_cast<std::uint64_t>(took.count())), now);
     }
   });
   if (failure) throw Error(*failure);
@@ -259,6 +290,13 @@ void Communicator::Impl::join() {
 // ------------------------------------------------------------------------------------------- ops
 Work Communicator::Impl::start(worker::OpRequest request, std::span<const std::uint64_t> counts,
                                std::int32_t root) {
+  const auto state = new_work();
+  start(std::move(request), counts, root, state);
+  return Work(state);
+}
+
+void Communicator::Impl::start(worker::OpRequest request, std::span<const std::uint64_t> counts,
+                               std::int32_t root, const std::shared_ptr<Work::State>& state) {
   if (root < 0 || root >= options.world_size)
     throw Error(ErrorCode::kInvalidArgument,
                 std::string(name(request.collective)) + ": root " + std::to_string(root) + "; 0.." +
@@ -266,10 +304,28 @@ Work Communicator::Impl::start(worker::OpRequest request, std::span<const std::u
   request.root = static_cast<std::uint16_t>(root);
   worker::lay_out(request, {options.rank, options.world_size}, counts);
   worker::check(request, std::string(name(request.collective)), session_);
-  const auto state = new_work();
+  request.timeout = timeout_of(*state);
   progress_->with_turn(
       [&](Attachment& attachment, Time now) { submit(request, state, attachment, now); });
-  return Work(state);
+}
+
+SplitWork Communicator::Impl::split(SplitKind kind, std::int32_t color, std::int32_t key) {
+  const auto state = new_work();
+  state->split = std::make_unique<Split>(Split{.kind = kind,
+                                               .parent = options,
+                                               .parent_known_as = known_as_,
+                                               .secret = secret_,
+                                               .entries = {}});
+  auto& entries = state->split->entries;
+  entries.resize(options.world_size);
+  SplitEntry& own = entries[options.rank];
+  own = {.color = std::max(color, -1), .key = key, .nonce = random_id()};
+  constexpr std::uint64_t kElements = sizeof(SplitEntry) / sizeof(std::int64_t);
+  const std::vector<std::uint64_t> counts(entries.size(), kElements);
+  start(request(Collective::kAllGather, {&own, entries.data(), ElementType::kInt64},
+                MoveOptions{static_cast<std::uint64_t>(kind)}),
+        counts, 0, state);
+  return SplitWork(state);
 }
 
 namespace {
@@ -303,6 +359,7 @@ SparseWork Communicator::Impl::start(const SparseTensor& tensor, std::uint64_t k
   request.tag = options.tag;
   request.encoding = options.encoding;
   request.rounding_seed = options.rounding_seed;
+  request.timeout = timeout_of(*state);
   worker::KeyedRequest& keyed = request.keyed.emplace();
   keyed.threshold = options.threshold == 0 ? 0 : options.threshold;  // and -0 is 0
   keyed.sums = &sparse.received;
@@ -347,11 +404,25 @@ SparseWork Communicator::Impl::start(const SparseTensor& tensor, std::uint64_t k
   return SparseWork(state);
 }
 
+namespace {
+
+std::string_view name_of(const worker::OpRequest& request, const Work::State& state) {
+  if (state.split) return state.split->kind == SplitKind::kSplit ? "split" : "duplicate";
+  return name(request.collective);
+}
+
+}  // namespace
+
 void Communicator::Impl::submit(const worker::OpRequest& request,
                                 const std::shared_ptr<Work::State>& state, Attachment& attachment,
                                 Time now) {
   state->member = this;
+  state->recorded = timeline_.called(name_of(request, *state), request, state->started);
   state->op = engine_->submit(request, now, attachment.io());
+  state->kind = request.collective;
+  if (!request.keyed && !wire::moves(request.collective))
+    state->block_bytes = request.wire_type().bytes(
+        engine_->block_elements(request.tensor_type(), request.block_elements));
   works_.add(state);
   after_turn(attachment, now);
 }
@@ -370,6 +441,7 @@ Work Communicator::Impl::post(bool sends, std::int32_t peer, worker::OpRequest r
   const auto other = static_cast<std::uint16_t>(peer);
   const Route route = sends ? Route{options.rank, other} : Route{other, options.rank};
   const auto state = new_work();
+  request.timeout = timeout_of(*state);
   progress_->with_turn([&](Attachment& attachment, Time now) {
     if (engine_->state() == WorkerEngine::State::kActive)
       channel_of(route, attachment, now).post(request, state, attachment, now);
@@ -396,11 +468,18 @@ Channel& Communicator::Impl::channel_of(Route route, Attachment& attachment, Tim
   return *found->second;
 }
 
-Channel::Parent Communicator::Impl::as_parent(Attachment& attachment) const {
-  return {engine_config(options, secret_, attachment), engine_->session(), aggregators_};
+Channel::Parent Communicator::Impl::as_parent(Attachment& attachment) {
+  return {engine_config(options, known_as_, secret_, attachment), engine_->session(), aggregators_,
+          timeline_};
 }
 
 bool Communicator::Impl::after_turn(Attachment& attachment, Time now) {
+  for (const auto& [route, channel] : channels_)
+    if (const auto& why = channel->overdue(); why && !engine_->over())
+      engine_->abort(known_as_.error_of(*why), attachment.io(), why);
+  publish_failure(now);
+  record_recovery(now);
+  if (engine_->has_begun()) works_.run(engine_->take_begun(), now);
   const bool completes = engine_->has_completions();
   if (completes) works_.finish(engine_->take_completions());
   for (const auto& [route, channel] : channels_) {
@@ -418,6 +497,55 @@ std::vector<std::uint16_t> Communicator::Impl::stragglers(OpNumber op) const {
   return ranks;
 }
 
+std::vector<std::uint16_t> Communicator::Impl::stragglers() const {
+  return progress_->with_turn([&](Attachment&, Time) {
+    RankSet awaited = engine_->awaited();
+    for (const auto& [route, channel] : channels_)
+      if (const auto other = channel->straggler()) awaited.insert(*other);
+    std::vector<std::uint16_t> ranks;
+    awaited.for_each([&](Rank rank) { ranks.push_back(rank.value); });
+    return ranks;
+  });
+}
+
+std::optional<JobFigures> Communicator::Impl::figures() const {
+  JobFigures all{.job = engine_->job(),
+                 .rank = engine_->rank(),
+                 .ranks = engine_->ranks(),
+                 .has_failed = engine_->failure().has_value(),
+                 .ops_pending = works_.size(),
+                 .running_streams = engine_->running_streams(),
+                 .counters = engine_->counters(),
+                 .ops = works_.totals()};
+  engine_->for_each_path([&](const RetransmissionTimeout& rto, const CongestionWindow& window) {
+    all.paths.push_back({static_cast<std::uint16_t>(window.width()), rto.smoothed(), rto.value()});
+  });
+  return all;
+}
+
+JobStatistics Communicator::Impl::statistics() const {
+  return progress_->with_turn([&](Attachment&, Time) {
+    JobStatistics all;
+    const auto add = [&](const worker::Counters& counters, std::size_t pending) {
+      all.ops_completed += counters.ops_completed;
+      all.ops_failed += counters.ops_failed;
+      all.ops_pending += pending;
+      all.packets_sent += counters.packets_sent;
+      all.packets_received += counters.packets_received;
+      all.packets_dropped += counters.drops.total();
+      all.retransmissions += counters.data_resent + counters.probes_sent;
+      all.narrowed_by_loss += counters.narrowed_by_loss;
+      all.narrowed_by_delay += counters.narrowed_by_delay;
+      all.rejoins += counters.rejoins;
+      all.rounds_replayed += counters.rounds_replayed;
+    };
+    add(engine_->counters(), works_.size());
+    for (const auto& [route, channel] : channels_)
+      add(channel->counters(), channel->pending_messages());
+    return all;
+  });
+}
+
 std::uint32_t Communicator::Impl::block_elements(ElementType type, std::uint16_t wanted) {
   if (!is_valid(type))
     throw Error(ErrorCode::kInvalidArgument, "block_elements: none of ElementType");
@@ -432,9 +560,9 @@ std::optional<Error> Communicator::Impl::leave() {
         std::any_of(channels_.begin(), channels_.end(),
                     [](const auto& entry) { return entry.second->pending(); });
     if (messages_pending && engine_->state() == WorkerEngine::State::kActive)
-      engine_->abort(Error(ErrorCode::kAborted, "job " + std::to_string(options.job) +
-                                                    ": this rank left with messages pending"),
-                     attachment.io());
+      engine_->abort(
+          Error(ErrorCode::kAborted, known_as_.name() + ": this rank left with messages pending"),
+          attachment.io());
     else
       engine_->leave(now, attachment.io());
     after_turn(attachment, now);
@@ -448,7 +576,47 @@ std::optional<Error> Communicator::Impl::leave() {
         return over;
       },
       kNever);
+  progress_->with_turn([&](Attachment&, Time now) {
+    if (!engine_->failure() && !std::exchange(has_left_, true)) timeline_.instant("left", {}, now);
+  });
   return engine_->failure();
+}
+
+void Communicator::Impl::abort(std::string_view why) {
+  std::string text = known_as_.name() + ": this rank aborted the job";
+  if (!why.empty()) text.append(": ").append(why);
+  progress_->with_turn([&](Attachment& attachment, Time now) {
+    engine_->abort(Error(ErrorCode::kAborted, text), attachment.io());
+    after_turn(attachment, now);
+  });
+}
+
+/// Before any op ends with it: who finds an op failed finds the failure.
+void Communicator::Impl::publish_failure(Time now) {
+  if (!engine_->failure() || has_failed_.load(std::memory_order_relaxed)) return;
+  failure_ = engine_->failure();
+  has_failed_.store(true, std::memory_order_release);
+  timeline_.failed("job failed", *failure_, now);
+}
+
+/// An aggregator is joined again, and then all have us.
+void Communicator::Impl::record_recovery(Time now) {
+  const worker::Counters& counters = engine_->counters();
+  const bool begins = counters.rejoins != rejoins_recorded_;
+  rejoins_recorded_ = counters.rejoins;
+  if (begins && !std::exchange(is_recovering_, true))
+    timeline_.instant("recovery begins", TimelineFacts().add("rejoins", counters.rejoins), now);
+  if (!is_recovering_ || !engine_->is_whole()) return;
+  is_recovering_ = false;
+  timeline_.instant("recovered",
+                    TimelineFacts()
+                        .add("rejoins", counters.rejoins)
+                        .add("rounds_replayed", counters.rounds_replayed),
+                    now);
+}
+
+std::optional<Error> Communicator::Impl::failure() const {
+  return has_failed_.load(std::memory_order_acquire) ? failure_ : std::nullopt;
 }
 
 bool Communicator::Impl::is_over() const {
@@ -475,6 +643,7 @@ Communicator::Impl::~Impl() {
 // -------------------------------------------------------------------------------- the public API
 Communicator::Communicator(Context& context, JobOptions options)
     : impl_(std::make_unique<Impl>(context.impl().progress, options)) {}
+Communicator::Communicator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Communicator::~Communicator() = default;
 Communicator::Communicator(Communicator&&) noexcept = default;
 Communicator& Communicator::operator=(Communicator&&) noexcept = default;
@@ -484,6 +653,9 @@ std::uint16_t Communicator::rank() const {
 }
 std::uint16_t Communicator::world_size() const {
   return impl_->options.world_size;
+}
+std::uint32_t Communicator::job_id() const {
+  return impl_->options.job;
 }
 std::uint32_t Communicator::block_elements(ElementType type, std::uint16_t wanted) const {
   return impl_->block_elements(type, wanted);
@@ -562,8 +734,32 @@ Work Communicator::recv(void* tensor, std::uint64_t element_count, ElementType t
   return impl_->post(false, from, request(Collective::kBroadcast, tensors, options), element_count);
 }
 
+SplitWork Communicator::split(std::int32_t color, std::int32_t key) {
+  return impl_->split(SplitKind::kSplit, color, key);
+}
+
+SplitWork Communicator::duplicate() {
+  return impl_->split(SplitKind::kDuplicate, 0, 0);
+}
+
 void Communicator::leave() {
   if (const auto error = impl_->leave()) throw Error(*error);
+}
+
+void Communicator::abort(std::string_view why) {
+  impl_->abort(why);
+}
+
+std::vector<std::uint16_t> Communicator::stragglers() const {
+  return impl_->stragglers();
+}
+
+JobStatistics Communicator::statistics() const {
+  return impl_->statistics();
+}
+
+std::optional<Error> Communicator::failure() const {
+  return impl_->failure();
 }
 
 }  // namespace sluice

@@ -1,10 +1,13 @@
 // One job's membership behind the public Communicator.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include <sluice/sluice.hpp>
@@ -13,12 +16,15 @@
 #include "common/protocol/secret.hpp"
 #include "worker/channel.hpp"
 #include "worker/progress.hpp"
+#include "worker/split.hpp"
 #include "worker/work.hpp"
 
 namespace sluice {
 
 struct Communicator::Impl final : private Member {
   Impl(std::shared_ptr<Progress> progress, const JobOptions& options);
+  /// Joins this rank's part. The op is done, and the color is not negative.
+  Impl(std::shared_ptr<Progress> progress, const Split& split);
   ~Impl() override;
 
   /// `counts` as worker::lay_out takes them; `root` is 0 where there is none.
@@ -26,10 +32,15 @@ struct Communicator::Impl final : private Member {
              std::int32_t root = 0);
   SparseWork start(const SparseTensor& tensor, std::uint64_t key_bound,
                    const SparseOptions& options);
+  SplitWork split(SplitKind kind, std::int32_t color, std::int32_t key);
   /// A message to or from another rank. `request` is a broadcast's.
   Work post(bool sends, std::int32_t peer, worker::OpRequest request, std::uint64_t count);
   /// Leaves, or aborts with ops pending, and waits for the end. An error: how that went wrong.
   std::optional<Error> leave();
+  void abort(std::string_view why);
+  std::optional<Error> failure() const;
+  std::vector<std::uint16_t> stragglers() const;
+  JobStatistics statistics() const;
   std::uint32_t block_elements(ElementType type, std::uint16_t wanted);
   const JobOptions options;  ///< without the secret
 
@@ -37,29 +48,51 @@ struct Communicator::Impl final : private Member {
   WorkerEngine& engine() override { return *engine_; }
   bool after_turn(Attachment& attachment, Time now) override;
   std::vector<std::uint16_t> stragglers(OpNumber op) const override;
+  double progress(OpNumber op) const override { return engine_->progress(op); }
+  std::optional<JobFigures> figures() const override;
+  void set_timeout(OpNumber op, const worker::OpTimeout& timeout) override {
+    engine_->set_timeout(op, timeout);
+  }
 
   void find_aggregators();
   void share_memory(worker::EngineConfig& config, Attachment& attachment);
   void share_no_more(Attachment& attachment);
   void await_shared_memory(const worker::EngineConfig& config);
   void join();
+  void start(worker::OpRequest request, std::span<const std::uint64_t> counts, std::int32_t root,
+             const std::shared_ptr<Work::State>& state);
   std::shared_ptr<Work::State> new_work() const;
+  worker::OpTimeout timeout_of(const Work::State& state) const {
+    return worker::OpTimeout::of(state.started, options.op_timeout);
+  }
   void submit(const worker::OpRequest& request, const std::shared_ptr<Work::State>& state,
               Attachment& attachment, Time now);
   Channel& channel_of(Route route, Attachment& attachment, Time now);
-  Channel::Parent as_parent(Attachment& attachment) const;
+  Channel::Parent as_parent(Attachment& attachment);
   bool is_over() const;
+  void publish_failure(Time now);
+  void record_recovery(Time now);
 
+  const worker::KnownAs known_as_;
   const std::shared_ptr<Progress> progress_;
   std::shared_ptr<const Secret> secret_;
   std::vector<Endpoint> aggregators_;
   std::optional<memory::OwnRegion> slots_;              // with the turn held
   SharedMemory::OfJob offered_;                         // with them
   std::unique_ptr<WorkerEngine> engine_;                // with the turn held
-  OpenWorks works_;                                     // likewise
+  JobTimeline timeline_;                                // likewise
+  OpenWorks works_{timeline_};                          // likewise
   std::map<Route, std::unique_ptr<Channel>> channels_;  // likewise
   std::size_t reserved_ = 0;                            // likewise
+  std::uint64_t rejoins_recorded_ = 0;                  // likewise
+  bool has_left_ = false;                               // likewise
+  bool is_recovering_ = false;                          // likewise; as far as is recorded
   Session session_;                                     // const once joined
+  std::atomic<bool> has_failed_{false};
+  std::optional<Error> failure_;  // the engine's: written before has_failed_, const afterwards
 };
+
+/// The same error with more to say.
+Error with(const Error& error, const std::string& more);
 
 }  // namespace sluice

@@ -80,7 +80,7 @@ struct EngineConfig {
   /// blocks must be copied. Called as an op begins, and only where blocks go by reference.
   std::function<std::optional<TensorPlace>(std::span<const std::byte> tensor)> place_of;
 
-  KnownAs known_as() const { return alias.value_or(KnownAs{.job = job}); }
+  KnownAs known_as() const { return alias.value_or(KnownAs{.job = std::to_string(job)}); }
 };
 
 }  // namespace sluice::worker

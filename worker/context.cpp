@@ -45,6 +45,14 @@ Context::Impl::OnePerProcess::~OnePerProcess() {
 Context::Context(ContextOptions options) : impl_(std::make_unique<Impl>(options)) {}
 Context::~Context() = default;
 
+void Context::start_timeline(const std::string& file) {
+  impl_->progress->start_timeline(file);
+}
+
+void Context::stop_timeline() {
+  impl_->progress->stop_timeline();
+}
+
 std::shared_ptr<Context> Context::shared(const ContextOptions& options) {
   Shared& one = shared_context();
   const std::lock_guard lock(one.mutex);

@@ -5,12 +5,19 @@
 
 #include <sluice/sluice.hpp>
 
+#include "worker/metrics.hpp"
 #include "worker/progress.hpp"
 
 namespace sluice {
 
 struct Context::Impl {
-  explicit Impl(const ContextOptions& options) : progress(std::make_shared<Progress>(options)) {}
+  explicit Impl(const ContextOptions& options) : progress(std::make_shared<Progress>(options)) {
+    if (!options.metrics_listen.empty())
+      metrics = std::make_unique<MetricsServer>(options.metrics_listen, *progress);
+  }
+  ~Impl() {
+    if (progress->inherited()) static_cast<void>(metrics.release());  // its threads are not here
+  }
 
   /// Throws kInvalidArgument while another one lives.
   struct OnePerProcess {
@@ -22,6 +29,7 @@ struct Context::Impl {
 
   const OnePerProcess one_per_process;
   const std::shared_ptr<Progress> progress;
+  std::unique_ptr<MetricsServer> metrics;  // null: not served
 };
 
 }  // namespace sluice

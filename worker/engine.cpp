@@ -167,14 +167,16 @@ void Engine::receive(const Endpoint& from, Buffer buffer, Time now, KeepingSink&
   }
 }
 
-/// Whether a packet that needs no session shows the job's secret, if there is one. The exception is
-/// the word that we do not show it ourselves: who does not share the secret can only say it so.
+/// Whether a packet that needs no session shows the job's secret, if there is one. The exceptions
+/// are the words that we do not show it ourselves, and that we speak another version: who does not
+/// share the secret, or not our version, can only say it so.
 bool Engine::is_authentic(const Packet& packet) const {
   if (!wire::uses_handshake_key(packet.kind())) return true;  // on_stream and on_keep_alive_ack do
   const bool not_shared = packet.kind() == wire::Kind::kAbort &&
                           packet.as<wire::Abort>().reason ==
                               static_cast<std::uint16_t>(wire::AbortReason::kNotAuthenticated);
-  return not_shared || memberships_[0]->protection().accepts(packet);
+  return not_shared || packet.kind() == wire::Kind::kVersions ||
+         memberships_[0]->protection().accepts(packet);
 }
 
 /// Offers a packet to the memberships until one takes it.
@@ -229,6 +231,12 @@ DropReason Engine::dispatch(const Endpoint& from, Packet& packet, Buffer buffer,
         fail(config_.known_as().error_of(to_info(abort)), to_info(abort), &membership);
         return true;
       });
+    case Kind::kVersions:
+      return for_membership([&](ShardMembership& membership) {
+        if (!membership.on_versions(packet.as<wire::Versions>())) return false;
+        deadline_ = std::min(deadline_, now);  // it may be enough to end the join
+        return true;
+      });
     case Kind::kLeft:
       return for_membership([&](ShardMembership& membership) {
         return membership.is_left(packet.as<wire::Left>()) && membership_ended(membership);
@@ -259,11 +267,13 @@ DropReason Engine::on_stream(Packet& packet, Buffer buffer, Time now, KeepingSin
   if (x == nullptr) return DropReason::kBadStream;
   ShardMembership& membership = shard_of(s);
   if (!membership.is_ours(packet.delivery())) return DropReason::kWrongEpoch;
-  if (memberships_[0]->claims_no_progress())
-    return DropReason::kNotJoined;  // of all shards' streams
   if (const DropReason bad = unseal(membership.protection().opener(), packet, buffer);
       bad != DropReason::kNone)
     return bad;
+  if (memberships_[0]->claims_no_progress()) {  // of all shards' streams
+    membership.answered(now);
+    return DropReason::kNotJoined;
+  }
   if (packet.kind() == Kind::kPoll) return on_poll(s, packet.as<wire::Poll>(), now, sink);
   StreamScope scope = scope_of(s, now, sink);
   CongestionWindow& window = membership.window;
@@ -283,8 +293,15 @@ DropReason Engine::on_stream(Packet& packet, Buffer buffer, Time now, KeepingSin
   return taken.drop;
 }
 
-/// The aggregator wants to know our position on some of its streams, from `first` on.
+/// The aggregator wants to know our position on some of its streams, from `first` on; or, of none,
+/// whether we are there.
 DropReason Engine::on_poll(StreamId first, const wire::Poll& poll, Time now, KeepingSink& sink) {
+  if (std::ranges::all_of(poll.streams, [](std::uint8_t byte) { return byte == 0; })) {
+    ShardMembership& membership = shard_of(first);
+    membership.ask(now);
+    deadline_ = std::min(deadline_, membership.next_deadline());
+    return DropReason::kNone;
+  }
   DropReason drop = DropReason::kStaleRound;
   for (std::size_t i = 0; i < wire::kPolledStreams; ++i) {
     const std::size_t s = first.value + i * memberships_.size();
@@ -307,6 +324,7 @@ OpNumber Engine::submit(const OpRequest& request, Time now, KeepingSink& sink) {
   assert(streams_.empty() || streams_.size() == session().streams);
   const OpNumber op = ops_.end();
   const Operation& added = add(request);
+  deadline_ = std::min(deadline_, request.timeout.due);
   for (std::uint16_t i = 0; i < added.streams_left; ++i) {
     const auto s = static_cast<std::uint16_t>((op + i) % session().streams);
     Stream* x = stream_at(StreamId{s});  // none yet while a shard takes us in again
@@ -347,12 +365,32 @@ Operation& Engine::add_keyed(const OpRequest& request) {
   return added;
 }
 
+void Engine::set_timeout(OpNumber op, const OpTimeout& timeout) {
+  if (over()) return;
+  ops_.set_timeout(op, timeout);
+  deadline_ = std::min(deadline_, timeout.due);
+}
+
 RankSet Engine::awaited(OpNumber op) const {
   RankSet ranks;
   const Operation* const of = op < ops_.end() ? ops_.find(op) : nullptr;
   for (std::uint16_t s = 0; of != nullptr && s < streams_.size(); ++s)
     if (of->uses(StreamId{s})) ranks |= streams_[s].awaited(op);
   return ranks;
+}
+
+RankSet Engine::awaited() const {
+  RankSet ranks;
+  for (const Stream& stream : streams_) ranks |= stream.awaited(ops_.end());
+  return ranks;
+}
+
+double Engine::progress(OpNumber number) const {
+  const Operation* const op = number < ops_.end() ? ops_.find(number) : nullptr;
+  if (op == nullptr || op->streams_left == 0) return 1;
+  double done = op->used_streams() - op->streams_left;
+  for (const Stream& stream : streams_) done += stream.progress(number, *op);
+  return done / op->used_streams();
 }
 
 // ---------------------------------------------------------------------------------------- the end
@@ -374,6 +412,25 @@ void Engine::fail(const Error& error, const std::optional<AbortInfo>& why,
 
 void Engine::fail_protocol(const std::string& what) {
   fail(Error(ErrorCode::kProtocol, config_.known_as().name() + ": " + what), std::nullopt, nullptr);
+}
+
+/// What its peers have of it is unknown, and those that come late must not wait for us.
+void Engine::end_overdue(OpNumber op, KeepingSink& sink) {
+  const OpRequest& request = ops_.find(op)->request();
+  const RankSet ranks = awaited(op);
+  const auto limit = static_cast<std::uint64_t>(request.timeout.limit.count());
+  AbortInfo why{.reason = wire::AbortReason::kOpTimedOut,
+                .rank_a = config_.rank,
+                .value_a = limit,
+                .value_b = ranks.size(),
+                .op = op};
+  if (!ranks.empty()) why.rank_b = Rank{ranks.lowest()};
+  const KnownAs known = config_.known_as();
+  const std::string text = known.name() + ": op " + std::to_string(op) + " (" +
+                           std::string(name(request.collective)) + ") was not done within " +
+                           std::to_string(limit) + " ms" +
+                           (ranks.empty() ? "" : "; it waited for rank " + known.text_of(ranks));
+  abort(Error(ErrorCode::kOpTimedOut, text, known.error_of(why).rank(), op), sink, why);
 }
 
 void Engine::leave(Time now, KeepingSink& sink) {
@@ -412,7 +469,8 @@ void Engine::on_link(std::uint16_t port_id, bool up, Time now) {
 
 void Engine::on_time(Time now, KeepingSink& sink) {
   if (now < deadline_) return;
-  deadline_ = kNever;
+  if (const auto op = ops_.overdue(now)) return end_overdue(*op, sink);
+  deadline_ = ops_.next_overdue();
   for (std::uint16_t s = 0; s < streams_.size(); ++s) {
     if (now >= streams_[s].due()) {
       StreamScope scope = scope_of(StreamId{s}, now, sink);

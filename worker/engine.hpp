@@ -55,6 +55,9 @@ class Engine {
   /// passed check() for session().
   OpNumber submit(const OpRequest& request, Time now, KeepingSink& sink);
 
+  /// Of an op that is pending; takes the place of its request's.
+  void set_timeout(OpNumber op, const OpTimeout& timeout);
+
   void receive(const Endpoint& from, Buffer buffer, Time now, KeepingSink& sink);
 
   /// To be called at next_deadline() or later, and cheap to call always.
@@ -79,6 +82,8 @@ class Engine {
              const std::optional<AbortInfo>& cause = std::nullopt);
 
   std::uint32_t job() const { return config_.job; }
+  Rank rank() const { return config_.rank; }
+  std::uint16_t ranks() const { return config_.ranks; }
   State state() const { return state_; }
   bool over() const { return state_ == State::kLeft || state_ == State::kFailed; }
   const std::optional<Error>& failure() const { return failure_; }
@@ -93,11 +98,20 @@ class Engine {
   /// Ops that ended since the last call, in the order in which they ended.
   std::vector<Completion> take_completions() { return ops_.take_completions(); }
   bool has_completions() const { return ops_.has_completions(); }
+  /// Ops that have begun since the last call: see OpQueue. Nothing is told unless it is asked for.
+  void tell_begun(bool is_told) { ops_.tell_begun(is_told); }
+  std::vector<OpNumber> take_begun() { return ops_.take_begun(); }
+  bool has_begun() const { return ops_.has_begun(); }
+  /// Every aggregator has us as a member, as it is unless one is joined again.
+  bool is_whole() const { return all_memberships(ShardMembership::State::kIn); }
   std::size_t pending_ops() const { return ops_.pending(); }
   std::size_t running_streams() const { return ops_.running_streams(); }  ///< each awaits a result
   std::size_t awaited_bytes() const { return ops_.awaited_bytes(); }  ///< of these, if none is zero
   /// The ranks that aggregators said they wait for when they last told, and nothing came since.
   RankSet awaited(OpNumber op) const;
+  RankSet awaited() const;  ///< for any op
+  /// How much of an op is done, 0..1: of its blocks, or of the streams of a keyed one.
+  double progress(OpNumber op) const;
   /// Calls f(group) for each multicast group (IPv4, host byte order) to which results may come;
   /// more than once for the same. The caller receives what comes to these, and to no others.
   template <class F>
@@ -107,6 +121,13 @@ class Engine {
       if (const std::uint32_t group = membership->agreed().group; group != 0) f(group);
   }
   const Counters& counters() const { return counters_; }
+  /// Goes on with those of an engine that it replaces.
+  void count_on(const Counters& before) { counters_ = before; }
+  /// Calls f(const RetransmissionTimeout&, const CongestionWindow&) for each shard.
+  template <class F>
+  void for_each_path(F&& f) const {
+    for (const auto& membership : memberships_) f(membership->rto, membership->window);
+  }
 
  private:
   ShardMembership& shard_of(StreamId s) { return *memberships_[s.value % memberships_.size()]; }
@@ -129,6 +150,7 @@ class Engine {
   void fail(const Error& error, const std::optional<AbortInfo>& why,
             const ShardMembership* reported_by);
   void fail_protocol(const std::string& what);
+  void end_overdue(OpNumber op, KeepingSink& sink);
   bool is_authentic(const Packet& packet) const;
 
   // Streams.

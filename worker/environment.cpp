@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <limits>
 #include <utility>
 
 #include "common/base/ids.hpp"
@@ -12,6 +11,7 @@
 #include "common/config/address.hpp"
 #include "common/config/choices.hpp"
 #include "common/config/environment.hpp"
+#include "common/config/job_name.hpp"
 #include "common/config/nearest_name.hpp"
 #include "common/config/secrets.hpp"
 #include "common/config/setting.hpp"
@@ -70,6 +70,17 @@ const std::vector<Row<ContextOptions>>& context_rows() {
        "What the progress thread does when idle: keep its core, yield it, or sleep ever longer."},
       {"SLUICE_LOG", "ContextOptions::log_level", "", word(&O::log_level, kLogLevelChoices),
        "Least level to log, to standard error."},
+      {"SLUICE_TIMELINE", "ContextOptions::timeline", "", text(&O::timeline, "file"),
+       "Write what ops do and when to this file, for Perfetto: %r in it stands for the rank, %p for"
+       " the process id; without either the rank is put before the extension."},
+      {"SLUICE_METRICS_LISTEN", "ContextOptions::metrics_listen", "",
+       text(&O::metrics_listen, "[IPV4:]PORT[+]",
+            [](std::string_view name, std::string_view text) {
+              if (!text.empty()) parse_listen_ports(name, text);
+            }),
+       "Serve metrics for Prometheus at http://IPV4:PORT/metrics to whoever can reach this address;"
+       " without IPV4 to this machine alone (127.0.0.1). Port 0: any. With + the first of 256 ports"
+       " from this one on that is free, for several ranks of a machine."},
       {"SLUICE_FAULTS", "ContextOptions::faults", "",
        text(&O::faults, "list of faults",
             [](std::string_view name, std::string_view text) { net::parse_faults(text, name); }),
@@ -85,9 +96,19 @@ const std::vector<Row<ContextOptions>>& context_rows() {
 const std::vector<Row<JobOptions>>& job_rows() {
   using O = JobOptions;
   static const std::vector<Row<O>> rows{
-      {"SLUICE_JOB", "JobOptions::job", "",
-       integer(&O::job, {0, std::numeric_limits<std::uint32_t>::max()}),
-       "Id of the job at its aggregators, the same on all ranks."},
+      {"SLUICE_JOB",
+       "JobOptions::job",
+       "",
+       {.allowed = kJobForms,
+        .range = {},
+        .assign =
+            [](O& options, std::string_view name, std::string_view text) {
+              parse_job(name, text);
+              options.job = text;
+            },
+        .show = [](const O& options) { return std::vector<std::string>{options.job.text()}; }},
+       "The job, the same on all ranks: its id at the aggregators, or a name, whose hash is the"
+       " id."},
       {"SLUICE_BLOCK_ELEMENTS", "JobOptions::block_elements", "elements",
        integer(&O::block_elements, {1, limits::kMaxBlockElements}),
        "Elements of a block, the same on all ranks."},
@@ -110,6 +131,10 @@ const std::vector<Row<JobOptions>>& job_rows() {
       {"SLUICE_AGGREGATOR_TIMEOUT_MS", "JobOptions::aggregator_timeout", "ms",
        integer(&O::aggregator_timeout, {limits::kMinTimeoutMs, limits::kMaxTimeoutMs}),
        "Silence after which an aggregator is lost."},
+      {"SLUICE_OP_TIMEOUT_MS", "JobOptions::op_timeout", "ms",
+       integer(&O::op_timeout, {0, limits::kMaxOpTimeout.count()}),
+       "An op that is not done so long after its call ends the job; 0: it may take as long as it"
+       " takes."},
       {"SLUICE_RETRANSMIT_TIMEOUT_MIN_US", "JobOptions::retransmit_timeout_min", "us",
        integer(&O::retransmit_timeout_min, {100, 10'000'000}),
        "Floor of the retransmission time-out (RFC 6298)."},
@@ -218,6 +243,9 @@ bool is_on_network(const std::string& aggregator) {
 }
 
 }  // namespace
+
+JobId::JobId(std::string_view text)
+    : number_(parse_job("job", text)), name_(is_job_number(text) ? "" : text) {}
 
 ContextOptions ContextOptions::from_environment() {
   return read(context_rows());

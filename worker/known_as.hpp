@@ -1,24 +1,38 @@
-// Under which numbers errors speak of a job and its ranks. A channel is a job of its own, but who
-// reads of it knows the job that it belongs to.
+// How errors speak of a job and its ranks. It may have a name; and a channel is a job of its own,
+// but who reads of it knows the job that it belongs to.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
 #include <sluice/error.hpp>
 
 #include "common/base/ids.hpp"
+#include "common/base/rank_set.hpp"
 #include "common/protocol/abort_info.hpp"
 
 namespace sluice::worker {
 
 struct KnownAs {
-  std::uint32_t job = 0;
+  std::string job = {};          ///< "7", "bert-large (108174750)"
   std::vector<Rank> ranks = {};  ///< by the job's own numbers; those beyond are known as they are
 
-  std::string name() const { return "job " + std::to_string(job); }
+  std::string name() const { return "job " + job; }
   Rank of(Rank own) const { return own.value < ranks.size() ? ranks[own.value] : own; }
+
+  /// "1, 2, 5": the first eight, and how many more there are.
+  std::string text_of(const RankSet& ranks) const {
+    constexpr int kNamed = 8;
+    std::string text;
+    int named = 0;
+    ranks.for_each([&](Rank rank) {
+      if (named++ >= kNamed) return;
+      if (!text.empty()) text += ", ";
+      text += std::to_string(of(rank).value);
+    });
+    if (named > kNamed) text += " and " + std::to_string(named - kNamed) + " more";
+    return text;
+  }
 
   /// The error of what ended the job.
   Error error_of(AbortInfo why) const {

@@ -7,7 +7,7 @@ namespace sluice::worker {
 
 NonZeroMap::NonZeroMap(const numeric::BlockedTensor& tensor, std::span<const std::uint64_t> given,
                        const SearchLimits& limits, std::optional<ElementRange> held)
-    : tensor_(tensor), given_(given), blocks_(tensor.block_count()) {
+    : tensor_(tensor), given_(given), blocks_(tensor.block_count()), end_(blocks_) {
   assert(given.empty() || given.size() >= (std::size_t{blocks_} + 63) / 64);
   const std::uint64_t block_bytes = tensor.block_elements * element_bytes(tensor.type);
   horizon_blocks_ = std::max<std::uint64_t>(1, limits.horizon_bytes / block_bytes);
@@ -27,8 +27,11 @@ void NonZeroMap::confine(ElementRange held) {
   unknown_end_ = to_the_end ? blocks_ : static_cast<std::uint32_t>(held.end / block);
   if (held.begin >= held.end) {
     unknown_end_ = unknown_;
+    end_ = 0;
     return;
   }
+  begin_ = static_cast<std::uint32_t>(held.begin / block);
+  end_ = static_cast<std::uint32_t>((held.end + block - 1) / block);
   if (held.begin % block != 0) mark(static_cast<std::uint32_t>(held.begin / block));
   if (held.end % block != 0 && !to_the_end) mark(static_cast<std::uint32_t>(held.end / block));
   // Where the tensor would begin. Nothing is read there, so the address is reckoned as a number.
@@ -38,8 +41,10 @@ void NonZeroMap::confine(ElementRange held) {
 }
 
 std::uint32_t NonZeroMap::search(std::uint32_t from, std::uint32_t stride) {
-  const std::uint64_t horizon = from + horizon_blocks_;
-  for (std::uint64_t b = from; b < blocks_; b += stride) {
+  const std::uint64_t zeros = begin_ > from ? begin_ - from : 0;
+  const std::uint64_t first = from + (zeros + stride - 1) / stride * stride;
+  const std::uint64_t horizon = first + horizon_blocks_;
+  for (std::uint64_t b = first; b < end_; b += stride) {
     const auto block = static_cast<std::uint32_t>(b);
     if (is_unknown(block)) {
       if (block >= horizon) return block;

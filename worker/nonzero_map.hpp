@@ -17,8 +17,8 @@ struct SearchLimits {
   /// What is read beyond the block that somebody asks for: so little that a block is still in the
   /// cache when it is copied into its packet.
   std::uint64_t ahead_bytes = std::uint64_t{128} << 10;
-  /// How far a query reads beyond the block that it begins at, so that a long run of zeros does not
-  /// hold up the loop.
+  /// How far a query reads beyond the first block that it looks at, so that a long run of zeros
+  /// does not hold up the loop.
   std::uint64_t horizon_bytes = std::uint64_t{256} << 20;
 };
 
@@ -71,6 +71,8 @@ class NonZeroMap {
   numeric::BlockedTensor tensor_;
   std::span<const std::uint64_t> given_;
   std::uint32_t blocks_;
+  std::uint32_t begin_ = 0;  // blocks before it, and those from end_ on, are not held: zero
+  std::uint32_t end_;
   std::uint64_t horizon_blocks_;
   std::uint64_t ahead_blocks_;
   // The map holds for all blocks but these.

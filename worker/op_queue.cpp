@@ -1,5 +1,6 @@
 #include "worker/op_queue.hpp"
 
+#include <algorithm>
 #include <cassert>
 
 namespace sluice::worker {
@@ -7,11 +8,13 @@ namespace sluice::worker {
 Operation& OpQueue::add(const OpRequest& request, const Geometry& geometry,
                         const SearchLimits& search) {
   ++pending_;
+  next_overdue_ = std::min(next_overdue_, request.timeout.due);
   return ops_.emplace_back(request, geometry, search);
 }
 
 Operation& OpQueue::add(const OpRequest& request, const KeyedGeometry& geometry) {
   ++pending_;
+  next_overdue_ = std::min(next_overdue_, request.timeout.due);
   return ops_.emplace_back(request, geometry, result_memory_);
 }
 
@@ -27,6 +30,7 @@ void OpQueue::begin_on_stream(OpNumber op) {
   assert(op >= first_ && find(op)->streams_left != 0);
   ++running_streams_;
   awaited_bytes_ += find(op)->round_bytes();
+  if (tells_begun_ && !std::exchange(find(op)->begun, true)) begun_.push_back(op);
 }
 
 void OpQueue::withdraw_from_stream(OpNumber op) {
@@ -52,6 +56,26 @@ void OpQueue::finish_on_stream(OpNumber number) {
   assert(ops_.size() >= pending_ && ops_.empty() == (pending_ == 0));
 }
 
+void OpQueue::set_timeout(OpNumber op, const OpTimeout& timeout) {
+  Operation* const of = find(op);
+  if (of == nullptr) return;  // it is done, though nobody was told yet
+  of->set_timeout(timeout);
+  next_overdue_ = std::min(next_overdue_, timeout.due);
+}
+
+/// Looks at them when the first time-out is over that was set: its op may be done long since.
+std::optional<OpNumber> OpQueue::overdue(Time now) {
+  if (now < next_overdue_) return std::nullopt;
+  next_overdue_ = kNever;
+  for (std::size_t i = 0; i < ops_.size(); ++i) {
+    if (ops_[i].streams_left == 0) continue;
+    const Time due = ops_[i].request().timeout.due;
+    next_overdue_ = std::min(next_overdue_, due);
+    if (due <= now) return first_ + i;
+  }
+  return std::nullopt;
+}
+
 void OpQueue::fail_all(const Error& error) {
   for (std::size_t i = 0; i < ops_.size(); ++i) {
     if (ops_[i].streams_left == 0) continue;
@@ -74,6 +98,7 @@ std::vector<OpRequest> OpQueue::withdraw_all() {
 void OpQueue::clear() {
   ops_.clear();
   pending_ = running_streams_ = awaited_bytes_ = 0;
+  next_overdue_ = kNever;
 }
 
 }  // namespace sluice::worker

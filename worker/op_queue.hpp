@@ -5,6 +5,7 @@
 #include <cassert>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -42,6 +43,21 @@ class OpQueue {
   void finish_on_stream(OpNumber op);
   void withdraw_from_stream(OpNumber op);
 
+  /// Ops whose first stream has begun since the last call, while that is to be told; some may have
+  /// ended, or begin again.
+  std::vector<OpNumber> take_begun() { return std::exchange(begun_, {}); }
+  bool has_begun() const { return !begun_.empty(); }
+  void tell_begun(bool is_told) {
+    tells_begun_ = is_told;
+    begun_.clear();
+  }
+
+  /// Of an op that is pending.
+  void set_timeout(OpNumber op, const OpTimeout& timeout);
+  /// The first that is pending and whose time is over.
+  std::optional<OpNumber> overdue(Time now);
+  Time next_overdue() const { return next_overdue_; }  ///< none is overdue before
+
   /// All that are pending; the streams are gone with them.
   void fail_all(const Error& error);
   /// The same, but they do not end: what the callers asked for, to be added again in this order.
@@ -66,7 +82,10 @@ class OpQueue {
   std::size_t pending_ = 0;
   std::size_t running_streams_ = 0;
   std::size_t awaited_bytes_ = 0;
+  Time next_overdue_ = kNever;
   std::vector<Completion> completions_;
+  bool tells_begun_ = false;
+  std::vector<OpNumber> begun_;
 };
 
 }  // namespace sluice::worker

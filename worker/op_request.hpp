@@ -2,6 +2,7 @@
 // of the tensor it holds, and which it wants.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -12,6 +13,7 @@
 #include <sluice/error.hpp>
 #include <sluice/types.hpp>
 
+#include "common/base/time.hpp"
 #include "common/base/wire_type.hpp"
 #include "common/protocol/session.hpp"
 #include "common/protocol/wire.hpp"
@@ -19,6 +21,17 @@
 #include "worker/nonzero_map.hpp"
 
 namespace sluice::worker {
+
+/// When an op that is not done ends its job.
+struct OpTimeout {
+  std::chrono::milliseconds limit{0};  ///< for messages
+  Time due = kNever;                   ///< never: it may take as long as it takes
+
+  /// Of an op that was called then; 0: never.
+  static OpTimeout of(Time called, std::chrono::milliseconds limit) {
+    return limit.count() == 0 ? OpTimeout{} : OpTimeout{limit, after(called, limit)};
+  }
+};
 
 /// What the caller asks for. The memory stays the engine's until the op's Completion.
 ///
@@ -42,6 +55,7 @@ struct OpRequest {
   std::uint64_t tag = 0;
   Encoding encoding = Encoding::kNone;  ///< of a reduction of fp32
   std::uint64_t rounding_seed = 0;      ///< of a scaled encoding; 0: to nearest
+  OpTimeout timeout = {};
   /// Of a sparse_all_reduce, which has no tensor: type, reduction, tag, encoding and rounding_seed
   /// above count for it, too.
   std::optional<KeyedRequest> keyed = {};

@@ -44,8 +44,13 @@ class Operation {
   const KeyedOperation* keyed() const { return keyed_.get(); }
 
   const OpRequest& request() const { return request_; }
+  void set_timeout(const OpTimeout& timeout) { request_.timeout = timeout; }
 
   bool uses(StreamId s) const { return keyed_ ? keyed_->geometry().uses(s) : geometry_.uses(s); }
+
+  std::uint16_t used_streams() const {
+    return keyed_ ? keyed_->geometry().used_streams() : geometry_.used_streams();
+  }
 
   /// Of one round on one stream, at most.
   std::size_t round_bytes() const { return keyed_ ? limits::kMaxPayload : geometry_.round_bytes(); }
@@ -123,6 +128,7 @@ class Operation {
 
   OpStatistics statistics;
   std::uint16_t streams_left = 0;
+  bool begun = false;  ///< on some stream; kept while that is told
 
  private:
   void write_zeros(BlockIndex begin, BlockIndex end);

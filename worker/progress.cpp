@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "common/config/environment.hpp"
 #include "common/config/log.hpp"
 #include "common/net/clock.hpp"
 #include "common/net/eal.hpp"
@@ -44,6 +45,15 @@ std::shared_ptr<spdlog::logger> make_logger(const ContextOptions& options) {
        .level = config::parse_choice("log_level", config::kLogLevelChoices, options.log_level)});
 }
 
+/// As far as the environment tells: it may be set for others.
+std::optional<std::uint16_t> launched_rank() {
+  try {
+    if (const auto place = config::find_placement(config::process_environment)) return place->rank;
+  } catch (const Error&) {  // joining a job by the environment says what is wrong with it
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 Time Progress::now() {
@@ -53,18 +63,66 @@ Time Progress::now() {
 Progress::Progress(const ContextOptions& options)
     : idle_((validate(options), config::parse_choice("idle", config::kIdleChoices, options.idle))),
       logger_(make_logger(options)),
+      timeline_(std::make_unique<Timeline>(logger_)),
       attachment_(std::make_unique<Attachment>(options, logger_)) {
+  if (!options.timeline.empty()) {
+    const auto rank = launched_rank();
+    timeline_->start(options.timeline, rank,
+                     rank ? timeline_->open(options.timeline, *rank) : nullptr, now());
+  }
   thread_ = thread_without_signals([this] { run(); });
 }
 
 Progress::~Progress() {
   if (inherited()) {  // the ports are the parent's, and the thread is not here
     static_cast<void>(attachment_.release());
+    static_cast<void>(timeline_.release());
     static_cast<void>(new std::thread(std::move(thread_)));
     return;
   }
   stop_ = true;
   thread_.join();
+  Timeline::Stopped stopped = timeline_->stop(now());
+  try {
+    if (stopped.file) stopped.file->close(stopped.last);
+  } catch (const Error& error) {
+    logger_->error("{}", error.what());
+  }
+}
+
+void Progress::start_timeline(const std::string& file) {
+  std::optional<std::uint16_t> rank = launched_rank();
+  with_turn([&](Attachment&, Time) {
+    timeline_->check_start(file);
+    if (!rank) rank = first_rank_;
+  });
+  auto opened = rank ? timeline_->open(file, *rank) : nullptr;
+  with_turn([&](Attachment&, Time now) {
+    timeline_->start(file, rank, std::move(opened), now);
+    tell_begun();
+  });
+}
+
+void Progress::stop_timeline() {
+  bool is_started = false;
+  Timeline::Stopped stopped;
+  with_turn([&](Attachment&, Time now) {
+    is_started = timeline_->is_started();
+    stopped = timeline_->stop(now);
+    tell_begun();
+  });
+  if (!is_started) throw Error(ErrorCode::kInvalidArgument, "there is no timeline to stop");
+  if (stopped.file) stopped.file->close(stopped.last);  // without the turn: disks may be slow
+}
+
+void Progress::joins_as(std::uint16_t rank, Time now) {
+  timeline_->joins_as(rank, now);
+  first_rank_ = first_rank_.value_or(rank);
+  tell_begun();
+}
+
+void Progress::tell_begun() {
+  for (Member* member : members_) member->engine().tell_begun(timeline_->is_on());
 }
 
 void Progress::refuse_if_inherited() const {
@@ -74,14 +132,15 @@ void Progress::refuse_if_inherited() const {
                 "it: open it after forking");
 }
 
-void Progress::add(Member& member) {
+void Progress::add(Member& member, const std::string& whose) {
   const std::uint32_t job = member.engine().job();
   for (Member* other : members_)
     if (other->engine().job() == job && !other->engine().over())
       throw Error(ErrorCode::kInvalidArgument,
-                  "job " + std::to_string(job) +
-                      " is joined already by this context; one communicator per job");
+                  whose + " is joined already by this context: one communicator per job id, " +
+                      std::to_string(job));
   members_.push_back(&member);
+  member.engine().tell_begun(timeline_->is_on());
 }
 
 /// Says at debug level what its engine counted.
@@ -99,6 +158,15 @@ void Progress::remove(Member& member) {
     logger_->debug("job {}:{}", member.engine().job(), text);
   }
   std::erase(members_, &member);
+}
+
+ProcessFigures Progress::figures() {
+  return with_turn([&](Attachment& attachment, Time) {
+    ProcessFigures all{.io = attachment.io().counters(), .jobs = {}};
+    for (const Member* member : members_)
+      if (auto one = member->figures()) all.jobs.push_back(*std::move(one));
+    return all;
+  });
 }
 
 std::size_t Progress::reserve_buffers(const std::string& whose, std::size_t streams,

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -25,7 +26,9 @@
 #include "common/log/logger.hpp"
 #include "worker/attachment.hpp"
 #include "worker/engine.hpp"
+#include "worker/figures.hpp"
 #include "worker/fork_generation.hpp"
+#include "worker/timeline.hpp"
 
 namespace sluice {
 
@@ -40,6 +43,11 @@ class Member {
   virtual bool after_turn(Attachment& attachment, Time now) = 0;
   /// Those that one of its ops waits for, rising, as far as an aggregator has told.
   virtual std::vector<std::uint16_t> stragglers(OpNumber op) const = 0;
+  // Of one of its ops that is not done.
+  virtual double progress(OpNumber op) const = 0;
+  virtual void set_timeout(OpNumber op, const worker::OpTimeout& timeout) = 0;
+  /// None of a part of another one.
+  virtual std::optional<JobFigures> figures() const { return std::nullopt; }
 };
 
 class Progress {
@@ -82,13 +90,22 @@ class Progress {
   }
   bool is_driven() const { return waiters_.load(std::memory_order_relaxed) != 0; }
 
-  /// With the turn held: which engines the loop serves. One per job: throws kInvalidArgument.
-  void add(Member& member);
+  /// With the turn held: which engines the loop serves. One per job id: throws kInvalidArgument, of
+  /// `whose`.
+  void add(Member& member, const std::string& whose);
   void remove(Member& member);
 
   /// Whether this process was forked from the one that made it, which alone may use it.
   bool inherited() const { return generation_ != fork_generation(); }
   void refuse_if_inherited() const;  ///< Throws kUnavailable there.
+
+  /// See Context.
+  void start_timeline(const std::string& file);
+  void stop_timeline();
+  Timeline& timeline() { return *timeline_; }  ///< with the turn held
+  /// With the turn held: a job is joined as this rank, which may open the timeline's file.
+  void joins_as(std::uint16_t rank, Time now);
+  ProcessFigures figures();
 
   static Time now();
   std::size_t aggregators() const { return attachment_->aggregators(); }
@@ -135,6 +152,7 @@ class Progress {
   std::uint32_t yields() const;
   std::size_t turn();
   void receive_groups(Time now);
+  void tell_begun();
   void run();
   void sleep_while_others_drive();
   void rest(std::chrono::microseconds sleep);
@@ -142,6 +160,8 @@ class Progress {
   const unsigned generation_ = fork_generation();
   const IdleStrategy idle_;
   const std::shared_ptr<spdlog::logger> logger_;
+  std::unique_ptr<Timeline> timeline_;       // with the turn held
+  std::optional<std::uint16_t> first_rank_;  // of this process in a job; likewise
   std::unique_ptr<Attachment> attachment_;
   std::vector<Member*> members_;
   std::mutex turn_;

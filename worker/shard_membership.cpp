@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/limits.hpp"
+#include "common/base/version.hpp"
 #include "common/protocol/slots.hpp"
 
 namespace sluice::worker {
@@ -15,22 +16,12 @@ constexpr Duration kMemoryInterval = std::chrono::milliseconds(1);
 
 constexpr unsigned kIpAndUdpBytes = 28;  // before a payload
 
+/// What is said without proof, and of a HELLO that was damaged, too, must be said so many times.
+constexpr unsigned kSayings = 3;
+
 std::string seconds_text(Duration d) {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
   return ms % 1000 == 0 ? std::to_string(ms / 1000) + " s" : std::to_string(ms) + " ms";
-}
-
-std::string ranks_text(const RankSet& ranks) {
-  constexpr int kNamed = 8;
-  std::string text;
-  int named = 0;
-  ranks.for_each([&](Rank r) {
-    if (named++ >= kNamed) return;
-    if (!text.empty()) text += ", ";
-    text += std::to_string(r.value);
-  });
-  if (named > kNamed) text += " and " + std::to_string(named - kNamed) + " more";
-  return text;
 }
 
 }  // namespace
@@ -47,7 +38,7 @@ std::string ShardMembership::whom() const {
 // -------------------------------------------------------------------------------------- joining
 void ShardMembership::begin_join(const Session& wanted, bool no_progress, Time now,
                                  ControlPackets& out) {
-  was_in_ = false;
+  was_in_ = sent_away_ = false;
   wanted_ = wanted;
   heard_ = now;
   addresses_.begin(false, now);
@@ -58,6 +49,7 @@ void ShardMembership::begin_rejoin(bool refused_at_home, bool no_progress, Time 
                                    ControlPackets& out) {
   assert(in());
   was_in_ = true;
+  sent_away_ = refused_at_home;
   wanted_ = agreed_;
   addresses_.begin(!refused_at_home, now);
   start_joining(no_progress, now, out);
@@ -72,7 +64,7 @@ void ShardMembership::start_joining(bool no_progress, Time now, ControlPackets& 
   asked_.reset();
   unsent_.reset();
   absent_.clear();
-  not_shared_ = 0;
+  not_shared_ = versions_told_ = 0;
   link_down_ = loses_long_packets_ = false;
   joining_since_ = now;
   retry_ = config_.join_retry_min;
@@ -115,6 +107,7 @@ bool ShardMembership::on_challenge(const Endpoint& from, const wire::Challenge& 
   if (state_ != State::kJoining || packet.nonce != nonce_) return false;
   if (!addresses_.on_challenge(from, packet.incarnation, now)) return false;
   shared_ = protection_.has_secret();
+  challenged_ = true;
   if (!may_join(from, packet, out)) return true;
   auto join = wire::make<wire::Join>(config_.job);
   join.nonce = nonce_;
@@ -163,7 +156,7 @@ bool ShardMembership::offer_memory(const Endpoint& aggregator, wire::Join& join)
   if (!given) return !wanted_.by_reference;
   join.slots = config_.slots_id;
   join.results = given->id;
-  if (find_offered(given->id) != nullptr) return true;
+  std::erase_if(offered_results_, [&](const auto& each) { return each.id == given->id; });
   offered_results_.push_front(*given);
   if (offered_results_.size() > limits::kMaxOfferedResults) offered_results_.pop_back();
   return true;
@@ -270,7 +263,6 @@ bool ShardMembership::on_welcome(const Endpoint& from, const wire::Welcome& pack
 /// HELLO that was damaged, too: it must be said more than once. Anybody can say it, so it counts
 /// for nothing once an aggregator has shown that it shares the secret.
 bool ShardMembership::is_aborted(const wire::Abort& packet) {
-  constexpr unsigned kSayings = 3;
   const bool joining = state_ == State::kJoining;
   const bool our_join = joining && packet.nonce != 0 && packet.nonce == nonce_;
   const auto not_shared = static_cast<std::uint16_t>(wire::AbortReason::kNotAuthenticated);
@@ -278,6 +270,33 @@ bool ShardMembership::is_aborted(const wire::Abort& packet) {
   if (packet.nonce != 0) return our_join;
   const std::uint64_t generation = in() ? agreed_.generation : wanted_.generation;
   return (in() || joining) && packet.generation != 0 && packet.generation == generation;
+}
+
+/// The same holds of another version. Where there are standbys, one of them may speak ours.
+bool ShardMembership::on_versions(const wire::Versions& packet) {
+  const bool other_than_ours = packet.lowest > wire::kVersion || packet.highest < wire::kVersion;
+  if (state_ != State::kJoining || packet.nonce != nonce_ || packet.lowest > packet.highest ||
+      !other_than_ours)
+    return false;
+  ++versions_told_;
+  lowest_version_ = packet.lowest;
+  highest_version_ = packet.highest;
+  return true;
+}
+
+bool ShardMembership::is_of_another_version() const {
+  return state_ == State::kJoining && versions_told_ >= kSayings && !challenged_ &&
+         !addresses_.has_standby();
+}
+
+std::string ShardMembership::version_text() const {
+  const std::string theirs = lowest_version_ == highest_version_
+                                 ? "version " + std::to_string(highest_version_)
+                                 : "versions " + std::to_string(lowest_version_) + " to " +
+                                       std::to_string(highest_version_);
+  return " speaks " + theirs + " of the protocol, this library version " +
+         std::to_string(wire::kVersion) + " (build " + build_id() +
+         "): use the same release on both";
 }
 
 // -------------------------------------------------------------------------------------- being in
@@ -378,17 +397,20 @@ void ShardMembership::abort(const std::optional<AbortInfo>& why, ControlPackets&
 
 // ------------------------------------------------------------------------------------------ time
 /// What was said without proof, and not believed; it may be why.
-std::string ShardMembership::not_shared_text() const {
+std::string ShardMembership::unproven_text() const {
+  if (versions_told_ != 0) return "; something there says, without proof, that it" + version_text();
   if (not_shared_ == 0) return "";
   return "; something there says, without proof, that this rank does not show the job's secret";
 }
 
 std::optional<Error> ShardMembership::overdue(Time now) const {
+  if (is_of_another_version()) return Error(ErrorCode::kFormationFailed, whom() + version_text());
   const bool late = now - joining_since_ > config_.join_timeout;
   if (state_ == State::kJoining && !was_in_ && !answered_) {
     if (!late) return std::nullopt;
-    return Error(ErrorCode::kAggregatorLost,
-                 whom() + " did not answer within " + seconds_text(config_.join_timeout));
+    return Error(
+        ErrorCode::kAggregatorLost,
+        whom() + " did not answer within " + seconds_text(config_.join_timeout) + unproven_text());
   }
   if (loses_long_packets_)
     return Error(ErrorCode::kAggregatorLost,
@@ -397,20 +419,25 @@ std::optional<Error> ShardMembership::overdue(Time now) const {
                      ": packets are lost for their length. Does every link on the way carry IP " +
                      "packets of " + std::to_string(agreed_.payload_bytes + kIpAndUdpBytes) +
                      " bytes, as SLUICE_MTU and port-mtu allow?");
+  if (state_ == State::kJoining && sent_away_ && now - heard_ > config_.aggregator_timeout)
+    return Error(ErrorCode::kAggregatorLost,
+                 whom() + " has ended, and nothing took its place within " +
+                     seconds_text(config_.aggregator_timeout) + unproven_text());
   if (now - heard_ > config_.aggregator_timeout)
     return Error(ErrorCode::kAggregatorLost,
                  whom() + " is declared failed: nothing was received for " +
-                     seconds_text(config_.aggregator_timeout) + not_shared_text());
+                     seconds_text(config_.aggregator_timeout) + unproven_text());
   if (state_ == State::kJoining && was_in_ &&
       now - joining_since_ > config_.join_timeout + config_.aggregator_timeout)
     return Error(ErrorCode::kAggregatorLost,
-                 whom() + " did not take this rank in again" + not_shared_text());
+                 whom() + " did not take this rank in again" + unproven_text());
   if (state_ == State::kJoining && !was_in_ && late) {
-    return Error(ErrorCode::kFormationFailed,
-                 whom() + " still waits for " +
-                     (absent_.empty() ? "the job's earlier generation to end"
-                                      : "rank " + ranks_text(absent_) + " to join") +
-                     " after " + seconds_text(config_.join_timeout));
+    return Error(
+        ErrorCode::kFormationFailed,
+        whom() + " still waits for " +
+            (absent_.empty() ? "the job's earlier generation to end"
+                             : "rank " + config_.known_as().text_of(absent_) + " to join") +
+            " after " + seconds_text(config_.join_timeout));
   }
   if (leaving_ && now - leaving_since_ > config_.aggregator_timeout)
     return Error(ErrorCode::kAggregatorLost, whom() + " did not let this rank leave within " +

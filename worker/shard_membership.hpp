@@ -92,6 +92,8 @@ class ShardMembership {
   bool on_challenge(const Endpoint& from, const wire::Challenge& packet, Time now,
                     ControlPackets& out);
   bool on_pending(const wire::Pending& packet, Time now);
+  /// Says that an aggregator speaks other versions; counts. on_time() tells when it is enough.
+  bool on_versions(const wire::Versions& packet);
   bool on_welcome(const Endpoint& from, const wire::Welcome& packet,
                   Time now);  ///< true: joined now
   bool on_keep_alive_ack(const wire::KeepAliveAck& packet, Time now);
@@ -155,7 +157,9 @@ class ShardMembership {
   Duration suspicion() const;
   std::optional<Error> overdue(Time now) const;
   std::string whom() const;
-  std::string not_shared_text() const;
+  bool is_of_another_version() const;
+  std::string version_text() const;
+  std::string unproven_text() const;
 
   const EngineConfig& config_;
   const std::uint16_t shard_;
@@ -189,11 +193,15 @@ class ShardMembership {
   Duration retry_{};
   Time stream_answered_at_{};  // any, last
   bool loses_long_packets_ = false;
-  bool link_down_ = false;   // of the port that leads to the aggregator
-  unsigned not_shared_ = 0;  // times we were told so of the secret, in this join
-  bool shared_ = false;      // it is: a CHALLENGE has proven it
+  bool link_down_ = false;      // of the port that leads to the aggregator
+  unsigned not_shared_ = 0;     // times we were told so of the secret, in this join
+  bool shared_ = false;         // it is: a CHALLENGE has proven it
+  unsigned versions_told_ = 0;  // times we were told so of another version, in this join
+  std::uint8_t lowest_version_ = 0, highest_version_ = 0;  // that we were told last
+  bool challenged_ = false;                                // ever: an aggregator speaks our version
   RankSet absent_;
   bool answered_ = false;
+  bool sent_away_ = false;  // by the aggregator that took us in
   std::uint64_t home_ = 0;  // incarnation of the aggregator that took us in
   Time joining_since_{};
   Time heard_{};

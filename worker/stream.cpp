@@ -223,6 +223,20 @@ bool Stream::take(const Packet& packet, Scope& scope) {
   return true;
 }
 
+double Stream::progress(OpNumber number, const Operation& op) const {
+  if (!running_ || op_ != number || op.keyed() != nullptr) return 0;
+  const Geometry& geometry = op.geometry();
+  const auto blocks_from = [&](BlockIndex b) {
+    return b == kNoBlock ? 0 : (geometry.blocks - 1 - b.value) / geometry.stride() + 1;
+  };
+  std::uint64_t all = 0, left = 0;
+  for (std::uint8_t c = 0; c < geometry.columns; ++c) {
+    all += blocks_from(geometry.first_index(id_, c));
+    left += blocks_from(columns_[c].current);
+  }
+  return all == 0 ? 0 : static_cast<double>(all - left) / static_cast<double>(all);
+}
+
 bool Stream::refuse_result() {
   failure_ = "the result of round " + std::to_string(position_.value) + " on stream " +
              std::to_string(id_.value) + " does not fit the op that runs there";

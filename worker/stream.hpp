@@ -152,6 +152,8 @@ class Stream {
         static_cast<std::uint16_t>((id_.value + streams_ - op % streams_) % streams_);
     return {op, running_ ? applied_ - op_began_ : 0, place, id_.value};
   }
+  /// How much of a dense op is done here, 0..1, while it runs here; else 0.
+  double progress(OpNumber number, const Operation& op) const;
   /// The window lets it not contribute to the round under way.
   bool is_held_back() const { return running_ && due_ == kNever; }
   /// The ranks without which the round under way cannot end, as last told: the op's, or that of one

@@ -1,10 +1,11 @@
 #include "worker/work.hpp"
 
+#include <algorithm>
 #include <cassert>
 #include <cstring>
 #include <utility>
 
-#include "worker/completion_queue.hpp"
+#include "common/base/limits.hpp"
 #include "worker/progress.hpp"
 
 namespace sluice {
@@ -37,18 +38,16 @@ bool drive(Work::State& state, Time deadline) {
 bool Work::State::tell(std::shared_ptr<CompletionQueue::Impl> queue, std::uint64_t tag) {
   const std::lock_guard lock(mutex_);
   if (done.load(std::memory_order_relaxed)) return false;
-  if (queue_) throw Error(ErrorCode::kInvalidArgument, "CompletionQueue: the op is in one already");
-  queue_ = std::move(queue);
-  tag_ = tag;
+  if (std::ranges::any_of(told_, [&](const auto& one) { return one.queue == queue; }))
+    throw Error(ErrorCode::kInvalidArgument, "CompletionQueue: the op is in it already");
+  told_.push_back({std::move(queue), tag});
   return true;
 }
 
 void Work::State::end() {
   const std::lock_guard lock(mutex_);
-  if (const auto queue = std::exchange(queue_, nullptr))
-    queue->push(tag_, done);
-  else
-    done.store(true, std::memory_order_release);
+  CompletionQueue::Impl::push(told_, done);
+  told_.clear();
 }
 
 bool Work::done() const {
@@ -66,6 +65,27 @@ bool Work::wait_for(std::chrono::nanoseconds bound) const {
   return true;
 }
 
+void Work::set_timeout(std::chrono::milliseconds timeout) const {
+  const State& state = started(state_);
+  if (timeout.count() < 0 || timeout > limits::kMaxOpTimeout)
+    throw Error(ErrorCode::kInvalidArgument,
+                "Work::set_timeout: " + std::to_string(timeout.count()) + " ms; 0.." +
+                    std::to_string(limits::kMaxOpTimeout.count()) + " expected");
+  const auto progress = state.progress.lock();
+  if (done() || !progress) return;
+  progress->with_turn([&](Attachment&, Time) {
+    if (!done()) state.member->set_timeout(state.op, worker::OpTimeout::of(state.started, timeout));
+  });
+}
+
+double Work::progress() const {
+  const State& state = started(state_);
+  const auto progress = state.progress.lock();
+  if (done() || !progress) return 1;
+  return progress->with_turn(
+      [&](Attachment&, Time) { return done() ? 1 : state.member->progress(state.op); });
+}
+
 std::vector<std::uint16_t> Work::stragglers() const {
   const State& state = started(state_);
   const auto progress = state.progress.lock();
@@ -73,6 +93,12 @@ std::vector<std::uint16_t> Work::stragglers() const {
   return progress->with_turn([&](Attachment&, Time) {
     return done() ? std::vector<std::uint16_t>{} : state.member->stragglers(state.op);
   });
+}
+
+void OpenWorks::run(const std::vector<OpNumber>& begun, Time now) {
+  for (const OpNumber op : begun)
+    if (const auto found = works_.find(op); found != works_.end())
+      timeline_.runs(found->second->recorded, now);
 }
 
 void OpenWorks::finish(std::vector<worker::Completion> completions) {
@@ -84,6 +110,8 @@ void OpenWorks::finish(std::vector<worker::Completion> completions) {
     state.error = std::move(completion.error);
     state.statistics = completion.statistics;
     state.statistics.duration = now - state.started;
+    timeline_.ended(state.recorded, state.statistics, state.error, now);
+    totals_.add(state.kind, state.block_bytes, state.error.has_value(), state.statistics);
     state.end();
     works_.erase(found);
   }

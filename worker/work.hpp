@@ -13,8 +13,12 @@
 
 #include "common/base/ids.hpp"
 #include "common/base/time.hpp"
+#include "worker/completion_queue.hpp"
 #include "worker/keyed_operation.hpp"
+#include "worker/op_totals.hpp"
 #include "worker/operation.hpp"
+#include "worker/split.hpp"
+#include "worker/timeline.hpp"
 
 namespace sluice {
 
@@ -49,8 +53,8 @@ class SparseSums {
 };
 
 struct Work::State {
-  /// Has the queue told of the end. False: it has come already. Throws kInvalidArgument where
-  /// another is to be told.
+  /// Has the queue told of the end. False: it has come already. Throws kInvalidArgument where that
+  /// queue is to be told already.
   bool tell(std::shared_ptr<CompletionQueue::Impl> queue, std::uint64_t tag);
   /// Once; what is written before it can be read by all who find the op done.
   void end();
@@ -65,26 +69,38 @@ struct Work::State {
   /// Of a sparse sum: what comes of it, written before `done`, and what it reads if not the
   /// caller's.
   std::unique_ptr<SparseSums> sparse;
-  const Member* member = nullptr;  ///< whose op it is; gone once that is done
-  OpNumber op = 0;                 ///< with the turn held
+  /// Of a split: what the op gathers, and what is known of the job that is split.
+  std::unique_ptr<Split> split;
+  Member* member = nullptr;  ///< whose op it is; gone once that is done
+  OpNumber op = 0;           ///< with the turn held
+  TimelineOp recorded;       ///< likewise
+  wire::Collective kind = wire::Collective::kAllReduce;
+  std::size_t block_bytes = 0;  ///< as they travel, of a reduction of a tensor
 
  private:
   std::mutex mutex_;  // of what follows, and of the step to `done`
-  std::shared_ptr<CompletionQueue::Impl> queue_;
-  std::uint64_t tag_ = 0;
+  std::vector<CompletionQueue::Impl::Told> told_;
 };
 
 /// The works of one member's ops that are not done. With the turn held.
 class OpenWorks {
  public:
+  explicit OpenWorks(JobTimeline& timeline) : timeline_(timeline) {}
+
   void add(std::shared_ptr<Work::State> state) { works_.emplace(state->op, std::move(state)); }
+  /// The engine has begun them.
+  void run(const std::vector<OpNumber>& begun, Time now);
   bool empty() const { return works_.empty(); }
+  std::size_t size() const { return works_.size(); }
   void finish(std::vector<worker::Completion> completions);
+  const OpTotals& totals() const { return totals_; }  ///< of those that are done
   /// All that are left.
   void fail(const Error& error);
 
  private:
+  JobTimeline& timeline_;
   std::unordered_map<OpNumber, std::shared_ptr<Work::State>> works_;
+  OpTotals totals_;
 };
 
 }  // namespace sluice

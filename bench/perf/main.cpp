@@ -11,6 +11,7 @@
 #include "bench/perf/mix.hpp"
 #include "bench/perf/options.hpp"
 #include "bench/perf/report.hpp"
+#include "common/base/version.hpp"
 
 namespace {
 
@@ -83,6 +84,10 @@ int main(int argc, char** argv) {
     const Options options = parse_options({argv + 1, argv + argc});
     if (options.help) {
       print(true, bench::to_text(help()));
+      return kRight;
+    }
+    if (options.version) {
+      print(true, version_line("sluice-perf"));
       return kRight;
     }
     const JobOptions job = job_options(options);

@@ -58,7 +58,8 @@ std::vector<FlagGroup> flags() {
                  "--in-place 0 only)")
           .value("seed", "1", "of values and block positions, 0..2^64-1, equal on all ranks")
           .file("json", "also write the rows to this file (rank 0)")
-          .on("help,h", "print this and exit");
+          .on("help,h", "print this and exit")
+          .on("version", "print version and build, and exit");
   return {sizes, ops, runs};
 }
 
@@ -186,10 +187,10 @@ std::vector<std::uint64_t> Options::sizes() const {
 
 Options parse_options(const std::vector<std::string>& arguments) {
   const Values values(flags(), arguments);
-  if (!values.is_set("help")) return interpret(values);
   Options options;
-  options.help = true;
-  return options;
+  options.help = values.is_set("help");
+  options.version = values.is_set("version");
+  return options.help || options.version ? options : interpret(values);
 }
 
 bench::Help help() {

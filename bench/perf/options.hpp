@@ -52,7 +52,8 @@ struct Options {
   std::uint64_t seed = 0;
   std::string json_path;  ///< empty: none
 
-  bool help = false;  ///< print help() and do nothing else; the rest is not set
+  bool help = false;     ///< print help() and do nothing else; the rest is not set
+  bool version = false;  ///< the same with the version
 
   /// min_bytes .. max_bytes by the steps.
   std::vector<std::uint64_t> sizes() const;

@@ -7,6 +7,7 @@
 
 #include "bench/format.hpp"
 #include "bench/json_file.hpp"
+#include "common/base/version.hpp"
 
 namespace sluice::perf {
 namespace {
@@ -47,6 +48,8 @@ nlohmann::ordered_json to_json(const Row& row) {
       {"wire_bytes", row.wire_bytes},
       {"retransmits", row.retransmits},
   };
+  object["version"] = version();
+  object["build"] = build_id();
   if (row.wrong) object["wrong"] = *row.wrong;
   return object;
 }

@@ -201,6 +201,8 @@ DropReason Generator::on_other(Rank r, const Endpoint& from, const Packet& packe
         return DropReason::kNotJoined;
       welcomed();
       return DropReason::kNone;
+    case Kind::kVersions:
+      return taken(membership.on_versions(packet.as<wire::Versions>()));
     case Kind::kKeepAliveAck:
       return taken(membership.on_keep_alive_ack(packet.as<wire::KeepAliveAck>(), now));
     case Kind::kLeft:

@@ -17,6 +17,7 @@
 #include "bench/pktgen/options.hpp"
 #include "bench/pktgen/over_ports.hpp"
 #include "bench/pktgen/report.hpp"
+#include "common/base/version.hpp"
 
 namespace {
 
@@ -65,8 +66,9 @@ ExitStatus fail(ExitStatus status, const std::string& what) {
 int main(int argc, char** argv) try {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   const Options options = parse_options(arguments, ContextOptions::from_environment());
-  if (!options.help) return run(options);
-  std::fputs(bench::to_text(help()).c_str(), stdout);
+  if (!options.help && !options.version) return run(options);
+  const std::string text = options.help ? bench::to_text(help()) : version_line("sluice-pktgen");
+  std::fputs(text.c_str(), stdout);
   return kRight;
 } catch (const bench::UsageError& error) {
   return fail(kUsage, error.what());

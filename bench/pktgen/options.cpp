@@ -9,6 +9,7 @@
 #include "bench/flags.hpp"
 #include "common/base/limits.hpp"
 #include "common/config/address.hpp"
+#include "common/config/job_name.hpp"
 #include "common/protocol/geometry.hpp"
 
 namespace sluice::pktgen {
@@ -43,7 +44,7 @@ std::vector<FlagGroup> flags() {
                  "(disjoint while there are enough)")
           .value("rounds", "256", "of each stream in a dense op: blocks of a column, 1..4096")
           .value("seed", "1", "of the blocks' positions and of --loss, 0..2^64-1")
-          .value("job", "1", "id of the job at the aggregator, 0..4294967295");
+          .value("job", "1", "id of the job at the aggregator, 0..4294967295, or its name");
   const auto load =
       FlagGroup("The load")
           .value("rate,r", "0", "DATA packets to offer in a second, 0..1e9; 0: as fast as possible")
@@ -80,7 +81,8 @@ std::vector<FlagGroup> flags() {
   const auto report = FlagGroup("The report")
                           .file("json", "also write it to this file")
                           .on("live", "a line every second also if standard error is no terminal")
-                          .on("help,h", "print this and exit");
+                          .on("help,h", "print this and exit")
+                          .on("version", "print version and build, and exit");
   return {job, load, way, report};
 }
 
@@ -201,8 +203,9 @@ Options interpret(const Values& values) {
   options.frame_bytes = static_cast<std::uint16_t>(values.integer("frame", kMinFrame, kMaxFrame));
   options.workers = static_cast<std::uint16_t>(values.integer("workers", 1, kMaxRanks));
   options.streams = static_cast<std::uint16_t>(values.integer("streams", 1, wire::kMaxStreams));
-  options.job = static_cast<std::uint32_t>(
-      values.integer("job", 0, std::numeric_limits<std::uint32_t>::max()));
+  const auto job = config::job_id_of(values.text("job"));
+  if (!job) values.refuse("job", config::kJobForms);
+  options.job = *job;
   options.pattern = {.type = type_of(values),
                      .rows = static_cast<Row>(values.integer("rounds", 1, kMaxRows)),
                      .density = values.number("density", 0, 1),
@@ -232,7 +235,8 @@ Options parse_options(const std::vector<std::string>& arguments,
   const Values values(flags(), arguments);
   Options options;
   options.help = values.is_set("help");
-  if (options.help) return options;
+  options.version = values.is_set("version");
+  if (options.help || options.version) return options;
   options = interpret(values);
   options.context = environment;
   if (!options.in_memory) read_way(values, options);

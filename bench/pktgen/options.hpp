@@ -43,6 +43,7 @@ struct Options {
   std::string json_path;  ///< empty: none
   bool live = false;      ///< also where standard error is no terminal
   bool help = false;      ///< print help() and do nothing else; the rest is not set
+  bool version = false;   ///< the same with the version
 };
 
 /// `arguments` without the program's name; what they leave out of Options::context is as in

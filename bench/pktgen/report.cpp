@@ -9,6 +9,7 @@
 
 #include "bench/format.hpp"
 #include "bench/json_file.hpp"
+#include "common/base/version.hpp"
 
 namespace sluice::pktgen {
 namespace {
@@ -243,7 +244,9 @@ std::string to_text(const Options& options, const Report& report) {
 }
 
 void write_json(const std::string& path, const Options& options, const Report& report) {
-  Json json = {{"workers", options.workers},
+  Json json = {{"version", version()},
+               {"build", build_id()},
+               {"workers", options.workers},
                {"streams", report.session.streams},
                {"columns", report.geometry.columns},
                {"block_elements", report.geometry.block_elements},

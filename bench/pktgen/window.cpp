@@ -1,9 +1,7 @@
 #include "bench/pktgen/window.hpp"
 
-#include <algorithm>
 #include <array>
 #include <bit>
-#include <string_view>
 #include <type_traits>
 
 #include "common/net/framing.hpp"
@@ -11,24 +9,13 @@
 namespace sluice::pktgen {
 namespace {
 
-/// Counters of a port that tell of no loss.
-constexpr std::array<std::string_view, 19> kHarmless{
-    "rx_frames",          "rx_datagrams",       "rx_bytes",
-    "tx_datagrams",       "tx_bytes",           "tx_frames",
-    "tx_chained",         "tx_linearised",      "tx_partial_bursts",
-    "arp_requests_sent",  "arp_replies_sent",   "arp_learned",
-    "arp_ignored",        "echoes_answered",    "rx_fault_duplicated",
-    "rx_fault_reordered", "tx_fault_reordered", "tx_fault_duplicated",
-    "rx_handed_over",
-};
-
 void add(Drops& drops, const std::string& name, std::uint64_t count) {
   if (count != 0) drops[name] += count;
 }
 
 void add_port(Drops& drops, const net::IoCounters& begin, const net::IoCounters& end) {
   for (const auto& [name, member] : net::kIoCounterNames)
-    if (std::find(kHarmless.begin(), kHarmless.end(), name) == kHarmless.end())
+    if (net::is_drop(name) || name == "pool_empty")
       add(drops, std::string(name), end.*member - begin.*member);
 }
 

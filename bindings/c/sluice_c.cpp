@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <new>
 #include <span>
@@ -18,6 +19,7 @@
 #include <sluice/sluice.hpp>
 
 #include "bindings/c/guarded.hpp"
+#include "common/base/version.hpp"
 #include "worker/environment.hpp"
 
 struct sluice_options {
@@ -48,6 +50,8 @@ class Counted {
 struct sluice_communicator {
   sluice_communicator(sluice_context& owner, const sluice::JobOptions& job)
       : counted(owner), communicator(*owner.context, job) {}
+  sluice_communicator(sluice_context& owner, const sluice::SplitWork& split)
+      : counted(owner), communicator(split.join()) {}
 
   Counted counted;
   sluice::Communicator communicator;
@@ -56,6 +60,7 @@ struct sluice_communicator {
 struct sluice_work {
   sluice::Work work;
   sluice::SparseWork sparse;  ///< the same, if it is a sparse sum; else not valid()
+  sluice::SplitWork split;    ///< the same, if it is a split; else not valid()
 };
 
 struct sluice_global_top_k {
@@ -84,11 +89,15 @@ std::span<const std::uint64_t> span_of(const std::uint64_t* counts, std::size_t 
 }
 
 sluice_work handle_of(sluice::Work work) {
-  return {.work = std::move(work), .sparse = {}};
+  return {.work = std::move(work), .sparse = {}, .split = {}};
 }
 
 sluice_work handle_of(sluice::SparseWork work) {
-  return {.work = work, .sparse = work};
+  return {.work = work, .sparse = work, .split = {}};
+}
+
+sluice_work handle_of(sluice::SplitWork work) {
+  return {.work = work, .sparse = {}, .split = work};
 }
 
 /// Starts an op and hands out its handle.
@@ -185,6 +194,15 @@ sluice::SparseOptions from_c(const sluice_sparse_options* options, const char* c
   return result;
 }
 
+/// As many as there is room for, and how many there are.
+void tell_ranks(const std::vector<std::uint16_t>& all, std::uint16_t* ranks, std::size_t capacity,
+                std::size_t* count, const char* call) {
+  std::size_t& out = given(count, call, "count");
+  if (capacity != 0) given(ranks, call, "ranks");
+  std::copy_n(all.begin(), std::min(capacity, all.size()), ranks);
+  out = all.size();
+}
+
 const sluice::SparseWork& sparse_of(const sluice_work* work, const char* call) {
   const sluice::SparseWork& sparse = given(work, call, "work").sparse;
   if (!sparse.valid()) refuse(std::string(call) + ": the op is no sparse sum");
@@ -195,7 +213,11 @@ const sluice::SparseWork& sparse_of(const sluice_work* work, const char* call) {
 
 // ---------------------------------------------------------------------------------------- names
 const char* sluice_version(void) {
-  return SLUICE_VERSION;
+  return sluice::version();
+}
+
+const char* sluice_build(void) {
+  return sluice::build_id();
 }
 
 // The C++ names are literals, so they end with NUL.
@@ -252,6 +274,14 @@ void sluice_options_destroy(sluice_options* options) {
   delete options;
 }
 
+sluice_status sluice_job_id(const char* name, uint32_t* id, sluice_error* error) {
+  return guarded(error, [&] {
+    constexpr const char* kCall = "sluice_job_id";
+    auto& out = given(id, kCall, "id");
+    out = sluice::JobId(&given(name, kCall, "name"));
+  });
+}
+
 // ------------------------------------------------------------------------ context, communicator
 sluice_status sluice_context_open(const sluice_options* options, sluice_context** context,
                                   sluice_error* error) {
@@ -270,6 +300,20 @@ sluice_status sluice_context_share(const sluice_options* options, sluice_context
     const auto& settings = given(options, kCall, "options").values.context;
     auto& out = given(context, kCall, "context");
     out = new sluice_context{sluice::Context::shared(settings)};
+  });
+}
+
+sluice_status sluice_context_start_timeline(sluice_context* context, const char* file,
+                                            sluice_error* error) {
+  constexpr const char* kCall = "sluice_context_start_timeline";
+  return guarded(error, [&] {
+    given(context, kCall, "context").context->start_timeline(&given(file, kCall, "file"));
+  });
+}
+
+sluice_status sluice_context_stop_timeline(sluice_context* context, sluice_error* error) {
+  return guarded(error, [&] {
+    given(context, "sluice_context_stop_timeline", "context").context->stop_timeline();
   });
 }
 
@@ -300,6 +344,55 @@ sluice_status sluice_communicator_leave(sluice_communicator* communicator, sluic
   });
 }
 
+sluice_status sluice_communicator_abort(sluice_communicator* communicator, const char* why,
+                                        sluice_error* error) {
+  return guarded(error, [&] {
+    auto& job = given(communicator, "sluice_communicator_abort", "communicator").communicator;
+    job.abort(why == nullptr ? "" : why);
+  });
+}
+
+sluice_status sluice_communicator_failure(const sluice_communicator* communicator,
+                                          sluice_error* failure) {
+  return guarded(failure, [&] {
+    const auto& job = given(communicator, "sluice_communicator_failure", "communicator");
+    if (const auto error = job.communicator.failure()) throw Error(*error);
+  });
+}
+
+sluice_status sluice_communicator_stragglers(const sluice_communicator* communicator,
+                                             uint16_t* ranks, size_t capacity, size_t* count,
+                                             sluice_error* error) {
+  return guarded(error, [&] {
+    constexpr const char* kCall = "sluice_communicator_stragglers";
+    const auto& job = given(communicator, kCall, "communicator").communicator;
+    tell_ranks(job.stragglers(), ranks, capacity, count, kCall);
+  });
+}
+
+sluice_status sluice_communicator_statistics(const sluice_communicator* communicator,
+                                             sluice_job_statistics* statistics, size_t size,
+                                             sluice_error* error) {
+  return guarded(error, [&] {
+    constexpr const char* kCall = "sluice_communicator_statistics";
+    const auto& job = given(communicator, kCall, "communicator").communicator;
+    auto& out = given(statistics, kCall, "statistics");
+    check_size(size, sizeof out, kCall, "statistics");
+    const sluice::JobStatistics all = job.statistics();
+    out = {.ops_completed = all.ops_completed,
+           .ops_failed = all.ops_failed,
+           .ops_pending = all.ops_pending,
+           .packets_sent = all.packets_sent,
+           .packets_received = all.packets_received,
+           .packets_dropped = all.packets_dropped,
+           .retransmissions = all.retransmissions,
+           .narrowed_by_loss = all.narrowed_by_loss,
+           .narrowed_by_delay = all.narrowed_by_delay,
+           .rejoins = all.rejoins,
+           .rounds_replayed = all.rounds_replayed};
+  });
+}
+
 void sluice_communicator_destroy(sluice_communicator* communicator) {
   guarded(nullptr, [&] { delete communicator; });
 }
@@ -310,6 +403,10 @@ int32_t sluice_communicator_rank(const sluice_communicator* communicator) {
 
 int32_t sluice_communicator_world_size(const sluice_communicator* communicator) {
   return communicator == nullptr ? -1 : std::int32_t{communicator->communicator.world_size()};
+}
+
+uint32_t sluice_communicator_job_id(const sluice_communicator* communicator) {
+  return communicator == nullptr ? 0 : communicator->communicator.job_id();
 }
 
 // --------------------------------------------------------------------------------------- tensors
@@ -444,6 +541,31 @@ sluice_status sluice_barrier(sluice_communicator* communicator, sluice_work** wo
                  [](sluice::Communicator& job) { return job.barrier(); });
 }
 
+sluice_status sluice_split(sluice_communicator* communicator, int32_t color, int32_t key,
+                           sluice_work** work, sluice_error* error) {
+  return started("sluice_split", communicator, work, error,
+                 [&](sluice::Communicator& job) { return job.split(color, key); });
+}
+
+sluice_status sluice_duplicate(sluice_communicator* communicator, sluice_work** work,
+                               sluice_error* error) {
+  return started("sluice_duplicate", communicator, work, error,
+                 [](sluice::Communicator& job) { return job.duplicate(); });
+}
+
+sluice_status sluice_communicator_join_split(sluice_context* context, const sluice_work* split,
+                                             sluice_communicator** communicator,
+                                             sluice_error* error) {
+  return guarded(error, [&] {
+    constexpr const char* kCall = "sluice_communicator_join_split";
+    auto& owner = given(context, kCall, "context");
+    const sluice::SplitWork& work = given(split, kCall, "split").split;
+    if (!work.valid()) refuse(std::string(kCall) + ": the op is no split");
+    auto& out = given(communicator, kCall, "communicator");
+    out = new sluice_communicator(owner, work);
+  });
+}
+
 sluice_status sluice_work_wait(const sluice_work* work, int64_t bound_ns, sluice_error* error) {
   return guarded(error, [&] {
     const sluice::Work& op = given(work, "sluice_work_wait", "work").work;
@@ -459,16 +581,27 @@ int32_t sluice_work_done(const sluice_work* work) {
   return work == nullptr ? -1 : work->work.done() ? 1 : 0;
 }
 
+double sluice_work_progress(const sluice_work* work) {
+  double progress = work == nullptr ? -1 : 1;
+  if (work != nullptr) guarded(nullptr, [&] { progress = work->work.progress(); });
+  return progress;
+}
+
+sluice_status sluice_work_set_timeout(const sluice_work* work, uint64_t timeout_ms,
+                                      sluice_error* error) {
+  return guarded(error, [&] {
+    const auto most = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+    given(work, "sluice_work_set_timeout", "work")
+        .work.set_timeout(
+            std::chrono::milliseconds(static_cast<std::int64_t>(std::min(timeout_ms, most))));
+  });
+}
+
 sluice_status sluice_work_stragglers(const sluice_work* work, uint16_t* ranks, size_t capacity,
                                      size_t* count, sluice_error* error) {
   return guarded(error, [&] {
     constexpr const char* kCall = "sluice_work_stragglers";
-    const sluice::Work& op = given(work, kCall, "work").work;
-    std::size_t& out = given(count, kCall, "count");
-    if (capacity != 0) given(ranks, kCall, "ranks");
-    const std::vector<std::uint16_t> stragglers = op.stragglers();
-    std::copy_n(stragglers.begin(), std::min(capacity, stragglers.size()), ranks);
-    out = stragglers.size();
+    tell_ranks(given(work, kCall, "work").work.stragglers(), ranks, capacity, count, kCall);
   });
 }
 
@@ -561,6 +694,15 @@ sluice_status sluice_completion_queue_next(sluice_completion_queue* queue, int64
 
 void sluice_completion_queue_interrupt(sluice_completion_queue* queue) {
   if (queue != nullptr) queue->queue.interrupt();
+}
+
+sluice_status sluice_completion_queue_descriptor(sluice_completion_queue* queue, int* descriptor,
+                                                 sluice_error* error) {
+  return guarded(error, [&] {
+    constexpr const char* kCall = "sluice_completion_queue_descriptor";
+    auto& out = given(descriptor, kCall, "descriptor");
+    out = given(queue, kCall, "queue").queue.descriptor();
+  });
 }
 
 // ------------------------------------------------------------- the k largest elements of the sum

@@ -67,9 +67,10 @@ static_assert(kResultsBytes >= kReferencedStreams * kReferencedHistory *
 /// GiB.
 inline constexpr std::size_t kMaxWaitingResults = 64;
 
-/// Such regions that a worker named in JOINs and keeps mapped: a job may have formed with one of an
-/// earlier attempt. A few daemons' that came and went.
-inline constexpr std::size_t kMaxOfferedResults = 4;
+/// Such regions that a worker named in JOINs and keeps mapped, the newest named: a job may have
+/// formed with one of an earlier attempt. An aggregator gives another when a job has formed with
+/// the one before: those of a few daemons that came and went while the rank joined.
+inline constexpr std::size_t kMaxOfferedResults = 16;
 /// Of those that wait so, which one worker was the first to ask for: others join, too.
 inline constexpr std::size_t kMaxWaitingResultsOfWorker = 16;
 static_assert(kMaxWaitingResultsOfWorker < kMaxWaitingResults);
@@ -86,6 +87,9 @@ inline constexpr std::size_t kChunkBytes = 1024;
 /// Where sums are rejected, a result is never full; this is 3 ms at the most.
 inline constexpr std::size_t kRoundCursors = std::size_t{1} << 20;
 static_assert(kRoundCursors >= kMaxRanks);
+
+/// A job's name, bytes: log lines and errors quote it.
+inline constexpr std::size_t kMaxJobNameBytes = 64;
 
 /// A job's secret, bytes: less can be guessed, and more adds nothing to a key of 32.
 inline constexpr std::size_t kMinSecretBytes = 16;
@@ -105,6 +109,9 @@ static_assert(kMaxPorts <= kMaxPortIds);
 /// A vhost directory's path, bytes: a socket's path has 107 at most (sockaddr_un), and the name of
 /// a worker's socket needs the rest.
 inline constexpr std::size_t kMaxVhostDirectory = 75;
+
+/// The path of a Unix socket, bytes (sockaddr_un).
+inline constexpr std::size_t kMaxSocketPath = 107;
 
 /// Regions of memory that one local worker shares: slots for each of its jobs, and arenas. All
 /// workers' together are half of the mappings that Linux lets a process have (65530), of which DPDK
@@ -238,6 +245,7 @@ inline constexpr std::uint32_t kFurtherLaneDpdkMib = 32;  // each lane has heade
 /// tens of milliseconds, and after ten minutes somebody should look.
 inline constexpr std::int64_t kMinTimeoutMs = 100;
 inline constexpr std::int64_t kMaxTimeoutMs = 600'000;
+inline constexpr std::chrono::milliseconds kMaxOpTimeout{86'400'000};  // a day: others wait for us
 
 }  // namespace sluice::limits
 

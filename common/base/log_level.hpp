@@ -1,4 +1,4 @@
-// How much is logged: of everything that logs, DPDK too.
+// How much is logged: of everything that logs, DPDK too. And in which form.
 #pragma once
 
 #include <cstdint>
@@ -6,5 +6,7 @@
 namespace sluice {
 
 enum class LogLevel : std::uint8_t { kTrace, kDebug, kInfo, kWarn, kError };
+
+enum class LogFormat : std::uint8_t { kText, kJson, kJournald };
 
 }  // namespace sluice

@@ -103,6 +103,8 @@ std::string_view name(ErrorCode code) {
       return "timeout";
     case ErrorCode::kNotAuthenticated:
       return "not authenticated";
+    case ErrorCode::kOpTimedOut:
+      return "op timed out";
   }
   return "?";
 }

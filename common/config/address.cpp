@@ -94,6 +94,16 @@ ListenAddress parse_listen_address(std::string_view name, std::string_view text)
   return address;
 }
 
+ListenPorts parse_listen_ports(std::string_view name, std::string_view text) {
+  constexpr unsigned kMore = 255;
+  const bool is_range = text.ends_with('+');
+  const ListenAddress first = parse_listen_address(name, text.substr(0, text.size() - is_range));
+  if (!is_range) return {first, first.port};
+  if (first.port == 0 || first.port > 65535 - kMore)
+    throw must_be(name, "[IPV4:]PORT+ with a port of 1..65280", text);
+  return {first, static_cast<std::uint16_t>(first.port + kMore)};
+}
+
 std::vector<AggregatorAddress> parse_aggregator_addresses(std::string_view name,
                                                           std::string_view text) {
   std::vector<AggregatorAddress> addresses;

@@ -39,6 +39,12 @@ struct ListenAddress {
   std::uint16_t port = 0;            ///< 0: any that is free
 };
 
+/// Of these the first port that is free is to be taken.
+struct ListenPorts {
+  ListenAddress first;
+  std::uint16_t last = 0;  ///< not below the first
+};
+
 /// An aggregator on this machine, "vhost:/run/sluice".
 struct VhostDirectory {
   std::string path;
@@ -55,6 +61,9 @@ AggregatorAddress parse_aggregator_address(std::string_view name, std::string_vi
 
 /// The IPv4 address may be 0.0.0.0: all of this machine.
 ListenAddress parse_listen_address(std::string_view name, std::string_view text);
+
+/// The same, or with a + behind it: that port, or one of the 255 above it.
+ListenPorts parse_listen_ports(std::string_view name, std::string_view text);
 
 /// One aggregator's address and those of its standbys, in the order in which they are to be tried:
 /// "vhost:/run/a|10.0.0.9". At least one, each of its own.

@@ -133,6 +133,9 @@ fs::path parent_of(const std::string& path) {
 
 void check_log_file(const Config& config, const Complaint& complaint) {
   if (config.log_file.empty()) return;
+  if (config.log_format == LogFormat::kJournald)
+    complaint.raise("log-file", "must be empty with " + complaint.quote("log-format") +
+                                    ": the log goes to the journal");
   std::error_code ignored;
   const fs::path directory = parent_of(config.log_file);
   if (!fs::is_directory(directory, ignored))

@@ -7,10 +7,14 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <sstream>
+#include <string>
+#include <string_view>
 
 #include <boost/program_options.hpp>
 
+#include "common/base/version.hpp"
 #include "common/config/aggregator_settings.hpp"
 #include "common/config/nearest_name.hpp"
 
@@ -124,6 +128,35 @@ Texts texts_of_environment(const Environment& environment) {
   return texts;
 }
 
+constexpr std::string_view kBlanks = " \t\r";
+
+/// The value of NAME = "VALUE", where a backslash is before each " and \ of it: of other lines,
+/// nothing.
+std::optional<std::string> quoted_value(const std::string& line) {
+  const std::size_t equals = std::min(line.find('='), line.find('#'));
+  const std::size_t begin =
+      line.find_first_not_of(kBlanks, equals == line.npos ? equals : equals + 1);
+  if (begin == line.npos || line[equals] != '=' || line[begin] != '"') return std::nullopt;
+  std::string value;
+  std::size_t at = begin + 1;
+  for (; at < line.size() && line[at] != '"'; ++at) {
+    if (line[at] == '\\' && ++at == line.size()) return std::nullopt;
+    value += line[at];
+  }
+  const std::size_t rest = line.find_first_not_of(kBlanks, at + 1);
+  const bool ends = at < line.size() && (rest == line.npos || line[rest] == '#');
+  return ends ? std::optional(value) : std::nullopt;
+}
+
+std::string quoted(const std::string& value) {
+  std::string text = "\"";
+  for (const char c : value) {
+    if (c == '"' || c == '\\') text += '\\';
+    text += c;
+  }
+  return text + '"';
+}
+
 // Line by line, because Boost does not tell the number of a line.
 Texts texts_of_file(const Text& path) {
   const std::string asked_by = " (" + path.origin + ")";
@@ -138,11 +171,12 @@ Texts texts_of_file(const Text& path) {
     const std::string origin = path.value + ":" + std::to_string(number);
     try {
       if (text.starts_with('[')) throw po::error("no sections");  // Boost would skip it
-      std::istringstream line(text);
+      const auto in_quotes = quoted_value(text);
+      std::istringstream line(in_quotes ? text.substr(0, text.find('"')) : text);
       for (const po::option& option : po::parse_config_file(line, settings, true).options) {
         if (option.unregistered)
           fail(origin + ": " + unknown("setting", option.string_key, settings));
-        texts[option.string_key].push_back({option.value.front(), origin});
+        texts[option.string_key].push_back({in_quotes.value_or(option.value.front()), origin});
       }
     } catch (const po::error&) {
       fail(origin + ": must be NAME = VALUE, not '" + text + "'");
@@ -228,13 +262,18 @@ class Settings {
   std::vector<Texts> places_;
 };
 
-/// Whether a line of a file can have the value: # begins a comment there, blanks at its ends are
-/// dropped, and blanks separate the values of a list.
+/// Whether a line of a file can have the value: blanks separate the values of a list.
 bool fits_a_line(const AggregatorSetting& setting, const std::string& value) {
-  constexpr std::string_view kBlanks = " \t\r";
-  return value.find_first_of("#\n") == value.npos && kBlanks.find(value.front()) == kBlanks.npos &&
-         kBlanks.find(value.back()) == kBlanks.npos &&
+  return value.find('\n') == value.npos &&
          (!setting.value.is_list || value.find_first_of(kBlanks) == value.npos);
+}
+
+/// As a line of a file has it: # begins a comment there, and blanks at the ends are dropped.
+std::string in_a_line(const std::string& value) {
+  const bool is_plain = value.find('#') == value.npos && value.front() != '"' &&
+                        kBlanks.find(value.front()) == kBlanks.npos &&
+                        kBlanks.find(value.back()) == kBlanks.npos;
+  return is_plain ? value : quoted(value);
 }
 
 /// The lines of a config file that has the same effect. What has no value is named in a comment.
@@ -248,7 +287,7 @@ std::string effective_settings(const AggregatorConfig& config, const Settings& s
     origins.resize(values.size(), "command line, after --");
     for (std::size_t i = 0; i < values.size(); ++i)
       if (fits_a_line(setting, values[i]))
-        out << setting.name << " = " << values[i] << "  # " << origins[i] << "\n";
+        out << setting.name << " = " << in_a_line(values[i]) << "  # " << origins[i] << "\n";
       else
         out << "# " << setting.name << " has a value that a file cannot have: " << origins[i]
             << "\n";
@@ -258,13 +297,13 @@ std::string effective_settings(const AggregatorConfig& config, const Settings& s
   return out.str();
 }
 
-constexpr auto kTitle = "# sluice-aggregator " SLUICE_VERSION ": ";
+const std::string kTitle = std::string("# sluice-aggregator ") + version() + ": ";
 
 ParseOutcome printed(const AggregatorConfig& config, const Settings& settings) {
   return {ParseOutcome::Action::kPrint,
           config,
           {},
-          kTitle + std::string("the settings in effect\n") + effective_settings(config, settings)};
+          kTitle + "the settings in effect\n" + effective_settings(config, settings)};
 }
 
 ParseOutcome checked(const AggregatorConfig& config, SecretStore secrets,
@@ -286,7 +325,7 @@ const std::vector<CommandFlag>& command_flags() {
        "Print the settings in effect and where each comes from, in the form of the file that"
        " --config takes, and exit. Each is checked by itself only."},
       {"help,h", "", "Print this text and exit."},
-      {"version", "", "Print the version and exit."},
+      {"version", "", "Print version and build, and exit."},
   };
   return flags;
 }
@@ -312,7 +351,7 @@ ParseOutcome parse_aggregator(int argc, const char* const* argv, const Environme
   std::vector<Texts> places{texts_of_flags(flags), texts_of_environment(environment)};
   if (first_of(places[0], "help")) return {Action::kHelp, {}, {}, help_text()};
   if (first_of(places[0], "version"))
-    return {Action::kVersion, {}, {}, "sluice-aggregator " SLUICE_VERSION "\n"};
+    return {Action::kVersion, {}, {}, version_line("sluice-aggregator")};
   const bool check_only = first_of(places[0], "check-config") != nullptr;
   const bool print_only = !check_only && first_of(places[0], "print-config") != nullptr;
 

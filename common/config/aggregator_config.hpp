@@ -56,7 +56,7 @@ struct AggregatorConfig {
   // Time-outs.
   std::chrono::milliseconds liveness_timeout = defaults::kLivenessTimeout;
   std::chrono::milliseconds formation_timeout = defaults::kFormationTimeout;
-  std::chrono::milliseconds drain_timeout{2'000};
+  std::chrono::milliseconds drain_timeout{0};
   std::chrono::milliseconds straggler_warning = defaults::kStragglerWarning;  ///< 0: off
 
   // Processor and EAL.
@@ -70,10 +70,13 @@ struct AggregatorConfig {
   // Log and statistics.
   LogLevel log_level = LogLevel::kInfo;
   std::string log_file;  ///< empty: standard error
+  LogFormat log_format = LogFormat::kText;
   std::uint32_t log_rate_limit = 10;
   std::chrono::seconds stats_interval{0};  ///< 0: only at exit
   std::string metrics_listen;              ///< empty: metrics are not served
   bool telemetry = true;
+  std::string control_socket;  ///< path; empty: no commands are taken
+  ControlAccess control_access = ControlAccess::kOwner;
 
   std::string faults;  ///< for tests: what to do to packets; empty: nothing
 };

@@ -78,6 +78,12 @@ void check_listen_address(std::string_view name, std::string_view text) {
   if (!text.empty()) parse_listen_address(name, text);
 }
 
+void check_control_socket(std::string_view name, std::string_view text) {
+  if (text.size() > limits::kMaxSocketPath)
+    throw must_be(name, "a path of at most " + std::to_string(limits::kMaxSocketPath) + " bytes",
+                  text);
+}
+
 void check_file_prefix(std::string_view name, std::string_view text) {
   const auto is_safe = [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_'; };
   if (text.size() > 32 || !std::all_of(text.begin(), text.end(), is_safe))
@@ -168,9 +174,10 @@ std::vector<AggregatorSetting> make_settings() {
        " queue l of every port and UDP port udp-port + l. All aggregators of a job have as many."},
 
       {trust, "secret-file", "", text(&Config::secret_file, "file"),
-       "Only who proves a job's secret may join it. Lines of this file: JOB SECRET, or * SECRET for"
-       " all other jobs; a secret has 16..256 bytes without blanks, and only the owner may read the"
-       " file. The variable SLUICE_AGGREGATOR_SECRET, instead, is the secret of all jobs.",
+       "Only who proves a job's secret may join it. Lines of this file: JOB SECRET, with the job's"
+       " id or name, or * SECRET for all other jobs; a secret has 16..256 bytes without blanks, and"
+       " only the owner may read the file. The variable SLUICE_AGGREGATOR_SECRET, instead, is the "
+       "secret of all jobs.",
        kReloadable},
       {trust, "authenticate-packets", "", on_off(&Config::authenticate_packets),
        "Every packet proves the secret, against who reads and writes on the path; else only joining"
@@ -188,7 +195,9 @@ std::vector<AggregatorSetting> make_settings() {
       {times, "formation-timeout-ms", "ms", integer(&Config::formation_timeout, kTimeouts),
        "Time for all workers of a job to join, from the first one."},
       {times, "drain-timeout-ms", "ms", integer(&Config::drain_timeout, kTimeoutsOrNone),
-       "After SIGTERM or SIGINT, time for jobs to leave before they are dropped.", kReloadable},
+       "After SIGTERM or SIGINT, time for jobs to leave before their ranks are told to go on at the"
+       " next aggregator; 0: they are told at once.",
+       kReloadable},
       {times, "straggler-warning-ms", "ms", integer(&Config::straggler_warning, kTimeoutsOrNone),
        "Wait for a rank's contribution after which the log names the rank; 0: never.", kReloadable},
 
@@ -212,6 +221,10 @@ std::vector<AggregatorSetting> make_settings() {
        kReloadable},
       {log, "log-file", "", text(&Config::log_file, "file"),
        "Append the log to this file; if none, it goes to standard error."},
+      {log, "log-format", "", choice(&Config::log_format, kLogFormatChoices),
+       "Lines of text, JSON objects, one a line, or entries of systemd's journal: the last two "
+       "carry "
+       "a line's facts as fields."},
       {log, "log-rate-limit", "lines/s", integer(&Config::log_rate_limit, {0, 1'000'000}),
        "Most lines per second of one kind of event; 0: no limit.", kReloadable},
       {log, "stats-interval-s", "s", integer(&Config::stats_interval, {0, 86'400}),
@@ -221,6 +234,10 @@ std::vector<AggregatorSetting> make_settings() {
        "Serve metrics for Prometheus at http://IPV4:PORT/metrics, and a page for people at /, to "
        "whoever can reach this address; without IPV4 to this machine alone (127.0.0.1)."},
       {log, "telemetry", "", on_off(&Config::telemetry), "Serve DPDK's telemetry socket."},
+      {log, "control-socket", "", text(&Config::control_socket, "path", check_control_socket),
+       "Take commands of sluice-ctl at this Unix socket; if none, none are taken."},
+      {log, "control-access", "", choice(&Config::control_access, kControlAccessChoices),
+       "Who may give commands beside root: the daemon's user, or the socket's group too."},
 
       {"For tests", "faults", "", text(&Config::faults, "faults"),
        "Faults that are injected into ports."},

@@ -29,11 +29,19 @@ enum class Integrity { kAuto, kOn, kOff };
 inline constexpr Choices<Integrity, 3> kIntegrityChoices{
     {{Integrity::kAuto, "auto"}, {Integrity::kOn, "on"}, {Integrity::kOff, "off"}}};
 
+/// Who may give the daemon commands.
+enum class ControlAccess { kOwner, kGroup };
+inline constexpr Choices<ControlAccess, 2> kControlAccessChoices{
+    {{ControlAccess::kOwner, "owner"}, {ControlAccess::kGroup, "group"}}};
+
 inline constexpr Choices<LogLevel, 5> kLogLevelChoices{{{LogLevel::kTrace, "trace"},
                                                         {LogLevel::kDebug, "debug"},
                                                         {LogLevel::kInfo, "info"},
                                                         {LogLevel::kWarn, "warn"},
                                                         {LogLevel::kError, "error"}}};
+
+inline constexpr Choices<LogFormat, 3> kLogFormatChoices{
+    {{LogFormat::kText, "text"}, {LogFormat::kJson, "json"}, {LogFormat::kJournald, "journald"}}};
 
 template <class Value, std::size_t n>
 std::vector<std::string> words_of(const Choices<Value, n>& choices) {

@@ -49,7 +49,7 @@ std::vector<std::string> process_variable_names() {
   return names;
 }
 
-Placement placement_from(const Environment& environment) {
+std::optional<Placement> find_placement(const Environment& environment) {
   const auto own_rank = environment(kOwn.rank);
   const auto own_size = environment(kOwn.world_size);
   if (own_rank && own_size) return parse(kOwn, *own_rank, *own_size);
@@ -63,7 +63,11 @@ Placement placement_from(const Environment& environment) {
     const auto world_size = environment(launcher.world_size);
     if (rank && world_size) return parse(launcher, *rank, *world_size);
   }
-  return {};
+  return std::nullopt;
+}
+
+Placement placement_from(const Environment& environment) {
+  return find_placement(environment).value_or(Placement{});
 }
 
 }  // namespace sluice::config

@@ -25,8 +25,11 @@ struct Placement {
 };
 
 /// From SLUICE_RANK and SLUICE_WORLD_SIZE, else from the first launcher that set both of its own
-/// (torchrun, Open MPI, PMI, Slurm), else rank 0 of 1. Throws kInvalidArgument with the variable's
-/// name, its value and its range.
+/// (torchrun, Open MPI, PMI, Slurm), if any. Throws kInvalidArgument with the variable's name, its
+/// value and its range.
+std::optional<Placement> find_placement(const Environment& environment);
+
+/// The same, else rank 0 of 1.
 Placement placement_from(const Environment& environment);
 
 }  // namespace sluice::config

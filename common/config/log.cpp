@@ -4,9 +4,13 @@
 #include <bit>
 #include <cstdio>
 #include <exception>
+#include <system_error>
 
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
+
+#include "common/log/fields.hpp"
+#include "common/log/formats.hpp"
 
 namespace sluice::config {
 namespace {
@@ -21,7 +25,18 @@ void on_write_failure(const std::string& what) {
                  static_cast<unsigned long long>(count));
 }
 
-spdlog::sink_ptr open_sink(const std::string& file) {
+spdlog::sink_ptr open_journal(const std::string& socket) {
+  try {
+    return journal_sink(socket);
+  } catch (const std::system_error& error) {
+    throw Error(ErrorCode::kUnavailable, "log-format journald: the journal's socket '" + socket +
+                                             "': " + error.code().message());
+  }
+}
+
+spdlog::sink_ptr open_sink(const LogOptions& options) {
+  if (options.format == LogFormat::kJournald) return open_journal(options.journal_socket);
+  const std::string& file = options.file;
   if (file.empty()) return std::make_shared<spdlog::sinks::stderr_sink_mt>();
   try {
     return std::make_shared<spdlog::sinks::basic_file_sink_mt>(file);
@@ -33,8 +48,8 @@ spdlog::sink_ptr open_sink(const std::string& file) {
 }  // namespace
 
 std::shared_ptr<spdlog::logger> make_logger(const LogOptions& options) {
-  auto logger = std::make_shared<spdlog::logger>(options.name, open_sink(options.file));
-  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e%z %l %n: %v");
+  auto logger = std::make_shared<spdlog::logger>(options.name, open_sink(options));
+  logger->set_formatter(options.format == LogFormat::kJson ? json_formatter() : text_formatter());
   set_level(*logger, options.level);
   logger->flush_on(spdlog::level::trace);
   logger->set_error_handler(on_write_failure);
@@ -50,8 +65,10 @@ std::uint64_t log_write_failures() {
 }
 
 void log_suppressed(spdlog::logger& logger, RateLimit& limit, Time now) {
-  if (const std::uint64_t lines = limit.take_suppressed(now))
-    logger.warn("... suppressed {} lines", lines);
+  const std::uint64_t lines = limit.take_suppressed(now);
+  if (lines == 0) return;
+  const LogContext context({{"event", "suppressed"}, {"lines", lines}});
+  logger.warn("... suppressed {} lines", lines);
 }
 
 }  // namespace sluice::config

@@ -1,5 +1,5 @@
-// Logging: one spdlog logger per process part, to standard error or a file. Never on the hot path:
-// lanes count, and tell of what they counted from their slow turn.
+// Logging: one spdlog logger per process part, to standard error, a file or systemd's journal.
+// Never on the hot path: lanes count, and tell of what they counted from their slow turn.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,15 @@ namespace sluice::config {
 struct LogOptions {
   std::string name = "sluice";  ///< printed in every line
   LogLevel level = LogLevel::kInfo;
-  std::string file = {};  ///< appended to; empty: standard error
+  std::string file = {};  ///< appended to; empty: standard error. None with kJournald
+  LogFormat format = LogFormat::kText;
+  std::string journal_socket = "/run/systemd/journal/socket";
 };
 
 /// A thread-safe logger that nobody else in the process sees, so a library may use it too; a daemon
 /// passes it to spdlog::set_default_logger. Lines are flushed one by one. A line that cannot be
 /// written (full disk) is lost and counted, and nothing else happens. Throws kUnavailable when the
-/// file cannot be opened.
+/// file cannot be opened, or the journal not be reached.
 std::shared_ptr<spdlog::logger> make_logger(const LogOptions& options);
 
 /// Least level to log, from now on; for any thread.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstring>
 
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/limits.hpp"
+#include "common/config/job_name.hpp"
 #include "common/config/value.hpp"
 
 namespace sluice::config {
@@ -111,13 +111,13 @@ SecretStore SecretStore::from_file(const std::string& path) {
 void SecretStore::add(std::string_view line) {
   const std::size_t end = line.find_first_of(kBlanks);
   const std::string_view name = line.substr(0, end);
-  std::uint32_t job = 0;
-  const auto [stopped_at, error] = std::from_chars(name.data(), name.data() + name.size(), job);
-  const bool is_job = error == std::errc{} && stopped_at == name.data() + name.size();
-  if (end == line.npos || !(is_job || name == "*"))
-    fail("must be JOB SECRET, or * SECRET for all other jobs");
-  std::shared_ptr<const Secret>& place = is_job ? jobs_[job] : of_others_;
-  if (place) fail("job " + std::string(name) + " has a secret already");
+  const std::optional<std::uint32_t> job = job_id_of(name);
+  if (end == line.npos || !(job || name == "*"))
+    fail("must be JOB SECRET, with the job's id or name, or * SECRET for all other jobs");
+  std::shared_ptr<const Secret>& place = job ? jobs_[*job] : of_others_;
+  if (place)  // who has swapped the two finds no secret in the log: names are not quoted
+    fail("job " + (job ? std::to_string(*job) : "*") + " has a secret already" +
+         (job && !is_job_number(name) ? ": that is the id of this line's name" : ""));
   place =
       std::make_shared<const Secret>(secret_of(line.substr(line.find_first_not_of(kBlanks, end))));
 }

@@ -21,9 +21,9 @@ class SecretStore {
   explicit SecretStore(Secret of_all_jobs)
       : of_others_(std::make_shared<const Secret>(std::move(of_all_jobs))) {}
 
-  /// From a file with a line "JOB SECRET" per job, and "* SECRET" for all jobs that have no line;
-  /// empty lines and lines that begin with # mean nothing. Throws kInvalidArgument that names the
-  /// file, what is wrong with it, and the line.
+  /// From a file with a line "JOB SECRET" per job, of its id or its name, and "* SECRET" for all
+  /// jobs that have no line; empty lines and lines that begin with # mean nothing. Throws
+  /// kInvalidArgument that names the file, what is wrong with it, and the line.
   static SecretStore from_file(const std::string& path);
 
   /// Null: the job has none. Who holds it may outlive the store.

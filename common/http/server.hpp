@@ -4,10 +4,13 @@
 // time; clients beyond these threads wait in a bounded queue.
 #pragma once
 
+#include <csignal>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <semaphore>
 #include <string>
 #include <string_view>
 
@@ -22,6 +25,7 @@ struct Response {
   const char* status = "200 OK";
 };
 
+/// The process keeps its handler of SIGPIPE, which the server's threads do not take.
 class Server {
  public:
   /// By path ("/metrics"). Called on the server's threads, several at a time.
@@ -32,7 +36,8 @@ class Server {
     std::string listen;  ///< "127.0.0.1:9475"; port 0: any that is free. At 127.0.0.0/8 requests
                          ///< must be to an address or localhost, lest a web page of elsewhere that
                          ///< has its name lead there (DNS rebinding) can read
-    Log log{};           ///< gets the library's complaints, on its threads
+    unsigned threads = 32;
+    Log log{};  ///< gets the library's complaints, on its threads
   };
 
   /// Throws Error kUnavailable naming the address if it cannot listen there.
@@ -42,9 +47,12 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   std::uint16_t port() const { return port_; }
+  /// The socket that listens; empty: not found.
+  std::optional<int> listening_descriptor() const;
 
  private:
   static int answer(mg_connection* connection);
+  static void* begin_thread(const mg_context* context, int type);
   static int complain(const mg_connection* connection, const char* message);
 
   struct Close {
@@ -54,6 +62,8 @@ class Server {
   const Pages pages_;
   const Log log_;
   const bool is_local_;
+  const struct sigaction of_pipe_;      // as it was before
+  std::counting_semaphore<> begun_{0};  // of the threads
   std::unique_ptr<mg_context, Close> context_;
   std::uint16_t port_ = 0;
 };

@@ -2,12 +2,19 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <functional>
 
+#include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <sluice/error.hpp>
+
+#include "common/base/random_id.hpp"
 
 namespace sluice::memory {
 namespace {
@@ -35,6 +42,52 @@ std::optional<ucred> credentials_of(const Descriptor& socket) {
   return peer;
 }
 
+std::string directory_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == path.npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+}
+
+/// Root does as it likes.
+bool is_another_users(const struct stat& found) {
+  return found.st_uid != geteuid() && found.st_uid != 0;
+}
+
+/// Then what others have put there can be put aside, with the sticky bit too.
+bool owns(const std::string& directory) {
+  struct stat found {};
+  return stat(directory.c_str(), &found) == 0 && found.st_uid == geteuid();
+}
+
+using Refuse = std::function<void(const char* why)>;
+
+Descriptor served_at(const std::string& path, mode_t mode, const Refuse& refuse) {
+  const sockaddr_un address = address_of(path);
+  Descriptor made(socket(AF_UNIX, kFlags, 0));
+  if (!made) refuse(std::strerror(errno));
+  const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
+  // Nobody can connect before listen().
+  if (bind(made.get(), generic, sizeof address) != 0 ||
+      (mode != 0 && chmod(path.c_str(), mode) != 0) || ::listen(made.get(), kWaiting) != 0)
+    refuse(std::strerror(errno));
+  return made;
+}
+
+/// Serves there in place of what another user has put there, in a directory of ours: whatever it
+/// is, he can neither keep the place nor take it meanwhile.
+Descriptor served_instead(const std::string& path, mode_t mode, const Refuse& refuse) {
+  const std::string aside = directory_of(path) + "/" + std::to_string(random_id() % 10'000'000);
+  Descriptor made = served_at(aside, mode, refuse);
+  if (renameat2(AT_FDCWD, aside.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) != 0 &&
+      rename(aside.c_str(), path.c_str()) != 0)  // it is gone
+  {
+    const char* const why = std::strerror(errno);
+    unlink(aside.c_str());
+    refuse(why);
+  }
+  if (unlink(aside.c_str()) != 0) rmdir(aside.c_str());  // a full directory stays
+  return made;
+}
+
 UnixSocket::Io outcome_of_error() {
   return errno == EAGAIN || errno == EINTR || errno == ENOBUFS ? UnixSocket::Io::kNothing
                                                                : UnixSocket::Io::kClosed;
@@ -42,20 +95,19 @@ UnixSocket::Io outcome_of_error() {
 
 }  // namespace
 
-UnixSocket UnixSocket::listen(const std::string& path) {
+UnixSocket UnixSocket::listen(const std::string& path, mode_t mode) {
   const auto refuse = [&](const char* why) {
     throw Error(ErrorCode::kUnavailable, "socket '" + path + "' cannot be served: " + why);
   };
-  const sockaddr_un address = address_of(path);
-  if (connect(path)) refuse("another process serves it");
-  unlink(path.c_str());
-  UnixSocket made(Descriptor(socket(AF_UNIX, kFlags, 0)));
-  if (!made.descriptor_) refuse(std::strerror(errno));
-  const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
-  if (bind(made.descriptor(), generic, sizeof address) != 0 ||
-      ::listen(made.descriptor(), kWaiting) != 0)
-    refuse(std::strerror(errno));
-  return made;
+  struct stat found {};
+  if (lstat(path.c_str(), &found) == 0) {
+    if (is_another_users(found) && owns(directory_of(path)))
+      return UnixSocket(served_instead(path, mode, refuse));
+    if (!S_ISSOCK(found.st_mode)) refuse("there is something else of this name");
+    if (connect(path) || errno == EAGAIN) refuse("another process serves it");
+    unlink(path.c_str());
+  }
+  return UnixSocket(served_at(path, mode, refuse));
 }
 
 std::optional<UnixSocket> UnixSocket::connect(const std::string& path) {
@@ -133,6 +185,11 @@ bool UnixSocket::peer_is_trusted() const {
 pid_t UnixSocket::peer_process() const {
   const auto peer = credentials_of(descriptor_);
   return peer ? peer->pid : 0;
+}
+
+uid_t UnixSocket::peer_user() const {
+  const auto peer = credentials_of(descriptor_);
+  return peer ? peer->uid : static_cast<uid_t>(-1);
 }
 
 }  // namespace sluice::memory

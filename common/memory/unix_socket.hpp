@@ -25,8 +25,10 @@ class UnixSocket {
   explicit UnixSocket(Descriptor descriptor) : descriptor_(std::move(descriptor)) {}
 
   /// Serves connections at `path`, where no socket may be that is still served. Throws
-  /// kUnavailable.
-  static UnixSocket listen(const std::string& path);
+  /// kUnavailable. What another user than root has put there is removed, if the directory is
+  /// ours: else whoever may write to it could keep us from serving. `mode`: of the socket's file,
+  /// of which the bits to write count; 0: by umask.
+  static UnixSocket listen(const std::string& path, mode_t mode = 0);
   /// Nothing if nobody serves there now.
   static std::optional<UnixSocket> connect(const std::string& path);
   /// The next connection, if one waits.
@@ -42,6 +44,7 @@ class UnixSocket {
   bool peer_is_trusted() const;
   /// The peer's process, as far as this one sees it.
   pid_t peer_process() const;
+  uid_t peer_user() const;
   int descriptor() const { return descriptor_.get(); }
 
  private:

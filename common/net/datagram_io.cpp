@@ -12,6 +12,7 @@
 #include <rte_prefetch.h>
 
 #include "common/base/packet_buffer.hpp"
+#include "common/net/capture.hpp"
 #include "common/net/clock.hpp"
 #include "common/net/fault_injection.hpp"
 #include "common/net/igmp.hpp"
@@ -144,22 +145,24 @@ DatagramIo::~DatagramIo() = default;
 std::span<const std::unique_ptr<DatagramIo::PortState>> DatagramIo::queues_of(
     std::uint16_t port_id) const {
   if (port_id >= by_id_.size()) return {};
-  return by_id_[port_id];
+  return by_id_[port_id].all;
 }
 
-/// A lane that has no queue here is reached by way of lane 0.
 DatagramIo::PortState* DatagramIo::find(std::uint16_t port_id, std::uint8_t lane) const {
-  const auto queues = queues_of(port_id);
-  return queues.empty() ? nullptr : queues[lane < queues.size() ? lane : 0].get();
+  if (port_id >= by_id_.size() || lane >= limits::kMaxLanes) return nullptr;
+  return by_id_[port_id].to_lane[lane];
 }
 
 void DatagramIo::add_port(const PortView& port) {
   assert(port.udp_checksum != UdpChecksum::kAuto);
   if (by_id_.size() <= port.id) by_id_.resize(port.id + std::size_t{1});
-  auto& queues = by_id_[port.id];
+  auto& [queues, to_lane] = by_id_[port.id];
   assert(queues.empty() || port.queue == queues.back()->view.queue + 1);
   const auto lane = static_cast<std::uint8_t>(queues.size());
+  assert(lane < to_lane.size());
   auto& state = queues.emplace_back(std::make_unique<PortState>(port, lane, backlog_max_));
+  if (lane == 0) to_lane.fill(state.get());  // also lanes that have no queue here
+  to_lane[lane] = state.get();
   if (fan_out_ != 0) state->kept.reserve(limits::kBurst);
   using Direction = FaultInjector::Direction;
   if (faults_.any() && faults_.receiving)
@@ -169,6 +172,7 @@ void DatagramIo::add_port(const PortView& port) {
     state->tx.inject(
         std::make_unique<FaultInjector>(faults_, port.id, Direction::kSending, payloads_));
   polled_.push_back(state.get());
+  state->tx.capture(capture_.get());
   if (!port.off_machine) return;
   network_.push_back(state.get());
   state->view.address.groups = groups_;
@@ -179,13 +183,18 @@ void DatagramIo::add_port(const PortView& port) {
   igmp_due_ = state->igmp->next_time();  // at once
 }
 
+void DatagramIo::capture(std::shared_ptr<Capture> capture) {
+  capture_ = std::move(capture);
+  for (PortState* port : polled_) port->tx.capture(capture_.get());
+}
+
 void DatagramIo::remove_port(std::uint16_t port_id) {
   for (const auto& port : queues_of(port_id)) {
     counters_.tx_port_removed += port->tx.backlog();
     std::erase(polled_, port.get());
     std::erase(network_, port.get());
   }
-  if (port_id < by_id_.size()) by_id_[port_id].clear();
+  if (port_id < by_id_.size()) by_id_[port_id] = {};
 }
 
 Buffer DatagramIo::allocate(std::size_t size) {
@@ -195,7 +204,11 @@ Buffer DatagramIo::allocate(std::size_t size) {
 }
 
 void DatagramIo::flush() {
-  for (PortState* port : polled_) port->tx.flush(counters_);
+  left_backlog_ = false;
+  for (PortState* port : polled_) {
+    port->tx.flush(counters_);
+    left_backlog_ |= port->tx.backlog() != 0;
+  }
 }
 
 bool DatagramIo::drain(Duration longest) {
@@ -309,6 +322,7 @@ std::size_t DatagramIo::fetch(PortState& port, std::span<rte_mbuf*, limits::kBur
     const std::size_t n = rte_eth_rx_burst(port.view.id, port.view.queue, frames.data(),
                                            std::uint16_t{limits::kBurst});
     counters_.rx_frames += n;
+    if (capture_ && n != 0) capture_->received(std::span(frames).first(n));
     return n;
   };
   if (!port.rx_faults) return burst();
@@ -530,6 +544,18 @@ Buffer DatagramIo::send_and_keep(const Endpoint& to, Buffer payload) {
   return kept;
 }
 
+/// On its way to the wire, with a tag where the port has a VLAN. Of every packet: inline.
+inline void DatagramIo::push(PortState& port, rte_mbuf* frame) {
+  if (port.view.vlan != kNoVlan) tag(port, frame);
+  port.tx.push(frame, counters_);
+}
+
+void DatagramIo::tag(const PortState& port, rte_mbuf* frame) {
+  char* const begin = rte_pktmbuf_prepend(frame, std::uint16_t{kTagBytes});
+  assert(begin != nullptr);
+  put_in_tag({reinterpret_cast<std::byte*>(begin), frame->data_len}, port.view.vlan);
+}
+
 void DatagramIo::send(const Endpoint& to, Buffer payload, bool may_prepend) {
   if (!payload) return;
   PortState* port = find(to.port_id, to.lane);
@@ -617,16 +643,6 @@ void DatagramIo::send_bytes(PortState& port, std::span<const std::byte> frame) {
   std::memcpy(rte_pktmbuf_append(mbuf, static_cast<std::uint16_t>(frame.size())), frame.data(),
               frame.size());
   push(port, mbuf);
-}
-
-/// On its way to the wire, with a tag where the port has a VLAN.
-void DatagramIo::push(PortState& port, rte_mbuf* frame) {
-  if (port.view.vlan != kNoVlan) {
-    char* const begin = rte_pktmbuf_prepend(frame, std::uint16_t{kTagBytes});
-    assert(begin != nullptr);
-    put_in_tag({reinterpret_cast<std::byte*>(begin), frame->data_len}, port.view.vlan);
-  }
-  port.tx.push(frame, counters_);
 }
 
 }  // namespace sluice::net

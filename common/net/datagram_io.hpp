@@ -27,6 +27,8 @@
 
 namespace sluice::net {
 
+class Capture;
+
 /// One thread uses it; it shares nothing with another but the pools.
 class DatagramIo final : public KeepingSink {
  public:
@@ -58,6 +60,9 @@ class DatagramIo final : public KeepingSink {
   void listen_to_source_ports(std::size_t lane) {
     for (std::size_t i = 0; i < kSourcePortsOfLane; ++i) listened_.set(first_source_port(lane) + i);
   }
+
+  /// From now on, until null comes, frames are captured as ports bring and take them.
+  void capture(std::shared_ptr<Capture> capture);
 
   /// From now on this is lane `lane` of several: what comes over a network for others goes to them,
   /// and what comes there for this one is received here. (Local peers have a queue for each lane.)
@@ -99,16 +104,23 @@ class DatagramIo final : public KeepingSink {
   template <class Handler>
   std::size_t receive(Handler&& handler) {
     std::size_t frames = 0;
+    held_back_ = false;
     if (others_ != nullptr) frames += receive_handed_over(handler);
     for (PortState* port : polled_) {
-      if (!has_room(*port)) continue;
+      if (!has_room(*port)) {
+        held_back_ = true;
+        continue;
+      }
       frames += poll(*port);
       std::size_t done = 0;
       while (done < batch_.count && has_room(*port)) {
         Datagram& next = batch_.datagrams[done++];
         handler(std::as_const(next.from), std::move(next.payload));
       }
-      if (done < batch_.count) keep_rest(*port, done);
+      if (done < batch_.count) {
+        held_back_ = true;
+        keep_rest(*port, done);
+      }
     }
     if (armed_ && frames != 0) disarm();
     return frames;
@@ -137,6 +149,11 @@ class DatagramIo final : public KeepingSink {
   /// Tells whether somebody is at the other end of a port's link. While nobody is, what is sent
   /// there is dropped and counted, and so is what was still queued. A new port counts as up.
   void set_link(std::uint16_t port_id, bool up);
+
+  /// Whether the last receive() let a port wait, as there was no room for answers.
+  bool held_back() const { return held_back_; }
+  /// Whether the last flush() left frames that a port did not take. Costs nothing.
+  bool left_backlog() const { return left_backlog_; }
 
   /// Whether a port did not take all yet.
   bool has_backlog() const;
@@ -209,6 +226,7 @@ class DatagramIo final : public KeepingSink {
   void send(const Endpoint& to, Buffer payload, bool may_prepend);
   void send_bytes(PortState& port, std::span<const std::byte> frame);
   void push(PortState& port, rte_mbuf* frame);
+  static void tag(const PortState& port, rte_mbuf* frame);
   rte_mbuf* frame_in_place(PortState& port, const Endpoint& to, rte_mbuf* payload);
   rte_mbuf* frame_chained(PortState& port, const Endpoint& to, rte_mbuf* payload);
   rte_mbuf* frame_copied(PortState& port, const Endpoint& to, rte_mbuf* payload);
@@ -220,18 +238,25 @@ class DatagramIo final : public KeepingSink {
   std::size_t backlog_max_;
   std::size_t fan_out_;
   std::bitset<65536> listened_;
-  std::vector<std::vector<std::unique_ptr<PortState>>> by_id_;  // the queues, none: no such port
+  struct Queues {
+    std::vector<std::unique_ptr<PortState>> all;
+    std::array<PortState*, limits::kMaxLanes> to_lane{};  // null: there is no such port
+  };
+  std::vector<Queues> by_id_;
   std::vector<PortState*> polled_;
   std::vector<PortState*> network_;  // of these, what leaves the machine
   std::vector<std::uint32_t> groups_;
   Time turn_{};             // when the last turn began
   Time igmp_due_ = kNever;  // the next report, of whatever port
   FaultPlan faults_;
+  std::shared_ptr<Capture> capture_;  // mostly none
   HandOver* others_ = nullptr;
   std::size_t lane_ = 0;               // among these
   std::vector<Datagram> handed_over_;  // a burst at most: some wait for room for their answers
   Batch batch_;                        // of the poll under way
   bool armed_ = false;                 // ports were asked to tell of frames
+  bool held_back_ = false;
+  bool left_backlog_ = false;
   IoCounters counters_;
 };
 

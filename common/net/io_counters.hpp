@@ -1,6 +1,7 @@
 // Everything that can happen to a frame, counted by name.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string_view>
@@ -118,5 +119,24 @@ inline constexpr std::array<std::pair<std::string_view, std::uint64_t IoCounters
         {"tx_fault_flipped", &IoCounters::tx_fault_flipped},
     }};
 static_assert(sizeof(IoCounters) == kIoCounterNames.size() * sizeof(std::uint64_t));
+
+/// Those that count frames or datagrams that were dropped. What no buffer was found for counts as
+/// pool_empty alone.
+inline constexpr std::array<std::string_view, 22> kIoDropNames{
+    "rx_too_short",     "rx_other_mac",      "rx_other_vlan",       "rx_other_protocol",
+    "rx_bad_ip_header", "rx_ip_options",     "rx_fragment",         "rx_bad_ip_checksum",
+    "rx_other_ip",      "rx_bad_length",     "rx_bad_udp_checksum", "rx_bad_icmp",
+    "rx_port_closed",   "rx_hand_over_full", "rx_multi_segment",    "tx_backlog_full",
+    "tx_link_down",     "tx_too_long",       "tx_unknown_port",     "tx_port_removed",
+    "rx_fault_lost",    "tx_fault_lost"};
+
+/// Whether the counter of this name is one of them.
+constexpr bool is_drop(std::string_view io_counter) {
+  return std::find(kIoDropNames.begin(), kIoDropNames.end(), io_counter) != kIoDropNames.end();
+}
+static_assert(std::all_of(kIoDropNames.begin(), kIoDropNames.end(), [](std::string_view drop) {
+  return std::any_of(kIoCounterNames.begin(), kIoCounterNames.end(),
+                     [drop](const auto& counter) { return counter.first == drop; });
+}));
 
 }  // namespace sluice::net

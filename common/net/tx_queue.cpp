@@ -9,6 +9,7 @@
 #include <rte_mbuf.h>
 
 #include "common/base/limits.hpp"
+#include "common/net/capture.hpp"
 #include "common/net/peer_memory.hpp"
 
 namespace sluice::net {
@@ -88,7 +89,10 @@ void TxQueue::offer(IoCounters& counters) {
   const PeerMemoryUse use(port_id_, queue_);
   while (begin_ < end_) {
     const auto count = static_cast<std::uint16_t>(std::min(end_ - begin_, limits::kBurst));
-    const std::uint16_t sent = rte_eth_tx_burst(port_id_, queue_, &frames_[begin_], count);
+    const std::uint16_t sent =
+        capture_ == nullptr
+            ? rte_eth_tx_burst(port_id_, queue_, &frames_[begin_], count)
+            : capture_->send(port_id_, queue_, std::span(frames_).subspan(begin_, count));
     counters.tx_frames += sent;
     assert(sent <= count);
     begin_ += sent;

@@ -13,6 +13,8 @@ struct rte_mbuf;
 
 namespace sluice::net {
 
+class Capture;
+
 /// What the port does not take stays queued, up to a bound, and goes first the next time: nothing
 /// is sent twice or overtaken. A full queue drops what comes new and counts it.
 class TxQueue {
@@ -30,6 +32,9 @@ class TxQueue {
 
   /// From now on frames pass through it on their way into the queue.
   void inject(std::unique_ptr<FaultInjector> faults);
+
+  /// From now on, until null comes, frames are captured when the port takes them.
+  void capture(Capture* capture) { capture_ = capture; }
 
   /// While the link is down, what is queued and what is pushed is dropped and counted: whoever
   /// comes next at the other end has no use for old frames.
@@ -57,7 +62,8 @@ class TxQueue {
   std::size_t end_ = 0;
   unsigned offers_in_vain_ = 0;  // one after the other
   bool link_up_ = true;
-  std::unique_ptr<FaultInjector> faults_;  // mostly none
+  Capture* capture_ = nullptr;             // mostly none
+  std::unique_ptr<FaultInjector> faults_;  // the same
   bool plain_ = true;                      // the link is up and there are none
 };
 

@@ -109,6 +109,12 @@ std::string disagreement(const AbortInfo& i) {
          value_text(i.field, i.value_b);
 }
 
+std::string awaited_text(const AbortInfo& i) {
+  if (i.value_b == 0) return "";
+  const std::string first = "; it waited for " + rank_text(i.rank_b);
+  return i.value_b == 1 ? first : first + " and " + std::to_string(i.value_b - 1) + " more";
+}
+
 /// ABORT and LEAVE have the same fields for it.
 template <class T>
 void write(const AbortInfo& info, T& packet) {
@@ -173,7 +179,7 @@ std::string explain(const AbortInfo& i) {
     case AbortReason::kRankLeft:
       return rank_text(i.rank_a) + " left the job while other ranks still call collectives";
     case AbortReason::kRankAborted:
-      return rank_text(i.rank_a) + " ended the job with ops pending";
+      return rank_text(i.rank_a) + " ended the job, or left it with ops pending";
     case AbortReason::kOpMismatch:
       return "ranks call different collectives: " + disagreement(i) + " (op " +
              std::to_string(i.op) + ")";
@@ -203,7 +209,7 @@ std::string explain(const AbortInfo& i) {
       return "the aggregator does not accept " + std::string(name(i.field)) + " " +
              std::to_string(i.value_a) + "; its limit is " + std::to_string(i.value_b);
     case AbortReason::kShuttingDown:
-      return "the aggregator is shutting down";
+      return "the aggregator is about to end and takes no new jobs";
     case AbortReason::kTooManyJobs:
       return "the aggregator serves its limit of " + std::to_string(i.value_b) + " jobs";
     case AbortReason::kNotAuthenticated:
@@ -214,6 +220,14 @@ std::string explain(const AbortInfo& i) {
     case AbortReason::kNoMemory:
       return rank_text(i.rank_a) +
              " has too few packet buffers for the job; it tells how much memory it needs";
+    case AbortReason::kKicked:
+      return "an operator of the aggregator ended the job";
+    case AbortReason::kOpTimedOut:
+      return "op " + std::to_string(i.op) + " was not done on " + rank_text(i.rank_a) + " within " +
+             std::to_string(i.value_a) + " ms" + awaited_text(i);
+    case AbortReason::kMessageTimedOut:
+      return "message " + std::to_string(i.op) + " from " + rank_text(i.rank_a) + " to " +
+             rank_text(i.rank_b) + " was not done within " + std::to_string(i.value_a) + " ms";
   }
   return "unknown reason";
 }
@@ -242,33 +256,43 @@ ErrorCode error_code(const AbortInfo& i) {
     case AbortReason::kShuttingDown:
       return ErrorCode::kAggregatorLost;
     case AbortReason::kGenerationOver:
+    case AbortReason::kKicked:
       return ErrorCode::kAborted;
     case AbortReason::kRefusedSetting:
     case AbortReason::kTooManyJobs:
       return ErrorCode::kQuota;
+    case AbortReason::kOpTimedOut:
+    case AbortReason::kMessageTimedOut:
+      return ErrorCode::kOpTimedOut;
   }
   return ErrorCode::kProtocol;
 }
 
-Error to_error(const AbortInfo& info, std::uint32_t job) {
+Error to_error(const AbortInfo& info, std::string_view job) {
   std::optional<std::uint16_t> rank;
   switch (info.reason) {
     case AbortReason::kAggregatorLost:
     case AbortReason::kCannotResume:
     case AbortReason::kGenerationOver:
+    case AbortReason::kKicked:
     case AbortReason::kRefusedSetting:
     case AbortReason::kShuttingDown:
     case AbortReason::kTooManyJobs:
+    case AbortReason::kMessageTimedOut:
+      break;
+    case AbortReason::kOpTimedOut:
+      if (info.value_b != 0) rank = info.rank_b.value;
       break;
     default:
       rank = info.rank_a.value;
   }
   std::optional<std::uint64_t> op;
-  if (info.reason == AbortReason::kOpMismatch) op = info.op;
+  if (info.reason == AbortReason::kOpMismatch || info.reason == AbortReason::kOpTimedOut)
+    op = info.op;
   std::optional<std::chrono::milliseconds> last_heard;
   if (info.reason == AbortReason::kRankSilent || info.reason == AbortReason::kRankDisconnected)
     last_heard = std::chrono::milliseconds(info.value_a);
-  return Error(error_code(info), "job " + std::to_string(job) + ": " + explain(info), rank, op,
+  return Error(error_code(info), "job " + std::string(job) + ": " + explain(info), rank, op,
                last_heard);
 }
 

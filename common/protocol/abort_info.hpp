@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include <sluice/error.hpp>
 
@@ -38,7 +39,10 @@ std::string explain(const AbortInfo& info);
 
 ErrorCode error_code(const AbortInfo& info);
 
-/// The error that pending ops fail with on a worker.
-Error to_error(const AbortInfo& info, std::uint32_t job);
+/// The error that pending ops fail with on a worker. `job`: its id, or as its users know it.
+Error to_error(const AbortInfo& info, std::string_view job);
+inline Error to_error(const AbortInfo& info, std::uint32_t job) {
+  return to_error(info, std::to_string(job));
+}
 
 }  // namespace sluice

@@ -33,6 +33,16 @@ bool are_source_ports(std::span<const wire::U16, limits::kMaxLanes> ports) {
 
 }  // namespace
 
+std::optional<HelloOfAnyVersion> hello_of_another_version(std::span<const std::byte> bytes) {
+  if (bytes.size() < sizeof(wire::Versions)) return std::nullopt;
+  const auto& hello = *reinterpret_cast<const wire::Versions*>(bytes.data());  // they begin alike
+  const wire::Header& header = hello.header;
+  if (header.magic != wire::kMagic || header.version == wire::kVersion ||
+      header.kind != static_cast<std::uint8_t>(wire::Kind::kHello) || header.length != bytes.size())
+    return std::nullopt;
+  return HelloOfAnyVersion{header.job, hello.nonce};
+}
+
 std::size_t Packet::block_bytes(const wire::Shape& shape, std::uint32_t index) {
   const std::uint64_t begin = std::uint64_t{index} * shape.block_elements;
   const std::uint64_t elements =
@@ -58,7 +68,8 @@ DropReason Packet::check_header() {
   if (bytes_.size() < sizeof(wire::Header)) return DropReason::kTooShort;
   const auto& header = at<wire::Header>(0);
   if (header.magic != wire::kMagic) return DropReason::kBadMagic;
-  if (header.version != wire::kVersion) return DropReason::kBadVersion;
+  if (header.version != wire::kVersion && kind() != wire::Kind::kVersions)
+    return DropReason::kBadVersion;
   if (header.length != bytes_.size()) return DropReason::kBadLength;
   if ((header.flags & ~(wire::kAuthenticated | wire::kEncrypted)) != 0)
     return DropReason::kBadFlags;

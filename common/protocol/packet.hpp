@@ -23,11 +23,21 @@ inline std::optional<std::uint32_t> peek_job(std::span<const std::byte> bytes) {
   return reinterpret_cast<const wire::Header*>(bytes.data())->job;
 }
 
+/// What a HELLO has in the same place in every version.
+struct HelloOfAnyVersion {
+  std::uint32_t job = 0;
+  std::uint64_t nonce = 0;
+};
+
+/// Of a datagram that Packet::parse drops as kBadVersion: nothing if it is no HELLO, or shorter
+/// than the VERSION that answers it, or its length is not what it says.
+std::optional<HelloOfAnyVersion> hello_of_another_version(std::span<const std::byte> bytes);
+
 /// A view of a validated datagram; valid as long as the bytes it was parsed from.
 class Packet {
  public:
   /// Sets `packet` and returns kNone, or leaves it and returns why the bytes are not a packet of
-  /// version 1.
+  /// version 1, or the VERSION of any.
   static DropReason parse(std::span<const std::byte> bytes, Packet& packet);
 
   Packet() = default;  ///< refers to nothing; assign from parse

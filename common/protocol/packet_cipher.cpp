@@ -111,10 +111,8 @@ bool Opener::open(const Packet& packet, std::byte* bytes) {
   return true;
 }
 
-DropReason unseal(Opener* opener, Packet& packet, Buffer& buffer) {
-  if (opener == nullptr)
-    return packet.is_authenticated() ? DropReason::kNotAuthentic : DropReason::kNone;
-  if (!opener->open(packet, packet.is_encrypted() ? buffer.writable().data() : nullptr))
+DropReason unseal(Opener& opener, Packet& packet, Buffer& buffer) {
+  if (!opener.open(packet, packet.is_encrypted() ? buffer.writable().data() : nullptr))
     return DropReason::kNotAuthentic;
   return packet.is_encrypted() ? packet.check_decrypted() : DropReason::kNone;
 }

@@ -71,8 +71,13 @@ class Opener {
   bool encrypted_;
 };
 
+DropReason unseal(Opener& opener, Packet& packet, Buffer& buffer);
+
 /// Proves and decrypts a packet of a session: kNone, and `packet` is valid wholly, or why not.
 /// `opener` is null where the session's packets carry no trailers.
-DropReason unseal(Opener* opener, Packet& packet, Buffer& buffer);
+inline DropReason unseal(Opener* opener, Packet& packet, Buffer& buffer) {
+  if (opener != nullptr) return unseal(*opener, packet, buffer);
+  return packet.is_authenticated() ? DropReason::kNotAuthentic : DropReason::kNone;
+}
 
 }  // namespace sluice

@@ -45,6 +45,7 @@ enum class TrailerKey : std::uint8_t { kOfJob, kOfSession };
   row(Status,       "STATUS",        kDeliveryHeader, kOfSession)   \
   row(Poll,         "POLL",          kDeliveryHeader, kOfSession)   \
   row(Beacon,       "BEACON",        kHeader,         kOfSession)   \
+  row(Versions,     "VERSION",       kHeader,         kOfJob)       \
   row(KeyValueResult, "KV_RESULT",   kDeliveryHeader, kOfSession)
 // clang-format on
 

@@ -61,6 +61,7 @@ enum class Kind : std::uint8_t {
   kStatus = 0x89,
   kPoll = 0x8a,
   kBeacon = 0x8b,
+  kVersions = 0x8c,
   kKeyValueResult = 0xa0,
 };
 
@@ -320,8 +321,11 @@ enum class AbortReason : std::uint16_t {
   kNotAuthenticated = 15,  // rank_a's join does not prove the job's secret
   kAggregatorLost = 16,    // value_a: the shard; rank_a: who noticed
   kNoMemory = 17,          // rank_a has too few packet buffers for the job
+  kOpTimedOut = 18,        // op, at rank_a; value_a: ms; rank_b: the first of value_b waited for
+  kMessageTimedOut = 19,   // op: its number among those from rank_a to rank_b; value_a: ms
+  kKicked = 20,            // an operator of the aggregator ended the job
 };
-inline constexpr std::uint16_t kLastAbortReason = 17;
+inline constexpr std::uint16_t kLastAbortReason = 20;
 
 /// What two ranks may disagree about, or an aggregator may refuse.
 enum class Field : std::uint16_t {
@@ -390,6 +394,19 @@ struct Beacon {
 static_assert(sizeof(Beacon) == 40);
 inline constexpr std::uint64_t kBeaconsMissed = 3;  // who lacks more of the last ones is deaf
 inline constexpr std::uint64_t kBeaconsTold = 8 * sizeof(KeepAlive::heard_of_last);
+
+/// Answers a HELLO of a version that the aggregator does not speak, without proof. No version
+/// changes what lies here: whoever hears it reads it, whatever `Header.version` says. Nor does one
+/// change of HELLO what lies before the rank.
+struct Versions {
+  Header header;  // of the highest version
+  U64 nonce;      // of the HELLO
+  std::uint8_t lowest = 0;
+  std::uint8_t highest = 0;  // it speaks both, and all between
+  std::array<std::uint8_t, 6> reserved{};
+};
+static_assert(sizeof(Versions) == 32 && sizeof(Versions) <= sizeof(Hello));
+static_assert(offsetof(Versions, nonce) == offsetof(Hello, nonce));
 
 // ------------------------------------------------------------------------------ streams, up
 struct Data {  // then Descriptor if opening; Column[columns]; the blocks present, in column order,

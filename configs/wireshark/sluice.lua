@@ -14,7 +14,8 @@ local kind_names = {
   [0x06] = "ACK", [0x07] = "PROBE", [0x08] = "SYNC", [0x20] = "KV_DATA",
   [0x81] = "CHALLENGE", [0x82] = "PENDING", [0x83] = "WELCOME", [0x84] = "REFUSED",
   [0x85] = "ABORT", [0x86] = "LEFT", [0x87] = "KEEPALIVE_ACK", [0x88] = "RESULT", [0x89] = "STATUS",
-  [0x8a] = "POLL", [0x8b] = "BEACON", [0xa0] = "KV_RESULT",
+  [0x8a] = "POLL", [0x8b] = "BEACON", [0x8c] = "VERSION",
+  [0xa0] = "KV_RESULT",
 }
 local collectives = {
   "all_reduce", "barrier", "broadcast", "all_gather", "reduce", "reduce_scatter", "gather",
@@ -32,7 +33,7 @@ local abort_reasons = {
   "rank declared failed", "rank disconnected", "rank restarted", "rank left", "rank aborted",
   "op mismatch", "join mismatch", "absent", "cannot resume", "generation over", "duplicate rank",
   "refused setting", "shutting down", "too many jobs", "not authenticated", "aggregator lost",
-  "no memory",
+  "no memory", "op timed out", "message timed out", "kicked",
 }
 local abort_fields = {
   [0] = "none", "world size", "rank", "streams", "block elements", "history", "shard", "shards",
@@ -277,6 +278,13 @@ local KeepAliveAck = struct("", {
   {"delivery_token", u64, hex},
 })
 local Beacon = KeepAliveAck
+local Versions = struct("", {
+  {"header", Header},
+  {"nonce", u64, hex},
+  {"lowest", u8},
+  {"highest", u8},
+  {"reserved", bytes(6)},
+})
 local Data = struct("", {
   {"member", MemberHeader},
   {"round", u64},
@@ -734,6 +742,7 @@ local function are_source_ports(ports)
   return true
 end
 
+local kVersions = 0x8c  -- the kind that is read whatever its version
 local kHistories = {[2] = true, [4] = true, [8] = true, [16] = true, [32] = true, [64] = true}
 
 --- Of each kind: its struct; what it tells in the Info column, {x} being the value of x, and {#x}
@@ -822,6 +831,9 @@ local kinds = {
     end,
   },
   [0x8b] = {struct = Beacon, tells = "n {number}"},
+  [0x8c] = {
+    struct = Versions, of_job = true, tells = "nonce {#nonce} speaks {lowest} to {highest}",
+  },
   [0xa0] = {
     struct = KeyValueResult, tells = "r {round} op {op} from {horizon}",
     check = check_result, parts = function(p, v) show_run(p, v, v.next, v.horizon) end,
@@ -891,7 +903,7 @@ local function show_packet(p)
   demand(p, p.length >= Header.size, "too_short")
   local h = show(p, p.tree, Header, 0, {})
   demand(p, h.magic == 0x4C53, "bad_magic")
-  demand(p, h.version == 1, "bad_version")
+  demand(p, h.version == 1 or h.kind == kVersions, "bad_version")
   if p.drop then return end
   local kind = kinds[h.kind]
   p.info = {kind and kind.name or ("kind 0x%02x"):format(h.kind), "job " .. text_of(h.job)}
@@ -956,10 +968,12 @@ end
 register()
 sluice.prefs_changed = register
 
---- On other ports: what begins as a packet of version 1, and is as long as it says.
+--- On other ports: what begins as a packet of version 1, or as VERSION, and is as long as it says.
 sluice:register_heuristic("udp", function(tvb, pinfo, tree)
   if tvb:len() < Header.size then return false end
-  if tvb:range(0, 3):raw() ~= "SL\1" or not kinds[tvb:range(3, 1):uint()] or
+  local kind = tvb:range(3, 1):uint()
+  if tvb:range(0, 2):raw() ~= "SL" or not kinds[kind] or
+      (tvb:range(2, 1):uint() ~= 1 and kind ~= kVersions) or
       tvb:range(4, 2):le_uint() ~= tvb:reported_len() then
     return false
   end

@@ -3,14 +3,14 @@
 build_packages=(
   g++ meson ninja-build pkg-config python3 libdpdk-dev libboost-program-options-dev libspdlog-dev
   libhwy-dev libipsec-mb-dev libisal-dev libsodium-dev nlohmann-json3-dev
-  libcivetweb-dev prometheus-cpp-dev catch2
+  libpcap-dev libcivetweb-dev prometheus-cpp-dev catch2
 )
 torch_packages=(
   python3-torch libtorch-dev pybind11-dev python3-dev python3-numpy
   libopenblas0-serial  # with which PyTorch multiplies matrices some eight times as fast
 )
 test_packages=(  # the bindings' tests, too
-  chromium clang clang-format groff-base iproute2 prometheus tmux tshark zsh
+  chromium clang clang-format groff-base iproute2 prometheus python3-yaml shellcheck tmux tshark zsh
   "${torch_packages[@]}" python3-scipy libopenmpi-dev openmpi-bin gfortran
 )
 package_packages=(  # for Debian packages of our own, and what shows that they are in order

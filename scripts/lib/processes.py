@@ -17,7 +17,8 @@ import linux
 
 TIME_LIMIT = 60  # seconds; other work may keep the machine busy
 AT_ONCE = 10  # seconds; for what takes less than one where no time-out is waited for
-READY = r"sluice-aggregator: ready\b"  # what a daemon says when ranks may join
+# What a daemon says when ranks may join, in text or JSON.
+READY = r'sluice-aggregator(: |","message":")ready\b'
 # What the daemon and the library say at the end of a buffer pool that is not full.
 LOST_BUFFERS = "were not returned"
 LONGEST_BASE = 40  # of 107 bytes for a socket's path, leave the daemon and the ranks enough

@@ -1,6 +1,7 @@
 # Running the tests of one build directory and counting what came of them. Needs common.sh.
 
 passed=0 failed=0 skipped=0
+failures="" # what the failed tests printed last, to be shown again at the end
 
 # count_results LOG: adds up a meson test log, which has one line of JSON per test. A test prints a
 # line "skipped: WHICH: WHY" for each part that it does not run; such a line is printed and counts.
@@ -27,10 +28,24 @@ for line in open(sys.argv[1], encoding="utf-8"):
         print(test["name"] + ": " + part)' "$1")
 }
 
+# ends_of_failed LOG: the last lines that each failed test of a meson test log printed.
+ends_of_failed() {
+  python3 -c '
+import json, sys
+for line in open(sys.argv[1], encoding="utf-8"):
+    test = json.loads(line)
+    if test["result"] in ("OK", "EXPECTEDFAIL", "SKIP"):
+        continue
+    print("---", test["name"] + ":", test["result"])
+    for stream in ("stdout", "stderr"):
+        for last in test.get(stream, "").splitlines()[-20:]:
+            print(last)' "$1"
+}
+
 # run_tests DIR SUITE...: logs of failed tests are printed by meson. A run that fails without a
 # failed test (nothing could be built, or meson broke) counts as one failure.
 run_tests() {
-  local dir=$1 log=$1/meson-logs/testlog.json suite status=0 failed_before=$failed
+  local dir=$1 log=$1/meson-logs/testlog.json suite status=0 failed_before=$failed ends
   shift
   rm -f "$log"
   local selection=()
@@ -38,6 +53,10 @@ run_tests() {
   # Each test's limit is that of a free machine; a busy one may need several times as long.
   meson test -C "$dir" --no-rebuild --print-errorlogs --timeout-multiplier 4 "${selection[@]}" \
     </dev/null || status=$?
-  [[ ! -f $log ]] || count_results "$log"
+  if [[ -f $log ]]; then
+    count_results "$log"
+    ends=$(ends_of_failed "$log")
+    [[ -z $ends ]] || failures+=$ends$'\n'
+  fi
   if ((status != 0 && failed == failed_before)); then failed=$((failed + 1)); fi
 }

@@ -234,11 +234,11 @@ class Target {
         break;
       case 3:
         excused_ |= restarted_;  // it may not have joined again yet
-        world_.engine->close();
+        world_.engine->close(true);
         break;
       case 4:
         excused_ = true;
-        world_.engine->shut_down(world_.now, world_.sink);
+        world_.engine->retire(world_.now, world_.sink);
         break;
       case 5:
         excused_ = true;

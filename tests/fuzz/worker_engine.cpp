@@ -169,7 +169,7 @@ class Target {
     const std::uint8_t choice = input_.byte();
     if (choice < 0xd0) return say(welcome(join, shard));
     if (choice < 0xf0) return say(pending(join));
-    say(abort(0, join.nonce));
+    say(choice < 0xf8 ? abort(0, join.nonce) : versions(join.nonce));
   }
 
   void speak_unasked() {
@@ -231,6 +231,13 @@ class Target {
     for (std::size_t lane = 0; shards_.tell_ports && lane < shards_.lanes; ++lane)
       packet.source_ports[lane] =
           static_cast<std::uint16_t>(first_source_port(lane) + serial_ / 4 % 8);
+    return datagram_of(packet);
+  }
+  Datagram versions(std::uint64_t nonce) {
+    auto packet = wire::make<wire::Versions>(kJob);
+    packet.nonce = nonce;
+    packet.lowest = input_.byte();
+    packet.highest = packet.header.version = input_.byte();
     return datagram_of(packet);
   }
   Datagram pending(const wire::Join& join) {

@@ -52,11 +52,17 @@ def needs(program, what):
 
 
 def flags_of(program):
-    return [flag for group in TABLES["programs"][program]["groups"] for flag in group["flags"]]
+    return flags_among(TABLES["programs"][program])
+
+
+def flags_among(command):
+    return [flag for group in command["groups"] for flag in group["flags"]]
 
 
 TABLES = json.loads(read(MADE, "tables.json"))
 PROGRAMS = tuple(TABLES["programs"])
+COMMANDS = {program: told["commands"] for program, told in TABLES["programs"].items()
+            if told.get("commands")}
 SETTINGS = [flag for flag in flags_of("sluice-aggregator") if "allowed" in flag]
 
 
@@ -91,13 +97,26 @@ class ManualPages(unittest.TestCase):
         return done.stdout
 
     def test_of_programs_name_every_flag_with_its_default(self):
-        for page in ("sluice-aggregator.8", "sluice-perf.1", "sluice-pktgen.1"):
+        for program in PROGRAMS:
+            page, = (os.path.basename(path) for path in glob.glob(
+                os.path.join(MADE, program + ".[18]")))
             text = " ".join(self.rendered(page).split())
-            for flag in flags_of(page.split(".")[0]):
+            below = [flag for of in COMMANDS.get(program, []) for flag in flags_among(of)]
+            for flag in flags_of(program) + below:
                 with self.subTest(page=page, flag=flag["name"]):
                     self.assertRegex(text, rf"(^| )--{flag['name']}( |$)")
                     if flag.get("default"):
                         self.assertRegex(text, rf"default {flag['default']}\b")
+
+    def test_of_tools_name_every_command_and_what_it_takes(self):
+        for program, commands in COMMANDS.items():
+            text = self.rendered(program + ".8")
+            for command in commands:
+                with self.subTest(program=program, command=command["name"]):
+                    self.assertRegex(text, rf"(?m)^ +{program}\b.* {command['name']}\b")
+                    section = text.split("COMMANDS")[1].split(f"\n   {command['name']}\n")[1]
+                    for row in command["arguments"]:
+                        self.assertIn("       " + row["argument"], section)
 
     def test_of_the_file_names_every_setting(self):
         text = self.rendered("sluice-aggregator.conf.5")
@@ -120,10 +139,23 @@ class BashCompletion(unittest.TestCase):
         for program in PROGRAMS:
             names = ["--" + flag["name"] for flag in flags_of(program)]
             self.assertEqual(self.completed(program, "--"), names)
+        for tool in ("sluice-ctl", "sluice-nic", "sluice-top"):
+            self.assertIn("--version", self.completed(tool, "--v"))
         self.assertEqual(self.completed("sluice-aggregator", "--log-"),
-                         ["--log-level", "--log-file", "--log-rate-limit"])
+                         ["--log-level", "--log-file", "--log-format",
+                          "--log-rate-limit"])
         self.assertEqual(self.completed("sluice-perf", "-b", "1M", "--max"), ["--maxbytes"])
         self.assertEqual(self.completed("sluice-pktgen", "--no-such"), [""])
+
+    def test_commands_and_the_flags_of_the_given_one(self):
+        for program, commands in COMMANDS.items():
+            for command in commands:
+                with self.subTest(program=program, command=command["name"]):
+                    self.assertIn(command["name"], self.completed(program, command["name"][:2]))
+                    self.assertEqual(self.completed(program, command["name"], "--"),
+                                     ["--" + flag["name"] for flag in flags_among(command)])
+        self.assertEqual(self.completed("sluice-ctl", "-s", "socket", "d"), ["drain"])
+        self.assertEqual(self.completed("sluice-nic", "check", "--way", "bi"), ["bifurcated"])
 
     def test_values_that_are_a_few_words(self):
         for setting in SETTINGS:
@@ -153,6 +185,8 @@ class BashCompletion(unittest.TestCase):
                      ["one a.conf", "one-directory", "one.conf"]),
                     (("sluice-aggregator", "--vhost-dir", "o"), ["one-directory"]),
                     (("sluice-perf", "--json", "=", "t"), ["two.conf"]),
+                    (("sluice-ctl", "--socket", "t"), ["two.conf"]),
+                    (("sluice-ctl", "capture", "--frames", "3", "t"), ["two.conf"]),
             ):
                 self.assertEqual(sorted(self.completed(*words, place=place)), expected)
 
@@ -166,7 +200,12 @@ class ZshCompletion(unittest.TestCase):
         for line, expected in (("sluice-aggregator --vhost-d", "--vhost-dir"),
                                ("sluice-aggregator --idle=bu", "--idle=busy-spin"),
                                ("sluice-perf --maxb", "--maxbytes"),
-                               ("sluice-pktgen --find", "--find-rate")):
+                               ("sluice-pktgen --find", "--find-rate"),
+                               ("sluice-top --o", "--once"),
+                               ("sluice-nic unb", "unbind"),
+                               ("sluice-ctl drain --w", "--wait"),
+                               ("sluice-ctl -s /dev/nul", "/dev/null"),
+                               ("sluice-nic check --way=bi", "--way=bifurcated")):
             done = run("zsh", "-f", "-c", ZSH_COMPLETE, "zsh", MADE, line, expected, timeout=60)
             self.assertEqual((done.returncode, done.stderr), (0, ""), line)
 

@@ -9,6 +9,9 @@
 namespace sluice::sim {
 namespace {
 
+/// As the daemon's.
+constexpr Duration kRetirement = std::chrono::milliseconds(500);
+
 /// For the most streams and rounds that a scenario draws.
 constexpr std::size_t kResultsBytes = std::size_t{64} << 20;
 
@@ -92,10 +95,41 @@ void AggregatorProcess::boot() {
   bounds_.clear();
   engine_ = std::make_unique<aggregator::Engine>(
       settings, [this](const aggregator::JobEvent& event) { on_event(event); });
-  host_.sink().stop_after(crashes_to_come_.empty() ? Sink::kUnlimited
-                                                   : crashes_to_come_.front().after_sends);
+  plan_end();
   host_.sink().on_stop = [this] { memory_->dies(); };
   host_.start();
+}
+
+void AggregatorProcess::plan_end() {
+  Sink& sink = host_.sink();
+  retires_ = false;
+  retired_by_ = kNever;
+  retires_at_ = Sink::kUnlimited;
+  sink.stop_after(Sink::kUnlimited);
+  if (crashes_to_come_.empty()) return;
+  const Crash& next = crashes_to_come_.front();
+  if (next.retires)
+    retires_at_ = sink.sent() + next.after_sends;
+  else
+    sink.stop_after(next.after_sends);
+}
+
+void AggregatorProcess::retire(Retires how) {
+  if (!engine_ || retires_) return;
+  trace_note(world_.tracing, world_.events.now(), "aggregator %u retires", shard_);
+  ++world_.coverage["aggregators.retired"];
+  retires_ = true;
+  retired_at_ = world_.events.now();
+  retires_at_ = Sink::kUnlimited;
+  engine_->retire(host_.now(), host_.sink());
+  host_.wake(engine_->next_deadline());
+  if (how == Retires::kAlong) return;
+  retired_by_ = after(host_.now(), kRetirement);
+  if (on_retired) on_retired(*this);
+}
+
+bool AggregatorProcess::ends_now() const {
+  return retired_by_ != kNever && (engine_->retired() || host_.now() >= retired_by_);
 }
 
 void AggregatorProcess::on_event(const aggregator::JobEvent& event) {
@@ -200,7 +234,8 @@ void AggregatorProcess::on_pause_over(Duration pause, const std::function<void()
 }
 
 void AggregatorProcess::settle() {
-  if (host_.sink().stopped()) return crash();
+  if (host_.sink().sent() >= retires_at_) retire(Retires::kItself);
+  if (host_.sink().stopped() || ends_now()) return crash();
   check();
   host_.wake(engine_->next_deadline());
 }
@@ -236,7 +271,9 @@ void AggregatorProcess::crash() {
 
 void AggregatorProcess::kill(Time back) {
   if (!engine_) return;
-  trace_note(world_.tracing, world_.events.now(), "aggregator %u is killed", shard_);
+  trace_note(world_.tracing, world_.events.now(), "aggregator %u %s", shard_,
+             retires_ ? "ends" : "is killed");
+  if (retires_ && engine_->retired()) ++world_.coverage["aggregators.all were told"];
   ++crashes_;
   if (const auto torn = memory_->tear(ids_)) world_.coverage["shared memory.slots torn"] += torn;
   end_life();
@@ -246,17 +283,18 @@ void AggregatorProcess::kill(Time back) {
 }
 
 void AggregatorProcess::faults_end() {
+  if (retired_by_ != kNever) {
+    crashes_to_come_.resize(1);  // which is under way
+    return crash();
+  }
   crashes_to_come_.clear();
-  host_.sink().stop_after(Sink::kUnlimited);
+  if (!retires_) plan_end();
 }
 
 void AggregatorProcess::shut_down() {
-  trace_note(world_.tracing, world_.events.now(), "aggregator %u shuts down", shard_);
-  ended_ = true;
-  if (!engine_) return;
-  engine_->shut_down(host_.now(), host_.sink());
-  require(engine_->live_jobs() == 0, "jobs live on after shut-down");
-  end_life();
+  if (!engine_) ended_ = true;
+  crashes_to_come_.assign(1, {.shard = shard_, .after_sends = 0, .down = {}, .retires = true});
+  retire(Retires::kItself);
 }
 
 void AggregatorProcess::disconnect(std::uint16_t port_id) {

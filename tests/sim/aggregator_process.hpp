@@ -32,11 +32,16 @@ class AggregatorProcess final : public Process {
 
   /// Hears of ranks that are declared failed for their silence.
   std::function<void(const AggregatorProcess&, std::uint32_t job, unsigned rank)> on_given_up;
-  /// Hears of a kill; kNever: it will not boot again.
+  /// Hears that it retires, and that it was killed or ended; kNever: it will not boot again.
+  std::function<void(const AggregatorProcess&)> on_retired;
   std::function<void(const AggregatorProcess&, Time back)> on_killed;
 
   void boot();
-  void shut_down();      ///< for good
+  /// Sends its ranks away. It ends when they are told, or after a while; or, if it does so `along`
+  /// with another lane of its process, with that one.
+  enum class Retires { kItself, kAlong };
+  void retire(Retires how);
+  void shut_down();      ///< the same, for good
   void kill(Time back);  ///< until then, with the process whose lane this is; nothing if it is down
   void disconnect(std::uint16_t port_id);
   void faults_end();
@@ -57,6 +62,7 @@ class AggregatorProcess final : public Process {
   unsigned crashes() const { return crashes_; }
   bool ended() const { return ended_; }  ///< for good
   Time ended_at() const { return ended_at_; }
+  Time retired_at() const { return retired_at_; }  ///< when it last began to; Time{}: never
   /// It has sent a WELCOME: from now on the rank has this token.
   void note_welcome(std::uint32_t job, unsigned rank, std::uint64_t token);
   /// When the newest KEEPALIVE of the rank that says something new came in, or the job formed.
@@ -82,6 +88,8 @@ class AggregatorProcess final : public Process {
   void on_event(const aggregator::JobEvent& event);
   void settle();
   void check();
+  void plan_end();
+  bool ends_now() const;
   void crash();
   void end_life();
 
@@ -93,7 +101,11 @@ class AggregatorProcess final : public Process {
   std::unique_ptr<AggregatorMemory> memory_;  // of this incarnation
   std::unique_ptr<aggregator::Engine> engine_;
   std::deque<Crash> crashes_to_come_;
-  Duration long_turn_{};  // a longer one is a pause
+  std::uint64_t retires_at_ = Sink::kUnlimited;  // packets sent
+  bool retires_ = false;
+  Time retired_at_{};
+  Time retired_by_ = kNever;  // it ends itself
+  Duration long_turn_{};      // a longer one is a pause
   unsigned crashes_ = 0;
   unsigned boots_ = 0;
   bool ended_ = false;

@@ -144,6 +144,7 @@ void App::begin(std::size_t program) {
   leaving_ = false;
   pause_until_ = world_.events.now();
   active_since_ = kNever;
+  due_ = kNever;
   began_ = world_.events.now();
   RankFacts& facts = job_.ranks[rank_];
   if (facts.rejoined) facts.rejoined_at = began_;
@@ -176,6 +177,10 @@ void App::failed(const Error& error) {
              error.what());
   require(open_.empty(), "an op is open after the engine's end");
   const bool done = next_op_ == ops_to_call();
+  if (error.code() == ErrorCode::kOpTimedOut && due_ != kNever) {  // else another life's op
+    require(host_.now() >= due_, "an op timed out too soon");
+    ++world_.coverage["ops.timed out"];
+  }
   job_.judge(*this, error, active_since_ == kNever ? began_ : active_since_);
   RankFacts& facts = job_.ranks[rank_];
   facts.failed = true;
@@ -236,6 +241,7 @@ void App::on_packet(const Arrival& arrival, Buffer buffer) {
 void App::on_turn() {
   engine_->on_time(host_.now(), host_.sink());
   require(engine_->over() || engine_->next_deadline() > host_.now(), "a worker's timer spins");
+  require(engine_->over() || due_ > host_.now(), "an op outlives its time-out");
   settle();
 }
 
@@ -349,9 +355,7 @@ void App::submit() {
   request.input = tensor + held_by(open.spec, rank_, job_.plan.ranks).begin * size;
   request.output = open.tensor.in_place ? tensor + first * size : open.output.data();
   request.nonzero_blocks = open.tensor.bitmap;
-  const OpNumber number = engine_->submit(request, host_.now(), host_.sink());
-  require(number == next_op_, "ops are not numbered in call order");
-  ++next_op_;
+  hand_over(request);
 }
 
 void App::submit_pairs(OpenOp op) {
@@ -361,11 +365,33 @@ void App::submit_pairs(OpenOp op) {
   const worker::OpRequest request =
       request_of(open.spec, open.pairs, open.sums, std::size_t{1} << 30);
   worker::check(request, "sparse_all_reduce", engine_->session());
-  const OpNumber number = engine_->submit(request, host_.now(), host_.sink());
-  require(number == next_op_, "ops are not numbered in call order");
-  ++next_op_;
+  hand_over(request);
   ++world_.coverage["ops.keyed"];
   if (request.is_encoded()) ++world_.coverage["ops.keyed " + std::string(name(request.encoding))];
+}
+
+/// With the victim's time-out, which the request has, or gets when it is submitted.
+void App::hand_over(worker::OpRequest request) {
+  std::optional<worker::OpTimeout> set_later;
+  if (may_time_out(next_op_)) {
+    const auto limit = std::chrono::ceil<milliseconds>(job_.plan.fault_after + Duration{1});
+    const auto timeout = worker::OpTimeout::of(host_.now(), limit);
+    due_ = timeout.due;
+    job_.ranks[rank_].due = world_.events.now() + limit;
+    if (random_.chance(0.5))
+      request.timeout = timeout;
+    else
+      set_later = timeout;
+  }
+  const OpNumber number = engine_->submit(request, host_.now(), host_.sink());
+  require(number == next_op_, "ops are not numbered in call order");
+  if (set_later) engine_->set_timeout(number, *set_later);
+  ++next_op_;
+}
+
+bool App::may_time_out(std::size_t index) const {
+  const JobPlan& plan = job_.plan;
+  return plan.fault == Fault::kOpTimedOut && is_victim() && program_ == 0 && index == plan.fault_op;
 }
 
 void App::completed(const worker::Completion& completion) {
@@ -382,6 +408,10 @@ void App::completed(const worker::Completion& completion) {
     require(!op.spec.poisoned, "an op that ranks disagree about ended well");
     check_result(op, completion.statistics);
     ++ops_ok_;
+    if (may_time_out(op.index)) {
+      due_ = kNever;
+      ++world_.coverage["ops.done within their time-out"];
+    }
   }
   hand_back(std::move(op));
   if (random_.chance(0.5)) {

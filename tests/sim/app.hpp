@@ -18,6 +18,7 @@ struct OpStatistics;
 namespace sluice::worker {
 struct Completion;
 struct EngineConfig;
+struct OpRequest;
 struct TensorPlace;
 class Engine;
 }  // namespace sluice::worker
@@ -83,6 +84,8 @@ class App final : public Process {
   void leave();
   void submit();
   void submit_pairs(OpenOp op);
+  void hand_over(worker::OpRequest request);
+  bool may_time_out(std::size_t index) const;
   void completed(const worker::Completion& completion);
   void check_result(const OpenOp& op, const OpStatistics& statistics);
   void hand_back(OpenOp op);
@@ -106,6 +109,7 @@ class App final : public Process {
   std::size_t program_ = 0;
   std::size_t next_op_ = 0;
   Time pause_until_{};
+  Time due_ = kNever;           // by the host's clock: of the op with a time-out, while it is open
   Time began_{};                ///< this generation
   Time active_since_ = kNever;  ///< in this generation
   bool leaving_ = false;

@@ -253,6 +253,7 @@ Fault draw_fault(Random& r, unsigned ranks, bool alone) {
   if (x < 0.49 && ranks > 1) return Fault::kJoinMismatch;
   if (x < 0.59) return Fault::kRejoin;
   if (x < 0.61 && alone) return Fault::kShutDown;
+  if (x < 0.66) return Fault::kOpTimedOut;
   return Fault::kNone;
 }
 
@@ -262,6 +263,7 @@ void draw_programs(Random& r, JobPlan& job, std::uint64_t bytes_max, bool comes_
   if (job.fault == Fault::kOpMismatch) plan_mismatch(r, job);
   const bool dies = job.fault == Fault::kSilentDeath || job.fault == Fault::kDisconnect;
   if (dies && r.chance(0.7)) job.revived_after = ms(r.pick({r.uniform(1, 20), r.uniform(1, 400)}));
+  if (job.fault == Fault::kOpTimedOut) comes_back |= r.chance(0.5);
   if (job.fault == Fault::kRejoin || job.revived_after || comes_back)
     job.programs.push_back(draw_program(r, job, 2, r.between(1, 3), bytes_max));
 }

@@ -50,7 +50,7 @@ void draw_crashes(Random& r, Scenario& s) {
   const std::uint64_t count = r.pick<std::uint64_t>({1, 1, 2, 3, 5});
   for (std::uint64_t i = 0; i < count; ++i)
     s.crashes.push_back({static_cast<unsigned>(r.below(s.shards)), draw_sends(r),
-                         ms(r.pick({1.0, 10.0, r.uniform(1, 150), 600.0}))});
+                         ms(r.pick({1.0, 10.0, r.uniform(1, 150), 600.0})), r.chance(0.3)});
 }
 
 /// A result is under way to ranks that join again without progress.
@@ -63,7 +63,8 @@ void draw_crash_at_first_result(Random& r, Scenario& s) {
 }
 
 void draw_end_of_a_shard(Random& r, Scenario& s) {
-  s.crashes.push_back({static_cast<unsigned>(r.below(s.shards)), draw_sends(r), std::nullopt});
+  s.crashes.push_back(
+      {static_cast<unsigned>(r.below(s.shards)), draw_sends(r), std::nullopt, r.chance(0.3)});
 }
 
 void draw_standby(Random& r, Scenario& s) {

@@ -114,9 +114,13 @@ void HostileHost::act() {
   }
 }
 
-/// With the CRC32C that is demanded, which takes no key. What was changed shows no rank's liveness.
+/// With the CRC32C that is demanded where no tag shows damage. It takes no key. `changed`: no rank
+/// has sent it so.
 void HostileHost::send(const Endpoint& from, const Endpoint& to, Bytes datagram, bool changed) {
-  if (world_.scenario.integrity) {
+  const auto& header = as<wire::Header>(*datagram);
+  const bool has_tag = (header.flags & wire::kAuthenticated) != 0 &&
+                       !wire::uses_handshake_key(wire::Kind{header.kind});
+  if (world_.scenario.integrity && !has_tag) {
     auto bytes = *datagram;
     as<wire::Header>(bytes).integrity = integrity_of(bytes);
     datagram = std::make_shared<std::vector<std::byte>>(std::move(bytes));
@@ -158,7 +162,8 @@ void HostileHost::ask_about_token() {
   send(self_, to, std::make_shared<std::vector<std::byte>>(bytes), true);
 }
 
-/// What an aggregator says without proof to somebody who does not share the job's secret.
+/// What an aggregator says without proof to somebody who does not share the job's secret, or not
+/// its version.
 void HostileHost::deny_the_secret() {
   const Overheard* const hello = any(wire::Kind::kHello);
   if (hello == nullptr) return;
@@ -166,6 +171,10 @@ void HostileHost::deny_the_secret() {
   abort.nonce = as<wire::Hello>(*hello->datagram).nonce;
   abort.reason = static_cast<std::uint16_t>(wire::AbortReason::kNotAuthenticated);
   for (int i = 0; i < 4; ++i) send(hello->to, hello->from, datagram_of(abort));
+  auto versions = wire::make<wire::Versions>(abort.header.job);
+  versions.nonce = abort.nonce;
+  versions.lowest = versions.highest = versions.header.version = wire::kVersion + 1;
+  for (int i = 0; i < 4; ++i) send(hello->to, hello->from, datagram_of(versions));
 }
 
 /// Many handshakes that prove nothing, in a rank's name, which gets the answers.

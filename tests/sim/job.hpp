@@ -28,6 +28,7 @@ struct RankFacts {
   Time rejoined_at{};
   Time failed_at{};
   Time left_at{};  ///< it called leave()
+  Time due{};      ///< its op with a time-out was to be done then
 };
 
 /// What explains an error.
@@ -79,6 +80,7 @@ class Job {
   Duration held_up(unsigned rank, Time since) const;
   Duration others_held_up(const App& app, Time since) const;
   Time last_death(unsigned shard) const;
+  Time sent_away_young() const;
   bool shard_unreachable(unsigned shard, unsigned rank) const;
   bool shard_gone(unsigned shard) const;
   bool anyone(bool RankFacts::*fact) const;

@@ -324,7 +324,7 @@ const char* name(Fault fault) {
   static constexpr const char* kNames[] = {
       "none",           "silent death",   "disconnect",       "op mismatch",       "early leave",
       "aborting leave", "duplicate rank", "wrong world size", "rank beyond world", "join mismatch",
-      "rejoin",         "shut down"};
+      "rejoin",         "shut down",      "op timed out"};
   return kNames[static_cast<std::size_t>(fault)];
 }
 

@@ -73,11 +73,13 @@ struct PoolExhaustion {
   Time to{};
 };
 
-/// An aggregator is killed in the middle of a send, and started again unless it is for good.
+/// An aggregator is killed in the middle of a send, or retires and ends, and is started again
+/// unless it is for good.
 struct Crash {
   unsigned shard = 0;
   std::uint64_t after_sends = 0;  ///< of that generation
   std::optional<Duration> down{};
+  bool retires = false;
 };
 
 /// A second process of a shard, at an address that the workers know.
@@ -99,7 +101,8 @@ enum class Fault {
   kRankBeyondWorld,
   kJoinMismatch,  ///< a rank wants other session settings
   kRejoin,        ///< all leave and join again at once
-  kShutDown,      ///< an aggregator shuts down for good
+  kShutDown,      ///< an aggregator retires for good
+  kOpTimedOut,    ///< a rank ends the job if an op takes longer than `fault_after`
 };
 const char* name(Fault fault);
 

@@ -44,6 +44,10 @@ AggregatorProcess& Simulation::add_aggregator(unsigned shard, AggregatorProcess:
     for (auto& job : jobs_)
       if (job->plan.id == id) job->judge_silence(aggregator, rank);
   };
+  process.on_retired = [this](const AggregatorProcess& lane) {
+    with_lanes_of(lane,
+                  [](AggregatorProcess& each) { each.retire(AggregatorProcess::Retires::kAlong); });
+  };
   process.on_killed = [this](const AggregatorProcess& lane, Time back) {
     with_lanes_of(lane, [&](AggregatorProcess& each) {
       each.kill(back);
@@ -218,11 +222,12 @@ void Simulation::run() {
 void Simulation::check_what_was_sent_again() {
   Coverage counts;
   add_to(counts);
-  // Until it is known how fast and how short the queues are, windows grow to all streams.
+  // Until it is known how fast and how short the queues are, windows grow to all streams, and what
+  // overflows then is lost, and may be a second time before the time-out has told of the first.
   std::uint64_t until_known = 0;
   for (const auto& job : jobs_) until_known += job->plan.ranks * job->plan.streams;
   if (scenario_.theme == Theme::kIncast)
-    require(counts["worker.data_resent"] <= counts["worker.data_sent"] / 10 + until_known,
+    require(counts["worker.data_resent"] <= counts["worker.data_sent"] / 10 + 2 * until_known,
             std::to_string(counts["worker.data_resent"]) + " DATA were sent again of " +
                 std::to_string(counts["worker.data_sent"]));
   if (scenario_.theme == Theme::kDeaf) check_what_was_repaired(counts);
@@ -236,11 +241,13 @@ void Simulation::check_what_was_sent_again() {
               std::to_string(counts["worker.data_sent"]) + " DATA, of which none was lost");
 }
 
-/// Two jobs that did the same took about as long, however many streams they had.
+/// Two jobs that did the same took about as long, however many streams they had. Who narrows first
+/// while both begin stays behind a while: a fifth in one run of a thousand. By streams one of them
+/// would take 1.6 times as long.
 void Simulation::check_shares() const {
   const Duration first = jobs_[0]->ranks[0].left_at.time_since_epoch();
   const Duration second = jobs_[1]->ranks[0].left_at.time_since_epoch();
-  require(5 * std::min(first, second) >= 4 * std::max(first, second),
+  require(4 * std::min(first, second) >= 3 * std::max(first, second),
           "jobs at one link took " + std::to_string(first / std::chrono::milliseconds(1)) +
               " and " + std::to_string(second / std::chrono::milliseconds(1)) + " ms");
 }
@@ -267,7 +274,8 @@ void Simulation::check_what_was_repaired(Coverage& counts) const {
   std::uint64_t may_be = 0;
   for (const Cut& cut : scenario_.cuts) {
     const JobPlan& job = scenario_.jobs[cut.job];
-    may_be += cut.ranks.size() * job.streams * (job.history + kBeforeItIsKnown);
+    const unsigned history = job.history == 0 ? scenario_.history : job.history;
+    may_be += cut.ranks.size() * job.streams * (history + kBeforeItIsKnown);
   }
   require(counts["aggregator.results_repeated"] <= may_be,
           std::to_string(counts["aggregator.results_repeated"]) +

@@ -33,6 +33,7 @@ class Sink final : public KeepingSink, private StageObserver {
     Bytes datagram = datagram_of(buffer);
     require(++sent_in_turn_ <= kBacklog, "more is sent in one turn than a port can keep");
     if (stopped()) return;
+    ++sent_;
     spend();
     if (room_ == 0) {
       ++full_;
@@ -67,6 +68,7 @@ class Sink final : public KeepingSink, private StageObserver {
   bool stopped() const { return sends_left_ == 0; }
   Pool& pool() { return *pool_; }
   const Endpoint& self() const { return self_; }
+  std::uint64_t sent() const { return sent_; }  ///< so far, by all generations of the process
   std::uint64_t full() const { return full_; }  ///< packets that found the ring full
 
  private:
@@ -95,6 +97,7 @@ class Sink final : public KeepingSink, private StageObserver {
   std::uint64_t sends_left_ = kUnlimited;
   std::uint64_t room_ = kUnlimited;
   std::uint64_t sent_in_turn_ = 0;
+  std::uint64_t sent_ = 0;
   std::uint64_t full_ = 0;
 };
 

@@ -28,10 +28,11 @@ std::string columns_of(const Packet& packet) {
   const auto index = [](std::uint32_t i) {
     return i == kNoBlock.value ? std::string("-") : std::to_string(i);
   };
-  for (const wire::Column& c : packet.columns())
-    if (c.index != kNoBlock.value && text.size() < 60)
-      text += " " + index(c.index) + ((c.flags & wire::kColumnPresent) != 0 ? "*" : "") + ">" +
-              index(c.next);
+  for (const wire::Column& c : packet.columns()) {
+    if (c.index == kNoBlock.value || text.size() >= 60) continue;
+    text.append(" ").append(index(c.index));
+    text.append((c.flags & wire::kColumnPresent) != 0 ? "*>" : ">").append(index(c.next));
+  }
   return text;
 }
 
@@ -86,6 +87,10 @@ std::string details(const Packet&, const wire::Abort& abort) {
 }
 std::string details(const Packet&, const wire::KeepAliveAck& ack) {
   return number("n", ack.number);
+}
+std::string details(const Packet&, const wire::Versions& versions) {
+  return id("nonce", versions.nonce) + number("lowest", versions.lowest) +
+         number("highest", versions.highest);
 }
 std::string details(const Packet& packet, const wire::Result& result) {
   return number("r", result.round) + number("op", result.op) + columns_of(packet);

@@ -155,12 +155,22 @@ std::vector<Cause> Job::causes_of(const App& app, const Error& error) const {
       break;
     case ErrorCode::kRankRestarted:
       if (other.rejoined) causes.push_back({other.rejoined_at, world_.scenario.liveness + kNews});
+      if (const Time at = sent_away_young(); at != Time{})
+        causes.push_back({at, world_.scenario.liveness + kFormation});
       break;
     case ErrorCode::kOpMismatch:
       return mismatch(error);
     case ErrorCode::kQuota:
       if (plan.fault == Fault::kRankBeyondWorld && app.is_victim())
         causes.push_back({Time{}, kJoinTimeout});
+      break;
+    case ErrorCode::kOpTimedOut:
+      if (const Time due = ranks[plan.victim].due; due != Time{} && error.op() == plan.fault_op) {
+        const bool is_its_own = app.is_victim() && app.program() == 0;
+        if (is_its_own) causes.push_back({due, kMargin});
+        if (!is_its_own && speaks_of_victim(error))
+          causes.push_back({due, kMargin + kNews + others_held_up(app, due)});
+      }
       break;
     case ErrorCode::kAborted:
       if (plan.fault == Fault::kAbortingLeave && app.is_victim())
@@ -242,6 +252,18 @@ std::vector<Cause> Job::aggregator_lost(const App& app, const Error& error) cons
     if (shard.value_or(lost) == lost && last_death(lost) != Time{})
       causes.push_back({last_death(lost), kJoinTimeout + noticed});
   return causes;
+}
+
+/// When an aggregator retired soon after the job had formed there, Time{} if none did: ranks that
+/// have no progress yet may meet an old JOIN of one that has, at a standby.
+Time Job::sent_away_young() const {
+  if (world_.scenario.standbys.empty()) return {};
+  const Duration young = 4 * (world_.scenario.liveness / 10) + world_.scenario.longest_way();
+  for (const auto& aggregator : aggregators_) {
+    const Time formed = aggregator->formed_at(plan.id), retired = aggregator->retired_at();
+    if (formed != Time{} && retired >= formed && retired - formed < young) return retired;
+  }
+  return {};
 }
 
 /// Within the time-out the path was not whole for a good part of it.

@@ -38,6 +38,21 @@ class Restarts(harness.SystemTest):
             rank.wait_to_say("a0: the link is up again")
         self.end_steady_job(job)
 
+    def test_told_to_end_and_started_again(self):
+        """No op is lost, and nobody is told of an error."""
+        daemon = self.start_daemon()
+        job = self.start_steady_job(3, daemon, elements=300_000, in_flight=3)
+        for _ in range(3):
+            daemon.send(signal.SIGTERM)
+            self.assertEqual(daemon.wait(), 0)
+            self.assertIn("all 3 ranks were told", daemon.err)
+            self.assertEqual(self.counter(daemon, "jobs_sent_away"), 1)
+            self.assertNotIn("jobs_aborted", daemon.err)
+            daemon = self.start_daemon()
+            daemon.wait_to_say("resumed with its progress")
+        self.end_steady_job(job)
+        self.check_resumed(daemon)
+
     def test_during_the_recovery_from_another_death(self):
         daemon = self.start_daemon()
         job = self.start_steady_job(3, daemon, in_flight=2)

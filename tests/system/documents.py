@@ -1,5 +1,6 @@
 """The commands that README.md and docs/ show, for the tests that type them."""
 import collections
+import functools
 import os
 import re
 
@@ -53,3 +54,30 @@ def commands(path, first):
     block = next(block for block in blocks(path)
                  if block.lines and (block.lines[0] + " ").startswith(first + " "))
     return [re.sub(r"\s+# .*", "", line) for line in block.lines if not is_excused(line, block)]
+
+
+def outside_blocks(path):
+    """Numbered lines of a document that are in no fenced block."""
+    with open(os.path.join(ROOT, path), encoding="utf-8") as file:
+        inside = False
+        for number, line in enumerate(file, 1):
+            if line.startswith("```"):
+                inside = not inside
+            elif not inside:
+                yield number, line
+
+
+def links(path):
+    """Line and target of those that do not lead elsewhere."""
+    for number, line in outside_blocks(path):
+        for target in re.findall(r"\]\(([^)\s]+)\)", line):
+            if "://" not in target:
+                yield number, target
+
+
+@functools.cache
+def headings(path):
+    """As links name them: by GitHub's rule, for headings that are different."""
+    titles = (re.match("#+ (.*)", line) for _, line in outside_blocks(path))
+    plain = (re.sub(r"\[([^]]*)\]\([^)]*\)|`", r"\1", title[1]) for title in titles if title)
+    return {re.sub(r"[^\w -]", "", title.strip().lower()).replace(" ", "-") for title in plain}

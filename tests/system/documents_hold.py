@@ -52,6 +52,33 @@ class Documents(harness.SystemTest):
                                 f"{path}:{block.line}: no test of tests/system/ runs {lines}")
         self.assertGreater(seen, 8)
 
+    def test_links_lead_somewhere(self):
+        for path in documents.paths():
+            for line, target in documents.links(path):
+                with self.subTest(document=path, line=line, target=target):
+                    file, _, heading = target.partition("#")
+                    place = os.path.normpath(os.path.join(os.path.dirname(path), file)) if file \
+                        else path
+                    self.assertTrue(os.path.exists(os.path.join(harness.ROOT, place)))
+                    if heading and place.endswith(".md"):
+                        self.assertIn(heading, documents.headings(place))
+
+    def test_comparison_has_the_figures_of_other_pages(self):
+        """Rows that begin alike: whoever measures again changes both."""
+        def figures(path, begin, cells):
+            row = next(line for _, line in documents.outside_blocks(path)
+                       if line.startswith(begin) and re.search(r"\d", line))
+            told = re.sub(r"\(.*?\)", "", row.removeprefix(begin)).split("|")[:cells]
+            return [re.findall(r"[\d.]*\d", cell) for cell in told]
+
+        for path, cells, begins in (
+                ("README.md", 4, ("| 100% (dense) |", "| 10% |", "| 1% |")),
+                ("docs/performance.md", 3, ("| Gloo |", "| Open MPI |"))):
+            for begin in begins:
+                with self.subTest(row=begin):
+                    self.assertEqual(figures("docs/comparison.md", begin, cells),
+                                     figures(path, begin, cells))
+
     def test_first_programs(self):
         first, perf = documents.commands("README.md", "./scripts/setup")
         self.assertEqual(self.typed(first).count("the ranks' sum is 10"), 4)
@@ -74,6 +101,16 @@ class Documents(harness.SystemTest):
                                                  stdout=subprocess.PIPE).stdout:
             self.skipTest("apt knows no packages, of which the example learns: apt-get update")
         self.assertIn("accuracy", self.typed(line))
+
+    def test_a_file_of_secrets(self):
+        make, = documents.commands("docs/security.md", "(umask")
+        path = self.directory("secrets")
+        self.typed(make.replace("/etc/sluice/secrets", path))
+        with open(path, encoding="ascii") as file:
+            secret = file.read().split()[1]
+        daemon = self.start_daemon("--secret-file", path)
+        self.end_steady_job(self.start_steady_job(2, daemon, SLUICE_SECRET=secret))
+        self.ends_on_signal(daemon)
 
     def test_packet_generator(self):
         runtime = self.directory("run")

@@ -28,19 +28,30 @@ class Daemons(harness.SystemTest):
 
     def test_told_to_end_has_a_bound(self):
         daemon = self.start_daemon("--drain-timeout-ms", 200)
-        job = self.start_steady_job(2, daemon, SLUICE_AGGREGATOR_TIMEOUT_MS=LONG)
+        job = self.start_steady_job(2, daemon, SLUICE_AGGREGATOR_TIMEOUT_MS=500)
         self.ends_on_signal(daemon)
-        for rank in job:
-            self.ends_with(rank, 3, "aggregator lost", "the aggregator is shutting down")
+        self.assertIn("ending: waiting 200 ms at most for 1 jobs to leave", daemon.err)
+        self.ends_for_want_of_a_successor(job)
+
+    def test_told_to_end_at_once(self):
+        daemon = self.start_daemon()
+        job = self.start_steady_job(2, daemon, SLUICE_AGGREGATOR_TIMEOUT_MS=500)
+        self.ends_on_signal(daemon)
+        self.assertIn("the ranks of 1 jobs are told to go on at the next aggregator", daemon.err)
+        self.ends_for_want_of_a_successor(job)
 
     def test_told_to_end_twice(self):
         daemon = self.start_daemon("--drain-timeout-ms", LONG)
-        job = self.start_steady_job(2, daemon, SLUICE_AGGREGATOR_TIMEOUT_MS=LONG)
+        job = self.start_steady_job(2, daemon, SLUICE_AGGREGATOR_TIMEOUT_MS=500)
         daemon.send(signal.SIGTERM)
         daemon.wait_to_say("ending: waiting")
         self.ends_on_signal(daemon)
+        self.ends_for_want_of_a_successor(job)
+
+    def ends_for_want_of_a_successor(self, job):
         for rank in job:
-            self.ends_with(rank, 3, "aggregator lost", "the aggregator is shutting down")
+            self.ends_with(rank, 3, "aggregator lost",
+                           "has ended, and nothing took its place within 500 ms")
 
 
 class LostBuffers(harness.SystemTest):

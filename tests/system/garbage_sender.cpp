@@ -6,7 +6,8 @@
 //   forged SECONDS  members' packets with wrong tokens, likewise
 //   spin SECONDS    makes these and sends none, to compare with
 //
-// It ends with 0 when all of it was sent and the aggregator still answers a HELLO, and says how
+// It ends with 0 when all of it was sent and the aggregator still answers a HELLO, also one of
+// another version, and says how
 // many packets it sent, and in how many seconds.
 #include <cstdio>
 #include <cstdlib>
@@ -99,6 +100,25 @@ class Sender {
         answered |= Packet::parse(payload.bytes(), packet) == DropReason::kNone &&
                     packet.kind() == wire::Kind::kChallenge &&
                     packet.as<wire::Challenge>().nonce == 4711u;
+      });
+      return answered;
+    });
+  }
+
+  /// Whether it tells who asks in another version which it speaks.
+  void check_versions() {
+    auto hello = wire::make<wire::Hello>(job_ + 2);
+    hello.header.version = wire::kVersion + 1;
+    hello.nonce = 4712;
+    bool answered = false;
+    wait_for("the answer to a HELLO of another version", [&] {
+      send(copy_of(hello));
+      io_.receive([&](const Endpoint&, Buffer payload) {
+        Packet packet;
+        answered |= Packet::parse(payload.bytes(), packet) == DropReason::kNone &&
+                    packet.kind() == wire::Kind::kVersions &&
+                    packet.as<wire::Versions>().nonce == 4712u &&
+                    packet.as<wire::Versions>().highest == wire::kVersion;
       });
       return answered;
     });
@@ -236,6 +256,7 @@ int main(int argc, char** argv) try {
     sender.flood(sort, std::chrono::seconds(amount));
   const std::chrono::duration<double> took = net::now() - begin;
   sender.check_alive();
+  sender.check_versions();
   std::printf("sent %llu in %.3f s\n", static_cast<unsigned long long>(sender.sent()),
               took.count());
   return 0;

@@ -12,6 +12,8 @@ import documents
 import harness
 
 EXAMPLE = os.path.join(harness.ROOT, "examples", "first_program")
+PROGRAMS = ("sluice-aggregator", "sluice-perf", "sluice-pktgen")
+TOOLS = ("sluice-ctl", "sluice-nic", "sluice-top")
 SAYS = r"the ranks' sum is 6; this one sent \d+ bytes of 4000000"
 # -Wpadded: a member that went into padding would be read from what an older program left there.
 C_FLAGS = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wpadded", "-Werror"]
@@ -54,14 +56,18 @@ class Installed(harness.SystemTest):
         self.run_on_three_ranks(path)
 
     def test_daemon_and_tools_are_installed(self):
-        for tool in ("sluice-aggregator", "sluice-perf", "sluice-pktgen"):
+        built = re.fullmatch(r"sluice-perf (.*)\n",
+                             output_of(harness.program("sluice-perf"), "--version"))[1]
+        for tool in PROGRAMS + TOOLS:
             path, = glob.glob(os.path.join(self.root, "**", "bin", tool), recursive=True)
             self.assertIn("--help", output_of(path, "--help"))
+            self.assertEqual(output_of(path, "--version"), f"{tool} {built}\n")
 
     def test_manual_pages_and_completion_are_installed(self):
-        tools = ("sluice-aggregator", "sluice-perf", "sluice-pktgen")
+        tools = PROGRAMS + TOOLS
         for path in ("man/man8/sluice-aggregator.8", "man/man5/sluice-aggregator.conf.5",
                      "man/man1/sluice-perf.1", "man/man1/sluice-pktgen.1",
+                     "man/man8/sluice-ctl.8", "man/man8/sluice-nic.8", "man/man1/sluice-top.1",
                      *("bash-completion/completions/" + tool for tool in tools),
                      *("zsh/site-functions/_" + tool for tool in tools)):
             found = glob.glob(os.path.join(self.root, "**", "share", path), recursive=True)
@@ -76,13 +82,14 @@ class Installed(harness.SystemTest):
 
     def test_python_package_is_found(self):
         said = output_of(harness.DEBIAN_PYTHON, "-B", "-c",
-                         "import sluice; print(sluice.__file__, sluice.__version__)",
+                         "import sluice as s; print(s.__file__, s.__version__, s.__build__)",
                          **self.as_if_installed(harness.DEBIAN_PYTHON)).split()
         with open(os.path.join(harness.ROOT, "bindings", "python", "pyproject.toml"),
                   encoding="utf-8") as file:
             version = re.search(r'version = "(.*)"', file.read()).group(1)
         self.assertTrue(said[0].startswith(self.root + os.sep), said)
-        self.assertEqual(said[1:], [version])
+        self.assertEqual(said[1], version)
+        self.assertIn(f"(build {said[2]})", output_of(harness.program("sluice-perf"), "--version"))
         self.assertTrue(os.path.exists(os.path.join(os.path.dirname(said[0]), "py.typed")))
 
     def test_package_for_pytorch_is_found(self):
@@ -94,6 +101,13 @@ class Installed(harness.SystemTest):
         self.assertTrue(said.startswith(self.root + os.sep), said)
         inspect, = glob.glob(os.path.join(self.root, "**", "bin", "sluice-inspect"), recursive=True)
         self.assertIn("Recorder.save", output_of(inspect, "--help", **environment))
+        said = output_of(harness.program("sluice-perf"), "--version")
+        self.assertEqual(output_of(inspect, "--version", **environment),
+                         said.replace("sluice-perf", "sluice-inspect"))
+        for path in ("man/man1/sluice-inspect.1", "bash-completion/completions/sluice-inspect",
+                     "zsh/site-functions/_sluice-inspect"):
+            found = glob.glob(os.path.join(self.root, "**", "share", path), recursive=True)
+            self.assertEqual(len(found), 1, path)
 
     def test_packages_are_found_with_another_python_first_in_path(self):
         other, build = self.directory("other"), self.directory("build")
@@ -174,8 +188,8 @@ class Installed(harness.SystemTest):
     def test_nothing_else_is_exported(self):
         public = re.compile(r"sluice_\w+|SLUICE_0|SLUICE_CPP_[\d.]+"
                             r"|sluice::(ContextOptions|JobOptions)::(from_environment|has|set)\(.*"
-                            r"|sluice::(Work|SparseWork|Context|Communicator|CompletionQueue)"
-                            r"::~?\w+[=(].*"
+                            r"|sluice::(Work|SparseWork|SplitWork|Context|Communicator|JobId"
+                            r"|CompletionQueue)::~?\w+[=(].*"
                             r"|sluice::(ElementTopK|GlobalTopK|UnionTarget)::~?\w+\(.*"
                             r"|sluice::(share_of|compress_\w+)\(.*"
                             r"|sluice::(allocate|deallocate|is_allocated|name|parse_\w+)\(.*"

@@ -1,5 +1,18 @@
 """Who cannot join is told why in one line, and the jobs that run already stay right."""
+import os
+import socket
+import struct
+import threading
+import unittest
+
 import harness
+import linux
+from harness import af_packet
+
+HELLO, VERSION = 0x01, 0x8c  # kinds of packets
+HEADER = struct.Struct("<HBBHHII")  # magic, version, kind, length, flags, job, integrity
+MAGIC = 0x4c53
+SO_NO_CHECK = 11  # of <asm/socket.h>
 
 
 class Joining(harness.SystemTest):
@@ -88,6 +101,113 @@ class FormationTimeout(harness.SystemTest):
         for rank in ranks:
             self.refuses(rank, 3, "formation failed about rank 1",
                          "2 of the job's ranks never joined, the first is rank 1")
+
+
+def crc32c(data):
+    crc = 0xffffffff
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+    return crc ^ 0xffffffff
+
+
+def packet(version, kind, job, body):
+    def with_integrity(integrity):
+        return HEADER.pack(MAGIC, version, kind, HEADER.size + len(body), 0, job, integrity) + body
+
+    return with_integrity(crc32c(with_integrity(0)))
+
+
+def udp_socket():
+    """Without UDP checksums: a kernel leaves those of a virtual link to hardware, which is none."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    made.setsockopt(socket.SOL_SOCKET, SO_NO_CHECK, 1)
+    return made
+
+
+class AggregatorOfVersion2:
+    """Answers each HELLO as one does that speaks versions 2 and 3."""
+
+    def __init__(self, address):
+        self.socket = udp_socket()
+        self.socket.bind((address, af_packet.UDP_PORT))
+        self.socket.settimeout(0.1)
+        self.hellos = 0
+        self.serves = True
+        self.thread = threading.Thread(target=self._serve)
+        self.thread.start()
+
+    def _serve(self):
+        while self.serves:
+            try:
+                asked, sender = self.socket.recvfrom(65536)
+            except TimeoutError:
+                continue
+            _, _, kind, _, _, job, _ = HEADER.unpack_from(asked)
+            if kind == HELLO:
+                self.hellos += 1
+                self.socket.sendto(packet(3, VERSION, job, asked[16:24] + b"\2\3" + bytes(6)),
+                                   sender)
+
+    def end(self):
+        self.serves = False
+        self.thread.join()
+        self.socket.close()
+
+
+@unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
+class OtherVersion(harness.NetworkTest):
+    def as_host(self, namespace, make, *addresses):
+        """What `make` makes on that host, whose kernel has these addresses."""
+        linux.enter_network_namespace(namespace)
+        for address in addresses:
+            af_packet.ip("address", "add", address, "dev", af_packet.PORT)
+        try:
+            return make()
+        finally:
+            linux.enter_network_namespace(self.network.switch)
+
+    def test_of_the_aggregator(self):
+        """The rank names both versions after a few HELLOs, long before its time is over."""
+        self.make_network(workers=1, aggregators=1)
+        address = af_packet.aggregator_ip(0)
+        other = self.as_host(self.network.aggregator_namespace(0),
+                             lambda: AggregatorOfVersion2(address), address + "/16")
+        self.addCleanup(other.end)
+        rank = self.start_joiner(0, 1, address, SLUICE_JOB=7)
+        self.refuses(rank, 3, "^rank 0: formation failed", f"job 7: aggregator 0 at {address}.* "
+                     "speaks versions 2 to 3 of the protocol, this library version 1 "
+                     r"\(build [0-9A-Za-z.-]+\): use the same release on both")
+        self.assertGreaterEqual(other.hellos, 3)
+
+    def test_of_a_rank(self):
+        """The daemon tells it which version it speaks itself, and nothing else."""
+        self.make_network(workers=2, aggregators=1)
+        daemon = self.start_aggregator(0)
+        rank = self.as_host(self.network.worker_namespace(1), udp_socket, af_packet.worker_ip(1))
+        self.addCleanup(rank.close)
+        rank.settimeout(1)
+        nonce = bytes(range(1, 9))
+
+        def answer_to(kind, body):
+            """The first that comes; none within a second, if the kind is not answered."""
+            for _ in range(harness.TIME_LIMIT if kind == HELLO else 1):
+                rank.sendto(packet(2, kind, 7, body), (daemon.address, af_packet.UDP_PORT))
+                try:
+                    return rank.recv(65536)
+                except TimeoutError:
+                    pass
+            return None
+
+        expected = packet(1, VERSION, 7, nonce + b"\1\1" + bytes(6))
+        self.assertEqual(answer_to(HELLO, nonce + bytes(104)), expected)
+        self.assertEqual(answer_to(HELLO, nonce + bytes(8)), expected)  # as long as the answer
+        self.assertIsNone(answer_to(2, nonce + bytes(104)))
+        self.end_steady_job(self.start_steady_job(1, daemon))
+        self.ends_on_signal(daemon)
+        self.assertGreaterEqual(self.counter(daemon, "bad_version"), 3)
+        self.assertEqual(self.counter(daemon, "jobs_aborted"), 0)
 
 
 if __name__ == "__main__":

@@ -46,8 +46,42 @@ class Watched(harness.SystemTest):
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done
 
+    def start_prometheus(self, config):
+        path = os.path.join(self.place, "prometheus.yml")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(config)
+        self.port = harness.free_tcp_port()
+        server = self.start("prometheus", "/usr/bin/prometheus", f"--config.file={path}",
+                            f"--storage.tsdb.path={self.place}/tsdb",
+                            f"--web.listen-address=127.0.0.1:{self.port}")
+        server.wait_to_say("Server is ready to receive web requests")
+
+    def query(self, text):
+        url = f"http://127.0.0.1:{self.port}/api/v1/query?query={urllib.parse.quote(text)}"
+        with urllib.request.urlopen(url, timeout=harness.TIME_LIMIT) as answer:
+            return json.load(answer)["data"]["result"]
+
 
 class Metrics(Watched):
+    def test_build_is_told_everywhere(self):
+        """By each program that has flags for it, and in all that a daemon tells."""
+        of_daemon = harness.program("sluice-aggregator")
+        version, build = re.fullmatch(r"sluice-aggregator (\S+) \(build (\S+)\)\n",
+                                      self.run_tool(of_daemon, "--version").stdout).groups()
+        for tool in ("sluice-perf", "sluice-pktgen"):
+            self.assertEqual(self.run_tool(harness.program(tool), "--version").stdout,
+                             f"{tool} {version} (build {build})\n")
+        daemon = self.start_watched()
+        self.assertTrue(daemon.err.splitlines()[0].endswith(f"version {version}, build {build}"))
+        self.assertIn(f'sluice_build_info{{version="{version}",build="{build}"}} 1',
+                      self.get(daemon, "/metrics"))
+        status = self.status(daemon)
+        self.assertEqual((status["version"], status["build"]), (version, build))
+        top = self.run_tool(TOP, "--once", daemon.served_at).stdout
+        self.assertIn(f"Sluice aggregator {version} (build {build})", top)
+        self.ends_on_signal(daemon)
+        self.assertIn(f"sluice at exit: version {version}, build {build}\n", daemon.err)
+
     def test_are_right_and_well_formed(self):
         daemon = self.start_watched()
         job = self.start_steady_job(2, daemon, SLUICE_JOB=5)
@@ -63,6 +97,11 @@ class Metrics(Watched):
         self.assertEqual(self.metric(daemon, "sluice_local_workers"), 2)
         counted = self.metric(daemon, "sluice_job_round_seconds_count")
         self.assertLessEqual(counted, self.metric(daemon, "sluice_job_rounds_total"))
+        causes = dict(re.findall(
+            r'sluice_job_waited_seconds_total\{job_id="5",cause="(\w+)"\} (\S+)', text))
+        self.assertGreater(float(causes["contribution"]), 0)
+        for cause in ("packet_memory", "recovery", "retirement"):
+            self.assertEqual(float(causes[cause]), 0, cause)
         self.assertLessEqual(self.metric(daemon, "sluice_job_bytes_contributed_total"),
                              2 * self.metric(daemon, "sluice_job_bytes_dense_total"))
         self.end_steady_job(job)
@@ -74,7 +113,7 @@ class Metrics(Watched):
 
     def test_are_all_documented(self):
         with open(os.path.join(harness.ROOT, "docs/metrics.md"), encoding="utf-8") as page:
-            documented = set(re.findall(r"^\| `(sluice_\w+)`", page.read(), re.M))
+            documented = set(re.findall(r"^\| `(sluice_(?!worker_)\w+)`", page.read(), re.M))
         daemon = self.start_watched()
         job = self.start_steady_job(2, daemon)
         harness.wait_until(lambda: self.status(daemon)["jobs"], "a job")
@@ -104,14 +143,7 @@ class Metrics(Watched):
         self.run_tool("promtool", "test", "rules", "sluice.rules.test.yml", cwd=self.place)
         with open(os.path.join(CONFIGS, "prometheus/prometheus.yml"), encoding="utf-8") as file:
             config = file.read().replace("127.0.0.1:9475", daemon.served_at).replace("5s", "1s")
-        path = os.path.join(self.place, "prometheus.yml")
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(config)
-        self.port = harness.free_tcp_port()
-        server = self.start("prometheus", "/usr/bin/prometheus", f"--config.file={path}",
-                            f"--storage.tsdb.path={self.place}/tsdb",
-                            f"--web.listen-address=127.0.0.1:{self.port}")
-        server.wait_to_say("Server is ready to receive web requests")
+        self.start_prometheus(config)
         harness.wait_until(
             lambda: self.query("rate(sluice_rounds_finished_total[10s]) > 0"), "a rate of rounds")
         with open(os.path.join(CONFIGS, "grafana/sluice.json"), encoding="utf-8") as file:
@@ -123,11 +155,6 @@ class Metrics(Watched):
                     # What is not zero only in trouble may be empty.
                     self.assertTrue(self.query(query) or query.endswith("> 0"), query)
         self.end_steady_job(job)
-
-    def query(self, text):
-        url = f"http://127.0.0.1:{self.port}/api/v1/query?query={urllib.parse.quote(text)}"
-        with urllib.request.urlopen(url, timeout=harness.TIME_LIMIT) as answer:
-            return json.load(answer)["data"]["result"]
 
 
 class Top(Watched):
@@ -156,7 +183,7 @@ class Top(Watched):
                       os.path.join(daemon.address.removeprefix("vhost:"), name))
             harness.wait_until(lambda: self.status(daemon)["events"], "a warning")
         screen = self.run_tool(TOP, "--once", daemon.served_at).stdout
-        self.assertIn("?]0;title??[31m.sluice refused", screen)
+        self.assertIn(r"\x1b]0;title\x07\x1b[31m.sluice refused", screen)
 
     def test_needs_no_proxy(self):
         daemon = self.start_watched()
@@ -310,6 +337,68 @@ class Attackers(Watched):
         # A web page whose name leads to 127.0.0.1.
         self.assertEqual(self.refusal("/status.json", Host="evil.example"), 403)
         self.still_serves()
+
+
+class Workers(Watched):
+    """Ranks serve metrics of their own, where they are asked to."""
+
+    def start_ranks(self, listen, ranks=2, **settings):
+        daemon = self.start_daemon()
+        job = self.start_steady_job(ranks, daemon, SLUICE_METRICS_LISTEN=listen, SLUICE_LOG="info",
+                                    SLUICE_JOB=5, **settings)
+        for rank in job:
+            rank.served_at = ":".join(re.search(ADDRESS, rank.err).groups())
+        return job
+
+    def test_are_right_well_formed_and_documented(self):
+        job = self.start_ranks(0)
+        for number, rank in enumerate(job):
+            self.wait_for_metric(rank, "sluice_worker_ops_total", lambda ops: ops)
+            text = self.get(rank, "/metrics")
+            linted = self.run_tool("promtool", "check", "metrics", input=text)
+            self.assertEqual(linted.stderr + linted.stdout, "")
+            self.assertRegex(text, rf'sluice_worker_ops_total{{job_id="5",rank="{number}",'
+                                   r'kind="all_reduce",result="completed"} [1-9]')
+            self.assertEqual(self.metric(rank, "sluice_worker_job_failed"), 0)
+            self.assertEqual(self.metric(rank, "sluice_worker_job_ranks"), 2)
+            self.assertGreater(self.metric(rank, "sluice_worker_sent_bytes_total"), 0)
+            self.assertGreater(self.metric(rank, "sluice_worker_round_trip_seconds"), 0)
+            counted = dict(re.findall(r"^sluice_worker_(blocks\w*)_total{.*} (\S+)", text, re.M))
+            self.assertEqual(float(counted["blocks"]),
+                             float(counted["blocks_sent"]) + float(counted["blocks_withheld"]))
+            with open(os.path.join(harness.ROOT, "docs/metrics.md"), encoding="utf-8") as page:
+                documented = set(re.findall(r"^\| `(sluice_worker_\w+)`", page.read(), re.M))
+            self.assertEqual(documented, set(re.findall(r"^# TYPE (\S+)", text, re.M)))
+        self.end_steady_job(job)
+
+    def test_prometheus_scrapes_all_ranks_of_a_machine(self):
+        first = harness.free_tcp_port()
+        job = self.start_ranks(f"{first}+", ranks=3)
+        self.assertEqual(len({rank.served_at for rank in job}), 3)
+        self.start_prometheus(json.dumps({"scrape_configs": [
+            {"job_name": "ranks", "scrape_interval": "1s",
+             "static_configs": [{"targets": [rank.served_at for rank in job]}]}]}))
+        harness.wait_until(
+            lambda: len(self.query("sum by (rank) (rate(sluice_worker_ops_total[10s])) > 0")) == 3,
+            "a rate of ops of each rank")
+        self.end_steady_job(job)
+
+    def test_count_what_is_sent_again(self):
+        job = self.start_ranks(0, SLUICE_FAULTS="seed=3,loss=0.05,direction=both",
+                               SLUICE_SHARED_MEMORY=0)
+        self.wait_for_metric(job[0], "sluice_worker_data_resent_total", lambda packets: packets)
+        self.end_steady_job(job)
+
+    def test_a_port_that_is_taken_is_an_error(self):
+        daemon = self.start_daemon()
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            rank = self.start_joiner(0, 1, daemon, SLUICE_METRICS_LISTEN=port)
+            rank.wait()
+        self.assertIn(f"metrics_listen: cannot serve HTTP at 127.0.0.1:{port}: "
+                      "Address already in use", rank.err + rank.out)
 
 
 class Mistakes(Watched):

@@ -169,6 +169,7 @@ class Packages(harness.SystemTest):
 
         self.is_started_again_after_a_crash()
         self.alice_runs(run)
+        self.is_restarted_under_a_job(run)
         self.reloads()
         self.a_second_daemon_serves(run)
         self.wrong_settings_end_it()
@@ -184,6 +185,21 @@ class Packages(harness.SystemTest):
         self.typed("systemctl kill --signal KILL sluice-aggregator")
         harness.wait_until(lambda: self.property("sluice-aggregator", "NRestarts") == "1"
                            and self.is_active("sluice-aggregator"), "systemd starts it again")
+
+    def is_restarted_under_a_job(self, job):
+        """Whose ranks wait for the new daemon, and go on."""
+        job = job.replace("sluice-perf", "sluice-perf -b 1M -e 1M -n 3000 -w 0")
+        self.typed(f"runuser --login alice --command '{job}' > /tmp/job 2>&1 & echo begun")
+        harness.wait_until(lambda: "active" in self.asked("sluice-ctl jobs"), "the job runs")
+        for tool in ("sluice-ctl", "sluice-nic", "sluice-top"):
+            self.assertRegex(self.asked(tool + " --version"), rf"^{tool} \S+ \(build \S+\)$")
+        self.typed("systemctl restart sluice-aggregator")
+        harness.wait_until(lambda: "Avg bus bandwidth" in self.asked("cat /tmp/job"),
+                           "the job ends well")
+        said = self.asked("journalctl --unit sluice-aggregator")
+        self.assertIn("all 2 ranks were told", said)
+        self.assertIn("resumed with its progress", said)
+        self.typed("rm /tmp/job")
 
     def reloads(self):
         self.typed("systemctl reload sluice-aggregator")
@@ -231,7 +247,8 @@ class Packages(harness.SystemTest):
         daemon = self.start("sluice-aggregator", *self.inside_root(
             "env", "-i", PATH, *command, user=said["USER"]))
         daemon.wait_to_say(harness.READY)
-        self.assertEqual(sorted(os.listdir(self.root + said["VOLUME"])), ["lanes", "regions"])
+        self.assertEqual(sorted(os.listdir(self.root + said["VOLUME"])),
+                         ["control", "lanes", "regions"])
         self.ends_on_signal(daemon)
 
 

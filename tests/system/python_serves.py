@@ -1,5 +1,7 @@
 """`import sluice`: NumPy arrays and scipy.sparse matrices through real aggregators, errors as
 exceptions, signals, the end of the interpreter."""
+import collections
+import json
 import os
 import signal
 import subprocess
@@ -55,19 +57,86 @@ class Python(harness.SystemTest):
         daemon = self.start_daemon()
         self.all_end_well(self.start_python_job(2, daemon, "contexts_are_shared"))
 
+    def events(self, name, ends=True):
+        with open(self.directory(name), encoding="utf-8") as file:
+            return json.loads(file.read() + ("" if ends else "]"))
+
+    def test_timeline(self):
+        daemon = self.start_daemon()
+        self.all_end_well(self.start_python_job(2, daemon, "timeline",
+                                                SLUICE_TIMELINE=self.directory("trace.json")))
+        for rank in range(2):
+            events = self.events(f"trace.{rank}.json")
+            self.assertEqual({event["pid"] for event in events}, {rank})
+            spans = collections.Counter((e["ph"], e["name"]) for e in events if e["ph"] in "be")
+            message = ("send", "recv")[rank]
+            for name, times in {"all_reduce": 1, message: 1, "barrier": 1, "queued": 3,
+                                "running": 3}.items():
+                for phase in "be":
+                    self.assertEqual(spans.pop((phase, name)), times, (phase, name))
+            self.assertFalse(spans)
+            facts = {e["name"]: e["args"] for e in events if e["ph"] == "b"}
+            self.assertLessEqual({"elements": 1000, "bytes": 4000, "dtype": "float", "tag": 9,
+                                  "reduction": "sum"}.items(), facts["all_reduce"].items())
+            self.assertLessEqual({"bytes": 3, "peer": 1 - rank}.items(), facts[message].items())
+            self.assertIn("joined", [e["name"] for e in events if e["ph"] == "i"])
+            again = self.events(f"trace.json.{rank}.again")
+            self.assertIn("broadcast", [event["name"] for event in again])
+            self.assertNotIn("barrier", [event["name"] for event in again])
+
+    def test_timeline_tells_of_a_recovery_and_of_failed_ops(self):
+        daemon = self.start_daemon()
+        job = [self.start_python(r, 2, daemon, RANK, "timeline_until_killed",
+                                 SLUICE_TIMELINE=self.directory("trace.%r")) for r in range(2)]
+        for rank in job:
+            rank.wait_to_say("joined")
+        daemon = self.restart(daemon)
+        daemon.wait_to_say("resumed with its progress")
+        job[0].kill()
+        self.ends_with(job[1], 1, "Error: .*rank 0")
+        self.assertTrue(self.events("trace.0", ends=False))  # though it was killed
+        events = self.events("trace.1")
+        instants = [event["name"] for event in events if event["ph"] == "i"]
+        for name in ("recovery begins", "recovered", "op failed", "job failed"):
+            self.assertIn(name, instants)
+        failed = next(event["args"] for event in events if event["name"] == "op failed")
+        self.assertEqual((failed["call"], failed["rank"]), ("all_reduce", 0))
+
+    def test_timeline_that_cannot_be_written(self):
+        daemon = self.start_daemon()
+        rank = self.start_python(0, 1, daemon, RANK, "timeline",
+                                 SLUICE_TIMELINE="/no/such/trace.json")
+        self.ends_with(rank, 1, "Error: the timeline '/no/such/trace.0.json' cannot be written:"
+                       " No such file or directory")
+        os.symlink("/dev/full", self.directory("full.0"))
+        rank = self.start_python(0, 1, daemon, RANK, "timeline_of_a_full_disk",
+                                 SLUICE_TIMELINE=self.directory("full"))
+        self.ends_with(rank, 1, "Error: the timeline .* cannot be written: No space left on device")
+        self.assertIn("; ops go on", rank.err)
+
     def test_memory_is_freed_and_private(self):
         """Without any Context."""
         for scenario in ("memory_goes_with_its_last_view", "memory_is_private_after_fork"):
             self.all_end_well([self.start_python(0, 1, "vhost:/no/such", RANK, scenario)])
+
+    def test_metrics_change_no_signals(self):
+        daemon = self.start_daemon()
+        self.all_end_well(self.start_python_job(1, daemon, "metrics_change_no_signals"))
 
     def test_compressors(self):
         """Without any Context."""
         self.all_end_well([self.start_python(0, 1, "vhost:/no/such", RANK, "compressed")])
 
     def test_control_c_ends_a_wait(self):
+        self.is_interrupted("interrupted")
+
+    def test_control_c_ends_a_split(self):
+        self.is_interrupted("interrupted_split")
+
+    def is_interrupted(self, scenario):
         daemon = self.start_daemon()
-        first = self.start_python(0, 2, daemon, RANK, "interrupted")
-        other = self.start_python(1, 2, daemon, RANK, "interrupted")
+        first = self.start_python(0, 2, daemon, RANK, scenario)
+        other = self.start_python(1, 2, daemon, RANK, scenario)
         first.wait_to_say("waiting")
         first.send(signal.SIGINT)
         first.wait_to_say("interrupted")
@@ -103,11 +172,12 @@ class Python(harness.SystemTest):
     def test_structs_are_as_in_the_header(self):
         """The library checks the sizes that it is told; the error's it is not."""
         code = ("import ctypes, sluice._library as l; print(ctypes.sizeof(l._Error),"
-                " ctypes.sizeof(l.ReduceOptions), ctypes.sizeof(l.OpStatistics))")
+                " ctypes.sizeof(l.ReduceOptions), ctypes.sizeof(l.OpStatistics),"
+                " ctypes.sizeof(l.JobStatistics))")
         sizes = subprocess.run([harness.PYTHON_WITH_NUMPY, "-B", "-c", code], check=True,
                                env=self.environment(**harness.python_environment()), text=True,
                                stdout=subprocess.PIPE).stdout
-        self.assertEqual(sizes.split(), ["512", "56", "72"])
+        self.assertEqual(sizes.split(), ["512", "56", "72", "88"])
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ class Told(harness.SystemTest):
                 return told
 
     def test_from_start_to_end(self):
-        daemon = self.start_service()
+        daemon = self.start_service("--drain-timeout-ms", 600_000)
         self.assertEqual(self.next(), {"READY": "1", "STATUS": "0 jobs"})
         job = self.start_steady_job(2, daemon)
         self.assertEqual(self.next(), {"STATUS": "1 jobs"})

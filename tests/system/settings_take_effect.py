@@ -1,8 +1,10 @@
 """Each setting of the daemon that no other test starts one with does what --help says of it, while
 it serves a job."""
+import contextlib
 import json
 import os
 import re
+import signal
 import socket
 import struct
 import unittest
@@ -172,6 +174,118 @@ class Settings(HugePages):
         harness.wait_until(suppressed, "lines are kept out of the log")
         self.assertRegex(daemon.err, r"a join was refused(.|\n)*\.\.\. suppressed \d+ lines")
         self.ends(daemon, job)
+
+    @contextlib.contextmanager
+    def refused_worker(self, name):
+        """A socket of this name that the daemon has no port for."""
+        with socket.socket(socket.AF_UNIX) as worker:
+            worker.bind(os.path.join(self.directory(), name + ".sluice"))
+            worker.listen()
+            yield
+
+    def refuses_hostile_name(self, daemon):
+        """Of a socket that would write further lines, and change colours, if it were printed."""
+        with self.refused_worker('a\n{"b": 1}\x1b[31m\udcff'):
+            daemon.wait_to_say("vhost ports are taken")
+
+    def test_log_format_text(self):
+        daemon, job = self.serve("--vhost-max-ports", 2)
+        self.refuses_hostile_name(daemon)
+        line, = [line for line in daemon.err.splitlines() if "refused" in line]
+        self.assertIn(r'/a\n{"b": 1}\x1b[31m\xff.sluice refused: all 2 vhost ports', line)
+        self.assertRegex(line, "^[ -~]+$")
+        self.ends(daemon, job)
+
+    def test_log_format_json(self):
+        """Every line is an object, from the first to the last, whatever it tells."""
+        daemon = self.start_daemon("--log-format", "json", "--log-level", "debug",
+                                   "--straggler-warning-ms", 100, "--vhost-max-ports", 2,
+                                   "--stats-interval-s", 1)
+        job = self.start_steady_job(2, daemon, SLUICE_JOB=7)
+        self.refuses_hostile_name(daemon)
+        job[1].send(signal.SIGSTOP)
+        daemon.wait_to_say("straggler")
+        job[1].kill()
+        daemon.wait_to_say("aborted")
+        self.ends_on_signal(daemon)
+        lines = [json.loads(line) for line in daemon.err.splitlines()]
+        for line in lines:
+            self.assertRegex(line["time"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
+            self.assertEqual(line["process"], "sluice-aggregator")
+            self.assertRegex(line["message"], "^[ -~]+$")
+        self.assertIn("ready", [line["message"] for line in lines])
+        self.assertTrue([line for line in lines if "at exit" in line["message"]])
+
+        def event(name):
+            found = [line for line in lines if line.get("event") == name and line["lane"] == 0]
+            self.assertTrue(found, name)
+            self.assertEqual(found[0]["job"], 7)
+            return found[0]
+
+        self.assertEqual(event("formed")["ranks"], 2)
+        self.assertEqual(event("straggler")["rank"], 1)
+        self.assertGreaterEqual(event("straggler")["waited_ms"], 100)
+        self.assertEqual(event("aborted")["rank"], 1)
+        self.assertEqual(event("aborted")["error"], "worker lost")
+        self.assertIn("rank 1 is lost", event("aborted")["reason"])
+
+    def test_log_format_json_of_a_refusal_to_start(self):
+        """Once the settings are read, also the daemon's last words are an object."""
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            daemon = self.start("daemon", harness.program("sluice-aggregator"), "--vhost-dir",
+                                self.directory(), "--log-format", "json", "--metrics-listen", port)
+            self.assertEqual(daemon.wait(), 1)
+        last = json.loads(daemon.err.splitlines()[-1])
+        self.assertEqual(last["level"], "error")
+        self.assertIn("metrics-listen: ", last["message"])
+
+    @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
+    def test_log_format_journald(self):
+        """The journal's directory is one of this test's, in a /run that only the daemon sees."""
+        place = self.directory("journal")
+        os.mkdir(place)
+        os.mkdir(self.directory(), mode=0o700)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
+            journal.settimeout(harness.TIME_LIMIT)
+            journal.bind(os.path.join(place, "socket"))
+            daemon = self.start(
+                "daemon", "unshare", "--mount", "sh", "-c",
+                "mount -t tmpfs none /run && mkdir -p /run/systemd/journal && "
+                f"mount --bind {place} /run/systemd/journal && exec \"$0\" \"$@\"",
+                harness.program("sluice-aggregator"), "--vhost-dir", self.directory(),
+                "--log-format", "journald")
+
+            def next_with(message):
+                while True:
+                    entry = dict(line.split("=", 1)
+                                 for line in journal.recv(100_000).decode().splitlines())
+                    if re.search(message, entry["MESSAGE"]):
+                        return entry
+
+            self.assertEqual(next_with("^ready$"), {"MESSAGE": "ready", "PRIORITY": "6",
+                                                    "SYSLOG_IDENTIFIER": "sluice-aggregator"})
+            job = self.start_steady_job(2, self.address("a0"), SLUICE_JOB=7)
+            formed = next_with("formed, 2 ranks")
+            names = ("JOB", "LANE", "EVENT", "RANKS")
+            self.assertEqual([formed["SLUICE_" + name] for name in names],
+                             ["7", "0", "formed", "2"])
+            self.end_steady_job(job)
+            self.assertEqual(next_with("all 2 ranks have left")["SLUICE_EVENT"], "left")
+            self.ends_on_signal(daemon)
+        self.assertEqual(daemon.err, "")
+
+    @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
+    def test_log_format_journald_without_a_journal(self):
+        daemon = self.start(
+            "daemon", "unshare", "--mount", "sh", "-c",
+            "mount -t tmpfs none /run && exec \"$0\" \"$@\"",
+            harness.program("sluice-aggregator"), "--vhost-dir", self.directory(), "--log-format",
+            "journald")
+        self.refuses(daemon, 1, "log-format journald: the journal's socket "
+                     "'/run/systemd/journal/socket': No such file or directory")
 
     def test_reply_rate_limit(self):
         """Who proves nothing gets no more answers; who joins from elsewhere gets its own."""

@@ -1,5 +1,6 @@
 #!/bin/bash
-# scripts/test counts and prints every part of a test that was not run, not only whole tests.
+# scripts/test counts and prints every part of a test that was not run, not only whole tests, and
+# keeps what a failed test printed last.
 source "$(dirname "$0")/../../scripts/lib/common.sh"
 source scripts/lib/tests.sh
 
@@ -19,5 +20,12 @@ partly: skipped: D: cores
 not at all: skipped: F.g: needs root'
 if [[ $said != "$expected" || "$passed $failed $skipped" != "2 1 4" ]]; then
   printf '%s\n' "$said" "$passed passed, $failed failed, $skipped skipped"
+  exit 1
+fi
+said=$(ends_of_failed "$log")
+expected='--- wrong: FAIL
+the "result": "OK" was expected'
+if [[ $said != "$expected" ]]; then
+  printf '%s\n' "$said"
   exit 1
 fi

@@ -54,6 +54,15 @@ class Standbys(harness.SystemTest):
         job = self.start_steady_job(3, first)
         takes_over(self, job, first, self.start_daemon)
 
+    def test_a_standby_takes_over_from_one_that_is_told_to_end(self):
+        first, second = [self.start_daemon(name=name) for name in ("a0", "a1")]
+        job = self.start_steady_job(3, self.address("a0", "a1"))
+        self.ends_on_signal(first)
+        self.assertEqual(self.counter(first, "jobs_sent_away"), 1)
+        second.wait_to_say("job .* resumed")
+        self.end_steady_job(job)
+        self.ends_on_signal(second)
+
     def test_a_standby_that_is_there_already_takes_over(self):
         first, second = [self.start_daemon(name=name) for name in ("a0", "a1")]
         job = self.start_steady_job(3, self.address("a0", "a1"))

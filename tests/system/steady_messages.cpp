@@ -3,9 +3,10 @@
 // every bit. It says "joined", waits for START_FILE if one is named, says "under way" after the
 // first turn, and ends with 0 some turns after rank 0 has seen STOP_FILE.
 //
-// Ends with 1 when an element is wrong, and with 3 when the library reports an error, told as
-// steady.hpp has it.
+// Ends with 1 when an element is wrong or a counter falls, and with 3 when the library reports an
+// error, told as steady.hpp has it.
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <span>
@@ -49,6 +50,10 @@ class Ring {
         std::fprintf(stderr, "rank %u: turn %d is wrong\n", job_.rank(), turn);
         return 1;
       }
+      if (counters_fell_) {
+        std::fprintf(stderr, "rank %u: counters fell\n", job_.rank());
+        return 1;
+      }
       if (turn == 1) say("under way");
       std::this_thread::sleep_for(1ms);  // leaves the machine to what a test is about
     }
@@ -81,7 +86,8 @@ class Ring {
         job_.recv(std::span(received_[0]), before),
         job_.recv(std::span(received_[1]), after),
     };
-    for (const sluice::Work& work : works) work.wait();
+    for (const sluice::Work& work : works)
+      while (!work.wait_for(10ms)) look_at_counters();
     return is_from(before, turn, received_[0]) && is_from(after, turn, received_[1]);
   }
 
@@ -92,6 +98,13 @@ class Ring {
     return tensor[0] == 0 || tensor[0] == last_;
   }
 
+  /// They only grow, also where a channel waits on for its other side.
+  void look_at_counters() {
+    const std::uint64_t received = job_.statistics().packets_received;
+    counters_fell_ |= received < packets_received_;
+    packets_received_ = received;
+  }
+
   const std::filesystem::path stop_file_;
   const sluice::JobOptions options_;  // read before a context waits for daemons
   Tensor sent_;
@@ -99,6 +112,8 @@ class Ring {
   sluice::Context context_;
   sluice::Communicator job_;
   int last_ = 0;
+  std::uint64_t packets_received_ = 0;
+  bool counters_fell_ = false;
 };
 
 }  // namespace

@@ -53,6 +53,11 @@ class BesideOtherBindings(Torch):
                                               **harness.python_environment()))
 
 
+class Profiles(Torch):
+    def test_names_and_shapes(self):
+        self.all_end_well(self.start_programs(2, self.start_daemon(), "profiled.py"))
+
+
 class Training(Torch):
     def test_two_ranks(self):
         self.all_end_well(self.start_programs(

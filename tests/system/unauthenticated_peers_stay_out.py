@@ -71,8 +71,8 @@ class Garbage(harness.SystemTest):
         self.all_end_well([self.start_sender("rounds", 20)])
         self.end_steady_job(job)
         self.ends_on_signal(daemon)
-        for reason in ("too_short", "bad_magic", "bad_kind", "bad_length", "wrong_direction",
-                       "unknown_job", "unknown_token", "wrong_incarnation"):
+        for reason in ("too_short", "bad_magic", "bad_version", "bad_kind", "bad_length",
+                       "wrong_direction", "unknown_job", "unknown_token", "wrong_incarnation"):
             self.assertGreater(self.counter(daemon, reason), 0, reason)
         self.assertEqual(self.counter(daemon, "jobs_aborted"), 0)
         self.assertEqual(self.counter(daemon, "jobs_left"), 1)

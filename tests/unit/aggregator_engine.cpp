@@ -408,10 +408,12 @@ TEST_CASE("jobs may not keep more packet buffers together than there are") {
 TEST_CASE("a daemon that ends refuses new jobs and serves the old") {
   Bench bench;
   bench.form();
-  bench.engine().close();
+  bench.engine().close(true);
   auto join = bench.join_packet(0, 7, bench.challenge_serial(0, 7, kJob + 1));
   join.header.job = kJob + 1;
   CHECK(abort_of(bench.give(0, join)).reason == wire::AbortReason::kShuttingDown);
+  join.epoch = 5;  // it lived at another aggregator
+  CHECK(of_kind<wire::Pending>(bench.give(0, join)).size() == 1);
   CHECK(of_kind<wire::Result>(bench.short_op_of_all()).size() == 2);
 }
 
@@ -610,14 +612,113 @@ TEST_CASE("a WELCOME is repeated to who was never heard, and to nobody else") {
   CHECK(of_kind<wire::Welcome>(bench.pass(100ms)).empty());
 }
 
-TEST_CASE("shutting down tells all ranks") {
+TEST_CASE("an aggregator that retires asks all ranks for KEEPALIVEs, and refuses them") {
   Bench bench;
   bench.form();
-  bench.engine().shut_down(bench.now, bench.sink);
+  bench.engine().retire(bench.now, bench.sink);
+  const auto polled = of_kind<wire::Poll>(bench.sink.take());
+  REQUIRE(polled.size() == 2);
+  for (const auto& sent : polled)
+    CHECK(std::ranges::all_of(sent.packet().as<wire::Poll>().streams,
+                              [](std::uint8_t byte) { return byte == 0; }));
+
+  const auto refused = of_kind<wire::Refused>(bench.keep_alive(0, 1));
+  REQUIRE(refused.size() == 1);
+  CHECK(refused[0].to == at_rank(0));
+  CHECK(refused[0].packet().as<wire::Refused>().number == 1);
+  CHECK_FALSE(bench.engine().retired());
+
+  const auto again = of_kind<wire::Poll>(bench.pass(20ms));  // lost, perhaps
+  REQUIRE(again.size() == 1);
+  CHECK(again[0].to == at_rank(1));
+  CHECK(of_kind<wire::Refused>(bench.keep_alive(0, 2)).size() == 1);
+  CHECK(of_kind<wire::Refused>(bench.keep_alive(1, 1)).size() == 1);
+  CHECK(bench.engine().retired());
+  CHECK(bench.engine().counters().jobs_sent_away == 1);
+  CHECK(of_kind<wire::Poll>(bench.pass(20ms)).empty());
+}
+
+TEST_CASE("an aggregator that retires takes nobody in, and declares nobody failed") {
+  Bench bench;
+  bench.form();
+  const auto before = bench.challenge_serial(0, 7);
+  bench.engine().retire(bench.now, bench.sink);
+  bench.sink.take();
+  auto hello = wire::make<wire::Hello>(kJob);
+  hello.nonce = 9;
+  CHECK(bench.give(0, hello).empty());
+  CHECK(bench.give(0, bench.join_packet(0, 7, before)).empty());
+  CHECK(of_kind<wire::Abort>(bench.pass(20s)).empty());
+  bench.engine().on_disconnect(at_rank(0).port_id, bench.now, bench.sink);
+  CHECK(of_kind<wire::Abort>(bench.sink.take()).empty());
+  CHECK(of_kind<wire::Result>(bench.short_op_of_all()).size() == 2);  // who is here is served
+}
+
+TEST_CASE("an aggregator that retires lets a job leave that has begun to") {
+  Bench bench;
+  bench.form();
+  bench.leave(0);
+  bench.engine().retire(bench.now, bench.sink);
+  CHECK(of_kind<wire::Poll>(bench.sink.take()).empty());
+  CHECK(bench.keep_alive(1, 1).empty());
+  CHECK_FALSE(bench.engine().retired());
+  CHECK(of_kind<wire::Left>(bench.leave(1)).size() == 1);
+  CHECK(bench.engine().retired());
+}
+
+TEST_CASE("where some ranks of a job were sent away, no other leaves") {
+  Bench bench;
+  bench.form();
+  bench.engine().retire(bench.now, bench.sink);
+  bench.sink.take();
+  CHECK(of_kind<wire::Refused>(bench.keep_alive(0, 1)).size() == 1);
+  CHECK(bench.leave(1).empty());  // rank 0 may need it at the next aggregator
+  CHECK(of_kind<wire::Refused>(bench.keep_alive(1, 1)).size() == 1);
+  CHECK(bench.engine().retired());
+}
+
+TEST_CASE("a recorded KEEPALIVE does not show that a rank was sent away") {
+  Bench bench;
+  bench.form();
+  bench.keep_alive(0, 5);
+  bench.keep_alive(1, 5);
+  bench.engine().retire(bench.now, bench.sink);
+  bench.sink.take();
+  bench.keep_alive(0, 5);
+  bench.keep_alive(1, 4);
+  CHECK(of_kind<wire::Poll>(bench.pass(20ms)).size() == 2);
+  bench.keep_alive(0, 6);
+  bench.keep_alive(1, 6);
+  CHECK(bench.engine().retired());
+}
+
+TEST_CASE("an operator ends a job: all ranks are told") {
+  Bench bench;
+  bench.form();
+  CHECK_FALSE(bench.engine().kick(kJob + 1, bench.now, bench.sink));
+  CHECK(bench.engine().kick(kJob, bench.now, bench.sink));
   const auto told = bench.sink.take();
   CHECK(of_kind<wire::Abort>(told).size() == 2);
-  CHECK(abort_of(told).reason == wire::AbortReason::kShuttingDown);
+  CHECK(abort_of(told).reason == wire::AbortReason::kKicked);
   CHECK(bench.engine().live_jobs() == 0);
+  CHECK_FALSE(bench.engine().kick(kJob, bench.now, bench.sink));
+}
+
+TEST_CASE("an operator's limit of streams is told to the job's ranks, and its end, too") {
+  const auto told = [](std::initializer_list<std::uint16_t> limits) {
+    Bench bench;
+    CHECK_FALSE(bench.engine().limit_streams(kJob, 3));
+    bench.form();
+    for (const std::uint16_t limit : limits) {
+      CHECK(bench.engine().limit_streams(kJob, limit));
+      CHECK(bench.engine().figures_of_jobs(bench.now).at(0).stream_limit == limit);
+    }
+    const auto results = of_kind<wire::Result>(bench.short_op_of_all());
+    return std::uint16_t{results.at(0).packet().delivery().window};
+  };
+  CHECK(told({}) == 0);  // these ranks tell nothing
+  CHECK(told({3}) == 3);
+  CHECK(told({3, 0}) == 0xffff);
 }
 
 TEST_CASE("ranks of this machine get so many streams as its caches hold, if they ask for none") {

@@ -59,7 +59,7 @@ const std::vector<IntegerFacts> kIntegers{
     {"reply-rate-limit", 1, 1'000'000, 1000},
     {"liveness-timeout-ms", 100, 600'000, 5000},
     {"formation-timeout-ms", 100, 600'000, 30'000},
-    {"drain-timeout-ms", 0, 600'000, 2000},
+    {"drain-timeout-ms", 0, 600'000, 0},
     {"straggler-warning-ms", 0, 600'000, 1000},
     {"memory-mib",
      65,
@@ -77,14 +77,16 @@ const std::map<std::string, Words> kWords{
     {"integrity", {"auto", "on", "off"}},
     {"idle", {"busy-spin", "yield", "backoff"}},
     {"log-level", {"trace", "debug", "info", "warn", "error"}},
+    {"log-format", {"text", "json", "journald"}},
     {"hugepages", {"on", "off"}},
     {"pci", {"on", "off"}},
     {"telemetry", {"on", "off"}},
+    {"control-access", {"owner", "group"}},
 };
 
-const Words kTexts{"vhost-dir",     "port",        "address", "file-prefix", "eal-args",
-                   "log-file",      "secret-file", "faults",  "cpu",         "multicast-groups",
-                   "metrics-listen"};
+const Words kTexts{"vhost-dir",      "port",          "address", "file-prefix", "eal-args",
+                   "log-file",       "secret-file",   "faults",  "cpu",         "multicast-groups",
+                   "metrics-listen", "control-socket"};
 
 const std::set<std::string> kReloadable{
     "max-jobs",  "secret-file",    "reply-rate-limit", "drain-timeout-ms", "straggler-warning-ms",
@@ -303,6 +305,9 @@ TEST_CASE("settings are checked against each other") {
              Contains("/none' must exist"));
   CHECK_NOTHROW(parse({"--vhost-dir", directory.path() + "/new/"}));
   CHECK_NOTHROW(parse(valid({"--log-file", directory.path() + "/a.log"})));
+  CHECK_THAT(
+      error_of(valid({"--log-file", directory.path() + "/a.log", "--log-format", "journald"})),
+      Contains("must be empty with log-format = journald (flag --log-format)"));
   if (geteuid() != 0) {  // root may write anywhere
     fs::permissions(directory.path(), fs::perms::owner_read | fs::perms::owner_exec);
     CHECK_THAT(error_of(valid({"--log-file", directory.path() + "/a.log"})),
@@ -333,7 +338,8 @@ TEST_CASE("help names every setting with its range, unit and default") {
 
 TEST_CASE("version") {
   CHECK(parse({"--version"}).action == Action::kVersion);
-  CHECK_THAT(parse({"--version"}).text, Catch::StartsWith("sluice-aggregator "));
+  CHECK_THAT(parse({"--version"}).text,
+             Catch::Matches("sluice-aggregator [0-9.]+ \\(build [0-9A-Za-z.-]+\\)\n"));
 }
 
 TEST_CASE("what follows -- goes to the EAL") {
@@ -388,10 +394,27 @@ TEST_CASE("--print-config prints values that do not fit together, none that is w
   CHECK_THAT(error_of({"--print-config", "--check-config", "--shard", "3"}), Contains("neither"));
 }
 
+TEST_CASE("a value that a line has in quotes only is printed so, and read back") {
+  const Directory directory;
+  for (const std::string value :
+       {"a#b", " a", "a\t", "# \"x\\", "\"a\"", "\"", "\\", "a \"#\" b"}) {
+    INFO(value);
+    const auto printed = parse({"--print-config", "--log-file", value});
+    const std::string file = directory.file("a.conf", printed.text);
+    CHECK(parse({"--print-config", "--config", file}).config.log_file == value);
+  }
+  const auto read = [&](const std::string& line) {
+    return parse({"--print-config", "--config", directory.file("b.conf", line + "\n")})
+        .config.log_file;
+  };
+  CHECK(read(R"(log-file = "a b"  # "c")") == "a b");
+  CHECK(read(R"(log-file = "a" b)") == R"("a" b)");
+  CHECK(parse({"--print-config", "--eal-args", "a#b"}).text.find("\neal-args = \"a#b\"  # ") !=
+        std::string::npos);
+}
+
 TEST_CASE("a value that no line of a file can have is not printed as one") {
-  for (const Words& flags :
-       {Words{"--log-file", "a#b"}, Words{"--log-file", " a"},
-        Words{"--log-file", "a\nstreams = 1"}, Words{"--log-file", "a\t"}, Words{"--", "a b"}}) {
+  for (const Words& flags : {Words{"--log-file", "a\nstreams = 1"}, Words{"--", "a b"}}) {
     Words arguments{"--print-config"};
     arguments.insert(arguments.end(), flags.begin(), flags.end());
     const std::string text = parse(arguments).text;
@@ -514,6 +537,14 @@ TEST_CASE("addresses where a server listens") {
                Contains("metrics-listen"));
   }
   CHECK(parse(valid({"--metrics-listen", ""})).config.metrics_listen.empty());
+
+  const auto ports = [](const char* text) { return parse_listen_ports("m", text); };
+  CHECK(ports("9410").last == 9410);
+  CHECK(ports("10.0.0.2:9410+").first.ipv4 == 0x0a00'0002);
+  CHECK(ports("10.0.0.2:9410+").first.port == 9410);
+  CHECK(ports("65280+").last == 65535);
+  for (const char* bad : {"0+", "65281+", "+", "9410++", "9410+1"})
+    CHECK_THAT(error_of([&] { ports(bad); }), Contains("m"));
 }
 
 TEST_CASE("addresses of aggregators") {

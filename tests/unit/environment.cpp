@@ -80,6 +80,7 @@ TEST_CASE("every variable reaches its option") {
   const Variables variables({{"SLUICE_AGGREGATORS", "vhost:/run/a|vhost:/run/b, 10.0.0.9:5000"},
                              {"SLUICE_CONNECT_TIMEOUT_MS", "500"},
                              {"SLUICE_FAULTS", "seed=7,loss=0.01"},
+                             {"SLUICE_METRICS_LISTEN", "10.0.0.2:9410+"},
                              {"SLUICE_PORT", "net_af_packet0,iface=veth1"},
                              {"SLUICE_ADDRESS", "10.0.0.2/24"},
                              {"SLUICE_MTU", "1500"},
@@ -89,6 +90,7 @@ TEST_CASE("every variable reaches its option") {
                              {"SLUICE_SHARED_MEMORY", "0"},
                              {"SLUICE_IDLE", "busy-spin"},
                              {"SLUICE_LOG", "debug"},
+                             {"SLUICE_TIMELINE", "/tmp/trace.%r.json"},
                              {"SLUICE_EAL_ARGS", "-n 4  --no-telemetry"},
                              {"SLUICE_RANK", "3"},
                              {"SLUICE_WORLD_SIZE", "4"},
@@ -98,6 +100,7 @@ TEST_CASE("every variable reaches its option") {
                              {"SLUICE_HISTORY", "16"},
                              {"SLUICE_JOIN_TIMEOUT_MS", "1000"},
                              {"SLUICE_AGGREGATOR_TIMEOUT_MS", "2000"},
+                             {"SLUICE_OP_TIMEOUT_MS", "700"},
                              {"SLUICE_RETRANSMIT_TIMEOUT_MIN_US", "3000"},
                              {"SLUICE_ROUND_TRIP_MAX_US", "200"}});
   const auto context = ContextOptions::from_environment();
@@ -105,6 +108,7 @@ TEST_CASE("every variable reaches its option") {
         std::vector<std::string>{"vhost:/run/a|vhost:/run/b", "10.0.0.9:5000"});
   CHECK(context.connect_timeout == milliseconds(500));
   CHECK(context.faults == "seed=7,loss=0.01");
+  CHECK(context.metrics_listen == "10.0.0.2:9410+");
   CHECK(context.port == "net_af_packet0,iface=veth1");
   CHECK(context.address == "10.0.0.2/24");
   CHECK(context.mtu == 1500);
@@ -114,6 +118,7 @@ TEST_CASE("every variable reaches its option") {
   CHECK(!context.shared_memory);
   CHECK(context.idle == "busy-spin");
   CHECK(context.log_level == "debug");
+  CHECK(context.timeline == "/tmp/trace.%r.json");
   CHECK(context.eal_args == std::vector<std::string>{"-n", "4", "--no-telemetry"});
   CHECK_NOTHROW(validate(context));
   const auto job = JobOptions::from_environment();
@@ -125,6 +130,7 @@ TEST_CASE("every variable reaches its option") {
   CHECK(job.history == 16);
   CHECK(job.join_timeout == milliseconds(1000));
   CHECK(job.aggregator_timeout == milliseconds(2000));
+  CHECK(job.op_timeout == milliseconds(700));
   CHECK(job.retransmit_timeout_min == microseconds(3000));
   CHECK(job.round_trip_max == microseconds(200));
   CHECK_NOTHROW(validate(job));
@@ -149,6 +155,7 @@ TEST_CASE("a value beyond its range is refused with variable, value and range") 
       {"SLUICE_LOG", "error", "loud", "trace|debug|info|warn|error"},
       {"SLUICE_JOB", "0", "-1", "0..4294967295"},
       {"SLUICE_JOB", "4294967295", "4294967296", "0..4294967295"},
+      {"SLUICE_JOB", "bert-large", "bert large", "0..4294967295, or a name of 1..64 printable"},
       {"SLUICE_BLOCK_ELEMENTS", "1", "0", "1..16384"},
       {"SLUICE_BLOCK_ELEMENTS", "16384", "16385", "1..16384"},
       {"SLUICE_STREAMS", "0", "-1", "0..1024"},
@@ -159,6 +166,8 @@ TEST_CASE("a value beyond its range is refused with variable, value and range") 
       {"SLUICE_JOIN_TIMEOUT_MS", "3600000", "3600001", "1..3600000"},
       {"SLUICE_AGGREGATOR_TIMEOUT_MS", "100", "99", "100..600000"},
       {"SLUICE_AGGREGATOR_TIMEOUT_MS", "600000", "600001", "100..600000"},
+      {"SLUICE_OP_TIMEOUT_MS", "0", "-1", "0..86400000"},
+      {"SLUICE_OP_TIMEOUT_MS", "86400000", "86400001", "0..86400000"},
       {"SLUICE_RETRANSMIT_TIMEOUT_MIN_US", "100", "99", "100..10000000"},
       {"SLUICE_RETRANSMIT_TIMEOUT_MIN_US", "10000000", "1e3", "100..10000000"},
       {"SLUICE_ROUND_TRIP_MAX_US", "10", "9", "10..10000000"},
@@ -180,6 +189,28 @@ TEST_CASE("a value beyond its range is refused with variable, value and range") 
     CHECK_THAT(message,
                Contains(std::string(edge.bad).substr(std::string(edge.bad).find(',') + 1)));
   }
+}
+
+TEST_CASE("a job has a number or a name") {
+  CHECK(JobId().number() == 0);
+  JobOptions job;
+  job.job = 7;
+  CHECK(job.job == 7);
+  CHECK(job.job.text() == "7");
+  CHECK(job.job.name().empty());
+  job.set("job", "bert-large");
+  CHECK(job.job.number() == 108'174'750);
+  CHECK(job.job.text() == "bert-large");
+  CHECK(job.job.name() == "bert-large");
+  CHECK_NOTHROW(validate(job));
+  job.job = std::string("007");
+  CHECK(job.job.text() == "7");
+  CHECK_THAT(error_of([&] { job.job = "no name"; }),
+             Catch::StartsWith("job must be 0..4294967295, or a name of 1..64") &&
+                 Contains("not 'no name'"));
+  CHECK(job.job == 7);
+  const Variables variables(Values{{"SLUICE_JOB", "bert-large"}});
+  CHECK(JobOptions::from_environment().job.name() == "bert-large");
 }
 
 TEST_CASE("an aggregator's standbys follow it, each another address") {

@@ -146,6 +146,7 @@ inline const std::map<std::string, Bytes>& golden() {
          hex(head("85", "40 00") + "38 37 36 35 34 33 32 31  18 17 16 15 14 13 12 11  02 00*7"
                                    "  e8 03 00*6  84 03 00*6  06 00  0e 00  03 00  00 00")},
         {"left", hex(head("86", "18 00") + "88 77 66 55 44 33 22 11")},
+        {"versions", hex(head("8c", "20 00") + "18 17 16 15 14 13 12 11  01  03  00*6")},
         {"keep_alive_ack",
          hex(head("87", "28 00") + "08 07 06 05 04 03 02 01  2a 00*7  a8 a7 a6 a5 a4 a3 a2 a1")},
         {"result", hex(result("68 00", "01") + kBlock2)},

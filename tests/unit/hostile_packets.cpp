@@ -1,6 +1,8 @@
 // The aggregator's engine under packets that no honest worker sends: of members that lie to their
 // own job, of ranks that play several parts, and of hosts that know no secret but see some packets.
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -60,6 +62,49 @@ TEST_CASE("a JOIN repeated with another Ethernet address redirects nobody") {
                          bench.sink);
   CHECK(bench.sink.take().empty());
   CHECK(bench.drops(DropReason::kBadChallenge) == 1);
+}
+
+TEST_CASE("a HELLO of another version is answered with no more bytes than it has, and not often") {
+  Bench bench;
+  bench.config.reply_rate_limit = 5;
+  const auto hello = [](std::size_t size, std::uint8_t version = 2) {
+    auto made = wire::make<wire::Hello>(kJob);
+    made.header.version = version;
+    made.header.length = static_cast<std::uint16_t>(size);
+    made.nonce = 4711;
+    std::vector<std::byte> bytes(size);
+    std::memcpy(bytes.data(), &made, std::min(size, sizeof made));
+    return bytes;
+  };
+  const auto give = [&](const std::vector<std::byte>& bytes) {
+    bench.engine().receive(at_rank(0), received(bench.sink, bytes), bench.now, bench.sink);
+    return bench.sink.take();
+  };
+  for (const std::size_t size : {32u, 128u, 1400u}) {
+    CAPTURE(size);
+    const auto answers = give(hello(size, size == 32 ? 0 : 255));
+    REQUIRE(of_kind<wire::Versions>(answers).size() == 1);
+    CHECK(answers[0].datagram->size() == 32);
+    const auto& versions = answers[0].packet().as<wire::Versions>();
+    CHECK(versions.header.job == kJob);
+    CHECK(versions.nonce == 4711u);
+    CHECK(versions.lowest == wire::kVersion);
+    CHECK(versions.highest == wire::kVersion);
+    CHECK(answers[0].packet().has_integrity());
+  }
+  CHECK(give(hello(31)).empty());
+  std::vector<std::byte> join = hello(128);
+  join[3] = std::byte{2};
+  CHECK(give(join).empty());
+  join[3] = std::byte{0x8c};  // a VERSION: two aggregators must not answer each other
+  CHECK(give(join).empty());
+  CHECK(bench.drops(DropReason::kBadVersion) == 5);
+  CHECK(bench.drops(DropReason::kWrongDirection) == 0);
+  std::size_t answered = 3;
+  for (int i = 0; i < 20; ++i) answered += give(hello(128)).size();
+  CHECK(answered == 5);
+  CHECK(bench.drops(DropReason::kBadVersion) == 25);
+  CHECK(bench.engine().live_jobs() == 0);
 }
 
 TEST_CASE("a member's token is never refused, whoever shows it") {

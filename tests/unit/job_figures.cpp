@@ -1,7 +1,9 @@
 // What an aggregator tells operators of a job: counters, and whom it waits for.
 #include "aggregator/job_figures.hpp"
 
+#include <map>
 #include <numeric>
+#include <string_view>
 
 #include <catch2/catch.hpp>
 
@@ -160,4 +162,147 @@ TEST_CASE("lanes' figures of a job add up") {
   CHECK(first.waiting == 6ms);
   CHECK(first.silence == 2ms);
   CHECK(first.counters.rounds == 4);
+}
+
+// --- what streams wait for -----------------------------------------------------------------------
+
+namespace {
+
+using Waited = std::map<std::string_view, Duration>;
+
+/// Only what is not 0.
+Waited waited(Bench& bench) {
+  Waited times;
+  only_job(bench).counters.waited.for_each([&](std::string_view cause, Duration time) {
+    if (time != 0ns) times[cause] = time;
+  });
+  return times;
+}
+
+}  // namespace
+
+TEST_CASE("a stream without an op waits for none of its ranks") {
+  Bench bench;
+  bench.form();
+  bench.now += 5ms;
+  CHECK(waited(bench) == Waited{{"no_op", 5ms}});
+  bench.short_op_of_all();
+  bench.now += 2ms;
+  CHECK(waited(bench) == Waited{{"no_op", 7ms}});
+}
+
+TEST_CASE("a round waits for a rank that is slow, and also while it has not ended") {
+  Bench bench;
+  bench.form();
+  bench.give(0, bench.short_op(0, 0, 1, 0));
+  bench.now += 3ms;
+  CHECK(waited(bench) == Waited{{"contribution", 3ms}});
+  bench.now += 1ms;
+  bench.give(1, bench.short_op(1, 0, 1, 0));
+  CHECK(waited(bench) == Waited{{"contribution", 4ms}});
+}
+
+TEST_CASE("between two rounds of an op a stream waits for the next one") {
+  Bench bench(2, 8);
+  bench.form();
+  for (unsigned r = 0; r < 2; ++r) bench.give(r, bench.long_op(r, 0, r == 0));
+  bench.now += 1ms;
+  bench.give(0, bench.long_op(0, 1, true));
+  CHECK(waited(bench) == Waited{{"next_round", 1ms}});
+}
+
+TEST_CASE("a contribution that is sent again was waited for as it was lost") {
+  Bench bench;
+  bench.form();
+  bench.give(0, bench.short_op(0, 0, 1, 0));
+  bench.now += 3ms;
+  bench.give(1, bench.short_op(1, 0, 1, 0, true));
+  CHECK(waited(bench) == Waited{{"retransmission", 3ms}});
+}
+
+TEST_CASE("a lost contribution that another rank is later than delays nothing") {
+  Bench bench(3);
+  bench.form();
+  bench.give(0, bench.short_op(0, 0, 1, 0));
+  bench.now += 3ms;
+  bench.give(1, bench.short_op(1, 0, 1, 0, true));
+  bench.now += 1ms;
+  CHECK(waited(bench) == Waited{{"contribution", 4ms}});
+  bench.give(2, bench.short_op(2, 0, 1, 0));
+  bench.now += 1ms;
+  CHECK(waited(bench) == Waited{{"contribution", 4ms}, {"no_op", 1ms}});
+}
+
+TEST_CASE("who lacked a result that was lost contributes late to the next round") {
+  Bench bench(2, 8);
+  bench.form();
+  for (unsigned r = 0; r < 2; ++r) bench.give(r, bench.long_op(r, 0, r == 0));
+  bench.now += 2ms;
+  CHECK(of_kind<wire::Result>(bench.probe(0, 0)).size() == 1);
+  bench.now += 1ms;
+  bench.give(0, bench.long_op(0, 1, true));
+  CHECK(waited(bench) == Waited{{"retransmission", 3ms}});
+  bench.now += 1ms;
+  bench.give(0, bench.long_op(0, 2, true));
+  CHECK(waited(bench) == Waited{{"retransmission", 3ms}, {"next_round", 1ms}});
+}
+
+TEST_CASE("a round waits for the acknowledgement of a rank that is far behind") {
+  Bench bench(2, 2);
+  bench.form();
+  for (unsigned r = 0; r < 2; ++r) bench.give(r, bench.long_op(r, 0, r == 0));
+  bench.give(0, bench.long_op(0, 1, true));
+  bench.give(0, bench.long_op(0, 2, true));
+  bench.now += 4ms;
+  bench.ack(1, 1);
+  CHECK(waited(bench) == Waited{{"acknowledgement", 4ms}});
+}
+
+TEST_CASE("a round waits for packet memory") {
+  Bench bench;
+  bench.form();
+  bench.give(0, bench.short_op(0, 0, 1, 0));
+  bench.now += 1ms;
+  bench.sink.pool->dry = true;
+  bench.give(1, bench.short_op(1, 0, 1, 0));
+  bench.now += 6ms;
+  bench.sink.pool->dry = false;
+  bench.pass(0ns);
+  CHECK(waited(bench) == Waited{{"contribution", 1ms}, {"packet_memory", 6ms}});
+}
+
+TEST_CASE("what a job does over again is time of its recovery") {
+  Bench bench(2, 4);
+  bench.resume();
+  bench.now += 1ms;
+  bench.sync(0, 1);
+  bench.now += 1ms;
+  bench.sync(1, 0);
+  bench.now += 1ms;
+  bench.give(0, bench.short_op(0, 0, 1, 0));
+  bench.now += 1ms;
+  bench.give(1, bench.short_op(1, 0, 1, 0));
+  CHECK(waited(bench) == Waited{{"recovery", 4ms}});
+  bench.now += 1ms;
+  CHECK(waited(bench) == Waited{{"recovery", 4ms}, {"no_op", 1ms}});
+}
+
+TEST_CASE("an aggregator that retires lets no rank wait for another one") {
+  Bench bench;
+  bench.form();
+  bench.give(0, bench.short_op(0, 0, 1, 0));
+  bench.now += 2ms;
+  bench.engine().retire(bench.now, bench.sink);
+  bench.now += 3ms;
+  CHECK(waited(bench) == Waited{{"contribution", 2ms}, {"retirement", 3ms}});
+}
+
+TEST_CASE("a pause of the lane is nobody else's wait") {
+  Bench bench;
+  bench.form();
+  bench.give(0, bench.short_op(0, 0, 1, 0));
+  bench.now += 12ms;
+  bench.engine().excuse_pause(10ms);
+  bench.give(1, bench.short_op(1, 0, 1, 0));
+  CHECK(waited(bench) == Waited{{"contribution", 2ms}, {"pause", 10ms}});
 }

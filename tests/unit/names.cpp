@@ -8,6 +8,8 @@
 #include <sluice/error.hpp>
 #include <sluice/types.hpp>
 
+#include "common/base/version.hpp"
+
 using namespace sluice;
 
 TEST_CASE("every element type is found again by its name") {
@@ -75,6 +77,13 @@ TEST_CASE("bitwise reductions are those of integers") {
   CHECK_FALSE(is_valid(ElementType::kInt8, static_cast<Reduction>(9)));
 }
 
+TEST_CASE("version and build are told in one line") {
+  CHECK(std::string(version()).find('.') != std::string::npos);
+  CHECK(std::string(build_id()).find('@') == std::string::npos);
+  CHECK(version_line("sluice-perf") ==
+        std::string("sluice-perf ") + version() + " (build " + build_id() + ")\n");
+}
+
 TEST_CASE("names need not end in a zero byte") {
   const std::string_view text = "int32,int64";
   CHECK(parse_element_type(text.substr(0, 5)) == ElementType::kInt32);
@@ -83,13 +92,13 @@ TEST_CASE("names need not end in a zero byte") {
 
 TEST_CASE("every error code has a name of its own") {
   std::set<std::string_view> names;
-  for (unsigned value = 1; value <= 13; ++value) {
+  for (unsigned value = 1; value <= 14; ++value) {
     const std::string_view text = name(static_cast<ErrorCode>(value));
     CHECK(text != "?");
     CHECK(names.insert(text).second);
   }
   CHECK(name(static_cast<ErrorCode>(0)) == "?");
-  CHECK(name(static_cast<ErrorCode>(14)) == "?");
+  CHECK(name(static_cast<ErrorCode>(15)) == "?");
 }
 
 TEST_CASE("an error carries its code, its text, and the rank and op it concerns") {

@@ -757,6 +757,7 @@ TEST_CASE("A full ring keeps order, sends nothing twice and drops what exceeds t
   CHECK(in_ring < kOffered);
   CHECK(counters.tx_partial_bursts > 0);
   CHECK(loop.io.backlog(loop.port.id()) == 64);
+  CHECK(loop.io.left_backlog());
   CHECK(counters.tx_backlog_full == kOffered - in_ring - 64);
 
   // The ring drains a little at a time while the backlog moves up.
@@ -769,6 +770,7 @@ TEST_CASE("A full ring keeps order, sends nothing twice and drops what exceeds t
   std::iota(expected.begin(), expected.end(), 0u);
   CHECK(order == expected);
   CHECK(loop.io.backlog(loop.port.id()) == 0);
+  CHECK_FALSE(loop.io.left_backlog());
   CHECK(loop.pools_are_full());
 }
 
@@ -793,6 +795,7 @@ TEST_CASE("Nobody is answered before there is room for all the answers") {
   // The port takes as many as its ring holds, then nothing.
   while (io.receive(answer) > 0) io.flush();
   CHECK(next < kAsked);
+  CHECK(io.held_back());
   CHECK(io.counters().tx_backlog_full == 0);
 
   std::size_t answers = 0;
@@ -805,6 +808,8 @@ TEST_CASE("Nobody is answered before there is room for all the answers") {
     io.flush();
   }
   CHECK(answers == kAsked * kAnswers);
+  io.receive(answer);
+  CHECK_FALSE(io.held_back());
   CHECK(io.counters().tx_backlog_full == 0);
   CHECK(payloads.available() == payloads.size());
 }

@@ -1,6 +1,7 @@
 // The map of non-zero blocks against a plain loop, whatever the order of the queries.
 #include "worker/nonzero_map.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <random>
 #include <vector>
@@ -53,6 +54,32 @@ TEST_CASE("queries in any order find what a plain loop finds") {
   }
 }
 
+TEST_CASE("of a tensor that is held in part, all else is zero") {
+  std::mt19937_64 random(2);
+  for (int round = 0; round < 200; ++round) {
+    const std::size_t count = 1 + random() % 2000;
+    std::vector<bool> blocks(count);
+    for (std::size_t b = 0; b < count; ++b) blocks[b] = random() % 50 == 0;
+    const std::vector<float> values = values_of(blocks);
+    const std::uint64_t x = random() % (values.size() + 1), y = random() % (values.size() + 1);
+    const worker::ElementRange held{std::min(x, y), random() % 4 == 0 ? x : std::max(x, y)};
+    std::vector<bool> expected(count);
+    for (std::uint64_t e = held.begin; e < held.end; ++e) {
+      const std::uint64_t b = e / kBlock;
+      const bool is_whole = b * kBlock >= held.begin && (b + 1) * kBlock <= held.end;
+      expected[b] = blocks[b] || !is_whole;  // in part: taken for one that is not zero
+    }
+    numeric::BlockedTensor tensor = tensor_of(values);
+    tensor.data += held.begin * sizeof(float);
+    NonZeroMap map(tensor, {}, {}, held);
+    for (int query = 0; query < 50; ++query) {
+      const auto from = static_cast<std::uint32_t>(random() % (count + 1));
+      const auto stride = static_cast<std::uint32_t>(1 + random() % 600);
+      REQUIRE(map.next(from, stride) == plain_search(expected, from, stride));
+    }
+  }
+}
+
 TEST_CASE("a map that the caller gives is believed, and the tensor not read") {
   const std::vector<std::uint64_t> given{std::uint64_t{1} << 3, 1};
   NonZeroMap map({nullptr, 100 * kBlock, kBlock, ElementType::kFloat32}, given);
@@ -72,6 +99,22 @@ TEST_CASE("one query reads no further than the horizon, and the next one goes on
   CHECK(map.next(16, 1) == 30);  // known by now
   CHECK_FALSE(map.contains(16));
   CHECK(map.contains(30));
+
+  SECTION("of a tensor that is held in part it counts from where that begins") {
+    numeric::BlockedTensor tensor = tensor_of(values);
+    tensor.element_count -= 1;  // the last block is short
+    tensor.data += 20 * block_bytes;
+    NonZeroMap part(tensor, {}, {.ahead_bytes = 1, .horizon_bytes = 8 * block_bytes},
+                    worker::ElementRange{20 * kBlock, tensor.element_count});
+    CHECK(part.next(1, 3) == 31);  // has looked at 22, 25 and 28
+    CHECK(part.next(0, 1) == 29);
+    CHECK(part.next(29, 1) == 30);
+    CHECK(part.next(31, 1) == 39);
+    CHECK(part.next(39, 1) == 40);
+    CHECK_FALSE(part.contains(10));
+    CHECK_FALSE(part.contains(28));
+    CHECK(part.contains(30));
+  }
 }
 
 TEST_CASE("a -0 is noticed in the blocks that were read") {

@@ -146,6 +146,7 @@ TEST_CASE("sizes that cannot grow, unknown flags and stray words are refused") {
 
 TEST_CASE("help names every flag with its default") {
   CHECK(parse_options({"--help"}).help);
+  CHECK(parse_options({"--version"}).version);
   for (const char* flag :
        {"--minbytes", "--maxbytes", "--stepfactor", "--stepbytes", "--datatype", "--op",
         "--density", "--overlap", "--memory", "--in-place", "--bitmap", "--block-elements",
@@ -592,13 +593,27 @@ TEST_CASE("the JSON file is an array of rows and nothing is left beside it") {
   std::ifstream file(path);
   const std::string text(std::istreambuf_iterator<char>(file), {});
   CHECK(text.front() == '[');
-  for (const char* field :
-       {"\"size_bytes\": 1000000", "\"count\": 250000", "\"type\": \"float\"", "\"redop\": \"sum\"",
-        "\"encoding\": \"none\"", "\"ranks\": 4", "\"density\": 0.1", "\"union_density\": 0.34",
-        "\"overlap\": \"random\"", "\"time_us_median\": 500.0", "\"time_us_min\": 400.0",
-        "\"algbw_gbps\": 2.0", "\"busbw_gbps\": 3.0", "\"wrong\": 0", "\"wrong\": null",
-        "\"wire_bytes\": 123456", "\"retransmits\": 7", "\"in_place\": false",
-        "\"memory\": \"ordinary\""})
+  for (const char* field : {"\"size_bytes\": 1000000",
+                            "\"count\": 250000",
+                            "\"type\": \"float\"",
+                            "\"redop\": \"sum\"",
+                            "\"encoding\": \"none\"",
+                            "\"ranks\": 4",
+                            "\"density\": 0.1",
+                            "\"union_density\": 0.34",
+                            "\"overlap\": \"random\"",
+                            "\"time_us_median\": 500.0",
+                            "\"time_us_min\": 400.0",
+                            "\"algbw_gbps\": 2.0",
+                            "\"busbw_gbps\": 3.0",
+                            "\"wrong\": 0",
+                            "\"wrong\": null",
+                            "\"wire_bytes\": 123456",
+                            "\"retransmits\": 7",
+                            "\"in_place\": false",
+                            "\"memory\": \"ordinary\"",
+                            "\"version\": \"",
+                            "\"build\": \""})
     CHECK_THAT(text, Contains(field));
 }
 

@@ -303,6 +303,15 @@ TEST_CASE("Every kind of loss is one") {
   CHECK(lossy[5].lane_drops() == Drops{{"tx_fault_lost", 1}});
 }
 
+TEST_CASE("What a port counts beside its drops is no loss") {
+  for (const auto& [name, member] : net::kIoCounterNames) {
+    INFO(name);
+    Window window = second();
+    window.end.io.*member += 1;
+    CHECK(window.losses() == (net::is_drop(name) || name == "pool_empty" ? 1 : 0));
+  }
+}
+
 TEST_CASE("The best trial is the fastest that was sustained") {
   std::vector<Window> trials(4, second());
   const auto set = [&](std::size_t i, double offered, std::uint64_t sent) {

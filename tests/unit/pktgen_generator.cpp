@@ -391,7 +391,7 @@ TEST_CASE("What was sent twice says nothing of the latency") {
 TEST_CASE("A job that the aggregator ends, or refuses, is a failure with its reason") {
   Bed bed(small_job());
   bed.join();
-  bed.engine.shut_down(bed.now, bed.engine_sink);
+  bed.engine.kick(small_job().job, bed.now, bed.engine_sink);
   for (const parts::Sent& sent : bed.engine_sink.take()) bed.deliver(sent);
   REQUIRE(bed.generator.failure());
   CHECK_THAT(bed.generator.failure()->what(), Catch::Contains("aggregator"));
@@ -399,7 +399,7 @@ TEST_CASE("A job that the aggregator ends, or refuses, is a failure with its rea
   GeneratorOptions options = small_job();
   options.streams = 1024;
   Bed small(options);
-  small.engine.close();
+  small.engine.close(true);
   small.generator.start({}, small.now, small.sink);
   for (int i = 0; i < 100 && !small.generator.failure(); ++i, small.now += 100us) {
     for (parts::Sent& sent : small.sink.take())

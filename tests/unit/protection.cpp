@@ -244,7 +244,7 @@ TEST_CASE("the kinds that go under the handshake key are those without a session
     INFO(name);
     const bool sessionless = name == "hello" || name == "join" || name == "challenge" ||
                              name == "pending" || name == "welcome" || name == "refused" ||
-                             name == "abort" || name == "left";
+                             name == "abort" || name == "left" || name == "versions";
     CHECK(wire::uses_handshake_key(static_cast<wire::Kind>(bytes[3])) == sessionless);
   }
 }

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -454,11 +455,53 @@ TEST_CASE("a daemon that comes back is given everything again") {
   CHECK(exchange.server->arena(arena.id()));
 }
 
+TEST_CASE("what another user has put in the place of a socket is removed from our directory") {
+  if (geteuid() != 0) {
+    WARN("skipped: only root can give a file away");
+    return;
+  }
+  constexpr uid_t kOther = 65534;
+  Exchange exchange;
+  exchange.server.reset();
+  const std::string path = exchange.path();
+  const std::vector<std::function<void()>> squats{
+      [&] { std::ofstream(path) << "a file"; },
+      [&] { std::filesystem::create_symlink("/dev/null", path); },
+      [&] { std::filesystem::create_directory(path); },
+      [&] {
+        std::filesystem::create_directory(path);
+        std::ofstream(path + "/full") << "";
+      },
+  };
+  for (const auto& squat : squats) {
+    squat();
+    REQUIRE(lchown(path.c_str(), kOther, kOther) == 0);
+    const UnixSocket server = UnixSocket::listen(path, 0660);
+    CHECK(UnixSocket::connect(path));
+    CHECK(server.accept());
+    std::filesystem::remove(path);
+  }
+  const UnixSocket theirs = UnixSocket::listen(path);
+  REQUIRE(lchown(path.c_str(), kOther, kOther) == 0);
+  const UnixSocket ours = UnixSocket::listen(path);
+  CHECK(UnixSocket::connect(path));
+  CHECK(ours.accept());
+  CHECK(!theirs.accept());
+
+  REQUIRE(lchown(path.c_str(), kOther, kOther) == 0);
+  REQUIRE(chown(exchange.directory.c_str(), kOther, kOther) == 0);
+  CHECK_THROWS_WITH(UnixSocket::listen(path), Contains("another process serves it"));
+}
+
 TEST_CASE("a socket that is served is left alone, one that nobody serves is replaced") {
   Exchange exchange;
   CHECK_THROWS_WITH(RegionServer(exchange.path(), {}, {}), Contains("another process serves it"));
   exchange.server.reset();
-  std::ofstream(exchange.path()) << "left behind";
+  std::ofstream(exchange.path()) << "somebody's";
+  CHECK_THROWS_WITH(RegionServer(exchange.path(), {}, {}),
+                    Contains("there is something else of this name"));
+  std::filesystem::remove(exchange.path());
+  UnixSocket::listen(exchange.path());  // is left behind
   exchange.start();
   RegionClient client(exchange.path());
   exchange.settle({&client});

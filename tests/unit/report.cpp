@@ -80,6 +80,7 @@ TEST_CASE("At the end all is told once more") {
   report.tell_progress(figures_at(4s));
   log.take();
   report.tell_all(figures_at(4s));
-  CHECK_THAT(log.take(), Contains("counters at exit: rounds_finished 4000\n") &&
+  CHECK_THAT(log.take(), Catch::StartsWith("sluice at exit: version ") &&
+                             Contains("counters at exit: rounds_finished 4000\n") &&
                              Contains("local workers at exit: attached 2\n"));
 }

@@ -4,6 +4,7 @@
 
 #include <sstream>
 
+#include "common/config/job_name.hpp"
 #include "common/config/reload.hpp"
 #include "tests/unit/config_parts.hpp"
 
@@ -61,6 +62,10 @@ TEST_CASE("a file has the secrets of jobs and of all others") {
   CHECK(is(store.find(4294967295), kTwo));
   CHECK(is(store.find(0), kThree));
   CHECK(store.describe() == "secrets of 2 jobs and of all others");
+  const SecretStore named = store_of("bert-large " + kOne + "\n7x " + kTwo);
+  CHECK(is(named.find(108'174'750), kOne));
+  CHECK(is(named.find(config::parse_job("job", "7x")), kTwo));
+  CHECK(named.find(7) == nullptr);
   const SecretStore few = store_of("7 " + kOne);
   CHECK(is(few.find(7), kOne));
   CHECK(few.find(8) == nullptr);
@@ -82,9 +87,11 @@ TEST_CASE("stores are the same if they hold the same secrets") {
 }
 
 TEST_CASE("what is wrong with a file is told with its line, and no secret is") {
-  const std::string form = ": must be JOB SECRET, or * SECRET for all other jobs";
+  const std::string form =
+      ": must be JOB SECRET, with the job's id or name, or * SECRET for all other jobs";
   CHECK(error_about("7 " + kOne + "\n\n" + kTwo) == ":3" + form);
-  CHECK(error_about(kTwo + " 7") == ":1" + form);
+  CHECK(error_about(kTwo + " 7") == ":1: a secret has 16..256 bytes, not 1");
+  CHECK(error_about("_" + kTwo + " 7") == ":1" + form);
   CHECK(error_about("-1 " + kOne) == ":1" + form);
   CHECK(error_about("4294967296 " + kOne) == ":1" + form);
   CHECK(error_about("7") == ":1" + form);
@@ -92,6 +99,8 @@ TEST_CASE("what is wrong with a file is told with its line, and no secret is") {
   CHECK(error_about("7 " + std::string(257, 'x')) == ":1: a secret has 16..256 bytes, not 257");
   CHECK(error_about("7 " + kOne + " " + kTwo) == ":1: a secret has no blanks");
   CHECK(error_about("7 " + kOne + "\n7 " + kTwo) == ":2: job 7 has a secret already");
+  CHECK(error_about(kTwo + " " + kOne + "\n" + kTwo + " " + kThree) ==
+        ":2: job 3630986677 has a secret already: that is the id of this line's name");
   CHECK(error_about("* " + kOne + "\n* " + kTwo) == ":2: job * has a secret already");
   CHECK_THAT(error_about("# nothing\n"), Contains("has no secret"));
   CHECK_THAT(error_about(std::string(70'000, '#')), Contains("must be smaller than 65536 bytes"));

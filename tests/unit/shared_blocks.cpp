@@ -43,6 +43,14 @@ struct SharingBench : Bench {
   }
   const Session& session() const { return events.back().session; }
 
+  /// As who was taken in elsewhere, in a generation that goes by reference, and has no progress.
+  std::vector<Sent> join_holding_references(unsigned rank, std::uint64_t nonce) {
+    auto join = join_packet(rank, nonce, challenge_serial(rank, nonce));
+    join.generation = 5;
+    join.flags = wire::kJoinNoProgress | wire::kJoinByReference;
+    return give(rank, join);
+  }
+
   /// Writes a block of `value`s into the rank's slot, and sends the DATA that refers to it.
   std::vector<Sent> refer(unsigned rank, std::uint64_t round, float value, OpNumber op) {
     const std::vector<float> block(kBlock, value);
@@ -235,6 +243,36 @@ TEST_CASE("a rank that names a region which another session took is waited for")
   REQUIRE(welcomes.size() == 2);
   CHECK(bench.formed_by_reference());
   CHECK(welcomes[0].packet().as<wire::Welcome>().results == kResults);
+}
+
+TEST_CASE("a new generation goes by reference if that of any rank did") {
+  const unsigned holder = GENERATE(0u, 1u);
+  SharingBench bench;
+  bench.join_holding_references(holder, 7);
+  const unsigned other = 1 - holder;
+  auto join = bench.join_packet(other, 8, bench.challenge_serial(other, 8));
+  join.generation = 4;  // which went in packets
+  CHECK(of_kind<wire::Welcome>(bench.give(other, join)).size() == 2);
+  CHECK(bench.formed_by_reference());
+}
+
+TEST_CASE("a formation in packets is abandoned for a rank that holds another by reference") {
+  SharingBench bench;
+  bench.slots[0] = 0;  // as its JOIN of before said
+  bench.form();
+  REQUIRE(!bench.formed_by_reference());
+  bench.slots[0] = kFirstSlots;
+  bench.join_holding_references(0, 55);
+  for (std::uint64_t n = 1; bench.events.back().kind == aggregator::JobEvent::Kind::kFormed; ++n) {
+    REQUIRE(n < 20);
+    bench.keep_alive(1, n);
+    CHECK(of_kind<wire::Abort>(bench.pass(100ms)).empty());
+  }
+  CHECK(bench.events.back().kind == aggregator::JobEvent::Kind::kFormationAbandoned);
+  CHECK(of_kind<wire::Refused>(bench.keep_alive(1, 30)).size() == 1);
+  bench.join_holding_references(0, 56);
+  CHECK(of_kind<wire::Welcome>(bench.join(1, 57)).size() == 2);
+  CHECK(bench.formed_by_reference());
 }
 
 TEST_CASE("a job whose rank's memory fails ends before anybody is told of a sum") {

@@ -306,6 +306,143 @@ TEST_CASE("a packet that was changed on the path is not added, and the sum comes
   CHECK(changed == 6);
 }
 
+namespace {
+
+/// What an aggregator of version 2 makes of a HELLO of version 1.
+Flight versions_for(const Flight& hello, std::uint8_t lowest = 2, std::uint8_t highest = 2) {
+  const auto& asked = *reinterpret_cast<const wire::Hello*>(hello.bytes.data());
+  auto versions = wire::make<wire::Versions>(asked.header.job);
+  versions.header.version = highest;
+  versions.nonce = asked.nonce;
+  versions.lowest = lowest;
+  versions.highest = highest;
+  versions.header.integrity = integrity_of(wire::bytes_of(versions));
+  const auto bytes = wire::bytes_of(versions);
+  return {hello.to, hello.from, {bytes.begin(), bytes.end()}};
+}
+
+}  // namespace
+
+TEST_CASE("a rank and an aggregator of other versions part with both versions in one line") {
+  Wire wire;
+  const bool with_secret = GENERATE(false, true);
+  if (with_secret) wire.share_secret();
+  const bool integrity = GENERATE(false, true);
+  wire.aggregator_config.integrity = integrity;
+  for (auto& config : wire.worker_configs) config.integrity = integrity;
+  std::size_t hellos = 0;
+  std::size_t answers = 0;
+  wire.tap = [&](Flight& flight) {
+    if (kind_of(flight) == wire::Kind::kHello) {  // as if the ranks were of version 2,
+      ++hellos;
+      flight.bytes[2] = std::byte{2};
+      return true;
+    }
+    REQUIRE(kind_of(flight) == wire::Kind::kVersions);
+    CHECK(flight.bytes.size() == sizeof(wire::Versions));
+    ++answers;
+    auto& versions = *reinterpret_cast<wire::Versions*>(flight.bytes.data());
+    CHECK(versions.lowest == 1);
+    CHECK(versions.highest == 1);
+    CHECK(versions.header.integrity == integrity_of(flight.bytes));
+    versions.lowest = versions.highest = versions.header.version = 2;  // or the aggregator
+    versions.header.integrity = integrity_of(flight.bytes);
+    return true;
+  };
+  wire.fail_to_join(ErrorCode::kFormationFailed);
+  CHECK(hellos == 6);
+  CHECK(answers == 6);
+  CHECK(wire.drops(DropReason::kBadVersion) == 6);
+  CHECK_THAT(wire.workers[0]->failure()->what(),
+             Catch::StartsWith("job 42: aggregator 0 speaks version 2 of the protocol, this "
+                               "library version 1 (build ") &&
+                 Catch::EndsWith("): use the same release on both"));
+}
+
+TEST_CASE("an aggregator of several other versions names the least and the greatest") {
+  Wire wire;
+  wire.tap = [&](Flight& flight) {
+    if (kind_of(flight) != wire::Kind::kHello) return true;
+    wire.in_flight.push_back(versions_for(flight, 2, 4));
+    return false;
+  };
+  wire.fail_to_join(ErrorCode::kFormationFailed);
+  CHECK_THAT(wire.workers[0]->failure()->what(), Catch::Contains("speaks versions 2 to 4 of the"));
+}
+
+TEST_CASE("that an aggregator speaks another version is not believed once one has answered") {
+  Wire wire;
+  const bool with_secret = GENERATE(false, true);
+  if (with_secret) wire.share_secret();
+  std::map<std::uint32_t, Flight> asked;  // by the rank's address
+  wire.tap = [&](Flight& flight) {
+    if (kind_of(flight) == wire::Kind::kHello) asked[flight.from.ipv4] = flight;
+    if (kind_of(flight) != wire::Kind::kChallenge) return true;
+    wire.in_flight.push_back(flight);
+    for (int i = 0; i < 5; ++i) wire.in_flight.push_back(versions_for(asked.at(flight.to.ipv4)));
+    return false;
+  };
+  REQUIRE(wire.join());
+  CHECK(wire.sum() == 3);
+}
+
+TEST_CASE("a VERSION that says nothing of this join, or nothing new, is dropped") {
+  Wire wire;
+  wire.tap = [&](Flight& flight) {
+    if (kind_of(flight) != wire::Kind::kHello) return true;
+    for (int i = 0; i < 4; ++i) {
+      Flight other = versions_for(flight);
+      auto& versions = *reinterpret_cast<wire::Versions*>(other.bytes.data());
+      versions.nonce = versions.nonce + 1;
+      versions.header.integrity = 0;
+      wire.in_flight.push_back(other);
+      wire.in_flight.push_back(versions_for(flight, 1, 3));  // ours is among them
+      wire.in_flight.push_back(versions_for(flight, 3, 2));  // none is
+    }
+    return true;
+  };
+  REQUIRE(wire.join());
+  CHECK(wire.workers[0]->counters().drops[DropReason::kNotJoined] >= 12);
+  CHECK(wire.sum() == 3);
+}
+
+TEST_CASE("a VERSION that was heard too rarely to be believed is told at the end of the join") {
+  Wire wire;
+  std::map<std::uint32_t, int> said;
+  wire.tap = [&](Flight& flight) {
+    if (kind_of(flight) == wire::Kind::kHello && said[flight.from.ipv4]++ < 2)
+      wire.in_flight.push_back(versions_for(flight));
+    return false;
+  };
+  wire.fail_to_join(ErrorCode::kAggregatorLost);
+  CHECK_THAT(wire.workers[0]->failure()->what(),
+             Catch::Contains("did not answer within 2 s; something there says, without proof, that "
+                             "it speaks version 2 of the protocol, this library version 1"));
+}
+
+TEST_CASE("where a shard has standbys, the join goes on: one of them may speak our version") {
+  Wire wire;
+  for (auto& config : wire.worker_configs) {
+    config.addresses = {2};
+    config.locate = [](std::uint16_t, unsigned attempt) {
+      Endpoint at = kAggregator;
+      if (attempt % 2 == 0) at.ipv4 = 2;  // the one of version 2
+      return at;
+    };
+  }
+  std::map<std::uint32_t, int> heard;
+  wire.tap = [&](Flight& flight) {
+    if (kind_of(flight) != wire::Kind::kHello) return true;
+    if (flight.to.ipv4 == 2) {
+      wire.in_flight.push_back(versions_for(flight));
+      return false;
+    }
+    return ++heard[flight.from.ipv4] > 4;
+  };
+  REQUIRE(wire.join());
+  CHECK(wire.sum() == 3);
+}
+
 TEST_CASE("where integrity is demanded, a packet from another machine must have it") {
   Wire wire;
   wire.aggregator_config.integrity = true;

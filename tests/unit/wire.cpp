@@ -316,6 +316,11 @@ std::vector<FieldRow> layout() {
       ROW(Status, waiting, 56, 32),
       ROW(Poll, delivery, 0, 40),
       ROW(Poll, streams, 40, 32),
+      ROW(Versions, header, 0, 16),
+      ROW(Versions, nonce, 16, 8),
+      ROW(Versions, lowest, 24, 1),
+      ROW(Versions, highest, 25, 1),
+      ROW(Versions, reserved, 26, 6),
       ROW(Beacon, header, 0, 16),
       ROW(Beacon, epoch, 16, 8),
       ROW(Beacon, number, 24, 8),
@@ -581,6 +586,50 @@ TEST_CASE("REFUSED and LEFT") {
   CHECK(parsed("left").as<wire::Left>().token == kToken);
 }
 
+TEST_CASE("VERSION is read whatever its version") {
+  auto built = wire::make<wire::Versions>(kJob);
+  built.nonce = kNonce;
+  built.lowest = 1;
+  built.highest = 3;
+  CHECK(raw(built) == golden().at("versions"));
+  for (unsigned version = 0; version < 256; ++version) {
+    const Bytes bytes = with(golden().at("versions"), 2, static_cast<std::uint8_t>(version));
+    Packet packet;
+    REQUIRE(Packet::parse(bytes, packet) == DropReason::kNone);
+    CHECK(packet.kind() == Kind::kVersions);
+    CHECK(packet.job() == kJob);
+    CHECK(packet.as<wire::Versions>().nonce == kNonce);
+    CHECK(packet.as<wire::Versions>().lowest == 1);
+    CHECK(packet.as<wire::Versions>().highest == 3);
+  }
+}
+
+TEST_CASE("what a HELLO of another version says is read where it never moves") {
+  const auto other = [](std::size_t size) {
+    return with_length(with(resized(golden().at("hello"), size), 2, std::uint8_t{2}));
+  };
+  for (const std::size_t size : {32u, 33u, 128u, 1400u}) {
+    CAPTURE(size);
+    const Bytes bytes = other(size);
+    CHECK(parse(bytes) == DropReason::kBadVersion);
+    const auto hello = hello_of_another_version(bytes);
+    REQUIRE(hello);
+    CHECK(hello->job == kJob);
+    CHECK(hello->nonce == kNonce);
+  }
+  for (std::size_t size = 0; size < 32; ++size) {
+    CAPTURE(size);
+    Bytes bytes = resized(other(128), size);
+    if (size >= 16) bytes = with_length(bytes);
+    CHECK_FALSE(hello_of_another_version(bytes));
+  }
+  CHECK_FALSE(hello_of_another_version(golden().at("hello")));                  // of ours
+  CHECK_FALSE(hello_of_another_version(with(other(128), 0, std::uint8_t{0})));  // not Sluice's
+  CHECK_FALSE(hello_of_another_version(with(other(128), 3, std::uint8_t{2})));  // a JOIN
+  CHECK_FALSE(hello_of_another_version(with(other(128), 3, std::uint8_t{0x8c})));
+  CHECK_FALSE(hello_of_another_version(with(other(128), 4, std::uint8_t{127})));  // its length lies
+}
+
 TEST_CASE("ABORT") {
   AbortInfo info;
   info.reason = wire::AbortReason::kOpMismatch;
@@ -630,6 +679,34 @@ TEST_CASE("an aggregator that is lost is named, and no rank is at fault") {
   CHECK(explain(info) == "rank 3 lost the connection to aggregator 2");
   CHECK(to_error(info, 7).code() == ErrorCode::kAggregatorLost);
   CHECK_FALSE(to_error(info, 7).rank());
+}
+
+TEST_CASE("of an op that timed out, who is waited for is told, if that is known") {
+  AbortInfo info{
+      .reason = wire::AbortReason::kOpTimedOut, .rank_a = Rank{3}, .value_a = 250, .op = 17};
+  CHECK(explain(info) == "op 17 was not done on rank 3 within 250 ms");
+  CHECK(to_error(info, 7).code() == ErrorCode::kOpTimedOut);
+  CHECK(to_error(info, 7).op() == 17);
+  CHECK_FALSE(to_error(info, 7).rank());
+  info.rank_b = Rank{5};
+  info.value_b = 1;
+  CHECK(explain(info) == "op 17 was not done on rank 3 within 250 ms; it waited for rank 5");
+  CHECK(to_error(info, 7).rank() == 5);
+  info.value_b = 4;
+  CHECK(explain(info) ==
+        "op 17 was not done on rank 3 within 250 ms; it waited for rank 5 and 3 more");
+}
+
+TEST_CASE("of a message that timed out, both sides are told") {
+  const AbortInfo info{.reason = wire::AbortReason::kMessageTimedOut,
+                       .rank_a = Rank{3},
+                       .rank_b = Rank{5},
+                       .value_a = 250,
+                       .op = 17};
+  CHECK(explain(info) == "message 17 from rank 3 to rank 5 was not done within 250 ms");
+  CHECK(to_error(info, 7).code() == ErrorCode::kOpTimedOut);
+  CHECK_FALSE(to_error(info, 7).rank());
+  CHECK_FALSE(to_error(info, 7).op());
 }
 
 TEST_CASE("every abort reason and field has its own words") {
@@ -877,7 +954,7 @@ TEST_CASE("every bit of the header's constant parts is checked") {
       CHECK(flip16(14) == DropReason::kBadIntegrity);
     }
     for (unsigned version = 0; version < 256; ++version) {
-      if (version == wire::kVersion) continue;
+      if (version == wire::kVersion || entry.first == "versions") continue;
       CHECK(parse(with(bytes, 2, static_cast<std::uint8_t>(version))) == DropReason::kBadVersion);
     }
   }

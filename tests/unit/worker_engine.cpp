@@ -129,8 +129,9 @@ struct Bench {
   Geometry geometry(std::uint64_t blocks, OpNumber op = 0) const {
     return Geometry::make(blocks * kBlock, ElementType::kFloat32, kBlock, 508, streams, op);
   }
-  std::vector<Sent> submit(std::vector<float>& tensor) {
+  std::vector<Sent> submit(std::vector<float>& tensor, std::chrono::milliseconds timeout = 0ms) {
     worker::OpRequest request;
+    request.timeout = worker::OpTimeout::of(now, timeout);
     request.input = reinterpret_cast<const std::byte*>(tensor.data());
     request.output = reinterpret_cast<std::byte*>(tensor.data());
     request.element_count = tensor.size();
@@ -378,9 +379,111 @@ TEST_CASE("an ABORT ends the ops with its cause, once") {
   CHECK(bench.engine->take_completions().at(0).error->code() == ErrorCode::kWorkerLost);
 }
 
+TEST_CASE("progress is the share of blocks whose results are applied") {
+  Bench bench;
+  bench.join();
+  auto tensor = zeros(Bench::kLongBlocks);
+  auto next = zeros(1);
+  bench.submit(tensor);
+  bench.submit(next);
+  CHECK(bench.engine->progress(0) == 0);
+  const std::uint32_t columns = bench.geometry(1).columns;
+  const double blocks = Bench::kLongBlocks;
+  const double column = std::ceil(blocks / columns);
+  bench.give(bench.long_result(0, 3));  // all but the first column is done with it
+  CHECK(bench.engine->progress(0) == Approx(1 - (column - 1) / blocks));
+  bench.give(bench.long_result(1, 3));
+  CHECK(bench.engine->progress(0) == Approx(1 - (column - 2) / blocks));
+  CHECK(bench.engine->progress(1) == 0);
+  auto last = bench.long_result(2, 3);
+  reinterpret_cast<wire::Column*>(last.data() + sizeof(wire::Result))->next = kNoBlock.value;
+  bench.give(last);
+  CHECK(bench.engine->progress(0) == 1);
+  CHECK(bench.engine->progress(1) == 0);
+}
+
+TEST_CASE("an op that is not done in time ends the job for all") {
+  Bench bench(4, 2);
+  bench.join();
+  auto first = ones(1);
+  auto second = ones(1);
+  bench.submit(first);
+  bench.submit(second, 300ms);
+  const bool told = GENERATE(true, false);
+  if (told) {  // op 1 has one block, on stream 1
+    auto packet = bench.delivery<wire::Status>(401);
+    packet.delivery.delivery_token = 501;
+    packet.delivery.stream = 1;
+    packet.live = 1;
+    RankSet waiting;
+    waiting.insert(Rank{1});
+    packet.waiting = waiting.to_bytes();
+    bench.give(packet);
+  }
+  bench.pass(299ms);
+  REQUIRE(bench.engine->state() == State::kActive);
+  CHECK(bench.engine->next_deadline() <= bench.now + 1ms);
+  const auto leave = of_kind<wire::Leave>(bench.pass(1ms));
+  REQUIRE(leave.size() == 2);
+  for (const Sent& sent : leave) {
+    CHECK(sent.packet().as<wire::Leave>().abort == 1);
+    const AbortInfo why = to_info(sent.packet().as<wire::Leave>());
+    CHECK(why.reason == wire::AbortReason::kOpTimedOut);
+    CHECK(why.rank_a == Rank{0});
+    CHECK(why.op == 1);
+    CHECK(why.value_a == 300);
+    CHECK(why.value_b == (told ? 1 : 0));
+    CHECK(why.rank_b == Rank{static_cast<std::uint16_t>(told ? 1 : 0)});
+  }
+  const auto completions = bench.engine->take_completions();
+  REQUIRE(completions.size() == 2);
+  for (const auto& completion : completions) {
+    REQUIRE(completion.error);
+    CHECK(completion.error->code() == ErrorCode::kOpTimedOut);
+    CHECK(completion.error->op() == 1);
+  }
+  CHECK(bench.engine->failure()->what() == "job 42: op 1 (all_reduce) was not done within 300 ms"s +
+                                               (told ? "; it waited for rank 1" : ""));
+  CHECK(bench.engine->next_deadline() == kNever);
+}
+
+TEST_CASE("an op that is done is not overdue, nor one whose time-out was taken away") {
+  Bench bench;
+  bench.join();
+  auto tensor = ones(1);
+  bench.submit(tensor, 100ms);
+  bench.give(bench.short_result(0, 3, 0));
+  REQUIRE(bench.engine->take_completions().size() == 1);
+  bench.submit(tensor, 100ms);
+  bench.engine->set_timeout(1, {});
+  bench.pass(150ms);
+  CHECK(bench.engine->state() == State::kActive);
+  // One that comes later than another is looked for once that is done.
+  bench.engine->set_timeout(1, worker::OpTimeout::of(bench.now, 100ms));
+  bench.submit(tensor, 300ms);
+  bench.give(bench.short_result(1, 3, 1));
+  bench.pass(299ms);
+  CHECK(bench.engine->state() == State::kActive);
+  bench.pass(1ms);
+  CHECK(bench.engine->state() == State::kFailed);
+  CHECK(bench.engine->failure()->op() == 2);
+}
+
+TEST_CASE("a time-out holds while an aggregator is joined again") {
+  Bench bench;
+  bench.join();
+  auto tensor = ones(1);
+  bench.submit(tensor, 300ms);
+  bench.give(bench.refused());
+  bench.pass(299ms);
+  CHECK(bench.engine->state() == State::kActive);
+  bench.pass(1ms);
+  CHECK(bench.engine->failure()->code() == ErrorCode::kOpTimedOut);
+}
+
 TEST_CASE("errors name the job and its ranks as their users know them") {
   Bench bench;
-  bench.config.alias = worker::KnownAs{.job = 7, .ranks = {Rank{5}, Rank{3}}};
+  bench.config.alias = worker::KnownAs{.job = "bert (7)", .ranks = {Rank{5}, Rank{3}}};
   bench.engine = std::make_unique<Engine>(bench.config, bench.aggregators);
   bench.join();
   const AbortInfo why{.reason = wire::AbortReason::kOpMismatch,
@@ -393,10 +496,11 @@ TEST_CASE("errors name the job and its ranks as their users know them") {
   REQUIRE(bench.engine->failure());
   CHECK(bench.engine->failure()->rank() == 3);
   CHECK(bench.engine->failure()->what() ==
-        "job 7: ranks call different collectives: rank 3 has element count 11, rank 5 has 12 (op "
+        "job bert (7): ranks call different collectives: rank 3 has element count 11, rank 5 has "
+        "12 (op "
         "0)"s);
   CHECK(bench.engine->abort_info()->rank_a == Rank{1});
-  CHECK(worker::KnownAs{.job = 7, .ranks = {Rank{5}}}.of(Rank{9}) == Rank{9});
+  CHECK(worker::KnownAs{.job = "7", .ranks = {Rank{5}}}.of(Rank{9}) == Rank{9});
 }
 
 TEST_CASE("what one aggregator says of the job's end, the others are told unchanged") {
@@ -732,7 +836,7 @@ struct SharedMemory {
     bench.config.slots = slots;
     bench.config.results = [this](const Endpoint&) -> std::optional<worker::EngineConfig::Results> {
       if (!is_given) return std::nullopt;
-      return worker::EngineConfig::Results{8, nullptr, results};
+      return worker::EngineConfig::Results{id, nullptr, results};
     };
   }
 
@@ -751,6 +855,7 @@ struct SharedMemory {
   std::vector<std::byte> slots = std::vector<std::byte>(1 << 20);
   std::vector<std::byte> results = std::vector<std::byte>(2 << 20);
   bool is_given = true;
+  std::uint64_t id = 8;  // of results
 };
 
 TEST_CASE("a JOIN that awaits memory goes as soon as there is some") {
@@ -772,6 +877,30 @@ TEST_CASE("a JOIN that awaits memory goes as soon as there is some") {
   CHECK(join[0].packet().as<wire::Join>().nonce == again);
   CHECK(join[0].packet().as<wire::Join>().results == 8);
   CHECK(of_kind<wire::Join>(bench.pass(10ms)).empty());
+}
+
+TEST_CASE("memory that was offered again is kept, though its first offer was long ago") {
+  Bench bench;
+  SharedMemory memory(bench);
+  bench.engine = std::make_unique<Engine>(bench.config, bench.aggregators);
+  const std::uint64_t nonce = bench.start();
+  const auto offer = [&](std::uint64_t id) {
+    memory.id = id;
+    CHECK(of_kind<wire::Join>(bench.challenge(nonce)).size() == 1);
+  };
+  // A standby's, those of an aggregator that is restarted again and again, the standby's.
+  offer(1);
+  for (std::uint64_t id = 2; id <= limits::kMaxOfferedResults; ++id) offer(id);
+  offer(1);
+  offer(limits::kMaxOfferedResults + 1);
+  auto welcome = bench.welcome_packet(nonce);
+  welcome.flags = wire::kWelcomeByReference;
+  welcome.results = 2;  // the oldest offer
+  bench.give(welcome);
+  CHECK(bench.engine->state() == State::kJoining);
+  welcome.results = 1;
+  bench.give(welcome);
+  CHECK(bench.engine->state() == State::kActive);
 }
 
 TEST_CASE("a new generation may go by reference where the one before did not, not the reverse") {
@@ -1468,29 +1597,58 @@ TEST_CASE("a worker is in the group of its session until the job is over for it"
   CHECK(groups().empty());
 }
 
+/// Lets time pass in which an aggregator acknowledges KEEPALIVEs and, if wanted, says that it waits
+/// for rank 1.
+void pass_answered(Bench& bench, std::uint16_t shard, Duration time, bool with_status) {
+  for (const Time end = bench.now + time; bench.now < end && !bench.engine->over();)
+    for (const Sent& sent : bench.pass(10ms)) {
+      const auto kind = sent.packet().kind();
+      if (sent.to != bench.aggregators[shard]) continue;
+      if (with_status && (kind == wire::Kind::kProbe || kind == wire::Kind::kData)) {
+        auto status = bench.delivery<wire::Status>(400u + shard);
+        status.delivery.delivery_token = 500u + shard;
+        status.delivery.stream = shard;
+        status.live = 1;
+        RankSet late;
+        late.insert(Rank{1});
+        status.waiting = late.to_bytes();
+        bench.give(status);
+      }
+      if (kind != wire::Kind::kKeepAlive) continue;
+      auto ack = wire::make<wire::KeepAliveAck>(kJob);
+      ack.epoch = 400u + shard;
+      ack.delivery_token = 500u + shard;
+      ack.number = sent.packet().as<wire::KeepAlive>().number;
+      bench.give(ack);
+    }
+}
+
 TEST_CASE("an aggregator that answers only short packets is given up, and the length is named") {
   Bench bench;
   bench.join();
   auto tensor = ones(1);
   bench.submit(tensor);
-  const auto pass_answered = [&](Duration time, bool with_status) {
-    for (const Time end = bench.now + time; bench.now < end && !bench.engine->over();)
-      for (const Sent& sent : bench.pass(10ms)) {
-        if (with_status && sent.packet().kind() == wire::Kind::kProbe) bench.status(0, {1});
-        if (sent.packet().kind() != wire::Kind::kKeepAlive) continue;
-        auto ack = wire::make<wire::KeepAliveAck>(kJob);
-        ack.epoch = 400;
-        ack.delivery_token = 500;
-        ack.number = sent.packet().as<wire::KeepAlive>().number;
-        bench.give(ack);
-      }
-  };
-  pass_answered(60s, true);  // another rank is late
+  pass_answered(bench, 0, 60s, true);  // another rank is late
   CHECK(bench.engine->state() == State::kActive);
-  pass_answered(defaults::kAggregatorTimeout - 1s, false);
+  pass_answered(bench, 0, defaults::kAggregatorTimeout - 1s, false);
   CHECK(bench.engine->state() == State::kActive);
-  pass_answered(10s, false);
+  pass_answered(bench, 0, 10s, false);
   REQUIRE(bench.engine->state() == State::kFailed);
   CHECK(bench.engine->failure()->code() == ErrorCode::kAggregatorLost);
   CHECK_THAT(bench.engine->failure()->what(), Catch::Contains("IP packets of 536 bytes"));
+}
+
+TEST_CASE("an aggregator that answers is not declared failed while another is down") {
+  Bench bench(4, 2);
+  bench.join();
+  bench.pass(0ms);
+  auto of_shard_0 = ones(1);
+  auto of_shard_1 = ones(1);
+  bench.submit(of_shard_0);
+  bench.submit(of_shard_1);
+  pass_answered(bench, 1, 200ms, false);  // the path is bad for a while
+  REQUIRE(of_kind<wire::Hello>(bench.give(bench.refused())).size() == 1);
+  pass_answered(bench, 1, 60s, true);  // what it says has no effect, but it comes
+  REQUIRE(bench.engine->state() == State::kFailed);
+  CHECK_THAT(bench.engine->failure()->what(), Catch::Contains("aggregator 0"));
 }

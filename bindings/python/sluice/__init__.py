@@ -11,22 +11,28 @@
 A Context is this process's way to the aggregators; a Communicator is its membership of one job.
 Every rank of a job must start the same collectives in the same order. Arrays are read and written
 in place, never copied; those of empty() and zeros() here are read by this machine's daemons where
-they lie, unless shared_memory is off. Waiting lets other threads run, and Ctrl-C ends it; joining
-and leaving have time-outs of their own and cannot be interrupted.
+they lie, unless shared_memory is off. Waiting lets other threads run, and Ctrl-C ends it; in
+asyncio, `await work` lets other tasks run. Joining and leaving have time-outs of their own and
+cannot be interrupted.
 
 Threads may share all of these. One that closes what others use waits for their calls that are about
 to start an op, and what they call afterwards raises InvalidArgument.
 """
 from __future__ import annotations
 
+import collections
+import contextlib
 import ctypes
 import dataclasses
+import itertools
 import math
+import os
 import threading
 import time
 import types
 import weakref
-from typing import Any
+from collections.abc import Generator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,16 +42,21 @@ from sluice._global_top_k import GlobalTopK
 from sluice._library import Error, InvalidArgument, Status, WaitTimeout, call, lib
 from sluice._memory import empty, lent, zeros
 
-__all__ = ["Communicator", "Context", "Error", "GlobalTopK", "InvalidArgument", "OpStatistics",
-           "SparseWork", "Status", "WaitTimeout", "Work", "__version__", "compress", "empty",
-           "zeros"]
+if TYPE_CHECKING:
+    import asyncio
+
+__all__ = ["Communicator", "CompletionQueue", "Context", "Error", "GlobalTopK", "InvalidArgument",
+           "JobStatistics", "OpStatistics", "SparseWork", "Status", "WaitTimeout", "Work",
+           "__build__", "__version__", "compress", "empty", "zeros"]
 __version__: str = lib.sluice_version().decode()
+__build__: str = lib.sluice_build().decode()  # what git says of the library's sources
 for _public in (Error, GlobalTopK, InvalidArgument, Status, WaitTimeout, empty, zeros):
     _public.__module__ = "sluice"  # what tracebacks show
 
 _CONTEXT_SETTINGS = {"aggregators", "port", "address", "connect_timeout_ms", "mtu", "vlan",
                      "memory_mib", "integrity", "shared_memory", "hugepages", "idle", "log",
-                     "faults", "eal_args"}
+                     "timeline", "metrics_listen", "faults", "eal_args"}
+_NO_TAG = 2**64 - 1
 _LOOK_NS = 50_000_000  # how long a wait may keep a signal's handler from running
 
 
@@ -61,6 +72,28 @@ class OpStatistics:
     bytes_sent: int  #: UDP payload
     bytes_received: int
     retransmissions: int  #: DATA sent again, and PROBEs
+
+
+@dataclasses.dataclass(frozen=True)
+class JobStatistics:
+    """What a Communicator has done since it joined, messages included."""
+    ops_completed: int
+    ops_failed: int
+    ops_pending: int  #: now
+    packets_sent: int
+    packets_received: int
+    packets_dropped: int  #: of those received: of no use, or not valid
+    retransmissions: int  #: DATA sent again, and PROBEs
+    narrowed_by_loss: int  #: times that fewer streams ran, as many DATA were lost
+    narrowed_by_delay: int  #: or as packets waited for long on their way
+    rejoins: int  #: times that an aggregator was lost, and joined again
+    rounds_replayed: int  #: for ranks that lacked their results then
+
+
+def _stragglers(function: Any, handle: Any) -> list[int]:
+    ranks, count = (ctypes.c_uint16 * _library.MAX_RANKS)(), ctypes.c_size_t()
+    call(function, handle, ranks, len(ranks), ctypes.byref(count))
+    return list(ranks[:count.value])
 
 
 class _Options:
@@ -119,9 +152,25 @@ class Context:
 
     def join(self, **settings: Any) -> Communicator:
         """Joins a job, and returns when all its ranks have; settings as above: rank=0,
-        world_size=2, job=7, join_timeout_ms=5000, ... They override those that the Context was
-        given. Raises InvalidArgument, Error."""
+        world_size=2, job=7 or job="bert-large", join_timeout_ms=5000, ... They override those that
+        the Context was given. Raises InvalidArgument, Error."""
         return Communicator(self, **settings)
+
+    def start_timeline(self, file: str | os.PathLike[str]) -> None:
+        """Begins to write a timeline of the ops that are called from now on, for Perfetto, as the
+        setting `timeline` does from the start: %r in the name stands for the rank, %p for the
+        process id, and without either the rank is put before the extension. Raises InvalidArgument
+        where there is one; Error, which names the path, if it cannot be written."""
+        with self._lock:
+            self._refuse_if_closed()
+            call(lib.sluice_context_start_timeline, self._handle, os.fsencode(file))
+
+    def stop_timeline(self) -> None:
+        """Completes the file. Raises InvalidArgument where there is no timeline; Error, which names
+        the path, if not all could be written: there is none then either."""
+        with self._lock:
+            self._refuse_if_closed()
+            call(lib.sluice_context_stop_timeline, self._handle)
 
     def close(self) -> None:
         """Raises InvalidArgument, and it stays open, while communicators of it exist."""
@@ -134,9 +183,12 @@ class Context:
 
     def _add(self, member: ctypes.c_void_p) -> None:
         with self._lock:
-            if not self._finalizer.alive:
-                raise InvalidArgument("the Context is closed", Status.INVALID_ARGUMENT)
+            self._refuse_if_closed()
             self._members.add(id(member))
+
+    def _refuse_if_closed(self) -> None:
+        if not self._finalizer.alive:
+            raise InvalidArgument("the Context is closed", Status.INVALID_ARGUMENT)
 
     def __enter__(self) -> Context:
         return self
@@ -158,6 +210,15 @@ class Communicator:
             raise InvalidArgument(f"{name} is a setting of the Context, not of a job",
                                   Status.INVALID_ARGUMENT)
         options = _Options(context._environment, {**context._settings, **settings})
+        self._join(context, lib.sluice_communicator_join, options.handle)
+
+    @classmethod
+    def _of_split(cls, context: Context, split: Work) -> Communicator:
+        part = cls.__new__(cls)
+        part._join(context, lib.sluice_communicator_join_split, split._handle)
+        return part
+
+    def _join(self, context: Context, function: Any, what: ctypes.c_void_p) -> None:
         self._context = context
         self._handle = ctypes.c_void_p()
         self._lock = threading.RLock()  # of the handle: while it is used, it is not destroyed
@@ -167,13 +228,14 @@ class Communicator:
                                            context)
         try:
             context._add(self._handle)
-            call(lib.sluice_communicator_join, context._handle, options.handle,
-                 ctypes.byref(self._handle))
+            call(function, context._handle, what, ctypes.byref(self._handle))
         except BaseException:
             self._finalizer()
             raise
         self.rank: int = lib.sluice_communicator_rank(self._handle)
         self.world_size: int = lib.sluice_communicator_world_size(self._handle)
+        #: Of the job at its aggregators, also where that was derived.
+        self.job_id: int = lib.sluice_communicator_job_id(self._handle)
 
     def block_elements(self, dtype: Any, wanted: int = 0) -> int:
         """Elements per block of arrays of this dtype: the job's, or `wanted` where that is not 0,
@@ -431,11 +493,71 @@ class Communicator:
         """Starts: done when every rank has called it."""
         return self._start(Work(None, ()), lib.sluice_barrier)
 
+    def split(self, color: int | None, key: int = 0) -> Communicator | None:
+        """Splits the ranks into parts, as MPI_Comm_split does. Returns a Communicator of those with
+        this rank's color, ordered by `key`, and by their ranks here where keys are equal. None, or
+        a negative number: this rank joins no part, and None is returned. A collective call, which
+        waits for every rank; Ctrl-C ends that wait.
+
+        Each part is a job of its own, with the settings of this one and an id derived from its id:
+        it counts as a job at the aggregators, and they look up its secret by that id, so they need
+        a line "* SECRET". It may outlive this Communicator.
+
+        Raises TypeError, InvalidArgument, Error.
+        """
+        caller = "split"
+        color = -1 if color is None else _arrays.int32_of(caller, "color", color)
+        key = _arrays.int32_of(caller, "key", key)
+        work = self._start(Work(None, ()), lib.sluice_split, color, key)
+        work.wait()
+        return None if color < 0 else Communicator._of_split(self._context, work)
+
+    def duplicate(self) -> Communicator:
+        """The same ranks in another job, as MPI_Comm_dup: for a part of the program whose calls
+        shall not have to keep an order with those of the others. Else as split()."""
+        work = self._start(Work(None, ()), lib.sluice_duplicate)
+        work.wait()
+        return Communicator._of_split(self._context, work)
+
     def leave(self) -> None:
         """Leaves the job in an orderly way, and waits for it. Raises Error of Status.ABORTED if ops
         were pending: then the job is aborted on all ranks."""
         with self._lock:
             call(lib.sluice_communicator_leave, self._open())
+
+    def abort(self, why: str = "") -> None:
+        """Ends the job for all ranks, from any thread and whatever is pending: ops fail with
+        Status.ABORTED here, and with Status.RANK_LEFT, naming this rank, on the others. `why` is
+        for this rank's error. Does nothing where the job is over."""
+        with self._lock:
+            call(lib.sluice_communicator_abort, self._open(), why.encode())
+
+    @property
+    def failure(self) -> Error | None:
+        """The error that ended the job for this rank, with which every further call fails; None:
+        none did, or it left in an orderly way."""
+        with self._lock:
+            handle = self._open()
+            try:
+                call(lib.sluice_communicator_failure, handle)
+            except Error as error:
+                return error
+        return None
+
+    @property
+    def stragglers(self) -> list[int]:
+        """Ranks, rising, that pending ops wait for, as Work.stragglers tells of one."""
+        with self._lock:
+            return _stragglers(lib.sluice_communicator_stragglers, self._open())
+
+    @property
+    def statistics(self) -> JobStatistics:
+        """What it has done since it joined."""
+        with self._lock:
+            done = _library.JobStatistics()
+            call(lib.sluice_communicator_statistics, self._open(), ctypes.byref(done),
+                 ctypes.sizeof(done))
+        return JobStatistics(**{name: getattr(done, name) for name, *_ in done._fields_})
 
     def close(self) -> None:
         """Leaves the job if that was not done, and frees what it took."""
@@ -536,6 +658,15 @@ class Work:
         self._reference = ctypes.byref(self._handle)
         self._output = output
         self._kept = kept  # what the op reads
+        self._pending: _Pending
+        self._tag = 0
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """In asyncio, `await work` is wait() that lets other tasks run. Cancelling it ends the
+        wait, not the op."""
+        if not self.done():
+            yield from self._pending.end_of(self).__await__()
+        return self.wait()
 
     def done(self) -> bool:
         """Whether it has ended, well or with an error."""
@@ -560,13 +691,30 @@ class Work:
                                       Status.TIMEOUT) from None
             left = left if end is None else end - time.monotonic_ns()
 
+    def set_timeout(self, timeout: float | None) -> None:
+        """If the op is not done so many seconds after the call that started it, the job ends for
+        all ranks, and every op fails with Status.OP_TIMED_OUT: this one is named and, as far as an
+        aggregator has told, whom it waited for. Nobody needs to wait. In the place of the setting
+        op_timeout_ms; None: it may take as long as it takes. (wait(timeout) ends nothing.) Raises
+        InvalidArgument beyond a day."""
+        if timeout is not None and not 0 < timeout < math.inf:
+            raise InvalidArgument(f"set_timeout: {timeout} s; more than 0 expected",
+                                  Status.INVALID_ARGUMENT)
+        limit = 0 if timeout is None else min(math.ceil(timeout * 1000), (1 << 64) - 1)
+        call(lib.sluice_work_set_timeout, self._handle, limit)
+
+    @property
+    def progress(self) -> float:
+        """How much of it is done, 0 to 1: of its blocks, zero or not; of a sparse sum, of the
+        streams that carry it. For progress bars."""
+        progress: float = lib.sluice_work_progress(self._handle)
+        return progress
+
     @property
     def stragglers(self) -> list[int]:
         """Ranks, rising, that an aggregator said it waits for when it was last asked, which is some
         milliseconds ago at most while the op makes no progress; empty: none is known."""
-        ranks, count = (ctypes.c_uint16 * _library.MAX_RANKS)(), ctypes.c_size_t()
-        call(lib.sluice_work_stragglers, self._handle, ranks, len(ranks), ctypes.byref(count))
-        return list(ranks[:count.value])
+        return _stragglers(lib.sluice_work_stragglers, self._handle)
 
     @property
     def statistics(self) -> OpStatistics:
@@ -629,8 +777,90 @@ class SparseWork(Work):
                 lent(self._handle, values.value, (count.value, *self._row), self._dtype))
 
 
+class CompletionQueue:
+    """Tells of works as they end, in the order in which they end, whatever the order in which they
+    began. Several threads may use one. It may outlive communicators and the Context.
+
+        queue = sluice.CompletionQueue()
+        for array in arrays:
+            queue.add(job.all_reduce(array))
+        while queue:
+            apply(queue.next().wait())
+
+    Its length is the number of works that next() has not returned yet. select, selectors and
+    asyncio's add_reader take it as it is: it can be read as long as next(0) has a work to return.
+    """
+
+    def __init__(self) -> None:
+        self._queue = lib.sluice_completion_queue_create()
+        if not self._queue:
+            raise MemoryError
+        self._works: dict[int, Work] = {}  # by their tags
+        self._tags = itertools.count()
+        self._lock = threading.Lock()
+        self._interrupted = False  # and no call of next() has told so
+        self._ended: collections.deque[int] = collections.deque()  # tags that a signal kept back
+
+    def add(self, work: Work) -> None:
+        """Has next() return the work once when it has ended, well or with an error; at once if it
+        has. It may be in several queues. Raises InvalidArgument where it waits in this one."""
+        tag = next(self._tags)
+        self._works[tag] = work
+        try:
+            call(lib.sluice_completion_queue_add, self._queue, work._handle, tag)
+        except BaseException:  # of a signal's handler, perhaps when it was added: next() skips it
+            self._works.pop(tag, None)
+            raise
+
+    def next(self, timeout: float | None = None) -> Work | None:
+        """The work that ended first of those not returned yet. Waits for one, up to `timeout`
+        seconds (0: not at all; None: for ever), and drives the ops meanwhile. None: there was none
+        until then, or interrupt() was called. wait() on what it returns raises the op's Error, if
+        it failed. KeyboardInterrupt ends the wait."""
+        end = None if timeout is None else time.monotonic_ns() + int(timeout * 1e9)
+        while True:
+            left = _LOOK_NS if end is None else max(0, end - time.monotonic_ns())
+            ended = ctypes.c_uint64(_NO_TAG)
+            try:
+                if self._ended:
+                    ended.value = self._ended.popleft()
+                else:
+                    call(lib.sluice_completion_queue_next, self._queue, min(left, _LOOK_NS),
+                         ctypes.byref(ended))
+                if ended.value in self._works:
+                    return self._works.pop(ended.value)
+            except WaitTimeout:  # or an interruption; meanwhile handlers of signals may run
+                with self._lock:
+                    interrupted, self._interrupted = self._interrupted, False
+                if interrupted or (end is not None and time.monotonic_ns() >= end):
+                    return None
+            except BaseException:  # of a signal's handler, perhaps when it was told already
+                if ended.value in self._works:
+                    self._ended.append(ended.value)
+                raise
+
+    def interrupt(self) -> None:
+        """Has one call of next() return None, now or the next one that finds no ended work."""
+        with self._lock:
+            self._interrupted = True
+        lib.sluice_completion_queue_interrupt(self._queue)
+
+    def fileno(self) -> int:
+        """A descriptor that nobody is to read but by next(); it is closed with the queue."""
+        descriptor = ctypes.c_int()
+        call(lib.sluice_completion_queue_descriptor, self._queue, ctypes.byref(descriptor))
+        return descriptor.value
+
+    def __len__(self) -> int:
+        return len(self._works)
+
+    def __del__(self, destroy: Any = lib.sluice_completion_queue_destroy) -> None:
+        destroy(getattr(self, "_queue", None))
+
+
 class _Pending:
-    """Works whose ops have not ended, and with them their arrays, which must not go."""
+    """Works whose ops have not ended, and with them their arrays, which must not go; and who awaits
+    them in asyncio."""
 
     def __init__(self) -> None:
         self._queue = lib.sluice_completion_queue_create()
@@ -638,13 +868,14 @@ class _Pending:
             raise MemoryError
         self._works: dict[int, Work] = {}  # by their tags in the queue
         self._count = 0
-        self._ended = ctypes.c_uint64()
-        self._reference = ctypes.byref(self._ended)
+        self._awaited: dict[int, list[asyncio.Future[None]]] = {}  # by the same
+        self._awaiting: collections.Counter[asyncio.AbstractEventLoop] = collections.Counter()
 
     def keep(self, work: Work) -> int:
         """Of an op that is about to begin. Returns its tag."""
         self._count += 1
         self._works[self._count] = work
+        work._pending, work._tag = self, self._count
         return self._count
 
     def begun(self, tag: int) -> None:
@@ -656,9 +887,37 @@ class _Pending:
             lib.sluice_completion_queue_add(self._queue, work._handle, tag, None)
 
     def let_go(self) -> None:
-        """Of the works whose ops have ended, in whatever order."""
-        while lib.sluice_completion_queue_next(self._queue, 0, self._reference, None) == 0:
-            self._works.pop(self._ended.value, None)
+        """Of the works whose ops have ended, in whatever order. By any thread."""
+        ended = ctypes.c_uint64()
+        while lib.sluice_completion_queue_next(self._queue, 0, ctypes.byref(ended), None) == 0:
+            self._wake(ended.value)
+            self._works.pop(ended.value, None)
+
+    async def end_of(self, work: Work) -> None:
+        """Lets the event loop of the caller run until the op is done."""
+        import asyncio  # whoever awaits has it
+        loop, descriptor = asyncio.get_running_loop(), ctypes.c_int()
+        call(lib.sluice_completion_queue_descriptor, self._queue, ctypes.byref(descriptor))
+        future = loop.create_future()
+        self._awaited.setdefault(work._tag, []).append(future)
+        self._awaiting[loop] += 1
+        if self._awaiting[loop] == 1:
+            loop.add_reader(descriptor.value, self.let_go)
+        try:
+            if work.done():  # its tag may have come before the future was there
+                self._wake(work._tag)
+                _end(future)
+            await future
+        finally:
+            self._awaiting[loop] -= 1
+            if self._awaiting[loop] == 0:
+                del self._awaiting[loop]
+                loop.remove_reader(descriptor.value)
+
+    def _wake(self, tag: int) -> None:
+        for future in self._awaited.pop(tag, ()):
+            with contextlib.suppress(RuntimeError):  # its event loop may be closed
+                future.get_loop().call_soon_threadsafe(_end, future)
 
     def clear(self) -> None:
         """Every op has ended."""
@@ -666,6 +925,11 @@ class _Pending:
 
     def __del__(self, destroy: Any = lib.sluice_completion_queue_destroy) -> None:
         destroy(getattr(self, "_queue", None))
+
+
+def _end(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _destroy(handle: ctypes.c_void_p, lock: Any, pending: _Pending, context: Context) -> None:

@@ -51,6 +51,13 @@ def rank_of(caller: str, name: str, rank: int, ranks: int) -> int:
     return rank
 
 
+def int32_of(caller: str, name: str, value: int) -> int:
+    value = integer(name, value, caller + ": an integer")
+    if not -(1 << 31) <= value < 1 << 31:
+        raise refusal(caller, f"{name} {value}; -2^31..2^31-1 expected")
+    return value
+
+
 def root_of(caller: str, root: int, ranks: int) -> int:
     return rank_of(caller, "root", root, ranks)
 

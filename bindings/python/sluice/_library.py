@@ -30,6 +30,7 @@ class Status(enum.IntEnum):
     PROTOCOL = 11
     TIMEOUT = 12
     NOT_AUTHENTICATED = 13
+    OP_TIMED_OUT = 14
 
 
 class Error(RuntimeError):
@@ -110,6 +111,14 @@ class OpStatistics(Structure):
         "packets_received", "bytes_sent", "bytes_received", "retransmissions")]
 
 
+class JobStatistics(Structure):
+    """sluice_job_statistics."""
+    _fields_ = [(name, c_uint64) for name in (
+        "ops_completed", "ops_failed", "ops_pending", "packets_sent", "packets_received",
+        "packets_dropped", "retransmissions", "narrowed_by_loss", "narrowed_by_delay", "rejoins",
+        "rounds_replayed")]
+
+
 MAX_RANKS = 256
 _ERROR = POINTER(_Error)
 _HANDLE = POINTER(c_void_p)
@@ -119,8 +128,14 @@ _FALLIBLE: dict[str, list[Any]] = {  # without the error, which comes last
     "sluice_options_set": [c_void_p, c_char_p, c_char_p],
     "sluice_context_share": [c_void_p, _HANDLE],
     "sluice_context_close": [c_void_p],
+    "sluice_context_start_timeline": [c_void_p, c_char_p],
+    "sluice_context_stop_timeline": [c_void_p],
     "sluice_communicator_join": [c_void_p, c_void_p, _HANDLE],
     "sluice_communicator_leave": [c_void_p],
+    "sluice_communicator_abort": [c_void_p, c_char_p],
+    "sluice_communicator_failure": [c_void_p],
+    "sluice_communicator_stragglers": [c_void_p, POINTER(c_uint16), c_size_t, POINTER(c_size_t)],
+    "sluice_communicator_statistics": [c_void_p, POINTER(JobStatistics), c_size_t],
     "sluice_all_reduce": [c_void_p, c_void_p, c_void_p, c_uint64, c_int,
                           POINTER(ReduceOptions), _HANDLE],
     "sluice_broadcast": [c_void_p, c_void_p, c_uint64, c_int, c_int32, c_uint64, _HANDLE],
@@ -139,6 +154,9 @@ _FALLIBLE: dict[str, list[Any]] = {  # without the error, which comes last
     "sluice_send": [c_void_p, c_void_p, c_uint64, c_int, c_int32, c_uint64, _HANDLE],
     "sluice_recv": [c_void_p, c_void_p, c_uint64, c_int, c_int32, c_uint64, _HANDLE],
     "sluice_barrier": [c_void_p, _HANDLE],
+    "sluice_split": [c_void_p, c_int32, c_int32, _HANDLE],
+    "sluice_duplicate": [c_void_p, _HANDLE],
+    "sluice_communicator_join_split": [c_void_p, c_void_p, _HANDLE],
     "sluice_sparse_all_reduce": [c_void_p, POINTER(SparseTensor), c_uint64, POINTER(SparseOptions),
                                  _HANDLE],
     "sluice_work_sparse_sums": [c_void_p, c_int, _HANDLE, _HANDLE, POINTER(c_uint64)],
@@ -146,9 +164,11 @@ _FALLIBLE: dict[str, list[Any]] = {  # without the error, which comes last
     "sluice_work_sparse_rejected": [c_void_p, POINTER(c_uint64)],
     "sluice_work_stragglers": [c_void_p, POINTER(c_uint16), c_size_t, POINTER(c_size_t)],
     "sluice_work_wait": [c_void_p, c_int64],
+    "sluice_work_set_timeout": [c_void_p, c_uint64],
     "sluice_work_statistics": [c_void_p, POINTER(OpStatistics), c_size_t],
     "sluice_completion_queue_add": [c_void_p, c_void_p, c_uint64],
     "sluice_completion_queue_next": [c_void_p, c_int64, POINTER(c_uint64)],
+    "sluice_completion_queue_descriptor": [c_void_p, POINTER(c_int)],
     "sluice_compress_threshold": [_BLOCKS, c_double, c_void_p],
     "sluice_compress_top_k": [_BLOCKS, c_uint64, c_void_p],
     "sluice_compress_top_k_ratio": [_BLOCKS, c_void_p, c_uint64, c_void_p],
@@ -167,20 +187,24 @@ _FALLIBLE: dict[str, list[Any]] = {  # without the error, which comes last
 }
 _PLAIN: dict[str, tuple[Any, list[Any]]] = {
     "sluice_version": (c_char_p, []),
+    "sluice_build": (c_char_p, []),
     "sluice_options_create": (c_void_p, []),
     "sluice_options_destroy": (None, [c_void_p]),
     "sluice_communicator_destroy": (None, [c_void_p]),
     "sluice_communicator_rank": (c_int32, [c_void_p]),
     "sluice_communicator_world_size": (c_int32, [c_void_p]),
+    "sluice_communicator_job_id": (c_uint32, [c_void_p]),
     "sluice_parse_element_type": (c_int, [c_char_p]),
     "sluice_parse_reduction": (c_int, [c_char_p]),
     "sluice_allocate": (c_void_p, [c_size_t]),
     "sluice_free": (None, [c_void_p]),
     "sluice_op_block_elements": (c_uint32, [c_void_p, c_int, c_uint16]),
     "sluice_work_done": (c_int32, [c_void_p]),
+    "sluice_work_progress": (c_double, [c_void_p]),
     "sluice_work_destroy": (None, [c_void_p]),
     "sluice_completion_queue_create": (c_void_p, []),
     "sluice_completion_queue_destroy": (None, [c_void_p]),
+    "sluice_completion_queue_interrupt": (None, [c_void_p]),
     "sluice_elements_create": (c_void_p, []),
     "sluice_elements_get": (c_size_t, [c_void_p, c_void_p, c_void_p]),
     "sluice_elements_destroy": (None, [c_void_p]),

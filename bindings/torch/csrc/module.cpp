@@ -1,6 +1,8 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <sluice/sluice.h>
+
 #include "bindings/torch/csrc/compressors.hpp"
 #include "bindings/torch/csrc/process_group.hpp"
 #include "bindings/torch/csrc/shared_tensors.hpp"
@@ -24,6 +26,8 @@ PYBIND11_MODULE(_backend, module) {
            py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("bytes_sent", &ProcessGroupSluice::bytes_sent,
                              "By this rank, for the operations that ended well; UDP payload.");
+  module.attr("version") = sluice_version();
+  module.attr("build") = sluice_build();
   module.def("close_all", &sluice_torch::JoinedGroup::close_all,
              py::call_guard<py::gil_scoped_release>());
   module.def("begin_shared_tensors", &sluice_torch::begin_shared_tensors);

@@ -2,12 +2,31 @@
 
 #include <utility>
 
+#include <ATen/ThreadLocalState.h>
+
 #include "bindings/torch/csrc/elements.hpp"
 
 namespace sluice_torch {
+namespace {
+
+/// What torch.profiler shows of a call, from now until what is returned is called, by whichever
+/// thread. Empty: nobody listens.
+std::function<void()> begin_profile(const std::string& call, const at::Tensor& tensor) {
+  const auto record = std::make_shared<at::RecordFunction>(at::RecordScope::USER_SCOPE);
+  if (!record->isActive()) return {};
+  record->_setAsync();
+  std::vector<c10::IValue> inputs;
+  if (record->needsInputs() && tensor.defined()) inputs.emplace_back(tensor);
+  record->before("sluice::" + call, c10::ArrayRef<const c10::IValue>(inputs.data(), inputs.size()));
+  return at::wrapPropagateTLSState([record] { record->end(); });
+}
+
+}  // namespace
 
 Operation::Operation(Request request, std::uint64_t number)
-    : request_(std::move(request)), number_(number) {}
+    : request_(std::move(request)),
+      number_(number),
+      end_of_profile_(begin_profile(request_.call, request_.tensor)) {}
 
 std::string Operation::description() const {
   std::string text = request_.call + " " + std::to_string(number_);
@@ -36,6 +55,7 @@ bool Operation::settle(std::exception_ptr error) {
       }
     if (error && request_.give_up && is_over()) request_.give_up();
     error_ = std::move(error);
+    if (const auto end = std::exchange(end_of_profile_, {})) end();
     settled_.store(true, std::memory_order_release);
     future = future_;
   }

@@ -21,6 +21,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/ivalue.h>
+#include <ATen/record_function.h>
 
 #include <sluice/sluice.hpp>
 
@@ -75,6 +76,7 @@ class Operation {
   Request request_;
   const std::uint64_t number_;
   const Clock::time_point started_ = Clock::now();
+  std::function<void()> end_of_profile_;  // empty: no profiler listens, or it was told
 
   // Written by Schedule under its lock, before issued_.
   std::size_t steps_started_ = 0;

@@ -37,8 +37,8 @@ std::uint32_t random_job() {
 }
 
 /// "JOB AGGREGATOR,AGGREGATOR": what rank 0 tells.
-std::string announcement(std::uint32_t job, const std::vector<std::string>& aggregators) {
-  std::string text = std::to_string(job) + ' ';
+std::string announcement(const sluice::JobId& job, const std::vector<std::string>& aggregators) {
+  std::string text = job.text() + ' ';
   for (const std::string& aggregator : aggregators)
     text += (&aggregator == &aggregators.front() ? "" : ",") + aggregator;
   return text;

@@ -227,14 +227,30 @@ def report(layers: Sequence[Layer], sizes: Sequence[int], recorded_ranks: int,
         heading("at most"), *(p.row(dense) for p in compressed)])
 
 
-def main(arguments: Optional[Sequence[str]] = None) -> int:
+class ShowVersion(argparse.Action):
+    """Loads the library, which knows its build, only when it is asked."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from sluice_torch import _backend
+        print(f"{parser.prog} {_backend.version} (build {_backend.build})")
+        parser.exit()
+
+
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="sluice-inspect", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("recording", help="what Recorder.save wrote")
+    parser.add_argument("recording", metavar="FILE", help="what Recorder.save wrote")
     parser.add_argument("--ranks", type=int, help="that train (as many as recorded)")
     parser.add_argument("--aggregators", type=int, default=1, help="(1)")
     parser.add_argument("--gbit", type=float, default=100.0, help="of a port, per second (100)")
     parser.add_argument("--latency-us", type=float, default=10.0, help="one way (10)")
+    parser.add_argument("--version", action=ShowVersion, nargs=0, default=argparse.SUPPRESS,
+                        help="print the version and the build, and exit")
+    return parser
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    parser = make_parser()
     given = parser.parse_args(arguments)
     for name in ("ranks", "aggregators", "gbit"):
         value = getattr(given, name)

@@ -20,10 +20,12 @@ enum class ErrorCode : std::uint16_t {
   kRankLeft = 7,       ///< a rank left or aborted the job while others still work; `rank` names it
   kRankRestarted = 8,  ///< a rank joined again: its generation of the job has ended
   kQuota = 9,          ///< the aggregator refuses: a limit on jobs, ports or memory is reached
-  kAborted = 10,       ///< this process destroyed or aborted the communicator
+  kAborted = 10,       ///< this process, or an aggregator's operator, ended the job
   kProtocol = 11,      ///< a peer broke the protocol's rules: a defect, please report it
-  kTimeout = 12,       ///< the caller's own bound passed; the op goes on
+  kTimeout = 12,       ///< the caller's own bound of a wait passed; the op goes on
   kNotAuthenticated = 13,  ///< the job has a secret, and this rank has another one or none
+  kOpTimedOut = 14,  ///< an op was not done within its time-out, which ended the job; `rank` is one
+                     ///< that it waited for, if that is known
 };
 
 /// "invalid argument", "aggregator lost", ...

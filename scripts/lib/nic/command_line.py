@@ -5,6 +5,7 @@ import os
 import sys
 
 from ranges import whole_number
+from version import ShowVersion
 
 from . import bind, check, devices
 from .machine import PROGRAM, Failure, Machine
@@ -54,6 +55,7 @@ def make_parser():
         prog=os.path.basename(PROGRAM), description=DESCRIPTION, allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", default="/", help=argparse.SUPPRESS)  # of a made-up machine
+    parser.add_argument("--version", action=ShowVersion)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     add_show(commands)
     add_check(commands)

@@ -80,6 +80,7 @@ void messages_that_the_sides_disagree_about(const Setting& setting);
 void messages_await_the_other_side(const Setting& setting);
 void messages_to_one_that_left(const Setting& setting);
 void left_with_messages_pending(const Setting& setting);
+void messages_that_time_out(const Setting& setting);
 
 // sparse.cpp
 void sparse_sums(const Setting& setting);
@@ -103,6 +104,7 @@ void wait_for_is_bounded(const Setting& setting);
 void barrier_waits_for_all(const Setting& setting);
 void completions_in_the_order_of_ends(const Setting& setting);
 void completions_wake_a_thread(const Setting& setting);
+void completions_by_a_descriptor(const Setting& setting);
 
 // membership.cpp
 void joined_and_left_again_and_again(const Setting& setting);
@@ -110,7 +112,17 @@ void rejoined_beside_the_old(const Setting& setting);
 void after_leaving(const Setting& setting);
 void a_rank_that_left_is_named(const Setting& setting);
 void destroyed_with_ops_pending(const Setting& setting);
+void aborted_by_a_thread(const Setting& setting);
+void ops_that_time_out(const Setting& setting);
 void left_during_an_op(const Setting& setting);
+
+// splits.cpp
+void splits_into_parts(const Setting& setting);
+void splits_that_some_take_no_part_in(const Setting& setting);
+void duplicates(const Setting& setting);
+void parts_outlive_the_whole(const Setting& setting);
+void parts_of_parts(const Setting& setting);
+void splits_that_ranks_disagree_about(const Setting& setting);
 
 // forking.cpp
 void forked_children_are_refused(const Setting& setting);

@@ -5,6 +5,8 @@
 #include <span>
 #include <thread>
 
+#include <poll.h>
+
 #include "tests/system/api/check.hpp"
 #include "tests/system/api/tensors.hpp"
 
@@ -142,12 +144,22 @@ void wait_for_is_bounded(const Setting& setting) {
       while (op.work.stragglers() != others && std::chrono::steady_clock::now() < deadline)
         op.work.wait_for(10ms);
       check(op.work.stragglers() == others, "stragglers() are the ranks that have not started");
+      check(job.stragglers() == others, "stragglers() of the communicator");
+      check(job.statistics().ops_pending == 1, "statistics() of a pending op");
+      check(op.work.progress() == 0, "progress() while nothing has come");
     }
     signal.barrier().wait();
   }
   check(op.work.wait_for(60s), "wait_for() of an op that ends");
   finish(job, op, "an op that was waited for with bounds");
   check(op.work.stragglers().empty(), "stragglers() of an op that is done");
+  check(op.work.progress() == 1, "progress() of an op that is done");
+  check(job.stragglers().empty(), "stragglers() of a communicator without ops");
+  const JobStatistics statistics = job.statistics();
+  check(statistics.ops_completed == 1 && statistics.ops_failed == 0 && statistics.ops_pending == 0,
+        "statistics() count an op");
+  check(statistics.packets_sent > 0 && statistics.packets_received > 0,
+        "statistics() count packets");
 }
 
 void barrier_waits_for_all(const Setting& setting) {
@@ -179,19 +191,22 @@ void completions_in_the_order_of_ends(const Setting& setting) {
     sums.push_back(begin(job, i * 500));
     queue.add(sums.back().work, i);
   }
+  CompletionQueue of_some;  // an op may be in two queues, but in one only once
+  for (std::uint64_t i = 0; i < kSums; i += 2) of_some.add(sums[i].work, i);
   std::vector<bool> ended(kSums);
   for (std::uint64_t i = 0; i < kSums; ++i) {
     const auto tag = queue.next(60s);
     check(tag && *tag < kSums && !ended[*tag], "the tag of a sum, and each once");
     ended[*tag] = true;
     check(sums[*tag].work.done(), "an op is done when its tag comes");
+    if (*tag % 2 == 0) check(of_some.next(0ns).has_value(), "its tag is in both queues");
     finish(job, sums[*tag], "sum " + std::to_string(*tag));
   }
   check(!queue.next(0ns) && !queue.next(1ms), "the queue is empty until the others come");
   if (begins) {
     check(!barrier.done(), "a barrier without the others");
-    error_of(ErrorCode::kInvalidArgument, "an op in two queues",
-             [&] { CompletionQueue().add(barrier, 1); });
+    error_of(ErrorCode::kInvalidArgument, "an op twice in a queue", [&] { queue.add(barrier, 1); });
+    CompletionQueue().add(barrier, 1);  // that goes before the op ends
   }
   job.barrier().wait();
   if (!begins) queue.add(barrier = late.barrier(), kBarrier);
@@ -224,6 +239,44 @@ void completions_wake_a_thread(const Setting& setting) {
   threads.join();
   while (queue.next(0ns)) ++taken;
   check(taken == kOps, std::to_string(taken) + " tags of as many ops");
+}
+
+/// An event loop's view of a queue: its descriptor can be read while there is a tag.
+void completions_by_a_descriptor(const Setting& setting) {
+  Communicator job = setting.join(1);
+  const auto can_be_read = [](int descriptor, int timeout_ms) {
+    pollfd events{.fd = descriptor, .events = POLLIN, .revents = 0};
+    return poll(&events, 1, timeout_ms) == 1 && events.revents == POLLIN;
+  };
+  Work pending;
+  {
+    CompletionQueue queue;
+    queue.interrupt();
+    const int descriptor = queue.descriptor();
+    check(queue.descriptor() == descriptor, "descriptor() is the same again");
+    check(can_be_read(descriptor, 0), "a queue that was interrupted before anybody asked");
+    check(!queue.next(0ns) && !can_be_read(descriptor, 0), "nothing is left");
+    for (std::uint64_t round = 0; round < 50; ++round) {
+      const Started first = begin(job, 20 * round);
+      const Started second = begin(job, 10);
+      queue.add(first.work, 2 * round);
+      queue.add(second.work, 2 * round + 1);
+      std::vector<std::uint64_t> tags;
+      while (tags.size() < 2) {
+        check(can_be_read(descriptor, 60'000), "an op has ended");
+        while (const auto tag = queue.next(0ns)) tags.push_back(*tag);
+      }
+      check(tags[0] + tags[1] == 4 * round + 1, "the tags of both ops");
+      check(!can_be_read(descriptor, 0), "no tag is left");
+      finish(job, first, "the first op of a round");
+      finish(job, second, "the second op of a round");
+    }
+    queue.interrupt();
+    check(can_be_read(descriptor, 0) && !queue.next(60s), "an interruption");
+    check(!can_be_read(descriptor, 0), "an interruption that was told");
+    queue.add(pending = job.barrier(), 1);
+  }
+  pending.wait();  // its queue is gone
 }
 
 }  // namespace sluice::api_test

@@ -1,5 +1,7 @@
 // Joining, leaving, and leaving others alone.
+#include <chrono>
 #include <span>
+#include <thread>
 
 #include "tests/system/api/check.hpp"
 #include "tests/system/api/tensors.hpp"
@@ -95,6 +97,98 @@ void destroyed_with_ops_pending(const Setting& setting) {
   signal.barrier().wait();
   Communicator again = setting.join(1);
   check_sum(again, "the job joined again");
+}
+
+/// The last rank aborts in one thread while it waits in another for what rank 0 never starts. Rank
+/// 0 looks for the failure without a call that could tell.
+void aborted_by_a_thread(const Setting& setting) {
+  using namespace std::chrono_literals;
+  const std::uint16_t last = setting.job.world_size - 1;
+  Communicator signal = setting.join(2);
+  {
+    Communicator job = setting.join(1);
+    check_sum(job, "before");
+    check(!job.failure(), "failure() of a job that goes on");
+    signal.barrier().wait();
+    const bool aborts = job.rank() == last;
+    const ErrorCode expected = aborts ? ErrorCode::kAborted : ErrorCode::kRankLeft;
+    std::vector<float> tensor(100'000, 1.0F);
+    if (job.rank() == 0) {
+      const auto deadline = std::chrono::steady_clock::now() + 60s;
+      while (!job.failure() && std::chrono::steady_clock::now() < deadline)
+        std::this_thread::sleep_for(1ms);
+    } else {
+      const Work work = job.all_reduce(std::span(tensor));
+      const std::jthread aborter([&] {
+        if (aborts) job.abort("tests do so");
+      });
+      error_of(expected, "an op of a job that is aborted", [&] { work.wait(); });
+      check(job.failure().has_value(), "failure() once an op has failed with it");
+    }
+    job.abort("too late");
+    const auto failure = job.failure();
+    check(failure && failure->code() == expected, "failure() tells who ended the job");
+    check_says(*failure, aborts ? "this rank aborted the job: tests do so"
+                                : "rank " + std::to_string(last) + " ended the job");
+    check(aborts || failure->rank() == last, "the rank that aborted is named");
+    error_of(expected, "every op after that", [&] { job.barrier().wait(); });
+    error_of(expected, "leaving after that", [&] { job.leave(); });
+  }
+  signal.barrier().wait();
+  Communicator again = setting.join(1);
+  check_sum(again, "the job joined again");
+  again.leave();
+  again.abort();
+  check(!again.failure(), "failure() after leaving in an orderly way");
+}
+
+/// Rank 0 starts an op that the others never do, and waits for nothing.
+void ops_that_time_out(const Setting& setting) {
+  using namespace std::chrono_literals;
+  Communicator signal = setting.join(2);
+  std::vector<float> tensor(100'000, 1.0F);
+  for (const bool by_setting : {true, false}) {
+    JobOptions options = setting.job;
+    options.job = 1;
+    if (by_setting) options.op_timeout = 50ms;
+    Communicator job(setting.context, options);
+    signal.barrier().wait();
+    Work work;
+    if (job.rank() == 0) {
+      work = job.all_reduce(std::span(tensor));
+      const auto deadline = std::chrono::steady_clock::now() + 60s;
+      while (!by_setting && work.stragglers().empty() &&
+             std::chrono::steady_clock::now() < deadline)
+        std::this_thread::sleep_for(1ms);
+      if (!by_setting) work.set_timeout(1ms);
+    }
+    const auto deadline = std::chrono::steady_clock::now() + 60s;
+    while (!job.failure() && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(1ms);
+    const auto failure = job.failure();
+    check(failure && failure->code() == ErrorCode::kOpTimedOut, "all ranks learn of a time-out");
+    check(failure->op() == 0, "the op that timed out is named");
+    check_says(*failure, "was not done");
+    check_says(*failure, by_setting ? "within 50 ms" : "within 1 ms");
+    if (!by_setting) {
+      check_says(*failure, "it waited for rank 1");
+      check(failure->rank() == 1, "the first rank that was waited for is named");
+    }
+    if (work.valid()) error_of(ErrorCode::kOpTimedOut, "that op", [&] { work.wait(); });
+    error_of(ErrorCode::kOpTimedOut, "every op after that", [&] { job.barrier().wait(); });
+    signal.barrier().wait();
+  }
+  JobOptions options = setting.job;
+  options.job = 1;
+  options.op_timeout = 60s;
+  Communicator job(setting.context, options);
+  check_sum(job, "an op that is done in time");
+  const Work done = job.barrier();
+  done.wait();
+  done.set_timeout(1ms);
+  error_of(ErrorCode::kInvalidArgument, "no time-out", [&] { done.set_timeout(-1ms); });
+  error_of(ErrorCode::kInvalidArgument, "a day and more", [&] { done.set_timeout(25h); });
+  check_sum(job, "an op after one that was done in time");
 }
 
 /// The last rank leaves while an op of all ranks is under way: on each rank the op has ended well

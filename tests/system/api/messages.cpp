@@ -231,6 +231,8 @@ void messages_await_the_other_side(const Setting& setting) {
     while (work.stragglers() != awaited && std::chrono::steady_clock::now() < deadline)
       check(!work.wait_for(std::chrono::milliseconds(1)), "a message of one side is not done");
     check(work.stragglers() == awaited, "stragglers() is the other side");
+    check(job.stragglers() == awaited, "stragglers() of the communicator");
+    check(job.statistics().ops_pending == 1, "statistics() of a pending message");
     signal.barrier().wait();
     work.wait();
   };
@@ -299,6 +301,35 @@ void left_with_messages_pending(const Setting& setting) {
   signal.barrier().wait();
   Communicator again = setting.join(1);
   pass_around<float>(again, 100);
+}
+
+/// Rank 0 awaits what the last rank never sends: at once, or after a first message between them.
+void messages_that_time_out(const Setting& setting) {
+  const std::uint16_t last = setting.job.world_size - 1;
+  Communicator signal = setting.join(2);
+  std::vector<float> tensor(1000, 1.0F);
+  for (const bool met : {false, true}) {
+    Communicator job = setting.join(1);
+    signal.barrier().wait();
+    if (met && job.rank() == last) job.send(std::span(tensor), 0).wait();
+    if (met && job.rank() == 0) job.recv(std::span(tensor), last).wait();
+    signal.barrier().wait();
+    Work work;
+    if (job.rank() == 0) {
+      work = job.recv(std::span(tensor), last);
+      work.set_timeout(std::chrono::milliseconds(50));
+    } else {
+      work = job.barrier();  // which rank 0 never begins
+    }
+    const std::string number = met ? "1" : "0";
+    const Error error =
+        error_of(ErrorCode::kOpTimedOut, "a job whose message timed out", [&] { work.wait(); });
+    check_says(error, "message " + number + " from rank " + std::to_string(last) +
+                          " to rank 0 was not done within 50 ms");
+    check(job.failure().has_value(), "failure() once a message has timed out");
+    error_of(ErrorCode::kOpTimedOut, "every op after that", [&] { job.barrier().wait(); });
+    signal.barrier().wait();
+  }
 }
 
 }  // namespace sluice::api_test

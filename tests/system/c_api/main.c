@@ -1,6 +1,7 @@
 /* sluice.h, one rank of a job: every function, its errors, and the sizes and values that programs
  * compiled with this header rely on for ever. Silent when all is right. */
 #include <math.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -67,6 +68,18 @@ AT(sluice_op_statistics, packets_received, 40);
 AT(sluice_op_statistics, bytes_sent, 48);
 AT(sluice_op_statistics, bytes_received, 56);
 AT(sluice_op_statistics, retransmissions, 64);
+SIZE(sluice_job_statistics, 88);
+AT(sluice_job_statistics, ops_completed, 0);
+AT(sluice_job_statistics, ops_failed, 8);
+AT(sluice_job_statistics, ops_pending, 16);
+AT(sluice_job_statistics, packets_sent, 24);
+AT(sluice_job_statistics, packets_received, 32);
+AT(sluice_job_statistics, packets_dropped, 40);
+AT(sluice_job_statistics, retransmissions, 48);
+AT(sluice_job_statistics, narrowed_by_loss, 56);
+AT(sluice_job_statistics, narrowed_by_delay, 64);
+AT(sluice_job_statistics, rejoins, 72);
+AT(sluice_job_statistics, rounds_replayed, 80);
 SIZE(sluice_status, 4);
 VALUE(SLUICE_OK, 0);
 VALUE(SLUICE_INVALID_ARGUMENT, 1);
@@ -82,6 +95,7 @@ VALUE(SLUICE_ABORTED, 10);
 VALUE(SLUICE_PROTOCOL, 11);
 VALUE(SLUICE_TIMEOUT, 12);
 VALUE(SLUICE_NOT_AUTHENTICATED, 13);
+VALUE(SLUICE_OP_TIMED_OUT, 14);
 SIZE(sluice_element_type, 4);
 VALUE(SLUICE_FLOAT32, 1);
 VALUE(SLUICE_FLOAT64, 2);
@@ -122,6 +136,7 @@ static void refused(sluice_status status, sluice_status expected, const char* pa
 
 static void names(void) {
   CHECK(strchr(sluice_version(), '.') != NULL);
+  CHECK(strlen(sluice_build()) > 0);
   CHECK(strcmp(sluice_status_name(SLUICE_OK), "ok") == 0);
   CHECK(strcmp(sluice_status_name(SLUICE_WORKER_LOST), "worker lost") == 0);
   CHECK(strcmp(sluice_status_name((sluice_status)99), "unknown") == 0);
@@ -154,6 +169,15 @@ static void settings(void) {
   REFUSED(sluice_options_set(options, "rank", NULL, &error), SLUICE_INVALID_ARGUMENT, "null");
   REFUSED(sluice_options_set(NULL, "rank", "0", &error), SLUICE_INVALID_ARGUMENT, "null");
   CHECK(sluice_options_set(options, "rank", "-1", NULL) == SLUICE_INVALID_ARGUMENT);
+  CHECK(sluice_options_set(options, "job", "bert-large", &error) == SLUICE_OK);
+  uint32_t id = 0;
+  CHECK(sluice_job_id("bert-large", &id, &error) == SLUICE_OK && id == 108174750);
+  CHECK(sluice_job_id("4294967295", &id, NULL) == SLUICE_OK && id == UINT32_MAX);
+  REFUSED(sluice_job_id("no name", &id, &error), SLUICE_INVALID_ARGUMENT,
+          "job must be 0..4294967295, or a name of 1..64 printable ASCII characters");
+  REFUSED(sluice_job_id(NULL, &id, &error), SLUICE_INVALID_ARGUMENT, "name is null");
+  REFUSED(sluice_job_id("x", NULL, &error), SLUICE_INVALID_ARGUMENT, "id is null");
+  CHECK(id == UINT32_MAX);
   sluice_options_destroy(options);
 }
 
@@ -179,8 +203,9 @@ static void null_handles(void) {
   CHECK(sluice_context_close(NULL, &error) == SLUICE_OK);
   CHECK(sluice_communicator_rank(NULL) == -1);
   CHECK(sluice_communicator_world_size(NULL) == -1);
+  CHECK(sluice_communicator_job_id(NULL) == 0);
   CHECK(sluice_block_elements(NULL, SLUICE_FLOAT32) == 0);
-  CHECK(sluice_work_done(NULL) == -1);
+  CHECK(sluice_work_done(NULL) == -1 && sluice_work_progress(NULL) == -1);
   REFUSED(sluice_context_open(NULL, NULL, &error), SLUICE_INVALID_ARGUMENT, "options is null");
   REFUSED(sluice_communicator_join(NULL, NULL, NULL, &error), SLUICE_INVALID_ARGUMENT, "null");
   REFUSED(sluice_communicator_leave(NULL, &error), SLUICE_INVALID_ARGUMENT, "null");
@@ -188,6 +213,7 @@ static void null_handles(void) {
           SLUICE_INVALID_ARGUMENT, "communicator is null");
   REFUSED(sluice_barrier(NULL, &work, &error), SLUICE_INVALID_ARGUMENT, "null");
   REFUSED(sluice_work_wait(NULL, 0, &error), SLUICE_INVALID_ARGUMENT, "work is null");
+  REFUSED(sluice_work_set_timeout(NULL, 1, &error), SLUICE_INVALID_ARGUMENT, "work is null");
   REFUSED(sluice_work_statistics(NULL, &cost, sizeof cost, &error), SLUICE_INVALID_ARGUMENT,
           "null");
 }
@@ -648,13 +674,25 @@ static void bounded_wait(sluice_communicator* job, sluice_communicator* word) {
   const sluice_sparse_tensor nothing = SLUICE_SPARSE_TENSOR_INIT;
   sluice_work *barrier = NULL, *sums = NULL, *said = NULL;
   sluice_op_statistics cost;
+  sluice_job_statistics all;
   uint64_t count = 0;
+  CHECK(sluice_communicator_statistics(job, &all, sizeof all, &error) == SLUICE_OK);
+  CHECK(all.ops_pending == 0 && all.ops_failed == 0 && all.ops_completed > 0);
+  CHECK(all.packets_sent > 0 && all.packets_received > 0 && all.rejoins == 0);
+  REFUSED(sluice_communicator_statistics(job, &all, 1, &error), SLUICE_INVALID_ARGUMENT, "1 bytes");
   if (looks) {
+    size_t awaited = 0;
+    uint16_t ranks[1] = {9};
     CHECK(sluice_barrier(job, &barrier, &error) == SLUICE_OK);
     CHECK(sluice_sparse_all_reduce(job, &nothing, 1, NULL, &sums, &error) == SLUICE_OK);
     REFUSED(sluice_work_wait(barrier, 1000000, &error), SLUICE_TIMEOUT, "1000000 ns");
     REFUSED(sluice_work_wait(barrier, INT64_MIN, &error), SLUICE_TIMEOUT, "after 0 ns");
-    CHECK(sluice_work_done(barrier) == 0);
+    CHECK(sluice_work_done(barrier) == 0 && sluice_work_progress(barrier) == 0);
+    CHECK(sluice_communicator_statistics(job, &all, sizeof all, &error) == SLUICE_OK);
+    CHECK(all.ops_pending == 2);
+    while (awaited == 0)
+      CHECK(sluice_communicator_stragglers(job, ranks, 1, &awaited, &error) == SLUICE_OK);
+    CHECK(ranks[0] == 1);
     REFUSED(sluice_work_statistics(barrier, &cost, sizeof cost, &error), SLUICE_INVALID_ARGUMENT,
             "not done");
     REFUSED(sluice_work_sparse_sums(sums, SLUICE_FLOAT32, NULL, NULL, &count, &error),
@@ -668,6 +706,49 @@ static void bounded_wait(sluice_communicator* job, sluice_communicator* word) {
   }
   await(barrier);
   await(sums);
+}
+
+/* Rank 0 joins no part; the others are in reverse in theirs, which outlives its parent. */
+static void splits(sluice_context* context, sluice_communicator* job) {
+  const int32_t rank = sluice_communicator_rank(job), ranks = sluice_communicator_world_size(job);
+  sluice_communicator *twin = NULL, *part = NULL;
+  sluice_work *work = NULL, *barrier = NULL;
+  CHECK(sluice_duplicate(job, &work, &error) == SLUICE_OK);
+  CHECK(sluice_communicator_join_split(context, work, &twin, &error) == SLUICE_OK);
+  sluice_work_destroy(work);
+  CHECK(sluice_communicator_rank(twin) == rank && sluice_communicator_world_size(twin) == ranks);
+  CHECK(sluice_communicator_job_id(twin) != sluice_communicator_job_id(job));
+
+  CHECK(sluice_split(twin, rank == 0 ? -1 : 7, -rank, &work, &error) == SLUICE_OK);
+  CHECK(sluice_work_wait(work, SLUICE_FOREVER, &error) == SLUICE_OK);
+  sluice_communicator_destroy(twin);
+  if (rank == 0) {
+    REFUSED(sluice_communicator_join_split(context, work, &part, &error), SLUICE_INVALID_ARGUMENT,
+            "color is negative");
+    REFUSED(sluice_communicator_join_split(context, NULL, &part, &error), SLUICE_INVALID_ARGUMENT,
+            "split is null");
+    REFUSED(sluice_communicator_join_split(NULL, work, &part, &error), SLUICE_INVALID_ARGUMENT,
+            "context is null");
+    REFUSED(sluice_communicator_join_split(context, work, NULL, &error), SLUICE_INVALID_ARGUMENT,
+            "communicator is null");
+    REFUSED(sluice_split(NULL, 0, 0, &barrier, &error), SLUICE_INVALID_ARGUMENT, "null");
+    REFUSED(sluice_duplicate(job, NULL, &error), SLUICE_INVALID_ARGUMENT, "work is null");
+    CHECK(part == NULL && barrier == NULL);
+  } else {
+    CHECK(sluice_communicator_join_split(context, work, &part, &error) == SLUICE_OK);
+    CHECK(sluice_communicator_rank(part) == ranks - 1 - rank);
+    CHECK(sluice_communicator_world_size(part) == ranks - 1);
+    CHECK(sluice_barrier(part, &barrier, &error) == SLUICE_OK);
+    await(barrier);
+    REFUSED(sluice_context_close(context, &error), SLUICE_INVALID_ARGUMENT,
+            "3 of its communicators");
+  }
+  sluice_communicator_destroy(part);
+  sluice_work_destroy(work);
+  CHECK(sluice_barrier(job, &barrier, &error) == SLUICE_OK);
+  REFUSED(sluice_communicator_join_split(context, barrier, &part, &error), SLUICE_INVALID_ARGUMENT,
+          "the op is no split");
+  await(barrier);
 }
 
 /* Tags come as ops end, also of an op whose handle is gone. */
@@ -687,6 +768,20 @@ static void completions(sluice_communicator* job) {
   }
   CHECK(sum % 9 == 6 && sum > 122 && sum < 322); /* 1, 2 and 3 in any order */
   REFUSED(sluice_completion_queue_next(queue, 0, &tag, &error), SLUICE_TIMEOUT, "no op");
+  struct pollfd event = {.fd = -1, .events = POLLIN};
+  CHECK(sluice_completion_queue_descriptor(queue, &event.fd, &error) == SLUICE_OK);
+  CHECK(poll(&event, 1, 0) == 0);
+  sluice_work* told = NULL;
+  CHECK(sluice_barrier(job, &told, &error) == SLUICE_OK);
+  CHECK(sluice_completion_queue_add(queue, told, 4, &error) == SLUICE_OK);
+  CHECK(poll(&event, 1, 60000) == 1);
+  CHECK(sluice_completion_queue_next(queue, 0, &tag, &error) == SLUICE_OK && tag == 4);
+  CHECK(poll(&event, 1, 0) == 0);
+  sluice_work_destroy(told);
+  REFUSED(sluice_completion_queue_descriptor(queue, NULL, &error), SLUICE_INVALID_ARGUMENT,
+          "descriptor is null");
+  REFUSED(sluice_completion_queue_descriptor(NULL, &event.fd, &error), SLUICE_INVALID_ARGUMENT,
+          "queue is null");
   sluice_completion_queue_interrupt(queue);
   REFUSED(sluice_completion_queue_next(queue, SLUICE_FOREVER, &tag, &error), SLUICE_TIMEOUT,
           "no op");
@@ -726,6 +821,48 @@ static void handles(sluice_communicator* job, sluice_work** kept) {
 }
 
 /* Of one context, which is closed with the last handle. */
+/* Of a job that this program's ranks need no more. */
+static void aborted(sluice_communicator* job, sluice_communicator* word) {
+  sluice_work* work = NULL;
+  CHECK(sluice_communicator_failure(job, &error) == SLUICE_OK);
+  CHECK(sluice_barrier(word, &work, &error) == SLUICE_OK);
+  await(work);
+  const int last = sluice_communicator_world_size(job) - 1;
+  const int aborts = sluice_communicator_rank(job) == last;
+  if (aborts) CHECK(sluice_communicator_abort(job, "tests do so", &error) == SLUICE_OK);
+  CHECK(sluice_barrier(job, &work, &error) == SLUICE_OK);
+  REFUSED(sluice_work_wait(work, SLUICE_FOREVER, &error),
+          aborts ? SLUICE_ABORTED : SLUICE_RANK_LEFT, aborts ? "tests do so" : "ended the job");
+  sluice_work_destroy(work);
+  CHECK(sluice_communicator_abort(job, NULL, &error) == SLUICE_OK);
+  REFUSED(sluice_communicator_failure(job, &error), aborts ? SLUICE_ABORTED : SLUICE_RANK_LEFT,
+          aborts ? "tests do so" : "ended the job");
+  CHECK(error.rank == (aborts ? -1 : last));
+  CHECK(sluice_barrier(word, &work, &error) == SLUICE_OK);
+  await(work);
+}
+
+/* The same, by a time-out of rank 0, which waits for what it does not get. */
+static void timed_out(sluice_communicator* job, sluice_communicator* word) {
+  sluice_work* work = NULL;
+  CHECK(sluice_barrier(word, &work, &error) == SLUICE_OK);
+  await(work);
+  if (sluice_communicator_world_size(job) == 1) return;
+  if (sluice_communicator_rank(job) == 0) {
+    CHECK(sluice_barrier(job, &work, &error) == SLUICE_OK);
+    REFUSED(sluice_work_set_timeout(work, 86400001, &error), SLUICE_INVALID_ARGUMENT, "86400000");
+    REFUSED(sluice_work_set_timeout(work, UINT64_MAX, &error), SLUICE_INVALID_ARGUMENT, "expected");
+    CHECK(sluice_work_set_timeout(work, 50, &error) == SLUICE_OK);
+    REFUSED(sluice_work_wait(work, SLUICE_FOREVER, &error), SLUICE_OP_TIMED_OUT,
+            "op 0 (barrier) was not done within 50 ms");
+    sluice_work_destroy(work);
+  } else {
+    while (sluice_communicator_failure(job, &error) == SLUICE_OK) sched_yield();
+    REFUSED(sluice_communicator_failure(job, &error), SLUICE_OP_TIMED_OUT, "op 0 was not done on");
+  }
+  CHECK(error.op == 0);
+}
+
 static void shared_contexts(sluice_options* options) {
   sluice_context *first = NULL, *second = NULL, *other = NULL;
   sluice_communicator* job = NULL;
@@ -735,6 +872,13 @@ static void shared_contexts(sluice_options* options) {
   CHECK(sluice_context_share(options, &second, &error) == SLUICE_OK);
   REFUSED(sluice_context_open(options, &other, &error), SLUICE_INVALID_ARGUMENT, "exists already");
   CHECK(sluice_context_close(first, &error) == SLUICE_OK);
+  REFUSED(sluice_context_start_timeline(NULL, "x", &error), SLUICE_INVALID_ARGUMENT,
+          "context is null");
+  REFUSED(sluice_context_start_timeline(second, NULL, &error), SLUICE_INVALID_ARGUMENT,
+          "file is null");
+  REFUSED(sluice_context_start_timeline(second, "/no/such/%r", &error), SLUICE_UNAVAILABLE,
+          "'/no/such/");
+  REFUSED(sluice_context_stop_timeline(second, &error), SLUICE_INVALID_ARGUMENT, "no timeline");
   CHECK(sluice_communicator_join(second, options, &job, &error) == SLUICE_OK);
   REFUSED(sluice_context_close(second, &error), SLUICE_INVALID_ARGUMENT, "1 of its communicators");
   sluice_communicator_destroy(job);
@@ -900,6 +1044,7 @@ int main(void) {
   sparse_sums_refused(job);
   sparse_sums_bounded(job);
   completions(job);
+  splits(context, job);
   handles(job, &kept);
 
   CHECK(sluice_communicator_leave(job, &error) == SLUICE_OK);
@@ -907,6 +1052,14 @@ int main(void) {
   REFUSED(sluice_work_wait(late, SLUICE_FOREVER, &error), SLUICE_ABORTED, "");
   CHECK(error.rank == -1 && error.op >= 0 && error.last_heard_ms == -1);
   sluice_work_destroy(late);
+  CHECK(sluice_communicator_failure(job, &error) == SLUICE_OK);
+  sluice_communicator_destroy(job);
+  CHECK(sluice_options_set(options, "job", "2", &error) == SLUICE_OK);
+  CHECK(sluice_communicator_join(context, options, &job, &error) == SLUICE_OK);
+  aborted(job, word);
+  sluice_communicator_destroy(job);
+  CHECK(sluice_communicator_join(context, options, &job, &error) == SLUICE_OK);
+  timed_out(job, word);
   sluice_communicator_destroy(job);
   destroyed_by_a_cancelled_thread(word);
   CHECK(sluice_work_done(kept) == 1);

@@ -1,10 +1,13 @@
 """One rank of a job in Python: `rank.py SCENARIO`. Silent when all is right; what it says, the test
 awaits."""
+import asyncio
 import concurrent.futures
 import contextlib
 import gc
 import multiprocessing
 import os
+import select
+import signal
 import sys
 import threading
 import time
@@ -243,6 +246,22 @@ def memory_is_private_after_fork():
     assert (array == 1).all()
 
 
+def metrics_change_no_signals():
+    """Nor does a forked child, which has none of their threads, wait for these."""
+    def ignored_signals():
+        with open("/proc/self/status", encoding="ascii") as file:
+            return next(line for line in file if line.startswith("SigIgn"))
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    before = ignored_signals()
+    with sluice.Context(metrics_listen="0") as context:
+        assert ignored_signals() == before
+        child = multiprocessing.get_context("fork").Process(target=context.close)
+        child.start()
+        child.join()
+        assert child.exitcode == 0
+    assert ignored_signals() == before
+
+
 def compressed_blocks():
     """Three blocks of 4, 4 and 2 elements. Without any Context."""
     gradients = np.array([1, 1, 1, 1, 4, 4, 4, 4, 2, 2], np.float32)
@@ -416,6 +435,27 @@ def bad_arguments(job):
     refused(job._context.close, ValueError, "1 of its communicators")
 
 
+def splits(job):
+    """Rank 0 joins no part; the others are in reverse in theirs, which outlives its parent."""
+    with job.duplicate() as twin:
+        assert (twin.rank, twin.world_size) == (RANK, RANKS) and twin.job_id != job.job_id
+        part = twin.split(None if RANK == 0 else 5, -RANK)
+    assert (part is None) == (RANK == 0)
+    if part:
+        with part:
+            assert (part.rank, part.world_size) == (RANKS - 1 - RANK, RANKS - 1)
+            ranks = part.all_gather(np.array([RANK])).wait().ravel()
+            assert (ranks == np.arange(1, RANKS)[::-1]).all()
+    with job.split(np.int64(RANK)) as alone:
+        assert alone.world_size == 1
+    assert job.split(-2) is None
+    refused(lambda: job.split(0.5), TypeError, "split: an integer expected, not color = 0.5")
+    refused(lambda: job.split(1 << 31), ValueError, "color 2147483648; -2^31..2^31-1 expected")
+    refused(lambda: job.split(0, "x"), TypeError, "key = 'x'")
+    with job._context.join(job="bert-large") as named:
+        assert named.job_id == 108174750
+
+
 def arrays_are_let_go(parent):
     """Each when its own op is done, whatever else is under way."""
     def start_and_forget(size):
@@ -537,6 +577,41 @@ def contexts_are_shared():
         job.barrier().wait()
 
 
+def timeline():
+    """Of the setting SLUICE_TIMELINE; the test reads it."""
+    with sluice.Context() as context, context.join() as job:
+        refused(lambda: context.start_timeline("other"), ValueError, "timeline already")
+        job.all_reduce(np.ones(1000, np.float32), tag=9).wait()
+        if RANK == 0:
+            job.send(np.zeros(3, np.int8), 1).wait()
+        elif RANK == 1:
+            job.recv(np.zeros(3, np.int8), 0).wait()
+        job.barrier().wait()
+        context.stop_timeline()
+        refused(context.stop_timeline, ValueError, "no timeline")
+        job.barrier().wait()
+        context.start_timeline(os.environ["SLUICE_TIMELINE"] + ".again")
+        job.broadcast(np.zeros(4)).wait()
+        refused(lambda: sluice.Context(timeline="other.json"), ValueError,
+                "SLUICE_TIMELINE", "other.json", os.environ["SLUICE_TIMELINE"])
+
+
+def timeline_of_a_full_disk():
+    with sluice.Context() as context, context.join() as job:
+        for _ in range(50):
+            job.all_reduce(np.ones(1000, np.float32)).wait()
+        context.stop_timeline()
+
+
+def timeline_until_killed():
+    with sluice.Context() as context, context.join() as job:
+        job.barrier().wait()
+        print("joined", flush=True)
+        array = np.ones(1000, np.float32)
+        while True:
+            job.all_reduce(array).wait()
+
+
 def open_and_close():
     for _ in range(3):
         with sluice.Context():
@@ -561,11 +636,15 @@ def waits_are_bounded(job):
             assert not barrier.done()
             others_are_awaited(barrier)
             refused(lambda: barrier.statistics, ValueError, "not done")
+            assert job.stragglers == list(range(1, RANKS))
+            assert job.statistics.ops_pending == 1 and barrier.progress == 0
             word.barrier().wait()
         else:
             word.barrier().wait()
             barrier = job.barrier()
         assert barrier.wait() is None
+        assert barrier.progress == 1 and job.stragglers == [] and job.statistics.ops_pending == 0
+        assert job.statistics.ops_completed > 0 and job.statistics.packets_sent > 0
 
 
 def other_threads_run(job):
@@ -581,6 +660,136 @@ def other_threads_run(job):
         else:
             word.barrier().wait()
             job.barrier().wait()
+
+
+def aborted(parent):
+    with parent._context.join(job=2) as job:
+        assert job.failure is None
+        parent.barrier().wait()
+        aborts = RANK == RANKS - 1
+        if aborts:
+            job.abort("tests do so")
+        text = "tests do so" if aborts else f"rank {RANKS - 1} ended the job"
+        error = refused(lambda: job.barrier().wait(), sluice.Error, text)
+        job.abort()
+        assert job.failure.status is error.status and str(job.failure) == str(error)
+        expected = sluice.Status.ABORTED if aborts else sluice.Status.RANK_LEFT
+        assert job.failure.status is expected and job.failure.op is None
+    parent.barrier().wait()
+    refused(lambda: job.failure, ValueError, "closed")
+
+
+def timed_out(parent):
+    with parent._context.join(job=2) as job:
+        parent.barrier().wait()
+        done = job.barrier()
+        done.wait()
+        done.set_timeout(None)
+        refused(lambda: done.set_timeout(0), ValueError, "0 s; more than 0")
+        refused(lambda: done.set_timeout(90_000), ValueError, "86400000 expected")
+        parent.barrier().wait()
+        if RANKS == 1:
+            return
+        if RANK == 0:
+            barrier = job.barrier()
+            barrier.set_timeout(0.05)
+            error = refused(barrier.wait, sluice.Error, "op 1 (barrier) was not done within 50 ms")
+        else:
+            deadline = time.monotonic() + 60
+            while not job.failure and time.monotonic() < deadline:
+                time.sleep(0.001)
+            error = job.failure
+        assert error.status is sluice.Status.OP_TIMED_OUT and error.op == 1
+        assert not isinstance(error, sluice.WaitTimeout)
+
+
+def as_they_end(job):
+    """Of two communicators, by waits and by a descriptor."""
+    queue, other_queue = sluice.CompletionQueue(), sluice.CompletionQueue()
+    queue.interrupt()
+    assert queue.next() is None and queue.next(0) is None and queue.next(0.06) is None
+    with job.duplicate() as other:
+        works = [each.all_reduce(np.full(1000 * i, i + 1.0)) for i in range(10)
+                 for each in (job, other)]
+        for work in works:
+            queue.add(work)
+            other_queue.add(work)
+        assert len(queue) == len(works)
+        ended = []
+        while queue:
+            ended.append(queue.next())
+            assert ended[-1].done()
+        assert set(ended) == set(works) and len(ended) == len(works)
+        while other_queue:
+            assert select.select([other_queue], [], [], 60)[0] == [other_queue]
+            assert other_queue.next(0).done()
+        assert not select.select([other_queue], [], [], 0)[0]
+        barrier = other.barrier()
+        queue.add(barrier)
+        error = None
+        try:
+            queue.add(barrier)
+        except sluice.InvalidArgument as caught:
+            error = caught
+        assert (error is not None) == (len(queue) == 1)  # it may have ended before
+    waiter = threading.Thread(target=lambda: ended.append(other_queue.next()))
+    waiter.start()
+    other_queue.interrupt()
+    waiter.join()
+    assert ended[-1] is None
+
+
+def awaited_by_tasks(job):
+    """Of two event loops in two threads, while ops begin that nobody awaits."""
+    async def one(number):
+        array = np.full(1000 * number, RANK + 1, np.float32)
+        assert await others[number % 2].all_reduce(array) is array
+        assert (array == sum(range(1, RANKS + 1))).all()
+        return number
+
+    async def all_of(numbers):
+        assert await asyncio.gather(*(one(n) for n in numbers)) == list(numbers)
+
+    async def cancelled():
+        barrier = late.barrier()
+        task = asyncio.ensure_future(barrier)
+        await asyncio.sleep(0)
+        task.cancel()
+        try:
+            await task
+        except asyncio.CancelledError:
+            return barrier
+        return barrier  # it was done
+
+    async def failed():
+        job.barrier().wait()
+        if RANK == RANKS - 1:
+            late.abort("tests do so")
+        try:
+            await late.barrier()
+        except sluice.Error as error:
+            assert "tests do so" in str(error) or "ended the job" in str(error)
+            return
+        raise AssertionError("no error")
+
+    with job._context.join(job=2) as first, job._context.join(job=3) as second, \
+            job._context.join(job=4) as late:
+        others = (first, second)
+        threads = [threading.Thread(target=lambda n=n: asyncio.run(all_of(range(n, 40, 2))))
+                   for n in range(2)]
+        for thread in threads:
+            thread.start()
+        for _ in range(40):
+            job.all_reduce(np.ones(100, np.float32))
+        for thread in threads:
+            thread.join()
+        barrier = asyncio.run(cancelled())
+        assert barrier.wait() is None and asyncio.run(value_of(barrier)) is None
+        asyncio.run(failed())
+
+
+async def value_of(work):
+    return await work
 
 
 def in_a_child(job):
@@ -602,9 +811,10 @@ def all_at_once():
         assert (job.rank, job.world_size) == (RANK, RANKS)
         for scenario in (types_and_reductions, moves, parts, messages, apart_and_sparse,
                          blocks_of_the_op, sums_of_few_bits, memory_of_the_library, no_elements,
-                         compressed_and_summed, largest_of_the_sum, bad_arguments,
+                         compressed_and_summed, largest_of_the_sum, bad_arguments, splits,
                          arrays_outlive_their_names, arrays_are_let_go, interrupted_calls,
-                         waits_are_bounded, other_threads_run, forked_children):
+                         waits_are_bounded, other_threads_run, aborted, timed_out,
+                         awaited_by_tasks, as_they_end, forked_children):
             try:
                 scenario(job)
             except BaseException:
@@ -647,6 +857,18 @@ def interrupted():
         except KeyboardInterrupt:
             assert not barrier.done()
             others_are_awaited(barrier)
+            print("interrupted", flush=True)
+
+
+def interrupted_split():
+    """As interrupted(), in a split."""
+    with sluice.Context() as context, context.join() as job, context.join(job=2) as other:
+        if RANK != 0:
+            other.barrier().wait()
+        try:
+            print("waiting", flush=True)
+            job.split(0)
+        except KeyboardInterrupt:
             print("interrupted", flush=True)
 
 

@@ -25,6 +25,7 @@
 
 #include <array>
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -91,6 +92,19 @@ struct ContextOptions {
   /// "error", "warn", "info", "debug" or "trace", to standard error. SLUICE_LOG.
   std::string log_level = "warn";
 
+  /// A file that is to tell what ops do and when: see docs/timeline.md. %r in it stands for the
+  /// rank that the launcher gave this process, else for its rank in the first job it joins, and %p
+  /// for the process id; without either the rank is put before the extension. Empty: none. The file
+  /// is opened when the rank is known, and the constructor that cannot open it throws kUnavailable.
+  /// SLUICE_TIMELINE.
+  std::string timeline;
+
+  /// Serve metrics of this process for Prometheus at http://IPV4:PORT/metrics, "[IPV4:]PORT", to
+  /// whoever can reach this address; without IPV4 to this machine alone (127.0.0.1). Port 0: any;
+  /// the log says at level info which. "9410+": the first port from 9410 to 9665 that is free, for
+  /// several ranks of a machine. Empty: none are served. SLUICE_METRICS_LISTEN.
+  std::string metrics_listen;
+
   /// Faults to be put into the traffic on purpose, for tests: see common/net/fault_plan.hpp,
   /// e.g. "seed=7,loss=0.01,direction=both". Empty: none. SLUICE_FAULTS.
   std::string faults;
@@ -110,9 +124,36 @@ struct ContextOptions {
   void set(std::string_view name, const std::string& text);
 };
 
+/// A job's id on its aggregators: a number, or a name that stands for one, which is the first 4
+/// bytes, little-endian, of the name's BLAKE2b-256. Two names may have one id (among n names with a
+/// probability of about n^2 / 2^33): the job that is started later then fails to form, as one that
+/// is started twice.
+class JobId {
+ public:
+  JobId(std::uint32_t number = 0) : number_(number) {}
+
+  /// Decimal digits: the number, 0..4294967295. Else a name: 1..64 printable ASCII characters
+  /// without blanks, the first a letter or a digit. Throws kInvalidArgument for another text.
+  JobId(std::string_view text);
+  template <class Text>
+  requires std::convertible_to<const Text&, std::string_view> JobId(const Text& text)
+      : JobId(std::string_view(text)) {}
+
+  std::uint32_t number() const { return number_; }
+  operator std::uint32_t() const { return number_; }
+
+  /// As it was given: the name, or the number in decimal digits.
+  std::string text() const { return name_.empty() ? std::to_string(number_) : name_; }
+  const std::string& name() const { return name_; }  ///< empty: it was given as a number
+
+ private:
+  std::uint32_t number_;
+  std::string name_;
+};
+
 /// One job as one rank joins it. Fields marked (all) must be equal on all ranks.
 struct JobOptions {
-  std::uint32_t job = 0;         ///< (all) id of the job on its aggregators. SLUICE_JOB.
+  JobId job = 0;                 ///< (all) by its number or its name. SLUICE_JOB.
   std::uint16_t rank = 0;        ///< 0..world_size-1. SLUICE_RANK, or the launcher's.
   std::uint16_t world_size = 1;  ///< (all) 1..256. SLUICE_WORLD_SIZE, or the launcher's.
   std::uint16_t block_elements =
@@ -138,6 +179,9 @@ struct JobOptions {
   std::chrono::milliseconds join_timeout{30'000};
   /// Silence that means an aggregator is lost; 100..600000 ms. SLUICE_AGGREGATOR_TIMEOUT_MS.
   std::chrono::milliseconds aggregator_timeout{5'000};
+  /// An op that is not done after so long ends the job: see Work::set_timeout(); 0..86400000 ms, 0:
+  /// it may take as long as it takes. SLUICE_OP_TIMEOUT_MS.
+  std::chrono::milliseconds op_timeout{0};
   /// Floor of the RFC 6298 time-out; 100..10000000 us. SLUICE_RETRANSMIT_TIMEOUT_MIN_US.
   std::chrono::microseconds retransmit_timeout_min{4'000};
   /// While packets take longer there and back, queues included, fewer streams run: so jobs that
@@ -154,6 +198,8 @@ struct JobOptions {
   void set(std::string_view name, const std::string& text);  ///< as ContextOptions::set
 };
 
+class Communicator;
+
 /// A started op. Copies share it; dropping every copy does not cancel it. The tensors belong to
 /// Sluice until it is done.
 class Work {
@@ -165,7 +211,21 @@ class Work {
   void wait() const;                                    ///< until done; throws the op's Error
   bool wait_for(std::chrono::nanoseconds bound) const;  ///< false: still going; throws as wait()
   std::optional<Error> error() const;                   ///< of an op that is done
-  OpStatistics statistics() const;                      ///< of an op that is done
+
+  /// If the op is not done so long after the call that started it, the job ends for all ranks, as
+  /// by Communicator::abort(), for what the others have of it is unknown. Every op fails with
+  /// kOpTimedOut then, which names this one and, as far as an aggregator has told, whom it waited
+  /// for. The library looks at the clock; nobody needs to wait. 0: it may take as long as it takes.
+  /// This takes the place of JobOptions::op_timeout, and may differ between ranks; nothing happens
+  /// to an op that is done. (wait_for() bounds one wait and ends nothing.) Throws kInvalidArgument
+  /// beyond 0..86400000 ms.
+  void set_timeout(std::chrono::milliseconds timeout) const;
+
+  OpStatistics statistics() const;  ///< of an op that is done
+
+  /// How much of it is done, 0..1: of its blocks, zero or not, so that it rises in steps of many;
+  /// of a sparse sum, of the streams that carry it. For progress bars, as it takes the loop's lock.
+  double progress() const;
 
   /// Ranks, rising, that an aggregator said it waits for when it was last asked, which is some
   /// milliseconds ago at most while the op makes no progress. Empty: none is known, or it is done.
@@ -222,6 +282,20 @@ class SparseWork : public Work {
   using Work::Work;
 };
 
+/// A started split() or duplicate(): its op ends when every rank has called.
+class SplitWork : public Work {
+ public:
+  SplitWork() = default;
+
+  /// Waits for the op, and then joins this rank's part as the constructor of Communicator would.
+  /// Every rank of the part must call it, once, with the Context open; the communicator that was
+  /// split may be gone. Throws the op's Error, kInvalidArgument where the color was negative, and
+  /// as that constructor does.
+  Communicator join() const;
+
+  using Work::Work;
+};
+
 /// Tells of ops as they end, in the order in which they end, whatever the order in which they
 /// began: for programs with many ops under way, and for threads that complete requests of another
 /// library. Several threads may use one queue at once. It may outlive the ops and the Context.
@@ -233,8 +307,9 @@ class CompletionQueue {
   CompletionQueue& operator=(const CompletionQueue&) = delete;
 
   /// Has next() return `tag`, which is the caller's to choose, once when the op has ended, well or
-  /// with an error; at once if it has. Throws kInvalidArgument where `work` is not valid() or in a
-  /// queue already, and kUnavailable in a process forked from the one that made the queue.
+  /// with an error; at once if it has. An op may be in several queues. Throws kInvalidArgument
+  /// where `work` is not valid(), or waits in this queue already, and kUnavailable in a process
+  /// forked from the one that made the queue.
   void add(const Work& work, std::uint64_t tag);
 
   /// The tag of the op that ended first of those not returned yet. Waits for one, up to `bound`
@@ -245,6 +320,12 @@ class CompletionQueue {
 
   /// Has one call of next() return empty, now or the next one that finds no ended op.
   void interrupt();
+
+  /// A file descriptor, for poll() and event loops, that can be read as long as next(0ns) has a tag
+  /// to return, or was interrupted; nobody is to read it but by next(). The same at each call, and
+  /// closed with the queue. Whoever waits for it drives no ops: the progress thread does. Throws
+  /// kUnavailable as add() does, and where there is no descriptor left.
+  int descriptor();
 
   struct Impl;
 
@@ -341,6 +422,14 @@ class Context {
   /// them, else this throws kInvalidArgument. Throws as the constructor does.
   static std::shared_ptr<Context> shared(const ContextOptions& options);
 
+  /// Begins to write a timeline of ops that are called from now on, as ContextOptions::timeline has
+  /// one from the start. Throws kInvalidArgument where there is one, or for an empty name, and
+  /// kUnavailable, naming the path.
+  void start_timeline(const std::string& file);
+  /// Completes the file. Another may be started. Throws kInvalidArgument where there is none, and
+  /// kUnavailable, naming the path, if not all could be written; there is none then either.
+  void stop_timeline();
+
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
@@ -364,6 +453,8 @@ class Communicator {
 
   std::uint16_t rank() const;
   std::uint16_t world_size() const;
+  /// Of the job at its aggregators: JobOptions::job, or what split() or duplicate() has derived.
+  std::uint32_t job_id() const;
 
   /// Elements per block of tensors of this type: JobOptions::block_elements, or `wanted` where that
   /// is not 0, halved until one block fits a packet of the session.
@@ -455,7 +546,8 @@ class Communicator {
                   ElementType type, const MoveOptions& options = {});
 
   /// Sends a tensor to rank `to`, another than this one, which receives it by recv(), bit for bit;
-  /// it is only read. Returns at once; begins when both ranks have called, however long that takes.
+  /// it is only read. Returns at once; begins when both ranks have called, however long that takes
+  /// within its time-out.
   /// Blocks of nothing but zero bits do not travel.
   ///
   /// Messages from one rank to another meet in the order of the calls. Element count, type and tag
@@ -487,14 +579,49 @@ class Communicator {
   /// Ends when every rank has called it. Non-blocking: wait() on it.
   Work barrier();
 
+  /// Splits the ranks into parts, as MPI_Comm_split does: SplitWork::join() gives each rank a
+  /// communicator of those with its color, ordered by `key`, and by their ranks here where keys are
+  /// equal. A negative color: this rank joins no part. A collective call, which returns at once.
+  ///
+  /// Each part is a job of its own, with these JobOptions but for rank, world size and id, and with
+  /// the same secret. Its id is derived from this job's, a random number and the color. To the
+  /// aggregators it is a job like any other: it counts towards their limit, and where it has a
+  /// secret they look that up by its id, so they need a line "* SECRET". It takes packet buffers as
+  /// any job of this context does. It lives for as long as its communicators:
+  /// it may outlive this one, and a failure of one ends no other.
+  SplitWork split(std::int32_t color, std::int32_t key = 0);
+
+  /// The same ranks in another job, as MPI_Comm_dup: for a part of the program whose calls shall
+  /// not have to keep an order with those of the others.
+  SplitWork duplicate();
+
   /// Leaves the job in an orderly way and waits for it; the destructor then does nothing. Throws
   /// kAggregatorLost when no answer comes within `aggregator_timeout`, and kAborted if ops were
-  /// pending: then the job is aborted on all ranks.
+  /// pending: then the job is aborted on all ranks. Throws failure() if there is one.
   void leave();
+
+  /// Ends the job for all ranks, from any thread and whatever is pending: ops fail with kAborted
+  /// here, and with kRankLeft, naming this rank, on the others. `why` is for this rank's error.
+  /// Does nothing where the job is over. Returns at once, but throws kUnavailable in a forked
+  /// process.
+  void abort(std::string_view why = {});
+
+  /// Ranks, rising, that pending ops wait for, as Work::stragglers() tells of one.
+  std::vector<std::uint16_t> stragglers() const;
+
+  JobStatistics statistics() const;
+
+  /// The error that ended the job for this rank, with which every further call fails; empty: none
+  /// did, or it left in an orderly way. What fails a single op, or messages alone, is not told
+  /// here. From any thread; never waits.
+  std::optional<Error> failure() const;
 
   struct Impl;
 
  private:
+  friend class SplitWork;
+  explicit Communicator(std::unique_ptr<Impl> impl);
+
   std::unique_ptr<Impl> impl_;
 };
 

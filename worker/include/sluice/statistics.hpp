@@ -1,4 +1,4 @@
-// What one collective call cost.
+// What one collective call cost, and what a communicator has done.
 #pragma once
 
 #include <chrono>
@@ -23,6 +23,21 @@ struct OpStatistics {
   double union_density() const {
     return blocks == 0 ? 0.0 : double(blocks_received) / double(blocks);
   }
+};
+
+/// What a communicator has done since it joined, messages included.
+struct JobStatistics {
+  std::uint64_t ops_completed = 0;
+  std::uint64_t ops_failed = 0;
+  std::uint64_t ops_pending = 0;  ///< now
+  std::uint64_t packets_sent = 0;
+  std::uint64_t packets_received = 0;
+  std::uint64_t packets_dropped = 0;    ///< of those received: of no use, or not valid
+  std::uint64_t retransmissions = 0;    ///< DATA sent again, and PROBEs
+  std::uint64_t narrowed_by_loss = 0;   ///< times that fewer streams ran, as many DATA were lost
+  std::uint64_t narrowed_by_delay = 0;  ///< or as packets waited for long on their way
+  std::uint64_t rejoins = 0;            ///< times that an aggregator was lost, and joined again
+  std::uint64_t rounds_replayed = 0;    ///< for ranks that lacked their results then
 };
 
 }  // namespace sluice

@@ -45,19 +45,21 @@ extern "C" {
 /* What came of a call; those above 0 are sluice::ErrorCode. */
 typedef enum sluice_status {
   SLUICE_OK = 0,
-  SLUICE_INVALID_ARGUMENT = 1,  /* a setting or argument out of its range; nothing was started */
-  SLUICE_UNAVAILABLE = 2,       /* a device, privilege, socket or memory is not to be had */
-  SLUICE_AGGREGATOR_LOST = 3,   /* nothing was received within "aggregator_timeout_ms" */
-  SLUICE_WORKER_LOST = 4,       /* a rank died or was declared failed; `rank` names it */
-  SLUICE_FORMATION_FAILED = 5,  /* not all ranks came, or they disagree about the job */
-  SLUICE_OP_MISMATCH = 6,       /* ranks called different collectives */
-  SLUICE_RANK_LEFT = 7,         /* a rank left while others still work; `rank` names it */
-  SLUICE_RANK_RESTARTED = 8,    /* a rank joined again: its generation of the job has ended */
-  SLUICE_QUOTA = 9,             /* a limit of the aggregator on jobs, ports or memory is reached */
-  SLUICE_ABORTED = 10,          /* this process left with ops pending */
-  SLUICE_PROTOCOL = 11,         /* a peer broke the protocol's rules: a defect, please report it */
-  SLUICE_TIMEOUT = 12,          /* the caller's own bound passed; the op goes on */
-  SLUICE_NOT_AUTHENTICATED = 13 /* the job has a secret, and this rank has another one or none */
+  SLUICE_INVALID_ARGUMENT = 1,   /* a setting or argument out of its range; nothing was started */
+  SLUICE_UNAVAILABLE = 2,        /* a device, privilege, socket or memory is not to be had */
+  SLUICE_AGGREGATOR_LOST = 3,    /* nothing was received within "aggregator_timeout_ms" */
+  SLUICE_WORKER_LOST = 4,        /* a rank died or was declared failed; `rank` names it */
+  SLUICE_FORMATION_FAILED = 5,   /* not all ranks came, or they disagree about the job */
+  SLUICE_OP_MISMATCH = 6,        /* ranks called different collectives */
+  SLUICE_RANK_LEFT = 7,          /* a rank left while others still work; `rank` names it */
+  SLUICE_RANK_RESTARTED = 8,     /* a rank joined again: its generation of the job has ended */
+  SLUICE_QUOTA = 9,              /* a limit of the aggregator on jobs, ports or memory is reached */
+  SLUICE_ABORTED = 10,           /* this process left with ops pending */
+  SLUICE_PROTOCOL = 11,          /* a peer broke the protocol's rules: a defect, please report it */
+  SLUICE_TIMEOUT = 12,           /* the caller's own bound of a wait passed; the op goes on */
+  SLUICE_NOT_AUTHENTICATED = 13, /* the job has a secret, and this rank has another one or none */
+  SLUICE_OP_TIMED_OUT = 14 /* an op was not done within its time-out, which ended the job; `rank` is
+                              one that it waited for, if that is known */
 } sluice_status;
 
 /* "ok", "invalid argument", "aggregator lost", ...; "unknown" for a value that is none. */
@@ -74,6 +76,10 @@ typedef struct sluice_error {
 
 /* "0.1.0": of the library that runs, which may be newer than this header. */
 const char* sluice_version(void);
+
+/* "629700c", say: what git says of the sources of the library that runs, with "-dirty" where they
+ * were changed; the version where they came without git. */
+const char* sluice_build(void);
 
 /* ---- settings ----------------------------------------------------------------------------- */
 
@@ -97,6 +103,11 @@ sluice_status sluice_options_set(sluice_options* options, const char* name, cons
 
 void sluice_options_destroy(sluice_options* options);
 
+/* The id of the job that "job" would name: of decimal digits that number; of a name, 1..64
+ * printable ASCII characters without blanks, the first a letter or a digit, its hash. Two names may
+ * have one id: see JobId of sluice.hpp. */
+sluice_status sluice_job_id(const char* name, uint32_t* id, sluice_error* error);
+
 /* ---- context and communicator ------------------------------------------------------------- */
 
 /* This process's ports, packet memory and progress thread: at most one at a time, which parts of a
@@ -117,6 +128,16 @@ sluice_status sluice_context_open(const sluice_options* options, sluice_context*
 sluice_status sluice_context_share(const sluice_options* options, sluice_context** context,
                                    sluice_error* error);
 
+/* Begins to write a timeline of the ops that are called from now on to `file`, as the setting
+ * "timeline" does from the start: see docs/timeline.md. SLUICE_INVALID_ARGUMENT where there is one,
+ * or for an empty name; SLUICE_UNAVAILABLE, naming the path. */
+sluice_status sluice_context_start_timeline(sluice_context* context, const char* file,
+                                            sluice_error* error);
+
+/* Completes the file. SLUICE_INVALID_ARGUMENT where there is no timeline; SLUICE_UNAVAILABLE,
+ * naming the path, if not all could be written: there is none then either. */
+sluice_status sluice_context_stop_timeline(sluice_context* context, sluice_error* error);
+
 /* SLUICE_INVALID_ARGUMENT, and it stays open, while communicators of it exist or join. */
 sluice_status sluice_context_close(sluice_context* context, sluice_error* error);
 
@@ -128,6 +149,42 @@ sluice_status sluice_communicator_join(sluice_context* context, const sluice_opt
  * job is aborted on all ranks. The handle is still to be destroyed. */
 sluice_status sluice_communicator_leave(sluice_communicator* communicator, sluice_error* error);
 
+/* Ends the job for all ranks, from any thread and whatever is pending: ops fail with SLUICE_ABORTED
+ * here, and with SLUICE_RANK_LEFT, naming this rank, on the others. `why` is for this rank's error;
+ * it may be NULL. Does nothing where the job is over. Returns at once. */
+sluice_status sluice_communicator_abort(sluice_communicator* communicator, const char* why,
+                                        sluice_error* error);
+
+/* The error that ended the job for this rank, with which every further call fails. SLUICE_OK: none
+ * did, or it left in an orderly way. From any thread; never waits. */
+sluice_status sluice_communicator_failure(const sluice_communicator* communicator,
+                                          sluice_error* failure);
+
+/* The ranks that pending ops wait for, as sluice_work_stragglers tells of one. */
+sluice_status sluice_communicator_stragglers(const sluice_communicator* communicator,
+                                             uint16_t* ranks, size_t capacity, size_t* count,
+                                             sluice_error* error);
+
+/* What a communicator has done since it joined, messages included. */
+typedef struct sluice_job_statistics {
+  uint64_t ops_completed;
+  uint64_t ops_failed;
+  uint64_t ops_pending; /* now */
+  uint64_t packets_sent;
+  uint64_t packets_received;
+  uint64_t packets_dropped;   /* of those received: of no use, or not valid */
+  uint64_t retransmissions;   /* DATA sent again, and PROBEs */
+  uint64_t narrowed_by_loss;  /* times that fewer streams ran, as many DATA were lost */
+  uint64_t narrowed_by_delay; /* or as packets waited for long on their way */
+  uint64_t rejoins;           /* times that an aggregator was lost, and joined again */
+  uint64_t rounds_replayed;   /* for ranks that lacked their results then */
+} sluice_job_statistics;
+
+/* `size`: sizeof(sluice_job_statistics), of the header that the caller saw. */
+sluice_status sluice_communicator_statistics(const sluice_communicator* communicator,
+                                             sluice_job_statistics* statistics, size_t size,
+                                             sluice_error* error);
+
 /* Leaves the job if that was not done. */
 void sluice_communicator_destroy(sluice_communicator* communicator);
 
@@ -136,6 +193,9 @@ int32_t sluice_communicator_rank(const sluice_communicator* communicator);
 
 /* 1..256; -1 for a null handle. */
 int32_t sluice_communicator_world_size(const sluice_communicator* communicator);
+
+/* Of its job at the aggregators, also where that was derived; 0 for a null handle. */
+uint32_t sluice_communicator_job_id(const sluice_communicator* communicator);
 
 /* ---- tensors ------------------------------------------------------------------------------ */
 
@@ -309,6 +369,24 @@ sluice_status sluice_recv(sluice_communicator* communicator, void* tensor, uint6
 sluice_status sluice_barrier(sluice_communicator* communicator, sluice_work** work,
                              sluice_error* error);
 
+/* Starts: splits the ranks into parts, as MPI_Comm_split does. Each rank joins those with its color
+ * by sluice_communicator_join_split, ordered by `key`, and by their ranks here where keys are
+ * equal; with a negative color it joins none. Each part is a job of its own: see
+ * Communicator::split of sluice.hpp. */
+sluice_status sluice_split(sluice_communicator* communicator, int32_t color, int32_t key,
+                           sluice_work** work, sluice_error* error);
+
+/* Starts: the same ranks are to join another job, by sluice_communicator_join_split, too. */
+sluice_status sluice_duplicate(sluice_communicator* communicator, sluice_work** work,
+                               sluice_error* error);
+
+/* Waits for such an op, and joins this rank's part; returns when all its ranks have joined, or with
+ * why they did not. `context`: of the communicator that was split, which may be gone. The work is
+ * still to be destroyed. SLUICE_INVALID_ARGUMENT where the color was negative. */
+sluice_status sluice_communicator_join_split(sluice_context* context, const sluice_work* split,
+                                             sluice_communicator** communicator,
+                                             sluice_error* error);
+
 /* ---- sparse sums -------------------------------------------------------------------------- */
 
 /* What a rank has of a sparse sum: `count` keys, each with a row of `row_elements` values. */
@@ -391,6 +469,16 @@ sluice_status sluice_work_wait(const sluice_work* work, int64_t bound_ns, sluice
 /* 1: ended, well or with an error; 0: still going; -1 for a null handle. Does not drive the op. */
 int32_t sluice_work_done(const sluice_work* work);
 
+/* If the op is not done so many milliseconds after the call that started it, 0..86400000, the job
+ * ends for all ranks, and every op fails with SLUICE_OP_TIMED_OUT: see Work::set_timeout of
+ * sluice.hpp. 0: it may take as long as it takes. In the place of the setting "op_timeout_ms". */
+sluice_status sluice_work_set_timeout(const sluice_work* work, uint64_t timeout_ms,
+                                      sluice_error* error);
+
+/* How much of it is done, 0..1: of its blocks, zero or not; of a sparse sum, of the streams that
+ * carry it. -1 for a null handle. For progress bars, as it takes a lock. */
+double sluice_work_progress(const sluice_work* work);
+
 /* The ranks, rising, that an aggregator said it waits for when it was last asked, which is some
  * milliseconds ago at most while the op makes no progress: writes the first `capacity` of them to
  * `ranks`, which may be NULL if that is 0, and how many there are to `count`. None: none is known,
@@ -429,8 +517,9 @@ sluice_completion_queue* sluice_completion_queue_create(void);
 void sluice_completion_queue_destroy(sluice_completion_queue* queue);
 
 /* Has sluice_completion_queue_next give `tag`, which is the caller's to choose, once when the op
- * has ended, well or with an error; at once if it has. SLUICE_INVALID_ARGUMENT for an op that is in
- * a queue already, SLUICE_UNAVAILABLE in a process that was forked from the one that made this. */
+ * has ended, well or with an error; at once if it has. An op may be in several queues.
+ * SLUICE_INVALID_ARGUMENT for an op that waits in this one already, SLUICE_UNAVAILABLE in a process
+ * that was forked from the one that made this. */
 sluice_status sluice_completion_queue_add(sluice_completion_queue* queue, const sluice_work* work,
                                           uint64_t tag, sluice_error* error);
 
@@ -443,6 +532,13 @@ sluice_status sluice_completion_queue_next(sluice_completion_queue* queue, int64
 
 /* Ends one wait of sluice_completion_queue_next, the present one or the next. */
 void sluice_completion_queue_interrupt(sluice_completion_queue* queue);
+
+/* Gives a file descriptor, for poll() and event loops, that can be read as long as
+ * sluice_completion_queue_next has a tag to give at once, or was interrupted; nobody is to read it.
+ * The same at each call, and closed with the queue. Whoever waits for it drives no ops: the
+ * library's own thread does. SLUICE_UNAVAILABLE as above, and where there is no descriptor left. */
+sluice_status sluice_completion_queue_descriptor(sluice_completion_queue* queue, int* descriptor,
+                                                 sluice_error* error);
 
 /* ---- compressors -------------------------------------------------------------------------- */
 

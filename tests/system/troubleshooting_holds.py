@@ -1,0 +1,135 @@
+"""docs/troubleshooting.md has what daemons and ranks say. Each row names a case of a system test,
+which is run here, and what its processes say must have the row's texts."""
+import functools
+import importlib
+import os
+import re
+import unittest
+
+import harness
+
+PAGE = "docs/troubleshooting.md"
+STANDS_FOR_MORE = re.compile(r"\b(?:SETTING|DEVICE|IFACE|FILE|DIR|[NTVRJA])\b|\.\.\.")
+CODE = re.compile(r"`([^`]+)`")
+
+
+def rows():
+    """Line, texts, and `file Class.case` of each row."""
+    with open(os.path.join(harness.ROOT, PAGE), encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+            if len(cells) == 4 and (cells[0].startswith("`") or CODE.search(cells[3])):
+                yield number, CODE.findall(cells[0]), cells[3].strip("`")
+
+
+def pattern_of(text):
+    """What stands for more stands for anything within a line."""
+    kept = STANDS_FOR_MORE.split(text)
+    return ".*?".join(map(re.escape, kept))
+
+
+@functools.cache
+def run_case(name):
+    """What all processes of the case said, why it was skipped, and how it failed."""
+    file, case = name.split()
+    owner, _, method = case.partition(".")
+    said = []
+
+    class Heard(getattr(importlib.import_module(file), owner)):
+        def __exit__(self, *failure):
+            said.extend(process.out + process.err for process in self.processes)
+            super().__exit__(*failure)
+
+        def nic(self, *words, **settings):  # it is no process of the stage's
+            status, text = super().nic(*words, **settings)
+            said.append(text)
+            return status, text
+
+    result = unittest.TestResult()
+    Heard(method).run(result)
+    problems = "".join(text for _, text in result.failures + result.errors)
+    skipped = "; ".join(why for _, why in result.skipped)
+    return "\n".join(said), skipped, problems
+
+
+class Page(harness.SystemTest):
+    def test_every_row_is_what_is_said(self):
+        found = list(rows())
+        self.assertGreater(len(found), 60)
+        for number, texts, name in found:
+            with self.subTest(line=number, case=name):
+                self.assertTrue(texts, "no text in the first column")
+                said, skipped, problems = run_case(name)
+                self.assertEqual(problems, "")
+                if skipped:
+                    print(f"skipped: {PAGE}:{number}: {name}: {skipped}")
+                    continue
+                for text in texts:
+                    self.assertRegex(said, pattern_of(text))
+
+
+class Settings(harness.SystemTest):
+    """What no other test makes an operator do wrong."""
+
+    def test_a_misspelt_variable(self):
+        daemon = self.start_daemon(SLUICE_AGGREGATOR_STREEMS=4)
+        daemon.wait_to_say("has SLUICE_AGGREGATOR_STREEMS: did you mean SLUICE_AGGREGATOR_STREAMS?")
+        self.ends_on_signal(daemon)
+
+    def test_a_secret_that_others_can_read(self):
+        path = os.path.join(self.place, "secrets")
+        with open(path, "w", encoding="ascii") as file:
+            file.write("* a-secret-of-all-the-ranks\n")
+        os.chmod(path, 0o644)
+        daemon = self.start("daemon", harness.program("sluice-aggregator"), "--vhost-dir",
+                            self.directory(), "--secret-file", path)
+        self.refuses(daemon, 2, "has mode 0644, .* it must have 0600")
+
+
+class Programs(harness.SystemTest):
+    """What a program does wrong."""
+
+    START = ("import os, sys, time, numpy, sluice\n"
+             "context = sluice.Context()\n"
+             "job = context.join()\n"
+             "def add(count): return job.all_reduce(numpy.ones(count, numpy.float32))\n"
+             "add(10).wait()\n")
+
+    def run_job(self, daemon, *lines):
+        """On two ranks, in Python, after a first sum."""
+        return self.start_job(2, daemon, harness.PYTHON_WITH_NUMPY, "-B", "-c",
+                              self.START + "\n".join(lines), GO=self.directory("go"),
+                              **harness.python_environment())
+
+    def go(self):
+        with open(self.directory("go"), "w", encoding="ascii"):
+            pass
+
+    def test_ranks_that_call_different_collectives(self):
+        daemon = self.start_daemon()
+        for rank in self.run_job(daemon, "add(20 + job.rank).wait()"):
+            self.ends_with(rank, 1, "ranks call different collectives: .*element count 2[01]")
+        daemon.wait_to_say("job 0: ended: ranks call different collectives")
+        self.ends_on_signal(daemon)
+
+    def test_a_rank_that_leaves_too_early(self):
+        daemon = self.start_daemon()
+        job = self.run_job(daemon, "if job.rank == 0: add(10).wait()", "job.close()")
+        self.ends_with(job[0], 1, "rank 1 left the job while other ranks still call collectives")
+        self.assertEqual(job[1].wait(), 0)
+        self.ends_on_signal(daemon)
+
+    def test_a_rank_that_ends_with_ops_pending(self):
+        daemon = self.start_daemon()
+        job = self.run_job(daemon, "if job.rank == 1:", "    add(10)", "    sys.exit()",
+                           "while not os.path.exists(os.environ['GO']): time.sleep(0.01)",
+                           "add(10).wait()")
+        self.assertEqual(job[1].wait(), 0)
+        daemon.wait_to_say("job 0: ended: ")
+        self.go()
+        self.ends_with(job[0], 1, "rank 1 ended the job, or left it with ops pending")
+        self.ends_on_signal(daemon)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,81 @@
+// What the log tells of each event of a job by name.
+#include "aggregator/job_event_fields.hpp"
+
+#include <map>
+#include <string>
+
+#include <catch2/catch.hpp>
+
+using namespace sluice;
+using namespace sluice::aggregator;
+using namespace std::chrono_literals;
+using Kind = JobEvent::Kind;
+
+namespace {
+
+std::map<std::string, std::string> told(const JobEvent& event, std::uint16_t lane = 0) {
+  std::map<std::string, std::string> fields;
+  for (const LogField& field : log_fields(event, lane)) {
+    const auto* const number = std::get_if<std::uint64_t>(&field.value);
+    const bool is_new =
+        fields
+            .emplace(field.name, number ? std::to_string(*number)
+                                        : '"' + std::get<std::string>(field.value) + '"')
+            .second;
+    CHECK(is_new);
+  }
+  return fields;
+}
+
+using Fields = std::map<std::string, std::string>;
+
+}  // namespace
+
+TEST_CASE("an event's fields name what it knows, and nothing else") {
+  JobEvent event{.kind = Kind::kFormed, .session = {.job = 7, .ranks = 4, .streams = 64}};
+  CHECK(
+      told(event, 2) ==
+      Fields{
+          {"job", "7"}, {"lane", "2"}, {"event", "\"formed\""}, {"ranks", "4"}, {"streams", "64"}});
+  event = {.kind = Kind::kFormationAbandoned, .session = {.job = 7}};
+  CHECK(told(event) == Fields{{"job", "7"}, {"lane", "0"}, {"event", "\"formation_abandoned\""}});
+
+  event = {.kind = Kind::kStraggler, .session = {.job = 7, .ranks = 4, .streams = 64}};
+  event.straggler = {.rank = Rank{3}, .op = 12, .streams = 5, .waited = 1500ms};
+  CHECK(told(event) == Fields{{"job", "7"},
+                              {"lane", "0"},
+                              {"event", "\"straggler\""},
+                              {"ranks", "4"},
+                              {"rank", "3"},
+                              {"streams", "5"},
+                              {"op", "12"},
+                              {"waited_ms", "1500"}});
+
+  event = {.kind = Kind::kAborted, .session = {.job = 7, .ranks = 4, .streams = 64}};
+  event.reason = AbortInfo{.reason = wire::AbortReason::kRankSilent, .rank_a = Rank{2}};
+  event.reason->value_a = 5000;
+  event.reported_by = Rank{1};
+  CHECK(told(event) == Fields{{"job", "7"},
+                              {"lane", "0"},
+                              {"event", "\"aborted\""},
+                              {"ranks", "4"},
+                              {"streams", "64"},
+                              {"rank", "2"},
+                              {"reported_by", "1"},
+                              {"error", '"' + std::string(name(ErrorCode::kWorkerLost)) + '"'},
+                              {"reason", '"' + explain(*event.reason) + '"'}});
+
+  event = {.kind = Kind::kDeaf, .session = {.job = 7}, .rank = Rank{9}};
+  CHECK(told(event)["event"] == "\"deaf\"");
+  CHECK(told(event)["rank"] == "9");
+}
+
+TEST_CASE("every kind of event has a name of its own") {
+  std::map<std::string, int> names;
+  for (const Kind kind :
+       {Kind::kFormed, Kind::kResumed, Kind::kFormationAbandoned, Kind::kLeft, Kind::kAborted,
+        Kind::kRefused, Kind::kStraggler, Kind::kDeaf, Kind::kHears})
+    ++names[told({.kind = kind})["event"]];
+  CHECK(names.size() == 9);
+  CHECK(names.count("\"?\"") == 0);
+}
