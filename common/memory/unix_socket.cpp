@@ -1,10 +1,14 @@
 #include "common/memory/unix_socket.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <thread>
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -58,6 +62,33 @@ bool owns(const std::string& directory) {
   return stat(directory.c_str(), &found) == 0 && found.st_uid == geteuid();
 }
 
+/// One process after the other begins to serve in a directory: else two that find a socket unserved
+/// would both serve it, and one's would be removed by the other. It is a socket with an abstract
+/// name, which the kernel knows once in a network namespace: a daemon has locked the directory
+/// itself.
+class ServingLock {
+ public:
+  /// Who knows the name may hold it, and keeps nobody from serving for longer than a second.
+  explicit ServingLock(const std::string& directory)
+      : named_(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+    struct stat found {};
+    if (stat(directory.c_str(), &found) != 0) return;
+    const std::string name =
+        "sluice serves in " + std::to_string(found.st_dev) + ":" + std::to_string(found.st_ino);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
+    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    while (bind(named_.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 &&
+           errno == EADDRINUSE && std::chrono::steady_clock::now() < until)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+
+ private:
+  Descriptor named_;
+};
+
 using Refuse = std::function<void(const char* why)>;
 
 Descriptor served_at(const std::string& path, mode_t mode, const Refuse& refuse) {
@@ -72,10 +103,17 @@ Descriptor served_at(const std::string& path, mode_t mode, const Refuse& refuse)
   return made;
 }
 
+/// A name beside `path`, no longer than that one: it is as fit for a socket.
+std::string beside(const std::string& path) {
+  const std::size_t name = path.rfind('/') + 1;  // 0 where there is none
+  return path.substr(0, name) +
+         std::to_string(random_id()).substr(0, std::min<std::size_t>(path.size() - name, 7));
+}
+
 /// Serves there in place of what another user has put there, in a directory of ours: whatever it
 /// is, he can neither keep the place nor take it meanwhile.
 Descriptor served_instead(const std::string& path, mode_t mode, const Refuse& refuse) {
-  const std::string aside = directory_of(path) + "/" + std::to_string(random_id() % 10'000'000);
+  const std::string aside = beside(path);
   Descriptor made = served_at(aside, mode, refuse);
   if (renameat2(AT_FDCWD, aside.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) != 0 &&
       rename(aside.c_str(), path.c_str()) != 0)  // it is gone
@@ -99,6 +137,7 @@ UnixSocket UnixSocket::listen(const std::string& path, mode_t mode) {
   const auto refuse = [&](const char* why) {
     throw Error(ErrorCode::kUnavailable, "socket '" + path + "' cannot be served: " + why);
   };
+  const ServingLock lock(directory_of(path));
   struct stat found {};
   if (lstat(path.c_str(), &found) == 0) {
     if (is_another_users(found) && owns(directory_of(path)))

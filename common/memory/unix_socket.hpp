@@ -1,4 +1,4 @@
-// A Unix socket that carries whole messages and descriptors, and never waits.
+// A Unix socket that carries whole messages and descriptors. Only listen() may wait.
 #pragma once
 
 #include <optional>
@@ -27,7 +27,8 @@ class UnixSocket {
   /// Serves connections at `path`, where no socket may be that is still served. Throws
   /// kUnavailable. What another user than root has put there is removed, if the directory is
   /// ours: else whoever may write to it could keep us from serving. `mode`: of the socket's file,
-  /// of which the bits to write count; 0: by umask.
+  /// of which the bits to write count; 0: by umask. Waits a second at most, for others that begin
+  /// to serve in the same directory.
   static UnixSocket listen(const std::string& path, mode_t mode = 0);
   /// Nothing if nobody serves there now.
   static std::optional<UnixSocket> connect(const std::string& path);

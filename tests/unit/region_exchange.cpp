@@ -1,5 +1,8 @@
 // How regions pass between a daemon and its workers: both sides in one process, polled in turns.
 #include <array>
+#include <atomic>
+#include <barrier>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -7,6 +10,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -15,10 +19,13 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <sluice/error.hpp>
 
+#include "common/config/claim.hpp"
 #include "common/memory/exchange.hpp"
 #include "tests/unit/failing_memory.hpp"
 
@@ -488,6 +495,16 @@ TEST_CASE("what another user has put in the place of a socket is removed from ou
   CHECK(ours.accept());
   CHECK(!theirs.accept());
 
+  // A path of the most bytes that there may be.
+  constexpr std::size_t kMost = sizeof(sockaddr_un::sun_path) - 1;
+  const std::string deep =
+      exchange.directory + "/" + std::string(kMost - exchange.directory.size() - 3, 'd');
+  std::filesystem::create_directory(deep);
+  std::ofstream(deep + "/s") << "a file";
+  REQUIRE(lchown((deep + "/s").c_str(), kOther, kOther) == 0);
+  const UnixSocket at_the_end = UnixSocket::listen(deep + "/s");
+  CHECK(UnixSocket::connect(deep + "/s"));
+
   REQUIRE(lchown(path.c_str(), kOther, kOther) == 0);
   REQUIRE(chown(exchange.directory.c_str(), kOther, kOther) == 0);
   CHECK_THROWS_WITH(UnixSocket::listen(path), Contains("another process serves it"));
@@ -506,6 +523,52 @@ TEST_CASE("a socket that is served is left alone, one that nobody serves is repl
   RegionClient client(exchange.path());
   exchange.settle({&client});
   CHECK(client.problem() == "");
+}
+
+TEST_CASE("of several that find a socket unserved at once, one serves it") {
+  constexpr int kAtOnce = 4;
+  Exchange exchange;
+  exchange.server.reset();
+  const auto claim = config::Claim::on_directory(exchange.directory);  // as a daemon has it
+  for (int round = 0; round < 200; ++round) {
+    UnixSocket::listen(exchange.path());  // is left behind
+    std::array<UnixSocket, kAtOnce> servers;
+    std::atomic<int> serve = 0, refused = 0;
+    std::barrier begin(kAtOnce);
+    std::vector<std::jthread> threads;
+    for (UnixSocket& server : servers)
+      threads.emplace_back([&] {
+        begin.arrive_and_wait();
+        try {
+          server = UnixSocket::listen(exchange.path());
+          ++serve;
+        } catch (const Error&) {
+          ++refused;
+        }
+      });
+    threads.clear();
+    CHECK(UnixSocket::connect(exchange.path()));
+    REQUIRE(serve == 1);
+    REQUIRE(refused == kAtOnce - 1);
+  }
+}
+
+TEST_CASE("who holds the lock for serving in a directory keeps nobody from it for ever") {
+  Exchange exchange;
+  exchange.server.reset();
+  struct stat found {};
+  REQUIRE(stat(exchange.directory.c_str(), &found) == 0);
+  const std::string name =
+      "sluice serves in " + std::to_string(found.st_dev) + ":" + std::to_string(found.st_ino);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  const Descriptor held(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
+  REQUIRE(bind(held.get(), generic, length) == 0);
+  const UnixSocket server = UnixSocket::listen(exchange.path());
+  CHECK(UnixSocket::connect(exchange.path()));
 }
 
 TEST_CASE("a region that cannot be trusted is refused with the reason, and the worker goes on") {
