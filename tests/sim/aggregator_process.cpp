@@ -15,6 +15,8 @@ constexpr Duration kRetirement = std::chrono::milliseconds(500);
 /// For the most streams and rounds that a scenario draws.
 constexpr std::size_t kResultsBytes = std::size_t{64} << 20;
 
+constexpr Duration kWaitsRead = std::chrono::milliseconds(20);  // from one time to the next
+
 constexpr GroupRange kGroups{.first = 0xefff'0000, .count = 256};  // 239.255.0.0/24
 
 constexpr std::uint64_t key_of(std::uint32_t job, unsigned rank) {
@@ -116,6 +118,7 @@ void AggregatorProcess::plan_end() {
 
 void AggregatorProcess::retire(Retires how) {
   if (!engine_ || retires_) return;
+  if (host_.paused()) return host_.later(Duration{}, [this, how] { retire(how); });
   trace_note(world_.tracing, world_.events.now(), "aggregator %u retires", shard_);
   ++world_.coverage["aggregators.retired"];
   retires_ = true;
@@ -237,7 +240,13 @@ void AggregatorProcess::settle() {
   if (host_.sink().sent() >= retires_at_) retire(Retires::kItself);
   if (host_.sink().stopped() || ends_now()) return crash();
   check();
+  if (host_.now() >= waits_read_at_ + kWaitsRead) read_waits();
   host_.wake(engine_->next_deadline());
+}
+
+void AggregatorProcess::read_waits() {
+  waits_read_at_ = host_.now();
+  waits_.sample(engine_->figures_of_jobs(waits_read_at_), waits_read_at_, totals_);
 }
 
 /// Memory is bounded, and what cannot be has not happened.
@@ -252,6 +261,7 @@ void AggregatorProcess::check() {
 }
 
 void AggregatorProcess::end_life() {
+  read_waits();
   host_.stop();
   ended_at_ = world_.events.now();
   cover(totals_, "aggregator", engine_->counters());
@@ -261,6 +271,7 @@ void AggregatorProcess::end_life() {
 }
 
 void AggregatorProcess::crash() {
+  require(!crashes_to_come_.empty(), "an aggregator ends that was not to end");
   const auto down = crashes_to_come_.front().down;
   crashes_to_come_.pop_front();
   const Time back =
@@ -292,6 +303,7 @@ void AggregatorProcess::faults_end() {
 }
 
 void AggregatorProcess::shut_down() {
+  if (engine_ && host_.paused()) return host_.later(Duration{}, [this] { shut_down(); });
   if (!engine_) ended_ = true;
   crashes_to_come_.assign(1, {.shard = shard_, .after_sends = 0, .down = {}, .retires = true});
   retire(Retires::kItself);

@@ -14,6 +14,7 @@
 #include "common/base/source_ports.hpp"
 #include "tests/sim/counting.hpp"
 #include "tests/sim/host.hpp"
+#include "tests/sim/wait_watch.hpp"
 
 namespace sluice::aggregator {
 struct EngineConfig;
@@ -88,6 +89,7 @@ class AggregatorProcess final : public Process {
   void on_event(const aggregator::JobEvent& event);
   void settle();
   void check();
+  void read_waits();
   void plan_end();
   bool ends_now() const;
   void crash();
@@ -121,6 +123,8 @@ class AggregatorProcess final : public Process {
   std::unordered_map<std::uint64_t, Sign> signs_;      // by job and rank
   std::unordered_set<std::size_t> heard_;              // hashes of members' packets
   std::unordered_map<std::uint64_t, Time> last_news_;  // by job and rank
+  WaitWatch waits_;
+  Time waits_read_at_{};
   Coverage totals_;
 };
 
