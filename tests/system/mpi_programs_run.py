@@ -342,8 +342,8 @@ class MpiPrograms(harness.SystemTest):
 
     def test_errors_are_fatal(self):
         # What ranks say as they end goes through mpirun. Open MPI 4.1's fails itself, seldom, where
-        # all ranks say it at once: it dies, or cannot read their messages. It logs that of itself, as
-        # the process 0 of the job 0.
+        # all ranks say it at once: it dies, or cannot read their messages. It logs that of itself,
+        # as the process 0 of the job 0.
         mpirun_fails = re.compile(r"orte_rml_oob_send_buffer_nb|\[\[\d+,0\],0\] ORTE_ERROR_LOG")
         for kind in ("blocking", "request"):
             for _ in range(5):
