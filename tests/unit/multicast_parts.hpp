@@ -5,22 +5,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <span>
-#include <vector>
 
 #include "common/base/multicast.hpp"
 #include "common/net/framing.hpp"
+#include "tests/unit/frame_parts.hpp"
 
 namespace sluice::net::testing {
-
-using Bytes = std::vector<std::byte>;
-
-inline Bytes bytes(std::initializer_list<int> values) {
-  Bytes out;
-  for (const int value : values) out.push_back(static_cast<std::byte>(value));
-  return out;
-}
 
 inline constexpr LocalAddress kHost{{0x02, 0, 0, 0, 0, 0x01}, 0x0a4d'0101};       // 10.77.1.1
 inline constexpr LocalAddress kSender{{0x02, 0, 0, 0, 0, 0x02}, 0x0a4d'0001};     // 10.77.0.1
@@ -29,14 +20,8 @@ inline constexpr LocalAddress kMember{kHost.mac, kHost.ipv4, kGroups};
 inline constexpr std::uint16_t kOurPort = 4748;
 inline constexpr std::uint16_t kTheirPort = 4747;
 
-/// The Internet checksum by the letter of RFC 1071.
 inline unsigned checksum(std::span<const std::byte> in, unsigned sum = 0) {
-  for (std::size_t i = 0; i < in.size(); i += 2) {
-    sum += static_cast<unsigned>(in[i]) << 8;
-    if (i + 1 < in.size()) sum += static_cast<unsigned>(in[i + 1]);
-    sum = (sum & 0xffff) + (sum >> 16);
-  }
-  return ~sum & 0xffff;
+  return ~reference_sum(in, sum) & 0xffff;
 }
 
 inline void set16(Bytes& frame, std::size_t at, unsigned value) {
