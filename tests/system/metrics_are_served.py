@@ -61,6 +61,19 @@ class Watched(harness.SystemTest):
         with urllib.request.urlopen(url, timeout=harness.TIME_LIMIT) as answer:
             return json.load(answer)["data"]["result"]
 
+    def shows_on(self, dashboard):
+        """Prometheus has something to show in every panel."""
+        with open(os.path.join(CONFIGS, "grafana", dashboard), encoding="utf-8") as file:
+            found = json.load(file)
+        for panel in found["panels"]:
+            for target in panel["targets"]:
+                query = target["expr"].replace("$__rate_interval", "10s")
+                for variable in found["templating"]["list"]:
+                    query = query.replace(f"${variable['name']}", ".*")
+                with self.subTest(panel=panel["title"]):
+                    # What is not zero only in trouble may be empty.
+                    self.assertTrue(self.query(query) or query.endswith("> 0"), query)
+
 
 class Metrics(Watched):
     def test_build_is_told_everywhere(self):
@@ -146,14 +159,7 @@ class Metrics(Watched):
         self.start_prometheus(config)
         harness.wait_until(
             lambda: self.query("rate(sluice_rounds_finished_total[10s]) > 0"), "a rate of rounds")
-        with open(os.path.join(CONFIGS, "grafana/sluice.json"), encoding="utf-8") as file:
-            panels = json.load(file)["panels"]
-        for panel in panels:
-            for target in panel["targets"]:
-                query = target["expr"].replace("$__rate_interval", "10s").replace("$instance", ".*")
-                with self.subTest(panel=panel["title"]):
-                    # What is not zero only in trouble may be empty.
-                    self.assertTrue(self.query(query) or query.endswith("> 0"), query)
+        self.shows_on("sluice.json")
         self.end_steady_job(job)
 
 
@@ -381,6 +387,7 @@ class Workers(Watched):
         harness.wait_until(
             lambda: len(self.query("sum by (rank) (rate(sluice_worker_ops_total[10s])) > 0")) == 3,
             "a rate of ops of each rank")
+        self.shows_on("sluice-workers.json")
         self.end_steady_job(job)
 
     def test_count_what_is_sent_again(self):
