@@ -58,7 +58,10 @@ void Lane::run() {
     else if (io_.left_backlog())
       waited_.transmit_backlog += now - last;
     last = now;
-    if (commanded_.load(std::memory_order_acquire)) obey(now);
+    if (commanded_.load(std::memory_order_acquire)) {
+      obey(now);
+      command_time_ += net::now() - now;
+    }
     received = io_.receive([&](const Endpoint& from, Buffer payload) {
       engine_.receive(from, std::move(payload), now, io_);
     });
@@ -153,6 +156,7 @@ Lane::Snapshot Lane::take_snapshot(Time now) {
           .io = io_.counters(),
           .jobs = engine_.figures_of_jobs(now),
           .busy = busy_,
+          .command_time = command_time_,
           .cpu_time = std::chrono::seconds(cpu.tv_sec) + std::chrono::nanoseconds(cpu.tv_nsec),
           .waited = waited_};
 }

@@ -59,6 +59,7 @@ class Lane {
     net::IoCounters io;
     std::vector<JobFigures> jobs{};  ///< those that are live
     Duration busy{};                 ///< turns that received something
+    Duration command_time{};         ///< for what others posted
     Duration cpu_time{};             ///< of the thread, by the operating system
     LaneWaits waited{};
   };
@@ -134,6 +135,7 @@ class Lane {
   std::vector<Command> commands_;  // guarded by mutex_
   Events events_;                  // guarded by mutex_
   Duration busy_{};                // turns with work
+  Duration command_time_{};
   LaneWaits waited_;
   std::atomic<bool> commanded_{false};  // there are some
   std::atomic<bool> stop_{false};

@@ -81,6 +81,10 @@ void Metrics::of_lanes() {
           [](const Lane::Snapshot& lane) { return seconds(lane.busy) * net::cycles_per_second(); });
   by_lane(counter("lane_cpu", "seconds", "Processor time of the lane's thread."),
           [](const Lane::Snapshot& lane) { return seconds(lane.cpu_time); });
+  by_lane(
+      counter("lane_commands", "seconds",
+              "Time for commands of other threads: figures, ports, settings, those of operators."),
+      [](const Lane::Snapshot& lane) { return seconds(lane.command_time); });
   Family waited = counter("lane_waited", "seconds", "Time in which a lane could not go on.");
   for (std::size_t i = 0; i < figures_.lanes.size(); ++i)
     figures_.lanes[i].waited.for_each([&](std::string_view cause, Duration time) {
