@@ -369,7 +369,7 @@ class Workers(Watched):
             self.assertEqual(self.metric(rank, "sluice_worker_job_failed"), 0)
             self.assertEqual(self.metric(rank, "sluice_worker_job_ranks"), 2)
             self.assertGreater(self.metric(rank, "sluice_worker_sent_bytes_total"), 0)
-            self.assertGreater(self.metric(rank, "sluice_worker_round_trip_seconds"), 0)
+            self.wait_for_metric(rank, "sluice_worker_round_trip_seconds", lambda time: time > 0)
             counted = dict(re.findall(r"^sluice_worker_(blocks\w*)_total{.*} (\S+)", text, re.M))
             self.assertEqual(float(counted["blocks"]),
                              float(counted["blocks_sent"]) + float(counted["blocks_withheld"]))
