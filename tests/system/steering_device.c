@@ -7,7 +7,7 @@
  * With the variable STEERING_RSS it takes no rules, but has RSS: it spreads UDP datagrams over the
  * queues by DPDK's software Toeplitz hash, with a key and a table that it tells. "key" and "table"
  * are what it does not tell; with "other" it goes by another table than it tells; with "changes" it
- * has another one when it is asked again. */
+ * has another one when it is asked again. As a NIC, it receives nothing before it can spread. */
 #define _GNU_SOURCE /* RTLD_NEXT */
 #include <dlfcn.h>
 #include <errno.h>
@@ -23,6 +23,7 @@
 #include <sys/socket.h>
 
 #define RULES_MAX 8
+#define QUEUES_MAX 16
 
 struct rte_flow {
   int vlan; /* -1: frames without a tag */
@@ -31,7 +32,8 @@ struct rte_flow {
 };
 static struct rte_flow rules[RULES_MAX];
 static int rules_count;
-static int queues_socket = -1; /* of a port's queues, one */
+static int queue_sockets[QUEUES_MAX];
+static unsigned sockets_count;
 
 static int real_setsockopt(int file, int level, int name, const void* value, socklen_t size) {
   union {
@@ -41,13 +43,36 @@ static int real_setsockopt(int file, int level, int name, const void* value, soc
   return real.call(file, level, name, value, size);
 }
 
-/* The driver asks the kernel to spread frames by their hash. */
+/* NULL: whether there is RSS, whatever it does not do. */
+static int rss_is(const char* what) {
+  const char* const rss = getenv("STEERING_RSS");
+  return rss != NULL && (what == NULL || strcmp(rss, what) == 0);
+}
+
+static int drop_all(int file) {
+  struct sock_filter code = BPF_STMT(BPF_RET | BPF_K, 0);
+  const struct sock_fprog program = {1, &code};
+  return real_setsockopt(file, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
+}
+
+/* The driver tells its packets' version before it binds a queue's socket, and then asks the kernel
+ * to spread frames by their hash. */
 int setsockopt(int file, int level, int name, const void* value, socklen_t size) {
+  if (level == SOL_PACKET && name == PACKET_VERSION && sockets_count < QUEUES_MAX) {
+    queue_sockets[sockets_count++] = file;
+    if (rss_is(NULL) && drop_all(file) != 0) perror("filter");
+  }
   if (level != SOL_PACKET || name != PACKET_FANOUT)
     return real_setsockopt(file, level, name, value, size);
   const int group = (*(const int*)value & 0xffff) | PACKET_FANOUT_CBPF << 16;
-  queues_socket = file;
   return real_setsockopt(file, level, name, &group, sizeof group);
+}
+
+/* By which the kernel chooses a frame's queue. */
+static int choose_by(struct sock_filter* code, unsigned short length) {
+  const struct sock_fprog program = {length, code};
+  return real_setsockopt(queue_sockets[0], SOL_PACKET, PACKET_FANOUT_DATA, &program,
+                         sizeof program);
 }
 
 #define ADD(...) code[length++] = (struct sock_filter)__VA_ARGS__
@@ -70,14 +95,7 @@ static int tell_kernel(void) {
     ADD(BPF_STMT(BPF_RET | BPF_K, (unsigned)rules[i].queue));
   }
   ADD(BPF_STMT(BPF_RET | BPF_K, 0));
-  const struct sock_fprog program = {length, code};
-  return real_setsockopt(queues_socket, SOL_PACKET, PACKET_FANOUT_DATA, &program, sizeof program);
-}
-
-/* NULL: whether there is RSS, whatever it does not do. */
-static int rss_is(const char* what) {
-  const char* const rss = getenv("STEERING_RSS");
-  return rss != NULL && (what == NULL || strcmp(rss, what) == 0);
+  return choose_by(code, length);
 }
 
 static int refuses(const char* call, int* calls) {
@@ -197,8 +215,7 @@ static int spread_by_rss(void) {
     ADD(BPF_STMT(BPF_RET | BPF_K, queue));
   }
   ADD(BPF_STMT(BPF_RET | BPF_K, 0));
-  const struct sock_fprog program = {length, code};
-  return real_setsockopt(queues_socket, SOL_PACKET, PACKET_FANOUT_DATA, &program, sizeof program);
+  return choose_by(code, length);
 }
 
 int rte_eth_dev_info_get(uint16_t port, struct rte_eth_dev_info* info) {
@@ -225,7 +242,13 @@ int rte_eth_dev_configure(uint16_t port, uint16_t rx_queues, uint16_t tx_queues,
   without.rxmode.mq_mode = RTE_ETH_MQ_RX_NONE;
   without.rx_adv_conf.rss_conf.rss_hf = 0;
   queues_count = rx_queues;
-  if (rss_is(NULL) && queues_socket >= 0 && spread_by_rss() != 0) perror("RSS");
+  if (rss_is(NULL) && sockets_count > 0) {
+    if (spread_by_rss() != 0) perror("RSS");
+    const int unused = 0;
+    for (unsigned i = 0; i < sockets_count; ++i)
+      if (real_setsockopt(queue_sockets[i], SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof unused))
+        perror("filter");
+  }
   return real.call(port, rx_queues, tx_queues, rss_is(NULL) ? &without : conf);
 }
 
