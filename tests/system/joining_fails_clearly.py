@@ -73,9 +73,10 @@ class Joining(harness.SystemTest):
                    "quota", "does not accept memory in MiB \\d+; its limit is \\d+")
 
     def test_a_rank_that_never_comes(self):
+        """On a slow machine, another one may come as late as that."""
         ranks = [self.start_joiner(r, 3, self.daemon, SLUICE_JOIN_TIMEOUT_MS=6000) for r in (0, 2)]
         for rank in ranks:
-            self.fails(rank, "formation failed", "rank 1 to join")
+            self.fails(rank, "formation failed", r"rank .*\b1\b.* to join")
 
     def test_no_such_directory(self):
         self.fails(self.start_joiner(0, 1, "vhost:/no/such/directory"), "unavailable",
