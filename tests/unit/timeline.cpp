@@ -265,8 +265,11 @@ TEST_CASE("events that find no room on a slow disk are counted, and the file say
   SlowDisk disk(directory / "pipe.2");
   Recorded recorded;
   start(recorded.timeline, directory / "pipe", 2, recorded.now);
-  constexpr int kInstants = 20'000;  // far more than the queue and the pipe take
-  for (int i = 0; i < kInstants; ++i) recorded.job.instant("something", {}, recorded.later(1));
+  // Of more than 50 bytes each: more than the queue, as much again that is being written, and the
+  // pipe take.
+  constexpr std::size_t kInstants = 3 * TimelineFile::kQueueBytes / 50;
+  for (std::size_t i = 0; i < kInstants; ++i)
+    recorded.job.instant("something", {}, recorded.later(1));
   auto read = std::async(std::launch::async, [&] { return disk.read_all(); });
   recorded.stop();
   std::uint64_t seen = 0, lost = 0;
