@@ -1,6 +1,7 @@
 #include "tests/sim/app.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "common/base/source_ports.hpp"
 #include "tests/sim/keyed_call.hpp"
@@ -14,6 +15,12 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::byte kScribble{0x66};
+
+// By comparing the memory with itself, one byte further on: many times as fast as a byte at a time.
+bool is_scribble(const std::vector<std::byte>& memory) {
+  return memory.empty() || (memory[0] == kScribble &&
+                            std::memcmp(&memory[0], &memory[0] + 1, memory.size() - 1) == 0);
+}
 constexpr unsigned kFailuresMax = 12;
 
 std::uint64_t count_true(const std::vector<bool>& flags) {
@@ -226,8 +233,7 @@ void App::end_life() {
   share_no_more();
   require(host_.sink().pool().live == 0, "a worker's buffers outlive its engine");
   for (const auto& memory : own_again_)
-    require(std::all_of(memory.begin(), memory.end(), [](std::byte b) { return b == kScribble; }),
-            "memory was written after it was handed back");
+    require(is_scribble(memory), "memory was written after it was handed back");
   for (auto& memory : own_again_) world_.former_tensors.push_back(std::move(memory));
   own_again_.clear();
 }
@@ -330,6 +336,7 @@ void App::submit() {
   if (is_keyed(op.spec)) return submit_pairs(std::move(op));
   op.block_elements = engine_->block_elements(op.spec.type, op.spec.block_elements);
   op.tensor = make_tensor(op.spec, rank_, job_.plan.ranks, op.block_elements);
+  op.input = op.tensor.data;
   op.wanted = wanted_by(op.spec, rank_, job_.plan.ranks);
   if (!op.tensor.in_place)
     op.output.assign(pick(op.tensor.data, op.wanted, op.spec.type).size(), std::byte{0x5a});
@@ -446,9 +453,9 @@ void App::check_result(const OpenOp& op, const OpStatistics& statistics) {
   require(statistics.blocks_received >= count_true(needed), which + ": too few blocks received");
   require(statistics.blocks_received <= count_true(outcome.travels),
           which + ": too many blocks received");
-  Tensor before = make_tensor(op.spec, rank_, job_.plan.ranks, op.block_elements);
-  if (op.tensor.in_place) put(got, op.wanted, op.spec.type, before.data);
-  require(before.data == op.tensor.data, which + ": the input was written to");
+  std::vector<std::byte> expected = op.input;
+  if (op.tensor.in_place) put(got, op.wanted, op.spec.type, expected);
+  require(expected == op.tensor.data, which + ": the input was written to");
 }
 
 /// The memory is the caller's again: it writes to it at once.

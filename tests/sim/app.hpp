@@ -58,6 +58,7 @@ class App final : public Process {
   struct OpenOp {
     OpSpec spec;
     Tensor tensor;
+    std::vector<std::byte> input;  ///< a copy of the tensor's data as the call was given it
     std::vector<Range> wanted;
     std::vector<std::byte> output;  ///< out of place
     Pairs pairs;                    ///< of a keyed op, in place of a tensor
