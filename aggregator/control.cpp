@@ -25,7 +25,7 @@ constexpr std::size_t kMaxClients = 16;
 constexpr std::size_t kMaxRequestBytes = 256;
 constexpr std::size_t kMessageBytes = 32 * 1024;  // of an answer
 constexpr std::size_t kShownBytes = 64;           // of a request that is no command
-constexpr auto kPatience = std::chrono::seconds(5);
+constexpr auto kClientTimeLimit = std::chrono::seconds(5);
 
 constexpr std::string_view kCommands =
     "status, kick JOB, limit max-jobs JOBS, limit JOB STREAMS, drain, resume, "
@@ -96,7 +96,7 @@ int Control::descriptor() const {
 void Control::poll(Time now) {
   take_connections(now);
   std::erase_if(clients_,
-                [&](Client& client) { return !serve(client) || now - client.since > kPatience; });
+                [&](Client& client) { return !serve(client) || now - client.since > kClientTimeLimit; });
 }
 
 /// Who finds all places taken waits for one.

@@ -21,7 +21,7 @@ namespace {
 constexpr std::chrono::milliseconds kLastWords{200};
 
 // How long who asks a lane waits for it.
-constexpr std::chrono::milliseconds kPatience{500};
+constexpr std::chrono::milliseconds kAnswerTimeLimit{500};
 
 }  // namespace
 
@@ -136,7 +136,7 @@ void Lane::ask(T& known, F question) {
   const auto promise = std::make_shared<std::promise<T>>();
   auto future = promise->get_future();
   post([promise, question](Time now) { promise->set_value(question(now)); });
-  if (future.wait_for(kPatience) == std::future_status::ready) known = future.get();
+  if (future.wait_for(kAnswerTimeLimit) == std::future_status::ready) known = future.get();
 }
 
 Lane::Snapshot Lane::snapshot() {

@@ -16,7 +16,6 @@ namespace sluice::aggregator {
 namespace {
 
 using metrics::Family;
-using metrics::seconds;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 

@@ -15,10 +15,6 @@ namespace {
 
 using nlohmann::json;
 
-double seconds(Duration d) {
-  return std::chrono::duration<double>(d).count();
-}
-
 json or_null(const std::optional<double>& value) {
   return value ? json(*value) : json();
 }

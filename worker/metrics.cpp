@@ -19,7 +19,6 @@ namespace sluice {
 namespace {
 
 using metrics::Family;
-using metrics::seconds;
 using Type = Family::Type;
 
 constexpr Duration kOldest = std::chrono::milliseconds(200);

@@ -27,4 +27,8 @@ constexpr Time after(Time from, Duration d) {
   return d > kNever - from ? kNever : from + d;
 }
 
+inline double seconds(Duration d) {
+  return std::chrono::duration<double>(d).count();
+}
+
 }  // namespace sluice

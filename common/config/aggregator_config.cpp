@@ -17,6 +17,7 @@
 #include "common/base/version.hpp"
 #include "common/config/aggregator_settings.hpp"
 #include "common/config/nearest_name.hpp"
+#include "common/config/value.hpp"
 
 namespace sluice::config {
 namespace {
@@ -30,10 +31,6 @@ struct Text {
 
 /// What one place (flags, environment, file) says, by setting.
 using Texts = std::map<std::string, std::vector<Text>>;
-
-[[noreturn]] void fail(const std::string& message) {
-  throw Error(ErrorCode::kInvalidArgument, message);
-}
 
 constexpr unsigned kLineLength = 100;
 constexpr unsigned kDescriptionLength = 66;
@@ -127,8 +124,6 @@ Texts texts_of_environment(const Environment& environment) {
       texts[name].push_back({*value, "variable " + variable});
   return texts;
 }
-
-constexpr std::string_view kBlanks = " \t\r";
 
 /// The value of NAME = "VALUE", where a backslash is before each " and \ of it: of other lines,
 /// nothing.

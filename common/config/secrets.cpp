@@ -18,14 +18,9 @@
 namespace sluice::config {
 namespace {
 
-constexpr std::string_view kBlanks = " \t\r";
 constexpr const char* kOfAllJobs = "SLUICE_AGGREGATOR_SECRET";
 constexpr const char* kOfWorker = "SLUICE_SECRET";
 constexpr const char* kFileOfWorker = "SLUICE_SECRET_FILE";
-
-[[noreturn]] void fail(const std::string& message) {
-  throw Error(ErrorCode::kInvalidArgument, message);
-}
 
 /// What a file says, wiped when it goes.
 struct PrivateText {

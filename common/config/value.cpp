@@ -18,6 +18,10 @@ std::string describe(const IntegerRange& range) {
          (range.power_of_two ? "a power of two, " : "") + span;
 }
 
+void fail(const std::string& message) {
+  throw Error(ErrorCode::kInvalidArgument, message);
+}
+
 Error must_be(std::string_view name, std::string_view allowed, std::string_view text) {
   return {ErrorCode::kInvalidArgument, std::string(name) + " must be " + std::string(allowed) +
                                            ", not '" + std::string(text) + "'"};

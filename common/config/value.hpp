@@ -28,6 +28,12 @@ std::string describe(const IntegerRange& range);
 /// The kInvalidArgument "NAME must be ALLOWED, not 'TEXT'".
 Error must_be(std::string_view name, std::string_view allowed, std::string_view text);
 
+/// Throws kInvalidArgument.
+[[noreturn]] void fail(const std::string& message);
+
+/// What may stand around the words of a line.
+inline constexpr std::string_view kBlanks = " \t\r";
+
 /// Decimal digits, with '-' before a negative number, and nothing else. Throws must_be(...).
 std::int64_t parse_integer(std::string_view name, const IntegerRange& range, std::string_view text);
 

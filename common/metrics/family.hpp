@@ -21,10 +21,6 @@ namespace sluice::metrics {
 /// What its server expects as the type of its text format.
 inline constexpr std::string_view kPrometheusType = "text/plain; version=0.0.4; charset=utf-8";
 
-inline double seconds(Duration d) {
-  return std::chrono::duration<double>(d).count();
-}
-
 class Family {
  public:
   using Type = prometheus::MetricType;

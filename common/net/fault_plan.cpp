@@ -10,14 +10,14 @@ namespace sluice::net {
 namespace {
 
 template <class T>
-bool read(std::string_view text, T& value) {
+bool read_number(std::string_view text, T& value) {
   const char* const end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data(), end, value);
   return error == std::errc() && at == end;
 }
 
 bool read_probability(std::string_view text, double& value) {
-  return read(text, value) && value >= 0 && value <= 1;
+  return read_number(text, value) && value >= 0 && value <= 1;
 }
 
 bool read_direction(std::string_view text, FaultPlan& plan) {
@@ -31,12 +31,12 @@ bool read_item(std::string_view item, FaultPlan& plan) {
   if (equals == item.npos) return false;
   const std::string_view key = item.substr(0, equals);
   const std::string_view value = item.substr(equals + 1);
-  if (key == "seed") return read(value, plan.seed);
+  if (key == "seed") return read_number(value, plan.seed);
   if (key == "loss") return read_probability(value, plan.loss);
   if (key == "duplicate") return read_probability(value, plan.duplicate);
   if (key == "reorder") return read_probability(value, plan.reorder);
   if (key == "flip") return read_probability(value, plan.flip);
-  if (key == "overtaking") return read(value, plan.overtaking) && plan.overtaking >= 1;
+  if (key == "overtaking") return read_number(value, plan.overtaking) && plan.overtaking >= 1;
   if (key == "direction") return read_direction(value, plan);
   return false;
 }

@@ -17,7 +17,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::uint64_t kLaterUs = 5;
-constexpr std::chrono::milliseconds kReleasePeriod{100};
+constexpr std::chrono::milliseconds kReadingPeriod{100};
 constexpr std::chrono::seconds kReleasing{2};
 
 struct Call {
@@ -63,7 +63,7 @@ bool run_on_interrupt_thread(std::function<void()> what, Duration time_limit) {
   if (!set_alarm(call, run_last)) return false;
   const Clock::time_point deadline = Clock::now() + time_limit + kReleasing;
   for (Duration wait = time_limit; end.wait_for(wait) != std::future_status::ready;
-       wait = kReleasePeriod) {
+       wait = kReadingPeriod) {
     end_wait(find_thread(kInterruptThread));
     if (Clock::now() < deadline) continue;
     const std::unique_lock not_begun(call->mutex, std::try_to_lock);

@@ -21,7 +21,7 @@ constexpr std::size_t kUsualKeyBytes = 40;
   throw Error(ErrorCode::kUnavailable, why);
 }
 
-void must(int result, const char* what) {
+void must_read(int result, const char* what) {
   if (result != 0) refuse(std::string(what) + " cannot be read: " + rte_strerror(-result));
 }
 
@@ -30,7 +30,7 @@ std::vector<std::uint8_t> read_key(std::uint16_t port_id, const rte_eth_dev_info
   rte_eth_rss_conf conf{};
   conf.rss_key = key.data();
   conf.rss_key_len = info.hash_key_size != 0 ? info.hash_key_size : std::uint8_t{kUsualKeyBytes};
-  must(rte_eth_dev_rss_hash_conf_get(port_id, &conf), "the RSS key");
+  must_read(rte_eth_dev_rss_hash_conf_get(port_id, &conf), "the RSS key");
   if ((conf.rss_hf & RTE_ETH_RSS_NONFRAG_IPV4_UDP) == 0) refuse("RSS by UDP ports is off");
   key.resize(conf.rss_key_len);
   if (key.size() < kRssKeyBytes)
@@ -43,7 +43,7 @@ std::vector<std::uint16_t> read_table(std::uint16_t port_id, const rte_eth_dev_i
   constexpr std::size_t kGroup = RTE_ETH_RETA_GROUP_SIZE;
   std::vector<rte_eth_rss_reta_entry64> groups((info.reta_size + kGroup - 1) / kGroup);
   for (auto& group : groups) group.mask = ~std::uint64_t{0};
-  must(rte_eth_dev_rss_reta_query(port_id, groups.data(), info.reta_size), "the RSS table");
+  must_read(rte_eth_dev_rss_reta_query(port_id, groups.data(), info.reta_size), "the RSS table");
   std::vector<std::uint16_t> table;
   for (std::size_t i = 0; i < info.reta_size; ++i)
     table.push_back(groups[i / kGroup].reta[i % kGroup]);
@@ -64,7 +64,7 @@ std::uint32_t rss_hash(std::span<const std::uint8_t> key, const FlowTuple& tuple
 
 Rss read_rss(std::uint16_t port_id) {
   rte_eth_dev_info info{};
-  must(rte_eth_dev_info_get(port_id, &info), "what the device can do");
+  must_read(rte_eth_dev_info_get(port_id, &info), "what the device can do");
   if ((info.flow_type_rss_offloads & RTE_ETH_RSS_NONFRAG_IPV4_UDP) == 0)
     refuse("no RSS by UDP ports");
   Rss rss;
