@@ -95,8 +95,9 @@ int Control::descriptor() const {
 
 void Control::poll(Time now) {
   take_connections(now);
-  std::erase_if(clients_,
-                [&](Client& client) { return !serve(client) || now - client.since > kClientTimeLimit; });
+  std::erase_if(clients_, [&](Client& client) {
+    return !serve(client) || now - client.since > kClientTimeLimit;
+  });
 }
 
 /// Who finds all places taken waits for one.

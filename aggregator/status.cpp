@@ -1,6 +1,5 @@
 #include "aggregator/status.hpp"
 
-#include <chrono>
 #include <cstdint>
 #include <string_view>
 

@@ -2,7 +2,6 @@
 // conventions: prefix `sluice_`, base units, `_total` for counters.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>

@@ -50,9 +50,13 @@ run_tests() {
   rm -f "$log"
   local selection=()
   for suite in "$@"; do selection+=(--suite "$suite"); done
-  # Each test's limit is that of a free machine; a busy one may need several times as long.
-  meson test -C "$dir" --no-rebuild --print-errorlogs --timeout-multiplier 4 "${selection[@]}" \
-    </dev/null || status=$?
+  # Tests wait for each other's processes most of the time: two for each core. Each one's limit is
+  # that of a free machine; a busy one may need several times as long.
+  TESTS_RECORDED=$(mktemp -d)
+  export TESTS_RECORDED
+  meson test -C "$dir" --no-rebuild --print-errorlogs --timeout-multiplier 4 \
+    --num-processes $((2 * $(nproc))) "${selection[@]}" </dev/null || status=$?
+  rm -rf "$TESTS_RECORDED"
   if [[ -f $log ]]; then
     count_results "$log"
     ends=$(ends_of_failed "$log")

@@ -15,6 +15,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "..", "scripts", "lib"))
 
 import checkout  # noqa: E402
 import linux  # noqa: E402
+import recorded  # noqa: E402
 from checkout import (  # noqa: E402, F401
     DEBIAN_PYTHON, LOCAL_CLUSTER, PYTHON_WITH_NUMPY, ROOT, program, python_environment,
     torch_package)
@@ -54,17 +55,26 @@ def has_thread(process, name):
     return thread_of(process, name) is not None
 
 
+def not_passed(result):
+    return len(result.failures) + len(result.errors), len(result.skipped)
+
+
 class SystemTest(Stage, unittest.TestCase):
-    """Each test has a stage of its own; one that fails prints what every process said."""
+    """Each test has a stage of its own; one that fails prints what every process said. Its
+    `said_by_others` is for the output of programs that it runs outside of the stage."""
 
     def run(self, result=None):
         with self:
             self.addCleanup(self.check_buffers)
-            problems = len(result.failures) + len(result.errors)
+            self.said_by_others = []
+            problems = not_passed(result)
             super().run(result)
-            if len(result.failures) + len(result.errors) > problems:
+            self.said = "\n".join([p.out + p.err for p in self.processes] + self.said_by_others)
+            if len(result.failures) + len(result.errors) > problems[0]:
                 for process in self.processes:
                     print(process.report(), file=sys.stderr)
+            elif not_passed(result) == problems and not in_packets and not two_lanes:
+                recorded.keep(self)
         return result
 
     def environment(self, **settings):

@@ -309,8 +309,8 @@ class MpiPrograms(harness.SystemTest):
         self.assertEqual(self.rows(job), {"MPI_Allreduce": (0, "1 refused")})
         said = re.findall("pass through to MPI.*", job.err)
         self.assertEqual(len(said), 1, job.err)
-        self.assertRegex(job.err, "^sluice-mpi: calls on MPI_COMM_WORLD, of 4 ranks, pass through "
-                                  "to MPI, as rank 3 cannot join: .*/no/such")
+        self.assertRegex(job.err, "(?m)^sluice-mpi: calls on MPI_COMM_WORLD, of 4 ranks, pass "
+                                  "through to MPI, as rank 3 cannot join: .*/no/such")
 
     def test_aggregator_takes_no_more_jobs(self):
         job = self.preloaded(self.start_daemon("--max-jobs", 1), "communicators.c")

@@ -150,6 +150,7 @@ class MadeUp(harness.SystemTest):
         done = subprocess.run([NIC, "--root", self.tree.root, *map(str, words)], text=True,
                               check=False, capture_output=True, preexec_fn=before_exec)
         self.assertNotIn("Traceback", done.stderr)
+        self.said_by_others.append(done.stdout + done.stderr)
         return done.returncode, done.stdout + done.stderr
 
     def device(self, name):
@@ -620,6 +621,7 @@ class Veth(harness.SystemTest):
              f"ip link set left up && ip link set right up && {mount}{command}"],
             text=True, check=False, capture_output=True)
         self.assertNotIn("Traceback", done.stderr)
+        self.said_by_others.append(done.stdout + done.stderr)
         return done.returncode, done.stdout + done.stderr
 
     def test_show(self):
