@@ -173,6 +173,22 @@ class Failures(Torch):
     def test_a_rank_with_a_misspelt_setting_is_named(self):
         self.told(self.start_programs(3, self.start_daemon(), "failures.py", "one_cannot_join"))
 
+    def test_groups_meet_by_their_members(self):
+        self.told(self.start_programs(4, self.start_daemon(), "failures.py",
+                                      "disjoint_groups_made_by_their_members"))
+
+    def test_groups_in_another_order_are_told(self):
+        self.told(self.start_programs(3, self.start_daemon(), "failures.py",
+                                      "groups_in_another_order"))
+
+    def test_groups_that_wait_for_others_are_told(self):
+        *waiting, third, last = self.start_programs(4, self.start_daemon(), "failures.py",
+                                                    "groups_that_wait_for_others")
+        for rank in waiting:
+            self.ends_with(rank, 1, "RuntimeError: sluice: some ranks make a group of ranks"
+                           " 0, 1, 2, others one of ranks 0, 1, 3 at the same time")
+        self.told([third, last])
+
     def test_a_rank_without_a_port_is_named(self):
         job = self.start_programs(3, self.start_daemon(), "failures.py", "one_cannot_open_its_port")
         self.all_end_well(job)  # DPDK of the one prints its usage

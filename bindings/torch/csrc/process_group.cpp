@@ -30,9 +30,9 @@ ProcessGroupSluice::ProcessGroupSluice(const c10d::DistributedBackendOptions& op
                                        const Settings& settings)
     : Base(options.group_rank, options.group_size),
       timeout_(in_milliseconds(options.timeout)),
-      group_(JoinedGroup::open(
-          join(*options.store, options.group_rank, options.group_size, timeout_, settings),
-          options.global_ranks_in_group)) {
+      group_(JoinedGroup::open(join(*options.store, options.group_rank, options.group_size,
+                                    options.global_ranks_in_group, timeout_, settings),
+                               options.global_ranks_in_group)) {
   init();
 }
 

@@ -4,9 +4,11 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
@@ -25,9 +27,12 @@ struct Membership {
 /// Settings are those of the environment, then `settings`. Each group is a job of its own, of a
 /// random id unless `settings` of rank 0 has "job". Rank 0's aggregators serve ranks that have
 /// none. Within `timeout` all ranks must have called this; within that or the setting
-/// join_timeout_ms, whichever is shorter, all must open their ports, and then join. Throws
-/// std::invalid_argument for a setting, else std::runtime_error.
-Membership join(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout,
+/// join_timeout_ms, whichever is shorter, all must open their ports, and then join. `global_ranks`:
+/// of the group's ranks; empty: all ranks there are. Throws std::invalid_argument for a setting,
+/// else std::runtime_error: also if other ranks make a group at the same time that overlaps this
+/// one.
+Membership join(c10d::Store& store, int rank, int size,
+                const std::vector<std::int64_t>& global_ranks, std::chrono::milliseconds timeout,
                 const Settings& settings);
 
 }  // namespace sluice_torch

@@ -223,6 +223,36 @@ def one_cannot_join():
     print("told", flush=True)
 
 
+def disjoint_groups_made_by_their_members():
+    """Each rank calls new_group for its own group alone: they meet by their members."""
+    group.start()
+    mine = [1, 2] if RANK in (1, 2) else [0, 3]
+    for _ in range(3):
+        pair = dist.new_group(mine)
+        tensor = torch.tensor([10 ** RANK])
+        dist.all_reduce(tensor, group=pair)
+        assert tensor.item() == sum(10 ** rank for rank in mine), (mine, tensor)
+    print("told", flush=True)
+
+
+def groups_in_another_order():
+    """Rank 1 makes the smaller one first. Nobody waits for its time-out, and all can go on."""
+    group.start()
+    everyone, some = list(range(RANKS)), list(range(RANKS - 1))
+    refused(lambda: dist.new_group(some if RANK == 1 else everyone), RuntimeError,
+            "group of ranks 0, 1,", "one of ranks 0, 1, 2 ", "in the same order")
+    sums(dist.new_group())
+    print("told", flush=True)
+
+
+def groups_that_wait_for_others():
+    """Of four ranks the last two never call new_group, and yet the first two end."""
+    group.start()
+    if RANK < 2:
+        dist.new_group([0, 1, RANK + 2])
+    print("told", flush=True)
+
+
 def one_cannot_open_its_port():
     if RANK == 1:
         os.environ["SLUICE_EAL_ARGS"] = "--no-such-argument"
