@@ -47,6 +47,11 @@ class AnyOrder(Torch):
         self.all_end_well(self.start_programs(3, self.start_shards(2), "any_order.py", *range(20)))
 
 
+class Modes(Torch):
+    def test_every_collective_in_every_mode(self):
+        self.all_end_well(self.start_programs(2, self.start_daemon(), "modes.py"))
+
+
 class BesideOtherBindings(Torch):
     def test_numpy(self):
         self.all_end_well(self.start_programs(2, self.start_daemon(), "beside_numpy.py",

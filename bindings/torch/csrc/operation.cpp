@@ -2,15 +2,14 @@
 
 #include <utility>
 
-#include <ATen/ThreadLocalState.h>
-
 #include "bindings/torch/csrc/elements.hpp"
+#include "bindings/torch/csrc/errors.hpp"
 
 namespace sluice_torch {
 namespace {
 
 /// What torch.profiler shows of a call, from now until what is returned is called, by whichever
-/// thread. Empty: nobody listens.
+/// thread, with this one's thread-local state. Empty: nobody listens.
 std::function<void()> begin_profile(const std::string& call, const at::Tensor& tensor) {
   const auto record = std::make_shared<at::RecordFunction>(at::RecordScope::USER_SCOPE);
   if (!record->isActive()) return {};
@@ -18,7 +17,7 @@ std::function<void()> begin_profile(const std::string& call, const at::Tensor& t
   std::vector<c10::IValue> inputs;
   if (record->needsInputs() && tensor.defined()) inputs.emplace_back(tensor);
   record->before("sluice::" + call, c10::ArrayRef<const c10::IValue>(inputs.data(), inputs.size()));
-  return at::wrapPropagateTLSState([record] { record->end(); });
+  return [record] { record->end(); };
 }
 
 }  // namespace
@@ -47,11 +46,12 @@ bool Operation::settle(std::exception_ptr error) {
   {
     const std::lock_guard lock(mutex_);
     if (is_settled()) return false;
+    const at::ThreadLocalStateGuard as_caller(callers_state_);
     if (!error) try {
         if (request_.finish) request_.finish();
         request_.staging.copy_back();
       } catch (...) {
-        error = std::current_exception();
+        error = copying_failed();
       }
     if (error && request_.give_up && is_over()) request_.give_up();
     error_ = std::move(error);
@@ -61,6 +61,22 @@ bool Operation::settle(std::exception_ptr error) {
   }
   if (future) complete(*future);
   return true;
+}
+
+/// From within a handler.
+std::exception_ptr Operation::copying_failed() const {
+  const std::string what = description() + ": its result cannot be written: ";
+  try {
+    throw;
+  } catch (const sluice::Error& error) {
+    return translated(error, description());
+  } catch (const c10::Error& error) {
+    return std::make_exception_ptr(failure(what + error.what_without_backtrace()));
+  } catch (const std::exception& error) {
+    return std::make_exception_ptr(failure(what + error.what()));
+  } catch (...) {
+    return std::make_exception_ptr(failure(what + "an unknown error"));
+  }
 }
 
 c10::intrusive_ptr<c10::ivalue::Future> Operation::future() {
@@ -79,10 +95,11 @@ c10::intrusive_ptr<c10::ivalue::Future> Operation::future() {
 
 /// By the one who came second: settle() or the first call of future().
 void Operation::complete(c10::ivalue::Future& future) const {
+  const at::ThreadLocalStateGuard as_caller(callers_state_);
   if (error_)
     future.setError(error_);
   else
-    request_.staging.on_lane([&] { future.markCompleted(c10::IValue(request_.outputs)); });
+    request_.staging.on_stream([&] { future.markCompleted(c10::IValue(request_.outputs)); });
 }
 
 }  // namespace sluice_torch

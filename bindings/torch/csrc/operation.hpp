@@ -3,7 +3,8 @@
 // An operation is a row of steps, each of which starts one op of the library, and which follow each
 // other when the one before is done: most have one step, an all_to_all of uneven parts has two.
 // Schedule starts them in an order that all ranks share. Whoever looks first after the last step is
-// done settles the operation: results are copied back, and its future is completed.
+// done settles the operation: results are copied back, and its future is completed, both with the
+// thread-local state that the call had (inference mode, autocast and others).
 //
 // The steps own the tensors that the library works on. An operation that is settled by its time-out
 // must therefore be kept until it `is_over`.
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <ATen/ThreadLocalState.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/record_function.h>
 
@@ -72,10 +74,12 @@ class Operation {
   friend class Schedule;
 
   void complete(c10::ivalue::Future& future) const;
+  std::exception_ptr copying_failed() const;
 
   Request request_;
   const std::uint64_t number_;
   const Clock::time_point started_ = Clock::now();
+  const at::ThreadLocalState callers_state_;
   std::function<void()> end_of_profile_;  // empty: no profiler listens, or it was told
 
   // Written by Schedule under its lock, before issued_.

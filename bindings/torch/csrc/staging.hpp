@@ -40,21 +40,26 @@ class Staging {
   void copy_back();                          ///< once the library has written the outputs
   void block_current_stream() const;         ///< until what copy_back started is done
 
-  /// Runs f, on a device with the stream of the copies as the current one. What it does is no part
-  /// of the caller's graph: neither autograd nor a tracer is to see it. Copies that it makes are
-  /// shared, so that they are the only ones.
+  /// Runs f, on a device with the stream of the copies as the current one.
   template <class F>
-  void on_lane(F&& f) const {
-    const at::NoGradGuard no_grad;
-    const c10::impl::ExcludeDispatchKeyGuard untraced(c10::DispatchKey::Python);
-    const c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKey::PythonTLSSnapshot);
-    const SharedTensors shared;
+  void on_stream(F&& f) const {
     if (!lane_) return f();
     const c10::StreamGuard guard(lane_->stream);
     f();
   }
 
  private:
+  /// Runs f there. What it does is no part of the caller's graph: neither autograd nor a tracer is
+  /// to see it. Copies that it makes are shared, so that they are the only ones.
+  template <class F>
+  void on_lane(F&& f) const {
+    const at::NoGradGuard no_grad;
+    const c10::impl::ExcludeDispatchKeyGuard untraced(c10::DispatchKey::Python);
+    const c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKey::PythonTLSSnapshot);
+    const SharedTensors shared;
+    on_stream(f);
+  }
+
   struct Lane {
     explicit Lane(at::Device device);
     c10::Stream stream;
