@@ -80,6 +80,9 @@ class Training(Torch):
             "an_overflow_passes", "library_and_tensors_agree", "bad_numbers_are_sent_at_once",
             "blocks_that_adam_moves_most_travel", "options_are_checked", "recorded"))
 
+    def test_hooks_of_pytorch(self):
+        self.all_end_well(self.start_programs(2, self.start_daemon(), "torchs_hooks.py"))
+
     def test_ef21(self):
         self.all_end_well(self.start_programs(
             2, self.start_daemon(), "hooks.py", "ef21_is_as_published",

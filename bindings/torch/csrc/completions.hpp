@@ -4,7 +4,8 @@
 //
 // They end in any order: a message only when the other rank calls for it, however late. So the
 // library tells of each step's end, and each time all operations are looked at: the next step is
-// started, what is over is settled.
+// started, what is over is settled, what has no time left ends. Nothing here waits for a program's
+// callbacks: see Callbacks.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +29,7 @@ class Completions {
   /// this is a part, until it ends.
   void watch(std::shared_ptr<Operation> operation, std::shared_ptr<const void> owner);
 
-  /// Once the schedule is closed: settles all that were watched, and ends the thread. A callback of
-  /// a future, which runs in it, may call this.
+  /// Once the schedule is closed: settles all that were watched, and ends the thread.
   void stop();
 
  private:

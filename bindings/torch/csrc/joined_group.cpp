@@ -68,7 +68,7 @@ std::shared_ptr<Operation> JoinedGroup::start(Operation::Request request) {
   refuse_if_inherited();
   const bool goes_on_by_itself = request.steps.size() > 1 || request.staging.on_device();
   const std::uint64_t number = request.is_collective ? ++started_ : ++messages_started_;
-  auto operation = std::make_shared<Operation>(std::move(request), number);
+  auto operation = std::make_shared<Operation>(std::move(request), number, callbacks_);
   schedule_.submit(operation);
   if (goes_on_by_itself) watch(operation);
   return operation;
@@ -117,6 +117,7 @@ void JoinedGroup::close() {
   if (inherited() || closed_.exchange(true)) return;
   schedule_.close();
   completions_.stop();
+  callbacks_->stop();
   context_.reset();
 }
 

@@ -10,6 +10,7 @@
 
 #include <sys/types.h>
 
+#include "bindings/torch/csrc/callbacks.hpp"
 #include "bindings/torch/csrc/completions.hpp"
 #include "bindings/torch/csrc/rendezvous.hpp"
 #include "bindings/torch/csrc/schedule.hpp"
@@ -55,6 +56,7 @@ class JoinedGroup : public std::enable_shared_from_this<JoinedGroup> {
   std::shared_ptr<sluice::Context> context_;
   Schedule schedule_;
   Completions completions_;
+  const std::shared_ptr<Callbacks> callbacks_ = std::make_shared<Callbacks>();
   std::atomic<std::uint64_t> started_{0};
   std::atomic<std::uint64_t> messages_started_{0};
   std::atomic<bool> closed_{false};

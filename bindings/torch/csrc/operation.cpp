@@ -22,9 +22,10 @@ std::function<void()> begin_profile(const std::string& call, const at::Tensor& t
 
 }  // namespace
 
-Operation::Operation(Request request, std::uint64_t number)
+Operation::Operation(Request request, std::uint64_t number, std::shared_ptr<Callbacks> callbacks)
     : request_(std::move(request)),
       number_(number),
+      callbacks_(std::move(callbacks)),
       end_of_profile_(begin_profile(request_.call, request_.tensor)) {}
 
 std::string Operation::description() const {
@@ -59,7 +60,7 @@ bool Operation::settle(std::exception_ptr error) {
     settled_.store(true, std::memory_order_release);
     future = future_;
   }
-  if (future) complete(*future);
+  if (future) callbacks_->run([self = shared_from_this(), future] { self->complete(*future); });
   return true;
 }
 
@@ -89,7 +90,7 @@ c10::intrusive_ptr<c10::ivalue::Future> Operation::future() {
   const auto future = future_;
   const bool came_second = is_settled();  // else settle() will find the future
   lock.unlock();
-  if (came_second) complete(*future);
+  if (came_second) complete(*future);  // it has no callbacks yet
   return future;
 }
 

@@ -3,8 +3,9 @@
 // An operation is a row of steps, each of which starts one op of the library, and which follow each
 // other when the one before is done: most have one step, an all_to_all of uneven parts has two.
 // Schedule starts them in an order that all ranks share. Whoever looks first after the last step is
-// done settles the operation: results are copied back, and its future is completed, both with the
-// thread-local state that the call had (inference mode, autocast and others).
+// done settles the operation: results are copied back, and its future is completed, by another
+// thread, because of its callbacks. Both have the thread-local state of the call (inference mode,
+// autocast and others).
 //
 // The steps own the tensors that the library works on. An operation that is settled by its time-out
 // must therefore be kept until it `is_over`.
@@ -16,6 +17,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -27,6 +29,7 @@
 
 #include <sluice/sluice.hpp>
 
+#include "bindings/torch/csrc/callbacks.hpp"
 #include "bindings/torch/csrc/staging.hpp"
 
 namespace sluice_torch {
@@ -37,7 +40,7 @@ inline constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(
 /// Starts one op. What it returns need not be valid(): then there was nothing to be done.
 using Step = std::function<sluice::Work(sluice::Communicator&)>;
 
-class Operation {
+class Operation : public std::enable_shared_from_this<Operation> {
  public:
   struct Request {
     std::string call;   ///< "all_reduce"
@@ -51,7 +54,7 @@ class Operation {
     bool is_collective = true;  ///< else a message between two ranks
   };
 
-  Operation(Request request, std::uint64_t number);
+  Operation(Request request, std::uint64_t number, std::shared_ptr<Callbacks> callbacks);
 
   /// In the group's call order, from 1; of a message, in this rank's.
   std::uint64_t number() const { return number_; }
@@ -78,6 +81,7 @@ class Operation {
 
   Request request_;
   const std::uint64_t number_;
+  const std::shared_ptr<Callbacks> callbacks_;
   const Clock::time_point started_ = Clock::now();
   const at::ThreadLocalState callers_state_;
   std::function<void()> end_of_profile_;  // empty: no profiler listens, or it was told

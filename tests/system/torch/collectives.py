@@ -3,6 +3,7 @@ import datetime
 import functools
 import multiprocessing
 import operator
+import threading
 import time
 
 import torch
@@ -332,6 +333,54 @@ def works_and_futures():
     dist.barrier()
 
 
+def callbacks_that_wait():
+    """For collectives that they call, at any depth, and for others."""
+    def another(depth):
+        def after(done):
+            if depth == 0:
+                return done.value()[0]
+            work = dist.all_reduce(torch.full((3,), float(depth)), async_op=True)
+            return work.get_future().then(another(depth - 1)).wait()
+        return after
+
+    future = dist.all_reduce(torch.ones(3), async_op=True).get_future()
+    same(future.then(another(20)).wait(), torch.full((3,), float(RANKS)))
+    first, second = (dist.all_reduce(torch.ones(3), async_op=True).get_future() for _ in range(2))
+    same(first.then(lambda _: second.wait()[0]).wait(), torch.full((3,), float(RANKS)))
+    if RANKS == 1:
+        return
+
+    # Each waits for the other one of the other rank.
+    def receive(_):
+        word = torch.empty(3)
+        dist.recv(word, 1 - RANK)
+        return word
+
+    first, second = (dist.all_reduce(torch.ones(3), async_op=True).get_future() for _ in range(2))
+    if RANK < 2:
+        received = first.then(receive)
+        second.then(lambda _: dist.send(torch.full((3,), 7.), 1 - RANK)).wait()
+        same(received.wait(), torch.full((3,), 7.))
+
+
+def a_time_out_beside_a_callback():
+    """Which waits until that has come."""
+    if RANKS == 1:
+        return
+    hasty, came = dist.new_group(timeout=datetime.timedelta(seconds=1)), threading.Event()
+    held = dist.all_reduce(torch.ones(3), async_op=True, group=hasty).get_future()
+    released = held.then(lambda _: came.wait(60))
+    if RANK == 0:
+        future = dist.all_reduce(torch.ones(3), async_op=True, group=hasty).get_future()
+        refused(future.wait, RuntimeError, "all_reduce 2 ", "1000 ms")
+        dist.barrier()
+    else:
+        dist.barrier()
+        dist.all_reduce(torch.ones(3), group=hasty)
+    came.set()
+    assert released.wait()
+
+
 def subgroups():
     """Each is a job of its own; the ranks of a group count from 0."""
     everyone, reversed_ranks = list(range(RANKS)), dist.new_group(list(range(RANKS)))
@@ -448,6 +497,7 @@ if __name__ == "__main__":
     group.start()
     group.run(all_reduce, all_reduce_as_gloo_does, reduce, reduce_scatter, broadcast, gathers,
               scatter, all_to_all, splits_of_either_form, messages, messages_pass_collectives,
-              coalesced, objects, layouts, sparse, works_and_futures, subgroups,
+              coalesced, objects, layouts, sparse, works_and_futures, callbacks_that_wait,
+              a_time_out_beside_a_callback, subgroups,
               one_store_for_several_groups, bad_arguments, sizes_of_all_to_all_differ,
               sequence_numbers, forked_children)
