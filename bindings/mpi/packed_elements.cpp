@@ -35,7 +35,10 @@ PackedElements::PackedElements(void* elements, int count, MPI_Datatype type, MPI
       bytes_(static_cast<int>(bytes_of(static_cast<std::uint64_t>(count), type))),
       copy_(lies_in_order(type)
                 ? nullptr
-                : std::make_unique_for_overwrite<std::byte[]>(std::size_t(bytes_))) {}
+                : std::make_unique_for_overwrite<std::byte[]>(std::size_t(bytes_))) {
+  int position = 0;
+  if (copy_) check(PMPI_Pack(elements_, 0, type_, copy_.get(), bytes_, &position, comm_));
+}
 
 void PackedElements::pack() {
   if (!copy_) return;

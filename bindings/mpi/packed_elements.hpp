@@ -21,7 +21,8 @@ std::uint64_t bytes_of(std::uint64_t count, MPI_Datatype type);
 class PackedElements {
  public:
   /// Of predefined types without gaps it is the caller's memory itself, of others a copy. At most
-  /// INT_MAX bytes.
+  /// INT_MAX bytes. Throws MpiFailure if MPI does not take the type, which is not committed: on
+  /// every rank, before an op begins that some would wait for.
   PackedElements(void* elements, int count, MPI_Datatype type, MPI_Comm comm);
 
   std::byte* data() { return copy_ ? copy_.get() : static_cast<std::byte*>(elements_); }

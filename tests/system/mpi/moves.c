@@ -176,6 +176,34 @@ static void check_all_gather_with_gaps(void) {
   free(together);
 }
 
+static void check_type_is_refused(int code) {
+  int class;
+  MPI_Error_class(code, &class);
+  check("an uncommitted datatype is refused", class == MPI_ERR_TYPE);
+}
+
+/* All ranks are told; none waits for another one. Where Open MPI 4.1 itself receives such elements
+ * it crashes. */
+static void check_uncommitted(void) {
+  MPI_Datatype type;
+  MPI_Type_vector(kCount, 1, 2, MPI_INT, &type);
+  int* const all = memory((size_t)ranks * 2 * kCount * sizeof(int));
+  int* const own = ints_of(rank);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  check_type_is_refused(MPI_Bcast(all, 1, type, 0, MPI_COMM_WORLD));
+  check_type_is_refused(
+      MPI_Allgather(all + ranks * kCount, 1, type, all, kCount, MPI_INT, MPI_COMM_WORLD));
+  if (getenv("LD_PRELOAD") != NULL) {
+    check_type_is_refused(MPI_Allgather(own, kCount, MPI_INT, all, 1, type, MPI_COMM_WORLD));
+    check_type_is_refused(
+        MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, 1, type, MPI_COMM_WORLD));
+  }
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
+  MPI_Type_free(&type);
+  free(own);
+  free(all);
+}
+
 int main(void) {
   start();
   check_predefined("MPI_FLOAT", MPI_FLOAT, 4, kCount);
@@ -192,5 +220,6 @@ int main(void) {
   check_all_gather();
   check_all_gather_of_bytes();
   check_all_gather_with_gaps();
+  check_uncommitted();
   return finish();
 }
