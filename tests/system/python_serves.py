@@ -45,6 +45,10 @@ class Python(harness.SystemTest):
         daemon = self.start_daemon()
         self.all_end_well(self.start_python_job(2, daemon, "settings_of_jobs_are_kept"))
 
+    def test_moves_between_different_dtypes(self):
+        daemon = self.start_daemon()
+        self.all_end_well(self.start_python_job(2, daemon, "dtypes_that_differ"))
+
     def test_garbage_in_a_cycle(self):
         daemon = self.start_daemon()
         self.all_end_well(self.start_python_job(1, daemon, "garbage_in_a_cycle"))

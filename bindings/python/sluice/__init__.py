@@ -255,7 +255,8 @@ class Communicator:
             this machine's order of bytes; any shape. It belongs to Sluice until the op is done.
         output: of the same shape and dtype, and apart from `array`; None: in place.
         reduction: "sum", "prod", "min", "max", "avg"; of integers also "band", "bor", "bxor",
-            bitwise. Of bools the logical ones: "band", "bor", "bxor", and "min" and "max".
+            bitwise. Of bools the logical ones: "band", "bor", "bxor" (whose bytes must be 0 or 1),
+            and "min" and "max".
         nonzero_blocks: one bool per block of block_elements(dtype, block_elements) elements; the
             others must hold nothing but +0. Spares the search for them.
         block_elements: of a block in this op, 1 to 16384, as the rows of a table; 0: the job's. The
@@ -310,6 +311,7 @@ class Communicator:
         caller = "sparse_all_reduce"
         pairs = _sparse.pairs_of(caller, tensor, key_bound, combine, reduction)
         number = _arrays.element_type(caller, pairs.values.dtype, element_type, reduction)
+        reduction = _arrays.reduction_of(caller, pairs.values, reduction)
         options = _sparse.options(caller, reduction, threshold, pairs.combine, result_bytes, tag,
                                   encoding, rounding_seed)
         work = SparseWork(pairs, number)
@@ -369,7 +371,8 @@ class Communicator:
         """Starts: every rank's array becomes that of rank `root`, bit for bit; the root's is only
         read.
 
-        array: C-contiguous, of the same size in bytes on all ranks, elements of 1, 2, 4 or 8 bytes.
+        array: C-contiguous, of the same size and dtype on all ranks, elements of 1, 2, 4 or 8
+            bytes.
         """
         caller = "broadcast"
         number = self._moved(caller, array)
@@ -377,7 +380,7 @@ class Communicator:
         read_only = self.rank == root
         to = _arrays.address(array) if read_only else _arrays.writeable(caller, array)
         return self._start(Work(array, ()), lib.sluice_broadcast, to, array.size, number,
-                           root, _arrays.tag_of(caller, tag))
+                           root, _arrays.moved_tag(caller, tag, array.dtype))
 
     def all_gather(self, array: NDArray[Any], output: NDArray[Any] | None = None, *,
                    counts: ArrayLike | None = None, tag: int = 0) -> Work:
@@ -395,7 +398,7 @@ class Communicator:
         to = _arrays.writeable(caller, output, "output")
         return self._start(Work(output, (array,)), lib.sluice_all_gather,
                            _arrays.address(array), to, _arrays.address(sizes), sizes.size, number,
-                           _arrays.tag_of(caller, tag))
+                           _arrays.moved_tag(caller, tag, array.dtype))
 
     def gather(self, array: NDArray[Any], root: int = 0, output: NDArray[Any] | None = None, *,
                counts: ArrayLike | None = None, tag: int = 0) -> Work:
@@ -410,7 +413,7 @@ class Communicator:
             output, sizes = None, self._sizes(caller, array, counts)
         return self._start(Work(output, (array,)), lib.sluice_gather,
                            _arrays.address(array), to, _arrays.address(sizes), sizes.size, number,
-                           root, _arrays.tag_of(caller, tag))
+                           root, _arrays.moved_tag(caller, tag, array.dtype))
 
     def scatter(self, array: NDArray[Any] | None, output: NDArray[Any], root: int = 0, *,
                 counts: ArrayLike | None = None, tag: int = 0) -> Work:
@@ -436,7 +439,7 @@ class Communicator:
             start = _arrays.address(array)
         return self._start(Work(output, (array,)), lib.sluice_scatter, start, to,
                            _arrays.address(sizes), sizes.size, number, root,
-                           _arrays.tag_of(caller, tag))
+                           _arrays.moved_tag(caller, tag, output.dtype))
 
     def all_to_all(self, array: NDArray[Any], output: NDArray[Any] | None = None, *,
                    counts: ArrayLike | None = None, tag: int = 0) -> Work:
@@ -460,14 +463,14 @@ class Communicator:
         to = _arrays.writeable(caller, output, "output")
         return self._start(Work(output, (array,)), lib.sluice_all_to_all,
                            _arrays.address(array), to, _arrays.address(sizes), sizes.size, number,
-                           _arrays.tag_of(caller, tag))
+                           _arrays.moved_tag(caller, tag, array.dtype))
 
     def send(self, array: NDArray[Any], to: int, *, tag: int = 0) -> Work:
         """Starts: sends an array to rank `to`, another than this one, which receives it by recv(),
         bit for bit; it is only read. Goes on when both have called, however long that takes.
 
         array: C-contiguous, elements of 1, 2, 4 or 8 bytes. Messages from one rank to another meet
-            in the order of the calls; number and size of the elements and `tag` must be equal on
+            in the order of the calls; number and dtype of the elements and `tag` must be equal on
             both sides, else both fail with Status.OP_MISMATCH.
 
         What is sent to different ranks, the two directions between two ranks, and collectives do
@@ -477,7 +480,7 @@ class Communicator:
         number = self._moved(caller, array)
         to = _arrays.rank_of(caller, "to", to, self.world_size)
         return self._start(Work(array, ()), lib.sluice_send, _arrays.address(array),
-                           array.size, number, to, _arrays.tag_of(caller, tag))
+                           array.size, number, to, _arrays.moved_tag(caller, tag, array.dtype))
 
     def recv(self, array: NDArray[Any], source: int, *, tag: int = 0) -> Work:
         """Starts: `array` becomes what rank `source`, another than this one, sends to this one: see
@@ -487,7 +490,7 @@ class Communicator:
         source = _arrays.rank_of(caller, "source", source, self.world_size)
         return self._start(Work(array, ()), lib.sluice_recv,
                            _arrays.writeable(caller, array), array.size, number, source,
-                           _arrays.tag_of(caller, tag))
+                           _arrays.moved_tag(caller, tag, array.dtype))
 
     def barrier(self) -> Work:
         """Starts: done when every rank has called it."""
@@ -592,6 +595,7 @@ class Communicator:
         blocks, block = 0, _arrays.block_elements_of(caller, block_elements)
         if nonzero_blocks is not None:
             blocks = -(-array.size // self._block_elements(number, block))
+        reduction = _arrays.reduction_of(caller, array, reduction)
         return _arrays.reduce_options(caller, reduction, nonzero_blocks, blocks, block, tag,
                                       encoding, rounding_seed)
 

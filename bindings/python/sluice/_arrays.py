@@ -127,10 +127,19 @@ def address(array: NDArray[Any]) -> int:
 
 @functools.cache
 def moved_type(caller: str, dtype: np.dtype[Any]) -> int:
+    """The dtype's, where Sluice has it; all ranks must have the same: see moved_tag()."""
     if dtype.hasobject or dtype.itemsize not in _MOVED:
         raise refusal(caller, f"dtype {dtype}; elements of 1, 2, 4 or 8 bytes expected")
-    number: int = lib.sluice_parse_element_type(_MOVED[dtype.itemsize].encode())
+    name = _TYPES.get(dtype.newbyteorder("=").name, _MOVED[dtype.itemsize])
+    number: int = lib.sluice_parse_element_type(name.encode())
     return number
+
+
+def moved_tag(caller: str, tag: int, dtype: np.dtype[Any]) -> int:
+    """Differs between dtypes, also of another byte order, of which moved_type() is the same."""
+    tag = tag_of(caller, tag)
+    is_known = dtype.isnative and dtype.name in _TYPES
+    return tag if is_known else tag ^ _library.tag_of_dtype(dtype.str)
 
 
 @functools.cache
@@ -150,6 +159,17 @@ def element_type(caller: str, dtype: np.dtype[Any], given: str | None,
                       " machine's order expected, uint16 with element_type 'bfloat16', or bool for"
                       " a logical reduction")
     return number
+
+
+def reduction_of(caller: str, array: NDArray[Any], reduction: str) -> str:
+    """As the library knows it. Any byte of a bool but 0 is true: 2 and 4 have no bit in common, but
+    a minimum that is true."""
+    if array.dtype != np.bool_:
+        return reduction
+    if reduction == "bxor" and array.view(np.uint8).max(initial=0) > 1:
+        raise refusal(caller, "array has bools of other bytes than 0 and 1; for a 'bxor', 0 and 1"
+                      " expected")
+    return {"band": "min", "bor": "max"}.get(reduction, reduction)
 
 
 @functools.cache

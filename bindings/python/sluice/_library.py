@@ -4,6 +4,7 @@ from __future__ import annotations
 import ctypes
 import enum
 import os
+import re
 import threading
 from ctypes import (POINTER, Structure, byref, c_char, c_char_p, c_double, c_float, c_int, c_int32,
                     c_int64, c_size_t, c_uint16, c_uint32, c_uint64, c_void_p)
@@ -59,6 +60,24 @@ class WaitTimeout(Error, TimeoutError):
     """The bound of a wait has passed; the op goes on."""
 
 
+def tag_of_dtype(name: str) -> int:
+    """Of a dtype that the library does not know, by NumPy's name, e.g. ">f8": its first bytes. So
+    an error that has it can be read."""
+    return int.from_bytes(name.encode()[:8].ljust(8, b"\0"), "big")
+
+
+def _with_dtypes(message: str) -> str:
+    """With dtypes in place of their tags. One that the library knows has none."""
+    found = re.search(r"has tag ([0-9]{1,20})(, rank [0-9]+ has )([0-9]{1,20})", message)
+    if found is None:
+        return message
+    names = [int(found[i]).to_bytes(8, "big").rstrip(b"\0") for i in (1, 3)]
+    if not all(re.fullmatch(rb"[<>|=][?A-Za-z][ -~]*|", name) for name in names):
+        return message
+    one, other = (f"dtype {name.decode()}" if name else "another dtype" for name in names)
+    return f"{message[:found.start()]}has {one}{found[2]}{other}{message[found.end():]}"
+
+
 class _Error(Structure):
     _fields_ = [("status", c_int), ("rank", c_int32), ("op", c_int64), ("last_heard_ms", c_int64),
                 ("message", c_char * 488)]
@@ -70,8 +89,9 @@ class _Error(Structure):
             return Error(f"{self.message.decode('utf-8', 'replace')} (status {self.status})",
                          Status.PROTOCOL)
         kind = {Status.INVALID_ARGUMENT: InvalidArgument, Status.TIMEOUT: WaitTimeout}
+        message = self.message.decode("utf-8", "replace")
         return kind.get(status, Error)(
-            self.message.decode("utf-8", "replace"), status,
+            _with_dtypes(message) if status == Status.OP_MISMATCH else message, status,
             None if self.rank < 0 else self.rank, None if self.op < 0 else self.op,
             None if self.last_heard_ms < 0 else self.last_heard_ms / 1000)
 

@@ -71,6 +71,40 @@ def moves(job):
     refused(lambda: job.all_gather(pairs, np.zeros(RANKS)), ValueError, "complex64 expected")
 
 
+def dtypes_that_differ():
+    """Bits are moved between equal dtypes alone."""
+    calls = [lambda job, array: job.broadcast(array), lambda job, array: job.all_gather(array),
+             lambda job, array: job.gather(array), lambda job, array: job.all_to_all(array),
+             lambda job, array: job.scatter(np.tile(array, RANKS), array)]
+    pairs = [("f8", "i8", "has element type ", "double", "int64"),
+             (">f8", "<f8", "has another dtype", "has dtype >f8"),
+             ("<f4", ">f4", "has another dtype", "has dtype >f4"), ("?", "u1", "element type "),
+             ("M8[s]", "M8[ms]", "has dtype ", "<M8[s]", "<M8[ms]"),
+             ("u8", "c8", "has dtype ", "<c8", "<u8"), (">u2", "u2", "has dtype ", ">u2", "<u2")]
+    with sluice.Context() as context:
+        for number, (dtype, other, *told) in enumerate(pairs):
+            with context.join(job=100 + number) as job:
+                array = np.zeros(2 * RANKS, dtype if RANK == 0 else other)
+                refused(lambda: calls[number % len(calls)](job, array).wait(), sluice.Error,
+                        "different collectives", *told)
+        with context.join() as job:
+            array = np.zeros(3, "<f8" if RANK == 0 else ">f8")
+            refused(lambda: (job.send(array, 1) if RANK == 0 else job.recv(array, 0)).wait(),
+                    sluice.Error, "has dtype >f8")
+
+
+def bools_of_any_byte(job):
+    """Each but 0 is true."""
+    def bools():
+        return np.array([2 << RANK, 0, 1, 4 * (RANK == 0)], np.uint8).view(bool)
+
+    for reduction, expected in (("min", [1, 0, 1, RANKS == 1]), ("band", [1, 0, 1, RANKS == 1]),
+                                ("max", [1, 0, 1, 1]), ("bor", [1, 0, 1, 1])):
+        found = job.all_reduce(bools(), reduction=reduction).wait().view(np.uint8)
+        assert ((found != 0) == np.array(expected, bool)).all(), (reduction, found)
+    refused(lambda: job.all_reduce(bools(), reduction="bxor"), ValueError, "0 and 1 expected")
+
+
 def parts(job):
     root, ranks = RANKS - 1, np.arange(RANKS)
     array = np.tile(np.arange(12, dtype=np.float32), (RANKS, 1)) * (RANK + 1)
@@ -809,12 +843,12 @@ def all_at_once():
     """Everything that a job can do, one after the other."""
     with sluice.Context() as context, context.join() as job:
         assert (job.rank, job.world_size) == (RANK, RANKS)
-        for scenario in (types_and_reductions, moves, parts, messages, apart_and_sparse,
-                         blocks_of_the_op, sums_of_few_bits, memory_of_the_library, no_elements,
-                         compressed_and_summed, largest_of_the_sum, bad_arguments, splits,
-                         arrays_outlive_their_names, arrays_are_let_go, interrupted_calls,
-                         waits_are_bounded, other_threads_run, aborted, timed_out,
-                         awaited_by_tasks, as_they_end, forked_children):
+        for scenario in (types_and_reductions, moves, bools_of_any_byte, parts, messages,
+                         apart_and_sparse, blocks_of_the_op, sums_of_few_bits,
+                         memory_of_the_library, no_elements, compressed_and_summed,
+                         largest_of_the_sum, bad_arguments, splits, arrays_outlive_their_names,
+                         arrays_are_let_go, interrupted_calls, waits_are_bounded, other_threads_run,
+                         aborted, timed_out, awaited_by_tasks, as_they_end, forked_children):
             try:
                 scenario(job)
             except BaseException:
