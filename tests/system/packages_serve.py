@@ -61,6 +61,24 @@ class Packages(harness.SystemTest):
             version = re.search(r"version: '(.*)'", file.read())[1]
         self.assertEqual({self.field(name, "Version") for name in PACKAGES}, {version})
 
+    def test_pages_lead_to_each_other(self):
+        """All links of the installed ones lead on, except those to what a checkout alone has."""
+        place = self.directory("unpacked")
+        output_of("dpkg-deb", "--extract", self.package("sluice-aggregator"), place)
+        docs = os.path.join(place, "usr", "share", "doc", "sluice-aggregator")
+        pages = glob.glob(os.path.join(docs, "*.md"))
+        self.assertGreater(len(pages), 20)
+        lost = set()
+        for page in pages:
+            for _, target in documents.links(page):
+                file = target.partition("#")[0]
+                if not os.path.exists(os.path.join(docs, file)):
+                    lost.add(file)
+        of_checkout = {file for file in lost if not file.endswith(".md") and any(
+            os.path.exists(os.path.join(harness.ROOT, place, file)) for place in (".", "docs"))}
+        self.assertEqual(lost - of_checkout, {"CONTRIBUTING.md", "../CONTRIBUTING.md",
+                                              "../scripts/lib/README.md"})
+
     def test_lintian_has_nothing_to_say(self):
         changes, = glob.glob(os.path.join(self.out, "*.changes"))
         self.assertEqual(output_of("lintian", "--allow-root", "--fail-on", "error", changes), "")
