@@ -16,6 +16,12 @@ run_cluster --workers 1 -- sh -c 'ps -o sid= -p $$ | tr -d " "'
 check "ranks are of our session, where yielding a core helps the daemon" \
   output_is "[0] $(ps -o sid= -p $$ | tr -d " ")"
 
+# shellcheck disable=SC2016
+for_torch='echo "$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $MASTER_ADDR $((MASTER_PORT > 0))"'
+MASTER_ADDR=elsewhere RANK=7 run_cluster --workers 2 -- sh -c "$for_torch"
+check "ranks find what PyTorch asks for, as from torchrun" \
+  output_is "[0] 0 0 2 2 127.0.0.1 1" "[1] 1 1 2 2 127.0.0.1 1"
+
 run_cluster --workers 2 --only-rank 1 -- sh -c "$whoami"
 check "--only-rank shows that rank, bare" output_is "1 of 2" "no newline"
 run_cluster --workers 2 --quiet-ranks -- sh -c "$whoami"

@@ -22,6 +22,7 @@ CONGESTION_CONTROL = "/proc/sys/net/ipv4/tcp_congestion_control"
 
 class AfPacket:
     device = DEVICE
+    ranks_meet_at = None  # each is on a host of its own, without TCP
 
     def __init__(self, options, directory):
         self.mtu = options.mtu or DEFAULT_MTU

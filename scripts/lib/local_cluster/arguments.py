@@ -13,7 +13,9 @@ EPILOG = """\
 PROGRAM is a path, or the name of an executable anywhere below the build directory, or one in PATH.
 Every rank finds in its environment: SLUICE_RANK, SLUICE_WORLD_SIZE, SLUICE_AGGREGATORS, SLUICE_MTU
 and, over a network port, SLUICE_PORT and SLUICE_ADDRESS; for `import sluice` and
-`import sluice_torch` in Python, SLUICE_LIBRARY and PYTHONPATH, which lead to this checkout.
+`import sluice_torch` in Python, SLUICE_LIBRARY and PYTHONPATH, which lead to this checkout; for
+init_process_group of PyTorch, as torchrun sets them, RANK, LOCAL_RANK, WORLD_SIZE and
+LOCAL_WORLD_SIZE and, over vhost, MASTER_ADDR and MASTER_PORT.
 
 Exit status: 0 when every rank ended with 0, else that of the first that did not (128 + n for
 signal n); 1 when an aggregator failed or a rank lost packet buffers; 2 for a wrong command line;

@@ -16,6 +16,7 @@ TRANSPORTS = {"vhost": Vhost, "af_packet": AfPacket, "af_xdp": AfXdp}
 READY_SECONDS = 30
 STOP_SECONDS = 5
 LOG_LINES_KEPT = 200
+MEETING_PLACE = ("MASTER_ADDR", "MASTER_PORT")  # of PyTorch's ranks
 READY = re.compile(processes.READY.encode())
 
 
@@ -80,14 +81,27 @@ class Cluster:
                 raise Failure(f"{aggregator.name} was not ready within {READY_SECONDS} s", 1)
 
     def start_ranks(self):
+        for_all = {"SLUICE_WORLD_SIZE": str(self.options.workers),
+                   "SLUICE_AGGREGATORS": self.transport.aggregators(),
+                   **checkout.python_environment(), **self.launcher_environment()}
         for rank in range(self.options.workers):
             environment = dict(
-                self.environment, **self.transport.worker_environment(rank),
-                SLUICE_RANK=str(rank), SLUICE_WORLD_SIZE=str(self.options.workers),
-                SLUICE_AGGREGATORS=self.transport.aggregators(), **checkout.python_environment())
+                self.environment, **for_all, **self.transport.worker_environment(rank),
+                SLUICE_RANK=str(rank), RANK=str(rank), LOCAL_RANK=str(rank))
             self.ranks.append(self.children.start(
                 f"rank {rank}", self.options.command, environment, self.show_rank(rank),
                 self.transport.worker_namespace(rank)))
+
+    def launcher_environment(self):
+        """As torchrun sets it, for programs of PyTorch. Those of a launcher around us must not come
+        through."""
+        workers = str(self.options.workers)
+        variables = {"WORLD_SIZE": workers, "LOCAL_WORLD_SIZE": workers}
+        for name in MEETING_PLACE:
+            self.environment.pop(name, None)
+        if self.transport.ranks_meet_at:
+            variables |= zip(MEETING_PLACE, self.transport.ranks_meet_at)
+        return variables
 
     def show_rank(self, rank):
         only, quiet = self.options.only_rank, self.options.quiet_ranks

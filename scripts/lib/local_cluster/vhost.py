@@ -1,6 +1,8 @@
 """vhost-user on this machine: one directory of sockets per aggregator, no privilege."""
 import os
 
+import processes
+
 DEFAULT_MTU = 9000
 
 
@@ -10,6 +12,7 @@ class Vhost:
         self.directories = [os.path.join(directory, f"a{m}") for m in range(options.aggregators)]
         for path in self.directories:
             os.mkdir(path, 0o700)
+        self.ranks_meet_at = ("127.0.0.1", str(processes.free_tcp_port()))
 
     def aggregators(self):
         """SLUICE_AGGREGATORS: one address per shard."""
