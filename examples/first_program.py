@@ -1,6 +1,6 @@
-"""first_program.cpp in Python: scripts/local-cluster -- python3 examples/first_program.py"""
-import numpy as np
+"""first_program.cpp in Python: README.md tells how to run it."""
 import sluice
+import numpy as np
 
 with sluice.Context() as context, context.join() as job:
     gradients = np.zeros(1_000_000, np.float32)  # zero but for one element

@@ -4,9 +4,10 @@ build_packages=(
   g++ meson ninja-build pkg-config python3 libdpdk-dev libboost-program-options-dev libspdlog-dev
   libhwy-dev libipsec-mb-dev libisal-dev libsodium-dev nlohmann-json3-dev
   libpcap-dev libcivetweb-dev prometheus-cpp-dev catch2
+  python3-numpy  # for README.md's first program in Python
 )
 torch_packages=(
-  python3-torch libtorch-dev pybind11-dev python3-dev python3-numpy
+  python3-torch libtorch-dev pybind11-dev python3-dev
   libopenblas0-serial  # with which PyTorch multiplies matrices some eight times as fast
 )
 test_packages=(  # the bindings' tests, too

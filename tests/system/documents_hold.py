@@ -85,18 +85,30 @@ class Documents(harness.SystemTest):
         self.assertIn("Avg bus bandwidth", self.typed(perf))
 
     def test_first_program_in_python(self):
-        line, = documents.commands("README.md", "./scripts/local-cluster --workers 4 -- python3")
-        # Debian's NumPy belongs to Debian's Python, which need not be the first in PATH.
-        path = self.directory("bin")
-        os.makedirs(path)
-        os.symlink(harness.PYTHON_WITH_NUMPY, os.path.join(path, "python3"))
-        said = self.typed(line.replace("-- python3", f"-- {path}/python3"))
-        self.assertEqual(said.count("the ranks' sum is 10"), 4)
+        line, = documents.commands("README.md", "./scripts/local-cluster --workers 4 -- "
+                                   "/usr/bin/python3")
+        self.assertEqual(self.typed(line).count("the ranks' sum is 10"), 4)
+
+    def need_pytorch(self):
+        if not glob.glob(os.path.join(harness.torch_package(), "sluice_torch/_backend*.so")):
+            self.skipTest("this build has no PyTorch")
+
+    def test_backend_of_pytorch(self):
+        """As it stands in README.md, with a model: local-cluster tells PyTorch all that it asks."""
+        self.need_pytorch()
+        block, = (block.lines for block in documents.blocks("README.md")
+                  if block.lines[0] == "import sluice_torch")
+        at = next(i for i, line in enumerate(block) if line.startswith("model = "))
+        block.insert(at, "model = torch.nn.Linear(2, 3)")
+        path = self.directory("program.py")
+        with open(path, "w", encoding="ascii") as file:
+            file.write("\n".join([*block, "print('world of', dist.get_world_size())"]))
+        said = self.typed(f"./scripts/local-cluster --workers 2 -- {harness.DEBIAN_PYTHON} {path}")
+        self.assertEqual(said.count("world of 2"), 2)
 
     def test_training_with_pytorch(self):
         line, = documents.commands("README.md", "./scripts/setup --torch")
-        if not glob.glob(os.path.join(harness.torch_package(), "sluice_torch/_backend*.so")):
-            self.skipTest("this build has no PyTorch")
+        self.need_pytorch()
         if "\nDescription" not in subprocess.run(["apt-cache", "dumpavail"], text=True, check=True,
                                                  stdout=subprocess.PIPE).stdout:
             self.skipTest("apt knows no packages, of which the example learns: apt-get update")

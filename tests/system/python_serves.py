@@ -166,6 +166,21 @@ class Python(harness.SystemTest):
                                  SLUICE_LIBRARY="/no/such.so")
         self.ends_with(rank, 1, "ImportError: .*/no/such.so.*SLUICE_LIBRARY")
 
+    def test_a_python_without_numpy(self):
+        """As a fresh virtual environment is one."""
+        hidden = self.directory("hidden")
+        os.makedirs(hidden)
+        with open(os.path.join(hidden, "sitecustomize.py"), "w", encoding="ascii") as file:
+            file.write("import sys\n"
+                       "class Without:\n"
+                       "    def find_spec(self, name, path=None, target=None):\n"
+                       "        if name == 'numpy':\n"
+                       "            raise ModuleNotFoundError('No module', name=name)\n"
+                       "sys.meta_path.insert(0, Without())\n")
+        path = os.pathsep.join([hidden, harness.python_environment()["PYTHONPATH"]])
+        rank = self.start_python(0, 1, "vhost:/no/such", "-c", "import sluice", PYTHONPATH=path)
+        self.ends_with(rank, 1, "ImportError: sluice needs NumPy, which /.*python.* does not have")
+
     def test_first_program(self):
         path = os.path.join(harness.ROOT, "examples", "first_program.py")
         daemon = self.start_daemon()

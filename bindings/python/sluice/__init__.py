@@ -1,7 +1,7 @@
 """Sluice: sparse AllReduce of NumPy arrays through streaming aggregators.
 
-    import numpy as np
     import sluice
+    import numpy as np
 
     with sluice.Context() as context, context.join() as job:
         gradients = np.zeros(1_000_000, np.float32)
@@ -27,6 +27,7 @@ import dataclasses
 import itertools
 import math
 import os
+import sys
 import threading
 import time
 import types
@@ -34,7 +35,14 @@ import weakref
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+try:
+    import numpy as np
+except ModuleNotFoundError as missing:
+    if missing.name != "numpy":
+        raise
+    raise ImportError(f"sluice needs NumPy, which {sys.executable} does not have: install it there"
+                      " (python3 -m pip install numpy), or use the Python that has it (Debian's is"
+                      " /usr/bin/python3, with the package python3-numpy)") from None
 from numpy.typing import ArrayLike, NDArray
 
 from sluice import _arrays, _library, _sparse, compress

@@ -12,14 +12,28 @@ case and without SLUICE_.
 from __future__ import annotations
 
 import atexit
+import sys
 from collections.abc import Mapping
 from typing import Any
 
-import torch  # noqa: F401: loads the libraries that the backend is linked with
+try:
+    import torch  # noqa: F401: loads the libraries that the backend is linked with
+except ModuleNotFoundError as missing:
+    if missing.name != "torch":
+        raise
+    raise ImportError(f"sluice_torch needs PyTorch, which {sys.executable} does not have: use the"
+                      " Python that has it (Debian's is /usr/bin/python3, with the package"
+                      " python3-torch), or build the backend for a PyTorch of your own"
+                      " (docs/torch.md)") from None
 import torch.distributed as dist
 
+try:
+    from sluice_torch._backend import ProcessGroupSluice
+except ImportError as error:
+    raise ImportError(f"sluice_torch's backend cannot be loaded by {sys.executable} with PyTorch"
+                      f" {torch.__version__}: {error}; if it was built for another Python or"
+                      " PyTorch, build it for this one (docs/torch.md)") from None
 from sluice_torch import _backend
-from sluice_torch._backend import ProcessGroupSluice
 from sluice_torch.delayed_adam import DelayedAdam
 from sluice_torch.ef21 import Estimates, ef21
 from sluice_torch.hooks import Compressor, bf16, random_k, threshold, top_k
