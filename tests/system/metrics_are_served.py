@@ -201,6 +201,8 @@ class Top(Watched):
         port = harness.free_tcp_port()
         failed = self.run_tool(TOP, "--once", port, status=1)
         self.assertRegex(failed.stderr, rf"no aggregator answers at 127.0.0.1:{port}: .*refused")
+        for wrong in ("localhost", "127.0.0.1:", "127.0.0.1:http", "65536"):
+            self.assertIn("[IPV4:]PORT expected", self.run_tool(TOP, wrong, status=2).stderr)
         self.run_tool(TOP, "--sort", "x", status=2)
         self.run_tool(TOP, "--interval", "0", status=2)
 
