@@ -15,6 +15,7 @@
 #include <sluice/error.hpp>
 
 #include "common/config/job_name.hpp"
+#include "common/log/fields.hpp"
 
 namespace sluice::aggregator {
 namespace {
@@ -30,6 +31,22 @@ constexpr auto kClientTimeLimit = std::chrono::seconds(5);
 constexpr std::string_view kCommands =
     "status, kick JOB, limit max-jobs JOBS, limit JOB STREAMS, drain, resume, "
     "capture FRAMES SECONDS BYTES or capture stop";
+
+/// A command's first word, and what the log calls such commands. Each has a limit of its own: many
+/// of one do not hide who gave another.
+struct Kind {
+  std::string_view command;
+  std::string_view cause;
+};
+constexpr std::array<Kind, 5> kKinds{{{"kick", "commands to kick"},
+                                      {"limit", "commands to limit"},
+                                      {"capture", "commands to capture"},
+                                      {"drain", "commands to drain"},
+                                      {"resume", "commands to resume"}}};
+
+const Kind* kind_of(std::string_view command) {
+  return std::ranges::find(kKinds, command, &Kind::command);
+}
 
 std::vector<std::string_view> words_of(std::string_view text) {
   std::vector<std::string_view> words;
@@ -74,10 +91,10 @@ std::string object_of(const char* name, const std::string& text) {
 }  // namespace
 
 Control::Control(const std::string& path, bool for_group, ControlActions actions,
-                 std::shared_ptr<spdlog::logger> logger)
+                 std::shared_ptr<config::LimitedLog> log)
     : path_(path),
       actions_(std::move(actions)),
-      logger_(std::move(logger)),
+      log_(std::move(log)),
       socket_(UnixSocket::listen(path, for_group ? 0660 : 0600)),
       arrivals_(epoll_create1(EPOLL_CLOEXEC)) {
   if (!arrivals_) throw Error(ErrorCode::kUnavailable, "no descriptor for commands (ulimit -n)");
@@ -142,8 +159,13 @@ std::string Control::answer(const Client& client, std::string_view request,
   try {
     if (words_of(request) == std::vector<std::string_view>{"status"}) return actions_.status();
     const std::string done = carry_out(request, std::move(file));
-    logger_->info("user {} (process {}): {}", client.socket.peer_user(),
-                  client.socket.peer_process(), done);
+    const auto [command, cause] = *kind_of(words_of(request).front());
+    const LogContext context({{"event", "command"},
+                              {"command", std::string(command)},
+                              {"user", std::uint64_t{client.socket.peer_user()}},
+                              {"client_process", std::uint64_t(client.socket.peer_process())}});
+    log_->log(cause, spdlog::level::info, "user {} (process {}): {}", client.socket.peer_user(),
+              client.socket.peer_process(), done);
     return object_of("done", done);
   } catch (const Error& error) {
     return object_of("error", error.what());

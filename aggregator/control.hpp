@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "common/base/time.hpp"
-#include "common/log/logger.hpp"
+#include "common/config/limited_log.hpp"
 #include "common/memory/descriptor.hpp"
 #include "common/memory/unix_socket.hpp"
 
@@ -41,7 +41,7 @@ class Control {
   /// Serves at `path` who may write to that socket: this user and root, or its group too. Throws as
   /// memory::UnixSocket::listen.
   Control(const std::string& path, bool for_group, ControlActions actions,
-          std::shared_ptr<spdlog::logger> logger);
+          std::shared_ptr<config::LimitedLog> log);
   ~Control();
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
@@ -66,7 +66,7 @@ class Control {
 
   const std::string path_;
   const ControlActions actions_;
-  const std::shared_ptr<spdlog::logger> logger_;
+  const std::shared_ptr<config::LimitedLog> log_;
   memory::UnixSocket socket_;
   const memory::Descriptor arrivals_;  // epoll, of that and of those who have not asked yet
   std::list<Client> clients_;

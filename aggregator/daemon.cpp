@@ -15,12 +15,13 @@
 
 #include <sluice/error.hpp>
 
-#include "aggregator/job_event_fields.hpp"
+#include "aggregator/job_log.hpp"
 #include "common/base/limits.hpp"
 #include "common/base/packet_memory.hpp"
 #include "common/base/random_id.hpp"
 #include "common/config/log.hpp"
 #include "common/config/pci_device.hpp"
+#include "common/log/fields.hpp"
 #include "common/memory/loss_watch.hpp"
 #include "common/net/clock.hpp"
 #include "common/net/own_directory.hpp"
@@ -67,6 +68,12 @@ std::vector<std::uint16_t> udp_ports_of(std::uint16_t lane,
   return ports;
 }
 
+/// Of DPDK's lines: what it complains of has its own, lest much that is harmless hides it.
+std::string_view cause_of(LogLevel level) {
+  if (level == LogLevel::kError) return "DPDK's errors";
+  return level == LogLevel::kWarn ? "DPDK's warnings" : "DPDK";
+}
+
 std::uint16_t largest_mtu(const config::AggregatorConfig& config) {
   const std::uint16_t local = config.vhost_dir.empty() ? 0 : config.mtu;
   const std::uint16_t network = config.ports.empty() ? 0 : config.port_mtu;
@@ -81,10 +88,8 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
       secrets_(secrets),
       reload_(std::move(reload)),
       logger_(std::move(logger)),
+      peer_log_(std::make_shared<config::LimitedLog>(logger_, net::now)),
       service_manager_(config::process_environment, logger_),
-      refusals_logged_(config.log_rate_limit),
-      stragglers_logged_(config.log_rate_limit),
-      deaf_logged_(config.log_rate_limit),
       report_(logger_, net::now()) {
   const sigset_t signals = awaited_signals();  // taken by run(), on this thread alone
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
@@ -92,7 +97,7 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
   if (!signals_) throw Error(ErrorCode::kUnavailable, "no descriptor for signals (ulimit -n)");
 
   const Identity identity{config_.shard, config_.shards, net::now()};
-  monitor_ = std::make_unique<Monitor>(identity, logger_);  // before other threads log
+  monitor_ = std::make_unique<Monitor>(identity, logger_, peer_log_);  // before other threads log
   if (!config_.metrics_listen.empty()) try {
       monitor_->serve_http(config::parse_listen_address("metrics-listen", config_.metrics_listen));
     } catch (const Error& error) {
@@ -108,6 +113,9 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
   eal.memory_mib = memory_mib;
   eal.telemetry = config_.telemetry;
   eal.log_level = net::dpdk_level(config_.log_level);
+  eal.log = [log = peer_log_](LogLevel level, std::string_view text) {
+    log->log(cause_of(level), to_spdlog(level), "dpdk: {}", text);
+  };
   eal.extra_args = eal_arguments();
   eal_ = std::make_unique<net::Eal>(eal);
   if (config_.telemetry) monitor_->serve_telemetry();
@@ -309,8 +317,8 @@ void Daemon::claim_vhost_directory() {
       .results_max = std::min<std::size_t>(config_.max_jobs, limits::kMaxWaitingResults),
       .workers_max = config_.vhost_max_ports,
       .lanes = config_.lanes};
-  memory_ = std::make_unique<MappedMemory>(net::region_socket(config_.vhost_dir), options,
-                                           config_.log_rate_limit, logger_);
+  memory_ =
+      std::make_unique<MappedMemory>(net::region_socket(config_.vhost_dir), options, peer_log_);
 }
 
 void Daemon::open_vhost_directory() {
@@ -324,7 +332,7 @@ void Daemon::open_vhost_directory() {
   options.port.prefix = net::kVhostPrefix;
   net::VhostEvents events;
   events.attached = [this](net::Port& port) {
-    logger_->debug("local worker at {}", port.device());
+    peer_log_->log("local workers", spdlog::level::debug, "local worker at {}", port.device());
     for (std::uint16_t lane = 0; lane < config_.lanes; ++lane)
       lanes_[lane]->attach(port.view(lane));
   };
@@ -335,9 +343,12 @@ void Daemon::open_vhost_directory() {
         if (left->fetch_sub(1) == 1) vhost_->released(port_id);  // the last one
       });
   };
-  events.detached = [this](std::uint16_t port_id) { logger_->debug("port {} closed", port_id); };
+  events.detached = [this](std::uint16_t port_id) {
+    peer_log_->log("closed ports", spdlog::level::debug, "port {} closed", port_id);
+  };
   events.refused = [this](const std::string& path, const std::string& reason) {
-    logger_->warn("local worker at {} refused: {}", path, reason);
+    peer_log_->log("refused local workers", spdlog::level::warn, "local worker at {} refused: {}",
+                   path, reason);
   };
   vhost_ = std::make_unique<net::VhostDirectory>(config_.vhost_dir, options, payload_pools(),
                                                  std::move(events));
@@ -365,12 +376,13 @@ void Daemon::open_control() {
   };
   actions.stop_capture = [this] { return stop_capture(); };
   control_ =
-      std::make_unique<Control>(config_.control_socket, for_group, std::move(actions), logger_);
+      std::make_unique<Control>(config_.control_socket, for_group, std::move(actions), peer_log_);
   logger_->info("commands at {}, for {}", config_.control_socket,
                 for_group ? "this user, root and the group" : "this user and root");
 }
 
 void Daemon::run() {
+  peer_log_->limit(config_.log_rate_limit);  // no peer has been served before
   if (is_watched()) monitor_->publish(figures());
   logger_->info("ready");
   service_manager_.ready(status());
@@ -402,8 +414,9 @@ void Daemon::look_at_links() {
     if (links_up_[i] == up) continue;
     links_up_[i] = up;
     const std::uint32_t mbit = up ? port.link_mbit() : 0;
-    logger_->log(up ? spdlog::level::info : spdlog::level::warn, "port {}: the link is {}{}",
-                 port.device(), up ? "up" : "down", mbit ? fmt::format(", {} Mbit/s", mbit) : "");
+    peer_log_->log("links", up ? spdlog::level::info : spdlog::level::warn,
+                   "port {}: the link is {}{}", port.device(), up ? "up" : "down",
+                   mbit ? fmt::format(", {} Mbit/s", mbit) : "");
   }
 }
 
@@ -473,7 +486,7 @@ void Daemon::reload() {
     return;
   }
   config::set_level(*logger_, config_.log_level);
-  refusals_logged_ = stragglers_logged_ = deaf_logged_ = config::RateLimit(config_.log_rate_limit);
+  peer_log_->limit(config_.log_rate_limit);
   schedule_report();
   adjust_lanes();
   service_manager_.ready(status());
@@ -571,9 +584,10 @@ void Daemon::look_at_capture() {
   captured_ = capture_->counters();
   capture_.reset();
   lanes_leave_capture_ = false;
-  if (!captured_->error.empty()) logger_->error("the capture has ended: {}", captured_->error);
-  logger_->info("{} frames were captured, {} more were missed", captured_->written,
-                captured_->missed);
+  if (!captured_->error.empty())
+    peer_log_->log("captures", spdlog::level::err, "the capture has ended: {}", captured_->error);
+  peer_log_->log("captures", spdlog::level::info, "{} frames were captured, {} more were missed",
+                 captured_->written, captured_->missed);
 }
 
 /// Jobs may leave for a while. The ranks of those that have not are told to go on elsewhere.
@@ -598,6 +612,7 @@ void Daemon::end() {
   }
   for (const auto& lane : lanes_) lane->end();
   log_events();
+  peer_log_->flush();
 }
 
 /// Or until a further signal to end.
@@ -619,84 +634,26 @@ void Daemon::log_events() {
   bool any = false;
   for (std::uint16_t lane = 0; lane < config_.lanes; ++lane) any |= log_events_of(lane);
   if (any && service_manager_.is_there()) service_manager_.status(status());
-  config::log_suppressed(*logger_, refusals_logged_, net::now());
-  config::log_suppressed(*logger_, stragglers_logged_, net::now());
-  config::log_suppressed(*logger_, deaf_logged_, net::now());
+  peer_log_->tell_suppressed();
 }
 
 std::string Daemon::status() {
   return fmt::format("{}{} jobs", draining_ ? "draining, " : "", live_jobs());
 }
 
-/// Every lane has every job: what lane 0 says of one is enough. Whether there were any.
+/// Whether there were any.
 bool Daemon::log_events_of(std::uint16_t lane) {
   const Lane::Events events = lanes_[lane]->take_events();
+  for (const JobEvent& event : events.of_jobs.list) log_job_event(*peer_log_, event, lane);
   const std::string where = lane == 0 ? "" : fmt::format(" (lane {})", lane);
-  const auto as = [&](spdlog::level::level_enum level) {
-    return lane == 0 ? level : spdlog::level::debug;
-  };
-  for (const JobEvent& event : events.of_jobs.list) {
-    const LogContext context(log_fields(event, lane));
-    const Session& s = event.session;
-    switch (event.kind) {
-      case JobEvent::Kind::kFormed:
-      case JobEvent::Kind::kResumed:
-        logger_->log(as(spdlog::level::info),
-                     "job {}: {}, {} ranks, {} streams, blocks of {}, history {}, payload {} B{}{}",
-                     s.job,
-                     event.kind == JobEvent::Kind::kFormed ? "formed" : "resumed with its progress",
-                     s.ranks, s.streams, s.block_elements, s.history, s.payload_bytes,
-                     s.by_reference ? ", blocks in shared memory" : "", where);
-        break;
-      case JobEvent::Kind::kFormationAbandoned:
-        logger_->warn("job {}: formation abandoned: not all ranks joined here; they join again{}",
-                      s.job, where);
-        break;
-      case JobEvent::Kind::kLeft:
-        logger_->log(as(spdlog::level::info), "job {}: all {} ranks have left{}", s.job, s.ranks,
-                     where);
-        break;
-      case JobEvent::Kind::kSentAway:
-        logger_->log(as(spdlog::level::info), "job {}: all {} ranks were told{}", s.job, s.ranks,
-                     where);
-        break;
-      case JobEvent::Kind::kAborted:
-        logger_->log(
-            as(spdlog::level::warn), "job {}: ended: {}{}{}", s.job, explain(*event.reason),
-            event.reported_by ? fmt::format(", says rank {}", event.reported_by->value) : "",
-            where);
-        break;
-      case JobEvent::Kind::kStraggler:
-        config::log_limited(
-            *logger_, stragglers_logged_, net::now(), spdlog::level::warn,
-            "job {}: op {} has waited {} ms for rank {} (heard {} ms ago) on {} streams{}", s.job,
-            event.straggler.op, milliseconds(event.straggler.waited), event.straggler.rank.value,
-            milliseconds(event.straggler.last_heard), event.straggler.streams, where);
-        break;
-      case JobEvent::Kind::kDeaf:
-        config::log_limited(*logger_, deaf_logged_, net::now(), spdlog::level::warn,
-                            "job {}: rank {} does not hear group {}, or not well: its results go "
-                            "by unicast{}",
-                            s.job, event.rank->value, config::ipv4_to_string(s.group), where);
-        break;
-      case JobEvent::Kind::kHears:
-        config::log_limited(*logger_, deaf_logged_, net::now(), spdlog::level::info,
-                            "job {}: rank {} hears group {} again{}", s.job, event.rank->value,
-                            config::ipv4_to_string(s.group), where);
-        break;
-      case JobEvent::Kind::kRefused:
-        config::log_limited(*logger_, refusals_logged_, net::now(), spdlog::level::warn,
-                            "job {}: a join was refused: {}{}", s.job, explain(*event.reason),
-                            where);
-        break;
-    }
-  }
   const LogContext context(LogFields{{"lane", std::uint64_t{lane}}});
   if (events.of_jobs.lost != 0)
-    logger_->warn("{} more events of jobs were not logged{}", events.of_jobs.lost, where);
+    peer_log_->log("lost events", spdlog::level::warn, "{} more events of jobs were not logged{}",
+                   events.of_jobs.lost, where);
   if (events.longest_pause >= kPauseWorthSaying)
-    logger_->warn("a lane was not run for {} ms: its core was taken, or the process stopped{}",
-                  milliseconds(events.longest_pause), where);
+    peer_log_->log("pauses", spdlog::level::warn,
+                   "a lane was not run for {} ms: its core was taken, or the process stopped{}",
+                   milliseconds(events.longest_pause), where);
   return !events.of_jobs.list.empty();
 }
 

@@ -17,7 +17,7 @@
 #include "aggregator/service_manager.hpp"
 #include "common/config/aggregator_config.hpp"
 #include "common/config/claim.hpp"
-#include "common/config/rate_limit.hpp"
+#include "common/config/limited_log.hpp"
 #include "common/config/reload.hpp"
 #include "common/log/logger.hpp"
 #include "common/memory/descriptor.hpp"
@@ -107,10 +107,8 @@ class Daemon {
   config::SecretStore secrets_;
   const Reload reload_;
   const std::shared_ptr<spdlog::logger> logger_;
+  const std::shared_ptr<config::LimitedLog> peer_log_;  // of all that a peer can cause
   ServiceManager service_manager_;
-  config::RateLimit refusals_logged_;
-  config::RateLimit stragglers_logged_;
-  config::RateLimit deaf_logged_;
   Report report_;
   Time next_report_ = kNever;
   Time next_sample_{};

@@ -2,26 +2,22 @@
 
 #include <utility>
 
-#include "common/config/log.hpp"
-#include "common/net/clock.hpp"
-
 namespace sluice::aggregator {
 
 MappedMemory::MappedMemory(const std::string& socket, const memory::RegionServerOptions& options,
-                           std::uint32_t log_rate_limit, std::shared_ptr<spdlog::logger> logger)
-    : refusals_logged_(log_rate_limit),
-      server_(socket, options,
+                           const std::shared_ptr<config::LimitedLog>& log)
+    : server_(socket, options,
               {.refused =
-                   [this, logger](const std::string& why) {
-                     config::log_limited(*logger, refusals_logged_, net::now(), spdlog::level::info,
-                                         "a local worker's shared memory was refused: {}", why);
+                   [log](const std::string& why) {
+                     log->log("refused shared memory", spdlog::level::info,
+                              "a local worker's shared memory was refused: {}", why);
                    },
                .lost =
-                   [this, logger](pid_t process) {
-                     config::log_limited(*logger, refusals_logged_, net::now(), spdlog::level::warn,
-                                         "the memory that process {} shared cannot be read any "
-                                         "more: jobs that need it end",
-                                         process);
+                   [log](pid_t process) {
+                     log->log("lost shared memory", spdlog::level::warn,
+                              "the memory that process {} shared cannot be read any more: jobs "
+                              "that need it end",
+                              process);
                    }}) {
   for (std::uint16_t lane = 0; lane < options.lanes; ++lane) lanes_.emplace_back(server_, lane);
 }

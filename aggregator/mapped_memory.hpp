@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "aggregator/shared_memory.hpp"
-#include "common/config/rate_limit.hpp"
-#include "common/log/logger.hpp"
+#include "common/config/limited_log.hpp"
 #include "common/memory/exchange.hpp"
 
 namespace sluice::aggregator {
@@ -18,7 +17,7 @@ class MappedMemory {
  public:
   /// Serves workers at `socket`. Throws as memory::RegionServer.
   MappedMemory(const std::string& socket, const memory::RegionServerOptions& options,
-               std::uint32_t log_rate_limit, std::shared_ptr<spdlog::logger> logger);
+               const std::shared_ptr<config::LimitedLog>& log);
 
   /// For the control thread, several times a second, and when the descriptor is readable.
   void poll() { server_.poll(); }
@@ -42,7 +41,6 @@ class MappedMemory {
     const std::uint16_t lane_;
   };
 
-  config::RateLimit refusals_logged_;
   memory::RegionServer server_;
   std::vector<OfLane> lanes_;
 };

@@ -226,7 +226,8 @@ std::vector<AggregatorSetting> make_settings() {
        "carry "
        "a line's facts as fields."},
       {log, "log-rate-limit", "lines/s", integer(&Config::log_rate_limit, {0, 1'000'000}),
-       "Most lines per second of one kind of event; 0: no limit.", kReloadable},
+       "Most lines per second of each cause, of those that peers can cause; 0: no limit.",
+       kReloadable},
       {log, "stats-interval-s", "s", integer(&Config::stats_interval, {0, 86'400}),
        "Log counters that have moved, and rates, this often; 0: only at exit.", kReloadable},
       {log, "metrics-listen", "",

@@ -9,7 +9,6 @@
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
-#include "common/log/fields.hpp"
 #include "common/log/formats.hpp"
 
 namespace sluice::config {
@@ -62,13 +61,6 @@ void set_level(spdlog::logger& logger, LogLevel level) {
 
 std::uint64_t log_write_failures() {
   return write_failures;
-}
-
-void log_suppressed(spdlog::logger& logger, RateLimit& limit, Time now) {
-  const std::uint64_t lines = limit.take_suppressed(now);
-  if (lines == 0) return;
-  const LogContext context({{"event", "suppressed"}, {"lines", lines}});
-  logger.warn("... suppressed {} lines", lines);
 }
 
 }  // namespace sluice::config

@@ -6,9 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "common/base/time.hpp"
 #include "common/config/choices.hpp"
-#include "common/config/rate_limit.hpp"
 #include "common/log/logger.hpp"
 
 namespace sluice::config {
@@ -32,18 +30,5 @@ void set_level(spdlog::logger& logger, LogLevel level);
 
 /// Failed writes and flushes of all loggers of this process.
 std::uint64_t log_write_failures();
-
-/// The line that stands for those `limit` kept out, when its second is over. Call it now and then,
-/// so that the end of a burst is told too.
-void log_suppressed(spdlog::logger& logger, RateLimit& limit, Time now);
-
-/// Logs unless `limit` is spent.
-template <class... Args>
-void log_limited(spdlog::logger& logger, RateLimit& limit, Time now,
-                 spdlog::level::level_enum level, spdlog::format_string_t<Args...> format,
-                 Args&&... args) {
-  log_suppressed(logger, limit, now);
-  if (limit.admit(now)) logger.log(level, format, std::forward<Args>(args)...);
-}
 
 }  // namespace sluice::config

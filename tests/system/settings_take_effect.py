@@ -172,8 +172,42 @@ class Settings(HugePages):
             return "suppressed" in daemon.err
 
         harness.wait_until(suppressed, "lines are kept out of the log")
-        self.assertRegex(daemon.err, r"a join was refused(.|\n)*\.\.\. suppressed \d+ lines")
+        self.assertRegex(daemon.err, r"a join was refused(.|\n)*\.\.\. suppressed \d+ lines about "
+                         "refused joins")
         self.ends(daemon, job)
+
+    def lines_of(self, daemon, cause, line):
+        """Those written, and those counted instead, of a cause."""
+        written = len(re.findall(line, daemon.err))
+        counted = re.findall(rf"suppressed (\d+) lines about {cause}$", daemon.err, re.M)
+        return written, sum(map(int, counted))
+
+    def test_log_rate_limit_of_jobs_that_form_and_end(self):
+        """One host can make as many as it likes."""
+        daemon = self.start_daemon("--log-rate-limit", 1)
+        flood = ("import sluice, sys\n"
+                 "with sluice.Context() as context:\n"
+                 "    for job in range(100): context.join(job=job).close()\n")
+        jobs = 0
+        while not ("about formed jobs" in daemon.err and "about jobs that left" in daemon.err):
+            self.all_end_well([self.start_rank(0, 1, daemon, harness.PYTHON_WITH_NUMPY, "-B", "-c",
+                                               flood, **harness.python_environment())])
+            jobs += 100
+            self.assertLess(jobs, 5000, "no line is kept out of the log")
+        self.ends_on_signal(daemon)
+        for cause, line in (("formed jobs", ": formed, "), ("jobs that left", "ranks have left")):
+            written, counted = self.lines_of(daemon, cause, line)
+            self.assertEqual(written + counted, jobs, cause)
+
+    def test_log_rate_limit_of_names_of_sockets(self):
+        daemon = self.start_daemon("--log-rate-limit", 1, "--vhost-max-ports", 2)
+        with contextlib.ExitStack() as workers:
+            for number in range(40):
+                workers.enter_context(self.refused_worker(f"worker{number}"))
+            daemon.wait_to_say("suppressed")
+            self.ends_on_signal(daemon)
+        written, counted = self.lines_of(daemon, "refused local workers", " refused: all 2 vhost")
+        self.assertEqual(written + counted, 38)
 
     @contextlib.contextmanager
     def refused_worker(self, name):

@@ -1,10 +1,14 @@
-// What the log tells of each event of a job by name.
+// What the log tells of each event of a job by name, and how often.
 #include "aggregator/job_event_fields.hpp"
 
 #include <map>
+#include <memory>
 #include <string>
 
 #include <catch2/catch.hpp>
+#include <spdlog/sinks/ringbuffer_sink.h>
+
+#include "aggregator/job_log.hpp"
 
 using namespace sluice;
 using namespace sluice::aggregator;
@@ -78,4 +82,26 @@ TEST_CASE("every kind of event has a name of its own") {
     ++names[told({.kind = kind})["event"]];
   CHECK(names.size() == 9);
   CHECK(names.count("\"?\"") == 0);
+}
+
+TEST_CASE("events of every kind are logged at most so often") {
+  const auto lines = std::make_shared<spdlog::sinks::ringbuffer_sink_mt>(1000);
+  const auto logger = std::make_shared<spdlog::logger>("part", lines);
+  const auto name_of = [](JobEvent::Kind kind) {
+    return told({.kind = kind, .session = {}}).at("event");
+  };
+  int kinds = 0;
+  for (; name_of(Kind(kinds)) != "\"?\""; ++kinds) {
+    config::LimitedLog log(logger, [] { return Time{}; });
+    log.limit(2);
+    JobEvent event{.kind = Kind(kinds), .session = {.job = 7}};
+    event.reason = AbortInfo{};
+    event.rank = Rank{1};
+    for (int i = 0; i < 20; ++i) log_job_event(log, event, 0);
+    log.flush();
+    INFO(name_of(Kind(kinds)));
+    CHECK(lines->last_formatted().size() == std::size_t(3 * (kinds + 1)));
+    CHECK_THAT(lines->last_formatted().back(), Catch::Contains("suppressed 18 lines about "));
+  }
+  CHECK(kinds == 10);
 }

@@ -1,6 +1,7 @@
 // The forms of the log's lines, whatever text from outside is in them.
 #include "common/config/log.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <filesystem>
@@ -16,6 +17,7 @@
 
 #include <sluice/error.hpp>
 
+#include "common/config/limited_log.hpp"
 #include "common/log/fields.hpp"
 #include "common/log/printable.hpp"
 
@@ -178,16 +180,62 @@ TEST_CASE("lines that were kept out are told without the fields of the next one"
   const Place place;
   const auto logger =
       make_logger({.name = "part", .file = place.at("log"), .format = LogFormat::kJson});
-  config::RateLimit limit(1);
-  for (const Time now : {Time{}, Time{}, Time{} + std::chrono::seconds(1)}) {
+  Time now{};
+  config::LimitedLog log(logger, [&] { return now; });
+  log.limit(1);
+  for (const Time at : {Time{}, Time{}, Time{} + std::chrono::seconds(1)}) {
+    now = at;
     const LogContext context(LogFields{{"job", std::uint64_t{7}}});
-    config::log_limited(*logger, limit, now, spdlog::level::warn, "refused");
+    log.log("refused joins", spdlog::level::warn, "refused");
   }
   const auto lines = lines_of(place.at("log"));
   REQUIRE(lines.size() == 3);
   CHECK(json::parse(lines[1])["lines"] == 1);
+  CHECK(json::parse(lines[1])["cause"] == "refused joins");
   CHECK_FALSE(json::parse(lines[1]).contains("job"));
   CHECK(json::parse(lines[2])["job"] == 7);
+}
+
+TEST_CASE("a flood of one cause is counted, and leaves no line of another out") {
+  const Place place;
+  const auto logger = make_logger({.name = "part", .file = place.at("log")});
+  const auto said = [&](const std::string& text) {
+    const auto lines = lines_of(place.at("log"));
+    return std::ranges::count_if(lines, [&](const auto& line) { return line.ends_with(text); });
+  };
+  Time now{};
+  config::LimitedLog log(logger, [&] { return now; });
+  const auto flood = [&] {
+    for (int i = 0; i < 100; ++i) {
+      log.log("formed jobs", spdlog::level::info, "formed");
+      log.log("debugging", spdlog::level::debug, "not logged, so not counted");
+    }
+  };
+  flood();
+  CHECK(said("formed") == 100);  // nothing is limited before it is told to
+  log.limit(2);
+  flood();
+  log.log("refused joins", spdlog::level::warn, "refused");
+  CHECK(said("formed") == 102);
+  CHECK(said("refused") == 1);
+
+  SECTION("when its second is over") {
+    log.tell_suppressed();
+    CHECK(said("suppressed 98 lines about formed jobs") == 0);
+    now += std::chrono::seconds(1);
+    log.tell_suppressed();
+    log.tell_suppressed();
+  }
+  SECTION("when the log ends") {
+    log.flush();
+  }
+  SECTION("when the limit changes") {
+    log.limit(0);
+    flood();
+    CHECK(said("formed") == 202);
+  }
+  CHECK(said("info part: ... suppressed 98 lines about formed jobs") == 1);
+  CHECK(said("lines about debugging") == 0);
 }
 
 TEST_CASE("the journal gets an entry for each line, with the line's fields") {
