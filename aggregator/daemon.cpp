@@ -97,7 +97,7 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
   if (!signals_) throw Error(ErrorCode::kUnavailable, "no descriptor for signals (ulimit -n)");
 
   const Identity identity{config_.shard, config_.shards, net::now()};
-  monitor_ = std::make_unique<Monitor>(identity, logger_, peer_log_);  // before other threads log
+  monitor_ = std::make_unique<Monitor>(identity, logger_);  // before other threads log
   if (!config_.metrics_listen.empty()) try {
       monitor_->serve_http(config::parse_listen_address("metrics-listen", config_.metrics_listen));
     } catch (const Error& error) {

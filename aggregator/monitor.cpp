@@ -75,11 +75,9 @@ std::optional<Numbers> counters_of_job(const Figures& figures, std::string_view 
 
 }  // namespace
 
-Monitor::Monitor(const Identity& identity, std::shared_ptr<spdlog::logger> logger,
-                 std::shared_ptr<config::LimitedLog> peer_log)
+Monitor::Monitor(const Identity& identity, std::shared_ptr<spdlog::logger> logger)
     : identity_(identity),
       logger_(std::move(logger)),
-      peer_log_(std::move(peer_log)),
       warnings_(std::make_shared<Warnings>(kWarningsKept)) {
   warnings_->set_level(spdlog::level::warn);
   logger_->sinks().push_back(warnings_);
@@ -88,11 +86,7 @@ Monitor::Monitor(const Identity& identity, std::shared_ptr<spdlog::logger> logge
 void Monitor::serve_http(const config::ListenAddress& listen) {
   const std::string ipv4 = config::ipv4_to_string(listen.ipv4);
   server_ = std::make_unique<http::Server>(
-      http::Server::Options{.listen = fmt::format("{}:{}", ipv4, listen.port),
-                            .log =
-                                [this](std::string_view text) {
-                                  peer_log_->log("HTTP", spdlog::level::debug, "HTTP: {}", text);
-                                }},
+      http::Server::Options{.ipv4 = ipv4, .port = listen.port},
       http::Server::Pages{{"/",
                            [] {
                              return http::Response{"text/html; charset=utf-8", kStatusPage};

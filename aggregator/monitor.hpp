@@ -15,7 +15,6 @@
 #include "aggregator/once_per_sample.hpp"
 #include "aggregator/status.hpp"
 #include "common/config/address.hpp"
-#include "common/config/limited_log.hpp"
 #include "common/http/server.hpp"
 #include "common/log/logger.hpp"
 #include "common/net/telemetry.hpp"
@@ -25,9 +24,7 @@ namespace sluice::aggregator {
 class Monitor {
  public:
   /// From now on warnings and errors of `logger` are kept; only this thread may log meanwhile.
-  /// What clients of its HTTP server cause goes to `peer_log`.
-  Monitor(const Identity& identity, std::shared_ptr<spdlog::logger> logger,
-          std::shared_ptr<config::LimitedLog> peer_log);
+  Monitor(const Identity& identity, std::shared_ptr<spdlog::logger> logger);
 
   /// Throws Error kUnavailable if it cannot listen there.
   void serve_http(const config::ListenAddress& listen);
@@ -56,7 +53,6 @@ class Monitor {
 
   const Identity identity_;
   const std::shared_ptr<spdlog::logger> logger_;
-  const std::shared_ptr<config::LimitedLog> peer_log_;
   const std::shared_ptr<Warnings> warnings_;
   mutable std::mutex mutex_;
   std::shared_ptr<const Sample> latest_ = std::make_shared<Sample>();  // guarded by mutex_

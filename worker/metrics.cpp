@@ -13,7 +13,6 @@
 #include "common/http/server.hpp"
 #include "common/metrics/family.hpp"
 #include "worker/progress.hpp"
-#include "worker/thread_without_signals.hpp"
 
 namespace sluice {
 namespace {
@@ -180,10 +179,10 @@ std::string to_prometheus(const ProcessFigures& figures) {
 MetricsServer::MetricsServer(const std::string& listen, Progress& progress) : progress_(progress) {
   const config::ListenPorts where = config::parse_listen_ports("metrics_listen", listen);
   const std::string ipv4 = config::ipv4_to_string(where.first.ipv4);
-  const NoSignals inherited_by_its_threads;
   for (unsigned port = where.first.port; !server_; ++port) try {
       server_ = std::make_unique<http::Server>(
-          http::Server::Options{.listen = ipv4 + ":" + std::to_string(port), .threads = 2},
+          http::Server::Options{
+              .ipv4 = ipv4, .port = static_cast<std::uint16_t>(port), .clients = 8},
           http::Server::Pages{
               {"/metrics", [this] {
                  return http::Response{std::string(metrics::kPrometheusType), text()};
@@ -192,7 +191,7 @@ MetricsServer::MetricsServer(const std::string& listen, Progress& progress) : pr
       if (port >= where.last)
         throw Error(error.code(), "metrics_listen: " + std::string(error.what()));
     }
-  if (const auto descriptor = server_->listening_descriptor()) in_children_.emplace(*descriptor);
+  in_children_.emplace(server_->listening_descriptor());
   progress.logger()->info("metrics at http://{}:{}/metrics", ipv4, server_->port());
 }
 

@@ -1,28 +1,37 @@
 #include "common/http/server.hpp"
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
-#include <chrono>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <utility>
+#include <vector>
 
 #include <arpa/inet.h>
-#include <civetweb.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <sluice/error.hpp>
+
+#include "common/memory/thread_without_signals.hpp"
 
 namespace sluice::http {
 namespace {
 
-constexpr const char* kRequestTimeoutMs = "1000";  // to send a request, or to take an answer
-constexpr const char* kQueuedConnections = "64";
+using namespace std::chrono_literals;
 
-// How long to wait for a thread to begin, one after the other.
-constexpr std::chrono::seconds kThreadStart{1};
+constexpr int kWaiting = 1024;                 // connections that are not taken yet
+constexpr std::size_t kMostTakenAtOnce = 256;  // then others are served
+constexpr std::size_t kRequestBytes = 8192;
+constexpr std::size_t kReadBytes = 4096;
+constexpr int kMostReads = 4;
+constexpr auto kTimeLimit = 10s;  // for a client to send a request and to take the answer
+constexpr auto kPause = 100ms;    // without a descriptor for a client
 
 // The pages load nothing from elsewhere, and nobody may put them in a frame.
 constexpr const char* kHeaders =
@@ -31,17 +40,8 @@ constexpr const char* kHeaders =
     "'unsafe-inline'; img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'\r\n"
     "X-Content-Type-Options: nosniff\r\n"
-    "Referrer-Policy: no-referrer\r\n";
-
-void send(mg_connection* connection, const Response& response, bool with_body,
-          const char* more_headers = "") {
-  mg_printf(connection,
-            "HTTP/1.1 %s\r\n%s%sContent-Type: %s\r\nContent-Length: %zu\r\n"
-            "Connection: close\r\n\r\n",
-            response.status, kHeaders, more_headers, response.content_type.c_str(),
-            response.body.size());
-  if (with_body) mg_write(connection, response.body.data(), response.body.size());
-}
+    "Referrer-Policy: no-referrer\r\n"
+    "Connection: close\r\n";
 
 Response plain(const char* status, std::string text) {
   return {"text/plain; charset=utf-8", std::move(text), status};
@@ -53,135 +53,182 @@ bool is_address_or_localhost(std::string_view host) {
   return name == "localhost" || name.find_first_not_of("0123456789.") == name.npos;
 }
 
-struct sigaction handler_of_pipe() {
-  struct sigaction handler {};
-  sigaction(SIGPIPE, nullptr, &handler);
-  return handler;
+bool equals_without_case(std::string_view a, std::string_view b) {
+  return std::ranges::equal(
+      a, b, [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
 
-/// While it lives, threads begin with SIGPIPE blocked.
-class PipeBlocked {
- public:
-  PipeBlocked() {
-    sigset_t pipe;
-    sigemptyset(&pipe);
-    sigaddset(&pipe, SIGPIPE);
-    pthread_sigmask(SIG_BLOCK, &pipe, &before_);
+/// The text up to the separator, which goes with it.
+std::string_view take_until(std::string_view& text, std::string_view separator) {
+  const std::size_t end = text.find(separator);
+  const std::string_view taken = text.substr(0, end);
+  text.remove_prefix(end == text.npos ? text.size() : end + separator.size());
+  return taken;
+}
+
+/// Of the first header of this name; empty: there is none.
+std::string_view header(std::string_view headers, std::string_view name) {
+  while (!headers.empty()) {
+    std::string_view line = take_until(headers, "\r\n");
+    if (!equals_without_case(take_until(line, ":"), name)) continue;
+    line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+    return line.substr(0, line.find_last_not_of(" \t") + 1);
   }
-  PipeBlocked(const PipeBlocked&) = delete;
-  PipeBlocked& operator=(const PipeBlocked&) = delete;
-  ~PipeBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  return {};
+}
 
- private:
-  sigset_t before_{};
-};
+bool fits_no_descriptor(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
 
-/// Once per process, for all servers.
-void start_library() {
-  static const unsigned features = mg_init_library(0);
-  (void)features;
+memory::Descriptor listen_at(const std::string& ipv4, std::uint16_t port) {
+  memory::Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_port = htons(port);
+  const int on = 1;
+  // Connections of a server that has just ended do not keep the port.
+  if (!socket || inet_pton(AF_INET, ipv4.c_str(), &at.sin_addr) != 1 ||
+      setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
+      bind(socket.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0 ||
+      listen(socket.get(), kWaiting) != 0)
+    throw Error(ErrorCode::kUnavailable, "cannot serve HTTP at " + ipv4 + ":" +
+                                             std::to_string(port) + ": " + std::strerror(errno));
+  return socket;
+}
+
+std::uint16_t port_of(const memory::Descriptor& socket) {
+  sockaddr_in at{};
+  socklen_t size = sizeof at;
+  getsockname(socket.get(), reinterpret_cast<sockaddr*>(&at), &size);
+  return ntohs(at.sin_port);
 }
 
 }  // namespace
 
 Server::Server(const Options& options, Pages pages)
     : pages_(std::move(pages)),
-      log_(options.log),
-      is_local_(options.listen.starts_with("127.")),
-      of_pipe_(handler_of_pipe()) {
-  start_library();
-  const std::string threads = std::to_string(options.threads);
-  const std::array<const char*, 11> settings{"listening_ports",
-                                             options.listen.c_str(),
-                                             "num_threads",
-                                             threads.c_str(),
-                                             "request_timeout_ms",
-                                             kRequestTimeoutMs,
-                                             "connection_queue",
-                                             kQueuedConnections,
-                                             "enable_keep_alive",
-                                             "no",
-                                             nullptr};
-  mg_callbacks callbacks{};
-  callbacks.begin_request = &Server::answer;
-  callbacks.log_message = &Server::complain;
-  callbacks.init_thread = &Server::begin_thread;
-  const PipeBlocked inherited;
-  errno = 0;
-  context_.reset(mg_start(&callbacks, this, const_cast<const char**>(settings.data())));
-  if (context_ == nullptr) {
-    const std::string why = errno == 0 ? "" : std::string(": ") + std::strerror(errno);
-    throw Error(ErrorCode::kUnavailable, "cannot serve HTTP at " + options.listen + why);
-  }
-  for (unsigned i = 0; i < options.threads + 1; ++i)
-    if (!begun_.try_acquire_for(kThreadStart)) break;
-  mg_server_port bound{};
-  if (mg_get_server_ports(context_.get(), 1, &bound) == 1)
-    port_ = static_cast<std::uint16_t>(bound.port);
+      clients_max_(options.clients),
+      is_local_(options.ipv4.starts_with("127.")),
+      listener_(listen_at(options.ipv4, options.port)),
+      end_(eventfd(0, EFD_CLOEXEC)) {
+  if (!end_) throw Error(ErrorCode::kUnavailable, "no descriptor to serve HTTP (ulimit -n)");
+  port_ = port_of(listener_);
+  thread_ = thread_without_signals([this] { run(); });
 }
 
-Server::~Server() = default;
-
-/// The library does not tell.
-std::optional<int> Server::listening_descriptor() const {
-  std::error_code none;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", none)) {
-    const int descriptor = std::atoi(entry.path().filename().c_str());
-    int listens = 0;
-    sockaddr_in at{};
-    socklen_t size = sizeof listens, length = sizeof at;
-    if (getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens != 0 &&
-        getsockname(descriptor, reinterpret_cast<sockaddr*>(&at), &length) == 0 &&
-        at.sin_family == AF_INET && ntohs(at.sin_port) == port_)
-      return descriptor;
-  }
-  return std::nullopt;
+Server::~Server() {
+  eventfd_write(end_.get(), 1);
+  thread_.join();
 }
 
-void Server::Close::operator()(mg_context* context) const {
-  mg_stop(context);
+void Server::run() {
+  pthread_setname_np(pthread_self(), "sluice-http");
+  for (;;) {
+    const bool listens = Clock::now() >= listens_from_;
+    std::vector<pollfd> waited{{end_.get(), POLLIN, 0},
+                               {listens ? listener_.get() : -1, POLLIN, 0}};
+    for (const Client& client : clients_)
+      waited.push_back({client.socket.get(), short(client.answer.empty() ? POLLIN : POLLOUT), 0});
+    const auto most = listens && clients_.empty() ? -1ms : kPause;
+    if (poll(waited.data(), waited.size(), static_cast<int>(most.count())) < 0) {
+      std::this_thread::sleep_for(kPause);  // the process may have fewer descriptors from now on
+      evict_one();
+      continue;
+    }
+    if (waited[0].revents != 0) return;
+    auto event = waited.begin() + 2;
+    for (auto client = clients_.begin(); client != clients_.end(); ++event) {
+      const bool is_late = Clock::now() - client->since > kTimeLimit;
+      const bool is_over = is_late || (event->revents != 0 && serve(*client) == Over::kYes);
+      client = is_over ? clients_.erase(client) : std::next(client);
+    }
+    if (waited[1].revents != 0) take_clients();
+  }
 }
 
-/// Answers every request itself: the library serves no files.
-int Server::answer(mg_connection* connection) {
-  const mg_request_info& request = *mg_get_request_info(connection);
-  const auto& server = *static_cast<const Server*>(request.user_data);
-  const std::string_view method = request.request_method;
-  const bool is_head = method == "HEAD";
-  if (method != "GET" && !is_head) {
-    send(connection, plain("405 Method Not Allowed", "This server is read-only.\n"), true,
-         "Allow: GET, HEAD\r\n");
-    return 1;
+/// Who has sent its request already is answered before another one comes.
+void Server::take_clients() {
+  for (std::size_t taken = 0; taken < kMostTakenAtOnce; ++taken) {
+    sockaddr_in from{};
+    socklen_t size = sizeof from;
+    memory::Descriptor socket(accept4(listener_.get(), reinterpret_cast<sockaddr*>(&from), &size,
+                                      SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!socket && fits_no_descriptor(errno)) {
+      if (clients_.empty()) listens_from_ = Clock::now() + kPause;
+      evict_one();
+      return;
+    }
+    if (!socket) return;
+    if (clients_.size() == clients_max_) evict_one();
+    clients_.push_back(
+        {.socket = std::move(socket), .ipv4 = from.sin_addr.s_addr, .since = Clock::now()});
+    if (serve(clients_.back()) == Over::kYes) clients_.pop_back();
   }
-  const char* const host = mg_get_header(connection, "Host");
-  if (server.is_local_ && host != nullptr && !is_address_or_localhost(host)) {
-    send(connection, plain("403 Forbidden", "Ask for 127.0.0.1 or localhost.\n"), !is_head);
-    return 1;
-  }
-  const char* const path = request.local_uri == nullptr ? "" : request.local_uri;
-  const auto page = server.pages_.find(std::string_view(path));
-  if (page == server.pages_.end()) {
-    std::string paths;
-    for (const auto& [name, make] : server.pages_) paths += name + "\n";
-    send(connection, plain("404 Not Found", "No such page. There are:\n" + paths), !is_head);
-    return 1;
-  }
-  send(connection, page->second(), !is_head);
-  return 1;
 }
 
-/// Each thread of the library begins by ignoring SIGPIPE, for the whole process.
-void* Server::begin_thread(const mg_context* context, int /*type*/) {
-  auto& server = *static_cast<Server*>(mg_get_user_data(context));
-  sigaction(SIGPIPE, &server.of_pipe_, nullptr);
-  server.begun_.release();
-  return nullptr;
+/// The oldest of the address that has most.
+void Server::evict_one() {
+  std::map<std::uint32_t, std::size_t> places;
+  for (const Client& client : clients_) ++places[client.ipv4];
+  const auto most = std::ranges::max_element(places, {}, [](const auto& of) { return of.second; });
+  if (most != places.end()) clients_.erase(std::ranges::find(clients_, most->first, &Client::ipv4));
 }
 
-int Server::complain(const mg_connection* connection, const char* message) {
-  const auto& server = *static_cast<const Server*>(mg_get_user_data(mg_get_context(connection)));
-  if (server.log_) server.log_(message);
-  return 1;
+Server::Over Server::serve(Client& client) const {
+  std::array<char, kReadBytes> read_now;
+  for (int reads = 0; client.answer.empty(); ++reads) {
+    if (reads == kMostReads) return Over::kNo;  // others' turn
+    const ssize_t count = recv(client.socket.get(), read_now.data(), read_now.size(), 0);
+    if (count < 0) return errno == EAGAIN || errno == EINTR ? Over::kNo : Over::kYes;
+    if (count == 0) return Over::kYes;
+    if (client.answered) continue;  // a close would take back what it has not read yet
+    client.request.append(read_now.data(), static_cast<std::size_t>(count));
+    const std::size_t end = client.request.find("\r\n\r\n");
+    if (end == client.request.npos && client.request.size() <= kRequestBytes) continue;
+    client.answer = answer_to(std::string_view(client.request).substr(0, end));
+    client.answered = true;
+    client.request.clear();
+  }
+  const ssize_t sent =
+      send(client.socket.get(), client.answer.data(), client.answer.size(), MSG_NOSIGNAL);
+  if (sent < 0) return errno == EAGAIN || errno == EINTR ? Over::kNo : Over::kYes;
+  client.answer.erase(0, static_cast<std::size_t>(sent));
+  if (client.answer.empty()) shutdown(client.socket.get(), SHUT_WR);
+  return Over::kNo;
+}
+
+/// `request`: its first line and its headers.
+std::string Server::answer_to(std::string_view request) const {
+  const std::string_view whole = request;
+  std::string_view line = take_until(request, "\r\n");
+  const std::string_view method = take_until(line, " ");
+  const std::string_view target = take_until(line, " ");
+  const bool is_http = line == "HTTP/1.1" || line == "HTTP/1.0";
+  const Response response =
+      whole.size() > kRequestBytes ? plain("431 Request Header Fields Too Large", "Too long.\n")
+      : !is_http                   ? plain("400 Bad Request", "HTTP/1.1 is expected.\n")
+                 : response_to(method, target.substr(0, target.find('?')), header(request, "Host"));
+  std::string answer = std::string("HTTP/1.1 ") + response.status + "\r\n" + kHeaders +
+                       "Content-Type: " + response.content_type +
+                       "\r\nContent-Length: " + std::to_string(response.body.size()) + "\r\n";
+  if (response.status[0] == '4' && method != "GET" && method != "HEAD")
+    answer += "Allow: GET, HEAD\r\n";
+  answer += "\r\n";
+  return method == "HEAD" ? answer : answer + response.body;
+}
+
+Response Server::response_to(std::string_view method, std::string_view path,
+                             std::string_view host) const {
+  if (method != "GET" && method != "HEAD")
+    return plain("405 Method Not Allowed", "This server is read-only.\n");
+  if (is_local_ && !host.empty() && !is_address_or_localhost(host))
+    return plain("403 Forbidden", "Ask for 127.0.0.1 or localhost.\n");
+  const auto page = pages_.find(path);
+  if (page != pages_.end()) return page->second();
+  std::string paths;
+  for (const auto& [name, make] : pages_) paths += name + "\n";
+  return plain("404 Not Found", "No such page. There are:\n" + paths);
 }
 
 }  // namespace sluice::http

@@ -1,21 +1,23 @@
-// A read-only HTTP server for metrics and status: GET and HEAD of a few fixed paths, on threads of
-// its own (civetweb's). Whoever can reach the address can read; nothing can be changed. A client
-// that never reads or never ends its request holds one of a fixed number of threads for a bounded
-// time; clients beyond these threads wait in a bounded queue.
+// A read-only HTTP server for metrics and status: GET and HEAD of a few fixed paths, on one thread
+// of its own. Whoever can reach the address can read; nothing can be changed.
+//
+// The thread waits for no client: one that sends slowly, never reads or never ends its request
+// costs a descriptor. There is a fixed number of places, and who comes when all are taken gets that
+// of the oldest client of the address that has most: a host can only keep out itself, and who asks
+// at once is answered at once. It is the same where the process has no descriptor left.
 #pragma once
 
-#include <csignal>
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <map>
-#include <memory>
-#include <optional>
-#include <semaphore>
 #include <string>
 #include <string_view>
+#include <thread>
 
-struct mg_context;
-struct mg_connection;
+#include "common/memory/descriptor.hpp"
 
 namespace sluice::http {
 
@@ -25,19 +27,17 @@ struct Response {
   const char* status = "200 OK";
 };
 
-/// The process keeps its handler of SIGPIPE, which the server's threads do not take.
 class Server {
  public:
-  /// By path ("/metrics"). Called on the server's threads, several at a time.
+  /// By path ("/metrics"). Called on the server's thread.
   using Pages = std::map<std::string, std::function<Response()>, std::less<>>;
-  using Log = std::function<void(std::string_view)>;
 
   struct Options {
-    std::string listen;  ///< "127.0.0.1:9475"; port 0: any that is free. At 127.0.0.0/8 requests
-                         ///< must be to an address or localhost, lest a web page of elsewhere that
-                         ///< has its name lead there (DNS rebinding) can read
-    unsigned threads = 32;
-    Log log{};  ///< gets the library's complaints, on its threads
+    std::string ipv4;        ///< "127.0.0.1". At 127.0.0.0/8 requests must be to an address or
+                             ///< localhost, lest a web page of elsewhere that has its name lead
+                             ///< there (DNS rebinding) can read
+    std::uint16_t port = 0;  ///< 0: any that is free
+    std::size_t clients = 64;
   };
 
   /// Throws Error kUnavailable naming the address if it cannot listen there.
@@ -47,25 +47,37 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   std::uint16_t port() const { return port_; }
-  /// The socket that listens; empty: not found.
-  std::optional<int> listening_descriptor() const;
+  int listening_descriptor() const { return listener_.get(); }
 
  private:
-  static int answer(mg_connection* connection);
-  static void* begin_thread(const mg_context* context, int type);
-  static int complain(const mg_connection* connection, const char* message);
+  using Clock = std::chrono::steady_clock;
 
-  struct Close {
-    void operator()(mg_context* context) const;
+  struct Client {
+    memory::Descriptor socket;
+    std::uint32_t ipv4 = 0;
+    Clock::time_point since{};
+    std::string request = {};
+    std::string answer = {};  // what is left of it
+    bool answered = false;
   };
+  enum class Over { kNo, kYes };
+
+  void run();
+  void take_clients();
+  void evict_one();
+  Over serve(Client& client) const;
+  std::string answer_to(std::string_view request) const;
+  Response response_to(std::string_view method, std::string_view path, std::string_view host) const;
 
   const Pages pages_;
-  const Log log_;
+  const std::size_t clients_max_;
   const bool is_local_;
-  const struct sigaction of_pipe_;      // as it was before
-  std::counting_semaphore<> begun_{0};  // of the threads
-  std::unique_ptr<mg_context, Close> context_;
   std::uint16_t port_ = 0;
+  memory::Descriptor listener_;
+  memory::Descriptor end_;  // an eventfd
+  std::list<Client> clients_;
+  Clock::time_point listens_from_{};  // later than now: no descriptor was left
+  std::thread thread_;
 };
 
 }  // namespace sluice::http

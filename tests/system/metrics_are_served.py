@@ -3,6 +3,7 @@ what is served there disturbs no job."""
 import json
 import os
 import re
+import resource
 import shutil
 import socket
 import subprocess
@@ -295,6 +296,7 @@ class Attackers(Watched):
         self.still_serves()
 
     def test_a_thousand_open_connections(self):
+        """Who comes after them is answered at once: nobody waits for what they do not send."""
         refused = 0
         for _ in range(1000):
             connection = socket.socket()
@@ -302,20 +304,58 @@ class Attackers(Watched):
             self.addCleanup(connection.close)
             refused += connection.connect_ex((self.host, self.port)) not in (0, 115)
         self.assertEqual(refused, 0)
-        harness.wait_until(self.answers, "an answer once idle connections are closed", 300)
         self.still_serves()
+
+    def test_slow_clients_make_nobody_wait(self):
+        """A server that waits for so many at a time has given most of them up when it answers."""
+        slow = [self.connect() for _ in range(200)]
+        for connection in slow:
+            connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nA:")
+        self.metric(self.daemon, "sluice_rounds_finished_total")
+        self.assertGreater(sum(map(self.is_open, slow)), 50)
+        self.still_serves()
+
+    @staticmethod
+    def is_open(connection):
+        """And has got no answer, such as one that it is late."""
+        connection.setblocking(False)
+        try:
+            connection.recv(100)
+        except BlockingIOError:
+            return True
+        except ConnectionResetError:
+            pass
+        return False
+
+    def test_without_descriptors_the_server_sleeps(self):
+        """And answers again once there are some."""
+        pid = self.daemon.popen.pid
+        limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        taken = 1 + max(map(int, os.listdir(f"/proc/{pid}/fd")))
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (taken, limits[1]))
+        waiting = self.connect()
+        waiting.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        server = f"/proc/{pid}/task/{harness.thread_of(self.daemon, 'sluice-http')}/"
+        self.look_at_turns(server)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
+        self.assertTrue(waiting.recv(12).endswith(b" 200"))
+        self.still_serves()
+
+    def look_at_turns(self, thread):
+        """It goes to sleep some times, and each time costs little."""
+        def voluntary_and_time():
+            with open(thread + "status", encoding="ascii") as status, \
+                    open(thread + "stat", encoding="ascii") as stat:
+                switches = re.search(r"^voluntary_ctxt_switches:\s+(\d+)", status.read(), re.M)
+                return int(switches[1]), sum(map(int, stat.read().split()[13:15]))
+        switches, ticks = voluntary_and_time()
+        harness.wait_until(lambda: voluntary_and_time()[0] >= switches + 10, "it sleeps")
+        self.assertLess(voluntary_and_time()[1] - ticks, 20)
 
     def refusal(self, path, **headers):
         with self.assertRaises(urllib.error.HTTPError) as refused:
             self.get(self.daemon, path, **headers)
         return refused.exception.code
-
-    def answers(self):
-        try:
-            with urllib.request.urlopen(f"http://{self.daemon.served_at}/metrics", timeout=5):
-                return True
-        except (OSError, urllib.error.URLError):
-            return False
 
     def test_malformed_requests(self):
         for request in (b"\0" * 3000, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"\r\n" * 5000,
