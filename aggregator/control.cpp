@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <limits>
+#include <map>
 #include <span>
 #include <utility>
 #include <vector>
@@ -23,6 +24,7 @@ namespace {
 using memory::UnixSocket;
 
 constexpr std::size_t kMaxClients = 16;
+constexpr std::size_t kMostTakenAtOnce = 64;
 constexpr std::size_t kMaxRequestBytes = 256;
 constexpr std::size_t kMessageBytes = 32 * 1024;  // of an answer
 constexpr std::size_t kShownBytes = 64;           // of a request that is no command
@@ -106,26 +108,33 @@ Control::~Control() {
   unlink(path_.c_str());
 }
 
-int Control::descriptor() const {
-  return clients_.size() < kMaxClients ? arrivals_.get() : -1;
-}
-
 void Control::poll(Time now) {
-  take_connections(now);
   std::erase_if(clients_, [&](Client& client) {
     return !serve(client) || now - client.since > kClientTimeLimit;
   });
+  take_connections(now);
 }
 
-/// Who finds all places taken waits for one.
+/// Who has asked already is answered before another one is taken.
 void Control::take_connections(Time now) {
-  while (clients_.size() < kMaxClients) {
+  for (std::size_t taken = 0; taken < kMostTakenAtOnce; ++taken) {
     auto peer = socket_.accept();
     if (!peer) return;
+    if (clients_.size() == kMaxClients) evict_one();
     epoll_event event{.events = EPOLLIN, .data = {}};
     epoll_ctl(arrivals_.get(), EPOLL_CTL_ADD, peer->descriptor(), &event);
-    clients_.push_back({.socket = std::move(*peer), .since = now});
+    const uid_t user = peer->peer_user();
+    clients_.push_back({.socket = std::move(*peer), .user = user, .since = now});
+    if (!serve(clients_.back())) clients_.pop_back();
   }
+}
+
+/// The oldest of the user who has most: nobody keeps out another user.
+void Control::evict_one() {
+  std::map<uid_t, std::size_t> places;
+  for (const Client& client : clients_) ++places[client.user];
+  const auto most = std::ranges::max_element(places, {}, [](const auto& of) { return of.second; });
+  clients_.erase(std::ranges::find(clients_, most->first, &Client::user));
 }
 
 /// False: the connection is over.
@@ -162,9 +171,9 @@ std::string Control::answer(const Client& client, std::string_view request,
     const auto [command, cause] = *kind_of(words_of(request).front());
     const LogContext context({{"event", "command"},
                               {"command", std::string(command)},
-                              {"user", std::uint64_t{client.socket.peer_user()}},
+                              {"user", std::uint64_t{client.user}},
                               {"client_process", std::uint64_t(client.socket.peer_process())}});
-    log_->log(cause, spdlog::level::info, "user {} (process {}): {}", client.socket.peer_user(),
+    log_->log(cause, spdlog::level::info, "user {} (process {}): {}", client.user,
               client.socket.peer_process(), done);
     return object_of("done", done);
   } catch (const Error& error) {

@@ -3,7 +3,7 @@
 // it takes; then it is closed. docs/operators.md has the commands.
 //
 // Belongs to the control thread, which never waits for a client: one that sends nothing, or does
-// not read, loses its connection.
+// not read, loses its connection after some seconds, or to another client that needs its place.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+
+#include <sys/types.h>
 
 #include "common/base/time.hpp"
 #include "common/config/limited_log.hpp"
@@ -48,18 +50,20 @@ class Control {
 
   /// Takes connections and requests, and sends what is left of answers.
   void poll(Time now);
-  /// Readable while a connection or a request waits; -1 while none is taken.
-  int descriptor() const;
+  /// Readable while a connection or a request waits.
+  int descriptor() const { return arrivals_.get(); }
 
  private:
   struct Client {
     memory::UnixSocket socket;
+    uid_t user = 0;
     Time since{};
     std::string answer = {};  ///< what is left of it
     bool answered = false;
   };
 
   void take_connections(Time now);
+  void evict_one();
   bool serve(Client& client);
   std::string answer(const Client& client, std::string_view request, memory::Descriptor file);
   std::string carry_out(std::string_view request, memory::Descriptor file);
