@@ -25,7 +25,7 @@ DropReason Engine::on_unknown(Job* job, const Endpoint& from, const Packet& pack
     job->membership.answer_unknown(from, packet, control_);
     return DropReason::kUnknownToken;
   }
-  if (const auto refused = refusal_of(packet, config_))
+  if (const auto refused = refusal_of(from, packet, config_))
     control_.push(from, *refused, config_.protection_of(packet.job()));
   return DropReason::kUnknownJob;
 }

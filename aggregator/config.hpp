@@ -57,6 +57,13 @@ struct EngineConfig {
   /// to the right lanes; empty: any will do.
   std::function<SourcePorts(const Endpoint& from, Rank rank)> source_ports;
 
+  /// Where this lane listens, on the port of this number; empty: 0.
+  struct Place {
+    std::uint32_t ipv4 = 0;  ///< host byte order, as the next
+    std::uint16_t udp_port = 0;
+  };
+  std::function<Place(std::uint16_t port_id)> place;
+
   std::uint64_t incarnation = 0;  ///< unguessable, one per process
 
   /// Makes ids that nobody can guess; never 0.

@@ -232,6 +232,7 @@ EngineConfig Daemon::engine_config(std::uint16_t lane) const {
   engine.source_ports = [this](const Endpoint& from, Rank rank) {
     return source_ports(from, rank);
   };
+  engine.place = [this, lane](std::uint16_t port_id) { return place_of(lane, port_id); };
   engine.reply_rate_limit = config_.reply_rate_limit;
   engine.incarnation = random_id();
   engine.unique = random_id;
@@ -289,6 +290,15 @@ SourcePorts Daemon::source_ports(const Endpoint& from, Rank rank) const {
     if (steered->port.id() == from.port_id && steered->holds.load(std::memory_order_relaxed))
       return steered->chooser->choose(from.ipv4, rank);
   return {};
+}
+
+/// For any lane's thread: the network's ports stay as they are.
+EngineConfig::Place Daemon::place_of(std::uint16_t lane, std::uint16_t port_id) const {
+  EngineConfig::Place place{net::kVhostAggregatorIpv4,
+                            static_cast<std::uint16_t>(config_.udp_port + lane)};
+  for (std::size_t i = 0; i < ports_.size(); ++i)
+    if (ports_[i]->id() == port_id) place.ipv4 = config_.addresses[i].ipv4;
+  return place;
 }
 
 /// Who joins from now on sends from where it likes.

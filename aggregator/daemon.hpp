@@ -71,6 +71,7 @@ class Daemon {
   void open_ports();
   void steer(net::Port& port);
   SourcePorts source_ports(const Endpoint& from, Rank rank) const;
+  EngineConfig::Place place_of(std::uint16_t lane, std::uint16_t port_id) const;
   void claim_vhost_directory();
   void open_vhost_directory();
   Signal serve_until_signal();

@@ -152,7 +152,7 @@ void Engine::ask_who_stays(Time now) {
 /// The member has proven who it is by this KEEPALIVE.
 void Engine::send_away(Job& job, const Endpoint& from, const Packet& keep_alive) {
   if (!is_whole(job.membership)) return;
-  control_.push(from, *refusal_of(keep_alive, config_), job.membership.record().protection);
+  control_.push(from, *refusal_of(from, keep_alive, config_), job.membership.record().protection);
   const Rank rank{keep_alive.member().rank};
   if (job.sent_away.contains(rank) ||
       !job.membership.said_something_new(rank, keep_alive.as<wire::KeepAlive>()))

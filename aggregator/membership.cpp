@@ -8,13 +8,17 @@ namespace sluice::aggregator {
 using wire::AbortReason;
 using wire::Field;
 
-std::optional<wire::Refused> refusal_of(const Packet& packet, const EngineConfig& config) {
+std::optional<wire::Refused> refusal_of(const Endpoint& from, const Packet& packet,
+                                        const EngineConfig& config) {
   if (packet.kind() != wire::Kind::kKeepAlive) return std::nullopt;
   auto refused = wire::make<wire::Refused>(packet.job());
   refused.token = packet.member().token;
   refused.incarnation = config.incarnation;
   refused.number = packet.as<wire::KeepAlive>().number;
   refused.shard = config.shard;
+  const auto place = config.place ? config.place(from.port_id) : EngineConfig::Place{};
+  refused.ipv4 = place.ipv4;
+  refused.udp_port = place.udp_port;
   return refused;
 }
 
@@ -109,7 +113,7 @@ void Membership::answer_unknown(const Endpoint& from, const Packet& packet,
   if (active_ && roster_.has_token(token)) return;
   const Tombstone* const ended = record_.tombstones.of_token(token);
   if (ended == nullptr) {
-    if (const auto refused = refusal_of(packet, record_.config))
+    if (const auto refused = refusal_of(from, packet, record_.config))
       out.push(from, *refused, record_.protection);
   } else if (ended->left) {
     auto left = wire::make<wire::Left>(record_.job);

@@ -24,8 +24,10 @@
 namespace sluice::aggregator {
 
 /// The REFUSED for a packet whose token nobody here knows; only a KEEPALIVE gets one: it is long
-/// enough, and its number shows which moment the answer is of.
-std::optional<wire::Refused> refusal_of(const Packet& packet, const EngineConfig& config);
+/// enough, and its number shows which moment the answer is of. Anybody may have sent that
+/// KEEPALIVE, so the REFUSED tells where we are: it counts for ranks that joined there alone.
+std::optional<wire::Refused> refusal_of(const Endpoint& from, const Packet& packet,
+                                        const EngineConfig& config);
 
 class Membership {
  public:

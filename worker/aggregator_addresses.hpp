@@ -36,6 +36,8 @@ class AggregatorAddresses {
   const Endpoint& current() const { return *addresses_[current_].endpoint; }
 
   bool is_current(const Endpoint& endpoint) const;
+  /// Whether an answer may be of whom current() leads to.
+  bool comes_from_current(const Endpoint& from) const { return find(from) == current_; }
 
   bool has_standby() const { return addresses_.size() > 1; }
 

@@ -216,7 +216,7 @@ DropReason Engine::dispatch(const Endpoint& from, Packet& packet, Buffer buffer,
     case Kind::kRefused:
       return for_membership([&](ShardMembership& membership) {
         const auto& refused = packet.as<wire::Refused>();
-        if (!membership.is_refused(refused)) return false;
+        if (!membership.is_refused(from, refused)) return false;
         if (state_ == State::kLeaving && has_no_progress(membership.shard()))
           return membership_ended(membership);
         membership.heard(now);

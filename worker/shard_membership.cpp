@@ -308,10 +308,16 @@ wire::MemberHeader ShardMembership::member_header(wire::MemberHeader header) con
 
 /// What was recorded is void: a token is replaced whenever the rank is taken in again, and a
 /// KEEPALIVE that was acknowledged cannot be refused. (Not the newest KEEPALIVE's number alone
-/// counts: packets may take longer than from one to the next.)
-bool ShardMembership::is_refused(const wire::Refused& packet) const {
-  return in() && packet.token == token_ && packet.shard == shard_ &&
-         packet.number > keep_alive_acknowledged_ && packet.number <= keep_alive_;
+/// counts: packets may take longer than from one to the next.) Any aggregator that shares the
+/// secret refuses a token that it does not know, whoever asks: only who took us in, or listens now
+/// where that did, tells by it that our session is over. One at a standby's address does not.
+bool ShardMembership::is_refused(const Endpoint& from, const wire::Refused& packet) const {
+  const bool answers_us = in() && packet.token == token_ && packet.shard == shard_ &&
+                          packet.number > keep_alive_acknowledged_ && packet.number <= keep_alive_;
+  const Endpoint& home = addresses_.current();
+  const bool listens_there = packet.ipv4 == home.ipv4 && packet.udp_port == home.udp_port;
+  return answers_us && addresses_.comes_from_current(from) &&
+         (is_from_home(packet) || listens_there);
 }
 
 void ShardMembership::ask(Time now) {

@@ -98,7 +98,7 @@ class ShardMembership {
                   Time now);  ///< true: joined now
   bool on_keep_alive_ack(const wire::KeepAliveAck& packet, Time now);
   bool on_beacon(const wire::Beacon& packet, Time now);
-  bool is_refused(const wire::Refused& packet) const;
+  bool is_refused(const Endpoint& from, const wire::Refused& packet) const;
   /// A refusal comes from the very aggregator that took us in: it does not know us any more.
   bool is_from_home(const wire::Refused& packet) const { return packet.incarnation == home_; }
   bool is_left(const wire::Left& packet) const;

@@ -298,7 +298,8 @@ struct Refused {
   U64 incarnation;  // of the aggregator, which does not know the token
   U64 number;       // of that KEEPALIVE
   U16 shard;        // the aggregator's
-  std::array<std::uint8_t, 6> reserved{};
+  U16 udp_port;     // at which this lane listens
+  U32 ipv4;         // and the address, of the port by which the KEEPALIVE came
 };
 static_assert(sizeof(Refused) == 48 && sizeof(Refused) + kTrailerBytes <= sizeof(KeepAlive));
 

@@ -253,7 +253,8 @@ local Refused = struct("", {
   {"incarnation", u64, hex},
   {"number", u64},
   {"shard", u16},
-  {"reserved", bytes(6)},
+  {"udp_port", u16},
+  {"ipv4", ipv4},
 })
 local Abort = struct("", {
   {"header", Header},

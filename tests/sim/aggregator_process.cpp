@@ -62,6 +62,10 @@ aggregator::EngineConfig AggregatorProcess::config() {
   config.secret = [trust](std::uint32_t job) { return secret_of(job, trust); };
   config.authenticate_packets = trust == Trust::kAuthenticated;
   config.encrypt_packets = trust == Trust::kEncrypted;
+  config.place = [this](std::uint16_t) {
+    const Endpoint place = world_.network.outside(host_.self());
+    return aggregator::EngineConfig::Place{place.ipv4, place.udp_port};
+  };
   config.unique = [this] { return ids_.next() | 1; };
   config.incarnation = config.unique();
   config.shared_memory = memory_.get();
@@ -91,6 +95,7 @@ void AggregatorProcess::boot() {
   memory_ = std::make_unique<AggregatorMemory>(world_.shared_regions, kResultsBytes);
   memory_->refuse_tensors_like(ids_.next());
   const aggregator::EngineConfig settings = config();
+  incarnation_ = settings.incarnation;
   long_turn_ = settings.keep_alive_interval();
   trace_note(world_.tracing, world_.events.now(), "aggregator %u%s starts", shard_,
              is_standby() ? " (standby)" : "");
@@ -149,6 +154,9 @@ void AggregatorProcess::on_event(const aggregator::JobEvent& event) {
     }
   }
   if (event.kind == Kind::kLeft || event.kind == Kind::kAborted) bounds_.erase(s.job);
+  if (event.kind == Kind::kLeft || event.kind == Kind::kAborted ||
+      event.kind == Kind::kFormationAbandoned)
+    given_.erase(s.job);
   trace_note(world_.tracing, world_.events.now(), "aggregator %u, job %u: %s", shard_, s.job,
              event.kind == Kind::kFormed               ? "formed"
              : event.kind == Kind::kResumed            ? "resumed"
@@ -186,8 +194,14 @@ void AggregatorProcess::note_sign(const Bytes& datagram) {
 }
 
 void AggregatorProcess::note_welcome(std::uint32_t job, unsigned rank, std::uint64_t token) {
+  if (engine_) given_[job].insert(token);
   Sign& sign = signs_[key_of(job, rank)];
   if (sign.token != token) sign = {.token = token};
+}
+
+bool AggregatorProcess::knows(std::uint32_t job, std::uint64_t token) const {
+  const auto tokens = given_.find(job);
+  return tokens != given_.end() && tokens->second.contains(token);
 }
 
 Time AggregatorProcess::last_news(std::uint32_t job, unsigned rank) const {
@@ -264,6 +278,7 @@ void AggregatorProcess::end_life() {
   read_waits();
   host_.stop();
   ended_at_ = world_.events.now();
+  given_.clear();
   cover(totals_, "aggregator", engine_->counters());
   engine_.reset();
   memory_.reset();

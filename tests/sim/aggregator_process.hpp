@@ -66,6 +66,9 @@ class AggregatorProcess final : public Process {
   Time retired_at() const { return retired_at_; }  ///< when it last began to; Time{}: never
   /// It has sent a WELCOME: from now on the rank has this token.
   void note_welcome(std::uint32_t job, unsigned rank, std::uint64_t token);
+  /// It has given this token in the life that it lives, and has not let the job go since.
+  bool knows(std::uint32_t job, std::uint64_t token) const;
+  std::uint64_t incarnation() const { return incarnation_; }  ///< of the life that it lives
   /// When the newest KEEPALIVE of the rank that says something new came in, or the job formed.
   Time last_sign(std::uint32_t job, unsigned rank) const;
   /// When the last packet of the rank came in that had not come before.
@@ -108,6 +111,8 @@ class AggregatorProcess final : public Process {
   Time retired_at_{};
   Time retired_by_ = kNever;  // it ends itself
   Duration long_turn_{};      // a longer one is a pause
+  std::uint64_t incarnation_ = 0;
+  std::unordered_map<std::uint32_t, std::unordered_set<std::uint64_t>> given_;  // tokens, by job
   unsigned crashes_ = 0;
   unsigned boots_ = 0;
   bool ended_ = false;

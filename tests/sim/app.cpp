@@ -240,8 +240,22 @@ void App::end_life() {
 
 // ------------------------------------------------------------------------------------ what comes
 void App::on_packet(const Arrival& arrival, Buffer buffer) {
+  const std::uint64_t rejoins = engine_->counters().rejoins;
   engine_->receive(arrival.from, std::move(buffer), host_.now(), host_.sink());
+  if (engine_->counters().rejoins != rejoins) judge_refusal(*arrival.bytes);
   settle();
+}
+
+/// No other aggregator can end a session than the one that it is with.
+void App::judge_refusal(const std::vector<std::byte>& datagram) const {
+  Packet packet;
+  if (Packet::parse(datagram, packet) != DropReason::kNone) return;
+  if (packet.kind() != wire::Kind::kRefused) return;
+  const auto& refused = packet.as<wire::Refused>();
+  for (const auto& aggregator : aggregators_)
+    require(aggregator->incarnation() == refused.incarnation ||
+                !aggregator->knows(packet.job(), refused.token),
+            "another aggregator has ended a session");
 }
 
 void App::on_turn() {

@@ -79,6 +79,7 @@ class App final : public Process {
   void on_turn() override;
   void on_pause_over(Duration pause, const std::function<void()>& take_packets) override;
   void settle();
+  void judge_refusal(const std::vector<std::byte>& datagram) const;
   void work();
   const OpSpec& spec(std::size_t index) const;
   std::size_t ops_to_call() const;

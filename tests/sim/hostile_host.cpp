@@ -11,7 +11,8 @@
 namespace sluice::sim {
 namespace {
 
-constexpr std::size_t kRemembered = 16;  // packets of each kind
+constexpr std::size_t kRemembered = 16;   // packets of each kind
+constexpr std::uint64_t kCollected = 20;  // refusals, in turn
 constexpr int kFloodPackets = 200;
 
 template <class T>
@@ -63,6 +64,7 @@ void HostileHost::overhear(const Endpoint& from, const Endpoint& to, const Bytes
   const std::pair path((up ? from : to).ipv4, (up ? to : from).ipv4 & ~kStandbys);
   if (packet.kind() == wire::Kind::kJoin) challenged_.insert(path);
   if (challenged_.count(path) == 0 && !is_multicast(to.ipv4)) return;
+  if (packet.kind() == wire::Kind::kKeepAlive) refuse(from, to, packet);
   remember(packet.kind(), {from, to, datagram});
 }
 
@@ -105,6 +107,8 @@ void HostileHost::act() {
       return redirect(packet);
     case Act::kAsk:
       return ask_about_token();
+    case Act::kCollect:
+      return collect_refusals();
     case Act::kDeny:
       return deny_the_secret();
     case Act::kFlood:
@@ -162,6 +166,30 @@ void HostileHost::ask_about_token() {
   send(self_, to, std::make_shared<std::vector<std::byte>>(bytes), true);
 }
 
+/// An aggregator refuses every token that it does not know, and signs the number that it is told:
+/// also of a KEEPALIVE that the rank has yet to send to another one.
+void HostileHost::collect_refusals() {
+  const Overheard* const packet = any(wire::Kind::kKeepAlive);
+  if (packet == nullptr) return;
+  Endpoint to = packet->to;
+  if (!world_.scenario.standbys.empty()) to.ipv4 ^= kStandbys;
+  for (std::uint64_t ahead = 1; ahead <= kCollected; ++ahead) {
+    auto bytes = *unproven(*packet->datagram);
+    auto& keep_alive = as<wire::KeepAlive>(bytes);
+    keep_alive.number = keep_alive.number + ahead;
+    send(self_, to, std::make_shared<std::vector<std::byte>>(bytes), true);
+  }
+}
+
+/// Answers a KEEPALIVE before its aggregator can.
+void HostileHost::refuse(const Endpoint& from, const Endpoint& to, const Packet& keep_alive) {
+  const std::uint64_t number = keep_alive.as<wire::KeepAlive>().number;
+  const auto found = refusals_.find({keep_alive.member().token, number});
+  if (found == refusals_.end()) return;
+  ++refused_;
+  send(to, from, found->second);
+}
+
 /// What an aggregator says without proof to somebody who does not share the job's secret, or not
 /// its version.
 void HostileHost::deny_the_secret() {
@@ -204,6 +232,10 @@ void HostileHost::on_answer(const Arrival& arrival) {
   if (Packet::parse(*arrival.bytes, packet) != DropReason::kNone) return;
   // To forward a CHALLENGE makes this host the way between both: see Security in docs/protocol.md.
   if (packet.kind() == wire::Kind::kChallenge) return;
+  if (packet.kind() == wire::Kind::kRefused) {
+    const auto& refused = packet.as<wire::Refused>();
+    refusals_.insert_or_assign({refused.token, refused.number}, arrival.bytes);
+  }
   const Overheard* const about = any(wire::Kind::kKeepAlive);
   if (about == nullptr) return;
   const Overheard brought{about->to, about->from, arrival.bytes};
@@ -212,12 +244,13 @@ void HostileHost::on_answer(const Arrival& arrival) {
 }
 
 void HostileHost::add_to(Coverage& coverage) const {
-  static constexpr const char* kNames[] = {"replayed",   "replayed elsewhere", "redirected",
-                                           "asked",      "denied the secret",  "flooded",
-                                           "sent edited"};
+  static constexpr const char* kNames[] = {"replayed", "replayed elsewhere", "redirected",
+                                           "asked",    "collected refusals", "denied the secret",
+                                           "flooded",  "sent edited"};
   for (std::size_t i = 0; i < std::size(kNames); ++i)
     coverage[std::string("hostile host.") + kNames[i]] += acts_[i];
   coverage["hostile host.was answered"] += answers_;
+  coverage["hostile host.refused"] += refused_;
 }
 
 }  // namespace sluice::sim

@@ -27,7 +27,18 @@ class HostileHost {
     Endpoint to;
     Bytes datagram;
   };
-  enum class Act { kReplay, kReplayElsewhere, kRedirect, kAsk, kDeny, kFlood, kEdit, kCount };
+  enum class Act {
+    kReplay,
+    kReplayElsewhere,
+    kRedirect,
+    kAsk,
+    kCollect,
+    kDeny,
+    kFlood,
+    kEdit,
+    kCount
+  };
+  using KeepAliveId = std::pair<std::uint64_t, std::uint64_t>;  // token and number
 
   void remember(wire::Kind kind, Overheard packet);
   void act();
@@ -37,6 +48,8 @@ class HostileHost {
   void replay_elsewhere(const Overheard& packet);
   void redirect(const Overheard& packet);
   void ask_about_token();
+  void collect_refusals();
+  void refuse(const Endpoint& from, const Endpoint& to, const Packet& keep_alive);
   void deny_the_secret();
   void flood();
   void edit(const Overheard& packet);
@@ -46,9 +59,11 @@ class HostileHost {
   Random random_;
   Endpoint self_;
   std::map<wire::Kind, std::vector<Overheard>> overheard_;  // the newest few of each kind
+  std::map<KeepAliveId, Bytes> refusals_;                   // signed, for a KEEPALIVE to come
   std::set<std::pair<Address, Address>> challenged_;  // ranks, and shards that were proven to them
   std::uint64_t acts_[static_cast<std::size_t>(Act::kCount)] = {};
   std::uint64_t answers_ = 0;
+  std::uint64_t refused_ = 0;
 };
 
 }  // namespace sluice::sim

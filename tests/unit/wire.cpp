@@ -273,7 +273,8 @@ std::vector<FieldRow> layout() {
       ROW(Refused, incarnation, 24, 8),
       ROW(Refused, number, 32, 8),
       ROW(Refused, shard, 40, 2),
-      ROW(Refused, reserved, 42, 6),
+      ROW(Refused, udp_port, 42, 2),
+      ROW(Refused, ipv4, 44, 4),
       ROW(Abort, header, 0, 16),
       ROW(Abort, generation, 16, 8),
       ROW(Abort, nonce, 24, 8),
@@ -576,6 +577,8 @@ TEST_CASE("REFUSED and LEFT") {
   refused.incarnation = 0x2122232425262728;
   refused.number = 5;
   refused.shard = 1;
+  refused.udp_port = 4792;
+  refused.ipv4 = 0x0a000207;
   CHECK(raw(refused) == golden().at("refused"));
   CHECK(parsed("refused").kind() == Kind::kRefused);
   CHECK(parsed("refused").as<wire::Refused>().token == kToken);
