@@ -28,7 +28,8 @@ def missing_rank():
     others = dist.new_group(range(RANKS - 1))
     if RANK == RANKS - 1:
         stops_here()
-    told = f"it waits for rank {RANKS - 1}$"
+    # On a busy machine another rank may be late, too, when a short time-out is over.
+    told = f"it waits for (rank [0-9]+, )*rank {RANKS - 1}$"
     tensor = torch.ones(3, 5)
     error = refused(lambda: dist.all_reduce(tensor, group=one_second), RuntimeError,
                     "all_reduce 1 (float32 [3, 5])", "1000 ms")
