@@ -43,8 +43,7 @@ int main(int argc, char** argv) {
       const LogContext context({{"version", version()}, {"build", build_id()}});
       logger->info("version {}, build {}", version(), build_id());
     }
-    for (const std::string& name : config::unknown_variables())
-      logger->warn("the environment has {}", name);
+    for (const std::string& warning : outcome.warnings) logger->warn("{}", warning);
     const auto reload = [&](const auto& config, const auto& secrets) {
       return config::reload_aggregator(config, secrets, argc, argv);
     };

@@ -15,6 +15,7 @@
 #include "bindings/mpi/settings.hpp"
 #include "common/base/version.hpp"
 #include "common/config/aggregator_settings.hpp"
+#include "common/config/variable_names.hpp"
 #include "worker/environment.hpp"
 
 namespace {
@@ -120,6 +121,7 @@ int main() {
                   {{"sluice-aggregator", aggregator()},
                    {"sluice-perf", program(perf::help())},
                    {"sluice-pktgen", program(pktgen::help())}}},
-                 {"variables", {{"library", library_variables()}, {"mpi", mpi_variables()}}}};
+                 {"variables", {{"library", library_variables()}, {"mpi", mpi_variables()}}},
+                 {"known_variables", config::known_variables()}};
   std::puts(all.dump(1).c_str());
 }

@@ -3,6 +3,7 @@
 #include "worker/environment.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <utility>
 
@@ -12,9 +13,11 @@
 #include "common/config/choices.hpp"
 #include "common/config/environment.hpp"
 #include "common/config/job_name.hpp"
+#include "common/config/log.hpp"
 #include "common/config/nearest_name.hpp"
 #include "common/config/secrets.hpp"
 #include "common/config/setting.hpp"
+#include "common/config/variable_names.hpp"
 #include "common/net/fault_plan.hpp"
 
 namespace sluice {
@@ -248,10 +251,19 @@ JobId::JobId(std::string_view text)
     : number_(parse_job("job", text)), name_(is_job_number(text) ? "" : text) {}
 
 ContextOptions ContextOptions::from_environment() {
-  return read(context_rows());
+  const auto warnings = check_variable_names();
+  ContextOptions options = read(context_rows());
+  static std::atomic<bool> warned{false};
+  if (!warnings.empty() && !warned.exchange(true)) {
+    const auto logger =
+        make_logger({.level = parse_choice("SLUICE_LOG", kLogLevelChoices, options.log_level)});
+    for (const std::string& warning : warnings) logger->warn("{}", warning);
+  }
+  return options;
 }
 
 JobOptions JobOptions::from_environment() {
+  check_variable_names();
   JobOptions options = read(job_rows());
   const Placement placement = placement_from(process_environment);
   options.rank = placement.rank;

@@ -1,4 +1,5 @@
 // sluice-pktgen: the packet-level throughput test of an aggregator.
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdint>
@@ -65,7 +66,13 @@ ExitStatus fail(ExitStatus status, const std::string& what) {
 
 int main(int argc, char** argv) try {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  const Options options = parse_options(arguments, ContextOptions::from_environment());
+  const auto asks_for_help = [](const std::string& argument) {
+    return argument == "--help" || argument == "-h" || argument == "--version";
+  };
+  const bool any_environment_will_do =
+      std::any_of(arguments.begin(), arguments.end(), asks_for_help);
+  const Options options = parse_options(
+      arguments, any_environment_will_do ? ContextOptions() : ContextOptions::from_environment());
   if (!options.help && !options.version) return run(options);
   const std::string text = options.help ? bench::to_text(help()) : version_line("sluice-pktgen");
   std::fputs(text.c_str(), stdout);

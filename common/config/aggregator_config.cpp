@@ -18,6 +18,7 @@
 #include "common/config/aggregator_settings.hpp"
 #include "common/config/nearest_name.hpp"
 #include "common/config/value.hpp"
+#include "common/config/variable_names.hpp"
 
 namespace sluice::config {
 namespace {
@@ -106,8 +107,6 @@ Texts texts_of_flags(const std::vector<std::string>& arguments) {
   }
   return texts;
 }
-
-constexpr std::string_view kVariablePrefix = "SLUICE_AGGREGATOR_";
 
 /// The variables that give settings, by setting.
 std::map<std::string, std::string> variables() {
@@ -294,20 +293,23 @@ std::string effective_settings(const AggregatorConfig& config, const Settings& s
 
 const std::string kTitle = std::string("# sluice-aggregator ") + version() + ": ";
 
-ParseOutcome printed(const AggregatorConfig& config, const Settings& settings) {
-  return {ParseOutcome::Action::kPrint,
-          config,
-          {},
-          kTitle + "the settings in effect\n" + effective_settings(config, settings)};
+std::string printed(const AggregatorConfig& config, const Settings& settings) {
+  return kTitle + "the settings in effect\n" + effective_settings(config, settings);
 }
 
-ParseOutcome checked(const AggregatorConfig& config, SecretStore secrets,
-                     const Settings& settings) {
+std::string checked(const AggregatorConfig& config, const SecretStore& secrets,
+                    const Settings& settings) {
   std::ostringstream out;
   out << kTitle << "the settings are valid; in effect are\n"
       << effective_settings(config, settings) << "# packet memory: " << packet_memory_mib(config)
       << " MiB\n# " << secrets.describe() << "\n";
-  return {ParseOutcome::Action::kCheck, config, std::move(secrets), out.str()};
+  return out.str();
+}
+
+std::string in_comments(const std::vector<std::string>& warnings) {
+  std::string lines;
+  for (const std::string& warning : warnings) lines += "# " + warning + "\n";
+  return lines;
 }
 
 }  // namespace
@@ -325,28 +327,23 @@ const std::vector<CommandFlag>& command_flags() {
   return flags;
 }
 
-std::string variable_of(std::string_view name) {
-  std::string variable(kVariablePrefix);
-  for (const unsigned char c : name)
-    variable += c == '-' ? '_' : static_cast<char>(std::toupper(c));
-  return variable;
-}
-
 bool computes_integrity(const AggregatorConfig& config) {
   return config.integrity == Integrity::kOn ||
          (config.integrity == Integrity::kAuto && !config.ports.empty());
 }
 
-ParseOutcome parse_aggregator(int argc, const char* const* argv, const Environment& environment) {
+ParseOutcome parse_aggregator(int argc, const char* const* argv, const Environment& environment,
+                              const std::vector<std::string>& variable_names) {
   using Action = ParseOutcome::Action;
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   const auto separator = std::find(arguments.begin(), arguments.end(), "--");
   const std::vector<std::string> flags(arguments.begin(), separator);
 
   std::vector<Texts> places{texts_of_flags(flags), texts_of_environment(environment)};
-  if (first_of(places[0], "help")) return {Action::kHelp, {}, {}, help_text()};
+  if (first_of(places[0], "help")) return {Action::kHelp, {}, {}, help_text(), {}};
   if (first_of(places[0], "version"))
-    return {Action::kVersion, {}, {}, version_line("sluice-aggregator")};
+    return {Action::kVersion, {}, {}, version_line("sluice-aggregator"), {}};
+  const std::vector<std::string> warnings = check_variable_names(variable_names);
   const bool check_only = first_of(places[0], "check-config") != nullptr;
   const bool print_only = !check_only && first_of(places[0], "print-config") != nullptr;
 
@@ -359,29 +356,16 @@ ParseOutcome parse_aggregator(int argc, const char* const* argv, const Environme
   settings.assign_to(config);
   if (separator != arguments.end())
     config.eal_args.insert(config.eal_args.end(), separator + 1, arguments.end());
-  if (print_only) return printed(config, settings);
+  if (print_only)
+    return {Action::kPrint, config, {}, printed(config, settings) + in_comments(warnings), {}};
   SecretStore secrets = settings.secrets(config, environment);
   check_together(config, secrets,
                  [&](const std::string& name) { return settings.origin_of(name); });
-  if (check_only) return checked(config, std::move(secrets), settings);
-  return {Action::kRun, config, std::move(secrets), {}};
-}
-
-std::vector<std::string> unknown_variables(const std::vector<std::string>& names) {
-  // By what follows the prefix. TIMEOUT_MS is a worker's, for which the prefix is an accident.
-  std::vector<std::string> known{"SECRET", "TIMEOUT_MS"};
-  for (const auto& [name, variable] : variables())
-    known.push_back(variable.substr(kVariablePrefix.size()));
-  std::vector<std::string> unknown;
-  for (const std::string& name : names) {
-    if (!name.starts_with(kVariablePrefix)) continue;
-    const std::string ending = name.substr(kVariablePrefix.size());
-    if (std::find(known.begin(), known.end(), ending) != known.end()) continue;
-    const auto nearest = nearest_name(ending, known);
-    unknown.push_back(
-        name + (nearest ? ": did you mean " + std::string(kVariablePrefix) + *nearest + "?" : ""));
+  if (check_only) {
+    std::string text = checked(config, secrets, settings) + in_comments(warnings);
+    return {Action::kCheck, config, std::move(secrets), std::move(text), {}};
   }
-  return unknown;
+  return {Action::kRun, config, std::move(secrets), {}, warnings};
 }
 
 }  // namespace sluice::config

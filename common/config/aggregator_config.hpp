@@ -109,17 +109,14 @@ struct ParseOutcome {
   AggregatorConfig config;  ///< for kRun and kCheck; for kPrint its values may not fit together
   SecretStore secrets;      ///< for kRun and kCheck
   std::string text;         ///< what to print, for all but kRun
+  std::vector<std::string> warnings;  ///< for kRun: lines for the log
 };
 
 /// Throws kInvalidArgument with one line that names the setting, its value, where that came from
 /// and what is allowed. `argv` is main's. --help and --version win over every other error but a
 /// malformed command line.
-ParseOutcome parse_aggregator(int argc, const char* const* argv,
-                              const Environment& environment = process_environment);
-
-/// One line for each of the variables `names` that looks like one of the daemon's and is none:
-/// "SLUICE_AGGREGATOR_UDP_PROT: did you mean SLUICE_AGGREGATOR_UDP_PORT?".
-std::vector<std::string> unknown_variables(
-    const std::vector<std::string>& names = process_variable_names());
+ParseOutcome parse_aggregator(
+    int argc, const char* const* argv, const Environment& environment = process_environment,
+    const std::vector<std::string>& variable_names = process_variable_names());
 
 }  // namespace sluice::config

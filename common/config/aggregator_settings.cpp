@@ -260,4 +260,11 @@ std::string range_and_default(const AggregatorSetting& setting) {
          (setting.reloadable ? ", reloadable]" : "]");
 }
 
+std::string variable_of(std::string_view name) {
+  std::string variable = "SLUICE_AGGREGATOR_";
+  for (const unsigned char c : name)
+    variable += c == '-' ? '_' : static_cast<char>(std::toupper(c));
+  return variable;
+}
+
 }  // namespace sluice::config

@@ -44,7 +44,8 @@ std::vector<std::string> process_variable_names() {
   std::vector<std::string> names;
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string_view text = *variable;
-    names.emplace_back(text.substr(0, text.find('=')));
+    const std::size_t equals = text.find('=');
+    if (equals + 1 < text.size()) names.emplace_back(text.substr(0, equals));
   }
   return names;
 }

@@ -15,7 +15,7 @@ using Environment = std::function<std::optional<std::string>(const std::string& 
 /// The environment of this process.
 std::optional<std::string> process_environment(const std::string& name);
 
-/// The names of all variables of this process.
+/// The names of all variables of this process that are set: an empty one is not.
 std::vector<std::string> process_variable_names();
 
 /// Place of a process in its job.

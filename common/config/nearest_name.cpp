@@ -5,24 +5,24 @@
 #include <utility>
 
 namespace sluice::config {
-namespace {
 
-// Wagner and Fischer's recurrence, one row at a time.
+// Wagner and Fischer's recurrence, a row at a time, with Damerau's exchange of two neighbours.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
+  std::vector<std::size_t> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
   for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i + 1);
+    std::swap(before, above);
+    std::swap(above, row);
+    row[0] = i + 1;
     for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t substituted = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({substituted, row[j] + 1, row[j + 1] + 1});
+      const std::size_t substituted = above[j] + (a[i] == b[j] ? 0 : 1);
+      row[j + 1] = std::min({substituted, row[j] + 1, above[j + 1] + 1});
+      if (i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j])
+        row[j + 1] = std::min(row[j + 1], before[j - 1] + 1);
     }
   }
   return row.back();
 }
-
-}  // namespace
 
 std::optional<std::string> nearest_name(std::string_view name,
                                         const std::vector<std::string>& candidates) {

@@ -12,6 +12,9 @@ import tempfile
 import unittest
 
 ROOT, BUILD = (os.path.abspath(path) for path in sys.argv[1:3])
+sys.path.insert(0, os.path.join(ROOT, "tests", "tidy"))
+import tidy  # noqa: E402
+
 MADE = os.path.join(BUILD, "reference")
 REGENERATE = "run `ninja -C build configuration-page`"
 
@@ -84,6 +87,37 @@ class Page(unittest.TestCase):
                  for name in re.findall(r'"(SLUICE_[A-Z_]*[A-Z])"', read(path))}
         self.assertIn("SLUICE_LIBRARY", names)
         self.assertEqual([name for name in sorted(names) if f"`{name}`" not in page], [])
+
+
+class KnownVariables(unittest.TestCase):
+    """The names that the programs take for spelt right: none else may have a meaning."""
+    EXCEPT = {"tests/unit/config.cpp", "tests/unit/environment.cpp",  # misspelt on purpose
+              "tests/system/troubleshooting_holds.py",
+              "tests/unit/log.cpp"}  # fields of the journal
+    WITHOUT_A_TABLE = {"SLUICE_LIBRARY", "SLUICE_AGGREGATOR_SECRET", "SLUICE_AGGREGATOR_CONFIG"}
+
+    def test_are_those_of_the_tables(self):
+        tables = {row["name"] for rows in TABLES["variables"].values() for row in rows}
+        tables |= {flag["variable"] for flag in SETTINGS}
+        known = TABLES["known_variables"]
+        self.assertEqual(sorted(known), sorted(tables | self.WITHOUT_A_TABLE))
+
+    def test_are_all_that_the_tree_reads_or_sets(self):
+        """In whatever language: getenv("NAME"), environ["NAME"], NAME=, "NAME":, ${NAME, and
+        `name: NAME` in YAML."""
+        name = r"(SLUICE_[A-Z0-9_]*[A-Z0-9])"
+        form = re.compile("|".join((
+            rf'(?:get|set)env\(\s*"{name}"', rf"environ\b[^\n]{{0,8}}[\"']{name}[\"']",
+            rf"[\"']{name}[\"']:", rf"\$\{{?{name}", rf"name: {name}\b",
+            rf"(?:^|[\s\"'`(;=]){name}=(?!=)")), re.MULTILINE)
+        found = {}
+        for path in sorted(set(tidy.project_files(ROOT)) - self.EXCEPT):
+            for groups in form.findall(read(ROOT, path)):
+                found.setdefault("".join(groups), path)
+        self.assertIn("SLUICE_BLOCK_ELEMENTS", found)
+        unknown = {name: path for name, path in found.items()
+                   if name not in TABLES["known_variables"]}
+        self.assertEqual(unknown, {})
 
 
 class ManualPages(unittest.TestCase):

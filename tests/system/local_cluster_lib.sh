@@ -37,7 +37,7 @@ wait_until() { # wait_until SECONDS COMMAND...: false when COMMAND stays false f
 # Ids of the processes that the clusters of this test started, however indirectly: their
 # environment carries its mark.
 marked_processes() {
-  grep -lzxF "SLUICE_TEST_MARK=$place" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3
+  grep -lzxF "TEST_MARK=$place" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3
 }
 
 kill_marked() {
@@ -46,7 +46,7 @@ kill_marked() {
 }
 
 run_cluster() { # run_cluster ARGS...: output in $place/out and $place/err, status in $status
-  SLUICE_TEST_MARK=$place "$cluster" --build "$build" "$@" >"$place/out" 2>"$place/err" </dev/null
+  TEST_MARK=$place "$cluster" --build "$build" "$@" >"$place/out" 2>"$place/err" </dev/null
   status=$?
 }
 
@@ -54,7 +54,7 @@ start_cluster() { # start_cluster WORKERS ARGS...: returns once every rank wrote
   local workers=$1
   shift
   rm -f "$NOTES"/*
-  SLUICE_TEST_MARK=$place "$cluster" --build "$build" --workers "$workers" "$@" \
+  TEST_MARK=$place "$cluster" --build "$build" --workers "$workers" "$@" \
     >"$place/out" 2>"$place/err" </dev/null &
   guard=$!
   wait_until 60 all_started "$workers" || { cat "$place/err"; return 1; }

@@ -66,9 +66,33 @@ class Settings(harness.SystemTest):
     """What no other test makes an operator do wrong."""
 
     def test_a_misspelt_variable(self):
-        daemon = self.start_daemon(SLUICE_AGGREGATOR_STREEMS=4)
-        daemon.wait_to_say("has SLUICE_AGGREGATOR_STREEMS: did you mean SLUICE_AGGREGATOR_STREAMS?")
+        """Of the daemon or of the library: either refuses both, since one environment may serve
+        both."""
+        program = harness.program("sluice-aggregator")
+        daemon = self.start("daemon", program, "--vhost-dir", self.directory(),
+                            SLUICE_AGGREGATOR_STREEMS=4)
+        self.refuses(daemon, 2, "the environment has SLUICE_AGGREGATOR_STREEMS: "
+                                r"did you mean SLUICE_AGGREGATOR_STREAMS\?")
+        for command in (["first-program"], ["first-program-c"], ["sluice-perf"],
+                        ["sluice-pktgen", "--in-memory", "--duration", "0.1"]):
+            with self.subTest(command[0]):
+                rank = self.start("rank", harness.program(command[0]), *command[1:],
+                                  SLUICE_WORLDSIZE=2)
+                self.refuses(rank, 1, "the environment has SLUICE_WORLDSIZE: "
+                                      r"did you mean SLUICE_WORLD_SIZE\?")
+        for command in (program, harness.program("sluice-perf"), harness.program("sluice-pktgen")):
+            told = self.start("help", command, "--help", SLUICE_WORLDSIZE=2)
+            self.assertEqual(told.wait(), 0, told.report())
+
+    def test_a_variable_that_nothing_reads(self):
+        """It may be the user's own: each process says so once."""
+        said = "the environment has SLUICE_HOSTS_OF_MINE, which Sluice does not read"
+        daemon = self.start_daemon(SLUICE_HOSTS_OF_MINE=4)
+        rank = self.start_rank(0, 1, daemon, "first-program", SLUICE_HOSTS_OF_MINE=4)
+        self.assertEqual(rank.wait(), 0, rank.report())
         self.ends_on_signal(daemon)
+        for process in (daemon, rank):
+            self.assertEqual(process.err.count(said), 1, process.report())
 
     def test_a_secret_that_others_can_read(self):
         path = os.path.join(self.place, "secrets")

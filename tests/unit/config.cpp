@@ -11,6 +11,7 @@
 #include "common/config/log.hpp"
 #include "common/config/nearest_name.hpp"
 #include "common/config/rate_limit.hpp"
+#include "common/config/variable_names.hpp"
 #include "tests/unit/config_parts.hpp"
 
 namespace sluice::config {
@@ -222,20 +223,72 @@ TEST_CASE("unknown names are refused with the nearest one") {
              Catch::EndsWith("unknown setting 'config': --help lists all settings"));
   CHECK(nearest_name("colour", {"color", "colours"}) == "color");
   CHECK(nearest_name("abc", {"xyz"}) == std::nullopt);
+  CHECK(edit_distance("abcd", "abcd") == 0);
+  CHECK(edit_distance("abcd", "bacd") == 1);
+  CHECK(edit_distance("abcd", "xbd") == 2);
+  CHECK(edit_distance("", "abc") == 3);
 }
 
-TEST_CASE("variables that are nearly those of settings are told") {
-  CHECK(unknown_variables({"SLUICE_AGGREGATOR_UDP_PORT", "SLUICE_AGGREGATOR_CONFIG",
-                           "SLUICE_AGGREGATOR_SECRET", "SLUICE_AGGREGATORS", "PATH",
-                           "SLUICE_AGGREGATOR_TIMEOUT_MS"})
-            .empty());
-  CHECK(unknown_variables({"SLUICE_AGGREGATOR_UDP_PROT", "SLUICE_AGGREGATOR_QUITE_ELSE"}) ==
-        Words{"SLUICE_AGGREGATOR_UDP_PROT: did you mean SLUICE_AGGREGATOR_UDP_PORT?",
-              "SLUICE_AGGREGATOR_QUITE_ELSE"});
-  setenv("SLUICE_AGGREGATOR_UDP_PROT", "x", 1);
-  CHECK(unknown_variables().size() == 1);
-  unsetenv("SLUICE_AGGREGATOR_UDP_PROT");
-  CHECK(unknown_variables().empty());
+TEST_CASE("misspelt variables are refused with the name that is meant") {
+  const std::vector<std::pair<std::string, std::string>> misspelt{
+      {"SLUICE_WORLDSIZE", "SLUICE_WORLD_SIZE"},
+      {"SLUICE_WORLD__SIZE", "SLUICE_WORLD_SIZE"},
+      {"SLUICEWORLD_SIZE", "SLUICE_WORLD_SIZE"},
+      {"SLUICE_World_Size", "SLUICE_WORLD_SIZE"},
+      {"SLUICE_WORDL_SIZE", "SLUICE_WORLD_SIZE"},
+      {"SLUICE_RANKS", "SLUICE_RANK"},
+      {"SLUICE_MUT", "SLUICE_MTU"},
+      {"SLUICE_AGREGATOR", "SLUICE_AGGREGATORS"},
+      {"SLUICE_AGGREGATOR", "SLUICE_AGGREGATORS"},
+      {"SLUICE_JOIN_TIMEOUT", "SLUICE_JOIN_TIMEOUT_MS"},
+      {"SLUICE_JOIN_TIMEOUT_S", "SLUICE_JOIN_TIMEOUT_MS"},
+      {"SLUICE_MEMORY", "SLUICE_MEMORY_MIB"},
+      {"SLUICE_LIBARY", "SLUICE_LIBRARY"},
+      {"SLUICE_MPI_MIN_BYTE", "SLUICE_MPI_MIN_BYTES"},
+      {"SLUICE_AGGREGATOR_UDP_PROT", "SLUICE_AGGREGATOR_UDP_PORT"},
+      {"SLUICE_AGGREGATOR_MAXJOBS", "SLUICE_AGGREGATOR_MAX_JOBS"},
+      {"SLUICE_AGGREGATOR_CONFG", "SLUICE_AGGREGATOR_CONFIG"},
+      {"SLUICE_AGGREGATOR_SECRETS", "SLUICE_AGGREGATOR_SECRET"}};
+  for (const auto& [name, meant] : misspelt) {
+    const std::string refusal = "the environment has " + name + ": did you mean " + meant + "?";
+    CHECK_THROWS_WITH(check_variable_names({"PATH", name}), refusal);
+    CHECK(error_of(valid({}), {{name, "1"}}) == refusal);
+    CHECK(error_of({"--print-config"}, {{name, "1"}}) == refusal);
+    CHECK(parse({"--help"}, {{name, "1"}}).action == ParseOutcome::Action::kHelp);
+  }
+}
+
+TEST_CASE("other variables that nothing reads are told") {
+  CHECK(check_variable_names(known_variables()).empty());
+  CHECK(check_variable_names({"PATH", "SLUICEBOX_HOME", "sluice_rank", "SLUCE_RANK"}).empty());
+  const std::vector<std::pair<std::string, std::string>> unknown{
+      {"SLUICE_MY_OWN_WORD", ""},
+      {"SLUICE_ROOT", ": is SLUICE_PORT meant?"},
+      {"SLUICE_JOB_NAME", ": is SLUICE_JOB meant?"},
+      {"SLUICE_UDP_PORT", ": is SLUICE_AGGREGATOR_UDP_PORT meant?"},
+      {"SLUICE_LANES", ": is SLUICE_AGGREGATOR_LANES meant?"},
+      {"SLUICE_WORLD", ": is SLUICE_WORLD_SIZE meant?"}};
+  for (const auto& [name, suggestion] : unknown) {
+    const std::string warning =
+        "the environment has " + name + ", which Sluice does not read" + suggestion;
+    CHECK(check_variable_names({name}) == Words{warning});
+    CHECK(parse(valid({}), {{name, "1"}}).warnings == Words{warning});
+    CHECK_THAT(parse(valid({"--check-config"}), {{name, "1"}}).text,
+               Catch::EndsWith("\n# " + warning + "\n"));
+  }
+  setenv("SLUICE_MY_OWN_WORD", "x", 1);
+  CHECK(check_variable_names().size() == 1);
+  setenv("SLUICE_MY_OWN_WORD", "", 1);
+  CHECK(check_variable_names().empty());
+  unsetenv("SLUICE_MY_OWN_WORD");
+}
+
+TEST_CASE("variables that Kubernetes makes for a service are no misspelt ones") {
+  const Words of_service{"SLUICE_AGGREGATORS_SERVICE_HOST", "SLUICE_AGGREGATORS_SERVICE_PORT",
+                         "SLUICE_AGGREGATORS_PORT", "SLUICE_AGGREGATORS_PORT_4747_UDP",
+                         "SLUICE_AGGREGATORS_PORT_4747_UDP_ADDR"};
+  CHECK(check_variable_names(of_service).empty());
+  CHECK_THROWS(check_variable_names({"SLUICE_AGGREGATORS_PORT"}));
 }
 
 TEST_CASE("malformed input") {
@@ -607,12 +660,12 @@ TEST_CASE("the rank comes from Sluice's variables, else from the launcher") {
 }
 
 TEST_CASE("an empty variable counts as unset") {
-  setenv("SLUICE_CONFIG_TEST", "", 1);
-  CHECK(process_environment("SLUICE_CONFIG_TEST") == std::nullopt);
-  setenv("SLUICE_CONFIG_TEST", "x", 1);
-  CHECK(process_environment("SLUICE_CONFIG_TEST") == "x");
-  unsetenv("SLUICE_CONFIG_TEST");
-  CHECK(process_environment("SLUICE_CONFIG_TEST") == std::nullopt);
+  setenv("CONFIG_TEST_VARIABLE", "", 1);
+  CHECK(process_environment("CONFIG_TEST_VARIABLE") == std::nullopt);
+  setenv("CONFIG_TEST_VARIABLE", "x", 1);
+  CHECK(process_environment("CONFIG_TEST_VARIABLE") == "x");
+  unsetenv("CONFIG_TEST_VARIABLE");
+  CHECK(process_environment("CONFIG_TEST_VARIABLE") == std::nullopt);
 }
 
 TEST_CASE("the rate limit admits n lines a second and counts the rest") {

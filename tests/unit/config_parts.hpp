@@ -55,8 +55,10 @@ inline Environment environment_of(Variables variables) {
 inline ParseOutcome parse(const Words& arguments, Variables variables = {}) {
   std::vector<const char*> argv{"sluice-aggregator"};
   for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+  Words names;
+  for (const auto& [name, value] : variables) names.push_back(name);
   return parse_aggregator(static_cast<int>(argv.size()), argv.data(),
-                          environment_of(std::move(variables)));
+                          environment_of(std::move(variables)), names);
 }
 
 template <class Call>

@@ -191,6 +191,22 @@ TEST_CASE("a value beyond its range is refused with variable, value and range") 
   }
 }
 
+TEST_CASE("a misspelt variable is refused") {
+  const Variables variables(Values{{"SLUICE_WORLDSIZE", "2"}});
+  const std::string refusal =
+      "the environment has SLUICE_WORLDSIZE: did you mean SLUICE_WORLD_SIZE?";
+  CHECK(error_of([] { ContextOptions::from_environment(); }) == refusal);
+  CHECK(error_of([] { JobOptions::from_environment(); }) == refusal);
+}
+
+TEST_CASE("variables of the daemon, and empty ones, may be set beside the library's") {
+  const Variables variables({{"SLUICE_AGGREGATOR_LANES", "2"},
+                             {"SLUICE_AGGREGATOR_UDP_PORT", "4748"},
+                             {"SLUICE_WORLDSIZE", ""}});
+  CHECK_NOTHROW(ContextOptions::from_environment());
+  CHECK_NOTHROW(JobOptions::from_environment());
+}
+
 TEST_CASE("a job has a number or a name") {
   CHECK(JobId().number() == 0);
   JobOptions job;

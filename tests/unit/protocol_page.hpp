@@ -15,9 +15,9 @@
 
 namespace sluice::test {
 
-/// A file of this checkout: tests run in the build directory, or with SLUICE_SOURCE_ROOT set.
+/// A file of this checkout: tests run in the build directory, or with SOURCE_ROOT set.
 inline std::filesystem::path source_file(const std::string& path) {
-  const char* root = std::getenv("SLUICE_SOURCE_ROOT");
+  const char* root = std::getenv("SOURCE_ROOT");
   return (root != nullptr
               ? std::filesystem::path(root)
               : std::filesystem::path(__FILE__).parent_path().parent_path().parent_path()) /
@@ -27,7 +27,7 @@ inline std::filesystem::path source_file(const std::string& path) {
 inline std::string protocol_page() {
   const auto path = source_file("docs/protocol.md");
   std::ifstream in(path);
-  INFO("cannot read " << path << ": run in the build directory, or set SLUICE_SOURCE_ROOT");
+  INFO("cannot read " << path << ": run in the build directory, or set SOURCE_ROOT");
   REQUIRE(in);
   return {std::istreambuf_iterator<char>(in), {}};
 }

@@ -112,7 +112,8 @@ struct ContextOptions {
   /// Further EAL arguments, as DPDK takes them. SLUICE_EAL_ARGS, separated by blanks.
   std::vector<std::string> eal_args;
 
-  /// Reads the variables named above. Throws kInvalidArgument naming variable, value and range.
+  /// Reads the variables named above. Throws kInvalidArgument naming variable, value and range; or
+  /// naming a variable that is a misspelt one of Sluice's, and the one that is meant.
   static ContextOptions from_environment();
 
   /// Whether there is a variable named above of that name, in lower case and without its prefix:
@@ -191,7 +192,7 @@ struct JobOptions {
   std::chrono::microseconds round_trip_max{5'000};
 
   /// Reads the variables named above; rank and world size also from torchrun, Open MPI, PMI and
-  /// Slurm. Throws kInvalidArgument naming variable, value and range.
+  /// Slurm. Throws kInvalidArgument as ContextOptions::from_environment does.
   static JobOptions from_environment();
 
   static bool has(std::string_view name);                    ///< as ContextOptions::has

@@ -90,7 +90,8 @@ typedef struct sluice_options sluice_options;
 sluice_options* sluice_options_create(void);
 
 /* Replaces all settings by the environment's: every SLUICE_* variable that is set, rank and world
- * size also from the launcher (torchrun, Open MPI, PMI, Slurm), and the defaults of the others. */
+ * size also from the launcher (torchrun, Open MPI, PMI, Slurm), and the defaults of the others. A
+ * variable that is a misspelt one of Sluice's is SLUICE_INVALID_ARGUMENT. */
 sluice_status sluice_options_from_environment(sluice_options* options, sluice_error* error);
 
 /* `name`: as the environment variable, in lower case without its prefix: "aggregators", "rank",
