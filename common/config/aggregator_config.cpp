@@ -3,7 +3,6 @@
 #include "common/config/aggregator_config.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <map>

@@ -157,7 +157,12 @@ std::optional<Secret> worker_secret(const Environment& environment) {
     PrivateText content;
     read_private(*path, content);
     std::string_view rest(content.bytes.data(), content.size);
-    return secret_of(next_line(rest));
+    const std::string_view line = next_line(rest);
+    if (line.find_first_of(kBlanks) != line.npos)
+      fail("the first line of '" + *path +
+           "' must be a secret without blanks, and nothing else: lines of JOB SECRET are for the"
+           " daemon's secret-file");
+    return secret_of(line);
   });
 }
 

@@ -179,6 +179,13 @@ TEST_CASE("a worker's secret is a text or the first line of a file") {
                secret_of({{"SLUICE_SECRET_FILE", file.path()}});
              }),
              Catch::StartsWith("SLUICE_SECRET_FILE: '" + file.path() + "' has mode 0644"));
+  file.write("* " + kOne);  // the daemon's
+  CHECK_THAT(error_of([&] {
+               secret_of({{"SLUICE_SECRET_FILE", file.path()}});
+             }),
+             Catch::StartsWith("SLUICE_SECRET_FILE: the first line of '" + file.path() +
+                               "' must be a secret without blanks") &&
+                 !Contains(kOne));
   file.write("");
   CHECK_THAT(error_of([&] {
                secret_of({{"SLUICE_SECRET_FILE", file.path()}});
