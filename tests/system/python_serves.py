@@ -166,20 +166,46 @@ class Python(harness.SystemTest):
                                  SLUICE_LIBRARY="/no/such.so")
         self.ends_with(rank, 1, "ImportError: .*/no/such.so.*SLUICE_LIBRARY")
 
+    def python_with(self, path, **modules):
+        """PYTHONPATH of a Python that finds what `path` has, and these modules in place of its own;
+        None: not at all, as in a fresh virtual environment."""
+        place = self.directory("modules")
+        os.makedirs(place)
+        absent = [name for name, text in modules.items() if text is None]
+        modules["sitecustomize"] = (
+            "import sys\n"
+            "class Without:\n"
+            "    def find_spec(self, name, path=None, target=None):\n"
+            f"        if name in {absent}:\n"
+            "            raise ModuleNotFoundError('not here', name=name)\n"
+            "sys.meta_path.insert(0, Without())\n")
+        for name, text in modules.items():
+            if text is not None:
+                with open(os.path.join(place, name + ".py"), "w", encoding="ascii") as file:
+                    file.write(text)
+        return os.pathsep.join([place, path])
+
+    def import_fails(self, package, path, saying):
+        rank = self.start_python(0, 1, "vhost:/no/such", "-c", f"import {package}", PYTHONPATH=path)
+        self.ends_with(rank, 1, "ImportError: " + saying)
+
     def test_a_python_without_numpy(self):
-        """As a fresh virtual environment is one."""
-        hidden = self.directory("hidden")
-        os.makedirs(hidden)
-        with open(os.path.join(hidden, "sitecustomize.py"), "w", encoding="ascii") as file:
-            file.write("import sys\n"
-                       "class Without:\n"
-                       "    def find_spec(self, name, path=None, target=None):\n"
-                       "        if name == 'numpy':\n"
-                       "            raise ModuleNotFoundError('No module', name=name)\n"
-                       "sys.meta_path.insert(0, Without())\n")
-        path = os.pathsep.join([hidden, harness.python_environment()["PYTHONPATH"]])
-        rank = self.start_python(0, 1, "vhost:/no/such", "-c", "import sluice", PYTHONPATH=path)
-        self.ends_with(rank, 1, "ImportError: sluice needs NumPy, which /.*python.* does not have")
+        path = self.python_with(harness.python_environment()["PYTHONPATH"], numpy=None)
+        self.import_fails("sluice", path, "sluice needs NumPy, which /.*python.* does not have")
+
+    def test_a_python_without_pytorch(self):
+        path = self.python_with(os.path.join(harness.ROOT, "bindings", "torch"), torch=None)
+        self.import_fails("sluice_torch", path,
+                          "sluice_torch needs PyTorch, which /.*python.* does not have")
+
+    def test_a_backend_for_another_python(self):
+        """The source's package has none for any."""
+        path = self.python_with(
+            os.path.join(harness.ROOT, "bindings", "torch"),
+            torch="import sys\n__version__ = '9.9'\n__path__ = []\n"
+                  "distributed = sys.modules['torch.distributed'] = sys\n")
+        self.import_fails("sluice_torch", path, "sluice_torch's backend cannot be loaded by "
+                                                "/.*python.* with PyTorch 9.9: .*_backend")
 
     def test_first_program(self):
         path = os.path.join(harness.ROOT, "examples", "first_program.py")
