@@ -238,6 +238,16 @@ void describe(const std::vector<Row<Target>>& rows, std::vector<VariableDescript
                          .help = row.help});
 }
 
+/// With the level that SLUICE_LOG has, if that is one.
+void warn_once(const std::vector<std::string>& warnings, std::atomic<bool>& warned) {
+  if (warnings.empty() || warned.exchange(true)) return;
+  LogLevel level = LogLevel::kInfo;
+  for (const auto& [choice, word] : kLogLevelChoices)
+    if (process_environment("SLUICE_LOG") == word) level = choice;
+  const auto logger = make_logger({.level = level});
+  for (const std::string& warning : warnings) logger->warn("{}", warning);
+}
+
 bool is_on_network(const std::string& aggregator) {
   const auto addresses = parse_aggregator_addresses("aggregator", aggregator);
   return std::any_of(addresses.begin(), addresses.end(), [](const AggregatorAddress& address) {
@@ -251,20 +261,16 @@ JobId::JobId(std::string_view text)
     : number_(parse_job("job", text)), name_(is_job_number(text) ? "" : text) {}
 
 ContextOptions ContextOptions::from_environment() {
-  const auto warnings = check_variable_names();
-  ContextOptions options = read(context_rows());
   static std::atomic<bool> warned{false};
-  if (!warnings.empty() && !warned.exchange(true)) {
-    const auto logger =
-        make_logger({.level = parse_choice("SLUICE_LOG", kLogLevelChoices, options.log_level)});
-    for (const std::string& warning : warnings) logger->warn("{}", warning);
-  }
-  return options;
+  warn_once(check_variable_names(), warned);
+  return read(context_rows());
 }
 
 JobOptions JobOptions::from_environment() {
+  static std::atomic<bool> warned{false};
   check_variable_names();
   JobOptions options = read(job_rows());
+  if (const auto warning = warning_of_half_placement()) warn_once({*warning}, warned);
   const Placement placement = placement_from(process_environment);
   options.rank = placement.rank;
   options.world_size = placement.world_size;

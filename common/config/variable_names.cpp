@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <optional>
 
 #include "common/config/aggregator_settings.hpp"
 #include "common/config/nearest_name.hpp"
@@ -169,6 +168,14 @@ std::vector<std::string> check_variable_names(const std::vector<std::string>& na
     if (name.starts_with(kPrefix)) warnings.push_back(warning_of(name));
   }
   return warnings;
+}
+
+std::optional<std::string> warning_of_half_placement(const Environment& environment) {
+  const bool has_rank = environment("RANK").has_value();
+  if (has_rank == environment("WORLD_SIZE").has_value() || find_placement(environment))
+    return std::nullopt;
+  return std::string("the environment has ") + (has_rank ? "RANK" : "WORLD_SIZE") + ", but not " +
+         (has_rank ? "WORLD_SIZE" : "RANK") + ": neither is taken";
 }
 
 }  // namespace sluice::config

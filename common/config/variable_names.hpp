@@ -2,6 +2,7 @@
 // program knows the variables of all, and a name that none of them reads is a mistake.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,5 +19,10 @@ const std::vector<std::string>& known_variables();
 /// a service (SLUICE_SERVICE_HOST and so on) are neither.
 std::vector<std::string> check_variable_names(
     const std::vector<std::string>& names = process_variable_names());
+
+/// A line for the log if nothing places this process in its job, but one of RANK and WORLD_SIZE is
+/// set: a launcher sets both, so the other one may be misspelt.
+std::optional<std::string> warning_of_half_placement(
+    const Environment& environment = process_environment);
 
 }  // namespace sluice::config

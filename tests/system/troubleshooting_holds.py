@@ -94,6 +94,12 @@ class Settings(harness.SystemTest):
         for process in (daemon, rank):
             self.assertEqual(process.err.count(said), 1, process.report())
 
+    def test_half_of_what_a_launcher_sets(self):
+        rank = self.start("rank", harness.program("first-program"), WORLD_SIZE=2,
+                          SLUICE_AGGREGATORS=self.start_daemon().address)
+        self.assertEqual(rank.wait(), 0, rank.report())
+        self.assertIn("the environment has WORLD_SIZE, but not RANK: neither is taken", rank.err)
+
     def test_a_secret_that_others_can_read(self):
         path = os.path.join(self.place, "secrets")
         with open(path, "w", encoding="ascii") as file:

@@ -283,6 +283,19 @@ TEST_CASE("other variables that nothing reads are told") {
   unsetenv("SLUICE_MY_OWN_WORD");
 }
 
+TEST_CASE("half of what a launcher sets is told") {
+  const auto warning = [](Variables variables) {
+    return warning_of_half_placement(environment_of(std::move(variables)));
+  };
+  CHECK(warning({}) == std::nullopt);
+  CHECK(warning({{"RANK", "0"}, {"WORLD_SIZE", "2"}}) == std::nullopt);
+  CHECK(warning({{"RANK", "0"}, {"SLUICE_RANK", "0"}, {"SLUICE_WORLD_SIZE", "2"}}) == std::nullopt);
+  CHECK(warning({{"RANK", "1"}, {"WORLDSIZE", "2"}}) ==
+        "the environment has RANK, but not WORLD_SIZE: neither is taken");
+  CHECK(warning({{"WORLD_SIZE", "2"}}) ==
+        "the environment has WORLD_SIZE, but not RANK: neither is taken");
+}
+
 TEST_CASE("variables that Kubernetes makes for a service are no misspelt ones") {
   const Words of_service{"SLUICE_AGGREGATORS_SERVICE_HOST", "SLUICE_AGGREGATORS_SERVICE_PORT",
                          "SLUICE_AGGREGATORS_PORT", "SLUICE_AGGREGATORS_PORT_4747_UDP",
