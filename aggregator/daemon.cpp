@@ -22,6 +22,7 @@
 #include "common/config/log.hpp"
 #include "common/config/pci_device.hpp"
 #include "common/log/fields.hpp"
+#include "common/memory/closing.hpp"
 #include "common/memory/loss_watch.hpp"
 #include "common/net/clock.hpp"
 #include "common/net/own_directory.hpp"
@@ -91,6 +92,7 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
       peer_log_(std::make_shared<config::LimitedLog>(logger_, net::now)),
       service_manager_(config::process_environment, logger_),
       report_(logger_, net::now()) {
+  memory::close_on_own_threads();
   const sigset_t signals = awaited_signals();  // taken by run(), on this thread alone
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signals_ = memory::Descriptor(signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC));

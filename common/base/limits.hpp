@@ -113,6 +113,14 @@ inline constexpr std::size_t kMaxVhostDirectory = 75;
 /// The path of a Unix socket, bytes (sockaddr_un).
 inline constexpr std::size_t kMaxSocketPath = 107;
 
+/// Of each ring of a local worker's port: DPDK's vhost allocates 40 bytes for each, for as many
+/// rings as the port has queues. Ours ask for 64 to 512.
+inline constexpr std::uint32_t kMaxVhostRing = 1024;
+
+/// Descriptors of this process, of which some are connections to local workers: a connection that
+/// gets a higher one is refused. As many as `ulimit -n` is for services, mostly, and a byte each.
+inline constexpr std::size_t kMaxVhostDescriptor = std::size_t{1} << 16;
+
 /// Regions of memory that one local worker shares: slots for each of its jobs, and arenas. All
 /// workers' together are half of the mappings that Linux lets a process have (65530), of which DPDK
 /// takes some per port.

@@ -5,19 +5,33 @@
 
 #include <unistd.h>
 
+#include "common/memory/closing.hpp"
+
 namespace sluice::memory {
 
 class Descriptor {
  public:
   Descriptor() = default;
   explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  /// What a peer has passed, or a Unix socket: closing it never waits for a peer of a daemon.
+  static Descriptor of_peer(int fd) {
+    Descriptor made(fd);
+    made.of_peer_ = true;
+    return made;
+  }
+  Descriptor(Descriptor&& other) noexcept
+      : fd_(std::exchange(other.fd_, -1)), of_peer_(other.of_peer_) {}
   Descriptor& operator=(Descriptor&& other) noexcept {
     std::swap(fd_, other.fd_);
+    std::swap(of_peer_, other.of_peer_);
     return *this;
   }
   ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
+    if (fd_ < 0) return;
+    if (of_peer_)
+      close_of_peer(fd_);
+    else
+      close(fd_);
   }
 
   explicit operator bool() const { return fd_ >= 0; }
@@ -27,6 +41,7 @@ class Descriptor {
 
  private:
   int fd_ = -1;
+  bool of_peer_ = false;
 };
 
 }  // namespace sluice::memory

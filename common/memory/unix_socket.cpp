@@ -25,8 +25,9 @@ namespace {
 
 constexpr int kFlags = SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC;
 constexpr int kWaiting = 64;  // connections
-// More than one is a fault of the peer's, but they must be taken to be closed.
-constexpr std::size_t kDescriptorsMost = 4;
+// As many as a message can have (SCM_MAX_FD). More than one is a fault of the peer's, but the
+// kernel would close what is not taken, on this thread.
+constexpr std::size_t kDescriptorsMost = 253;
 
 sockaddr_un address_of(const std::string& path) {
   sockaddr_un address{};
@@ -93,7 +94,7 @@ using Refuse = std::function<void(const char* why)>;
 
 Descriptor served_at(const std::string& path, mode_t mode, const Refuse& refuse) {
   const sockaddr_un address = address_of(path);
-  Descriptor made(socket(AF_UNIX, kFlags, 0));
+  auto made = Descriptor::of_peer(socket(AF_UNIX, kFlags, 0));
   if (!made) refuse(std::strerror(errno));
   const auto* const generic = reinterpret_cast<const sockaddr*>(&address);
   // Nobody can connect before listen().
@@ -159,7 +160,8 @@ std::optional<UnixSocket> UnixSocket::connect(const std::string& path) {
 }
 
 std::optional<UnixSocket> UnixSocket::accept() const {
-  Descriptor peer(accept4(descriptor_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  auto peer = Descriptor::of_peer(
+      accept4(descriptor_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   if (!peer) return std::nullopt;
   return UnixSocket(std::move(peer));
 }
@@ -209,7 +211,7 @@ UnixSocket::Received UnixSocket::receive(std::span<std::byte> into) const {
     for (std::size_t i = 0; i < count_here; ++i) {
       int fd = -1;
       std::memcpy(&fd, CMSG_DATA(part) + i * sizeof fd, sizeof fd);
-      Descriptor owned(fd);  // closed here unless it is the only one
+      auto owned = Descriptor::of_peer(fd);  // closed here unless it is the only one
       received.descriptor = came++ == 0 ? std::move(owned) : Descriptor();
     }
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -23,8 +24,9 @@ namespace fs = std::filesystem;
 constexpr const char* kThreads = "/proc/self/task";
 
 bool waits_for_peer(long call) {
-  constexpr long kCalls[] = {SYS_read,   SYS_write,   SYS_recvfrom,
-                             SYS_sendto, SYS_recvmsg, SYS_sendmsg};
+  // Not close(): the number may be another file's meanwhile, and peers' are closed elsewhere.
+  constexpr long kCalls[] = {SYS_read,    SYS_write, SYS_recvfrom, SYS_sendto,    SYS_recvmsg,
+                             SYS_sendmsg, SYS_fstat, SYS_fcntl,    SYS_newfstatat};
   return std::find(std::begin(kCalls), std::end(kCalls), call) != std::end(kCalls);
 }
 
@@ -44,7 +46,10 @@ std::optional<std::string> path_of(int fd, NameOf name_of) {
 void empty(int fd) {
   std::array<char, 65536> ignored;
   const std::string again = "/proc/self/fd/" + std::to_string(fd);
-  if (const int pipe = open(again.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); pipe >= 0) {
+  std::error_code error;
+  const bool is_pipe = fs::read_symlink(again, error).native().starts_with("pipe:");
+  const int pipe = is_pipe ? open(again.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC) : -1;
+  if (pipe >= 0) {
     (void)!read(pipe, ignored.data(), ignored.size());
     close(pipe);
   } else {
@@ -96,6 +101,10 @@ std::string let_go(int descriptor) {
 void end_wait(pid_t thread) {
   const int descriptor = descriptor_waited_for(thread);
   if (descriptor >= 0) let_go(descriptor);
+}
+
+void interrupt(pid_t thread) {
+  if (thread > 0) syscall(SYS_tgkill, getpid(), thread, SIGURG);
 }
 
 int StuckPeerWatch::look(Time now) {

@@ -20,8 +20,8 @@ inline constexpr std::string_view kInterruptThread = "eal-intr-thread";
 /// A thread of this process by its name; 0: there is none.
 pid_t find_thread(std::string_view name);
 
-/// What the thread waits to read from or to write to just now; -1: it does not, or the kernel does
-/// not say (it does in /proc/self/task/ID/syscall).
+/// What the thread waits to read, to write or to look at just now; -1: it does not, or
+/// the kernel does not say (it does in /proc/self/task/ID/syscall).
 int descriptor_waited_for(pid_t thread);
 
 /// Makes whoever waits for the descriptor go on: ends a Unix socket, empties a pipe or an eventfd.
@@ -30,6 +30,10 @@ std::string let_go(int descriptor);
 
 /// Lets go of a peer that the thread waits for just now, if it does.
 void end_wait(pid_t thread);
+
+/// Interrupts a thread's wait for a peer, whatever it waits for, in a process that handles SIGURG
+/// (memory::close_on_own_threads): in others nothing happens.
+void interrupt(pid_t thread);
 
 /// Notices that a thread waits for one and the same peer, which a peer in order never makes it do.
 class StuckPeerWatch {
@@ -41,6 +45,8 @@ class StuckPeerWatch {
 
   /// To be called many times in that period. What it waits for; -1: nothing for so long.
   int look(Time now);
+
+  pid_t thread() const { return thread_; }  ///< 0: it was not found yet
 
  private:
   static constexpr unsigned kLooksMin = 4;  // this process may itself have been stopped

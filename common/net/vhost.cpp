@@ -19,6 +19,7 @@
 #include "common/net/clock.hpp"
 #include "common/net/own_directory.hpp"
 #include "common/net/stuck_peer.hpp"
+#include "common/net/vhost_peer.hpp"
 
 namespace sluice::net {
 namespace {
@@ -26,6 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::chrono::milliseconds kWatchPeriod{50};
+constexpr unsigned kRingsOfQueue = 2;  // a queue pair
 constexpr std::size_t kSocketPathMax = sizeof(sockaddr_un::sun_path) - 1;
 
 // DPDK separates a device's settings by commas and knows no escape.
@@ -201,9 +203,13 @@ void VhostDirectory::watch() {
                                       options_.polling_threads.end());
   std::unique_lock lock(mutex_);
   while (!ended_changed_.wait_for(lock, kWatchPeriod, [this] { return ended_; })) {
-    // The path is as the worker wrote it, which may lead to our directory by another way.
-    if (const int stuck = talking.look(now()); stuck >= 0)
-      stuck_sockets_.push_back(fs::path(let_go(stuck)).filename());
+    if (const int stuck = talking.look(now()); stuck >= 0) {
+      const std::string known = VhostPeers::path_of(stuck);
+      // Else the path is as the worker wrote it, which may lead to our directory by another way.
+      const std::string written = let_go(stuck);
+      interrupt(talking.thread());
+      stuck_sockets_.push_back(fs::path(known.empty() ? written : known).filename());
+    }
     for (std::size_t lane = 0; lane < polling.size(); ++lane) {
       const int stuck = polling[lane].look(now());
       if (stuck < 0) continue;
@@ -211,6 +217,7 @@ void VhostDirectory::watch() {
         if (PeerMemoryUse::is_in_use(id, static_cast<std::uint16_t>(lane)))
           stuck_ports_.push_back(id);
       let_go(stuck);
+      interrupt(polling[lane].thread());
     }
   }
 }
@@ -223,11 +230,14 @@ void VhostDirectory::drop_stuck() {
     if (std::count(stuck_ports_.begin(), stuck_ports_.end(), link.port->id()) != 0)
       drop(link, "it does not take calls");
   }
+  for (const RefusedPeer& peer : VhostPeers::take_refused())
+    for (auto& [name, link] : links_)
+      if (path(name) == peer.path) drop(link, peer.why);
   stuck_sockets_.clear();
   stuck_ports_.clear();
 }
 
-void VhostDirectory::drop(Link& link, const char* why) {
+void VhostDirectory::drop(Link& link, const std::string& why) {
   link.refusal = why;
   if (!link.detaching) detach(link);
 }
@@ -260,8 +270,9 @@ void VhostDirectory::look_after(const std::string& name, Link& link) {
   if (!released_[id].load(std::memory_order_acquire)) return;
   counters_of_gone_ += link.port->statistics();
   link.port.reset();
+  VhostPeers::forget(path(name));
   ++counters_.detached;
-  if (link.refusal) refuse(name, link.refusal, false);
+  if (!link.refusal.empty()) refuse(name, link.refusal, false);
   links_.erase(name);
   if (events_.detached) events_.detached(id);
 }
@@ -289,8 +300,10 @@ void VhostDirectory::attach(const std::string& name) {
                 ",client=1,queues=" + std::to_string(port.queues);
   try {
     check_path(path(name));
+    VhostPeers::expect(path(name), kRingsOfQueue * port.queues);
     link.port = std::make_unique<Port>(port, pools_);
   } catch (const Error& error) {
+    VhostPeers::forget(path(name));
     return refuse(name, error.what(), false);
   }
   assert(link.port->id() < limits::kMaxPortIds);

@@ -132,7 +132,7 @@ class VhostDirectory {
     unsigned slot = 0;
     Time last_up;  // or when it was plugged
     bool detaching = false;
-    const char* refusal = nullptr;  // why it is not to be plugged again
+    std::string refusal = {};  // why it is not to be plugged again
   };
 
   std::vector<std::string> sockets();
@@ -140,7 +140,7 @@ class VhostDirectory {
   void watch();
   void drop_stuck();
   void look_after(const std::string& name, Link& link);
-  void drop(Link& link, const char* why);
+  void drop(Link& link, const std::string& why);
   void detach(Link& link);
   void consider(const std::string& name);
   void attach(const std::string& name);

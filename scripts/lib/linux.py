@@ -38,6 +38,12 @@ def enter_network_namespace(fd):
     _checked(libc.setns(fd, CLONE_NEWNET), "setns")
 
 
+def state_of(process):
+    """A letter: "R" runs, "T" is stopped (proc(5), stat)."""
+    with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
+        return file.read().rpartition(")")[2].split()[0]
+
+
 def kill_descendants():
     """Kills and reaps until this process, which adopts orphans, has no child left."""
     while True:

@@ -1,9 +1,12 @@
 """What the system tests share. Run a test file as `FILE BUILD_DIRECTORY [--in-packets]
 [--two-lanes] [unittest arguments]`. With --in-packets no rank shares memory unless the test says
 so, with --two-lanes each aggregator has two lanes."""
+import contextlib
 import os
 import re
 import signal
+import socket
+import struct
 import sys
 import types
 import unittest
@@ -57,6 +60,32 @@ def has_thread(process, name):
 
 def not_passed(result):
     return len(result.failures) + len(result.errors), len(result.skipped)
+
+
+@contextlib.contextmanager
+def stopped(process):
+    """It runs nothing meanwhile."""
+    process.send(signal.SIGSTOP)
+    wait_until(lambda: linux.state_of(process.popen.pid) == "T", "it has stopped")
+    try:
+        yield
+    finally:
+        process.send(signal.SIGCONT)
+
+
+def endless_socket():
+    """A TCP socket that takes no more, and its other end: whoever writes to it, or closes it last,
+    waits until that one reads or ends."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        full = socket.create_connection(server.getsockname())
+        other, _ = server.accept()
+    full.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 10_000))
+    full.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            full.send(bytes(65536))
+    full.setblocking(True)
+    return full.detach(), other
 
 
 class SystemTest(Stage, unittest.TestCase):

@@ -177,6 +177,23 @@ class Regions(RegionTest):
         self.keeps_no_file(self.before + 1)
         self.nobody_notices()
 
+    def test_that_are_never_closed(self):
+        """Whoever closes one waits until its owner ends."""
+        for data in (message(ARENA, 7), message(ASK, job=1), message(FORGET, 7), b"x", b""):
+            for count in (1, 5):
+                client = self.client()
+                ends = [harness.endless_socket() for _ in range(count)]
+                for _, other in ends:
+                    self.addCleanup(other.close)
+                with harness.stopped(self.daemon):
+                    client.send(data, *(full for full, _ in ends))
+                    for full, _ in ends:
+                        os.close(full)
+                    client.end()
+                client.wait_until_dropped()
+        self.keeps_no_file(self.before)
+        self.nobody_notices()
+
     def test_that_their_owner_can_take_away(self):
         self.hostile = self.client()
         for seals in (0, fcntl.F_SEAL_GROW, fcntl.F_SEAL_SEAL):
@@ -329,17 +346,36 @@ class Connections(RegionTest):
 
     @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
     def test_of_another_user(self):
-        """Who can reach the socket is refused all the same."""
+        """Who can reach the socket is refused all the same, and what he has sent is closed, which
+        takes as long as he likes."""
         for path, mode in ((self.place, 0o711), (self.directory(), 0o711), (self.path(), 0o777)):
             os.chmod(path, mode)
-        script = ("import socket, sys\n"
+        script = ("import os, signal, socket, sys\n"
+                  "server = socket.create_server(('127.0.0.1', 0))\n"
+                  "full = socket.create_connection(server.getsockname())\n"
+                  "linger = (10_000 << 32 | 1).to_bytes(8, 'little')\n"
+                  "full.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)\n"
+                  "full.setblocking(False)\n"
+                  "try:\n"
+                  "    while True: full.send(bytes(65536))\n"
+                  "except BlockingIOError:\n"
+                  "    pass\n"
                   "us = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
                   "us.connect(sys.argv[1])\n"
-                  "assert us.recv(1) == b'', 'not disconnected'\n"
-                  "print('disconnected')\n")
-        other = self.start("nobody", harness.DEBIAN_PYTHON, "-c", script, self.path(),
-                           before_exec=harness.become_nobody)
-        self.assertEqual(other.wait(), 0, other.report())
+                  "socket.send_fds(us, [b'x'], [full.fileno()])\n"
+                  "full.close()\n"
+                  "print('sent', flush=True)\n"
+                  "try:\n"
+                  "    assert us.recv(1) == b'', 'not disconnected'\n"
+                  "except ConnectionResetError:\n"
+                  "    pass\n"
+                  "print('disconnected', flush=True)\n"
+                  "signal.pause()\n")
+        with harness.stopped(self.daemon):
+            other = self.start("nobody", harness.DEBIAN_PYTHON, "-c", script, self.path(),
+                               before_exec=harness.become_nobody)
+            other.wait_to_say("sent")
+        other.wait_to_say("disconnected")
         self.daemon.wait_to_say("shared memory was refused: its process is another user's")
         self.keeps_no_file(self.before)
         self.nobody_notices()

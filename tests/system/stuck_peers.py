@@ -5,6 +5,7 @@ import contextlib
 import fcntl
 import mmap
 import os
+import select
 import signal
 import socket
 import struct
@@ -14,6 +15,7 @@ import harness
 
 # vhost-user's requests, as far as they are needed here.
 GET_FEATURES, SET_FEATURES, SET_OWNER, SET_MEM_TABLE = 1, 2, 3, 5
+SET_LOG_BASE, SET_VRING_ERR, GET_INFLIGHT_FD = 6, 14, 31
 SET_VRING_NUM, SET_VRING_ADDR, SET_VRING_BASE, GET_VRING_BASE = 8, 9, 10, 11
 SET_VRING_KICK, SET_VRING_CALL, GET_PROTOCOL_FEATURES, SET_VRING_ENABLE = 12, 13, 15, 18
 VERSION = 1
@@ -35,8 +37,9 @@ def message(request, payload=b""):
 class Peer:
     """Serves a socket as a worker does. The daemon connects to it, again when it loses it."""
 
-    def __init__(self, path):
+    def __init__(self, path, process):
         self.path = path
+        self.process = process  # the daemon's
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.settimeout(harness.TIME_LIMIT)
         self.listener.bind(path)
@@ -55,6 +58,19 @@ class Peer:
                 open_one.close()
         for descriptor in self.descriptors:
             os.close(descriptor)
+
+    def give(self, *parts):
+        """Each data and descriptors, which are the daemon's alone before it sees any. It may have
+        disconnected already."""
+        with harness.stopped(self.process):
+            for data, *descriptors in parts:
+                try:
+                    socket.send_fds(self.daemon, [data], descriptors)
+                except (BrokenPipeError, ConnectionResetError):
+                    self.descriptors += descriptors  # to be closed when nobody is waited for
+                else:
+                    for descriptor in descriptors:
+                        os.close(descriptor)
 
     def say(self, data, *descriptors):
         """Until the daemon has read it."""
@@ -143,7 +159,7 @@ class PeerTest(harness.SystemTest):
 
     def start_peer(self):
         self.peers += 1
-        peer = Peer(f"{self.directory()}/peer{self.peers}.sluice")
+        peer = Peer(f"{self.directory()}/peer{self.peers}.sluice", self.daemon)
         self.addCleanup(peer.close)
         return peer
 
@@ -200,44 +216,27 @@ class Stuck(PeerTest):
         self.is_refused(peer)
 
     def test_when_the_lane_calls_it(self):
-        """It is called by a write, which may block as any."""
-        for make_call in (self.full_eventfd, self.full_pipe, self.full_socket):
-            with self.subTest(call=make_call.__name__):
-                peer = self.start_peer().meet()
-                peer.start_device(make_call)
-                peer.send_frame()
-                self.daemon.wait_to_say(f"local worker at {peer.path} refused: it does not take "
-                                        "calls")
+        """It is called by a write, which may block: it has made the eventfd do so again."""
+        peer = self.start_peer().meet()
+        call = self.full_eventfd()
+        peer.start_device(lambda: os.dup(call))
+        os.set_blocking(call, True)
+        peer.send_frame()
+        self.daemon.wait_to_say(f"local worker at {peer.path} refused: it does not take calls")
         self.nobody_notices()
 
-    @staticmethod
-    def full_eventfd():
-        call = os.eventfd(0)
-        os.eventfd_write(call, 2**64 - 2)
+    def full_eventfd(self):
+        call = os.eventfd(2**32 - 1)
+        self.addCleanup(os.close, call)
+        os.eventfd_write(call, 2**64 - 1 - 2**32)
         return call
 
-    def full_pipe(self):
-        held, call = os.pipe()
-        self.addCleanup(os.close, held)
-        self.fill(call)
-        return call
-
-    def full_socket(self):
-        held, call = (end.detach() for end in socket.socketpair())
-        self.addCleanup(os.close, held)
-        self.fill(call)
-        return call
-
-    @staticmethod
-    def fill(descriptor):
-        os.set_blocking(descriptor, False)
-        try:
-            while os.write(descriptor, bytes(4096)) == 4096:
-                pass
-            while True:
-                os.write(descriptor, b"1")
-        except BlockingIOError:
-            os.set_blocking(descriptor, True)
+    def test_with_a_full_eventfd(self):
+        peer = self.start_peer().meet()
+        call = self.full_eventfd()
+        peer.start_device(lambda: os.dup(call))
+        peer.send_frame()
+        self.nobody_notices()
 
     def test_before_its_first_word(self):
         self.start_peer().meet()
@@ -256,6 +255,123 @@ class Stuck(PeerTest):
         self.end_steady_job(self.other_job)
         self.start_peer().meet().say(header(SET_FEATURES, 8))
         self.ends_on_signal(self.daemon)
+
+
+class Descriptors(PeerTest):
+    """Whatever a peer passes, nobody writes to it, or waits until it is closed, but for eventfds
+    and memory."""
+
+    def endless_socket(self):
+        full, other = harness.endless_socket()
+        self.addCleanup(other.close)
+        return full
+
+    def of_every_kind(self):
+        """Each a fresh one, which is closed by whom it is passed to."""
+        read, write = os.pipe()
+        pair = socket.socketpair()
+        pidfd = os.pidfd_open(os.getpid())
+        plain = os.path.join(self.place, "anon_inode:[eventfd]")
+        fifo = os.path.join(self.place, "fifo")
+        if not os.path.exists(fifo):
+            os.mkfifo(fifo)
+        yield from ((read, "pipe:"), (write, "pipe:"), (pair[0].detach(), "socket:"),
+                    (pair[1].detach(), "socket:"), (pidfd, "anon_inode:.pidfd."),
+                    (os.open(plain, os.O_RDWR | os.O_CREAT), plain.replace("[", r"\[")),
+                    (os.open("/dev/fuse", os.O_RDWR), "/dev/fuse"),
+                    (os.open("/", os.O_RDONLY), "/"),
+                    (os.open("/proc/self/fd", os.O_PATH), "/proc/.*/fd"),
+                    (os.open(fifo, os.O_RDWR), fifo), (self.endless_socket(), "socket:"))
+
+    def refused(self, peer, why):
+        self.daemon.wait_to_say(f"local worker at {peer.path} refused: {why}")
+
+    def test_that_are_no_eventfds(self):
+        for request in (SET_VRING_CALL, SET_VRING_KICK, SET_VRING_ERR):
+            for descriptor, kind in self.of_every_kind():
+                with self.subTest(request=request, kind=kind):
+                    peer = self.start_peer().meet()
+                    peer.give((message(request, struct.pack("<Q", 0)), descriptor))
+                    self.refused(peer, f"it passed {kind}.*, an eventfd expected")
+        self.nobody_notices()
+
+    def test_that_are_no_memory(self):
+        table = message(SET_MEM_TABLE, struct.pack("<IIQQQQ", 1, 0, 0, MEMORY_BYTES, 0, 0))
+        for descriptor, kind in self.of_every_kind():
+            with self.subTest(kind=kind):
+                peer = self.start_peer().meet()
+                peer.give((table, descriptor))
+                self.refused(peer, f"it passed {kind}.*, a memfd expected")
+        self.nobody_notices()
+
+    def test_that_nobody_asked_for(self):
+        """The kernel closes what is not taken, on the thread that reads, or that disconnects."""
+        for data in (message(GET_FEATURES), message(SET_FEATURES, struct.pack("<Q", FEATURES)),
+                     message(SET_LOG_BASE, bytes(16)), message(77), header(SET_FEATURES, 8),
+                     header(SET_FEATURES, 0xffffffff), b"x"):
+            for count in (1, 9):
+                with self.subTest(data=data[:12].hex(), count=count):
+                    peer = self.start_peer().meet()
+                    peer.give((data, *(self.endless_socket() for _ in range(count))))
+                    peer.wait_until_dropped()
+        self.nobody_notices()
+
+    def test_in_the_second_part_of_a_message(self):
+        peer = self.start_peer().meet()
+        peer.give((header(SET_FEATURES, 8),),
+                  (struct.pack("<Q", FEATURES), self.endless_socket()))
+        peer.wait_until_dropped()
+        self.nobody_notices()
+
+    def test_that_wait_unread(self):
+        """With the connection goes what nobody has read."""
+        peer = self.start_peer().meet()
+        peer.give((header(SET_FEATURES, 8),), *((b"x", self.endless_socket()) for _ in range(4)))
+        peer.wait_until_dropped()
+        self.nobody_notices()
+
+
+class Rings(PeerTest):
+    """DPDK allocates memory that all ports share for each, and asks for no more than they may."""
+
+    def test_that_are_many_or_long(self):
+        for payload, why in (((2, RING), "its ring 2: less than 2 expected"),
+                             ((255, RING), "its ring 255: less than 2 expected"),
+                             ((0, 2048), r"its ring of 2048 descriptors: 1\.\.1024 expected"),
+                             ((1, 0), r"its ring of 0 descriptors: 1\.\.1024 expected")):
+            with self.subTest(payload=payload):
+                peer = self.start_peer().meet()
+                peer.give((message(SET_VRING_NUM, struct.pack("<II", *payload)),))
+                self.daemon.wait_to_say(f"local worker at {peer.path} refused: {why}")
+        peer = self.start_peer().meet()
+        peer.give((message(GET_INFLIGHT_FD, struct.pack("<QQHH", 0, 0, 2, 1024)),))
+        self.daemon.wait_to_say(f"local worker at {peer.path} refused: it sent request 31, which "
+                                "no worker sends")
+        self.nobody_notices()
+
+    def test_that_use_up_memory(self):
+        """Each takes as much as there is, in ever smaller pieces: others attach."""
+        for size in (32768, 2048, 128):
+            peer = self.start_peer().meet()
+            rings = self.set_up_rings(peer, size, 256)
+            harness.wait_until(
+                lambda: rings == 256 or select.select([peer.listener], [], [], 0)[0] or
+                f"{peer.path} refused: its ring" in self.daemon.err, "it refuses, or comes again")
+            if select.select([peer.listener], [], [], 0)[0]:
+                self.set_up_rings(peer.meet(), size, rings)
+        self.nobody_notices()
+
+    @staticmethod
+    def set_up_rings(peer, size, most):
+        """How many of them it has before the daemon disconnects."""
+        for ring in range(most):
+            try:
+                peer.daemon.sendall(message(SET_VRING_NUM, struct.pack("<II", ring, size)))
+                if not peer.ask(GET_FEATURES):
+                    return ring
+            except (BrokenPipeError, ConnectionResetError):
+                return ring
+        return most
 
 
 class Garbage(PeerTest):

@@ -18,6 +18,7 @@ PROTOCOL = BASE + [r"common/protocol/"]
 CORE = PROTOCOL + [r"common/numeric/"]
 LOGGER = [r"common/log/"]
 LOOP = CORE + LOGGER + [r"common/(config|memory|net)/"]
+FILES = [r"common/memory/(closing|descriptor|own_file)\.hpp"]
 LOG = [r"spdlog/"]
 SYSTEM = [r"sys/", r"net/", r"arpa/", r"netinet/",
           r"(unistd|fcntl|poll|pthread|sched|spawn|dlfcn|sodium)\.h"]
@@ -36,7 +37,7 @@ LAYERS = [
     (r"common/numeric/",     BASE + [r"common/numeric/"],             [r"hwy/"]),
     (r"common/log/formats\.cpp", LOGGER,                              LOG + SYSTEM),
     (r"common/log/",         LOGGER + [r"common/base/log_level"],     LOG),
-    (r"common/config/",      BASE + LOGGER + [r"common/(config/|protocol/secret)"],
+    (r"common/config/",      BASE + LOGGER + FILES + [r"common/(config/|protocol/secret)"],
      SYSTEM + LOG + [r"boost/"]),
     (r"common/http/",        BASE + [r"common/(http/|memory/(descriptor|thread_without_signals))"],
      SYSTEM),
@@ -47,7 +48,7 @@ LAYERS = [
     (r"common/net/kernel_interface\.cpp", [r"common/net/"],
      SYSTEM + [r"linux/(ethtool|if_ether|if_packet|sockios)\.h"]),
     (r"common/net/capture\.cpp", BASE + [r"common/net/"],            SYSTEM + [r"rte_", r"pcap/"]),
-    (r"common/net/",         BASE + LOGGER + [r"common/net/"],        SYSTEM + LOG + [r"rte_"]),
+    (r"common/net/",         BASE + LOGGER + FILES + [r"common/net/"], SYSTEM + LOG + [r"rte_"]),
     (ENGINE["aggregator"],   CORE + [ENGINE["aggregator"]],           []),
     (r"aggregator/",         LOOP + [r"aggregator/", r"common/(http|metrics)/"],
      SYSTEM + LOG + [r"nlohmann/", r"prometheus/"]),
