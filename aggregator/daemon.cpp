@@ -321,7 +321,7 @@ void Daemon::look_at_rss() {
 void Daemon::claim_vhost_directory() {
   net::make_own_directory("vhost directory", config_.vhost_dir);
   claims_.push_back(config::Claim::on_directory(config_.vhost_dir));
-  net::tell_lanes(config_.vhost_dir, config_.lanes);
+  served_ = net::tell_lanes(config_.vhost_dir, config_.lanes);
   const memory::RegionServerOptions options{
       .arena_bytes_max = std::size_t{config_.arena_memory_mib} << 20,
       .arenas_max = limits::kMaxArenas,

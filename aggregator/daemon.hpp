@@ -119,6 +119,7 @@ class Daemon {
   bool ending_ = false;
   std::unique_ptr<Control> control_;   // its socket goes last: who awaits that may start the next
   std::vector<config::Claim> claims_;  // on what no other process may serve
+  memory::Descriptor served_;          // while it is open, workers may come
   // In the order in which they depend on each other: lanes end before the ports they poll, ports
   // before the pools they fill.
   std::unique_ptr<net::Eal> eal_;

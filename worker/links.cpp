@@ -7,7 +7,6 @@
 
 #include <sluice/error.hpp>
 
-#include "common/config/claim.hpp"
 #include "common/net/clock.hpp"
 #include "common/net/vhost.hpp"
 #include "worker/thread_without_signals.hpp"
@@ -85,7 +84,7 @@ void Links::open_one_of(const std::vector<std::size_t>& choice, Time deadline) {
 }
 
 bool Links::may_open(const Link& link) {
-  return link.plan.directory.empty() || config::is_claimed_directory(link.plan.directory);
+  return link.plan.directory.empty() || net::is_served_directory(link.plan.directory);
 }
 
 /// Null if the daemon does not take the port, or just died; why is kept.

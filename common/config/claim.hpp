@@ -1,32 +1,30 @@
 // Sole use of a directory or an address by one process: held until it is destroyed or the process
-// dies, however it dies. Nothing is left behind in the file system.
+// dies, however it dies. No other user, except root, can hold one to keep us out.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <utility>
+
+#include "common/memory/descriptor.hpp"
 
 namespace sluice::config {
 
 class Claim {
  public:
-  /// Of an existing directory, whose files other processes may use. Throws Error kUnavailable when
-  /// another claim holds it or it cannot be opened.
+  /// Of an existing directory, into which others may write: by a lock on a file "lock" there, which
+  /// nobody else can open, and which stays. Throws Error kUnavailable when another claim holds it
+  /// or the file cannot be had.
   static Claim on_directory(const std::string& path);
 
   /// Of a UDP port at an address that Sluice has and the kernel does not, among the processes of
-  /// this network namespace. `ipv4` in host byte order. Throws Error kUnavailable when held.
+  /// this network namespace that may receive from a port. `ipv4` in host byte order. Throws Error
+  /// kUnavailable when held.
   static Claim on_udp_port(std::uint32_t ipv4, std::uint16_t port);
 
-  Claim(Claim&& other) noexcept;
-  Claim& operator=(Claim&&) = delete;
-  ~Claim();
-
  private:
-  explicit Claim(int fd) : fd_(fd) {}
-  int fd_;
+  explicit Claim(memory::Descriptor held) : held_(std::move(held)) {}
+  memory::Descriptor held_;
 };
-
-/// Whether some process has a claim on the directory.
-bool is_claimed_directory(const std::string& path);
 
 }  // namespace sluice::config

@@ -1,6 +1,5 @@
 #include "common/memory/unix_socket.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -18,7 +17,7 @@
 
 #include <sluice/error.hpp>
 
-#include "common/base/random_id.hpp"
+#include "common/memory/own_file.hpp"
 
 namespace sluice::memory {
 namespace {
@@ -45,22 +44,6 @@ std::optional<ucred> credentials_of(const Descriptor& socket) {
   socklen_t size = sizeof peer;
   if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return std::nullopt;
   return peer;
-}
-
-std::string directory_of(const std::string& path) {
-  const std::size_t slash = path.rfind('/');
-  return slash == path.npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
-}
-
-/// Root does as it likes.
-bool is_another_users(const struct stat& found) {
-  return found.st_uid != geteuid() && found.st_uid != 0;
-}
-
-/// Then what others have put there can be put aside, with the sticky bit too.
-bool owns(const std::string& directory) {
-  struct stat found {};
-  return stat(directory.c_str(), &found) == 0 && found.st_uid == geteuid();
 }
 
 /// One process after the other begins to serve in a directory: else two that find a socket unserved
@@ -104,17 +87,10 @@ Descriptor served_at(const std::string& path, mode_t mode, const Refuse& refuse)
   return made;
 }
 
-/// A name beside `path`, no longer than that one: it is as fit for a socket.
-std::string beside(const std::string& path) {
-  const std::size_t name = path.rfind('/') + 1;  // 0 where there is none
-  return path.substr(0, name) +
-         std::to_string(random_id()).substr(0, std::min<std::size_t>(path.size() - name, 7));
-}
-
 /// Serves there in place of what another user has put there, in a directory of ours: whatever it
 /// is, he can neither keep the place nor take it meanwhile.
 Descriptor served_instead(const std::string& path, mode_t mode, const Refuse& refuse) {
-  const std::string aside = beside(path);
+  const std::string aside = name_beside(path);
   Descriptor made = served_at(aside, mode, refuse);
   if (renameat2(AT_FDCWD, aside.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) != 0 &&
       rename(aside.c_str(), path.c_str()) != 0)  // it is gone
@@ -141,7 +117,7 @@ UnixSocket UnixSocket::listen(const std::string& path, mode_t mode) {
   const ServingLock lock(directory_of(path));
   struct stat found {};
   if (lstat(path.c_str(), &found) == 0) {
-    if (is_another_users(found) && owns(directory_of(path)))
+    if (is_another_users(found) && owns_directory_of(path))
       return UnixSocket(served_instead(path, mode, refuse));
     if (!S_ISSOCK(found.st_mode)) refuse("there is something else of this name");
     if (connect(path) || errno == EAGAIN) refuse("another process serves it");

@@ -1,6 +1,8 @@
 #include "common/net/eal.hpp"
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 
 #include <rte_eal.h>
@@ -49,17 +51,34 @@ std::vector<std::string> arguments(const EalOptions& options, const cpu_set_t& a
   return args;
 }
 
+std::string made_at_random;  // the runtime directory, if another has the name that we would give it
+
+// What others have put in its place is left alone.
+std::string make_runtime_directory() {
+  std::error_code ignored;
+  const std::string name =
+      std::filesystem::temp_directory_path(ignored) / ("sluice-" + std::to_string(geteuid()));
+  const bool is_link = std::filesystem::is_symlink(name, ignored);
+  if (!is_link) try {
+      make_own_directory("runtime directory", name);
+      return name;
+    } catch (const Error&) {
+      // Anybody may have guessed the name.
+    }
+  std::string unguessed = name + "-XXXXXX";
+  if (mkdtemp(unguessed.data()) == nullptr)
+    throw Error(ErrorCode::kUnavailable,
+                "runtime directory '" + unguessed + "' cannot be created: " + std::strerror(errno));
+  return made_at_random = unguessed;
+}
+
 // Without XDG_RUNTIME_DIR an unprivileged DPDK uses /tmp/dpdk, which belongs to whichever user came
 // first. A directory of this user's own takes its place while DPDK starts.
 class RuntimeDirectory {
  public:
   RuntimeDirectory() {
     if (geteuid() == 0 || std::getenv("XDG_RUNTIME_DIR")) return;
-    std::error_code ignored;
-    const auto directory =
-        std::filesystem::temp_directory_path(ignored) / ("sluice-" + std::to_string(geteuid()));
-    make_own_directory("runtime directory", directory);
-    setenv("XDG_RUNTIME_DIR", directory.c_str(), 1);
+    setenv("XDG_RUNTIME_DIR", make_runtime_directory().c_str(), 1);
     set_ = true;
   }
   ~RuntimeDirectory() {
@@ -75,6 +94,9 @@ class RuntimeDirectory {
 void remove_runtime_directory() {
   std::error_code ignored;
   std::filesystem::remove_all(rte_eal_get_runtime_dir(), ignored);
+  if (made_at_random.empty()) return;
+  std::filesystem::remove(made_at_random + "/dpdk", ignored);
+  std::filesystem::remove(made_at_random, ignored);
 }
 
 void check(const EalOptions& options) {

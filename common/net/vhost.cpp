@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
-#include <cstdio>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <random>
 
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -16,6 +16,7 @@
 
 #include <sluice/error.hpp>
 
+#include "common/memory/own_file.hpp"
 #include "common/net/clock.hpp"
 #include "common/net/own_directory.hpp"
 #include "common/net/stuck_peer.hpp"
@@ -30,15 +31,17 @@ constexpr std::chrono::milliseconds kWatchPeriod{50};
 constexpr unsigned kRingsOfQueue = 2;  // a queue pair
 constexpr std::size_t kSocketPathMax = sizeof(sockaddr_un::sun_path) - 1;
 
-// DPDK separates a device's settings by commas and knows no escape.
+// DPDK separates a device's settings by commas, takes brackets for lists, and knows no escape.
+constexpr const char* kOfDevices = ",=[]";
+
 void check_path(const std::string& path) {
   if (path.size() > kSocketPathMax)
     throw Error(ErrorCode::kInvalidArgument, "socket path '" + path + "' has " +
                                                  std::to_string(path.size()) +
                                                  " bytes, at most 107 expected");
-  if (path.find(',') != std::string::npos)
+  if (const std::size_t at = path.find_first_of(kOfDevices); at != std::string::npos)
     throw Error(ErrorCode::kInvalidArgument,
-                "socket path '" + path + "': a path without ',' expected");
+                "socket path '" + path + "': a path without '" + path[at] + "' expected");
 }
 
 // Whoever can put a socket there is mapped as a worker.
@@ -51,12 +54,6 @@ void make_directory(const std::string& directory) {
 }
 
 constexpr const char* kLanesFile = "lanes";
-
-std::uint16_t lanes_in(const std::string& path) {
-  unsigned lanes = 1;
-  std::ifstream(path) >> lanes;
-  return static_cast<std::uint16_t>(std::clamp(lanes, 1u, unsigned{limits::kMaxLanes}));
-}
 
 // Of a port, and of each of its queue pairs, as measured, and some more: a worker whose daemon has
 // too few of them for all queues tries again and again, until DPDK's driver in it ends the process.
@@ -84,18 +81,22 @@ std::string random_mac() {
 
 }  // namespace
 
-// By a rename, so that nobody reads half of it.
-void tell_lanes(const std::string& directory, std::uint16_t lanes) {
-  const std::string path = directory + "/" + kLanesFile;
-  const std::string fresh = path + ".new";
-  std::ofstream(fresh) << lanes << '\n';
-  if (lanes_in(fresh) != lanes || std::rename(fresh.c_str(), path.c_str()) != 0)
-    throw Error(ErrorCode::kUnavailable,
-                "'" + path + "' cannot be written: " + std::strerror(errno));
+memory::Descriptor tell_lanes(const std::string& directory, std::uint16_t lanes) {
+  return memory::replace_own_file(directory + "/" + kLanesFile, std::to_string(lanes) + "\n");
 }
 
 std::uint16_t lanes_at(const std::string& directory) {
-  return lanes_in(directory + "/" + kLanesFile);
+  const memory::Descriptor file = memory::open_plain_file(directory + "/" + kLanesFile);
+  std::array<char, 16> text;
+  const ssize_t length = file ? read(file.get(), text.data(), text.size()) : 0;
+  unsigned lanes = 1;
+  if (length > 0) std::from_chars(text.data(), text.data() + length, lanes);
+  return static_cast<std::uint16_t>(std::clamp(lanes, 1u, unsigned{limits::kMaxLanes}));
+}
+
+bool is_served_directory(const std::string& directory) {
+  const memory::Descriptor file = memory::open_plain_file(directory + "/" + kLanesFile);
+  return file && flock(file.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
 std::string worker_device(const std::string& directory, const std::string& name,
@@ -172,7 +173,8 @@ std::vector<std::string> VhostDirectory::sockets() {
   fs::directory_iterator at(directory_, error);
   while (!error && at != fs::directory_iterator()) {
     std::error_code gone;  // a socket may go while we look
-    if (at->is_socket(gone) && at->path().extension() == kWorkerSocketSuffix)
+    if (at->symlink_status(gone).type() == fs::file_type::socket &&
+        at->path().extension() == kWorkerSocketSuffix)
       names.push_back(at->path().filename());
     at.increment(error);
   }

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "common/base/limits.hpp"
+#include "common/memory/descriptor.hpp"
 #include "common/net/peer_memory.hpp"
 #include "common/net/pool.hpp"
 #include "common/net/port.hpp"
@@ -42,10 +43,13 @@ inline std::string region_socket(const std::string& directory) {
 }
 
 /// How many lanes the daemon has that serves `directory`: a worker's port there needs as many
-/// queues. Told before the daemon takes a worker. `lanes`: 1..8. Throws Error kUnavailable.
-void tell_lanes(const std::string& directory, std::uint16_t lanes);
+/// queues. Told before the daemon takes a worker. `lanes`: 1..8. While what it returns is open, the
+/// directory is served: no other user can make it look so, or otherwise. Throws Error kUnavailable.
+memory::Descriptor tell_lanes(const std::string& directory, std::uint16_t lanes);
 /// 1 if nothing is told.
 std::uint16_t lanes_at(const std::string& directory);
+/// Whether a daemon that has told its lanes is alive.
+bool is_served_directory(const std::string& directory);
 
 struct WorkerDeviceOptions {
   std::uint16_t queues = 1;        ///< at most what the daemon offers: its lanes

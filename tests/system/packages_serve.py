@@ -266,7 +266,7 @@ class Packages(harness.SystemTest):
             "env", "-i", PATH, *command, user=said["USER"]))
         daemon.wait_to_say(harness.READY)
         self.assertEqual(sorted(os.listdir(self.root + said["VOLUME"])),
-                         ["control", "lanes", "regions"])
+                         ["control", "lanes", "lock", "regions"])
         self.ends_on_signal(daemon)
 
 

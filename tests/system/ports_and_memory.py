@@ -1,5 +1,6 @@
 """What an operator can run short of: ports, memory, privileges, devices. Each is told by name."""
 import os
+import shutil
 import socket
 import struct
 import unittest
@@ -36,6 +37,15 @@ class LocalPorts(harness.SystemTest):
         self.end_steady_job(job)
         self.ends_on_signal(first)
 
+    def test_a_name_that_dpdk_cannot_take(self):
+        daemon = self.start_daemon()
+        path = os.path.join(self.directory(), "a=b.sluice")
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(path)
+            server.listen()
+            daemon.wait_to_say(f"local worker at {path} refused: socket path '{path}': a path "
+                               "without '=' expected")
+
     def test_a_directory_that_nobody_serves(self):
         os.mkdir(self.directory())
         self.refuses(self.start_joiner(0, 1, "vhost:" + self.directory()), 3, "unavailable",
@@ -71,12 +81,81 @@ class Directories(harness.SystemTest):
         os.mkdir(guessed)
         os.chown(guessed, 1, 1)
         os.chmod(self.place, 0o777)
-        self.refuses(self.start("daemon", "/usr/bin/env", "-u", "XDG_RUNTIME_DIR",
-                                harness.program("sluice-aggregator"), "--vhost-dir",
-                                self.directory(), TMPDIR=self.place,
-                                before_exec=harness.become_nobody),
-                     1, f"runtime directory '{guessed}' belongs to user 1")
+        daemon = self.start("daemon", "/usr/bin/env", "-u", "XDG_RUNTIME_DIR",
+                            harness.program("sluice-aggregator"), "--vhost-dir",
+                            self.directory(), TMPDIR=self.place,
+                            before_exec=harness.become_nobody)
+        daemon.wait_to_say(harness.READY)
+        self.ends_on_signal(daemon)
         self.assertEqual(os.listdir(guessed), [])
+        self.assertEqual([name for name in os.listdir(self.place) if "sluice-65534-" in name], [])
+
+    @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
+    def test_where_others_have_planted_files(self):
+        """Of every kind, under each name that the daemon gives to a file of its own."""
+        secret = os.path.join(self.place, "secret")
+        with open(secret, "w", encoding="ascii") as file:
+            file.write("a secret")
+        for kind in (os.mkfifo, lambda path: os.symlink(secret, path), self.plant_file,
+                     self.plant_directory, self.plant_socket):
+            os.mkdir(self.directory())
+            names = ("lanes", "lanes.new", "lock", "regions", "control")
+            for name in names:
+                path = os.path.join(self.directory(), name)
+                kind(path)
+                os.lchown(path, 1, 1)
+            os.chmod(self.directory(), 0o3770)
+            control = os.path.join(self.directory(), "control")
+            daemon = self.start_daemon("--control-socket", control)
+            self.assertEqual(os.stat(os.path.join(self.directory(), "lanes")).st_uid, 0)
+            self.end_steady_job(self.start_steady_job(1, daemon))
+            self.ends_on_signal(daemon)
+            with open(secret, encoding="ascii") as file:
+                self.assertEqual(file.read(), "a secret")
+            shutil.rmtree(self.directory())
+
+    @staticmethod
+    def plant_file(path):
+        with open(path, "w", encoding="ascii") as file:
+            file.write("8")
+
+    @staticmethod
+    def plant_directory(path):
+        os.mkdir(path)
+        with open(os.path.join(path, "full"), "w", encoding="ascii"):
+            pass
+
+    def plant_socket(self, path):
+        server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.addCleanup(server.close)
+        server.bind(path)
+        server.listen()
+
+    @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
+    def test_where_others_hold_locks(self):
+        """All those that they can take: of the directory, and of what a daemon left behind."""
+        os.mkdir(self.directory())
+        os.chmod(self.directory(), 0o755)
+        os.chmod(self.place, 0o711)
+        self.start_daemon().kill()
+        script = ("import fcntl, os, signal, sys\n"
+                  "for path in [sys.argv[1]] + [os.path.join(sys.argv[1], name)\n"
+                  "                             for name in os.listdir(sys.argv[1])]:\n"
+                  "    try:\n"
+                  "        fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_EX)\n"
+                  "        print('holds', path)\n"
+                  "    except OSError:\n"
+                  "        pass\n"
+                  "print('all', flush=True)\n"
+                  "signal.pause()\n")
+        other = self.start("nobody", harness.DEBIAN_PYTHON, "-c", script, self.directory(),
+                           before_exec=harness.become_nobody)
+        other.wait_to_say("all")
+        self.assertRegex(other.out, "holds .*/lanes")
+        self.assertNotRegex(other.out, "holds .*/lock")
+        daemon = self.start_daemon()
+        self.end_steady_job(self.start_steady_job(1, daemon))
+        self.ends_on_signal(daemon)
 
 
 @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
@@ -95,6 +174,15 @@ class OtherUsers(harness.SystemTest):
         job = self.start_steady_job(2, daemon)
         self.end_steady_job(job)
         self.assertNotIn(harness.BY_REFERENCE, daemon.err)  # that is for one user's processes
+
+    def test_find_a_lock_of_roots(self):
+        os.chmod(self.place, 0o711)
+        os.makedirs(os.path.join(self.directory(), "lock"))
+        os.chown(self.directory(), 65534, 65534)
+        self.ends_with(self.start("daemon", harness.program("sluice-aggregator"), "--vhost-dir",
+                                  self.directory(), before_exec=harness.become_nobody), 1,
+                       f"'{self.directory()}/lock' cannot be written: it is no plain file, and "
+                       "belongs to user 0; remove it")
 
     def test_reach_nobody_else_in_a_directory_of_their_own(self):
         daemon = self.start_daemon_of_nobody(0o700)
@@ -223,6 +311,27 @@ class Devices(harness.SystemTest):
     def test_an_address_in_use(self):
         first = self.daemon_on("net_af_packet0,iface=lo")
         first.wait_to_say(r"\bready\b")
+        self.ends_with(self.daemon_on("net_af_packet0,iface=lo"), 1,
+                       "UDP port 10.99.0.1:4747 is in use by another process of this machine")
+        self.ends_on_signal(first)
+
+    @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
+    def test_an_address_that_another_user_pretends_to_use(self):
+        script = ("import signal, socket\n"
+                  "held = [socket.socket(socket.AF_UNIX, kind) for kind in (1, 2, 5)]\n"
+                  "for one in held[:2]:\n"
+                  "    try:\n"
+                  "        one.bind('\\0sluice 10.99.0.1:4747')\n"
+                  "    except OSError:\n"
+                  "        pass\n"
+                  "held[0].listen(0)\n"
+                  "print('holds', flush=True)\n"
+                  "signal.pause()\n")
+        other = self.start("nobody", harness.DEBIAN_PYTHON, "-c", script,
+                           before_exec=harness.become_nobody)
+        other.wait_to_say("holds")
+        first = self.daemon_on("net_af_packet0,iface=lo")
+        first.wait_to_say(harness.READY)
         self.ends_with(self.daemon_on("net_af_packet0,iface=lo"), 1,
                        "UDP port 10.99.0.1:4747 is in use by another process of this machine")
         self.ends_on_signal(first)

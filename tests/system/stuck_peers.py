@@ -464,7 +464,7 @@ class Aggregators(harness.SystemTest):
         with self.connect_to_worker():
             self.ends_with(rank, 3, "unavailable", "no aggregator connected to its socket and "
                            "answered in time")
-        self.assertEqual(os.listdir(self.directory()), [])
+        self.assertEqual(os.listdir(self.directory()), ["lanes"])
 
     def test_that_take_the_place_of_another_and_never_answer(self):
         """Here it is DPDK's interrupt thread that waits for an answer."""
@@ -477,7 +477,7 @@ class Aggregators(harness.SystemTest):
 
     def claim_directory(self):
         """As a daemon does that serves it."""
-        claim = os.open(self.directory(), os.O_RDONLY)
+        claim = os.open(os.path.join(self.directory(), "lanes"), os.O_RDWR | os.O_CREAT)
         self.addCleanup(os.close, claim)
         fcntl.flock(claim, fcntl.LOCK_EX)
 
