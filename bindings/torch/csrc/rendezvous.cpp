@@ -182,10 +182,10 @@ class GroupStore {
     throw sluice::Error(sluice::ErrorCode::kFormationFailed, why);
   }
 
-  /// What is told first is what everyone is told, from that meeting on.
+  /// What is told first is what everyone is told, from that meeting on, and when they join.
   bool tell_first(const GroupKeys& group, int meeting, const std::string& why) {
     if (store_.add(group.failures(), 1) != 1) return false;
-    for (; meeting < kMeetings; ++meeting) set(group.why(meeting), why);
+    for (; meeting <= kMeetings; ++meeting) set(group.why(meeting), why);
     return true;
   }
 
