@@ -10,13 +10,18 @@ namespace sluice_torch {
 
 void check_dense(const std::string& call, const at::Tensor& tensor) {
   if (tensor.layout() != at::kStrided)
+    refuse(call,
+           "a tensor is " + described(tensor) +
+               "; a dense one expected, all_reduce alone takes sparse ones, of layout Sparse");
+  if (tensor.is_quantized())
     refuse(call, "a tensor is " + described(tensor) +
-                     "; a dense one expected, all_reduce alone takes sparse ones");
+                     ", whose scale does not travel; its int_repr() or dequantize() expected");
 }
 
 std::span<float> cpu_floats(const std::string& call, const at::Tensor& tensor) {
   const bool fits = tensor.layout() == at::kStrided && tensor.device().is_cpu() &&
-                    tensor.scalar_type() == at::kFloat && tensor.is_contiguous();
+                    tensor.scalar_type() == at::kFloat && tensor.is_contiguous() &&
+                    !tensor.is_neg();
   if (!fits)
     refuse(call, "a tensor is " + described(tensor) + " on " + tensor.device().str() +
                      "; a dense, contiguous float32 tensor on cpu expected");

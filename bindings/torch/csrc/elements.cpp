@@ -11,6 +11,8 @@ namespace {
 using Type = sluice::ElementType;
 using Op = c10d::ReduceOp;
 
+}  // namespace
+
 std::string dtype_name(at::ScalarType dtype) {
   switch (dtype) {
     case at::kByte:
@@ -41,6 +43,8 @@ std::string dtype_name(at::ScalarType dtype) {
       return c10::toString(dtype);
   }
 }
+
+namespace {
 
 const char* op_name(Op::RedOpType op) {
   switch (op) {
@@ -97,16 +101,17 @@ std::optional<Elements> reducible(at::ScalarType dtype) {
   }
 }
 
+/// Any byte but 0 is true: 2 and 4 have no bit in common, but a minimum that is true.
 std::optional<sluice::Reduction> reduction_of_bool(Op::RedOpType op) {
   switch (op) {
     case Op::SUM:
     case Op::MAX:
     case Op::BOR:
-      return sluice::Reduction::kBitOr;
+      return sluice::Reduction::kMax;
     case Op::PRODUCT:
     case Op::MIN:
     case Op::BAND:
-      return sluice::Reduction::kBitAnd;
+      return sluice::Reduction::kMin;
     case Op::BXOR:
       return sluice::Reduction::kBitXor;
     default:
@@ -168,7 +173,7 @@ Reducing reduced(const std::string& call, at::ScalarType dtype, const c10d::Redu
   if (!is_valid(elements->type, *reduction))
     refuse(call,
            std::string(op_name(kind)) + " of " + dtype_name(dtype) + "; integers or bool expected");
-  return {*elements, *reduction};
+  return {*elements, *reduction, dtype == at::kBool && kind == Op::BXOR};
 }
 
 sluice::Encoding encoding_named(const std::string& call, const std::string& name) {
@@ -185,25 +190,11 @@ std::string described(const at::Tensor& tensor) {
   text << dtype_name(tensor.scalar_type()) << ' ' << tensor.sizes();
   if (tensor.is_sparse())
     text << " sparse";
+  else if (tensor.layout() != at::kStrided)
+    text << " of layout " << tensor.layout();
   else if (!tensor.is_contiguous())
     text << " strides " << tensor.strides();
   return text.str();
-}
-
-std::uint64_t tag_of(const std::string& call, const at::Tensor& tensor) {
-  std::uint64_t hash = 0xCBF2'9CE4'8422'2325;  // FNV-1a's, over words
-  const auto mix = [&](std::uint64_t word) { hash = (hash ^ word) * 0x100'0000'01B3; };
-  for (const char c : call) mix(static_cast<unsigned char>(c));
-  mix(static_cast<std::uint64_t>(tensor.scalar_type()));
-  if (tensor.is_sparse()) {
-    mix(static_cast<std::uint64_t>(tensor.sparse_dim()));
-    for (const std::int64_t size : tensor.sizes()) mix(static_cast<std::uint64_t>(size));
-  }
-  if (!tensor.is_sparse() && !tensor.is_contiguous() && tensor.is_non_overlapping_and_dense()) {
-    for (const std::int64_t size : tensor.sizes()) mix(static_cast<std::uint64_t>(size));
-    for (const std::int64_t stride : tensor.strides()) mix(static_cast<std::uint64_t>(stride));
-  }
-  return hash;
 }
 
 }  // namespace sluice_torch

@@ -24,6 +24,7 @@ struct Elements {
 struct Reducing {
   Elements elements;
   sluice::Reduction reduction = sluice::Reduction::kSum;
+  bool whole_bools = false;  ///< bytes of bools must be 0 or 1: see Staging
 };
 
 /// Of a collective that only moves elements: any dtype, by its size.
@@ -39,11 +40,9 @@ Reducing reduced(const std::string& call, at::ScalarType dtype, const c10d::Redu
 /// "float16", "bfloat16", "int8" or "int4".
 sluice::Encoding encoding_named(const std::string& call, const std::string& name);
 
+std::string dtype_name(at::ScalarType dtype);  ///< "float32"
+
 /// "float32 [1024, 64]", "float32 [1024, 64] strides [1, 1024]" where it is not contiguous.
 std::string described(const at::Tensor& tensor);
-
-/// Equal on ranks whose calls and tensors agree in what the library cannot see: the call's kind,
-/// the dtype, and the order of the elements in memory.
-std::uint64_t tag_of(const std::string& call, const at::Tensor& tensor);
 
 }  // namespace sluice_torch

@@ -6,6 +6,7 @@
 #include "bindings/torch/csrc/checks.hpp"
 #include "bindings/torch/csrc/elements.hpp"
 #include "bindings/torch/csrc/errors.hpp"
+#include "bindings/torch/csrc/layout_tag.hpp"
 #include "bindings/torch/csrc/sparse.hpp"
 #include "bindings/torch/csrc/steps.hpp"
 #include "bindings/torch/csrc/without_gil.hpp"
@@ -80,7 +81,7 @@ WorkPtr ProcessGroupSluice::allreduce(Tensors& tensors, const c10d::AllreduceOpt
     return start(OpType::ALLREDUCE, options.timeout, sparse_all_reduce(tensor, options.reduceOp));
   check_dense(call, tensor);
   const Reducing kind = reduced(call, tensor.scalar_type(), options.reduceOp);
-  Staging staging(tensor.device());
+  Staging staging(tensor.device(), kind.whole_bools);
   const at::Tensor host = staging.in_place(tensor);
   return start(OpType::ALLREDUCE, options.timeout,
                {.call = call,
@@ -126,7 +127,7 @@ WorkPtr ProcessGroupSluice::allreduce_coalesced(Tensors& tensors,
   const at::Tensor& first = tensors.front();
   check_same_kind(call, tensors, first);
   const Reducing kind = reduced(call, first.scalar_type(), options.reduceOp);
-  Staging staging(first.device());
+  Staging staging(first.device(), kind.whole_bools);
   const at::Tensor host = staging.in_place(tensors);
   return start(OpType::ALLREDUCE_COALESCED, options.timeout,
                {.call = call,
@@ -141,7 +142,7 @@ WorkPtr ProcessGroupSluice::reduce(Tensors& tensors, const c10d::ReduceOptions& 
   const at::Tensor& tensor = only_dense(call, tensors);
   const std::uint16_t root = checked_root(call, options.rootRank);
   const Reducing kind = reduced(call, tensor.scalar_type(), options.reduceOp);
-  Staging staging(tensor.device());
+  Staging staging(tensor.device(), kind.whole_bools);
   const at::Tensor host = root == getRank() ? staging.in_place(tensor) : staging.input(tensor);
   const auto step = [=, tag = tag_of(call, tensor)](sluice::Communicator& job) {
     return job.reduce(host.data_ptr(), root == job.rank() ? host.data_ptr() : nullptr,
@@ -164,7 +165,7 @@ WorkPtr ProcessGroupSluice::reduce_scatter(Tensors& outputs, std::vector<Tensors
   check_same_kind(call, parts, output);
   check_elements(call, "the output", output, parts[std::size_t(getRank())].numel());
   const Reducing kind = reduced(call, output.scalar_type(), options.reduceOp);
-  Staging staging(output.device());
+  Staging staging(output.device(), kind.whole_bools);
   const at::Tensor from = staging.input(parts);
   const at::Tensor to = staging.output(outputs);
   return start(OpType::REDUCE_SCATTER, options.timeout,
@@ -182,7 +183,7 @@ WorkPtr ProcessGroupSluice::_reduce_scatter_base(at::Tensor& output, at::Tensor&
   check_same_kind(call, {output, input}, output);
   check_elements(call, "the input", input, output.numel() * getSize());
   const Reducing kind = reduced(call, output.scalar_type(), options.reduceOp);
-  Staging staging(output.device());
+  Staging staging(output.device(), kind.whole_bools);
   const at::Tensor from = staging.input(Tensors{input});
   const at::Tensor to = staging.output(Tensors{output});
   const Counts counts(ranks(), kind.elements.of(output.numel()));

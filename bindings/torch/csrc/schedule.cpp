@@ -4,12 +4,18 @@
 #include <utility>
 
 #include "bindings/torch/csrc/errors.hpp"
+#include "bindings/torch/csrc/layout_tag.hpp"
 
 namespace sluice_torch {
 namespace {
 
 std::runtime_error closed() {
   return failure("the process group is closed");
+}
+
+std::exception_ptr told(const sluice::Error& error, const Operation& operation) {
+  const std::string why = operation.is_collective() ? with_layouts(error.what()) : error.what();
+  return translated({error.code(), why}, operation.description());
 }
 
 }  // namespace
@@ -40,7 +46,7 @@ void Schedule::start_step(Operation& operation) {
   try {
     operation.work_ = steps[operation.steps_started_](*communicator_);
   } catch (const sluice::Error& error) {
-    std::rethrow_exception(translated(error, operation.description()));
+    std::rethrow_exception(told(error, operation));
   }
   const bool last = ++operation.steps_started_ == steps.size();
   operation.issued_.store(last, std::memory_order_release);
@@ -54,7 +60,7 @@ bool Schedule::wait(Operation& operation, Clock::time_point deadline) {
     const sluice::Work& work = operation.work_;
     if (work.valid() && !work.wait_for(deadline - Clock::now())) return false;
   } catch (const sluice::Error& reason) {
-    error = translated(reason, operation.description());
+    error = told(reason, operation);
   }
   const bool went_well = !error;
   if (operation.settle(std::move(error)) && went_well) count(operation.work_);

@@ -11,6 +11,7 @@
 
 #include "bindings/torch/csrc/elements.hpp"
 #include "bindings/torch/csrc/errors.hpp"
+#include "bindings/torch/csrc/layout_tag.hpp"
 #include "bindings/torch/csrc/shared_tensors.hpp"
 
 namespace sluice_torch {
@@ -61,7 +62,7 @@ class SparseSum {
         tag_(tag_of(kCall, target)),
         key_bound_(std::max<std::int64_t>(1, row_count(target))),
         keys_(keys_of(target._indices().cpu().contiguous(), target.sizes())),
-        values_(target._values().cpu().contiguous()) {}
+        values_(target._values().cpu().resolve_conj().resolve_neg().contiguous()) {}
 
   sluice::Work start(sluice::Communicator& job) {
     // A row without elements has nothing to add, but is there: a byte stands for it.
@@ -132,6 +133,8 @@ Operation::Request sparse_all_reduce(const at::Tensor& tensor, const c10d::Reduc
   const Reducing kind = reduced(kCall, tensor.scalar_type(), op);
   if (op.op_ != c10d::ReduceOp::SUM && op.op_ != c10d::ReduceOp::AVG)
     refuse(kCall, "SUM or AVG expected");
+  if (tensor.sparse_dim() == 0)
+    refuse(kCall, described(tensor) + " has no sparse dimension; 1 or more expected");
   const auto sum = std::make_shared<SparseSum>(tensor, kind);
   return {.call = kCall,
           .tensor = tensor,

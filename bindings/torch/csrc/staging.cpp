@@ -5,12 +5,21 @@
 namespace sluice_torch {
 namespace {
 
+/// Its memory has other bits than its elements.
+bool is_lazy(const at::Tensor& tensor) {
+  return tensor.is_conj() || tensor.is_neg();
+}
+
+at::Tensor resolved(const at::Tensor& tensor) {
+  return is_lazy(tensor) ? tensor.resolve_conj().resolve_neg() : tensor;
+}
+
 /// The tensors as one flat view, if they follow each other in one storage as lists of chunks do.
 std::optional<at::Tensor> as_one(const std::vector<at::Tensor>& parts) {
   std::int64_t total = 0;
   for (const at::Tensor& part : parts) {
     const at::Tensor& first = parts.front();
-    if (!part.is_contiguous() || !part.is_alias_of(first) ||
+    if (!part.is_contiguous() || is_lazy(part) || !part.is_alias_of(first) ||
         part.scalar_type() != first.scalar_type() ||
         part.storage_offset() != first.storage_offset() + total)
       return std::nullopt;
@@ -23,7 +32,7 @@ std::optional<at::Tensor> as_one(const std::vector<at::Tensor>& parts) {
 at::Tensor concatenated(const std::vector<at::Tensor>& parts) {
   std::vector<at::Tensor> flat;
   flat.reserve(parts.size());
-  for (const at::Tensor& part : parts) flat.push_back(part.reshape(-1));
+  for (const at::Tensor& part : parts) flat.push_back(resolved(part).reshape(-1));
   return at::cat(flat);
 }
 
@@ -51,12 +60,20 @@ Staging::Lane::Lane(at::Device device)
   begun.block(stream);
 }
 
-Staging::Staging(at::Device device) {
+Staging::Staging(at::Device device, bool whole_bools) : whole_bools_(whole_bools) {
   if (!device.is_cpu()) lane_.emplace(device);
 }
 
 std::optional<at::Device> Staging::device() const {
   return lane_ ? std::optional(lane_->stream.device()) : std::nullopt;
+}
+
+/// The tensor itself, if its memory has what the library is to read.
+at::Tensor Staging::read(const at::Tensor& tensor) const {
+  const at::Tensor elements = resolved(tensor);
+  if (!whole_bools_ || elements.scalar_type() != at::kBool) return elements;
+  const at::Tensor bytes = elements.view(at::kByte);
+  return bytes.gt(1).any().item<bool>() ? bytes.ne(0) : elements;
 }
 
 at::Tensor Staging::to_host(const at::Tensor& tensor, bool with_contents) {
@@ -76,7 +93,9 @@ void Staging::note_back(const at::Tensor& host, const std::vector<at::Tensor>& t
 at::Tensor Staging::input(const at::Tensor& tensor) {
   at::Tensor host;
   on_lane([&] {
-    host = to_host(tensor.is_non_overlapping_and_dense() ? tensor : tensor.contiguous(), true);
+    const at::Tensor elements = read(tensor);
+    host =
+        to_host(elements.is_non_overlapping_and_dense() ? elements : elements.contiguous(), true);
   });
   return host;
 }
@@ -85,7 +104,10 @@ at::Tensor Staging::output(const at::Tensor& tensor) {
   at::Tensor host;
   on_lane([&] {
     const bool dense = tensor.is_non_overlapping_and_dense();
-    host = to_host(dense ? tensor : at::empty(tensor.sizes(), tensor.options()), false);
+    const auto copy = [&] {
+      return dense ? at::empty_like(tensor) : at::empty(tensor.sizes(), tensor.options());
+    };
+    host = to_host(dense && !is_lazy(tensor) ? tensor : copy(), false);
   });
   if (!host.is_same(tensor)) note_back(host, {tensor});
   return host;
@@ -101,7 +123,7 @@ at::Tensor Staging::input(const std::vector<at::Tensor>& parts) {
   at::Tensor host;
   on_lane([&] {
     const auto one = as_one(parts);
-    host = to_host(one ? *one : concatenated(parts), true);
+    host = to_host(read(one ? *one : concatenated(parts)), true);
   });
   return host;
 }
@@ -120,8 +142,8 @@ at::Tensor Staging::in_place(const std::vector<at::Tensor>& parts) {
   at::Tensor host;
   on_lane([&] {
     const auto one = as_one(parts);
-    host = to_host(one ? *one : concatenated(parts), true);
-    if (!one || lane_) note_back(host, parts);
+    host = to_host(read(one ? *one : concatenated(parts)), true);
+    if (!one || !host.is_same(*one)) note_back(host, parts);
   });
   return host;
 }

@@ -1,8 +1,9 @@
 // A call's tensors as the library needs them: in host memory, each in one piece.
 //
-// What already is so is used where it lies. The rest is copied: strided views and lists of tensors
-// into one piece, device tensors through pinned memory on a stream of their own, which starts after
-// what the caller's stream has been given, and after which the caller's stream goes on.
+// What already is so is used where it lies. The rest is copied: strided views, lists of tensors,
+// and what PyTorch has conjugated or negated lazily into one piece, device tensors through pinned
+// memory on a stream of their own, which starts after what the caller's stream has been given, and
+// after which the caller's stream goes on.
 #pragma once
 
 #include <optional>
@@ -20,8 +21,9 @@ namespace sluice_torch {
 
 class Staging {
  public:
-  /// `device`: of all the call's tensors.
-  explicit Staging(at::Device device);
+  /// `device`: of all the call's tensors. `whole_bools`: any byte but 0 is true; here it is to
+  /// be 1.
+  explicit Staging(at::Device device, bool whole_bools = false);
 
   /// One tensor, its elements in the order of memory where that has no holes; every rank must have
   /// the same order then. Read, written, or both.
@@ -70,10 +72,12 @@ class Staging {
     std::vector<at::Tensor> targets;
   };
 
+  at::Tensor read(const at::Tensor& tensor) const;
   at::Tensor to_host(const at::Tensor& tensor, bool with_contents);
   void note_back(const at::Tensor& host, const std::vector<at::Tensor>& targets);
 
   std::optional<Lane> lane_;
+  bool whole_bools_;
   std::vector<Back> backs_;
 };
 

@@ -8,6 +8,7 @@
 #include "bindings/torch/csrc/checks.hpp"
 #include "bindings/torch/csrc/elements.hpp"
 #include "bindings/torch/csrc/errors.hpp"
+#include "bindings/torch/csrc/layout_tag.hpp"
 
 namespace sluice_torch {
 namespace {

@@ -263,6 +263,73 @@ def layouts():
     same(parameter.data, torch.full((4,), float(RANKS)))
 
 
+def lazy_tensors():
+    """Conjugated or negated only when read: what travels are the elements, not the memory. PyTorch
+    1.13 itself gives most collectives copies of lazy outputs: here are those that get them."""
+    default, to_last = group.default(), dist.GatherOptions()
+    to_last.rootRank = LAST
+
+    def conjugated(rank):
+        return of_rank(rank, (40, 30), torch.complex64).mul(1 + 2j).conj()
+
+    def negated(rank):
+        return torch._neg_view(of_rank(rank, (40, 30), torch.float32))
+
+    def plain(tensor):
+        return tensor.resolve_conj().resolve_neg().clone()
+
+    def transposed(rank):
+        return negated(rank).t()
+
+    for lazy in conjugated, negated, transposed, lazy_holes:
+        expected = [plain(lazy(rank)) for rank in range(RANKS)]
+        outputs = [torch.zeros_like(one) for one in expected]
+        for work in (default.allgather([outputs], [lazy(RANK)]),
+                     default.alltoall(outputs, [lazy(RANK)] * RANKS),
+                     default.gather([outputs] if RANK == LAST else [], [lazy(RANK)], to_last)):
+            work.wait()
+            same(torch.stack(outputs), torch.stack(expected))
+        if lazy is not transposed:  # whose elements are gathered in the order of memory
+            flat = torch.zeros((RANKS * 40, 30), dtype=expected[0].dtype)
+            default._allgather_base(flat, lazy(RANK)).wait()
+            same(flat, torch.cat(expected))
+        tensors = [lazy(RANK), plain(lazy(RANK))]
+        default.allreduce_coalesced(tensors).wait()
+        for tensor in tensors:
+            same(plain(tensor), sum(expected))
+        output = torch._neg_view(torch.zeros(RANKS))
+        default.alltoall_base(output, torch._neg_view(torch.full((RANKS,), float(RANK))), [],
+                              []).wait()
+        same(plain(output), -torch.arange(float(RANKS)))
+    sparse = torch.sparse_coo_tensor(torch.tensor([[3, 5]]),
+                                     torch._neg_view(torch.tensor([1., 2.])), (9,))
+    dist.all_reduce(sparse)
+    same(sparse.to_dense()[3:6], torch.tensor([-1., 0., -2.]) * RANKS)
+
+
+def lazy_holes(rank):
+    """The imaginary part of a conjugated tensor: negated lazily, with gaps."""
+    return of_rank(rank, (40, 30), torch.complex64).mul(1 + 2j).conj().imag
+
+
+def bools_of_any_byte():
+    """Each but 0 is true."""
+    def bools(rank):
+        return torch.tensor([2 << rank, 0, 1, 4 * (rank == 0)] * 100, dtype=torch.uint8)
+
+    expected = {"MIN": [1, 0, 1, RANKS == 1], "MAX": [1, 0, 1, 1],
+                "BXOR": [RANKS % 2, 0, RANKS % 2, 1]}
+    expected |= {"PRODUCT": expected["MIN"], "BAND": expected["MIN"], "SUM": expected["MAX"],
+                 "BOR": expected["MAX"]}
+    for op, one in expected.items():
+        tensor = bools(RANK).view(torch.bool)
+        dist.all_reduce(tensor, getattr(ReduceOp, op))
+        same(tensor.view(torch.uint8) != 0, torch.tensor(one * 100, dtype=torch.bool), op)
+        part = torch.empty(400, dtype=torch.bool)
+        dist.reduce_scatter(part, [bools(RANK).view(torch.bool)] * RANKS, getattr(ReduceOp, op))
+        same(part.view(torch.uint8) != 0, torch.tensor(one * 100, dtype=torch.bool), op)
+
+
 def sparse_input(rank, sizes, dense, dtype, count=40):
     generator = torch.Generator().manual_seed(rank)
     indices = torch.stack([torch.randint(0, size, (count,), generator=generator) for size in sizes])
@@ -418,7 +485,24 @@ def bad_arguments():
     refused(lambda: dist.all_reduce(good.bool(), ReduceOp.AVG), ValueError, "AVG of bool")
     refused(lambda: dist.all_reduce(good, ReduceOp.BOR), ValueError, "BOR of float32", "integers")
     quantized = torch.quantize_per_tensor(good, 1., 0, torch.qint8)
-    refused(lambda: dist.all_reduce(quantized), ValueError, "QInt8", "float32")
+    for odd, told in ((quantized, "QInt8 [10], whose scale does not travel; its int_repr() or"),
+                      (good.view(2, 5).to_sparse_csr(), "float32 [2, 5] of layout SparseCsr; a"),
+                      (good.to_mkldnn(), "float32 [10] of layout Mkldnn; a dense one")):
+        for name, call in (("all_reduce", lambda odd: default.allreduce([odd])),
+                           ("broadcast", lambda odd: default.broadcast(odd, 0)),
+                           ("reduce", lambda odd: default.reduce(odd, 0)),
+                           ("all_gather", lambda odd: default.allgather([[odd] * RANKS], [odd])),
+                           ("scatter", lambda odd: default.scatter(odd, [odd] * RANKS, 0)),
+                           ("all_to_all", lambda odd: default.alltoall([odd] * RANKS,
+                                                                       [odd] * RANKS)),
+                           ("all_to_all_single", lambda odd: default.alltoall_base(odd, odd, [],
+                                                                                   [])),
+                           ("reduce_scatter_tensor",
+                            lambda odd: default._reduce_scatter_base(odd, odd)),
+                           ("send", lambda odd: default.send([odd], (RANK + 1) % RANKS, 0))):
+            refused(lambda: call(odd), ValueError, f"sluice: {name}: a tensor is {told}")
+    refused(lambda: dist.all_reduce(torch.tensor(3.).to_sparse()), ValueError,
+            "sluice: sparse all_reduce: float32 [] sparse has no sparse dimension; 1 or more")
     refused(lambda: default.allreduce([good, good]), ValueError, "2 tensors; 1 expected")
     premultiplied = dist._make_nccl_premul_sum(2.)
     refused(lambda: dist.all_reduce(good, premultiplied), ValueError, "PREMUL_SUM")
@@ -497,7 +581,7 @@ if __name__ == "__main__":
     group.start()
     group.run(all_reduce, all_reduce_as_gloo_does, reduce, reduce_scatter, broadcast, gathers,
               scatter, all_to_all, splits_of_either_form, messages, messages_pass_collectives,
-              coalesced, objects, layouts, sparse, works_and_futures, callbacks_that_wait,
-              a_time_out_beside_a_callback, subgroups,
+              coalesced, objects, layouts, lazy_tensors, bools_of_any_byte, sparse,
+              works_and_futures, callbacks_that_wait, a_time_out_beside_a_callback, subgroups,
               one_store_for_several_groups, bad_arguments, sizes_of_all_to_all_differ,
               sequence_numbers, forked_children)

@@ -141,10 +141,16 @@ def mismatch():
     types = torch.float32, torch.int32
     told(lambda g: dist.all_reduce(torch.ones(10, dtype=types[odd]), group=g), "float", "int32")
     bytes_ = [torch.ones(10, dtype=dtype) for dtype in (torch.bool, torch.uint8)]
-    told(lambda g: dist.all_reduce(bytes_[odd], dist.ReduceOp.BOR, group=g), "tag")
+    told(lambda g: dist.all_reduce(bytes_[odd], dist.ReduceOp.BXOR, group=g),
+         "all_reduce of uint8", "all_reduce of bool")
+    told(lambda g: dist.all_gather([torch.ones(4)] * 2, torch.ones(4), group=g) if odd
+         else dist.all_gather_into_tensor(torch.ones(8), torch.ones(4), group=g),
+         " has all_gather of float32", " has all_gather_into_tensor of float32")
     told(lambda g: dist.broadcast(torch.ones(10), odd, group=g), "root")
     square = torch.ones(5, 5, 2)
-    told(lambda g: dist.all_reduce(square.transpose(0, 1 + odd), group=g), "tag")
+    told(lambda g: dist.all_reduce(square.transpose(0, 1 + odd), group=g),
+         " has all_reduce of float32, dimensions by stride 2, 1, 0 (checksum of sizes ",
+         " has all_reduce of float32, dimensions by stride 1, 0, 2 (checksum of sizes ")
     told(lambda g: dist.all_reduce(torch.ones(64).to_sparse() if odd else torch.ones(1), group=g))
     told(lambda g: dist.all_reduce(torch.ones(120 + odd, 8).to_sparse(), group=g),
          "key bound", "968", "960")
