@@ -9,7 +9,6 @@
 #include <optional>
 #include <sstream>
 #include <string>
-#include <string_view>
 
 #include <boost/program_options.hpp>
 

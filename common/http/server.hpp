@@ -5,6 +5,9 @@
 // costs a descriptor. There is a fixed number of places, and who comes when all are taken gets that
 // of the oldest client of the address that has most: a host can only keep out itself, and who asks
 // at once is answered at once. It is the same where the process has no descriptor left.
+//
+// No library that we know does that: civetweb keeps a thread per client, and it spins, as
+// libmicrohttpd does, when the process has no descriptor left.
 #pragma once
 
 #include <chrono>
