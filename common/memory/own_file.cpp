@@ -39,9 +39,10 @@ bool put_aside_anothers(const std::string& path) {
   return true;
 }
 
-std::string whose(const std::string& path) {
+/// Or the error of opening it, if nothing is there.
+std::string whose(const std::string& path, int error) {
   struct stat found {};
-  if (lstat(path.c_str(), &found) != 0) return std::strerror(errno);
+  if (lstat(path.c_str(), &found) != 0) return std::strerror(error);
   return (S_ISREG(found.st_mode) ? "it is a file of user "
                                  : "it is no plain file, and belongs to user ") +
          std::to_string(found.st_uid) + "; remove it";
@@ -71,14 +72,16 @@ std::string name_beside(const std::string& path) {
 
 Descriptor open_own_file(const std::string& path) {
   constexpr int kTries = 2;  // the second one finds the name free
+  int error = 0;
   for (int i = 0; i < kTries; ++i) {
     Descriptor file(open(path.c_str(), O_RDWR | O_CREAT | kSafely, 0600));
     if (is_plain_own(file.get()) && fchmod(file.get(), 0600) == 0) return file;
+    error = errno;
     if (!file && errno != EACCES && errno != ELOOP && errno != EISDIR && errno != ENXIO)
       refuse(path, std::strerror(errno));
     if (!put_aside_anothers(path)) break;
   }
-  refuse(path, whose(path));
+  refuse(path, whose(path, error));
 }
 
 Descriptor replace_own_file(const std::string& path, const std::string& text) {
@@ -91,7 +94,7 @@ Descriptor replace_own_file(const std::string& path, const std::string& text) {
                     fchmod(file.get(), 0644) == 0 &&
                     (replaces() || (put_aside_anothers(path) && replaces()));
   if (made) return file;
-  const std::string why = errno == EISDIR ? whose(path) : std::strerror(errno);
+  const std::string why = errno == EISDIR ? whose(path, errno) : std::strerror(errno);
   unlink(fresh.c_str());
   refuse(path, why);
 }
