@@ -434,16 +434,17 @@ def a_time_out_beside_a_callback():
     """Which waits until that has come."""
     if RANKS == 1:
         return
-    hasty, came = dist.new_group(timeout=datetime.timedelta(seconds=1)), threading.Event()
-    held = dist.all_reduce(torch.ones(3), async_op=True, group=hasty).get_future()
+    word, came, hasty = dist.new_group(), threading.Event(), dist.AllreduceOptions()
+    hasty.timeout = datetime.timedelta(seconds=1)
+    held = dist.all_reduce(torch.ones(3), async_op=True).get_future()
     released = held.then(lambda _: came.wait(60))
     if RANK == 0:
-        future = dist.all_reduce(torch.ones(3), async_op=True, group=hasty).get_future()
-        refused(future.wait, RuntimeError, "all_reduce 2 ", "1000 ms")
-        dist.barrier()
+        future = group.default().allreduce([torch.ones(3)], hasty).get_future()
+        refused(future.wait, RuntimeError, "all_reduce ", "is not done after 1000 ms")
+        dist.barrier(group=word)
     else:
-        dist.barrier()
-        dist.all_reduce(torch.ones(3), group=hasty)
+        dist.barrier(group=word)
+        dist.all_reduce(torch.ones(3))
     came.set()
     assert released.wait()
 
