@@ -39,7 +39,8 @@ constexpr auto kPauseWorthSaying = 1s;  // of a lane
 constexpr auto kRssPeriod = 2s;         // how often a device is asked whether it spreads as before
 constexpr auto kRetirement = 500ms;     // after which ranks that were told nothing notice the end
 constexpr auto kLongestCapture = 3600s;
-constexpr auto kSamplePeriod = 1s;  // of what metrics and the status page tell
+constexpr std::size_t kContextsOfProcess = 2;  // at least so many of one may share memory
+constexpr auto kSamplePeriod = 1s;             // of what metrics and the status page tell
 constexpr auto kHeaderRoom = net::kIpv4Bytes + net::kUdpBytes;
 
 sigset_t awaited_signals() {
@@ -328,6 +329,7 @@ void Daemon::claim_vhost_directory() {
       .results_bytes = limits::kResultsBytes / config_.lanes,
       .results_max = std::min<std::size_t>(config_.max_jobs, limits::kMaxWaitingResults),
       .workers_max = config_.vhost_max_ports,
+      .of_process_max = std::max<std::size_t>(kContextsOfProcess, config_.vhost_max_ports / 4),
       .lanes = config_.lanes};
   memory_ =
       std::make_unique<MappedMemory>(net::region_socket(config_.vhost_dir), options, peer_log_);

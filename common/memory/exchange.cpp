@@ -92,14 +92,14 @@ void RegionServer::poll() {
   for (int i = 0; i < kConnectionsAtOnce; ++i) {
     auto socket = socket_.accept();
     if (!socket) break;
-    const bool full = workers_.size() >= options_.workers_max;
-    if (!full && socket->peer_is_trusted()) {
+    const std::string why = refusal_of(*socket);
+    if (why.empty()) {
       watch(*socket);
       workers_.push_back({.socket = std::move(*socket)});
       continue;
     }
     ++counters_.workers_refused;
-    events_.refused(full ? "too many workers share memory" : "its process is another user's");
+    events_.refused(why);
   }
   for (auto worker = workers_.begin(); worker != workers_.end();) {
     const auto next = std::next(worker);
@@ -110,6 +110,19 @@ void RegionServer::poll() {
     worker = next;
   }
   unmap_unused();
+}
+
+/// Of a connection; empty: it is taken.
+std::string RegionServer::refusal_of(const UnixSocket& socket) const {
+  if (!socket.peer_is_trusted()) return "its process is another user's";
+  if (workers_.size() >= options_.workers_max) return "too many workers share memory";
+  const pid_t process = socket.peer_process();
+  const auto same = std::count_if(workers_.begin(), workers_.end(), [&](const Worker& worker) {
+    return worker.socket.peer_process() == process;
+  });
+  if (static_cast<std::size_t>(same) < options_.of_process_max) return "";
+  return "its process " + std::to_string(process) + " has " + std::to_string(same) +
+         " connections already";
 }
 
 bool RegionServer::has_lost_memory(const Worker& worker) {

@@ -32,12 +32,13 @@ struct JobAtLane {
 };
 
 struct RegionServerOptions {
-  std::size_t arena_bytes_max = 0;  ///< of all arenas of one worker together
-  std::size_t arenas_max = 0;       ///< of one worker
-  std::size_t results_bytes = 0;    ///< of a region for a job's sums, at most
-  std::size_t results_max = 0;      ///< regions of a lane that wait for their session
-  std::size_t workers_max = 0;      ///< connections
-  std::uint16_t lanes = 1;          ///< each gives a job a region of its own
+  std::size_t arena_bytes_max = 0;        ///< of all arenas of one worker together
+  std::size_t arenas_max = 0;             ///< of one worker
+  std::size_t results_bytes = 0;          ///< of a region for a job's sums, at most
+  std::size_t results_max = 0;            ///< regions of a lane that wait for their session
+  std::size_t workers_max = 0;            ///< connections
+  std::size_t of_process_max = SIZE_MAX;  ///< connections of one process
+  std::uint16_t lanes = 1;                ///< each gives a job a region of its own
 };
 
 /// What a RegionServer tells its owner, from within poll().
@@ -100,6 +101,7 @@ class RegionServer {
     std::vector<const Worker*> asked_by = {};
   };
 
+  std::string refusal_of(const UnixSocket& socket) const;
   bool has_lost_memory(const Worker& worker);
   bool serve(Worker& worker);
   bool share(Worker& worker, std::uint64_t id, UnixSocket::Received& received);

@@ -192,11 +192,38 @@ void VhostDirectory::poll() {
   }
   const std::vector<std::string> names = sockets();
   if (!readable_) return;
-  std::erase_if(refused_, [&](const auto& entry) {
+  const auto is_gone = [&](const auto& entry) {
     return !std::binary_search(names.begin(), names.end(), entry.first);
+  };
+  std::erase_if(refused_, is_gone);
+  std::erase_if(turns_, is_gone);
+  for (const std::string& name : in_turn(names)) consider(name);
+}
+
+/// Those that have no port: who waits longest is first, whatever his name.
+std::vector<std::string> VhostDirectory::in_turn(const std::vector<std::string>& names) {
+  std::vector<std::string> waiting;
+  for (const std::string& name : names) {
+    if (turns_.try_emplace(name, next_turn_).second) ++next_turn_;
+    if (!links_.contains(name)) waiting.push_back(name);
+  }
+  std::sort(waiting.begin(), waiting.end(), [this](const auto& one, const auto& other) {
+    return turns_.at(one) < turns_.at(other);
   });
-  for (const std::string& name : names)
-    if (!links_.contains(name)) consider(name);
+  return waiting;
+}
+
+/// Another waits for a port: whose link did not come up in time has to wait again. One at a time.
+void VhostDirectory::make_room() {
+  Link* silent = nullptr;
+  for (auto& [name, link] : links_) {
+    if (link.detaching) return;
+    if (link.came_up || now() < after(link.last_up, kSilenceLimit)) continue;
+    if (!silent || link.last_up < silent->last_up) silent = &link;
+  }
+  if (!silent) return;
+  ++counters_.renewed;
+  detach(*silent);
 }
 
 void VhostDirectory::watch() {
@@ -261,6 +288,7 @@ void VhostDirectory::look_after(const std::string& name, Link& link) {
   if (!link.detaching) {
     if (link.port->link_up()) {
       link.last_up = now();
+      link.came_up = true;
       return;
     }
     if (socket_is_served(path(name))) {
@@ -275,22 +303,23 @@ void VhostDirectory::look_after(const std::string& name, Link& link) {
   VhostPeers::forget(path(name));
   ++counters_.detached;
   if (!link.refusal.empty()) refuse(name, link.refusal, false);
+  if (!link.came_up) turns_[name] = next_turn_++;
   links_.erase(name);
   if (events_.detached) events_.detached(id);
 }
 
 void VhostDirectory::consider(const std::string& name) {
   const auto refused = refused_.find(name);
-  if (!socket_is_served(path(name)))
-    remove_stale(name);
-  else if (links_.size() >= options_.max_ports)
+  if (!socket_is_served(path(name))) return remove_stale(name);
+  if (refused != refused_.end() && !refused->second) return;
+  if (links_.size() >= options_.max_ports) {
     refuse(name, "all " + std::to_string(options_.max_ports) + " vhost ports are taken", true);
-  else if (refused != refused_.end() && !refused->second)
-    return;
-  else if (!has_descriptors_for(options_.port.queues))
+    make_room();
+  } else if (!has_descriptors_for(options_.port.queues)) {
     refuse(name, "this process may open too few further descriptors (ulimit -n)", true);
-  else
+  } else {
     attach(name);
+  }
 }
 
 void VhostDirectory::attach(const std::string& name) {

@@ -96,6 +96,9 @@ class VhostDirectory {
 
   /// A port whose link is down for so long is unplugged and plugged again.
   static constexpr Duration kLinkTimeLimit = std::chrono::seconds(2);
+  /// And one whose link never came up, while others wait for a port. It waits as they do then: who
+  /// only serves sockets keeps no worker out.
+  static constexpr Duration kSilenceLimit = std::chrono::seconds(1);
 
   struct Counters {
     std::uint64_t attached = 0;
@@ -135,6 +138,7 @@ class VhostDirectory {
     std::unique_ptr<Port> port;
     unsigned slot = 0;
     Time last_up;  // or when it was plugged
+    bool came_up = false;
     bool detaching = false;
     std::string refusal = {};  // why it is not to be plugged again
   };
@@ -146,6 +150,8 @@ class VhostDirectory {
   void look_after(const std::string& name, Link& link);
   void drop(Link& link, const std::string& why);
   void detach(Link& link);
+  std::vector<std::string> in_turn(const std::vector<std::string>& names);
+  void make_room();
   void consider(const std::string& name);
   void attach(const std::string& name);
   void refuse(const std::string& name, const std::string& reason, bool try_again);
@@ -156,8 +162,10 @@ class VhostDirectory {
   VhostOptions options_;
   std::vector<BufferPool*> pools_;
   VhostEvents events_;
-  std::map<std::string, Link> links_;    // by the socket's name
-  std::map<std::string, bool> refused_;  // sockets, and whether a free port would do
+  std::map<std::string, Link> links_;           // by the socket's name
+  std::map<std::string, bool> refused_;         // sockets, and whether a free port would do
+  std::map<std::string, std::uint64_t> turns_;  // of all sockets: when each came, or had its turn
+  std::uint64_t next_turn_ = 0;
   std::array<std::atomic<bool>, limits::kMaxPortIds> released_{};
   bool readable_ = true;
   Counters counters_;

@@ -384,6 +384,50 @@ TEST_CASE("Workers beyond the limit are refused once, and served when a port is 
   CHECK(pair.poll_until([served = second.get()] { return served->link_up(); }));
 }
 
+TEST_CASE("Who only serves sockets keeps no worker from a port") {
+  LocalPair pair(1);
+  std::vector<int> mute;
+  for (const char* const name : {"/a.sluice", "/b.sluice"}) {  // before a worker's by name
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    (pair.directory.path + name).copy(address.sun_path, sizeof(address.sun_path) - 1);
+    mute.push_back(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0));
+    REQUIRE(bind(mute.back(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
+    REQUIRE(listen(mute.back(), 64) == 0);
+  }
+  REQUIRE(pair.poll_until([&] { return pair.attached.size() == 1; }));
+  auto worker = std::async(std::launch::async, [&] {
+    PortOptions options = port_options(worker_device(pair.directory.path, unique_socket_name("w")),
+                                       LocalPair::kWorkerIp, 9000);
+    options.peer_timeout = 60s;
+    return std::make_unique<Port>(options, pair.payloads);
+  });
+  CHECK(pair.poll_until(
+      [&] { return pair.let_go(), worker.wait_for(0s) == std::future_status::ready; }));
+  CHECK(pair.poll_until([served = worker.get()] { return served->link_up(); }));
+  for (const int fd : mute) close(fd);
+}
+
+TEST_CASE("A socket is attached whatever its name, or the refusal names the character") {
+  for (char c = '!'; c <= '~'; ++c) {
+    if (c == '/') continue;
+    LocalPair pair;
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    (pair.directory.path + "/a" + c + "b.sluice")
+        .copy(address.sun_path, sizeof(address.sun_path) - 1);
+    const int server = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    REQUIRE(bind(server, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
+    REQUIRE(listen(server, 4) == 0);
+    REQUIRE(pair.poll_until([&] { return pair.attached.size() + pair.refused.size() == 1; }));
+    INFO(c);
+    CHECK(pair.attached.empty() == (std::string(",=[]").find(c) != std::string::npos));
+    if (!pair.refused.empty())
+      CHECK_THAT(pair.refused[0], Contains(std::string("a path without '") + c + "' expected"));
+    close(server);
+  }
+}
+
 TEST_CASE("A worker does not wait for its aggregator for ever") {
   start_eal_once();
   const TemporaryDirectory directory;
