@@ -595,6 +595,7 @@ void Daemon::look_at_capture() {
     for (const auto& lane : lanes_) lane->capture(nullptr);
   if (capture_.use_count() > 1) return;
   capture_->finish();
+  if (!capture_->is_finished()) return;
   captured_ = capture_->counters();
   capture_.reset();
   lanes_leave_capture_ = false;

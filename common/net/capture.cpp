@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstring>
+#include <mutex>
+#include <thread>
 
 #include <pcap/pcap.h>
 #include <pthread.h>
@@ -19,6 +23,7 @@
 #include <sluice/error.hpp>
 
 #include "common/base/limits.hpp"
+#include "common/memory/thread_without_signals.hpp"
 #include "common/net/clock.hpp"
 
 namespace sluice::net {
@@ -26,6 +31,7 @@ namespace {
 
 constexpr unsigned kFramesUnderWay = 1024;  // copied and not written yet
 constexpr auto kWriterPause = std::chrono::milliseconds(1);
+constexpr auto kPatience = std::chrono::seconds(1);  // with a file that takes nothing, at the end
 
 /// With each copy.
 struct Facts {
@@ -44,57 +50,104 @@ void free_all(std::span<rte_mbuf*> frames) {
 
 }  // namespace
 
-Capture::Capture(int file, const CaptureOptions& options)
-    : options_(options),
-      begun_(now()),
-      epoch_(std::chrono::system_clock::now().time_since_epoch()) {
-  const auto refuse = [&](ErrorCode code, const std::string& why) {
-    release();
-    if (file_ == nullptr) ::close(file);
-    throw Error(code, "cannot capture: " + why);
-  };
-  struct stat status {};
-  if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode))
-    refuse(ErrorCode::kInvalidArgument, "what is to be written is no regular file");
+/// What the writer shares with the others.
+struct Capture::State {
+  State(int descriptor, const CaptureOptions& with) : options(with), file(descriptor) {}
+  ~State();
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  void make_memory();
+  void run();
+  bool is_late() const { return options.longest.count() != 0 && now() - begun >= options.longest; }
+
+  const CaptureOptions options;
+  const Time begun = now();
+  const Duration epoch = std::chrono::system_clock::now().time_since_epoch();  // when that was
+  rte_mempool* pool = nullptr;
+  rte_ring* ring = nullptr;
+  std::atomic<std::uint64_t> written{0};
+  std::atomic<std::uint64_t> missed{0};
+  std::atomic<bool> done{false};
+  std::atomic<bool> ends{false};  // the writer
+  std::mutex mutex;
+  std::condition_variable finished;
+  bool is_finished = false;  // guarded by mutex, as are the following
+  std::string error;
+
+ private:
+  void open();
+  void write();
+  bool write_some();
+  void fail(const std::string& why);
+
+  // The writer's alone.
+  const int file;
+  pcap* format = nullptr;
+  pcap_dumper* dump = nullptr;
+  bool failed = false;
+};
+
+Capture::State::~State() {
+  rte_ring_free(ring);
+  rte_mempool_free(pool);
+}
+
+void Capture::State::make_memory() {
   if (options.frame_bytes < 1 || options.frame_bytes > kMaxFrameBytes)
-    refuse(ErrorCode::kInvalidArgument, "frame bytes = " + std::to_string(options.frame_bytes) +
-                                            ": 1.." + std::to_string(kMaxFrameBytes) + " expected");
+    throw Error(ErrorCode::kInvalidArgument,
+                "cannot capture: frame bytes = " + std::to_string(options.frame_bytes) + ": 1.." +
+                    std::to_string(kMaxFrameBytes) + " expected");
   const auto room = static_cast<std::uint16_t>(options.frame_bytes + RTE_PKTMBUF_HEADROOM);
-  pool_ = rte_pktmbuf_pool_create("capture", kFramesUnderWay - 1, 0, sizeof(Facts), room,
-                                  SOCKET_ID_ANY);
-  if (pool_ != nullptr)
-    ring_ = rte_ring_create("capture", kFramesUnderWay, SOCKET_ID_ANY, RING_F_SC_DEQ);
-  if (ring_ == nullptr)
-    refuse(ErrorCode::kUnavailable,
-           rte_errno == EEXIST
-               ? "another capture is under way"
-               : std::to_string((kFramesUnderWay * std::size_t{room} >> 20) + 1) +
-                     " MiB of packet memory are needed: capture fewer bytes of each frame, or "
-                     "start the daemon with a larger memory-mib");
-  format_ = pcap_open_dead_with_tstamp_precision(DLT_EN10MB, int{kMaxFrameBytes},
-                                                 PCAP_TSTAMP_PRECISION_NANO);
-  std::FILE* const stream = fdopen(file, "w");
-  file_ = format_ != nullptr && stream != nullptr ? pcap_dump_fopen(format_, stream) : nullptr;
-  if (file_ == nullptr) refuse(ErrorCode::kUnavailable, std::strerror(errno));
-  writer_ = std::thread([this] { write(); });
+  pool = rte_pktmbuf_pool_create("capture", kFramesUnderWay - 1, 0, sizeof(Facts), room,
+                                 SOCKET_ID_ANY);
+  if (pool != nullptr)
+    ring = rte_ring_create("capture", kFramesUnderWay, SOCKET_ID_ANY, RING_F_SC_DEQ);
+  if (ring != nullptr) return;
+  throw Error(ErrorCode::kUnavailable,
+              "cannot capture: " +
+                  (rte_errno == EEXIST
+                       ? std::string("another capture is under way")
+                       : std::to_string((kFramesUnderWay * std::size_t{room} >> 20) + 1) +
+                             " MiB of packet memory are needed: capture fewer bytes of each frame, "
+                             "or start the daemon with a larger memory-mib"));
+}
+
+Capture::Capture(int file, const CaptureOptions& options)
+    : state_(std::make_shared<State>(file, options)) {
+  const auto of_writer = [state = state_] { state->run(); };
+  try {
+    state_->make_memory();
+  } catch (const Error&) {
+    state_->done = state_->ends = true;
+    thread_without_signals(of_writer).detach();  // which closes the file
+    throw;
+  }
+  thread_without_signals(of_writer).detach();
 }
 
 Capture::~Capture() {
   finish();
-  release();
+  std::unique_lock lock(state_->mutex);
+  state_->finished.wait_for(lock, kPatience, [this] { return state_->is_finished; });
+}
+
+bool Capture::captures() const {
+  return !state_->done.load(std::memory_order_relaxed);
+}
+
+void Capture::stop() {
+  state_->done.store(true, std::memory_order_relaxed);
 }
 
 void Capture::finish() {
   stop();
-  stop_ = true;
-  if (writer_.joinable()) writer_.join();
+  state_->ends = true;
 }
 
-void Capture::release() {
-  if (file_ != nullptr) pcap_dump_close(file_);
-  if (format_ != nullptr) pcap_close(format_);
-  rte_ring_free(ring_);
-  rte_mempool_free(pool_);
+bool Capture::is_finished() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->is_finished;
 }
 
 void Capture::received(std::span<rte_mbuf* const> frames) {
@@ -121,71 +174,104 @@ std::size_t Capture::copy(std::span<rte_mbuf* const> frames, std::span<rte_mbuf*
   const Time at = now();
   std::size_t made = 0;
   while (made < frames.size()) {
-    rte_mbuf* const copied =
-        rte_pktmbuf_copy(frames[made], pool_, 0, static_cast<std::uint32_t>(options_.frame_bytes));
+    rte_mbuf* const copied = rte_pktmbuf_copy(
+        frames[made], state_->pool, 0, static_cast<std::uint32_t>(state_->options.frame_bytes));
     if (copied == nullptr) break;
     facts_of(copied) = {at, frames[made]->pkt_len};
     copies[made++] = copied;
   }
-  missed_.fetch_add(frames.size() - made, std::memory_order_relaxed);
+  state_->missed.fetch_add(frames.size() - made, std::memory_order_relaxed);
   return made;
 }
 
 void Capture::keep(std::span<rte_mbuf*> copies) {
-  const auto taken = rte_ring_mp_enqueue_burst(ring_, reinterpret_cast<void**>(copies.data()),
-                                               static_cast<unsigned>(copies.size()), nullptr);
-  missed_.fetch_add(copies.size() - taken, std::memory_order_relaxed);
+  const auto taken =
+      rte_ring_mp_enqueue_burst(state_->ring, reinterpret_cast<void**>(copies.data()),
+                                static_cast<unsigned>(copies.size()), nullptr);
+  state_->missed.fetch_add(copies.size() - taken, std::memory_order_relaxed);
   free_all(copies.subspan(taken));
 }
 
-void Capture::write() {
+void Capture::State::run() {
   pthread_setname_np(pthread_self(), "sluice-capture");
+  if (ring != nullptr) {
+    open();
+    write();
+  }
+  if (dump != nullptr)
+    pcap_dump_close(dump);
+  else
+    ::close(file);
+  if (format != nullptr) pcap_close(format);
+  const std::lock_guard lock(mutex);
+  is_finished = true;
+  finished.notify_all();
+}
+
+void Capture::State::fail(const std::string& why) {
+  failed = true;
+  done = true;
+  const std::lock_guard lock(mutex);
+  error = why;
+}
+
+void Capture::State::open() {
+  struct stat status {};
+  if (fstat(file, &status) != 0 || !S_ISREG(status.st_mode))
+    return fail("what is to be written is no regular file");
+  format = pcap_open_dead_with_tstamp_precision(DLT_EN10MB, int{kMaxFrameBytes},
+                                                PCAP_TSTAMP_PRECISION_NANO);
+  std::FILE* const stream = fdopen(file, "w");
+  dump = format != nullptr && stream != nullptr ? pcap_dump_fopen(format, stream) : nullptr;
+  if (dump == nullptr) fail(std::strerror(errno));
+}
+
+void Capture::State::write() {
   for (;;) {
-    const bool ends = stop_.load();
-    if (options_.longest.count() != 0 && now() - begun_ >= options_.longest) stop();
+    const bool is_last = ends.load();
+    if (is_late()) done = true;
     if (write_some()) continue;
-    if (ends) return;
+    if (is_last) return;
     std::this_thread::sleep_for(kWriterPause);
   }
 }
 
 /// False: there is nothing to write.
-bool Capture::write_some() {
+bool Capture::State::write_some() {
   std::array<rte_mbuf*, limits::kBurst> frames;
-  const unsigned count = rte_ring_sc_dequeue_burst(ring_, reinterpret_cast<void**>(frames.data()),
+  const unsigned count = rte_ring_sc_dequeue_burst(ring, reinterpret_cast<void**>(frames.data()),
                                                    frames.size(), nullptr);
   if (count == 0) return false;
-  std::uint64_t written = written_.load(std::memory_order_relaxed);
+  std::uint64_t count_written = written.load(std::memory_order_relaxed);
   for (rte_mbuf* const frame : std::span(frames).first(count)) {
-    if (failed_ || (options_.frames_max != 0 && written == options_.frames_max)) break;
+    if (failed || (options.frames_max != 0 && count_written == options.frames_max)) break;
     const Facts& facts = facts_of(frame);
-    const auto seconds = std::chrono::floor<std::chrono::seconds>(epoch_ + (facts.at - begun_));
+    const auto seconds = std::chrono::floor<std::chrono::seconds>(epoch + (facts.at - begun));
     pcap_pkthdr header{};
     header.ts.tv_sec = seconds.count();
-    header.ts.tv_usec = (epoch_ + (facts.at - begun_) - seconds).count();  // nanoseconds
+    header.ts.tv_usec = (epoch + (facts.at - begun) - seconds).count();  // nanoseconds
     header.caplen = frame->data_len;
     header.len = facts.length;
-    pcap_dump(reinterpret_cast<u_char*>(file_), &header, rte_pktmbuf_mtod(frame, const u_char*));
-    ++written;
+    pcap_dump(reinterpret_cast<u_char*>(dump), &header, rte_pktmbuf_mtod(frame, const u_char*));
+    ++count_written;
   }
   free_all(std::span(frames).first(count));
   // What pcap_dump() itself could not write, it does not tell.
-  if (!failed_ && (pcap_dump_flush(file_) != 0 || std::ferror(pcap_dump_file(file_)) != 0)) {
-    failed_ = true;
-    const std::lock_guard lock(mutex_);
-    error_ = std::strerror(errno);
-  }
-  if (!failed_) written_.store(written, std::memory_order_relaxed);
-  if (failed_ || written == options_.frames_max) stop();
+  if (!failed && (pcap_dump_flush(dump) != 0 || std::ferror(pcap_dump_file(dump)) != 0))
+    fail(std::strerror(errno));
+  if (!failed) written.store(count_written, std::memory_order_relaxed);
+  if (failed || count_written == options.frames_max) done = true;
   return true;
 }
 
 Capture::Counters Capture::counters() const {
-  const std::lock_guard lock(mutex_);
-  return {.written = written_.load(std::memory_order_relaxed),
-          .missed = missed_.load(std::memory_order_relaxed),
-          .done = done_.load(std::memory_order_relaxed),
-          .error = error_};
+  // The writer may be in a write that does not end.
+  if (state_->is_late()) state_->done.store(true, std::memory_order_relaxed);
+  const std::lock_guard lock(state_->mutex);
+  return {.written = state_->written.load(std::memory_order_relaxed),
+          .missed = state_->missed.load(std::memory_order_relaxed),
+          .done = state_->done.load(std::memory_order_relaxed),
+          .error = state_->error};
 }
 
 }  // namespace sluice::net

@@ -1,23 +1,18 @@
 // Frames of this process's ports into a file that Wireshark and tcpdump read (by libpcap): also
 // where no kernel sees them. Threads that poll copy what passes into a ring, and never wait; a
-// thread of its own writes.
+// thread of its own writes. Whoever gave the file may have it block any call (FUSE), so that thread
+// alone touches it, and nobody waits for the thread.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
+#include <memory>
 #include <span>
 #include <string>
-#include <thread>
 
 #include "common/base/time.hpp"
 
-struct pcap;
-struct pcap_dumper;
 struct rte_mbuf;
-struct rte_mempool;
-struct rte_ring;
 
 namespace sluice::net {
 
@@ -38,9 +33,11 @@ class Capture {
     std::string error;          ///< why it ended, if the file could not be written
   };
 
-  /// Takes over `file`, an open descriptor of a regular file. One at a time in a process. Throws
-  /// Error: kInvalidArgument if it is none, kUnavailable without memory.
+  /// Takes over `file`, an open descriptor of a regular file: if it is none, Counters tell. One at
+  /// a time in a process. Throws Error: kInvalidArgument for bad options, kUnavailable without
+  /// memory.
   Capture(int file, const CaptureOptions& options);
+  /// Waits a second for a file that takes what is left, and then leaves it as it is.
   ~Capture();
   Capture(const Capture&) = delete;
   Capture& operator=(const Capture&) = delete;
@@ -50,34 +47,21 @@ class Capture {
   /// rte_eth_tx_burst, of a burst at most: what the port takes of the frames is captured.
   std::uint16_t send(std::uint16_t port, std::uint16_t queue, std::span<rte_mbuf*> frames);
 
-  void stop() { done_.store(true, std::memory_order_relaxed); }
-  /// Once no other thread uses it any more: writes the rest.
+  void stop();
+  /// Once no other thread uses it any more: the rest is written. Does not wait for that.
   void finish();
+  /// Whether it has been, and the file is closed.
+  bool is_finished() const;
   Counters counters() const;
 
  private:
-  bool captures() const { return !done_.load(std::memory_order_relaxed); }
+  struct State;
+
+  bool captures() const;
   std::size_t copy(std::span<rte_mbuf* const> frames, std::span<rte_mbuf*> copies);
   void keep(std::span<rte_mbuf*> copies);
-  void write();
-  bool write_some();
-  void release();
 
-  const CaptureOptions options_;
-  const Time begun_;
-  const Duration epoch_;  // when that was, by the clock on the wall
-  rte_mempool* pool_ = nullptr;
-  rte_ring* ring_ = nullptr;
-  pcap* format_ = nullptr;
-  pcap_dumper* file_ = nullptr;
-  std::atomic<std::uint64_t> written_{0};
-  std::atomic<std::uint64_t> missed_{0};
-  std::atomic<bool> done_{false};
-  std::atomic<bool> stop_{false};  // the thread
-  bool failed_ = false;            // its own
-  mutable std::mutex mutex_;
-  std::string error_;  // guarded by mutex_
-  std::thread writer_;
+  const std::shared_ptr<State> state_;  // the writer's, too, which may outlive this
 };
 
 }  // namespace sluice::net

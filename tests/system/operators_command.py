@@ -1,13 +1,17 @@
 """What an operator commands a running daemon, by sluice-ctl: to show and end jobs, to limit them,
 to take no more. What is no command, and who may give none, is refused; no lane is disturbed."""
 import collections
+import contextlib
+import ctypes
 import json
 import os
 import shutil
 import signal
 import socket
 import stat
+import struct
 import subprocess
+import threading
 import time
 import unittest
 
@@ -247,6 +251,85 @@ class Capturing(Commands):
         self.assertIn("the capture has ended: No space left on device", daemon.err)
         self.end_steady_job(job)
         self.ends_on_signal(daemon)
+
+
+    @unittest.skipUnless(os.geteuid() == 0 and os.path.exists("/dev/fuse"), harness.NEEDS_ROOT)
+    def test_into_a_file_that_blocks_whom_its_owner_likes(self):
+        """Commands are answered, the job goes on and the daemon ends its work, whichever call on
+        the file does not return. Linux keeps the process until that call does."""
+        for name, answered in (("fstat", ()), ("write", (FUSE_GETATTR,))):
+            with self.subTest(blocks=name):
+                daemon = self.start_commanded(name=name)
+                job = self.start_steady_job(2, daemon, SLUICE_JOB=7)
+                with contextlib.ExitStack() as stack:
+                    file, requests = stack.enter_context(blocking_file(self.place, answered))
+                    with self.connect() as client:
+                        socket.send_fds(client, [b"capture 0 600 512"], [file])
+                        self.assertIn("are captured", json.loads(client.recv(1 << 16))["done"])
+                    requests.recv(1)  # the daemon is in the call
+                    self.wait_for_job(7, lambda shown: shown["active"])
+                    self.answer_to(b"capture stop")
+                    self.end_steady_job(job)
+                    daemon.send(signal.SIGTERM)
+                    daemon.wait_to_say("counters at exit: ")
+                self.assertEqual(daemon.wait(), 0)
+
+
+FUSE_GETATTR, FUSE_OPEN, FUSE_FLUSH, FUSE_INIT = 3, 14, 25, 26
+ENOSYS = 38
+
+
+@contextlib.contextmanager
+def blocking_file(place, answered):
+    """A regular file of a file system (FUSE) that answers only what it must and requests of the
+    kinds `answered`; and a socket, by which comes a byte when there is another."""
+    ours, theirs = socket.socketpair()
+    server = os.fork()
+    if server == 0:
+        ours.close()
+        try:
+            serve_file(place, answered, theirs)
+        finally:
+            os._exit(1)
+    theirs.close()
+    try:
+        _, (file,), _, _ = socket.recv_fds(ours, 1, 1)
+        ours.settimeout(harness.TIME_LIMIT)
+        yield file, ours
+    finally:
+        ours.close()
+        os.kill(server, signal.SIGKILL)  # now every call on the file returns
+        os.waitpid(server, 0)
+        os.close(file)
+
+
+def serve_file(place, answered, parent):
+    libc = ctypes.CDLL(None)
+    libc.unshare(linux.CLONE_NEWNS)
+    libc.mount(b"none", b"/", None, linux.MS_REC | linux.MS_PRIVATE, None)
+    path = os.path.join(place, "blocks")
+    with open(path, "w", encoding="ascii"):
+        pass
+    fuse = os.open("/dev/fuse", os.O_RDWR)
+    options = f"fd={fuse},rootmode=100644,user_id=0,group_id=0,allow_other"
+    libc.mount(b"none", path.encode(), b"fuse", 0, options.encode())
+
+    def open_and_pass():
+        socket.send_fds(parent, [b"f"], [os.open(path, os.O_WRONLY)])
+
+    threading.Thread(target=open_and_pass, daemon=True).start()
+    attributes = struct.pack("<QII", 0, 0, 0) + struct.pack("<6Q10I", 1, *[0] * 5, *[0] * 3,
+                                                            0o100644, 1, *[0] * 5)
+    bodies = {FUSE_INIT: struct.pack("<IIIIHHI", 7, 31, 0, 0, 0, 0, 4096) + bytes(40),
+              FUSE_OPEN: struct.pack("<QII", 0, 0, 0), FUSE_GETATTR: attributes}
+    while True:
+        _, kind, request = struct.unpack_from("<IIQ", os.read(fuse, 1 << 17))
+        if kind in (FUSE_INIT, FUSE_OPEN, *answered):
+            os.write(fuse, struct.pack("<IiQ", 16 + len(bodies[kind]), 0, request) + bodies[kind])
+        elif kind == FUSE_FLUSH:
+            os.write(fuse, struct.pack("<IiQ", 16, -ENOSYS, request))
+        else:
+            parent.send(b"1")
 
 
 class StuckLanes(Commands):
