@@ -5,6 +5,7 @@
 
 #include "aggregator/engine.hpp"
 #include "common/base/limits.hpp"
+#include "common/protocol/text_field.hpp"
 
 namespace sluice::aggregator {
 namespace {
@@ -114,7 +115,7 @@ Engine::Job* Engine::admit(const Endpoint& from, const wire::Join& join,
     ++counters_.joins_refused;
     control_.push(from, to_packet(*refusal, join.header.job, join.generation, join.nonce),
                   protection);
-    tell_refused(join.header.job, refusal);
+    tell_refused(join.header.job, refusal, text_of(join.name));
     return nullptr;
   }
   if (known != nullptr) return known;

@@ -64,6 +64,8 @@ struct EngineConfig {
   };
   std::function<Place(std::uint16_t port_id)> place;
 
+  std::string build;  ///< of this daemon, for people; empty: it is not told
+
   std::uint64_t incarnation = 0;  ///< unguessable, one per process
 
   /// Makes ids that nobody can guess; never 0.

@@ -19,6 +19,7 @@
 #include "common/base/limits.hpp"
 #include "common/base/packet_memory.hpp"
 #include "common/base/random_id.hpp"
+#include "common/base/version.hpp"
 #include "common/config/log.hpp"
 #include "common/config/pci_device.hpp"
 #include "common/log/fields.hpp"
@@ -237,6 +238,7 @@ EngineConfig Daemon::engine_config(std::uint16_t lane) const {
   };
   engine.place = [this, lane](std::uint16_t port_id) { return place_of(lane, port_id); };
   engine.reply_rate_limit = config_.reply_rate_limit;
+  engine.build = build_id();
   engine.incarnation = random_id();
   engine.unique = random_id;
   return engine;

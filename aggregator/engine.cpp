@@ -134,6 +134,8 @@ void Engine::settle(Job& job, Time now) {
         case Kind::kSentAway:  // the engine tells of these itself
         case Kind::kStraggler:
           break;
+        case Kind::kOtherBuild:
+          break;
         case Kind::kDeaf:
           ++counters_.deaf_to_group;
           break;

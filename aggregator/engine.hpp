@@ -143,11 +143,16 @@ class Engine {
   void let_go_of_memory(const SharedMemory& memory);
   void flush(PacketSink& sink) { counters_.control_packets_lost += control_.flush(sink); }
   void tell(JobEvent event) {
+    if (event.name.empty())
+      if (const Job* const job = find(event.session.job))
+        event.name = job->membership.record().name;
     if (on_event_) on_event_(event);
   }
-  void tell_refused(std::uint32_t job, const std::optional<AbortInfo>& why) {
+  /// `name`: of the job, as far as it is known.
+  void tell_refused(std::uint32_t job, const std::optional<AbortInfo>& why, std::string name = {}) {
     JobEvent event{.kind = JobEvent::Kind::kRefused, .reason = why};
     event.session.job = job;
+    event.name = std::move(name);
     tell(event);
   }
 

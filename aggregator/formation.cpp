@@ -6,6 +6,7 @@
 
 #include "aggregator/stream_memory.hpp"
 #include "common/base/limits.hpp"
+#include "common/protocol/text_field.hpp"
 
 namespace sluice::aggregator {
 namespace {
@@ -333,6 +334,20 @@ std::size_t Formation::streams_with_room(const Session& session,
   const std::size_t in_pool = std::max(all / 2, std::min(all, fewest));
   const std::size_t here = std::min(in_pool, config_.job_memory_bytes_max / stream_bytes(session));
   return std::max<std::size_t>(here, 1) * config_.shards;  // who has room for none is refused
+}
+
+std::optional<Formation::OtherBuild> Formation::other_build() const {
+  const std::string ours = config_.build.substr(0, wire::kBuildBytes);
+  std::optional<OtherBuild> found;
+  std::size_t count = 0;
+  for (const auto& [rank, candidate] : candidates_) {
+    std::string theirs = text_of(candidate.join.build);
+    if (ours.empty() || theirs.empty() || theirs == ours) continue;
+    ++count;
+    if (!found || rank < found->rank.value) found = {Rank{rank}, std::move(theirs)};
+  }
+  if (found) found->others = count - 1;
+  return found;
 }
 
 // ----------------------------------------------------------------------------- who does not come

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -72,6 +73,13 @@ class Formation {
     SharedRegions shared = {};  // where blocks go by reference
   };
   Agreement agree(std::size_t buffers_claimed) const;
+  /// The first of the candidates that are of another build than we, if any is.
+  struct OtherBuild {
+    Rank rank{};
+    std::string build;
+    std::size_t others = 0;  // more of them
+  };
+  std::optional<OtherBuild> other_build() const;
   /// They wait no more: they have formed a job.
   void clear();
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "common/base/ids.hpp"
@@ -14,6 +15,11 @@
 #include "common/protocol/session.hpp"
 
 namespace sluice::aggregator {
+
+inline std::string job_label(std::uint32_t job, const std::string& name) {
+  const std::string number = std::to_string(job);
+  return name.empty() ? number : name + " (" + number + ")";
+}
 
 /// A rank that an op waits for, though it is alive.
 struct Straggler {
@@ -35,14 +41,21 @@ struct JobEvent {
     kSentAway,  ///< all its ranks were told to go to the next aggregator
     kRefused,
     kStraggler,
-    kDeaf,  ///< `rank` does not hear the job's multicast group: its results go by unicast
-    kHears  ///< it hears it again
+    kOtherBuild,  ///< `rank` and `others` more that formed the job are of another build than we
+    kDeaf,        ///< `rank` does not hear the job's multicast group: its results go by unicast
+    kHears        ///< it hears it again
   } kind = Kind::kFormed;
   Session session{};                  ///< job always; the rest where formed
   std::optional<AbortInfo> reason{};  ///< of an abort or a refusal
   std::optional<Rank> reported_by{};  ///< who ended the job for this reason, if it was a rank
   Straggler straggler{};
   std::optional<Rank> rank{};
+  std::string name{};   ///< of the job, as it was told; empty: it has none
+  std::string build{};  ///< of `rank`
+  std::size_t others = 0;
+
+  /// "bert-large (457746600)", or the number alone.
+  std::string job() const { return job_label(session.job, name); }
 };
 
 /// Events until an operator is told of them, so many at most.
@@ -53,8 +66,8 @@ struct JobEvents {
 
   void keep(const JobEvent& event) {
     using Kind = JobEvent::Kind;
-    const bool is_frequent =
-        event.kind == Kind::kRefused || event.kind == Kind::kDeaf || event.kind == Kind::kHears;
+    const bool is_frequent = event.kind == Kind::kRefused || event.kind == Kind::kOtherBuild ||
+                             event.kind == Kind::kDeaf || event.kind == Kind::kHears;
     if (list.size() >= limits::kMaxEvents ||
         (is_frequent && frequent >= limits::kMaxFrequentEvents)) {
       ++lost;

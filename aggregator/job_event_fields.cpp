@@ -29,6 +29,8 @@ std::string name(JobEvent::Kind kind) {
       return "refused";
     case Kind::kStraggler:
       return "straggler";
+    case Kind::kOtherBuild:
+      return "other_build";
     case Kind::kDeaf:
       return "deaf";
     case Kind::kHears:
@@ -47,6 +49,8 @@ LogFields log_fields(const JobEvent& event, std::uint16_t lane) {
   const auto add = [&](std::string_view field, std::uint64_t value) {
     fields.push_back({field, value});
   };
+  if (!event.name.empty()) fields.push_back({"job_name", event.name});
+  if (!event.build.empty()) fields.push_back({"rank_build", event.build});
   if (event.session.ranks != 0) add("ranks", event.session.ranks);
   if (event.kind == JobEvent::Kind::kStraggler) {
     const Straggler& straggler = event.straggler;

@@ -7,6 +7,7 @@ namespace sluice::aggregator {
 
 JobFigures& JobFigures::operator+=(const JobFigures& other) {
   if (!active) session = other.session;
+  if (name.empty()) name = other.name;
   active |= other.active;
   // A rank is as silent as where it was heard last.
   if (!other.present.empty() && (present.empty() || other.silence < silence)) {
@@ -39,6 +40,7 @@ JobFigures Engine::figures_of(std::uint32_t id, const Job& job, Time now) const 
   figures.counters = job.counters;
   figures.stream_limit = job.window.limited_to();
   figures.session.job = id;
+  figures.name = job.membership.record().name;
   if (!figures.active) {
     for (const auto& [rank, candidate] : job.membership.candidates()) {
       figures.present.insert(Rank{rank});

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "aggregator/counters.hpp"
 #include "aggregator/waits.hpp"
@@ -73,6 +74,7 @@ inline JobCounters& JobCounters::operator+=(const JobCounters& other) {
 /// One job at one lane, at one moment.
 struct JobFigures {
   Session session{};                ///< job always; the rest where it is active
+  std::string name{};               ///< as the job's ranks tell; empty: none
   bool active = false;              ///< else forming
   RankSet present;                  ///< has joined and not left
   RankSet waited_for;               ///< by rounds that have begun

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "aggregator/job_event_fields.hpp"
+#include "common/base/version.hpp"
 #include "common/config/address.hpp"
 
 namespace sluice::aggregator {
@@ -22,51 +23,59 @@ void log_job_event(config::LimitedLog& log, const JobEvent& event, std::uint16_t
   const auto as = [&](level_enum level) { return lane == 0 ? level : level_enum::debug; };
   const LogContext context(log_fields(event, lane));
   const Session& s = event.session;
+  const std::string job = event.job();
   switch (event.kind) {
     case Kind::kFormed:
     case Kind::kResumed:
       log.log(event.kind == Kind::kFormed ? "formed jobs" : "resumed jobs", as(level_enum::info),
-              "job {}: {}, {} ranks, {} streams, blocks of {}, history {}, payload {} B{}{}", s.job,
+              "job {}: {}, {} ranks, {} streams, blocks of {}, history {}, payload {} B{}{}", job,
               event.kind == Kind::kFormed ? "formed" : "resumed with its progress", s.ranks,
               s.streams, s.block_elements, s.history, s.payload_bytes,
               s.by_reference ? ", blocks in shared memory" : "", where);
       break;
+    case Kind::kOtherBuild:
+      if (lane != 0) break;
+      log.log("ranks of other builds", level_enum::warn,
+              "job {}: rank {}{} is of build {}, this daemon of {}: use one build", job,
+              event.rank->value,
+              event.others == 0 ? "" : fmt::format(" (as {} more)", event.others), event.build,
+              build_id());
+      break;
     case Kind::kFormationAbandoned:
       log.log("abandoned formations", level_enum::warn,
-              "job {}: formation abandoned: not all ranks joined here; they join again{}", s.job,
+              "job {}: formation abandoned: not all ranks joined here; they join again{}", job,
               where);
       break;
     case Kind::kLeft:
-      log.log("jobs that left", as(level_enum::info), "job {}: all {} ranks have left{}", s.job,
+      log.log("jobs that left", as(level_enum::info), "job {}: all {} ranks have left{}", job,
               s.ranks, where);
       break;
     case Kind::kSentAway:
-      log.log("jobs sent away", as(level_enum::info), "job {}: all {} ranks were told{}", s.job,
+      log.log("jobs sent away", as(level_enum::info), "job {}: all {} ranks were told{}", job,
               s.ranks, where);
       break;
     case Kind::kAborted:
-      log.log("ended jobs", as(level_enum::warn), "job {}: ended: {}{}{}", s.job,
-              explain(*event.reason),
-              event.reported_by ? fmt::format(", says rank {}", event.reported_by->value) : "",
-              where);
+      log.log(
+          "ended jobs", as(level_enum::warn), "job {}: ended: {}{}{}", job, explain(*event.reason),
+          event.reported_by ? fmt::format(", says rank {}", event.reported_by->value) : "", where);
       break;
     case Kind::kStraggler:
       log.log("stragglers", level_enum::warn,
-              "job {}: op {} has waited {} ms for rank {} (heard {} ms ago) on {} streams{}", s.job,
+              "job {}: op {} has waited {} ms for rank {} (heard {} ms ago) on {} streams{}", job,
               event.straggler.op, milliseconds(event.straggler.waited), event.straggler.rank.value,
               milliseconds(event.straggler.last_heard), event.straggler.streams, where);
       break;
     case Kind::kDeaf:
       log.log("ranks that hear no group", level_enum::warn,
               "job {}: rank {} does not hear group {}, or not well: its results go by unicast{}",
-              s.job, event.rank->value, config::ipv4_to_string(s.group), where);
+              job, event.rank->value, config::ipv4_to_string(s.group), where);
       break;
     case Kind::kHears:
       log.log("ranks that hear a group", level_enum::info, "job {}: rank {} hears group {} again{}",
-              s.job, event.rank->value, config::ipv4_to_string(s.group), where);
+              job, event.rank->value, config::ipv4_to_string(s.group), where);
       break;
     case Kind::kRefused:
-      log.log("refused joins", level_enum::warn, "job {}: a join was refused: {}{}", s.job,
+      log.log("refused joins", level_enum::warn, "job {}: a join was refused: {}{}", job,
               explain(*event.reason), where);
       break;
   }

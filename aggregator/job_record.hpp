@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,7 @@ class JobRecord {
 
   const EngineConfig& config;
   const std::uint32_t job;
+  std::string name;  ///< as the last JOIN told that was taken and had one; empty: none had
   JobProtection protection;
   Tombstones tombstones;
 
@@ -42,7 +44,10 @@ class JobRecord {
   /// What has happened since it was taken last, in order.
   bool has_events() const { return !events_.empty(); }
   std::vector<JobEvent> take_events() { return std::exchange(events_, {}); }
-  void tell(const JobEvent& event) { events_.push_back(event); }
+  void tell(const JobEvent& event) {
+    events_.push_back(event);
+    events_.back().name = name;
+  }
 
   /// PENDING: the joiner waits for these ranks, or only for its turn.
   void pend(const Endpoint& to, const wire::Join& join, const RankSet& absent,

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cassert>
 
+#include "common/protocol/text_field.hpp"
+
 namespace sluice::aggregator {
 
 using wire::AbortReason;
@@ -25,7 +27,10 @@ std::optional<wire::Refused> refusal_of(const Endpoint& from, const Packet& pack
 // -------------------------------------------------------------------------------------- joining
 DropReason Membership::on_join(const Endpoint& from, const wire::Join& join, Time now,
                                ControlPackets& out) {
-  if (idle()) record_.protection = record_.config.protection_of(record_.job);  // may be another now
+  if (idle()) {
+    record_.protection = record_.config.protection_of(record_.job);  // may be another now
+    record_.name.clear();
+  }
   return active_ ? join_active(from, join, now, out) : join_forming(from, join, now, out);
 }
 
@@ -82,6 +87,8 @@ DropReason Membership::join_forming(const Endpoint& from, const wire::Join& join
                                     ControlPackets& out) {
   const DropReason drop = formation_.on_join(from, join, now, out);
   if (drop != DropReason::kNone) return drop;
+  // Some ranks may have been given the job's number only.
+  if (std::string name = text_of(join.name); !name.empty()) record_.name = std::move(name);
   if (formation_.complete(now))
     form(now, out);
   else
@@ -98,11 +105,18 @@ void Membership::form(Time now, ControlPackets& out) {
   const Formation::Agreement agreed = formation_.agree(buffers_claimed_);
   record_.protection.begin_session(agreed.session);
   roster_.begin(agreed, formation_.candidates(), now, out);
+  const auto other_build = formation_.other_build();
   formation_.clear();
   record_.void_joins();
   active_ = true;
   record_.tell({.kind = agreed.resumed ? JobEvent::Kind::kResumed : JobEvent::Kind::kFormed,
                 .session = agreed.session});
+  if (!other_build) return;
+  record_.tell({.kind = JobEvent::Kind::kOtherBuild,
+                .session = agreed.session,
+                .rank = other_build->rank,
+                .build = other_build->build,
+                .others = other_build->others});
 }
 
 // ------------------------------------------------------------------------------- while it lives

@@ -165,6 +165,9 @@ void Metrics::of_jobs() {
   by_job({all_, MetricType::Histogram, "job_round_seconds",
           "Time from a round's first contribution to its result."},
          [](const JobFigures& job) { return job.counters.round_time; });
+  Family names = gauge("job_info", "1: by its label the name that the job was started with.");
+  for (const auto& [id, job] : jobs)
+    names.add({"job_id", std::to_string(id), "name", job.name}, 1.0);
   by_job(gauge("job_active", "1: all ranks have joined; 0: it is forming."),
          [](const JobFigures& job) { return job.active ? 1.0 : 0.0; });
   by_job(gauge("job_ranks", "Ranks of the job."),

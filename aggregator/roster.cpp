@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/protocol/packet.hpp"
+#include "common/protocol/text_field.hpp"
 
 namespace sluice::aggregator {
 namespace {
@@ -46,6 +47,7 @@ void Roster::begin(const Formation::Agreement& agreed, const Candidates& candida
 
 void Roster::welcome(Rank r, ControlPackets& out) const {
   auto packet = wire::make<wire::Welcome>(record_.job);
+  set_text(packet.build, record_.config.build);
   const Member& member = members_[r.value];
   packet.nonce = member.nonce;
   packet.incarnation = config_.incarnation;

@@ -6,7 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "aggregator/drops.hpp"
+#include "aggregator/job_event.hpp"
 #include "common/base/version.hpp"
+#include "common/config/job_name.hpp"
 #include "common/protocol/drop_reason.hpp"
 
 namespace sluice::aggregator {
@@ -33,7 +35,11 @@ json to_json(const JobFigures& job, const JobRates& rates) {
   json waited;
   job.counters.waited.for_each(
       [&](std::string_view cause, Duration time) { waited[std::string(cause)] = seconds(time); });
+  // One that its ranks made of another job has a name that commands do not take.
+  const bool is_its_own = config::job_id_of(job.name) == job.session.job;
   return {{"job", job.session.job},
+          {"name", job.name.empty() ? json() : json(job.name)},
+          {"label", is_its_own ? job.name : job_label(job.session.job, job.name)},
           {"active", job.active},
           {"ranks", job.session.ranks},
           {"streams", job.session.streams},

@@ -42,7 +42,11 @@ worker::EngineConfig config_of(Route route, bool sends, const Channel::Parent& p
   config.encrypt_packets = parent.session.encrypted;
   config.slots_id = 0;  // messages go in packets
   config.results = nullptr;
-  config.alias = worker::KnownAs{parent.config.known_as().job, {Rank{route.from}, Rank{route.to}}};
+  const worker::KnownAs of_parent = parent.config.known_as();
+  config.alias = worker::KnownAs{.job = of_parent.job,
+                                 .ranks = {Rank{route.from}, Rank{route.to}},
+                                 .told = of_parent.told_of_part(std::to_string(route.from) +
+                                                                "-to-" + std::to_string(route.to))};
   return config;
 }
 

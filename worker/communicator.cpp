@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/base/random_id.hpp"
+#include "common/base/version.hpp"
 #include "common/protocol/keyed.hpp"
 #include "common/protocol/slots.hpp"
 #include "worker/context.hpp"
@@ -19,7 +20,8 @@ using wire::Collective;
 
 worker::KnownAs known_as(const JobId& job) {
   const std::string number = std::to_string(job.number());
-  return {.job = job.name().empty() ? number : job.name() + " (" + number + ")"};
+  if (job.name().empty()) return {.job = number};
+  return {.job = job.name() + " (" + number + ")", .told = job.name()};
 }
 
 worker::EngineConfig engine_config(const JobOptions& options, const worker::KnownAs& known_as,
@@ -41,6 +43,7 @@ worker::EngineConfig engine_config(const JobOptions& options, const worker::Know
   config.secret = std::move(secret);
   config.authenticate_packets = options.authenticate_packets || options.encrypt_packets;
   config.encrypt_packets = options.encrypt_packets;
+  config.build = build_id();
   config.unique = random_id;
   config.locate = [&attachment](std::uint16_t shard, unsigned attempt) {
     return attachment.locate(shard, attempt, Progress::now());
@@ -285,6 +288,16 @@ void Communicator::Impl::join() {
     }
   });
   if (failure) throw Error(*failure);
+  tell_builds();
+}
+
+/// A daemon of another build may do well; where something does not, that is the first question.
+void Communicator::Impl::tell_builds() {
+  std::vector<std::string> others;
+  progress_->with_turn([&](Attachment&, Time) { others = engine_->other_builds(); });
+  for (const std::string& other : others)
+    progress_->logger()->warn("{}: {}, this library of {}: use one build", known_as_.name(), other,
+                              build_id());
 }
 
 // ------------------------------------------------------------------------------------------- ops

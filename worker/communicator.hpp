@@ -59,6 +59,7 @@ struct Communicator::Impl final : private Member {
   void share_no_more(Attachment& attachment);
   void await_shared_memory(const worker::EngineConfig& config);
   void join();
+  void tell_builds();
   void start(worker::OpRequest request, std::span<const std::uint64_t> counts, std::int32_t root,
              const std::shared_ptr<Work::State>& state);
   std::shared_ptr<Work::State> new_work() const;

@@ -126,6 +126,13 @@ void Engine::let_run(ShardMembership& membership, Time now, KeepingSink& sink) {
   }
 }
 
+std::vector<std::string> Engine::other_builds() const {
+  std::vector<std::string> others;
+  for (std::size_t i = 0; i < std::min(memberships_.size(), aggregators_.size()); ++i)
+    if (auto other = memberships_[i]->other_build()) others.push_back(std::move(*other));
+  return others;
+}
+
 bool Engine::all_memberships(ShardMembership::State state) const {
   return std::all_of(memberships_.begin(), memberships_.end(),
                      [&](const auto& membership) { return membership->state() == state; });

@@ -7,6 +7,7 @@
 #include "common/base/limits.hpp"
 #include "common/base/version.hpp"
 #include "common/protocol/slots.hpp"
+#include "common/protocol/text_field.hpp"
 
 namespace sluice::worker {
 namespace {
@@ -27,9 +28,13 @@ std::string seconds_text(Duration d) {
 }  // namespace
 
 std::string ShardMembership::whom() const {
+  return config_.known_as().name() + ": " + place();
+}
+
+std::string ShardMembership::place() const {
   const std::size_t aggregator = shard_ % aggregators_;
   const std::size_t lane = shard_ / aggregators_;
-  std::string who = config_.known_as().name() + ": aggregator " + std::to_string(shard_);
+  std::string who = "aggregator " + std::to_string(shard_);
   if (aggregator < config_.aggregator_names.size())
     who += " at " + config_.aggregator_names[aggregator];
   return lane == 0 ? who : who + ", lane " + std::to_string(lane);
@@ -130,6 +135,8 @@ bool ShardMembership::on_challenge(const Endpoint& from, const wire::Challenge& 
                                 (config_.encrypt_packets ? wire::kJoinEncrypt : 0) |
                                 (wanted_.by_reference ? wire::kJoinByReference : 0));
   join.challenge = packet.challenge;
+  set_text(join.build, config_.build);
+  set_text(join.name, config_.known_as().told);
   unsent_ = join;
   unsent_to_ = from;
   send_join(now, out);
@@ -240,6 +247,7 @@ bool ShardMembership::on_welcome(const Endpoint& from, const wire::Welcome& pack
   protection_.begin_session(agreed_, {config_.rank, packet.nonce, packet.token});
   state_ = State::kIn;
   home_ = packet.incarnation;
+  build_ = text_of(packet.build);
   resume_ = (packet.flags & wire::kWelcomeResume) != 0;
   token_ = packet.token;
   if (new_epoch_) {  // else the numbers must go on rising
@@ -287,6 +295,14 @@ bool ShardMembership::on_versions(const wire::Versions& packet) {
 bool ShardMembership::is_of_another_version() const {
   return state_ == State::kJoining && versions_told_ >= kSayings && !challenged_ &&
          !addresses_.has_standby();
+}
+
+std::optional<std::string> ShardMembership::other_build() const {
+  // As much of ours as a packet has room for.
+  const bool is_ours = build_.empty() || config_.build.empty() ||
+                       config_.build.substr(0, wire::kBuildBytes) == build_;
+  if (is_ours) return std::nullopt;
+  return place() + " is of build " + build_;
 }
 
 std::string ShardMembership::version_text() const {

@@ -62,6 +62,8 @@ class ShardMembership {
   bool found_another(const wire::Challenge& packet) const {
     return state_ == State::kJoining && packet.nonce == nonce_ && packet.incarnation != home_;
   }
+  /// "aggregator 0 at 10.0.0.1 is of build 629700c": the one that took us in, if it is not of ours.
+  std::optional<std::string> other_build() const;
   bool resume() const { return resume_; }  ///< the last WELCOME asks to resynchronise
 
   /// Begins with the ports that the aggregator has told another of its lanes' memberships.
@@ -157,6 +159,7 @@ class ShardMembership {
   Duration suspicion() const;
   std::optional<Error> overdue(Time now) const;
   std::string whom() const;
+  std::string place() const;
   bool is_of_another_version() const;
   std::string version_text() const;
   std::string unproven_text() const;
@@ -203,6 +206,7 @@ class ShardMembership {
   bool answered_ = false;
   bool sent_away_ = false;  // by the aggregator that took us in
   std::uint64_t home_ = 0;  // incarnation of the aggregator that took us in
+  std::string build_;       // of that one
   Time joining_since_{};
   Time heard_{};
   Time hello_due_ = kNever;

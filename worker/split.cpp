@@ -21,10 +21,12 @@ JobOptions Split::job() const {
 }
 
 worker::KnownAs Split::known_as() const {
-  const std::string part =
-      kind == SplitKind::kDuplicate ? "duplicate" : "color " + std::to_string(color());
+  const bool is_duplicate = kind == SplitKind::kDuplicate;
+  const std::string number = std::to_string(color());
+  const std::string part = is_duplicate ? "duplicate" : "color " + number;
   return {.job = std::to_string(job().job.number()) + " (" + part + " of " +
-                 parent_known_as.name() + ")"};
+                 parent_known_as.name() + ")",
+          .told = parent_known_as.told_of_part(is_duplicate ? part : "color-" + number)};
 }
 
 namespace {

@@ -9,8 +9,9 @@ namespace sluice {
 /// "0.1.0": the release. Ends with NUL, as the next one.
 const char* version();
 
-/// What `git describe --always --dirty` said of the sources when this was built, such as "629700c"
-/// or "629700c-dirty"; the release where they came without git.
+/// What scripts/lib/build-id said of the sources when this was built: `git describe --always
+/// --dirty`, such as "629700c" or "629700c-dirty", also where a package was made of them. The
+/// release, where they came without both.
 const char* build_id();
 
 /// "sluice-perf 0.1.0 (build 629700c)": what --version prints, with a line feed.

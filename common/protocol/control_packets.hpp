@@ -15,7 +15,7 @@ namespace sluice {
 
 struct ControlPacket {
   Endpoint to;
-  std::array<std::byte, wire::kHandshakeBytes + wire::kTrailerBytes> bytes;
+  std::array<std::byte, sizeof(wire::Join) + wire::kTrailerBytes> bytes;  // no other is longer
   std::size_t size = 0;
 };
 
@@ -23,7 +23,7 @@ class ControlPackets {
  public:
   template <class T>
   void push(const Endpoint& to, const T& packet, const JobProtection& job) {
-    static_assert(sizeof(T) <= wire::kHandshakeBytes);
+    static_assert(sizeof(T) <= sizeof(wire::Join));
     const Protection protection = job.of(wire::KindOf<T>::kValue);
     ControlPacket& out = packets_.emplace_back();
     out.to = to;

@@ -185,6 +185,8 @@ static_assert(sizeof(TensorPlace) == 16 && alignof(TensorPlace) == 1);
 /// HELLO and JOIN are as long as any answer to them, its trailer included, so that nobody can use
 /// an aggregator to multiply bytes.
 inline constexpr std::size_t kHandshakeBytes = 128;
+inline constexpr std::size_t kBuildBytes = 24;    // "629700c-dirty"
+inline constexpr std::size_t kJobNameBytes = 64;  // as long as a name may be
 
 struct Hello {
   Header header;
@@ -214,9 +216,10 @@ struct Join {
   U64 epoch;                                 // that this worker was welcomed to last; 0: none
   U64 slots;    // region of this machine in which this worker's blocks will lie; 0: none
   U64 results;  // region that the aggregator gave it for the job's sums; 0: none
-  std::array<std::uint8_t, 24> reserved{};
+  std::array<std::uint8_t, kBuildBytes> build{};   // of the worker's library, for people
+  std::array<std::uint8_t, kJobNameBytes> name{};  // of the job, for people
 };
-static_assert(sizeof(Join) == kHandshakeBytes);
+static_assert(sizeof(Join) == 192);
 inline constexpr std::uint8_t kJoinNoProgress =
     1;  // no round has ended on any stream of this shard
 inline constexpr std::uint8_t kJoinAuthenticate = 2;  // packets of the session need a trailer
@@ -285,8 +288,9 @@ struct Welcome {
   U16 keep_alive_ms;       // how often a KEEPALIVE is expected
   U32 group;               // multicast address to which results may go; 0: none
   U64 results;             // region of the session's sums, where blocks go by reference; else zero
+  std::array<std::uint8_t, kBuildBytes> build{};  // of the aggregator, for people
 };
-static_assert(sizeof(Welcome) == 88 && sizeof(Welcome) + kTrailerBytes <= kHandshakeBytes);
+static_assert(sizeof(Welcome) == 112 && sizeof(Welcome) + kTrailerBytes <= kHandshakeBytes);
 inline constexpr std::uint8_t kWelcomeResume = 1;
 inline constexpr std::uint8_t kWelcomeAuthenticate = 2;  // packets of the session carry trailers
 inline constexpr std::uint8_t kWelcomeByReference = 4;   // blocks lie in slots, not in packets

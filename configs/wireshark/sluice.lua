@@ -66,6 +66,11 @@ local function bytes(size)
           make = function(filter, label) return ProtoField.bytes(filter, label) end}
 end
 
+local function text(size)  -- up to the first zero
+  return {size = size, get = function(range) return range:raw() end,
+          make = function(filter, label) return ProtoField.string(filter, label) end}
+end
+
 local function bit_of(width, bit)
   return {make = function(filter, label)
     return ProtoField.bool(filter, label, width, nil, 2 ^ bit)
@@ -191,7 +196,8 @@ local Join = struct("", {
   {"epoch", u64, hex},
   {"slots", u64, hex},
   {"results", u64, hex},
-  {"reserved", bytes(24)},
+  {"build", text(24)},
+  {"name", text(64)},
 })
 local KeepAlive = struct("", {
   {"member", MemberHeader},
@@ -246,6 +252,7 @@ local Welcome = struct("", {
   {"keep_alive_ms", u16, {unit = "ms"}},
   {"group", ipv4},
   {"results", u64, hex},
+  {"build", text(24)},
 })
 local Refused = struct("", {
   {"header", Header},

@@ -17,7 +17,7 @@ def of_checkout():
     with open(os.path.join(ROOT, "meson.build"), encoding="utf-8") as file:
         version = re.search(r"version: '(.*)'", file.read())[1]
     try:
-        build = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, text=True,
+        build = subprocess.run([os.path.join(ROOT, "scripts/lib/build-id")], text=True,
                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
     except (OSError, subprocess.CalledProcessError):
         return version, version

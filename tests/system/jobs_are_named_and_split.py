@@ -22,7 +22,7 @@ class Named(harness.SystemTest):
                  self.start_joiner(2, 3, daemon, SLUICE_JOB=NAME)]
         for rank in ranks:
             rank.wait_to_say("under way")
-        daemon.wait_to_say(f"job {ID}: formed, 3 ranks")
+        daemon.wait_to_say(rf"job {NAME} \({ID}\): formed, 3 ranks")
         ranks[0].send(signal.SIGKILL)
         self.ends_with(ranks[1], 3, f"worker lost about rank 0: job {ID}: rank 0 is lost")
         self.ends_with(ranks[2], 3, rf"worker lost about rank 0: job {NAME} \({ID}\): rank 0")
@@ -75,7 +75,7 @@ class Split(harness.SystemTest):
         job = self.start_job(2, daemon, "api", "duplicates", SLUICE_LOG="info")
         self.all_end_well(job)
         id_of = re.search(r"job (\d+) \(duplicate of job 1\): joined as rank 0 of 2", job[0].err)
-        daemon.wait_to_say(f"job {id_of[1]}: all 2 ranks have left")
+        daemon.wait_to_say(rf"job 1/duplicate \({id_of[1]}\): all 2 ranks have left")
 
 
     def test_on_a_bad_network(self):

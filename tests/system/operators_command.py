@@ -94,6 +94,8 @@ class Jobs(Commands):
     def test_are_ended_by_their_names(self):
         daemon = self.start_commanded()
         job = self.start_steady_job(2, daemon, SLUICE_JOB="bert-large")
+        self.wait_for_job(108174750, lambda shown: shown["active"])
+        self.assertEqual(self.ctl("jobs").splitlines()[1].split()[0], "bert-large")
         self.ctl("limit", "bert-large", 4)
         self.ctl("kick", "bert-large")
         for rank in job:

@@ -50,6 +50,10 @@ class Packages(harness.SystemTest):
         path, = glob.glob(os.path.join(self.out, f"{name}_*.deb"))
         return path
 
+    @staticmethod
+    def build():
+        return output_of(os.path.join(harness.ROOT, "scripts", "lib", "build-id")).strip()
+
     def field(self, name, field):
         return output_of("dpkg-deb", "--field", self.package(name), field).strip()
 
@@ -59,7 +63,10 @@ class Packages(harness.SystemTest):
         self.assertEqual(sorted(name for name in names if not name.endswith("-dbgsym")), PACKAGES)
         with open(os.path.join(harness.ROOT, "meson.build"), encoding="utf-8") as file:
             version = re.search(r"version: '(.*)'", file.read())[1]
-        self.assertEqual({self.field(name, "Version") for name in PACKAGES}, {version})
+        build = output_of(os.path.join(harness.ROOT, "scripts", "lib", "build-id"),
+                          "--package").strip()
+        self.assertEqual({self.field(name, "Version") for name in PACKAGES}, {version + build})
+        self.assertRegex(build, r"^\+git\d{14}\.")  # newer than that of every earlier commit
 
     def test_pages_lead_to_each_other(self):
         """All links of the installed ones lead on, except those to what a checkout alone has."""
@@ -211,6 +218,7 @@ class Packages(harness.SystemTest):
         harness.wait_until(lambda: "active" in self.asked("sluice-ctl jobs"), "the job runs")
         for tool in ("sluice-ctl", "sluice-nic", "sluice-top"):
             self.assertRegex(self.asked(tool + " --version"), rf"^{tool} \S+ \(build \S+\)$")
+            self.assertIn(f"(build {self.build()})", self.asked(tool + " --version"))
         self.typed("systemctl restart sluice-aggregator")
         harness.wait_until(lambda: "Avg bus bandwidth" in self.asked("cat /tmp/job"),
                            "the job ends well")

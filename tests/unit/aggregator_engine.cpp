@@ -4,12 +4,14 @@
 #include <cstdint>
 #include <initializer_list>
 #include <map>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
 #include <catch2/catch.hpp>
 
 #include "common/base/rank_set.hpp"
+#include "common/protocol/text_field.hpp"
 #include "tests/unit/aggregator_bench.hpp"
 
 using namespace sluice;
@@ -59,6 +61,62 @@ TEST_CASE("a job forms when all ranks have joined, and says who is absent until 
   bench.form();
   CHECK(bench.engine().counters().jobs_formed == 1);
   CHECK(bench.engine().live_jobs() == 1);
+}
+
+TEST_CASE("a job is known by the name that its ranks tell, and made harmless") {
+  using Kind = aggregator::JobEvent::Kind;
+  Bench bench(3);
+  const auto join = [&](unsigned rank, std::string_view name) {
+    auto packet = bench.join_packet(rank, 1000 + rank, bench.challenge_serial(rank, 1000 + rank));
+    set_text(packet.name, name);
+    bench.give(rank, packet);
+  };
+  join(0, "bert\x1b[2J large");
+  REQUIRE(bench.engine().figures_of_jobs(bench.now).size() == 1);
+  CHECK(bench.engine().figures_of_jobs(bench.now)[0].name == "bert?[2J?large");
+  join(1, "bert");
+  join(2, "");  // it was given the number alone
+  REQUIRE(bench.events.size() == 1);
+  CHECK(bench.events[0].kind == Kind::kFormed);
+  CHECK(bench.events[0].job() == "bert (" + std::to_string(kJob) + ")");
+  CHECK(bench.engine().figures_of_jobs(bench.now)[0].name == "bert");
+
+  auto refused = bench.join_packet(0, 9, bench.challenge_serial(0, 9));
+  refused.shards = 2;
+  set_text(refused.name, "other");
+  bench.give(0, refused);
+  CHECK(bench.events.back().kind == Kind::kRefused);
+  CHECK(bench.events.back().name == "other");
+  CHECK(bench.engine().figures_of_jobs(bench.now)[0].name == "bert");
+}
+
+TEST_CASE("ranks of another build are told once, when the job forms") {
+  using Kind = aggregator::JobEvent::Kind;
+  Bench bench(4);
+  bench.config.build = "629700c";
+  const auto join = [&](unsigned rank, std::string_view build) {
+    auto packet = bench.join_packet(rank, 1000 + rank, bench.challenge_serial(rank, 1000 + rank));
+    set_text(packet.build, build);
+    return of_kind<wire::Welcome>(bench.give(rank, packet));
+  };
+  std::size_t told = 0;
+  SECTION("one that tells none is none") {
+    for (unsigned rank = 0; rank < 3; ++rank) join(rank, rank == 1 ? "" : "629700c");
+  }
+  SECTION("two are") {
+    told = 1;
+    join(0, "629700c"), join(1, "aaaaaaa-dirty"), join(2, "bbbbbbb");
+  }
+  const auto welcomes = join(3, "629700c");
+  REQUIRE(welcomes.size() == 4);
+  CHECK(text_of(welcomes[0].packet().as<wire::Welcome>().build) == "629700c");
+  REQUIRE(bench.events.size() == 1 + told);
+  CHECK(bench.events[0].kind == Kind::kFormed);
+  if (told == 0) return;
+  CHECK(bench.events[1].kind == Kind::kOtherBuild);
+  CHECK(bench.events[1].rank == Rank{1});
+  CHECK(bench.events[1].build == "aaaaaaa-dirty");
+  CHECK(bench.events[1].others == 1);
 }
 
 TEST_CASE("a JOIN repeated gets the same WELCOME again") {

@@ -72,15 +72,22 @@ TEST_CASE("an event's fields name what it knows, and nothing else") {
   event = {.kind = Kind::kDeaf, .session = {.job = 7}, .rank = Rank{9}};
   CHECK(told(event)["event"] == "\"deaf\"");
   CHECK(told(event)["rank"] == "9");
+  CHECK(told(event).count("job_name") == 0);
+
+  event = {.kind = Kind::kOtherBuild, .session = {.job = 7}, .rank = Rank{9}, .build = "629700c"};
+  event.name = "bert";
+  CHECK(told(event)["job_name"] == "\"bert\"");
+  CHECK(told(event)["rank_build"] == "\"629700c\"");
+  CHECK(event.job() == "bert (7)");
 }
 
 TEST_CASE("every kind of event has a name of its own") {
   std::map<std::string, int> names;
   for (const Kind kind :
        {Kind::kFormed, Kind::kResumed, Kind::kFormationAbandoned, Kind::kLeft, Kind::kAborted,
-        Kind::kRefused, Kind::kStraggler, Kind::kDeaf, Kind::kHears})
+        Kind::kRefused, Kind::kStraggler, Kind::kOtherBuild, Kind::kDeaf, Kind::kHears})
     ++names[told({.kind = kind})["event"]];
-  CHECK(names.size() == 9);
+  CHECK(names.size() == 10);
   CHECK(names.count("\"?\"") == 0);
 }
 

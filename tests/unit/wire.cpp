@@ -19,6 +19,7 @@
 #include "common/protocol/abort_info.hpp"
 #include "common/protocol/build.hpp"
 #include "common/protocol/packet.hpp"
+#include "common/protocol/text_field.hpp"
 #include "tests/fuzz/packet_walk.hpp"
 #include "tests/unit/drop_reason_text.hpp"
 #include "tests/unit/golden_packets.hpp"
@@ -210,7 +211,8 @@ std::vector<FieldRow> layout() {
       ROW(Join, epoch, 80, 8),
       ROW(Join, slots, 88, 8),
       ROW(Join, results, 96, 8),
-      ROW(Join, reserved, 104, 24),
+      ROW(Join, build, 104, 24),
+      ROW(Join, name, 128, 64),
       ROW(KeepAlive, member, 0, 32),
       ROW(KeepAlive, number, 32, 8),
       ROW(KeepAlive, heard, 40, 8),
@@ -268,6 +270,7 @@ std::vector<FieldRow> layout() {
       ROW(Welcome, keep_alive_ms, 74, 2),
       ROW(Welcome, group, 76, 4),
       ROW(Welcome, results, 80, 8),
+      ROW(Welcome, build, 88, 24),
       ROW(Refused, header, 0, 16),
       ROW(Refused, token, 16, 8),
       ROW(Refused, incarnation, 24, 8),
@@ -444,6 +447,8 @@ TEST_CASE("JOIN") {
   built.epoch = kEpoch;
   built.slots = kSlots;
   built.results = kResults;
+  set_text(built.build, "629700c");
+  set_text(built.name, "bert");
   CHECK(raw(built) == golden().at("join"));
   const Packet packet = parsed("join");
   CHECK(packet.kind() == Kind::kJoin);
@@ -551,6 +556,7 @@ TEST_CASE("WELCOME") {
   built.keep_alive_ms = 1000;
   built.group = 0xefff'4a07;  // 239.255.74.7
   built.results = kResults;
+  set_text(built.build, "629700c");
   CHECK(raw(built) == golden().at("welcome"));
   const Packet packet = parsed("welcome");
   CHECK(packet.kind() == Kind::kWelcome);
@@ -587,6 +593,20 @@ TEST_CASE("REFUSED and LEFT") {
   CHECK(raw(left) == golden().at("left"));
   CHECK(parsed("left").kind() == Kind::kLeft);
   CHECK(parsed("left").as<wire::Left>().token == kToken);
+}
+
+TEST_CASE("a text in a packet is cut to its field, and shows nothing but characters") {
+  std::array<std::uint8_t, 4> field{1, 2, 3, 4};
+  set_text(field, "");
+  CHECK(text_of(field).empty());
+  set_text(field, "abc");
+  CHECK(text_of(field) == "abc");
+  set_text(field, "abcdefgh");
+  CHECK(text_of(field) == "abcd");
+  field = {0x1b, 'x', ' ', 0xff};  // an escape sequence's beginning, a blank
+  CHECK(text_of(field) == "?x??");
+  field = {'a', 0, 'b', '\n'};
+  CHECK(text_of(field) == "a");
 }
 
 TEST_CASE("VERSION is read whatever its version") {

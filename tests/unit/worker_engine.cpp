@@ -12,6 +12,7 @@
 #include <catch2/catch.hpp>
 
 #include "common/base/rank_set.hpp"
+#include "common/protocol/text_field.hpp"
 #include "tests/unit/engine_parts.hpp"
 #include "worker/engine.hpp"
 
@@ -760,6 +761,34 @@ TEST_CASE("an aggregator that falls silent is declared failed, and the others ar
   REQUIRE(!leave.empty());
   CHECK(leave[0].packet().as<wire::Leave>().abort == 1);
   CHECK(bench.engine->take_completions().size() == 1);
+}
+
+TEST_CASE("a worker tells the job's name and its build, and finds an aggregator of another one") {
+  Bench bench;
+  bench.config.build = "629700c-and-more-than-there-is-room-for";
+  bench.config.alias = worker::KnownAs{.job = "bert (7)", .told = "bert"};
+  bench.engine = std::make_unique<Engine>(bench.config, bench.aggregators);
+  const std::uint64_t nonce = bench.start();
+  const auto join = of_kind<wire::Join>(bench.challenge(nonce));
+  REQUIRE(join.size() == 1);
+  CHECK(text_of(join[0].packet().as<wire::Join>().name) == "bert");
+  const std::string told = text_of(join[0].packet().as<wire::Join>().build);
+  CHECK(told == bench.config.build.substr(0, wire::kBuildBytes));
+  auto welcome = bench.welcome_packet(nonce);
+  std::vector<std::string> others;
+  SECTION("of ours") {
+    set_text(welcome.build, bench.config.build);
+  }
+  SECTION("of none that is told") {
+    set_text(welcome.build, "");
+  }
+  SECTION("of another") {
+    set_text(welcome.build, "aaaaaaa\n");
+    others = {"aggregator 0 is of build aaaaaaa?"};
+  }
+  bench.give(welcome);
+  REQUIRE(bench.engine->state() == State::kActive);
+  CHECK(bench.engine->other_builds() == others);
 }
 
 TEST_CASE("from REFUSED to WELCOME a worker applies nothing") {
