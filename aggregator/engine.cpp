@@ -134,6 +134,7 @@ void Engine::settle(Job& job, Time now) {
         case Kind::kSentAway:  // the engine tells of these itself
         case Kind::kStraggler:
           break;
+        case Kind::kWaits:
         case Kind::kOtherBuild:
           break;
         case Kind::kDeaf:

@@ -353,6 +353,7 @@ std::optional<Formation::OtherBuild> Formation::other_build() const {
 // ----------------------------------------------------------------------------- who does not come
 void Formation::clear() {
   candidates_.clear();
+  wait_is_told_ = false;
   conflict_serial_.reset();
 }
 
@@ -370,7 +371,24 @@ void Formation::dismiss(const AbortInfo& info, ControlPackets& out) {
 /// one stands by for, and must not be counted on.
 void Formation::on_time(Time now, ControlPackets& out) {
   std::erase_if(candidates_, [&](const auto& entry) { return now >= forgotten_at(entry.second); });
+  if (candidates_.empty()) wait_is_told_ = false;
+  if (now >= wait_is_long()) tell_wait();
   if (now >= formation_ends()) dismiss(why_not_formed(now), out);
+}
+
+/// Once for a formation; never where nobody waits.
+Time Formation::wait_is_long() const {
+  return candidates_.empty() || wait_is_told_ ? kNever
+                                              : after(forming_since(), limits::kSilentWait);
+}
+
+void Formation::tell_wait() {
+  wait_is_told_ = true;
+  JobEvent event{.kind = JobEvent::Kind::kWaits};
+  event.session.job = record_.job;
+  event.absent = RankSet::first(candidates_.begin()->second.join.world_size);
+  for (const auto& entry : candidates_) event.absent.erase(Rank{entry.first});
+  if (!event.absent.empty()) record_.tell(event);
 }
 
 /// Who conflicts with the others, or else who has not come. If all have, it is who has not said so
@@ -414,7 +432,7 @@ Time Formation::formation_ends() const {
 }
 
 Time Formation::next_deadline() const {
-  Time next = formation_ends();
+  Time next = std::min(formation_ends(), wait_is_long());
   for (const auto& entry : candidates_) next = std::min(next, forgotten_at(entry.second));
   return next;
 }

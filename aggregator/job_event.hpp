@@ -10,6 +10,7 @@
 
 #include "common/base/ids.hpp"
 #include "common/base/limits.hpp"
+#include "common/base/rank_set.hpp"
 #include "common/base/time.hpp"
 #include "common/protocol/abort_info.hpp"
 #include "common/protocol/session.hpp"
@@ -39,6 +40,7 @@ struct JobEvent {
     kLeft,
     kAborted,
     kSentAway,  ///< all its ranks were told to go to the next aggregator
+    kWaits,     ///< it has waited for long to form, for the ranks `absent`
     kRefused,
     kStraggler,
     kOtherBuild,  ///< `rank` and `others` more that formed the job are of another build than we
@@ -53,6 +55,7 @@ struct JobEvent {
   std::string name{};   ///< of the job, as it was told; empty: it has none
   std::string build{};  ///< of `rank`
   std::size_t others = 0;
+  RankSet absent{};
 
   /// "bert-large (457746600)", or the number alone.
   std::string job() const { return job_label(session.job, name); }
@@ -66,8 +69,9 @@ struct JobEvents {
 
   void keep(const JobEvent& event) {
     using Kind = JobEvent::Kind;
-    const bool is_frequent = event.kind == Kind::kRefused || event.kind == Kind::kOtherBuild ||
-                             event.kind == Kind::kDeaf || event.kind == Kind::kHears;
+    const bool is_frequent = event.kind == Kind::kWaits || event.kind == Kind::kRefused ||
+                             event.kind == Kind::kOtherBuild || event.kind == Kind::kDeaf ||
+                             event.kind == Kind::kHears;
     if (list.size() >= limits::kMaxEvents ||
         (is_frequent && frequent >= limits::kMaxFrequentEvents)) {
       ++lost;

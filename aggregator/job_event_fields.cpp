@@ -29,6 +29,8 @@ std::string name(JobEvent::Kind kind) {
       return "refused";
     case Kind::kStraggler:
       return "straggler";
+    case Kind::kWaits:
+      return "waits";
     case Kind::kOtherBuild:
       return "other_build";
     case Kind::kDeaf:
@@ -51,6 +53,7 @@ LogFields log_fields(const JobEvent& event, std::uint16_t lane) {
   };
   if (!event.name.empty()) fields.push_back({"job_name", event.name});
   if (!event.build.empty()) fields.push_back({"rank_build", event.build});
+  if (!event.absent.empty()) add("absent_ranks", event.absent.size());
   if (event.session.ranks != 0) add("ranks", event.session.ranks);
   if (event.kind == JobEvent::Kind::kStraggler) {
     const Straggler& straggler = event.straggler;

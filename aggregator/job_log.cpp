@@ -4,6 +4,7 @@
 #include <string>
 
 #include "aggregator/job_event_fields.hpp"
+#include "common/base/limits.hpp"
 #include "common/base/version.hpp"
 #include "common/config/address.hpp"
 
@@ -32,6 +33,12 @@ void log_job_event(config::LimitedLog& log, const JobEvent& event, std::uint16_t
               event.kind == Kind::kFormed ? "formed" : "resumed with its progress", s.ranks,
               s.streams, s.block_elements, s.history, s.payload_bytes,
               s.by_reference ? ", blocks in shared memory" : "", where);
+      break;
+    case Kind::kWaits:
+      if (lane != 0) break;
+      log.log("jobs that wait for ranks", level_enum::info,
+              "job {}: waits since {} s for rank {} to join", job, limits::kSilentWait.count(),
+              text_of(event.absent));
       break;
     case Kind::kOtherBuild:
       if (lane != 0) break;

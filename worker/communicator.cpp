@@ -16,6 +16,11 @@
 namespace sluice {
 namespace {
 
+/// How often a join looks whether it is to end, and what there is to tell.
+constexpr std::chrono::milliseconds kLookPeriod{50};
+/// How often it is looked whether ops wait for ranks.
+constexpr std::chrono::milliseconds kWaitLookPeriod{500};
+
 using wire::Collective;
 
 worker::KnownAs known_as(const JobId& job) {
@@ -126,6 +131,35 @@ Communicator::Impl::Impl(std::shared_ptr<Progress> progress, const Split& split)
                             options.world_size);
 }
 
+/// Drives the loop until `done()` or `deadline`, as Progress::drive(). Says once, after a while,
+/// what it waits for, and throws kAborted where the caller ends the wait.
+template <class Done, class Says>
+bool Communicator::Impl::await(Done&& done, Time deadline, Says&& waits_for) {
+  const Time began = Progress::now();
+  Time next_look = after(began, kLookPeriod);
+  bool is_told = false;
+  bool is_interrupted = false;
+  const bool is_done = progress_->drive(
+      [&] {
+        if (done()) return true;
+        const Time now = Progress::now();
+        if (now < next_look) return false;
+        next_look = after(now, kLookPeriod);
+        if (!is_told && now - began >= limits::kSilentWait) {
+          is_told = true;
+          progress_->logger()->warn("{}: joins since {} s: waits for {}", known_as_.name(),
+                                    limits::kSilentWait.count(), waits_for());
+        }
+        is_interrupted = options.interrupt != nullptr &&
+                         __atomic_load_n(options.interrupt, __ATOMIC_RELAXED) != 0;
+        return is_interrupted;
+      },
+      deadline);
+  if (!is_interrupted) return is_done;
+  throw Error(ErrorCode::kAborted,
+              known_as_.name() + ": the join was interrupted while it waited for " + waits_for());
+}
+
 /// Waits until every aggregator's link is up and its address known.
 void Communicator::Impl::find_aggregators() {
   const Time deadline = after(Progress::now(), options.join_timeout);
@@ -148,7 +182,7 @@ void Communicator::Impl::find_aggregators() {
     });
     return found == progress_->aggregators();
   };
-  if (progress_->drive(look, deadline)) return;
+  if (await(look, deadline, [&] { return "aggregator " + missing + " to be reachable"; })) return;
   std::string why;
   progress_->with_turn(
       [&](Attachment& attachment, Time) { why = attachment.why_unreachable(found); });
@@ -258,9 +292,17 @@ void Communicator::Impl::join() {
         [&](Attachment&, Time) { joining = engine_->state() == WorkerEngine::State::kJoining; });
     return !joining;
   };
-  progress_->drive(joined, kNever);  // the engine has bounds of its own
+  std::optional<Error> interrupted;
+  try {
+    await(joined, kNever, [&] {  // the engine has bounds of its own
+      return progress_->with_turn([&](Attachment&, Time) { return engine_->waits_for(); });
+    });
+  } catch (const Error& error) {
+    interrupted = error;
+  }
   std::optional<Error> failure;
   progress_->with_turn([&](Attachment& attachment, Time now) {
+    if (interrupted) engine_->abort(*interrupted, attachment.io());
     failure = engine_->failure();
     try {
       const Session& session = engine_->session();
@@ -492,6 +534,7 @@ bool Communicator::Impl::after_turn(Attachment& attachment, Time now) {
       engine_->abort(known_as_.error_of(*why), attachment.io(), why);
   publish_failure(now);
   record_recovery(now);
+  if (now >= wait_.look_due) tell_wait(now);
   if (engine_->has_begun()) works_.run(engine_->take_begun(), now);
   const bool completes = engine_->has_completions();
   if (completes) works_.finish(engine_->take_completions());
@@ -610,6 +653,22 @@ void Communicator::Impl::publish_failure(Time now) {
   failure_ = engine_->failure();
   has_failed_.store(true, std::memory_order_release);
   timeline_.failed("job failed", *failure_, now);
+}
+
+/// Ops that others let wait for long are told once, until something comes again.
+void Communicator::Impl::tell_wait(Time now) {
+  wait_.look_due = after(now, kWaitLookPeriod);
+  const RankSet awaited = engine_->awaited();
+  const std::uint64_t results = engine_->counters().results_applied;
+  if (awaited.empty() || wait_.since == kNever || results != wait_.results) {
+    wait_ = {
+        .look_due = wait_.look_due, .since = awaited.empty() ? kNever : now, .results = results};
+    return;
+  }
+  if (wait_.is_told || now - wait_.since < limits::kSilentWait) return;
+  wait_.is_told = true;
+  progress_->logger()->warn("{}: {} ops wait since {} s for rank {}", known_as_.name(),
+                            works_.size(), limits::kSilentWait.count(), known_as_.text_of(awaited));
 }
 
 /// An aggregator is joined again, and then all have us.

@@ -54,6 +54,9 @@ struct Communicator::Impl final : private Member {
     engine_->set_timeout(op, timeout);
   }
 
+  template <class Done, class Says>
+  bool await(Done&& done, Time deadline, Says&& waits_for);
+  void tell_wait(Time now);
   void find_aggregators();
   void share_memory(worker::EngineConfig& config, Attachment& attachment);
   void share_no_more(Attachment& attachment);
@@ -86,9 +89,15 @@ struct Communicator::Impl final : private Member {
   std::map<Route, std::unique_ptr<Channel>> channels_;  // likewise
   std::size_t reserved_ = 0;                            // likewise
   std::uint64_t rejoins_recorded_ = 0;                  // likewise
-  bool has_left_ = false;                               // likewise
-  bool is_recovering_ = false;                          // likewise; as far as is recorded
-  Session session_;                                     // const once joined
+  struct Wait {  // of ops, for ranks: begun when no result had come since
+    Time look_due{};
+    Time since = kNever;
+    std::uint64_t results = 0;
+    bool is_told = false;
+  } wait_;                      // likewise
+  bool has_left_ = false;       // likewise
+  bool is_recovering_ = false;  // likewise; as far as is recorded
+  Session session_;             // const once joined
   std::atomic<bool> has_failed_{false};
   std::optional<Error> failure_;  // the engine's: written before has_failed_, const afterwards
 };

@@ -126,6 +126,12 @@ void Engine::let_run(ShardMembership& membership, Time now, KeepingSink& sink) {
   }
 }
 
+std::string Engine::waits_for() const {
+  for (const auto& membership : memberships_)
+    if (membership->state() == ShardMembership::State::kJoining) return membership->waits_for();
+  return "nothing";
+}
+
 std::vector<std::string> Engine::other_builds() const {
   std::vector<std::string> others;
   for (std::size_t i = 0; i < std::min(memberships_.size(), aggregators_.size()); ++i)

@@ -90,6 +90,8 @@ class Engine {
   /// What there is to say of the failure beside its error, if anything.
   const std::optional<AbortInfo>& abort_info() const { return abort_info_; }
   const Session& session() const { return memberships_[0]->agreed(); }  ///< once active
+  /// "rank 1, 2 to join": for what a join waits.
+  std::string waits_for() const;
   /// Of aggregators that are of another build than this library, a text for each.
   std::vector<std::string> other_builds() const;
   /// Of an op that wants so many at most; 0: as many as the session has.

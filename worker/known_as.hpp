@@ -27,16 +27,7 @@ struct KnownAs {
 
   /// "1, 2, 5": the first eight, and how many more there are.
   std::string text_of(const RankSet& ranks) const {
-    constexpr int kNamed = 8;
-    std::string text;
-    int named = 0;
-    ranks.for_each([&](Rank rank) {
-      if (named++ >= kNamed) return;
-      if (!text.empty()) text += ", ";
-      text += std::to_string(of(rank).value);
-    });
-    if (named > kNamed) text += " and " + std::to_string(named - kNamed) + " more";
-    return text;
+    return sluice::text_of(ranks, [this](Rank rank) { return of(rank); });
   }
 
   /// The error of what ended the job.

@@ -297,6 +297,12 @@ bool ShardMembership::is_of_another_version() const {
          !addresses_.has_standby();
 }
 
+std::string ShardMembership::waits_for() const {
+  if (!answered_) return place() + " to answer";
+  return absent_.empty() ? "the job's earlier generation to end"
+                         : "rank " + config_.known_as().text_of(absent_) + " to join";
+}
+
 std::optional<std::string> ShardMembership::other_build() const {
   // As much of ours as a packet has room for.
   const bool is_ours = build_.empty() || config_.build.empty() ||
@@ -454,12 +460,8 @@ std::optional<Error> ShardMembership::overdue(Time now) const {
     return Error(ErrorCode::kAggregatorLost,
                  whom() + " did not take this rank in again" + unproven_text());
   if (state_ == State::kJoining && !was_in_ && late) {
-    return Error(
-        ErrorCode::kFormationFailed,
-        whom() + " still waits for " +
-            (absent_.empty() ? "the job's earlier generation to end"
-                             : "rank " + config_.known_as().text_of(absent_) + " to join") +
-            " after " + seconds_text(config_.join_timeout));
+    return Error(ErrorCode::kFormationFailed, whom() + " still waits for " + waits_for() +
+                                                  " after " + seconds_text(config_.join_timeout));
   }
   if (leaving_ && now - leaving_since_ > config_.aggregator_timeout)
     return Error(ErrorCode::kAggregatorLost, whom() + " did not let this rank leave within " +

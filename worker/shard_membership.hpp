@@ -62,6 +62,8 @@ class ShardMembership {
   bool found_another(const wire::Challenge& packet) const {
     return state_ == State::kJoining && packet.nonce == nonce_ && packet.incarnation != home_;
   }
+  /// "rank 1, 2 to join": for what this join waits.
+  std::string waits_for() const;
   /// "aggregator 0 at 10.0.0.1 is of build 629700c": the one that took us in, if it is not of ours.
   std::optional<std::string> other_build() const;
   bool resume() const { return resume_; }  ///< the last WELCOME asks to resynchronise

@@ -270,6 +270,13 @@ sluice_status sluice_options_set(sluice_options* options, const char* name, cons
   });
 }
 
+sluice_status sluice_options_set_interrupt(sluice_options* options, const int* interrupt,
+                                           sluice_error* error) {
+  return guarded(error, [&] {
+    given(options, "sluice_options_set_interrupt", "options").values.job.interrupt = interrupt;
+  });
+}
+
 void sluice_options_destroy(sluice_options* options) {
   delete options;
 }

@@ -21,6 +21,11 @@ inline constexpr std::uint16_t kMinPayload = kMinMtu - 60 - 8;
 inline constexpr std::uint16_t kMaxPayload = kMaxMtu - 20 - 8;
 
 // ------------------------------------------------------------------------------------- jobs
+/// Who waits for ranks so long says whom for, once: long enough that ranks which start one after
+/// the other, or are late once, are no news, and short enough for who sits before a silent
+/// terminal.
+inline constexpr std::chrono::seconds kSilentWait{3};
+
 /// A rank is a bit of 32 bytes in PENDING and STATUS, and a byte in the ids of jobs that carry
 /// messages.
 inline constexpr std::uint16_t kMaxRanks = 256;

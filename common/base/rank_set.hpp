@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <string>
 
 #include "common/base/ids.hpp"
 
@@ -79,5 +80,23 @@ class RankSet {
   static constexpr std::uint64_t bit(Rank r) { return std::uint64_t{1} << (r.value % 64); }
   std::array<std::uint64_t, kMaxRanks / 64> words_{};
 };
+
+/// "1, 2, 5": the first eight, as `number` has them, and how many more there are.
+template <class Number>
+std::string text_of(const RankSet& ranks, Number&& number) {
+  constexpr int kNamed = 8;
+  std::string text;
+  int named = 0;
+  ranks.for_each([&](Rank rank) {
+    if (named++ >= kNamed) return;
+    if (!text.empty()) text += ", ";
+    text += std::to_string(number(rank).value);
+  });
+  if (named > kNamed) text += " and " + std::to_string(named - kNamed) + " more";
+  return text;
+}
+inline std::string text_of(const RankSet& ranks) {
+  return text_of(ranks, [](Rank rank) { return rank; });
+}
 
 }  // namespace sluice

@@ -141,10 +141,10 @@ class SystemTest(Stage, unittest.TestCase):
 
     def refuses(self, process, status, *sayings):
         """It ends with this status, having said one line only, which has every saying. (A
-        daemon may have said before which build it is.)"""
+        daemon may have said before which build it is, and a rank whom it waits for.)"""
         self.ends_with(process, status, *sayings)
         said = [line for line in process.err.strip().splitlines()
-                if not re.search("sluice-aggregator: version ", line)]
+                if not re.search("sluice-aggregator: version |: joins since 3 s: ", line)]
         self.assertEqual(len(said), 1, process.err)
         self.assertEqual(process.out, "")
 

@@ -1,5 +1,6 @@
 """Who cannot join is told why in one line, and the jobs that run already stay right."""
 import os
+import signal
 import socket
 import struct
 import threading
@@ -77,6 +78,15 @@ class Joining(harness.SystemTest):
         ranks = [self.start_joiner(r, 3, self.daemon, SLUICE_JOIN_TIMEOUT_MS=6000) for r in (0, 2)]
         for rank in ranks:
             self.fails(rank, "formation failed", r"rank .*\b1\b.* to join")
+
+    def test_waiting_is_told_and_control_c_ends_it(self):
+        """To everybody who sees no more than warnings."""
+        rank = self.start_joiner(0, 2, self.daemon, SLUICE_JOIN_TIMEOUT_MS=600000,
+                                 SLUICE_JOB="bert")
+        rank.wait_to_say(r"job bert \(\d+\): joins since 3 s: waits for rank 1 to join")
+        self.daemon.wait_to_say(r"job bert \(\d+\): waits since 3 s for rank 1 to join")
+        rank.send(signal.SIGINT)
+        self.assertEqual(rank.wait(), -signal.SIGINT)
 
     def test_no_such_directory(self):
         self.fails(self.start_joiner(0, 1, "vhost:/no/such/directory"), "unavailable",

@@ -132,25 +132,38 @@ class Python(harness.SystemTest):
         self.all_end_well([self.start_python(0, 1, "vhost:/no/such", RANK, "compressed")])
 
     def test_control_c_ends_a_wait(self):
-        self.is_interrupted("interrupted")
+        self.is_interrupted("interrupted", r"job \d+: 1 ops wait since 3 s for rank 1")
 
     def test_control_c_ends_a_split(self):
         self.is_interrupted("interrupted_split")
 
-    def is_interrupted(self, scenario):
+    def is_interrupted(self, scenario, after="waiting"):
         daemon = self.start_daemon()
         first = self.start_python(0, 2, daemon, RANK, scenario)
         other = self.start_python(1, 2, daemon, RANK, scenario)
         first.wait_to_say("waiting")
+        first.wait_to_say(after)
         first.send(signal.SIGINT)
         first.wait_to_say("interrupted")
         self.assertEqual(first.wait(), 0)
         self.ends_with(other, 1, "Error: .*rank 0")
 
+    def test_control_c_ends_a_join(self):
+        """Of a rank that would wait for ten minutes. It can join again."""
+        daemon = self.start_daemon("--formation-timeout-ms", "600000")
+        first = self.start_python(0, 2, daemon, RANK, "interrupted_join")
+        first.wait_to_say("joining")
+        daemon.wait_to_say("waits since 3 s for rank 1 to join")
+        first.send(signal.SIGINT)
+        first.wait_to_say("interrupted")
+        other = self.start_python(1, 2, daemon, RANK, "joins_and_leaves")
+        self.all_end_well([first, other])
+
     def test_the_interpreter_ends_with_ops_in_flight(self):
         daemon = self.start_daemon()
         self.all_end_well(self.start_python_job(1, daemon, "ends_with_ops_in_flight"))
-        job = [self.start_python(0, 2, daemon, RANK, "ends_with_ops_in_flight"),
+        job = [self.start_python(0, 2, daemon, RANK, "ends_with_ops_in_flight",
+                                 SLUICE_LOG="error"),  # it may wait for long for the other
                self.start_python(1, 2, daemon, RANK, "awaits_the_other")]
         self.assertEqual(job[0].wait(), 0)
         self.assertIn("started", job[0].out)

@@ -119,6 +119,29 @@ TEST_CASE("ranks of another build are told once, when the job forms") {
   CHECK(bench.events[1].others == 1);
 }
 
+TEST_CASE("a job that waits for long to form is told once, with the ranks that it waits for") {
+  using Kind = aggregator::JobEvent::Kind;
+  Bench bench(3);
+  bench.config.formation_timeout = 60s;
+  const auto wait = [&](Duration time) {  // with a JOIN in each interval
+    for (const Time end = bench.now + time; bench.now < end; bench.now += 50ms) {
+      bench.join(1, 7);
+      bench.engine().on_time(bench.now, bench.sink);
+    }
+  };
+  wait(2900ms);
+  CHECK(bench.events.empty());
+  wait(2s);
+  REQUIRE(bench.events.size() == 1);
+  CHECK(bench.events[0].kind == Kind::kWaits);
+  CHECK(text_of(bench.events[0].absent) == "0, 2");
+  bench.now += 2s;  // it has gone
+  bench.engine().on_time(bench.now, bench.sink);
+  CHECK(bench.engine().live_jobs() == 0);
+  wait(4s);
+  CHECK(bench.events.size() == 2);
+}
+
 TEST_CASE("a JOIN repeated gets the same WELCOME again") {
   Bench bench;
   bench.form();

@@ -769,11 +769,18 @@ TEST_CASE("a worker tells the job's name and its build, and finds an aggregator 
   bench.config.alias = worker::KnownAs{.job = "bert (7)", .told = "bert"};
   bench.engine = std::make_unique<Engine>(bench.config, bench.aggregators);
   const std::uint64_t nonce = bench.start();
+  CHECK(bench.engine->waits_for() == "aggregator 0 to answer");
   const auto join = of_kind<wire::Join>(bench.challenge(nonce));
   REQUIRE(join.size() == 1);
   CHECK(text_of(join[0].packet().as<wire::Join>().name) == "bert");
   const std::string told = text_of(join[0].packet().as<wire::Join>().build);
   CHECK(told == bench.config.build.substr(0, wire::kBuildBytes));
+  auto pending = wire::make<wire::Pending>(kJob);
+  pending.nonce = nonce;
+  pending.serial = 1;
+  pending.absent[0] = 2;
+  bench.give(pending);
+  CHECK(bench.engine->waits_for() == "rank 1 to join");
   auto welcome = bench.welcome_packet(nonce);
   std::vector<std::string> others;
   SECTION("of ours") {

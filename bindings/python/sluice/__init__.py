@@ -11,9 +11,9 @@
 A Context is this process's way to the aggregators; a Communicator is its membership of one job.
 Every rank of a job must start the same collectives in the same order. Arrays are read and written
 in place, never copied; those of empty() and zeros() here are read by this machine's daemons where
-they lie, unless shared_memory is off. Waiting lets other threads run, and Ctrl-C ends it; in
-asyncio, `await work` lets other tasks run. Joining and leaving have time-outs of their own and
-cannot be interrupted.
+they lie, unless shared_memory is off. Waiting and joining let other threads run, and Ctrl-C ends
+them; in asyncio, `await work` lets other tasks run. Leaving has a time-out of its own and cannot be
+interrupted.
 
 Threads may share all of these. One that closes what others use waits for their calls that are about
 to start an op, and what they call afterwards raises InvalidArgument.
@@ -113,6 +113,8 @@ class _Options:
             raise MemoryError
         if environment:
             call(lib.sluice_options_from_environment, self.handle)
+        self.interrupt = ctypes.c_int(0)
+        call(lib.sluice_options_set_interrupt, self.handle, ctypes.byref(self.interrupt))
         for name, value in settings.items():
             call(lib.sluice_options_set, self.handle, name.encode(), _text(name, value).encode())
 
@@ -161,7 +163,7 @@ class Context:
     def join(self, **settings: Any) -> Communicator:
         """Joins a job, and returns when all its ranks have; settings as above: rank=0,
         world_size=2, job=7 or job="bert-large", join_timeout_ms=5000, ... They override those that
-        the Context was given. Raises InvalidArgument, Error."""
+        the Context was given. Ctrl-C ends the wait. Raises InvalidArgument, Error."""
         return Communicator(self, **settings)
 
     def start_timeline(self, file: str | os.PathLike[str]) -> None:
@@ -218,16 +220,19 @@ class Communicator:
             raise InvalidArgument(f"{name} is a setting of the Context, not of a job",
                                   Status.INVALID_ARGUMENT)
         options = _Options(context._environment, {**context._settings, **settings})
-        self._join(context, lib.sluice_communicator_join, options.handle)
+        self._join(context, lib.sluice_communicator_join, options.handle, options.interrupt)
 
     @classmethod
-    def _of_split(cls, context: Context, split: Work) -> Communicator:
+    def _of_split(cls, whole: Communicator, split: Work) -> Communicator:
         part = cls.__new__(cls)
-        part._join(context, lib.sluice_communicator_join_split, split._handle)
+        part._join(whole._context, lib.sluice_communicator_join_split, split._handle,
+                   whole._interrupt)
         return part
 
-    def _join(self, context: Context, function: Any, what: ctypes.c_void_p) -> None:
+    def _join(self, context: Context, function: Any, what: ctypes.c_void_p,
+              interrupt: ctypes.c_int) -> None:
         self._context = context
+        self._interrupt = interrupt  # the library looks at it when parts join, too
         self._handle = ctypes.c_void_p()
         self._lock = threading.RLock()  # of the handle: while it is used, it is not destroyed
         self._pending = _Pending()
@@ -236,8 +241,10 @@ class Communicator:
                                            context)
         try:
             context._add(self._handle)
-            call(function, context._handle, what, ctypes.byref(self._handle))
+            _library.call_beside(interrupt, function, context._handle, what,
+                                 ctypes.byref(self._handle))
         except BaseException:
+            interrupt.value = 0  # the whole, of which this was to be a part, may have others
             self._finalizer()
             raise
         self.rank: int = lib.sluice_communicator_rank(self._handle)
@@ -521,14 +528,14 @@ class Communicator:
         key = _arrays.int32_of(caller, "key", key)
         work = self._start(Work(None, ()), lib.sluice_split, color, key)
         work.wait()
-        return None if color < 0 else Communicator._of_split(self._context, work)
+        return None if color < 0 else Communicator._of_split(self, work)
 
     def duplicate(self) -> Communicator:
         """The same ranks in another job, as MPI_Comm_dup: for a part of the program whose calls
         shall not have to keep an order with those of the others. Else as split()."""
         work = self._start(Work(None, ()), lib.sluice_duplicate)
         work.wait()
-        return Communicator._of_split(self._context, work)
+        return Communicator._of_split(self, work)
 
     def leave(self) -> None:
         """Leaves the job in an orderly way, and waits for it. Raises Error of Status.ABORTED if ops

@@ -146,6 +146,7 @@ _BLOCKS = POINTER(BlockCompression)
 _FALLIBLE: dict[str, list[Any]] = {  # without the error, which comes last
     "sluice_options_from_environment": [c_void_p],
     "sluice_options_set": [c_void_p, c_char_p, c_char_p],
+    "sluice_options_set_interrupt": [c_void_p, POINTER(c_int)],
     "sluice_context_share": [c_void_p, _HANDLE],
     "sluice_context_close": [c_void_p],
     "sluice_context_start_timeline": [c_void_p, c_char_p],
@@ -268,3 +269,37 @@ def call(function: Any, *arguments: Any) -> None:
     """A function of `_FALLIBLE`; raises what it reports."""
     if function(*arguments, _thread.reference) != 0:
         raise _thread.error.exception()
+
+
+_LOOK_S = 0.05  # how long a call may keep a signal's handler from running
+
+
+def call_beside(interrupt: c_int, function: Any, *arguments: Any) -> None:
+    """The same, of one that `interrupt` ends: while it waits, handlers of signals run. They do so
+    on the main thread alone, which therefore leaves the call to another one. What a handler raises
+    ends the call, and is raised when that has ended."""
+    if threading.current_thread() is not threading.main_thread():
+        return call(function, *arguments)
+    raised: list[BaseException] = []
+    ended = threading.Event()  # a Thread.join() that was interrupted takes its thread for ended
+
+    def run() -> None:
+        try:
+            call(function, *arguments)
+        except BaseException as error:
+            raised.append(error)
+        finally:
+            ended.set()
+
+    thread = threading.Thread(target=run, name="sluice join", daemon=True)
+    try:
+        thread.start()
+        while not ended.wait(_LOOK_S):
+            pass
+    except BaseException:
+        interrupt.value = 1
+        if thread.ident is not None:
+            ended.wait()
+        raise
+    if raised:
+        raise raised[0]

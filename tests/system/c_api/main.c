@@ -208,6 +208,7 @@ static void null_handles(void) {
   CHECK(sluice_work_done(NULL) == -1 && sluice_work_progress(NULL) == -1);
   REFUSED(sluice_context_open(NULL, NULL, &error), SLUICE_INVALID_ARGUMENT, "options is null");
   REFUSED(sluice_communicator_join(NULL, NULL, NULL, &error), SLUICE_INVALID_ARGUMENT, "null");
+  REFUSED(sluice_options_set_interrupt(NULL, NULL, &error), SLUICE_INVALID_ARGUMENT, "null");
   REFUSED(sluice_communicator_leave(NULL, &error), SLUICE_INVALID_ARGUMENT, "null");
   REFUSED(sluice_all_reduce(NULL, NULL, NULL, 0, SLUICE_INT32, NULL, &work, &error),
           SLUICE_INVALID_ARGUMENT, "communicator is null");
@@ -1004,6 +1005,22 @@ static void largest_of_the_sum(sluice_communicator* job) {
   sluice_global_top_k_destroy(NULL);
 }
 
+/* Of a job whose ranks never all come. */
+static void interrupted_join(sluice_context* context) {
+  const int interrupt = 1;
+  sluice_communicator* never = NULL;
+  sluice_options* options = sluice_options_create();
+  CHECK(sluice_options_from_environment(options, &error) == SLUICE_OK);
+  CHECK(sluice_options_set(options, "job", "9", &error) == SLUICE_OK);
+  CHECK(sluice_options_set(options, "world_size", "256", &error) == SLUICE_OK);
+  CHECK(sluice_options_set(options, "join_timeout_ms", "600000", &error) == SLUICE_OK);
+  CHECK(sluice_options_set_interrupt(options, &interrupt, &error) == SLUICE_OK);
+  REFUSED(sluice_communicator_join(context, options, &never, &error), SLUICE_ABORTED,
+          "job 9: the join was interrupted while it waited for ");
+  CHECK(never == NULL);
+  sluice_options_destroy(options);
+}
+
 int main(void) {
   names();
   compressed_blocks();
@@ -1023,6 +1040,7 @@ int main(void) {
   CHECK(second == NULL);
   REFUSED(sluice_communicator_join(context, options, NULL, &error), SLUICE_INVALID_ARGUMENT,
           "communicator is null");
+  interrupted_join(context);
   CHECK(sluice_communicator_join(context, options, &job, &error) == SLUICE_OK);
   CHECK(sluice_options_set(options, "job", "1", &error) == SLUICE_OK);
   CHECK(sluice_communicator_join(context, options, &word, &error) == SLUICE_OK);

@@ -894,6 +894,23 @@ def interrupted():
             print("interrupted", flush=True)
 
 
+def interrupted_join():
+    """Rank 0 joins for ever, until a signal comes; then it joins again."""
+    with sluice.Context() as context:
+        print("joining", flush=True)
+        try:
+            context.join(join_timeout_ms=600_000)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        with context.join() as job:
+            job.barrier().wait()
+
+
+def joins_and_leaves():
+    with sluice.Context() as context, context.join() as job:
+        job.barrier().wait()
+
+
 def interrupted_split():
     """As interrupted(), in a split."""
     with sluice.Context() as context, context.join() as job, context.join(job=2) as other:

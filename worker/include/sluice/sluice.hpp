@@ -178,6 +178,11 @@ struct JobOptions {
 
   /// Until all ranks have joined; 1..3600000 ms. SLUICE_JOIN_TIMEOUT_MS.
   std::chrono::milliseconds join_timeout{30'000};
+  /// While a join waits it looks at this number some 20 times a second, if there is one: anything
+  /// but 0 ends it with kAborted. Another thread or a signal's handler may write it, atomically. So
+  /// languages that run handlers themselves let Ctrl-C end a join. It must live as long as the
+  /// Communicator, whose parts look at it when they join, too.
+  const int* interrupt = nullptr;
   /// Silence that means an aggregator is lost; 100..600000 ms. SLUICE_AGGREGATOR_TIMEOUT_MS.
   std::chrono::milliseconds aggregator_timeout{5'000};
   /// An op that is not done after so long ends the job: see Work::set_timeout(); 0..86400000 ms, 0:

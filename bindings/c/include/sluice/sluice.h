@@ -102,6 +102,13 @@ sluice_status sluice_options_from_environment(sluice_options* options, sluice_er
 sluice_status sluice_options_set(sluice_options* options, const char* name, const char* value,
                                  sluice_error* error);
 
+/* While a join waits it looks at this number some 20 times a second: anything but 0 ends it with
+ * SLUICE_ABORTED. Another thread or a signal's handler may write it, atomically. It must live as
+ * long as the communicator; parts of that look at it, too. NULL: nothing is looked at, as by
+ * default and after sluice_options_from_environment(). */
+sluice_status sluice_options_set_interrupt(sluice_options* options, const int* interrupt,
+                                           sluice_error* error);
+
 void sluice_options_destroy(sluice_options* options);
 
 /* The id of the job that "job" would name: of decimal digits that number; of a name, 1..64
