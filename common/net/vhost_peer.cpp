@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <utility>
@@ -85,9 +86,16 @@ struct Expected {
   bool refused = false;
 };
 
+/// As many as a worker may have whose daemon had more lanes before: it is told so by a packet.
+constexpr std::size_t kMaxRings = 2 * limits::kMaxLanes;
+
+/// Descriptors that each ring has.
+using Sizes = std::array<std::uint32_t, kMaxRings>;
+
 struct Connection {
   std::string path;
-  unsigned rings = 0;
+  unsigned rings = 0;  // that it was offered
+  Sizes sizes{};
   std::array<std::byte, kPayloadMost> payload{};  // of the message that DPDK is reading
   std::size_t at = 0;
   std::size_t left = 0;
@@ -161,20 +169,30 @@ bool is_memory(int fd) {
 
 using Refusal = std::optional<std::string>;
 
-Refusal check_ring(std::uint64_t ring, unsigned rings) {
-  if (ring < rings) return std::nullopt;
-  return "its ring " + std::to_string(ring) + ": less than " + std::to_string(rings) + " expected";
+Refusal check_ring(std::uint64_t ring) {
+  if (ring < kMaxRings) return std::nullopt;
+  return "its ring " + std::to_string(ring) + ": less than " + std::to_string(kMaxRings) +
+         " expected";
 }
 
-Refusal check_size(std::uint32_t descriptors) {
-  if (descriptors >= 1 && descriptors <= limits::kMaxVhostRing) return std::nullopt;
-  return "its ring of " + std::to_string(descriptors) + " descriptors: 1.." +
-         std::to_string(limits::kMaxVhostRing) + " expected";
+/// All rings together are as long as those that it was offered may be.
+Refusal check_size(const Message& message, unsigned rings, Sizes& sizes) {
+  const auto ring = message.number<std::uint32_t>(0);
+  const auto size = message.number<std::uint32_t>(4);
+  if (auto refusal = check_ring(ring)) return refusal;
+  if (size < 1 || size > limits::kMaxVhostRing)
+    return "its ring of " + std::to_string(size) + " descriptors: 1.." +
+           std::to_string(limits::kMaxVhostRing) + " expected";
+  sizes[ring] = size;
+  const std::uint32_t all = std::accumulate(sizes.begin(), sizes.end(), 0u);
+  if (all <= rings * limits::kMaxVhostRing) return std::nullopt;
+  return "its rings of " + std::to_string(all) + " descriptors in all: at most " +
+         std::to_string(rings * limits::kMaxVhostRing) + " expected";
 }
 
-Refusal check_eventfd(const Message& message, unsigned rings) {
+Refusal check_eventfd(const Message& message) {
   const auto value = message.number<std::uint64_t>(0);
-  if (auto refusal = check_ring(value & kRingMask, rings)) return refusal;
+  if (auto refusal = check_ring(value & kRingMask)) return refusal;
   const std::size_t expected = (value & kNoDescriptor) != 0 ? 0 : 1;
   if (message.count != expected)
     return "it passed " + std::to_string(message.count) + " descriptors with a ring, " +
@@ -199,12 +217,12 @@ Refusal check_memory(const Message& message) {
 }
 
 /// Nothing: a worker's driver sends such messages.
-Refusal check(const Message& message, unsigned rings) {
+Refusal check(const Message& message, unsigned rings, Sizes& sizes) {
   switch (message.header.request) {
     case kSetVringKick:
     case kSetVringCall:
     case kSetVringErr:
-      return check_eventfd(message, rings);
+      return check_eventfd(message);
     case kSetMemTable:
       return check_memory(message);
     default:
@@ -214,13 +232,12 @@ Refusal check(const Message& message, unsigned rings) {
   }
   switch (message.header.request) {
     case kSetVringNum:
-      if (auto refusal = check_size(message.number<std::uint32_t>(4))) return refusal;
-      [[fallthrough]];
+      return check_size(message, rings, sizes);
     case kSetVringAddr:
     case kSetVringBase:
     case kGetVringBase:
     case kSetVringEnable:
-      return check_ring(message.number<std::uint32_t>(0), rings);
+      return check_ring(message.number<std::uint32_t>(0));
     case kGetFeatures:
     case kSetFeatures:
     case kSetOwner:
@@ -275,10 +292,10 @@ Took take(int fd, Message& message) {
   return static_cast<std::size_t>(taken) == expected ? Took::kMessage : Took::kPart;
 }
 
-Refusal refusal_of(Took took, const Message& message, unsigned rings) {
+Refusal refusal_of(Took took, const Message& message, unsigned rings, Sizes& sizes) {
   switch (took) {
     case Took::kMessage:
-      return check(message, rings);
+      return check(message, rings, sizes);
     case Took::kNothing:
       return std::nullopt;
     case Took::kPart:
@@ -357,7 +374,10 @@ int connect(int fd, const sockaddr* address, socklen_t length) {
   if (result != 0) return result;
   const std::lock_guard lock(all.mutex);
   if (const auto found = all.expected.find(path); found != all.expected.end()) {
-    all.connections[fd] = {.path = path, .rings = found->second.rings};
+    Connection made;
+    made.path = path;
+    made.rings = found->second.rings;
+    all.connections[fd] = std::move(made);
     is_peer[static_cast<std::size_t>(fd)].store(true, std::memory_order_release);
   }
   return result;
@@ -369,13 +389,15 @@ ssize_t recvmsg(int fd, msghdr* message, int flags) {
     return recvmsg_anyway(fd, message, flags);
   Registry& all = registry();
   unsigned rings = 0;
+  Sizes sizes{};
   {
     const std::lock_guard lock(all.mutex);
     rings = all.connections[fd].rings;
+    sizes = all.connections[fd].sizes;
   }
   Message taken;
   const Took took = take(fd, taken);
-  const Refusal refusal = refusal_of(took, taken, rings);
+  const Refusal refusal = refusal_of(took, taken, rings, sizes);
   if (refusal) taken.close_passed();
   const std::lock_guard lock(all.mutex);
   Connection& connection = all.connections[fd];
@@ -385,6 +407,7 @@ ssize_t recvmsg(int fd, msghdr* message, int flags) {
       found->second.refused = true;
   }
   if (refusal || took == Took::kNothing) return 0;
+  connection.sizes = sizes;
   connection.payload = taken.payload;
   connection.at = 0;
   connection.left = taken.header.size;

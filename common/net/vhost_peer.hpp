@@ -22,7 +22,7 @@ struct RefusedPeer {
 /// The sockets of peers. For any thread.
 class VhostPeers {
  public:
-  /// DPDK may connect to the socket, whose peer may have so many rings. Until `forget`.
+  /// DPDK may connect to the socket, whose peer is offered so many rings. Until `forget`.
   static void expect(const std::string& path, unsigned rings);
   static void forget(const std::string& path);
 

@@ -335,14 +335,19 @@ class Rings(PeerTest):
     """DPDK allocates memory that all ports share for each, and asks for no more than they may."""
 
     def test_that_are_many_or_long(self):
-        for payload, why in (((2, RING), "its ring 2: less than 2 expected"),
-                             ((255, RING), "its ring 255: less than 2 expected"),
+        for payload, why in (((16, RING), "its ring 16: less than 16 expected"),
+                             ((255, RING), "its ring 255: less than 16 expected"),
                              ((0, 2048), r"its ring of 2048 descriptors: 1\.\.1024 expected"),
                              ((1, 0), r"its ring of 0 descriptors: 1\.\.1024 expected")):
             with self.subTest(payload=payload):
                 peer = self.start_peer().meet()
                 peer.give((message(SET_VRING_NUM, struct.pack("<II", *payload)),))
                 self.daemon.wait_to_say(f"local worker at {peer.path} refused: {why}")
+        peer = self.start_peer().meet()
+        peer.give(*((message(SET_VRING_NUM, struct.pack("<II", ring, 1024)),)
+                    for ring in range(3)))
+        self.daemon.wait_to_say(f"local worker at {peer.path} refused: its rings of 3072 "
+                                "descriptors in all: at most 2048 expected")
         peer = self.start_peer().meet()
         peer.give((message(GET_INFLIGHT_FD, struct.pack("<QQHH", 0, 0, 2, 1024)),))
         self.daemon.wait_to_say(f"local worker at {peer.path} refused: it sent request 31, which "
