@@ -57,7 +57,6 @@ constexpr const char* kMustHappen[] = {
     "fault.op timed out",
     "ops.timed out",
     "ops.done within their time-out",
-    "hostile host.refused",
     "recovery.jobs resumed",
     "recovery.standby took over",
     "recovery.streams resynchronised",
