@@ -1,5 +1,6 @@
 // sluice-aggregator: the aggregator daemon. Exit status 0: ended by a signal; 1: could not serve,
 // or lost packet buffers; 2: wrong settings.
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -20,6 +21,8 @@
 
 int main(int argc, char** argv) {
   using namespace sluice;
+  // The log's file may reach its limit (ulimit -f): a line is lost then, as on a full disk.
+  std::signal(SIGXFSZ, SIG_IGN);
   std::shared_ptr<spdlog::logger> log;  // once its form is not the one of standard error
   const auto refuse = [&](const std::exception& error) {
     if (log)

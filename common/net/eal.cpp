@@ -10,6 +10,7 @@
 #include <rte_lcore.h>
 #include <rte_malloc.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <sluice/error.hpp>
@@ -99,6 +100,15 @@ void remove_runtime_directory() {
   std::filesystem::remove(made_at_random, ignored);
 }
 
+/// DPDK makes a file of it: beyond the limit that would end the process by a signal.
+void require_file_size(std::size_t memory_mib) {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < memory_mib << 20)
+    throw Error(ErrorCode::kUnavailable,
+                "packet memory of " + std::to_string(memory_mib) + " MiB: files may have at most " +
+                    std::to_string(limit.rlim_cur) + " bytes here (ulimit -f)");
+}
+
 void check(const EalOptions& options) {
   if (options.memory_mib < limits::kMinMemoryMib || options.memory_mib > limits::kMaxMemoryMib)
     throw Error(ErrorCode::kInvalidArgument,
@@ -111,6 +121,7 @@ void check(const EalOptions& options) {
   if (environment_started)
     throw Error(ErrorCode::kInvalidArgument,
                 "DPDK was started in this process before; it starts once per process");
+  require_file_size(options.memory_mib);
 }
 
 [[noreturn]] void fail(const EalOptions& options, int error, const std::string& complaints) {

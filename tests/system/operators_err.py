@@ -32,6 +32,40 @@ class FullDisk(harness.SystemTest):
         self.assertEqual(os.listdir(disk), [])
 
 
+class SizeOfFiles(harness.SystemTest):
+    """Which a signal would enforce (ulimit -f)."""
+
+    @staticmethod
+    def at_most_a_mebibyte():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+    def test_too_small_for_packet_memory(self):
+        says = r"packet memory of \d+ MiB: files may have at most 1048576 bytes here \(ulimit -f\)"
+        self.refuses(self.start("daemon", harness.program("sluice-aggregator"), "--vhost-dir",
+                                self.directory("a1"), before_exec=self.at_most_a_mebibyte), 1, says)
+        daemon = self.start_daemon()
+        self.refuses(self.start_rank(0, 1, daemon, "steady_job", self.place + "/never", 100, 1,
+                                     before_exec=self.at_most_a_mebibyte), 3, says)
+        self.ends_on_signal(daemon)
+
+    def test_too_small_for_the_log(self):
+        """Lines are lost, as on a full disk."""
+        log = os.path.join(self.place, "log")
+        watched = self.start("watched", harness.program("sluice-aggregator"), "--vhost-dir",
+                             self.directory("a1"), "--log-file", log)
+        harness.wait_until(lambda: os.path.exists(log) and "ready" in self.read(log), "it serves")
+        resource.prlimit(watched.popen.pid, resource.RLIMIT_FSIZE, (4096, 4096))
+        while "File too large" not in watched.err:
+            self.assertTrue(watched.is_running(), watched.report())
+            self.end_steady_job(self.start_steady_job(1, self.address("a1")))
+        self.ends_on_signal(watched)
+
+    @staticmethod
+    def read(path):
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+
+
 class Descriptors(harness.SystemTest):
     @staticmethod
     def at_most(count):
