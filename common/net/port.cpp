@@ -392,6 +392,10 @@ void Port::hotplug() {
   const bool may = is_af_packet(name_) && may_open_packet_sockets();  // all its errors are EPERM
   if ((error == -EPERM || error == -EACCES) && !is_pci(name_) && !may)
     throw Error(ErrorCode::kUnavailable, "the privilege is missing: CAP_NET_RAW expected");
+  if (!is_pci(name_) && !name_.starts_with("net_"))
+    throw Error(
+        ErrorCode::kUnavailable,
+        "is no device of DPDK's; for an interface of the kernel say net_af_packet0,iface=" + name_);
   throw Error(ErrorCode::kUnavailable, std::string("cannot be opened: ") + rte_strerror(-error));
 }
 

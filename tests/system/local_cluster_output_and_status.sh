@@ -22,6 +22,10 @@ MASTER_ADDR=elsewhere RANK=7 run_cluster --workers 2 -- sh -c "$for_torch"
 check "ranks find what PyTorch asks for, as from torchrun" \
   output_is "[0] 0 0 2 2 127.0.0.1 1" "[1] 1 1 2 2 127.0.0.1 1"
 
+run_cluster --workers 40 --aggregators 2 -- true
+check "more ranks than a daemon has local ports for are refused" status_is 2
+check "and it is said what serves them" says "more ranks need --transport af_packet"
+
 run_cluster --workers 2 --only-rank 1 -- sh -c "$whoami"
 check "--only-rank shows that rank, bare" output_is "1 of 2" "no newline"
 run_cluster --workers 2 --quiet-ranks -- sh -c "$whoami"

@@ -438,5 +438,12 @@ def tc(*words):
     subprocess.run(["tc", *map(str, words)], check=True)
 
 
+class Names(harness.SystemTest):
+    def test_of_an_interface_of_the_kernel(self):
+        daemon = self.start("daemon", harness.program("sluice-aggregator"), "--port", "lo",
+                            "--address", "10.0.0.1/24")
+        self.ends_with(daemon, 1, "for an interface of the kernel say net_af_packet0,iface=lo")
+
+
 if __name__ == "__main__":
     harness.main()

@@ -26,6 +26,9 @@ Examples:
   scripts/local-cluster --workers 8 --aggregators 2 --only-rank 0 -- sluice-perf -b 4 -e 64M
   sudo scripts/local-cluster --transport af_packet --rate 1000 -- sluice-perf"""
 
+# The daemon's default of vhost-max-ports: DPDK has 32 ports in a process.
+LOCAL_WORKERS_MAX = 31
+
 
 def make_parser():
     parser = argparse.ArgumentParser(
@@ -101,6 +104,10 @@ def refuse_transport(parser, options):
     if options.transport == "af_xdp" and (options.mtu or 0) > LARGEST_AF_XDP_MTU:
         parser.error(f"--mtu {options.mtu}: frames of af_xdp stay under one memory page: at most "
                      f"{LARGEST_AF_XDP_MTU}")
+    if options.transport == "vhost" and options.workers > LOCAL_WORKERS_MAX:
+        parser.error(f"--workers {options.workers}: over vhost each aggregator has ports for "
+                     f"{LOCAL_WORKERS_MAX} ranks, and every rank needs one at each; more ranks "
+                     "need --transport af_packet, as root")
     if options.transport == "vhost" and options.rate is not None:
         parser.error("--rate needs --transport af_packet or af_xdp: a vhost-user socket has no "
                      "link to shape")
