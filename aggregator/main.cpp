@@ -23,11 +23,11 @@ int main(int argc, char** argv) {
   using namespace sluice;
   // The log's file may reach its limit (ulimit -f): a line is lost then, as on a full disk.
   std::signal(SIGXFSZ, SIG_IGN);
-  std::shared_ptr<spdlog::logger> log;  // once its form is not the one of standard error
+  std::shared_ptr<spdlog::logger> log;  // once its form or place is not that of standard error
+  bool has_file = false;
   const auto refuse = [&](const std::exception& error) {
-    if (log)
-      log->error("{}", error.what());
-    else
+    if (log) log->error("{}", error.what());
+    if (!log || has_file)  // where whoever started it looks
       std::fprintf(stderr, "sluice-aggregator: %s\n", printable(error.what()).c_str());
   };
   try {
@@ -40,7 +40,8 @@ int main(int argc, char** argv) {
                                              .level = outcome.config.log_level,
                                              .file = outcome.config.log_file,
                                              .format = outcome.config.log_format});
-    if (outcome.config.log_format != LogFormat::kText) log = logger;
+    has_file = !outcome.config.log_file.empty();
+    if (has_file || outcome.config.log_format != LogFormat::kText) log = logger;
     spdlog::set_default_logger(logger);
     {
       const LogContext context({{"version", version()}, {"build", build_id()}});

@@ -276,6 +276,17 @@ class Settings(HugePages):
         self.assertEqual(last["level"], "error")
         self.assertIn("metrics-listen: ", last["message"])
 
+    def test_log_file_has_a_refusal_to_start(self):
+        log = os.path.join(self.place, "log")
+        os.mkdir(self.directory())
+        os.chmod(self.directory(), 0o777)
+        daemon = self.start("daemon", harness.program("sluice-aggregator"), "--vhost-dir",
+                            self.directory(), "--log-file", log)
+        self.ends_with(daemon, 1, "^sluice-aggregator: vhost directory .* written by everybody")
+        with open(log, encoding="utf-8") as file:
+            self.assertRegex(file.read().splitlines()[-1],
+                             " error sluice-aggregator: vhost directory .* written by everybody")
+
     @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
     def test_log_format_journald(self):
         """The journal's directory is one of this test's, in a /run that only the daemon sees."""
