@@ -214,7 +214,7 @@ DropReason Generator::on_other(Rank r, const Endpoint& from, const Packet& packe
       ended(membership, to_error(to_info(packet.as<wire::Abort>()), options_.job));
       return DropReason::kNone;
     case Kind::kRefused:
-      if (!membership.is_refused(packet.as<wire::Refused>())) return DropReason::kNotJoined;
+      if (!membership.is_refused(from, packet.as<wire::Refused>())) return DropReason::kNotJoined;
       ended(membership,
             Error(ErrorCode::kAggregatorLost, "the aggregator was restarted meanwhile"));
       return DropReason::kNone;
