@@ -1,4 +1,5 @@
 """mpirun of Debian's Open MPI: as root, too, and with more ranks than cores."""
+import tempfile
 
 SHARED_MEMORY = {"pml": "ob1", "btl": "vader,self"}
 TCP = {"pml": "ob1", "btl": "tcp,self", "btl_tcp_if_include": "lo"}
@@ -21,6 +22,8 @@ def parameters(settings):
 
 
 def command(place, settings, *words):
-    """What it leaves behind goes below the directory `place`."""
+    """What it leaves behind goes below the directory `place`, for each command elsewhere: two that
+    start at once fail where both make the same directory."""
+    own = tempfile.mkdtemp(prefix="m", dir=place)
     return ["mpirun", "--allow-run-as-root", "--oversubscribe",
-            *parameters({**settings, "orte_tmpdir_base": place}), *words]
+            *parameters({**settings, "orte_tmpdir_base": own}), *words]

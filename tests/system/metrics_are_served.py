@@ -1,5 +1,6 @@
 """Whoever watches a daemon sees what it does: Prometheus, a browser, a terminal. Whoever attacks
 what is served there disturbs no job."""
+import itertools
 import json
 import os
 import re
@@ -331,8 +332,9 @@ class Attackers(Watched):
         """And answers again once there are some."""
         pid = self.daemon.popen.pid
         limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
-        taken = 1 + max(map(int, os.listdir(f"/proc/{pid}/fd")))
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (taken, limits[1]))
+        taken = set(map(int, os.listdir(f"/proc/{pid}/fd")))
+        first_free = next(number for number in itertools.count() if number not in taken)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (first_free, limits[1]))
         waiting = self.connect()
         waiting.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
         server = f"/proc/{pid}/task/{harness.thread_of(self.daemon, 'sluice-http')}/"

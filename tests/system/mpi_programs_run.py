@@ -253,7 +253,7 @@ class MpiPrograms(harness.SystemTest):
     def test_report_may_be_off(self):
         job = self.preloaded(self.start_daemon(), "one_sum.c", SLUICE_MPI_REPORT="off")
         self.all_end_well([job])
-        self.assertEqual(job.err, "")
+        self.assertEqual(harness.errors_of(job), "")
 
     def test_least_size_is_that_of_rank_0(self):
         other = ["-x", "SLUICE_MPI_MIN_BYTES=1000000", *self.preload()]

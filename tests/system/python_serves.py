@@ -167,7 +167,7 @@ class Python(harness.SystemTest):
                self.start_python(1, 2, daemon, RANK, "awaits_the_other")]
         self.assertEqual(job[0].wait(), 0)
         self.assertIn("started", job[0].out)
-        self.assertEqual(job[0].err, "")
+        self.assertEqual(harness.errors_of(job[0]), "")
         self.ends_with(job[1], 1, "Error: ")
 
     def test_no_aggregator(self):

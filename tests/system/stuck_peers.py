@@ -171,7 +171,7 @@ class PeerTest(harness.SystemTest):
         self.end_steady_job(newcomer)
         self.end_steady_job(self.other_job)
         for rank in newcomer + self.other_job:
-            self.assertEqual(rank.err, "", rank.name)
+            self.assertEqual(harness.errors_of(rank), "", rank.name)
         self.ends_on_signal(self.daemon)
         self.assertEqual(self.counter(self.daemon, "jobs_aborted"), 0)
         self.assertEqual(self.counter(self.daemon, "jobs_left"), 2)

@@ -153,7 +153,7 @@ class Failures(Torch):
     def told(self, ranks):
         self.all_end_well(ranks)
         for rank in ranks:
-            self.assertEqual((rank.out, rank.err), ("told\n", ""))
+            self.assertEqual((rank.out, harness.errors_of(rank)), ("told\n", ""))
 
     def test_missing_rank_is_named(self):
         others, _ = self.start_failure(3, "missing_rank")
@@ -212,7 +212,7 @@ class Failures(Torch):
     def test_the_interpreter_ends_with_works_in_flight(self):
         others, _ = self.start_failure(2, "ends_with_works_in_flight")
         self.all_end_well(others)
-        self.assertEqual((others[0].out, others[0].err), ("ending\n", ""))
+        self.assertEqual((others[0].out, harness.errors_of(others[0])), ("ending\n", ""))
 
     def test_no_aggregator(self):
         rank = self.start_program(0, 1, "vhost:/no/such", "failures.py", "joins")
