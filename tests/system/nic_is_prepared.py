@@ -369,6 +369,15 @@ class Check(MadeUp):
         self.assertEqual(items["isolcpus"].command, "")  # none would be left
         self.assertIn("isolcpus=7 ", self.items(FREE, lanes=1)["isolcpus"].command)
 
+    def test_sockets_need_no_isolated_cores(self):
+        for file in ("isolated", "nohz_full"):
+            self.tree.write(f"sys/devices/system/cpu/{file}", "")
+        said = self.says(0, "OK", "check", "veth0", "--lanes", 2)
+        for unwanted in ("MISSING", "isolcpus", "nohz_full", "reboot"):
+            self.assertNotIn(unwanted, said)
+        self.is_missing("cores", "8 for 9 lanes", "veth0", lanes=9)
+        self.assertEqual(self.items("eth1", way="af_xdp")["isolcpus"].state, check.MISSING)
+
     def test_governor(self):
         place = "sys/devices/system/cpu"
         self.tree.write(f"{place}/cpu3/cpufreq/scaling_governor", "powersave")

@@ -238,6 +238,17 @@ def cores(wanted):
             yield Item(MISSING, what, saying, command)
 
 
+def cores_of_sockets(wanted):
+    """The kernel's network stack works for sockets on cores of its choice: isolated ones for the
+    lanes are not worth a reboot."""
+    near = cores_near(wanted)
+    if not near:
+        yield Item(UNKNOWN, "cores", "the machine does not tell")
+        return
+    yield Item(OK if len(near) >= wanted.lanes else MISSING, "cores",
+               f"{len(near)} for {wanted.lanes} lanes; with af_packet none need be isolated")
+
+
 def governor(wanted):
     named = [(cpu, wanted.machine.read(f"{CPUS}/cpu{cpu}/cpufreq/scaling_governor"))
              for cpu in cores_near(wanted)]
@@ -366,12 +377,13 @@ def kernel_options(name, options):
             f"/etc/default/grub.d/sluice-{name}.cfg && update-grub && reboot")
 
 
-OF_ALL = (cores, governor, mtu, vlan, link)
+OF_ALL = (governor, mtu, vlan, link)
 CHECKS = {
     "vfio": (unused, vfio_module, iommu, driver, group_access, hugepages, capabilities,
-             locked_memory, queues, *OF_ALL),
+             locked_memory, queues, cores, *OF_ALL),
     "bifurcated": (driver, unused, shared_modules, hugepages, capabilities, locked_memory, queues,
-                   *OF_ALL),
-    "af_xdp": (driver, unused, xdp_sockets, capabilities, locked_memory, queues, *OF_ALL),
-    "af_packet": (driver, capabilities, queues_of_sockets, *OF_ALL),
+                   cores, *OF_ALL),
+    "af_xdp": (driver, unused, xdp_sockets, capabilities, locked_memory, queues, cores,
+               *OF_ALL),
+    "af_packet": (driver, capabilities, queues_of_sockets, cores_of_sockets, *OF_ALL),
 }
