@@ -40,10 +40,15 @@ JobProtection Engine::protection_of(std::uint32_t id) {
 
 /// Who does not share the job's secret is told so, without any proof on our side.
 template <class T>
-void Engine::tell_not_authentic(const Endpoint& from, const Packet& packet) {
+void Engine::tell_not_authentic(const Endpoint& from, const Packet& packet,
+                                const JobProtection& protection) {
   const auto& handshake = packet.as<T>();
+  const LackOfSecret lack = !protection.has_secret()     ? LackOfSecret::kAggregator
+                            : !packet.is_authenticated() ? LackOfSecret::kRank
+                                                         : LackOfSecret::kNeither;
   const AbortInfo why{.reason = wire::AbortReason::kNotAuthenticated,
-                      .rank_a = Rank{handshake.rank}};
+                      .rank_a = Rank{handshake.rank},
+                      .value_a = static_cast<std::uint64_t>(lack)};
   control_.push(from, to_packet(why, packet.job(), 0, handshake.nonce),
                 JobProtection(config_.integrity, nullptr, packet.job()));
   tell_refused(packet.job(), why);
@@ -67,7 +72,7 @@ DropReason Engine::on_hello(const Endpoint& from, const Packet& packet, Time now
   if (!(proven ? proven_replies_ : unproven_replies_).take(from, now))
     return DropReason::kRateLimited;
   if (!authentic) {
-    tell_not_authentic<wire::Hello>(from, packet);
+    tell_not_authentic<wire::Hello>(from, packet, protection);
     return DropReason::kNotAuthentic;
   }
   const auto& hello = packet.as<wire::Hello>();
@@ -93,7 +98,7 @@ DropReason Engine::on_join(const Endpoint& from, const Packet& packet, Time now)
   if (!proven_replies_.take(from, now)) return DropReason::kRateLimited;
   const JobProtection protection = protection_of(packet.job());
   if (!is_authentic(packet, protection)) {
-    tell_not_authentic<wire::Join>(from, packet);
+    tell_not_authentic<wire::Join>(from, packet, protection);
     return DropReason::kNotAuthentic;
   }
   Job* job = admit(from, join, protection);

@@ -118,7 +118,8 @@ class Engine {
   DropReason on_unknown(Job* job, const Endpoint& from, const Packet& packet, Time now);
   JobProtection protection_of(std::uint32_t id);
   template <class T>
-  void tell_not_authentic(const Endpoint& from, const Packet& packet);
+  void tell_not_authentic(const Endpoint& from, const Packet& packet,
+                          const JobProtection& protection);
   void tell_versions(const Endpoint& from, std::span<const std::byte> datagram, Time now);
   DropReason on_hello(const Endpoint& from, const Packet& packet, Time now);
   DropReason on_join(const Endpoint& from, const Packet& packet, Time now);

@@ -115,6 +115,39 @@ std::string awaited_text(const AbortInfo& i) {
   return i.value_b == 1 ? first : first + " and " + std::to_string(i.value_b - 1) + " more";
 }
 
+/// Anybody can say it: another value than ours says nothing.
+std::string lack_text(LackOfSecret lack) {
+  switch (lack) {
+    case LackOfSecret::kAggregator:
+      return ": it has one, and the aggregator has none for this job (its secret-file)";
+    case LackOfSecret::kRank:
+      return ": it has none, and the aggregator has one for this job (set SLUICE_SECRET_FILE)";
+    case LackOfSecret::kNeither:
+      break;
+  }
+  return "";
+}
+
+/// Which settings of the aggregator a limit comes from, if any does.
+std::string remedy_text(const AbortInfo& i) {
+  switch (i.field) {
+    case Field::kMemory:
+      return ". Raise the aggregator's job-memory-mib, or its memory-mib where other jobs hold the "
+             "rest; or ask for fewer streams, shorter history or smaller packets";
+    case Field::kStreams:
+      return ". Raise the aggregator's streams, or ask for fewer";
+    case Field::kShard:
+    case Field::kShards:
+      return ". Compare the aggregator's shard and shards with the order and number of "
+             "SLUICE_AGGREGATORS";
+    case Field::kPayloadBytes:
+      if (i.value_a < i.value_b) return "";  // the protocol's own limit
+      return ". Raise the aggregator's mtu or port-mtu, or lower SLUICE_MTU";
+    default:
+      return "";
+  }
+}
+
 /// ABORT and LEAVE have the same fields for it.
 template <class T>
 void write(const AbortInfo& info, T& packet) {
@@ -207,13 +240,15 @@ std::string explain(const AbortInfo& i) {
                " lanes in all, and this one counts " + std::to_string(i.value_b) +
                ": its settings `shards` or `lanes` are not those of the others";
       return "the aggregator does not accept " + std::string(name(i.field)) + " " +
-             std::to_string(i.value_a) + "; its limit is " + std::to_string(i.value_b);
+             std::to_string(i.value_a) + "; its limit is " + std::to_string(i.value_b) +
+             remedy_text(i);
     case AbortReason::kShuttingDown:
       return "the aggregator is about to end and takes no new jobs";
     case AbortReason::kTooManyJobs:
       return "the aggregator serves its limit of " + std::to_string(i.value_b) + " jobs";
     case AbortReason::kNotAuthenticated:
-      return rank_text(i.rank_a) + " did not prove the job's secret";
+      return rank_text(i.rank_a) + " did not prove the job's secret" +
+             lack_text(static_cast<LackOfSecret>(i.value_a));
     case AbortReason::kAggregatorLost:
       return rank_text(i.rank_a) + " lost the connection to aggregator " +
              std::to_string(i.value_a);

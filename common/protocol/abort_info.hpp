@@ -24,6 +24,13 @@ struct AbortInfo {
   bool operator==(const AbortInfo&) const = default;
 };
 
+/// Which side has no secret for the job, where a join does not prove it: `value_a`.
+enum class LackOfSecret : std::uint64_t {
+  kNeither = 0,  ///< they have different ones, or it is not known
+  kAggregator = 1,
+  kRank = 2,
+};
+
 /// The ABORT packet of a job that says `info` about a generation (0: none) or to the join with
 /// this nonce (0: none).
 wire::Abort to_packet(const AbortInfo& info, std::uint32_t job, std::uint64_t generation,

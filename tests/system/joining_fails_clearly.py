@@ -96,7 +96,7 @@ class Joining(harness.SystemTest):
         """The one address given is that of shard 0 of 1, but the daemon is shard 1 of 2."""
         daemon = self.start_daemon("--shard", "1", "--shards", "2", name="a1")
         self.fails(self.start_joiner(0, 1, daemon), "quota",
-                   "does not accept shard 0; its limit is 1")
+                   "does not accept shard 0; its limit is 1. Compare the aggregator's shard")
 
     def test_too_many_jobs(self):
         daemon = self.start_daemon("--max-jobs", "1", name="a1")

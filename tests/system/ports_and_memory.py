@@ -255,7 +255,8 @@ class Memory(harness.SystemTest):
     def test_a_jobs_quota(self):
         daemon = self.start_daemon("--job-memory-mib", "1")
         self.refuses(self.start_joiner(0, 1, daemon, SLUICE_STREAMS=64), 3, "quota",
-                     "does not accept memory in MiB \\d+; its limit is 1")
+                     "does not accept memory in MiB \\d+; its limit is 1. Raise the aggregator's "
+                     "job-memory-mib")
         self.end_steady_job(self.start_steady_job(1, daemon))  # gets as many streams as fit
         self.ends_on_signal(daemon)
 

@@ -20,8 +20,9 @@ class Secrets(harness.SystemTest):
     def test_of_the_aggregator_that_a_rank_lacks(self):
         daemon = self.start_daemon(SLUICE_AGGREGATOR_SECRET=SECRET)
         job = self.start_steady_job(2, daemon, SLUICE_SECRET=SECRET)
-        self.refused(daemon, "rank 0 did not prove the job's secret")
-        self.refused(daemon, "rank 0 did not prove the job's secret", SLUICE_SECRET=OTHER_SECRET)
+        self.refused(daemon, "rank 0 did not prove the job's secret: it has none, and the "
+                     "aggregator has one for this job .set SLUICE_SECRET_FILE")
+        self.refused(daemon, "rank 0 did not prove the job's secret$", SLUICE_SECRET=OTHER_SECRET)
         self.end_steady_job(job)
         self.ends_on_signal(daemon)
         self.assertGreater(self.counter(daemon, "not_authentic"), 0)
@@ -31,7 +32,8 @@ class Secrets(harness.SystemTest):
     def test_of_a_rank_that_the_aggregator_lacks(self):
         daemon = self.start_daemon()
         job = self.start_steady_job(2, daemon)
-        self.refused(daemon, "secret", SLUICE_SECRET=SECRET)
+        self.refused(daemon, "rank 0 did not prove the job's secret: it has one, and the "
+                     "aggregator has none for this job .its secret-file", SLUICE_SECRET=SECRET)
         self.end_steady_job(job)
         self.ends_on_signal(daemon)
 

@@ -27,6 +27,9 @@
 
 using namespace sluice;
 using namespace sluice::test;
+using Catch::Matchers::Contains;
+using Catch::Matchers::EndsWith;
+using Catch::Matchers::StartsWith;
 using wire::Kind;
 
 namespace {
@@ -681,6 +684,33 @@ TEST_CASE("an abort tells a person which ranks and values") {
   CHECK(error.rank() == 3);
   CHECK(error.op() == 2u);
   CHECK(std::string(error.what()).find("job 7") != std::string::npos);
+}
+
+TEST_CASE("a refusal names what to change, and on which side") {
+  const auto refused = [](wire::Field field, std::uint64_t asked, std::uint64_t limit) {
+    return explain({.reason = wire::AbortReason::kRefusedSetting,
+                    .field = field,
+                    .value_a = asked,
+                    .value_b = limit});
+  };
+  CHECK_THAT(refused(wire::Field::kMemory, 156, 64),
+             Contains("memory in MiB 156; its limit is 64. Raise") && Contains("job-memory-mib"));
+  CHECK_THAT(refused(wire::Field::kStreams, 65, 64), Contains("aggregator's streams"));
+  CHECK_THAT(refused(wire::Field::kShard, 0, 1), Contains("SLUICE_AGGREGATORS"));
+  CHECK_THAT(refused(wire::Field::kPayloadBytes, 9000, 1472), Contains("port-mtu"));
+  CHECK_THAT(refused(wire::Field::kPayloadBytes, 1, 508), !Contains("port-mtu"));
+  CHECK_THAT(refused(wire::Field::kHistory, 3, 64), EndsWith("its limit is 64"));
+}
+
+TEST_CASE("who has no secret for the job is told, whatever the packet says") {
+  const auto not_authentic = [](std::uint64_t lack) {
+    return explain({.reason = wire::AbortReason::kNotAuthenticated, .value_a = lack});
+  };
+  const std::string common = "rank 0 did not prove the job's secret";
+  for (const std::uint64_t nothing : {std::uint64_t{0}, std::uint64_t{3}, ~std::uint64_t{0}})
+    CHECK(not_authentic(nothing) == common);
+  CHECK_THAT(not_authentic(1), StartsWith(common) && Contains("aggregator has none"));
+  CHECK_THAT(not_authentic(2), StartsWith(common) && Contains("it has none"));
 }
 
 TEST_CASE("the loss of a rank is told with the time that it was last heard") {
