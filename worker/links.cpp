@@ -24,6 +24,12 @@ constexpr auto kWorthSaying = 100ms;      // of a link that is down: a daemon ma
 constexpr auto kLastWords = 200ms;        // to be read by a daemon that may have no core
 constexpr auto kFirstPeriod = 10ms;       // at directories, while the caller waits
 
+/// Not also where it cannot be told.
+bool is_directory(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::is_directory(path, error);
+}
+
 }  // namespace
 
 Links::Links(std::vector<LinkPlan> plans, net::BufferPool& payloads, net::DatagramIo& io,
@@ -61,7 +67,9 @@ void Links::open(const std::vector<std::vector<std::size_t>>& choices, Duration 
   bool complete = true;
   for (const Link& link : links_) {
     complete = complete && link.opened;
-    if (!may_open(link)) logger_->warn("{}: no aggregator is there yet", name(link));
+    if (may_open(link)) continue;
+    const std::string missing = net::missing_permission(link.plan.directory);
+    logger_->warn("{}: {}", name(link), missing.empty() ? "no aggregator is there yet" : missing);
   }
   if (complete) return;
   background_ = thread_without_signals([this] { open_in_background(); });
@@ -74,7 +82,8 @@ void Links::open_one_of(const std::vector<std::size_t>& choice, Time deadline) {
     for (const std::size_t i : choice) {
       Link& link = links_[i];
       if (link.opened) return;
-      hope = hope || std::filesystem::is_directory(link.plan.directory);
+      hope = hope || (is_directory(link.plan.directory) &&
+                      net::missing_permission(link.plan.directory).empty());
       if (!may_open(link)) continue;
       if (auto port = try_to_open(link, std::max(deadline - net::now(), kBackgroundWait)))
         return take_over(link, std::move(port));
@@ -121,7 +130,9 @@ void Links::fail(const std::vector<std::size_t>& choice) const {
 }
 
 std::string Links::why_not(const Link& link) {
-  if (!std::filesystem::is_directory(link.plan.directory))
+  if (const std::string missing = net::missing_permission(link.plan.directory); !missing.empty())
+    return name(link) + ": " + missing;
+  if (!is_directory(link.plan.directory))
     return "vhost directory '" + link.plan.directory + "' is missing: is the aggregator running?";
   if (!may_open(link)) return name(link) + ": no aggregator serves this directory";
   return name(link) +

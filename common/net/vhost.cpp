@@ -7,10 +7,13 @@
 #include <cstring>
 #include <filesystem>
 #include <random>
+#include <sstream>
 
+#include <fcntl.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -97,6 +100,33 @@ std::uint16_t lanes_at(const std::string& directory) {
 bool is_served_directory(const std::string& directory) {
   const memory::Descriptor file = memory::open_plain_file(directory + "/" + kLanesFile);
   return file && flock(file.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+std::string missing_permission(const std::string& directory) {
+  const auto is_refused = [](const fs::path& path, int access) {
+    return faccessat(AT_FDCWD, path.c_str(), access, AT_EACCESS) != 0 && errno == EACCES;
+  };
+  if (!is_refused(directory, W_OK | X_OK)) return {};
+  std::error_code error;
+  fs::path path = fs::absolute(directory, error);
+  bool is_above = false;
+  struct stat found {};
+  while (stat(path.c_str(), &found) != 0) {  // some directory above it refuses
+    if (errno != EACCES || path == path.parent_path()) return {};
+    path = path.parent_path();
+    is_above = true;
+  }
+  std::ostringstream text;
+  text << "permission is missing: user " << geteuid() << " may not "
+       << (is_above ? "enter" : "create sockets in") << " '" << path.string()
+       << "', which has mode 0" << std::oct << (found.st_mode & 07777) << std::dec << ", user "
+       << found.st_uid << " and group " << found.st_gid;
+  if (is_above) {
+    text << "; the right to enter (x) is expected";
+  } else {
+    text << "; be a member of that group, with mode 3770, or be that user";
+  }
+  return text.str();
 }
 
 std::string worker_device(const std::string& directory, const std::string& name,

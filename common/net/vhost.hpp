@@ -51,6 +51,10 @@ std::uint16_t lanes_at(const std::string& directory);
 /// Whether a daemon that has told its lanes is alive.
 bool is_served_directory(const std::string& directory);
 
+/// Why this process may not put a worker's socket into the directory, for a person: which path
+/// refuses it, and whom that would let in. Empty if it may, or if the path leads nowhere.
+std::string missing_permission(const std::string& directory);
+
 struct WorkerDeviceOptions {
   std::uint16_t queues = 1;        ///< at most what the daemon offers: its lanes
   std::uint16_t queue_size = 256;  ///< descriptors of each ring, a power of two

@@ -190,6 +190,24 @@ class OtherUsers(harness.SystemTest):
         self.ends_with(rank, 3, "unavailable", "its aggregator took no further worker")
 
 
+    def test_who_lacks_permission_is_told_which(self):
+        """Ranks of a user outside the daemon's group, and in a directory that nobody enters."""
+        os.chmod(self.place, 0o711)
+        os.mkdir(self.directory())
+        os.chmod(self.directory(), 0o3770)
+        daemon = self.start_daemon()
+        for mode, path, what in ((0o711, self.directory(), "create sockets in '{}', which has mode "
+                                  "03770, user 0 and group 0; be a member of that group"),
+                                 (0o700, self.place, "enter '{}', which has mode 0700")):
+            with self.subTest(mode=oct(mode)):
+                os.chmod(self.place, mode)
+                rank = self.start_joiner(0, 1, daemon, before_exec=harness.become_nobody)
+                self.refuses(rank, 3, "unavailable", "permission is missing: user 65534 may not "
+                             + what.format(path))
+        os.chmod(self.place, 0o711)
+        self.ends_on_signal(daemon)
+
+
 class Memory(harness.SystemTest):
     def test_too_little_for_the_daemon(self):
         daemon = self.start("daemon", harness.program("sluice-aggregator"), "--vhost-dir",
