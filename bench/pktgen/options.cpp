@@ -20,8 +20,8 @@ using bench::UsageError;
 using bench::Values;
 
 constexpr std::uint16_t kIpAndUdpBytes = 28;
-constexpr std::uint16_t kMinFrame = wire::kMinPayload + kIpAndUdpBytes;
-constexpr std::uint16_t kMaxFrame = wire::kMaxPayload + kIpAndUdpBytes;
+constexpr std::uint16_t kMinFrame = limits::kMinMtu;  // it becomes SLUICE_MTU
+constexpr std::uint16_t kMaxFrame = limits::kMaxMtu;
 constexpr std::uint16_t kDefaultBlockElements = 256;
 
 std::vector<FlagGroup> flags() {
@@ -33,7 +33,7 @@ std::vector<FlagGroup> flags() {
                           "elements of a block, 1..16384, as fit a frame (default: 256, halved "
                           "until they fit)")
           .value("frame,f", "1500",
-                 "bytes of the longest IP packet, 536..9698, at most the MTU of "
+                 "bytes of the longest IP packet, 576..9698, at most the MTU of "
                  "the port and of the aggregator's")
           .value("type,d", "float",
                  "float, double, half, bfloat16, int8, "

@@ -313,7 +313,7 @@ class Pktgen(Reports, harness.SystemTest):
         aggregator = ("--aggregator", "vhost:" + self.place)
         for flags, saying in (
                 ([*aggregator, "--workers", "300"], "--workers '300': allowed: 1..256"),
-                (["--frame", "90"], "--frame '90': allowed: 536..9698"),
+                (["--frame", "575"], "--frame '575': allowed: 576..9698"),
                 ([*aggregator, "--block-elements", "4000", "--frame", "9000"],
                  "--block-elements '4000': allowed: 1..2206 of float in frames of 9000 B"),
                 (["--density", "2"], "--density '2': allowed: 0..1"),
