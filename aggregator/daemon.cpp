@@ -16,6 +16,7 @@
 #include <sluice/error.hpp>
 
 #include "aggregator/job_log.hpp"
+#include "aggregator/start_checks.hpp"
 #include "common/base/limits.hpp"
 #include "common/base/packet_memory.hpp"
 #include "common/base/random_id.hpp"
@@ -94,6 +95,7 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
       peer_log_(std::make_shared<config::LimitedLog>(logger_, net::now)),
       service_manager_(config::process_environment, logger_),
       report_(logger_, net::now()) {
+  check_start(config_);
   memory::close_on_own_threads();
   const sigset_t signals = awaited_signals();  // taken by run(), on this thread alone
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
@@ -109,7 +111,6 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
     }
 
   const std::uint32_t memory_mib = config::packet_memory_mib(config_);
-  config::check_machine_has(memory_mib);
   net::EalOptions eal;
   eal.file_prefix = config_.file_prefix;
   eal.hugepages = config_.hugepages;
@@ -147,15 +148,8 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
 /// other daemons and of workers, too.
 std::vector<std::string> Daemon::eal_arguments() const {
   std::vector<std::string> arguments;
-  for (const std::string& port : config_.ports) {
-    if (!config::is_pci_device(port)) continue;
-    try {
-      config::check_pci_device(port);
-    } catch (const Error& error) {
-      throw Error(error.code(), "port '" + port + "': " + error.what());
-    }
-    arguments.push_back("--allow=" + port);
-  }
+  for (const std::string& port : config_.ports)
+    if (config::is_pci_device(port)) arguments.push_back("--allow=" + port);
   arguments.insert(arguments.end(), config_.eal_args.begin(), config_.eal_args.end());
   return arguments;
 }
@@ -322,7 +316,7 @@ void Daemon::look_at_rss() {
 
 /// Nobody else serves it; workers may share memory there.
 void Daemon::claim_vhost_directory() {
-  net::make_own_directory("vhost directory", config_.vhost_dir);
+  net::make_own_directory(net::kVhostDirectory, config_.vhost_dir);
   claims_.push_back(config::Claim::on_directory(config_.vhost_dir));
   served_ = net::tell_lanes(config_.vhost_dir, config_.lanes);
   const memory::RegionServerOptions options{

@@ -10,6 +10,7 @@
 #include <sluice/error.hpp>
 
 #include "aggregator/daemon.hpp"
+#include "aggregator/start_checks.hpp"
 #include "common/base/version.hpp"
 #include "common/config/aggregator_config.hpp"
 #include "common/config/log.hpp"
@@ -32,6 +33,8 @@ int main(int argc, char** argv) {
   };
   try {
     const auto outcome = config::parse_aggregator(argc, argv);
+    if (outcome.action == config::ParseOutcome::Action::kCheck)
+      aggregator::check_start(outcome.config);
     if (outcome.action != config::ParseOutcome::Action::kRun) {
       std::fputs(outcome.text.c_str(), stdout);
       return 0;

@@ -81,7 +81,9 @@ bool fits_no_descriptor(int error) {
   return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
-memory::Descriptor listen_at(const std::string& ipv4, std::uint16_t port) {
+/// None if the port is taken and may be.
+memory::Descriptor listen_at(const std::string& ipv4, std::uint16_t port,
+                             bool may_be_taken = false) {
   memory::Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   sockaddr_in at{};
   at.sin_family = AF_INET;
@@ -91,9 +93,11 @@ memory::Descriptor listen_at(const std::string& ipv4, std::uint16_t port) {
   if (!socket || inet_pton(AF_INET, ipv4.c_str(), &at.sin_addr) != 1 ||
       setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
       bind(socket.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0 ||
-      listen(socket.get(), kWaiting) != 0)
+      listen(socket.get(), kWaiting) != 0) {
+    if (may_be_taken && errno == EADDRINUSE) return {};
     throw Error(ErrorCode::kUnavailable, "cannot serve HTTP at " + ipv4 + ":" +
                                              std::to_string(port) + ": " + std::strerror(errno));
+  }
   return socket;
 }
 
@@ -105,6 +109,10 @@ std::uint16_t port_of(const memory::Descriptor& socket) {
 }
 
 }  // namespace
+
+void check_address(const std::string& ipv4, std::uint16_t port) {
+  listen_at(ipv4, port, true);
+}
 
 Server::Server(const Options& options, Pages pages)
     : pages_(std::move(pages)),

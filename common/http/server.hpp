@@ -30,6 +30,10 @@ struct Response {
   const char* status = "200 OK";
 };
 
+/// Throws Error kUnavailable as a Server would that cannot listen there, except where another
+/// process does: it may be the one which the caller is to follow.
+void check_address(const std::string& ipv4, std::uint16_t port);
+
 class Server {
  public:
   /// By path ("/metrics"). Called on the server's thread.

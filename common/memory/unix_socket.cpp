@@ -103,6 +103,19 @@ Descriptor served_instead(const std::string& path, mode_t mode, const Refuse& re
   return made;
 }
 
+Refuse refuser_of(const std::string& path) {
+  return [path](const char* why) {
+    throw Error(ErrorCode::kUnavailable, "socket '" + path + "' cannot be served: " + why);
+  };
+}
+
+/// Of what was found at `path`: another user's, in a directory of ours. Refuses what stays.
+bool may_take_place_of(const std::string& path, const struct stat& found, const Refuse& refuse) {
+  if (is_another_users(found) && owns_directory_of(path)) return true;
+  if (!S_ISSOCK(found.st_mode)) refuse("there is something else of this name");
+  return false;
+}
+
 UnixSocket::Io outcome_of_error() {
   return errno == EAGAIN || errno == EINTR || errno == ENOBUFS ? UnixSocket::Io::kNothing
                                                                : UnixSocket::Io::kClosed;
@@ -111,19 +124,26 @@ UnixSocket::Io outcome_of_error() {
 }  // namespace
 
 UnixSocket UnixSocket::listen(const std::string& path, mode_t mode) {
-  const auto refuse = [&](const char* why) {
-    throw Error(ErrorCode::kUnavailable, "socket '" + path + "' cannot be served: " + why);
-  };
+  const Refuse refuse = refuser_of(path);
   const ServingLock lock(directory_of(path));
   struct stat found {};
   if (lstat(path.c_str(), &found) == 0) {
-    if (is_another_users(found) && owns_directory_of(path))
+    if (may_take_place_of(path, found, refuse))
       return UnixSocket(served_instead(path, mode, refuse));
-    if (!S_ISSOCK(found.st_mode)) refuse("there is something else of this name");
     if (connect(path) || errno == EAGAIN) refuse("another process serves it");
     unlink(path.c_str());
   }
   return UnixSocket(served_at(path, mode, refuse));
+}
+
+void UnixSocket::check_listen(const std::string& path) {
+  const Refuse refuse = refuser_of(path);
+  address_of(path);
+  struct stat found {};
+  if (lstat(path.c_str(), &found) == 0) may_take_place_of(path, found, refuse);
+  const std::string aside = name_beside(path);
+  const Descriptor tried = served_at(aside, 0, refuse);
+  unlink(aside.c_str());
 }
 
 std::optional<UnixSocket> UnixSocket::connect(const std::string& path) {

@@ -30,6 +30,9 @@ class UnixSocket {
   /// of which the bits to write count; 0: by umask. Waits a second at most, for others that begin
   /// to serve in the same directory.
   static UnixSocket listen(const std::string& path, mode_t mode = 0);
+  /// Throws as listen() would, and leaves nothing behind. A socket that is served is no fault: it
+  /// may be that of the process which the caller is to follow.
+  static void check_listen(const std::string& path);
   /// Nothing if nobody serves there now.
   static std::optional<UnixSocket> connect(const std::string& path);
   /// The next connection, if one waits.

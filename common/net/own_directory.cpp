@@ -10,12 +10,12 @@
 
 namespace sluice::net {
 
-void make_own_directory(const std::string& what, const std::string& path) {
+bool make_own_directory(const std::string& what, const std::string& path) {
   const auto refuse = [&](const std::string& why) {
     throw Error(ErrorCode::kUnavailable, what + " '" + path + "' " + why);
   };
-  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
-    refuse(std::string("cannot be created: ") + std::strerror(errno));
+  const bool made = mkdir(path.c_str(), 0700) == 0;
+  if (!made && errno != EEXIST) refuse(std::string("cannot be created: ") + std::strerror(errno));
   struct stat found {};
   if (stat(path.c_str(), &found) != 0)
     refuse(std::string("cannot be read: ") + std::strerror(errno));
@@ -26,6 +26,7 @@ void make_own_directory(const std::string& what, const std::string& path) {
            "expected");
   if ((found.st_mode & S_IWOTH) != 0)
     refuse("can be written by everybody: take that away (chmod o-w), or name another");
+  return made;
 }
 
 }  // namespace sluice::net

@@ -49,7 +49,7 @@ void check_path(const std::string& path) {
 
 // Whoever can put a socket there is mapped as a worker.
 void make_directory(const std::string& directory) {
-  make_own_directory("vhost directory", directory);
+  make_own_directory(kVhostDirectory, directory);
   if (access(directory.c_str(), R_OK | W_OK | X_OK) != 0)
     throw Error(
         ErrorCode::kUnavailable,

@@ -37,6 +37,9 @@ inline constexpr std::uint8_t kVhostPrefix = 16;
 /// How a socket's name ends that is a worker's; the daemon leaves all others alone.
 inline constexpr std::string_view kWorkerSocketSuffix = ".sluice";
 
+/// What errors call the directory where they are.
+inline constexpr const char* kVhostDirectory = "vhost directory";
+
 /// Where a daemon that serves `directory` passes regions of shared memory to its workers.
 inline std::string region_socket(const std::string& directory) {
   return directory + "/regions";

@@ -82,6 +82,43 @@ class Daemon(harness.SystemTest):
         self.assertRegex(check.out, r"streams = 8 +# flag --streams")
         self.assertFalse(os.path.exists(self.directory()))
 
+    def test_check_config_and_the_start_refuse_the_same(self):
+        os.mkdir(self.directory("open"))
+        os.chmod(self.directory("open"), 0o777)
+        occupied = self.directory("occupied")
+        os.makedirs(occupied)
+        missing = os.path.join(self.place, "missing", "control")
+        for flags, saying in (
+                (["--vhost-dir", self.directory("open")], "vhost directory .* can be written by"),
+                (["--vhost-dir", self.directory(), "--control-socket", missing],
+                 f"socket '{missing}' cannot be served: No such file"),
+                (["--vhost-dir", self.directory(), "--control-socket", occupied],
+                 f"socket '{occupied}' cannot be served: there is something else of this name"),
+                (["--vhost-dir", self.directory(), "--memory-mib", "1048576"],
+                 "1048576 MiB of packet memory are wanted"),
+                (["--vhost-dir", self.directory(), "--metrics-listen", "192.0.2.1:9"],
+                 "metrics-listen: cannot serve HTTP at 192.0.2.1:9: Cannot assign"),
+                (["--port", "ffff:ff:1f.7", "--pci", "on", "--address", "10.0.0.1/24"],
+                 "port 'ffff:ff:1f.7': this machine has no PCI device")):
+            for more in (["--check-config"], []):
+                with self.subTest(flags=flags + more):
+                    daemon = self.start("daemon", harness.program("sluice-aggregator"), *flags,
+                                        *more)
+                    self.ends_with(daemon, 1, "^sluice-aggregator: " + saying)
+                    self.assertEqual(daemon.out, "")
+                    self.assertFalse(os.path.exists(self.directory()))
+
+    def test_check_config_while_a_daemon_runs_with_it(self):
+        control = os.path.join(self.place, "control")
+        flags = ["--control-socket", control, "--metrics-listen"]
+        daemon = self.start_daemon(*flags, "127.0.0.1:0")
+        port = daemon.wait_to_say(r"metrics at http://127.0.0.1:(\d+)/").group(1)
+        check = self.start("check", harness.program("sluice-aggregator"), "--vhost-dir",
+                           self.directory(), *flags, f"127.0.0.1:{port}", "--check-config")
+        self.assertEqual(check.wait(), 0, check.err)
+        self.assertIn("the settings are valid", check.out)
+        self.end_steady_job(self.start_steady_job(1, daemon))
+        self.ends_on_signal(daemon)
 
     def test_print_config_can_be_read_back(self):
         flags = ["--vhost-dir", self.directory(), "--streams", "8", "--print-config"]
