@@ -483,6 +483,11 @@ void Daemon::feed_watchdog() {
 void Daemon::reload() {
   service_manager_.reloading();
   try {
+    if (config::reopen_log(*logger_)) logger_->info("reload: the log file was opened again");
+  } catch (const Error& error) {
+    logger_->error("reload: the log goes on in the file that is open: {}", error.what());
+  }
+  try {
     config::ReloadOutcome read = reload_(config_, secrets_);
     config_ = std::move(read.config);
     secrets_ = std::move(read.secrets);

@@ -28,6 +28,11 @@ std::shared_ptr<spdlog::logger> make_logger(const LogOptions& options);
 /// Least level to log, from now on; for any thread.
 void set_level(spdlog::logger& logger, LogLevel level);
 
+/// Lines go to a new file of the same name from now on, if they go to one: what it was may have
+/// been moved (logrotate). Throws kUnavailable when the file cannot be opened: they go on into the
+/// old one. For any thread. False: they go to no file.
+bool reopen_log(const spdlog::logger& logger);
+
 /// Failed writes and flushes of all loggers of this process.
 std::uint64_t log_write_failures();
 

@@ -278,6 +278,34 @@ class Settings(HugePages):
         self.assertEqual(last["level"], "error")
         self.assertIn("metrics-listen: ", last["message"])
 
+    def test_log_file_is_opened_again_by_sighup(self):
+        """As logrotate does it: the file is moved, and the daemon goes on in a new one."""
+        directory = os.path.join(self.place, "logs")
+        os.mkdir(directory)
+        log, old = (os.path.join(directory, name) for name in ("log", "log.1"))
+        daemon = self.start("a0", harness.program("sluice-aggregator"), "--vhost-dir",
+                            self.directory(), "--log-file", log)
+
+        def wait_to_say(path, saying):
+            def said():
+                if not os.path.exists(path):
+                    return False
+                with open(path, encoding="utf-8") as file:
+                    return re.search(saying, file.read())
+            harness.wait_until(said, f"{saying} in {path}")
+
+        wait_to_say(log, "ready")
+        os.rename(log, old)
+        daemon.send(signal.SIGHUP)
+        wait_to_say(log, "reload: the log file was opened again")
+        os.rename(log, old)
+        os.mkdir(log)  # so it cannot be: no line is lost
+        daemon.send(signal.SIGHUP)
+        wait_to_say(old, "reload: the log goes on in the file that is open: log-file .*Is a direc")
+        os.rmdir(log)
+        self.ends_on_signal(daemon)
+        wait_to_say(old, "sluice at exit")
+
     def test_log_file_has_a_refusal_to_start(self):
         log = os.path.join(self.place, "log")
         os.mkdir(self.directory())
