@@ -10,19 +10,6 @@
 namespace sluice::aggregator {
 namespace {
 
-// "name 3, other 4": what has never moved is left out.
-class Line {
- public:
-  void operator()(std::string_view name, std::uint64_t value) {
-    if (value != 0)
-      text_ += (text_.empty() ? "" : ", ") + std::string(name) + " " + std::to_string(value);
-  }
-  std::string take() { return std::exchange(text_, {}); }
-
- private:
-  std::string text_;
-};
-
 /// Of all lanes.
 struct Traffic {
   std::uint64_t rx_datagrams = 0, rx_bytes = 0, tx_datagrams = 0, tx_bytes = 0;
@@ -43,39 +30,55 @@ Traffic traffic_of(const Figures& figures) {
 
 }  // namespace
 
-void Report::add_totals(Lines& lines, const Lane::Snapshot& lane, const std::string& prefix) {
-  Line line;
-  lane.engine.for_each(line);
-  lines[prefix + "counters"] = line.take();
+/// "name 3, other 4": what has never moved is left out.
+class Report::Line {
+ public:
+  explicit Line(Totals& totals) : totals_(totals) {}
+  void operator()(std::string_view name, std::uint64_t value) {
+    if (value == 0) return;
+    std::string& text = totals_.text;
+    text += (text.empty() ? "" : ", ") + std::string(name) + " " + std::to_string(value);
+    totals_.fields.push_back({name, value});
+  }
+
+ private:
+  Totals& totals_;
+};
+
+void Report::add_totals(Lines& lines, const Figures& now, std::size_t lane) {
+  const Lane::Snapshot& of = now.lanes[lane];
+  const bool several = now.lanes.size() > 1;
+  const std::string prefix = several ? "lane " + std::to_string(lane) + " " : "";
+  const auto line = [&](const char* what) {
+    Totals& totals = lines[prefix + what];
+    if (several) totals.fields.push_back({"lane", lane});
+    return Line(totals);
+  };
+  of.engine.for_each(line("counters"));
+  Line drops = line("packets dropped");
   for (std::size_t i = 1; i < kDropReasonCount; ++i) {
     const auto reason = static_cast<DropReason>(i);
-    line(name(reason), lane.engine.drops[reason]);
+    drops(name(reason), of.engine.drops[reason]);
   }
-  lines[prefix + "packets dropped"] = line.take();
-  for (const auto& [label, member] : net::kIoCounterNames) line(label, lane.io.*member);
-  lines[prefix + "ports"] = line.take();
+  Line ports = line("ports");
+  for (const auto& [label, member] : net::kIoCounterNames) ports(label, of.io.*member);
 }
 
 Report::Lines Report::totals(const Figures& now) {
   Lines lines;
-  const bool several = now.lanes.size() > 1;
-  for (std::size_t i = 0; i < now.lanes.size(); ++i)
-    add_totals(lines, now.lanes[i], several ? "lane " + std::to_string(i) + " " : "");
-  Line line;
+  for (std::size_t lane = 0; lane < now.lanes.size(); ++lane) add_totals(lines, now, lane);
   net::PortCounters of_ports;
   for (const PortFigures& port : now.ports) of_ports += port.counters;
-  line("rx_missed", of_ports.rx_missed);
-  line("rx_no_buffer", of_ports.rx_no_buffer);
-  const std::string missed = line.take();
-  std::string& ports = lines["ports"];
-  ports += (ports.empty() || missed.empty() ? "" : ", ") + missed;
+  Line ports(lines["ports"]);
+  ports("rx_missed", of_ports.rx_missed);
+  ports("rx_no_buffer", of_ports.rx_no_buffer);
   if (now.local) {
-    line("attached", now.local->attached);
-    line("detached", now.local->detached);
-    line("refused", now.local->refused);
-    line("stale_removed", now.local->stale_removed);
-    line("renewed", now.local->renewed);
-    lines["local workers"] = line.take();
+    Line local(lines["local workers"]);
+    local("attached", now.local->attached);
+    local("detached", now.local->detached);
+    local("refused", now.local->refused);
+    local("stale_removed", now.local->stale_removed);
+    local("renewed", now.local->renewed);
   }
   return lines;
 }
@@ -98,9 +101,9 @@ std::string Report::rates(const Figures& before, const Figures& now) {
 }
 
 void Report::tell_progress(const Figures& now) {
-  for (auto& [what, text] : totals(now)) {
-    if (!text.empty() && text != logged_[what]) logger_->info("{} so far: {}", what, text);
-    logged_[what] = std::move(text);
+  for (auto& [what, totals] : totals(now)) {
+    if (!totals.text.empty() && totals.text != logged_[what]) tell(what, "so far", totals);
+    logged_[what] = std::move(totals.text);
   }
   const Traffic was = traffic_of(before_);
   const Traffic is = traffic_of(now);
@@ -111,8 +114,15 @@ void Report::tell_progress(const Figures& now) {
 
 void Report::tell_all(const Figures& now) {
   logger_->info("sluice at exit: version {}, build {}", version(), build_id());
-  for (const auto& [what, text] : totals(now))
-    if (!text.empty()) logger_->info("{} at exit: {}", what, text);
+  for (const auto& [what, totals] : totals(now))
+    if (!totals.text.empty()) tell(what, "at exit", totals);
+}
+
+void Report::tell(const std::string& what, const char* when, const Totals& totals) {
+  LogFields fields{{"event", std::string("counters")}, {"kind", what}};
+  fields.insert(fields.end(), totals.fields.begin(), totals.fields.end());
+  const LogContext context(std::move(fields));
+  logger_->info("{} {}: {}", what, when, totals.text);
 }
 
 }  // namespace sluice::aggregator

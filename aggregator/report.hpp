@@ -1,6 +1,7 @@
 // What a daemon tells of its counters in the log: totals, and how fast they grow.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <string>
@@ -8,6 +9,7 @@
 
 #include "aggregator/figures.hpp"
 #include "common/base/time.hpp"
+#include "common/log/fields.hpp"
 #include "common/log/logger.hpp"
 
 namespace sluice::aggregator {
@@ -26,14 +28,21 @@ class Report {
   void tell_all(const Figures& now);
 
  private:
-  using Lines = std::map<std::string, std::string>;
+  struct Totals {
+    std::string text;
+    LogFields fields;
+  };
+  using Lines = std::map<std::string, Totals>;
 
-  static void add_totals(Lines& lines, const Lane::Snapshot& lane, const std::string& prefix);
+  class Line;
+
+  static void add_totals(Lines& lines, const Figures& now, std::size_t lane);
   static Lines totals(const Figures& now);
   static std::string rates(const Figures& before, const Figures& now);
+  void tell(const std::string& what, const char* when, const Totals& totals);
 
   const std::shared_ptr<spdlog::logger> logger_;
-  Lines logged_;
+  std::map<std::string, std::string> logged_;
   Figures before_;  // of the last call
 };
 

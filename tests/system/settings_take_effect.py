@@ -264,6 +264,10 @@ class Settings(HugePages):
         self.assertEqual(event("aborted")["rank"], 1)
         self.assertEqual(event("aborted")["error"], "worker lost")
         self.assertIn("rank 1 is lost", event("aborted")["reason"])
+        counters = {line["kind"]: line for line in lines if line.get("event") == "counters"}
+        self.assertEqual(counters["counters"]["jobs_aborted"], 1)
+        self.assertGreater(counters["ports"]["rx_datagrams"], 0)
+        self.assertEqual(counters["local workers"]["attached"], 2)
 
     def test_log_format_json_of_a_refusal_to_start(self):
         """Once the settings are read, also the daemon's last words are an object."""
