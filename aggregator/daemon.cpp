@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <climits>
 #include <csignal>
 #include <memory>
 #include <span>
@@ -78,6 +79,11 @@ std::string_view cause_of(LogLevel level) {
   return level == LogLevel::kWarn ? "DPDK's warnings" : "DPDK";
 }
 
+std::string host_name() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "this host";
+}
+
 std::uint16_t largest_mtu(const config::AggregatorConfig& config) {
   const std::uint16_t local = config.vhost_dir.empty() ? 0 : config.mtu;
   const std::uint16_t network = config.ports.empty() ? 0 : config.port_mtu;
@@ -102,7 +108,7 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
   signals_ = memory::Descriptor(signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC));
   if (!signals_) throw Error(ErrorCode::kUnavailable, "no descriptor for signals (ulimit -n)");
 
-  const Identity identity{config_.shard, config_.shards, net::now()};
+  const Identity identity{config_.shard, config_.shards, net::now(), host_name()};
   monitor_ = std::make_unique<Monitor>(identity, logger_);  // before other threads log
   if (!config_.metrics_listen.empty()) try {
       monitor_->serve_http(config::parse_listen_address("metrics-listen", config_.metrics_listen));

@@ -28,6 +28,10 @@ class Metrics {
     of_lanes();
     of_ports();
     of_jobs();
+    gauge("draining",
+          "1: no new jobs are taken, and the daemon ends with the last one; 0: it "
+          "takes new jobs.")
+        .add({}, figures_.draining ? 1.0 : 0.0);
   }
 
   std::string text() const {

@@ -143,6 +143,7 @@ std::string status_json(const Identity& identity, const Figures& figures, const 
     logged.push_back({{"time", event.time}, {"level", event.level}, {"text", event.text}});
   const json status{{"version", version()},
                     {"build", build_id()},
+                    {"host", identity.host},
                     {"shard", identity.shard},
                     {"shards", identity.shards},
                     {"uptime_s", seconds(figures.at - identity.started)},

@@ -21,6 +21,7 @@ struct Identity {
   unsigned shard = 0;
   unsigned shards = 1;
   Time started{};
+  std::string host = {};
 };
 
 /// An object; docs/metrics.md has its members. Texts that are no UTF-8 are repaired.

@@ -14,6 +14,7 @@ import urllib.request
 
 import harness
 
+CTL = os.path.join(harness.ROOT, "scripts/sluice-ctl")
 TOP = os.path.join(harness.ROOT, "scripts/sluice-top")
 CONFIGS = os.path.join(harness.ROOT, "configs")
 ADDRESS = r"metrics at http://([0-9.]+):(\d+)/metrics"
@@ -47,6 +48,14 @@ class Watched(harness.SystemTest):
                               timeout=harness.TIME_LIMIT, check=False, **more)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done
+
+    def shown_page(self, daemon, width=800):
+        """The page as a browser of that width has made it, without its script."""
+        return self.run_tool(
+            "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
+            f"--window-size={width},900", f"--user-data-dir={self.place}/chromium",
+            "--virtual-time-budget=5000", f"http://{daemon.served_at}/",
+            env={**os.environ, "HOME": self.place}).stdout.split("<script>")[0]
 
     def start_prometheus(self, config):
         path = os.path.join(self.place, "prometheus.yml")
@@ -236,6 +245,24 @@ class Top(Watched):
         harness.wait_until(lambda: re.search(pattern, self.tmux("capture-pane", "-p")), pattern)
 
 
+class Draining(Watched):
+    def test_is_shown_everywhere(self):
+        control = os.path.join(self.place, "control")
+        daemon = self.start_watched("--control-socket", control)
+        job = self.start_steady_job(1, daemon)
+        self.assertEqual(self.metric(daemon, "sluice_draining"), 0)
+        self.assertNotIn("draining", self.run_tool(TOP, "--once", daemon.served_at).stdout)
+        self.run_tool(CTL, "-s", control, "drain")
+        self.wait_for_metric(daemon, "sluice_draining", lambda drains: drains == 1)
+        self.assertIn("draining: takes no new jobs",
+                      self.run_tool(TOP, "--once", daemon.served_at).stdout)
+        shown = self.shown_page(daemon)
+        self.assertIn("draining: takes no new jobs", shown)
+        self.assertIn(f"<title>{socket.gethostname()} ({daemon.served_at}): Sluice aggregator<",
+                      shown)
+        self.end_steady_job(job)
+
+
 class Page(Watched):
     def test_shows_jobs_and_no_markup_of_others(self):
         daemon = self.start_watched("--vhost-max-ports", 2)
@@ -250,16 +277,15 @@ class Page(Watched):
                                            self.status(daemon)["events"]), "a warning")
             harness.wait_until(lambda: any(job["active"] and job["rounds_per_s"] > 0 for job in
                                            self.status(daemon)["jobs"]), "figures of the job")
-            shown = self.run_tool(
-                "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
-                f"--user-data-dir={self.place}/chromium", "--virtual-time-budget=5000",
-                f"http://{daemon.served_at}/", env={**os.environ, "HOME": self.place}).stdout
-        shown = shown.split("<script>")[0]
+            shown = self.shown_page(daemon)
         self.assertIn("&lt;img src=x onerror=alert(1)&gt;", shown)
         self.assertNotIn("<img", shown)
         self.assertRegex(shown, r"<td>5</td><td>active</td><td>2 of 2</td>")
         self.assertRegex(shown, r"received [0-9.]+ [kMG]?B/s")
         self.assertIn("<path", shown)
+        widths = re.findall(r'viewBox="0 0 (\d+) \d+"', shown)
+        self.assertEqual(len(widths), 4)
+        self.assertEqual(set(re.findall(r'x2="(\d+)"', shown)), set(widths))
         self.assertNotIn("does not answer", shown)
         self.end_steady_job(job)
 

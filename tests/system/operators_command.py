@@ -129,6 +129,7 @@ class Draining(Commands):
         job = self.start_steady_job(2, daemon, SLUICE_JOB=7)
         self.assertIn("ends when 1 jobs have left", self.ctl("drain"))
         self.assertTrue(json.loads(self.ctl("status"))["draining"])
+        self.assertIn("draining: the daemon takes no new jobs", self.ctl("jobs"))
         self.refuses(self.start_joiner(0, 1, daemon, SLUICE_JOB=8), 3,
                      "the aggregator is about to end and takes no new jobs")
         self.assertIn("1 jobs have not left within 0 s",
