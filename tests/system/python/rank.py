@@ -570,7 +570,7 @@ def closing_waits_for_joining(context):
         with context.join(job=3) as job:
             job.barrier().wait()
 
-    with replaced(sluice, "call", slow) as call:
+    with replaced(sluice._library, "call", slow) as call:
         joiner = threading.Thread(target=join)
         joiner.start()
         joining.wait()
