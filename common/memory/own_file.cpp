@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kSafely = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
 
-[[noreturn]] void refuse(const std::string& path, const std::string& why) {
+[[noreturn]] void refuse_file(const std::string& path, const std::string& why) {
   throw Error(ErrorCode::kUnavailable, "'" + path + "' cannot be written: " + why);
 }
 
@@ -78,16 +78,16 @@ Descriptor open_own_file(const std::string& path) {
     if (is_plain_own(file.get()) && fchmod(file.get(), 0600) == 0) return file;
     error = errno;
     if (!file && errno != EACCES && errno != ELOOP && errno != EISDIR && errno != ENXIO)
-      refuse(path, std::strerror(errno));
+      refuse_file(path, std::strerror(errno));
     if (!put_aside_anothers(path)) break;
   }
-  refuse(path, whose(path, error));
+  refuse_file(path, whose(path, error));
 }
 
 Descriptor replace_own_file(const std::string& path, const std::string& text) {
   const std::string fresh = name_beside(path);
   Descriptor file(open(fresh.c_str(), O_RDWR | O_CREAT | O_EXCL | kSafely, 0600));
-  if (!file) refuse(path, std::strerror(errno));
+  if (!file) refuse_file(path, std::strerror(errno));
   const auto replaces = [&] { return rename(fresh.c_str(), path.c_str()) == 0; };
   const bool made = flock(file.get(), LOCK_EX | LOCK_NB) == 0 &&
                     write(file.get(), text.data(), text.size()) == ssize_t(text.size()) &&
@@ -96,7 +96,7 @@ Descriptor replace_own_file(const std::string& path, const std::string& text) {
   if (made) return file;
   const std::string why = errno == EISDIR ? whose(path, errno) : std::strerror(errno);
   unlink(fresh.c_str());
-  refuse(path, why);
+  refuse_file(path, why);
 }
 
 Descriptor open_plain_file(const std::string& path) {
