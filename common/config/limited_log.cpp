@@ -24,7 +24,7 @@ bool LimitedLog::admit(std::string_view cause, spdlog::level::level_enum level) 
   bool admitted;
   {
     const std::lock_guard lock(mutex_);
-    Cause& of = causes_.try_emplace(cause, RateLimit(lines_per_second_)).first->second;
+    Cause& of = causes_.try_emplace(cause, Cause{RateLimit(lines_per_second_)}).first->second;
     suppressed = take(of, now);
     admitted = of.limit.admit(now);
     if (!admitted) of.worst = std::max(of.worst, level);

@@ -153,7 +153,7 @@ class Peer:
 
 class PeerTest(harness.SystemTest):
     def setUp(self):
-        self.daemon = self.start_daemon()
+        self.daemon = self.start_daemon("--log-rate-limit", 0)  # each refusal is looked for
         self.other_job = self.start_steady_job(2, self.daemon)
         self.peers = 0
 

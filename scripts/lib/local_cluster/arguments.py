@@ -96,6 +96,10 @@ def parse(argv):
 
 def refuse_what_cannot_work(parser, options):
     refuse_transport(parser, options)
+    if options.transport == "vhost" and options.workers > LOCAL_WORKERS_MAX:
+        parser.error(f"--workers {options.workers}: over vhost each aggregator has ports for "
+                     f"{LOCAL_WORKERS_MAX} ranks, and every rank needs one at each; more ranks "
+                     "need --transport af_packet, as root")
     if options.only_rank is not None and options.only_rank >= options.workers:
         parser.error(f"--only-rank {options.only_rank}: ranks are 0 to {options.workers - 1}")
 
@@ -104,10 +108,6 @@ def refuse_transport(parser, options):
     if options.transport == "af_xdp" and (options.mtu or 0) > LARGEST_AF_XDP_MTU:
         parser.error(f"--mtu {options.mtu}: frames of af_xdp stay under one memory page: at most "
                      f"{LARGEST_AF_XDP_MTU}")
-    if options.transport == "vhost" and options.workers > LOCAL_WORKERS_MAX:
-        parser.error(f"--workers {options.workers}: over vhost each aggregator has ports for "
-                     f"{LOCAL_WORKERS_MAX} ranks, and every rank needs one at each; more ranks "
-                     "need --transport af_packet, as root")
     if options.transport == "vhost" and options.rate is not None:
         parser.error("--rate needs --transport af_packet or af_xdp: a vhost-user socket has no "
                      "link to shape")
