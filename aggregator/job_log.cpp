@@ -11,7 +11,7 @@
 namespace sluice::aggregator {
 namespace {
 
-std::int64_t milliseconds(Duration d) {
+std::int64_t in_ms(Duration d) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
 }
 
@@ -69,8 +69,8 @@ void log_job_event(config::LimitedLog& log, const JobEvent& event, std::uint16_t
     case Kind::kStraggler:
       log.log("stragglers", level_enum::warn,
               "job {}: op {} has waited {} ms for rank {} (heard {} ms ago) on {} streams{}", job,
-              event.straggler.op, milliseconds(event.straggler.waited), event.straggler.rank.value,
-              milliseconds(event.straggler.last_heard), event.straggler.streams, where);
+              event.straggler.op, in_ms(event.straggler.waited), event.straggler.rank.value,
+              in_ms(event.straggler.last_heard), event.straggler.streams, where);
       break;
     case Kind::kDeaf:
       log.log("ranks that hear no group", level_enum::warn,

@@ -17,7 +17,7 @@ namespace sluice {
 namespace {
 
 /// How often a join looks whether it is to end, and what there is to tell.
-constexpr std::chrono::milliseconds kLookPeriod{50};
+constexpr std::chrono::milliseconds kInterruptLookPeriod{50};
 /// How often it is looked whether ops wait for ranks.
 constexpr std::chrono::milliseconds kWaitLookPeriod{500};
 
@@ -136,7 +136,7 @@ Communicator::Impl::Impl(std::shared_ptr<Progress> progress, const Split& split)
 template <class Done, class Says>
 bool Communicator::Impl::await(Done&& done, Time deadline, Says&& waits_for) {
   const Time began = Progress::now();
-  Time next_look = after(began, kLookPeriod);
+  Time next_look = after(began, kInterruptLookPeriod);
   bool is_told = false;
   bool is_interrupted = false;
   const bool is_done = progress_->drive(
@@ -144,7 +144,7 @@ bool Communicator::Impl::await(Done&& done, Time deadline, Says&& waits_for) {
         if (done()) return true;
         const Time now = Progress::now();
         if (now < next_look) return false;
-        next_look = after(now, kLookPeriod);
+        next_look = after(now, kInterruptLookPeriod);
         if (!is_told && now - began >= limits::kSilentWait) {
           is_told = true;
           progress_->logger()->warn("{}: joins since {} s: waits for {}", known_as_.name(),
