@@ -530,8 +530,8 @@ TEST_CASE("Each of several lanes has a core") {
 TEST_CASE("Blocks that nobody asked for are as long as fits the frame") {
   CHECK(parse({}).block_elements == 256);
   CHECK(parse({"--type", "double"}).block_elements == 128);
-  CHECK(parse({"--frame", "536"}).block_elements == 64);
-  CHECK(parse({"--frame", "536", "--block-elements", "90"}).block_elements == 90);
+  CHECK(parse({"--frame", "576"}).block_elements == 64);
+  CHECK(parse({"--frame", "576", "--block-elements", "100"}).block_elements == 100);
 }
 
 TEST_CASE("The aggregator is the one named, else the environment's first") {
@@ -566,7 +566,7 @@ TEST_CASE("A wrong option is refused with its name, its value and what is allowe
   CHECK(refusal({"--block-elements", "332"}) ==
         "--block-elements '332': allowed: 1..331 of float in frames of 1500 B");
   CHECK(refusal({"--block-elements", "331"}) == "accepted");
-  CHECK(refusal({"--frame", "9699"}) == "--frame '9699': allowed: 536..9698");
+  CHECK(refusal({"--frame", "9699"}) == "--frame '9699': allowed: 576..9698");
   CHECK(refusal({"--density", "1.5"}) == "--density '1.5': allowed: 0..1");
   CHECK(refusal({"--density", "nan"}) == "--density 'nan': allowed: 0..1");
   CHECK(refusal({"--loss", "0.6"}) == "--loss '0.6': allowed: 0..0.5");
