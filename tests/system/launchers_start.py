@@ -118,7 +118,8 @@ class Torchrun(Torch, harness.NetworkTest):
                "dist.init_process_group('sluice')\n"
                "sum = torch.ones(1000)\n"
                "dist.all_reduce(sum)\n"
-               "print('rank', dist.get_rank(), 'has', int(sum[0]))\n")
+               # At once, since torchrun's ranks share one output.
+               "print(f'rank {dist.get_rank()} has {int(sum[0])}\\n', end='', flush=True)\n")
 
     def test_as_documented(self):
         self.make_network(workers=2, aggregators=1)
