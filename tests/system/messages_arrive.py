@@ -96,7 +96,7 @@ class Messages(harness.SystemTest):
                 self.end_steady_job(job)
             else:
                 self.one_is_told(job, "not authenticated.*: job 7: .* did not prove the job's"
-                                      " secret; messages go by jobs .*'. SECRET'")
+                                      " secret: .*; messages go by jobs .*'. SECRET'")
             self.ends_on_signal(daemon)
 
     def test_more_than_the_aggregator_serves(self):

@@ -583,6 +583,6 @@ if __name__ == "__main__":
     group.run(all_reduce, all_reduce_as_gloo_does, reduce, reduce_scatter, broadcast, gathers,
               scatter, all_to_all, splits_of_either_form, messages, messages_pass_collectives,
               coalesced, objects, layouts, lazy_tensors, bools_of_any_byte, sparse,
-              works_and_futures, callbacks_that_wait, a_time_out_beside_a_callback, subgroups,
+              works_and_futures, callbacks_that_wait, subgroups,
               one_store_for_several_groups, bad_arguments, sizes_of_all_to_all_differ,
               sequence_numbers, forked_children)
