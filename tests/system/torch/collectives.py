@@ -423,10 +423,19 @@ def callbacks_that_wait():
         dist.recv(word, 1 - RANK)
         return word
 
+    # PyTorch runs a callback of a future that is done at once, here. So rank 0's are there before
+    # the others' calls let its ops end.
+    gate = dist.new_group()
+    if RANK != 0:
+        dist.barrier(group=gate)
     first, second = (dist.all_reduce(torch.ones(3), async_op=True).get_future() for _ in range(2))
     if RANK < 2:
         received = first.then(receive)
-        second.then(lambda _: dist.send(torch.full((3,), 7.), 1 - RANK)).wait()
+        sent = second.then(lambda _: dist.send(torch.full((3,), 7.), 1 - RANK))
+    if RANK == 0:
+        dist.barrier(group=gate)
+    if RANK < 2:
+        sent.wait()
         same(received.wait(), torch.full((3,), 7.))
 
 
@@ -434,19 +443,22 @@ def a_time_out_beside_a_callback():
     """Which waits until that has come."""
     if RANKS == 1:
         return
-    word, came, hasty = dist.new_group(), threading.Event(), dist.AllreduceOptions()
+    gate, came, hasty = dist.new_group(), threading.Event(), dist.AllreduceOptions()
     hasty.timeout = datetime.timedelta(seconds=1)
-    held = dist.all_reduce(torch.ones(3), async_op=True).get_future()
-    released = held.then(lambda _: came.wait(60))
     if RANK == 0:
+        held = dist.all_reduce(torch.ones(3), async_op=True).get_future()
+        released = held.then(lambda _: came.wait(60))  # not done yet: else it would run here
+        dist.barrier(group=gate)
         future = group.default().allreduce([torch.ones(3)], hasty).get_future()
         refused(future.wait, RuntimeError, "all_reduce ", "is not done after 1000 ms")
-        dist.barrier(group=word)
+        dist.barrier(group=gate)
+        came.set()
+        assert released.wait()
     else:
-        dist.barrier(group=word)
+        dist.barrier(group=gate)
         dist.all_reduce(torch.ones(3))
-    came.set()
-    assert released.wait()
+        dist.barrier(group=gate)
+        dist.all_reduce(torch.ones(3))
 
 
 def subgroups():
@@ -583,6 +595,6 @@ if __name__ == "__main__":
     group.run(all_reduce, all_reduce_as_gloo_does, reduce, reduce_scatter, broadcast, gathers,
               scatter, all_to_all, splits_of_either_form, messages, messages_pass_collectives,
               coalesced, objects, layouts, lazy_tensors, bools_of_any_byte, sparse,
-              works_and_futures, callbacks_that_wait, subgroups,
+              works_and_futures, callbacks_that_wait, a_time_out_beside_a_callback, subgroups,
               one_store_for_several_groups, bad_arguments, sizes_of_all_to_all_differ,
               sequence_numbers, forked_children)
