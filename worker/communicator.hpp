@@ -77,27 +77,33 @@ struct Communicator::Impl final : private Member {
   void publish_failure(Time now);
   void record_recovery(Time now);
 
-  const worker::KnownAs known_as_;
-  const std::shared_ptr<Progress> progress_;
-  std::shared_ptr<const Secret> secret_;
-  std::vector<Endpoint> aggregators_;
-  std::optional<memory::OwnRegion> slots_;              // with the turn held
-  SharedMemory::OfJob offered_;                         // with them
-  std::unique_ptr<WorkerEngine> engine_;                // with the turn held
-  JobTimeline timeline_;                                // likewise
-  OpenWorks works_{timeline_};                          // likewise
-  std::map<Route, std::unique_ptr<Channel>> channels_;  // likewise
-  std::size_t reserved_ = 0;                            // likewise
-  std::uint64_t rejoins_recorded_ = 0;                  // likewise
-  struct Wait {  // of ops, for ranks: begun when no result had come since
+  /// Of ops, for ranks: it begins when no result has come since.
+  struct Wait {
     Time look_due{};
     Time since = kNever;
     std::uint64_t results = 0;
     bool is_told = false;
-  } wait_;                      // likewise
-  bool has_left_ = false;       // likewise
-  bool is_recovering_ = false;  // likewise; as far as is recorded
-  Session session_;             // const once joined
+  };
+
+  const worker::KnownAs known_as_;
+  const std::shared_ptr<Progress> progress_;
+  std::shared_ptr<const Secret> secret_;
+  std::vector<Endpoint> aggregators_;
+
+  // These are read and written only with the turn held.
+  std::optional<memory::OwnRegion> slots_;
+  SharedMemory::OfJob offered_;
+  std::unique_ptr<WorkerEngine> engine_;
+  JobTimeline timeline_;
+  OpenWorks works_{timeline_};
+  std::map<Route, std::unique_ptr<Channel>> channels_;
+  std::size_t reserved_ = 0;
+  std::uint64_t rejoins_recorded_ = 0;
+  Wait wait_;
+  bool has_left_ = false;
+  bool is_recovering_ = false;  // as far as is recorded
+
+  Session session_;  // const once joined
   std::atomic<bool> has_failed_{false};
   std::optional<Error> failure_;  // the engine's: written before has_failed_, const afterwards
 };

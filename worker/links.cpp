@@ -7,9 +7,9 @@
 
 #include <sluice/error.hpp>
 
+#include "common/memory/thread_without_signals.hpp"
 #include "common/net/clock.hpp"
 #include "common/net/vhost.hpp"
-#include "worker/thread_without_signals.hpp"
 
 namespace sluice {
 namespace {

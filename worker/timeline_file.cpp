@@ -18,8 +18,8 @@
 
 #include "common/log/printable.hpp"
 #include "common/memory/descriptor.hpp"
+#include "common/memory/thread_without_signals.hpp"
 #include "worker/fork_generation.hpp"
-#include "worker/thread_without_signals.hpp"
 
 namespace sluice {
 namespace {

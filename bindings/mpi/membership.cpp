@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "bindings/mpi/print_line.hpp"
-#include "worker/thread_without_signals.hpp"
+#include "common/memory/thread_without_signals.hpp"
 
 namespace sluice_mpi {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "worker/thread_without_signals.hpp"
+#include "common/memory/thread_without_signals.hpp"
 
 namespace sluice_mpi {
 namespace {

@@ -13,8 +13,8 @@ namespace sluice::config {
 /// Every variable that some program of ours reads and whose name begins with SLUICE_.
 const std::vector<std::string>& known_variables();
 
-/// Throws kInvalidArgument if one of the variables `names` is a misspelt one of ours: known but for
-/// its underscores, a unit at its end or a few letters. Returns a line for each other one that
+/// Throws kInvalidArgument if one of the variables `names` is a misspelt one of ours: known except
+/// for its underscores, a unit at its end or a few letters. Returns a line for each other one that
 /// begins with SLUICE_ and is not known: it may be the user's own. Those that Kubernetes makes for
 /// a service (SLUICE_SERVICE_HOST and so on) are neither.
 std::vector<std::string> check_variable_names(

@@ -67,11 +67,8 @@ class Closer {
       const std::lock_guard lock(mutex_);
       waiting_.push_back(descriptor);
     }
-    left_.fetch_add(1, std::memory_order_relaxed);
     changed_.notify_one();
   }
-
-  unsigned left() const { return left_.load(std::memory_order_relaxed); }
 
  private:
   [[noreturn]] void work() {
@@ -85,14 +82,12 @@ class Closer {
       interrupter.run(true);
       ::close(descriptor);
       interrupter.run(false);
-      left_.fetch_sub(1, std::memory_order_relaxed);
     }
   }
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<int> waiting_;
-  std::atomic<unsigned> left_{0};
 };
 
 std::atomic<Closer*> closer{nullptr};
@@ -114,11 +109,6 @@ void close_of_peer(int descriptor) noexcept {
     of_daemon->take(descriptor);
   else
     ::close(descriptor);
-}
-
-unsigned closing() noexcept {
-  Closer* const of_daemon = closer.load(std::memory_order_acquire);
-  return of_daemon ? of_daemon->left() : 0;
 }
 
 }  // namespace sluice::memory

@@ -13,7 +13,4 @@ void close_on_own_threads();
 /// close_on_own_threads(), which is for daemons; else as close().
 void close_of_peer(int descriptor) noexcept;
 
-/// How many are being closed now.
-unsigned closing() noexcept;
-
 }  // namespace sluice::memory

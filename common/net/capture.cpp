@@ -31,7 +31,8 @@ namespace {
 
 constexpr unsigned kFramesUnderWay = 1024;  // copied and not written yet
 constexpr auto kWriterPause = std::chrono::milliseconds(1);
-constexpr auto kPatience = std::chrono::seconds(1);  // with a file that takes nothing, at the end
+constexpr auto kEndTimeLimit =
+    std::chrono::seconds(1);  // with a file that takes nothing, at the end
 
 /// With each copy.
 struct Facts {
@@ -129,7 +130,7 @@ Capture::Capture(int file, const CaptureOptions& options)
 Capture::~Capture() {
   finish();
   std::unique_lock lock(state_->mutex);
-  state_->finished.wait_for(lock, kPatience, [this] { return state_->is_finished; });
+  state_->finished.wait_for(lock, kEndTimeLimit, [this] { return state_->is_finished; });
 }
 
 bool Capture::captures() const {

@@ -258,8 +258,8 @@ class Stuck(PeerTest):
 
 
 class Descriptors(PeerTest):
-    """Whatever a peer passes, nobody writes to it, or waits until it is closed, but for eventfds
-    and memory."""
+    """Whatever a peer passes, nobody writes to it, or waits until it is closed, except for
+    eventfds and memory."""
 
     def endless_socket(self):
         full, other = harness.endless_socket()

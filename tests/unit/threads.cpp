@@ -8,7 +8,7 @@
 
 #include <sluice/error.hpp>
 
-#include "worker/thread_without_signals.hpp"
+#include "common/memory/thread_without_signals.hpp"
 
 using namespace sluice;
 

@@ -6,7 +6,7 @@
 
 #include <sluice/error.hpp>
 
-#include "worker/thread_without_signals.hpp"
+#include "common/memory/thread_without_signals.hpp"
 
 namespace sluice_torch {
 namespace {

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <utility>
 
-#include "worker/thread_without_signals.hpp"
+#include "common/memory/thread_without_signals.hpp"
 
 namespace sluice_torch {
 
