@@ -37,7 +37,7 @@ void log_job_event(config::LimitedLog& log, const JobEvent& event, std::uint16_t
     case Kind::kWaits:
       if (lane != 0) break;
       log.log("jobs that wait for ranks", level_enum::info,
-              "job {}: waits since {} s for rank {} to join", job, limits::kSilentWait.count(),
+              "job {}: has waited {} s for rank {} to join", job, limits::kSilentWait.count(),
               text_of(event.absent));
       break;
     case Kind::kOtherBuild:

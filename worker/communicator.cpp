@@ -147,7 +147,7 @@ bool Communicator::Impl::await(Done&& done, Time deadline, Says&& waits_for) {
         next_look = after(now, kInterruptLookPeriod);
         if (!is_told && now - began >= limits::kSilentWait) {
           is_told = true;
-          progress_->logger()->warn("{}: joins since {} s: waits for {}", known_as_.name(),
+          progress_->logger()->warn("{}: the join has waited {} s for {}", known_as_.name(),
                                     limits::kSilentWait.count(), waits_for());
         }
         is_interrupted = options.interrupt != nullptr &&
@@ -667,8 +667,9 @@ void Communicator::Impl::tell_wait(Time now) {
   }
   if (wait_.is_told || now - wait_.since < limits::kSilentWait) return;
   wait_.is_told = true;
-  progress_->logger()->warn("{}: {} ops wait since {} s for rank {}", known_as_.name(),
-                            works_.size(), limits::kSilentWait.count(), known_as_.text_of(awaited));
+  progress_->logger()->warn("{}: ops pending: {}; they have waited {} s for rank {}",
+                            known_as_.name(), works_.size(), limits::kSilentWait.count(),
+                            known_as_.text_of(awaited));
 }
 
 /// An aggregator is joined again, and then all have us.

@@ -32,7 +32,7 @@ build = None
 in_packets = False
 two_lanes = False
 # What a rank says, at most once, that waits for others: on a busy machine, of any test.
-WAITS = re.compile(r"^.*: (?:joins since 3 s: waits|\d+ ops wait since 3 s) for .*\n", re.M)
+WAITS = re.compile(r"^.*: (?:the join has|ops pending: \d+; they have) waited 3 s for .*\n", re.M)
 BY_REFERENCE = "blocks in shared memory"  # what a daemon says of such a job
 
 

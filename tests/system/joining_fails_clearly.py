@@ -83,8 +83,8 @@ class Joining(harness.SystemTest):
         """To everybody who sees no more than warnings."""
         rank = self.start_joiner(0, 2, self.daemon, SLUICE_JOIN_TIMEOUT_MS=600000,
                                  SLUICE_JOB="bert")
-        rank.wait_to_say(r"job bert \(\d+\): joins since 3 s: waits for rank 1 to join")
-        self.daemon.wait_to_say(r"job bert \(\d+\): waits since 3 s for rank 1 to join")
+        rank.wait_to_say(r"job bert \(\d+\): the join has waited 3 s for rank 1 to join")
+        self.daemon.wait_to_say(r"job bert \(\d+\): has waited 3 s for rank 1 to join")
         rank.send(signal.SIGINT)
         self.assertEqual(rank.wait(), -signal.SIGINT)
 

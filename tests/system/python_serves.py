@@ -132,7 +132,7 @@ class Python(harness.SystemTest):
         self.all_end_well([self.start_python(0, 1, "vhost:/no/such", RANK, "compressed")])
 
     def test_control_c_ends_a_wait(self):
-        self.is_interrupted("interrupted", r"job \d+: 1 ops wait since 3 s for rank 1")
+        self.is_interrupted("interrupted", r"job \d+: ops pending: 1; they have waited 3 s for rank 1")
 
     def test_control_c_ends_a_split(self):
         self.is_interrupted("interrupted_split")
@@ -153,7 +153,7 @@ class Python(harness.SystemTest):
         daemon = self.start_daemon("--formation-timeout-ms", "600000")
         first = self.start_python(0, 2, daemon, RANK, "interrupted_join")
         first.wait_to_say("joining")
-        daemon.wait_to_say("waits since 3 s for rank 1 to join")
+        daemon.wait_to_say("has waited 3 s for rank 1 to join")
         first.send(signal.SIGINT)
         first.wait_to_say("interrupted")
         other = self.start_python(1, 2, daemon, RANK, "joins_and_leaves")
