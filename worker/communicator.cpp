@@ -17,7 +17,7 @@ namespace sluice {
 namespace {
 
 /// How often a join looks whether it is to end, and what there is to tell.
-constexpr std::chrono::milliseconds kInterruptLookPeriod{50};
+constexpr std::chrono::milliseconds kJoinLookPeriod{50};
 /// How often it is looked whether ops wait for ranks.
 constexpr std::chrono::milliseconds kWaitLookPeriod{500};
 
@@ -136,7 +136,7 @@ Communicator::Impl::Impl(std::shared_ptr<Progress> progress, const Split& split)
 template <class Done, class Says>
 bool Communicator::Impl::await(Done&& done, Time deadline, Says&& waits_for) {
   const Time began = Progress::now();
-  Time next_look = after(began, kInterruptLookPeriod);
+  Time next_look = after(began, kJoinLookPeriod);
   bool is_told = false;
   bool is_interrupted = false;
   const bool is_done = progress_->drive(
@@ -144,7 +144,7 @@ bool Communicator::Impl::await(Done&& done, Time deadline, Says&& waits_for) {
         if (done()) return true;
         const Time now = Progress::now();
         if (now < next_look) return false;
-        next_look = after(now, kInterruptLookPeriod);
+        next_look = after(now, kJoinLookPeriod);
         if (!is_told && now - began >= limits::kSilentWait) {
           is_told = true;
           progress_->logger()->warn("{}: the join has waited {} s for {}", known_as_.name(),
