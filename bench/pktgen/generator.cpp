@@ -30,6 +30,7 @@ Generator::Generator(const GeneratorOptions& options, const Endpoint& aggregator
     config.rank = Rank{r};
     config.ranks = options.workers;
     config.integrity = options.integrity;
+    config.aggregator_timeout = options.aggregator_timeout;
     config.unique = random_id;
     Endpoint place = aggregator;
     place.local_udp_port = static_cast<std::uint16_t>(options.first_udp_port + r);

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -26,6 +27,7 @@
 #include "bench/pktgen/known_values.hpp"
 #include "bench/pktgen/schedule.hpp"
 #include "bench/pktgen/tally.hpp"
+#include "common/base/limits.hpp"
 #include "common/base/packet_buffer.hpp"
 #include "common/base/source_ports.hpp"
 #include "common/protocol/control_packets.hpp"
@@ -45,6 +47,7 @@ struct GeneratorOptions {
   std::uint16_t lane = 0;  ///< of the aggregator: its streams alone are served
   PatternOptions pattern;
   Duration rto_min = std::chrono::milliseconds(20);  ///< the shortest time-out
+  Duration aggregator_timeout = defaults::kAggregatorTimeout;
   std::uint32_t check_every = 64;  ///< of so many results one is checked; 0: none is
   bool integrity = false;          ///< packets carry a CRC32C
 };

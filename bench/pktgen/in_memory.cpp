@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "bench/pktgen/lanes.hpp"
+#include "common/base/limits.hpp"
 #include "common/base/packet_memory.hpp"
 #include "common/base/random_id.hpp"
 #include "common/config/aggregator_config.hpp"
@@ -65,6 +67,8 @@ class Bed {
                .mtu = options.frame_bytes},
               payloads_) {
     job_.lane = lane;
+    // The aggregator cannot fail alone: nothing comes from it while this process does not run.
+    job_.aggregator_timeout = std::chrono::milliseconds(limits::kMaxTimeoutMs);
     faults_.seed = options.pattern.seed;
     faults_.loss = options.loss;
   }

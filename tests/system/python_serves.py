@@ -132,7 +132,8 @@ class Python(harness.SystemTest):
         self.all_end_well([self.start_python(0, 1, "vhost:/no/such", RANK, "compressed")])
 
     def test_control_c_ends_a_wait(self):
-        self.is_interrupted("interrupted", r"job \d+: ops pending: 1; they have waited 3 s for rank 1")
+        self.is_interrupted("interrupted",
+                            r"job \d+: ops pending: 1; they have waited 3 s for rank 1")
 
     def test_control_c_ends_a_split(self):
         self.is_interrupted("interrupted_split")
