@@ -1,8 +1,6 @@
-# Building and running the fuzz targets. Needs common.sh and corpus.sh.
+# Building and running the fuzz targets. Needs common.sh, build.sh and corpus.sh.
 
-# Clang's sanitized build, in which the fuzz targets are. Many files of the product are compiled as
-# one: that takes a third of the time, and nobody changes this build file by file.
-many_as_one="-Dunity=on -Dunity_size=12"
+# Clang's sanitized build, in which the fuzz targets are.
 sanitized_dir=build-sanitized
 sanitized="-Dfuzz=true -Db_sanitize=address,undefined -Doptimization=1 $many_as_one"
 mapfile -t fuzz_targets < <(basename -s .tar.gz tests/fuzz/corpus/*)

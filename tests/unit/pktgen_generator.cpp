@@ -126,18 +126,8 @@ void require_right(const Bed& bed) {
   CHECK(bed.sink.pool->live == 0);
 }
 
-}  // namespace
-
-TEST_CASE("Ops follow each other, every sum is right and no packet goes twice") {
-  const auto workers = GENERATE(as<std::uint16_t>(), 1, 2, 8, 256);
-  const auto density = GENERATE(1.0, 0.3, 0.02, 0.0);
-  const auto overlap = GENERATE(perf::Overlap::kRandom, perf::Overlap::kAll, perf::Overlap::kNone);
-  CAPTURE(workers, density, overlap);
-  GeneratorOptions options = small_job();
-  options.workers = workers;
-  options.pattern.density = density;
-  options.pattern.overlap = overlap;
-  if (workers == 256) options.pattern.rows = 3;
+/// Ops follow each other, every sum is right and no packet goes twice.
+void require_orderly(const GeneratorOptions& options) {
   Bed bed(options);
   bed.join();
   some_turns(bed, 50);
@@ -148,6 +138,26 @@ TEST_CASE("Ops follow each other, every sum is right and no packet goes twice") 
   CHECK(bed.tally().data_resent + bed.tally().probes_sent + bed.tally().timeouts == 0);
   CHECK(bed.tally().drops.total() == 0);
   CHECK(bed.engine.counters().drops.total() == 0);
+}
+
+}  // namespace
+
+TEST_CASE("Ops follow each other, at any density and overlap") {
+  GeneratorOptions options = small_job();
+  options.workers = GENERATE(as<std::uint16_t>(), 1, 2, 8);
+  options.pattern.density = GENERATE(1.0, 0.3, 0.02, 0.0);
+  options.pattern.overlap =
+      GENERATE(perf::Overlap::kRandom, perf::Overlap::kAll, perf::Overlap::kNone);
+  CAPTURE(options.workers, options.pattern.density, options.pattern.overlap);
+  require_orderly(options);
+}
+
+TEST_CASE("So they do for as many ranks as a job may have") {
+  GeneratorOptions options = small_job();
+  options.workers = limits::kMaxRanks;
+  options.pattern.rows = 3;
+  options.pattern.density = 0.3;
+  require_orderly(options);
 }
 
 TEST_CASE("Each lane's generator plays the streams of its lane") {
