@@ -15,12 +15,17 @@ constexpr Duration kPollInterval = std::chrono::milliseconds(10);
 /// How often a member is asked for a KEEPALIVE, to which it is told that it is not known here.
 constexpr Duration kSendAwayInterval = std::chrono::milliseconds(20);
 
+bool is_departure(wire::AbortReason reason) {
+  return reason == wire::AbortReason::kRankLeft || reason == wire::AbortReason::kRankAborted;
+}
+
 /// Whether a rank may pass this on: of ranks and shards that the session has, and not what members
 /// do not believe (`ShardMembership::is_aborted`), who would wait for the job's end in vain.
 bool can_be_told(const AbortInfo& why, const Session& session) {
   if (why.reason == wire::AbortReason::kNotAuthenticated) return false;
   if (why.reason == wire::AbortReason::kAggregatorLost && why.value_a >= session.shards)
     return false;
+  if (is_departure(why.reason) && why.value_a > kLastDeparture) return false;
   return why.rank_a.value < session.ranks && why.rank_b.value < session.ranks;
 }
 
@@ -29,6 +34,14 @@ AbortInfo cause_of(const wire::Leave& leave, Rank rank, const Session& session) 
   if (leave.reason != 0)
     if (const AbortInfo why = to_info(leave); can_be_told(why, session)) return why;
   return {.reason = wire::AbortReason::kRankAborted, .rank_a = rank};
+}
+
+/// Of a rank that leaves others their job: it speaks for itself alone.
+Departure departure_of(const wire::Leave& leave) {
+  const AbortInfo why = to_info(leave);
+  const bool by_exception = why.reason == wire::AbortReason::kRankLeft &&
+                            why.value_a == static_cast<std::uint64_t>(Departure::kByException);
+  return by_exception ? Departure::kByException : Departure::kByChoice;
 }
 
 }  // namespace
@@ -48,7 +61,7 @@ void Engine::on_leave(Job& job, Rank rank, const wire::Leave& leave, Time now, P
     settled &= stream.rounds().settled(membership.roster().present());
     busy |= stream.busy();
   }
-  membership.on_leave(rank, leave.member.token, settled, control_);
+  membership.on_leave(rank, leave.member.token, departure_of(leave), settled, control_);
   settle(job, now);
   if (!membership.active()) return;
   if (settled && busy) {

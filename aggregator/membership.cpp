@@ -138,8 +138,9 @@ void Membership::answer_unknown(const Endpoint& from, const Packet& packet,
   }
 }
 
-void Membership::on_leave(Rank r, std::uint64_t token, bool may_leave, ControlPackets& out) {
-  roster_.on_leave(r, token, may_leave, out);
+void Membership::on_leave(Rank r, std::uint64_t token, Departure departure, bool may_leave,
+                          ControlPackets& out) {
+  roster_.on_leave(r, token, departure, may_leave, out);
   if (roster_.present().empty()) end({.left = true, .generation = roster_.session().generation});
 }
 
@@ -188,8 +189,11 @@ void Membership::on_disconnect(std::uint16_t port_id, Time now, ControlPackets& 
 void Membership::abort(const AbortInfo& info, ControlPackets& out,
                        std::optional<Rank> reported_by) {
   if (active_) {
-    roster_.tell_all(info, out);
-    end({.left = false, .generation = roster_.session().generation, .why = info}, reported_by);
+    AbortInfo why = info;
+    if (why.reason == AbortReason::kRankLeft && !reported_by)
+      why.value_a = static_cast<std::uint64_t>(roster_.departure_of(why.rank_a));
+    roster_.tell_all(why, out);
+    end({.left = false, .generation = roster_.session().generation, .why = why}, reported_by);
   } else {
     formation_.dismiss(info, out);
   }

@@ -76,7 +76,8 @@ class Membership {
 
   /// Answers LEFT to a LEAVE with this token; `may_leave` tells whether no one needs the rank any
   /// more.
-  void on_leave(Rank r, std::uint64_t token, bool may_leave, ControlPackets& out);
+  void on_leave(Rank r, std::uint64_t token, Departure departure, bool may_leave,
+                ControlPackets& out);
 
   /// Time-outs of liveness, contention and formation.
   void on_time(Time now, ControlPackets& out);

@@ -136,7 +136,9 @@ void Roster::send_beacon(Time now, ControlPackets& out) {
     if (path.members.size() > 1) out.push(path.group, beacon, record_.protection);
 }
 
-void Roster::on_leave(Rank r, std::uint64_t token, bool may_leave, ControlPackets& out) {
+void Roster::on_leave(Rank r, std::uint64_t token, Departure departure, bool may_leave,
+                      ControlPackets& out) {
+  members_[r.value].departure = departure;
   if (present_.contains(r)) {
     if (!may_leave) return;
     present_.erase(r);

@@ -94,7 +94,10 @@ class Roster {
   void send_beacon(Time now, ControlPackets& out);
 
   /// Answers LEFT to a LEAVE with this token; the rank is out if it `may_leave`.
-  void on_leave(Rank r, std::uint64_t token, bool may_leave, ControlPackets& out);
+  void on_leave(Rank r, std::uint64_t token, Departure departure, bool may_leave,
+                ControlPackets& out);
+  /// Of a rank that leaves, or has left.
+  Departure departure_of(Rank r) const { return members_[r.value].departure; }
 
   /// Why the job must end: a member is declared failed.
   std::optional<AbortInfo> failed(Time now) const;
@@ -135,6 +138,7 @@ class Roster {
     Time seen{};
     bool spoke = false;
     bool was_deaf = false;  // to the group, as an operator was told
+    Departure departure = Departure::kByChoice;
     std::uint64_t nonce = 0;
     std::uint64_t serial = 0;
     std::uint64_t keep_alive = 0;

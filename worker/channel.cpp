@@ -184,9 +184,9 @@ bool Channel::after_turn(Attachment& attachment, Time now) {
 }
 
 /// Also what failed a moment ago: that the job failed is why.
-void Channel::end(const Error& why, net::DatagramIo& io) {
+void Channel::end(const Error& why, net::DatagramIo& io, Departure departure) {
   queue_.clear();
-  engine_->abort(why, io);
+  engine_->abort(why, io, cause_of(wire::AbortReason::kRankAborted, engine_->rank(), departure));
   std::vector<worker::Completion> completions = engine_->take_completions();
   for (worker::Completion& completion : completions)
     if (completion.error) completion.error = why.of_op(completion.op);

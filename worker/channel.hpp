@@ -73,9 +73,11 @@ class Channel final : public Member {
   bool pending() const { return !works_.empty(); }
   bool over() const { return engine_->over(); }
   /// Begins to leave. No message may be pending.
-  void leave(Time now, net::DatagramIo& io) { engine_->leave(now, io); }
+  void leave(Time now, net::DatagramIo& io, Departure departure) {
+    engine_->leave(now, io, departure);
+  }
   /// The other side is told, and pending messages fail with `why`.
-  void end(const Error& why, net::DatagramIo& io);
+  void end(const Error& why, net::DatagramIo& io, Departure departure);
 
  private:
   WorkerEngine& engine() override { return *engine_; }

@@ -540,7 +540,7 @@ bool Communicator::Impl::after_turn(Attachment& attachment, Time now) {
   if (completes) works_.finish(engine_->take_completions());
   for (const auto& [route, channel] : channels_) {
     if (engine_->failure())
-      channel->end(*engine_->failure(), attachment.io());
+      channel->end(*engine_->failure(), attachment.io(), departure());
     else if (channel->waits_in_vain() && engine_->state() == WorkerEngine::State::kActive)
       channel->rejoin(as_parent(attachment), now, attachment.io());
   }
@@ -618,12 +618,13 @@ std::optional<Error> Communicator::Impl::leave() {
     if (messages_pending && engine_->state() == WorkerEngine::State::kActive)
       engine_->abort(
           Error(ErrorCode::kAborted, known_as_.name() + ": this rank left with messages pending"),
-          attachment.io());
+          attachment.io(), cause_of_abort());
     else
-      engine_->leave(now, attachment.io());
+      engine_->leave(now, attachment.io(), departure());
     after_turn(attachment, now);
     if (!engine_->failure())
-      for (const auto& [route, channel] : channels_) channel->leave(now, attachment.io());
+      for (const auto& [route, channel] : channels_)
+        channel->leave(now, attachment.io(), departure());
     over = is_over();
   });
   progress_->drive(
@@ -642,9 +643,13 @@ void Communicator::Impl::abort(std::string_view why) {
   std::string text = known_as_.name() + ": this rank aborted the job";
   if (!why.empty()) text.append(": ").append(why);
   progress_->with_turn([&](Attachment& attachment, Time now) {
-    engine_->abort(Error(ErrorCode::kAborted, text), attachment.io());
+    engine_->abort(Error(ErrorCode::kAborted, text), attachment.io(), cause_of_abort());
     after_turn(attachment, now);
   });
+}
+
+std::optional<AbortInfo> Communicator::Impl::cause_of_abort() const {
+  return cause_of(wire::AbortReason::kRankAborted, engine_->rank(), departure());
 }
 
 /// Before any op ends with it: who finds an op failed finds the failure.
@@ -703,6 +708,7 @@ Communicator::Impl::~Impl() {
     static_cast<void>(new auto(std::move(channels_)));
     return;
   }
+  if (std::uncaught_exceptions() > exceptions_at_start_) note_exception();
   leave();
   progress_->with_turn([&](Attachment& attachment, Time) {
     channels_.clear();
@@ -821,6 +827,10 @@ void Communicator::leave() {
 
 void Communicator::abort(std::string_view why) {
   impl_->abort(why);
+}
+
+void Communicator::note_exception() noexcept {
+  impl_->note_exception();
 }
 
 std::vector<std::uint16_t> Communicator::stragglers() const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <exception>
 #include <map>
 #include <memory>
 #include <optional>
@@ -38,6 +39,7 @@ struct Communicator::Impl final : private Member {
   /// Leaves, or aborts with ops pending, and waits for the end. An error: how that went wrong.
   std::optional<Error> leave();
   void abort(std::string_view why);
+  void note_exception() { leaves_by_exception_.store(true, std::memory_order_relaxed); }
   std::optional<Error> failure() const;
   std::vector<std::uint16_t> stragglers() const;
   JobStatistics statistics() const;
@@ -74,6 +76,11 @@ struct Communicator::Impl final : private Member {
   Channel& channel_of(Route route, Attachment& attachment, Time now);
   Channel::Parent as_parent(Attachment& attachment);
   bool is_over() const;
+  Departure departure() const {
+    return leaves_by_exception_.load(std::memory_order_relaxed) ? Departure::kByException
+                                                                : Departure::kByChoice;
+  }
+  std::optional<AbortInfo> cause_of_abort() const;
   void publish_failure(Time now);
   void record_recovery(Time now);
 
@@ -104,6 +111,8 @@ struct Communicator::Impl final : private Member {
   bool is_recovering_ = false;  // as far as is recorded
 
   Session session_;  // const once joined
+  const int exceptions_at_start_ = std::uncaught_exceptions();
+  std::atomic<bool> leaves_by_exception_{false};
   std::atomic<bool> has_failed_{false};
   std::optional<Error> failure_;  // the engine's: written before has_failed_, const afterwards
 };

@@ -446,17 +446,18 @@ void Engine::end_overdue(OpNumber op, KeepingSink& sink) {
   abort(Error(ErrorCode::kOpTimedOut, text, known.error_of(why).rank(), op), sink, why);
 }
 
-void Engine::leave(Time now, KeepingSink& sink) {
+void Engine::leave(Time now, KeepingSink& sink, Departure departure) {
   if (state_ == State::kJoining || ops_.pending() != 0) {
     abort(
         Error(ErrorCode::kAborted, config_.known_as().name() + ": this rank left with ops pending"),
-        sink);
+        sink, cause_of(wire::AbortReason::kRankAborted, config_.rank, departure));
     return;
   }
   if (state_ != State::kActive) return;
   state_ = State::kLeaving;
+  const auto why = cause_of(wire::AbortReason::kRankLeft, config_.rank, departure);
   for (auto& membership : memberships_)
-    membership->leave(!has_no_progress(membership->shard()), now, control_);
+    membership->leave(!has_no_progress(membership->shard()), why, now, control_);
   if (all_memberships(ShardMembership::State::kLeft)) state_ = State::kLeft;
   deadline_ = now;
   flush(sink);

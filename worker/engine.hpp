@@ -76,7 +76,7 @@ class Engine {
   void on_link(std::uint16_t port_id, bool up, Time now);
 
   /// Begins to leave; with ops pending, aborts.
-  void leave(Time now, KeepingSink& sink);
+  void leave(Time now, KeepingSink& sink, Departure departure = Departure::kByChoice);
   /// Ends the job for all ranks, which are told `cause`, if any; pending ops fail with `why`.
   void abort(const Error& why, KeepingSink& sink,
              const std::optional<AbortInfo>& cause = std::nullopt);

@@ -370,13 +370,15 @@ bool ShardMembership::on_beacon(const wire::Beacon& packet, Time now) {
 }
 
 // --------------------------------------------------------------------------------------- leaving
-void ShardMembership::leave(bool needed, Time now, ControlPackets& out) {
+void ShardMembership::leave(bool needed, const std::optional<AbortInfo>& why, Time now,
+                            ControlPackets& out) {
   assert(!leaving_);
   if (!in() && !needed) {
     end();
     return;
   }
   leaving_ = true;
+  why_leaving_ = why;
   leaving_since_ = now;
   if (!in()) return;  // once it has taken us in again
   send_leave(out);
@@ -404,6 +406,7 @@ Duration ShardMembership::suspicion() const {
 void ShardMembership::send_leave(ControlPackets& out) {
   auto leave = wire::make<wire::Leave>(config_.job);
   leave.member = member_header(leave.member);
+  if (why_leaving_) set_cause(leave, *why_leaving_);
   out.push(addresses_.current(), leave, protection_);
 }
 

@@ -125,8 +125,8 @@ class ShardMembership {
   }
 
   /// Begins to leave. `needed`: others may need what we sent, so that an aggregator which does not
-  /// know us must first take us in again.
-  void leave(bool needed, Time now, ControlPackets& out);
+  /// know us must first take us in again. `why`: for LEAVE, if anything.
+  void leave(bool needed, const std::optional<AbortInfo>& why, Time now, ControlPackets& out);
   bool leaving() const { return leaving_; }
   void end() { state_ = State::kLeft; }
   /// Tells the aggregator once, and why as far as the packet can say; the membership is over.
@@ -174,6 +174,7 @@ class ShardMembership {
   State state_ = State::kIdle;
   bool was_in_ = false;  // rejoining
   bool leaving_ = false;
+  std::optional<AbortInfo> why_leaving_;
   bool resume_ = false;
   bool new_epoch_ = false;
   Session wanted_;

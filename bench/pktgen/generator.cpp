@@ -373,7 +373,7 @@ void Generator::give_up(PacketSink& sink) {
 }
 
 void Generator::leave(Time now, PacketSink& sink) {
-  for (RankState& rank : ranks_) rank.membership->leave(true, now, control_);
+  for (RankState& rank : ranks_) rank.membership->leave(true, {}, now, control_);
   control_.flush(sink);
 }
 

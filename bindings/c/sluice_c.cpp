@@ -359,6 +359,10 @@ sluice_status sluice_communicator_abort(sluice_communicator* communicator, const
   });
 }
 
+void sluice_communicator_note_exception(sluice_communicator* communicator) {
+  if (communicator != nullptr) communicator->communicator.note_exception();
+}
+
 sluice_status sluice_communicator_failure(const sluice_communicator* communicator,
                                           sluice_error* failure) {
   return guarded(failure, [&] {

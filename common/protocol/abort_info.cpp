@@ -148,6 +148,14 @@ std::string remedy_text(const AbortInfo& i) {
   }
 }
 
+/// A member can say any value: another than ours says no more than that the rank is gone.
+std::string departure_text(const AbortInfo& i, const std::string& by_choice) {
+  const bool by_exception = i.value_a == static_cast<std::uint64_t>(Departure::kByException);
+  return rank_text(i.rank_a) +
+         (by_exception ? " failed: an exception ended its program, or its use of the job"
+                       : by_choice);
+}
+
 /// ABORT and LEAVE have the same fields for it.
 template <class T>
 void write(const AbortInfo& info, T& packet) {
@@ -196,6 +204,12 @@ AbortInfo to_info(const wire::Leave& packet) {
   return read(packet);
 }
 
+std::optional<AbortInfo> cause_of(AbortReason reason, Rank rank, Departure departure) {
+  if (departure == Departure::kByChoice) return std::nullopt;
+  return AbortInfo{
+      .reason = reason, .rank_a = rank, .value_a = static_cast<std::uint64_t>(departure)};
+}
+
 std::string explain(const AbortInfo& i) {
   switch (i.reason) {
     case AbortReason::kRankSilent:
@@ -210,9 +224,9 @@ std::string explain(const AbortInfo& i) {
       return rank_text(i.rank_a) +
              " was restarted and has joined again; its earlier membership has ended";
     case AbortReason::kRankLeft:
-      return rank_text(i.rank_a) + " left the job while other ranks still call collectives";
+      return departure_text(i, " left the job while other ranks still call collectives");
     case AbortReason::kRankAborted:
-      return rank_text(i.rank_a) + " ended the job, or left it with ops pending";
+      return departure_text(i, " ended the job, or left it with ops pending");
     case AbortReason::kOpMismatch:
       return "ranks call different collectives: " + disagreement(i) + " (op " +
              std::to_string(i.op) + ")";

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -30,6 +31,17 @@ enum class LackOfSecret : std::uint64_t {
   kAggregator = 1,
   kRank = 2,
 };
+
+/// Why a rank left the job or ended it: `value_a`.
+enum class Departure : std::uint64_t {
+  kByChoice = 0,
+  kByException = 1,  ///< that ended its program, or the part of it that used the job
+};
+inline constexpr auto kLastDeparture = static_cast<std::uint64_t>(Departure::kByException);
+
+/// What LEAVE carries of `rank`, which leaves (kRankLeft) or ends the job (kRankAborted). Nothing
+/// by choice: that is what LEAVE says without.
+std::optional<AbortInfo> cause_of(wire::AbortReason reason, Rank rank, Departure departure);
 
 /// The ABORT packet of a job that says `info` about a generation (0: none) or to the join with
 /// this nonce (0: none).

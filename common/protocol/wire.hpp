@@ -239,7 +239,7 @@ struct Leave {
   MemberHeader member;
   std::uint8_t abort = 0;  // 1: ops are pending, end the job for all
   std::array<std::uint8_t, 7> reserved{};
-  U64 op;  // from here on, why: as in Abort
+  U64 op;  // from here on, why: as in Abort; without `abort`, only after an exception
   U64 value_a;
   U64 value_b;
   U16 reason;  // 0: the rank's own decision
@@ -312,8 +312,8 @@ enum class AbortReason : std::uint16_t {
   kRankSilent = 1,         // rank_a; value_a: milliseconds
   kRankDisconnected = 2,   // rank_a: its local port went away; value_a: ms since it was heard
   kRankRestarted = 3,      // rank_a joined again
-  kRankLeft = 4,           // rank_a left while others still work
-  kRankAborted = 5,        // rank_a ended the job
+  kRankLeft = 4,           // rank_a left while others still work; value_a: Departure
+  kRankAborted = 5,        // rank_a ended the job; value_a: Departure
   kOpMismatch = 6,         // field, rank_a, value_a, rank_b, value_b, op
   kJoinMismatch = 7,       // field, rank_a, value_a, rank_b, value_b
   kAbsent = 8,             // rank_a: the first that never came; value_a: how many

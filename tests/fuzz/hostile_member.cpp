@@ -18,6 +18,7 @@
 #include <span>
 #include <vector>
 
+#include "common/protocol/abort_info.hpp"
 #include "tests/fuzz/forge.hpp"
 #include "tests/fuzz/input.hpp"
 #include "tests/fuzz/job.hpp"
@@ -346,7 +347,10 @@ class Target {
     auto packet = wire::make<wire::Leave>(job.id);
     packet.member = member(job, rank, packet.member);
     packet.abort = input_.one_in(8);
-    if (packet.abort != 0) lie_why(packet);
+    if (packet.abort != 0)
+      lie_why(packet);
+    else if (rank % 2 != 0)
+      set_cause(packet, {.reason = wire::AbortReason::kRankLeft, .value_a = rank});
     send_packet(job, rank, packet);
   }
   void lie_why(wire::Leave& packet) {

@@ -337,9 +337,12 @@ void App::work() {
 }
 
 void App::leave() {
-  job_.ranks[rank_].called_leave = true;
-  job_.ranks[rank_].left_at = world_.events.now();
-  engine_->leave(host_.now(), host_.sink());
+  RankFacts& facts = job_.ranks[rank_];
+  facts.called_leave = true;
+  facts.left_at = world_.events.now();
+  const bool early = next_op_ < job_.plan.programs[program_].size();
+  if (early && job_.plan.fault_op % 2 == 0) facts.departure = Departure::kByException;
+  engine_->leave(host_.now(), host_.sink(), early ? facts.departure : Departure::kByChoice);
 }
 
 void App::submit() {

@@ -8,6 +8,7 @@
 
 #include <sluice/error.hpp>
 
+#include "common/protocol/abort_info.hpp"
 #include "tests/sim/aggregator_process.hpp"
 #include "tests/sim/scenario.hpp"
 
@@ -27,8 +28,9 @@ struct RankFacts {
   Time silent_at{};  ///< an aggregator rightly gave it up, though it lives
   Time rejoined_at{};
   Time failed_at{};
-  Time left_at{};  ///< it called leave()
-  Time due{};      ///< its op with a time-out was to be done then
+  Time left_at{};                              ///< it called leave()
+  Departure departure = Departure::kByChoice;  ///< too early, if ever
+  Time due{};                                  ///< its op with a time-out was to be done then
 };
 
 /// What explains an error.
@@ -74,6 +76,7 @@ class Job {
   bool may_not_meet(const App& app) const;
   bool may_be_absent(unsigned rank) const;
   bool speaks_of_victim(const Error& error) const;
+  bool says_how_it_left(const Error& error) const;
   bool may_miss_resumption() const;
   bool may_be_unheard(unsigned shard, unsigned rank, Time from, Time to) const;
   bool was_taken_in_elsewhere(const AggregatorProcess& aggregator, unsigned rank) const;

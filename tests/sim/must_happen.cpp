@@ -48,6 +48,7 @@ constexpr const char* kMustHappen[] = {
     "fault.op mismatch",
     "fault.early leave",
     "fault.aborting leave",
+    "ranks.left by an exception",
     "fault.duplicate rank",
     "fault.wrong world size",
     "fault.rank beyond world",

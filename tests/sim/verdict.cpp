@@ -138,6 +138,12 @@ bool Job::speaks_of_victim(const Error& error) const {
   return std::string(error.what()).find(victim) != std::string::npos;
 }
 
+bool Job::says_how_it_left(const Error& error) const {
+  const bool by_exception = named(error).departure == Departure::kByException;
+  if (by_exception) ++world_.coverage["ranks.left by an exception"];
+  return by_exception == (std::string(error.what()).find(" exception ") != std::string::npos);
+}
+
 std::vector<Cause> Job::causes_of(const App& app, const Error& error) const {
   const RankFacts& other = named(error);
   std::vector<Cause> causes;
@@ -150,7 +156,7 @@ std::vector<Cause> Job::causes_of(const App& app, const Error& error) const {
       return formation_failed(app, error);
     case ErrorCode::kRankLeft:  // not of who passes on what else ended the job
       if ((plan.fault == Fault::kEarlyLeave || plan.fault == Fault::kAbortingLeave) &&
-          names_victim(error) && other.called_leave)
+          names_victim(error) && other.called_leave && says_how_it_left(error))
         causes.push_back({other.left_at, kNews + others_held_up(app, other.left_at)});
       break;
     case ErrorCode::kRankRestarted:

@@ -160,6 +160,16 @@ class Python(harness.SystemTest):
         other = self.start_python(1, 2, daemon, RANK, "joins_and_leaves")
         self.all_end_well([first, other])
 
+    def test_an_exception_of_one_rank_is_told(self):
+        """And the daemon's log tells of it."""
+        daemon = self.start_daemon()
+        other, failing = self.start_python_job(2, daemon, "fails")
+        self.assertEqual(other.wait(), 0, other.err)
+        self.assertEqual(other.out, "told\n")
+        self.ends_with(failing, 1, "ValueError: the program ends")
+        daemon.wait_to_say("job 0: ended: rank 1 failed: an exception ended its program, or its use"
+                           " of the job")
+
     def test_the_interpreter_ends_with_ops_in_flight(self):
         daemon = self.start_daemon()
         self.all_end_well(self.start_python_job(1, daemon, "ends_with_ops_in_flight"))

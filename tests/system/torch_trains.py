@@ -164,6 +164,11 @@ class Failures(Torch):
         last.kill()
         self.told(others)
 
+    def test_an_exception_of_one_rank_is_told(self):
+        *others, last = self.start_programs(2, self.start_daemon(), "failures.py", "raises")
+        self.told(others)
+        self.ends_with(last, 1, "ValueError: the program ends")
+
     def test_dropped_group(self):
         others, _ = self.start_failure(2, "dropped_group")
         self.told(others)

@@ -143,6 +143,14 @@ class Programs(harness.SystemTest):
         self.assertEqual(job[1].wait(), 0)
         self.ends_on_signal(daemon)
 
+    def test_a_rank_that_an_exception_ends(self):
+        daemon = self.start_daemon()
+        job = self.run_job(daemon, "if job.rank == 0: add(10).wait()", "raise ValueError('a bug')")
+        self.ends_with(job[0], 1, "rank 1 failed: an exception ended its program, or its use of the"
+                       " job")
+        self.ends_with(job[1], 1, "ValueError: a bug")
+        self.ends_on_signal(daemon)
+
     def test_a_rank_that_ends_with_ops_pending(self):
         daemon = self.start_daemon()
         job = self.run_job(daemon, "if job.rank == 1:", "    add(10)", "    sys.exit()",

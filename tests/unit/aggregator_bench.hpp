@@ -230,10 +230,10 @@ struct Bench {
     packet.abort = abort ? 1 : 0;
     return give(rank, packet);
   }
-  std::vector<Sent> leave(unsigned rank, const AbortInfo& why) {
+  std::vector<Sent> leave(unsigned rank, const AbortInfo& why, bool abort = true) {
     auto packet = wire::make<wire::Leave>(kJob);
     packet.member = member(rank, packet.member);
-    packet.abort = 1;
+    packet.abort = abort ? 1 : 0;
     set_cause(packet, why);
     return give(rank, packet);
   }

@@ -881,6 +881,44 @@ TEST_CASE("LEAVE is answered when nobody needs the rank any more") {
   CHECK(why.rank_a == Rank{0});
 }
 
+TEST_CASE("who misses a rank that left hears of the exception that made it leave") {
+  const auto by_exception = static_cast<std::uint64_t>(Departure::kByException);
+  AbortInfo says{
+      .reason = wire::AbortReason::kRankLeft, .rank_a = Rank{1}, .value_a = by_exception};
+  AbortInfo heard = says;
+  const auto leave = [&says](Bench& bench) {
+    return of_kind<wire::Left>(bench.leave(1, says, false)).size();
+  };
+  Bench bench(3);
+  bench.form();
+  SECTION("by an op that begins later") {
+    CHECK(leave(bench) == 1);
+    CHECK(abort_of(bench.give(0, bench.short_op(0, 0, 1, 0))) == heard);
+  }
+  SECTION("by an op under way") {
+    bench.give(0, bench.short_op(0, 0, 1, 0));
+    CHECK(abort_of(bench.leave(1, says, false)) == heard);
+  }
+  SECTION("but of no other rank") {
+    says.rank_a = Rank{2};
+    bench.leave(0);
+    CHECK(leave(bench) == 1);
+    heard = {.reason = wire::AbortReason::kRankLeft, .rank_a = Rank{0}};
+    CHECK(abort_of(bench.give(2, bench.short_op(2, 0, 1, 0))) == heard);
+  }
+  SECTION("and nothing that cannot be said") {
+    const bool unknown_value = GENERATE(true, false);
+    CAPTURE(unknown_value);
+    if (unknown_value)
+      says.value_a = kLastDeparture + 1;
+    else
+      says.reason = wire::AbortReason::kKicked;
+    CHECK(leave(bench) == 1);
+    heard = {.reason = wire::AbortReason::kRankLeft, .rank_a = Rank{1}};
+    CHECK(abort_of(bench.give(0, bench.short_op(0, 0, 1, 0))) == heard);
+  }
+}
+
 TEST_CASE("a rank that leaves early makes one POLL a rank for all streams, and few at a time") {
   Bench bench(256);
   bench.config.streams = bench.streams = 64;
@@ -964,7 +1002,10 @@ TEST_CASE("all ranks are told the cause that a LEAVE carries, unchanged") {
   for (auto reason = std::uint16_t{1}; reason <= wire::kLastAbortReason; ++reason) {
     why.reason = static_cast<wire::AbortReason>(reason);
     if (why.reason == wire::AbortReason::kNotAuthenticated) continue;
-    why.value_a = why.reason == wire::AbortReason::kAggregatorLost ? 0 : 70'000;
+    why.value_a = 70'000;
+    if (why.reason == wire::AbortReason::kAggregatorLost) why.value_a = 0;
+    if (why.reason == wire::AbortReason::kRankLeft || why.reason == wire::AbortReason::kRankAborted)
+      why.value_a = kLastDeparture;
     CAPTURE(reason);
     Bench bench(3);
     bench.form();
@@ -990,6 +1031,11 @@ TEST_CASE("a cause that cannot be is not passed on: its rank ended the job") {
   SECTION("an aggregator beyond the job's") {
     why.reason = wire::AbortReason::kAggregatorLost;
     why.value_a = 1;
+  }
+  SECTION("a departure that there is not") {
+    why.reason = GENERATE(wire::AbortReason::kRankLeft, wire::AbortReason::kRankAborted);
+    why.rank_a = Rank{0};
+    why.value_a = kLastDeparture + 1;
   }
   SECTION("what no member believes") {
     why.reason = wire::AbortReason::kNotAuthenticated;

@@ -142,7 +142,7 @@ TEST_CASE("what a JOIN beside a member is about is told by its serial, generatio
   CHECK(parts.roster.judge(join) == Case::kAnotherProcess);
   join.serial = 1;
   CHECK(parts.roster.judge(join) == Case::kStale);
-  parts.roster.on_leave(Rank{0}, 0, true, parts.out);
+  parts.roster.on_leave(Rank{0}, 0, Departure::kByChoice, true, parts.out);
   CHECK(parts.roster.judge(join) == Case::kWaitsForOthers);
 }
 

@@ -726,6 +726,25 @@ TEST_CASE("the loss of a rank is told with the time that it was last heard") {
         "rank 3 is declared failed: nothing was received for 1000 ms (liveness time-out)");
 }
 
+TEST_CASE("a rank that is gone after an exception has failed, whatever else a packet says") {
+  const auto gone = [](wire::AbortReason reason, std::uint64_t departure) {
+    const AbortInfo info{.reason = reason, .rank_a = Rank{3}, .value_a = departure};
+    CHECK(error_code(info) == ErrorCode::kRankLeft);
+    CHECK(to_error(info, 7).rank() == 3);
+    return explain(info);
+  };
+  for (const auto reason : {wire::AbortReason::kRankLeft, wire::AbortReason::kRankAborted}) {
+    CHECK(gone(reason, 1) ==
+          "rank 3 failed: an exception ended its program, or its use of the job");
+    for (const std::uint64_t unknown : {kLastDeparture + 1, ~std::uint64_t{0}})
+      CHECK(gone(reason, unknown) == gone(reason, 0));
+  }
+  CHECK(gone(wire::AbortReason::kRankLeft, 0) ==
+        "rank 3 left the job while other ranks still call collectives");
+  CHECK(gone(wire::AbortReason::kRankAborted, 0) ==
+        "rank 3 ended the job, or left it with ops pending");
+}
+
 TEST_CASE("an aggregator that is lost is named, and no rank is at fault") {
   const AbortInfo info{
       .reason = wire::AbortReason::kAggregatorLost, .rank_a = Rank{3}, .value_a = 2};

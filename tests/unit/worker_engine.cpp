@@ -1017,16 +1017,39 @@ TEST_CASE("leaving is bounded in time") {
   CHECK(bench.engine->state() == State::kFailed);
 }
 
+TEST_CASE("who leaves by an exception says so, and again") {
+  Bench bench;
+  bench.join();
+  bench.engine->leave(bench.now, bench.sink, Departure::kByException);
+  const AbortInfo says{.reason = wire::AbortReason::kRankLeft,
+                       .rank_a = bench.engine->rank(),
+                       .value_a = static_cast<std::uint64_t>(Departure::kByException)};
+  auto leave = of_kind<wire::Leave>(bench.sink.take());
+  for (int times = 0; times < 2; ++times) {
+    while (leave.empty()) leave = of_kind<wire::Leave>(bench.pass(1ms));
+    const auto packet = std::exchange(leave, {})[0].packet().as<wire::Leave>();
+    CHECK(packet.abort == 0);
+    CHECK(to_info(packet) == says);
+  }
+}
+
 TEST_CASE("leaving with ops pending ends the job for all") {
+  const auto departure = GENERATE(Departure::kByChoice, Departure::kByException);
   Bench bench;
   bench.join();
   auto tensor = ones(1);
   bench.submit(tensor);
-  bench.engine->leave(bench.now, bench.sink);
+  bench.engine->leave(bench.now, bench.sink, departure);
   const auto leave = of_kind<wire::Leave>(bench.sink.take());
   REQUIRE(leave.size() == 1);
-  CHECK(leave[0].packet().as<wire::Leave>().abort == 1);
-  CHECK(leave[0].packet().as<wire::Leave>().reason == 0);  // by its own decision
+  const auto& packet = leave[0].packet().as<wire::Leave>();
+  CHECK(packet.abort == 1);
+  if (departure == Departure::kByChoice) {
+    CHECK(packet.reason == 0);
+  } else {
+    CHECK(to_info(packet) ==
+          *cause_of(wire::AbortReason::kRankAborted, bench.engine->rank(), departure));
+  }
   CHECK(bench.engine->take_completions().at(0).error->code() == ErrorCode::kAborted);
 }
 

@@ -213,7 +213,8 @@ class Context:
 
 
 class Communicator:
-    """This process's membership of one job: see Context.join."""
+    """This process's membership of one job: see Context.join. If an exception ends `with`, the
+    program, or comes before close(), ranks that miss this one are told so."""
 
     def __init__(self, context: Context, **settings: Any):
         for name in _CONTEXT_SETTINGS & settings.keys():
@@ -236,6 +237,7 @@ class Communicator:
         self._handle = ctypes.c_void_p()
         self._lock = threading.RLock()  # of the handle: while it is used, it is not destroyed
         self._pending = _Pending()
+        self._handled = id(sys.exc_info()[1])  # it does not end the use of this job
         # It holds the context, which so is closed after this is gone.
         self._finalizer = weakref.finalize(self, _destroy, self._handle, self._lock, self._pending,
                                            context)
@@ -541,6 +543,7 @@ class Communicator:
         """Leaves the job in an orderly way, and waits for it. Raises Error of Status.ABORTED if ops
         were pending: then the job is aborted on all ranks."""
         with self._lock:
+            self._note_exception()
             call(lib.sluice_communicator_leave, self._open())
 
     def abort(self, why: str = "") -> None:
@@ -548,6 +551,7 @@ class Communicator:
         Status.ABORTED here, and with Status.RANK_LEFT, naming this rank, on the others. `why` is
         for this rank's error. Does nothing where the job is over."""
         with self._lock:
+            self._note_exception()
             call(lib.sluice_communicator_abort, self._open(), why.encode())
 
     @property
@@ -580,7 +584,14 @@ class Communicator:
     def close(self) -> None:
         """Leaves the job if that was not done, and frees what it took."""
         with self._lock:  # Ctrl-C may end the wait for it: then nothing has changed
+            self._note_exception()
             self._finalizer()
+
+    def _note_exception(self) -> None:
+        """Ranks that miss this one are told if it is an exception that ends its use of the job."""
+        handled = sys.exc_info()[1]  # in an `except`, a `finally` and __exit__
+        if id(handled) != self._handled and _is_failure(handled):
+            lib.sluice_communicator_note_exception(self._handle)
 
     @staticmethod
     def _reduced(caller: str, array: NDArray[Any], element_type: str | None,
@@ -951,9 +962,25 @@ def _end(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
+def _is_failure(error: BaseException | None) -> bool:
+    if isinstance(error, SystemExit):
+        return error.code not in (None, 0)
+    return error is not None and not isinstance(error, (GeneratorExit, StopIteration,
+                                                        StopAsyncIteration))
+
+
+def _exception_ends_program() -> bool:
+    """Nobody has handled it, so the interpreter has printed it, and ends. (An interactive one has
+    gone on since. When finalizers run at exit, the main thread counts as ended.)"""
+    return (getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1")
+            and not threading.main_thread().is_alive())
+
+
 def _destroy(handle: ctypes.c_void_p, lock: Any, pending: _Pending, context: Context) -> None:
     with lock:
         try:
+            if _exception_ends_program():
+                lib.sluice_communicator_note_exception(handle)
             lib.sluice_communicator_destroy(handle)
         finally:  # Ctrl-C may come
             handle.value = None

@@ -212,6 +212,7 @@ _PLAIN: dict[str, tuple[Any, list[Any]]] = {
     "sluice_options_create": (c_void_p, []),
     "sluice_options_destroy": (None, [c_void_p]),
     "sluice_communicator_destroy": (None, [c_void_p]),
+    "sluice_communicator_note_exception": (None, [c_void_p]),
     "sluice_communicator_rank": (c_int32, [c_void_p]),
     "sluice_communicator_world_size": (c_int32, [c_void_p]),
     "sluice_communicator_job_id": (c_uint32, [c_void_p]),

@@ -39,14 +39,14 @@ std::shared_ptr<JoinedGroup> JoinedGroup::open(Membership membership,
   return group;
 }
 
-void JoinedGroup::close_all() {
+void JoinedGroup::close_all(bool by_exception) {
   std::vector<std::weak_ptr<JoinedGroup>> groups;
   {
     const std::lock_guard lock(registry().mutex);
     groups.swap(registry().groups);
   }
   for (const auto& one : groups)
-    if (const auto group = one.lock()) group->close();
+    if (const auto group = one.lock()) group->close(by_exception);
 }
 
 JoinedGroup::JoinedGroup(Membership membership, std::vector<std::int64_t> global_ranks)
@@ -113,9 +113,9 @@ std::runtime_error JoinedGroup::late(const Operation& operation, std::chrono::mi
                  " ms; it waits for " + (missing.empty() ? "no rank that is known" : missing));
 }
 
-void JoinedGroup::close() {
+void JoinedGroup::close(bool by_exception) {
   if (inherited() || closed_.exchange(true)) return;
-  schedule_.close();
+  schedule_.close(by_exception);
   completions_.stop();
   callbacks_->stop();
   context_.reset();

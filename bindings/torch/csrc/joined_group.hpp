@@ -23,8 +23,8 @@ class JoinedGroup : public std::enable_shared_from_this<JoinedGroup> {
   static std::shared_ptr<JoinedGroup> open(Membership membership,
                                            std::vector<std::int64_t> global_ranks);
 
-  /// Closes all that are open, before the interpreter ends.
-  static void close_all();
+  /// Closes all that are open, before the interpreter ends. `by_exception`: that ends it.
+  static void close_all(bool by_exception);
 
   JoinedGroup(Membership membership, std::vector<std::int64_t> global_ranks);
 
@@ -40,8 +40,9 @@ class JoinedGroup : public std::enable_shared_from_this<JoinedGroup> {
   /// Lets it end without anybody waiting.
   void watch(std::shared_ptr<Operation> operation);
 
-  /// Leaves the job; with operations pending it is aborted on all ranks. They end.
-  void close();
+  /// Leaves the job; with operations pending it is aborted on all ranks. They end. See
+  /// Schedule::close().
+  void close(bool by_exception);
 
   /// Whether this process was forked from the one that opened it: there it is of no use.
   bool inherited() const;

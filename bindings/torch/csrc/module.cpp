@@ -28,7 +28,7 @@ PYBIND11_MODULE(_backend, module) {
                              "By this rank, for the operations that ended well; UDP payload.");
   module.attr("version") = sluice_version();
   module.attr("build") = sluice_build();
-  module.def("close_all", &sluice_torch::JoinedGroup::close_all,
+  module.def("close_all", &sluice_torch::JoinedGroup::close_all, py::arg("by_exception"),
              py::call_guard<py::gil_scoped_release>());
   module.def("begin_shared_tensors", &sluice_torch::begin_shared_tensors);
   module.def("end_shared_tensors", &sluice_torch::end_shared_tensors);

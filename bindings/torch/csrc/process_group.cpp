@@ -23,6 +23,30 @@ milliseconds in_milliseconds(std::chrono::duration<float> seconds) {
   return std::min(std::chrono::duration_cast<milliseconds>(seconds), kLongestTimeout);
 }
 
+/// The exception that this thread's Python code handles, if any. The lock must be held.
+pybind11::object handled_exception() {
+  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+  PyErr_GetExcInfo(&type, &value, &trace);
+  Py_XDECREF(type);
+  Py_XDECREF(trace);
+  return pybind11::reinterpret_steal<pybind11::object>(value);
+}
+
+const void* exception_that_makes_it() {
+  const pybind11::gil_scoped_acquire acquired;
+  return handled_exception().ptr();
+}
+
+/// Whether Python code handles one, in a `finally` mostly, that came later than `before`. Where the
+/// lock is not held there is no such code. (What is raised to end in good order counts as none.)
+bool handles_exception(const void* before) {
+  if (!Py_IsInitialized() || !PyGILState_Check()) return false;
+  const pybind11::object handled = handled_exception();
+  return handled && !handled.is_none() && handled.ptr() != before &&
+         PyErr_GivenExceptionMatches(handled.ptr(), PyExc_SystemExit) == 0 &&
+         PyErr_GivenExceptionMatches(handled.ptr(), PyExc_GeneratorExit) == 0;
+}
+
 }  // namespace
 
 // ------------------------------------------------------------------------------------- the group
@@ -31,6 +55,7 @@ ProcessGroupSluice::ProcessGroupSluice(const c10d::DistributedBackendOptions& op
                                        const Settings& settings)
     : Base(options.group_rank, options.group_size),
       timeout_(in_milliseconds(options.timeout)),
+      handled_(exception_that_makes_it()),
       group_(JoinedGroup::open(join(*options.store, options.group_rank, options.group_size,
                                     options.global_ranks_in_group, timeout_, settings),
                                options.global_ranks_in_group)) {
@@ -38,8 +63,9 @@ ProcessGroupSluice::ProcessGroupSluice(const c10d::DistributedBackendOptions& op
 }
 
 ProcessGroupSluice::~ProcessGroupSluice() {
+  const bool by_exception = handles_exception(handled_);
   const WithoutGil waiting;
-  group_->close();
+  group_->close(by_exception);
 }
 
 WorkPtr ProcessGroupSluice::start(OpType type, milliseconds timeout, Operation::Request request) {

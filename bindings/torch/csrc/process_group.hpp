@@ -94,6 +94,7 @@ class ProcessGroupSluice final : public Base {
   }
 
   const std::chrono::milliseconds timeout_;
+  const void* const handled_;  // by the code that made the group; only to be compared
   std::shared_ptr<JoinedGroup> group_;
 };
 

@@ -138,11 +138,12 @@ std::vector<std::uint16_t> Schedule::missing_ranks(const Operation& operation) {
   return work.valid() ? work.stragglers() : std::vector<std::uint16_t>{};
 }
 
-void Schedule::close() {
+void Schedule::close(bool by_exception) {
   std::unique_ptr<sluice::Communicator> leaving;
   {
     const std::lock_guard lock(mutex_);
     leaving = std::move(communicator_);
+    if (leaving && by_exception) leaving->note_exception();
     for (const auto& operation : unissued_) {
       operation->start_error_ = std::make_exception_ptr(closed());
       operation->issued_.store(true, std::memory_order_release);

@@ -50,8 +50,9 @@ class Schedule {
   /// For the steps of operations that ended well.
   std::uint64_t bytes_sent() const { return bytes_sent_; }
 
-  /// Leaves the job; with ops pending the job is aborted. All operations have ended then.
-  void close();
+  /// Leaves the job; with ops pending the job is aborted. All operations have ended then. Ranks
+  /// that miss this one are told if it is because of an exception.
+  void close(bool by_exception);
 
  private:
   bool may_start_at_once(const Operation& operation) const;

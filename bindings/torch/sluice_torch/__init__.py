@@ -64,5 +64,11 @@ def _register() -> None:
     dist.Backend.register_backend("sluice", _create, extended_api=True, **devices)
 
 
+def _close_all() -> None:
+    """An exception that nobody has handled was printed, and ends the program. (An interactive one
+    has gone on since.)"""
+    _backend.close_all(getattr(sys, "last_value", None) is not None and not hasattr(sys, "ps1"))
+
+
 _register()
-atexit.register(_backend.close_all)  # c10d keeps groups until the interpreter is gone
+atexit.register(_close_all)  # c10d keeps groups until the interpreter is gone

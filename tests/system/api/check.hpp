@@ -111,6 +111,7 @@ void joined_and_left_again_and_again(const Setting& setting);
 void rejoined_beside_the_old(const Setting& setting);
 void after_leaving(const Setting& setting);
 void a_rank_that_left_is_named(const Setting& setting);
+void destroyed_by_an_exception(const Setting& setting);
 void destroyed_with_ops_pending(const Setting& setting);
 void aborted_by_a_thread(const Setting& setting);
 void ops_that_time_out(const Setting& setting);

@@ -95,6 +95,7 @@ constexpr Scenario kScenarios[] = {
     {"rejoined_beside_the_old", rejoined_beside_the_old, 1},
     {"after_leaving", after_leaving, 1},
     {"a_rank_that_left_is_named", a_rank_that_left_is_named, 2},
+    {"destroyed_by_an_exception", destroyed_by_an_exception, 2},
     {"destroyed_with_ops_pending", destroyed_with_ops_pending, 2},
     {"aborted_by_a_thread", aborted_by_a_thread, 2},
     {"ops_that_time_out", ops_that_time_out, 2},

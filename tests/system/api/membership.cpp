@@ -1,6 +1,9 @@
 // Joining, leaving, and leaving others alone.
 #include <chrono>
+#include <functional>
+#include <optional>
 #include <span>
+#include <stdexcept>
 #include <thread>
 
 #include "tests/system/api/check.hpp"
@@ -67,6 +70,57 @@ void a_rank_that_left_is_named(const Setting& setting) {
   check(error.rank() == last, "the rank that left is named");
   check_says(error, "rank " + std::to_string(last) + " left");
   signal.barrier().wait();
+}
+
+namespace {
+
+enum class Unwinds { kBeforeAnOp, kWithAnOpPending, kAlready };
+
+/// The last rank's part: an exception destroys its communicator, or was thrown before it joined.
+void fail(const Setting& setting, Unwinds when) {
+  struct AtEnd {
+    explicit AtEnd(std::function<void()> c) : call(std::move(c)) {}
+    ~AtEnd() { call(); }
+    const std::function<void()> call;
+  };
+  try {
+    std::optional<AtEnd> guard;
+    if (when == Unwinds::kAlready) {
+      guard.emplace([&] {
+        Communicator job = setting.join(1);
+        check_sum(job, "before");
+      });
+      throw std::runtime_error("thrown before it joins");
+    }
+    Communicator job = setting.join(1);
+    check_sum(job, "before");
+    if (when == Unwinds::kWithAnOpPending) job.barrier();
+    throw std::runtime_error("thrown after it joined");
+  } catch (const std::runtime_error&) {
+  }
+}
+
+}  // namespace
+
+/// The other ranks hear that it was an exception.
+void destroyed_by_an_exception(const Setting& setting) {
+  const std::uint16_t last = setting.job.world_size - 1;
+  Communicator signal = setting.join(2);
+  for (const Unwinds when : {Unwinds::kBeforeAnOp, Unwinds::kWithAnOpPending, Unwinds::kAlready}) {
+    if (signal.rank() == last) {
+      fail(setting, when);
+      signal.barrier().wait();
+      continue;
+    }
+    Communicator job = setting.join(1);
+    check_sum(job, "before");
+    signal.barrier().wait();
+    const Error error =
+        error_of(ErrorCode::kRankLeft, "an op without a rank", [&] { job.barrier().wait(); });
+    check(error.rank() == last, "the rank that is gone is named");
+    check_says(error, "rank " + std::to_string(last) +
+                          (when == Unwinds::kAlready ? " left the job" : " failed: an exception"));
+  }
 }
 
 /// The last rank starts an op that rank 0 has not, and destroys its communicator.

@@ -830,14 +830,19 @@ static void aborted(sluice_communicator* job, sluice_communicator* word) {
   await(work);
   const int last = sluice_communicator_world_size(job) - 1;
   const int aborts = sluice_communicator_rank(job) == last;
-  if (aborts) CHECK(sluice_communicator_abort(job, "tests do so", &error) == SLUICE_OK);
+  sluice_communicator_note_exception(NULL);
+  if (aborts) {
+    sluice_communicator_note_exception(job);
+    CHECK(sluice_communicator_abort(job, "tests do so", &error) == SLUICE_OK);
+  }
   CHECK(sluice_barrier(job, &work, &error) == SLUICE_OK);
   REFUSED(sluice_work_wait(work, SLUICE_FOREVER, &error),
-          aborts ? SLUICE_ABORTED : SLUICE_RANK_LEFT, aborts ? "tests do so" : "ended the job");
+          aborts ? SLUICE_ABORTED : SLUICE_RANK_LEFT,
+          aborts ? "tests do so" : "failed: an exception");
   sluice_work_destroy(work);
   CHECK(sluice_communicator_abort(job, NULL, &error) == SLUICE_OK);
   REFUSED(sluice_communicator_failure(job, &error), aborts ? SLUICE_ABORTED : SLUICE_RANK_LEFT,
-          aborts ? "tests do so" : "ended the job");
+          aborts ? "tests do so" : "failed: an exception");
   CHECK(error.rank == (aborts ? -1 : last));
   CHECK(sluice_barrier(word, &work, &error) == SLUICE_OK);
   await(work);

@@ -57,6 +57,7 @@ void every_function() {
   const sluice::SplitWork split = job.split(static_cast<std::int32_t>(job.job_id()));
   job = split.join();
   job = job.duplicate().join();
+  if (job.stragglers().size() == 9) job.note_exception();
   if (job.stragglers().empty() || job.statistics().ops_failed != 0) job.abort("why");
   if (job.failure()) return;
   job.leave();

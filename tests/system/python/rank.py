@@ -3,6 +3,7 @@ awaits."""
 import asyncio
 import concurrent.futures
 import contextlib
+import functools
 import gc
 import multiprocessing
 import os
@@ -926,6 +927,71 @@ def interrupted_split():
 def awaits_the_other():
     with sluice.Context() as context, context.join() as job:
         job.barrier().wait()
+
+
+def raise_(error):
+    raise error
+
+
+def raises_in_with(job, error):
+    with contextlib.suppress(type(error)), job:
+        raise error
+
+
+def raises_and_closes(job, error):
+    with contextlib.suppress(type(error)):
+        try:
+            raise error
+        finally:
+            job.close()
+
+
+def raises_and_aborts(job, error):
+    try:
+        raise error
+    except type(error):
+        job.abort("tests do so")
+
+
+def raises_with_a_message_pending(job, error):
+    job.recv(np.empty(10), 0)
+    raises_in_with(job, error)
+
+
+def fails():
+    """The last rank's exceptions end its use of jobs one after the other, at last its program. The
+    others, who call a collective, are told which way it was."""
+    failed, left = f"rank {RANKS - 1} failed: an exception", f"rank {RANKS - 1} left the job"
+    context = sluice.Context()
+    try:
+        raise ValueError("it has nothing to do with the job that is joined meanwhile")
+    except ValueError:
+        job = context.join()
+        is_left(job, job.close, left)
+    for number, (end, error, told) in enumerate((
+            (raises_in_with, ValueError("tests do so"), failed),
+            (raises_in_with, KeyboardInterrupt(), failed),
+            (raises_in_with, SystemExit(1), failed),
+            (raises_in_with, SystemExit(0), left),
+            (raises_in_with, StopIteration(), left),
+            (raises_and_closes, ValueError("tests do so"), failed),
+            (raises_and_aborts, ValueError("tests do so"), failed),
+            (raises_with_a_message_pending, ValueError("tests do so"), failed)), 2):
+        job = context.join(job=number)
+        is_left(job, functools.partial(end, job, error), told)
+    job = context.join()
+    is_left(job, functools.partial(raise_, ValueError("the program ends")), failed)
+    print("told", flush=True)
+
+
+def is_left(job, leave, told):
+    """The last rank leaves when all have joined; the others are told."""
+    job.barrier().wait()
+    if RANK == RANKS - 1:
+        return leave()
+    error = refused(job.barrier().wait, sluice.Error, told)
+    assert (error.status, error.rank) == (sluice.Status.RANK_LEFT, RANKS - 1), error
+    job.close()
 
 
 def ends_with_ops_in_flight():

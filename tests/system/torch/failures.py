@@ -1,4 +1,5 @@
 """What goes wrong, and who is told: `failures.py SCENARIO`. What it says, the test awaits."""
+import contextlib
 import datetime
 import os
 import re
@@ -81,6 +82,28 @@ def killed_rank():
     refused(more.wait, RuntimeError, told, "sparse all_reduce ")
     refused(lambda: dist.all_reduce(torch.ones(3)), RuntimeError, told, "(float32 [3]): ")
     refused(model(torch.ones(5)).sum().backward, RuntimeError, told, "all_reduce ", "float32 [18]")
+    print("told", flush=True)
+
+
+def raises():
+    """On the last rank an exception ends the use of a group, and then the program."""
+    group.start()
+    told = f"rank {RANKS - 1} failed: an exception"
+    groups = [dist.new_group(range(RANKS)) for _ in range(2)]
+    for error, says in ((ValueError(), told), (SystemExit(), f"rank {RANKS - 1} left")):
+        one = groups.pop()
+        if RANK == RANKS - 1:
+            with contextlib.suppress(type(error)):
+                try:
+                    raise error
+                finally:
+                    dist.destroy_process_group(one)
+                    del one
+        else:
+            refused(lambda: dist.all_reduce(torch.ones(3), group=one), RuntimeError, says)
+    if RANK == RANKS - 1:
+        raise ValueError("the program ends")
+    refused(lambda: dist.all_reduce(torch.ones(3)), RuntimeError, told)
     print("told", flush=True)
 
 

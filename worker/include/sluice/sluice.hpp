@@ -612,6 +612,11 @@ class Communicator {
   /// process.
   void abort(std::string_view why = {});
 
+  /// Where an exception is why this rank leaves the job, or aborts it: says so before, and ranks
+  /// that miss this one are told of it. The destructor knows by itself when an exception unwinds
+  /// the stack. This is for programs that have caught it, and for other languages.
+  void note_exception() noexcept;
+
   /// Ranks, rising, that pending ops wait for, as Work::stragglers() tells of one.
   std::vector<std::uint16_t> stragglers() const;
 

@@ -163,6 +163,10 @@ sluice_status sluice_communicator_leave(sluice_communicator* communicator, sluic
 sluice_status sluice_communicator_abort(sluice_communicator* communicator, const char* why,
                                         sluice_error* error);
 
+/* Where an exception, or its like, is why this rank leaves the job, aborts it, or destroys the
+ * handle: says so before, and ranks that miss this one are told of it. Null: does nothing. */
+void sluice_communicator_note_exception(sluice_communicator* communicator);
+
 /* The error that ended the job for this rank, with which every further call fails. SLUICE_OK: none
  * did, or it left in an orderly way. From any thread; never waits. */
 sluice_status sluice_communicator_failure(const sluice_communicator* communicator,
