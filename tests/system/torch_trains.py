@@ -3,6 +3,7 @@ rank is missing, dies, or calls something else."""
 import glob
 import os
 import re
+import signal
 
 import harness
 
@@ -231,6 +232,23 @@ class Failures(Torch):
     def test_no_aggregator_is_named(self):
         rank = self.start_program(0, 1, "", "failures.py", "joins")
         self.ends_with(rank, 1, "ValueError: sluice: .*SLUICE_AGGREGATORS")
+
+    def test_control_c_ends_a_wait_for_ranks_that_do_not_come(self):
+        rank = self.start_program(0, 2, self.start_daemon(), "failures.py", "interrupted")
+        self.is_interrupted([rank], "for rank 1 to make the same group")
+
+    def test_control_c_ends_a_join(self):
+        """Of ranks that meet, and join at different aggregators."""
+        job = [self.start_program(rank, 2, self.start_daemon("--formation-timeout-ms", "600000",
+                                                             name=f"a{rank}"),
+                                  "failures.py", "interrupted") for rank in range(2)]
+        self.is_interrupted(job, r"for rank \d to join")
+
+    def is_interrupted(self, ranks, waits):
+        for rank in ranks:
+            rank.wait_to_say("the join has waited 3 s " + waits)
+            rank.send(signal.SIGINT)
+        self.told(ranks)
 
     def test_ranks_that_do_not_come(self):
         rank = self.start_program(0, 3, self.start_daemon(), "failures.py", "joins")

@@ -52,6 +52,7 @@ void JoinedGroup::close_all(bool by_exception) {
 JoinedGroup::JoinedGroup(Membership membership, std::vector<std::int64_t> global_ranks)
     : process_(getpid()),
       global_ranks_(std::move(global_ranks)),
+      interrupt_(std::move(membership.interrupt)),
       context_(std::move(membership.context)),
       schedule_(std::move(membership.communicator)),
       completions_(schedule_, [this](Operation& operation) { expire(operation); }) {}

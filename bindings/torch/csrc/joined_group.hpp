@@ -54,6 +54,7 @@ class JoinedGroup : public std::enable_shared_from_this<JoinedGroup> {
 
   const pid_t process_;
   const std::vector<std::int64_t> global_ranks_;
+  const std::unique_ptr<int> interrupt_;  // at which its communicator looks
   std::shared_ptr<sluice::Context> context_;
   Schedule schedule_;
   Completions completions_;

@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <future>
+#include <iostream>
 #include <random>
 #include <sstream>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -14,11 +18,18 @@
 
 #include "bindings/torch/csrc/errors.hpp"
 #include "bindings/torch/csrc/shared_tensors.hpp"
+#include "bindings/torch/csrc/without_gil.hpp"
 
 namespace sluice_torch {
 namespace {
 
 using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+/// Who waits looks so often whether all have come, and lets handlers of signals run.
+constexpr milliseconds kLookPeriod{50};
+/// Who has waited so long says whom for, once, as joins of the library do.
+constexpr std::chrono::seconds kSilentWait{3};
 
 struct Options {
   sluice::ContextOptions context = sluice::ContextOptions::from_environment();
@@ -128,6 +139,8 @@ class GroupStore {
 
   std::int64_t number() const { return group_.number(); }
 
+  void wait_silently() { tells_waits_ = false; }
+
   /// Before the first meeting. Throws kFormationFailed if there is a group of some of the same
   /// ranks and others; the members of both are told.
   void compare_members() {
@@ -189,19 +202,33 @@ class GroupStore {
     return true;
   }
 
+  /// By looks of its own: a wait of the store cannot be ended.
   void wait_for_all(milliseconds timeout) {
-    std::vector<std::string> keys;
-    for (std::size_t rank = 0; rank < group_.members().size(); ++rank)
-      keys.push_back(group_.of_rank(meeting_, rank));
-    try {
-      store_.wait(keys, timeout);
-    } catch (const std::exception&) {
-      const std::string ranks = missing();
-      if (ranks.empty()) throw;
-      throw sluice::Error(sluice::ErrorCode::kFormationFailed,
-                          "the group's ranks have not met within " +
-                              std::to_string(timeout.count()) + " ms; missing: " + ranks);
+    const auto began = Clock::now();
+    bool tells = tells_waits_;
+    milliseconds pause{1};
+    for (std::size_t rank = 0; rank < group_.members().size();) {
+      if (store_.check({group_.of_rank(meeting_, rank)})) {
+        ++rank;
+        continue;
+      }
+      const auto waited = Clock::now() - began;
+      if (waited >= timeout) refuse_missing(timeout);
+      if (waited >= kSilentWait && std::exchange(tells, false))
+        std::cerr << "sluice: the join has waited " << kSilentWait.count() << " s for " << missing()
+                  << " to make the same group" << std::endl;
+      run_signal_handlers();
+      std::this_thread::sleep_for(pause);
+      pause = std::min(2 * pause, kLookPeriod);
     }
+  }
+
+  void refuse_missing(milliseconds timeout) {
+    const std::string ranks = missing();
+    if (ranks.empty()) return;  // they have come now
+    throw sluice::Error(sluice::ErrorCode::kFormationFailed,
+                        "the group's ranks have not met within " + std::to_string(timeout.count()) +
+                            " ms; missing: " + ranks);
   }
 
   std::string missing() {
@@ -232,12 +259,31 @@ class GroupStore {
   c10d::Store& store_;
   const std::size_t rank_;
   const GroupKeys group_;
+  bool tells_waits_ = true;
   int meeting_ = 0;  // the next; after the last the ranks join
 };
+
+/// On a thread of its own, while this one lets handlers of signals run. What they raise ends it.
+std::unique_ptr<sluice::Communicator> join_beside(sluice::Context& context,
+                                                  const sluice::JobOptions& options,
+                                                  int& interrupt) {
+  auto joined = std::async(std::launch::async, [&context, &options] {
+    return std::make_unique<sluice::Communicator>(context, options);
+  });
+  try {
+    while (joined.wait_for(kLookPeriod) != std::future_status::ready) run_signal_handlers();
+  } catch (...) {
+    __atomic_store_n(&interrupt, 1, __ATOMIC_RELAXED);
+    joined.wait();
+    throw;
+  }
+  return joined.get();
+}
 
 Membership join(GroupStore& group_store, int rank, int size, milliseconds timeout,
                 const Settings& settings) {
   Options options = configured(settings);
+  if (options.context.log_level == "error") group_store.wait_silently();
   group_store.compare_members();
   if (!settings.contains("job")) options.job.job = random_job();
   const auto& aggregators = options.context.aggregators;
@@ -248,9 +294,11 @@ Membership join(GroupStore& group_store, int rank, int size, milliseconds timeou
   options.job.join_timeout = std::clamp(timeout, milliseconds(1), options.job.join_timeout);
   auto context = sluice::Context::shared(options.context);
   group_store.meet("", options.job.join_timeout);
-  auto communicator = std::make_unique<sluice::Communicator>(*context, options.job);
+  auto interrupt = std::make_unique<int>(0);
+  options.job.interrupt = interrupt.get();
+  auto communicator = join_beside(*context, options.job, *interrupt);
   if (options.context.shared_memory) note_shared_memory();
-  return {std::move(context), std::move(communicator)};
+  return {std::move(interrupt), std::move(context), std::move(communicator)};
 }
 
 }  // namespace
@@ -271,6 +319,9 @@ Membership join(c10d::Store& store, int rank, int size,
     const std::string why = error.what();
     const bool adds = !told.empty() && !told.ends_with(why);
     std::rethrow_exception(translated({error.code(), why + (adds ? "; " + told : "")}));
+  } catch (const pybind11::error_already_set&) {
+    group_store.tell("its wait for the others was interrupted");
+    throw;
   } catch (const std::exception& error) {
     group_store.tell(error.what());
     throw;

@@ -20,7 +20,8 @@ namespace sluice_torch {
 using Settings = std::map<std::string, std::string>;
 
 struct Membership {
-  std::shared_ptr<sluice::Context> context;  ///< Context::shared; outlives the communicator
+  std::unique_ptr<int> interrupt;            ///< that the communicator looks at, and ...
+  std::shared_ptr<sluice::Context> context;  ///< Context::shared; both outlive it
   std::unique_ptr<sluice::Communicator> communicator;
 };
 
@@ -29,8 +30,9 @@ struct Membership {
 /// none. Within `timeout` all ranks must have called this; within that or the setting
 /// join_timeout_ms, whichever is shorter, all must open their ports, and then join. `global_ranks`:
 /// of the group's ranks; empty: all ranks there are. Throws std::invalid_argument for a setting,
-/// else std::runtime_error: also if other ranks make a group at the same time that overlaps this
-/// one.
+/// pybind11::error_already_set if a signal's handler raises meanwhile, else std::runtime_error:
+/// also if other ranks make a group at the same time that overlaps this one. Python's lock must not
+/// be held.
 Membership join(c10d::Store& store, int rank, int size,
                 const std::vector<std::int64_t>& global_ranks, std::chrono::milliseconds timeout,
                 const Settings& settings);

@@ -18,4 +18,11 @@ class WithoutGil {
   std::optional<pybind11::gil_scoped_release> released_;
 };
 
+/// Lets handlers of signals run, as Ctrl-C's, if this is Python's main thread, and throws what they
+/// raise: pybind11::error_already_set. The lock must not be held.
+inline void run_signal_handlers() {
+  const pybind11::gil_scoped_acquire acquired;
+  if (PyErr_CheckSignals() != 0) throw pybind11::error_already_set();
+}
+
 }  // namespace sluice_torch

@@ -292,6 +292,15 @@ def one_cannot_open_its_port():
     print("told", flush=True)
 
 
+def interrupted():
+    """While it waits for the others for ten minutes."""
+    os.environ["SLUICE_JOIN_TIMEOUT_MS"] = "600000"
+    try:
+        group.start(timeout=SECOND * 600)
+    except KeyboardInterrupt:
+        print("told", flush=True)
+
+
 def one_has_another_secret():
     """The others' wait for it has a bound, and then they know why."""
     if RANK == 1:
