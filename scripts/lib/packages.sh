@@ -11,7 +11,8 @@ torch_packages=(
   libopenblas0-serial  # with which PyTorch multiplies matrices some eight times as fast
 )
 test_packages=(  # the bindings' tests, too
-  chromium clang clang-format groff-base iproute2 prometheus python3-yaml shellcheck tmux tshark zsh
+  chromium clang clang-format groff-base iproute2 procps prometheus python3-yaml shellcheck tmux
+  tshark zsh
   "${torch_packages[@]}" python3-scipy libopenmpi-dev openmpi-bin gfortran
 )
 package_packages=(  # for Debian packages of our own, and what shows that they are in order
