@@ -152,7 +152,7 @@ TEST_CASE("Ops follow each other, at any density and overlap") {
   require_orderly(options);
 }
 
-TEST_CASE("So they do for as many ranks as a job may have") {
+TEST_CASE("Ops of as many ranks as a job may have follow each other") {
   GeneratorOptions options = small_job();
   options.workers = limits::kMaxRanks;
   options.pattern.rows = 3;
