@@ -7,7 +7,8 @@ from torch.utils import cpp_extension
 
 directories = [path for path in cpp_extension.include_paths() if os.path.isdir(path)]
 kinds = ("COMPILER_TYPE", "STDLIB", "BUILD_ABI")
-macros = [f'-DPYBIND11_{kind}="{getattr(torch._C, "_PYBIND11_" + kind)}"' for kind in kinds]
+values = {kind: getattr(torch._C, "_PYBIND11_" + kind, None) for kind in kinds}  # of some versions
+macros = [f'-DPYBIND11_{kind}="{value}"' for kind, value in values.items() if value is not None]
 print(":".join(directories))
 print(cpp_extension.library_paths()[0])
 print(f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}", *macros)

@@ -93,7 +93,7 @@ def bytes_sent(backend):
     interface that it uses; all ranks of one machine share the loopback interface."""
     ranks = dist.get_world_size()
     if backend == "sluice":
-        return ranks * dist.distributed_c10d._get_default_group().bytes_sent
+        return ranks * sluice_torch.bytes_sent()
     interface = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
     with open("/proc/net/dev", encoding="ascii") as file:
         sent = next(int(line.split()[9]) for line in file

@@ -1,7 +1,9 @@
 """Where things are: this checkout, a build directory with its programs, and Debian's Python."""
+import functools
 import importlib.util
 import os
 import shutil
+import subprocess
 import sys
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
@@ -50,6 +52,21 @@ def is_program(path):
 def torch_package():
     """The directory in which the build in use has `sluice_torch`."""
     return os.path.join(build, "bindings", "torch")
+
+
+@functools.cache
+def torch_version():
+    """Of Debian's Python; empty where it has none."""
+    version = "import torch; print(torch.__version__)"
+    return subprocess.run([DEBIAN_PYTHON, "-c", version], stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL, check=False, text=True).stdout.strip()
+
+
+def torchrun_works():
+    """Debian 13's does not: it insists on libuv, without which PyTorch is built there."""
+    listens = "import torch.distributed as d; d.TCPStore('localhost', 0, 1, True)"
+    return subprocess.run([DEBIAN_PYTHON, "-c", listens], stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
 def mpi_library():

@@ -21,12 +21,13 @@ import linux  # noqa: E402
 import recorded  # noqa: E402
 from checkout import (  # noqa: E402, F401
     DEBIAN_PYTHON, LOCAL_CLUSTER, PYTHON_WITH_NUMPY, ROOT, program, python_environment,
-    torch_package)
+    torch_package, torch_version, torchrun_works)
 from local_cluster import af_packet, af_xdp  # noqa: E402
 from processes import (  # noqa: E402, F401
     AT_ONCE, LOST_BUFFERS, TIME_LIMIT, READY, Process, Stage, free_tcp_port, wait_until)
 
 SKIPPED = 77
+NO_TORCHRUN = "this PyTorch's torchrun starts nothing: built without libuv"
 NEEDS_ROOT = "needs root: network namespaces, raw sockets, other users"
 build = None
 in_packets = False

@@ -122,6 +122,8 @@ class Torchrun(Torch, harness.NetworkTest):
                "print(f'rank {dist.get_rank()} has {int(sum[0])}\\n', end='', flush=True)\n")
 
     def test_as_documented(self):
+        if not harness.torchrun_works():
+            self.skipTest(harness.NO_TORCHRUN)
         self.make_network(workers=2, aggregators=1)
         daemon = self.start_aggregator(0)
         with open(os.path.join(self.place, "train.py"), "w", encoding="ascii") as file:

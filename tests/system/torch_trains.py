@@ -43,6 +43,28 @@ class Collectives(Torch):
         self.all_end_well(self.start_programs(3, self.start_shards(2), "collectives.py"))
 
 
+class PyTorch2(Torch):
+    def setUp(self):
+        super().setUp()
+        if harness.torch_version().startswith("1."):
+            self.skipTest("of PyTorch 2; this is " + harness.torch_version())
+
+    def run_scenarios(self, ranks, *scenarios):
+        self.all_end_well(self.start_programs(ranks, self.start_daemon(), "pytorch_2.py",
+                                              *scenarios))
+
+    def test_what_it_expects_of_a_backend(self):
+        self.run_scenarios(3, "coalesced", "a_failed_block_leaves_no_trace", "functional",
+                           "distributed_tensors", "premultiplied", "device_maps", "capabilities")
+
+    def test_training(self):
+        self.run_scenarios(2, "fully_sharded", "static_graph", "joined", "zero_redundancy",
+                           "accumulated", "mixed_precision", "compiled", "checkpoints", "pipeline")
+
+    def test_abort_and_shutdown(self):
+        self.run_scenarios(2, "aborted", "shut_down")
+
+
 class AnyOrder(Torch):
     def test_random_programs(self):
         self.all_end_well(self.start_programs(3, self.start_shards(2), "any_order.py", *range(20)))
@@ -124,6 +146,8 @@ class Training(Torch):
 
     def test_torchrun_as_documented(self):
         """The commands of docs/torch.md, word for word."""
+        if not harness.torchrun_works():
+            self.skipTest(harness.NO_TORCHRUN)
         program = self.documented("python")[0]
         serve, train = self.documented("bash")[:2]
         with open(os.path.join(self.place, "train.py"), "w", encoding="ascii") as file:
@@ -207,7 +231,7 @@ class Failures(Torch):
         job = self.start_programs(3, self.start_daemon(), "failures.py", "one_cannot_open_its_port")
         self.all_end_well(job)  # DPDK of the one prints its usage
         for rank in job:
-            self.assertTrue(rank.out.endswith("told\n"), rank.out)
+            self.assertIn("told\n", rank.out)
 
     def test_a_rank_with_another_secret_is_named(self):
         secret = "a-secret-that-these-ranks-share"

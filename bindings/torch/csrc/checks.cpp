@@ -63,8 +63,9 @@ void check_elements(const std::string& call, const std::string& name, const at::
                      " elements; " + std::to_string(expected) + " expected");
 }
 
-std::vector<std::int64_t> split(const std::string& call, const at::Tensor& tensor,
-                                const std::vector<std::int64_t>& sizes, std::int64_t ranks) {
+std::vector<std::int64_t> checked_split(const std::string& call, const at::Tensor& tensor,
+                                        const std::vector<std::int64_t>& sizes,
+                                        std::int64_t ranks) {
   const std::int64_t rows = tensor.dim() == 0 ? 1 : tensor.size(0);
   const std::int64_t row = rows == 0 ? 0 : tensor.numel() / rows;
   std::int64_t sum = 0;

@@ -30,7 +30,7 @@ void check_elements(const std::string& call, const std::string& name, const at::
 
 /// Elements of each rank's part of a tensor that is split along its first dimension, into parts of
 /// `sizes`, or equal ones where that is empty.
-std::vector<std::int64_t> split(const std::string& call, const at::Tensor& tensor,
-                                const std::vector<std::int64_t>& sizes, std::int64_t ranks);
+std::vector<std::int64_t> checked_split(const std::string& call, const at::Tensor& tensor,
+                                        const std::vector<std::int64_t>& sizes, std::int64_t ranks);
 
 }  // namespace sluice_torch

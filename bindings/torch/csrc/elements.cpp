@@ -122,6 +122,7 @@ std::optional<sluice::Reduction> reduction_of_bool(Op::RedOpType op) {
 std::optional<sluice::Reduction> reduction_of_number(Op::RedOpType op) {
   switch (op) {
     case Op::SUM:
+    case Op::PREMUL_SUM:
       return sluice::Reduction::kSum;
     case Op::AVG:
       return sluice::Reduction::kAverage;
@@ -140,6 +141,25 @@ std::optional<sluice::Reduction> reduction_of_number(Op::RedOpType op) {
     default:
       return std::nullopt;
   }
+}
+
+/// Undefined: the factor is a number. PyTorch 1.13 has a list.
+template <class Supplement>
+at::Tensor tensor_of(const Supplement& given) {
+  if constexpr (requires { given.tensor_factor; })
+    return given.tensor_factor;
+  else
+    return given.tensor_factors.empty() ? at::Tensor{} : given.tensor_factors.front();
+}
+
+/// Of PREMUL_SUM. Without dimensions, so that it changes no dtype.
+at::Tensor factor_of(const std::string& call, const c10d::ReduceOp& op) {
+  const auto* const given = dynamic_cast<c10d::NCCLPreMulSumSupplement*>(op.supplement_.get());
+  if (given == nullptr)
+    refuse(call, "PREMUL_SUM without a factor; torch.distributed._make_nccl_premul_sum() expected");
+  const at::Tensor factor = tensor_of(*given);
+  if (!factor.defined()) return at::scalar_tensor(given->double_factor, at::kDouble);
+  return factor.detach().reshape({});
 }
 
 }  // namespace
@@ -165,15 +185,24 @@ Reducing reduced(const std::string& call, at::ScalarType dtype, const c10d::Redu
                      " bool, complex64 or complex128 expected");
   const auto reduction = dtype == at::kBool ? reduction_of_bool(kind) : reduction_of_number(kind);
   if (!reduction)
-    refuse(call, std::string(op_name(kind)) + " of " + dtype_name(dtype) +
-                     "; SUM, AVG (not of bool), PRODUCT, MIN, MAX, BAND, BOR or BXOR expected");
+    refuse(
+        call,
+        std::string(op_name(kind)) + " of " + dtype_name(dtype) +
+            "; SUM, AVG (not of bool), PRODUCT, MIN, MAX, BAND, BOR, BXOR or PREMUL_SUM (of floats)"
+            " expected");
   if (elements->each == 2 && kind != Op::SUM && kind != Op::AVG)
     refuse(call, std::string(op_name(kind)) + " of " + dtype_name(dtype) +
                      "; SUM or AVG expected of complex numbers");
   if (!is_valid(elements->type, *reduction))
     refuse(call,
            std::string(op_name(kind)) + " of " + dtype_name(dtype) + "; integers or bool expected");
-  return {*elements, *reduction, dtype == at::kBool && kind == Op::BXOR};
+  Reducing reducing{*elements, *reduction, dtype == at::kBool && kind == Op::BXOR};
+  if (kind == Op::PREMUL_SUM) {
+    if (!at::isFloatingType(dtype))
+      refuse(call, "PREMUL_SUM of " + dtype_name(dtype) + "; floats expected");
+    reducing.factor = factor_of(call, op);
+  }
+  return reducing;
 }
 
 sluice::Encoding encoding_named(const std::string& call, const std::string& name) {

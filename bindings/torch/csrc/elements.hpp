@@ -25,6 +25,7 @@ struct Reducing {
   Elements elements;
   sluice::Reduction reduction = sluice::Reduction::kSum;
   bool whole_bools = false;  ///< bytes of bools must be 0 or 1: see Staging
+  at::Tensor factor = {};    ///< PREMUL_SUM: by which each rank's tensor is multiplied first
 };
 
 /// Of a collective that only moves elements: any dtype, by its size.

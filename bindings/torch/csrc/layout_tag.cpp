@@ -12,11 +12,24 @@
 namespace sluice_torch {
 namespace {
 
-constexpr std::array kCalls = {
-    "all_reduce", "all_reduce_encoded", "all_reduce_coalesced",   "reduce",
-    "broadcast",  "reduce_scatter",     "reduce_scatter_tensor",  "gather",
-    "scatter",    "all_gather",         "all_gather_into_tensor", "all_gather_coalesced",
-    "all_to_all", "all_to_all_single",  "sparse all_reduce",      "ok_top_k"};
+constexpr std::array kCalls = {"all_reduce",
+                               "all_reduce_encoded",
+                               "all_reduce_coalesced",
+                               "reduce",
+                               "broadcast",
+                               "reduce_scatter",
+                               "reduce_scatter_tensor",
+                               "gather",
+                               "scatter",
+                               "all_gather",
+                               "all_gather_into_tensor",
+                               "all_gather_coalesced",
+                               "all_to_all",
+                               "all_to_all_single",
+                               "sparse all_reduce",
+                               "ok_top_k",
+                               "all_gather_into_tensor_coalesced",
+                               "reduce_scatter_tensor_coalesced"};
 
 /// The parts of a tag, from the lowest bits.
 struct Layout {

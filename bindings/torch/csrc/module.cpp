@@ -1,3 +1,4 @@
+#include <pybind11/chrono.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -24,6 +25,14 @@ PYBIND11_MODULE(_backend, module) {
       .def("all_reduce_encoded", &ProcessGroupSluice::allreduce_encoded, py::arg("tensor"),
            py::arg("encoding"), py::arg("block_elements") = 0,
            py::call_guard<py::gil_scoped_release>())
+      .def("_set_default_timeout", &ProcessGroupSluice::set_timeout, py::arg("timeout"),
+           py::call_guard<py::gil_scoped_release>())
+      .def(
+          "abort", [](ProcessGroupSluice& group) { group.close(true); },
+          "Leaves the job at once. Its ops in flight fail, here and on all other ranks.")
+      .def(
+          "shutdown", [](ProcessGroupSluice& group) { group.close(false); },
+          "Leaves the job. No call may follow. Ops in flight fail, here and on all other ranks.")
       .def_property_readonly("bytes_sent", &ProcessGroupSluice::bytes_sent,
                              "By this rank, for the operations that ended well; UDP payload.");
   module.attr("version") = sluice_version();

@@ -47,6 +47,18 @@ bool handles_exception(const void* before) {
          PyErr_GivenExceptionMatches(handled.ptr(), PyExc_GeneratorExit) == 0;
 }
 
+/// Each rank's part of all tensors, rank by rank.
+Tensors parts_by_rank(const std::string& call, const Tensors& tensors, std::int64_t ranks) {
+  Tensors parts;
+  for (std::int64_t rank = 0; rank < ranks; ++rank)
+    for (const at::Tensor& tensor : tensors) {
+      if (!tensor.is_contiguous())
+        refuse(call, described(tensor) + " is not contiguous, so that ranks have no parts of it");
+      parts.push_back(tensor.view({ranks, -1}).select(0, rank));
+    }
+  return parts;
+}
+
 }  // namespace
 
 // ------------------------------------------------------------------------------------- the group
@@ -64,14 +76,40 @@ ProcessGroupSluice::ProcessGroupSluice(const c10d::DistributedBackendOptions& op
 
 ProcessGroupSluice::~ProcessGroupSluice() {
   const bool by_exception = handles_exception(handled_);
+  close(by_exception);
+}
+
+void ProcessGroupSluice::close(bool by_exception) {
   const WithoutGil waiting;
   group_->close(by_exception);
 }
 
-WorkPtr ProcessGroupSluice::start(OpType type, milliseconds timeout, Operation::Request request) {
-  request.timeout = timeout == c10d::kUnsetTimeout ? timeout_ : std::min(timeout, kLongestTimeout);
-  return c10::make_intrusive<Work>(group_, group_->start(std::move(request)), type);
+void ProcessGroupSluice::set_timeout(milliseconds timeout) {
+  if (timeout <= milliseconds::zero())
+    refuse("_set_default_timeout",
+           "timeout " + std::to_string(timeout.count()) + " ms; more than 0 expected");
+  timeout_ = std::min(timeout, kLongestTimeout);
 }
+
+WorkPtr ProcessGroupSluice::start(OpType type, milliseconds timeout, Operation::Request request) {
+  request.timeout =
+      timeout == c10d::kUnsetTimeout ? timeout_.load() : std::min(timeout, kLongestTimeout);
+  const WorkPtr work = c10::make_intrusive<Work>(group_, group_->start(std::move(request)), type);
+  if (coalesced_) coalesced_->push_back(work);
+  return work;
+}
+
+#if TORCH_VERSION_MAJOR >= 2
+void ProcessGroupSluice::startCoalescing() {
+  coalesced_.emplace();  // what a block that failed has left is not waited for
+}
+
+WorkPtr ProcessGroupSluice::endCoalescing() {
+  if (!coalesced_) refuse("end_coalescing", "no start_coalescing came before");
+  auto works = c10::make_intrusive<Works>(*std::exchange(coalesced_, std::nullopt));
+  return works;
+}
+#endif
 
 std::uint16_t ProcessGroupSluice::checked_root(const std::string& call, std::int64_t root) const {
   if (root < 0 || root >= getSize())
@@ -86,6 +124,20 @@ std::uint16_t ProcessGroupSluice::checked_peer(const std::string& call, int peer
     refuse(call, "rank " + std::to_string(peer) + "; 0 to " + std::to_string(getSize() - 1) +
                      " expected");
   return static_cast<std::uint16_t>(peer);
+}
+
+/// Tensors of all ranks' parts, each beside that of one rank's.
+void ProcessGroupSluice::check_coalesced(const std::string& call, const Tensors& of_all,
+                                         const Tensors& of_one) const {
+  if (of_one.empty()) refuse(call, "no tensors; at least 1 expected");
+  if (of_all.size() != of_one.size())
+    refuse(call, std::to_string(of_all.size()) + " tensors of all ranks' parts and " +
+                     std::to_string(of_one.size()) + " of one rank's; as many expected");
+  check_same_kind(call, of_one, of_one.front());
+  check_same_kind(call, of_all, of_one.front());
+  for (std::size_t i = 0; i < of_all.size(); ++i)
+    check_elements(call, "tensor " + std::to_string(i) + " of all ranks' parts", of_all[i],
+                   of_one[i].numel() * getSize());
 }
 
 /// The list of one tensor per rank.
@@ -107,7 +159,7 @@ WorkPtr ProcessGroupSluice::allreduce(Tensors& tensors, const c10d::AllreduceOpt
     return start(OpType::ALLREDUCE, options.timeout, sparse_all_reduce(tensor, options.reduceOp));
   check_dense(call, tensor);
   const Reducing kind = reduced(call, tensor.scalar_type(), options.reduceOp);
-  Staging staging(tensor.device(), kind.whole_bools);
+  Staging staging(tensor.device(), kind);
   const at::Tensor host = staging.in_place(tensor);
   return start(OpType::ALLREDUCE, options.timeout,
                {.call = call,
@@ -153,7 +205,7 @@ WorkPtr ProcessGroupSluice::allreduce_coalesced(Tensors& tensors,
   const at::Tensor& first = tensors.front();
   check_same_kind(call, tensors, first);
   const Reducing kind = reduced(call, first.scalar_type(), options.reduceOp);
-  Staging staging(first.device(), kind.whole_bools);
+  Staging staging(first.device(), kind);
   const at::Tensor host = staging.in_place(tensors);
   return start(OpType::ALLREDUCE_COALESCED, options.timeout,
                {.call = call,
@@ -168,7 +220,7 @@ WorkPtr ProcessGroupSluice::reduce(Tensors& tensors, const c10d::ReduceOptions& 
   const at::Tensor& tensor = only_dense(call, tensors);
   const std::uint16_t root = checked_root(call, options.rootRank);
   const Reducing kind = reduced(call, tensor.scalar_type(), options.reduceOp);
-  Staging staging(tensor.device(), kind.whole_bools);
+  Staging staging(tensor.device(), kind);
   const at::Tensor host = root == getRank() ? staging.in_place(tensor) : staging.input(tensor);
   const auto step = [=, tag = tag_of(call, tensor)](sluice::Communicator& job) {
     return job.reduce(host.data_ptr(), root == job.rank() ? host.data_ptr() : nullptr,
@@ -191,7 +243,7 @@ WorkPtr ProcessGroupSluice::reduce_scatter(Tensors& outputs, std::vector<Tensors
   check_same_kind(call, parts, output);
   check_elements(call, "the output", output, parts[std::size_t(getRank())].numel());
   const Reducing kind = reduced(call, output.scalar_type(), options.reduceOp);
-  Staging staging(output.device(), kind.whole_bools);
+  Staging staging(output.device(), kind);
   const at::Tensor from = staging.input(parts);
   const at::Tensor to = staging.output(outputs);
   return start(OpType::REDUCE_SCATTER, options.timeout,
@@ -209,7 +261,7 @@ WorkPtr ProcessGroupSluice::_reduce_scatter_base(at::Tensor& output, at::Tensor&
   check_same_kind(call, {output, input}, output);
   check_elements(call, "the input", input, output.numel() * getSize());
   const Reducing kind = reduced(call, output.scalar_type(), options.reduceOp);
-  Staging staging(output.device(), kind.whole_bools);
+  Staging staging(output.device(), kind);
   const at::Tensor from = staging.input(Tensors{input});
   const at::Tensor to = staging.output(Tensors{output});
   const Counts counts(ranks(), kind.elements.of(output.numel()));
@@ -220,6 +272,43 @@ WorkPtr ProcessGroupSluice::_reduce_scatter_base(at::Tensor& output, at::Tensor&
                 .steps = {reduce_scatter_step(from, to, counts, kind, tag_of(call, from))},
                 .outputs = {output}});
 }
+
+#if TORCH_VERSION_MAJOR >= 2
+WorkPtr ProcessGroupSluice::reduce_scatter_tensor_coalesced(
+    Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
+  const std::string call = "reduce_scatter_tensor_coalesced";
+  check_coalesced(call, inputs, outputs);
+  const at::Tensor& first = outputs.front();
+  const Reducing kind = reduced(call, first.scalar_type(), options.reduceOp);
+  Staging staging(first.device(), kind);
+  const at::Tensor from = staging.input(parts_by_rank(call, inputs, getSize()));
+  const at::Tensor to = staging.output(outputs);
+  const Counts counts(ranks(), kind.elements.of(to.numel()));
+  return start(OpType::COALESCED, options.timeout,
+               {.call = call,
+                .tensor = from,
+                .staging = std::move(staging),
+                .steps = {reduce_scatter_step(from, to, counts, kind, tag_of(call, from))},
+                .outputs = outputs});
+}
+
+WorkPtr ProcessGroupSluice::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                            const c10d::AllgatherOptions& options) {
+  const std::string call = "all_gather_into_tensor_coalesced";
+  check_coalesced(call, outputs, inputs);
+  const Elements elements = moved(inputs.front().scalar_type());
+  Staging staging(inputs.front().device());
+  const at::Tensor from = staging.input(inputs);
+  const at::Tensor to = staging.output(parts_by_rank(call, outputs, getSize()));
+  const Counts counts(ranks(), elements.of(from.numel()));
+  return start(OpType::COALESCED, options.timeout,
+               {.call = call,
+                .tensor = from,
+                .staging = std::move(staging),
+                .steps = {all_gather_step(from, to, counts, elements, tag_of(call, from))},
+                .outputs = outputs});
+}
+#endif
 
 // ----------------------------------------------------------------------------------------- moves
 
@@ -372,8 +461,8 @@ WorkPtr ProcessGroupSluice::alltoall_base(at::Tensor& output, at::Tensor& input,
   const std::string call = "all_to_all_single";
   check_same_kind(call, {output, input}, input);
   const Elements elements = moved(input.scalar_type());
-  const auto to_send = split(call, input, sent, getSize());
-  const auto to_receive = split(call, output, received, getSize());
+  const auto to_send = checked_split(call, input, sent, getSize());
+  const auto to_receive = checked_split(call, output, received, getSize());
   if (sent.empty() && received.empty()) check_elements(call, "the output", output, input.numel());
   Staging staging(input.device());
   const at::Tensor from = staging.input(Tensors{input});

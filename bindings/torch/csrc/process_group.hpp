@@ -1,9 +1,11 @@
 // The c10d backend "sluice": checks what a call was given and says which steps it takes.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -73,6 +75,12 @@ class ProcessGroupSluice final : public Base {
 
   std::uint64_t bytes_sent() const { return group_->bytes_sent(); }
 
+  /// Of the calls from now on that name none. Throws unless it is positive.
+  void set_timeout(std::chrono::milliseconds timeout);
+  /// Leaves the job. Ops in flight, and those of the other ranks, fail. `by_exception`: others are
+  /// told that this rank failed.
+  void close(bool by_exception);
+
   /// Every rank counts its calls from 0.
   void setSequenceNumberForGroup() override {}
   std::uint64_t getSequenceNumberForGroup() override { return group_->operations_started(); }
@@ -81,11 +89,21 @@ class ProcessGroupSluice final : public Base {
   WorkPtr allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override {
     return allreduce(tensors, options);
   }
+  /// Each output has as many elements as its input has on all ranks. One op does all.
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::AllgatherOptions& options) override;
+  /// Each input has as many elements as its output has on all ranks. One op does all.
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions& options) override;
+  /// What is called from here to endCoalescing() starts at once; the Work of that is of all.
+  void startCoalescing() override;
+  WorkPtr endCoalescing() override;
 #endif
 
  private:
   WorkPtr start(c10d::OpType type, std::chrono::milliseconds timeout, Operation::Request request);
   WorkPtr message(c10d::OpType type, Tensors& tensors, int other, int tag);
+  void check_coalesced(const std::string& call, const Tensors& of_all, const Tensors& of_one) const;
   std::uint16_t checked_root(const std::string& call, std::int64_t root) const;
   std::uint16_t checked_peer(const std::string& call, int peer) const;
   const Tensors& per_rank(const std::string& call, const std::vector<Tensors>& lists) const;
@@ -93,7 +111,8 @@ class ProcessGroupSluice final : public Base {
     return static_cast<std::size_t>(getSize());
   }
 
-  const std::chrono::milliseconds timeout_;
+  std::atomic<std::chrono::milliseconds> timeout_;
+  std::optional<std::vector<WorkPtr>> coalesced_;  // since startCoalescing()
   const void* const handled_;  // by the code that made the group; only to be compared
   std::shared_ptr<JoinedGroup> group_;
 };

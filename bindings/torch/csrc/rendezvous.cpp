@@ -249,7 +249,7 @@ class GroupStore {
   }
 
   void set(const std::string& key, const std::string& text) {
-    store_.set(key, {text.begin(), text.end()});
+    store_.set(key, std::vector<std::uint8_t>(text.begin(), text.end()));
   }
   std::string get(const std::string& key) {
     const auto text = store_.get(key);

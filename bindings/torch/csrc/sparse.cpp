@@ -7,7 +7,11 @@
 #include <memory>
 #include <vector>
 
+#if __has_include(<ATen/native/SparseTensorUtils.h>)
+#include <ATen/native/SparseTensorUtils.h>  // since PyTorch 2
+#else
 #include <ATen/SparseTensorUtils.h>
+#endif
 
 #include "bindings/torch/csrc/elements.hpp"
 #include "bindings/torch/csrc/errors.hpp"

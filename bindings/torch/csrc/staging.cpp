@@ -1,5 +1,7 @@
 #include "bindings/torch/csrc/staging.hpp"
 
+#include <utility>
+
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 namespace sluice_torch {
@@ -60,7 +62,7 @@ Staging::Lane::Lane(at::Device device)
   begun.block(stream);
 }
 
-Staging::Staging(at::Device device, bool whole_bools) : whole_bools_(whole_bools) {
+Staging::Staging(at::Device device, Reducing kind) : kind_(std::move(kind)) {
   if (!device.is_cpu()) lane_.emplace(device);
 }
 
@@ -71,7 +73,8 @@ std::optional<at::Device> Staging::device() const {
 /// The tensor itself, if its memory has what the library is to read.
 at::Tensor Staging::read(const at::Tensor& tensor) const {
   const at::Tensor elements = resolved(tensor);
-  if (!whole_bools_ || elements.scalar_type() != at::kBool) return elements;
+  if (kind_.factor.defined()) return elements.mul(kind_.factor).to(elements.scalar_type());
+  if (!kind_.whole_bools || elements.scalar_type() != at::kBool) return elements;
   const at::Tensor bytes = elements.view(at::kByte);
   return bytes.gt(1).any().item<bool>() ? bytes.ne(0) : elements;
 }

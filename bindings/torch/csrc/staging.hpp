@@ -15,15 +15,15 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include "bindings/torch/csrc/elements.hpp"
 #include "bindings/torch/csrc/shared_tensors.hpp"
 
 namespace sluice_torch {
 
 class Staging {
  public:
-  /// `device`: of all the call's tensors. `whole_bools`: any byte but 0 is true; here it is to
-  /// be 1.
-  explicit Staging(at::Device device, bool whole_bools = false);
+  /// `device`: of all the call's tensors. `kind`: what is read is made ready for it.
+  explicit Staging(at::Device device, Reducing kind = {});
 
   /// One tensor, its elements in the order of memory where that has no holes; every rank must have
   /// the same order then. Read, written, or both.
@@ -77,7 +77,7 @@ class Staging {
   void note_back(const at::Tensor& host, const std::vector<at::Tensor>& targets);
 
   std::optional<Lane> lane_;
-  bool whole_bools_;
+  Reducing kind_;
   std::vector<Back> backs_;
 };
 

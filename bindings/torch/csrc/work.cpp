@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <torch/version.h>
+
 #include "bindings/torch/csrc/without_gil.hpp"
 
 namespace sluice_torch {
@@ -50,6 +52,56 @@ c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture() {
   const auto future = operation_->future();
   if (!group_->poll(*operation_)) group_->watch(operation_);
   return future;
+}
+
+namespace {
+#if TORCH_VERSION_MAJOR >= 2
+constexpr auto kSeveral = c10d::OpType::COALESCED;
+#else
+constexpr auto kSeveral = c10d::OpType::UNKNOWN;
+#endif
+}  // namespace
+
+Works::Works(std::vector<c10::intrusive_ptr<c10d::Work>> works)
+    : c10d::Work(-1, kSeveral), works_(std::move(works)) {}
+
+bool Works::isCompleted() {
+  return std::ranges::all_of(works_, [](const auto& work) { return work->isCompleted(); });
+}
+
+bool Works::isSuccess() const {
+  return std::ranges::all_of(works_, [](const auto& work) { return work->isSuccess(); });
+}
+
+std::exception_ptr Works::exception() const {
+  for (const auto& work : works_)
+    if (const auto error = work->exception()) return error;
+  return nullptr;
+}
+
+std::vector<at::Tensor> Works::result() {
+  std::vector<at::Tensor> all;
+  for (const auto& work : works_) {
+    const auto tensors = work->result();
+    all.insert(all.end(), tensors.begin(), tensors.end());
+  }
+  return all;
+}
+
+bool Works::wait(std::chrono::milliseconds timeout) {
+  for (const auto& work : works_) work->wait(timeout);
+  return true;
+}
+
+void Works::synchronize() {
+  for (const auto& work : works_) work->synchronize();
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> Works::getFuture() {
+  c10::List<c10::intrusive_ptr<c10::ivalue::Future>> futures(
+      c10::FutureType::create(c10::ListType::create(c10::TensorType::get())));
+  for (const auto& work : works_) futures.push_back(work->getFuture());
+  return c10::collectAll(futures);
 }
 
 }  // namespace sluice_torch

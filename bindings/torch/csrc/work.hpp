@@ -29,4 +29,21 @@ class Work final : public c10d::Work {
   const std::shared_ptr<Operation> operation_;
 };
 
+/// The handle of several together.
+class Works final : public c10d::Work {
+ public:
+  explicit Works(std::vector<c10::intrusive_ptr<c10d::Work>> works);
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
+  std::vector<at::Tensor> result() override;
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  void synchronize() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+ private:
+  const std::vector<c10::intrusive_ptr<c10d::Work>> works_;
+};
+
 }  // namespace sluice_torch

@@ -163,15 +163,6 @@ def group_and_ranks(state: HookState) -> tuple[Any, int]:
     return group, dist.get_world_size(group)
 
 
-def of_sluice(group: Any, who: str) -> _backend.ProcessGroupSluice:
-    if hasattr(group, "_get_backend"):  # PyTorch 2
-        group = group._get_backend(torch.device("cpu"))
-    if not isinstance(group, _backend.ProcessGroupSluice):
-        raise ValueError(f"sluice: {who}: the group is a {type(group).__name__}; one of the backend"
-                         " sluice expected")
-    return group
-
-
 def after(work: Any,
           received: Callable[[], torch.Tensor]) -> torch.futures.Future[torch.Tensor]:
     """What `received` returns once the work is done."""

@@ -21,8 +21,8 @@ import torch.distributed as dist
 
 from sluice_torch import _backend
 from sluice_torch.buckets import BucketTensor, PerBucket
-from sluice_torch.hooks import (Hook, HookState, after, check_ratio, group_and_ranks, of_sluice,
-                                summed)
+from sluice_torch.groups import backend_of
+from sluice_torch.hooks import Hook, HookState, after, check_ratio, group_and_ranks, summed
 
 __all__ = ["OkTopK", "ok_top_k"]
 
@@ -71,7 +71,7 @@ class OkTopK(HookState):
             self.elements_delivered += sums.delivered
             return gradients
 
-        return after(of_sluice(group, "ok_top_k").all_reduce_top_k(sums, gradients), received)
+        return after(backend_of(group, "ok_top_k").all_reduce_top_k(sums, gradients), received)
 
     def density(self) -> float:
         """The share of elements that this rank sent since the warm-up."""

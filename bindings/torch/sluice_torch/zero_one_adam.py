@@ -25,7 +25,7 @@ from typing import Any, Optional
 import torch
 import torch.distributed as dist
 
-from sluice_torch.hooks import of_sluice
+from sluice_torch.groups import backend_of
 
 __all__ = ["ZeroOneAdam"]
 
@@ -129,8 +129,8 @@ class ZeroOneAdam(torch.optim.Optimizer):
             for parameter, state in zip(self._parameters(), states)])
         mean = _rounded(moves, self.encoding)
         moves.sub_(mean)
-        group = of_sluice(dist.group.WORLD if self.group is None else self.group, "ZeroOneAdam")
-        group.all_reduce_encoded(mean, self.encoding, _BLOCK).wait()
+        backend = backend_of(self.group, "ZeroOneAdam")
+        backend.all_reduce_encoded(mean, self.encoding, _BLOCK).wait()
         for parameter, state, moved, left in zip(self._parameters(), states, self._parts(mean),
                                                  self._parts(moves)):
             state["agreed"].add_(moved)

@@ -15,7 +15,7 @@ Every rank finds in its environment: SLUICE_RANK, SLUICE_WORLD_SIZE, SLUICE_AGGR
 and, over a network port, SLUICE_PORT and SLUICE_ADDRESS; for `import sluice` and
 `import sluice_torch` in Python, SLUICE_LIBRARY and PYTHONPATH, which lead to this checkout; for
 init_process_group of PyTorch, as torchrun sets them, RANK, LOCAL_RANK, WORLD_SIZE and
-LOCAL_WORLD_SIZE and, over vhost, MASTER_ADDR and MASTER_PORT.
+LOCAL_WORLD_SIZE and, over vhost, MASTER_ADDR, MASTER_PORT and USE_LIBUV=0 if it is not set.
 
 Exit status: 0 when every rank ended with 0, else that of the first that did not (128 + n for
 signal n); 1 when an aggregator failed or a rank lost packet buffers; 2 for a wrong command line;

@@ -101,6 +101,8 @@ class Cluster:
             self.environment.pop(name, None)
         if self.transport.ranks_meet_at:
             variables |= zip(MEETING_PLACE, self.transport.ranks_meet_at)
+            # Debian's PyTorch 2 is built without libuv, on which its store insists otherwise.
+            variables["USE_LIBUV"] = self.environment.get("USE_LIBUV", "0")
         return variables
 
     def show_rank(self, rank):

@@ -156,7 +156,7 @@ def a_failed_step_leaves_all_out():
             continue
         bucket = Bucket(parameter, mine.clone())
         if step == 1:
-            work = group.default().all_reduce_top_k(state._sums.of(bucket), bucket.buffer())
+            work = group.backend().all_reduce_top_k(state._sums.of(bucket), bucket.buffer())
             group.refused(work.wait, RuntimeError, "different")
         else:
             group.refused(hook(state, bucket).wait, RuntimeError, "different")

@@ -101,8 +101,10 @@ def power_sgd():
 
     with in_place_of(powerSGD_hook, "_orthogonalize", orthogonalize):
         as_over_gloo(*ways())
-    as_over_gloo(lambda model, over: DDPCommHookType.POWER_SGD.value(
-        model=model, state=over, start_powerSGD_iter=2))
+    power_sgd_itself = DDPCommHookType.POWER_SGD
+    power_sgd_itself = getattr(power_sgd_itself, "value", power_sgd_itself)  # since Python 3.13
+    as_over_gloo(lambda model, over: power_sgd_itself(model=model, state=over,
+                                                      start_powerSGD_iter=2))
     trained(group.default(), by(
         default_hooks.bf16_compress_wrapper(powerSGD_hook.powerSGD_hook),
         lambda over: powerSGD_hook.PowerSGDState(over, start_powerSGD_iter=2)))

@@ -96,12 +96,11 @@ def nothing_is_lost():
 def few_bytes_are_sent():
     parameter = nn.Parameter(torch.zeros(100_000))
     optimizer = sluice_torch.ZeroOneAdam([parameter], warm_up=0, local_steps=2)
-    ours = dist.distributed_c10d._get_default_group()
-    before = ours.bytes_sent
+    before = sluice_torch.bytes_sent()
     for step in range(20):
         parameter.grad = torch.randn(100_000, generator=torch.Generator().manual_seed(step + RANK))
         optimizer.step()
-    sent = ours.bytes_sent - before
+    sent = sluice_torch.bytes_sent() - before
     assert 20 * 400_000 / 20 < sent < 20 * 400_000 / 13, sent
 
 
@@ -156,9 +155,11 @@ def arguments_are_checked():
                 *options)
     double = torch.zeros(4, dtype=torch.float64)
     refused(lambda: make([nn.Parameter(double)]), ValueError, "float64", "float32 expected")
-    ours = dist.distributed_c10d._get_default_group()
-    refused(lambda: ours.all_reduce_encoded(torch.zeros(4), "int2"), ValueError, "int2", "int4")
-    refused(lambda: ours.all_reduce_encoded(double, "int4"), ValueError, "float64", "float32")
+    encoded = sluice_torch.all_reduce_encoded
+    refused(lambda: encoded(torch.zeros(4), "int2"), ValueError, "int2", "int4")
+    refused(lambda: encoded(double, "int4"), ValueError, "float64", "float32")
+    refused(lambda: encoded(torch.zeros(4), "int4", group.gloo()), ValueError, "Gloo",
+            "sluice expected")
     rows = nn.Embedding(10, 4, sparse=True)
     rows(torch.tensor([1])).sum().backward()
     refused(make(rows.parameters()).step, RuntimeError, "sparse")
