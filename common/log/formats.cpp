@@ -49,7 +49,7 @@ std::string utc(spdlog::log_clock::time_point at) {
 }
 
 /// A JSON string. printable() has left nothing else that one must not have.
-std::string quoted(std::string_view text) {
+std::string json_string(std::string_view text) {
   std::string out = "\"";
   for (const char c : printable(text)) {
     if (c == '"' || c == '\\') out += '\\';
@@ -61,16 +61,16 @@ std::string quoted(std::string_view text) {
 class JsonFormatter final : public spdlog::formatter {
  public:
   void format(const log_msg& line, spdlog::memory_buf_t& out) override {
-    std::string object = "{\"time\":" + quoted(utc(line.time)) +
-                         ",\"level\":" + quoted(view(spdlog::level::to_string_view(line.level))) +
-                         ",\"process\":" + quoted(view(line.logger_name)) +
-                         ",\"message\":" + quoted(view(line.payload));
+    std::string object = "{\"time\":" + json_string(utc(line.time)) + ",\"level\":" +
+                         json_string(view(spdlog::level::to_string_view(line.level))) +
+                         ",\"process\":" + json_string(view(line.logger_name)) +
+                         ",\"message\":" + json_string(view(line.payload));
     for (const LogField& field : LogContext::current()) {
-      object += "," + quoted(field.name) + ":";
+      object += "," + json_string(field.name) + ":";
       if (const auto* const number = std::get_if<std::uint64_t>(&field.value))
         object += std::to_string(*number);
       else
-        object += quoted(std::get<std::string>(field.value));
+        object += json_string(std::get<std::string>(field.value));
     }
     object += "}\n";
     out.append(object.data(), object.data() + object.size());

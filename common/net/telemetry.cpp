@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include <rte_telemetry.h>
+#include <rte_version.h>
 
 namespace sluice::net {
 namespace {
@@ -14,6 +15,14 @@ namespace {
 std::mutex& mutex = *new std::mutex;
 auto& answers = *new std::map<std::string, Telemetry::Answer, std::less<>>;  // guarded by mutex
 
+void add(rte_tel_data* data, const char* name, std::uint64_t value) {
+#if RTE_VERSION >= RTE_VERSION_NUM(23, 3, 0, 0)
+  rte_tel_data_add_dict_uint(data, name, value);
+#else
+  rte_tel_data_add_dict_u64(data, name, value);
+#endif
+}
+
 int answer(const char* command, const char* parameter, rte_tel_data* data) {
   const std::lock_guard lock(mutex);
   const auto found = answers.find(std::string_view(command));
@@ -21,7 +30,7 @@ int answer(const char* command, const char* parameter, rte_tel_data* data) {
   const auto numbers = found->second(parameter == nullptr ? "" : parameter);
   if (!numbers) return -1;
   rte_tel_data_start_dict(data);
-  for (const auto& [name, value] : *numbers) rte_tel_data_add_dict_u64(data, name.c_str(), value);
+  for (const auto& [name, value] : *numbers) add(data, name.c_str(), value);
   return 0;
 }
 

@@ -6,7 +6,6 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
-#include <random>
 #include <sstream>
 
 #include <fcntl.h>
@@ -34,6 +33,8 @@ constexpr std::chrono::milliseconds kWatchPeriod{50};
 constexpr unsigned kRingsOfQueue = 2;  // a queue pair
 constexpr std::size_t kSocketPathMax = sizeof(sockaddr_un::sun_path) - 1;
 
+// DPDK since 24.11 takes no longer device strings.
+constexpr std::size_t kDeviceMax = 127;
 // DPDK separates a device's settings by commas, takes brackets for lists, and knows no escape.
 constexpr const char* kOfDevices = ",=[]";
 
@@ -45,6 +46,21 @@ void check_path(const std::string& path) {
   if (const std::size_t at = path.find_first_of(kOfDevices); at != std::string::npos)
     throw Error(ErrorCode::kInvalidArgument,
                 "socket path '" + path + "': a path without '" + path[at] + "' expected");
+}
+
+// What is as DPDK has it by itself is left out, as DPDK takes no long string.
+std::string with(std::string device, const char* setting, unsigned value, unsigned by_itself) {
+  return value == by_itself ? device : std::move(device) + setting + std::to_string(value);
+}
+
+// The device string of a socket, which is checked.
+void check_device(const std::string& device, const std::string& path) {
+  check_path(path);
+  if (device.size() > kDeviceMax)
+    throw Error(ErrorCode::kInvalidArgument,
+                "socket path '" + path + "' has " + std::to_string(path.size()) +
+                    " bytes, at most " + std::to_string(kDeviceMax + path.size() - device.size()) +
+                    " expected");
 }
 
 // Whoever can put a socket there is mapped as a worker.
@@ -71,15 +87,6 @@ bool has_descriptors_for(std::uint16_t queues) {
   std::size_t open = 0;
   for (; !error && at != fs::directory_iterator(); at.increment(error)) ++open;
   return open + kDescriptorsOfPort + queues * kDescriptorsOfQueue <= limit.rlim_cur;
-}
-
-// Locally administered, so that the driver needs to make up none and to complain about it.
-std::string random_mac() {
-  std::random_device random;
-  MacAddress mac;
-  for (std::uint8_t& byte : mac) byte = static_cast<std::uint8_t>(random());
-  mac[0] = 0x02;
-  return format_mac(mac);
 }
 
 }  // namespace
@@ -135,13 +142,16 @@ std::string worker_device(const std::string& directory, const std::string& name,
     throw Error(ErrorCode::kInvalidArgument,
                 "socket name '" + name + "': a file name without '/' expected");
   const std::string path = directory + "/" + name + std::string(kWorkerSocketSuffix);
-  check_path(path);
+  // Its name is for DPDK alone.
+  static std::atomic<unsigned> number{0};
+  std::string device = "net_virtio_user" + std::to_string(number++) + ",path=" + path + ",server=1";
+  device = with(with(std::move(device), ",queues=", options.queues, 1),
+                ",queue_size=", options.queue_size, 256);
+  check_device(device, path);
   if (!fs::is_directory(directory))
     throw Error(ErrorCode::kUnavailable,
                 "vhost directory '" + directory + "' is missing: is the aggregator running?");
-  return "net_virtio_user_" + name + ",path=" + path + ",server=1,mac=" + random_mac() +
-         ",queues=" + std::to_string(options.queues) +
-         ",queue_size=" + std::to_string(options.queue_size);
+  return device;
 }
 
 std::string unique_socket_name(const std::string& prefix) {
@@ -357,10 +367,10 @@ void VhostDirectory::attach(const std::string& name) {
   link.slot = free_slot();
   PortOptions port = options_.port;
   port.mac = kMac;
-  port.device = "net_vhost" + std::to_string(link.slot) + ",iface=" + path(name) +
-                ",client=1,queues=" + std::to_string(port.queues);
+  port.device = with("net_vhost" + std::to_string(link.slot) + ",iface=" + path(name) + ",client=1",
+                     ",queues=", port.queues, 1);
   try {
-    check_path(path(name));
+    check_device(port.device, path(name));
     VhostPeers::expect(path(name), kRingsOfQueue * port.queues);
     link.port = std::make_unique<Port>(port, pools_);
   } catch (const Error& error) {

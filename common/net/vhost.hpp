@@ -64,8 +64,9 @@ struct WorkerDeviceOptions {
 };
 
 /// The device string of a worker's port whose socket is `directory`/`name`.sluice. Throws Error
-/// kInvalidArgument if that path has more than 107 bytes, a comma, or `name` is no plain name;
-/// kUnavailable if the directory is missing. `name` must be new: take one from unique_socket_name.
+/// kInvalidArgument if that path is too long for it (72 to 96 bytes, as the settings are) or has a
+/// comma, or `name` is no plain name; kUnavailable if the directory is missing. `name` must be new:
+/// take one from unique_socket_name.
 std::string worker_device(const std::string& directory, const std::string& name,
                           const WorkerDeviceOptions& options = {});
 

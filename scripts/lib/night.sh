@@ -19,6 +19,8 @@ night_parts=(
   "torch-conformance   | 40 | scripts/torch-conformance"
   "mpi-conformance     | 30 | scripts/mpi-conformance"
   "emulated-nics       | 30 | scripts/emulated-nics"
+  "debian-13           | 60 | scripts/in-debian 13 ./scripts/test --torch"
+  "torch-2-conformance | 40 | scripts/in-debian 13 ./scripts/torch-conformance"
 )
 night_dir=build/night
 

@@ -14,6 +14,7 @@ test_packages=(  # the bindings' tests, too
   chromium clang clang-format groff-base iproute2 procps prometheus python3-yaml shellcheck tmux
   tshark zsh
   "${torch_packages[@]}" python3-scipy libopenmpi-dev openmpi-bin gfortran
+  xz-utils  # in which the sources of PyTorch's tests are packed
 )
 package_packages=(  # for Debian packages of our own, and what shows that they are in order
   debhelper dh-python lintian mmdebstrap libopenmpi-dev "${torch_packages[@]}"
@@ -37,7 +38,7 @@ installed_packages=()
 install_packages() {
   installed_packages=("$@")
   command -v dpkg-query >/dev/null ||
-    die "these scripts install packages of Debian 12; elsewhere, install the equivalents of: $*"
+    die "these scripts install packages of Debian 12 and 13; elsewhere, install the equivalents of: $*"
   local package missing=()
   for package in "$@"; do
     is_installed "$package" || missing+=("$package")

@@ -1,7 +1,7 @@
 // Where HELLOs go, and what follows the answers, when ARP says now this and now that.
 #include "worker/aggregator_addresses.hpp"
 
-#include <catch2/catch.hpp>
+#include "tests/unit/catch.hpp"
 
 using namespace sluice;
 using namespace sluice::worker;

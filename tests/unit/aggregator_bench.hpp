@@ -10,10 +10,9 @@
 #include <type_traits>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "aggregator/engine.hpp"
 #include "common/protocol/secret.hpp"
+#include "tests/unit/catch.hpp"
 #include "tests/unit/engine_parts.hpp"
 
 namespace sluice::parts {

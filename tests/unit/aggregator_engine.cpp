@@ -8,11 +8,10 @@
 #include <tuple>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/rank_set.hpp"
 #include "common/protocol/text_field.hpp"
 #include "tests/unit/aggregator_bench.hpp"
+#include "tests/unit/catch.hpp"
 
 using namespace sluice;
 using namespace sluice::parts;

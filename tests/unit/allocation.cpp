@@ -12,10 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "aggregator/engine.hpp"
 #include "tests/sim/random.hpp"
+#include "tests/unit/catch.hpp"
 #include "worker/engine.hpp"
 #include "worker/keyed_operation.hpp"
 

@@ -19,7 +19,6 @@
 #include <utility>
 #include <vector>
 
-#include <catch2/catch.hpp>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -29,9 +28,11 @@
 
 #include <sluice/error.hpp>
 
+#include "tests/unit/catch.hpp"
+
 using namespace sluice;
 using namespace sluice::memory;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 namespace {
 

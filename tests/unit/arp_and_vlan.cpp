@@ -7,10 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/net/clock.hpp"
 #include "common/net/datagram_io.hpp"
+#include "tests/unit/catch.hpp"
 #include "tests/unit/loopback.hpp"
 
 using namespace sluice;

@@ -11,12 +11,11 @@
 #include <set>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include <sluice/compress.hpp>
 
 #include "common/numeric/compression.hpp"
 #include "common/numeric/kernels.hpp"
+#include "tests/unit/catch.hpp"
 #include "tests/unit/kernel_parts.hpp"
 
 using namespace sluice;

@@ -5,13 +5,12 @@
 #include <set>
 #include <sstream>
 
-#include <catch2/catch.hpp>
-
 #include "common/config/address.hpp"
 #include "common/config/log.hpp"
 #include "common/config/nearest_name.hpp"
 #include "common/config/rate_limit.hpp"
 #include "common/config/variable_names.hpp"
+#include "tests/unit/catch.hpp"
 #include "tests/unit/config_parts.hpp"
 
 namespace sluice::config {

@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
 #include <unistd.h>
 
 #include "common/config/aggregator_config.hpp"
 #include "common/config/aggregator_settings.hpp"
 #include "common/config/environment.hpp"
+#include "tests/unit/catch.hpp"
 
 namespace sluice::config {
 

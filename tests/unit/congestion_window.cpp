@@ -1,9 +1,8 @@
 // When a rank lets fewer streams run, worked out by hand.
 #include "common/protocol/congestion_window.hpp"
 
-#include <catch2/catch.hpp>
-
 #include "aggregator/narrowest_window.hpp"
+#include "tests/unit/catch.hpp"
 
 using namespace sluice;
 using namespace std::chrono_literals;

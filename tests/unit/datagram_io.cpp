@@ -9,11 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/packet_buffer.hpp"
 #include "common/net/clock.hpp"
 #include "common/net/memory_link.hpp"
+#include "tests/unit/catch.hpp"
 #include "tests/unit/loopback.hpp"
 
 using namespace sluice;

@@ -17,12 +17,12 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
 #include <sys/wait.h>
 
 #include "common/protocol/packet.hpp"
 #include "common/protocol/packet_kinds.hpp"
 #include "common/protocol/protection.hpp"
+#include "tests/unit/catch.hpp"
 #include "tests/unit/golden_packets.hpp"
 #include "tests/unit/protocol_page.hpp"
 

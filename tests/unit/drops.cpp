@@ -7,10 +7,9 @@
 #include <memory>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "tests/fuzz/forge.hpp"
 #include "tests/fuzz/job.hpp"
+#include "tests/unit/catch.hpp"
 
 using namespace sluice;
 using namespace std::chrono_literals;

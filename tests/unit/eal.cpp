@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include <catch2/catch.hpp>
 #include <pthread.h>
 #include <sched.h>
 
@@ -19,11 +18,12 @@
 #include "common/base/packet_memory.hpp"
 #include "common/net/caller_state.hpp"
 #include "common/net/pool.hpp"
+#include "tests/unit/catch.hpp"
 #include "tests/unit/one_eal.hpp"
 
 using namespace sluice;
 using namespace sluice::net;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 namespace {
 

@@ -7,10 +7,9 @@
 #include <span>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "tests/sim/random.hpp"
 #include "tests/sim/tensors.hpp"
+#include "tests/unit/catch.hpp"
 #include "tests/unit/kernel_parts.hpp"
 
 using namespace sluice;

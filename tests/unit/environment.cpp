@@ -3,12 +3,11 @@
 #include <cstdlib>
 #include <map>
 
-#include <catch2/catch.hpp>
-
 #include <sluice/sluice.hpp>
 
 #include "common/base/limits.hpp"
 #include "common/config/address.hpp"
+#include "tests/unit/catch.hpp"
 
 namespace sluice {
 namespace {

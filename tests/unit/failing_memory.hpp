@@ -4,11 +4,11 @@
 #include <csignal>
 #include <span>
 
-#include <catch2/catch.hpp>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "common/memory/loss_watch.hpp"
+#include "tests/unit/catch.hpp"
 
 namespace sluice::parts {
 

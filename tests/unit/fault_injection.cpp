@@ -3,23 +3,23 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <utility>
 #include <vector>
-
-#include <catch2/catch.hpp>
 
 #include <sluice/error.hpp>
 
 #include "common/base/packet_buffer.hpp"
 #include "common/net/clock.hpp"
 #include "common/net/datagram_io.hpp"
+#include "tests/unit/catch.hpp"
 #include "tests/unit/loopback.hpp"
 
 using namespace sluice;
 using namespace sluice::net;
 using namespace sluice::net::testing;
 using namespace std::chrono_literals;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 namespace {
 
@@ -98,7 +98,7 @@ TEST_CASE("A list of faults is read, and refused with what is expected") {
   for (const char* wrong : {"loss", "loss=", "loss=2", "loss=-0.1", "loss=0.1x", "loss=nan", "=1",
                             "gain=1", "seed=-1", "direction=up", "overtaking=0", "loss=1,,flip=1"})
     CHECK_THROWS_WITH(parse_faults(wrong, "SLUICE_FAULTS"),
-                      Catch::Matchers::StartsWith("SLUICE_FAULTS must be a list of seed=N") &&
+                      Catch::StartsWith("SLUICE_FAULTS must be a list of seed=N") &&
                           Contains("not '" + std::string(wrong) + "'"));
 }
 

@@ -3,10 +3,9 @@
 
 #include <chrono>
 
-#include <catch2/catch.hpp>
-
 #include "aggregator/roster.hpp"
 #include "common/protocol/build.hpp"
+#include "tests/unit/catch.hpp"
 
 namespace sluice::aggregator {
 namespace {

@@ -3,9 +3,8 @@
 #include <cstring>
 #include <span>
 
-#include <catch2/catch.hpp>
-
 #include "common/net/framing.hpp"
+#include "tests/unit/catch.hpp"
 #include "tests/unit/frame_parts.hpp"
 
 using namespace sluice;

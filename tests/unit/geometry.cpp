@@ -4,9 +4,8 @@
 #include <random>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/protocol/build.hpp"
+#include "tests/unit/catch.hpp"
 
 using namespace sluice;
 

@@ -8,9 +8,9 @@
 #include <random>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include <sluice/compress.hpp>
+
+#include "tests/unit/catch.hpp"
 
 using sluice::next_threshold;
 

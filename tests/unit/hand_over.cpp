@@ -6,8 +6,6 @@
 #include <fstream>
 #include <utility>
 
-#include <catch2/catch.hpp>
-
 #include <sluice/error.hpp>
 
 #include "common/base/limits.hpp"
@@ -15,6 +13,7 @@
 #include "common/net/datagram_io.hpp"
 #include "common/net/memory_link.hpp"
 #include "common/net/vhost.hpp"
+#include "tests/unit/catch.hpp"
 #include "tests/unit/frame_parts.hpp"
 #include "tests/unit/one_eal.hpp"
 #include "tests/unit/temporary_directory.hpp"
@@ -23,7 +22,7 @@ using namespace sluice;
 using namespace sluice::net;
 using namespace sluice::net::testing;
 using namespace std::chrono_literals;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 namespace {
 

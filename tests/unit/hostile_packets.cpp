@@ -5,9 +5,8 @@
 #include <cstring>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "tests/unit/aggregator_bench.hpp"
+#include "tests/unit/catch.hpp"
 
 using namespace sluice;
 using namespace sluice::parts;

@@ -2,9 +2,8 @@
 
 #include <cstddef>
 
-#include <catch2/catch.hpp>
-
 #include "common/config/choices.hpp"
+#include "tests/unit/catch.hpp"
 
 using namespace sluice;
 

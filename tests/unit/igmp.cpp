@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include <catch2/catch.hpp>
+#include "tests/unit/catch.hpp"
 
 using namespace sluice;
 using namespace sluice::net;

@@ -5,10 +5,10 @@
 #include <memory>
 #include <string>
 
-#include <catch2/catch.hpp>
 #include <spdlog/sinks/ringbuffer_sink.h>
 
 #include "aggregator/job_log.hpp"
+#include "tests/unit/catch.hpp"
 
 using namespace sluice;
 using namespace sluice::aggregator;

@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include <catch2/catch.hpp>
-
 #include <sluice/error.hpp>
+
+#include "tests/unit/catch.hpp"
 
 namespace sluice::config {
 namespace {

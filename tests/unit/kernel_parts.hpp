@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
 #include <hwy/targets.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "common/numeric/kernels.hpp"
+#include "tests/unit/catch.hpp"
 
 namespace sluice::parts {
 

@@ -8,9 +8,8 @@
 #include <numeric>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "tests/sim/random.hpp"
+#include "tests/unit/catch.hpp"
 #include "worker/keyed_operation.hpp"
 #include "worker/op_request.hpp"
 

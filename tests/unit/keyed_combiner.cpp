@@ -8,9 +8,8 @@
 #include <limits>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/protocol/build.hpp"
+#include "tests/unit/catch.hpp"
 #include "tests/unit/engine_parts.hpp"
 
 using namespace sluice;

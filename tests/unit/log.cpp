@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -20,11 +19,12 @@
 #include "common/config/limited_log.hpp"
 #include "common/log/fields.hpp"
 #include "common/log/printable.hpp"
+#include "tests/unit/catch.hpp"
 
 namespace sluice {
 namespace {
 
-using Catch::Matchers::Contains;
+using Catch::Contains;
 using config::make_logger;
 using nlohmann::json;
 

@@ -8,9 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/net/datagram_io.hpp"
+#include "tests/unit/catch.hpp"
 #include "tests/unit/frame_parts.hpp"
 #include "tests/unit/one_eal.hpp"
 

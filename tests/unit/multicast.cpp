@@ -4,10 +4,9 @@
 
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/multicast.hpp"
 #include "tests/unit/aggregator_bench.hpp"
+#include "tests/unit/catch.hpp"
 
 using namespace sluice;
 using namespace sluice::parts;

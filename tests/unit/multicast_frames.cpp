@@ -5,10 +5,9 @@
 #include <initializer_list>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/multicast.hpp"
 #include "common/net/igmp.hpp"
+#include "tests/unit/catch.hpp"
 #include "tests/unit/multicast_parts.hpp"
 
 using namespace sluice;

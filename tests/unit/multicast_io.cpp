@@ -7,11 +7,10 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/net/datagram_io.hpp"
 #include "common/net/igmp.hpp"
 #include "common/net/memory_link.hpp"
+#include "tests/unit/catch.hpp"
 #include "tests/unit/multicast_parts.hpp"
 #include "tests/unit/one_eal.hpp"
 

@@ -3,12 +3,11 @@
 #include <string>
 #include <string_view>
 
-#include <catch2/catch.hpp>
-
 #include <sluice/error.hpp>
 #include <sluice/types.hpp>
 
 #include "common/base/version.hpp"
+#include "tests/unit/catch.hpp"
 
 using namespace sluice;
 

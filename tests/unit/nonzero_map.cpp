@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-#include <catch2/catch.hpp>
+#include "tests/unit/catch.hpp"
 
 using namespace sluice;
 using worker::NonZeroMap;

@@ -12,9 +12,8 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/numeric/kernels.hpp"
+#include "tests/unit/catch.hpp"
 #include "tests/unit/kernel_parts.hpp"
 
 using namespace sluice;

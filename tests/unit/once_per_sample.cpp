@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-#include <catch2/catch.hpp>
+#include "tests/unit/catch.hpp"
 
 using sluice::aggregator::OncePerSample;
 

@@ -4,9 +4,8 @@
 
 #include <numeric>
 
-#include <catch2/catch.hpp>
-
 #include "common/protocol/build.hpp"
+#include "tests/unit/catch.hpp"
 #include "tests/unit/golden_packets.hpp"
 
 using namespace sluice;

@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
 #include <unistd.h>
 
 #include <sluice/error.hpp>
@@ -24,11 +23,12 @@
 #include "bench/perf/reference.hpp"
 #include "bench/perf/report.hpp"
 #include "bench/perf/tensors.hpp"
+#include "tests/unit/catch.hpp"
 
 namespace sluice::perf {
 namespace {
 
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 // --- command line ---------------------------------------------------------------------------
 

@@ -5,8 +5,6 @@
 #include <stdexcept>
 #include <thread>
 
-#include <catch2/catch.hpp>
-
 #include "bench/perf/element.hpp"
 #include "bench/pktgen/histogram.hpp"
 #include "bench/pktgen/known_values.hpp"
@@ -17,6 +15,7 @@
 #include "bench/pktgen/report.hpp"
 #include "bench/pktgen/schedule.hpp"
 #include "bench/pktgen/stage_clock.hpp"
+#include "tests/unit/catch.hpp"
 
 using namespace sluice;
 using namespace sluice::pktgen;

@@ -4,12 +4,11 @@
 #include <map>
 #include <random>
 
-#include <catch2/catch.hpp>
-
 #include "aggregator/engine.hpp"
 #include "bench/pktgen/generator.hpp"
 #include "common/base/random_id.hpp"
 #include "common/protocol/secret.hpp"
+#include "tests/unit/catch.hpp"
 #include "tests/unit/engine_parts.hpp"
 
 using namespace sluice;

@@ -1,10 +1,9 @@
 // The link in memory.
 #include <memory>
 
-#include <catch2/catch.hpp>
-
 #include "common/net/datagram_io.hpp"
 #include "common/net/memory_link.hpp"
+#include "tests/unit/catch.hpp"
 #include "tests/unit/one_eal.hpp"
 
 using namespace sluice;

@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include <catch2/catch.hpp>
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -24,6 +23,7 @@
 #include "common/net/clock.hpp"
 #include "common/net/datagram_io.hpp"
 #include "common/net/vhost.hpp"
+#include "tests/unit/catch.hpp"
 #include "tests/unit/loopback.hpp"
 #include "tests/unit/temporary_directory.hpp"
 
@@ -31,7 +31,7 @@ using namespace sluice;
 using namespace sluice::net;
 using namespace sluice::net::testing;
 using namespace std::chrono_literals;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 namespace {
 
@@ -193,6 +193,9 @@ TEST_CASE("A worker's device string is checked") {
              Contains("path=" + directory.path + "/a.sluice,server=1"));
   CHECK_THROWS_WITH(worker_device(directory.path, std::string(107, 'x')),
                     Contains("at most 107 expected"));
+  const std::string longest(96 - directory.path.size() - std::string("/.sluice").size(), 'x');
+  CHECK(worker_device(directory.path, longest).size() < 128);
+  CHECK_THROWS_WITH(worker_device(directory.path, longest + "xxxxxxx"), Contains(" expected"));
   CHECK_THROWS_WITH(worker_device(directory.path, "a/b"), Contains("without '/'"));
   CHECK_THROWS_WITH(worker_device(directory.path, "a,b"), Contains("without ','"));
   CHECK_THROWS_WITH(worker_device("/nonexistent", "a"), Contains("is the aggregator running?"));

@@ -5,14 +5,13 @@
 #include <optional>
 #include <type_traits>
 
-#include <catch2/catch.hpp>
-
 #include <sluice/error.hpp>
 
 #include "common/protocol/build.hpp"
 #include "common/protocol/job_protection.hpp"
 #include "common/protocol/secret.hpp"
 #include "tests/fuzz/packet_walk.hpp"
+#include "tests/unit/catch.hpp"
 #include "tests/unit/golden_packets.hpp"
 
 using namespace sluice;

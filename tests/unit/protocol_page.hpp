@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
+#include "tests/unit/catch.hpp"
 
 namespace sluice::test {
 

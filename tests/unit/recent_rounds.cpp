@@ -1,7 +1,7 @@
 // When a round is late, worked out by hand.
 #include "common/protocol/recent_rounds.hpp"
 
-#include <catch2/catch.hpp>
+#include "tests/unit/catch.hpp"
 
 using namespace sluice;
 using namespace std::chrono_literals;

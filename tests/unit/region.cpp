@@ -10,18 +10,18 @@
 #include <utility>
 #include <vector>
 
-#include <catch2/catch.hpp>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <sluice/error.hpp>
 
+#include "tests/unit/catch.hpp"
 #include "tests/unit/failing_memory.hpp"
 
 using namespace sluice;
 using namespace sluice::memory;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 namespace {
 

@@ -13,7 +13,6 @@
 #include <thread>
 #include <vector>
 
-#include <catch2/catch.hpp>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
@@ -27,11 +26,12 @@
 
 #include "common/config/claim.hpp"
 #include "common/memory/exchange.hpp"
+#include "tests/unit/catch.hpp"
 #include "tests/unit/failing_memory.hpp"
 
 using namespace sluice;
 using namespace sluice::memory;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 namespace {
 

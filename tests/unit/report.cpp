@@ -5,13 +5,14 @@
 #include <sstream>
 #include <string>
 
-#include <catch2/catch.hpp>
 #include <spdlog/sinks/ostream_sink.h>
+
+#include "tests/unit/catch.hpp"
 
 using namespace sluice;
 using namespace sluice::aggregator;
 using namespace std::chrono_literals;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 namespace {
 

@@ -9,13 +9,13 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include <sluice/error.hpp>
+
+#include "tests/unit/catch.hpp"
 
 using namespace sluice;
 using namespace sluice::net;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 namespace {
 

@@ -3,7 +3,7 @@
 
 #include <climits>
 
-#include <catch2/catch.hpp>
+#include "tests/unit/catch.hpp"
 
 using namespace sluice;
 using namespace std::chrono_literals;

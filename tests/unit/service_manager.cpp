@@ -5,11 +5,12 @@
 #include <utility>
 #include <vector>
 
-#include <catch2/catch.hpp>
 #include <spdlog/sinks/null_sink.h>
 #include <unistd.h>
 
 #include <sluice/error.hpp>
+
+#include "tests/unit/catch.hpp"
 
 using namespace sluice;
 using namespace sluice::aggregator;
@@ -52,7 +53,7 @@ TEST_CASE("The service manager is told each state with its status") {
   CHECK(manager.told == std::vector<std::string>{"READY=1\nSTATUS=0 jobs", "STATUS=2 jobs",
                                                  "STOPPING=1\nSTATUS=2 jobs"});
   manager.service.reloading();
-  CHECK_THAT(manager.told.back(), Catch::Matchers::StartsWith("RELOADING=1\nMONOTONIC_USEC="));
+  CHECK_THAT(manager.told.back(), Catch::StartsWith("RELOADING=1\nMONOTONIC_USEC="));
 }
 
 TEST_CASE("The watchdog is fed twice in its interval while every lane turns") {

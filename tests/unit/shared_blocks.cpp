@@ -7,11 +7,10 @@
 #include <memory>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/protocol/slots.hpp"
 #include "tests/sim/shared_memory.hpp"
 #include "tests/unit/aggregator_bench.hpp"
+#include "tests/unit/catch.hpp"
 
 using namespace sluice;
 using namespace sluice::parts;

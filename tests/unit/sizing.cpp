@@ -8,12 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "aggregator/stream_memory.hpp"
 #include "common/base/limits.hpp"
 #include "common/base/packet_memory.hpp"
 #include "common/config/aggregator_config.hpp"
+#include "tests/unit/catch.hpp"
 #include "tests/unit/protocol_page.hpp"
 
 using namespace sluice;

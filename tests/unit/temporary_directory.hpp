@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <string>
 
-#include <catch2/catch.hpp>
+#include "tests/unit/catch.hpp"
 
 namespace sluice::net::testing {
 

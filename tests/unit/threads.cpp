@@ -3,12 +3,12 @@
 #include <exception>
 #include <string>
 
-#include <catch2/catch.hpp>
 #include <pthread.h>
 
 #include <sluice/error.hpp>
 
 #include "common/memory/thread_without_signals.hpp"
+#include "tests/unit/catch.hpp"
 
 using namespace sluice;
 

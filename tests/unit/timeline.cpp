@@ -13,7 +13,6 @@
 #include <string>
 #include <thread>
 
-#include <catch2/catch.hpp>
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
 #include <sys/stat.h>
@@ -22,11 +21,12 @@
 
 #include "common/config/log.hpp"
 #include "common/memory/descriptor.hpp"
+#include "tests/unit/catch.hpp"
 
 namespace sluice {
 namespace {
 
-using Catch::Matchers::Contains;
+using Catch::Contains;
 using nlohmann::json;
 
 class Directory {

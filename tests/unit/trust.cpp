@@ -7,10 +7,9 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "aggregator/engine.hpp"
 #include "common/protocol/protection.hpp"
+#include "tests/unit/catch.hpp"
 #include "tests/unit/engine_parts.hpp"
 #include "worker/engine.hpp"
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include <catch2/catch.hpp>
+#include "tests/unit/catch.hpp"
 
 using namespace sluice;
 

@@ -13,23 +13,22 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/rank_set.hpp"
 #include "common/protocol/abort_info.hpp"
 #include "common/protocol/build.hpp"
 #include "common/protocol/packet.hpp"
 #include "common/protocol/text_field.hpp"
 #include "tests/fuzz/packet_walk.hpp"
+#include "tests/unit/catch.hpp"
 #include "tests/unit/drop_reason_text.hpp"
 #include "tests/unit/golden_packets.hpp"
 #include "tests/unit/protocol_page.hpp"
 
 using namespace sluice;
 using namespace sluice::test;
-using Catch::Matchers::Contains;
-using Catch::Matchers::EndsWith;
-using Catch::Matchers::StartsWith;
+using Catch::Contains;
+using Catch::EndsWith;
+using Catch::StartsWith;
 using wire::Kind;
 
 namespace {

@@ -9,10 +9,9 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/protocol/geometry.hpp"
 #include "common/protocol/packet.hpp"
+#include "tests/unit/catch.hpp"
 #include "tests/unit/drop_reason_text.hpp"
 #include "tests/unit/golden_packets.hpp"
 #include "tests/unit/protocol_page.hpp"

@@ -9,10 +9,9 @@
 #include <type_traits>
 #include <vector>
 
-#include <catch2/catch.hpp>
-
 #include "common/base/rank_set.hpp"
 #include "common/protocol/text_field.hpp"
+#include "tests/unit/catch.hpp"
 #include "tests/unit/engine_parts.hpp"
 #include "worker/engine.hpp"
 

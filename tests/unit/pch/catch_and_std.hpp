@@ -7,4 +7,4 @@
 #include <string>
 #include <vector>
 
-#include <catch2/catch.hpp>
+#include "tests/unit/catch.hpp"
