@@ -8,7 +8,6 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <thread>
 
 #include <poll.h>
 #include <sys/signalfd.h>
@@ -187,10 +186,9 @@ std::vector<net::BufferPool*> Daemon::payload_pools() const {
 }
 
 void Daemon::start_lanes() {
-  const auto cores = std::thread::hardware_concurrency();  // that this process may use
-  if (config_.lanes > cores)
-    logger_->warn("{} lanes share {} cores: each is meant for a core of its own", config_.lanes,
-                  cores);
+  if (config_.lanes > config_.cores.usable())
+    logger_->warn("{} lanes share {}: each is meant for a core of its own", config_.lanes,
+                  config_.cores.describe());
   if (config_.lanes > 1) hand_over_ = std::make_unique<net::HandOver>(config_.lanes);
   std::vector<LaneOptions> options(config_.lanes);
   for (std::uint16_t lane = 0; lane < config_.lanes; ++lane) {
@@ -400,6 +398,7 @@ void Daemon::open_control() {
 void Daemon::run() {
   peer_log_->limit(config_.log_rate_limit);  // no peer has been served before
   if (is_watched()) monitor_->publish(figures());
+  logger_->info("lanes: {}, {}", config_.lanes, config_.why_lanes);
   logger_->info("ready");
   service_manager_.ready(status());
   schedule_report();

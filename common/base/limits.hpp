@@ -275,6 +275,9 @@ inline constexpr std::uint16_t kNetworkMtu = 1500;
 inline constexpr std::uint32_t kArenaMemoryMib = 16'384;
 inline constexpr std::uint32_t kVhostPorts = limits::kMaxPorts - 1;  // one is left for a network
 inline constexpr std::uint16_t kUdpPort = 4747;
+/// However many cores there are: so each lane has two streams of a job whose blocks go by
+/// reference, and sums one while ranks copy the other. More has not been measured.
+inline constexpr std::uint16_t kMostLanes = limits::kReferencedStreams / 2;
 inline constexpr std::uint32_t kReplyRateLimit = 1000;
 
 inline constexpr std::chrono::milliseconds kLivenessTimeout{5'000};
@@ -286,6 +289,7 @@ inline constexpr std::chrono::microseconds kRetransmitTimeoutMin{4'000};
 inline constexpr std::chrono::microseconds kRoundTripMax{5'000};
 
 static_assert(kHistory >= limits::kMinHistory && kHistory <= limits::kMaxHistory);
+static_assert(kMostLanes <= limits::kMaxLanes);
 static_assert(kStreams >= limits::kFewestStreams && kStreams <= limits::kMaxStreams);
 
 /// Buffers that jobs may keep at an aggregator that serves this machine's workers alone

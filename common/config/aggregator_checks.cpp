@@ -80,11 +80,7 @@ void check_lanes(const Config& config, const Complaint& complaint) {
   if (last_udp_port > 65535)
     complaint.raise("udp-port", "with " + complaint.quote("lanes") + " must be at most " +
                                     std::to_string(65536 - config.lanes));
-  if (config.vhost_dir.empty()) return;
-  // Local workers reach lane l at the default port plus l.
-  const bool is_default = config.udp_port == kDefaultUdpPort;
-  const int distance = std::abs(config.udp_port - kDefaultUdpPort);
-  if (!is_default && distance < config.lanes)
+  if (!udp_ports_fit(config))
     complaint.raise("udp-port", "with vhost-dir and " + complaint.quote("lanes") + " must be " +
                                     std::to_string(kDefaultUdpPort) + ", or differ from it by " +
                                     std::to_string(config.lanes) + " at least");
@@ -92,10 +88,7 @@ void check_lanes(const Config& config, const Complaint& complaint) {
 
 void check_memory(const Config& config, const Complaint& complaint) {
   if (config.memory_mib == 0) return;
-  Config one_job = config;
-  one_job.memory_mib = 0;
-  one_job.max_jobs = 1;
-  const std::uint32_t least = packet_memory_mib(one_job);
+  const std::uint32_t least = least_memory_mib(config);
   if (config.memory_mib < least)
     complaint.raise("memory-mib",
                     "one job with these streams, history, MTUs, ports and lanes needs " +
@@ -115,6 +108,9 @@ bool may_run_on(int cpu) {
 
 void check_cpu(const Config& config, const Complaint& complaint) {
   if (config.cpu.empty()) return;
+  if (config.lanes_wanted == 0 && config.cpu.size() > limits::kMaxLanes)
+    complaint.raise("cpu", "at most " + std::to_string(limits::kMaxLanes) +
+                               " cores expected, one for each lane");
   if (config.cpu.size() != config.lanes)
     complaint.raise("cpu", "one core for each lane expected, and " + complaint.quote("lanes"));
   if (std::all_of(config.cpu.begin(), config.cpu.end(), may_run_on)) return;
@@ -165,6 +161,11 @@ void check_vhost_directory(const Config& config, const Complaint& complaint) {
 }
 
 }  // namespace
+
+bool udp_ports_fit(const AggregatorConfig& config) {
+  const int distance = std::abs(config.udp_port - kDefaultUdpPort);
+  return config.vhost_dir.empty() || distance == 0 || distance >= config.lanes;
+}
 
 void check_together(const AggregatorConfig& config, const SecretStore& secrets,
                     const OriginOf& origin_of) {

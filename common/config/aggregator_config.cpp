@@ -14,6 +14,7 @@
 
 #include "common/base/version.hpp"
 #include "common/config/aggregator_settings.hpp"
+#include "common/config/lanes.hpp"
 #include "common/config/nearest_name.hpp"
 #include "common/config/value.hpp"
 #include "common/config/variable_names.hpp"
@@ -299,8 +300,9 @@ std::string checked(const AggregatorConfig& config, const SecretStore& secrets,
                     const Settings& settings) {
   std::ostringstream out;
   out << kTitle << "the settings are valid; in effect are\n"
-      << effective_settings(config, settings) << "# packet memory: " << packet_memory_mib(config)
-      << " MiB\n# " << secrets.describe() << "\n";
+      << effective_settings(config, settings) << "# lanes: " << config.lanes << ", "
+      << config.why_lanes << "\n# packet memory: " << packet_memory_mib(config) << " MiB\n# "
+      << secrets.describe() << "\n";
   return out.str();
 }
 
@@ -331,7 +333,7 @@ bool computes_integrity(const AggregatorConfig& config) {
 }
 
 ParseOutcome parse_aggregator(int argc, const char* const* argv, const Environment& environment,
-                              const std::vector<std::string>& variable_names) {
+                              const std::vector<std::string>& variable_names, const Cores& cores) {
   using Action = ParseOutcome::Action;
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   const auto separator = std::find(arguments.begin(), arguments.end(), "--");
@@ -356,6 +358,10 @@ ParseOutcome parse_aggregator(int argc, const char* const* argv, const Environme
     config.eal_args.insert(config.eal_args.end(), separator + 1, arguments.end());
   if (print_only)
     return {Action::kPrint, config, {}, printed(config, settings) + in_comments(warnings), {}};
+  config.cores = cores;
+  LaneCount counted = count_lanes(config);
+  config.lanes = counted.lanes;
+  config.why_lanes = std::move(counted.why);
   SecretStore secrets = settings.secrets(config, environment);
   check_together(config, secrets,
                  [&](const std::string& name) { return settings.origin_of(name); });

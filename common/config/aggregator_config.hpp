@@ -15,6 +15,7 @@
 #include "common/base/multicast.hpp"
 #include "common/config/address.hpp"
 #include "common/config/choices.hpp"
+#include "common/config/cores.hpp"
 #include "common/config/environment.hpp"
 #include "common/config/secrets.hpp"
 
@@ -44,7 +45,7 @@ struct AggregatorConfig {
   std::uint32_t memory_mib = 0;  ///< 0: see packet_memory_mib()
   std::uint16_t shard = 0;
   std::uint16_t shards = 1;
-  std::uint16_t lanes = 1;
+  std::uint16_t lanes_wanted = 0;  ///< the setting `lanes`; 0: see count_lanes()
 
   // Trust. The secrets themselves are in a SecretStore.
   std::string secret_file;  ///< empty: none
@@ -79,6 +80,11 @@ struct AggregatorConfig {
   ControlAccess control_access = ControlAccess::kOwner;
 
   std::string faults;  ///< for tests: what to do to packets; empty: nothing
+
+  // What follows from the settings and the machine when they are parsed.
+  Cores cores;
+  std::uint16_t lanes = 1;
+  std::string why_lanes;
 };
 
 /// Whether packets carry a CRC32C, and packets without one are dropped.
@@ -96,6 +102,9 @@ std::uint32_t dpdk_memory_mib(const AggregatorConfig& config);
 /// where vhost-max-ports counts only with vhost-dir set, and streams-of-a-lane is
 /// ceil(streams / (shards * lanes)).
 std::uint32_t packet_memory_mib(const AggregatorConfig& config);
+
+/// That of one job, which `memory_mib` must not be less than.
+std::uint32_t least_memory_mib(AggregatorConfig config);
 
 /// The last two lines of that: a lane's buffers that jobs may not keep.
 std::uint64_t ring_buffers(const AggregatorConfig& config);
@@ -117,6 +126,7 @@ struct ParseOutcome {
 /// malformed command line.
 ParseOutcome parse_aggregator(
     int argc, const char* const* argv, const Environment& environment = process_environment,
-    const std::vector<std::string>& variable_names = process_variable_names());
+    const std::vector<std::string>& variable_names = process_variable_names(),
+    const Cores& cores = usable_cores());
 
 }  // namespace sluice::config

@@ -169,9 +169,11 @@ std::vector<AggregatorSetting> make_settings() {
        "Index of this aggregator among the shards."},
       {jobs, "shards", "aggregators", integer(&Config::shards, {1, limits::kMaxShards}),
        "Aggregators that share the streams of every job."},
-      {jobs, "lanes", "lanes", integer(&Config::lanes, {1, limits::kMaxLanes}),
+      {jobs, "lanes", "lanes", integer(&Config::lanes_wanted, {0, limits::kMaxLanes}),
        "Poll loops that share this aggregator's streams, each for a core of its own: lane l has"
-       " queue l of every port and UDP port udp-port + l. All aggregators of a job have as many."},
+       " queue l of every port and UDP port udp-port + l. All aggregators of a job have as many. 0:"
+       " one for each core of cpu; else, of one aggregator of local workers alone, a quarter of"
+       " the cores that it may use, 1 to 4; else 1."},
 
       {trust, "secret-file", "", text(&Config::secret_file, "file"),
        "Only who proves a job's secret may join it. Lines of this file: JOB SECRET, with the job's"

@@ -35,6 +35,9 @@ std::string variable_of(std::string_view name);
 /// Where the value of a setting came from: "flag --mtu", "FILE:12", "variable NAME", "default".
 using OriginOf = std::function<std::string(const std::string& name)>;
 
+/// Whether local workers, who reach lane l at the default port plus l, find no other lane there.
+bool udp_ports_fit(const AggregatorConfig& config);
+
 /// Throws kInvalidArgument when settings contradict each other or the file system.
 void check_together(const AggregatorConfig& config, const SecretStore& secrets,
                     const OriginOf& origin_of);

@@ -38,6 +38,12 @@ std::uint32_t packet_memory_mib(const AggregatorConfig& config) {
                                         kMib);
 }
 
+std::uint32_t least_memory_mib(AggregatorConfig config) {
+  config.memory_mib = 0;
+  config.max_jobs = 1;
+  return packet_memory_mib(config);
+}
+
 void check_machine_has(std::uint64_t packet_memory_mib) {
   const auto pages = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES));
   const std::uint64_t machine_mib = pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE)) >> 20;

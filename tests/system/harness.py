@@ -119,8 +119,9 @@ class SystemTest(Stage, unittest.TestCase):
         return super().environment(**{**kind, **settings})
 
     def start_daemon(self, *flags, **settings):
-        lanes = ["--lanes", 2] if two_lanes else []
-        return super().start_daemon(*lanes, *flags, **settings)
+        """Of as many lanes on any machine, unless it is told."""
+        settings.setdefault("SLUICE_AGGREGATOR_LANES", 2 if two_lanes else 1)
+        return super().start_daemon(*flags, **settings)
 
     def check_kind_of_session(self, daemon):
         """Its jobs went by the kind that the test runs over."""

@@ -1,5 +1,5 @@
 """Aggregators of several lanes: each serves its streams of every job, over local and network
-ports."""
+ports. How many there are, if nobody says."""
 import os
 import unittest
 
@@ -70,6 +70,63 @@ class Lanes(harness.SystemTest):
             self.end_steady_job(job)
         daemon.wait_to_say("warning .*: 4 lanes share ")
         self.ends_on_signal(daemon)
+
+
+class Default(harness.SystemTest):
+    """What a daemon without `lanes` makes of the cores that it may use."""
+
+    def start_by_default(self, *flags, before_exec=None):
+        daemon = self.start("a0", harness.program("sluice-aggregator"), "--vhost-dir",
+                            self.directory(), *flags, before_exec=before_exec)
+        daemon.address = self.address("a0")
+        daemon.wait_to_say(harness.READY)
+        return daemon
+
+    def test_one_core(self):
+        core = max(os.sched_getaffinity(0))
+        daemon = self.start_by_default(before_exec=lambda: os.sched_setaffinity(0, {core}))
+        self.assertIn("lanes: 1, a quarter of 1 core, at least 1\n", daemon.err)
+
+    @unittest.skipIf(os.getuid() != 0, harness.NEEDS_ROOT)
+    def test_a_quota(self):
+        cores = len(os.sched_getaffinity(0))
+        if cores == 1:
+            self.skipTest("needs two cores")
+        group = self.group_of_one_core()
+
+        def enter():
+            with open(os.path.join(group, "cgroup.procs"), "w", encoding="ascii") as file:
+                file.write("0")
+
+        daemon = self.start_by_default(before_exec=enter)
+        self.assertIn(f"lanes: 1, a quarter of 1 core (of {cores}, by a CPU quota), at least 1\n",
+                      daemon.err)
+        self.ends_on_signal(daemon)
+
+    def group_of_one_core(self):
+        """A control group's directory, in the hierarchy that has quotas."""
+        for place, name, quota in (("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "100000"),
+                                   ("/sys/fs/cgroup", "cpu.max", "100000 100000")):
+            group = os.path.join(place, f"sluice-test-{os.getpid()}")
+            try:
+                os.mkdir(group)
+            except OSError:
+                continue
+            self.addCleanup(os.rmdir, group)
+            if os.path.exists(os.path.join(group, name)):
+                with open(os.path.join(group, name), "w", encoding="ascii") as file:
+                    file.write(quota)
+                return group
+        return self.skipTest("needs a control group with a CPU quota")
+
+    def test_a_lane_for_each_core_of_cpu(self):
+        core = max(os.sched_getaffinity(0))
+        daemon = self.start_by_default("--cpu", core, "--cpu", core)
+        self.assertIn("lanes: 2, one for each core of cpu\n", daemon.err)
+        self.end_steady_job(self.start_steady_job(2, daemon))
+        self.ends_on_signal(daemon)
+        for lane in LANES:
+            self.assertGreater(self.counter(daemon, "rounds_finished", lane), 0)
 
 
 @unittest.skipIf(os.getuid() != 0, harness.NEEDS_ROOT)

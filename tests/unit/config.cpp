@@ -6,6 +6,8 @@
 #include <sstream>
 
 #include "common/config/address.hpp"
+#include "common/config/cores.hpp"
+#include "common/config/lanes.hpp"
 #include "common/config/log.hpp"
 #include "common/config/nearest_name.hpp"
 #include "common/config/rate_limit.hpp"
@@ -55,7 +57,7 @@ const std::vector<IntegerFacts> kIntegers{
     {"job-memory-mib", 1, 1'048'576, 64},
     {"shard", 0, 255, 0, {"--shards", "256", "--streams", "256"}},
     {"shards", 1, 256, 1, {"--streams", "256"}},
-    {"lanes", 1, 8, 1},
+    {"lanes", 0, 8, 0},
     {"reply-rate-limit", 1, 1'000'000, 1000},
     {"liveness-timeout-ms", 100, 600'000, 5000},
     {"formation-timeout-ms", 100, 600'000, 30'000},
@@ -504,6 +506,112 @@ TEST_CASE("the example configurations are valid") {
   CHECK(node.config.pci);
   CHECK(node.config.shard == 1);
   CHECK(node.config.lanes == 2);
+}
+
+TEST_CASE("lanes follow from the cores where local workers alone use them") {
+  const auto counted = [](std::uint32_t cores, const Words& arguments = {}) {
+    return parse(valid(arguments), {}, {cores, std::nullopt}).config;
+  };
+  const std::map<std::uint32_t, int> by_cores{{1, 1},  {2, 1},  {4, 1},  {7, 1},   {8, 2},
+                                              {12, 3}, {16, 4}, {64, 4}, {1024, 4}};
+  for (const auto& [cores, lanes] : by_cores) CHECK(counted(cores).lanes == lanes);
+  CHECK(counted(2).why_lanes == "a quarter of 2 cores, at least 1");
+  CHECK(counted(8).why_lanes == "a quarter of 8 cores");
+  CHECK(counted(20).why_lanes == "a quarter of 20 cores, at most 4");
+
+  for (const char* const set : {"1", "2", "8"}) {
+    CHECK(counted(16, {"--lanes", set}).lanes == std::stoi(set));
+    CHECK(counted(2, {"--lanes", set}).why_lanes == "as set");
+  }
+  CHECK(counted(2, {"--cpu", "0 0"}).lanes == 2);
+  CHECK(counted(2, {"--cpu", "0 0"}).why_lanes == "one for each core of cpu");
+  CHECK(error_of(valid({"--cpu", "0 0 0 0 0 0 0 0 0"})) ==
+        "cpu = 0 0 0 0 0 0 0 0 0 (flag --cpu): at most 8 cores expected, one for each lane");
+
+  SECTION("one lane where more need what cores do not tell") {
+    const Words port{"--port", "net_tap0", "--address", "10.0.0.1/24"};
+    CHECK(counted(64, port).lanes == 1);
+    CHECK(counted(64, port).why_lanes == "the default with a network port");
+    CHECK(parse(port, {}, {64, std::nullopt}).config.lanes == 1);
+    CHECK(counted(64, {"--shards", "2"}).lanes == 1);
+    CHECK(counted(64, {"--shards", "2"}).why_lanes == "the default with several shards");
+  }
+  SECTION("no more than the other settings allow") {
+    CHECK(counted(16, {"--streams", "3"}).lanes == 3);
+    CHECK(counted(16, {"--udp-port", "4749"}).lanes == 2);
+    CHECK(counted(16, {"--udp-port", "4751"}).lanes == 4);
+    const auto two = least_memory_mib(counted(16, {"--lanes", "2"}));
+    CHECK(counted(16, {"--memory-mib", std::to_string(two)}).lanes == 2);
+    CHECK(counted(16, {"--memory-mib", std::to_string(two - 1)}).lanes == 1);
+    CHECK(counted(16, {"--streams", "3"}).why_lanes ==
+          "a quarter of 16 cores, as far as the other settings allow");
+  }
+  CHECK_THAT(
+      parse(valid({"--check-config"}), {}, {16, std::nullopt}).text,
+      Contains("\nlanes = 0  # default\n") && Contains("\n# lanes: 4, a quarter of 16 cores\n"));
+}
+
+TEST_CASE("the cores that may be used are those of the affinity, and no more than a quota") {
+  const auto of = [](std::uint32_t allowed, std::optional<std::uint32_t> quota) {
+    return Cores{allowed, quota}.describe();
+  };
+  CHECK(of(16, std::nullopt) == "16 cores");
+  CHECK(of(16, 64) == "16 cores");
+  CHECK(of(16, 2) == "2 cores (of 16, by a CPU quota)");
+  CHECK(of(1, std::nullopt) == "1 core");
+  cpu_set_t before;
+  REQUIRE(sched_getaffinity(0, sizeof before, &before) == 0);
+  CHECK(usable_cores().allowed == static_cast<std::uint32_t>(CPU_COUNT(&before)));
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  for (unsigned cpu = 0; CPU_COUNT(&one) == 0; ++cpu)
+    if (CPU_ISSET(cpu, &before)) CPU_SET(cpu, &one);
+  REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
+  CHECK(usable_cores().allowed == 1);
+  CHECK(sched_setaffinity(0, sizeof before, &before) == 0);
+}
+
+TEST_CASE("a control group's CPU quota is counted in whole cores") {
+  const Directory directory;
+  const fs::path mount = directory.path();
+  const auto quota = [&](const std::string& lines) {
+    return cpu_quota(directory.file("cgroup", lines), mount);
+  };
+  const auto write = [&](const std::string& group, const std::string& name,
+                         const std::string& text) {
+    fs::create_directories(mount / group);
+    directory.file(group + "/" + name, text + "\n");
+  };
+  CHECK(quota("") == std::nullopt);
+  CHECK(quota("0::/a/b\n") == std::nullopt);
+  CHECK(quota("no group\n0:\n") == std::nullopt);
+  CHECK(cpu_quota(mount / "none", mount) == std::nullopt);
+
+  write("a/b", "cpu.max", "max 100000");
+  CHECK(quota("0::/a/b\n") == std::nullopt);
+  write("a", "cpu.max", "650000 100000");  // what is above bounds all below
+  CHECK(quota("0::/a/b\n") == 6u);
+  write("a/b", "cpu.max", "250000 100000");
+  CHECK(quota("0::/a/b\n") == 2u);
+  CHECK(quota("0::/a\n") == 6u);
+  CHECK(quota("0::/host/path/of/a/container\n") == std::nullopt);
+  write(".", "cpu.max", "20000 100000");  // less than a core is one
+  CHECK(quota("0::/host/path/of/a/container\n") == 1u);
+  CHECK(quota("0::/../../a\n") == 1u);
+  for (const char* const broken : {"", "x", "100000", "0 0", "100000 0", "-5 100000"}) {
+    write(".", "cpu.max", broken);
+    CHECK(quota("0::/\n") == std::nullopt);
+  }
+
+  write("cpu/v1", "cpu.cfs_quota_us", "400000");
+  write("cpu/v1", "cpu.cfs_period_us", "100000");
+  const std::string others = "3:memory:/a\n2:cpuset,cpuacct:/v1\n";
+  CHECK(quota(others + "0::/\n") == std::nullopt);
+  CHECK(quota(others + "4:cpu,cpuacct:/v1\n0::/\n") == 4u);
+  CHECK(quota("4:cpu:/v1\n0::/a\n") == 4u);
+  CHECK(quota("4:cpu:/v1\n0::/a/b\n") == 2u);
+  write("cpu/v1", "cpu.cfs_quota_us", "-1");
+  CHECK(quota("4:cpu:/v1\n") == std::nullopt);
 }
 
 TEST_CASE("packet memory follows its rule") {

@@ -52,13 +52,15 @@ inline Environment environment_of(Variables variables) {
   };
 }
 
-inline ParseOutcome parse(const Words& arguments, Variables variables = {}) {
+/// On a machine of so many cores: tests are the same on any.
+inline ParseOutcome parse(const Words& arguments, Variables variables = {},
+                          const Cores& cores = {2, std::nullopt}) {
   std::vector<const char*> argv{"sluice-aggregator"};
   for (const std::string& argument : arguments) argv.push_back(argument.c_str());
   Words names;
   for (const auto& [name, value] : variables) names.push_back(name);
   return parse_aggregator(static_cast<int>(argv.size()), argv.data(),
-                          environment_of(std::move(variables)), names);
+                          environment_of(std::move(variables)), names, cores);
 }
 
 template <class Call>
