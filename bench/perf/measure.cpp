@@ -3,6 +3,7 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "bench/perf/reference.hpp"
 #include "bench/perf/tensors.hpp"
@@ -11,6 +12,8 @@ namespace sluice::perf {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::microseconds kLatestWakeUp{200};
 
 /// What ranks add up, in the order it travels in.
 struct Counters {
@@ -76,6 +79,7 @@ class Runner {
 
   void execute(bool timed) {
     job_.barrier().wait();
+    pause();
     const auto start = Clock::now();
     const Work work =
         job_.all_reduce(input_.data(), output_.data(), tensors_.spec().elements, case_.type, op_);
@@ -85,6 +89,14 @@ class Runner {
     if (!timed) return;
     times_.push_back(time.count());
     counters_.add(work.statistics());
+  }
+
+  /// Ends on all ranks at nearly the same time, whenever the kernel wakes them.
+  void pause() const {
+    if (options_.pause.count() == 0) return;
+    const auto end = Clock::now() + options_.pause;
+    std::this_thread::sleep_until(end - kLatestWakeUp);
+    while (Clock::now() < end) continue;
   }
 
   Communicator& job_;

@@ -56,6 +56,9 @@ std::vector<FlagGroup> flags() {
           .value("refill", "1",
                  "1 fills tensors before every run, 0 before a row's first (with --check 0 and "
                  "--in-place 0 only)")
+          .value("pause-us", "0",
+                 "microseconds, 0..1000000, in which all ranks sleep before each iteration, as "
+                 "between two steps of training: what is timed begins with idle cores")
           .value("seed", "1", "of values and block positions, 0..2^64-1, equal on all ranks")
           .file("json", "also write the rows to this file (rank 0)")
           .on("help,h", "print this and exit")
@@ -161,6 +164,7 @@ Options interpret(const Values& values) {
   options.refill = values.integer("refill", 0, 1) == 1;
   if (!options.refill && (options.check || options.in_place != std::vector<bool>{false}))
     values.refuse("refill", "1, as --check 1 and results in place need it");
+  options.pause = std::chrono::microseconds(values.integer("pause-us", 0, 1'000'000));
   if (values.given("block-elements"))
     options.block_elements = static_cast<std::uint16_t>(values.integer("block-elements", 1, 16384));
   if (values.given("streams"))

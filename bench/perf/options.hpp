@@ -1,6 +1,7 @@
 // The command line of sluice-perf: nccl-tests' flags, and Sluice's own.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -36,6 +37,8 @@ struct Options {
   std::uint32_t warmup_iterations = 0;
   bool check = true;
   bool refill = true;  ///< before every run, with values of its own; else once
+
+  std::chrono::microseconds pause{0};  ///< before each iteration
 
   std::vector<ElementType> types;
   std::vector<Reduction> reductions;
