@@ -32,9 +32,6 @@ std::size_t few_bytes(std::size_t ranks) {
   return (ranks > 2 * cores ? std::size_t{32} : std::size_t{128}) << 10;
 }
 
-/// How long to sleep at most where ports tell of frames: timers and links are looked at between.
-constexpr std::chrono::milliseconds kEventWait{1};
-
 /// Bursts of frames that a turn takes at most before it looks at timers: what waits there already
 /// is not lost.
 constexpr std::size_t kMostBursts = 32;
@@ -207,7 +204,7 @@ void Progress::run() {
       work = turn();
     }
     idle.set_yields(yields());
-    rest(idle.sleep_after(work));
+    rest(idle.sleep_after(work), 0, [this] { return is_driven(); });
   }
 }
 
@@ -226,19 +223,15 @@ std::uint32_t Progress::yields() const {
   return awaits_much_.load(std::memory_order_relaxed) ? 0 : kYields;
 }
 
-/// Sleeps so long, if at all; where the ports tell of frames, until there are some.
-void Progress::rest(std::chrono::microseconds sleep) {
-  if (sleep.count() == 0) return;
-  net::RxEvents events;
-  if (waiters_.load(std::memory_order_relaxed) <= 1) {  // else another may do our work: look often
-    const std::unique_lock lock(turn_, std::try_to_lock);
-    if (lock && attachment_->io().arm(events) && turn() != 0) return;
-    if (lock && attachment_->io().has_backlog()) events.clear();  // of room nobody tells
-  }
-  if (events.empty())
-    std::this_thread::sleep_for(sleep);
-  else
-    events.wait(kEventWait);
+/// Has the ports tell of frames, if they can: `events` is empty otherwise. Where more threads drive
+/// the loop, another may do our work, which no frame tells; nor may it miss what it was told.
+/// False: there was work just now.
+bool Progress::prepare_to_sleep(int drivers, net::RxEvents& events) {
+  const std::unique_lock lock(turn_, std::try_to_lock);
+  if (!lock || waiters_.load(std::memory_order_relaxed) > drivers) return true;
+  if (attachment_->io().arm(events) && turn() != 0) return false;
+  if (attachment_->io().has_backlog()) events.clear();  // of room nobody tells
+  return true;
 }
 
 /// One turn of the loop: what came in, what is due, what is done, what goes out.

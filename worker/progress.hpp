@@ -51,6 +51,9 @@ class Member {
 };
 
 class Progress {
+  /// How long to sleep at most where ports tell of frames: timers and links are looked at between.
+  static constexpr std::chrono::milliseconds kEventWait{1};
+
  public:
   explicit Progress(const ContextOptions& options);
   ~Progress();
@@ -143,7 +146,7 @@ class Progress {
       if (std::unique_lock lock(turn_, std::defer_lock); !claimed && lock.try_lock()) work = turn();
       if (deadline != kNever && now() >= deadline) return done();
       idle.set_yields(yields());
-      rest(idle.sleep_after(work));
+      rest(idle.sleep_after(work), 1, done);
     }
     return true;
   }
@@ -155,7 +158,21 @@ class Progress {
   void tell_begun();
   void run();
   void sleep_while_others_drive();
-  void rest(std::chrono::microseconds sleep);
+
+  bool prepare_to_sleep(int drivers, net::RxEvents& events);
+
+  /// Sleeps so long, if at all; where the ports tell of frames, until there are some. `drivers`: 1
+  /// of a thread that drives the loop, 0 of the progress thread.
+  template <class Done>
+  void rest(std::chrono::microseconds sleep, int drivers, Done&& done) {
+    if (sleep.count() == 0) return;
+    net::RxEvents events;
+    if (!prepare_to_sleep(drivers, events) || done()) return;
+    if (events.empty())
+      std::this_thread::sleep_for(sleep);
+    else
+      events.wait(kEventWait);
+  }
 
   const unsigned generation_ = fork_generation();
   const IdleStrategy idle_;

@@ -276,6 +276,7 @@ bool DatagramIo::arm(RxEvents& events) {
     events.clear();
     return false;
   }
+  events.clear_past();  // what came before is found by receiving once more
   for (const PortState* port : polled_) rte_eth_dev_rx_intr_enable(port->view.id, port->view.queue);
   armed_ = true;
   // The peer looks at what was asked after it has published a frame; we ask, then look for frames.

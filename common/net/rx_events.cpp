@@ -14,17 +14,19 @@ bool RxEvents::add(int descriptor) {
   return true;
 }
 
-void RxEvents::wait(Duration longest) {
+void RxEvents::clear_past() const {
+  for (std::size_t i = 0; i < count_; ++i) {
+    std::uint64_t frames;
+    [[maybe_unused]] const auto taken = read(descriptors_[i], &frames, sizeof frames);
+  }
+}
+
+void RxEvents::wait(Duration longest) const {
   std::array<pollfd, kMax> waiting;
   for (std::size_t i = 0; i < count_; ++i) waiting[i] = {descriptors_[i], POLLIN, 0};
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(longest);
   const timespec at_most{seconds.count(), (longest - seconds).count()};
-  if (ppoll(waiting.data(), count_, &at_most, nullptr) <= 0) return;
-  for (std::size_t i = 0; i < count_; ++i) {
-    if ((waiting[i].revents & POLLIN) == 0) continue;
-    std::uint64_t frames;
-    [[maybe_unused]] const auto taken = read(waiting[i].fd, &frames, sizeof frames);
-  }
+  ppoll(waiting.data(), count_, &at_most, nullptr);
 }
 
 }  // namespace sluice::net

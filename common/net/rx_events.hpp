@@ -20,8 +20,13 @@ class RxEvents {
   void clear() { count_ = 0; }
   bool empty() const { return count_ == 0; }
 
-  /// Sleeps until one is readable, `longest` at most, or until a signal comes.
-  void wait(Duration longest);
+  /// None of them is readable any more, until a further frame comes.
+  void clear_past() const;
+
+  /// Sleeps until one is readable, `longest` at most, or until a signal comes. It stays readable:
+  /// several threads may wait for the same, and a frame that one of them slept through must wake
+  /// the others.
+  void wait(Duration longest) const;
 
  private:
   std::array<int, kMax> descriptors_{};

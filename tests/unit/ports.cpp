@@ -290,6 +290,7 @@ TEST_CASE("A worker's port wakes who sleeps until frames come") {
     pair.lane.send(worker.worker_seen_by_daemon, pair.lane.allocate(1));
     pair.lane.flush();
     events.wait(20s);
+    events.wait(20s);  // whoever else waits for it wakes, too
     CHECK(now() - begin < 20s);
     worker.turn();
     CHECK(worker.at_worker.size() == i);
