@@ -12,6 +12,8 @@ from typing import Any
 
 SONAME = "libsluice.so.0"
 VARIABLE = "SLUICE_LIBRARY"
+OWN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib", SONAME)  # of a wheel
+PROCESSOR = ("ssse3", "sse4_1", "sse4_2", "popcnt")  # what DPDK is built for, as Linux names it
 FOREVER = 2**63 - 1
 
 
@@ -236,8 +238,25 @@ _PLAIN: dict[str, tuple[Any, list[Any]]] = {
 }
 
 
+def _check_processor() -> None:
+    """On another one the library would end the process by a signal, or not be loaded."""
+    machine = os.uname().machine
+    if machine != "x86_64":
+        raise ImportError(f"sluice: the processor is {machine}; x86_64 expected")
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            flags = next((line.split() for line in file if line.startswith("flags")), None)
+    except OSError:
+        return  # then DPDK tells, when a Context is made
+    missing = [name for name in PROCESSOR if flags is not None and name not in flags]
+    if missing:
+        raise ImportError("sluice: the processor lacks " + ", ".join(missing)
+                          + "; x86_64 of 2009 or later (x86-64-v2) expected")
+
+
 def _load() -> ctypes.CDLL:
-    path = os.environ.get(VARIABLE) or SONAME
+    _check_processor()
+    path = os.environ.get(VARIABLE) or (OWN if os.path.exists(OWN) else SONAME)
     try:
         library = ctypes.CDLL(path)
     except OSError as error:
