@@ -88,12 +88,13 @@ worker::OpRequest request(Collective collective, const Tensors& tensors,
   request.input = static_cast<const std::byte*>(tensors.input);
   request.output = static_cast<std::byte*>(tensors.output);
   request.tag = options.tag;
+  if (options.device != nullptr) request.device = {.tensors = options.device};
   return request;
 }
 
 worker::OpRequest request(Collective collective, const Tensors& tensors,
                           const ReduceOptions& options) {
-  worker::OpRequest result = request(collective, tensors, MoveOptions{options.tag});
+  worker::OpRequest result = request(collective, tensors, MoveOptions{options.tag, options.device});
   result.reduction = options.reduction;
   result.block_elements = options.block_elements;
   result.nonzero_blocks = options.nonzero_blocks;
@@ -359,6 +360,7 @@ void Communicator::Impl::start(worker::OpRequest request, std::span<const std::u
   request.root = static_cast<std::uint16_t>(root);
   worker::lay_out(request, {options.rank, options.world_size}, counts);
   worker::check(request, std::string(name(request.collective)), session_);
+  worker::begin_copies(request, session_);
   request.timeout = timeout_of(*state);
   progress_->with_turn(
       [&](Attachment& attachment, Time now) { submit(request, state, attachment, now); });
@@ -378,7 +380,7 @@ SplitWork Communicator::Impl::split(SplitKind kind, std::int32_t color, std::int
   constexpr std::uint64_t kElements = sizeof(SplitEntry) / sizeof(std::int64_t);
   const std::vector<std::uint64_t> counts(entries.size(), kElements);
   start(request(Collective::kAllGather, {&own, entries.data(), ElementType::kInt64},
-                MoveOptions{static_cast<std::uint64_t>(kind)}),
+                MoveOptions{.tag = static_cast<std::uint64_t>(kind)}),
         counts, 0, state);
   return SplitWork(state);
 }
@@ -493,6 +495,7 @@ Work Communicator::Impl::post(bool sends, std::int32_t peer, worker::OpRequest r
   const auto end = static_cast<std::uint16_t>(sends ? 0 : 1);
   worker::lay_out(request, {.rank = end, .ranks = 2}, {&count, 1});
   worker::check(request, call, session_);
+  worker::begin_copies(request, session_);
   const auto other = static_cast<std::uint16_t>(peer);
   const Route route = sends ? Route{options.rank, other} : Route{other, options.rank};
   const auto state = new_work();

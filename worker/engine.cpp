@@ -112,7 +112,8 @@ void Engine::advance_streams(ShardMembership& membership, Time now, KeepingSink&
 void Engine::let_run(ShardMembership& membership, Time now, KeepingSink& sink) {
   turns_.clear();
   for (std::size_t s = membership.shard(); s < streams_.size(); s += memberships_.size())
-    if (const Turn turn = streams_[s].turn(ops_); turn.op < ops_.end()) turns_.push_back(turn);
+    if (const Turn turn = streams_[s].turn(ops_); turn.op < ops_.ready_end())
+      turns_.push_back(turn);
   if (turns_.empty()) return membership.window.let_run({}, true);
   const std::size_t most = std::min<std::size_t>(membership.window.width(), turns_.size());
   std::partial_sort(turns_.begin(), turns_.begin() + static_cast<std::ptrdiff_t>(most),
@@ -336,18 +337,35 @@ OpNumber Engine::submit(const OpRequest& request, Time now, KeepingSink& sink) {
         Error(ErrorCode::kAborted, config_.known_as().name() + ": not a member")));
   assert(streams_.empty() || streams_.size() == session().streams);
   const OpNumber op = ops_.end();
-  const Operation& added = add(request);
+  const OpNumber ready = ops_.ready_end();
+  add(request);
   deadline_ = std::min(deadline_, request.timeout.due);
-  for (std::uint16_t i = 0; i < added.streams_left; ++i) {
-    const auto s = static_cast<std::uint16_t>((op + i) % session().streams);
-    Stream* x = stream_at(StreamId{s});  // none yet while a shard takes us in again
-    if (x == nullptr || x->busy()) continue;
-    StreamScope scope = scope_of(StreamId{s}, now, sink);
-    x->advance(scope);
+  if (awaits_arrivals()) deadline_ = std::min(deadline_, after(now, kArrivalLook));
+  begin_ready(ready, now, sink);
+  return op;
+}
+
+/// Those ops from `first` on that are ready are begun where nothing else runs.
+void Engine::begin_ready(OpNumber first, Time now, KeepingSink& sink) {
+  if (first >= ops_.ready_end()) return;
+  for (OpNumber op = first; op < ops_.ready_end(); ++op) {
+    const std::uint16_t streams = ops_.find(op)->streams_left;
+    for (std::uint16_t i = 0; i < streams; ++i) {
+      const auto s = static_cast<std::uint16_t>((op + i) % session().streams);
+      Stream* x = stream_at(StreamId{s});  // none yet while a shard takes us in again
+      if (x == nullptr || x->busy()) continue;
+      StreamScope scope = scope_of(StreamId{s}, now, sink);
+      x->advance(scope);
+    }
   }
   for (const auto& membership : memberships_)
     if (!membership->window.is_open()) let_run(*membership, now, sink);
-  return op;
+}
+
+/// Of tensors on a device.
+void Engine::look_for_arrivals(Time now, KeepingSink& sink) {
+  const OpNumber first = ops_.ready_end();
+  if (ops_.find_ready()) begin_ready(first, now, sink);
 }
 
 Operation& Engine::add(const OpRequest& request) {
@@ -482,9 +500,11 @@ void Engine::on_link(std::uint16_t port_id, bool up, Time now) {
 }
 
 void Engine::on_time(Time now, KeepingSink& sink) {
+  if (awaits_arrivals()) look_for_arrivals(now, sink);
   if (now < deadline_) return;
   if (const auto op = ops_.overdue(now)) return end_overdue(*op, sink);
   deadline_ = ops_.next_overdue();
+  if (awaits_arrivals()) deadline_ = std::min(deadline_, after(now, kArrivalLook));
   for (std::uint16_t s = 0; s < streams_.size(); ++s) {
     if (now >= streams_[s].due()) {
       StreamScope scope = scope_of(StreamId{s}, now, sink);

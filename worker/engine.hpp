@@ -64,6 +64,8 @@ class Engine {
   void on_time(Time now, KeepingSink& sink);
   Time next_deadline() const { return deadline_; }
 
+  /// How often it is looked whether a tensor has come from a device.
+  static constexpr Duration kArrivalLook = std::chrono::microseconds(20);
   /// Shorter pauses of the loop need not be excused.
   static constexpr Duration kLongTurn = std::chrono::milliseconds(1);
   /// The loop did not run for so long until now: that is no silence of the aggregators, and no
@@ -74,6 +76,9 @@ class Engine {
 
   /// A local port's link went down or came up: what would be noticed by silence is known at once.
   void on_link(std::uint16_t port_id, bool up, Time now);
+
+  /// Ops wait for their tensors, which a device copies: see on_time().
+  bool awaits_arrivals() const { return ops_.ready_end() != ops_.end(); }
 
   /// Begins to leave; with ops pending, aborts.
   void leave(Time now, KeepingSink& sink, Departure departure = Departure::kByChoice);
@@ -167,6 +172,8 @@ class Engine {
   StreamScope scope_of(StreamId s, Time now, KeepingSink& sink) {
     return {config_, shard_of(s), ops_, counters_, sink, deadline_, now};
   }
+  void begin_ready(OpNumber first, Time now, KeepingSink& sink);
+  void look_for_arrivals(Time now, KeepingSink& sink);
   void let_run(ShardMembership& membership, Time now, KeepingSink& sink);
   void flush(KeepingSink& sink) { control_.flush(sink); }
 

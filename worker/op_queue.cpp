@@ -9,18 +9,23 @@ Operation& OpQueue::add(const OpRequest& request, const Geometry& geometry,
                         const SearchLimits& search) {
   ++pending_;
   next_overdue_ = std::min(next_overdue_, request.timeout.due);
-  return ops_.emplace_back(request, geometry, search);
+  Operation& added = ops_.emplace_back(request, geometry, search);
+  find_ready();
+  return added;
 }
 
 Operation& OpQueue::add(const OpRequest& request, const KeyedGeometry& geometry) {
   ++pending_;
   next_overdue_ = std::min(next_overdue_, request.timeout.due);
-  return ops_.emplace_back(request, geometry, result_memory_);
+  Operation& added = ops_.emplace_back(request, geometry, result_memory_);
+  find_ready();
+  return added;
 }
 
 OpNumber OpQueue::refuse(const Error& error) {
   assert(pending_ == 0 && ops_.empty());
   const OpNumber op = first_++;
+  ready_end_ = first_;
   completions_.push_back({op, {}, error.of_op(op)});
   ++counters_.ops_failed;
   return op;
@@ -46,6 +51,7 @@ void OpQueue::finish_on_stream(OpNumber number) {
   withdraw_from_stream(number);
   if (--op.streams_left != 0) return;
   --pending_;
+  op.finish();
   ++counters_.ops_completed;
   const auto error = op.keyed() == nullptr ? std::nullopt : op.keyed()->finish();
   completions_.push_back({number, op.statistics, error});
@@ -97,6 +103,7 @@ std::vector<OpRequest> OpQueue::withdraw_all() {
 
 void OpQueue::clear() {
   ops_.clear();
+  ready_end_ = first_;
   pending_ = running_streams_ = awaited_bytes_ = 0;
   next_overdue_ = kNever;
 }

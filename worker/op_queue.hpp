@@ -22,6 +22,14 @@ class OpQueue {
 
   OpNumber begin() const { return first_; }              ///< no earlier op is in the queue
   OpNumber end() const { return first_ + ops_.size(); }  ///< the next op's number
+  /// Streams begin no op from here on, or after it: its tensors have not arrived.
+  OpNumber ready_end() const { return ready_end_; }
+  /// Looks again; whether there are more now.
+  bool find_ready() {
+    const OpNumber before = ready_end_;
+    while (ready_end_ < end() && find(ready_end_)->is_ready()) ++ready_end_;
+    return ready_end_ != before;
+  }
   /// An op below end(); null if it has left the queue.
   Operation* find(OpNumber op) {
     assert(op < end());
@@ -79,6 +87,7 @@ class OpQueue {
   std::shared_ptr<ResultMemory> result_memory_ = std::make_shared<ResultMemory>();
   std::deque<Operation> ops_;  // first_ .. : not all of them done
   OpNumber first_ = 0;
+  OpNumber ready_end_ = 0;
   std::size_t pending_ = 0;
   std::size_t running_streams_ = 0;
   std::size_t awaited_bytes_ = 0;

@@ -151,6 +151,30 @@ void lay_out(OpRequest& request, RankOf me, Counts counts) {
   }
 }
 
+DevicePlan device_plan(const OpRequest& request, const Session& session) {
+  DevicePlan plan{.type = request.tensor_type()};
+  plan.block_elements = fitting_block_elements(session, request.block_elements, plan.type);
+  plan.blocks = static_cast<std::uint32_t>((request.element_count + plan.block_elements - 1) /
+                                           plan.block_elements);
+  const ElementRange whole{0, request.element_count};
+  const ElementRange held = request.held.value_or(whole);
+  plan.held_begin = held.begin;
+  plan.held_end = held.end;
+  const std::vector<ElementRange> wanted = request.wanted.value_or(std::vector{whole});
+  plan.is_wanted_in_one = wanted.size() <= 1;
+  if (wanted.size() == 1) plan.wanted_begin = wanted[0].begin;
+  plan.wanted_end = plan.wanted_begin;
+  for (const ElementRange& range : wanted) plan.wanted_end += range.end - range.begin;
+  return plan;
+}
+
+void begin_copies(OpRequest& request, const Session& session) {
+  if (request.device && request.element_count == 0) request.device.reset();
+  if (!request.device) return;
+  request.device->plan = device_plan(request, session);
+  request.device->words = request.device->tensors->begin(request.device->plan);
+}
+
 std::optional<std::string> too_long(const OpRequest& request, const Session& session) {
   if (request.keyed) {
     const KeyedRequest& keyed = *request.keyed;
@@ -162,6 +186,10 @@ std::optional<std::string> too_long(const OpRequest& request, const Session& ses
   }
   const std::uint32_t block =
       fitting_block_elements(session, request.block_elements, request.tensor_type());
+  if (request.device && request.device->has_begun() && request.device->plan.block_elements != block)
+    return "its tensors on a device are copied in blocks of " +
+           std::to_string(request.device->plan.block_elements) + " elements, and the session has " +
+           "blocks of " + std::to_string(block);
   const std::uint64_t most = max_element_count(block);
   if (request.element_count <= most) return std::nullopt;
   return std::to_string(request.element_count) + " elements in blocks of " + std::to_string(block) +

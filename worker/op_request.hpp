@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include <sluice/device.hpp>
 #include <sluice/error.hpp>
 #include <sluice/types.hpp>
 
@@ -31,6 +32,15 @@ struct OpTimeout {
   static OpTimeout of(Time called, std::chrono::milliseconds limit) {
     return limit.count() == 0 ? OpTimeout{} : OpTimeout{limit, after(called, limit)};
   }
+};
+
+/// Of tensors that lie on a device.
+struct DeviceRequest {
+  DeviceTensors* tensors = nullptr;
+  DevicePlan plan = {};
+  DeviceWords words = {};
+
+  bool has_begun() const { return words.arrived != nullptr; }
 };
 
 /// What the caller asks for. The memory stays the engine's until the op's Completion.
@@ -56,6 +66,8 @@ struct OpRequest {
   Encoding encoding = Encoding::kNone;  ///< of a reduction of fp32
   std::uint64_t rounding_seed = 0;      ///< of a scaled encoding; 0: to nearest
   OpTimeout timeout = {};
+  /// `input` and `output` are what passes between a device and us.
+  std::optional<DeviceRequest> device = {};
   /// Of a sparse_all_reduce, which has no tensor: type, reduction, tag, encoding and rounding_seed
   /// above count for it, too.
   std::optional<KeyedRequest> keyed = {};
@@ -91,8 +103,13 @@ struct RankOf {
 /// not as many, or more than 2^64 elements in all.
 void lay_out(OpRequest& request, RankOf me, std::span<const std::uint64_t> counts);
 
+/// How a request that is laid out is cut in this session: for whoever copies its tensors.
+DevicePlan device_plan(const OpRequest& request, const Session& session);
+/// Of a request that was checked: has its tensors copied, if they lie on a device.
+void begin_copies(OpRequest& request, const Session& session);
+
 /// Why the blocks that an op has in this session are too small for a tensor so long: their indices
-/// could not tell them apart. Nothing: they are not.
+/// could not tell them apart; or not those in which a device copies it. Nothing: they are neither.
 std::optional<std::string> too_long(const OpRequest& request, const Session& session);
 
 /// Of a request that is laid out: throws kInvalidArgument, in the name of `call`, for what the

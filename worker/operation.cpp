@@ -43,7 +43,9 @@ Operation::Operation(const OpRequest& request, const Geometry& geometry, const S
       held_(request.held.value_or(ElementRange{0, geometry.element_count})),
       nonzero_(
           {request.input, geometry.element_count, geometry.block_elements, request.tensor_type()},
-          request.nonzero_blocks, search, held_) {
+          request.device ? request.device->words.nonzero_blocks : request.nonzero_blocks, search,
+          held_),
+      device_(request.device ? std::make_unique<DeviceSide>(*request.device) : nullptr) {
   assert(geometry.element_count <= max_element_count(geometry.block_elements));
   assert(held_.begin <= held_.end && held_.end <= geometry.element_count);
   descriptor_.collective = static_cast<std::uint8_t>(request.collective);
@@ -139,6 +141,7 @@ std::size_t Operation::store(BlockIndex b, std::span<const std::byte> sum, std::
     else
       copy(out, sum.data() + type.bytes(first), type.bytes(count));
   });
+  if (device_) device_->has_result(b, (elements - 1) / geometry_.block_elements + 1);
   return read;
 }
 
@@ -150,6 +153,7 @@ void Operation::keep_own(BlockIndex b) {
   assert(b.value < geometry_.blocks && keeps_own_sums());
   numeric::make_zeros_positive(request_.tensor_type(), request_.output + geometry_.offset_of(b),
                                geometry_.elements_of(b));
+  if (device_) device_->has_result(b, 1);
 }
 
 void Operation::write_zeros(BlockIndex begin, BlockIndex end) {

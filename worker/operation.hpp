@@ -19,6 +19,7 @@
 #include "common/protocol/wanted.hpp"
 #include "common/protocol/wire.hpp"
 #include "worker/config.hpp"
+#include "worker/device_side.hpp"
 #include "worker/keyed_operation.hpp"
 #include "worker/nonzero_map.hpp"
 #include "worker/op_request.hpp"
@@ -42,6 +43,12 @@ class Operation {
   /// null: of another.
   KeyedOperation* keyed() { return keyed_.get(); }
   const KeyedOperation* keyed() const { return keyed_.get(); }
+
+  bool is_on_device() const { return device_ != nullptr; }
+  /// Whether it can begin: of a tensor on a device the bitmap must have arrived.
+  bool is_ready() const { return !device_ || device_->has_bitmap(); }
+  /// Whether a block that is not zero can be read.
+  bool has_arrived(BlockIndex b) const { return !device_ || device_->has_arrived(b); }
 
   const OpRequest& request() const { return request_; }
   void set_timeout(const OpTimeout& timeout) { request_.timeout = timeout; }
@@ -119,11 +126,19 @@ class Operation {
   }
   void keep_own(BlockIndex b);
 
-  /// Blocks begin, begin + stride, ... before `end` (kNoBlock: the tensor's end) are zero on every
-  /// rank: makes them +0 in the output where they are not.
-  void store_zeros(BlockIndex begin, BlockIndex end) {
-    const bool is_zero_there = is_whole_in_place() && !nonzero_.saw_negative_zero();
-    if (begin < end && !is_zero_there) write_zeros(begin, end);
+  /// A column's round has ended, whose sum, if there is one, is stored. Blocks behind it, before
+  /// `next` (kNoBlock: the tensor's end), are zero on every rank, and so is its own without a sum:
+  /// makes them +0 in the output where they are not.
+  void end_round(BlockIndex current, BlockIndex next, bool has_sum) {
+    const BlockIndex zeros = has_sum ? following(current) : current;
+    const bool is_zero_there =
+        device_ ? !device_->wants_zeros() : is_whole_in_place() && !nonzero_.saw_negative_zero();
+    if (zeros < next && !is_zero_there) write_zeros(zeros, next);
+    if (device_) device_->has_ended(current, next, geometry_.stride());
+  }
+  /// So have all rounds of all columns.
+  void finish() {
+    if (device_) device_->finish();
   }
 
   OpStatistics statistics;
@@ -162,6 +177,7 @@ class Operation {
   OpNumber op_ = 0;
   NonZeroMap nonzero_;
   std::unique_ptr<KeyedOperation> keyed_;
+  std::unique_ptr<DeviceSide> device_;  // null: the tensors lie in host memory
 };
 
 }  // namespace sluice::worker

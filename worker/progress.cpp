@@ -264,12 +264,15 @@ std::size_t Progress::turn() {
   receive_groups(now);  // before ranks ask for a BEACON
   std::size_t work = received;
   bool awaits_much = false;
+  bool awaits_device = false;
   for (Member* member : members_) {
     const WorkerEngine& engine = member->engine();
     awaits_much |= engine.awaited_bytes() > few_bytes(engine.session().ranks);
     member->engine().on_time(now, io);
+    awaits_device |= engine.awaits_arrivals();
     if (member->after_turn(*attachment_, now)) ++work;
   }
+  awaits_device_.store(awaits_device, std::memory_order_relaxed);
   awaits_much_.store(awaits_much && io.tells(), std::memory_order_relaxed);
   io.flush();
   return work;

@@ -53,6 +53,8 @@ class Member {
 class Progress {
   /// How long to sleep at most where ports tell of frames: timers and links are looked at between.
   static constexpr std::chrono::milliseconds kEventWait{1};
+  /// And where an op waits for its tensor to come from a device, of which nobody tells.
+  static constexpr std::chrono::microseconds kDeviceWait{50};
 
  public:
   explicit Progress(const ContextOptions& options);
@@ -166,6 +168,8 @@ class Progress {
   template <class Done>
   void rest(std::chrono::microseconds sleep, int drivers, Done&& done) {
     if (sleep.count() == 0) return;
+    if (awaits_device_.load(std::memory_order_relaxed))
+      return std::this_thread::sleep_for(std::min(sleep, kDeviceWait));
     net::RxEvents events;
     if (!prepare_to_sleep(drivers, events) || done()) return;
     if (events.empty())
@@ -186,6 +190,7 @@ class Progress {
   std::atomic<int> waiters_{0};  // threads that drive the loop
   std::atomic<bool> stop_{false};
   std::atomic<bool> awaits_much_{false};
+  std::atomic<bool> awaits_device_{false};
   std::size_t reserved_buffers_ = 0;
   Time last_turn_ = now();       // with the turn held
   std::uint64_t unclaimed_ = 0;  // datagrams for no job of ours; with the turn held

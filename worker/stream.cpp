@@ -129,15 +129,15 @@ void Stream::advance(Scope& scope) {
 OpNumber Stream::next_op(const OpQueue& ops) const {
   if (running_) return op_;
   OpNumber op = std::max(op_, ops.begin());
-  while (op < ops.end() && !ops.find(op)->uses(id_)) ++op;
+  while (op < ops.ready_end() && !ops.find(op)->uses(id_)) ++op;
   return op;
 }
 
-/// The next op that uses this stream, if it was submitted.
+/// The next op that uses this stream, if it was submitted and its tensors have arrived.
 bool Stream::begin_next_op(Scope& scope) {
   OpQueue& ops = scope.ops;
   op_ = next_op(ops);
-  if (op_ == ops.end()) return false;
+  if (op_ == ops.ready_end()) return false;
   Operation& op = *ops.find(op_);
   assert(!busy() && op.geometry().columns <= columns_.size());
   running_ = first_ = true;
@@ -339,8 +339,7 @@ bool Stream::apply(const Packet& packet, Scope& scope) {
     const BlockIndex want{column.next};
     const bool has_sum = column.flags != 0;
     if (travels(op, state)) ++op.statistics.blocks_sent;  // here: a round may be begun twice
-    if (state.current != kNoBlock)
-      op.store_zeros(has_sum ? op.following(state.current) : state.current, want);
+    if (state.current != kNoBlock) op.end_round(state.current, want, has_sum);
     state.current = want;
     state.at = state.after;  // the first own block after the finished one
     assert(want <= state.at);
@@ -461,7 +460,7 @@ void Stream::on_timer(Scope& scope) {
     return;
   }
   if (!busy()) return;
-  if (owes_data() && data_sends_ == 0) {  // the pool was empty
+  if (owes_data() && data_sends_ == 0) {  // there was no buffer, or the blocks were to arrive
     send_data(false, scope);
     return;
   }

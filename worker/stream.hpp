@@ -144,8 +144,8 @@ class Stream {
   bool has_progress() const { return applied_ > Round{0}; }
   /// Whether a round is under way here.
   bool busy() const { return running_ || replaying(); }
-  /// The round that runs here, or that is the next to run; of no op that was submitted:
-  /// `ops.end()`.
+  /// The round that runs here, or that is the next to run; of no op that is ready:
+  /// `ops.ready_end()`.
   Turn turn(const OpQueue& ops) const {
     const OpNumber op = next_op(ops);
     const auto place =
@@ -206,6 +206,7 @@ class Stream {
             const Scope& scope) const;
   void count_data(std::size_t shared_bytes, Scope& scope);
   void retry_soon(Scope& scope);
+  bool has_arrived(Operation& op) const;
   void send_ack(Scope& scope);
   void send_probe(Scope& scope);
   void send_sync(Scope& scope);

@@ -17,6 +17,8 @@ namespace {
 
 /// When to ask the pool again that was empty.
 constexpr Duration kPoolRetry = std::chrono::microseconds(200);
+/// When to look again whether a device has copied the blocks.
+constexpr Duration kArrivalRetry = std::chrono::microseconds(20);
 
 /// Writes the blocks that go in the packet, one after the other, or at their places in the slot,
 /// and their scales.
@@ -87,6 +89,7 @@ void Stream::send_blocks(bool ask, Scope& scope) {
   Contribution& mine = contribution(position_);
   const bool in_packet = !is_by_reference(scope);
   const bool kept = mine.round == position_ && mine.tensor_bytes == 0;
+  if (!kept && !has_arrived(running_op(scope))) return arm(after(scope.now, kArrivalRetry), scope);
   if (!kept) describe(running_op(scope), mine, data_sends_ == 0, scope);
   if (!kept && !in_packet && mine.bytes != 0) {
     mine.blocks = contribution_slot(scope);
@@ -153,6 +156,15 @@ void Stream::count_data(std::size_t shared_bytes, Scope& scope) {
   }
   data_sent_at_ = scope.now;
   told_ = position_;
+}
+
+/// Whether the blocks of the round can be read.
+bool Stream::has_arrived(Operation& op) const {
+  if (!op.is_on_device()) return true;
+  return std::all_of(columns_.begin(), columns_.begin() + op.geometry().columns,
+                     [&](const ColumnState& column) {
+                       return !travels(op, column) || op.has_arrived(column.current);
+                     });
 }
 
 /// The pool was empty.

@@ -42,7 +42,9 @@ App::App(World& world, Job& job, const std::vector<std::unique_ptr<AggregatorPro
                      .udp_port = kWorkerUdpPort,
                      .off_machine = !job.plan.by_reference}),
       random_(derive(world.scenario.seed, 5000 + job.plan.id * 1000 + port_id +
-                                              (job.plan.shared_port ? 100'000 * (rank + 1) : 0))) {}
+                                              (job.plan.shared_port ? 100'000 * (rank + 1) : 0))),
+      device_random_(derive(world.scenario.seed, 7000 + job.plan.id * 1000 + port_id + rank * 31)) {
+}
 
 App::~App() = default;
 
@@ -102,13 +104,13 @@ void App::share_memory(worker::EngineConfig& config) {
 /// Shares the tensor of an open op, or not; asked when the op begins, and when it begins again.
 std::optional<worker::TensorPlace> App::place_of(std::span<const std::byte> held) {
   if (random_.chance(0.3)) return std::nullopt;
-  const auto found = std::find_if(open_.begin(), open_.end(), [&](const auto& each) {
-    const std::vector<std::byte>& data = each.second.tensor.data;
+  const auto found = std::find_if(open_.begin(), open_.end(), [&](auto& each) {
+    const std::span<std::byte> data = each.second.read();
     return data.data() <= held.data() && held.data() < data.data() + data.size();
   });
   require(found != open_.end(), "a tensor is shared that is of no open op");
   OpenOp& op = found->second;
-  const std::span<std::byte> tensor = op.tensor.data;
+  const std::span<std::byte> tensor = op.read();
   if (!op.region) {
     op.region = std::make_shared<SharedRegion>(random_.next() | 1, tensor, slots_->id());
     world_.shared_regions[op.region->id()] = op.region;
@@ -174,7 +176,11 @@ void App::kill() {
   if (engine_) cover(totals_, "worker", engine_->counters());
   engine_.reset();
   share_no_more();
-  for (auto& [number, op] : open_) world_.former_tensors.push_back(std::move(op.tensor.data));
+  for (auto& [number, op] : open_) {
+    world_.former_tensors.push_back(std::move(op.tensor.data));
+    if (!op.device) continue;
+    for (auto& memory : op.device->hand_back()) world_.former_tensors.push_back(std::move(memory));
+  }
   open_.clear();
   host_.stop();
 }
@@ -274,6 +280,8 @@ void App::on_pause_over(Duration pause, const std::function<void()>& take_packet
 
 void App::settle() {
   check();
+  for (auto& [number, op] : open_)
+    if (op.device && device_random_.chance(0.2)) op.device->take_results();
   for (int turn = 0; engine_ && (turn == 0 || engine_->has_completions()); ++turn) {
     for (const auto& completion : engine_->take_completions()) completed(completion);
     using State = worker::Engine::State;
@@ -379,7 +387,36 @@ void App::submit() {
   request.input = tensor + held_by(open.spec, rank_, job_.plan.ranks).begin * size;
   request.output = open.tensor.in_place ? tensor + first * size : open.output.data();
   request.nonzero_blocks = open.tensor.bitmap;
+  const bool is_timed = world_.scenario.theme >= Theme::kFullLinks;  // a device may be slow
+  if (!is_timed && Random(derive(open.spec.seed, 3000 + rank_)).chance(0.25))
+    put_on_device(open, request);
   hand_over(request);
+}
+
+/// As a caller does whose tensor is on a device, which copies it in its own time.
+void App::put_on_device(OpenOp& op, worker::OpRequest& request) {
+  const DevicePlan plan = worker::device_plan(request, engine_->session());
+  const std::size_t size = element_bytes(op.spec.type);
+  std::byte* const input = const_cast<std::byte*>(request.input);
+  op.device = std::make_shared<DeviceTensor>(
+      plan, static_cast<std::uint32_t>(1 + device_random_.below(1 + plan.blocks / 2)),
+      op.tensor.travels, std::span(input, (plan.held_end - plan.held_begin) * size),
+      std::span(request.output, (plan.wanted_end - plan.wanted_begin) * size));
+  request.input = op.device->host_input().data();
+  request.output = op.device->host_output();
+  request.nonzero_blocks = {};
+  request.device = {.plan = plan, .words = op.device->words()};
+  ++world_.coverage["ops.on a device"];
+  if (!plan.is_wanted_in_one) ++world_.coverage["ops.on a device, wanted in pieces"];
+  copy_later(op.device);
+}
+
+void App::copy_later(const std::weak_ptr<DeviceTensor>& device) {
+  host_.later(Duration{static_cast<Duration::rep>(device_random_.below(1'000'000))},
+              [this, device] {
+                const auto tensor = device.lock();
+                if (tensor && tensor->copy_next()) copy_later(device);
+              });
 }
 
 void App::submit_pairs(OpenOp op) {
@@ -430,6 +467,10 @@ void App::completed(const worker::Completion& completion) {
     job_.judge(*this, *completion.error, std::max(op.began, active_since_));
   } else {
     require(!op.spec.poisoned, "an op that ranks disagree about ended well");
+    if (op.device) {
+      op.device->take_results();
+      require(op.device->has_all_results(), "an op is done, and its result is not final");
+    }
     check_result(op, completion.statistics);
     ++ops_ok_;
     if (may_time_out(op.index)) {
@@ -483,6 +524,11 @@ void App::hand_back(OpenOp op) {
   std::fill(op.tensor.bitmap.begin(), op.tensor.bitmap.end(), ~std::uint64_t{0});
   std::fill(op.pairs.keys.begin(), op.pairs.keys.end(), ~std::uint64_t{0});
   std::fill(op.pairs.rows.begin(), op.pairs.rows.end(), kScribble);
+  if (op.device)
+    for (auto& memory : op.device->hand_back()) {
+      std::fill(memory.begin(), memory.end(), kScribble);
+      own_again_.push_back(std::move(memory));
+    }
   own_again_.push_back(std::move(op.pairs.rows));
   own_again_.push_back(std::move(op.tensor.data));
   own_again_.push_back(std::move(op.output));

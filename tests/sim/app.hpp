@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "tests/sim/device_tensor.hpp"
 #include "tests/sim/job.hpp"
 #include "worker/keyed_operation.hpp"
 
@@ -64,10 +65,14 @@ class App final : public Process {
     Pairs pairs;                    ///< of a keyed op, in place of a tensor
     worker::KeyedSums sums;
     unsigned chunk_bits = 0;
+    std::shared_ptr<DeviceTensor> device;  ///< the tensor is its; null: host memory
     std::shared_ptr<SharedRegion> region;  ///< in which aggregators read the tensor; null: none
     std::size_t index = 0;
     std::uint32_t block_elements = 1;
     Time began{};
+
+    /// The memory that the engine reads.
+    std::span<std::byte> read() { return device ? device->host_input() : std::span(tensor.data); }
   };
 
   worker::EngineConfig config();
@@ -85,6 +90,8 @@ class App final : public Process {
   std::size_t ops_to_call() const;
   void leave();
   void submit();
+  void put_on_device(OpenOp& op, worker::OpRequest& request);
+  void copy_later(const std::weak_ptr<DeviceTensor>& device);
   void submit_pairs(OpenOp op);
   void hand_over(worker::OpRequest request);
   bool may_time_out(std::size_t index) const;
@@ -106,6 +113,7 @@ class App final : public Process {
   const Role role_;
   Host host_;
   Random random_;
+  Random device_random_;                 // of its own: tensors on devices change little else
   std::shared_ptr<SharedRegion> slots_;  // in which this generation's blocks lie
   std::unique_ptr<worker::Engine> engine_;
   std::size_t program_ = 0;

@@ -70,6 +70,8 @@ constexpr const char* kMustHappen[] = {
     "recovery.streams with positions H apart",
     "recovery.killed in a resynchronisation",
     "recovery.keyed streams in the middle of an op",
+    "ops.on a device",
+    "ops.on a device, wanted in pieces",
     "ops.keyed",
     "ops.keyed half",
     "ops.keyed bfloat16",

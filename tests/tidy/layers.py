@@ -10,8 +10,9 @@ ENGINE = {
                   r"|formation|job_event|job_figures|job_record|keyed_combiner|leaving"
                   r"|membership|multicast|narrowest_window|reply_budget|roster|round_log|serials"
                   r"|shared_memory|stragglers|stream|stream_memory|tombstones|waits)\.",
-    "worker": r"worker/(aggregator_addresses|config|counters|engine|keyed_(operation|sums)|known_as"
-              r"|nonzero_map|op_queue|op_request|operation|shard_membership|stream)\.",
+    "worker": r"worker/(aggregator_addresses|config|counters|device_side|engine"
+              r"|keyed_(operation|sums)|known_as|nonzero_map|op_queue|op_request|operation"
+              r"|shard_membership|stream)\.",
 }
 BASE = [r"common/base/", r"sluice/(types|error)\.hpp"]
 PROTOCOL = BASE + [r"common/protocol/"]
@@ -54,7 +55,7 @@ LAYERS = [
     (r"aggregator/",         LOOP + [r"aggregator/", r"common/(http|metrics)/"],
      SYSTEM + LOG + [r"nlohmann/", r"prometheus/"]),
     (r"worker/include/",     [r"sluice/"],                            []),
-    (ENGINE["worker"],       CORE + [ENGINE["worker"], r"sluice/statistics\.hpp"], []),
+    (ENGINE["worker"],       CORE + [ENGINE["worker"], r"sluice/(device|statistics)\.hpp"], []),
     (r"worker/metrics\.cpp",  LOOP + [r"worker/", r"common/(http|metrics)/"],
      [r"sluice/error\.hpp", r"prometheus/"]),
     (r"worker/",             LOOP + [r"worker/", r"sluice/"],         SYSTEM + LOG),
@@ -82,7 +83,7 @@ LAYERS = [
                               r"common/base/version\.hpp", r"worker/environment\.hpp"],
      [r"boost/", r"nlohmann/"]),
     (r"examples/",           [r"examples/", r"sluice/"],              [r"boost/"] + SYSTEM),
-    (r"tests/sim/",          CORE + [r"tests/sim/", *ENGINE.values()],
+    (r"tests/sim/",          CORE + [r"sluice/device\.hpp", r"tests/sim/", *ENGINE.values()],
      [r"boost/", r"sys/mman\.h"]),
     (r"tests/system/api/",   [r"sluice/", r"tests/system/api/"],      SYSTEM),
     (r"tests/",              [r""],                                   TEST),

@@ -36,6 +36,7 @@
 #include <type_traits>
 #include <vector>
 
+#include <sluice/device.hpp>
 #include <sluice/error.hpp>
 #include <sluice/memory.hpp>
 #include <sluice/statistics.hpp>
@@ -375,6 +376,10 @@ struct ReduceOptions {
 
   /// Equal on all ranks; told apart calls of equal shape in swapped order are an error then.
   std::uint64_t tag = 0;
+
+  /// Of tensors on a device, whose place in host memory the call is given; null: they are there.
+  /// In place of nonzero_blocks. Used until the op is done. See device.hpp.
+  DeviceTensors* device = nullptr;
 };
 
 /// Of sums of pairs of key and row.
@@ -413,6 +418,9 @@ struct MoveOptions {
   /// Equal on all ranks, of a message on both; told apart calls of equal shape in swapped order are
   /// an error then.
   std::uint64_t tag = 0;
+
+  /// As ReduceOptions::device.
+  DeviceTensors* device = nullptr;
 };
 
 class Context {
