@@ -41,7 +41,7 @@ def included_names(paths):
 
 def complaints(root):
     sources = {path: read(root, path) for path in sorted(project_files(root))}
-    headers = set(included_names(path for path in sources if path.endswith((".hpp", ".h"))))
+    headers = set(included_names(path for path in sources if path.endswith((".hpp", ".h", ".inc"))))
     for path, text in sources.items():
         yield from rules.check(path, text, headers)
     yield from rules.unused_headers(sources, {path for path in sources if PUBLIC.match(path)})
