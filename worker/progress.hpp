@@ -8,8 +8,10 @@
 // A thread that starts an op takes the turn for that moment and sends the first packets itself.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cassert>
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <mutex>

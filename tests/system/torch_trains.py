@@ -75,6 +75,38 @@ class Modes(Torch):
         self.all_end_well(self.start_programs(2, self.start_daemon(), "modes.py"))
 
 
+class OnADevice(Torch):
+    """The CPU's tensors pass through pinned memory, by a GPU's kernels: see torch_device."""
+    def environment(self, **settings):
+        place = os.path.join(harness.build, "tests", "system", "torch_device")
+        return super().environment(**{"PYTHONPATH": place, "FAKE_DELAY_US": 50, **settings})
+
+    def test_every_collective(self):
+        self.all_end_well(self.start_programs(3, self.start_shards(2), "collectives.py"))
+
+    def test_random_programs(self):
+        self.all_end_well(self.start_programs(3, self.start_shards(2), "any_order.py", *range(8)))
+
+    def test_many_chunks(self):
+        self.all_end_well(self.start_programs(2, self.start_daemon(), "device.py"))
+
+    def test_blocks_in_packets(self):
+        self.all_end_well(self.start_programs(2, self.start_daemon(), "device.py",
+                                              SLUICE_SHARED_MEMORY=0))
+
+    def test_failure_after_wait(self):
+        self.all_end_well(self.start_programs(2, self.start_daemon(), "device.py",
+                                              CASE="late_failure"))
+
+    def test_memory_that_cannot_be_pinned(self):
+        self.all_end_well(self.start_programs(2, self.start_daemon(), "device.py", CASE="unpinned",
+                                              FAKE_PINNED_MOST=4 << 20))
+
+    def test_graph(self):
+        self.all_end_well(self.start_programs(1, self.start_daemon(), "device.py", CASE="captured",
+                                              FAKE_CAPTURE=1))
+
+
 class BesideOtherBindings(Torch):
     def test_numpy(self):
         self.all_end_well(self.start_programs(2, self.start_daemon(), "beside_numpy.py",

@@ -116,6 +116,9 @@ class FakeDevice final : public Device {
   }
   bool is_captured(Stream) override { return captures; }
 
+  static void give(Stream stream, std::function<void()> what) {
+    static_cast<Queue*>(stream)->give(std::move(what));
+  }
   /// Until the stream has done what it was given.
   void drain(Stream stream) { wait_for_event(nullptr, record(stream)); }
 
@@ -157,10 +160,6 @@ class FakeDevice final : public Device {
     std::deque<std::function<void()>> given_;
     std::thread thread_;
   };
-
-  static void give(Stream stream, std::function<void()> what) {
-    static_cast<Queue*>(stream)->give(std::move(what));
-  }
 
   /// As the driver copies them when a kernel is launched.
   static Arguments copy_of(Kernel kernel, std::span<void* const> arguments) {

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "bindings/torch/csrc/devices.hpp"
 #include "bindings/torch/csrc/elements.hpp"
 #include "bindings/torch/csrc/errors.hpp"
 
 namespace sluice_torch {
 
 void check_dense(const std::string& call, const at::Tensor& tensor) {
+  refuse_capture(call, tensor.device());
   if (tensor.layout() != at::kStrided)
     refuse(call,
            "a tensor is " + described(tensor) +

@@ -78,6 +78,10 @@ std::shared_ptr<Operation> JoinedGroup::start(Operation::Request request) {
 void JoinedGroup::wait(Operation& operation, std::chrono::milliseconds bound) {
   if (operation.is_settled()) return;
   refuse_if_inherited();
+  if (bound == std::chrono::milliseconds::zero() && operation.is_on_device()) {
+    schedule_.wait_for_start(operation);
+    if (operation.is_settled() || operation.let_stream_wait()) return;
+  }
   if (bound == std::chrono::milliseconds::zero()) {
     if (!schedule_.wait(operation, operation.deadline())) expire(operation);
   } else if (!schedule_.wait(operation, Clock::now() + std::min(bound, kLongestTimeout))) {

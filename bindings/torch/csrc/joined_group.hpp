@@ -34,7 +34,7 @@ class JoinedGroup : public std::enable_shared_from_this<JoinedGroup> {
   std::uint64_t bytes_sent() const { return schedule_.bytes_sent(); }
 
   /// Until it is settled. After `bound` it throws, and the operation goes on; with 0 it is the
-  /// operation's own time-out, which ends it.
+  /// operation's own time-out, which ends it, and nobody waits for what a stream can wait for.
   void wait(Operation& operation, std::chrono::milliseconds bound);
   bool poll(Operation& operation);
   /// Lets it end without anybody waiting.

@@ -55,6 +55,8 @@ bool Operation::settle(std::exception_ptr error) {
         error = copying_failed();
       }
     if (error && request_.give_up && is_over()) request_.give_up();
+    if (error) request_.staging.give_up();
+    if (error && nobody_waits_) warn_of(error);
     error_ = std::move(error);
     if (const auto end = std::exchange(end_of_profile_, {})) end();
     settled_.store(true, std::memory_order_release);
@@ -62,6 +64,22 @@ bool Operation::settle(std::exception_ptr error) {
   }
   if (future) callbacks_->run([self = shared_from_this(), future] { self->complete(*future); });
   return true;
+}
+
+bool Operation::let_stream_wait() {
+  const std::lock_guard lock(mutex_);
+  if (!request_.staging.ends_by_itself()) return false;
+  nobody_waits_ = true;
+  return true;
+}
+
+/// Of an error that no wait() will throw.
+void Operation::warn_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& why) {
+    TORCH_WARN(why.what(), " (its wait() had returned; the result is NaN)");
+  }
 }
 
 /// From within a handler.

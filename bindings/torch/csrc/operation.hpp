@@ -37,8 +37,9 @@ namespace sluice_torch {
 using Clock = std::chrono::steady_clock;
 inline constexpr std::chrono::milliseconds kLongestTimeout = std::chrono::hours(24 * 365);
 
-/// Starts one op. What it returns need not be valid(): then there was nothing to be done.
-using Step = std::function<sluice::Work(sluice::Communicator&)>;
+/// Starts one op, with what its tensors on a device need, or null. What it returns need not be
+/// valid(): then there was nothing to be done.
+using Step = std::function<sluice::Work(sluice::Communicator&, sluice::DeviceTensors*)>;
 
 class Operation : public std::enable_shared_from_this<Operation> {
  public:
@@ -72,12 +73,16 @@ class Operation : public std::enable_shared_from_this<Operation> {
   bool settle(std::exception_ptr error);
   c10::intrusive_ptr<c10::ivalue::Future> future();
   void block_current_stream() const { request_.staging.block_current_stream(); }
+  /// Its caller need not wait for its end: his stream does. If it fails later he is warned.
+  bool let_stream_wait();
+  bool is_on_device() const { return request_.staging.on_device(); }
 
  private:
   friend class Schedule;
 
   void complete(c10::ivalue::Future& future) const;
   std::exception_ptr copying_failed() const;
+  static void warn_of(const std::exception_ptr& error);
 
   Request request_;
   const std::uint64_t number_;
@@ -95,6 +100,7 @@ class Operation : public std::enable_shared_from_this<Operation> {
   std::mutex mutex_;
   std::exception_ptr error_;  // const once settled
   std::atomic<bool> settled_{false};
+  bool nobody_waits_ = false;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 

@@ -185,7 +185,8 @@ WorkPtr ProcessGroupSluice::allreduce_encoded(const at::Tensor& tensor, const st
                                 .tag = tag_of(call, tensor)};
   Staging staging(tensor.device());
   const at::Tensor host = staging.in_place(tensor);
-  const auto step = [=](sluice::Communicator& job) {
+  const auto step = [=](sluice::Communicator& job, sluice::DeviceTensors* device) mutable {
+    options.device = device;
     return job.all_reduce(host.data_ptr(), host.data_ptr(),
                           static_cast<std::uint64_t>(host.numel()), sluice::ElementType::kFloat32,
                           options);
@@ -222,10 +223,11 @@ WorkPtr ProcessGroupSluice::reduce(Tensors& tensors, const c10d::ReduceOptions& 
   const Reducing kind = reduced(call, tensor.scalar_type(), options.reduceOp);
   Staging staging(tensor.device(), kind);
   const at::Tensor host = root == getRank() ? staging.in_place(tensor) : staging.input(tensor);
-  const auto step = [=, tag = tag_of(call, tensor)](sluice::Communicator& job) {
+  const auto step = [=, tag = tag_of(call, tensor)](sluice::Communicator& job,
+                                                    sluice::DeviceTensors* device) {
     return job.reduce(host.data_ptr(), root == job.rank() ? host.data_ptr() : nullptr,
                       kind.elements.of(host.numel()), kind.elements.type, root,
-                      reducing(kind, tag));
+                      reducing(kind, tag, device));
   };
   return start(OpType::REDUCE, options.timeout,
                {.call = call,
@@ -319,9 +321,10 @@ WorkPtr ProcessGroupSluice::broadcast(Tensors& tensors, const c10d::BroadcastOpt
   const Elements elements = moved(tensor.scalar_type());
   Staging staging(tensor.device());
   const at::Tensor host = root == getRank() ? staging.input(tensor) : staging.output(tensor);
-  const auto step = [=, tag = tag_of(call, tensor)](sluice::Communicator& job) {
+  const auto step = [=, tag = tag_of(call, tensor)](sluice::Communicator& job,
+                                                    sluice::DeviceTensors* device) {
     return job.broadcast(host.data_ptr(), elements.of(host.numel()), elements.type, root,
-                         {.tag = tag});
+                         {.tag = tag, .device = device});
   };
   return start(OpType::BROADCAST, options.timeout,
                {.call = call,
@@ -414,9 +417,10 @@ WorkPtr ProcessGroupSluice::gather(std::vector<Tensors>& outputs, Tensors& input
   }
   const Elements elements = moved(input.scalar_type());
   const Counts counts(ranks(), elements.of(input.numel()));
-  const auto step = [=, tag = tag_of(call, from)](sluice::Communicator& job) {
+  const auto step = [=, tag = tag_of(call, from)](sluice::Communicator& job,
+                                                  sluice::DeviceTensors* device) {
     return job.gather(from.data_ptr(), to.defined() ? to.data_ptr() : nullptr, counts,
-                      elements.type, root, {.tag = tag});
+                      elements.type, root, {.tag = tag, .device = device});
   };
   return start(OpType::GATHER, options.timeout,
                {.call = call,
@@ -442,9 +446,10 @@ WorkPtr ProcessGroupSluice::scatter(Tensors& outputs, std::vector<Tensors>& inpu
   const at::Tensor to = staging.output(outputs);
   const Elements elements = moved(output.scalar_type());
   const Counts counts(ranks(), elements.of(output.numel()));
-  const auto step = [=, tag = tag_of(call, to)](sluice::Communicator& job) {
+  const auto step = [=, tag = tag_of(call, to)](sluice::Communicator& job,
+                                                sluice::DeviceTensors* device) {
     return job.scatter(from.defined() ? from.data_ptr() : nullptr, to.data_ptr(), counts,
-                       elements.type, root, {.tag = tag});
+                       elements.type, root, {.tag = tag, .device = device});
   };
   return start(OpType::SCATTER, options.timeout,
                {.call = call,
@@ -519,11 +524,12 @@ WorkPtr ProcessGroupSluice::message(OpType type, Tensors& tensors, int other, in
   const std::string call = sends ? "send" : "recv";
   const at::Tensor& tensor = only_dense(call, tensors);
   const std::uint16_t peer = checked_peer(call, other);
-  const sluice::MoveOptions options{.tag = checked_tag(call, tag)};
+  sluice::MoveOptions options{.tag = checked_tag(call, tag)};
   const Elements elements = sent(tensor.scalar_type());
   Staging staging(tensor.device());
   const at::Tensor host = sends ? staging.input(tensors) : staging.output(tensors);
-  const auto step = [=](sluice::Communicator& job) {
+  const auto step = [=](sluice::Communicator& job, sluice::DeviceTensors* device) mutable {
+    options.device = device;
     const std::uint64_t count = elements.of(host.numel());
     return sends ? job.send(host.data_ptr(), count, elements.type, peer, options)
                  : job.recv(host.data_ptr(), count, elements.type, peer, options);
@@ -552,11 +558,12 @@ WorkPtr ProcessGroupSluice::recvAnysource(Tensors&, int) {
 // -------------------------------------------------------------------------------------- barriers
 
 WorkPtr ProcessGroupSluice::barrier(const c10d::BarrierOptions& options) {
-  return start(OpType::BARRIER, options.timeout,
-               {.call = "barrier",
-                .tensor = {},
-                .staging = Staging(at::kCPU),
-                .steps = {[](sluice::Communicator& job) { return job.barrier(); }}});
+  return start(
+      OpType::BARRIER, options.timeout,
+      {.call = "barrier",
+       .tensor = {},
+       .staging = Staging(at::kCPU),
+       .steps = {[](sluice::Communicator& job, sluice::DeviceTensors*) { return job.barrier(); }}});
 }
 
 void ProcessGroupSluice::monitoredBarrier(const c10d::BarrierOptions& options, bool) {

@@ -35,7 +35,7 @@ bool Schedule::may_start_at_once(const Operation& operation) const {
   const auto stays_behind = [&](const std::shared_ptr<Operation>& before) {
     return operation.request_.is_collective || !before->request_.is_collective;
   };
-  return !operation.request_.staging.on_device() &&
+  return !operation.request_.staging.copies_before() &&
          std::none_of(unissued_.begin(), unissued_.end(), stays_behind);
 }
 
@@ -44,9 +44,12 @@ void Schedule::start_step(Operation& operation) {
   const std::vector<Step>& steps = operation.request_.steps;
   if (operation.steps_started_ != 0) count(operation.work_);
   try {
-    operation.work_ = steps[operation.steps_started_](*communicator_);
+    operation.work_ = steps[operation.steps_started_](*communicator_,
+                                                      operation.request_.staging.device_tensors());
   } catch (const sluice::Error& error) {
     std::rethrow_exception(told(error, operation));
+  } catch (const DeviceError& error) {
+    throw failure(operation.description() + ": " + error.what());
   }
   const bool last = ++operation.steps_started_ == steps.size();
   operation.issued_.store(last, std::memory_order_release);
@@ -100,6 +103,10 @@ bool Schedule::issue(Operation& operation, Clock::time_point deadline) {
   return true;
 }
 
+void Schedule::wait_for_start(Operation& operation) {
+  if (!operation.is_settled() && issue(operation, operation.deadline())) poll(operation);
+}
+
 void Schedule::advance() {
   std::shared_ptr<Operation> last;
   {
@@ -122,7 +129,7 @@ void Schedule::go_on() {
       }
     if (!front.issued_) return;
     unissued_.pop_front();
-    if (!unissued_.empty() && unissued_.front()->request_.staging.on_device()) return;
+    if (!unissued_.empty() && unissued_.front()->request_.staging.copies_before()) return;
   }
 }
 

@@ -31,6 +31,9 @@ class Schedule {
   /// Until it is settled; false: that is not yet so at `deadline`.
   bool wait(Operation& operation, Clock::time_point deadline);
 
+  /// Until its last step has started, or its time is up.
+  void wait_for_start(Operation& operation);
+
   /// Settles it if its last step is done; whether it is settled.
   bool poll(Operation& operation);
 

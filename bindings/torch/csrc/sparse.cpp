@@ -13,6 +13,7 @@
 #include <ATen/SparseTensorUtils.h>
 #endif
 
+#include "bindings/torch/csrc/devices.hpp"
 #include "bindings/torch/csrc/elements.hpp"
 #include "bindings/torch/csrc/errors.hpp"
 #include "bindings/torch/csrc/layout_tag.hpp"
@@ -134,6 +135,7 @@ class SparseSum {
 
 Operation::Request sparse_all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   const at::NoGradGuard no_grad;
+  refuse_capture(kCall, tensor.device());
   const Reducing kind = reduced(kCall, tensor.scalar_type(), op);
   if (op.op_ != c10d::ReduceOp::SUM && op.op_ != c10d::ReduceOp::AVG)
     refuse(kCall, "SUM or AVG expected");
@@ -143,7 +145,9 @@ Operation::Request sparse_all_reduce(const at::Tensor& tensor, const c10d::Reduc
   return {.call = kCall,
           .tensor = tensor,
           .staging = Staging(tensor.device()),
-          .steps = {[sum](sluice::Communicator& job) { return sum->start(job); }},
+          .steps = {[sum](sluice::Communicator& job, sluice::DeviceTensors*) {
+            return sum->start(job);
+          }},
           .outputs = {tensor},
           .finish = [sum] { sum->write_result(); }};
 }

@@ -1,9 +1,12 @@
 // A call's tensors as the library needs them: in host memory, each in one piece.
 //
 // What already is so is used where it lies. The rest is copied: strided views, lists of tensors,
-// and what PyTorch has conjugated or negated lazily into one piece, device tensors through pinned
-// memory on a stream of their own, which starts after what the caller's stream has been given, and
-// after which the caller's stream goes on.
+// and what PyTorch has conjugated or negated lazily into one piece.
+//
+// Device tensors pass through pinned memory on a stream of their own, which starts after what the
+// caller's stream has been given, and after which the caller's stream goes on: only blocks that are
+// not zero, while the op runs, where this device has DeviceCopies (see there); else whole tensors,
+// before it begins and after it has ended.
 #pragma once
 
 #include <optional>
@@ -15,6 +18,7 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include "bindings/torch/csrc/devices.hpp"
 #include "bindings/torch/csrc/elements.hpp"
 #include "bindings/torch/csrc/shared_tensors.hpp"
 
@@ -36,15 +40,23 @@ class Staging {
   at::Tensor output(const std::vector<at::Tensor>& parts);
   at::Tensor in_place(const std::vector<at::Tensor>& parts);
 
-  bool on_device() const { return lane_.has_value(); }
+  bool on_device() const { return lane_ || copies_; }
   std::optional<at::Device> device() const;  ///< unless that is the CPU
-  void wait_for_inputs() const;              ///< until the copies from the device have arrived
-  void copy_back();                          ///< once the library has written the outputs
-  void block_current_stream() const;         ///< until what copy_back started is done
+  /// What the library is to be given with the op; null: nothing.
+  sluice::DeviceTensors* device_tensors() const { return copies_.get(); }
+  /// A thread must wait for the copies to host memory before the op begins.
+  bool copies_before() const { return lane_.has_value(); }
+  void wait_for_inputs() const;  ///< until these have arrived
+  /// All that the device is to do was given to a stream already: no thread need wait for the op.
+  bool ends_by_itself() const { return copies_ && copies_->has_begun(); }
+  void copy_back();                   ///< once the library has written the outputs
+  void give_up() const;               ///< instead, if the op has failed
+  void block_current_stream() const;  ///< until the results are where they belong
 
   /// Runs f, on a device with the stream of the copies as the current one.
   template <class F>
   void on_stream(F&& f) const {
+    if (copies_) return with_stream(device_, copies_->stream(), f);
     if (!lane_) return f();
     const c10::StreamGuard guard(lane_->stream);
     f();
@@ -55,11 +67,15 @@ class Staging {
   /// to see it. Copies that it makes are shared, so that they are the only ones.
   template <class F>
   void on_lane(F&& f) const {
+    untracked([&] { on_stream(f); });
+  }
+  template <class F>
+  static void untracked(F&& f) {
     const at::NoGradGuard no_grad;
     const c10::impl::ExcludeDispatchKeyGuard untraced(c10::DispatchKey::Python);
     const c10::impl::ExcludeDispatchKeyGuard unseen(c10::DispatchKey::PythonTLSSnapshot);
     const SharedTensors shared;
-    on_stream(f);
+    f();
   }
 
   struct Lane {
@@ -68,16 +84,25 @@ class Staging {
     c10::Event ended;
   };
   struct Back {
-    at::Tensor host;
+    at::Tensor from;
     std::vector<at::Tensor> targets;
   };
 
-  at::Tensor read(const at::Tensor& tensor) const;
-  at::Tensor to_host(const at::Tensor& tensor, bool with_contents);
-  void note_back(const at::Tensor& host, const std::vector<at::Tensor>& targets);
+  enum class Use { kRead, kWritten, kBoth };
 
-  std::optional<Lane> lane_;
+  at::Tensor read(const at::Tensor& tensor) const;
+  at::Tensor to_host(const at::Tensor& tensor, Use use);
+  at::Tensor pass_through(const at::Tensor& tensor, Use use);
+  at::Tensor one(const at::Tensor& tensor, Use use);
+  at::Tensor many(const std::vector<at::Tensor>& parts, Use use);
+  void note_back(const at::Tensor& from, const std::vector<at::Tensor>& targets);
+  static void write(const Back& back);
+
+  at::Device device_;
+  std::shared_ptr<DeviceCopies> copies_;  // on a device that has them; else,
+  std::optional<Lane> lane_;              // on another one; neither: in host memory
   Reducing kind_;
+  at::Tensor read_;  // on the device
   std::vector<Back> backs_;
 };
 

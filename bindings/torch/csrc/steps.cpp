@@ -27,8 +27,9 @@ Counts matrix_of(const std::vector<std::int64_t>& rows, std::size_t ranks,
 
 }  // namespace
 
-sluice::ReduceOptions reducing(const Reducing& kind, std::uint64_t tag) {
-  return {.reduction = kind.reduction, .tag = tag};
+sluice::ReduceOptions reducing(const Reducing& kind, std::uint64_t tag,
+                               sluice::DeviceTensors* device) {
+  return {.reduction = kind.reduction, .tag = tag, .device = device};
 }
 
 Counts counts_of(const Elements& elements, const Tensors& parts) {
@@ -39,24 +40,25 @@ Counts counts_of(const Elements& elements, const Tensors& parts) {
 }
 
 Step all_reduce_step(const at::Tensor& host, const Reducing& kind, std::uint64_t tag) {
-  return [=](sluice::Communicator& job) {
+  return [=](sluice::Communicator& job, sluice::DeviceTensors* device) {
     return job.all_reduce(host.data_ptr(), host.data_ptr(), kind.elements.of(host.numel()),
-                          kind.elements.type, reducing(kind, tag));
+                          kind.elements.type, reducing(kind, tag, device));
   };
 }
 
 Step all_gather_step(const at::Tensor& from, const at::Tensor& to, Counts counts,
                      const Elements& elements, std::uint64_t tag) {
-  return [=, counts = std::move(counts)](sluice::Communicator& job) {
-    return job.all_gather(from.data_ptr(), to.data_ptr(), counts, elements.type, {.tag = tag});
+  return [=, counts = std::move(counts)](sluice::Communicator& job, sluice::DeviceTensors* device) {
+    return job.all_gather(from.data_ptr(), to.data_ptr(), counts, elements.type,
+                          {.tag = tag, .device = device});
   };
 }
 
 Step reduce_scatter_step(const at::Tensor& from, const at::Tensor& to, Counts counts,
                          const Reducing& kind, std::uint64_t tag) {
-  return [=, counts = std::move(counts)](sluice::Communicator& job) {
+  return [=, counts = std::move(counts)](sluice::Communicator& job, sluice::DeviceTensors* device) {
     return job.reduce_scatter(from.data_ptr(), to.data_ptr(), counts, kind.elements.type,
-                              reducing(kind, tag));
+                              reducing(kind, tag, device));
   };
 }
 
@@ -68,13 +70,13 @@ std::vector<Step> all_to_all_steps(const at::Tensor& from, const at::Tensor& to,
   auto row = std::move(sent);
   row.insert(row.end(), received.begin(), received.end());
   const auto rows = std::make_shared<std::vector<std::int64_t>>(row.size() * ranks);
-  return {[=](sluice::Communicator& job) {
+  return {[=](sluice::Communicator& job, sluice::DeviceTensors*) {
             return job.all_gather(row.data(), rows->data(), Counts(ranks, row.size()),
                                   sluice::ElementType::kInt64, {.tag = tag});
           },
-          [=](sluice::Communicator& job) {
+          [=](sluice::Communicator& job, sluice::DeviceTensors* device) {
             return job.all_to_all(from.data_ptr(), to.data_ptr(), matrix_of(*rows, ranks, elements),
-                                  elements.type, {.tag = tag});
+                                  elements.type, {.tag = tag, .device = device});
           }};
 }
 

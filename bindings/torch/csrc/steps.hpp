@@ -16,7 +16,8 @@ namespace sluice_torch {
 
 using Counts = std::vector<std::uint64_t>;  // of the library's elements
 
-sluice::ReduceOptions reducing(const Reducing& kind, std::uint64_t tag);
+sluice::ReduceOptions reducing(const Reducing& kind, std::uint64_t tag,
+                               sluice::DeviceTensors* device);
 Counts counts_of(const Elements& elements, const Tensors& parts);
 
 /// The sum of all ranks' `host`, in place.

@@ -98,7 +98,9 @@ Operation::Request TopKSums::step(const at::Tensor& gradients) {
   return {.call = kTopKCall,
           .tensor = gradients,
           .staging = Staging(gradients.device()),
-          .steps = {[step](sluice::Communicator& job) { return step->start(job); }},
+          .steps = {[step](sluice::Communicator& job, sluice::DeviceTensors*) {
+            return step->start(job);
+          }},
           .outputs = {gradients},
           .finish = [step] { step->finish(); },
           .give_up = [step] { step->give_up(); }};
