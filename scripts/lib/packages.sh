@@ -39,7 +39,8 @@ installed_packages=()
 install_packages() {
   installed_packages=("$@")
   command -v dpkg-query >/dev/null ||
-    die "these scripts install packages of Debian 12 and 13; elsewhere, install the equivalents of: $*"
+    die "these scripts install packages of Debian 12 and 13; elsewhere, the equivalents are needed" \
+      "of: $*"
   local package missing=()
   for package in "$@"; do
     is_installed "$package" || missing+=("$package")
