@@ -39,8 +39,8 @@ installed_packages=()
 install_packages() {
   installed_packages=("$@")
   command -v dpkg-query >/dev/null ||
-    die "these scripts install packages of Debian 12 and 13; elsewhere, the equivalents are needed" \
-      "of: $*"
+    die "these scripts install packages of Debian 12 and 13; elsewhere, their equivalents serve" \
+      "($*)"
   local package missing=()
   for package in "$@"; do
     is_installed "$package" || missing+=("$package")
