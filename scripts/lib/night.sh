@@ -16,6 +16,7 @@ night_parts=(
   "fuzz-settings       | 15 | scripts/fuzz --minutes 10 --target settings"
   "soak                | 40 | scripts/soak --kills 1000 --seconds 2100"
   "packages            | 45 | meson test -C build --no-rebuild --print-errorlogs packages_serve"
+  "pip                 | 20 | meson test -C build --no-rebuild --print-errorlogs pip_installs"
   "torch-conformance   | 40 | scripts/torch-conformance"
   "mpi-conformance     | 30 | scripts/mpi-conformance"
   "emulated-nics       | 30 | scripts/emulated-nics"
