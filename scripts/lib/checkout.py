@@ -57,7 +57,7 @@ def torch_package():
 @functools.cache
 def torch_version():
     """Of Debian's Python; empty where it has none."""
-    version = "import torch; print(torch.__version__)"
+    version = "from importlib.metadata import version; print(version('torch'))"
     return subprocess.run([DEBIAN_PYTHON, "-c", version], stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL, check=False, text=True).stdout.strip()
 
