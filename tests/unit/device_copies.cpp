@@ -152,13 +152,13 @@ TEST_CASE("blocks that are not zero, and no others, reach host memory; results c
 }
 
 TEST_CASE("chunks arrive, and are taken, one after the other") {
+  std::atomic<int> may_run{0};  // which its threads read until they end
   Bench bench;
   constexpr std::uint64_t kElements = 3 * DeviceCopies::kChunkBytes / sizeof(float);
   std::vector<float> tensor(kElements, 1);
   auto copies = bench.copies();
   auto* const host = reinterpret_cast<float*>(
       copies->in_place(reinterpret_cast<std::byte*>(tensor.data()), kElements * sizeof(float)));
-  std::atomic<int> may_run{0};
   bench.device->delay = [&] {
     await([&] { return may_run.load() > 0; });
     --may_run;
@@ -246,6 +246,7 @@ TEST_CASE("a result in pieces is one chunk, with its zeros") {
 }
 
 TEST_CASE("memory and streams are used again, but not while the device uses them") {
+  std::atomic<bool> may_run{true};  // which its threads read until they end
   Bench bench;
   std::vector<float> tensor(1000, 1);
   const DevicePlan plan = plan_of(ElementType::kFloat32, 256, tensor.size());
@@ -262,7 +263,7 @@ TEST_CASE("memory and streams are used again, but not while the device uses them
   for (int i = 0; i < 10; ++i) run();
   CHECK(bench.pool->pinned_bytes() == pinned);
   CHECK(bench.device->streams() == 1);
-  std::atomic<bool> may_run{false};
+  may_run = false;
   bench.device->delay = [&] { await([&] { return may_run.load(); }); };
   {
     auto copies = bench.copies();

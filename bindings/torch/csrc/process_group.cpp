@@ -47,6 +47,7 @@ bool handles_exception(const void* before) {
          PyErr_GivenExceptionMatches(handled.ptr(), PyExc_GeneratorExit) == 0;
 }
 
+#if TORCH_VERSION_MAJOR >= 2
 /// Each rank's part of all tensors, rank by rank.
 Tensors parts_by_rank(const std::string& call, const Tensors& tensors, std::int64_t ranks) {
   Tensors parts;
@@ -58,6 +59,7 @@ Tensors parts_by_rank(const std::string& call, const Tensors& tensors, std::int6
     }
   return parts;
 }
+#endif
 
 }  // namespace
 
@@ -106,8 +108,7 @@ void ProcessGroupSluice::startCoalescing() {
 
 WorkPtr ProcessGroupSluice::endCoalescing() {
   if (!coalesced_) refuse("end_coalescing", "no start_coalescing came before");
-  auto works = c10::make_intrusive<Works>(*std::exchange(coalesced_, std::nullopt));
-  return works;
+  return c10::make_intrusive<Works>(*std::exchange(coalesced_, std::nullopt));
 }
 #endif
 
