@@ -93,6 +93,7 @@ def bytes_sent(backend):
     interface that it uses; all ranks of one machine share the loopback interface."""
     ranks = dist.get_world_size()
     if backend == "sluice":
+        import sluice_torch
         return ranks * sluice_torch.bytes_sent()
     interface = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
     with open("/proc/net/dev", encoding="ascii") as file:

@@ -125,8 +125,8 @@ class Installed(harness.SystemTest):
     def test_headers_stand_alone(self):
         headers = glob.glob(os.path.join(self.root, "**", "include", "sluice", "*"), recursive=True)
         self.assertEqual(sorted(os.path.basename(h) for h in headers),
-                         ["compress.hpp", "error.hpp", "global_top_k.hpp", "memory.hpp", "sluice.h",
-                          "sluice.hpp", "statistics.hpp", "types.hpp"])
+                         ["compress.hpp", "device.hpp", "error.hpp", "global_top_k.hpp",
+                          "memory.hpp", "sluice.h", "sluice.hpp", "statistics.hpp", "types.hpp"])
         for header in headers:
             include = f"#include <sluice/{os.path.basename(header)}>\n"
             for language in ["c++", "c"] if header.endswith(".h") else ["c++"]:
