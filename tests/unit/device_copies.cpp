@@ -23,10 +23,13 @@ using Bytes = std::vector<std::byte>;
 
 namespace {
 
-/// A device, and its ops' pool.
+/// A device, and its ops' pool. Its threads end with it: what they read and write must be declared
+/// before it.
 struct Bench {
   std::shared_ptr<fake::FakeDevice> device = std::make_shared<fake::FakeDevice>();
   std::shared_ptr<DevicePool> pool = std::make_shared<DevicePool>(device);
+
+  ~Bench() { device->end(); }
 
   std::unique_ptr<DeviceCopies> copies() { return std::make_unique<DeviceCopies>(pool, nullptr); }
 };
@@ -152,10 +155,10 @@ TEST_CASE("blocks that are not zero, and no others, reach host memory; results c
 }
 
 TEST_CASE("chunks arrive, and are taken, one after the other") {
-  std::atomic<int> may_run{0};  // which its threads read until they end
-  Bench bench;
+  std::atomic<int> may_run{0};
   constexpr std::uint64_t kElements = 3 * DeviceCopies::kChunkBytes / sizeof(float);
   std::vector<float> tensor(kElements, 1);
+  Bench bench;
   auto copies = bench.copies();
   auto* const host = reinterpret_cast<float*>(
       copies->in_place(reinterpret_cast<std::byte*>(tensor.data()), kElements * sizeof(float)));
@@ -200,8 +203,8 @@ TEST_CASE("chunks arrive, and are taken, one after the other") {
 }
 
 TEST_CASE("an op that fails lets the stream go on, with numbers that are none") {
-  Bench bench;
   std::vector<float> tensor(1000, 1);
+  Bench bench;
   auto copies = bench.copies();
   copies->in_place(reinterpret_cast<std::byte*>(tensor.data()), tensor.size() * sizeof(float));
   copies->begin(plan_of(ElementType::kFloat32, 256, tensor.size()));
@@ -211,8 +214,8 @@ TEST_CASE("an op that fails lets the stream go on, with numbers that are none") 
 }
 
 TEST_CASE("a call that fails on its way leaves the tensor as it was") {
-  Bench bench;
   std::vector<float> tensor(1000, 1);
+  Bench bench;
   const auto fail = [&] {
     auto copies = bench.copies();
     copies->in_place(reinterpret_cast<std::byte*>(tensor.data()), tensor.size() * sizeof(float));
@@ -225,8 +228,8 @@ TEST_CASE("a call that fails on its way leaves the tensor as it was") {
 }
 
 TEST_CASE("a result in pieces is one chunk, with its zeros") {
-  Bench bench;
   std::vector<float> out(3000, 7);
+  Bench bench;
   auto copies = bench.copies();
   DevicePlan plan = plan_of(ElementType::kFloat32, 256, 6000);
   plan.held_begin = plan.held_end = 0;
@@ -246,9 +249,9 @@ TEST_CASE("a result in pieces is one chunk, with its zeros") {
 }
 
 TEST_CASE("memory and streams are used again, but not while the device uses them") {
-  std::atomic<bool> may_run{true};  // which its threads read until they end
-  Bench bench;
+  std::atomic<bool> may_run{true};
   std::vector<float> tensor(1000, 1);
+  Bench bench;
   const DevicePlan plan = plan_of(ElementType::kFloat32, 256, tensor.size());
   const auto run = [&] {
     auto copies = bench.copies();

@@ -49,8 +49,12 @@ inline thread_local unsigned warp = 0;
 
 class FakeDevice final : public Device {
  public:
-  ~FakeDevice() override {
+  ~FakeDevice() override { end(); }
+
+  /// Its threads do what they were given, and end. Nothing may be given to its streams after that.
+  void end() {
     for (auto& stream : streams_) stream->end();
+    streams_.clear();
   }
 
   /// More than so many bytes cannot be pinned.
