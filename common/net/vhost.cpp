@@ -33,7 +33,7 @@ constexpr std::chrono::milliseconds kWatchPeriod{50};
 constexpr unsigned kRingsOfQueue = 2;  // a queue pair
 constexpr std::size_t kSocketPathMax = sizeof(sockaddr_un::sun_path) - 1;
 
-// DPDK since 24.11 takes no longer device strings.
+// A longer device string is refused by DPDK 24.11.
 constexpr std::size_t kDeviceMax = 127;
 // DPDK separates a device's settings by commas, takes brackets for lists, and knows no escape.
 constexpr const char* kOfDevices = ",=[]";
@@ -48,7 +48,7 @@ void check_path(const std::string& path) {
                 "socket path '" + path + "': a path without '" + path[at] + "' expected");
 }
 
-// What is as DPDK has it by itself is left out, as DPDK takes no long string.
+// A setting that has DPDK's default value is left out: the string must stay short.
 std::string with(std::string device, const char* setting, unsigned value, unsigned by_itself) {
   return value == by_itself ? device : std::move(device) + setting + std::to_string(value);
 }

@@ -222,11 +222,11 @@ def make_sdist(stage, out):
     source = os.path.join("bindings", "torch")
     shutil.copytree(os.path.join(checkout.ROOT, source), stage, ignore=shutil.ignore_patterns(
         "__pycache__", "build", "csrc", "*.egg-info", "meson.build", "*-inspect.in"))
-    todo = [os.path.relpath(path, checkout.ROOT) for path in
-            glob.glob(os.path.join(checkout.ROOT, source, "csrc", "*"))]
+    unread = [os.path.relpath(path, checkout.ROOT) for path in
+              glob.glob(os.path.join(checkout.ROOT, source, "csrc", "*"))]
     done = set()
-    while todo:
-        path = todo.pop()
+    while unread:
+        path = unread.pop()
         if path in done or not os.path.exists(os.path.join(checkout.ROOT, path)):
             continue  # PyTorch's are not here
         done.add(path)
@@ -234,7 +234,7 @@ def make_sdist(stage, out):
         os.makedirs(os.path.dirname(to), exist_ok=True)
         shutil.copyfile(os.path.join(checkout.ROOT, path), to)
         with open(to, encoding="utf-8") as file:
-            todo += re.findall(r'^#include "([^"]+)"', file.read(), re.M)
+            unread += re.findall(r'^#include "([^"]+)"', file.read(), re.M)
     return run_setuptools(stage, f"build_sdist({out!r})")
 
 

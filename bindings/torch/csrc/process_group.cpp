@@ -97,16 +97,19 @@ WorkPtr ProcessGroupSluice::start(OpType type, milliseconds timeout, Operation::
   request.timeout =
       timeout == c10d::kUnsetTimeout ? timeout_.load() : std::min(timeout, kLongestTimeout);
   const WorkPtr work = c10::make_intrusive<Work>(group_, group_->start(std::move(request)), type);
+  const std::lock_guard lock(coalescing_);
   if (coalesced_) coalesced_->push_back(work);
   return work;
 }
 
 #if TORCH_VERSION_MAJOR >= 2
 void ProcessGroupSluice::startCoalescing() {
+  const std::lock_guard lock(coalescing_);
   coalesced_.emplace();  // what a block that failed has left is not waited for
 }
 
 WorkPtr ProcessGroupSluice::endCoalescing() {
+  const std::lock_guard lock(coalescing_);
   if (!coalesced_) refuse("end_coalescing", "no start_coalescing came before");
   return c10::make_intrusive<Works>(*std::exchange(coalesced_, std::nullopt));
 }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -112,7 +113,8 @@ class ProcessGroupSluice final : public Base {
   }
 
   std::atomic<std::chrono::milliseconds> timeout_;
-  std::optional<std::vector<WorkPtr>> coalesced_;  // since startCoalescing()
+  std::mutex coalescing_;                          // callbacks call, too, from other threads
+  std::optional<std::vector<WorkPtr>> coalesced_;  // since startCoalescing(); guarded by it
   const void* const handled_;  // by the code that made the group; only to be compared
   std::shared_ptr<JoinedGroup> group_;
 };

@@ -5,8 +5,6 @@ device, which it hides. These functions take a group of either.
 """
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 
@@ -41,7 +39,7 @@ def all_reduce_encoded(tensor: torch.Tensor, encoding: str,
                        block_elements: int = 0) -> dist.Work:
     """Averages a float32 tensor over the ranks, in place, in fewer bits on the wire.
 
-    encoding: "float16", "bfloat16", "int8", "int4" and others: `ReduceOptions::encoding`.
+    encoding: "float16", "bfloat16", "int8" or "int4".
     block_elements: that share a scale; 0: the group's.
 
     Raises ValueError if the tensor is not a dense one of float32, or the encoding is not known.
