@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 
 #include <rte_errno.h>
 #include <rte_lcore.h>
@@ -119,6 +120,22 @@ Buffer BufferPool::allocate(std::size_t size) {
   mbuf->data_len = static_cast<std::uint16_t>(size);
   mbuf->pkt_len = static_cast<std::uint32_t>(size);
   return adopt(mbuf);
+}
+
+BufferPool::Listed BufferPool::list() {
+  Listed listed;
+  for (void* buffer = nullptr; rte_mempool_get(pool_, &buffer) == 0;) listed.push_back(buffer);
+  for (void* buffer : listed) rte_mempool_put(pool_, buffer);
+  return listed;
+}
+
+void BufferPool::take_back(Listed buffers) {
+  Listed here = list();
+  std::ranges::sort(here);
+  std::ranges::sort(buffers);
+  Listed gone;
+  std::ranges::set_difference(buffers, here, std::back_inserter(gone));
+  for (void* buffer : gone) rte_mempool_put(pool_, buffer);
 }
 
 std::size_t BufferPool::available() const {

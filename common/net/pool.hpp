@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "common/net/buffer.hpp"
 
@@ -36,6 +37,12 @@ class BufferPool {
 
   /// The driver of a port that was closed may have kept so many more: they count as returned.
   void forgive_driver(std::size_t buffers) { kept_by_drivers_ += buffers; }
+
+  /// The buffers in the pool now; and those of a list that are not in the pool any more come back:
+  /// for what a driver took and forgot. Nobody else may use the pool from one call to the other.
+  using Listed = std::vector<void*>;
+  Listed list();
+  void take_back(Listed buffers);
 
   /// Buffers in the pool now; equals size() when every reference has come back. A snapshot while
   /// other threads work.

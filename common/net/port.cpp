@@ -42,8 +42,9 @@ constexpr std::chrono::seconds kPeerTimeLimit{1};
 constexpr std::chrono::milliseconds kReleasePeriod{50};
 constexpr int kReleasesMax = 40;
 
-// How long a kernel may take to release an interface's queue after its AF_XDP socket was closed.
-constexpr std::chrono::milliseconds kXdpReleaseTime{2'000};
+// How long a kernel may take to release an interface's queue after its AF_XDP socket was closed: a
+// thread of its own does that, which waits for a core, and for all who change network interfaces.
+constexpr std::chrono::milliseconds kXdpReleaseTime{5'000};
 constexpr std::chrono::milliseconds kXdpReleasePeriod{50};
 
 // How often a NIC is asked for its link at most: some drivers read the transceiver for that, and
@@ -343,17 +344,21 @@ Port::~Port() {
 // False: the kernel may not have released yet what the interface's last user has closed. Throws
 // where that is not so, or when it is late.
 bool Port::open(Time deadline) {
-  try {
-    std::map<int, ino_t> others;
-    if (is_af_xdp(name_)) others = xdp_sockets();
-    plug();
-    serves_peer() ? start_before_peer_goes() : start();
+  std::map<int, ino_t> others;
+  if (is_af_xdp(name_)) others = xdp_sockets();
+  const auto note_own_sockets = [&] {
     if (is_af_xdp(name_)) xdp_sockets_ = xdp_sockets();
     for (const auto& other : others) xdp_sockets_.erase(other.first);
+  };
+  try {
+    plug();
+    serves_peer() ? start_before_peer_goes() : start();
+    note_own_sockets();
     return true;
   } catch (const Error& error) {
     const std::string complaints = EalLog::instance().collected();
     const bool plugged = plugged_;
+    note_own_sockets();
     close();
     if (plugged && now() < deadline) return false;
     throw Error(error.code(), "port '" + options_.device + "': " + error.what() +
@@ -457,10 +462,21 @@ void Port::set_up_queues() {
   if (serves_peer()) tx = static_cast<std::uint16_t>(2 * tx);
   must(rte_eth_dev_adjust_nb_rx_tx_desc(id(), &rx, &tx), "setting the ring sizes");
   for (std::uint16_t q = 0; q < options_.queues; ++q) {
-    rte_mempool* pool = pool_of(q).handle();
-    must(rte_eth_rx_queue_setup(id(), q, rx, SOCKET_ID_ANY, nullptr, pool), "receive queue");
+    set_up_receive_queue(q, rx);
     must(rte_eth_tx_queue_setup(id(), q, tx, SOCKET_ID_ANY, nullptr), "transmit queue");
   }
+}
+
+// Where the interface's queue is not to be had, the driver of AF_XDP forgets the buffers that it
+// has taken to fill it.
+void Port::set_up_receive_queue(std::uint16_t queue, std::uint16_t descriptors) {
+  BufferPool& pool = pool_of(queue);
+  const bool forgets = is_af_xdp(name_);
+  BufferPool::Listed in_pool = forgets ? pool.list() : BufferPool::Listed();
+  const int result =
+      rte_eth_rx_queue_setup(id(), queue, descriptors, SOCKET_ID_ANY, nullptr, pool.handle());
+  if (result != 0 && forgets) pool.take_back(std::move(in_pool));
+  must(result, "receive queue");
 }
 
 void Port::close() {

@@ -143,6 +143,7 @@ class Port {
   void start();
   void configure(const rte_eth_dev_info& info);
   void set_up_queues();
+  void set_up_receive_queue(std::uint16_t queue, std::uint16_t descriptors);
   BufferPool& pool_of(std::uint16_t queue) const;
   void close();
   void close_xdp_sockets();

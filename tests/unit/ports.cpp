@@ -7,11 +7,13 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -22,6 +24,7 @@
 #include "common/base/packet_buffer.hpp"
 #include "common/net/clock.hpp"
 #include "common/net/datagram_io.hpp"
+#include "common/net/eal_log.hpp"
 #include "common/net/vhost.hpp"
 #include "tests/unit/catch.hpp"
 #include "tests/unit/loopback.hpp"
@@ -138,6 +141,25 @@ struct WorkerLoop {
   Endpoint worker_seen_by_daemon;
 };
 
+// A network namespace for this thread, with two interfaces that are linked.
+class OwnNetwork {
+ public:
+  OwnNetwork() {
+    REQUIRE(unshare(CLONE_NEWNET) == 0);
+    CHECK(std::system("ip link add left type veth peer name right &&"
+                      "ip link set left up && ip link set right up") == 0);
+  }
+  ~OwnNetwork() {
+    CHECK(setns(before_, CLONE_NEWNET) == 0);
+    ::close(before_);
+  }
+  OwnNetwork(const OwnNetwork&) = delete;
+  OwnNetwork& operator=(const OwnNetwork&) = delete;
+
+ private:
+  int before_ = ::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
+};
+
 }  // namespace
 
 TEST_CASE("A port that cannot be had says why") {
@@ -178,6 +200,32 @@ TEST_CASE("A port that cannot be had says why") {
   CHECK(code_of(prefix, "33") == ErrorCode::kInvalidArgument);
   const Port free_again(port_options("net_ring7", 1), loop.payloads);
   CHECK(free_again.max_payload_bytes() == 1472);
+}
+
+TEST_CASE("A port of AF_XDP waits for the kernel to release its queue, and loses no buffers") {
+  if (geteuid() != 0) return;  // only root may make a network
+  start_eal_once();
+  const OwnNetwork network;
+  const PortOptions in_use = port_options("net_af_xdp0,iface=left", 1);
+  const PortOptions waiting = port_options("net_af_xdp1,iface=left", 2);
+  BufferPool pool("in-use", kAfXdpBuffers, 1472);
+  BufferPool waiting_pool("waiting", kAfXdpBuffers, 1472);
+  auto holder = std::make_unique<Port>(in_use, pool);
+  std::promise<void> refused_often;
+  EalLog::instance().open(
+      [&, refused = 0](LogLevel, std::string_view line) mutable {
+        if (line.find("create xsk socket") != line.npos && ++refused == 6)
+          refused_often.set_value();
+      },
+      LogLevel::kWarn);
+  auto release = std::async(std::launch::async, [&] {
+    const auto said = refused_often.get_future().wait_for(10s);
+    holder.reset();
+    return said;
+  });
+  CHECK_NOTHROW(Port(waiting, waiting_pool));
+  CHECK(release.get() == std::future_status::ready);
+  EalLog::instance().open([](LogLevel, std::string_view) {}, LogLevel::kWarn);
 }
 
 TEST_CASE("Addresses are read and written") {
