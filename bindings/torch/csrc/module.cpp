@@ -33,6 +33,8 @@ PYBIND11_MODULE(_backend, module) {
       .def(
           "shutdown", [](ProcessGroupSluice& group) { group.close(false); },
           "Leaves the job. No call may follow. Ops in flight fail, here and on all other ranks.")
+      .def_property_readonly("options", &ProcessGroupSluice::options,
+                             "Its _timeout is that of calls that give none.")
       .def_property_readonly("bytes_sent", &ProcessGroupSluice::bytes_sent,
                              "By this rank, for the operations that ended well; UDP payload.");
   module.attr("version") = sluice_version();

@@ -93,6 +93,10 @@ void ProcessGroupSluice::set_timeout(milliseconds timeout) {
   timeout_ = std::min(timeout, kLongestTimeout);
 }
 
+c10::intrusive_ptr<Base::Options> ProcessGroupSluice::options() const {
+  return c10::make_intrusive<Base::Options>(getBackendName(), timeout_.load());
+}
+
 WorkPtr ProcessGroupSluice::start(OpType type, milliseconds timeout, Operation::Request request) {
   request.timeout =
       timeout == c10d::kUnsetTimeout ? timeout_.load() : std::min(timeout, kLongestTimeout);

@@ -78,6 +78,7 @@ class ProcessGroupSluice final : public Base {
 
   /// Of the calls from now on that name none. Throws unless it is positive.
   void set_timeout(std::chrono::milliseconds timeout);
+  c10::intrusive_ptr<Base::Options> options() const;
   /// Leaves the job. Ops in flight, and those of the other ranks, fail. `by_exception`: others are
   /// told that this rank failed.
   void close(bool by_exception);
