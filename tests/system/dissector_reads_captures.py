@@ -15,6 +15,7 @@ NEEDS_TSHARK = "needs tshark"
 SECRET = "a-secret-that-these-ranks-share"
 JOB = 7
 RANKS = 2
+NOBODY = 65534  # for root, tshark 4.4 runs no scripts
 GOOD = "1"  # sluice.integrity.status
 LEFT = b"SL\x01\x86"  # how the packet begins that a rank is sent at last
 
@@ -28,6 +29,11 @@ class Packets(list):
 
     def different(self, kind, *names):
         return {tuple(p[name] for name in names) for p in self.of(kind)}
+
+
+def values(row):
+    """tshark 4.2 and later say True and False, earlier ones 1 and 0."""
+    return [{"True": "1", "False": "0"}.get(value, value) for value in row.split("\t")]
 
 
 @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
@@ -64,7 +70,7 @@ class Captures(harness.NetworkTest):
         fields = [f"sluice.{name}" for name in ("kind", *self.FIELDS)]
         rows = self.tshark("-Y", "udp", "-T", "fields", "-E", "occurrence=f",
                            *(word for field in fields for word in ("-e", field)))
-        packets = Packets(dict(zip(("kind", *self.FIELDS), row.split("\t"))) for row in rows)
+        packets = Packets(dict(zip(("kind", *self.FIELDS), values(row))) for row in rows)
         names = {code: name for name, code in self.KINDS.items()}
         for packet in packets:
             self.assertEqual(packet["drop"], "")
@@ -75,9 +81,13 @@ class Captures(harness.NetworkTest):
 
     def tshark(self, *arguments):
         """The lines that it prints of the capture."""
+        script = shutil.copy(SCRIPT, self.place)
+        os.chmod(self.place, 0o755)
+        os.chmod(self.path, 0o644)
         result = subprocess.run(
-            ["tshark", "-r", self.path, "-X", f"lua_script:{SCRIPT}", *arguments],
-            env=self.environment(WIRESHARK_CONFIG_DIR=self.place), capture_output=True, text=True)
+            ["tshark", "-r", self.path, "-X", f"lua_script:{script}", *arguments],
+            env=self.environment(WIRESHARK_CONFIG_DIR=self.place), capture_output=True, text=True,
+            user=NOBODY, group=NOBODY, extra_groups=())
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertNotIn("Lua", result.stderr)
         return result.stdout.splitlines()
