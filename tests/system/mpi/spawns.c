@@ -9,15 +9,26 @@ static const int pair[] = {0, 1};
 /* The parents come first; all have the same numbers in their worlds. */
 static const int both_pairs[] = {0, 1, 0, 1};
 
+/* With this library, too, which Open MPI 5 would not give them by itself. */
+static void spawn_pair(const char* program, MPI_Comm* pair_of_children) {
+  MPI_Info info;
+  MPI_Info_create(&info);
+  const char* library = getenv("LD_PRELOAD");
+  char variable[4096];
+  if (library != NULL && snprintf(variable, sizeof variable, "LD_PRELOAD=%s", library) > 0)
+    MPI_Info_set(info, "PMIX_ENVAR", variable);
+  MPI_Comm_spawn(program, MPI_ARGV_NULL, 2, info, 0, MPI_COMM_WORLD, pair_of_children,
+                 MPI_ERRCODES_IGNORE);
+  MPI_Info_free(&info);
+}
+
 int main(int argc, char** argv) {
   (void)argc;
   start();
   MPI_Comm others;
   MPI_Comm_get_parent(&others);
   const int is_child = others != MPI_COMM_NULL;
-  if (!is_child)
-    MPI_Comm_spawn(argv[0], MPI_ARGV_NULL, 2, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &others,
-                   MPI_ERRCODES_IGNORE);
+  if (!is_child) spawn_pair(argv[0], &others);
   MPI_Comm all;
   MPI_Intercomm_merge(others, is_child, &all);
   check_sum("both pairs", all, both_pairs, 4, kCount);
