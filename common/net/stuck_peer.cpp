@@ -10,6 +10,7 @@
 #include <optional>
 
 #include <fcntl.h>
+#include <rte_version.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -17,6 +18,15 @@
 #include <unistd.h>
 
 namespace sluice::net {
+
+#if RTE_VERSION >= RTE_VERSION_NUM(23, 11, 0, 0)
+constinit const std::string_view kVhostThread = "dpdk-vhost-evt";
+constinit const std::string_view kInterruptThread = "dpdk-intr";
+#else
+constinit const std::string_view kVhostThread = "vhost-events";
+constinit const std::string_view kInterruptThread = "eal-intr-thread";
+#endif
+
 namespace {
 
 namespace fs = std::filesystem;

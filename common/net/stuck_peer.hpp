@@ -14,8 +14,8 @@ namespace sluice::net {
 
 /// DPDK's threads: the one that talks with all vhost peers of a daemon, and the one on which a
 /// worker's ports talk with theirs after they were opened.
-inline constexpr std::string_view kVhostThread = "vhost-events";
-inline constexpr std::string_view kInterruptThread = "eal-intr-thread";
+extern const std::string_view kVhostThread;
+extern const std::string_view kInterruptThread;
 
 /// A thread of this process by its name; 0: there is none.
 pid_t find_thread(std::string_view name);

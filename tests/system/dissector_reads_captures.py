@@ -3,19 +3,15 @@ it is malformed, and there is as much as the daemon has counted."""
 import collections
 import os
 import re
-import shutil
 import signal
-import subprocess
 import unittest
 
 import harness
+import tshark
 
-SCRIPT = os.path.join(harness.ROOT, "configs", "wireshark", "sluice.lua")
-NEEDS_TSHARK = "needs tshark"
 SECRET = "a-secret-that-these-ranks-share"
 JOB = 7
 RANKS = 2
-NOBODY = 65534  # for root, tshark 4.4 runs no scripts
 GOOD = "1"  # sluice.integrity.status
 LEFT = b"SL\x01\x86"  # how the packet begins that a rank is sent at last
 
@@ -37,7 +33,7 @@ def values(row):
 
 
 @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
-@unittest.skipUnless(shutil.which("tshark"), NEEDS_TSHARK)
+@tshark.needed
 class Captures(harness.NetworkTest):
     FIELDS = ("drop", "job", "rank", "stream", "round", "encrypted", "trailer.tag",
               "integrity.status", "data.flags.opening", "block", "key")
@@ -80,17 +76,7 @@ class Captures(harness.NetworkTest):
         return packets
 
     def tshark(self, *arguments):
-        """The lines that it prints of the capture."""
-        script = shutil.copy(SCRIPT, self.place)
-        os.chmod(self.place, 0o755)
-        os.chmod(self.path, 0o644)
-        result = subprocess.run(
-            ["tshark", "-r", self.path, "-X", f"lua_script:{script}", *arguments],
-            env=self.environment(WIRESHARK_CONFIG_DIR=self.place), capture_output=True, text=True,
-            user=NOBODY, group=NOBODY, extra_groups=())
-        self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertNotIn("Lua", result.stderr)
-        return result.stdout.splitlines()
+        return tshark.lines(self, self.path, *arguments)
 
     def check_membership(self, packets):
         """Each rank joins and leaves, in this order."""

@@ -57,8 +57,9 @@ def thread_of(process, name):
     return None
 
 
-def has_thread(process, name):
-    return thread_of(process, name) is not None
+def has_dpdk(process):
+    """Its thread for interrupts has another name since DPDK 23.11."""
+    return any(thread_of(process, name) for name in ("eal-intr-thread", "dpdk-intr"))
 
 
 def not_passed(result):

@@ -34,8 +34,7 @@ class Lanes(harness.SystemTest):
         os.mkdir(self.directory("a0"), 0o700)
         job = self.launch_steady_job(2, self.address("a0"))
         for rank in job:
-            harness.wait_until(lambda rank=rank: harness.has_thread(rank, "eal-intr-thread"),
-                               "it has DPDK, and looks for a daemon")
+            harness.wait_until(lambda rank=rank: harness.has_dpdk(rank), "it looks for a daemon")
         daemon = self.start_daemon("--lanes", 2)
         for rank in job:
             rank.wait_to_say("under way")

@@ -5,7 +5,6 @@ import contextlib
 import ctypes
 import json
 import os
-import shutil
 import signal
 import socket
 import stat
@@ -17,8 +16,8 @@ import unittest
 
 import harness
 import linux
+import tshark
 
-DISSECTOR = os.path.join(harness.ROOT, "configs", "wireshark", "sluice.lua")
 CTL = os.path.join(harness.ROOT, "scripts/sluice-ctl")
 AGGREGATOR_GONE = "no aggregator answers at "
 CLIENTS = 16  # that a daemon answers at a time
@@ -178,14 +177,8 @@ class Capturing(Commands):
 
     def kinds(self):
         """How many packets of each kind tshark finds in the file, none of which is malformed."""
-        if not shutil.which("tshark"):
-            self.skipTest("needs tshark")
-        read = subprocess.run(
-            ["tshark", "-r", self.file, "-X", f"lua_script:{DISSECTOR}", "-T", "fields", "-e",
-             "sluice.kind", "-e", "sluice.drop"],
-            env=self.environment(WIRESHARK_CONFIG_DIR=self.place), capture_output=True, text=True)
-        self.assertEqual(read.returncode, 0, read.stderr)
-        rows = [row.split("\t") for row in read.stdout.splitlines()]
+        rows = [row.split("\t") for row in tshark.lines(
+            self, self.file, "-T", "fields", "-e", "sluice.kind", "-e", "sluice.drop")]
         self.assertEqual({drop for _, drop in rows}, {""})
         return collections.Counter(kind for kind, _ in rows)
 

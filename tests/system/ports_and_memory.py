@@ -61,8 +61,7 @@ class LocalPorts(harness.SystemTest):
     def test_a_worker_may_come_first(self):
         os.mkdir(self.directory(), mode=0o700)
         rank = self.start_joiner(0, 1, "vhost:" + self.directory())
-        harness.wait_until(lambda: harness.has_thread(rank, "eal-intr-thread"), "it has DPDK, and "
-                           "looks for a daemon")
+        harness.wait_until(lambda: harness.has_dpdk(rank), "it looks for a daemon")
         self.start_daemon()
         rank.wait_to_say("under way")
 

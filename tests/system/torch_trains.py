@@ -47,22 +47,18 @@ if not harness.torch_version().startswith("1."):
     class PyTorch2(Torch):
         """What only PyTorch 2 has. With 1.13 there is nothing to skip."""
 
-        def run_scenarios(self, ranks, *scenarios):
+        def run_scenarios(self, ranks, scenarios):
             self.all_end_well(self.start_programs(ranks, self.start_daemon(), "pytorch_2.py",
-                                                  *scenarios))
+                                                  scenarios))
 
         def test_what_it_expects_of_a_backend(self):
-            self.run_scenarios(3, "coalesced", "a_failed_block_leaves_no_trace", "functional",
-                               "distributed_tensors", "premultiplied", "device_maps",
-                               "capabilities")
+            self.run_scenarios(3, "collectives")
 
         def test_training(self):
-            self.run_scenarios(2, "fully_sharded", "static_graph", "joined", "zero_redundancy",
-                               "accumulated", "mixed_precision", "compiled", "checkpoints",
-                               "pipeline")
+            self.run_scenarios(2, "training")
 
         def test_abort_and_shutdown(self):
-            self.run_scenarios(2, "aborted", "shut_down")
+            self.run_scenarios(2, "ends")
 
 
 class AnyOrder(Torch):

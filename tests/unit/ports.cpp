@@ -25,6 +25,7 @@
 #include "common/net/clock.hpp"
 #include "common/net/datagram_io.hpp"
 #include "common/net/eal_log.hpp"
+#include "common/net/stuck_peer.hpp"
 #include "common/net/vhost.hpp"
 #include "tests/unit/catch.hpp"
 #include "tests/unit/loopback.hpp"
@@ -261,6 +262,14 @@ TEST_CASE("A daemon's directory is made for its owner alone, or refused clearly"
   CHECK_THROWS_WITH(VhostDirectory(directory.path + "/a/b", {}, {}, {}), Contains("be created"));
   close(open((directory.path + "/file").c_str(), O_CREAT | O_WRONLY, 0600));
   CHECK_THROWS_WITH(VhostDirectory(directory.path + "/file", {}, {}, {}), Contains("no directory"));
+}
+
+TEST_CASE("DPDK's threads that wait for peers have the names by which they are found") {
+  LocalPair pair;
+  WorkerLoop worker(pair);
+  REQUIRE(worker.find_daemon());
+  CHECK(find_thread(kInterruptThread) != 0);
+  CHECK(find_thread(kVhostThread) != 0);
 }
 
 TEST_CASE("A daemon trusts no directory that others may have put sockets into") {

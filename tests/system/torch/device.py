@@ -1,14 +1,12 @@
 """Tensors on a device: many chunks, works that are dropped, failures that come after wait(), memory
 that cannot be pinned, graphs. The device is the CPU (tests/system/torch_device), or a GPU
 (DEV=cuda)."""
-import os
-
 import torch
 import torch.distributed as dist
 
 import group
+from group import DEVICE
 
-DEV = os.environ.get("DEV", "cpu")
 LARGE = 5_000_001
 
 
@@ -21,16 +19,16 @@ def of_rank(rank, density, seed=0):
 
 def sums_of_many_chunks():
     for seed, density in enumerate([0, 0.001, 0.1, 1]):
-        tensor = of_rank(group.RANK, density, seed).to(DEV)
+        tensor = of_rank(group.RANK, density, seed).to(DEVICE)
         dist.all_reduce(tensor)
         group.same(tensor.cpu(), sum(of_rank(r, density, seed) for r in range(group.RANKS)),
                    density)
 
 
 def parts_of_many_chunks():
-    tensor = of_rank(group.RANK, 0.1).to(DEV)[:LARGE // group.RANKS * group.RANKS]
+    tensor = of_rank(group.RANK, 0.1).to(DEVICE)[:LARGE // group.RANKS * group.RANKS]
     whole = sum(of_rank(r, 0.1) for r in range(group.RANKS))[:tensor.numel()]
-    part = torch.empty(tensor.numel() // group.RANKS, device=DEV)
+    part = torch.empty(tensor.numel() // group.RANKS, device=DEVICE)
     dist._reduce_scatter_base(part, tensor)
     group.same(part.cpu(), whole.chunk(group.RANKS)[group.RANK])
     back = torch.empty_like(tensor)
@@ -39,7 +37,7 @@ def parts_of_many_chunks():
 
 
 def many_in_flight():
-    tensors = [of_rank(group.RANK, 0.05, seed).to(DEV) for seed in range(6)]
+    tensors = [of_rank(group.RANK, 0.05, seed).to(DEVICE) for seed in range(6)]
     works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
     for seed, (tensor, work) in enumerate(zip(tensors, works)):
         work.wait()
@@ -48,12 +46,12 @@ def many_in_flight():
 
 def dropped_works():
     for seed in range(4):
-        dist.all_reduce(of_rank(group.RANK, 0.05, seed).to(DEV), async_op=True)
+        dist.all_reduce(of_rank(group.RANK, 0.05, seed).to(DEVICE), async_op=True)
     dist.barrier()
 
 
 def futures():
-    tensor = of_rank(group.RANK, 0.05).to(DEV)
+    tensor = of_rank(group.RANK, 0.05).to(DEVICE)
     value = dist.all_reduce(tensor, async_op=True).get_future().then(
         lambda future: future.value()[0] * 2).wait()
     group.same(value.cpu(), 2 * sum(of_rank(r, 0.05) for r in range(group.RANKS)))
@@ -61,27 +59,27 @@ def futures():
 
 def late_failure():
     """A rank that calls something else: a result that is none, and an error that is told."""
-    tensor = torch.ones(1000 + group.RANK, device=DEV)
+    tensor = torch.ones(1000 + group.RANK, device=DEVICE)
     try:
         dist.all_reduce(tensor)
         failed = bool(tensor.isnan().all())  # its wait() had returned
     except RuntimeError as error:
         failed = "different collectives" in str(error)
     assert failed
-    group.refused(lambda: dist.all_reduce(torch.ones(1, device=DEV)), RuntimeError, "different")
+    group.refused(lambda: dist.all_reduce(torch.ones(1, device=DEVICE)), RuntimeError, "different")
     print("told", flush=True)
 
 
 def unpinned():
-    group.refused(lambda: dist.all_reduce(torch.ones(LARGE, device=DEV)), RuntimeError,
+    group.refused(lambda: dist.all_reduce(torch.ones(LARGE, device=DEVICE)), RuntimeError,
                   "float32 [5000001]", "refuses to pin")
-    small = torch.ones(10, device=DEV)
+    small = torch.ones(10, device=DEVICE)
     dist.all_reduce(small)  # the group goes on
     group.same(small.cpu(), torch.full((10,), float(group.RANKS)))
 
 
 def captured():
-    group.refused(lambda: dist.all_reduce(torch.ones(10, device=DEV)), ValueError, "all_reduce",
+    group.refused(lambda: dist.all_reduce(torch.ones(10, device=DEVICE)), ValueError, "all_reduce",
                   "captured")
 
 

@@ -13,6 +13,7 @@ from sluice_torch.groups import backend_of
 
 RANK = int(os.environ.get("SLUICE_RANK", 0))
 RANKS = int(os.environ.get("SLUICE_WORLD_SIZE", 1))
+DEVICE = os.environ.get("DEV", "cpu")  # scripts/gpu-check runs some of these programs with "cuda"
 
 
 starts = itertools.count()
@@ -42,7 +43,7 @@ def gloo():
 def of_rank(rank, shape, dtype, seed=0):
     """Small whole numbers, so that sums are exact in every dtype; some zero."""
     generator = torch.Generator().manual_seed(1000 * seed + rank)
-    return torch.randint(0, 4, shape, generator=generator).to(dtype)
+    return torch.randint(0, 4, shape, generator=generator, device="cpu").to(DEVICE, dtype)
 
 
 def of_all(shape, dtype, seed=0):

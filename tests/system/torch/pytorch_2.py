@@ -1,5 +1,5 @@
-"""What PyTorch 2 expects of a backend, beside plain arithmetic or Gloo: `pytorch_2.py
-SCENARIO...`."""
+"""What PyTorch 2 expects of a backend, beside plain arithmetic or Gloo: `pytorch_2.py collectives`,
+`training` or `ends`. On the CPU, or a GPU (DEV=cuda)."""
 import copy
 import datetime
 import os
@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import group
 import sluice_torch
-from group import RANK, RANKS, of_all, of_rank, refused, same
+from group import DEVICE, RANK, RANKS, of_all, of_rank, refused, same
 
 STEPS = 4
 SECOND = datetime.timedelta(seconds=1)
@@ -64,7 +64,7 @@ def coalesced():
     for part, one in zip(parts, sums):
         same(part, one.chunk(RANKS)[RANK])
     received = torch.empty(5)
-    with dist._coalescing_manager(device=torch.device("cpu"), async_ops=True) as block:
+    with dist._coalescing_manager(device=torch.device(DEVICE), async_ops=True) as block:
         dist.isend(torch.full((5,), float(RANK)), (RANK + 1) % RANKS)
         dist.irecv(received, (RANK - 1) % RANKS)
     block.wait()
@@ -72,7 +72,7 @@ def coalesced():
     refused(lambda: ours.reduce_scatter_tensor_coalesced(parts, inputs[:2]), ValueError,
             "2 tensors of all ranks' parts and 3 of one rank's")
     refused(lambda: ours.allgather_into_tensor_coalesced(wholes, sums), ValueError, "elements")
-    refused(lambda: ours._end_coalescing(torch.device("cpu")), ValueError,
+    refused(lambda: ours._end_coalescing(torch.device(DEVICE)), ValueError,
             "no start_coalescing came before")
 
 
@@ -80,7 +80,7 @@ def a_failed_block_leaves_no_trace():
     """In the backend. (PyTorch itself goes on noting calls in place of making them.)"""
     tensor = torch.ones(10)
     try:
-        with dist._coalescing_manager(device=torch.device("cpu"), async_ops=True):
+        with dist._coalescing_manager(device=torch.device(DEVICE), async_ops=True):
             dist.isend(tensor, (RANK + 1) % RANKS, tag=-1)
     except ValueError as error:
         assert "tag -1" in str(error), error
@@ -115,7 +115,7 @@ def functional():
 
 
 def distributed_tensors():
-    mesh = init_device_mesh("cpu", (RANKS,))
+    mesh = init_device_mesh(DEVICE, (RANKS,))
     whole = of_rank(0, (RANKS * 4, RANKS * 2), torch.float32)
     other = of_rank(1, (RANKS * 2, 5), torch.float32)
     rows = distribute_tensor(whole, mesh, [Shard(0)])
@@ -148,9 +148,9 @@ def premultiplied():
 def device_maps():
     """Sluice for tensors of the CPU alone, beside another backend for others."""
     mixed = dist.new_group(backend="cpu:sluice,cuda:gloo")
-    tensor = torch.ones(10)
+    tensor = torch.ones(10, device="cpu")
     dist.all_reduce(tensor, group=mixed)
-    same(tensor, torch.full((10,), float(RANKS)))
+    same(tensor, torch.full((10,), float(RANKS), device="cpu"))
     assert sluice_torch.bytes_sent(mixed) >= 0
     refused(lambda: sluice_torch.bytes_sent(group.gloo()), ValueError, "Gloo", "sluice expected")
 
@@ -183,7 +183,7 @@ def make_model():
 
 def batches(count=STEPS):
     generator = torch.Generator().manual_seed(RANK)
-    return [torch.randn(8, 30, generator=generator) for _ in range(count)]
+    return [torch.randn(8, 30, generator=generator, device="cpu").to(DEVICE) for _ in range(count)]
 
 
 def trained(model, make_optimizer=lambda parameters: torch.optim.SGD(parameters, 0.05),
@@ -216,7 +216,7 @@ def fully_sharded():
             setattr(torch.cpu.Stream, name, lambda self, event=None: event)
     for factor in (None, float(RANKS)):
         model = make_model()
-        mesh = DeviceMesh.from_group(group.default(), "cpu", mesh=list(range(RANKS)))
+        mesh = DeviceMesh.from_group(group.default(), DEVICE, mesh=list(range(RANKS)))
         for layer in model:
             if isinstance(layer, nn.Linear):
                 fully_shard(layer, mesh=mesh, reshard_after_forward=False)
@@ -270,7 +270,7 @@ def accumulated():
 
 def mixed_precision():
     def forward(model, batch):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast(DEVICE, dtype=torch.bfloat16):
             return model(batch).float()
     as_over_gloo(lambda over: trained(data_parallel(over), forward=forward))
 
@@ -294,7 +294,7 @@ def pipeline():
     def train(over):
         model = make_model()
         stage = PipelineStage(model[:2] if RANK == 0 else model[2:], RANK, RANKS,
-                              torch.device("cpu"), group=over)
+                              torch.device(DEVICE), group=over)
         schedule = ScheduleGPipe(stage, 4, loss_fn=lambda out, to: (out - to).square().mean())
         torch.manual_seed(2)
         given, target = torch.randn(16, 30), torch.randn(16, 10)
@@ -335,6 +335,16 @@ def shut_down():
     dist.barrier()
 
 
+SCENARIOS = {
+    "collectives": (coalesced, a_failed_block_leaves_no_trace, functional, distributed_tensors,
+                    premultiplied, device_maps, capabilities),
+    "training": (fully_sharded, static_graph, joined, zero_redundancy, accumulated, mixed_precision,
+                 compiled, checkpoints, pipeline),
+    "ends": (aborted, shut_down),
+}
+
 if __name__ == "__main__":
+    if DEVICE != "cpu":
+        torch.set_default_device(DEVICE)
     group.start()
-    group.run(*(globals()[name] for name in sys.argv[1:]))
+    group.run(*SCENARIOS[sys.argv[1]])
