@@ -10,6 +10,7 @@
 #include <string>
 
 #include <poll.h>
+#include <spdlog/fmt/ranges.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 

@@ -24,6 +24,7 @@ class EalLog {
   void collect();
   std::string collected();
 
+  /// Pieces of lines.
   void write(std::string_view text);
 
   /// A line of our own, about what DPDK does for us: it goes where DPDK's lines go.
@@ -36,6 +37,7 @@ class EalLog {
   LogSink sink_;
   LogLevel level_ = LogLevel::kWarn;
   std::FILE* stream_ = nullptr;
+  std::string begun_;  ///< a line that has not ended yet
   bool collecting_ = false;
   std::deque<std::string> complaints_;
 };

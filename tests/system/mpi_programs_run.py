@@ -54,8 +54,8 @@ def compiled(source):
 
 
 def by_rank(groups):
-    """What runs a command in its rank's environment. mpirun could do that by several commands; that
-    of Open MPI 5.0.7 dies of them."""
+    """What runs a command in its rank's environment. mpirun takes several commands for that; Open
+    MPI's of version 5.0.7 dies of them."""
     script, end = "", 0
     for ranks, environment in groups:
         end += ranks
@@ -299,12 +299,13 @@ class MpiPrograms(harness.SystemTest):
         self.passes_through(job, "rank 0: SLUICE_AGGREGATORS is not set")
 
     def test_one_rank_has_a_wrong_setting(self):
-        job = self.preloaded_by_rank("vhost:/no/such", "one_sum.c", (2, {}), (2, {"SLUICE_MTU": 3}))
+        job = self.preloaded_by_rank("vhost:/no/such", "one_sum.c",
+                                     (2, {}), (2, {"SLUICE_MTU": 3}))
         self.passes_through(job, "rank 2: .*SLUICE_MTU.*")
 
     def test_one_rank_has_not_the_library(self):
-        job = self.preloaded_by_rank("vhost:/no/such", "one_sum.c", (3, {}), (1, {"LD_PRELOAD": ""}),
-                                     SLUICE_JOIN_TIMEOUT_MS=1000)
+        job = self.preloaded_by_rank("vhost:/no/such", "one_sum.c", (3, {}),
+                                     (1, {"LD_PRELOAD": ""}), SLUICE_JOIN_TIMEOUT_MS=1000)
         self.passes_through(job, "rank 3 has not loaded .*")
 
     def test_one_rank_finds_no_aggregator(self):

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstring>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "common/base/packet_buffer.hpp"
 #include "common/base/packet_memory.hpp"
 #include "common/net/caller_state.hpp"
+#include "common/net/eal_log.hpp"
 #include "common/net/pool.hpp"
 #include "tests/unit/catch.hpp"
 #include "tests/unit/one_eal.hpp"
@@ -65,6 +67,19 @@ TEST_CASE("DPDK starts without a trace on the calling thread, once") {
   EalOptions options;
   options.memory_mib = 3;
   CHECK_THROWS_WITH(Eal(options), Contains("3 MiB: 16 to 1048576 expected"));
+}
+
+TEST_CASE("DPDK's lines are told whole, and no others than are news") {
+  start_eal();
+  std::vector<std::string> told;
+  EalLog& log = EalLog::instance();
+  log.open([&](LogLevel, std::string_view line) { told.emplace_back(line); }, LogLevel::kWarn);
+  for (const std::string_view piece :
+       {"VIRTIO_DRIVER: virtio_user_dev_init_mac(): (/a/socket) No valid MAC, use ran", "dom\nETH",
+        "DEV: a line", " of three pieces\n\nvhost_user_read(): routine\nthe last\n"})
+    log.write(piece);
+  log.open([](LogLevel, std::string_view) {}, LogLevel::kWarn);
+  CHECK(told == std::vector<std::string>{"ETHDEV: a line of three pieces", "the last"});
 }
 
 TEST_CASE("A host's signal handlers stay its own while a port opens or closes") {
