@@ -80,7 +80,7 @@ class MpiPrograms(harness.SystemTest):
                            **self.settings(daemons, settings))
 
     def preloaded_by_rank(self, daemons, source, *groups, **settings):
-        """`groups`, from rank 0 on, of as many ranks each, and in what their environment differs."""
+        """`groups`, from rank 0 on, of so many ranks each, with their variables."""
         groups = [(ranks, {"LD_PRELOAD": mpi_library()} | own) for ranks, own in groups]
         return self.mpirun(sum(ranks for ranks, _ in groups), *by_rank(groups), compiled(source),
                            **self.settings(daemons, settings))
