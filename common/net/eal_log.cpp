@@ -41,10 +41,10 @@ void to_default_logger(LogLevel level, std::string_view text) {
 
 // What DPDK complains of where nothing is wrong: vhost and virtio-user of every peer that comes,
 // goes or dies, which daemons and workers report themselves, and telemetry of a socket for clients
-// of years ago. Since 24.11 it names virtio's driver before the function.
+// of years ago. Since 24.11 it names a part of virtio before the function.
 bool is_routine(std::string_view text) {
-  constexpr std::string_view kDriver = "VIRTIO_DRIVER: ";
-  if (text.starts_with(kDriver)) text.remove_prefix(kDriver.size());
+  for (const std::string_view part : {"VIRTIO_DRIVER: ", "VIRTIO_INIT: "})
+    if (text.starts_with(part)) text.remove_prefix(part.size());
   return text.starts_with("VHOST_CONFIG") || text.starts_with("vhost_user_") ||
          text.starts_with("virtio_user_") || text.starts_with("TELEMETRY: No legacy callbacks");
 }

@@ -373,6 +373,7 @@ void VhostDirectory::attach(const std::string& name) {
     check_device(port.device, path(name));
     VhostPeers::expect(path(name), kRingsOfQueue * port.queues);
     link.port = std::make_unique<Port>(port, pools_);
+    VhostPeers::noted();
   } catch (const Error& error) {
     VhostPeers::forget(path(name));
     return refuse(name, error.what(), false);

@@ -24,4 +24,8 @@ __attribute__((visibility("default"))) int close(int fd) {
   return sluice::net::vhost_calls::close(fd);
 }
 
+__attribute__((visibility("default"))) unsigned sleep(unsigned seconds) {
+  return sluice::net::vhost_calls::sleep(seconds);
+}
+
 }  // extern "C"

@@ -10,6 +10,7 @@
 #include <numeric>
 #include <optional>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include <dlfcn.h>
@@ -58,6 +59,8 @@ constexpr std::size_t kRegions = 8;
 constexpr std::size_t kPayloadMost = 8 + kRegions * 32;
 constexpr std::size_t kDescriptorsMost = 253;  // of a message (SCM_MAX_FD)
 
+constexpr std::uint32_t kVersion = 1;  // in the flags of every message
+
 constexpr std::uint64_t kRingMask = 0xff;       // of the payload with an eventfd
 constexpr std::uint64_t kNoDescriptor = 0x100;  // there is none
 
@@ -94,7 +97,8 @@ using Sizes = std::array<std::uint32_t, kMaxRings>;
 
 struct Connection {
   std::string path;
-  unsigned rings = 0;  // that it was offered
+  pid_t connecting = 0;  // the thread on which DPDK may not have noted it yet; 0: it has
+  unsigned rings = 0;    // that it was offered
   Sizes sizes{};
   std::array<std::byte, kPayloadMost> payload{};  // of the message that DPDK is reading
   std::size_t at = 0;
@@ -343,6 +347,12 @@ void VhostPeers::forget(const std::string& path) {
   registry().expected.erase(path);
 }
 
+void VhostPeers::noted() {
+  const std::lock_guard lock(registry().mutex);
+  for (auto& [fd, connection] : registry().connections)
+    if (connection.connecting == gettid()) connection.connecting = 0;
+}
+
 std::vector<RefusedPeer> VhostPeers::take_refused() {
   const std::lock_guard lock(registry().mutex);
   return std::exchange(registry().refused, {});
@@ -376,6 +386,7 @@ int connect(int fd, const sockaddr* address, socklen_t length) {
   if (const auto found = all.expected.find(path); found != all.expected.end()) {
     Connection made;
     made.path = path;
+    made.connecting = gettid();
     made.rings = found->second.rings;
     all.connections[fd] = std::move(made);
     is_peer[static_cast<std::size_t>(fd)].store(true, std::memory_order_release);
@@ -383,7 +394,9 @@ int connect(int fd, const sockaddr* address, socklen_t length) {
   return result;
 }
 
-/// A message that is refused ends the connection, as if the peer had closed it.
+/// A message that is refused ends the connection, as if the peer had closed it. DPDK listens to a
+/// connection before it notes it, and a connection that ends before that ends the process: until
+/// then there is but a message that changes nothing.
 ssize_t recvmsg(int fd, msghdr* message, int flags) {
   if (!may_be_peer(fd) || message->msg_iovlen != 1 || message->msg_iov->iov_len != sizeof(Header))
     return recvmsg_anyway(fd, message, flags);
@@ -392,8 +405,14 @@ ssize_t recvmsg(int fd, msghdr* message, int flags) {
   Sizes sizes{};
   {
     const std::lock_guard lock(all.mutex);
-    rings = all.connections[fd].rings;
-    sizes = all.connections[fd].sizes;
+    const Connection& connection = all.connections[fd];
+    if (connection.connecting != 0 && connection.connecting != gettid()) {
+      give({.header = {.request = kSetOwner, .flags = kVersion, .size = 0}}, *message);
+      std::this_thread::yield();
+      return sizeof(Header);
+    }
+    rings = connection.rings;
+    sizes = connection.sizes;
   }
   Message taken;
   const Took took = take(fd, taken);
@@ -442,6 +461,13 @@ int close(int fd) {
   const int result = close_anyway(fd);
   memory::close_of_peer(last);
   return result;
+}
+
+/// DPDK's thread that connects again sleeps after that.
+unsigned sleep(unsigned seconds) {
+  static auto* const real = next<unsigned(unsigned)>("sleep");
+  VhostPeers::noted();
+  return real(seconds);
 }
 
 }  // namespace vhost_calls

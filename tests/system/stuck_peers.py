@@ -9,6 +9,7 @@ import select
 import signal
 import socket
 import struct
+import tempfile
 import termios
 
 import harness
@@ -271,7 +272,9 @@ class Descriptors(PeerTest):
         read, write = os.pipe()
         pair = socket.socketpair()
         pidfd = os.pidfd_open(os.getpid())
-        plain = os.path.join(self.place, "anon_inode:[eventfd]")
+        on_disk = tempfile.TemporaryDirectory(dir="/var/tmp")  # /tmp may be in memory
+        self.addCleanup(on_disk.cleanup)
+        plain = os.path.join(on_disk.name, "anon_inode:[eventfd]")
         fifo = os.path.join(self.place, "fifo")
         if not os.path.exists(fifo):
             os.mkfifo(fifo)

@@ -27,6 +27,7 @@
 #include "common/net/eal_log.hpp"
 #include "common/net/stuck_peer.hpp"
 #include "common/net/vhost.hpp"
+#include "common/net/vhost_peer.hpp"
 #include "tests/unit/catch.hpp"
 #include "tests/unit/loopback.hpp"
 #include "tests/unit/temporary_directory.hpp"
@@ -270,6 +271,50 @@ TEST_CASE("DPDK's threads that wait for peers have the names by which they are f
   REQUIRE(worker.find_daemon());
   CHECK(find_thread(kInterruptThread) != 0);
   CHECK(find_thread(kVhostThread) != 0);
+}
+
+TEST_CASE("A peer's messages wait until DPDK has noted its connection") {
+  const TemporaryDirectory directory;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  (directory.path + "/peer").copy(address.sun_path, sizeof(address.sun_path) - 1);
+  const auto* const named = reinterpret_cast<const sockaddr*>(&address);
+  const int server = socket(AF_UNIX, SOCK_STREAM, 0);
+  REQUIRE(bind(server, named, sizeof(address)) == 0);
+  REQUIRE(listen(server, 1) == 0);
+  VhostPeers::expect(address.sun_path, 2);
+  const int ours = socket(AF_UNIX, SOCK_STREAM, 0);
+  std::promise<void> may_note;
+  std::thread connecting([&] {
+    CHECK(vhost_calls::connect(ours, named, sizeof(address)) == 0);
+    may_note.get_future().wait();
+    vhost_calls::sleep(0);
+  });
+  const int peer = accept(server, nullptr, nullptr);
+  REQUIRE(peer >= 0);
+  constexpr std::uint32_t kSetOwner = 3;
+  constexpr std::uint32_t kGetFeatures = 1;
+  const std::uint32_t asked[] = {kGetFeatures, 1, 0};
+  REQUIRE(write(peer, asked, sizeof asked) == sizeof asked);
+  const auto next = [&] {
+    std::uint32_t header[3] = {};
+    iovec part{header, sizeof header};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    CHECK(vhost_calls::recvmsg(ours, &message, 0) == sizeof header);
+    return header[0];
+  };
+  while (VhostPeers::path_of(ours).empty()) std::this_thread::yield();
+  CHECK(next() == kSetOwner);
+  CHECK(next() == kSetOwner);
+  may_note.set_value();
+  connecting.join();
+  CHECK(next() == kGetFeatures);
+  VhostPeers::forget(address.sun_path);
+  vhost_calls::close(ours);
+  close(peer);
+  close(server);
 }
 
 TEST_CASE("A daemon trusts no directory that others may have put sockets into") {
