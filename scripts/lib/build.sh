@@ -36,7 +36,8 @@ if command -v ccache >/dev/null; then
 fi
 
 # build_tree DIR COMPILER "MESON OPTIONS" [TARGET...]: builds all targets when none is named. The
-# log is DIR/build.log. In CI a warning is an error: elsewhere a compiler may have new ones.
+# log is DIR/build.log. In CI a warning is an error: elsewhere a compiler may have new ones. Where
+# Debian has its libraries, Meson would know from dpkg-dev alone.
 build_tree() {
   local dir=$1 compiler=$2 options=$3
   shift 3
@@ -47,7 +48,7 @@ build_tree() {
     # shellcheck disable=SC2086  # the options are several words
     CXX=$through_ccache$compiler \
       logged "$dir/build.log" "configuring $dir" meson setup "$dir" \
-        ${CI:+-Dwerror=true} $options || return 1
+        --libdir "lib/$(gcc -dumpmachine)" ${CI:+-Dwerror=true} $options || return 1
   elif lacks_packages "$dir"; then
     logged "$dir/build.log" "configuring $dir with new packages" meson setup --reconfigure "$dir" ||
       return 1
