@@ -22,7 +22,7 @@ AGENT = """\
 #!/bin/sh
 host=$1
 shift
-exec nsenter --net={hosts}/$host unshare --uts sh -c "hostname $host && exec $*"
+exec nsenter --net={hosts}/$host unshare --uts sh -c "hostname $host && exec env $*"
 """
 
 
