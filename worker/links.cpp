@@ -72,6 +72,7 @@ void Links::open(const std::vector<std::vector<std::size_t>>& choices, Duration 
     logger_->warn("{}: {}", name(link), missing.empty() ? "no aggregator is there yet" : missing);
   }
   if (complete) return;
+  for (Link& link : links_) link.plan.port.pools_in_use = true;
   background_ = thread_without_signals([this] { open_in_background(); });
 }
 

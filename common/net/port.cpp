@@ -329,7 +329,8 @@ Port::Port(const PortOptions& options, std::span<BufferPool* const> pools)
   bus_ = is_pci(name_) ? "pci" : "vdev";
   const CallerState restore_at_end;  // drivers start threads, and write to whom they talk with
   EalLog::instance().collect();
-  const Time deadline = after(now(), is_af_xdp(name_) ? kXdpReleaseTime : Duration{});
+  const bool may_wait = is_af_xdp(name_) && !options_.pools_in_use;
+  const Time deadline = after(now(), may_wait ? kXdpReleaseTime : Duration{});
   while (!open(deadline)) {
     std::this_thread::sleep_for(kXdpReleasePeriod);
     EalLog::instance().collect();  // of the last attempt alone
@@ -468,10 +469,10 @@ void Port::set_up_queues() {
 }
 
 // Where the interface's queue is not to be had, the driver of AF_XDP forgets the buffers that it
-// has taken to fill it.
+// has taken to fill it. While others use the pool, one attempt has to do.
 void Port::set_up_receive_queue(std::uint16_t queue, std::uint16_t descriptors) {
   BufferPool& pool = pool_of(queue);
-  const bool forgets = is_af_xdp(name_);
+  const bool forgets = is_af_xdp(name_) && !options_.pools_in_use;
   BufferPool::Listed in_pool = forgets ? pool.list() : BufferPool::Listed();
   const int result =
       rte_eth_rx_queue_setup(id(), queue, descriptors, SOCKET_ID_ANY, nullptr, pool.handle());

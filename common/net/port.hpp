@@ -40,6 +40,8 @@ struct PortOptions {
   Duration peer_timeout = std::chrono::seconds(10);
   bool tells = false;  ///< PortView::rx_event is to tell of frames, if the driver can
   bool chain = true;   ///< false: copy shared payloads also where the port takes chained buffers
+  /// Others use the pools while the port is opened: then what its driver forgets there is lost.
+  bool pools_in_use = false;
 };
 
 /// What a DatagramIo needs to know of one queue of a port.

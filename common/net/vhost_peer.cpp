@@ -403,16 +403,18 @@ ssize_t recvmsg(int fd, msghdr* message, int flags) {
   Registry& all = registry();
   unsigned rings = 0;
   Sizes sizes{};
+  bool is_noted = false;
   {
     const std::lock_guard lock(all.mutex);
     const Connection& connection = all.connections[fd];
-    if (connection.connecting != 0 && connection.connecting != gettid()) {
-      give({.header = {.request = kSetOwner, .flags = kVersion, .size = 0}}, *message);
-      std::this_thread::yield();
-      return sizeof(Header);
-    }
+    is_noted = connection.connecting == 0 || connection.connecting == gettid();
     rings = connection.rings;
     sizes = connection.sizes;
+  }
+  if (!is_noted) {
+    std::this_thread::yield();
+    give({.header = {.request = kSetOwner, .flags = kVersion, .size = 0}}, *message);
+    return sizeof(Header);
   }
   Message taken;
   const Took took = take(fd, taken);
