@@ -1,6 +1,8 @@
 """Tensors on a device: many chunks, works that are dropped, failures that come after wait(), memory
 that cannot be pinned, graphs. The device is the CPU (tests/system/torch_device), or a GPU
 (DEV=cuda)."""
+import os
+
 import torch
 import torch.distributed as dist
 
