@@ -22,7 +22,8 @@ AGENT = """\
 #!/bin/sh
 host=$1
 shift
-exec nsenter --net={hosts}/$host unshare --uts sh -c "hostname $host && exec env $*"
+case "$*" in *';'*) run="$*" ;; *) run="exec $*" ;; esac  # Open MPI 5 exports variables first
+exec nsenter --net={hosts}/$host unshare --uts sh -c "hostname $host && $run"
 """
 
 
