@@ -38,10 +38,11 @@ class BufferPool {
   /// The driver of a port that was closed may have kept so many more: they count as returned.
   void forgive_driver(std::size_t buffers) { kept_by_drivers_ += buffers; }
 
-  /// The buffers in the pool now; and those of a list that are not in the pool any more come back:
-  /// for what a driver took and forgot. Nobody else may use the pool from one call to the other.
   using Listed = std::vector<void*>;
+  /// The buffers that are in the pool now.
   Listed list();
+  /// Puts those back that have left the pool since they were listed: what a driver took and forgot.
+  /// Nobody else may use the pool from list() to the end of this.
   void take_back(Listed buffers);
 
   /// Buffers in the pool now; equals size() when every reference has come back. A snapshot while

@@ -279,7 +279,7 @@ class ForgedArp(NetworkFault):
         job = self.sum_steadily(2, daemon, SLUICE_SECRET=SECRET)
         forger = self.forge()
         forger.wait_for_rounds(1)
-        # Its port stays up: DPDK 23.11 and later tell of one that is down, and then it only waits.
+        # Its port stays up: with DPDK 24.11 a rank sees one that is down, and only waits.
         self.goes_on_after(
             job, lambda: self.on_host(self.network.switch, "link", "set", "w0", "nomaster"),
             lambda: self.on_host(self.network.switch, "link", "set", "w0", "master", "switch0"))
