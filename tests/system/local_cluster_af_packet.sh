@@ -36,16 +36,18 @@ s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.bind((f"10.77.1.{rank + 1}", 9))
 s.settimeout(0.1)
 peer = (f"10.77.1.{2 - rank}", 9)
-heard = False
+say = b"here"  # until the peer is heard
 for attempt in range(300):
-    s.sendto(b"here", peer)
+    s.sendto(say, peer)
     try:
-        heard = s.recv(100) == b"here" or heard
+        heard = s.recv(100)
     except TimeoutError:
-        pass
-    if heard and attempt >= 3:
-        break
-sys.exit(0 if heard else 1)
+        continue
+    if heard == b"heard you":  # it may wait for nothing but the same answer
+        s.sendto(b"heard you", peer)
+        sys.exit(0)
+    say = b"heard you"
+sys.exit(1)
 END'
 rm -f "$NOTES"/*
 run_cluster --workers 2 --transport af_packet -- bash -c "$reach_each_other"
