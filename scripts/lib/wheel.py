@@ -31,9 +31,11 @@ SYSTEM = re.compile(r"(ld-linux-x86-64\.so\.2|lib(c|m|dl|rt|pthread)\.so\.\d+|li
                     r"|libstdc\+\+\.so\.6)")
 # The newest versions of symbols that a platform tag admits: of glibc, as the tag says, and of GCC's
 # libraries, as auditwheel's policies have them for it.
-GCC_OF = {(2, 34): "11", (2, 35): "12", (2, 36): "12"}
+GCC_OF = {(2, 34): "11", (2, 35): "12", (2, 36): "12", (2, 38): "13", (2, 39): "14", (2, 41): "14"}
 NEWEST = {"11": {"GLIBCXX": (3, 4, 29), "CXXABI": (1, 3, 13), "GCC": (7, 0, 0)},
-          "12": {"GLIBCXX": (3, 4, 30), "CXXABI": (1, 3, 13), "GCC": (12, 0, 0)}}
+          "12": {"GLIBCXX": (3, 4, 30), "CXXABI": (1, 3, 13), "GCC": (12, 0, 0)},
+          "13": {"GLIBCXX": (3, 4, 32), "CXXABI": (1, 3, 14), "GCC": (13, 0, 0)},
+          "14": {"GLIBCXX": (3, 4, 33), "CXXABI": (1, 3, 15), "GCC": (14, 0, 0)}}
 DRIVER_NAMES = {"librte_" + name for name in DRIVERS}
 NEEDED = re.compile(r"^\s*NEEDED\s+(\S+)$", re.M)
 SEARCHED = re.compile(r"^\s*(?:RPATH|RUNPATH)\s+(\S+)$", re.M)

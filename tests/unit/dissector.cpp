@@ -18,6 +18,7 @@
 #include <vector>
 
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "common/protocol/packet.hpp"
 #include "common/protocol/packet_kinds.hpp"
@@ -94,7 +95,8 @@ std::string text_of(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// What tshark prints of a capture of these packets.
+/// What tshark prints of a capture of these packets. Root does not run it: for root, tshark 4.4
+/// runs no scripts.
 std::string tshark(const std::vector<Bytes>& packets, const std::string& arguments,
                    const Capture& how = {}) {
   auto name = (std::filesystem::temp_directory_path() / "dissector-XXXXXX").string();
@@ -104,9 +106,14 @@ std::string tshark(const std::vector<Bytes>& packets, const std::string& argumen
   std::ofstream(directory / "capture", std::ios::binary)
       .write(reinterpret_cast<const char*>(capture.data()),
              static_cast<std::streamsize>(capture.size()));
-  const std::string script = absolute(source_file("configs/wireshark/sluice.lua")).string();
-  const std::string command = "cd '" + name + "' && WIRESHARK_CONFIG_DIR=. tshark -r capture" +
-                              " -X 'lua_script:" + script + "' " + arguments + " >out 2>err";
+  std::filesystem::copy(source_file("configs/wireshark/sluice.lua"), directory);
+  for (const std::filesystem::path& path :
+       {directory, directory / "capture", directory / "sluice.lua"})
+    permissions(path, std::filesystem::perms{0755});
+  const std::string nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups ";
+  const std::string command =
+      "cd '" + name + "' && WIRESHARK_CONFIG_DIR=. " + (geteuid() == 0 ? nobody : "") +
+      "tshark -r capture -X lua_script:sluice.lua " + arguments + " >out 2>err";
   const int status = std::system(command.c_str());
   const std::string out = text_of(directory / "out");
   const std::string err = text_of(directory / "err");
