@@ -52,7 +52,7 @@ run_night() {
     rm -f "$night_dir"/*.result "$night_dir"/*.log
     night_commit >"$night_dir/commit"
   fi
-  build_tree build g++ "" || { failed=1; return; }
+  build_tree build g++ "$to_use" || { failed=1; return; }
   build_tree "$sanitized_dir" clang++ "$sanitized" fuzz || { failed=1; return; }
   local part name minutes command left=0 ran=0 from=$SECONDS
   for part in "${night_parts[@]}"; do
