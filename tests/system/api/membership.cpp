@@ -77,7 +77,8 @@ namespace {
 enum class Unwinds { kBeforeAnOp, kWithAnOpPending, kAlready };
 
 /// The last rank's part: an exception destroys its communicator, or was thrown before it joined.
-void fail(const Setting& setting, Unwinds when) {
+/// With an op pending it ends the job at once, so all must have the sum before.
+void fail(const Setting& setting, Communicator& signal, Unwinds when) {
   struct AtEnd {
     explicit AtEnd(std::function<void()> c) : call(std::move(c)) {}
     ~AtEnd() { call(); }
@@ -94,10 +95,14 @@ void fail(const Setting& setting, Unwinds when) {
     }
     Communicator job = setting.join(1);
     check_sum(job, "before");
-    if (when == Unwinds::kWithAnOpPending) job.barrier();
+    if (when == Unwinds::kWithAnOpPending) {
+      signal.barrier().wait();
+      job.barrier();
+    }
     throw std::runtime_error("thrown after it joined");
   } catch (const std::runtime_error&) {
   }
+  if (when != Unwinds::kWithAnOpPending) signal.barrier().wait();
 }
 
 }  // namespace
@@ -108,8 +113,7 @@ void destroyed_by_an_exception(const Setting& setting) {
   Communicator signal = setting.join(2);
   for (const Unwinds when : {Unwinds::kBeforeAnOp, Unwinds::kWithAnOpPending, Unwinds::kAlready}) {
     if (signal.rank() == last) {
-      fail(setting, when);
-      signal.barrier().wait();
+      fail(setting, signal, when);
       continue;
     }
     Communicator job = setting.join(1);
