@@ -142,20 +142,20 @@ class Former(Sluice):
 
 
 class Ceiling(Contestant):
-    """What one machine can do: bench-shared-sum, with tensors where the summing process reads them,
-    or with slots."""
+    """What the ranks of one machine can do by themselves: bench-host-sum, with tensors in shared
+    memory, or with ordinary ones."""
     WARM_UP = 2  # runs
 
-    def __init__(self, name, variant):
-        self.name, self.variant = name, variant
+    def __init__(self, name, memory):
+        self.name, self.memory = name, memory
 
     def takes(self, point):
-        return point.density == 1 and point.bytes > 0 and point.bytes % MIB == 0
+        return point.overlap == "random" and point.bytes > 0 and point.bytes % MIB == 0
 
     def measure(self, point, seed, check):
         runs = self.WARM_UP + point.iterations()
-        command = [programs.built("bench-shared-sum"), point.ranks, point.bytes // MIB, runs,
-                   self.variant]
+        command = [programs.built("bench-host-sum"), point.ranks, point.bytes // MIB, runs,
+                   point.density, self.memory]
         command = [str(word) for word in command]
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         if done.returncode != 0:  # it checks every sum
@@ -249,7 +249,7 @@ def of_sluice():
 
 
 def ceilings():
-    return [Ceiling("ceiling", "tensors"), Ceiling("ceiling-slots", "slots")]
+    return [Ceiling("ceiling", "shared"), Ceiling("ceiling-ordinary", "ordinary")]
 
 
 def all_contestants():

@@ -133,7 +133,7 @@ def title(point, of=""):
 def against_peers(settings, row, density, rows):
     """`rows`: contestant, thresholds and targets by ranks."""
     points = [Point(n, 100 * MIB, density) for n in settings.workers]
-    ceilings = ["ceiling", "ceiling-slots"] if density == 1 else []
+    ceilings = ["ceiling", "ceiling-ordinary"]
     takers = contestants.named("sluice", "sluice-ordinary", "sluice-packets", *ceilings,
                                *BEST_PEERS)
     done = settings.run(points, takers, row)

@@ -13,6 +13,7 @@ ENGINE = {
     "worker": r"worker/(aggregator_addresses|config|counters|device_side|engine"
               r"|keyed_(operation|sums)|known_as|nonzero_map|op_queue|op_request|operation"
               r"|shard_membership|stream)\.",
+    "host level": r"worker/host/(board|engine|shares)\.",
 }
 BASE = [r"common/base/", r"sluice/(types|error)\.hpp"]
 PROTOCOL = BASE + [r"common/protocol/"]
@@ -55,6 +56,7 @@ LAYERS = [
     (r"aggregator/",         LOOP + [r"aggregator/", r"common/(http|metrics)/"],
      SYSTEM + LOG + [r"nlohmann/", r"prometheus/"]),
     (r"worker/include/",     [r"sluice/"],                            []),
+    (ENGINE["host level"],   CORE + [ENGINE["host level"], ENGINE["worker"]], []),
     (ENGINE["worker"],       CORE + [ENGINE["worker"], r"sluice/(device|statistics)\.hpp"], []),
     (r"worker/metrics\.cpp",  LOOP + [r"worker/", r"common/(http|metrics)/"],
      [r"sluice/error\.hpp", r"prometheus/"]),
@@ -69,7 +71,7 @@ LAYERS = [
      SYSTEM + [r"mpi\.h"]),
     (r"bench/protection\.cpp", PROTOCOL,                              []),
     (r"bench/kernels\.cpp",   CORE,                                   [r"benchmark/"]),
-    (r"bench/shared_sum\.cpp", CORE + [r"common/memory/"],            SYSTEM + [r"linux/futex\.h"]),
+    (r"bench/host_sum\.cpp", CORE + [r"common/memory/"],            SYSTEM + [r"linux/futex\.h"]),
     (r"bench/sparse_sum\.cpp", PROTOCOL + [r"bench/", r"sluice/"],  [r"malloc\.h"]),
     (r"bench/perf/buffers\.", [r"bench/", r"sluice/"],              SYSTEM),
     (r"bench/lib/peers/sparse/", [r"bench/lib/peers/sparse/"],        [r"mpi\.h", r"malloc\.h"]),
@@ -83,6 +85,7 @@ LAYERS = [
                               r"common/base/version\.hpp", r"worker/environment\.hpp"],
      [r"boost/", r"nlohmann/"]),
     (r"examples/",           [r"examples/", r"sluice/"],              [r"boost/"] + SYSTEM),
+    (r"tests/sim/host_level/fiber\.", [r"tests/sim/"],                [r"ucontext\.h"]),
     (r"tests/sim/",          CORE + [r"sluice/device\.hpp", r"tests/sim/", *ENGINE.values()],
      [r"boost/", r"sys/mman\.h"]),
     (r"tests/system/api/",   [r"sluice/", r"tests/system/api/"],      SYSTEM),
