@@ -1,0 +1,467 @@
+// The engines of one host's ranks, interleaved at every load and store of what they share, with
+// deaths, stops and wrong calls at each step. A failing seed prints how to replay it.
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <map>
+#include <memory>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tests/sim/bug.hpp"
+#include "tests/sim/host_level/host.hpp"
+#include "tests/sim/tensors.hpp"
+#include "worker/host/engine.hpp"
+
+namespace {
+
+using namespace sluice;
+using namespace sluice::sim;
+using namespace std::chrono_literals;
+using worker::OpRequest;
+using worker::host::Engine;
+using worker::host::Part;
+using worker::host::Shares;
+
+constexpr std::byte kScribble{0x66};
+constexpr std::uint32_t kJob = 7;
+
+enum class Fault { kNone, kDeath, kStop, kDeathAndStop, kMismatch, kLeaves, kAborts, kTimeout };
+constexpr std::array kFaultNames = {"none",     "death",  "stop",   "death and stop",
+                                    "mismatch", "leaves", "aborts", "time-out"};
+
+struct Plan {
+  HostSizes sizes;
+  worker::host::PieceLimits pieces;
+  std::vector<OpSpec> ops;
+  std::uint64_t in_flight = 1;
+  Fault fault = Fault::kNone;
+  LocalRank victim = 0;
+  std::uint64_t victim_op = 0;
+  std::uint64_t steps = 0;     // to the fault
+  bool processes_end = false;  // with the job
+};
+
+std::map<std::string, std::uint64_t> coverage;
+
+// ------------------------------------------------------------------------------------------ plans
+std::vector<std::uint64_t> draw_counts(Random& random, std::uint64_t total, std::size_t parts) {
+  std::vector<std::uint64_t> counts(parts);
+  for (std::uint64_t left = total; left > 0;) {
+    const std::uint64_t some = random.between(1, left);
+    counts[random.below(parts)] += some;
+    left -= some;
+  }
+  return counts;
+}
+
+OpSpec draw_op(Random& random, std::size_t ranks) {
+  using wire::Collective;
+  OpSpec op;
+  op.collective = random.pick({Collective::kAllReduce, Collective::kAllReduce, Collective::kReduce,
+                               Collective::kReduceScatter, Collective::kBroadcast,
+                               Collective::kAllGather, Collective::kGather, Collective::kScatter,
+                               Collective::kAllToAll, Collective::kBarrier});
+  op.type = static_cast<ElementType>(random.between(1, 9));
+  do op.reduction = static_cast<Reduction>(random.between(1, 8));
+  while (!is_valid(op.type, op.reduction));
+  if (moves(op)) op.reduction = Reduction::kSum;
+  op.element_count = random.pick({random.below(8), random.below(200), random.below(3000)});
+  if (op.collective == Collective::kBarrier) op.element_count = 0;
+  if (random.chance(0.7)) op.root = static_cast<std::uint16_t>(random.below(ranks));
+  switch (op.collective) {
+    case Collective::kReduceScatter:
+    case Collective::kAllGather:
+    case Collective::kGather:
+    case Collective::kScatter:
+      op.counts = draw_counts(random, op.element_count, ranks);
+      break;
+    case Collective::kAllToAll:
+      op.counts = draw_counts(random, op.element_count, ranks * ranks);
+      break;
+    default:
+      op.counts = {op.element_count};
+  }
+  op.tag = random.below(3);
+  op.density = random.pick({0.0, 0.1, 0.5, 1.0, -1.0});
+  op.overlap = random.chance(0.2);
+  // A bitmap may claim blocks that are zero, whose place among the factors tells; there is none
+  // here.
+  const auto claims = [&] {
+    for (unsigned r = 0; r < ranks; ++r)
+      if (!make_tensor(op, r, static_cast<unsigned>(ranks), 1).bitmap.empty()) return true;
+    return false;
+  };
+  do op.seed = random.next();
+  while (op.reduction == Reduction::kProduct && is_float(op.type) && claims());
+  return op;
+}
+
+Plan draw(std::uint64_t seed) {
+  Random random(derive(seed, 1));
+  Plan plan;
+  plan.sizes.ranks = random.between(1, 8);
+  plan.sizes.calls = random.between(1, 4);
+  plan.sizes.slots = random.between(1, 4);
+  plan.pieces.most_bytes = random.pick<std::size_t>({64, 128, 1024, 4096});
+  plan.pieces.least_bytes = random.pick<std::size_t>({64, plan.pieces.most_bytes});
+  plan.sizes.slot_bytes = plan.pieces.most_bytes;
+  const std::uint64_t ops = random.between(1, 12);
+  for (std::uint64_t i = 0; i < ops; ++i) plan.ops.push_back(draw_op(random, plan.sizes.ranks));
+  plan.in_flight = random.between(1, 4);
+  plan.processes_end = random.chance(0.5);
+  if (random.chance(0.4)) return plan;
+  plan.fault = static_cast<Fault>(random.between(1, kFaultNames.size() - 1));
+  plan.victim = static_cast<LocalRank>(random.below(plan.sizes.ranks));
+  plan.victim_op = random.below(ops);
+  plan.steps = random.below(random.pick({50, 500, 3000}));
+  return plan;
+}
+
+// ------------------------------------------------------------------------------------------ ranks
+/// What a rank asks for, as the library lays it out.
+Part part_of(const OpSpec& op, unsigned rank, unsigned ranks) {
+  const auto range = [](const Range& r) { return worker::ElementRange{r.begin, r.end}; };
+  Part part;
+  part.held = range(held_by(op, rank, ranks));
+  part.wanted.emplace();
+  for (const Range& wanted : wanted_by(op, rank, ranks)) part.wanted->push_back(range(wanted));
+  if (part.wanted->size() == 1 && part.wanted->front().begin == 0 &&
+      part.wanted->front().end == op.element_count)
+    part.wanted.reset();
+  if (part.held->begin == 0 && part.held->end == op.element_count) part.held.reset();
+  return part;
+}
+
+class App {
+ public:
+  App(Host& host, const Plan& plan, LocalRank rank, std::uint64_t seed)
+      : host_(host), plan_(plan), rank_(rank), random_(derive(seed, 100 + rank)) {}
+
+  /// All that this rank does.
+  void run() {
+    const auto board = host_.board_of(rank_);
+    Engine engine(config(), *board);
+    engine_ = &engine;
+    std::size_t next = 0;
+    const auto is_victim = [&](Fault fault) {
+      return plan_.fault == fault && rank_ == plan_.victim;
+    };
+    while (engine.state() != Engine::State::kOver) {
+      while (next < plan_.ops.size() && open_.size() < plan_.in_flight && random_.chance(0.5)) {
+        if (next == plan_.victim_op && is_victim(Fault::kLeaves)) engine.leave(host_.now);
+        if (next == plan_.victim_op && is_victim(Fault::kAborts))
+          engine.abort(Error(ErrorCode::kAborted, "enough"),
+                       {.reason = wire::AbortReason::kRankAborted, .rank_a = global(rank_)},
+                       host_.now);
+        if (engine.state() == Engine::State::kOver) break;
+        submit(next++);
+      }
+      hear_of_ends();
+      if (!engine.turn(host_.now)) host_.rest();
+      for (worker::Completion& done : engine.take_completions()) finish(done);
+      if (next == plan_.ops.size() && open_.empty() && engine.state() == Engine::State::kActive)
+        engine.leave(host_.now);
+    }
+    for (worker::Completion& done : engine.take_completions()) finish(done);
+    require(open_.empty(), "an op has no end");
+    if (engine.failure()) judge(*engine.failure());
+    failure_ = engine.failure();
+    engine_ = nullptr;
+  }
+
+  const std::optional<Error>& failure() const { return failure_; }
+  std::uint64_t right() const { return right_; }
+
+  /// Nobody writes to what a caller has back.
+  void check_retired() const {
+    if (host_.has_parted(rank_) || host_.is_dead(rank_)) return;
+    for (const auto& memory : retired_)
+      require(std::all_of(memory.begin(), memory.end(), [](std::byte b) { return b == kScribble; }),
+              "a tensor was written after its op's end");
+  }
+
+ private:
+  struct Open {
+    OpSpec op;
+    std::vector<std::byte> input, output;
+    bool in_place = false;
+    std::vector<std::uint64_t> regions;
+  };
+
+  static Rank global(LocalRank rank) { return Rank{rank}; }
+  unsigned ranks() const { return static_cast<unsigned>(plan_.sizes.ranks); }
+
+  worker::host::Config config() {
+    worker::host::Config config;
+    config.alias = {.job = std::to_string(kJob)};
+    for (LocalRank r = 0; r < ranks(); ++r) config.ranks.push_back(global(r));
+    config.self = rank_;
+    config.calls = plan_.sizes.calls;
+    config.slots = plan_.sizes.slots;
+    config.pieces = plan_.pieces;
+    config.part_limit = 2ms;
+    config.place_of = [this](std::span<const std::byte> tensor) { return place_of(tensor); };
+    return config;
+  }
+
+  void submit(std::size_t index) {
+    OpSpec op = plan_.ops[index];
+    if (plan_.fault == Fault::kMismatch && index == plan_.victim_op && rank_ == plan_.victim)
+      ++op.tag;
+    Open open{.op = op, .input = {}, .output = {}, .in_place = false, .regions = {}};
+    const std::size_t size = element_bytes(op.type);
+    Tensor tensor = make_tensor(op, rank_, ranks(), block_elements(op));
+    const Part part = part_of(op, rank_, ranks());
+    open.input = pick(tensor.data, {held_by(op, rank_, ranks())}, op.type);
+    open.in_place = tensor.in_place && !part.held && !part.wanted;
+    std::uint64_t wanted = 0;
+    for (const Range& range : wanted_by(op, rank_, ranks())) wanted += range.end - range.begin;
+    if (!open.in_place) open.output.assign(wanted * size, kScribble);
+    // Addresses stay: the engine has them.
+    const OpNumber expected = submitted_++;
+    Open& placed = open_.emplace(expected, std::move(open)).first->second;
+    OpRequest request;
+    request.collective = op.collective;
+    request.type = op.type;
+    request.reduction = op.reduction;
+    request.element_count = op.element_count;
+    request.held = part.held;
+    request.wanted = part.wanted;
+    request.root = op.root;
+    request.tag = op.tag;
+    request.input = placed.input.data();
+    request.output = placed.in_place ? placed.input.data() : placed.output.data();
+    if (plan_.fault == Fault::kTimeout && random_.chance(0.5))
+      request.timeout = worker::OpTimeout::of(host_.now, std::chrono::milliseconds(1));
+    std::vector<Part> parts;
+    for (unsigned r = 0; r < ranks(); ++r) parts.push_back(part_of(op, r, ranks()));
+    if (std::all_of(parts.begin(), parts.end(),
+                    [](const Part& p) { return !p.held && !p.wanted; }) &&
+        random_.chance(0.5))
+      parts.clear();
+    require(engine_->submit(request, std::move(parts)) == expected, "an op has another number");
+  }
+
+  /// As the engine adds: of a product it matters which ranks' zeros come last.
+  std::uint32_t block_elements(const OpSpec& op) const {
+    OpRequest request;
+    request.collective = op.collective;
+    request.type = op.type;
+    request.reduction = op.reduction;
+    request.element_count = op.element_count;
+    const Shares shares(request, {}, static_cast<LocalRank>(ranks()),
+                        static_cast<std::uint16_t>(ranks()), plan_.pieces);
+    const std::uint64_t piece = shares.piece(0).end;
+    return static_cast<std::uint32_t>(
+        std::clamp<std::uint64_t>(piece, 1, 1024 / element_bytes(op.type)));
+  }
+
+  /// Of a tensor of an open op: in a region, or not.
+  std::optional<worker::host::Place> place_of(std::span<const std::byte> tensor) {
+    if (random_.chance(0.4)) return std::nullopt;
+    for (auto& [number, open] : open_) {
+      for (std::vector<std::byte>* memory : {&open.input, &open.output}) {
+        if (memory->data() != tensor.data()) continue;
+        open.regions.push_back(host_.share(rank_, *memory));
+        return Place{open.regions.back(), 0};
+      }
+    }
+    throw Bug("a tensor is shared that is of no open op");
+  }
+
+  void hear_of_ends() {
+    for (LocalRank mate = 0; mate < ranks(); ++mate)
+      if (mate != rank_ && (plan_.processes_end ? host_.has_ended(mate) : host_.is_dead(mate)) &&
+          !heard_of_[mate] && random_.chance(0.2)) {
+        heard_of_[mate] = true;
+        engine_->lost(mate, host_.now);
+      }
+  }
+
+  void finish(const worker::Completion& done) {
+    const auto found = open_.find(done.op);
+    require(found != open_.end(), "an op ended twice");
+    Open& open = found->second;
+    for (const std::uint64_t region : open.regions) host_.share_no_more(rank_, region);
+    if (!done.error) {
+      check(open);
+      ++right_;
+    }
+    for (std::vector<std::byte>* memory : {&open.input, &open.output}) {
+      // What others may still reach is a copy that stays as it is.
+      if (!host_.has_parted(rank_)) std::fill(memory->begin(), memory->end(), kScribble);
+      retired_.push_back(std::move(*memory));
+    }
+    open_.erase(found);
+  }
+
+  void check(const Open& open) const {
+    const OpSpec& op = open.op;
+    const Outcome all = reduce(op, ranks(), block_elements(op));
+    const auto expected = pick(all.data, wanted_by(op, rank_, ranks()), op.type);
+    require(same(open.in_place ? open.input : open.output, expected, op.type),
+            std::string(name(op.collective)) + " of " + std::to_string(op.element_count) + " " +
+                std::string(name(op.type)) + " is wrong");
+    const auto own = pick(make_tensor(op, rank_, ranks(), block_elements(op)).data,
+                          {held_by(op, rank_, ranks())}, op.type);
+    if (!open.in_place) require(open.input == own, "an input was written");
+  }
+
+  /// It has a cause in what the plan did, and names its rank.
+  void judge(const Error& error) const {
+    ++coverage[std::string("error: ") +
+               std::string(kFaultNames[static_cast<std::size_t>(plan_.fault)]) + ", " +
+               std::string(name(error.code()))];
+    const auto names_victim = [&] { return error.rank() == plan_.victim; };
+    bool is_right = false;
+    switch (plan_.fault) {
+      case Fault::kNone:
+      case Fault::kStop:
+        break;
+      case Fault::kDeath:
+      case Fault::kDeathAndStop:
+        is_right = error.code() == ErrorCode::kWorkerLost && names_victim();
+        break;
+      case Fault::kMismatch:
+        is_right = error.code() == ErrorCode::kOpMismatch && error.op() == plan_.victim_op &&
+                   std::string(error.what()).find("rank " + std::to_string(plan_.victim)) !=
+                       std::string::npos;
+        break;
+      case Fault::kLeaves:
+      case Fault::kAborts:
+        is_right = (error.code() == ErrorCode::kRankLeft && names_victim()) ||
+                   (rank_ == plan_.victim && error.code() == ErrorCode::kAborted);
+        break;
+      case Fault::kTimeout:
+        is_right = error.code() == ErrorCode::kOpTimedOut;
+        break;
+    }
+    require(is_right, std::string("an error without cause: ") + error.what());
+  }
+
+  Host& host_;
+  const Plan& plan_;
+  const LocalRank rank_;
+  Random random_;
+  Engine* engine_ = nullptr;
+  OpNumber submitted_ = 0;
+  std::map<OpNumber, Open> open_;
+  std::vector<std::vector<std::byte>> retired_;
+  std::map<LocalRank, bool> heard_of_;
+  std::optional<Error> failure_;
+  std::uint64_t right_ = 0;
+};
+
+// --------------------------------------------------------------------------------------- one seed
+void simulate(std::uint64_t seed) {
+  const Plan plan = draw(seed);
+  std::vector<std::unique_ptr<App>> apps;
+  Host host(plan.sizes, derive(seed, 2));
+  for (LocalRank r = 0; r < plan.sizes.ranks; ++r) {
+    apps.push_back(std::make_unique<App>(host, plan, r, seed));
+    host.start(r, [app = apps.back().get()] { app->run(); });
+  }
+  const bool dies = plan.fault == Fault::kDeath || plan.fault == Fault::kDeathAndStop;
+  if (dies) host.kill_after(plan.victim, plan.steps);
+  if (plan.fault == Fault::kStop || plan.fault == Fault::kTimeout)
+    host.stop_after(plan.victim, plan.steps, 20ms);
+  if (plan.fault == Fault::kDeathAndStop)
+    host.stop_after(static_cast<LocalRank>((plan.victim + 1) % plan.sizes.ranks),
+                    host.random.below(plan.steps + 1), 50ms);
+  host.run();
+  ++coverage[std::string("fault: ") +
+             std::string(kFaultNames[static_cast<std::size_t>(plan.fault)])];
+  for (LocalRank r = 0; r < plan.sizes.ranks; ++r) {
+    apps[r]->check_retired();
+    coverage["ops that ended well"] += apps[r]->right();
+    coverage["parted"] += host.has_parted(r);
+    if (host.is_dead(r)) continue;
+    const bool all_well = apps[r]->right() == plan.ops.size();
+    const bool left = plan.fault == Fault::kLeaves && r == plan.victim;
+    require(all_well || left || apps[r]->failure(), "ops are missing, and there is no error");
+  }
+}
+
+/// Of what should happen in some thousand seeds, what did not.
+std::vector<std::string> missing() {
+  std::vector<std::string> names = {
+      "ops that ended well",          "parted",
+      "error: death, worker lost",    "error: death and stop, worker lost",
+      "error: mismatch, op mismatch", "error: leaves, rank left",
+      "error: aborts, rank left",     "error: aborts, aborted",
+      "error: time-out, op timed out"};
+  for (const char* fault : kFaultNames) names.push_back(std::string("fault: ") + fault);
+  std::erase_if(names, [](const std::string& name) { return coverage[name] != 0; });
+  return names;
+}
+
+[[noreturn]] void usage(int status) {
+  std::printf(
+      "usage: sluice-host-sim [--seeds N] [--from S|fresh] [--seed X] [--coverage]\n"
+      "                       [--check-coverage]\n"
+      "  --seeds N    how many (1000), beginning with --from S (0), or where nobody was yet\n"
+      "  --seed X     this one only\n"
+      "  --coverage   print what happened, over all seeds\n"
+      "  --check-coverage   fail if anything that should happen in a few thousand seeds did not\n");
+  std::exit(status);
+}
+
+std::uint64_t fresh_seed() {
+  std::random_device source;
+  return (std::uint64_t{source()} << 16 ^ source()) % 1'000'000'000'000 * 1000;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::uint64_t from = 0, seeds = 1000;
+  bool tells_coverage = false;
+  bool checks_coverage = false;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    const auto value = [&] {
+      if (++i == argc) usage(2);
+      return std::string_view(argv[i]) == "fresh" ? fresh_seed()
+                                                  : std::strtoull(argv[i], nullptr, 10);
+    };
+    if (word == "--seeds")
+      seeds = value();
+    else if (word == "--from")
+      from = value();
+    else if (word == "--seed")
+      from = value(), seeds = 1;
+    else if (word == "--coverage")
+      tells_coverage = true;
+    else if (word == "--check-coverage")
+      checks_coverage = true;
+    else
+      usage(word == "--help" ? 0 : 2);
+  }
+  for (std::uint64_t seed = from; seed < from + seeds; ++seed) {
+    try {
+      simulate(seed);
+    } catch (const std::exception& problem) {
+      std::printf("seed %llu: %s: %s\n  replay: %s --seed %llu\n",
+                  static_cast<unsigned long long>(seed),
+                  kFaultNames[static_cast<std::size_t>(draw(seed).fault)], problem.what(), argv[0],
+                  static_cast<unsigned long long>(seed));
+      return 1;
+    }
+  }
+  if (tells_coverage)
+    for (const auto& [name, count] : coverage)
+      std::printf("%-45s %llu\n", name.c_str(), static_cast<unsigned long long>(count));
+  if (checks_coverage)
+    for (const std::string& name : missing()) {
+      std::printf("never happened: %s\n", name.c_str());
+      return 1;
+    }
+  std::printf("%llu seeds from %llu, 0 failures\n", static_cast<unsigned long long>(seeds),
+              static_cast<unsigned long long>(from));
+  return 0;
+}

@@ -1,0 +1,239 @@
+// The ranks of one host in this process: engines over mapped memory, one by one or each in a
+// thread of its own. What may happen between them is the simulator's matter (tests/sim/host_level).
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "tests/unit/catch.hpp"
+#include "worker/host/engine.hpp"
+#include "worker/host/mapped_board.hpp"
+
+using namespace sluice;
+using namespace sluice::worker;
+using namespace sluice::worker::host;
+using namespace std::chrono_literals;
+using Catch::Contains;
+
+namespace {
+
+constexpr std::uint64_t kRegion = 9;
+
+/// The memory of all ranks, and what each has of it.
+class Ranks {
+ public:
+  explicit Ranks(LocalRank count, std::size_t region_bytes = 1 << 20) {
+    sizes.calls = 4;
+    sizes.slots = 2;
+    for (LocalRank r = 0; r < count; ++r) {
+      memory_.push_back({pages(MappedBoard::told_bytes(sizes)), pages(sizes.slots_bytes()),
+                         eventfd(0, EFD_NONBLOCK)});
+      regions.push_back(pages(region_bytes));
+    }
+    for (LocalRank r = 0; r < count; ++r) {
+      boards.push_back(std::make_unique<MappedBoard>(
+          sizes, memory_, r,
+          [this](LocalRank rank, std::uint64_t region) {
+            return region == kRegion ? regions[rank] : std::span<std::byte>();
+          },
+          [this] { ++parted; }));
+      engines.push_back(std::make_unique<Engine>(config(r, count), *boards.back()));
+    }
+  }
+  ~Ranks() {
+    for (const RankMemory& memory : memory_) close(memory.event);
+  }
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
+
+  std::span<float> tensor(LocalRank rank, std::size_t elements) const {
+    return {reinterpret_cast<float*>(regions[rank].data()), elements};
+  }
+
+  /// All turns of all ranks, until none has anything to do.
+  void turn(Time now = {}) {
+    for (bool any = true; any;) {
+      any = false;
+      for (auto& engine : engines) any = engine->turn(now) || any;
+    }
+  }
+
+  BoardSizes sizes;
+  std::vector<std::span<std::byte>> regions;
+  std::vector<std::unique_ptr<MappedBoard>> boards;
+  std::vector<std::unique_ptr<Engine>> engines;
+  std::atomic<unsigned> parted{0};
+
+ private:
+  host::Config config(LocalRank rank, LocalRank count) {
+    host::Config config;
+    config.alias = {.job = "7"};
+    for (LocalRank r = 0; r < count; ++r)  // the job has others between them
+      config.ranks.push_back(Rank{static_cast<std::uint16_t>(10 * r)});
+    config.self = rank;
+    config.calls = sizes.calls;
+    config.slots = sizes.slots;
+    config.place_of = [this, rank](std::span<const std::byte> tensor) -> std::optional<Place> {
+      const std::span<std::byte> mine = regions[rank];
+      if (tensor.data() < mine.data() || tensor.data() >= mine.data() + mine.size())
+        return std::nullopt;
+      return Place{kRegion, static_cast<std::uint64_t>(tensor.data() - mine.data())};
+    };
+    return config;
+  }
+
+  std::span<std::byte> pages(std::size_t bytes) {
+    constexpr std::size_t kPage = 4096;
+    bytes = (bytes + kPage - 1) / kPage * kPage;
+    auto* const memory = static_cast<std::byte*>(std::aligned_alloc(kPage, bytes));
+    std::memset(memory, 0, bytes);
+    owned_.emplace_back(memory);
+    return {memory, bytes};
+  }
+
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  std::vector<std::unique_ptr<std::byte, Free>> owned_;
+  std::vector<RankMemory> memory_;
+};
+
+OpRequest sum_in_place(std::span<float> tensor) {
+  OpRequest request;
+  request.element_count = tensor.size();
+  request.input = reinterpret_cast<const std::byte*>(tensor.data());
+  request.output = reinterpret_cast<std::byte*>(tensor.data());
+  return request;
+}
+
+std::string error_of(Engine& engine) {
+  for (const Completion& done : engine.take_completions())
+    if (done.error) return done.error->what();
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("A rank that is alone on its host has its own tensor as the sum") {
+  Ranks ranks(1);
+  const auto tensor = ranks.tensor(0, 10'000);
+  std::fill(tensor.begin(), tensor.end(), 3.0F);
+  ranks.engines[0]->submit(sum_in_place(tensor), {});
+  ranks.turn();
+  CHECK(ranks.engines[0]->take_completions().size() == 1);
+  CHECK(std::count(tensor.begin(), tensor.end(), 3.0F) == 10'000);
+}
+
+TEST_CASE("Ranks that disagree are told in what, by their numbers in the job") {
+  Ranks ranks(2);
+  ranks.engines[0]->submit(sum_in_place(ranks.tensor(0, 1000)), {});
+  ranks.engines[1]->submit(sum_in_place(ranks.tensor(1, 900)), {});
+  ranks.turn();
+  for (auto& engine : ranks.engines)
+    CHECK(error_of(*engine) ==
+          "job 7: ranks call different collectives: rank 10 has element count 900, rank 0 has "
+          "1000 (op 0)");
+  CHECK(ranks.parted == 0);
+}
+
+TEST_CASE("An op tells for whom it waits, and its time-out names him") {
+  Ranks ranks(3);
+  OpRequest request = sum_in_place(ranks.tensor(0, 1000));
+  request.timeout = OpTimeout::of(Time{}, 5ms);
+  ranks.engines[0]->submit(request, {});
+  ranks.engines[2]->submit(sum_in_place(ranks.tensor(2, 1000)), {});
+  ranks.turn();
+  CHECK(ranks.engines[0]->awaited().size() == 1);
+  CHECK(ranks.engines[0]->awaited().contains(Rank{10}));
+  CHECK(ranks.engines[0]->next_deadline() == Time{} + 5ms);
+  ranks.turn(Time{} + 5ms);
+  const std::string why = "job 7: op 0 was not done on rank 0 within 5 ms; it waited for rank 10";
+  CHECK(error_of(*ranks.engines[0]) == why);
+  CHECK(error_of(*ranks.engines[2]) == why);
+}
+
+TEST_CASE("A failure waits until mates reach no tensor any more, for a while, and parts then") {
+  Ranks ranks(3);
+  for (LocalRank r = 0; r < 2; ++r)
+    ranks.engines[r]->submit(sum_in_place(ranks.tensor(r, 1000)), {});
+  ranks.engines[0]->lost(2, Time{});
+  CHECK_FALSE(ranks.engines[0]->turn(Time{}));  // rank 10 is stopped
+  CHECK(ranks.engines[0]->take_completions().empty());
+  CHECK(ranks.engines[0]->next_deadline() == Time{} + 200ms);
+  CHECK(ranks.engines[0]->turn(Time{} + 200ms));
+  CHECK(error_of(*ranks.engines[0]) == "job 7: rank 20 is lost: its process has ended");
+  CHECK(ranks.parted == 1);
+  ranks.engines[1]->turn(Time{} + 300ms);  // and goes on: rank 0 has ended
+  CHECK(ranks.engines[1]->state() == Engine::State::kEnding);
+  ranks.engines[1]->lost(2, Time{} + 300ms);
+  CHECK(ranks.engines[1]->turn(Time{} + 300ms));
+  CHECK(error_of(*ranks.engines[1]) == "job 7: rank 20 is lost: its process has ended");
+  CHECK(ranks.parted == 1);
+}
+
+TEST_CASE("A tensor in a region that a mate does not have ends the job") {
+  Ranks ranks(2, 64 << 10);
+  ranks.engines[0]->submit(sum_in_place(ranks.tensor(0, 16 << 10)), {});
+  ranks.engines[1]->submit(sum_in_place(ranks.tensor(1, 16 << 10)), {});
+  ranks.regions[1] = ranks.regions[1].first(32 << 10);
+  ranks.turn();
+  CHECK(error_of(*ranks.engines[0]) ==
+        "job 7: rank 10 is lost: the memory that it shares cannot be read any more");
+}
+
+TEST_CASE("Memory of another build is refused") {
+  std::array<std::byte, 64> small{};
+  CHECK_THROWS_WITH(MappedBoard({}, {{small, small, -1}}, 0, {}, {}),
+                    Contains("shares 64 and 64 bytes") && Contains("is it of another build?"));
+}
+
+TEST_CASE("Ranks in threads sum, in place and through slots, and wake each other") {
+  constexpr LocalRank kRanks = 4;
+  constexpr unsigned kOps = 200;
+  Ranks ranks(kRanks);
+  std::array<std::atomic<unsigned>, kRanks> wrong{};
+  std::vector<std::thread> threads;
+  for (LocalRank r = 0; r < kRanks; ++r)
+    threads.emplace_back([&ranks, &wrong, r] {
+      Engine& engine = *ranks.engines[r];
+      MappedBoard& board = *ranks.boards[r];
+      std::vector<float> own(60'000);
+      const auto now = [] { return Time{} + std::chrono::steady_clock::now().time_since_epoch(); };
+      for (unsigned op = 0; op < kOps; ++op) {
+        const std::size_t elements = op % 3 == 0 ? 5 : op % 3 == 1 ? 3000 : own.size();
+        const bool is_shared = (op + r) % 2 == 0;
+        const auto tensor = is_shared ? ranks.tensor(r, elements) : std::span(own).first(elements);
+        std::fill(tensor.begin(), tensor.end(), static_cast<float>(r + op));
+        engine.submit(sum_in_place(tensor), {});
+        while (engine.pending_ops() != 0) {
+          if (engine.turn(now())) continue;
+          board.wake_mates();
+          board.fall_asleep();
+          const bool may_sleep = !engine.turn(now());
+          board.wake_mates();
+          pollfd event{.fd = board.event(), .events = POLLIN, .revents = 0};
+          // A wake-up that is missed would cost a second each time: the test would not end.
+          if (may_sleep && engine.pending_ops() != 0) poll(&event, 1, 1000);
+          board.wake_up();
+        }
+        board.wake_mates();
+        const auto sum = static_cast<float>(kRanks * op + kRanks * (kRanks - 1) / 2);
+        const auto right = std::count(tensor.begin(), tensor.end(), sum);
+        if (right != static_cast<std::ptrdiff_t>(elements)) ++wrong[r];
+        engine.take_completions();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& count : wrong) CHECK(count == 0);
+}

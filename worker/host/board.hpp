@@ -1,0 +1,90 @@
+// What the ranks of one host tell each other, in memory that they share. Every word and every call
+// has one writer, so that nobody who dies or stops holds anything. An engine reaches that memory
+// through this class alone: the simulator replaces it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "common/base/ids.hpp"
+#include "common/protocol/abort_info.hpp"
+
+namespace sluice::worker::host {
+
+/// A rank of the job on this host: 0 .. L-1, in the order of the job's ranks.
+using LocalRank = std::uint16_t;
+
+/// Tensors so small travel in the calls.
+inline constexpr std::size_t kInlineBytes = 256;
+
+/// In a region that a rank shares.
+struct Place {
+  std::uint64_t region = 0;  ///< 0: in none, and its elements pass through the rank's slots
+  std::uint64_t offset = 0;  ///< in bytes
+  friend bool operator==(const Place&, const Place&) = default;
+};
+
+/// An op as one rank has called it.
+struct Call {
+  // The same on all ranks, or they disagree.
+  std::uint64_t element_count = 0;  ///< of the whole tensor
+  std::uint64_t tag = 0;
+  std::uint64_t rounding_seed = 0;
+  std::uint16_t root = 0;
+  std::uint16_t layout = 0;
+  std::uint8_t collective = 0;
+  std::uint8_t type = 0;
+  std::uint8_t reduction = 0;
+  std::uint8_t wire_type = 0;
+  // Each rank's own.
+  Place input;                                     ///< of the first element held
+  Place output;                                    ///< of the first one wanted
+  std::array<std::byte, kInlineBytes> elements{};  ///< of a small tensor: the whole one
+};
+
+/// What each rank tells of itself. They only rise.
+enum class Word : std::uint8_t {
+  kGiven,     ///< pieces that can be read, of all ops since the beginning
+  kSummed,    ///< the last of its pieces that is summed and stored everywhere, and one; likewise
+  kFinished,  ///< ops of which it needs no mate any more
+  kOver,      ///< an Over
+};
+inline constexpr std::size_t kWords = 4;
+
+/// Whether a rank takes part. From the end on it touches nobody's tensors.
+enum class Over : std::uint8_t {
+  kNo = 0,
+  kLeft = 1,
+  kFailed = 2,  ///< its farewell tells why
+};
+
+class Board {
+ public:
+  virtual ~Board() = default;
+
+  /// Our own word. Who reads it with word() then sees whatever we wrote before.
+  virtual void set(Word word, std::uint64_t value) = 0;
+  virtual std::uint64_t word(LocalRank of, Word word) const = 0;
+
+  /// Our own call of an op takes the place of the one `calls` ops before.
+  virtual void call(OpNumber op, const Call& call) = 0;
+  virtual bool has_called(LocalRank rank, OpNumber op) const = 0;
+  /// Of an op that it has called. A copy: what its rank writes meanwhile cannot be told.
+  virtual Call called(LocalRank rank, OpNumber op) const = 0;
+
+  /// To be told before kOver is set to kFailed.
+  virtual void tell_farewell(const AbortInfo& why) = 0;
+  virtual AbortInfo farewell(LocalRank of) const = 0;
+
+  /// So many bytes of a rank's region; null where it has none that reaches so far.
+  virtual std::byte* bytes_at(LocalRank rank, const Place& place, std::uint64_t bytes) = 0;
+  /// A rank's slot for a piece, which it takes from all the same piece modulo `slots`.
+  virtual std::byte* slot(LocalRank of, std::uint64_t piece) = 0;
+
+  /// Whoever has not ended yet is to reach our memory no more: a mate that was stopped may go on in
+  /// the middle of what it was writing.
+  virtual void part() = 0;
+};
+
+}  // namespace sluice::worker::host

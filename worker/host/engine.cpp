@@ -1,0 +1,376 @@
+#include "worker/host/engine.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+namespace sluice::worker::host {
+namespace {
+
+/// A turn sums so many pieces at most, so that its caller can look at the time.
+constexpr unsigned kPiecesOfTurn = 16;
+
+/// What a field of a call is called, and its value, as an AbortInfo has them.
+struct Named {
+  wire::Field field;
+  std::uint64_t value;
+};
+
+std::vector<Named> common_fields(const Call& call) {
+  using wire::Field;
+  return {{Field::kCollective, call.collective},
+          {Field::kOpType, call.type},
+          {Field::kReduction, call.reduction},
+          {Field::kElementCount, call.element_count},
+          {Field::kWireType, call.wire_type},
+          {Field::kRoot, call.root},
+          {Field::kLayout, call.layout},
+          {Field::kTag, call.tag},
+          {Field::kRoundingSeed, call.rounding_seed}};
+}
+
+Call call_of(const OpRequest& request) {
+  Call call;
+  call.element_count = request.element_count;
+  call.tag = request.tag;
+  call.rounding_seed = request.rounding_seed;
+  call.root = request.root;
+  call.layout = request.layout;
+  call.collective = static_cast<std::uint8_t>(request.collective);
+  call.type = static_cast<std::uint8_t>(request.type);
+  call.reduction = static_cast<std::uint8_t>(request.reduction);
+  call.wire_type = request.wire_type().code();
+  return call;
+}
+
+/// Whether its tensors pass through its slots: those of which it has some lie in no region.
+bool in_slots(const Call& call, const Shares& shares, LocalRank rank) {
+  return (shares.held_bytes(rank) != 0 && call.input.region == 0) ||
+         (shares.wanted_bytes(rank) != 0 && call.output.region == 0);
+}
+
+}  // namespace
+
+Engine::Engine(Config config, Board& board) : config_(std::move(config)), board_(board) {
+  assert(config_.self < mates() && std::is_sorted(config_.ranks.begin(), config_.ranks.end()));
+}
+
+// ------------------------------------------------------------------------------------------ calls
+OpNumber Engine::submit(const OpRequest& request, std::vector<Part> parts) {
+  const auto local_ranks = static_cast<LocalRank>(mates());
+  ops_.push_back(
+      {request, Shares(request, std::move(parts), local_ranks, local_ranks, config_.pieces)});
+  const OpNumber op = first_op_ + ops_.size() - 1;
+  if (state_ == State::kOver) end();
+  return op;
+}
+
+bool Engine::is_inline(const Op& op) {
+  return op.shares.bytes() <= kInlineBytes;
+}
+
+/// Tells the mates of the next op, unless somebody may still read the call that it replaces.
+bool Engine::call_next() {
+  if (called_ == first_op_ + ops_.size()) return false;
+  for (LocalRank rank = 0; rank < mates(); ++rank)
+    if (board_.word(rank, Word::kFinished) + config_.calls <= called_) return false;
+  Op& op = ops_[called_ - first_op_];
+  Call call = call_of(op.request);
+  const auto place_of = [&](const std::byte* tensor, std::uint64_t bytes) {
+    return bytes == 0 ? Place{} : config_.place_of({tensor, bytes}).value_or(Place{});
+  };
+  if (is_inline(op)) {
+    op.shares.copy_in(config_.self, op.shares.whole(), op.request.input, call.elements.data());
+  } else {
+    call.input = place_of(op.request.input, op.shares.held_bytes(config_.self));
+    call.output = place_of(op.request.output, op.shares.wanted_bytes(config_.self));
+  }
+  board_.call(called_++, call);
+  return true;
+}
+
+// --------------------------------------------------------------------------------------- the sums
+/// False: somebody has not called it yet.
+bool Engine::begin(Op& op, Time now) {
+  std::vector<Call> calls;
+  for (LocalRank rank = 0; rank < mates(); ++rank) {
+    if (!board_.has_called(rank, first_op_)) return false;
+    calls.push_back(board_.called(rank, first_op_));
+  }
+  op.has_begun = true;
+  op.first_piece = op.given = op.taken = pieces_ended_;
+  op.own_piece = op.first_piece + (config_.self + mates() - op.first_piece % mates()) % mates();
+  if (const auto why = disagreement(calls)) {
+    fail(*why, now);
+  } else if (is_inline(op)) {
+    sum_inline(op, calls);
+  } else {
+    place(op, calls, now);
+  }
+  return true;
+}
+
+/// The first rank that differs from the lowest one, and in what.
+std::optional<AbortInfo> Engine::disagreement(const std::vector<Call>& calls) const {
+  const std::vector<Named> expected = common_fields(calls[0]);
+  for (LocalRank rank = 1; rank < calls.size(); ++rank) {
+    const std::vector<Named> found = common_fields(calls[rank]);
+    for (std::size_t i = 0; i < found.size(); ++i)
+      if (found[i].value != expected[i].value)
+        return AbortInfo{.reason = wire::AbortReason::kOpMismatch,
+                         .field = found[i].field,
+                         .rank_a = config_.ranks[rank],
+                         .rank_b = config_.ranks[0],
+                         .value_a = found[i].value,
+                         .value_b = expected[i].value,
+                         .op = first_op_};
+  }
+  return std::nullopt;
+}
+
+/// A small op has no pieces: each rank adds what is in the calls.
+void Engine::sum_inline(Op& op, const std::vector<Call>& calls) {
+  std::array<std::byte, kInlineBytes> sums;
+  std::vector<Elements> of_rank;
+  for (const Call& call : calls)
+    of_rank.push_back({.input = call.elements.data(), .is_piece = true});
+  of_rank[config_.self].output = sums.data();
+  op.shares.sum(op.shares.whole(), of_rank);
+  op.shares.copy_out(config_.self, op.shares.whole(), sums.data(), op.request.output);
+}
+
+/// Finds all ranks' tensors.
+void Engine::place(Op& op, const std::vector<Call>& calls, Time now) {
+  op.pieces = op.shares.pieces();
+  op.of_rank.resize(mates());
+  for (LocalRank rank = 0; rank < mates(); ++rank) {
+    Elements& elements = op.of_rank[rank];
+    if (in_slots(calls[rank], op.shares, rank)) {
+      elements.is_piece = true;
+      continue;
+    }
+    const std::uint64_t held = op.shares.held_bytes(rank);
+    const std::uint64_t wanted = op.shares.wanted_bytes(rank);
+    if (held != 0) elements.input = board_.bytes_at(rank, calls[rank].input, held);
+    if (wanted != 0) elements.output = board_.bytes_at(rank, calls[rank].output, wanted);
+    if ((held != 0 && !elements.input) || (wanted != 0 && !elements.output)) {
+      look_at_mates(now);  // it may have ended, which says why
+      return fail({.reason = wire::AbortReason::kRankDisconnected,
+                   .field = wire::Field::kSharedMemory,
+                   .rank_a = config_.ranks[rank]},
+                  now);
+    }
+  }
+  if (!op.of_rank[config_.self].is_piece) {
+    op.given = op.taken = op.end_piece();
+    board_.set(Word::kGiven, op.given);
+  }
+}
+
+ElementRange Engine::range_of(const Op& op, std::uint64_t piece) {
+  return op.shares.piece(piece - op.first_piece);
+}
+
+/// Copies a piece of ours to a slot that is free.
+bool Engine::give(Op& op) {
+  if (op.given == op.end_piece() || op.given == op.taken + config_.slots) return false;
+  op.shares.copy_in(config_.self, range_of(op, op.given), op.request.input,
+                    board_.slot(config_.self, op.given));
+  board_.set(Word::kGiven, ++op.given);
+  return true;
+}
+
+/// Copies a piece out of its slot, which others have summed.
+bool Engine::take(Op& op) {
+  if (op.taken == op.given || !is_summed(op, op.taken)) return false;
+  op.shares.copy_out(config_.self, range_of(op, op.taken), board_.slot(config_.self, op.taken),
+                     op.request.output);
+  ++op.taken;
+  return true;
+}
+
+/// Sums the next piece that falls to us, once all ranks have given it.
+bool Engine::sum_next(Op& op) {
+  const std::uint64_t piece = op.own_piece;
+  if (piece >= op.end_piece()) return false;
+  for (LocalRank rank = 0; rank < mates(); ++rank)
+    if ((rank == config_.self ? op.given : board_.word(rank, Word::kGiven)) <= piece) return false;
+  for (LocalRank rank = 0; rank < mates(); ++rank) {
+    Elements& elements = op.of_rank[rank];
+    if (elements.is_piece) elements.input = elements.output = board_.slot(rank, piece);
+  }
+  op.shares.sum(range_of(op, piece), op.of_rank);
+  op.own_piece += mates();
+  board_.set(Word::kSummed, piece + 1);
+  return true;
+}
+
+bool Engine::is_summed(const Op& op, std::uint64_t piece) const {
+  const auto by = static_cast<LocalRank>(piece % mates());
+  return by == config_.self ? op.own_piece > piece : board_.word(by, Word::kSummed) > piece;
+}
+
+bool Engine::is_done(const Op& op) const {
+  const std::uint64_t end = op.end_piece();
+  if (op.taken != end) return false;
+  for (std::uint64_t piece = end - std::min<std::uint64_t>(op.pieces, mates()); piece < end;
+       ++piece)
+    if (!is_summed(op, piece)) return false;  // the last one of each rank
+  return true;
+}
+
+void Engine::complete(Op& op) {
+  pieces_ended_ = op.end_piece();
+  completions_.push_back({.op = first_op_++, .statistics = op.statistics, .error = {}});
+  ops_.pop_front();
+  board_.set(Word::kFinished, first_op_);
+}
+
+bool Engine::turn(Time now) {
+  if (state_ == State::kOver) return false;
+  look_at_mates(now);
+  if (state_ == State::kActive) end_overdue(now);
+  if (state_ == State::kEnding) return end_if_alone(now);
+  bool any = false;
+  while (call_next()) any = true;
+  for (unsigned summed = 0; state_ == State::kActive && !ops_.empty();) {
+    Op& op = ops_.front();
+    if (!op.has_begun && (called_ == first_op_ || !begin(op, now))) break;
+    if (state_ != State::kActive) break;
+    bool some = false;
+    while (give(op)) some = true;
+    if (sum_next(op)) some = true, ++summed;
+    while (take(op)) some = true;
+    if (is_done(op)) {
+      complete(op);
+      some = true;
+    }
+    any = any || some;
+    if (!some || summed == kPiecesOfTurn) break;
+  }
+  if (state_ == State::kEnding) end_if_alone(now);
+  return any;
+}
+
+// ---------------------------------------------------------------------------------------- the end
+void Engine::look_at_mates(Time now) {
+  for (LocalRank mate = 0; mate < mates() && state_ == State::kActive; ++mate) {
+    if (mate == config_.self) continue;
+    switch (static_cast<Over>(board_.word(mate, Word::kOver))) {
+      case Over::kNo:
+        break;
+      case Over::kLeft:
+        if (!ops_.empty() && !ops_.front().has_begun && !board_.has_called(mate, first_op_))
+          fail({.reason = wire::AbortReason::kRankLeft, .rank_a = config_.ranks[mate]}, now);
+        break;
+      case Over::kFailed:
+      default:
+        fail(board_.farewell(mate), now);
+    }
+  }
+}
+
+void Engine::end_overdue(Time now) {
+  for (const Op& op : ops_) {
+    if (now < op.request.timeout.due) continue;
+    const RankSet ranks = awaited();
+    AbortInfo why{.reason = wire::AbortReason::kOpTimedOut,
+                  .rank_a = config_.ranks[config_.self],
+                  .value_a = static_cast<std::uint64_t>(op.request.timeout.limit.count()),
+                  .value_b = ranks.size(),
+                  .op = first_op_ + static_cast<OpNumber>(&op - &ops_.front())};
+    if (!ranks.empty()) why.rank_b = Rank{ranks.lowest()};
+    return fail(why, now);
+  }
+}
+
+RankSet Engine::awaited() const {
+  RankSet ranks;
+  if (ops_.empty()) return ranks;
+  const Op& op = ops_.front();
+  const auto insert_if = [&](auto&& is_late) {
+    for (LocalRank rank = 0; rank < mates(); ++rank)
+      if (rank != config_.self && is_late(rank)) ranks.insert(config_.ranks[rank]);
+  };
+  if (!op.has_begun) {
+    insert_if([&](LocalRank rank) { return !board_.has_called(rank, first_op_); });
+    return ranks;
+  }
+  for (std::uint64_t piece = op.first_piece; piece < op.end_piece(); ++piece) {
+    if (is_summed(op, piece)) continue;
+    insert_if([&](LocalRank rank) { return board_.word(rank, Word::kGiven) <= piece; });
+    if (ranks.empty()) insert_if([&](LocalRank rank) { return piece % mates() == rank; });
+    break;
+  }
+  return ranks;
+}
+
+Time Engine::next_deadline() const {
+  if (state_ == State::kEnding) return part_due_;
+  Time due = kNever;
+  for (const Op& op : ops_) due = std::min(due, op.request.timeout.due);
+  return due;
+}
+
+void Engine::lost(LocalRank mate, Time now) {
+  const auto over = static_cast<Over>(board_.word(mate, Word::kOver));
+  if (over == Over::kLeft) return;
+  lost_.insert(Rank{mate});
+  if (over == Over::kFailed) return fail(board_.farewell(mate), now);
+  fail({.reason = wire::AbortReason::kRankDisconnected,
+        .field = wire::Field::kRank,
+        .rank_a = config_.ranks[mate]},
+       now);
+}
+
+void Engine::leave(Time now, Departure departure) {
+  if (state_ != State::kActive) return;
+  if (!ops_.empty())
+    return fail({.reason = wire::AbortReason::kRankAborted,
+                 .rank_a = config_.ranks[config_.self],
+                 .value_a = static_cast<std::uint64_t>(departure)},
+                now);
+  state_ = State::kOver;
+  board_.set(Word::kOver, static_cast<std::uint64_t>(Over::kLeft));
+}
+
+void Engine::abort(const Error& why, const AbortInfo& cause, Time now) {
+  if (state_ == State::kActive) fail(why, cause, now);
+}
+
+void Engine::fail(const AbortInfo& why, Time now) {
+  if (state_ == State::kActive) fail(to_error(why, config_.alias.job), why, now);
+}
+
+/// From here on nobody's tensors are touched.
+void Engine::fail(const Error& error, const AbortInfo& why, Time now) {
+  state_ = State::kEnding;
+  failure_ = error;
+  abort_info_ = why;
+  part_due_ = after(now, config_.part_limit);
+  board_.tell_farewell(why);
+  board_.set(Word::kOver, static_cast<std::uint64_t>(Over::kFailed));
+}
+
+/// Once no mate can reach our tensors any more.
+bool Engine::end_if_alone(Time now) {
+  for (LocalRank mate = 0; mate < mates() && !ops_.empty(); ++mate) {
+    if (mate == config_.self || lost_.contains(Rank{mate}) ||
+        board_.word(mate, Word::kOver) != static_cast<std::uint64_t>(Over::kNo))
+      continue;
+    if (now < part_due_) return false;
+    board_.part();
+    break;
+  }
+  state_ = State::kOver;
+  end();
+  return true;
+}
+
+void Engine::end() {
+  for (; !ops_.empty(); ops_.pop_front())
+    completions_.push_back(
+        {.op = first_op_++, .statistics = ops_.front().statistics, .error = failure_});
+}
+
+}  // namespace sluice::worker::host

@@ -1,0 +1,140 @@
+// The ranks of one host sum among themselves: this rank's side. Calls, the time and what becomes of
+// mates come in; completions come out. What ranks tell each other goes through the Board. No I/O,
+// clocks, threads or locks: whoever dies or stops holds nothing.
+//
+// A rank tells its mates of an op by a Call. Once all have called it and agree, its tensor is cut
+// into pieces, and piece p of all ops, counted from the beginning, is summed by local rank p mod L:
+// over all ranks' tensors where they lie, lowest rank first, and the sums are stored into all of
+// them. So each tensor is read once and written once. A rank whose tensor lies in no memory that it
+// shares passes it through its slots, piece by piece; a small tensor travels in the calls, and
+// every rank adds it for itself.
+//
+// The op is done once all its pieces are. When a rank fails, or finds that another one is gone, it
+// touches nobody's tensors from then on, tells so, and waits until all others do the same, for a
+// while: what becomes of those that are stopped is the Board's matter.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <sluice/error.hpp>
+
+#include "common/base/rank_set.hpp"
+#include "common/base/time.hpp"
+#include "worker/host/board.hpp"
+#include "worker/host/shares.hpp"
+#include "worker/known_as.hpp"
+#include "worker/op_request.hpp"
+#include "worker/operation.hpp"
+
+namespace sluice::worker::host {
+
+struct Config {
+  KnownAs alias;            ///< for messages
+  std::vector<Rank> ranks;  ///< of this host, rising: all of the job
+  LocalRank self = 0;
+  std::uint64_t calls = 64;  ///< that the board keeps
+  std::uint64_t slots = 16;  ///< of each rank; of PieceLimits::most_bytes
+  PieceLimits pieces;
+  /// How long a failure waits for mates to end.
+  Duration part_limit = std::chrono::milliseconds(200);
+  /// Where a tensor lies in memory that this rank shares, if it does.
+  std::function<std::optional<Place>(std::span<const std::byte> tensor)> place_of;
+};
+
+class Engine {
+ public:
+  enum class State {
+    kActive,
+    kEnding,  ///< has failed: ops complete once no mate can reach their tensors any more
+    kOver,
+  };
+
+  Engine(Config config, Board& board);
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// Starts an op, which is laid out and checked. `parts`: of each local rank, none where all hold
+  /// and want the whole tensor. In any state but kActive it completes with the failure.
+  OpNumber submit(const OpRequest& request, std::vector<Part> parts);
+
+  /// Does what can be done now, some pieces at most; whether there was anything.
+  bool turn(Time now);
+  /// Nothing is due before, unless a mate tells something new.
+  Time next_deadline() const;
+
+  /// A mate's process has ended, or its memory is gone.
+  void lost(LocalRank mate, Time now);
+  /// Leaves; with ops pending, ends the job.
+  void leave(Time now, Departure departure = Departure::kByChoice);
+  /// Ends the job for all ranks, which are told `cause`.
+  void abort(const Error& why, const AbortInfo& cause, Time now);
+
+  State state() const { return state_; }
+  const std::optional<Error>& failure() const { return failure_; }
+  const std::optional<AbortInfo>& abort_info() const { return abort_info_; }
+  std::size_t pending_ops() const { return ops_.size(); }
+  std::vector<Completion> take_completions() { return std::exchange(completions_, {}); }
+  /// The job's ranks for which its first op waits now.
+  RankSet awaited() const;
+
+ private:
+  struct Op {
+    OpRequest request;
+    Shares shares;
+    OpStatistics statistics = {};
+    // From when all have called it. Pieces are counted from the beginning of the job.
+    bool has_begun = false;
+    std::vector<Elements> of_rank = {};  ///< is_piece: in slots
+    std::uint64_t first_piece = 0;
+    std::uint64_t pieces = 0;     ///< none of a small tensor
+    std::uint64_t own_piece = 0;  ///< the next one that falls to us
+    std::uint64_t given = 0;      ///< of ours the next one that nobody can read yet
+    std::uint64_t taken = 0;      ///< and the next one that has not come out of its slot
+
+    std::uint64_t end_piece() const { return first_piece + pieces; }
+  };
+
+  std::size_t mates() const { return config_.ranks.size(); }  // ourselves, too
+  static bool is_inline(const Op& op);
+  static ElementRange range_of(const Op& op, std::uint64_t piece);
+
+  bool call_next();
+  bool begin(Op& op, Time now);
+  std::optional<AbortInfo> disagreement(const std::vector<Call>& calls) const;
+  void sum_inline(Op& op, const std::vector<Call>& calls);
+  void place(Op& op, const std::vector<Call>& calls, Time now);
+  bool give(Op& op);
+  bool take(Op& op);
+  bool sum_next(Op& op);
+  bool is_summed(const Op& op, std::uint64_t piece) const;
+  bool is_done(const Op& op) const;
+  void complete(Op& op);
+
+  void look_at_mates(Time now);
+  void end_overdue(Time now);
+  void fail(const AbortInfo& why, Time now);
+  void fail(const Error& error, const AbortInfo& why, Time now);
+  bool end_if_alone(Time now);
+  void end();
+
+  const Config config_;
+  Board& board_;
+  State state_ = State::kActive;
+  std::deque<Op> ops_;
+  OpNumber first_op_ = 0;
+  OpNumber called_ = 0;             // ops that our mates know of
+  std::uint64_t pieces_ended_ = 0;  // of the ops before the first one
+  std::vector<Completion> completions_;
+  RankSet lost_;  // local ranks
+  std::optional<Error> failure_;
+  std::optional<AbortInfo> abort_info_;
+  Time part_due_ = kNever;
+};
+
+}  // namespace sluice::worker::host

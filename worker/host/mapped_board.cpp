@@ -1,0 +1,127 @@
+#include "worker/host/mapped_board.hpp"
+
+#include <array>
+#include <atomic>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <sys/eventfd.h>
+
+#include <sluice/error.hpp>
+
+namespace sluice::worker::host {
+namespace {
+
+constexpr std::size_t kLine = 128;  // two cache lines: neighbours are fetched together
+
+}  // namespace
+
+// Zeros are valid. What another process has written may be anything, so all is copied before it is
+// looked at.
+struct alignas(kLine) MappedBoard::Told {
+  std::array<std::atomic<std::uint64_t>, kWords> words;
+  std::atomic<std::uint32_t> asleep;
+  alignas(kLine) AbortInfo farewell;
+};
+
+struct alignas(kLine) MappedBoard::Entry {
+  std::atomic<std::uint64_t> number;  // of the op, and one: 0 is none
+  Call call;
+};
+
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+static_assert(std::is_trivially_copyable_v<Call> && std::is_trivially_copyable_v<AbortInfo>);
+
+std::size_t MappedBoard::told_bytes(const BoardSizes& sizes) {
+  return sizeof(Told) + sizes.calls * sizeof(Entry);
+}
+
+MappedBoard::MappedBoard(const BoardSizes& sizes, std::vector<RankMemory> of_rank, LocalRank self,
+                         FindRegion find_region, std::function<void()> part)
+    : sizes_(sizes),
+      of_rank_(std::move(of_rank)),
+      self_(self),
+      find_region_(std::move(find_region)),
+      part_(std::move(part)) {
+  for (const RankMemory& memory : of_rank_)
+    if (memory.told.size() < told_bytes(sizes_) || memory.slots.size() < sizes_.slots_bytes())
+      throw Error(ErrorCode::kInvalidArgument,
+                  "a rank of this host shares " + std::to_string(memory.told.size()) + " and " +
+                      std::to_string(memory.slots.size()) + " bytes; " +
+                      std::to_string(told_bytes(sizes_)) + " and " +
+                      std::to_string(sizes_.slots_bytes()) + " expected: is it of another build?");
+}
+
+MappedBoard::Told& MappedBoard::told(LocalRank rank) const {
+  return *reinterpret_cast<Told*>(of_rank_[rank].told.data());
+}
+
+MappedBoard::Entry& MappedBoard::entry(LocalRank rank, OpNumber op) const {
+  std::byte* const first = of_rank_[rank].told.data() + sizeof(Told);
+  return reinterpret_cast<Entry*>(first)[op % sizes_.calls];
+}
+
+void MappedBoard::set(Word word, std::uint64_t value) {
+  told(self_).words[static_cast<std::size_t>(word)].store(value, std::memory_order_release);
+  has_told_ = true;
+}
+
+std::uint64_t MappedBoard::word(LocalRank of, Word word) const {
+  return told(of).words[static_cast<std::size_t>(word)].load(std::memory_order_acquire);
+}
+
+void MappedBoard::call(OpNumber op, const Call& call) {
+  Entry& mine = entry(self_, op);
+  mine.call = call;
+  mine.number.store(op + 1, std::memory_order_release);
+  has_told_ = true;
+}
+
+bool MappedBoard::has_called(LocalRank rank, OpNumber op) const {
+  return entry(rank, op).number.load(std::memory_order_acquire) == op + 1;
+}
+
+Call MappedBoard::called(LocalRank rank, OpNumber op) const {
+  return entry(rank, op).call;
+}
+
+void MappedBoard::tell_farewell(const AbortInfo& why) {
+  told(self_).farewell = why;
+}
+
+AbortInfo MappedBoard::farewell(LocalRank of) const {
+  return told(of).farewell;
+}
+
+std::byte* MappedBoard::bytes_at(LocalRank rank, const Place& place, std::uint64_t bytes) {
+  const std::span<std::byte> region = find_region_(rank, place.region);
+  if (place.offset > region.size() || bytes > region.size() - place.offset) return nullptr;
+  return region.data() + place.offset;
+}
+
+std::byte* MappedBoard::slot(LocalRank of, std::uint64_t piece) {
+  return of_rank_[of].slots.data() + piece % sizes_.slots * sizes_.slot_bytes;
+}
+
+/// Either the mate sees what was told, or we see that it is asleep.
+void MappedBoard::wake_mates() {
+  if (!std::exchange(has_told_, false)) return;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (LocalRank mate = 0; mate < of_rank_.size(); ++mate)
+    if (mate != self_ && told(mate).asleep.load(std::memory_order_relaxed) != 0)
+      eventfd_write(of_rank_[mate].event, 1);
+}
+
+void MappedBoard::fall_asleep() {
+  told(self_).asleep.store(1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+void MappedBoard::wake_up() {
+  told(self_).asleep.store(0, std::memory_order_relaxed);
+  eventfd_t count = 0;
+  eventfd_read(event(), &count);  // it does not block
+}
+
+}  // namespace sluice::worker::host

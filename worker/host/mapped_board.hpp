@@ -1,0 +1,78 @@
+// The board of a host's ranks in memory that they have mapped. What a rank tells lies in a region
+// that it alone writes, its slots in one that its mates write, too.
+//
+// A rank that waits sleeps until its event, an eventfd, is signalled by a mate that has told
+// something since; a loop can poll it beside others.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "worker/host/board.hpp"
+
+namespace sluice::worker::host {
+
+struct BoardSizes {
+  std::uint64_t calls = 64;
+  std::uint64_t slots = 16;
+  std::size_t slot_bytes = std::size_t{64} << 10;
+
+  std::size_t slots_bytes() const { return slots * slot_bytes; }
+};
+
+/// Of one rank, as this process has mapped it. Zeros at first; aligned as pages are.
+struct RankMemory {
+  std::span<std::byte> told;  ///< of a mate, for reading only; told_bytes()
+  std::span<std::byte> slots;
+  int event = -1;  ///< of its rank
+};
+
+class MappedBoard final : public Board {
+ public:
+  /// Of RankMemory::told.
+  static std::size_t told_bytes(const BoardSizes& sizes);
+
+  /// Where a rank's region lies here, whole; empty if it is not mapped.
+  using FindRegion = std::function<std::span<std::byte>(LocalRank, std::uint64_t region)>;
+
+  /// `part`: see Board. Throws kInvalidArgument for memory of other sizes.
+  MappedBoard(const BoardSizes& sizes, std::vector<RankMemory> of_rank, LocalRank self,
+              FindRegion find_region, std::function<void()> part);
+
+  void set(Word word, std::uint64_t value) override;
+  std::uint64_t word(LocalRank of, Word word) const override;
+  void call(OpNumber op, const Call& call) override;
+  bool has_called(LocalRank rank, OpNumber op) const override;
+  Call called(LocalRank rank, OpNumber op) const override;
+  void tell_farewell(const AbortInfo& why) override;
+  AbortInfo farewell(LocalRank of) const override;
+  std::byte* bytes_at(LocalRank rank, const Place& place, std::uint64_t bytes) override;
+  std::byte* slot(LocalRank of, std::uint64_t piece) override;
+  void part() override { part_(); }
+
+  /// Wakes the mates that sleep, if anything was told since the last call.
+  void wake_mates();
+  /// To be called before the last look at what others told, and after the sleep.
+  void fall_asleep();
+  void wake_up();
+  /// Readable once a mate has told something after fall_asleep().
+  int event() const { return of_rank_[self_].event; }
+
+ private:
+  struct Told;
+  struct Entry;
+  Told& told(LocalRank rank) const;
+  Entry& entry(LocalRank rank, OpNumber op) const;
+
+  const BoardSizes sizes_;
+  const std::vector<RankMemory> of_rank_;
+  const LocalRank self_;
+  const FindRegion find_region_;
+  const std::function<void()> part_;
+  bool has_told_ = false;
+};
+
+}  // namespace sluice::worker::host

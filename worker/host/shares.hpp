@@ -1,0 +1,107 @@
+// One op among the ranks of a host: the pieces in which it is summed, what each rank holds and
+// wants of them, and the sum of a piece over all ranks' tensors.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <sluice/types.hpp>
+
+#include "common/numeric/kernels.hpp"
+#include "worker/host/board.hpp"
+#include "worker/op_request.hpp"
+
+namespace sluice::worker::host {
+
+/// What a rank holds and wants of an op's tensor: see OpRequest.
+struct Part {
+  std::optional<ElementRange> held = {};
+  std::optional<std::vector<ElementRange>> wanted = {};
+};
+
+/// How much of a tensor one rank sums at once. Small tensors are cut into pieces for all ranks.
+struct PieceLimits {
+  std::size_t least_bytes = std::size_t{4} << 10;
+  std::size_t most_bytes = std::size_t{64} << 10;
+};
+
+/// Where a rank's elements lie. Null: they are not read, or not written.
+struct Elements {
+  const std::byte* input = nullptr;  ///< the first one held
+  std::byte* output = nullptr;       ///< the first one wanted
+  bool is_piece = false;  ///< of one piece: both point to its first element, held or wanted or not
+};
+
+class Shares {
+ public:
+  /// `parts`: of each local rank; none where all hold and want the whole tensor. `ranks`: of the
+  /// job, for averages.
+  Shares(const OpRequest& request, std::vector<Part> parts, LocalRank local_ranks,
+         std::uint16_t ranks, const PieceLimits& limits);
+
+  ElementRange whole() const { return whole_; }
+  std::uint64_t bytes() const { return whole_.end * size_; }
+  std::uint64_t pieces() const { return (whole_.end + piece_elements_ - 1) / piece_elements_; }
+  ElementRange piece(std::uint64_t number) const;
+  std::uint64_t held_bytes(LocalRank rank) const;
+  std::uint64_t wanted_bytes(LocalRank rank) const;
+
+  /// What the rank holds of a range goes to where its piece begins.
+  void copy_in(LocalRank rank, const ElementRange& range, const std::byte* input,
+               std::byte* piece) const;
+  /// What the rank wants of it goes from there to its output.
+  void copy_out(LocalRank rank, const ElementRange& range, const std::byte* piece,
+                std::byte* output) const;
+
+  /// Adds what the ranks hold of a range, at most a piece, lowest rank first, and stores the sums
+  /// into what they want. Blocks that nobody has are not added, and not written where they are.
+  void sum(const ElementRange& range, std::span<const Elements> of_rank);
+
+ private:
+  /// Of a segment of a piece, which the same ranks hold.
+  struct Holder {
+    const std::byte* at = nullptr;  ///< its first element
+    std::uint64_t nonzero_blocks = 0;
+    bool has_negative_zero = false;  ///< in a block that is zero
+  };
+  struct Segment {
+    ElementRange piece;
+    std::span<const Elements> of_rank;
+    ElementRange range;
+    std::vector<Holder> holders;           // lowest rank first
+    std::vector<const Holder*> holder_of;  // by rank; null: it does not hold it
+  };
+  struct FreeAligned {
+    void operator()(std::byte* memory) const;
+  };
+
+  ElementRange held(LocalRank rank) const;
+  std::span<const ElementRange> wanted(LocalRank rank) const;
+  template <class F>
+  void for_each_wanted(LocalRank rank, const ElementRange& range, F&& f) const;
+  template <class F>
+  void for_each_output(const ElementRange& range, F&& f) const;
+  void begin_segment(const ElementRange& range);
+  void sum_segment();
+  void sum_blocks(std::uint32_t first, const ElementRange& range);
+  void write_zeros(const ElementRange& range);
+
+  const ElementType type_;
+  const std::size_t size_;              // of an element
+  const std::size_t accumulator_size_;  // of an element's
+  const ElementRange whole_;
+  const std::vector<Part> parts_;
+  const std::uint16_t ranks_;
+  const numeric::BlockReduction& kernels_;
+  const std::uint64_t piece_elements_;
+  const std::uint32_t block_elements_;
+  std::vector<std::uint64_t> cuts_;  // rising: where a rank begins or ends to hold the tensor
+  Segment at_;                       // that is summed
+  std::unique_ptr<std::byte, FreeAligned> accumulator_;
+};
+
+}  // namespace sluice::worker::host
