@@ -84,6 +84,7 @@ class Ranks {
     config.self = rank;
     config.calls = sizes.calls;
     config.slots = sizes.slots;
+    config.blocks = sizes.blocks;
     config.place_of = [this, rank](std::span<const std::byte> tensor) -> std::optional<Place> {
       const std::span<std::byte> mine = regions[rank];
       if (tensor.data() < mine.data() || tensor.data() >= mine.data() + mine.size())

@@ -38,8 +38,9 @@ struct Call {
   std::uint8_t reduction = 0;
   std::uint8_t wire_type = 0;
   // Each rank's own.
-  Place input;                                     ///< of the first element held
-  Place output;                                    ///< of the first one wanted
+  std::uint8_t tells_blocks = 0;  ///< which of a piece are not zero, as the caller knows
+  Place input;                    ///< of the first element held
+  Place output;                   ///< of the first one wanted
   std::array<std::byte, kInlineBytes> elements{};  ///< of a small tensor: the whole one
 };
 
@@ -81,6 +82,14 @@ class Board {
   virtual std::byte* bytes_at(LocalRank rank, const Place& place, std::uint64_t bytes) = 0;
   /// A rank's slot for a piece, which it takes from all the same piece modulo `slots`.
   virtual std::byte* slot(LocalRank of, std::uint64_t piece) = 0;
+
+  /// Which blocks of a piece of ours are not zero: told before it is given, and kept until the
+  /// piece `blocks` later.
+  virtual void tell_blocks(std::uint64_t piece, std::uint64_t blocks) = 0;
+  virtual std::uint64_t blocks(LocalRank of, std::uint64_t piece) const = 0;
+  /// The same of the sums of a piece, by the rank that has summed it.
+  virtual void tell_sums(std::uint64_t piece, std::uint64_t blocks) = 0;
+  virtual std::uint64_t sums(LocalRank of, std::uint64_t piece) const = 0;
 
   /// Whoever has not ended yet is to reach our memory no more: a mate that was stopped may go on in
   /// the middle of what it was writing.

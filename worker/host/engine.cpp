@@ -72,8 +72,13 @@ bool Engine::is_inline(const Op& op) {
 /// Tells the mates of the next op, unless somebody may still read the call that it replaces.
 bool Engine::call_next() {
   if (called_ == first_op_ + ops_.size()) return false;
-  for (LocalRank rank = 0; rank < mates(); ++rank)
-    if (board_.word(rank, Word::kFinished) + config_.calls <= called_) return false;
+  if (called_ == call_limit_) {
+    std::uint64_t finished = first_op_;
+    for (LocalRank rank = 0; rank < mates(); ++rank)
+      finished = std::min(finished, board_.word(rank, Word::kFinished));
+    call_limit_ = finished + config_.calls;
+    if (called_ == call_limit_) return false;
+  }
   Op& op = ops_[called_ - first_op_];
   Call call = call_of(op.request);
   const auto place_of = [&](const std::byte* tensor, std::uint64_t bytes) {
@@ -84,6 +89,7 @@ bool Engine::call_next() {
   } else {
     call.input = place_of(op.request.input, op.shares.held_bytes(config_.self));
     call.output = place_of(op.request.output, op.shares.wanted_bytes(config_.self));
+    call.tells_blocks = op.shares.has_blocks() && !op.request.nonzero_blocks.empty() ? 1 : 0;
   }
   board_.call(called_++, call);
   return true;
@@ -135,17 +141,22 @@ void Engine::sum_inline(Op& op, const std::vector<Call>& calls) {
   for (const Call& call : calls)
     of_rank.push_back({.input = call.elements.data(), .is_piece = true});
   of_rank[config_.self].output = sums.data();
-  op.shares.sum(op.shares.whole(), of_rank);
-  op.shares.copy_out(config_.self, op.shares.whole(), sums.data(), op.request.output);
+  const std::uint64_t blocks = op.shares.sum(op.shares.whole(), of_rank);
+  op.shares.copy_out(config_.self, op.shares.whole(), sums.data(), op.request.output, blocks);
 }
 
 /// Finds all ranks' tensors.
 void Engine::place(Op& op, const std::vector<Call>& calls, Time now) {
   op.pieces = op.shares.pieces();
   op.of_rank.resize(mates());
+  op.tells_blocks.resize(mates());
+  op.zeros_are_there = op.request.input == op.request.output && op.shares.has_blocks();
   for (LocalRank rank = 0; rank < mates(); ++rank) {
     Elements& elements = op.of_rank[rank];
-    if (in_slots(calls[rank], op.shares, rank)) {
+    const bool is_in_slots = in_slots(calls[rank], op.shares, rank);
+    op.tells_blocks[rank] =
+        op.shares.has_blocks() && (is_in_slots || calls[rank].tells_blocks != 0);
+    if (is_in_slots) {
       elements.is_piece = true;
       continue;
     }
@@ -161,30 +172,55 @@ void Engine::place(Op& op, const std::vector<Call>& calls, Time now) {
                   now);
     }
   }
-  if (!op.of_rank[config_.self].is_piece) {
-    op.given = op.taken = op.end_piece();
-    board_.set(Word::kGiven, op.given);
-  }
+  if (uses_slots(op)) return;
+  op.taken = op.end_piece();
+  if (op.tells_blocks[config_.self]) return;
+  op.given = op.end_piece();
+  board_.set(Word::kGiven, op.given);
 }
 
 ElementRange Engine::range_of(const Op& op, std::uint64_t piece) {
   return op.shares.piece(piece - op.first_piece);
 }
 
-/// Copies a piece of ours to a slot that is free.
+/// Whether there is room for what is told of the next piece, and in a slot for itself.
+bool Engine::may_give(const Op& op) const {
+  if (op.given == op.end_piece()) return false;
+  if (uses_slots(op)) return op.given < op.taken + config_.slots;
+  return op.given < op.first_piece + config_.blocks || is_summed(op, op.given - config_.blocks);
+}
+
+/// Tells which blocks of a piece are not zero; copies those to a slot, unless mates read them where
+/// they are.
 bool Engine::give(Op& op) {
-  if (op.given == op.end_piece() || op.given == op.taken + config_.slots) return false;
-  op.shares.copy_in(config_.self, range_of(op, op.given), op.request.input,
-                    board_.slot(config_.self, op.given));
+  if (!may_give(op)) return false;
+  const ElementRange range = range_of(op, op.given);
+  std::uint64_t blocks = kAllBlocks;
+  if (op.tells_blocks[config_.self]) {
+    bool has_negative_zero = false;
+    const std::uint32_t of_elements = op.request.block_elements;
+    blocks =
+        op.request.nonzero_blocks.empty()
+            ? op.shares.find_blocks(range, op.request.input, has_negative_zero)
+            : op.shares.blocks_in(op.request.nonzero_blocks,
+                                  of_elements != 0 ? of_elements : config_.block_elements, range);
+    if (has_negative_zero) op.zeros_are_there = false;
+    board_.tell_blocks(op.given, blocks);
+  }
+  if (uses_slots(op))
+    op.shares.copy_in(config_.self, range, op.request.input, board_.slot(config_.self, op.given),
+                      blocks);
   board_.set(Word::kGiven, ++op.given);
   return true;
 }
 
 /// Copies a piece out of its slot, which others have summed.
 bool Engine::take(Op& op) {
-  if (op.taken == op.given || !is_summed(op, op.taken)) return false;
+  if (!uses_slots(op) || op.taken == op.given || !is_summed(op, op.taken)) return false;
+  const auto by = static_cast<LocalRank>(op.taken % mates());
+  const std::uint64_t blocks = op.shares.has_blocks() ? board_.sums(by, op.taken) : kAllBlocks;
   op.shares.copy_out(config_.self, range_of(op, op.taken), board_.slot(config_.self, op.taken),
-                     op.request.output);
+                     op.request.output, blocks, op.zeros_are_there);
   ++op.taken;
   return true;
 }
@@ -198,8 +234,9 @@ bool Engine::sum_next(Op& op) {
   for (LocalRank rank = 0; rank < mates(); ++rank) {
     Elements& elements = op.of_rank[rank];
     if (elements.is_piece) elements.input = elements.output = board_.slot(rank, piece);
+    if (op.tells_blocks[rank]) elements.blocks = board_.blocks(rank, piece);
   }
-  op.shares.sum(range_of(op, piece), op.of_rank);
+  board_.tell_sums(piece, op.shares.sum(range_of(op, piece), op.of_rank));
   op.own_piece += mates();
   board_.set(Word::kSummed, piece + 1);
   return true;
@@ -238,9 +275,9 @@ bool Engine::turn(Time now) {
     if (!op.has_begun && (called_ == first_op_ || !begin(op, now))) break;
     if (state_ != State::kActive) break;
     bool some = false;
-    while (give(op)) some = true;
+    while (op.pieces != 0 && give(op)) some = true;
     if (sum_next(op)) some = true, ++summed;
-    while (take(op)) some = true;
+    while (op.pieces != 0 && take(op)) some = true;
     if (is_done(op)) {
       complete(op);
       some = true;

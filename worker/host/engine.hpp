@@ -38,8 +38,10 @@ struct Config {
   KnownAs alias;            ///< for messages
   std::vector<Rank> ranks;  ///< of this host, rising: all of the job
   LocalRank self = 0;
-  std::uint64_t calls = 64;  ///< that the board keeps
-  std::uint64_t slots = 16;  ///< of each rank; of PieceLimits::most_bytes
+  std::uint64_t calls = 64;            ///< that the board keeps
+  std::uint64_t slots = 16;            ///< of each rank; of PieceLimits::most_bytes
+  std::uint64_t blocks = 4096;         ///< pieces of which the board keeps blocks: `slots` at least
+  std::uint32_t block_elements = 256;  ///< of a caller's bitmap, unless the op has others
   PieceLimits pieces;
   /// How long a failure waits for mates to end.
   Duration part_limit = std::chrono::milliseconds(200);
@@ -91,6 +93,8 @@ class Engine {
     // From when all have called it. Pieces are counted from the beginning of the job.
     bool has_begun = false;
     std::vector<Elements> of_rank = {};  ///< is_piece: in slots
+    std::vector<bool> tells_blocks = {};
+    bool zeros_are_there = false;  ///< in our output, where all ranks' blocks are zero
     std::uint64_t first_piece = 0;
     std::uint64_t pieces = 0;     ///< none of a small tensor
     std::uint64_t own_piece = 0;  ///< the next one that falls to us
@@ -109,6 +113,8 @@ class Engine {
   std::optional<AbortInfo> disagreement(const std::vector<Call>& calls) const;
   void sum_inline(Op& op, const std::vector<Call>& calls);
   void place(Op& op, const std::vector<Call>& calls, Time now);
+  bool uses_slots(const Op& op) const { return op.of_rank[config_.self].is_piece; }
+  bool may_give(const Op& op) const;
   bool give(Op& op);
   bool take(Op& op);
   bool sum_next(Op& op);
@@ -129,6 +135,7 @@ class Engine {
   std::deque<Op> ops_;
   OpNumber first_op_ = 0;
   OpNumber called_ = 0;             // ops that our mates know of
+  OpNumber call_limit_ = 0;         // calls below it take the place of none that is needed
   std::uint64_t pieces_ended_ = 0;  // of the ops before the first one
   std::vector<Completion> completions_;
   RankSet lost_;  // local ranks

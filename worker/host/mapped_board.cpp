@@ -30,11 +30,16 @@ struct alignas(kLine) MappedBoard::Entry {
   Call call;
 };
 
+/// Of one piece: what was given, and what was summed.
+struct MappedBoard::Blocks {
+  std::atomic<std::uint64_t> given, summed;
+};
+
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 static_assert(std::is_trivially_copyable_v<Call> && std::is_trivially_copyable_v<AbortInfo>);
 
 std::size_t MappedBoard::told_bytes(const BoardSizes& sizes) {
-  return sizeof(Told) + sizes.calls * sizeof(Entry);
+  return sizeof(Told) + sizes.calls * sizeof(Entry) + sizes.blocks * sizeof(Blocks);
 }
 
 MappedBoard::MappedBoard(const BoardSizes& sizes, std::vector<RankMemory> of_rank, LocalRank self,
@@ -60,6 +65,11 @@ MappedBoard::Told& MappedBoard::told(LocalRank rank) const {
 MappedBoard::Entry& MappedBoard::entry(LocalRank rank, OpNumber op) const {
   std::byte* const first = of_rank_[rank].told.data() + sizeof(Told);
   return reinterpret_cast<Entry*>(first)[op % sizes_.calls];
+}
+
+MappedBoard::Blocks& MappedBoard::blocks_of(LocalRank rank, std::uint64_t piece) const {
+  std::byte* const first = of_rank_[rank].told.data() + sizeof(Told) + sizes_.calls * sizeof(Entry);
+  return reinterpret_cast<Blocks*>(first)[piece % sizes_.blocks];
 }
 
 void MappedBoard::set(Word word, std::uint64_t value) {
@@ -102,6 +112,23 @@ std::byte* MappedBoard::bytes_at(LocalRank rank, const Place& place, std::uint64
 
 std::byte* MappedBoard::slot(LocalRank of, std::uint64_t piece) {
   return of_rank_[of].slots.data() + piece % sizes_.slots * sizes_.slot_bytes;
+}
+
+// The words that say that a piece is given, or summed, are told after these.
+void MappedBoard::tell_blocks(std::uint64_t piece, std::uint64_t blocks) {
+  blocks_of(self_, piece).given.store(blocks, std::memory_order_relaxed);
+}
+
+std::uint64_t MappedBoard::blocks(LocalRank of, std::uint64_t piece) const {
+  return blocks_of(of, piece).given.load(std::memory_order_relaxed);
+}
+
+void MappedBoard::tell_sums(std::uint64_t piece, std::uint64_t blocks) {
+  blocks_of(self_, piece).summed.store(blocks, std::memory_order_relaxed);
+}
+
+std::uint64_t MappedBoard::sums(LocalRank of, std::uint64_t piece) const {
+  return blocks_of(of, piece).summed.load(std::memory_order_relaxed);
 }
 
 /// Either the mate sees what was told, or we see that it is asleep.

@@ -18,6 +18,7 @@ namespace sluice::worker::host {
 struct BoardSizes {
   std::uint64_t calls = 64;
   std::uint64_t slots = 16;
+  std::uint64_t blocks = 4096;  ///< pieces of which it is kept which blocks are not zero
   std::size_t slot_bytes = std::size_t{64} << 10;
 
   std::size_t slots_bytes() const { return slots * slot_bytes; }
@@ -51,6 +52,10 @@ class MappedBoard final : public Board {
   AbortInfo farewell(LocalRank of) const override;
   std::byte* bytes_at(LocalRank rank, const Place& place, std::uint64_t bytes) override;
   std::byte* slot(LocalRank of, std::uint64_t piece) override;
+  void tell_blocks(std::uint64_t piece, std::uint64_t blocks) override;
+  std::uint64_t blocks(LocalRank of, std::uint64_t piece) const override;
+  void tell_sums(std::uint64_t piece, std::uint64_t blocks) override;
+  std::uint64_t sums(LocalRank of, std::uint64_t piece) const override;
   void part() override { part_(); }
 
   /// Wakes the mates that sleep, if anything was told since the last call.
@@ -64,8 +69,10 @@ class MappedBoard final : public Board {
  private:
   struct Told;
   struct Entry;
+  struct Blocks;
   Told& told(LocalRank rank) const;
   Entry& entry(LocalRank rank, OpNumber op) const;
+  Blocks& blocks_of(LocalRank rank, std::uint64_t piece) const;
 
   const BoardSizes sizes_;
   const std::vector<RankMemory> of_rank_;

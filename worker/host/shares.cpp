@@ -97,33 +97,86 @@ void Shares::for_each_wanted(LocalRank rank, const ElementRange& range, F&& f) c
   }
 }
 
-void Shares::copy_in(LocalRank rank, const ElementRange& range, const std::byte* input,
-                     std::byte* piece) const {
-  const ElementRange some = common(range, held(rank));
-  if (some.begin == some.end) return;
-  std::memcpy(piece + (some.begin - range.begin) * size_,
-              input + (some.begin - held(rank).begin) * size_, length(some) * size_);
+std::uint64_t Shares::find_blocks(const ElementRange& piece, const std::byte* input,
+                                  bool& has_negative_zero) const {
+  std::uint64_t blocks = 0;
+  const numeric::BlockedTensor tensor{input + piece.begin * size_, length(piece), block_elements_,
+                                      type_};
+  has_negative_zero = numeric::mark_nonzero_blocks(tensor, 0, tensor.block_count(), &blocks);
+  return blocks;
 }
 
-void Shares::copy_out(LocalRank rank, const ElementRange& range, const std::byte* piece,
-                      std::byte* output) const {
-  for_each_wanted(rank, range, [&](const ElementRange& some, std::uint64_t index) {
-    std::memcpy(output + index * size_, piece + (some.begin - range.begin) * size_,
-                length(some) * size_);
+std::uint64_t Shares::blocks_in(std::span<const std::uint64_t> bitmap, std::uint32_t of_elements,
+                                const ElementRange& piece) const {
+  std::uint64_t blocks = 0;
+  for (std::uint64_t begin = piece.begin, bit = 1; begin < piece.end;
+       begin += block_elements_, bit <<= 1) {
+    const std::uint64_t last = (std::min(begin + block_elements_, piece.end) - 1) / of_elements;
+    for (std::uint64_t b = begin / of_elements; b <= last; ++b)
+      if ((bitmap[b / 64] >> (b % 64) & 1) != 0) blocks |= bit;
+  }
+  return blocks;
+}
+
+/// Calls f(range, whether they are of `blocks`) for neighbours that are alike, of a range whose
+/// first block begins with it.
+template <class F>
+void Shares::for_each_run(const ElementRange& range, std::uint64_t blocks, F&& f) const {
+  const auto is_set = [&](std::uint64_t b) { return (blocks >> b & 1) != 0; };
+  const std::uint64_t count = (length(range) + block_elements_ - 1) / block_elements_;
+  for (std::uint64_t b = 0, end = 0; b < count; b = end) {
+    for (end = b + 1; end < count && is_set(end) == is_set(b);) ++end;
+    f(ElementRange{range.begin + b * block_elements_,
+                   std::min(range.begin + end * block_elements_, range.end)},
+      is_set(b));
+  }
+}
+
+void Shares::copy_in(LocalRank rank, const ElementRange& range, const std::byte* input,
+                     std::byte* piece, std::uint64_t blocks) const {
+  const ElementRange mine = held(rank);
+  const auto copy = [&](const ElementRange& some) {
+    std::memcpy(piece + (some.begin - range.begin) * size_,
+                input + (some.begin - mine.begin) * size_, length(some) * size_);
+  };
+  const ElementRange some = common(range, mine);
+  if (some.begin == some.end) return;
+  if (blocks == kAllBlocks) return copy(some);
+  for_each_run(range, blocks, [&](const ElementRange& run, bool has) {
+    if (has) copy(run);
   });
 }
 
-void Shares::sum(const ElementRange& piece, std::span<const Elements> of_rank) {
+void Shares::copy_out(LocalRank rank, const ElementRange& range, const std::byte* piece,
+                      std::byte* output, std::uint64_t blocks, bool zeros_are_there) const {
+  const auto copy = [&](const ElementRange& of, bool has) {
+    for_each_wanted(rank, of, [&](const ElementRange& some, std::uint64_t index) {
+      std::byte* const out = output + index * size_;
+      if (has)
+        std::memcpy(out, piece + (some.begin - range.begin) * size_, length(some) * size_);
+      else if (!zeros_are_there)
+        std::memset(out, 0, length(some) * size_);
+    });
+  };
+  if (blocks == kAllBlocks)
+    copy(range, true);
+  else
+    for_each_run(range, blocks, copy);
+}
+
+std::uint64_t Shares::sum(const ElementRange& piece, std::span<const Elements> of_rank) {
   at_.piece = piece;
   at_.of_rank = of_rank;
+  std::uint64_t blocks = 0;
   auto cut = std::upper_bound(cuts_.begin(), cuts_.end(), piece.begin);
   for (std::uint64_t begin = piece.begin; begin < piece.end;) {
     while (cut != cuts_.end() && *cut == begin) ++cut;
     const std::uint64_t end = cut == cuts_.end() ? piece.end : std::min(*cut, piece.end);
     begin_segment({begin, end});
-    sum_segment();
+    blocks = sum_segment();
     begin = end;
   }
+  return has_blocks() ? blocks : kAllBlocks;
 }
 
 void Shares::begin_segment(const ElementRange& range) {
@@ -136,16 +189,23 @@ void Shares::begin_segment(const ElementRange& range) {
     if (!elements.input || range.begin < mine.begin || range.begin >= mine.end) continue;
     const std::uint64_t first = elements.is_piece ? at_.piece.begin : mine.begin;
     at_.holder_of[r] =
-        &at_.holders.emplace_back(Holder{.at = elements.input + (range.begin - first) * size_});
+        &at_.holders.emplace_back(Holder{.at = elements.input + (range.begin - first) * size_,
+                                         .nonzero_blocks = elements.blocks.value_or(0)});
   }
 }
 
-void Shares::sum_segment() {
+std::uint64_t Shares::sum_segment() {
   const std::uint64_t elements = length(at_.range);
   const auto blocks = static_cast<std::uint32_t>((elements - 1) / block_elements_ + 1);
-  for (Holder& holder : at_.holders)
-    holder.has_negative_zero = numeric::mark_nonzero_blocks(
-        {holder.at, elements, block_elements_, type_}, 0, blocks, &holder.nonzero_blocks);
+  std::uint64_t of_all = 0;
+  for (LocalRank r = 0; r < at_.of_rank.size(); ++r) {
+    Holder* const holder = at_.holder_of[r];
+    if (!holder) continue;
+    if (!at_.of_rank[r].blocks)
+      holder->has_negative_zero = numeric::mark_nonzero_blocks(
+          {holder->at, elements, block_elements_, type_}, 0, blocks, &holder->nonzero_blocks);
+    of_all |= holder->nonzero_blocks;
+  }
   const auto alike = [this](std::uint32_t a, std::uint32_t b) {
     return std::all_of(at_.holders.begin(), at_.holders.end(), [&](const Holder& holder) {
       return (holder.nonzero_blocks >> a & 1) == (holder.nonzero_blocks >> b & 1);
@@ -159,6 +219,7 @@ void Shares::sum_segment() {
     sum_blocks(block, {begin, std::min(begin + (end - block) * block_elements_, at_.range.end)});
     block = end;
   }
+  return of_all;
 }
 
 /// Of blocks from that one on which the same ranks have.
@@ -192,9 +253,11 @@ void Shares::for_each_output(const ElementRange& range, F&& f) const {
   }
 }
 
-/// Nobody has these blocks. Who holds such zeros in the place of his output has them there.
+/// Nobody has these blocks. Who holds such zeros in the place of his output has them there, and
+/// who takes what the blocks tell needs none.
 void Shares::write_zeros(const ElementRange& range) {
   for_each_output(range, [&](LocalRank rank, const ElementRange& some, std::byte* out) {
+    if (at_.of_rank[rank].is_piece && has_blocks()) return;
     const Holder* const holder = at_.holder_of[rank];
     const bool is_there = holder && !holder->has_negative_zero &&
                           holder->at + (some.begin - at_.range.begin) * size_ == out;

@@ -34,7 +34,11 @@ struct Elements {
   const std::byte* input = nullptr;  ///< the first one held
   std::byte* output = nullptr;       ///< the first one wanted
   bool is_piece = false;  ///< of one piece: both point to its first element, held or wanted or not
+  std::optional<std::uint64_t> blocks = {};  ///< of the piece, that are not zero; none: search
 };
+
+/// A bit for each block of a piece; all.
+inline constexpr std::uint64_t kAllBlocks = ~std::uint64_t{0};
 
 class Shares {
  public:
@@ -50,16 +54,28 @@ class Shares {
   std::uint64_t held_bytes(LocalRank rank) const;
   std::uint64_t wanted_bytes(LocalRank rank) const;
 
-  /// What the rank holds of a range goes to where its piece begins.
-  void copy_in(LocalRank rank, const ElementRange& range, const std::byte* input,
-               std::byte* piece) const;
-  /// What the rank wants of it goes from there to its output.
+  /// Whether all ranks hold the whole tensor, so that blocks have a meaning for all.
+  bool has_blocks() const { return cuts_.empty(); }
+  /// The blocks of a piece that are not zero; whether another one has a -0.
+  std::uint64_t find_blocks(const ElementRange& piece, const std::byte* input,
+                            bool& has_negative_zero) const;
+  /// The same, by a bitmap of the whole tensor in blocks of so many elements.
+  std::uint64_t blocks_in(std::span<const std::uint64_t> bitmap, std::uint32_t of_elements,
+                          const ElementRange& piece) const;
+
+  /// What the rank holds of a range, of these blocks alone, goes to where its piece begins.
+  void copy_in(LocalRank rank, const ElementRange& range, const std::byte* input, std::byte* piece,
+               std::uint64_t blocks = kAllBlocks) const;
+  /// What the rank wants of it goes from there to its output: sums of these blocks, and zeros in
+  /// place of the others, unless they are there.
   void copy_out(LocalRank rank, const ElementRange& range, const std::byte* piece,
-                std::byte* output) const;
+                std::byte* output, std::uint64_t blocks = kAllBlocks,
+                bool zeros_are_there = false) const;
 
   /// Adds what the ranks hold of a range, at most a piece, lowest rank first, and stores the sums
   /// into what they want. Blocks that nobody has are not added, and not written where they are.
-  void sum(const ElementRange& range, std::span<const Elements> of_rank);
+  /// Returns the others.
+  std::uint64_t sum(const ElementRange& range, std::span<const Elements> of_rank);
 
  private:
   /// Of a segment of a piece, which the same ranks hold.
@@ -72,8 +88,8 @@ class Shares {
     ElementRange piece;
     std::span<const Elements> of_rank;
     ElementRange range;
-    std::vector<Holder> holders;           // lowest rank first
-    std::vector<const Holder*> holder_of;  // by rank; null: it does not hold it
+    std::vector<Holder> holders;     // lowest rank first
+    std::vector<Holder*> holder_of;  // by rank; null: it does not hold it
   };
   struct FreeAligned {
     void operator()(std::byte* memory) const;
@@ -86,7 +102,9 @@ class Shares {
   template <class F>
   void for_each_output(const ElementRange& range, F&& f) const;
   void begin_segment(const ElementRange& range);
-  void sum_segment();
+  std::uint64_t sum_segment();
+  template <class F>
+  void for_each_run(const ElementRange& range, std::uint64_t blocks, F&& f) const;
   void sum_blocks(std::uint32_t first, const ElementRange& range);
   void write_zeros(const ElementRange& range);
 

@@ -75,9 +75,29 @@ class SimulatedBoard final : public worker::host::Board {
     return mate(of).slots.data() + piece % host_.sizes.slots * host_.sizes.slot_bytes;
   }
 
+  void tell_blocks(std::uint64_t piece, std::uint64_t blocks) override {
+    host_.step();
+    at(mate(self_).blocks, piece) = blocks;
+  }
+  std::uint64_t blocks(LocalRank of, std::uint64_t piece) const override {
+    host_.step();
+    return at(mate(of).blocks, piece);
+  }
+  void tell_sums(std::uint64_t piece, std::uint64_t blocks) override {
+    host_.step();
+    at(mate(self_).sums, piece) = blocks;
+  }
+  std::uint64_t sums(LocalRank of, std::uint64_t piece) const override {
+    host_.step();
+    return at(mate(of).sums, piece);
+  }
+
   void part() override { mate(self_).has_parted = true; }
 
  private:
+  std::uint64_t& at(std::vector<std::uint64_t>& words, std::uint64_t piece) const {
+    return words[piece % words.size()];
+  }
   Host::Mate& mate(LocalRank rank) const { return host_.mates_[rank]; }
   Host::Entry& entry_of(LocalRank rank, OpNumber op) const {
     return mate(rank).calls[op % host_.sizes.calls];
@@ -93,6 +113,8 @@ Host::Host(const HostSizes& sizes_given, std::uint64_t seed)
   for (Mate& mate : mates_) {
     mate.calls.resize(sizes.calls);
     mate.slots.resize(sizes.slots * sizes.slot_bytes);
+    mate.blocks.resize(sizes.blocks);
+    mate.sums.resize(sizes.blocks);
   }
 }
 

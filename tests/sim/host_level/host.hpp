@@ -30,6 +30,7 @@ struct HostSizes {
   std::uint64_t calls = 4;
   std::uint64_t slots = 2;
   std::size_t slot_bytes = 64;
+  std::uint64_t blocks = 4;  // `slots` at least
 };
 
 class Host {
@@ -84,6 +85,7 @@ class Host {
     std::vector<Entry> calls;
     AbortInfo farewell;
     std::vector<std::byte> slots;
+    std::vector<std::uint64_t> blocks, sums;
     std::map<std::uint64_t, std::span<std::byte>> regions;
     std::optional<std::uint64_t> steps_to_death, steps_to_stop;
     Duration stop_time{};

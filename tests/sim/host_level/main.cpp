@@ -89,15 +89,7 @@ OpSpec draw_op(Random& random, std::size_t ranks) {
   op.tag = random.below(3);
   op.density = random.pick({0.0, 0.1, 0.5, 1.0, -1.0});
   op.overlap = random.chance(0.2);
-  // A bitmap may claim blocks that are zero, whose place among the factors tells; there is none
-  // here.
-  const auto claims = [&] {
-    for (unsigned r = 0; r < ranks; ++r)
-      if (!make_tensor(op, r, static_cast<unsigned>(ranks), 1).bitmap.empty()) return true;
-    return false;
-  };
-  do op.seed = random.next();
-  while (op.reduction == Reduction::kProduct && is_float(op.type) && claims());
+  op.seed = random.next();
   return op;
 }
 
@@ -107,6 +99,7 @@ Plan draw(std::uint64_t seed) {
   plan.sizes.ranks = random.between(1, 8);
   plan.sizes.calls = random.between(1, 4);
   plan.sizes.slots = random.between(1, 4);
+  plan.sizes.blocks = plan.sizes.slots + random.below(3);
   plan.pieces.most_bytes = random.pick<std::size_t>({64, 128, 1024, 4096});
   plan.pieces.least_bytes = random.pick<std::size_t>({64, plan.pieces.most_bytes});
   plan.sizes.slot_bytes = plan.pieces.most_bytes;
@@ -189,6 +182,7 @@ class App {
   struct Open {
     OpSpec op;
     std::vector<std::byte> input, output;
+    std::vector<std::uint64_t> bitmap;
     bool in_place = false;
     std::vector<std::uint64_t> regions;
   };
@@ -203,6 +197,7 @@ class App {
     config.self = rank_;
     config.calls = plan_.sizes.calls;
     config.slots = plan_.sizes.slots;
+    config.blocks = plan_.sizes.blocks;
     config.pieces = plan_.pieces;
     config.part_limit = 2ms;
     config.place_of = [this](std::span<const std::byte> tensor) { return place_of(tensor); };
@@ -213,7 +208,7 @@ class App {
     OpSpec op = plan_.ops[index];
     if (plan_.fault == Fault::kMismatch && index == plan_.victim_op && rank_ == plan_.victim)
       ++op.tag;
-    Open open{.op = op, .input = {}, .output = {}, .in_place = false, .regions = {}};
+    Open open{.op = op, .input = {}, .output = {}, .bitmap = {}, .in_place = false, .regions = {}};
     const std::size_t size = element_bytes(op.type);
     Tensor tensor = make_tensor(op, rank_, ranks(), block_elements(op));
     const Part part = part_of(op, rank_, ranks());
@@ -222,6 +217,7 @@ class App {
     std::uint64_t wanted = 0;
     for (const Range& range : wanted_by(op, rank_, ranks())) wanted += range.end - range.begin;
     if (!open.in_place) open.output.assign(wanted * size, kScribble);
+    open.bitmap = std::move(tensor.bitmap);
     // Addresses stay: the engine has them.
     const OpNumber expected = submitted_++;
     Open& placed = open_.emplace(expected, std::move(open)).first->second;
@@ -234,6 +230,8 @@ class App {
     request.wanted = part.wanted;
     request.root = op.root;
     request.tag = op.tag;
+    request.block_elements = static_cast<std::uint16_t>(block_elements(op));
+    request.nonzero_blocks = placed.bitmap;
     request.input = placed.input.data();
     request.output = placed.in_place ? placed.input.data() : placed.output.data();
     if (plan_.fault == Fault::kTimeout && random_.chance(0.5))
