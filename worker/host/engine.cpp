@@ -57,16 +57,23 @@ Engine::Engine(Config config, Board& board) : config_(std::move(config)), board_
 
 // ------------------------------------------------------------------------------------------ calls
 OpNumber Engine::submit(const OpRequest& request, std::vector<Part> parts) {
-  const auto local_ranks = static_cast<LocalRank>(mates());
-  ops_.push_back(
-      {request, Shares(request, std::move(parts), local_ranks, local_ranks, config_.pieces)});
-  const OpNumber op = first_op_ + ops_.size() - 1;
+  const OpNumber op = first_op_ + ops_.size();
+  SharesOptions options{.ranks = config_.ranks,
+                        .of_job = static_cast<std::uint16_t>(mates()),
+                        .op = op,
+                        .block_elements = block_elements(request),
+                        .limits = config_.pieces};
+  ops_.push_back({request, Shares(request, std::move(parts), std::move(options))});
   if (state_ == State::kOver) end();
   return op;
 }
 
+std::uint32_t Engine::block_elements(const OpRequest& request) const {
+  return request.block_elements != 0 ? request.block_elements : config_.block_elements;
+}
+
 bool Engine::is_inline(const Op& op) {
-  return op.shares.bytes() <= kInlineBytes;
+  return op.shares.bytes() <= kInlineBytes && op.shares.pieces() <= 1;
 }
 
 /// Tells the mates of the next op, unless somebody may still read the call that it replaces.
@@ -198,12 +205,10 @@ bool Engine::give(Op& op) {
   std::uint64_t blocks = kAllBlocks;
   if (op.tells_blocks[config_.self]) {
     bool has_negative_zero = false;
-    const std::uint32_t of_elements = op.request.block_elements;
     blocks =
         op.request.nonzero_blocks.empty()
             ? op.shares.find_blocks(range, op.request.input, has_negative_zero)
-            : op.shares.blocks_in(op.request.nonzero_blocks,
-                                  of_elements != 0 ? of_elements : config_.block_elements, range);
+            : op.shares.blocks_in(op.request.nonzero_blocks, block_elements(op.request), range);
     if (has_negative_zero) op.zeros_are_there = false;
     board_.tell_blocks(op.given, blocks);
   }

@@ -41,7 +41,7 @@ struct Config {
   std::uint64_t calls = 64;            ///< that the board keeps
   std::uint64_t slots = 16;            ///< of each rank; of PieceLimits::most_bytes
   std::uint64_t blocks = 4096;         ///< pieces of which the board keeps blocks: `slots` at least
-  std::uint32_t block_elements = 256;  ///< of a caller's bitmap, unless the op has others
+  std::uint32_t block_elements = 256;  ///< unless the op has others
   PieceLimits pieces;
   /// How long a failure waits for mates to end.
   Duration part_limit = std::chrono::milliseconds(200);
@@ -105,6 +105,7 @@ class Engine {
   };
 
   std::size_t mates() const { return config_.ranks.size(); }  // ourselves, too
+  std::uint32_t block_elements(const OpRequest& request) const;
   static bool is_inline(const Op& op);
   static ElementRange range_of(const Op& op, std::uint64_t piece);
 

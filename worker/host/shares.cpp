@@ -11,17 +11,42 @@
 namespace sluice::worker::host {
 namespace {
 
-/// Of blocks in which elements that are not zero are searched; a piece has 64 at most.
-constexpr std::size_t kBlockBytes = 1024;
+/// A piece has so many blocks at most: a bit of a word for each.
+constexpr std::uint64_t kMostBlocks = 64;
+/// Smaller blocks are searched as one, where that makes no difference.
+constexpr std::size_t kSearchedBytes = 1024;
 /// So many elements are added before they are stored: they stay in the first cache.
 constexpr std::uint64_t kAccumulated = 4096;
 constexpr std::size_t kAccumulatorBytes = 16;  // of an element, at most
 
-std::uint64_t elements_of_piece(std::uint64_t bytes, std::size_t size, LocalRank local_ranks,
-                                const PieceLimits& limits) {
-  const std::uint64_t each = (bytes + local_ranks - 1) / local_ranks;
-  return std::bit_floor(std::clamp<std::uint64_t>(each, limits.least_bytes, limits.most_bytes)) /
-         size;
+/// In a block that a rank has, zeros are factors at its place; else they come last.
+bool depends_on_blocks(const OpRequest& request) {
+  return request.is_encoded() || request.reduction == Reduction::kProduct;
+}
+
+std::uint32_t elements_of_block(const OpRequest& request, std::size_t size,
+                                const SharesOptions& options) {
+  std::uint64_t elements = std::max(options.block_elements, 1u);
+  const std::uint64_t searched = kSearchedBytes / size;
+  if (!depends_on_blocks(request) && elements < searched)
+    elements *= (searched + elements - 1) / elements;
+  return static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(elements, options.limits.most_bytes / size));
+}
+
+std::uint64_t elements_of_piece(std::uint64_t bytes, std::uint32_t block_elements, std::size_t size,
+                                const SharesOptions& options) {
+  const std::uint64_t block = block_elements * size;
+  const PieceLimits& limits = options.limits;
+  const std::uint64_t each =
+      std::max<std::uint64_t>(bytes / options.ranks.size(), limits.least_bytes);
+  const std::uint64_t most = std::min<std::uint64_t>(limits.most_bytes / block, kMostBlocks);
+  return std::clamp<std::uint64_t>((each + block - 1) / block, 1, most) * block_elements;
+}
+
+const numeric::BlockReduction& kernels_of(const OpRequest& request) {
+  const WireType wire = request.wire_type();
+  return numeric::block_reduction(wire.element(), request.reduction);
 }
 
 std::uint64_t length(const ElementRange& range) {
@@ -39,27 +64,31 @@ void Shares::FreeAligned::operator()(std::byte* memory) const {
   std::free(memory);
 }
 
-Shares::Shares(const OpRequest& request, std::vector<Part> parts, LocalRank local_ranks,
-               std::uint16_t ranks, const PieceLimits& limits)
+Shares::Shares(const OpRequest& request, std::vector<Part> parts, SharesOptions options)
     : type_(request.tensor_type()),
       size_(element_bytes(type_)),
       accumulator_size_(numeric::accumulator_bytes(type_, request.reduction)),
       whole_{0, request.element_count},
       parts_(std::move(parts)),
-      ranks_(ranks),
-      kernels_(numeric::block_reduction(type_, request.reduction)),
-      piece_elements_(elements_of_piece(whole_.end * size_, size_, local_ranks, limits)),
-      block_elements_(static_cast<std::uint32_t>(
-          std::min<std::uint64_t>(kBlockBytes / size_, piece_elements_))),
-      accumulator_(static_cast<std::byte*>(
-          std::aligned_alloc(numeric::kAccumulatorAlignment, kAccumulated * kAccumulatorBytes))) {
-  assert(limits.most_bytes <= 64 * kBlockBytes);
-  assert(parts_.empty() || parts_.size() == local_ranks);
+      options_(std::move(options)),
+      wire_type_(request.wire_type()),
+      rounding_seed_(request.rounding_seed),
+      is_encoded_(request.is_encoded()),
+      kernels_(kernels_of(request)),
+      block_elements_(elements_of_block(request, size_, options_)),
+      piece_elements_(elements_of_piece(whole_.end * size_, block_elements_, size_, options_)),
+      accumulator_(static_cast<std::byte*>(std::aligned_alloc(
+          numeric::kAccumulatorAlignment,
+          std::max<std::uint64_t>(kAccumulated, block_elements_) * kAccumulatorBytes))) {
+  assert(parts_.empty() || parts_.size() == options_.ranks.size());
   if (!accumulator_) throw std::bad_alloc();
   for (const Part& part : parts_)
     if (part.held) cuts_.insert(cuts_.end(), {part.held->begin, part.held->end});
   std::sort(cuts_.begin(), cuts_.end());
-  at_.holders.reserve(local_ranks);
+  at_.holders.reserve(options_.ranks.size());
+  if (!is_encoded_) return;
+  encoded_.resize(block_elements_ * size_);
+  decoded_.resize(block_elements_ * size_);
 }
 
 ElementRange Shares::piece(std::uint64_t number) const {
@@ -190,7 +219,8 @@ void Shares::begin_segment(const ElementRange& range) {
     const std::uint64_t first = elements.is_piece ? at_.piece.begin : mine.begin;
     at_.holder_of[r] =
         &at_.holders.emplace_back(Holder{.at = elements.input + (range.begin - first) * size_,
-                                         .nonzero_blocks = elements.blocks.value_or(0)});
+                                         .nonzero_blocks = elements.blocks.value_or(0),
+                                         .rank = options_.ranks[r]});
   }
 }
 
@@ -213,7 +243,8 @@ std::uint64_t Shares::sum_segment() {
   };
   for (std::uint32_t block = 0; block < blocks;) {
     std::uint32_t end = block + 1;
-    while (end < blocks && (end + 1 - block) * block_elements_ <= kAccumulated && alike(block, end))
+    while (end < blocks && !is_encoded_ && (end + 1 - block) * block_elements_ <= kAccumulated &&
+           alike(block, end))
       ++end;
     const std::uint64_t begin = at_.range.begin + std::uint64_t{block} * block_elements_;
     sum_blocks(block, {begin, std::min(begin + (end - block) * block_elements_, at_.range.end)});
@@ -224,20 +255,54 @@ std::uint64_t Shares::sum_segment() {
 
 /// Of blocks from that one on which the same ranks have.
 void Shares::sum_blocks(std::uint32_t first, const ElementRange& range) {
+  const std::size_t added = add(first, range);
+  if (added == 0) return write_zeros(range);
+  const std::uint64_t elements = length(range);
+  std::byte* const sum = accumulator_.get();
+  if (kernels_.combine_zero && added < options_.of_job) kernels_.combine_zero(sum, elements);
+  std::int16_t scale = 0;
+  if (wire_type_.is_scaled()) {
+    kernels_.store(sum, sum, elements, options_.of_job);
+    scale = numeric::encode(wire_type_, encoded_.data(), sum, elements,
+                            rounding(numeric::Rounder::kAggregator, range));
+  } else if (is_encoded_) {
+    kernels_.store(encoded_.data(), sum, elements, options_.of_job);
+  }
+  for_each_output(range, [&](LocalRank, const ElementRange& some, std::byte* out) {
+    const std::uint64_t from = some.begin - range.begin;
+    if (is_encoded_)
+      numeric::decode(wire_type_, out, encoded_.data(), {elements, from, length(some)}, scale);
+    else
+      kernels_.store(out, sum + from * accumulator_size_, length(some), options_.of_job);
+  });
+}
+
+/// Accumulates what those ranks have that have the first block; returns how many they are.
+std::size_t Shares::add(std::uint32_t first, const ElementRange& range) {
   const std::uint64_t offset = (range.begin - at_.range.begin) * size_;
   const std::uint64_t elements = length(range);
   std::size_t added = 0;
   for (const Holder& holder : at_.holders) {
     if ((holder.nonzero_blocks >> first & 1) == 0) continue;
-    const auto add = added++ == 0 ? kernels_.load : kernels_.combine;
-    add(accumulator_.get(), holder.at + offset, elements);
+    const std::byte* in = holder.at + offset;
+    if (is_encoded_) {
+      const std::int16_t scale = numeric::encode(wire_type_, encoded_.data(), in, elements,
+                                                 rounding(holder.rank.value, range));
+      in = encoded_.data();
+      if (wire_type_.is_scaled()) {
+        numeric::decode(wire_type_, decoded_.data(), in, {elements, 0, elements}, scale);
+        in = decoded_.data();
+      }
+    }
+    (added++ == 0 ? kernels_.load : kernels_.combine)(accumulator_.get(), in, elements);
   }
-  if (added == 0) return write_zeros(range);
-  if (kernels_.combine_zero && added < ranks_) kernels_.combine_zero(accumulator_.get(), elements);
-  for_each_output(range, [&](LocalRank, const ElementRange& some, std::byte* out) {
-    kernels_.store(out, accumulator_.get() + (some.begin - range.begin) * accumulator_size_,
-                   length(some), ranks_);
-  });
+  return added;
+}
+
+/// How the block is rounded that begins there.
+numeric::Rounding Shares::rounding(std::uint32_t by, const ElementRange& range) const {
+  const numeric::Rounder rounder{.seed = rounding_seed_, .op = options_.op, .by = by};
+  return rounder.of(range.begin / block_elements_);
 }
 
 /// Calls f(rank, range, where it begins) for all that the ranks want of a range.

@@ -11,6 +11,9 @@
 
 #include <sluice/types.hpp>
 
+#include "common/base/ids.hpp"
+#include "common/base/wire_type.hpp"
+#include "common/numeric/encoding.hpp"
 #include "common/numeric/kernels.hpp"
 #include "worker/host/board.hpp"
 #include "worker/op_request.hpp"
@@ -29,6 +32,16 @@ struct PieceLimits {
   std::size_t most_bytes = std::size_t{64} << 10;
 };
 
+/// What the sums of an op depend on beside its request.
+struct SharesOptions {
+  std::vector<Rank> ranks;   ///< of this host, in the job
+  std::uint16_t of_job = 1;  ///< so many ranks the job has
+  OpNumber op = 0;
+  /// Of a block in which the op's elements are encoded, or not, if they are all zero.
+  std::uint32_t block_elements = 256;
+  PieceLimits limits = {};
+};
+
 /// Where a rank's elements lie. Null: they are not read, or not written.
 struct Elements {
   const std::byte* input = nullptr;  ///< the first one held
@@ -42,10 +55,8 @@ inline constexpr std::uint64_t kAllBlocks = ~std::uint64_t{0};
 
 class Shares {
  public:
-  /// `parts`: of each local rank; none where all hold and want the whole tensor. `ranks`: of the
-  /// job, for averages.
-  Shares(const OpRequest& request, std::vector<Part> parts, LocalRank local_ranks,
-         std::uint16_t ranks, const PieceLimits& limits);
+  /// `parts`: of each local rank; none where all hold and want the whole tensor.
+  Shares(const OpRequest& request, std::vector<Part> parts, SharesOptions options);
 
   ElementRange whole() const { return whole_; }
   std::uint64_t bytes() const { return whole_.end * size_; }
@@ -73,8 +84,8 @@ class Shares {
                 bool zeros_are_there = false) const;
 
   /// Adds what the ranks hold of a range, at most a piece, lowest rank first, and stores the sums
-  /// into what they want. Blocks that nobody has are not added, and not written where they are.
-  /// Returns the others.
+  /// into what they want; what is encoded is rounded as if it had travelled. Blocks that nobody has
+  /// are not added, and not written where they are. Returns the others.
   std::uint64_t sum(const ElementRange& range, std::span<const Elements> of_rank);
 
  private:
@@ -83,6 +94,7 @@ class Shares {
     const std::byte* at = nullptr;  ///< its first element
     std::uint64_t nonzero_blocks = 0;
     bool has_negative_zero = false;  ///< in a block that is zero
+    Rank rank = {};
   };
   struct Segment {
     ElementRange piece;
@@ -106,6 +118,8 @@ class Shares {
   template <class F>
   void for_each_run(const ElementRange& range, std::uint64_t blocks, F&& f) const;
   void sum_blocks(std::uint32_t first, const ElementRange& range);
+  std::size_t add(std::uint32_t first, const ElementRange& range);
+  numeric::Rounding rounding(std::uint32_t by, const ElementRange& range) const;
   void write_zeros(const ElementRange& range);
 
   const ElementType type_;
@@ -113,13 +127,17 @@ class Shares {
   const std::size_t accumulator_size_;  // of an element's
   const ElementRange whole_;
   const std::vector<Part> parts_;
-  const std::uint16_t ranks_;
+  const SharesOptions options_;
+  const WireType wire_type_;
+  const std::uint64_t rounding_seed_;
+  const bool is_encoded_;
   const numeric::BlockReduction& kernels_;
-  const std::uint64_t piece_elements_;
   const std::uint32_t block_elements_;
+  const std::uint64_t piece_elements_;
   std::vector<std::uint64_t> cuts_;  // rising: where a rank begins or ends to hold the tensor
   Segment at_;                       // that is summed
   std::unique_ptr<std::byte, FreeAligned> accumulator_;
+  std::vector<std::byte> encoded_, decoded_;  // of one block
 };
 
 }  // namespace sluice::worker::host

@@ -25,7 +25,6 @@ using namespace std::chrono_literals;
 using worker::OpRequest;
 using worker::host::Engine;
 using worker::host::Part;
-using worker::host::Shares;
 
 constexpr std::byte kScribble{0x66};
 constexpr std::uint32_t kJob = 7;
@@ -87,6 +86,8 @@ OpSpec draw_op(Random& random, std::size_t ranks) {
       op.counts = {op.element_count};
   }
   op.tag = random.below(3);
+  op.block_elements = random.pick<std::uint16_t>({1, 5, 8, 100});
+  draw_encoding(random, op);
   op.density = random.pick({0.0, 0.1, 0.5, 1.0, -1.0});
   op.overlap = random.chance(0.2);
   op.seed = random.next();
@@ -104,7 +105,12 @@ Plan draw(std::uint64_t seed) {
   plan.pieces.least_bytes = random.pick<std::size_t>({64, plan.pieces.most_bytes});
   plan.sizes.slot_bytes = plan.pieces.most_bytes;
   const std::uint64_t ops = random.between(1, 12);
-  for (std::uint64_t i = 0; i < ops; ++i) plan.ops.push_back(draw_op(random, plan.sizes.ranks));
+  for (std::uint64_t i = 0; i < ops; ++i) {
+    OpSpec& op = plan.ops.emplace_back(draw_op(random, plan.sizes.ranks));
+    op.number = i;
+    const std::size_t most = plan.pieces.most_bytes / element_bytes(op.type);  // it fits a slot
+    op.block_elements = static_cast<std::uint16_t>(std::min<std::size_t>(op.block_elements, most));
+  }
   plan.in_flight = random.between(1, 4);
   plan.processes_end = random.chance(0.5);
   if (random.chance(0.4)) return plan;
@@ -210,7 +216,7 @@ class App {
       ++op.tag;
     Open open{.op = op, .input = {}, .output = {}, .bitmap = {}, .in_place = false, .regions = {}};
     const std::size_t size = element_bytes(op.type);
-    Tensor tensor = make_tensor(op, rank_, ranks(), block_elements(op));
+    Tensor tensor = make_tensor(op, rank_, ranks(), op.block_elements);
     const Part part = part_of(op, rank_, ranks());
     open.input = pick(tensor.data, {held_by(op, rank_, ranks())}, op.type);
     open.in_place = tensor.in_place && !part.held && !part.wanted;
@@ -230,7 +236,9 @@ class App {
     request.wanted = part.wanted;
     request.root = op.root;
     request.tag = op.tag;
-    request.block_elements = static_cast<std::uint16_t>(block_elements(op));
+    request.encoding = op.encoding;
+    request.rounding_seed = op.rounding_seed;
+    request.block_elements = op.block_elements;
     request.nonzero_blocks = placed.bitmap;
     request.input = placed.input.data();
     request.output = placed.in_place ? placed.input.data() : placed.output.data();
@@ -243,20 +251,6 @@ class App {
         random_.chance(0.5))
       parts.clear();
     require(engine_->submit(request, std::move(parts)) == expected, "an op has another number");
-  }
-
-  /// As the engine adds: of a product it matters which ranks' zeros come last.
-  std::uint32_t block_elements(const OpSpec& op) const {
-    OpRequest request;
-    request.collective = op.collective;
-    request.type = op.type;
-    request.reduction = op.reduction;
-    request.element_count = op.element_count;
-    const Shares shares(request, {}, static_cast<LocalRank>(ranks()),
-                        static_cast<std::uint16_t>(ranks()), plan_.pieces);
-    const std::uint64_t piece = shares.piece(0).end;
-    return static_cast<std::uint32_t>(
-        std::clamp<std::uint64_t>(piece, 1, 1024 / element_bytes(op.type)));
   }
 
   /// Of a tensor of an open op: in a region, or not.
@@ -289,6 +283,9 @@ class App {
     if (!done.error) {
       check(open);
       ++right_;
+      coverage["ops, encoded"] += open.op.encoding != Encoding::kNone;
+      coverage["ops, of a bitmap"] += !open.bitmap.empty();
+      coverage["ops, in regions"] += !open.regions.empty();
     }
     for (std::vector<std::byte>* memory : {&open.input, &open.output}) {
       // What others may still reach is a copy that stays as it is.
@@ -300,12 +297,12 @@ class App {
 
   void check(const Open& open) const {
     const OpSpec& op = open.op;
-    const Outcome all = reduce(op, ranks(), block_elements(op));
+    const Outcome all = reduce(op, ranks(), op.block_elements);
     const auto expected = pick(all.data, wanted_by(op, rank_, ranks()), op.type);
     require(same(open.in_place ? open.input : open.output, expected, op.type),
             std::string(name(op.collective)) + " of " + std::to_string(op.element_count) + " " +
                 std::string(name(op.type)) + " is wrong");
-    const auto own = pick(make_tensor(op, rank_, ranks(), block_elements(op)).data,
+    const auto own = pick(make_tensor(op, rank_, ranks(), op.block_elements).data,
                           {held_by(op, rank_, ranks())}, op.type);
     if (!open.in_place) require(open.input == own, "an input was written");
   }
@@ -393,6 +390,7 @@ std::vector<std::string> missing() {
       "error: mismatch, op mismatch", "error: leaves, rank left",
       "error: aborts, rank left",     "error: aborts, aborted",
       "error: time-out, op timed out"};
+  names.insert(names.end(), {"ops, encoded", "ops, of a bitmap", "ops, in regions"});
   for (const char* fault : kFaultNames) names.push_back(std::string("fault: ") + fault);
   std::erase_if(names, [](const std::string& name) { return coverage[name] != 0; });
   return names;
