@@ -1,7 +1,6 @@
 #include "worker/host/shares.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cassert>
 #include <cstdlib>
 #include <cstring>

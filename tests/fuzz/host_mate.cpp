@@ -1,0 +1,216 @@
+// libFuzzer target of the host level. The other ranks of the host write whatever they like into the
+// memory that they share, at any time: this rank reads nothing beyond what is there, and every op
+// ends.
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <tuple>
+#include <vector>
+
+#include "tests/fuzz/input.hpp"
+#include "tests/sim/bug.hpp"
+#include "worker/host/engine.hpp"
+
+namespace sluice::fuzz {
+namespace {
+
+using worker::OpRequest;
+using worker::host::Board;
+using worker::host::Call;
+using worker::host::Engine;
+using worker::host::LocalRank;
+using worker::host::Place;
+using worker::host::Word;
+
+constexpr std::size_t kSlotBytes = 256;
+constexpr std::uint64_t kSlots = 3;
+constexpr std::uint64_t kBlocks = 5;
+constexpr std::uint64_t kMostElements = 500;
+
+/// What the input says is what mates have told. Memory is as long as it must be, to the byte.
+class Hostile final : public Board {
+ public:
+  Hostile(Input& input, LocalRank ranks, LocalRank self) : input_(input), self_(self) {
+    slots_.resize(ranks * kSlots);
+  }
+
+  void set(Word word, std::uint64_t value) override {
+    std::uint64_t& own = words_[static_cast<std::size_t>(word)];
+    sim::require(value > own, "a word does not rise");
+    own = value;
+  }
+  std::uint64_t word(LocalRank of, Word word) const override {
+    const std::uint64_t own = words_[static_cast<std::size_t>(word)];
+    if (of == self_) return own;
+    switch (input_.below(8)) {
+      case 0:
+        return 0;
+      case 1:
+        return input_.number<std::uint64_t>();
+      case 2:
+        return word == Word::kOver ? input_.below(4) : own + input_.below(8);
+      default:
+        return word == Word::kOver ? 0 : own + 1;
+    }
+  }
+  void call(OpNumber op, const Call& call) override { own_calls_[op] = call; }
+  bool has_called(LocalRank rank, OpNumber op) const override {
+    return rank == self_ ? own_calls_.contains(op) : !input_.one_in(4);
+  }
+  Call called(LocalRank rank, OpNumber op) const override {
+    Call call = own_calls_.at(op);
+    if (rank == self_) return call;
+    call.input = Place{input_.below(3), input_.number<std::uint8_t>()};
+    call.output = Place{input_.below(3), input_.number<std::uint8_t>()};
+    call.tells_blocks = input_.byte();
+    if (input_.one_in(16)) scribble(call);
+    return call;
+  }
+  void tell_farewell(const AbortInfo&) override {}
+  AbortInfo farewell(LocalRank) const override {
+    AbortInfo why;
+    scribble(why);
+    return why;
+  }
+  std::byte* bytes_at(LocalRank rank, const Place& place, std::uint64_t bytes) override {
+    if (rank != self_ && (input_.one_in(8) || bytes > kMostElements * 8)) return nullptr;
+    return regions_[{rank, place.offset, bytes}].of(bytes);
+  }
+  std::byte* slot(LocalRank of, std::uint64_t piece) override {
+    return slots_[of * kSlots + piece % kSlots].of(kSlotBytes);
+  }
+  void tell_blocks(std::uint64_t, std::uint64_t) override {}
+  std::uint64_t blocks(LocalRank, std::uint64_t) const override { return word_of_bits(); }
+  void tell_sums(std::uint64_t, std::uint64_t) override {}
+  std::uint64_t sums(LocalRank, std::uint64_t) const override { return word_of_bits(); }
+  void part() override {}
+
+ private:
+  /// From the heap, where the sanitizer sees each access beyond it.
+  class Memory {
+   public:
+    std::byte* of(std::size_t bytes) {
+      if (!bytes_) bytes_ = std::make_unique<std::byte[]>(bytes);
+      return bytes_.get();
+    }
+
+   private:
+    std::unique_ptr<std::byte[]> bytes_;
+  };
+
+  std::uint64_t word_of_bits() const {
+    return input_.one_in(4) ? input_.number<std::uint64_t>() : ~std::uint64_t{0};
+  }
+  template <class T>
+  void scribble(T& object) const {
+    std::array<std::byte, sizeof(T)> bytes;
+    std::memcpy(bytes.data(), &object, sizeof(T));
+    for (std::size_t changes = input_.below(8); changes > 0; --changes)
+      bytes[input_.below(sizeof(T))] = std::byte{input_.byte()};
+    std::memcpy(&object, bytes.data(), sizeof(T));
+  }
+
+  Input& input_;
+  const LocalRank self_;
+  std::array<std::uint64_t, worker::host::kWords> words_{};
+  std::map<OpNumber, Call> own_calls_;
+  std::map<std::tuple<LocalRank, std::uint64_t, std::uint64_t>, Memory> regions_;
+  std::vector<Memory> slots_;
+};
+
+class Target {
+ public:
+  explicit Target(Input& input)
+      : input_(input),
+        ranks_(static_cast<LocalRank>(1 + input.below(4))),
+        self_(static_cast<LocalRank>(input.below(ranks_))),
+        board_(input, ranks_, self_),
+        engine_(config(), board_) {}
+
+  void run() {
+    while (!input_.empty() && engine_.state() != Engine::State::kOver) act();
+    for (LocalRank mate = 0; mate < ranks_; ++mate)
+      if (mate != self_) engine_.lost(mate, now_);
+    engine_.leave(now_);
+    for (int turn = 0; engine_.state() != Engine::State::kOver; ++turn) {
+      sim::require(turn < 100, "an engine ends when all its mates are gone");
+      now_ = after(now_, std::chrono::milliseconds(100));
+      engine_.turn(now_);
+    }
+    ended_ += engine_.take_completions().size();
+    sim::require(ended_ == tensors_.size(), "every op ends, once");
+  }
+
+ private:
+  worker::host::Config config() {
+    worker::host::Config config;
+    config.alias = {.job = "1"};
+    for (LocalRank r = 0; r < ranks_; ++r) config.ranks.push_back(Rank{r});
+    config.self = self_;
+    config.calls = 2;
+    config.slots = kSlots;
+    config.blocks = kBlocks;
+    config.block_elements = 8;
+    config.pieces = {.least_bytes = 64, .most_bytes = kSlotBytes};
+    config.place_of = [this](std::span<const std::byte>) -> std::optional<Place> {
+      if (input_.one_in(2)) return std::nullopt;
+      return Place{1, 0};
+    };
+    return config;
+  }
+
+  void act() {
+    switch (input_.below(8)) {
+      case 0:
+        return submit();
+      case 1:
+        now_ = after(now_, std::chrono::milliseconds(input_.below(50)));
+        return;
+      case 2:
+        if (input_.one_in(16)) engine_.lost(static_cast<LocalRank>(input_.below(ranks_)), now_);
+        return;
+      default:
+        engine_.turn(now_);
+        ended_ += engine_.take_completions().size();
+    }
+  }
+
+  void submit() {
+    OpRequest request;
+    request.type = static_cast<ElementType>(1 + input_.below(9));
+    request.element_count = input_.below(kMostElements);
+    if (request.type == ElementType::kFloat32)
+      request.encoding =
+          input_.pick(std::array{Encoding::kNone, Encoding::kInt8, Encoding::kFloat16});
+    auto& tensor = tensors_.emplace_back(
+        std::make_unique<std::byte[]>(request.element_count * element_bytes(request.type)));
+    request.input = request.output = tensor.get();
+    if (input_.one_in(3))
+      request.timeout = worker::OpTimeout::of(now_, std::chrono::milliseconds(20));
+    engine_.submit(request, {});
+  }
+
+  Input& input_;
+  const LocalRank ranks_;
+  const LocalRank self_;
+  Time now_{};
+  Hostile board_;
+  Engine engine_;
+  std::vector<std::unique_ptr<std::byte[]>> tensors_;
+  std::size_t ended_ = 0;
+};
+
+}  // namespace
+}  // namespace sluice::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  sluice::fuzz::Input input(data, size);
+  sluice::fuzz::Target(input).run();
+  return 0;
+}
