@@ -29,6 +29,7 @@ using worker::host::Place;
 using worker::host::Word;
 
 constexpr std::size_t kSlotBytes = 256;
+constexpr std::uint64_t kCalls = 2;
 constexpr std::uint64_t kSlots = 3;
 constexpr std::uint64_t kBlocks = 5;
 constexpr std::uint64_t kMostElements = 500;
@@ -48,6 +49,7 @@ class Hostile final : public Board {
   std::uint64_t word(LocalRank of, Word word) const override {
     const std::uint64_t own = words_[static_cast<std::size_t>(word)];
     if (of == self_) return own;
+    if (word == Word::kOver && all_have_left_) return 1;
     switch (input_.below(8)) {
       case 0:
         return 0;
@@ -59,7 +61,11 @@ class Hostile final : public Board {
         return word == Word::kOver ? 0 : own + 1;
     }
   }
-  void call(OpNumber op, const Call& call) override { own_calls_[op] = call; }
+  void call(OpNumber op, const Call& call) override {
+    sim::require(op < words_[static_cast<std::size_t>(Word::kFinished)] + kCalls,
+                 "a call is kept until this rank has finished its op");
+    own_calls_[op] = call;
+  }
   bool has_called(LocalRank rank, OpNumber op) const override {
     return rank == self_ ? own_calls_.contains(op) : !input_.one_in(4);
   }
@@ -91,12 +97,17 @@ class Hostile final : public Board {
   std::uint64_t sums(LocalRank, std::uint64_t) const override { return word_of_bits(); }
   void part() override {}
 
+  void all_leave() { all_have_left_ = true; }
+
  private:
   /// From the heap, where the sanitizer sees each access beyond it.
   class Memory {
    public:
     std::byte* of(std::size_t bytes) {
-      if (!bytes_) bytes_ = std::make_unique<std::byte[]>(bytes);
+      if (!bytes_) {
+        bytes_ = std::make_unique<std::byte[]>(bytes);
+        for (std::size_t i = 0; i < bytes; ++i) bytes_[i] = std::byte(i * 37);
+      }
       return bytes_.get();
     }
 
@@ -118,6 +129,7 @@ class Hostile final : public Board {
 
   Input& input_;
   const LocalRank self_;
+  bool all_have_left_ = false;
   std::array<std::uint64_t, worker::host::kWords> words_{};
   std::map<OpNumber, Call> own_calls_;
   std::map<std::tuple<LocalRank, std::uint64_t, std::uint64_t>, Memory> regions_;
@@ -130,16 +142,18 @@ class Target {
       : input_(input),
         ranks_(static_cast<LocalRank>(1 + input.below(4))),
         self_(static_cast<LocalRank>(input.below(ranks_))),
+        leave_(input.one_in(2)),
         board_(input, ranks_, self_),
         engine_(config(), board_) {}
 
   void run() {
     while (!input_.empty() && engine_.state() != Engine::State::kOver) act();
+    if (leave_) board_.all_leave();
     for (LocalRank mate = 0; mate < ranks_; ++mate)
       if (mate != self_) engine_.lost(mate, now_);
-    engine_.leave(now_);
     for (int turn = 0; engine_.state() != Engine::State::kOver; ++turn) {
       sim::require(turn < 100, "an engine ends when all its mates are gone");
+      if (engine_.pending_ops() == 0) engine_.leave(now_);
       now_ = after(now_, std::chrono::milliseconds(100));
       engine_.turn(now_);
     }
@@ -153,11 +167,9 @@ class Target {
     config.alias = {.job = "1"};
     for (LocalRank r = 0; r < ranks_; ++r) config.ranks.push_back(Rank{r});
     config.self = self_;
-    config.calls = 2;
-    config.slots = kSlots;
-    config.blocks = kBlocks;
-    config.block_elements = 8;
-    config.pieces = {.least_bytes = 64, .most_bytes = kSlotBytes};
+    config.sizes = {.calls = kCalls, .slots = kSlots, .blocks = kBlocks, .slot_bytes = kSlotBytes};
+    config.least_piece_bytes = 64;
+    config.block_elements = [](ElementType, std::uint16_t) { return 8u; };
     config.place_of = [this](std::span<const std::byte>) -> std::optional<Place> {
       if (input_.one_in(2)) return std::nullopt;
       return Place{1, 0};
@@ -199,6 +211,7 @@ class Target {
   Input& input_;
   const LocalRank ranks_;
   const LocalRank self_;
+  const bool leave_;  // at the end, as they say, in place of dying
   Time now_{};
   Hostile board_;
   Engine engine_;

@@ -82,9 +82,10 @@ class Ranks {
     for (LocalRank r = 0; r < count; ++r)  // the job has others between them
       config.ranks.push_back(Rank{static_cast<std::uint16_t>(10 * r)});
     config.self = rank;
-    config.calls = sizes.calls;
-    config.slots = sizes.slots;
-    config.blocks = sizes.blocks;
+    config.sizes = sizes;
+    config.block_elements = [](ElementType, std::uint16_t wanted) {
+      return wanted != 0 ? wanted : 256u;
+    };
     config.place_of = [this, rank](std::span<const std::byte> tensor) -> std::optional<Place> {
       const std::span<std::byte> mine = regions[rank];
       if (tensor.data() < mine.data() || tensor.data() >= mine.data() + mine.size())
@@ -146,6 +147,42 @@ TEST_CASE("Ranks that disagree are told in what, by their numbers in the job") {
           "job 7: ranks call different collectives: rank 10 has element count 900, rank 0 has "
           "1000 (op 0)");
   CHECK(ranks.parted == 0);
+}
+
+TEST_CASE("Ranks that cut an op in other blocks disagree") {
+  Ranks ranks(2);
+  for (LocalRank r = 0; r < 2; ++r) {
+    OpRequest request = sum_in_place(ranks.tensor(r, 8192));
+    request.block_elements = r == 0 ? 256 : 300;
+    ranks.engines[r]->submit(request, {});
+  }
+  ranks.turn();
+  for (auto& engine : ranks.engines)
+    CHECK_THAT(error_of(*engine), Contains("rank 10 has block elements 300, rank 0 has 256"));
+}
+
+TEST_CASE("An op after leaving ends with an error") {
+  Ranks ranks(2);
+  ranks.engines[0]->leave(Time{});
+  ranks.engines[0]->submit(sum_in_place(ranks.tensor(0, 1000)), {});
+  CHECK(error_of(*ranks.engines[0]) == "job 7: this rank has left it");
+  ranks.engines[1]->submit(sum_in_place(ranks.tensor(1, 1000)), {});
+  ranks.turn();
+  CHECK_THAT(error_of(*ranks.engines[1]), Contains("rank 0 left the job"));
+}
+
+TEST_CASE("A small product has its factors where the caller's bitmap has them") {
+  Ranks ranks(3);
+  const std::array<std::uint64_t, 1> bitmap = {1};
+  std::array<std::array<float, 2>, 3> tensors = {{{1e30F, 2}, {0, 0}, {1e30F, 3}}};
+  for (LocalRank r = 0; r < 3; ++r) {
+    OpRequest request = sum_in_place(tensors[r]);
+    request.reduction = Reduction::kProduct;
+    request.nonzero_blocks = bitmap;
+    ranks.engines[r]->submit(request, {});
+  }
+  ranks.turn();
+  for (const auto& tensor : tensors) CHECK(tensor[0] == 0);  // not infinity times zero
 }
 
 TEST_CASE("An op tells for whom it waits, and its time-out names him") {
@@ -224,8 +261,8 @@ TEST_CASE("Ranks in threads sum, in place and through slots, and wake each other
           const bool may_sleep = !engine.turn(now());
           board.wake_mates();
           pollfd event{.fd = board.event(), .events = POLLIN, .revents = 0};
-          // A wake-up that is missed would cost a second each time: the test would not end.
-          if (may_sleep && engine.pending_ops() != 0) poll(&event, 1, 1000);
+          // A wake-up that is missed is wrong, too.
+          if (may_sleep && engine.pending_ops() != 0 && poll(&event, 1, 1000) == 0) ++wrong[r];
           board.wake_up();
         }
         board.wake_mates();

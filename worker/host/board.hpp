@@ -25,6 +25,16 @@ struct Place {
   friend bool operator==(const Place&, const Place&) = default;
 };
 
+/// The same on all ranks.
+struct BoardSizes {
+  std::uint64_t calls = 64;     ///< of ops that are kept
+  std::uint64_t slots = 16;     ///< of each rank
+  std::uint64_t blocks = 4096;  ///< pieces whose blocks are kept, at least as many as slots
+  std::size_t slot_bytes = std::size_t{64} << 10;  ///< and of a piece, at most
+
+  std::size_t slots_bytes() const { return slots * slot_bytes; }
+};
+
 /// An op as one rank has called it.
 struct Call {
   // The same on all ranks, or they disagree.
@@ -37,10 +47,12 @@ struct Call {
   std::uint8_t type = 0;
   std::uint8_t reduction = 0;
   std::uint8_t wire_type = 0;
+  std::uint32_t block_elements = 0;
   // Each rank's own.
   std::uint8_t tells_blocks = 0;  ///< which of a piece are not zero, as the caller knows
   Place input;                    ///< of the first element held
   Place output;                   ///< of the first one wanted
+  std::uint64_t blocks = 0;       ///< of a small tensor, if it tells them
   std::array<std::byte, kInlineBytes> elements{};  ///< of a small tensor: the whole one
 };
 

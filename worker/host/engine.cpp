@@ -22,6 +22,7 @@ std::vector<Named> common_fields(const Call& call) {
           {Field::kOpType, call.type},
           {Field::kReduction, call.reduction},
           {Field::kElementCount, call.element_count},
+          {Field::kBlockElements, call.block_elements},
           {Field::kWireType, call.wire_type},
           {Field::kRoot, call.root},
           {Field::kLayout, call.layout},
@@ -52,24 +53,27 @@ bool in_slots(const Call& call, const Shares& shares, LocalRank rank) {
 }  // namespace
 
 Engine::Engine(Config config, Board& board) : config_(std::move(config)), board_(board) {
+  assert(config_.sizes.calls > 0 && config_.sizes.slots > 0 &&
+         config_.sizes.blocks >= config_.sizes.slots);
   assert(config_.self < mates() && std::is_sorted(config_.ranks.begin(), config_.ranks.end()));
 }
 
 // ------------------------------------------------------------------------------------------ calls
 OpNumber Engine::submit(const OpRequest& request, std::vector<Part> parts) {
+  assert(!request.keyed && !request.device);
   const OpNumber op = first_op_ + ops_.size();
   SharesOptions options{.ranks = config_.ranks,
                         .of_job = static_cast<std::uint16_t>(mates()),
                         .op = op,
                         .block_elements = block_elements(request),
-                        .limits = config_.pieces};
+                        .limits = {config_.least_piece_bytes, config_.sizes.slot_bytes}};
   ops_.push_back({request, Shares(request, std::move(parts), std::move(options))});
   if (state_ == State::kOver) end();
   return op;
 }
 
 std::uint32_t Engine::block_elements(const OpRequest& request) const {
-  return request.block_elements != 0 ? request.block_elements : config_.block_elements;
+  return config_.block_elements(request.tensor_type(), request.block_elements);
 }
 
 bool Engine::is_inline(const Op& op) {
@@ -83,20 +87,24 @@ bool Engine::call_next() {
     std::uint64_t finished = first_op_;
     for (LocalRank rank = 0; rank < mates(); ++rank)
       finished = std::min(finished, board_.word(rank, Word::kFinished));
-    call_limit_ = finished + config_.calls;
+    call_limit_ = std::max(call_limit_, finished + config_.sizes.calls);
     if (called_ == call_limit_) return false;
   }
   Op& op = ops_[called_ - first_op_];
   Call call = call_of(op.request);
+  call.block_elements = block_elements(op.request);
+  call.tells_blocks = op.shares.has_blocks() && !op.request.nonzero_blocks.empty() ? 1 : 0;
   const auto place_of = [&](const std::byte* tensor, std::uint64_t bytes) {
     return bytes == 0 ? Place{} : config_.place_of({tensor, bytes}).value_or(Place{});
   };
   if (is_inline(op)) {
     op.shares.copy_in(config_.self, op.shares.whole(), op.request.input, call.elements.data());
+    if (call.tells_blocks != 0)
+      call.blocks =
+          op.shares.blocks_in(op.request.nonzero_blocks, call.block_elements, op.shares.whole());
   } else {
     call.input = place_of(op.request.input, op.shares.held_bytes(config_.self));
     call.output = place_of(op.request.output, op.shares.wanted_bytes(config_.self));
-    call.tells_blocks = op.shares.has_blocks() && !op.request.nonzero_blocks.empty() ? 1 : 0;
   }
   board_.call(called_++, call);
   return true;
@@ -105,11 +113,10 @@ bool Engine::call_next() {
 // --------------------------------------------------------------------------------------- the sums
 /// False: somebody has not called it yet.
 bool Engine::begin(Op& op, Time now) {
-  std::vector<Call> calls;
-  for (LocalRank rank = 0; rank < mates(); ++rank) {
+  for (LocalRank rank = 0; rank < mates(); ++rank)
     if (!board_.has_called(rank, first_op_)) return false;
-    calls.push_back(board_.called(rank, first_op_));
-  }
+  std::vector<Call> calls;
+  for (LocalRank rank = 0; rank < mates(); ++rank) calls.push_back(board_.called(rank, first_op_));
   op.has_begun = true;
   op.first_piece = op.given = op.taken = pieces_ended_;
   op.own_piece = op.first_piece + (config_.self + mates() - op.first_piece % mates()) % mates();
@@ -145,8 +152,13 @@ std::optional<AbortInfo> Engine::disagreement(const std::vector<Call>& calls) co
 void Engine::sum_inline(Op& op, const std::vector<Call>& calls) {
   std::array<std::byte, kInlineBytes> sums;
   std::vector<Elements> of_rank;
-  for (const Call& call : calls)
-    of_rank.push_back({.input = call.elements.data(), .is_piece = true});
+  const bool has_blocks = op.shares.has_blocks();
+  for (const Call& call : calls) {
+    Elements& elements = of_rank.emplace_back();
+    elements.input = call.elements.data();
+    elements.is_piece = true;
+    if (has_blocks && call.tells_blocks != 0) elements.blocks = call.blocks;
+  }
   of_rank[config_.self].output = sums.data();
   const std::uint64_t blocks = op.shares.sum(op.shares.whole(), of_rank);
   op.shares.copy_out(config_.self, op.shares.whole(), sums.data(), op.request.output, blocks);
@@ -193,8 +205,9 @@ ElementRange Engine::range_of(const Op& op, std::uint64_t piece) {
 /// Whether there is room for what is told of the next piece, and in a slot for itself.
 bool Engine::may_give(const Op& op) const {
   if (op.given == op.end_piece()) return false;
-  if (uses_slots(op)) return op.given < op.taken + config_.slots;
-  return op.given < op.first_piece + config_.blocks || is_summed(op, op.given - config_.blocks);
+  if (uses_slots(op)) return op.given < op.taken + config_.sizes.slots;
+  return op.given < op.first_piece + config_.sizes.blocks ||
+         is_summed(op, op.given - config_.sizes.blocks);
 }
 
 /// Tells which blocks of a piece are not zero; copies those to a slot, unless mates read them where
@@ -261,6 +274,16 @@ bool Engine::is_done(const Op& op) const {
   return true;
 }
 
+/// Whether the mate has done all that the op needs of it, as one has that leaves well.
+bool Engine::has_all_of(const Op& op, LocalRank mate) const {
+  if (!op.has_begun) return called_ != first_op_ && board_.has_called(mate, first_op_);
+  if (op.pieces != 0 && board_.word(mate, Word::kGiven) < op.end_piece()) return false;
+  const std::uint64_t last = std::min<std::uint64_t>(op.pieces, mates());
+  for (std::uint64_t piece = op.end_piece() - last; piece < op.end_piece(); ++piece)
+    if (piece % mates() == mate && !is_summed(op, piece)) return false;
+  return true;
+}
+
 void Engine::complete(Op& op) {
   pieces_ended_ = op.end_piece();
   completions_.push_back({.op = first_op_++, .statistics = op.statistics, .error = {}});
@@ -270,16 +293,25 @@ void Engine::complete(Op& op) {
 
 bool Engine::turn(Time now) {
   if (state_ == State::kOver) return false;
+  bool any = false;
+  // What has become of mates since is nothing to an op that is done.
+  if (state_ == State::kActive && !ops_.empty() && ops_.front().has_begun &&
+      is_done(ops_.front())) {
+    complete(ops_.front());
+    any = true;
+  }
   look_at_mates(now);
   if (state_ == State::kActive) end_overdue(now);
-  if (state_ == State::kEnding) return end_if_alone(now);
-  bool any = false;
+  if (state_ == State::kEnding) return end_if_alone(now) || any;
   while (call_next()) any = true;
   for (unsigned summed = 0; state_ == State::kActive && !ops_.empty();) {
     Op& op = ops_.front();
-    if (!op.has_begun && (called_ == first_op_ || !begin(op, now))) break;
-    if (state_ != State::kActive) break;
     bool some = false;
+    if (!op.has_begun) {
+      if (called_ == first_op_ || !begin(op, now)) break;
+      any = some = true;
+    }
+    if (state_ != State::kActive) break;
     while (op.pieces != 0 && give(op)) some = true;
     if (sum_next(op)) some = true, ++summed;
     while (op.pieces != 0 && take(op)) some = true;
@@ -302,7 +334,7 @@ void Engine::look_at_mates(Time now) {
       case Over::kNo:
         break;
       case Over::kLeft:
-        if (!ops_.empty() && !ops_.front().has_begun && !board_.has_called(mate, first_op_))
+        if (!ops_.empty() && !has_all_of(ops_.front(), mate))
           fail({.reason = wire::AbortReason::kRankLeft, .rank_a = config_.ranks[mate]}, now);
         break;
       case Over::kFailed:
@@ -410,9 +442,11 @@ bool Engine::end_if_alone(Time now) {
 }
 
 void Engine::end() {
+  const Error left(ErrorCode::kAborted, config_.alias.name() + ": this rank has left it");
   for (; !ops_.empty(); ops_.pop_front())
-    completions_.push_back(
-        {.op = first_op_++, .statistics = ops_.front().statistics, .error = failure_});
+    completions_.push_back({.op = first_op_++,
+                            .statistics = ops_.front().statistics,
+                            .error = failure_.value_or(left)});
 }
 
 }  // namespace sluice::worker::host

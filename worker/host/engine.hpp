@@ -38,11 +38,11 @@ struct Config {
   KnownAs alias;            ///< for messages
   std::vector<Rank> ranks;  ///< of this host, rising: all of the job
   LocalRank self = 0;
-  std::uint64_t calls = 64;            ///< that the board keeps
-  std::uint64_t slots = 16;            ///< of each rank; of PieceLimits::most_bytes
-  std::uint64_t blocks = 4096;         ///< pieces of which the board keeps blocks: `slots` at least
-  std::uint32_t block_elements = 256;  ///< unless the op has others
-  PieceLimits pieces;
+  BoardSizes sizes;
+  std::size_t least_piece_bytes = std::size_t{4} << 10;
+  /// Elements of a block of such an op, which wants so many, or 0: of its encoding, and of the bit
+  /// of a caller's bitmap. A block fits a slot.
+  std::function<std::uint32_t(ElementType type, std::uint16_t wanted)> block_elements;
   /// How long a failure waits for mates to end.
   Duration part_limit = std::chrono::milliseconds(200);
   /// Where a tensor lies in memory that this rank shares, if it does.
@@ -63,6 +63,7 @@ class Engine {
 
   /// Starts an op, which is laid out and checked. `parts`: of each local rank, none where all hold
   /// and want the whole tensor. In any state but kActive it completes with the failure.
+  /// Neither of keyed sums nor of tensors on a device.
   OpNumber submit(const OpRequest& request, std::vector<Part> parts);
 
   /// Does what can be done now, some pieces at most; whether there was anything.
@@ -70,7 +71,7 @@ class Engine {
   /// Nothing is due before, unless a mate tells something new.
   Time next_deadline() const;
 
-  /// A mate's process has ended, or its memory is gone.
+  /// A mate's process has ended: it cannot write any more.
   void lost(LocalRank mate, Time now);
   /// Leaves; with ops pending, ends the job.
   void leave(Time now, Departure departure = Departure::kByChoice);
@@ -121,6 +122,7 @@ class Engine {
   bool sum_next(Op& op);
   bool is_summed(const Op& op, std::uint64_t piece) const;
   bool is_done(const Op& op) const;
+  bool has_all_of(const Op& op, LocalRank mate) const;
   void complete(Op& op);
 
   void look_at_mates(Time now);

@@ -15,15 +15,6 @@
 
 namespace sluice::worker::host {
 
-struct BoardSizes {
-  std::uint64_t calls = 64;
-  std::uint64_t slots = 16;
-  std::uint64_t blocks = 4096;  ///< pieces of which it is kept which blocks are not zero
-  std::size_t slot_bytes = std::size_t{64} << 10;
-
-  std::size_t slots_bytes() const { return slots * slot_bytes; }
-};
-
 /// Of one rank, as this process has mapped it. Zeros at first; aligned as pages are.
 struct RankMemory {
   std::span<std::byte> told;  ///< of a mate, for reading only; told_bytes()

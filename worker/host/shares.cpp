@@ -29,8 +29,9 @@ std::uint32_t elements_of_block(const OpRequest& request, std::size_t size,
   const std::uint64_t searched = kSearchedBytes / size;
   if (!depends_on_blocks(request) && elements < searched)
     elements *= (searched + elements - 1) / elements;
-  return static_cast<std::uint32_t>(
-      std::min<std::uint64_t>(elements, options.limits.most_bytes / size));
+  const std::uint64_t most = options.limits.most_bytes / size;
+  assert(elements <= most || !depends_on_blocks(request));
+  return static_cast<std::uint32_t>(std::min(elements, most));
 }
 
 std::uint64_t elements_of_piece(std::uint64_t bytes, std::uint32_t block_elements, std::size_t size,
@@ -78,7 +79,8 @@ Shares::Shares(const OpRequest& request, std::vector<Part> parts, SharesOptions 
       piece_elements_(elements_of_piece(whole_.end * size_, block_elements_, size_, options_)),
       accumulator_(static_cast<std::byte*>(std::aligned_alloc(
           numeric::kAccumulatorAlignment,
-          std::max<std::uint64_t>(kAccumulated, block_elements_) * kAccumulatorBytes))) {
+          kAccumulatorBytes *
+              std::max<std::uint64_t>(kAccumulated, (block_elements_ + 63) & ~63u)))) {
   assert(parts_.empty() || parts_.size() == options_.ranks.size());
   if (!accumulator_) throw std::bad_alloc();
   for (const Part& part : parts_)

@@ -77,26 +77,30 @@ class SimulatedBoard final : public worker::host::Board {
 
   void tell_blocks(std::uint64_t piece, std::uint64_t blocks) override {
     host_.step();
-    at(mate(self_).blocks, piece) = blocks;
+    at(mate(self_).blocks, piece) = {piece, blocks};
   }
   std::uint64_t blocks(LocalRank of, std::uint64_t piece) const override {
     host_.step();
-    return at(mate(of).blocks, piece);
+    return read(mate(of).blocks, piece);
   }
   void tell_sums(std::uint64_t piece, std::uint64_t blocks) override {
     host_.step();
-    at(mate(self_).sums, piece) = blocks;
+    at(mate(self_).sums, piece) = {piece, blocks};
   }
   std::uint64_t sums(LocalRank of, std::uint64_t piece) const override {
     host_.step();
-    return at(mate(of).sums, piece);
+    return read(mate(of).sums, piece);
   }
 
   void part() override { mate(self_).has_parted = true; }
 
  private:
-  std::uint64_t& at(std::vector<std::uint64_t>& words, std::uint64_t piece) const {
-    return words[piece % words.size()];
+  static Host::Blocks& at(std::vector<Host::Blocks>& ring, std::uint64_t piece) {
+    return ring[piece % ring.size()];
+  }
+  static std::uint64_t read(std::vector<Host::Blocks>& ring, std::uint64_t piece) {
+    require(at(ring, piece).piece == piece, "blocks of another piece are read");
+    return at(ring, piece).blocks;
   }
   Host::Mate& mate(LocalRank rank) const { return host_.mates_[rank]; }
   Host::Entry& entry_of(LocalRank rank, OpNumber op) const {

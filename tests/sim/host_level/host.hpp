@@ -25,12 +25,8 @@ using worker::host::LocalRank;
 using worker::host::Place;
 using worker::host::Word;
 
-struct HostSizes {
+struct HostSizes : worker::host::BoardSizes {
   std::size_t ranks = 1;
-  std::uint64_t calls = 4;
-  std::uint64_t slots = 2;
-  std::size_t slot_bytes = 64;
-  std::uint64_t blocks = 4;  // `slots` at least
 };
 
 class Host {
@@ -79,13 +75,18 @@ class Host {
     std::optional<OpNumber> op;
     Call call;
   };
+  /// Of a piece, so that another one's are not taken for them.
+  struct Blocks {
+    std::uint64_t piece = 0;
+    std::uint64_t blocks = 0;
+  };
   struct Mate {
     std::unique_ptr<Fiber> fiber;
     std::array<std::uint64_t, worker::host::kWords> words{};
     std::vector<Entry> calls;
     AbortInfo farewell;
     std::vector<std::byte> slots;
-    std::vector<std::uint64_t> blocks, sums;
+    std::vector<Blocks> blocks, sums;
     std::map<std::uint64_t, std::span<std::byte>> regions;
     std::optional<std::uint64_t> steps_to_death, steps_to_stop;
     Duration stop_time{};

@@ -35,7 +35,7 @@ constexpr std::array kFaultNames = {"none",     "death",  "stop",   "death and s
 
 struct Plan {
   HostSizes sizes;
-  worker::host::PieceLimits pieces;
+  std::size_t least_piece_bytes = 64;
   std::vector<OpSpec> ops;
   std::uint64_t in_flight = 1;
   Fault fault = Fault::kNone;
@@ -101,14 +101,13 @@ Plan draw(std::uint64_t seed) {
   plan.sizes.calls = random.between(1, 4);
   plan.sizes.slots = random.between(1, 4);
   plan.sizes.blocks = plan.sizes.slots + random.below(3);
-  plan.pieces.most_bytes = random.pick<std::size_t>({64, 128, 1024, 4096});
-  plan.pieces.least_bytes = random.pick<std::size_t>({64, plan.pieces.most_bytes});
-  plan.sizes.slot_bytes = plan.pieces.most_bytes;
+  plan.sizes.slot_bytes = random.pick<std::size_t>({64, 128, 1024, 4096});
+  plan.least_piece_bytes = random.pick<std::size_t>({64, plan.sizes.slot_bytes});
   const std::uint64_t ops = random.between(1, 12);
   for (std::uint64_t i = 0; i < ops; ++i) {
     OpSpec& op = plan.ops.emplace_back(draw_op(random, plan.sizes.ranks));
     op.number = i;
-    const std::size_t most = plan.pieces.most_bytes / element_bytes(op.type);  // it fits a slot
+    const std::size_t most = plan.sizes.slot_bytes / element_bytes(op.type);  // it fits a slot
     op.block_elements = static_cast<std::uint16_t>(std::min<std::size_t>(op.block_elements, most));
   }
   plan.in_flight = random.between(1, 4);
@@ -201,10 +200,9 @@ class App {
     config.alias = {.job = std::to_string(kJob)};
     for (LocalRank r = 0; r < ranks(); ++r) config.ranks.push_back(global(r));
     config.self = rank_;
-    config.calls = plan_.sizes.calls;
-    config.slots = plan_.sizes.slots;
-    config.blocks = plan_.sizes.blocks;
-    config.pieces = plan_.pieces;
+    config.sizes = plan_.sizes;
+    config.least_piece_bytes = plan_.least_piece_bytes;
+    config.block_elements = [](ElementType, std::uint16_t wanted) { return wanted; };
     config.part_limit = 2ms;
     config.place_of = [this](std::span<const std::byte> tensor) { return place_of(tensor); };
     return config;
