@@ -105,11 +105,18 @@ class MpiPrograms(harness.SystemTest):
         alone = self.mpirun(ranks, compiled(source), *words, options=options)
         job = self.preloaded(self.start_shards(shards), source, *words, ranks=ranks,
                              options=options, **settings)
-        self.all_end_well([alone, job])
+        self.all_end_well([job])
+        self.ends_by_itself(alone)
         self.assertRegex(job.out, r"^(digest \w{16}|all is right)$")
         self.assertEqual(job.out, alone.out)
-        self.assertEqual(alone.err, "")
         return self.rows(job)
+
+    def ends_by_itself(self, alone):
+        """Without Sluice. A rank of Open MPI 4.1 crashes at times as it ends, when it has said all
+        that counts."""
+        if alone.wait() != 128 + signal.SIGSEGV:
+            self.all_end_well([alone])
+            self.assertEqual(alone.err, "")
 
     def passes_through(self, job, reason):
         """With right results, and one line that says why."""
@@ -133,7 +140,8 @@ class MpiPrograms(harness.SystemTest):
         words = [word for operation, row in rows for word in (operation, *row[:3])]
         alone = self.mpirun(3, compiled("special_values.c"), *words)
         job = self.preloaded(self.start_daemon(), "special_values.c", *words, ranks=3)
-        self.all_end_well([alone, job])
+        self.all_end_well([job])
+        self.ends_by_itself(alone)
         self.assertEqual(self.rows(job), {"MPI_Allreduce": (len(rows), "0")})
         for process, column in ((alone, 4), (job, 5)):
             for said, (operation, row) in zip(process.out.splitlines(), rows, strict=True):

@@ -77,7 +77,8 @@ namespace {
 enum class Unwinds { kBeforeAnOp, kWithAnOpPending, kAlready };
 
 /// The last rank's part: an exception destroys its communicator, or was thrown before it joined.
-/// With an op pending it ends the job at once, so all must have the sum before.
+/// All have the sum before: with an op pending it ends the job at once. They call the next op after
+/// that.
 void fail(const Setting& setting, Communicator& signal, Unwinds when) {
   struct AtEnd {
     explicit AtEnd(std::function<void()> c) : call(std::move(c)) {}
@@ -90,19 +91,18 @@ void fail(const Setting& setting, Communicator& signal, Unwinds when) {
       guard.emplace([&] {
         Communicator job = setting.join(1);
         check_sum(job, "before");
+        signal.barrier().wait();
       });
       throw std::runtime_error("thrown before it joins");
     }
     Communicator job = setting.join(1);
     check_sum(job, "before");
-    if (when == Unwinds::kWithAnOpPending) {
-      signal.barrier().wait();
-      job.barrier();
-    }
+    signal.barrier().wait();
+    if (when == Unwinds::kWithAnOpPending) job.barrier();
     throw std::runtime_error("thrown after it joined");
   } catch (const std::runtime_error&) {
   }
-  if (when != Unwinds::kWithAnOpPending) signal.barrier().wait();
+  signal.barrier().wait();
 }
 
 }  // namespace
@@ -118,6 +118,7 @@ void destroyed_by_an_exception(const Setting& setting) {
     }
     Communicator job = setting.join(1);
     check_sum(job, "before");
+    signal.barrier().wait();
     signal.barrier().wait();
     const Error error =
         error_of(ErrorCode::kRankLeft, "an op without a rank", [&] { job.barrier().wait(); });
