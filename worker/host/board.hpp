@@ -1,5 +1,5 @@
 // What the ranks of one host tell each other, in memory that they share. Every word and every call
-// has one writer, so that nobody who dies or stops holds anything. An engine reaches that memory
+// has one writer, so that a process that dies or stops holds nothing. An engine reaches that memory
 // through this class alone: the simulator replaces it.
 #pragma once
 
@@ -56,11 +56,11 @@ struct Call {
   std::array<std::byte, kInlineBytes> elements{};  ///< of a small tensor: the whole one
 };
 
-/// What each rank tells of itself. They only rise.
+/// What each rank says of itself. A word never falls. Pieces are numbered over all ops of the job.
 enum class Word : std::uint8_t {
-  kGiven,     ///< pieces that can be read, of all ops since the beginning
-  kSummed,    ///< the last of its pieces that is summed and stored everywhere, and one; likewise
-  kFinished,  ///< ops of which it needs no mate any more
+  kGiven,     ///< mates can read its elements of all pieces below this number
+  kSummed,    ///< of the pieces that it sums, all below this number are stored in every tensor
+  kFinished,  ///< all ops below this number are complete here
   kOver,      ///< an Over
 };
 inline constexpr std::size_t kWords = 4;

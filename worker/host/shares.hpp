@@ -84,8 +84,9 @@ class Shares {
                 bool zeros_are_there = false) const;
 
   /// Adds what the ranks hold of a range, at most a piece, lowest rank first, and stores the sums
-  /// into what they want; what is encoded is rounded as if it had travelled. Blocks that nobody has
-  /// are not added, and not written where they are. Returns the others.
+  /// into what they want; what is encoded is rounded as if it had travelled. Blocks that are
+  /// zero on every rank are not added, and not written where the output holds zeros. Returns the
+  /// blocks that are not zero on some rank.
   std::uint64_t sum(const ElementRange& range, std::span<const Elements> of_rank);
 
  private:
