@@ -11,6 +11,7 @@ import tarfile
 import unittest
 import zipfile
 
+import debian
 import documents
 import harness
 import wheel
@@ -31,14 +32,6 @@ def run(*command, ok=True, **options):
     if (done.returncode == 0) != ok:
         raise AssertionError(f"{command} ended with {done.returncode}\n{done.stdout}")
     return done.stdout
-
-
-def mirror():
-    """Where this machine gets Debian from."""
-    places = run("apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages",
-                 "Origin: Debian").split()
-    return next((place for place in places if "security" not in place),
-                "http://deb.debian.org/debian")
 
 
 @functools.cache
@@ -114,7 +107,7 @@ class BareSystems(Made):
     def make_root(self, codename):
         self.root = self.directory(codename)
         run("mmdebstrap", "--quiet", "--variant=minbase", "--include=" + BARE, codename, self.root,
-            mirror())
+            debian.mirror())
         here = os.path.join(self.root, "here")
         os.mkdir(here)
         shutil.copy(self.wheel, here)
