@@ -243,7 +243,9 @@ class Packages(harness.SystemTest):
     def is_purged(self, before):
         """Two daemons run, and end in order."""
         self.typed("rm /etc/sluice/second.conf")
-        self.typed("apt-get purge --yes --auto-remove 'sluice-*'")
+        # Not to keep what the node's own packages but suggest.
+        self.typed("apt-get purge --yes --auto-remove -o APT::AutoRemove::SuggestsImportant=false"
+                   " -o APT::AutoRemove::RecommendsImportant=false 'sluice-*'")
         for unit in ("sluice-aggregator", "sluice-aggregator@second"):
             self.assertIn("counters at exit", self.asked(f"journalctl --unit {unit}"))
         self.assertEqual(self.asked("readlink /proc/[0-9]*/exe | grep /bin/sluice-"), "")

@@ -7,5 +7,7 @@ int main(void) {
   start();
   check_sum("a sum", MPI_COMM_WORLD, everyone, ranks, 5000);
   printf("rank %d is done\n", rank);
+  fflush(stdout);
+  MPI_Barrier(MPI_COMM_WORLD); /* for mpirun ends the others once one has gone */
   return 0;
 }
