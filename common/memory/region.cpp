@@ -106,13 +106,29 @@ std::size_t bytes_of_region(const Descriptor& descriptor) {
   return static_cast<std::size_t>(file.st_size);
 }
 
-PeerRegion::PeerRegion(std::uint64_t id, Descriptor descriptor, std::size_t most_bytes) : id_(id) {
+namespace {
+
+Mapping map_peers(const Descriptor& descriptor, std::size_t most_bytes, int protection) {
   const std::size_t bytes = bytes_of_region(descriptor);
   if (bytes == 0 || bytes > most_bytes)
     refuse(kPeers, "it has " + std::to_string(bytes) + " bytes; 1.." + std::to_string(most_bytes) +
                        " expected");
-  mapping_ = map(descriptor, bytes, PROT_READ, kPeers);
+  return map(descriptor, bytes, protection, kPeers);
+}
+
+}  // namespace
+
+PeerRegion::PeerRegion(std::uint64_t id, Descriptor descriptor, std::size_t most_bytes) : id_(id) {
+  mapping_ = map_peers(descriptor, most_bytes, PROT_READ);
   watch_.emplace(mapping_.bytes());
+}
+
+Mapping PeerRegion::map_for_reading(const Descriptor& descriptor, std::size_t most_bytes) {
+  return map_peers(descriptor, most_bytes, PROT_READ);
+}
+
+Mapping PeerRegion::map_for_writing(const Descriptor& descriptor, std::size_t most_bytes) {
+  return map_peers(descriptor, most_bytes, PROT_READ | PROT_WRITE);
 }
 
 }  // namespace sluice::memory

@@ -7,8 +7,10 @@
 //    and a page of one on hugetlbfs that its owner punches out cannot be had again.
 //  - Where a page fails all the same, who reads it notes whose it was, and goes on
 //  (loss_watch.hpp).
-//  - Who did not make a region maps it for reading only. Of results nobody else can do otherwise
-//    (F_SEAL_FUTURE_WRITE), as a process of the same user could open the descriptor anew.
+//  - Who did not make a region maps it for reading only, but ranks of one host, which store sums
+//  into
+//    each other's tensors. Of what one alone tells nobody else can map more (F_SEAL_FUTURE_WRITE),
+//    as a process of the same user could open the descriptor anew.
 #pragma once
 
 #include <atomic>
@@ -49,8 +51,8 @@ class Mapping {
 class OwnRegion {
  public:
   enum class Writers {
-    kTrusted,   ///< whoever gets the descriptor is asked to map it for reading only: tensors, whose
-                ///< owner harms himself alone if he gives it away
+    kTrusted,   ///< whoever gets the descriptor: tensors, whose owner harms himself alone if he
+                ///< gives it away
     kThisOnly,  ///< nobody else can map it for writing: results, which all ranks read
   };
 
@@ -82,6 +84,10 @@ class PeerRegion {
 
   std::uint64_t id() const { return id_; }
   std::span<const std::byte> bytes() const { return mapping_.bytes(); }
+
+  /// The same unwatched: an access that fails ends this process. Throw likewise.
+  static Mapping map_for_reading(const Descriptor& descriptor, std::size_t most_bytes);
+  static Mapping map_for_writing(const Descriptor& descriptor, std::size_t most_bytes);
 
   /// Whether an access to it has failed: what was read since then, and in that access, is nobody's.
   const std::atomic<bool>& lost() const { return watch_->lost(); }

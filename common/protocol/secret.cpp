@@ -1,5 +1,6 @@
 #include "common/protocol/secret.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include <sodium.h>
@@ -137,6 +138,22 @@ Key upstream_key(const Secret& secret, const Session& session, const Binding& bi
   message.token = binding.token;
   message.rank = binding.rank.value;
   return derive(secret, bytes_of(message));
+}
+
+Cookie host_proof(const Secret& secret, std::uint32_t job, Rank rank, std::uint64_t nonce) {
+  struct {
+    Context context{"sluice on host1"};
+    U32 job;
+    U16 rank;
+    U64 nonce;
+  } message;
+  message.job = job;
+  message.rank = rank.value;
+  message.nonce = nonce;
+  const Key key = derive(secret, bytes_of(message));
+  Cookie proof;
+  std::copy_n(key.begin(), proof.size(), proof.begin());
+  return proof;
 }
 
 Key random_key() {

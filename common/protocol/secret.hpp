@@ -59,6 +59,10 @@ Key random_key();
 
 using Cookie = std::array<std::uint8_t, 16>;
 
+/// By which a rank proves to another one of its host, which made up `nonce`, that it has the
+/// secret.
+Cookie host_proof(const Secret& secret, std::uint32_t job, Rank rank, std::uint64_t nonce);
+
 /// What a CHALLENGE carries and its JOIN brings back. An aggregator computes it again to know its
 /// own CHALLENGE, so it keeps nothing for those that it challenged.
 Cookie challenge_cookie(const Key& process_key, std::uint32_t job, std::uint64_t nonce,

@@ -95,6 +95,8 @@ class Hostile final : public Board {
   std::uint64_t blocks(LocalRank, std::uint64_t) const override { return word_of_bits(); }
   void tell_sums(std::uint64_t, std::uint64_t) override {}
   std::uint64_t sums(LocalRank, std::uint64_t) const override { return word_of_bits(); }
+  void tell_count(LocalRank, std::uint64_t) override {}
+  std::uint64_t count(LocalRank, LocalRank) const override { return word_of_bits(); }
   void part() override {}
 
   void all_leave() { all_have_left_ = true; }

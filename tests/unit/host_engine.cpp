@@ -37,22 +37,25 @@ class Ranks {
     sizes.calls = 4;
     sizes.slots = 2;
     for (LocalRank r = 0; r < count; ++r) {
-      memory_.push_back({pages(MappedBoard::told_bytes(sizes)), pages(sizes.slots_bytes()),
-                         eventfd(0, EFD_NONBLOCK)});
+      memory_.push_back({pages(MappedBoard::told_bytes(sizes)), pages(sizes.slots_bytes())});
+      events.push_back(eventfd(0, EFD_NONBLOCK));
       regions.push_back(pages(region_bytes));
     }
     for (LocalRank r = 0; r < count; ++r) {
       boards.push_back(std::make_unique<MappedBoard>(
           sizes, memory_, r,
-          [this](LocalRank rank, std::uint64_t region) {
-            return region == kRegion ? regions[rank] : std::span<std::byte>();
-          },
-          [this] { ++parted; }));
+          MappedBoard::Calls{.find_region =
+                                 [this](LocalRank rank, std::uint64_t region) {
+                                   return region == kRegion ? regions[rank]
+                                                            : std::span<std::byte>();
+                                 },
+                             .wake = [this](LocalRank mate) { eventfd_write(events[mate], 1); },
+                             .part = [this] { ++parted; }}));
       engines.push_back(std::make_unique<Engine>(config(r, count), *boards.back()));
     }
   }
   ~Ranks() {
-    for (const RankMemory& memory : memory_) close(memory.event);
+    for (const int event : events) close(event);
   }
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
@@ -71,6 +74,7 @@ class Ranks {
 
   BoardSizes sizes;
   std::vector<std::span<std::byte>> regions;
+  std::vector<int> events;
   std::vector<std::unique_ptr<MappedBoard>> boards;
   std::vector<std::unique_ptr<Engine>> engines;
   std::atomic<unsigned> parted{0};
@@ -165,7 +169,7 @@ TEST_CASE("An op after leaving ends with an error") {
   Ranks ranks(2);
   ranks.engines[0]->leave(Time{});
   ranks.engines[0]->submit(sum_in_place(ranks.tensor(0, 1000)), {});
-  CHECK(error_of(*ranks.engines[0]) == "job 7: this rank has left it");
+  CHECK(error_of(*ranks.engines[0]) == "job 7: this rank has left");
   ranks.engines[1]->submit(sum_in_place(ranks.tensor(1, 1000)), {});
   ranks.turn();
   CHECK_THAT(error_of(*ranks.engines[1]), Contains("rank 0 left the job"));
@@ -232,7 +236,7 @@ TEST_CASE("A tensor in a region that a mate does not have ends the job") {
 
 TEST_CASE("Memory of another build is refused") {
   std::array<std::byte, 64> small{};
-  CHECK_THROWS_WITH(MappedBoard({}, {{small, small, -1}}, 0, {}, {}),
+  CHECK_THROWS_WITH(MappedBoard({}, {{small, small}}, 0, {}),
                     Contains("shares 64 and 64 bytes") && Contains("is it of another build?"));
 }
 
@@ -260,10 +264,12 @@ TEST_CASE("Ranks in threads sum, in place and through slots, and wake each other
           board.fall_asleep();
           const bool may_sleep = !engine.turn(now());
           board.wake_mates();
-          pollfd event{.fd = board.event(), .events = POLLIN, .revents = 0};
+          pollfd event{.fd = ranks.events[r], .events = POLLIN, .revents = 0};
           // A wake-up that is missed is wrong, too.
           if (may_sleep && engine.pending_ops() != 0 && poll(&event, 1, 1000) == 0) ++wrong[r];
           board.wake_up();
+          eventfd_t count = 0;
+          eventfd_read(event.fd, &count);
         }
         board.wake_mates();
         const auto sum = static_cast<float>(kRanks * op + kRanks * (kRanks - 1) / 2);

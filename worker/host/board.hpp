@@ -68,7 +68,7 @@ inline constexpr std::size_t kWords = 4;
 /// Whether a rank takes part. From the end on it touches nobody's tensors.
 enum class Over : std::uint8_t {
   kNo = 0,
-  kLeft = 1,
+  kLeft = 1,    ///< its farewell tells how
   kFailed = 2,  ///< its farewell tells why
 };
 
@@ -86,7 +86,7 @@ class Board {
   /// Of an op that it has called. A copy: what its rank writes meanwhile cannot be told.
   virtual Call called(LocalRank rank, OpNumber op) const = 0;
 
-  /// To be told before kOver is set to kFailed.
+  /// To be told before kOver is set.
   virtual void tell_farewell(const AbortInfo& why) = 0;
   virtual AbortInfo farewell(LocalRank of) const = 0;
 
@@ -102,6 +102,11 @@ class Board {
   /// The same of the sums of a piece, by the rank that has summed it.
   virtual void tell_sums(std::uint64_t piece, std::uint64_t blocks) = 0;
   virtual std::uint64_t sums(LocalRank of, std::uint64_t piece) const = 0;
+
+  /// How many blocks were not zero in all the pieces of the job that we have summed: of a rank's,
+  /// or, as that of rank L, of the sums. Who finds a piece summed sees what was counted in it.
+  virtual void tell_count(LocalRank of, std::uint64_t blocks) = 0;
+  virtual std::uint64_t count(LocalRank by, LocalRank of) const = 0;
 
   /// Whoever has not ended yet is to reach our memory no more: a mate that was stopped may go on in
   /// the middle of what it was writing.

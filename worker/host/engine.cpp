@@ -52,7 +52,8 @@ bool in_slots(const Call& call, const Shares& shares, LocalRank rank) {
 
 }  // namespace
 
-Engine::Engine(Config config, Board& board) : config_(std::move(config)), board_(board) {
+Engine::Engine(Config config, Board& board)
+    : config_(std::move(config)), board_(board), counts_(mates() + 1) {
   assert(config_.sizes.calls > 0 && config_.sizes.slots > 0 &&
          config_.sizes.blocks >= config_.sizes.slots);
   assert(config_.self < mates() && std::is_sorted(config_.ranks.begin(), config_.ranks.end()));
@@ -70,6 +71,15 @@ OpNumber Engine::submit(const OpRequest& request, std::vector<Part> parts) {
   ops_.push_back({request, Shares(request, std::move(parts), std::move(options))});
   if (state_ == State::kOver) end();
   return op;
+}
+
+void Engine::set_timeout(OpNumber op, const OpTimeout& timeout) {
+  ops_[op - first_op_].request.timeout = timeout;
+}
+
+void Engine::tell_begun(bool is_told) {
+  tells_begun_ = is_told;
+  begun_.clear();
 }
 
 std::uint32_t Engine::block_elements(const OpRequest& request) const {
@@ -118,6 +128,7 @@ bool Engine::begin(Op& op, Time now) {
   std::vector<Call> calls;
   for (LocalRank rank = 0; rank < mates(); ++rank) calls.push_back(board_.called(rank, first_op_));
   op.has_begun = true;
+  if (tells_begun_) begun_.push_back(first_op_);
   op.first_piece = op.given = op.taken = pieces_ended_;
   op.own_piece = op.first_piece + (config_.self + mates() - op.first_piece % mates()) % mates();
   if (const auto why = disagreement(calls)) {
@@ -160,7 +171,10 @@ void Engine::sum_inline(Op& op, const std::vector<Call>& calls) {
     if (has_blocks && call.tells_blocks != 0) elements.blocks = call.blocks;
   }
   of_rank[config_.self].output = sums.data();
-  const std::uint64_t blocks = op.shares.sum(op.shares.whole(), of_rank);
+  std::vector<std::uint64_t> counts(mates() + 1);
+  const std::uint64_t blocks = op.shares.sum(op.shares.whole(), of_rank, counts);
+  op.statistics.blocks_sent = counts[config_.self];
+  op.statistics.blocks_received = counts.back();
   op.shares.copy_out(config_.self, op.shares.whole(), sums.data(), op.request.output, blocks);
 }
 
@@ -254,7 +268,9 @@ bool Engine::sum_next(Op& op) {
     if (elements.is_piece) elements.input = elements.output = board_.slot(rank, piece);
     if (op.tells_blocks[rank]) elements.blocks = board_.blocks(rank, piece);
   }
-  board_.tell_sums(piece, op.shares.sum(range_of(op, piece), op.of_rank));
+  board_.tell_sums(piece, op.shares.sum(range_of(op, piece), op.of_rank, counts_));
+  for (LocalRank of = 0; of <= mates() && op.shares.has_blocks(); ++of)
+    board_.tell_count(of, counts_[of]);
   op.own_piece += mates();
   board_.set(Word::kSummed, piece + 1);
   return true;
@@ -284,7 +300,39 @@ bool Engine::has_all_of(const Op& op, LocalRank mate) const {
   return true;
 }
 
+/// What it cost, and brought. Blocks are not looked for where ranks hold but parts.
+void Engine::count(Op& op) {
+  const std::uint32_t elements = op.shares.block_elements();
+  const auto blocks_of = [&](std::uint64_t bytes) {
+    const std::uint64_t block = std::uint64_t{elements} * element_bytes(op.request.type);
+    return (bytes + block - 1) / block;
+  };
+  OpStatistics& s = op.statistics;
+  s.blocks = blocks_of(op.shares.bytes());
+  if (!op.shares.has_blocks()) {
+    s.blocks_sent = blocks_of(op.shares.held_bytes(config_.self));
+    s.blocks_received = blocks_of(op.shares.lacking_bytes(config_.self));
+  } else if (op.pieces != 0) {
+    std::uint64_t own = 0, sums = 0;
+    const auto all = static_cast<LocalRank>(mates());
+    for (LocalRank by = 0; by < mates(); ++by) {
+      own += by == config_.self ? counts_[by] : board_.count(by, config_.self);
+      sums += by == config_.self ? counts_.back() : board_.count(by, all);
+    }
+    // What mates say may be anything.
+    s.blocks_sent = std::min(own - std::exchange(counted_own_, own), s.blocks);
+    s.blocks_received = std::min(sums - std::exchange(counted_sums_, sums), s.blocks);
+  }
+  const auto bytes_of = [&](std::uint64_t blocks, std::uint64_t most) {
+    const std::size_t block = op.request.wire_type().bytes(elements);
+    return std::min<std::uint64_t>(blocks * block, most);
+  };
+  s.bytes_sent = bytes_of(s.blocks_sent, op.shares.held_bytes(config_.self));
+  s.bytes_received = bytes_of(s.blocks_received, op.shares.wanted_bytes(config_.self));
+}
+
 void Engine::complete(Op& op) {
+  count(op);
   pieces_ended_ = op.end_piece();
   completions_.push_back({.op = first_op_++, .statistics = op.statistics, .error = {}});
   ops_.pop_front();
@@ -335,7 +383,10 @@ void Engine::look_at_mates(Time now) {
         break;
       case Over::kLeft:
         if (!ops_.empty() && !has_all_of(ops_.front(), mate))
-          fail({.reason = wire::AbortReason::kRankLeft, .rank_a = config_.ranks[mate]}, now);
+          fail({.reason = wire::AbortReason::kRankLeft,
+                .rank_a = config_.ranks[mate],
+                .value_a = std::min(board_.farewell(mate).value_a, kLastDeparture)},
+               now);
         break;
       case Over::kFailed:
       default:
@@ -379,6 +430,22 @@ RankSet Engine::awaited() const {
   return ranks;
 }
 
+RankSet Engine::awaited(OpNumber op) const {
+  if (op == first_op_) return awaited();
+  RankSet ranks;
+  for (LocalRank rank = 0; rank < mates(); ++rank)
+    if (rank != config_.self && !board_.has_called(rank, op)) ranks.insert(config_.ranks[rank]);
+  return ranks;
+}
+
+/// By the pieces that fall to us: others do theirs meanwhile.
+double Engine::progress(OpNumber op) const {
+  const Op& of = ops_[op - first_op_];
+  if (!of.has_begun || of.pieces == 0) return 0;
+  const std::uint64_t end = std::max(of.own_piece, of.end_piece());
+  return 1 - static_cast<double>(end - of.own_piece) / static_cast<double>(of.pieces);
+}
+
 Time Engine::next_deadline() const {
   if (state_ == State::kEnding) return part_due_;
   Time due = kNever;
@@ -399,12 +466,17 @@ void Engine::lost(LocalRank mate, Time now) {
 
 void Engine::leave(Time now, Departure departure) {
   if (state_ != State::kActive) return;
+  const auto says = [&](wire::AbortReason reason) {
+    return AbortInfo{.reason = reason,
+                     .rank_a = config_.ranks[config_.self],
+                     .value_a = static_cast<std::uint64_t>(departure)};
+  };
   if (!ops_.empty())
-    return fail({.reason = wire::AbortReason::kRankAborted,
-                 .rank_a = config_.ranks[config_.self],
-                 .value_a = static_cast<std::uint64_t>(departure)},
-                now);
+    return fail(
+        Error(ErrorCode::kAborted, config_.alias.name() + ": this rank left with ops pending"),
+        says(wire::AbortReason::kRankAborted), now);
   state_ = State::kOver;
+  board_.tell_farewell(says(wire::AbortReason::kRankLeft));
   board_.set(Word::kOver, static_cast<std::uint64_t>(Over::kLeft));
 }
 
@@ -413,7 +485,7 @@ void Engine::abort(const Error& why, const AbortInfo& cause, Time now) {
 }
 
 void Engine::fail(const AbortInfo& why, Time now) {
-  if (state_ == State::kActive) fail(to_error(why, config_.alias.job), why, now);
+  if (state_ == State::kActive) fail(config_.alias.error_of(why), why, now);
 }
 
 /// From here on nobody's tensors are touched.
@@ -442,11 +514,11 @@ bool Engine::end_if_alone(Time now) {
 }
 
 void Engine::end() {
-  const Error left(ErrorCode::kAborted, config_.alias.name() + ": this rank has left it");
-  for (; !ops_.empty(); ops_.pop_front())
-    completions_.push_back({.op = first_op_++,
+  const Error left(ErrorCode::kAborted, config_.alias.name() + ": this rank has left");
+  for (; !ops_.empty(); ops_.pop_front(), ++first_op_)
+    completions_.push_back({.op = first_op_,
                             .statistics = ops_.front().statistics,
-                            .error = failure_.value_or(left)});
+                            .error = failure_.value_or(left).of_op(first_op_)});
 }
 
 }  // namespace sluice::worker::host

@@ -65,6 +65,8 @@ class Engine {
   /// and want the whole tensor. In any state but kActive it completes with the failure.
   /// Neither of keyed sums nor of tensors on a device.
   OpNumber submit(const OpRequest& request, std::vector<Part> parts);
+  /// Of an op that is pending; takes the place of its request's.
+  void set_timeout(OpNumber op, const OpTimeout& timeout);
 
   /// Does what can be done now, some pieces at most; whether there was anything.
   bool turn(Time now);
@@ -83,8 +85,17 @@ class Engine {
   const std::optional<AbortInfo>& abort_info() const { return abort_info_; }
   std::size_t pending_ops() const { return ops_.size(); }
   std::vector<Completion> take_completions() { return std::exchange(completions_, {}); }
+  bool has_completions() const { return !completions_.empty(); }
+  /// Ops that all have called since the last time. Nothing is told unless it is asked for.
+  void tell_begun(bool is_told);
+  std::vector<OpNumber> take_begun() { return std::exchange(begun_, {}); }
+  bool has_begun() const { return !begun_.empty(); }
   /// The job's ranks for which its first op waits now.
   RankSet awaited() const;
+  /// The same for an op that is pending: of a later one those that have not called it.
+  RankSet awaited(OpNumber op) const;
+  /// How much of an op that is pending is done here, 0..1.
+  double progress(OpNumber op) const;
 
  private:
   struct Op {
@@ -124,6 +135,7 @@ class Engine {
   bool is_done(const Op& op) const;
   bool has_all_of(const Op& op, LocalRank mate) const;
   void complete(Op& op);
+  void count(Op& op);
 
   void look_at_mates(Time now);
   void end_overdue(Time now);
@@ -140,7 +152,12 @@ class Engine {
   OpNumber called_ = 0;             // ops that our mates know of
   OpNumber call_limit_ = 0;         // calls below it take the place of none that is needed
   std::uint64_t pieces_ended_ = 0;  // of the ops before the first one
+  /// Blocks that were not zero in what we have summed, by rank, and last those of the sums.
+  std::vector<std::uint64_t> counts_;
+  std::uint64_t counted_own_ = 0, counted_sums_ = 0;  // by all, of ops that are complete
   std::vector<Completion> completions_;
+  bool tells_begun_ = false;
+  std::vector<OpNumber> begun_;
   RankSet lost_;  // local ranks
   std::optional<Error> failure_;
   std::optional<AbortInfo> abort_info_;

@@ -6,8 +6,6 @@
 #include <type_traits>
 #include <utility>
 
-#include <sys/eventfd.h>
-
 #include <sluice/error.hpp>
 
 namespace sluice::worker::host {
@@ -23,6 +21,7 @@ struct alignas(kLine) MappedBoard::Told {
   std::array<std::atomic<std::uint64_t>, kWords> words;
   std::atomic<std::uint32_t> asleep;
   alignas(kLine) AbortInfo farewell;
+  std::array<std::atomic<std::uint64_t>, kMaxRanks + 1> counts;
 };
 
 struct alignas(kLine) MappedBoard::Entry {
@@ -43,12 +42,8 @@ std::size_t MappedBoard::told_bytes(const BoardSizes& sizes) {
 }
 
 MappedBoard::MappedBoard(const BoardSizes& sizes, std::vector<RankMemory> of_rank, LocalRank self,
-                         FindRegion find_region, std::function<void()> part)
-    : sizes_(sizes),
-      of_rank_(std::move(of_rank)),
-      self_(self),
-      find_region_(std::move(find_region)),
-      part_(std::move(part)) {
+                         Calls calls)
+    : sizes_(sizes), of_rank_(std::move(of_rank)), self_(self), calls_(std::move(calls)) {
   for (const RankMemory& memory : of_rank_)
     if (memory.told.size() < told_bytes(sizes_) || memory.slots.size() < sizes_.slots_bytes())
       throw Error(ErrorCode::kInvalidArgument,
@@ -105,7 +100,7 @@ AbortInfo MappedBoard::farewell(LocalRank of) const {
 }
 
 std::byte* MappedBoard::bytes_at(LocalRank rank, const Place& place, std::uint64_t bytes) {
-  const std::span<std::byte> region = find_region_(rank, place.region);
+  const std::span<std::byte> region = calls_.find_region(rank, place.region);
   if (place.offset > region.size() || bytes > region.size() - place.offset) return nullptr;
   return region.data() + place.offset;
 }
@@ -131,13 +126,20 @@ std::uint64_t MappedBoard::sums(LocalRank of, std::uint64_t piece) const {
   return blocks_of(of, piece).summed.load(std::memory_order_relaxed);
 }
 
+void MappedBoard::tell_count(LocalRank of, std::uint64_t blocks) {
+  told(self_).counts[of].store(blocks, std::memory_order_relaxed);
+}
+
+std::uint64_t MappedBoard::count(LocalRank by, LocalRank of) const {
+  return told(by).counts[of].load(std::memory_order_relaxed);
+}
+
 /// Either the mate sees what was told, or we see that it is asleep.
 void MappedBoard::wake_mates() {
   if (!std::exchange(has_told_, false)) return;
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (LocalRank mate = 0; mate < of_rank_.size(); ++mate)
-    if (mate != self_ && told(mate).asleep.load(std::memory_order_relaxed) != 0)
-      eventfd_write(of_rank_[mate].event, 1);
+    if (mate != self_ && told(mate).asleep.load(std::memory_order_relaxed) != 0) calls_.wake(mate);
 }
 
 void MappedBoard::fall_asleep() {
@@ -147,8 +149,6 @@ void MappedBoard::fall_asleep() {
 
 void MappedBoard::wake_up() {
   told(self_).asleep.store(0, std::memory_order_relaxed);
-  eventfd_t count = 0;
-  eventfd_read(event(), &count);  // it does not block
 }
 
 }  // namespace sluice::worker::host

@@ -1,8 +1,7 @@
 // The board of a host's ranks in memory that they have mapped. What a rank tells lies in a region
 // that it alone writes, its slots in one that its mates write, too.
 //
-// A rank that waits sleeps until its event, an eventfd, is signalled by a mate that has told
-// something since; a loop can poll it beside others.
+// A rank that waits says that it is asleep: a mate that has told something since wakes it.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +18,6 @@ namespace sluice::worker::host {
 struct RankMemory {
   std::span<std::byte> told;  ///< of a mate, for reading only; told_bytes()
   std::span<std::byte> slots;
-  int event = -1;  ///< of its rank
 };
 
 class MappedBoard final : public Board {
@@ -30,9 +28,16 @@ class MappedBoard final : public Board {
   /// Where a rank's region lies here, whole; empty if it is not mapped.
   using FindRegion = std::function<std::span<std::byte>(LocalRank, std::uint64_t region)>;
 
-  /// `part`: see Board. Throws kInvalidArgument for memory of other sizes.
+  /// What it has others do.
+  struct Calls {
+    FindRegion find_region;
+    std::function<void(LocalRank)> wake;  ///< a mate; must not block
+    std::function<void()> part;           ///< see Board
+  };
+
+  /// Throws kInvalidArgument for memory of other sizes.
   MappedBoard(const BoardSizes& sizes, std::vector<RankMemory> of_rank, LocalRank self,
-              FindRegion find_region, std::function<void()> part);
+              Calls calls);
 
   void set(Word word, std::uint64_t value) override;
   std::uint64_t word(LocalRank of, Word word) const override;
@@ -47,15 +52,15 @@ class MappedBoard final : public Board {
   std::uint64_t blocks(LocalRank of, std::uint64_t piece) const override;
   void tell_sums(std::uint64_t piece, std::uint64_t blocks) override;
   std::uint64_t sums(LocalRank of, std::uint64_t piece) const override;
-  void part() override { part_(); }
+  void tell_count(LocalRank of, std::uint64_t blocks) override;
+  std::uint64_t count(LocalRank by, LocalRank of) const override;
+  void part() override { calls_.part(); }
 
   /// Wakes the mates that sleep, if anything was told since the last call.
   void wake_mates();
   /// To be called before the last look at what others told, and after the sleep.
   void fall_asleep();
   void wake_up();
-  /// Readable once a mate has told something after fall_asleep().
-  int event() const { return of_rank_[self_].event; }
 
  private:
   struct Told;
@@ -68,8 +73,7 @@ class MappedBoard final : public Board {
   const BoardSizes sizes_;
   const std::vector<RankMemory> of_rank_;
   const LocalRank self_;
-  const FindRegion find_region_;
-  const std::function<void()> part_;
+  const Calls calls_;
   bool has_told_ = false;
 };
 

@@ -1,6 +1,7 @@
 #include "worker/host/shares.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cassert>
 #include <cstdlib>
 #include <cstring>
@@ -58,6 +59,12 @@ ElementRange common(const ElementRange& a, const ElementRange& b) {
   return {begin, std::max(begin, std::min(a.end, b.end))};
 }
 
+/// Of so many first ones: what a mate says of others is nothing.
+std::uint64_t count_of(std::uint64_t blocks, std::uint32_t first) {
+  return static_cast<std::uint64_t>(
+      std::popcount(first == 64 ? blocks : blocks & ~(kAllBlocks << first)));
+}
+
 }  // namespace
 
 void Shares::FreeAligned::operator()(std::byte* memory) const {
@@ -113,6 +120,13 @@ std::uint64_t Shares::held_bytes(LocalRank rank) const {
 std::uint64_t Shares::wanted_bytes(LocalRank rank) const {
   std::uint64_t elements = 0;
   for (const ElementRange& range : wanted(rank)) elements += length(range);
+  return elements * size_;
+}
+
+std::uint64_t Shares::lacking_bytes(LocalRank rank) const {
+  std::uint64_t elements = 0;
+  for (const ElementRange& range : wanted(rank))
+    elements += length(range) - length(common(range, held(rank)));
   return elements * size_;
 }
 
@@ -194,9 +208,11 @@ void Shares::copy_out(LocalRank rank, const ElementRange& range, const std::byte
     for_each_run(range, blocks, copy);
 }
 
-std::uint64_t Shares::sum(const ElementRange& piece, std::span<const Elements> of_rank) {
+std::uint64_t Shares::sum(const ElementRange& piece, std::span<const Elements> of_rank,
+                          std::span<std::uint64_t> counts) {
   at_.piece = piece;
   at_.of_rank = of_rank;
+  at_.counts = counts;
   std::uint64_t blocks = 0;
   auto cut = std::upper_bound(cuts_.begin(), cuts_.end(), piece.begin);
   for (std::uint64_t begin = piece.begin; begin < piece.end;) {
@@ -236,7 +252,9 @@ std::uint64_t Shares::sum_segment() {
       holder->has_negative_zero = numeric::mark_nonzero_blocks(
           {holder->at, elements, block_elements_, type_}, 0, blocks, &holder->nonzero_blocks);
     of_all |= holder->nonzero_blocks;
+    if (has_blocks()) at_.counts[r] += count_of(holder->nonzero_blocks, blocks);
   }
+  if (has_blocks()) at_.counts.back() += count_of(of_all, blocks);
   const auto alike = [this](std::uint32_t a, std::uint32_t b) {
     return std::all_of(at_.holders.begin(), at_.holders.end(), [&](const Holder& holder) {
       return (holder.nonzero_blocks >> a & 1) == (holder.nonzero_blocks >> b & 1);

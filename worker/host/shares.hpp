@@ -59,11 +59,16 @@ class Shares {
   Shares(const OpRequest& request, std::vector<Part> parts, SharesOptions options);
 
   ElementRange whole() const { return whole_; }
+  /// Of a block as it is searched and counted: small ones are taken together where that makes no
+  /// difference.
+  std::uint32_t block_elements() const { return block_elements_; }
   std::uint64_t bytes() const { return whole_.end * size_; }
   std::uint64_t pieces() const { return (whole_.end + piece_elements_ - 1) / piece_elements_; }
   ElementRange piece(std::uint64_t number) const;
   std::uint64_t held_bytes(LocalRank rank) const;
   std::uint64_t wanted_bytes(LocalRank rank) const;
+  /// Of these what it does not hold.
+  std::uint64_t lacking_bytes(LocalRank rank) const;
 
   /// Whether all ranks hold the whole tensor, so that blocks have a meaning for all.
   bool has_blocks() const { return cuts_.empty(); }
@@ -86,8 +91,10 @@ class Shares {
   /// Adds what the ranks hold of a range, at most a piece, lowest rank first, and stores the sums
   /// into what they want; what is encoded is rounded as if it had travelled. Blocks that are
   /// zero on every rank are not added, and not written where the output holds zeros. Returns the
-  /// blocks that are not zero on some rank.
-  std::uint64_t sum(const ElementRange& range, std::span<const Elements> of_rank);
+  /// blocks that are not zero on some rank. Where blocks have a meaning, adds to `counts` how many
+  /// are not zero: by rank, and last of the sums.
+  std::uint64_t sum(const ElementRange& range, std::span<const Elements> of_rank,
+                    std::span<std::uint64_t> counts);
 
  private:
   /// Of a segment of a piece, which the same ranks hold.
@@ -100,6 +107,7 @@ class Shares {
   struct Segment {
     ElementRange piece;
     std::span<const Elements> of_rank;
+    std::span<std::uint64_t> counts;
     ElementRange range;
     std::vector<Holder> holders;     // lowest rank first
     std::vector<Holder*> holder_of;  // by rank; null: it does not hold it

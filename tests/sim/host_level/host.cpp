@@ -92,6 +92,15 @@ class SimulatedBoard final : public worker::host::Board {
     return read(mate(of).sums, piece);
   }
 
+  void tell_count(LocalRank of, std::uint64_t blocks) override {
+    host_.step();
+    mate(self_).counts[of] = blocks;
+  }
+  std::uint64_t count(LocalRank by, LocalRank of) const override {
+    host_.step();
+    return mate(by).counts[of];
+  }
+
   void part() override { mate(self_).has_parted = true; }
 
  private:
@@ -119,6 +128,7 @@ Host::Host(const HostSizes& sizes_given, std::uint64_t seed)
     mate.slots.resize(sizes.slots * sizes.slot_bytes);
     mate.blocks.resize(sizes.blocks);
     mate.sums.resize(sizes.blocks);
+    mate.counts.resize(sizes.ranks + 1u);
   }
 }
 

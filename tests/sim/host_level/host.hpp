@@ -87,6 +87,7 @@ class Host {
     AbortInfo farewell;
     std::vector<std::byte> slots;
     std::vector<Blocks> blocks, sums;
+    std::vector<std::uint64_t> counts;
     std::map<std::uint64_t, std::span<std::byte>> regions;
     std::optional<std::uint64_t> steps_to_death, steps_to_stop;
     Duration stop_time{};

@@ -1,6 +1,7 @@
 // The engines of one host's ranks, interleaved at every load and store of what they share, with
 // deaths, stops and wrong calls at each step. A failing seed prints how to replay it.
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/numeric/kernels.hpp"
 #include "tests/sim/bug.hpp"
 #include "tests/sim/host_level/host.hpp"
 #include "tests/sim/tensors.hpp"
@@ -280,6 +282,7 @@ class App {
     for (const std::uint64_t region : open.regions) host_.share_no_more(rank_, region);
     if (!done.error) {
       check(open);
+      check_counts(open.op, done.statistics);
       ++right_;
       coverage["ops, encoded"] += open.op.encoding != Encoding::kNone;
       coverage["ops, of a bitmap"] += !open.bitmap.empty();
@@ -303,6 +306,41 @@ class App {
     const auto own = pick(make_tensor(op, rank_, ranks(), op.block_elements).data,
                           {held_by(op, rank_, ranks())}, op.type);
     if (!open.in_place) require(open.input == own, "an input was written");
+  }
+
+  /// The blocks that are not zero, where all ranks hold the whole tensor. Others than these may be
+  /// counted in larger ones.
+  void check_counts(const OpSpec& op, const OpStatistics& found) const {
+    if (op.encoding == Encoding::kNone && op.reduction != Reduction::kProduct) return;
+    std::uint64_t own = 0;
+    const std::uint64_t blocks = (op.element_count + op.block_elements - 1) / op.block_elements;
+    std::vector<std::uint64_t> of_all(blocks / 64 + 1);
+    for (LocalRank r = 0; r < ranks(); ++r) {
+      if (part_of(op, r, ranks()).held) return;
+      const Tensor tensor = make_tensor(op, r, ranks(), op.block_elements);
+      std::vector<std::uint64_t> nonzero(of_all.size());
+      if (tensor.bitmap.empty())
+        numeric::mark_nonzero_blocks(
+            {tensor.data.data(), op.element_count, op.block_elements, op.type}, 0,
+            static_cast<std::uint32_t>(blocks), nonzero.data());
+      else
+        std::ranges::copy(tensor.bitmap, nonzero.begin());
+      std::uint64_t count = 0;
+      for (std::size_t i = 0; i < nonzero.size(); ++i) {
+        of_all[i] |= nonzero[i];
+        count += static_cast<std::uint64_t>(std::popcount(nonzero[i]));
+      }
+      if (r == rank_) own = count;
+    }
+    std::uint64_t sums = 0;
+    for (const std::uint64_t bits : of_all) sums += static_cast<std::uint64_t>(std::popcount(bits));
+    require(found.blocks == blocks && found.blocks_sent == own && found.blocks_received == sums,
+            std::string(name(op.collective)) + " of " + std::to_string(op.element_count) + " " +
+                std::string(name(op.type)) + " tells of " + std::to_string(found.blocks_sent) +
+                " own blocks and " + std::to_string(found.blocks_received) + " of the sums in " +
+                std::to_string(found.blocks) + "; " + std::to_string(own) + ", " +
+                std::to_string(sums) + " and " + std::to_string(blocks) + " are right");
+    ++coverage["ops, counted"];
   }
 
   /// It has a cause in what the plan did, and names its rank.

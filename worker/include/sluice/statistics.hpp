@@ -9,7 +9,8 @@ namespace sluice {
 /// What one op cost this rank.
 struct OpStatistics {
   std::chrono::nanoseconds duration{};  ///< from the call to completion
-  std::uint64_t blocks = 0;             ///< blocks of the tensor
+  std::uint64_t blocks = 0;             ///< of the tensor; on one host those of less than 1 KiB
+                                        ///< may be counted together
   std::uint64_t blocks_sent = 0;        ///< own non-zero blocks
   std::uint64_t blocks_received = 0;    ///< blocks that are non-zero on some rank, and wanted here
   std::uint64_t packets_sent = 0;       ///< of every kind, for this op
