@@ -28,12 +28,12 @@ constexpr std::uint16_t kIpAndUdpBytes = net::kIpv4Bytes + net::kUdpBytes;
 constexpr std::size_t kDefaultBuffers =
     limits::kFullCommunicators * defaults::kStreams * (defaults::kHistory + 2);
 
-std::optional<unsigned> eal_started_in;  // fork generation
+std::optional<unsigned> first_opened_in;  // fork generation
 
 /// DPDK's threads and the privacy of its memory are lost to a child that is forked after the first
 /// Context was opened.
 void refuse_in_forked_child() {
-  if (eal_started_in && *eal_started_in != fork_generation())
+  if (first_opened_in.value_or(fork_generation()) != fork_generation())
     throw Error(ErrorCode::kUnavailable,
                 "this process was forked from one that had opened a Context, and can open none "
                 "itself: fork before the first is opened, or start it again (exec, spawn)");
@@ -43,7 +43,7 @@ void refuse_in_forked_child() {
 void start_eal(const net::EalOptions& options) {
   static std::unique_ptr<net::Eal> eal;
   if (eal) return;
-  eal_started_in = fork_generation();
+  first_opened_in = fork_generation();
   eal = std::make_unique<net::Eal>(options);
 }
 
@@ -80,6 +80,10 @@ Attachment::Attachment(const ContextOptions& options, std::shared_ptr<spdlog::lo
                        std::uint16_t network_queues)
     : logger_(std::move(logger)), faults_(net::parse_faults(options.faults)) {
   refuse_in_forked_child();
+  if (options.aggregators.empty()) {
+    first_opened_in = fork_generation();
+    return;
+  }
   plan(options, network_queues);
   plan_memory(options);
   if (options.shared_memory) {
@@ -134,9 +138,6 @@ void Attachment::start_memory(const ContextOptions& options,
 
 /// Decides which ports there will be and which aggregators are behind which.
 void Attachment::plan(const ContextOptions& options, std::uint16_t network_queues) {
-  if (options.aggregators.empty())
-    throw Error(ErrorCode::kInvalidArgument,
-                "no aggregator is named: set ContextOptions::aggregators or SLUICE_AGGREGATORS");
   for (const std::string& text : options.aggregators) {
     Target target;
     target.name = text;
@@ -158,7 +159,7 @@ void Attachment::plan(const ContextOptions& options, std::uint16_t network_queue
     integrity_ |= options.integrity == "auto";
     claims_.push_back(config::Claim::on_udp_port(link.port.ipv4, kWorkerUdpPort));
   }
-  payload_bytes_ = static_cast<std::uint16_t>(smallest_mtu - kIpAndUdpBytes);
+  payload_bytes_ = payload_bytes_of(smallest_mtu);
 }
 
 /// The link that leads to an address: a new one unless there is one already.

@@ -26,16 +26,30 @@
 
 namespace sluice {
 
+/// Of the largest datagram in an IP packet of `mtu` bytes.
+constexpr std::uint16_t payload_bytes_of(std::uint16_t mtu) {
+  return static_cast<std::uint16_t>(mtu - net::kIpv4Bytes - net::kUdpBytes);
+}
+
 class Attachment {
  public:
-  /// Opens memory and ports, that of the network with so many queues. Throws kInvalidArgument,
-  /// kUnavailable.
+  /// Opens memory and ports, that of the network with so many queues; none where no aggregator is
+  /// named. Throws kInvalidArgument, kUnavailable.
   Attachment(const ContextOptions& options, std::shared_ptr<spdlog::logger> logger,
              std::uint16_t network_queues = 1);
   Attachment(const Attachment&) = delete;
   Attachment& operator=(const Attachment&) = delete;
 
+  /// False where no aggregator is named: then there are neither packet memory nor ports.
+  bool has_ports() const { return io_ != nullptr; }
   net::DatagramIo& io() { return *io_; }
+  void flush() {
+    if (io_) io_->flush();
+  }
+  /// As DatagramIo's; of no ports there is nothing to tell.
+  bool arm(net::RxEvents& events) { return !io_ || io_->arm(events); }
+  bool tells() const { return io_ && io_->tells(); }
+  bool has_backlog() const { return io_ && io_->has_backlog(); }
 
   /// For a caller that polls with several threads: an io for each queue of a port, none of which is
   /// io()'s any more. They share the packet memory, and must be gone before this object. Throws

@@ -6,48 +6,15 @@
 #include <utility>
 
 #include "common/base/ids.hpp"
-#include "common/base/limits.hpp"
 #include "worker/derived_job.hpp"
 
 namespace sluice {
 namespace {
 
-/// The job's own failure bounds the wait.
-constexpr Duration kAsLongAsTheJobLives = std::chrono::hours(24 * 365 * 100);
-
-std::uint16_t streams_of(const Session& session) {
-  const std::uint32_t channels = std::uint32_t{session.ranks} * (session.ranks - 1u);
-  const auto share = static_cast<std::uint16_t>(std::clamp<std::uint32_t>(
-      limits::kStreamsOfAllChannels / channels, 1, limits::kMaxChannelStreams));
-  return std::min(session.streams, std::max(share, session.shards));
-}
-
 /// The same on both sides, and another for each route and each generation of a job.
 std::uint32_t job_of(Route route, std::uint32_t job, std::uint64_t generation) {
   static_assert(kMaxRanks <= 256);
   return derived_job(job, generation, std::uint32_t{route.from} << 8 | route.to);
-}
-
-worker::EngineConfig config_of(Route route, bool sends, const Channel::Parent& parent) {
-  worker::EngineConfig config = parent.config;
-  config.job = job_of(route, parent.config.job, parent.session.generation);
-  config.rank = Rank{static_cast<std::uint16_t>(sends ? 0 : 1)};
-  config.ranks = 2;
-  config.block_elements = parent.session.block_elements;
-  config.payload_bytes = parent.session.payload_bytes;
-  config.streams = streams_of(parent.session);
-  config.history = limits::kChannelHistory;
-  config.join_timeout = kAsLongAsTheJobLives;
-  config.authenticate_packets = parent.session.authenticated;
-  config.encrypt_packets = parent.session.encrypted;
-  config.slots_id = 0;  // messages go in packets
-  config.results = nullptr;
-  const worker::KnownAs of_parent = parent.config.known_as();
-  config.alias = worker::KnownAs{.job = of_parent.job,
-                                 .ranks = {Rank{route.from}, Rank{route.to}},
-                                 .told = of_parent.told_of_part(std::to_string(route.from) +
-                                                                "-to-" + std::to_string(route.to))};
-  return config;
 }
 
 std::string text_of(Route route) {
@@ -77,55 +44,51 @@ Error explained(const Error& error, Route route) {
 
 }  // namespace
 
-Channel::Channel(Progress& progress, Route route, const Parent& parent, Time now,
-                 net::DatagramIo& io)
+Channel::Channel(Progress& progress, Route route, const Parent& parent, Time now)
     : progress_(progress),
       route_(route),
-      sends_(parent.config.rank.value == route.from),
-      reserved_(progress.reserve_buffers(
-          parent.config.known_as().name() + ": a channel " + text_of(route),
-          streams_of(parent.session), limits::kChannelHistory, parent.config.secret != nullptr)),
+      sends_(parent.membership.rank().value == route.from),
+      membership_(parent.membership.join_pair(pair(parent), now)),
       timeline_(parent.timeline) {
-  join(parent, now, io);
-  try {
-    progress_.add(*this, parent.config.known_as().name() + ": a channel " + text_of(route));
-  } catch (...) {
-    progress_.release_buffers(reserved_);
-    throw;
-  }
+  progress_.add(*this, parent.known_as.name() + ": a channel " + text_of(route));
 }
 
 Channel::~Channel() {
   progress_.remove(*this);
-  progress_.release_buffers(reserved_);
 }
 
-void Channel::join(const Parent& parent, Time now, net::DatagramIo& io) {
-  const worker::Counters before = engine_ ? engine_->counters() : worker::Counters{};
-  engine_ = std::make_unique<WorkerEngine>(config_of(route_, sends_, parent), parent.aggregators);
-  engine_->count_on(before);
-  engine_->tell_begun(timeline_.is_on());
-  engine_->start(now, io);
+Membership::Pair Channel::pair(const Parent& parent) const {
+  const worker::KnownAs& of_job = parent.known_as;
+  return {.job = job_of(route_, parent.membership.job(), parent.membership.session().generation),
+          .alias = {.job = of_job.job,
+                    .ranks = {Rank{route_.from}, Rank{route_.to}},
+                    .told = of_job.told_of_part(std::to_string(route_.from) + "-to-" +
+                                                std::to_string(route_.to))},
+          .first = Rank{route_.from},
+          .second = Rank{route_.to}};
 }
 
-void Channel::rejoin(const Parent& parent, Time now, net::DatagramIo& io) {
+void Channel::rejoin(const Parent& parent, Time now) {
   assert(waits_in_vain());
-  progress_.logger()->debug("{}: messages {} wait on for the other rank",
-                            parent.config.known_as().name(), text_of(route_));
-  join(parent, now, io);
+  progress_.logger()->debug("{}: messages {} wait on for the other rank", parent.known_as.name(),
+                            text_of(route_));
+  const worker::Counters before = membership_->counters();
+  membership_.reset();  // what it has reserved is reserved again
+  membership_ = parent.membership.join_pair(pair(parent), now);
+  membership_->count_on(before);
+  membership_->tell_begun(timeline_.is_on());
 }
 
 bool Channel::waits_in_vain() const {
-  const auto& why = engine_->abort_info();
+  const auto& why = membership_->abort_info();
   return submitted_ == 0 && why && why->reason == wire::AbortReason::kAbsent;
 }
 
 bool Channel::is_joining() const {
-  return engine_->state() == WorkerEngine::State::kJoining || waits_in_vain();
+  return membership_->state() == Membership::State::kJoining || waits_in_vain();
 }
 
-void Channel::post(const worker::OpRequest& request, std::shared_ptr<Work::State> state,
-                   Attachment& attachment, Time now) {
+void Channel::post(const worker::OpRequest& request, std::shared_ptr<Work::State> state, Time now) {
   state->member = this;
   state->op = submitted_ + queue_.size();
   state->recorded = timeline_.called(sends_ ? "send" : "recv", request, state->started,
@@ -133,11 +96,11 @@ void Channel::post(const worker::OpRequest& request, std::shared_ptr<Work::State
   works_.add(std::move(state));
   queue_.push_back(request);
   next_overdue_ = std::min(next_overdue_, request.timeout.due);
-  after_turn(attachment, now);
+  after_turn(now);
 }
 
 void Channel::set_timeout(OpNumber op, const worker::OpTimeout& timeout) {
-  if (op < submitted_) return engine_->set_timeout(op, timeout);
+  if (op < submitted_) return membership_->set_timeout(op, timeout);
   queue_[op - submitted_].timeout = timeout;
   next_overdue_ = std::min(next_overdue_, timeout.due);
 }
@@ -151,7 +114,8 @@ std::optional<AbortInfo> Channel::find_overdue(Time now) {
                      .value_a = limit_ms,
                      .op = op};
   };
-  if (const auto& why = engine_->abort_info(); why && why->reason == wire::AbortReason::kOpTimedOut)
+  if (const auto& why = membership_->abort_info();
+      why && why->reason == wire::AbortReason::kOpTimedOut)
     return of(why->op, why->value_a);
   if (now < next_overdue_) return std::nullopt;
   next_overdue_ = kNever;
@@ -164,46 +128,63 @@ std::optional<AbortInfo> Channel::find_overdue(Time now) {
   return std::nullopt;
 }
 
-bool Channel::after_turn(Attachment& attachment, Time now) {
+bool Channel::after_turn(Time now) {
+  if (ended_) return finish_ended();
   if (!overdue_) overdue_ = find_overdue(now);
   if (overdue_) return false;
   if (is_joining()) return false;
   const bool starts = !queue_.empty();
   for (; !queue_.empty(); queue_.pop_front()) {
-    [[maybe_unused]] const OpNumber op = engine_->submit(queue_.front(), now, attachment.io());
+    const worker::OpRequest& request = queue_.front();
+    [[maybe_unused]] const OpNumber op =
+        membership_->submit(request, {&request.element_count, 1}, now);
     assert(op == submitted_);
     ++submitted_;
   }
-  if (engine_->has_begun()) works_.run(engine_->take_begun(), now);
-  if (!engine_->has_completions()) return starts;
-  std::vector<worker::Completion> completions = engine_->take_completions();
+  if (membership_->has_begun()) works_.run(membership_->take_begun(), now);
+  if (!membership_->has_completions()) return starts;
+  std::vector<worker::Completion> completions = membership_->take_completions();
   for (worker::Completion& completion : completions)
     if (completion.error) completion.error = explained(*completion.error, route_);
   works_.finish(std::move(completions));
   return true;
 }
 
-/// Also what failed a moment ago: that the job failed is why.
-void Channel::end(const Error& why, net::DatagramIo& io, Departure departure) {
+void Channel::end(const Error& why, Departure departure, Time now) {
+  if (ended_) return;
+  ended_ = why;
+  std::vector<worker::Completion> never_begun;
+  for (std::size_t i = 0; i < queue_.size(); ++i)
+    never_begun.push_back(
+        {.op = submitted_ + i, .statistics = {}, .error = why.of_op(submitted_ + i)});
   queue_.clear();
-  engine_->abort(why, io, cause_of(wire::AbortReason::kRankAborted, engine_->rank(), departure));
-  std::vector<worker::Completion> completions = engine_->take_completions();
+  works_.finish(std::move(never_begun));
+  membership_->abort(why, cause_of(wire::AbortReason::kRankAborted, membership_->rank(), departure),
+                     now);
+  finish_ended();
+}
+
+/// Also what failed a moment ago: that the job failed is why.
+bool Channel::finish_ended() {
+  std::vector<worker::Completion> completions = membership_->take_completions();
   for (worker::Completion& completion : completions)
-    if (completion.error) completion.error = why.of_op(completion.op);
+    if (completion.error) completion.error = ended_->of_op(completion.op);
+  const bool any = !completions.empty();
   works_.finish(std::move(completions));
-  works_.fail(why);
+  return any;
 }
 
 std::optional<Rank> Channel::straggler() const {
   const Rank other{static_cast<std::uint16_t>(sends_ ? 1 : 0)};
-  if (works_.empty() || !(is_joining() || engine_->awaited().contains(other))) return std::nullopt;
+  if (works_.empty() || !(is_joining() || membership_->awaited().contains(other)))
+    return std::nullopt;
   return Rank{sends_ ? route_.to : route_.from};
 }
 
 std::vector<std::uint16_t> Channel::stragglers(OpNumber op) const {
   if (is_joining()) return {sends_ ? route_.to : route_.from};
   std::vector<std::uint16_t> ranks;
-  engine_->awaited(op).for_each(
+  membership_->awaited(op).for_each(
       [&](Rank rank) { ranks.push_back(rank == Rank{0} ? route_.from : route_.to); });
   std::sort(ranks.begin(), ranks.end());
   return ranks;

@@ -1,5 +1,5 @@
-// The messages that one rank of a job sends to another: a job of these two at the same aggregators,
-// in which a message is a broadcast by rank 0, the sender.
+// The messages that one rank of a job sends to another: a job of these two, joined the same way, in
+// which a message is a broadcast by rank 0, the sender.
 //
 // It begins with the first call and lives as long as the job that it belongs to. Until the other
 // rank is there, too, calls queue up: whoever comes first waits without bound, and joins again when
@@ -18,7 +18,6 @@
 #include <deque>
 #include <memory>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "common/protocol/abort_info.hpp"
@@ -38,28 +37,26 @@ struct Route {
 /// The side of a channel that one rank has. All calls with the turn held.
 class Channel final : public Member {
  public:
-  /// The job that it belongs to.
+  /// The job that it belongs to, which is active.
   struct Parent {
-    worker::EngineConfig config;
-    Session session;
-    std::span<const Endpoint> aggregators;
+    Membership& membership;
+    const worker::KnownAs& known_as;
     JobTimeline& timeline;
   };
 
   /// Begins to join. Throws kUnavailable where there are too few packet buffers.
-  Channel(Progress& progress, Route route, const Parent& parent, Time now, net::DatagramIo& io);
+  Channel(Progress& progress, Route route, const Parent& parent, Time now);
   ~Channel() override;
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
 
   /// Starts a message, or fails it if the channel has failed. `request` is a broadcast as this side
   /// of a job of two has it.
-  void post(const worker::OpRequest& request, std::shared_ptr<Work::State> state,
-            Attachment& attachment, Time now);
+  void post(const worker::OpRequest& request, std::shared_ptr<Work::State> state, Time now);
 
   /// The aggregator did not want to wait for the other side any longer: rejoin() is due.
   bool waits_in_vain() const;
-  void rejoin(const Parent& parent, Time now, net::DatagramIo& io);
+  void rejoin(const Parent& parent, Time now);
 
   /// A message was not done within its time-out: the job is to end with this. Until end() its
   /// messages stay pending.
@@ -68,38 +65,38 @@ class Channel final : public Member {
   /// The other side, if messages wait for it, as far as is known.
   std::optional<Rank> straggler() const;
   std::size_t pending_messages() const { return works_.size(); }
-  const worker::Counters& counters() const { return engine_->counters(); }
+  const worker::Counters& counters() const { return membership_->counters(); }
 
   bool pending() const { return !works_.empty(); }
-  bool over() const { return engine_->over(); }
+  bool over() const { return membership_->over(); }
   /// Begins to leave. No message may be pending.
-  void leave(Time now, net::DatagramIo& io, Departure departure) {
-    engine_->leave(now, io, departure);
-  }
-  /// The other side is told, and pending messages fail with `why`.
-  void end(const Error& why, net::DatagramIo& io, Departure departure);
+  void leave(Time now, Departure departure) { membership_->leave(now, departure); }
+  /// The other side is told, and pending messages fail with `why`, some of them later: once nobody
+  /// can reach their tensors any more.
+  void end(const Error& why, Departure departure, Time now);
 
  private:
-  WorkerEngine& engine() override { return *engine_; }
-  bool after_turn(Attachment& attachment, Time now) override;
+  Membership& membership() override { return *membership_; }
+  bool after_turn(Time now) override;
   std::vector<std::uint16_t> stragglers(OpNumber op) const override;
   double progress(OpNumber op) const override {
-    return op < submitted_ ? engine_->progress(op) : 0;
+    return op < submitted_ ? membership_->progress(op) : 0;
   }
   void set_timeout(OpNumber op, const worker::OpTimeout& timeout) override;
 
-  void join(const Parent& parent, Time now, net::DatagramIo& io);
+  Membership::Pair pair(const Parent& parent) const;
   bool is_joining() const;
   std::optional<AbortInfo> find_overdue(Time now);
+  bool finish_ended();
 
   Progress& progress_;
   const Route route_;
   const bool sends_;
-  const std::size_t reserved_;
-  std::unique_ptr<WorkerEngine> engine_;
+  std::unique_ptr<Membership> membership_;
   std::deque<worker::OpRequest> queue_;  // of messages that wait for the other side
   Time next_overdue_ = kNever;           // none of them is overdue before
   std::optional<AbortInfo> overdue_;
+  std::optional<Error> ended_;  // why the job ended
   OpNumber submitted_ = 0;
   JobTimeline& timeline_;
   OpenWorks works_{timeline_};

@@ -7,9 +7,10 @@
 #include "common/base/random_id.hpp"
 #include "common/base/version.hpp"
 #include "common/protocol/keyed.hpp"
-#include "common/protocol/slots.hpp"
+#include "worker/aggregator_membership.hpp"
 #include "worker/context.hpp"
 #include "worker/environment.hpp"
+#include "worker/host/membership.hpp"
 #include "worker/op_request.hpp"
 #include "worker/sparse_sum.hpp"
 
@@ -29,37 +30,6 @@ worker::KnownAs known_as(const JobId& job) {
   return {.job = job.name() + " (" + number + ")", .told = job.name()};
 }
 
-worker::EngineConfig engine_config(const JobOptions& options, const worker::KnownAs& known_as,
-                                   std::shared_ptr<const Secret> secret, Attachment& attachment) {
-  worker::EngineConfig config;
-  config.job = options.job;
-  config.alias = known_as;
-  config.rank = Rank{options.rank};
-  config.ranks = options.world_size;
-  config.block_elements = options.block_elements;
-  config.streams = options.streams;
-  config.history = options.history;
-  config.payload_bytes = attachment.payload_bytes();
-  config.join_timeout = options.join_timeout;
-  config.aggregator_timeout = options.aggregator_timeout;
-  config.rto.min = options.retransmit_timeout_min;
-  config.round_trip_max = options.round_trip_max;
-  config.integrity = attachment.computes_integrity();
-  config.secret = std::move(secret);
-  config.authenticate_packets = options.authenticate_packets || options.encrypt_packets;
-  config.encrypt_packets = options.encrypt_packets;
-  config.build = build_id();
-  config.unique = random_id;
-  config.locate = [&attachment](std::uint16_t shard, unsigned attempt) {
-    return attachment.locate(shard, attempt, Progress::now());
-  };
-  for (std::size_t shard = 0; shard < attachment.aggregators(); ++shard) {
-    config.aggregator_names.push_back(attachment.name_of(shard));
-    config.addresses.push_back(attachment.addresses_of(shard));
-  }
-  return config;
-}
-
 TimelineJob timeline_job(const JobOptions& options, const worker::KnownAs& known_as) {
   return {.id = options.job,
           .name = known_as.name() + ", rank " + std::to_string(options.rank) + " of " +
@@ -70,9 +40,6 @@ JobOptions without_secret(JobOptions options) {
   options.secret.clear();
   return options;
 }
-
-/// A daemon answers at once, unless it has much to do.
-constexpr std::chrono::milliseconds kSharingTime{1'000};
 
 struct Tensors {
   const void* input = nullptr;
@@ -116,7 +83,6 @@ Communicator::Impl::Impl(std::shared_ptr<Progress> progress, const JobOptions& j
       progress_(std::move(progress)),
       secret_(secret_of(job)),
       timeline_(progress_->timeline(), timeline_job(options, known_as_)) {
-  find_aggregators();
   join();
 }
 
@@ -126,7 +92,6 @@ Communicator::Impl::Impl(std::shared_ptr<Progress> progress, const Split& split)
       progress_(std::move(progress)),
       secret_(split.secret),
       timeline_(progress_->timeline(), timeline_job(options, known_as_)) {
-  find_aggregators();
   join();
   progress_->logger()->info("{}: joined as rank {} of {}", known_as_.name(), options.rank,
                             options.world_size);
@@ -161,170 +126,67 @@ bool Communicator::Impl::await(Done&& done, Time deadline, Says&& waits_for) {
               known_as_.name() + ": the join was interrupted while it waited for " + waits_for());
 }
 
-/// Waits until every aggregator's link is up and its address known.
-void Communicator::Impl::find_aggregators() {
-  const Time deadline = after(Progress::now(), options.join_timeout);
-  std::size_t found = 0;
-  std::string missing;
-  Time next_look{};
-  const auto look = [&] {
-    if (Progress::now() < next_look) return false;
-    next_look = after(Progress::now(), std::chrono::milliseconds(1));
-    progress_->with_turn([&](Attachment& attachment, Time now) {
-      while (found < attachment.aggregators()) {
-        const auto endpoint = attachment.find(found, now);
-        if (!endpoint) {
-          missing = std::to_string(found) + " at " + attachment.name_of(found);
-          return;
-        }
-        aggregators_.push_back(*endpoint);
-        ++found;
-      }
-    });
-    return found == progress_->aggregators();
-  };
-  if (await(look, deadline, [&] { return "aggregator " + missing + " to be reachable"; })) return;
-  std::string why;
-  progress_->with_turn(
-      [&](Attachment& attachment, Time) { why = attachment.why_unreachable(found); });
-  throw Error(ErrorCode::kAggregatorLost,
-              known_as_.name() + ": aggregator " + missing + " is unreachable within " +
-                  std::to_string(options.join_timeout.count()) + " ms" + why);
-}
-
-/// Slots for the job's blocks, if this process shares memory: for what the job asks, or for what an
-/// aggregator gives a job that asks for nothing.
-void Communicator::Impl::share_memory(worker::EngineConfig& config, Attachment& attachment) {
-  SharedMemory* const shared = attachment.shared_memory();
-  const auto is_local = [&](const Endpoint& aggregator) {
-    return !attachment.vhost_directory_of(aggregator.port_id).empty();
-  };
-  if (shared == nullptr || config.authenticate_packets ||
-      std::none_of(aggregators_.begin(), aggregators_.end(), is_local))
-    return;
-  Session most;
-  const auto shards = static_cast<std::uint16_t>(aggregators_.size() * attachment.lanes());
-  most.shards = shards;
-  most.streams =
-      config.streams != 0 ? config.streams : std::max(limits::kReferencedStreams, shards);
-  most.history = config.history != 0 ? config.history : limits::kReferencedHistory;
-  try {
-    slots_.emplace("sluice-slots", ContributionSlots<std::byte>::bytes_for(most),
-                   memory::OwnRegion::Writers::kTrusted);
-  } catch (const Error& error) {
-    progress_->logger()->info("{}: blocks go in packets: {}", known_as_.name(), error.what());
-    return;
+/// Without aggregators all ranks are on this host.
+std::unique_ptr<Membership> Communicator::Impl::begin_to_join(Attachment& attachment, Time now) {
+  if (!attachment.has_ports()) {
+    if (options.local_world_size != 0 && options.local_world_size < options.world_size)
+      throw Error(ErrorCode::kInvalidArgument,
+                  known_as_.name() + ": " + std::to_string(options.local_world_size) + " of " +
+                      std::to_string(options.world_size) +
+                      " ranks are on this host, and ranks of several hosts need aggregators: set "
+                      "ContextOptions::aggregators or SLUICE_AGGREGATORS");
+    const ContextOptions& context = progress_->options();
+    const std::uint32_t mtu = context.mtu != 0 ? context.mtu : defaults::kVhostMtu;
+    return std::make_unique<worker::host::Membership>(
+        worker::host::Membership::Surroundings{
+            .host = context.host.empty() ? "localhost" : context.host,
+            .payload_bytes = payload_bytes_of(static_cast<std::uint16_t>(mtu)),
+            .logger = progress_->logger()},
+        options, known_as_, secret_, now);
   }
-  shared->share(*slots_);
-  config.slots_id = slots_->id();
-  config.slots = slots_->bytes();
-  offered_ = {.job = config.job,
-              .slots = config.slots_id,
-              .results_bytes = ResultSlots<std::byte>::bytes_for(most)};
-  config.results = [shared, &attachment, offered = offered_](
-                       const Endpoint& at) -> std::optional<worker::EngineConfig::Results> {
-    const std::string directory = attachment.vhost_directory_of(at.port_id);
-    if (directory.empty()) return std::nullopt;
-    SharedMemory::OfJob at_lane = offered;
-    at_lane.lane = at.lane;
-    return shared->results(directory, at_lane);
-  };
-  config.place_of = [shared](std::span<const std::byte> tensor) {
-    return shared->place_of(tensor);
-  };
-}
-
-void Communicator::Impl::share_no_more(Attachment& attachment) {
-  if (slots_) attachment.shared_memory()->forget(*slots_, options.job);
-  slots_.reset();
-}
-
-/// Until every daemon of this machine has mapped this rank's slots, or says why not. Whoever shares
-/// nothing is joined all the same: blocks go in packets then.
-void Communicator::Impl::await_shared_memory(const worker::EngineConfig& config) {
-  if (!config.results) return;
-  const Time deadline = after(Progress::now(), kSharingTime);
-  std::string problem, unanswered;
-  const auto shared = [&] {
-    bool all = true;
-    progress_->with_turn([&](Attachment& attachment, Time) {
-      for (const Endpoint& aggregator : aggregators_) {
-        const std::string directory = attachment.vhost_directory_of(aggregator.port_id);
-        SharedMemory& memory = *attachment.shared_memory();
-        if (!directory.empty() && memory.is_ready(directory, offered_)) continue;
-        all = false;
-        unanswered = directory;
-        if (!problem.empty()) continue;
-        problem =
-            directory.empty() ? "an aggregator is on the network" : memory.problem_with(directory);
-      }
-    });
-    return all || !problem.empty();
-  };
-  if (!progress_->drive(shared, deadline))
-    problem = "the daemon of vhost:" + unanswered + " does not answer about shared memory";
-  if (!problem.empty())
-    progress_->logger()->info("{}: blocks go in packets: {}", known_as_.name(), problem);
+  return std::make_unique<AggregatorMembership>(*progress_, attachment, options, known_as_, secret_,
+                                                now);
 }
 
 void Communicator::Impl::join() {
-  worker::EngineConfig config;
+  using State = Membership::State;
   const Time began = Progress::now();
   progress_->with_turn([&](Attachment& attachment, Time now) {
     progress_->joins_as(options.rank, now);
     timeline_.instant("join", {}, now);
-    config = engine_config(options, known_as_, secret_, attachment);
-    share_memory(config, attachment);
-  });
-  await_shared_memory(config);
-  progress_->with_turn([&](Attachment& attachment, Time now) {
-    engine_ = std::make_unique<WorkerEngine>(std::move(config), aggregators_);
+    membership_ = begin_to_join(attachment, now);
     try {
       progress_->add(*this, known_as_.name());
     } catch (const Error&) {  // this context has joined the job already
-      share_no_more(attachment);
+      membership_.reset();
       throw;
     }
-    engine_->start(now, attachment.io());
   });
-  bool joining = true;
+  State state = State::kJoining;
   const auto joined = [&] {
-    progress_->with_turn(
-        [&](Attachment&, Time) { joining = engine_->state() == WorkerEngine::State::kJoining; });
-    return !joining;
+    progress_->with_turn([&](Attachment&, Time) { state = membership_->state(); });
+    return state != State::kJoining;
   };
   std::optional<Error> interrupted;
   try {
-    await(joined, kNever, [&] {  // the engine has bounds of its own
-      return progress_->with_turn([&](Attachment&, Time) { return engine_->waits_for(); });
+    await(joined, kNever, [&] {  // it has bounds of its own
+      return progress_->with_turn([&](Attachment&, Time) { return membership_->waits_for(); });
     });
   } catch (const Error& error) {
     interrupted = error;
   }
   std::optional<Error> failure;
   progress_->with_turn([&](Attachment& attachment, Time now) {
-    if (interrupted) engine_->abort(*interrupted, attachment.io());
-    failure = engine_->failure();
-    try {
-      const Session& session = engine_->session();
-      if (!failure)
-        reserved_ = progress_->reserve_buffers(known_as_.name(), session.streams, session.history,
-                                               secret_ != nullptr);
-    } catch (const Error& error) {
-      failure = error;
-      engine_->abort(error, attachment.io(),
-                     AbortInfo{.reason = wire::AbortReason::kNoMemory,
-                               .rank_a = Rank{static_cast<std::uint16_t>(options.rank)}});
-    }
+    if (interrupted) membership_->abort(*interrupted, std::nullopt, now);
+    failure = membership_->failure();
     if (failure) {
       if (failure->code() == ErrorCode::kAggregatorLost)
         failure = with(*failure, attachment.rival_claims());
       timeline_.failed("join failed", *failure, now);
       progress_->remove(*this);
-      engine_.reset();
-      share_no_more(attachment);
+      membership_.reset();
     } else {
-      session_ = engine_->session();
+      session_ = membership_->session();
       const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(now - began);
       timeline_.instant(
           "joined", TimelineFacts().add("took_ms", static_cast<std::uint64_t>(took.count())), now);
@@ -337,7 +199,7 @@ void Communicator::Impl::join() {
 /// A daemon of another build may do well; where something does not, that is the first question.
 void Communicator::Impl::tell_builds() {
   std::vector<std::string> others;
-  progress_->with_turn([&](Attachment&, Time) { others = engine_->other_builds(); });
+  progress_->with_turn([&](Attachment&, Time) { others = membership_->other_builds(); });
   for (const std::string& other : others)
     progress_->logger()->warn("{}: {}, this library of {}: use one build", known_as_.name(), other,
                               build_id());
@@ -360,10 +222,18 @@ void Communicator::Impl::start(worker::OpRequest request, std::span<const std::u
   request.root = static_cast<std::uint16_t>(root);
   worker::lay_out(request, {options.rank, options.world_size}, counts);
   worker::check(request, std::string(name(request.collective)), session_);
+  refuse_what_cannot_be(request);
   worker::begin_copies(request, session_);
   request.timeout = timeout_of(*state);
-  progress_->with_turn(
-      [&](Attachment& attachment, Time now) { submit(request, state, attachment, now); });
+  progress_->with_turn([&](Attachment&, Time now) { submit(request, counts, state, now); });
+}
+
+void Communicator::Impl::refuse_what_cannot_be(const worker::OpRequest& request) const {
+  if (!request.keyed && !request.device) return;  // all others can
+  const std::string why =
+      progress_->with_turn([&](Attachment&, Time) { return membership_->why_not(request); });
+  if (!why.empty())
+    throw Error(ErrorCode::kUnavailable, std::string(name(request.collective)) + ": " + why);
 }
 
 SplitWork Communicator::Impl::split(SplitKind kind, std::int32_t color, std::int32_t key) {
@@ -421,6 +291,7 @@ SparseWork Communicator::Impl::start(const SparseTensor& tensor, std::uint64_t k
   keyed.threshold = options.threshold == 0 ? 0 : options.threshold;  // and -0 is 0
   keyed.sums = &sparse.received;
   keyed.key_bound = key_bound;
+  refuse_what_cannot_be(request);
   worker::check(request, call, session_);  // all but keys and rows
   if (tensor.row_elements == 0 || tensor.row_elements > kMostRowElements)
     refuse("row_elements is " + std::to_string(tensor.row_elements) + "; 1..2^40 expected");
@@ -456,8 +327,7 @@ SparseWork Communicator::Impl::start(const SparseTensor& tensor, std::uint64_t k
     keyed.keys = sparse.own_keys;
     keyed.key_bound *= parts;
   }
-  progress_->with_turn(
-      [&](Attachment& attachment, Time now) { submit(request, state, attachment, now); });
+  progress_->with_turn([&](Attachment&, Time now) { submit(request, {}, state, now); });
   return SparseWork(state);
 }
 
@@ -471,17 +341,17 @@ std::string_view name_of(const worker::OpRequest& request, const Work::State& st
 }  // namespace
 
 void Communicator::Impl::submit(const worker::OpRequest& request,
-                                const std::shared_ptr<Work::State>& state, Attachment& attachment,
-                                Time now) {
+                                std::span<const std::uint64_t> counts,
+                                const std::shared_ptr<Work::State>& state, Time now) {
   state->member = this;
   state->recorded = timeline_.called(name_of(request, *state), request, state->started);
-  state->op = engine_->submit(request, now, attachment.io());
+  state->op = membership_->submit(request, counts, now);
   state->kind = request.collective;
   if (!request.keyed && !wire::moves(request.collective))
     state->block_bytes = request.wire_type().bytes(
-        engine_->block_elements(request.tensor_type(), request.block_elements));
+        fitting_block_elements(session_, request.block_elements, request.tensor_type()));
   works_.add(state);
-  after_turn(attachment, now);
+  after_turn(now);
 }
 
 Work Communicator::Impl::post(bool sends, std::int32_t peer, worker::OpRequest request,
@@ -495,16 +365,17 @@ Work Communicator::Impl::post(bool sends, std::int32_t peer, worker::OpRequest r
   const auto end = static_cast<std::uint16_t>(sends ? 0 : 1);
   worker::lay_out(request, {.rank = end, .ranks = 2}, {&count, 1});
   worker::check(request, call, session_);
+  refuse_what_cannot_be(request);
   worker::begin_copies(request, session_);
   const auto other = static_cast<std::uint16_t>(peer);
   const Route route = sends ? Route{options.rank, other} : Route{other, options.rank};
   const auto state = new_work();
   request.timeout = timeout_of(*state);
-  progress_->with_turn([&](Attachment& attachment, Time now) {
-    if (engine_->state() == WorkerEngine::State::kActive)
-      channel_of(route, attachment, now).post(request, state, attachment, now);
+  progress_->with_turn([&](Attachment&, Time now) {
+    if (membership_->state() == Membership::State::kActive)
+      channel_of(route, now).post(request, state, now);
     else
-      submit(request, state, attachment, now);  // the engine says why it cannot be
+      submit(request, {&count, 1}, state, now);  // the membership says why it cannot be
   });
   return Work(state);
 }
@@ -516,49 +387,43 @@ std::shared_ptr<Work::State> Communicator::Impl::new_work() const {
   return state;
 }
 
-Channel& Communicator::Impl::channel_of(Route route, Attachment& attachment, Time now) {
+Channel& Communicator::Impl::channel_of(Route route, Time now) {
   auto found = channels_.find(route);
   if (found == channels_.end()) {
-    auto opened =
-        std::make_unique<Channel>(*progress_, route, as_parent(attachment), now, attachment.io());
+    auto opened = std::make_unique<Channel>(*progress_, route, as_parent(), now);
     found = channels_.emplace(route, std::move(opened)).first;
   }
   return *found->second;
 }
 
-Channel::Parent Communicator::Impl::as_parent(Attachment& attachment) {
-  return {engine_config(options, known_as_, secret_, attachment), engine_->session(), aggregators_,
-          timeline_};
-}
-
-bool Communicator::Impl::after_turn(Attachment& attachment, Time now) {
+bool Communicator::Impl::after_turn(Time now) {
   for (const auto& [route, channel] : channels_)
-    if (const auto& why = channel->overdue(); why && !engine_->over())
-      engine_->abort(known_as_.error_of(*why), attachment.io(), why);
+    if (const auto& why = channel->overdue(); why && !membership_->over())
+      membership_->abort(known_as_.error_of(*why), why, now);
   publish_failure(now);
   record_recovery(now);
   if (now >= wait_.look_due) tell_wait(now);
-  if (engine_->has_begun()) works_.run(engine_->take_begun(), now);
-  const bool completes = engine_->has_completions();
-  if (completes) works_.finish(engine_->take_completions());
+  if (membership_->has_begun()) works_.run(membership_->take_begun(), now);
+  const bool completes = membership_->has_completions();
+  if (completes) works_.finish(membership_->take_completions());
   for (const auto& [route, channel] : channels_) {
-    if (engine_->failure())
-      channel->end(*engine_->failure(), attachment.io(), departure());
-    else if (channel->waits_in_vain() && engine_->state() == WorkerEngine::State::kActive)
-      channel->rejoin(as_parent(attachment), now, attachment.io());
+    if (membership_->failure())
+      channel->end(*membership_->failure(), departure(), now);
+    else if (channel->waits_in_vain() && membership_->state() == Membership::State::kActive)
+      channel->rejoin(as_parent(), now);
   }
   return completes;
 }
 
 std::vector<std::uint16_t> Communicator::Impl::stragglers(OpNumber op) const {
   std::vector<std::uint16_t> ranks;
-  engine_->awaited(op).for_each([&](Rank rank) { ranks.push_back(rank.value); });
+  membership_->awaited(op).for_each([&](Rank rank) { ranks.push_back(rank.value); });
   return ranks;
 }
 
 std::vector<std::uint16_t> Communicator::Impl::stragglers() const {
   return progress_->with_turn([&](Attachment&, Time) {
-    RankSet awaited = engine_->awaited();
+    RankSet awaited = membership_->awaited();
     for (const auto& [route, channel] : channels_)
       if (const auto other = channel->straggler()) awaited.insert(*other);
     std::vector<std::uint16_t> ranks;
@@ -568,17 +433,15 @@ std::vector<std::uint16_t> Communicator::Impl::stragglers() const {
 }
 
 std::optional<JobFigures> Communicator::Impl::figures() const {
-  JobFigures all{.job = engine_->job(),
-                 .rank = engine_->rank(),
-                 .ranks = engine_->ranks(),
-                 .has_failed = engine_->failure().has_value(),
+  JobFigures all{.job = membership_->job(),
+                 .rank = membership_->rank(),
+                 .ranks = membership_->ranks(),
+                 .has_failed = membership_->failure().has_value(),
                  .ops_pending = works_.size(),
-                 .running_streams = engine_->running_streams(),
-                 .counters = engine_->counters(),
+                 .running_streams = membership_->running_streams(),
+                 .counters = membership_->counters(),
                  .ops = works_.totals()};
-  engine_->for_each_path([&](const RetransmissionTimeout& rto, const CongestionWindow& window) {
-    all.paths.push_back({static_cast<std::uint16_t>(window.width()), rto.smoothed(), rto.value()});
-  });
+  all.paths = membership_->paths();
   return all;
 }
 
@@ -598,7 +461,7 @@ JobStatistics Communicator::Impl::statistics() const {
       all.rejoins += counters.rejoins;
       all.rounds_replayed += counters.rounds_replayed;
     };
-    add(engine_->counters(), works_.size());
+    add(membership_->counters(), works_.size());
     for (const auto& [route, channel] : channels_)
       add(channel->counters(), channel->pending_messages());
     return all;
@@ -614,20 +477,19 @@ std::uint32_t Communicator::Impl::block_elements(ElementType type, std::uint16_t
 // --------------------------------------------------------------------------------------- leaving
 std::optional<Error> Communicator::Impl::leave() {
   bool over = false;
-  progress_->with_turn([&](Attachment& attachment, Time now) {
+  progress_->with_turn([&](Attachment&, Time now) {
     const bool messages_pending =
         std::any_of(channels_.begin(), channels_.end(),
                     [](const auto& entry) { return entry.second->pending(); });
-    if (messages_pending && engine_->state() == WorkerEngine::State::kActive)
-      engine_->abort(
+    if (messages_pending && membership_->state() == Membership::State::kActive)
+      membership_->abort(
           Error(ErrorCode::kAborted, known_as_.name() + ": this rank left with messages pending"),
-          attachment.io(), cause_of_abort());
+          cause_of_abort(), now);
     else
-      engine_->leave(now, attachment.io(), departure());
-    after_turn(attachment, now);
-    if (!engine_->failure())
-      for (const auto& [route, channel] : channels_)
-        channel->leave(now, attachment.io(), departure());
+      membership_->leave(now, departure());
+    after_turn(now);
+    if (!membership_->failure())
+      for (const auto& [route, channel] : channels_) channel->leave(now, departure());
     over = is_over();
   });
   progress_->drive(
@@ -637,28 +499,29 @@ std::optional<Error> Communicator::Impl::leave() {
       },
       kNever);
   progress_->with_turn([&](Attachment&, Time now) {
-    if (!engine_->failure() && !std::exchange(has_left_, true)) timeline_.instant("left", {}, now);
+    if (!membership_->failure() && !std::exchange(has_left_, true))
+      timeline_.instant("left", {}, now);
   });
-  return engine_->failure();
+  return membership_->failure();
 }
 
 void Communicator::Impl::abort(std::string_view why) {
   std::string text = known_as_.name() + ": this rank aborted the job";
   if (!why.empty()) text.append(": ").append(why);
-  progress_->with_turn([&](Attachment& attachment, Time now) {
-    engine_->abort(Error(ErrorCode::kAborted, text), attachment.io(), cause_of_abort());
-    after_turn(attachment, now);
+  progress_->with_turn([&](Attachment&, Time now) {
+    membership_->abort(Error(ErrorCode::kAborted, text), cause_of_abort(), now);
+    after_turn(now);
   });
 }
 
 std::optional<AbortInfo> Communicator::Impl::cause_of_abort() const {
-  return cause_of(wire::AbortReason::kRankAborted, engine_->rank(), departure());
+  return cause_of(wire::AbortReason::kRankAborted, membership_->rank(), departure());
 }
 
 /// Before any op ends with it: who finds an op failed finds the failure.
 void Communicator::Impl::publish_failure(Time now) {
-  if (!engine_->failure() || has_failed_.load(std::memory_order_relaxed)) return;
-  failure_ = engine_->failure();
+  if (!membership_->failure() || has_failed_.load(std::memory_order_relaxed)) return;
+  failure_ = membership_->failure();
   has_failed_.store(true, std::memory_order_release);
   timeline_.failed("job failed", *failure_, now);
 }
@@ -666,8 +529,8 @@ void Communicator::Impl::publish_failure(Time now) {
 /// Ops that others let wait for long are told once, until something comes again.
 void Communicator::Impl::tell_wait(Time now) {
   wait_.look_due = after(now, kWaitLookPeriod);
-  const RankSet awaited = engine_->awaited();
-  const std::uint64_t results = engine_->counters().results_applied;
+  const RankSet awaited = membership_->awaited();
+  const std::uint64_t results = membership_->counters().results_applied;
   if (awaited.empty() || wait_.since == kNever || results != wait_.results) {
     wait_ = {
         .look_due = wait_.look_due, .since = awaited.empty() ? kNever : now, .results = results};
@@ -682,12 +545,12 @@ void Communicator::Impl::tell_wait(Time now) {
 
 /// An aggregator is joined again, and then all have us.
 void Communicator::Impl::record_recovery(Time now) {
-  const worker::Counters& counters = engine_->counters();
+  const worker::Counters& counters = membership_->counters();
   const bool begins = counters.rejoins != rejoins_recorded_;
   rejoins_recorded_ = counters.rejoins;
   if (begins && !std::exchange(is_recovering_, true))
     timeline_.instant("recovery begins", TimelineFacts().add("rejoins", counters.rejoins), now);
-  if (!is_recovering_ || !engine_->is_whole()) return;
+  if (!is_recovering_ || !membership_->is_whole()) return;
   is_recovering_ = false;
   timeline_.instant("recovered",
                     TimelineFacts()
@@ -701,24 +564,22 @@ std::optional<Error> Communicator::Impl::failure() const {
 }
 
 bool Communicator::Impl::is_over() const {
-  return engine_->over() && std::all_of(channels_.begin(), channels_.end(),
-                                        [](const auto& entry) { return entry.second->over(); });
+  return membership_->over() && std::all_of(channels_.begin(), channels_.end(),
+                                            [](const auto& entry) { return entry.second->over(); });
 }
 
 Communicator::Impl::~Impl() {
   if (progress_->inherited()) {  // the membership is the parent's, and so are the buffers
-    static_cast<void>(engine_.release());
+    static_cast<void>(membership_.release());
     static_cast<void>(new auto(std::move(channels_)));
     return;
   }
   if (std::uncaught_exceptions() > exceptions_at_start_) note_exception();
   leave();
-  progress_->with_turn([&](Attachment& attachment, Time) {
+  progress_->with_turn([&](Attachment&, Time) {
     channels_.clear();
     progress_->remove(*this);
-    progress_->release_buffers(reserved_);
-    engine_.reset();  // gives its buffers back
-    share_no_more(attachment);
+    membership_.reset();
   });
 }
 

@@ -13,7 +13,6 @@
 
 #include <sluice/sluice.hpp>
 
-#include "common/memory/region.hpp"
 #include "common/protocol/secret.hpp"
 #include "worker/channel.hpp"
 #include "worker/progress.hpp"
@@ -47,22 +46,19 @@ struct Communicator::Impl final : private Member {
   const JobOptions options;  ///< without the secret
 
  private:
-  WorkerEngine& engine() override { return *engine_; }
-  bool after_turn(Attachment& attachment, Time now) override;
+  Membership& membership() override { return *membership_; }
+  bool after_turn(Time now) override;
   std::vector<std::uint16_t> stragglers(OpNumber op) const override;
-  double progress(OpNumber op) const override { return engine_->progress(op); }
+  double progress(OpNumber op) const override { return membership_->progress(op); }
   std::optional<JobFigures> figures() const override;
   void set_timeout(OpNumber op, const worker::OpTimeout& timeout) override {
-    engine_->set_timeout(op, timeout);
+    membership_->set_timeout(op, timeout);
   }
 
   template <class Done, class Says>
   bool await(Done&& done, Time deadline, Says&& waits_for);
   void tell_wait(Time now);
-  void find_aggregators();
-  void share_memory(worker::EngineConfig& config, Attachment& attachment);
-  void share_no_more(Attachment& attachment);
-  void await_shared_memory(const worker::EngineConfig& config);
+  std::unique_ptr<Membership> begin_to_join(Attachment& attachment, Time now);
   void join();
   void tell_builds();
   void start(worker::OpRequest request, std::span<const std::uint64_t> counts, std::int32_t root,
@@ -71,10 +67,11 @@ struct Communicator::Impl final : private Member {
   worker::OpTimeout timeout_of(const Work::State& state) const {
     return worker::OpTimeout::of(state.started, options.op_timeout);
   }
-  void submit(const worker::OpRequest& request, const std::shared_ptr<Work::State>& state,
-              Attachment& attachment, Time now);
-  Channel& channel_of(Route route, Attachment& attachment, Time now);
-  Channel::Parent as_parent(Attachment& attachment);
+  void refuse_what_cannot_be(const worker::OpRequest& request) const;
+  void submit(const worker::OpRequest& request, std::span<const std::uint64_t> counts,
+              const std::shared_ptr<Work::State>& state, Time now);
+  Channel& channel_of(Route route, Time now);
+  Channel::Parent as_parent() { return {*membership_, known_as_, timeline_}; }
   bool is_over() const;
   Departure departure() const {
     return leaves_by_exception_.load(std::memory_order_relaxed) ? Departure::kByException
@@ -95,16 +92,12 @@ struct Communicator::Impl final : private Member {
   const worker::KnownAs known_as_;
   const std::shared_ptr<Progress> progress_;
   std::shared_ptr<const Secret> secret_;
-  std::vector<Endpoint> aggregators_;
 
   // These are read and written only with the turn held.
-  std::optional<memory::OwnRegion> slots_;
-  SharedMemory::OfJob offered_;
-  std::unique_ptr<WorkerEngine> engine_;
+  std::unique_ptr<Membership> membership_;
   JobTimeline timeline_;
   OpenWorks works_{timeline_};
   std::map<Route, std::unique_ptr<Channel>> channels_;
-  std::size_t reserved_ = 0;
   std::uint64_t rejoins_recorded_ = 0;
   Wait wait_;
   bool has_left_ = false;
@@ -114,7 +107,7 @@ struct Communicator::Impl final : private Member {
   const int exceptions_at_start_ = std::uncaught_exceptions();
   std::atomic<bool> leaves_by_exception_{false};
   std::atomic<bool> has_failed_{false};
-  std::optional<Error> failure_;  // the engine's: written before has_failed_, const afterwards
+  std::optional<Error> failure_;  // the membership's: written before has_failed_, const afterwards
 };
 
 /// The same error with more to say.

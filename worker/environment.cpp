@@ -34,13 +34,32 @@ struct Row {
   const char* help;
 };
 
+/// It is part of the name of a socket.
+void check_host_name(std::string_view name, std::string_view text) {
+  constexpr std::size_t kMost = 32;
+  const auto fits = [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
+  };
+  if (text.size() > kMost || !std::all_of(text.begin(), text.end(), fits))
+    throw must_be(std::string(name), "a name of 1..32 letters, digits, '.', '_' and '-'",
+                  std::string(text));
+}
+
 const std::vector<Row<ContextOptions>>& context_rows() {
   using O = ContextOptions;
   static const std::vector<Row<O>> rows{
       {"SLUICE_AGGREGATORS", "ContextOptions::aggregators", "",
        list(&O::aggregators, "addresses", ',', parse_aggregator_addresses),
        "vhost:DIRECTORY or IPV4[:PORT] of each aggregator, separated by commas, in the order of"
-       " their shards and the same on all ranks. Standbys of a shard follow after |."},
+       " their shards and the same on all ranks. Standbys of a shard follow after |. None: all "
+       "ranks"
+       " are on one host."},
+      {"SLUICE_HOST", "ContextOptions::host", "",
+       text(&O::host, "name of 1..32 letters, digits, '.', '_' and '-'", check_host_name),
+       "What host this is, for ranks that find each other without aggregators; empty: this"
+       " machine."},
+      {"SLUICE_HOST_LEVEL", "ContextOptions::host_level", "", on_off(&O::host_level),
+       "Let the ranks of one host sum among themselves; off: every job needs aggregators."},
       {"SLUICE_PORT", "ContextOptions::port", "", text(&O::port, "DPDK device string"),
        "Network port, as net_af_packet0,iface=veth1 or 0000:3b:00.0; not used where every"
        " aggregator is a vhost directory."},
@@ -158,6 +177,10 @@ const std::vector<Row<JobOptions>>& named_rows() {
        integer(&O::world_size, {1, kMaxRanks}),
        "Ranks of the job; if neither is set, as the launcher (torchrun, Open MPI, PMI, Slurm)"
        " says."},
+      {"SLUICE_LOCAL_WORLD_SIZE", "JobOptions::local_world_size", "ranks",
+       integer(&O::local_world_size, {0, kMaxRanks}),
+       "How many of them are on this host; 0: it is not known. As the launcher says, if it has set"
+       " rank and world size."},
       {"SLUICE_SECRET", "JobOptions::secret", "", text(&O::secret, "text"),
        "The job's secret, 16..256 bytes without blanks, instead of a file."},
   };
@@ -274,6 +297,8 @@ JobOptions JobOptions::from_environment() {
   const Placement placement = placement_from(process_environment);
   options.rank = placement.rank;
   options.world_size = placement.world_size;
+  options.local_world_size =
+      find_local_ranks(process_environment, placement.world_size).value_or(0);
   options.secret = process_environment("SLUICE_SECRET").value_or("");
   return options;
 }
@@ -312,10 +337,11 @@ std::vector<VariableDescription> described_variables() {
 
 void validate(const ContextOptions& options) {
   check(context_rows(), options);
-  if (options.aggregators.empty())
+  if (options.aggregators.empty() && !options.host_level)
     throw Error(ErrorCode::kInvalidArgument,
-                "ContextOptions::aggregators (SLUICE_AGGREGATORS) is empty: name one "
-                "vhost:DIRECTORY or IPV4[:PORT] per aggregator");
+                "ContextOptions::aggregators (SLUICE_AGGREGATORS) is empty, and host_level "
+                "(SLUICE_HOST_LEVEL) is off: name one vhost:DIRECTORY or IPV4[:PORT] per "
+                "aggregator, or let the ranks of one host sum among themselves");
   for (const std::string& aggregator : options.aggregators)
     if (is_on_network(aggregator) && (options.port.empty() || options.address.empty()))
       throw Error(ErrorCode::kInvalidArgument,

@@ -58,7 +58,8 @@ Time Progress::now() {
 }
 
 Progress::Progress(const ContextOptions& options)
-    : idle_((validate(options), config::parse_choice("idle", config::kIdleChoices, options.idle))),
+    : options_((validate(options), options)),
+      idle_(config::parse_choice("idle", config::kIdleChoices, options.idle)),
       logger_(make_logger(options)),
       timeline_(std::make_unique<Timeline>(logger_)),
       attachment_(std::make_unique<Attachment>(options, logger_)) {
@@ -119,7 +120,7 @@ void Progress::joins_as(std::uint16_t rank, Time now) {
 }
 
 void Progress::tell_begun() {
-  for (Member* member : members_) member->engine().tell_begun(timeline_->is_on());
+  for (Member* member : members_) member->membership().tell_begun(timeline_->is_on());
 }
 
 void Progress::refuse_if_inherited() const {
@@ -130,20 +131,20 @@ void Progress::refuse_if_inherited() const {
 }
 
 void Progress::add(Member& member, const std::string& whose) {
-  const std::uint32_t job = member.engine().job();
+  const std::uint32_t job = member.membership().job();
   for (Member* other : members_)
-    if (other->engine().job() == job && !other->engine().over())
+    if (other->membership().job() == job && !other->membership().over())
       throw Error(ErrorCode::kInvalidArgument,
                   whose + " is joined already by this context: one communicator per job id, " +
                       std::to_string(job));
   members_.push_back(&member);
-  member.engine().tell_begun(timeline_->is_on());
+  member.membership().tell_begun(timeline_->is_on());
 }
 
-/// Says at debug level what its engine counted.
+/// Says at debug level what it counted.
 void Progress::remove(Member& member) {
   if (logger_->should_log(spdlog::level::debug)) {
-    const worker::Counters& counters = member.engine().counters();
+    const worker::Counters& counters = member.membership().counters();
     std::string text;
     const auto append = [&](std::string_view name, std::uint64_t value) {
       if (value != 0) text += " " + std::string(name) + " " + std::to_string(value);
@@ -152,14 +153,15 @@ void Progress::remove(Member& member) {
     for (std::size_t i = 1; i < kDropReasonCount; ++i)
       append(name(static_cast<DropReason>(i)), counters.drops[static_cast<DropReason>(i)]);
     append("unclaimed by any job", unclaimed_);
-    logger_->debug("job {}:{}", member.engine().job(), text);
+    logger_->debug("job {}:{}", member.membership().job(), text);
   }
   std::erase(members_, &member);
 }
 
 ProcessFigures Progress::figures() {
   return with_turn([&](Attachment& attachment, Time) {
-    ProcessFigures all{.io = attachment.io().counters(), .jobs = {}};
+    ProcessFigures all;
+    if (attachment.has_ports()) all.io = attachment.io().counters();
     for (const Member* member : members_)
       if (auto one = member->figures()) all.jobs.push_back(*std::move(one));
     return all;
@@ -186,7 +188,8 @@ std::size_t Progress::reserve_buffers(const std::string& whose, std::size_t stre
 }
 
 void Progress::run() {
-  const net::ThreadRegistration registration;
+  std::optional<net::ThreadRegistration> registration;
+  if (attachment_->has_ports()) registration.emplace();
   Idle idle = waiting_idle();
   while (!stop_.load(std::memory_order_relaxed)) {
     if (waiters_.load(std::memory_order_relaxed) != 0) {
@@ -223,33 +226,55 @@ std::uint32_t Progress::yields() const {
   return awaits_much_.load(std::memory_order_relaxed) ? 0 : kYields;
 }
 
-/// Has the ports tell of frames, if they can: `events` is empty otherwise. Where more threads drive
-/// the loop, another may do our work, which no frame tells; nor may it miss what it was told.
-/// False: there was work just now.
+/// Has ports tell of frames, and mates of news, if all can: `events` is empty otherwise. Where more
+/// threads drive the loop, another may do our work, which no frame tells; nor may it miss what it
+/// was told. False: there was work just now.
 bool Progress::prepare_to_sleep(int drivers, net::RxEvents& events) {
   const std::unique_lock lock(turn_, std::try_to_lock);
   if (!lock || waiters_.load(std::memory_order_relaxed) > drivers) return true;
-  if (attachment_->io().arm(events) && turn() != 0) return false;
-  if (attachment_->io().has_backlog()) events.clear();  // of room nobody tells
+  bool tells = attachment_->arm(events);
+  for (Member* member : members_) tells = tells && member->membership().arm(events);
+  if (!tells)
+    events.clear();
+  else if (turn() != 0)
+    return false;
+  if (attachment_->has_backlog()) events.clear();  // of room nobody tells
   return true;
 }
 
 /// One turn of the loop: what came in, what is due, what is done, what goes out.
 std::size_t Progress::turn() {
-  net::DatagramIo& io = attachment_->io();
   Time now = net::now();
+  const Duration pause = now - std::exchange(last_turn_, now);
+  for (Member* member : members_) member->membership().excuse_pause(pause, now);
+  std::size_t work = attachment_->has_ports() ? receive(now) : 0;
+  bool awaits_much = false;
+  bool awaits_device = false;
+  for (Member* member : members_) {
+    Membership& membership = member->membership();
+    const std::size_t awaited = membership.awaited_bytes();
+    awaits_much |= awaited > few_bytes(membership.ranks());
+    if (membership.on_time(now)) ++work;
+    awaits_device |= membership.awaits_arrivals();
+    if (member->after_turn(now)) ++work;
+  }
+  awaits_device_.store(awaits_device, std::memory_order_relaxed);
+  awaits_much_.store(awaits_much && attachment_->tells(), std::memory_order_relaxed);
+  attachment_->flush();
+  return work;
+}
+
+/// What came to the ports: `now` is the time afterwards.
+std::size_t Progress::receive(Time& now) {
+  net::DatagramIo& io = attachment_->io();
   attachment_->watch(now, [&](std::uint16_t port_id, bool up) {
-    for (Member* member : members_) member->engine().on_link(port_id, up, now);
+    for (Member* member : members_) member->membership().on_link(port_id, up, now);
   });
-  if (const Duration pause = now - std::exchange(last_turn_, now); pause > WorkerEngine::kLongTurn)
-    for (Member* member : members_) member->engine().excuse_pause(pause, now);
   const auto take = [&](const Endpoint& from, Buffer payload) {
     const auto job = peek_job(payload.bytes());
     for (Member* member : members_) {
-      if (member->engine().job() != job || member->engine().over()) continue;
-      member->engine().receive(from, std::move(payload), now, io);
-      if (member->engine().session().by_reference) io.flush();  // a round's sums were copied: long
-      return;
+      if (member->membership().job() != job || member->membership().over()) continue;
+      return member->membership().receive(from, std::move(payload), now);
     }
     ++unclaimed_;
   };
@@ -262,20 +287,7 @@ std::size_t Progress::turn() {
     received += last = io.receive(take);
   }
   receive_groups(now);  // before ranks ask for a BEACON
-  std::size_t work = received;
-  bool awaits_much = false;
-  bool awaits_device = false;
-  for (Member* member : members_) {
-    const WorkerEngine& engine = member->engine();
-    awaits_much |= engine.awaited_bytes() > few_bytes(engine.session().ranks);
-    member->engine().on_time(now, io);
-    awaits_device |= engine.awaits_arrivals();
-    if (member->after_turn(*attachment_, now)) ++work;
-  }
-  awaits_device_.store(awaits_device, std::memory_order_relaxed);
-  awaits_much_.store(awaits_much && io.tells(), std::memory_order_relaxed);
-  io.flush();
-  return work;
+  return received;
 }
 
 /// What comes to the groups of the sessions is received. Beyond kMaxGroups the aggregators find
@@ -284,7 +296,7 @@ void Progress::receive_groups(Time now) {
   std::array<std::uint32_t, net::kMaxGroups> groups{};
   auto end = groups.begin();
   for (Member* member : members_)
-    member->engine().for_each_group([&](std::uint32_t group) {
+    member->membership().for_each_group([&](std::uint32_t group) {
       if (end != groups.end() && std::find(groups.begin(), end, group) == end) *end++ = group;
     });
   attachment_->set_groups({groups.begin(), end}, now);

@@ -1,4 +1,4 @@
-// The progress loop: one owner at a time of a context's ports and engines.
+// The progress loop: one owner at a time of a context's ports and memberships.
 //
 // Who owns the loop. Everything of DPDK and of the engines is touched only by who holds the turn.
 // Normally that is the progress thread, which polls for ever. A thread that calls wait() drives the
@@ -27,23 +27,21 @@
 #include "common/base/time.hpp"
 #include "common/log/logger.hpp"
 #include "worker/attachment.hpp"
-#include "worker/engine.hpp"
 #include "worker/figures.hpp"
 #include "worker/fork_generation.hpp"
+#include "worker/membership.hpp"
 #include "worker/timeline.hpp"
 
 namespace sluice {
 
-using WorkerEngine = worker::Engine;
-
-/// What the progress loop serves: one job's engine. Called with the turn held.
+/// What the progress loop serves: one job's membership. Called with the turn held.
 class Member {
  public:
   virtual ~Member() = default;
-  virtual WorkerEngine& engine() = 0;
-  /// The engine has had its turn: takes what is complete, and starts what is due. False: nothing.
-  virtual bool after_turn(Attachment& attachment, Time now) = 0;
-  /// Those that one of its ops waits for, rising, as far as an aggregator has told.
+  virtual Membership& membership() = 0;
+  /// It has had its turn: takes what is complete, and starts what is due. False: nothing.
+  virtual bool after_turn(Time now) = 0;
+  /// Those that one of its ops waits for, rising, as far as is known.
   virtual std::vector<std::uint16_t> stragglers(OpNumber op) const = 0;
   // Of one of its ops that is not done.
   virtual double progress(OpNumber op) const = 0;
@@ -97,7 +95,7 @@ class Progress {
   }
   bool is_driven() const { return waiters_.load(std::memory_order_relaxed) != 0; }
 
-  /// With the turn held: which engines the loop serves. One per job id: throws kInvalidArgument, of
+  /// With the turn held: which members the loop serves. One per job id: throws kInvalidArgument, of
   /// `whose`.
   void add(Member& member, const std::string& whose);
   void remove(Member& member);
@@ -116,6 +114,7 @@ class Progress {
 
   static Time now();
   std::size_t aggregators() const { return attachment_->aggregators(); }
+  const ContextOptions& options() const { return options_; }
   const std::shared_ptr<spdlog::logger>& logger() const { return logger_; }
 
   /// With the turn held: lays claim to the packet buffers that a job needs, for what it keeps and
@@ -132,7 +131,7 @@ class Progress {
  private:
   struct Flush {
     Attachment& attachment;
-    ~Flush() { attachment.io().flush(); }
+    ~Flush() { attachment.flush(); }
   };
   struct Waiting {
     explicit Waiting(std::atomic<int>& count) : count_(count) { ++count_; }
@@ -158,6 +157,7 @@ class Progress {
   Idle waiting_idle() const;
   std::uint32_t yields() const;
   std::size_t turn();
+  std::size_t receive(Time& now);
   void receive_groups(Time now);
   void tell_begun();
   void run();
@@ -181,6 +181,7 @@ class Progress {
   }
 
   const unsigned generation_ = fork_generation();
+  const ContextOptions options_;
   const IdleStrategy idle_;
   const std::shared_ptr<spdlog::logger> logger_;
   std::unique_ptr<Timeline> timeline_;       // with the turn held

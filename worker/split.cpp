@@ -17,6 +17,7 @@ JobOptions Split::job() const {
   options.rank =
       static_cast<std::uint16_t>(std::ranges::find(members, parent.rank) - members.begin());
   options.world_size = static_cast<std::uint16_t>(members.size());
+  options.local_world_size = 0;
   return options;
 }
 

@@ -117,12 +117,6 @@ void OpenWorks::finish(std::vector<worker::Completion> completions) {
   }
 }
 
-void OpenWorks::fail(const Error& error) {
-  std::vector<worker::Completion> completions;
-  for (const auto& [op, state] : works_) completions.push_back({op, {}, error.of_op(op)});
-  finish(std::move(completions));
-}
-
 // ------------------------------------------------------------------------------------ sparse sums
 namespace {
 

@@ -94,8 +94,6 @@ class OpenWorks {
   std::size_t size() const { return works_.size(); }
   void finish(std::vector<worker::Completion> completions);
   const OpTotals& totals() const { return totals_; }  ///< of those that are done
-  /// All that are left.
-  void fail(const Error& error);
 
  private:
   JobTimeline& timeline_;

@@ -47,6 +47,7 @@ class Way:
     """How blocks come to the aggregator and back."""
     shares: bool  # memory, or sends packets
     memory: str  # of the tensors, as sluice-perf is told
+    on_host: bool = False  # there is no aggregator
 
     @property
     def settings(self):
@@ -56,7 +57,10 @@ class Way:
     def require(self, log, who):
         """Raises WrongWay if daemons and ranks have logged that blocks went in another way."""
         said = set(re.findall(r": formed, .*", log))
-        if not said or any((BY_REFERENCE in line) != self.shares for line in said):
+        if self.on_host:
+            if said:
+                raise WrongWay(f"{who} was to need no aggregator: {said}")
+        elif not said or any((BY_REFERENCE in line) != self.shares for line in said):
             raise WrongWay(f"{who} was to {'share memory' if self.shares else 'send packets'}:"
                            f" {said or log}")
         if self.memory == "shared" and self.shares and COPIED in log:
@@ -70,6 +74,7 @@ class WrongWay(Exception):
 BY_REFERENCE = "blocks in shared memory"  # what a daemon logs of such a job
 COPIED = "tensors are copied to be shared"  # what a rank logs that had no region for them
 ARENA, ORDINARY, PACKETS = Way(True, "shared"), Way(True, "ordinary"), Way(False, "ordinary")
+HOST, HOST_ORDINARY = Way(True, "shared", True), Way(True, "ordinary", True)
 
 
 class Sluice(Contestant):
@@ -128,6 +133,17 @@ class SparseOnly(Sluice):
 
     def takes(self, point):
         return point.density < 1
+
+
+class OnHost(Sluice):
+    """The ranks sum among themselves: there is no aggregator."""
+
+    def cluster_flags(self, _):
+        return ["--aggregators", 0]
+
+
+class SparseOnHost(OnHost, SparseOnly):
+    pass
 
 
 class Former(Sluice):
@@ -245,6 +261,9 @@ def of_sluice():
         SparseOnly("sluice-bitmap", perf=["--bitmap"]),
         Sluice("sluice-ordinary", ORDINARY),
         Sluice("sluice-packets", PACKETS),
+        OnHost("host", HOST),
+        SparseOnHost("host-bitmap", HOST, perf=["--bitmap"]),
+        OnHost("host-ordinary", HOST_ORDINARY),
     ]
 
 

@@ -203,8 +203,9 @@ bench::Help help() {
       .about =
           "Times AllReduce over Sluice and checks its results. Ranks, world size and aggregators\n"
           "come from the environment (SLUICE_RANK, SLUICE_WORLD_SIZE, SLUICE_AGGREGATORS, ...) or\n"
-          "the launcher; rank 0 prints. Flags and columns follow nccl-tests. Exit status: 0 all\n"
-          "right, 1 a wrong result or an error, 2 a wrong flag.\n",
+          "the launcher; without aggregators all ranks are on this host. Rank 0 prints. Flags and\n"
+          "columns follow nccl-tests. Exit status: 0 all right, 1 a wrong result or an error, 2 a\n"
+          "wrong flag.\n",
       .flags = flags(),
       .notes =
           "Columns: time is the median over the timed iterations, each the longest of all ranks\n"

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 
 namespace sluice_mpi {
 namespace {
@@ -51,6 +52,13 @@ std::string shown_report(const Settings& settings) {
   return "";
 }
 
+/// As mpirun says; parts of the world have no say of their own.
+bool is_on_one_host() {
+  const char* const all = std::getenv("OMPI_COMM_WORLD_SIZE");
+  const char* const local = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+  return all == nullptr || local == nullptr || std::string_view(all) == local;
+}
+
 }  // namespace
 
 const std::vector<Variable>& variables() {
@@ -72,8 +80,9 @@ const std::vector<Variable>& variables() {
 Settings Settings::from_environment() {
   Settings settings{.context = sluice::ContextOptions::from_environment(),
                     .job = sluice::JobOptions::from_environment()};
-  if (settings.context.aggregators.empty())
-    throw Error(ErrorCode::kInvalidArgument, "SLUICE_AGGREGATORS is not set");
+  if (settings.context.aggregators.empty() && !is_on_one_host())
+    throw Error(ErrorCode::kInvalidArgument,
+                "SLUICE_AGGREGATORS is not set, and the ranks are on several hosts");
   for (const Variable& variable : variables())
     if (const char* const text = std::getenv(variable.name.c_str()); text && *text != '\0')
       variable.assign(settings, variable, text);

@@ -1,5 +1,6 @@
 #include "common/config/environment.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 
@@ -14,13 +15,15 @@ namespace {
 struct Launcher {
   const char* rank;
   const char* world_size;
+  const char* local_ranks;
 };
 
-constexpr Launcher kOwn{"SLUICE_RANK", "SLUICE_WORLD_SIZE"};
-constexpr std::array<Launcher, 4> kLaunchers{{{"RANK", "WORLD_SIZE"},
-                                              {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-                                              {"PMI_RANK", "PMI_SIZE"},
-                                              {"SLURM_PROCID", "SLURM_NTASKS"}}};
+constexpr Launcher kOwn{"SLUICE_RANK", "SLUICE_WORLD_SIZE", "SLUICE_LOCAL_WORLD_SIZE"};
+constexpr std::array<Launcher, 4> kLaunchers{
+    {{"RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"},
+     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+     {"PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"},
+     {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"}}};
 
 Placement parse(const Launcher& launcher, const std::string& rank, const std::string& world_size) {
   const auto size = parse_integer(launcher.world_size, {1, kMaxRanks}, world_size);
@@ -65,6 +68,22 @@ std::optional<Placement> find_placement(const Environment& environment) {
     if (rank && world_size) return parse(launcher, *rank, *world_size);
   }
   return std::nullopt;
+}
+
+std::optional<std::uint16_t> find_local_ranks(const Environment& environment,
+                                              std::uint16_t world_size) {
+  const auto says = [&](const Launcher& launcher) {
+    const auto size = environment(launcher.world_size);
+    return environment(launcher.rank) && size && *size == std::to_string(world_size);
+  };
+  const auto* found = &kOwn;
+  if (!says(kOwn)) {
+    found = std::find_if(kLaunchers.begin(), kLaunchers.end(), says);
+    if (found == kLaunchers.end()) return std::nullopt;
+  }
+  const auto text = environment(found->local_ranks);
+  if (!text) return std::nullopt;
+  return static_cast<std::uint16_t>(parse_integer(found->local_ranks, {1, kMaxRanks}, *text));
 }
 
 Placement placement_from(const Environment& environment) {

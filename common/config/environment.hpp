@@ -29,7 +29,12 @@ struct Placement {
 /// value and its range.
 std::optional<Placement> find_placement(const Environment& environment);
 
-/// The same, else rank 0 of 1.
+/// How many of so many ranks the launcher has started on this host, if it says so of this job.
+/// Throws as find_placement().
+std::optional<std::uint16_t> find_local_ranks(const Environment& environment,
+                                              std::uint16_t world_size);
+
+/// The same as find_placement(), else rank 0 of 1.
 Placement placement_from(const Environment& environment);
 
 }  // namespace sluice::config

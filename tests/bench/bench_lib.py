@@ -191,9 +191,11 @@ class Ways(unittest.TestCase):
     def test_what_was_asked_for_must_have_happened(self):
         contestants.ARENA.require(self.SHARED, "sluice")
         contestants.PACKETS.require(self.PACKETS, "sluice")
+        contestants.HOST.require("", "sluice")
         for way, log in ((contestants.ARENA, self.PACKETS), (contestants.PACKETS, self.SHARED),
                          (contestants.ORDINARY, self.PACKETS), (contestants.ARENA, ""),
-                         (contestants.ARENA, self.SHARED + contestants.COPIED)):
+                         (contestants.ARENA, self.SHARED + contestants.COPIED),
+                         (contestants.HOST, self.SHARED)):
             with self.subTest(way=way, log=log), self.assertRaises(contestants.WrongWay):
                 way.require(log, "sluice")
         contestants.ORDINARY.require(self.SHARED + contestants.COPIED, "sluice")

@@ -80,9 +80,11 @@ class Documents(harness.SystemTest):
                                      figures(path, begin, cells))
 
     def test_first_programs(self):
-        first, perf = documents.commands("README.md", "./scripts/setup")
-        self.assertEqual(self.typed(first).count("the ranks' sum is 10"), 4)
+        first, perf, alone = documents.commands("README.md", "./scripts/setup")
         self.assertIn("Avg bus bandwidth", self.typed(perf))
+        line, = documents.commands("docs/hosts.md", "./scripts/local-cluster")
+        for program in (first, alone, line):
+            self.assertEqual(self.typed(program).count("the ranks' sum is 10"), 4)
 
     def test_first_program_in_python(self):
         line, = documents.commands("README.md", "./scripts/local-cluster --workers 4 -- "

@@ -165,7 +165,8 @@ class Installed(harness.SystemTest):
             output_of(compiler, f"{EXAMPLE}.{language}", "-o", path, "-std=c++20" if
                       language == "cpp" else "-std=c99", *self.flags("--cflags", "--libs"))
             said[language] = subprocess.run(
-                [path], env={**os.environ, "LD_LIBRARY_PATH": other}, text=True,
+                [path], text=True,
+                env={**os.environ, "LD_LIBRARY_PATH": other, "SLUICE_HOST_LEVEL": "0"},
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False).stdout
         self.assertIn(f"version `SLUICE_CPP_{release}' not found", said["cpp"])
         self.assertIn("SLUICE_AGGREGATORS", said["c"])  # it runs, and lacks its settings

@@ -303,8 +303,15 @@ class MpiPrograms(harness.SystemTest):
     # ---- when ranks cannot ------------------------------------------------------------------
 
     def test_no_aggregators_are_named(self):
-        job = self.preloaded("", "one_sum.c")
-        self.passes_through(job, "rank 0: SLUICE_AGGREGATORS is not set")
+        """One host needs none."""
+        host = {"SLUICE_HOST": f"test-{os.getpid()}"}
+        job = self.preloaded("", "one_sum.c", **host)
+        self.all_end_well([job])
+        self.assertEqual(self.rows(job)["MPI_Allreduce"][0], 1)
+        job = self.mpirun(4, "env", "OMPI_COMM_WORLD_LOCAL_SIZE=3", compiled("one_sum.c"),
+                          options=self.preload(), **self.settings("", host))
+        self.passes_through(job, "rank 0: SLUICE_AGGREGATORS is not set, and the ranks are on "
+                                 "several hosts")
 
     def test_one_rank_has_a_wrong_setting(self):
         job = self.preloaded_by_rank("vhost:/no/such", "one_sum.c",

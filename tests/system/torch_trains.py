@@ -282,8 +282,13 @@ class Failures(Torch):
                            self.start_program(1, 2, "", "training.py", "sharded")])
 
     def test_no_aggregator_is_named(self):
-        rank = self.start_program(0, 1, "", "failures.py", "joins")
+        rank = self.start_program(0, 1, "", "failures.py", "joins", SLUICE_HOST_LEVEL=0)
         self.ends_with(rank, 1, "ValueError: sluice: .*SLUICE_AGGREGATORS")
+
+    def test_one_host_needs_no_aggregator(self):
+        host = f"test-{os.getpid()}"
+        self.all_end_well([self.start_program(rank, 2, "", "training.py", "sharded",
+                                              SLUICE_HOST=host) for rank in range(2)])
 
     def test_control_c_ends_a_wait_for_ranks_that_do_not_come(self):
         rank = self.start_program(0, 2, self.start_daemon(), "failures.py", "interrupted")

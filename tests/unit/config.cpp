@@ -264,7 +264,7 @@ TEST_CASE("other variables that nothing reads are told") {
   CHECK(check_variable_names({"PATH", "SLUICEBOX_HOME", "sluice_rank", "SLUCE_RANK"}).empty());
   const std::vector<std::pair<std::string, std::string>> unknown{
       {"SLUICE_MY_OWN_WORD", ""},
-      {"SLUICE_ROOT", ": is SLUICE_PORT meant?"},
+      {"SLUICE_ROOT", ": is SLUICE_HOST meant?"},
       {"SLUICE_JOB_NAME", ": is SLUICE_JOB meant?"},
       {"SLUICE_UDP_PORT", ": is SLUICE_AGGREGATOR_UDP_PORT meant?"},
       {"SLUICE_LANES", ": is SLUICE_AGGREGATOR_LANES meant?"},
@@ -735,6 +735,30 @@ TEST_CASE("addresses of aggregators") {
     CHECK_THAT(error_of([&] { parse_aggregator_address("SLUICE_AGGREGATORS", bad); }),
                Catch::StartsWith("SLUICE_AGGREGATORS") && Contains(" must be "));
   }
+}
+
+TEST_CASE("a launcher says how many ranks of the job it has started on this host") {
+  const auto found = [](std::map<std::string, std::string> variables, std::uint16_t world_size) {
+    return find_local_ranks(environment_of(std::move(variables)), world_size);
+  };
+  CHECK(!found({}, 4));
+  CHECK(!found({{"RANK", "1"}, {"WORLD_SIZE", "4"}}, 4));
+  CHECK(found({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "2"}}, 4) == 2);
+  CHECK(!found({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "2"}}, 3));  // another job
+  CHECK(!found({{"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "2"}}, 4));
+  CHECK(found({{"SLUICE_RANK", "0"},
+               {"SLUICE_WORLD_SIZE", "4"},
+               {"SLUICE_LOCAL_WORLD_SIZE", "4"},
+               {"RANK", "0"},
+               {"WORLD_SIZE", "4"},
+               {"LOCAL_WORLD_SIZE", "2"}},
+              4) == 4);
+  CHECK(found({{"OMPI_COMM_WORLD_RANK", "1"},
+               {"OMPI_COMM_WORLD_SIZE", "4"},
+               {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}},
+              4) == 3);
+  CHECK_THROWS_WITH(found({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "many"}}, 4),
+                    Contains("LOCAL_WORLD_SIZE must be 1..256, not 'many'"));
 }
 
 TEST_CASE("the rank comes from Sluice's variables, else from the launcher") {

@@ -252,8 +252,13 @@ TEST_CASE("the launcher's rank is taken") {
 
 TEST_CASE("options filled in by a program are checked too") {
   ContextOptions context;
+  CHECK_NOTHROW(validate(context));  // the ranks of one host
+  context.host_level = false;
   CHECK_THAT(error_of([&] { validate(context); }),
-             Contains("ContextOptions::aggregators (SLUICE_AGGREGATORS) is empty"));
+             Contains("ContextOptions::aggregators (SLUICE_AGGREGATORS) is empty, and host_level"));
+  context.host = "a/b";
+  CHECK_THAT(error_of([&] { validate(context); }), Contains("ContextOptions::host must be"));
+  context.host = "node-1.rack_2";
   context.aggregators = {"vhost:/run/a"};
   CHECK_NOTHROW(validate(context));
   context.aggregators.emplace_back("10.0.0.9");

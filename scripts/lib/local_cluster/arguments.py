@@ -37,8 +37,9 @@ def make_parser():
         usage="local-cluster [options] -- PROGRAM [ARGS...]")
     add = parser.add_argument
     add_workers(parser)
-    add("--aggregators", type=whole_number(1, 64), default=1, metavar="M",
-        help="aggregator daemons that share the streams, 1 to 64 (default 1)")
+    add("--aggregators", type=whole_number(0, 64), default=1, metavar="M",
+        help="aggregator daemons that share the streams, 1 to 64 (default 1); 0: none, and the "
+             "ranks sum among themselves in memory that they share")
     add("--transport", choices=["vhost", "af_packet", "af_xdp"], default="vhost",
         help="vhost: vhost-user sockets, for any user (default); af_packet: one network namespace "
              "per host behind a bridge, for root; af_xdp: the same hosts, through AF_XDP sockets")
@@ -96,7 +97,9 @@ def parse(argv):
 
 def refuse_what_cannot_work(parser, options):
     refuse_transport(parser, options)
-    if options.transport == "vhost" and options.workers > LOCAL_WORKERS_MAX:
+    if options.aggregators == 0 and (options.transport != "vhost" or options.mtu is not None):
+        parser.error("--aggregators 0: there is no packet, and so no --transport and no --mtu")
+    if options.transport == "vhost" and options.workers > LOCAL_WORKERS_MAX and options.aggregators:
         parser.error(f"--workers {options.workers}: over vhost each aggregator has ports for "
                      f"{LOCAL_WORKERS_MAX} ranks, and every rank needs one at each; more ranks "
                      "need --transport af_packet, as root")

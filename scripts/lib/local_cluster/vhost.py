@@ -25,7 +25,8 @@ class Vhost:
         return None
 
     def worker_environment(self, rank):
-        return {"SLUICE_MTU": str(self.mtu)}
+        # Other clusters of this machine may have the same job without aggregators, too.
+        return {"SLUICE_MTU": str(self.mtu), "SLUICE_HOST": f"cluster-{os.getpid()}"}
 
     def worker_namespace(self, rank):
         return None

@@ -35,7 +35,8 @@ void check_says_both(const Error& error, const std::string& field, const std::st
 /// This process's place among the ranks, and its context.
 struct Setting {
   Context& context;
-  JobOptions job;  ///< rank and world size; scenarios choose the job's id
+  JobOptions job;               ///< rank and world size; scenarios choose the job's id
+  bool has_aggregators = true;  ///< else the ranks sum among themselves
 
   Communicator join(std::uint32_t id) const {
     JobOptions options = job;

@@ -49,8 +49,18 @@ struct ContextOptions {
   /// One address per aggregator, in the order of their shards, the same on all ranks:
   /// "vhost:DIRECTORY" (the daemon's vhost-user directory on this machine) or "IPV4[:PORT]"
   /// (default port 4747), reached through `port`. Standbys, which take over when the aggregator is
-  /// lost, follow after '|': "10.0.0.9|10.0.0.10". SLUICE_AGGREGATORS, separated by commas.
+  /// lost, follow after '|': "10.0.0.9|10.0.0.10". SLUICE_AGGREGATORS, separated by commas. Empty:
+  /// all ranks are on one host, and sum among themselves in memory that they share.
   std::vector<std::string> aggregators;
+
+  /// What host this is, for ranks that find each other without aggregators: 1..32 letters, digits,
+  /// '.', '_' and '-'. Ranks with another name are of another host. Empty: this machine.
+  /// SLUICE_HOST.
+  std::string host;
+
+  /// Whether the ranks of one host may sum among themselves. Off: every job needs aggregators.
+  /// SLUICE_HOST_LEVEL=0.
+  bool host_level = true;
 
   /// DPDK device of the network port, e.g. "net_af_packet0,iface=veth1" or "0000:3b:00.0"; unused
   /// when every aggregator is a vhost directory. SLUICE_PORT.
@@ -158,6 +168,9 @@ struct JobOptions {
   JobId job = 0;                 ///< (all) by its number or its name. SLUICE_JOB.
   std::uint16_t rank = 0;        ///< 0..world_size-1. SLUICE_RANK, or the launcher's.
   std::uint16_t world_size = 1;  ///< (all) 1..256. SLUICE_WORLD_SIZE, or the launcher's.
+  /// How many of these are on this host, or 0: it is not known. Where some are elsewhere, and there
+  /// are no aggregators, the join fails at once. SLUICE_LOCAL_WORLD_SIZE, or the launcher's.
+  std::uint16_t local_world_size = 0;
   std::uint16_t block_elements =
       256;                    ///< (all) elements per block, 1..16384. SLUICE_BLOCK_ELEMENTS.
   std::uint16_t streams = 0;  ///< (all) 1..1024; 0 takes the aggregator's. SLUICE_STREAMS.

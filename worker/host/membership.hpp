@@ -1,0 +1,108 @@
+// A membership in a job whose ranks are all on one host: they find each other (group.hpp) and sum
+// among themselves (engine.hpp), with no aggregator.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/log/logger.hpp"
+#include "common/protocol/secret.hpp"
+#include "worker/host/engine.hpp"
+#include "worker/host/group.hpp"
+#include "worker/host/mapped_board.hpp"
+#include "worker/membership.hpp"
+
+namespace sluice::worker::host {
+
+class Membership final : public sluice::Membership {
+ public:
+  /// What it has of its process.
+  struct Surroundings {
+    std::string host;                        ///< its name
+    std::uint16_t payload_bytes = 0;         ///< in which blocks would have to fit
+    std::shared_ptr<spdlog::logger> logger;  ///< never null
+  };
+
+  /// Begins to join. `options` are validated; `secret` may be null.
+  Membership(Surroundings surroundings, const JobOptions& options, KnownAs known_as,
+             std::shared_ptr<const Secret> secret, Time now);
+  ~Membership() override = default;
+
+  State state() const override;
+  const std::optional<Error>& failure() const override {
+    return engine_ ? engine_->failure() : failure_;
+  }
+  const std::optional<AbortInfo>& abort_info() const override {
+    return engine_ ? engine_->abort_info() : abort_info_;
+  }
+  std::uint32_t job() const override { return session_.job; }
+  Rank rank() const override { return ranks_[self_]; }
+  std::uint16_t ranks() const override { return session_.ranks; }
+  const Session& session() const override { return session_; }
+  std::string waits_for() const override;
+  std::unique_ptr<sluice::Membership> join_pair(const Pair& pair, Time now) override;
+
+  std::string why_not(const OpRequest& request) const override;
+  OpNumber submit(const OpRequest& request, std::span<const std::uint64_t> counts,
+                  Time now) override;
+  void set_timeout(OpNumber op, const OpTimeout& timeout) override {
+    engine_->set_timeout(op, timeout);
+  }
+  std::vector<Completion> take_completions() override;
+  bool has_completions() const override {
+    return !refused_.empty() || (engine_ && engine_->has_completions());
+  }
+  void tell_begun(bool is_told) override;
+  std::vector<OpNumber> take_begun() override { return engine_->take_begun(); }
+  bool has_begun() const override { return engine_ && engine_->has_begun(); }
+  RankSet awaited(OpNumber op) const override { return engine_->awaited(op); }
+  RankSet awaited() const override { return engine_ ? engine_->awaited() : RankSet{}; }
+  double progress(OpNumber op) const override { return engine_->progress(op); }
+
+  void leave(Time now, Departure departure) override;
+  void abort(const Error& why, const std::optional<AbortInfo>& cause, Time now) override;
+
+  bool on_time(Time now) override;
+  bool arm(net::RxEvents& events) override;
+
+  const Counters& counters() const override { return counters_; }
+  void count_on(const Counters& before) override { counters_ = before; }
+
+ private:
+  Membership(const Membership& of, const Pair& pair, Time now);
+
+  void form(Time now);
+  void start();
+  void fail(const Error& error, const std::optional<AbortInfo>& why = std::nullopt);
+  void look_at_group(Time now);
+  void close_if_over();
+  void tell_stopped() const;
+  std::vector<Part> parts_of(const OpRequest& request, std::span<const std::uint64_t> counts) const;
+  GroupConfig group_config() const;
+
+  const Surroundings surroundings_;
+  const KnownAs known_as_;
+  const std::shared_ptr<const Secret> secret_;
+  std::vector<Rank> ranks_;
+  LocalRank self_ = 0;
+  Session session_;
+  const std::chrono::milliseconds join_timeout_;
+  Time deadline_;  // of joining
+  bool has_left_ = false;
+  std::optional<Error> failure_;  // before there is an engine
+  std::optional<AbortInfo> abort_info_;
+  std::vector<Completion> refused_;  // likewise
+  OpNumber refused_ops_ = 0;
+  bool tells_begun_ = false;
+  Counters counters_;
+  Time look_due_{};         // at the group's sockets
+  bool is_asleep_ = false;  ///< as mates see it
+  // In the order in which they depend on each other.
+  std::unique_ptr<Group> group_;
+  std::optional<MappedBoard> board_;
+  std::unique_ptr<Engine> engine_;
+};
+
+}  // namespace sluice::worker::host
