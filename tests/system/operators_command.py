@@ -333,10 +333,17 @@ class StuckLanes(Commands):
         daemon = self.start_commanded()
         job = self.start_steady_job(2, daemon, SLUICE_JOB=7)
         self.wait_for_job(7, lambda shown: shown["active"])
+        # A lane that is stopped while it calls a rank would seem to be held by that rank: so none
+        # of them asks for anything, and the lane has had its turns since.
+        for rank in job:
+            rank.send(signal.SIGSTOP)
+        for streams in (8, 7, 8, 7):
+            self.ctl("limit", 7, streams)
         with linux.stopped_thread(harness.thread_of(daemon, "sluice-lane-0")):
             for words in (("kick", 7), ("kick", 8), ("limit", 7, 1)):
                 self.assertIn("lane 0 did not answer", self.ctl(*words, status=1))
         for rank in job:  # the first command was kept
+            rank.send(signal.SIGCONT)
             self.ends_with(rank, 3, "job 7: an operator of the aggregator ended the job")
         self.ends_on_signal(daemon)
 

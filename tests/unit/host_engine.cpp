@@ -266,7 +266,7 @@ TEST_CASE("Ranks in threads sum, in place and through slots, and wake each other
           board.wake_mates();
           pollfd event{.fd = ranks.events[r], .events = POLLIN, .revents = 0};
           // A wake-up that is missed is wrong, too.
-          if (may_sleep && engine.pending_ops() != 0 && poll(&event, 1, 1000) == 0) ++wrong[r];
+          if (may_sleep && engine.pending_ops() != 0 && poll(&event, 1, 10'000) == 0) ++wrong[r];
           board.wake_up();
           eventfd_t count = 0;
           eventfd_read(event.fd, &count);
