@@ -16,6 +16,8 @@ from rounds import Contestant
 MIB = 1 << 20
 # Ordinary memory of sluice-perf asks for huge pages, so that of the peers does, too.
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+# Others have none, whatever the machine's default is.
+SMALL_PAGES = [checkout.DEBIAN_PYTHON, os.path.join(programs.LIBRARY, "small_pages.py")]
 GATHERED_BYTES_MAX = 2 << 30  # what all ranks of a sparse AllReduce by AllGather may take together
 
 
@@ -203,10 +205,12 @@ class Peer:
 
 
 class Family:
-    """Ranks that are started together, when the first peer needs them, and end together."""
+    """Ranks that are started together, when the first peer needs them, and end together. Their
+    memory is in huge pages where the kernel has some, or in none."""
 
-    def __init__(self, name):
-        self.name = name
+    def __init__(self, name, has_huge_pages=True):
+        self.name = name if has_huge_pages else name + "-4k"
+        self.has_huge_pages = has_huge_pages
         self.running = None
         self.started = []
 
@@ -217,7 +221,12 @@ class Family:
         return self.running
 
     def start(self, stage, *command, **environment):
-        self.started.append(stage.start(*command, **HUGE_PAGES, **environment))
+        name, *words = command
+        if self.has_huge_pages:
+            environment |= HUGE_PAGES
+        else:
+            words = [*SMALL_PAGES, *words]
+        self.started.append(stage.start(name, *words, **environment))
 
     def stop(self):
         """Ends the ranks in order, so that Open MPI leaves no shared memory behind."""
@@ -229,8 +238,8 @@ class Family:
 
 
 class OpenMpi(Family):
-    def __init__(self, transport):
-        super().__init__(f"mpi-{transport}")
+    def __init__(self, transport, has_huge_pages=True):
+        super().__init__(f"mpi-{transport}", has_huge_pages)
         self.parameters = {"shm": mpirun.SHARED_MEMORY, "tcp": mpirun.TCP}[transport]
 
     def launch(self, stage, number_of_ranks, path):
@@ -238,6 +247,15 @@ class OpenMpi(Family):
         program = programs.compiled("peers/mpi.c")
         self.start(stage, self.name, *mpirun.command(stage.place, self.parameters, "-n",
                                                      number_of_ranks, program, path))
+
+
+class Mpich(Family):
+    """Over shared memory, as it is by default on one machine."""
+
+    def launch(self, stage, number_of_ranks, path):
+        programs.need("mpiexec.mpich")
+        program = programs.compiled("peers/mpi.c", ("mpicc.mpich",))
+        self.start(stage, self.name, "mpiexec.mpich", "-n", number_of_ranks, program, path)
 
 
 class Gloo(Family):
@@ -273,12 +291,16 @@ def ceilings():
 
 def all_contestants():
     """Sluice first."""
-    shm, tcp, gloo = OpenMpi("shm"), OpenMpi("tcp"), Gloo("gloo")
+    shm, tcp, gloo, mpich = OpenMpi("shm"), OpenMpi("tcp"), Gloo("gloo"), Mpich("mpich")
     return [
         *of_sluice(),
         *ceilings(),
         Peer("openmpi", shm, "allreduce"),
+        Peer("openmpi-4k", OpenMpi("shm", False), "allreduce"),
+        Peer("mpich", mpich, "allreduce"),
+        Peer("mpich-4k", Mpich("mpich", False), "allreduce"),
         Peer("gloo", gloo, "allreduce"),
+        Peer("gloo-4k", Gloo("gloo", False), "allreduce"),
         Peer("openmpi-tcp", tcp, "allreduce"),
         Peer("ring", shm, "ring"),
         Peer("sparse-mpi", shm, "sparse"),

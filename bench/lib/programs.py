@@ -47,19 +47,23 @@ def need_modules(*names):
         raise Missing(" or ".join(names) + " of Debian's Python")
 
 
-def compiled(source):
+def compiled(source, compiler=None):
     """The program made of a source of this directory, or of all in a directory of it; compiled
-    again when one of them, or a file beside it, is newer."""
+    again when one of them, or a file beside it, is newer. By another compiler than what is for
+    such sources: a name and flags."""
     path = os.path.join(LIBRARY, source)
     name, suffix = os.path.splitext(os.path.basename(source))
     directory, sources = os.path.dirname(path), [path]
     if os.path.isdir(path):
         directory, sources = path, sorted(glob.glob(os.path.join(path, "*.cpp")))
+    if compiler is not None:
+        name += "-" + compiler[0]
+    compiler = compiler or COMPILERS[suffix]
     program = os.path.join(checkout.build, "bench-programs", name)
     if not os.path.exists(program) or os.path.getmtime(program) < newest(directory):
         os.makedirs(os.path.dirname(program), exist_ok=True)
-        need(COMPILERS[suffix][0])
-        subprocess.run([*COMPILERS[suffix], *FLAGS, "-o", program, *sources], check=True)
+        need(compiler[0])
+        subprocess.run([*compiler, *FLAGS, "-o", program, *sources], check=True)
     return program
 
 

@@ -23,7 +23,8 @@ wheel_packages=(binutils patchelf python3-setuptools python3-wheel)  # for what 
 mpi_program_packages=(lammps hpcc scalapack-mpi-test)
 guest_packages=(busybox-static iproute2 qemu-system-x86)  # for tests on emulated NICs
 bench_packages=(  # what bench/ measures Sluice beside, and draws with
-  dpdk-dev libbenchmark-dev openmpi-bin libopenmpi-dev python3-matplotlib "${torch_packages[@]}"
+  dpdk-dev libbenchmark-dev openmpi-bin libopenmpi-dev mpich libmpich-dev python3-matplotlib
+  "${torch_packages[@]}"
 )
 
 is_installed() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
