@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cmath>
 #include <cstring>
 #include <utility>
 
+#include "common/numeric/magnitude.hpp"
 #include "common/protocol/build.hpp"
 
 namespace sluice::aggregator {
@@ -14,40 +14,6 @@ namespace {
 std::byte* aligned_bytes(std::size_t size) {
   return static_cast<std::byte*>(
       ::operator new (size, std::align_val_t{numeric::kAccumulatorAlignment}));
-}
-
-/// The largest magnitude of so many values; NaN if one is.
-template <class T>
-double largest(const std::byte* values, std::size_t count) {
-  double most = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    T value;
-    std::memcpy(&value, values + i * sizeof value, sizeof value);
-    const double size = std::fabs(static_cast<double>(value));
-    if (!(size <= most)) most = size;
-    if (std::isnan(most)) break;
-  }
-  return most;
-}
-
-/// Of values as they are accumulated.
-double largest(ElementType type, const std::byte* values, std::size_t count) {
-  switch (type) {
-    case ElementType::kFloat64:
-      return largest<double>(values, count);
-    case ElementType::kInt64:
-      return largest<std::int64_t>(values, count);
-    case ElementType::kInt32:
-      return largest<std::int32_t>(values, count);
-    case ElementType::kInt16:
-      return largest<std::int16_t>(values, count);
-    case ElementType::kInt8:
-      return largest<std::int8_t>(values, count);
-    case ElementType::kUInt8:
-      return largest<std::uint8_t>(values, count);
-    default:
-      return largest<float>(values, count);
-  }
 }
 
 }  // namespace
@@ -227,13 +193,10 @@ std::size_t KeyedCombiner::drop_rejected(std::span<std::uint8_t> offsets, KeyedS
   }
   std::size_t kept = 0;
   for (std::size_t i = 0; i < offsets.size(); ++i) {
-    const double size = largest(element, values + i * values_bytes, geometry_.row_elements);
+    const double size =
+        numeric::largest_magnitude(element, values + i * values_bytes, geometry_.row_elements);
     if (size < threshold_) {
-      std::size_t in_class = 0;
-      for (double bound = threshold_ / 2; in_class + 1 < wire::kRejectedClasses && size < bound;
-           bound /= 2)
-        ++in_class;
-      ++merged.rejected[in_class];
+      ++merged.rejected[rejected_class(size, threshold_)];
       continue;
     }
     if (kept != i) std::memcpy(rows + kept * row_bytes, rows + i * row_bytes, row_bytes);

@@ -222,18 +222,9 @@ void Communicator::Impl::start(worker::OpRequest request, std::span<const std::u
   request.root = static_cast<std::uint16_t>(root);
   worker::lay_out(request, {options.rank, options.world_size}, counts);
   worker::check(request, std::string(name(request.collective)), session_);
-  refuse_what_cannot_be(request);
   worker::begin_copies(request, session_);
   request.timeout = timeout_of(*state);
   progress_->with_turn([&](Attachment&, Time now) { submit(request, counts, state, now); });
-}
-
-void Communicator::Impl::refuse_what_cannot_be(const worker::OpRequest& request) const {
-  if (!request.keyed && !request.device) return;  // all others can
-  const std::string why =
-      progress_->with_turn([&](Attachment&, Time) { return membership_->why_not(request); });
-  if (!why.empty())
-    throw Error(ErrorCode::kUnavailable, std::string(name(request.collective)) + ": " + why);
 }
 
 SplitWork Communicator::Impl::split(SplitKind kind, std::int32_t color, std::int32_t key) {
@@ -291,7 +282,6 @@ SparseWork Communicator::Impl::start(const SparseTensor& tensor, std::uint64_t k
   keyed.threshold = options.threshold == 0 ? 0 : options.threshold;  // and -0 is 0
   keyed.sums = &sparse.received;
   keyed.key_bound = key_bound;
-  refuse_what_cannot_be(request);
   worker::check(request, call, session_);  // all but keys and rows
   if (tensor.row_elements == 0 || tensor.row_elements > kMostRowElements)
     refuse("row_elements is " + std::to_string(tensor.row_elements) + "; 1..2^40 expected");
@@ -365,7 +355,6 @@ Work Communicator::Impl::post(bool sends, std::int32_t peer, worker::OpRequest r
   const auto end = static_cast<std::uint16_t>(sends ? 0 : 1);
   worker::lay_out(request, {.rank = end, .ranks = 2}, {&count, 1});
   worker::check(request, call, session_);
-  refuse_what_cannot_be(request);
   worker::begin_copies(request, session_);
   const auto other = static_cast<std::uint16_t>(peer);
   const Route route = sends ? Route{options.rank, other} : Route{other, options.rank};

@@ -67,7 +67,6 @@ struct Communicator::Impl final : private Member {
   worker::OpTimeout timeout_of(const Work::State& state) const {
     return worker::OpTimeout::of(state.started, options.op_timeout);
   }
-  void refuse_what_cannot_be(const worker::OpRequest& request) const;
   void submit(const worker::OpRequest& request, std::span<const std::uint64_t> counts,
               const std::shared_ptr<Work::State>& state, Time now);
   Channel& channel_of(Route route, Time now);

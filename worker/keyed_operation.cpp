@@ -132,11 +132,15 @@ void KeyedOperation::add_rejected(std::span<const wire::U32, wire::kRejectedClas
 
 std::optional<Error> KeyedOperation::finish() const {
   if (!is_too_much()) return {};
-  return Error(ErrorCode::kInvalidArgument,
-               "the sums have " + std::to_string(keys_received_) + " keys, of " +
-                   std::to_string(sizeof(std::uint64_t) + row_bytes_) +
-                   " bytes each with their rows: more than the " +
-                   std::to_string(request_.result_bytes) + " bytes allowed");
+  return too_many_sums(keys_received_, request_, row_bytes_);
+}
+
+Error too_many_sums(std::uint64_t keys, const KeyedRequest& request, std::size_t row_bytes) {
+  return Error(ErrorCode::kInvalidArgument, "the sums have " + std::to_string(keys) + " keys, of " +
+                                                std::to_string(sizeof(std::uint64_t) + row_bytes) +
+                                                " bytes each with their rows: more than the " +
+                                                std::to_string(request.result_bytes) +
+                                                " bytes allowed");
 }
 
 }  // namespace sluice::worker

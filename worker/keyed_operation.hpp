@@ -32,6 +32,9 @@ struct KeyedRequest {
   KeyedSums* sums = nullptr;                 ///< where they go: all, when the op has ended well
 };
 
+/// The error of an op with more sums than `result_bytes` has room for.
+Error too_many_sums(std::uint64_t keys, const KeyedRequest& request, std::size_t row_bytes);
+
 class KeyedOperation {
  public:
   /// `type`: of the caller's rows.

@@ -143,6 +143,11 @@ void KeyedSums::merge(std::span<std::uint64_t> keys, std::span<std::byte> rows,
                       std::uint64_t parts) const {
   // Whether keys have all their parts is for the aggregator to say: no more is written than fits.
   assert(keys.size() == size_ / parts && rows.size() == keys.size() * parts * row_bytes());
+  if (in_order_.keys) {
+    const auto* const all = reinterpret_cast<const std::uint64_t*>(in_order_.keys.get());
+    for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = all[i * parts] / parts;
+    return copy(rows.data(), in_order_.rows.get(), rows.size(), rows.size());
+  }
   std::vector<Cursor> cursors;
   std::vector<std::uint64_t> next;  // of each stream
   for (const auto& runs : runs_) {
@@ -186,6 +191,12 @@ void KeyedSums::merge(std::span<std::uint64_t> keys, std::span<std::byte> rows,
 void KeyedSums::scatter(std::span<std::byte> tensor) const {
   const std::size_t row = row_bytes();
   assert(tensor.size() == geometry_.key_bound * row);
+  if (in_order_.keys) {
+    const auto* const keys = reinterpret_cast<const std::uint64_t*>(in_order_.keys.get());
+    for (std::size_t i = 0; i < size_; ++i)
+      std::memcpy(tensor.data() + keys[i] * row, in_order_.rows.get() + i * row, row);
+    return;
+  }
   std::array<std::uint8_t, 256> offsets;
   std::vector<std::byte> decoded(is_encoded_ ? geometry_.chunk_keys() * row : 0);
   for (const auto& runs : runs_)

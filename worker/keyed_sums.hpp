@@ -62,6 +62,18 @@ class KeyedSums {
         memory_(std::move(memory)),
         runs_(geometry.used_streams()) {}
 
+  /// All keys, rising, and their rows, as the caller gets them.
+  struct InOrder {
+    std::shared_ptr<const std::byte> keys = {}, rows = {};
+    std::uint64_t size = 0;  ///< keys
+  };
+  /// Of sums that have been put in order already.
+  KeyedSums(const KeyedGeometry& geometry, ElementType type, InOrder pairs)
+      : geometry_(geometry),
+        row_bytes_(geometry.row_elements * element_bytes(type)),
+        in_order_(std::move(pairs)),
+        size_(in_order_.size) {}
+
   /// Keeps a copy of a run that came on a stream, of chunks from `begin` to before `end`. How many
   /// keys it has; nothing, and nothing is kept, if it is not a run of such chunks of this stream.
   std::optional<std::size_t> add(StreamId s, std::span<const std::byte> run, std::uint64_t begin,
@@ -94,6 +106,7 @@ class KeyedSums {
   std::vector<ResultMemory::Taken> blocks_;                    // runs one behind the other, and
   std::size_t last_used_ = 0;                                  // bytes of the last block
   std::vector<std::vector<std::span<const std::byte>>> runs_;  // by turn: numbers rise
+  InOrder in_order_ = {};                                      // then there are no runs
   std::size_t size_ = 0;
 };
 

@@ -70,8 +70,6 @@ class Membership {
   virtual std::unique_ptr<Membership> join_pair(const Pair& pair, Time now) = 0;
 
   // ------------------------------------------------------------------------------------------ ops
-  /// Why such an op cannot be run here; empty: it can.
-  virtual std::string why_not(const worker::OpRequest& /*request*/) const { return ""; }
   /// Starts an op; in any state but kActive it completes with the failure. The request is laid out
   /// by these counts, and checked for session().
   virtual OpNumber submit(const worker::OpRequest& request, std::span<const std::uint64_t> counts,

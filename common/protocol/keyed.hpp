@@ -394,4 +394,13 @@ inline double threshold_of(const wire::Descriptor& descriptor) {
   return std::bit_cast<double>(std::uint64_t{descriptor.begin});
 }
 
+/// By magnitude, of a sum that does not reach the threshold: see wire::kRejectedClasses.
+inline std::size_t rejected_class(double magnitude, double threshold) {
+  std::size_t in_class = 0;
+  for (double bound = threshold / 2; in_class + 1 < wire::kRejectedClasses && magnitude < bound;
+       bound /= 2)
+    ++in_class;
+  return in_class;
+}
+
 }  // namespace sluice

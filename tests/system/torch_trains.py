@@ -90,6 +90,12 @@ class OnADevice(Torch):
         self.all_end_well(self.start_programs(2, self.start_daemon(), "device.py",
                                               SLUICE_SHARED_MEMORY=0))
 
+    def test_on_one_host_without_an_aggregator(self):
+        host = f"test-{os.getpid()}"
+        for ranks, words in ((3, ("collectives.py",)), (3, ("any_order.py", *range(4))),
+                             (2, ("device.py",))):
+            self.all_end_well(self.start_programs(ranks, "", *words, SLUICE_HOST=host))
+
     def test_failure_after_wait(self):
         self.all_end_well(self.start_programs(2, self.start_daemon(), "device.py",
                                               CASE="late_failure"))

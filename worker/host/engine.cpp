@@ -60,21 +60,27 @@ Engine::Engine(Config config, Board& board)
 }
 
 // ------------------------------------------------------------------------------------------ calls
-OpNumber Engine::submit(const OpRequest& request, std::vector<Part> parts) {
-  assert(!request.keyed && !request.device);
-  const OpNumber op = first_op_ + ops_.size();
+OpNumber Engine::submit(const OpRequest& request, std::vector<Part> parts, bool belongs_to_last) {
+  assert(!request.keyed && !request.device && (!belongs_to_last || next_number_ > 0));
+  const OpNumber number = belongs_to_last ? next_number_ - 1 : next_number_++;
   SharesOptions options{.ranks = config_.ranks,
                         .of_job = static_cast<std::uint16_t>(mates()),
-                        .op = op,
+                        .op = number,
                         .block_elements = block_elements(request),
                         .limits = {config_.least_piece_bytes, config_.sizes.slot_bytes}};
-  ops_.push_back({request, Shares(request, std::move(parts), std::move(options))});
+  ops_.push_back({request, Shares(request, std::move(parts), std::move(options)), number});
   if (state_ == State::kOver) end();
-  return op;
+  return number;
 }
 
-void Engine::set_timeout(OpNumber op, const OpTimeout& timeout) {
-  ops_[op - first_op_].request.timeout = timeout;
+void Engine::set_timeout(OpNumber number, const OpTimeout& timeout) {
+  for (Op& op : ops_)
+    if (op.number == number) op.request.timeout = timeout;
+}
+
+/// The first of that number.
+std::deque<Engine::Op>::const_iterator Engine::find(OpNumber number) const {
+  return std::find_if(ops_.begin(), ops_.end(), [&](const Op& op) { return op.number == number; });
 }
 
 void Engine::tell_begun(bool is_told) {
@@ -128,7 +134,7 @@ bool Engine::begin(Op& op, Time now) {
   std::vector<Call> calls;
   for (LocalRank rank = 0; rank < mates(); ++rank) calls.push_back(board_.called(rank, first_op_));
   op.has_begun = true;
-  if (tells_begun_) begun_.push_back(first_op_);
+  if (tells_begun_) begun_.push_back(op.number);
   op.first_piece = op.given = op.taken = pieces_ended_;
   op.own_piece = op.first_piece + (config_.self + mates() - op.first_piece % mates()) % mates();
   if (const auto why = disagreement(calls)) {
@@ -154,7 +160,7 @@ std::optional<AbortInfo> Engine::disagreement(const std::vector<Call>& calls) co
                          .rank_b = config_.ranks[0],
                          .value_a = found[i].value,
                          .value_b = expected[i].value,
-                         .op = first_op_};
+                         .op = ops_.front().number};
   }
   return std::nullopt;
 }
@@ -334,7 +340,8 @@ void Engine::count(Op& op) {
 void Engine::complete(Op& op) {
   count(op);
   pieces_ended_ = op.end_piece();
-  completions_.push_back({.op = first_op_++, .statistics = op.statistics, .error = {}});
+  completions_.push_back({.op = op.number, .statistics = op.statistics, .error = {}});
+  ++first_op_;
   ops_.pop_front();
   board_.set(Word::kFinished, first_op_);
 }
@@ -403,7 +410,7 @@ void Engine::end_overdue(Time now) {
                   .rank_a = config_.ranks[config_.self],
                   .value_a = static_cast<std::uint64_t>(op.request.timeout.limit.count()),
                   .value_b = ranks.size(),
-                  .op = first_op_ + static_cast<OpNumber>(&op - &ops_.front())};
+                  .op = op.number};
     if (!ranks.empty()) why.rank_b = Rank{ranks.lowest()};
     return fail(why, now);
   }
@@ -430,20 +437,23 @@ RankSet Engine::awaited() const {
   return ranks;
 }
 
-RankSet Engine::awaited(OpNumber op) const {
-  if (op == first_op_) return awaited();
+RankSet Engine::awaited(OpNumber number) const {
+  const auto op = find(number);
+  if (op == ops_.end() || op == ops_.begin()) return awaited();
+  const OpNumber counted = first_op_ + static_cast<OpNumber>(op - ops_.begin());
   RankSet ranks;
   for (LocalRank rank = 0; rank < mates(); ++rank)
-    if (rank != config_.self && !board_.has_called(rank, op)) ranks.insert(config_.ranks[rank]);
+    if (rank != config_.self && !board_.has_called(rank, counted))
+      ranks.insert(config_.ranks[rank]);
   return ranks;
 }
 
 /// By the pieces that fall to us: others do theirs meanwhile.
-double Engine::progress(OpNumber op) const {
-  const Op& of = ops_[op - first_op_];
-  if (!of.has_begun || of.pieces == 0) return 0;
-  const std::uint64_t end = std::max(of.own_piece, of.end_piece());
-  return 1 - static_cast<double>(end - of.own_piece) / static_cast<double>(of.pieces);
+double Engine::progress(OpNumber number) const {
+  const auto op = find(number);
+  if (op == ops_.end() || !op->has_begun || op->pieces == 0) return 0;
+  const std::uint64_t end = std::max(op->own_piece, op->end_piece());
+  return 1 - static_cast<double>(end - op->own_piece) / static_cast<double>(op->pieces);
 }
 
 Time Engine::next_deadline() const {
@@ -516,9 +526,9 @@ bool Engine::end_if_alone(Time now) {
 void Engine::end() {
   const Error left(ErrorCode::kAborted, config_.alias.name() + ": this rank has left");
   for (; !ops_.empty(); ops_.pop_front(), ++first_op_)
-    completions_.push_back({.op = first_op_,
+    completions_.push_back({.op = ops_.front().number,
                             .statistics = ops_.front().statistics,
-                            .error = failure_.value_or(left).of_op(first_op_)});
+                            .error = failure_.value_or(left).of_op(ops_.front().number)});
 }
 
 }  // namespace sluice::worker::host

@@ -62,9 +62,10 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   /// Starts an op, which is laid out and checked. `parts`: of each local rank, none where all hold
-  /// and want the whole tensor. In any state but kActive it completes with the failure.
-  /// Neither of keyed sums nor of tensors on a device.
-  OpNumber submit(const OpRequest& request, std::vector<Part> parts);
+  /// and want the whole tensor. In any state but kActive it completes with the failure. Neither of
+  /// keyed pairs nor of tensors on a device. Ops are numbered; one may have the number of that
+  /// before it, the same on all ranks, if they make one for the caller.
+  OpNumber submit(const OpRequest& request, std::vector<Part> parts, bool belongs_to_last = false);
   /// Of an op that is pending; takes the place of its request's.
   void set_timeout(OpNumber op, const OpTimeout& timeout);
 
@@ -101,6 +102,7 @@ class Engine {
   struct Op {
     OpRequest request;
     Shares shares;
+    OpNumber number = 0;  ///< as the caller knows it
     OpStatistics statistics = {};
     // From when all have called it. Pieces are counted from the beginning of the job.
     bool has_begun = false;
@@ -118,6 +120,7 @@ class Engine {
 
   std::size_t mates() const { return config_.ranks.size(); }  // ourselves, too
   std::uint32_t block_elements(const OpRequest& request) const;
+  std::deque<Op>::const_iterator find(OpNumber number) const;
   static bool is_inline(const Op& op);
   static ElementRange range_of(const Op& op, std::uint64_t piece);
 
@@ -148,7 +151,8 @@ class Engine {
   Board& board_;
   State state_ = State::kActive;
   std::deque<Op> ops_;
-  OpNumber first_op_ = 0;
+  OpNumber next_number_ = 0;
+  OpNumber first_op_ = 0;           // counted as mates are told of ops, and so are the next two
   OpNumber called_ = 0;             // ops that our mates know of
   OpNumber call_limit_ = 0;         // calls below it take the place of none that is needed
   std::uint64_t pieces_ended_ = 0;  // of the ops before the first one

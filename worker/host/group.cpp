@@ -334,6 +334,10 @@ bool Group::receive(LocalRank from) {
       if (!introduce(peer, from)) return false;
       continue;
     }
+    if (received.lost)
+      problem_ = "rank " + std::to_string(config_.ranks[from].value) +
+                 ": its memory could not be received: this process may open no more files "
+                 "(ulimit -n)";
     if (received.bytes != sizeof into.message ||
         !take(from, into.message, std::move(received.descriptor)))
       return false;

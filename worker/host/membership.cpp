@@ -1,10 +1,13 @@
 #include "worker/host/membership.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "common/base/version.hpp"
+#include "common/numeric/kernels.hpp"
 #include "common/protocol/geometry.hpp"
+#include "worker/device_side.hpp"
 
 namespace sluice::worker::host {
 namespace {
@@ -24,6 +27,64 @@ Session session_of(std::uint32_t job, std::uint16_t ranks, std::uint16_t block_e
   session.block_elements = block_elements;
   session.payload_bytes = payload_bytes;
   return session;
+}
+
+// ---- Tensors on a device: what passes between it and us is a tensor of ours, once all has come.
+bool has_arrived(const OpRequest& request) {
+  if (!request.device) return true;
+  const DeviceSide side(*request.device);
+  const DevicePlan& plan = request.device->plan;
+  const std::uint32_t blocks = plan.held_blocks();
+  return side.has_bitmap() &&
+         (blocks == 0 || side.has_arrived(BlockIndex{plan.first_held() + blocks - 1}));
+}
+
+/// Calls f(first element, behind the last one) for each block from `first` on, so many, as far as
+/// it lies in [begin, end).
+template <class F>
+void for_each_block(const DevicePlan& plan, std::uint32_t first, std::uint32_t blocks,
+                    const ElementRange& within, F&& f) {
+  for (std::uint32_t block = first; block < first + blocks; ++block) {
+    const std::uint64_t begin = std::uint64_t{block} * plan.block_elements;
+    f(block, ElementRange{std::max(begin, within.begin),
+                          std::min(begin + plan.block_elements, within.end)});
+  }
+}
+
+/// Blocks that are zero have not been copied: they become so here, as they may be read beside
+/// others.
+void read_from_device(OpRequest& request) {
+  const DevicePlan& plan = request.device->plan;
+  const std::span<const std::uint64_t> nonzero = request.device->words.nonzero_blocks;
+  auto* const input = const_cast<std::byte*>(request.input);  // memory of the one that copies
+  const std::size_t size = element_bytes(request.type);
+  for_each_block(plan, plan.first_held(), plan.held_blocks(), {plan.held_begin, plan.held_end},
+                 [&](std::uint32_t block, const ElementRange& range) {
+                   if ((nonzero[block / 64] >> (block % 64) & 1) == 0)
+                     std::memset(input + (range.begin - plan.held_begin) * size, 0,
+                                 (range.end - range.begin) * size);
+                 });
+  request.nonzero_blocks = nonzero;
+}
+
+/// Of the sums it takes the blocks that are not zero, and clears the others by itself.
+void give_to_device(const OpRequest& request) {
+  const DevicePlan& plan = request.device->plan;
+  DeviceSide side(*request.device);
+  const std::size_t size = element_bytes(request.type);
+  for_each_block(
+      plan, plan.first_wanted(), plan.wanted_blocks(), {plan.wanted_begin, plan.wanted_end},
+      [&](std::uint32_t block, const ElementRange& range) {
+        std::uint64_t is_nonzero = 0;
+        const std::uint64_t elements = range.end - range.begin;
+        numeric::mark_nonzero_blocks({request.output + (range.begin - plan.wanted_begin) * size,
+                                      elements, static_cast<std::uint32_t>(elements), plan.type},
+                                     0, 1, &is_nonzero);
+        if (is_nonzero != 0) side.has_result(BlockIndex{block}, 1);
+      });
+  side.has_ended(BlockIndex{plan.first_wanted()},
+                 BlockIndex{plan.first_wanted() + plan.wanted_blocks()}, 1);
+  side.finish();
 }
 
 std::vector<Rank> first_ranks(std::uint16_t count) {
@@ -156,33 +217,127 @@ std::vector<Part> Membership::parts_of(const OpRequest& request,
   return parts;
 }
 
-std::string Membership::why_not(const OpRequest& request) const {
-  if (request.keyed)
-    return "sums of pairs need aggregators still: set ContextOptions::aggregators or "
-           "SLUICE_AGGREGATORS";
-  if (request.device)
-    return "tensors on a device need aggregators still: set ContextOptions::aggregators or "
-           "SLUICE_AGGREGATORS";
-  return "";
-}
-
 OpNumber Membership::submit(const OpRequest& request, std::span<const std::uint64_t> counts,
                             Time now) {
+  const OpNumber op = next_op_++;
   if (!engine_) {
-    refused_.push_back(
-        {.op = refused_ops_, .statistics = {}, .error = failure_->of_op(refused_ops_)});
-    return refused_ops_++;
+    completions_.push_back({.op = op, .statistics = {}, .error = failure_->of_op(op)});
+    return op;
   }
-  const OpNumber op = engine_->submit(request, parts_of(request, counts));
-  on_time(now);
+  waiting_.push_back({request, {counts.begin(), counts.end()}});
+  begin_waiting(now);
+  if (over())
+    collect(now);
+  else
+    on_time(now);
   return op;
 }
 
+void Membership::set_timeout(OpNumber op, const OpTimeout& timeout) {
+  const OpNumber first_waiting = next_op_ - waiting_.size();
+  if (op >= first_waiting)
+    waiting_[op - first_waiting].request.timeout = timeout;
+  else
+    engine_->set_timeout(op, timeout);
+  if (keyed_ && op == keyed_number_) keyed_->set_timeout(timeout);
+}
+
+/// An op behind a sum of pairs waits for its end: of that each rank calls further ops, in an order
+/// that must be the same on all.
+void Membership::begin_waiting(Time now) {
+  while (!keyed_ && !waiting_.empty()) {
+    const bool is_over = engine_->state() == Engine::State::kOver;
+    if (!is_over && !has_arrived(waiting_.front().request)) return;
+    const Waiting next = std::move(waiting_.front());
+    waiting_.pop_front();
+    if (next.request.keyed && !is_over) {
+      keyed_ =
+          std::make_unique<KeyedSum>(next.request, session_, RankOf{rank().value, session_.ranks});
+      submit_step(now);
+    } else {
+      OpRequest request = next.request;
+      request.keyed.reset();  // it is refused
+      if (request.device) read_from_device(request);
+      request.device.reset();
+      const OpNumber op = engine_->submit(request, parts_of(request, next.counts));
+      if (next.request.device && !is_over) on_device_.emplace(op, next.request);
+    }
+  }
+}
+
+void Membership::submit_step(Time now) {
+  try {
+    const bool is_first = keyed_->is_first();
+    KeyedSum::Step step = keyed_->next(is_first ? next_op_ - waiting_.size() - 1 : keyed_number_);
+    std::vector<Part> parts = parts_of(step.request, step.counts);
+    // Who calls another op meanwhile is told so.
+    if (is_first) step.request.collective = wire::Collective::kSparseAllReduce;
+    keyed_number_ = engine_->submit(step.request, std::move(parts), !is_first);
+  } catch (const Error& error) {  // of memory that is not to be had
+    abort(error, AbortInfo{.reason = wire::AbortReason::kNoMemory, .rank_a = rank()}, now);
+  }
+}
+
+bool Membership::awaits_arrivals() const {
+  return !keyed_ && !waiting_.empty() && waiting_.front().request.device.has_value();
+}
+
+/// The engine looks after those that it has begun.
+void Membership::end_overdue(Time now) {
+  if (waiting_.empty() || now < waiting_.front().request.timeout.due) return;
+  const OpTimeout& timeout = waiting_.front().request.timeout;
+  const AbortInfo why{.reason = wire::AbortReason::kOpTimedOut,
+                      .rank_a = rank(),
+                      .value_a = static_cast<std::uint64_t>(timeout.limit.count()),
+                      .op = next_op_ - waiting_.size()};
+  engine_->abort(known_as_.error_of(why), why, now);
+}
+
+/// What the engine has completed.
+void Membership::collect(Time now) {
+  for (Completion& completion : engine_->take_completions()) {
+    if (const auto found = on_device_.find(completion.op); found != on_device_.end()) {
+      if (!completion.error) give_to_device(found->second);
+      on_device_.erase(found);
+    }
+    if (keyed_ && completion.op == keyed_number_)
+      end_step(completion, now);
+    else
+      completions_.push_back(std::move(completion));
+  }
+  if (engine_->state() != Engine::State::kOver) return;
+  if (keyed_)
+    end_keyed(engine_->failure()
+                  ? *engine_->failure()
+                  : Error(ErrorCode::kAborted, known_as_.name() + ": this rank has left"));
+  begin_waiting(now);
+  for (Completion& completion : engine_->take_completions())
+    completions_.push_back(std::move(completion));
+}
+
+void Membership::end_step(const Completion& completion, Time now) {
+  if (completion.error) return end_keyed(completion.error);
+  try {
+    if (const auto why = keyed_->end_step()) return abort(known_as_.error_of(*why), *why, now);
+  } catch (const Error& error) {
+    return abort(error, AbortInfo{.reason = wire::AbortReason::kNoMemory, .rank_a = rank()}, now);
+  }
+  if (!keyed_->is_done()) return submit_step(now);
+  end_keyed(keyed_->finish());
+  begin_waiting(now);
+}
+
+void Membership::end_keyed(const std::optional<Error>& error) {
+  completions_.push_back({.op = keyed_number_,
+                          .statistics = keyed_->statistics(),
+                          .error = error ? std::optional(error->of_op(keyed_number_)) : error});
+  keyed_.reset();
+}
+
 std::vector<Completion> Membership::take_completions() {
-  std::vector<Completion> all = engine_ ? engine_->take_completions() : std::exchange(refused_, {});
-  for (const Completion& completion : all)
+  for (const Completion& completion : completions_)
     ++(completion.error ? counters_.ops_failed : counters_.ops_completed);
-  return all;
+  return std::exchange(completions_, {});
 }
 
 void Membership::tell_begun(bool is_told) {
@@ -194,6 +349,7 @@ void Membership::tell_begun(bool is_told) {
 void Membership::leave(Time now, Departure departure) {
   if (engine_) {
     engine_->leave(now, departure);
+    collect(now);
     board_->wake_mates();
   } else {
     has_left_ = true;
@@ -253,7 +409,10 @@ bool Membership::on_time(Time now) {
     close_if_over();
     return false;
   }
+  if (awaits_arrivals()) begin_waiting(now);
+  end_overdue(now);
   const bool any = engine_->turn(now);
+  collect(now);
   board_->wake_mates();
   close_if_over();
   if (any && std::exchange(is_asleep_, false)) board_->wake_up();

@@ -2,6 +2,8 @@
 // among themselves (engine.hpp), with no aggregator.
 #pragma once
 
+#include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,6 +13,7 @@
 #include "common/protocol/secret.hpp"
 #include "worker/host/engine.hpp"
 #include "worker/host/group.hpp"
+#include "worker/host/keyed_sum.hpp"
 #include "worker/host/mapped_board.hpp"
 #include "worker/membership.hpp"
 
@@ -44,16 +47,11 @@ class Membership final : public sluice::Membership {
   std::string waits_for() const override;
   std::unique_ptr<sluice::Membership> join_pair(const Pair& pair, Time now) override;
 
-  std::string why_not(const OpRequest& request) const override;
   OpNumber submit(const OpRequest& request, std::span<const std::uint64_t> counts,
                   Time now) override;
-  void set_timeout(OpNumber op, const OpTimeout& timeout) override {
-    engine_->set_timeout(op, timeout);
-  }
+  void set_timeout(OpNumber op, const OpTimeout& timeout) override;
   std::vector<Completion> take_completions() override;
-  bool has_completions() const override {
-    return !refused_.empty() || (engine_ && engine_->has_completions());
-  }
+  bool has_completions() const override { return !completions_.empty(); }
   void tell_begun(bool is_told) override;
   std::vector<OpNumber> take_begun() override { return engine_->take_begun(); }
   bool has_begun() const override { return engine_ && engine_->has_begun(); }
@@ -66,6 +64,7 @@ class Membership final : public sluice::Membership {
 
   bool on_time(Time now) override;
   bool arm(net::RxEvents& events) override;
+  bool awaits_arrivals() const override;
 
   const Counters& counters() const override { return counters_; }
   void count_on(const Counters& before) override { counters_ = before; }
@@ -79,6 +78,12 @@ class Membership final : public sluice::Membership {
   void look_at_group(Time now);
   void close_if_over();
   void tell_stopped() const;
+  void begin_waiting(Time now);
+  void submit_step(Time now);
+  void end_overdue(Time now);
+  void collect(Time now);
+  void end_step(const Completion& completion, Time now);
+  void end_keyed(const std::optional<Error>& error);
   std::vector<Part> parts_of(const OpRequest& request, std::span<const std::uint64_t> counts) const;
   GroupConfig group_config() const;
 
@@ -93,8 +98,6 @@ class Membership final : public sluice::Membership {
   bool has_left_ = false;
   std::optional<Error> failure_;  // before there is an engine
   std::optional<AbortInfo> abort_info_;
-  std::vector<Completion> refused_;  // likewise
-  OpNumber refused_ops_ = 0;
   bool tells_begun_ = false;
   Counters counters_;
   Time look_due_{};         // at the group's sockets
@@ -103,6 +106,19 @@ class Membership final : public sluice::Membership {
   std::unique_ptr<Group> group_;
   std::optional<MappedBoard> board_;
   std::unique_ptr<Engine> engine_;
+
+  /// A sum of pairs that is under way, and the ops behind it, which wait for its end; or those
+  /// behind one whose tensor has not come from a device yet, that one included.
+  struct Waiting {
+    OpRequest request;
+    std::vector<std::uint64_t> counts;
+  };
+  std::unique_ptr<KeyedSum> keyed_;
+  OpNumber keyed_number_ = 0;
+  std::deque<Waiting> waiting_;
+  std::map<OpNumber, OpRequest> on_device_;  // that the engine has begun
+  OpNumber next_op_ = 0;  ///< of this membership; the engine has begun those before waiting_
+  std::vector<Completion> completions_;
 };
 
 }  // namespace sluice::worker::host

@@ -38,7 +38,6 @@ struct Scenario {
   void (*run)(const Setting&);
   std::uint16_t least_ranks;
   bool on_request = false;  ///< "all" is without it: it takes long where it is sanitized
-  bool needs_aggregators = false;
 };
 
 constexpr Scenario kScenarios[] = {
@@ -74,17 +73,16 @@ constexpr Scenario kScenarios[] = {
     {"messages_to_one_that_left", messages_to_one_that_left, 2},
     {"left_with_messages_pending", left_with_messages_pending, 2},
     {"messages_that_time_out", messages_that_time_out, 2},
-    {"sparse_sums", sparse_sums, 1, false, true},
-    {"encoded_sparse_sums", encoded_sparse_sums, 1, false, true},
-    {"sparse_sums_of_any_order", sparse_sums_of_any_order, 1, false, true},
-    {"sparse_sums_beside_dense_ones", sparse_sums_beside_dense_ones, 1, false, true},
-    {"sparse_sums_refused", sparse_sums_refused, 1, false, true},
-    {"global_top_k_loses_nothing", global_top_k_loses_nothing, 1, false, true},
-    {"global_top_k_delivers_about_k", global_top_k_delivers_about_k, 1, false, true},
-    {"global_top_k_of_special_input", global_top_k_of_special_input, 1, false, true},
-    {"global_top_k_that_fails", global_top_k_that_fails, 1, false, true},
-    {"global_top_k_that_ranks_disagree_about", global_top_k_that_ranks_disagree_about, 2, false,
-     true},
+    {"sparse_sums", sparse_sums, 1},
+    {"encoded_sparse_sums", encoded_sparse_sums, 1},
+    {"sparse_sums_of_any_order", sparse_sums_of_any_order, 1},
+    {"sparse_sums_beside_dense_ones", sparse_sums_beside_dense_ones, 1},
+    {"sparse_sums_refused", sparse_sums_refused, 1},
+    {"global_top_k_loses_nothing", global_top_k_loses_nothing, 1},
+    {"global_top_k_delivers_about_k", global_top_k_delivers_about_k, 1},
+    {"global_top_k_of_special_input", global_top_k_of_special_input, 1},
+    {"global_top_k_that_fails", global_top_k_that_fails, 1},
+    {"global_top_k_that_ranks_disagree_about", global_top_k_that_ranks_disagree_about, 2},
     {"many_ops_in_flight", many_ops_in_flight, 1},
     {"several_jobs_in_several_threads", several_jobs_in_several_threads, 1},
     {"one_job_from_several_threads", one_job_from_several_threads, 1},
@@ -109,7 +107,7 @@ constexpr Scenario kScenarios[] = {
     {"parts_of_parts", parts_of_parts, 1},
     {"splits_that_ranks_disagree_about", splits_that_ranks_disagree_about, 2},
     {"forked_children_are_refused", forked_children_are_refused, 1},
-    {"mismatches_name_ranks_and_values", mismatches_name_ranks_and_values, 2, false, true},
+    {"mismatches_name_ranks_and_values", mismatches_name_ranks_and_values, 2},
     {"invalid_arguments", invalid_arguments, 1},
 };
 
@@ -128,9 +126,7 @@ int run(const std::vector<std::string>& names) {
     Context context(options);
     int ran = 0;
     for (const Scenario& scenario : kScenarios) {
-      if (!is_chosen(names, scenario) || job.world_size < scenario.least_ranks ||
-          (scenario.needs_aggregators && options.aggregators.empty()))
-        continue;
+      if (!is_chosen(names, scenario) || job.world_size < scenario.least_ranks) continue;
       doing = scenario.name;
       scenario.run({context, job, !options.aggregators.empty()});
       ++ran;
