@@ -146,7 +146,8 @@ void KeyedSums::merge(std::span<std::uint64_t> keys, std::span<std::byte> rows,
   if (in_order_.keys) {
     const auto* const all = reinterpret_cast<const std::uint64_t*>(in_order_.keys.get());
     for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = all[i * parts] / parts;
-    return copy(rows.data(), in_order_.rows.get(), rows.size(), rows.size());
+    if (!rows.empty()) std::memcpy(rows.data(), in_order_.rows.get(), rows.size());
+    return;
   }
   std::vector<Cursor> cursors;
   std::vector<std::uint64_t> next;  // of each stream
