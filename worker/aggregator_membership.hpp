@@ -102,7 +102,7 @@ class AggregatorMembership final : public Membership {
   std::string memory_problem_;  // the first one
   bool tells_begun_ = false;
   std::optional<Error> failure_;  // before there is an engine
-  bool has_left_ = false;         // likewise
+  bool has_left_ = false;         // before there is an engine
   std::optional<memory::OwnRegion> slots_;
   SharedMemory::OfJob offered_;
   std::optional<std::size_t> reserved_;

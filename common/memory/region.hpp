@@ -85,7 +85,7 @@ class PeerRegion {
   std::uint64_t id() const { return id_; }
   std::span<const std::byte> bytes() const { return mapping_.bytes(); }
 
-  /// The same unwatched: an access that fails ends this process. Throw likewise.
+  /// The same, unwatched: an access that fails ends this process. They throw the same errors.
   static Mapping map_for_reading(const Descriptor& descriptor, std::size_t most_bytes);
   static Mapping map_for_writing(const Descriptor& descriptor, std::size_t most_bytes);
 

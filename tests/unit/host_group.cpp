@@ -167,7 +167,7 @@ TEST_CASE("A rank that has formed and is gone is not taken again") {
     socket->send(bytes_of(Message{.kind = Kind::kFormed}), -1);
   }
   poll_some();
-  CHECK(groups[0]->missing().size() == 1);  // but for rank 2
+  CHECK(groups[0]->missing().size() == 1);  // rank 2
   CHECK(!is_answered(*greet()));
 }
 

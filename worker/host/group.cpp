@@ -27,10 +27,10 @@ constexpr std::chrono::seconds kStaleAfter{60};
 // A mate takes no more than these, whatever another one does.
 constexpr unsigned kMessagesMost = 256;  // at once
 constexpr std::size_t kRegionsMost = 4096;
-constexpr std::size_t kStrangersMost = 512;
+constexpr std::size_t kUnidentifiedMost = 512;
 
 /// Which descriptor an event is of.
-enum class Of : std::uint32_t { kServed, kStranger, kSocket, kLife };
+enum class Of : std::uint32_t { kServed, kUnidentified, kSocket, kLife };
 
 std::uint64_t event_data(Of of, std::size_t index = 0) {
   return std::uint64_t{static_cast<std::uint32_t>(of)} << 32 | index;
@@ -114,7 +114,7 @@ Group::~Group() {
 void Group::close() {
   if (served_) unlink(path_of(config_.self).c_str());
   served_.reset();
-  strangers_.clear();
+  unidentified_.clear();
   for (Peer& peer : peers_) {
     peer.socket.reset();
     peer.life = {};
@@ -164,16 +164,16 @@ bool Group::poll(Time now) {
         connect(lower, now);
   std::array<epoll_event, 64> events{};
   const int count = epoll_wait(events_.get(), events.data(), events.size(), 0);
-  bool hears_strangers = false;
+  bool is_to_identify = false;
   for (int i = 0; i < count && state_ != State::kFailed; ++i) {
     const std::uint64_t data = events[static_cast<std::size_t>(i)].data.u64;
     const auto mate = static_cast<LocalRank>(data);
     switch (static_cast<Of>(data >> 32)) {
       case Of::kServed:
-        accept(now);
+        accept();
         break;
-      case Of::kStranger:
-        hears_strangers = true;
+      case Of::kUnidentified:
+        is_to_identify = true;
         break;
       case Of::kSocket:
         if (peers_[mate].socket && !receive(mate)) drop(mate);
@@ -183,8 +183,8 @@ bool Group::poll(Time now) {
         break;
     }
   }
-  if (hears_strangers)
-    std::erase_if(strangers_, [&](Stranger& stranger) { return !hear(stranger, now); });
+  if (is_to_identify)
+    std::erase_if(unidentified_, [&](memory::UnixSocket& socket) { return !identify(socket); });
   if (state_ == State::kForming && missing().empty()) become_formed();
   return count > 0;
 }
@@ -196,13 +196,13 @@ void Group::become_formed() {
   lowest_nonce_ = config_.self == 0 ? nonce_ : peers_[0].nonce;
 }
 
-void Group::accept(Time) {
+void Group::accept() {
   while (auto socket = served_->accept()) {
     // Root's processes are not of this user, unless that is root.
-    if (socket->peer_user() != geteuid() || strangers_.size() == kStrangersMost) continue;
-    epoll_event event{.events = EPOLLIN, .data = {.u64 = event_data(Of::kStranger)}};
+    if (socket->peer_user() != geteuid() || unidentified_.size() == kUnidentifiedMost) continue;
+    epoll_event event{.events = EPOLLIN, .data = {.u64 = event_data(Of::kUnidentified)}};
     epoll_ctl(events_.get(), EPOLL_CTL_ADD, socket->descriptor(), &event);
-    strangers_.push_back({*std::move(socket)});
+    unidentified_.push_back(*std::move(socket));
   }
 }
 
@@ -230,13 +230,13 @@ bool Group::say_hello(const memory::UnixSocket& socket) {
   return is_sent(socket, bytes_of(hello));
 }
 
-/// Which rank it is. False: it is a stranger no more, or gone.
-bool Group::hear(Stranger& stranger, Time) {
+/// Hears which rank a connection is of. False: it is known now, or refused.
+bool Group::identify(memory::UnixSocket& socket) {
   Hello hello;
-  const auto received = take_next(stranger.socket, std::as_writable_bytes(std::span(&hello, 1)));
+  const auto received = take_next(socket, std::as_writable_bytes(std::span(&hello, 1)));
   if (received.io == memory::UnixSocket::Io::kNothing) return true;
   const auto forget = [&] {
-    epoll_ctl(events_.get(), EPOLL_CTL_DEL, stranger.socket.descriptor(), nullptr);
+    epoll_ctl(events_.get(), EPOLL_CTL_DEL, socket.descriptor(), nullptr);
     return false;
   };
   if (received.io == memory::UnixSocket::Io::kClosed || received.bytes != sizeof hello ||
@@ -247,17 +247,17 @@ bool Group::hear(Stranger& stranger, Time) {
   // One that has formed and is gone may be about to join the job's next group. Who disagrees hears
   // why, too.
   if (state_ != State::kForming ||
-      (rank < mates() && (peers_[rank].socket || peers_[rank].has_formed)) ||
-      !say_hello(stranger.socket) || !take_hello(hello, rank) || rank <= config_.self)
+      (rank < mates() && (peers_[rank].socket || peers_[rank].has_formed)) || !say_hello(socket) ||
+      !take_hello(hello, rank) || rank <= config_.self)
     return forget();
   Peer& peer = peers_[rank];
   forget();
-  peer.socket = std::move(stranger.socket);
+  peer.socket = std::move(socket);
   epoll_event event{.events = EPOLLIN, .data = {.u64 = event_data(Of::kSocket, rank)}};
   epoll_ctl(events_.get(), EPOLL_CTL_ADD, peer.socket->descriptor(), &event);
   peer.has_said_hello = true;
   peer.nonce = hello.nonce;
-  if (!introduce(peer, rank)) drop(rank);
+  if (!introduce(peer)) drop(rank);
   return false;
 }
 
@@ -304,7 +304,7 @@ bool Group::take_hello(const Hello& hello, LocalRank from) {
 }
 
 /// Passes on our memory, to which a mate has said hello.
-bool Group::introduce(Peer& peer, LocalRank) {
+bool Group::introduce(Peer& peer) {
   peer.process = peer.socket->peer_process();
   Message proof{.kind = Kind::kProof};
   if (config_.secret)
@@ -331,7 +331,7 @@ bool Group::receive(LocalRank from) {
         return false;
       peer.has_said_hello = true;
       peer.nonce = into.hello.nonce;
-      if (!introduce(peer, from)) return false;
+      if (!introduce(peer)) return false;
       continue;
     }
     if (received.lost)

@@ -122,27 +122,20 @@ class Group {
 
     bool is_in() const { return is_proven && !told.bytes().empty() && !slots.bytes().empty(); }
   };
-  /// Has connected, and not said yet which rank it is.
-  struct Stranger {
-    memory::UnixSocket socket;
-    std::uint64_t nonce = 0;  ///< that we sent it
-  };
-
   std::size_t mates() const { return config_.ranks.size(); }
   std::string path_of(LocalRank rank) const;
   void serve();
   void sweep() const;
-  void accept(Time now);
+  void accept();
   void connect(LocalRank to, Time now);
   bool say_hello(const memory::UnixSocket& socket);
-  bool hear(Stranger& stranger, Time now);
+  bool identify(memory::UnixSocket& socket);
   bool take_hello(const Hello& hello, LocalRank from);
-  bool introduce(Peer& peer, LocalRank rank);
+  bool introduce(Peer& peer);
   bool receive(LocalRank from);
   bool take(LocalRank from, const Message& message, memory::Descriptor descriptor);
   bool take_region(Peer& peer, std::uint64_t id, const memory::Descriptor& descriptor);
   void drop(LocalRank mate);
-  void watch(int descriptor) const;
   void watch_life(Peer& peer) const;
   void become_formed();
   void fail(const AbortInfo& why);
@@ -160,8 +153,8 @@ class Group {
   memory::OwnRegion told_, slots_;
   const std::uint64_t nonce_;
   std::uint64_t lowest_nonce_ = 0;
-  std::vector<Peer> peers_;  // by local rank; ours is empty
-  std::vector<Stranger> strangers_;
+  std::vector<Peer> peers_;                       // by local rank; ours is empty
+  std::vector<memory::UnixSocket> unidentified_;  // have not said yet which rank they are
   std::vector<LocalRank> lost_;
   std::vector<memory::Mapping> retired_;
   memory::Arena& arena_ = memory::Arena::of_process();
