@@ -26,7 +26,6 @@
 #include "common/config/pci_device.hpp"
 #include "common/log/fields.hpp"
 #include "common/memory/closing.hpp"
-#include "common/memory/loss_watch.hpp"
 #include "common/net/clock.hpp"
 #include "common/net/own_directory.hpp"
 #include "common/net/peer_memory.hpp"
@@ -37,13 +36,12 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kControlPeriod = 20ms;   // how often local workers are looked after
-constexpr int kServedInPeriod = 32;     // times; a worker that asks for ever must not take a core
+constexpr int kServedInPeriod = 32;     // times; who commands for ever must not take a core
 constexpr auto kPauseWorthSaying = 1s;  // of a lane
 constexpr auto kRssPeriod = 2s;         // how often a device is asked whether it spreads as before
 constexpr auto kRetirement = 500ms;     // after which ranks that were told nothing notice the end
 constexpr auto kLongestCapture = 3600s;
-constexpr std::size_t kContextsOfProcess = 2;  // at least so many of one may share memory
-constexpr auto kSamplePeriod = 1s;             // of what metrics and the status page tell
+constexpr auto kSamplePeriod = 1s;  // of what metrics and the status page tell
 constexpr auto kHeaderRoom = net::kIpv4Bytes + net::kUdpBytes;
 
 sigset_t awaited_signals() {
@@ -130,7 +128,7 @@ Daemon::Daemon(const config::AggregatorConfig& config, const config::SecretStore
   eal.extra_args = eal_arguments();
   eal_ = std::make_unique<net::Eal>(eal);
   if (config_.telemetry) monitor_->serve_telemetry();
-  net::survive_loss_of_peer_memory(memory::replace_lost_mapping);
+  net::survive_loss_of_peer_memory();
 
   make_pools(memory_mib);
   open_ports();
@@ -205,7 +203,6 @@ void Daemon::start_lanes() {
   for (std::uint16_t lane = 0; lane < config_.lanes; ++lane) {
     net::BufferPool& payloads = *pools_[lane].payloads;
     EngineConfig engine = engine_config(lane);
-    engine.shared_memory = memory_ ? &memory_->of_lane(lane) : nullptr;
     engine.buffers_max = payloads.size() - config::ring_buffers(config_);
     lanes_.push_back(std::make_unique<Lane>(options[lane], std::move(engine), payloads,
                                             *pools_[lane].headers, logger_));
@@ -247,7 +244,6 @@ Daemon::~Daemon() {
   monitor_.reset();
   for (const auto& lane : lanes_) lane->capture(nullptr);
   lanes_.clear();
-  memory_.reset();
   vhost_.reset();
   ports_.clear();
 }
@@ -319,21 +315,11 @@ void Daemon::look_at_rss() {
   }
 }
 
-/// Nobody else serves it; workers may share memory there.
+/// Nobody else serves it.
 void Daemon::claim_vhost_directory() {
   net::make_own_directory(net::kVhostDirectory, config_.vhost_dir);
   claims_.push_back(config::Claim::on_directory(config_.vhost_dir));
   served_ = net::tell_lanes(config_.vhost_dir, config_.lanes);
-  const memory::RegionServerOptions options{
-      .arena_bytes_max = std::size_t{config_.arena_memory_mib} << 20,
-      .arenas_max = limits::kMaxArenas,
-      .results_bytes = limits::kResultsBytes / config_.lanes,
-      .results_max = std::min<std::size_t>(config_.max_jobs, limits::kMaxWaitingResults),
-      .workers_max = config_.vhost_max_ports,
-      .of_process_max = std::max<std::size_t>(kContextsOfProcess, config_.vhost_max_ports / 4),
-      .lanes = config_.lanes};
-  memory_ =
-      std::make_unique<MappedMemory>(net::region_socket(config_.vhost_dir), options, peer_log_);
 }
 
 void Daemon::open_vhost_directory() {
@@ -452,28 +438,24 @@ void Daemon::look_after() {
   look_at_rss();
   feed_watchdog();
   if (vhost_) vhost_->poll();
-  if (memory_) memory_->poll();
   if (control_) control_->poll(net::now());
   look_at_capture();
   log_events();
 }
 
-/// For a period. Who joins waits until its memory is mapped, so that is done at once.
+/// For a period.
 Daemon::Signal Daemon::serve_until_signal() {
   const Time end = after(net::now(), kControlPeriod);
   int served = 0;
   for (;;) {
     const timespec at_most = to_timespec(std::max(end - net::now(), Duration::zero()));
-    const bool serves = memory_ && served < kServedInPeriod;
     const bool commands = control_ && served < kServedInPeriod;
-    std::array<pollfd, 3> waiting{{{signals_.get(), POLLIN, 0},
-                                   {serves ? memory_->descriptor() : -1, POLLIN, 0},
-                                   {commands ? control_->descriptor() : -1, POLLIN, 0}}};
+    std::array<pollfd, 2> waiting{
+        {{signals_.get(), POLLIN, 0}, {commands ? control_->descriptor() : -1, POLLIN, 0}}};
     if (ppoll(waiting.data(), waiting.size(), &at_most, nullptr) <= 0) return Signal::kNone;
     if (signalfd_siginfo signal; read(signals_.get(), &signal, sizeof signal) == sizeof signal)
       return signal.ssi_signo == SIGHUP ? Signal::kReload : Signal::kEnd;
-    if (waiting[2].revents != 0) control_->poll(net::now());
-    if (serves) memory_->poll();
+    if (waiting[1].revents != 0) control_->poll(net::now());
     ++served;
   }
 }

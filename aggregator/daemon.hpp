@@ -11,7 +11,6 @@
 
 #include "aggregator/control.hpp"
 #include "aggregator/lane.hpp"
-#include "aggregator/mapped_memory.hpp"
 #include "aggregator/monitor.hpp"
 #include "aggregator/report.hpp"
 #include "aggregator/service_manager.hpp"
@@ -125,7 +124,6 @@ class Daemon {
   std::unique_ptr<net::Eal> eal_;
   std::vector<LanePools> pools_;
   std::unique_ptr<net::HandOver> hand_over_;  // between lanes, if there are several
-  std::unique_ptr<MappedMemory> memory_;      // shared with local workers
   std::vector<std::unique_ptr<net::Port>> ports_;
   std::vector<std::unique_ptr<SteeredPort>> steered_ports_;
   Time next_rss_look_{};

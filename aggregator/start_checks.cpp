@@ -56,8 +56,6 @@ void check_start(const config::AggregatorConfig& config) {
     if (config::is_pci_device(port))
       check_of("port '" + port + "'", [&] { config::check_pci_device(port); });
   const TriedDirectory vhost(config.vhost_dir);
-  if (!config.vhost_dir.empty())
-    memory::UnixSocket::check_listen(net::region_socket(config.vhost_dir));
   if (!config.control_socket.empty()) memory::UnixSocket::check_listen(config.control_socket);
 }
 

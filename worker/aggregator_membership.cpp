@@ -5,15 +5,12 @@
 
 #include "common/base/random_id.hpp"
 #include "common/base/version.hpp"
-#include "common/protocol/slots.hpp"
 
 namespace sluice {
 namespace {
 
 /// How often it is looked whether an aggregator can be reached.
 constexpr std::chrono::milliseconds kFindPeriod{1};
-/// A daemon answers at once, unless it has much to do.
-constexpr std::chrono::milliseconds kSharingTime{1'000};
 /// Of a pair: the job's own failure bounds the wait.
 constexpr Duration kAsLongAsTheJobLives = std::chrono::hours(24 * 365 * 100);
 
@@ -46,7 +43,6 @@ AggregatorMembership::AggregatorMembership(const AggregatorMembership& of, const
       secret_(of.secret_),
       config_(of.config_of_pair(pair)),
       aggregators_(of.aggregators_),
-      stage_(Stage::kJoins),
       deadline_(kNever) {
   reserved_ = progress_.reserve_buffers(known_as_.name() + ": a channel from rank " +
                                             std::to_string(pair.first.value) + " to rank " +
@@ -57,8 +53,6 @@ AggregatorMembership::AggregatorMembership(const AggregatorMembership& of, const
 
 AggregatorMembership::~AggregatorMembership() {
   if (reserved_) progress_.release_buffers(*reserved_);
-  engine_.reset();  // gives its buffers back
-  if (slots_) attachment_.shared_memory()->forget(*slots_, config_.job);
 }
 
 worker::EngineConfig AggregatorMembership::config_of_job() const {
@@ -91,7 +85,6 @@ worker::EngineConfig AggregatorMembership::config_of_job() const {
   return config;
 }
 
-/// Messages go in packets.
 worker::EngineConfig AggregatorMembership::config_of_pair(const Pair& pair) const {
   const Session& session = engine_->session();
   worker::EngineConfig config = config_of_job();
@@ -123,7 +116,7 @@ void AggregatorMembership::find_aggregators(Time now) {
     if (!endpoint) break;
     aggregators_.push_back(*endpoint);
   }
-  if (aggregators_.size() == attachment_.aggregators()) return share_memory(now);
+  if (aggregators_.size() == attachment_.aggregators()) return join(now);
   if (now < deadline_) return;
   const std::size_t missing = aggregators_.size();
   fail(Error(ErrorCode::kAggregatorLost,
@@ -133,77 +126,7 @@ void AggregatorMembership::find_aggregators(Time now) {
                  attachment_.why_unreachable(missing)));
 }
 
-/// Slots for the job's blocks, if this process shares memory: for what the job asks, or for what an
-/// aggregator gives a job that asks for nothing.
-void AggregatorMembership::share_memory(Time now) {
-  config_ = config_of_job();  // by what is known of the daemons now
-  SharedMemory* const shared = attachment_.shared_memory();
-  const auto is_local = [&](const Endpoint& aggregator) {
-    return !attachment_.vhost_directory_of(aggregator.port_id).empty();
-  };
-  if (shared == nullptr || config_.authenticate_packets ||
-      std::none_of(aggregators_.begin(), aggregators_.end(), is_local))
-    return join(now);
-  Session most;
-  const auto shards = static_cast<std::uint16_t>(aggregators_.size() * attachment_.lanes());
-  most.shards = shards;
-  most.streams =
-      config_.streams != 0 ? config_.streams : std::max(limits::kReferencedStreams, shards);
-  most.history = config_.history != 0 ? config_.history : limits::kReferencedHistory;
-  try {
-    slots_.emplace("sluice-slots", ContributionSlots<std::byte>::bytes_for(most),
-                   memory::OwnRegion::Writers::kTrusted);
-  } catch (const Error& error) {
-    progress_.logger()->info("{}: blocks go in packets: {}", known_as_.name(), error.what());
-    return join(now);
-  }
-  shared->share(*slots_);
-  config_.slots_id = slots_->id();
-  config_.slots = slots_->bytes();
-  offered_ = {.job = config_.job,
-              .slots = config_.slots_id,
-              .results_bytes = ResultSlots<std::byte>::bytes_for(most)};
-  config_.results = [shared, &attachment = attachment_, offered = offered_](
-                        const Endpoint& at) -> std::optional<worker::EngineConfig::Results> {
-    const std::string directory = attachment.vhost_directory_of(at.port_id);
-    if (directory.empty()) return std::nullopt;
-    SharedMemory::OfJob at_lane = offered;
-    at_lane.lane = at.lane;
-    return shared->results(directory, at_lane);
-  };
-  config_.place_of = [shared](std::span<const std::byte> tensor) {
-    return shared->place_of(tensor);
-  };
-  stage_ = Stage::kSharesMemory;
-  deadline_ = after(now, kSharingTime);
-}
-
-/// Until every daemon of this machine has mapped this rank's slots, or says why not. Whoever shares
-/// nothing is joined all the same: blocks go in packets then.
-void AggregatorMembership::await_shared_memory(Time now) {
-  bool all = true;
-  std::string unanswered;
-  for (const Endpoint& aggregator : aggregators_) {
-    const std::string directory = attachment_.vhost_directory_of(aggregator.port_id);
-    SharedMemory& memory = *attachment_.shared_memory();
-    if (!directory.empty() && memory.is_ready(directory, offered_)) continue;
-    all = false;
-    unanswered = directory;
-    if (memory_problem_.empty())
-      memory_problem_ =
-          directory.empty() ? "an aggregator is on the network" : memory.problem_with(directory);
-  }
-  if (!all && memory_problem_.empty()) {
-    if (now < deadline_) return;
-    memory_problem_ = "the daemon of vhost:" + unanswered + " does not answer about shared memory";
-  }
-  if (!memory_problem_.empty())
-    progress_.logger()->info("{}: blocks go in packets: {}", known_as_.name(), memory_problem_);
-  join(now);
-}
-
 void AggregatorMembership::join(Time now) {
-  stage_ = Stage::kJoins;
   engine_ = std::make_unique<worker::Engine>(config_, aggregators_);
   engine_->tell_begun(tells_begun_);
   engine_->start(now, attachment_.io());
@@ -223,7 +146,6 @@ void AggregatorMembership::reserve(const std::string& whose) {
 
 std::string AggregatorMembership::waits_for() const {
   if (engine_) return engine_->waits_for();
-  if (stage_ == Stage::kSharesMemory) return "the aggregators' answer about shared memory";
   const std::size_t missing = aggregators_.size();
   return "aggregator " + std::to_string(missing) + " at " + attachment_.name_of(missing) +
          " to be reachable";
@@ -279,9 +201,7 @@ void AggregatorMembership::abort(const Error& why, const std::optional<AbortInfo
 
 // -------------------------------------------------------------------------------------- the loop
 bool AggregatorMembership::on_time(Time now) {
-  if (!engine_ && over()) return false;
-  if (stage_ == Stage::kFinds) find_aggregators(now);
-  if (stage_ == Stage::kSharesMemory) await_shared_memory(now);
+  if (!engine_ && !over()) find_aggregators(now);
   if (!engine_) return false;
   engine_->on_time(now, attachment_.io());
   if (!reserved_ && state() == State::kActive) reserve(known_as_.name());
@@ -289,10 +209,7 @@ bool AggregatorMembership::on_time(Time now) {
 }
 
 void AggregatorMembership::receive(const Endpoint& from, Buffer payload, Time now) {
-  if (!engine_) return;
-  net::DatagramIo& io = attachment_.io();
-  engine_->receive(from, std::move(payload), now, io);
-  if (engine_->session().by_reference) io.flush();  // a round's sums were copied: long
+  if (engine_) engine_->receive(from, std::move(payload), now, attachment_.io());
 }
 
 void AggregatorMembership::on_link(std::uint16_t port_id, bool up, Time now) {

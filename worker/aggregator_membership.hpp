@@ -1,5 +1,5 @@
-// A membership in a job whose ranks sum through aggregators: it finds these, shares memory with
-// those of this machine, and drives the worker engine.
+// A membership in a job whose ranks sum through aggregators: it finds these, and drives the worker
+// engine.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "common/memory/region.hpp"
 #include "common/protocol/secret.hpp"
 #include "worker/attachment.hpp"
 #include "worker/engine.hpp"
@@ -75,16 +74,11 @@ class AggregatorMembership final : public Membership {
   std::vector<JobFigures::Path> paths() const override;
 
  private:
-  /// Until there is an engine.
-  enum class Stage { kFinds, kSharesMemory, kJoins };
-
   AggregatorMembership(const AggregatorMembership& of, const Pair& pair, Time now);
 
   worker::EngineConfig config_of_job() const;
   worker::EngineConfig config_of_pair(const Pair& pair) const;
   void find_aggregators(Time now);
-  void share_memory(Time now);
-  void await_shared_memory(Time now);
   void join(Time now);
   void reserve(const std::string& whose);
   void fail(const Error& error);
@@ -96,15 +90,11 @@ class AggregatorMembership final : public Membership {
   const std::shared_ptr<const Secret> secret_;
   worker::EngineConfig config_;
   std::vector<Endpoint> aggregators_;  // as far as they are found
-  Stage stage_ = Stage::kFinds;
-  Time deadline_;  // of finding them, and then of sharing memory
+  Time deadline_;                      // of finding them
   Time next_look_{};
-  std::string memory_problem_;  // the first one
   bool tells_begun_ = false;
   std::optional<Error> failure_;  // before there is an engine
   bool has_left_ = false;         // before there is an engine
-  std::optional<memory::OwnRegion> slots_;
-  SharedMemory::OfJob offered_;
   std::optional<std::size_t> reserved_;
   std::unique_ptr<worker::Engine> engine_;
 };

@@ -13,7 +13,6 @@
 #include "common/config/aggregator_config.hpp"
 #include "common/config/choices.hpp"
 #include "common/config/pci_device.hpp"
-#include "common/memory/arena.hpp"
 #include "common/net/eal.hpp"
 #include "common/net/vhost.hpp"
 #include "worker/fork_generation.hpp"
@@ -86,12 +85,6 @@ Attachment::Attachment(const ContextOptions& options, std::shared_ptr<spdlog::lo
   }
   plan(options, network_queues);
   plan_memory(options);
-  if (options.shared_memory) {
-    shared_memory_ = std::make_unique<SharedMemory>();
-    memory::Arena::of_process().tell_refusal_to([logger = logger_](const std::string& why) {
-      logger->info("tensors are copied to be shared: {}", why);
-    });
-  }
   const Starting errors_say_it_all;
   start_memory(options, logger_);
   payloads_ = std::make_unique<net::BufferPool>(net::unique_socket_name("payloads"), all_buffers_,
@@ -302,11 +295,6 @@ void Attachment::note(const net::MacAddress& mac, Alternative& alternative, Time
       "{} is at Ethernet address {} now, not {}: another machine took it over, or two have it, or "
       "ARP is forged",
       net::format_ipv4(alternative.ipv4), net::format_mac(mac), net::format_mac(*former));
-}
-
-std::string Attachment::vhost_directory_of(std::uint16_t port_id) const {
-  const auto link = link_of(port_id);
-  return link ? planned_[*link].directory : "";
 }
 
 /// Nothing while that link is down.

@@ -22,7 +22,6 @@
 #include "common/net/fault_plan.hpp"
 #include "common/net/pool.hpp"
 #include "worker/links.hpp"
-#include "worker/shared_memory.hpp"
 
 namespace sluice {
 
@@ -65,9 +64,6 @@ class Attachment {
   std::size_t aggregators() const { return targets_.size(); }
   const std::string& name_of(std::size_t shard) const { return targets_[shard].name; }
 
-  /// Of the local daemons, as far as they are known; 1 where there are none.
-  std::uint16_t lanes() const { return links_->lanes(); }
-
   /// Its own and its standbys'.
   unsigned addresses_of(std::size_t shard) const {
     return static_cast<unsigned>(targets_[shard].alternatives.size());
@@ -101,12 +97,6 @@ class Attachment {
   /// For the message about a join that failed: "; which addresses several hosts claim", or empty.
   std::string rival_claims() const;
 
-  /// The vhost directory that a port leads to; empty: it leads to the network, or is gone.
-  std::string vhost_directory_of(std::uint16_t port_id) const;
-
-  /// Memory that is shared with daemons of this machine; null: none is.
-  SharedMemory* shared_memory() { return shared_memory_.get(); }
-
   /// Buffers that communicators may share between them.
   std::size_t buffers() const;
   /// For the message when they do not suffice: the memory_mib that `buffers` would take.
@@ -139,7 +129,6 @@ class Attachment {
   void note(const net::MacAddress& mac, Alternative& alternative, Time now) const;
 
   const std::shared_ptr<spdlog::logger> logger_;
-  std::unique_ptr<SharedMemory> shared_memory_;
   std::vector<LinkPlan> planned_;
   std::optional<config::InterfaceAddress> own_address_;  // on the network
   std::vector<Target> targets_;

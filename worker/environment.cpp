@@ -83,9 +83,6 @@ const std::vector<Row<ContextOptions>>& context_rows() {
       {"SLUICE_INTEGRITY", "ContextOptions::integrity", "", word(&O::integrity, kIntegrityChoices),
        "A CRC32C in every packet, the same as at the aggregators; auto: if an aggregator is on the"
        " network."},
-      {"SLUICE_SHARED_MEMORY", "ContextOptions::shared_memory", "", on_off(&O::shared_memory),
-       "Pass blocks in shared memory, not in packets, where all ranks of a job and its aggregators"
-       " are on one machine and do so."},
       {"SLUICE_HUGEPAGES", "ContextOptions::hugepages", "", on_off(&O::hugepages),
        "Use the machine's hugepages; a network port that is a PCI device always does."},
       {"SLUICE_IDLE", "ContextOptions::idle", "", word(&O::idle, kIdleChoices),

@@ -232,13 +232,6 @@ void Links::receive_groups(Link& link) {
     logger_->debug("{}: multicast groups are received by {}", name(link), net::name(means));
 }
 
-std::uint16_t Links::lanes() const {
-  std::uint16_t most = 1;
-  for (const Link& link : links_)
-    if (link.port) most = std::max(most, link.port->queues());
-  return most;
-}
-
 const net::Port* Links::carrier(std::size_t link) const {
   const net::Port* port = links_[link].port.get();
   return port && port->link_up() ? port : nullptr;

@@ -59,9 +59,6 @@ class Links {
   /// handler; cheap when nothing changed.
   void set_groups(std::span<const std::uint32_t> groups, Time now);
 
-  /// The most lanes that the daemon of an open link had when it was opened; 1 if there is none.
-  std::uint16_t lanes() const;
-
   /// Of a link's port: as planned, until it is open.
   std::uint16_t queues(std::size_t link) const {
     return links_[link].port ? links_[link].port->queues() : links_[link].plan.port.queues;

@@ -6,6 +6,7 @@
 
 #include "common/config/environment.hpp"
 #include "common/config/log.hpp"
+#include "common/memory/arena.hpp"
 #include "common/memory/thread_without_signals.hpp"
 #include "common/net/clock.hpp"
 #include "common/net/eal.hpp"
@@ -68,6 +69,10 @@ Progress::Progress(const ContextOptions& options)
     timeline_->start(options.timeline, rank,
                      rank ? timeline_->open(options.timeline, *rank) : nullptr, now());
   }
+  if (options.host_level)
+    memory::Arena::of_process().tell_refusal_to([logger = logger_](const std::string& why) {
+      logger->info("tensors lie in ordinary memory: {}", why);
+    });
   thread_ = thread_without_signals([this] { run(); });
 }
 

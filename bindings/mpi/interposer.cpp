@@ -55,7 +55,7 @@ bool has_thread_multiple() {
 Interposer::Interposer(const Settings& settings, const Terms& agreed)
     : terms(agreed),
       report(settings.report),
-      shares_memory(settings.context.shared_memory),
+      shares_memory(settings.context.host_level),
       is_spawned(has_parent()),
       memberships(settings, progress) {}
 

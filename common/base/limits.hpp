@@ -126,21 +126,6 @@ inline constexpr std::uint32_t kMaxVhostRing = 1024;
 /// gets a higher one is refused. As many as `ulimit -n` is for services, mostly, and a byte each.
 inline constexpr std::size_t kMaxVhostDescriptor = std::size_t{1} << 16;
 
-/// Regions of memory that one local worker shares: slots for each of its jobs, and arenas. All
-/// workers' together are half of the mappings that Linux lets a process have (65530), of which DPDK
-/// takes some per port.
-inline constexpr std::size_t kMaxArenas = 1024;
-inline constexpr std::size_t kMaxMappedRegions = std::size_t{32} << 10;
-static_assert(kMaxPorts * kMaxArenas <= kMaxMappedRegions);
-
-/// Of one local worker, as the setting `arena-memory-mib` may say: 32 workers' are a quarter of a
-/// process's addresses.
-inline constexpr std::uint32_t kMaxArenaMemoryMib = 1'048'576;
-
-/// A region for sums that a daemon gives: a longer one is not mapped. Addresses, as above.
-inline constexpr std::size_t kMaxRegionBytes = std::size_t{kMaxArenaMemoryMib} << 20;
-static_assert(kMaxRegionBytes >= kResultsBytes);
-
 /// Frames that are taken from a port, or offered to it, at once: DPDK's drivers are at their best
 /// with so many.
 inline constexpr std::size_t kBurst = 32;
@@ -185,7 +170,6 @@ inline constexpr int kPolledAtOnce = 32;
 /// Regions with a rank's tensors that a job keeps mapped, unless more are read just now: more than
 /// a trainer's tensors lie in at once, mostly.
 inline constexpr std::size_t kRememberedRegions = 16;
-static_assert(kRememberedRegions <= kMaxArenas);
 
 /// Events that wait for the control thread, and those among them that peers cause at will, such as
 /// refusals: they must not hide the others.
@@ -271,8 +255,6 @@ inline constexpr std::uint8_t kHistory = 8;
 inline constexpr std::uint16_t kBlockElements = 256;
 inline constexpr std::uint16_t kVhostMtu = 9000;
 inline constexpr std::uint16_t kNetworkMtu = 1500;
-/// What a worker shares is what it has itself, so that this only bounds what a faulty one takes.
-inline constexpr std::uint32_t kArenaMemoryMib = 16'384;
 inline constexpr std::uint32_t kVhostPorts = limits::kMaxPorts - 1;  // one is left for a network
 inline constexpr std::uint16_t kUdpPort = 4747;
 /// However many cores there are: so each lane has two streams of a job whose blocks go by

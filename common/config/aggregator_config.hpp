@@ -26,7 +26,6 @@ struct AggregatorConfig {
   std::string vhost_dir;  ///< empty: none; the daemon creates a missing last component
   std::uint32_t vhost_max_ports = defaults::kVhostPorts;
   std::uint16_t mtu = defaults::kVhostMtu;  ///< of vhost ports, bytes of IP packet
-  std::uint32_t arena_memory_mib = defaults::kArenaMemoryMib;  ///< shared by one worker
 
   // Network ports: addresses[i] is that of ports[i].
   std::vector<std::string> ports;

@@ -130,9 +130,6 @@ std::vector<AggregatorSetting> make_settings() {
        "Most local workers at a time; a process has 32 ports in all."},
       {local, "mtu", "bytes", integer(&Config::mtu, kMtus),
        "Largest IP packet to and from local workers."},
-      {local, "arena-memory-mib", "MiB",
-       integer(&Config::arena_memory_mib, {1, limits::kMaxArenaMemoryMib}),
-       "Most memory that one local worker may share, so that its blocks are read where they lie."},
 
       {network, "port", "", list(&Config::ports, "DPDK device string"),
        "Serve workers through this device, for instance net_af_packet0,iface=veth0 or 0000:3b:00.0."

@@ -40,7 +40,7 @@ std::span<std::byte> whole_pages(std::span<std::byte> region, std::size_t offset
   return first < end ? region.subspan(first, end - first) : region.first(0);
 }
 
-/// Gives pages back to the system, also where a daemon has them mapped.
+/// Gives pages back to the system, also where another rank has them mapped.
 void punch(std::span<std::byte> pages) {
   if (!pages.empty()) madvise(pages.data(), pages.size(), MADV_REMOVE);  // else they stay: no harm
 }

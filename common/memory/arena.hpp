@@ -1,6 +1,6 @@
-// Memory for tensors that daemons of the same machine may read where they lie: a process's
-// allocator over regions (region.hpp). It takes further ones as it grows; pages that nobody has
-// written yet cost nothing.
+// Memory for tensors that the ranks of one host sum where they lie: a process's allocator over
+// regions (region.hpp). It takes further ones as it grows; pages that nobody has written yet cost
+// nothing.
 //
 // A region has a list of free ranges, by offset, neighbours joined; the first that fits is taken.
 // What it knows of a region lies elsewhere, so that who writes beyond a tensor spoils tensors only.
@@ -8,7 +8,7 @@
 // region that is wholly free goes, too, but one.
 //
 // After fork() the child's arena is private: it sees what its parent's tensors held, and may write
-// and free them without the parent's notice, but no daemon reads them there, and what the child
+// and free them without the parent's notice, but no other rank finds them there, and what the child
 // allocates lies in regions of its own. A page that the child has not written is still the
 // parent's: what the parent writes to it later, or its release, may show in the child. A process
 // made without fork()'s handlers, by a bare clone(), shares all.

@@ -118,16 +118,11 @@ Mapping map_peers(const Descriptor& descriptor, std::size_t most_bytes, int prot
 
 }  // namespace
 
-PeerRegion::PeerRegion(std::uint64_t id, Descriptor descriptor, std::size_t most_bytes) : id_(id) {
-  mapping_ = map_peers(descriptor, most_bytes, PROT_READ);
-  watch_.emplace(mapping_.bytes());
-}
-
-Mapping PeerRegion::map_for_reading(const Descriptor& descriptor, std::size_t most_bytes) {
+Mapping map_for_reading(const Descriptor& descriptor, std::size_t most_bytes) {
   return map_peers(descriptor, most_bytes, PROT_READ);
 }
 
-Mapping PeerRegion::map_for_writing(const Descriptor& descriptor, std::size_t most_bytes) {
+Mapping map_for_writing(const Descriptor& descriptor, std::size_t most_bytes) {
   return map_peers(descriptor, most_bytes, PROT_READ | PROT_WRITE);
 }
 

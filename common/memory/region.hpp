@@ -1,28 +1,22 @@
-// Memory that processes of one machine share by reference: a tensor is read where it lies, a sum is
-// written once for all ranks. A region is a memfd; its descriptor travels over a Unix socket.
+// Memory that the ranks of one host share: they sum tensors where they lie. A region is a memfd;
+// its descriptor travels over a Unix socket.
 //
 // Nobody trusts his peer with more than its own bytes:
 //  - A region cannot shrink, so that what was mapped stays there: F_SEAL_SHRINK, which the one who
 //    maps it checks. A file that cannot be sealed is refused: reading one of FUSE may never end,
 //    and a page of one on hugetlbfs that its owner punches out cannot be had again.
-//  - Where a page fails all the same, who reads it notes whose it was, and goes on
-//  (loss_watch.hpp).
-//  - Who did not make a region maps it for reading only, but ranks of one host, which store sums
-//  into
-//    each other's tensors. Of what one alone tells nobody else can map more (F_SEAL_FUTURE_WRITE),
+//  - Who did not make a region maps it for reading, or, as ranks store sums into each other's
+//    tensors, for writing. Of what one alone tells nobody else can map more (F_SEAL_FUTURE_WRITE),
 //    as a process of the same user could open the descriptor anew.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 
 #include "common/memory/descriptor.hpp"
-#include "common/memory/loss_watch.hpp"
 
 namespace sluice::memory {
 
@@ -53,11 +47,10 @@ class OwnRegion {
   enum class Writers {
     kTrusted,   ///< whoever gets the descriptor: tensors, whose owner harms himself alone if he
                 ///< gives it away
-    kThisOnly,  ///< nobody else can map it for writing: results, which all ranks read
+    kThisOnly,  ///< nobody else can map it for writing: what one rank tells all others
   };
 
-  /// `name` is what /proc shows. Takes the pages at once for kThisOnly, so that a lane that writes
-  /// them does not wait for the kernel; so the caller must know that the machine has so many.
+  /// `name` is what /proc shows. Takes the pages at once for kThisOnly: what is told has room.
   /// Throws Error kUnavailable, naming the size and the system's reason; kInvalidArgument for 0
   /// bytes.
   OwnRegion(const std::string& name, std::size_t bytes, Writers writers);
@@ -76,26 +69,9 @@ class OwnRegion {
 /// with it, if it cannot be trusted as said above.
 std::size_t bytes_of_region(const Descriptor& descriptor);
 
-/// A region that another process has made, mapped for reading.
-class PeerRegion {
- public:
-  /// Throws as bytes_of_region, and if the region is empty or has more than `most_bytes`.
-  PeerRegion(std::uint64_t id, Descriptor descriptor, std::size_t most_bytes);
-
-  std::uint64_t id() const { return id_; }
-  std::span<const std::byte> bytes() const { return mapping_.bytes(); }
-
-  /// The same, unwatched: an access that fails ends this process. They throw the same errors.
-  static Mapping map_for_reading(const Descriptor& descriptor, std::size_t most_bytes);
-  static Mapping map_for_writing(const Descriptor& descriptor, std::size_t most_bytes);
-
-  /// Whether an access to it has failed: what was read since then, and in that access, is nobody's.
-  const std::atomic<bool>& lost() const { return watch_->lost(); }
-
- private:
-  std::uint64_t id_;
-  Mapping mapping_;  // keeps the memory without the descriptor
-  std::optional<LossWatch> watch_;
-};
+/// Of a region that another process has made. They throw as bytes_of_region, and if the region is
+/// empty or has more than `most_bytes`. An access to a page that fails ends this process.
+Mapping map_for_reading(const Descriptor& descriptor, std::size_t most_bytes);
+Mapping map_for_writing(const Descriptor& descriptor, std::size_t most_bytes);
 
 }  // namespace sluice::memory

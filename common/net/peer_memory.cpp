@@ -18,7 +18,6 @@ std::array<PeerMemoryUse::OfQueue, limits::kMaxLanes> PeerMemoryUse::in_use_;
 namespace {
 
 std::array<std::atomic<bool>, limits::kMaxPortIds> lost;
-bool (*replace_others)(const void*) noexcept = nullptr;
 
 struct Mapping {
   std::uintptr_t begin = 0;
@@ -111,10 +110,6 @@ bool replace(const Mapping& mapping) {
 void on_bus_error(int, siginfo_t* info, void*) {
   const int saved_errno = errno;
   const bool is_fault = info->si_code > 0;  // not sent by somebody
-  if (is_fault && replace_others(info->si_addr)) {
-    errno = saved_errno;
-    return;
-  }
   const auto mapping = is_fault ? mapping_of(info->si_addr) : std::nullopt;
   if (mapping &&
       (was_replaced_meanwhile(*mapping, info->si_addr) || (mapping->shared && replace(*mapping)))) {
@@ -129,8 +124,7 @@ void on_bus_error(int, siginfo_t* info, void*) {
 
 }  // namespace
 
-void survive_loss_of_peer_memory(bool (*replace)(const void*) noexcept) {
-  replace_others = replace;
+void survive_loss_of_peer_memory() {
   struct sigaction action {};
   action.sa_sigaction = on_bus_error;
   action.sa_flags = SA_SIGINFO;

@@ -12,9 +12,7 @@ namespace sluice::net {
 
 /// From now on a SIGBUS in memory that a peer shares puts zeros of our own in that memory's place;
 /// elsewhere it keeps its default action. For a process of ours: a host's handlers are its own.
-/// `replace` is asked first whether the address is in memory that others look after, and it has put
-/// zeros there; from within the handler.
-void survive_loss_of_peer_memory(bool (*replace)(const void* address) noexcept);
+void survive_loss_of_peer_memory();
 
 /// While it lives, the calling thread touches the memory of this port's peer. One per thread, and
 /// one thread per queue.

@@ -40,11 +40,6 @@ inline constexpr std::string_view kWorkerSocketSuffix = ".sluice";
 /// What errors call the directory where they are.
 inline constexpr const char* kVhostDirectory = "vhost directory";
 
-/// Where a daemon that serves `directory` passes regions of shared memory to its workers.
-inline std::string region_socket(const std::string& directory) {
-  return directory + "/regions";
-}
-
 /// How many lanes the daemon has that serves `directory`: a worker's port there needs as many
 /// queues. Told before the daemon takes a worker. `lanes`: 1..8. While what it returns is open, the
 /// directory is served: no other user can make it look so, or otherwise. Throws Error kUnavailable.

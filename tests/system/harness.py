@@ -1,6 +1,5 @@
-"""What the system tests share. Run a test file as `FILE BUILD_DIRECTORY [--in-packets]
-[--two-lanes] [unittest arguments]`. With --in-packets no rank shares memory unless the test says
-so, with --two-lanes each aggregator has two lanes."""
+"""What the system tests share. Run a test file as `FILE BUILD_DIRECTORY [--two-lanes]
+[unittest arguments]`. With --two-lanes each aggregator has two lanes."""
 import contextlib
 import os
 import re
@@ -30,11 +29,9 @@ SKIPPED = 77
 NO_TORCHRUN = "this PyTorch's torchrun starts nothing: built without libuv"
 NEEDS_ROOT = "needs root: network namespaces, raw sockets, other users"
 build = None
-in_packets = False
 two_lanes = False
 # What a rank says, at most once, that waits for others: on a busy machine, of any test.
 WAITS = re.compile(r"^.*: (?:the join has|ops pending: \d+; they have) waited 3 s for .*\n", re.M)
-BY_REFERENCE = "blocks in shared memory"  # what a daemon says of such a job
 
 
 def become_nobody():
@@ -111,22 +108,14 @@ class SystemTest(Stage, unittest.TestCase):
             if len(result.failures) + len(result.errors) > problems[0]:
                 for process in self.processes:
                     print(process.report(), file=sys.stderr)
-            elif not_passed(result) == problems and not in_packets and not two_lanes:
+            elif not_passed(result) == problems and not two_lanes:
                 recorded.keep(self)
         return result
-
-    def environment(self, **settings):
-        kind = {"SLUICE_SHARED_MEMORY": 0} if in_packets else {}
-        return super().environment(**{**kind, **settings})
 
     def start_daemon(self, *flags, **settings):
         """Of as many lanes on any machine, unless it is told."""
         settings.setdefault("SLUICE_AGGREGATOR_LANES", 2 if two_lanes else 1)
         return super().start_daemon(*flags, **settings)
-
-    def check_kind_of_session(self, daemon):
-        """Its jobs went by the kind that the test runs over."""
-        self.assertEqual(BY_REFERENCE in daemon.err, not in_packets)
 
     def check_buffers(self):
         """No process that ended in order has lost packet buffers; daemons that still run end so
@@ -205,15 +194,11 @@ class NetworkTest(SystemTest):
 def main():
     """Runs the tests of the calling file, and prints a line "skipped: WHICH: WHY" for each that is
     not run, which scripts/test counts; status 77 if every one was skipped."""
-    global build, in_packets, two_lanes
+    global build, two_lanes
     if len(sys.argv) < 2:
-        sys.exit(f"usage: {sys.argv[0]} BUILD_DIRECTORY [--in-packets] [--two-lanes] "
-                 "[unittest arguments]")
+        sys.exit(f"usage: {sys.argv[0]} BUILD_DIRECTORY [--two-lanes] [unittest arguments]")
     checkout.use_build(sys.argv.pop(1))
     build = checkout.build
-    if "--in-packets" in sys.argv:
-        sys.argv.remove("--in-packets")
-        in_packets = True
     if "--two-lanes" in sys.argv:
         sys.argv.remove("--two-lanes")
         two_lanes = True

@@ -462,8 +462,7 @@ class Workers(Watched):
         self.end_steady_job(job)
 
     def test_count_what_is_sent_again(self):
-        job = self.start_ranks(0, SLUICE_FAULTS="seed=3,loss=0.05,direction=both",
-                               SLUICE_SHARED_MEMORY=0)
+        job = self.start_ranks(0, SLUICE_FAULTS="seed=3,loss=0.05,direction=both")
         self.wait_for_metric(job[0], "sluice_worker_data_resent_total", lambda packets: packets)
         self.end_steady_job(job)
 

@@ -205,10 +205,10 @@ class MpiPrograms(harness.SystemTest):
         self.assertEqual(self.rows(job)["MPI_Allreduce"], (2, "0"))
 
     def test_memory_of_mpi_is_shared(self):
-        """MPI_Alloc_mem's, unless the setting says no; what it was allocated as, it is freed as."""
+        """MPI_Alloc_mem's, unless ranks may not sum there; it is freed as it was allocated."""
         daemon = self.start_daemon()
         for setting, place in ((1, "shared"), (0, "ordinary")):
-            job = self.preloaded(daemon, "memory.c", place, SLUICE_SHARED_MEMORY=setting)
+            job = self.preloaded(daemon, "memory.c", place, SLUICE_HOST_LEVEL=setting)
             self.all_end_well([job])
             self.assertRegex(job.out, r"^digest \w{16}$")
             self.assertEqual(self.rows(job)["MPI_Allreduce"], (1, "0"))

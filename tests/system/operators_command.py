@@ -184,7 +184,7 @@ class Capturing(Commands):
 
     def test_so_many_frames(self):
         daemon = self.start_commanded()
-        job = self.start_steady_job(2, daemon, SLUICE_SHARED_MEMORY=0)
+        job = self.start_steady_job(2, daemon)
         said = self.ctl("capture", self.file, "--frames", 300, "--seconds", 600, "--bytes", 9728)
         self.assertRegex(said, r"has 300 frames; \d+ more were missed\n$")
         self.end_steady_job(job)

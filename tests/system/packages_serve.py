@@ -270,7 +270,7 @@ class Packages(harness.SystemTest):
             "env", "-i", PATH, *command, user=said["USER"]))
         daemon.wait_to_say(harness.READY)
         self.assertEqual(sorted(os.listdir(self.root + said["VOLUME"])),
-                         ["control", "lanes", "lock", "regions"])
+                         ["control", "lanes", "lock"])
         self.ends_on_signal(daemon)
 
 

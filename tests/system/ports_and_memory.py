@@ -11,9 +11,6 @@ import harness
 SOL_PACKET, PACKET_FANOUT, DPDKS_KIND, BY_CPU = 263, 18, 0x9000, 2
 ETH_P_ALL = 3
 
-# Blocks in shared memory take few packet buffers.
-IN_PACKETS = {"SLUICE_SHARED_MEMORY": 0}
-
 
 class LocalPorts(harness.SystemTest):
     def test_one_worker_too_many(self):
@@ -98,7 +95,7 @@ class Directories(harness.SystemTest):
         for kind in (os.mkfifo, lambda path: os.symlink(secret, path), self.plant_file,
                      self.plant_directory, self.plant_socket):
             os.mkdir(self.directory())
-            names = ("lanes", "lanes.new", "lock", "regions", "control")
+            names = ("lanes", "lanes.new", "lock", "control")
             for name in names:
                 path = os.path.join(self.directory(), name)
                 kind(path)
@@ -172,7 +169,6 @@ class OtherUsers(harness.SystemTest):
         daemon = self.start_daemon_of_nobody(0o3770)
         job = self.start_steady_job(2, daemon)
         self.end_steady_job(job)
-        self.assertNotIn(harness.BY_REFERENCE, daemon.err)  # that is for one user's processes
 
     def test_find_a_lock_of_roots(self):
         os.chmod(self.place, 0o711)
@@ -223,8 +219,7 @@ class Memory(harness.SystemTest):
         job = self.start_steady_job(2, daemon)
         self.refuses(self.start_joiner(0, 1, daemon, SLUICE_MEMORY_MIB=33), 3, "invalid argument",
                      "memory_mib is 33, but .* alone take \\d+")
-        self.refuses(self.start_joiner(0, 1, daemon, SLUICE_MEMORY_MIB=40, **IN_PACKETS),
-                     3, "unavailable",
+        self.refuses(self.start_joiner(0, 1, daemon, SLUICE_MEMORY_MIB=40), 3, "unavailable",
                      "needs \\d+ packet buffers",
                      "set memory_mib .SLUICE_MEMORY_MIB. to at least \\d+")
         self.end_steady_job(job)
@@ -232,7 +227,7 @@ class Memory(harness.SystemTest):
 
     def test_too_little_for_one_rank_of_a_job(self):
         daemon = self.start_daemon()
-        poor = self.start_joiner(1, 2, daemon, SLUICE_MEMORY_MIB=40, **IN_PACKETS)
+        poor = self.start_joiner(1, 2, daemon, SLUICE_MEMORY_MIB=40)
         other = self.start_joiner(0, 2, daemon)
         self.ends_with(poor, 3, "unavailable", "needs \\d+ packet buffers")
         self.ends_with(other, 3, "formation failed about rank 1",
@@ -241,10 +236,9 @@ class Memory(harness.SystemTest):
 
     def test_the_memory_asked_for_suffices(self):
         daemon = self.start_daemon()
-        refused = self.start_joiner(0, 1, daemon, SLUICE_MEMORY_MIB=40, **IN_PACKETS)
+        refused = self.start_joiner(0, 1, daemon, SLUICE_MEMORY_MIB=40)
         needed = refused.wait_to_say(r"to at least (\d+)").group(1)
-        self.end_steady_job(self.start_steady_job(1, daemon, SLUICE_MEMORY_MIB=needed,
-                                                  **IN_PACKETS))
+        self.end_steady_job(self.start_steady_job(1, daemon, SLUICE_MEMORY_MIB=needed))
 
     def test_the_memory_asked_for_suffices_for_more(self):
         """One process joins job after job until its memory does not suffice, and is told what would
@@ -259,7 +253,7 @@ class Memory(harness.SystemTest):
 
         def joined(**settings):
             rank = self.start_rank(0, 1, daemon, harness.PYTHON_WITH_NUMPY, "-B", "-c", join,
-                                   **harness.python_environment(), **IN_PACKETS, **settings)
+                                   **harness.python_environment(), **settings)
             asked = rank.wait_to_say(r"to at least (\d+), and (\d+) more for each further one")
             self.assertEqual(rank.wait(), 1)
             return rank.out.count("jobs"), int(asked.group(1)), int(asked.group(2))

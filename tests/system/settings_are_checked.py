@@ -16,7 +16,6 @@ class Daemon(harness.SystemTest):
                 (["--streams", "many"], ("streams must be 1..1024, not 'many'",)),
                 (["--history", "3"], ("history must be a power of two, 2..64, not '3'",)),
                 (["--mtu", "9699"], ("mtu must be 576..9698, not '9699'",)),
-                (["--arena-memory-mib", "0"], ("arena-memory-mib must be 1..1048576, not '0'",)),
                 (["--idle", "sleep"], ("idle must be .*back-?off.*, not 'sleep'",)),
                 (["--address", "10.0.0.300/24"], ("address", "'10.0.0.300/24'")),
                 (["--no-such-setting"], ("unknown flag 'no-such-setting'",)),

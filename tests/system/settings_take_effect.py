@@ -375,22 +375,9 @@ class Settings(HugePages):
         self.ends(daemon, job)
         self.assertGreater(self.counter(daemon, "rate_limited"), 0)
 
-    def test_arena_memory(self):
-        """A worker that shares more than that joins, and its blocks go in packets."""
-        daemon, job = self.serve("--arena-memory-mib", 1)
-        sharing = self.start_steady_job(2, daemon, SLUICE_LOG="info")
-        why = r"\d{7} bytes beside 0 .* the daemon's arena-memory-mib allows 1048576"
-        for rank in sharing:
-            self.assertRegex(rank.err, f"blocks go in packets: the daemon refuses: {why}")
-        self.assertRegex(daemon.err, f"a local worker's shared memory was refused: {why}")
-        self.assertNotIn("blocks in shared memory", daemon.err)
-        self.end_steady_job(sharing)
-        self.ends(daemon, job)
-
     def test_integrity_on_a_local_port(self):
         """Where it is off by default; flipped bits then do no harm."""
-        flips = {"SLUICE_INTEGRITY": "on", "SLUICE_FAULTS": "seed=1,flip=0.05",
-                 "SLUICE_SHARED_MEMORY": 0}  # else there are few packets to flip bits in
+        flips = {"SLUICE_INTEGRITY": "on", "SLUICE_FAULTS": "seed=1,flip=0.05"}
         daemon = self.start_daemon("--integrity", "on", "--faults", "seed=2,flip=0.05")
         job = self.start_steady_job(2, daemon, elements=100_000, **flips)
         self.ends(daemon, job)

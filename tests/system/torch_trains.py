@@ -86,10 +86,6 @@ class OnADevice(Torch):
     def test_many_chunks(self):
         self.all_end_well(self.start_programs(2, self.start_daemon(), "device.py"))
 
-    def test_blocks_in_packets(self):
-        self.all_end_well(self.start_programs(2, self.start_daemon(), "device.py",
-                                              SLUICE_SHARED_MEMORY=0))
-
     def test_on_one_host_without_an_aggregator(self):
         host = f"test-{os.getpid()}"
         for ranks, words in ((3, ("collectives.py",)), (3, ("any_order.py", *range(4))),
@@ -173,10 +169,10 @@ class Training(Torch):
             2, self.start_daemon(), "memory.py", "scoped", "nothing_is_left", "buckets",
             "data_loader", "strided_and_sparse"))
 
-    def test_tensors_in_a_scope_without_shared_memory(self):
+    def test_tensors_in_a_scope_where_ranks_share_none(self):
         self.all_end_well(self.start_programs(
             2, self.start_daemon(), "memory.py", "ordinary_buckets", "scoped",
-            SLUICE_SHARED_MEMORY=0))
+            SLUICE_HOST_LEVEL=0))
 
     def test_torchrun_as_documented(self):
         """The commands of docs/torch.md, word for word."""

@@ -39,7 +39,6 @@ class Deaths(WorkerTest):
         self.end_steady_job(self.start_steady_job(3, daemon, SLUICE_JOB=7))
         self.end_steady_job(other_job)
         self.ends_on_signal(daemon)
-        self.check_kind_of_session(daemon)
         self.assertEqual(self.counter(daemon, "jobs_aborted"), 4)
         self.assertEqual(self.counter(daemon, "jobs_left"), 2)
 

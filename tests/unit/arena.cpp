@@ -1,5 +1,5 @@
-// Tensors where daemons may read them: what is given out, given back and found, and what a forked
-// child has of it.
+// Tensors where other ranks may read them: what is given out, given back and found, and what a
+// forked child has of it.
 #include "common/memory/arena.hpp"
 
 #include <algorithm>
@@ -58,15 +58,14 @@ std::size_t held(const Arena& arena) {
   return bytes;
 }
 
-/// What a daemon sees of it.
+/// What another rank sees of it.
 class Peer {
  public:
-  explicit Peer(const OwnRegion& own)
-      : region_(own.id(), Descriptor(dup(own.descriptor().get())), 1024 * kMib) {}
+  explicit Peer(const OwnRegion& own) : region_(map_for_reading(own.descriptor(), 1024 * kMib)) {}
   std::byte at(std::uint64_t offset) const { return region_.bytes()[offset]; }
 
  private:
-  PeerRegion region_;
+  Mapping region_;
 };
 
 /// Sets a limit for as long as it lives.

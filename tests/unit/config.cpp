@@ -47,7 +47,6 @@ struct IntegerFacts {
 const std::vector<IntegerFacts> kIntegers{
     {"vhost-max-ports", 1, 32, 31},
     {"mtu", 576, 9698, 9000},
-    {"arena-memory-mib", 1, 1'048'576, 16'384},
     {"port-mtu", 576, 9698, 1500},
     {"port-vlan", 0, 4094, 0, {"--port", "net_af_packet0,iface=eth1", "--address", "10.0.0.9/24"}},
     {"udp-port", 1, 65535, 4747},

@@ -58,7 +58,7 @@ TEST_CASE("without variables, options have their defaults") {
   const auto context = ContextOptions::from_environment();
   CHECK(context.aggregators.empty());
   CHECK(context.mtu == 0);
-  CHECK(context.shared_memory);
+  CHECK(context.host_level);
   CHECK(context.idle == "backoff");
   const auto job = JobOptions::from_environment();
   CHECK(job.rank == 0);
@@ -86,7 +86,7 @@ TEST_CASE("every variable reaches its option") {
                              {"SLUICE_VLAN", "7"},
                              {"SLUICE_MEMORY_MIB", "256"},
                              {"SLUICE_HUGEPAGES", "1"},
-                             {"SLUICE_SHARED_MEMORY", "0"},
+                             {"SLUICE_HOST_LEVEL", "0"},
                              {"SLUICE_IDLE", "busy-spin"},
                              {"SLUICE_LOG", "debug"},
                              {"SLUICE_TIMELINE", "/tmp/trace.%r.json"},
@@ -114,7 +114,7 @@ TEST_CASE("every variable reaches its option") {
   CHECK(context.vlan == 7);
   CHECK(context.memory_mib == 256);
   CHECK(context.hugepages);
-  CHECK(!context.shared_memory);
+  CHECK(!context.host_level);
   CHECK(context.idle == "busy-spin");
   CHECK(context.log_level == "debug");
   CHECK(context.timeline == "/tmp/trace.%r.json");
@@ -149,7 +149,7 @@ TEST_CASE("a value beyond its range is refused with variable, value and range") 
       {"SLUICE_MEMORY_MIB", "16", "15", "0 or 16..1048576"},
       {"SLUICE_MEMORY_MIB", "1048576", "1048577", "0 or 16..1048576"},
       {"SLUICE_HUGEPAGES", "off", "maybe", "on or off"},
-      {"SLUICE_SHARED_MEMORY", "off", "maybe", "on or off"},
+      {"SLUICE_HOST_LEVEL", "on", "maybe", "on or off"},
       {"SLUICE_IDLE", "yield", "sleep", "busy-spin|yield|backoff"},
       {"SLUICE_LOG", "error", "loud", "trace|debug|info|warn|error"},
       {"SLUICE_JOB", "0", "-1", "0..4294967295"},

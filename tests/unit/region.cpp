@@ -1,14 +1,11 @@
 // Shared memory between processes: what its owner cannot do to who maps it, and what is refused.
 #include "common/memory/region.hpp"
 
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -17,7 +14,6 @@
 #include <sluice/error.hpp>
 
 #include "tests/unit/catch.hpp"
-#include "tests/unit/failing_memory.hpp"
 
 using namespace sluice;
 using namespace sluice::memory;
@@ -27,13 +23,9 @@ namespace {
 
 constexpr std::size_t kMost = 1 << 20;
 
-Descriptor copy_of(const Descriptor& descriptor) {
-  return Descriptor(dup(descriptor.get()));
-}
-
-std::string refusal_of(Descriptor descriptor) {
+std::string refusal_of(const Descriptor& descriptor) {
   try {
-    const PeerRegion region(7, std::move(descriptor), kMost);
+    map_for_reading(descriptor, kMost);
   } catch (const Error& error) {
     CHECK(error.code() == ErrorCode::kUnavailable);
     return error.what();
@@ -54,7 +46,7 @@ Descriptor memfd(unsigned flags, off_t bytes, int seals) {
 TEST_CASE("what its owner writes is seen by who maps a region, without a copy") {
   OwnRegion own("tensors", 10'000, OwnRegion::Writers::kTrusted);
   CHECK(own.id() != 0);
-  const PeerRegion peer(own.id(), copy_of(own.descriptor()), kMost);
+  const Mapping peer = map_for_reading(own.descriptor(), kMost);
   REQUIRE(peer.bytes().size() == 10'000);
   CHECK(peer.bytes()[9'999] == std::byte{0});
   own.bytes()[9'999] = std::byte{42};
@@ -70,8 +62,8 @@ TEST_CASE("a region cannot shrink, not even by its owner") {
   }
 }
 
-TEST_CASE("results can be written by nobody but the process that made them") {
-  OwnRegion own("results", 4'096, OwnRegion::Writers::kThisOnly);
+TEST_CASE("what one alone tells can be written by nobody else") {
+  OwnRegion own("told", 4'096, OwnRegion::Writers::kThisOnly);
   own.bytes()[0] = std::byte{1};
   const Descriptor again(
       open(("/proc/self/fd/" + std::to_string(own.descriptor().get())).c_str(), O_RDWR));
@@ -80,14 +72,14 @@ TEST_CASE("results can be written by nobody but the process that made them") {
   const char byte = 2;
   CHECK(pwrite(again.get(), &byte, 1, 0) < 0);
   CHECK(fallocate(again.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 4'096) < 0);
-  const PeerRegion peer(own.id(), copy_of(again), kMost);
+  const Mapping peer = map_for_reading(again, kMost);
   CHECK(peer.bytes()[0] == std::byte{1});
 }
 
 TEST_CASE("a region outlives its descriptor and its owner") {
-  auto own = std::make_unique<OwnRegion>("results", 4'096, OwnRegion::Writers::kThisOnly);
+  auto own = std::make_unique<OwnRegion>("told", 4'096, OwnRegion::Writers::kThisOnly);
   own->bytes()[5] = std::byte{9};
-  const PeerRegion peer(own->id(), copy_of(own->descriptor()), kMost);
+  const Mapping peer = map_for_reading(own->descriptor(), kMost);
   own.reset();
   CHECK(peer.bytes()[5] == std::byte{9});
 }
@@ -123,64 +115,9 @@ TEST_CASE("a region on hugetlbfs is refused: its owner can punch pages out") {
   }
   REQUIRE(fcntl(huge.get(), F_ADD_SEALS, F_SEAL_SHRINK) == 0);
   try {
-    const PeerRegion region(7, copy_of(huge), 4 << 20);
+    map_for_reading(huge, 4 << 20);
     FAIL("accepted");
   } catch (const Error& error) {
     CHECK_THAT(error.what(), Contains("hugetlbfs"));
   }
-}
-
-TEST_CASE("who reads a region that fails finds zeros, and learns whose it was") {
-  const parts::BusErrorHandler handler;
-  OwnRegion first("first", 10'000, OwnRegion::Writers::kTrusted);
-  OwnRegion second("second", 10'000, OwnRegion::Writers::kTrusted);
-  first.bytes()[9'000] = second.bytes()[9'000] = std::byte{42};
-  const PeerRegion failing(first.id(), copy_of(first.descriptor()), kMost);
-  const PeerRegion other(second.id(), copy_of(second.descriptor()), kMost);
-  parts::make_fail(failing.bytes());
-  CHECK(!failing.lost());
-  CHECK(failing.bytes()[9'000] == std::byte{0});
-  CHECK(failing.lost());
-  CHECK(failing.bytes()[0] == std::byte{0});
-  CHECK(!other.lost());
-  CHECK(other.bytes()[9'000] == std::byte{42});
-}
-
-TEST_CASE("what comes to the place of a region that failed has not failed") {
-  const parts::BusErrorHandler handler;
-  OwnRegion own("tensors", 4'096, OwnRegion::Writers::kTrusted);
-  for (int i = 0; i < 100; ++i) {
-    const PeerRegion region(own.id(), copy_of(own.descriptor()), kMost);
-    CHECK(!region.lost());
-    parts::make_fail(region.bytes());
-    CHECK(region.bytes()[0] == std::byte{0});
-    CHECK(region.lost());
-  }
-}
-
-TEST_CASE("no other memory is replaced") {
-  OwnRegion own("tensors", 4'096, OwnRegion::Writers::kTrusted);
-  CHECK(!replace_lost_mapping(own.bytes().data()));
-  CHECK(!replace_lost_mapping(nullptr));
-  const std::byte* gone = nullptr;
-  {
-    const PeerRegion region(own.id(), copy_of(own.descriptor()), kMost);
-    gone = region.bytes().data();
-    CHECK(!replace_lost_mapping(gone - 1));
-    CHECK(!replace_lost_mapping(gone + 4'096));
-  }
-  CHECK(!replace_lost_mapping(gone));
-}
-
-TEST_CASE("more regions than may be mapped are refused, and then there is room again") {
-  std::array<std::byte, 1> byte{};
-  std::vector<std::unique_ptr<LossWatch>> watches;
-  CHECK_THROWS_WITH(
-      [&] {
-        for (;;) watches.push_back(std::make_unique<LossWatch>(byte));
-      }(),
-      Contains("regions are mapped already"));
-  CHECK(watches.size() > 1'000);
-  watches.pop_back();
-  const LossWatch fits(byte);
 }

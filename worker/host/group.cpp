@@ -357,14 +357,14 @@ bool Group::take(LocalRank from, const Message& message, memory::Descriptor desc
                          .rank_a = config_.ranks[from]});
           return false;
         }
-        peer.told = memory::PeerRegion::map_for_reading(descriptor, told_.bytes().size());
+        peer.told = memory::map_for_reading(descriptor, told_.bytes().size());
         if (peer.told.bytes().size() != told_.bytes().size()) return false;
         peer.is_proven = true;
         watch_life(peer);
         return true;
       case Kind::kSlots:
         if (!peer.is_proven || !peer.slots.bytes().empty() || !descriptor) return false;
-        peer.slots = memory::PeerRegion::map_for_writing(descriptor, slots_.bytes().size());
+        peer.slots = memory::map_for_writing(descriptor, slots_.bytes().size());
         return peer.slots.bytes().size() == slots_.bytes().size();
       case Kind::kRegion:
         return peer.is_in() && descriptor && take_region(peer, message.id, descriptor);
@@ -394,7 +394,7 @@ bool Group::take_region(Peer& peer, std::uint64_t id, const memory::Descriptor& 
   if (id == 0 || peer.regions.size() == kRegionsMost) return false;
   if (peer.regions.contains(id)) return true;
   peer.regions.emplace(
-      id, memory::PeerRegion::map_for_writing(descriptor, std::numeric_limits<std::size_t>::max()));
+      id, memory::map_for_writing(descriptor, std::numeric_limits<std::size_t>::max()));
   return true;
 }
 

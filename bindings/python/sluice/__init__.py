@@ -10,10 +10,9 @@
 
 A Context is this process's way to the aggregators; a Communicator is its membership of one job.
 Every rank of a job must start the same collectives in the same order. Arrays are read and written
-in place, never copied; those of empty() and zeros() here are read by this machine's daemons where
-they lie, unless shared_memory is off. Waiting and joining let other threads run, and Ctrl-C ends
-them; in asyncio, `await work` lets other tasks run. Leaving has a time-out of its own and cannot be
-interrupted.
+in place, never copied; those of empty() and zeros() here are summed where they lie by the ranks of
+one host, too. Waiting and joining let other threads run, and Ctrl-C ends them; in asyncio, `await
+work` lets other tasks run. Leaving has a time-out of its own and cannot be interrupted.
 
 Threads may share all of these. One that closes what others use waits for their calls that are about
 to start an op, and what they call afterwards raises InvalidArgument.
@@ -62,8 +61,8 @@ for _public in (Error, GlobalTopK, InvalidArgument, Status, WaitTimeout, empty, 
     _public.__module__ = "sluice"  # what tracebacks show
 
 _CONTEXT_SETTINGS = {"aggregators", "port", "address", "connect_timeout_ms", "mtu", "vlan",
-                     "memory_mib", "integrity", "shared_memory", "hugepages", "idle", "log",
-                     "timeline", "metrics_listen", "faults", "eal_args"}
+                     "memory_mib", "integrity", "hugepages", "idle", "log", "timeline",
+                     "metrics_listen", "faults", "eal_args"}
 _NO_TAG = 2**64 - 1
 _LOOK_NS = 50_000_000  # how long a wait may keep a signal's handler from running
 

@@ -1,4 +1,4 @@
-"""Arrays in memory that the daemons of this machine may read."""
+"""Arrays in memory that the ranks of this host may share."""
 from __future__ import annotations
 
 import math
@@ -44,9 +44,8 @@ def _new(caller: str, shape: Any, dtype: DTypeLike) -> tuple[NDArray[np.uint8], 
 
 
 def empty(shape: Any, dtype: DTypeLike = float) -> NDArray[Any]:
-    """A new C-contiguous array, as numpy.empty makes it, its elements uninitialized, in memory from
-    which the daemons of this machine may read it: unless shared_memory is off its blocks are not
-    copied to be sent. Freed when it and all its views are gone.
+    """A new C-contiguous array, as numpy.empty makes it, its elements uninitialized, in memory
+    where a job's ranks of this host sum it in place. Freed when it and all its views are gone.
 
     shape: an integer, or a tuple or list of them.
     dtype: any without Python objects.

@@ -297,7 +297,7 @@ Membership join(GroupStore& group_store, int rank, int size, milliseconds timeou
   auto interrupt = std::make_unique<int>(0);
   options.job.interrupt = interrupt.get();
   auto communicator = join_beside(*context, options.job, *interrupt);
-  if (options.context.shared_memory) note_shared_memory();
+  if (options.context.host_level) note_shared_memory();
   return {std::move(interrupt), std::move(context), std::move(communicator)};
 }
 

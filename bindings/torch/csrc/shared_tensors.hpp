@@ -1,4 +1,4 @@
-// CPU tensors in memory that the daemons of this machine may read: those that a thread makes while
+// CPU tensors in memory that the ranks of this host may share: those that a thread makes while
 // it asks for that. An allocator stands before PyTorch's own, which serves all others.
 #pragma once
 
@@ -16,7 +16,7 @@ inline constexpr std::size_t kSharedTensorBytesMin = 4096;
 void begin_shared_tensors();
 void end_shared_tensors() noexcept;
 
-/// Whether a group of this process shares memory: then it pays.
+/// Whether ranks of a group of this process may share memory: then it pays.
 bool shares_memory();
 void note_shared_memory();
 

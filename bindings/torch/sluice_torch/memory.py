@@ -1,4 +1,4 @@
-"""Tensors in memory that the daemons of this machine may read."""
+"""Tensors in memory that the ranks of this host may share."""
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
@@ -13,15 +13,14 @@ __all__ = ["shared_memory"]
 
 @contextlib.contextmanager
 def shared_memory() -> Iterator[None]:
-    """Within it CPU tensors that this thread makes, of 4 KiB or more, lie in memory from which the
-    daemons of this machine may read them: unless SLUICE_SHARED_MEMORY=0 their blocks are not
-    copied to be sent.
+    """Within it CPU tensors that this thread makes, of 4 KiB or more, lie in memory where a
+    group's ranks of this host sum them in place, unless SLUICE_HOST_LEVEL=0.
 
         with sluice_torch.shared_memory():
             activations = torch.empty(1_000_000)
 
     Works before and after the group is made; scopes may nest. The gradient buckets of
-    DistributedDataParallel need none: they lie there once a group has shared_memory. A process
+    DistributedDataParallel need none: they lie there once there is a group. A process
     that is forked, as a DataLoader's worker, has the tensors as they were, and what it writes is
     its own; but what its parent writes to them later, or their end there, may show in it.
 

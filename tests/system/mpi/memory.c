@@ -5,7 +5,7 @@
 
 #define COUNT 100000
 
-/* Whether it lies in a region that a daemon may map. */
+/* Whether it lies in a region that other ranks may map. */
 static int is_shared(const void* memory) {
   FILE* const maps = fopen("/proc/self/maps", "r");
   char line[4096];

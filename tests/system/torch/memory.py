@@ -1,4 +1,4 @@
-"""Tensors where this machine's daemons may read them: `memory.py SCENARIO...`."""
+"""Tensors in memory that the ranks of this host may share: `memory.py SCENARIO...`."""
 import gc
 import os
 import sys
@@ -121,7 +121,7 @@ def buckets():
 
 
 def ordinary_buckets():
-    """Where shared memory is off."""
+    """Where ranks may not sum among themselves."""
     steps, *_ = model_of(batch_of)
     assert not any(map(any, steps)), steps
 
@@ -162,7 +162,7 @@ def data_loader():
 
 
 def strided_and_sparse():
-    """What the backend copies, it copies to where daemons read."""
+    """What the backend copies, it copies to memory that ranks may share."""
     tensor = torch.arange(200_000.).view(2, -1).t()[::2]
     expected = tensor.clone() * RANKS
     dist.all_reduce(tensor)

@@ -2,9 +2,9 @@
 //
 //   std::vector<float, sluice::Allocator<float>> gradients(1'000'000);
 //
-// It lies where the daemons of this machine may read it: unless SLUICE_SHARED_MEMORY=0 (see
-// docs/memory.md) blocks of such a tensor are not copied to be sent. Else, and for all others, it
-// is as any memory; where the system shares none, as in some sandboxes, it is ordinary memory.
+// It lies where the ranks of a job that are on this host may read and write it, so that they sum
+// such a tensor in place (docs/hosts.md). Else it is as any memory; where the system shares none,
+// as in some sandboxes, it is ordinary memory.
 //
 // After fork() the child has its parent's tensors as they are, and what it writes is its own. A
 // page that it has not written shows what the parent writes there later, or zeros once the parent

@@ -89,10 +89,6 @@ struct ContextOptions {
   /// which is on if an aggregator is on the network. The same on the aggregators. SLUICE_INTEGRITY.
   std::string integrity = "auto";
 
-  /// Pass blocks in shared memory, not in packets, where all ranks of a job and its aggregators are
-  /// on one machine and do so: see docs/memory.md. SLUICE_SHARED_MEMORY=0 turns it off.
-  bool shared_memory = true;
-
   /// Use the machine's hugepages (needs some to be configured); a `port` that is a PCI device
   /// always does. SLUICE_HUGEPAGES=1.
   bool hugepages = false;

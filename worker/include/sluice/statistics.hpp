@@ -15,7 +15,7 @@ struct OpStatistics {
   std::uint64_t blocks_received = 0;    ///< blocks that are non-zero on some rank, and wanted here
   std::uint64_t packets_sent = 0;       ///< of every kind, for this op
   std::uint64_t packets_received = 0;
-  std::uint64_t bytes_sent = 0;  ///< UDP payload bytes, and blocks in shared memory
+  std::uint64_t bytes_sent = 0;  ///< UDP payload; on one host own non-zero blocks
   std::uint64_t bytes_received = 0;
   std::uint64_t retransmissions = 0;  ///< DATA sent again, and PROBEs
 

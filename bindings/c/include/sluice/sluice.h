@@ -265,10 +265,9 @@ uint32_t sluice_block_elements(const sluice_communicator* communicator, sluice_e
 uint32_t sluice_op_block_elements(const sluice_communicator* communicator, sluice_element_type type,
                                   uint16_t wanted);
 
-/* Memory for tensors, aligned to 64 bytes: where the daemons of this machine may read it, so that
- * unless "shared_memory" is off its blocks are not copied to be sent; see memory.hpp, also for what
- * a forked process has of it. NULL if there is none. sluice_free takes what sluice_allocate gave,
- * and NULL. */
+/* Memory for tensors, aligned to 64 bytes: where a job's ranks of this host may read and write it,
+ * so that they sum a tensor there in place; see memory.hpp, also for what a forked process has of
+ * it. NULL if there is none. sluice_free takes what sluice_allocate gave, and NULL. */
 void* sluice_allocate(size_t bytes);
 void sluice_free(void* memory);
 
@@ -506,7 +505,7 @@ typedef struct sluice_op_statistics {
   uint64_t blocks_received; /* those that are non-zero on some rank, and wanted here */
   uint64_t packets_sent;    /* of every kind, for this op */
   uint64_t packets_received;
-  uint64_t bytes_sent; /* UDP payload, and blocks in shared memory */
+  uint64_t bytes_sent; /* UDP payload; on one host own non-zero blocks */
   uint64_t bytes_received;
   uint64_t retransmissions; /* DATA sent again, and PROBEs */
 } sluice_op_statistics;
