@@ -142,7 +142,7 @@ std::optional<AbortInfo> Engine::no_room(const wire::Join& join) const {
 /// Why a session would take more than its job may, or more than other jobs have left.
 std::optional<AbortInfo> Engine::too_large(const Session& session) const {
   const std::size_t streams = session.streams_of(session.shard);
-  const std::size_t bytes = job_bytes(session, config_.lanes);
+  const std::size_t bytes = job_bytes(session);
   const std::size_t buffers = streams * stream_buffers(session);
   const std::size_t buffers_left = config_.buffers_max - buffers_claimed_;
   AbortInfo refusal{.reason = wire::AbortReason::kRefusedSetting, .field = wire::Field::kMemory};
@@ -167,13 +167,6 @@ bool Engine::take_memory(Job& job, Time now) {
     job.membership.abort(*refusal, control_);
     return false;
   }
-  if (session.by_reference && !share_blocks(job)) {
-    job.membership.abort({.reason = wire::AbortReason::kRefusedSetting,
-                          .field = wire::Field::kSharedMemory,
-                          .value_a = 1},
-                         control_);
-    return false;
-  }
   job.buffers_claimed = streams * stream_buffers(session);
   buffers_claimed_ += job.buffers_claimed;
   assert(job.streams.empty() && buffers_claimed_ <= config_.buffers_max);
@@ -187,20 +180,6 @@ bool Engine::take_memory(Job& job, Time now) {
   if (config_.straggler_warning.count() != 0)
     job.stragglers_due = after(now, config_.straggler_warning);
   return true;
-}
-
-/// Takes the regions of a session whose blocks go by reference. False: some are not there, or too
-/// small; a generation that goes so cannot go otherwise.
-bool Engine::share_blocks(Job& job) {
-  SharedMemory* const memory = config_.shared_memory;
-  if (memory == nullptr) return false;
-  const Roster& roster = job.membership.roster();
-  const Session& session = roster.session();
-  job.shared.emplace(session, *memory, roster.shared().slots,
-                     memory->take_results(session.job, roster.shared().results));
-  if (job.shared->complete()) return true;
-  job.shared.reset();
-  return false;
 }
 
 /// Ended jobs are kept for their tombstones, up to a bound: then the half that ended first goes,

@@ -22,17 +22,14 @@ BlockCombiner::BlockCombiner(const Session& session)
       current_(widest_columns(session), kNoBlock),
       owners_(widest_columns(session)),
       last_owner_(widest_columns(session)),
-      ranks_(session.ranks),
-      references_(session.by_reference ? std::size_t{widest_columns(session)} * session.ranks : 0),
-      scales_(references_.size()),
-      referenced_(session.by_reference ? session.ranks : 0) {}
+      ranks_(session.ranks) {}
 
 bool BlockCombiner::begin(const Packet& packet, StreamId stream, const Session& session,
                           bool resumed) {
   const auto& shape = packet.shape();
-  const auto geometry = Geometry::make(shape.element_count, WireType(shape.wire_type),
-                                       shape.block_elements, session.payload_bytes, session.streams,
-                                       packet.as<wire::Data>().op, session.by_reference);
+  const auto geometry =
+      Geometry::make(shape.element_count, WireType(shape.wire_type), shape.block_elements,
+                     session.payload_bytes, session.streams, packet.as<wire::Data>().op);
   if (!wire::same(shape, wire::shape_of(geometry)) || !geometry.uses(stream)) return false;
   const std::uint32_t stride = geometry.stride();
   for (std::uint8_t c = 0; const wire::Column& column : packet.columns()) {
@@ -48,9 +45,8 @@ bool BlockCombiner::begin(const Packet& packet, StreamId stream, const Session& 
       &numeric::block_reduction(element, static_cast<Reduction>(packet.descriptor()->reduction));
   accumulator_stride_ =
       aligned(geometry.block_elements * element_bytes(numeric::accumulator_type(element)));
-  const std::size_t accumulators = session.by_reference ? 1 : geometry.columns;
   assert(geometry.columns <= current_.size() &&
-         accumulators * accumulator_stride_ <= accumulator_bytes(session));
+         geometry.columns * accumulator_stride_ <= accumulator_bytes(session));
   for (std::uint8_t c = 0; const wire::Column& column : packet.columns())
     current_[c++] = BlockIndex{column.index};
   return true;

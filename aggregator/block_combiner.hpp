@@ -9,11 +9,9 @@
 #include <memory>
 #include <new>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "aggregator/job_figures.hpp"
-#include "aggregator/shared_memory.hpp"
 #include "aggregator/stream_memory.hpp"
 #include "common/base/ids.hpp"
 #include "common/numeric/encoding.hpp"
@@ -48,12 +46,6 @@ class BlockCombiner {
 
   /// Adds the blocks in a packet. Lowest rank first.
   void add(Rank w, const Packet& packet);
-  /// Notes where a rank's blocks lie: in its slot, or in `tensors`; the packet's references are
-  /// within both. In any order of ranks: blocks are added when the sums are written, in one pass,
-  /// so that no sum is kept elsewhere meanwhile.
-  void refer(Rank w, const Packet& packet, std::span<const std::byte> slot,
-             std::shared_ptr<const SharedBlocks::Region> tensors);
-
   bool is_empty(std::uint8_t column) const { return owners_[column] == 0; }
   bool is_empty() const;
   bool is_of_one(std::uint8_t column, Rank w) const {
@@ -64,10 +56,9 @@ class BlockCombiner {
   std::size_t sums_bytes() const;
   /// Counts what the round has summed, and what lies between its blocks and those of the next one.
   void count(std::span<const BlockIndex> next, JobCounters& counters) const;
-  /// Writes the columns, but for what is wanted next, and the sums, once a round: one after the
-  /// other in the packet, or where the slot has room for each column's.
+  /// Writes the columns, but for what is wanted next, and the sums, one after the other, once a
+  /// round.
   void write(std::span<wire::Column> columns, std::byte* in_packet);
-  void write_to_slot(std::span<wire::Column> columns, std::byte* slot);
 
   /// The next round sums these blocks.
   void start_round(std::span<const BlockIndex> current);
@@ -90,14 +81,6 @@ class BlockCombiner {
   }
   void accumulate_scaled(std::byte* sum, const std::byte* block, std::int16_t scale,
                          std::uint32_t elements, bool is_first) const;
-  std::size_t reference(std::uint8_t column, std::uint16_t rank) const {
-    return column * std::size_t{ranks_} + rank;
-  }
-  const std::byte** references_to(std::uint8_t column) {
-    return references_.data() + column * std::size_t{ranks_};
-  }
-  std::uint8_t run_of_references(std::uint8_t first) const;
-  std::byte* add_references(std::uint8_t column, std::uint32_t elements);
   std::int16_t write_sum(std::uint8_t column, std::byte* sum, std::uint32_t elements,
                          std::byte* out) const;
 
@@ -111,9 +94,6 @@ class BlockCombiner {
   std::vector<std::uint16_t> owners_;  // by column: contributions added so far
   std::vector<Rank> last_owner_;       // by column: whose was added last, if any was
   std::uint16_t ranks_;
-  std::vector<const std::byte*> references_;  // by column and rank; null: has none to add
-  std::vector<std::int16_t> scales_;          // of these
-  std::vector<std::shared_ptr<const SharedBlocks::Region>> referenced_;  // by rank
 };
 
 // Of every packet: inline, for the stream to have them in one piece.
@@ -139,58 +119,6 @@ inline void BlockCombiner::add(Rank w, const Packet& packet) {
                geometry_.elements_of(current_[c]), owners_[c]++ == 0);
   };
   packet.for_each_block(add);
-}
-
-inline void BlockCombiner::refer(Rank w, const Packet& packet, std::span<const std::byte> slot,
-                                 std::shared_ptr<const SharedBlocks::Region> tensors) {
-  const auto note = [&](std::uint8_t c, const std::byte* block) {
-    ++owners_[c];
-    last_owner_[c] = w;
-    references_to(c)[w.value] = block;
-    scales_[reference(c, w.value)] = packet.columns()[c].scale;
-  };
-  assert(packet.referenced_bytes() <= slot.size());
-  packet.for_each_in_slot(
-      slot, [&](std::uint8_t c, std::span<const std::byte> block) { note(c, block.data()); });
-  if (tensors == nullptr) return;
-  packet.for_each_in_tensor(tensors->bytes.size(), [&](std::uint8_t c, std::uint64_t offset) {
-    note(c, tensors->bytes.data() + offset);
-  });
-  referenced_[w.value] = std::move(tensors);
-}
-
-/// How many columns from `first` on lie one behind the other at every rank, as blocks of a dense
-/// tensor do: so many are added as one, up to what an accumulator in the first cache has room for.
-/// Of scaled ones each has a scale of its own.
-inline std::uint8_t BlockCombiner::run_of_references(std::uint8_t first) const {
-  if (geometry_.type.is_scaled()) return 1;
-  const std::size_t block = geometry_.full_block_bytes();
-  const auto most = static_cast<std::uint8_t>(
-      std::clamp<std::size_t>(kReferencedSumBytes / block, 1, geometry_.columns - first));
-  std::uint8_t run = 1;
-  for (; run < most; ++run) {
-    const auto c = static_cast<std::uint8_t>(first + run);
-    if (owners_[c] != owners_[first] || current_[c].value != current_[c - 1].value + 1) break;
-    const std::byte* const* const behind = references_.data() + c * std::size_t{ranks_};
-    const std::byte* const* const before = behind - ranks_;
-    std::uint16_t r = 0;
-    while (r < ranks_ && behind[r] == (before[r] == nullptr ? nullptr : before[r] + block)) ++r;
-    if (r != ranks_) break;
-  }
-  return run;
-}
-
-/// The sum of what a column's references, and those behind it, refer to: lowest rank first.
-inline std::byte* BlockCombiner::add_references(std::uint8_t column, std::uint32_t elements) {
-  std::byte* const sum = accumulators_.get();
-  const std::byte** const references = references_to(column);
-  bool is_first = true;
-  for (std::uint16_t r = 0; r < ranks_; ++r) {
-    if (references[r] == nullptr) continue;
-    accumulate(sum, references[r], scales_[reference(column, r)], elements,
-               std::exchange(is_first, false));
-  }
-  return sum;
 }
 
 inline bool BlockCombiner::is_empty() const {
@@ -261,26 +189,7 @@ inline void BlockCombiner::write(std::span<wire::Column> columns, std::byte* in_
   }
 }
 
-inline void BlockCombiner::write_to_slot(std::span<wire::Column> columns, std::byte* slot) {
-  for (std::uint8_t c = 0; c < geometry_.columns; ++c) {
-    columns[c].index = current_[c].value;
-    if (owners_[c] != 0)
-      columns[c].flags = owners_[c] == 1 ? wire::kColumnOfOne : wire::kColumnReferenced;
-  }
-  const std::size_t block = geometry_.full_block_bytes();
-  for (std::uint8_t run, c = 0; c < geometry_.columns; c = static_cast<std::uint8_t>(c + run)) {
-    run = 1;
-    if (owners_[c] == 0) continue;
-    run = run_of_references(c);
-    const std::uint32_t elements =
-        (run - 1u) * geometry_.block_elements + geometry_.elements_of(current_[c + run - 1u]);
-    columns[c].scale = write_sum(c, add_references(c, elements), elements, slot + c * block);
-  }
-  std::fill(references_.begin(), references_.end(), nullptr);
-}
-
 inline void BlockCombiner::start_round(std::span<const BlockIndex> current) {
-  for (auto& region : referenced_) region.reset();
   std::fill(owners_.begin(), owners_.end(), std::uint16_t{0});
   std::copy(current.begin(), current.end(), current_.begin());
 }

@@ -7,7 +7,6 @@
 #include <functional>
 #include <memory>
 
-#include "aggregator/shared_memory.hpp"
 #include "common/base/endpoint.hpp"
 #include "common/base/ids.hpp"
 #include "common/base/limits.hpp"
@@ -35,7 +34,6 @@ struct EngineConfig {
   std::size_t jobs_max = limits::kFullJobs;         ///< forming or active at once
   std::size_t job_memory_bytes_max = std::size_t{1} << 30;  ///< engine state and held packets
   std::size_t buffers_max = ~std::size_t{0};  ///< packet buffers that all jobs may keep together
-  SharedMemory* shared_memory = nullptr;      ///< with workers of this machine; null: none
   GroupRange groups;                          ///< to which results go that most ranks lack
   Duration liveness_timeout = defaults::kLivenessTimeout;
   Duration formation_timeout = defaults::kFormationTimeout;

@@ -155,7 +155,6 @@ void Engine::abort(Job& job, const AbortInfo& info, Time now, std::optional<Rank
 
 void Engine::give_back_memory(Job& job) {
   std::vector<Stream>().swap(job.streams);
-  job.shared.reset();
   assert(buffers_claimed_ >= job.buffers_claimed);
   buffers_claimed_ -= std::exchange(job.buffers_claimed, 0);
   std::erase(stalled_, &job);
@@ -163,19 +162,8 @@ void Engine::give_back_memory(Job& job) {
 }
 
 // ----------------------------------------------------------------------------------------- time
-/// What workers do not share any more, as soon as no round reads it.
-void Engine::let_go_of_memory(const SharedMemory& memory) {
-  const std::uint64_t changes = memory.changes();
-  if (changes == memory_changes_seen_) return;
-  bool all = true;
-  for (auto& [id, job] : jobs_)
-    if (job->shared) all &= job->shared->let_go();
-  if (all) memory_changes_seen_ = changes;
-}
-
 void Engine::on_time(Time now, PacketSink& sink) {
   if (!stalled_.empty()) retry_stalled(now, sink);
-  if (config_.shared_memory != nullptr) let_go_of_memory(*config_.shared_memory);
   if (now < deadline_) return;
   sink.enter(Stage::kOther);
   deadline_ = kNever;

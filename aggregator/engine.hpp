@@ -85,7 +85,6 @@ class Engine {
     std::vector<Stream> streams;  // those of this shard, while active; stream s at s / shards
     NarrowestWindow window;
     JobCounters counters;
-    std::optional<SharedBlocks> shared;  // where blocks go by reference
     std::size_t buffers_claimed = 0;
     RankSet sent_away;            // while this aggregator retires
     Time poll_due = kNever;       // while a rank that wants to leave waits for others
@@ -108,7 +107,7 @@ class Engine {
     return {
         r.session(),   r.endpoints(), r.present(), m.record().protection.of(wire::Kind::kResult),
         m.multicast(), job.window,    sink,        counters_,
-        job.counters,  now,           scratch_,    job.shared ? &*job.shared : nullptr,
+        job.counters,  now,           scratch_,
     };
   }
 
@@ -134,14 +133,12 @@ class Engine {
   std::optional<AbortInfo> no_room(const wire::Join& join) const;
   std::optional<AbortInfo> too_large(const Session& session) const;
   bool take_memory(Job& job, Time now);
-  bool share_blocks(Job& job);
   void settle(Job& job, Time now);
   void abort(Job& job, const AbortInfo& info, Time now, std::optional<Rank> reported_by = {});
   void give_back_memory(Job& job);
   void retry_stalled(Time now, PacketSink& sink);
   void look_for_stragglers(Job& job, Time now);
   void forget_idle_jobs();
-  void let_go_of_memory(const SharedMemory& memory);
   void flush(PacketSink& sink) { counters_.control_packets_lost += control_.flush(sink); }
   void tell(JobEvent event) {
     if (event.name.empty())
@@ -167,7 +164,6 @@ class Engine {
   Time deadline_ = kNever;
   std::vector<Job*> stalled_;  // a stream of theirs may wait for a buffer; retried each turn
   Time retry_due_ = kNever;    // of these
-  std::uint64_t memory_changes_seen_ = 0;
   bool closed_ = false;
   bool retiring_ = false;
   std::size_t buffers_claimed_ = 0;  // by the jobs that are active

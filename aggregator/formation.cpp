@@ -48,8 +48,6 @@ std::optional<AbortInfo> Formation::invalid(const wire::Join& join, const Engine
     return about(AbortReason::kNotAuthenticated, Rank{join.rank});
   if (join.payload_bytes < wire::kMinPayload)
     return refusal(Field::kPayloadBytes, join.payload_bytes, wire::kMinPayload);
-  if ((join.flags & wire::kJoinByReference) != 0 && config.shared_memory == nullptr)
-    return refusal(Field::kSharedMemory, 1, 0);
   if (config.shard != 0 || join.generation != 0) {  // decided already: it holds or it does not
     if (join.streams == 0) return refusal(Field::kStreams, 0, config.streams_max);
     if (join.history == 0) return refusal(Field::kHistory, 0, wire::kMaxHistory);
@@ -186,7 +184,6 @@ void Formation::end_generation(std::uint64_t generation, const AbortInfo& why,
 bool Formation::complete(Time now) const {
   if (conflict_serial_ || candidates_.empty()) return false;
   if (candidates_.size() != candidates_.begin()->second.join.world_size) return false;
-  if (awaits_regions()) return false;
   return std::all_of(candidates_.begin(), candidates_.end(),
                      [&](const auto& entry) { return is_fresh(entry.second, now); });
 }
@@ -221,93 +218,13 @@ Formation::Agreement Formation::agree(std::size_t buffers_claimed) const {
     session.encrypted |= (join.flags & wire::kJoinEncrypt) != 0;
   }
   session.authenticated |= session.encrypted;
-  const bool is_new = std::none_of(candidates_.begin(), candidates_.end(), [](const auto& entry) {
-    return entry.second.join.generation != 0;
-  });
-  if (is_new)
-    offer_references(session);
-  else  // decided already, by shard 0 or by an aggregator before this one
-    session.by_reference = must_go_by_reference();
   if (session.history == 0) session.history = config_.history;
   if (session.streams == 0) session.streams = default_streams(session, buffers_claimed);
   assert(session.streams >= 1 && session.streams <= limits::kMaxStreams &&
          std::has_single_bit(session.history));
   // Of two ranks, as of a channel, one at most lacks what the other sends.
-  if (!session.by_reference && session.ranks > 2) session.group = config_.groups.of(session.job);
-  return {session, holder() != nullptr, session.by_reference ? shared_regions() : SharedRegions()};
-}
-
-/// Blocks of a new job go by reference if all ranks share memory with this aggregator, and enough.
-void Formation::offer_references(Session& session) const {
-  Session offered = session;
-  if (offered.streams == 0) offered.streams = std::max(limits::kReferencedStreams, config_.shards);
-  if (offered.history == 0) offered.history = limits::kReferencedHistory;
-  offered.by_reference = true;
-  if (all_name_one_region() && has_room_for(offered)) session = offered;
-}
-
-/// Of a rank of another machine no region can be its own.
-bool Formation::shares(const Candidate& candidate) const {
-  return !candidate.endpoint.off_machine &&
-         static_cast<bool>(config_.shared_memory->of_worker(candidate.join.slots));
-}
-
-/// Whether all ranks share memory with this aggregator.
-bool Formation::all_share() const {
-  return config_.shared_memory != nullptr &&
-         std::all_of(candidates_.begin(), candidates_.end(),
-                     [&](const auto& entry) { return shares(entry.second); });
-}
-
-AbortInfo Formation::why_not_shared() const {
-  for (const auto& [rank, candidate] : candidates_)
-    if (!shares(candidate)) {  // over, perhaps, and a JOIN of it came late
-      AbortInfo info = about(AbortReason::kAbsent, Rank{rank}, 1);
-      info.field = Field::kSharedMemory;
-      return info;
-    }
-  return refusal(Field::kSharedMemory, 1, 0);
-}
-
-/// Whether all ranks have the region in which the sums of the job's next session will lie.
-bool Formation::all_name_one_region() const {
-  const std::uint64_t results = candidates_.begin()->second.join.results;
-  return all_share() && config_.shared_memory->results_bytes(record_.job, results) != 0 &&
-         std::all_of(candidates_.begin(), candidates_.end(),
-                     [&](const auto& entry) { return entry.second.join.results == results; });
-}
-
-bool Formation::has_room_for(const Session& session) const {
-  SharedMemory& memory = *config_.shared_memory;
-  const std::uint64_t results = candidates_.begin()->second.join.results;
-  return !session.authenticated &&
-         job_bytes(session, config_.lanes) <= config_.job_memory_bytes_max &&
-         memory.results_bytes(record_.job, results) >= ResultSlots<std::byte>::bytes_for(session) &&
-         std::all_of(candidates_.begin(), candidates_.end(), [&](const auto& entry) {
-           return memory.of_worker(entry.second.join.slots).bytes.size() >=
-                  ContributionSlots<const std::byte>::bytes_for(session);
-         });
-}
-
-/// Some ranks named a region that another session has taken since: with their next JOIN they name
-/// the one that all have.
-bool Formation::awaits_regions() const {
-  return (must_go_by_reference() || all_share()) && !all_name_one_region();
-}
-
-/// Some rank's generation goes so, and it takes none that goes otherwise. Ranks of another, which
-/// went in packets, take either.
-bool Formation::must_go_by_reference() const {
-  return std::any_of(candidates_.begin(), candidates_.end(), [](const auto& entry) {
-    return (entry.second.join.flags & wire::kJoinByReference) != 0;
-  });
-}
-
-SharedRegions Formation::shared_regions() const {
-  SharedRegions regions{std::vector<std::uint64_t>(candidates_.size()),
-                        candidates_.begin()->second.join.results};
-  for (const auto& [rank, candidate] : candidates_) regions.slots[rank] = candidate.join.slots;
-  return regions;
+  if (session.ranks > 2) session.group = config_.groups.of(session.job);
+  return {session, holder() != nullptr};
 }
 
 /// Of a job that asks for no number, once its ranks and payload are known.
@@ -401,7 +318,6 @@ AbortInfo Formation::why_not_formed(Time now) const {
       return about(AbortReason::kRankRestarted, *rank);
     for (const auto& [rank, candidate] : candidates_)
       if (!is_fresh(candidate, now)) absent.insert(Rank{rank});
-    if (absent.empty() && awaits_regions()) return why_not_shared();
   }
   if (holder() != nullptr)
     return about(AbortReason::kRankSilent, Rank{absent.lowest()}, now - forming_since());

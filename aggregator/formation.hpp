@@ -12,7 +12,6 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
-#include <vector>
 
 #include "aggregator/job_record.hpp"
 #include "common/base/time.hpp"
@@ -34,12 +33,6 @@ struct Candidate {
 };
 
 using Candidates = std::unordered_map<std::uint16_t, Candidate>;  // by rank
-
-/// The regions of a session whose blocks go by reference.
-struct SharedRegions {
-  std::vector<std::uint64_t> slots = {};  ///< by rank
-  std::uint64_t results = 0;
-};
 
 class Formation {
  public:
@@ -70,7 +63,6 @@ class Formation {
   struct Agreement {
     Session session;
     bool resumed = false;
-    SharedRegions shared = {};  // where blocks go by reference
   };
   Agreement agree(std::size_t buffers_claimed) const;
   /// The first of the candidates that are of another build than we, if any is.
@@ -107,15 +99,6 @@ class Formation {
   Time forgotten_at(const Candidate& candidate) const;
   std::uint16_t default_streams(const Session& session, std::size_t buffers_claimed) const;
   std::size_t streams_with_room(const Session& session, std::size_t buffers_claimed) const;
-  void offer_references(Session& session) const;
-  bool shares(const Candidate& candidate) const;
-  bool all_share() const;
-  bool all_name_one_region() const;
-  bool has_room_for(const Session& session) const;
-  bool awaits_regions() const;
-  bool must_go_by_reference() const;
-  AbortInfo why_not_shared() const;
-  SharedRegions shared_regions() const;
 
   JobRecord& record_;
   const EngineConfig& config_;

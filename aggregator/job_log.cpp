@@ -29,10 +29,9 @@ void log_job_event(config::LimitedLog& log, const JobEvent& event, std::uint16_t
     case Kind::kFormed:
     case Kind::kResumed:
       log.log(event.kind == Kind::kFormed ? "formed jobs" : "resumed jobs", as(level_enum::info),
-              "job {}: {}, {} ranks, {} streams, blocks of {}, history {}, payload {} B{}{}", job,
+              "job {}: {}, {} ranks, {} streams, blocks of {}, history {}, payload {} B{}", job,
               event.kind == Kind::kFormed ? "formed" : "resumed with its progress", s.ranks,
-              s.streams, s.block_elements, s.history, s.payload_bytes,
-              s.by_reference ? ", blocks in shared memory" : "", where);
+              s.streams, s.block_elements, s.history, s.payload_bytes, where);
       break;
     case Kind::kWaits:
       if (lane != 0) break;

@@ -78,23 +78,14 @@ bool KeyedCombiner::fits(const Packet& packet) const {
   return all && (packet.run().empty() || last < data.following);
 }
 
-void KeyedCombiner::hold(Rank w, const Packet& packet, std::span<const std::byte> bytes) {
+void KeyedCombiner::take(Rank w, const Packet& packet, Buffer buffer) {
   Run& run = runs_[w.value];
   run.following = packet.as<wire::KeyValueData>().following;
-  run.left.rest = ChunkReader(bytes, format_);
-  // What has been delivered is sent again to an aggregator that takes over. A run in shared memory
-  // that cannot be read is found when it is merged.
-  if (!run.left.seek(horizon_)) run.left.chunk = {.number = horizon_};
-}
-
-void KeyedCombiner::take(Rank w, const Packet& packet, Buffer buffer) {
-  hold(w, packet, packet.run());
-  runs_[w.value].buffer = std::move(buffer);
-}
-
-void KeyedCombiner::refer(Rank w, const Packet& packet, std::span<const std::byte> slot) {
-  assert(packet.referenced_bytes() <= slot.size());
-  hold(w, packet, slot.first(packet.referenced_bytes()));
+  run.left.rest = ChunkReader(packet.run(), format_);
+  run.buffer = std::move(buffer);
+  // What has been delivered is sent again to an aggregator that takes over.
+  const bool is_read = run.left.seek(horizon_);
+  assert(is_read);  // as it was with the packet
 }
 
 struct KeyedCombiner::Summed {
@@ -103,10 +94,8 @@ struct KeyedCombiner::Summed {
   std::size_t count;  // of these; at least 1
 };
 
-/// Adds the rows of one chunk, lowest rank first. A rank whose run cannot be read, if there is one.
-std::optional<Rank> KeyedCombiner::sum_chunk(std::uint64_t number, KeyedScratch& scratch,
-                                             Summed& sum) const {
-  const bool is_ours = is_of_stream(number);
+/// Adds the rows of one chunk, lowest rank first.
+void KeyedCombiner::sum_chunk(std::uint64_t number, KeyedScratch& scratch, Summed& sum) const {
   sum.keys = {};
   KeyedChunk chunk;
   for (std::uint16_t r = 0; r < runs_.size(); ++r) {
@@ -114,14 +103,8 @@ std::optional<Rank> KeyedCombiner::sum_chunk(std::uint64_t number, KeyedScratch&
     if (packed.number != number) continue;
     chunk.number = number;
     chunk.count = packed.count;
-    chunk.rows = is_ours && packed.keys != nullptr
-                     ? ChunkReader::unpack(packed, geometry_.chunk_bits, chunk.offsets.data())
-                     : nullptr;
-    if (chunk.rows == nullptr ||
-        !has_keys_below(chunk, geometry_.chunk_bits, geometry_.key_bound)) {
-      clear(scratch.sums_.get());
-      return Rank{r};
-    }
+    chunk.rows = ChunkReader::unpack(packed, geometry_.chunk_bits, chunk.offsets.data());
+    assert(chunk.rows != nullptr);  // its keys were checked with the packet
     if (format_.is_scaled()) {
       const std::size_t elements = chunk.count * std::size_t{geometry_.row_elements};
       numeric::decode(geometry_.type, scratch.widened_.get(), chunk.rows, {elements, 0, elements},
@@ -132,7 +115,6 @@ std::optional<Rank> KeyedCombiner::sum_chunk(std::uint64_t number, KeyedScratch&
     for (std::size_t i = 0; i < chunk.count; ++i) sum.keys.insert(chunk.offsets[i]);
   }
   sum.count = sum.keys.write(sum.offsets);
-  return {};
 }
 
 /// Adds one rank's rows. `has`: the keys that have a sum.
@@ -252,14 +234,11 @@ KeyedCombiner::Merged KeyedCombiner::merge(std::span<std::byte> out, KeyedScratc
     for (std::size_t r = 0; r < runs_.size(); ++r)
       merged.next = std::min(merged.next, scratch.cursors_[r].chunk.number);
     if (merged.next == end || chunks == limits::kRoundCursors / runs_.size()) break;
-    merged.malformed = sum_chunk(merged.next, scratch, sum);
-    if (merged.malformed || !write(sum, writer, scratch, merged)) break;
-    for (std::uint16_t r = 0; r < runs_.size(); ++r) {
-      KeyedCursor& cursor = scratch.cursors_[r];
-      if (cursor.chunk.number == merged.next && !cursor.seek(merged.next + 1))
-        merged.malformed = Rank{r};
-    }
-    if (merged.malformed) break;
+    sum_chunk(merged.next, scratch, sum);
+    if (!write(sum, writer, scratch, merged)) break;
+    for (std::size_t r = 0; r < runs_.size(); ++r)
+      if (KeyedCursor& cursor = scratch.cursors_[r]; cursor.chunk.number == merged.next)
+        cursor.seek(merged.next + 1);
   }
   merged.run = writer.run();
   return merged;

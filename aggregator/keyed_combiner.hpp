@@ -13,7 +13,6 @@
 #include <cstring>
 #include <memory>
 #include <new>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -81,16 +80,14 @@ class KeyedCombiner {
   /// Whether a packet of the same shape is about a round that begins elsewhere.
   bool contradicts(const Packet& packet) const;
 
-  /// Takes a rank's run: in the packet, which is held, or in its slot.
+  /// Takes a rank's run: the packet is held.
   void take(Rank w, const Packet& packet, Buffer buffer);
-  void refer(Rank w, const Packet& packet, std::span<const std::byte> slot);
 
   /// What a round comes to.
   struct Merged {
     std::span<const std::byte> run = {};
     std::uint64_t next = kNoChunk;  ///< where the next round begins
     std::array<std::uint32_t, wire::kRejectedClasses> rejected = {};
-    std::optional<Rank> malformed = {};  ///< whose run in shared memory cannot be read
   };
   /// Writes the sums of the running round, as many as `out` has room for. May be called again:
   /// nothing changes until the next round starts.
@@ -107,9 +104,8 @@ class KeyedCombiner {
   };
 
   bool is_of_stream(std::uint64_t chunk) const { return geometry_.stream_of(chunk) == stream_; }
-  void hold(Rank w, const Packet& packet, std::span<const std::byte> run);
   struct Summed;
-  std::optional<Rank> sum_chunk(std::uint64_t number, KeyedScratch& scratch, Summed& chunk) const;
+  void sum_chunk(std::uint64_t number, KeyedScratch& scratch, Summed& chunk) const;
   void add(const KeyedChunk& chunk, const ChunkKeys& has, std::byte* sums) const;
   void store(std::byte* rows, std::byte* sums, std::span<const std::uint8_t> offsets) const;
   void clear(std::byte* sums) const { std::memset(sums, 0, sum_bytes_ << geometry_.chunk_bits); }

@@ -24,7 +24,6 @@ void Roster::begin(const Formation::Agreement& agreed, const Candidates& candida
   assert(candidates.size() == session.ranks);
   session_ = session;
   resumed_ = agreed.resumed;
-  shared_ = agreed.shared;
   members_.assign(session.ranks, Member());
   endpoints_.assign(session.ranks, Endpoint());
   present_ = RankSet::first(session.ranks);
@@ -61,12 +60,10 @@ void Roster::welcome(Rank r, ControlPackets& out) const {
   packet.history = session_.history;
   packet.lanes = config_.lanes;
   packet.group = session_.group;
-  packet.results = shared_.results;
   packet.flags =
       static_cast<std::uint8_t>((resumed_ ? wire::kWelcomeResume : 0) |
                                 (session_.authenticated ? wire::kWelcomeAuthenticate : 0) |
-                                (session_.encrypted ? wire::kWelcomeEncrypt : 0) |
-                                (session_.by_reference ? wire::kWelcomeByReference : 0));
+                                (session_.encrypted ? wire::kWelcomeEncrypt : 0));
   packet.keep_alive_ms = static_cast<std::uint16_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(config_.keep_alive_interval()).count());
   out.push(endpoints_[r.value], packet, record_.protection);
@@ -200,14 +197,6 @@ void Roster::contend(const Endpoint& from, const wire::Join& join, Time now) {
   member.contender->join.serial = join.serial;
 }
 
-/// Whether the rank would take a WELCOME to this session: what it holds by reference may be read
-/// yet by the aggregator that took it in, so it takes no session that goes otherwise.
-bool Roster::can_take(const wire::Join& join) const {
-  return (join.flags & wire::kJoinByReference) == 0 ||
-         (session_.by_reference && join.streams == session_.streams &&
-          join.history == session_.history);
-}
-
 /// When a contended member that stays silent counts as gone.
 Time Roster::contention_ends(const Member& member) const {
   return after(std::max(member.contender->since, member.seen),
@@ -226,8 +215,7 @@ std::optional<Roster::Contender> Roster::settle_contention(Time now, ControlPack
       record_.answered_again(contender.endpoint, contender.join, out);
     } else if (now < contention_ends(member)) {
       continue;
-    } else if (!member.spoke && !resumed_ && !has_progress(contender.join) &&
-               can_take(contender.join)) {
+    } else if (!member.spoke && !resumed_ && !has_progress(contender.join)) {
       const AbortInfo why = about(AbortReason::kDuplicateRank, Rank{r});
       record_.tombstones.token_ended(
           member.token, {.left = false, .generation = session_.generation, .why = why});

@@ -30,8 +30,7 @@ class Roster {
              ControlPackets& out);
 
   const Session& session() const { return session_; }
-  bool resumed() const { return resumed_; }                ///< goes on with progress made elsewhere
-  const SharedRegions& shared() const { return shared_; }  ///< where blocks go by reference
+  bool resumed() const { return resumed_; }  ///< goes on with progress made elsewhere
   std::span<const Endpoint> endpoints() const { return endpoints_; }  ///< by rank
   const RankSet& present() const { return present_; }                 ///< not left
 
@@ -148,14 +147,12 @@ class Roster {
   void judge_hearing(Rank r, const wire::KeepAlive& packet, Time now);
   bool is_another_process(const wire::Join& join) const;
   bool went_on_elsewhere(const wire::Join& join) const;
-  bool can_take(const wire::Join& join) const;
   Time contention_ends(const Member& member) const;
 
   JobRecord& record_;
   const EngineConfig& config_;
   Session session_;
   bool resumed_ = false;
-  SharedRegions shared_;
   Time formed_at_{};
   Time welcome_due_ = kNever;  // while some were never heard
   std::vector<Member> members_;

@@ -25,9 +25,7 @@ RoundLog::Synced RoundLog::sync(Rank w, Round applied) {
   const Round lowest = lowest_position();
   front_ = *std::max_element(positions_.begin(), positions_.end());
   if (front_ - lowest > history_.size()) return Synced::kContradiction;
-  running_ = kept_from_ = resumes_at_front_ ? front_ : lowest;
-  for (std::uint16_t r = 0; r < positions_.size(); ++r)
-    if (positions_[r] < running_) catching_up_.insert(Rank{r});
+  running_ = kept_from_ = lowest;
   std::fill(positions_.begin(), positions_.end(), running_);
   live_ = true;
   return Synced::kLive;

@@ -22,10 +22,7 @@ class RoundLog {
   /// `resumed`: the workers have made progress at an earlier aggregator. The log is not live until
   /// all of them have told what they have applied.
   RoundLog(const Session& session, bool resumed)
-      : live_(!resumed),
-        resumes_at_front_(session.by_reference),
-        positions_(session.ranks),
-        history_(session.history) {
+      : live_(!resumed), positions_(session.ranks), history_(session.history) {
     assert(session.ranks >= 1 && session.ranks <= limits::kMaxRanks);
     assert(session.history >= limits::kMinHistory && session.history <= limits::kMaxHistory);
   }
@@ -44,9 +41,7 @@ class RoundLog {
 
   /// Whether a rank has not told that it has all results. Of a log that is not live it will tell by
   /// itself.
-  bool is_behind(Rank w) const {
-    return live_ && (positions_[w.value] < running_ || catching_up_.contains(w));
-  }
+  bool is_behind(Rank w) const { return live_ && positions_[w.value] < running_; }
   /// Whether every rank of `ranks` has applied all results.
   bool settled(const RankSet& ranks) const;
   /// The running round may not end before these have advanced: the history would lack what they
@@ -59,8 +54,7 @@ class RoundLog {
   enum class Synced {
     kKnown,          ///< it is live, or this rank has told before
     kAwaitsOthers,   ///< some rank has not told
-    kLive,           ///< all have: it goes on, with the first round whose result some worker lacks,
-                     ///< or, where blocks go by reference, the first that no worker has
+    kLive,           ///< all have: it goes on, with the first round whose result some worker lacks
     kContradiction,  ///< all have, but no history is that long
   };
   Synced sync(Rank w, Round applied);
@@ -87,11 +81,9 @@ class RoundLog {
   Round lowest_position() const;
 
   bool live_;
-  bool resumes_at_front_;
   Round running_{};
   Round front_{};  // rounds below ended in an earlier epoch
   std::vector<Round> positions_;
-  RankSet catching_up_;  // were behind the front that the log resumed at, and have not spoken since
   std::vector<Buffer> history_;  // by round % H; empty: not yet, or no more
   Round kept_from_{};            // results below are needed by nobody
   RankSet synced_;               // ranks that have told what they have applied
@@ -104,10 +96,7 @@ inline Round RoundLog::lowest_position() const {
 
 inline bool RoundLog::acknowledge(Rank w, Round position) {
   assert(position <= running_);
-  const bool has_caught_up =
-      !catching_up_.empty() && position >= positions_[w.value] && catching_up_.contains(w);
-  if (has_caught_up) catching_up_.erase(w);
-  if (position <= positions_[w.value]) return has_caught_up;
+  if (position <= positions_[w.value]) return false;
   positions_[w.value] = position;
   return true;
 }

@@ -30,8 +30,7 @@ Taken Stream::on_data(Rank w, const Packet& packet, Buffer buffer, Scope& scope)
   const Round round{data.round};
   const bool ask = (data.flags & wire::kDataAsk) != 0;
   if (!rounds_.live()) return {DropReason::kUnfitting};
-  if (scope.shared != nullptr ? packet.has_blocks() : packet.has_references())
-    return {DropReason::kUnfitting};
+  if (packet.has_references()) return {DropReason::kUnfitting};
   if (round > rounds_.running()) return {DropReason::kFutureRound};
 
   Taken taken;
@@ -57,14 +56,12 @@ Taken Stream::on_data(Rank w, const Packet& packet, Buffer buffer, Scope& scope)
     return taken;
   } else if ((opening_ && !op_known_ && !begin_op(w, packet, scope.session)) || !fits(w, packet)) {
     taken.drop = DropReason::kUnfitting;
-  } else if (scope.shared != nullptr && !can_read(w, packet, *scope.shared)) {
-    taken.drop = DropReason::kUnfitting;
   } else {
     scope.sink.enter(Stage::kSum);
     take(w, packet, std::move(buffer), scope);
     taken.proves_liveness = true;
   }
-  taken.ends_job = try_finish(scope);
+  try_finish(scope);
   return taken;
 }
 
@@ -72,7 +69,8 @@ Taken Stream::on_position(Rank w, Round position, Scope& scope) {
   if (!rounds_.live()) return {DropReason::kUnfitting};
   if (position > rounds_.running()) return {DropReason::kFutureRound};
   if (!rounds_.acknowledge(w, position)) return {DropReason::kStaleRound};
-  return {DropReason::kNone, true, try_finish(scope)};
+  try_finish(scope);
+  return {DropReason::kNone, true};
 }
 
 Taken Stream::on_probe(Rank w, Round position, std::uint64_t have, Scope& scope) {
@@ -80,7 +78,7 @@ Taken Stream::on_probe(Rank w, Round position, std::uint64_t have, Scope& scope)
   if (!rounds_.live()) return {DropReason::kUnfitting};
   if (position > rounds_.running()) return {DropReason::kFutureRound};
   const bool advanced = rounds_.acknowledge(w, position);
-  if (const auto* end = try_finish(scope)) return {DropReason::kNone, advanced, end};
+  try_finish(scope);
   if (position != rounds_.position(w)) return {DropReason::kStaleRound, advanced};
   answer(w, position, have, scope);
   return {DropReason::kNone, advanced};
@@ -172,16 +170,6 @@ bool Stream::fits(Rank w, const Packet& packet) const {
                         opening_ ? std::span<const BlockIndex>() : contributions_.next_of(w));
 }
 
-/// Whether the tensor that blocks are in is shared here by this rank, and all of them are within
-/// it.
-bool Stream::can_read(Rank w, const Packet& packet, SharedBlocks& shared) {
-  const wire::TensorPlace* const place = packet.tensor();
-  if (place == nullptr) return true;
-  const auto tensors = shared.tensors(w, place->region);
-  return tensors != nullptr &&
-         packet.for_each_in_tensor(tensors->bytes.size(), [](std::uint8_t, std::uint64_t) {});
-}
-
 void Stream::take(Rank w, const Packet& packet, Buffer buffer, Scope& scope) {
   ++scope.counters.contributions;
   ++scope.of_job.contributions;
@@ -196,18 +184,8 @@ void Stream::take(Rank w, const Packet& packet, Buffer buffer, Scope& scope) {
   op_known_ = true;
   if (opening_) wants_[w.value] = *packet.descriptor();
   if (is_keyed_) {
-    if (packet.has_references())
-      keyed_.refer(w, packet, scope.shared->slot(w, id_));
-    else
-      keyed_.take(w, packet, std::move(buffer));
+    keyed_.take(w, packet, std::move(buffer));
     contributions_.take(w);
-    return;
-  }
-  if (scope.shared != nullptr) {
-    const wire::TensorPlace* const place = packet.tensor();
-    combiner_.refer(w, packet, scope.shared->slot(w, id_),
-                    place == nullptr ? nullptr : scope.shared->tensors(w, place->region));
-    contributions_.take(w, packet);
     return;
   }
   const auto add = [&](Rank r, const Packet& ready) { combiner_.add(r, ready); };
@@ -217,7 +195,7 @@ void Stream::take(Rank w, const Packet& packet, Buffer buffer, Scope& scope) {
 // ------------------------------------------------------------------------------------ its time
 /// What the running round waits for, or has waited for when all of that has just come.
 WaitCause Stream::waits_for() const {
-  if (!rounds_.live() || rounds_.replaying() || ended_for_some_) return WaitCause::kRecovery;
+  if (!rounds_.live() || rounds_.replaying()) return WaitCause::kRecovery;
   if (stalled_) return WaitCause::kPacketMemory;
   if (awaited_ack_) return WaitCause::kAcknowledgement;
   if (retiring_) return WaitCause::kRetirement;
@@ -234,19 +212,17 @@ RankSet Stream::waited_for() const {
   return set;
 }
 
-/// Finishes the running round if nothing is lacking, and those behind it that await nobody. Returns
-/// why the job cannot go on, if so.
-const AbortInfo* Stream::try_finish(Scope& scope) {
+/// Finishes the running round if nothing is lacking, and those behind it that await nobody.
+void Stream::try_finish(Scope& scope) {
   while (may_finish(scope)) {
     scope.sink.enter(Stage::kBuild);
-    if (const auto* end = is_keyed_ ? finish_keyed(scope) : finish(scope)) return end;
-    if (stalled_ || ended_for_some_) break;
+    is_keyed_ ? finish_keyed(scope) : finish(scope);
+    if (stalled_) break;
   }
-  return nullptr;
 }
 
 bool Stream::may_finish(Scope& scope) {
-  if (!op_known_ || !contributions_.complete() || ended_for_some_) return false;
+  if (!op_known_ || !contributions_.complete()) return false;
   if (rounds_.may_finish()) return true;
   if (!awaited_ack_) {
     charge(scope.now, scope.of_job);
@@ -257,35 +233,24 @@ bool Stream::may_finish(Scope& scope) {
   return false;
 }
 
-const AbortInfo* Stream::finish(Scope& scope) {
+void Stream::finish(Scope& scope) {
   std::array<BlockIndex, wire::kMaxColumns> storage;
   const std::span<BlockIndex> want(storage.data(), combiner_.geometry().columns);
   contributions_.want_next(want);
   Buffer result = build_result(want, scope);
-  if (const auto* end = look_for_lost_memory(scope)) return end;
-  if (ended_for_some_ || (!result && stall(scope))) return nullptr;
+  if (!result) return stall(scope);
   combiner_.count(want, scope.of_job);
   finished(std::move(result), scope);
   start_round(want);
-  return nullptr;
 }
 
-const AbortInfo* Stream::finish_keyed(Scope& scope) {
-  const Session& session = scope.session;
-  const std::span<std::byte> out = scope.shared == nullptr
-                                       ? scope.scratch.run()
-                                       : scope.shared->result(id_, rounds_.running()).sums;
+void Stream::finish_keyed(Scope& scope) {
   scope.sink.enter(Stage::kSum);
-  const auto merged = keyed_.merge(out.first(keyed_result_room(session)), scope.scratch);
+  const auto merged =
+      keyed_.merge(scope.scratch.run().first(keyed_result_room(scope.session)), scope.scratch);
   scope.sink.enter(Stage::kBuild);
   Buffer result = build_keyed_result(merged, scope);
-  if (const auto* end = look_for_lost_memory(scope)) return end;
-  if (ended_for_some_) return nullptr;
-  if (merged.malformed)
-    return fail({.reason = wire::AbortReason::kRankDisconnected,
-                 .field = wire::Field::kSharedMemory,
-                 .rank_a = *merged.malformed});
-  if (!result && stall(scope)) return nullptr;
+  if (!result) return stall(scope);
   finished(std::move(result), scope);
   const RankSet used_up = keyed_.start_round(merged, scope.scratch);
   start_round(merged.next == kNoChunk);
@@ -293,34 +258,15 @@ const AbortInfo* Stream::finish_keyed(Scope& scope) {
     contributions_.await_all();
   else
     contributions_.await(used_up);
-  return nullptr;
-}
-
-/// Whether what was read in shared memory may be wrong: then the job ends, or rests for good.
-const AbortInfo* Stream::look_for_lost_memory(Scope& scope) {
-  if (scope.shared == nullptr) return nullptr;
-  if (const auto lost = scope.shared->lost_rank())
-    return fail({.reason = wire::AbortReason::kRankDisconnected,
-                 .field = wire::Field::kSharedMemory,
-                 .rank_a = *lost});
-  // It says why in its LEAVE. For good, whatever it writes later: the blocks are not known any
-  // more.
-  if (scope.shared->has_ended_for_some() != ended_for_some_) {
-    charge(scope.now, scope.of_job);
-    ended_for_some_ = !ended_for_some_;
-  }
-  return nullptr;
 }
 
 /// The pool has no buffer for the result: it is built when it has.
-bool Stream::stall(Scope& scope) {
-  if (!stalled_) {
-    charge(scope.now, scope.of_job);
-    stalled_ = true;
-    ++scope.counters.rounds_stalled;
-    ++scope.of_job.rounds_stalled;
-  }
-  return true;
+void Stream::stall(Scope& scope) {
+  if (stalled_) return;
+  charge(scope.now, scope.of_job);
+  stalled_ = true;
+  ++scope.counters.rounds_stalled;
+  ++scope.of_job.rounds_stalled;
 }
 
 /// The running round has ended: all are told.
@@ -339,8 +285,8 @@ void Stream::finished(Buffer result, Scope& scope) {
 /// The RESULT of the running round, the same bytes for every worker; empty if the pool is.
 Buffer Stream::build_result(std::span<const BlockIndex> want, Scope& scope) {
   const std::uint8_t columns = combiner_.geometry().columns;
-  const std::size_t in_packet = scope.shared == nullptr ? combiner_.sums_bytes() : 0;
-  const std::size_t size = wire::block_packet_bytes<wire::Result>(columns, false, in_packet);
+  const std::size_t size =
+      wire::block_packet_bytes<wire::Result>(columns, false, combiner_.sums_bytes());
   const Session& session = scope.session;
   assert(size + scope.protection.trailer_bytes() <= session.payload_bytes);
   Buffer buffer = scope.sink.allocate(size + scope.protection.trailer_bytes());
@@ -350,16 +296,7 @@ Buffer Stream::build_result(std::span<const BlockIndex> want, Scope& scope) {
                                                        columns, false);
   fill(packet.fixed, scope);
   for (std::uint8_t c = 0; c < columns; ++c) packet.columns[c].next = want[c].value;
-  if (scope.shared == nullptr) {
-    combiner_.write(packet.columns, packet.payload);
-  } else {
-    const auto slot = scope.shared->result(id_, rounds_.running());
-    assert(combiner_.sums_bytes() <= slot.sums.size() && size <= slot.packet.size());
-    scope.sink.enter(Stage::kSum);
-    combiner_.write_to_slot(packet.columns, slot.sums.data());
-    scope.sink.enter(Stage::kBuild);
-    std::copy_n(buffer.bytes().begin(), size, slot.packet.begin());
-  }
+  combiner_.write(packet.columns, packet.payload);
   protect(buffer.writable(), scope.protection);
   return buffer;
 }
@@ -378,8 +315,7 @@ void Stream::fill(wire::Result& result, Scope& scope) const {
 }
 
 Buffer Stream::build_keyed_result(const KeyedCombiner::Merged& merged, Scope& scope) {
-  const bool in_slot = scope.shared != nullptr && !merged.run.empty();
-  const std::size_t size = sizeof(wire::KeyValueResult) + (in_slot ? 0 : merged.run.size());
+  const std::size_t size = sizeof(wire::KeyValueResult) + merged.run.size();
   Buffer buffer = scope.sink.allocate(size + scope.protection.trailer_bytes());
   if (!buffer) return buffer;
   const auto out = buffer.writable().first(size);
@@ -391,11 +327,7 @@ Buffer Stream::build_keyed_result(const KeyedCombiner::Merged& merged, Scope& sc
   packet->next = merged.next;
   for (std::size_t i = 0; i < merged.rejected.size(); ++i) packet->rejected[i] = merged.rejected[i];
   packet->run_bytes = static_cast<std::uint32_t>(merged.run.size());
-  packet->in_slot = in_slot ? 1 : 0;
-  if (!in_slot)
-    std::copy(merged.run.begin(), merged.run.end(), out.data() + sizeof(wire::KeyValueResult));
-  if (scope.shared != nullptr)
-    std::copy(out.begin(), out.end(), scope.shared->result(id_, rounds_.running()).packet.begin());
+  std::copy(merged.run.begin(), merged.run.end(), out.data() + sizeof(wire::KeyValueResult));
   protect(buffer.writable(), scope.protection);
   return buffer;
 }

@@ -28,7 +28,6 @@
 #include "aggregator/multicast.hpp"
 #include "aggregator/narrowest_window.hpp"
 #include "aggregator/round_log.hpp"
-#include "aggregator/shared_memory.hpp"
 #include "aggregator/waits.hpp"
 #include "common/base/packet_buffer.hpp"
 #include "common/base/rank_set.hpp"
@@ -52,7 +51,6 @@ struct StreamScope {
   JobCounters& of_job;
   Time now;
   KeyedScratch& scratch;
-  SharedBlocks* shared = nullptr;  ///< where blocks lie that go by reference; null: in packets
 };
 
 /// What a packet did.
@@ -80,16 +78,14 @@ class Stream {
   Taken on_position(Rank w, Round position, Scope& scope);  ///< ACK
   Taken on_probe(Rank w, Round position, std::uint64_t have, Scope& scope);
   Taken on_sync(Rank w, Round applied, Scope& scope);
-  /// LEAVE: whoever has no op pending has applied every result. What ends the job is told with the
-  /// next packet of the stream, here and at retry().
+  /// LEAVE: whoever has no op pending has applied every result.
   void on_leave(Rank w, Scope& scope) {
     if (rounds_.acknowledge_all(w)) try_finish(scope);
   }
 
-  /// Finishes a round that lacked a buffer for its result. True if none is stalled now: it may be
-  /// one that never ends any more.
+  /// Finishes a round that lacked a buffer for its result. True if none is stalled now.
   bool retry(Scope& scope) {
-    if (stalled_ && (try_finish(scope) != nullptr || ended_for_some_)) stalled_ = false;
+    if (stalled_) try_finish(scope);
     return !stalled_;
   }
   bool stalled() const { return stalled_; }
@@ -130,15 +126,13 @@ class Stream {
   bool begin_op(Rank w, const Packet& packet, const Session& session);
   bool contradicts(const Packet& packet) const;
   bool fits(Rank w, const Packet& packet) const;
-  static bool can_read(Rank w, const Packet& packet, SharedBlocks& shared);
   void take(Rank w, const Packet& packet, Buffer buffer, Scope& scope);
   const wire::Shape& shape() const { return is_keyed_ ? keyed_.shape() : combiner_.shape(); }
-  const AbortInfo* try_finish(Scope& scope);
+  void try_finish(Scope& scope);
   bool may_finish(Scope& scope);
-  const AbortInfo* finish(Scope& scope);
-  const AbortInfo* finish_keyed(Scope& scope);
-  const AbortInfo* look_for_lost_memory(Scope& scope);
-  bool stall(Scope& scope);
+  void finish(Scope& scope);
+  void finish_keyed(Scope& scope);
+  void stall(Scope& scope);
   void finished(Buffer result, Scope& scope);
   void fill(wire::Result& result, Scope& scope) const;
   Buffer build_result(std::span<const BlockIndex> want, Scope& scope);
@@ -166,8 +160,6 @@ class Stream {
   bool op_known_ = false;  // the running round's: its first contribution is in
   bool stalled_ = false;   // complete, but the pool had no buffer for the result
   bool awaited_ack_ = false;
-  bool ended_for_some_ =
-      false;               // the job, for a rank whose blocks were read: no round ends any more
   bool is_keyed_ = false;  // the op: keyed_ combines it
   bool retiring_ = false;
   bool is_late_ = false;       // the last contribution: it, or the result before it, was sent again

@@ -18,7 +18,7 @@ enum class WaitCause : std::uint8_t {
   kRetransmission,   ///< what came last was sent again, or followed a result that was sent again
   kAcknowledgement,  ///< a rank is as far behind as the history is long
   kPacketMemory,     ///< there is no buffer for the result
-  kRecovery,         ///< ranks go on with progress made elsewhere, or a rank has failed
+  kRecovery,         ///< ranks go on with progress made elsewhere
   kRetirement,       ///< this aggregator sends the ranks away
   kPause,            ///< the lane did not run
 };

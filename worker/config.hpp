@@ -1,12 +1,10 @@
 // Limits and times of one communicator's engine.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -20,12 +18,6 @@
 #include "worker/nonzero_map.hpp"
 
 namespace sluice::worker {
-
-/// Of memory that this rank shares.
-struct TensorPlace {
-  std::uint64_t region = 0;
-  std::uint64_t offset = 0;  ///< bytes
-};
 
 struct EngineConfig {
   std::uint32_t job = 0;
@@ -63,23 +55,6 @@ struct EngineConfig {
   /// reachable just now. Called before each HELLO; must not block. Empty: always where the engine
   /// was told at first.
   std::function<std::optional<Endpoint>(std::uint16_t aggregator, unsigned attempt)> locate;
-
-  /// Memory that this rank shares with aggregators of this machine, for its contributions. All its
-  /// bytes may be written until the engine ends. Id 0: none, and blocks go in packets.
-  std::uint64_t slots_id = 0;
-  std::span<std::byte> slots;
-  /// The region that an aggregator gives this rank for the sums of the job's next session, as far
-  /// as it is known: asked for with every JOIN, as a session may have taken the former one. Must
-  /// not block.
-  struct Results {
-    std::uint64_t id = 0;
-    std::shared_ptr<const void> keeps;  ///< the bytes mapped
-    std::span<const std::byte> bytes;
-  };
-  std::function<std::optional<Results>(const Endpoint& aggregator)> results;
-  /// Where a tensor lies that every aggregator of the session can read where it is; none: its
-  /// blocks must be copied. Called as an op begins, and only where blocks go by reference.
-  std::function<std::optional<TensorPlace>(std::span<const std::byte> tensor)> place_of;
 
   KnownAs known_as() const { return alias.value_or(KnownAs{.job = std::to_string(job)}); }
 };

@@ -19,9 +19,8 @@ struct Counters {
   std::uint64_t narrowed_by_loss = 0;   ///< fewer streams run, as many DATA were lost
   std::uint64_t narrowed_by_delay = 0;  ///< or as packets wait for long on their way
   std::uint64_t results_applied = 0;
-  std::uint64_t results_early = 0;      ///< kept until those before them come
-  std::uint64_t rounds_replayed = 0;    ///< for ranks that lacked their results when a daemon died
-  std::uint64_t results_read_late = 0;  ///< where a daemon had written them that died meanwhile
+  std::uint64_t results_early = 0;    ///< kept until those before them come
+  std::uint64_t rounds_replayed = 0;  ///< for ranks that lacked their results when a daemon died
   std::uint64_t rejoins = 0;
   std::uint64_t beacons_heard = 0;  ///< each for the first time, by multicast
   std::uint64_t ops_completed = 0;
@@ -44,7 +43,6 @@ struct Counters {
     f("results_applied", results_applied);
     f("results_early", results_early);
     f("rounds_replayed", rounds_replayed);
-    f("results_read_late", results_read_late);
     f("rejoins", rejoins);
     f("beacons_heard", beacons_heard);
     f("ops_completed", ops_completed);

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cassert>
 
-#include "common/protocol/slots.hpp"
-
 namespace sluice::worker {
 
 Engine::Engine(EngineConfig config, std::span<const Endpoint> aggregators)
@@ -56,15 +54,15 @@ void Engine::welcomed(ShardMembership& membership, Time now, KeepingSink& sink) 
                             widest_columns(session()));
     turns_.reserve(streams_.size());
     for (const auto& each : memberships_)
-      each->window.begin(session().streams_of(each->shard()), config_.ranks, session().by_reference,
+      each->window.begin(session().streams_of(each->shard()), config_.ranks,
                          config_.round_trip_max);
     if (state_ == State::kJoining) state_ = State::kActive;
     for (const auto& each : memberships_) advance_streams(*each, now, sink);
   }
 }
 
-/// No round of any op has ended, so nothing was written. The new generation may go by reference
-/// where the one before did not, or have other streams: ops are cut to it.
+/// No round of any op has ended, so nothing was written. The new generation may have
+/// other streams: ops are cut to it.
 bool Engine::begin_ops_again(KeepingSink& sink) {
   streams_.clear();
   for (OpNumber op = ops_.begin(); op < ops_.end(); ++op) {
@@ -375,15 +373,12 @@ Operation& Engine::add(const OpRequest& request) {
 Operation& Engine::add_blocks(const OpRequest& request) {
   // An encoding changes no block: bitmaps, and what ranks choose by blocks, fit all of them.
   const std::uint32_t block = block_elements(request.tensor_type(), request.block_elements);
-  Operation& added = ops_.add(
-      request,
-      Geometry::make(request.element_count, request.wire_type(), block, session().payload_bytes,
-                     session().streams, ops_.end(), session().by_reference),
-      config_.search);
+  Operation& added =
+      ops_.add(request,
+               Geometry::make(request.element_count, request.wire_type(), block,
+                              session().payload_bytes, session().streams, ops_.end()),
+               config_.search);
   added.rounds_as(config_.rank, ops_.end() - 1);
-  const bool may_be_read = !request.is_encoded() && !added.held_bytes().empty();
-  if (session().by_reference && config_.place_of && may_be_read)
-    if (const auto place = config_.place_of(added.held_bytes())) added.lies_at(*place);
   return added;
 }
 
@@ -435,7 +430,6 @@ void Engine::fail(const Error& error, const std::optional<AbortInfo>& why,
   state_ = State::kFailed;
   failure_ = error;
   abort_info_ = why;
-  if (session().by_reference) ContributionSlots(config_.slots, session()).end();
   ops_.fail_all(error);
   streams_.clear();
   deadline_ = kNever;

@@ -67,7 +67,6 @@ void ResultMemory::give_back(Block* block) {
 std::optional<std::size_t> KeyedSums::add(StreamId s, std::span<const std::byte> run,
                                           std::uint64_t begin, std::uint64_t end) {
   if (run.empty()) return 0;
-  // A copy is read: another process may write what lies in shared memory.
   assert(run.size() <= kUsableBytes);
   if (blocks_.empty() || kUsableBytes - last_used_ < run.size()) {
     blocks_.push_back(ResultMemory::take(memory_));

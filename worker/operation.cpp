@@ -77,12 +77,6 @@ Operation::Operation(const OpRequest& request, const KeyedGeometry& geometry,
   descriptor_.begin = std::bit_cast<std::uint64_t>(request.keyed->threshold);
 }
 
-void Operation::lies_at(const TensorPlace& held) {
-  is_shared_ = true;
-  place_.region = held.region;
-  place_.offset = held.offset - held_.begin * element_size();  // modulo 2^64
-}
-
 std::int16_t Operation::load(BlockIndex b, std::byte* out) const {
   assert(b.value < geometry_.blocks);
   const std::size_t size = element_size();
@@ -103,9 +97,10 @@ std::int16_t Operation::load(BlockIndex b, std::byte* out) const {
 }
 
 template <class F>
-void Operation::for_each_wanted(BlockIndex b, std::uint64_t elements, F&& f) const {
+void Operation::for_each_wanted(BlockIndex b, F&& f) const {
   const std::size_t size = element_size();
   const std::uint64_t begin = first_element(b);
+  const std::uint64_t elements = geometry_.elements_of(b);
   if (!request_.wanted) return f(request_.output + begin * size, 0, elements);
   const std::uint64_t end = begin + elements;
   const std::vector<ElementRange>& ranges = *request_.wanted;
@@ -128,41 +123,28 @@ void Operation::copy(std::byte* out, const std::byte* in, std::size_t size) cons
     std::memcpy(out, in, size);
 }
 
-std::size_t Operation::store(BlockIndex b, std::span<const std::byte> sum, std::int16_t scale) {
+void Operation::store(BlockIndex b, std::span<const std::byte> sum, std::int16_t scale) {
   const WireType type = geometry_.type;
-  const std::uint64_t elements =
-      type.is_scaled() ? geometry_.elements_of(b) : sum.size() / type.bytes(1);
-  assert(b.value < geometry_.blocks && first_element(b) + elements <= geometry_.element_count);
-  std::size_t read = 0;
-  for_each_wanted(b, elements, [&](std::byte* out, std::uint64_t first, std::uint64_t count) {
-    read += type.bytes(count);
+  assert(b.value < geometry_.blocks && sum.size() == geometry_.bytes_of(b));
+  for_each_wanted(b, [&](std::byte* out, std::uint64_t first, std::uint64_t count) {
     if (request_.is_encoded())
-      numeric::decode(type, out, sum.data(), {elements, first, count}, scale);
+      numeric::decode(type, out, sum.data(), {geometry_.elements_of(b), first, count}, scale);
     else
       copy(out, sum.data() + type.bytes(first), type.bytes(count));
   });
-  if (device_) device_->has_result(b, (elements - 1) / geometry_.block_elements + 1);
-  return read;
+  if (device_) device_->has_result(b, 1);
 }
 
 void Operation::finish_stores() const {
   if (is_large_) numeric::finish_copies_past_caches();
 }
 
-void Operation::keep_own(BlockIndex b) {
-  assert(b.value < geometry_.blocks && keeps_own_sums());
-  numeric::make_zeros_positive(request_.tensor_type(), request_.output + geometry_.offset_of(b),
-                               geometry_.elements_of(b));
-  if (device_) device_->has_result(b, 1);
-}
-
 void Operation::write_zeros(BlockIndex begin, BlockIndex end) {
   if (request_.wanted && request_.wanted->empty()) return;
   for (BlockIndex b = begin; b < end; b = following(b))
-    for_each_wanted(b, geometry_.elements_of(b),
-                    [&](std::byte* out, std::uint64_t, std::uint64_t count) {
-                      std::memset(out, 0, count * element_size());
-                    });
+    for_each_wanted(b, [&](std::byte* out, std::uint64_t, std::uint64_t count) {
+      std::memset(out, 0, count * element_size());
+    });
 }
 
 }  // namespace sluice::worker

@@ -18,7 +18,6 @@
 #include "common/protocol/geometry.hpp"
 #include "common/protocol/wanted.hpp"
 #include "common/protocol/wire.hpp"
-#include "worker/config.hpp"
 #include "worker/device_side.hpp"
 #include "worker/keyed_operation.hpp"
 #include "worker/nonzero_map.hpp"
@@ -77,23 +76,6 @@ class Operation {
 
   /// Writes the contribution to block b as it travels. Returns its scale: 0 if it has none.
   std::int16_t load(BlockIndex b, std::byte* out) const;
-  /// Whether it lies in the tensor as it is, and the tensor where aggregators can read it.
-  bool lies_in_tensor(BlockIndex b) const {
-    const std::uint64_t begin = std::uint64_t{b.value} * geometry_.block_elements;
-    return is_shared_ && begin >= held_.begin && begin + geometry_.elements_of(b) <= held_.end;
-  }
-  std::span<const std::byte> bytes_in_tensor(BlockIndex b) const {
-    const std::uint64_t begin = std::uint64_t{b.value} * geometry_.block_elements - held_.begin;
-    return {request_.input + begin * element_size(), geometry_.bytes_of(b)};
-  }
-  /// Where element 0 of the whole tensor does, or would, if this rank does not hold it.
-  const wire::TensorPlace& place() const { return place_; }
-
-  std::span<const std::byte> held_bytes() const {
-    return {request_.input, (held_.end - held_.begin) * element_size()};
-  }
-  /// Aggregators can read what this rank holds, and `held` is where it begins.
-  void lies_at(const TensorPlace& held);
 
   /// The first block >= from in the column of `from` that is not zero, or is not known to be zero
   /// yet; kNoBlock if there is none.
@@ -111,20 +93,10 @@ class Operation {
   bool wants(BlockIndex b) const { return sluice::wants(descriptor_, geometry_, b); }
   bool moves() const { return wire::moves(request_.collective); }
 
-  /// The sum of block b as it travels, or, unless it is scaled, of that and blocks behind it:
-  /// writes what is wanted to the output. Returns how many bytes it read.
-  std::size_t store(BlockIndex b, std::span<const std::byte> sum, std::int16_t scale = 0);
+  /// The sum of block b as it travels: writes what is wanted to the output.
+  void store(BlockIndex b, std::span<const std::byte> sum, std::int16_t scale = 0);
   /// To be called after the last store of a round, before anybody is told of it.
   void finish_stores() const;
-
-  /// Whether the sum of a block to which this rank alone has contributed is in the output already,
-  /// but for what keep_own() mends.
-  bool keeps_own_sums() const {
-    return is_whole_in_place() && !request_.is_encoded() &&
-           (request_.reduction == Reduction::kSum || request_.reduction == Reduction::kBitOr ||
-            request_.reduction == Reduction::kBitXor);
-  }
-  void keep_own(BlockIndex b);
 
   /// A column's round has ended, whose sum, if there is one, is stored. Blocks behind it, before
   /// `next` (kNoBlock: the tensor's end), are zero on every rank, and so is its own without a sum:
@@ -153,10 +125,10 @@ class Operation {
     return std::uint64_t{b.value} * geometry_.block_elements;
   }
   void copy(std::byte* out, const std::byte* in, std::size_t size) const;
-  /// Calls f(address in the output, first, count) for what is wanted of so many elements from block
-  /// b on, of which `first` is a number.
+  /// Calls f(address in the output, first, count) for what is wanted of block b's elements, of
+  /// which `first` is a number.
   template <class F>
-  void for_each_wanted(BlockIndex b, std::uint64_t elements, F&& f) const;
+  void for_each_wanted(BlockIndex b, F&& f) const;
 
   /// Whether the output of blocks that are zero everywhere holds zeros already.
   bool is_whole_in_place() const {
@@ -171,8 +143,6 @@ class Operation {
   std::vector<std::uint64_t>
       output_offsets_;  ///< of each range wanted: its first element's in the output
   wire::Descriptor descriptor_;
-  bool is_shared_ = false;
-  wire::TensorPlace place_;
   Rank rank_{};
   OpNumber op_ = 0;
   NonZeroMap nonzero_;

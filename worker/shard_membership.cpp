@@ -2,18 +2,13 @@
 
 #include <algorithm>
 #include <cassert>
-#include <utility>
 
 #include "common/base/limits.hpp"
 #include "common/base/version.hpp"
-#include "common/protocol/slots.hpp"
 #include "common/protocol/text_field.hpp"
 
 namespace sluice::worker {
 namespace {
-
-/// How often a JOIN that awaits memory looks for it.
-constexpr Duration kMemoryInterval = std::chrono::milliseconds(1);
 
 constexpr unsigned kIpAndUdpBytes = 28;  // before a payload
 
@@ -67,7 +62,6 @@ void ShardMembership::start_joining(bool no_progress, Time now, ControlPackets& 
   serial_ = 0;
   answered_ = false;
   asked_.reset();
-  unsent_.reset();
   absent_.clear();
   not_shared_ = versions_told_ = 0;
   link_down_ = loses_long_packets_ = false;
@@ -132,56 +126,14 @@ bool ShardMembership::on_challenge(const Endpoint& from, const wire::Challenge& 
   join.flags =
       static_cast<std::uint8_t>((no_progress_ ? wire::kJoinNoProgress : 0) |
                                 (config_.authenticate_packets ? wire::kJoinAuthenticate : 0) |
-                                (config_.encrypt_packets ? wire::kJoinEncrypt : 0) |
-                                (wanted_.by_reference ? wire::kJoinByReference : 0));
+                                (config_.encrypt_packets ? wire::kJoinEncrypt : 0));
   join.challenge = packet.challenge;
   set_text(join.build, config_.build);
   set_text(join.name, config_.known_as().told);
-  unsent_ = join;
-  unsent_to_ = from;
-  send_join(now, out);
-  return true;
-}
-
-/// As soon as there is memory to offer. A HELLO in between brings a newer one.
-void ShardMembership::send_join(Time now, ControlPackets& out) {
-  assert(state_ == State::kJoining && unsent_);
-  if (!offer_memory(unsent_to_, *unsent_)) {
-    unsent_due_ = after(now, kMemoryInterval);
-    return;
-  }
-  out.push(addresses_.current(), *unsent_, protection_);
-  asked_ = std::exchange(unsent_, std::nullopt);
+  out.push(addresses_.current(), join, protection_);
+  asked_ = join;
   asked_from_ = addresses_.current().local_udp_port;
-}
-
-/// Offers memory to share in a JOIN, as soon as the aggregator has given this rank a region for the
-/// sums. False: the generation goes by reference, so without one it cannot go on yet.
-bool ShardMembership::offer_memory(const Endpoint& aggregator, wire::Join& join) {
-  const auto given =
-      config_.slots_id != 0 && config_.results ? config_.results(aggregator) : std::nullopt;
-  if (!given) return !wanted_.by_reference;
-  join.slots = config_.slots_id;
-  join.results = given->id;
-  std::erase_if(offered_results_, [&](const auto& each) { return each.id == given->id; });
-  offered_results_.push_front(*given);
-  if (offered_results_.size() > limits::kMaxOfferedResults) offered_results_.pop_back();
   return true;
-}
-
-/// The job may have formed with a JOIN of an earlier attempt.
-const EngineConfig::Results* ShardMembership::find_offered(std::uint64_t results) const {
-  const auto found = std::find_if(offered_results_.begin(), offered_results_.end(),
-                                  [&](const auto& each) { return each.id == results; });
-  return found == offered_results_.end() ? nullptr : &*found;
-}
-
-/// Whether a session's regions are there and long enough.
-bool ShardMembership::can_share(const Session& session, std::uint64_t results) const {
-  const EngineConfig::Results* const offered = find_offered(results);
-  return offered != nullptr &&
-         offered->bytes.size() >= ResultSlots<const std::byte>::bytes_for(session) &&
-         config_.slots.size() >= ContributionSlots<std::byte>::bytes_for(session);
 }
 
 bool ShardMembership::on_pending(const wire::Pending& packet, Time now) {
@@ -201,14 +153,10 @@ bool ShardMembership::is_as_asked(const wire::Welcome& packet) const {
   if (packet.block_elements != wanted_.block_elements || !payload_fits) return false;
   if (shards_of(packet.lanes) > limits::kMaxShards) return false;
   if (wanted_.generation != 0 && shards_of(packet.lanes) != wanted_.shards) return false;
-  // A new generation may have been formed with our JOIN of before the one that we hold. But an
-  // aggregator may still read what we hold by reference: our slots stay as they are.
-  const bool by_reference = (packet.flags & wire::kWelcomeByReference) != 0;
+  // A new generation may have been formed with our JOIN of before the one that we hold.
   const bool is_held = wanted_.generation != 0 && packet.generation == wanted_.generation;
-  const bool is_bound = is_held || wanted_.by_reference;
-  if (is_bound && by_reference != wanted_.by_reference) return false;
-  const std::uint16_t streams = is_bound ? wanted_.streams : config_.streams;
-  const std::uint16_t history = is_bound ? wanted_.history : config_.history;
+  const std::uint16_t streams = is_held ? wanted_.streams : config_.streams;
+  const std::uint16_t history = is_held ? wanted_.history : config_.history;
   return (streams == 0 || packet.streams == streams) && (history == 0 || packet.history == history);
 }
 
@@ -217,7 +165,6 @@ bool ShardMembership::on_welcome(const Endpoint& from, const wire::Welcome& pack
   if (packet.generation == 0 || packet.epoch == 0) return false;  // 0 is none, here and in JOINs
   if (!is_as_asked(packet)) return false;
   if (shard_ != 0 && packet.generation != wanted_.generation) return false;
-  const bool by_reference = (packet.flags & wire::kWelcomeByReference) != 0;
   const bool authenticated = (packet.flags & wire::kWelcomeAuthenticate) != 0;
   const bool encrypted = (packet.flags & wire::kWelcomeEncrypt) != 0;
   if (authenticated ? !protection_.has_secret() : config_.authenticate_packets || encrypted)
@@ -236,14 +183,11 @@ bool ShardMembership::on_welcome(const Endpoint& from, const wire::Welcome& pack
                         .delivery_token = packet.delivery_token,
                         .authenticated = authenticated,
                         .encrypted = encrypted,
-                        .by_reference = by_reference,
                         .group = packet.group};
   const bool new_epoch = packet.epoch != agreed_.epoch;
-  if (by_reference && new_epoch && !can_share(session, packet.results)) return false;
   if (!addresses_.on_welcome(from, packet.incarnation)) return false;
   new_epoch_ = new_epoch;
   agreed_ = session;
-  if (by_reference && new_epoch) results_ = *find_offered(packet.results);
   protection_.begin_session(agreed_, {config_.rank, packet.nonce, packet.token});
   state_ = State::kIn;
   home_ = packet.incarnation;
@@ -476,7 +420,6 @@ std::optional<Error> ShardMembership::on_time(Time now, ControlPackets& out) {
   if (state_ == State::kIdle || state_ == State::kLeft) return std::nullopt;
   if (auto error = overdue(now)) return error;
   if (state_ == State::kJoining) {
-    if (unsent_ && now >= unsent_due_) send_join(now, out);
     if (now >= hello_due_) send_hello(now, out);
     return std::nullopt;
   }
@@ -506,7 +449,7 @@ Time ShardMembership::next_deadline() const {
     case State::kLeft:
       return kNever;
     case State::kJoining:
-      return unsent_ ? std::min(hello_due_, unsent_due_) : hello_due_;
+      return hello_due_;
     case State::kIn:
       return leaving_ ? std::min(keep_alive_due_, leave_due_) : keep_alive_due_;
   }

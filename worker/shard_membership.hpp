@@ -7,7 +7,6 @@
 
 #include <cassert>
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <string>
 
@@ -48,9 +47,7 @@ class ShardMembership {
   const Endpoint& aggregator() const { return addresses_.current(); }
   std::uint16_t shard() const { return shard_; }
   const Session& agreed() const { return agreed_; }  ///< once welcomed
-  /// Where the sums lie of a session whose blocks go by reference.
-  const EngineConfig::Results& results() const { return results_; }
-  std::uint64_t token() const {  ///< while kIn
+  std::uint64_t token() const {                      ///< while kIn
     assert(in());
     return token_;
   }
@@ -150,14 +147,10 @@ class ShardMembership {
   void start_joining(bool no_progress, Time now, ControlPackets& out);
   void send_leave(ControlPackets& out);
   bool may_join(const Endpoint& from, const wire::Challenge& packet, ControlPackets& out);
-  void send_join(Time now, ControlPackets& out);
   std::uint16_t shards_of(std::uint16_t lanes) const {
     return static_cast<std::uint16_t>(aggregators_ * lanes);
   }
   bool is_as_asked(const wire::Welcome& packet) const;
-  bool offer_memory(const Endpoint& aggregator, wire::Join& join);
-  const EngineConfig::Results* find_offered(std::uint64_t results) const;
-  bool can_share(const Session& session, std::uint64_t results) const;
   Duration suspicion() const;
   std::optional<Error> overdue(Time now) const;
   std::string whom() const;
@@ -181,14 +174,9 @@ class ShardMembership {
   bool no_progress_ = true;
   Session agreed_;
   std::uint64_t nonce_ = 0;
-  std::deque<EngineConfig::Results> offered_results_;  // in JOINs, newest first
-  EngineConfig::Results results_;                      // of the epoch
-  std::optional<wire::Join> asked_;   // the newest of this attempt, where addresses_ stands
-  std::uint16_t asked_from_ = 0;      // our UDP port, for which alone it is good
-  std::optional<wire::Join> unsent_;  // the next one, which awaits memory of this aggregator:
-  Endpoint unsent_to_;
-  Time unsent_due_ = kNever;
-  std::uint64_t serial_ = 0;  // newest PENDING
+  std::optional<wire::Join> asked_;  // the newest of this attempt, where addresses_ stands
+  std::uint16_t asked_from_ = 0;     // our UDP port, for which alone it is good
+  std::uint64_t serial_ = 0;         // newest PENDING
   std::uint64_t token_ = 0;
   std::uint64_t keep_alive_ = 0;
   std::uint64_t keep_alive_acknowledged_ = 0;

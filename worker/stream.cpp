@@ -2,7 +2,6 @@
 #include "worker/stream.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cassert>
 #include <string>
 #include <utility>
@@ -31,23 +30,18 @@ bool ends_again(const Contribution& mine, const Packet& packet) {
 
 /// Of the sums that a result lacks, those that this rank alone has.
 void store_own(const Contribution& mine, const Packet& result, Operation& op) {
-  if (mine.blocks.empty() && mine.tensor_bytes == 0) return;
-  std::size_t before = 0;  // in the packet
+  std::span<const std::byte> blocks = mine.blocks;
+  if (blocks.empty()) return;
   for (std::size_t c = 0; const wire::Column& column : result.columns()) {
-    const wire::Column& own = mine.columns[c];
-    if (own.flags != 0) {
-      const BlockIndex b{own.index};
-      const std::size_t size = op.geometry().bytes_of(b);
-      if (column.flags == wire::kColumnWithheld && op.wants(b)) {
-        const std::size_t in_slot = c * op.geometry().full_block_bytes();
-        op.store(b, own.flags == wire::kColumnInTensor     ? op.bytes_in_tensor(b)
-                    : own.flags == wire::kColumnReferenced ? mine.blocks.subspan(in_slot, size)
-                                                           : mine.blocks.subspan(before, size));
-        ++op.statistics.blocks_received;
-      }
-      if (own.flags == wire::kColumnPresent) before += size;
+    const wire::Column& own = mine.columns[c++];
+    if (own.flags == 0) continue;
+    const BlockIndex b{own.index};
+    const std::size_t size = op.geometry().bytes_of(b);
+    if (column.flags == wire::kColumnWithheld && op.wants(b)) {
+      op.store(b, blocks.first(size));
+      ++op.statistics.blocks_received;
     }
-    ++c;
+    blocks = blocks.subspan(size);
   }
 }
 
@@ -83,7 +77,6 @@ void Stream::start_epoch(bool resume, OpQueue& ops) {
 /// The aggregator has taken this rank in: goes on, or tells the position.
 void Stream::on_welcome(Scope& scope) {
   if (syncing_) return send_sync(scope);
-  results_ = scope.membership.results();
   advance(scope);
 }
 
@@ -246,7 +239,7 @@ bool Stream::refuse_result() {
 /// Whether a result is one that the running round can end with, as far as this rank can tell.
 bool Stream::fits(const Packet& packet, Scope& scope) {
   const auto& result = packet.as<wire::Result>();
-  if (is_by_reference(scope) ? packet.has_blocks() : packet.has_references()) return false;
+  if (packet.has_references()) return false;
   if (replaying()) return ends_again(contribution(position_), packet);
   if (result.op != op_) return false;
   Operation& op = running_op(scope);
@@ -271,44 +264,7 @@ bool Stream::fits(const Packet& packet, Scope& scope) {
 bool Stream::may_be_withheld(Operation& op, const ColumnState& column) const {
   if (!op.wants(column.current)) return true;
   const auto& mine = contribution(position_);
-  const bool has_blocks = !mine.blocks.empty() || mine.tensor_bytes != 0;
-  return op.moves() && travels(op, column) && mine.round == position_ && has_blocks;
-}
-
-/// Takes sums from a slot. Blocks that follow each other there and in the tensor are one piece.
-/// What this rank alone has contributed is in its tensor already, mostly.
-void Stream::store_from_slot(const Packet& packet, std::span<const std::byte> slot,
-                             Operation& op) const {
-  assert(packet.referenced_bytes() <= slot.size());
-  const auto columns = packet.columns();
-  const Geometry& geometry = op.geometry();
-  const std::size_t block = geometry.full_block_bytes();
-  const bool keeps_own = op.keeps_own_sums();
-  const auto has_sum = [&](std::size_t c) {
-    return c < columns.size() && (columns[c].flags & wire::kColumnInSlot) != 0;
-  };
-  const auto is_own = [&](std::size_t c) {
-    return keeps_own && columns[c].flags == wire::kColumnOfOne && travels(op, columns_[c]);
-  };
-  const auto is_moved_here = [&](std::size_t c) { return op.moves() && travels(op, columns_[c]); };
-  for (std::size_t c = 0; c < columns.size(); ++c) {
-    if (!has_sum(c)) continue;
-    if (is_own(c)) {
-      op.keep_own(BlockIndex{columns[c].index});
-      ++op.statistics.blocks_received;
-      continue;
-    }
-    const std::size_t first = c;
-    while (!geometry.type.is_scaled() && has_sum(c + 1) && !is_own(c + 1) &&
-           columns[c + 1].index == columns[c].index + 1 && is_moved_here(c + 1) == is_moved_here(c))
-      ++c;
-    const BlockIndex b{columns[first].index};
-    const std::size_t bytes = (c - first) * block + geometry.bytes_of(BlockIndex{columns[c].index});
-    const std::size_t stored =
-        op.store(b, slot.subspan(first * block, bytes), columns[first].scale);
-    if (!is_moved_here(first)) op.statistics.bytes_received += stored;
-    op.statistics.blocks_received += c + 1 - first;
-  }
+  return op.moves() && travels(op, column) && mine.round == position_ && !mine.blocks.empty();
 }
 
 /// Takes the sums of the round awaited, and looks ahead. False if they cannot be those of this
@@ -321,15 +277,11 @@ bool Stream::apply(const Packet& packet, Scope& scope) {
   op.statistics.bytes_received += packet.bytes().size();
   if (op.keyed() != nullptr) return apply_keyed(packet, scope);
   auto& mine = contribution(position_);
-  if (mine.round != position_) describe(op, mine, false, scope);
-  if (is_by_reference(scope)) {
-    store_from_slot(packet, result_slot(position_, scope).sums, op);
-  } else {
-    packet.for_each_block([&](std::uint8_t c, std::span<const std::byte> sum) {
-      op.store(columns_[c].current, sum, packet.columns()[c].scale);
-      ++op.statistics.blocks_received;
-    });
-  }
+  if (mine.round != position_) describe(op, mine);
+  packet.for_each_block([&](std::uint8_t c, std::span<const std::byte> sum) {
+    op.store(columns_[c].current, sum, packet.columns()[c].scale);
+    ++op.statistics.blocks_received;
+  });
   if (op.moves()) store_own(mine, packet, op);
   op.finish_stores();
   bool done = true;
@@ -396,9 +348,9 @@ DropReason Stream::on_poll(Scope& scope) {
 }
 
 /// The aggregator has taken the stream over and begins with this round: the first whose result some
-/// rank lacks, or, by reference, the first that no rank has.
+/// rank lacks.
 Taken Stream::go_live(Round round, Scope& scope) {
-  if (is_by_reference(scope) ? !catch_up(round, scope) : !can_replay_from(round)) {
+  if (!can_replay_from(round)) {
     failure_ = "an aggregator resumes stream " + std::to_string(id_.value) + " with round " +
                std::to_string(round.value) + ", but this rank awaits round " +
                std::to_string(applied_.value) + " and knows of none before " +
@@ -416,35 +368,6 @@ Taken Stream::go_live(Round round, Scope& scope) {
 bool Stream::can_replay_from(Round round) const {
   const bool known = round == applied_ || contribution(round).round == round;
   return known && round >= kept_from_ && round <= applied_;
-}
-
-ResultSlot<const std::byte> Stream::result_slot(Round round, const Scope& scope) const {
-  return ResultSlots(results_.bytes, scope.membership.agreed()).at(id_, round);
-}
-
-/// Applies the rounds below the front, which have ended at the aggregator before: their results lie
-/// where it wrote them. False, and the job cannot go on, if they do not.
-bool Stream::catch_up(Round front, Scope& scope) {
-  std::array<std::byte, limits::kReferencedResultBytes> copy;  // of what another process may write
-  while (position_ < front) {
-    if (results_.bytes.empty()) return false;
-    const auto bytes = result_slot(position_, scope).packet;
-    std::copy(bytes.begin(), bytes.end(), copy.begin());
-    Packet packet;
-    const std::size_t length = reinterpret_cast<const wire::Header*>(copy.data())->length;
-    if (length > copy.size() ||
-        Packet::parse(std::span(copy).first(length), packet) != DropReason::kNone ||
-        packet.is_authenticated() ||
-        (packet.kind() != wire::Kind::kResult && packet.kind() != wire::Kind::kKeyValueResult) ||
-        packet.as<wire::Result>().round != position_.value || !take(packet, scope))
-      return false;
-    ++scope.counters.results_read_late;
-  }
-  results_ = scope.membership.results();
-  // Nobody has applied the front: what was sent for it is in the tensor still.
-  // A run of pairs that lasts still lies in the slot.
-  contribution(front).round = kNoRound;
-  return position_ == front;
 }
 
 // ---------------------------------------------------------------------------------------- timer

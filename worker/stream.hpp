@@ -7,8 +7,7 @@
 //    suspended: it applies nothing and begins nothing.
 //  - A result that comes early waits for those before it; each is applied once.
 //  - What this rank had for a round is kept until every rank has applied its result, so that the
-//    round can be replayed. Where blocks go by reference it is not: a result lies where all ranks
-//    can read it, and whoever is behind when another aggregator takes over reads it there.
+//    round can be replayed.
 //  - A timer runs whenever a round is under way, and an idle stream has none.
 //  - Memory is taken when the rank is in; a packet allocates nothing but what it sends.
 #pragma once
@@ -28,7 +27,6 @@
 #include "common/protocol/drop_reason.hpp"
 #include "common/protocol/packet.hpp"
 #include "common/protocol/recent_rounds.hpp"
-#include "common/protocol/slots.hpp"
 #include "common/protocol/wire.hpp"
 #include "worker/config.hpp"
 #include "worker/counters.hpp"
@@ -71,7 +69,7 @@ inline bool travels(Operation& op, const ColumnState& column) {
 }
 
 /// What this rank had for a round, whether it was asked for it or not. The blocks are kept as they
-/// were sent, never as references into a tensor.
+/// were sent.
 struct Contribution {
   Round round = kNoRound;
   OpNumber op = 0;
@@ -80,10 +78,9 @@ struct Contribution {
   wire::Shape shape{};
   wire::Descriptor descriptor{};
   std::vector<wire::Column> columns = {};
-  std::span<const std::byte> blocks{};  ///< this rank's in the packet, or the stream's slot
-  Buffer packet;                        ///< empty: there are none in it
-  std::size_t bytes = 0;                ///< of this rank's blocks, but those that
-  std::size_t tensor_bytes = 0;         ///< are read where the op's tensor lies
+  std::span<const std::byte> blocks{};  ///< this rank's, in the packet
+  Buffer packet;                        ///< empty: it has none
+  std::size_t bytes = 0;                ///< of them
   bool is_keyed = false;                ///< then the blocks are a run of pairs, and
   std::uint64_t horizon = 0;            ///< the round begins with this chunk
   std::uint64_t following = kNoChunk;   ///< and this one is the next behind the run;
@@ -96,7 +93,7 @@ struct KeyedRun {
   std::uint64_t horizon = 0;
   KeyedOperation::Run extent = {};
   bool is_sent = false;
-  std::span<const std::byte> bytes = {};  ///< as they were sent: in the packet, or in the slot
+  std::span<const std::byte> bytes = {};  ///< as they were sent, in the packet
   Buffer packet;
 };
 
@@ -182,20 +179,14 @@ class Stream {
   bool fits(const Packet& packet, Scope& scope);
   bool may_be_withheld(Operation& op, const ColumnState& column) const;
   bool apply(const Packet& packet, Scope& scope);
-  void store_from_slot(const Packet& packet, std::span<const std::byte> slot, Operation& op) const;
   void begin_keyed(Operation& op, const Scope& scope);
   void take_next_run(const Operation& op, const Scope& scope);
   bool fits_keyed(const Packet& packet, Scope& scope);
   bool apply_keyed(const Packet& packet, Scope& scope);
-  std::span<const std::byte> run_of(const Packet& packet, const Scope& scope) const;
   void describe_keyed(const Operation& op, Contribution& mine) const;
-  void describe(Operation& op, Contribution& mine, bool may_refer_to_tensor, Scope& scope) const;
-  static bool is_by_reference(const Scope& scope) { return scope.membership.agreed().by_reference; }
-  std::span<std::byte> contribution_slot(const Scope& scope) const;
-  ResultSlot<const std::byte> result_slot(Round round, const Scope& scope) const;
+  void describe(Operation& op, Contribution& mine) const;
   Taken go_live(Round round, Scope& scope);
   bool can_replay_from(Round round) const;
-  bool catch_up(Round front, Scope& scope);
   void sample_round_trip(const Packet& packet, Scope& scope) const;
 
   bool awaits_keyed(Scope& scope);
@@ -204,7 +195,7 @@ class Stream {
   void send_keyed(bool ask, Scope& scope);
   void fill(wire::Data& data, const Contribution& mine, bool opening, bool ask,
             const Scope& scope) const;
-  void count_data(std::size_t shared_bytes, Scope& scope);
+  void count_data(Scope& scope);
   void retry_soon(Scope& scope);
   bool has_arrived(Operation& op) const;
   void send_ack(Scope& scope);
@@ -247,10 +238,7 @@ class Stream {
 
   // By round % (H + 1): to the round awaited, and to those below whose result some rank may lack.
   std::vector<Contribution> contributions_;
-  Round kept_from_{};  // below it nobody does
-  // By reference: the results of the epoch in which this stream was live last. No later one can
-  // have ended a round, as that takes this rank.
-  EngineConfig::Results results_;
+  Round kept_from_{};               // below it nobody does
   std::vector<EarlyResult> early_;  // by round % H
   Round told_{};                    // position last told to the aggregator
   Round gap_probed_ = kNoRound;     // position at which a gap was probed, once

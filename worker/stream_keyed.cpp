@@ -41,13 +41,11 @@ bool Stream::fits_keyed(const Packet& packet, Scope& scope) {
 bool Stream::apply_keyed(const Packet& packet, Scope& scope) {
   const auto& result = packet.as<wire::KeyValueResult>();
   Operation& op = running_op(scope);
-  const auto run = run_of(packet, scope);
-  const auto keys = op.keyed()->store(id_, run, result.horizon, result.next);
+  const auto keys = op.keyed()->store(id_, packet.run(), result.horizon, result.next);
   if (!keys) return false;
   auto& mine = contribution(position_);
   if (mine.round != position_) describe_keyed(op, mine);
   mine.next_horizon = result.next;
-  if (result.in_slot != 0) op.statistics.bytes_received += run.size();
   op.statistics.blocks_received += *keys;
   op.keyed()->add_rejected(result.rejected);
   first_ = owner_ = false;
@@ -63,12 +61,6 @@ bool Stream::apply_keyed(const Packet& packet, Scope& scope) {
   return true;
 }
 
-/// Where the sums of a result lie.
-std::span<const std::byte> Stream::run_of(const Packet& packet, const Scope& scope) const {
-  if (packet.as<wire::KeyValueResult>().in_slot == 0) return packet.run();
-  return result_slot(position_, scope).sums.first(packet.referenced_bytes());
-}
-
 /// Says what this rank has for the round awaited: the run that it sent last.
 void Stream::describe_keyed(const Operation& op, Contribution& mine) const {
   assert(running_ && !replaying());
@@ -82,7 +74,6 @@ void Stream::describe_keyed(const Operation& op, Contribution& mine) const {
   mine.blocks = run_.bytes;
   mine.packet = run_.packet ? run_.packet.share() : Buffer();
   mine.bytes = run_.bytes.size();
-  mine.tensor_bytes = 0;
   mine.horizon = run_.horizon;
   mine.following = run_.extent.following;
 }
@@ -90,29 +81,27 @@ void Stream::describe_keyed(const Operation& op, Contribution& mine) const {
 /// Contributes to the round awaited, with a run that is written now or with what was kept of it.
 void Stream::send_keyed(bool ask, Scope& scope) {
   Contribution& mine = contribution(position_);
-  const bool in_packet = !is_by_reference(scope);
   const bool kept = mine.round == position_;
   const bool opening = (kept ? mine.first : first_) || resumed_;
   const std::size_t run_bytes = kept ? mine.bytes : run_.extent.bytes;
   const std::size_t head =
       sizeof(wire::KeyValueData) + (opening ? sizeof(wire::Descriptor) : std::size_t{0});
-  const std::size_t size = head + (in_packet ? run_bytes : 0);
+  const std::size_t size = head + run_bytes;
   Buffer buffer = allocate(size, scope);
   if (!buffer) return retry_soon(scope);
 
   const bool is_new = !kept && !run_.is_sent;
   std::byte* const out = buffer.writable().data();
   if (is_new) {
-    const std::span<std::byte> at =
-        in_packet ? std::span(out + head, run_bytes) : contribution_slot(scope).first(run_bytes);
-    const Operation& op = running_op(scope);
+    const std::span at(out + head, run_bytes);
+    Operation& op = running_op(scope);
     op.keyed()->write(id_, run_.extent, op.rounder(), at);
-    running_op(scope).statistics.blocks_sent += run_.extent.end - run_.extent.begin;
+    op.statistics.blocks_sent += run_.extent.end - run_.extent.begin;
     run_.bytes = at;
     run_.is_sent = true;
   }
   if (!kept) describe_keyed(running_op(scope), mine);
-  if (in_packet && !is_new) std::copy(mine.blocks.begin(), mine.blocks.end(), out + head);
+  if (!is_new) std::copy(mine.blocks.begin(), mine.blocks.end(), out + head);
 
   auto* const packet = ::new (out) wire::KeyValueData;
   packet->data.member.header = wire::header_of(wire::Kind::kKeyValueData, scope.config.job, size);
@@ -120,11 +109,10 @@ void Stream::send_keyed(bool ask, Scope& scope) {
   packet->horizon = mine.horizon;
   packet->following = mine.following;
   packet->run_bytes = static_cast<std::uint32_t>(run_bytes);
-  packet->in_slot = !in_packet && run_bytes != 0 ? 1 : 0;
   if (opening) ::new (out + sizeof(wire::KeyValueData)) wire::Descriptor(mine.descriptor);
 
-  count_data(in_packet ? 0 : run_bytes, scope);
-  if (is_new && in_packet && run_bytes != 0) {
+  count_data(scope);
+  if (is_new && run_bytes != 0) {
     run_.packet = send_and_keep(std::move(buffer), scope);
     mine.packet = run_.packet.share();
   } else {

@@ -20,19 +20,14 @@ constexpr Duration kPoolRetry = std::chrono::microseconds(200);
 /// When to look again whether a device has copied the blocks.
 constexpr Duration kArrivalRetry = std::chrono::microseconds(20);
 
-/// Writes the blocks that go in the packet, one after the other, or at their places in the slot,
-/// and their scales.
+/// Writes the blocks, one after the other, and their scales.
 void load_blocks(const Operation& op, Contribution& mine, std::byte* out) {
-  const std::size_t full = op.geometry().full_block_bytes();
   for (std::size_t c = 0; c < mine.shape.columns; ++c) {
     wire::Column& column = mine.columns[c];
+    if (column.flags != wire::kColumnPresent) continue;
     const BlockIndex b{column.index};
-    if (column.flags == wire::kColumnPresent) {
-      column.scale = op.load(b, out);
-      out += op.geometry().bytes_of(b);
-    } else if (column.flags == wire::kColumnReferenced) {
-      column.scale = op.load(b, out + c * full);
-    }
+    column.scale = op.load(b, out);
+    out += op.geometry().bytes_of(b);
   }
 }
 
@@ -40,8 +35,7 @@ void load_blocks(const Operation& op, Contribution& mine, std::byte* out) {
 
 // --------------------------------------------------------------------------------- contributions
 /// Says what this rank has for the round awaited, but for the blocks.
-void Stream::describe(Operation& op, Contribution& mine, bool may_refer_to_tensor,
-                      Scope& scope) const {
+void Stream::describe(Operation& op, Contribution& mine) const {
   assert(running_ && !replaying());  // what is replayed is sent as it was kept
   const Geometry& geometry = op.geometry();
   mine.round = position_;
@@ -53,19 +47,14 @@ void Stream::describe(Operation& op, Contribution& mine, bool may_refer_to_tenso
   mine.descriptor = op.descriptor();
   mine.blocks = {};
   mine.packet = {};
-  mine.bytes = mine.tensor_bytes = 0;
+  mine.bytes = 0;
   for (std::uint8_t c = 0; c < geometry.columns; ++c) {
     const ColumnState& state = columns_[c];
     wire::Column& column = mine.columns[c] = {};
     column.index = state.current.value;
     column.next = state.after.value;
     if (!travels(op, state)) continue;
-    if (may_refer_to_tensor && op.lies_in_tensor(state.current)) {
-      column.flags = wire::kColumnInTensor;
-      mine.tensor_bytes += geometry.bytes_of(state.current);
-      continue;
-    }
-    column.flags = is_by_reference(scope) ? wire::kColumnReferenced : wire::kColumnPresent;
+    column.flags = wire::kColumnPresent;
     mine.bytes += geometry.bytes_of(state.current);
   }
 }
@@ -83,26 +72,18 @@ void Stream::send_data(bool ask, Scope& scope) {
     send_blocks(ask, scope);
 }
 
-/// Contributes to the round awaited: with the tensor's blocks, or with what was kept of them. What
-/// is sent again does not refer to the tensor: an aggregator that has lost it could not take it.
+/// Contributes to the round awaited: with the tensor's blocks, or with what was kept of them.
 void Stream::send_blocks(bool ask, Scope& scope) {
   Contribution& mine = contribution(position_);
-  const bool in_packet = !is_by_reference(scope);
-  const bool kept = mine.round == position_ && mine.tensor_bytes == 0;
+  const bool kept = mine.round == position_;
   if (!kept && !has_arrived(running_op(scope))) return arm(after(scope.now, kArrivalRetry), scope);
-  if (!kept) describe(running_op(scope), mine, data_sends_ == 0, scope);
-  if (!kept && !in_packet && mine.bytes != 0) {
-    mine.blocks = contribution_slot(scope);
-    load_blocks(running_op(scope), mine, contribution_slot(scope).data());
-  }
+  if (!kept) describe(running_op(scope), mine);
   const bool opening = mine.first || resumed_;
   const std::uint8_t width = mine.shape.columns;
-  const std::size_t behind_columns =
-      in_packet ? mine.bytes : (mine.tensor_bytes != 0 ? sizeof(wire::TensorPlace) : 0);
-  const std::size_t size = wire::block_packet_bytes<wire::Data>(width, opening, behind_columns);
+  const std::size_t size = wire::block_packet_bytes<wire::Data>(width, opening, mine.bytes);
   Buffer buffer = allocate(size, scope);
   if (!buffer) {
-    if (in_packet ? !kept : data_sends_ == 0) mine.round = kNoRound;  // nothing of it was sent
+    if (!kept) mine.round = kNoRound;  // nothing of it was sent
     return retry_soon(scope);
   }
 
@@ -110,18 +91,16 @@ void Stream::send_blocks(bool ask, Scope& scope) {
                                                      scope.config.job, width, opening);
   fill(packet.fixed, mine, opening, ask, scope);
   if (opening) *packet.descriptor = mine.descriptor;
-  if (mine.tensor_bytes != 0) {
-    ::new (packet.payload) wire::TensorPlace(running_op(scope).place());
-  } else if (in_packet && kept) {
+  if (kept) {
     std::copy(mine.blocks.begin(), mine.blocks.end(), packet.payload);
-  } else if (in_packet && mine.bytes != 0) {
+  } else if (mine.bytes != 0) {
     load_blocks(running_op(scope), mine, packet.payload);
     mine.blocks = {packet.payload, mine.bytes};
   }
   std::copy_n(mine.columns.begin(), width, packet.columns.begin());
 
-  count_data(in_packet ? 0 : mine.bytes + mine.tensor_bytes, scope);
-  if (kept || mine.bytes == 0 || !in_packet) {
+  count_data(scope);
+  if (kept || mine.bytes == 0) {
     seal(buffer, scope);
     scope.sink.send(scope.membership.aggregator(), std::move(buffer));
   } else {
@@ -144,15 +123,13 @@ void Stream::fill(wire::Data& data, const Contribution& mine, bool opening, bool
       static_cast<std::uint8_t>((opening ? wire::kDataOpening : 0) | (ask ? wire::kDataAsk : 0));
 }
 
-/// A contribution goes out, of which so many bytes lie in shared memory.
-void Stream::count_data(std::size_t shared_bytes, Scope& scope) {
-  Operation* const op = current_op(scope);
+/// A contribution goes out.
+void Stream::count_data(Scope& scope) {
   if (data_sends_++ == 0) {
     ++scope.counters.data_sent;
-    if (op != nullptr) op->statistics.bytes_sent += shared_bytes;  // they stay where they are
   } else {
     ++scope.counters.data_resent;
-    if (op != nullptr) ++op->statistics.retransmissions;
+    if (Operation* const op = current_op(scope)) ++op->statistics.retransmissions;
   }
   data_sent_at_ = scope.now;
   told_ = position_;
@@ -171,11 +148,6 @@ bool Stream::has_arrived(Operation& op) const {
 void Stream::retry_soon(Scope& scope) {
   scope.counters.drops.count(DropReason::kNoBuffer);
   arm(after(scope.now, kPoolRetry), scope);
-}
-
-/// Where this rank's blocks lie.
-std::span<std::byte> Stream::contribution_slot(const Scope& scope) const {
-  return ContributionSlots(scope.config.slots, scope.membership.agreed()).at(id_);
 }
 
 // ---------------------------------------------------------------------------------- small packets

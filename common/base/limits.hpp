@@ -54,31 +54,9 @@ inline constexpr std::uint16_t kMaxHistory = 64;
 inline constexpr std::uint8_t kMaxColumns = 255;
 inline constexpr std::uint8_t kMaxColumnsInPackets = 64;
 
-/// Blocks of a round that go by reference: with so many bytes the packets of a round cost little
-/// beside its sums (docs/notebook.md), and a few rounds stay in a core's cache.
+/// Blocks of a round that a packet refers to.
 inline constexpr std::size_t kReferencedRoundBytes = std::size_t{256} << 10;
-/// The RESULT beside the sums in a slot: its columns are the most of it.
 inline constexpr std::size_t kReferencedResultBytes = 4096;
-/// S and H of a job whose blocks go so, unless it asks for others: enough rounds that ranks copy
-/// sums while an aggregator writes the next ones, and so few that results of 4 MiB, and slots of 2
-/// MiB a rank, stay in the caches.
-inline constexpr std::uint16_t kReferencedStreams = 8;
-inline constexpr std::uint8_t kReferencedHistory = 2;
-/// A region for a session's sums, at most: for several times that.
-inline constexpr std::size_t kResultsBytes = std::size_t{16} << 20;
-static_assert(kResultsBytes >= kReferencedStreams * kReferencedHistory *
-                                   (kReferencedRoundBytes + kReferencedResultBytes));
-/// Such regions that wait until all ranks of their jobs have joined. Their pages are taken: up to 1
-/// GiB.
-inline constexpr std::size_t kMaxWaitingResults = 64;
-
-/// Such regions that a worker named in JOINs and keeps mapped, the newest named: a job may have
-/// formed with one of an earlier attempt. An aggregator gives another when a job has formed with
-/// the one before: those of a few daemons that came and went while the rank joined.
-inline constexpr std::size_t kMaxOfferedResults = 16;
-/// Of those that wait so, which one worker was the first to ask for: others join, too.
-inline constexpr std::size_t kMaxWaitingResultsOfWorker = 16;
-static_assert(kMaxWaitingResultsOfWorker < kMaxWaitingResults);
 
 /// More would fit no packet, whatever the type of an element.
 inline constexpr std::uint16_t kMaxBlockElements = 16384;
@@ -167,10 +145,6 @@ inline constexpr std::size_t kReplyBuckets = 1024;
 /// bounds the burst that comes back.
 inline constexpr int kPolledAtOnce = 32;
 
-/// Regions with a rank's tensors that a job keeps mapped, unless more are read just now: more than
-/// a trainer's tensors lie in at once, mostly.
-inline constexpr std::size_t kRememberedRegions = 16;
-
 /// Events that wait for the control thread, and those among them that peers cause at will, such as
 /// refusals: they must not hide the others.
 inline constexpr std::size_t kMaxEvents = 1024;
@@ -257,9 +231,9 @@ inline constexpr std::uint16_t kVhostMtu = 9000;
 inline constexpr std::uint16_t kNetworkMtu = 1500;
 inline constexpr std::uint32_t kVhostPorts = limits::kMaxPorts - 1;  // one is left for a network
 inline constexpr std::uint16_t kUdpPort = 4747;
-/// However many cores there are: so each lane has two streams of a job whose blocks go by
-/// reference, and sums one while ranks copy the other. More has not been measured.
-inline constexpr std::uint16_t kMostLanes = limits::kReferencedStreams / 2;
+/// However many cores there are: so each lane has two streams of a job that gets the fewest, and
+/// sums one while ranks take the other's result. More has not been measured.
+inline constexpr std::uint16_t kMostLanes = limits::kFewestStreams / 2;
 inline constexpr std::uint32_t kReplyRateLimit = 1000;
 
 inline constexpr std::chrono::milliseconds kLivenessTimeout{5'000};

@@ -231,27 +231,6 @@ void store_from(std::byte* out, const void* acc, const std::uint8_t* at, std::si
                                     out + i * sizeof(T), ranks);
 }
 
-template <class Lane>
-struct MendStep {
-  template <class D>
-  static HWY_INLINE void run(D d, std::size_t i, std::byte* elements) {
-    std::byte* const at = elements + i * sizeof(Lane);
-    const auto value = read(d, at);
-    const auto is_wrong = hn::Eq(value, hn::Set(d, Lane{1} << (8 * sizeof(Lane) - 1)));
-    if (!hn::AllFalse(d, is_wrong)) write(d, hn::IfThenZeroElse(is_wrong, value), at);
-  }
-};
-
-/// Of floats of so many bytes.
-void mend_negative_zeros(std::size_t element, std::byte* elements, std::size_t count) {
-  if (element == 8)
-    for_each_vector<std::uint64_t, MendStep<std::uint64_t>>(count, elements);
-  else if (element == 4)
-    for_each_vector<std::uint32_t, MendStep<std::uint32_t>>(count, elements);
-  else
-    for_each_vector<std::uint16_t, MendStep<std::uint16_t>>(count, elements);
-}
-
 // The average of integers: SIMD lacks their division, and 128 bits altogether.
 
 /// out[i] = total[i] / ranks, truncated towards zero.
@@ -346,18 +325,12 @@ namespace sluice::numeric {
 
 HWY_EXPORT(target_reductions);
 HWY_EXPORT(target_name);
-HWY_EXPORT(mend_negative_zeros);
 
 const BlockReduction& block_reduction(ElementType type, Reduction reduction) {
   assert(is_valid(type, reduction));
   const auto row = static_cast<std::size_t>(type) - 1;
   const auto column = static_cast<std::size_t>(reduction) - 1;
   return HWY_DYNAMIC_DISPATCH(target_reductions)()[row][column];
-}
-
-void make_zeros_positive(ElementType type, std::byte* elements, std::size_t count) {
-  if (is_float(type))
-    HWY_DYNAMIC_DISPATCH(mend_negative_zeros)(element_bytes(type), elements, count);
 }
 
 const char* simd_target() {

@@ -91,9 +91,6 @@ struct BlockedTensor {
 bool mark_nonzero_blocks(const BlockedTensor& tensor, std::uint32_t first, std::uint32_t end,
                          std::uint64_t* bits);
 
-/// Writes +0 where an element is -0, as store() does; nothing else is written.
-void make_zeros_positive(ElementType type, std::byte* elements, std::size_t count);
-
 /// As memcpy, but what is written does not stay in the caches, and need not be read from memory
 /// first: for tensors that the caches cannot hold anyway. Another core may see what this one
 /// stores later before it, until finish_copies_past_caches() was called.

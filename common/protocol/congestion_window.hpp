@@ -35,16 +35,15 @@ struct Turn {
 class CongestionWindow {
  public:
   /// A session of so many ranks begins, whose shard has so many streams; packets may take
-  /// `round_trip_max` there and back. `at_once`: there are no queues on the way.
-  void begin(unsigned streams, unsigned ranks, bool at_once, Duration round_trip_max) {
+  /// `round_trip_max` there and back.
+  void begin(unsigned streams, unsigned ranks, Duration round_trip_max) {
     *this = {};
     most_ = streams;
-    has_queues_ = !at_once;
     round_trip_max_ = round_trip_max;
     const unsigned few = std::max(kFewOfAll / ranks, 1u);
     least_ = std::min(few, kLeast);
     first_ = std::min(few, kFirst);
-    by_loss_ = by_delay_ = at_once ? streams : std::min(streams, first_);
+    by_loss_ = by_delay_ = std::min(streams, first_);
     is_open_ = width() == most_;
     starts_by_loss_ = starts_by_delay_ = !is_open_;
   }
@@ -93,7 +92,7 @@ class CongestionWindow {
   /// DATA and what answers it took so long together, and only because of the path. True: packets
   /// wait too long there, and the window is narrower now.
   bool round_trip(Duration took, Time now) {
-    if (!has_queues_ || now - took < watched_from_) return false;
+    if (now - took < watched_from_) return false;
     nearest_ = std::min(nearest_, took);
     shortest_ = std::min(shortest_, took);
     const Duration most = this->most();
@@ -157,7 +156,6 @@ class CongestionWindow {
   static constexpr Duration kLongest = Duration::max() / 4;
 
   unsigned most_ = 0;
-  bool has_queues_ = false;
   Duration round_trip_max_{};
   bool is_open_ = true;
   Turn last_;

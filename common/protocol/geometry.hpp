@@ -41,23 +41,17 @@ constexpr std::uint32_t fitting_block_elements(const Session& session, std::uint
                                 session.payload_bytes);
 }
 
-/// W: how many blocks fit one packet, 1..kMaxColumns. Those that go by reference must fit a slot,
-/// and their columns the packet, with the tensor's place.
+/// W: how many blocks fit one packet, 1..kMaxColumnsInPackets.
 constexpr std::uint8_t fitting_columns(std::uint32_t block_elements, WireType type,
-                                       std::size_t payload_bytes, bool by_reference = false) {
+                                       std::size_t payload_bytes) {
   const std::size_t room = payload_bytes - wire::kBlockPacketOverhead;
-  const std::size_t block = type.bytes(block_elements);
-  const std::size_t fit = by_reference
-                              ? std::min((room - sizeof(wire::TensorPlace)) / sizeof(wire::Column),
-                                         limits::kReferencedRoundBytes / block)
-                              : room / (sizeof(wire::Column) + block);
-  const std::size_t most = by_reference ? limits::kMaxColumns : limits::kMaxColumnsInPackets;
-  return static_cast<std::uint8_t>(std::clamp<std::size_t>(fit, 1, most));
+  const std::size_t fit = room / (sizeof(wire::Column) + type.bytes(block_elements));
+  return static_cast<std::uint8_t>(std::clamp<std::size_t>(fit, 1, limits::kMaxColumnsInPackets));
 }
 
 /// The most columns that an op can have in a session: of the smallest blocks.
 constexpr std::uint8_t widest_columns(const Session& s) {
-  return fitting_columns(1, ElementType::kInt8, s.payload_bytes, s.by_reference);
+  return fitting_columns(1, ElementType::kInt8, s.payload_bytes);
 }
 
 /// One op's blocks on the streams of a job.
@@ -72,17 +66,14 @@ struct Geometry {
 
   static constexpr Geometry make(std::uint64_t element_count, WireType type,
                                  std::uint32_t block_elements, std::size_t payload_bytes,
-                                 std::uint16_t streams, OpNumber op, bool by_reference = false) {
+                                 std::uint16_t streams, OpNumber op) {
     Geometry g;
     g.element_count = element_count;
     g.type = type;
     g.block_elements = fitting_block_elements(block_elements, type, payload_bytes);
-    g.columns = fitting_columns(g.block_elements, type, payload_bytes, by_reference);
+    g.columns = fitting_columns(g.block_elements, type, payload_bytes);
     g.blocks =
         static_cast<std::uint32_t>((element_count + g.block_elements - 1) / g.block_elements);
-    if (by_reference)  // no more than spread the blocks over all streams
-      g.columns = static_cast<std::uint8_t>(
-          std::clamp<std::uint32_t>(g.blocks / streams + (g.blocks % streams != 0), 1, g.columns));
     g.streams = streams;
     g.first_stream = static_cast<std::uint16_t>(op % streams);
     return g;

@@ -48,14 +48,11 @@ std::size_t most_row_elements(WireType type, const Session& session) {
 }
 
 std::size_t run_room(const Session& session) {
-  return session.by_reference
-             ? limits::kReferencedRoundBytes
-             : room_in_packet(session, sizeof(wire::KeyValueData) + sizeof(wire::Descriptor));
+  return room_in_packet(session, sizeof(wire::KeyValueData) + sizeof(wire::Descriptor));
 }
 
 std::size_t keyed_result_room(const Session& session) {
-  return session.by_reference ? limits::kReferencedRoundBytes
-                              : room_in_packet(session, sizeof(wire::KeyValueResult));
+  return room_in_packet(session, sizeof(wire::KeyValueResult));
 }
 
 }  // namespace sluice

@@ -138,7 +138,7 @@ struct KeyedGeometry {
 /// Elements of the longest row that fits a packet of the session.
 std::size_t most_row_elements(WireType type, const Session& session);
 
-/// What fits a packet of a keyed op, and where blocks go by reference a slot, at most.
+/// What fits a packet of a keyed op at most.
 std::size_t run_room(const Session& session);
 std::size_t keyed_result_room(const Session& session);
 

@@ -21,7 +21,6 @@ struct Session {
   std::uint64_t delivery_token = 0;
   bool authenticated = false;  ///< every packet carries a trailer
   bool encrypted = false;      ///< packets that carry values are; then it is authenticated, too
-  bool by_reference = false;   ///< blocks lie in shared memory, not in packets
   std::uint32_t group = 0;     ///< IPv4 multicast group to which results may go; 0: none
 
   /// Streams that a shard serves: those with s % shards == shard.

@@ -2,8 +2,7 @@
 // jobs of its own, with valid tokens: it knows what the aggregator knows of them, so that what it
 // says is deep in the protocol and a little wrong: packets of every kind, of rounds before and
 // after the running one, with other shapes and columns, leaving in the middle, resuming with any
-// progress, silent ranks. One of its jobs passes blocks by reference, and refers to what it likes.
-// Runs of pairs lie in its slots, too, and change there while a round runs.
+// progress, silent ranks.
 // An honest job in the same engine must not notice; and nothing that a member says may be read,
 // written or awaited beyond its own job.
 #include <algorithm>
@@ -12,17 +11,14 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <limits>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "common/protocol/abort_info.hpp"
 #include "tests/fuzz/forge.hpp"
 #include "tests/fuzz/input.hpp"
 #include "tests/fuzz/job.hpp"
-#include "tests/sim/shared_memory.hpp"
 
 namespace sluice::fuzz {
 namespace {
@@ -38,9 +34,8 @@ constexpr std::size_t kBuffersMost = 1500;
 constexpr std::array<double, 4> kThresholds{0, 50, std::numeric_limits<double>::infinity(),
                                             std::numeric_limits<double>::quiet_NaN()};
 
-aggregator::EngineConfig config_of(Input& input, aggregator::SharedMemory& memory) {
+aggregator::EngineConfig config_of(Input& input) {
   aggregator::EngineConfig config;
-  config.shared_memory = &memory;
   config.streams = static_cast<std::uint16_t>(1 + input.below(3));
   config.streams_max = 8;
   config.history = static_cast<std::uint8_t>(2u << input.below(2));
@@ -52,41 +47,6 @@ aggregator::EngineConfig config_of(Input& input, aggregator::SharedMemory& memor
   config.straggler_warning = milliseconds(20);
   return config;
 }
-
-/// The regions that the liar's ranks share: slots, and a tensor each.
-class SharedMemory {
- public:
-  SharedMemory() : of_aggregator(regions_, kResultsBytes) {
-    for (std::size_t r = 0; r < kRanksMost; ++r) {
-      share(slots_of(r), kSlotsBytes);
-      tensors_.emplace_back(kTensorBytes);
-      regions_[tensor_of(r)] = std::make_shared<sim::SharedRegion>(
-          tensor_of(r), std::span(tensors_.back()), slots_of(r));
-    }
-  }
-
-  static std::uint64_t slots_of(std::size_t rank) { return 101 + 8 * rank; }
-  static std::uint64_t tensor_of(std::size_t rank) { return 201 + 8 * rank; }
-  std::span<std::byte> slot(std::size_t rank, std::uint16_t stream) const {
-    const auto slots = regions_.at(slots_of(rank))->bytes();
-    return slots.subspan(stream * limits::kReferencedRoundBytes, limits::kReferencedRoundBytes);
-  }
-
- private:
-  static constexpr std::size_t kSlotsBytes = std::size_t{4} << 20;
-  static constexpr std::size_t kResultsBytes = std::size_t{16} << 20;
-  static constexpr std::size_t kTensorBytes = std::size_t{64} << 10;
-
-  void share(std::uint64_t id, std::size_t bytes) {
-    regions_[id] = std::make_shared<sim::SharedRegion>(id, bytes);
-  }
-
-  std::vector<std::vector<std::byte>> tensors_;
-  sim::SharedRegions regions_;
-
- public:
-  sim::AggregatorMemory of_aggregator;
-};
 
 /// A job all of whose ranks are one liar's.
 struct HostileJob {
@@ -114,8 +74,6 @@ struct HostileJob {
   WireType pairs_type = ElementType::kInt32;
   WireType blocks_type = ElementType::kInt32;
   double threshold = 0;
-  bool shares_memory = false;
-  bool by_reference() const { return (session.flags & wire::kWelcomeByReference) != 0; }
   wire::Welcome session{};
   std::vector<ForgedRank> forged_ranks;
   std::vector<Stream> streams;
@@ -124,9 +82,7 @@ struct HostileJob {
 class Target {
  public:
   explicit Target(Input& input)
-      : input_(input),
-        world_(config_of(input, memory_.of_aggregator), kSeed),
-        honest_(world_, kHonestJob, 2, kSeed) {
+      : input_(input), world_(config_of(input), kSeed), honest_(world_, kHonestJob, 2, kSeed) {
     require(honest_.settle([&] { return honest_.joined(); }), "the honest job forms");
     for (std::size_t i = 0; i < kHostileJobs; ++i) {
       hostile_[i].id = static_cast<std::uint32_t>(kFirstHostileJob + i);
@@ -142,7 +98,6 @@ class Target {
       if (hostile_[i].blocks_type.is_scaled()) --hostile_[i].elements;  // the last block: odd
       hostile_[i].threshold = kThresholds[hostile_[i].ranks % kThresholds.size()];
       hostile_[i].forged_ranks.resize(hostile_[i].ranks);
-      hostile_[i].shares_memory = i == 0;
       join(hostile_[i]);
     }
   }
@@ -200,7 +155,6 @@ class Target {
   void act_keyed(HostileJob& job, std::size_t rank, std::uint8_t choice) {
     switch (choice % 8) {
       case 0:
-        return scribble(job, rank, pick_stream(job));
       case 1:
         world_.sink.pool->dry = input_.one_in(2);
         return;
@@ -316,12 +270,6 @@ class Target {
     join.history = resumes ? 4 : 0;
     join.generation = resumes ? std::uint64_t{77} : std::uint64_t{0};
     if (input_.one_in(4)) join.generation = job.session.generation, join.epoch = job.session.epoch;
-    if (job.shares_memory) {
-      if (job.by_reference()) set_ended(job, rank, false);
-      join.slots = SharedMemory::slots_of(input_.one_in(16) ? 0 : rank);
-      join.results = memory_.of_aggregator.results_for(job.id, 1000 + nonces_)->id();
-      if (resumes) join.flags = join.flags | wire::kJoinByReference;
-    }
     send_packet(job, rank, join);
   }
 
@@ -430,7 +378,6 @@ class Target {
           pairs(job, r, stream, false);
         else if (!keyed && (all || (who >> r & 1) != 0))
           data(job, r, stream, false);
-        if (keyed && job.by_reference() && input_.one_in(16)) scribble(job, r, stream);
       }
     }
   }
@@ -442,8 +389,8 @@ class Target {
     const auto lie = [&](std::size_t n) { return lies && input_.one_in(n); };
     const std::uint64_t op = lie(8) ? input_.byte() : 0;
     const std::uint64_t elements = lie(8) ? input_.byte() : job.elements;
-    const auto geometry = Geometry::make(elements, job.blocks_type, 4, 600, job.session.streams, op,
-                                         job.by_reference());
+    const auto geometry =
+        Geometry::make(elements, job.blocks_type, 4, 600, job.session.streams, op);
     const bool opening = lie(4) ? !state.opens() : state.opens();
     wire::Shape shape = wire::shape_of(geometry);
     if (lie(8)) shape.columns = static_cast<std::uint8_t>(1 + input_.below(wire::kMaxColumns));
@@ -451,7 +398,6 @@ class Target {
     const auto owned = input_.number<std::uint16_t>();  // columns, by their lowest bits: few bytes
     std::vector<wire::Column> columns(shape.columns);
     std::size_t payload = 0;
-    bool in_tensor = false;
     for (std::uint8_t c = 0; c < shape.columns; ++c) {
       wire::Column& column = columns[c];
       BlockIndex current = kNoBlock;
@@ -460,22 +406,14 @@ class Target {
       column.index = lie(16) ? std::uint32_t{input_.byte()} : current.value;
       column.next = kNoBlock.value;
       if (column.index >= geometry.blocks || (owned >> c % 16 & 1) == 0) continue;
-      if (job.by_reference() != lie(16)) {
-        const bool may_be_in_tensor = !job.blocks_type.is_scaled() || lie(16);
-        column.flags =
-            !may_be_in_tensor || input_.one_in(2) ? wire::kColumnReferenced : wire::kColumnInTensor;
-        in_tensor |= column.flags == wire::kColumnInTensor;
-      } else {
-        column.flags = wire::kColumnPresent;
-        payload += geometry.bytes_of(BlockIndex{column.index});
-      }
+      column.flags = wire::kColumnPresent;
+      payload += geometry.bytes_of(BlockIndex{column.index});
       if (job.blocks_type.is_scaled()) column.scale = scale(lie(8));
       const std::uint64_t next = std::uint64_t{column.index} + geometry.stride();
       if (next < geometry.blocks) column.next = static_cast<std::uint32_t>(next);
       if (lie(16)) column.next = input_.byte();
     }
 
-    if (in_tensor) payload += sizeof(wire::TensorPlace);
     Datagram bytes(wire::block_packet_bytes<wire::Data>(shape.columns, opening, payload));
     auto packet = wire::BlockPacket<wire::Data>::begin(bytes, job.id, shape.columns, opening);
     packet.fixed.member = member(job, rank, packet.fixed.member);
@@ -487,26 +425,7 @@ class Target {
                                                    (lie(4) ? wire::kDataAsk : 0));
     if (opening) describe(job, *packet.descriptor, lies);
     std::copy(columns.begin(), columns.end(), packet.columns.begin());
-    if (in_tensor) {
-      wire::TensorPlace place;
-      place.region = SharedMemory::tensor_of(lie(8) ? input_.below(kRanksMost) : rank);
-      if (lie(16)) place.region = SharedMemory::slots_of(rank);
-      place.offset = lie(4) ? input_.number<std::uint64_t>() : input_.below(64);
-      std::memcpy(bytes.data() + (bytes.size() - sizeof place), &place, sizeof place);
-    }
     send(job, rank, std::move(bytes));
-  }
-
-  void set_ended(const HostileJob& job, std::size_t rank, bool has_ended) {
-    memory_.slot(rank, job.session.streams)[0] = std::byte{has_ended};
-  }
-  /// A rank's slot, while the round runs.
-  void scribble(const HostileJob& job, std::size_t rank, std::uint16_t stream) {
-    if (!job.by_reference() || job.streams.empty()) return;
-    if (input_.one_in(16)) return set_ended(job, rank, true);
-    const auto slot = memory_.slot(rank, stream);
-    for (std::size_t writes = 1 + input_.below(4); writes > 0; --writes)
-      slot[input_.byte()] = std::byte{input_.byte()};
   }
 
   /// The same of pairs: some chunks from the horizon on, and which one follows.
@@ -516,10 +435,7 @@ class Target {
     const auto lie = [&](std::size_t n) { return lies && input_.one_in(n); };
     const std::uint64_t op = lie(8) ? input_.byte() : 0;
     const std::uint64_t key_bound = lie(8) ? 1u + input_.byte() : job.elements;
-    const Session session{.ranks = job.ranks,
-                          .streams = job.session.streams,
-                          .payload_bytes = 600,
-                          .by_reference = job.by_reference()};
+    const Session session{.ranks = job.ranks, .streams = job.session.streams, .payload_bytes = 600};
     const auto geometry = KeyedGeometry::make(key_bound, 1, job.pairs_type, session, op);
     const bool opening = lie(4) ? !state.opens() : state.opens();
 
@@ -529,9 +445,8 @@ class Target {
     const std::uint8_t chunks = input_.byte();
     const std::uint8_t keys = input_.byte();
     const std::size_t chunks_most = chunks >> 6 == 3 ? 200 : chunks >> 6;
-    std::vector<std::byte> run(std::size_t{64} << 10);
-    ChunkWriter writer(job.by_reference() ? std::span(run) : std::span(run).first(440),
-                       geometry->format());
+    std::vector<std::byte> run(440);
+    ChunkWriter writer(run, geometry->format());
     std::uint64_t following = kNoChunk;
     std::uint64_t number = horizon;
     for (std::size_t written = 0; number < geometry->chunks(); ++number) {
@@ -566,7 +481,6 @@ class Target {
                                                   (lie(4) ? wire::kDataAsk : 0));
     packet.horizon = horizon;
     packet.following = following;
-    packet.in_slot = !run.empty() && job.by_reference() != lie(16);
     packet.run_bytes = static_cast<std::uint32_t>(run.size());
     if (lie(16)) packet.run_bytes = input_.number<std::uint32_t>() % (300u << 10);
     Datagram bytes = datagram_of(packet);
@@ -580,12 +494,7 @@ class Target {
       const auto described = datagram_of(descriptor);
       bytes.insert(bytes.end(), described.begin(), described.end());
     }
-    if (packet.in_slot != 0 && job.by_reference()) {
-      const auto slot = memory_.slot(rank, stream);
-      std::copy(run.begin(), run.end(), slot.begin());
-    } else if (packet.in_slot == 0) {
-      bytes.insert(bytes.end(), run.begin(), run.end());
-    }
+    bytes.insert(bytes.end(), run.begin(), run.end());
     send(job, rank, std::move(bytes));
   }
   static std::vector<std::uint8_t> offsets_of(const KeyedGeometry& geometry, std::uint64_t number,
@@ -623,7 +532,6 @@ class Target {
   }
 
   Input& input_;
-  SharedMemory memory_;
   World world_;
   HonestJob honest_;
   std::array<HostileJob, kHostileJobs> hostile_;

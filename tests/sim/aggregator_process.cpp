@@ -12,9 +12,6 @@ namespace {
 /// As the daemon's.
 constexpr Duration kRetirement = std::chrono::milliseconds(500);
 
-/// For the most streams and rounds that a scenario draws.
-constexpr std::size_t kResultsBytes = std::size_t{64} << 20;
-
 constexpr Duration kWaitsRead = std::chrono::milliseconds(20);  // from one time to the next
 
 constexpr GroupRange kGroups{.first = 0xefff'0000, .count = 256};  // 239.255.0.0/24
@@ -68,7 +65,6 @@ aggregator::EngineConfig AggregatorProcess::config() {
   };
   config.unique = [this] { return ids_.next() | 1; };
   config.incarnation = config.unique();
-  config.shared_memory = memory_.get();
   if (world_.scenario.source_ports)
     config.source_ports = [this](const Endpoint& from, Rank rank) {
       return source_ports(from, rank);
@@ -92,8 +88,6 @@ SourcePorts AggregatorProcess::source_ports(const Endpoint& from, Rank rank) con
 void AggregatorProcess::boot() {
   if (engine_ || ended_) return;
   ++boots_;
-  memory_ = std::make_unique<AggregatorMemory>(world_.shared_regions, kResultsBytes);
-  memory_->refuse_tensors_like(ids_.next());
   const aggregator::EngineConfig settings = config();
   incarnation_ = settings.incarnation;
   long_turn_ = settings.keep_alive_interval();
@@ -103,7 +97,6 @@ void AggregatorProcess::boot() {
   engine_ = std::make_unique<aggregator::Engine>(
       settings, [this](const aggregator::JobEvent& event) { on_event(event); });
   plan_end();
-  host_.sink().on_stop = [this] { memory_->dies(); };
   host_.start();
 }
 
@@ -147,11 +140,6 @@ void AggregatorProcess::on_event(const aggregator::JobEvent& event) {
   if (begins) {
     bounds_[s.job] = std::size_t{s.streams_of(s.shard)} * (s.ranks + s.history);
     formed_at_[s.job] = world_.events.now();
-    if (s.by_reference) {
-      memory_->begin(s);
-      ++world_.coverage[event.kind == Kind::kFormed ? "shared memory.jobs formed"
-                                                    : "shared memory.jobs resumed"];
-    }
   }
   if (event.kind == Kind::kLeft || event.kind == Kind::kAborted) bounds_.erase(s.job);
   if (event.kind == Kind::kLeft || event.kind == Kind::kAborted ||
@@ -281,7 +269,6 @@ void AggregatorProcess::end_life() {
   given_.clear();
   cover(totals_, "aggregator", engine_->counters());
   engine_.reset();
-  memory_.reset();
   require(buffers_in_use() == 0, "a dead aggregator's buffers live on");
 }
 
@@ -301,7 +288,6 @@ void AggregatorProcess::kill(Time back) {
              retires_ ? "ends" : "is killed");
   if (retires_ && engine_->retired()) ++world_.coverage["aggregators.all were told"];
   ++crashes_;
-  if (const auto torn = memory_->tear(ids_)) world_.coverage["shared memory.slots torn"] += torn;
   end_life();
   ended_ = back == kNever;
   world_.outages.shard_down(shard_, world_.events.now(), back);

@@ -49,11 +49,6 @@ class AggregatorProcess final : public Process {
   void pause(Duration length) { host_.pause(length); }
   void set_dry(bool dry) { host_.sink().pool().dry = dry; }
 
-  /// The region for the sums of a job's next session; null while it is down.
-  std::shared_ptr<SharedRegion> results_for(std::uint32_t job) {
-    return memory_ ? memory_->results_for(job, ids_.next() | 1) : nullptr;
-  }
-
   unsigned shard() const { return shard_; }
   bool is_standby() const { return role_ == Role::kStandby; }
   Endpoint endpoint() const { return host_.self(); }
@@ -103,7 +98,6 @@ class AggregatorProcess final : public Process {
   const Role role_;
   Host host_;
   Random ids_;
-  std::unique_ptr<AggregatorMemory> memory_;  // of this incarnation
   std::unique_ptr<aggregator::Engine> engine_;
   std::deque<Crash> crashes_to_come_;
   std::uint64_t retires_at_ = Sink::kUnlimited;  // packets sent

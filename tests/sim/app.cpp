@@ -40,7 +40,7 @@ App::App(World& world, Job& job, const std::vector<std::unique_ptr<AggregatorPro
             Endpoint{.port_id = port_id,
                      .ipv4 = address_of_rank(job.plan.id, rank, role == Role::kIntruder),
                      .udp_port = kWorkerUdpPort,
-                     .off_machine = !job.plan.by_reference}),
+                     .off_machine = !job.plan.is_local}),
       random_(derive(world.scenario.seed, 5000 + job.plan.id * 1000 + port_id +
                                               (job.plan.shared_port ? 100'000 * (rank + 1) : 0))),
       device_random_(derive(world.scenario.seed, 7000 + job.plan.id * 1000 + port_id + rank * 31)) {
@@ -74,61 +74,10 @@ worker::EngineConfig App::config() {
       return std::optional(places[attempt % places.size()]);
     };
   }
-  if (plan.by_reference) share_memory(config);
   if (plan.fault == Fault::kWrongWorldSize && is_victim()) ++config.ranks;
   if (plan.fault == Fault::kRankBeyondWorld && is_victim()) config.rank.value = config.ranks;
   if (plan.fault == Fault::kJoinMismatch && is_victim()) ++config.block_elements;
   return config;
-}
-
-/// Slots for what this generation sends, and each aggregator's results. An answer may take its
-/// time.
-void App::share_memory(worker::EngineConfig& config) {
-  constexpr std::size_t kSlotsBytes = std::size_t{64} << 20;
-  slots_ = std::make_shared<SharedRegion>(config.unique(), kSlotsBytes);
-  world_.shared_regions[slots_->id()] = slots_;
-  config.slots_id = slots_->id();
-  config.slots = slots_->bytes();
-  config.place_of = [this](std::span<const std::byte> tensor) { return place_of(tensor); };
-  config.results = [this](const Endpoint& at) -> std::optional<worker::EngineConfig::Results> {
-    if (random_.chance(0.03)) return std::nullopt;
-    for (const auto& aggregator : aggregators_) {
-      if (aggregator->endpoint().ipv4 != world_.network.inside(at).ipv4) continue;
-      if (const auto region = aggregator->results_for(job_.plan.id))
-        return worker::EngineConfig::Results{region->id(), region, region->bytes()};
-    }
-    return std::nullopt;
-  };
-}
-
-/// Shares the tensor of an open op, or not; asked when the op begins, and when it begins again.
-std::optional<worker::TensorPlace> App::place_of(std::span<const std::byte> held) {
-  if (random_.chance(0.3)) return std::nullopt;
-  const auto found = std::find_if(open_.begin(), open_.end(), [&](auto& each) {
-    const std::span<std::byte> data = each.second.read();
-    return data.data() <= held.data() && held.data() < data.data() + data.size();
-  });
-  require(found != open_.end(), "a tensor is shared that is of no open op");
-  OpenOp& op = found->second;
-  const std::span<std::byte> tensor = op.read();
-  if (!op.region) {
-    op.region = std::make_shared<SharedRegion>(random_.next() | 1, tensor, slots_->id());
-    world_.shared_regions[op.region->id()] = op.region;
-    ++world_.coverage["shared memory.tensors"];
-  }
-  return worker::TensorPlace{op.region->id(),
-                             static_cast<std::uint64_t>(held.data() - tensor.data())};
-}
-
-/// Aggregators that have mapped a region may read it longer.
-void App::share_no_more() {
-  for (auto& [number, op] : open_) share_no_more(op);
-  if (slots_) world_.shared_regions.erase(slots_->id());
-  slots_.reset();
-}
-
-void App::share_no_more(const OpenOp& op) {
-  if (op.region) world_.shared_regions.erase(op.region->id());
 }
 
 /// Of an aggregator and its standby: the addresses of lane 0.
@@ -175,12 +124,6 @@ void App::kill() {
   dead_ = true;
   if (engine_) cover(totals_, "worker", engine_->counters());
   engine_.reset();
-  share_no_more();
-  for (auto& [number, op] : open_) {
-    world_.former_tensors.push_back(std::move(op.tensor.data));
-    if (!op.device) continue;
-    for (auto& memory : op.device->hand_back()) world_.former_tensors.push_back(std::move(memory));
-  }
   open_.clear();
   host_.stop();
 }
@@ -236,11 +179,9 @@ void App::end_life() {
   const auto& c = engine_->counters();
   require(c.ops_completed + c.ops_failed == next_op_, "ops are not counted once each");
   engine_.reset();
-  share_no_more();
   require(host_.sink().pool().live == 0, "a worker's buffers outlive its engine");
   for (const auto& memory : own_again_)
     require(is_scribble(memory), "memory was written after it was handed back");
-  for (auto& memory : own_again_) world_.former_tensors.push_back(std::move(memory));
   own_again_.clear();
 }
 
@@ -518,7 +459,6 @@ void App::check_result(const OpenOp& op, const OpStatistics& statistics) {
 
 /// The memory is the caller's again: it writes to it at once.
 void App::hand_back(OpenOp op) {
-  share_no_more(op);
   std::fill(op.tensor.data.begin(), op.tensor.data.end(), kScribble);
   std::fill(op.output.begin(), op.output.end(), kScribble);
   std::fill(op.tensor.bitmap.begin(), op.tensor.bitmap.end(), ~std::uint64_t{0});

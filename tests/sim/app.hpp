@@ -20,7 +20,6 @@ namespace sluice::worker {
 struct Completion;
 struct EngineConfig;
 struct OpRequest;
-struct TensorPlace;
 class Engine;
 }  // namespace sluice::worker
 
@@ -66,7 +65,6 @@ class App final : public Process {
     worker::KeyedSums sums;
     unsigned chunk_bits = 0;
     std::shared_ptr<DeviceTensor> device;  ///< the tensor is its; null: host memory
-    std::shared_ptr<SharedRegion> region;  ///< in which aggregators read the tensor; null: none
     std::size_t index = 0;
     std::uint32_t block_elements = 1;
     Time began{};
@@ -76,8 +74,6 @@ class App final : public Process {
   };
 
   worker::EngineConfig config();
-  void share_memory(worker::EngineConfig& config);
-  void share_no_more();
   Endpoint place_of(const AggregatorProcess& aggregator) const;
   std::vector<Endpoint> places_of(unsigned aggregator) const;
   void on_packet(const Arrival& arrival, Buffer buffer) override;
@@ -102,8 +98,6 @@ class App final : public Process {
   void left();
   void end_life();
   void check();
-  std::optional<worker::TensorPlace> place_of(std::span<const std::byte> held);
-  void share_no_more(const OpenOp& op);
   Duration random_pause(Duration most);
 
   World& world_;
@@ -113,8 +107,7 @@ class App final : public Process {
   const Role role_;
   Host host_;
   Random random_;
-  Random device_random_;                 // of its own: tensors on devices change little else
-  std::shared_ptr<SharedRegion> slots_;  // in which this generation's blocks lie
+  Random device_random_;  // of its own: tensors on devices change little else
   std::unique_ptr<worker::Engine> engine_;
   std::size_t program_ = 0;
   std::size_t next_op_ = 0;

@@ -8,7 +8,6 @@
 
 #include "tests/sim/clock.hpp"
 #include "tests/sim/outages.hpp"
-#include "tests/sim/shared_memory.hpp"
 #include "tests/sim/sink.hpp"
 
 namespace sluice::sim {
@@ -21,9 +20,7 @@ struct World {
   Random& random;
   Outages outages;
   Coverage coverage;
-  SharedRegions shared_regions = {};  ///< by living workers
   bool tracing = false;
-  std::vector<std::vector<std::byte>> former_tensors = {};  ///< which aggregators may still read
 };
 
 /// What runs on a host. Times are those of the host's clock.

@@ -302,10 +302,9 @@ Scenario make_scenario(std::uint64_t seed) {
   const bool crashes_at_first_result = s.theme == Theme::kCrashes && s.jobs[0].ranks <= 2;
   const bool recovers = s.theme == Theme::kCrashes || s.theme == Theme::kStandby;
   if (recovers && !crashes_at_first_result) draw_laggards(seed, s);
-  Random shares(derive(seed, 1));
+  Random places(derive(seed, 1));
   for (JobPlan& job : s.jobs)
-    job.by_reference = s.trust < Trust::kAuthenticated && s.link.host_bytes_per_us == 0 &&
-                       shares.chance(0.5) && s.theme != Theme::kDeaf;
+    job.is_local = s.link.host_bytes_per_us == 0 && places.chance(0.5) && s.theme != Theme::kDeaf;
   if (s.trust == Trust::kAuthenticated && Random(derive(seed, 4)).chance(0.5))
     s.trust = Trust::kEncrypted;
   draw_groups(seed, s);
@@ -356,8 +355,8 @@ std::string describe(const Scenario& s) {
     out << "  job " << job.id << ": " << job.ranks << " ranks, S " << job.streams << ", H "
         << unsigned{job.history} << ", block " << job.block_elements << ", depth " << job.depth
         << ", search " << job.search.ahead_bytes << " to " << job.search.horizon_bytes
-        << (job.by_reference ? ", by reference" : "") << (job.shared_port ? ", at one port" : "")
-        << ", fault " << name(job.fault) << " (rank " << job.victim << ")\n";
+        << (job.is_local ? ", local" : "") << (job.shared_port ? ", at one port" : "") << ", fault "
+        << name(job.fault) << " (rank " << job.victim << ")\n";
     for (const Program& program : job.programs)
       for (const OpSpec& op : program)
         out << "    op of " << op.element_count << " " << sluice::name(op.type) << " "

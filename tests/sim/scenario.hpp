@@ -120,7 +120,7 @@ struct JobPlan {
   Duration start_spread{};
   Duration pause_max{};           ///< between ops
   bool shared_port = false;       ///< all ranks behind one port of the aggregator
-  bool by_reference = false;      ///< all ranks share memory with the aggregators
+  bool is_local = false;          ///< all ranks are on the aggregators' machine
   std::vector<Program> programs;  ///< one generation of the job after the other
   Fault fault = Fault::kNone;
   unsigned victim = 0;

@@ -17,7 +17,7 @@ Simulation::Simulation(const Scenario& scenario, bool tracing)
     : scenario_(scenario),
       random_(derive(scenario.seed, 2)),
       network_(events_, scenario, tracing),
-      world_{events_, network_, scenario, random_, Outages(scenario), {}, {}, tracing},
+      world_{events_, network_, scenario, random_, Outages(scenario), {}, tracing},
       watch_(world_.coverage),
       source_port_watch_(scenario, world_.coverage) {
   network_.on_send = [this](const Endpoint& from, const Endpoint& to, const Bytes& datagram) {

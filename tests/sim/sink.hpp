@@ -1,30 +1,23 @@
-// A process's way into the network. A killed aggregator stops at one of its sends, or in the middle
-// of a slot of shared memory.
+// A process's way into the network. A killed aggregator stops at one of its sends.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <memory>
 
-#include "common/base/stage.hpp"
 #include "common/protocol/wire.hpp"
 #include "tests/sim/buffer.hpp"
 #include "tests/sim/network.hpp"
 
 namespace sluice::sim {
 
-class Sink final : public KeepingSink, private StageObserver {
+class Sink final : public KeepingSink {
  public:
   static constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
   static constexpr std::uint64_t kBacklog = 4096;  // frames, as common/net/tx_queue keeps
 
-  std::function<void()> on_stop;  ///< what is written from now on is never finished
-
   Sink(Network& network, Endpoint self)
-      : network_(network), self_(self), pool_(std::make_shared<Pool>()) {
-    observe(this);
-  }
+      : network_(network), self_(self), pool_(std::make_shared<Pool>()) {}
 
   Buffer allocate(std::size_t size) override {
     return is_dry() ? Buffer() : make_buffer(pool_, size);
@@ -34,7 +27,7 @@ class Sink final : public KeepingSink, private StageObserver {
     require(++sent_in_turn_ <= kBacklog, "more is sent in one turn than a port can keep");
     if (stopped()) return;
     ++sent_;
-    spend();
+    if (sends_left_ != kUnlimited) --sends_left_;
     if (room_ == 0) {
       ++full_;
       return;
@@ -72,14 +65,6 @@ class Sink final : public KeepingSink, private StageObserver {
   std::uint64_t full() const { return full_; }  ///< packets that found the ring full
 
  private:
-  /// Sums are written to a slot after the packet that refers to it was built in part.
-  void enter(Stage stage) override {
-    if (stage == Stage::kSum && stage_ == Stage::kBuild) spend();
-    stage_ = stage;
-  }
-  void spend() {
-    if (!stopped() && sends_left_ != kUnlimited && --sends_left_ == 0 && on_stop) on_stop();
-  }
   static bool is_encrypted(std::span<const std::byte> datagram) {
     return datagram.size() >= sizeof(wire::Header) &&
            (reinterpret_cast<const wire::Header*>(datagram.data())->flags & wire::kEncrypted) != 0;
@@ -92,7 +77,6 @@ class Sink final : public KeepingSink, private StageObserver {
 
   Network& network_;
   Endpoint self_;
-  Stage stage_ = Stage::kOther;
   std::shared_ptr<Pool> pool_;
   std::uint64_t sends_left_ = kUnlimited;
   std::uint64_t room_ = kUnlimited;

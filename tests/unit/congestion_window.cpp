@@ -17,11 +17,19 @@ void arrive(CongestionWindow& window, int packets) {
   for (int i = 0; i < packets; ++i) window.arrived();
 }
 
+/// Of a session of 4 ranks, whose streams all run.
+CongestionWindow open(unsigned streams) {
+  CongestionWindow window;
+  window.begin(streams, 4, 5ms);
+  arrive(window, static_cast<int>(streams - window.width()));
+  window.let_run({}, true);
+  return window;
+}
+
 }  // namespace
 
 TEST_CASE("a window is open until 10 of at most 128 DATA are lost, and then half as wide") {
-  CongestionWindow window;
-  window.begin(64, 4, true, 5ms);
+  CongestionWindow window = open(64);
   arrive(window, 100);
   lose(window, 9, Time{1ms}, Time{2ms});
   CHECK(window.is_open());
@@ -31,8 +39,7 @@ TEST_CASE("a window is open until 10 of at most 128 DATA are lost, and then half
 }
 
 TEST_CASE("losses of one burst narrow it once") {
-  CongestionWindow window;
-  window.begin(64, 4, true, 5ms);
+  CongestionWindow window = open(64);
   lose(window, 40, Time{1ms}, Time{2ms});
   CHECK(window.width() == 32);
   lose(window, 10, Time{3ms}, Time{4ms});
@@ -40,8 +47,7 @@ TEST_CASE("losses of one burst narrow it once") {
 }
 
 TEST_CASE("losses on and off narrow it by one each 128 DATA, if they are 6 at least") {
-  CongestionWindow window;
-  window.begin(64, 4, true, 5ms);
+  CongestionWindow window = open(64);
   const int lost = GENERATE(5, 6);
   for (int i = 0; i < 10; ++i) {
     arrive(window, 122);
@@ -53,8 +59,7 @@ TEST_CASE("losses on and off narrow it by one each 128 DATA, if they are 6 at le
 }
 
 TEST_CASE("128 that arrive without a loss widen it by one, up to all streams") {
-  CongestionWindow window;
-  window.begin(16, 4, true, 5ms);
+  CongestionWindow window = open(16);
   lose(window, 10, Time{1ms}, Time{2ms});
   CHECK(window.width() == 8);
   arrive(window, 127);
@@ -73,9 +78,9 @@ TEST_CASE("128 that arrive without a loss widen it by one, up to all streams") {
   CHECK(window.is_open());
 }
 
-TEST_CASE("where there are queues it begins with 8, and each that arrives is one stream more") {
+TEST_CASE("it begins with 8 streams, and each that arrives is one stream more") {
   CongestionWindow window;
-  window.begin(64, 4, false, 5ms);
+  window.begin(64, 4, 5ms);
   CHECK(window.width() == 8);
   arrive(window, 3);
   CHECK(window.width() == 11);
@@ -90,15 +95,14 @@ TEST_CASE("where there are queues it begins with 8, and each that arrives is one
     CHECK(window.width() == 5);
   }
   SECTION("unless there are no more") {
-    window.begin(8, 4, false, 5ms);
+    window.begin(8, 4, 5ms);
     CHECK(window.is_open());
   }
 }
 
 TEST_CASE("it is never narrower than 4 streams, or all") {
-  CongestionWindow window;
   const unsigned streams = GENERATE(3u, 64u);
-  window.begin(streams, 4, true, 5ms);
+  CongestionWindow window = open(streams);
   for (int i = 1; i < 30; ++i) lose(window, 10, Time{i * 2ms}, Time{i * 2ms + 1ms});
   CHECK(window.width() == std::min(streams, 4u));
 }
@@ -106,7 +110,7 @@ TEST_CASE("it is never narrower than 4 streams, or all") {
 TEST_CASE("many ranks begin with 512 streams together, and go down to as many, or one each") {
   CongestionWindow window;
   const auto [ranks, few] = GENERATE(table<unsigned, unsigned>({{100, 5}, {256, 2}, {1024, 1}}));
-  window.begin(64, ranks, false, 5ms);
+  window.begin(64, ranks, 5ms);
   CHECK(window.width() == few);
   arrive(window, 100);
   CHECK(window.width() == 64);
@@ -119,7 +123,7 @@ namespace {
 /// Of a session with 64 streams that has begun well: all run.
 CongestionWindow running(unsigned ranks = 4) {
   CongestionWindow window;
-  window.begin(64, ranks, false, 5ms);
+  window.begin(64, ranks, 5ms);
   arrive(window, 100);
   return window;
 }
@@ -175,16 +179,9 @@ TEST_CASE("a path may be twice as long as it was at its shortest") {
   CHECK(window.width() == 56);  // by an eighth at least
 }
 
-TEST_CASE("nothing waits on the way to memory") {
-  CongestionWindow window;
-  window.begin(64, 4, true, 5ms);
-  answer(window, 100, 40ms, Time{1s});
-  CHECK(window.is_open());
-}
-
 TEST_CASE("all ranks go by the narrowest window") {
   CongestionWindow window;
-  window.begin(8, 4, false, 5ms);
+  window.begin(8, 4, 5ms);
   CHECK(window.is_open());
   window.heard_of_narrowest(0, Time{1s});  // nobody tells
   CHECK(window.is_open());

@@ -68,14 +68,12 @@ TEST_CASE("candidates agree on the smallest payload, and say who is absent until
   CHECK(parts.formation.absent(parts.join(1)).empty());
   CHECK(parts.comes(parts.join(1)) == DropReason::kNone);
   REQUIRE(parts.formation.complete(parts.now));
-  const auto [session, resumed, shared] = parts.formation.agree(0);
+  const auto [session, resumed] = parts.formation.agree(0);
   CHECK(session.ranks == 2);
   CHECK(session.payload_bytes == 508);
   CHECK(session.streams == 4);
   CHECK(session.history == 2);
   CHECK(!resumed);
-  CHECK(!session.by_reference);
-  CHECK(shared.results == 0);
 }
 
 TEST_CASE("the candidates are complete only while all of them say that they wait") {

@@ -1,5 +1,4 @@
-// What a round of pairs comes to: in which order runs are summed, where it ends, what is rejected,
-// and whose shared memory cannot be read.
+// What a round of pairs comes to: in which order runs are summed, where it ends, what is rejected.
 #include "aggregator/keyed_combiner.hpp"
 
 #include <bit>
@@ -52,15 +51,9 @@ class Bench {
 
   void take(unsigned rank, const std::vector<Pair>& pairs, std::uint64_t following = kNoChunk) {
     const auto run = run_of(pairs);
-    const Packet packet = data(following, run, false);
+    const Packet packet = data(following, run);
     REQUIRE(combiner.fits(packet));
     combiner.take(Rank{static_cast<std::uint16_t>(rank)}, packet, {});
-  }
-  /// As long as the packet says; it may be longer.
-  void refer(unsigned rank, std::span<const std::byte> slot, std::uint64_t following = kNoChunk) {
-    const Packet packet = data(following, slot, true);
-    REQUIRE(combiner.fits(packet));
-    combiner.refer(Rank{static_cast<std::uint16_t>(rank)}, packet, slot);
   }
 
   KeyedCombiner::Merged merge(std::size_t room = 380) {
@@ -85,7 +78,6 @@ class Bench {
   }
 
   std::uint64_t key_in(std::uint64_t chunk) const { return chunk << geometry_.chunk_bits; }
-  const KeyedGeometry& geometry() const { return geometry_; }
 
  private:
   Session session_;
@@ -96,14 +88,13 @@ class Bench {
 
  private:
   /// An opening KV_DATA. The first begins the op.
-  Packet data(std::uint64_t following, std::span<const std::byte> run, bool in_slot) {
+  Packet data(std::uint64_t following, std::span<const std::byte> run) {
     auto fixed = wire::make<wire::KeyValueData>(1);
     fixed.data.flags = wire::kDataOpening;
     fixed.data.shape = wire::shape_of(geometry_);
     fixed.horizon = begun_ ? combiner.horizon() : 0;
     fixed.following = following;
     fixed.run_bytes = static_cast<std::uint32_t>(run.size());
-    fixed.in_slot = in_slot ? 1 : 0;
     wire::Descriptor descriptor;
     descriptor.collective = static_cast<std::uint8_t>(wire::Collective::kSparseAllReduce);
     descriptor.op_type = static_cast<std::uint8_t>(ElementType::kFloat32);
@@ -111,7 +102,7 @@ class Bench {
     descriptor.begin = std::bit_cast<std::uint64_t>(threshold_);
     auto& bytes = packets_.emplace_back(sizeof fixed + sizeof descriptor);
     std::memcpy(bytes.data() + sizeof fixed, &descriptor, sizeof descriptor);
-    if (!in_slot) bytes.insert(bytes.end(), run.begin(), run.end());
+    bytes.insert(bytes.end(), run.begin(), run.end());
     fixed.data.member.header.length = static_cast<std::uint16_t>(bytes.size());
     std::memcpy(bytes.data(), &fixed, sizeof fixed);
     Packet packet;
@@ -235,49 +226,4 @@ TEST_CASE("a threshold that is no number, or not above 0, rejects nothing") {
   const auto sums = bench.pairs_of(bench.merge().run);
   REQUIRE(sums.size() == 2);
   CHECK(!std::signbit(sums[0].value));  // no reduction of floats is -0
-}
-
-TEST_CASE("a run in shared memory that cannot be read names its rank") {
-  Bench bench(2);
-  auto slot = bench.run_of({{bench.key_in(1), 1}, {bench.key_in(2), 2}});
-  bench.take(0, {{bench.key_in(1), 1}, {bench.key_in(3), 1}});
-  SECTION("from its beginning on") {
-    slot[0] = std::byte{0xFF};
-    slot[1] = std::byte{0x80};
-    bench.refer(1, slot);
-  }
-  SECTION("the next chunk changed") {
-    bench.refer(1, slot);
-    slot[slot.size() / 2 + 1] = std::byte{0xFF};
-  }
-  SECTION("keys that are not below the bound") {
-    slot[0] = static_cast<std::byte>(bench.geometry().chunks());
-    bench.refer(1, slot);
-  }
-  const auto merged = bench.merge();
-  CHECK(merged.malformed == Rank{1});
-}
-
-TEST_CASE(
-    "what is written over a chunk's head in shared memory, after it was read, changes nothing") {
-  Bench bench(2);
-  auto slot = bench.run_of({{bench.key_in(1), 1}, {bench.key_in(2), 2}});
-  bench.take(0, {{bench.key_in(1), 1}, {bench.key_in(3), 1}});
-  bench.refer(1, slot);
-  slot[0] = std::byte{0};     // its number
-  slot[1] = std::byte{0xFF};  // of its keys
-  const auto merged = bench.merge();
-  CHECK(!merged.malformed);
-  const auto sums = bench.pairs_of(merged.run);
-  REQUIRE(sums.size() == 3);
-  CHECK(sums[0].value == 2);
-}
-
-TEST_CASE("a chunk of another stream in shared memory names its rank") {
-  Bench bench(1, 0, 4);
-  std::uint64_t other = 0;
-  while (bench.geometry().stream_of(other) == StreamId{0}) ++other;
-  const auto slot = bench.run_of({{bench.key_in(other), 1}});
-  bench.refer(0, slot);
-  CHECK(bench.merge().malformed == Rank{0});
 }

@@ -562,28 +562,6 @@ TEMPLATE_TEST_CASE("no reduction of floats is -0, in rows of any length", "", fl
   CHECK(same_bits(reduce_one<T>(Reduction::kAverage, {minus_tiny, T{}, T{}}), T{}));
 }
 
-TEMPLATE_TEST_CASE("a block of one rank alone has +0 for -0, as its sum has", "", float, double,
-                   Float16, BFloat16, std::int32_t, std::int64_t, std::int8_t) {
-  using T = TestType;
-  constexpr ElementType kType = ElementTypeOf<T>::kValue;
-  std::mt19937_64 random(17);
-  for (const std::size_t count : {0u, 1u, 3u, 15u, 16u, 17u, 63u, 64u, 65u, 257u}) {
-    std::vector<std::byte> own(count * sizeof(T));
-    for (std::byte& b : own) b = static_cast<std::byte>(random());
-    constexpr std::byte kSignByte{0x80};
-    for (std::size_t i = 0; i < count; i += 3) {  // the bits of -0, or of the least integer
-      std::fill_n(own.begin() + static_cast<std::ptrdiff_t>(i * sizeof(T)), sizeof(T),
-                  std::byte{0});
-      own[(i + 1) * sizeof(T) - 1] = kSignByte;
-    }
-    std::vector<std::byte> expected = own;
-    if (is_float(kType))
-      for (std::size_t i = 0; i < count; i += 3) expected[(i + 1) * sizeof(T) - 1] = std::byte{0};
-    numeric::make_zeros_positive(kType, own.data(), count);
-    CHECK(own == expected);
-  }
-}
-
 TEST_CASE("a copy past the caches is a copy, wherever it begins") {
   constexpr std::size_t kMost = 1024;
   std::mt19937_64 random(18);

@@ -79,7 +79,7 @@ Session session_of(double ranks, std::uint16_t mtu) {
 }
 
 double quota_mib(double ranks, std::uint16_t mtu) {
-  return std::ceil(static_cast<double>(aggregator::job_bytes(session_of(ranks, mtu), 1)) / kMib);
+  return std::ceil(static_cast<double>(aggregator::job_bytes(session_of(ranks, mtu))) / kMib);
 }
 
 double buffers_of_job(double ranks) {

@@ -276,10 +276,8 @@ TEST_CASE("a WELCOME to no generation or epoch is none") {
   Bench bench;
   const std::uint64_t nonce = bench.start();
   bench.challenge(nonce);
-  // Nothing was agreed on yet that could go by reference.
   auto welcome = bench.welcome_packet(nonce);
   welcome.epoch = 0;
-  welcome.flags = wire::kWelcomeByReference;
   bench.give(welcome);
   welcome = bench.welcome_packet(nonce);
   welcome.generation = 0;
@@ -864,90 +862,9 @@ TEST_CASE("an aggregator that was restarted ends a job that has made progress") 
   CHECK(bench.engine->failure()->code() == ErrorCode::kAggregatorLost);
 }
 
-/// The first epoch's memory, of a session by reference.
-struct SharedMemory {
-  explicit SharedMemory(Bench& bench) {
-    bench.config.slots_id = 7;
-    bench.config.slots = slots;
-    bench.config.results = [this](const Endpoint&) -> std::optional<worker::EngineConfig::Results> {
-      if (!is_given) return std::nullopt;
-      return worker::EngineConfig::Results{id, nullptr, results};
-    };
-  }
-
-  /// Joins a job whose blocks go by reference.
-  static void join(Bench& bench) {
-    bench.engine = std::make_unique<Engine>(bench.config, bench.aggregators);
-    const std::uint64_t nonce = bench.start();
-    bench.challenge(nonce);
-    auto welcome = bench.welcome_packet(nonce);
-    welcome.flags = wire::kWelcomeByReference;
-    welcome.results = 8;
-    bench.give(welcome);
-    REQUIRE(bench.engine->session().by_reference);
-  }
-
-  std::vector<std::byte> slots = std::vector<std::byte>(1 << 20);
-  std::vector<std::byte> results = std::vector<std::byte>(2 << 20);
-  bool is_given = true;
-  std::uint64_t id = 8;  // of results
-};
-
-TEST_CASE("a JOIN that awaits memory goes as soon as there is some") {
+TEST_CASE("a new generation may have other streams than the one before") {
   Bench bench;
-  SharedMemory memory(bench);
-  bench.config.join_retry_min = bench.config.join_retry_max = 1s;
-  memory.join(bench);
-  bench.pass(0ms);
-
-  memory.is_given = false;
-  const auto hello = of_kind<wire::Hello>(bench.give(bench.refused()));
-  REQUIRE(hello.size() == 1);
-  const auto again = hello[0].packet().as<wire::Hello>().nonce;
-  CHECK(of_kind<wire::Join>(bench.challenge(again, kIncarnation + 1)).empty());
-  CHECK(of_kind<wire::Join>(bench.pass(10ms)).empty());
-  memory.is_given = true;
-  const auto join = of_kind<wire::Join>(bench.pass(1ms));
-  REQUIRE(join.size() == 1);
-  CHECK(join[0].packet().as<wire::Join>().nonce == again);
-  CHECK(join[0].packet().as<wire::Join>().results == 8);
-  CHECK(of_kind<wire::Join>(bench.pass(10ms)).empty());
-}
-
-TEST_CASE("memory that was offered again is kept, though its first offer was long ago") {
-  Bench bench;
-  SharedMemory memory(bench);
-  bench.engine = std::make_unique<Engine>(bench.config, bench.aggregators);
-  const std::uint64_t nonce = bench.start();
-  const auto offer = [&](std::uint64_t id) {
-    memory.id = id;
-    CHECK(of_kind<wire::Join>(bench.challenge(nonce)).size() == 1);
-  };
-  // A standby's, those of an aggregator that is restarted again and again, the standby's.
-  offer(1);
-  for (std::uint64_t id = 2; id <= limits::kMaxOfferedResults; ++id) offer(id);
-  offer(1);
-  offer(limits::kMaxOfferedResults + 1);
-  auto welcome = bench.welcome_packet(nonce);
-  welcome.flags = wire::kWelcomeByReference;
-  welcome.results = 2;  // the oldest offer
-  bench.give(welcome);
-  CHECK(bench.engine->state() == State::kJoining);
-  welcome.results = 1;
-  bench.give(welcome);
-  CHECK(bench.engine->state() == State::kActive);
-}
-
-TEST_CASE("a new generation may go by reference where the one before did not, not the reverse") {
-  const bool was_by_reference = GENERATE(false, true);
-  Bench bench;
-  SharedMemory memory(bench);
-  if (was_by_reference) {
-    memory.join(bench);
-  } else {
-    bench.engine = std::make_unique<Engine>(bench.config, bench.aggregators);
-    bench.join();
-  }
+  bench.join();
   auto tensor = ones(1);
   bench.submit(tensor);
   bench.pass(0ms);
@@ -959,28 +876,15 @@ TEST_CASE("a new generation may go by reference where the one before did not, no
   bench.challenge(nonce, kIncarnation + 1);
   auto welcome = bench.welcome_packet(nonce);
   welcome.incarnation = kIncarnation + 1;
-  welcome.generation = 4;
   welcome.epoch = 401;
-  if (was_by_reference) {  // the former aggregator may read the slots, or the tensor, even now
-    CHECK(bench.give(welcome).empty());
-    CHECK(bench.drops(DropReason::kNotJoined) == 1);
-    welcome.flags = wire::kWelcomeByReference;
-    welcome.results = 8;
-    welcome.streams = 2;
-    CHECK(bench.give(welcome).empty());
-    CHECK(bench.drops(DropReason::kNotJoined) == 2);
-    welcome.streams = 1;
-  } else {
-    welcome.flags = wire::kWelcomeByReference;
-    welcome.results = 8;
-    welcome.streams = 2;
-    welcome.history = 2;
-  }
+  welcome.streams = 2;
+  CHECK(bench.give(welcome).empty());  // that which is held has as many as ever
+  CHECK(bench.drops(DropReason::kNotJoined) == 1);
+  welcome.generation = 4;
   const auto data = of_kind<wire::Data>(bench.give(welcome));
   REQUIRE(data.size() == 1);
   CHECK(bench.engine->session().generation == 4);
-  CHECK(bench.engine->session().by_reference);
-  CHECK(data[0].packet().has_references());
+  CHECK(bench.engine->session().streams == 2);
   CHECK(bench.engine->take_completions().empty());
 }
 
@@ -1568,24 +1472,6 @@ TEST_CASE("the statistics of an op count its blocks and packets once") {
   CHECK(statistics.packets_sent == 2);
   CHECK(statistics.packets_received == 1);
   CHECK(statistics.retransmissions == 1);
-}
-
-TEST_CASE(
-    "blocks in shared memory count as sent once, however often an aggregator is told of them") {
-  Bench bench;
-  SharedMemory memory(bench);
-  memory.join(bench);
-  bench.pass(0ms);
-  auto tensor = ones(1);
-  bench.submit(tensor);
-  const auto again = of_kind<wire::Data>(bench.status(0, {0}));
-  REQUIRE(again.size() == 1);
-  bench.engine->abort(Error(ErrorCode::kAborted, "enough"), bench.sink);
-  const auto completions = bench.engine->take_completions();
-  REQUIRE(completions.size() == 1);
-  const auto& statistics = completions[0].statistics;
-  CHECK(statistics.retransmissions == 1);
-  CHECK(statistics.bytes_sent == 2 * again[0].datagram->size() + kBlock * sizeof(float));
 }
 
 TEST_CASE("buffers go back when the job is over") {
