@@ -46,26 +46,17 @@ def perf_row(path, command="sluice-perf"):
 
 @dataclass(frozen=True)
 class Way:
-    """How blocks come to the aggregator and back."""
-    shares: bool  # memory, or sends packets
+    """How blocks come from rank to rank."""
     memory: str  # of the tensors, as sluice-perf is told
-    on_host: bool = False  # there is no aggregator
-
-    @property
-    def settings(self):
-        """The environment of ranks; they tell where a tensor had to be ordinary memory."""
-        return {"SLUICE_SHARED_MEMORY": int(self.shares), "SLUICE_LOG": "info"}
+    on_host: bool  # the ranks sum among themselves; else packets go through an aggregator
 
     def require(self, log, who):
         """Raises WrongWay if daemons and ranks have logged that blocks went in another way."""
         said = set(re.findall(r": formed, .*", log))
-        if self.on_host:
-            if said:
-                raise WrongWay(f"{who} was to need no aggregator: {said}")
-        elif not said or any((BY_REFERENCE in line) != self.shares for line in said):
-            raise WrongWay(f"{who} was to {'share memory' if self.shares else 'send packets'}:"
+        if bool(said) == self.on_host:
+            raise WrongWay(f"{who} was to {'need no' if self.on_host else 'use an'} aggregator:"
                            f" {said or log}")
-        if self.memory == "shared" and self.shares and COPIED in log:
+        if self.memory == "shared" and NO_REGION in log:
             raise WrongWay(f"{who} had no tensors in shared memory: {log}")
 
 
@@ -73,17 +64,17 @@ class WrongWay(Exception):
     pass
 
 
-BY_REFERENCE = "blocks in shared memory"  # what a daemon logs of such a job
-COPIED = "tensors are copied to be shared"  # what a rank logs that had no region for them
-ARENA, ORDINARY, PACKETS = Way(True, "shared"), Way(True, "ordinary"), Way(False, "ordinary")
-HOST, HOST_ORDINARY = Way(True, "shared", True), Way(True, "ordinary", True)
+NO_REGION = "tensors lie in ordinary memory"  # what a rank logs that had no region for them
+HOST, HOST_ORDINARY, PACKETS = Way("shared", True), Way("ordinary", True), Way("ordinary", False)
 
 
 class Sluice(Contestant):
-    """sluice-perf on fresh ranks and a fresh aggregator each time; `perf` is more flags of it."""
+    """sluice-perf on fresh ranks, and a fresh aggregator if there is one, each time; `perf` is more
+    flags of it."""
     perf_build = None  # the one in use
+    settings = {}  # more of the environment
 
-    def __init__(self, name="sluice", way=ARENA, perf=(), build=None):
+    def __init__(self, name="sluice", way=HOST, perf=(), build=None):
         self.name, self.way, self.perf, self.build = name, way, perf, build
 
     def measure(self, point, seed, check):
@@ -93,7 +84,7 @@ class Sluice(Contestant):
         return ["--in-place", "1", *self.perf]
 
     def cluster_flags(self, _):
-        return []
+        return ["--aggregators", 0] if self.way.on_host else []
 
     @staticmethod
     def size(point):
@@ -105,7 +96,7 @@ class Sluice(Contestant):
         path = self.stage.directory("row.json")
         command = self.command(point, seed, check, iterations or point.iterations(), path)
         done = subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True,
-                              env=self.stage.environment(**self.way.settings))
+                              env=self.stage.environment(SLUICE_LOG="info", **self.settings))
         said = " ".join(command)
         if not os.path.exists(path):
             raise ConnectionError(f"status {done.returncode} of: {said}\n{done.stderr}")
@@ -115,15 +106,12 @@ class Sluice(Contestant):
         self.way.require(done.stderr, said)
         return row
 
-    def memory_flags(self):
-        return ["--memory", self.way.memory]
-
     def command(self, point, seed, check, iterations, path):
         size = self.size(point)
         build = self.build or checkout.build
         words = [checkout.LOCAL_CLUSTER, "--build", build, "--workers", point.ranks,
                  "--quiet-ranks", "--show-aggregators", *self.cluster_flags(point), "--",
-                 programs.built("sluice-perf", self.perf_build), *self.memory_flags(),
+                 programs.built("sluice-perf", self.perf_build), "--memory", self.way.memory,
                  "-b", size, "-e", size, "--density", point.density, "--overlap", point.overlap,
                  "-n", iterations, "-w", 2, "-c", int(check), "--seed", seed, "--json", path,
                  *self.perf_flags(point)]
@@ -137,26 +125,13 @@ class SparseOnly(Sluice):
         return point.density < 1
 
 
-class OnHost(Sluice):
-    """The ranks sum among themselves: there is no aggregator."""
-
-    def cluster_flags(self, _):
-        return ["--aggregators", 0]
-
-
-class SparseOnHost(OnHost, SparseOnly):
-    pass
-
-
 class Former(Sluice):
-    """As it was before it shared memory: see former.py."""
+    """As it was while it could pass blocks by reference, and did not: see former.py."""
+    settings = {"SLUICE_SHARED_MEMORY": 0}
 
     def __init__(self, name, build):
         super().__init__(name, PACKETS, build=build)
         self.perf_build = build
-
-    def memory_flags(self):
-        return []  # it knows of one kind
 
 
 class Ceiling(Contestant):
@@ -273,15 +248,12 @@ class Gloo(Family):
 
 def of_sluice():
     """By itself: with tensors in shared memory, with the same and a bitmap, with ordinary tensors,
-    and without shared memory."""
+    and through an aggregator."""
     return [
         Sluice(),
         SparseOnly("sluice-bitmap", perf=["--bitmap"]),
-        Sluice("sluice-ordinary", ORDINARY),
+        Sluice("sluice-ordinary", HOST_ORDINARY),
         Sluice("sluice-packets", PACKETS),
-        OnHost("host", HOST),
-        SparseOnHost("host-bitmap", HOST, perf=["--bitmap"]),
-        OnHost("host-ordinary", HOST_ORDINARY),
     ]
 
 

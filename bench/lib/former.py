@@ -5,7 +5,7 @@ import shutil
 import checkout
 import programs
 
-BEFORE_SHARED_MEMORY = "8daf527"  # the last commit in which all blocks go in packets
+BY_REFERENCE = "298baa0"  # the last commit in which blocks could go by reference
 TARGETS = ["aggregator/sluice-aggregator", "bench/sluice-perf", "bench/sluice-pktgen"]
 
 

@@ -1,14 +1,12 @@
 """The examples of examples/torch, trained with Gloo and with Sluice."""
 import json
 import os
-import re
 import shlex
 import statistics
 import sys
 from dataclasses import dataclass
 
 import checkout
-import contestants
 import processes
 import programs
 from rounds import Contestant
@@ -34,13 +32,13 @@ class Training:
 
 
 class Trainer(Contestant):
-    """Fresh ranks, and a fresh aggregator, each time. Blocks go in shared memory if `shares`; then
-    DDP's buckets lie there, too. `flags`: the backend, and settings before which the example's
-    give way."""
+    """Fresh ranks each time. Those of Sluice sum among themselves, where DDP's buckets lie in
+    memory that they share, or send packets to a fresh aggregator. `flags`: the backend, and
+    settings before which the example's give way."""
 
-    def __init__(self, name, flags, shares=True):
-        self.name, self.flags, self.shares = name, flags, shares
-        self.way = "TCP"  # as the last daemon said
+    def __init__(self, name, flags, in_packets=False):
+        self.name, self.flags, self.in_packets = name, flags, in_packets
+        self.way = "TCP" if "sluice" not in flags else "packets" if in_packets else "one host"
 
     def measure(self, point, _, __):
         programs.need_modules("torch")
@@ -57,30 +55,19 @@ class Trainer(Contestant):
     def train(self, point):
         """The figures that rank 0 writes."""
         path = self.stage.directory("figures.json")
-        daemon = self.stage.start_daemon()
+        daemons = [self.stage.start_daemon()] if self.in_packets else []
         environment = {
-            "SLUICE_AGGREGATORS": daemon.address, "SLUICE_WORLD_SIZE": point.ranks,
-            "SLUICE_SHARED_MEMORY": int(self.shares), "SLUICE_LOG": "info",
-            "MASTER_PORT": processes.free_tcp_port(), "GLOO_SOCKET_IFNAME": "lo", **of_python()}
+            "SLUICE_AGGREGATORS": ",".join(daemon.address for daemon in daemons),
+            "SLUICE_WORLD_SIZE": point.ranks, "MASTER_PORT": processes.free_tcp_port(),
+            "GLOO_SOCKET_IFNAME": "lo", **of_python()}
         job = [self.stage.start(f"rank{rank}", *self.command(point, path), SLUICE_RANK=rank,
                                 **environment)
                for rank in range(point.ranks)]
         for rank in job:
             if rank.wait(1200) != 0:
                 sys.exit(rank.report())
-        if "sluice" in self.flags:
-            self.way = self.way_of(daemon, job)
-        self.stage.forget([*job, daemon])
+        self.stage.forget([*job, *daemons])
         return read(path)
-
-    def way_of(self, daemon, job):
-        """How blocks went, by the words of the daemon and the ranks."""
-        by_reference = re.search(rf": formed, .*{contestants.BY_REFERENCE}", daemon.err)
-        if bool(by_reference) != self.shares:
-            raise contestants.WrongWay(f"{self.name}: {daemon.err}")
-        if any(contestants.COPIED in rank.err for rank in job):
-            return "shared memory, ordinary tensors"
-        return "shared memory" if self.shares else "packets"
 
 
 class TrainerOnLinks(Trainer):
@@ -88,7 +75,7 @@ class TrainerOnLinks(Trainer):
     many hosts more, its aggregators'."""
 
     def __init__(self, name, flags, rate):
-        super().__init__(name, flags, shares=False)
+        super().__init__(name, flags, in_packets=True)
         self.rate = rate
         self.way = f"{'packets' if 'sluice' in flags else 'TCP'}, {rate} Mbit/s"
 
@@ -130,7 +117,7 @@ def all_trainers():
     return [
         Trainer("gloo", ["gloo"]),
         Trainer("sluice", ["sluice"]),
-        Trainer("sluice-packets", ["sluice"], shares=False),
+        Trainer("sluice-packets", ["sluice"], in_packets=True),
         Trainer("sluice-top-k", TOP_K),
     ]
 
