@@ -30,7 +30,6 @@ Taken Stream::on_data(Rank w, const Packet& packet, Buffer buffer, Scope& scope)
   const Round round{data.round};
   const bool ask = (data.flags & wire::kDataAsk) != 0;
   if (!rounds_.live()) return {DropReason::kUnfitting};
-  if (packet.has_references()) return {DropReason::kUnfitting};
   if (round > rounds_.running()) return {DropReason::kFutureRound};
 
   Taken taken;

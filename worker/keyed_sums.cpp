@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kShortCopy = 64;
 
 constexpr std::size_t kUsableBytes = ResultMemory::kBlockBytes - kShortCopy;
-static_assert(kUsableBytes >= limits::kReferencedRoundBytes);
+static_assert(kUsableBytes >= limits::kMaxPayload);
 
 void copy(std::byte* out, const std::byte* in, std::size_t size, std::size_t room) {
   if (size <= kShortCopy && room >= kShortCopy)

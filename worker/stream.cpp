@@ -239,7 +239,6 @@ bool Stream::refuse_result() {
 /// Whether a result is one that the running round can end with, as far as this rank can tell.
 bool Stream::fits(const Packet& packet, Scope& scope) {
   const auto& result = packet.as<wire::Result>();
-  if (packet.has_references()) return false;
   if (replaying()) return ends_again(contribution(position_), packet);
   if (result.op != op_) return false;
   Operation& op = running_op(scope);

@@ -48,15 +48,9 @@ static_assert(kMaxLanes <= kMaxShards);
 inline constexpr std::uint16_t kMinHistory = 2;
 inline constexpr std::uint16_t kMaxHistory = 64;
 
-/// W: a byte on the wire. Of blocks in packets fewer: a rank's next blocks take 4 bytes a column
-/// and stream at an aggregator, and in more columns even the largest packet would have blocks of
-/// less than 140 bytes.
-inline constexpr std::uint8_t kMaxColumns = 255;
-inline constexpr std::uint8_t kMaxColumnsInPackets = 64;
-
-/// Blocks of a round that a packet refers to.
-inline constexpr std::size_t kReferencedRoundBytes = std::size_t{256} << 10;
-inline constexpr std::size_t kReferencedResultBytes = 4096;
+/// W: a rank's next blocks take 4 bytes a column and stream at an aggregator, and in more columns
+/// even the largest packet would have blocks of less than 140 bytes.
+inline constexpr std::uint8_t kMaxColumns = 64;
 
 /// More would fit no packet, whatever the type of an element.
 inline constexpr std::uint16_t kMaxBlockElements = 16384;

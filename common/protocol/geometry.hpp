@@ -41,12 +41,12 @@ constexpr std::uint32_t fitting_block_elements(const Session& session, std::uint
                                 session.payload_bytes);
 }
 
-/// W: how many blocks fit one packet, 1..kMaxColumnsInPackets.
+/// W: how many blocks fit one packet, 1..kMaxColumns.
 constexpr std::uint8_t fitting_columns(std::uint32_t block_elements, WireType type,
                                        std::size_t payload_bytes) {
   const std::size_t room = payload_bytes - wire::kBlockPacketOverhead;
   const std::size_t fit = room / (sizeof(wire::Column) + type.bytes(block_elements));
-  return static_cast<std::uint8_t>(std::clamp<std::size_t>(fit, 1, limits::kMaxColumnsInPackets));
+  return static_cast<std::uint8_t>(std::clamp<std::size_t>(fit, 1, limits::kMaxColumns));
 }
 
 /// The most columns that an op can have in a session: of the smallest blocks.

@@ -103,8 +103,8 @@ DropReason Packet::check() {
 
 template <>
 DropReason Packet::check<wire::Join>() {
-  return check_flags(&wire::Join::flags, wire::kJoinNoProgress | wire::kJoinAuthenticate |
-                                             wire::kJoinByReference | wire::kJoinEncrypt);
+  return check_flags(&wire::Join::flags,
+                     wire::kJoinNoProgress | wire::kJoinAuthenticate | wire::kJoinEncrypt);
 }
 
 template <>
@@ -124,7 +124,7 @@ template <>
 DropReason Packet::check<wire::Data>() {
   if (const auto bad = check_data(sizeof(wire::Data)); bad != DropReason::kNone) return bad;
   if (is_keyed_op()) return DropReason::kBadEnumeration;
-  return check_blocks(wire::kColumnPresent | wire::kColumnReferenced | wire::kColumnInTensor);
+  return check_blocks(wire::kColumnPresent);
 }
 
 template <>
@@ -132,13 +132,13 @@ DropReason Packet::check<wire::KeyValueData>() {
   if (const auto bad = check_data(sizeof(wire::KeyValueData)); bad != DropReason::kNone) return bad;
   if (descriptor() != nullptr && !is_keyed_op()) return DropReason::kBadEnumeration;
   const auto& data = as<wire::KeyValueData>();
-  return check_run(data.horizon, data.following, kNoChunk, data.run_bytes, data.in_slot);
+  return check_run(data.horizon, data.following, kNoChunk, data.run_bytes);
 }
 
 template <>
 DropReason Packet::check<wire::Result>() {
   if (const auto bad = check_result(sizeof(wire::Result)); bad != DropReason::kNone) return bad;
-  return check_blocks(wire::kColumnPresent | wire::kColumnWithheld | wire::kColumnInSlot);
+  return check_blocks(wire::kColumnPresent | wire::kColumnWithheld);
 }
 
 template <>
@@ -146,7 +146,7 @@ DropReason Packet::check<wire::KeyValueResult>() {
   if (const auto bad = check_result(sizeof(wire::KeyValueResult)); bad != DropReason::kNone)
     return bad;
   const auto& result = as<wire::KeyValueResult>();
-  return check_run(result.horizon, result.next, result.horizon, result.run_bytes, result.in_slot);
+  return check_run(result.horizon, result.next, result.horizon, result.run_bytes);
 }
 
 template <>
@@ -160,8 +160,8 @@ DropReason Packet::check<wire::Challenge>() {
 template <>
 DropReason Packet::check<wire::Welcome>() {
   if (const auto bad =
-          check_flags(&wire::Welcome::flags, wire::kWelcomeResume | wire::kWelcomeAuthenticate |
-                                                 wire::kWelcomeByReference | wire::kWelcomeEncrypt);
+          check_flags(&wire::Welcome::flags,
+                      wire::kWelcomeResume | wire::kWelcomeAuthenticate | wire::kWelcomeEncrypt);
       bad != DropReason::kNone)
     return bad;
   const auto& w = as<wire::Welcome>();
@@ -225,23 +225,17 @@ bool Packet::is_keyed_op() const {
 }
 
 /// A run of a round from chunk `horizon` on: of chunks below `end`, and not below `lowest` unless
-/// that is kNoChunk. What lies in a slot is checked when it is read.
+/// that is kNoChunk.
 DropReason Packet::check_run(std::uint64_t horizon, std::uint64_t end, std::uint64_t lowest,
-                             std::uint32_t run_bytes, std::uint8_t in_slot) {
+                             std::uint32_t run_bytes) {
   const wire::Shape& s = shape();
   if (!WireType(s.wire_type).is_valid()) return DropReason::kBadEnumeration;
   if (s.element_count == 0 || s.element_count == kNoChunk || s.block_elements == 0 ||
       s.columns > kMostChunkBits)
     return DropReason::kBadShape;
-  if (in_slot > 1) return DropReason::kBadFlags;
   const std::uint64_t last = (s.element_count - 1) >> s.columns;
   if (horizon > last || end <= horizon || (end > last && end != kNoChunk))
     return DropReason::kBadIndex;
-  if (in_slot != 0) {
-    referenced_bytes_ = run_bytes;
-    if (run_bytes == 0 || run_bytes > limits::kReferencedRoundBytes) return DropReason::kBadLength;
-    return check_fixed(behind_fixed_);
-  }
   present_bytes_ = run_bytes;
   if (body_.size() - behind_fixed_ != run_bytes) return DropReason::kBadLength;
   KeyedChunk chunk;
@@ -294,20 +288,11 @@ DropReason Packet::check_blocks(std::uint8_t column_flags) {
     if (!is_index(index, blocks) || !is_index(next, blocks)) return DropReason::kBadIndex;
     if (next <= index && next != kNoBlock.value) return DropReason::kBadIndex;
     if (column.flags != 0 && index == kNoBlock.value) return DropReason::kBadIndex;
-    if (wire_type.is_scaled() && column.flags != 0) {
-      if (column.flags == wire::kColumnInTensor) return DropReason::kBadFlags;
-      if (!wire_type.is_scale(column.scale)) return DropReason::kBadShape;
-    }
+    if (wire_type.is_scaled() && column.flags != 0 && !wire_type.is_scale(column.scale))
+      return DropReason::kBadShape;
     if (column.flags == wire::kColumnPresent) present_bytes_ += block_bytes(s, index);
-    if ((column.flags & wire::kColumnInSlot) != 0) {
-      const auto c = static_cast<std::size_t>(&column - columns().data());
-      referenced_bytes_ = c * full_block_bytes(s) + block_bytes(s, index);
-    }
-    in_tensor_ |= column.flags == wire::kColumnInTensor;
   }
-  if (has_blocks() && has_references()) return DropReason::kBadFlags;
-  const std::size_t rest = in_tensor_ ? sizeof(wire::TensorPlace) : present_bytes_;
-  return body_.size() == blocks_offset() + rest ? DropReason::kNone : DropReason::kBadLength;
+  return check_fixed(blocks_offset() + present_bytes_);
 }
 
 }  // namespace sluice

@@ -76,18 +76,9 @@ class Packet {
   std::span<const wire::Column> columns() const {
     return {&at<wire::Column>(behind_fixed_), shape().columns};
   }
-  /// Of a keyed one, unless it lies in a slot: valid wholly.
+  /// Of a keyed one: valid wholly.
   std::span<const std::byte> run() const { return body_.subspan(behind_fixed_); }
-  /// Whether blocks are present, and whether some are referenced, in a slot or in a tensor: a
-  /// packet has one kind at most.
   bool has_blocks() const { return present_bytes_ != 0; }
-  bool has_references() const { return referenced_bytes_ != 0 || in_tensor_; }
-  /// So long the slot must be that blocks are in.
-  std::size_t referenced_bytes() const { return referenced_bytes_; }
-  /// Where the tensor lies that some blocks are in; null: none are.
-  const wire::TensorPlace* tensor() const {
-    return in_tensor_ ? &at<wire::TensorPlace>(blocks_offset()) : nullptr;
-  }
 
   /// Calls f(column number, bytes of its block) for each block present, in column order.
   template <class F>
@@ -104,38 +95,6 @@ class Packet {
       ++c;
     }
   }
-  /// The same for each block in the slot: that of column c lies c blocks from its begin.
-  template <class F>
-  void for_each_in_slot(std::span<const std::byte> slot, F&& f) const {
-    const wire::Shape& s = shape();
-    const std::size_t stride = full_block_bytes(s);
-    std::uint8_t c = 0;
-    for (const wire::Column& column : columns()) {
-      if ((column.flags & wire::kColumnInSlot) != 0)
-        f(c, slot.subspan(c * stride, block_bytes(s, column.index)));
-      ++c;
-    }
-  }
-
-  /// Calls f(column number, offset of its block in the region) for each block in the tensor. False
-  /// as soon as one is not wholly in a region of so many bytes.
-  template <class F>
-  bool for_each_in_tensor(std::size_t region_bytes, F&& f) const {
-    const wire::Shape& s = shape();
-    const std::uint64_t stride = full_block_bytes(s);
-    std::uint8_t c = 0;
-    for (const wire::Column& column : columns()) {
-      if (column.flags == wire::kColumnInTensor) {
-        const std::uint64_t offset = tensor()->offset + column.index * stride;
-        const std::size_t size = block_bytes(s, column.index);
-        if (size > region_bytes || offset > region_bytes - size) return false;
-        f(c, offset);
-      }
-      ++c;
-    }
-    return true;
-  }
-
   static std::size_t full_block_bytes(const wire::Shape& shape) {
     return WireType(shape.wire_type).bytes(shape.block_elements);
   }
@@ -163,7 +122,7 @@ class Packet {
   DropReason check_result(std::size_t fixed_bytes);
   bool is_keyed_op() const;
   DropReason check_run(std::uint64_t horizon, std::uint64_t end, std::uint64_t lowest,
-                       std::uint32_t run_bytes, std::uint8_t in_slot);
+                       std::uint32_t run_bytes);
   DropReason check_shape() const;
   DropReason check_descriptor() const;
   DropReason check_blocks(std::uint8_t column_flags);
@@ -174,8 +133,6 @@ class Packet {
   std::uint16_t descriptor_offset_ = 0;
   std::uint16_t behind_fixed_ = 0;
   std::size_t present_bytes_ = 0;
-  std::size_t referenced_bytes_ = 0;
-  bool in_tensor_ = false;
   bool is_encrypted_ = false;
 };
 

@@ -167,19 +167,8 @@ struct Column {
   std::uint8_t reserved = 0;
 };
 static_assert(sizeof(Column) == 12 && alignof(Column) == 1);
-inline constexpr std::uint8_t kColumnPresent = 1;     // the block's elements are in the payload
-inline constexpr std::uint8_t kColumnWithheld = 2;    // RESULT: the receiver lacks no sum here
-inline constexpr std::uint8_t kColumnReferenced = 4;  // they are in the round's slot (slots.hpp)
-inline constexpr std::uint8_t kColumnInTensor = 8;    // DATA: they are where TensorPlace tells
-inline constexpr std::uint8_t kColumnOfOne = 16;      // RESULT: referenced, and one rank's alone
-inline constexpr std::uint8_t kColumnInSlot = kColumnReferenced | kColumnOfOne;
-
-/// Where the sender's tensor lies in shared memory: element 0 would, if it is not the sender's.
-struct TensorPlace {
-  U64 region;
-  U64 offset;  // modulo 2^64, bytes
-};
-static_assert(sizeof(TensorPlace) == 16 && alignof(TensorPlace) == 1);
+inline constexpr std::uint8_t kColumnPresent = 1;   // the block's elements are in the payload
+inline constexpr std::uint8_t kColumnWithheld = 2;  // RESULT: the receiver lacks no sum here
 
 // ------------------------------------------------------------------------------ membership, up
 /// HELLO and JOIN are as long as any answer to them, its trailer included, so that nobody can use
@@ -210,21 +199,18 @@ struct Join {
   U16 payload_bytes;  // largest UDP payload this worker can take
   U16 shard;
   U16 shards;
-  std::uint8_t history = 0;                  // 0: the aggregator's
-  std::uint8_t flags = 0;                    // kJoin...
-  std::array<std::uint8_t, 16> challenge{};  // echoed from CHALLENGE
-  U64 epoch;                                 // that this worker was welcomed to last; 0: none
-  U64 slots;    // region of this machine in which this worker's blocks will lie; 0: none
-  U64 results;  // region that the aggregator gave it for the job's sums; 0: none
+  std::uint8_t history = 0;                        // 0: the aggregator's
+  std::uint8_t flags = 0;                          // kJoin...
+  std::array<std::uint8_t, 16> challenge{};        // echoed from CHALLENGE
+  U64 epoch;                                       // that this worker was welcomed to last; 0: none
   std::array<std::uint8_t, kBuildBytes> build{};   // of the worker's library, for people
   std::array<std::uint8_t, kJobNameBytes> name{};  // of the job, for people
 };
-static_assert(sizeof(Join) == 192);
+static_assert(sizeof(Join) == 176);
 inline constexpr std::uint8_t kJoinNoProgress =
     1;  // no round has ended on any stream of this shard
 inline constexpr std::uint8_t kJoinAuthenticate = 2;  // packets of the session need a trailer
-inline constexpr std::uint8_t kJoinByReference = 4;   // the generation held goes by reference
-inline constexpr std::uint8_t kJoinEncrypt = 8;       // values and their places must be encrypted
+inline constexpr std::uint8_t kJoinEncrypt = 4;       // values and their places must be encrypted
 
 struct KeepAlive {
   MemberHeader member;
@@ -287,14 +273,12 @@ struct Welcome {
   U16 lanes;               // of each daemon: there are so many shards for each address
   U16 keep_alive_ms;       // how often a KEEPALIVE is expected
   U32 group;               // multicast address to which results may go; 0: none
-  U64 results;             // region of the session's sums, where blocks go by reference; else zero
   std::array<std::uint8_t, kBuildBytes> build{};  // of the aggregator, for people
 };
-static_assert(sizeof(Welcome) == 112 && sizeof(Welcome) + kTrailerBytes <= kHandshakeBytes);
+static_assert(sizeof(Welcome) == 104 && sizeof(Welcome) + kTrailerBytes <= kHandshakeBytes);
 inline constexpr std::uint8_t kWelcomeResume = 1;
 inline constexpr std::uint8_t kWelcomeAuthenticate = 2;  // packets of the session carry trailers
-inline constexpr std::uint8_t kWelcomeByReference = 4;   // blocks lie in slots, not in packets
-inline constexpr std::uint8_t kWelcomeEncrypt = 8;  // and values and their places are encrypted
+inline constexpr std::uint8_t kWelcomeEncrypt = 4;  // and values and their places are encrypted
 
 struct Refused {
   Header header;
@@ -414,8 +398,7 @@ static_assert(sizeof(Versions) == 32 && sizeof(Versions) <= sizeof(Hello));
 static_assert(offsetof(Versions, nonce) == offsetof(Hello, nonce));
 
 // ------------------------------------------------------------------------------ streams, up
-struct Data {  // then Descriptor if opening; Column[columns]; the blocks present, in column order,
-               // or TensorPlace if some are in the tensor
+struct Data {  // then Descriptor if opening; Column[columns]; the blocks present, in column order
   MemberHeader member;
   U64 round;  // also: every result below it is applied
   U64 op;
@@ -428,13 +411,12 @@ static_assert(sizeof(Data) == 64);
 inline constexpr std::uint8_t kDataOpening = 1;  // of a round to which all ranks contribute
 inline constexpr std::uint8_t kDataAsk = 2;  // resent on time-out: answer with STATUS or results
 
-struct KeyValueData {  // then Descriptor if opening; the run, unless it lies in the sender's slot
+struct KeyValueData {  // then Descriptor if opening; the run
   Data data;
   U64 horizon;    // the round's first chunk: all before it are done
   U64 following;  // the sender's next chunk behind the run, or kNoChunk
   U32 run_bytes;
-  std::uint8_t in_slot = 0;  // 1: the run lies there
-  std::array<std::uint8_t, 3> reserved{};
+  U32 reserved;
 };
 static_assert(sizeof(KeyValueData) == 88);
 
@@ -472,14 +454,13 @@ static_assert(sizeof(Result) == 72);
 /// threshold, and of less.
 inline constexpr std::size_t kRejectedClasses = 4;
 
-struct KeyValueResult {  // then the run, unless it lies in the round's slot
+struct KeyValueResult {  // then the run
   Result result;
   U64 horizon;  // the round's first chunk
   U64 next;     // and the next round's, or kNoChunk: the op is done on this stream
   std::array<U32, kRejectedClasses> rejected{};  // keys, by magnitude
   U32 run_bytes;
-  std::uint8_t in_slot = 0;  // 1: the run lies there
-  std::array<std::uint8_t, 3> reserved{};
+  U32 reserved;
 };
 static_assert(sizeof(KeyValueResult) == 112);
 
@@ -503,7 +484,6 @@ inline constexpr std::size_t kPolledStreams = 8 * sizeof(Poll::streams);
 inline constexpr std::size_t kBlockPacketOverhead =
     sizeof(Data) + sizeof(Descriptor) + sizeof(SessionTrailer);
 static_assert(kBlockPacketOverhead >= sizeof(Result) + sizeof(SessionTrailer));
-static_assert(sizeof(KeyValueResult) <= limits::kReferencedResultBytes);
 static_assert(kMinPayload >= kBlockPacketOverhead + sizeof(Column) + sizeof(std::uint64_t),
               "the smallest packet holds a block of one element");
 

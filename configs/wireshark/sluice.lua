@@ -162,12 +162,8 @@ local Column = struct("column.", {
   {"index", u32, {none = none32}},
   {"next", u32, {none = none32}},
   {"scale", i16},
-  {"flags", u8, {hex = true, bits = {"present", "withheld", "referenced", "in_tensor", "of_one"}}},
+  {"flags", u8, {hex = true, bits = {"present", "withheld"}}},
   {"reserved", bytes(1)},
-})
-local TensorPlace = struct("place.", {
-  {"region", u64, hex},
-  {"offset", u64, in_bytes},
 })
 local Hello = struct("", {
   {"header", Header},
@@ -191,11 +187,9 @@ local Join = struct("", {
   {"shards", u16},
   {"history", u8},
   {"flags", u8, {filter = "join.flags", hex = true,
-                 bits = {"no_progress", "authenticate", "by_reference", "encrypt"}}},
+                 bits = {"no_progress", "authenticate", "encrypt"}}},
   {"challenge", bytes(16)},
   {"epoch", u64, hex},
-  {"slots", u64, hex},
-  {"results", u64, hex},
   {"build", text(24)},
   {"name", text(64)},
 })
@@ -247,11 +241,10 @@ local Welcome = struct("", {
   {"payload_bytes", u16, in_bytes},
   {"history", u8},
   {"flags", u8, {filter = "welcome.flags", hex = true,
-                 bits = {"resume", "authenticate", "by_reference", "encrypt"}}},
+                 bits = {"resume", "authenticate", "encrypt"}}},
   {"lanes", u16},
   {"keep_alive_ms", u16, {unit = "ms"}},
   {"group", ipv4},
-  {"results", u64, hex},
   {"build", text(24)},
 })
 local Refused = struct("", {
@@ -307,8 +300,7 @@ local KeyValueData = struct("", {
   {"horizon", u64},
   {"following", u64, {none = none64}},
   {"run_bytes", u32, in_bytes},
-  {"in_slot", u8},
-  {"reserved", bytes(3)},
+  {"reserved", bytes(4)},
 })
 local Ack = struct("", {
   {"member", MemberHeader},
@@ -337,8 +329,7 @@ local KeyValueResult = struct("", {
   {"next", u64, {none = none64}},
   {"rejected", bytes(16)},
   {"run_bytes", u32, in_bytes},
-  {"in_slot", u8},
-  {"reserved", bytes(3)},
+  {"reserved", bytes(4)},
 })
 local Status = struct("", {
   {"delivery", DeliveryHeader},
@@ -508,10 +499,7 @@ local function index_text(index)
   return index == none32 and "-" or text_of(index)
 end
 
-local kFlagNames = {
-  [0] = "", [1] = ", present", [2] = ", withheld", [4] = ", referenced", [8] = ", in tensor",
-  [16] = ", of one",
-}
+local kFlagNames = {[0] = "", [1] = ", present", [2] = ", withheld"}
 
 --- The codec's checks of a column. `limits`: of the tensor.
 local function check_column(p, c, known_flags, limits)
@@ -521,17 +509,17 @@ local function check_column(p, c, known_flags, limits)
       (c.flags ~= 0 and c.index == none32) then
     return drop(p, "bad_index")
   end
-  if limits.type >= 10 and c.flags ~= 0 then
-    if c.flags == 8 then return drop(p, "bad_flags") end
-    if not is_scale(limits.type, c.scale) then return drop(p, "bad_shape") end
+  if limits.type >= 10 and c.flags ~= 0 and not is_scale(limits.type, c.scale) then
+    return drop(p, "bad_shape")
   end
 end
 
---- Columns, and the blocks that are present or the place of those that are in the tensor.
+--- Columns, and the blocks that are present.
 local function show_blocks(p, v, known_flags)
   local shape = v.shape
   if not wire_types[shape.wire_type] then return drop(p, "bad_enumeration") end
-  if shape.columns == 0 or shape.block_elements == 0 or shape.block_elements > 16384 or
+  if shape.columns == 0 or shape.columns > 64 or shape.block_elements == 0 or
+      shape.block_elements > 16384 or
       shape.element_count > UInt64(none32) * UInt64(shape.block_elements) then
     return drop(p, "bad_shape")
   end
@@ -541,7 +529,7 @@ local function show_blocks(p, v, known_flags)
   local blocks_at = first + shape.columns * Column.size
   if p.body < blocks_at then drop(p, "bad_length") end
 
-  local columns, present, references, in_tensor = {}, 0, false, false
+  local columns, present = {}, 0
   for c = 0, shape.columns - 1 do
     local at = first + c * Column.size
     local tree = p.tree:add(range_of(p, at, Column.size), "Column " .. c)
@@ -562,17 +550,8 @@ local function show_blocks(p, v, known_flags)
       present = present + column.bytes
       table.insert(columns, column)
     end
-    in_tensor = in_tensor or column.flags == 8
-    references = references or column.flags >= 4
   end
-  if #columns > 0 and references then return drop(p, "bad_flags") end
-  if p.body ~= blocks_at + (in_tensor and TensorPlace.size or present) then
-    return drop(p, "bad_length")
-  end
-  if in_tensor then
-    show(p, p.tree:add(range_of(p, blocks_at, TensorPlace.size), "Place of the tensor"),
-         TensorPlace, blocks_at, {})
-  end
+  if p.body ~= blocks_at + present then return drop(p, "bad_length") end
   for _, column in ipairs(columns) do
     if column.bytes > 0 then
       local item = p.tree:add(fields.block, range_of(p, p.at, column.bytes))
@@ -582,8 +561,8 @@ local function show_blocks(p, v, known_flags)
   end
 end
 
-local kDataFlags = {[0] = true, [1] = true, [4] = true, [8] = true}
-local kResultFlags = {[0] = true, [1] = true, [2] = true, [4] = true, [16] = true}
+local kDataFlags = {[0] = true, [1] = true}
+local kResultFlags = {[0] = true, [1] = true, [2] = true}
 
 --- One number of a run: how far it lies behind `lowest`; nothing if it is malformed.
 local function read_number(p, at, lowest)
@@ -672,14 +651,9 @@ local function show_run(p, v, stop, lowest)
       shape.block_elements == 0 or shape.columns > 8 then
     return drop(p, "bad_shape")
   end
-  if v.in_slot > 1 then return drop(p, "bad_flags") end
   local last = (shape.element_count - UInt64(1)):rshift(shape.columns)
   if v.horizon > last or stop <= v.horizon or (stop > last and stop ~= none64) then
     return drop(p, "bad_index")
-  end
-  if v.in_slot == 1 then
-    if v.run_bytes == 0 or v.run_bytes > 262144 or p.body ~= p.at then drop(p, "bad_length") end
-    return
   end
   if p.body - p.at ~= v.run_bytes then return drop(p, "bad_length") end
   local next_number, at, chunks = UInt64(0), p.at, 0
@@ -761,7 +735,7 @@ local kinds = {
   [0x02] = {
     struct = Join, of_job = true,
     tells = "rank {rank} nonce {#nonce} serial {serial} gen {#generation} epoch {#epoch}",
-    check = function(p, v) demand(p, v.flags <= 15, "bad_flags") end,
+    check = function(p, v) demand(p, v.flags <= 7, "bad_flags") end,
   },
   [0x03] = {struct = KeepAlive, tells = "n {number}"},
   [0x04] = {
@@ -800,7 +774,7 @@ local kinds = {
     struct = Welcome, of_job = true,
     tells = "nonce {#nonce} gen {#generation} epoch {#epoch}",
     check = function(p, v)
-      demand(p, v.flags <= 15, "bad_flags")
+      demand(p, v.flags <= 7, "bad_flags")
       demand(p, v.streams >= 1 and v.streams <= 1024 and v.block_elements >= 1 and
                 v.block_elements <= 16384 and v.payload_bytes >= 508 and v.payload_bytes <= 9670 and
                 kHistories[v.history] and v.lanes >= 1 and v.lanes <= 8 and

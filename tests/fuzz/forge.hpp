@@ -97,7 +97,6 @@ inline Datagram forge_pairs(Input& input, const wire::MemberHeader& member, std:
   packet.horizon = input.byte() % 4u;
   packet.following = input.one_in(2) ? input.byte() : kNoChunk;
   packet.run_bytes = static_cast<std::uint32_t>(run.size());
-  packet.in_slot = input.one_in(8);
   Datagram bytes = datagram_of(packet);
   if (opening) {
     wire::Descriptor descriptor;
@@ -107,8 +106,7 @@ inline Datagram forge_pairs(Input& input, const wire::MemberHeader& member, std:
     const auto described = datagram_of(descriptor);
     bytes.insert(bytes.end(), described.begin(), described.end());
   }
-  if (packet.in_slot == 0)
-    for (const std::uint8_t byte : run) bytes.push_back(std::byte{byte});
+  for (const std::uint8_t byte : run) bytes.push_back(std::byte{byte});
   seal(bytes);
   return bytes;
 }

@@ -64,11 +64,11 @@ class PacketWalk {
     require((packet_.descriptor() != nullptr) == ((data.data.flags & wire::kDataOpening) != 0),
             "a descriptor in an opening round");
     read_descriptor();
-    pairs(data.in_slot != 0, data.run_bytes, 0, data.following);
+    pairs(data.run_bytes, 0, data.following);
   }
   void read_fixed(const wire::KeyValueResult& result) {
     require(packet_.descriptor() == nullptr, "a result has no descriptor");
-    pairs(result.in_slot != 0, result.run_bytes, result.horizon, result.next);
+    pairs(result.run_bytes, result.horizon, result.next);
   }
   template <class T>
   void read_fixed(const T& part) {
@@ -87,8 +87,6 @@ class PacketWalk {
     read_descriptor();
     const std::uint64_t count = block_count();
     std::vector<std::uint8_t> present;
-    std::size_t in_slot = 0;
-    std::size_t in_tensor = 0;
     std::uint8_t c = 0;
     for (const wire::Column& column : packet_.columns()) {
       read_part(column);
@@ -96,8 +94,6 @@ class PacketWalk {
       require(column.next == kNoBlock.value || (column.next < count && column.next > column.index),
               "next after index, within the tensor");
       if (column.flags == wire::kColumnPresent) present.push_back(c);
-      if ((column.flags & wire::kColumnInSlot) != 0) ++in_slot;
-      if (column.flags == wire::kColumnInTensor) ++in_tensor;
       const WireType type(packet_.shape().wire_type);
       require(!type.is_scaled() || column.flags == 0 || type.is_scale(column.scale),
               "a scaled block has a scale that can be");
@@ -105,11 +101,7 @@ class PacketWalk {
               "only results are withheld");
       ++c;
     }
-    require(packet_.has_references() == (in_slot + in_tensor != 0), "blocks referenced");
     require(packet_.has_blocks() == !present.empty(), "blocks present");
-    require(present.empty() || in_slot + in_tensor == 0, "blocks present or referenced");
-    references(in_slot, in_tensor);
-    if (in_slot + in_tensor != 0) return;  // they lie elsewhere
     const auto columns = packet_.columns();
     const std::byte* end = reinterpret_cast<const std::byte*>(columns.data() + columns.size());
     std::size_t seen = 0;
@@ -125,13 +117,11 @@ class PacketWalk {
     require(end == packet_.body().data() + packet_.body().size(), "nothing behind the blocks");
   }
 
-  /// A run of chunks from `lowest` to before `end`, in the packet or in a slot.
-  void pairs(bool in_slot, std::uint32_t run_bytes, std::uint64_t lowest, std::uint64_t end) {
+  /// A run of chunks from `lowest` to before `end`.
+  void pairs(std::uint32_t run_bytes, std::uint64_t lowest, std::uint64_t end) {
     const wire::Shape& s = packet_.shape();
-    require(packet_.is_keyed() && packet_.tensor() == nullptr, "a keyed packet");
-    require(packet_.has_references() == in_slot, "a run in a slot");
-    require(packet_.referenced_bytes() == (in_slot ? run_bytes : 0), "a run within its slot");
-    require(packet_.run().size() == (in_slot ? 0 : run_bytes), "a run as long as it says");
+    require(packet_.is_keyed(), "a keyed packet");
+    require(packet_.run().size() == run_bytes, "a run as long as it says");
     require(s.element_count != 0 && s.element_count != kNoChunk && s.block_elements != 0 &&
                 s.columns <= kMostChunkBits,
             "a keyed shape");
@@ -151,25 +141,6 @@ class PacketWalk {
       read_bytes({chunk.rows, format.rows_bytes(chunk.count)});
     }
     require(read == ChunkReader::Read::kEnd, "a run that is one");
-  }
-
-  void references(std::size_t in_slot, std::size_t in_tensor) {
-    const std::vector<std::byte> slot(packet_.referenced_bytes());
-    packet_.for_each_in_slot(slot, [&](std::uint8_t, std::span<const std::byte> block) {
-      require(in_slot-- != 0 && !block.empty(), "a block in the slot");
-      require(
-          block.data() >= slot.data() && block.data() + block.size() <= slot.data() + slot.size(),
-          "a block within the slot");
-    });
-    require(in_slot == 0, "every block in the slot");
-    require((packet_.tensor() != nullptr) == (in_tensor != 0), "the tensor's place");
-    if (packet_.tensor() == nullptr) return;
-    read_part(*packet_.tensor());
-    constexpr std::size_t kRegion = 4096;
-    const bool all = packet_.for_each_in_tensor(kRegion, [&](std::uint8_t, std::uint64_t offset) {
-      require(in_tensor-- != 0 && offset < kRegion, "a block within the tensor's region");
-    });
-    require(!all || in_tensor == 0, "every block in the tensor");
   }
 
   void read_descriptor() {

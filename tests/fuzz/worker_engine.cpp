@@ -415,7 +415,6 @@ class Target {
     packet.next = view.horizon = next;
     packet.rejected[choice % 4] = choice;
     packet.run_bytes = static_cast<std::uint32_t>(writer.size());
-    packet.in_slot = input_.one_in(32);
     Datagram bytes(sizeof packet + writer.size());
     std::memcpy(bytes.data(), &packet, sizeof packet);
     std::copy_n(room.begin(), writer.size(), bytes.begin() + sizeof packet);

@@ -85,8 +85,6 @@ struct Bench {
     join.shards = 1;
     join.history = history;
     join.flags = wire::kJoinNoProgress;
-    if (rank < slots.size()) join.slots = slots[rank];
-    join.results = results;
     return join;
   }
   std::vector<Sent> join(unsigned rank, std::uint64_t nonce) {
@@ -247,8 +245,6 @@ struct Bench {
   unsigned ranks;
   std::uint8_t history;
   std::uint16_t streams = 1;
-  std::vector<std::uint64_t> slots = {};  ///< regions that JOINs name, by rank
-  std::uint64_t results = 0;
   bool off_machine = false;
   bool one_port = false;  ///< all ranks are behind it
   std::uint64_t ids = 5000;

@@ -218,12 +218,7 @@ void for_each_field(const Bytes& bytes, F&& visit) {
   for_each_field_of(struct_of(packet.kind()), 0, visit);
   if (packet.descriptor() != nullptr) visit_part("Descriptor", *packet.descriptor());
   if (packet.kind() != wire::Kind::kData && packet.kind() != wire::Kind::kResult) return;
-  bool in_tensor = false;
-  for (const wire::Column& column : packet.columns()) {
-    visit_part("Column", column);
-    in_tensor |= column.flags == wire::kColumnInTensor;
-  }
-  if (in_tensor) for_each_field_of("TensorPlace", bytes.size() - sizeof(wire::TensorPlace), visit);
+  for (const wire::Column& column : packet.columns()) visit_part("Column", column);
 }
 
 /// "sum" of "Reduction: sum (1)".

@@ -21,8 +21,6 @@ inline constexpr std::uint64_t kIncarnation = 0x2122232425262728;
 inline constexpr std::uint64_t kGeneration = 0x3132333435363738;
 inline constexpr std::uint64_t kEpoch = 0x0102030405060708;
 inline constexpr std::uint64_t kDeliveryToken = 0xa1a2a3a4a5a6a7a8;
-inline constexpr std::uint64_t kSlots = 0x5152535455565758;
-inline constexpr std::uint64_t kResults = 0x4142434445464748;
 
 /// "53 4c 00*6": bytes in hexadecimal, a repeated one with its count.
 inline Bytes hex(const std::string& text) {
@@ -104,14 +102,13 @@ inline const std::map<std::string, Bytes>& golden() {
     };
     return std::map<std::string, Bytes>{
         {"hello", hex(head("01", "80 00") + "18 17 16 15 14 13 12 11  03 00  08 00  00*100")},
-        {"join", hex(head("02", "c0 00") +
+        {"join", hex(head("02", "b0 00") +
                      "18 17 16 15 14 13 12 11  28 27 26 25 24 23 22 21"  // 16 nonce, incarnation
                      "  09 00*7  38 37 36 35 34 33 32 31"                // 32 serial, generation
                      "  03 00  08 00  10 00  00 01  c0 05"  // rank, world, streams, block, payload
                      "  01 00  02 00  04  01  cc*16"        // shard, shards, history, flags
-                     "  08 07 06 05 04 03 02 01  58 57 56 55 54 53 52 51"  // 80 epoch, slots
-                     "  48 47 46 45 44 43 42 41"                           // 96 results
-                     "  36 32 39 37 30 30 63 00*17  62 65 72 74 00*60")},  // 104 build, name
+                     "  08 07 06 05 04 03 02 01"            // 80 epoch
+                     "  36 32 39 37 30 30 63 00*17  62 65 72 74 00*60")},  // 88 build, name
         {"keep_alive", hex(head("03", "50 00") + kMember + "2a 00*7  07 00*7  05 00 00 80  00*28")},
         {"leave", hex(head("04", "48 00") + kMember +
                       "01 00*7  02 00*7  05 00*7  06 00*7"  // 32 abort, op, value_a, value_b
@@ -124,10 +121,6 @@ inline const std::map<std::string, Bytes>& golden() {
         {"data of a later round",
          hex(head("05", "60 00") + kMember + "0b 00*7  02 00*7 " + kShape +
              "00 00*3  02 00 00 00  ff*4  00 00  01  00  ff*4  ff*4  00 00  00  00 " + kBlock2)},
-        {"data of blocks in a slot and in a tensor",
-         hex(head("05", "68 00") + kMember + "0b 00*7  02 00*7 " + kShape +
-             "00 00*3  02 00 00 00  ff*4  00 00  04  00  01 00 00 00  ff*4  00 00  08  00"
-             "  07 00*7  10 00*7")},
         {"ack", hex(head("06", "28 00") + kMember + "0a 00*7")},
         {"probe", hex(head("07", "30 00") + kMember + "0a 00*7  05 00*7")},
         {"sync", hex(head("08", "28 00") + kMember + "0a 00*7")},
@@ -136,11 +129,11 @@ inline const std::map<std::string, Bytes>& golden() {
                                                 "  01 c0  00 00  ff d7  00*10")},
         {"pending", hex(head("82", "40 00") + "18 17 16 15 14 13 12 11  09 00*7  02 80 00*29 80")},
         {"welcome",
-         hex(head("83", "70 00") + "18 17 16 15 14 13 12 11  28 27 26 25 24 23 22 21"
+         hex(head("83", "68 00") + "18 17 16 15 14 13 12 11  28 27 26 25 24 23 22 21"
                                    "  88 77 66 55 44 33 22 11  38 37 36 35 34 33 32 31"
                                    "  08 07 06 05 04 03 02 01  a8 a7 a6 a5 a4 a3 a2 a1"
                                    "  10 00  00 01  c0 05  04  01  02 00  e8 03  07 4a ff ef"
-                                   "  48 47 46 45 44 43 42 41  36 32 39 37 30 30 63 00*17")},
+                                   "  36 32 39 37 30 30 63 00*17")},
         {"refused", hex(head("84", "30 00") + "88 77 66 55 44 33 22 11  28 27 26 25 24 23 22 21"
                                               "  05 00*7  01 00  b8 12  07 02 00 0a")},
         {"abort",
@@ -156,9 +149,8 @@ inline const std::map<std::string, Bytes>& golden() {
         {"key_value_data",
          hex(head("20", "a1 00") + kMember + "0a 00*7  02 00*7 " + kKeyedShape +
              "03 00*3  00*8  ff*8  19 00 00 00  00 00*3 " + kKeyedDescriptor + kRun)},
-        {"key_value_data in a slot",
-         hex(head("20", "58 00") + kMember + "0b 00*7  02 00*7 " + kKeyedShape +
-             "00 00*3  01 00*7  ff*8  00 01 00 00  01 00*3")},
+        {"key_value_data without a run", hex(head("20", "58 00") + kMember + "0b 00*7  02 00*7 " +
+                                             kKeyedShape + "00 00*3  01 00*7  ff*8  00*8")},
         {"key_value_result",
          hex(head("a0", "89 00") + kDelivery + "0a 00*7  02 00*7 " + kKeyedShape +
              "03 00  04 00  00*8  04 00*7  01 00*3  02 00*3  03 00*3  04 00*3  19 00 00 00  00 "

@@ -188,8 +188,6 @@ std::vector<FieldRow> layout() {
       ROW(Column, scale, 8, 2),
       ROW(Column, flags, 10, 1),
       ROW(Column, reserved, 11, 1),
-      ROW(TensorPlace, region, 0, 8),
-      ROW(TensorPlace, offset, 8, 8),
       ROW(Hello, header, 0, 16),
       ROW(Hello, nonce, 16, 8),
       ROW(Hello, rank, 24, 2),
@@ -211,10 +209,8 @@ std::vector<FieldRow> layout() {
       ROW(Join, flags, 63, 1),
       ROW(Join, challenge, 64, 16),
       ROW(Join, epoch, 80, 8),
-      ROW(Join, slots, 88, 8),
-      ROW(Join, results, 96, 8),
-      ROW(Join, build, 104, 24),
-      ROW(Join, name, 128, 64),
+      ROW(Join, build, 88, 24),
+      ROW(Join, name, 112, 64),
       ROW(KeepAlive, member, 0, 32),
       ROW(KeepAlive, number, 32, 8),
       ROW(KeepAlive, heard, 40, 8),
@@ -271,8 +267,7 @@ std::vector<FieldRow> layout() {
       ROW(Welcome, lanes, 72, 2),
       ROW(Welcome, keep_alive_ms, 74, 2),
       ROW(Welcome, group, 76, 4),
-      ROW(Welcome, results, 80, 8),
-      ROW(Welcome, build, 88, 24),
+      ROW(Welcome, build, 80, 24),
       ROW(Refused, header, 0, 16),
       ROW(Refused, token, 16, 8),
       ROW(Refused, incarnation, 24, 8),
@@ -306,15 +301,13 @@ std::vector<FieldRow> layout() {
       ROW(KeyValueData, horizon, 64, 8),
       ROW(KeyValueData, following, 72, 8),
       ROW(KeyValueData, run_bytes, 80, 4),
-      ROW(KeyValueData, in_slot, 84, 1),
-      ROW(KeyValueData, reserved, 85, 3),
+      ROW(KeyValueData, reserved, 84, 4),
       ROW(KeyValueResult, result, 0, 72),
       ROW(KeyValueResult, horizon, 72, 8),
       ROW(KeyValueResult, next, 80, 8),
       ROW(KeyValueResult, rejected, 88, 16),
       ROW(KeyValueResult, run_bytes, 104, 4),
-      ROW(KeyValueResult, in_slot, 108, 1),
-      ROW(KeyValueResult, reserved, 109, 3),
+      ROW(KeyValueResult, reserved, 108, 4),
       ROW(Status, delivery, 0, 40),
       ROW(Status, round, 40, 8),
       ROW(Status, live, 48, 1),
@@ -447,8 +440,6 @@ TEST_CASE("JOIN") {
   built.flags = wire::kJoinNoProgress;
   built.challenge.fill(0xcc);
   built.epoch = kEpoch;
-  built.slots = kSlots;
-  built.results = kResults;
   set_text(built.build, "629700c");
   set_text(built.name, "bert");
   CHECK(raw(built) == golden().at("join"));
@@ -557,7 +548,6 @@ TEST_CASE("WELCOME") {
   built.lanes = 2;
   built.keep_alive_ms = 1000;
   built.group = 0xefff'4a07;  // 239.255.74.7
-  built.results = kResults;
   set_text(built.build, "629700c");
   CHECK(raw(built) == golden().at("welcome"));
   const Packet packet = parsed("welcome");
@@ -1058,12 +1048,11 @@ TEST_CASE("every field out of its range is dropped under the right reason") {
     CHECK(parse(with(data, 112 + 10, uint8_t{3})) == DropReason::kBadFlags);
     CHECK(parse(with(data, 124 + 10, uint8_t{0x80})) == DropReason::kBadFlags);
     CHECK(parse(with(result, 72 + 10, uint8_t{3})) == DropReason::kBadFlags);
-    CHECK(parse(with(result, 72 + 10, uint8_t{4})) == DropReason::kBadLength);  // but is there
-    CHECK(parse(with(result, 72 + 10, uint8_t{8})) == DropReason::kBadFlags);   // only of a DATA
+    CHECK(parse(with(result, 72 + 10, uint8_t{4})) == DropReason::kBadFlags);
     CHECK(parse(with(result, 72 + 10, uint8_t{2})) == DropReason::kBadLength);  // but is there
-    CHECK(parse(with(golden().at("join"), 63, uint8_t{16})) == DropReason::kBadFlags);
+    CHECK(parse(with(golden().at("join"), 63, uint8_t{8})) == DropReason::kBadFlags);
     CHECK(parse(with(golden().at("leave"), 32, uint8_t{2})) == DropReason::kBadFlags);
-    CHECK(parse(with(golden().at("welcome"), 71, uint8_t{16})) == DropReason::kBadFlags);
+    CHECK(parse(with(golden().at("welcome"), 71, uint8_t{8})) == DropReason::kBadFlags);
     CHECK(parse(with(golden().at("status"), 48, uint8_t{2})) == DropReason::kBadFlags);
     CHECK(parse(with(golden().at("join"), 63, uint8_t{3})) == DropReason::kNone);
     CHECK(parse(with(golden().at("leave"), 32, uint8_t{0})) == DropReason::kNone);
@@ -1125,8 +1114,10 @@ TEST_CASE("every field out of its range is dropped under the right reason") {
       CHECK(parse(with(bytes, shape + 8, uint16_t{65535})) == DropReason::kBadShape);
       CHECK(parse(with(bytes, shape, max_element_count(4) + 1)) == DropReason::kBadShape);
       CHECK(parse(with(bytes, shape, ~uint64_t{0})) == DropReason::kBadShape);
+      CHECK(parse(with(bytes, shape + 11, uint8_t{wire::kMaxColumns + 1})) ==
+            DropReason::kBadShape);
       // Within the range, but the packet has not as many bytes.
-      CHECK(parse(with(bytes, shape + 11, uint8_t{255})) == DropReason::kBadLength);
+      CHECK(parse(with(bytes, shape + 11, uint8_t{wire::kMaxColumns})) == DropReason::kBadLength);
     }
     CHECK(parse(with(data, 48, max_element_count(4))) == DropReason::kNone);
   }
@@ -1199,10 +1190,6 @@ TEST_CASE("scaled blocks are as long as their type says, and have a scale that c
     CHECK(of_elements(elements, 3) == DropReason::kBadLength);
   }
   CHECK(of_elements(9, 1) == DropReason::kNone);
-  // None is read in a tensor, which holds fp32.
-  const Bytes by_reference = golden().at("data of blocks in a slot and in a tensor");
-  CHECK(parse(with(by_reference, 58, std::uint8_t{4})) == DropReason::kNone);
-  CHECK(parse(with(by_reference, 58, std::uint8_t{10})) == DropReason::kBadFlags);
 }
 
 TEST_CASE("reserved fields are ignored, so that later versions may use them") {

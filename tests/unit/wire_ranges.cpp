@@ -25,9 +25,8 @@ namespace {
 // An op of 10 elements of int32 in blocks of 4, on streams of one column, and a sum of them.
 const std::string kOneColumn = "0a 00*7  04 00  05  01 ";
 const std::string kIntegerSum = "01 05 01 00*45 ";
-const std::string kDone = "ff*4  ff*4  00*4 ";               // a column without a block
-const std::string kFirstBlock = "00*4  ff*4  00*4 ";         // one with block 0, which is absent
-const std::string kInTensor = "00*4  ff*4  00 00  08  00 ";  // one with block 0, in the tensor
+const std::string kDone = "ff*4  ff*4  00*4 ";        // a column without a block
+const std::string kFirstBlock = "00*4  ff*4  00*4 ";  // one with block 0, which is absent
 constexpr std::size_t kBlockBytes = 16;
 constexpr std::uint64_t kBlocks = 3;
 
@@ -68,7 +67,6 @@ std::vector<Place> places_of(const std::string& type) {
   if (type == "Shape") return {{data(false), 48}, {data(true), 48}, {result(kDone), 56}};
   if (type == "Descriptor") return {{data(true), 64}};
   if (type == "Column") return {{result(kFirstBlock), 72}};
-  if (type == "TensorPlace") return {{data(false, kInTensor + "07 00*7  10 00*7"), 76}};
   std::vector<Place> places;
   for (const auto& [name, packet] : golden()) {
     const auto kind = static_cast<wire::Kind>(packet[3]);
@@ -98,8 +96,6 @@ Bytes changed(const Place& place, const DocumentedField& field, std::uint64_t va
     bytes.resize(bytes.size() + wire::trailer_bytes(static_cast<wire::Kind>(bytes[3])));
   if (name == "Column.flags" && value == wire::kColumnPresent)
     bytes.resize(bytes.size() + kBlockBytes);
-  if (name == "Column.flags" && value == wire::kColumnInTensor)
-    bytes.resize(bytes.size() + sizeof(wire::TensorPlace));
   if (name == "Shape.columns")
     for (std::uint64_t column = 1; column < value; ++column) bytes = bytes + hex(kDone);
   return with_length(bytes);
@@ -201,19 +197,17 @@ TEST_CASE("every range of docs/protocol.md is the codec's, to the last value") {
   // The test `wire` tries them: unknown kinds, every truncation and extension, every bit of it.
   const std::set<std::string> tried_elsewhere{"Header.kind", "Header.length", "Header.integrity"};
   const std::set<std::string> tried_below{
-      "Challenge.source_ports",   "Column.index",           "Column.next",
-      "KeyValueData.horizon",     "KeyValueData.following", "KeyValueData.run_bytes",
-      "KeyValueData.in_slot",     "KeyValueResult.horizon", "KeyValueResult.next",
-      "KeyValueResult.run_bytes", "KeyValueResult.in_slot"};
-  const std::set<std::string> conditions_below{
-      "",
-      ", a power of two",
-      ", or 0",
-      ", at most the round",
-      "; 0 if `index` is none; of DATA 8 in place of 2 and 16",
-      ", 1..5 where `op_type` or `wire_type` is a float",
-      "; of KV_DATA 10",
-      "; 3 where it carries values"};
+      "Challenge.source_ports", "Column.index",           "Column.next",
+      "KeyValueData.horizon",   "KeyValueData.following", "KeyValueData.run_bytes",
+      "KeyValueResult.horizon", "KeyValueResult.next",    "KeyValueResult.run_bytes"};
+  const std::set<std::string> conditions_below{"",
+                                               ", a power of two",
+                                               ", or 0",
+                                               ", at most the round",
+                                               "; 0 if `index` is none; of DATA 0 or 1",
+                                               ", 1..5 where `op_type` or `wire_type` is a float",
+                                               "; of KV_DATA 10",
+                                               "; 3 where it carries values"};
   for (const DocumentedField& field : documented_fields()) {
     const bool is_part = field.range.empty() || field.range.starts_with("as `");
     if (is_part || tried_elsewhere.contains(field.full_name()) ||
@@ -284,7 +278,7 @@ TEST_CASE("what ranges say beyond their numbers") {
   }
   SECTION("a keyed round's chunks rise, and all have a key below the bound") {
     // Five chunks, of which a run has 0 and 2.
-    const Place up{golden().at("key_value_data in a slot")};
+    const Place up{golden().at("key_value_data without a run")};
     tried("KeyValueData.horizon", up, {{0, 4}, {5, kNoneWide}, ""});
     tried("KeyValueData.following", up, {{2, 4, kNoneWide}, {0, 1, 5, kNoneWide - 1}, ""});
     const Place with_run{golden().at("key_value_data")};
@@ -294,32 +288,20 @@ TEST_CASE("what ranges say beyond their numbers") {
     tried("KeyValueResult.horizon", down, {{0}, {1, 2, 4, 5}, ""});
     tried("KeyValueResult.next", down, {{3, 4, kNoneWide}, {0, 2, 5, kNoneWide - 1}, ""});
   }
-  SECTION("a run is in the packet or in a slot") {
-    const Place in_slot{golden().at("key_value_data in a slot")};
-    CHECK(verdict(changed(in_slot, field_of("KeyValueData.in_slot"), 0)) == DropReason::kBadLength);
-    CHECK(verdict(changed(in_slot, field_of("KeyValueData.in_slot"), 2)) == DropReason::kBadFlags);
-    for (const std::uint64_t bytes : {1, 262144})
-      CHECK(verdict(changed(in_slot, field_of("KeyValueData.run_bytes"), bytes)) ==
-            DropReason::kNone);
-    for (const std::uint64_t bytes : {0, 262145})
-      CHECK(verdict(changed(in_slot, field_of("KeyValueData.run_bytes"), bytes)) ==
-            DropReason::kBadLength);
+  SECTION("a run is as long as the packet says") {
     for (const char* name : {"key_value_data", "key_value_result"}) {
       const std::string type = name[10] == 'd' ? "KeyValueData" : "KeyValueResult";
       const Place place{golden().at(name)};
       for (const std::uint64_t bytes : {0, 24, 26})
         CHECK(verdict(changed(place, field_of(type + ".run_bytes"), bytes)) ==
               DropReason::kBadLength);
-      CHECK(verdict(changed(place, field_of(type + ".in_slot"), 1)) == DropReason::kBadLength);
       // What is there is not a run.
       CHECK(verdict(with_length(overwritten(place.packet, place.packet.size() - 25 + 1, 1, 1))) ==
             DropReason::kBadIndex);
     }
   }
-  SECTION("a block of DATA may be in the tensor, and none is withheld") {
-    tried("Column.flags", {data(false, kFirstBlock), 64}, {{0, 1, 4, 8}, {2, 16}, ""});
-    const Bytes without_place = data(false, kInTensor);
-    CHECK(verdict(without_place) == DropReason::kBadLength);
+  SECTION("no block of DATA is withheld") {
+    tried("Column.flags", {data(false, kFirstBlock), 64}, {{0, 1}, {2, 4}, ""});
   }
 }
 
