@@ -9,7 +9,7 @@ ENGINE = {
     "aggregator": r"aggregator/(admission|block_combiner|config|contributions|counters|engine"
                   r"|formation|job_event|job_figures|job_record|keyed_combiner|leaving"
                   r"|membership|multicast|narrowest_window|reply_budget|roster|round_log|serials"
-                  r"|shared_memory|stragglers|stream|stream_memory|tombstones|waits)\.",
+                  r"|stragglers|stream|stream_memory|tombstones|waits)\.",
     "worker": r"worker/(aggregator_addresses|config|counters|device_side|engine"
               r"|keyed_(operation|sums)|known_as|nonzero_map|op_queue|op_request|operation"
               r"|shard_membership|stream)\.",
@@ -87,7 +87,7 @@ LAYERS = [
     (r"examples/",           [r"examples/", r"sluice/"],              [r"boost/"] + SYSTEM),
     (r"tests/sim/host_level/fiber\.", [r"tests/sim/"],                [r"ucontext\.h"]),
     (r"tests/sim/",          CORE + [r"sluice/device\.hpp", r"tests/sim/", *ENGINE.values()],
-     [r"boost/", r"sys/mman\.h"]),
+     [r"boost/"]),
     (r"tests/system/api/",   [r"sluice/", r"tests/system/api/"],      SYSTEM),
     (r"tests/",              [r""],                                   TEST),
 ]
