@@ -30,8 +30,8 @@
 
 #include <sluice/types.hpp>
 
-#include "common/memory/region.hpp"
 #include "common/numeric/kernels.hpp"
+#include "worker/memory/region.hpp"
 
 namespace {
 

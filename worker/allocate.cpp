@@ -1,7 +1,7 @@
 // Memory for tensors: see sluice/memory.hpp.
 #include <sluice/memory.hpp>
 
-#include "common/memory/arena.hpp"
+#include "worker/memory/arena.hpp"
 
 namespace sluice {
 

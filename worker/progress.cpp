@@ -6,13 +6,13 @@
 
 #include "common/config/environment.hpp"
 #include "common/config/log.hpp"
-#include "common/memory/arena.hpp"
 #include "common/memory/thread_without_signals.hpp"
 #include "common/net/clock.hpp"
 #include "common/net/eal.hpp"
 #include "common/net/igmp.hpp"
 #include "common/protocol/packet.hpp"
 #include "worker/environment.hpp"
+#include "worker/memory/arena.hpp"
 
 namespace sluice {
 

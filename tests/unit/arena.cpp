@@ -1,6 +1,6 @@
 // Tensors where other ranks may read them: what is given out, given back and found, and what a
 // forked child has of it.
-#include "common/memory/arena.hpp"
+#include "worker/memory/arena.hpp"
 
 #include <algorithm>
 #include <array>

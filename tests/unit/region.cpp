@@ -1,5 +1,5 @@
 // Shared memory between processes: what its owner cannot do to who maps it, and what is refused.
-#include "common/memory/region.hpp"
+#include "worker/memory/region.hpp"
 
 #include <cerrno>
 #include <cstdio>

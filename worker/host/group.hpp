@@ -27,13 +27,13 @@
 #include "common/base/ids.hpp"
 #include "common/base/rank_set.hpp"
 #include "common/base/time.hpp"
-#include "common/memory/arena.hpp"
-#include "common/memory/region.hpp"
 #include "common/memory/unix_socket.hpp"
 #include "common/protocol/secret.hpp"
 #include "worker/host/board.hpp"
 #include "worker/host/mapped_board.hpp"
 #include "worker/known_as.hpp"
+#include "worker/memory/arena.hpp"
+#include "worker/memory/region.hpp"
 
 namespace sluice::worker::host {
 

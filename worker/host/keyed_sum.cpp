@@ -7,9 +7,9 @@
 #include <numeric>
 #include <utility>
 
-#include "common/memory/arena.hpp"
 #include "common/numeric/kernels.hpp"
 #include "common/numeric/magnitude.hpp"
+#include "worker/memory/arena.hpp"
 
 namespace sluice::worker::host {
 namespace {

@@ -1,4 +1,4 @@
-#include "common/memory/arena.hpp"
+#include "worker/memory/arena.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,4 @@
-#include "common/memory/region.hpp"
+#include "worker/memory/region.hpp"
 
 #include <bit>
 #include <cerrno>

@@ -29,7 +29,7 @@
 
 #include <sys/types.h>
 
-#include "common/memory/region.hpp"
+#include "worker/memory/region.hpp"
 
 namespace sluice::memory {
 
