@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
+#include <unordered_set>
 
 #include "aggregator/stream_memory.hpp"
 #include "common/base/limits.hpp"
@@ -218,6 +219,7 @@ Formation::Agreement Formation::agree(std::size_t buffers_claimed) const {
     session.encrypted |= (join.flags & wire::kJoinEncrypt) != 0;
   }
   session.authenticated |= session.encrypted;
+  session.has_hosts = have_hosts_in_common();
   if (session.history == 0) session.history = config_.history;
   if (session.streams == 0) session.streams = default_streams(session, buffers_claimed);
   assert(session.streams >= 1 && session.streams <= limits::kMaxStreams &&
@@ -225,6 +227,15 @@ Formation::Agreement Formation::agree(std::size_t buffers_claimed) const {
   // Of two ranks, as of a channel, one at most lacks what the other sends.
   if (session.ranks > 2) session.group = config_.groups.of(session.job);
   return {session, holder() != nullptr};
+}
+
+/// Whether two of them are on one host.
+bool Formation::have_hosts_in_common() const {
+  std::unordered_set<std::uint64_t> hosts;
+  return std::any_of(candidates_.begin(), candidates_.end(), [&](const auto& entry) {
+    const std::uint64_t host = entry.second.join.host;
+    return host != 0 && !hosts.insert(host).second;
+  });
 }
 
 /// Of a job that asks for no number, once its ranks and payload are known.

@@ -99,6 +99,7 @@ class Formation {
   Time forgotten_at(const Candidate& candidate) const;
   std::uint16_t default_streams(const Session& session, std::size_t buffers_claimed) const;
   std::size_t streams_with_room(const Session& session, std::size_t buffers_claimed) const;
+  bool have_hosts_in_common() const;
 
   JobRecord& record_;
   const EngineConfig& config_;

@@ -63,7 +63,8 @@ void Roster::welcome(Rank r, ControlPackets& out) const {
   packet.flags =
       static_cast<std::uint8_t>((resumed_ ? wire::kWelcomeResume : 0) |
                                 (session_.authenticated ? wire::kWelcomeAuthenticate : 0) |
-                                (session_.encrypted ? wire::kWelcomeEncrypt : 0));
+                                (session_.encrypted ? wire::kWelcomeEncrypt : 0) |
+                                (session_.has_hosts ? wire::kWelcomeHosts : 0));
   packet.keep_alive_ms = static_cast<std::uint16_t>(
       std::chrono::duration_cast<std::chrono::milliseconds>(config_.keep_alive_interval()).count());
   out.push(endpoints_[r.value], packet, record_.protection);

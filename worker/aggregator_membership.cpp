@@ -25,31 +25,28 @@ std::uint16_t streams_of_pair(const Session& session) {
 
 AggregatorMembership::AggregatorMembership(Progress& progress, Attachment& attachment,
                                            const JobOptions& options, worker::KnownAs known_as,
-                                           std::shared_ptr<const Secret> secret, Time now)
+                                           std::shared_ptr<const Secret> secret, std::uint64_t host,
+                                           Time now)
     : progress_(progress),
       attachment_(attachment),
       options_(options),
       known_as_(std::move(known_as)),
       secret_(std::move(secret)),
+      host_(host),
       config_(config_of_job()),
       deadline_(after(now, options.join_timeout)) {}
 
-AggregatorMembership::AggregatorMembership(const AggregatorMembership& of, const Pair& pair,
-                                           Time now)
+AggregatorMembership::AggregatorMembership(const AggregatorMembership& of,
+                                           worker::EngineConfig config)
     : progress_(of.progress_),
       attachment_(of.attachment_),
       options_(of.options_),
       known_as_(of.known_as_),
       secret_(of.secret_),
-      config_(of.config_of_pair(pair)),
+      host_(of.host_),
+      config_(std::move(config)),
       aggregators_(of.aggregators_),
-      deadline_(kNever) {
-  reserved_ = progress_.reserve_buffers(known_as_.name() + ": a channel from rank " +
-                                            std::to_string(pair.first.value) + " to rank " +
-                                            std::to_string(pair.second.value),
-                                        config_.streams, config_.history, secret_ != nullptr);
-  join(now);
-}
+      deadline_(kNever) {}
 
 AggregatorMembership::~AggregatorMembership() {
   if (reserved_) progress_.release_buffers(*reserved_);
@@ -73,6 +70,7 @@ worker::EngineConfig AggregatorMembership::config_of_job() const {
   config.secret = secret_;
   config.authenticate_packets = options_.authenticate_packets || options_.encrypt_packets;
   config.encrypt_packets = options_.encrypt_packets;
+  config.host = host_;
   config.build = build_id();
   config.unique = random_id;
   config.locate = [&attachment = attachment_](std::uint16_t shard, unsigned attempt) {
@@ -85,25 +83,43 @@ worker::EngineConfig AggregatorMembership::config_of_job() const {
   return config;
 }
 
-worker::EngineConfig AggregatorMembership::config_of_pair(const Pair& pair) const {
+worker::EngineConfig AggregatorMembership::config_of(const SomeRanks& some) const {
   const Session& session = engine_->session();
   worker::EngineConfig config = config_of_job();
-  config.job = pair.job;
-  config.alias = pair.alias;
-  config.rank = Rank{static_cast<std::uint16_t>(config_.rank == pair.first ? 0 : 1)};
-  config.ranks = 2;
+  config.job = some.job;
+  config.alias = some.alias;
+  config.rank = some.rank;
+  config.ranks = some.ranks;
+  config.host = 0;
   config.block_elements = session.block_elements;
   config.payload_bytes = session.payload_bytes;
-  config.streams = streams_of_pair(session);
-  config.history = limits::kChannelHistory;
-  config.join_timeout = kAsLongAsTheJobLives;
   config.authenticate_packets = session.authenticated;
   config.encrypt_packets = session.encrypted;
   return config;
 }
 
+std::unique_ptr<AggregatorMembership> AggregatorMembership::join_beside(const SomeRanks& some,
+                                                                        Time now) const {
+  std::unique_ptr<AggregatorMembership> joined(new AggregatorMembership(*this, config_of(some)));
+  joined->join(now);
+  return joined;
+}
+
+/// Messages go in packets.
 std::unique_ptr<Membership> AggregatorMembership::join_pair(const Pair& pair, Time now) {
-  return std::unique_ptr<Membership>(new AggregatorMembership(*this, pair, now));
+  const Rank end{static_cast<std::uint16_t>(rank() == pair.first ? 0 : 1)};
+  worker::EngineConfig config =
+      config_of({.job = pair.job, .alias = pair.alias, .rank = end, .ranks = 2});
+  config.streams = streams_of_pair(engine_->session());
+  config.history = limits::kChannelHistory;
+  config.join_timeout = kAsLongAsTheJobLives;
+  std::unique_ptr<AggregatorMembership> joined(new AggregatorMembership(*this, std::move(config)));
+  joined->reserved_ = progress_.reserve_buffers(
+      known_as_.name() + ": a channel from rank " + std::to_string(pair.first.value) + " to rank " +
+          std::to_string(pair.second.value),
+      joined->config_.streams, joined->config_.history, secret_ != nullptr);
+  joined->join(now);
+  return joined;
 }
 
 // --------------------------------------------------------------------------------------- joining

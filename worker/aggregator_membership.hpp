@@ -17,10 +17,11 @@ namespace sluice {
 
 class AggregatorMembership final : public Membership {
  public:
-  /// Begins to join. `options` are validated; `secret` may be null. The progress loop and its
-  /// attachment must outlive this object.
+  /// Begins to join. `options` are validated; `secret` may be null; `host`: see Join. The progress
+  /// loop and its attachment must outlive this object.
   AggregatorMembership(Progress& progress, Attachment& attachment, const JobOptions& options,
-                       worker::KnownAs known_as, std::shared_ptr<const Secret> secret, Time now);
+                       worker::KnownAs known_as, std::shared_ptr<const Secret> secret,
+                       std::uint64_t host, Time now);
   ~AggregatorMembership() override;
 
   State state() const override;
@@ -34,6 +35,16 @@ class AggregatorMembership final : public Membership {
   const Session& session() const override { return engine_->session(); }
   std::string waits_for() const override;
   std::vector<std::string> other_builds() const override { return engine_->other_builds(); }
+  /// Of some of the job's ranks, by their numbers in it.
+  struct SomeRanks {
+    std::uint32_t job = 0;
+    worker::KnownAs alias = {};
+    Rank rank = {};
+    std::uint16_t ranks = 1;
+  };
+  /// Begins to join a job of these with the settings of this one, at the same aggregators. Once
+  /// active.
+  std::unique_ptr<AggregatorMembership> join_beside(const SomeRanks& some, Time now) const;
   /// Throws kUnavailable where there are too few packet buffers.
   std::unique_ptr<Membership> join_pair(const Pair& pair, Time now) override;
 
@@ -74,10 +85,10 @@ class AggregatorMembership final : public Membership {
   std::vector<JobFigures::Path> paths() const override;
 
  private:
-  AggregatorMembership(const AggregatorMembership& of, const Pair& pair, Time now);
+  AggregatorMembership(const AggregatorMembership& of, worker::EngineConfig config);
 
   worker::EngineConfig config_of_job() const;
-  worker::EngineConfig config_of_pair(const Pair& pair) const;
+  worker::EngineConfig config_of(const SomeRanks& some) const;
   void find_aggregators(Time now);
   void join(Time now);
   void reserve(const std::string& whose);
@@ -88,6 +99,7 @@ class AggregatorMembership final : public Membership {
   const JobOptions options_;
   const worker::KnownAs known_as_;
   const std::shared_ptr<const Secret> secret_;
+  const std::uint64_t host_ = 0;
   worker::EngineConfig config_;
   std::vector<Endpoint> aggregators_;  // as far as they are found
   Time deadline_;                      // of finding them

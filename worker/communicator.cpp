@@ -10,6 +10,8 @@
 #include "worker/aggregator_membership.hpp"
 #include "worker/context.hpp"
 #include "worker/environment.hpp"
+#include "worker/hierarchy/host_id.hpp"
+#include "worker/hierarchy/membership.hpp"
 #include "worker/host/membership.hpp"
 #include "worker/op_request.hpp"
 #include "worker/sparse_sum.hpp"
@@ -139,17 +141,24 @@ std::unique_ptr<Membership> Communicator::Impl::begin_to_join(Attachment& attach
     const std::uint32_t mtu = context.mtu != 0 ? context.mtu : defaults::kVhostMtu;
     return std::make_unique<worker::host::Membership>(
         worker::host::Membership::Surroundings{
-            .host = context.host.empty() ? "localhost" : context.host,
+            .host = host_name(),
             .payload_bytes = payload_bytes_of(static_cast<std::uint16_t>(mtu)),
             .logger = progress_->logger()},
         options, known_as_, secret_, now);
   }
+  const std::uint64_t host =
+      progress_->options().host_level ? worker::hierarchy::host_id(host_name()) : 0;
   return std::make_unique<AggregatorMembership>(*progress_, attachment, options, known_as_, secret_,
-                                                now);
+                                                host, now);
+}
+
+const std::string& Communicator::Impl::host_name() const {
+  static const std::string unnamed = "localhost";
+  const std::string& name = progress_->options().host;
+  return name.empty() ? unnamed : name;
 }
 
 void Communicator::Impl::join() {
-  using State = Membership::State;
   const Time began = Progress::now();
   progress_->with_turn([&](Attachment& attachment, Time now) {
     progress_->joins_as(options.rank, now);
@@ -162,6 +171,27 @@ void Communicator::Impl::join() {
       throw;
     }
   });
+  try {
+    await_active();
+    if (session_.has_hosts) join_hosts();
+  } catch (const Error&) {
+    progress_->with_turn([&](Attachment&, Time) {
+      progress_->remove(*this);
+      membership_.reset();
+    });
+    throw;
+  }
+  progress_->with_turn([&](Attachment&, Time now) {
+    const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(now - began);
+    timeline_.instant(
+        "joined", TimelineFacts().add("took_ms", static_cast<std::uint64_t>(took.count())), now);
+  });
+  tell_builds();
+}
+
+/// Throws what ends the join instead.
+void Communicator::Impl::await_active() {
+  using State = Membership::State;
   State state = State::kJoining;
   const auto joined = [&] {
     progress_->with_turn([&](Attachment&, Time) { state = membership_->state(); });
@@ -183,17 +213,37 @@ void Communicator::Impl::join() {
       if (failure->code() == ErrorCode::kAggregatorLost)
         failure = with(*failure, attachment.rival_claims());
       timeline_.failed("join failed", *failure, now);
-      progress_->remove(*this);
-      membership_.reset();
     } else {
       session_ = membership_->session();
-      const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(now - began);
-      timeline_.instant(
-          "joined", TimelineFacts().add("took_ms", static_cast<std::uint64_t>(took.count())), now);
     }
   });
   if (failure) throw Error(*failure);
-  tell_builds();
+}
+
+/// The ranks tell each other which are on the same host; these sum among themselves from then on.
+void Communicator::Impl::join_hosts() {
+  std::uint64_t own = worker::hierarchy::host_id(host_name());
+  if (!progress_->options().host_level) own = 0;
+  std::vector<std::uint64_t> hosts(options.world_size);
+  const std::vector<std::uint64_t> counts(hosts.size(), 1);
+  Work told = start(
+      request(Collective::kAllGather, {&own, hosts.data(), ElementType::kInt64}, MoveOptions{}),
+      counts);
+  told.wait();
+  progress_->with_turn([&](Attachment&, Time now) {
+    std::unique_ptr<AggregatorMembership> whole(
+        static_cast<AggregatorMembership*>(membership_.release()));
+    auto membership = std::make_unique<worker::hierarchy::Membership>(
+        worker::hierarchy::Membership::Surroundings{.progress = *progress_,
+                                                    .host = host_name(),
+                                                    .join_timeout = options.join_timeout,
+                                                    .secret = secret_},
+        known_as_, worker::hierarchy::Placement(hosts), std::move(whole));
+    auto& joins = *membership;
+    membership_ = std::move(membership);
+    joins.join(now);
+  });
+  await_active();
 }
 
 /// A daemon of another build may do well; where something does not, that is the first question.

@@ -59,7 +59,10 @@ struct Communicator::Impl final : private Member {
   bool await(Done&& done, Time deadline, Says&& waits_for);
   void tell_wait(Time now);
   std::unique_ptr<Membership> begin_to_join(Attachment& attachment, Time now);
+  const std::string& host_name() const;
   void join();
+  void await_active();
+  void join_hosts();
   void tell_builds();
   void start(worker::OpRequest request, std::span<const std::uint64_t> counts, std::int32_t root,
              const std::shared_ptr<Work::State>& state);

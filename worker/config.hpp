@@ -43,7 +43,8 @@ struct EngineConfig {
   bool authenticate_packets = false;     ///< demands it of the session; needs the secret
   bool encrypt_packets = false;          ///< the same; authenticates them, too
 
-  std::string build;  ///< of this library, for people; empty: it is not told
+  std::uint64_t host = 0;  ///< ranks of one host have the same; 0: it has none in common
+  std::string build;       ///< of this library, for people; empty: it is not told
   /// Makes ids that nobody can guess; never 0.
   std::function<std::uint64_t()> unique;
 

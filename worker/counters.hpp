@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "common/protocol/drop_reason.hpp"
 
@@ -30,23 +31,36 @@ struct Counters {
   /// Calls f(name, value) for each but the drops.
   template <class F>
   void for_each(F&& f) const {
-    f("packets_received", packets_received);
-    f("packets_sent", packets_sent);
-    f("data_sent", data_sent);
-    f("data_resent", data_resent);
-    f("acks_sent", acks_sent);
-    f("probes_sent", probes_sent);
-    f("syncs_sent", syncs_sent);
-    f("timeouts", timeouts);
-    f("narrowed_by_loss", narrowed_by_loss);
-    f("narrowed_by_delay", narrowed_by_delay);
-    f("results_applied", results_applied);
-    f("results_early", results_early);
-    f("rounds_replayed", rounds_replayed);
-    f("rejoins", rejoins);
-    f("beacons_heard", beacons_heard);
-    f("ops_completed", ops_completed);
-    f("ops_failed", ops_failed);
+    for_each_member(
+        [&](std::string_view name, std::uint64_t Counters::*member) { f(name, this->*member); });
+  }
+  Counters& operator+=(const Counters& other) {
+    for_each_member(
+        [&](std::string_view, std::uint64_t Counters::*member) { this->*member += other.*member; });
+    drops += other.drops;
+    return *this;
+  }
+
+ private:
+  template <class F>
+  static void for_each_member(F&& f) {
+    f("packets_received", &Counters::packets_received);
+    f("packets_sent", &Counters::packets_sent);
+    f("data_sent", &Counters::data_sent);
+    f("data_resent", &Counters::data_resent);
+    f("acks_sent", &Counters::acks_sent);
+    f("probes_sent", &Counters::probes_sent);
+    f("syncs_sent", &Counters::syncs_sent);
+    f("timeouts", &Counters::timeouts);
+    f("narrowed_by_loss", &Counters::narrowed_by_loss);
+    f("narrowed_by_delay", &Counters::narrowed_by_delay);
+    f("results_applied", &Counters::results_applied);
+    f("results_early", &Counters::results_early);
+    f("rounds_replayed", &Counters::rounds_replayed);
+    f("rejoins", &Counters::rejoins);
+    f("beacons_heard", &Counters::beacons_heard);
+    f("ops_completed", &Counters::ops_completed);
+    f("ops_failed", &Counters::ops_failed);
   }
 };
 

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstring>
+
+#include "common/numeric/kernels.hpp"
 
 namespace sluice::worker {
 
@@ -47,6 +50,69 @@ void DeviceSide::publish(std::uint32_t chunks) {
   std::uint32_t was = word.load(std::memory_order_relaxed);
   while (was < chunks && !word.compare_exchange_weak(was, chunks, std::memory_order_release)) {
   }
+}
+
+// ------------------------------------------------------------- an op's tensors as a whole
+bool has_arrived(const OpRequest& request) {
+  if (!request.device) return true;
+  const DeviceSide side(*request.device);
+  const DevicePlan& plan = request.device->plan;
+  const std::uint32_t blocks = plan.held_blocks();
+  return side.has_bitmap() &&
+         (blocks == 0 || side.has_arrived(BlockIndex{plan.first_held() + blocks - 1}));
+}
+
+namespace {
+
+/// Calls f(first element, behind the last one) for each block from `first` on, so many, as far as
+/// it lies in [begin, end).
+template <class F>
+void for_each_block(const DevicePlan& plan, std::uint32_t first, std::uint32_t blocks,
+                    const ElementRange& within, F&& f) {
+  for (std::uint32_t block = first; block < first + blocks; ++block) {
+    const std::uint64_t begin = std::uint64_t{block} * plan.block_elements;
+    f(block, ElementRange{std::max(begin, within.begin),
+                          std::min(begin + plan.block_elements, within.end)});
+  }
+}
+
+}  // namespace
+
+/// Blocks that are zero have not been copied: they become so here, as they may be read beside
+/// others.
+void take_from_device(OpRequest& request) {
+  const DevicePlan& plan = request.device->plan;
+  const std::span<const std::uint64_t> nonzero = request.device->words.nonzero_blocks;
+  auto* const input = const_cast<std::byte*>(request.input);  // memory of the one that copies
+  const std::size_t size = element_bytes(request.type);
+  for_each_block(plan, plan.first_held(), plan.held_blocks(), {plan.held_begin, plan.held_end},
+                 [&](std::uint32_t block, const ElementRange& range) {
+                   if ((nonzero[block / 64] >> (block % 64) & 1) == 0)
+                     std::memset(input + (range.begin - plan.held_begin) * size, 0,
+                                 (range.end - range.begin) * size);
+                 });
+  request.nonzero_blocks = nonzero;
+  request.device.reset();
+}
+
+/// Of the sums it takes the blocks that are not zero, and clears the others by itself.
+void give_to_device(const OpRequest& request) {
+  const DevicePlan& plan = request.device->plan;
+  DeviceSide side(*request.device);
+  const std::size_t size = element_bytes(request.type);
+  for_each_block(
+      plan, plan.first_wanted(), plan.wanted_blocks(), {plan.wanted_begin, plan.wanted_end},
+      [&](std::uint32_t block, const ElementRange& range) {
+        std::uint64_t is_nonzero = 0;
+        const std::uint64_t elements = range.end - range.begin;
+        numeric::mark_nonzero_blocks({request.output + (range.begin - plan.wanted_begin) * size,
+                                      elements, static_cast<std::uint32_t>(elements), plan.type},
+                                     0, 1, &is_nonzero);
+        if (is_nonzero != 0) side.has_result(BlockIndex{block}, 1);
+      });
+  side.has_ended(BlockIndex{plan.first_wanted()},
+                 BlockIndex{plan.first_wanted() + plan.wanted_blocks()}, 1);
+  side.finish();
 }
 
 }  // namespace sluice::worker

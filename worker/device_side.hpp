@@ -46,4 +46,14 @@ class DeviceSide {
   std::uint32_t final_ = 0;          // chunks
 };
 
+// Of an op that begins once all of its tensor has come, and gives back all of it at its end: what
+// passes between the device and us is a tensor like any other then.
+
+/// True of a tensor that lies on no device.
+bool has_arrived(const OpRequest& request);
+/// What has arrived becomes the request's tensor, and its bitmap the caller's.
+void take_from_device(OpRequest& request);
+/// The sums are whole. Of a request as it was before it was taken.
+void give_to_device(const OpRequest& request);
+
 }  // namespace sluice::worker

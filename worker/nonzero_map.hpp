@@ -26,6 +26,7 @@ struct SearchLimits {
 struct ElementRange {
   std::uint64_t begin = 0;
   std::uint64_t end = 0;
+  friend bool operator==(const ElementRange&, const ElementRange&) = default;
 };
 
 class NonZeroMap {

@@ -82,9 +82,10 @@ std::int16_t Operation::load(BlockIndex b, std::byte* out) const {
   const std::size_t size = element_size();
   const std::uint64_t begin = first_element(b);
   const std::uint64_t end = begin + geometry_.elements_of(b);
-  if (request_.is_encoded()) {  // a reduction: all of it is held
-    return numeric::encode(geometry_.type, out, request_.input + begin * size, end - begin,
-                           rounder().of(b.value));
+  if (request_.is_encoded()) {  // of a reduction, all of the block is held
+    assert(held_.begin <= begin && end <= held_.end);
+    return numeric::encode(geometry_.type, out, request_.input + (begin - held_.begin) * size,
+                           end - begin, rounder().of(b.value));
   }
   const std::uint64_t from = std::clamp(held_.begin, begin, end);
   const std::uint64_t to = std::clamp(held_.end, from, end);

@@ -114,6 +114,7 @@ bool ShardMembership::on_challenge(const Endpoint& from, const wire::Challenge& 
   join.serial = packet.serial;
   join.generation = wanted_.generation;
   join.epoch = agreed_.epoch;
+  join.host = config_.host;
   join.rank = config_.rank.value;
   join.world_size = config_.ranks;
   join.streams = wanted_.streams;
@@ -183,6 +184,7 @@ bool ShardMembership::on_welcome(const Endpoint& from, const wire::Welcome& pack
                         .delivery_token = packet.delivery_token,
                         .authenticated = authenticated,
                         .encrypted = encrypted,
+                        .has_hosts = (packet.flags & wire::kWelcomeHosts) != 0,
                         .group = packet.group};
   const bool new_epoch = packet.epoch != agreed_.epoch;
   if (!addresses_.on_welcome(from, packet.incarnation)) return false;

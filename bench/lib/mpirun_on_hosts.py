@@ -34,7 +34,7 @@ def parse_arguments():
     arguments.add_workers(parser)
     arguments.add_rate(parser)
     parser.add_argument("command", nargs="+", help=argparse.SUPPRESS)
-    parser.set_defaults(aggregators=0, transport="af_packet", mtu=None)
+    parser.set_defaults(aggregators=0, transport="af_packet", mtu=None, ranks_per_host=1)
     options = parser.parse_args()
     arguments.refuse_transport(parser, options)
     return options

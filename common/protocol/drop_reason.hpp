@@ -60,6 +60,10 @@ class DropCounters {
     for (std::size_t i = 1; i < kDropReasonCount; ++i) sum += counts_[i];
     return sum;
   }
+  DropCounters& operator+=(const DropCounters& other) {
+    for (std::size_t i = 0; i < kDropReasonCount; ++i) counts_[i] += other.counts_[i];
+    return *this;
+  }
 
  private:
   std::array<std::uint64_t, kDropReasonCount> counts_{};

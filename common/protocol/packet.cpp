@@ -161,7 +161,8 @@ template <>
 DropReason Packet::check<wire::Welcome>() {
   if (const auto bad =
           check_flags(&wire::Welcome::flags,
-                      wire::kWelcomeResume | wire::kWelcomeAuthenticate | wire::kWelcomeEncrypt);
+                      wire::kWelcomeResume | wire::kWelcomeAuthenticate |
+                                                 wire::kWelcomeEncrypt | wire::kWelcomeHosts);
       bad != DropReason::kNone)
     return bad;
   const auto& w = as<wire::Welcome>();

@@ -21,6 +21,7 @@ struct Session {
   std::uint64_t delivery_token = 0;
   bool authenticated = false;  ///< every packet carries a trailer
   bool encrypted = false;      ///< packets that carry values are; then it is authenticated, too
+  bool has_hosts = false;      ///< some ranks are on the same host, as they say
   std::uint32_t group = 0;     ///< IPv4 multicast group to which results may go; 0: none
 
   /// Streams that a shard serves: those with s % shards == shard.

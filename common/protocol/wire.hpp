@@ -203,10 +203,11 @@ struct Join {
   std::uint8_t flags = 0;                          // kJoin...
   std::array<std::uint8_t, 16> challenge{};        // echoed from CHALLENGE
   U64 epoch;                                       // that this worker was welcomed to last; 0: none
+  U64 host;  // of this worker: those of one host have the same; 0: it has none in common
   std::array<std::uint8_t, kBuildBytes> build{};   // of the worker's library, for people
   std::array<std::uint8_t, kJobNameBytes> name{};  // of the job, for people
 };
-static_assert(sizeof(Join) == 176);
+static_assert(sizeof(Join) == 184);
 inline constexpr std::uint8_t kJoinNoProgress =
     1;  // no round has ended on any stream of this shard
 inline constexpr std::uint8_t kJoinAuthenticate = 2;  // packets of the session need a trailer
@@ -279,6 +280,7 @@ static_assert(sizeof(Welcome) == 104 && sizeof(Welcome) + kTrailerBytes <= kHand
 inline constexpr std::uint8_t kWelcomeResume = 1;
 inline constexpr std::uint8_t kWelcomeAuthenticate = 2;  // packets of the session carry trailers
 inline constexpr std::uint8_t kWelcomeEncrypt = 4;  // and values and their places are encrypted
+inline constexpr std::uint8_t kWelcomeHosts = 8;    // some ranks are on the same host
 
 struct Refused {
   Header header;

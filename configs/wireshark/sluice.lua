@@ -190,6 +190,7 @@ local Join = struct("", {
                  bits = {"no_progress", "authenticate", "encrypt"}}},
   {"challenge", bytes(16)},
   {"epoch", u64, hex},
+  {"host", u64, hex},
   {"build", text(24)},
   {"name", text(64)},
 })
@@ -241,7 +242,7 @@ local Welcome = struct("", {
   {"payload_bytes", u16, in_bytes},
   {"history", u8},
   {"flags", u8, {filter = "welcome.flags", hex = true,
-                 bits = {"resume", "authenticate", "encrypt"}}},
+                 bits = {"resume", "authenticate", "encrypt", "hosts"}}},
   {"lanes", u16},
   {"keep_alive_ms", u16, {unit = "ms"}},
   {"group", ipv4},
@@ -774,7 +775,7 @@ local kinds = {
     struct = Welcome, of_job = true,
     tells = "nonce {#nonce} gen {#generation} epoch {#epoch}",
     check = function(p, v)
-      demand(p, v.flags <= 7, "bad_flags")
+      demand(p, v.flags <= 15, "bad_flags")
       demand(p, v.streams >= 1 and v.streams <= 1024 and v.block_elements >= 1 and
                 v.block_elements <= 16384 and v.payload_bytes >= 508 and v.payload_bytes <= 9670 and
                 kHistories[v.history] and v.lanes >= 1 and v.lanes <= 8 and

@@ -112,6 +112,11 @@ class SystemTest(Stage, unittest.TestCase):
                 recorded.keep(self)
         return result
 
+    def environment(self, **settings):
+        """Ranks that have aggregators sum through these, unless a test is about hosts."""
+        level = {"SLUICE_HOST_LEVEL": 0} if settings.get("SLUICE_AGGREGATORS") else {}
+        return super().environment(**{**level, **settings})
+
     def start_daemon(self, *flags, **settings):
         """Of as many lanes on any machine, unless it is told."""
         settings.setdefault("SLUICE_AGGREGATOR_LANES", 2 if two_lanes else 1)
@@ -163,11 +168,12 @@ class SystemTest(Stage, unittest.TestCase):
 class NetworkTest(SystemTest):
     """Machines with af_packet ports behind a switch, each a network namespace; needs root."""
 
-    def make_network(self, workers, aggregators, mtu=None):
+    def make_network(self, workers, aggregators, mtu=None, ranks_per_host=1):
         home = af_packet.own_network_namespace()
         self.addCleanup(os.close, home)
         self.addCleanup(linux.enter_network_namespace, home)
         options = types.SimpleNamespace(mtu=mtu, rate=None, queue=None,
+                                        ranks_per_host=ranks_per_host,
                                         aggregators=aggregators, workers=workers)
         self.network = af_packet.AfPacket(options, self.place)
 

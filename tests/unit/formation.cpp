@@ -76,6 +76,21 @@ TEST_CASE("candidates agree on the smallest payload, and say who is absent until
   CHECK(!resumed);
 }
 
+TEST_CASE("candidates that name the same host are told that there are hosts") {
+  const auto has_hosts = [](std::uint64_t first, std::uint64_t second) {
+    Parts parts;
+    auto joins = std::array{parts.join(0), parts.join(1)};
+    joins[0].host = first;
+    joins[1].host = second;
+    for (const wire::Join& join : joins) CHECK(parts.comes(join) == DropReason::kNone);
+    return parts.formation.agree(0).session.has_hosts;
+  };
+  CHECK(has_hosts(7, 7));
+  CHECK(!has_hosts(7, 8));
+  CHECK(!has_hosts(0, 0));
+  CHECK(!has_hosts(0, 7));
+}
+
 TEST_CASE("the candidates are complete only while all of them say that they wait") {
   Parts parts;
   CHECK(parts.comes(parts.join(0)) == DropReason::kNone);

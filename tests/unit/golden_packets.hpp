@@ -20,6 +20,7 @@ inline constexpr std::uint64_t kNonce = 0x1112131415161718;
 inline constexpr std::uint64_t kIncarnation = 0x2122232425262728;
 inline constexpr std::uint64_t kGeneration = 0x3132333435363738;
 inline constexpr std::uint64_t kEpoch = 0x0102030405060708;
+inline constexpr std::uint64_t kHost = 0x6162636465666768;
 inline constexpr std::uint64_t kDeliveryToken = 0xa1a2a3a4a5a6a7a8;
 
 /// "53 4c 00*6": bytes in hexadecimal, a repeated one with its count.
@@ -102,13 +103,13 @@ inline const std::map<std::string, Bytes>& golden() {
     };
     return std::map<std::string, Bytes>{
         {"hello", hex(head("01", "80 00") + "18 17 16 15 14 13 12 11  03 00  08 00  00*100")},
-        {"join", hex(head("02", "b0 00") +
+        {"join", hex(head("02", "b8 00") +
                      "18 17 16 15 14 13 12 11  28 27 26 25 24 23 22 21"  // 16 nonce, incarnation
                      "  09 00*7  38 37 36 35 34 33 32 31"                // 32 serial, generation
                      "  03 00  08 00  10 00  00 01  c0 05"  // rank, world, streams, block, payload
                      "  01 00  02 00  04  01  cc*16"        // shard, shards, history, flags
-                     "  08 07 06 05 04 03 02 01"            // 80 epoch
-                     "  36 32 39 37 30 30 63 00*17  62 65 72 74 00*60")},  // 88 build, name
+                     "  08 07 06 05 04 03 02 01  68 67 66 65 64 63 62 61"  // 80 epoch, host
+                     "  36 32 39 37 30 30 63 00*17  62 65 72 74 00*60")},  // 96 build, name
         {"keep_alive", hex(head("03", "50 00") + kMember + "2a 00*7  07 00*7  05 00 00 80  00*28")},
         {"leave", hex(head("04", "48 00") + kMember +
                       "01 00*7  02 00*7  05 00*7  06 00*7"  // 32 abort, op, value_a, value_b

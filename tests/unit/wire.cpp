@@ -209,8 +209,9 @@ std::vector<FieldRow> layout() {
       ROW(Join, flags, 63, 1),
       ROW(Join, challenge, 64, 16),
       ROW(Join, epoch, 80, 8),
-      ROW(Join, build, 88, 24),
-      ROW(Join, name, 112, 64),
+      ROW(Join, host, 88, 8),
+      ROW(Join, build, 96, 24),
+      ROW(Join, name, 120, 64),
       ROW(KeepAlive, member, 0, 32),
       ROW(KeepAlive, number, 32, 8),
       ROW(KeepAlive, heard, 40, 8),
@@ -440,6 +441,7 @@ TEST_CASE("JOIN") {
   built.flags = wire::kJoinNoProgress;
   built.challenge.fill(0xcc);
   built.epoch = kEpoch;
+  built.host = kHost;
   set_text(built.build, "629700c");
   set_text(built.name, "bert");
   CHECK(raw(built) == golden().at("join"));
@@ -461,6 +463,7 @@ TEST_CASE("JOIN") {
   CHECK(join.flags == wire::kJoinNoProgress);
   CHECK(join.challenge[15] == 0xcc);
   CHECK(join.epoch == kEpoch);
+  CHECK(join.host == kHost);
 }
 
 TEST_CASE("KEEPALIVE") {
@@ -1052,7 +1055,7 @@ TEST_CASE("every field out of its range is dropped under the right reason") {
     CHECK(parse(with(result, 72 + 10, uint8_t{2})) == DropReason::kBadLength);  // but is there
     CHECK(parse(with(golden().at("join"), 63, uint8_t{8})) == DropReason::kBadFlags);
     CHECK(parse(with(golden().at("leave"), 32, uint8_t{2})) == DropReason::kBadFlags);
-    CHECK(parse(with(golden().at("welcome"), 71, uint8_t{8})) == DropReason::kBadFlags);
+    CHECK(parse(with(golden().at("welcome"), 71, uint8_t{16})) == DropReason::kBadFlags);
     CHECK(parse(with(golden().at("status"), 48, uint8_t{2})) == DropReason::kBadFlags);
     CHECK(parse(with(golden().at("join"), 63, uint8_t{3})) == DropReason::kNone);
     CHECK(parse(with(golden().at("leave"), 32, uint8_t{0})) == DropReason::kNone);

@@ -63,11 +63,12 @@ Engine::Engine(Config config, Board& board)
 OpNumber Engine::submit(const OpRequest& request, std::vector<Part> parts, bool belongs_to_last) {
   assert(!request.keyed && !request.device && (!belongs_to_last || next_number_ > 0));
   const OpNumber number = belongs_to_last ? next_number_ - 1 : next_number_++;
-  SharesOptions options{.ranks = config_.ranks,
-                        .of_job = static_cast<std::uint16_t>(mates()),
-                        .op = number,
-                        .block_elements = block_elements(request),
-                        .limits = {config_.least_piece_bytes, config_.sizes.slot_bytes}};
+  SharesOptions options{
+      .ranks = config_.ranks,
+      .divisor = config_.divisor != 0 ? config_.divisor : static_cast<std::uint16_t>(mates()),
+      .op = number,
+      .block_elements = block_elements(request),
+      .limits = {config_.least_piece_bytes, config_.sizes.slot_bytes}};
   ops_.push_back({request, Shares(request, std::move(parts), std::move(options)), number});
   if (state_ == State::kOver) end();
   return number;

@@ -36,8 +36,9 @@ namespace sluice::worker::host {
 
 struct Config {
   KnownAs alias;            ///< for messages
-  std::vector<Rank> ranks;  ///< of this host, rising: all of the job
+  std::vector<Rank> ranks;  ///< of this host, rising
   LocalRank self = 0;
+  std::uint16_t divisor = 0;  ///< of averages: how many ranks the job has; 0: all are here
   BoardSizes sizes;
   std::size_t least_piece_bytes = std::size_t{4} << 10;
   /// Elements of a block of such an op, which wants so many, or 0: of its encoding, and of the bit

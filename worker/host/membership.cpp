@@ -1,11 +1,9 @@
 #include "worker/host/membership.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "common/base/version.hpp"
-#include "common/numeric/kernels.hpp"
 #include "common/protocol/geometry.hpp"
 #include "worker/device_side.hpp"
 
@@ -29,64 +27,6 @@ Session session_of(std::uint32_t job, std::uint16_t ranks, std::uint16_t block_e
   return session;
 }
 
-// ---- Tensors on a device: what passes between it and us is a tensor of ours, once all has come.
-bool has_arrived(const OpRequest& request) {
-  if (!request.device) return true;
-  const DeviceSide side(*request.device);
-  const DevicePlan& plan = request.device->plan;
-  const std::uint32_t blocks = plan.held_blocks();
-  return side.has_bitmap() &&
-         (blocks == 0 || side.has_arrived(BlockIndex{plan.first_held() + blocks - 1}));
-}
-
-/// Calls f(first element, behind the last one) for each block from `first` on, so many, as far as
-/// it lies in [begin, end).
-template <class F>
-void for_each_block(const DevicePlan& plan, std::uint32_t first, std::uint32_t blocks,
-                    const ElementRange& within, F&& f) {
-  for (std::uint32_t block = first; block < first + blocks; ++block) {
-    const std::uint64_t begin = std::uint64_t{block} * plan.block_elements;
-    f(block, ElementRange{std::max(begin, within.begin),
-                          std::min(begin + plan.block_elements, within.end)});
-  }
-}
-
-/// Blocks that are zero have not been copied: they become so here, as they may be read beside
-/// others.
-void read_from_device(OpRequest& request) {
-  const DevicePlan& plan = request.device->plan;
-  const std::span<const std::uint64_t> nonzero = request.device->words.nonzero_blocks;
-  auto* const input = const_cast<std::byte*>(request.input);  // memory of the one that copies
-  const std::size_t size = element_bytes(request.type);
-  for_each_block(plan, plan.first_held(), plan.held_blocks(), {plan.held_begin, plan.held_end},
-                 [&](std::uint32_t block, const ElementRange& range) {
-                   if ((nonzero[block / 64] >> (block % 64) & 1) == 0)
-                     std::memset(input + (range.begin - plan.held_begin) * size, 0,
-                                 (range.end - range.begin) * size);
-                 });
-  request.nonzero_blocks = nonzero;
-}
-
-/// Of the sums it takes the blocks that are not zero, and clears the others by itself.
-void give_to_device(const OpRequest& request) {
-  const DevicePlan& plan = request.device->plan;
-  DeviceSide side(*request.device);
-  const std::size_t size = element_bytes(request.type);
-  for_each_block(
-      plan, plan.first_wanted(), plan.wanted_blocks(), {plan.wanted_begin, plan.wanted_end},
-      [&](std::uint32_t block, const ElementRange& range) {
-        std::uint64_t is_nonzero = 0;
-        const std::uint64_t elements = range.end - range.begin;
-        numeric::mark_nonzero_blocks({request.output + (range.begin - plan.wanted_begin) * size,
-                                      elements, static_cast<std::uint32_t>(elements), plan.type},
-                                     0, 1, &is_nonzero);
-        if (is_nonzero != 0) side.has_result(BlockIndex{block}, 1);
-      });
-  side.has_ended(BlockIndex{plan.first_wanted()},
-                 BlockIndex{plan.first_wanted() + plan.wanted_blocks()}, 1);
-  side.finish();
-}
-
 std::vector<Rank> first_ranks(std::uint16_t count) {
   std::vector<Rank> ranks;
   for (std::uint16_t rank = 0; rank < count; ++rank) ranks.push_back(Rank{rank});
@@ -96,28 +36,47 @@ std::vector<Rank> first_ranks(std::uint16_t count) {
 }  // namespace
 
 // --------------------------------------------------------------------------------------- joining
-Membership::Membership(Surroundings surroundings, const JobOptions& options, KnownAs known_as,
+Membership::Membership(Surroundings surroundings, Ranks ranks, KnownAs known_as,
                        std::shared_ptr<const Secret> secret, Time now)
     : surroundings_(std::move(surroundings)),
       known_as_(std::move(known_as)),
       secret_(std::move(secret)),
-      ranks_(first_ranks(options.world_size)),
-      self_(options.rank),
-      session_(session_of(options.job, options.world_size, options.block_elements,
-                          surroundings_.payload_bytes)),
-      join_timeout_(options.join_timeout),
-      deadline_(after(now, options.join_timeout)) {
+      ranks_(std::move(ranks)),
+      session_(session_of(ranks_.job, static_cast<std::uint16_t>(ranks_.all.size()),
+                          ranks_.block_elements, surroundings_.payload_bytes)),
+      deadline_(after(now, ranks_.join_timeout)) {
   form(now);
 }
+
+Membership::Ranks Membership::ranks_of(const JobOptions& options) {
+  return {.job = options.job,
+          .all = first_ranks(options.world_size),
+          .self = options.rank,
+          .of_job = options.world_size,
+          .block_elements = options.block_elements,
+          .join_timeout = options.join_timeout,
+          .advice =
+              "ranks of several hosts need aggregators: set ContextOptions::aggregators or "
+              "SLUICE_AGGREGATORS"};
+}
+
+Membership::Membership(Surroundings surroundings, const JobOptions& options, KnownAs known_as,
+                       std::shared_ptr<const Secret> secret, Time now)
+    : Membership(std::move(surroundings), ranks_of(options), std::move(known_as), std::move(secret),
+                 now) {}
 
 Membership::Membership(const Membership& of, const Pair& pair, Time now)
     : surroundings_(of.surroundings_),
       known_as_(pair.alias),
       secret_(of.secret_),
-      ranks_(first_ranks(2)),
-      self_(of.rank() == pair.first ? 0 : 1),
+      ranks_({.job = pair.job,
+              .all = first_ranks(2),
+              .self = static_cast<LocalRank>(of.rank() == pair.first ? 0 : 1),
+              .of_job = 2,
+              .block_elements = of.session_.block_elements,
+              .join_timeout = of.ranks_.join_timeout,
+              .advice = of.ranks_.advice}),
       session_(session_of(pair.job, 2, of.session_.block_elements, of.session_.payload_bytes)),
-      join_timeout_(of.join_timeout_),
       deadline_(kAsLongAsTheJobLives) {
   form(now);
 }
@@ -131,8 +90,8 @@ GroupConfig Membership::group_config() const {
   config.alias = known_as_;
   config.job = session_.job;
   config.host = surroundings_.host;
-  config.ranks = ranks_;
-  config.self = self_;
+  config.ranks = ranks_.all;
+  config.self = ranks_.self;
   config.directory = sockets_directory();
   config.secret = secret_;
   config.build = build_id();
@@ -155,7 +114,7 @@ void Membership::form(Time now) {
 void Membership::start() {
   const BoardSizes sizes;
   session_.generation = group_->nonce();
-  board_.emplace(sizes, group_->memory(), self_,
+  board_.emplace(sizes, group_->memory(), ranks_.self,
                  MappedBoard::Calls{
                      .find_region = [this](LocalRank mate,
                                            std::uint64_t id) { return group_->region(mate, id); },
@@ -163,8 +122,9 @@ void Membership::start() {
                      .part = [this] { tell_stopped(); }});
   Config config;
   config.alias = known_as_;
-  config.ranks = ranks_;
-  config.self = self_;
+  config.ranks = ranks_.all;
+  config.self = ranks_.self;
+  config.divisor = ranks_.of_job;
   config.sizes = sizes;
   config.block_elements = [this](ElementType type, std::uint16_t wanted) -> std::uint32_t {
     return fitting_block_elements(session_, wanted, type);
@@ -219,12 +179,20 @@ std::vector<Part> Membership::parts_of(const OpRequest& request,
 
 OpNumber Membership::submit(const OpRequest& request, std::span<const std::uint64_t> counts,
                             Time now) {
+  return submit({.request = request, .counts = {counts.begin(), counts.end()}, .parts = {}}, now);
+}
+
+OpNumber Membership::submit(const OpRequest& request, std::vector<Part> parts, Time now) {
+  return submit({.request = request, .counts = {}, .parts = std::move(parts)}, now);
+}
+
+OpNumber Membership::submit(Waiting&& called, Time now) {
   const OpNumber op = next_op_++;
   if (!engine_) {
     completions_.push_back({.op = op, .statistics = {}, .error = failure_->of_op(op)});
     return op;
   }
-  waiting_.push_back({request, {counts.begin(), counts.end()}});
+  waiting_.push_back(std::move(called));
   begin_waiting(now);
   if (over())
     collect(now);
@@ -248,18 +216,18 @@ void Membership::begin_waiting(Time now) {
   while (!keyed_ && !waiting_.empty()) {
     const bool is_over = engine_->state() == Engine::State::kOver;
     if (!is_over && !has_arrived(waiting_.front().request)) return;
-    const Waiting next = std::move(waiting_.front());
+    Waiting next = std::move(waiting_.front());
     waiting_.pop_front();
     if (next.request.keyed && !is_over) {
       keyed_ =
-          std::make_unique<KeyedSum>(next.request, session_, RankOf{rank().value, session_.ranks});
+          std::make_unique<KeyedSum>(next.request, session_, RankOf{ranks_.self, session_.ranks});
       submit_step(now);
     } else {
       OpRequest request = next.request;
       request.keyed.reset();  // it is refused
-      if (request.device) read_from_device(request);
-      request.device.reset();
-      const OpNumber op = engine_->submit(request, parts_of(request, next.counts));
+      if (request.device) take_from_device(request);
+      const OpNumber op = engine_->submit(
+          request, next.parts ? *std::move(next.parts) : parts_of(request, next.counts));
       if (next.request.device && !is_over) on_device_.emplace(op, next.request);
     }
   }
@@ -391,12 +359,11 @@ void Membership::look_at_group(Time now) {
     if (group_->state() == Group::State::kFormed) return start();
     if (now < deadline_) return;
     const std::string problem = group_->problem().empty() ? "" : " (" + group_->problem() + ")";
-    return fail(Error(ErrorCode::kFormationFailed,
-                      known_as_.name() + ": rank " + known_as_.text_of(group_->missing()) +
-                          " did not join on this host within " +
-                          std::to_string(join_timeout_.count()) + " ms" + problem +
-                          "; ranks of several hosts need aggregators: set "
-                          "ContextOptions::aggregators or SLUICE_AGGREGATORS"));
+    return fail(Error(ErrorCode::kFormationFailed, known_as_.name() + ": rank " +
+                                                       known_as_.text_of(group_->missing()) +
+                                                       " did not join on this host within " +
+                                                       std::to_string(ranks_.join_timeout.count()) +
+                                                       " ms" + problem + "; " + ranks_.advice));
   }
   for (const LocalRank mate : group_->take_lost()) engine_->lost(mate, now);
   if (engine_->pending_ops() == 0) group_->forget_retired();

@@ -1,5 +1,6 @@
-// A membership in a job whose ranks are all on one host: they find each other (group.hpp) and sum
-// among themselves (engine.hpp), with no aggregator.
+// A membership in a job whose ranks are all on one host, or in what the ranks of one host have of a
+// larger job (worker/hierarchy): they find each other (group.hpp) and sum among themselves
+// (engine.hpp), with no aggregator.
 #pragma once
 
 #include <deque>
@@ -28,8 +29,22 @@ class Membership final : public sluice::Membership {
     std::shared_ptr<spdlog::logger> logger;  ///< never null
   };
 
-  /// Begins to join. `options` are validated; `secret` may be null.
+  /// Who sums here, of what job.
+  struct Ranks {
+    std::uint32_t job = 0;  ///< its id, which no other job of this user's host has
+    std::vector<Rank> all;  ///< rising, by the numbers in which errors speak of them
+    LocalRank self = 0;
+    std::uint16_t of_job = 1;  ///< so many the whole job has, by which an average divides
+    std::uint16_t block_elements = 0;
+    std::chrono::milliseconds join_timeout;
+    std::string advice;  ///< what else to do where they do not find each other
+  };
+
+  /// Begins to join a job that is all on this host. `options` are validated; `secret` may be null.
   Membership(Surroundings surroundings, const JobOptions& options, KnownAs known_as,
+             std::shared_ptr<const Secret> secret, Time now);
+  /// The same of some ranks of a job.
+  Membership(Surroundings surroundings, Ranks ranks, KnownAs known_as,
              std::shared_ptr<const Secret> secret, Time now);
   ~Membership() override = default;
 
@@ -41,7 +56,7 @@ class Membership final : public sluice::Membership {
     return engine_ ? engine_->abort_info() : abort_info_;
   }
   std::uint32_t job() const override { return session_.job; }
-  Rank rank() const override { return ranks_[self_]; }
+  Rank rank() const override { return ranks_.all[ranks_.self]; }
   std::uint16_t ranks() const override { return session_.ranks; }
   const Session& session() const override { return session_; }
   std::string waits_for() const override;
@@ -49,6 +64,8 @@ class Membership final : public sluice::Membership {
 
   OpNumber submit(const OpRequest& request, std::span<const std::uint64_t> counts,
                   Time now) override;
+  /// The same, of what each rank holds and wants. Neither of pairs nor of tensors on a device.
+  OpNumber submit(const OpRequest& request, std::vector<Part> parts, Time now);
   void set_timeout(OpNumber op, const OpTimeout& timeout) override;
   std::vector<Completion> take_completions() override;
   bool has_completions() const override { return !completions_.empty(); }
@@ -70,8 +87,16 @@ class Membership final : public sluice::Membership {
   void count_on(const Counters& before) override { counters_ = before; }
 
  private:
+  struct Waiting {
+    OpRequest request;
+    std::vector<std::uint64_t> counts;
+    std::optional<std::vector<Part>> parts;  ///< none: by the counts
+  };
+
+  static Ranks ranks_of(const JobOptions& options);
   Membership(const Membership& of, const Pair& pair, Time now);
 
+  OpNumber submit(Waiting&& called, Time now);
   void form(Time now);
   void start();
   void fail(const Error& error, const std::optional<AbortInfo>& why = std::nullopt);
@@ -90,10 +115,8 @@ class Membership final : public sluice::Membership {
   const Surroundings surroundings_;
   const KnownAs known_as_;
   const std::shared_ptr<const Secret> secret_;
-  std::vector<Rank> ranks_;
-  LocalRank self_ = 0;
+  const Ranks ranks_;
   Session session_;
-  const std::chrono::milliseconds join_timeout_;
   Time deadline_;  // of joining
   bool has_left_ = false;
   std::optional<Error> failure_;  // before there is an engine
@@ -109,10 +132,6 @@ class Membership final : public sluice::Membership {
 
   /// A sum of pairs that is under way, and the ops behind it, which wait for its end; or those
   /// behind one whose tensor has not come from a device yet, that one included.
-  struct Waiting {
-    OpRequest request;
-    std::vector<std::uint64_t> counts;
-  };
   std::unique_ptr<KeyedSum> keyed_;
   OpNumber keyed_number_ = 0;
   std::deque<Waiting> waiting_;

@@ -278,21 +278,21 @@ void Shares::sum_blocks(std::uint32_t first, const ElementRange& range) {
   if (added == 0) return write_zeros(range);
   const std::uint64_t elements = length(range);
   std::byte* const sum = accumulator_.get();
-  if (kernels_.combine_zero && added < options_.of_job) kernels_.combine_zero(sum, elements);
+  if (kernels_.combine_zero && added < options_.ranks.size()) kernels_.combine_zero(sum, elements);
   std::int16_t scale = 0;
   if (wire_type_.is_scaled()) {
-    kernels_.store(sum, sum, elements, options_.of_job);
+    kernels_.store(sum, sum, elements, options_.divisor);
     scale = numeric::encode(wire_type_, encoded_.data(), sum, elements,
                             rounding(numeric::Rounder::kAggregator, range));
   } else if (is_encoded_) {
-    kernels_.store(encoded_.data(), sum, elements, options_.of_job);
+    kernels_.store(encoded_.data(), sum, elements, options_.divisor);
   }
   for_each_output(range, [&](LocalRank, const ElementRange& some, std::byte* out) {
     const std::uint64_t from = some.begin - range.begin;
     if (is_encoded_)
       numeric::decode(wire_type_, out, encoded_.data(), {elements, from, length(some)}, scale);
     else
-      kernels_.store(out, sum + from * accumulator_size_, length(some), options_.of_job);
+      kernels_.store(out, sum + from * accumulator_size_, length(some), options_.divisor);
   });
 }
 

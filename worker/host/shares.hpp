@@ -34,8 +34,8 @@ struct PieceLimits {
 
 /// What the sums of an op depend on beside its request.
 struct SharesOptions {
-  std::vector<Rank> ranks;   ///< of this host, in the job
-  std::uint16_t of_job = 1;  ///< so many ranks the job has
+  std::vector<Rank> ranks;    ///< of this host, in the job
+  std::uint16_t divisor = 1;  ///< of averages: how many ranks the job has
   OpNumber op = 0;
   /// Of a block in which the op's elements are encoded, or not, if they are all zero.
   std::uint32_t block_elements = 256;

@@ -10,18 +10,20 @@ import subprocess
 
 import linux
 
+from .vhost import host_name
+
 DEFAULT_MTU = 1500
 PORT = "port0"  # every host's interface
+UPLINK = "uplink"  # that of a host whose ranks have one each, on top of it
 UDP_PORT = 4747
 ETHERNET_HEADER = 14
 SECOND = 100  # as ip(8) counts a bridge's times
-DEVICE = f"net_af_packet0,iface={PORT}"
 QUIET_IPV6 = "/proc/sys/net/ipv6/conf/default/disable_ipv6"
 CONGESTION_CONTROL = "/proc/sys/net/ipv4/tcp_congestion_control"
 
 
 class AfPacket:
-    device = DEVICE
+    driver = "net_af_packet0"
     ranks_meet_at = None  # each is on a host of its own, without TCP
 
     def __init__(self, options, directory):
@@ -33,7 +35,10 @@ class AfPacket:
         self.switch = own_network_namespace()
         self._make_switch()
         self.aggregator_hosts = [self._add_host(f"a{m}") for m in range(options.aggregators)]
-        self.worker_hosts = [self._add_host(f"w{r}") for r in range(options.workers)]
+        self.ranks_per_host = options.ranks_per_host
+        hosts = [self._add_worker_host(first, options.workers)
+                 for first in range(0, options.workers, self.ranks_per_host)]
+        self.worker_hosts = [hosts[rank // self.ranks_per_host] for rank in range(options.workers)]
 
     def _make_switch(self):
         """Multicast goes to all ports until the querier's first queries could be answered, in the
@@ -51,6 +56,26 @@ class AfPacket:
         self._link_to_switch(PORT, name)
         return host
 
+    def _add_worker_host(self, first, workers):
+        """Of ranks from `first` on, as many as a host has."""
+        ranks = range(first, min(first + self.ranks_per_host, workers))
+        if self.ranks_per_host == 1:
+            return self._add_host(f"w{first}")
+        linux.enter_new_network_namespace()
+        silence_kernel()
+        host = own_network_namespace()
+        self._link_to_switch(UPLINK, f"w{first}")
+        linux.enter_network_namespace(host)
+        for rank in ranks:
+            ip("link", "add", "link", UPLINK, "name", self._port(rank), "type", "macvlan",
+               "mode", "bridge")
+            ip("link", "set", self._port(rank), "up")
+        linux.enter_network_namespace(self.switch)
+        return host
+
+    def _port(self, rank):
+        return f"port{rank % self.ranks_per_host}"
+
     def add_port(self, shard, port):
         """Another interface of an aggregator's host, called `port` there."""
         linux.enter_network_namespace(self.aggregator_hosts[shard])
@@ -62,7 +87,7 @@ class AfPacket:
         for rank, host in enumerate(self.worker_hosts):
             linux.enter_network_namespace(host)
             write(CONGESTION_CONTROL, "reno")
-            ip("address", "add", worker_ip(rank), "dev", PORT)
+            ip("address", "add", worker_ip(rank), "dev", self._port(rank))
             ip("link", "set", "lo", "up")
         linux.enter_network_namespace(self.switch)
 
@@ -96,15 +121,16 @@ class AfPacket:
         return ",".join(f"{aggregator_ip(m)}:{UDP_PORT}" for m in range(len(self.aggregator_hosts)))
 
     def aggregator_arguments(self, shard):
-        return ["--port", self.device, "--address", f"{aggregator_ip(shard)}/16",
+        return ["--port", f"{self.driver},iface={PORT}", "--address", f"{aggregator_ip(shard)}/16",
                 "--port-mtu", str(self.mtu), "--udp-port", str(UDP_PORT)]
 
     def aggregator_namespace(self, shard):
         return self.aggregator_hosts[shard]
 
     def worker_environment(self, rank):
-        return {"SLUICE_MTU": str(self.mtu), "SLUICE_PORT": self.device,
-                "SLUICE_ADDRESS": worker_ip(rank)}
+        return {"SLUICE_MTU": str(self.mtu), "SLUICE_ADDRESS": worker_ip(rank),
+                "SLUICE_PORT": f"{self.driver},iface={self._port(rank)}",
+                "SLUICE_HOST": host_name(rank, self.ranks_per_host)}
 
     def worker_namespace(self, rank):
         return self.worker_hosts[rank]

@@ -3,13 +3,11 @@
 Such packets leave a host past its queueing discipline, so the switch shapes both ways: what comes
 from a host waits at an intermediate device (ifb) of its own.
 """
-from .af_packet import PORT, AfPacket, ip, run
-
-DEVICE = f"net_af_xdp0,iface={PORT}"
+from .af_packet import AfPacket, ip, run
 
 
 class AfXdp(AfPacket):
-    device = DEVICE
+    driver = "net_af_xdp0"
 
     def _shape_what_leaves_the_host(self, port):
         pass

@@ -40,6 +40,9 @@ def make_parser():
     add("--aggregators", type=whole_number(0, 64), default=1, metavar="M",
         help="aggregator daemons that share the streams, 1 to 64 (default 1); 0: none, and the "
              "ranks sum among themselves in memory that they share")
+    add("--ranks-per-host", type=whole_number(1, 256), metavar="L",
+        help="ranks that are on a host together, 1 to 256, and sum among themselves; the last host "
+             "may have fewer (default 1; all, where there are no aggregators)")
     add("--transport", choices=["vhost", "af_packet", "af_xdp"], default="vhost",
         help="vhost: vhost-user sockets, for any user (default); af_packet: one network namespace "
              "per host behind a bridge, for root; af_xdp: the same hosts, through AF_XDP sockets")
@@ -84,6 +87,8 @@ def parse(argv):
     if not options.command:
         parser.error("which program? local-cluster [options] -- PROGRAM [ARGS...]")
     refuse_what_cannot_work(parser, options)
+    if options.ranks_per_host is None:
+        options.ranks_per_host = 1 if options.aggregators else options.workers
     checkout.use_build(options.build)
     options.aggregator = checkout.find_program(checkout.build, "sluice-aggregator")
     if options.aggregator is None:
@@ -99,6 +104,12 @@ def refuse_what_cannot_work(parser, options):
     refuse_transport(parser, options)
     if options.aggregators == 0 and (options.transport != "vhost" or options.mtu is not None):
         parser.error("--aggregators 0: there is no packet, and so no --transport and no --mtu")
+    if options.aggregators == 0 and (options.ranks_per_host or options.workers) < options.workers:
+        parser.error(f"--ranks-per-host {options.ranks_per_host}: ranks of several hosts need "
+                     "aggregators")
+    if options.transport == "af_xdp" and (options.ranks_per_host or 1) > 1:
+        parser.error(f"--ranks-per-host {options.ranks_per_host}: the ranks of a host share its "
+                     "link, which --transport af_xdp cannot")
     if options.transport == "vhost" and options.workers > LOCAL_WORKERS_MAX and options.aggregators:
         parser.error(f"--workers {options.workers}: over vhost each aggregator has ports for "
                      f"{LOCAL_WORKERS_MAX} ranks, and every rank needs one at each; more ranks "

@@ -87,10 +87,16 @@ class Cluster:
         for rank in range(self.options.workers):
             environment = dict(
                 self.environment, **for_all, **self.transport.worker_environment(rank),
-                SLUICE_RANK=str(rank), RANK=str(rank), LOCAL_RANK=str(rank))
+                SLUICE_RANK=str(rank), RANK=str(rank), LOCAL_RANK=str(rank),
+                SLUICE_LOCAL_WORLD_SIZE=str(self.ranks_of_host(rank)))
             self.ranks.append(self.children.start(
                 f"rank {rank}", self.options.command, environment, self.show_rank(rank),
                 self.transport.worker_namespace(rank)))
+
+    def ranks_of_host(self, rank):
+        per_host = self.options.ranks_per_host
+        first = rank // per_host * per_host
+        return min(per_host, self.options.workers - first)
 
     def launcher_environment(self):
         """As torchrun sets it, for programs of PyTorch. Those of a launcher around us must not come

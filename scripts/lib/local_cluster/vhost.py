@@ -6,9 +6,15 @@ import processes
 DEFAULT_MTU = 9000
 
 
+def host_name(rank, ranks_per_host):
+    """SLUICE_HOST. Other clusters of this machine may have the same job."""
+    return f"cluster-{os.getpid()}-{rank // ranks_per_host}"
+
+
 class Vhost:
     def __init__(self, options, directory):
         self.mtu = options.mtu or DEFAULT_MTU
+        self.ranks_per_host = options.ranks_per_host
         self.directories = [os.path.join(directory, f"a{m}") for m in range(options.aggregators)]
         for path in self.directories:
             os.mkdir(path, 0o700)
@@ -25,8 +31,7 @@ class Vhost:
         return None
 
     def worker_environment(self, rank):
-        # Other clusters of this machine may have the same job without aggregators, too.
-        return {"SLUICE_MTU": str(self.mtu), "SLUICE_HOST": f"cluster-{os.getpid()}"}
+        return {"SLUICE_MTU": str(self.mtu), "SLUICE_HOST": host_name(rank, self.ranks_per_host)}
 
     def worker_namespace(self, rank):
         return None

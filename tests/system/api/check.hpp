@@ -36,7 +36,11 @@ void check_says_both(const Error& error, const std::string& field, const std::st
 struct Setting {
   Context& context;
   JobOptions job;               ///< rank and world size; scenarios choose the job's id
-  bool has_aggregators = true;  ///< else the ranks sum among themselves
+  bool has_aggregators = true;  ///< through which some sum; else all do among themselves
+
+  /// Some ranks of a host sum among themselves, and hosts through aggregators: an op's statistics
+  /// are those of what the rank carries for its host.
+  bool has_hosts = false;
 
   Communicator join(std::uint32_t id) const {
     JobOptions options = job;

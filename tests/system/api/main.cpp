@@ -117,6 +117,17 @@ bool is_chosen(const std::vector<std::string>& names, const Scenario& scenario) 
   return false;
 }
 
+Setting setting_of(Context& context, const JobOptions& job, bool has_aggregators) {
+  std::int32_t ranks = job.local_world_size;  // of the host that has the most
+  ReduceOptions largest;
+  largest.reduction = Reduction::kMax;
+  Communicator(context, job).all_reduce(std::span(&ranks, 1), largest).wait();
+  return {.context = context,
+          .job = job,
+          .has_aggregators = has_aggregators && (job.world_size == 1 || ranks < job.world_size),
+          .has_hosts = has_aggregators && ranks > 1 && ranks < job.world_size};
+}
+
 int run(const std::vector<std::string>& names) {
   const JobOptions job = JobOptions::from_environment();
   const char* doing = "good_guest";
@@ -124,11 +135,12 @@ int run(const std::vector<std::string>& names) {
     good_guest();
     const ContextOptions options = ContextOptions::from_environment();
     Context context(options);
+    const Setting setting = setting_of(context, job, !options.aggregators.empty());
     int ran = 0;
     for (const Scenario& scenario : kScenarios) {
       if (!is_chosen(names, scenario) || job.world_size < scenario.least_ranks) continue;
       doing = scenario.name;
-      scenario.run({context, job, !options.aggregators.empty()});
+      scenario.run(setting);
       ++ran;
     }
     doing = "the choice";

@@ -146,7 +146,8 @@ void gathers_of_equal_parts(const Setting& setting) {
   work.wait();
   check(same<float>(output, expected.all), "all_gather of equal parts");
   const OpStatistics cost = work.statistics();
-  check(cost.blocks_sent <= count / job.block_elements(ElementType::kFloat32) + 2,
+  check(setting.has_hosts ||
+            cost.blocks_sent <= count / job.block_elements(ElementType::kFloat32) + 2,
         "a rank sends its own part only");
 }
 

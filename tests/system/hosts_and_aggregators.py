@@ -1,0 +1,85 @@
+"""Hosts of several ranks under aggregators: the ranks of a host sum among themselves, and hosts
+through the aggregators. Whatever becomes of one of them, all others are told who and why."""
+import os
+import signal
+
+import harness
+
+LONG = 600_000  # ms: a time-out that would fail the test if it were what ends a wait
+RANKS_PER_HOST = 2
+
+
+class HostsTest(harness.SystemTest):
+    def start_rank(self, rank, ranks, daemon, *command, **settings):
+        host = f"test-{os.getpid()}-{rank // RANKS_PER_HOST}"
+        return super().start_rank(rank, ranks, daemon, *command,
+                                  **{"SLUICE_HOST": host, "SLUICE_HOST_LEVEL": 1,
+                                     "RANKS_PER_HOST": RANKS_PER_HOST, **settings})
+
+    def fails(self, rank, code, *sayings):
+        self.refuses(rank, 3, f"^rank \\d+: {code}", *sayings)
+
+
+class Sums(HostsTest):
+    def test_jobs_beside_each_other(self):
+        daemon = self.start_daemon()
+        jobs = [self.start_steady_job(ranks, daemon, elements=elements, in_flight=in_flight)
+                for ranks, elements, in_flight in ((1, 1000, 1), (2, 20, 4), (4, 300_000, 3),
+                                                   (5, 70_000, 2))]
+        for job in jobs:
+            self.end_steady_job(job)
+
+    def test_of_a_job_with_a_secret(self):
+        secrets = os.path.join(self.place, "secrets")
+        with open(os.open(secrets, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as file:
+            file.write("* of-sixteen-letters\n")
+        daemon = self.start_daemon("--secret-file", secrets)
+        job = self.start_steady_job(4, daemon, SLUICE_SECRET="of-sixteen-letters",
+                                    SLUICE_ENCRYPT_PACKETS=1)
+        self.end_steady_job(job)
+
+    def test_ranks_that_are_by_themselves(self):
+        """One that may not share memory is a host of its own."""
+        daemon = self.start_daemon()
+        ranks = [self.start_rank(rank, 3, daemon, "steady_job", os.path.join(self.place, "stop"),
+                                 20_000, 1, SLUICE_HOST=f"test-{os.getpid()}",
+                                 SLUICE_HOST_LEVEL=0 if rank == 2 else 1)
+                 for rank in range(3)]
+        for rank in ranks:
+            rank.wait_to_say("under way")
+            rank.stop_file = os.path.join(self.place, "stop")
+        self.end_steady_job(ranks)
+
+    def test_an_aggregator_that_comes_back(self):
+        daemon = self.start_daemon()
+        job = self.start_steady_job(4, daemon, elements=200_000, in_flight=2,
+                                    SLUICE_AGGREGATOR_TIMEOUT_MS=LONG)
+        self.restart(daemon)
+        self.end_steady_job(job)
+
+
+class Failures(HostsTest):
+    def test_a_killed_rank_is_named_on_all_hosts(self):
+        daemon = self.start_daemon()
+        for dead, elements in ((0, 100_000), (3, 50), (2, 1_000_000)):
+            job = self.start_steady_job(4, daemon, elements=elements, in_flight=2, SLUICE_JOB=7)
+            job[dead].send(signal.SIGKILL)
+            del job[dead]
+            for rank in job:
+                self.ends_with(rank, 3, f"worker lost about rank {dead}: "
+                               f"job 7: rank {dead} is lost")
+        self.end_steady_job(self.start_steady_job(4, daemon, SLUICE_JOB=7))
+
+    def test_a_stopped_rank_is_named_when_the_time_of_the_op_is_over(self):
+        daemon = self.start_daemon("--liveness-timeout-ms", str(LONG))
+        job = self.start_steady_job(4, daemon, elements=100_000, SLUICE_OP_TIMEOUT_MS=3000,
+                                    SLUICE_JOB=7)
+        job[1].send(signal.SIGSTOP)
+        for rank in (job[0], job[2], job[3]):
+            self.ends_with(rank, 3, "op timed out", "job 7: ")
+        job[1].send(signal.SIGCONT)
+        self.ends_with(job[1], 3, "job 7: ")
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,253 @@
+// The steps of an op over hosts, without engines: what each of them sums is summed here, and what
+// comes of it must be what the op gives without hosts.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "tests/unit/catch.hpp"
+#include "worker/hierarchy/steps.hpp"
+
+using namespace sluice;
+using namespace sluice::worker;
+using namespace sluice::worker::hierarchy;
+using wire::Collective;
+
+namespace {
+
+using Element = std::int32_t;
+using Elements = std::vector<Element>;
+using Counts = std::vector<std::uint64_t>;
+
+constexpr Element kUntouched = -7;
+
+Session session_of(std::uint16_t ranks) {
+  Session session;
+  session.ranks = ranks;
+  session.streams = 4;
+  session.block_elements = 16;
+  session.payload_bytes = 1472;
+  return session;
+}
+
+/// Sums what the requests of some ranks hold, as an engine does.
+void sum(const std::vector<const OpRequest*>& of_rank) {
+  const ElementRange whole{0, of_rank.front()->element_count};
+  Elements sums(whole.end);
+  for (const OpRequest* request : of_rank) {
+    REQUIRE(request->element_count == whole.end);
+    const ElementRange held = request->held.value_or(whole);
+    REQUIRE((held.begin <= held.end && held.end <= whole.end));
+    const auto* input = reinterpret_cast<const Element*>(request->input);
+    for (std::uint64_t i = held.begin; i < held.end; ++i) sums[i] += input[i - held.begin];
+  }
+  for (const OpRequest* request : of_rank) {
+    auto* output = reinterpret_cast<Element*>(request->output);
+    std::uint64_t last = 0;
+    for (const ElementRange& range : request->wanted.value_or(std::vector{whole})) {
+      REQUIRE((last <= range.begin && range.begin <= range.end && range.end <= whole.end));
+      last = range.end;
+      output = std::copy(sums.begin() + static_cast<std::ptrdiff_t>(range.begin),
+                         sums.begin() + static_cast<std::ptrdiff_t>(range.end), output);
+    }
+  }
+}
+
+struct RankMemory {
+  OpRequest request;
+  Elements input, output;
+};
+
+std::uint64_t elements_of(const std::vector<ElementRange>& ranges) {
+  std::uint64_t elements = 0;
+  for (const ElementRange& range : ranges) elements += range.end - range.begin;
+  return elements;
+}
+
+/// A rank's op, with what it holds drawn by rank and place alone.
+RankMemory call(Collective collective, std::uint16_t root, std::uint16_t rank, std::uint16_t ranks,
+                const Counts& counts, bool in_place) {
+  RankMemory memory;
+  OpRequest& request = memory.request;
+  request.collective = collective;
+  request.type = ElementType::kInt32;
+  request.root = root;
+  lay_out(request, {rank, ranks}, counts);
+  const ElementRange whole{0, request.element_count};
+  const ElementRange held = request.held.value_or(whole);
+  for (std::uint64_t i = held.begin; i < held.end; ++i)
+    memory.input.push_back(i / 16 % 3 == 0 ? 0 : static_cast<Element>(i * 31 + rank * 1009 + 1));
+  memory.output.assign(elements_of(request.wanted.value_or(std::vector{whole})), kUntouched);
+  if (in_place) memory.output = memory.input;
+  request.output = reinterpret_cast<std::byte*>(memory.output.data());
+  request.input = in_place ? request.output : reinterpret_cast<std::byte*>(memory.input.data());
+  return memory;
+}
+
+struct Hosts {
+  Placement placement;
+  std::vector<std::unique_ptr<Steps>> steps = {};
+
+  void gather() {
+    for (std::uint16_t host = 0; host < placement.hosts(); ++host) {
+      std::vector<const OpRequest*> requests;
+      for (const Rank rank : placement.ranks_of(host)) {
+        const Steps::OfHost& gather = steps[rank.value]->gather();
+        REQUIRE(gather.parts.size() == placement.ranks_of(host).size());
+        REQUIRE(gather.parts[placement.local_rank_of(rank)].held == gather.request.held);
+        REQUIRE(gather.parts[placement.local_rank_of(rank)].wanted == gather.request.wanted);
+        requests.push_back(&gather.request);
+      }
+      sum(requests);
+    }
+  }
+  void between() {
+    for (std::uint16_t column = 0; column < placement.columns(); ++column) {
+      std::vector<const OpRequest*> requests;
+      for (const Rank rank : placement.column(column))
+        requests.push_back(&steps[rank.value]->between().value());
+      sum(requests);
+    }
+  }
+  void spread() {
+    for (std::uint16_t host = 0; host < placement.hosts(); ++host) {
+      std::vector<const OpRequest*> requests;
+      for (const Rank rank : placement.ranks_of(host))
+        requests.push_back(&steps[rank.value]->spread().request);
+      sum(requests);
+    }
+  }
+};
+
+/// Each rank is somewhere; ranks of a host need not be neighbours.
+Placement draw_placement(std::mt19937_64& random, std::uint16_t ranks) {
+  const std::uint64_t hosts = 1 + random() % ranks;
+  std::vector<std::uint64_t> host_of(ranks);
+  for (std::uint64_t& host : host_of) host = random() % (hosts + 1);  // 0: on one of its own
+  return Placement(host_of);
+}
+
+Counts draw_counts(std::mt19937_64& random, Collective collective, std::uint16_t ranks) {
+  std::size_t parts = 1;
+  if (collective == Collective::kAllToAll)
+    parts = std::size_t{ranks} * ranks;
+  else if (collective == Collective::kReduceScatter || collective == Collective::kAllGather ||
+           collective == Collective::kGather || collective == Collective::kScatter)
+    parts = ranks;
+  Counts counts(parts);
+  for (std::uint64_t& count : counts) count = random() % 4 == 0 ? 0 : random() % 200;
+  return counts;
+}
+
+void check(std::mt19937_64& random, Collective collective) {
+  const auto ranks = static_cast<std::uint16_t>(1 + random() % 9);
+  const auto root = static_cast<std::uint16_t>(random() % ranks);
+  Counts counts = draw_counts(random, collective, ranks);
+  if (collective == Collective::kBarrier) counts = {0};
+  const bool in_place = collective == Collective::kAllReduce && random() % 2 == 0;
+  std::vector<RankMemory> direct, by_hosts;
+  for (std::uint16_t rank = 0; rank < ranks; ++rank) {
+    direct.push_back(call(collective, root, rank, ranks, counts, in_place));
+    by_hosts.push_back(call(collective, root, rank, ranks, counts, in_place));
+  }
+  std::vector<const OpRequest*> all;
+  for (const RankMemory& memory : direct) all.push_back(&memory.request);
+  sum(all);
+
+  Hosts hosts{draw_placement(random, ranks)};
+  for (std::uint16_t rank = 0; rank < ranks; ++rank)
+    hosts.steps.push_back(std::make_unique<Steps>(by_hosts[rank].request, counts, hosts.placement,
+                                                  Rank{rank}, session_of(ranks)));
+  hosts.gather();
+  hosts.between();
+  hosts.spread();
+  for (std::uint16_t rank = 0; rank < ranks; ++rank) {
+    CAPTURE(name(collective), ranks, rank, hosts.placement.hosts(), hosts.placement.columns());
+    REQUIRE(by_hosts[rank].output == direct[rank].output);
+    if (!in_place) REQUIRE(by_hosts[rank].input == direct[rank].input);
+  }
+}
+
+TEST_CASE("every collective gives over hosts what it gives without them") {
+  std::mt19937_64 random(36);
+  for (int round = 0; round < 300; ++round)
+    for (const Collective collective :
+         {Collective::kAllReduce, Collective::kReduce, Collective::kReduceScatter,
+          Collective::kBroadcast, Collective::kAllGather, Collective::kGather, Collective::kScatter,
+          Collective::kAllToAll, Collective::kBarrier})
+      check(random, collective);
+}
+
+TEST_CASE("shares are whole blocks, and all blocks but their last are as long") {
+  const std::vector<std::uint64_t> hosts{7, 7, 7, 9, 9, 9};
+  std::vector<bool> has(100);
+  for (std::uint16_t rank = 0; rank < 6; ++rank) {
+    RankMemory memory = call(Collective::kAllReduce, 0, rank, 6, {16 * 99 + 5}, false);
+    const Steps steps(memory.request, Counts{16 * 99 + 5}, Placement(hosts), Rank{rank},
+                      session_of(6));
+    const ElementRange held = steps.between()->held.value();
+    CHECK(held.begin % 16 == 0);
+    CHECK((held.end % 16 == 0 || held.end == 16 * 99 + 5));
+    CHECK(steps.blocks() >= 33);
+    CHECK(steps.blocks() <= 34);
+    for (std::uint64_t block = held.begin / 16; block * 16 < held.end; ++block) has[block] = true;
+  }
+  CHECK(std::all_of(has.begin(), has.end(), [](bool b) { return b; }));
+}
+
+TEST_CASE("an average of floats is divided on the host, and only what travels is encoded") {
+  const std::vector<std::uint64_t> hosts{7, 7, 9, 9};
+  std::vector<float> tensor(100);
+  OpRequest request;
+  request.reduction = Reduction::kAverage;
+  request.encoding = Encoding::kInt8;
+  request.rounding_seed = 3;
+  lay_out(request, {0, 4}, Counts{100});
+  request.input = request.output = reinterpret_cast<std::byte*>(tensor.data());
+  const Steps steps(request, Counts{100}, Placement(hosts), Rank{0}, session_of(4));
+  CHECK(steps.gather().request.reduction == Reduction::kAverage);
+  CHECK(steps.gather().request.encoding == Encoding::kNone);
+  CHECK(steps.between()->reduction == Reduction::kSum);
+  CHECK(steps.between()->encoding == Encoding::kInt8);
+  CHECK(steps.between()->rounding_seed == 3);
+  CHECK(steps.spread().request.reduction == Reduction::kSum);
+  CHECK(steps.spread().request.encoding == Encoding::kNone);
+}
+
+TEST_CASE("what is not summed by hosts moves nothing in its steps") {
+  const std::vector<std::uint64_t> hosts{7, 7, 9, 9};
+  Elements tensor(100, 5);
+  OpRequest request;
+  request.type = ElementType::kInt32;
+  request.reduction = Reduction::kAverage;
+  lay_out(request, {2, 4}, Counts{100});
+  request.input = request.output = reinterpret_cast<std::byte*>(tensor.data());
+  CHECK(!sums_by_hosts(request));
+  const Steps steps(request, Counts{100}, Placement(hosts), Rank{2}, session_of(4));
+  for (const OpRequest* step :
+       {&steps.gather().request, &*steps.between(), &steps.spread().request}) {
+    CHECK(elements_of(step->wanted.value()) == 0);
+    if (step != &steps.gather().request) CHECK(step->held.value() == ElementRange{});
+  }
+  CHECK(steps.gather().parts[0].held == ElementRange{});
+  CHECK(steps.between()->reduction == Reduction::kAverage);  // or ranks would not disagree
+  request.reduction = Reduction::kSum;
+  CHECK(sums_by_hosts(request));
+}
+
+TEST_CASE(
+    "hosts are numbered by their lowest ranks, and the one with the fewest sets the columns") {
+  const std::vector<std::uint64_t> told{0, 5, 8, 5, 0, 8, 8};
+  const Placement placement{told};
+  CHECK(placement.hosts() == 4);
+  CHECK(placement.ranks_of(1) == std::vector{Rank{1}, Rank{3}});
+  CHECK(placement.ranks_of(2) == std::vector{Rank{2}, Rank{5}, Rank{6}});
+  CHECK(placement.host_of(Rank{4}) == 3);
+  CHECK(placement.local_rank_of(Rank{6}) == 2);
+  CHECK(placement.columns() == 1);
+  CHECK(placement.column(0) == std::vector{Rank{0}, Rank{1}, Rank{2}, Rank{4}});
+}
+
+}  // namespace

@@ -1,0 +1,220 @@
+#include "worker/hierarchy/steps.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "worker/memory/arena.hpp"
+#include "common/protocol/geometry.hpp"
+
+namespace sluice::worker::hierarchy {
+namespace {
+
+using wire::Collective;
+
+std::uint64_t length(const ElementRange& range) {
+  return range.end - range.begin;
+}
+
+std::uint64_t length(const std::vector<ElementRange>& ranges) {
+  std::uint64_t elements = 0;
+  for (const ElementRange& range : ranges) elements += length(range);
+  return elements;
+}
+
+/// What both have; where they have nothing in common, nothing.
+ElementRange common(const ElementRange& a, const ElementRange& b) {
+  const ElementRange both{std::max(a.begin, b.begin), std::min(a.end, b.end)};
+  return both.begin < both.end ? both : ElementRange{};
+}
+
+std::vector<ElementRange> common(const std::vector<ElementRange>& ranges, const ElementRange& b) {
+  std::vector<ElementRange> all;
+  for (const ElementRange& range : ranges)
+    if (const ElementRange both = common(range, b); length(both) != 0) all.push_back(both);
+  return all;
+}
+
+/// From the first element of either to the last.
+ElementRange hull(const ElementRange& a, const ElementRange& b) {
+  if (length(a) == 0) return b;
+  if (length(b) == 0) return a;
+  return {std::min(a.begin, b.begin), std::max(a.end, b.end)};
+}
+
+/// The same elements, in as few ranges as there can be.
+std::vector<ElementRange> merged(std::vector<ElementRange> ranges) {
+  std::erase_if(ranges, [](const ElementRange& range) { return length(range) == 0; });
+  std::ranges::sort(ranges, {}, &ElementRange::begin);
+  std::vector<ElementRange> all;
+  for (const ElementRange& range : ranges)
+    if (all.empty() || all.back().end < range.begin)
+      all.push_back(range);
+    else
+      all.back().end = std::max(all.back().end, range.end);
+  return all;
+}
+
+/// Where a range lies in a tensor of these elements alone, one range behind the other. It lies in
+/// one of them.
+ElementRange packed(const std::vector<ElementRange>& ranges, const ElementRange& range) {
+  std::uint64_t before = 0;
+  for (const ElementRange& each : ranges) {
+    if (range.begin >= each.begin && range.end <= each.end)
+      return {before + (range.begin - each.begin), before + (range.end - each.begin)};
+    before += length(each);
+  }
+  return {};
+}
+
+/// A column's part of the blocks.
+ElementRange share_of(std::uint64_t elements, std::uint32_t block_elements, std::uint16_t column,
+                      std::uint16_t columns) {
+  const std::uint64_t blocks = (elements + block_elements - 1) / block_elements;
+  const auto begin_of = [&](std::uint64_t number) {
+    const std::uint64_t block =
+        blocks / columns * number + std::min<std::uint64_t>(number, blocks % columns);
+    return std::min(block * block_elements, elements);
+  };
+  return {begin_of(column), begin_of(column + std::uint64_t{1})};
+}
+
+}  // namespace
+
+bool sums_by_hosts(const OpRequest& request) {
+  return !request.keyed && (request.reduction != Reduction::kAverage || is_float(request.type));
+}
+
+void Steps::Deallocate::operator()(std::byte* memory) const {
+  memory::Arena::of_process().deallocate(memory);
+}
+
+Steps::Memory Steps::allocate(std::uint64_t elements) const {
+  if (elements == 0) return nullptr;
+  return Memory(memory::Arena::of_process().allocate(elements * element_bytes_));
+}
+
+Steps::HostPart Steps::part_of(const OpRequest& request, std::span<const std::uint64_t> counts,
+                               std::span<const Rank> ranks, std::uint16_t of_job) {
+  const ElementRange whole{0, request.element_count};
+  HostPart part;
+  for (const Rank rank : ranks) {
+    OpRequest of_rank;
+    of_rank.collective = request.collective;
+    of_rank.root = request.root;
+    lay_out(of_rank, {rank.value, of_job}, counts);
+    part.held = hull(part.held, of_rank.held.value_or(whole));
+    const Ranges wanted = of_rank.wanted.value_or(Ranges{whole});
+    part.wanted.insert(part.wanted.end(), wanted.begin(), wanted.end());
+    part.of_rank.push_back({of_rank.held, std::move(of_rank.wanted)});
+  }
+  part.wanted = merged(std::move(part.wanted));
+  return part;
+}
+
+void Steps::HostPart::clear() {
+  held = {};
+  wanted.clear();
+  for (host::Part& part : of_rank) part = {.held = ElementRange{}, .wanted = Ranges{}};
+}
+
+Steps::Steps(const OpRequest& request, std::span<const std::uint64_t> counts,
+             const Placement& placement, Rank self, const Session& session)
+    : element_bytes_(element_bytes(request.type)) {
+  const std::uint16_t column = placement.local_rank_of(self);
+  const std::uint16_t columns = placement.columns();
+  const std::uint32_t block_elements =
+      fitting_block_elements(session, request.block_elements, request.tensor_type());
+  HostPart ours =
+      part_of(request, counts, placement.ranks_of(placement.host_of(self)), placement.ranks());
+  if (!sums_by_hosts(request)) ours.clear();
+  const auto share = [&](std::uint16_t number) {
+    if (number >= columns) return ElementRange{};
+    return share_of(request.element_count, block_elements, number, columns);
+  };
+  blocks_ = (length(share(column)) + block_elements - 1) / block_elements;
+  const ElementRange held = common(ours.held, share(column));
+  const Ranges wanted = common(ours.wanted, share(column));
+
+  // What travels is encoded, and that alone.
+  gather_.request = spread_.request = request;
+  for (OfHost* const step : {&gather_, &spread_}) {
+    step->request.encoding = Encoding::kNone;
+    step->request.rounding_seed = 0;
+    step->request.device.reset();
+    step->request.keyed.reset();
+  }
+  gather_.parts = ours.of_rank;
+  for (std::uint16_t mate = 0; mate < gather_.parts.size(); ++mate) {
+    const ElementRange of_mate = common(ours.held, share(mate));
+    gather_.parts[mate].wanted.emplace();
+    if (length(of_mate) != 0) gather_.parts[mate].wanted->push_back(of_mate);
+  }
+  gather_.request.wanted = gather_.parts[column].wanted;
+
+  OpRequest& spread = spread_.request;
+  if (spread.collective != Collective::kBarrier) spread.collective = Collective::kAllGather;
+  spread.reduction = Reduction::kSum;
+  spread.nonzero_blocks = {};
+  spread.element_count = length(ours.wanted);
+  const ElementRange whole{0, request.element_count};
+  for (std::uint16_t mate = 0; mate < ours.of_rank.size(); ++mate) {
+    const Ranges of_mate = common(ours.wanted, share(mate));
+    host::Part part;
+    part.held = of_mate.empty() ? ElementRange{}
+                                : hull(packed(ours.wanted, of_mate.front()),
+                                       packed(ours.wanted, of_mate.back()));
+    part.wanted.emplace();
+    for (const ElementRange& range : ours.of_rank[mate].wanted.value_or(Ranges{whole}))
+      if (length(range) != 0) part.wanted->push_back(packed(ours.wanted, range));
+    spread_.parts.push_back(std::move(part));
+  }
+  spread.held = spread_.parts[column].held;
+  spread.wanted = spread_.parts[column].wanted;
+
+  if (column < columns) {
+    between_ = request;
+    between_->held = held;
+    between_->wanted = wanted;
+    // The hosts have divided already: their sums could be too large for 16 bits.
+    if (between_->reduction == Reduction::kAverage && sums_by_hosts(request))
+      between_->reduction = Reduction::kSum;
+    between_->nonzero_blocks = {};
+    between_->device.reset();
+    if (between_->keyed) {
+      between_->keyed->keys = {};
+      between_->keyed->sums = &no_sums_;
+    }
+  }
+  place(request, held, wanted);
+}
+
+/// Where our share lies. If the caller wants the whole tensor, it has its place there.
+void Steps::place(const OpRequest& request, const ElementRange& held, const Ranges& wanted) {
+  const bool holds_what_it_wants = wanted == Ranges{held};
+  const bool is_in_output = !request.wanted && holds_what_it_wants;
+  std::byte* sums = nullptr;
+  std::byte* results = nullptr;
+  if (is_in_output) {
+    sums = results = request.output + held.begin * element_bytes_;
+  } else {
+    held_ = allocate(length(held));
+    sums = results = held_.get();
+    if (!holds_what_it_wants) {
+      wanted_ = allocate(length(wanted));
+      results = wanted_.get();
+    }
+  }
+  gather_.request.output = sums;
+  if (between_) {
+    between_->input = sums;
+    between_->output = results;
+  }
+  spread_.request.input = results;
+}
+
+void Steps::set_timeout(const OpTimeout& timeout) {
+  gather_.request.timeout = spread_.request.timeout = timeout;
+  if (between_) between_->timeout = timeout;
+}
+
+}  // namespace sluice::worker::hierarchy

@@ -1,0 +1,85 @@
+// One op of a job whose hosts have several ranks, in three steps:
+//
+//   gather   the ranks of a host sum among themselves: each of those that carry gets the host's sum
+//            of its share of the tensor;
+//   between  the ranks of all hosts that carry the same share, a column, sum it through the
+//            aggregators;
+//   spread   the ranks of a host give each other the shares.
+//
+// A share is a run of blocks. It does not matter which collective it is: each is a sum of one
+// tensor of which a rank holds some elements and wants some (op_request.hpp). A host holds what its
+// ranks hold, and wants what they want.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "common/base/ids.hpp"
+#include "common/protocol/session.hpp"
+#include "worker/hierarchy/placement.hpp"
+#include "worker/host/shares.hpp"
+#include "worker/op_request.hpp"
+
+namespace sluice::worker::hierarchy {
+
+/// Whether an op's sum may be made of the hosts' sums. Else all ranks go through the aggregators,
+/// and the steps show but that all have called it: of integers an average's sum may be too large
+/// for their type, and pairs are not cut into shares yet.
+bool sums_by_hosts(const OpRequest& request);
+
+class Steps {
+ public:
+  /// An op among the ranks of a host, and what each of them holds and wants.
+  struct OfHost {
+    OpRequest request;
+    std::vector<host::Part> parts;
+  };
+
+  /// Of rank `self`, whose request is laid out by these counts and checked for the session. Throws
+  /// kUnavailable if there is no memory for a share.
+  Steps(const OpRequest& request, std::span<const std::uint64_t> counts, const Placement& placement,
+        Rank self, const Session& session);
+
+  const OfHost& gather() const { return gather_; }
+  /// None of a rank that carries nothing.
+  const std::optional<OpRequest>& between() const { return between_; }
+  const OfHost& spread() const { return spread_; }
+  /// Of our share.
+  std::uint64_t blocks() const { return blocks_; }
+  void set_timeout(const OpTimeout& timeout);
+
+ private:
+  using Ranges = std::vector<ElementRange>;
+  /// What the ranks of a host hold and want together.
+  struct HostPart {
+    std::vector<host::Part> of_rank;
+    ElementRange held;  ///< from the first to the last: what lies between counts as zero
+    Ranges wanted;      ///< rising, apart
+
+    void clear();  ///< nobody holds or wants anything
+  };
+  /// From memory that the host's other ranks can reach, where there is some.
+  struct Deallocate {
+    void operator()(std::byte* memory) const;
+  };
+  using Memory = std::unique_ptr<std::byte, Deallocate>;
+
+  static HostPart part_of(const OpRequest& request, std::span<const std::uint64_t> counts,
+                          std::span<const Rank> ranks, std::uint16_t of_job);
+  Memory allocate(std::uint64_t elements) const;
+  void place(const OpRequest& request, const ElementRange& held, const Ranges& wanted);
+
+  const std::size_t element_bytes_;
+  OfHost gather_;
+  std::optional<OpRequest> between_;
+  OfHost spread_;
+  std::uint64_t blocks_ = 0;
+  KeyedSums no_sums_;     // of pairs that only show that all have called it
+  Memory held_, wanted_;  // of our share, where it does not lie in the caller's output
+};
+
+}  // namespace sluice::worker::hierarchy
