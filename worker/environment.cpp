@@ -56,10 +56,10 @@ const std::vector<Row<ContextOptions>>& context_rows() {
        " are on one host."},
       {"SLUICE_HOST", "ContextOptions::host", "",
        text(&O::host, "name of 1..32 letters, digits, '.', '_' and '-'", check_host_name),
-       "What host this is, for ranks that find each other without aggregators; empty: this"
-       " machine."},
+       "What host this is, for ranks that sum in memory which they share; empty: this machine."},
       {"SLUICE_HOST_LEVEL", "ContextOptions::host_level", "", on_off(&O::host_level),
-       "Let the ranks of one host sum among themselves; off: every job needs aggregators."},
+       "Sum among the ranks of this host first; off: the rank is a host of its own, and needs"
+       " aggregators."},
       {"SLUICE_PORT", "ContextOptions::port", "", text(&O::port, "DPDK device string"),
        "Network port, as net_af_packet0,iface=veth1 or 0000:3b:00.0; not used where every"
        " aggregator is a vhost directory."},

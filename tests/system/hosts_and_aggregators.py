@@ -2,6 +2,7 @@
 through the aggregators. Whatever becomes of one of them, all others are told who and why."""
 import os
 import signal
+import unittest
 
 import harness
 
@@ -79,6 +80,21 @@ class Failures(HostsTest):
             self.ends_with(rank, 3, "op timed out", "job 7: ")
         job[1].send(signal.SIGCONT)
         self.ends_with(job[1], 3, "job 7: ")
+
+    @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
+    def test_ranks_that_cannot_share_memory(self):
+        """Their sockets lie in directories that are not the same."""
+        daemon = self.start_daemon()
+        settings = {"SLUICE_JOIN_TIMEOUT_MS": 2000}
+        first = self.start_rank(0, 2, daemon, "steady_job", self.place + "/never", **settings)
+        hides = f"mkdir -p -m 700 /dev/shm/sluice-0; mount -t tmpfs -o mode=700 none " \
+                f"/dev/shm/sluice-0"
+        second = self.start_rank(1, 2, daemon, "unshare", "--mount", "--propagation", "private",
+                                 "bash", "-euc", hides + '; exec "$0" "$@"',
+                                 harness.program("steady_job"), self.place + "/never", **settings)
+        for rank, other in ((first, 1), (second, 0)):
+            self.fails(rank, "formation failed", f"rank {other} did not join on this host",
+                       "with SLUICE_HOST_LEVEL=0 on all ranks")
 
 
 if __name__ == "__main__":

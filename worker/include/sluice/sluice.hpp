@@ -53,13 +53,12 @@ struct ContextOptions {
   /// all ranks are on one host, and sum among themselves in memory that they share.
   std::vector<std::string> aggregators;
 
-  /// What host this is, for ranks that find each other without aggregators: 1..32 letters, digits,
-  /// '.', '_' and '-'. Ranks with another name are of another host. Empty: this machine.
-  /// SLUICE_HOST.
+  /// What host this is, for ranks that sum in memory which they share: 1..32 letters, digits, '.',
+  /// '_' and '-'. Ranks with another name are of another host. Empty: this machine. SLUICE_HOST.
   std::string host;
 
-  /// Whether the ranks of one host may sum among themselves. Off: every job needs aggregators.
-  /// SLUICE_HOST_LEVEL=0.
+  /// Whether this rank sums among those of its host. Off: it is a host of its own, and needs
+  /// aggregators. SLUICE_HOST_LEVEL=0.
   bool host_level = true;
 
   /// DPDK device of the network port, e.g. "net_af_packet0,iface=veth1" or "0000:3b:00.0"; unused

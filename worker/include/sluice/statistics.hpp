@@ -6,7 +6,9 @@
 
 namespace sluice {
 
-/// What one op cost this rank.
+/// What one op cost this rank. Where hosts of several ranks sum through aggregators, it is that of
+/// the share of the tensor which the rank carries for its host: of blocks, bytes and packets, none
+/// on a rank that carries nothing.
 struct OpStatistics {
   std::chrono::nanoseconds duration{};  ///< from the call to completion
   std::uint64_t blocks = 0;             ///< of the tensor; on one host those of less than 1 KiB
