@@ -142,6 +142,7 @@ std::unique_ptr<Membership> Communicator::Impl::begin_to_join(Attachment& attach
     return std::make_unique<worker::host::Membership>(
         worker::host::Membership::Surroundings{
             .host = host_name(),
+            .uses_processes = context.host_process_vm,
             .payload_bytes = payload_bytes_of(static_cast<std::uint16_t>(mtu)),
             .logger = progress_->logger()},
         options, known_as_, secret_, now);

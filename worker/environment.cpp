@@ -60,6 +60,9 @@ const std::vector<Row<ContextOptions>>& context_rows() {
       {"SLUICE_HOST_LEVEL", "ContextOptions::host_level", "", on_off(&O::host_level),
        "Sum among the ranks of this host first; off: the rank is a host of its own, and needs"
        " aggregators."},
+      {"SLUICE_HOST_PROCESS_VM", "ContextOptions::host_process_vm", "", on_off(&O::host_process_vm),
+       "Let the ranks of one host read and write each other's ordinary tensors by"
+       " process_vm_readv; off: copies through memory that they share."},
       {"SLUICE_PORT", "ContextOptions::port", "", text(&O::port, "DPDK device string"),
        "Network port, as net_af_packet0,iface=veth1 or 0000:3b:00.0; not used where every"
        " aggregator is a vhost directory."},

@@ -218,6 +218,10 @@ std::string explain(const AbortInfo& i) {
     case AbortReason::kRankDisconnected:
       if (i.field == Field::kSharedMemory)
         return rank_text(i.rank_a) + " is lost: the memory that it shares cannot be read any more";
+      if (i.field == Field::kMemory)
+        return rank_text(i.rank_a) +
+               " is lost: its tensor cannot be read or written any more: did it free the memory "
+               "of a collective that was not done?";
       if (i.field == Field::kRank) return rank_text(i.rank_a) + " is lost: its process has ended";
       return rank_text(i.rank_a) + " is lost: its local port disconnected, last heard " +
              std::to_string(i.value_a) + " ms ago";

@@ -23,9 +23,11 @@ namespace {
 using worker::OpRequest;
 using worker::host::Board;
 using worker::host::Call;
+using worker::host::Copied;
 using worker::host::Engine;
 using worker::host::LocalRank;
 using worker::host::Place;
+using worker::host::Transfer;
 using worker::host::Word;
 
 constexpr std::size_t kSlotBytes = 256;
@@ -72,8 +74,8 @@ class Hostile final : public Board {
   Call called(LocalRank rank, OpNumber op) const override {
     Call call = own_calls_.at(op);
     if (rank == self_) return call;
-    call.input = Place{input_.below(3), input_.number<std::uint8_t>()};
-    call.output = Place{input_.below(3), input_.number<std::uint8_t>()};
+    call.input = place();
+    call.output = place();
     call.tells_blocks = input_.byte();
     if (input_.one_in(16)) scribble(call);
     return call;
@@ -90,6 +92,18 @@ class Hostile final : public Board {
   }
   std::byte* slot(LocalRank of, std::uint64_t piece) override {
     return slots_[of * kSlots + piece % kSlots].of(kSlotBytes);
+  }
+  Copied read(LocalRank from, std::span<const Transfer> transfers) override {
+    sim::require(from != self_, "a rank reads its own tensors where they are");
+    for (const Transfer& transfer : transfers)
+      std::memset(transfer.here, input_.byte(), transfer.bytes);
+    return copied();
+  }
+  Copied write(LocalRank to, std::span<const Transfer> transfers) override {
+    sim::require(to != self_, "a rank writes its own tensors where they are");
+    for (const Transfer& transfer : transfers)
+      written_.assign(transfer.here, transfer.here + transfer.bytes);
+    return copied();
   }
   void tell_blocks(std::uint64_t, std::uint64_t) override {}
   std::uint64_t blocks(LocalRank, std::uint64_t) const override { return word_of_bits(); }
@@ -117,6 +131,14 @@ class Hostile final : public Board {
     std::unique_ptr<std::byte[]> bytes_;
   };
 
+  Place place() const {
+    return {input_.pick(std::array<std::uint64_t, 4>{0, 1, 2, Place::kInProcess}),
+            input_.number<std::uint8_t>()};
+  }
+  Copied copied() const {
+    return input_.one_in(16) ? input_.pick(std::array{Copied::kNotMapped, Copied::kProcessGone})
+                             : Copied::kAll;
+  }
   std::uint64_t word_of_bits() const {
     return input_.one_in(4) ? input_.number<std::uint64_t>() : ~std::uint64_t{0};
   }
@@ -136,6 +158,7 @@ class Hostile final : public Board {
   std::map<OpNumber, Call> own_calls_;
   std::map<std::tuple<LocalRank, std::uint64_t, std::uint64_t>, Memory> regions_;
   std::vector<Memory> slots_;
+  std::vector<std::byte> written_;
 };
 
 class Target {
@@ -171,6 +194,7 @@ class Target {
     config.self = self_;
     config.sizes = {.calls = kCalls, .slots = kSlots, .blocks = kBlocks, .slot_bytes = kSlotBytes};
     config.least_piece_bytes = 64;
+    config.least_remote_bytes = input_.one_in(2) ? 0 : config.kNotReached;
     config.block_elements = [](ElementType, std::uint16_t) { return 8u; };
     config.place_of = [this](std::span<const std::byte>) -> std::optional<Place> {
       if (input_.one_in(2)) return std::nullopt;

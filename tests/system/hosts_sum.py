@@ -1,5 +1,6 @@
 """The ranks of one host sum among themselves, with nothing else started. Whatever becomes of one of
 them, the others are told who and why, at once, and nobody else notices."""
+import itertools
 import os
 import signal
 import time
@@ -7,6 +8,10 @@ import unittest
 
 import harness
 
+# Of tensors that are not from sluice::allocate, as steady_job has them: mates read and write them
+# in a rank's process, or they pass through slots.
+WAYS = ({}, {"SLUICE_HOST_PROCESS_VM": 0})
+UNREACHED = "mates cannot reach this process's memory"
 LONG = 600_000  # ms: a time-out that would fail the test if it were what ends a wait
 NOBODY = ""     # in place of a daemon
 
@@ -32,10 +37,28 @@ class HostTest(harness.SystemTest):
 
 class Sums(HostTest):
     def test_jobs_beside_each_other(self):
-        jobs = [self.start_steady_job(ranks, NOBODY, elements=elements, in_flight=in_flight)
-                for ranks, elements, in_flight in ((1, 1000, 1), (2, 20, 4), (4, 300_000, 3))]
+        jobs = [self.start_steady_job(ranks, NOBODY, elements=elements, in_flight=in_flight, **way)
+                for ranks, elements, in_flight in ((1, 1000, 1), (2, 20, 4), (4, 300_000, 3))
+                for way in WAYS]
         for job in jobs:
             self.end_steady_job(job)
+            for rank in job:
+                self.assertNotIn(UNREACHED, rank.err)
+
+    @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
+    def test_of_a_rank_that_may_not_reach_others(self):
+        """As it has not their rights; they may reach it."""
+        stop = os.path.join(self.place, "stop")
+        job = [self.start_rank(0, 2, NOBODY, "steady_job", stop, 100_000),
+               self.start("rank1", "setpriv", "--bounding-set", "-all",
+                          harness.program("steady_job"), stop, 100_000, SLUICE_RANK=1,
+                          SLUICE_WORLD_SIZE=2)]
+        for rank in job:
+            rank.stop_file = stop
+            rank.wait_to_say("under way")
+        self.end_steady_job(job)
+        self.assertIn(UNREACHED + " (rank 1: Operation not permitted)", job[0].err)
+        self.assertNotIn(UNREACHED, job[1].err)
 
     def test_of_a_job_with_a_secret(self):
         job = self.start_steady_job(3, NOBODY, SLUICE_SECRET="of-sixteen-letters")
@@ -59,9 +82,11 @@ class Deaths(HostTest):
         """In the middle of whatever it does; the job can be joined again."""
         other_job = self.start_steady_job(2, NOBODY)
         told = []
-        for ranks, dead, elements in ((3, 1, 100_000), (2, 0, 50), (4, 3, 1_000_000), (3, 2, 5000),
-                                      (2, 1, 2_000_000), (5, 0, 300_000)):
-            job = self.start_steady_job(ranks, NOBODY, elements=elements, in_flight=2, SLUICE_JOB=7)
+        sizes = ((3, 1, 100_000), (2, 0, 50), (4, 3, 1_000_000), (3, 2, 5000), (2, 1, 2_000_000),
+                 (5, 0, 300_000))
+        for (ranks, dead, elements), way in itertools.product(sizes, WAYS):
+            job = self.start_steady_job(ranks, NOBODY, elements=elements, in_flight=2, SLUICE_JOB=7,
+                                        **way)
             job[dead].send(signal.SIGKILL)
             killed = time.monotonic()
             del job[dead]

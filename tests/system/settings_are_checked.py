@@ -153,6 +153,7 @@ class Rank(harness.SystemTest):
                 ("SLUICE_WORLD_SIZE", "257", "SLUICE_WORLD_SIZE must be 1..256, not '257'"),
                 ("SLUICE_AGGREGATORS", "nowhere", "SLUICE_AGGREGATORS.* not 'nowhere'"),
                 ("SLUICE_HOST", "a b", "SLUICE_HOST must be a name of 1..32 letters"),
+                ("SLUICE_HOST_PROCESS_VM", "half", "SLUICE_HOST_PROCESS_VM must be .*, not 'half'"),
                 ("SLUICE_HOST_LEVEL", "half", "SLUICE_HOST_LEVEL must be .*, not 'half'"),
                 ("SLUICE_AGGREGATORS", "10.0.0.1", "SLUICE_PORT"),
                 ("SLUICE_MTU", "100", "SLUICE_MTU must be 0 or 576..9698, not '100'"),

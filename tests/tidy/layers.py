@@ -13,7 +13,7 @@ ENGINE = {
     "worker": r"worker/(aggregator_addresses|config|counters|device_side|engine"
               r"|keyed_(operation|sums)|known_as|nonzero_map|op_queue|op_request|operation"
               r"|shard_membership|stream)\.",
-    "host level": r"worker/host/(board|engine|shares)\.",
+    "host level": r"worker/host/(board|engine|remote_pieces|shares)\.",
 }
 BASE = [r"common/base/", r"sluice/(types|error)\.hpp"]
 PROTOCOL = BASE + [r"common/protocol/"]

@@ -14,8 +14,11 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "common/memory/descriptor.hpp"
 #include "tests/unit/catch.hpp"
 #include "worker/host/engine.hpp"
 #include "worker/host/mapped_board.hpp"
@@ -33,7 +36,9 @@ constexpr std::uint64_t kRegion = 9;
 /// The memory of all ranks, and what each has of it.
 class Ranks {
  public:
-  explicit Ranks(LocalRank count, std::size_t region_bytes = 1 << 20) {
+  explicit Ranks(LocalRank count, std::size_t region_bytes = 1 << 20,
+                 std::uint64_t least_remote_bytes = host::Config::kNotReached)
+      : least_remote_bytes_(least_remote_bytes) {
     sizes.calls = 4;
     sizes.slots = 2;
     for (LocalRank r = 0; r < count; ++r) {
@@ -49,6 +54,7 @@ class Ranks {
                                    return region == kRegion ? regions[rank]
                                                             : std::span<std::byte>();
                                  },
+                             .process_of = [this](LocalRank) { return process; },
                              .wake = [this](LocalRank mate) { eventfd_write(events[mate], 1); },
                              .part = [this] { ++parted; }}));
       engines.push_back(std::make_unique<Engine>(config(r, count), *boards.back()));
@@ -78,6 +84,9 @@ class Ranks {
   std::vector<std::unique_ptr<MappedBoard>> boards;
   std::vector<std::unique_ptr<Engine>> engines;
   std::atomic<unsigned> parted{0};
+  /// Of all ranks: this one, as each of them sees it.
+  const memory::Descriptor life{static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0))};
+  ProcessMemory process{getpid(), life.get()};
 
  private:
   host::Config config(LocalRank rank, LocalRank count) {
@@ -87,6 +96,7 @@ class Ranks {
       config.ranks.push_back(Rank{static_cast<std::uint16_t>(10 * r)});
     config.self = rank;
     config.sizes = sizes;
+    config.least_remote_bytes = least_remote_bytes_;
     config.block_elements = [](ElementType, std::uint16_t wanted) {
       return wanted != 0 ? wanted : 256u;
     };
@@ -111,6 +121,7 @@ class Ranks {
   struct Free {
     void operator()(std::byte* memory) const { std::free(memory); }
   };
+  const std::uint64_t least_remote_bytes_;
   std::vector<std::unique_ptr<std::byte, Free>> owned_;
   std::vector<RankMemory> memory_;
 };
@@ -234,16 +245,70 @@ TEST_CASE("A tensor in a region that a mate does not have ends the job") {
         "job 7: rank 10 is lost: the memory that it shares cannot be read any more");
 }
 
+TEST_CASE("A rank that frees its tensor while mates sum it is named") {
+  Ranks ranks(3, 64 << 10, 0);
+  constexpr std::size_t kElements = 64 << 10;
+  std::array<std::vector<float>, 3> tensors;
+  for (LocalRank r = 0; r < 2; ++r) {
+    tensors[r].resize(kElements, 1.0F);
+    ranks.engines[r]->submit(sum_in_place(tensors[r]), {});
+  }
+  void* const memory = mmap(nullptr, kElements * sizeof(float), PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(memory != MAP_FAILED);
+  const std::span<float> tensor(static_cast<float*>(memory), kElements);
+  std::fill(tensor.begin(), tensor.end(), 1.0F);
+  ranks.engines[2]->submit(sum_in_place(tensor), {});
+  for (auto& engine : ranks.engines) engine->turn(Time{});  // it has called, and given
+  SECTION("so that it is not there any more") {
+    munmap(memory, kElements * sizeof(float));
+  }
+  SECTION("so that it cannot be written") {
+    mprotect(memory, kElements * sizeof(float), PROT_READ);
+  }
+  for (int i = 0; i < 2; ++i)
+    for (LocalRank r = 0; r < 2; ++r) ranks.engines[r]->turn(Time{});
+  REQUIRE(ranks.engines[0]->failure());
+  ranks.turn();
+  for (auto& engine : ranks.engines)
+    CHECK(error_of(*engine) ==
+          "job 7: rank 20 is lost: its tensor cannot be read or written any more: did it free "
+          "the memory of a collective that was not done?");
+  CHECK(ranks.parted == 0);
+}
+
+TEST_CASE("A rank whose process ends while mates sum its tensor is named") {
+  Ranks ranks(2, 64 << 10, 0);
+  std::array<std::vector<float>, 2> tensors;
+  for (LocalRank r = 0; r < 2; ++r) {
+    tensors[r].resize(1000, 1.0F);
+    ranks.engines[r]->submit(sum_in_place(tensors[r]), {});
+  }
+  ranks.process = ProcessMemory(getpid(), -1);
+  ranks.turn();
+  const std::string why = error_of(*ranks.engines[0]);  // of whichever is read first
+  CHECK_THAT(why, Contains("is lost: its process has ended"));
+  CHECK(error_of(*ranks.engines[1]) == why);
+}
+
 TEST_CASE("Memory of another build is refused") {
   std::array<std::byte, 64> small{};
   CHECK_THROWS_WITH(MappedBoard({}, {{small, small}}, 0, {}),
                     Contains("shares 64 and 64 bytes") && Contains("is it of another build?"));
 }
 
-TEST_CASE("Ranks in threads sum, in place and through slots, and wake each other") {
+TEST_CASE("Ranks in threads sum, in place and by copies, and wake each other") {
   constexpr LocalRank kRanks = 4;
   constexpr unsigned kOps = 200;
-  Ranks ranks(kRanks);
+  std::uint64_t least_remote_bytes = host::Config::kNotReached;
+  SECTION("through slots") {}
+  SECTION("between processes") {
+    least_remote_bytes = 0;
+  }
+  SECTION("in both ways") {
+    least_remote_bytes = 100'000;
+  }
+  Ranks ranks(kRanks, 1 << 20, least_remote_bytes);
   std::array<std::atomic<unsigned>, kRanks> wrong{};
   std::vector<std::thread> threads;
   for (LocalRank r = 0; r < kRanks; ++r)

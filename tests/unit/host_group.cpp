@@ -1,7 +1,9 @@
 // How the ranks of one host find each other, and what becomes of those that are none.
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -13,6 +15,8 @@
 #include <vector>
 
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/unit/catch.hpp"
@@ -126,6 +130,94 @@ TEST_CASE("Ranks of a host find each other, and share their tensors") {
     for (const LocalRank mate : groups[0]->take_lost()) lost.push_back(mate);
     return lost == std::vector<LocalRank>{1};
   }));
+}
+
+TEST_CASE("Ranks of a host find out whether they reach each other's processes") {
+  const Host host;
+  std::vector<std::unique_ptr<Group>> groups(3);
+  for (const LocalRank r : ranks_of({0, 1, 2})) {
+    GroupConfig config = host.config(r, 3);
+    config.uses_processes = r != 2;
+    groups[r] = std::make_unique<Group>(config);
+  }
+  REQUIRE(comes(groups, [&] { return all_formed(groups); }));
+  CHECK(groups[0]->why_not_reached() == "rank 2: Operation not supported");
+  CHECK(groups[1]->why_not_reached() == "rank 2: Operation not supported");
+  CHECK(groups[2]->why_not_reached() == "Operation not supported");
+  for (const LocalRank r : ranks_of({0, 1, 2})) groups[r].reset();
+  for (const LocalRank r : ranks_of({0, 1, 2}))
+    groups[r] = std::make_unique<Group>(host.config(r, 3));
+  REQUIRE(comes(groups, [&] { return all_formed(groups); }));
+  for (const auto& group : groups) CHECK(group->why_not_reached() == "");
+}
+
+namespace {
+
+/// A process that has all that this one has, and does nothing.
+class Child {
+ public:
+  Child() : process(fork()) {
+    if (process == 0)
+      for (;;) pause();
+    life = memory::Descriptor(static_cast<int>(syscall(SYS_pidfd_open, process, 0)));
+  }
+  ~Child() { end(); }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  void end() {
+    if (has_ended) return;
+    kill(process, SIGKILL);
+    waitpid(process, nullptr, 0);
+    has_ended = true;
+  }
+
+  const pid_t process;
+  memory::Descriptor life;
+
+ private:
+  bool has_ended = false;
+};
+
+}  // namespace
+
+TEST_CASE("Another process's memory is read and written as long as it lives") {
+  std::vector<std::uint64_t> own(1000, 5), copy(own.size());
+  Child child;
+  const ProcessMemory memory(child.process, child.life.get());
+  std::vector<Transfer> transfers;  // more than fit a system call
+  for (std::size_t i = 0; i < own.size(); ++i)
+    transfers.push_back({reinterpret_cast<std::byte*>(&copy[i]),
+                         reinterpret_cast<std::uintptr_t>(&own[own.size() - 1 - i]),
+                         sizeof own[0]});
+  std::fill(own.begin(), own.end(), 6);
+  REQUIRE(memory.read(transfers) == 0);
+  CHECK(std::count(copy.begin(), copy.end(), 5) == 1000);
+  for (std::size_t i = 0; i < copy.size(); ++i) copy[i] = i;
+  REQUIRE(memory.write(transfers) == 0);
+  std::fill(copy.begin(), copy.end(), 0);
+  REQUIRE(memory.read({&transfers[999], 1}) == 0);
+  CHECK(copy[999] == 999);
+  CHECK(std::count(own.begin(), own.end(), 6) == 1000);
+
+  // An end that is there, and one that is not.
+  transfers.resize(2);
+  transfers[1].there = 8;
+  CHECK(memory.read(transfers) == EFAULT);
+  CHECK(memory.write({&transfers[1], 1}) == EFAULT);
+  child.end();
+  CHECK(memory.read({transfers.data(), 1}) == ESRCH);
+  CHECK(ProcessMemory(getpid(), -1).read({transfers.data(), 1}) == ESRCH);
+}
+
+TEST_CASE("Processes have a nearest one from which they descend") {
+  const Child first, second;
+  const auto ancestor = [](std::vector<pid_t> processes) { return common_ancestor(processes); };
+  CHECK(ancestor({first.process}) == first.process);
+  CHECK(ancestor({first.process, second.process}) == getpid());
+  CHECK(ancestor({first.process, getpid()}) == getpid());
+  CHECK(ancestor({first.process, 1}) == 0);
+  CHECK(ancestor({}) == 0);
 }
 
 TEST_CASE("A rank that has formed may be gone before its mates have") {

@@ -65,6 +65,7 @@ std::unique_ptr<host::Membership> Membership::join_host(std::uint32_t which, Tim
   const Progress& progress = surroundings_.progress;
   return std::make_unique<host::Membership>(
       host::Membership::Surroundings{.host = surroundings_.host,
+                                     .uses_processes = progress.options().host_process_vm,
                                      .payload_bytes = session().payload_bytes,
                                      .logger = progress.logger()},
       host::Membership::Ranks{

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "common/base/ids.hpp"
 #include "common/protocol/abort_info.hpp"
@@ -18,11 +19,28 @@ using LocalRank = std::uint16_t;
 /// Tensors so small travel in the calls.
 inline constexpr std::size_t kInlineBytes = 256;
 
-/// In a region that a rank shares.
+/// Where a tensor lies: in a region that its rank shares, or somewhere in its process.
 struct Place {
+  /// In place of a region's number: mates read and write the process's memory.
+  static constexpr std::uint64_t kInProcess = ~std::uint64_t{0};
+
   std::uint64_t region = 0;  ///< 0: in none, and its elements pass through the rank's slots
-  std::uint64_t offset = 0;  ///< in bytes
+  std::uint64_t offset = 0;  ///< in bytes, or the address in the process
   friend bool operator==(const Place&, const Place&) = default;
+};
+
+/// Bytes to be copied between this process and a mate's.
+struct Transfer {
+  std::byte* here = nullptr;
+  std::uint64_t there = 0;  ///< an address in the mate's process, which may be wrong
+  std::size_t bytes = 0;
+};
+
+/// What became of transfers.
+enum class Copied : std::uint8_t {
+  kAll,
+  kNotMapped,    ///< the mate's process has no such memory, or lets nobody reach it any more
+  kProcessGone,  ///< it has ended
 };
 
 /// The same on all ranks.
@@ -94,6 +112,9 @@ class Board {
   virtual std::byte* bytes_at(LocalRank rank, const Place& place, std::uint64_t bytes) = 0;
   /// A rank's slot for a piece, which it takes from all the same piece modulo `slots`.
   virtual std::byte* slot(LocalRank of, std::uint64_t piece) = 0;
+  /// Copies from a mate's process, and to it. If that fails, some of it may be done.
+  virtual Copied read(LocalRank from, std::span<const Transfer> transfers) = 0;
+  virtual Copied write(LocalRank to, std::span<const Transfer> transfers) = 0;
 
   /// Which blocks of a piece of ours are not zero: told before it is given, and kept until the
   /// piece `blocks` later.

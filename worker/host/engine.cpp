@@ -9,6 +9,10 @@ namespace {
 
 /// A turn sums so many pieces at most, so that its caller can look at the time.
 constexpr unsigned kPiecesOfTurn = 16;
+/// So many blocks are looked at to tell whether a tensor is sparse, which it is if fewer than one
+/// in so many are not zero: measured, see docs/hosts.md.
+constexpr std::uint64_t kSampledBlocks = 32;
+constexpr std::uint64_t kSparseBelow = 4;
 
 /// What a field of a call is called, and its value, as an AbortInfo has them.
 struct Named {
@@ -44,16 +48,33 @@ Call call_of(const OpRequest& request) {
   return call;
 }
 
-/// Whether its tensors pass through its slots: those of which it has some lie in no region.
+/// Whether one of the tensors of which the rank has some lies there.
+bool has_tensor_in(std::uint64_t region, const Call& call, const Shares& shares, LocalRank rank) {
+  return (shares.held_bytes(rank) != 0 && call.input.region == region) ||
+         (shares.wanted_bytes(rank) != 0 && call.output.region == region);
+}
+
+/// Then its tensors pass through its slots.
 bool in_slots(const Call& call, const Shares& shares, LocalRank rank) {
-  return (shares.held_bytes(rank) != 0 && call.input.region == 0) ||
-         (shares.wanted_bytes(rank) != 0 && call.output.region == 0);
+  return has_tensor_in(0, call, shares, rank);
+}
+
+/// Whether zeros of what it holds are zeros of what it wants.
+bool is_in_place(const Shares& shares, LocalRank rank, std::uint64_t input, std::uint64_t output) {
+  return shares.has_blocks() && shares.wants_all(rank) && input == output;
+}
+
+std::uint64_t address_of(const std::byte* memory) {
+  return reinterpret_cast<std::uintptr_t>(memory);
 }
 
 }  // namespace
 
 Engine::Engine(Config config, Board& board)
-    : config_(std::move(config)), board_(board), counts_(mates() + 1) {
+    : config_(std::move(config)),
+      board_(board),
+      remote_(board, mates(), config_.sizes.slot_bytes),
+      counts_(mates() + 1) {
   assert(config_.sizes.calls > 0 && config_.sizes.slots > 0 &&
          config_.sizes.blocks >= config_.sizes.slots);
   assert(config_.self < mates() && std::is_sorted(config_.ranks.begin(), config_.ranks.end()));
@@ -111,20 +132,53 @@ bool Engine::call_next() {
   Call call = call_of(op.request);
   call.block_elements = block_elements(op.request);
   call.tells_blocks = op.shares.has_blocks() && !op.request.nonzero_blocks.empty() ? 1 : 0;
-  const auto place_of = [&](const std::byte* tensor, std::uint64_t bytes) {
-    return bytes == 0 ? Place{} : config_.place_of({tensor, bytes}).value_or(Place{});
-  };
   if (is_inline(op)) {
     op.shares.copy_in(config_.self, op.shares.whole(), op.request.input, call.elements.data());
     if (call.tells_blocks != 0)
       call.blocks =
           op.shares.blocks_in(op.request.nonzero_blocks, call.block_elements, op.shares.whole());
   } else {
-    call.input = place_of(op.request.input, op.shares.held_bytes(config_.self));
-    call.output = place_of(op.request.output, op.shares.wanted_bytes(config_.self));
+    tell_places(op, call);
   }
   board_.call(called_++, call);
   return true;
+}
+
+/// Whether few of our blocks are not zero, as some of them tell: single blocks pass through slots
+/// faster than between processes.
+bool Engine::is_sparse(const Op& op) const {
+  if (!op.shares.has_blocks()) return false;
+  const std::uint64_t each = op.shares.block_elements(), elements = op.shares.whole().end;
+  const std::uint64_t blocks = (elements + each - 1) / each;
+  const std::uint64_t sampled = std::min(blocks, kSampledBlocks);
+  std::uint64_t found = 0;
+  for (std::uint64_t i = 0; i < sampled; ++i) {
+    const std::uint64_t begin = i * blocks / sampled * each;
+    bool has_negative_zero = false;
+    if (blocks_of(op, {begin, std::min(begin + each, elements)}, has_negative_zero) != 0) ++found;
+  }
+  return found < sampled / kSparseBelow;
+}
+
+/// Those of ours that are not zero, as we find or are told.
+std::uint64_t Engine::blocks_of(const Op& op, const ElementRange& range,
+                                bool& has_negative_zero) const {
+  const std::span<const std::uint64_t> bitmap = op.request.nonzero_blocks;
+  return bitmap.empty() ? op.shares.find_blocks(range, op.request.input, has_negative_zero)
+                        : op.shares.blocks_in(bitmap, block_elements(op.request), range);
+}
+
+/// Both in regions, both in our process, or both in slots.
+void Engine::tell_places(const Op& op, Call& call) const {
+  const std::uint64_t held = op.shares.held_bytes(config_.self);
+  const std::uint64_t wanted = op.shares.wanted_bytes(config_.self);
+  if (held != 0) call.input = config_.place_of({op.request.input, held}).value_or(Place{});
+  if (wanted != 0) call.output = config_.place_of({op.request.output, wanted}).value_or(Place{});
+  if (!in_slots(call, op.shares, config_.self) || op.shares.bytes() < config_.least_remote_bytes ||
+      is_sparse(op))
+    return;
+  call.input = {Place::kInProcess, address_of(op.request.input)};
+  call.output = {Place::kInProcess, address_of(op.request.output)};
 }
 
 // --------------------------------------------------------------------------------------- the sums
@@ -189,22 +243,12 @@ void Engine::sum_inline(Op& op, const std::vector<Call>& calls) {
 void Engine::place(Op& op, const std::vector<Call>& calls, Time now) {
   op.pieces = op.shares.pieces();
   op.of_rank.resize(mates());
+  op.remote.resize(mates());
   op.tells_blocks.resize(mates());
-  op.zeros_are_there = op.request.input == op.request.output && op.shares.has_blocks();
+  op.zeros_are_there = is_in_place(op.shares, config_.self, address_of(op.request.input),
+                                   address_of(op.request.output));
   for (LocalRank rank = 0; rank < mates(); ++rank) {
-    Elements& elements = op.of_rank[rank];
-    const bool is_in_slots = in_slots(calls[rank], op.shares, rank);
-    op.tells_blocks[rank] =
-        op.shares.has_blocks() && (is_in_slots || calls[rank].tells_blocks != 0);
-    if (is_in_slots) {
-      elements.is_piece = true;
-      continue;
-    }
-    const std::uint64_t held = op.shares.held_bytes(rank);
-    const std::uint64_t wanted = op.shares.wanted_bytes(rank);
-    if (held != 0) elements.input = board_.bytes_at(rank, calls[rank].input, held);
-    if (wanted != 0) elements.output = board_.bytes_at(rank, calls[rank].output, wanted);
-    if ((held != 0 && !elements.input) || (wanted != 0 && !elements.output)) {
+    if (!place(op, rank, calls[rank])) {
       look_at_mates(now);  // it may have ended, which says why
       return fail({.reason = wire::AbortReason::kRankDisconnected,
                    .field = wire::Field::kSharedMemory,
@@ -217,6 +261,33 @@ void Engine::place(Op& op, const std::vector<Call>& calls, Time now) {
   if (op.tells_blocks[config_.self]) return;
   op.given = op.end_piece();
   board_.set(Word::kGiven, op.given);
+}
+
+/// False: its tensors do not lie where it says.
+bool Engine::place(Op& op, LocalRank rank, const Call& call) {
+  Elements& elements = op.of_rank[rank];
+  const bool is_in_slots = in_slots(call, op.shares, rank);
+  const bool is_in_process =
+      !is_in_slots && has_tensor_in(Place::kInProcess, call, op.shares, rank);
+  op.tells_blocks[rank] = op.shares.has_blocks() && (is_in_slots || call.tells_blocks != 0);
+  elements.is_piece = is_in_slots || (is_in_process && rank != config_.self);
+  if (is_in_slots) return true;
+  const std::uint64_t held = op.shares.held_bytes(rank);
+  const std::uint64_t wanted = op.shares.wanted_bytes(rank);
+  if (!is_in_process) {
+    if (held != 0) elements.input = board_.bytes_at(rank, call.input, held);
+    if (wanted != 0) elements.output = board_.bytes_at(rank, call.output, wanted);
+    return (held == 0 || elements.input) && (wanted == 0 || elements.output);
+  }
+  if (rank == config_.self) {
+    if (held != 0) elements.input = op.request.input;
+    if (wanted != 0) elements.output = op.request.output;
+  } else {
+    op.remote[rank] = {call.input.offset, call.output.offset,
+                       is_in_place(op.shares, rank, call.input.offset, call.output.offset)};
+    if (held != 0) elements.input = remote_.elements_of(rank);
+  }
+  return true;
 }
 
 ElementRange Engine::range_of(const Op& op, std::uint64_t piece) {
@@ -239,10 +310,7 @@ bool Engine::give(Op& op) {
   std::uint64_t blocks = kAllBlocks;
   if (op.tells_blocks[config_.self]) {
     bool has_negative_zero = false;
-    blocks =
-        op.request.nonzero_blocks.empty()
-            ? op.shares.find_blocks(range, op.request.input, has_negative_zero)
-            : op.shares.blocks_in(op.request.nonzero_blocks, block_elements(op.request), range);
+    blocks = blocks_of(op, range, has_negative_zero);
     if (has_negative_zero) op.zeros_are_there = false;
     board_.tell_blocks(op.given, blocks);
   }
@@ -265,22 +333,78 @@ bool Engine::take(Op& op) {
 }
 
 /// Sums the next piece that falls to us, once all ranks have given it.
-bool Engine::sum_next(Op& op) {
+bool Engine::sum_next(Op& op, Time now) {
   const std::uint64_t piece = op.own_piece;
   if (piece >= op.end_piece()) return false;
   for (LocalRank rank = 0; rank < mates(); ++rank)
     if ((rank == config_.self ? op.given : board_.word(rank, Word::kGiven)) <= piece) return false;
   for (LocalRank rank = 0; rank < mates(); ++rank) {
     Elements& elements = op.of_rank[rank];
-    if (elements.is_piece) elements.input = elements.output = board_.slot(rank, piece);
+    if (elements.is_piece && !op.remote[rank])
+      elements.input = elements.output = board_.slot(rank, piece);
     if (op.tells_blocks[rank]) elements.blocks = board_.blocks(rank, piece);
   }
-  board_.tell_sums(piece, op.shares.sum(range_of(op, piece), op.of_rank, counts_));
+  if (!fetch(op, piece, now)) return true;
+  std::byte* const own = own_sums(op, piece);
+  const std::uint64_t blocks = op.shares.sum(range_of(op, piece), op.of_rank, counts_,
+                                             own || !has_remote(op) ? nullptr : remote_.sums());
+  if (!store(op, piece, blocks, own ? own : remote_.sums(), now)) return true;
+  board_.tell_sums(piece, blocks);
   for (LocalRank of = 0; of <= mates() && op.shares.has_blocks(); ++of)
     board_.tell_count(of, counts_[of]);
   op.own_piece += mates();
   board_.set(Word::kSummed, piece + 1);
   return true;
+}
+
+bool Engine::has_remote(const Op& op) {
+  return std::any_of(op.remote.begin(), op.remote.end(),
+                     [](const auto& r) { return r.has_value(); });
+}
+
+/// Where the sums of a piece are in our output, if it has all of them.
+std::byte* Engine::own_sums(const Op& op, std::uint64_t piece) const {
+  const Elements& own = op.of_rank[config_.self];
+  if (own.is_piece || !op.shares.wants_all(config_.self)) return nullptr;
+  return own.output + range_of(op, piece).begin * element_bytes(op.request.type);
+}
+
+/// Copies what there is of a piece in mates' processes to where it is summed. False: the job has
+/// failed.
+bool Engine::fetch(Op& op, std::uint64_t piece, Time now) {
+  for (LocalRank rank = 0; rank < mates(); ++rank) {
+    if (!op.remote[rank]) continue;
+    const std::uint64_t blocks = op.of_rank[rank].blocks.value_or(kAllBlocks);
+    const Copied copied =
+        remote_.read(op.shares, rank, *op.remote[rank], range_of(op, piece), blocks);
+    if (!check_copied(rank, copied, now)) return false;
+  }
+  return true;
+}
+
+/// Copies the sums of a piece there. What was the tensor of a mate that has failed may be something
+/// else by now.
+bool Engine::store(Op& op, std::uint64_t piece, std::uint64_t blocks, std::byte* sums, Time now) {
+  for (LocalRank rank = 0; rank < mates(); ++rank) {
+    if (!op.remote[rank]) continue;
+    const bool takes_part = board_.word(rank, Word::kOver) == static_cast<std::uint64_t>(Over::kNo);
+    const Copied copied = takes_part ? remote_.write(op.shares, rank, *op.remote[rank],
+                                                     range_of(op, piece), blocks, sums)
+                                     : Copied::kNotMapped;
+    if (!check_copied(rank, copied, now)) return false;
+  }
+  return true;
+}
+
+bool Engine::check_copied(LocalRank mate, Copied copied, Time now) {
+  if (copied == Copied::kAll) return true;
+  look_at_mates(now);  // it may have failed, and says why
+  if (copied == Copied::kProcessGone) lost(mate, now);
+  fail({.reason = wire::AbortReason::kRankDisconnected,
+        .field = wire::Field::kMemory,
+        .rank_a = config_.ranks[mate]},
+       now);
+  return false;
 }
 
 bool Engine::is_summed(const Op& op, std::uint64_t piece) const {
@@ -369,7 +493,8 @@ bool Engine::turn(Time now) {
     }
     if (state_ != State::kActive) break;
     while (op.pieces != 0 && give(op)) some = true;
-    if (sum_next(op)) some = true, ++summed;
+    if (sum_next(op, now)) some = true, ++summed;
+    if (state_ != State::kActive) break;
     while (op.pieces != 0 && take(op)) some = true;
     if (is_done(op)) {
       complete(op);

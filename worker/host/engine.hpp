@@ -5,9 +5,10 @@
 // A rank tells its mates of an op by a Call. Once all have called it and agree, its tensor is cut
 // into pieces, and piece p of all ops, counted from the beginning, is summed by local rank p mod L:
 // over all ranks' tensors where they lie, lowest rank first, and the sums are stored into all of
-// them. So each tensor is read once and written once. A rank whose tensor lies in no memory that it
-// shares passes it through its slots, piece by piece; a small tensor travels in the calls, and
-// every rank adds it for itself.
+// them. So each tensor is read once and written once. If a rank's tensor lies in no memory that it
+// shares, who sums a piece copies it from that rank's process, and its sums back
+// (remote_pieces.hpp); where mates cannot reach a process, the tensor passes through the rank's
+// slots, piece by piece. A small tensor travels in the calls, and every rank adds it for itself.
 //
 // The op is done once all its pieces are. When a rank fails, or finds that another one is gone, it
 // touches nobody's tensors from then on, tells so, and waits until all others do the same, for a
@@ -17,6 +18,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 #include <utility>
@@ -27,6 +29,7 @@
 #include "common/base/rank_set.hpp"
 #include "common/base/time.hpp"
 #include "worker/host/board.hpp"
+#include "worker/host/remote_pieces.hpp"
 #include "worker/host/shares.hpp"
 #include "worker/known_as.hpp"
 #include "worker/op_request.hpp"
@@ -48,6 +51,10 @@ struct Config {
   Duration part_limit = std::chrono::milliseconds(200);
   /// Where a tensor lies in memory that this rank shares, if it does.
   std::function<std::optional<Place>(std::span<const std::byte> tensor)> place_of;
+  /// From so many bytes on mates read and write tensors of this rank's process that lie in no such
+  /// memory; smaller ones pass through its slots.
+  std::uint64_t least_remote_bytes = kNotReached;
+  static constexpr std::uint64_t kNotReached = std::numeric_limits<std::uint64_t>::max();
 };
 
 class Engine {
@@ -107,7 +114,8 @@ class Engine {
     OpStatistics statistics = {};
     // From when all have called it. Pieces are counted from the beginning of the job.
     bool has_begun = false;
-    std::vector<Elements> of_rank = {};  ///< is_piece: in slots
+    std::vector<Elements> of_rank = {};                    ///< is_piece: in slots, or remote
+    std::vector<std::optional<RemoteTensor>> remote = {};  ///< by rank; never our own
     std::vector<bool> tells_blocks = {};
     bool zeros_are_there = false;  ///< in our output, where all ranks' blocks are zero
     std::uint64_t first_piece = 0;
@@ -126,15 +134,24 @@ class Engine {
   static ElementRange range_of(const Op& op, std::uint64_t piece);
 
   bool call_next();
+  bool is_sparse(const Op& op) const;
+  std::uint64_t blocks_of(const Op& op, const ElementRange& range, bool& has_negative_zero) const;
+  void tell_places(const Op& op, Call& call) const;
   bool begin(Op& op, Time now);
   std::optional<AbortInfo> disagreement(const std::vector<Call>& calls) const;
   void sum_inline(Op& op, const std::vector<Call>& calls);
   void place(Op& op, const std::vector<Call>& calls, Time now);
+  bool place(Op& op, LocalRank rank, const Call& call);
   bool uses_slots(const Op& op) const { return op.of_rank[config_.self].is_piece; }
   bool may_give(const Op& op) const;
   bool give(Op& op);
   bool take(Op& op);
-  bool sum_next(Op& op);
+  bool sum_next(Op& op, Time now);
+  static bool has_remote(const Op& op);
+  bool fetch(Op& op, std::uint64_t piece, Time now);
+  std::byte* own_sums(const Op& op, std::uint64_t piece) const;
+  bool store(Op& op, std::uint64_t piece, std::uint64_t blocks, std::byte* sums, Time now);
+  bool check_copied(LocalRank mate, Copied copied, Time now);
   bool is_summed(const Op& op, std::uint64_t piece) const;
   bool is_done(const Op& op) const;
   bool has_all_of(const Op& op, LocalRank mate) const;
@@ -150,6 +167,7 @@ class Engine {
 
   const Config config_;
   Board& board_;
+  RemotePieces remote_;
   State state_ = State::kActive;
   std::deque<Op> ops_;
   OpNumber next_number_ = 0;

@@ -97,7 +97,8 @@ Group::Group(GroupConfig config)
       slots_("sluice-host-slots", config_.sizes.slots_bytes(),
              memory::OwnRegion::Writers::kTrusted),
       nonce_(random_id()),
-      peers_(mates()) {
+      peers_(mates()),
+      probed_(mates(), nonce_) {
   arena_changes_ = arena_.changes();
   if (mates() == 1) {
     become_formed();
@@ -119,6 +120,7 @@ void Group::close() {
     peer.socket.reset();
     peer.life = {};
   }
+  permit_.reset();
 }
 
 std::string Group::path_of(LocalRank rank) const {
@@ -152,8 +154,13 @@ void Group::sweep() const {
 RankSet Group::missing() const {
   RankSet ranks;
   for (LocalRank rank = 0; rank < mates(); ++rank)
-    if (rank != config_.self && !peers_[rank].is_in()) ranks.insert(config_.ranks[rank]);
+    if (rank != config_.self && is_missing(peers_[rank])) ranks.insert(config_.ranks[rank]);
   return ranks;
+}
+
+/// Or is to answer yet.
+bool Group::is_missing(const Peer& peer) const {
+  return state_ == State::kProbing ? peer.socket && !peer.reached : !peer.is_in();
 }
 
 bool Group::poll(Time now) {
@@ -185,14 +192,58 @@ bool Group::poll(Time now) {
   }
   if (is_to_identify)
     std::erase_if(unidentified_, [&](memory::UnixSocket& socket) { return !identify(socket); });
-  if (state_ == State::kForming && missing().empty()) become_formed();
+  if (state_ == State::kForming && missing().empty()) begin_probing();
+  if (state_ == State::kProbing && missing().empty()) become_formed();
   return count > 0;
+}
+
+void Group::begin_probing() {
+  state_ = State::kProbing;
+  if (config_.uses_processes) {
+    std::vector<pid_t> mates_processes;
+    for (const Peer& peer : peers_)
+      if (peer.process > 0 && peer.process != getpid()) mates_processes.push_back(peer.process);
+    permit_.emplace(std::move(mates_processes));
+  }
+  for (LocalRank mate = 0; mate < mates(); ++mate)
+    if (peers_[mate].socket)
+      is_sent(*peers_[mate].socket,
+              bytes_of(Message{.kind = Kind::kFormed,
+                               .id = reinterpret_cast<std::uintptr_t>(&probed_[mate])}));
+}
+
+/// Whether we reach a mate's process, by a word of it that has its nonce: 0, or an errno. Its
+/// complement tells the mate that it was its own word.
+int Group::probe(LocalRank mate, std::uint64_t address) const {
+  if (!config_.uses_processes) return EOPNOTSUPP;
+  std::uint64_t word = 0;
+  const Transfer transfer{reinterpret_cast<std::byte*>(&word), address, sizeof word};
+  if (const int error = process_memory(mate).read({&transfer, 1}); error != 0) return error;
+  if (word != peers_[mate].nonce) return ESRCH;
+  word = ~word;
+  return process_memory(mate).write({&transfer, 1});
+}
+
+std::string Group::why_not_reached() const {
+  if (!config_.uses_processes) return std::strerror(EOPNOTSUPP);
+  for (LocalRank mate = 0; mate < mates(); ++mate) {
+    if (mate == config_.self) continue;
+    const int error = peers_[mate].reached.value_or(ESRCH);
+    const volatile std::uint64_t& word = probed_[mate];  // the mate has written it
+    const bool is_ours = word == ~nonce_;
+    if (error != 0 || !is_ours)
+      return "rank " + std::to_string(config_.ranks[mate].value) + ": " +
+             std::strerror(error != 0 ? error : ESRCH);
+  }
+  return "";
+}
+
+ProcessMemory Group::process_memory(LocalRank mate) const {
+  return {peers_[mate].process, peers_[mate].life ? peers_[mate].life.get() : -1};
 }
 
 void Group::become_formed() {
   state_ = State::kFormed;
-  for (const Peer& peer : peers_)
-    if (peer.socket) is_sent(*peer.socket, bytes_of(Message{.kind = Kind::kFormed}));
   lowest_nonce_ = config_.self == 0 ? nonce_ : peers_[0].nonce;
 }
 
@@ -373,13 +424,20 @@ bool Group::take(LocalRank from, const Message& message, memory::Descriptor desc
           retired_.push_back(std::move(region.mapped()));
         return true;
       case Kind::kFormed:
-        if (!peer.is_in()) return false;
+        if (!peer.is_in() || peer.has_formed) return false;
         peer.has_formed = true;
+        return is_sent(
+            *peer.socket,
+            bytes_of(Message{.kind = Kind::kReached,
+                             .id = static_cast<std::uint64_t>(probe(from, message.id))}));
+      case Kind::kReached:
+        if (!peer.is_in() || peer.reached) return false;
+        peer.reached = static_cast<int>(message.id);
         return true;
       case Kind::kWake:
         return true;
       case Kind::kFarewell:
-        if (state_ == State::kForming) fail(message.why);
+        if (state_ != State::kFormed) fail(message.why);
         return false;
       case Kind::kHello:
         break;
@@ -391,7 +449,7 @@ bool Group::take(LocalRank from, const Message& message, memory::Descriptor desc
 }
 
 bool Group::take_region(Peer& peer, std::uint64_t id, const memory::Descriptor& descriptor) {
-  if (id == 0 || peer.regions.size() == kRegionsMost) return false;
+  if (id == 0 || id == Place::kInProcess || peer.regions.size() == kRegionsMost) return false;
   if (peer.regions.contains(id)) return true;
   peer.regions.emplace(
       id, memory::map_for_writing(descriptor, std::numeric_limits<std::size_t>::max()));

@@ -7,6 +7,9 @@
 // by its end that a process is gone; a descriptor of that process tells it, too, as its children
 // may keep the socket open.
 //
+// Before that, each reads and writes a word of each other one's process, and tells it what came of
+// that: so a rank knows whether its mates reach its tensors there.
+//
 // Nothing here blocks or waits. A mate that says what it should not loses its connection.
 #pragma once
 
@@ -31,6 +34,7 @@
 #include "common/protocol/secret.hpp"
 #include "worker/host/board.hpp"
 #include "worker/host/mapped_board.hpp"
+#include "worker/host/process_memory.hpp"
 #include "worker/known_as.hpp"
 #include "worker/memory/arena.hpp"
 #include "worker/memory/region.hpp"
@@ -54,6 +58,7 @@ struct GroupConfig {
   std::shared_ptr<const Secret> secret;  ///< or null
   std::string build;
   BoardSizes sizes;
+  bool uses_processes = true;  ///< whether it reaches its mates' processes, and they its own
   // The same on all ranks, or they disagree.
   std::uint16_t world_size = 1;
   std::uint16_t block_elements = 0;
@@ -64,6 +69,7 @@ class Group {
  public:
   enum class State {
     kForming,
+    kProbing,  ///< has all its mates, and finds out whether they reach each other's processes
     kFormed,
     kFailed,  ///< see failure()
   };
@@ -104,6 +110,9 @@ class Group {
   std::optional<Place> place_of(std::span<const std::byte> tensor);
   /// A mate's region; empty if it has shared none of this number.
   std::span<std::byte> region(LocalRank mate, std::uint64_t id);
+  /// Why some mate cannot reach this process's memory; empty: all can.
+  std::string why_not_reached() const;
+  ProcessMemory process_memory(LocalRank mate) const;
   /// Regions that mates have taken back stay mapped until this is called: no op uses them.
   void forget_retired() { retired_.clear(); }
 
@@ -115,7 +124,8 @@ class Group {
     Time connect_due = {};
     bool has_said_hello = false;
     bool is_proven = false;
-    bool has_formed = false;  ///< on its side; it may be gone since
+    bool has_formed = false;          ///< on its side; it may be gone since
+    std::optional<int> reached = {};  ///< what became of its probe of our process: an errno, or 0
     std::uint64_t nonce = 0;
     memory::Mapping told = {}, slots = {};
     std::map<std::uint64_t, memory::Mapping> regions = {};
@@ -137,6 +147,9 @@ class Group {
   bool take_region(Peer& peer, std::uint64_t id, const memory::Descriptor& descriptor);
   void drop(LocalRank mate);
   void watch_life(Peer& peer) const;
+  bool is_missing(const Peer& peer) const;
+  void begin_probing();
+  int probe(LocalRank mate, std::uint64_t address) const;
   void become_formed();
   void fail(const AbortInfo& why);
   void fail(const Error& error);
@@ -157,6 +170,8 @@ class Group {
   std::vector<memory::UnixSocket> unidentified_;  // have not said yet which rank they are
   std::vector<LocalRank> lost_;
   std::vector<memory::Mapping> retired_;
+  std::vector<std::uint64_t> probed_;  // a word for each mate, which reads and writes it
+  std::optional<TracerPermit> permit_;
   memory::Arena& arena_ = memory::Arena::of_process();
   std::uint64_t arena_changes_ = 0;
   std::map<std::uint64_t, std::shared_ptr<const memory::OwnRegion>> shared_;  // with all mates

@@ -12,7 +12,7 @@
 namespace sluice::worker::host {
 
 /// Of these messages, and of the memory in which ranks tell each other.
-inline constexpr std::uint32_t kGroupVersion = 1;
+inline constexpr std::uint32_t kGroupVersion = 2;
 
 enum class Kind : std::uint32_t {
   kHello = 1,
@@ -20,7 +20,8 @@ enum class Kind : std::uint32_t {
   kSlots,     ///< with its slots
   kRegion,    ///< with a region that its tensors may lie in
   kForget,    ///< a region will not be named any more
-  kFormed,    ///< it has all its mates
+  kFormed,    ///< it has all its mates; where a word of its process is, for this mate
+  kReached,   ///< what became of reading and writing that word: an errno, or 0
   kWake,      ///< something was told
   kFarewell,  ///< it could not join
 };
@@ -42,7 +43,7 @@ struct Hello {
 /// Any other.
 struct Message {
   Kind kind = Kind::kWake;
-  std::uint64_t id = 0;  ///< of a region
+  std::uint64_t id = 0;  ///< of a region; or an address, or an errno
   Cookie proof = {};     ///< zeros where the job has no secret
   AbortInfo why = {};    ///< of a farewell
 };

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -12,6 +13,10 @@ namespace sluice::worker::host {
 namespace {
 
 constexpr std::size_t kLine = 128;  // two cache lines: neighbours are fetched together
+
+Copied copied(int error) {
+  return error == 0 ? Copied::kAll : error == ESRCH ? Copied::kProcessGone : Copied::kNotMapped;
+}
 
 }  // namespace
 
@@ -107,6 +112,14 @@ std::byte* MappedBoard::bytes_at(LocalRank rank, const Place& place, std::uint64
 
 std::byte* MappedBoard::slot(LocalRank of, std::uint64_t piece) {
   return of_rank_[of].slots.data() + piece % sizes_.slots * sizes_.slot_bytes;
+}
+
+Copied MappedBoard::read(LocalRank from, std::span<const Transfer> transfers) {
+  return copied(calls_.process_of(from).read(transfers));
+}
+
+Copied MappedBoard::write(LocalRank to, std::span<const Transfer> transfers) {
+  return copied(calls_.process_of(to).write(transfers));
 }
 
 // The words that say that a piece is given, or summed, are told after these.

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "worker/host/board.hpp"
+#include "worker/host/process_memory.hpp"
 
 namespace sluice::worker::host {
 
@@ -31,8 +32,9 @@ class MappedBoard final : public Board {
   /// What it has others do.
   struct Calls {
     FindRegion find_region;
-    std::function<void(LocalRank)> wake;  ///< a mate; must not block
-    std::function<void()> part;           ///< see Board
+    std::function<ProcessMemory(LocalRank)> process_of;  ///< a mate's
+    std::function<void(LocalRank)> wake;                 ///< a mate; must not block
+    std::function<void()> part;                          ///< see Board
   };
 
   /// Throws kInvalidArgument for memory of other sizes.
@@ -48,6 +50,8 @@ class MappedBoard final : public Board {
   AbortInfo farewell(LocalRank of) const override;
   std::byte* bytes_at(LocalRank rank, const Place& place, std::uint64_t bytes) override;
   std::byte* slot(LocalRank of, std::uint64_t piece) override;
+  Copied read(LocalRank from, std::span<const Transfer> transfers) override;
+  Copied write(LocalRank to, std::span<const Transfer> transfers) override;
   void tell_blocks(std::uint64_t piece, std::uint64_t blocks) override;
   std::uint64_t blocks(LocalRank of, std::uint64_t piece) const override;
   void tell_sums(std::uint64_t piece, std::uint64_t blocks) override;

@@ -12,6 +12,8 @@ namespace {
 
 /// How often a rank that is busy looks whether a mate's process is gone.
 constexpr Duration kLookPeriod = std::chrono::milliseconds(1);
+/// From here on copies between processes are faster than those through slots (docs/hosts.md).
+constexpr std::uint64_t kLeastRemoteBytes = std::uint64_t{16} << 10;
 /// Of a pair: the job's own failure bounds the wait.
 constexpr Time kAsLongAsTheJobLives = kNever;
 
@@ -95,6 +97,7 @@ GroupConfig Membership::group_config() const {
   config.directory = sockets_directory();
   config.secret = secret_;
   config.build = build_id();
+  config.uses_processes = surroundings_.uses_processes;
   config.world_size = session_.ranks;
   config.block_elements = session_.block_elements;
   config.payload_bytes = session_.payload_bytes;
@@ -118,6 +121,7 @@ void Membership::start() {
                  MappedBoard::Calls{
                      .find_region = [this](LocalRank mate,
                                            std::uint64_t id) { return group_->region(mate, id); },
+                     .process_of = [this](LocalRank mate) { return group_->process_memory(mate); },
                      .wake = [this](LocalRank mate) { group_->wake(mate); },
                      .part = [this] { tell_stopped(); }});
   Config config;
@@ -130,8 +134,23 @@ void Membership::start() {
     return fitting_block_elements(session_, wanted, type);
   };
   config.place_of = [this](std::span<const std::byte> tensor) { return group_->place_of(tensor); };
+  if (is_reached()) config.least_remote_bytes = kLeastRemoteBytes;
   engine_ = std::make_unique<Engine>(std::move(config), *board_);
   engine_->tell_begun(tells_begun_);
+}
+
+/// Whether mates read and write this process's memory. Why not is said of the job, and not of each
+/// pair of its ranks.
+bool Membership::is_reached() const {
+  const std::string why = group_->why_not_reached();
+  if (why.empty()) return true;
+  const bool is_pair = deadline_ == kAsLongAsTheJobLives;
+  surroundings_.logger->log(
+      is_pair || !surroundings_.uses_processes ? spdlog::level::debug : spdlog::level::warn,
+      "{}: mates cannot reach this process's memory ({}): tensors that are not from "
+      "sluice::allocate are copied through slots, which takes longer",
+      known_as_.name(), why);
+  return false;
 }
 
 std::string Membership::waits_for() const {

@@ -25,6 +25,7 @@ class Membership final : public sluice::Membership {
   /// What it has of its process.
   struct Surroundings {
     std::string host;                        ///< its name
+    bool uses_processes = true;              ///< see GroupConfig
     std::uint16_t payload_bytes = 0;         ///< in which blocks would have to fit
     std::shared_ptr<spdlog::logger> logger;  ///< never null
   };
@@ -99,6 +100,7 @@ class Membership final : public sluice::Membership {
   OpNumber submit(Waiting&& called, Time now);
   void form(Time now);
   void start();
+  bool is_reached() const;
   void fail(const Error& error, const std::optional<AbortInfo>& why = std::nullopt);
   void look_at_group(Time now);
   void close_if_over();

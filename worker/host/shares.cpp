@@ -176,43 +176,77 @@ void Shares::for_each_run(const ElementRange& range, std::uint64_t blocks, F&& f
   }
 }
 
-void Shares::copy_in(LocalRank rank, const ElementRange& range, const std::byte* input,
-                     std::byte* piece, std::uint64_t blocks) const {
+/// Calls f(extent) for what the rank holds of a range, of these blocks.
+template <class F>
+void Shares::for_each_held_extent(LocalRank rank, const ElementRange& range, std::uint64_t blocks,
+                                  F&& f) const {
   const ElementRange mine = held(rank);
-  const auto copy = [&](const ElementRange& some) {
-    std::memcpy(piece + (some.begin - range.begin) * size_,
-                input + (some.begin - mine.begin) * size_, length(some) * size_);
+  const auto tell = [&](const ElementRange& some) {
+    f(Extent{(some.begin - range.begin) * size_, (some.begin - mine.begin) * size_,
+             length(some) * size_});
   };
   const ElementRange some = common(range, mine);
   if (some.begin == some.end) return;
-  if (blocks == kAllBlocks) return copy(some);
+  if (blocks == kAllBlocks) return tell(some);
   for_each_run(range, blocks, [&](const ElementRange& run, bool has) {
-    if (has) copy(run);
+    if (has) tell(run);
+  });
+}
+
+/// Calls f(extent, whether it is of these blocks) for what the rank wants of a range.
+template <class F>
+void Shares::for_each_wanted_extent(LocalRank rank, const ElementRange& range, std::uint64_t blocks,
+                                    F&& f) const {
+  const auto tell = [&](const ElementRange& of, bool has) {
+    for_each_wanted(rank, of, [&](const ElementRange& some, std::uint64_t index) {
+      f(Extent{(some.begin - range.begin) * size_, index * size_, length(some) * size_}, has);
+    });
+  };
+  if (blocks == kAllBlocks)
+    tell(range, true);
+  else
+    for_each_run(range, blocks, tell);
+}
+
+std::vector<Extent> Shares::held_extents(LocalRank rank, const ElementRange& range,
+                                         std::uint64_t blocks) const {
+  std::vector<Extent> extents;
+  for_each_held_extent(rank, range, blocks, [&](const Extent& e) { extents.push_back(e); });
+  return extents;
+}
+
+std::vector<Extent> Shares::wanted_extents(LocalRank rank, const ElementRange& range,
+                                           std::uint64_t blocks) const {
+  std::vector<Extent> extents;
+  for_each_wanted_extent(rank, range, blocks, [&](const Extent& e, bool has) {
+    if (has) extents.push_back(e);
+  });
+  return extents;
+}
+
+void Shares::copy_in(LocalRank rank, const ElementRange& range, const std::byte* input,
+                     std::byte* piece, std::uint64_t blocks) const {
+  for_each_held_extent(rank, range, blocks, [&](const Extent& e) {
+    std::memcpy(piece + e.in_piece, input + e.in_tensor, e.bytes);
   });
 }
 
 void Shares::copy_out(LocalRank rank, const ElementRange& range, const std::byte* piece,
                       std::byte* output, std::uint64_t blocks, bool zeros_are_there) const {
-  const auto copy = [&](const ElementRange& of, bool has) {
-    for_each_wanted(rank, of, [&](const ElementRange& some, std::uint64_t index) {
-      std::byte* const out = output + index * size_;
-      if (has)
-        std::memcpy(out, piece + (some.begin - range.begin) * size_, length(some) * size_);
-      else if (!zeros_are_there)
-        std::memset(out, 0, length(some) * size_);
-    });
-  };
-  if (blocks == kAllBlocks)
-    copy(range, true);
-  else
-    for_each_run(range, blocks, copy);
+  for_each_wanted_extent(rank, range, blocks, [&](const Extent& e, bool has) {
+    if (has)
+      std::memcpy(output + e.in_tensor, piece + e.in_piece, e.bytes);
+    else if (!zeros_are_there)
+      std::memset(output + e.in_tensor, 0, e.bytes);
+  });
 }
 
 std::uint64_t Shares::sum(const ElementRange& piece, std::span<const Elements> of_rank,
-                          std::span<std::uint64_t> counts) {
+                          std::span<std::uint64_t> counts, std::byte* sums) {
   at_.piece = piece;
   at_.of_rank = of_rank;
   at_.counts = counts;
+  at_.sums = sums;
   std::uint64_t blocks = 0;
   auto cut = std::upper_bound(cuts_.begin(), cuts_.end(), piece.begin);
   for (std::uint64_t begin = piece.begin; begin < piece.end;) {
@@ -287,13 +321,16 @@ void Shares::sum_blocks(std::uint32_t first, const ElementRange& range) {
   } else if (is_encoded_) {
     kernels_.store(encoded_.data(), sum, elements, options_.divisor);
   }
-  for_each_output(range, [&](LocalRank, const ElementRange& some, std::byte* out) {
+  const auto store = [&](const ElementRange& some, std::byte* out) {
     const std::uint64_t from = some.begin - range.begin;
     if (is_encoded_)
       numeric::decode(wire_type_, out, encoded_.data(), {elements, from, length(some)}, scale);
     else
       kernels_.store(out, sum + from * accumulator_size_, length(some), options_.divisor);
-  });
+  };
+  if (at_.sums) store(range, at_.sums + (range.begin - at_.piece.begin) * size_);
+  for_each_output(range,
+                  [&](LocalRank, const ElementRange& some, std::byte* out) { store(some, out); });
 }
 
 /// Accumulates what those ranks have that have the first block; returns how many they are.
@@ -340,6 +377,8 @@ void Shares::for_each_output(const ElementRange& range, F&& f) const {
 /// Nobody has these blocks. Who holds such zeros in the place of his output has them there, and
 /// who takes what the blocks tell needs none.
 void Shares::write_zeros(const ElementRange& range) {
+  if (at_.sums)
+    std::memset(at_.sums + (range.begin - at_.piece.begin) * size_, 0, length(range) * size_);
   for_each_output(range, [&](LocalRank rank, const ElementRange& some, std::byte* out) {
     if (at_.of_rank[rank].is_piece && has_blocks()) return;
     const Holder* const holder = at_.holder_of[rank];

@@ -53,6 +53,13 @@ struct Elements {
 /// A bit for each block of a piece; all.
 inline constexpr std::uint64_t kAllBlocks = ~std::uint64_t{0};
 
+/// Bytes that are neighbours in a piece, and in a rank's tensor.
+struct Extent {
+  std::uint64_t in_piece = 0;
+  std::uint64_t in_tensor = 0;  ///< from the first element held, or wanted
+  std::size_t bytes = 0;
+};
+
 class Shares {
  public:
   /// `parts`: of each local rank; none where all hold and want the whole tensor.
@@ -67,6 +74,9 @@ class Shares {
   ElementRange piece(std::uint64_t number) const;
   std::uint64_t held_bytes(LocalRank rank) const;
   std::uint64_t wanted_bytes(LocalRank rank) const;
+  bool wants_all(LocalRank rank) const {
+    return wanted(rank).size() == 1 && wanted_bytes(rank) == bytes();
+  }
   /// Of these what it does not hold.
   std::uint64_t lacking_bytes(LocalRank rank) const;
 
@@ -78,6 +88,13 @@ class Shares {
   /// The same, by a bitmap of the whole tensor in blocks of so many elements.
   std::uint64_t blocks_in(std::span<const std::uint64_t> bitmap, std::uint32_t of_elements,
                           const ElementRange& piece) const;
+
+  /// What the rank holds of a range, of these blocks alone.
+  std::vector<Extent> held_extents(LocalRank rank, const ElementRange& range,
+                                   std::uint64_t blocks) const;
+  /// The same of what it wants.
+  std::vector<Extent> wanted_extents(LocalRank rank, const ElementRange& range,
+                                     std::uint64_t blocks) const;
 
   /// What the rank holds of a range, of these blocks alone, goes to where its piece begins.
   void copy_in(LocalRank rank, const ElementRange& range, const std::byte* input, std::byte* piece,
@@ -92,9 +109,14 @@ class Shares {
   /// into what they want; what is encoded is rounded as if it had travelled. Blocks that are
   /// zero on every rank are not added, and not written where the output holds zeros. Returns the
   /// blocks that are not zero on some rank. Where blocks have a meaning, adds to `counts` how many
-  /// are not zero: by rank, and last of the sums.
+  /// are not zero: by rank, and last of the sums. `sums`, unless null, gets the sums of the whole
+  /// range.
   std::uint64_t sum(const ElementRange& range, std::span<const Elements> of_rank,
-                    std::span<std::uint64_t> counts);
+                    std::span<std::uint64_t> counts, std::byte* sums = nullptr);
+  /// Whether the rank has a -0 in a block of that range that is zero; where blocks have a meaning.
+  bool has_negative_zero(LocalRank rank) const {
+    return at_.holder_of[rank] && at_.holder_of[rank]->has_negative_zero;
+  }
 
  private:
   /// Of a segment of a piece, which the same ranks hold.
@@ -108,6 +130,7 @@ class Shares {
     ElementRange piece;
     std::span<const Elements> of_rank;
     std::span<std::uint64_t> counts;
+    std::byte* sums = nullptr;  // of the piece
     ElementRange range;
     std::vector<Holder> holders;     // lowest rank first
     std::vector<Holder*> holder_of;  // by rank; null: it does not hold it
@@ -126,6 +149,12 @@ class Shares {
   std::uint64_t sum_segment();
   template <class F>
   void for_each_run(const ElementRange& range, std::uint64_t blocks, F&& f) const;
+  template <class F>
+  void for_each_held_extent(LocalRank rank, const ElementRange& range, std::uint64_t blocks,
+                            F&& f) const;
+  template <class F>
+  void for_each_wanted_extent(LocalRank rank, const ElementRange& range, std::uint64_t blocks,
+                              F&& f) const;
   void sum_blocks(std::uint32_t first, const ElementRange& range);
   std::size_t add(std::uint32_t first, const ElementRange& range);
   numeric::Rounding rounding(std::uint32_t by, const ElementRange& range) const;

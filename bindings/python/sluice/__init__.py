@@ -60,9 +60,10 @@ __build__: str = lib.sluice_build().decode()  # what git says of the library's s
 for _public in (Error, GlobalTopK, InvalidArgument, Status, WaitTimeout, empty, zeros):
     _public.__module__ = "sluice"  # what tracebacks show
 
-_CONTEXT_SETTINGS = {"aggregators", "port", "address", "connect_timeout_ms", "mtu", "vlan",
-                     "memory_mib", "integrity", "hugepages", "idle", "log", "timeline",
-                     "metrics_listen", "faults", "eal_args"}
+_CONTEXT_SETTINGS = {"aggregators", "host", "host_level", "host_process_vm", "port", "address",
+                     "connect_timeout_ms", "mtu", "vlan", "memory_mib", "integrity",
+                     "hugepages", "idle", "log", "timeline", "metrics_listen",
+                     "faults", "eal_args"}
 _NO_TAG = 2**64 - 1
 _LOOK_NS = 50_000_000  # how long a wait may keep a signal's handler from running
 

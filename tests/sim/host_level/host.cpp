@@ -1,6 +1,7 @@
 #include "tests/sim/host_level/host.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 #include <utility>
 
@@ -75,6 +76,29 @@ class SimulatedBoard final : public worker::host::Board {
     return mate(of).slots.data() + piece % host_.sizes.slots * host_.sizes.slot_bytes;
   }
 
+  Copied read(LocalRank from, std::span<const Transfer> transfers) override {
+    for (const Transfer& transfer : transfers) {
+      host_.step();
+      const Copied copied = reach(from, transfer);
+      if (copied != Copied::kAll) return copied;
+      std::memcpy(transfer.here, memory_at(transfer), transfer.bytes);
+      ++host_.reads;
+    }
+    return Copied::kAll;
+  }
+  /// Begins in one step with what was looked at before.
+  Copied write(LocalRank to, std::span<const Transfer> transfers) override {
+    require(!mate(to).has_parted, "a rank that has parted is written to");
+    for (const Transfer& transfer : transfers) {
+      const Copied copied = reach(to, transfer);
+      if (copied != Copied::kAll) return copied;
+      std::memcpy(memory_at(transfer), transfer.here, transfer.bytes);
+      ++host_.writes;
+      host_.step();
+    }
+    return Copied::kAll;
+  }
+
   void tell_blocks(std::uint64_t piece, std::uint64_t blocks) override {
     host_.step();
     at(mate(self_).blocks, piece) = {piece, blocks};
@@ -110,6 +134,22 @@ class SimulatedBoard final : public worker::host::Board {
   static std::uint64_t read(std::vector<Host::Blocks>& ring, std::uint64_t piece) {
     require(at(ring, piece).piece == piece, "blocks of another piece are read");
     return at(ring, piece).blocks;
+  }
+  static std::byte* memory_at(const Transfer& transfer) {
+    return reinterpret_cast<std::byte*>(transfer.there);
+  }
+  Copied reach(LocalRank rank, const Transfer& transfer) const {
+    require(rank != self_, "a rank reaches its own process");
+    if (mate(rank).is_dead) return Copied::kProcessGone;
+    const std::byte* const begin = memory_at(transfer);
+    const auto& mapped = mate(rank).mapped;
+    require(std::any_of(mapped.begin(), mapped.end(),
+                        [&](const std::span<std::byte>& memory) {
+                          return begin >= memory.data() &&
+                                 begin + transfer.bytes <= memory.data() + memory.size();
+                        }),
+            "a rank reaches beyond a tensor");
+    return mate(rank).is_unmapped ? Copied::kNotMapped : Copied::kAll;
   }
   Host::Mate& mate(LocalRank rank) const { return host_.mates_[rank]; }
   Host::Entry& entry_of(LocalRank rank, OpNumber op) const {
@@ -178,6 +218,10 @@ void Host::run() {
 void Host::step() {
   Mate& mate = mates_[running_];
   if (is_over_) throw Died{};
+  if (mate.steps_to_unmap && (*mate.steps_to_unmap)-- == 0) {
+    mate.steps_to_unmap.reset();
+    mate.is_unmapped = true;
+  }
   if (mate.steps_to_death && (*mate.steps_to_death)-- == 0) throw Died{};
   if (mate.steps_to_stop && (*mate.steps_to_stop)-- == 0) {
     mate.steps_to_stop.reset();

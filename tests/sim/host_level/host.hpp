@@ -21,8 +21,10 @@
 namespace sluice::sim {
 
 using worker::host::Call;
+using worker::host::Copied;
 using worker::host::LocalRank;
 using worker::host::Place;
+using worker::host::Transfer;
 using worker::host::Word;
 
 struct HostSizes : worker::host::BoardSizes {
@@ -39,6 +41,7 @@ class Host {
   const HostSizes sizes;
   Time now{};
   Random random;
+  std::uint64_t reads = 0, writes = 0;  // of mates' processes
 
   /// What the rank does, from now on until it returns or dies.
   void start(LocalRank rank, std::function<void()> body);
@@ -56,6 +59,8 @@ class Host {
     mates_[rank].steps_to_stop = steps;
     mates_[rank].stop_time = time;
   }
+  /// Mates do not reach its process any more.
+  void unmap_after(LocalRank rank, std::uint64_t steps) { mates_[rank].steps_to_unmap = steps; }
   bool is_dead(LocalRank rank) const { return mates_[rank].is_dead; }
   bool has_ended(LocalRank rank) const { return mates_[rank].fiber->ended(); }  ///< or is dead
   bool was_stopped(LocalRank rank) const { return mates_[rank].was_stopped; }
@@ -64,6 +69,9 @@ class Host {
   /// A region of the rank's: where its tensors lie that others may reach.
   std::uint64_t share(LocalRank rank, std::span<std::byte> memory);
   void share_no_more(LocalRank rank, std::uint64_t region) { mates_[rank].regions.erase(region); }
+
+  /// Memory of the rank's process, for good.
+  void map(LocalRank rank, std::span<std::byte> memory) { mates_[rank].mapped.push_back(memory); }
 
   /// What a rank's engine sees of all this.
   std::unique_ptr<worker::host::Board> board_of(LocalRank rank);
@@ -89,12 +97,14 @@ class Host {
     std::vector<Blocks> blocks, sums;
     std::vector<std::uint64_t> counts;
     std::map<std::uint64_t, std::span<std::byte>> regions;
-    std::optional<std::uint64_t> steps_to_death, steps_to_stop;
+    std::vector<std::span<std::byte>> mapped;
+    std::optional<std::uint64_t> steps_to_death, steps_to_stop, steps_to_unmap;
     Duration stop_time{};
     Time stopped_until{};
     bool is_dead = false;
     bool was_stopped = false;
     bool has_parted = false;
+    bool is_unmapped = false;
   };
 
   bool ended() const;

@@ -31,9 +31,19 @@ using worker::host::Part;
 constexpr std::byte kScribble{0x66};
 constexpr std::uint32_t kJob = 7;
 
-enum class Fault { kNone, kDeath, kStop, kDeathAndStop, kMismatch, kLeaves, kAborts, kTimeout };
-constexpr std::array kFaultNames = {"none",     "death",  "stop",   "death and stop",
-                                    "mismatch", "leaves", "aborts", "time-out"};
+enum class Fault {
+  kNone,
+  kDeath,
+  kStop,
+  kDeathAndStop,
+  kMismatch,
+  kLeaves,
+  kAborts,
+  kTimeout,
+  kUnmapped
+};
+constexpr std::array kFaultNames = {"none",   "death",  "stop",     "death and stop", "mismatch",
+                                    "leaves", "aborts", "time-out", "unmapped"};
 
 struct Plan {
   HostSizes sizes;
@@ -206,6 +216,7 @@ class App {
     config.least_piece_bytes = plan_.least_piece_bytes;
     config.block_elements = [](ElementType, std::uint16_t wanted) { return wanted; };
     config.part_limit = 2ms;
+    config.least_remote_bytes = random_.pick<std::uint64_t>({0, 500, config.kNotReached});
     config.place_of = [this](std::span<const std::byte> tensor) { return place_of(tensor); };
     return config;
   }
@@ -223,6 +234,7 @@ class App {
     std::uint64_t wanted = 0;
     for (const Range& range : wanted_by(op, rank_, ranks())) wanted += range.end - range.begin;
     if (!open.in_place) open.output.assign(wanted * size, kScribble);
+    for (std::vector<std::byte>* memory : {&open.input, &open.output}) host_.map(rank_, *memory);
     open.bitmap = std::move(tensor.bitmap);
     // Addresses stay: the engine has them.
     const OpNumber expected = submitted_++;
@@ -356,6 +368,7 @@ class App {
         break;
       case Fault::kDeath:
       case Fault::kDeathAndStop:
+      case Fault::kUnmapped:
         is_right = error.code() == ErrorCode::kWorkerLost && names_victim();
         break;
       case Fault::kMismatch:
@@ -401,12 +414,15 @@ void simulate(std::uint64_t seed) {
   if (dies) host.kill_after(plan.victim, plan.steps);
   if (plan.fault == Fault::kStop || plan.fault == Fault::kTimeout)
     host.stop_after(plan.victim, plan.steps, 20ms);
+  if (plan.fault == Fault::kUnmapped) host.unmap_after(plan.victim, plan.steps);
   if (plan.fault == Fault::kDeathAndStop)
     host.stop_after(static_cast<LocalRank>((plan.victim + 1) % plan.sizes.ranks),
                     host.random.below(plan.steps + 1), 50ms);
   host.run();
   ++coverage[std::string("fault: ") +
              std::string(kFaultNames[static_cast<std::size_t>(plan.fault)])];
+  coverage["reads of processes"] += host.reads;
+  coverage["writes to processes"] += host.writes;
   for (LocalRank r = 0; r < plan.sizes.ranks; ++r) {
     apps[r]->check_retired();
     coverage["ops that ended well"] += apps[r]->right();
@@ -421,12 +437,13 @@ void simulate(std::uint64_t seed) {
 /// Of what should happen in some thousand seeds, what did not.
 std::vector<std::string> missing() {
   std::vector<std::string> names = {
-      "ops that ended well",          "parted",
-      "error: death, worker lost",    "error: death and stop, worker lost",
-      "error: mismatch, op mismatch", "error: leaves, rank left",
-      "error: aborts, rank left",     "error: aborts, aborted",
-      "error: time-out, op timed out"};
-  names.insert(names.end(), {"ops, encoded", "ops, of a bitmap", "ops, in regions"});
+      "ops that ended well",           "parted",
+      "error: death, worker lost",     "error: death and stop, worker lost",
+      "error: mismatch, op mismatch",  "error: leaves, rank left",
+      "error: aborts, rank left",      "error: aborts, aborted",
+      "error: time-out, op timed out", "error: unmapped, worker lost"};
+  names.insert(names.end(), {"ops, encoded", "ops, of a bitmap", "ops, in regions",
+                             "reads of processes", "writes to processes"});
   for (const char* fault : kFaultNames) names.push_back(std::string("fault: ") + fault);
   std::erase_if(names, [](const std::string& name) { return coverage[name] != 0; });
   return names;

@@ -61,6 +61,11 @@ struct ContextOptions {
   /// aggregators. SLUICE_HOST_LEVEL=0.
   bool host_level = true;
 
+  /// Whether the ranks of one host read and write tensors that are not from sluice::allocate in
+  /// each other's processes (process_vm_readv), if the system lets them. Off, or where it does not,
+  /// such tensors are copied through memory that ranks share. SLUICE_HOST_PROCESS_VM=0.
+  bool host_process_vm = true;
+
   /// DPDK device of the network port, e.g. "net_af_packet0,iface=veth1" or "0000:3b:00.0"; unused
   /// when every aggregator is a vhost directory. SLUICE_PORT.
   std::string port;
