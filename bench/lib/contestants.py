@@ -49,6 +49,11 @@ class Way:
     """How blocks come from rank to rank."""
     memory: str  # of the tensors, as sluice-perf is told
     on_host: bool  # the ranks sum among themselves; else packets go through an aggregator
+    in_slots: bool = False  # ordinary tensors, which else are copied between processes
+
+    @property
+    def settings(self):
+        return {"SLUICE_HOST_PROCESS_VM": 0} if self.in_slots else {}
 
     def require(self, log, who):
         """Raises WrongWay if daemons and ranks have logged that blocks went in another way."""
@@ -56,6 +61,8 @@ class Way:
         if bool(said) == self.on_host:
             raise WrongWay(f"{who} was to {'need no' if self.on_host else 'use an'} aggregator:"
                            f" {said or log}")
+        if self.memory == "ordinary" and not self.in_slots and UNREACHED in log:
+            raise WrongWay(f"{who} was to copy between processes: {log}")
         if self.memory == "shared" and NO_REGION in log:
             raise WrongWay(f"{who} had no tensors in shared memory: {log}")
 
@@ -64,8 +71,10 @@ class WrongWay(Exception):
     pass
 
 
+UNREACHED = "mates cannot reach this process's memory"
 NO_REGION = "tensors lie in ordinary memory"  # what a rank logs that had no region for them
 HOST, HOST_ORDINARY, PACKETS = Way("shared", True), Way("ordinary", True), Way("ordinary", False)
+HOST_SLOTS = Way("ordinary", True, in_slots=True)
 
 
 class Sluice(Contestant):
@@ -96,7 +105,8 @@ class Sluice(Contestant):
         path = self.stage.directory("row.json")
         command = self.command(point, seed, check, iterations or point.iterations(), path)
         done = subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True,
-                              env=self.stage.environment(SLUICE_LOG="info", **self.settings))
+                              env=self.stage.environment(SLUICE_LOG="info", **self.way.settings,
+                                                         **self.settings))
         said = " ".join(command)
         if not os.path.exists(path):
             raise ConnectionError(f"status {done.returncode} of: {said}\n{done.stderr}")
@@ -253,6 +263,7 @@ def of_sluice():
         Sluice(),
         SparseOnly("sluice-bitmap", perf=["--bitmap"]),
         Sluice("sluice-ordinary", HOST_ORDINARY),
+        Sluice("sluice-slots", HOST_SLOTS),
         Sluice("sluice-packets", PACKETS),
     ]
 

@@ -191,7 +191,8 @@ class Ways(unittest.TestCase):
         contestants.PACKETS.require(self.FORMED, "sluice")
         contestants.HOST.require("", "sluice")
         for way, log in ((contestants.PACKETS, ""), (contestants.HOST, self.FORMED),
-                         (contestants.HOST, contestants.NO_REGION)):
+                         (contestants.HOST, contestants.NO_REGION),
+                         (contestants.HOST_ORDINARY, contestants.UNREACHED)):
             with self.subTest(way=way, log=log), self.assertRaises(contestants.WrongWay):
                 way.require(log, "sluice")
         contestants.HOST_ORDINARY.require(contestants.NO_REGION, "sluice")
