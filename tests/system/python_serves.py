@@ -57,6 +57,17 @@ class Python(harness.SystemTest):
         daemon = self.start_daemon()
         self.all_end_well(self.start_python_job(1, daemon, "closed_beside_calls"))
 
+    def test_memory_that_is_freed_too_early(self):
+        """Of ranks that sum among themselves: their job ends, and no other one."""
+        host = f"test-{os.getpid()}"
+        other_job = self.start_steady_job(2, "", SLUICE_HOST=host)
+        job = self.start_python_job(8, "", "memory_is_freed_too_early", SLUICE_HOST=host,
+                                    SLUICE_JOB=7, FREED=os.path.join(self.place, "freed"))
+        for rank in job:
+            self.ends_with(rank, 1, "sluice.Error.*job 7: rank 7 is lost: its tensor cannot be "
+                           "read or written any more: did it free the memory")
+        self.end_steady_job(other_job)
+
     def test_contexts_are_shared(self):
         daemon = self.start_daemon()
         self.all_end_well(self.start_python_job(2, daemon, "contexts_are_shared"))

@@ -3,6 +3,7 @@ awaits."""
 import asyncio
 import concurrent.futures
 import contextlib
+import ctypes
 import functools
 import gc
 import multiprocessing
@@ -992,6 +993,27 @@ def is_left(job, leave, told):
     error = refused(job.barrier().wait, sluice.Error, told)
     assert (error.status, error.rank) == (sluice.Status.RANK_LEFT, RANKS - 1), error
     job.close()
+
+
+def memory_is_freed_too_early():
+    """The last rank's, after its call and before the others': no piece of the op falls to it."""
+    job = sluice.Context().join()
+    freed, size = os.environ["FREED"], 16 << 10
+    if RANK < RANKS - 1:
+        while not os.path.exists(freed):
+            time.sleep(0.001)
+        work = job.all_reduce(np.ones(size // 4, np.float32))
+    else:
+        libc = ctypes.CDLL(None)
+        libc.mmap.restype = ctypes.c_void_p
+        memory = libc.mmap(None, ctypes.c_size_t(size), 3, 0x22, -1, ctypes.c_long(0))
+        array = np.frombuffer((ctypes.c_char * size).from_address(memory), np.float32)
+        array[:] = 1
+        work = job.all_reduce(array)
+        libc.munmap(ctypes.c_void_p(memory), ctypes.c_size_t(size))
+        with open(freed, "w", encoding="ascii"):
+            pass
+    work.wait()
 
 
 def ends_with_ops_in_flight():
