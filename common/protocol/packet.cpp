@@ -160,8 +160,7 @@ DropReason Packet::check<wire::Challenge>() {
 template <>
 DropReason Packet::check<wire::Welcome>() {
   if (const auto bad =
-          check_flags(&wire::Welcome::flags,
-                      wire::kWelcomeResume | wire::kWelcomeAuthenticate |
+          check_flags(&wire::Welcome::flags, wire::kWelcomeResume | wire::kWelcomeAuthenticate |
                                                  wire::kWelcomeEncrypt | wire::kWelcomeHosts);
       bad != DropReason::kNone)
     return bad;

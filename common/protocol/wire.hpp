@@ -199,10 +199,10 @@ struct Join {
   U16 payload_bytes;  // largest UDP payload this worker can take
   U16 shard;
   U16 shards;
-  std::uint8_t history = 0;                        // 0: the aggregator's
-  std::uint8_t flags = 0;                          // kJoin...
-  std::array<std::uint8_t, 16> challenge{};        // echoed from CHALLENGE
-  U64 epoch;                                       // that this worker was welcomed to last; 0: none
+  std::uint8_t history = 0;                  // 0: the aggregator's
+  std::uint8_t flags = 0;                    // kJoin...
+  std::array<std::uint8_t, 16> challenge{};  // echoed from CHALLENGE
+  U64 epoch;                                 // that this worker was welcomed to last; 0: none
   U64 host;  // of this worker: those of one host have the same; 0: it has none in common
   std::array<std::uint8_t, kBuildBytes> build{};   // of the worker's library, for people
   std::array<std::uint8_t, kJobNameBytes> name{};  // of the job, for people

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "worker/memory/arena.hpp"
 #include "common/protocol/geometry.hpp"
+#include "worker/memory/arena.hpp"
 
 namespace sluice::worker::hierarchy {
 namespace {
