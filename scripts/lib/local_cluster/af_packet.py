@@ -67,8 +67,10 @@ class AfPacket:
         self._link_to_switch(UPLINK, f"w{first}")
         linux.enter_network_namespace(host)
         for rank in ranks:
-            ip("link", "add", "link", UPLINK, "name", self._port(rank), "type", "macvlan",
-               "mode", "bridge")
+            # DPDK tells its sockets' groups apart by process id xor index, and ids are neighbours.
+            index = (1 + rank % self.ranks_per_host) << 8
+            ip("link", "add", "link", UPLINK, "name", self._port(rank), "index", index,
+               "mtu", self.mtu, "type", "macvlan", "mode", "bridge")
             ip("link", "set", self._port(rank), "up")
         linux.enter_network_namespace(self.switch)
         return host
