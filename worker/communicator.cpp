@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "common/base/random_id.hpp"
@@ -161,7 +162,9 @@ const std::string& Communicator::Impl::host_name() const {
 
 void Communicator::Impl::join() {
   const Time began = Progress::now();
+  hosts_.resize(options.world_size);
   progress_->with_turn([&](Attachment& attachment, Time now) {
+    if (attachment.has_ports()) std::iota(hosts_.begin(), hosts_.end(), std::uint16_t{0});
     progress_->joins_as(options.rank, now);
     timeline_.instant("join", {}, now);
     membership_ = begin_to_join(attachment, now);
@@ -231,6 +234,9 @@ void Communicator::Impl::join_hosts() {
       request(Collective::kAllGather, {&own, hosts.data(), ElementType::kInt64}, MoveOptions{}),
       counts);
   told.wait();
+  const worker::hierarchy::Placement placement(hosts);
+  for (std::uint16_t rank = 0; rank < options.world_size; ++rank)
+    hosts_[rank] = placement.host_of(Rank{rank});
   progress_->with_turn([&](Attachment&, Time now) {
     std::unique_ptr<AggregatorMembership> whole(
         static_cast<AggregatorMembership*>(membership_.release()));
@@ -239,7 +245,7 @@ void Communicator::Impl::join_hosts() {
                                                     .host = host_name(),
                                                     .join_timeout = options.join_timeout,
                                                     .secret = secret_},
-        known_as_, worker::hierarchy::Placement(hosts), std::move(whole));
+        known_as_, placement, std::move(whole));
     auto& joins = *membership;
     membership_ = std::move(membership);
     joins.join(now);
@@ -735,6 +741,10 @@ void Communicator::abort(std::string_view why) {
 
 void Communicator::note_exception() noexcept {
   impl_->note_exception();
+}
+
+std::vector<std::uint16_t> Communicator::hosts() const {
+  return impl_->hosts();
 }
 
 std::vector<std::uint16_t> Communicator::stragglers() const {

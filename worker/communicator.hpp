@@ -40,6 +40,7 @@ struct Communicator::Impl final : private Member {
   void abort(std::string_view why);
   void note_exception() { leaves_by_exception_.store(true, std::memory_order_relaxed); }
   std::optional<Error> failure() const;
+  const std::vector<std::uint16_t>& hosts() const { return hosts_; }
   std::vector<std::uint16_t> stragglers() const;
   JobStatistics statistics() const;
   std::uint32_t block_elements(ElementType type, std::uint16_t wanted);
@@ -105,7 +106,8 @@ struct Communicator::Impl final : private Member {
   bool has_left_ = false;
   bool is_recovering_ = false;  // as far as is recorded
 
-  Session session_;  // const once joined
+  Session session_;                   // const once joined,
+  std::vector<std::uint16_t> hosts_;  // as this is: of each rank
   const int exceptions_at_start_ = std::uncaught_exceptions();
   std::atomic<bool> leaves_by_exception_{false};
   std::atomic<bool> has_failed_{false};

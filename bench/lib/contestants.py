@@ -81,7 +81,6 @@ class Sluice(Contestant):
     """sluice-perf on fresh ranks, and a fresh aggregator if there is one, each time; `perf` is more
     flags of it."""
     perf_build = None  # the one in use
-    settings = {}  # more of the environment
 
     def __init__(self, name="sluice", way=HOST, perf=(), build=None):
         self.name, self.way, self.perf, self.build = name, way, perf, build
@@ -105,8 +104,7 @@ class Sluice(Contestant):
         path = self.stage.directory("row.json")
         command = self.command(point, seed, check, iterations or point.iterations(), path)
         done = subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True,
-                              env=self.stage.environment(SLUICE_LOG="info", **self.way.settings,
-                                                         **self.settings))
+                              env=self.stage.environment(SLUICE_LOG="info", **self.way.settings))
         said = " ".join(command)
         if not os.path.exists(path):
             raise ConnectionError(f"status {done.returncode} of: {said}\n{done.stderr}")
@@ -116,12 +114,15 @@ class Sluice(Contestant):
         self.way.require(done.stderr, said)
         return row
 
+    def memory_flags(self):
+        return ["--memory", self.way.memory]
+
     def command(self, point, seed, check, iterations, path):
         size = self.size(point)
         build = self.build or checkout.build
         words = [checkout.LOCAL_CLUSTER, "--build", build, "--workers", point.ranks,
                  "--quiet-ranks", "--show-aggregators", *self.cluster_flags(point), "--",
-                 programs.built("sluice-perf", self.perf_build), "--memory", self.way.memory,
+                 programs.built("sluice-perf", self.perf_build), *self.memory_flags(),
                  "-b", size, "-e", size, "--density", point.density, "--overlap", point.overlap,
                  "-n", iterations, "-w", 2, "-c", int(check), "--seed", seed, "--json", path,
                  *self.perf_flags(point)]
@@ -136,12 +137,14 @@ class SparseOnly(Sluice):
 
 
 class Former(Sluice):
-    """As it was while it could pass blocks by reference, and did not: see former.py."""
-    settings = {"SLUICE_SHARED_MEMORY": 0}
+    """As it was before blocks could go by reference: see former.py."""
 
     def __init__(self, name, build):
         super().__init__(name, PACKETS, build=build)
         self.perf_build = build
+
+    def memory_flags(self):
+        return []  # it knows of one kind
 
 
 class Ceiling(Contestant):

@@ -97,8 +97,8 @@ def lane_figure(settings, frame_bytes, what, name):
 
 
 def lane_before(settings):
-    """Payload in packets, beside the last build that could pass it by reference."""
-    before = lane.Lane("before", former.make(former.BY_REFERENCE))
+    """Beside the last build before blocks could go by reference."""
+    before = lane.Lane("before", former.make(former.BEFORE_REFERENCES))
     yield from in_both_frames(settings, "lane-before", lane.Lane(), before)
 
 
@@ -195,9 +195,9 @@ def training(settings):
 
 
 def small(settings):
-    """The least sum; the packets' way beside the last build that could do otherwise."""
+    """The least sum; in packets beside the last build that had no other way."""
     point = Point(2, 8)
-    before = Former("before", former.make(former.BY_REFERENCE))
+    before = Former("before", former.make(former.BEFORE_REFERENCES))
     takers = [*contestants.named("sluice", "sluice-packets", "gloo"), before]
     done = settings.run([point], takers, "small")[point]
     yield figure_of("8 bytes, 2 ranks, Gloo / sluice", done, against(["gloo"]), 5, 20)

@@ -5,7 +5,7 @@ import shutil
 import checkout
 import programs
 
-BY_REFERENCE = "298baa0"  # the last commit in which blocks could go by reference
+BEFORE_REFERENCES = "8daf527"  # the last commit before blocks could go by reference
 TARGETS = ["aggregator/sluice-aggregator", "bench/sluice-perf", "bench/sluice-pktgen"]
 
 

@@ -127,6 +127,7 @@ TensorSpec spec_of(const Communicator& job, const Options& options, const Case& 
           .density = the_case.density,
           .overlap = options.overlap,
           .seed = the_case.seed,
+          .hosts = job.hosts(),
           .negative_zeros = !options.bitmap};
 }
 

@@ -4,7 +4,12 @@
 #include <cmath>
 #include <concepts>
 #include <cstring>
+#include <iterator>
+#include <numeric>
+#include <set>
+#include <span>
 #include <type_traits>
+#include <vector>
 
 #include "bench/perf/element.hpp"
 
@@ -96,18 +101,56 @@ std::uint64_t count_different(std::span<const T> expected, const std::byte* actu
   return different;
 }
 
+/// Whether hosts sum first, and there are several: averages of integers go by all ranks.
 template <class T>
-std::uint64_t count_wrong_in_block(const TensorSet& tensors, std::uint64_t run, Reduction reduction,
-                                   std::uint64_t block, const std::byte* actual) {
-  const std::uint16_t ranks = tensors.spec().ranks;
-  std::vector<T> values(tensors.elements_of(block));
-  ReferenceBlock<T> reference(reduction, ranks, values.size());
-  for (std::uint16_t rank = 0; rank < ranks; ++rank) {
-    if (!tensors.pattern().nonzero(rank, block)) continue;
-    tensors.generate<T>(rank, run, block, values);
+bool sums_by_hosts(const TensorSpec& spec, Reduction reduction) {
+  const std::set<std::uint16_t> hosts(spec.hosts.begin(), spec.hosts.end());
+  return hosts.size() > 1 && hosts.size() < spec.ranks &&
+         (reduction != Reduction::kAverage || !std::is_integral_v<T>);
+}
+
+struct BlockSum {
+  std::uint64_t block = 0;
+  Reduction reduction = Reduction::kSum;
+  std::uint16_t of_ranks = 1;  ///< so many make it complete, and divide an average
+};
+
+template <class T>
+void sum_of(const TensorSet& tensors, std::uint64_t run, const BlockSum& sum,
+            std::span<const std::uint16_t> ranks, std::vector<T>& values) {
+  ReferenceBlock<T> reference(sum.reduction, sum.of_ranks, values.size());
+  for (const std::uint16_t rank : ranks) {
+    if (!tensors.pattern().nonzero(rank, sum.block)) continue;
+    tensors.generate<T>(rank, run, sum.block, values);
     reference.add(values);
   }
   reference.result(values);
+}
+
+template <class T>
+std::uint64_t count_wrong_in_block(const TensorSet& tensors, std::uint64_t run, Reduction reduction,
+                                   std::uint64_t block, const std::byte* actual) {
+  std::vector<std::uint16_t> all(tensors.spec().ranks);
+  std::iota(all.begin(), all.end(), std::uint16_t{0});
+  std::vector<T> values(tensors.elements_of(block));
+  if (!sums_by_hosts<T>(tensors.spec(), reduction)) {
+    sum_of<T>(tensors, run, {block, reduction, tensors.spec().ranks}, all, values);
+    return count_different<T>(values, actual);
+  }
+  const std::vector<std::uint16_t>& host_of = tensors.spec().hosts;
+  const bool is_average = reduction == Reduction::kAverage;
+  const auto hosts = static_cast<std::uint16_t>(1 + std::ranges::max(host_of));
+  ReferenceBlock<T> total(is_average ? Reduction::kSum : reduction, hosts, values.size());
+  for (std::uint16_t host = 0; host < hosts; ++host) {
+    std::vector<std::uint16_t> ranks;
+    std::ranges::copy_if(all, std::back_inserter(ranks),
+                         [&](std::uint16_t rank) { return host_of[rank] == host; });
+    const auto divisor = is_average ? tensors.spec().ranks : ranks.size();
+    sum_of<T>(tensors, run, {block, reduction, static_cast<std::uint16_t>(divisor)}, ranks, values);
+    if (std::ranges::any_of(values, [](T value) { return widen(value) != widen(T{}); }))
+      total.add(values);
+  }
+  total.result(values);
   return count_different<T>(values, actual);
 }
 

@@ -26,7 +26,8 @@ struct TensorSpec {
   double density = 1.0;
   Overlap overlap = Overlap::kRandom;
   std::uint64_t seed = 0;
-  bool negative_zeros = true;  ///< not with a bitmap, whose clear bits promise +0
+  std::vector<std::uint16_t> hosts = {};  ///< of each rank, as they sum; empty: one each
+  bool negative_zeros = true;             ///< not with a bitmap, whose clear bits promise +0
 };
 
 class TensorSet {

@@ -638,6 +638,10 @@ class Communicator {
   /// the stack. This is for programs that have caught it, and for other languages.
   void note_exception() noexcept;
 
+  /// On which host each rank is. Hosts are numbered in the order in which their sums are added; on
+  /// each the lowest rank comes first. A rank that sums with none of its host is on one of its own.
+  std::vector<std::uint16_t> hosts() const;
+
   /// Ranks, rising, that pending ops wait for, as Work::stragglers() tells of one.
   std::vector<std::uint16_t> stragglers() const;
 
