@@ -12,7 +12,7 @@
 #include "worker/context.hpp"
 #include "worker/environment.hpp"
 #include "worker/hierarchy/host_id.hpp"
-#include "worker/hierarchy/membership.hpp"
+#include "worker/hierarchy/join.hpp"
 #include "worker/host/membership.hpp"
 #include "worker/op_request.hpp"
 #include "worker/sparse_sum.hpp"
@@ -38,6 +38,35 @@ TimelineJob timeline_job(const JobOptions& options, const worker::KnownAs& known
           .name = known_as.name() + ", rank " + std::to_string(options.rank) + " of " +
                   std::to_string(options.world_size)};
 }
+
+RankSet ranks_of(const std::vector<std::uint16_t>& numbers) {
+  RankSet ranks;
+  for (const std::uint16_t number : numbers) ranks.insert(Rank{number});
+  return ranks;
+}
+
+/// A part of a membership, which the loop serves beside it.
+class PartOfHierarchy final : public Member {
+ public:
+  PartOfHierarchy(Progress& progress, worker::hierarchy::Membership& of, Membership& part,
+                  const std::string& whose)
+      : progress_(progress), of_(of), part_(part) {
+    progress_.add(*this, whose);
+  }
+  ~PartOfHierarchy() override { progress_.remove(*this); }
+
+  Membership& membership() override { return part_; }
+  bool after_turn(Time now) override { return of_.advance(now); }
+  // It has no works of its own.
+  std::vector<std::uint16_t> stragglers(OpNumber) const override { return {}; }
+  double progress(OpNumber) const override { return 0; }
+  void set_timeout(OpNumber, const worker::OpTimeout&) override {}
+
+ private:
+  Progress& progress_;
+  worker::hierarchy::Membership& of_;
+  Membership& part_;
+};
 
 JobOptions without_secret(JobOptions options) {
   options.secret.clear();
@@ -180,6 +209,7 @@ void Communicator::Impl::join() {
     if (session_.has_hosts) join_hosts();
   } catch (const Error&) {
     progress_->with_turn([&](Attachment&, Time) {
+      parts_.clear();
       progress_->remove(*this);
       membership_.reset();
     });
@@ -233,6 +263,22 @@ void Communicator::Impl::join_hosts() {
   Work told = start(
       request(Collective::kAllGather, {&own, hosts.data(), ElementType::kInt64}, MoveOptions{}),
       counts);
+  const auto give_up = [&](const Error& why) {
+    progress_->with_turn(
+        [&](Attachment&, Time now) { membership_->abort(why, cause_of_abort(), now); });
+    told.wait();
+  };
+  try {
+    const auto awaited = [&] { return "rank " + known_as_.text_of(ranks_of(told.stragglers())); };
+    if (!await([&] { return told.done(); }, after(Progress::now(), options.join_timeout),
+               [&] { return awaited() + " to tell its host"; }))
+      give_up(Error(ErrorCode::kFormationFailed,
+                    known_as_.name() + ": " + awaited() + " did not tell its host within " +
+                        std::to_string(options.join_timeout.count()) + " ms"));
+  } catch (const Error& interrupted) {
+    if (!told.done()) give_up(interrupted);
+    throw;
+  }
   told.wait();
   const worker::hierarchy::Placement placement(hosts);
   for (std::uint16_t rank = 0; rank < options.world_size; ++rank)
@@ -240,15 +286,16 @@ void Communicator::Impl::join_hosts() {
   progress_->with_turn([&](Attachment&, Time now) {
     std::unique_ptr<AggregatorMembership> whole(
         static_cast<AggregatorMembership*>(membership_.release()));
-    auto membership = std::make_unique<worker::hierarchy::Membership>(
-        worker::hierarchy::Membership::Surroundings{.progress = *progress_,
-                                                    .host = host_name(),
-                                                    .join_timeout = options.join_timeout,
-                                                    .secret = secret_},
-        known_as_, placement, std::move(whole));
-    auto& joins = *membership;
-    membership_ = std::move(membership);
-    joins.join(now);
+    auto joined = worker::hierarchy::join({.progress = *progress_,
+                                           .host = host_name(),
+                                           .join_timeout = options.join_timeout,
+                                           .secret = secret_},
+                                          known_as_, placement, std::move(whole), now);
+    worker::hierarchy::Membership& hierarchy = *joined;
+    membership_ = std::move(joined);
+    for (Membership* const part : hierarchy.parts())
+      parts_.push_back(
+          std::make_unique<PartOfHierarchy>(*progress_, hierarchy, *part, known_as_.name()));
   });
   await_active();
 }
@@ -618,12 +665,14 @@ Communicator::Impl::~Impl() {
   if (progress_->inherited()) {  // the membership is the parent's, and so are the buffers
     static_cast<void>(membership_.release());
     static_cast<void>(new auto(std::move(channels_)));
+    static_cast<void>(new auto(std::move(parts_)));
     return;
   }
   if (std::uncaught_exceptions() > exceptions_at_start_) note_exception();
   leave();
   progress_->with_turn([&](Attachment&, Time) {
     channels_.clear();
+    parts_.clear();
     progress_->remove(*this);
     membership_.reset();
   });

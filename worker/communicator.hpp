@@ -98,6 +98,7 @@ struct Communicator::Impl final : private Member {
 
   // These are read and written only with the turn held.
   std::unique_ptr<Membership> membership_;
+  std::vector<std::unique_ptr<Member>> parts_;  // of it, where it is one of hosts
   JobTimeline timeline_;
   OpenWorks works_{timeline_};
   std::map<Route, std::unique_ptr<Channel>> channels_;

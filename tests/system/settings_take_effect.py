@@ -457,10 +457,10 @@ class NetworkSettings(HugePages, harness.NetworkTest):
     def test_hugepages_of_all(self):
         """Of a daemon and its ranks."""
         self.add_huge_pages(3 * self.LITTLE // MIB_OF_HUGE_PAGE + 16)
-        for device in (af_packet.DEVICE, af_xdp.DEVICE):
-            with self.subTest(device=device):
+        for driver in (af_packet.DRIVER, af_xdp.DRIVER):
+            with self.subTest(driver=driver):
                 self.make_network(workers=2, aggregators=1)
-                self.network.device = device
+                self.network.driver = driver
                 free = self.free_huge_pages()
                 daemon = self.start_aggregator(0, "--hugepages", "on", "--memory-mib", self.LITTLE)
                 job = self.start_steady_job(2, daemon, SLUICE_HUGEPAGES="on",

@@ -212,6 +212,10 @@ TEST_CASE("an average of floats is divided on the host, and only what travels is
   CHECK(steps.between()->reduction == Reduction::kSum);
   CHECK(steps.between()->encoding == Encoding::kInt8);
   CHECK(steps.between()->rounding_seed == 3);
+  OpRequest of_sums = request;
+  of_sums.reduction = Reduction::kSum;
+  const Steps sums(of_sums, Counts{100}, Placement(hosts), Rank{0}, session_of(4));
+  CHECK(steps.between()->layout != sums.between()->layout);  // or hosts could disagree unnoticed
   CHECK(steps.spread().request.reduction == Reduction::kSum);
   CHECK(steps.spread().request.encoding == Encoding::kNone);
 }

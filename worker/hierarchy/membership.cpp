@@ -12,13 +12,27 @@ namespace {
 
 using wire::AbortReason;
 
-// Which of the jobs that are derived from one: beyond those of its channels.
-constexpr std::uint32_t kGatherJob = 0x1'0000;
-constexpr std::uint32_t kSpreadJob = 0x1'0001;
-constexpr std::uint32_t kFirstColumn = 0x2'0000;
-
 /// A rank that ends its column tells no more than that. Why it did comes by `whole` meanwhile.
 constexpr Duration kCauseTime = std::chrono::seconds(1);
+
+std::vector<sluice::Membership*> all_of(const Parts& parts) {
+  std::vector<sluice::Membership*> all{parts.gather.get(), parts.spread.get(), parts.column.get()};
+  std::erase(all, nullptr);
+  return all;
+}
+
+/// What the texts of jobs leave open about columns.
+Error explained(const Error& error) {
+  const auto with = [&](const std::string& what) {
+    return Error(error.code(), std::string(error.what()) + "; " + what, error.rank(), error.op());
+  };
+  if (error.code() == ErrorCode::kNotAuthenticated)
+    return with(secret_advice("hosts of several ranks sum by jobs"));
+  if (error.code() == ErrorCode::kQuota)
+    return with(
+        "what hosts of several ranks sum by counts as a job there, for each rank of a host");
+  return error;
+}
 
 bool is_of_op(const AbortInfo& why) {
   return why.reason == AbortReason::kOpMismatch || why.reason == AbortReason::kOpTimedOut;
@@ -27,68 +41,14 @@ bool is_of_op(const AbortInfo& why) {
 }  // namespace
 
 // --------------------------------------------------------------------------------------- joining
-Membership::Part::Part(Membership& of, std::unique_ptr<sluice::Membership> membership)
-    : of_(of), membership_(std::move(membership)) {
-  of.surroundings_.progress.add(*this, of.known_as_.name());
-}
-
-Membership::Part::~Part() {
-  of_.surroundings_.progress.remove(*this);
-}
-
-Membership::Membership(Surroundings surroundings, KnownAs known_as, Placement placement,
-                       std::unique_ptr<AggregatorMembership> whole)
-    : surroundings_(std::move(surroundings)),
-      known_as_(std::move(known_as)),
+Membership::Membership(KnownAs known_as, Placement placement,
+                       std::unique_ptr<sluice::Membership> whole, Parts parts)
+    : known_as_(std::move(known_as)),
       placement_(std::move(placement)),
-      whole_(std::move(whole)) {}
-
-void Membership::join(Time now) {
-  const auto add = [this](auto membership) {
-    return std::make_unique<Part>(*this, std::move(membership));
-  };
-  try {
-    auto gather = join_host(kGatherJob, now);
-    gather_membership_ = gather.get();
-    gather_ = add(std::move(gather));
-    if (is_on_one_host()) return;
-    auto spread = join_host(kSpreadJob, now);
-    spread_membership_ = spread.get();
-    spread_ = add(std::move(spread));
-    if (placement_.local_rank_of(rank()) < placement_.columns()) column_ = add(join_column(now));
-  } catch (const Error& error) {
-    fail(error, std::nullopt, now);
-  }
-}
-
-std::unique_ptr<host::Membership> Membership::join_host(std::uint32_t which, Time now) const {
-  const Progress& progress = surroundings_.progress;
-  return std::make_unique<host::Membership>(
-      host::Membership::Surroundings{.host = surroundings_.host,
-                                     .uses_processes = progress.options().host_process_vm,
-                                     .payload_bytes = session().payload_bytes,
-                                     .logger = progress.logger()},
-      host::Membership::Ranks{
-          .job = derived_job(job(), session().generation, which),
-          .all = placement_.ranks_of(placement_.host_of(rank())),
-          .self = placement_.local_rank_of(rank()),
-          .of_job = ranks(),
-          .block_elements = session().block_elements,
-          .join_timeout = surroundings_.join_timeout,
-          .advice = "with SLUICE_HOST_LEVEL=0 on all ranks each joins the aggregators by itself"},
-      known_as_, surroundings_.secret, now);
-}
-
-std::unique_ptr<AggregatorMembership> Membership::join_column(Time now) const {
-  const std::uint16_t number = placement_.local_rank_of(rank());
-  return whole_->join_beside(
-      {.job = derived_job(job(), session().generation, kFirstColumn | number),
-       .alias = {.job = known_as_.job,
-                 .ranks = placement_.column(number),
-                 .told = known_as_.told_of_part("column-" + std::to_string(number))},
-       .rank = Rank{placement_.host_of(rank())},
-       .ranks = placement_.hosts()},
-      now);
+      whole_(std::move(whole)),
+      parts_(std::move(parts)),
+      all_parts_(all_of(parts_)) {
+  assert(parts_.gather && (parts_.spread != nullptr) == !is_on_one_host());
 }
 
 std::unique_ptr<sluice::Membership> Membership::join_pair(const Pair& pair, Time now) {
@@ -97,18 +57,10 @@ std::unique_ptr<sluice::Membership> Membership::join_pair(const Pair& pair, Time
   return whole_->join_pair(pair, now);
 }
 
-template <class F>
-void Membership::for_each_part(F&& f) const {
-  for (const std::unique_ptr<Part>* const part : {&gather_, &spread_, &column_})
-    if (*part) f((*part)->membership());
-}
-
 std::string Membership::waits_for() const {
-  std::string first;
-  for_each_part([&](const sluice::Membership& part) {
-    if (first.empty() && part.state() == State::kJoining) first = part.waits_for();
-  });
-  return first;
+  for (const sluice::Membership* const part : parts())
+    if (part->state() == State::kJoining) return part->waits_for();
+  return "the ranks of this host";
 }
 
 Membership::State Membership::state() const {
@@ -122,15 +74,11 @@ Membership::State Membership::state() const {
 OpNumber Membership::submit(const OpRequest& request, std::span<const std::uint64_t> counts,
                             Time now) {
   const OpNumber number = next_op();
-  if (failure_ || is_leaving_) {
-    const Error left(ErrorCode::kAborted, known_as_.name() + ": this rank has left");
-    ++first_op_;
-    completions_.push_back(
-        {.op = number, .statistics = {}, .error = failure_.value_or(left).of_op(number)});
-    return number;
-  }
   ops_.push_back({.request = request, .counts = {counts.begin(), counts.end()}});
-  advance(now);
+  if (is_over_ || is_leaving_)
+    end_ops();
+  else
+    advance(now);
   return number;
 }
 
@@ -160,7 +108,6 @@ bool Membership::awaits_arrivals() const {
   return whole_->awaits_arrivals() || (!is_on_one_host() && begun_ops_ < next_op());
 }
 
-/// Takes what the parts have done, and gives them what follows. Whether there was anything.
 bool Membership::advance(Time now) {
   if (is_over_) return false;
   bool any = false;
@@ -172,6 +119,7 @@ bool Membership::advance(Time now) {
     any |= begin_spreads(now);
     any |= collect_spread();
     complete_first();
+    end_overdue(now);
   }
   look_at_parts(now);
   return end_if_over() || any;
@@ -183,7 +131,7 @@ bool Membership::collect_whole() {
   for (const Completion& completion : whole_->take_completions()) {
     const auto op = std::ranges::find(ops_, completion.op, &Op::of_whole);
     assert(op != ops_.end());
-    if (whole_->failure()) break;  // see look_at_parts()
+    if (completion.error && whole_->failure()) break;  // see look_at_parts()
     op->of_whole.reset();
     op->statistics = completion.statistics;
     op->error = completion.error;
@@ -196,15 +144,15 @@ bool Membership::collect_gather(Time now) {
     if (tells_begun_) begun_.push_back(op);
   if (!gather().has_completions()) return false;
   for (const Completion& completion : gather().take_completions()) {
-    if (gather().failure()) break;
+    if (completion.error && gather().failure()) break;
     Op& op = ops_[completion.op - first_op_];
+    op.error = completion.error;
     if (is_on_one_host()) {
       op.is_spread = true;
       op.statistics = completion.statistics;
-      op.error = completion.error;
     } else if (carries()) {
       op.at = Op::At::kBetween;
-      column_->membership().submit(*op.steps->between(), op.counts, now);
+      column().submit(*op.steps->between(), op.counts, now);
     } else {
       op.has_result = true;
     }
@@ -214,13 +162,13 @@ bool Membership::collect_gather(Time now) {
 
 bool Membership::collect_column() {
   if (!carries()) return false;
-  sluice::Membership& column = column_->membership();
-  column.take_begun();
-  if (!column.has_completions()) return false;
-  for (const Completion& completion : column.take_completions()) {
-    if (column.failure()) break;
+  column().take_begun();
+  if (!column().has_completions()) return false;
+  for (const Completion& completion : column().take_completions()) {
+    if (completion.error && column().failure()) break;
     Op& op = ops_[completion.op - first_op_];
     op.has_result = true;
+    if (completion.error) op.error = completion.error;
     if (!sums_by_hosts(op.request)) continue;
     op.statistics = completion.statistics;
     op.statistics.blocks = op.steps->blocks();
@@ -246,10 +194,11 @@ bool Membership::collect_spread() {
   spread().take_begun();
   if (!spread().has_completions()) return false;
   for (const Completion& completion : spread().take_completions()) {
-    if (spread().failure()) break;
+    if (completion.error && spread().failure()) break;
     Op& op = ops_[completion.op - first_op_];
     op.is_spread = true;
-    if (op.request.device && sums_by_hosts(op.request)) give_to_device(op.request);
+    if (completion.error) op.error = completion.error;
+    if (!op.error && op.request.device && sums_by_hosts(op.request)) give_to_device(op.request);
   }
   return true;
 }
@@ -285,8 +234,7 @@ void Membership::set_timeout(OpNumber number, const OpTimeout& timeout) {
   if (op.steps) op.steps->set_timeout(timeout);
   if (op.of_whole) whole_->set_timeout(*op.of_whole, timeout);
   if (op.at == Op::At::kGather && !op.has_result) gather().set_timeout(number, timeout);
-  if (op.at == Op::At::kBetween && !op.has_result)
-    column_->membership().set_timeout(number, timeout);
+  if (op.at == Op::At::kBetween && !op.has_result) column().set_timeout(number, timeout);
   if (op.at == Op::At::kSpread) spread().set_timeout(number, timeout);
 }
 
@@ -294,15 +242,15 @@ void Membership::set_timeout(OpNumber number, const OpTimeout& timeout) {
 RankSet Membership::awaited() const {
   RankSet ranks = whole_->awaited();
   ranks |= gather().awaited();
-  if (spread_) ranks |= spread().awaited();
-  if (column_) {
-    const std::vector<Rank> column = placement_.column(placement_.local_rank_of(rank()));
-    column_->membership().awaited().for_each([&](Rank host) { ranks.insert(column[host.value]); });
+  if (parts_.spread) ranks |= spread().awaited();
+  if (carries()) {
+    column().awaited().for_each([&](Rank host) { ranks.insert(of_column(host)); });
   }
   return ranks;
 }
 
 RankSet Membership::awaited(OpNumber number) const {
+  if (number < first_op_) return {};
   const Op& op = ops_[number - first_op_];
   return number < begun_ops_ && op.at == Op::At::kGather && !op.has_result
              ? gather().awaited(number)
@@ -310,39 +258,55 @@ RankSet Membership::awaited(OpNumber number) const {
 }
 
 double Membership::progress(OpNumber number) const {
+  if (number < first_op_) return 1;
   if (number >= begun_ops_) return 0;
   const Op& op = ops_[number - first_op_];
   if (op.of_whole) return whole_->progress(*op.of_whole);
   if (is_on_one_host()) return gather().progress(number);
   if (op.has_result) return 1;
-  return op.at == Op::At::kBetween ? column_->membership().progress(number) : 0;
+  return op.at == Op::At::kBetween ? column().progress(number) : 0;
 }
 
 // --------------------------------------------------------------------------------------- the end
 void Membership::look_at_parts(Time now) {
   if (!failure_ && whole_->failure()) fail_with(*whole_, now);
   bool is_active = true;
-  for_each_part([&](sluice::Membership& part) {
-    if (!failure_ && part.failure()) fail_with(part, now);
-    is_active = is_active && part.state() == State::kActive;
-  });
+  for (const sluice::Membership* const part : parts()) {
+    if (!failure_ && part->failure()) fail_with(*part, now);
+    is_active = is_active && part->state() == State::kActive;
+  }
   has_joined_ = has_joined_ || is_active;
+}
+
+/// A rank's number in the job, by that in our column, of which an aggregator may say what it likes.
+Rank Membership::of_column(Rank host) const {
+  return host.value < placement_.hosts() ? placement_.column(column_number())[host.value] : rank();
+}
+
+/// Those that no part looks after: they wait for what a device copies, or for the ops before them.
+void Membership::end_overdue(Time now) {
+  for (OpNumber number = first_op_; number < next_op(); ++number) {
+    const Op& op = ops_[number - first_op_];
+    const bool waits = number >= begun_ops_ || (op.has_result && number >= spread_ops_);
+    if (!waits || is_on_one_host() || now < op.request.timeout.due) continue;
+    const AbortInfo why{.reason = AbortReason::kOpTimedOut,
+                        .rank_a = rank(),
+                        .value_a = static_cast<std::uint64_t>(op.request.timeout.limit.count()),
+                        .op = number};
+    return fail(known_as_.error_of(why), why, now);
+  }
 }
 
 void Membership::fail_with(const sluice::Membership& part, Time now) {
   const std::optional<AbortInfo>& why = part.abort_info();
   if (!why) return fail(*part.failure(), why, now);
-  const bool is_column = column_ && &part == &column_->membership();
+  const bool is_column = carries() && &part == &column();
   if (is_column && why->reason == AbortReason::kRankAborted) {
     cause_due_ = std::min(cause_due_, after(now, kCauseTime));
     if (now < cause_due_) return;
   }
   AbortInfo ours = *why;
   if (is_column) {
-    const auto of_column = [&](Rank host) {
-      if (host.value >= placement_.hosts()) return host;
-      return placement_.column(placement_.local_rank_of(rank()))[host.value];
-    };
     ours.rank_a = of_column(why->rank_a);
     ours.rank_b = of_column(why->rank_b);
   }
@@ -350,6 +314,7 @@ void Membership::fail_with(const sluice::Membership& part, Time now) {
     const auto found = std::ranges::find(ops_, why->op, &Op::of_whole);
     if (found != ops_.end()) ours.op = first_op_ + static_cast<OpNumber>(found - ops_.begin());
   }
+  if (is_column) return fail(explained(*part.failure()), ours, now);
   fail(ours.op == why->op ? *part.failure() : known_as_.error_of(ours), ours, now);
 }
 
@@ -360,10 +325,10 @@ void Membership::fail(const Error& error, const std::optional<AbortInfo>& why, T
   failure_ = error;
   abort_info_ = why;
   whole_->abort(error, why, now);
-  for_each_part([&](sluice::Membership& part) {
-    const AbortInfo neutral{.reason = AbortReason::kRankAborted, .rank_a = part.rank()};
-    part.abort(error, column_ && &part == &column_->membership() ? neutral : why, now);
-  });
+  for (sluice::Membership* const part : parts()) {
+    const AbortInfo neutral{.reason = AbortReason::kRankAborted, .rank_a = part->rank()};
+    part->abort(error, part == parts_.column.get() ? neutral : why, now);
+  }
 }
 
 void Membership::leave(Time now, Departure departure) {
@@ -375,7 +340,7 @@ void Membership::leave(Time now, Departure departure) {
                           .value_a = static_cast<std::uint64_t>(departure)},
                 now);
   is_leaving_ = true;
-  for_each_part([&](sluice::Membership& part) { part.leave(now, departure); });
+  for (sluice::Membership* const part : parts()) part->leave(now, departure);
   whole_->leave(now, departure);
   end_if_over();
 }
@@ -389,14 +354,20 @@ void Membership::abort(const Error& why, const std::optional<AbortInfo>& cause, 
 /// Ops end once nobody can reach their tensors any more.
 bool Membership::end_if_over() {
   if (is_over_ || !(failure_ || is_leaving_)) return false;
-  bool are_over = whole_->over();
-  for_each_part([&](const sluice::Membership& part) { are_over = are_over && part.over(); });
-  if (!are_over) return false;
+  const auto is_over = [](const sluice::Membership* part) { return part->over(); };
+  if (!whole_->over() || !std::ranges::all_of(parts(), is_over)) return false;
   is_over_ = true;
+  end_ops();
+  return true;
+}
+
+void Membership::end_ops() {
+  const Error left(ErrorCode::kAborted, known_as_.name() + ": this rank has left");
   for (; !ops_.empty(); ops_.pop_front(), ++first_op_)
     completions_.push_back(
-        {.op = first_op_, .statistics = {}, .error = failure_->of_op(first_op_)});
-  return true;
+        {.op = first_op_, .statistics = {}, .error = failure_.value_or(left).of_op(first_op_)});
+  begun_ops_ = std::max(begun_ops_, first_op_);
+  spread_ops_ = std::max(spread_ops_, first_op_);
 }
 
 // -------------------------------------------------------------------------------------- the loop
@@ -408,7 +379,7 @@ bool Membership::on_time(Time now) {
 // -------------------------------------------------------------------------------------- figures
 const Counters& Membership::counters() const {
   counters_ = whole_->counters();
-  for_each_part([&](const sluice::Membership& part) { counters_ += part.counters(); });
+  for (const sluice::Membership* const part : parts()) counters_ += part->counters();
   counters_.ops_completed = ops_completed_;
   counters_.ops_failed = ops_failed_;
   return counters_;
@@ -416,22 +387,21 @@ const Counters& Membership::counters() const {
 
 std::size_t Membership::running_streams() const {
   std::size_t streams = whole_->running_streams();
-  for_each_part([&](const sluice::Membership& part) { streams += part.running_streams(); });
+  for (const sluice::Membership* const part : parts()) streams += part->running_streams();
   return streams;
 }
 
 bool Membership::is_whole() const {
-  bool all = whole_->is_whole();
-  for_each_part([&](const sluice::Membership& part) { all = all && part.is_whole(); });
-  return all;
+  const auto is_whole = [](const sluice::Membership* part) { return part->is_whole(); };
+  return whole_->is_whole() && std::ranges::all_of(parts(), is_whole);
 }
 
 std::vector<JobFigures::Path> Membership::paths() const {
   std::vector<JobFigures::Path> all = whole_->paths();
-  for_each_part([&](const sluice::Membership& part) {
-    const std::vector<JobFigures::Path> some = part.paths();
+  for (const sluice::Membership* const part : parts()) {
+    const std::vector<JobFigures::Path> some = part->paths();
     all.insert(all.end(), some.begin(), some.end());
-  });
+  }
   return all;
 }
 

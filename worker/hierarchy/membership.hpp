@@ -17,34 +17,35 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "worker/aggregator_membership.hpp"
 #include "worker/hierarchy/placement.hpp"
 #include "worker/hierarchy/steps.hpp"
-#include "worker/host/membership.hpp"
-#include "worker/progress.hpp"
+#include "worker/host/sums.hpp"
+#include "worker/membership.hpp"
 
 namespace sluice::worker::hierarchy {
 
+/// What it is made of beside `whole`, each beginning to join.
+struct Parts {
+  std::unique_ptr<host::Sums> gather;
+  std::unique_ptr<host::Sums> spread;          ///< null where all are on one host
+  std::unique_ptr<sluice::Membership> column;  ///< null on a rank that carries nothing
+};
+
 class Membership final : public sluice::Membership {
  public:
-  /// What it has of its process and its job.
-  struct Surroundings {
-    Progress& progress;
-    std::string host;  ///< its name
-    std::chrono::milliseconds join_timeout;
-    std::shared_ptr<const Secret> secret;  ///< or null
-  };
-
-  /// `whole` is active, and no op of it is pending. The progress loop must outlive this object,
-  /// which is destroyed with the turn held.
-  Membership(Surroundings surroundings, KnownAs known_as, Placement placement,
-             std::unique_ptr<AggregatorMembership> whole);
+  /// `whole` is active, and no op of it is pending.
+  Membership(KnownAs known_as, Placement placement, std::unique_ptr<sluice::Membership> whole,
+             Parts parts);
   ~Membership() override = default;
 
-  /// Begins to join what else it is made of.
-  void join(Time now);
+  /// For the loop, which gives each of them its turns as if it were alone, and then calls
+  /// advance().
+  const std::vector<sluice::Membership*>& parts() const { return all_parts_; }
+  /// Takes what the parts have done, and gives them what follows. Whether there was anything.
+  bool advance(Time now);
 
   State state() const override;
   const std::optional<Error>& failure() const override { return failure_; }
@@ -95,27 +96,6 @@ class Membership final : public sluice::Membership {
   std::vector<JobFigures::Path> paths() const override;
 
  private:
-  /// One of the memberships that the progress loop serves beside this one.
-  class Part final : public Member {
-   public:
-    Part(Membership& of, std::unique_ptr<sluice::Membership> membership);
-    ~Part() override;
-    Part(const Part&) = delete;
-    Part& operator=(const Part&) = delete;
-
-    sluice::Membership& membership() override { return *membership_; }
-    const sluice::Membership& membership() const { return *membership_; }
-    bool after_turn(Time now) override { return of_.advance(now); }
-    // It has no works of its own.
-    std::vector<std::uint16_t> stragglers(OpNumber) const override { return {}; }
-    double progress(OpNumber) const override { return 0; }
-    void set_timeout(OpNumber, const OpTimeout&) override {}
-
-   private:
-    Membership& of_;
-    const std::unique_ptr<sluice::Membership> membership_;
-  };
-
   /// The parts number their ops alike, in the order in which they were called.
   struct Op {
     OpRequest request;
@@ -129,18 +109,14 @@ class Membership final : public sluice::Membership {
     OpStatistics statistics = {};
   };
 
-  std::unique_ptr<host::Membership> join_host(std::uint32_t which, Time now) const;
-  std::unique_ptr<AggregatorMembership> join_column(Time now) const;
   bool is_on_one_host() const { return placement_.hosts() == 1; }
-  bool carries() const { return column_ != nullptr; }
-  host::Membership& gather() const { return *gather_membership_; }
-  host::Membership& spread() const { return *spread_membership_; }
-  template <class F>
-  void for_each_part(F&& f) const;
+  bool carries() const { return parts_.column != nullptr; }
+  host::Sums& gather() const { return *parts_.gather; }
+  host::Sums& spread() const { return *parts_.spread; }
+  sluice::Membership& column() const { return *parts_.column; }
+  std::uint16_t column_number() const { return placement_.local_rank_of(rank()); }
 
-  bool advance(Time now);
   void begin_waiting(Time now);
-  void begin(Op& op, Time now);
   bool collect_whole();
   bool collect_gather(Time now);
   bool collect_column();
@@ -149,18 +125,19 @@ class Membership final : public sluice::Membership {
   void complete_first();
   OpNumber next_op() const { return first_op_ + ops_.size(); }
 
+  Rank of_column(Rank host) const;
+  void end_overdue(Time now);
   void look_at_parts(Time now);
   void fail_with(const sluice::Membership& part, Time now);
   void fail(const Error& error, const std::optional<AbortInfo>& why, Time now);
   bool end_if_over();
+  void end_ops();
 
-  const Surroundings surroundings_;
   const KnownAs known_as_;
   const Placement placement_;
-  const std::unique_ptr<AggregatorMembership> whole_;
-  host::Membership* gather_membership_ = nullptr;
-  host::Membership* spread_membership_ = nullptr;
-  std::unique_ptr<Part> gather_, spread_, column_;
+  const std::unique_ptr<sluice::Membership> whole_;
+  const Parts parts_;
+  const std::vector<sluice::Membership*> all_parts_;  // those that there are
 
   std::deque<Op> ops_;       ///< that are not complete
   OpNumber first_op_ = 0;    ///< of these, as its caller numbers it, and the parts

@@ -11,6 +11,9 @@ namespace {
 
 using wire::Collective;
 
+/// Of an average, so that a host that asks for a sum disagrees.
+constexpr std::uint16_t kOfAverages = 1;
+
 std::uint64_t length(const ElementRange& range) {
   return range.end - range.begin;
 }
@@ -176,8 +179,10 @@ Steps::Steps(const OpRequest& request, std::span<const std::uint64_t> counts,
     between_->held = held;
     between_->wanted = wanted;
     // The hosts have divided already: their sums could be too large for 16 bits.
-    if (between_->reduction == Reduction::kAverage && sums_by_hosts(request))
+    if (between_->reduction == Reduction::kAverage && sums_by_hosts(request)) {
       between_->reduction = Reduction::kSum;
+      between_->layout ^= kOfAverages;
+    }
     between_->nonzero_blocks = {};
     between_->device.reset();
     if (between_->keyed) {

@@ -94,7 +94,7 @@ GroupConfig Membership::group_config() const {
   config.host = surroundings_.host;
   config.ranks = ranks_.all;
   config.self = ranks_.self;
-  config.directory = sockets_directory();
+  if (ranks_.all.size() > 1) config.directory = sockets_directory();
   config.secret = secret_;
   config.build = build_id();
   config.uses_processes = surroundings_.uses_processes;

@@ -16,11 +16,11 @@
 #include "worker/host/group.hpp"
 #include "worker/host/keyed_sum.hpp"
 #include "worker/host/mapped_board.hpp"
-#include "worker/membership.hpp"
+#include "worker/host/sums.hpp"
 
 namespace sluice::worker::host {
 
-class Membership final : public sluice::Membership {
+class Membership final : public Sums {
  public:
   /// What it has of its process.
   struct Surroundings {
@@ -65,8 +65,7 @@ class Membership final : public sluice::Membership {
 
   OpNumber submit(const OpRequest& request, std::span<const std::uint64_t> counts,
                   Time now) override;
-  /// The same, of what each rank holds and wants. Neither of pairs nor of tensors on a device.
-  OpNumber submit(const OpRequest& request, std::vector<Part> parts, Time now);
+  OpNumber submit(const OpRequest& request, std::vector<Part> parts, Time now) override;
   void set_timeout(OpNumber op, const OpTimeout& timeout) override;
   std::vector<Completion> take_completions() override;
   bool has_completions() const override { return !completions_.empty(); }

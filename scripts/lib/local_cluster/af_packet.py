@@ -19,11 +19,13 @@ UDP_PORT = 4747
 ETHERNET_HEADER = 14
 SECOND = 100  # as ip(8) counts a bridge's times
 QUIET_IPV6 = "/proc/sys/net/ipv6/conf/default/disable_ipv6"
+DRIVER = "net_af_packet0"
+DEVICE = f"{DRIVER},iface={PORT}"
 CONGESTION_CONTROL = "/proc/sys/net/ipv4/tcp_congestion_control"
 
 
 class AfPacket:
-    driver = "net_af_packet0"
+    driver = DRIVER
     ranks_meet_at = None  # each is on a host of its own, without TCP
 
     def __init__(self, options, directory):

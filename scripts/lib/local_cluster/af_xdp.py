@@ -3,11 +3,14 @@
 Such packets leave a host past its queueing discipline, so the switch shapes both ways: what comes
 from a host waits at an intermediate device (ifb) of its own.
 """
-from .af_packet import AfPacket, ip, run
+from .af_packet import PORT, AfPacket, ip, run
+
+DRIVER = "net_af_xdp0"
+DEVICE = f"{DRIVER},iface={PORT}"
 
 
 class AfXdp(AfPacket):
-    driver = "net_af_xdp0"
+    driver = DRIVER
 
     def _shape_what_leaves_the_host(self, port):
         pass

@@ -1,0 +1,31 @@
+// How a rank joins what a hierarchy of hosts is made of.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "common/base/time.hpp"
+#include "common/protocol/secret.hpp"
+#include "worker/aggregator_membership.hpp"
+#include "worker/hierarchy/membership.hpp"
+#include "worker/hierarchy/placement.hpp"
+#include "worker/known_as.hpp"
+#include "worker/progress.hpp"
+
+namespace sluice::worker::hierarchy {
+
+/// What it has of its process and its job.
+struct Surroundings {
+  const Progress& progress;
+  std::string host;  ///< its name
+  std::chrono::milliseconds join_timeout;
+  std::shared_ptr<const Secret> secret;  ///< or null
+};
+
+/// Begins to join. `whole` is active, and no op of it is pending.
+std::unique_ptr<Membership> join(const Surroundings& surroundings, const KnownAs& known_as,
+                                 const Placement& placement,
+                                 std::unique_ptr<AggregatorMembership> whole, Time now);
+
+}  // namespace sluice::worker::hierarchy
