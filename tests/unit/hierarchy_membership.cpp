@@ -216,8 +216,8 @@ class Cluster {
       gathers_.push_back(&jobs_.emplace_back(placement_.ranks_of(host), true));
       spreads_.push_back(&jobs_.emplace_back(placement_.ranks_of(host), true));
     }
-    for (std::uint16_t column = 0; column < placement_.columns(); ++column)
-      columns_.push_back(&jobs_.emplace_back(placement_.column(column), false));
+    for (std::uint16_t rail = 0; rail < placement_.rails(); ++rail)
+      rails_.push_back(&jobs_.emplace_back(placement_.rail(rail), false));
     for (auto& member : whole_->members) member.is_in = true;
     for (std::uint16_t rank = 0; rank < ranks; ++rank) join(rank);
   }
@@ -260,7 +260,7 @@ class Cluster {
     ranks_[rank].is_dead = true;
     for (PlayedJob& job : jobs_)
       for (PlayedJob::Member& member : job.members)
-        // The aggregators notice in all their jobs; of a column nobody else would say who.
+        // The aggregators notice in all their jobs; of a rail nobody else would say who.
         if (member.rank == Rank{rank}) job.die(member, true);
   }
   void leave(std::uint16_t rank) { ranks_[rank].membership->leave(now_, Departure::kByChoice); }
@@ -281,8 +281,8 @@ class Cluster {
     hierarchy::Parts parts;
     parts.gather = part(*gathers_[host], local);
     if (placement_.hosts() > 1) parts.spread = part(*spreads_[host], local);
-    if (placement_.hosts() > 1 && local < placement_.columns())
-      parts.column = part(*columns_[local], host);
+    if (placement_.hosts() > 1 && local < placement_.rails())
+      parts.rail = part(*rails_[local], host);
     ranks_[rank].membership =
         std::make_unique<Hierarchy>(KnownAs{.job = "7"}, placement_,
                                     std::make_unique<Played>(*whole_, rank, all), std::move(parts));
@@ -303,7 +303,7 @@ class Cluster {
   const hierarchy::Placement placement_;
   std::deque<PlayedJob> jobs_;
   PlayedJob* whole_ = nullptr;
-  std::vector<PlayedJob*> gathers_, spreads_, columns_;
+  std::vector<PlayedJob*> gathers_, spreads_, rails_;
   std::vector<RankState> ranks_;
   std::array<std::optional<Error>, 16> errors_of_;
   Time now_ = Time{} + 1h;

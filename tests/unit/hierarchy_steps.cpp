@@ -104,9 +104,9 @@ struct Hosts {
     }
   }
   void between() {
-    for (std::uint16_t column = 0; column < placement.columns(); ++column) {
+    for (std::uint16_t rail = 0; rail < placement.rails(); ++rail) {
       std::vector<const OpRequest*> requests;
-      for (const Rank rank : placement.column(column))
+      for (const Rank rank : placement.rail(rail))
         requests.push_back(&steps[rank.value]->between().value());
       sum(requests);
     }
@@ -164,7 +164,7 @@ void check(std::mt19937_64& random, Collective collective) {
   hosts.between();
   hosts.spread();
   for (std::uint16_t rank = 0; rank < ranks; ++rank) {
-    CAPTURE(name(collective), ranks, rank, hosts.placement.hosts(), hosts.placement.columns());
+    CAPTURE(name(collective), ranks, rank, hosts.placement.hosts(), hosts.placement.rails());
     REQUIRE(by_hosts[rank].output == direct[rank].output);
     if (!in_place) REQUIRE(by_hosts[rank].input == direct[rank].input);
   }
@@ -241,8 +241,7 @@ TEST_CASE("what is not summed by hosts moves nothing in its steps") {
   CHECK(sums_by_hosts(request));
 }
 
-TEST_CASE(
-    "hosts are numbered by their lowest ranks, and the one with the fewest sets the columns") {
+TEST_CASE("hosts are numbered by their lowest ranks, and the one with the fewest sets the rails") {
   const std::vector<std::uint64_t> told{0, 5, 8, 5, 0, 8, 8};
   const Placement placement{told};
   CHECK(placement.hosts() == 4);
@@ -250,8 +249,8 @@ TEST_CASE(
   CHECK(placement.ranks_of(2) == std::vector{Rank{2}, Rank{5}, Rank{6}});
   CHECK(placement.host_of(Rank{4}) == 3);
   CHECK(placement.local_rank_of(Rank{6}) == 2);
-  CHECK(placement.columns() == 1);
-  CHECK(placement.column(0) == std::vector{Rank{0}, Rank{1}, Rank{2}, Rank{4}});
+  CHECK(placement.rails() == 1);
+  CHECK(placement.rail(0) == std::vector{Rank{0}, Rank{1}, Rank{2}, Rank{4}});
 }
 
 }  // namespace

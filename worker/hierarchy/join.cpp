@@ -11,7 +11,7 @@ namespace {
 // Which of the jobs that are derived from one: beyond those of its channels.
 constexpr std::uint32_t kGatherJob = 0x1'0000;
 constexpr std::uint32_t kSpreadJob = 0x1'0001;
-constexpr std::uint32_t kFirstColumn = 0x2'0000;
+constexpr std::uint32_t kFirstRail = 0x2'0000;
 
 }  // namespace
 
@@ -20,7 +20,7 @@ std::unique_ptr<Membership> join(const Surroundings& surroundings, const KnownAs
                                  std::unique_ptr<AggregatorMembership> whole, Time now) {
   const Session& session = whole->session();
   const Rank self = whole->rank();
-  const std::uint16_t column = placement.local_rank_of(self);
+  const std::uint16_t rail = placement.local_rank_of(self);
   const auto id_of = [&](std::uint32_t which) {
     return derived_job(whole->job(), session.generation, which);
   };
@@ -34,7 +34,7 @@ std::unique_ptr<Membership> join(const Surroundings& surroundings, const KnownAs
         host::Membership::Ranks{
             .job = id_of(which),
             .all = placement.ranks_of(placement.host_of(self)),
-            .self = column,
+            .self = rail,
             .of_job = placement.ranks(),
             .block_elements = session.block_elements,
             .join_timeout = surroundings.join_timeout,
@@ -45,12 +45,12 @@ std::unique_ptr<Membership> join(const Surroundings& surroundings, const KnownAs
   parts.gather = join_host(kGatherJob);
   if (placement.hosts() > 1) {
     parts.spread = join_host(kSpreadJob);
-    if (column < placement.columns())
-      parts.column = whole->join_beside(
-          {.job = id_of(kFirstColumn | column),
+    if (rail < placement.rails())
+      parts.rail = whole->join_beside(
+          {.job = id_of(kFirstRail | rail),
            .alias = {.job = known_as.job,
-                     .ranks = placement.column(column),
-                     .told = known_as.told_of_part("column-" + std::to_string(column))},
+                     .ranks = placement.rail(rail),
+                     .told = known_as.told_of_part("rail-" + std::to_string(rail))},
            .rank = Rank{placement.host_of(self)},
            .ranks = placement.hosts()},
           now);

@@ -12,16 +12,16 @@ namespace {
 
 using wire::AbortReason;
 
-/// A rank that ends its column tells no more than that. Why it did comes by `whole` meanwhile.
+/// A rank that ends its rail tells no more than that. Why it did comes by `whole` meanwhile.
 constexpr Duration kCauseTime = std::chrono::seconds(1);
 
 std::vector<sluice::Membership*> all_of(const Parts& parts) {
-  std::vector<sluice::Membership*> all{parts.gather.get(), parts.spread.get(), parts.column.get()};
+  std::vector<sluice::Membership*> all{parts.gather.get(), parts.spread.get(), parts.rail.get()};
   std::erase(all, nullptr);
   return all;
 }
 
-/// What the texts of jobs leave open about columns.
+/// What the texts of jobs leave open about rails.
 Error explained(const Error& error) {
   const auto with = [&](const std::string& what) {
     return Error(error.code(), std::string(error.what()) + "; " + what, error.rank(), error.op());
@@ -115,7 +115,7 @@ bool Membership::advance(Time now) {
     begin_waiting(now);
     any |= collect_whole();
     any |= collect_gather(now);
-    any |= collect_column();
+    any |= collect_rail();
     any |= begin_spreads(now);
     any |= collect_spread();
     complete_first();
@@ -152,7 +152,7 @@ bool Membership::collect_gather(Time now) {
       op.statistics = completion.statistics;
     } else if (carries()) {
       op.at = Op::At::kBetween;
-      column().submit(*op.steps->between(), op.counts, now);
+      rail().submit(*op.steps->between(), op.counts, now);
     } else {
       op.has_result = true;
     }
@@ -160,12 +160,12 @@ bool Membership::collect_gather(Time now) {
   return true;
 }
 
-bool Membership::collect_column() {
+bool Membership::collect_rail() {
   if (!carries()) return false;
-  column().take_begun();
-  if (!column().has_completions()) return false;
-  for (const Completion& completion : column().take_completions()) {
-    if (completion.error && column().failure()) break;
+  rail().take_begun();
+  if (!rail().has_completions()) return false;
+  for (const Completion& completion : rail().take_completions()) {
+    if (completion.error && rail().failure()) break;
     Op& op = ops_[completion.op - first_op_];
     op.has_result = true;
     if (completion.error) op.error = completion.error;
@@ -234,7 +234,7 @@ void Membership::set_timeout(OpNumber number, const OpTimeout& timeout) {
   if (op.steps) op.steps->set_timeout(timeout);
   if (op.of_whole) whole_->set_timeout(*op.of_whole, timeout);
   if (op.at == Op::At::kGather && !op.has_result) gather().set_timeout(number, timeout);
-  if (op.at == Op::At::kBetween && !op.has_result) column().set_timeout(number, timeout);
+  if (op.at == Op::At::kBetween && !op.has_result) rail().set_timeout(number, timeout);
   if (op.at == Op::At::kSpread) spread().set_timeout(number, timeout);
 }
 
@@ -244,7 +244,7 @@ RankSet Membership::awaited() const {
   ranks |= gather().awaited();
   if (parts_.spread) ranks |= spread().awaited();
   if (carries()) {
-    column().awaited().for_each([&](Rank host) { ranks.insert(of_column(host)); });
+    rail().awaited().for_each([&](Rank host) { ranks.insert(of_rail(host)); });
   }
   return ranks;
 }
@@ -264,7 +264,7 @@ double Membership::progress(OpNumber number) const {
   if (op.of_whole) return whole_->progress(*op.of_whole);
   if (is_on_one_host()) return gather().progress(number);
   if (op.has_result) return 1;
-  return op.at == Op::At::kBetween ? column().progress(number) : 0;
+  return op.at == Op::At::kBetween ? rail().progress(number) : 0;
 }
 
 // --------------------------------------------------------------------------------------- the end
@@ -278,9 +278,9 @@ void Membership::look_at_parts(Time now) {
   has_joined_ = has_joined_ || is_active;
 }
 
-/// A rank's number in the job, by that in our column, of which an aggregator may say what it likes.
-Rank Membership::of_column(Rank host) const {
-  return host.value < placement_.hosts() ? placement_.column(column_number())[host.value] : rank();
+/// A rank's number in the job, by that in our rail, of which an aggregator may say what it likes.
+Rank Membership::of_rail(Rank host) const {
+  return host.value < placement_.hosts() ? placement_.rail(rail_number())[host.value] : rank();
 }
 
 /// Those that no part looks after: they wait for what a device copies, or for the ops before them.
@@ -300,26 +300,26 @@ void Membership::end_overdue(Time now) {
 void Membership::fail_with(const sluice::Membership& part, Time now) {
   const std::optional<AbortInfo>& why = part.abort_info();
   if (!why) return fail(*part.failure(), why, now);
-  const bool is_column = carries() && &part == &column();
-  if (is_column && why->reason == AbortReason::kRankAborted) {
+  const bool is_rail = carries() && &part == &rail();
+  if (is_rail && why->reason == AbortReason::kRankAborted) {
     cause_due_ = std::min(cause_due_, after(now, kCauseTime));
     if (now < cause_due_) return;
   }
   AbortInfo ours = *why;
-  if (is_column) {
-    ours.rank_a = of_column(why->rank_a);
-    ours.rank_b = of_column(why->rank_b);
+  if (is_rail) {
+    ours.rank_a = of_rail(why->rank_a);
+    ours.rank_b = of_rail(why->rank_b);
   }
   if (&part == whole_.get() && is_of_op(*why)) {
     const auto found = std::ranges::find(ops_, why->op, &Op::of_whole);
     if (found != ops_.end()) ours.op = first_op_ + static_cast<OpNumber>(found - ops_.begin());
   }
-  if (is_column) return fail(explained(*part.failure()), ours, now);
+  if (is_rail) return fail(explained(*part.failure()), ours, now);
   fail(ours.op == why->op ? *part.failure() : known_as_.error_of(ours), ours, now);
 }
 
 /// All parts end. Others learn why by `whole`, and on this host by its memory; the ranks of a
-/// column have numbers in which it could not be told.
+/// rail have numbers in which it could not be told.
 void Membership::fail(const Error& error, const std::optional<AbortInfo>& why, Time now) {
   if (failure_) return;
   failure_ = error;
@@ -327,7 +327,7 @@ void Membership::fail(const Error& error, const std::optional<AbortInfo>& why, T
   whole_->abort(error, why, now);
   for (sluice::Membership* const part : parts()) {
     const AbortInfo neutral{.reason = AbortReason::kRankAborted, .rank_a = part->rank()};
-    part->abort(error, part == parts_.column.get() ? neutral : why, now);
+    part->abort(error, part == parts_.rail.get() ? neutral : why, now);
   }
 }
 

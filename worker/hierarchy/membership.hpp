@@ -3,14 +3,13 @@
 //
 // It is made of several memberships, each in a job of its own:
 //
-//   whole    all ranks, at the aggregators. It tells the others of a failure, by the numbers of
-//   this
-//            job, notices ranks that are gone, and sums what cannot be summed by hosts
+//   whole    all ranks, at the aggregators. It tells the others of a failure, by their numbers in
+//            this job, notices ranks that are gone, and sums what cannot be summed by hosts
 //   gather   the ranks of this host, for the first step of each op
 //   spread   the same for the last one, so that neither waits for the other
-//   column   of each host the rank that carries the same share as this one, at the aggregators
+//   rail     of each host the rank that carries the same share as this one, at the aggregators
 //
-// A job that is all on one host has no columns: its ops are those of `gather` as they are.
+// A job that is all on one host has no rails: its ops are those of `gather` as they are.
 #pragma once
 
 #include <deque>
@@ -30,8 +29,8 @@ namespace sluice::worker::hierarchy {
 /// What it is made of beside `whole`, each beginning to join.
 struct Parts {
   std::unique_ptr<host::Sums> gather;
-  std::unique_ptr<host::Sums> spread;          ///< null where all are on one host
-  std::unique_ptr<sluice::Membership> column;  ///< null on a rank that carries nothing
+  std::unique_ptr<host::Sums> spread;        ///< null where all are on one host
+  std::unique_ptr<sluice::Membership> rail;  ///< null on a rank that carries nothing
 };
 
 class Membership final : public sluice::Membership {
@@ -102,7 +101,7 @@ class Membership final : public sluice::Membership {
     std::vector<std::uint64_t> counts;
     std::unique_ptr<Steps> steps = {};  ///< none of a job on one host, nor before it begins
     enum class At { kGather, kBetween, kSpread } at = At::kGather;
-    bool has_result = false;  ///< of its column, as far as there is one
+    bool has_result = false;  ///< of its rail, as far as there is one
     bool is_spread = false;
     std::optional<OpNumber> of_whole = {};  ///< by which it is summed, until that is done
     std::optional<Error> error = {};
@@ -110,22 +109,22 @@ class Membership final : public sluice::Membership {
   };
 
   bool is_on_one_host() const { return placement_.hosts() == 1; }
-  bool carries() const { return parts_.column != nullptr; }
+  bool carries() const { return parts_.rail != nullptr; }
   host::Sums& gather() const { return *parts_.gather; }
   host::Sums& spread() const { return *parts_.spread; }
-  sluice::Membership& column() const { return *parts_.column; }
-  std::uint16_t column_number() const { return placement_.local_rank_of(rank()); }
+  sluice::Membership& rail() const { return *parts_.rail; }
+  std::uint16_t rail_number() const { return placement_.local_rank_of(rank()); }
 
   void begin_waiting(Time now);
   bool collect_whole();
   bool collect_gather(Time now);
-  bool collect_column();
+  bool collect_rail();
   bool begin_spreads(Time now);
   bool collect_spread();
   void complete_first();
   OpNumber next_op() const { return first_op_ + ops_.size(); }
 
-  Rank of_column(Rank host) const;
+  Rank of_rail(Rank host) const;
   void end_overdue(Time now);
   void look_at_parts(Time now);
   void fail_with(const sluice::Membership& part, Time now);
@@ -152,7 +151,7 @@ class Membership final : public sluice::Membership {
   bool is_over_ = false;
   std::optional<Error> failure_;
   std::optional<AbortInfo> abort_info_;
-  Time cause_due_ = kNever;  ///< until then `whole` tells why a mate has ended a column
+  Time cause_due_ = kNever;  ///< until then `whole` tells why a mate has ended a rail
   mutable Counters counters_;
   std::uint64_t ops_completed_ = 0, ops_failed_ = 0;
 };

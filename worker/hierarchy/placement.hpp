@@ -40,12 +40,12 @@ class Placement {
 
   /// So many ranks of each host carry its sums to other hosts, the lowest ones: as many as the host
   /// with the fewest ranks has.
-  std::uint16_t columns() const {
+  std::uint16_t rails() const {
     const auto fewest = std::ranges::min_element(hosts_, {}, &std::vector<Rank>::size);
     return static_cast<std::uint16_t>(fewest->size());
   }
   /// The ranks that carry the same share of a tensor, one of each host.
-  std::vector<Rank> column(std::uint16_t number) const {
+  std::vector<Rank> rail(std::uint16_t number) const {
     std::vector<Rank> ranks;
     for (const std::vector<Rank>& host : hosts_) ranks.push_back(host[number]);
     return ranks;

@@ -69,16 +69,16 @@ ElementRange packed(const std::vector<ElementRange>& ranges, const ElementRange&
   return {};
 }
 
-/// A column's part of the blocks.
-ElementRange share_of(std::uint64_t elements, std::uint32_t block_elements, std::uint16_t column,
-                      std::uint16_t columns) {
+/// A rail's part of the blocks.
+ElementRange share_of(std::uint64_t elements, std::uint32_t block_elements, std::uint16_t rail,
+                      std::uint16_t rails) {
   const std::uint64_t blocks = (elements + block_elements - 1) / block_elements;
   const auto begin_of = [&](std::uint64_t number) {
     const std::uint64_t block =
-        blocks / columns * number + std::min<std::uint64_t>(number, blocks % columns);
+        blocks / rails * number + std::min<std::uint64_t>(number, blocks % rails);
     return std::min(block * block_elements, elements);
   };
-  return {begin_of(column), begin_of(column + std::uint64_t{1})};
+  return {begin_of(rail), begin_of(rail + std::uint64_t{1})};
 }
 
 }  // namespace
@@ -123,20 +123,20 @@ void Steps::HostPart::clear() {
 Steps::Steps(const OpRequest& request, std::span<const std::uint64_t> counts,
              const Placement& placement, Rank self, const Session& session)
     : element_bytes_(element_bytes(request.type)) {
-  const std::uint16_t column = placement.local_rank_of(self);
-  const std::uint16_t columns = placement.columns();
+  const std::uint16_t rail = placement.local_rank_of(self);
+  const std::uint16_t rails = placement.rails();
   const std::uint32_t block_elements =
       fitting_block_elements(session, request.block_elements, request.tensor_type());
   HostPart ours =
       part_of(request, counts, placement.ranks_of(placement.host_of(self)), placement.ranks());
   if (!sums_by_hosts(request)) ours.clear();
   const auto share = [&](std::uint16_t number) {
-    if (number >= columns) return ElementRange{};
-    return share_of(request.element_count, block_elements, number, columns);
+    if (number >= rails) return ElementRange{};
+    return share_of(request.element_count, block_elements, number, rails);
   };
-  blocks_ = (length(share(column)) + block_elements - 1) / block_elements;
-  const ElementRange held = common(ours.held, share(column));
-  const Ranges wanted = common(ours.wanted, share(column));
+  blocks_ = (length(share(rail)) + block_elements - 1) / block_elements;
+  const ElementRange held = common(ours.held, share(rail));
+  const Ranges wanted = common(ours.wanted, share(rail));
 
   // What travels is encoded, and that alone.
   gather_.request = spread_.request = request;
@@ -152,7 +152,7 @@ Steps::Steps(const OpRequest& request, std::span<const std::uint64_t> counts,
     gather_.parts[mate].wanted.emplace();
     if (length(of_mate) != 0) gather_.parts[mate].wanted->push_back(of_mate);
   }
-  gather_.request.wanted = gather_.parts[column].wanted;
+  gather_.request.wanted = gather_.parts[rail].wanted;
 
   OpRequest& spread = spread_.request;
   if (spread.collective != Collective::kBarrier) spread.collective = Collective::kAllGather;
@@ -171,10 +171,10 @@ Steps::Steps(const OpRequest& request, std::span<const std::uint64_t> counts,
       if (length(range) != 0) part.wanted->push_back(packed(ours.wanted, range));
     spread_.parts.push_back(std::move(part));
   }
-  spread.held = spread_.parts[column].held;
-  spread.wanted = spread_.parts[column].wanted;
+  spread.held = spread_.parts[rail].held;
+  spread.wanted = spread_.parts[rail].wanted;
 
-  if (column < columns) {
+  if (rail < rails) {
     between_ = request;
     between_->held = held;
     between_->wanted = wanted;

@@ -2,7 +2,7 @@
 //
 //   gather   the ranks of a host sum among themselves: each of those that carry gets the host's sum
 //            of its share of the tensor;
-//   between  the ranks of all hosts that carry the same share, a column, sum it through the
+//   between  the ranks of all hosts that carry the same share, a rail, sum it through the
 //            aggregators;
 //   spread   the ranks of a host give each other the shares.
 //
