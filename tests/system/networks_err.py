@@ -87,7 +87,7 @@ class Cables:
 
     def setUp(self):
         self.make_network(workers=2, aggregators=1)
-        self.network.device = self.device
+        self.network.driver = self.driver
 
     def test_pulled_and_put_back(self):
         daemon = self.serve()
@@ -101,7 +101,7 @@ class Cables:
 
 @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
 class AfPacketCables(Cables, NetworkFault):
-    device = af_packet.DEVICE
+    driver = af_packet.DRIVER
     links = ("w1", "a0")
 
     def test_of_a_rank_for_good(self):
@@ -157,7 +157,7 @@ class AfPacketCables(Cables, NetworkFault):
 
 @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
 class AfXdpCables(Cables, NetworkFault):
-    device = af_xdp.DEVICE
+    driver = af_xdp.DRIVER
     links = ("a0",)
 
 

@@ -167,7 +167,7 @@ class Training(Torch):
     def test_tensors_in_shared_memory(self):
         self.all_end_well(self.start_programs(
             2, self.start_daemon(), "memory.py", "scoped", "nothing_is_left", "buckets",
-            "data_loader", "strided_and_sparse"))
+            "data_loader", "strided_and_sparse", SLUICE_HOST_LEVEL=1))
 
     def test_tensors_in_a_scope_where_ranks_share_none(self):
         self.all_end_well(self.start_programs(

@@ -167,7 +167,7 @@ class AfXdp(VlanTest):
 
     def setUp(self):
         self.make_network(workers=2, aggregators=1, mtu=LARGEST_AF_XDP_MTU)
-        self.network.device = af_xdp.DEVICE
+        self.network.driver = af_xdp.DRIVER
 
     def test_an_interface_that_takes_tags_off(self):
         daemon = self.start("a0", harness.program("sluice-aggregator"),

@@ -78,16 +78,18 @@ class PlayedJob {
   void abort(Member& by, const AbortInfo& why) {
     tell(by, tells_ranks_
                  ? why
-                 : AbortInfo{.reason = wire::AbortReason::kRankAborted, .rank_a = Rank{by.number}});
+                 : AbortInfo{.reason = wire::AbortReason::kRankAborted, .rank_a = number_of(by)});
     fail(by, why);
   }
   /// Noticed by the others sooner or later, where anybody may notice.
   void die(Member& m, bool is_noticed) {
     m.is_out = m.is_over = true;
     if (is_noticed)
-      tell(m, {.reason = wire::AbortReason::kRankDisconnected,
-               .rank_a = tells_ranks_ ? m.rank : Rank{m.number}});
+      tell(m, {.reason = wire::AbortReason::kRankDisconnected, .rank_a = number_of(m)});
   }
+
+  /// As this job speaks of it.
+  Rank number_of(const Member& m) const { return tells_ranks_ ? m.rank : Rank{m.number}; }
 
   std::vector<Member> members;
 
@@ -145,7 +147,7 @@ class Played final : public host::Sums {
   const std::optional<Error>& failure() const override { return me().failure; }
   const std::optional<AbortInfo>& abort_info() const override { return me().abort_info; }
   std::uint32_t job() const override { return 7; }
-  Rank rank() const override { return me().rank; }
+  Rank rank() const override { return job_.number_of(me()); }
   std::uint16_t ranks() const override { return of_; }
   const Session& session() const override { return session_; }
   std::string waits_for() const override { return "somebody"; }

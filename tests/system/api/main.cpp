@@ -117,7 +117,10 @@ bool is_chosen(const std::vector<std::string>& names, const Scenario& scenario) 
   return false;
 }
 
+/// Whoever starts hosts of several ranks tells each how many there are.
 Setting setting_of(Context& context, const JobOptions& job, bool has_aggregators) {
+  if (job.local_world_size == 0)
+    return {.context = context, .job = job, .has_aggregators = has_aggregators};
   std::int32_t ranks = job.local_world_size;  // of the host that has the most
   ReduceOptions largest;
   largest.reduction = Reduction::kMax;
