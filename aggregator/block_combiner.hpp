@@ -56,7 +56,7 @@ class BlockCombiner {
   std::size_t sums_bytes() const;
   /// Counts what the round has summed, and what lies between its blocks and those of the next one.
   void count(std::span<const BlockIndex> next, JobCounters& counters) const;
-  /// Writes the columns, but for what is wanted next, and the sums, one after the other, once a
+  /// Writes the columns, except what is wanted next, and the sums, one after the other, once a
   /// round.
   void write(std::span<wire::Column> columns, std::byte* in_packet);
 

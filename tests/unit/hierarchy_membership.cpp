@@ -226,7 +226,7 @@ class Cluster {
 
   /// One thing that may happen.
   void turn(std::size_t ops) {
-    now_ += 10us;  // what has been told arrives long before it is given up
+    now_ += 10us;  // so that messages arrive well before any time-out
     jobs_[random_() % jobs_.size()].turn(random_);
     const auto rank = static_cast<std::uint16_t>(random_() % ranks_.size());
     RankState& state = ranks_[rank];
@@ -266,6 +266,11 @@ class Cluster {
         if (member.rank == Rank{rank}) job.die(member, true);
   }
   void leave(std::uint16_t rank) { ranks_[rank].membership->leave(now_, Departure::kByChoice); }
+  bool is_over() const {
+    for (std::uint16_t rank = 0; rank < ranks_.size(); ++rank)
+      if (!is_over(rank)) return false;
+    return true;
+  }
   bool is_over(std::uint16_t rank) const {
     return ranks_[rank].is_dead || ranks_[rank].membership->over();
   }
@@ -329,12 +334,7 @@ TEST_CASE("ops over hosts end in their order, and all leave") {
     Cluster cluster = draw(random, ranks);
     std::vector<bool> has_left(ranks);
     int turns = 0;
-    const auto all_over = [&] {
-      for (std::uint16_t rank = 0; rank < ranks; ++rank)
-        if (!cluster.is_over(rank)) return false;
-      return true;
-    };
-    for (; turns < kTurns && !all_over(); ++turns) {
+    for (; turns < kTurns && !cluster.is_over(); ++turns) {
       cluster.turn(ops);
       for (std::uint16_t rank = 0; rank < ranks; ++rank)
         if (cluster.rank(rank).ended == ops && !has_left[rank]) {
@@ -357,12 +357,7 @@ TEST_CASE("a rank that dies is named on all hosts, whatever it was doing") {
     Cluster cluster = draw(random, ranks);
     const int dies_at = static_cast<int>(random() % 2000);
     int turns = 0;
-    const auto all_over = [&] {
-      for (std::uint16_t rank = 0; rank < ranks; ++rank)
-        if (!cluster.is_over(rank)) return false;
-      return true;
-    };
-    for (; turns < kTurns && !all_over(); ++turns) {
+    for (; turns < kTurns && !cluster.is_over(); ++turns) {
       if (turns == dies_at) cluster.kill(dead);
       cluster.turn(1'000'000);
     }

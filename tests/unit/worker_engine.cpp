@@ -878,7 +878,7 @@ TEST_CASE("a new generation may have other streams than the one before") {
   welcome.incarnation = kIncarnation + 1;
   welcome.epoch = 401;
   welcome.streams = 2;
-  CHECK(bench.give(welcome).empty());  // that which is held has as many as ever
+  CHECK(bench.give(welcome).empty());  // the generation held keeps its number
   CHECK(bench.drops(DropReason::kNotJoined) == 1);
   welcome.generation = 4;
   const auto data = of_kind<wire::Data>(bench.give(welcome));
