@@ -68,6 +68,8 @@ std::vector<FlagGroup> flags() {
           .optional_value("address",
                           "own address on it, IPV4/PREFIX[@GATEWAY] (default: "
                           "SLUICE_ADDRESS)")
+          .value("aggregator-timeout", "5",
+                 "seconds of silence after which the aggregator is lost, 0.1..600")
           .on("in-memory",
               "no aggregator elsewhere: its lanes in this process, behind ports in memory")
           .value("lanes", "1",
@@ -217,6 +219,8 @@ Options interpret(const Values& values) {
   options.loss = values.number("loss", 0, 0.5);
   options.rto_min =
       Duration(static_cast<Duration::rep>(values.number("rto-min", 0.1, 10'000) * 1e6));
+  options.aggregator_timeout =
+      seconds(values, "aggregator-timeout", limits::kMinTimeoutMs / 1e3, limits::kMaxTimeoutMs / 1e3);
   options.duration = seconds(values, "duration", 0.05, 86'400);
   options.warmup = seconds(values, "warmup", 0, 3'600);
   options.check_every = check_every(values);
@@ -255,6 +259,7 @@ GeneratorOptions generator_options(const Options& options) {
           .payload_bytes = payload_of(options.frame_bytes),
           .pattern = options.pattern,
           .rto_min = options.rto_min,
+          .aggregator_timeout = options.aggregator_timeout,
           .check_every = options.check_every};
 }
 

@@ -36,6 +36,7 @@ struct Options {
   // The way to the aggregator.
   bool in_memory = false;
   ContextOptions context;         ///< where it is not in memory
+  Duration aggregator_timeout{};  ///< the same
   std::uint16_t lanes = 1;        ///< each with a generator, on a thread
   std::vector<int> cpu;           ///< of the generator, of several lanes one each
   std::optional<int> lane_cpu{};  ///< in memory: of a thread for the lane alone

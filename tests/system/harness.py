@@ -26,6 +26,8 @@ from processes import (  # noqa: E402, F401
     AT_ONCE, LOST_BUFFERS, TIME_LIMIT, READY, Process, Stage, free_tcp_port, wait_until)
 
 SKIPPED = 77
+# Of an aggregator, unless a flag says otherwise: other work may keep a rank silent for seconds.
+PATIENT = {"SLUICE_AGGREGATOR_LIVENESS_TIMEOUT_MS": TIME_LIMIT * 1000}
 NO_TORCHRUN = "this PyTorch's torchrun starts nothing: built without libuv"
 NEEDS_ROOT = "needs root: network namespaces, raw sockets, other users"
 build = None
@@ -120,7 +122,7 @@ class SystemTest(Stage, unittest.TestCase):
     def start_daemon(self, *flags, **settings):
         """Of as many lanes on any machine, unless it is told."""
         settings.setdefault("SLUICE_AGGREGATOR_LANES", 2 if two_lanes else 1)
-        return super().start_daemon(*flags, **settings)
+        return super().start_daemon(*flags, **{**PATIENT, **settings})
 
     def check_buffers(self):
         """No process that ended in order has lost packet buffers; daemons that still run end so
@@ -181,7 +183,8 @@ class NetworkTest(SystemTest):
         """On the machine of that number; `address` may be that of another."""
         address = host if address is None else address
         daemon = self.start(f"a{host}", program("sluice-aggregator"),
-                            *self.network.aggregator_arguments(address), *flags, **settings,
+                            *self.network.aggregator_arguments(address), *flags,
+                            **{**PATIENT, **settings},
                             before_exec=self._on(self.network.aggregator_namespace(host)))
         daemon.address = af_packet.aggregator_ip(address)
         daemon.wait_to_say(READY)

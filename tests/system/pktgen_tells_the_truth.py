@@ -17,9 +17,10 @@ class Reports:
     """For a SystemTest: reads the report of a short run, and what any report must be like."""
 
     def short_run(self, seconds=SECONDS):
-        """Flags of a run that checks every result."""
+        """Flags of a run that checks every result. Other work may keep an aggregator silent."""
         self.path = os.path.join(self.place, "report.json")
-        return ("--duration", seconds, "--warmup", "0.1", "--check", "all", "--json", self.path)
+        return ("--duration", seconds, "--warmup", "0.1", "--check", "all", "--json", self.path,
+                "--aggregator-timeout", harness.TIME_LIMIT)
 
     def report_of(self, pktgen, seconds=SECONDS):
         """What a run that ends well wrote."""
@@ -295,6 +296,15 @@ class Pktgen(Reports, harness.SystemTest):
         self.ends_with(pktgen, 1, "^sluice-pktgen: ", "the link to the aggregator went down")
         self.assertEqual(daemon.wait(), -signal.SIGKILL)  # its port may go before it is gone
 
+    def test_the_aggregator_is_silent(self):
+        daemon = self.start_daemon()
+        pktgen = self.start_pktgen("--aggregator", daemon.address, "--duration", "600", "--live",
+                                   "--aggregator-timeout", 1)
+        pktgen.wait_to_say("Mpps")
+        with harness.stopped(daemon):
+            self.ends_with(pktgen, 1, "^sluice-pktgen: ",
+                           "aggregator 0 is declared failed: nothing was received for 1 s")
+
     def test_a_lane_fails(self):
         """Its core is none of this process's: the other lane ends, too."""
         daemon = self.start_daemon("--lanes", 2)
@@ -318,6 +328,7 @@ class Pktgen(Reports, harness.SystemTest):
                  "--block-elements '4000': allowed: 1..2206 of float in frames of 9000 B"),
                 (["--density", "2"], "--density '2': allowed: 0..1"),
                 (["--loss", "-1"], "--loss '-1': allowed: 0..0.5"),
+                (["--aggregator-timeout", "0"], "--aggregator-timeout '0': allowed: 0.1..600"),
                 (["--type", "int4"], "--type 'int4': allowed: float, double"),
                 ([*aggregator, "--cpu", "0,1"], "--cpu '0,1': allowed: one core"),
                 ([*aggregator, "--lanes", "9"], "--lanes '9': allowed: 1..8"),

@@ -489,6 +489,7 @@ TEST_CASE("Options are read, and have the defaults of the documentation") {
   CHECK(defaults.duration == 5s);
   CHECK(defaults.check_every == 64);
   CHECK(defaults.rto_min == 20ms);
+  CHECK(defaults.aggregator_timeout == 5s);
   CHECK(generator_options(defaults).payload_bytes == 1472);
 
   const Options options =
@@ -596,6 +597,6 @@ TEST_CASE("Help names every option") {
        {"workers", "streams",   "block-elements", "frame",     "type", "density",
         "overlap", "loss",      "duration",       "rate",      "port", "aggregator",
         "address", "in-memory", "json",           "find-rate", "cpu",  "check",
-        "live",    "rto-min",   "lanes"})
+        "live",    "rto-min",   "lanes",          "aggregator-timeout"})
     CHECK_THAT(text, Catch::Contains("--" + std::string(flag)));
 }
