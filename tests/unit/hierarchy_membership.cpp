@@ -207,6 +207,9 @@ struct RankState {
   bool may_call = true;
 };
 
+/// So that tensors are of one chunk to many.
+constexpr std::uint64_t kMinChunkOfRail = 64;
+
 class Cluster {
  public:
   Cluster(Random& random, std::uint16_t ranks, std::vector<std::uint64_t> host_of)
@@ -265,6 +268,12 @@ class Cluster {
         // The aggregators notice in all their jobs; of a rail nobody else would say who.
         if (member.rank == Rank{rank}) job.die(member, true);
   }
+  /// A part of its finds that an op failed, which has this number there.
+  void fail_spread(std::uint16_t rank, OpNumber op) {
+    PlayedJob& job = *spreads_[placement_.host_of(Rank{rank})];
+    job.members[placement_.local_rank_of(Rank{rank})].told = {
+        .reason = wire::AbortReason::kOpTimedOut, .rank_a = Rank{rank}, .value_a = 7, .op = op};
+  }
   void leave(std::uint16_t rank) { ranks_[rank].membership->leave(now_, Departure::kByChoice); }
   bool is_over() const {
     for (std::uint16_t rank = 0; rank < ranks_.size(); ++rank)
@@ -290,9 +299,9 @@ class Cluster {
     if (placement_.hosts() > 1) parts.spread = part(*spreads_[host], local);
     if (placement_.hosts() > 1 && local < placement_.rails())
       parts.rail = part(*rails_[local], host);
-    ranks_[rank].membership =
-        std::make_unique<Hierarchy>(KnownAs{.job = "7"}, placement_,
-                                    std::make_unique<Played>(*whole_, rank, all), std::move(parts));
+    ranks_[rank].membership = std::make_unique<Hierarchy>(
+        KnownAs{.job = "7"}, placement_, std::make_unique<Played>(*whole_, rank, all),
+        std::move(parts), kMinChunkOfRail);
   }
 
   static std::uint64_t elements_of(std::size_t op) { return 1 + op * 37 % 200; }
@@ -375,6 +384,18 @@ TEST_CASE("a rank that dies is named on all hosts, whatever it was doing") {
       if (called > 0) CHECK(cluster.last_error(rank).has_value());
     }
   }
+}
+
+TEST_CASE("an error names an op by its caller's number, whatever chunks came before it") {
+  Random random(37);
+  Cluster cluster(random, 2, {1, 2});
+  Hierarchy& membership = *cluster.rank(0).membership;
+  while (membership.state() != Membership::State::kActive) cluster.turn(0);
+  for (int op = 0; op < 4; ++op) cluster.call(0);  // of 1, 2, 4 and 7 chunks
+  cluster.fail_spread(0, 8);
+  while (!membership.failure()) cluster.turn(0);
+  CHECK(membership.abort_info()->op == 3);
+  CHECK_THAT(membership.failure()->what(), Catch::Contains("op 3"));
 }
 
 TEST_CASE("an op that is called while its rank leaves fails at once") {

@@ -147,6 +147,7 @@ void check(std::mt19937_64& random, Collective collective) {
   Counts counts = draw_counts(random, collective, ranks);
   if (collective == Collective::kBarrier) counts = {0};
   const bool in_place = collective == Collective::kAllReduce && random() % 2 == 0;
+  const std::uint32_t chunks = 1 + random() % 4;
   std::vector<RankMemory> direct, by_hosts;
   for (std::uint16_t rank = 0; rank < ranks; ++rank) {
     direct.push_back(call(collective, root, rank, ranks, counts, in_place));
@@ -157,14 +158,18 @@ void check(std::mt19937_64& random, Collective collective) {
   sum(all);
 
   Hosts hosts{draw_placement(random, ranks)};
-  for (std::uint16_t rank = 0; rank < ranks; ++rank)
-    hosts.steps.push_back(std::make_unique<Steps>(by_hosts[rank].request, counts, hosts.placement,
-                                                  Rank{rank}, session_of(ranks)));
-  hosts.gather();
-  hosts.between();
-  hosts.spread();
+  for (Chunk chunk{.of = chunks}; chunk.number < chunks; ++chunk.number) {
+    hosts.steps.clear();
+    for (std::uint16_t rank = 0; rank < ranks; ++rank)
+      hosts.steps.push_back(std::make_unique<Steps>(by_hosts[rank].request, counts, hosts.placement,
+                                                    Rank{rank}, session_of(ranks), chunk));
+    hosts.gather();
+    hosts.between();
+    hosts.spread();
+  }
   for (std::uint16_t rank = 0; rank < ranks; ++rank) {
-    CAPTURE(name(collective), ranks, rank, hosts.placement.hosts(), hosts.placement.rails());
+    CAPTURE(name(collective), ranks, rank, hosts.placement.hosts(), hosts.placement.rails(),
+            chunks);
     REQUIRE(by_hosts[rank].output == direct[rank].output);
     if (!in_place) REQUIRE(by_hosts[rank].input == direct[rank].input);
   }
@@ -195,6 +200,23 @@ TEST_CASE("shares are whole blocks, and all blocks but their last are as long") 
     for (std::uint64_t block = held.begin / 16; block * 16 < held.end; ++block) has[block] = true;
   }
   CHECK(std::all_of(has.begin(), has.end(), [](bool b) { return b; }));
+}
+
+TEST_CASE("a long tensor has chunks, of which each rail has enough, and not too many") {
+  const Placement placement{std::vector<std::uint64_t>{7, 7, 9, 9}};
+  OpRequest request;
+  const auto chunks = [&](std::uint64_t bytes_of_rail) {
+    lay_out(request, {0, 4}, Counts{bytes_of_rail / sizeof(float) * placement.rails()});
+    return chunks_of(request, placement, 1000);
+  };
+  CHECK(chunks(0) == 1);
+  CHECK(chunks(1996) == 1);
+  CHECK(chunks(2000) == 2);
+  CHECK(chunks(4000) == 4);
+  CHECK(chunks(1 << 20) == kMaxChunks);
+  request.type = ElementType::kInt32;
+  request.reduction = Reduction::kAverage;  // which is not summed by hosts
+  CHECK(chunks(1 << 20) == 1);
 }
 
 TEST_CASE("an average of floats is divided on the host, and only what travels is encoded") {

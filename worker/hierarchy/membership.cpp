@@ -34,6 +34,18 @@ Error explained(const Error& error) {
   return error;
 }
 
+/// `blocks`: of the share of a chunk.
+void add(OpStatistics& sum, const OpStatistics& more, std::uint64_t blocks) {
+  sum.blocks += blocks;
+  sum.blocks_sent += more.blocks_sent;
+  sum.blocks_received += more.blocks_received;
+  sum.packets_sent += more.packets_sent;
+  sum.packets_received += more.packets_received;
+  sum.bytes_sent += more.bytes_sent;
+  sum.bytes_received += more.bytes_received;
+  sum.retransmissions += more.retransmissions;
+}
+
 bool is_of_op(const AbortInfo& why) {
   return why.reason == AbortReason::kOpMismatch || why.reason == AbortReason::kOpTimedOut;
 }
@@ -42,9 +54,11 @@ bool is_of_op(const AbortInfo& why) {
 
 // --------------------------------------------------------------------------------------- joining
 Membership::Membership(KnownAs known_as, Placement placement,
-                       std::unique_ptr<sluice::Membership> whole, Parts parts)
+                       std::unique_ptr<sluice::Membership> whole, Parts parts,
+                       std::uint64_t min_chunk_of_rail)
     : known_as_(std::move(known_as)),
       placement_(std::move(placement)),
+      min_chunk_of_rail_(min_chunk_of_rail),
       whole_(std::move(whole)),
       parts_(std::move(parts)),
       all_parts_(all_of(parts_)) {
@@ -85,22 +99,37 @@ OpNumber Membership::submit(const OpRequest& request, std::span<const std::uint6
 /// An op whose tensor has not come from a device yet, and those behind it, begin later.
 void Membership::begin_waiting(Time now) {
   for (; !failure_ && begun_ops_ < next_op(); ++begun_ops_) {
-    Op& op = ops_[begun_ops_ - first_op_];
-    if (is_on_one_host()) {
-      gather().submit(op.request, op.counts, now);
-      continue;
-    }
-    const bool sums = sums_by_hosts(op.request);
-    if (sums && !has_arrived(op.request)) return;
+    const OpRequest& request = op_at(begun_ops_).request;
+    const bool is_taken = !is_on_one_host() && sums_by_hosts(request);
+    if (is_taken && !has_arrived(request)) return;
+    begin(begun_ops_, now);
+  }
+}
+
+void Membership::begin(OpNumber number, Time now) {
+  Op& op = op_at(number);
+  if (is_on_one_host()) {
+    chunks_.push_back({.op = number});
+    gather().submit(op.request, op.counts, now);
+    return;
+  }
+  OpRequest request = op.request;
+  if (!sums_by_hosts(request))
+    op.of_whole = whole_->submit(request, op.counts, now);
+  else if (request.device)
+    take_from_device(request);
+  op.chunks = chunks_of(request, placement_, min_chunk_of_rail_);
+  for (Chunk chunk{.of = op.chunks}; chunk.number < op.chunks; ++chunk.number) {
     try {
-      OpRequest request = op.request;
-      if (sums && request.device) take_from_device(request);
-      op.steps = std::make_unique<Steps>(request, op.counts, placement_, rank(), session());
+      chunks_.push_back({.op = number,
+                         .place = chunk,
+                         .steps = std::make_unique<Steps>(request, op.counts, placement_, rank(),
+                                                          session(), chunk)});
     } catch (const Error& error) {  // of memory that is not to be had
       return fail(error, AbortInfo{.reason = AbortReason::kNoMemory, .rank_a = rank()}, now);
     }
-    if (!sums) op.of_whole = whole_->submit(op.request, op.counts, now);
-    gather().submit(op.steps->gather().request, op.steps->gather().parts, now);
+    const Steps::OfHost& gathered = chunks_.back().steps->gather();
+    gather().submit(gathered.request, gathered.parts, now);
   }
 }
 
@@ -140,21 +169,22 @@ bool Membership::collect_whole() {
 }
 
 bool Membership::collect_gather(Time now) {
-  for (const OpNumber op : gather().take_begun())
-    if (tells_begun_) begun_.push_back(op);
+  for (const OpNumber number : gather().take_begun())
+    if (tells_begun_ && chunk_at(number).place.number == 0) begun_.push_back(chunk_at(number).op);
   if (!gather().has_completions()) return false;
   for (const Completion& completion : gather().take_completions()) {
     if (completion.error && gather().failure()) break;
-    Op& op = ops_[completion.op - first_op_];
-    op.error = completion.error;
+    ChunkOfOp& chunk = chunk_at(completion.op);
+    Op& op = op_at(chunk.op);
+    if (completion.error) op.error = completion.error;
     if (is_on_one_host()) {
-      op.is_spread = true;
+      chunk.is_spread = true;
       op.statistics = completion.statistics;
     } else if (carries()) {
-      op.at = Op::At::kBetween;
-      rail().submit(*op.steps->between(), op.counts, now);
+      chunk.at = ChunkOfOp::At::kBetween;
+      rail().submit(*chunk.steps->between(), op.counts, now);
     } else {
-      op.has_result = true;
+      chunk.has_result = true;
     }
   }
   return true;
@@ -166,24 +196,23 @@ bool Membership::collect_rail() {
   if (!rail().has_completions()) return false;
   for (const Completion& completion : rail().take_completions()) {
     if (completion.error && rail().failure()) break;
-    Op& op = ops_[completion.op - first_op_];
-    op.has_result = true;
+    ChunkOfOp& chunk = chunk_at(completion.op);
+    Op& op = op_at(chunk.op);
+    chunk.has_result = true;
     if (completion.error) op.error = completion.error;
-    if (!sums_by_hosts(op.request)) continue;
-    op.statistics = completion.statistics;
-    op.statistics.blocks = op.steps->blocks();
+    if (sums_by_hosts(op.request)) add(op.statistics, completion.statistics, chunk.steps->blocks());
   }
   return true;
 }
 
-/// In the order of their calls, as all ranks of the host do.
+/// In their order, as all ranks of the host do.
 bool Membership::begin_spreads(Time now) {
   if (is_on_one_host()) return false;
   bool any = false;
-  for (; spread_ops_ < begun_ops_ && ops_[spread_ops_ - first_op_].has_result; ++spread_ops_) {
-    Op& op = ops_[spread_ops_ - first_op_];
-    op.at = Op::At::kSpread;
-    spread().submit(op.steps->spread().request, op.steps->spread().parts, now);
+  for (; spread_chunks_ < next_chunk() && chunk_at(spread_chunks_).has_result; ++spread_chunks_) {
+    ChunkOfOp& chunk = chunk_at(spread_chunks_);
+    chunk.at = ChunkOfOp::At::kSpread;
+    spread().submit(chunk.steps->spread().request, chunk.steps->spread().parts, now);
     any = true;
   }
   return any;
@@ -195,22 +224,25 @@ bool Membership::collect_spread() {
   if (!spread().has_completions()) return false;
   for (const Completion& completion : spread().take_completions()) {
     if (completion.error && spread().failure()) break;
-    Op& op = ops_[completion.op - first_op_];
-    op.is_spread = true;
-    if (completion.error) op.error = completion.error;
-    if (!op.error && op.request.device && sums_by_hosts(op.request)) give_to_device(op.request);
+    ChunkOfOp& chunk = chunk_at(completion.op);
+    chunk.is_spread = true;
+    if (completion.error) op_at(chunk.op).error = completion.error;
   }
   return true;
 }
 
 void Membership::complete_first() {
-  for (; !ops_.empty() && ops_.front().is_spread && !ops_.front().of_whole; ++first_op_) {
+  for (; !chunks_.empty() && chunks_.front().is_spread; chunks_.pop_front(), ++first_chunk_)
+    ++op_at(chunks_.front().op).chunks_done;
+  for (; !ops_.empty() && !ops_.front().of_whole; ops_.pop_front(), ++first_op_) {
     const Op& op = ops_.front();
+    if (op.chunks_done < op.chunks) break;
+    if (!op.error && op.request.device && !is_on_one_host() && sums_by_hosts(op.request))
+      give_to_device(op.request);
     completions_.push_back(
         {.op = first_op_,
          .statistics = op.statistics,
          .error = op.error ? std::optional(op.error->of_op(first_op_)) : std::nullopt});
-    ops_.pop_front();
   }
 }
 
@@ -226,16 +258,25 @@ void Membership::tell_begun(bool is_told) {
   begun_.clear();
 }
 
+/// f(number, chunk) of those that are not done.
+template <class F>
+void Membership::for_each_chunk_of(OpNumber op, F&& f) const {
+  for (OpNumber number = first_chunk_; number < next_chunk(); ++number)
+    if (const ChunkOfOp& chunk = chunks_[number - first_chunk_]; chunk.op == op) f(number, chunk);
+}
+
 void Membership::set_timeout(OpNumber number, const OpTimeout& timeout) {
   if (number < first_op_) return;
-  Op& op = ops_[number - first_op_];
+  Op& op = op_at(number);
   op.request.timeout = timeout;
-  if (number >= begun_ops_) return;
-  if (op.steps) op.steps->set_timeout(timeout);
   if (op.of_whole) whole_->set_timeout(*op.of_whole, timeout);
-  if (op.at == Op::At::kGather && !op.has_result) gather().set_timeout(number, timeout);
-  if (op.at == Op::At::kBetween && !op.has_result) rail().set_timeout(number, timeout);
-  if (op.at == Op::At::kSpread) spread().set_timeout(number, timeout);
+  for_each_chunk_of(number, [&](OpNumber of_parts, const ChunkOfOp& chunk) {
+    if (chunk.steps) chunk.steps->set_timeout(timeout);
+    if (chunk.at == ChunkOfOp::At::kSpread) return spread().set_timeout(of_parts, timeout);
+    if (chunk.has_result) return;
+    if (chunk.at == ChunkOfOp::At::kGather) return gather().set_timeout(of_parts, timeout);
+    rail().set_timeout(of_parts, timeout);
+  });
 }
 
 /// For whom the parts wait.
@@ -251,20 +292,30 @@ RankSet Membership::awaited() const {
 
 RankSet Membership::awaited(OpNumber number) const {
   if (number < first_op_) return {};
-  const Op& op = ops_[number - first_op_];
-  return number < begun_ops_ && op.at == Op::At::kGather && !op.has_result
-             ? gather().awaited(number)
-             : awaited();
+  std::optional<RankSet> of_gather;
+  for_each_chunk_of(number, [&](OpNumber of_parts, const ChunkOfOp& chunk) {
+    if (chunk.place.number == 0 && chunk.at == ChunkOfOp::At::kGather && !chunk.has_result)
+      of_gather = gather().awaited(of_parts);
+  });
+  return of_gather.value_or(awaited());
 }
 
 double Membership::progress(OpNumber number) const {
   if (number < first_op_) return 1;
   if (number >= begun_ops_) return 0;
-  const Op& op = ops_[number - first_op_];
+  const Op& op = op_at(number);
   if (op.of_whole) return whole_->progress(*op.of_whole);
+  double done = op.chunks_done;
+  for_each_chunk_of(number, [&](OpNumber of_parts, const ChunkOfOp& chunk) {
+    done += progress(of_parts, chunk);
+  });
+  return done / op.chunks;
+}
+
+double Membership::progress(OpNumber number, const ChunkOfOp& chunk) const {
   if (is_on_one_host()) return gather().progress(number);
-  if (op.has_result) return 1;
-  return op.at == Op::At::kBetween ? rail().progress(number) : 0;
+  if (chunk.has_result) return 1;
+  return chunk.at == ChunkOfOp::At::kBetween ? rail().progress(number) : 0;
 }
 
 // --------------------------------------------------------------------------------------- the end
@@ -285,16 +336,32 @@ Rank Membership::of_rail(Rank host) const {
 
 /// Those that no part looks after: they wait for what a device copies, or for the ops before them.
 void Membership::end_overdue(Time now) {
+  if (is_on_one_host()) return;
   for (OpNumber number = first_op_; number < next_op(); ++number) {
-    const Op& op = ops_[number - first_op_];
-    const bool waits = number >= begun_ops_ || (op.has_result && number >= spread_ops_);
-    if (!waits || is_on_one_host() || now < op.request.timeout.due) continue;
+    const Op& op = op_at(number);
+    if (now < op.request.timeout.due) continue;
+    bool waits = number >= begun_ops_;
+    for_each_chunk_of(number, [&](OpNumber of_parts, const ChunkOfOp& chunk) {
+      waits |= chunk.has_result && of_parts >= spread_chunks_;
+    });
+    if (!waits) continue;
     const AbortInfo why{.reason = AbortReason::kOpTimedOut,
                         .rank_a = rank(),
                         .value_a = static_cast<std::uint64_t>(op.request.timeout.limit.count()),
                         .op = number};
     return fail(known_as_.error_of(why), why, now);
   }
+}
+
+/// As its caller numbers it, by the number that one of the parts has for it. An aggregator may say
+/// what it likes.
+OpNumber Membership::op_of(const sluice::Membership& part, OpNumber number) const {
+  if (&part == whole_.get()) {
+    const auto op = std::ranges::find(ops_, number, &Op::of_whole);
+    return op == ops_.end() ? number : first_op_ + static_cast<OpNumber>(op - ops_.begin());
+  }
+  if (number < first_chunk_ || number >= next_chunk()) return number;
+  return chunks_[number - first_chunk_].op;
 }
 
 void Membership::fail_with(const sluice::Membership& part, Time now) {
@@ -310,12 +377,9 @@ void Membership::fail_with(const sluice::Membership& part, Time now) {
     ours.rank_a = of_rail(why->rank_a);
     ours.rank_b = of_rail(why->rank_b);
   }
-  if (&part == whole_.get() && is_of_op(*why)) {
-    const auto found = std::ranges::find(ops_, why->op, &Op::of_whole);
-    if (found != ops_.end()) ours.op = first_op_ + static_cast<OpNumber>(found - ops_.begin());
-  }
-  if (is_rail) return fail(explained(*part.failure()), ours, now);
-  fail(ours.op == why->op ? *part.failure() : known_as_.error_of(ours), ours, now);
+  if (is_of_op(*why)) ours.op = op_of(part, why->op);
+  const Error error = ours.op == why->op ? *part.failure() : known_as_.error_of(ours);
+  fail(is_rail ? explained(error) : error, ours, now);
 }
 
 /// All parts end. Others learn why by `whole`, and on this host by its memory; the ranks of a
@@ -325,9 +389,13 @@ void Membership::fail(const Error& error, const std::optional<AbortInfo>& why, T
   failure_ = error;
   abort_info_ = why;
   whole_->abort(error, why, now);
+  std::optional<AbortInfo> of_host = why;
+  if (why && is_of_op(*why))
+    for_each_chunk_of(why->op,
+                      [&](OpNumber of_parts, const ChunkOfOp&) { of_host->op = of_parts; });
   for (sluice::Membership* const part : parts()) {
     const AbortInfo neutral{.reason = AbortReason::kRankAborted, .rank_a = part->rank()};
-    part->abort(error, part == parts_.rail.get() ? neutral : why, now);
+    part->abort(error, part == parts_.rail.get() ? neutral : of_host, now);
   }
 }
 
@@ -367,7 +435,8 @@ void Membership::end_ops() {
     completions_.push_back(
         {.op = first_op_, .statistics = {}, .error = failure_.value_or(left).of_op(first_op_)});
   begun_ops_ = std::max(begun_ops_, first_op_);
-  spread_ops_ = std::max(spread_ops_, first_op_);
+  first_chunk_ = spread_chunks_ = next_chunk();
+  chunks_.clear();
 }
 
 // -------------------------------------------------------------------------------------- the loop

@@ -37,7 +37,7 @@ class Membership final : public sluice::Membership {
  public:
   /// `whole` is active, and no op of it is pending.
   Membership(KnownAs known_as, Placement placement, std::unique_ptr<sluice::Membership> whole,
-             Parts parts);
+             Parts parts, std::uint64_t min_chunk_of_rail = kMinChunkOfRail);
   ~Membership() override = default;
 
   /// For the loop, which gives each of them its turns as if it were alone, and then calls
@@ -95,17 +95,23 @@ class Membership final : public sluice::Membership {
   std::vector<JobFigures::Path> paths() const override;
 
  private:
-  /// The parts number their ops alike, in the order in which they were called.
   struct Op {
     OpRequest request;
     std::vector<std::uint64_t> counts;
-    std::unique_ptr<Steps> steps = {};  ///< none of a job on one host, nor before it begins
-    enum class At { kGather, kBetween, kSpread } at = At::kGather;
-    bool has_result = false;  ///< of its rail, as far as there is one
-    bool is_spread = false;
+    std::uint32_t chunks = 1;
+    std::uint32_t chunks_done = 0;
     std::optional<OpNumber> of_whole = {};  ///< by which it is summed, until that is done
     std::optional<Error> error = {};
     OpStatistics statistics = {};
+  };
+  /// What the parts know as an op. They number them alike, in the order in which they begin.
+  struct ChunkOfOp {
+    OpNumber op = 0;
+    Chunk place = {};
+    std::unique_ptr<Steps> steps = {};  ///< none of a job on one host
+    enum class At { kGather, kBetween, kSpread } at = At::kGather;
+    bool has_result = false;  ///< of its rail, as far as there is one
+    bool is_spread = false;
   };
 
   bool is_on_one_host() const { return placement_.hosts() == 1; }
@@ -116,15 +122,24 @@ class Membership final : public sluice::Membership {
   std::uint16_t rail_number() const { return placement_.local_rank_of(rank()); }
 
   void begin_waiting(Time now);
+  void begin(OpNumber op, Time now);
   bool collect_whole();
   bool collect_gather(Time now);
   bool collect_rail();
   bool begin_spreads(Time now);
   bool collect_spread();
   void complete_first();
+  double progress(OpNumber number, const ChunkOfOp& chunk) const;
+  Op& op_at(OpNumber number) { return ops_[number - first_op_]; }
+  const Op& op_at(OpNumber number) const { return ops_[number - first_op_]; }
+  ChunkOfOp& chunk_at(OpNumber number) { return chunks_[number - first_chunk_]; }
+  template <class F>
+  void for_each_chunk_of(OpNumber op, F&& f) const;
   OpNumber next_op() const { return first_op_ + ops_.size(); }
+  OpNumber next_chunk() const { return first_chunk_ + chunks_.size(); }
 
   Rank of_rail(Rank host) const;
+  OpNumber op_of(const sluice::Membership& part, OpNumber number) const;
   void end_overdue(Time now);
   void look_at_parts(Time now);
   void fail_with(const sluice::Membership& part, Time now);
@@ -134,14 +149,17 @@ class Membership final : public sluice::Membership {
 
   const KnownAs known_as_;
   const Placement placement_;
+  const std::uint64_t min_chunk_of_rail_;
   const std::unique_ptr<sluice::Membership> whole_;
   const Parts parts_;
   const std::vector<sluice::Membership*> all_parts_;  // those that there are
 
-  std::deque<Op> ops_;       ///< that are not complete
-  OpNumber first_op_ = 0;    ///< of these, as its caller numbers it, and the parts
-  OpNumber begun_ops_ = 0;   ///< the next one that is given to `gather`
-  OpNumber spread_ops_ = 0;  ///< and to `spread`
+  std::deque<Op> ops_;      ///< that are not complete
+  OpNumber first_op_ = 0;   ///< of these, as its caller numbers it
+  OpNumber begun_ops_ = 0;  ///< the next one of which `gather` is given the chunks
+  std::deque<ChunkOfOp> chunks_;
+  OpNumber first_chunk_ = 0;    ///< of these, as the parts number it
+  OpNumber spread_chunks_ = 0;  ///< the next one that `spread` is given
   std::vector<Completion> completions_;
   bool tells_begun_ = false;
   std::vector<OpNumber> begun_;

@@ -69,22 +69,31 @@ ElementRange packed(const std::vector<ElementRange>& ranges, const ElementRange&
   return {};
 }
 
-/// A rail's part of the blocks.
-ElementRange share_of(std::uint64_t elements, std::uint32_t block_elements, std::uint16_t rail,
-                      std::uint16_t rails) {
+/// One of so many parts of a range that begins with a block, of about as many blocks each.
+ElementRange part_of(const ElementRange& range, std::uint32_t block_elements, std::uint64_t number,
+                     std::uint64_t parts) {
+  const std::uint64_t elements = length(range);
   const std::uint64_t blocks = (elements + block_elements - 1) / block_elements;
-  const auto begin_of = [&](std::uint64_t number) {
-    const std::uint64_t block =
-        blocks / rails * number + std::min<std::uint64_t>(number, blocks % rails);
-    return std::min(block * block_elements, elements);
+  const auto begin_of = [&](std::uint64_t part) {
+    const std::uint64_t block = blocks / parts * part + std::min(part, blocks % parts);
+    return range.begin + std::min(block * block_elements, elements);
   };
-  return {begin_of(rail), begin_of(rail + std::uint64_t{1})};
+  return {begin_of(number), begin_of(number + 1)};
 }
 
 }  // namespace
 
 bool sums_by_hosts(const OpRequest& request) {
   return !request.keyed && (request.reduction != Reduction::kAverage || is_float(request.type));
+}
+
+std::uint32_t chunks_of(const OpRequest& request, const Placement& placement,
+                        std::uint64_t min_chunk_of_rail) {
+  if (!sums_by_hosts(request)) return 1;
+  const std::uint64_t of_rail =
+      request.element_count / placement.rails() * element_bytes(request.type);
+  return static_cast<std::uint32_t>(
+      std::clamp<std::uint64_t>(of_rail / min_chunk_of_rail, 1, kMaxChunks));
 }
 
 void Steps::Deallocate::operator()(std::byte* memory) const {
@@ -96,8 +105,9 @@ Steps::Memory Steps::allocate(std::uint64_t elements) const {
   return Memory(memory::Arena::of_process().allocate(elements * element_bytes_));
 }
 
-Steps::HostPart Steps::part_of(const OpRequest& request, std::span<const std::uint64_t> counts,
-                               std::span<const Rank> ranks, std::uint16_t of_job) {
+Steps::HostPart Steps::of_host(const OpRequest& request, std::span<const std::uint64_t> counts,
+                               std::span<const Rank> ranks, std::uint16_t of_job,
+                               const ElementRange& chunk) {
   const ElementRange whole{0, request.element_count};
   HostPart part;
   for (const Rank rank : ranks) {
@@ -106,9 +116,9 @@ Steps::HostPart Steps::part_of(const OpRequest& request, std::span<const std::ui
     of_rank.root = request.root;
     lay_out(of_rank, {rank.value, of_job}, counts);
     part.held = hull(part.held, of_rank.held.value_or(whole));
-    const Ranges wanted = of_rank.wanted.value_or(Ranges{whole});
+    Ranges wanted = common(of_rank.wanted.value_or(Ranges{whole}), chunk);
     part.wanted.insert(part.wanted.end(), wanted.begin(), wanted.end());
-    part.of_rank.push_back({of_rank.held, std::move(of_rank.wanted)});
+    part.of_rank.push_back({of_rank.held, std::move(wanted)});
   }
   part.wanted = merged(std::move(part.wanted));
   return part;
@@ -121,18 +131,19 @@ void Steps::HostPart::clear() {
 }
 
 Steps::Steps(const OpRequest& request, std::span<const std::uint64_t> counts,
-             const Placement& placement, Rank self, const Session& session)
+             const Placement& placement, Rank self, const Session& session, const Chunk& chunk)
     : element_bytes_(element_bytes(request.type)) {
   const std::uint16_t rail = placement.local_rank_of(self);
   const std::uint16_t rails = placement.rails();
   const std::uint32_t block_elements =
       fitting_block_elements(session, request.block_elements, request.tensor_type());
-  HostPart ours =
-      part_of(request, counts, placement.ranks_of(placement.host_of(self)), placement.ranks());
+  const ElementRange whole{0, request.element_count};
+  const ElementRange elements = part_of(whole, block_elements, chunk.number, chunk.of);
+  HostPart ours = of_host(request, counts, placement.ranks_of(placement.host_of(self)),
+                          placement.ranks(), elements);
   if (!sums_by_hosts(request)) ours.clear();
   const auto share = [&](std::uint16_t number) {
-    if (number >= rails) return ElementRange{};
-    return share_of(request.element_count, block_elements, number, rails);
+    return number < rails ? part_of(elements, block_elements, number, rails) : ElementRange{};
   };
   blocks_ = (length(share(rail)) + block_elements - 1) / block_elements;
   const ElementRange held = common(ours.held, share(rail));
@@ -159,7 +170,9 @@ Steps::Steps(const OpRequest& request, std::span<const std::uint64_t> counts,
   spread.reduction = Reduction::kSum;
   spread.nonzero_blocks = {};
   spread.element_count = length(ours.wanted);
-  const ElementRange whole{0, request.element_count};
+  // What we want of the chunk lies behind what we want of those before it.
+  const Ranges before = common(request.wanted.value_or(Ranges{whole}), {0, elements.begin});
+  if (spread.output != nullptr) spread.output += length(before) * element_bytes_;
   for (std::uint16_t mate = 0; mate < ours.of_rank.size(); ++mate) {
     const Ranges of_mate = common(ours.wanted, share(mate));
     host::Part part;
@@ -167,8 +180,8 @@ Steps::Steps(const OpRequest& request, std::span<const std::uint64_t> counts,
                                 : hull(packed(ours.wanted, of_mate.front()),
                                        packed(ours.wanted, of_mate.back()));
     part.wanted.emplace();
-    for (const ElementRange& range : ours.of_rank[mate].wanted.value_or(Ranges{whole}))
-      if (length(range) != 0) part.wanted->push_back(packed(ours.wanted, range));
+    for (const ElementRange& range : ours.of_rank[mate].wanted.value())
+      part.wanted->push_back(packed(ours.wanted, range));
     spread_.parts.push_back(std::move(part));
   }
   spread.held = spread_.parts[rail].held;

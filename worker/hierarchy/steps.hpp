@@ -9,6 +9,9 @@
 // A share is a run of blocks. It does not matter which collective it is: each is a sum of one
 // tensor of which a rank holds some elements and wants some (op_request.hpp). A host holds what its
 // ranks hold, and wants what they want.
+//
+// A long tensor is cut into chunks, which take the steps one behind the other: while one is between
+// the hosts, a host sums the next ones and spreads those before.
 #pragma once
 
 #include <cstddef>
@@ -31,6 +34,22 @@ namespace sluice::worker::hierarchy {
 /// for their type, and pairs are not cut into shares yet.
 bool sums_by_hosts(const OpRequest& request);
 
+/// So many of the bytes of a chunk are a rail's, at least; and a tensor has so many chunks, at
+/// most: each costs packets that say where its blocks are (docs/performance.md).
+inline constexpr std::uint64_t kMinChunkOfRail = std::uint64_t{1} << 20;
+inline constexpr std::uint32_t kMaxChunks = 8;
+
+/// Of how many chunks an op is, on all ranks alike.
+std::uint32_t chunks_of(const OpRequest& request, const Placement& placement,
+                        std::uint64_t min_chunk_of_rail);
+
+/// One of the chunks of an op.
+struct Chunk {
+  std::uint32_t number = 0;
+  std::uint32_t of = 1;
+};
+
+/// Those of a chunk.
 class Steps {
  public:
   /// An op among the ranks of a host, and what each of them holds and wants.
@@ -42,7 +61,7 @@ class Steps {
   /// Of rank `self`, whose request is laid out by these counts and checked for the session. Throws
   /// kUnavailable if there is no memory for a share.
   Steps(const OpRequest& request, std::span<const std::uint64_t> counts, const Placement& placement,
-        Rank self, const Session& session);
+        Rank self, const Session& session, const Chunk& chunk = {});
 
   const OfHost& gather() const { return gather_; }
   /// None of a rank that carries nothing.
@@ -54,7 +73,7 @@ class Steps {
 
  private:
   using Ranges = std::vector<ElementRange>;
-  /// What the ranks of a host hold and want together.
+  /// What the ranks of a host hold together, and want of a chunk.
   struct HostPart {
     std::vector<host::Part> of_rank;
     ElementRange held;  ///< from the first to the last: what lies between counts as zero
@@ -68,8 +87,9 @@ class Steps {
   };
   using Memory = std::unique_ptr<std::byte, Deallocate>;
 
-  static HostPart part_of(const OpRequest& request, std::span<const std::uint64_t> counts,
-                          std::span<const Rank> ranks, std::uint16_t of_job);
+  static HostPart of_host(const OpRequest& request, std::span<const std::uint64_t> counts,
+                          std::span<const Rank> ranks, std::uint16_t of_job,
+                          const ElementRange& chunk);
   Memory allocate(std::uint64_t elements) const;
   void place(const OpRequest& request, const ElementRange& held, const Ranges& wanted);
 
