@@ -219,8 +219,8 @@ Options interpret(const Values& values) {
   options.loss = values.number("loss", 0, 0.5);
   options.rto_min =
       Duration(static_cast<Duration::rep>(values.number("rto-min", 0.1, 10'000) * 1e6));
-  options.aggregator_timeout =
-      seconds(values, "aggregator-timeout", limits::kMinTimeoutMs / 1e3, limits::kMaxTimeoutMs / 1e3);
+  options.aggregator_timeout = seconds(values, "aggregator-timeout", limits::kMinTimeoutMs / 1e3,
+                                       limits::kMaxTimeoutMs / 1e3);
   options.duration = seconds(values, "duration", 0.05, 86'400);
   options.warmup = seconds(values, "warmup", 0, 3'600);
   options.check_every = check_every(values);

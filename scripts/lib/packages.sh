@@ -3,7 +3,7 @@
 build_packages=(
   g++ meson ninja-build pkg-config python3 libdpdk-dev libboost-program-options-dev libspdlog-dev
   libhwy-dev libipsec-mb-dev libisal-dev libsodium-dev nlohmann-json3-dev
-  libpcap-dev prometheus-cpp-dev catch2
+  libpcap-dev prometheus-cpp-dev catch2 iproute2
   python3-numpy  # for README.md's first program in Python
 )
 torch_packages=(

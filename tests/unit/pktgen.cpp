@@ -593,10 +593,27 @@ TEST_CASE("A wrong option is refused with its name, its value and what is allowe
 
 TEST_CASE("Help names every option") {
   const std::string text = bench::to_text(help());
-  for (const char* flag :
-       {"workers", "streams",   "block-elements", "frame",     "type", "density",
-        "overlap", "loss",      "duration",       "rate",      "port", "aggregator",
-        "address", "in-memory", "json",           "find-rate", "cpu",  "check",
-        "live",    "rto-min",   "lanes",          "aggregator-timeout"})
+  for (const char* flag : {"workers",
+                           "streams",
+                           "block-elements",
+                           "frame",
+                           "type",
+                           "density",
+                           "overlap",
+                           "loss",
+                           "duration",
+                           "rate",
+                           "port",
+                           "aggregator",
+                           "address",
+                           "in-memory",
+                           "json",
+                           "find-rate",
+                           "cpu",
+                           "check",
+                           "live",
+                           "rto-min",
+                           "lanes",
+                           "aggregator-timeout"})
     CHECK_THAT(text, Catch::Contains("--" + std::string(flag)));
 }

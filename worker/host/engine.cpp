@@ -256,7 +256,7 @@ void Engine::place(Op& op, const std::vector<Call>& calls, Time now) {
                   now);
     }
   }
-  if (uses_slots(op)) return;
+  if (uses_slots(op) || op.pieces == 0) return;
   op.taken = op.end_piece();
   if (op.tells_blocks[config_.self]) return;
   op.given = op.end_piece();

@@ -83,7 +83,8 @@ Shares::Shares(const OpRequest& request, std::vector<Part> parts, SharesOptions 
       is_encoded_(request.is_encoded()),
       kernels_(kernels_of(request)),
       block_elements_(elements_of_block(request, size_, options_)),
-      piece_elements_(elements_of_piece(whole_.end * size_, block_elements_, size_, options_)),
+      summed_(summed()),
+      piece_elements_(elements_of_piece(length(summed_) * size_, block_elements_, size_, options_)),
       accumulator_(static_cast<std::byte*>(std::aligned_alloc(
           numeric::kAccumulatorAlignment,
           kAccumulatorBytes *
@@ -100,8 +101,21 @@ Shares::Shares(const OpRequest& request, std::vector<Part> parts, SharesOptions 
 }
 
 ElementRange Shares::piece(std::uint64_t number) const {
-  const std::uint64_t begin = number * piece_elements_;
-  return {begin, std::min(begin + piece_elements_, whole_.end)};
+  const std::uint64_t begin = summed_.begin + number * piece_elements_;
+  return {begin, std::min(begin + piece_elements_, summed_.end)};
+}
+
+/// From the block of the first element that is wanted to the last element.
+ElementRange Shares::summed() const {
+  if (parts_.empty()) return whole_;
+  ElementRange all{whole_.end, 0};
+  for (LocalRank rank = 0; rank < parts_.size(); ++rank)
+    for (const ElementRange& range : wanted(rank)) {
+      if (length(range) == 0) continue;
+      all = {std::min(all.begin, range.begin), std::max(all.end, range.end)};
+    }
+  if (all.end == 0) return {};
+  return {all.begin - all.begin % block_elements_, all.end};
 }
 
 ElementRange Shares::held(LocalRank rank) const {

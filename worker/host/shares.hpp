@@ -70,7 +70,10 @@ class Shares {
   /// difference.
   std::uint32_t block_elements() const { return block_elements_; }
   std::uint64_t bytes() const { return whole_.end * size_; }
-  std::uint64_t pieces() const { return (whole_.end + piece_elements_ - 1) / piece_elements_; }
+  /// What lies before or behind all that is wanted is in none of them.
+  std::uint64_t pieces() const {
+    return (summed_.end - summed_.begin + piece_elements_ - 1) / piece_elements_;
+  }
   ElementRange piece(std::uint64_t number) const;
   std::uint64_t held_bytes(LocalRank rank) const;
   std::uint64_t wanted_bytes(LocalRank rank) const;
@@ -139,6 +142,7 @@ class Shares {
     void operator()(std::byte* memory) const;
   };
 
+  ElementRange summed() const;
   ElementRange held(LocalRank rank) const;
   std::span<const ElementRange> wanted(LocalRank rank) const;
   template <class F>
@@ -171,6 +175,7 @@ class Shares {
   const bool is_encoded_;
   const numeric::BlockReduction& kernels_;
   const std::uint32_t block_elements_;
+  const ElementRange summed_;
   const std::uint64_t piece_elements_;
   std::vector<std::uint64_t> cuts_;  // rising: where a rank begins or ends to hold the tensor
   Segment at_;                       // that is summed
