@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tests/unit/catch.hpp"
+#include "tests/unit/pairs_parts.hpp"
 #include "worker/hierarchy/membership.hpp"
 
 using namespace sluice;
@@ -33,10 +34,15 @@ bool is_likely(Random& random, unsigned percent) {
 /// A job as its members see it: an op is done for a member some time after all have called it.
 class PlayedJob {
  public:
+  /// A request, or what is moved in place of one.
+  struct Called {
+    OpRequest request = {};
+    host::MoveSequence* moves = nullptr;
+  };
   struct Member {
     std::uint16_t number = 0;  ///< in this job
     Rank rank{};               ///< in the job of all
-    std::deque<std::optional<OpRequest>> called = {};
+    std::deque<std::optional<Called>> called = {};
     std::size_t done = 0;
     bool is_in = false;   ///< has joined
     bool is_out = false;  ///< has left, failed, or died
@@ -64,15 +70,10 @@ class PlayedJob {
       m.is_over = is_likely(random, 50);
       return;
     }
-    const bool all_called = std::ranges::all_of(members, [&](const Member& each) {
-      return each.called.size() > m.done && each.called[m.done].has_value();
-    });
-    if (m.done == m.called.size() || !all_called) return;
-    if (m.done == summed_) {
-      sum(summed_);
-      ++summed_;
-    }
-    m.completions.push_back({.op = m.done++, .statistics = {}, .error = {}});
+    if (m.done == m.called.size() || (m.done == summed_ && !sum())) return;
+    host::MoveSequence* const moves = m.called[m.done]->moves;
+    m.completions.push_back(
+        {.op = m.done++, .statistics = {}, .error = moves ? moves->finish() : std::nullopt});
   }
 
   void abort(Member& by, const AbortInfo& why) {
@@ -105,27 +106,48 @@ class PlayedJob {
     m.failure = to_error(named, "7");
     m.abort_info = why;
   }
-  /// As in the test of the steps.
-  void sum(std::size_t op) {
-    const ElementRange whole{0, members[0].called[op]->element_count};
-    std::vector<Element> sums(whole.end);
+  /// Goes on with the next op, if all have called it. Whether it is done.
+  bool sum() {
+    std::vector<const OpRequest*> requests;
+    std::vector<host::MoveSequence*> moves;
     for (const Member& m : members) {
-      const OpRequest& request = *m.called[op];
-      const ElementRange held = request.held.value_or(whole);
-      const auto* input = reinterpret_cast<const Element*>(request.input);
+      if (m.failure || m.called.size() <= summed_ || !m.called[summed_]) return false;
+      requests.push_back(&m.called[summed_]->request);
+      if (m.called[summed_]->moves) moves.push_back(m.called[summed_]->moves);
+    }
+    if (!moves.empty()) {
+      REQUIRE(moves.size() == members.size());
+      if (std::ranges::any_of(members, &Member::is_out)) return false;
+      move_next(moves, summed_);
+      for (host::MoveSequence* const each : moves) REQUIRE(!each->end_move());
+      if (!moves[0]->is_done()) return false;
+    } else if (requests[0]->keyed) {
+      sum_pairs<Element>(requests);
+    } else {
+      sum_tensors(requests);
+    }
+    ++summed_;
+    return true;
+  }
+  /// As in the test of the steps.
+  static void sum_tensors(const std::vector<const OpRequest*>& requests) {
+    const ElementRange whole{0, requests[0]->element_count};
+    std::vector<Element> sums(whole.end);
+    for (const OpRequest* request : requests) {
+      const ElementRange held = request->held.value_or(whole);
+      const auto* input = reinterpret_cast<const Element*>(request->input);
       for (std::uint64_t i = held.begin; i < held.end; ++i) sums[i] += input[i - held.begin];
     }
-    for (const Member& m : members) {
-      const OpRequest& request = *m.called[op];
-      auto* output = reinterpret_cast<Element*>(request.output);
-      for (const ElementRange& range : request.wanted.value_or(std::vector{whole}))
+    for (const OpRequest* request : requests) {
+      auto* output = reinterpret_cast<Element*>(request->output);
+      for (const ElementRange& range : request->wanted.value_or(std::vector{whole}))
         output = std::copy(sums.begin() + static_cast<std::ptrdiff_t>(range.begin),
                            sums.begin() + static_cast<std::ptrdiff_t>(range.end), output);
     }
   }
 
   const bool tells_ranks_;
-  std::size_t summed_ = 0;
+  std::size_t summed_ = 0;  // ops
 };
 
 /// One member's side of it.
@@ -154,18 +176,13 @@ class Played final : public host::Sums {
   std::unique_ptr<Membership> join_pair(const Pair&, Time) override { return nullptr; }
 
   OpNumber submit(const OpRequest& request, std::span<const std::uint64_t>, Time) override {
-    const OpNumber op = me().called.size();
-    if (state() == State::kActive) {
-      me().called.emplace_back(request);
-    } else {
-      REQUIRE(me().failure);
-      me().called.emplace_back();
-      me().completions.push_back({.op = op, .statistics = {}, .error = me().failure});
-    }
-    return op;
+    return submit(PlayedJob::Called{.request = request});
   }
-  OpNumber submit(const OpRequest& request, std::vector<host::Part>, Time now) override {
-    return submit(request, std::span<const std::uint64_t>(), now);
+  OpNumber submit(const OpRequest& request, std::vector<host::Part>, Time) override {
+    return submit(PlayedJob::Called{.request = request});
+  }
+  OpNumber submit(host::MoveSequence& moves, Time) override {
+    return submit(PlayedJob::Called{.moves = &moves});
   }
   void set_timeout(OpNumber, const OpTimeout&) override {}
   std::vector<Completion> take_completions() override {
@@ -192,16 +209,37 @@ class Played final : public host::Sums {
   PlayedJob::Member& me() const { return job_.members[number_]; }
 
  private:
+  OpNumber submit(const PlayedJob::Called& called) {
+    const OpNumber op = me().called.size();
+    if (state() == State::kActive) {
+      me().called.emplace_back(called);
+    } else {
+      REQUIRE(me().failure);
+      me().called.emplace_back();
+      me().completions.push_back({.op = op, .statistics = {}, .error = me().failure});
+    }
+    return op;
+  }
+
   PlayedJob& job_;
   const std::uint16_t number_, of_;
   Session session_;
   Counters counters_;
 };
 
+constexpr std::size_t kInFlight = 10;  // ops of a rank
+
+/// A tensor, or pairs of keys and what the tensor has for them.
+struct CalledOp {
+  std::vector<Element> tensor;
+  std::vector<std::uint64_t> keys = {};
+  KeyedSums sums = {};
+};
+
 /// Of which a rank has called so many ops, and keeps their tensors.
 struct RankState {
   std::unique_ptr<Hierarchy> membership = {};
-  std::deque<std::vector<Element>> tensors = {};
+  std::deque<CalledOp> ops = {};
   std::size_t ended = 0;
   bool is_dead = false;
   bool may_call = true;
@@ -236,12 +274,12 @@ class Cluster {
     if (state.is_dead) return;
     Hierarchy& membership = *state.membership;
     membership.on_time(now_);
-    if (state.may_call && state.tensors.size() < ops &&
+    if (state.may_call && state.ops.size() < std::min(ops, state.ended + kInFlight) &&
         membership.state() != Membership::State::kJoining)
       call(rank);
     for (const Completion& completion : membership.take_completions()) {
       REQUIRE(completion.op == state.ended);
-      if (!completion.error) REQUIRE(state.tensors[state.ended] == sum_of(state.ended));
+      if (!completion.error) REQUIRE(is_right(state.ops[state.ended], state.ended));
       ++state.ended;
       errors_of_[rank] = completion.error;
     }
@@ -249,15 +287,29 @@ class Cluster {
 
   void call(std::uint16_t rank) {
     RankState& state = ranks_[rank];
-    const std::size_t op = state.tensors.size();
-    std::vector<Element>& tensor = state.tensors.emplace_back(elements_of(op));
-    for (std::uint64_t i = 0; i < tensor.size(); ++i) tensor[i] = element(op, i, rank);
+    const std::size_t op = state.ops.size();
+    CalledOp& called = state.ops.emplace_back();
     OpRequest request;
     request.type = ElementType::kInt32;
-    const std::array<std::uint64_t, 1> counts{tensor.size()};
-    lay_out(request, {rank, static_cast<std::uint16_t>(ranks_.size())}, counts);
-    request.output = reinterpret_cast<std::byte*>(tensor.data());
-    request.input = request.output;
+    if (op % 4 == 3) request.reduction = Reduction::kAverage;  // by all; nobody divides here
+    const std::array<std::uint64_t, 1> counts{elements_of(op)};
+    for (std::uint64_t i = 0; i < counts[0]; ++i) {
+      if (is_of_pairs(op) && !has_key(op, i, rank)) continue;
+      if (is_of_pairs(op)) called.keys.push_back(i);
+      called.tensor.push_back(element(op, i, rank));
+    }
+    if (is_of_pairs(op)) {
+      request.collective = wire::Collective::kSparseAllReduce;
+      request.keyed = {.keys = called.keys,
+                       .rows = reinterpret_cast<const std::byte*>(called.tensor.data()),
+                       .key_bound = counts[0],
+                       .result_bytes = std::size_t{1} << 30,
+                       .sums = &called.sums};
+    } else {
+      lay_out(request, {rank, static_cast<std::uint16_t>(ranks_.size())}, counts);
+      request.output = reinterpret_cast<std::byte*>(called.tensor.data());
+      request.input = request.output;
+    }
     REQUIRE(state.membership->submit(request, counts, now_) == op);
   }
 
@@ -308,11 +360,20 @@ class Cluster {
   static Element element(std::size_t op, std::uint64_t i, std::uint16_t rank) {
     return static_cast<Element>(op * 101 + i * 7 + rank * 1009);
   }
-  std::vector<Element> sum_of(std::size_t op) const {
+  static bool is_of_pairs(std::size_t op) { return op % 3 == 1; }
+  static bool has_key(std::size_t op, std::uint64_t i, std::uint16_t rank) {
+    return (op + i * 7 + rank) % 5 != 0;
+  }
+  bool is_right(const CalledOp& called, std::size_t op) const {
     std::vector<Element> sum(elements_of(op));
-    for (std::uint16_t rank = 0; rank < ranks_.size(); ++rank)
-      for (std::uint64_t i = 0; i < sum.size(); ++i) sum[i] += element(op, i, rank);
-    return sum;
+    SumsByKey<Element> pairs;
+    for (std::uint64_t i = 0; i < sum.size(); ++i)
+      for (std::uint16_t rank = 0; rank < ranks_.size(); ++rank) {
+        const bool has = !is_of_pairs(op) || has_key(op, i, rank);
+        if (has) sum[i] += element(op, i, rank);
+        if (has && is_of_pairs(op)) pairs[i] = {sum[i]};
+      }
+    return is_of_pairs(op) ? are(called.sums, 1, pairs) : called.tensor == sum;
   }
 
   Random& random_;
@@ -377,10 +438,10 @@ TEST_CASE("a rank that dies is named on all hosts, whatever it was doing") {
       REQUIRE(state.membership->failure());
       CAPTURE(rank, dead, std::string(state.membership->failure()->what()));
       CHECK(state.membership->failure()->rank() == dead);
-      CHECK(state.ended == state.tensors.size());
-      const std::size_t called = state.tensors.size();
+      CHECK(state.ended == state.ops.size());
+      const std::size_t called = state.ops.size();
       cluster.turn(0);
-      CHECK(cluster.rank(rank).tensors.size() == called);
+      CHECK(cluster.rank(rank).ops.size() == called);
       if (called > 0) CHECK(cluster.last_error(rank).has_value());
     }
   }

@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <numeric>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "tests/unit/catch.hpp"
+#include "tests/unit/pairs_parts.hpp"
 #include "worker/hierarchy/steps.hpp"
 
 using namespace sluice;
@@ -261,6 +265,205 @@ TEST_CASE("what is not summed by hosts moves nothing in its steps") {
   CHECK(steps.between()->reduction == Reduction::kAverage);  // or ranks would not disagree
   request.reduction = Reduction::kSum;
   CHECK(sums_by_hosts(request));
+}
+
+// ------------------------------------------------------------------------------------------ pairs
+struct Pairs {
+  std::vector<std::uint64_t> keys = {};
+  std::vector<float> rows = {};
+  KeyedSums sums = {};
+  OpRequest request = {};
+};
+
+/// What all ranks ask for alike.
+OpRequest draw_request(std::mt19937_64& random) {
+  OpRequest request;
+  request.collective = Collective::kSparseAllReduce;
+  if (random() % 3 == 0) request.reduction = Reduction::kAverage;
+  KeyedRequest& keyed = request.keyed.emplace();
+  keyed.key_bound = 1 + random() % 3000;
+  keyed.row_elements = static_cast<std::uint16_t>(1 + random() % 3);
+  keyed.threshold = random() % 2 == 0 ? 0 : static_cast<double>(random() % 300);
+  keyed.result_bytes = std::size_t{1} << 30;
+  return request;
+}
+
+/// Often none, or all in a few of the ranges.
+void draw(std::mt19937_64& random, const OpRequest& request, Pairs& pairs) {
+  pairs.request = request;
+  KeyedRequest& keyed = *pairs.request.keyed;
+  const std::uint64_t density = random() % 5 == 0 ? 0 : random() % 101;
+  const std::uint64_t end = random() % 2 == 0 ? keyed.key_bound : keyed.key_bound / 5;
+  for (std::uint64_t key = 0; key < end; ++key) {
+    if (random() % 100 >= density) continue;
+    pairs.keys.push_back(key);
+    for (unsigned i = 0; i < keyed.row_elements; ++i)
+      pairs.rows.push_back(static_cast<float>(random() % 1000) / 7);
+  }
+  keyed.keys = pairs.keys;
+  keyed.rows = reinterpret_cast<const std::byte*>(pairs.rows.data());
+  keyed.sums = &pairs.sums;
+}
+
+struct HostsOfPairs {
+  Placement placement;
+  std::vector<std::unique_ptr<Steps>> steps = {};
+
+  HostsOfPairs(const Placement& places, const std::deque<Pairs>& of_rank) : placement(places) {
+    const std::uint16_t ranks = placement.ranks();
+    for (std::uint16_t rank = 0; rank < ranks; ++rank)
+      steps.push_back(std::make_unique<Steps>(of_rank[rank].request, Counts{}, placement,
+                                              Rank{rank}, session_of(ranks)));
+  }
+  template <class Half>
+  void move_on_hosts(Half half) {
+    for (std::uint16_t host = 0; host < placement.hosts(); ++host) {
+      std::vector<host::MoveSequence*> ranks;
+      for (const Rank rank : placement.ranks_of(host))
+        ranks.push_back((steps[rank.value].get()->*half)());
+      move_all(ranks, 0);
+    }
+  }
+  void gather() {
+    move_on_hosts(&Steps::merge);
+    for (auto& of_rank : steps) of_rank->end_gather();
+  }
+  void between() {
+    for (std::uint16_t rail = 0; rail < placement.rails(); ++rail) {
+      std::vector<const OpRequest*> requests;
+      for (const Rank rank : placement.rail(rail))
+        requests.push_back(&steps[rank.value]->between().value());
+      sum_pairs<float>(requests);
+    }
+    for (auto& of_rank : steps) of_rank->end_between();
+  }
+  void spread() { move_on_hosts(&Steps::spread_pairs); }
+};
+
+/// Lowest rank first on each host, then the hosts; an average is divided before these are added.
+SumsByKey<float> sums_of(const Placement& placement, const std::deque<Pairs>& of_rank) {
+  SumsByKey<float> sums;
+  const OpRequest& request = of_rank[0].request;
+  const bool is_average = request.reduction == Reduction::kAverage;
+  for (std::uint16_t host = 0; host < placement.hosts(); ++host) {
+    SumsByKey<float> of_host;
+    for (const Rank rank : placement.ranks_of(host))
+      add_pairs(*of_rank[rank.value].request.keyed, of_host);
+    for (auto& [key, row] : of_host) {
+      auto& sum = sums[key];
+      sum.resize(row.size());
+      for (std::size_t i = 0; i < row.size(); ++i)
+        sum[i] += is_average ? row[i] / static_cast<float>(placement.ranks()) : row[i];
+    }
+  }
+  return sums;
+}
+
+TEST_CASE("sums of pairs over hosts are those of the hosts, in order, on all ranks") {
+  std::mt19937_64 random(37);
+  for (int round = 0; round < 300; ++round) {
+    const auto ranks = static_cast<std::uint16_t>(1 + random() % 9);
+    const Placement placement = draw_placement(random, ranks);
+    const OpRequest request = draw_request(random);
+    std::deque<Pairs> of_rank(ranks);
+    for (Pairs& pairs : of_rank) draw(random, request, pairs);
+    SumsByKey<float> expected = sums_of(placement, of_rank);
+    const std::size_t rejected = std::erase_if(expected, [&](const auto& sum) {
+      return *std::ranges::max_element(sum.second) < request.keyed->threshold;
+    });
+    HostsOfPairs hosts(placement, of_rank);
+    if (placement.hosts() == 1) continue;  // it needs no steps
+    hosts.gather();
+    hosts.between();
+    hosts.spread();
+    for (std::uint16_t rank = 0; rank < ranks; ++rank) {
+      CAPTURE(ranks, rank, placement.hosts(), placement.rails());
+      REQUIRE(!hosts.steps[rank]->spread_pairs()->finish());
+      const KeyedSums& sums = of_rank[rank].sums;
+      REQUIRE(are(sums, request.keyed->row_elements, expected));
+      REQUIRE(sums.rejected[0] == rejected);
+    }
+  }
+}
+
+TEST_CASE("more sums of pairs than a rank takes are an error of that rank") {
+  std::mt19937_64 random(38);
+  OpRequest request = draw_request(random);
+  request.keyed->key_bound = 1000;
+  request.keyed->row_elements = 1;
+  request.keyed->threshold = 0;
+  std::deque<Pairs> of_rank(4);
+  for (Pairs& pairs : of_rank) draw(random, request, pairs);
+  of_rank[2].keys.resize(1000);
+  std::iota(of_rank[2].keys.begin(), of_rank[2].keys.end(), std::uint64_t{0});
+  of_rank[2].rows.assign(1000, 1);
+  of_rank[2].request.keyed->keys = of_rank[2].keys;
+  of_rank[2].request.keyed->rows = reinterpret_cast<const std::byte*>(of_rank[2].rows.data());
+  of_rank[0].request.keyed->result_bytes = 999 * (8 + 4);
+  const std::vector<std::uint64_t> host_of{7, 7, 9, 9};
+  HostsOfPairs hosts(Placement(host_of), of_rank);
+  hosts.gather();
+  hosts.between();
+  hosts.spread();
+  for (std::uint16_t rank = 0; rank < 4; ++rank) {
+    const auto error = hosts.steps[rank]->spread_pairs()->finish();
+    CHECK(error.has_value() == (rank == 0));
+    if (error) CHECK(std::string(error->what()).find("the sums have 1000 keys") == 0);
+  }
+}
+
+TEST_CASE(
+    "a share of pairs is a range of keys, the same on all hosts, and what travels is encoded") {
+  const std::vector<std::uint64_t> host_of{7, 7, 9, 9, 9};
+  std::mt19937_64 random(39);
+  OpRequest request = draw_request(random);
+  request.reduction = Reduction::kAverage;
+  request.encoding = Encoding::kInt8;
+  request.rounding_seed = 3;
+  request.keyed->key_bound = 256 * 7;
+  request.keyed->row_elements = 1;
+  request.keyed->threshold = 5;
+  std::deque<Pairs> of_rank(5);
+  for (Pairs& pairs : of_rank) draw(random, request, pairs);
+  HostsOfPairs hosts(Placement(host_of), of_rank);
+  CHECK(hosts.placement.rails() == 2);
+  hosts.gather();
+  for (std::uint16_t rank = 0; rank < 5; ++rank) {
+    const auto& between = hosts.steps[rank]->between();
+    REQUIRE(between.has_value() == (rank < 4));
+    if (!between) continue;
+    for (const std::uint64_t key : between->keyed->keys)
+      CHECK((key < std::uint64_t{256 * 4}) == (rank % 2 == 0));
+    CHECK(between->reduction == Reduction::kSum);
+    CHECK(between->layout != request.layout);  // or hosts could disagree unnoticed
+    CHECK(between->encoding == Encoding::kInt8);
+    CHECK(between->rounding_seed == 3);
+    CHECK(between->keyed->threshold == 5);
+    CHECK(between->keyed->key_bound == 256 * 7);
+  }
+}
+
+TEST_CASE("pairs that are not summed by hosts move nothing in its steps") {
+  const std::vector<std::uint64_t> host_of{7, 7, 9, 9};
+  std::mt19937_64 random(40);
+  OpRequest request = draw_request(random);
+  request.type = ElementType::kInt32;
+  request.reduction = Reduction::kAverage;
+  std::deque<Pairs> of_rank(4);
+  for (Pairs& pairs : of_rank) draw(random, request, pairs);
+  HostsOfPairs hosts(Placement(host_of), of_rank);
+  hosts.gather();
+  for (const auto& steps : hosts.steps) {
+    CHECK(steps->between()->keyed->keys.empty());
+    CHECK(steps->between()->reduction == Reduction::kAverage);  // or ranks would not disagree
+  }
+  hosts.between();
+  hosts.spread();
+  for (std::uint16_t rank = 0; rank < 4; ++rank) {
+    of_rank[rank].sums.rejected[3] = 36;  // as who sums has left it
+    REQUIRE(!hosts.steps[rank]->spread_pairs()->finish());
+    CHECK(of_rank[rank].sums.rejected[3] == 36);
+  }
 }
 
 TEST_CASE("hosts are numbered by their lowest ranks, and the one with the fewest sets the rails") {

@@ -4,13 +4,13 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
-#include <map>
 #include <memory>
 #include <random>
 #include <span>
 #include <vector>
 
 #include "tests/unit/catch.hpp"
+#include "tests/unit/pairs_parts.hpp"
 #include "worker/host/keyed_sum.hpp"
 
 using namespace sluice;
@@ -61,32 +61,18 @@ Pairs draw(std::mt19937_64& random, std::uint64_t key_bound, std::uint16_t row_e
   return pairs;
 }
 
-/// All ranks' next step, done.
-void move(std::vector<std::unique_ptr<KeyedSum>>& ranks) {
-  std::vector<const KeyedSum::Step*> steps;
-  for (auto& rank : ranks) steps.push_back(&rank->next(kOp));
-  std::vector<std::byte> tensor(steps[0]->request.element_count *
-                                element_bytes(steps[0]->request.type));
-  for (const KeyedSum::Step* step : steps) {
-    const OpRequest& request = step->request;
-    REQUIRE(request.element_count == steps[0]->request.element_count);
-    REQUIRE(request.layout == steps[0]->request.layout);
-    const std::size_t size = element_bytes(request.type);
-    const ElementRange held = request.held.value();
-    if (held.begin != held.end)
-      std::memcpy(tensor.data() + held.begin * size, request.input, (held.end - held.begin) * size);
-  }
-  for (const KeyedSum::Step* step : steps) {
-    const OpRequest& request = step->request;
-    const std::size_t size = element_bytes(request.type);
-    const std::vector<ElementRange> whole{{0, request.element_count}};
-    std::byte* out = request.output;
-    for (const ElementRange& range : request.wanted.value_or(whole)) {
-      const std::size_t bytes = (range.end - range.begin) * size;
-      if (bytes != 0) std::memcpy(out, tensor.data() + range.begin * size, bytes);
-      out += bytes;
-    }
-  }
+/// All ranks of a job that is on one host.
+KeyedRanks all_of(std::uint16_t count, LocalRank self) {
+  KeyedRanks ranks{.all = {}, .self = self, .ranges = count, .of_job = count};
+  for (std::uint16_t rank = 0; rank < count; ++rank) ranks.all.push_back(Rank{rank});
+  return ranks;
+}
+
+template <class Ranks>
+std::vector<MoveSequence*> sequences(const Ranks& ranks) {
+  std::vector<MoveSequence*> all;
+  for (const auto& rank : ranks) all.push_back(rank.get());
+  return all;
 }
 
 }  // namespace
@@ -98,59 +84,105 @@ TEST_CASE("Pairs are added lowest rank first, and all ranks get all sums") {
     const std::uint64_t key_bound = 1 + random() % 3000;
     const auto row_elements = static_cast<std::uint16_t>(1 + random() % 3);
     std::deque<Pairs> pairs;
-    std::map<std::uint64_t, std::vector<float>> expected;
-    for (std::uint16_t r = 0; r < count; ++r) {
-      pairs.push_back(draw(random, key_bound, row_elements));
-      for (std::size_t i = 0; i < pairs[r].keys.size(); ++i) {
-        std::vector<float>& sum = expected[pairs[r].keys[i]];
-        sum.resize(row_elements);
-        for (unsigned e = 0; e < row_elements; ++e) sum[e] += pairs[r].rows[i * row_elements + e];
-      }
-    }
+    SumsByKey<float> expected;
     std::vector<std::unique_ptr<KeyedSum>> ranks;
-    for (std::uint16_t r = 0; r < count; ++r)
-      ranks.push_back(std::make_unique<KeyedSum>(pairs[r].request(key_bound, row_elements),
-                                                 session_of(count), RankOf{r, count}));
-    while (!ranks[0]->is_done()) {
-      move(ranks);
-      for (auto& rank : ranks) REQUIRE(!rank->end_step());
+    for (std::uint16_t r = 0; r < count; ++r) {
+      const OpRequest request = pairs.emplace_back(draw(random, key_bound, row_elements))
+                                    .request(key_bound, row_elements);
+      add_pairs(*request.keyed, expected);
+      ranks.push_back(std::make_unique<KeyedSum>(request, session_of(count), all_of(count, r)));
     }
+    move_all(sequences(ranks), kOp);
     for (std::uint16_t r = 0; r < count; ++r) {
       REQUIRE(!ranks[r]->finish());
-      KeyedSums& sums = pairs[r].sums;
-      REQUIRE(sums.size() == expected.size());
-      std::vector<std::uint64_t> keys(sums.size());
-      std::vector<float> rows(sums.size() * row_elements);
-      sums.merge(keys, std::as_writable_bytes(std::span(rows)));
-      std::size_t at = 0;
-      bool is_right = true;
-      for (const auto& [key, sum] : expected) {
-        is_right = is_right && keys[at] == key &&
-                   std::equal(sum.begin(), sum.end(), rows.data() + at * row_elements);
-        ++at;
-      }
-      CHECK(is_right);
+      CHECK(are(pairs[r].sums, row_elements, expected));
       std::vector<float> tensor(key_bound * row_elements);
-      sums.scatter(std::as_writable_bytes(std::span(tensor)));
+      pairs[r].sums.scatter(std::as_writable_bytes(std::span(tensor)));
       CHECK((expected.empty() ||
              tensor[expected.begin()->first * row_elements] == expected.begin()->second[0]));
     }
   }
 }
 
-TEST_CASE("Ranks whose sums of pairs differ are told in what") {
+TEST_CASE("What is merged on one of several hosts is neither encoded nor rejected") {
+  std::mt19937_64 random(6);
+  for (int round = 0; round < 60; ++round) {
+    const auto count = static_cast<std::uint16_t>(1 + random() % 5);
+    const auto ranges = static_cast<std::uint16_t>(1 + random() % count);
+    const std::uint64_t key_bound = 1 + random() % 3000;
+    const bool is_average = random() % 2 == 0;
+    std::deque<Pairs> pairs;
+    SumsByKey<float> expected;
+    std::vector<std::unique_ptr<KeyedMerge>> ranks;
+    for (std::uint16_t r = 0; r < count; ++r) {
+      OpRequest request = pairs.emplace_back(draw(random, key_bound, 1)).request(key_bound, 1);
+      request.encoding = Encoding::kInt4;
+      request.rounding_seed = 3;
+      request.keyed->threshold = 1e6;
+      if (is_average) request.reduction = Reduction::kAverage;
+      add_pairs(*request.keyed, expected);
+      KeyedRanks of_host = all_of(count, r);
+      of_host.ranges = ranges;
+      of_host.of_job = static_cast<std::uint16_t>(count + 3);
+      ranks.push_back(std::make_unique<KeyedMerge>(request, session_of(count), of_host));
+    }
+    for (auto& [key, sum] : expected)
+      if (is_average) sum[0] /= static_cast<float>(count + 3);
+    move_all(sequences(ranks), kOp);
+    // One range behind the other.
+    auto at = expected.begin();
+    for (std::uint16_t r = 0; r < count; ++r) {
+      const KeyedRange range = ranks[r]->take_range();
+      CHECK((r < ranges || range.size == 0));
+      const auto* const rows = reinterpret_cast<const float*>(range.pairs.rows());
+      for (std::uint64_t i = 0; i < range.size; ++i, ++at) {
+        REQUIRE(at != expected.end());
+        REQUIRE(range.keys()[i] == at->first);
+        REQUIRE(rows[i] == at->second[0]);
+      }
+      CHECK(range.rejected == decltype(range.rejected){});
+    }
+    CHECK(at == expected.end());
+  }
+}
+
+TEST_CASE("Ranges differ by a chunk at most") {
+  Pairs pairs;
+  for (std::uint64_t key = 0; key < 256 * 10; ++key) pairs.keys.push_back(key);
+  pairs.rows.resize(pairs.keys.size(), 1);
+  Pairs none;
+  KeyedRanks of_host = all_of(3, 0);
+  std::vector<std::unique_ptr<KeyedMerge>> ranks;
+  for (LocalRank r = 0; r < 3; ++r) {
+    of_host.self = r;
+    Pairs& of_rank = r == 1 ? pairs : none;
+    ranks.push_back(
+        std::make_unique<KeyedMerge>(of_rank.request(256 * 10, 1), session_of(3), of_host));
+  }
+  move_all(sequences(ranks), kOp);
+  CHECK(ranks[0]->take_range().size == 256 * 4);
+  CHECK(ranks[1]->take_range().size == 256 * 3);
+  CHECK(ranks[2]->take_range().size == 256 * 3);
+}
+
+TEST_CASE("Ranks whose sums of pairs differ are told in what, by their numbers in the job") {
   std::mt19937_64 random(4);
   std::deque<Pairs> pairs;
-  for (int r = 0; r < 2; ++r) pairs.push_back(draw(random, 100, 1));
-  OpRequest first = pairs[0].request(100, 1), second = pairs[1].request(101, 1);
   std::vector<std::unique_ptr<KeyedSum>> ranks;
-  ranks.push_back(std::make_unique<KeyedSum>(first, session_of(2), RankOf{0, 2}));
-  ranks.push_back(std::make_unique<KeyedSum>(second, session_of(2), RankOf{1, 2}));
-  move(ranks);
+  for (std::uint16_t r = 0; r < 2; ++r) {
+    KeyedRanks of_host = all_of(2, r);
+    of_host.all = {Rank{3}, Rank{8}};
+    Pairs& of_rank = pairs.emplace_back(draw(random, 100, 1));
+    ranks.push_back(
+        std::make_unique<KeyedSum>(of_rank.request(100u + r, 1), session_of(2), of_host));
+  }
+  move_next(sequences(ranks), kOp);
   for (auto& rank : ranks) {
-    const auto why = rank->end_step();
+    const auto why = rank->end_move();
     REQUIRE(why);
     CHECK(why->field == wire::Field::kKeyBound);
+    CHECK(why->rank_a == Rank{8});
+    CHECK(why->rank_b == Rank{3});
     CHECK(why->value_a == 101);
     CHECK(why->value_b == 100);
     CHECK(why->op == kOp);
@@ -165,7 +197,7 @@ TEST_CASE("Whatever mates have written, a sum of pairs ends") {
     const std::uint64_t key_bound = 1 + random() % 500;
     const bool is_plausible = random() % 2 == 0;
     Pairs pairs = draw(random, key_bound, 1);
-    KeyedSum rank(pairs.request(key_bound, 1), session_of(kRanks), RankOf{1, kRanks});
+    KeyedSum rank(pairs.request(key_bound, 1), session_of(kRanks), all_of(kRanks, 1));
     const auto word = [&](std::size_t step, std::uint64_t last) -> std::uint64_t {
       const bool is_count = step == 0 || step == 3;
       if (!is_plausible && random() % 20 == 0) return random();
@@ -193,7 +225,7 @@ TEST_CASE("Whatever mates have written, a sum of pairs ends") {
             last = own[i / 8 % described];
           std::memcpy(request.output + i, &last, sizeof last);
         }
-        is_right = !rank.end_step();
+        is_right = !rank.end_move();
       }
       if (!is_right) {
         ++broken;

@@ -128,8 +128,11 @@ void Membership::begin(OpNumber number, Time now) {
     } catch (const Error& error) {  // of memory that is not to be had
       return fail(error, AbortInfo{.reason = AbortReason::kNoMemory, .rank_a = rank()}, now);
     }
-    const Steps::OfHost& gathered = chunks_.back().steps->gather();
-    gather().submit(gathered.request, gathered.parts, now);
+    Steps& steps = *chunks_.back().steps;
+    if (host::KeyedMerge* const merge = steps.merge())
+      gather().submit(*merge, now);
+    else
+      gather().submit(steps.gather().request, steps.gather().parts, now);
   }
 }
 
@@ -182,6 +185,7 @@ bool Membership::collect_gather(Time now) {
       op.statistics = completion.statistics;
     } else if (carries()) {
       chunk.at = ChunkOfOp::At::kBetween;
+      chunk.steps->end_gather();
       rail().submit(*chunk.steps->between(), op.counts, now);
     } else {
       chunk.has_result = true;
@@ -211,9 +215,19 @@ bool Membership::begin_spreads(Time now) {
   bool any = false;
   for (; spread_chunks_ < next_chunk() && chunk_at(spread_chunks_).has_result; ++spread_chunks_) {
     ChunkOfOp& chunk = chunk_at(spread_chunks_);
+    Steps& steps = *chunk.steps;
     chunk.at = ChunkOfOp::At::kSpread;
-    spread().submit(chunk.steps->spread().request, chunk.steps->spread().parts, now);
     any = true;
+    try {
+      steps.end_between();
+    } catch (const Error& error) {  // of memory that is not to be had
+      fail(error, AbortInfo{.reason = AbortReason::kNoMemory, .rank_a = rank()}, now);
+      break;
+    }
+    if (host::KeyedSpread* const pairs = steps.spread_pairs())
+      spread().submit(*pairs, now);
+    else
+      spread().submit(steps.spread().request, steps.spread().parts, now);
   }
   return any;
 }

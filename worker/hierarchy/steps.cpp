@@ -1,6 +1,7 @@
 #include "worker/hierarchy/steps.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "common/protocol/geometry.hpp"
@@ -84,7 +85,7 @@ ElementRange part_of(const ElementRange& range, std::uint32_t block_elements, st
 }  // namespace
 
 bool sums_by_hosts(const OpRequest& request) {
-  return !request.keyed && (request.reduction != Reduction::kAverage || is_float(request.type));
+  return request.reduction != Reduction::kAverage || is_float(request.type);
 }
 
 std::uint32_t chunks_of(const OpRequest& request, const Placement& placement,
@@ -133,6 +134,10 @@ void Steps::HostPart::clear() {
 Steps::Steps(const OpRequest& request, std::span<const std::uint64_t> counts,
              const Placement& placement, Rank self, const Session& session, const Chunk& chunk)
     : element_bytes_(element_bytes(request.type)) {
+  if (request.keyed) {
+    begin_pairs(request, placement, self, session);
+    return;
+  }
   const std::uint16_t rail = placement.local_rank_of(self);
   const std::uint16_t rails = placement.rails();
   const std::uint32_t block_elements =
@@ -155,7 +160,6 @@ Steps::Steps(const OpRequest& request, std::span<const std::uint64_t> counts,
     step->request.encoding = Encoding::kNone;
     step->request.rounding_seed = 0;
     step->request.device.reset();
-    step->request.keyed.reset();
   }
   gather_.parts = ours.of_rank;
   for (std::uint16_t mate = 0; mate < gather_.parts.size(); ++mate) {
@@ -188,22 +192,62 @@ Steps::Steps(const OpRequest& request, std::span<const std::uint64_t> counts,
   spread.wanted = spread_.parts[rail].wanted;
 
   if (rail < rails) {
-    between_ = request;
+    between_ = between_hosts(request);
     between_->held = held;
     between_->wanted = wanted;
-    // The hosts have divided already: their sums could be too large for 16 bits.
-    if (between_->reduction == Reduction::kAverage && sums_by_hosts(request)) {
-      between_->reduction = Reduction::kSum;
-      between_->layout ^= kOfAverages;
-    }
     between_->nonzero_blocks = {};
     between_->device.reset();
-    if (between_->keyed) {
-      between_->keyed->keys = {};
-      between_->keyed->sums = &no_sums_;
-    }
   }
   place(request, held, wanted);
+}
+
+/// The hosts have divided already: their sums could be too large for 16 bits.
+OpRequest Steps::between_hosts(OpRequest request) {
+  if (request.reduction == Reduction::kAverage && sums_by_hosts(request)) {
+    request.reduction = Reduction::kSum;
+    request.layout ^= kOfAverages;
+  }
+  return request;
+}
+
+/// Nobody has any in these steps where each rank sends its own.
+void Steps::begin_pairs(OpRequest request, const Placement& placement, Rank self,
+                        const Session& session) {
+  if (!sums_by_hosts(request)) {
+    request.keyed->keys = {};
+    request.keyed->sums = &no_sums_;
+  }
+  const std::uint16_t rail = placement.local_rank_of(self), rails = placement.rails();
+  pairs_ =
+      std::make_unique<Pairs>(request, session,
+                              host::KeyedRanks{.all = placement.ranks_of(placement.host_of(self)),
+                                               .self = rail,
+                                               .ranges = rails,
+                                               .of_job = placement.ranks()});
+  if (rail >= rails) return;
+  between_ = between_hosts(request);
+  between_->keyed->keys = {};
+  // Whether they are too many is told by each rank's bound, once all are there.
+  between_->keyed->result_bytes = std::numeric_limits<std::size_t>::max();
+  between_->keyed->sums = &pairs_->sums;
+}
+
+void Steps::end_gather() {
+  if (!pairs_ || !between_) return;
+  pairs_->range = pairs_->merge.take_range();
+  between_->keyed->keys = pairs_->range.keys();
+  between_->keyed->rows = pairs_->range.pairs.rows();
+}
+
+void Steps::end_between() {
+  if (!pairs_ || !between_) return;
+  pairs_->range = {};
+  KeyedSums& sums = pairs_->sums;
+  host::KeyedRange range{
+      .pairs = {sums.size(), sums.row_bytes()}, .size = sums.size(), .rejected = sums.rejected};
+  sums.merge({range.pairs.keys(), range.size}, {range.pairs.rows(), range.size * sums.row_bytes()});
+  sums = {};
+  pairs_->spread.begin_with(std::move(range));
 }
 
 /// Where our share lies. If the caller wants the whole tensor, it has its place there.
@@ -233,6 +277,9 @@ void Steps::place(const OpRequest& request, const ElementRange& held, const Rang
 void Steps::set_timeout(const OpTimeout& timeout) {
   gather_.request.timeout = spread_.request.timeout = timeout;
   if (between_) between_->timeout = timeout;
+  if (!pairs_) return;
+  pairs_->merge.set_timeout(timeout);
+  pairs_->spread.set_timeout(timeout);
 }
 
 }  // namespace sluice::worker::hierarchy

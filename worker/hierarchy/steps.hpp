@@ -12,6 +12,9 @@
 //
 // A long tensor is cut into chunks, which take the steps one behind the other: while one is between
 // the hosts, a host sums the next ones and spreads those before.
+//
+// A share of a sum of pairs is a range of keys, the same on all hosts, and the steps on the host
+// are the halves of such a sum there (host/keyed_sum.hpp).
 #pragma once
 
 #include <cstddef>
@@ -24,6 +27,7 @@
 #include "common/base/ids.hpp"
 #include "common/protocol/session.hpp"
 #include "worker/hierarchy/placement.hpp"
+#include "worker/host/keyed_sum.hpp"
 #include "worker/host/shares.hpp"
 #include "worker/op_request.hpp"
 
@@ -31,7 +35,7 @@ namespace sluice::worker::hierarchy {
 
 /// Whether an op's sum may be made of the hosts' sums. Else all ranks go through the aggregators,
 /// and the steps show but that all have called it: of integers an average's sum may be too large
-/// for their type, and pairs are not cut into shares yet.
+/// for their type.
 bool sums_by_hosts(const OpRequest& request);
 
 /// So many of the bytes of a chunk are a rail's, at least; and a tensor has so many chunks, at
@@ -64,9 +68,16 @@ class Steps {
         Rank self, const Session& session, const Chunk& chunk = {});
 
   const OfHost& gather() const { return gather_; }
-  /// None of a rank that carries nothing.
+  /// None of a rank that carries nothing. Of a sum of pairs it is known once they are gathered.
   const std::optional<OpRequest>& between() const { return between_; }
   const OfHost& spread() const { return spread_; }
+
+  /// In place of gather() and spread(), null: it is no sum of pairs.
+  host::KeyedMerge* merge() { return pairs_ ? &pairs_->merge : nullptr; }
+  host::KeyedSpread* spread_pairs() { return pairs_ ? &pairs_->spread : nullptr; }
+  /// The first step has been done; the second one has. Throw kUnavailable where there is no memory.
+  void end_gather();
+  void end_between();
   /// Of our share.
   std::uint64_t blocks() const { return blocks_; }
   void set_timeout(const OpTimeout& timeout);
@@ -87,19 +98,34 @@ class Steps {
   };
   using Memory = std::unique_ptr<std::byte, Deallocate>;
 
+  /// Of a sum of pairs.
+  struct Pairs {
+    Pairs(const OpRequest& request, const Session& session, const host::KeyedRanks& ranks)
+        : merge(request, session, ranks), spread(request, session, ranks) {}
+
+    host::KeyedMerge merge;
+    host::KeyedSpread spread;
+    host::KeyedRange range = {};  // of ours: the host's sums, and then those of all
+    KeyedSums sums = {};          // as they come from the aggregators
+  };
+
   static HostPart of_host(const OpRequest& request, std::span<const std::uint64_t> counts,
                           std::span<const Rank> ranks, std::uint16_t of_job,
                           const ElementRange& chunk);
   Memory allocate(std::uint64_t elements) const;
   void place(const OpRequest& request, const ElementRange& held, const Ranges& wanted);
+  void begin_pairs(OpRequest request, const Placement& placement, Rank self,
+                   const Session& session);
+  static OpRequest between_hosts(OpRequest request);
 
   const std::size_t element_bytes_;
   OfHost gather_;
   std::optional<OpRequest> between_;
   OfHost spread_;
   std::uint64_t blocks_ = 0;
-  KeyedSums no_sums_;     // of pairs that only show that all have called it
   Memory held_, wanted_;  // of our share, where it does not lie in the caller's output
+  std::unique_ptr<Pairs> pairs_;
+  KeyedSums no_sums_;  // of pairs that only show that all have called it
 };
 
 }  // namespace sluice::worker::hierarchy

@@ -5,7 +5,6 @@
 #include <cassert>
 #include <cstring>
 #include <numeric>
-#include <utility>
 
 #include "common/numeric/kernels.hpp"
 #include "common/numeric/magnitude.hpp"
@@ -27,13 +26,15 @@ constexpr std::size_t kCounted = 1 + wire::kRejectedClasses;
 /// The sums of one chunk at a time: rows by their offsets in it.
 class ChunkSums {
  public:
-  ChunkSums(const KeyedGeometry& geometry, const OpRequest& request, std::uint32_t ranks)
+  /// `type`: of the caller's rows; of the geometry, as they travel. `divisor`: of an average.
+  ChunkSums(const KeyedGeometry& geometry, ElementType type, Reduction reduction,
+            std::uint32_t divisor)
       : geometry_(geometry),
-        kernels_(numeric::block_reduction(geometry.type.element(), request.reduction)),
-        ranks_(ranks),
-        is_encoded_(request.is_encoded()),
+        kernels_(numeric::block_reduction(geometry.type.element(), reduction)),
+        divisor_(divisor),
+        is_encoded_(geometry.type != type),
         row_(geometry.row_elements),
-        sum_bytes_(row_ * numeric::accumulator_bytes(geometry.type.element(), request.reduction)),
+        sum_bytes_(row_ * numeric::accumulator_bytes(geometry.type.element(), reduction)),
         sums_(static_cast<std::byte*>(std::aligned_alloc(
             numeric::kAccumulatorAlignment,
             (geometry.chunk_keys() * sum_bytes_ + numeric::kAccumulatorAlignment - 1) /
@@ -76,7 +77,7 @@ class ChunkSums {
       for (std::uint64_t bits = std::exchange(has_[word], 0); bits != 0; bits &= bits - 1) {
         const std::size_t offset = 64 * word + static_cast<std::size_t>(std::countr_zero(bits));
         std::byte* const row = rows_.data() + count * row_bytes;
-        kernels_.store(row, sums_.get() + offset * sum_bytes_, row_, ranks_);
+        kernels_.store(row, sums_.get() + offset * sum_bytes_, row_, divisor_);
         if (threshold != 0 && is_rejected(row, threshold, rejected)) continue;
         keys[count++] = (number << geometry_.chunk_bits) + offset;
       }
@@ -113,7 +114,7 @@ class ChunkSums {
 
   const KeyedGeometry& geometry_;
   const numeric::BlockReduction& kernels_;
-  const std::uint32_t ranks_;
+  const std::uint32_t divisor_;
   const bool is_encoded_;
   const std::size_t row_;  // elements
   const std::size_t sum_bytes_;
@@ -124,36 +125,41 @@ class ChunkSums {
 
 }  // namespace
 
-void KeyedSum::Deallocate::operator()(std::byte* memory) const {
+PairMemory::PairMemory(std::uint64_t pairs, std::size_t row_bytes) {
+  memory::Arena& arena = memory::Arena::of_process();
+  keys_.reset(arena.allocate(pairs * sizeof(std::uint64_t)));
+  rows_.reset(arena.allocate(pairs * row_bytes));
+}
+
+void PairMemory::Deallocate::operator()(std::byte* memory) const {
   memory::Arena::of_process().deallocate(memory);
 }
 
-KeyedSum::Memory KeyedSum::allocate(std::size_t bytes) {
-  return Memory(memory::Arena::of_process().allocate(bytes));
-}
-
-KeyedSum::KeyedSum(const OpRequest& request, const Session& session, RankOf self)
+// --------------------------------------------------------------------------------------- both
+KeyedHalf::KeyedHalf(const OpRequest& request, const Session& session, KeyedRanks ranks)
     : request_(request),
       keyed_(*request_.keyed),
-      self_(self),
+      ranks_(std::move(ranks)),
       geometry_(*KeyedGeometry::make(keyed_.key_bound, keyed_.row_elements, request.wire_type(),
-                                     session, 0)),
-      own_(description()),
-      of_all_(ranks() * own_.size()) {}
+                                     session, 0)) {
+  assert(ranks_.self < this->ranks() && ranks_.ranges != 0 && ranks_.ranges <= this->ranks());
+}
 
-std::size_t KeyedSum::row_bytes() const {
+std::size_t KeyedHalf::row_bytes() const {
   return keyed_.row_elements * element_bytes(request_.type);
 }
 
-/// Ranges begin where chunks do.
-std::uint64_t KeyedSum::first_key_of(std::size_t range) const {
-  const std::uint64_t chunks = geometry_.chunks();
-  const std::uint64_t chunk = chunks / ranks() * range + std::min(chunks % ranks(), range);
+/// Ranges begin where chunks do. Of a rank that has none, and of those behind it, the bound.
+std::uint64_t KeyedHalf::first_key_of(std::size_t rank) const {
+  const std::uint64_t chunks = geometry_.chunks(), ranges = ranks_.ranges;
+  if (rank >= ranges) return keyed_.key_bound;
+  const std::uint64_t chunk =
+      chunks / ranges * rank + std::min<std::uint64_t>(chunks % ranges, rank);
   if (chunk >= chunks) return keyed_.key_bound;
   return chunk << geometry_.chunk_bits;
 }
 
-std::uint64_t KeyedSum::total(std::span<const std::uint64_t> counts) const {
+std::uint64_t KeyedHalf::total(std::span<const std::uint64_t> counts) {
   const auto add = [](std::uint64_t sum, std::uint64_t count) {
     const std::uint64_t most = std::uint64_t{1} << 48;  // what mates say may be anything
     return std::min(sum, most) + std::min(count, most);
@@ -161,7 +167,41 @@ std::uint64_t KeyedSum::total(std::span<const std::uint64_t> counts) const {
   return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0}, add);
 }
 
-std::vector<std::uint64_t> KeyedSum::description() const {
+MoveSequence::Move KeyedHalf::move_of(Collective collective, ElementType type, const void* input,
+                                      void* output, std::vector<std::uint64_t> counts) const {
+  Move move;
+  move.request.collective = collective;
+  move.request.type = type;
+  move.request.input = static_cast<const std::byte*>(input);
+  move.request.output = static_cast<std::byte*>(output);
+  move.request.tag = request_.tag;
+  move.request.timeout = request_.timeout;
+  move.counts = std::move(counts);
+  lay_out(move.request, {ranks_.self, static_cast<std::uint16_t>(ranks())}, move.counts);
+  return move;
+}
+
+std::vector<std::uint64_t> KeyedHalf::elements_of(std::vector<std::uint64_t> keys) const {
+  for (std::uint64_t& count : keys) count *= keyed_.row_elements;
+  return keys;
+}
+
+/// Mates have written what all have told, so we know best what we have said.
+void KeyedHalf::put_own(const std::vector<std::uint64_t>& own,
+                        std::vector<std::uint64_t>& all) const {
+  std::copy(own.begin(), own.end(),
+            all.begin() + static_cast<std::ptrdiff_t>(ranks_.self * own.size()));
+}
+
+/// A mate has not said what it should.
+AbortInfo KeyedHalf::broken(std::size_t rank) const {
+  return {.reason = wire::AbortReason::kRankDisconnected,
+          .field = Field::kSharedMemory,
+          .rank_a = ranks_.all[rank]};
+}
+
+// --------------------------------------------------------------------------------------- merge
+std::vector<std::uint64_t> KeyedMerge::description() const {
   std::vector<std::uint64_t> all{keyed_.key_bound,
                                  keyed_.row_elements,
                                  static_cast<std::uint64_t>(request_.type),
@@ -171,148 +211,87 @@ std::vector<std::uint64_t> KeyedSum::description() const {
                                  request_.rounding_seed};
   assert(all.size() == kDescribed.size());
   auto from = keyed_.keys.begin();
-  for (std::size_t range = 0; range < ranks(); ++range) {
-    const auto end = range + 1 == ranks()
-                         ? keyed_.keys.end()
-                         : std::lower_bound(from, keyed_.keys.end(), first_key_of(range + 1));
+  for (std::size_t rank = 0; rank < ranks(); ++rank) {
+    const auto end = std::lower_bound(from, keyed_.keys.end(), first_key_of(rank + 1));
     all.push_back(static_cast<std::uint64_t>(end - from));
     from = end;
   }
   return all;
 }
 
-std::optional<AbortInfo> KeyedSum::disagreement() const {
+std::optional<AbortInfo> KeyedMerge::disagreement() const {
   const std::size_t length = own_.size();
   for (std::size_t rank = 1; rank < ranks(); ++rank)
     for (std::size_t i = 0; i < kDescribed.size(); ++i)
       if (of_all_[rank * length + i] != of_all_[i])
         return AbortInfo{.reason = wire::AbortReason::kOpMismatch,
                          .field = kDescribed[i],
-                         .rank_a = Rank{static_cast<std::uint16_t>(rank)},
-                         .rank_b = Rank{0},
+                         .rank_a = ranks_.all[rank],
+                         .rank_b = ranks_.all[0],
                          .value_a = of_all_[rank * length + i],
                          .value_b = of_all_[i],
                          .op = number_};
   return std::nullopt;
 }
 
-std::span<const std::uint64_t> KeyedSum::counts_of_ranges(std::size_t rank) const {
+std::span<const std::uint64_t> KeyedMerge::counts_of_ranges(std::size_t rank) const {
   const std::size_t length = kDescribed.size() + ranks();
   return std::span(of_all_).subspan(rank * length + kDescribed.size(), ranks());
 }
 
-// ----------------------------------------------------------------------------------- the steps
-OpRequest KeyedSum::moves(Collective collective, ElementType type, const std::byte* input,
-                          std::byte* output) const {
-  OpRequest request;
-  request.collective = collective;
-  request.type = type;
-  request.input = input;
-  request.output = output;
-  request.tag = request_.tag;
-  request.timeout = request_.timeout;
-  return request;
-}
-
-const KeyedSum::Step& KeyedSum::next(OpNumber number) {
+const MoveSequence::Move& KeyedMerge::next(OpNumber number) {
   number_ = number;
-  const auto bytes = [](auto& words) { return reinterpret_cast<std::byte*>(words.data()); };
-  const auto times = [](std::vector<std::uint64_t> counts, std::uint64_t factor) {
-    for (std::uint64_t& count : counts) count *= factor;
-    return counts;
-  };
   switch (phase_) {
     case Phase::kDescribe:
-      step_ = {moves(Collective::kAllGather, ElementType::kInt64, bytes(own_), bytes(of_all_)),
-               std::vector<std::uint64_t>(ranks(), own_.size())};
+      own_ = description();
+      of_all_.resize(ranks() * own_.size());
+      move_ = move_of(Collective::kAllGather, ElementType::kInt64, own_.data(), of_all_.data(),
+                      std::vector<std::uint64_t>(ranks(), own_.size()));
       break;
     case Phase::kKeys: {
-      step_.counts.clear();
+      std::vector<std::uint64_t> of_all;
       keys_from_.clear();
       for (std::size_t rank = 0; rank < ranks(); ++rank) {
         const auto counts = counts_of_ranges(rank);
-        step_.counts.insert(step_.counts.end(), counts.begin(), counts.end());
-        keys_from_.push_back(counts[self_.rank]);
+        of_all.insert(of_all.end(), counts.begin(), counts.end());
+        keys_from_.push_back(counts[ranks_.self]);
       }
-      const std::uint64_t pairs = total(keys_from_);
-      keys_ = allocate(pairs * sizeof(std::uint64_t));
-      rows_ = allocate(pairs * row_bytes());
-      step_.request = moves(Collective::kAllToAll, ElementType::kInt64,
-                            reinterpret_cast<const std::byte*>(keyed_.keys.data()), keys_.get());
+      came_ = PairMemory(total(keys_from_), row_bytes());
+      move_ = move_of(Collective::kAllToAll, ElementType::kInt64, keyed_.keys.data(), came_.keys(),
+                      std::move(of_all));
       break;
     }
     case Phase::kRows:
-      step_ = {moves(Collective::kAllToAll, request_.type, keyed_.rows, rows_.get()),
-               times(std::move(step_.counts), keyed_.row_elements)};
-      break;
-    case Phase::kCount:
-      own_ = {range_size_};
-      own_.insert(own_.end(), rejected_.begin(), rejected_.end());
-      sums_told_.resize(ranks() * kCounted);
-      step_ = {moves(Collective::kAllGather, ElementType::kInt64, bytes(own_), bytes(sums_told_)),
-               std::vector<std::uint64_t>(ranks(), kCounted)};
-      break;
-    case Phase::kSumKeys: {
-      step_.counts.clear();
-      for (std::size_t rank = 0; rank < ranks(); ++rank)
-        step_.counts.push_back(sums_told_[rank * kCounted]);
-      size_ = total(step_.counts);
-      sum_keys_ = allocate(size_ * sizeof(std::uint64_t));
-      sum_rows_ = allocate(size_ * row_bytes());
-      step_.request =
-          moves(Collective::kAllGather, ElementType::kInt64, range_keys_.get(), sum_keys_.get());
-      break;
-    }
-    case Phase::kSumRows:
-      step_ = {moves(Collective::kAllGather, request_.type, range_rows_.get(), sum_rows_.get()),
-               times(std::move(step_.counts), keyed_.row_elements)};
+      move_ = move_of(Collective::kAllToAll, request_.type, keyed_.rows, came_.rows(),
+                      elements_of(std::move(move_.counts)));
       break;
     case Phase::kDone:
       break;
   }
-  lay_out(step_.request, self_, step_.counts);
-  return step_;
+  return move_;
 }
 
-std::optional<AbortInfo> KeyedSum::end_step() {
+std::optional<AbortInfo> KeyedMerge::end_move() {
   const Phase ended = phase_;
   phase_ = static_cast<Phase>(static_cast<int>(phase_) + 1);
-  // Mates have written this, so we know best what we have said.
-  const auto put_own = [&](std::vector<std::uint64_t>& all) {
-    std::copy(own_.begin(), own_.end(),
-              all.begin() + static_cast<std::ptrdiff_t>(self_.rank * own_.size()));
-  };
   if (ended == Phase::kDescribe) {
-    put_own(of_all_);
+    put_own(own_, of_all_);
     return disagreement();
   }
-  if (ended == Phase::kCount) put_own(sums_told_);
   if (ended == Phase::kRows) return merge();
-  if (ended == Phase::kSumRows) {
-    range_keys_.reset();
-    range_rows_.reset();
-    return check_sums();
-  }
   return std::nullopt;
 }
 
-/// A mate has not said what it should.
-AbortInfo KeyedSum::broken(std::size_t rank) {
-  return {.reason = wire::AbortReason::kRankDisconnected,
-          .field = Field::kSharedMemory,
-          .rank_a = Rank{static_cast<std::uint16_t>(rank)}};
-}
-
 /// Adds the pairs of our range, chunk by chunk, lowest rank first.
-std::optional<AbortInfo> KeyedSum::merge() {
+std::optional<AbortInfo> KeyedMerge::merge() {
   struct Run {
     std::span<const std::uint64_t> keys;
     const std::byte* rows;
   };
   std::vector<Run> runs;
-  const auto* keys = reinterpret_cast<const std::uint64_t*>(keys_.get());
-  const std::byte* rows = rows_.get();
-  const std::uint64_t begin = first_key_of(self_.rank), end = first_key_of(self_.rank + 1u);
+  const std::uint64_t* keys = came_.keys();
+  const std::byte* rows = came_.rows();
+  const std::uint64_t begin = first_key_of(ranks_.self), end = first_key_of(ranks_.self + 1u);
   for (std::size_t rank = 0; rank < ranks(); ++rank) {
     const std::span run(keys, keys_from_[rank]);
     const auto falls = [](std::uint64_t a, std::uint64_t b) { return a >= b; };
@@ -323,45 +302,82 @@ std::optional<AbortInfo> KeyedSum::merge() {
     keys += run.size();
     rows += run.size() * row_bytes();
   }
-  const std::uint64_t pairs = total(keys_from_);
-  range_keys_ = allocate(pairs * sizeof(std::uint64_t));
-  range_rows_ = allocate(pairs * row_bytes());
-  auto* const sum_keys = reinterpret_cast<std::uint64_t*>(range_keys_.get());
-  ChunkSums sums(geometry_, request_, self_.ranks);
+  range_.pairs = PairMemory(total(keys_from_), row_bytes());
+  KeyedGeometry geometry = geometry_;
+  if (ranks_.has_other_hosts()) geometry.type = request_.type;
+  const double threshold = ranks_.has_other_hosts() ? 0 : keyed_.threshold;
+  ChunkSums sums(geometry, request_.type, request_.reduction, ranks_.of_job);
   const auto rounder = [&](std::uint32_t by) {
     return numeric::Rounder{.seed = request_.rounding_seed, .op = number_, .by = by};
   };
   for (;;) {
     std::uint64_t number = kNoChunk;
     for (const Run& run : runs)
-      if (!run.keys.empty()) number = std::min(number, geometry_.chunk_of(run.keys.front()));
+      if (!run.keys.empty()) number = std::min(number, geometry.chunk_of(run.keys.front()));
     if (number == kNoChunk) break;
-    for (std::uint32_t rank = 0; rank < ranks(); ++rank) {
+    for (std::size_t rank = 0; rank < ranks(); ++rank) {
       Run& run = runs[rank];
-      const auto is_ours = [&](std::uint64_t key) { return geometry_.chunk_of(key) == number; };
+      const auto is_ours = [&](std::uint64_t key) { return geometry.chunk_of(key) == number; };
       const auto last = std::find_if_not(run.keys.begin(), run.keys.end(), is_ours);
       const auto count = static_cast<std::size_t>(last - run.keys.begin());
       if (count == 0) continue;
-      sums.add(run.keys.first(count), run.rows, rounder(rank).of(number));
+      sums.add(run.keys.first(count), run.rows, rounder(ranks_.all[rank].value).of(number));
       run = {run.keys.subspan(count), run.rows + count * row_bytes()};
     }
-    range_size_ +=
-        sums.take(number, keyed_.threshold, rounder(numeric::Rounder::kAggregator).of(number),
-                  sum_keys + range_size_, range_rows_.get() + range_size_ * row_bytes(), rejected_);
+    range_.size += sums.take(number, threshold, rounder(numeric::Rounder::kAggregator).of(number),
+                             range_.pairs.keys() + range_.size,
+                             range_.pairs.rows() + range_.size * row_bytes(), range_.rejected);
   }
-  keys_.reset();
-  rows_.reset();
+  came_ = {};
   return std::nullopt;
 }
 
+// --------------------------------------------------------------------------------------- spread
+const MoveSequence::Move& KeyedSpread::next(OpNumber) {
+  switch (phase_) {
+    case Phase::kCount:
+      own_ = {range_.size};
+      own_.insert(own_.end(), range_.rejected.begin(), range_.rejected.end());
+      told_.resize(ranks() * kCounted);
+      move_ = move_of(Collective::kAllGather, ElementType::kInt64, own_.data(), told_.data(),
+                      std::vector<std::uint64_t>(ranks(), kCounted));
+      break;
+    case Phase::kKeys: {
+      std::vector<std::uint64_t> sizes;
+      for (std::size_t rank = 0; rank < ranks(); ++rank) sizes.push_back(told_[rank * kCounted]);
+      size_ = total(sizes);
+      sums_ = PairMemory(size_, row_bytes());
+      move_ = move_of(Collective::kAllGather, ElementType::kInt64, range_.pairs.keys(),
+                      sums_.keys(), std::move(sizes));
+      break;
+    }
+    case Phase::kRows:
+      move_ = move_of(Collective::kAllGather, request_.type, range_.pairs.rows(), sums_.rows(),
+                      elements_of(std::move(move_.counts)));
+      break;
+    case Phase::kDone:
+      break;
+  }
+  return move_;
+}
+
+std::optional<AbortInfo> KeyedSpread::end_move() {
+  const Phase ended = phase_;
+  phase_ = static_cast<Phase>(static_cast<int>(phase_) + 1);
+  if (ended == Phase::kCount) put_own(own_, told_);
+  if (ended != Phase::kRows) return std::nullopt;
+  range_.pairs = {};
+  return check_sums();
+}
+
 /// Callers write where keys say.
-std::optional<AbortInfo> KeyedSum::check_sums() const {
-  const std::span keys(reinterpret_cast<const std::uint64_t*>(sum_keys_.get()), size_);
+std::optional<AbortInfo> KeyedSpread::check_sums() const {
+  const std::span<const std::uint64_t> keys(sums_.keys(), size_);
   std::size_t at = 0;
   for (std::size_t rank = 0; rank < ranks(); ++rank) {
     std::uint64_t lowest = first_key_of(rank);
     const std::uint64_t end = first_key_of(rank + 1);
-    for (std::uint64_t left = sums_told_[rank * kCounted]; left > 0; --left, ++at) {
+    for (std::uint64_t left = told_[rank * kCounted]; left > 0; --left, ++at) {
       if (keys[at] < lowest || keys[at] >= end) return broken(rank);
       lowest = keys[at] + 1;
     }
@@ -369,21 +385,18 @@ std::optional<AbortInfo> KeyedSum::check_sums() const {
   return std::nullopt;
 }
 
-// ----------------------------------------------------------------------------------- the end
-std::optional<Error> KeyedSum::finish() {
+std::optional<Error> KeyedSpread::finish() {
   const std::size_t pair_bytes = sizeof(std::uint64_t) + row_bytes();
   if (size_ > keyed_.result_bytes / pair_bytes) return too_many_sums(size_, keyed_, row_bytes());
-  KeyedSums::InOrder pairs{.keys = std::shared_ptr<std::byte>(std::move(sum_keys_)),
-                           .rows = std::shared_ptr<std::byte>(std::move(sum_rows_)),
-                           .size = size_};
-  *keyed_.sums = KeyedSums(geometry_, request_.type, std::move(pairs));
+  *keyed_.sums = KeyedSums(geometry_, request_.type,
+                           {.keys = sums_.take_keys(), .rows = sums_.take_rows(), .size = size_});
   for (std::size_t rank = 0; rank < ranks(); ++rank)
     for (std::size_t i = 0; i < wire::kRejectedClasses; ++i)
-      keyed_.sums->rejected[i] += sums_told_[rank * kCounted + 1 + i];
+      keyed_.sums->rejected[i] += told_[rank * kCounted + 1 + i];
   return std::nullopt;
 }
 
-OpStatistics KeyedSum::statistics() const {
+OpStatistics KeyedSpread::statistics() const {
   OpStatistics statistics;
   const std::size_t pair_bytes = sizeof(std::uint64_t) + row_bytes();
   statistics.blocks_sent = keyed_.keys.size();
@@ -391,6 +404,19 @@ OpStatistics KeyedSum::statistics() const {
   statistics.bytes_sent = statistics.blocks_sent * pair_bytes;
   statistics.bytes_received = statistics.blocks_received * pair_bytes;
   return statistics;
+}
+
+// --------------------------------------------------------------------------------------- both
+std::optional<AbortInfo> KeyedSum::end_move() {
+  if (merge_.is_done()) return spread_.end_move();
+  const auto why = merge_.end_move();
+  if (merge_.is_done() && !why) spread_.begin_with(merge_.take_range());
+  return why;
+}
+
+void KeyedSum::set_timeout(const OpTimeout& timeout) {
+  merge_.set_timeout(timeout);
+  spread_.set_timeout(timeout);
 }
 
 }  // namespace sluice::worker::host

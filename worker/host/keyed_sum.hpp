@@ -1,7 +1,13 @@
-// A sum of keyed pairs among the ranks of a host, made of ops of the engine that only move
-// elements: each rank gets all ranks' pairs of its range of keys, adds them, and gives the sums to
-// all. The ranges are cut evenly, at chunks (common/protocol/keyed.hpp), so that the bits are those
-// of an aggregator: what is encoded is rounded chunk by chunk.
+// A sum of keyed pairs among the ranks of a host, in two halves. Some ranks, the first ones, have a
+// range of keys each:
+//
+//   merge    each of them gets all ranks' pairs of its range, and adds them;
+//   spread   they give the sums to all, one range behind the other.
+//
+// The ranges are cut evenly, at chunks (common/protocol/keyed.hpp), so that the bits are those of
+// an aggregator: what is encoded is rounded chunk by chunk. Where other hosts have pairs, too, what
+// was merged is no result yet: it goes through the aggregators before it is spread
+// (worker/hierarchy).
 #pragma once
 
 #include <array>
@@ -10,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <sluice/error.hpp>
@@ -20,81 +27,178 @@
 #include "common/protocol/abort_info.hpp"
 #include "common/protocol/keyed.hpp"
 #include "common/protocol/session.hpp"
+#include "worker/host/board.hpp"
+#include "worker/host/move_sequence.hpp"
 #include "worker/op_request.hpp"
 
 namespace sluice::worker::host {
 
-class KeyedSum {
+/// Who sums.
+struct KeyedRanks {
+  std::vector<Rank> all;  ///< of this host, rising, as errors speak of them
+  LocalRank self = 0;
+  std::uint16_t ranges = 1;  ///< so many of them have a range
+  std::uint16_t of_job = 1;  ///< so many the whole job has, by which an average divides
+
+  /// What is merged here is added to what others have: it is neither encoded nor rejected.
+  bool has_other_hosts() const { return of_job != all.size(); }
+};
+
+/// From memory that mates can reach, where there is some: what is there is not copied.
+class PairMemory {
  public:
-  /// The next of its ops, and the counts by which it is laid out.
-  struct Step {
-    OpRequest request;
-    std::vector<std::uint64_t> counts;
+  PairMemory() = default;
+  /// Throws kUnavailable if there is none.
+  PairMemory(std::uint64_t pairs, std::size_t row_bytes);
+
+  std::uint64_t* keys() const { return reinterpret_cast<std::uint64_t*>(keys_.get()); }
+  std::byte* rows() const { return rows_.get(); }
+  std::shared_ptr<const std::byte> take_keys() { return std::move(keys_); }
+  std::shared_ptr<const std::byte> take_rows() { return std::move(rows_); }
+
+ private:
+  struct Deallocate {
+    void operator()(std::byte* memory) const;
   };
+  using Memory = std::unique_ptr<std::byte, Deallocate>;
 
+  Memory keys_, rows_;
+};
+
+/// The sums of one range of keys.
+struct KeyedRange {
+  PairMemory pairs = {};  ///< rising
+  std::uint64_t size = 0;
+  std::array<std::uint64_t, wire::kRejectedClasses> rejected = {};
+
+  std::span<const std::uint64_t> keys() const { return {pairs.keys(), size}; }
+};
+
+/// What both halves know of the op.
+class KeyedHalf : public MoveSequence {
+ public:
+  void set_timeout(const OpTimeout& timeout) override { request_.timeout = timeout; }
+  const OpTimeout& timeout() const override { return request_.timeout; }
+  std::optional<Error> finish() override { return std::nullopt; }
+  OpStatistics statistics() const override { return {}; }
+
+ protected:
   /// `request` is checked for the session.
-  KeyedSum(const OpRequest& request, const Session& session, RankOf self);
+  KeyedHalf(const OpRequest& request, const Session& session, KeyedRanks ranks);
+  KeyedHalf(const KeyedHalf&) = delete;
+  KeyedHalf& operator=(const KeyedHalf&) = delete;
 
-  /// Of the op known by this number. Valid until the next call.
-  const Step& next(OpNumber number);
-  /// The step is done. Something: the ranks disagree.
-  std::optional<AbortInfo> end_step();
-  bool is_first() const { return phase_ == Phase::kDescribe; }
-  bool is_done() const { return phase_ == Phase::kDone; }
-  /// Of the steps to come.
-  void set_timeout(const OpTimeout& timeout) { request_.timeout = timeout; }
+  std::size_t ranks() const { return ranks_.all.size(); }
+  std::size_t row_bytes() const;  // of the caller's
+  std::uint64_t first_key_of(std::size_t rank) const;
+  static std::uint64_t total(std::span<const std::uint64_t> counts);
+  Move move_of(wire::Collective collective, ElementType type, const void* input, void* output,
+               std::vector<std::uint64_t> counts) const;
+  std::vector<std::uint64_t> elements_of(std::vector<std::uint64_t> keys) const;
+  void put_own(const std::vector<std::uint64_t>& own, std::vector<std::uint64_t>& all) const;
+  AbortInfo broken(std::size_t rank) const;
 
-  /// Once done: gives the sums to the caller. An error: they are too many.
-  std::optional<Error> finish();
-  OpStatistics statistics() const;
+  OpRequest request_;
+  const KeyedRequest& keyed_;
+  const KeyedRanks ranks_;
+  const KeyedGeometry geometry_;
+};
+
+class KeyedMerge final : public KeyedHalf {
+ public:
+  KeyedMerge(const OpRequest& request, const Session& session, KeyedRanks ranks)
+      : KeyedHalf(request, session, std::move(ranks)) {}
+
+  const Move& next(OpNumber number) override;
+  std::optional<AbortInfo> end_move() override;
+  bool is_first() const override { return phase_ == Phase::kDescribe; }
+  bool is_done() const override { return phase_ == Phase::kDone; }
+
+  /// Once done: the sums of our range, if we have one.
+  KeyedRange take_range() { return std::move(range_); }
 
  private:
   enum class Phase {
     kDescribe,  ///< what each rank asks for, and how many pairs it has of each range
     kKeys,
     kRows,
-    kCount,  ///< how many sums each range has
-    kSumKeys,
-    kSumRows,
     kDone,
   };
-  /// From memory that mates can reach, where there is some: what is there is not copied.
-  struct Deallocate {
-    void operator()(std::byte* memory) const;
-  };
-  using Memory = std::unique_ptr<std::byte, Deallocate>;
-  static Memory allocate(std::size_t bytes);
 
-  std::size_t ranks() const { return self_.ranks; }
-  std::size_t row_bytes() const;  // of the caller's
-  std::uint64_t first_key_of(std::size_t range) const;
-  std::uint64_t total(std::span<const std::uint64_t> counts) const;
   std::vector<std::uint64_t> description() const;
   std::optional<AbortInfo> disagreement() const;
-  OpRequest moves(wire::Collective collective, ElementType type, const std::byte* input,
-                  std::byte* output) const;
   std::span<const std::uint64_t> counts_of_ranges(std::size_t rank) const;
-  static AbortInfo broken(std::size_t rank);
   std::optional<AbortInfo> merge();
-  std::optional<AbortInfo> check_sums() const;
 
-  OpRequest request_;
-  const KeyedRequest& keyed_;
-  const RankOf self_;
-  const KeyedGeometry geometry_;
   OpNumber number_ = 0;
   Phase phase_ = Phase::kDescribe;
-  Step step_;
-  std::vector<std::uint64_t> own_;        // what we say in a step
-  std::vector<std::uint64_t> of_all_;     // what all have described
-  std::vector<std::uint64_t> sums_told_;  // and counted
+  Move move_;
+  std::vector<std::uint64_t> own_;        // what we describe
+  std::vector<std::uint64_t> of_all_;     // and all
   std::vector<std::uint64_t> keys_from_;  // by rank: how many pairs of our range came from it
-  Memory keys_, rows_;                    // of our range, by rank
-  Memory range_keys_, range_rows_;        // their sums
-  std::uint64_t range_size_ = 0;
-  std::array<std::uint64_t, wire::kRejectedClasses> rejected_{};
-  Memory sum_keys_, sum_rows_;  // of all
+  PairMemory came_;                       // of our range, by rank
+  KeyedRange range_;
+};
+
+class KeyedSpread final : public KeyedHalf {
+ public:
+  KeyedSpread(const OpRequest& request, const Session& session, KeyedRanks ranks)
+      : KeyedHalf(request, session, std::move(ranks)) {}
+
+  /// The sums of our range. Of a rank that has none nothing need be told.
+  void begin_with(KeyedRange range) { range_ = std::move(range); }
+
+  const Move& next(OpNumber number) override;
+  std::optional<AbortInfo> end_move() override;
+  bool is_first() const override { return phase_ == Phase::kCount; }
+  bool is_done() const override { return phase_ == Phase::kDone; }
+
+  /// Gives the sums to the caller. An error: they are too many.
+  std::optional<Error> finish() override;
+  OpStatistics statistics() const override;
+
+ private:
+  enum class Phase {
+    kCount,  ///< how many sums each range has, and how many were rejected
+    kKeys,
+    kRows,
+    kDone,
+  };
+
+  std::optional<AbortInfo> check_sums() const;
+
+  Phase phase_ = Phase::kCount;
+  Move move_;
+  KeyedRange range_;
+  std::vector<std::uint64_t> own_;   // what we count
+  std::vector<std::uint64_t> told_;  // and all
+  PairMemory sums_;                  // of all ranges
   std::uint64_t size_ = 0;
+};
+
+/// Both halves, of a job that is all on one host.
+class KeyedSum final : public MoveSequence {
+ public:
+  KeyedSum(const OpRequest& request, const Session& session, const KeyedRanks& ranks)
+      : merge_(request, session, ranks), spread_(request, session, ranks) {}
+
+  const Move& next(OpNumber number) override { return half().next(number); }
+  std::optional<AbortInfo> end_move() override;
+  bool is_first() const override { return merge_.is_first(); }
+  bool is_done() const override { return spread_.is_done(); }
+  void set_timeout(const OpTimeout& timeout) override;
+  const OpTimeout& timeout() const override { return merge_.timeout(); }
+  std::optional<Error> finish() override { return spread_.finish(); }
+  OpStatistics statistics() const override { return spread_.statistics(); }
+
+ private:
+  MoveSequence& half() {
+    if (merge_.is_done()) return spread_;
+    return merge_;
+  }
+
+  KeyedMerge merge_;
+  KeyedSpread spread_;
 };
 
 }  // namespace sluice::worker::host

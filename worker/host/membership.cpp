@@ -205,6 +205,12 @@ OpNumber Membership::submit(const OpRequest& request, std::vector<Part> parts, T
   return submit({.request = request, .counts = {}, .parts = std::move(parts)}, now);
 }
 
+OpNumber Membership::submit(MoveSequence& moves, Time now) {
+  OpRequest request;  // which nobody sums
+  request.timeout = moves.timeout();
+  return submit({.request = request, .counts = {}, .parts = {}, .moves = &moves}, now);
+}
+
 OpNumber Membership::submit(Waiting&& called, Time now) {
   const OpNumber op = next_op_++;
   if (!engine_) {
@@ -222,25 +228,33 @@ OpNumber Membership::submit(Waiting&& called, Time now) {
 
 void Membership::set_timeout(OpNumber op, const OpTimeout& timeout) {
   const OpNumber first_waiting = next_op_ - waiting_.size();
-  if (op >= first_waiting)
-    waiting_[op - first_waiting].request.timeout = timeout;
-  else
+  if (op >= first_waiting) {
+    Waiting& waiting = waiting_[op - first_waiting];
+    waiting.request.timeout = timeout;
+    if (waiting.moves) waiting.moves->set_timeout(timeout);
+  } else {
     engine_->set_timeout(op, timeout);
-  if (keyed_ && op == keyed_number_) keyed_->set_timeout(timeout);
+  }
+  if (moves_ && op == moves_number_) moves_->set_timeout(timeout);
 }
 
-/// An op behind a sum of pairs waits for its end: of that each rank calls further ops, in an order
-/// that must be the same on all.
+/// An op behind one of several moves waits for its end: of that each rank calls further ops, in an
+/// order that must be the same on all.
 void Membership::begin_waiting(Time now) {
-  while (!keyed_ && !waiting_.empty()) {
+  while (!moves_ && !waiting_.empty()) {
     const bool is_over = engine_->state() == Engine::State::kOver;
     if (!is_over && !has_arrived(waiting_.front().request)) return;
     Waiting next = std::move(waiting_.front());
     waiting_.pop_front();
     if (next.request.keyed && !is_over) {
-      keyed_ =
-          std::make_unique<KeyedSum>(next.request, session_, RankOf{ranks_.self, session_.ranks});
-      submit_step(now);
+      keyed_ = std::make_unique<KeyedSum>(
+          next.request, session_,
+          KeyedRanks{ranks_.all, ranks_.self, session_.ranks, ranks_.of_job});
+      next.moves = keyed_.get();
+    }
+    if (next.moves && !is_over) {
+      moves_ = next.moves;
+      submit_move(now);
     } else {
       OpRequest request = next.request;
       request.keyed.reset();  // it is refused
@@ -252,21 +266,22 @@ void Membership::begin_waiting(Time now) {
   }
 }
 
-void Membership::submit_step(Time now) {
+void Membership::submit_move(Time now) {
   try {
-    const bool is_first = keyed_->is_first();
-    KeyedSum::Step step = keyed_->next(is_first ? next_op_ - waiting_.size() - 1 : keyed_number_);
-    std::vector<Part> parts = parts_of(step.request, step.counts);
+    const bool is_first = moves_->is_first();
+    if (is_first) moves_number_ = next_op_ - waiting_.size() - 1;
+    MoveSequence::Move move = moves_->next(moves_number_);
+    std::vector<Part> parts = parts_of(move.request, move.counts);
     // Who calls another op meanwhile is told so.
-    if (is_first) step.request.collective = wire::Collective::kSparseAllReduce;
-    keyed_number_ = engine_->submit(step.request, std::move(parts), !is_first);
+    if (is_first) move.request.collective = wire::Collective::kSparseAllReduce;
+    engine_->submit(move.request, std::move(parts), !is_first);
   } catch (const Error& error) {  // of memory that is not to be had
     abort(error, AbortInfo{.reason = wire::AbortReason::kNoMemory, .rank_a = rank()}, now);
   }
 }
 
 bool Membership::awaits_arrivals() const {
-  return !keyed_ && !waiting_.empty() && waiting_.front().request.device.has_value();
+  return !moves_ && !waiting_.empty() && waiting_.front().request.device.has_value();
 }
 
 /// The engine looks after those that it has begun.
@@ -287,14 +302,14 @@ void Membership::collect(Time now) {
       if (!completion.error) give_to_device(found->second);
       on_device_.erase(found);
     }
-    if (keyed_ && completion.op == keyed_number_)
-      end_step(completion, now);
+    if (moves_ && completion.op == moves_number_)
+      end_move(completion, now);
     else
       completions_.push_back(std::move(completion));
   }
   if (engine_->state() != Engine::State::kOver) return;
-  if (keyed_)
-    end_keyed(engine_->failure()
+  if (moves_)
+    end_moves(engine_->failure()
                   ? *engine_->failure()
                   : Error(ErrorCode::kAborted, known_as_.name() + ": this rank has left"));
   begin_waiting(now);
@@ -302,22 +317,23 @@ void Membership::collect(Time now) {
     completions_.push_back(std::move(completion));
 }
 
-void Membership::end_step(const Completion& completion, Time now) {
-  if (completion.error) return end_keyed(completion.error);
+void Membership::end_move(const Completion& completion, Time now) {
+  if (completion.error) return end_moves(completion.error);
   try {
-    if (const auto why = keyed_->end_step()) return abort(known_as_.error_of(*why), *why, now);
+    if (const auto why = moves_->end_move()) return abort(known_as_.error_of(*why), *why, now);
   } catch (const Error& error) {
     return abort(error, AbortInfo{.reason = wire::AbortReason::kNoMemory, .rank_a = rank()}, now);
   }
-  if (!keyed_->is_done()) return submit_step(now);
-  end_keyed(keyed_->finish());
+  if (!moves_->is_done()) return submit_move(now);
+  end_moves(moves_->finish());
   begin_waiting(now);
 }
 
-void Membership::end_keyed(const std::optional<Error>& error) {
-  completions_.push_back({.op = keyed_number_,
-                          .statistics = keyed_->statistics(),
-                          .error = error ? std::optional(error->of_op(keyed_number_)) : error});
+void Membership::end_moves(const std::optional<Error>& error) {
+  completions_.push_back({.op = moves_number_,
+                          .statistics = moves_->statistics(),
+                          .error = error ? std::optional(error->of_op(moves_number_)) : error});
+  moves_ = nullptr;
   keyed_.reset();
 }
 

@@ -66,6 +66,7 @@ class Membership final : public Sums {
   OpNumber submit(const OpRequest& request, std::span<const std::uint64_t> counts,
                   Time now) override;
   OpNumber submit(const OpRequest& request, std::vector<Part> parts, Time now) override;
+  OpNumber submit(MoveSequence& moves, Time now) override;
   void set_timeout(OpNumber op, const OpTimeout& timeout) override;
   std::vector<Completion> take_completions() override;
   bool has_completions() const override { return !completions_.empty(); }
@@ -91,6 +92,7 @@ class Membership final : public Sums {
     OpRequest request;
     std::vector<std::uint64_t> counts;
     std::optional<std::vector<Part>> parts;  ///< none: by the counts
+    MoveSequence* moves = nullptr;           ///< in place of a request; but for its time-out
   };
 
   static Ranks ranks_of(const JobOptions& options);
@@ -105,11 +107,11 @@ class Membership final : public Sums {
   void close_if_over();
   void tell_stopped() const;
   void begin_waiting(Time now);
-  void submit_step(Time now);
+  void submit_move(Time now);
   void end_overdue(Time now);
   void collect(Time now);
-  void end_step(const Completion& completion, Time now);
-  void end_keyed(const std::optional<Error>& error);
+  void end_move(const Completion& completion, Time now);
+  void end_moves(const std::optional<Error>& error);
   std::vector<Part> parts_of(const OpRequest& request, std::span<const std::uint64_t> counts) const;
   GroupConfig group_config() const;
 
@@ -131,10 +133,11 @@ class Membership final : public Sums {
   std::optional<MappedBoard> board_;
   std::unique_ptr<Engine> engine_;
 
-  /// A sum of pairs that is under way, and the ops behind it, which wait for its end; or those
-  /// behind one whose tensor has not come from a device yet, that one included.
-  std::unique_ptr<KeyedSum> keyed_;
-  OpNumber keyed_number_ = 0;
+  /// An op of several moves that is under way, and the ops behind it, which wait for its end; or
+  /// those behind one whose tensor has not come from a device yet, that one included.
+  MoveSequence* moves_ = nullptr;
+  OpNumber moves_number_ = 0;
+  std::unique_ptr<KeyedSum> keyed_;  // if it is a sum of pairs of this job's own
   std::deque<Waiting> waiting_;
   std::map<OpNumber, OpRequest> on_device_;  // that the engine has begun
   OpNumber next_op_ = 0;  ///< of this membership; the engine has begun those before waiting_

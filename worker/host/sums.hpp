@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "worker/host/move_sequence.hpp"
 #include "worker/host/shares.hpp"
 #include "worker/membership.hpp"
 
@@ -14,6 +15,9 @@ class Sums : public sluice::Membership {
   using sluice::Membership::submit;
   /// Starts an op of these parts, by local rank. Neither of pairs nor of tensors on a device.
   virtual OpNumber submit(const OpRequest& request, std::vector<Part> parts, Time now) = 0;
+  /// Starts an op of several moves, which outlive its completion. To others it is a
+  /// sparse_all_reduce.
+  virtual OpNumber submit(MoveSequence& moves, Time now) = 0;
 };
 
 }  // namespace sluice::worker::host
