@@ -30,6 +30,26 @@ class Sums(HostsTest):
         for job in jobs:
             self.end_steady_job(job)
 
+    def test_of_pairs(self):
+        daemon = self.start_daemon()
+        jobs = [self.start_steady_job(ranks, daemon, elements=elements, in_flight=in_flight,
+                                      PAIRS=1)
+                for ranks, elements, in_flight in ((2, 20, 4), (4, 100_000, 2), (5, 30_000, 3))]
+        for job in jobs:
+            self.end_steady_job(job)
+
+    def test_pairs_are_sent_by_hosts(self):
+        """A key that several ranks of a host have is sent once."""
+        daemon = self.start_daemon()
+        sent = {}
+        for level in (0, 1):
+            job = self.start_steady_job(4, daemon, PAIRS=1, SLUICE_HOST_LEVEL=level,
+                                        RANKS_PER_HOST=RANKS_PER_HOST if level else 1)
+            self.end_steady_job(job)
+            sent[level] = [int(rank.out.split("sent per sum: ")[1]) for rank in job]
+            self.assertTrue(all(sent[level]), "each rank carries a range of keys")
+        self.assertLess(sum(sent[1]), 0.9 * sum(sent[0]))
+
     def test_of_a_job_with_a_secret(self):
         secrets = os.path.join(self.place, "secrets")
         with open(os.open(secrets, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as file:
@@ -58,12 +78,21 @@ class Sums(HostsTest):
         self.restart(daemon)
         self.end_steady_job(job)
 
+    def test_an_aggregator_that_comes_back_in_a_sum_of_pairs(self):
+        daemon = self.start_daemon()
+        job = self.start_steady_job(4, daemon, elements=100_000, in_flight=2, PAIRS=1,
+                                    SLUICE_AGGREGATOR_TIMEOUT_MS=LONG)
+        self.restart(daemon)
+        self.end_steady_job(job)
+
 
 class Failures(HostsTest):
     def test_a_killed_rank_is_named_on_all_hosts(self):
         daemon = self.start_daemon()
-        for dead, elements in ((0, 100_000), (3, 50), (2, 1_000_000)):
-            job = self.start_steady_job(4, daemon, elements=elements, in_flight=2, SLUICE_JOB=7)
+        for dead, elements, pairs in ((0, 100_000, 0), (3, 50, 0), (2, 1_000_000, 0),
+                                      (1, 20, 1), (2, 100_000, 1)):
+            job = self.start_steady_job(4, daemon, elements=elements, in_flight=2, SLUICE_JOB=7,
+                                        PAIRS=pairs)
             job[dead].send(signal.SIGKILL)
             del job[dead]
             for rank in job:
@@ -73,13 +102,14 @@ class Failures(HostsTest):
 
     def test_a_stopped_rank_is_named_when_the_time_of_the_op_is_over(self):
         daemon = self.start_daemon("--liveness-timeout-ms", str(LONG))
-        job = self.start_steady_job(4, daemon, elements=100_000, SLUICE_OP_TIMEOUT_MS=3000,
-                                    SLUICE_JOB=7)
-        job[1].send(signal.SIGSTOP)
-        for rank in (job[0], job[2], job[3]):
-            self.ends_with(rank, 3, "op timed out", "job 7: ")
-        job[1].send(signal.SIGCONT)
-        self.ends_with(job[1], 3, "job 7: ")
+        for pairs in (0, 1):
+            job = self.start_steady_job(4, daemon, elements=100_000, SLUICE_OP_TIMEOUT_MS=3000,
+                                        SLUICE_JOB=7, PAIRS=pairs)
+            job[1].send(signal.SIGSTOP)
+            for rank in (job[0], job[2], job[3]):
+                self.ends_with(rank, 3, "op timed out", "job 7: ")
+            job[1].send(signal.SIGCONT)
+            self.ends_with(job[1], 3, "job 7: ")
 
     @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
     def test_ranks_that_cannot_share_memory(self):

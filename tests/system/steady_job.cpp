@@ -1,6 +1,8 @@
 // A rank of a job that goes on until it is told: `steady_job STOP_FILE [ELEMENTS [IN_FLIGHT]]`. It
 // sums tensors, IN_FLIGHT at a time, and compares every bit of every sum with that in rank order.
-// It says "under way" after the first, and ends with 0 once STOP_FILE exists, as rank 0 sees it.
+// It says "under way" after the first, and ends with 0 once STOP_FILE exists, as rank 0 sees it;
+// then it says how much it "sent per sum: " in bytes. With PAIRS=1 in the environment it sums what
+// is not zero as pairs of keys and elements.
 //
 // Ends with 1 when a sum is wrong, and with 3 when the library reports an error: "rank 0: CODE
 // [about rank R]: MESSAGE". Standard output tells, in seconds of CLOCK_MONOTONIC, "waited from A to
@@ -59,10 +61,18 @@ bool is_sum(std::span<const float> sum, std::uint16_t ranks, std::uint16_t per_h
   return sum[0] == 0 || sum[0] == 1;
 }
 
-std::uint16_t ranks_per_host() {
-  const char* const told = std::getenv("RANKS_PER_HOST");
-  return static_cast<std::uint16_t>(told == nullptr ? 1 : std::atoi(told));
+std::uint16_t told(const char* variable, std::uint16_t otherwise) {
+  const char* const text = std::getenv(variable);
+  return text == nullptr ? otherwise : static_cast<std::uint16_t>(std::atoi(text));
 }
+
+/// A sum that is under way, and what it reads if it is one of pairs.
+struct Pending {
+  sluice::Work dense = {};
+  sluice::SparseWork sparse = {};
+  std::vector<std::uint64_t> keys = {};
+  std::vector<float> values = {};
+};
 
 class SteadyJob {
  public:
@@ -78,7 +88,7 @@ class SteadyJob {
     for (bool done = false; !done || !pending_.empty();) {
       while (!done && pending_.size() < tensors_.size()) start_op();
       const std::vector<float>& sum = wait();
-      if (!is_sum(sum, job_.world_size(), ranks_per_host(), ended_)) {
+      if (!is_sum(sum, job_.world_size(), ranks_per_host_, ended_)) {
         std::fprintf(stderr, "rank %u: sum %d is wrong\n", job_.rank(), ended_);
         return 1;
       }
@@ -88,6 +98,8 @@ class SteadyJob {
       std::this_thread::sleep_for(1ms);  // leaves the machine to the job that a test is about
     }
     job_.leave();
+    std::printf("sent per sum: %llu\n", static_cast<unsigned long long>(bytes_sent_) /
+                                            static_cast<unsigned long long>(ended_));
     return 0;
   }
 
@@ -96,16 +108,36 @@ class SteadyJob {
     const bool done = job_.rank() == 0 && started_ > 0 && std::filesystem::exists(stop_file_);
     std::vector<float>& tensor = tensors_[static_cast<std::size_t>(started_) % tensors_.size()];
     fill(tensor, job_.rank(), job_.world_size(), started_++, done);
-    pending_.push_back(job_.all_reduce(std::span(tensor)));
+    Pending& pending = pending_.emplace_back();
+    if (!of_pairs_) {
+      pending.dense = job_.all_reduce(std::span(tensor));
+      return;
+    }
+    for (std::size_t i = 0; i < tensor.size(); ++i) {
+      if (tensor[i] == 0) continue;
+      pending.keys.push_back(i);
+      pending.values.push_back(tensor[i]);
+    }
+    pending.sparse =
+        job_.all_reduce({.keys = pending.keys, .values = pending.values.data()}, tensor.size());
   }
 
   const std::vector<float>& wait() {
     const Clock::time_point begin = Clock::now();
-    pending_.front().wait();
+    std::vector<float>& tensor = tensors_[static_cast<std::size_t>(ended_) % tensors_.size()];
+    const Pending& pending = pending_.front();
+    if (of_pairs_) {
+      pending.sparse.wait();
+      pending.sparse.copy_to_dense(tensor.data(), tensor.size(), sluice::ElementType::kFloat32);
+    } else {
+      pending.dense.wait();
+    }
+    bytes_sent_ +=
+        (of_pairs_ ? pending.sparse.statistics() : pending.dense.statistics()).bytes_sent;
     pending_.pop_front();
     if (const auto end = Clock::now(); ended_ > 0 && end - begin > kLongWait)
       std::printf("waited from %.6f to %.6f\n", seconds(begin), seconds(end));
-    return tensors_[static_cast<std::size_t>(ended_) % tensors_.size()];
+    return tensor;
   }
 
   const std::filesystem::path stop_file_;
@@ -113,7 +145,10 @@ class SteadyJob {
   std::vector<std::vector<float>> tensors_;  // used in turn
   sluice::Context context_;
   sluice::Communicator job_;
-  std::deque<sluice::Work> pending_;
+  const std::uint16_t ranks_per_host_ = told("RANKS_PER_HOST", 1);
+  const bool of_pairs_ = told("PAIRS", 0) != 0;
+  std::deque<Pending> pending_;
+  std::uint64_t bytes_sent_ = 0;
   int started_ = 0;
   int ended_ = 0;
 };

@@ -57,6 +57,20 @@ const std::vector<Disagreement>& disagreements() {
          tensor.row_elements = first ? 2 : 3;
          return job.all_reduce(tensor, 12);
        }},
+      {"element type", "int32", "float",
+       [](Communicator& job, bool first, std::span<std::byte>) -> Work {
+         SparseTensor tensor;
+         if (first) tensor.type = ElementType::kInt32;
+         return job.all_reduce(tensor, 12);
+       }},
+      {"reduction", "avg", "sum",  // which is not summed by hosts, and which is
+       [](Communicator& job, bool first, std::span<std::byte>) -> Work {
+         SparseTensor tensor;
+         tensor.type = ElementType::kInt32;
+         SparseOptions options;
+         if (first) options.reduction = Reduction::kAverage;
+         return job.all_reduce(tensor, 12, options);
+       }},
       {"threshold", "0.5", "0",
        [](Communicator& job, bool first, std::span<std::byte>) -> Work {
          SparseOptions options;
