@@ -189,9 +189,9 @@ class Played final : public host::Sums {
     return std::exchange(me().completions, {});
   }
   bool has_completions() const override { return !me().completions.empty(); }
-  void tell_begun(bool) override {}
-  std::vector<OpNumber> take_begun() override { return {}; }
-  bool has_begun() const override { return false; }
+  void tell_begun(bool is_told) override { tells_begun_ = is_told; }
+  std::vector<OpNumber> take_begun() override { return std::exchange(begun_, {}); }
+  bool has_begun() const override { return !begun_.empty(); }
   RankSet awaited(OpNumber) const override { return {}; }
   RankSet awaited() const override { return {}; }
   double progress(OpNumber) const override { return 0; }
@@ -213,6 +213,7 @@ class Played final : public host::Sums {
     const OpNumber op = me().called.size();
     if (state() == State::kActive) {
       me().called.emplace_back(called);
+      if (tells_begun_) begun_.push_back(op);
     } else {
       REQUIRE(me().failure);
       me().called.emplace_back();
@@ -223,6 +224,8 @@ class Played final : public host::Sums {
 
   PlayedJob& job_;
   const std::uint16_t number_, of_;
+  bool tells_begun_ = false;
+  std::vector<OpNumber> begun_;
   Session session_;
   Counters counters_;
 };
@@ -452,11 +455,25 @@ TEST_CASE("an error names an op by its caller's number, whatever chunks came bef
   Cluster cluster(random, 2, {1, 2});
   Hierarchy& membership = *cluster.rank(0).membership;
   while (membership.state() != Membership::State::kActive) cluster.turn(0);
-  for (int op = 0; op < 4; ++op) cluster.call(0);  // of 1, 2, 4 and 7 chunks
-  cluster.fail_spread(0, 8);
+  for (int op = 0; op < 6; ++op) cluster.call(0);  // of 1, 1, 4, 1, 1 and 8 chunks
+  cluster.fail_spread(0, 10);
   while (!membership.failure()) cluster.turn(0);
-  CHECK(membership.abort_info()->op == 3);
-  CHECK_THAT(membership.failure()->what(), Catch::Contains("op 3"));
+  CHECK(membership.abort_info()->op == 5);
+  CHECK_THAT(membership.failure()->what(), Catch::Contains("op 5"));
+}
+
+TEST_CASE("ops are told that have begun, if that is asked for") {
+  for (const std::vector<std::uint64_t>& host_of : {std::vector<std::uint64_t>{1, 1}, {1, 2}}) {
+    Random random(36);
+    Cluster cluster(random, 2, host_of);
+    Hierarchy& membership = *cluster.rank(0).membership;
+    while (membership.state() != Membership::State::kActive) cluster.turn(0);
+    cluster.call(0);
+    CHECK(!membership.has_begun());
+    membership.tell_begun(true);
+    cluster.call(0);
+    CHECK(membership.take_begun() == std::vector<OpNumber>{1});
+  }
 }
 
 TEST_CASE("an op that is called while its rank leaves fails at once") {

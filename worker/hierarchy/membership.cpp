@@ -268,7 +268,7 @@ std::vector<Completion> Membership::take_completions() {
 
 void Membership::tell_begun(bool is_told) {
   tells_begun_ = is_told;
-  whole_->tell_begun(is_told);
+  gather().tell_begun(is_told);
   begun_.clear();
 }
 
