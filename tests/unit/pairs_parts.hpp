@@ -10,7 +10,6 @@
 #include <map>
 #include <memory>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "tests/unit/catch.hpp"

@@ -75,7 +75,7 @@ class Steps {
   /// In place of gather() and spread(), null: it is no sum of pairs.
   host::KeyedMerge* merge() { return pairs_ ? &pairs_->merge : nullptr; }
   host::KeyedSpread* spread_pairs() { return pairs_ ? &pairs_->spread : nullptr; }
-  /// The first step has been done; the second one has. Throw kUnavailable where there is no memory.
+  /// The first step has been done, and the second one. Throws kUnavailable if there is no memory.
   void end_gather();
   void end_between();
   /// Of our share.
@@ -105,7 +105,7 @@ class Steps {
 
     host::KeyedMerge merge;
     host::KeyedSpread spread;
-    host::KeyedRange range = {};  // of ours: the host's sums, and then those of all
+    host::KeyedRange range = {};  // that we have merged
     KeyedSums sums = {};          // as they come from the aggregators
   };
 
