@@ -19,19 +19,12 @@
 #include <utility>
 #include <vector>
 
+#include "worker/hierarchy/parts.hpp"
 #include "worker/hierarchy/placement.hpp"
 #include "worker/hierarchy/steps.hpp"
-#include "worker/host/sums.hpp"
 #include "worker/membership.hpp"
 
 namespace sluice::worker::hierarchy {
-
-/// What it is made of beside `whole`, each beginning to join.
-struct Parts {
-  std::unique_ptr<host::Sums> gather;
-  std::unique_ptr<host::Sums> spread;        ///< null where all are on one host
-  std::unique_ptr<sluice::Membership> rail;  ///< null on a rank that carries nothing
-};
 
 class Membership final : public sluice::Membership {
  public:
