@@ -1,0 +1,92 @@
+// What the ranks of a host share in a simulation, as their engines see it: words, calls, slots,
+// regions with tensors, and each other's processes.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "worker/host/board.hpp"
+
+namespace sluice::sim {
+
+using worker::host::Call;
+using worker::host::Copied;
+using worker::host::LocalRank;
+using worker::host::Place;
+using worker::host::Transfer;
+using worker::host::Word;
+
+struct HostSizes : worker::host::BoardSizes {
+  std::size_t ranks = 1;
+};
+
+class SharedMemory {
+ public:
+  explicit SharedMemory(const HostSizes& sizes);
+  virtual ~SharedMemory() = default;
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  const HostSizes sizes;
+  std::uint64_t reads = 0, writes = 0;  // of mates' processes
+
+  /// What a rank's engine sees of it.
+  std::unique_ptr<worker::host::Board> board_of(LocalRank rank);
+
+  /// A region of the rank's: where its tensors lie that others may reach.
+  std::uint64_t share(LocalRank rank, std::span<std::byte> memory);
+  void share_no_more(LocalRank rank, std::uint64_t region) { mates_[rank].regions.erase(region); }
+
+  /// Memory of the rank's process, until it is unmapped.
+  void map(LocalRank rank, std::span<std::byte> memory) { mates_[rank].mapped.push_back(memory); }
+  void unmap(LocalRank rank, const std::byte* memory);
+  /// Mates do not reach its process any more.
+  void unmap_all(LocalRank rank) { mates_[rank].is_unmapped = true; }
+
+  /// Its process is gone.
+  void end(LocalRank rank) { mates_[rank].is_dead = true; }
+  bool is_dead(LocalRank rank) const { return mates_[rank].is_dead; }
+  bool has_parted(LocalRank rank) const { return mates_[rank].has_parted; }
+
+ protected:
+  /// The rank reads or writes next, or has just done so.
+  virtual void on_step(LocalRank rank) = 0;
+  /// It has told something new.
+  virtual void on_change(LocalRank rank) = 0;
+
+ private:
+  friend class SimulatedBoard;
+  struct Entry {
+    std::optional<OpNumber> op;
+    Call call;
+  };
+  /// Of a piece, so that another one's are not taken for them.
+  struct Blocks {
+    std::uint64_t piece = 0;
+    std::uint64_t blocks = 0;
+  };
+  struct Mate {
+    std::array<std::uint64_t, worker::host::kWords> words{};
+    std::vector<Entry> calls;
+    AbortInfo farewell;
+    std::vector<std::byte> slots;
+    std::vector<Blocks> blocks, sums;
+    std::vector<std::uint64_t> counts;
+    std::map<std::uint64_t, std::span<std::byte>> regions;
+    std::vector<std::span<std::byte>> mapped;
+    bool is_dead = false;
+    bool has_parted = false;
+    bool is_unmapped = false;
+  };
+
+  std::vector<Mate> mates_;
+  std::uint64_t next_region_ = 1;
+};
+
+}  // namespace sluice::sim
