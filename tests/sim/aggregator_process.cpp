@@ -56,7 +56,7 @@ aggregator::EngineConfig AggregatorProcess::config() {
   config.integrity = world_.scenario.integrity;
   if (world_.scenario.multicast) config.groups = kGroups;
   const Trust trust = world_.scenario.trust;
-  config.secret = [trust](std::uint32_t job) { return secret_of(job, trust); };
+  config.secret = [&s = world_.scenario](std::uint32_t job) { return secret_of(job, s); };
   config.authenticate_packets = trust == Trust::kAuthenticated;
   config.encrypt_packets = trust == Trust::kEncrypted;
   config.place = [this](std::uint16_t) {

@@ -65,7 +65,8 @@ worker::EngineConfig App::config() {
   config.search = plan.search;
   config.unique = [this] { return random_.next() | 1; };
   config.integrity = world_.scenario.integrity;
-  config.secret = secret_of(plan.id, world_.scenario.trust);
+  config.secret = secret_of(plan.id, world_.scenario);
+  if (!plan.hosts.empty()) config.host = plan.hosts[rank_];
   if (!world_.scenario.standbys.empty()) {
     for (unsigned each = 0; each < world_.scenario.aggregators(); ++each)
       config.addresses.push_back(static_cast<unsigned>(places_of(each).size()));
@@ -110,22 +111,51 @@ void App::begin(std::size_t program) {
   for (const auto& aggregator : aggregators_)
     if (!aggregator->is_standby() && aggregator->shard() < world_.scenario.aggregators())
       endpoints.push_back(place_of(*aggregator));
-  engine_ = std::make_unique<worker::Engine>(config(), endpoints);
+  worker::EngineConfig settings = config();
   host_.start();
   trace_note(world_.tracing, world_.events.now(), "job %u rank %u joins for program %zu",
              job_.plan.id, rank_, program);
-  engine_->start(host_.now(), host_.sink());
-  settle();
+  membership_ = std::make_unique<RankMembership>(
+      world_, job_, host_, std::move(settings), std::move(endpoints), random_, [this] { step(); },
+      [this] { host_.wake(host_.now() + random_pause(std::chrono::microseconds(100))); });
+  unless_it_dies([this] { settle(); });
 }
 
 void App::kill() {
   if (dead_ || gone_) return;
   trace_note(world_.tracing, world_.events.now(), "job %u rank %u dies", job_.plan.id, rank_);
   dead_ = true;
-  if (engine_) cover(totals_, "worker", engine_->counters());
-  engine_.reset();
+  die_ = nullptr;
+  if (membership_) {
+    cover(totals_, "worker", (*membership_)->counters());
+    membership_->die();
+    if (membership_->is_of_hosts()) left_behind_ = std::move(membership_);
+  }
+  membership_.reset();
+  left_open_ = std::move(open_);
   open_.clear();
   host_.stop();
+}
+
+void App::die_after(std::uint64_t steps, std::function<void()> die) {
+  steps_to_death_ = steps;
+  die_ = std::move(die);
+}
+
+/// Before what mates see of us.
+void App::step() {
+  if (die_ && steps_to_death_-- == 0) throw Died{};
+}
+
+/// Calls turn(), in which the process may die.
+template <class F>
+void App::unless_it_dies(F&& turn) {
+  try {
+    turn();
+  } catch (const Died&) {
+    ++world_.coverage["hosts.a rank died in its turn"];
+    std::exchange(die_, nullptr)();
+  }
 }
 
 void App::failed(const Error& error) {
@@ -175,10 +205,12 @@ void App::left() {
 /// The engine is gone, its buffers are back, and nobody wrote into tensors that were handed back.
 void App::end_life() {
   host_.stop();
-  cover(totals_, "worker", engine_->counters());
-  const auto& c = engine_->counters();
-  require(c.ops_completed + c.ops_failed == next_op_, "ops are not counted once each");
-  engine_.reset();
+  cover(totals_, "worker", (*membership_)->counters());
+  const auto& c = (*membership_)->counters();
+  const bool told_hosts = !job_.plan.hosts.empty() && !membership_->is_of_hosts();  // that is an op
+  require(told_hosts ? next_op_ == 0 : c.ops_completed + c.ops_failed == next_op_,
+          "ops are not counted once each");
+  membership_.reset();
   require(host_.sink().pool().live == 0, "a worker's buffers outlive its engine");
   for (const auto& memory : own_again_)
     require(is_scribble(memory), "memory was written after it was handed back");
@@ -187,10 +219,12 @@ void App::end_life() {
 
 // ------------------------------------------------------------------------------------ what comes
 void App::on_packet(const Arrival& arrival, Buffer buffer) {
-  const std::uint64_t rejoins = engine_->counters().rejoins;
-  engine_->receive(arrival.from, std::move(buffer), host_.now(), host_.sink());
-  if (engine_->counters().rejoins != rejoins) judge_refusal(*arrival.bytes);
-  settle();
+  unless_it_dies([&] {
+    const std::uint64_t rejoins = (*membership_)->counters().rejoins;
+    membership_->receive(arrival.from, std::move(buffer));
+    if ((*membership_)->counters().rejoins != rejoins) judge_refusal(*arrival.bytes);
+    settle();
+  });
 }
 
 /// No other aggregator can end a session than the one that it is with.
@@ -206,49 +240,57 @@ void App::judge_refusal(const std::vector<std::byte>& datagram) const {
 }
 
 void App::on_turn() {
-  engine_->on_time(host_.now(), host_.sink());
-  require(engine_->over() || engine_->next_deadline() > host_.now(), "a worker's timer spins");
-  require(engine_->over() || due_ > host_.now(), "an op outlives its time-out");
-  settle();
+  unless_it_dies([this] {
+    membership_->on_time();
+    require(membership_->over() || membership_->next_deadline() > host_.now(),
+            "a worker's timer spins");
+    require(membership_->over() || (*membership_)->failure() || due_ > host_.now(),
+            "an op outlives its time-out");
+    settle();
+  });
 }
 
 /// As the library's progress loop does it.
 void App::on_pause_over(Duration pause, const std::function<void()>& take_packets) {
-  if (engine_ && pause > worker::Engine::kLongTurn) engine_->excuse_pause(pause, host_.now());
+  if (membership_) membership_->excuse_pause(pause);
   take_packets();
-  if (engine_) on_turn();
+  if (membership_) on_turn();
 }
 
 void App::settle() {
+  if (!membership_) return;
   check();
   for (auto& [number, op] : open_)
     if (op.device && device_random_.chance(0.2)) op.device->take_results();
-  for (int turn = 0; engine_ && (turn == 0 || engine_->has_completions()); ++turn) {
-    for (const auto& completion : engine_->take_completions()) completed(completion);
-    using State = worker::Engine::State;
-    if (engine_->state() == State::kFailed) return failed(*engine_->failure());
-    if (engine_->state() == State::kLeft) return left();
-    if (engine_->state() != State::kActive) continue;
+  for (int turn = 0; membership_ && (turn == 0 || membership_->has_completions()); ++turn) {
+    for (const auto& completion : membership_->take_completions()) completed(completion);
+    using State = Membership::State;
+    const State state = membership_->state();
+    if (state == State::kFailed) return failed(*(*membership_)->failure());
+    if (state == State::kLeft) return left();
+    if (state != State::kActive) continue;
     active_since_ = std::min(active_since_, world_.events.now());
     work();
   }
-  if (!engine_) return;
+  if (!membership_) return;
   if (world_.scenario.multicast) {
     std::set<Address> groups;
-    engine_->for_each_group([&](std::uint32_t group) { groups.insert(group); });
+    membership_->for_each_group([&](std::uint32_t group) { groups.insert(group); });
     world_.network.set_groups(host_.self().ipv4, std::move(groups));
   }
-  host_.wake(engine_->next_deadline());
+  host_.wake(membership_->next_deadline());
+  if (membership_->is_of_hosts()) host_.wake(std::max(due_, host_.now() + kTurn));
 }
 
 void App::check() {
-  const Session& s = engine_->session();
-  require(host_.sink().pool().live <= std::size_t{s.streams} * (s.history + 1u),
+  require(host_.sink().pool().live <= membership_->most_buffers(),
           "a worker holds too many buffers");
-  require(engine_->counters().drops.total() <= engine_->counters().packets_received +
-                                                   engine_->counters().drops[DropReason::kNoBuffer],
-          "more drops than packets");
-  require(engine_->pending_ops() == open_.size() || engine_->has_completions(),
+  const worker::Counters& counters = (*membership_)->counters();
+  require(
+      counters.drops.total() <= counters.packets_received + counters.drops[DropReason::kNoBuffer],
+      "more drops than packets");
+  if (!job_.plan.hosts.empty()) return;
+  require(membership_->engine().pending_ops() == open_.size() || membership_->has_completions(),
           "pending ops are miscounted");
 }
 
@@ -278,7 +320,8 @@ void App::work() {
       return leave();
     }
   }
-  if (next_op_ < ops_to_call() || !open_.empty() || leaving_ || engine_->has_completions()) return;
+  if (next_op_ < ops_to_call() || !open_.empty() || leaving_ || membership_->has_completions())
+    return;
   leaving_ = true;
   if (plan.fault != Fault::kRejoin || program_ + 1 == plan.programs.size())
     job_.over_for_some = true;
@@ -291,7 +334,8 @@ void App::leave() {
   facts.left_at = world_.events.now();
   const bool early = next_op_ < job_.plan.programs[program_].size();
   if (early && job_.plan.fault_op % 2 == 0) facts.departure = Departure::kByException;
-  engine_->leave(host_.now(), host_.sink(), early ? facts.departure : Departure::kByChoice);
+  (*membership_)->leave(host_.now(), early ? facts.departure : Departure::kByChoice);
+  membership_->turn_soon();
 }
 
 void App::submit() {
@@ -300,7 +344,8 @@ void App::submit() {
   op.index = next_op_;
   op.began = world_.events.now();
   if (is_keyed(op.spec)) return submit_pairs(std::move(op));
-  op.block_elements = engine_->block_elements(op.spec.type, op.spec.block_elements);
+  op.block_elements =
+      fitting_block_elements((*membership_)->session(), op.spec.block_elements, op.spec.type);
   op.tensor = make_tensor(op.spec, rank_, job_.plan.ranks, op.block_elements);
   op.input = op.tensor.data;
   op.wanted = wanted_by(op.spec, rank_, job_.plan.ranks);
@@ -317,10 +362,11 @@ void App::submit() {
   request.rounding_seed = op.spec.rounding_seed;
   if (request.rounding_seed != 0) ++world_.coverage["ops.rounded stochastically"];
   if (request.is_encoded()) ++world_.coverage["ops." + std::string(name(request.encoding))];
-  const std::vector<std::uint64_t> whole{op.spec.element_count};
+  const std::vector<std::uint64_t> counts =
+      op.spec.counts.empty() ? std::vector{op.spec.element_count} : op.spec.counts;
   const worker::RankOf me{static_cast<std::uint16_t>(rank_),
                           static_cast<std::uint16_t>(job_.plan.ranks)};
-  worker::lay_out(request, me, op.spec.counts.empty() ? whole : op.spec.counts);
+  worker::lay_out(request, me, counts);
   const std::size_t size = element_bytes(op.spec.type);
   const std::uint64_t first = op.wanted.empty() ? 0 : op.wanted[0].begin;
   auto& open = open_[next_op_] = std::move(op);
@@ -330,13 +376,13 @@ void App::submit() {
   request.nonzero_blocks = open.tensor.bitmap;
   const bool is_timed = world_.scenario.theme >= Theme::kFullLinks;  // a device may be slow
   if (!is_timed && Random(derive(open.spec.seed, 3000 + rank_)).chance(0.25))
-    put_on_device(open, request);
-  hand_over(request);
+    if (job_.plan.host_count() > 1) put_on_device(open, request);
+  hand_over(request, counts);
 }
 
 /// As a caller does whose tensor is on a device, which copies it in its own time.
 void App::put_on_device(OpenOp& op, worker::OpRequest& request) {
-  const DevicePlan plan = worker::device_plan(request, engine_->session());
+  const DevicePlan plan = worker::device_plan(request, (*membership_)->session());
   const std::size_t size = element_bytes(op.spec.type);
   std::byte* const input = const_cast<std::byte*>(request.input);
   op.device = std::make_shared<DeviceTensor>(
@@ -362,18 +408,18 @@ void App::copy_later(const std::weak_ptr<DeviceTensor>& device) {
 
 void App::submit_pairs(OpenOp op) {
   OpenOp& open = open_[next_op_] = std::move(op);
-  open.chunk_bits = chunk_bits_of(open.spec, engine_->session());
+  open.chunk_bits = chunk_bits_of(open.spec, (*membership_)->session());
   open.pairs = make_pairs(open.spec, rank_);
   const worker::OpRequest request =
       request_of(open.spec, open.pairs, open.sums, std::size_t{1} << 30);
-  worker::check(request, "sparse_all_reduce", engine_->session());
-  hand_over(request);
+  worker::check(request, "sparse_all_reduce", (*membership_)->session());
+  hand_over(request, {});
   ++world_.coverage["ops.keyed"];
   if (request.is_encoded()) ++world_.coverage["ops.keyed " + std::string(name(request.encoding))];
 }
 
 /// With the victim's time-out, which the request has, or gets when it is submitted.
-void App::hand_over(worker::OpRequest request) {
+void App::hand_over(worker::OpRequest request, const std::vector<std::uint64_t>& counts) {
   std::optional<worker::OpTimeout> set_later;
   if (may_time_out(next_op_)) {
     const auto limit = std::chrono::ceil<milliseconds>(job_.plan.fault_after + Duration{1});
@@ -385,9 +431,10 @@ void App::hand_over(worker::OpRequest request) {
     else
       set_later = timeout;
   }
-  const OpNumber number = engine_->submit(request, host_.now(), host_.sink());
+  const OpNumber number = (*membership_)->submit(request, counts, host_.now());
   require(number == next_op_, "ops are not numbered in call order");
-  if (set_later) engine_->set_timeout(number, *set_later);
+  if (set_later) (*membership_)->set_timeout(number, *set_later);
+  membership_->turn_soon();
   ++next_op_;
 }
 
@@ -404,7 +451,7 @@ void App::completed(const worker::Completion& completion) {
   if (completion.error) {
     trace_note(world_.tracing, world_.events.now(), "job %u rank %u op %zu: %s", job_.plan.id,
                rank_, op.index, completion.error->what());
-    require(engine_->over(), "an op failed while the engine lives on");
+    require(membership_->over(), "an op failed while the engine lives on");
     job_.judge(*this, *completion.error, std::max(op.began, active_since_));
   } else {
     require(!op.spec.poisoned, "an op that ranks disagree about ended well");
@@ -423,13 +470,15 @@ void App::completed(const worker::Completion& completion) {
   if (random_.chance(0.5)) {
     const Duration pause = random_pause(job_.plan.pause_max);
     pause_until_ = world_.events.now() + pause;
-    host_.later(pause, [this] { settle(); });
+    host_.later(pause, [this] { unless_it_dies([this] { settle(); }); });
   }
 }
 
 void App::check_result(const OpenOp& op, const OpStatistics& statistics) {
   const std::string which = "job " + std::to_string(job_.plan.id) + " rank " +
                             std::to_string(rank_) + " op " + std::to_string(op.index);
+  if (job_.plan.host_count() > 1 && membership_->is_of_hosts())
+    ++world_.coverage[sums_by_hosts(op.spec) ? "hosts.ops" : "hosts.ops of all ranks"];
   if (is_keyed(op.spec)) {
     const PairSums& wanted = job_.sums(program_, op.index, op.chunk_bits);
     const PairSums sums = in_order(op.sums);
@@ -445,16 +494,47 @@ void App::check_result(const OpenOp& op, const OpStatistics& statistics) {
   const auto& got = op.tensor.in_place ? pick(op.tensor.data, op.wanted, op.spec.type) : op.output;
   require(same(got, pick(outcome.data, op.wanted, op.spec.type), op.spec.type),
           which + ": wrong result");
-  require(statistics.blocks == op.tensor.travels.size(), which + ": wrong block count");
-  require(statistics.blocks_sent == count_true(op.tensor.travels), which + ": wrong blocks sent");
-  auto needed = blocks_of(op.wanted, outcome.travels.size(), op.block_elements);
-  for (std::size_t b = 0; b < needed.size(); ++b) needed[b] = needed[b] && outcome.travels[b];
-  require(statistics.blocks_received >= count_true(needed), which + ": too few blocks received");
-  require(statistics.blocks_received <= count_true(outcome.travels),
-          which + ": too many blocks received");
+  check_counts(op, outcome, statistics);
   std::vector<std::byte> expected = op.input;
   if (op.tensor.in_place) put(got, op.wanted, op.spec.type, expected);
   require(expected == op.tensor.data, which + ": the input was written to");
+}
+
+/// A rank that carries a share for its host counts what it has sent of that.
+void App::check_counts(const OpenOp& op, const Outcome& outcome,
+                       const OpStatistics& statistics) const {
+  const JobPlan& plan = job_.plan;
+  const std::string which = "job " + std::to_string(plan.id) + " rank " + std::to_string(rank_) +
+                            " op " + std::to_string(op.index);
+  std::vector<bool> sent = op.tensor.travels;
+  std::vector<bool> received = outcome.travels;
+  auto needed = blocks_of(op.wanted, received.size(), op.block_elements);
+  std::size_t blocks = sent.size();
+  if (plan.host_count() == 1) return;  // of which the simulation of hosts takes care
+  if (sums_by_hosts(op.spec)) {
+    const HostPlan hosts(plan.hosts);
+    const Range share = hosts.share_of(rank_, blocks);
+    sent = outcome.of_host[hosts.host_of(rank_)];
+    needed.assign(blocks, false);
+    for (const unsigned mate : hosts.ranks_of(hosts.host_of(rank_))) {
+      const auto of_mate =
+          blocks_of(wanted_by(op.spec, mate, plan.ranks), blocks, op.block_elements);
+      for (std::size_t b = 0; b < blocks; ++b) needed[b] = needed[b] || of_mate[b];
+    }
+    for (std::vector<bool>* const each : {&sent, &received, &needed})
+      for (std::size_t b = 0; b < blocks; ++b)
+        (*each)[b] = (*each)[b] && b >= share.begin && b < share.end;
+    blocks = share.end - share.begin;
+  }
+  for (std::size_t b = 0; b < needed.size(); ++b) needed[b] = needed[b] && received[b];
+  require(statistics.blocks == blocks, which + ": wrong block count");
+  require(statistics.blocks_sent == count_true(sent), which + ": wrong blocks sent");
+  require(statistics.blocks_received >= count_true(needed), which + ": too few blocks received");
+  require(statistics.blocks_received <= count_true(received), which + ": too many blocks received");
+}
+
+bool App::sums_by_hosts(const OpSpec& op) const {
+  return !job_.plan.hosts.empty() && sim::sums_by_hosts(op);
 }
 
 /// The memory is the caller's again: it writes to it at once.
@@ -483,8 +563,8 @@ std::string App::state() const {
   static constexpr const char* kNames[] = {"joining", "active", "leaving", "left", "failed"};
   return "job " + std::to_string(job_.plan.id) + " rank " + std::to_string(rank_) +
          (intruder() ? " (intruder)" : "") + ": " +
-         (engine_ ? kNames[static_cast<int>(engine_->state())] : "without engine") + ", " +
-         std::to_string(open_.size()) + " ops open, next " + std::to_string(next_op_);
+         (membership_ ? kNames[static_cast<int>(membership_->state())] : "without membership") +
+         ", " + std::to_string(open_.size()) + " ops open, next " + std::to_string(next_op_);
 }
 
 void App::check_end() const {

@@ -10,6 +10,7 @@
 
 #include "tests/sim/device_tensor.hpp"
 #include "tests/sim/job.hpp"
+#include "tests/sim/rank_membership.hpp"
 #include "worker/keyed_operation.hpp"
 
 namespace sluice {
@@ -20,7 +21,6 @@ namespace sluice::worker {
 struct Completion;
 struct EngineConfig;
 struct OpRequest;
-class Engine;
 }  // namespace sluice::worker
 
 namespace sluice::sim {
@@ -36,6 +36,8 @@ class App final : public Process {
 
   void begin(std::size_t program);  ///< joins
   void kill();
+  /// Calls `die` in the middle of a turn, so many steps from now.
+  void die_after(std::uint64_t steps, std::function<void()> die);
   void pause(Duration length) { host_.pause(length); }
   void set_dry(bool dry) { host_.sink().pool().dry = dry; }
 
@@ -73,6 +75,10 @@ class App final : public Process {
     std::span<std::byte> read() { return device ? device->host_input() : std::span(tensor.data); }
   };
 
+  struct Died {};
+  void step();
+  template <class F>
+  void unless_it_dies(F&& turn);
   worker::EngineConfig config();
   Endpoint place_of(const AggregatorProcess& aggregator) const;
   std::vector<Endpoint> places_of(unsigned aggregator) const;
@@ -87,12 +93,14 @@ class App final : public Process {
   void leave();
   void submit();
   void put_on_device(OpenOp& op, worker::OpRequest& request);
+  bool sums_by_hosts(const OpSpec& op) const;
   void copy_later(const std::weak_ptr<DeviceTensor>& device);
   void submit_pairs(OpenOp op);
-  void hand_over(worker::OpRequest request);
+  void hand_over(worker::OpRequest request, const std::vector<std::uint64_t>& counts);
   bool may_time_out(std::size_t index) const;
   void completed(const worker::Completion& completion);
   void check_result(const OpenOp& op, const OpStatistics& statistics);
+  void check_counts(const OpenOp& op, const Outcome& outcome, const OpStatistics& statistics) const;
   void hand_back(OpenOp op);
   void failed(const Error& error);
   void left();
@@ -108,7 +116,9 @@ class App final : public Process {
   Host host_;
   Random random_;
   Random device_random_;  // of its own: tensors on devices change little else
-  std::unique_ptr<worker::Engine> engine_;
+  std::unique_ptr<RankMembership> membership_;
+  std::uint64_t steps_to_death_ = 0;
+  std::function<void()> die_;  ///< then; null: it does not
   std::size_t program_ = 0;
   std::size_t next_op_ = 0;
   Time pause_until_{};
@@ -118,6 +128,9 @@ class App final : public Process {
   bool leaving_ = false;
   std::map<OpNumber, OpenOp> open_;
   std::vector<std::vector<std::byte>> own_again_;  ///< scribbled over; must stay so
+  // Of the process that died: mates may still look there.
+  std::unique_ptr<RankMembership> left_behind_;
+  std::map<OpNumber, OpenOp> left_open_;
   unsigned failures_ = 0;
   bool gone_ = false;
   bool dead_ = false;

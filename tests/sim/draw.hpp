@@ -41,5 +41,7 @@ OpSpec long_sum(Random& r, std::size_t number, std::size_t blocks);
 Program draw_long_sums(Random& r, std::size_t ops);
 /// The ops of all the job's generations, made for its fault; `comes_back`: one generation more.
 void draw_programs(Random& r, JobPlan& job, std::uint64_t bytes_max, bool comes_back);
+/// Which ranks of a job are on one host.
+void draw_hosts(std::uint64_t seed, Scenario& s);
 
 }  // namespace sluice::sim

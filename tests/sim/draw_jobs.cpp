@@ -5,6 +5,7 @@
 
 #include "common/protocol/geometry.hpp"
 #include "tests/sim/draw.hpp"
+#include "worker/hierarchy/steps.hpp"
 
 namespace sluice::sim {
 
@@ -266,6 +267,67 @@ void draw_programs(Random& r, JobPlan& job, std::uint64_t bytes_max, bool comes_
   if (job.fault == Fault::kOpTimedOut) comes_back |= r.chance(0.5);
   if (job.fault == Fault::kRejoin || job.revived_after || comes_back)
     job.programs.push_back(draw_program(r, job, 2, r.between(1, 3), bytes_max));
+}
+
+namespace {
+
+/// In place of a sum of pairs, which the simulated memory of a host cannot make.
+void make_dense(OpSpec& op) {
+  op.collective = Collective::kAllReduce;
+  op.key_bound = 0;
+  op.row_elements = 1;
+  op.threshold = 0;
+}
+
+void adapt_keyed(const JobPlan& job, OpSpec& op) {
+  if (!is_keyed(op)) return;
+  worker::OpRequest pairs;
+  pairs.keyed.emplace();
+  if (job.host_count() == 1 || worker::hierarchy::sums_by_hosts(pairs)) return make_dense(op);
+  op.rounding_seed = 0;  // it is of another number in the job that sums it
+}
+
+/// 1 to 8 ranks on each.
+std::vector<std::uint64_t> draw_placement(Random& r, unsigned ranks) {
+  constexpr unsigned kMostRanks = 8;
+  std::vector<std::uint64_t> hosts(ranks);
+  if (r.chance(0.4)) {  // even, in blocks or in turn
+    const auto each = static_cast<unsigned>(r.between(2, std::min(kMostRanks, ranks)));
+    const bool in_turn = r.chance(0.3);
+    const unsigned count = (ranks + each - 1) / each;
+    for (unsigned rank = 0; rank < ranks; ++rank)
+      hosts[rank] = 1 + (in_turn ? rank % count : rank / each);
+    return hosts;
+  }
+  const std::uint64_t most = r.between((ranks + kMostRanks - 1) / kMostRanks, ranks);
+  std::vector<unsigned> on(most + 1);
+  for (std::uint64_t& host : hosts) {
+    do host = r.between(1, most);
+    while (on[host] == kMostRanks);
+    ++on[host];
+  }
+  if (r.chance(0.2)) hosts[r.below(ranks)] = 0;
+  return hosts;
+}
+
+}  // namespace
+
+void draw_hosts(std::uint64_t seed, Scenario& s) {
+  Random r(derive(seed, 7));
+  if (s.theme > Theme::kHostileHost) return;
+  for (JobPlan& job : s.jobs) {
+    if (job.ranks < 2 || job.ranks > 16 || !r.chance(0.25)) continue;
+    job.hosts = draw_placement(r, job.ranks);
+    if (job.host_count() == job.ranks) {
+      job.hosts.clear();
+      continue;
+    }
+    const bool was_keyed = is_keyed(job.other_op) || is_keyed(job.programs[0][job.fault_op]);
+    adapt_keyed(job, job.other_op);
+    if (was_keyed) job.other_op.tag += 1;
+    for (Program& program : job.programs)
+      for (OpSpec& op : program) adapt_keyed(job, op);
+  }
 }
 
 JobPlan draw_job(Random& r, const Scenario& s, std::uint32_t id, unsigned ranks) {

@@ -61,7 +61,7 @@ void HostileHost::overhear(const Endpoint& from, const Endpoint& to, const Bytes
   // Whom no aggregator of the shard has answered yet may be told without proof that it shares no
   // secret: see Security in docs/protocol.md.
   const bool up = wire::is_upstream(packet.kind());
-  const std::pair path((up ? from : to).ipv4, (up ? to : from).ipv4 & ~kStandbys);
+  const std::tuple path(packet.job(), (up ? from : to).ipv4, (up ? to : from).ipv4 & ~kStandbys);
   if (packet.kind() == wire::Kind::kJoin) challenged_.insert(path);
   if (challenged_.count(path) == 0 && !is_multicast(to.ipv4)) return;
   if (packet.kind() == wire::Kind::kKeepAlive) refuse(from, to, packet);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -60,7 +61,8 @@ class HostileHost {
   Endpoint self_;
   std::map<wire::Kind, std::vector<Overheard>> overheard_;  // the newest few of each kind
   std::map<KeepAliveId, Bytes> refusals_;                   // signed, for a KEEPALIVE to come
-  std::set<std::pair<Address, Address>> challenged_;  // ranks, and shards that were proven to them
+  std::set<std::tuple<std::uint32_t, Address, Address>>
+      challenged_;  // by job: ranks, and shards that were proven to them
   std::uint64_t acts_[static_cast<std::size_t>(Act::kCount)] = {};
   std::uint64_t answers_ = 0;
   std::uint64_t refused_ = 0;

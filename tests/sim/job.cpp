@@ -8,7 +8,11 @@ namespace sluice::sim {
 
 const Outcome& Job::outcome(std::size_t program, std::size_t op, std::uint32_t block_elements) {
   const auto [found, made] = outcomes_.try_emplace({program, op});
-  if (made) found->second = reduce(plan.programs[program][op], plan.ranks, block_elements);
+  const OpSpec& spec = plan.programs[program][op];
+  if (made)
+    found->second = !plan.hosts.empty() && sums_by_hosts(spec)
+                        ? reduce_by_hosts(spec, HostPlan(plan.hosts), block_elements)
+                        : reduce(spec, plan.ranks, block_elements);
   return found->second;
 }
 
@@ -16,6 +20,36 @@ const PairSums& Job::sums(std::size_t program, std::size_t op, unsigned chunk_bi
   const auto [found, made] = sums_.try_emplace({program, op});
   if (made) found->second = sum_pairs(plan.programs[program][op], plan.ranks, chunk_bits);
   return found->second;
+}
+
+std::optional<unsigned> Job::rank_of(std::uint32_t id, unsigned number) const {
+  if (id == plan.id) return number;
+  const auto rail = rails_.find(id);
+  if (rail == rails_.end()) return std::nullopt;
+  return rail->second.at(number).value;
+}
+
+std::optional<unsigned> Job::number_of(std::uint32_t id, unsigned rank) const {
+  if (id == plan.id) return rank;
+  const auto rail = rails_.find(id);
+  if (rail == rails_.end()) return std::nullopt;
+  const auto found = std::ranges::find(rail->second, rank, &Rank::value);
+  if (found == rail->second.end()) return std::nullopt;
+  return static_cast<unsigned>(found - rail->second.begin());
+}
+
+std::shared_ptr<HostGroup> Job::host_group(std::uint32_t id, unsigned host, std::size_t ranks) {
+  auto& group = host_groups_[{id, host}];
+  if (group) return group;
+  Random random(derive(world_.scenario.seed, 8000 + 100 * index + host_groups_.size()));
+  HostSizes sizes;
+  sizes.ranks = ranks;
+  sizes.calls = random.between(1, 4);
+  sizes.slots = random.between(1, 3);
+  sizes.blocks = sizes.slots + random.below(3);
+  sizes.slot_bytes = std::size_t{16} << 10;
+  group = std::make_shared<HostGroup>(sizes, random.pick<std::size_t>({64, 1024, 4096}));
+  return group;
 }
 
 bool Job::anyone(bool RankFacts::*fact) const {

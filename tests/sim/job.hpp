@@ -10,6 +10,7 @@
 
 #include "common/protocol/abort_info.hpp"
 #include "tests/sim/aggregator_process.hpp"
+#include "tests/sim/host_sums.hpp"
 #include "tests/sim/scenario.hpp"
 
 namespace sluice::sim {
@@ -55,9 +56,18 @@ class Job {
   /// A shard has no aggregator any more, and will have none.
   bool shard_gone() const;
 
-  /// An aggregator declares a rank failed because nothing was received from it. Throws Bug unless
-  /// that was so for long, and no longer than it may be, and a fault explains it.
-  void judge_silence(const AggregatorProcess& aggregator, unsigned rank);
+  /// A rank of this job by its number in it, or in one of its rails; nothing: `id` is neither.
+  std::optional<unsigned> rank_of(std::uint32_t id, unsigned number) const;
+  /// The other way round.
+  std::optional<unsigned> number_of(std::uint32_t id, unsigned rank) const;
+  void note_rail(std::uint32_t id, const std::vector<Rank>& ranks) { rails_.emplace(id, ranks); }
+  /// What the ranks of a host share in a job of theirs.
+  std::shared_ptr<HostGroup> host_group(std::uint32_t id, unsigned host, std::size_t ranks);
+
+  /// An aggregator declares a rank failed because nothing was received from it in this job, or in a
+  /// rail, where it has this number. Throws Bug unless that was so for long, and no longer than it
+  /// may be, and a fault explains it.
+  void judge_silence(const AggregatorProcess& aggregator, std::uint32_t id, unsigned number);
 
   /// An app has an error, having waited for something since then. Throws Bug unless it has a cause,
   /// names the right rank or shard, and does not come late.
@@ -79,7 +89,9 @@ class Job {
   bool says_how_it_left(const Error& error) const;
   bool may_miss_resumption() const;
   bool may_be_unheard(unsigned shard, unsigned rank, Time from, Time to) const;
-  bool was_taken_in_elsewhere(const AggregatorProcess& aggregator, unsigned rank) const;
+  bool was_taken_in_elsewhere(const AggregatorProcess& aggregator, std::uint32_t id,
+                              unsigned number) const;
+  Duration passed_on() const;
   Duration held_up(unsigned rank, Time since) const;
   Duration others_held_up(const App& app, Time since) const;
   Time last_death(unsigned shard) const;
@@ -92,6 +104,8 @@ class Job {
 
   World& world_;
   const std::vector<std::unique_ptr<AggregatorProcess>>& aggregators_;
+  std::map<std::uint32_t, std::vector<Rank>> rails_;  // by their ids
+  std::map<std::pair<std::uint32_t, unsigned>, std::shared_ptr<HostGroup>> host_groups_;
   std::map<std::pair<std::size_t, std::size_t>, Outcome> outcomes_;
   std::map<std::pair<std::size_t, std::size_t>, PairSums> sums_;
 };

@@ -236,6 +236,8 @@ Duration Scenario::settling_bound() const {
   // a round.
   Duration bound = 2 * (liveness + kFormation + kAggregatorTimeout + kJoinTimeout);
   for (const JobPlan& job : jobs)
+    if (!job.hosts.empty()) bound += 2 * (kFormation + kJoinTimeout);  // of its rails
+  for (const JobPlan& job : jobs)
     for (const Program& program : job.programs)
       for (const OpSpec& op : program)
         bound += job.pause_max +
@@ -309,6 +311,7 @@ Scenario make_scenario(std::uint64_t seed) {
     s.trust = Trust::kEncrypted;
   draw_groups(seed, s);
   s.source_ports = Random(derive(seed, 6)).chance(0.5);
+  draw_hosts(seed, s);
   return s;
 }
 
@@ -333,9 +336,12 @@ const char* name(Trust trust) {
   return kNames[static_cast<std::size_t>(trust)];
 }
 
-std::shared_ptr<const Secret> secret_of(std::uint32_t job, Trust trust) {
-  if (trust == Trust::kNone) return nullptr;
-  return std::make_shared<const Secret>("the simulated job " + std::to_string(job));
+std::shared_ptr<const Secret> secret_of(std::uint32_t job, const Scenario& scenario) {
+  if (scenario.trust == Trust::kNone) return nullptr;
+  const bool has_own = std::ranges::any_of(
+      scenario.jobs, [job](const JobPlan& plan) { return plan.id == job && plan.hosts.empty(); });
+  return std::make_shared<const Secret>(has_own ? "the simulated job " + std::to_string(job)
+                                                : "the simulated jobs of hosts");
 }
 
 std::string describe(const Scenario& s) {
@@ -355,6 +361,7 @@ std::string describe(const Scenario& s) {
     out << "  job " << job.id << ": " << job.ranks << " ranks, S " << job.streams << ", H "
         << unsigned{job.history} << ", block " << job.block_elements << ", depth " << job.depth
         << ", search " << job.search.ahead_bytes << " to " << job.search.horizon_bytes
+        << (job.hosts.empty() ? "" : ", on " + std::to_string(job.host_count()) + " hosts")
         << (job.is_local ? ", local" : "") << (job.shared_port ? ", at one port" : "") << ", fault "
         << name(job.fault) << " (rank " << job.victim << ")\n";
     for (const Program& program : job.programs)

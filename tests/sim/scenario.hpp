@@ -118,9 +118,11 @@ struct JobPlan {
   unsigned depth = 1;                        ///< ops in flight
   worker::SearchLimits search;
   Duration start_spread{};
-  Duration pause_max{};           ///< between ops
-  bool shared_port = false;       ///< all ranks behind one port of the aggregator
-  bool is_local = false;          ///< all ranks are on the aggregators' machine
+  Duration pause_max{};      ///< between ops
+  bool shared_port = false;  ///< all ranks behind one port of the aggregator
+  bool is_local = false;     ///< all ranks are on the aggregators' machine
+  /// By rank, what it says of its host, if several are on one: 0: it has none in common.
+  std::vector<std::uint64_t> hosts = {};
   std::vector<Program> programs;  ///< one generation of the job after the other
   Fault fault = Fault::kNone;
   unsigned victim = 0;
@@ -131,6 +133,7 @@ struct JobPlan {
   bool swapped = false;                   ///< or it calls that op and the next in swapped order
 
   std::uint16_t smallest_payload() const;
+  std::size_t host_count() const { return hosts.empty() ? ranks : HostPlan(hosts).hosts(); }
 };
 
 /// Of an op, before they are halved to fit.
@@ -163,9 +166,6 @@ enum class Trust {
   kEncrypted       ///< and those with values are encrypted
 };
 const char* name(Trust trust);
-
-/// The job's secret as all know it who shall; null: it has none.
-std::shared_ptr<const Secret> secret_of(std::uint32_t job, Trust trust);
 
 struct Scenario {
   std::uint64_t seed = 0;
@@ -204,6 +204,10 @@ struct Scenario {
   /// How long after the faults' end everything has ended.
   Duration settling_bound() const;
 };
+
+/// The secret of one of its jobs, as all know it who shall; null: it has none. Jobs whose hosts
+/// have several ranks have that of all jobs without one, as their rails have.
+std::shared_ptr<const Secret> secret_of(std::uint32_t job, const Scenario& scenario);
 
 Scenario make_scenario(std::uint64_t seed);
 std::string describe(const Scenario& scenario);

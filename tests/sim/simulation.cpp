@@ -40,9 +40,9 @@ Simulation::Simulation(const Scenario& scenario, bool tracing)
 AggregatorProcess& Simulation::add_aggregator(unsigned shard, AggregatorProcess::Role role) {
   aggregators_.push_back(std::make_unique<AggregatorProcess>(world_, shard, role));
   AggregatorProcess& process = *aggregators_.back();
-  process.on_given_up = [this](const auto& aggregator, std::uint32_t id, unsigned rank) {
+  process.on_given_up = [this](const auto& aggregator, std::uint32_t id, unsigned number) {
     for (auto& job : jobs_)
-      if (job->plan.id == id) job->judge_silence(aggregator, rank);
+      if (job->rank_of(id, number)) job->judge_silence(aggregator, id, number);
   };
   process.on_retired = [this](const AggregatorProcess& lane) {
     with_lanes_of(lane,
@@ -67,9 +67,11 @@ void Simulation::on_send(const Endpoint& from, const Endpoint& to, const Bytes& 
   if (packet.is_encrypted()) return;
   watch_.on_send(from, to, packet);
   if (packet.kind() != wire::Kind::kWelcome) return;
+  unsigned number = rank_at(to.ipv4);
+  for (const auto& job : jobs_) number = job->number_of(packet.job(), number).value_or(number);
   for (auto& aggregator : aggregators_)
     if (aggregator->endpoint().ipv4 == from.ipv4)
-      aggregator->note_welcome(packet.job(), rank_at(to.ipv4), packet.as<wire::Welcome>().token);
+      aggregator->note_welcome(packet.job(), number, packet.as<wire::Welcome>().token);
 }
 
 /// The dead aggregator's standby starts, if it has one that does not run yet.
@@ -116,12 +118,20 @@ void Simulation::plan_fault(Job& job) {
       return with_lanes_of(*aggregators_[0], [](AggregatorProcess& each) { each.shut_down(); });
     if (plan.fault == Fault::kDuplicateRank)
       return add_app(job, plan.victim, ++next_port_, Role::kIntruder).begin(0);
-    die(job, victim);
+    if (plan.hosts.empty() || random_.chance(0.3)) return die(job, victim);
+    // In the middle of a turn, or else between two of them.
+    const auto now = [this, &job, &victim] { die(job, victim); };
+    victim.die_after(random_.below(random_.pick({10, 100, 1000})), now);
+    ++planned_;
+    events_.in(std::chrono::milliseconds(20), [this, now] {
+      --planned_;
+      now();
+    });
   });
 }
 
 void Simulation::die(Job& job, App& app) {
-  if (app.over() || job.over_for_some) return;
+  if (app.over() || app.dead() || job.over_for_some) return;
   const JobPlan& plan = job.plan;
   app.kill();
   RankFacts& facts = job.ranks[app.rank()];
@@ -310,6 +320,10 @@ void Simulation::add_to(Coverage& coverage) {
   }
   for (const auto& job : jobs_) {
     ++coverage[std::string("fault.") + name(job->plan.fault)];
+    if (!job->plan.hosts.empty()) {
+      ++coverage[std::string("hosts.theme.") + name(scenario_.theme)];
+      ++coverage[std::string("hosts.fault.") + name(job->plan.fault)];
+    }
     coverage["jobs too silent to live"] += job->silence_seen;
     for (const auto& app : job->apps) app->add_to(coverage);
   }

@@ -483,9 +483,13 @@ void check_bound(const OpSpec& op, unsigned ranks, std::span<const std::span<con
 
 }  // namespace
 
-Outcome reduce(const OpSpec& op, unsigned ranks, std::uint32_t block_elements) {
-  std::vector<Tensor> tensors;
-  for (unsigned r = 0; r < ranks; ++r) tensors.push_back(make_tensor(op, r, ranks, block_elements));
+namespace {
+
+/// `ranks`: as many as have a tensor; by `divisor` an average divides.
+Outcome reduce(const OpSpec& op, std::span<const Tensor> tensors, unsigned divisor,
+               std::uint32_t block_elements) {
+  const auto ranks = static_cast<unsigned>(tensors.size());
+  const unsigned of = op.reduction == Reduction::kAverage ? divisor : ranks;
   const std::size_t size = element_bytes(op.type);
   Outcome outcome;
   outcome.data.resize(op.element_count * size);
@@ -507,12 +511,104 @@ Outcome reduce(const OpSpec& op, unsigned ranks, std::uint32_t block_elements) {
     std::vector<std::byte> sum(bytes);
     with_type(data_type(op), [&](auto t) {
       for (std::size_t i = 0; i < bytes; i += size)
-        reduce_element<decltype(t)>(op, owners, ranks, i, sum.data());
+        reduce_element<decltype(t)>(op, owners, of, i, sum.data());
     });
     const auto rounded = travelled(op, {.block = b}, sum);
-    check_bound(op, ranks, had, sum, rounded);
+    check_bound(op, of, had, sum, rounded);
     std::ranges::copy(rounded, outcome.data.data() + begin);
   }
+  return outcome;
+}
+
+}  // namespace
+
+Outcome reduce(const OpSpec& op, unsigned ranks, std::uint32_t block_elements) {
+  std::vector<Tensor> tensors;
+  for (unsigned r = 0; r < ranks; ++r) tensors.push_back(make_tensor(op, r, ranks, block_elements));
+  return reduce(op, tensors, ranks, block_elements);
+}
+
+// ------------------------------------------------------------------------------------------ hosts
+HostPlan::HostPlan(const std::vector<std::uint64_t>& hosts) : host_of_(hosts.size()) {
+  for (unsigned rank = 0; rank < hosts.size(); ++rank) {
+    std::size_t host = ranks_of_.size();
+    for (unsigned before = 0; before < rank && hosts[rank] != 0; ++before)
+      if (hosts[before] == hosts[rank]) host = host_of_[before];
+    if (host == ranks_of_.size()) ranks_of_.emplace_back();
+    ranks_of_[host].push_back(rank);
+    host_of_[rank] = host;
+  }
+}
+
+Range HostPlan::share_of(unsigned rank, std::size_t blocks) const {
+  std::size_t rails = ranks_of_[0].size();
+  for (const auto& ranks : ranks_of_) rails = std::min(rails, ranks.size());
+  const auto& mates = ranks_of_[host_of_[rank]];
+  const auto number = static_cast<std::size_t>(std::ranges::find(mates, rank) - mates.begin());
+  if (number >= rails) return {};
+  Range share;
+  for (std::size_t rail = 0; rail <= number; ++rail) {
+    share.begin = share.end;
+    share.end += blocks / rails + (rail < blocks % rails ? 1 : 0);
+  }
+  return share;
+}
+
+bool sums_by_hosts(const OpSpec& op) {
+  return !is_keyed(op) && (op.reduction != Reduction::kAverage || is_float(op.type));
+}
+
+namespace {
+
+/// What a host has of a tensor: blocks travel that are not zero, and those that it holds but
+/// partly.
+Tensor sum_of_host(const OpSpec& op, const HostPlan& hosts, std::size_t host,
+                   std::uint32_t block_elements) {
+  OpSpec on_host = op;  // what travels is encoded, and that alone
+  on_host.encoding = Encoding::kNone;
+  std::vector<Tensor> tensors;
+  Range held;
+  for (const unsigned rank : hosts.ranks_of(host)) {
+    const Range own = held_by(op, rank, hosts.ranks());
+    if (own.begin != own.end)
+      held = held.begin == held.end
+                 ? own
+                 : Range{std::min(held.begin, own.begin), std::max(held.end, own.end)};
+    tensors.push_back(make_tensor(op, rank, hosts.ranks(), block_elements));
+  }
+  Tensor sum;
+  sum.data = reduce(on_host, tensors, hosts.ranks(), block_elements).data;
+  const std::size_t size = element_bytes(op.type);
+  sum.travels.resize(tensors[0].travels.size());
+  for (std::size_t b = 0; b < sum.travels.size(); ++b) {
+    const std::uint64_t begin = b * block_elements;
+    const std::uint64_t end = std::min<std::uint64_t>(begin + block_elements, op.element_count);
+    const auto bytes = std::span(sum.data).subspan(begin * size, (end - begin) * size);
+    const bool has_some = std::max(begin, held.begin) < std::min(end, held.end);
+    const bool has_all = held.begin <= begin && end <= held.end;
+    sum.travels[b] = has_some && (!has_all || std::ranges::any_of(bytes, [](std::byte byte) {
+                       return byte != std::byte{};
+                     }));
+  }
+  return sum;
+}
+
+}  // namespace
+
+Outcome reduce_by_hosts(const OpSpec& op, const HostPlan& hosts, std::uint32_t block_elements) {
+  std::vector<Tensor> sums;
+  for (std::size_t host = 0; host < hosts.hosts(); ++host)
+    sums.push_back(sum_of_host(op, hosts, host, block_elements));
+  if (hosts.hosts() == 1) {
+    std::vector<Tensor> tensors;
+    for (unsigned r = 0; r < hosts.ranks(); ++r)
+      tensors.push_back(make_tensor(op, r, hosts.ranks(), block_elements));
+    return reduce(op, tensors, hosts.ranks(), block_elements);
+  }
+  OpSpec between = op;
+  if (op.reduction == Reduction::kAverage) between.reduction = Reduction::kSum;
+  Outcome outcome = reduce(between, sums, hosts.ranks(), block_elements);
+  for (const Tensor& sum : sums) outcome.of_host.push_back(sum.travels);
   return outcome;
 }
 

@@ -90,8 +90,32 @@ std::vector<std::byte> travelled(const OpSpec& op, const Rounder& rounder,
 struct Outcome {
   std::vector<std::byte> data;
   std::vector<bool> travels;
+  std::vector<std::vector<bool>> of_host;  ///< the same by host, if hosts sum first
 };
 Outcome reduce(const OpSpec& op, unsigned ranks, std::uint32_t block_elements);
+
+/// Which ranks are on which host, and what they carry: written down once more.
+class HostPlan {
+ public:
+  /// By rank, what it says of its host.
+  explicit HostPlan(const std::vector<std::uint64_t>& hosts);
+
+  std::size_t hosts() const { return ranks_of_.size(); }
+  unsigned ranks() const { return static_cast<unsigned>(host_of_.size()); }
+  std::size_t host_of(unsigned rank) const { return host_of_[rank]; }
+  const std::vector<unsigned>& ranks_of(std::size_t host) const { return ranks_of_[host]; }
+  /// The blocks that the rank carries of so many.
+  Range share_of(unsigned rank, std::size_t blocks) const;
+
+ private:
+  std::vector<std::vector<unsigned>> ranks_of_;  // hosts in the order of their lowest ranks
+  std::vector<std::size_t> host_of_;
+};
+
+/// Whether hosts sum it first.
+bool sums_by_hosts(const OpSpec& op);
+/// On each host in rank order, then the hosts in their order.
+Outcome reduce_by_hosts(const OpSpec& op, const HostPlan& hosts, std::uint32_t block_elements);
 
 /// A rank's side of a keyed op.
 struct Pairs {

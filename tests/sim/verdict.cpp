@@ -67,29 +67,32 @@ bool Job::may_miss_resumption() const {
 ///   JOIN -> the other, WELCOME -> rank, KEEPALIVEs -> the other from then on, none here.
 /// (The second line may also be the first, if the JOIN from before comes in here, fresh or late.)
 /// Nothing tells this aggregator that the rank lives; whom it does hear it must not keep waiting.
-bool Job::was_taken_in_elsewhere(const AggregatorProcess& aggregator, unsigned rank) const {
+bool Job::was_taken_in_elsewhere(const AggregatorProcess& aggregator, std::uint32_t id,
+                                 unsigned number) const {
   const Scenario& s = world_.scenario;
-  const Time formed = aggregator.formed_at(plan.id);
-  if (formed == Time{} || aggregator.member_since(plan.id, rank)) return false;
+  const Time formed = aggregator.formed_at(id);
+  if (formed == Time{} || aggregator.member_since(id, number)) return false;
+  const unsigned rank = *rank_of(id, number);
   const Duration join_counts = 2 * (s.liveness / 10) + s.longest_way() + kMargin;
   return std::any_of(aggregators_.begin(), aggregators_.end(), [&](const auto& other) {
-    const auto since = other->member_since(plan.id, rank);
+    const auto since = other->member_since(id, number);
     return other.get() != &aggregator && other->shard() == aggregator.shard() && since &&
            formed <= *since + join_counts &&
            may_be_unheard(aggregator.shard(), rank, formed, *since) &&
-           world_.events.now() - other->last_sign(plan.id, rank) < s.liveness;
+           world_.events.now() - other->last_sign(id, number) < s.liveness;
   });
 }
 
-void Job::judge_silence(const AggregatorProcess& aggregator, unsigned rank) {
+void Job::judge_silence(const AggregatorProcess& aggregator, std::uint32_t id, unsigned number) {
   const Time now = world_.events.now();
-  const Time last = aggregator.last_sign(plan.id, rank);
+  const unsigned rank = *rank_of(id, number);
+  const Time last = aggregator.last_sign(id, number);
   const Duration liveness = world_.scenario.liveness;
   RankFacts& facts = ranks[rank];
   require(now - last >= liveness - liveness / 100,
           who(*this, rank) + " is declared failed too soon");
   if (facts.died) {
-    const Time since = std::max(aggregator.last_news(plan.id, rank), facts.died_at);
+    const Time since = std::max(aggregator.last_news(id, number), facts.died_at);
     const Duration excused = world_.outages.blocked(aggregator.shard(), index, rank, since, now);
     require(now - since <= liveness + liveness / 100 + excused + kMargin,
             who(*this, rank) + " is declared failed too late");
@@ -102,8 +105,8 @@ void Job::judge_silence(const AggregatorProcess& aggregator, unsigned rank) {
                            world_.outages.blocked(aggregator.shard(), index, rank, replaced, now);
   const bool just_replaced = replaced != Time{} && replaced >= last - unheard;
   // Joins of one generation may cross at two addresses: the rank serves one, the other gives it up.
-  const bool elsewhere = !world_.scenario.standbys.empty() && !aggregator.ever_heard(plan.id, rank);
-  require(just_replaced || elsewhere || was_taken_in_elsewhere(aggregator, rank) ||
+  const bool elsewhere = !world_.scenario.standbys.empty() && !aggregator.ever_heard(id, number);
+  require(just_replaced || elsewhere || was_taken_in_elsewhere(aggregator, id, number) ||
               may_be_unheard(aggregator.shard(), rank, last, now),
           who(*this, rank) + " is declared failed without a cause");
   facts.silent_at = now;
@@ -114,14 +117,21 @@ void Job::judge(const App& app, const Error& error, Time waits_since) {
   const std::vector<Cause> causes = causes_of(app, error);
   const std::string what = std::string(": ") + error.what();
   require(!causes.empty(), who(*this, app.rank()) + ": error without a cause" + what);
+  if (!plan.hosts.empty()) ++world_.coverage["hosts.error." + std::string(name(error.code()))];
   const Time now = world_.events.now();
   require(std::any_of(causes.begin(), causes.end(),
                       [&](const Cause& cause) {
                         const Time from = std::max(cause.at, waits_since);
                         return now <= from + cause.takes + world_.scenario.longest_way() +
-                                          held_up(app.rank(), from);
+                                          held_up(app.rank(), from) + passed_on();
                       }),
           who(*this, app.rank()) + ": the error comes too late" + what);
+}
+
+/// Of a job of hosts: its rails form after it, and what ends a rail is known by the whole job, or
+/// is not for a while; and who is stopped is waited for before memory is given up.
+Duration Job::passed_on() const {
+  return plan.hosts.empty() ? Duration{} : 2 * kFormation + kNews + kMargin;
 }
 
 const RankFacts& Job::named(const Error& error) const {
@@ -192,7 +202,12 @@ std::vector<Cause> Job::causes_of(const App& app, const Error& error) const {
 std::vector<Cause> Job::mismatch(const Error& error) const {
   if (!error.rank() || !error.op()) return {};
   const Cause never_late{world_.events.now(), {}};
-  if (plan.fault == Fault::kOpMismatch && speaks_of_victim(error)) return {never_late};
+  // Streams of a rank that calls another op may be in different ops.
+  const bool tells_numbers = std::string(error.what()).find("op number") != std::string::npos;
+  const bool is_right_op = tells_numbers || *error.op() == plan.fault_op ||
+                           (plan.swapped && *error.op() == plan.fault_op + 1);
+  if (plan.fault == Fault::kOpMismatch && speaks_of_victim(error) && is_right_op)
+    return {never_late};
   if (plan.programs.size() == 1) return {};
   // A rank that was declared failed before the job formed is in its next generation, others in the
   // first: still, or until it had the same error and went on to the next generation.

@@ -15,6 +15,8 @@ ENGINE = {
               r"|shard_membership|stream)\.",
     "host level": r"worker/host/(board|engine|remote_pieces|shares)\.",
 }
+# State machines, too, but for what they ask of the process's memory.
+HIERARCHY = r"worker/(membership|hierarchy/(membership|parts|placement|steps)|host/sums)\.hpp"
 BASE = [r"common/base/", r"sluice/(types|error)\.hpp"]
 PROTOCOL = BASE + [r"common/protocol/"]
 CORE = PROTOCOL + [r"common/numeric/"]
@@ -87,7 +89,8 @@ LAYERS = [
      [r"boost/", r"nlohmann/"]),
     (r"examples/",           [r"examples/", r"sluice/"],              [r"boost/"] + SYSTEM),
     (r"tests/sim/host_level/fiber\.", [r"tests/sim/"],                [r"ucontext\.h"]),
-    (r"tests/sim/",          CORE + [r"sluice/device\.hpp", r"tests/sim/", *ENGINE.values()],
+    (r"tests/sim/",          CORE + [r"sluice/device\.hpp", r"tests/sim/", *ENGINE.values(),
+                                     HIERARCHY],
      [r"boost/"]),
     (r"tests/system/api/",   [r"sluice/", r"tests/system/api/"],      SYSTEM),
     (r"tests/",              [r""],                                   TEST),

@@ -1,0 +1,83 @@
+// What a rank's process has of its job, and the turns that the library's progress loop gives it: a
+// membership at the aggregators, and, once the ranks have told each other that some of them are on
+// one host, those of which a hierarchy is made.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "tests/sim/engine_membership.hpp"
+#include "tests/sim/host.hpp"
+#include "tests/sim/host_sums.hpp"
+#include "worker/hierarchy/membership.hpp"
+
+namespace sluice::sim {
+
+class Job;
+
+class RankMembership final : worker::hierarchy::Joining {
+ public:
+  /// Begins to join. `step`: in the middle of a turn, before what mates see; may throw.
+  RankMembership(World& world, Job& job, Host& host, worker::EngineConfig config,
+                 std::vector<Endpoint> aggregators, Random& random, std::function<void()> step,
+                 std::function<void()> turn);
+
+  void receive(const Endpoint& from, Buffer buffer);
+  void on_time();
+  void excuse_pause(Duration pause);
+  Time next_deadline() const;  ///< by the host's clock
+
+  Membership& operator*() { return *membership_; }
+  const Membership& operator*() const { return *membership_; }
+  Membership* operator->() { return membership_.get(); }
+  const Membership* operator->() const { return membership_.get(); }
+  /// Joining until all that it is made of has joined.
+  Membership::State state() const;
+  bool over() const { return state() >= Membership::State::kLeft; }
+  bool is_of_hosts() const { return hierarchy_ != nullptr; }
+  /// In the job of all ranks.
+  const worker::Engine& engine() const { return whole_->engine(); }
+  std::size_t most_buffers() const;
+  bool has_completions() const { return !tells_host() && membership_->has_completions(); }
+  std::vector<worker::Completion> take_completions() {
+    return tells_host() ? std::vector<worker::Completion>() : membership_->take_completions();
+  }
+  /// A loop turns all the time; here it is told that it has something to do.
+  void turn_soon() {
+    if (hierarchy_) host_.wake(host_.now() + kTurn);
+  }
+  /// The process is gone. What mates may still look at stays.
+  void die();
+  void for_each_group(const std::function<void(std::uint32_t group)>& f) const;
+
+ private:
+  std::unique_ptr<worker::host::Sums> join_host(std::uint32_t job) override;
+  std::unique_ptr<Membership> join_rail(const worker::hierarchy::Rail& rail) override;
+
+  bool tells_host() const { return told_op_ && !hierarchy_; }
+  void tell_host();
+  void join_hosts();
+  void note_placement() const;
+
+  World& world_;
+  Job& job_;
+  Host& host_;
+  const worker::EngineConfig config_;
+  const std::vector<Endpoint> aggregators_;
+  Random& random_;
+  const std::function<void()> step_;
+  const std::function<void()> turn_;
+  std::unique_ptr<Membership> membership_;
+  EngineMembership* whole_ = nullptr;  // which it is, or is made of
+  // What each rank says of its host.
+  std::optional<OpNumber> told_op_;
+  std::uint64_t own_host_ = 0;
+  std::vector<std::uint64_t> hosts_;
+  std::optional<worker::hierarchy::Placement> placement_;
+  worker::hierarchy::Membership* hierarchy_ = nullptr;  // which it is then
+  EngineMembership* rail_ = nullptr;
+  std::vector<HostSums*> of_host_;
+};
+
+}  // namespace sluice::sim
