@@ -114,10 +114,7 @@ void Membership::begin(OpNumber number, Time now) {
     return;
   }
   OpRequest request = op.request;
-  if (!sums_by_hosts(request))
-    op.of_whole = whole_->submit(request, op.counts, now);
-  else if (request.device)
-    take_from_device(request);
+  if (sums_by_hosts(request) && request.device) take_from_device(request);
   op.chunks = chunks_of(request, placement_, min_chunk_of_rail_);
   for (Chunk chunk{.of = op.chunks}; chunk.number < op.chunks; ++chunk.number) {
     try {
@@ -217,6 +214,7 @@ bool Membership::begin_spreads(Time now) {
     ChunkOfOp& chunk = chunk_at(spread_chunks_);
     Steps& steps = *chunk.steps;
     chunk.at = ChunkOfOp::At::kSpread;
+    if (Op& op = op_at(chunk.op); !sums_by_hosts(op.request)) submit_to_whole(op, now);
     any = true;
     try {
       steps.end_between();
@@ -230,6 +228,15 @@ bool Membership::begin_spreads(Time now) {
       spread().submit(steps.spread().request, steps.spread().parts, now);
   }
   return any;
+}
+
+/// Once all ranks have shown that they have called it, so that they disagree about nothing there:
+/// `whole` numbers its ops otherwise, and what it says of one would be of another one here. For the
+/// same reason it has no time-out there.
+void Membership::submit_to_whole(Op& op, Time now) {
+  OpRequest request = op.request;
+  request.timeout = {};
+  op.of_whole = whole_->submit(request, op.counts, now);
 }
 
 bool Membership::collect_spread() {
@@ -283,7 +290,6 @@ void Membership::set_timeout(OpNumber number, const OpTimeout& timeout) {
   if (number < first_op_) return;
   Op& op = op_at(number);
   op.request.timeout = timeout;
-  if (op.of_whole) whole_->set_timeout(*op.of_whole, timeout);
   for_each_chunk_of(number, [&](OpNumber of_parts, const ChunkOfOp& chunk) {
     if (chunk.steps) chunk.steps->set_timeout(timeout);
     if (chunk.at == ChunkOfOp::At::kSpread) return spread().set_timeout(of_parts, timeout);
@@ -348,32 +354,32 @@ Rank Membership::of_rail(Rank host) const {
   return host.value < placement_.hosts() ? placement_.rail(rail_number())[host.value] : rank();
 }
 
-/// Those that no part looks after: they wait for what a device copies, or for the ops before them.
+/// Those that no part looks after: they wait for what a device copies, for the ops before them, or
+/// for `whole`.
 void Membership::end_overdue(Time now) {
   if (is_on_one_host()) return;
   for (OpNumber number = first_op_; number < next_op(); ++number) {
     const Op& op = op_at(number);
     if (now < op.request.timeout.due) continue;
-    bool waits = number >= begun_ops_;
+    bool waits = number >= begun_ops_ || op.of_whole;
     for_each_chunk_of(number, [&](OpNumber of_parts, const ChunkOfOp& chunk) {
       waits |= chunk.has_result && of_parts >= spread_chunks_;
     });
     if (!waits) continue;
-    const AbortInfo why{.reason = AbortReason::kOpTimedOut,
-                        .rank_a = rank(),
-                        .value_a = static_cast<std::uint64_t>(op.request.timeout.limit.count()),
-                        .op = number};
+    const RankSet ranks = op.of_whole ? whole_->awaited(*op.of_whole) : RankSet{};
+    AbortInfo why{.reason = AbortReason::kOpTimedOut,
+                  .rank_a = rank(),
+                  .value_a = static_cast<std::uint64_t>(op.request.timeout.limit.count()),
+                  .value_b = ranks.size(),
+                  .op = number};
+    if (!ranks.empty()) why.rank_b = Rank{ranks.lowest()};
     return fail(known_as_.error_of(why), why, now);
   }
 }
 
-/// As its caller numbers it, by the number that one of the parts has for it. An aggregator may say
-/// what it likes.
-OpNumber Membership::op_of(const sluice::Membership& part, OpNumber number) const {
-  if (&part == whole_.get()) {
-    const auto op = std::ranges::find(ops_, number, &Op::of_whole);
-    return op == ops_.end() ? number : first_op_ + static_cast<OpNumber>(op - ops_.begin());
-  }
+/// As its caller numbers it, by the number that the parts have for it. An aggregator may say what
+/// it likes.
+OpNumber Membership::op_of(OpNumber number) const {
   if (number < first_chunk_ || number >= next_chunk()) return number;
   return chunks_[number - first_chunk_].op;
 }
@@ -391,7 +397,7 @@ void Membership::fail_with(const sluice::Membership& part, Time now) {
     ours.rank_a = of_rail(why->rank_a);
     ours.rank_b = of_rail(why->rank_b);
   }
-  if (is_of_op(*why)) ours.op = op_of(part, why->op);
+  if (&part != whole_.get() && is_of_op(*why)) ours.op = op_of(why->op);
   const Error error = ours.op == why->op ? *part.failure() : known_as_.error_of(ours);
   fail(is_rail ? explained(error) : error, ours, now);
 }

@@ -120,6 +120,7 @@ class Membership final : public sluice::Membership {
   bool collect_gather(Time now);
   bool collect_rail();
   bool begin_spreads(Time now);
+  void submit_to_whole(Op& op, Time now);
   bool collect_spread();
   void complete_first();
   double progress(OpNumber number, const ChunkOfOp& chunk) const;
@@ -132,7 +133,7 @@ class Membership final : public sluice::Membership {
   OpNumber next_chunk() const { return first_chunk_ + chunks_.size(); }
 
   Rank of_rail(Rank host) const;
-  OpNumber op_of(const sluice::Membership& part, OpNumber number) const;
+  OpNumber op_of(OpNumber number) const;
   void end_overdue(Time now);
   void look_at_parts(Time now);
   void fail_with(const sluice::Membership& part, Time now);
