@@ -274,6 +274,7 @@ void sparse_sums_refused(const Setting& setting) {
     refused("more than the 600 bytes allowed", [&] { work.keys(); });
   } else {
     work.wait();
+    check(work.size() == sums_of(job.world_size(), 1'000, 1, 1).size(), "others get all sums");
   }
   job.barrier().wait();
 }
