@@ -205,6 +205,7 @@ void App::left() {
 /// The engine is gone, its buffers are back, and nobody wrote into tensors that were handed back.
 void App::end_life() {
   host_.stop();
+  membership_->check_end();
   cover(totals_, "worker", (*membership_)->counters());
   const auto& c = (*membership_)->counters();
   const bool told_hosts = !job_.plan.hosts.empty() && !membership_->is_of_hosts();  // that is an op

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/protocol/packet.hpp"
+#include "tests/sim/bug.hpp"
 #include "tests/sim/job.hpp"
 
 namespace sluice::sim {
@@ -31,6 +32,14 @@ State RankMembership::state() const {
   const State state = membership_->state();
   const bool tells = !hierarchy_ && state == State::kActive && whole_->session().has_hosts;
   return tells ? State::kJoining : state;
+}
+
+/// Ops may end only once nobody reaches their tensors any more.
+void RankMembership::check_end() const {
+  require(whole_->over(), "a job is over before that of all ranks");
+  if (!hierarchy_) return;
+  for (const Membership* const part : hierarchy_->parts())
+    require(part->over(), "a job is over before its parts");
 }
 
 void RankMembership::receive(const Endpoint& from, Buffer buffer) {

@@ -35,6 +35,7 @@ class RankMembership final : worker::hierarchy::Joining {
   /// Joining until all that it is made of has joined.
   Membership::State state() const;
   bool over() const { return state() >= Membership::State::kLeft; }
+  void check_end() const;  ///< of what is over
   bool is_of_hosts() const { return hierarchy_ != nullptr; }
   /// In the job of all ranks.
   const worker::Engine& engine() const { return whole_->engine(); }
