@@ -142,8 +142,9 @@ void App::die_after(std::uint64_t steps, std::function<void()> die) {
   die_ = std::move(die);
 }
 
-/// Before what mates see of us.
+/// Before what mates see of us. Once the job is over for some, nobody dies any more.
 void App::step() {
+  if (job_.over_for_some) die_ = nullptr;
   if (die_ && steps_to_death_-- == 0) throw Died{};
 }
 
