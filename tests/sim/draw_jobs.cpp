@@ -5,7 +5,6 @@
 
 #include "common/protocol/geometry.hpp"
 #include "tests/sim/draw.hpp"
-#include "worker/hierarchy/steps.hpp"
 
 namespace sluice::sim {
 
@@ -279,12 +278,9 @@ void make_dense(OpSpec& op) {
   op.threshold = 0;
 }
 
-void adapt_keyed(const JobPlan& job, OpSpec& op) {
-  if (!is_keyed(op)) return;
-  worker::OpRequest pairs;
-  pairs.keyed.emplace();
-  if (job.host_count() == 1 || worker::hierarchy::sums_by_hosts(pairs)) return make_dense(op);
-  op.rounding_seed = 0;  // it is of another number in the job that sums it
+/// Ranks of a simulated host do not merge pairs.
+void adapt_keyed(OpSpec& op) {
+  if (is_keyed(op)) make_dense(op);
 }
 
 /// 1 to 8 ranks on each.
@@ -323,10 +319,10 @@ void draw_hosts(std::uint64_t seed, Scenario& s) {
       continue;
     }
     const bool was_keyed = is_keyed(job.other_op) || is_keyed(job.programs[0][job.fault_op]);
-    adapt_keyed(job, job.other_op);
+    adapt_keyed(job.other_op);
     if (was_keyed) job.other_op.tag += 1;
     for (Program& program : job.programs)
-      for (OpSpec& op : program) adapt_keyed(job, op);
+      for (OpSpec& op : program) adapt_keyed(op);
   }
 }
 

@@ -125,6 +125,10 @@ OpNumber HostSums::submit(const worker::OpRequest& request, std::vector<Part> pa
   return op;
 }
 
+OpNumber HostSums::submit(worker::host::MoveSequence&, Time) {
+  throw Bug("pairs on a simulated host");
+}
+
 /// Until the op's end.
 void HostSums::map(OpNumber op, std::span<std::byte> memory) {
   if (memory.empty()) return;

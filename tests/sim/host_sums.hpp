@@ -83,6 +83,8 @@ class HostSums final : public worker::host::Sums {
                   Time now) override;
   OpNumber submit(const worker::OpRequest& request, std::vector<worker::host::Part> parts,
                   Time now) override;
+  /// Never: no job of hosts has pairs here.
+  OpNumber submit(worker::host::MoveSequence& moves, Time now) override;
   void set_timeout(OpNumber op, const worker::OpTimeout& timeout) override {
     engine_->set_timeout(op, timeout);
   }
