@@ -480,7 +480,9 @@ void App::check_result(const OpenOp& op, const OpStatistics& statistics) {
   const std::string which = "job " + std::to_string(job_.plan.id) + " rank " +
                             std::to_string(rank_) + " op " + std::to_string(op.index);
   if (job_.plan.host_count() > 1 && membership_->is_of_hosts())
-    ++world_.coverage[sums_by_hosts(op.spec) ? "hosts.ops" : "hosts.ops of all ranks"];
+    ++world_.coverage[!sums_by_hosts(op.spec)   ? "hosts.ops of all ranks"
+                      : chunks_of(op.spec) == 1 ? "hosts.ops"
+                                                : "hosts.ops in chunks"];
   if (is_keyed(op.spec)) {
     const PairSums& wanted = job_.sums(program_, op.index, op.chunk_bits);
     const PairSums sums = in_order(op.sums);
@@ -515,7 +517,7 @@ void App::check_counts(const OpenOp& op, const Outcome& outcome,
   if (plan.host_count() == 1) return;  // of which the simulation of hosts takes care
   if (sums_by_hosts(op.spec)) {
     const HostPlan hosts(plan.hosts);
-    const Range share = hosts.share_of(rank_, blocks);
+    const std::vector<bool> share = hosts.share_of(rank_, blocks, chunks_of(op.spec));
     sent = outcome.of_host[hosts.host_of(rank_)];
     needed.assign(blocks, false);
     for (const unsigned mate : hosts.ranks_of(hosts.host_of(rank_))) {
@@ -524,15 +526,21 @@ void App::check_counts(const OpenOp& op, const Outcome& outcome,
       for (std::size_t b = 0; b < blocks; ++b) needed[b] = needed[b] || of_mate[b];
     }
     for (std::vector<bool>* const each : {&sent, &received, &needed})
-      for (std::size_t b = 0; b < blocks; ++b)
-        (*each)[b] = (*each)[b] && b >= share.begin && b < share.end;
-    blocks = share.end - share.begin;
+      for (std::size_t b = 0; b < blocks; ++b) (*each)[b] = (*each)[b] && share[b];
+    blocks = count_true(share);
   }
   for (std::size_t b = 0; b < needed.size(); ++b) needed[b] = needed[b] && received[b];
   require(statistics.blocks == blocks, which + ": wrong block count");
   require(statistics.blocks_sent == count_true(sent), which + ": wrong blocks sent");
   require(statistics.blocks_received >= count_true(needed), which + ": too few blocks received");
   require(statistics.blocks_received <= count_true(received), which + ": too many blocks received");
+}
+
+/// Of one that is summed by hosts.
+std::size_t App::chunks_of(const OpSpec& op) const {
+  const std::size_t of_rail =
+      op.element_count / HostPlan(job_.plan.hosts).rails() * element_bytes(op.type);
+  return std::clamp<std::size_t>(of_rail / job_.plan.min_chunk_of_rail, 1, 8);
 }
 
 bool App::sums_by_hosts(const OpSpec& op) const {

@@ -323,6 +323,10 @@ void draw_hosts(std::uint64_t seed, Scenario& s) {
     if (was_keyed) job.other_op.tag += 1;
     for (Program& program : job.programs)
       for (OpSpec& op : program) adapt_keyed(op);
+    if (r.chance(0.5)) continue;
+    job.min_chunk_of_rail = r.pick<std::uint64_t>({16, 256, 4096});
+    for (Program& program : job.programs)  // the rails number their ops otherwise
+      for (OpSpec& op : program) op.rounding_seed = 0;
   }
 }
 

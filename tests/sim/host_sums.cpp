@@ -149,7 +149,7 @@ std::optional<worker::host::Place> HostSums::place_of(std::span<const std::byte>
 void HostSums::collect() {
   for (worker::Completion& completion : engine_->take_completions()) {
     const auto [begin, end] = mapped_.equal_range(completion.op);
-    for (auto each = begin; each != end; ++each) group_->unmap(config_.self, each->second.data());
+    for (auto each = begin; each != end; ++each) group_->unmap(config_.self, each->second);
     mapped_.erase(begin, end);
     completions_.push_back(std::move(completion));
   }

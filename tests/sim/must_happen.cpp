@@ -83,6 +83,7 @@ constexpr const char* kMustHappen[] = {
     "ops.int4",
     "ops.rounded stochastically",
     "hosts.ops",
+    "hosts.ops in chunks",
     "hosts.ops of all ranks",
     "hosts.jobs on one",
     "hosts.ranks that carry nothing",

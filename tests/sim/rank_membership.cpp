@@ -120,7 +120,8 @@ void RankMembership::join_hosts() {
   worker::hierarchy::Parts parts =
       worker::hierarchy::join_parts(config_.known_as(), *placement_, *whole_, *this);
   auto hierarchy = std::make_unique<worker::hierarchy::Membership>(
-      config_.known_as(), *placement_, std::move(membership_), std::move(parts));
+      config_.known_as(), *placement_, std::move(membership_), std::move(parts),
+      job_.plan.min_chunk_of_rail);
   hierarchy_ = hierarchy.get();
   membership_ = std::move(hierarchy);
   note_placement();

@@ -11,6 +11,7 @@
 #include "common/base/time.hpp"
 #include "common/protocol/secret.hpp"
 #include "tests/sim/tensors.hpp"
+#include "worker/hierarchy/steps.hpp"
 #include "worker/nonzero_map.hpp"
 
 namespace sluice::sim {
@@ -123,6 +124,7 @@ struct JobPlan {
   bool is_local = false;     ///< all ranks are on the aggregators' machine
   /// By rank, what it says of its host, if several are on one: 0: it has none in common.
   std::vector<std::uint64_t> hosts = {};
+  std::uint64_t min_chunk_of_rail = worker::hierarchy::kMinChunkOfRail;
   std::vector<Program> programs;  ///< one generation of the job after the other
   Fault fault = Fault::kNone;
   unsigned victim = 0;

@@ -540,16 +540,23 @@ HostPlan::HostPlan(const std::vector<std::uint64_t>& hosts) : host_of_(hosts.siz
   }
 }
 
-Range HostPlan::share_of(unsigned rank, std::size_t blocks) const {
+std::size_t HostPlan::rails() const {
   std::size_t rails = ranks_of_[0].size();
   for (const auto& ranks : ranks_of_) rails = std::min(rails, ranks.size());
+  return rails;
+}
+
+std::vector<bool> HostPlan::share_of(unsigned rank, std::size_t blocks, std::size_t chunks) const {
   const auto& mates = ranks_of_[host_of_[rank]];
   const auto number = static_cast<std::size_t>(std::ranges::find(mates, rank) - mates.begin());
-  if (number >= rails) return {};
-  Range share;
-  for (std::size_t rail = 0; rail <= number; ++rail) {
-    share.begin = share.end;
-    share.end += blocks / rails + (rail < blocks % rails ? 1 : 0);
+  const auto in_parts = [](std::size_t all, std::size_t parts, std::size_t part) {
+    return all / parts + (part < all % parts ? 1 : 0);
+  };
+  std::vector<bool> share;
+  for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
+    const std::size_t of_chunk = in_parts(blocks, chunks, chunk);
+    for (std::size_t rail = 0; rail < rails(); ++rail)
+      share.insert(share.end(), in_parts(of_chunk, rails(), rail), rail == number);
   }
   return share;
 }

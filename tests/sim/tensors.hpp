@@ -104,8 +104,9 @@ class HostPlan {
   unsigned ranks() const { return static_cast<unsigned>(host_of_.size()); }
   std::size_t host_of(unsigned rank) const { return host_of_[rank]; }
   const std::vector<unsigned>& ranks_of(std::size_t host) const { return ranks_of_[host]; }
-  /// The blocks that the rank carries of so many.
-  Range share_of(unsigned rank, std::size_t blocks) const;
+  std::size_t rails() const;
+  /// Whether the rank carries each of so many blocks of a tensor in so many chunks.
+  std::vector<bool> share_of(unsigned rank, std::size_t blocks, std::size_t chunks) const;
 
  private:
   std::vector<std::vector<unsigned>> ranks_of_;  // hosts in the order of their lowest ranks

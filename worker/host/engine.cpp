@@ -239,9 +239,11 @@ void Engine::sum_inline(Op& op, const std::vector<Call>& calls) {
   op.shares.copy_out(config_.self, op.shares.whole(), sums.data(), op.request.output, blocks);
 }
 
-/// Finds all ranks' tensors.
+/// Finds all ranks' tensors. If nobody wants anything, a rank may have ended the op already, and
+/// its tensor may be gone.
 void Engine::place(Op& op, const std::vector<Call>& calls, Time now) {
   op.pieces = op.shares.pieces();
+  if (op.pieces == 0) return;
   op.of_rank.resize(mates());
   op.remote.resize(mates());
   op.tells_blocks.resize(mates());
@@ -256,7 +258,7 @@ void Engine::place(Op& op, const std::vector<Call>& calls, Time now) {
                   now);
     }
   }
-  if (uses_slots(op) || op.pieces == 0) return;
+  if (uses_slots(op)) return;
   op.taken = op.end_piece();
   if (op.tells_blocks[config_.self]) return;
   op.given = op.end_piece();

@@ -142,7 +142,9 @@ class Engine {
   void sum_inline(Op& op, const std::vector<Call>& calls);
   void place(Op& op, const std::vector<Call>& calls, Time now);
   bool place(Op& op, LocalRank rank, const Call& call);
-  bool uses_slots(const Op& op) const { return op.of_rank[config_.self].is_piece; }
+  bool uses_slots(const Op& op) const {
+    return op.pieces != 0 && op.of_rank[config_.self].is_piece;
+  }
   bool may_give(const Op& op) const;
   bool give(Op& op);
   bool take(Op& op);

@@ -173,8 +173,12 @@ std::uint64_t SharedMemory::share(LocalRank rank, std::span<std::byte> memory) {
   return next_region_++;
 }
 
-void SharedMemory::unmap(LocalRank rank, const std::byte* memory) {
-  std::erase_if(mates_[rank].mapped, [memory](const auto& each) { return each.data() == memory; });
+void SharedMemory::unmap(LocalRank rank, std::span<std::byte> memory) {
+  std::vector<std::span<std::byte>>& mapped = mates_[rank].mapped;
+  const auto found = std::ranges::find_if(mapped, [memory](const auto& each) {
+    return each.data() == memory.data() && each.size() == memory.size();
+  });
+  if (found != mapped.end()) mapped.erase(found);
 }
 
 }  // namespace sluice::sim

@@ -43,9 +43,9 @@ class SharedMemory {
   std::uint64_t share(LocalRank rank, std::span<std::byte> memory);
   void share_no_more(LocalRank rank, std::uint64_t region) { mates_[rank].regions.erase(region); }
 
-  /// Memory of the rank's process, until it is unmapped.
+  /// Memory of the rank's process, until it is unmapped as often as it was mapped.
   void map(LocalRank rank, std::span<std::byte> memory) { mates_[rank].mapped.push_back(memory); }
-  void unmap(LocalRank rank, const std::byte* memory);
+  void unmap(LocalRank rank, std::span<std::byte> memory);
   /// Mates do not reach its process any more.
   void unmap_all(LocalRank rank) { mates_[rank].is_unmapped = true; }
 
