@@ -64,7 +64,9 @@ struct OpRequest {
   std::span<const std::uint64_t> nonzero_blocks = {};  ///< bit per block; empty: search
   std::uint64_t tag = 0;
   Encoding encoding = Encoding::kNone;  ///< of a reduction of fp32
-  std::uint64_t rounding_seed = 0;      ///< of a scaled encoding; 0: to nearest
+  /// Of the hosts' sums, where this is an op among the ranks of a host, which is not encoded.
+  Encoding encoding_between_hosts = Encoding::kNone;
+  std::uint64_t rounding_seed = 0;  ///< of a scaled encoding; 0: to nearest
   OpTimeout timeout = {};
   /// `input` and `output` are what passes between a device and us.
   std::optional<DeviceRequest> device = {};

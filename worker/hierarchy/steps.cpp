@@ -14,10 +14,6 @@ using wire::Collective;
 
 /// Of an average, so that a host that asks for a sum disagrees.
 constexpr std::uint16_t kOfAverages = 1;
-/// So that a mate that asks for another encoding disagrees, though nothing is encoded among mates.
-std::uint16_t layout_of(Encoding encoding) {
-  return static_cast<std::uint16_t>(static_cast<unsigned>(encoding) << 1);
-}
 
 std::uint64_t length(const ElementRange& range) {
   return range.end - range.begin;
@@ -162,7 +158,7 @@ Steps::Steps(const OpRequest& request, std::span<const std::uint64_t> counts,
   gather_.request = spread_.request = request;
   for (OfHost* const step : {&gather_, &spread_}) {
     step->request.encoding = Encoding::kNone;
-    step->request.layout ^= layout_of(request.encoding);
+    step->request.encoding_between_hosts = request.encoding;
     step->request.device.reset();
   }
   gather_.parts = ours.of_rank;

@@ -44,7 +44,9 @@ Call call_of(const OpRequest& request) {
   call.collective = static_cast<std::uint8_t>(request.collective);
   call.type = static_cast<std::uint8_t>(request.type);
   call.reduction = static_cast<std::uint8_t>(request.reduction);
-  call.wire_type = request.wire_type().code();
+  const bool is_encoded_later = request.encoding_between_hosts != Encoding::kNone;
+  call.wire_type =
+      (is_encoded_later ? WireType(request.encoding_between_hosts) : request.wire_type()).code();
   return call;
 }
 
