@@ -12,12 +12,13 @@ class RetransmissionTimeout {
  public:
   struct Limits {
     Duration min = defaults::kRetransmitTimeoutMin;
-    Duration max = std::chrono::seconds(2);
+    Duration max = std::chrono::seconds(2);             // at least the floor
     Duration initial = std::chrono::milliseconds(200);  // until the first sample
   };
 
   explicit RetransmissionTimeout(Limits limits) : limits_(limits) {
-    value_ = std::clamp(limits.initial, limits.min, limits.max);
+    limits_.max = std::max(limits_.max, limits_.min);
+    value_ = std::clamp(limits_.initial, limits_.min, limits_.max);
   }
 
   /// A round-trip time measured on a packet that was sent once (Karn's rule).

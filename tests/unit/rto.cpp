@@ -52,6 +52,15 @@ TEST_CASE("the value stays within the limits") {
   CHECK(rto.value() == 2s);
 }
 
+TEST_CASE("a floor above the cap is the time-out") {
+  RetransmissionTimeout rto(bounds(10s, 2s, 200ms));
+  CHECK(rto.value() == 10s);
+  rto.sample(1ms);
+  CHECK(rto.value() == 10s);
+  CHECK(rto.backed_off(0) == 10s);
+  CHECK(rto.backed_off(3) == 10s);
+}
+
 TEST_CASE("a negative sample is ignored, a zero one is not") {
   RetransmissionTimeout rto(bounds(20ms, 2s, 200ms));
   rto.sample(-1ns);
