@@ -13,7 +13,7 @@ namespace {
 using wire::AbortReason;
 
 /// A rank that ends its rail tells no more than that. Why it did comes by `whole` meanwhile.
-constexpr Duration kCauseTime = std::chrono::seconds(1);
+constexpr Duration kCauseTime = std::chrono::seconds(5);
 
 std::vector<sluice::Membership*> all_of(const Parts& parts) {
   std::vector<sluice::Membership*> all{parts.gather.get(), parts.spread.get(), parts.rail.get()};
