@@ -68,6 +68,9 @@ struct OpRequest {
   Encoding encoding_between_hosts = Encoding::kNone;
   std::uint64_t rounding_seed = 0;  ///< of a scaled encoding; 0: to nearest
   OpTimeout timeout = {};
+  /// By which errors name it, where this is an op among the ranks of a host that is a part of
+  /// another; none: by its own number.
+  std::optional<OpNumber> number_in_errors = {};
   /// `input` and `output` are what passes between a device and us.
   std::optional<DeviceRequest> device = {};
   /// Of a sparse_all_reduce, which has no tensor: type, reduction, tag, encoding and rounding_seed

@@ -94,15 +94,7 @@ Time HostSums::next_deadline() const {
 
 OpNumber HostSums::submit(const worker::OpRequest& request, std::span<const std::uint64_t> counts,
                           Time now) {
-  std::vector<Part> parts;
-  for (std::uint16_t rank = 0; rank < session_.ranks; ++rank) {
-    worker::OpRequest of_rank;
-    of_rank.collective = request.collective;
-    of_rank.root = request.root;
-    worker::lay_out(of_rank, {rank, session_.ranks}, counts);
-    parts.push_back({of_rank.held, std::move(of_rank.wanted)});
-  }
-  return submit(request, std::move(parts), now);
+  return submit(request, worker::host::parts_of(request, counts, session_.ranks), now);
 }
 
 OpNumber HostSums::submit(const worker::OpRequest& request, std::vector<Part> parts, Time now) {

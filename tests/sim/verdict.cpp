@@ -16,6 +16,8 @@ using std::chrono::milliseconds;
 constexpr Duration kMargin = milliseconds(150);
 /// From an aggregator's verdict to the last rank: repeated by each KEEPALIVE until it arrives.
 constexpr Duration kNews = milliseconds(1000);
+/// For so long a rank that hears of a rail's end awaits why.
+constexpr Duration kCauseOfRail = milliseconds(5000);
 /// From a disconnect to the last rank, where hardly a packet is lost.
 constexpr Duration kDisconnectDelay = milliseconds(300);
 /// What does not happen in a million seeds: that of some KEEPALIVEs none comes, say.
@@ -128,10 +130,10 @@ void Job::judge(const App& app, const Error& error, Time waits_since) {
           who(*this, app.rank()) + ": the error comes too late" + what);
 }
 
-/// Of a job of hosts: its rails form after it, and what ends a rail is known by the whole job, or
-/// is not for a while; and who is stopped is waited for before memory is given up.
+/// Of a job of hosts: its rails form after it; why a rail has ended comes by the whole job, perhaps
+/// late; and memory is given up once a stopped rank goes on, or later.
 Duration Job::passed_on() const {
-  return plan.hosts.empty() ? Duration{} : 2 * kFormation + kNews + kMargin;
+  return plan.hosts.empty() ? Duration{} : 2 * kFormation + kCauseOfRail + kMargin;
 }
 
 const RankFacts& Job::named(const Error& error) const {

@@ -26,8 +26,8 @@ from processes import (  # noqa: E402, F401
     AT_ONCE, LOST_BUFFERS, TIME_LIMIT, READY, Process, Stage, free_tcp_port, wait_until)
 
 SKIPPED = 77
-# Of an aggregator, unless a flag says otherwise: other work may keep a rank silent for seconds. Less
-# than a rank waits for an earlier generation of its job to end.
+# Of an aggregator, unless a flag says otherwise: other work may keep a rank silent for seconds. A
+# rank waits longer for an earlier generation of its job to end.
 PATIENT = {"SLUICE_AGGREGATOR_LIVENESS_TIMEOUT_MS": 20_000}
 NO_TORCHRUN = "this PyTorch's torchrun starts nothing: built without libuv"
 NEEDS_ROOT = "needs root: network namespaces, raw sockets, other users"

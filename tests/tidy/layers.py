@@ -15,7 +15,7 @@ ENGINE = {
               r"|shard_membership|stream)\.",
     "host level": r"worker/host/(board|engine|remote_pieces|shares)\.",
 }
-# State machines, too, but for what they ask of the process's memory.
+# State machines, too, except that they ask for memory of the process.
 HIERARCHY = r"worker/(membership|hierarchy/(membership|parts|placement|steps)|host/sums)\.hpp"
 BASE = [r"common/base/", r"sluice/(types|error)\.hpp"]
 PROTOCOL = BASE + [r"common/protocol/"]

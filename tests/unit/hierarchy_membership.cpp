@@ -323,11 +323,11 @@ class Cluster {
         // The aggregators notice in all their jobs; of a rail nobody else would say who.
         if (member.rank == Rank{rank}) job.die(member, true);
   }
-  /// A part of its finds that an op failed, which has this number there.
-  void fail_spread(std::uint16_t rank, OpNumber op) {
-    PlayedJob& job = *spreads_[placement_.host_of(Rank{rank})];
-    job.members[placement_.local_rank_of(Rank{rank})].told = {
-        .reason = wire::AbortReason::kOpTimedOut, .rank_a = Rank{rank}, .value_a = 7, .op = op};
+  /// Its rail finds that an op failed, which has this number there.
+  void fail_rail(std::uint16_t rank, OpNumber op) {
+    const std::uint16_t host = placement_.host_of(Rank{rank});
+    rails_[placement_.local_rank_of(Rank{rank})]->members[host].told = {
+        .reason = wire::AbortReason::kOpTimedOut, .rank_a = Rank{host}, .value_a = 7, .op = op};
   }
   void leave(std::uint16_t rank) { ranks_[rank].membership->leave(now_, Departure::kByChoice); }
   bool is_over() const {
@@ -456,7 +456,7 @@ TEST_CASE("an error names an op by its caller's number, whatever chunks came bef
   Hierarchy& membership = *cluster.rank(0).membership;
   while (membership.state() != Membership::State::kActive) cluster.turn(0);
   for (int op = 0; op < 6; ++op) cluster.call(0);  // of 1, 1, 4, 1, 1 and 8 chunks
-  cluster.fail_spread(0, 10);
+  cluster.fail_rail(0, 10);
   while (!membership.failure()) cluster.turn(0);
   CHECK(membership.abort_info()->op == 5);
   CHECK_THAT(membership.failure()->what(), Catch::Contains("op 5"));
@@ -474,6 +474,18 @@ TEST_CASE("ops are told that have begun, if that is asked for") {
     cluster.call(0);
     CHECK(membership.take_begun() == std::vector<OpNumber>{1});
   }
+}
+
+TEST_CASE(
+    "of an op that this rank has not called it awaits the number, and names its next one at last") {
+  Random random(38);
+  Cluster cluster(random, 2, {1, 2});
+  Hierarchy& membership = *cluster.rank(0).membership;
+  while (membership.state() != Membership::State::kActive) cluster.turn(0);
+  for (int op = 0; op < 3; ++op) cluster.call(0);  // of 1, 1 and 4 chunks
+  cluster.fail_rail(0, 6);
+  while (!membership.failure()) cluster.turn(0);
+  CHECK(membership.abort_info()->op == 3);
 }
 
 TEST_CASE("an op that is called while its rank leaves fails at once") {

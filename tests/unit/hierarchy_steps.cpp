@@ -7,6 +7,7 @@
 #include <memory>
 #include <numeric>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -221,6 +222,19 @@ TEST_CASE("a long tensor has chunks, of which each rail has enough, and not too 
   request.type = ElementType::kInt32;
   request.reduction = Reduction::kAverage;  // which is not summed by hosts
   CHECK(chunks(1 << 20) == 1);
+}
+
+TEST_CASE("hosts that cut a tensor into other chunks disagree") {
+  const Placement placement{std::vector<std::uint64_t>{7, 7, 9, 9}};
+  RankMemory memory = call(Collective::kAllReduce, 0, 0, 4, {1000}, false);
+  std::set<std::uint16_t> layouts;
+  for (std::uint32_t of = 1; of <= kMaxChunks; ++of)
+    for (std::uint32_t number = 0; number < of; ++number)
+      layouts.insert(Steps(memory.request, Counts{1000}, placement, Rank{0}, session_of(4),
+                           {.number = number, .of = of})
+                         .between()
+                         ->layout);
+  CHECK(layouts.size() == kMaxChunks * (kMaxChunks + 1) / 2);
 }
 
 TEST_CASE("an average of floats is divided on the host, and only what travels is encoded") {

@@ -8,11 +8,11 @@
 namespace sluice::worker::hierarchy {
 namespace {
 
-/// As processes do.
-class Joined final : public Joining {
+/// Over memory that processes of a host share, and by the aggregators of `whole`.
+class RealJoining final : public Joining {
  public:
-  Joined(const Surroundings& surroundings, const KnownAs& known_as, const Placement& placement,
-         const AggregatorMembership& whole, Time now)
+  RealJoining(const Surroundings& surroundings, const KnownAs& known_as, const Placement& placement,
+              const AggregatorMembership& whole, Time now)
       : surroundings_(surroundings),
         known_as_(known_as),
         placement_(placement),
@@ -56,7 +56,7 @@ class Joined final : public Joining {
 std::unique_ptr<Membership> join(const Surroundings& surroundings, const KnownAs& known_as,
                                  const Placement& placement,
                                  std::unique_ptr<AggregatorMembership> whole, Time now) {
-  Joined joining(surroundings, known_as, placement, *whole, now);
+  RealJoining joining(surroundings, known_as, placement, *whole, now);
   Parts parts = join_parts(known_as, placement, *whole, joining);
   return std::make_unique<Membership>(known_as, placement, std::move(whole), std::move(parts));
 }

@@ -12,8 +12,9 @@ namespace {
 
 using wire::AbortReason;
 
-/// A rank that ends its rail tells no more than that. Why it did comes by `whole` meanwhile.
-constexpr Duration kCauseTime = std::chrono::seconds(5);
+/// A rank that ends its rail tells no more than that. Why it did comes by `whole`, which itself
+/// fails if nothing comes for so long.
+constexpr Duration kCauseTime = defaults::kAggregatorTimeout;
 
 std::vector<sluice::Membership*> all_of(const Parts& parts) {
   std::vector<sluice::Membership*> all{parts.gather.get(), parts.spread.get(), parts.rail.get()};
@@ -114,6 +115,7 @@ void Membership::begin(OpNumber number, Time now) {
     return;
   }
   OpRequest request = op.request;
+  request.number_in_errors = number;
   if (sums_by_hosts(request) && request.device) take_from_device(request);
   op.chunks = chunks_of(request, placement_, min_chunk_of_rail_);
   for (Chunk chunk{.of = op.chunks}; chunk.number < op.chunks; ++chunk.number) {
@@ -324,7 +326,8 @@ double Membership::progress(OpNumber number) const {
   if (number < first_op_) return 1;
   if (number >= begun_ops_) return 0;
   const Op& op = op_at(number);
-  if (op.of_whole) return whole_->progress(*op.of_whole);
+  if (!is_on_one_host() && !sums_by_hosts(op.request))
+    return op.of_whole ? whole_->progress(*op.of_whole) : 0;
   double done = op.chunks_done;
   for_each_chunk_of(number, [&](OpNumber of_parts, const ChunkOfOp& chunk) {
     done += progress(of_parts, chunk);
@@ -377,18 +380,15 @@ void Membership::end_overdue(Time now) {
   }
 }
 
-/// As its caller numbers it, by the number that the parts have for it. An aggregator may say what
-/// it likes.
-OpNumber Membership::op_of(OpNumber number) const {
-  if (number < first_chunk_ || number >= next_chunk()) return number;
-  return chunks_[number - first_chunk_].op;
-}
-
+/// `whole` and the ranks of this host tell of an op by its caller's number, a rail of one of its
+/// chunks. (An aggregator may say what it likes.)
 void Membership::fail_with(const sluice::Membership& part, Time now) {
   const std::optional<AbortInfo>& why = part.abort_info();
   if (!why) return fail(*part.failure(), why, now);
   const bool is_rail = carries() && &part == &rail();
-  if (is_rail && why->reason == AbortReason::kRankAborted) {
+  const bool is_of_chunk = is_rail && is_of_op(*why);
+  const bool is_unknown = is_of_chunk && !has_chunk(why->op);
+  if (is_rail && (why->reason == AbortReason::kRankAborted || is_unknown)) {
     cause_due_ = std::min(cause_due_, after(now, kCauseTime));
     if (now < cause_due_) return;
   }
@@ -397,7 +397,7 @@ void Membership::fail_with(const sluice::Membership& part, Time now) {
     ours.rank_a = of_rail(why->rank_a);
     ours.rank_b = of_rail(why->rank_b);
   }
-  if (&part != whole_.get() && is_of_op(*why)) ours.op = op_of(why->op);
+  if (is_of_chunk) ours.op = is_unknown ? next_op() : chunk_at(why->op).op;
   const Error error = ours.op == why->op ? *part.failure() : known_as_.error_of(ours);
   fail(is_rail ? explained(error) : error, ours, now);
 }
@@ -409,13 +409,9 @@ void Membership::fail(const Error& error, const std::optional<AbortInfo>& why, T
   failure_ = error;
   abort_info_ = why;
   whole_->abort(error, why, now);
-  std::optional<AbortInfo> of_host = why;
-  if (why && is_of_op(*why))
-    for_each_chunk_of(why->op,
-                      [&](OpNumber of_parts, const ChunkOfOp&) { of_host->op = of_parts; });
   for (sluice::Membership* const part : parts()) {
     const AbortInfo neutral{.reason = AbortReason::kRankAborted, .rank_a = part->rank()};
-    part->abort(error, part == parts_.rail.get() ? neutral : of_host, now);
+    part->abort(error, part == parts_.rail.get() ? neutral : why, now);
   }
 }
 

@@ -133,7 +133,7 @@ class Membership final : public sluice::Membership {
   OpNumber next_chunk() const { return first_chunk_ + chunks_.size(); }
 
   Rank of_rail(Rank host) const;
-  OpNumber op_of(OpNumber number) const;
+  bool has_chunk(OpNumber number) const { return number >= first_chunk_ && number < next_chunk(); }
   void end_overdue(Time now);
   void look_at_parts(Time now);
   void fail_with(const sluice::Membership& part, Time now);

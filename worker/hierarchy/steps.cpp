@@ -14,6 +14,11 @@ using wire::Collective;
 
 /// Of an average, so that a host that asks for a sum disagrees.
 constexpr std::uint16_t kOfAverages = 1;
+/// So that a host that cuts a tensor otherwise disagrees.
+std::uint16_t layout_of(const Chunk& chunk) {
+  static_assert(kMaxChunks <= 8);
+  return static_cast<std::uint16_t>(chunk.number << 4 | (chunk.of - 1) << 1);
+}
 
 std::uint64_t length(const ElementRange& range) {
   return range.end - range.begin;
@@ -193,6 +198,7 @@ Steps::Steps(const OpRequest& request, std::span<const std::uint64_t> counts,
 
   if (rail < rails) {
     between_ = between_hosts(request);
+    between_->layout ^= layout_of(chunk);
     between_->held = held;
     between_->wanted = wanted;
     between_->nonzero_blocks = {};

@@ -75,8 +75,9 @@ class Steps {
   /// In place of gather() and spread(), null: it is no sum of pairs.
   host::KeyedMerge* merge() { return pairs_ ? &pairs_->merge : nullptr; }
   host::KeyedSpread* spread_pairs() { return pairs_ ? &pairs_->spread : nullptr; }
-  /// The first step has been done, and the second one. Throws kUnavailable if there is no memory.
+  /// The first step has been done.
   void end_gather();
+  /// The second one has. Throws kUnavailable if there is no memory for its pairs.
   void end_between();
   /// Of our share.
   std::uint64_t blocks() const { return blocks_; }

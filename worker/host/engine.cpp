@@ -217,7 +217,7 @@ std::optional<AbortInfo> Engine::disagreement(const std::vector<Call>& calls) co
                          .rank_b = config_.ranks[0],
                          .value_a = found[i].value,
                          .value_b = expected[i].value,
-                         .op = ops_.front().number};
+                         .op = named(ops_.front())};
   }
   return std::nullopt;
 }
@@ -540,7 +540,7 @@ void Engine::end_overdue(Time now) {
                   .rank_a = config_.ranks[config_.self],
                   .value_a = static_cast<std::uint64_t>(op.request.timeout.limit.count()),
                   .value_b = ranks.size(),
-                  .op = op.number};
+                  .op = named(op)};
     if (!ranks.empty()) why.rank_b = Rank{ranks.lowest()};
     return fail(why, now);
   }

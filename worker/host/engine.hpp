@@ -142,6 +142,8 @@ class Engine {
   void sum_inline(Op& op, const std::vector<Call>& calls);
   void place(Op& op, const std::vector<Call>& calls, Time now);
   bool place(Op& op, LocalRank rank, const Call& call);
+  /// As errors speak of it.
+  static OpNumber named(const Op& op) { return op.request.number_in_errors.value_or(op.number); }
   bool uses_slots(const Op& op) const {
     return op.pieces != 0 && op.of_rank[config_.self].is_piece;
   }

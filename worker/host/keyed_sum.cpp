@@ -176,6 +176,7 @@ MoveSequence::Move KeyedHalf::move_of(Collective collective, ElementType type, c
   move.request.output = static_cast<std::byte*>(output);
   move.request.tag = request_.tag;
   move.request.timeout = request_.timeout;
+  move.request.number_in_errors = request_.number_in_errors;
   move.counts = std::move(counts);
   lay_out(move.request, {ranks_.self, static_cast<std::uint16_t>(ranks())}, move.counts);
   return move;
@@ -230,7 +231,7 @@ std::optional<AbortInfo> KeyedMerge::disagreement() const {
                          .rank_b = ranks_.all[0],
                          .value_a = of_all_[rank * length + i],
                          .value_b = of_all_[i],
-                         .op = number_};
+                         .op = request_.number_in_errors.value_or(number_)};
   return std::nullopt;
 }
 

@@ -78,7 +78,7 @@ struct KeyedRange {
 class KeyedHalf : public MoveSequence {
  public:
   void set_timeout(const OpTimeout& timeout) override { request_.timeout = timeout; }
-  const OpTimeout& timeout() const override { return request_.timeout; }
+  const OpRequest& request() const override { return request_; }
   std::optional<Error> finish() override { return std::nullopt; }
   OpStatistics statistics() const override { return {}; }
 
@@ -187,7 +187,7 @@ class KeyedSum final : public MoveSequence {
   bool is_first() const override { return merge_.is_first(); }
   bool is_done() const override { return spread_.is_done(); }
   void set_timeout(const OpTimeout& timeout) override;
-  const OpTimeout& timeout() const override { return merge_.timeout(); }
+  const OpRequest& request() const override { return merge_.request(); }
   std::optional<Error> finish() override { return spread_.finish(); }
   OpStatistics statistics() const override { return spread_.statistics(); }
 

@@ -179,23 +179,6 @@ Membership::State Membership::state() const {
 }
 
 // ------------------------------------------------------------------------------------------- ops
-/// None where all ranks hold and want the whole tensor.
-std::vector<Part> Membership::parts_of(const OpRequest& request,
-                                       std::span<const std::uint64_t> counts) const {
-  using wire::Collective;
-  if (request.collective == Collective::kAllReduce || request.collective == Collective::kBarrier)
-    return {};
-  std::vector<Part> parts;
-  for (std::uint16_t rank = 0; rank < session_.ranks; ++rank) {
-    OpRequest of_rank;
-    of_rank.collective = request.collective;
-    of_rank.root = request.root;
-    lay_out(of_rank, {rank, session_.ranks}, counts);
-    parts.push_back({of_rank.held, std::move(of_rank.wanted)});
-  }
-  return parts;
-}
-
 OpNumber Membership::submit(const OpRequest& request, std::span<const std::uint64_t> counts,
                             Time now) {
   return submit({.request = request, .counts = {counts.begin(), counts.end()}, .parts = {}}, now);
@@ -207,7 +190,8 @@ OpNumber Membership::submit(const OpRequest& request, std::vector<Part> parts, T
 
 OpNumber Membership::submit(MoveSequence& moves, Time now) {
   OpRequest request;  // which nobody sums
-  request.timeout = moves.timeout();
+  request.timeout = moves.request().timeout;
+  request.number_in_errors = moves.request().number_in_errors;
   return submit({.request = request, .counts = {}, .parts = {}, .moves = &moves}, now);
 }
 
@@ -259,8 +243,9 @@ void Membership::begin_waiting(Time now) {
       OpRequest request = next.request;
       request.keyed.reset();  // it is refused
       if (request.device) take_from_device(request);
-      const OpNumber op = engine_->submit(
-          request, next.parts ? *std::move(next.parts) : parts_of(request, next.counts));
+      const OpNumber op =
+          engine_->submit(request, next.parts ? *std::move(next.parts)
+                                              : parts_of(request, next.counts, session_.ranks));
       if (next.request.device && !is_over) on_device_.emplace(op, next.request);
     }
   }
@@ -271,7 +256,7 @@ void Membership::submit_move(Time now) {
     const bool is_first = moves_->is_first();
     if (is_first) moves_number_ = next_op_ - waiting_.size() - 1;
     MoveSequence::Move move = moves_->next(moves_number_);
-    std::vector<Part> parts = parts_of(move.request, move.counts);
+    std::vector<Part> parts = parts_of(move.request, move.counts, session_.ranks);
     // Who calls another op meanwhile is told so.
     if (is_first) move.request.collective = wire::Collective::kSparseAllReduce;
     engine_->submit(move.request, std::move(parts), !is_first);
@@ -287,11 +272,11 @@ bool Membership::awaits_arrivals() const {
 /// The engine looks after those that it has begun.
 void Membership::end_overdue(Time now) {
   if (waiting_.empty() || now < waiting_.front().request.timeout.due) return;
-  const OpTimeout& timeout = waiting_.front().request.timeout;
+  const OpRequest& first = waiting_.front().request;
   const AbortInfo why{.reason = wire::AbortReason::kOpTimedOut,
                       .rank_a = rank(),
-                      .value_a = static_cast<std::uint64_t>(timeout.limit.count()),
-                      .op = next_op_ - waiting_.size()};
+                      .value_a = static_cast<std::uint64_t>(first.timeout.limit.count()),
+                      .op = first.number_in_errors.value_or(next_op_ - waiting_.size())};
   engine_->abort(known_as_.error_of(why), why, now);
 }
 

@@ -92,7 +92,7 @@ class Membership final : public Sums {
     OpRequest request;
     std::vector<std::uint64_t> counts;
     std::optional<std::vector<Part>> parts;  ///< none: by the counts
-    MoveSequence* moves = nullptr;           ///< in place of a request; but for its time-out
+    MoveSequence* moves = nullptr;           ///< then of the request its time-out alone counts
   };
 
   static Ranks ranks_of(const JobOptions& options);
@@ -112,7 +112,6 @@ class Membership final : public Sums {
   void collect(Time now);
   void end_move(const Completion& completion, Time now);
   void end_moves(const std::optional<Error>& error);
-  std::vector<Part> parts_of(const OpRequest& request, std::span<const std::uint64_t> counts) const;
   GroupConfig group_config() const;
 
   const Surroundings surroundings_;

@@ -34,7 +34,7 @@ class MoveSequence {
   virtual bool is_done() const = 0;
   /// Of the moves to come.
   virtual void set_timeout(const OpTimeout& timeout) = 0;
-  virtual const OpTimeout& timeout() const = 0;
+  virtual const OpRequest& request() const = 0;  ///< that it serves, with its time-out now
 
   /// Once done. An error: that the op ends with on this rank alone.
   virtual std::optional<Error> finish() = 0;

@@ -67,6 +67,22 @@ std::uint64_t count_of(std::uint64_t blocks, std::uint32_t first) {
 
 }  // namespace
 
+std::vector<Part> parts_of(const OpRequest& request, std::span<const std::uint64_t> counts,
+                           std::uint16_t ranks) {
+  using wire::Collective;
+  if (request.collective == Collective::kAllReduce || request.collective == Collective::kBarrier)
+    return {};
+  std::vector<Part> parts;
+  for (std::uint16_t rank = 0; rank < ranks; ++rank) {
+    OpRequest of_rank;
+    of_rank.collective = request.collective;
+    of_rank.root = request.root;
+    lay_out(of_rank, {rank, ranks}, counts);
+    parts.push_back({of_rank.held, std::move(of_rank.wanted)});
+  }
+  return parts;
+}
+
 void Shares::FreeAligned::operator()(std::byte* memory) const {
   std::free(memory);
 }

@@ -26,6 +26,10 @@ struct Part {
   std::optional<std::vector<ElementRange>> wanted = {};
 };
 
+/// Of each of so many ranks; none where all hold and want the whole tensor.
+std::vector<Part> parts_of(const OpRequest& request, std::span<const std::uint64_t> counts,
+                           std::uint16_t ranks);
+
 /// How much of a tensor one rank sums at once. Small tensors are cut into pieces for all ranks.
 struct PieceLimits {
   std::size_t least_bytes = std::size_t{4} << 10;
