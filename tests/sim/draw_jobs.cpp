@@ -323,13 +323,7 @@ void draw_hosts(std::uint64_t seed, Scenario& s) {
     if (was_keyed) job.other_op.tag += 1;
     for (Program& program : job.programs)
       for (OpSpec& op : program) adapt_keyed(op);
-    // Of a product in chunks a host sends too few blocks now and then, for a reason that is not
-    // known yet (a fault of the product's counts or of more): docs/testing.md.
-    const auto is_product = [](const OpSpec& op) { return op.reduction == Reduction::kProduct; };
-    const bool has_product = std::ranges::any_of(job.programs, [&](const Program& program) {
-      return std::ranges::any_of(program, is_product);
-    });
-    if (r.chance(0.5) || has_product) continue;
+    if (r.chance(0.5)) continue;
     job.min_chunk_of_rail = r.pick<std::uint64_t>({16, 256, 4096});
     for (Program& program : job.programs)  // the rails number their ops otherwise
       for (OpSpec& op : program) op.rounding_seed = 0;

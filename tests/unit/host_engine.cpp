@@ -200,6 +200,36 @@ TEST_CASE("A small product has its factors where the caller's bitmap has them") 
   for (const auto& tensor : tensors) CHECK(tensor[0] == 0);  // not infinity times zero
 }
 
+TEST_CASE("Of a small op that is wanted in part, no more is summed, and blocks are of that part") {
+  // One piece holds 64 blocks. The tensor has more, so that their bits would be taken for others'.
+  constexpr std::uint64_t kElements = 100;
+  const ElementRange part{70, 100};
+  Ranks ranks(2);
+  const std::array<std::uint64_t, 2> bitmap = {0, ~std::uint64_t{0}};
+  std::array<std::vector<std::int8_t>, 2> tensors = {std::vector<std::int8_t>(kElements, 2),
+                                                     std::vector<std::int8_t>(kElements, 3)};
+  for (LocalRank r = 0; r < 2; ++r) {
+    OpRequest request;
+    request.type = ElementType::kInt8;
+    request.reduction = Reduction::kProduct;
+    request.element_count = kElements;
+    request.block_elements = 1;
+    request.nonzero_blocks = bitmap;
+    request.wanted = {part};
+    request.input = reinterpret_cast<const std::byte*>(tensors[r].data());
+    request.output = reinterpret_cast<std::byte*>(tensors[r].data() + part.begin);
+    ranks.engines[r]->submit(request, {2, {.held = std::nullopt, .wanted = std::vector{part}}});
+  }
+  ranks.turn();
+  for (LocalRank r = 0; r < 2; ++r) {
+    const std::vector<Completion> done = ranks.engines[r]->take_completions();
+    REQUIRE(done.size() == 1);
+    CHECK(done[0].statistics.blocks_sent == part.end - part.begin);
+    for (std::uint64_t i = 0; i < kElements; ++i)
+      CHECK(tensors[r][i] == (i >= part.begin ? 6 : 2 + r));
+  }
+}
+
 TEST_CASE("An op tells for whom it waits, and its time-out names him") {
   Ranks ranks(3);
   OpRequest request = sum_in_place(ranks.tensor(0, 1000));

@@ -135,10 +135,10 @@ bool Engine::call_next() {
   call.block_elements = block_elements(op.request);
   call.tells_blocks = op.shares.has_blocks() && !op.request.nonzero_blocks.empty() ? 1 : 0;
   if (is_inline(op)) {
-    op.shares.copy_in(config_.self, op.shares.whole(), op.request.input, call.elements.data());
+    const ElementRange piece = op.shares.piece(0);
+    op.shares.copy_in(config_.self, piece, op.request.input, call.elements.data());
     if (call.tells_blocks != 0)
-      call.blocks =
-          op.shares.blocks_in(op.request.nonzero_blocks, call.block_elements, op.shares.whole());
+      call.blocks = op.shares.blocks_in(op.request.nonzero_blocks, call.block_elements, piece);
   } else {
     tell_places(op, call);
   }
@@ -222,8 +222,9 @@ std::optional<AbortInfo> Engine::disagreement(const std::vector<Call>& calls) co
   return std::nullopt;
 }
 
-/// A small op has no pieces: each rank adds what is in the calls.
+/// A small op has one piece at most: each rank adds what is in the calls.
 void Engine::sum_inline(Op& op, const std::vector<Call>& calls) {
+  const ElementRange piece = op.shares.piece(0);
   std::array<std::byte, kInlineBytes> sums;
   std::vector<Elements> of_rank;
   const bool has_blocks = op.shares.has_blocks();
@@ -235,10 +236,10 @@ void Engine::sum_inline(Op& op, const std::vector<Call>& calls) {
   }
   of_rank[config_.self].output = sums.data();
   std::vector<std::uint64_t> counts(mates() + 1);
-  const std::uint64_t blocks = op.shares.sum(op.shares.whole(), of_rank, counts);
+  const std::uint64_t blocks = op.shares.sum(piece, of_rank, counts);
   op.statistics.blocks_sent = counts[config_.self];
   op.statistics.blocks_received = counts.back();
-  op.shares.copy_out(config_.self, op.shares.whole(), sums.data(), op.request.output, blocks);
+  op.shares.copy_out(config_.self, piece, sums.data(), op.request.output, blocks);
 }
 
 /// Finds all ranks' tensors. If nobody wants anything, a rank may have ended the op already, and

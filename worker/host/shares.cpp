@@ -273,6 +273,7 @@ void Shares::copy_out(LocalRank rank, const ElementRange& range, const std::byte
 
 std::uint64_t Shares::sum(const ElementRange& piece, std::span<const Elements> of_rank,
                           std::span<std::uint64_t> counts, std::byte* sums) {
+  assert(length(piece) <= piece_elements_);
   at_.piece = piece;
   at_.of_rank = of_rank;
   at_.counts = counts;

@@ -45,10 +45,17 @@ enum class Fault {
 constexpr std::array kFaultNames = {"none",   "death",  "stop",     "death and stop", "mismatch",
                                     "leaves", "aborts", "time-out", "unmapped"};
 
+/// An op of a job of several hosts is cut into chunks: of one of them the ranks want no more than
+/// that, and hold the same.
+struct ChunkSpec : OpSpec {
+  Range chunk;  ///< all elements, or some blocks
+  bool is_whole() const { return chunk.begin == 0 && chunk.end == element_count; }
+};
+
 struct Plan {
   HostSizes sizes;
   std::size_t least_piece_bytes = 64;
-  std::vector<OpSpec> ops;
+  std::vector<ChunkSpec> ops;
   std::uint64_t in_flight = 1;
   Fault fault = Fault::kNone;
   LocalRank victim = 0;
@@ -70,9 +77,9 @@ std::vector<std::uint64_t> draw_counts(Random& random, std::uint64_t total, std:
   return counts;
 }
 
-OpSpec draw_op(Random& random, std::size_t ranks) {
+ChunkSpec draw_op(Random& random, std::size_t ranks) {
   using wire::Collective;
-  OpSpec op;
+  ChunkSpec op;
   op.collective = random.pick({Collective::kAllReduce, Collective::kAllReduce, Collective::kReduce,
                                Collective::kReduceScatter, Collective::kBroadcast,
                                Collective::kAllGather, Collective::kGather, Collective::kScatter,
@@ -106,6 +113,15 @@ OpSpec draw_op(Random& random, std::size_t ranks) {
   return op;
 }
 
+Range draw_chunk(Random& random, const OpSpec& op) {
+  const std::uint64_t blocks = (op.element_count + op.block_elements - 1) / op.block_elements;
+  const std::uint64_t first = random.below(blocks + 1);
+  const auto begin_of = [&](std::uint64_t block) {
+    return std::min<std::uint64_t>(block * op.block_elements, op.element_count);
+  };
+  return {begin_of(first), begin_of(random.between(first, blocks))};
+}
+
 Plan draw(std::uint64_t seed) {
   Random random(derive(seed, 1));
   Plan plan;
@@ -117,10 +133,11 @@ Plan draw(std::uint64_t seed) {
   plan.least_piece_bytes = random.pick<std::size_t>({64, plan.sizes.slot_bytes});
   const std::uint64_t ops = random.between(1, 12);
   for (std::uint64_t i = 0; i < ops; ++i) {
-    OpSpec& op = plan.ops.emplace_back(draw_op(random, plan.sizes.ranks));
+    ChunkSpec& op = plan.ops.emplace_back(draw_op(random, plan.sizes.ranks));
     op.number = i;
     const std::size_t most = plan.sizes.slot_bytes / element_bytes(op.type);  // it fits a slot
     op.block_elements = static_cast<std::uint16_t>(std::min<std::size_t>(op.block_elements, most));
+    op.chunk = random.chance(0.2) ? draw_chunk(random, op) : Range{0, op.element_count};
   }
   plan.in_flight = random.between(1, 4);
   plan.processes_end = random.chance(0.5);
@@ -133,13 +150,23 @@ Plan draw(std::uint64_t seed) {
 }
 
 // ------------------------------------------------------------------------------------------ ranks
+/// Of the chunk.
+std::vector<Range> wanted_of(const ChunkSpec& op, unsigned rank, unsigned ranks) {
+  std::vector<Range> wanted = wanted_by(op, rank, ranks);
+  if (op.is_whole()) return wanted;
+  for (Range& range : wanted)
+    range = {std::max(range.begin, op.chunk.begin), std::min(range.end, op.chunk.end)};
+  std::erase_if(wanted, [](const Range& range) { return range.begin >= range.end; });
+  return wanted;
+}
+
 /// What a rank asks for, as the library lays it out.
-Part part_of(const OpSpec& op, unsigned rank, unsigned ranks) {
+Part part_of(const ChunkSpec& op, unsigned rank, unsigned ranks) {
   const auto range = [](const Range& r) { return worker::ElementRange{r.begin, r.end}; };
   Part part;
   part.held = range(held_by(op, rank, ranks));
   part.wanted.emplace();
-  for (const Range& wanted : wanted_by(op, rank, ranks)) part.wanted->push_back(range(wanted));
+  for (const Range& wanted : wanted_of(op, rank, ranks)) part.wanted->push_back(range(wanted));
   if (part.wanted->size() == 1 && part.wanted->front().begin == 0 &&
       part.wanted->front().end == op.element_count)
     part.wanted.reset();
@@ -197,7 +224,7 @@ class App {
 
  private:
   struct Open {
-    OpSpec op;
+    ChunkSpec op;
     std::vector<std::byte> input, output;
     std::vector<std::uint64_t> bitmap;
     bool in_place = false;
@@ -222,7 +249,7 @@ class App {
   }
 
   void submit(std::size_t index) {
-    OpSpec op = plan_.ops[index];
+    ChunkSpec op = plan_.ops[index];
     if (plan_.fault == Fault::kMismatch && index == plan_.victim_op && rank_ == plan_.victim)
       ++op.tag;
     Open open{.op = op, .input = {}, .output = {}, .bitmap = {}, .in_place = false, .regions = {}};
@@ -230,9 +257,10 @@ class App {
     Tensor tensor = make_tensor(op, rank_, ranks(), op.block_elements);
     const Part part = part_of(op, rank_, ranks());
     open.input = pick(tensor.data, {held_by(op, rank_, ranks())}, op.type);
-    open.in_place = tensor.in_place && !part.held && !part.wanted;
+    open.in_place = tensor.in_place && !part.held &&
+                    (!part.wanted || (!op.is_whole() && part.wanted->size() == 1));
     std::uint64_t wanted = 0;
-    for (const Range& range : wanted_by(op, rank_, ranks())) wanted += range.end - range.begin;
+    for (const Range& range : wanted_of(op, rank_, ranks())) wanted += range.end - range.begin;
     if (!open.in_place) open.output.assign(wanted * size, kScribble);
     for (std::vector<std::byte>* memory : {&open.input, &open.output}) host_.map(rank_, *memory);
     open.bitmap = std::move(tensor.bitmap);
@@ -253,7 +281,9 @@ class App {
     request.block_elements = op.block_elements;
     request.nonzero_blocks = placed.bitmap;
     request.input = placed.input.data();
-    request.output = placed.in_place ? placed.input.data() : placed.output.data();
+    request.output = placed.output.data();
+    if (placed.in_place)
+      request.output = placed.input.data() + (part.wanted ? part.wanted->front().begin * size : 0);
     if (plan_.fault == Fault::kTimeout && random_.chance(0.5))
       request.timeout = worker::OpTimeout::of(host_.now, std::chrono::milliseconds(1));
     std::vector<Part> parts;
@@ -270,9 +300,11 @@ class App {
     if (random_.chance(0.4)) return std::nullopt;
     for (auto& [number, open] : open_) {
       for (std::vector<std::byte>* memory : {&open.input, &open.output}) {
-        if (memory->data() != tensor.data()) continue;
+        if (tensor.data() < memory->data() || tensor.data() >= memory->data() + memory->size())
+          continue;
         open.regions.push_back(host_.share(rank_, *memory));
-        return Place{open.regions.back(), 0};
+        return Place{open.regions.back(),
+                     static_cast<std::uint64_t>(tensor.data() - memory->data())};
       }
     }
     throw Bug("a tensor is shared that is of no open op");
@@ -298,6 +330,7 @@ class App {
       ++right_;
       coverage["ops, encoded"] += open.op.encoding != Encoding::kNone;
       coverage["ops, of a bitmap"] += !open.bitmap.empty();
+      coverage["ops, in chunks"] += !open.op.is_whole();
       coverage["ops, in regions"] += !open.regions.empty();
     }
     for (std::vector<std::byte>* memory : {&open.input, &open.output}) {
@@ -309,20 +342,23 @@ class App {
   }
 
   void check(const Open& open) const {
-    const OpSpec& op = open.op;
+    const ChunkSpec& op = open.op;
     const Outcome all = reduce(op, ranks(), op.block_elements);
-    const auto expected = pick(all.data, wanted_by(op, rank_, ranks()), op.type);
-    require(same(open.in_place ? open.input : open.output, expected, op.type),
-            std::string(name(op.collective)) + " of " + std::to_string(op.element_count) + " " +
-                std::string(name(op.type)) + " is wrong");
-    const auto own = pick(make_tensor(op, rank_, ranks(), op.block_elements).data,
-                          {held_by(op, rank_, ranks())}, op.type);
-    if (!open.in_place) require(open.input == own, "an input was written");
+    const auto wanted = wanted_of(op, rank_, ranks());
+    const auto expected = pick(all.data, wanted, op.type);
+    const auto& got = open.in_place ? pick(open.input, wanted, op.type) : open.output;
+    require(same(got, expected, op.type), std::string(name(op.collective)) + " of " +
+                                              std::to_string(op.element_count) + " " +
+                                              std::string(name(op.type)) + " is wrong");
+    auto own = pick(make_tensor(op, rank_, ranks(), op.block_elements).data,
+                    {held_by(op, rank_, ranks())}, op.type);
+    if (open.in_place) put(got, wanted, op.type, own);
+    require(open.input == own, "an input was written");
   }
 
   /// The blocks that are not zero, where all ranks hold the whole tensor. Others than these may be
   /// counted in larger ones.
-  void check_counts(const OpSpec& op, const OpStatistics& found) const {
+  void check_counts(const ChunkSpec& op, const OpStatistics& found) const {
     if (op.encoding == Encoding::kNone && op.reduction != Reduction::kProduct) return;
     std::uint64_t own = 0;
     const std::uint64_t blocks = (op.element_count + op.block_elements - 1) / op.block_elements;
@@ -337,6 +373,9 @@ class App {
             static_cast<std::uint32_t>(blocks), nonzero.data());
       else
         std::ranges::copy(tensor.bitmap, nonzero.begin());
+      for (std::uint64_t b = 0; b < blocks; ++b)
+        if (b * op.block_elements < op.chunk.begin || b * op.block_elements >= op.chunk.end)
+          nonzero[b / 64] &= ~(std::uint64_t{1} << (b % 64));
       std::uint64_t count = 0;
       for (std::size_t i = 0; i < nonzero.size(); ++i) {
         of_all[i] |= nonzero[i];
@@ -442,8 +481,8 @@ std::vector<std::string> missing() {
       "error: mismatch, op mismatch",  "error: leaves, rank left",
       "error: aborts, rank left",      "error: aborts, aborted",
       "error: time-out, op timed out", "error: unmapped, worker lost"};
-  names.insert(names.end(), {"ops, encoded", "ops, of a bitmap", "ops, in regions",
-                             "reads of processes", "writes to processes"});
+  names.insert(names.end(), {"ops, encoded", "ops, of a bitmap", "ops, in chunks",
+                             "ops, in regions", "reads of processes", "writes to processes"});
   for (const char* fault : kFaultNames) names.push_back(std::string("fault: ") + fault);
   std::erase_if(names, [](const std::string& name) { return coverage[name] != 0; });
   return names;
