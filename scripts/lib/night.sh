@@ -47,7 +47,7 @@ night_part() {
 
 run_night() {
   install_packages "${build_packages[@]}" "${test_packages[@]}" "${mpi_program_packages[@]}" \
-    "${package_packages[@]}"
+    "${package_packages[@]}" "${wheel_packages[@]}"
   mkdir -p "$night_dir"
   if [[ $night_fresh == yes || $(night_commit) != "$(cat "$night_dir/commit" 2>/dev/null)" ]]; then
     rm -f "$night_dir"/*.result "$night_dir"/*.log

@@ -17,9 +17,10 @@ test_packages=(  # the bindings' tests, too
   xz-utils  # in which the sources of PyTorch's tests are packed
 )
 package_packages=(  # for Debian packages of our own, and what shows that they are in order
-  build-essential debhelper dh-python lintian mmdebstrap libopenmpi-dev "${torch_packages[@]}"
+  build-essential debhelper dh-python git lintian mmdebstrap libopenmpi-dev "${torch_packages[@]}"
 )
-wheel_packages=(binutils patchelf python3-setuptools python3-wheel)  # for what pip installs
+# For what pip installs, and to install it.
+wheel_packages=(binutils patchelf python3-setuptools python3-venv python3-wheel)
 mpi_program_packages=(lammps hpcc scalapack-mpi-test)
 guest_packages=(busybox-static iproute2 qemu-system-x86)  # for tests on emulated NICs
 bench_packages=(  # what bench/ measures Sluice beside, and draws with

@@ -378,7 +378,7 @@ void App::submit() {
   request.nonzero_blocks = open.tensor.bitmap;
   const bool is_timed = world_.scenario.theme >= Theme::kFullLinks;  // a device may be slow
   if (!is_timed && Random(derive(open.spec.seed, 3000 + rank_)).chance(0.25))
-    if (job_.plan.host_count() > 1) put_on_device(open, request);
+    put_on_device(open, request);
   hand_over(request, counts);
 }
 
@@ -480,9 +480,10 @@ void App::check_result(const OpenOp& op, const OpStatistics& statistics) {
   const std::string which = "job " + std::to_string(job_.plan.id) + " rank " +
                             std::to_string(rank_) + " op " + std::to_string(op.index);
   if (job_.plan.host_count() > 1 && membership_->is_of_hosts())
-    ++world_.coverage[!sums_by_hosts(op.spec)   ? "hosts.ops of all ranks"
-                      : chunks_of(op.spec) == 1 ? "hosts.ops"
-                                                : "hosts.ops in chunks"];
+    ++world_.coverage[!job_.plan.sums_by_hosts(op.spec) ? "hosts.ops of all ranks"
+                      : is_keyed(op.spec)               ? "hosts.ops of pairs"
+                      : chunks_of(op.spec) == 1         ? "hosts.ops"
+                                                        : "hosts.ops in chunks"];
   if (is_keyed(op.spec)) {
     const PairSums& wanted = job_.sums(program_, op.index, op.chunk_bits);
     const PairSums sums = in_order(op.sums);
@@ -515,7 +516,7 @@ void App::check_counts(const OpenOp& op, const Outcome& outcome,
   auto needed = blocks_of(op.wanted, received.size(), op.block_elements);
   std::size_t blocks = sent.size();
   if (plan.host_count() == 1) return;  // of which the simulation of hosts takes care
-  if (sums_by_hosts(op.spec)) {
+  if (plan.sums_by_hosts(op.spec)) {
     const HostPlan hosts(plan.hosts);
     const std::vector<bool> share = hosts.share_of(rank_, blocks, chunks_of(op.spec));
     sent = outcome.of_host[hosts.host_of(rank_)];
@@ -541,10 +542,6 @@ std::size_t App::chunks_of(const OpSpec& op) const {
   const std::size_t of_rail =
       op.element_count / HostPlan(job_.plan.hosts).rails() * element_bytes(op.type);
   return std::clamp<std::size_t>(of_rail / job_.plan.min_chunk_of_rail, 1, 8);
-}
-
-bool App::sums_by_hosts(const OpSpec& op) const {
-  return !job_.plan.hosts.empty() && sim::sums_by_hosts(op);
 }
 
 /// The memory is the caller's again: it writes to it at once.

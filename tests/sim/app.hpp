@@ -94,7 +94,6 @@ class App final : public Process {
   void submit();
   void put_on_device(OpenOp& op, worker::OpRequest& request);
   std::size_t chunks_of(const OpSpec& op) const;
-  bool sums_by_hosts(const OpSpec& op) const;
   void copy_later(const std::weak_ptr<DeviceTensor>& device);
   void submit_pairs(OpenOp op);
   void hand_over(worker::OpRequest request, const std::vector<std::uint64_t>& counts);

@@ -270,19 +270,6 @@ void draw_programs(Random& r, JobPlan& job, std::uint64_t bytes_max, bool comes_
 
 namespace {
 
-/// In place of a sum of pairs, which the simulated memory of a host cannot make.
-void make_dense(OpSpec& op) {
-  op.collective = Collective::kAllReduce;
-  op.key_bound = 0;
-  op.row_elements = 1;
-  op.threshold = 0;
-}
-
-/// Ranks of a simulated host do not merge pairs.
-void adapt_keyed(OpSpec& op) {
-  if (is_keyed(op)) make_dense(op);
-}
-
 /// 1 to 8 ranks on each.
 std::vector<std::uint64_t> draw_placement(Random& r, unsigned ranks) {
   constexpr unsigned kMostRanks = 8;
@@ -318,11 +305,6 @@ void draw_hosts(std::uint64_t seed, Scenario& s) {
       job.hosts.clear();
       continue;
     }
-    const bool was_keyed = is_keyed(job.other_op) || is_keyed(job.programs[0][job.fault_op]);
-    adapt_keyed(job.other_op);
-    if (was_keyed) job.other_op.tag += 1;
-    for (Program& program : job.programs)
-      for (OpSpec& op : program) adapt_keyed(op);
     if (r.chance(0.5)) continue;
     job.min_chunk_of_rail = r.pick<std::uint64_t>({16, 256, 4096});
     for (Program& program : job.programs)  // the rails number their ops otherwise

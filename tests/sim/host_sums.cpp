@@ -5,10 +5,15 @@
 
 #include "common/protocol/geometry.hpp"
 #include "tests/sim/bug.hpp"
+#include "worker/host/keyed_sum.hpp"
 
 namespace sluice::sim {
 
 using worker::host::Engine;
+using worker::host::KeyedRanks;
+using worker::host::KeyedSum;
+using worker::host::MoveSequence;
+using worker::host::OpQueue;
 using worker::host::Part;
 
 // ---------------------------------------------------------------------------------------- groups
@@ -69,6 +74,7 @@ void HostSums::start() {
   config.place_of = [this](std::span<const std::byte> tensor) { return place_of(tensor); };
   config.least_remote_bytes = random_.pick<std::uint64_t>({0, 500, config.kNotReached});
   engine_ = std::make_unique<Engine>(std::move(config), *board_);
+  ops_.emplace(*engine_, config_.alias, rank(), session_.ranks);
 }
 
 Membership::State HostSums::state() const {
@@ -92,45 +98,104 @@ Time HostSums::next_deadline() const {
   return due;
 }
 
+class HostSums::Mapped {
+ public:
+  /// What the request reads and writes.
+  Mapped(HostSums& sums, const worker::OpRequest& request) : sums_(sums) {
+    const std::size_t size = element_bytes(request.type);
+    const worker::ElementRange whole{0, request.element_count};
+    const worker::ElementRange held = request.held.value_or(whole);
+    std::uint64_t wanted = 0;
+    for (const auto& range : request.wanted.value_or(std::vector{whole}))
+      wanted += range.end - range.begin;
+    map({const_cast<std::byte*>(request.input), (held.end - held.begin) * size});
+    map({request.output, wanted * size});
+  }
+  ~Mapped() {
+    for (const std::span<std::byte> memory : tensors_) {
+      sums_.group_->unmap(sums_.config_.self, memory);
+      sums_.mapped_.erase(std::ranges::find(sums_.mapped_, memory.data(),
+                                            [](const auto& each) { return each.data(); }));
+    }
+  }
+  Mapped(const Mapped&) = delete;
+  Mapped& operator=(const Mapped&) = delete;
+
+ private:
+  void map(std::span<std::byte> memory) {
+    if (memory.empty()) return;
+    sums_.group_->map(sums_.config_.self, memory);
+    sums_.mapped_.push_back(memory);
+    tensors_.push_back(memory);
+  }
+
+  HostSums& sums_;
+  std::vector<std::span<std::byte>> tensors_;
+};
+
+class HostSums::MappedMoves final : public MoveSequence {
+ public:
+  MappedMoves(HostSums& sums, MoveSequence& moves) : sums_(sums), moves_(moves) {}
+  MappedMoves(HostSums& sums, std::unique_ptr<MoveSequence> moves)
+      : sums_(sums), owned_(std::move(moves)), moves_(*owned_) {}
+
+  const Move& next(OpNumber number) override {
+    const Move& move = moves_.next(number);
+    tensors_.emplace(sums_, move.request);
+    return move;
+  }
+  std::optional<AbortInfo> end_move() override {
+    tensors_.reset();
+    return moves_.end_move();
+  }
+  bool is_first() const override { return moves_.is_first(); }
+  bool is_done() const override { return moves_.is_done(); }
+  void set_timeout(const worker::OpTimeout& timeout) override { moves_.set_timeout(timeout); }
+  const worker::OpRequest& request() const override { return moves_.request(); }
+  std::optional<Error> finish() override { return moves_.finish(); }
+  OpStatistics statistics() const override { return moves_.statistics(); }
+
+ private:
+  HostSums& sums_;
+  const std::unique_ptr<MoveSequence> owned_;
+  MoveSequence& moves_;
+  std::optional<Mapped> tensors_;
+};
+
 OpNumber HostSums::submit(const worker::OpRequest& request, std::span<const std::uint64_t> counts,
                           Time now) {
-  return submit(request, worker::host::parts_of(request, counts, session_.ranks), now);
+  if (request.keyed) {
+    auto sum = std::make_unique<KeyedSum>(
+        request, session_, KeyedRanks{config_.ranks, config_.self, session_.ranks, config_.of_job});
+    return submit(OpQueue::call_of(std::make_unique<MappedMoves>(*this, std::move(sum))), now);
+  }
+  return submit({.request = request, .counts = {counts.begin(), counts.end()}}, now);
 }
 
 OpNumber HostSums::submit(const worker::OpRequest& request, std::vector<Part> parts, Time now) {
-  require(!request.keyed && !request.device, "pairs, or a device, on a simulated host");
+  return submit({.request = request, .parts = std::move(parts)}, now);
+}
+
+OpNumber HostSums::submit(MoveSequence& moves, Time now) {
+  return submit(OpQueue::call_of(std::make_unique<MappedMoves>(*this, moves)), now);
+}
+
+OpNumber HostSums::submit(OpQueue::Call&& call, Time now) {
   const OpNumber op = next_op_++;
-  if (!engine_) {
+  if (!ops_) {
     completions_.push_back({.op = op, .statistics = {}, .error = failure_->of_op(op)});
     return op;
   }
-  const std::size_t size = element_bytes(request.type);
-  const worker::ElementRange whole{0, request.element_count};
-  const worker::ElementRange held = request.held.value_or(whole);
-  std::uint64_t wanted = 0;
-  for (const auto& range : request.wanted.value_or(std::vector{whole}))
-    wanted += range.end - range.begin;
-  map(op, {const_cast<std::byte*>(request.input), (held.end - held.begin) * size});
-  map(op, {request.output, wanted * size});
-  require(engine_->submit(request, std::move(parts)) == op, "an op has another number");
+  if (!call.moves) tensors_.emplace(op, std::make_unique<Mapped>(*this, call.request));
+  require(ops_->submit(std::move(call), now) == op, "an op has another number");
+  collect();
   on_time(now);
   return op;
 }
 
-OpNumber HostSums::submit(worker::host::MoveSequence&, Time) {
-  throw Bug("pairs on a simulated host");
-}
-
-/// Until the op's end.
-void HostSums::map(OpNumber op, std::span<std::byte> memory) {
-  if (memory.empty()) return;
-  group_->map(config_.self, memory);
-  mapped_.emplace(op, memory);
-}
-
 std::optional<worker::host::Place> HostSums::place_of(std::span<const std::byte> tensor) {
   if (random_.chance(0.4)) return std::nullopt;
-  for (const auto& [op, memory] : mapped_) {
+  for (const std::span<std::byte> memory : mapped_) {
     if (memory.data() != tensor.data() || tensor.size() > memory.size()) continue;
     regions_.push_back(group_->share(config_.self, memory));
     return worker::host::Place{regions_.back(), 0};
@@ -139,10 +204,8 @@ std::optional<worker::host::Place> HostSums::place_of(std::span<const std::byte>
 }
 
 void HostSums::collect() {
-  for (worker::Completion& completion : engine_->take_completions()) {
-    const auto [begin, end] = mapped_.equal_range(completion.op);
-    for (auto each = begin; each != end; ++each) group_->unmap(config_.self, each->second);
-    mapped_.erase(begin, end);
+  for (worker::Completion& completion : ops_->take_completions()) {
+    tensors_.erase(completion.op);
     completions_.push_back(std::move(completion));
   }
   if (engine_->pending_ops() != 0) return;
@@ -153,6 +216,7 @@ void HostSums::collect() {
 void HostSums::leave(Time now, Departure departure) {
   if (engine_) {
     engine_->leave(now, departure);
+    ops_->collect(now);
     collect();
   } else {
     has_left_ = true;
@@ -199,7 +263,7 @@ bool HostSums::on_time(Time now) {
     lost_due_[mate] = Time{};
     engine_->lost(mate, now);
   }
-  const bool any = engine_->turn(now);
+  const bool any = ops_->turn(now);
   collect();
   close_if_over();
   return any;

@@ -1,6 +1,6 @@
-// A membership among the ranks of one simulated host: the host engine over simulated memory, driven
-// as the library's host::Membership does it. A rank's turn is whole, unless it dies in its middle;
-// what happens when others go on there is the matter of host_level.
+// A membership among the ranks of one simulated host: the host engine and its queue over simulated
+// memory, driven as the library's host::Membership does it. A rank's turn is whole, unless it dies
+// in its middle; what happens when others go on there is the matter of host_level.
 #pragma once
 
 #include <functional>
@@ -12,6 +12,7 @@
 #include "tests/sim/host_level/shared_memory.hpp"
 #include "tests/sim/random.hpp"
 #include "worker/host/engine.hpp"
+#include "worker/host/op_queue.hpp"
 #include "worker/host/sums.hpp"
 
 namespace sluice::sim {
@@ -78,15 +79,13 @@ class HostSums final : public worker::host::Sums {
   std::string waits_for() const override { return "the ranks of this host"; }
   std::unique_ptr<Membership> join_pair(const Pair&, Time) override { return nullptr; }
 
-  /// Of an op by counts, which is one of all ranks' whole tensors.
   OpNumber submit(const worker::OpRequest& request, std::span<const std::uint64_t> counts,
                   Time now) override;
   OpNumber submit(const worker::OpRequest& request, std::vector<worker::host::Part> parts,
                   Time now) override;
-  /// Never: no job of hosts has pairs here.
   OpNumber submit(worker::host::MoveSequence& moves, Time now) override;
   void set_timeout(OpNumber op, const worker::OpTimeout& timeout) override {
-    engine_->set_timeout(op, timeout);
+    ops_->set_timeout(op, timeout);
   }
   std::vector<worker::Completion> take_completions() override {
     return std::exchange(completions_, {});
@@ -104,14 +103,20 @@ class HostSums final : public worker::host::Sums {
   void abort(const Error& why, const std::optional<AbortInfo>& cause, Time now) override;
   bool on_time(Time now) override;
   bool arm(net::RxEvents&) override { return true; }
+  bool awaits_arrivals() const override { return ops_ && ops_->awaits_arrivals(); }
   const worker::Counters& counters() const override { return counters_; }
   void count_on(const worker::Counters&) override {}
 
  private:
+  /// Tensors of this rank's process, while mates may reach them.
+  class Mapped;
+  /// Moves whose tensors are mapped, each until its end.
+  class MappedMoves;
+
   void start();
+  OpNumber submit(worker::host::OpQueue::Call&& call, Time now);
   void collect();
   void close_if_over();
-  void map(OpNumber op, std::span<std::byte> memory);
   std::optional<worker::host::Place> place_of(std::span<const std::byte> tensor);
 
   const std::shared_ptr<HostGroup> group_;
@@ -126,8 +131,10 @@ class HostSums final : public worker::host::Sums {
   std::optional<Error> failure_;
   std::optional<AbortInfo> abort_info_;
   OpNumber next_op_ = 0;
-  std::multimap<OpNumber, std::span<std::byte>> mapped_;
+  std::vector<std::span<std::byte>> mapped_;
+  std::map<OpNumber, std::unique_ptr<Mapped>> tensors_;  // of ops that are no moves
   std::vector<std::uint64_t> regions_;
+  std::optional<worker::host::OpQueue> ops_;
   std::vector<worker::Completion> completions_;
   worker::Counters counters_;
 };

@@ -10,7 +10,7 @@ const Outcome& Job::outcome(std::size_t program, std::size_t op, std::uint32_t b
   const auto [found, made] = outcomes_.try_emplace({program, op});
   const OpSpec& spec = plan.programs[program][op];
   if (made)
-    found->second = !plan.hosts.empty() && sums_by_hosts(spec)
+    found->second = plan.sums_by_hosts(spec)
                         ? reduce_by_hosts(spec, HostPlan(plan.hosts), block_elements)
                         : reduce(spec, plan.ranks, block_elements);
   return found->second;
@@ -18,7 +18,11 @@ const Outcome& Job::outcome(std::size_t program, std::size_t op, std::uint32_t b
 
 const PairSums& Job::sums(std::size_t program, std::size_t op, unsigned chunk_bits) {
   const auto [found, made] = sums_.try_emplace({program, op});
-  if (made) found->second = sum_pairs(plan.programs[program][op], plan.ranks, chunk_bits);
+  const OpSpec& spec = plan.programs[program][op];
+  if (made)
+    found->second = plan.sums_by_hosts(spec)
+                        ? sum_pairs_by_hosts(spec, HostPlan(plan.hosts), chunk_bits)
+                        : sum_pairs(spec, plan.ranks, chunk_bits);
   return found->second;
 }
 

@@ -136,6 +136,7 @@ struct JobPlan {
 
   std::uint16_t smallest_payload() const;
   std::size_t host_count() const { return hosts.empty() ? ranks : HostPlan(hosts).hosts(); }
+  bool sums_by_hosts(const OpSpec& op) const { return !hosts.empty() && sim::sums_by_hosts(op); }
 };
 
 /// Of an op, before they are halved to fit.

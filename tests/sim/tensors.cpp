@@ -5,7 +5,9 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <type_traits>
+#include <utility>
 
 #include "tests/sim/bug.hpp"
 #include "tests/sim/random.hpp"
@@ -562,7 +564,7 @@ std::vector<bool> HostPlan::share_of(unsigned rank, std::size_t blocks, std::siz
 }
 
 bool sums_by_hosts(const OpSpec& op) {
-  return !is_keyed(op) && (op.reduction != Reduction::kAverage || is_float(op.type));
+  return op.reduction != Reduction::kAverage || is_float(op.type);
 }
 
 namespace {
@@ -695,20 +697,16 @@ void travel(const OpSpec& op, unsigned chunk_bits, Rounder rounder, Pairs& pairs
   }
 }
 
-}  // namespace
-
-PairSums sum_pairs(const OpSpec& op, unsigned ranks, unsigned chunk_bits) {
+/// Of pairs as they arrive; by `divisor` an average divides.
+PairSums sum_pairs(const OpSpec& op, std::vector<Pairs> all, unsigned divisor,
+                   unsigned chunk_bits) {
   const std::size_t row_bytes = op.row_elements * element_bytes(op.type);
-  std::vector<Pairs> all;
-  for (unsigned r = 0; r < ranks; ++r) {
-    all.push_back(make_pairs(op, r));
-    travel(op, chunk_bits, {.by = r}, all.back());
-  }
-  std::vector<std::size_t> at(ranks);
+  for (unsigned r = 0; r < all.size(); ++r) travel(op, chunk_bits, {.by = r}, all[r]);
+  std::vector<std::size_t> at(all.size());
   PairSums sums;
   for (const std::uint64_t key : candidates(op)) {
     std::vector<const std::byte*> owners;
-    for (unsigned r = 0; r < ranks; ++r)
+    for (unsigned r = 0; r < all.size(); ++r)
       if (at[r] < all[r].keys.size() && all[r].keys[at[r]] == key)
         owners.push_back(all[r].rows.data() + at[r]++ * row_bytes);
     if (owners.empty()) continue;
@@ -716,7 +714,7 @@ PairSums sum_pairs(const OpSpec& op, unsigned ranks, unsigned chunk_bits) {
     with_type(op.type, [&](auto t) {
       using T = decltype(t);
       for (std::size_t i = 0; i < row_bytes; i += sizeof(T))
-        reduce_element<T>(op, owners, ranks, i, sum.data());
+        reduce_element<T>(op, owners, divisor, i, sum.data());
     });
     if (!is_scaled(op.encoding)) sum = travelled(op, {}, sum);
     const double size = magnitude(op, sum.data());
@@ -730,6 +728,33 @@ PairSums sum_pairs(const OpSpec& op, unsigned ranks, unsigned chunk_bits) {
   }
   if (is_scaled(op.encoding)) travel(op, chunk_bits, {}, sums);
   return sums;
+}
+
+std::vector<Pairs> pairs_of(const OpSpec& op, const std::vector<unsigned>& ranks) {
+  std::vector<Pairs> all;
+  for (const unsigned rank : ranks) all.push_back(make_pairs(op, rank));
+  return all;
+}
+
+}  // namespace
+
+PairSums sum_pairs(const OpSpec& op, unsigned ranks, unsigned chunk_bits) {
+  std::vector<unsigned> all(ranks);
+  std::iota(all.begin(), all.end(), 0u);
+  return sum_pairs(op, pairs_of(op, all), ranks, chunk_bits);
+}
+
+PairSums sum_pairs_by_hosts(const OpSpec& op, const HostPlan& hosts, unsigned chunk_bits) {
+  if (hosts.hosts() == 1) return sum_pairs(op, hosts.ranks(), chunk_bits);
+  OpSpec on_host = op, between = op;  // what travels is encoded, and rejected, and that alone
+  on_host.encoding = Encoding::kNone;
+  on_host.threshold = 0;
+  if (op.reduction == Reduction::kAverage) between.reduction = Reduction::kSum;
+  std::vector<Pairs> sums;
+  for (std::size_t host = 0; host < hosts.hosts(); ++host)
+    sums.push_back(
+        sum_pairs(on_host, pairs_of(op, hosts.ranks_of(host)), hosts.ranks(), chunk_bits));
+  return sum_pairs(between, std::move(sums), hosts.ranks(), chunk_bits);
 }
 
 bool same(std::span<const std::byte> a, std::span<const std::byte> b, ElementType type) {

@@ -130,6 +130,7 @@ struct PairSums : Pairs {
   std::array<std::uint64_t, 4> rejected = {};  ///< down to 1/2, 1/4, 1/8 of the threshold, and less
 };
 PairSums sum_pairs(const OpSpec& op, unsigned ranks, unsigned chunk_bits);
+PairSums sum_pairs_by_hosts(const OpSpec& op, const HostPlan& hosts, unsigned chunk_bits);
 
 /// Equal bits; any NaN equals any other.
 bool same(std::span<const std::byte> a, std::span<const std::byte> b, ElementType type);

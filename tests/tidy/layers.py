@@ -13,10 +13,11 @@ ENGINE = {
     "worker": r"worker/(aggregator_addresses|config|counters|device_side|engine"
               r"|keyed_(operation|sums)|known_as|nonzero_map|op_queue|op_request|operation"
               r"|shard_membership|stream)\.",
-    "host level": r"worker/host/(board|engine|remote_pieces|shares)\.",
+    "host level": r"worker/host/(board|engine|move_sequence|op_queue|remote_pieces|shares)\.",
 }
 # State machines, too, except that they ask for memory of the process.
-HIERARCHY = r"worker/(membership|hierarchy/(membership|parts|placement|steps)|host/sums)\.hpp"
+HIERARCHY = (r"worker/(membership|hierarchy/(membership|parts|placement|steps)"
+             r"|host/(keyed_sum|sums))\.hpp")
 BASE = [r"common/base/", r"sluice/(types|error)\.hpp"]
 PROTOCOL = BASE + [r"common/protocol/"]
 CORE = PROTOCOL + [r"common/numeric/"]
@@ -58,7 +59,8 @@ LAYERS = [
     (r"aggregator/",         LOOP + [r"aggregator/", r"common/(http|metrics)/"],
      SYSTEM + LOG + [r"nlohmann/", r"prometheus/"]),
     (r"worker/include/",     [r"sluice/"],                            []),
-    (ENGINE["host level"],   CORE + [ENGINE["host level"], ENGINE["worker"]], []),
+    (ENGINE["host level"],   CORE + [ENGINE["host level"], ENGINE["worker"],
+                                     r"sluice/statistics\.hpp"],     []),
     (ENGINE["worker"],       CORE + [ENGINE["worker"], r"sluice/(device|statistics)\.hpp"], []),
     (r"worker/memory/",      BASE + [r"(common|worker)/memory/"],     SYSTEM + [r"linux/magic\.h"]),
     (r"worker/metrics\.cpp",  LOOP + [r"worker/", r"common/(http|metrics)/"],

@@ -5,7 +5,7 @@
 
 #include "common/base/version.hpp"
 #include "common/protocol/geometry.hpp"
-#include "worker/device_side.hpp"
+#include "worker/host/keyed_sum.hpp"
 
 namespace sluice::worker::host {
 namespace {
@@ -137,6 +137,7 @@ void Membership::start() {
   if (is_reached()) config.least_remote_bytes = kLeastRemoteBytes;
   engine_ = std::make_unique<Engine>(std::move(config), *board_);
   engine_->tell_begun(tells_begun_);
+  ops_.emplace(*engine_, known_as_, rank(), session_.ranks);
 }
 
 /// Whether mates read and write this process's memory. Why not is said of the job, and not of each
@@ -181,151 +182,43 @@ Membership::State Membership::state() const {
 // ------------------------------------------------------------------------------------------- ops
 OpNumber Membership::submit(const OpRequest& request, std::span<const std::uint64_t> counts,
                             Time now) {
-  return submit({.request = request, .counts = {counts.begin(), counts.end()}, .parts = {}}, now);
+  if (request.keyed)
+    return submit(
+        OpQueue::call_of(std::make_unique<KeyedSum>(
+            request, session_, KeyedRanks{ranks_.all, ranks_.self, session_.ranks, ranks_.of_job})),
+        now);
+  return submit({.request = request, .counts = {counts.begin(), counts.end()}}, now);
 }
 
 OpNumber Membership::submit(const OpRequest& request, std::vector<Part> parts, Time now) {
-  return submit({.request = request, .counts = {}, .parts = std::move(parts)}, now);
+  return submit({.request = request, .parts = std::move(parts)}, now);
 }
 
 OpNumber Membership::submit(MoveSequence& moves, Time now) {
-  OpRequest request;  // which nobody sums
-  request.timeout = moves.request().timeout;
-  request.number_in_errors = moves.request().number_in_errors;
-  return submit({.request = request, .counts = {}, .parts = {}, .moves = &moves}, now);
+  return submit(OpQueue::call_of(moves), now);
 }
 
-OpNumber Membership::submit(Waiting&& called, Time now) {
-  const OpNumber op = next_op_++;
-  if (!engine_) {
+OpNumber Membership::submit(OpQueue::Call&& call, Time now) {
+  if (!ops_) {
+    const OpNumber op = next_op_++;
     completions_.push_back({.op = op, .statistics = {}, .error = failure_->of_op(op)});
     return op;
   }
-  waiting_.push_back(std::move(called));
-  begin_waiting(now);
-  if (over())
-    collect(now);
-  else
-    on_time(now);
+  const OpNumber op = ops_->submit(std::move(call), now);
+  board_->wake_mates();
+  on_time(now);
   return op;
 }
 
 void Membership::set_timeout(OpNumber op, const OpTimeout& timeout) {
-  const OpNumber first_waiting = next_op_ - waiting_.size();
-  if (op >= first_waiting) {
-    Waiting& waiting = waiting_[op - first_waiting];
-    waiting.request.timeout = timeout;
-    if (waiting.moves) waiting.moves->set_timeout(timeout);
-  } else {
-    engine_->set_timeout(op, timeout);
-  }
-  if (moves_ && op == moves_number_) moves_->set_timeout(timeout);
-}
-
-/// An op behind one of several moves waits for its end: of that each rank calls further ops, in an
-/// order that must be the same on all.
-void Membership::begin_waiting(Time now) {
-  while (!moves_ && !waiting_.empty()) {
-    const bool is_over = engine_->state() == Engine::State::kOver;
-    if (!is_over && !has_arrived(waiting_.front().request)) return;
-    Waiting next = std::move(waiting_.front());
-    waiting_.pop_front();
-    if (next.request.keyed && !is_over) {
-      keyed_ = std::make_unique<KeyedSum>(
-          next.request, session_,
-          KeyedRanks{ranks_.all, ranks_.self, session_.ranks, ranks_.of_job});
-      next.moves = keyed_.get();
-    }
-    if (next.moves && !is_over) {
-      moves_ = next.moves;
-      submit_move(now);
-    } else {
-      OpRequest request = next.request;
-      request.keyed.reset();  // it is refused
-      if (request.device) take_from_device(request);
-      const OpNumber op =
-          engine_->submit(request, next.parts ? *std::move(next.parts)
-                                              : parts_of(request, next.counts, session_.ranks));
-      if (next.request.device && !is_over) on_device_.emplace(op, next.request);
-    }
-  }
-}
-
-void Membership::submit_move(Time now) {
-  try {
-    const bool is_first = moves_->is_first();
-    if (is_first) moves_number_ = next_op_ - waiting_.size() - 1;
-    MoveSequence::Move move = moves_->next(moves_number_);
-    std::vector<Part> parts = parts_of(move.request, move.counts, session_.ranks);
-    // Who calls another op meanwhile is told so.
-    if (is_first) move.request.collective = wire::Collective::kSparseAllReduce;
-    engine_->submit(move.request, std::move(parts), !is_first);
-  } catch (const Error& error) {  // of memory that is not to be had
-    abort(error, AbortInfo{.reason = wire::AbortReason::kNoMemory, .rank_a = rank()}, now);
-  }
-}
-
-bool Membership::awaits_arrivals() const {
-  return !moves_ && !waiting_.empty() && waiting_.front().request.device.has_value();
-}
-
-/// The engine looks after those that it has begun.
-void Membership::end_overdue(Time now) {
-  if (waiting_.empty() || now < waiting_.front().request.timeout.due) return;
-  const OpRequest& first = waiting_.front().request;
-  const AbortInfo why{.reason = wire::AbortReason::kOpTimedOut,
-                      .rank_a = rank(),
-                      .value_a = static_cast<std::uint64_t>(first.timeout.limit.count()),
-                      .op = first.number_in_errors.value_or(next_op_ - waiting_.size())};
-  engine_->abort(known_as_.error_of(why), why, now);
-}
-
-/// What the engine has completed.
-void Membership::collect(Time now) {
-  for (Completion& completion : engine_->take_completions()) {
-    if (const auto found = on_device_.find(completion.op); found != on_device_.end()) {
-      if (!completion.error) give_to_device(found->second);
-      on_device_.erase(found);
-    }
-    if (moves_ && completion.op == moves_number_)
-      end_move(completion, now);
-    else
-      completions_.push_back(std::move(completion));
-  }
-  if (engine_->state() != Engine::State::kOver) return;
-  if (moves_)
-    end_moves(engine_->failure()
-                  ? *engine_->failure()
-                  : Error(ErrorCode::kAborted, known_as_.name() + ": this rank has left"));
-  begin_waiting(now);
-  for (Completion& completion : engine_->take_completions())
-    completions_.push_back(std::move(completion));
-}
-
-void Membership::end_move(const Completion& completion, Time now) {
-  if (completion.error) return end_moves(completion.error);
-  try {
-    if (const auto why = moves_->end_move()) return abort(known_as_.error_of(*why), *why, now);
-  } catch (const Error& error) {
-    return abort(error, AbortInfo{.reason = wire::AbortReason::kNoMemory, .rank_a = rank()}, now);
-  }
-  if (!moves_->is_done()) return submit_move(now);
-  end_moves(moves_->finish());
-  begin_waiting(now);
-}
-
-void Membership::end_moves(const std::optional<Error>& error) {
-  completions_.push_back({.op = moves_number_,
-                          .statistics = moves_->statistics(),
-                          .error = error ? std::optional(error->of_op(moves_number_)) : error});
-  moves_ = nullptr;
-  keyed_.reset();
+  ops_->set_timeout(op, timeout);
 }
 
 std::vector<Completion> Membership::take_completions() {
-  for (const Completion& completion : completions_)
+  std::vector<Completion> all = ops_ ? ops_->take_completions() : std::exchange(completions_, {});
+  for (const Completion& completion : all)
     ++(completion.error ? counters_.ops_failed : counters_.ops_completed);
-  return std::exchange(completions_, {});
+  return all;
 }
 
 void Membership::tell_begun(bool is_told) {
@@ -337,7 +230,7 @@ void Membership::tell_begun(bool is_told) {
 void Membership::leave(Time now, Departure departure) {
   if (engine_) {
     engine_->leave(now, departure);
-    collect(now);
+    ops_->collect(now);
     board_->wake_mates();
   } else {
     has_left_ = true;
@@ -396,10 +289,7 @@ bool Membership::on_time(Time now) {
     close_if_over();
     return false;
   }
-  if (awaits_arrivals()) begin_waiting(now);
-  end_overdue(now);
-  const bool any = engine_->turn(now);
-  collect(now);
+  const bool any = ops_->turn(now);
   board_->wake_mates();
   close_if_over();
   if (any && std::exchange(is_asleep_, false)) board_->wake_up();

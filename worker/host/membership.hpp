@@ -3,8 +3,6 @@
 // (engine.hpp), with no aggregator.
 #pragma once
 
-#include <deque>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,8 +12,8 @@
 #include "common/protocol/secret.hpp"
 #include "worker/host/engine.hpp"
 #include "worker/host/group.hpp"
-#include "worker/host/keyed_sum.hpp"
 #include "worker/host/mapped_board.hpp"
+#include "worker/host/op_queue.hpp"
 #include "worker/host/sums.hpp"
 
 namespace sluice::worker::host {
@@ -69,7 +67,9 @@ class Membership final : public Sums {
   OpNumber submit(MoveSequence& moves, Time now) override;
   void set_timeout(OpNumber op, const OpTimeout& timeout) override;
   std::vector<Completion> take_completions() override;
-  bool has_completions() const override { return !completions_.empty(); }
+  bool has_completions() const override {
+    return ops_ ? ops_->has_completions() : !completions_.empty();
+  }
   void tell_begun(bool is_told) override;
   std::vector<OpNumber> take_begun() override { return engine_->take_begun(); }
   bool has_begun() const override { return engine_ && engine_->has_begun(); }
@@ -82,23 +82,16 @@ class Membership final : public Sums {
 
   bool on_time(Time now) override;
   bool arm(net::RxEvents& events) override;
-  bool awaits_arrivals() const override;
+  bool awaits_arrivals() const override { return ops_ && ops_->awaits_arrivals(); }
 
   const Counters& counters() const override { return counters_; }
   void count_on(const Counters& before) override { counters_ = before; }
 
  private:
-  struct Waiting {
-    OpRequest request;
-    std::vector<std::uint64_t> counts;
-    std::optional<std::vector<Part>> parts;  ///< none: by the counts
-    MoveSequence* moves = nullptr;           ///< then of the request its time-out alone counts
-  };
-
   static Ranks ranks_of(const JobOptions& options);
   Membership(const Membership& of, const Pair& pair, Time now);
 
-  OpNumber submit(Waiting&& called, Time now);
+  OpNumber submit(OpQueue::Call&& call, Time now);
   void form(Time now);
   void start();
   bool is_reached() const;
@@ -106,12 +99,6 @@ class Membership final : public Sums {
   void look_at_group(Time now);
   void close_if_over();
   void tell_stopped() const;
-  void begin_waiting(Time now);
-  void submit_move(Time now);
-  void end_overdue(Time now);
-  void collect(Time now);
-  void end_move(const Completion& completion, Time now);
-  void end_moves(const std::optional<Error>& error);
   GroupConfig group_config() const;
 
   const Surroundings surroundings_;
@@ -131,16 +118,10 @@ class Membership final : public Sums {
   std::unique_ptr<Group> group_;
   std::optional<MappedBoard> board_;
   std::unique_ptr<Engine> engine_;
+  std::optional<OpQueue> ops_;
 
-  /// An op of several moves that is under way, and the ops behind it, which wait for its end; or
-  /// those behind one whose tensor has not come from a device yet, that one included.
-  MoveSequence* moves_ = nullptr;
-  OpNumber moves_number_ = 0;
-  std::unique_ptr<KeyedSum> keyed_;  // if it is a sum of pairs of this job's own
-  std::deque<Waiting> waiting_;
-  std::map<OpNumber, OpRequest> on_device_;  // that the engine has begun
-  OpNumber next_op_ = 0;  ///< of this membership; the engine has begun those before waiting_
-  std::vector<Completion> completions_;
+  OpNumber next_op_ = 0;                 // of those called after joining has failed
+  std::vector<Completion> completions_;  // of those, too
 };
 
 }  // namespace sluice::worker::host
