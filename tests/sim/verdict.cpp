@@ -131,7 +131,7 @@ void Job::judge(const App& app, const Error& error, Time waits_since) {
 }
 
 /// Of a job of hosts: its rails form after it; why a rail has ended comes by the whole job, perhaps
-/// late; and memory is given up once a stopped rank goes on, or later.
+/// late; and its memory lasts until a stopped rank has gone on, at least.
 Duration Job::passed_on() const {
   return plan.hosts.empty() ? Duration{} : 2 * kFormation + kCauseOfRail + kMargin;
 }

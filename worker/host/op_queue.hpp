@@ -31,8 +31,8 @@ class OpQueue {
   struct Call {
     OpRequest request;  ///< laid out and checked
     std::vector<std::uint64_t> counts = {};
-    std::optional<std::vector<Part>> parts = {};  ///< none: by the counts
-    MoveSequence* moves = nullptr;                ///< then of the request its time-out alone counts
+    std::optional<std::vector<Part>> parts = {};    ///< none: by the counts
+    MoveSequence* moves = nullptr;                  ///< if any, the request has no tensor
     std::unique_ptr<MoveSequence> owned = nullptr;  ///< those, unless they are the caller's
   };
   /// To others it is a sparse_all_reduce. The moves outlive the op's completion.
@@ -74,7 +74,7 @@ class OpQueue {
   const Rank self_;
   const std::uint16_t ranks_;
   OpNumber next_op_ = 0;           // the engine has those before waiting_
-  std::deque<Call> waiting_;       // behind `moves_`, or for its tensor from a device
+  std::deque<Call> waiting_;       // behind `under_way_`, or for a tensor from a device
   std::optional<Call> under_way_;  // of moves
   OpNumber moves_number_ = 0;
   std::map<OpNumber, OpRequest> on_device_;  // that the engine has
