@@ -23,7 +23,7 @@ from checkout import (  # noqa: E402, F401
     torch_package, torch_version, torchrun_works)
 from local_cluster import af_packet, af_xdp  # noqa: E402
 from processes import (  # noqa: E402, F401
-    AT_ONCE, LOST_BUFFERS, TIME_LIMIT, READY, Process, Stage, free_tcp_port, wait_until)
+    AT_ONCE, LOST_BUFFERS, TIME_LIMIT, READY, Deadline, Process, Stage, free_tcp_port, wait_until)
 
 SKIPPED = 77
 # Of an aggregator, unless a flag says otherwise: other work may keep a rank silent for seconds. A

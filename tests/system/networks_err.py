@@ -13,6 +13,7 @@ from harness import af_packet, af_xdp
 
 JOB = 7
 LONG = 60_000  # ms: a time-out that would fail the test if it were what ends a wait
+SOON = 10_000  # ms: within the wait for a rank that may be ended by it
 SECRET = "known-to-the-ranks-and-their-daemon"
 GONE = 2  # seconds that a cable is pulled: a rank joins again after 1.5 s without a packet
 NOBODYS = "10.77.0.99"
@@ -185,7 +186,7 @@ class SameAddress(NetworkFault):
 
     def test_of_an_aggregator_and_a_host_while_ranks_join(self):
         self.give_address_to_a_kernel()
-        daemon = self.serve()
+        daemon = self.serve(liveness_ms=SOON)
         job = self.launch_steady_job(2, daemon, SLUICE_JOB=JOB, SLUICE_JOIN_TIMEOUT_MS=3000,
                                      SLUICE_AGGREGATOR_TIMEOUT_MS=3000)
         self.sums_or_ends_clearly(job, *self.UNHEARD)
@@ -200,8 +201,9 @@ class SameAddress(NetworkFault):
         self.ends_on_signal(daemon)
 
     def test_of_two_daemons_while_ranks_join(self):
-        daemons = [self.serve(), self.serve(1, address=0)]
-        job = self.launch_steady_job(3, daemons[0], SLUICE_JOB=JOB, SLUICE_JOIN_TIMEOUT_MS=3000)
+        daemons = [self.serve(liveness_ms=SOON), self.serve(1, address=0, liveness_ms=SOON)]
+        job = self.launch_steady_job(3, daemons[0], SLUICE_JOB=JOB, SLUICE_JOIN_TIMEOUT_MS=3000,
+                                     SLUICE_AGGREGATOR_TIMEOUT_MS=SOON)
         self.sums_or_ends_clearly(job, *self.UNHEARD)
         for daemon in daemons:
             self.ends_on_signal(daemon)

@@ -11,7 +11,6 @@ import stat
 import struct
 import subprocess
 import threading
-import time
 import unittest
 
 import harness
@@ -42,9 +41,9 @@ class Commands(harness.SystemTest):
         return {job["job"]: job for job in json.loads(self.ctl("jobs", "--json"))}
 
     def wait_for_job(self, number, holds):
-        deadline = time.monotonic() + harness.TIME_LIMIT
+        deadline = harness.Deadline()
         while not (number in (jobs := self.jobs()) and holds(jobs[number])):
-            self.assertLess(time.monotonic(), deadline, jobs)
+            self.assertFalse(deadline.is_over(), jobs)
 
     def answer_to(self, request):
         with self.connect() as client:
