@@ -6,9 +6,15 @@
 namespace sluice::worker {
 
 NonZeroMap::NonZeroMap(const numeric::BlockedTensor& tensor, std::span<const std::uint64_t> given,
-                       const SearchLimits& limits, std::optional<ElementRange> held)
-    : tensor_(tensor), given_(given), blocks_(tensor.block_count()), end_(blocks_) {
+                       const SearchLimits& limits, std::optional<ElementRange> held,
+                       std::span<const std::uint64_t> searched)
+    : tensor_(tensor),
+      given_(given),
+      searched_(searched),
+      blocks_(tensor.block_count()),
+      end_(blocks_) {
   assert(given.empty() || given.size() >= (std::size_t{blocks_} + 63) / 64);
+  assert(searched.empty() || searched.size() >= (std::size_t{blocks_} + 63) / 64);
   const std::uint64_t block_bytes = tensor.block_elements * element_bytes(tensor.type);
   horizon_blocks_ = std::max<std::uint64_t>(1, limits.horizon_bytes / block_bytes);
   ahead_blocks_ = std::max<std::uint64_t>(1, limits.ahead_bytes / block_bytes);
@@ -58,8 +64,25 @@ std::uint32_t NonZeroMap::search(std::uint32_t from, std::uint32_t stride) {
 void NonZeroMap::read_through(std::uint32_t block) {
   const auto end =
       static_cast<std::uint32_t>(std::min<std::uint64_t>(unknown_end_, block + ahead_blocks_));
-  saw_negative_zero_ |= numeric::mark_nonzero_blocks(tensor_, unknown_, end, own_words());
+  read(unknown_, end);
   unknown_ = end;
+}
+
+void NonZeroMap::read(std::uint32_t begin, std::uint32_t end) {
+  const auto is_read = [this](std::uint32_t block) {
+    return (searched_[block / 64] >> (block % 64) & 1) != 0;
+  };
+  if (searched_.empty()) {
+    saw_negative_zero_ |= numeric::mark_nonzero_blocks(tensor_, begin, end, own_words());
+    return;
+  }
+  for (std::uint32_t block = begin; block < end;) {
+    const std::uint32_t first = block;
+    while (block < end && is_read(block)) ++block;
+    if (first != block)
+      saw_negative_zero_ |= numeric::mark_nonzero_blocks(tensor_, first, block, own_words());
+    while (block < end && !is_read(block)) ++block;
+  }
 }
 
 }  // namespace sluice::worker

@@ -33,8 +33,10 @@ class NonZeroMap {
  public:
   /// `given`: bit per block, by a caller who knows; empty: the tensor is searched. `held`: the part
   /// of the tensor that is in memory, `tensor.data` being its first element; the rest is zero.
+  /// `searched`: bit per block of those that are read, as the others are +0; empty: all are.
   NonZeroMap(const numeric::BlockedTensor& tensor, std::span<const std::uint64_t> given,
-             const SearchLimits& limits = {}, std::optional<ElementRange> held = {});
+             const SearchLimits& limits = {}, std::optional<ElementRange> held = {},
+             std::span<const std::uint64_t> searched = {});
 
   /// The first block of from, from + stride, ... that is not zero, or that lies beyond the horizon
   /// and is taken for one; `blocks()` if there is none.
@@ -68,9 +70,10 @@ class NonZeroMap {
   void confine(ElementRange held);
   std::uint32_t search(std::uint32_t from, std::uint32_t stride);
   void read_through(std::uint32_t block);
+  void read(std::uint32_t begin, std::uint32_t end);
 
   numeric::BlockedTensor tensor_;
-  std::span<const std::uint64_t> given_;
+  std::span<const std::uint64_t> given_, searched_;
   std::uint32_t blocks_;
   std::uint32_t begin_ = 0;  // blocks before it, and those from end_ on, are not held: zero
   std::uint32_t end_;

@@ -43,6 +43,13 @@ struct DeviceRequest {
   bool has_begun() const { return words.arrived != nullptr; }
 };
 
+/// What an op has found out about the blocks of its tensor: a bit for each.
+struct FoundBlocks {
+  /// Set of those that some rank has. (And of more, where they are searched in larger ones.)
+  std::vector<std::uint64_t> nonzero;
+  bool has_negative_zero = false;  ///< this rank, in a block of its own that is zero
+};
+
 /// What the caller asks for. The memory stays the engine's until the op's Completion.
 ///
 /// Every collective is a sum of one tensor over the ranks: of a broadcast all ranks but the root
@@ -62,6 +69,13 @@ struct OpRequest {
   std::uint16_t layout = 0;
   std::uint16_t block_elements = 0;                    ///< at most; 0: the session's
   std::span<const std::uint64_t> nonzero_blocks = {};  ///< bit per block; empty: search
+  /// Bit per block: only these are searched, as all others are +0. Empty: all are.
+  std::span<const std::uint64_t> searched_blocks = {};
+  /// Unless null, is told of blocks; of as many bits as there are.
+  FoundBlocks* found_blocks = nullptr;
+  /// Of an op on a host: in `output` lie zeros, but in blocks that some rank has which holds them,
+  /// and for -0.0s of our own input in its place.
+  bool zeros_are_there = false;
   std::uint64_t tag = 0;
   Encoding encoding = Encoding::kNone;  ///< of a reduction of fp32
   /// Of the hosts' sums, where this is an op among the ranks of a host, which is not encoded.

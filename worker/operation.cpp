@@ -44,7 +44,7 @@ Operation::Operation(const OpRequest& request, const Geometry& geometry, const S
       nonzero_(
           {request.input, geometry.element_count, geometry.block_elements, request.tensor_type()},
           request.device ? request.device->words.nonzero_blocks : request.nonzero_blocks, search,
-          held_),
+          held_, request.searched_blocks),
       device_(request.device ? std::make_unique<DeviceSide>(*request.device) : nullptr) {
   assert(geometry.element_count <= max_element_count(geometry.block_elements));
   assert(held_.begin <= held_.end && held_.end <= geometry.element_count);
@@ -134,6 +134,8 @@ void Operation::store(BlockIndex b, std::span<const std::byte> sum, std::int16_t
       copy(out, sum.data() + type.bytes(first), type.bytes(count));
   });
   if (device_) device_->has_result(b, 1);
+  if (request_.found_blocks)
+    request_.found_blocks->nonzero[b.value / 64] |= std::uint64_t{1} << (b.value % 64);
 }
 
 void Operation::finish_stores() const {

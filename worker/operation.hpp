@@ -104,7 +104,7 @@ class Operation {
   void end_round(BlockIndex current, BlockIndex next, bool has_sum) {
     const BlockIndex zeros = has_sum ? following(current) : current;
     const bool is_zero_there =
-        device_ ? !device_->wants_zeros() : is_whole_in_place() && !nonzero_.saw_negative_zero();
+        device_ ? !device_->wants_zeros() : is_in_place() && !nonzero_.saw_negative_zero();
     if (zeros < next && !is_zero_there) write_zeros(zeros, next);
     if (device_) device_->has_ended(current, next, geometry_.stride());
   }
@@ -131,9 +131,10 @@ class Operation {
   void for_each_wanted(BlockIndex b, F&& f) const;
 
   /// Whether the output of blocks that are zero everywhere holds zeros already.
-  bool is_whole_in_place() const {
-    return request_.input == request_.output && !request_.wanted && held_.begin == 0 &&
-           held_.end == geometry_.element_count;
+  bool is_in_place() const {
+    if (request_.input != request_.output) return false;
+    if (request_.wanted) return request_.wanted->size() == 1 && request_.wanted->front() == held_;
+    return held_ == ElementRange{0, geometry_.element_count};
   }
 
   OpRequest request_;

@@ -111,6 +111,8 @@ class Hostile final : public Board {
   std::uint64_t sums(LocalRank, std::uint64_t) const override { return word_of_bits(); }
   void tell_count(LocalRank, std::uint64_t) override {}
   std::uint64_t count(LocalRank, LocalRank) const override { return word_of_bits(); }
+  void tell_negative_zeros(LocalRank, std::uint64_t) override {}
+  std::uint64_t negative_zeros(LocalRank, LocalRank) const override { return word_of_bits(); }
   void part() override {}
 
   void all_leave() { all_have_left_ = true; }
@@ -229,6 +231,11 @@ class Target {
     auto& tensor = tensors_.emplace_back(
         std::make_unique<std::byte[]>(request.element_count * element_bytes(request.type)));
     request.input = request.output = tensor.get();
+    if (input_.one_in(2)) {
+      auto& found = found_.emplace_back(std::make_unique<worker::FoundBlocks>());
+      found->nonzero.resize((request.element_count + 7) / 8 / 64 + 1);
+      request.found_blocks = found.get();
+    }
     if (input_.one_in(3))
       request.timeout = worker::OpTimeout::of(now_, std::chrono::milliseconds(20));
     engine_.submit(request, {});
@@ -242,6 +249,7 @@ class Target {
   Hostile board_;
   Engine engine_;
   std::vector<std::unique_ptr<std::byte[]>> tensors_;
+  std::vector<std::unique_ptr<worker::FoundBlocks>> found_;
   std::size_t ended_ = 0;
 };
 

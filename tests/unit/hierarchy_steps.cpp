@@ -8,6 +8,7 @@
 #include <numeric>
 #include <random>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,26 +28,39 @@ using Elements = std::vector<Element>;
 using Counts = std::vector<std::uint64_t>;
 
 constexpr Element kUntouched = -7;
+constexpr std::uint16_t kBlock = 16;
 
 Session session_of(std::uint16_t ranks) {
   Session session;
   session.ranks = ranks;
   session.streams = 4;
-  session.block_elements = 16;
+  session.block_elements = kBlock;
   session.payload_bytes = 1472;
   return session;
 }
 
-/// Sums what the requests of some ranks hold, as an engine does.
+bool is_set(std::span<const std::uint64_t> blocks, std::uint64_t block) {
+  return (blocks[block / 64] >> (block % 64) & 1) != 0;
+}
+
+/// Sums what the requests of some ranks hold, as an engine does: blocks of which it is told that
+/// they are zero it does not read, nor writes where it is told that the zeros are there.
 void sum(const std::vector<const OpRequest*>& of_rank) {
   const ElementRange whole{0, of_rank.front()->element_count};
   Elements sums(whole.end);
+  std::vector<bool> is_nonzero(whole.end / kBlock + 1);
   for (const OpRequest* request : of_rank) {
     REQUIRE(request->element_count == whole.end);
     const ElementRange held = request->held.value_or(whole);
     REQUIRE((held.begin <= held.end && held.end <= whole.end));
     const auto* input = reinterpret_cast<const Element*>(request->input);
-    for (std::uint64_t i = held.begin; i < held.end; ++i) sums[i] += input[i - held.begin];
+    for (std::uint64_t i = held.begin; i < held.end; ++i) {
+      const bool is_told = !request->nonzero_blocks.empty();
+      const auto read = is_told ? request->nonzero_blocks : request->searched_blocks;
+      if (!read.empty() && !is_set(read, i / kBlock)) continue;
+      sums[i] += input[i - held.begin];
+      if (is_told || input[i - held.begin] != 0) is_nonzero[i / kBlock] = true;
+    }
   }
   for (const OpRequest* request : of_rank) {
     auto* output = reinterpret_cast<Element*>(request->output);
@@ -54,9 +68,12 @@ void sum(const std::vector<const OpRequest*>& of_rank) {
     for (const ElementRange& range : request->wanted.value_or(std::vector{whole})) {
       REQUIRE((last <= range.begin && range.begin <= range.end && range.end <= whole.end));
       last = range.end;
-      output = std::copy(sums.begin() + static_cast<std::ptrdiff_t>(range.begin),
-                         sums.begin() + static_cast<std::ptrdiff_t>(range.end), output);
+      for (std::uint64_t i = range.begin; i < range.end; ++i, ++output)
+        if (is_nonzero[i / kBlock] || !request->zeros_are_there) *output = sums[i];
     }
+    if (!request->found_blocks) continue;
+    for (std::uint64_t b = 0; b * kBlock < whole.end; ++b)
+      if (is_nonzero[b]) request->found_blocks->nonzero[b / 64] |= std::uint64_t{1} << (b % 64);
   }
 }
 

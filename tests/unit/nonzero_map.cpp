@@ -54,6 +54,27 @@ TEST_CASE("queries in any order find what a plain loop finds") {
   }
 }
 
+TEST_CASE("only blocks that may be other than zero are read") {
+  std::mt19937_64 random(5);
+  for (int round = 0; round < 100; ++round) {
+    const std::size_t count = 1 + random() % 2000;
+    std::vector<std::uint64_t> searched(count / 64 + 1);
+    for (std::uint64_t& word : searched) word = random() & random();
+    std::vector<bool> blocks(count), found(count);
+    for (std::size_t b = 0; b < count; ++b) {
+      blocks[b] = random() % 3 == 0;
+      found[b] = blocks[b] && (searched[b / 64] >> (b % 64) & 1) != 0;
+    }
+    const std::vector<float> values = values_of(blocks);
+    NonZeroMap map(tensor_of(values), {}, {}, {}, searched);
+    for (int query = 0; query < 50; ++query) {
+      const auto from = static_cast<std::uint32_t>(random() % (count + 1));
+      REQUIRE(map.next(from, 1 + query % 5) ==
+              plain_search(found, from, static_cast<std::uint32_t>(1 + query % 5)));
+    }
+  }
+}
+
 TEST_CASE("of a tensor that is held in part, all else is zero") {
   std::mt19937_64 random(2);
   for (int round = 0; round < 200; ++round) {

@@ -205,6 +205,26 @@ Steps::Steps(const OpRequest& request, std::span<const std::uint64_t> counts,
     between_->device.reset();
   }
   place(request, held, wanted);
+  const auto holds_all = [](const host::Part& part) { return !part.held; };
+  if (length(elements) != 0 && std::ranges::all_of(ours.of_rank, holds_all))
+    find_blocks(request, {.elements = block_elements,
+                          .chunk = elements,
+                          .share = share(rail),
+                          .is_spread = ours.wanted == Ranges{elements},
+                          .is_in_place = !request.wanted && request.input == request.output});
+}
+
+/// The ranks of the host find blocks, of which those of all hosts that have the share read no
+/// others, and tell which came.
+void Steps::find_blocks(const OpRequest& request, Found found) {
+  found_ = std::make_unique<Found>(std::move(found));
+  const std::uint64_t each = found_->elements, blocks = (request.element_count + each - 1) / each;
+  found_->blocks.nonzero.resize((blocks + 63) / 64);
+  gather_.request.found_blocks = &found_->blocks;
+  gather_.request.zeros_are_there = found_->is_in_place;
+  if (!between_) return;
+  between_->searched_blocks = found_->blocks.nonzero;
+  between_->found_blocks = &found_->blocks;
 }
 
 /// The hosts have divided already: their sums could be too large for 16 bits.
@@ -245,7 +265,23 @@ void Steps::end_gather() {
   between_->keyed->rows = pairs_->range.pairs.rows();
 }
 
+/// Which blocks of our share are not zero everywhere, and whether our tensor has zeros in place of
+/// the others.
+void Steps::tell_blocks() {
+  if (!found_->is_spread) return;
+  OpRequest& spread = spread_.request;
+  spread.zeros_are_there = found_->is_in_place && !found_->blocks.has_negative_zero;
+  if (length(found_->share) == 0) return;
+  const std::uint64_t each = found_->elements, first = found_->chunk.begin / each;
+  found_->to_spread.resize(length(found_->chunk) / each / 64 + 1);
+  for (std::uint64_t b = found_->share.begin / each; b <= (found_->share.end - 1) / each; ++b)
+    if ((found_->blocks.nonzero[b / 64] >> (b % 64) & 1) != 0)
+      found_->to_spread[(b - first) / 64] |= std::uint64_t{1} << ((b - first) % 64);
+  spread.nonzero_blocks = found_->to_spread;
+}
+
 void Steps::end_between() {
+  if (found_) tell_blocks();
   if (!pairs_ || !between_) return;
   pairs_->range = {};
   KeyedSums& sums = pairs_->sums;

@@ -110,6 +110,18 @@ class Steps {
     KeyedSums sums = {};          // as they come from the aggregators
   };
 
+  /// Of a tensor that all ranks of the host hold: blocks which none of them has are read once.
+  struct Found {
+    std::uint32_t elements = 0;  // of each
+    ElementRange chunk, share;
+    /// Of the tensor: those that some rank of the host has; of our share later also those that came
+    /// from other hosts.
+    FoundBlocks blocks = {};
+    std::vector<std::uint64_t> to_spread = {};  // of the chunk: those of our share
+    bool is_spread = false;                     ///< the host wants the whole chunk
+    bool is_in_place = false;
+  };
+
   static HostPart of_host(const OpRequest& request, std::span<const std::uint64_t> counts,
                           std::span<const Rank> ranks, std::uint16_t of_job,
                           const ElementRange& chunk);
@@ -118,13 +130,16 @@ class Steps {
   void begin_pairs(OpRequest request, const Placement& placement, Rank self,
                    const Session& session);
   static OpRequest between_hosts(OpRequest request);
+  void find_blocks(const OpRequest& request, Found found);
+  void tell_blocks();
 
   const std::size_t element_bytes_;
   OfHost gather_;
   std::optional<OpRequest> between_;
   OfHost spread_;
   std::uint64_t blocks_ = 0;
-  Memory held_, wanted_;  // of our share, where it does not lie in the caller's output
+  Memory held_, wanted_;          // of our share, where it does not lie in the caller's output
+  std::unique_ptr<Found> found_;  // null: a rank holds but a part, and blocks are nobody's
   std::unique_ptr<Pairs> pairs_;
   KeyedSums no_sums_;  // of pairs that only show that all have called it
 };

@@ -67,10 +67,11 @@ struct Call {
   std::uint8_t wire_type = 0;
   std::uint32_t block_elements = 0;
   // Each rank's own.
-  std::uint8_t tells_blocks = 0;  ///< which of a piece are not zero, as the caller knows
-  Place input;                    ///< of the first element held
-  Place output;                   ///< of the first one wanted
-  std::uint64_t blocks = 0;       ///< of a small tensor, if it tells them
+  std::uint8_t tells_blocks = 0;     ///< which of a piece are not zero, as the caller knows
+  std::uint8_t zeros_are_there = 0;  ///< in its output, where all ranks' blocks are zero
+  Place input;                       ///< of the first element held
+  Place output;                      ///< of the first one wanted
+  std::uint64_t blocks = 0;          ///< of a small tensor, if it tells them
   std::array<std::byte, kInlineBytes> elements{};  ///< of a small tensor: the whole one
 };
 
@@ -128,6 +129,9 @@ class Board {
   /// or, as that of rank L, of the sums. Who finds a piece summed sees what was counted in it.
   virtual void tell_count(LocalRank of, std::uint64_t blocks) = 0;
   virtual std::uint64_t count(LocalRank by, LocalRank of) const = 0;
+  /// The same of pieces in which a block of a rank's is zero and has a -0.0.
+  virtual void tell_negative_zeros(LocalRank of, std::uint64_t pieces) = 0;
+  virtual std::uint64_t negative_zeros(LocalRank by, LocalRank of) const = 0;
 
   /// Whoever has not ended yet is to reach our memory no more: a mate that was stopped may go on in
   /// the middle of what it was writing.

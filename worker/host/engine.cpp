@@ -76,7 +76,8 @@ Engine::Engine(Config config, Board& board)
     : config_(std::move(config)),
       board_(board),
       remote_(board, mates(), config_.sizes.slot_bytes),
-      counts_(mates() + 1) {
+      counts_(mates() + 1),
+      negative_zeros_(mates()) {
   assert(config_.sizes.calls > 0 && config_.sizes.slots > 0 &&
          config_.sizes.blocks >= config_.sizes.slots);
   assert(config_.self < mates() && std::is_sorted(config_.ranks.begin(), config_.ranks.end()));
@@ -133,7 +134,8 @@ bool Engine::call_next() {
   Op& op = ops_[called_ - first_op_];
   Call call = call_of(op.request);
   call.block_elements = block_elements(op.request);
-  call.tells_blocks = op.shares.has_blocks() && !op.request.nonzero_blocks.empty() ? 1 : 0;
+  call.tells_blocks = op.request.nonzero_blocks.empty() ? 0 : 1;
+  call.zeros_are_there = op.request.zeros_are_there ? 1 : 0;
   if (is_inline(op)) {
     const ElementRange piece = op.shares.piece(0);
     op.shares.copy_in(config_.self, piece, op.request.input, call.elements.data());
@@ -227,12 +229,11 @@ void Engine::sum_inline(Op& op, const std::vector<Call>& calls) {
   const ElementRange piece = op.shares.piece(0);
   std::array<std::byte, kInlineBytes> sums;
   std::vector<Elements> of_rank;
-  const bool has_blocks = op.shares.has_blocks();
   for (const Call& call : calls) {
     Elements& elements = of_rank.emplace_back();
     elements.input = call.elements.data();
     elements.is_piece = true;
-    if (has_blocks && call.tells_blocks != 0) elements.blocks = call.blocks;
+    if (call.tells_blocks != 0) elements.blocks = call.blocks;
   }
   of_rank[config_.self].output = sums.data();
   std::vector<std::uint64_t> counts(mates() + 1);
@@ -240,6 +241,9 @@ void Engine::sum_inline(Op& op, const std::vector<Call>& calls) {
   op.statistics.blocks_sent = counts[config_.self];
   op.statistics.blocks_received = counts.back();
   op.shares.copy_out(config_.self, piece, sums.data(), op.request.output, blocks);
+  if (!op.request.found_blocks || piece.begin == piece.end) return;
+  take_blocks(op, piece, blocks);
+  op.has_negative_zero = op.shares.has_negative_zero(config_.self);
 }
 
 /// Finds all ranks' tensors. If nobody wants anything, a rank may have ended the op already, and
@@ -250,7 +254,8 @@ void Engine::place(Op& op, const std::vector<Call>& calls, Time now) {
   op.of_rank.resize(mates());
   op.remote.resize(mates());
   op.tells_blocks.resize(mates());
-  op.zeros_are_there = is_in_place(op.shares, config_.self, address_of(op.request.input),
+  op.zeros_are_there = op.request.zeros_are_there ||
+                       is_in_place(op.shares, config_.self, address_of(op.request.input),
                                    address_of(op.request.output));
   for (LocalRank rank = 0; rank < mates(); ++rank) {
     if (!place(op, rank, calls[rank])) {
@@ -262,8 +267,9 @@ void Engine::place(Op& op, const std::vector<Call>& calls, Time now) {
     }
   }
   if (uses_slots(op)) return;
-  op.taken = op.end_piece();
-  if (op.tells_blocks[config_.self]) return;
+  const bool takes_many = takes_sums(op) && op.pieces > config_.sizes.blocks;
+  if (!takes_sums(op)) op.taken = op.end_piece();
+  if (op.tells_blocks[config_.self] || takes_many) return;
   op.given = op.end_piece();
   board_.set(Word::kGiven, op.given);
 }
@@ -274,7 +280,8 @@ bool Engine::place(Op& op, LocalRank rank, const Call& call) {
   const bool is_in_slots = in_slots(call, op.shares, rank);
   const bool is_in_process =
       !is_in_slots && has_tensor_in(Place::kInProcess, call, op.shares, rank);
-  op.tells_blocks[rank] = op.shares.has_blocks() && (is_in_slots || call.tells_blocks != 0);
+  op.tells_blocks[rank] = call.tells_blocks != 0 || (is_in_slots && op.shares.has_blocks());
+  elements.zeros_are_there = call.zeros_are_there != 0;
   elements.is_piece = is_in_slots || (is_in_process && rank != config_.self);
   if (is_in_slots) return true;
   const std::uint64_t held = op.shares.held_bytes(rank);
@@ -289,7 +296,8 @@ bool Engine::place(Op& op, LocalRank rank, const Call& call) {
     if (wanted != 0) elements.output = op.request.output;
   } else {
     op.remote[rank] = {call.input.offset, call.output.offset,
-                       is_in_place(op.shares, rank, call.input.offset, call.output.offset)};
+                       elements.zeros_are_there ||
+                           is_in_place(op.shares, rank, call.input.offset, call.output.offset)};
     if (held != 0) elements.input = remote_.elements_of(rank);
   }
   return true;
@@ -303,6 +311,7 @@ ElementRange Engine::range_of(const Op& op, std::uint64_t piece) {
 bool Engine::may_give(const Op& op) const {
   if (op.given == op.end_piece()) return false;
   if (uses_slots(op)) return op.given < op.taken + config_.sizes.slots;
+  if (takes_sums(op) && op.given >= op.taken + config_.sizes.blocks) return false;
   return op.given < op.first_piece + config_.sizes.blocks ||
          is_summed(op, op.given - config_.sizes.blocks);
 }
@@ -316,7 +325,7 @@ bool Engine::give(Op& op) {
   if (op.tells_blocks[config_.self]) {
     bool has_negative_zero = false;
     blocks = blocks_of(op, range, has_negative_zero);
-    if (has_negative_zero) op.zeros_are_there = false;
+    op.has_negative_zero |= has_negative_zero;
     board_.tell_blocks(op.given, blocks);
   }
   if (uses_slots(op))
@@ -326,15 +335,30 @@ bool Engine::give(Op& op) {
   return true;
 }
 
-/// Copies a piece out of its slot, which others have summed.
+/// Copies a piece out of its slot, which others have summed, and takes what they tell of it.
 bool Engine::take(Op& op) {
-  if (!uses_slots(op) || op.taken == op.given || !is_summed(op, op.taken)) return false;
+  if (op.taken == op.end_piece() || op.taken == op.given || !is_summed(op, op.taken)) return false;
   const auto by = static_cast<LocalRank>(op.taken % mates());
-  const std::uint64_t blocks = op.shares.has_blocks() ? board_.sums(by, op.taken) : kAllBlocks;
-  op.shares.copy_out(config_.self, range_of(op, op.taken), board_.slot(config_.self, op.taken),
-                     op.request.output, blocks, op.zeros_are_there);
+  const ElementRange range = range_of(op, op.taken);
+  const std::uint64_t blocks = board_.sums(by, op.taken);
+  if (uses_slots(op))
+    op.shares.copy_out(config_.self, range, board_.slot(config_.self, op.taken), op.request.output,
+                       blocks, op.zeros_are_there && !op.has_negative_zero);
+  if (op.request.found_blocks) take_blocks(op, range, blocks);
   ++op.taken;
   return true;
+}
+
+/// Of a piece, as it is searched: they may be larger than the op's.
+void Engine::take_blocks(const Op& op, const ElementRange& range, std::uint64_t blocks) const {
+  const std::uint64_t each = op.shares.block_elements(), of_op = block_elements(op.request);
+  std::vector<std::uint64_t>& nonzero = op.request.found_blocks->nonzero;
+  for (std::uint64_t begin = range.begin; begin < range.end; begin += each, blocks >>= 1) {
+    if ((blocks & 1) == 0) continue;
+    const std::uint64_t end = std::min(begin + each, range.end);
+    for (std::uint64_t b = begin / of_op; b <= (end - 1) / of_op; ++b)
+      nonzero[b / 64] |= std::uint64_t{1} << (b % 64);
+  }
 }
 
 /// Sums the next piece that falls to us, once all ranks have given it.
@@ -355,11 +379,16 @@ bool Engine::sum_next(Op& op, Time now) {
                                              own || !has_remote(op) ? nullptr : remote_.sums());
   if (!store(op, piece, blocks, own ? own : remote_.sums(), now)) return true;
   board_.tell_sums(piece, blocks);
-  for (LocalRank of = 0; of <= mates() && op.shares.has_blocks(); ++of)
-    board_.tell_count(of, counts_[of]);
+  if (op.shares.has_blocks()) tell_counts(op);
   op.own_piece += mates();
   board_.set(Word::kSummed, piece + 1);
   return true;
+}
+
+void Engine::tell_counts(const Op& op) {
+  for (LocalRank of = 0; of <= mates(); ++of) board_.tell_count(of, counts_[of]);
+  for (LocalRank of = 0; of < mates(); ++of)
+    if (op.shares.has_negative_zero(of)) board_.tell_negative_zeros(of, ++negative_zeros_[of]);
 }
 
 bool Engine::has_remote(const Op& op) {
@@ -449,12 +478,16 @@ void Engine::count(Op& op) {
     s.blocks_sent = blocks_of(op.shares.held_bytes(config_.self));
     s.blocks_received = blocks_of(op.shares.lacking_bytes(config_.self));
   } else if (op.pieces != 0) {
-    std::uint64_t own = 0, sums = 0;
+    std::uint64_t own = 0, sums = 0, negative_zeros = 0;
     const auto all = static_cast<LocalRank>(mates());
     for (LocalRank by = 0; by < mates(); ++by) {
-      own += by == config_.self ? counts_[by] : board_.count(by, config_.self);
-      sums += by == config_.self ? counts_.back() : board_.count(by, all);
+      const bool by_us = by == config_.self;
+      own += by_us ? counts_[by] : board_.count(by, config_.self);
+      sums += by_us ? counts_.back() : board_.count(by, all);
+      negative_zeros += by_us ? negative_zeros_[by] : board_.negative_zeros(by, config_.self);
     }
+    op.has_negative_zero |=
+        std::exchange(counted_negative_zeros_, negative_zeros) != negative_zeros;
     // What mates say may be anything.
     s.blocks_sent = std::min(own - std::exchange(counted_own_, own), s.blocks);
     s.blocks_received = std::min(sums - std::exchange(counted_sums_, sums), s.blocks);
@@ -469,6 +502,7 @@ void Engine::count(Op& op) {
 
 void Engine::complete(Op& op) {
   count(op);
+  if (op.request.found_blocks) op.request.found_blocks->has_negative_zero = op.has_negative_zero;
   pieces_ended_ = op.end_piece();
   completions_.push_back({.op = op.number, .statistics = op.statistics, .error = {}});
   ++first_op_;

@@ -117,12 +117,13 @@ class Engine {
     std::vector<Elements> of_rank = {};                    ///< is_piece: in slots, or remote
     std::vector<std::optional<RemoteTensor>> remote = {};  ///< by rank; never our own
     std::vector<bool> tells_blocks = {};
-    bool zeros_are_there = false;  ///< in our output, where all ranks' blocks are zero
+    bool zeros_are_there = false;    ///< in our output, where all ranks' blocks are zero
+    bool has_negative_zero = false;  ///< in a block of ours that is zero, as far as we have looked
     std::uint64_t first_piece = 0;
     std::uint64_t pieces = 0;     ///< none of a small tensor
     std::uint64_t own_piece = 0;  ///< the next one that falls to us
     std::uint64_t given = 0;      ///< of ours the next one that nobody can read yet
-    std::uint64_t taken = 0;      ///< and the next one that has not come out of its slot
+    std::uint64_t taken = 0;      ///< and the next one of which we have not taken the sums
 
     std::uint64_t end_piece() const { return first_piece + pieces; }
   };
@@ -147,11 +148,17 @@ class Engine {
   bool uses_slots(const Op& op) const {
     return op.pieces != 0 && op.of_rank[config_.self].is_piece;
   }
+  /// Piece by piece: them out of slots, or what is told of their blocks.
+  bool takes_sums(const Op& op) const {
+    return uses_slots(op) || (op.pieces != 0 && op.request.found_blocks);
+  }
   bool may_give(const Op& op) const;
   bool give(Op& op);
   bool take(Op& op);
+  void take_blocks(const Op& op, const ElementRange& range, std::uint64_t blocks) const;
   bool sum_next(Op& op, Time now);
   static bool has_remote(const Op& op);
+  void tell_counts(const Op& op);
   bool fetch(Op& op, std::uint64_t piece, Time now);
   std::byte* own_sums(const Op& op, std::uint64_t piece) const;
   bool store(Op& op, std::uint64_t piece, std::uint64_t blocks, std::byte* sums, Time now);
@@ -181,7 +188,9 @@ class Engine {
   std::uint64_t pieces_ended_ = 0;  // of the ops before the first one
   /// Blocks that were not zero in what we have summed, by rank, and last those of the sums.
   std::vector<std::uint64_t> counts_;
+  std::vector<std::uint64_t> negative_zeros_;         // pieces with some, by rank
   std::uint64_t counted_own_ = 0, counted_sums_ = 0;  // by all, of ops that are complete
+  std::uint64_t counted_negative_zeros_ = 0;          // of ours
   std::vector<Completion> completions_;
   bool tells_begun_ = false;
   std::vector<OpNumber> begun_;

@@ -27,6 +27,7 @@ struct alignas(kLine) MappedBoard::Told {
   std::atomic<std::uint32_t> asleep;
   alignas(kLine) AbortInfo farewell;
   std::array<std::atomic<std::uint64_t>, kMaxRanks + 1> counts;
+  std::array<std::atomic<std::uint64_t>, kMaxRanks> negative_zeros;
 };
 
 struct alignas(kLine) MappedBoard::Entry {
@@ -145,6 +146,14 @@ void MappedBoard::tell_count(LocalRank of, std::uint64_t blocks) {
 
 std::uint64_t MappedBoard::count(LocalRank by, LocalRank of) const {
   return told(by).counts[of].load(std::memory_order_relaxed);
+}
+
+void MappedBoard::tell_negative_zeros(LocalRank of, std::uint64_t pieces) {
+  told(self_).negative_zeros[of].store(pieces, std::memory_order_relaxed);
+}
+
+std::uint64_t MappedBoard::negative_zeros(LocalRank by, LocalRank of) const {
+  return told(by).negative_zeros[of].load(std::memory_order_relaxed);
 }
 
 /// Either the mate sees what was told, or we see that it is asleep.

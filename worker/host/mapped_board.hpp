@@ -58,6 +58,8 @@ class MappedBoard final : public Board {
   std::uint64_t sums(LocalRank of, std::uint64_t piece) const override;
   void tell_count(LocalRank of, std::uint64_t blocks) override;
   std::uint64_t count(LocalRank by, LocalRank of) const override;
+  void tell_negative_zeros(LocalRank of, std::uint64_t pieces) override;
+  std::uint64_t negative_zeros(LocalRank by, LocalRank of) const override;
   void part() override { calls_.part(); }
 
   /// Wakes the mates that sleep, if anything was told since the last call.

@@ -55,7 +55,7 @@ Copied RemotePieces::read(const Shares& shares, LocalRank rank, const RemoteTens
 
 Copied RemotePieces::write(const Shares& shares, LocalRank rank, const RemoteTensor& tensor,
                            const ElementRange& piece, std::uint64_t blocks, std::byte* sums) {
-  const bool zeros_are_there = tensor.is_in_place && !shares.has_negative_zero(rank);
+  const bool zeros_are_there = tensor.zeros_are_there && !shares.has_negative_zero(rank);
   const auto extents = shares.wanted_extents(rank, piece, zeros_are_there ? blocks : kAllBlocks);
   const auto transfers = transfers_of(extents, sums, tensor.output);
   return transfers.empty() ? Copied::kAll : board_.write(rank, transfers);

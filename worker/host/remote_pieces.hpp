@@ -16,7 +16,7 @@ namespace sluice::worker::host {
 struct RemoteTensor {
   std::uint64_t input = 0;
   std::uint64_t output = 0;
-  bool is_in_place = false;  ///< input and output are one
+  bool zeros_are_there = false;  ///< in the output, where all ranks' blocks are zero
 };
 
 class RemotePieces {

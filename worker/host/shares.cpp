@@ -26,13 +26,15 @@ bool depends_on_blocks(const OpRequest& request) {
 
 std::uint32_t elements_of_block(const OpRequest& request, std::size_t size,
                                 const SharesOptions& options) {
-  std::uint64_t elements = std::max(options.block_elements, 1u);
-  const std::uint64_t searched = kSearchedBytes / size;
-  if (!depends_on_blocks(request) && elements < searched)
-    elements *= (searched + elements - 1) / elements;
+  const std::uint64_t elements = std::max(options.block_elements, 1u);
   const std::uint64_t most = options.limits.most_bytes / size;
   assert(elements <= most || !depends_on_blocks(request));
-  return static_cast<std::uint32_t>(std::min(elements, most));
+  if (elements > most) return static_cast<std::uint32_t>(most);
+  const std::uint64_t searched = kSearchedBytes / size;
+  if (depends_on_blocks(request) || elements >= searched)
+    return static_cast<std::uint32_t>(elements);
+  const std::uint64_t together = std::min((searched + elements - 1) / elements, most / elements);
+  return static_cast<std::uint32_t>(elements * together);
 }
 
 std::uint64_t elements_of_piece(std::uint64_t bytes, std::uint32_t block_elements, std::size_t size,
@@ -219,7 +221,7 @@ void Shares::for_each_held_extent(LocalRank rank, const ElementRange& range, std
   if (some.begin == some.end) return;
   if (blocks == kAllBlocks) return tell(some);
   for_each_run(range, blocks, [&](const ElementRange& run, bool has) {
-    if (has) tell(run);
+    if (const ElementRange both = common(run, mine); has && both.begin != both.end) tell(both);
   });
 }
 
@@ -284,10 +286,10 @@ std::uint64_t Shares::sum(const ElementRange& piece, std::span<const Elements> o
     while (cut != cuts_.end() && *cut == begin) ++cut;
     const std::uint64_t end = cut == cuts_.end() ? piece.end : std::min(*cut, piece.end);
     begin_segment({begin, end});
-    blocks = sum_segment();
+    blocks |= sum_segment();
     begin = end;
   }
-  return has_blocks() ? blocks : kAllBlocks;
+  return blocks;
 }
 
 void Shares::begin_segment(const ElementRange& range) {
@@ -306,32 +308,53 @@ void Shares::begin_segment(const ElementRange& range) {
   }
 }
 
+/// Which blocks of the segment are not zero. It may begin in the middle of one.
+void Shares::search(Holder& holder) const {
+  const std::uint64_t before = at_.range.begin - at_.piece.begin;
+  const std::uint64_t first = before / block_elements_;
+  const std::uint64_t of_first =
+      std::min(block_elements_ - before % block_elements_, length(at_.range));
+  const auto look = [&](std::uint64_t from, std::uint64_t elements, std::uint64_t block) {
+    const numeric::BlockedTensor some{holder.at + from * size_, elements, block_elements_, type_};
+    std::uint64_t blocks = 0;
+    holder.has_negative_zero |= numeric::mark_nonzero_blocks(some, 0, some.block_count(), &blocks);
+    if (blocks != 0) holder.nonzero_blocks |= blocks << block;
+  };
+  if (of_first == block_elements_) return look(0, length(at_.range), first);
+  look(0, of_first, first);
+  if (of_first != length(at_.range)) look(of_first, length(at_.range) - of_first, first + 1);
+}
+
+/// Returns the blocks of the piece that are not zero in it on some rank.
 std::uint64_t Shares::sum_segment() {
-  const std::uint64_t elements = length(at_.range);
-  const auto blocks = static_cast<std::uint32_t>((elements - 1) / block_elements_ + 1);
+  const std::uint64_t from = at_.range.begin - at_.piece.begin;
+  const std::uint64_t to = at_.range.end - at_.piece.begin;
+  const auto first = static_cast<std::uint32_t>(from / block_elements_);
+  const auto last = static_cast<std::uint32_t>((to - 1) / block_elements_);
   std::uint64_t of_all = 0;
   for (LocalRank r = 0; r < at_.of_rank.size(); ++r) {
     Holder* const holder = at_.holder_of[r];
     if (!holder) continue;
-    if (!at_.of_rank[r].blocks)
-      holder->has_negative_zero = numeric::mark_nonzero_blocks(
-          {holder->at, elements, block_elements_, type_}, 0, blocks, &holder->nonzero_blocks);
+    if (!at_.of_rank[r].blocks) search(*holder);
     of_all |= holder->nonzero_blocks;
-    if (has_blocks()) at_.counts[r] += count_of(holder->nonzero_blocks, blocks);
+    if (has_blocks()) at_.counts[r] += count_of(holder->nonzero_blocks, last + 1);
   }
-  if (has_blocks()) at_.counts.back() += count_of(of_all, blocks);
+  if (has_blocks()) at_.counts.back() += count_of(of_all, last + 1);
   const auto alike = [this](std::uint32_t a, std::uint32_t b) {
     return std::all_of(at_.holders.begin(), at_.holders.end(), [&](const Holder& holder) {
       return (holder.nonzero_blocks >> a & 1) == (holder.nonzero_blocks >> b & 1);
     });
   };
-  for (std::uint32_t block = 0; block < blocks;) {
+  for (std::uint32_t block = first; block <= last;) {
     std::uint32_t end = block + 1;
-    while (end < blocks && !is_encoded_ && (end + 1 - block) * block_elements_ <= kAccumulated &&
+    while (end <= last && !is_encoded_ && (end + 1 - block) * block_elements_ <= kAccumulated &&
            alike(block, end))
       ++end;
-    const std::uint64_t begin = at_.range.begin + std::uint64_t{block} * block_elements_;
-    sum_blocks(block, {begin, std::min(begin + (end - block) * block_elements_, at_.range.end)});
+    const auto begin_of = [&](std::uint32_t b) {
+      return std::clamp(at_.piece.begin + std::uint64_t{b} * block_elements_, at_.range.begin,
+                        at_.range.end);
+    };
+    sum_blocks(block, {begin_of(block), begin_of(end)});
     block = end;
   }
   return of_all;
@@ -411,10 +434,14 @@ void Shares::write_zeros(const ElementRange& range) {
   if (at_.sums)
     std::memset(at_.sums + (range.begin - at_.piece.begin) * size_, 0, length(range) * size_);
   for_each_output(range, [&](LocalRank rank, const ElementRange& some, std::byte* out) {
-    if (at_.of_rank[rank].is_piece && has_blocks()) return;
+    const Elements& elements = at_.of_rank[rank];
     const Holder* const holder = at_.holder_of[rank];
-    const bool is_there = holder && !holder->has_negative_zero &&
-                          holder->at + (some.begin - at_.range.begin) * size_ == out;
+    const auto is_in_place = [&] {
+      return holder && holder->at + (some.begin - at_.range.begin) * size_ == out;
+    };
+    const bool is_there = elements.is_piece ? has_blocks()
+                                            : !(holder && holder->has_negative_zero) &&
+                                                  (elements.zeros_are_there || is_in_place());
     if (!is_there) std::memset(out, 0, length(some) * size_);
   });
 }

@@ -52,6 +52,7 @@ struct Elements {
   std::byte* output = nullptr;       ///< the first one wanted
   bool is_piece = false;  ///< of one piece: both point to its first element, held or wanted or not
   std::optional<std::uint64_t> blocks = {};  ///< of the piece, that are not zero; none: search
+  bool zeros_are_there = false;              ///< in the output, where all ranks' blocks are zero
 };
 
 /// A bit for each block of a piece; all.
@@ -112,13 +113,12 @@ class Shares {
                 std::byte* output, std::uint64_t blocks = kAllBlocks,
                 bool zeros_are_there = false) const;
 
-  /// Adds what the ranks hold of a range, at most a piece, lowest rank first, and stores the sums
-  /// into what they want; what is encoded is rounded as if it had travelled. Blocks that are
-  /// zero on every rank are not added, and not written where the output holds zeros. Returns the
-  /// blocks that are not zero on some rank. Where blocks have a meaning, adds to `counts` how many
-  /// are not zero: by rank, and last of the sums. `sums`, unless null, gets the sums of the whole
-  /// range.
-  std::uint64_t sum(const ElementRange& range, std::span<const Elements> of_rank,
+  /// Adds what the ranks hold of a piece, lowest rank first, and stores the sums into what they
+  /// want; what is encoded is rounded as if it had travelled. Blocks that are zero on every rank
+  /// are not added, and not written where the output holds zeros. Returns the blocks that are not
+  /// zero on some rank. Where blocks have a meaning, adds to `counts` how many are not zero: by
+  /// rank, and last of the sums. `sums`, unless null, gets the sums of the whole piece.
+  std::uint64_t sum(const ElementRange& piece, std::span<const Elements> of_rank,
                     std::span<std::uint64_t> counts, std::byte* sums = nullptr);
   /// Whether the rank has a -0 in a block of that range that is zero; where blocks have a meaning.
   bool has_negative_zero(LocalRank rank) const {
@@ -128,9 +128,9 @@ class Shares {
  private:
   /// Of a segment of a piece, which the same ranks hold.
   struct Holder {
-    const std::byte* at = nullptr;  ///< its first element
-    std::uint64_t nonzero_blocks = 0;
-    bool has_negative_zero = false;  ///< in a block that is zero
+    const std::byte* at = nullptr;     ///< its first element
+    std::uint64_t nonzero_blocks = 0;  ///< of the piece
+    bool has_negative_zero = false;    ///< in a block that is zero
     Rank rank = {};
   };
   struct Segment {
@@ -155,6 +155,7 @@ class Shares {
   void for_each_output(const ElementRange& range, F&& f) const;
   void begin_segment(const ElementRange& range);
   std::uint64_t sum_segment();
+  void search(Holder& holder) const;
   template <class F>
   void for_each_run(const ElementRange& range, std::uint64_t blocks, F&& f) const;
   template <class F>

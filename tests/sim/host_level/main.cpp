@@ -228,6 +228,8 @@ class App {
     std::vector<std::byte> input, output;
     std::vector<std::uint64_t> bitmap;
     bool in_place = false;
+    bool zeros_are_there = false;
+    std::optional<worker::FoundBlocks> found = {};
     std::vector<std::uint64_t> regions;
   };
 
@@ -252,7 +254,7 @@ class App {
     ChunkSpec op = plan_.ops[index];
     if (plan_.fault == Fault::kMismatch && index == plan_.victim_op && rank_ == plan_.victim)
       ++op.tag;
-    Open open{.op = op, .input = {}, .output = {}, .bitmap = {}, .in_place = false, .regions = {}};
+    Open open{.op = op, .input = {}, .output = {}, .bitmap = {}, .regions = {}};
     const std::size_t size = element_bytes(op.type);
     Tensor tensor = make_tensor(op, rank_, ranks(), op.block_elements);
     const Part part = part_of(op, rank_, ranks());
@@ -264,6 +266,10 @@ class App {
     if (!open.in_place) open.output.assign(wanted * size, kScribble);
     for (std::vector<std::byte>* memory : {&open.input, &open.output}) host_.map(rank_, *memory);
     open.bitmap = std::move(tensor.bitmap);
+    if (moves(op)) draw_known_zeros(open);
+    if (open.in_place) open.zeros_are_there = random_.chance(0.5);
+    if (all_hold_all(op) && random_.chance(0.5))
+      open.found = {.nonzero = std::vector<std::uint64_t>(block_count(op) / 64 + 1)};
     // Addresses stay: the engine has them.
     const OpNumber expected = submitted_++;
     Open& placed = open_.emplace(expected, std::move(open)).first->second;
@@ -280,6 +286,8 @@ class App {
     request.rounding_seed = op.rounding_seed;
     request.block_elements = op.block_elements;
     request.nonzero_blocks = placed.bitmap;
+    request.zeros_are_there = placed.zeros_are_there;
+    if (placed.found) request.found_blocks = &*placed.found;
     request.input = placed.input.data();
     request.output = placed.output.data();
     if (placed.in_place)
@@ -293,6 +301,93 @@ class App {
         random_.chance(0.5))
       parts.clear();
     require(engine_->submit(request, std::move(parts)) == expected, "an op has another number");
+  }
+
+  static std::uint64_t block_count(const ChunkSpec& op) {
+    return (op.element_count + op.block_elements - 1) / op.block_elements;
+  }
+  bool all_hold_all(const ChunkSpec& op) const {
+    for (LocalRank r = 0; r < ranks(); ++r)
+      if (part_of(op, r, ranks()).held) return false;
+    return true;
+  }
+  /// Calls f(block, elements) for the blocks of a range.
+  template <class F>
+  static void for_each_block(const ChunkSpec& op, const Range& range, F&& f) {
+    for (std::uint64_t b = range.begin / op.block_elements; b * op.block_elements < range.end; ++b)
+      f(b, Range{std::max(b * op.block_elements, range.begin),
+                 std::min((b + 1) * op.block_elements, range.end)});
+  }
+  static bool is_set(const std::vector<std::uint64_t>& bits, std::uint64_t b) {
+    return (bits[b / 64] >> (b % 64) & 1) != 0;
+  }
+
+  /// Of what is moved a rank may know where it holds zeros, and one whose output has zeros that
+  /// they are there.
+  void draw_known_zeros(Open& open) {
+    const ChunkSpec& op = open.op;
+    std::vector<std::uint64_t> own(block_count(op) / 64 + 1);
+    std::vector<bool> is_zero(op.element_count, true);  // in a part of a block that is
+    for (LocalRank r = 0; r < ranks(); ++r) {
+      const Tensor tensor = make_tensor(op, r, ranks(), op.block_elements);
+      for_each_block(op, held_by(op, r, ranks()), [&](std::uint64_t b, const Range& some) {
+        const auto bytes = pick(tensor.data, {some}, op.type);
+        if (std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; })) return;
+        for (std::uint64_t i = some.begin; i < some.end; ++i) is_zero[i] = false;
+        if (r == rank_) own[b / 64] |= std::uint64_t{1} << (b % 64);
+      });
+    }
+    if (random_.chance(0.5)) open.bitmap = own;
+    open.zeros_are_there = !open.in_place && random_.chance(0.5);
+    if (!open.zeros_are_there) return;
+    std::byte* out = open.output.data();
+    for (const Range& range : wanted_of(op, rank_, ranks()))
+      for (std::uint64_t i = range.begin; i < range.end; ++i, out += element_bytes(op.type))
+        if (is_zero[i]) std::fill_n(out, element_bytes(op.type), std::byte{0});
+  }
+
+  /// Those that some rank has, of all that somebody wants; and a -0 in those of ours that nobody
+  /// has. Blocks may be searched in larger ones.
+  void check_found(const Open& open) const {
+    const ChunkSpec& op = open.op;
+    const worker::FoundBlocks& found = *open.found;
+    Range all{op.element_count, 0};
+    for (LocalRank r = 0; r < ranks(); ++r)
+      for (const Range& range : wanted_of(op, r, ranks()))
+        if (range.begin < range.end)
+          all = {std::min(all.begin, range.begin), std::max(all.end, range.end)};
+    if (all.begin >= all.end) return;
+    all.begin -= all.begin % op.block_elements;
+    const bool is_exact = op.encoding != Encoding::kNone || op.reduction == Reduction::kProduct;
+    std::vector<std::uint64_t> of_all(found.nonzero.size());
+    bool must_have = false;
+    for (LocalRank r = 0; r < ranks(); ++r) {
+      const Tensor tensor = make_tensor(op, r, ranks(), op.block_elements);
+      for_each_block(op, all, [&](std::uint64_t b, const Range& some) {
+        const std::uint64_t elements = some.end - some.begin;
+        std::uint64_t is_nonzero = 0;
+        const bool negative =
+            numeric::mark_nonzero_blocks({tensor.data.data() + some.begin * element_bytes(op.type),
+                                          elements, static_cast<std::uint32_t>(elements), op.type},
+                                         0, 1, &is_nonzero);
+        if (tensor.bitmap.empty() ? is_nonzero != 0 : is_set(tensor.bitmap, b))
+          of_all[b / 64] |= std::uint64_t{1} << (b % 64);
+        must_have |= r == rank_ && tensor.bitmap.empty() && negative && !is_set(found.nonzero, b);
+      });
+    }
+    for (std::size_t i = 0; i < of_all.size(); ++i)
+      require(is_exact ? found.nonzero[i] == of_all[i] : (of_all[i] & ~found.nonzero[i]) == 0,
+              "blocks of some rank are not found, or others are");
+    const Tensor own = make_tensor(op, rank_, ranks(), op.block_elements);
+    std::vector<std::uint64_t> unused(of_all.size());
+    const bool may_have =
+        own.bitmap.empty() && numeric::mark_nonzero_blocks(
+                                  {own.data.data(), op.element_count, op.block_elements, op.type},
+                                  0, static_cast<std::uint32_t>(block_count(op)), unused.data());
+    require(found.has_negative_zero ? may_have : !must_have,
+            "a -0 in a block of zeros is not found, or found where there is none");
+    ++coverage["ops, of found blocks"];
+    coverage["ops, of found -0"] += found.has_negative_zero;
   }
 
   /// Of a tensor of an open op: in a region, or not.
@@ -327,6 +422,9 @@ class App {
     if (!done.error) {
       check(open);
       check_counts(open.op, done.statistics);
+      if (open.found) check_found(open);
+      coverage["ops, zeros are there"] += open.zeros_are_there;
+      coverage["ops, moved by a bitmap"] += moves(open.op) && !open.bitmap.empty();
       ++right_;
       coverage["ops, encoded"] += open.op.encoding != Encoding::kNone;
       coverage["ops, of a bitmap"] += !open.bitmap.empty();
@@ -481,8 +579,10 @@ std::vector<std::string> missing() {
       "error: mismatch, op mismatch",  "error: leaves, rank left",
       "error: aborts, rank left",      "error: aborts, aborted",
       "error: time-out, op timed out", "error: unmapped, worker lost"};
-  names.insert(names.end(), {"ops, encoded", "ops, of a bitmap", "ops, in chunks",
-                             "ops, in regions", "reads of processes", "writes to processes"});
+  names.insert(names.end(),
+               {"ops, encoded", "ops, of a bitmap", "ops, in chunks", "ops, in regions",
+                "ops, zeros are there", "ops, moved by a bitmap", "ops, of found blocks",
+                "ops, of found -0", "reads of processes", "writes to processes"});
   for (const char* fault : kFaultNames) names.push_back(std::string("fault: ") + fault);
   std::erase_if(names, [](const std::string& name) { return coverage[name] != 0; });
   return names;

@@ -117,6 +117,14 @@ class SimulatedBoard final : public worker::host::Board {
     step();
     return mate(by).counts[of];
   }
+  void tell_negative_zeros(LocalRank of, std::uint64_t pieces) override {
+    step();
+    mate(self_).negative_zeros[of] = pieces;
+  }
+  std::uint64_t negative_zeros(LocalRank by, LocalRank of) const override {
+    step();
+    return mate(by).negative_zeros[of];
+  }
 
   void part() override { mate(self_).has_parted = true; }
 
@@ -161,6 +169,7 @@ SharedMemory::SharedMemory(const HostSizes& sizes_given) : sizes(sizes_given), m
     mate.blocks.resize(sizes.blocks);
     mate.sums.resize(sizes.blocks);
     mate.counts.resize(sizes.ranks + 1u);
+    mate.negative_zeros.resize(sizes.ranks);
   }
 }
 

@@ -77,7 +77,7 @@ class SharedMemory {
     AbortInfo farewell;
     std::vector<std::byte> slots;
     std::vector<Blocks> blocks, sums;
-    std::vector<std::uint64_t> counts;
+    std::vector<std::uint64_t> counts, negative_zeros;
     std::map<std::uint64_t, std::span<std::byte>> regions;
     std::vector<std::span<std::byte>> mapped;
     bool is_dead = false;
