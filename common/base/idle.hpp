@@ -33,8 +33,9 @@ class Idle {
   static constexpr std::chrono::microseconds kSleepMin{20};
   static constexpr std::chrono::microseconds kSleepMax{500};
 
-  explicit Idle(IdleStrategy strategy = IdleStrategy::kBackOff, std::uint32_t yields = kYields)
-      : strategy_(strategy), yields_(yields) {}
+  explicit Idle(IdleStrategy strategy = IdleStrategy::kBackOff, std::uint32_t yields = kYields,
+                std::uint32_t spins = kSpins)
+      : strategy_(strategy), yields_(yields), spins_(spins) {}
 
   /// How many turns without work are yielded from now on before one sleeps.
   void set_yields(std::uint32_t yields) { yields_ = yields; }
@@ -65,9 +66,9 @@ class Idle {
 
  private:
   std::chrono::microseconds back_off() {
-    if (idle_turns_ >= kSpins + yields_)
+    if (idle_turns_ >= spins_ + yields_)
       return std::exchange(sleep_, std::min(sleep_ * 2, kSleepMax));
-    if (idle_turns_++ < kSpins)
+    if (idle_turns_++ < spins_)
       cpu_relax();
     else
       std::this_thread::yield();
@@ -76,6 +77,7 @@ class Idle {
 
   IdleStrategy strategy_;
   std::uint32_t yields_;
+  std::uint32_t spins_;
   std::uint32_t idle_turns_ = 0;
   std::chrono::microseconds sleep_ = kSleepMin;
 };

@@ -1,5 +1,6 @@
 // The ranks of one host in this process: engines over mapped memory, one by one or each in a
 // thread of its own. What may happen between them is the simulator's matter (tests/sim/host_level).
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -319,6 +320,22 @@ TEST_CASE("A rank whose process ends while mates sum its tensor is named") {
   const std::string why = error_of(*ranks.engines[0]);  // of whichever is read first
   CHECK_THAT(why, Contains("is lost: its process has ended"));
   CHECK(error_of(*ranks.engines[1]) == why);
+}
+
+TEST_CASE(
+    "Of a small tensor so many bytes are told as a call says, and no more than it has room for") {
+  const Ranks ranks(2);
+  Call call;
+  call.elements.fill(std::byte{7});
+  const auto told = [&](OpNumber op, std::uint16_t bytes) {
+    call.inline_bytes = bytes;
+    ranks.boards[0]->call(op, call);
+    const Call found = ranks.boards[1]->called(0, op);
+    return std::count(found.elements.begin(), found.elements.end(), std::byte{7});
+  };
+  CHECK(told(0, 8) == 8);
+  CHECK(told(1, 0) == 0);
+  CHECK(told(2, 65'535) == kInlineBytes);
 }
 
 TEST_CASE("Memory of another build is refused") {

@@ -72,7 +72,8 @@ struct Call {
   Place input;                       ///< of the first element held
   Place output;                      ///< of the first one wanted
   std::uint64_t blocks = 0;          ///< of a small tensor, if it tells them
-  std::array<std::byte, kInlineBytes> elements{};  ///< of a small tensor: the whole one
+  std::uint16_t inline_bytes = 0;    ///< of a small tensor: all that is wanted of it, and no other
+  std::array<std::byte, kInlineBytes> elements{};  ///< so many bytes of them are told
 };
 
 /// What each rank says of itself. A word never falls. Pieces are numbered over all ops of the job.

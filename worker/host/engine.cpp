@@ -138,6 +138,8 @@ bool Engine::call_next() {
   call.zeros_are_there = op.request.zeros_are_there ? 1 : 0;
   if (is_inline(op)) {
     const ElementRange piece = op.shares.piece(0);
+    call.inline_bytes =
+        static_cast<std::uint16_t>((piece.end - piece.begin) * element_bytes(op.request.type));
     op.shares.copy_in(config_.self, piece, op.request.input, call.elements.data());
     if (call.tells_blocks != 0)
       call.blocks = op.shares.blocks_in(op.request.nonzero_blocks, call.block_elements, piece);
@@ -191,6 +193,7 @@ bool Engine::begin(Op& op, Time now) {
   for (LocalRank rank = 0; rank < mates(); ++rank)
     if (!board_.has_called(rank, first_op_)) return false;
   std::vector<Call> calls;
+  calls.reserve(mates());
   for (LocalRank rank = 0; rank < mates(); ++rank) calls.push_back(board_.called(rank, first_op_));
   op.has_begun = true;
   if (tells_begun_) begun_.push_back(op.number);
@@ -229,6 +232,7 @@ void Engine::sum_inline(Op& op, const std::vector<Call>& calls) {
   const ElementRange piece = op.shares.piece(0);
   std::array<std::byte, kInlineBytes> sums;
   std::vector<Elements> of_rank;
+  of_rank.reserve(calls.size());
   for (const Call& call : calls) {
     Elements& elements = of_rank.emplace_back();
     elements.input = call.elements.data();

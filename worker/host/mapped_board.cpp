@@ -1,8 +1,11 @@
 #include "worker/host/mapped_board.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstddef>
+#include <cstring>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -13,6 +16,11 @@ namespace sluice::worker::host {
 namespace {
 
 constexpr std::size_t kLine = 128;  // two cache lines: neighbours are fetched together
+
+/// What of a call is told at all: lines of the cache that nobody needs are not passed on.
+std::size_t told_bytes_of(const Call& call) {
+  return offsetof(Call, elements) + std::min<std::size_t>(call.inline_bytes, kInlineBytes);
+}
 
 Copied copied(int error) {
   return error == 0 ? Copied::kAll : error == ESRCH ? Copied::kProcessGone : Copied::kNotMapped;
@@ -84,7 +92,7 @@ std::uint64_t MappedBoard::word(LocalRank of, Word word) const {
 
 void MappedBoard::call(OpNumber op, const Call& call) {
   Entry& mine = entry(self_, op);
-  mine.call = call;
+  std::memcpy(&mine.call, &call, told_bytes_of(call));
   mine.number.store(op + 1, std::memory_order_release);
   has_told_ = true;
 }
@@ -94,7 +102,12 @@ bool MappedBoard::has_called(LocalRank rank, OpNumber op) const {
 }
 
 Call MappedBoard::called(LocalRank rank, OpNumber op) const {
-  return entry(rank, op).call;
+  const Call& theirs = entry(rank, op).call;
+  Call call;
+  std::memcpy(&call, &theirs, offsetof(Call, elements));
+  const std::size_t told = told_bytes_of(call) - offsetof(Call, elements);
+  std::memcpy(call.elements.data(), theirs.elements.data(), told);
+  return call;
 }
 
 void MappedBoard::tell_farewell(const AbortInfo& why) {

@@ -47,6 +47,11 @@ std::uint64_t elements_of_piece(std::uint64_t bytes, std::uint32_t block_element
   return std::clamp<std::uint64_t>((each + block - 1) / block, 1, most) * block_elements;
 }
 
+/// So many are added before they are stored, at most; a small tensor takes little memory for it.
+std::uint64_t accumulated_elements(std::uint64_t block_elements, std::uint64_t piece_elements) {
+  return (std::min(std::max(kAccumulated, block_elements), piece_elements) + 63) / 64 * 64;
+}
+
 const numeric::BlockReduction& kernels_of(const OpRequest& request) {
   const WireType wire = request.wire_type();
   return numeric::block_reduction(wire.element(), request.reduction);
@@ -105,8 +110,7 @@ Shares::Shares(const OpRequest& request, std::vector<Part> parts, SharesOptions 
       piece_elements_(elements_of_piece(length(summed_) * size_, block_elements_, size_, options_)),
       accumulator_(static_cast<std::byte*>(std::aligned_alloc(
           numeric::kAccumulatorAlignment,
-          kAccumulatorBytes *
-              std::max<std::uint64_t>(kAccumulated, (block_elements_ + 63) & ~63u)))) {
+          kAccumulatorBytes * accumulated_elements(block_elements_, piece_elements_)))) {
   assert(parts_.empty() || parts_.size() == options_.ranks.size());
   if (!accumulator_) throw std::bad_alloc();
   for (const Part& part : parts_)
