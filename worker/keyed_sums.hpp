@@ -83,6 +83,8 @@ class KeyedSums {
 
   std::size_t size() const { return size_; }  ///< keys
   std::size_t row_bytes() const { return row_bytes_; }
+  /// Null if they have to be put in order.
+  const InOrder* in_order() const { return in_order_.keys ? &in_order_ : nullptr; }
 
   /// Writes all keys, rising, and their rows, one behind the other. `parts`: so many neighbours are
   /// one key, the first one's divided by it.

@@ -137,12 +137,19 @@ const SparseSums& sums_of(const std::shared_ptr<Work::State>& state, ElementType
 
 }  // namespace
 
-const SparseSums::InOrder& SparseSums::in_order() const {
+const worker::KeyedSums::InOrder& SparseSums::in_order() const {
   std::call_once(ordered_, [this] {
-    InOrder sums{.keys = std::make_unique_for_overwrite<std::uint64_t[]>(size()),
-                 .rows = std::make_unique_for_overwrite<std::byte[]>(size() * row_bytes())};
-    received.merge({sums.keys.get(), size()}, {sums.rows.get(), size() * row_bytes()}, parts);
-    in_order_ = std::move(sums);
+    const worker::KeyedSums::InOrder* const ordered = received.in_order();
+    if (ordered != nullptr && parts == 1) {
+      in_order_ = *ordered;
+      return;
+    }
+    const auto keys = std::make_shared_for_overwrite<std::uint64_t[]>(size());
+    const auto rows = std::make_shared_for_overwrite<std::byte[]>(size() * row_bytes());
+    received.merge({keys.get(), size()}, {rows.get(), size() * row_bytes()}, parts);
+    in_order_ = {.keys = {keys, reinterpret_cast<const std::byte*>(keys.get())},
+                 .rows = {rows, rows.get()},
+                 .size = size()};
   });
   return in_order_;
 }
@@ -153,7 +160,7 @@ std::size_t SparseWork::size() const {
 
 std::span<const std::uint64_t> SparseWork::keys() const {
   const SparseSums& sums = sums_of(state());
-  return {sums.in_order().keys.get(), sums.size()};
+  return {reinterpret_cast<const std::uint64_t*>(sums.in_order().keys.get()), sums.size()};
 }
 
 std::span<const std::byte> SparseWork::value_bytes(ElementType type) const {

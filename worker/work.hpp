@@ -41,15 +41,11 @@ class SparseSums {
   std::size_t row_bytes() const { return received.row_bytes() * parts; }
 
   /// In order: once, for whoever asks first.
-  struct InOrder {
-    std::unique_ptr<std::uint64_t[]> keys;
-    std::unique_ptr<std::byte[]> rows;
-  };
-  const InOrder& in_order() const;
+  const worker::KeyedSums::InOrder& in_order() const;
 
  private:
   mutable std::once_flag ordered_;
-  mutable InOrder in_order_;
+  mutable worker::KeyedSums::InOrder in_order_;
 };
 
 struct Work::State {

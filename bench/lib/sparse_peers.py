@@ -22,8 +22,9 @@ ALGORITHMS = [
     "dsar-qsgd4", "dsar-qsgd2", "allgather-pairs", "allgather-qsgd8", "allgather-qsgd4",
     "allgather-qsgd2", "ok-topk", "ok-topk-from-dense",
 ]
-SLUICE, SLUICE_DENSE = "sluice", "sluice-dense"
-FORMS = {SLUICE: "sparse", SLUICE_DENSE: "dense"}  # of the pairs, for bench-sparse-sum
+SLUICE, SLUICE_PACKETS, SLUICE_DENSE = "sluice", "sluice-packets", "sluice-dense"
+# Of the pairs, for bench-sparse-sum.
+FORMS = {SLUICE: "sparse", SLUICE_PACKETS: "sparse", SLUICE_DENSE: "dense"}
 MPIRUN_ON_HOSTS = os.path.join(programs.LIBRARY, "mpirun_on_hosts.py")
 # What Sluice's ranks have under way, over links: with its default of 64, queues of 50 ms grow until
 # ranks send again what waits there.
@@ -111,32 +112,33 @@ def values_of(rows):
 
 
 class SluiceSum(Contestant):
-    """Sluice's sum of the same pairs, by bench-sparse-sum on fresh ranks and fresh aggregators:
-    one, or over links as many as ranks, whose links then carry what the ranks' do. The bound is 8
-    bytes for each pair that a rank has, or for each that it gets; of a dense vector, its own
-    bytes."""
+    """Sluice's sum of the same pairs, by bench-sparse-sum on fresh ranks, and over links fresh
+    aggregators, as many as ranks, whose links then carry what the ranks' do. The bound is 8 bytes
+    for each pair that a rank has, or for each that it gets; of a dense vector, its own bytes."""
 
     def __init__(self, name=SLUICE, iterations=3):
         self.name, self.iterations = name, iterations
 
+    def takes(self, point):
+        return self.name != SLUICE_PACKETS or point.rate is None
+
     def measure(self, point, seed, check):
         pairs = max(1, int(point.density * point.elements + 0.5))
         command = [checkout.LOCAL_CLUSTER, "--build", checkout.build, "--workers", point.ranks,
-                   *cluster_flags(point), "--only-rank", 0, "--",
+                   *self.cluster_flags(point), "--only-rank", 0, "--",
                    programs.built("bench-sparse-sum"), point.elements, pairs, point.keys, seed,
                    self.iterations, FORMS[self.name], *(["check"] if check else [])]
         settings = {} if point.rate is None else {"SLUICE_STREAMS": STREAMS}
         status, out, err = output_of(self.stage, command, **settings)
         require(status, err, " ".join(map(str, command)))
         rows = [line[line.index("{"):] for line in out.splitlines() if "{" in line]
-        return values_of([json.loads(row) for row in rows])
+        return values_of([{**json.loads(row), "algorithm": self.name} for row in rows])
 
-
-def cluster_flags(point):
-    """What local-cluster is told beside the number of ranks."""
-    if point.rate is None:
-        return []
-    return ["--transport", "af_packet", "--rate", point.rate, "--aggregators", point.ranks]
+    def cluster_flags(self, point):
+        """What local-cluster is told beside the number of ranks."""
+        if point.rate is None:
+            return ["--aggregators", 1 if self.name == SLUICE_PACKETS else 0]
+        return ["--transport", "af_packet", "--rate", point.rate, "--aggregators", point.ranks]
 
 
 def contestants(algorithms, iterations):

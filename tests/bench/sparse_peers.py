@@ -137,7 +137,8 @@ class OverLinks(harness.SystemTest):
         self.assertIn("| link needs | of time |", said)
         shares = {name: float(share) for name, share in
                   re.findall(r"random \| (\S+) \|.* \| (\d+\.\d\d) \| [^|]* \|\n", said)}
-        self.assertEqual(list(shares), [*sparse_peers.FORMS, *sparse_peers.ALGORITHMS])
+        self.assertEqual(list(shares), [sparse_peers.SLUICE, sparse_peers.SLUICE_DENSE,
+                                        *sparse_peers.ALGORITHMS])
         # Those of many bytes: what a bucket holds goes at once.
         for name in ("sluice-dense", "dsar-split-allgather"):
             self.assertLess(shares[name], 1.25, said)

@@ -123,7 +123,7 @@ void Membership::begin(OpNumber number, Time now) {
       chunks_.push_back({.op = number,
                          .place = chunk,
                          .steps = std::make_unique<Steps>(request, op.counts, placement_, rank(),
-                                                          session(), chunk)});
+                                                          session(), chunk, pairs_)});
     } catch (const Error& error) {  // of memory that is not to be had
       return fail(error, AbortInfo{.reason = AbortReason::kNoMemory, .rank_a = rank()}, now);
     }

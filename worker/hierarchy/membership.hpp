@@ -144,6 +144,7 @@ class Membership final : public sluice::Membership {
   const KnownAs known_as_;
   const Placement placement_;
   const std::uint64_t min_chunk_of_rail_;
+  const std::shared_ptr<host::PairPool> pairs_ = std::make_shared<host::PairPool>();
   const std::unique_ptr<sluice::Membership> whole_;
   const Parts parts_;
   const std::vector<sluice::Membership*> all_parts_;  // those that there are

@@ -137,8 +137,9 @@ void Steps::HostPart::clear() {
 }
 
 Steps::Steps(const OpRequest& request, std::span<const std::uint64_t> counts,
-             const Placement& placement, Rank self, const Session& session, const Chunk& chunk)
-    : element_bytes_(element_bytes(request.type)) {
+             const Placement& placement, Rank self, const Session& session, const Chunk& chunk,
+             std::shared_ptr<host::PairPool> pairs)
+    : element_bytes_(element_bytes(request.type)), pair_pool_(std::move(pairs)) {
   if (request.keyed) {
     begin_pairs(request, placement, self, session);
     return;
@@ -249,7 +250,8 @@ void Steps::begin_pairs(OpRequest request, const Placement& placement, Rank self
                               host::KeyedRanks{.all = placement.ranks_of(placement.host_of(self)),
                                                .self = rail,
                                                .ranges = rails,
-                                               .of_job = placement.ranks()});
+                                               .of_job = placement.ranks(),
+                                               .memory = pair_pool_});
   if (rail >= rails) return;
   between_ = between_hosts(request);
   between_->keyed->keys = {};
@@ -285,8 +287,9 @@ void Steps::end_between() {
   if (!pairs_ || !between_) return;
   pairs_->range = {};
   KeyedSums& sums = pairs_->sums;
-  host::KeyedRange range{
-      .pairs = {sums.size(), sums.row_bytes()}, .size = sums.size(), .rejected = sums.rejected};
+  host::KeyedRange range{.pairs = {pair_pool_, sums.size(), sums.row_bytes()},
+                         .size = sums.size(),
+                         .rejected = sums.rejected};
   sums.merge({range.pairs.keys(), range.size}, {range.pairs.rows(), range.size * sums.row_bytes()});
   sums = {};
   pairs_->spread.begin_with(std::move(range));

@@ -65,7 +65,8 @@ class Steps {
   /// Of rank `self`, whose request is laid out by these counts and checked for the session. Throws
   /// kUnavailable if there is no memory for a share.
   Steps(const OpRequest& request, std::span<const std::uint64_t> counts, const Placement& placement,
-        Rank self, const Session& session, const Chunk& chunk = {});
+        Rank self, const Session& session, const Chunk& chunk = {},
+        std::shared_ptr<host::PairPool> pairs = std::make_shared<host::PairPool>());
 
   const OfHost& gather() const { return gather_; }
   /// None of a rank that carries nothing. Of a sum of pairs it is known once they are gathered.
@@ -134,6 +135,7 @@ class Steps {
   void tell_blocks();
 
   const std::size_t element_bytes_;
+  const std::shared_ptr<host::PairPool> pair_pool_;
   OfHost gather_;
   std::optional<OpRequest> between_;
   OfHost spread_;

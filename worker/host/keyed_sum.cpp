@@ -8,7 +8,6 @@
 
 #include "common/numeric/kernels.hpp"
 #include "common/numeric/magnitude.hpp"
-#include "worker/memory/arena.hpp"
 
 namespace sluice::worker::host {
 namespace {
@@ -33,6 +32,8 @@ class ChunkSums {
         kernels_(numeric::block_reduction(geometry.type.element(), reduction)),
         divisor_(divisor),
         is_encoded_(geometry.type != type),
+        is_float_(type == ElementType::kFloat32 && !is_encoded_ && geometry.row_elements == 1 &&
+                  reduction == Reduction::kSum),
         row_(geometry.row_elements),
         sum_bytes_(row_ * numeric::accumulator_bytes(geometry.type.element(), reduction)),
         sums_(static_cast<std::byte*>(std::aligned_alloc(
@@ -47,6 +48,7 @@ class ChunkSums {
 
   /// One rank's pairs of the chunk, whose rows are the caller's: as they would have travelled.
   void add(std::span<const std::uint64_t> keys, const std::byte* rows, numeric::Rounding rounding) {
+    if (is_float_) return add_floats(keys, rows);
     const std::size_t elements = keys.size() * row_;
     if (is_encoded_) {
       const auto scale = numeric::encode(geometry_.type, encoded_.data(), rows, elements, rounding);
@@ -71,6 +73,7 @@ class ChunkSums {
   std::size_t take(std::uint64_t number, double threshold, numeric::Rounding rounding,
                    std::uint64_t* keys, std::byte* rows,
                    std::array<std::uint64_t, wire::kRejectedClasses>& rejected) {
+    if (is_float_ && threshold == 0) return take_floats(number, keys, rows);
     const std::size_t row_bytes = geometry_.row_bytes();
     std::size_t count = 0;
     for (std::size_t word = 0; word < has_.size(); ++word)
@@ -99,6 +102,32 @@ class ChunkSums {
     void operator()(std::byte* memory) const { std::free(memory); }
   };
 
+  // One fp32 for each key, as is most common: a kernel for each would take longer than the sum.
+  void add_floats(std::span<const std::uint64_t> keys, const std::byte* rows) {
+    auto* const sums = reinterpret_cast<float*>(sums_.get());
+    const std::uint64_t mask = geometry_.chunk_keys() - 1;
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const std::size_t offset = keys[i] & mask;
+      float value = 0;
+      std::memcpy(&value, rows + i * sizeof(float), sizeof(float));
+      const bool has = (has_[offset / 64] >> (offset % 64) & 1) != 0;
+      sums[offset] = has ? sums[offset] + value : value;
+      has_[offset / 64] |= std::uint64_t{1} << (offset % 64);
+    }
+  }
+  std::size_t take_floats(std::uint64_t number, std::uint64_t* keys, std::byte* rows) {
+    const std::uint64_t first = number << geometry_.chunk_bits;
+    std::size_t count = 0;
+    for (std::size_t word = 0; word < has_.size(); ++word)
+      for (std::uint64_t bits = std::exchange(has_[word], 0); bits != 0; bits &= bits - 1) {
+        const std::size_t offset = 64 * word + static_cast<std::size_t>(std::countr_zero(bits));
+        std::memcpy(rows + count * sizeof(float), sums_.get() + offset * sizeof(float),
+                    sizeof(float));
+        keys[count++] = first + offset;
+      }
+    return count;
+  }
+
   bool is_rejected(const std::byte* row, double threshold,
                    std::array<std::uint64_t, wire::kRejectedClasses>& rejected) {
     const ElementType element = geometry_.type.element();
@@ -116,6 +145,7 @@ class ChunkSums {
   const numeric::BlockReduction& kernels_;
   const std::uint32_t divisor_;
   const bool is_encoded_;
+  const bool is_float_;
   const std::size_t row_;  // elements
   const std::size_t sum_bytes_;
   const std::unique_ptr<std::byte, Free> sums_;
@@ -124,16 +154,6 @@ class ChunkSums {
 };
 
 }  // namespace
-
-PairMemory::PairMemory(std::uint64_t pairs, std::size_t row_bytes) {
-  memory::Arena& arena = memory::Arena::of_process();
-  keys_.reset(arena.allocate(pairs * sizeof(std::uint64_t)));
-  rows_.reset(arena.allocate(pairs * row_bytes));
-}
-
-void PairMemory::Deallocate::operator()(std::byte* memory) const {
-  memory::Arena::of_process().deallocate(memory);
-}
 
 // --------------------------------------------------------------------------------------- both
 KeyedHalf::KeyedHalf(const OpRequest& request, const Session& session, KeyedRanks ranks)
@@ -257,7 +277,7 @@ const MoveSequence::Move& KeyedMerge::next(OpNumber number) {
         of_all.insert(of_all.end(), counts.begin(), counts.end());
         keys_from_.push_back(counts[ranks_.self]);
       }
-      came_ = PairMemory(total(keys_from_), row_bytes());
+      came_ = take_memory(total(keys_from_));
       move_ = move_of(Collective::kAllToAll, ElementType::kInt64, keyed_.keys.data(), came_.keys(),
                       std::move(of_all));
       break;
@@ -303,7 +323,7 @@ std::optional<AbortInfo> KeyedMerge::merge() {
     keys += run.size();
     rows += run.size() * row_bytes();
   }
-  range_.pairs = PairMemory(total(keys_from_), row_bytes());
+  range_.pairs = take_memory(total(keys_from_));
   KeyedGeometry geometry = geometry_;
   if (ranks_.has_other_hosts()) geometry.type = request_.type;
   const double threshold = ranks_.has_other_hosts() ? 0 : keyed_.threshold;
@@ -347,7 +367,7 @@ const MoveSequence::Move& KeyedSpread::next(OpNumber) {
       std::vector<std::uint64_t> sizes;
       for (std::size_t rank = 0; rank < ranks(); ++rank) sizes.push_back(told_[rank * kCounted]);
       size_ = total(sizes);
-      sums_ = PairMemory(size_, row_bytes());
+      sums_ = take_memory(size_);
       move_ = move_of(Collective::kAllGather, ElementType::kInt64, range_.pairs.keys(),
                       sums_.keys(), std::move(sizes));
       break;

@@ -29,6 +29,7 @@
 #include "common/protocol/session.hpp"
 #include "worker/host/board.hpp"
 #include "worker/host/move_sequence.hpp"
+#include "worker/host/pair_memory.hpp"
 #include "worker/op_request.hpp"
 
 namespace sluice::worker::host {
@@ -39,30 +40,10 @@ struct KeyedRanks {
   LocalRank self = 0;
   std::uint16_t ranges = 1;  ///< so many of them have a range
   std::uint16_t of_job = 1;  ///< so many the whole job has, by which an average divides
+  std::shared_ptr<PairPool> memory = std::make_shared<PairPool>();  ///< which may be the job's
 
   /// What is merged here is added to what others have: it is neither encoded nor rejected.
   bool has_other_hosts() const { return of_job != all.size(); }
-};
-
-/// From memory that mates can reach, where there is some: what is there is not copied.
-class PairMemory {
- public:
-  PairMemory() = default;
-  /// Throws kUnavailable if there is none.
-  PairMemory(std::uint64_t pairs, std::size_t row_bytes);
-
-  std::uint64_t* keys() const { return reinterpret_cast<std::uint64_t*>(keys_.get()); }
-  std::byte* rows() const { return rows_.get(); }
-  std::shared_ptr<const std::byte> take_keys() { return std::move(keys_); }
-  std::shared_ptr<const std::byte> take_rows() { return std::move(rows_); }
-
- private:
-  struct Deallocate {
-    void operator()(std::byte* memory) const;
-  };
-  using Memory = std::unique_ptr<std::byte, Deallocate>;
-
-  Memory keys_, rows_;
 };
 
 /// The sums of one range of keys.
@@ -95,6 +76,7 @@ class KeyedHalf : public MoveSequence {
   Move move_of(wire::Collective collective, ElementType type, const void* input, void* output,
                std::vector<std::uint64_t> counts) const;
   std::vector<std::uint64_t> elements_of(std::vector<std::uint64_t> keys) const;
+  PairMemory take_memory(std::uint64_t pairs) const { return {ranks_.memory, pairs, row_bytes()}; }
   void put_own(const std::vector<std::uint64_t>& own, std::vector<std::uint64_t>& all) const;
   AbortInfo broken(std::size_t rank) const;
 

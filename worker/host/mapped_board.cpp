@@ -92,7 +92,7 @@ std::uint64_t MappedBoard::word(LocalRank of, Word word) const {
 
 void MappedBoard::call(OpNumber op, const Call& call) {
   Entry& mine = entry(self_, op);
-  std::memcpy(&mine.call, &call, told_bytes_of(call));
+  std::memcpy(static_cast<void*>(&mine.call), &call, told_bytes_of(call));
   mine.number.store(op + 1, std::memory_order_release);
   has_told_ = true;
 }
@@ -104,7 +104,7 @@ bool MappedBoard::has_called(LocalRank rank, OpNumber op) const {
 Call MappedBoard::called(LocalRank rank, OpNumber op) const {
   const Call& theirs = entry(rank, op).call;
   Call call;
-  std::memcpy(&call, &theirs, offsetof(Call, elements));
+  std::memcpy(static_cast<void*>(&call), &theirs, offsetof(Call, elements));
   const std::size_t told = told_bytes_of(call) - offsetof(Call, elements);
   std::memcpy(call.elements.data(), theirs.elements.data(), told);
   return call;

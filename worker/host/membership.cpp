@@ -183,10 +183,10 @@ Membership::State Membership::state() const {
 OpNumber Membership::submit(const OpRequest& request, std::span<const std::uint64_t> counts,
                             Time now) {
   if (request.keyed)
-    return submit(
-        OpQueue::call_of(std::make_unique<KeyedSum>(
-            request, session_, KeyedRanks{ranks_.all, ranks_.self, session_.ranks, ranks_.of_job})),
-        now);
+    return submit(OpQueue::call_of(std::make_unique<KeyedSum>(
+                      request, session_,
+                      KeyedRanks{ranks_.all, ranks_.self, session_.ranks, ranks_.of_job, pairs_})),
+                  now);
   return submit({.request = request, .counts = {counts.begin(), counts.end()}}, now);
 }
 

@@ -14,6 +14,7 @@
 #include "worker/host/group.hpp"
 #include "worker/host/mapped_board.hpp"
 #include "worker/host/op_queue.hpp"
+#include "worker/host/pair_memory.hpp"
 #include "worker/host/sums.hpp"
 
 namespace sluice::worker::host {
@@ -112,6 +113,7 @@ class Membership final : public Sums {
   std::optional<AbortInfo> abort_info_;
   bool tells_begun_ = false;
   Counters counters_;
+  const std::shared_ptr<PairPool> pairs_ = std::make_shared<PairPool>();
   Time look_due_{};         // at the group's sockets
   bool is_asleep_ = false;  ///< as mates see it
   // In the order in which they depend on each other.

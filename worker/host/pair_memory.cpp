@@ -1,0 +1,59 @@
+#include "worker/host/pair_memory.hpp"
+
+#include <algorithm>
+
+#include "worker/memory/arena.hpp"
+
+namespace sluice::worker::host {
+namespace {
+
+/// What was not taken for as long as so many others were is not kept: two sums take a dozen.
+constexpr std::uint64_t kKept = 16;
+/// So much more than is asked for is taken, as the next sum may have somewhat more pairs; and
+/// memory is taken for no less than a part of it.
+constexpr std::size_t kMore = 8, kLeastPart = 2;
+constexpr std::size_t kFew = std::size_t{64} << 10;
+
+}  // namespace
+
+PairPool::~PairPool() {
+  for (const Spare& spare : spare_) memory::Arena::of_process().deallocate(spare.memory);
+}
+
+PairPool::Memory PairPool::take(const std::shared_ptr<PairPool>& pool, std::size_t bytes) {
+  const Spare spare = pool->take(bytes);
+  const auto give_back = [pool, all = spare.bytes](std::byte* memory) {
+    pool->give_back(memory, all);
+  };
+  return {spare.memory, give_back};
+}
+
+PairPool::Spare PairPool::take(std::size_t bytes) {
+  const auto fits = [bytes](const Spare& spare) {
+    return spare.bytes >= bytes && spare.bytes / kLeastPart <= std::max(bytes, kFew);
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    ++taken_;
+    if (const auto found = std::ranges::find_if(spare_, fits); found != spare_.end()) {
+      const Spare spare = *found;
+      spare_.erase(found);
+      return spare;
+    }
+  }
+  const std::size_t all = bytes + bytes / kMore;
+  return {.memory = memory::Arena::of_process().allocate(all), .bytes = all, .since = 0};
+}
+
+void PairPool::give_back(std::byte* memory, std::size_t bytes) {
+  if (fork_generation() != generation_) return memory::Arena::of_process().deallocate(memory);
+  std::list<Spare> old;
+  {
+    const std::lock_guard lock(mutex_);
+    spare_.push_back({memory, bytes, taken_});
+    while (spare_.front().since + kKept < taken_) old.splice(old.end(), spare_, spare_.begin());
+  }
+  for (const Spare& spare : old) memory::Arena::of_process().deallocate(spare.memory);
+}
+
+}  // namespace sluice::worker::host

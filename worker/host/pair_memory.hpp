@@ -1,0 +1,64 @@
+// Memory for pairs of keys and rows that the ranks of a host move: it goes from op to op, as pages
+// that are touched for the first time cost more than what is written to them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+
+#include "worker/fork_generation.hpp"
+
+namespace sluice::worker::host {
+
+/// From memory that mates can reach, where there is some: what is there is not copied. What is
+/// given back is kept for a while: a job that sums no pairs any more keeps that of its last sum.
+class PairPool {
+ public:
+  using Memory = std::shared_ptr<std::byte>;
+
+  PairPool() = default;
+  PairPool(const PairPool&) = delete;
+  PairPool& operator=(const PairPool&) = delete;
+  ~PairPool();
+
+  /// What the bytes are is chance. Throws kUnavailable if there are not so many. The memory may be
+  /// given back by any thread, and outlive the caller's hold on the pool.
+  static Memory take(const std::shared_ptr<PairPool>& pool, std::size_t bytes);
+
+ private:
+  struct Spare {
+    std::byte* memory;
+    std::size_t bytes;
+    std::uint64_t since;  // so many were taken before
+  };
+
+  Spare take(std::size_t bytes);
+  void give_back(std::byte* memory, std::size_t bytes);
+
+  const unsigned generation_ = fork_generation();
+  std::mutex mutex_;        // which nobody may have released in a forked child
+  std::list<Spare> spare_;  // oldest first
+  std::uint64_t taken_ = 0;
+};
+
+/// Of so many pairs.
+class PairMemory {
+ public:
+  PairMemory() = default;
+  /// Throws kUnavailable if there is none.
+  PairMemory(const std::shared_ptr<PairPool>& pool, std::uint64_t pairs, std::size_t row_bytes)
+      : keys_(PairPool::take(pool, pairs * sizeof(std::uint64_t))),
+        rows_(PairPool::take(pool, pairs * row_bytes)) {}
+
+  std::uint64_t* keys() const { return reinterpret_cast<std::uint64_t*>(keys_.get()); }
+  std::byte* rows() const { return rows_.get(); }
+  std::shared_ptr<const std::byte> take_keys() { return std::move(keys_); }
+  std::shared_ptr<const std::byte> take_rows() { return std::move(rows_); }
+
+ private:
+  PairPool::Memory keys_, rows_;
+};
+
+}  // namespace sluice::worker::host
