@@ -43,11 +43,12 @@ struct DeviceRequest {
   bool has_begun() const { return words.arrived != nullptr; }
 };
 
-/// What an op has found out about the blocks of its tensor: a bit for each.
+/// What an op tells its caller about the blocks of the tensor.
 struct FoundBlocks {
-  /// Set of those that some rank has. (And of more, where they are searched in larger ones.)
+  /// A bit for each block, which is set if some rank has a value other than zero there. Small
+  /// blocks are searched several at a time: then the bits of their neighbours are set, too.
   std::vector<std::uint64_t> nonzero;
-  bool has_negative_zero = false;  ///< this rank, in a block of its own that is zero
+  bool has_negative_zero = false;  ///< in a block of this rank's tensor that is zero
 };
 
 /// What the caller asks for. The memory stays the engine's until the op's Completion.
@@ -71,10 +72,11 @@ struct OpRequest {
   std::span<const std::uint64_t> nonzero_blocks = {};  ///< bit per block; empty: search
   /// Bit per block: only these are searched, as all others are +0. Empty: all are.
   std::span<const std::uint64_t> searched_blocks = {};
-  /// Unless null, is told of blocks; of as many bits as there are.
+  /// If not null, the op fills it in. Its bits are as many as the tensor's blocks.
   FoundBlocks* found_blocks = nullptr;
-  /// Of an op on a host: in `output` lie zeros, but in blocks that some rank has which holds them,
-  /// and for -0.0s of our own input in its place.
+  /// Of an op among the ranks of a host: `output` holds zeros already wherever the sum is zero
+  /// because no rank that holds the block has it. It may hold -0.0 there, if `input` is the same
+  /// memory: the op looks for that.
   bool zeros_are_there = false;
   std::uint64_t tag = 0;
   Encoding encoding = Encoding::kNone;  ///< of a reduction of fp32

@@ -215,8 +215,8 @@ Steps::Steps(const OpRequest& request, std::span<const std::uint64_t> counts,
                           .is_in_place = !request.wanted && request.input == request.output});
 }
 
-/// The ranks of the host find blocks, of which those of all hosts that have the share read no
-/// others, and tell which came.
+/// The first step finds the blocks that the host has. The second one reads no others, and adds
+/// those that came.
 void Steps::find_blocks(const OpRequest& request, Found found) {
   found_ = std::make_unique<Found>(std::move(found));
   const std::uint64_t each = found_->elements, blocks = (request.element_count + each - 1) / each;

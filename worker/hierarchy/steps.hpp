@@ -111,7 +111,8 @@ class Steps {
     KeyedSums sums = {};          // as they come from the aggregators
   };
 
-  /// Of a tensor that all ranks of the host hold: blocks which none of them has are read once.
+  /// Which blocks are not zero, of a tensor that all ranks of the host hold. So blocks that none of
+  /// them has are read once.
   struct Found {
     std::uint32_t elements = 0;  // of each
     ElementRange chunk, share;
@@ -141,7 +142,7 @@ class Steps {
   OfHost spread_;
   std::uint64_t blocks_ = 0;
   Memory held_, wanted_;          // of our share, where it does not lie in the caller's output
-  std::unique_ptr<Found> found_;  // null: a rank holds but a part, and blocks are nobody's
+  std::unique_ptr<Found> found_;  // null: some rank of the host holds only a part
   std::unique_ptr<Pairs> pairs_;
   KeyedSums no_sums_;  // of pairs that only show that all have called it
 };

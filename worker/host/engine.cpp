@@ -353,7 +353,7 @@ bool Engine::take(Op& op) {
   return true;
 }
 
-/// Of a piece, as it is searched: they may be larger than the op's.
+/// `blocks`: those of a piece, which may be larger than the blocks of the op.
 void Engine::take_blocks(const Op& op, const ElementRange& range, std::uint64_t blocks) const {
   const std::uint64_t each = op.shares.block_elements(), of_op = block_elements(op.request);
   std::vector<std::uint64_t>& nonzero = op.request.found_blocks->nonzero;

@@ -148,7 +148,8 @@ class Engine {
   bool uses_slots(const Op& op) const {
     return op.pieces != 0 && op.of_rank[config_.self].is_piece;
   }
-  /// Piece by piece: them out of slots, or what is told of their blocks.
+  /// Whether something is to be done with the sums of each piece: they are copied out of a slot, or
+  /// the op tells its caller which of their blocks are not zero.
   bool takes_sums(const Op& op) const {
     return uses_slots(op) || (op.pieces != 0 && op.request.found_blocks);
   }

@@ -23,8 +23,8 @@ class PairPool {
   PairPool& operator=(const PairPool&) = delete;
   ~PairPool();
 
-  /// What the bytes are is chance. Throws kUnavailable if there are not so many. The memory may be
-  /// given back by any thread, and outlive the caller's hold on the pool.
+  /// Uninitialized. Throws kUnavailable if there is no memory. Any thread may give it back, also
+  /// after the caller has let go of the pool.
   static Memory take(const std::shared_ptr<PairPool>& pool, std::size_t bytes);
 
  private:
