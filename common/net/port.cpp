@@ -32,6 +32,7 @@
 #include "common/net/kernel_interface.hpp"
 #include "common/net/peer_deadline.hpp"
 #include "common/net/stuck_peer.hpp"
+#include "common/net/unix_socket.hpp"
 
 namespace sluice::net {
 namespace {
@@ -327,6 +328,7 @@ Port::Port(const PortOptions& options, std::span<BufferPool* const> pools)
   name_ = options_.device.substr(0, options_.device.find(','));
   if (is_pci(name_)) name_ = pci_name(name_);
   bus_ = is_pci(name_) ? "pci" : "vdev";
+  if (setting(options_.device, "server") == "1") served_path_ = setting(options_.device, "path");
   const CallerState restore_at_end;  // drivers start threads, and write to whom they talk with
   EalLog::instance().collect();
   const bool may_wait = is_af_xdp(name_) && !options_.pools_in_use;
@@ -385,13 +387,13 @@ void Port::plug() {
 
 void Port::hotplug() {
   std::optional<PeerDeadline> deadline;
-  if (serves_peer()) deadline.emplace(setting(options_.device, "path"), options_.peer_timeout);
+  if (serves_peer()) deadline.emplace(served_path_, options_.peer_timeout);
   const std::string settings =
       name_.size() < options_.device.size() ? options_.device.substr(name_.size() + 1) : "";
   const int error = rte_eal_hotplug_add(bus_.c_str(), name_.c_str(), settings.c_str());
   if (error == 0) return;
   if (deadline && deadline->passed()) {
-    unlink(setting(options_.device, "path").c_str());  // the driver leaves it behind
+    unlink(served_path_.c_str());  // the driver leaves it behind
     throw Error(ErrorCode::kUnavailable,
                 "no aggregator connected to its socket and answered in time");
   }
@@ -403,10 +405,6 @@ void Port::hotplug() {
         ErrorCode::kUnavailable,
         "is no device of DPDK's; for an interface of the kernel say net_af_packet0,iface=" + name_);
   throw Error(ErrorCode::kUnavailable, std::string("cannot be opened: ") + rte_strerror(-error));
-}
-
-bool Port::serves_peer() const {
-  return setting(options_.device, "server") == "1";
 }
 
 bool Port::tells() const {
@@ -495,7 +493,7 @@ void Port::close() {
   if (serves_peer()) {
     // A peer that comes or goes meanwhile is handled on the interrupt thread, partly in alarms,
     // which would use what is freed here: so it is freed there, after the last of them.
-    unlink(setting(options_.device, "path").c_str());
+    unlink(served_path_.c_str());
     closed = run_on_interrupt_thread(unplug, kPeerTimeLimit);
   } else if (starts_with(name_, "net_vhost")) {
     closed = run_beside_vhost_thread(unplug);
@@ -527,12 +525,24 @@ bool Port::link_up() const {
     rte_eth_link link{};
     return rte_eth_link_get_nowait(id(), &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
   };
-  if (!is_pci(name_)) return ask();
-  if (const Time time = now(); time >= next_link_question_) {
-    next_link_question_ = after(time, kLinkQuestionPeriod);
-    link_was_up_ = ask();
-  }
-  return link_was_up_;
+  const auto ask_sometimes = [this](const auto& question) {
+    if (const Time time = now(); time >= next_link_question_) {
+      next_link_question_ = after(time, kLinkQuestionPeriod);
+      link_was_up_ = question();
+    }
+    return link_was_up_;
+  };
+  if (is_pci(name_)) return ask_sometimes(ask);
+  if (!serves_peer()) return ask();
+  return ask() && ask_sometimes([this] { return has_peer(); });
+}
+
+// DPDK 24.11's driver looks twice at a connection that it has just accepted. If that ends between
+// the two looks, the driver lets go of it, and says that the link is up until the next peer goes.
+bool Port::has_peer() const {
+  if (!is_accepted_at(served_path_, peer_connection_))
+    peer_connection_ = find_accepted_at(served_path_);
+  return peer_connection_ >= 0;
 }
 
 std::uint32_t Port::link_mbit() const {

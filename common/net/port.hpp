@@ -102,7 +102,8 @@ class Port {
   /// The largest datagram: the MTU less IPv4 and UDP headers.
   std::size_t max_payload_bytes() const { return options_.mtu - kIpv4Bytes - kUdpBytes; }
 
-  /// Cheap. For any thread; of a NIC for one at a time, and it may be 50 ms old.
+  /// Cheap. For any thread; of a NIC and of a worker's vhost port for one at a time, and it may be
+  /// 50 ms old.
   bool link_up() const;
 
   /// 0 if the driver does not say.
@@ -139,7 +140,8 @@ class Port {
   bool open(Time deadline);
   void plug();
   void hotplug();
-  bool serves_peer() const;  // at a socket of ours: virtio-user in server mode
+  bool serves_peer() const { return !served_path_.empty(); }
+  bool has_peer() const;
   bool tells() const;
   void start_before_peer_goes();
   void start();
@@ -153,15 +155,17 @@ class Port {
   PortOptions options_;
   std::vector<BufferPool*> pools_;
   std::string bus_;
-  std::string name_;  // the device string up to the first comma
+  std::string name_;         // the device string up to the first comma
+  std::string served_path_;  // of virtio-user in server mode: of its socket; else empty
   PortView view_;
   std::unique_ptr<GroupFilter> groups_;  // once some were to be received
   std::unique_ptr<Steering> steering_;   // once it was asked for
   Rss rss_;                              // for which source ports were chosen
   std::map<int, ino_t> xdp_sockets_;     // inode numbers by descriptor, of an af_xdp device
   bool plugged_ = false;
-  mutable Time next_link_question_{};  // both of a NIC
+  mutable Time next_link_question_{};  // these of a NIC, or of one that serves a peer
   mutable bool link_was_up_ = false;
+  mutable int peer_connection_ = -1;  // where it was found last
 };
 
 /// Whether it is a kernel's interface that is used through AF_XDP sockets. Each queue of one keeps

@@ -7,15 +7,15 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <optional>
 
 #include <fcntl.h>
 #include <rte_version.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
-#include <sys/un.h>
 #include <unistd.h>
+
+#include "common/net/unix_socket.hpp"
 
 namespace sluice::net {
 
@@ -38,17 +38,6 @@ bool waits_for_peer(long call) {
   constexpr long kCalls[] = {SYS_read,    SYS_write, SYS_recvfrom, SYS_sendto,    SYS_recvmsg,
                              SYS_sendmsg, SYS_fstat, SYS_fcntl,    SYS_newfstatat};
   return std::find(std::begin(kCalls), std::end(kCalls), call) != std::end(kCalls);
-}
-
-using NameOf = int (*)(int, sockaddr*, socklen_t*);
-
-// Empty as well for an end without a path, as that of who connects is.
-std::optional<std::string> path_of(int fd, NameOf name_of) {
-  sockaddr_un address{};
-  socklen_t length = sizeof address;
-  if (name_of(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return std::nullopt;
-  if (address.sun_family != AF_UNIX) return std::nullopt;
-  return std::string(address.sun_path, strnlen(address.sun_path, sizeof address.sun_path));
 }
 
 // Without waiting, whatever the flags say, which a peer shares with us. Of a pipe we may have the
@@ -98,8 +87,8 @@ int descriptor_waited_for(pid_t thread) {
 std::string let_go(int descriptor) {
   const int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
   if (copy < 0) return {};
-  const auto own = path_of(copy, getsockname);
-  const auto peer = path_of(copy, getpeername);
+  const auto own = own_path(copy);
+  const auto peer = peer_path(copy);
   if (own && peer)
     shutdown(copy, SHUT_RDWR);
   else

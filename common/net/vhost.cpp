@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include <fcntl.h>
+#include <rte_vhost.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -87,6 +88,16 @@ bool has_descriptors_for(std::uint16_t queues) {
   std::size_t open = 0;
   for (; !error && at != fs::directory_iterator(); at.increment(error)) ++open;
   return open + kDescriptorsOfPort + queues * kDescriptorsOfQueue <= limit.rlim_cur;
+}
+
+// DPDK 24.11 ends the thread that talks with peers when the last socket goes, and makes another for
+// the next one. That end takes up to a second, in which no other port is opened or closed; and
+// whoever knows the thread knows it no more. So one socket stays. It is never connected.
+void keep_vhost_thread() {
+  static bool is_kept = false;
+  if (!is_kept)
+    is_kept = rte_vhost_driver_register("never connected",
+                                        RTE_VHOST_USER_CLIENT | RTE_VHOST_USER_NO_RECONNECT) == 0;
 }
 
 }  // namespace
@@ -182,6 +193,7 @@ VhostDirectory::VhostDirectory(const std::string& directory, const VhostOptions&
       events_(std::move(events)) {
   check_path(directory_);
   make_directory(directory_);
+  keep_vhost_thread();
   watch_ = std::thread([this] { watch(); });
 }
 

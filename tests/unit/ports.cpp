@@ -1,5 +1,6 @@
 // Ports, and the vhost directory: a worker's and a daemon's port in one process.
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -26,6 +27,7 @@
 #include "common/net/datagram_io.hpp"
 #include "common/net/eal_log.hpp"
 #include "common/net/stuck_peer.hpp"
+#include "common/net/unix_socket.hpp"
 #include "common/net/vhost.hpp"
 #include "common/net/vhost_peer.hpp"
 #include "tests/unit/catch.hpp"
@@ -39,6 +41,17 @@ using namespace std::chrono_literals;
 using Catch::Contains;
 
 namespace {
+
+// Holds up the driver of a worker's port before it looks at its peer, on DPDK's interrupt thread.
+std::atomic<bool> look_is_held{false};
+std::atomic<bool> look_waits{false};
+
+template <class Condition>
+bool comes_true(const Condition& condition) {
+  for (const Time give_up = now() + 20s; now() < give_up; std::this_thread::yield())
+    if (condition()) return true;
+  return false;
+}
 
 // A daemon's directory with one lane, and workers' ports, all in this process.
 struct LocalPair {
@@ -58,6 +71,10 @@ struct LocalPair {
         headers("pair-headers", 512, 0),
         lane(payloads, headers) {
     lane.listen(kListening);
+    start_daemon(max_ports);
+  }
+
+  void start_daemon(std::size_t max_ports = 31) {
     VhostOptions options;
     options.max_ports = max_ports;
     options.port = port_options("", kDaemonIp, 9000);
@@ -73,6 +90,12 @@ struct LocalPair {
     vhost = std::make_unique<VhostDirectory>(directory.path, options, pools, events);
   }
 
+  void end_daemon() {
+    for (std::uint16_t id : attached) lane.remove_port(id);
+    attached.clear();
+    vhost.reset();
+  }
+
   // Plugging waits for the daemon, which polls meanwhile.
   std::unique_ptr<Port> start_worker(UdpChecksum checksum = UdpChecksum::kAuto) {
     PortOptions options =
@@ -86,12 +109,8 @@ struct LocalPair {
   }
 
   template <class Condition>
-  bool poll_until(Condition condition) {
-    for (const Time give_up = now() + 20s; now() < give_up; std::this_thread::yield()) {
-      vhost->poll();
-      if (condition()) return true;
-    }
-    return false;
+  bool poll_until(const Condition& condition) {
+    return comes_true([&] { return vhost->poll(), condition(); });
   }
 
   // What a lane does when told that a port goes.
@@ -163,6 +182,15 @@ class OwnNetwork {
 };
 
 }  // namespace
+
+extern "C" __attribute__((visibility("default"))) ssize_t recv(int fd, void* into, size_t bytes,
+                                                               int flags) {
+  if ((flags & MSG_PEEK) != 0 && gettid() == find_thread(kInterruptThread)) {
+    look_waits = true;
+    comes_true([] { return !look_is_held; });
+  }
+  return recvfrom(fd, into, bytes, flags, nullptr, nullptr);
+}
 
 TEST_CASE("A port that cannot be had says why") {
   Loopback loop;
@@ -606,22 +634,32 @@ TEST_CASE("A worker outlives its daemon and finds the next one at the same addre
   LocalPair pair;
   WorkerLoop worker(pair);
   REQUIRE(worker.find_daemon());
+  const pid_t talking = find_thread(kVhostThread);
+  REQUIRE(talking != 0);
   for (int life = 0; life < 2; ++life) {
-    for (std::uint16_t id : pair.attached) pair.lane.remove_port(id);
-    pair.attached.clear();
-    BufferPool* const pools[] = {&pair.payloads};
-    VhostOptions options;
-    options.port = port_options("", LocalPair::kDaemonIp, 9000);
-    VhostEvents events;
-    events.attached = [&](Port& port) {
-      pair.attached.push_back(port.id());
-      pair.lane.add_port(port.view(0));
-    };
-    pair.vhost.reset();
-    while (worker.port->link_up()) std::this_thread::yield();
-    pair.vhost = std::make_unique<VhostDirectory>(pair.directory.path, options, pools, events);
+    pair.end_daemon();
+    CHECK(comes_true([&] { return !worker.port->link_up(); }));
+    CHECK(find_thread(kVhostThread) == talking);
+    pair.start_daemon();
     worker.at_daemon.clear();
     worker.io.send(worker.daemon, worker.io.allocate(100));
     CHECK(pair.poll_until([&] { return worker.turn(), !worker.at_daemon.empty(); }));
   }
+}
+
+TEST_CASE("A link is down whose peer went before the driver had looked at it") {
+  LocalPair pair;
+  WorkerLoop worker(pair);
+  const std::string socket = std::filesystem::directory_iterator(pair.directory.path)->path();
+  pair.end_daemon();
+  REQUIRE(comes_true([&] { return find_accepted_at(socket) < 0; }));
+  look_waits = false;
+  look_is_held = true;
+  pair.start_daemon();
+  CHECK(pair.poll_until([&] { return look_waits && worker.port->link_up(); }));
+  pair.end_daemon();
+  look_is_held = false;
+  CHECK(comes_true([&] { return !worker.port->link_up(); }));
+  pair.start_daemon();
+  CHECK(pair.poll_until([&] { return worker.port->link_up(); }));
 }
