@@ -97,6 +97,10 @@ bool mark_nonzero_blocks(const BlockedTensor& tensor, std::uint32_t first, std::
 void copy_past_caches(std::byte* out, const std::byte* in, std::size_t size);
 void finish_copies_past_caches();
 
+/// Copies keys, in one of both ways, and tells whether each is greater than the one before it, if
+/// nobody changes them meanwhile.
+bool copy_rising(std::uint64_t* out, const std::uint64_t* in, std::size_t count, bool past_caches);
+
 /// Name of the instruction set in use, for reports: "AVX3", "AVX2", "SSE4", ...
 const char* simd_target();
 

@@ -148,6 +148,9 @@ class HostSums::MappedMoves final : public MoveSequence {
     tensors_.reset();
     return moves_.end_move();
   }
+  void reach(worker::host::MateMemory&) override {
+    if (sums_.random_.chance(0.7)) moves_.reach(sums_.mates_);
+  }
   bool is_first() const override { return moves_.is_first(); }
   bool is_done() const override { return moves_.is_done(); }
   void set_timeout(const worker::OpTimeout& timeout) override { moves_.set_timeout(timeout); }
@@ -201,6 +204,23 @@ std::optional<worker::host::Place> HostSums::place_of(std::span<const std::byte>
     return worker::host::Place{regions_.back(), 0};
   }
   throw Bug("a tensor is shared that is of no open op");
+}
+
+std::optional<worker::host::Place> HostSums::Mates::place_of(std::span<const std::byte> bytes) {
+  if (sums_.random_.chance(0.1)) return std::nullopt;
+  const std::span memory(const_cast<std::byte*>(bytes.data()), bytes.size());
+  regions_.push_back(sums_.group_->share(sums_.config_.self, memory));
+  return worker::host::Place{regions_.back(), 0};
+}
+
+HostSums::Mates::~Mates() {
+  for (const std::uint64_t region : regions_)
+    sums_.group_->share_no_more(sums_.config_.self, region);
+}
+
+const std::byte* HostSums::Mates::read_at(worker::host::LocalRank mate,
+                                          const worker::host::Place& place, std::uint64_t bytes) {
+  return sums_.board_->bytes_at(mate, place, bytes);
 }
 
 void HostSums::collect() {

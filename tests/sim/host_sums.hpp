@@ -112,6 +112,22 @@ class HostSums final : public worker::host::Sums {
   class Mapped;
   /// Moves whose tensors are mapped, each until its end.
   class MappedMoves;
+  /// What mates read where it lies. When they have done so only the op knows: who reads it later
+  /// reads freed memory.
+  class Mates final : public worker::host::MateMemory {
+   public:
+    explicit Mates(HostSums& sums) : sums_(sums) {}
+    ~Mates() override;
+    Mates(const Mates&) = delete;
+    Mates& operator=(const Mates&) = delete;
+    std::optional<worker::host::Place> place_of(std::span<const std::byte> bytes) override;
+    const std::byte* read_at(worker::host::LocalRank mate, const worker::host::Place& place,
+                             std::uint64_t bytes) override;
+
+   private:
+    HostSums& sums_;
+    std::vector<std::uint64_t> regions_;
+  };
 
   void start();
   OpNumber submit(worker::host::OpQueue::Call&& call, Time now);
@@ -134,6 +150,7 @@ class HostSums final : public worker::host::Sums {
   std::vector<std::span<std::byte>> mapped_;
   std::map<OpNumber, std::unique_ptr<Mapped>> tensors_;  // of ops that are no moves
   std::vector<std::uint64_t> regions_;
+  Mates mates_{*this};
   std::optional<worker::host::OpQueue> ops_;
   std::vector<worker::Completion> completions_;
   worker::Counters counters_;

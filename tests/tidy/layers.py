@@ -13,7 +13,8 @@ ENGINE = {
     "worker": r"worker/(aggregator_addresses|config|counters|device_side|engine"
               r"|keyed_(operation|sums)|known_as|nonzero_map|op_queue|op_request|operation"
               r"|shard_membership|stream)\.",
-    "host level": r"worker/host/(board|engine|move_sequence|op_queue|remote_pieces|shares)\.",
+    "host level": r"worker/host/(board|engine|mate_memory|move_sequence|op_queue|remote_pieces"
+                  r"|shares)\.",
 }
 # State machines, too, except that they ask for memory of the process.
 HIERARCHY = (r"worker/(membership|hierarchy/(membership|parts|placement|steps)"

@@ -68,6 +68,32 @@ KeyedRanks all_of(std::uint16_t count, LocalRank self) {
   return ranks;
 }
 
+/// Memory of one rank, or of them all.
+class Heap final : public MateMemory {
+ public:
+  /// Mates do not reach the pairs as they are called, but what is copied for them.
+  explicit Heap(bool is_reached = true, bool are_copied = false)
+      : is_reached_(is_reached), are_copied_(are_copied) {}
+
+  std::optional<Place> place_of(std::span<const std::byte> bytes) override {
+    if (!is_reached_ || std::exchange(are_copied_, false)) return std::nullopt;
+    places_.push_back(bytes);
+    return Place{places_.size(), 0};
+  }
+  const std::byte* read_at(LocalRank, const Place& place, std::uint64_t bytes) override {
+    if (place.region == 0 || place.region > places_.size()) return nullptr;
+    const std::span<const std::byte> memory = places_[place.region - 1];
+    if (place.offset > memory.size() || bytes > memory.size() - place.offset) return nullptr;
+    return memory.data() + place.offset;
+  }
+  std::size_t places() const { return places_.size(); }
+
+ private:
+  const bool is_reached_;
+  bool are_copied_;
+  std::vector<std::span<const std::byte>> places_;
+};
+
 template <class Ranks>
 std::vector<MoveSequence*> sequences(const Ranks& ranks) {
   std::vector<MoveSequence*> all;
@@ -92,6 +118,9 @@ TEST_CASE("Pairs are added lowest rank first, and all ranks get all sums") {
       add_pairs(*request.keyed, expected);
       ranks.push_back(std::make_unique<KeyedSum>(request, session_of(count), all_of(count, r)));
     }
+    Heap heap(round % 3 != 0, round % 3 == 1);
+    if (round % 4 != 0)
+      for (auto& rank : ranks) rank->reach(heap);
     move_all(sequences(ranks), kOp);
     for (std::uint16_t r = 0; r < count; ++r) {
       REQUIRE(!ranks[r]->finish());
@@ -100,6 +129,66 @@ TEST_CASE("Pairs are added lowest rank first, and all ranks get all sums") {
       pairs[r].sums.scatter(std::as_writable_bytes(std::span(tensor)));
       CHECK((expected.empty() ||
              tensor[expected.begin()->first * row_elements] == expected.begin()->second[0]));
+    }
+  }
+}
+
+TEST_CASE("Pairs that some mates do not reach are moved, others are read where they lie") {
+  std::mt19937_64 random(8);
+  for (const std::size_t not_reached : {2u, 3u}) {
+    std::deque<Pairs> pairs;
+    SumsByKey<float> expected;
+    std::vector<std::unique_ptr<KeyedSum>> ranks;
+    Heap heap, none(false);
+    for (std::uint16_t r = 0; r < 3; ++r) {
+      const OpRequest request = pairs.emplace_back(draw(random, 2000, 1)).request(2000, 1);
+      add_pairs(*request.keyed, expected);
+      ranks.push_back(std::make_unique<KeyedSum>(request, session_of(3), all_of(3, r)));
+      ranks.back()->reach(r == not_reached ? none : heap);
+    }
+    std::size_t moves = 0;
+    for (; !ranks[0]->is_done(); ++moves) {
+      move_next(sequences(ranks), kOp);
+      for (const auto& rank : ranks) REQUIRE(!rank->end_move());
+    }
+    CHECK(moves == (not_reached < 3 ? 6 : 3));
+    for (std::uint16_t r = 0; r < 3; ++r) {
+      REQUIRE(!ranks[r]->finish());
+      CHECK(are(pairs[r].sums, 1, expected));
+    }
+  }
+}
+
+TEST_CASE("Keys that are neighbours and keys far apart are summed alike") {
+  std::mt19937_64 random(7);
+  for (int round = 0; round < 40; ++round) {
+    constexpr std::uint64_t kKeyBound = std::uint64_t{1} << 30;
+    constexpr std::uint16_t kRanks = 3;
+    const auto row_elements = static_cast<std::uint16_t>(1 + random() % 2);
+    const unsigned longest_gap = 1 + round % 24;  // bits
+    std::deque<Pairs> pairs;
+    SumsByKey<float> expected;
+    std::vector<std::unique_ptr<KeyedSum>> ranks;
+    for (std::uint16_t r = 0; r < kRanks; ++r) {
+      Pairs& of_rank = pairs.emplace_back();
+      std::uint64_t key = 0;
+      const auto next = [&] { return 1 + (random() >> (64 - 1 - random() % longest_gap)); };
+      for (int i = 0; i < 3000 && (key += next()) < kKeyBound; ++i) {
+        of_rank.keys.push_back(key);
+        for (unsigned e = 0; e < row_elements; ++e)
+          of_rank.rows.push_back(static_cast<float>(random() % 1000) / 7);
+      }
+      const OpRequest request = of_rank.request(kKeyBound, row_elements);
+      add_pairs(*request.keyed, expected);
+      ranks.push_back(std::make_unique<KeyedSum>(request, session_of(kRanks), all_of(kRanks, r)));
+    }
+    Heap heap;
+    if (round % 2 != 0)
+      for (auto& rank : ranks) rank->reach(heap);
+    move_all(sequences(ranks), kOp);
+    for (std::uint16_t r = 0; r < kRanks; ++r) {
+      REQUIRE(!ranks[r]->finish());
+      CHECK(are(pairs[r].sums, row_elements, expected));
     }
   }
 }
@@ -126,6 +215,9 @@ TEST_CASE("What is merged on one of several hosts is neither encoded nor rejecte
       of_host.of_job = static_cast<std::uint16_t>(count + 3);
       ranks.push_back(std::make_unique<KeyedMerge>(request, session_of(count), of_host));
     }
+    Heap heap;
+    if (round % 2 != 0)
+      for (auto& rank : ranks) rank->reach(heap);
     for (auto& [key, sum] : expected)
       if (is_average) sum[0] /= static_cast<float>(count + 3);
     move_all(sequences(ranks), kOp);
@@ -198,11 +290,35 @@ TEST_CASE("Whatever mates have written, a sum of pairs ends") {
     const bool is_plausible = random() % 2 == 0;
     Pairs pairs = draw(random, key_bound, 1);
     KeyedSum rank(pairs.request(key_bound, 1), session_of(kRanks), all_of(kRanks, 1));
-    const auto word = [&](std::size_t step, std::uint64_t last) -> std::uint64_t {
-      const bool is_count = step == 0 || step == 3;
+    // Mates have keys there that mostly rise, and may say that they lie elsewhere.
+    Heap heap;
+    std::vector<std::uint64_t> written(64);
+    const std::uint64_t lowest = random() % 2 == 0 ? key_bound / 3 : 256;  // of the second chunk
+    for (std::size_t i = 0; i < written.size(); ++i)
+      written[i] = !is_plausible && random() % 20 == 0 ? random() : lowest + i;
+    const bool is_read = round % 2 != 0;
+    if (is_read) {
+      heap.place_of(std::as_bytes(std::span(written)));
+      rank.reach(heap);
+    }
+    const auto place_word = [&](std::size_t i) -> std::uint64_t {
       if (!is_plausible && random() % 20 == 0) return random();
-      if (is_count) return random() % 4;
-      return last + 1 + random() % 3;  // a key, behind the one before it
+      return i == 0 ? 1 : i % 2 != 0 ? 1 : 8 * (random() % 8);  // reached, region, offset
+    };
+    // What a rank describes is mostly the same on all; then come a place and numbers of pairs. What
+    // it counts is one, and then rejected ones and a place.
+    constexpr std::size_t kSame = 7, kPlaceWords = 5, kCounts = 1 + wire::kRejectedClasses;
+    const auto word = [&](const std::vector<std::uint64_t>& own, bool is_first, std::size_t i,
+                          std::uint64_t last) -> std::uint64_t {
+      const std::size_t place = is_first ? kSame : kCounts;
+      const bool is_count = own.size() == kCounts + kPlaceWords;
+      if (!is_first && !is_count)
+        return last + 1 + random() % 3;  // a key, behind the one before it
+      i %= own.size();
+      if (is_first && i < kSame) return random() % 4000 != 0 ? own[i] : random();
+      if (!is_plausible && random() % 20 == 0) return random();
+      if (i >= place && i < place + kPlaceWords) return is_read ? place_word(i - place) : 0;
+      return random() % 4;
     };
     try {
       bool is_right = true;
@@ -214,15 +330,12 @@ TEST_CASE("Whatever mates have written, a sum of pairs ends") {
         for (const ElementRange& range : request.wanted.value_or(whole))
           bytes += (range.end - range.begin) * size;
         REQUIRE(bytes < (std::size_t{1} << 30));
-        std::uint64_t last = key_bound / 3;
-        // What a rank describes is mostly the same on all.
-        const std::size_t described = step == 0 ? bytes / 8 / kRanks : 0;
-        std::vector<std::uint64_t> own(described);
-        if (step == 0) std::memcpy(own.data(), request.input, described * 8);
+        std::uint64_t last = lowest;
+        const ElementRange held = request.held.value_or(ElementRange{});
+        std::vector<std::uint64_t> own(held.end - held.begin);
+        if (size == 8 && !own.empty()) std::memcpy(own.data(), request.input, own.size() * size);
         for (std::size_t i = 0; i + 8 <= bytes; i += 8) {
-          last = word(step, last);
-          if (step == 0 && i / 8 % described < 7 && random() % 4000 != 0)
-            last = own[i / 8 % described];
+          last = word(own, step == 0, i / 8, last);
           std::memcpy(request.output + i, &last, sizeof last);
         }
         is_right = !rank.end_move();

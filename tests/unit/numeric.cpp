@@ -578,6 +578,31 @@ TEST_CASE("a copy past the caches is a copy, wherever it begins") {
     }
 }
 
+TEST_CASE("keys are copied, and found to rise or not") {
+  std::mt19937_64 random(19);
+  for (std::size_t begin = 0; begin < 9; ++begin)
+    for (std::size_t count = 0; count < 40; ++count)
+      for (const bool past_caches : {false, true}) {
+        std::vector<std::uint64_t> in{random() >> 1};
+        while (in.size() < count) in.push_back(in.back() + 1 + (random() >> 8));
+        in.resize(count);
+        const auto copies = [&] {
+          std::vector<std::uint64_t> out(64, 5);
+          std::vector<std::uint64_t> expected = out;
+          std::ranges::copy(in, expected.begin() + static_cast<std::ptrdiff_t>(begin));
+          const bool rise = numeric::copy_rising(out.data() + begin, in.data(), count, past_caches);
+          REQUIRE(out == expected);
+          return rise;
+        };
+        REQUIRE(copies());
+        for (std::size_t i = 1; i < count; ++i) {
+          const std::uint64_t key = std::exchange(in[i], random() % 2 == 0 ? in[i - 1] : 0);
+          REQUIRE(!copies());
+          in[i] = key;
+        }
+      }
+}
+
 TEST_CASE("halves are summed in fp32 and rounded once") {
   const Float16 one{0x3C00};
   const Float16 half_place{0x1000};  // 2^-11, half of one's last place

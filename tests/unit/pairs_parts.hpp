@@ -30,7 +30,7 @@ inline void move_next(std::span<host::MoveSequence* const> ranks, OpNumber op) {
     REQUIRE(request->element_count == first.element_count);
     REQUIRE(request->layout == first.layout);
     REQUIRE(request->type == first.type);
-    const ElementRange held = request->held.value();
+    const ElementRange held = request->held.value_or(ElementRange{0, request->element_count});
     if (held.begin != held.end)
       std::memcpy(tensor.data() + held.begin * size, request->input,
                   (held.end - held.begin) * size);

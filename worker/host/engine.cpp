@@ -663,6 +663,11 @@ void Engine::abort(const Error& why, const AbortInfo& cause, Time now) {
   if (state_ == State::kActive) fail(why, cause, now);
 }
 
+void Engine::end_for(const AbortInfo& what, Time now) {
+  look_at_mates(now);
+  fail(what, now);
+}
+
 void Engine::fail(const AbortInfo& why, Time now) {
   if (state_ == State::kActive) fail(config_.alias.error_of(why), why, now);
 }

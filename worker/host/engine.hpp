@@ -29,6 +29,7 @@
 #include "common/base/rank_set.hpp"
 #include "common/base/time.hpp"
 #include "worker/host/board.hpp"
+#include "worker/host/mate_memory.hpp"
 #include "worker/host/remote_pieces.hpp"
 #include "worker/host/shares.hpp"
 #include "worker/known_as.hpp"
@@ -57,7 +58,7 @@ struct Config {
   static constexpr std::uint64_t kNotReached = std::numeric_limits<std::uint64_t>::max();
 };
 
-class Engine {
+class Engine final : public MateMemory {
  public:
   enum class State {
     kActive,
@@ -88,6 +89,15 @@ class Engine {
   void leave(Time now, Departure departure = Departure::kByChoice);
   /// Ends the job for all ranks, which are told `cause`.
   void abort(const Error& why, const AbortInfo& cause, Time now);
+  /// The same for what a mate has done, unless one has ended, which says more.
+  void end_for(const AbortInfo& what, Time now);
+
+  std::optional<Place> place_of(std::span<const std::byte> bytes) override {
+    return config_.place_of(bytes);
+  }
+  const std::byte* read_at(LocalRank mate, const Place& place, std::uint64_t bytes) override {
+    return board_.bytes_at(mate, place, bytes);
+  }
 
   State state() const { return state_; }
   const std::optional<Error>& failure() const { return failure_; }

@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "common/numeric/kernels.hpp"
-#include "common/numeric/magnitude.hpp"
+#include "worker/host/window_sums.hpp"
 
 namespace sluice::worker::host {
 namespace {
@@ -21,137 +21,28 @@ constexpr std::array kDescribed{Field::kKeyBound,    Field::kRowElements, Field:
                                 Field::kRoundingSeed};
 /// What it tells of its range: how many sums, and how many of each class were rejected.
 constexpr std::size_t kCounted = 1 + wire::kRejectedClasses;
+/// So many no host has: what mates say may be anything.
+constexpr std::uint64_t kMostPairs = std::uint64_t{1} << 40;
+/// No pair has this one: keys are less.
+constexpr std::uint64_t kNoKey = ~std::uint64_t{0};
 
-/// The sums of one chunk at a time: rows by their offsets in it.
-class ChunkSums {
- public:
-  /// `type`: of the caller's rows; of the geometry, as they travel. `divisor`: of an average.
-  ChunkSums(const KeyedGeometry& geometry, ElementType type, Reduction reduction,
-            std::uint32_t divisor)
-      : geometry_(geometry),
-        kernels_(numeric::block_reduction(geometry.type.element(), reduction)),
-        divisor_(divisor),
-        is_encoded_(geometry.type != type),
-        is_float_(type == ElementType::kFloat32 && !is_encoded_ && geometry.row_elements == 1 &&
-                  reduction == Reduction::kSum),
-        row_(geometry.row_elements),
-        sum_bytes_(row_ * numeric::accumulator_bytes(geometry.type.element(), reduction)),
-        sums_(static_cast<std::byte*>(std::aligned_alloc(
-            numeric::kAccumulatorAlignment,
-            (geometry.chunk_keys() * sum_bytes_ + numeric::kAccumulatorAlignment - 1) /
-                numeric::kAccumulatorAlignment * numeric::kAccumulatorAlignment))),
-        encoded_(geometry.chunk_keys() * row_ * sizeof(double)),
-        rows_(encoded_.size()),
-        widened_(encoded_.size()) {
-    if (!sums_) throw std::bad_alloc();
+/// What takes more is written past the caches, which could not hold it.
+constexpr std::size_t kCachedBytes = std::size_t{4} << 20;
+
+/// Whether the keys rise.
+bool copy_pairs(std::uint64_t* out_keys, std::byte* out_rows, std::span<const std::uint64_t> keys,
+                const std::byte* rows, std::size_t row_bytes) {
+  const std::size_t bytes = keys.size() * row_bytes;
+  const bool past_caches = keys.size_bytes() + bytes > kCachedBytes;
+  const bool rise = numeric::copy_rising(out_keys, keys.data(), keys.size(), past_caches);
+  if (past_caches) {
+    numeric::copy_past_caches(out_rows, rows, bytes);
+    numeric::finish_copies_past_caches();
+  } else if (bytes != 0) {
+    std::memcpy(out_rows, rows, bytes);
   }
-
-  /// One rank's pairs of the chunk, whose rows are the caller's: as they would have travelled.
-  void add(std::span<const std::uint64_t> keys, const std::byte* rows, numeric::Rounding rounding) {
-    if (is_float_) return add_floats(keys, rows);
-    const std::size_t elements = keys.size() * row_;
-    if (is_encoded_) {
-      const auto scale = numeric::encode(geometry_.type, encoded_.data(), rows, elements, rounding);
-      rows = encoded_.data();
-      if (geometry_.type.is_scaled()) {
-        numeric::decode(geometry_.type, rows_.data(), rows, {elements, 0, elements}, scale);
-        rows = rows_.data();
-      }
-    }
-    const std::uint64_t mask = geometry_.chunk_keys() - 1;
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-      const std::size_t offset = keys[i] & mask;
-      const bool has = has_[offset / 64] >> (offset % 64) & 1;
-      (has ? kernels_.combine : kernels_.load)(sums_.get() + offset * sum_bytes_,
-                                               rows + i * geometry_.row_bytes(), row_);
-      has_[offset / 64] |= std::uint64_t{1} << (offset % 64);
-    }
-  }
-
-  /// Appends the sums, all or those that reach the threshold, to `keys` and `rows`, which are the
-  /// caller's again, and begins anew. Returns how many.
-  std::size_t take(std::uint64_t number, double threshold, numeric::Rounding rounding,
-                   std::uint64_t* keys, std::byte* rows,
-                   std::array<std::uint64_t, wire::kRejectedClasses>& rejected) {
-    if (is_float_ && threshold == 0) return take_floats(number, keys, rows);
-    const std::size_t row_bytes = geometry_.row_bytes();
-    std::size_t count = 0;
-    for (std::size_t word = 0; word < has_.size(); ++word)
-      for (std::uint64_t bits = std::exchange(has_[word], 0); bits != 0; bits &= bits - 1) {
-        const std::size_t offset = 64 * word + static_cast<std::size_t>(std::countr_zero(bits));
-        std::byte* const row = rows_.data() + count * row_bytes;
-        kernels_.store(row, sums_.get() + offset * sum_bytes_, row_, divisor_);
-        if (threshold != 0 && is_rejected(row, threshold, rejected)) continue;
-        keys[count++] = (number << geometry_.chunk_bits) + offset;
-      }
-    const std::size_t elements = count * row_;
-    if (!is_encoded_) {
-      std::memcpy(rows, rows_.data(), count * row_bytes);
-    } else if (!geometry_.type.is_scaled()) {
-      numeric::decode(geometry_.type, rows, rows_.data(), {elements, 0, elements}, 0);
-    } else if (count != 0) {
-      const auto scale =
-          numeric::encode(geometry_.type, encoded_.data(), rows_.data(), elements, rounding);
-      numeric::decode(geometry_.type, rows, encoded_.data(), {elements, 0, elements}, scale);
-    }
-    return count;
-  }
-
- private:
-  struct Free {
-    void operator()(std::byte* memory) const { std::free(memory); }
-  };
-
-  // One fp32 for each key, as is most common: a kernel for each would take longer than the sum.
-  void add_floats(std::span<const std::uint64_t> keys, const std::byte* rows) {
-    auto* const sums = reinterpret_cast<float*>(sums_.get());
-    const std::uint64_t mask = geometry_.chunk_keys() - 1;
-    for (std::size_t i = 0; i < keys.size(); ++i) {
-      const std::size_t offset = keys[i] & mask;
-      float value = 0;
-      std::memcpy(&value, rows + i * sizeof(float), sizeof(float));
-      const bool has = (has_[offset / 64] >> (offset % 64) & 1) != 0;
-      sums[offset] = has ? sums[offset] + value : value;
-      has_[offset / 64] |= std::uint64_t{1} << (offset % 64);
-    }
-  }
-  std::size_t take_floats(std::uint64_t number, std::uint64_t* keys, std::byte* rows) {
-    const std::uint64_t first = number << geometry_.chunk_bits;
-    std::size_t count = 0;
-    for (std::size_t word = 0; word < has_.size(); ++word)
-      for (std::uint64_t bits = std::exchange(has_[word], 0); bits != 0; bits &= bits - 1) {
-        const std::size_t offset = 64 * word + static_cast<std::size_t>(std::countr_zero(bits));
-        std::memcpy(rows + count * sizeof(float), sums_.get() + offset * sizeof(float),
-                    sizeof(float));
-        keys[count++] = first + offset;
-      }
-    return count;
-  }
-
-  bool is_rejected(const std::byte* row, double threshold,
-                   std::array<std::uint64_t, wire::kRejectedClasses>& rejected) {
-    const ElementType element = geometry_.type.element();
-    if (is_float(element) && element_bytes(element) == 2) {
-      numeric::block_reduction(element, Reduction::kSum).load(widened_.data(), row, row_);
-      row = widened_.data();
-    }
-    const double size = numeric::largest_magnitude(element, row, row_);
-    if (!(size < threshold)) return false;
-    ++rejected[rejected_class(size, threshold)];
-    return true;
-  }
-
-  const KeyedGeometry& geometry_;
-  const numeric::BlockReduction& kernels_;
-  const std::uint32_t divisor_;
-  const bool is_encoded_;
-  const bool is_float_;
-  const std::size_t row_;  // elements
-  const std::size_t sum_bytes_;
-  const std::unique_ptr<std::byte, Free> sums_;
-  std::vector<std::byte> encoded_, rows_, widened_;
-  std::array<std::uint64_t, 4> has_{};  // by offset
-};
+  return rise;
+}
 
 }  // namespace
 
@@ -181,8 +72,7 @@ std::uint64_t KeyedHalf::first_key_of(std::size_t rank) const {
 
 std::uint64_t KeyedHalf::total(std::span<const std::uint64_t> counts) {
   const auto add = [](std::uint64_t sum, std::uint64_t count) {
-    const std::uint64_t most = std::uint64_t{1} << 48;  // what mates say may be anything
-    return std::min(sum, most) + std::min(count, most);
+    return std::min(sum, kMostPairs) + std::min(count, kMostPairs);
   };
   return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0}, add);
 }
@@ -214,6 +104,42 @@ void KeyedHalf::put_own(const std::vector<std::uint64_t>& own,
             all.begin() + static_cast<std::ptrdiff_t>(ranks_.self * own.size()));
 }
 
+/// Nothing: mates do not reach them.
+KeyedHalf::Placed KeyedHalf::placed(const PairsAt& own, std::uint64_t pairs) const {
+  if (!mates_) return {};
+  if (pairs == 0) return {1};
+  if (reinterpret_cast<std::uintptr_t>(own.rows) % element_bytes(request_.type) != 0) return {};
+  const auto keys = mates_->place_of(std::as_bytes(std::span(own.keys, pairs)));
+  const auto rows = mates_->place_of({own.rows, pairs * row_bytes()});
+  if (!keys || !rows) return {};
+  return {1, keys->region, keys->offset, rows->region, rows->offset};
+}
+
+/// By what each rank has told, at that place.
+bool KeyedHalf::are_all_reached(std::span<const std::uint64_t> told, std::size_t at) const {
+  const std::size_t length = told.size() / ranks();
+  for (std::size_t rank = 0; rank < ranks(); ++rank)
+    if (told[rank * length + at] != 1) return false;
+  return true;
+}
+
+/// Some of a mate's pairs, where it says. None: it has none there.
+std::optional<KeyedHalf::PairsAt> KeyedHalf::read(LocalRank mate,
+                                                  std::span<const std::uint64_t> placed,
+                                                  std::uint64_t first, std::uint64_t pairs) const {
+  if (pairs == 0) return PairsAt{};
+  if (first > kMostPairs || pairs > kMostPairs) return std::nullopt;
+  constexpr std::size_t kKeyBytes = sizeof(std::uint64_t);
+  const Place keys{placed[1], placed[2] + first * kKeyBytes};
+  const Place rows{placed[3], placed[4] + first * row_bytes()};
+  if (keys.offset % kKeyBytes != 0 || rows.offset % element_bytes(request_.type) != 0)
+    return std::nullopt;
+  const std::byte* const keys_at = mates_->read_at(mate, keys, pairs * kKeyBytes);
+  const std::byte* const rows_at = mates_->read_at(mate, rows, pairs * row_bytes());
+  if (!keys_at || !rows_at) return std::nullopt;
+  return PairsAt{reinterpret_cast<const std::uint64_t*>(keys_at), rows_at};
+}
+
 /// A mate has not said what it should.
 AbortInfo KeyedHalf::broken(std::size_t rank) const {
   return {.reason = wire::AbortReason::kRankDisconnected,
@@ -222,7 +148,17 @@ AbortInfo KeyedHalf::broken(std::size_t rank) const {
 }
 
 // --------------------------------------------------------------------------------------- merge
-std::vector<std::uint64_t> KeyedMerge::description() const {
+/// Where our pairs lie, or a copy of them.
+KeyedHalf::Placed KeyedMerge::place_own() {
+  const std::uint64_t pairs = keyed_.keys.size();
+  const Placed where_they_are = placed({keyed_.keys.data(), keyed_.rows}, pairs);
+  if (!mates_ || where_they_are[0] != 0) return where_they_are;
+  copy_ = take_memory(pairs);
+  copy_pairs(copy_.keys(), copy_.rows(), keyed_.keys, keyed_.rows, row_bytes());
+  return placed({copy_.keys(), copy_.rows()}, pairs);
+}
+
+std::vector<std::uint64_t> KeyedMerge::description() {
   std::vector<std::uint64_t> all{keyed_.key_bound,
                                  keyed_.row_elements,
                                  static_cast<std::uint64_t>(request_.type),
@@ -231,6 +167,8 @@ std::vector<std::uint64_t> KeyedMerge::description() const {
                                  std::bit_cast<std::uint64_t>(keyed_.threshold),
                                  request_.rounding_seed};
   assert(all.size() == kDescribed.size());
+  const Placed where = place_own();
+  all.insert(all.end(), where.begin(), where.end());
   auto from = keyed_.keys.begin();
   for (std::size_t rank = 0; rank < ranks(); ++rank) {
     const auto end = std::lower_bound(from, keyed_.keys.end(), first_key_of(rank + 1));
@@ -256,8 +194,8 @@ std::optional<AbortInfo> KeyedMerge::disagreement() const {
 }
 
 std::span<const std::uint64_t> KeyedMerge::counts_of_ranges(std::size_t rank) const {
-  const std::size_t length = kDescribed.size() + ranks();
-  return std::span(of_all_).subspan(rank * length + kDescribed.size(), ranks());
+  const std::size_t before = kDescribed.size() + kPlaced;
+  return std::span(of_all_).subspan(rank * (before + ranks()) + before, ranks());
 }
 
 const MoveSequence::Move& KeyedMerge::next(OpNumber number) {
@@ -271,11 +209,9 @@ const MoveSequence::Move& KeyedMerge::next(OpNumber number) {
       break;
     case Phase::kKeys: {
       std::vector<std::uint64_t> of_all;
-      keys_from_.clear();
       for (std::size_t rank = 0; rank < ranks(); ++rank) {
         const auto counts = counts_of_ranges(rank);
         of_all.insert(of_all.end(), counts.begin(), counts.end());
-        keys_from_.push_back(counts[ranks_.self]);
       }
       came_ = take_memory(total(keys_from_));
       move_ = move_of(Collective::kAllToAll, ElementType::kInt64, keyed_.keys.data(), came_.keys(),
@@ -293,88 +229,119 @@ const MoveSequence::Move& KeyedMerge::next(OpNumber number) {
 }
 
 std::optional<AbortInfo> KeyedMerge::end_move() {
-  const Phase ended = phase_;
-  phase_ = static_cast<Phase>(static_cast<int>(phase_) + 1);
-  if (ended == Phase::kDescribe) {
-    put_own(own_, of_all_);
-    return disagreement();
+  switch (phase_) {
+    case Phase::kDescribe:
+      return end_describe();
+    case Phase::kKeys:
+      phase_ = Phase::kRows;
+      return std::nullopt;
+    case Phase::kRows:
+      phase_ = Phase::kDone;
+      return merge_moved();
+    case Phase::kDone:
+      break;
   }
-  if (ended == Phase::kRows) return merge();
   return std::nullopt;
 }
 
-/// Adds the pairs of our range, chunk by chunk, lowest rank first.
-std::optional<AbortInfo> KeyedMerge::merge() {
-  struct Run {
-    std::span<const std::uint64_t> keys;
-    const std::byte* rows;
-  };
+std::optional<AbortInfo> KeyedMerge::end_describe() {
+  put_own(own_, of_all_);
+  const bool is_read = are_all_reached(of_all_, kDescribed.size());
+  phase_ = is_read ? Phase::kDone : Phase::kKeys;
+  if (const auto why = disagreement()) return why;
+  for (std::size_t rank = 0; rank < ranks(); ++rank)
+    keys_from_.push_back(counts_of_ranges(rank)[ranks_.self]);
+  if (is_read) return merge_where_they_lie();
+  copy_ = {};
+  return std::nullopt;
+}
+
+std::optional<AbortInfo> KeyedMerge::merge_where_they_lie() {
+  std::vector<Run> runs;
+  for (LocalRank rank = 0; rank < ranks(); ++rank) {
+    const std::uint64_t before = total(counts_of_ranges(rank).first(ranks_.self));
+    const std::size_t described = rank * own_.size() + kDescribed.size();
+    const std::uint64_t pairs = keys_from_[rank];
+    const auto at = read(rank, std::span(of_all_).subspan(described, kPlaced), before, pairs);
+    if (!at) return broken(rank);
+    runs.push_back({{at->keys, pairs}, at->rows});
+  }
+  return merge(std::move(runs));
+}
+
+std::optional<AbortInfo> KeyedMerge::merge_moved() {
   std::vector<Run> runs;
   const std::uint64_t* keys = came_.keys();
   const std::byte* rows = came_.rows();
-  const std::uint64_t begin = first_key_of(ranks_.self), end = first_key_of(ranks_.self + 1u);
-  for (std::size_t rank = 0; rank < ranks(); ++rank) {
-    const std::span run(keys, keys_from_[rank]);
-    const auto falls = [](std::uint64_t a, std::uint64_t b) { return a >= b; };
-    if (!run.empty() && (run.front() < begin || run.back() >= end ||
-                         std::adjacent_find(run.begin(), run.end(), falls) != run.end()))
-      return broken(rank);
-    runs.push_back({run, rows});
-    keys += run.size();
-    rows += run.size() * row_bytes();
+  for (const std::uint64_t count : keys_from_) {
+    runs.push_back({{keys, count}, rows});
+    keys += count;
+    rows += count * row_bytes();
   }
-  range_.pairs = take_memory(total(keys_from_));
+  const auto why = merge(std::move(runs));
+  came_ = {};
+  return why;
+}
+
+/// Adds the pairs of our range, window by window, lowest rank first.
+std::optional<AbortInfo> KeyedMerge::merge(std::vector<Run> runs) {
+  range_.pairs = take_memory(total(keys_from_) + WindowSums::kSpare);
   KeyedGeometry geometry = geometry_;
   if (ranks_.has_other_hosts()) geometry.type = request_.type;
   const double threshold = ranks_.has_other_hosts() ? 0 : keyed_.threshold;
-  ChunkSums sums(geometry, request_.type, request_.reduction, ranks_.of_job);
-  const auto rounder = [&](std::uint32_t by) {
-    return numeric::Rounder{.seed = request_.rounding_seed, .op = number_, .by = by};
-  };
+  WindowSums sums(geometry, request_.type, request_.reduction, ranks_.of_job);
+  const std::uint64_t end = first_key_of(ranks_.self + 1u);
+  std::uint64_t next = first_key_of(ranks_.self);  // no key may be below this
   for (;;) {
-    std::uint64_t number = kNoChunk;
-    for (const Run& run : runs)
-      if (!run.keys.empty()) number = std::min(number, geometry.chunk_of(run.keys.front()));
-    if (number == kNoChunk) break;
+    std::uint64_t lowest = kNoKey;
+    for (std::size_t rank = 0; rank < ranks(); ++rank) {
+      if (runs[rank].keys.empty()) continue;
+      const std::uint64_t key = runs[rank].keys.front();
+      if (key < next || key >= end) return broken(rank);
+      lowest = std::min(lowest, key);
+    }
+    if (lowest == kNoKey) break;
+    next = sums.begin_at(lowest, end);
+    const std::uint64_t number = geometry.chunk_of(lowest);  // what is rounded is a chunk
+    const auto rounding = [&](std::uint32_t by) {
+      return numeric::Rounder{.seed = request_.rounding_seed, .op = number_, .by = by}.of(number);
+    };
     for (std::size_t rank = 0; rank < ranks(); ++rank) {
       Run& run = runs[rank];
-      const auto is_ours = [&](std::uint64_t key) { return geometry.chunk_of(key) == number; };
-      const auto last = std::find_if_not(run.keys.begin(), run.keys.end(), is_ours);
-      const auto count = static_cast<std::size_t>(last - run.keys.begin());
-      if (count == 0) continue;
-      sums.add(run.keys.first(count), run.rows, rounder(ranks_.all[rank].value).of(number));
+      const std::size_t count = sums.add(run.keys, run.rows, rounding(ranks_.all[rank].value));
       run = {run.keys.subspan(count), run.rows + count * row_bytes()};
     }
-    range_.size += sums.take(number, threshold, rounder(numeric::Rounder::kAggregator).of(number),
+    range_.size += sums.take(threshold, rounding(numeric::Rounder::kAggregator),
                              range_.pairs.keys() + range_.size,
                              range_.pairs.rows() + range_.size * row_bytes(), range_.rejected);
   }
-  came_ = {};
   return std::nullopt;
 }
 
 // --------------------------------------------------------------------------------------- spread
 const MoveSequence::Move& KeyedSpread::next(OpNumber) {
   switch (phase_) {
-    case Phase::kCount:
+    case Phase::kCount: {
       own_ = {range_.size};
       own_.insert(own_.end(), range_.rejected.begin(), range_.rejected.end());
-      told_.resize(ranks() * kCounted);
+      const Placed where = placed({range_.pairs.keys(), range_.pairs.rows()}, range_.size);
+      own_.insert(own_.end(), where.begin(), where.end());
+      told_.resize(ranks() * own_.size());
       move_ = move_of(Collective::kAllGather, ElementType::kInt64, own_.data(), told_.data(),
-                      std::vector<std::uint64_t>(ranks(), kCounted));
-      break;
-    case Phase::kKeys: {
-      std::vector<std::uint64_t> sizes;
-      for (std::size_t rank = 0; rank < ranks(); ++rank) sizes.push_back(told_[rank * kCounted]);
-      size_ = total(sizes);
-      sums_ = take_memory(size_);
-      move_ = move_of(Collective::kAllGather, ElementType::kInt64, range_.pairs.keys(),
-                      sums_.keys(), std::move(sizes));
+                      std::vector<std::uint64_t>(ranks(), own_.size()));
       break;
     }
+    case Phase::kRead:
+      move_ = move_of(Collective::kBarrier, ElementType::kInt64, nullptr, nullptr, {0});
+      break;
+    case Phase::kKeys:
+      sums_ = take_memory(size_);
+      move_ = move_of(Collective::kAllGather, ElementType::kInt64, range_.pairs.keys(),
+                      sums_.keys(), sizes());
+      break;
     case Phase::kRows:
       move_ = move_of(Collective::kAllGather, request_.type, range_.pairs.rows(), sums_.rows(),
-                      elements_of(std::move(move_.counts)));
+                      elements_of(sizes()));
       break;
     case Phase::kDone:
       break;
@@ -383,25 +350,72 @@ const MoveSequence::Move& KeyedSpread::next(OpNumber) {
 }
 
 std::optional<AbortInfo> KeyedSpread::end_move() {
-  const Phase ended = phase_;
-  phase_ = static_cast<Phase>(static_cast<int>(phase_) + 1);
-  if (ended == Phase::kCount) put_own(own_, told_);
-  if (ended != Phase::kRows) return std::nullopt;
+  switch (phase_) {
+    case Phase::kCount: {
+      put_own(own_, told_);
+      size_ = total(sizes());
+      const bool are_read = are_all_reached(told_, kCounted);
+      phase_ = are_read ? Phase::kRead : Phase::kKeys;
+      return are_read ? read_sums() : std::nullopt;
+    }
+    case Phase::kKeys:
+      phase_ = Phase::kRows;
+      return std::nullopt;
+    case Phase::kRead:
+    case Phase::kRows:
+      break;
+    case Phase::kDone:
+      return std::nullopt;
+  }
+  const bool were_moved = phase_ == Phase::kRows;
+  phase_ = Phase::kDone;
   range_.pairs = {};
-  return check_sums();
+  return were_moved ? check_sums() : std::nullopt;
 }
 
-/// Callers write where keys say.
+/// How many each range has.
+std::vector<std::uint64_t> KeyedSpread::sizes() const {
+  std::vector<std::uint64_t> sizes;
+  for (std::size_t at = 0; at < told_.size(); at += kCounted + kPlaced) sizes.push_back(told_[at]);
+  return sizes;
+}
+
+/// Copies the sums from where they lie.
+std::optional<AbortInfo> KeyedSpread::read_sums() {
+  sums_ = take_memory(size_);
+  std::uint64_t* keys = sums_.keys();
+  std::byte* rows = sums_.rows();
+  for (LocalRank rank = 0; rank < ranks(); ++rank) {
+    const auto told = std::span(told_).subspan(rank * own_.size(), own_.size());
+    const std::uint64_t size = told[0];
+    const auto at = read(rank, told.subspan(kCounted), 0, size);
+    if (!at) return broken(rank);
+    const std::span<std::uint64_t> copied(keys, size);
+    if (!copy_pairs(keys, rows, {at->keys, size}, at->rows, row_bytes()) ||
+        !are_in_range(rank, copied))
+      return broken(rank);
+    keys += size;
+    rows += size * row_bytes();
+  }
+  return std::nullopt;
+}
+
+/// Callers write where keys say, which rise.
+bool KeyedSpread::are_in_range(LocalRank rank, std::span<const std::uint64_t> keys) const {
+  return keys.empty() ||
+         (keys.front() >= first_key_of(rank) && keys.back() < first_key_of(rank + 1u));
+}
+
 std::optional<AbortInfo> KeyedSpread::check_sums() const {
-  const std::span<const std::uint64_t> keys(sums_.keys(), size_);
-  std::size_t at = 0;
-  for (std::size_t rank = 0; rank < ranks(); ++rank) {
-    std::uint64_t lowest = first_key_of(rank);
-    const std::uint64_t end = first_key_of(rank + 1);
-    for (std::uint64_t left = told_[rank * kCounted]; left > 0; --left, ++at) {
-      if (keys[at] < lowest || keys[at] >= end) return broken(rank);
-      lowest = keys[at] + 1;
-    }
+  std::uint64_t* at = sums_.keys();
+  const auto sizes = this->sizes();
+  for (LocalRank rank = 0; rank < ranks(); ++rank) {
+    const std::span<const std::uint64_t> keys(at, sizes[rank]);
+    const auto falls = [](std::uint64_t a, std::uint64_t b) { return a >= b; };
+    if (!are_in_range(rank, keys) ||
+        std::adjacent_find(keys.begin(), keys.end(), falls) != keys.end())
+      return broken(rank);
+    at += keys.size();
   }
   return std::nullopt;
 }
@@ -413,7 +427,7 @@ std::optional<Error> KeyedSpread::finish() {
                            {.keys = sums_.take_keys(), .rows = sums_.take_rows(), .size = size_});
   for (std::size_t rank = 0; rank < ranks(); ++rank)
     for (std::size_t i = 0; i < wire::kRejectedClasses; ++i)
-      keyed_.sums->rejected[i] += told_[rank * kCounted + 1 + i];
+      keyed_.sums->rejected[i] += told_[rank * own_.size() + 1 + i];
   return std::nullopt;
 }
 
@@ -433,6 +447,11 @@ std::optional<AbortInfo> KeyedSum::end_move() {
   const auto why = merge_.end_move();
   if (merge_.is_done() && !why) spread_.begin_with(merge_.take_range());
   return why;
+}
+
+void KeyedSum::reach(MateMemory& mates) {
+  merge_.reach(mates);
+  spread_.reach(mates);
 }
 
 void KeyedSum::set_timeout(const OpTimeout& timeout) {

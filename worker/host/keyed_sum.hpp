@@ -1,8 +1,11 @@
 // A sum of keyed pairs among the ranks of a host, in two halves. Some ranks, the first ones, have a
 // range of keys each:
 //
-//   merge    each of them gets all ranks' pairs of its range, and adds them;
-//   spread   they give the sums to all, one range behind the other.
+//   merge    each of them adds all ranks' pairs of its range;
+//   spread   all get the sums, one range behind the other.
+//
+// Ranks tell each other where their pairs lie, and read them there: pairs in memory that mates do
+// not reach are copied to some that they do. Where there is no such memory, pairs are moved.
 //
 // The ranges are cut evenly, at chunks (common/protocol/keyed.hpp), so that the bits are those of
 // an aggregator: what is encoded is rounded chunk by chunk. Where other hosts have pairs, too, what
@@ -58,6 +61,7 @@ struct KeyedRange {
 /// What both halves know of the op.
 class KeyedHalf : public MoveSequence {
  public:
+  void reach(MateMemory& mates) override { mates_ = &mates; }
   void set_timeout(const OpTimeout& timeout) override { request_.timeout = timeout; }
   const OpRequest& request() const override { return request_; }
   std::optional<Error> finish() override { return std::nullopt; }
@@ -69,6 +73,15 @@ class KeyedHalf : public MoveSequence {
   KeyedHalf(const KeyedHalf&) = delete;
   KeyedHalf& operator=(const KeyedHalf&) = delete;
 
+  /// Pairs where they lie.
+  struct PairsAt {
+    const std::uint64_t* keys = nullptr;
+    const std::byte* rows = nullptr;
+  };
+  /// What a rank tells of its pairs: whether mates reach them, and where keys and rows lie.
+  static constexpr std::size_t kPlaced = 5;
+  using Placed = std::array<std::uint64_t, kPlaced>;
+
   std::size_t ranks() const { return ranks_.all.size(); }
   std::size_t row_bytes() const;  // of the caller's
   std::uint64_t first_key_of(std::size_t rank) const;
@@ -78,12 +91,17 @@ class KeyedHalf : public MoveSequence {
   std::vector<std::uint64_t> elements_of(std::vector<std::uint64_t> keys) const;
   PairMemory take_memory(std::uint64_t pairs) const { return {ranks_.memory, pairs, row_bytes()}; }
   void put_own(const std::vector<std::uint64_t>& own, std::vector<std::uint64_t>& all) const;
+  Placed placed(const PairsAt& own, std::uint64_t pairs) const;
+  bool are_all_reached(std::span<const std::uint64_t> told, std::size_t at) const;
+  std::optional<PairsAt> read(LocalRank mate, std::span<const std::uint64_t> placed,
+                              std::uint64_t first, std::uint64_t pairs) const;
   AbortInfo broken(std::size_t rank) const;
 
   OpRequest request_;
   const KeyedRequest& keyed_;
   const KeyedRanks ranks_;
   const KeyedGeometry geometry_;
+  MateMemory* mates_ = nullptr;
 };
 
 class KeyedMerge final : public KeyedHalf {
@@ -101,24 +119,35 @@ class KeyedMerge final : public KeyedHalf {
 
  private:
   enum class Phase {
-    kDescribe,  ///< what each rank asks for, and how many pairs it has of each range
-    kKeys,
+    kDescribe,  ///< what each rank asks for, how many pairs it has of each range, and where
+    kKeys,      ///< unless all reach them
     kRows,
     kDone,
   };
 
-  std::vector<std::uint64_t> description() const;
+  /// One rank's pairs of our range.
+  struct Run {
+    std::span<const std::uint64_t> keys;
+    const std::byte* rows = nullptr;
+  };
+
+  Placed place_own();
+  std::vector<std::uint64_t> description();
   std::optional<AbortInfo> disagreement() const;
   std::span<const std::uint64_t> counts_of_ranges(std::size_t rank) const;
-  std::optional<AbortInfo> merge();
+  std::optional<AbortInfo> end_describe();
+  std::optional<AbortInfo> merge_where_they_lie();
+  std::optional<AbortInfo> merge_moved();
+  std::optional<AbortInfo> merge(std::vector<Run> runs);
 
   OpNumber number_ = 0;
   Phase phase_ = Phase::kDescribe;
   Move move_;
   std::vector<std::uint64_t> own_;        // what we describe
   std::vector<std::uint64_t> of_all_;     // and all
-  std::vector<std::uint64_t> keys_from_;  // by rank: how many pairs of our range came from it
-  PairMemory came_;                       // of our range, by rank
+  std::vector<std::uint64_t> keys_from_;  // by rank: how many pairs of our range it has
+  PairMemory copy_;                       // of our pairs, for mates, until the op has ended
+  PairMemory came_;                       // of our range, by rank, if they were moved
   KeyedRange range_;
 };
 
@@ -141,13 +170,17 @@ class KeyedSpread final : public KeyedHalf {
 
  private:
   enum class Phase {
-    kCount,  ///< how many sums each range has, and how many were rejected
+    kCount,  ///< how many sums each range has, how many were rejected, and where the sums lie
+    kRead,   ///< all have read them; or they are moved:
     kKeys,
     kRows,
     kDone,
   };
 
+  std::optional<AbortInfo> read_sums();
   std::optional<AbortInfo> check_sums() const;
+  bool are_in_range(LocalRank rank, std::span<const std::uint64_t> keys) const;
+  std::vector<std::uint64_t> sizes() const;
 
   Phase phase_ = Phase::kCount;
   Move move_;
@@ -165,6 +198,7 @@ class KeyedSum final : public MoveSequence {
       : merge_(request, session, ranks), spread_(request, session, ranks) {}
 
   const Move& next(OpNumber number) override { return half().next(number); }
+  void reach(MateMemory& mates) override;
   std::optional<AbortInfo> end_move() override;
   bool is_first() const override { return merge_.is_first(); }
   bool is_done() const override { return spread_.is_done(); }

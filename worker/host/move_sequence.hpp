@@ -11,6 +11,7 @@
 
 #include "common/base/ids.hpp"
 #include "common/protocol/abort_info.hpp"
+#include "worker/host/mate_memory.hpp"
 #include "worker/op_request.hpp"
 
 namespace sluice::worker::host {
@@ -25,6 +26,8 @@ class MoveSequence {
 
   virtual ~MoveSequence() = default;
 
+  /// Before the first move, if at all: what the ranks read where it lies need not be moved.
+  virtual void reach(MateMemory& mates) = 0;
   /// Of the op known by this number. Valid until the next call. Throws kUnavailable if there is no
   /// memory for it.
   virtual const Move& next(OpNumber number) = 0;

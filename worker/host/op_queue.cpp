@@ -82,6 +82,7 @@ void OpQueue::submit_move(Time now) {
   MoveSequence& moves = *under_way_->moves;
   try {
     const bool is_first = moves.is_first();
+    if (is_first) moves.reach(engine_);
     MoveSequence::Move move = moves.next(moves_number_);
     std::vector<Part> parts = parts_of(move.request, move.counts, ranks_);
     // Who calls another op meanwhile is told so.
@@ -128,8 +129,7 @@ void OpQueue::end_move(const Completion& completion, Time now) {
   if (completion.error) return end_moves(completion.error);
   MoveSequence& moves = *under_way_->moves;
   try {
-    if (const auto why = moves.end_move())
-      return engine_.abort(known_as_.error_of(*why), *why, now);
+    if (const auto why = moves.end_move()) return engine_.end_for(*why, now);
   } catch (const Error& error) {
     return engine_.abort(error, AbortInfo{.reason = wire::AbortReason::kNoMemory, .rank_a = self_},
                          now);

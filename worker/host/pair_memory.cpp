@@ -1,6 +1,7 @@
 #include "worker/host/pair_memory.hpp"
 
 #include <algorithm>
+#include <new>
 
 #include "worker/memory/arena.hpp"
 
@@ -45,13 +46,16 @@ PairPool::Spare PairPool::take(std::size_t bytes) {
   return {.memory = memory::Arena::of_process().allocate(all), .bytes = all, .since = 0};
 }
 
-void PairPool::give_back(std::byte* memory, std::size_t bytes) {
+/// What cannot be kept is freed.
+void PairPool::give_back(std::byte* memory, std::size_t bytes) noexcept {
   if (fork_generation() != generation_) return memory::Arena::of_process().deallocate(memory);
   std::list<Spare> old;
-  {
+  try {
     const std::lock_guard lock(mutex_);
     spare_.push_back({memory, bytes, taken_});
     while (spare_.front().since + kKept < taken_) old.splice(old.end(), spare_, spare_.begin());
+  } catch (const std::bad_alloc&) {
+    memory::Arena::of_process().deallocate(memory);
   }
   for (const Spare& spare : old) memory::Arena::of_process().deallocate(spare.memory);
 }

@@ -35,7 +35,7 @@ class PairPool {
   };
 
   Spare take(std::size_t bytes);
-  void give_back(std::byte* memory, std::size_t bytes);
+  void give_back(std::byte* memory, std::size_t bytes) noexcept;
 
   const unsigned generation_ = fork_generation();
   std::mutex mutex_;        // which nobody may have released in a forked child
