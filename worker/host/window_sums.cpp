@@ -177,12 +177,13 @@ template <bool divides>
 std::size_t WindowSums::take_floats(std::uint64_t* keys, std::byte* rows) {
   const auto* const sums = reinterpret_cast<const float*>(sums_.get());
   const auto divisor = static_cast<float>(divisor_);
+  const std::uint64_t first = first_;
   std::size_t count = 0;
   const auto take_first = [&](std::size_t begin, std::uint64_t bits) {
     const std::size_t offset = begin + static_cast<std::size_t>(std::countr_zero(bits));
     float sum = sums[offset];
     if constexpr (divides) sum /= divisor;
-    keys[count] = first_ + offset;
+    keys[count] = first + offset;
     std::memcpy(rows + count * sizeof(float), &sum, sizeof(float));
   };
   for_each_word([&](std::size_t begin, std::uint64_t bits) {
