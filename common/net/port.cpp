@@ -539,10 +539,12 @@ bool Port::link_up() const {
 
 // DPDK 24.11's driver looks twice at a connection that it has just accepted. If that ends between
 // the two looks, the driver lets go of it, and says that the link is up until the next peer goes.
+// Where the kernel does not tell, the driver is believed.
 bool Port::has_peer() const {
-  if (!is_accepted_at(served_path_, peer_connection_))
-    peer_connection_ = find_accepted_at(served_path_);
-  return peer_connection_ >= 0;
+  if (is_accepted_at(served_path_, peer_connection_)) return true;
+  const std::optional<int> found = find_accepted_at(served_path_);
+  peer_connection_ = found.value_or(-1);
+  return !found || *found >= 0;
 }
 
 std::uint32_t Port::link_mbit() const {

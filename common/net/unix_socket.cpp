@@ -39,7 +39,7 @@ bool is_accepted_at(const std::string& path, int descriptor) {
          listens == 0 && own_path(descriptor) == path;
 }
 
-int find_accepted_at(const std::string& path) {
+std::optional<int> find_accepted_at(const std::string& path) {
   std::error_code error;
   for (fs::directory_iterator at("/proc/self/fd", error); !error && at != fs::directory_iterator();
        at.increment(error)) {
@@ -48,6 +48,7 @@ int find_accepted_at(const std::string& path) {
     std::from_chars(name.data(), name.data() + name.size(), descriptor);
     if (is_accepted_at(path, descriptor)) return descriptor;
   }
+  if (error) return std::nullopt;
   return -1;
 }
 

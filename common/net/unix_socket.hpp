@@ -15,7 +15,8 @@ std::optional<std::string> peer_path(int descriptor);
 /// have ended it already.
 bool is_accepted_at(const std::string& path, int descriptor);
 
-/// Such a descriptor of this process; -1: there is none. Looks at all descriptors.
-int find_accepted_at(const std::string& path);
+/// Such a descriptor of this process; -1: there is none. Looks at all descriptors. None: they
+/// cannot be listed, as there is no /proc, or no descriptor left to read it.
+std::optional<int> find_accepted_at(const std::string& path);
 
 }  // namespace sluice::net

@@ -167,6 +167,9 @@ void App::failed(const Error& error) {
   if (error.code() == ErrorCode::kOpTimedOut && due_ != kNever) {  // else another life's op
     require(host_.now() >= due_, "an op timed out too soon");
     ++world_.coverage["ops.timed out"];
+    const bool is_of_all_ranks = !job_.plan.hosts.empty() && job_.plan.host_count() > 1 &&
+                                 !job_.plan.sums_by_hosts(spec(job_.plan.fault_op));
+    if (is_of_all_ranks) ++world_.coverage["hosts.ops of all ranks timed out"];
   }
   job_.judge(*this, error, active_since_ == kNever ? began_ : active_since_);
   RankFacts& facts = job_.ranks[rank_];

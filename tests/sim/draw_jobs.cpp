@@ -293,6 +293,27 @@ std::vector<std::uint64_t> draw_placement(Random& r, unsigned ranks) {
   return hosts;
 }
 
+/// Which all ranks send to the aggregators.
+void average_integers(OpSpec& op) {
+  op.collective = Collective::kAllReduce;
+  op.type = ElementType::kInt32;
+  op.reduction = Reduction::kAverage;
+  op.encoding = Encoding::kNone;
+  op.root = 0;
+  op.counts.clear();
+}
+
+/// The op that may time out is one for which hosts do not stand, or waits on its host for sums of
+/// pairs.
+void draw_what_times_out(Random& r, JobPlan& job) {
+  Program& program = job.programs[0];
+  if (r.chance(0.5)) average_integers(program[job.fault_op]);
+  if (!r.chance(0.5)) return;
+  job.depth = std::max(job.depth, static_cast<unsigned>(job.fault_op + 1));
+  for (std::size_t before = 0; before < job.fault_op; ++before)
+    if (!is_keyed(program[before])) make_keyed(r, program[before]);
+}
+
 }  // namespace
 
 void draw_hosts(std::uint64_t seed, Scenario& s) {
@@ -305,6 +326,7 @@ void draw_hosts(std::uint64_t seed, Scenario& s) {
       job.hosts.clear();
       continue;
     }
+    if (job.fault == Fault::kOpTimedOut) draw_what_times_out(r, job);
     if (r.chance(0.5)) continue;
     job.min_chunk_of_rail = r.pick<std::uint64_t>({16, 256, 4096});
     for (Program& program : job.programs)  // the rails number their ops otherwise

@@ -85,6 +85,7 @@ constexpr const char* kMustHappen[] = {
     "hosts.ops",
     "hosts.ops in chunks",
     "hosts.ops of all ranks",
+    "hosts.ops of all ranks timed out",
     "hosts.ops of pairs",
     "hosts.jobs on one",
     "hosts.ranks that carry nothing",

@@ -22,7 +22,9 @@
 #include "common/memory/descriptor.hpp"
 #include "tests/unit/catch.hpp"
 #include "worker/host/engine.hpp"
+#include "worker/host/keyed_sum.hpp"
 #include "worker/host/mapped_board.hpp"
+#include "worker/host/op_queue.hpp"
 
 using namespace sluice;
 using namespace sluice::worker;
@@ -245,6 +247,36 @@ TEST_CASE("An op tells for whom it waits, and its time-out names him") {
   const std::string why = "job 7: op 0 was not done on rank 0 within 5 ms; it waited for rank 10";
   CHECK(error_of(*ranks.engines[0]) == why);
   CHECK(error_of(*ranks.engines[2]) == why);
+}
+
+TEST_CASE("Each op that waits behind a sum of pairs has its own time-out") {
+  Ranks ranks(2);
+  Session session;
+  session.ranks = 2;
+  session.streams = 1;
+  session.payload_bytes = 1472;
+  const KnownAs known_as{.job = "7"};
+  OpQueue queue(*ranks.engines[0], known_as, Rank{0}, 2);
+  OpRequest pairs;
+  KeyedSums sums;
+  pairs.collective = wire::Collective::kSparseAllReduce;
+  pairs.keyed = {.key_bound = 100, .row_elements = 1, .result_bytes = 1000, .sums = &sums};
+  for (int op = 0; op < 2; ++op)
+    queue.submit(
+        OpQueue::call_of(std::make_unique<KeyedSum>(
+            pairs, session, KeyedRanks{.all = {Rank{0}, Rank{10}}, .ranges = 2, .of_job = 2})),
+        Time{});
+  queue.submit({.request = sum_in_place(ranks.tensor(0, 1000))}, Time{});
+  queue.set_timeout(2, OpTimeout::of(Time{}, 5ms));
+  queue.turn(Time{} + 4ms);
+  CHECK(ranks.engines[0]->state() == Engine::State::kActive);
+  queue.turn(Time{} + 5ms);
+  ranks.turn(Time{} + 5ms);
+  queue.turn(Time{} + 5ms);
+  const std::vector<Completion> done = queue.take_completions();
+  REQUIRE(done.size() == 3);
+  CHECK(done[2].error->what() ==
+        std::string("job 7: op 2 was not done on rank 0 within 5 ms; it waited for rank 10"));
 }
 
 TEST_CASE("A failure waits until mates reach no tensor any more, for a while, and parts then") {

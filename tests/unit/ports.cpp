@@ -15,6 +15,7 @@
 
 #include <fcntl.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -647,12 +648,30 @@ TEST_CASE("A worker outlives its daemon and finds the next one at the same addre
   }
 }
 
+TEST_CASE("A link is up as the driver says where descriptors cannot be listed") {
+  LocalPair pair;
+  WorkerLoop worker(pair);
+  REQUIRE(pair.poll_until([&] { return !pair.attached.empty(); }));
+  const std::string socket = std::filesystem::directory_iterator(pair.directory.path)->path();
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const int next = dup(STDIN_FILENO);
+  close(next);
+  const rlimit no_more{.rlim_cur = static_cast<rlim_t>(next), .rlim_max = before.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &no_more) == 0);
+  const std::optional<int> found = find_accepted_at(socket);
+  const bool is_up = comes_true([&] { return worker.port->link_up(); });
+  setrlimit(RLIMIT_NOFILE, &before);
+  CHECK(found == std::nullopt);
+  CHECK(is_up);
+}
+
 TEST_CASE("A link is down whose peer went before the driver had looked at it") {
   LocalPair pair;
   WorkerLoop worker(pair);
   const std::string socket = std::filesystem::directory_iterator(pair.directory.path)->path();
   pair.end_daemon();
-  REQUIRE(comes_true([&] { return find_accepted_at(socket) < 0; }));
+  REQUIRE(comes_true([&] { return find_accepted_at(socket) == -1; }));
   look_waits = false;
   look_is_held = true;
   pair.start_daemon();

@@ -95,13 +95,18 @@ void OpQueue::submit_move(Time now) {
 
 /// The engine looks after those that it has begun.
 void OpQueue::end_overdue(Time now) {
-  if (waiting_.empty() || now < waiting_.front().request.timeout.due) return;
-  const OpRequest& first = waiting_.front().request;
-  const AbortInfo why{.reason = wire::AbortReason::kOpTimedOut,
-                      .rank_a = self_,
-                      .value_a = static_cast<std::uint64_t>(first.timeout.limit.count()),
-                      .op = first.number_in_errors.value_or(first_waiting())};
-  engine_.abort(known_as_.error_of(why), why, now);
+  for (std::size_t i = 0; i < waiting_.size(); ++i) {
+    const OpRequest& request = waiting_[i].request;
+    if (now < request.timeout.due) continue;
+    const RankSet ranks = under_way_ ? engine_.awaited() : RankSet{};
+    AbortInfo why{.reason = wire::AbortReason::kOpTimedOut,
+                  .rank_a = self_,
+                  .value_a = static_cast<std::uint64_t>(request.timeout.limit.count()),
+                  .value_b = ranks.size(),
+                  .op = request.number_in_errors.value_or(first_waiting() + i)};
+    if (!ranks.empty()) why.rank_b = Rank{ranks.lowest()};
+    return engine_.abort(known_as_.error_of(why), why, now);
+  }
 }
 
 void OpQueue::collect(Time now) {
