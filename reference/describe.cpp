@@ -16,7 +16,7 @@
 #include "common/base/version.hpp"
 #include "common/config/aggregator_settings.hpp"
 #include "common/config/variable_names.hpp"
-#include "worker/environment.hpp"
+#include "worker/config/environment.hpp"
 
 namespace {
 

@@ -33,7 +33,7 @@
 #include "common/protocol/control_packets.hpp"
 #include "common/protocol/packet.hpp"
 #include "common/protocol/session.hpp"
-#include "worker/shard_membership.hpp"
+#include "worker/engine/shard_membership.hpp"
 
 namespace sluice::pktgen {
 

@@ -8,7 +8,7 @@
 
 #include <pthread.h>
 
-#include "aggregator/engine.hpp"
+#include "aggregator/engine/engine.hpp"
 #include "bench/pktgen/stage_clock.hpp"
 #include "common/net/datagram_io.hpp"
 #include "common/net/memory_link.hpp"

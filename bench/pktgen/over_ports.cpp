@@ -10,8 +10,8 @@
 #include "common/config/log.hpp"
 #include "common/net/clock.hpp"
 #include "common/net/hand_over.hpp"
-#include "worker/attachment.hpp"
-#include "worker/environment.hpp"
+#include "worker/config/environment.hpp"
+#include "worker/loop/attachment.hpp"
 
 namespace sluice::pktgen {
 namespace {

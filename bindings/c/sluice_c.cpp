@@ -20,7 +20,7 @@
 
 #include "bindings/c/guarded.hpp"
 #include "common/base/version.hpp"
-#include "worker/environment.hpp"
+#include "worker/config/environment.hpp"
 
 struct sluice_options {
   sluice::Options values;

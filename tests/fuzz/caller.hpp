@@ -12,7 +12,7 @@
 #include "tests/sim/keyed_call.hpp"
 #include "tests/sim/tensors.hpp"
 #include "tests/unit/engine_parts.hpp"
-#include "worker/engine.hpp"
+#include "worker/engine/engine.hpp"
 
 namespace sluice::fuzz {
 

@@ -15,7 +15,7 @@
 
 #include "tests/fuzz/input.hpp"
 #include "tests/sim/bug.hpp"
-#include "worker/host/engine.hpp"
+#include "worker/host/engine/engine.hpp"
 
 namespace sluice::fuzz {
 namespace {

@@ -17,7 +17,7 @@
 
 #include "common/config/aggregator_config.hpp"
 #include "common/config/secrets.hpp"
-#include "worker/environment.hpp"
+#include "worker/config/environment.hpp"
 
 namespace sluice::fuzz {
 namespace {

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "aggregator/engine.hpp"
+#include "aggregator/engine/engine.hpp"
 #include "tests/fuzz/caller.hpp"
 #include "tests/fuzz/input.hpp"
 #include "tests/sim/random.hpp"

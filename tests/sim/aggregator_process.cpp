@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "aggregator/engine.hpp"
+#include "aggregator/engine/engine.hpp"
 #include "tests/sim/trace.hpp"
 
 namespace sluice::sim {

@@ -6,8 +6,8 @@
 #include "common/base/source_ports.hpp"
 #include "tests/sim/keyed_call.hpp"
 #include "tests/sim/trace.hpp"
-#include "worker/engine.hpp"
-#include "worker/op_request.hpp"
+#include "worker/engine/engine.hpp"
+#include "worker/engine/op_request.hpp"
 
 namespace sluice::sim {
 namespace {

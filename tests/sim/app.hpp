@@ -11,7 +11,7 @@
 #include "tests/sim/device_tensor.hpp"
 #include "tests/sim/job.hpp"
 #include "tests/sim/rank_membership.hpp"
-#include "worker/keyed_operation.hpp"
+#include "worker/engine/keyed_operation.hpp"
 
 namespace sluice {
 struct OpStatistics;

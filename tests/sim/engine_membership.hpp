@@ -5,8 +5,8 @@
 #include <span>
 
 #include "tests/sim/sink.hpp"
-#include "worker/engine.hpp"
-#include "worker/membership.hpp"
+#include "worker/engine/engine.hpp"
+#include "worker/job/membership.hpp"
 
 namespace sluice::sim {
 

@@ -11,8 +11,8 @@
 
 #include "tests/sim/host_level/shared_memory.hpp"
 #include "tests/sim/random.hpp"
-#include "worker/host/engine.hpp"
-#include "worker/host/op_queue.hpp"
+#include "worker/host/engine/engine.hpp"
+#include "worker/host/engine/op_queue.hpp"
 #include "worker/host/sums.hpp"
 
 namespace sluice::sim {

@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #include "tests/sim/tensors.hpp"
-#include "worker/op_request.hpp"
+#include "worker/engine/op_request.hpp"
 
 namespace sluice::sim {
 

@@ -11,8 +11,8 @@
 #include "common/base/time.hpp"
 #include "common/protocol/secret.hpp"
 #include "tests/sim/tensors.hpp"
+#include "worker/engine/nonzero_map.hpp"
 #include "worker/hierarchy/steps.hpp"
-#include "worker/nonzero_map.hpp"
 
 namespace sluice::sim {
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "aggregator/job_figures.hpp"
+#include "aggregator/engine/job_figures.hpp"
 #include "common/base/time.hpp"
 #include "tests/sim/bug.hpp"
 #include "tests/sim/counting.hpp"

@@ -20,8 +20,8 @@
 #include "common/base/random_id.hpp"
 #include "common/config/log.hpp"
 #include "common/net/clock.hpp"
-#include "worker/attachment.hpp"
-#include "worker/engine.hpp"
+#include "worker/engine/engine.hpp"
+#include "worker/loop/attachment.hpp"
 
 namespace {
 

@@ -5,19 +5,10 @@ of others that it may. Standard headers are free for all but what NOT_IN_CORE na
 """
 import re
 
-ENGINE = {
-    "aggregator": r"aggregator/(admission|block_combiner|config|contributions|counters|engine"
-                  r"|formation|job_event|job_figures|job_record|keyed_combiner|leaving"
-                  r"|membership|multicast|narrowest_window|reply_budget|roster|round_log|serials"
-                  r"|stragglers|stream|stream_memory|tombstones|waits)\.",
-    "worker": r"worker/(aggregator_addresses|config|counters|device_side|engine"
-              r"|keyed_(operation|sums)|known_as|nonzero_map|op_queue|op_request|operation"
-              r"|shard_membership|stream)\.",
-    "host level": r"worker/host/(board|engine|mate_memory|move_sequence|op_queue|remote_pieces"
-                  r"|shares)\.",
-}
-# State machines, too, except that they ask for memory of the process.
-HIERARCHY = (r"worker/(membership|hierarchy/(membership|parts|placement|steps)"
+# State machines without I/O, threads and clocks.
+ENGINES = r"(aggregator|worker|worker/host)/engine/"
+# So are these, except that they ask for memory of the process.
+HIERARCHY = (r"worker/(job/membership|hierarchy/(membership|parts|placement|steps)"
              r"|host/(keyed_sum|sums))\.hpp")
 BASE = [r"common/base/", r"sluice/(types|error)\.hpp"]
 PROTOCOL = BASE + [r"common/protocol/"]
@@ -56,18 +47,30 @@ LAYERS = [
     (r"common/net/capture\.cpp", BASE + [r"common/(net/|memory/thread_without_signals)"],
      SYSTEM + [r"rte_", r"pcap/"]),
     (r"common/net/",         BASE + LOGGER + FILES + [r"common/net/"], SYSTEM + LOG + [r"rte_"]),
-    (ENGINE["aggregator"],   CORE + [ENGINE["aggregator"]],           []),
-    (r"aggregator/",         LOOP + [r"aggregator/", r"common/(http|metrics)/"],
+    (r"aggregator/engine/",  CORE + [r"aggregator/engine/"],          []),
+    (r"aggregator/monitoring/", LOOP + [r"aggregator/(engine|monitoring)/",
+                                        r"common/(http|metrics)/"],
      SYSTEM + LOG + [r"nlohmann/", r"prometheus/"]),
+    (r"aggregator/daemon/",  LOOP + [r"aggregator/", r"common/http/"],
+     SYSTEM + LOG + [r"nlohmann/"]),
     (r"worker/include/",     [r"sluice/"],                            []),
-    (ENGINE["host level"],   CORE + [ENGINE["host level"], ENGINE["worker"],
-                                     r"sluice/statistics\.hpp"],     []),
-    (ENGINE["worker"],       CORE + [ENGINE["worker"], r"sluice/(device|statistics)\.hpp"], []),
+    (r"worker/engine/",      CORE + [r"worker/engine/", r"sluice/(device|statistics)\.hpp"], []),
+    (r"worker/host/engine/", CORE + [r"worker/(host/)?engine/", r"sluice/statistics\.hpp"], []),
     (r"worker/memory/",      BASE + [r"(common|worker)/memory/"],     SYSTEM + [r"linux/magic\.h"]),
-    (r"worker/metrics\.cpp",  LOOP + [r"worker/", r"common/(http|metrics)/"],
+    (r"worker/config/",      LOOP + [r"worker/config/", r"sluice/"],  SYSTEM),
+    (r"worker/job/",         LOOP + [r"worker/(engine|job)/", r"sluice/"], []),
+    (r"worker/host/",        LOOP + [r"worker/(engine|host|job|memory)/", r"sluice/"],
+     SYSTEM + LOG),
+    (r"worker/hierarchy/",   LOOP + [r"worker/(engine|hierarchy|host|job|loop|memory)/",
+                                   r"sluice/"],
+     SYSTEM),
+    (r"worker/loop/metrics\.cpp", LOOP + [r"worker/(job|loop)/", r"common/(http|metrics)/"],
      [r"sluice/error\.hpp", r"prometheus/"]),
-    (r"worker/",             LOOP + [r"worker/", r"sluice/"],         SYSTEM + LOG),
-    (r"bindings/c/",         BASE + [r"bindings/c/", r"sluice/", r"worker/environment\.hpp"],
+    (r"worker/loop/",        LOOP + [r"worker/(config|engine|job|loop|memory)/", r"sluice/"],
+     SYSTEM + LOG),
+    (r"worker/compress/",    LOOP + [r"worker/compress/", r"sluice/"], []),
+    (r"worker/api/",         LOOP + [r"worker/", r"sluice/"],         SYSTEM + LOG),
+    (r"bindings/c/",         BASE + [r"bindings/c/", r"sluice/", r"worker/config/environment\.hpp"],
      [r"pthread\.h", r"sluice/sluice\.h"]),
     (r"bindings/torch/",     [r"bindings/torch/", r"sluice/",
                               r"common/memory/thread_without_signals\.hpp"],
@@ -88,17 +91,16 @@ LAYERS = [
      [r"boost/", r"nlohmann/"]),
     (r"bench/",              [r"bench/", r"sluice/"],                 [r"boost/", r"nlohmann/"]),
     (r"reference/",          [r"bench/", r"bindings/mpi/settings\.hpp", r"common/config/",
-                              r"common/base/version\.hpp", r"worker/environment\.hpp"],
+                              r"common/base/version\.hpp", r"worker/config/environment\.hpp"],
      [r"boost/", r"nlohmann/"]),
     (r"examples/",           [r"examples/", r"sluice/"],              [r"boost/"] + SYSTEM),
     (r"tests/sim/host_level/fiber\.", [r"tests/sim/"],                [r"ucontext\.h"]),
-    (r"tests/sim/",          CORE + [r"sluice/device\.hpp", r"tests/sim/", *ENGINE.values(),
-                                     HIERARCHY],
+    (r"tests/sim/",          CORE + [r"sluice/device\.hpp", r"tests/sim/", ENGINES, HIERARCHY],
      [r"boost/"]),
     (r"tests/system/api/",   [r"sluice/", r"tests/system/api/"],      SYSTEM),
     (r"tests/",              [r""],                                   TEST),
 ]
-IN_CORE = re.compile("|".join([r"common/(base|protocol|numeric)/", *ENGINE.values()]))
+IN_CORE = re.compile("|".join([r"common/(base|protocol|numeric)/", ENGINES]))
 NOT_IN_CORE = {"thread", "mutex", "shared_mutex", "condition_variable", "future", "fstream",
                "iostream", "filesystem", "csignal"}
 # The idle strategies are what loops do between turns: they sleep.

@@ -7,8 +7,8 @@ sys.dont_write_bytecode = True
 import rules  # noqa: E402
 
 HEADERS = {"common/base/ids.hpp", "common/net/port.hpp", "common/config/log.hpp",
-           "aggregator/engine.hpp", "aggregator/lane.hpp", "worker/engine.hpp",
-           "worker/progress.hpp", "sluice/sluice.hpp", "tests/sim/app.hpp"}
+           "aggregator/engine/engine.hpp", "aggregator/daemon/lane.hpp", "worker/engine/engine.hpp",
+           "worker/loop/progress.hpp", "sluice/sluice.hpp", "tests/sim/app.hpp"}
 UNFINISHED = ["TO" + "DO: later", "FIX" + "ME", "a place" + "holder", "good enough for " + "now",
               "simpli" + "fied version", "a Dum" + "my value", "HA" + "CK", "XX" + "X"]
 MACHINE_PATHS = ["/wo" + "rk/main/build", '"/ho' + 'me/someone/sluice"', "cd /ro" + "ot/x"]
@@ -44,34 +44,36 @@ class Tidy(unittest.TestCase):
         self.notices("common/x.py", "x", "no end")
 
     def test_engines_know_no_network_threads_or_log(self):
-        for path in ("aggregator/engine.cpp", "aggregator/formation.cpp",
-                     "worker/stream.cpp", "worker/operation.cpp",
+        for path in ("aggregator/engine/engine.cpp", "aggregator/engine/formation.cpp",
+                     "worker/engine/stream.cpp", "worker/engine/operation.cpp",
                      "common/protocol/packet.cpp", "common/numeric/kernels.cpp"):
             once = "#pragma once\n" if path.endswith("hpp") else ""
             for header in ("<rte_mbuf.h>", "<spdlog/spdlog.h>", '"common/net/port.hpp"',
-                           '"common/config/log.hpp"', '"aggregator/lane.hpp"',
-                           '"worker/progress.hpp"', "<sys/socket.h>", "<unistd.h>"):
+                           '"common/config/log.hpp"', '"aggregator/daemon/lane.hpp"',
+                           '"worker/loop/progress.hpp"', "<sys/socket.h>", "<unistd.h>"):
                 self.notices(path, f"{once}#include {header}\n", "may not include")
             self.notices(path, f"{once}#include <thread>\nstd::thread t;\n", "no threads")
             self.accepts(path, f'{once}#include "common/base/ids.hpp"\n')
 
     def test_dpdk_has_one_home(self):
-        for path in ("aggregator/lane.cpp", "worker/attachment.cpp", "bench/perf/main.cpp",
-                     "examples/x.cpp", "common/config/x.cpp", "tests/sim/x.cpp"):
+        for path in ("aggregator/daemon/lane.cpp", "worker/loop/attachment.cpp",
+                     "bench/perf/main.cpp", "examples/x.cpp", "common/config/x.cpp",
+                     "tests/sim/x.cpp"):
             self.may_not(path, "<rte_ethdev.h>")
         self.accepts("common/net/port.cpp", "#include <rte_ethdev.h>\n")
 
     def test_aggregator_and_worker_never_meet(self):
-        self.may_not("aggregator/daemon.cpp", '"worker/engine.hpp"')
-        self.may_not("worker/progress.cpp", '"aggregator/engine.hpp"')
-        self.may_not("common/net/port.cpp", '"worker/engine.hpp"')
+        self.may_not("aggregator/daemon/daemon.cpp", '"worker/engine/engine.hpp"')
+        self.may_not("worker/loop/progress.cpp", '"aggregator/engine/engine.hpp"')
+        self.may_not("common/net/port.cpp", '"worker/engine/engine.hpp"')
         self.accepts("tests/sim/x.cpp",
-                     '#include "aggregator/engine.hpp"\n#include "worker/engine.hpp"\n')
-        self.may_not("tests/sim/x.cpp", '"aggregator/lane.hpp"')
+                     '#include "aggregator/engine/engine.hpp"\n'
+                     '#include "worker/engine/engine.hpp"\n')
+        self.may_not("tests/sim/x.cpp", '"aggregator/daemon/lane.hpp"')
 
     def test_programs_know_the_public_interface_only(self):
         for path in ("bench/perf/main.cpp", "examples/first_program.cpp", "tests/system/api/x.cpp"):
-            self.may_not(path, '"worker/engine.hpp"')
+            self.may_not(path, '"worker/engine/engine.hpp"')
             self.accepts(path, "#include <sluice/sluice.hpp>\n")
         self.notices("worker/include/sluice/sluice.hpp",
                      '#pragma once\n#include "common/base/ids.hpp"\n', "may not include")

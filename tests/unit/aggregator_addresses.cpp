@@ -1,5 +1,5 @@
 // Where HELLOs go, and what follows the answers, when ARP says now this and now that.
-#include "worker/aggregator_addresses.hpp"
+#include "worker/engine/aggregator_addresses.hpp"
 
 #include "tests/unit/catch.hpp"
 

@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "aggregator/engine.hpp"
+#include "aggregator/engine/engine.hpp"
 #include "common/protocol/secret.hpp"
 #include "tests/unit/catch.hpp"
 #include "tests/unit/engine_parts.hpp"

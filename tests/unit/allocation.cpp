@@ -12,11 +12,11 @@
 #include <utility>
 #include <vector>
 
-#include "aggregator/engine.hpp"
+#include "aggregator/engine/engine.hpp"
 #include "tests/sim/random.hpp"
 #include "tests/unit/catch.hpp"
-#include "worker/engine.hpp"
-#include "worker/keyed_operation.hpp"
+#include "worker/engine/engine.hpp"
+#include "worker/engine/keyed_operation.hpp"
 
 namespace {
 std::size_t allocations = 0;  // of this process, so far

@@ -10,7 +10,6 @@
 #include "common/config/lanes.hpp"
 #include "common/config/log.hpp"
 #include "common/config/nearest_name.hpp"
-#include "common/config/rate_limit.hpp"
 #include "common/config/variable_names.hpp"
 #include "tests/unit/catch.hpp"
 #include "tests/unit/config_parts.hpp"
@@ -809,25 +808,6 @@ TEST_CASE("an empty variable counts as unset") {
   CHECK(process_environment("CONFIG_TEST_VARIABLE") == "x");
   unsetenv("CONFIG_TEST_VARIABLE");
   CHECK(process_environment("CONFIG_TEST_VARIABLE") == std::nullopt);
-}
-
-TEST_CASE("the rate limit admits n lines a second and counts the rest") {
-  using std::chrono::milliseconds;
-  const Time start{std::chrono::hours(1)};
-  RateLimit limit(2);
-  CHECK(limit.admit(start));
-  CHECK(limit.admit(start + milliseconds(500)));
-  CHECK_FALSE(limit.admit(start + milliseconds(600)));
-  CHECK_FALSE(limit.admit(start + milliseconds(999)));
-  CHECK(limit.take_suppressed(start + milliseconds(999)) == 0);
-  CHECK(limit.take_suppressed(start + milliseconds(1000)) == 2);
-  CHECK(limit.take_suppressed(start + milliseconds(1000)) == 0);
-  CHECK(limit.admit(start + milliseconds(1000)));
-  CHECK(limit.admit(start + milliseconds(1001)));
-  CHECK_FALSE(limit.admit(start + milliseconds(1002)));
-
-  RateLimit none(0);
-  for (int i = 0; i < 1000; ++i) CHECK(none.admit(start));
 }
 
 TEST_CASE("a log file gets time, level and name, from its level on") {

@@ -1,7 +1,7 @@
 // When a rank lets fewer streams run, worked out by hand.
 #include "common/protocol/congestion_window.hpp"
 
-#include "aggregator/narrowest_window.hpp"
+#include "aggregator/engine/narrowest_window.hpp"
 #include "tests/unit/catch.hpp"
 
 using namespace sluice;

@@ -15,7 +15,7 @@
 #include "bindings/torch/csrc/cuda_device.hpp"
 #include "tests/unit/catch.hpp"
 #include "tests/unit/fake_device.hpp"
-#include "worker/device_side.hpp"
+#include "worker/engine/device_side.hpp"
 
 using namespace sluice;
 using namespace sluice_torch;

@@ -1,4 +1,4 @@
-#include "worker/environment.hpp"
+#include "worker/config/environment.hpp"
 
 #include <cstdlib>
 #include <map>

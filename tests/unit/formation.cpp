@@ -1,9 +1,9 @@
 // The parts of a membership by themselves: those who wait for a job, and its members.
-#include "aggregator/formation.hpp"
+#include "aggregator/engine/formation.hpp"
 
 #include <chrono>
 
-#include "aggregator/roster.hpp"
+#include "aggregator/engine/roster.hpp"
 #include "common/protocol/build.hpp"
 #include "tests/unit/catch.hpp"
 

@@ -1,6 +1,6 @@
 // The global threshold of GlobalTopK: the rule by itself, and in the loop that it closes, with
 // ranks and aggregator as plain loops.
-#include "worker/global_threshold.hpp"
+#include "worker/compress/global_threshold.hpp"
 
 #include <array>
 #include <cmath>

@@ -21,10 +21,10 @@
 
 #include "common/memory/descriptor.hpp"
 #include "tests/unit/catch.hpp"
-#include "worker/host/engine.hpp"
+#include "worker/host/engine/engine.hpp"
+#include "worker/host/engine/op_queue.hpp"
 #include "worker/host/keyed_sum.hpp"
 #include "worker/host/mapped_board.hpp"
-#include "worker/host/op_queue.hpp"
 
 using namespace sluice;
 using namespace sluice::worker;

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "tests/unit/catch.hpp"
-#include "worker/host/shares.hpp"
+#include "worker/host/engine/shares.hpp"
 
 using namespace sluice;
 using namespace sluice::worker;

@@ -1,5 +1,5 @@
 // What the log tells of each event of a job by name, and how often.
-#include "aggregator/job_event_fields.hpp"
+#include "aggregator/monitoring/job_event_fields.hpp"
 
 #include <map>
 #include <memory>
@@ -7,7 +7,7 @@
 
 #include <spdlog/sinks/ringbuffer_sink.h>
 
-#include "aggregator/job_log.hpp"
+#include "aggregator/monitoring/job_log.hpp"
 #include "tests/unit/catch.hpp"
 
 using namespace sluice;
@@ -99,7 +99,7 @@ TEST_CASE("events of every kind are logged at most so often") {
   };
   int kinds = 0;
   for (; name_of(Kind(kinds)) != "\"?\""; ++kinds) {
-    config::LimitedLog log(logger, [] { return Time{}; });
+    LimitedLog log(logger, [] { return Time{}; });
     log.limit(2);
     JobEvent event{.kind = Kind(kinds), .session = {.job = 7}};
     event.reason = AbortInfo{};

@@ -1,5 +1,5 @@
 // What an aggregator tells operators of a job: counters, and whom it waits for.
-#include "aggregator/job_figures.hpp"
+#include "aggregator/engine/job_figures.hpp"
 
 #include <map>
 #include <numeric>

@@ -10,8 +10,8 @@
 
 #include "tests/sim/random.hpp"
 #include "tests/unit/catch.hpp"
-#include "worker/keyed_operation.hpp"
-#include "worker/op_request.hpp"
+#include "worker/engine/keyed_operation.hpp"
+#include "worker/engine/op_request.hpp"
 
 using namespace sluice;
 using Read = ChunkReader::Read;

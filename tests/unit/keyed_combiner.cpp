@@ -1,5 +1,5 @@
 // What a round of pairs comes to: in which order runs are summed, where it ends, what is rejected.
-#include "aggregator/keyed_combiner.hpp"
+#include "aggregator/engine/keyed_combiner.hpp"
 
 #include <bit>
 #include <cmath>

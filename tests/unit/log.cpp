@@ -16,10 +16,14 @@
 
 #include <sluice/error.hpp>
 
-#include "common/config/limited_log.hpp"
+#include "aggregator/monitoring/limited_log.hpp"
+#include "aggregator/monitoring/rate_limit.hpp"
 #include "common/log/fields.hpp"
 #include "common/log/printable.hpp"
 #include "tests/unit/catch.hpp"
+
+using sluice::aggregator::LimitedLog;
+using sluice::aggregator::RateLimit;
 
 namespace sluice {
 namespace {
@@ -181,7 +185,7 @@ TEST_CASE("lines that were kept out are told without the fields of the next one"
   const auto logger =
       make_logger({.name = "part", .file = place.at("log"), .format = LogFormat::kJson});
   Time now{};
-  config::LimitedLog log(logger, [&] { return now; });
+  LimitedLog log(logger, [&] { return now; });
   log.limit(1);
   for (const Time at : {Time{}, Time{}, Time{} + std::chrono::seconds(1)}) {
     now = at;
@@ -204,7 +208,7 @@ TEST_CASE("a flood of one cause is counted, and leaves no line of another out") 
     return std::ranges::count_if(lines, [&](const auto& line) { return line.ends_with(text); });
   };
   Time now{};
-  config::LimitedLog log(logger, [&] { return now; });
+  LimitedLog log(logger, [&] { return now; });
   const auto flood = [&] {
     for (int i = 0; i < 100; ++i) {
       log.log("formed jobs", spdlog::level::info, "formed");
@@ -292,6 +296,25 @@ TEST_CASE("a journal that is not there is an error") {
   CHECK(error_with(path) ==
         "log-format journald: the journal's socket '" + path + "': No such file or directory");
   CHECK_THAT(error_with(std::string(200, 'x')), Contains("File name too long"));
+}
+
+TEST_CASE("the rate limit admits n lines a second and counts the rest") {
+  using std::chrono::milliseconds;
+  const Time start{std::chrono::hours(1)};
+  RateLimit limit(2);
+  CHECK(limit.admit(start));
+  CHECK(limit.admit(start + milliseconds(500)));
+  CHECK_FALSE(limit.admit(start + milliseconds(600)));
+  CHECK_FALSE(limit.admit(start + milliseconds(999)));
+  CHECK(limit.take_suppressed(start + milliseconds(999)) == 0);
+  CHECK(limit.take_suppressed(start + milliseconds(1000)) == 2);
+  CHECK(limit.take_suppressed(start + milliseconds(1000)) == 0);
+  CHECK(limit.admit(start + milliseconds(1000)));
+  CHECK(limit.admit(start + milliseconds(1001)));
+  CHECK_FALSE(limit.admit(start + milliseconds(1002)));
+
+  RateLimit none(0);
+  for (int i = 0; i < 1000; ++i) CHECK(none.admit(start));
 }
 
 }  // namespace sluice

@@ -1,6 +1,6 @@
 // Multicast delivery (docs/protocol.md#multicast-delivery): who is taken for one that hears the
 // group, what goes there, and what a worker tells of it.
-#include "aggregator/multicast.hpp"
+#include "aggregator/engine/multicast.hpp"
 
 #include <vector>
 

@@ -1,5 +1,5 @@
 // The map of non-zero blocks against a plain loop, whatever the order of the queries.
-#include "worker/nonzero_map.hpp"
+#include "worker/engine/nonzero_map.hpp"
 
 #include <algorithm>
 #include <cstdint>

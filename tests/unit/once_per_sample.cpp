@@ -1,4 +1,4 @@
-#include "aggregator/once_per_sample.hpp"
+#include "aggregator/monitoring/once_per_sample.hpp"
 
 #include <atomic>
 #include <memory>

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "tests/unit/catch.hpp"
-#include "worker/host/move_sequence.hpp"
-#include "worker/keyed_sums.hpp"
-#include "worker/op_request.hpp"
+#include "worker/engine/keyed_sums.hpp"
+#include "worker/engine/op_request.hpp"
+#include "worker/host/engine/move_sequence.hpp"
 
 namespace sluice::worker {
 

@@ -4,7 +4,7 @@
 #include <map>
 #include <random>
 
-#include "aggregator/engine.hpp"
+#include "aggregator/engine/engine.hpp"
 #include "bench/pktgen/generator.hpp"
 #include "common/base/random_id.hpp"
 #include "common/protocol/secret.hpp"

@@ -1,5 +1,5 @@
 // What a daemon logs of its counters, line by line.
-#include "aggregator/report.hpp"
+#include "aggregator/monitoring/report.hpp"
 
 #include <memory>
 #include <sstream>
@@ -35,7 +35,7 @@ struct Log {
 Figures figures_at(Duration since_start) {
   Figures figures;
   figures.at = Time(since_start);
-  Lane::Snapshot& lane = figures.lanes.emplace_back();
+  LaneFigures& lane = figures.lanes.emplace_back();
   lane.engine.rounds_finished = 4'000;
   lane.io.rx_datagrams = 8'000;
   lane.io.rx_bytes = 20'000'000;

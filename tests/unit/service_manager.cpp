@@ -1,5 +1,5 @@
 // What the service manager is told, and when its watchdog is fed.
-#include "aggregator/service_manager.hpp"
+#include "aggregator/daemon/service_manager.hpp"
 
 #include <string>
 #include <utility>

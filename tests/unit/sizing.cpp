@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "aggregator/stream_memory.hpp"
+#include "aggregator/engine/stream_memory.hpp"
 #include "common/base/limits.hpp"
 #include "common/base/packet_memory.hpp"
 #include "common/config/aggregator_config.hpp"

@@ -1,6 +1,6 @@
 // The file of a timeline: its name, its form, and what becomes of it when the disk is slow or full,
 // or the process dies.
-#include "worker/timeline.hpp"
+#include "worker/loop/timeline.hpp"
 
 #include <chrono>
 #include <csignal>

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "aggregator/engine.hpp"
+#include "aggregator/engine/engine.hpp"
 #include "common/protocol/protection.hpp"
 #include "tests/unit/catch.hpp"
 #include "tests/unit/engine_parts.hpp"
-#include "worker/engine.hpp"
+#include "worker/engine/engine.hpp"
 
 using namespace sluice;
 using namespace sluice::parts;

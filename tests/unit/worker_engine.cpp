@@ -13,7 +13,7 @@
 #include "common/protocol/text_field.hpp"
 #include "tests/unit/catch.hpp"
 #include "tests/unit/engine_parts.hpp"
-#include "worker/engine.hpp"
+#include "worker/engine/engine.hpp"
 
 using namespace sluice;
 using namespace sluice::parts;

@@ -7,11 +7,11 @@
 
 #include "common/base/time.hpp"
 #include "common/protocol/secret.hpp"
-#include "worker/aggregator_membership.hpp"
+#include "worker/engine/known_as.hpp"
 #include "worker/hierarchy/membership.hpp"
 #include "worker/hierarchy/placement.hpp"
-#include "worker/known_as.hpp"
-#include "worker/progress.hpp"
+#include "worker/loop/aggregator_membership.hpp"
+#include "worker/loop/progress.hpp"
 
 namespace sluice::worker::hierarchy {
 

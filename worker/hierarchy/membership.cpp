@@ -4,8 +4,8 @@
 #include <cassert>
 #include <utility>
 
-#include "worker/derived_job.hpp"
-#include "worker/device_side.hpp"
+#include "worker/engine/device_side.hpp"
+#include "worker/job/derived_job.hpp"
 
 namespace sluice::worker::hierarchy {
 namespace {

@@ -22,7 +22,7 @@
 #include "worker/hierarchy/parts.hpp"
 #include "worker/hierarchy/placement.hpp"
 #include "worker/hierarchy/steps.hpp"
-#include "worker/membership.hpp"
+#include "worker/job/membership.hpp"
 
 namespace sluice::worker::hierarchy {
 

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "worker/derived_job.hpp"
+#include "worker/job/derived_job.hpp"
 
 namespace sluice::worker::hierarchy {
 namespace {

@@ -5,10 +5,10 @@
 #include <memory>
 
 #include "common/base/ids.hpp"
+#include "worker/engine/known_as.hpp"
 #include "worker/hierarchy/placement.hpp"
 #include "worker/host/sums.hpp"
-#include "worker/known_as.hpp"
-#include "worker/membership.hpp"
+#include "worker/job/membership.hpp"
 
 namespace sluice::worker::hierarchy {
 

@@ -26,10 +26,10 @@
 
 #include "common/base/ids.hpp"
 #include "common/protocol/session.hpp"
+#include "worker/engine/op_request.hpp"
 #include "worker/hierarchy/placement.hpp"
+#include "worker/host/engine/shares.hpp"
 #include "worker/host/keyed_sum.hpp"
-#include "worker/host/shares.hpp"
-#include "worker/op_request.hpp"
 
 namespace sluice::worker::hierarchy {
 

@@ -32,10 +32,10 @@
 #include "common/base/time.hpp"
 #include "common/memory/unix_socket.hpp"
 #include "common/protocol/secret.hpp"
-#include "worker/host/board.hpp"
+#include "worker/engine/known_as.hpp"
+#include "worker/host/engine/board.hpp"
 #include "worker/host/mapped_board.hpp"
 #include "worker/host/process_memory.hpp"
-#include "worker/known_as.hpp"
 #include "worker/memory/arena.hpp"
 #include "worker/memory/region.hpp"
 

@@ -7,7 +7,7 @@
 
 #include "common/protocol/abort_info.hpp"
 #include "common/protocol/secret.hpp"
-#include "worker/host/board.hpp"
+#include "worker/host/engine/board.hpp"
 
 namespace sluice::worker::host {
 

@@ -30,10 +30,10 @@
 #include "common/protocol/abort_info.hpp"
 #include "common/protocol/keyed.hpp"
 #include "common/protocol/session.hpp"
-#include "worker/host/board.hpp"
-#include "worker/host/move_sequence.hpp"
+#include "worker/engine/op_request.hpp"
+#include "worker/host/engine/board.hpp"
+#include "worker/host/engine/move_sequence.hpp"
 #include "worker/host/pair_memory.hpp"
-#include "worker/op_request.hpp"
 
 namespace sluice::worker::host {
 

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "worker/host/board.hpp"
+#include "worker/host/engine/board.hpp"
 #include "worker/host/process_memory.hpp"
 
 namespace sluice::worker::host {

@@ -10,10 +10,10 @@
 
 #include "common/log/logger.hpp"
 #include "common/protocol/secret.hpp"
-#include "worker/host/engine.hpp"
+#include "worker/host/engine/engine.hpp"
+#include "worker/host/engine/op_queue.hpp"
 #include "worker/host/group.hpp"
 #include "worker/host/mapped_board.hpp"
-#include "worker/host/op_queue.hpp"
 #include "worker/host/pair_memory.hpp"
 #include "worker/host/sums.hpp"
 

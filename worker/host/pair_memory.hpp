@@ -8,7 +8,7 @@
 #include <memory>
 #include <mutex>
 
-#include "worker/fork_generation.hpp"
+#include "worker/memory/fork_generation.hpp"
 
 namespace sluice::worker::host {
 

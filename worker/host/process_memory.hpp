@@ -8,7 +8,7 @@
 
 #include <sys/types.h>
 
-#include "worker/host/board.hpp"
+#include "worker/host/engine/board.hpp"
 
 namespace sluice::worker::host {
 

@@ -4,9 +4,9 @@
 
 #include <vector>
 
-#include "worker/host/move_sequence.hpp"
-#include "worker/host/shares.hpp"
-#include "worker/membership.hpp"
+#include "worker/host/engine/move_sequence.hpp"
+#include "worker/host/engine/shares.hpp"
+#include "worker/job/membership.hpp"
 
 namespace sluice::worker::host {
 

@@ -17,7 +17,7 @@
 #include "tests/sim/bug.hpp"
 #include "tests/sim/host_level/host.hpp"
 #include "tests/sim/tensors.hpp"
-#include "worker/host/engine.hpp"
+#include "worker/host/engine/engine.hpp"
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "worker/host/board.hpp"
+#include "worker/host/engine/board.hpp"
 
 namespace sluice::sim {
 

@@ -1,0 +1,74 @@
+// What of a job outlives its formations: what has ended, which joins are void, its secret, and what
+// the engine is still to be told. Formation and roster write into the same one.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "aggregator/engine/config.hpp"
+#include "aggregator/engine/job_event.hpp"
+#include "aggregator/engine/serials.hpp"
+#include "aggregator/engine/tombstones.hpp"
+#include "common/base/rank_set.hpp"
+#include "common/protocol/abort_info.hpp"
+#include "common/protocol/control_packets.hpp"
+
+namespace sluice::aggregator {
+
+class JobRecord {
+ public:
+  JobRecord(const EngineConfig& config, const Serials& serials, std::uint32_t job)
+      : config(config),
+        job(job),
+        protection(config.protection_of(job)),
+        serials_(serials),
+        mark_(serials.last_void()) {}
+
+  const EngineConfig& config;
+  const std::uint32_t job;
+  std::string name;  ///< as the last JOIN told that was taken and had one; empty: none had
+  JobProtection protection;
+  Tombstones tombstones;
+
+  /// Whether something that has ended would be told again.
+  bool remembers() const { return !tombstones.empty(); }
+
+  /// Joins with serials up to this one are void.
+  std::uint64_t mark() const { return mark_; }
+  bool is_void(const wire::Join& join) const { return join.serial <= mark_; }
+  void void_joins() { mark_ = serials_.newest(); }
+  std::uint64_t newest_serial() const { return serials_.newest(); }
+
+  /// What has happened since it was taken last, in order.
+  bool has_events() const { return !events_.empty(); }
+  std::vector<JobEvent> take_events() { return std::exchange(events_, {}); }
+  void tell(const JobEvent& event) {
+    events_.push_back(event);
+    events_.back().name = name;
+  }
+
+  /// PENDING: the joiner waits for these ranks, or only for its turn.
+  void pend(const Endpoint& to, const wire::Join& join, const RankSet& absent,
+            ControlPackets& out) const;
+  void refuse(const Endpoint& to, const wire::Join& join, const AbortInfo& info,
+              ControlPackets& out);
+  /// Whether the join speaks of something that has ended; then it is told why.
+  bool answered_again(const Endpoint& from, const wire::Join& join, ControlPackets& out);
+
+ private:
+  const Serials& serials_;
+  std::uint64_t mark_;
+  std::vector<JobEvent> events_;
+};
+
+/// A reason of one rank and one value.
+AbortInfo about(wire::AbortReason reason, Rank rank, std::uint64_t value = 0);
+/// Of one rank and how long it was silent.
+AbortInfo about(wire::AbortReason reason, Rank rank, Duration silence);
+
+/// Whether the worker has applied results of a generation of the job.
+bool has_progress(const wire::Join& join);
+
+}  // namespace sluice::aggregator

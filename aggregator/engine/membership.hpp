@@ -1,0 +1,113 @@
+// Who belongs to a job: those who wait for it to form, and its members while it is active. Control
+// plane: it may allocate, and its packets go out through ControlPackets.
+//
+// A job forms (Formation), lives for one generation (Roster), and forms again after it has ended.
+// What has ended leaves tombstones (JobRecord), so that a rank which missed the news is told again.
+// This class takes the job from one to the other.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "aggregator/engine/formation.hpp"
+#include "aggregator/engine/job_record.hpp"
+#include "aggregator/engine/roster.hpp"
+#include "common/base/rank_set.hpp"
+#include "common/base/time.hpp"
+#include "common/protocol/abort_info.hpp"
+#include "common/protocol/control_packets.hpp"
+#include "common/protocol/packet.hpp"
+#include "common/protocol/session.hpp"
+
+namespace sluice::aggregator {
+
+/// The REFUSED for a packet whose token nobody here knows; only a KEEPALIVE gets one: it is long
+/// enough, and its number shows which moment the answer is of. Anybody may have sent that
+/// KEEPALIVE, so the REFUSED tells where we are: it counts for ranks that joined there alone.
+std::optional<wire::Refused> refusal_of(const Endpoint& from, const Packet& packet,
+                                        const EngineConfig& config);
+
+class Membership {
+ public:
+  /// `buffers_claimed`: by all jobs that are active, to be read when this one forms.
+  Membership(const EngineConfig& config, const Serials& serials, std::uint32_t job,
+             const std::size_t& buffers_claimed)
+      : record_(config, serials, job),
+        buffers_claimed_(buffers_claimed),
+        formation_(record_),
+        roster_(record_) {}
+  Membership(const Membership&) = delete;
+  Membership& operator=(const Membership&) = delete;
+
+  bool active() const { return active_; }
+  /// Nobody is in or on the way in.
+  bool idle() const { return !active_ && formation_.empty(); }
+  const Roster& roster() const { return roster_; }  ///< while active
+  const Candidates& candidates() const { return formation_.candidates(); }
+  const JobRecord& record() const { return record_; }
+
+  /// What has happened since it was taken last, in order.
+  bool has_events() const { return record_.has_events(); }
+  std::vector<JobEvent> take_events() { return record_.take_events(); }
+
+  /// A JOIN whose incarnation is ours. Sends PENDING, WELCOME or ABORT.
+  DropReason on_join(const Endpoint& from, const wire::Join& join, Time now, ControlPackets& out);
+
+  /// The rank whose token the header has, if any.
+  std::optional<Rank> find(const wire::MemberHeader& member) const {
+    return active_ ? roster_.find(member) : std::nullopt;
+  }
+  /// To the sender of a packet that find() does not know: REFUSED, or again what ended its job. A
+  /// token that some member has gets no answer: whoever shows it under another rank is not that
+  /// member, and the answer might reach it. Never longer than the packet.
+  void answer_unknown(const Endpoint& from, const Packet& packet, ControlPackets& out) const;
+
+  void spoke(Rank r, std::uint64_t token) { roster_.spoke(r, token); }
+  void proved_liveness(Rank r, Time now) { roster_.proved_liveness(r, now); }
+  void on_keep_alive(Rank r, const wire::KeepAlive& packet, Time now, ControlPackets& out) {
+    roster_.on_keep_alive(r, packet, now, out);
+  }
+  bool said_something_new(Rank r, const wire::KeepAlive& packet) {
+    return roster_.said_something_new(r, packet);
+  }
+  Multicast& multicast() { return roster_.multicast(); }  ///< while active
+
+  /// Answers LEFT to a LEAVE with this token; `may_leave` tells whether no one needs the rank any
+  /// more.
+  void on_leave(Rank r, std::uint64_t token, Departure departure, bool may_leave,
+                ControlPackets& out);
+
+  /// Time-outs of liveness, contention and formation.
+  void on_time(Time now, ControlPackets& out);
+  Time next_deadline() const;
+
+  /// Time that counts as nobody's silence.
+  void excuse_pause(Duration pause);
+
+  /// A local port went away with whoever was behind it.
+  void on_disconnect(std::uint16_t port_id, Time now, ControlPackets& out);
+
+  /// Ends the active generation, or the forming, and tells all who are in it. `reported_by`: which
+  /// of them said so.
+  void abort(const AbortInfo& info, ControlPackets& out, std::optional<Rank> reported_by = {});
+
+ private:
+  DropReason join_active(const Endpoint& from, const wire::Join& join, Time now,
+                         ControlPackets& out);
+  DropReason contend(const Endpoint& from, const wire::Join& join, Time now, ControlPackets& out);
+  DropReason join_forming(const Endpoint& from, const wire::Join& join, Time now,
+                          ControlPackets& out);
+  void form(Time now, ControlPackets& out);
+  void abandon_formation();
+  void end(const Tombstone& tombstone, std::optional<Rank> reported_by = {});
+
+  JobRecord record_;
+  const std::size_t& buffers_claimed_;
+  Formation formation_;  // on shards other than 0 also while an earlier generation is active
+  Roster roster_;        // of the latest generation
+  bool active_ = false;
+};
+
+}  // namespace sluice::aggregator

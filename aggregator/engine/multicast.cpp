@@ -1,0 +1,110 @@
+#include "aggregator/engine/multicast.hpp"
+
+#include <algorithm>
+#include <bit>
+
+#include "common/base/multicast.hpp"
+#include "common/base/source_ports.hpp"
+
+namespace sluice::aggregator {
+namespace {
+
+// Who loses more than a quarter of the BEACONs is better off without the group.
+constexpr int kMayLose = wire::kBeaconsTold / 4;
+constexpr Duration kFirstUnicast = std::chrono::seconds(10);
+constexpr Duration kLongestUnicast = std::chrono::minutes(5);
+
+}  // namespace
+
+void Multicast::begin(std::uint32_t group, std::span<const Endpoint> members, Duration interval) {
+  group_ = group;
+  interval_ = interval;
+  paths_.clear();
+  members_.assign(members.size(), Member{.unicast_for = kFirstUnicast});
+  beacon_ = 0;
+  last_beacon_at_ = {};
+  beacon_due_ = kNever;
+  for (std::uint16_t r = 0; r < members.size(); ++r) put(Rank{r}, members[r]);
+}
+
+/// Groups are of networks: who shares memory with us is alone at his port.
+void Multicast::put(Rank r, const Endpoint& at) {
+  if (group_ == 0 || !at.off_machine) return;
+  Endpoint group = at;
+  group.ipv4 = group_;
+  group.mac = multicast_mac(group_);
+  group.udp_port = kWorkerUdpPort;
+  const auto find = [&](auto&& fits) {
+    return static_cast<std::size_t>(std::find_if(paths_.begin(), paths_.end(), fits) -
+                                    paths_.begin());
+  };
+  std::size_t at_path = find([&](const Path& path) { return path.group == group; });
+  if (at_path == paths_.size())  // that of nobody any more is used again: there are N at most
+    at_path = find([](const Path& path) { return path.members.empty(); });
+  if (at_path == paths_.size()) paths_.emplace_back();
+  Path& path = paths_[at_path];
+  path.group = group;
+  path.members.insert(r);
+  members_[r.value].path = at_path;
+  if (path.members.size() != 2) return;
+  // Until now nothing has gone there.
+  path.members.for_each([&](Rank each) { members_[each.value].bound_at = beacon_; });
+}
+
+void Multicast::rebound(Rank r, const Endpoint& to) {
+  remove(r);
+  members_[r.value] = {.bound_at = beacon_, .unicast_for = kFirstUnicast};
+  put(r, to);
+}
+
+void Multicast::remove(Rank r) {
+  Member& member = members_[r.value];
+  if (member.path >= paths_.size()) return;
+  paths_[member.path].hearing.erase(r);
+  paths_[member.path].members.erase(r);
+  member.hears = false;
+  member.path = kNoPath;
+}
+
+// -------------------------------------------------------------------------------------- who hears
+void Multicast::on_keep_alive(Rank r, std::uint64_t heard, std::uint32_t heard_of_last, Time now) {
+  Member& member = members_[r.value];
+  if (!has_group(member)) return;
+  const bool lacks_many = heard + wire::kBeaconsMissed < beacon_;
+  if (beacon_ == member.bound_at || (heard < beacon_ && !lacks_many)) ask(now);
+  if (member.hears && heard >= member.judged_from + wire::kBeaconsTold &&
+      std::popcount(~heard_of_last) > kMayLose) {
+    member.unicast_until = after(now, member.unicast_for);
+    member.unicast_for = std::min(2 * member.unicast_for, kLongestUnicast);
+  }
+  const bool shown = heard > member.bound_at && heard <= beacon_ && !lacks_many;
+  set_hears(r, shown && now >= member.unicast_until);
+}
+
+void Multicast::set_hears(Rank r, bool hears) {
+  Member& member = members_[r.value];
+  if (member.hears == hears) return;
+  member.hears = hears;
+  if (hears) member.judged_from = beacon_;
+  RankSet& hearing = paths_[member.path].hearing;
+  hears ? hearing.insert(r) : hearing.erase(r);
+}
+
+/// One BEACON more shows soon if the group reaches nobody there any more.
+void Multicast::repaired(Rank r) {
+  if (members_[r.value].hears) ask(last_beacon_at_);
+}
+
+bool Multicast::is_deaf(Rank r) const {
+  const Member& member = members_[r.value];
+  return has_group(member) && !member.hears &&
+         (member.unicast_until > Time{} || beacon_ > member.bound_at + wire::kBeaconsMissed);
+}
+
+std::uint64_t Multicast::next_beacon(Time now) {
+  last_beacon_at_ = now;
+  beacon_due_ = after(now, interval_);
+  return ++beacon_;
+}
+
+}  // namespace sluice::aggregator

@@ -1,0 +1,177 @@
+// One stream of one job at its aggregator: takes contributions of the running round, finishes it,
+// answers who fell behind (rules 4, 12-15 and 21-23 of docs/protocol.md). Three parts know nothing
+// of each other: the log of rounds, the contributions of the running one, and the combiner of what
+// they carry, blocks or keyed pairs. This class knows the op, and joins them.
+//
+//  - A round is finished only when every expected contribution is in and no worker is further
+//    behind than the history is long.
+//  - Whose contributions are expected: in an opening round, which is an op's first one or that with
+//    which the stream was resumed, all ranks'; later the owners' (next == current block in some
+//    column), or those whose run of pairs is used up; a round that a RESULT's size cut short awaits
+//    nobody.
+//  - A stream of a resumed job begins with the first round whose result some worker lacks; those
+//    who have it contribute what they kept, so that the round ends with the same sums again.
+//  - A RESULT goes without sums to a worker that lacks none of them: it wants none, or the others
+//    have added nothing to its own blocks, and these are moved, not reduced.
+//  - One RESULT to the group is for all members who hear it, if most of them lack a sum.
+//  - Memory is taken when the job forms; a packet allocates nothing but the result's buffer.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "aggregator/engine/block_combiner.hpp"
+#include "aggregator/engine/contributions.hpp"
+#include "aggregator/engine/counters.hpp"
+#include "aggregator/engine/job_figures.hpp"
+#include "aggregator/engine/keyed_combiner.hpp"
+#include "aggregator/engine/multicast.hpp"
+#include "aggregator/engine/narrowest_window.hpp"
+#include "aggregator/engine/round_log.hpp"
+#include "aggregator/engine/waits.hpp"
+#include "common/base/packet_buffer.hpp"
+#include "common/base/rank_set.hpp"
+#include "common/protocol/abort_info.hpp"
+#include "common/protocol/packet.hpp"
+#include "common/protocol/protection.hpp"
+#include "common/protocol/session.hpp"
+
+namespace sluice::aggregator {
+
+/// What a stream needs of its job for the length of one call.
+struct StreamScope {
+  const Session& session;
+  std::span<const Endpoint> members;  ///< by rank
+  const RankSet& present;             ///< members that have not left
+  Protection protection;              ///< of what goes out
+  Multicast& multicast;
+  NarrowestWindow& window;
+  PacketSink& sink;
+  Counters& counters;
+  JobCounters& of_job;
+  Time now;
+  KeyedScratch& scratch;
+};
+
+/// What a packet did.
+struct Taken {
+  DropReason drop = DropReason::kNone;
+  bool proves_liveness = false;         ///< a new contribution, or the position advanced
+  const AbortInfo* ends_job = nullptr;  ///< why the job cannot go on, if so; the stream has it
+};
+
+class Stream {
+ public:
+  using Scope = StreamScope;
+
+  /// `resumed`: the workers have made progress at an earlier aggregator.
+  Stream(const Session& session, StreamId id, bool resumed, Time now)
+      : id_(id),
+        rounds_(session, resumed),
+        contributions_(session, widest_columns(session)),
+        combiner_(session),
+        keyed_(session),
+        waits_since_(now),
+        wants_(session.ranks) {}
+
+  Taken on_data(Rank w, const Packet& packet, Buffer buffer, Scope& scope);
+  Taken on_position(Rank w, Round position, Scope& scope);  ///< ACK
+  Taken on_probe(Rank w, Round position, std::uint64_t have, Scope& scope);
+  Taken on_sync(Rank w, Round applied, Scope& scope);
+  /// LEAVE: whoever has no op pending has applied every result.
+  void on_leave(Rank w, Scope& scope) {
+    if (rounds_.acknowledge_all(w)) try_finish(scope);
+  }
+
+  /// Finishes a round that lacked a buffer for its result. True if none is stalled now.
+  bool retry(Scope& scope) {
+    if (stalled_) try_finish(scope);
+    return !stalled_;
+  }
+  bool stalled() const { return stalled_; }
+
+  /// Charges the time up to now to what the stream waits for, as far as it is known.
+  void charge(Time now, JobCounters& of_job) {
+    if (now <= waits_since_) return;
+    of_job.waited[waits_for()] += now - waits_since_;
+    waits_since_ = now;
+  }
+  /// This aggregator sends the job's ranks away from now on.
+  void retire(Time now, JobCounters& of_job) {
+    charge(now, of_job);
+    retiring_ = true;
+  }
+  /// The lane did not run for so long.
+  void excuse_pause(Duration pause, JobCounters& of_job) {
+    of_job.waited[WaitCause::kPause] += pause;
+    waits_since_ += pause;
+  }
+
+  const RoundLog& rounds() const { return rounds_; }
+
+  /// Whether the running round has contributions.
+  bool busy() const { return op_known_; }
+  OpNumber op() const { return op_; }  ///< while busy
+  /// When the running round's first contribution came; kNever: none has.
+  Time begun() const { return begun_; }
+  /// Whose contribution or acknowledgement the running round lacks.
+  RankSet waited_for() const;
+
+ private:
+  bool agree(Rank w, const Packet& packet);
+  const AbortInfo* fail(const AbortInfo& why) {
+    failure_ = why;
+    return &failure_;
+  }
+  bool begin_op(Rank w, const Packet& packet, const Session& session);
+  bool contradicts(const Packet& packet) const;
+  bool fits(Rank w, const Packet& packet) const;
+  void take(Rank w, const Packet& packet, Buffer buffer, Scope& scope);
+  const wire::Shape& shape() const { return is_keyed_ ? keyed_.shape() : combiner_.shape(); }
+  void try_finish(Scope& scope);
+  bool may_finish(Scope& scope);
+  void finish(Scope& scope);
+  void finish_keyed(Scope& scope);
+  void stall(Scope& scope);
+  void finished(Buffer result, Scope& scope);
+  void fill(wire::Result& result, Scope& scope) const;
+  Buffer build_result(std::span<const BlockIndex> want, Scope& scope);
+  Buffer build_keyed_result(const KeyedCombiner::Merged& merged, Scope& scope);
+  template <class T>
+  bool send_small(Rank w, T packet, Scope& scope);
+  void start_round(std::span<const BlockIndex> want);
+  void start_round(bool opening);
+  void deliver(const Buffer& result, Scope& scope);
+  RankSet deliver_by_group(const Buffer& result, Scope& scope);
+  bool lacks_a_sum(Rank w) const;
+  Buffer without_sums(const Buffer& result, Scope& scope) const;
+  void answer(Rank w, Round from, std::uint64_t have, Scope& scope);
+  void send_status(Rank w, Scope& scope);
+  WaitCause waits_for() const;
+
+  StreamId id_;
+  RoundLog rounds_;
+  Contributions contributions_;
+  BlockCombiner combiner_;
+  KeyedCombiner keyed_;
+
+  bool opening_ = true;    // all ranks contribute to the running round
+  bool resumed_ = false;   // for the stream was resumed with it, perhaps amidst an op
+  bool op_known_ = false;  // the running round's: its first contribution is in
+  bool stalled_ = false;   // complete, but the pool had no buffer for the result
+  bool awaited_ack_ = false;
+  bool is_keyed_ = false;  // the op: keyed_ combines it
+  bool retiring_ = false;
+  bool is_late_ = false;       // the last contribution: it, or the result before it, was sent again
+  bool has_repeated_ = false;  // in the running round: results, to these
+  RankSet repeated_to_;
+  Time waits_since_;
+  Time begun_ = kNever;  // the running round's first contribution
+  OpNumber op_ = 0;
+  Rank op_named_by_{};
+  wire::Descriptor descriptor_{};
+  std::vector<wire::Descriptor> wants_;  // by rank: of the op that runs
+  AbortInfo failure_{};
+};
+
+}  // namespace sluice::aggregator

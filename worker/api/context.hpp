@@ -1,0 +1,35 @@
+// What a process has once: its ports and memory, and the loop that polls them.
+#pragma once
+
+#include <memory>
+
+#include <sluice/sluice.hpp>
+
+#include "worker/loop/metrics.hpp"
+#include "worker/loop/progress.hpp"
+
+namespace sluice {
+
+struct Context::Impl {
+  explicit Impl(const ContextOptions& options) : progress(std::make_shared<Progress>(options)) {
+    if (!options.metrics_listen.empty())
+      metrics = std::make_unique<MetricsServer>(options.metrics_listen, *progress);
+  }
+  ~Impl() {
+    if (progress->inherited()) static_cast<void>(metrics.release());  // its threads are not here
+  }
+
+  /// Throws kInvalidArgument while another one lives.
+  struct OnePerProcess {
+    OnePerProcess();
+    ~OnePerProcess();
+    OnePerProcess(const OnePerProcess&) = delete;
+    OnePerProcess& operator=(const OnePerProcess&) = delete;
+  };
+
+  const OnePerProcess one_per_process;
+  const std::shared_ptr<Progress> progress;
+  std::unique_ptr<MetricsServer> metrics;  // null: not served
+};
+
+}  // namespace sluice

@@ -1,0 +1,261 @@
+// One stream of one job as a worker sees it: sends this rank's contribution to the round awaited,
+// applies results in order, asks for what is late (rules 2, 3, 7-11 and 21-23 of docs/protocol.md).
+//
+//  - What it sends depends on its position alone: on the round awaited, never on what came before.
+//  - While this rank is not in at the aggregator, and until the aggregator of a new epoch knows its
+//  position, it is
+//    suspended: it applies nothing and begins nothing.
+//  - A result that comes early waits for those before it; each is applied once.
+//  - What this rank had for a round is kept until every rank has applied its result, so that the
+//    round can be replayed.
+//  - A timer runs whenever a round is under way, and an idle stream has none.
+//  - Memory is taken when the rank is in; a packet allocates nothing but what it sends.
+#pragma once
+
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "common/base/ids.hpp"
+#include "common/base/limits.hpp"
+#include "common/base/packet_buffer.hpp"
+#include "common/base/rank_set.hpp"
+#include "common/base/time.hpp"
+#include "common/protocol/drop_reason.hpp"
+#include "common/protocol/packet.hpp"
+#include "common/protocol/recent_rounds.hpp"
+#include "common/protocol/wire.hpp"
+#include "worker/engine/config.hpp"
+#include "worker/engine/counters.hpp"
+#include "worker/engine/op_queue.hpp"
+#include "worker/engine/shard_membership.hpp"
+
+namespace sluice::worker {
+
+inline constexpr Round kNoRound{~std::uint64_t{0}};
+
+/// What a stream needs of its engine for the length of one call.
+struct StreamScope {
+  const EngineConfig& config;
+  ShardMembership& membership;  ///< at the aggregator that serves the stream
+  OpQueue& ops;
+  Counters& counters;
+  KeepingSink& sink;
+  Time& deadline;  ///< the engine's next; brought forward to the stream's
+  Time now;
+};
+
+/// What a packet did.
+struct Taken {
+  DropReason drop = DropReason::kNone;
+  const std::string* ends_job = nullptr;  ///< how the protocol was broken, if so; the stream has it
+};
+
+/// A column's current block and this rank's own non-zero blocks at and after it.
+struct ColumnState {
+  BlockIndex current = kNoBlock;
+  BlockIndex at = kNoBlock;     ///< own first non-zero block >= current
+  BlockIndex after = kNoBlock;  ///< own first non-zero block > current
+  bool owned() const { return current != kNoBlock && at == current; }
+};
+
+/// Whether this rank has a block for the round. An owner may find that it has none: its block lay
+/// beyond the search's horizon when it was announced.
+inline bool travels(Operation& op, const ColumnState& column) {
+  return column.owned() && op.is_nonzero(column.current);
+}
+
+/// What this rank had for a round, whether it was asked for it or not. The blocks are kept as they
+/// were sent.
+struct Contribution {
+  Round round = kNoRound;
+  OpNumber op = 0;
+  bool first = false;  ///< the op's first round
+  bool owner = false;  ///< had a current block
+  wire::Shape shape{};
+  wire::Descriptor descriptor{};
+  std::vector<wire::Column> columns = {};
+  std::span<const std::byte> blocks{};  ///< this rank's, in the packet
+  Buffer packet;                        ///< empty: it has none
+  std::size_t bytes = 0;                ///< of them
+  bool is_keyed = false;                ///< then the blocks are a run of pairs, and
+  std::uint64_t horizon = 0;            ///< the round begins with this chunk
+  std::uint64_t following = kNoChunk;   ///< and this one is the next behind the run;
+  std::uint64_t next_horizon = 0;       ///< the result ended before this one
+};
+
+/// Of a keyed op that runs: where its round begins, and this rank's run, which may last several
+/// rounds.
+struct KeyedRun {
+  std::uint64_t horizon = 0;
+  KeyedOperation::Run extent = {};
+  bool is_sent = false;
+  std::span<const std::byte> bytes = {};  ///< as they were sent, in the packet
+  Buffer packet;
+};
+
+/// A result that came before those below it.
+struct EarlyResult {
+  Packet packet;
+  Buffer buffer;  ///< empty: there is none
+};
+
+class Stream {
+ public:
+  using Scope = StreamScope;
+
+  /// One of so many streams. An op has at most `columns_max` columns.
+  Stream(StreamId id, std::uint16_t streams, std::uint8_t history, std::uint8_t columns_max)
+      : id_(id),
+        streams_(streams),
+        columns_(columns_max),
+        contributions_(history + 1u),
+        early_(history) {
+    assert(history >= limits::kMinHistory && history <= limits::kMaxHistory && columns_max >= 1);
+    for (Contribution& contribution : contributions_) contribution.columns.resize(columns_max);
+  }
+
+  // What arrives, once the membership has accepted it.
+  Taken on_result(const Packet& packet, Buffer buffer, Scope& scope);
+  Taken on_status(const wire::Status& status, Scope& scope);
+  DropReason on_poll(Scope& scope);
+
+  /// To be called at due() or later.
+  void on_timer(Scope& scope);
+  Time due() const { return due_; }
+
+  /// Does what the position asks for: begins an op, sends, acknowledges, or rests. To be called
+  /// when an op was submitted and the stream is not busy, and when the window lets it.
+  void advance(Scope& scope);
+
+  /// An aggregator takes the stream over. `resume`: it must be told the position first; otherwise
+  /// nothing has ended here, and the stream begins again.
+  void start_epoch(bool resume, OpQueue& ops);
+  /// The aggregator has taken this rank in: goes on, or tells the position.
+  void on_welcome(Scope& scope);
+
+  /// Whether a round has ended here.
+  bool has_progress() const { return applied_ > Round{0}; }
+  /// Whether a round is under way here.
+  bool busy() const { return running_ || replaying(); }
+  /// The round that runs here, or that is the next to run; of no op that is ready:
+  /// `ops.ready_end()`.
+  Turn turn(const OpQueue& ops) const {
+    const OpNumber op = next_op(ops);
+    const auto place =
+        static_cast<std::uint16_t>((id_.value + streams_ - op % streams_) % streams_);
+    return {op, running_ ? applied_ - op_began_ : 0, place, id_.value};
+  }
+  /// How much of a dense op is done here, 0..1, while it runs here; else 0.
+  double progress(OpNumber number, const Operation& op) const;
+  /// The window lets it not contribute to the round under way.
+  bool is_held_back() const { return running_ && due_ == kNever; }
+  /// The ranks without which the round under way cannot end, as last told: the op's, or that of one
+  /// before it.
+  RankSet awaited(OpNumber op) const { return running_ && op_ <= op ? awaited_ : RankSet{}; }
+
+ private:
+  bool replaying() const { return position_ < applied_; }
+  void check_invariants(const Scope& scope) const;
+  bool owes_data() const;
+  Contribution& contribution(Round r) { return contributions_[r.value % contributions_.size()]; }
+  const Contribution& contribution(Round r) const {
+    return contributions_[r.value % contributions_.size()];
+  }
+  Operation& running_op(Scope& scope) { return *scope.ops.find(op_); }
+  /// Of the round awaited; null if that is one of an op that is over here, or of none.
+  Operation* current_op(Scope& scope) {
+    return running_ && !replaying() ? scope.ops.find(op_) : nullptr;
+  }
+  void forget_contributions(Round end);
+
+  OpNumber next_op(const OpQueue& ops) const;
+  bool begin_next_op(Scope& scope);
+  bool take(const Packet& packet, Scope& scope);
+  bool refuse_result();
+  bool fits(const Packet& packet, Scope& scope);
+  bool may_be_withheld(Operation& op, const ColumnState& column) const;
+  bool apply(const Packet& packet, Scope& scope);
+  void begin_keyed(Operation& op, const Scope& scope);
+  void take_next_run(const Operation& op, const Scope& scope);
+  bool fits_keyed(const Packet& packet, Scope& scope);
+  bool apply_keyed(const Packet& packet, Scope& scope);
+  void describe_keyed(const Operation& op, Contribution& mine) const;
+  void describe(Operation& op, Contribution& mine) const;
+  Taken go_live(Round round, Scope& scope);
+  bool can_replay_from(Round round) const;
+  void sample_round_trip(const Packet& packet, Scope& scope) const;
+
+  bool awaits_keyed(Scope& scope);
+  void send_data(bool ask, Scope& scope);
+  void send_blocks(bool ask, Scope& scope);
+  void send_keyed(bool ask, Scope& scope);
+  void fill(wire::Data& data, const Contribution& mine, bool opening, bool ask,
+            const Scope& scope) const;
+  void count_data(Scope& scope);
+  void retry_soon(Scope& scope);
+  bool has_arrived(Operation& op) const;
+  void send_ack(Scope& scope);
+  void send_probe(Scope& scope);
+  void send_sync(Scope& scope);
+  template <class T>
+  T member_packet(Scope& scope) const;
+  template <class T>
+  bool send_small(const T& packet, Scope& scope);
+  static Protection protection_of(Scope& scope);
+  Buffer allocate(std::size_t body, Scope& scope) const;
+  void seal(Buffer& buffer, Scope& scope);
+  Buffer send_and_keep(Buffer buffer, Scope& scope);
+  void count_sent(const Buffer& buffer, Scope& scope);
+  void await(Scope& scope);
+  RecentRounds::Waits waits(Scope& scope) const;
+  void answered(Scope& scope);
+  void count_unanswered(Scope& scope);
+  void arm(Time due, Scope& scope);
+
+  StreamId id_;
+  std::uint16_t streams_;  // of the session
+
+  // The round awaited. Every result below applied_ is applied; below that it is rounds that are
+  // replayed, for ranks that lack their results.
+  Round position_{};
+  Round applied_{};
+  OpNumber op_ = 0;       // runs here, or is the next to run
+  Round op_began_{};      // where it did, if it runs
+  bool running_ = false;  // op_ has begun here
+  bool first_ = false;    // and awaits its first result
+  bool owner_ = false;    // owns a current block
+  bool resumed_ = false;  // the aggregator took over with the round awaited: all contribute
+  RankSet awaited_;       // the ranks without which this round cannot end, as last told
+  bool held_ = false;     // the aggregator has our contribution: probe, don't resend
+  bool syncing_ = false;  // the aggregator must be told where we stand before anything goes on
+
+  std::vector<ColumnState> columns_;  // of a dense op that runs
+  KeyedRun run_;                      // of a keyed one
+
+  // By round % (H + 1): to the round awaited, and to those below whose result some rank may lack.
+  std::vector<Contribution> contributions_;
+  Round kept_from_{};               // below it nobody does
+  std::vector<EarlyResult> early_;  // by round % H
+  Round told_{};                    // position last told to the aggregator
+  Round gap_probed_ = kNoRound;     // position at which a gap was probed, once
+
+  unsigned backoffs_ = 0;
+  Time due_ = kNever;
+  Time begun_{};             // when this rank began to await this round
+  Time said_{};              // when it last said something of it
+  unsigned data_sends_ = 0;  // of this round
+  Time data_sent_at_{};
+  unsigned probe_sends_ = 0;  // since the last progress
+  Time probe_sent_at_{};
+  unsigned unanswered_ = 0;  // times that the aggregator was asked, since it has answered
+  Time unanswered_since_{};
+  Round timed_out_ = kNoRound;  // the last that did, until it is known that it did so too soon
+  bool overtaken_ = false;      // it did so as a younger one had ended
+  std::string failure_;
+};
+
+}  // namespace sluice::worker

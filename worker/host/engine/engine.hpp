@@ -1,0 +1,214 @@
+// The ranks of one host sum among themselves: this rank's side. Calls, the time and what becomes of
+// mates come in; completions come out. What ranks tell each other goes through the Board. No I/O,
+// clocks, threads or locks: whoever dies or stops holds nothing.
+//
+// A rank tells its mates of an op by a Call. Once all have called it and agree, its tensor is cut
+// into pieces, and piece p of all ops, counted from the beginning, is summed by local rank p mod L:
+// over all ranks' tensors where they lie, lowest rank first, and the sums are stored into all of
+// them. So each tensor is read once and written once. If a rank's tensor lies in no memory that it
+// shares, who sums a piece copies it from that rank's process, and its sums back
+// (remote_pieces.hpp); where mates cannot reach a process, the tensor passes through the rank's
+// slots, piece by piece. A small tensor travels in the calls, and every rank adds it for itself.
+//
+// The op is done once all its pieces are. When a rank fails, or finds that another one is gone, it
+// touches nobody's tensors from then on, tells so, and waits until all others do the same, for a
+// while: what becomes of those that are stopped is the Board's matter.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <sluice/error.hpp>
+
+#include "common/base/rank_set.hpp"
+#include "common/base/time.hpp"
+#include "worker/engine/known_as.hpp"
+#include "worker/engine/op_request.hpp"
+#include "worker/engine/operation.hpp"
+#include "worker/host/engine/board.hpp"
+#include "worker/host/engine/mate_memory.hpp"
+#include "worker/host/engine/remote_pieces.hpp"
+#include "worker/host/engine/shares.hpp"
+
+namespace sluice::worker::host {
+
+struct Config {
+  KnownAs alias;            ///< for messages
+  std::vector<Rank> ranks;  ///< of this host, rising
+  LocalRank self = 0;
+  std::uint16_t divisor = 0;  ///< of averages: how many ranks the job has; 0: all are here
+  BoardSizes sizes;
+  std::size_t least_piece_bytes = std::size_t{4} << 10;
+  /// Elements of a block of such an op, which wants so many, or 0: of its encoding, and of the bit
+  /// of a caller's bitmap. A block fits a slot.
+  std::function<std::uint32_t(ElementType type, std::uint16_t wanted)> block_elements;
+  /// How long a failure waits for mates to end.
+  Duration part_limit = std::chrono::milliseconds(200);
+  /// Where a tensor lies in memory that this rank shares, if it does.
+  std::function<std::optional<Place>(std::span<const std::byte> tensor)> place_of;
+  /// From so many bytes on mates read and write tensors of this rank's process that lie in no such
+  /// memory; smaller ones pass through its slots.
+  std::uint64_t least_remote_bytes = kNotReached;
+  static constexpr std::uint64_t kNotReached = std::numeric_limits<std::uint64_t>::max();
+};
+
+class Engine final : public MateMemory {
+ public:
+  enum class State {
+    kActive,
+    kEnding,  ///< has failed: ops complete once no mate can reach their tensors any more
+    kOver,
+  };
+
+  Engine(Config config, Board& board);
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// Starts an op, which is laid out and checked. `parts`: of each local rank, none where all hold
+  /// and want the whole tensor. In any state but kActive it completes with the failure. Neither of
+  /// keyed pairs nor of tensors on a device. Ops are numbered; one may have the number of that
+  /// before it, the same on all ranks, if they make one for the caller.
+  OpNumber submit(const OpRequest& request, std::vector<Part> parts, bool belongs_to_last = false);
+  /// Of an op that is pending; takes the place of its request's.
+  void set_timeout(OpNumber op, const OpTimeout& timeout);
+
+  /// Does what can be done now, some pieces at most; whether there was anything.
+  bool turn(Time now);
+  /// Nothing is due before, unless a mate tells something new.
+  Time next_deadline() const;
+
+  /// A mate's process has ended: it cannot write any more.
+  void lost(LocalRank mate, Time now);
+  /// Leaves; with ops pending, ends the job.
+  void leave(Time now, Departure departure = Departure::kByChoice);
+  /// Ends the job for all ranks, which are told `cause`.
+  void abort(const Error& why, const AbortInfo& cause, Time now);
+  /// The same for what a mate has done, unless one has ended, which says more.
+  void end_for(const AbortInfo& what, Time now);
+
+  std::optional<Place> place_of(std::span<const std::byte> bytes) override {
+    return config_.place_of(bytes);
+  }
+  const std::byte* read_at(LocalRank mate, const Place& place, std::uint64_t bytes) override {
+    return board_.bytes_at(mate, place, bytes);
+  }
+
+  State state() const { return state_; }
+  const std::optional<Error>& failure() const { return failure_; }
+  const std::optional<AbortInfo>& abort_info() const { return abort_info_; }
+  std::size_t pending_ops() const { return ops_.size(); }
+  std::vector<Completion> take_completions() { return std::exchange(completions_, {}); }
+  bool has_completions() const { return !completions_.empty(); }
+  /// Ops that all have called since the last time. Nothing is told unless it is asked for.
+  void tell_begun(bool is_told);
+  std::vector<OpNumber> take_begun() { return std::exchange(begun_, {}); }
+  bool has_begun() const { return !begun_.empty(); }
+  /// The job's ranks for which its first op waits now.
+  RankSet awaited() const;
+  /// The same for an op that is pending: of a later one those that have not called it.
+  RankSet awaited(OpNumber op) const;
+  /// How much of an op that is pending is done here, 0..1.
+  double progress(OpNumber op) const;
+
+ private:
+  struct Op {
+    OpRequest request;
+    Shares shares;
+    OpNumber number = 0;  ///< as the caller knows it
+    OpStatistics statistics = {};
+    // From when all have called it. Pieces are counted from the beginning of the job.
+    bool has_begun = false;
+    std::vector<Elements> of_rank = {};                    ///< is_piece: in slots, or remote
+    std::vector<std::optional<RemoteTensor>> remote = {};  ///< by rank; never our own
+    std::vector<bool> tells_blocks = {};
+    bool zeros_are_there = false;    ///< in our output, where all ranks' blocks are zero
+    bool has_negative_zero = false;  ///< in a block of ours that is zero, as far as we have looked
+    std::uint64_t first_piece = 0;
+    std::uint64_t pieces = 0;     ///< none of a small tensor
+    std::uint64_t own_piece = 0;  ///< the next one that falls to us
+    std::uint64_t given = 0;      ///< of ours the next one that nobody can read yet
+    std::uint64_t taken = 0;      ///< and the next one of which we have not taken the sums
+
+    std::uint64_t end_piece() const { return first_piece + pieces; }
+  };
+
+  std::size_t mates() const { return config_.ranks.size(); }  // ourselves, too
+  std::uint32_t block_elements(const OpRequest& request) const;
+  std::deque<Op>::const_iterator find(OpNumber number) const;
+  static bool is_inline(const Op& op);
+  static ElementRange range_of(const Op& op, std::uint64_t piece);
+
+  bool call_next();
+  bool is_sparse(const Op& op) const;
+  std::uint64_t blocks_of(const Op& op, const ElementRange& range, bool& has_negative_zero) const;
+  void tell_places(const Op& op, Call& call) const;
+  bool begin(Op& op, Time now);
+  std::optional<AbortInfo> disagreement(const std::vector<Call>& calls) const;
+  void sum_inline(Op& op, const std::vector<Call>& calls);
+  void place(Op& op, const std::vector<Call>& calls, Time now);
+  bool place(Op& op, LocalRank rank, const Call& call);
+  /// As errors speak of it.
+  static OpNumber named(const Op& op) { return op.request.number_in_errors.value_or(op.number); }
+  bool uses_slots(const Op& op) const {
+    return op.pieces != 0 && op.of_rank[config_.self].is_piece;
+  }
+  /// Whether something is to be done with the sums of each piece: they are copied out of a slot, or
+  /// the op tells its caller which of their blocks are not zero.
+  bool takes_sums(const Op& op) const {
+    return uses_slots(op) || (op.pieces != 0 && op.request.found_blocks);
+  }
+  bool may_give(const Op& op) const;
+  bool give(Op& op);
+  bool take(Op& op);
+  void take_blocks(const Op& op, const ElementRange& range, std::uint64_t blocks) const;
+  bool sum_next(Op& op, Time now);
+  static bool has_remote(const Op& op);
+  void tell_counts(const Op& op);
+  bool fetch(Op& op, std::uint64_t piece, Time now);
+  std::byte* own_sums(const Op& op, std::uint64_t piece) const;
+  bool store(Op& op, std::uint64_t piece, std::uint64_t blocks, std::byte* sums, Time now);
+  bool check_copied(LocalRank mate, Copied copied, Time now);
+  bool is_summed(const Op& op, std::uint64_t piece) const;
+  bool is_done(const Op& op) const;
+  bool has_all_of(const Op& op, LocalRank mate) const;
+  void complete(Op& op);
+  void count(Op& op);
+
+  void look_at_mates(Time now);
+  void end_overdue(Time now);
+  void fail(const AbortInfo& why, Time now);
+  void fail(const Error& error, const AbortInfo& why, Time now);
+  bool end_if_alone(Time now);
+  void end();
+
+  const Config config_;
+  Board& board_;
+  RemotePieces remote_;
+  State state_ = State::kActive;
+  std::deque<Op> ops_;
+  OpNumber next_number_ = 0;
+  OpNumber first_op_ = 0;           // counted as mates are told of ops, and so are the next two
+  OpNumber called_ = 0;             // ops that our mates know of
+  OpNumber call_limit_ = 0;         // calls below it take the place of none that is needed
+  std::uint64_t pieces_ended_ = 0;  // of the ops before the first one
+  /// Blocks that were not zero in what we have summed, by rank, and last those of the sums.
+  std::vector<std::uint64_t> counts_;
+  std::vector<std::uint64_t> negative_zeros_;         // pieces with some, by rank
+  std::uint64_t counted_own_ = 0, counted_sums_ = 0;  // by all, of ops that are complete
+  std::uint64_t counted_negative_zeros_ = 0;          // of ours
+  std::vector<Completion> completions_;
+  bool tells_begun_ = false;
+  std::vector<OpNumber> begun_;
+  RankSet lost_;  // local ranks
+  std::optional<Error> failure_;
+  std::optional<AbortInfo> abort_info_;
+  Time part_due_ = kNever;
+};
+
+}  // namespace sluice::worker::host

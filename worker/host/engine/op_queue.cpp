@@ -1,0 +1,154 @@
+#include "worker/host/engine/op_queue.hpp"
+
+#include <utility>
+
+#include "worker/engine/device_side.hpp"
+
+namespace sluice::worker::host {
+
+OpQueue::OpQueue(Engine& engine, const KnownAs& known_as, Rank self, std::uint16_t ranks)
+    : engine_(engine), known_as_(known_as), self_(self), ranks_(ranks) {}
+
+OpQueue::Call OpQueue::call_of(MoveSequence& moves) {
+  OpRequest request;  // which nobody sums
+  request.timeout = moves.request().timeout;
+  request.number_in_errors = moves.request().number_in_errors;
+  return {.request = request, .moves = &moves};
+}
+
+OpQueue::Call OpQueue::call_of(std::unique_ptr<MoveSequence> moves) {
+  Call call = call_of(*moves);
+  call.owned = std::move(moves);
+  return call;
+}
+
+OpNumber OpQueue::submit(Call&& call, Time now) {
+  const OpNumber op = next_op_++;
+  waiting_.push_back(std::move(call));
+  begin_waiting(now);
+  if (is_over()) collect(now);
+  return op;
+}
+
+void OpQueue::set_timeout(OpNumber op, const OpTimeout& timeout) {
+  if (op >= first_waiting()) {
+    Call& call = waiting_[op - first_waiting()];
+    call.request.timeout = timeout;
+    if (call.moves) call.moves->set_timeout(timeout);
+  } else {
+    engine_.set_timeout(op, timeout);
+    if (under_way_ && op == moves_number_) under_way_->moves->set_timeout(timeout);
+  }
+}
+
+bool OpQueue::awaits_arrivals() const {
+  return !under_way_ && !waiting_.empty() && waiting_.front().request.device.has_value();
+}
+
+bool OpQueue::turn(Time now) {
+  if (awaits_arrivals()) begin_waiting(now);
+  end_overdue(now);
+  const bool any = engine_.turn(now);
+  collect(now);
+  return any;
+}
+
+/// An op behind one of several moves waits for its end: of that each rank calls further ops, in an
+/// order that must be the same on all.
+void OpQueue::begin_waiting(Time now) {
+  while (!under_way_ && !waiting_.empty()) {
+    if (!is_over() && !has_arrived(waiting_.front().request)) return;
+    Call next = std::move(waiting_.front());
+    waiting_.pop_front();
+    if (!next.moves || is_over()) {
+      begin(std::move(next));
+    } else {
+      moves_number_ = first_waiting() - 1;
+      under_way_ = std::move(next);
+      submit_move(now);
+    }
+  }
+}
+
+void OpQueue::begin(Call&& call) {
+  OpRequest request = call.request;
+  if (request.device) take_from_device(request);
+  const OpNumber op = engine_.submit(
+      request, call.parts ? *std::move(call.parts) : parts_of(request, call.counts, ranks_));
+  if (call.request.device && !is_over()) on_device_.emplace(op, call.request);
+}
+
+void OpQueue::submit_move(Time now) {
+  MoveSequence& moves = *under_way_->moves;
+  try {
+    const bool is_first = moves.is_first();
+    if (is_first) moves.reach(engine_);
+    MoveSequence::Move move = moves.next(moves_number_);
+    std::vector<Part> parts = parts_of(move.request, move.counts, ranks_);
+    // Who calls another op meanwhile is told so.
+    if (is_first) move.request.collective = wire::Collective::kSparseAllReduce;
+    engine_.submit(move.request, std::move(parts), !is_first);
+  } catch (const Error& error) {  // of memory that is not to be had
+    engine_.abort(error, AbortInfo{.reason = wire::AbortReason::kNoMemory, .rank_a = self_}, now);
+  }
+}
+
+/// The engine looks after those that it has begun.
+void OpQueue::end_overdue(Time now) {
+  for (std::size_t i = 0; i < waiting_.size(); ++i) {
+    const OpRequest& request = waiting_[i].request;
+    if (now < request.timeout.due) continue;
+    const RankSet ranks = under_way_ ? engine_.awaited() : RankSet{};
+    AbortInfo why{.reason = wire::AbortReason::kOpTimedOut,
+                  .rank_a = self_,
+                  .value_a = static_cast<std::uint64_t>(request.timeout.limit.count()),
+                  .value_b = ranks.size(),
+                  .op = request.number_in_errors.value_or(first_waiting() + i)};
+    if (!ranks.empty()) why.rank_b = Rank{ranks.lowest()};
+    return engine_.abort(known_as_.error_of(why), why, now);
+  }
+}
+
+void OpQueue::collect(Time now) {
+  for (Completion& completion : engine_.take_completions()) {
+    if (const auto found = on_device_.find(completion.op); found != on_device_.end()) {
+      if (!completion.error) give_to_device(found->second);
+      on_device_.erase(found);
+    }
+    if (under_way_ && completion.op == moves_number_)
+      end_move(completion, now);
+    else
+      completions_.push_back(std::move(completion));
+  }
+  if (!is_over()) return;
+  if (under_way_)
+    end_moves(engine_.failure()
+                  ? *engine_.failure()
+                  : Error(ErrorCode::kAborted, known_as_.name() + ": this rank has left"));
+  begin_waiting(now);
+  for (Completion& completion : engine_.take_completions())
+    completions_.push_back(std::move(completion));
+}
+
+void OpQueue::end_move(const Completion& completion, Time now) {
+  if (completion.error) return end_moves(completion.error);
+  MoveSequence& moves = *under_way_->moves;
+  try {
+    if (const auto why = moves.end_move()) return engine_.end_for(*why, now);
+  } catch (const Error& error) {
+    return engine_.abort(error, AbortInfo{.reason = wire::AbortReason::kNoMemory, .rank_a = self_},
+                         now);
+  }
+  if (!moves.is_done()) return submit_move(now);
+  end_moves(moves.finish());
+  begin_waiting(now);
+}
+
+void OpQueue::end_moves(const std::optional<Error>& error) {
+  completions_.push_back({.op = moves_number_,
+                          .statistics = under_way_->moves->statistics(),
+                          .error = error ? std::optional(error->of_op(moves_number_)) : error});
+  under_way_.reset();
+}
+
+}  // namespace sluice::worker::host

@@ -1,0 +1,84 @@
+// The ops of a membership among the ranks of one host, on their way to the engine, which takes sums
+// of tensors in memory. Sums of pairs are made of several of these (move_sequence.hpp), and a
+// tensor may have to come from a device first. Ops behind such a one wait here.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <sluice/error.hpp>
+
+#include "common/base/ids.hpp"
+#include "common/base/time.hpp"
+#include "common/protocol/abort_info.hpp"
+#include "worker/engine/known_as.hpp"
+#include "worker/engine/op_request.hpp"
+#include "worker/engine/operation.hpp"
+#include "worker/host/engine/engine.hpp"
+#include "worker/host/engine/move_sequence.hpp"
+#include "worker/host/engine/shares.hpp"
+
+namespace sluice::worker::host {
+
+class OpQueue {
+ public:
+  /// An op as it is called.
+  struct Call {
+    OpRequest request;  ///< laid out and checked
+    std::vector<std::uint64_t> counts = {};
+    std::optional<std::vector<Part>> parts = {};    ///< none: by the counts
+    MoveSequence* moves = nullptr;                  ///< if any, the request has no tensor
+    std::unique_ptr<MoveSequence> owned = nullptr;  ///< those, unless they are the caller's
+  };
+  /// To others it is a sparse_all_reduce. The moves outlive the op's completion.
+  static Call call_of(MoveSequence& moves);
+  static Call call_of(std::unique_ptr<MoveSequence> moves);
+
+  /// `engine` and `known_as` outlive it. It alone submits ops to the engine, which has `ranks`
+  /// ranks; `self` is known by that number in the job.
+  OpQueue(Engine& engine, const KnownAs& known_as, Rank self, std::uint16_t ranks);
+  OpQueue(const OpQueue&) = delete;
+  OpQueue& operator=(const OpQueue&) = delete;
+
+  /// Ops are numbered from 0 as they are called.
+  OpNumber submit(Call&& call, Time now);
+  /// Of an op that is pending.
+  void set_timeout(OpNumber op, const OpTimeout& timeout);
+  /// Does what can be done now, and the engine's turn; whether that had anything to do.
+  bool turn(Time now);
+  /// Takes what the engine has completed, as after it was told to leave.
+  void collect(Time now);
+  /// Whether an op waits for a tensor from a device, which tells nobody when it comes.
+  bool awaits_arrivals() const;
+
+  std::vector<Completion> take_completions() { return std::exchange(completions_, {}); }
+  bool has_completions() const { return !completions_.empty(); }
+
+ private:
+  bool is_over() const { return engine_.state() == Engine::State::kOver; }
+  OpNumber first_waiting() const { return next_op_ - waiting_.size(); }
+  void begin_waiting(Time now);
+  void begin(Call&& call);
+  void submit_move(Time now);
+  void end_move(const Completion& completion, Time now);
+  void end_moves(const std::optional<Error>& error);
+  void end_overdue(Time now);
+
+  Engine& engine_;
+  const KnownAs& known_as_;
+  const Rank self_;
+  const std::uint16_t ranks_;
+  OpNumber next_op_ = 0;           // the engine has those before waiting_
+  std::deque<Call> waiting_;       // behind `under_way_`, or for a tensor from a device
+  std::optional<Call> under_way_;  // of moves
+  OpNumber moves_number_ = 0;
+  std::map<OpNumber, OpRequest> on_device_;  // that the engine has
+  std::vector<Completion> completions_;
+};
+
+}  // namespace sluice::worker::host

@@ -1,0 +1,41 @@
+// What a process's ranks have done, as metrics tell it: a copy, taken in one turn of the loop.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "common/base/ids.hpp"
+#include "common/base/time.hpp"
+#include "common/net/io_counters.hpp"
+#include "worker/engine/counters.hpp"
+#include "worker/job/op_totals.hpp"
+
+namespace sluice {
+
+/// One communicator. What its messages cost is counted with the process's datagrams alone.
+struct JobFigures {
+  /// The way to the aggregator of one shard.
+  struct Path {
+    std::uint16_t window = 0;  ///< streams that may run
+    Duration round_trip{};     ///< smoothed; 0: not measured
+    Duration retransmit_timeout{};
+  };
+
+  std::uint32_t job = 0;
+  Rank rank{};
+  std::uint16_t ranks = 1;
+  bool has_failed = false;
+  std::size_t ops_pending = 0;
+  std::size_t running_streams = 0;
+  std::vector<Path> paths{};  ///< by shard
+  worker::Counters counters{};
+  OpTotals ops{};
+};
+
+struct ProcessFigures {
+  net::IoCounters io;
+  std::vector<JobFigures> jobs;
+};
+
+}  // namespace sluice
