@@ -13,6 +13,8 @@
 #include "common/protocol/wanted.hpp"
 
 namespace sluice::aggregator {
+
+using rounds::RoundLog;
 namespace {
 
 /// The first member that has left.

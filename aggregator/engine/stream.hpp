@@ -21,13 +21,11 @@
 #include <vector>
 
 #include "aggregator/engine/block_combiner.hpp"
-#include "aggregator/engine/contributions.hpp"
 #include "aggregator/engine/counters.hpp"
 #include "aggregator/engine/job_figures.hpp"
 #include "aggregator/engine/keyed_combiner.hpp"
 #include "aggregator/engine/multicast.hpp"
 #include "aggregator/engine/narrowest_window.hpp"
-#include "aggregator/engine/round_log.hpp"
 #include "aggregator/engine/waits.hpp"
 #include "common/base/packet_buffer.hpp"
 #include "common/base/rank_set.hpp"
@@ -35,6 +33,8 @@
 #include "common/protocol/packet.hpp"
 #include "common/protocol/protection.hpp"
 #include "common/protocol/session.hpp"
+#include "rounds/contributions.hpp"
+#include "rounds/round_log.hpp"
 
 namespace sluice::aggregator {
 
@@ -107,7 +107,7 @@ class Stream {
     waits_since_ += pause;
   }
 
-  const RoundLog& rounds() const { return rounds_; }
+  const rounds::RoundLog& rounds() const { return rounds_; }
 
   /// Whether the running round has contributions.
   bool busy() const { return op_known_; }
@@ -150,8 +150,8 @@ class Stream {
   WaitCause waits_for() const;
 
   StreamId id_;
-  RoundLog rounds_;
-  Contributions contributions_;
+  rounds::RoundLog rounds_;
+  rounds::Contributions contributions_;
   BlockCombiner combiner_;
   KeyedCombiner keyed_;
 

@@ -17,13 +17,11 @@ namespace {
 /// When to ask the pool again that was empty.
 constexpr Duration kPoolRetry = std::chrono::microseconds(200);
 
-constexpr unsigned kMaxBackoffs = 10;
-
 }  // namespace
 
 // -------------------------------------------------------------------------------------- joining
 Generator::Generator(const GeneratorOptions& options, const Endpoint& aggregator)
-    : options_(options), ranks_(options.workers), rto_({.min = options.rto_min / 2}) {
+    : options_(options), ranks_(options.workers) {
   for (std::uint16_t r = 0; r < options.workers; ++r) {
     worker::EngineConfig& config = ranks_[r].config;
     config.job = options.job;
@@ -31,6 +29,7 @@ Generator::Generator(const GeneratorOptions& options, const Endpoint& aggregator
     config.ranks = options.workers;
     config.integrity = options.integrity;
     config.aggregator_timeout = options.aggregator_timeout;
+    config.rto.min = options.rto_min;
     config.unique = random_id;
     Endpoint place = aggregator;
     place.local_udp_port = static_cast<std::uint16_t>(options.first_udp_port + r);
@@ -67,16 +66,14 @@ void Generator::welcomed() {
     rank.data.member.rank = rank.config.rank.value;
     rank.data.shape = wire::shape_of(geometry);
   }
-  flows_.resize(ranks_.size() * session().streams_of(options_.lane));
-  ready_.resize(flows_.size());
-  running_ = flows_.size();
+  running_ = ranks_.size() * session().streams_of(options_.lane);
+  ready_.resize(running_);
+  flows_.reserve(running_);
   for (unsigned s = options_.lane; s < geometry.streams; s += session().shards)
     for (const RankState& rank : ranks_) {
-      const StreamId stream{static_cast<std::uint16_t>(s)};
-      Flow& x = flow(stream, rank.config.rank);
-      x.stream = stream;
-      x.rank = rank.config.rank;
-      x.running = true;
+      Flow& x = flows_.emplace_back(Flow{.stream = StreamId{static_cast<std::uint16_t>(s)},
+                                         .rank = rank.config.rank,
+                                         .end = rounds::WaitingEnd(session().history)});
       begin_op(x, 0);
       enqueue(x);
     }
@@ -123,17 +120,20 @@ DropReason Generator::on_result(Rank r, std::span<const std::byte> bytes, Time n
                                 PacketSink& sink) {
   wire::Result result;
   if (const DropReason drop = read_result(r, bytes, result); drop != DropReason::kNone) return drop;
+  using Came = rounds::WaitingEnd::Came;
   Flow& x = flow(StreamId{result.delivery.stream}, r);
   const Round round{result.round};
-  if (round < x.position) return DropReason::kStaleRound;
-  const std::uint64_t ahead = round - x.position;
-  const bool without_us = ahead == 0 && x.owes() && x.sends == 0;
-  if (ahead >= session().history || !x.running || without_us) return DropReason::kFutureRound;
-  if (ahead > 0 && (x.early >> (ahead - 1) & 1) != 0) return DropReason::kDuplicate;
+  const bool without_us = round == x.end.position() && x.owes() && !x.end.has_contributed();
+  if (round >= x.end.position() && (!x.running || without_us)) return DropReason::kFutureRound;
+  const Came came = x.end.on_result(round, waiting(x, now));
+  if (came == Came::kStale) return DropReason::kStaleRound;
+  if (came == Came::kFuture) return DropReason::kFutureRound;
+  if (came == Came::kTwice) return DropReason::kDuplicate;
   ++tally_.results;
   tally_.block_bytes_received += bytes.size() - sizeof result - columns_bytes_;
-  if (ahead > 0) {
-    came_early(x, ahead, sink);
+  if (came != Came::kAwaited) {
+    ++tally_.results_early;
+    if (came == Came::kNewGap) send_probe(x, now, sink);
   } else {
     sample_latency(x, result, now);
     if (options_.check_every != 0 && --until_check_ == 0) check(x, bytes);
@@ -159,27 +159,19 @@ DropReason Generator::read_result(Rank r, std::span<const std::byte> bytes,
   return known ? DropReason::kNone : DropReason::kBadStream;
 }
 
-/// All that is known of it later is that it came.
-void Generator::came_early(Flow& x, std::uint64_t ahead, PacketSink& sink) {
-  ++tally_.results_early;
-  const bool gap_is_new = x.early == 0;
-  x.early |= std::uint64_t{1} << (ahead - 1);
-  if (gap_is_new) send_probe(x, sink);
-}
-
 void Generator::sample_latency(const Flow& x, const wire::Result& result, Time now) {
-  if (x.sends != 1 || result.completing_rank != x.rank.value) return;
-  latencies_.record(static_cast<std::uint64_t>((now - x.sent_at).count()));
-  rto_.sample(now - x.sent_at);
+  if (!x.end.has_contributed_once() || result.completing_rank != x.rank.value) return;
+  const Duration took = now - x.end.contributed_at();
+  latencies_.record(static_cast<std::uint64_t>(took.count()));
+  ranks_[x.rank.value].membership->rto.sample(took);
 }
 
 /// The result of the round awaited is here, and with it the rounds whose results came early end.
 void Generator::apply(Flow& x, Time now, PacketSink& sink) {
   bool next_is_here;
   do {
+    next_is_here = x.end.next();
     next_round(x);
-    next_is_here = (x.early & 1) != 0;
-    x.early >>= 1;
   } while (next_is_here);
   go_on(x, now, sink);
 }
@@ -252,13 +244,10 @@ DropReason Generator::on_delivery(Rank r, const Packet& packet, Time now, Packet
   if (packet.kind() != wire::Kind::kStatus) return DropReason::kUnfitting;
 
   const auto& status = packet.as<wire::Status>();
-  if (!x.running || Round{status.round} != x.position) return DropReason::kStaleRound;
-  x.held = !RankSet::from_bytes(status.waiting).contains(r);
-  if (x.held) return DropReason::kNone;  // others are late
-  if (!x.owes())
-    send_ack(x, sink);
-  else if (x.sends > 0)
-    send_data(x, false, now, sink);
+  if (!x.running || Round{status.round} != x.end.position()) return DropReason::kStaleRound;
+  if (x.end.has_probed_once()) ranks_[r.value].membership->rto.sample(now - x.end.probed_at());
+  const bool awaits_us = RankSet::from_bytes(status.waiting).contains(r);
+  say(x, x.end.on_status(awaits_us, x.owes(), x.first, waiting(x, now)), false, now, sink);
   return DropReason::kNone;
 }
 
@@ -299,6 +288,7 @@ bool Generator::is_right(const Flow& x, const Packet& packet) const {
 // ------------------------------------------------------------------------------------ moving on
 void Generator::begin_op(Flow& x, OpNumber op) {
   x.op = op;
+  x.end.begin_op();
   x.turn = schedule_->turn(x.stream, op);
   x.first = true;
   x.owned = 0;
@@ -309,9 +299,7 @@ void Generator::begin_op(Flow& x, OpNumber op) {
 }
 
 void Generator::next_round(Flow& x) {
-  ++x.position;
   x.first = false;
-  x.sends = 0;
   x.owned = 0;
   bool done = true;
   for (std::uint8_t c = 0; c < schedule_->geometry().columns; ++c) {
@@ -334,13 +322,12 @@ void Generator::next_round(Flow& x) {
 
 /// Sends, acknowledges or rests, as the flow's new position asks for.
 void Generator::go_on(Flow& x, Time now, PacketSink& sink) {
-  x.backoffs = 0;
-  x.held = false;
-  x.due = kNever;
+  x.end.rest();
   if (!x.running) return;
   if (x.owes()) return enqueue(x);
-  if (x.position - x.told >= session().history / 2u) send_ack(x, sink);
-  x.due = after(now, timeout_of(x));
+  if (x.end.owes_acknowledgement()) send_ack(x, sink);
+  x.end.begin(now);
+  x.end.await(false, waiting(x, now));
 }
 
 void Generator::enqueue(Flow& x) {
@@ -367,7 +354,7 @@ void Generator::finish() {
 void Generator::give_up(PacketSink& sink) {
   tally_.results_missed += running_;
   ready_count_ = 0;
-  for (Flow& x : flows_) x.due = kNever;
+  for (Flow& x : flows_) x.end.rest();
   for (RankState& rank : ranks_) rank.membership->abort(std::nullopt, control_);
   control_.flush(sink);
 }
@@ -390,23 +377,37 @@ void Generator::on_time(Time now, PacketSink& sink) {
   for (RankState& rank : ranks_)
     if (auto error = rank.membership->on_time(now, control_)) failure_ = *error;
   for (Flow& x : flows_)
-    if (now >= x.due) on_timer(x, now, sink);
+    if (now >= x.end.due()) on_timer(x, now, sink);
   if (!control_.empty()) control_.flush(sink);
 }
 
 void Generator::on_timer(Flow& x, Time now, PacketSink& sink) {
-  if (x.owes() && x.sends == 0) {  // the pool was empty
+  if (x.owes() && !x.end.has_contributed()) {  // the pool was empty
     send_data(x, false, now, sink);
     return;
   }
+  const Say what = x.end.on_timer(x.owes(), waiting(x, now));
+  if (what == Say::kNothing) return;
   ++tally_.timeouts;
-  x.backoffs = static_cast<std::uint8_t>(std::min(x.backoffs + 1u, kMaxBackoffs));
-  if (x.owes() && !x.held) {
-    send_data(x, true, now, sink);
-  } else {
-    send_probe(x, sink);
-    x.due = after(now, timeout_of(x));
-  }
+  say(x, what, true, now, sink);
+  x.end.await(x.owes(), waiting(x, now));
+}
+
+rounds::WaitingScope Generator::waiting(const Flow& x, Time now) const {
+  worker::ShardMembership& membership = *ranks_[x.rank.value].membership;
+  return {.rto = membership.rto,
+          .recent = membership.recent,
+          .rank = x.rank,
+          .ranks = options_.workers,
+          .by_group = membership.agreed().group != 0,
+          .now = now};
+}
+
+/// `ask`: DATA asks where the round stands. What waits for its turn is sent then.
+void Generator::say(Flow& x, Say what, bool ask, Time now, PacketSink& sink) {
+  if (what == Say::kContribution && x.end.has_contributed()) send_data(x, ask, now, sink);
+  if (what == Say::kAcknowledgement) send_ack(x, sink);
+  if (what == Say::kProbe) send_probe(x, now, sink);
 }
 
 // --------------------------------------------------------------------------------------- sending
@@ -418,7 +419,7 @@ void Generator::send_data(Flow& x, bool ask, Time now, PacketSink& sink) {
   Buffer buffer = sink.allocate(size);
   if (!buffer) {
     ++tally_.no_buffer;
-    x.due = after(now, kPoolRetry);
+    x.end.look_at(after(now, kPoolRetry));
     return;
   }
 
@@ -427,7 +428,7 @@ void Generator::send_data(Flow& x, bool ask, Time now, PacketSink& sink) {
   packet.fixed = ranks_[x.rank.value].data;
   packet.fixed.member.header.length = static_cast<std::uint16_t>(size);
   packet.fixed.member.stream = x.stream.value;
-  packet.fixed.round = x.position.value;
+  packet.fixed.round = x.end.position().value;
   packet.fixed.op = x.op;
   packet.fixed.flags =
       static_cast<std::uint8_t>((x.first ? wire::kDataOpening : 0) | (ask ? wire::kDataAsk : 0));
@@ -445,30 +446,33 @@ void Generator::send_data(Flow& x, bool ask, Time now, PacketSink& sink) {
     packet.payload += values_->block_bytes();
   }
 
-  if (x.sends == 0) {
+  if (!x.end.has_contributed()) {
+    x.end.begin(now);
     ++tally_.data_sent;
     tally_.block_bytes_sent += payload;
   } else {
     ++tally_.data_resent;
   }
-  x.sends = static_cast<std::uint8_t>(std::min(x.sends + 1, 2));  // one, or more
-  x.sent_at = now;
-  x.told = x.position;
-  x.due = after(now, timeout_of(x));
+  x.end.contributed(now);
+  x.end.await(true, waiting(x, now));
   send(x.rank, std::move(buffer), sink);
 }
 
 void Generator::send_ack(Flow& x, PacketSink& sink) {
   wire::Ack ack = wire::make<wire::Ack>(options_.job);
-  ack.position = x.position.value;
-  if (send_small(x, ack, sink)) ++tally_.acks_sent;
+  ack.position = x.end.position().value;
+  if (!send_small(x, ack, sink)) return;
+  ++tally_.acks_sent;
+  x.end.acknowledged();
 }
 
-void Generator::send_probe(Flow& x, PacketSink& sink) {
+void Generator::send_probe(Flow& x, Time now, PacketSink& sink) {
   wire::Probe probe = wire::make<wire::Probe>(options_.job);
-  probe.position = x.position.value;
-  probe.have = x.early;
-  if (send_small(x, probe, sink)) ++tally_.probes_sent;
+  probe.position = x.end.position().value;
+  probe.have = x.end.early();
+  if (!send_small(x, probe, sink)) return;
+  ++tally_.probes_sent;
+  x.end.probed(now);
 }
 
 template <class T>
@@ -482,7 +486,6 @@ bool Generator::send_small(Flow& x, T packet, PacketSink& sink) {
   packet.member.header = wire::header_of(wire::KindOf<T>::kValue, options_.job, sizeof packet);
   packet.member.stream = x.stream.value;
   std::memcpy(buffer.writable().data(), &packet, sizeof packet);
-  x.told = x.position;
   send(x.rank, std::move(buffer), sink);
   return true;
 }

@@ -91,6 +91,8 @@ class Generator {
   Histogram& latencies() { return latencies_; }
 
  private:
+  using Say = rounds::WaitingEnd::Say;
+
   struct RankState {
     worker::EngineConfig config;  // the membership refers to it
     std::unique_ptr<worker::ShardMembership> membership;
@@ -108,7 +110,6 @@ class Generator {
   wire::Challenge with_own_port(Rank r, wire::Challenge challenge);
   DropReason on_result(Rank r, std::span<const std::byte> bytes, Time now, PacketSink& sink);
   DropReason read_result(Rank r, std::span<const std::byte> bytes, wire::Result& result) const;
-  void came_early(Flow& x, std::uint64_t ahead, PacketSink& sink);
   void sample_latency(const Flow& x, const wire::Result& result, Time now);
   void apply(Flow& x, Time now, PacketSink& sink);
   DropReason on_other(Rank r, const Endpoint& from, const Packet& packet, Time now,
@@ -125,14 +126,13 @@ class Generator {
   void go_on(Flow& x, Time now, PacketSink& sink);
   void enqueue(Flow& x);
   void on_timer(Flow& x, Time now, PacketSink& sink);
-  /// Twice what RFC 6298 says: behind full queues of one length round trips hardly vary, and once
-  /// many packets are repeated too early the queues get no shorter.
-  Duration timeout_of(const Flow& x) const { return rto_.backed_off(x.backoffs + 1u); }
+  void say(Flow& x, Say what, bool ask, Time now, PacketSink& sink);
+  rounds::WaitingScope waiting(const Flow& x, Time now) const;
 
   // Sending.
   void send_data(Flow& x, bool ask, Time now, PacketSink& sink);
   void send_ack(Flow& x, PacketSink& sink);
-  void send_probe(Flow& x, PacketSink& sink);
+  void send_probe(Flow& x, Time now, PacketSink& sink);
   template <class T>
   bool send_small(Flow& x, T packet, PacketSink& sink);
   void send(Rank r, Buffer buffer, PacketSink& sink);
@@ -153,7 +153,6 @@ class Generator {
   std::size_t ready_begin_ = 0;
   std::size_t ready_count_ = 0;
 
-  RetransmissionTimeout rto_;
   std::uint32_t until_check_ = 1;  // results, this one counted
   Time look_due_{};
   ControlPackets control_;

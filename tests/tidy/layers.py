@@ -12,7 +12,7 @@ HIERARCHY = (r"worker/(job/membership|hierarchy/(membership|parts|placement|step
              r"|host/(keyed_sum|sums))\.hpp")
 BASE = [r"common/base/", r"sluice/(types|error)\.hpp"]
 PROTOCOL = BASE + [r"common/protocol/"]
-CORE = PROTOCOL + [r"common/numeric/"]
+CORE = PROTOCOL + [r"common/numeric/", r"rounds/"]
 LOGGER = [r"common/log/"]
 LOOP = CORE + LOGGER + [r"common/(config|memory|net)/"]
 FILES = [r"common/memory/(closing|descriptor|own_file)\.hpp"]
@@ -47,6 +47,7 @@ LAYERS = [
     (r"common/net/capture\.cpp", BASE + [r"common/(net/|memory/thread_without_signals)"],
      SYSTEM + [r"rte_", r"pcap/"]),
     (r"common/net/",         BASE + LOGGER + FILES + [r"common/net/"], SYSTEM + LOG + [r"rte_"]),
+    (r"rounds/",             PROTOCOL + [r"rounds/"],                 []),
     (r"aggregator/engine/",  CORE + [r"aggregator/engine/"],          []),
     (r"aggregator/monitoring/", LOOP + [r"aggregator/(engine|monitoring)/",
                                         r"common/(http|metrics)/"],
@@ -100,7 +101,7 @@ LAYERS = [
     (r"tests/system/api/",   [r"sluice/", r"tests/system/api/"],      SYSTEM),
     (r"tests/",              [r""],                                   TEST),
 ]
-IN_CORE = re.compile("|".join([r"common/(base|protocol|numeric)/", ENGINES]))
+IN_CORE = re.compile(r"common/(base|protocol|numeric)/|rounds/|" + ENGINES)
 NOT_IN_CORE = {"thread", "mutex", "shared_mutex", "condition_variable", "future", "fstream",
                "iostream", "filesystem", "csignal"}
 # The idle strategies are what loops do between turns: they sleep.

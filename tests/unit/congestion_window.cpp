@@ -1,5 +1,5 @@
 // When a rank lets fewer streams run, worked out by hand.
-#include "common/protocol/congestion_window.hpp"
+#include "rounds/congestion_window.hpp"
 
 #include "aggregator/engine/narrowest_window.hpp"
 #include "tests/unit/catch.hpp"

@@ -1,5 +1,5 @@
 // When a round is late, worked out by hand.
-#include "common/protocol/recent_rounds.hpp"
+#include "rounds/recent_rounds.hpp"
 
 #include "tests/unit/catch.hpp"
 

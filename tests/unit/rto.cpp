@@ -1,5 +1,5 @@
 // RFC 6298 with values worked out by hand.
-#include "common/protocol/rto.hpp"
+#include "rounds/rto.hpp"
 
 #include <climits>
 

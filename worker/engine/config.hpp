@@ -12,8 +12,8 @@
 #include "common/base/ids.hpp"
 #include "common/base/limits.hpp"
 #include "common/base/time.hpp"
-#include "common/protocol/rto.hpp"
 #include "common/protocol/secret.hpp"
+#include "rounds/rto.hpp"
 #include "worker/engine/known_as.hpp"
 #include "worker/engine/nonzero_map.hpp"
 

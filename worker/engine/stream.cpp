@@ -10,6 +10,8 @@
 
 namespace sluice::worker {
 
+using rounds::WaitingEnd;
+
 namespace {
 
 /// Whether a result is one that a round can end with which has ended here before.
@@ -50,20 +52,19 @@ void store_own(const Contribution& mine, const Packet& result, Operation& op) {
 // ---------------------------------------------------------------------------------- moving on
 /// What holds whenever a packet or the timer comes.
 void Stream::check_invariants(const Scope& scope) const {
-  assert(kept_from_ <= position_ && told_ <= position_ && position_ <= applied_);
-  assert(applied_ - position_ <= contributions_.size());
+  assert(kept_from_ <= position() && end_.told() <= position() && position() <= applied_);
+  assert(applied_ - position() <= contributions_.size());
   assert(running_ || !(first_ || owner_));
   const bool suspended = syncing_ || !scope.membership.in();
-  assert(suspended || busy() == (due_ != kNever) || (is_held_back() && owes_data()));
+  assert(suspended || busy() == (due() != kNever) || (is_held_back() && owes_data()));
 }
 
 /// Of a resumed stream every round from the position on will be finished again.
 void Stream::start_epoch(bool resume, OpQueue& ops) {
   if (resume) {
-    held_ = resumed_ = false;
+    end_.forget_what_was_said();
+    resumed_ = false;
     awaited_ = {};
-    gap_probed_ = kNoRound;
-    backoffs_ = data_sends_ = probe_sends_ = unanswered_ = 0;
     for (auto& result : early_) result = {};
   } else {
     if (running_) ops.withdraw_from_stream(op_);
@@ -93,7 +94,7 @@ void Stream::forget_contributions(Round end) {
 /// Whether the round awaited needs something of this rank.
 bool Stream::owes_data() const {
   if (!replaying()) return running_ && (first_ || owner_ || resumed_);
-  const auto& mine = contribution(position_);
+  const auto& mine = contribution(position());
   return mine.first || mine.owner || resumed_;
 }
 
@@ -102,19 +103,18 @@ void Stream::advance(Scope& scope) {
   if (!membership.in() || syncing_) return;  // suspended
   const bool may_run = replaying() || membership.window.lets_run(turn(scope.ops));
   if (!busy() && !(may_run && begin_next_op(scope))) {
-    due_ = kNever;  // idle: nobody can pass us, no timer is needed
+    end_.rest();  // idle: nobody can pass us, no timer is needed
     return;
   }
   if (owes_data() && !may_run) {
-    due_ = kNever;  // until the engine lets it
+    end_.rest();  // until the engine lets it
     return;
   }
-  begun_ = scope.now;
+  end_.begin(scope.now);
   if (owes_data()) {
     send_data(false, scope);
   } else {
-    const std::uint64_t silent_rounds = position_ - told_;
-    if (silent_rounds >= membership.agreed().history / 2u) send_ack(scope);
+    if (end_.owes_acknowledgement()) send_ack(scope);
     await(scope);
   }
 }
@@ -134,10 +134,10 @@ bool Stream::begin_next_op(Scope& scope) {
   Operation& op = *ops.find(op_);
   assert(!busy() && op.geometry().columns <= columns_.size());
   running_ = first_ = true;
-  op_began_ = position_;
+  op_began_ = position();
   ops.begin_on_stream(op_);
-  owner_ = held_ = false;
-  backoffs_ = data_sends_ = probe_sends_ = 0;
+  owner_ = false;
+  end_.begin_op();
   if (op.keyed() != nullptr) {
     begin_keyed(op, scope);
     return true;
@@ -154,53 +154,40 @@ bool Stream::begin_next_op(Scope& scope) {
 
 // --------------------------------------------------------------------------------- what arrives
 Taken Stream::on_result(const Packet& packet, Buffer buffer, Scope& scope) {
+  using Came = WaitingEnd::Came;
   check_invariants(scope);
   const auto& result = packet.as<wire::Result>();
   const Round round{result.round};
-  answered(scope);
+  end_.answered();
+  scope.membership.answered(scope.now);
   if (syncing_) return {DropReason::kUnfitting};  // no round of this epoch can have ended
-  if (round < position_) {
-    if (round == timed_out_) {  // it has come twice
-      timed_out_ = kNoRound;
-      if (!overtaken_) scope.membership.recent.asked_too_soon(scope.membership.rto.value());
-      scope.membership.recent.in_vain(scope.membership.rto.value(), scope.config.ranks);
-    }
-    return {DropReason::kStaleRound};
-  }
-  if (round - position_ >= early_.size() || result.lag >= early_.size())
-    return {DropReason::kFutureRound};
-  forget_contributions(std::min(Round{round.value - result.lag}, position_));
-  if (round > position_) {
-    auto& early = early_[round.value % early_.size()];
-    if (early.buffer) return {DropReason::kDuplicate};
-    early = {packet, std::move(buffer)};
+  if (round >= position() && result.lag >= end_.history()) return {DropReason::kFutureRound};
+  const Came came = end_.on_result(round, waiting(scope));
+  if (came == Came::kStale) return {DropReason::kStaleRound};
+  if (came == Came::kFuture) return {DropReason::kFutureRound};
+  forget_contributions(std::min(Round{round.value - result.lag}, position()));
+  if (came == Came::kTwice) return {DropReason::kDuplicate};
+  if (came != Came::kAwaited) {
+    early_[round.value % early_.size()] = {packet, std::move(buffer)};
     ++scope.counters.results_early;
-    if (gap_probed_ != position_) {
-      gap_probed_ = position_;
-      send_probe(scope);
-    }
+    if (came == Came::kNewGap) send_probe(scope);
     return {};
   }
 
   scope.membership.heard(scope.now);
-  scope.membership.recent.ended(begun_, scope.now);
-  if (data_sends_ > 0) scope.membership.window.arrived();
+  if (end_.has_contributed()) scope.membership.window.arrived();
   sample_round_trip(packet, scope);
   if (!take(packet, scope)) return {DropReason::kUnfitting, &failure_};
-  for (;;) {
-    const auto next = std::exchange(early_[position_.value % early_.size()], {});
-    if (!next.buffer) break;
-    assert(next.packet.as<wire::Result>().round == position_.value);
+  while (end_.next()) {
+    const auto next = std::exchange(early_[position().value % early_.size()], {});
+    assert(next.buffer && next.packet.as<wire::Result>().round == position().value);
     if (!take(next.packet, scope)) return {DropReason::kUnfitting, &failure_};
   }
-  backoffs_ = 0;
-  held_ = false;
   advance(scope);
   return {};
 }
 
-/// The result of the round awaited moves the stream to the next. False, and the job cannot go
-/// on, if it cannot be that.
+/// Takes the result of the round awaited. False, and the job cannot go on, if it cannot be that.
 bool Stream::take(const Packet& packet, Scope& scope) {
   assert(scope.membership.in());
   if ((!busy() && !begin_next_op(scope)) || !fits(packet, scope)) return refuse_result();
@@ -208,11 +195,9 @@ bool Stream::take(const Packet& packet, Scope& scope) {
     ++scope.counters.rounds_replayed;  // for others: here it was applied when it ended first
   else if (!apply(packet, scope))
     return refuse_result();
-  ++position_;
-  applied_ = std::max(applied_, position_);
+  applied_ = std::max(applied_, Round{position().value + 1});
   resumed_ = false;
   awaited_ = {};
-  data_sends_ = probe_sends_ = 0;
   return true;
 }
 
@@ -231,7 +216,7 @@ double Stream::progress(OpNumber number, const Operation& op) const {
 }
 
 bool Stream::refuse_result() {
-  failure_ = "the result of round " + std::to_string(position_.value) + " on stream " +
+  failure_ = "the result of round " + std::to_string(position().value) + " on stream " +
              std::to_string(id_.value) + " does not fit the op that runs there";
   return false;
 }
@@ -239,7 +224,7 @@ bool Stream::refuse_result() {
 /// Whether a result is one that the running round can end with, as far as this rank can tell.
 bool Stream::fits(const Packet& packet, Scope& scope) {
   const auto& result = packet.as<wire::Result>();
-  if (replaying()) return ends_again(contribution(position_), packet);
+  if (replaying()) return ends_again(contribution(position()), packet);
   if (result.op != op_) return false;
   Operation& op = running_op(scope);
   if (packet.is_keyed() != (op.keyed() != nullptr)) return false;
@@ -262,8 +247,8 @@ bool Stream::fits(const Packet& packet, Scope& scope) {
 /// contributed may be all of it.
 bool Stream::may_be_withheld(Operation& op, const ColumnState& column) const {
   if (!op.wants(column.current)) return true;
-  const auto& mine = contribution(position_);
-  return op.moves() && travels(op, column) && mine.round == position_ && !mine.blocks.empty();
+  const auto& mine = contribution(position());
+  return op.moves() && travels(op, column) && mine.round == position() && !mine.blocks.empty();
 }
 
 /// Takes the sums of the round awaited, and looks ahead. False if they cannot be those of this
@@ -275,8 +260,8 @@ bool Stream::apply(const Packet& packet, Scope& scope) {
   ++op.statistics.packets_received;
   op.statistics.bytes_received += packet.bytes().size();
   if (op.keyed() != nullptr) return apply_keyed(packet, scope);
-  auto& mine = contribution(position_);
-  if (mine.round != position_) describe(op, mine);
+  auto& mine = contribution(position());
+  if (mine.round != position()) describe(op, mine);
   packet.for_each_block([&](std::uint8_t c, std::span<const std::byte> sum) {
     op.store(columns_[c].current, sum, packet.columns()[c].scale);
     ++op.statistics.blocks_received;
@@ -307,34 +292,27 @@ bool Stream::apply(const Packet& packet, Scope& scope) {
 
 void Stream::sample_round_trip(const Packet& packet, Scope& scope) const {
   const bool completed_it = packet.as<wire::Result>().completing_rank == scope.config.rank.value;
-  if (!completed_it || data_sends_ != 1) return;
-  const Duration took = scope.now - data_sent_at_;
+  if (!completed_it || !end_.has_contributed_once()) return;
+  const Duration took = scope.now - end_.contributed_at();
   scope.membership.rto.sample(took);
   scope.counters.narrowed_by_delay += scope.membership.window.round_trip(took, scope.now);
 }
 
 Taken Stream::on_status(const wire::Status& status, Scope& scope) {
   check_invariants(scope);
-  answered(scope);
+  end_.answered();
+  ShardMembership& membership = scope.membership;
+  membership.answered(scope.now);
   if (status.live == 0) return {syncing_ ? DropReason::kNone : DropReason::kStaleRound};
   if (syncing_) return go_live(Round{status.round}, scope);
-  if (!busy() || status.round != position_.value) return {DropReason::kStaleRound};
-  if (probe_sends_ == 1) scope.membership.rto.sample(scope.now - probe_sent_at_);
-  probe_sends_ = 0;
+  if (!busy() || status.round != position().value) return {DropReason::kStaleRound};
+  if (end_.has_probed_once()) membership.rto.sample(scope.now - end_.probed_at());
   awaited_ = RankSet::from_bytes(status.waiting);
-  RecentRounds& recent = scope.membership.recent;
-  if (!awaited_.contains(scope.config.rank)) {
-    held_ = true;  // our contribution is in: others are late
-    if (!first_) recent.in_vain(scope.membership.rto.value(), scope.config.ranks);
-  } else if (owes_data()) {
-    held_ = false;
-    recent.lost(scope.membership.rto.value());
-    if (data_sends_ == 1)
-      scope.counters.narrowed_by_loss += scope.membership.window.lost(data_sent_at_, scope.now);
-    send_data(false, scope);
-  } else {
-    send_ack(scope);
-  }
+  const bool awaits_us = awaited_.contains(scope.config.rank);
+  const auto what = end_.on_status(awaits_us, owes_data(), first_, waiting(scope));
+  if (what == WaitingEnd::Say::kContribution && end_.has_contributed_once())
+    scope.counters.narrowed_by_loss += membership.window.lost(end_.contributed_at(), scope.now);
+  say(what, false, scope);
   return {};
 }
 
@@ -358,8 +336,7 @@ Taken Stream::go_live(Round round, Scope& scope) {
   }
   syncing_ = false;
   resumed_ = true;
-  position_ = told_ = round;
-  backoffs_ = 0;
+  end_.resume_at(round);
   advance(scope);
   return {};
 }
@@ -372,74 +349,64 @@ bool Stream::can_replay_from(Round round) const {
 // ---------------------------------------------------------------------------------------- timer
 void Stream::on_timer(Scope& scope) {
   check_invariants(scope);
-  due_ = kNever;
+  end_.rest();
   if (!scope.membership.in()) return;
   if (syncing_) {
     ++scope.counters.timeouts;
-    ++backoffs_;
+    end_.back_off();
     scope.membership.ask(scope.now);
     send_sync(scope);
     return;
   }
   if (!busy()) return;
-  if (owes_data() && data_sends_ == 0) {  // there was no buffer, or the blocks were to arrive
+  if (owes_data() &&
+      !end_.has_contributed()) {  // no buffer was there, or the blocks were to arrive
     send_data(false, scope);
     return;
   }
-  const RecentRounds& recent = scope.membership.recent;
-  const RecentRounds::Waits waits = this->waits(scope);
-  if (const Time late = recent.late_at(said_, waits); scope.now < late)
-    return arm(recent.next_look(late, waits, scope.now), scope);
+  const auto what = end_.on_timer(owes_data(), waiting(scope));
+  if (what == WaitingEnd::Say::kNothing) return look_at(end_.due(), scope);
   ++scope.counters.timeouts;
-  ++backoffs_;
   scope.membership.ask(scope.now);
-  // Mostly another rank is late, not our packet lost: ask first, it costs little.
-  if (owes_data() && !held_ && backoffs_ > 1)
-    send_data(true, scope);
-  else
-    send_probe(scope);
-  timed_out_ = position_;
-  overtaken_ = recent.is_overtaken(said_, waits);
-  count_unanswered(scope);
+  say(what, true, scope);
+  // If KEEPALIVEs are answered, and nothing of any stream is for so long, what is lost is what is
+  // long.
+  if (end_.is_unanswered(scope.config.aggregator_timeout, scope.now))
+    scope.membership.was_asked_in_vain(scope.now);
   await(scope);
 }
 
-/// Something was said of the round awaited, or nothing need be.
+/// `ask`: a contribution asks where the round stands.
+void Stream::say(WaitingEnd::Say what, bool ask, Scope& scope) {
+  switch (what) {
+    case WaitingEnd::Say::kNothing:
+      return;
+    case WaitingEnd::Say::kContribution:
+      return send_data(ask, scope);
+    case WaitingEnd::Say::kAcknowledgement:
+      return send_ack(scope);
+    case WaitingEnd::Say::kProbe:
+      return send_probe(scope);
+  }
+}
+
+rounds::WaitingScope Stream::waiting(Scope& scope) {
+  ShardMembership& membership = scope.membership;
+  return {.rto = membership.rto,
+          .recent = membership.recent,
+          .rank = scope.config.rank,
+          .ranks = scope.config.ranks,
+          .by_group = membership.agreed().group != 0,
+          .now = scope.now};
+}
+
 void Stream::await(Scope& scope) {
-  said_ = scope.now;
-  const RecentRounds::Waits waits = this->waits(scope);
-  arm(after(scope.now, std::min(waits.timeout, waits.reordering)), scope);
+  end_.await(owes_data(), waiting(scope));
+  look_at(end_.due(), scope);
 }
 
-void Stream::answered(Scope& scope) {
-  unanswered_ = 0;
-  scope.membership.answered(scope.now);
-}
-
-/// If KEEPALIVEs are answered, and nothing of any stream is for so long, what is lost is what is
-/// long. (Of one stream among many so much may be lost by chance.)
-void Stream::count_unanswered(Scope& scope) {
-  constexpr unsigned kMany = 8;
-  if (unanswered_++ == 0) unanswered_since_ = scope.now;
-  if (unanswered_ >= kMany && scope.now - unanswered_since_ >= scope.config.aggregator_timeout)
-    scope.membership.was_asked_in_vain(scope.now);
-}
-
-/// What is lost on its way to a group may be lost for all ranks: they do not all ask in one moment.
-RecentRounds::Waits Stream::waits(Scope& scope) const {
-  const RetransmissionTimeout& rto = scope.membership.rto;
-  const bool by_group = scope.membership.agreed().group != 0;
-  const Duration timeout = rto.backed_off(backoffs_);
-  const Duration reordering = std::min(rto.reordering() * (1 << std::min(backoffs_, 8u)), timeout);
-  const Duration own =
-      by_group ? timeout * scope.config.rank.value / (4 * scope.config.ranks) : Duration{};
-  return {.timeout = timeout + own,
-          .reordering = reordering + own,
-          .others_alone = held_ || !owes_data()};
-}
-
-void Stream::arm(Time due, Scope& scope) {
-  due_ = due;
+void Stream::look_at(Time due, Scope& scope) {
+  end_.look_at(due);
   scope.deadline = std::min(scope.deadline, due);
 }
 

@@ -26,8 +26,8 @@
 #include "common/base/time.hpp"
 #include "common/protocol/drop_reason.hpp"
 #include "common/protocol/packet.hpp"
-#include "common/protocol/recent_rounds.hpp"
 #include "common/protocol/wire.hpp"
+#include "rounds/waiting_end.hpp"
 #include "worker/engine/config.hpp"
 #include "worker/engine/counters.hpp"
 #include "worker/engine/op_queue.hpp"
@@ -35,7 +35,7 @@
 
 namespace sluice::worker {
 
-inline constexpr Round kNoRound{~std::uint64_t{0}};
+using rounds::kNoRound;
 
 /// What a stream needs of its engine for the length of one call.
 struct StreamScope {
@@ -111,10 +111,11 @@ class Stream {
   Stream(StreamId id, std::uint16_t streams, std::uint8_t history, std::uint8_t columns_max)
       : id_(id),
         streams_(streams),
+        end_(history),
         columns_(columns_max),
         contributions_(history + 1u),
         early_(history) {
-    assert(history >= limits::kMinHistory && history <= limits::kMaxHistory && columns_max >= 1);
+    assert(columns_max >= 1);
     for (Contribution& contribution : contributions_) contribution.columns.resize(columns_max);
   }
 
@@ -125,7 +126,7 @@ class Stream {
 
   /// To be called at due() or later.
   void on_timer(Scope& scope);
-  Time due() const { return due_; }
+  Time due() const { return end_.due(); }
 
   /// Does what the position asks for: begins an op, sends, acknowledges, or rests. To be called
   /// when an op was submitted and the stream is not busy, and when the window lets it.
@@ -152,13 +153,14 @@ class Stream {
   /// How much of a dense op is done here, 0..1, while it runs here; else 0.
   double progress(OpNumber number, const Operation& op) const;
   /// The window lets it not contribute to the round under way.
-  bool is_held_back() const { return running_ && due_ == kNever; }
+  bool is_held_back() const { return running_ && due() == kNever; }
   /// The ranks without which the round under way cannot end, as last told: the op's, or that of one
   /// before it.
   RankSet awaited(OpNumber op) const { return running_ && op_ <= op ? awaited_ : RankSet{}; }
 
  private:
-  bool replaying() const { return position_ < applied_; }
+  Round position() const { return end_.position(); }  // the round awaited
+  bool replaying() const { return position() < applied_; }
   void check_invariants(const Scope& scope) const;
   bool owes_data() const;
   Contribution& contribution(Round r) { return contributions_[r.value % contributions_.size()]; }
@@ -198,6 +200,7 @@ class Stream {
   void count_data(Scope& scope);
   void retry_soon(Scope& scope);
   bool has_arrived(Operation& op) const;
+  void say(rounds::WaitingEnd::Say what, bool ask, Scope& scope);
   void send_ack(Scope& scope);
   void send_probe(Scope& scope);
   void send_sync(Scope& scope);
@@ -210,18 +213,16 @@ class Stream {
   void seal(Buffer& buffer, Scope& scope);
   Buffer send_and_keep(Buffer buffer, Scope& scope);
   void count_sent(const Buffer& buffer, Scope& scope);
+  static rounds::WaitingScope waiting(Scope& scope);
   void await(Scope& scope);
-  RecentRounds::Waits waits(Scope& scope) const;
-  void answered(Scope& scope);
-  void count_unanswered(Scope& scope);
-  void arm(Time due, Scope& scope);
+  void look_at(Time due, Scope& scope);
 
   StreamId id_;
   std::uint16_t streams_;  // of the session
 
-  // The round awaited. Every result below applied_ is applied; below that it is rounds that are
+  // Every result below applied_ is applied. If the round awaited is below that, rounds are
   // replayed, for ranks that lack their results.
-  Round position_{};
+  rounds::WaitingEnd end_;
   Round applied_{};
   OpNumber op_ = 0;       // runs here, or is the next to run
   Round op_began_{};      // where it did, if it runs
@@ -230,7 +231,6 @@ class Stream {
   bool owner_ = false;    // owns a current block
   bool resumed_ = false;  // the aggregator took over with the round awaited: all contribute
   RankSet awaited_;       // the ranks without which this round cannot end, as last told
-  bool held_ = false;     // the aggregator has our contribution: probe, don't resend
   bool syncing_ = false;  // the aggregator must be told where we stand before anything goes on
 
   std::vector<ColumnState> columns_;  // of a dense op that runs
@@ -240,21 +240,6 @@ class Stream {
   std::vector<Contribution> contributions_;
   Round kept_from_{};               // below it nobody does
   std::vector<EarlyResult> early_;  // by round % H
-  Round told_{};                    // position last told to the aggregator
-  Round gap_probed_ = kNoRound;     // position at which a gap was probed, once
-
-  unsigned backoffs_ = 0;
-  Time due_ = kNever;
-  Time begun_{};             // when this rank began to await this round
-  Time said_{};              // when it last said something of it
-  unsigned data_sends_ = 0;  // of this round
-  Time data_sent_at_{};
-  unsigned probe_sends_ = 0;  // since the last progress
-  Time probe_sent_at_{};
-  unsigned unanswered_ = 0;  // times that the aggregator was asked, since it has answered
-  Time unanswered_since_{};
-  Round timed_out_ = kNoRound;  // the last that did, until it is known that it did so too soon
-  bool overtaken_ = false;      // it did so as a younger one had ended
   std::string failure_;
 };
 

@@ -43,8 +43,8 @@ bool Stream::apply_keyed(const Packet& packet, Scope& scope) {
   Operation& op = running_op(scope);
   const auto keys = op.keyed()->store(id_, packet.run(), result.horizon, result.next);
   if (!keys) return false;
-  auto& mine = contribution(position_);
-  if (mine.round != position_) describe_keyed(op, mine);
+  auto& mine = contribution(position());
+  if (mine.round != position()) describe_keyed(op, mine);
   mine.next_horizon = result.next;
   op.statistics.blocks_received += *keys;
   op.keyed()->add_rejected(result.rejected);
@@ -64,7 +64,7 @@ bool Stream::apply_keyed(const Packet& packet, Scope& scope) {
 /// Says what this rank has for the round awaited: the run that it sent last.
 void Stream::describe_keyed(const Operation& op, Contribution& mine) const {
   assert(running_ && !replaying());
-  mine.round = position_;
+  mine.round = position();
   mine.op = op_;
   mine.first = first_;
   mine.owner = owner_;
@@ -80,8 +80,8 @@ void Stream::describe_keyed(const Operation& op, Contribution& mine) const {
 
 /// Contributes to the round awaited, with a run that is written now or with what was kept of it.
 void Stream::send_keyed(bool ask, Scope& scope) {
-  Contribution& mine = contribution(position_);
-  const bool kept = mine.round == position_;
+  Contribution& mine = contribution(position());
+  const bool kept = mine.round == position();
   const bool opening = (kept ? mine.first : first_) || resumed_;
   const std::size_t run_bytes = kept ? mine.bytes : run_.extent.bytes;
   const std::size_t head =

@@ -38,7 +38,7 @@ void load_blocks(const Operation& op, Contribution& mine, std::byte* out) {
 void Stream::describe(Operation& op, Contribution& mine) const {
   assert(running_ && !replaying());  // what is replayed is sent as it was kept
   const Geometry& geometry = op.geometry();
-  mine.round = position_;
+  mine.round = position();
   mine.op = op_;
   mine.first = first_;
   mine.owner = owner_;
@@ -61,7 +61,7 @@ void Stream::describe(Operation& op, Contribution& mine) const {
 
 /// Whether the round awaited, to which this rank owes a contribution, is one of a keyed op.
 bool Stream::awaits_keyed(Scope& scope) {
-  return replaying() ? contribution(position_).is_keyed : running_op(scope).keyed() != nullptr;
+  return replaying() ? contribution(position()).is_keyed : running_op(scope).keyed() != nullptr;
 }
 
 void Stream::send_data(bool ask, Scope& scope) {
@@ -74,9 +74,10 @@ void Stream::send_data(bool ask, Scope& scope) {
 
 /// Contributes to the round awaited: with the tensor's blocks, or with what was kept of them.
 void Stream::send_blocks(bool ask, Scope& scope) {
-  Contribution& mine = contribution(position_);
-  const bool kept = mine.round == position_;
-  if (!kept && !has_arrived(running_op(scope))) return arm(after(scope.now, kArrivalRetry), scope);
+  Contribution& mine = contribution(position());
+  const bool kept = mine.round == position();
+  if (!kept && !has_arrived(running_op(scope)))
+    return look_at(after(scope.now, kArrivalRetry), scope);
   if (!kept) describe(running_op(scope), mine);
   const bool opening = mine.first || resumed_;
   const std::uint8_t width = mine.shape.columns;
@@ -115,7 +116,7 @@ void Stream::fill(wire::Data& data, const Contribution& mine, bool opening, bool
   data.member.token = scope.membership.token();
   data.member.rank = scope.config.rank.value;
   data.member.stream = id_.value;
-  data.round = position_.value;
+  data.round = position().value;
   data.op = mine.op;
   data.shape = mine.shape;
   data.window = scope.membership.window.own();
@@ -125,14 +126,13 @@ void Stream::fill(wire::Data& data, const Contribution& mine, bool opening, bool
 
 /// A contribution goes out.
 void Stream::count_data(Scope& scope) {
-  if (data_sends_++ == 0) {
+  if (!end_.has_contributed()) {
     ++scope.counters.data_sent;
   } else {
     ++scope.counters.data_resent;
     if (Operation* const op = current_op(scope)) ++op->statistics.retransmissions;
   }
-  data_sent_at_ = scope.now;
-  told_ = position_;
+  end_.contributed(scope.now);
 }
 
 /// Whether the blocks of the round can be read.
@@ -147,35 +147,26 @@ bool Stream::has_arrived(Operation& op) const {
 /// The pool was empty.
 void Stream::retry_soon(Scope& scope) {
   scope.counters.drops.count(DropReason::kNoBuffer);
-  arm(after(scope.now, kPoolRetry), scope);
+  look_at(after(scope.now, kPoolRetry), scope);
 }
 
 // ---------------------------------------------------------------------------------- small packets
 void Stream::send_ack(Scope& scope) {
   auto ack = member_packet<wire::Ack>(scope);
-  ack.position = position_.value;
+  ack.position = position().value;
   if (!send_small(ack, scope)) return;
   ++scope.counters.acks_sent;
-  told_ = position_;
+  end_.acknowledged();
 }
 
 void Stream::send_probe(Scope& scope) {
   auto probe = member_packet<wire::Probe>(scope);
-  probe.position = position_.value;
-  std::uint64_t have = 0;
-  for (const auto& early : early_) {
-    if (!early.buffer) continue;
-    const std::uint64_t ahead = early.packet.as<wire::Result>().round - position_.value;
-    assert(ahead >= 1 && ahead < early_.size());
-    have |= std::uint64_t{1} << (ahead - 1);
-  }
-  probe.have = have;
+  probe.position = position().value;
+  probe.have = end_.early();
   if (!send_small(probe, scope)) return;
   ++scope.counters.probes_sent;
   if (Operation* op = current_op(scope)) ++op->statistics.retransmissions;
-  ++probe_sends_;
-  probe_sent_at_ = scope.now;
-  told_ = position_;
+  end_.probed(scope.now);
 }
 
 void Stream::send_sync(Scope& scope) {

@@ -15,7 +15,7 @@
 #include "common/base/rank_set.hpp"
 #include "common/protocol/session.hpp"
 
-namespace sluice::aggregator {
+namespace sluice::rounds {
 
 class RoundLog {
  public:
@@ -112,4 +112,4 @@ inline void RoundLog::finish(Buffer result) {
   ++running_;
 }
 
-}  // namespace sluice::aggregator
+}  // namespace sluice::rounds

@@ -19,7 +19,7 @@
 #include "common/protocol/packet.hpp"
 #include "common/protocol/session.hpp"
 
-namespace sluice::aggregator {
+namespace sluice::rounds {
 
 class Contributions {
  public:
@@ -147,4 +147,4 @@ inline void Contributions::await_owners(std::span<const BlockIndex> current) {
   }
 }
 
-}  // namespace sluice::aggregator
+}  // namespace sluice::rounds

@@ -1,8 +1,8 @@
-#include "aggregator/engine/round_log.hpp"
+#include "rounds/round_log.hpp"
 
 #include <algorithm>
 
-namespace sluice::aggregator {
+namespace sluice::rounds {
 
 bool RoundLog::settled(const RankSet& ranks) const {
   bool all = live_ && !replaying();
@@ -31,4 +31,4 @@ RoundLog::Synced RoundLog::sync(Rank w, Round applied) {
   return Synced::kLive;
 }
 
-}  // namespace sluice::aggregator
+}  // namespace sluice::rounds
