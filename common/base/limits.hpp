@@ -1,5 +1,5 @@
 // Every bound and every default in one place, each with its reason. What holds between them is
-// asserted here, or where the other side is defined. docs/memory.md tells what they cost.
+// asserted here, or where the other side is defined. docs/sizing.md tells what they cost.
 #pragma once
 
 #include <chrono>

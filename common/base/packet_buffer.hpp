@@ -26,7 +26,7 @@ class BufferMemory {
 /// A counted reference to the bytes of one datagram. Moving passes the reference on, `share` makes
 /// another, destroying gives it back. An empty one (default made, moved from, or from an empty
 /// pool) is false. Not for two threads at once, but references to the same bytes may live on
-/// different threads where the memory allows it. docs/ownership.md tells who holds one when.
+/// different threads where the memory allows it. docs/developers.md tells who holds one when.
 class Buffer {
  public:
   Buffer() = default;

@@ -1,4 +1,4 @@
-// What packet buffers cost: the arithmetic behind the memory rules of docs/memory.md.
+// What packet buffers cost: the arithmetic behind the memory rules of docs/sizing.md.
 #pragma once
 
 #include <cstddef>

@@ -82,7 +82,7 @@ const std::vector<Row<ContextOptions>>& context_rows() {
        "VLAN of the network port: all frames have its 802.1Q tag, others are dropped; 0: none."},
       {"SLUICE_MEMORY_MIB", "ContextOptions::memory_mib", "MiB",
        integer(&O::memory_mib, {limits::kMinMemoryMib, limits::kMaxMemoryMib, 0}),
-       "Packet memory; 0: computed (docs/memory.md)."},
+       "Packet memory; 0: computed (docs/sizing.md)."},
       {"SLUICE_INTEGRITY", "ContextOptions::integrity", "", word(&O::integrity, kIntegrityChoices),
        "A CRC32C in every packet, the same as at the aggregators; auto: if an aggregator is on the"
        " network."},

@@ -23,7 +23,7 @@ namespace {
 // Ranks must agree on a daemon to join, so all give those of higher precedence time to answer.
 constexpr std::chrono::milliseconds kStandbyDelay{500};
 constexpr std::uint16_t kIpAndUdpBytes = net::kIpv4Bytes + net::kUdpBytes;
-// The memory rule of docs/memory.md.
+// The memory rule of docs/sizing.md.
 constexpr std::size_t kDefaultBuffers =
     limits::kFullCommunicators * defaults::kStreams * (defaults::kHistory + 2);
 

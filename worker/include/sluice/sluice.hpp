@@ -86,7 +86,7 @@ struct ContextOptions {
   /// none. SLUICE_VLAN.
   std::uint16_t vlan = 0;
 
-  /// Packet memory in MiB, 16..1048576, or 0 to compute it: see docs/memory.md. SLUICE_MEMORY_MIB.
+  /// Packet memory in MiB, 16..1048576, or 0 to compute it: see docs/sizing.md. SLUICE_MEMORY_MIB.
   std::size_t memory_mib = 0;
 
   /// Whether packets carry a CRC32C, and packets from other machines must: "on", "off", or "auto",
