@@ -303,10 +303,10 @@ void AggregatorProcess::faults_end() {
   if (!retires_) plan_end();
 }
 
-void AggregatorProcess::shut_down() {
-  if (engine_ && host_.paused()) return host_.later(Duration{}, [this] { shut_down(); });
+void AggregatorProcess::shut_down(std::optional<Duration> down) {
+  if (engine_ && host_.paused()) return host_.later(Duration{}, [this, down] { shut_down(down); });
   if (!engine_) ended_ = true;
-  crashes_to_come_.assign(1, {.shard = shard_, .after_sends = 0, .down = {}, .retires = true});
+  crashes_to_come_.assign(1, {.shard = shard_, .after_sends = 0, .down = down, .retires = true});
   retire(Retires::kItself);
 }
 

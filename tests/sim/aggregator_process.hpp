@@ -42,7 +42,8 @@ class AggregatorProcess final : public Process {
   /// with another lane of its process, with that one.
   enum class Retires { kItself, kAlong };
   void retire(Retires how);
-  void shut_down();      ///< the same, for good
+  /// The same, and boots again when it has been down for so long; nothing: it ended for good.
+  void shut_down(std::optional<Duration> down = {});
   void kill(Time back);  ///< until then, with the process whose lane this is; nothing if it is down
   void disconnect(std::uint16_t port_id);
   void faults_end();

@@ -174,6 +174,7 @@ void App::failed(const Error& error) {
   job_.judge(*this, error, active_since_ == kNever ? began_ : active_since_);
   RankFacts& facts = job_.ranks[rank_];
   facts.failed = true;
+  facts.error = error;
   facts.failed_at = world_.events.now();
   facts.rejoined = true;
   end_life();

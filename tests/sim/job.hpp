@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <sluice/error.hpp>
@@ -24,6 +25,7 @@ struct RankFacts {
   bool rejoined = false;      ///< a process of the rank joined after another had been a member
   bool failed = false;        ///< a process of the rank had an error
   bool called_leave = false;
+  std::optional<Error> error;  ///< the last one
   // When it was the last time; Time{}: never.
   Time died_at{};
   Time silent_at{};  ///< an aggregator rightly gave it up, though it lives

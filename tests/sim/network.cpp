@@ -64,6 +64,10 @@ std::vector<Endpoint> Network::receivers(const Endpoint& to) const {
 
 void Network::send_to_one(const Endpoint& from, const Endpoint& to, const Bytes& datagram,
                           std::optional<Time> sent) {
+  if (loses && loses(from, to, datagram)) {
+    ++counts_.lost;
+    return;
+  }
   if (sent && cut_of(from.ipv4, to.ipv4, true) != nullptr) {
     ++counts_.deaf;
     return;

@@ -53,6 +53,8 @@ class Network {
 
   /// Sees every packet as it is sent.
   std::function<void(const Endpoint& from, const Endpoint& to, const Bytes& datagram)> on_send;
+  /// Whether a story loses this packet on its way to one receiver; null: there is no story.
+  std::function<bool(const Endpoint& from, const Endpoint& to, const Bytes& datagram)> loses;
 
   /// Where a lane is known outside: its aggregator's address, a UDP port of its own. In here each
   /// shard has an address.

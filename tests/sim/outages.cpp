@@ -18,10 +18,14 @@ RankSet all_ranks() {
 
 Outages::Outages(const Scenario& scenario) {
   for (const Cut& cut : scenario.cuts)
-    if (!cut.of_group) outages_.push_back({cut.from, cut.to, cut.shards, cut.job, cut.ranks});
+    if (!cut.of_group) add(cut);
   for (const Pause& pause : scenario.pauses) add(pause.who, pause.from, pause.from + pause.length);
   for (const PoolExhaustion& exhaustion : scenario.pool_exhaustions)
     add(exhaustion.who, exhaustion.from, exhaustion.to);
+}
+
+void Outages::add(const Cut& cut) {
+  outages_.push_back({cut.from, cut.to, cut.shards, cut.job, cut.ranks});
 }
 
 void Outages::add(const Target& who, Time from, Time to) {

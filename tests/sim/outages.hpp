@@ -12,6 +12,9 @@ class Outages {
  public:
   explicit Outages(const Scenario& scenario);
 
+  void add(const Cut& cut);
+  void add(const Target& who, Time from, Time to);
+
   /// From now on until `to` the shard serves nobody.
   void shard_down(unsigned shard, Time from, Time to);
   /// It does again, earlier than was said.
@@ -30,7 +33,6 @@ class Outages {
     RankSet ranks;
     bool crash = false;
   };
-  void add(const Target& who, Time from, Time to);
 
   std::vector<Outage> outages_;
 };

@@ -48,14 +48,17 @@ AggregatorProcess& Simulation::add_aggregator(unsigned shard, AggregatorProcess:
     with_lanes_of(lane,
                   [](AggregatorProcess& each) { each.retire(AggregatorProcess::Retires::kAlong); });
   };
-  process.on_killed = [this](const AggregatorProcess& lane, Time back) {
-    with_lanes_of(lane, [&](AggregatorProcess& each) {
-      each.kill(back);
-      watch_.on_kill(each.endpoint().ipv4);
-      if (back == kNever) take_over(each);
-    });
-  };
+  process.on_killed = [this](const AggregatorProcess& lane, Time back) { killed(lane, back); };
   return process;
+}
+
+/// The other lanes of its process die with it.
+void Simulation::killed(const AggregatorProcess& lane, Time back) {
+  with_lanes_of(lane, [&](AggregatorProcess& each) {
+    each.kill(back);
+    watch_.on_kill(each.endpoint().ipv4);
+    if (back == kNever) take_over(each);
+  });
 }
 
 void Simulation::on_send(const Endpoint& from, const Endpoint& to, const Bytes& datagram) {
@@ -118,9 +121,10 @@ void Simulation::plan_fault(Job& job) {
       return with_lanes_of(*aggregators_[0], [](AggregatorProcess& each) { each.shut_down(); });
     if (plan.fault == Fault::kDuplicateRank)
       return add_app(job, plan.victim, ++next_port_, Role::kIntruder).begin(0);
-    if (plan.hosts.empty() || random_.chance(0.3)) return die(job, victim);
+    const bool disconnects = plan.fault == Fault::kDisconnect;
+    if (plan.hosts.empty() || random_.chance(0.3)) return die(job, victim, disconnects);
     // In the middle of a turn, or else between two of them.
-    const auto now = [this, &job, &victim] { die(job, victim); };
+    const auto now = [this, &job, &victim, disconnects] { die(job, victim, disconnects); };
     victim.die_after(random_.below(random_.pick({10, 100, 1000})), now);
     ++planned_;
     events_.in(std::chrono::milliseconds(20), [this, now] {
@@ -130,14 +134,14 @@ void Simulation::plan_fault(Job& job) {
   });
 }
 
-void Simulation::die(Job& job, App& app) {
+void Simulation::die(Job& job, App& app, bool disconnects) {
   if (app.over() || app.dead() || job.over_for_some) return;
   const JobPlan& plan = job.plan;
   app.kill();
   RankFacts& facts = job.ranks[app.rank()];
   facts.died = true;
   facts.died_at = events_.now();
-  facts.disconnected = plan.fault == Fault::kDisconnect && !plan.shared_port;
+  facts.disconnected = disconnects && !plan.shared_port;
   if (facts.disconnected)
     for (auto& aggregator : aggregators_) aggregator->disconnect(app.port_id());
   if (!plan.revived_after) {
@@ -206,13 +210,41 @@ std::string Simulation::states() const {
   return text;
 }
 
-void Simulation::run() {
+bool Simulation::run_until(const std::function<bool()>& holds) {
   const Time limit = scenario_.faults_end + scenario_.settling_bound();
-  std::uint64_t events = 0;
   while (!all_over()) {
+    if (holds()) return true;
     if (!events_.step()) throw Bug("nothing happens any more:" + states());
-    if (events_.now() > limit || ++events > kMostEvents) throw Bug("hang:" + states());
+    if (events_.now() > limit || ++events_run_ > kMostEvents) throw Bug("hang:" + states());
   }
+  return holds();
+}
+
+void Simulation::kill_rank(std::size_t job, unsigned rank, bool disconnects) {
+  die(*jobs_.at(job), *jobs_.at(job)->apps.at(rank), disconnects);
+}
+
+const AggregatorProcess& Simulation::aggregator(unsigned shard, bool standby) const {
+  for (const auto& each : aggregators_)
+    if (each->shard() == shard && each->is_standby() == standby) return *each;
+  throw Bug("there is no such aggregator");
+}
+
+void Simulation::kill_aggregator(unsigned shard, bool standby, Time back) {
+  killed(aggregator(shard, standby), back);
+}
+
+void Simulation::retire_aggregator(unsigned shard, std::optional<Duration> down) {
+  with_lanes_of(aggregator(shard, false), [&](AggregatorProcess& each) { each.shut_down(down); });
+}
+
+void Simulation::pause(const Target& who, Duration length) {
+  world_.outages.add(who, events_.now(), events_.now() + length);
+  with(who, [length](auto& process) { process.pause(length); });
+}
+
+void Simulation::run() {
+  run_until([] { return false; });
   const auto idle = [this] {
     return std::all_of(aggregators_.begin(), aggregators_.end(),
                        [](const auto& a) { return a->idle() && a->buffers_in_use() == 0; });

@@ -1,7 +1,9 @@
 // One scenario from start to end, with every check. Throws Bug.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "tests/sim/app.hpp"
@@ -19,14 +21,29 @@ class Simulation {
   void run();
   void add_to(Coverage& coverage);
 
+  // What a story does between two events, as a seed plans it beforehand.
+  /// Goes on until `holds()`; false: all ranks are done before.
+  bool run_until(const std::function<bool()>& holds);
+  /// A rank's process dies, and aggregators may be told that its port is gone.
+  void kill_rank(std::size_t job, unsigned rank, bool disconnects);
+  /// The aggregator with all of its lanes; kNever: it will not boot again.
+  void kill_aggregator(unsigned shard, bool standby, Time back);
+  void retire_aggregator(unsigned shard, std::optional<Duration> down);
+  void pause(const Target& who, Duration length);
+
+  World& world() { return world_; }
+  const Job& job(std::size_t index) const { return *jobs_.at(index); }
+  const AggregatorProcess& aggregator(unsigned shard, bool standby) const;
+
  private:
   AggregatorProcess& add_aggregator(unsigned shard, AggregatorProcess::Role role);
   void plan_job(Job& job);
   App& add_app(Job& job, unsigned rank, std::uint16_t port_id, Role role = Role::kMember);
   void plan_fault(Job& job);
-  void die(Job& job, App& app);
+  void die(Job& job, App& app, bool disconnects);
   void plan_faults_of_processes();
   void on_send(const Endpoint& from, const Endpoint& to, const Bytes& datagram);
+  void killed(const AggregatorProcess& lane, Time back);
   void take_over(const AggregatorProcess& dead);
   template <class F>
   void with_lanes_of(const AggregatorProcess& lane, F&& f);
@@ -53,6 +70,7 @@ class Simulation {
   std::vector<std::unique_ptr<Job>> jobs_;
   std::uint16_t next_port_ = 1;
   int planned_ = 0;  ///< starts that are still to come
+  std::uint64_t events_run_ = 0;
 };
 
 }  // namespace sluice::sim

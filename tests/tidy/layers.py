@@ -96,6 +96,7 @@ LAYERS = [
      [r"boost/", r"nlohmann/"]),
     (r"examples/",           [r"examples/", r"sluice/"],              [r"boost/"] + SYSTEM),
     (r"tests/sim/host_level/fiber\.", [r"tests/sim/"],                [r"ucontext\.h"]),
+    (r"tests/sim/stories/",  CORE + [r"tests/sim/", r"tests/unit/catch\.hpp"], []),
     (r"tests/sim/",          CORE + [r"sluice/device\.hpp", r"tests/sim/", ENGINES, HIERARCHY],
      [r"boost/"]),
     (r"tests/system/api/",   [r"sluice/", r"tests/system/api/"],      SYSTEM),
