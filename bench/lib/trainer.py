@@ -100,7 +100,7 @@ class TrainerOnLinks(Trainer):
 def of_python():
     """The environment of a rank."""
     return {"PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": checkout.torch_package()}
+            "PYTHONPATH": os.pathsep.join((checkout.torch_package(), checkout.TORCH_CONTRIB))}
 
 
 def read(path):

@@ -74,9 +74,9 @@ def optimizer_of(parameters, arguments):
         return torch.optim.SGD(parameters, lr=arguments.learning_rate,
                                momentum=arguments.momentum)
     if arguments.optimizer == "delayed-adam":
-        import sluice_torch
+        import sluice_contrib  # of contrib/torch, which PYTHONPATH must name
 
-        return sluice_torch.DelayedAdam(parameters, lr=arguments.learning_rate)
+        return sluice_contrib.DelayedAdam(parameters, lr=arguments.learning_rate)
     if arguments.optimizer == "zero-one-adam":
         import sluice_torch
 

@@ -19,7 +19,8 @@ def parse_arguments(description, **defaults):
     parser = argparse.ArgumentParser(description=description)
     add = parser.add_argument
     add("--backend", default="sluice", help="of torch.distributed: sluice or gloo (sluice)")
-    add("--hook", choices=HOOKS, default="none", help="DDP communication hook of sluice_torch")
+    add("--hook", choices=HOOKS, default="none",
+        help="DDP communication hook; ef21-top-k needs contrib/torch on PYTHONPATH")
     add("--ratio", type=float, default=0.05, help="of the blocks that top-k and random-k keep")
     add("--norm", type=float, default=1e-4, help="above which threshold keeps a block")
     add("--bf16-wire", action="store_true", help="what a hook keeps travels as bfloat16")
@@ -71,10 +72,16 @@ def hook_of(arguments, optimizer):
     by = {"optimizer": optimizer} if arguments.by_adam else {}
     top_k = functools.partial(sluice_torch.top_k, arguments.ratio, **by, **options)
     return {"top-k": top_k,
-            "ef21-top-k": lambda: sluice_torch.ef21(top_k()),
+            "ef21-top-k": lambda: ef21_of(top_k()),
             "random-k": lambda: sluice_torch.random_k(arguments.ratio, **options),
             "threshold": lambda: sluice_torch.threshold(arguments.norm, **options),
             "bf16": lambda: sluice_torch.bf16(**options)}[arguments.hook]()
+
+
+def ef21_of(hook):
+    import sluice_contrib
+
+    return sluice_contrib.ef21(hook)
 
 
 @dataclasses.dataclass

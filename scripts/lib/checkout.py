@@ -49,6 +49,10 @@ def is_program(path):
     return os.path.isfile(path) and os.access(path, os.X_OK)
 
 
+# The directory that has `sluice_contrib`.
+TORCH_CONTRIB = os.path.join(ROOT, "contrib", "torch")
+
+
 def torch_package():
     """The directory in which the build in use has `sluice_torch`."""
     return os.path.join(build, "bindings", "torch")

@@ -19,8 +19,8 @@ import checkout  # noqa: E402
 import linux  # noqa: E402
 import recorded  # noqa: E402
 from checkout import (  # noqa: E402, F401
-    DEBIAN_PYTHON, LOCAL_CLUSTER, PYTHON_WITH_NUMPY, ROOT, program, python_environment,
-    torch_package, torch_version, torchrun_works)
+    DEBIAN_PYTHON, LOCAL_CLUSTER, PYTHON_WITH_NUMPY, ROOT, TORCH_CONTRIB, program,
+    python_environment, torch_package, torch_version, torchrun_works)
 from local_cluster import af_packet, af_xdp  # noqa: E402
 from processes import (  # noqa: E402, F401
     AT_ONCE, LOST_BUFFERS, TIME_LIMIT, READY, Deadline, Process, Stage, free_tcp_port, wait_until)

@@ -118,6 +118,31 @@ class Profiles(Torch):
         self.all_end_well(self.start_programs(2, self.start_daemon(), "profiled.py"))
 
 
+class Contrib(Torch):
+    """contrib/torch: no package has it, so its tests are beside it. They share what those of
+    sluice_torch share."""
+    def start_contrib(self, ranks, daemon, program, *scenarios):
+        program = os.path.join(harness.TORCH_CONTRIB, "tests", program)
+        paths = os.pathsep.join((package(), harness.TORCH_CONTRIB, PROGRAMS))
+        return self.start_programs(ranks, daemon, program, *scenarios, PYTHONPATH=paths)
+
+    def test_ef21(self):
+        self.all_end_well(self.start_contrib(
+            2, self.start_daemon(), "follows_ef21.py", "nothing_left_out", "it_is_as_published",
+            "it_reaches_gradients_that_stay", "it_forgets_bad_numbers", "sparse_gradients",
+            "what_it_cannot_take"))
+
+    def test_ef21_of_three_ranks(self):
+        self.all_end_well(self.start_contrib(
+            3, self.start_shards(2), "follows_ef21.py", "it_is_as_published"))
+
+    def test_delayed_adam(self):
+        self.all_end_well(self.start_contrib(
+            2, self.start_daemon(), "delays_adam.py", "with_every_gradient_it_is_adam",
+            "late_gradients_count_for_all_their_steps", "it_goes_on_from_its_state",
+            "bad_numbers_stay_where_they_are", "all_ranks_train_alike", "arguments_are_checked"))
+
+
 class Training(Torch):
     def test_two_ranks(self):
         self.all_end_well(self.start_programs(
@@ -138,27 +163,16 @@ class Training(Torch):
     def test_hooks_of_pytorch(self):
         self.all_end_well(self.start_programs(2, self.start_daemon(), "torchs_hooks.py"))
 
-    def test_ef21(self):
-        self.all_end_well(self.start_programs(
-            2, self.start_daemon(), "hooks.py", "ef21_is_as_published",
-            "ef21_reaches_gradients_that_stay", "ef21_forgets_bad_numbers"))
-
     def test_communication_hooks_of_three_ranks(self):
         self.all_end_well(self.start_programs(
             3, self.start_shards(2), "hooks.py", "what_is_left_out_comes_later",
-            "what_is_rounded_comes_later", "ef21_is_as_published"))
+            "what_is_rounded_comes_later"))
 
     def test_ok_top_k(self):
         self.all_end_well(self.start_programs(
             3, self.start_shards(2), "ok_top_k.py", "nothing_left_out", "nothing_is_lost",
             "about_k_are_sent_and_delivered", "a_model_learns", "what_it_cannot_take",
             "a_late_rank", "a_failed_step_leaves_all_out"))
-
-    def test_delayed_adam(self):
-        self.all_end_well(self.start_programs(
-            2, self.start_daemon(), "delayed_adam.py", "with_every_gradient_it_is_adam",
-            "late_gradients_count_for_all_their_steps", "it_goes_on_from_its_state",
-            "bad_numbers_stay_where_they_are", "all_ranks_train_alike", "arguments_are_checked"))
 
     def test_zero_one_adam(self):
         self.all_end_well(self.start_programs(

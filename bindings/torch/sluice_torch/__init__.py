@@ -34,8 +34,6 @@ except ImportError as error:
                       f" {torch.__version__}: {error}; if it was built for another Python or"
                       " PyTorch, build it for this one (docs/torch.md)") from None
 from sluice_torch import _backend
-from sluice_torch.delayed_adam import DelayedAdam
-from sluice_torch.ef21 import Estimates, ef21
 from sluice_torch.groups import all_reduce_encoded, bytes_sent
 from sluice_torch.hooks import Compressor, bf16, random_k, threshold, top_k
 from sluice_torch.inspection import Recorder
@@ -43,9 +41,9 @@ from sluice_torch.memory import share_buckets, shared_memory
 from sluice_torch.ok_top_k import OkTopK, ok_top_k
 from sluice_torch.zero_one_adam import ZeroOneAdam
 
-__all__ = ["Compressor", "DelayedAdam", "Estimates", "OkTopK", "ProcessGroupSluice", "Recorder",
-           "ZeroOneAdam", "all_reduce_encoded", "bf16", "bytes_sent", "ef21", "ok_top_k",
-           "random_k", "shared_memory", "threshold", "top_k"]
+__all__ = ["Compressor", "OkTopK", "ProcessGroupSluice", "Recorder", "ZeroOneAdam",
+           "all_reduce_encoded", "bf16", "bytes_sent", "ok_top_k", "random_k", "shared_memory",
+           "threshold", "top_k"]
 __version__ = "0.1.0"
 
 

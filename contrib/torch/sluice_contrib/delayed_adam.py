@@ -1,6 +1,6 @@
 """Adam for gradients that come late, in sums of several steps.
 
-    optimizer = sluice_torch.DelayedAdam(module.parameters(), lr=0.003)
+    optimizer = sluice_contrib.DelayedAdam(module.parameters(), lr=0.003)
     model.register_comm_hook(*sluice_torch.top_k(0.1, optimizer))
 
 Error feedback keeps what a compressor leaves out, and sends it later in one piece. Adam (Kingma and

@@ -1,6 +1,6 @@
 """EF21: a communication hook that sends how the gradients change.
 
-    model.register_comm_hook(*sluice_torch.ef21(sluice_torch.top_k(ratio=0.05)))
+    model.register_comm_hook(*sluice_contrib.ef21(sluice_torch.top_k(ratio=0.05)))
 
 Each rank keeps an estimate of its own gradients. It sends the difference to them, as far as the
 compressor lets it: the blocks that it chooses. The estimate follows what is sent. The average of

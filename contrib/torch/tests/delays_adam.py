@@ -1,4 +1,4 @@
-"""sluice_torch.DelayedAdam, beside Adam and a plain reference: `delayed_adam.py SCENARIO...`."""
+"""sluice_contrib.DelayedAdam, beside Adam and a plain reference: `delays_adam.py SCENARIO...`."""
 import copy
 import math
 import sys
@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import group
+import sluice_contrib
 import sluice_torch
 from group import RANK, RANKS
 
@@ -33,7 +34,7 @@ def moved(optimizer, parameter, steps):
 
 def with_every_gradient_it_is_adam():
     found = []
-    for make in (sluice_torch.DelayedAdam, torch.optim.AdamW):
+    for make in (sluice_contrib.DelayedAdam, torch.optim.AdamW):
         parameter = nn.Parameter(torch.ones(8))
         optimizer = make([parameter], lr=LR, betas=BETAS, eps=EPS, weight_decay=0.1)
         found.append(moved(optimizer, parameter, range(50)))
@@ -45,7 +46,7 @@ def late_gradients_count_for_all_their_steps():
     """A scalar reference in double precision."""
     elements, steps = 40, 60
     parameter = nn.Parameter(torch.zeros(elements))
-    optimizer = sluice_torch.DelayedAdam([parameter], lr=LR, betas=BETAS, eps=EPS)
+    optimizer = sluice_contrib.DelayedAdam([parameter], lr=LR, betas=BETAS, eps=EPS)
     came = moved(optimizer, parameter, range(steps)).tolist()
     every = [gradients_of(step, elements).tolist() for step in range(steps)]
     for i in range(elements):
@@ -66,10 +67,10 @@ def late_gradients_count_for_all_their_steps():
 
 def it_goes_on_from_its_state():
     parameter = nn.Parameter(torch.zeros(40))
-    optimizer = sluice_torch.DelayedAdam([parameter], lr=LR)
+    optimizer = sluice_contrib.DelayedAdam([parameter], lr=LR)
     moved(optimizer, parameter, range(20))
     other = nn.Parameter(parameter.detach().clone())
-    again = sluice_torch.DelayedAdam([other], lr=7.0)
+    again = sluice_contrib.DelayedAdam([other], lr=7.0)
     again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     assert torch.equal(moved(again, other, range(20, 40)),
                        moved(optimizer, parameter, range(20, 40)))
@@ -81,7 +82,7 @@ def bad_numbers_stay_where_they_are():
         places = []
         for at in (None, 3):
             parameter = nn.Parameter(torch.zeros(40))
-            optimizer = sluice_torch.DelayedAdam([parameter], lr=LR)
+            optimizer = sluice_contrib.DelayedAdam([parameter], lr=LR)
             parameter.grad = gradients_of(0, 40)
             if at is not None:
                 parameter.grad[at] = bad
@@ -100,7 +101,7 @@ def all_ranks_train_alike():
     for parameter in teacher.parameters():
         dist.broadcast(parameter.data, 0)
     model = DistributedDataParallel(module)
-    optimizer = sluice_torch.DelayedAdam(module.parameters(), lr=0.003)
+    optimizer = sluice_contrib.DelayedAdam(module.parameters(), lr=0.003)
     compressor, hook = sluice_torch.top_k(0.1, optimizer, wire_dtype=torch.bfloat16)
     model.register_comm_hook(compressor, hook)
     generator, losses = torch.Generator().manual_seed(RANK), []
@@ -124,7 +125,7 @@ def arguments_are_checked():
     for options in ({"lr": -1.0}, {"lr": math.nan}, {"eps": -1.0}, {"weight_decay": -0.1},
                     {"betas": (1.0, 0.9)}, {"betas": (0.5, -0.1)}):
         try:
-            sluice_torch.DelayedAdam([parameter], **options)
+            sluice_contrib.DelayedAdam([parameter], **options)
         except ValueError as error:
             assert "expected" in str(error) and next(iter(options)) in str(error)
         else:
@@ -132,7 +133,7 @@ def arguments_are_checked():
     module = nn.Embedding(10, 4, sparse=True)
     module(torch.tensor([1])).sum().backward()
     try:
-        sluice_torch.DelayedAdam(module.parameters()).step()
+        sluice_contrib.DelayedAdam(module.parameters()).step()
     except RuntimeError as error:
         assert "sparse" in str(error)
     else:
