@@ -33,7 +33,9 @@ second expiry of rule 10; *withheld* sums; scaled blocks; cookies, trailers and 
 process with the same rank; the JOINs that must be repeated before a job forms; the POLL of an
 aggregator that retires; losses of a group that is heard (`heard_of_last`).
 
-**Broken rules.** `--break NAME` breaks one rule; a seed must fail with it that passes without.
+**Broken rules.** `--break NAME` breaks one rule; a seed must fail with it that passes without. No
+seed of the first few hundred shows what six of them are for: any_packet_is_life, any_welcome,
+no_tombstone, nonces_outlive, stale_join and thaw_joining.
 """
 import argparse
 import collections
