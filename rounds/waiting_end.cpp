@@ -29,7 +29,7 @@ WaitingEnd::Came WaitingEnd::on_result(Round round, const WaitingScope& scope) {
 
 bool WaitingEnd::next() {
   ++position_;
-  held_ = false;
+  held_ = has_asked_ = false;
   backoffs_ = contributions_ = probes_ = 0;
   const bool is_here = (early_ & 1) != 0;
   early_ >>= 1;
@@ -58,6 +58,7 @@ void WaitingEnd::contributed(Time now) {
 
 void WaitingEnd::probed(Time now) {
   ++probes_;
+  has_asked_ = true;
   probed_at_ = now;
   told_ = position_;
 }
@@ -91,7 +92,7 @@ WaitingEnd::Say WaitingEnd::on_timer(bool owes, const WaitingScope& scope) {
 }
 
 void WaitingEnd::forget_what_was_said() {
-  held_ = false;
+  held_ = has_asked_ = false;
   gap_probed_ = kNoRound;
   backoffs_ = contributions_ = probes_ = unanswered_ = 0;
   early_ = 0;

@@ -45,6 +45,9 @@ class WaitingEnd {
   /// Of the round awaited.
   bool has_contributed() const { return contributions_ > 0; }
   bool has_contributed_once() const { return contributions_ == 1; }
+  /// Whether the time from contributed_at() to its result is a round trip: what was asked for after
+  /// a time-out may have been lost before (Karn's rule).
+  bool measures_round_trip() const { return contributions_ == 1 && !has_asked_; }
   Time contributed_at() const { return contributed_at_; }  ///< last
   /// How long a PROBE took to be answered, if one was sent since the last progress.
   bool has_probed_once() const { return probes_ == 1; }
@@ -70,7 +73,7 @@ class WaitingEnd {
   void begin(Time now) { begun_ = now; }
   /// It is the first one of an op, of which nothing was said.
   void begin_op() {
-    held_ = false;
+    held_ = has_asked_ = false;
     backoffs_ = contributions_ = probes_ = 0;
   }
 
@@ -118,6 +121,7 @@ class WaitingEnd {
 
   std::uint8_t history_;
   bool held_ = false;
+  bool has_asked_ = false;  // of the round awaited, by a PROBE
   bool overtaken_ = false;  // the last that timed out did as a younger one had ended
   unsigned backoffs_ = 0;
   unsigned contributions_ = 0;  // to the round awaited, all but the first again

@@ -160,7 +160,7 @@ DropReason Generator::read_result(Rank r, std::span<const std::byte> bytes,
 }
 
 void Generator::sample_latency(const Flow& x, const wire::Result& result, Time now) {
-  if (!x.end.has_contributed_once() || result.completing_rank != x.rank.value) return;
+  if (!x.end.measures_round_trip() || result.completing_rank != x.rank.value) return;
   const Duration took = now - x.end.contributed_at();
   latencies_.record(static_cast<std::uint64_t>(took.count()));
   ranks_[x.rank.value].membership->rto.sample(took);

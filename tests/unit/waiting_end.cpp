@@ -74,6 +74,19 @@ TEST_CASE("A late round is asked about first, and then its contribution is sent 
   CHECK(bench.now == said + 3 * kTimeout);  // the second time-out is twice as long
 }
 
+TEST_CASE("A result that was asked for says nothing of the round trip") {
+  Bench bench;
+  bench.contribute();
+  CHECK(bench.end.measures_round_trip());
+  bench.end.probed(bench.now);
+  bench.end.on_status(false, true, false, bench.scope());
+  CHECK(bench.end.has_contributed_once());
+  CHECK_FALSE(bench.end.measures_round_trip());  // it may have been lost
+  bench.end.next();
+  bench.contribute();
+  CHECK(bench.end.measures_round_trip());
+}
+
 TEST_CASE("What the other end has is not sent again, nor what is not owed") {
   Bench bench;
   bench.contribute();

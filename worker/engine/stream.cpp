@@ -292,7 +292,7 @@ bool Stream::apply(const Packet& packet, Scope& scope) {
 
 void Stream::sample_round_trip(const Packet& packet, Scope& scope) const {
   const bool completed_it = packet.as<wire::Result>().completing_rank == scope.config.rank.value;
-  if (!completed_it || !end_.has_contributed_once()) return;
+  if (!completed_it || !end_.measures_round_trip()) return;
   const Duration took = scope.now - end_.contributed_at();
   scope.membership.rto.sample(took);
   scope.counters.narrowed_by_delay += scope.membership.window.round_trip(took, scope.now);
