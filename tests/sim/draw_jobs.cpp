@@ -303,11 +303,15 @@ void average_integers(OpSpec& op) {
   op.counts.clear();
 }
 
-/// The op that may time out is one for which hosts do not stand, or waits on its host for sums of
-/// pairs.
+/// The op that may time out is one for which hosts do not stand, or is behind such a one, or waits
+/// on its host for sums of pairs.
 void draw_what_times_out(Random& r, JobPlan& job) {
   Program& program = job.programs[0];
   if (r.chance(0.5)) average_integers(program[job.fault_op]);
+  if (job.fault_op > 0 && r.chance(0.3)) {
+    average_integers(program[job.fault_op - 1]);
+    job.depth = std::max(job.depth, 2u);
+  }
   if (!r.chance(0.5)) return;
   job.depth = std::max(job.depth, static_cast<unsigned>(job.fault_op + 1));
   for (std::size_t before = 0; before < job.fault_op; ++before)

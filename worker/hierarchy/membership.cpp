@@ -357,19 +357,20 @@ Rank Membership::of_rail(Rank host) const {
   return host.value < placement_.hosts() ? placement_.rail(rail_number())[host.value] : rank();
 }
 
-/// Those that no part looks after: they wait for what a device copies, for the ops before them, or
-/// for `whole`.
+/// Those that no part looks after: they wait for what a device copies, for the ops before them,
+/// which end first, or for `whole`.
 void Membership::end_overdue(Time now) {
   if (is_on_one_host()) return;
   for (OpNumber number = first_op_; number < next_op(); ++number) {
     const Op& op = op_at(number);
     if (now < op.request.timeout.due) continue;
-    bool waits = number >= begun_ops_ || op.of_whole;
+    bool waits = number >= begun_ops_ || op.of_whole || op.chunks_done == op.chunks;
     for_each_chunk_of(number, [&](OpNumber of_parts, const ChunkOfOp& chunk) {
       waits |= chunk.has_result && of_parts >= spread_chunks_;
     });
     if (!waits) continue;
-    const RankSet ranks = op.of_whole ? whole_->awaited(*op.of_whole) : RankSet{};
+    const auto& of_whole = op.of_whole ? op.of_whole : ops_.front().of_whole;
+    const RankSet ranks = of_whole ? whole_->awaited(*of_whole) : RankSet{};
     AbortInfo why{.reason = AbortReason::kOpTimedOut,
                   .rank_a = rank(),
                   .value_a = static_cast<std::uint64_t>(op.request.timeout.limit.count()),
