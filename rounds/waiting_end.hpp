@@ -49,13 +49,11 @@ class WaitingEnd {
   /// a time-out may have been lost before (Karn's rule).
   bool measures_round_trip() const { return contributions_ == 1 && !has_asked_; }
   Time contributed_at() const { return contributed_at_; }  ///< last
-  /// How long a PROBE took to be answered, if one was sent since the last progress.
+  /// One PROBE was sent since the last progress: its answer measures a round trip.
   bool has_probed_once() const { return probes_ == 1; }
   Time probed_at() const { return probed_at_; }
   /// Bit i: the result of round position() + 1 + i is here.
   std::uint64_t early() const { return early_; }
-  /// The other end has our contribution: others are late.
-  bool is_held() const { return held_; }
 
   // ------------------------------------------------------------------------------ what arrives
   enum class Came {
@@ -120,7 +118,7 @@ class WaitingEnd {
   RecentRounds::Waits waits(bool owes, const WaitingScope& scope) const;
 
   std::uint8_t history_;
-  bool held_ = false;
+  bool held_ = false;       // the other end has our contribution: others are late
   bool has_asked_ = false;  // of the round awaited, by a PROBE
   bool overtaken_ = false;  // the last that timed out did as a younger one had ended
   unsigned backoffs_ = 0;
