@@ -16,7 +16,7 @@ namespace sluice::pktgen {
 MemoryLane::MemoryLane(std::uint16_t lane, aggregator::EngineConfig config,
                        const net::MemoryLink& link, net::BufferPool& payloads,
                        net::BufferPool& headers, const net::FaultPlan& faults)
-    : io_(payloads, headers), engine_(std::move(config)) {
+    : long_turn_(config.keep_alive_interval()), io_(payloads, headers), engine_(std::move(config)) {
   io_.inject_faults(faults);
   io_.listen(static_cast<std::uint16_t>(kUdpPort + lane));
   io_.add_port(link.port());
@@ -28,6 +28,7 @@ MemoryLane::~MemoryLane() {
 }
 
 void MemoryLane::turn(Time now) {
+  excuse_pause(now);
   clock_.begin_turn();
   io_.observe(clock_.sampling() ? &clock_ : nullptr);
   const std::uint64_t sent_before = io_.counters().tx_datagrams;
@@ -40,6 +41,12 @@ void MemoryLane::turn(Time now) {
   io_.flush();
   const std::uint64_t sent = io_.counters().tx_datagrams - sent_before;
   clock_.end_turn(received + sent);
+}
+
+/// Where the machine or this process stood still, no rank was silent.
+void MemoryLane::excuse_pause(Time now) {
+  if (last_turn_ && now - *last_turn_ > long_turn_) engine_.excuse_pause(now - *last_turn_);
+  last_turn_ = now;
 }
 
 void MemoryLane::start_thread(int cpu) {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <future>
+#include <optional>
 #include <thread>
 
 #include <pthread.h>
@@ -42,9 +43,12 @@ class MemoryLane {
 
  private:
   void run();
+  void excuse_pause(Time now);
   LaneReading read() const { return {engine_.counters(), io_.counters(), clock_.sums()}; }
 
   StageClock clock_;
+  const Duration long_turn_;
+  std::optional<Time> last_turn_;
   net::DatagramIo io_;
   aggregator::Engine engine_;
   std::thread thread_;
