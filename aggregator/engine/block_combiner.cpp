@@ -41,8 +41,9 @@ bool BlockCombiner::begin(const Packet& packet, StreamId stream, const Session& 
   geometry_ = geometry;
   rounder_ = {.seed = packet.descriptor()->rounding_seed, .op = packet.as<wire::Data>().op};
   const ElementType element = geometry.type.element();
-  reduction_ =
-      &numeric::block_reduction(element, static_cast<Reduction>(packet.descriptor()->reduction));
+  const auto reduction = static_cast<Reduction>(packet.descriptor()->reduction);
+  reduction_ = &numeric::block_reduction(element, reduction);
+  accumulator_bytes_ = numeric::accumulator_bytes(element, reduction);
   accumulator_stride_ =
       aligned(geometry.block_elements * element_bytes(numeric::accumulator_type(element)));
   assert(geometry.columns <= current_.size() &&
@@ -58,6 +59,12 @@ bool BlockCombiner::contradicts(const Packet& packet) const {
                      [](const wire::Column& column, BlockIndex current) {
                        return BlockIndex{column.index} == current;
                      });
+}
+
+BlockCombiner::PartialSum BlockCombiner::partial_sum(std::uint8_t column) const {
+  if (owners_[column] == 0) return {};
+  const std::size_t elements = geometry_.elements_of(current_[column]);
+  return {{accumulator(column), elements * accumulator_bytes_}, owners_[column]};
 }
 
 /// A piece at a time, that stays in the first cache.

@@ -52,6 +52,15 @@ class BlockCombiner {
     return owners_[column] == 1 && last_owner_[column] == w;
   }
 
+  /// What the round has summed of a column so far, as the sum itself: not rounded to the element
+  /// type, not divided, and without the zero blocks of the other ranks. An inner node of a tree
+  /// sends it on.
+  struct PartialSum {
+    std::span<const std::byte> accumulators;  ///< numeric::accumulator_bytes() for each element
+    std::uint16_t ranks = 0;                  ///< whose blocks are in it; 0: there is no sum
+  };
+  PartialSum partial_sum(std::uint8_t column) const;
+
   /// Bytes of the sums as they travel.
   std::size_t sums_bytes() const;
   /// Counts what the round has summed, and what lies between its blocks and those of the next one.
@@ -70,7 +79,7 @@ class BlockCombiner {
     }
   };
 
-  std::byte* accumulator(std::uint8_t column) {
+  std::byte* accumulator(std::uint8_t column) const {
     return accumulators_.get() + column * accumulator_stride_;
   }
   /// Makes a block the first part of a sum, or adds it.
@@ -88,6 +97,7 @@ class BlockCombiner {
   Geometry geometry_{};
   numeric::Rounder rounder_;
   const numeric::BlockReduction* reduction_ = nullptr;
+  std::size_t accumulator_bytes_ = 0;  // of an element
   std::size_t accumulator_stride_ = 0;
   std::unique_ptr<std::byte, FreeAligned> accumulators_;
   std::vector<BlockIndex> current_;    // by column
