@@ -163,7 +163,7 @@ void Generator::sample_latency(const Flow& x, const wire::Result& result, Time n
   if (!x.end.measures_round_trip() || result.completing_rank != x.rank.value) return;
   const Duration took = now - x.end.contributed_at();
   latencies_.record(static_cast<std::uint64_t>(took.count()));
-  ranks_[x.rank.value].membership->rto.sample(took);
+  ranks_[x.rank.value].membership->path.rto.sample(took);
 }
 
 /// The result of the round awaited is here, and with it the rounds whose results came early end.
@@ -245,7 +245,7 @@ DropReason Generator::on_delivery(Rank r, const Packet& packet, Time now, Packet
 
   const auto& status = packet.as<wire::Status>();
   if (!x.running || Round{status.round} != x.end.position()) return DropReason::kStaleRound;
-  if (x.end.has_probed_once()) ranks_[r.value].membership->rto.sample(now - x.end.probed_at());
+  if (x.end.has_probed_once()) ranks_[r.value].membership->path.rto.sample(now - x.end.probed_at());
   const bool awaits_us = RankSet::from_bytes(status.waiting).contains(r);
   say(x, x.end.on_status(awaits_us, x.owes(), x.first, waiting(x, now)), false, now, sink);
   return DropReason::kNone;
@@ -395,8 +395,8 @@ void Generator::on_timer(Flow& x, Time now, PacketSink& sink) {
 
 rounds::WaitingScope Generator::waiting(const Flow& x, Time now) const {
   worker::ShardMembership& membership = *ranks_[x.rank.value].membership;
-  return {.rto = membership.rto,
-          .recent = membership.recent,
+  return {.rto = membership.path.rto,
+          .recent = membership.path.recent,
           .rank = x.rank,
           .ranks = options_.workers,
           .by_group = membership.agreed().group != 0,

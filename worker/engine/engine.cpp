@@ -34,7 +34,7 @@ void Engine::start(Time now, KeepingSink& sink) {
 
 /// One shard took us in: the next step of joining, or of liveness.
 void Engine::welcomed(ShardMembership& membership, Time now, KeepingSink& sink) {
-  membership.window.path_changed(now);
+  membership.path.window.path_changed(now);
   if (membership.shard() == 0 && membership.agreed().generation != generation_) {
     if (!has_no_progress(0)) {
       fail_protocol("aggregator 0 began a new generation of a job that had made progress");
@@ -54,8 +54,8 @@ void Engine::welcomed(ShardMembership& membership, Time now, KeepingSink& sink) 
                             widest_columns(session()));
     turns_.reserve(streams_.size());
     for (const auto& each : memberships_)
-      each->window.begin(session().streams_of(each->shard()), config_.ranks,
-                         config_.round_trip_max);
+      each->path.window.begin(session().streams_of(each->shard()), config_.ranks,
+                              config_.round_trip_max);
     if (state_ == State::kJoining) state_ = State::kActive;
     for (const auto& each : memberships_) advance_streams(*each, now, sink);
   }
@@ -103,7 +103,7 @@ void Engine::advance_streams(ShardMembership& membership, Time now, KeepingSink&
     StreamScope scope = scope_of(StreamId{static_cast<std::uint16_t>(i)}, now, sink);
     streams_[i].on_welcome(scope);
   }
-  if (!membership.window.is_open()) let_run(membership, now, sink);
+  if (!membership.path.window.is_open()) let_run(membership, now, sink);
 }
 
 /// The window has moved, or what it moves over: the lowest rounds run.
@@ -112,11 +112,11 @@ void Engine::let_run(ShardMembership& membership, Time now, KeepingSink& sink) {
   for (std::size_t s = membership.shard(); s < streams_.size(); s += memberships_.size())
     if (const Turn turn = streams_[s].turn(ops_); turn.op < ops_.ready_end())
       turns_.push_back(turn);
-  if (turns_.empty()) return membership.window.let_run({}, true);
-  const std::size_t most = std::min<std::size_t>(membership.window.width(), turns_.size());
+  if (turns_.empty()) return membership.path.window.let_run({}, true);
+  const std::size_t most = std::min<std::size_t>(membership.path.window.width(), turns_.size());
   std::partial_sort(turns_.begin(), turns_.begin() + static_cast<std::ptrdiff_t>(most),
                     turns_.end());
-  membership.window.let_run(turns_[most - 1], most == turns_.size());
+  membership.path.window.let_run(turns_[most - 1], most == turns_.size());
   for (std::size_t i = 0; i < most; ++i) {
     Stream& x = streams_[turns_[i].stream];
     if (x.busy() && !x.is_held_back()) continue;
@@ -288,7 +288,7 @@ DropReason Engine::on_stream(Packet& packet, Buffer buffer, Time now, KeepingSin
   }
   if (packet.kind() == Kind::kPoll) return on_poll(s, packet.as<wire::Poll>(), now, sink);
   StreamScope scope = scope_of(s, now, sink);
-  CongestionWindow& window = membership.window;
+  CongestionWindow& window = membership.path.window;
   const unsigned width = window.width();
   const Turn turn = x->turn(ops_);
   const std::uint16_t narrowest = packet.delivery().window;
@@ -357,7 +357,7 @@ void Engine::begin_ready(OpNumber first, Time now, KeepingSink& sink) {
     }
   }
   for (const auto& membership : memberships_)
-    if (!membership->window.is_open()) let_run(*membership, now, sink);
+    if (!membership->path.window.is_open()) let_run(*membership, now, sink);
 }
 
 /// Of tensors on a device.

@@ -136,7 +136,7 @@ class Engine {
   /// Calls f(const RetransmissionTimeout&, const CongestionWindow&) for each shard.
   template <class F>
   void for_each_path(F&& f) const {
-    for (const auto& membership : memberships_) f(membership->rto, membership->window);
+    for (const auto& membership : memberships_) f(membership->path.rto, membership->path.window);
   }
 
  private:

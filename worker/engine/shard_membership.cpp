@@ -2,18 +2,15 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 #include "common/base/limits.hpp"
-#include "common/base/version.hpp"
 #include "common/protocol/text_field.hpp"
 
 namespace sluice::worker {
 namespace {
 
 constexpr unsigned kIpAndUdpBytes = 28;  // before a payload
-
-/// What is said without proof, and of a HELLO that was damaged, too, must be said so many times.
-constexpr unsigned kSayings = 3;
 
 std::string seconds_text(Duration d) {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(d).count();
@@ -38,177 +35,166 @@ std::string ShardMembership::place() const {
 // -------------------------------------------------------------------------------------- joining
 void ShardMembership::begin_join(const Session& wanted, bool no_progress, Time now,
                                  ControlPackets& out) {
-  was_in_ = sent_away_ = false;
-  wanted_ = wanted;
-  heard_ = now;
+  liveness_.heard(now);
   addresses_.begin(false, now);
-  start_joining(no_progress, now, out);
+  start_joining({.wanted = wanted, .nonce = config_.unique(), .no_progress = no_progress}, now,
+                out);
 }
 
 void ShardMembership::begin_rejoin(bool refused_at_home, bool no_progress, Time now,
                                    ControlPackets& out) {
   assert(in());
-  was_in_ = true;
-  sent_away_ = refused_at_home;
-  wanted_ = agreed_;
   addresses_.begin(!refused_at_home, now);
-  start_joining(no_progress, now, out);
+  start_joining({.wanted = agreed_,
+                 .nonce = config_.unique(),
+                 .no_progress = no_progress,
+                 .is_again = true,
+                 .is_sent_away = refused_at_home},
+                now, out);
 }
 
-void ShardMembership::start_joining(bool no_progress, Time now, ControlPackets& out) {
-  state_ = State::kJoining;
-  no_progress_ = no_progress;
-  nonce_ = config_.unique();
-  serial_ = 0;
-  answered_ = false;
-  asked_.reset();
-  absent_.clear();
-  not_shared_ = versions_told_ = 0;
-  link_down_ = loses_long_packets_ = false;
-  joining_since_ = now;
-  retry_ = config_.join_retry_min;
-  keep_alive_due_ = kNever;
-  send_hello(now, out);
+void ShardMembership::start_joining(JoinAttempt::Ask ask, Time now, ControlPackets& out) {
+  link_is_down_ = false;
+  liveness_.pause();
+  state_.emplace<Joining>(std::move(ask), config_.join_retry_min, now);
+  send_hello(*attempt(), now, out);
 }
 
-wire::Hello ShardMembership::hello() const {
+wire::Hello ShardMembership::hello(const JoinAttempt& attempt) const {
   auto hello = wire::make<wire::Hello>(config_.job);
-  hello.nonce = nonce_;
+  hello.nonce = attempt.ask().nonce;
   hello.rank = config_.rank.value;
   hello.world_size = config_.ranks;
   return hello;
 }
 
-void ShardMembership::send_hello(Time now, ControlPackets& out) {
+void ShardMembership::send_hello(JoinAttempt& attempt, Time now, ControlPackets& out) {
   if (const auto to = addresses_.next(now)) {
-    out.push(*to, hello(), protection_);
-    if (asked_ && addresses_.is_current(*to) && to->local_udp_port == asked_from_)
-      out.push(*to, *asked_, protection_);  // it may be lost
+    out.push(*to, hello(attempt), protection_);
+    const wire::Join* const join = attempt.join_from(to->local_udp_port);
+    if (join != nullptr && addresses_.is_current(*to))
+      out.push(*to, *join, protection_);  // it may be lost
   }
   if (leaving_) send_leave(out);  // it may have let us go already
-  hello_due_ = after(now, retry_);
-  retry_ = std::min(2 * retry_, config_.join_retry_max);
+  attempt.hello_sent(now, config_.join_retry_max);
 }
 
 /// Whether a CHALLENGE is for the port from which we are to join.
-bool ShardMembership::may_join(const Endpoint& from, const wire::Challenge& packet,
-                               ControlPackets& out) {
+bool ShardMembership::may_join(const JoinAttempt& attempt, const Endpoint& from,
+                               const wire::Challenge& packet, ControlPackets& out) {
   SourcePorts told;
   std::ranges::copy(packet.source_ports, told.begin());
   const auto next = addresses_.follow(from, told);
   if (next == AggregatorAddresses::Next::kAskAgain)
-    out.push(addresses_.current(), hello(), protection_);
+    out.push(addresses_.current(), hello(attempt), protection_);
   return next == AggregatorAddresses::Next::kJoin;
 }
 
 bool ShardMembership::on_challenge(const Endpoint& from, const wire::Challenge& packet, Time now,
                                    ControlPackets& out) {
-  if (state_ != State::kJoining || packet.nonce != nonce_) return false;
+  JoinAttempt* const attempt = this->attempt();
+  if (attempt == nullptr || packet.nonce != attempt->ask().nonce) return false;
   if (!addresses_.on_challenge(from, packet.incarnation, now)) return false;
-  shared_ = protection_.has_secret();
-  challenged_ = true;
-  if (!may_join(from, packet, out)) return true;
+  proven_ = {.our_version = true, .our_secret = protection_.has_secret()};
+  if (!may_join(*attempt, from, packet, out)) return true;
+  const wire::Join join = this->join(*attempt, packet);
+  out.push(addresses_.current(), join, protection_);
+  attempt->join_sent(join, addresses_.current().local_udp_port);
+  return true;
+}
+
+wire::Join ShardMembership::join(const JoinAttempt& attempt, const wire::Challenge& packet) const {
+  const Session& wanted = attempt.ask().wanted;
   auto join = wire::make<wire::Join>(config_.job);
-  join.nonce = nonce_;
+  join.nonce = attempt.ask().nonce;
   join.incarnation = packet.incarnation;
   join.serial = packet.serial;
-  join.generation = wanted_.generation;
+  join.generation = wanted.generation;
   join.epoch = agreed_.epoch;
   join.host = config_.host;
   join.rank = config_.rank.value;
   join.world_size = config_.ranks;
-  join.streams = wanted_.streams;
-  join.block_elements = wanted_.block_elements;
-  join.payload_bytes = wanted_.payload_bytes;
+  join.streams = wanted.streams;
+  join.block_elements = wanted.block_elements;
+  join.payload_bytes = wanted.payload_bytes;
   join.shard = shard_;
   // Whoever holds a generation asks for its shards: an aggregator that has others refuses.
-  join.shards = wanted_.generation != 0 ? wanted_.shards : shards_of(packet.lanes);
-  join.history = wanted_.history;
+  join.shards = wanted.generation != 0 ? wanted.shards : shards_of(packet.lanes);
+  join.history = wanted.history;
   join.flags =
-      static_cast<std::uint8_t>((no_progress_ ? wire::kJoinNoProgress : 0) |
+      static_cast<std::uint8_t>((attempt.ask().no_progress ? wire::kJoinNoProgress : 0) |
                                 (config_.authenticate_packets ? wire::kJoinAuthenticate : 0) |
                                 (config_.encrypt_packets ? wire::kJoinEncrypt : 0));
   join.challenge = packet.challenge;
   set_text(join.build, config_.build);
   set_text(join.name, config_.known_as().told);
-  out.push(addresses_.current(), join, protection_);
-  asked_ = join;
-  asked_from_ = addresses_.current().local_udp_port;
-  return true;
+  return join;
 }
 
 bool ShardMembership::on_pending(const wire::Pending& packet, Time now) {
-  if (state_ != State::kJoining || packet.nonce != nonce_ || packet.serial <= serial_) return false;
-  serial_ = packet.serial;
-  answered_ = true;
-  absent_ = RankSet::from_bytes(packet.absent);
-  heard_ = now;
+  if (attempt() == nullptr || !attempt()->on_pending(packet)) return false;
+  liveness_.heard(now);
   return true;
 }
 
 /// Whether a WELCOME keeps to what our JOIN asks for. Where that leaves something open shard 0
 /// decides, once for a generation. Blocks never change: ops that are pending have their size.
-bool ShardMembership::is_as_asked(const wire::Welcome& packet) const {
-  const bool payload_fits = wanted_.generation == 0 ? packet.payload_bytes <= wanted_.payload_bytes
-                                                    : packet.payload_bytes == wanted_.payload_bytes;
-  if (packet.block_elements != wanted_.block_elements || !payload_fits) return false;
+bool ShardMembership::is_as_asked(const Session& wanted, const wire::Welcome& packet) const {
+  const bool payload_fits = wanted.generation == 0 ? packet.payload_bytes <= wanted.payload_bytes
+                                                   : packet.payload_bytes == wanted.payload_bytes;
+  if (packet.block_elements != wanted.block_elements || !payload_fits) return false;
   if (shards_of(packet.lanes) > limits::kMaxShards) return false;
-  if (wanted_.generation != 0 && shards_of(packet.lanes) != wanted_.shards) return false;
+  if (wanted.generation != 0 && shards_of(packet.lanes) != wanted.shards) return false;
+  if (shard_ != 0 && packet.generation != wanted.generation) return false;
   // A new generation may have been formed with our JOIN of before the one that we hold.
-  const bool is_held = wanted_.generation != 0 && packet.generation == wanted_.generation;
-  const std::uint16_t streams = is_held ? wanted_.streams : config_.streams;
-  const std::uint16_t history = is_held ? wanted_.history : config_.history;
+  const bool is_held = wanted.generation != 0 && packet.generation == wanted.generation;
+  const std::uint16_t streams = is_held ? wanted.streams : config_.streams;
+  const std::uint16_t history = is_held ? wanted.history : config_.history;
   return (streams == 0 || packet.streams == streams) && (history == 0 || packet.history == history);
 }
 
-bool ShardMembership::on_welcome(const Endpoint& from, const wire::Welcome& packet, Time now) {
-  if (state_ != State::kJoining || packet.nonce != nonce_) return false;
-  if (packet.generation == 0 || packet.epoch == 0) return false;  // 0 is none, here and in JOINs
-  if (!is_as_asked(packet)) return false;
-  if (shard_ != 0 && packet.generation != wanted_.generation) return false;
+bool ShardMembership::is_protected_as_asked(const wire::Welcome& packet) const {
   const bool authenticated = (packet.flags & wire::kWelcomeAuthenticate) != 0;
   const bool encrypted = (packet.flags & wire::kWelcomeEncrypt) != 0;
   if (authenticated ? !protection_.has_secret() : config_.authenticate_packets || encrypted)
     return false;
-  if (config_.encrypt_packets && !encrypted) return false;
-  const Session session{.job = config_.job,
-                        .ranks = config_.ranks,
-                        .streams = packet.streams,
-                        .block_elements = packet.block_elements,
-                        .payload_bytes = packet.payload_bytes,
-                        .shard = shard_,
-                        .shards = shards_of(packet.lanes),
-                        .history = packet.history,
-                        .generation = packet.generation,
-                        .epoch = packet.epoch,
-                        .delivery_token = packet.delivery_token,
-                        .authenticated = authenticated,
-                        .encrypted = encrypted,
-                        .has_hosts = (packet.flags & wire::kWelcomeHosts) != 0,
-                        .group = packet.group};
-  const bool new_epoch = packet.epoch != agreed_.epoch;
+  return encrypted || !config_.encrypt_packets;
+}
+
+Session ShardMembership::session_of(const wire::Welcome& packet) const {
+  return {.job = config_.job,
+          .ranks = config_.ranks,
+          .streams = packet.streams,
+          .block_elements = packet.block_elements,
+          .payload_bytes = packet.payload_bytes,
+          .shard = shard_,
+          .shards = shards_of(packet.lanes),
+          .history = packet.history,
+          .generation = packet.generation,
+          .epoch = packet.epoch,
+          .delivery_token = packet.delivery_token,
+          .authenticated = (packet.flags & wire::kWelcomeAuthenticate) != 0,
+          .encrypted = (packet.flags & wire::kWelcomeEncrypt) != 0,
+          .has_hosts = (packet.flags & wire::kWelcomeHosts) != 0,
+          .group = packet.group};
+}
+
+bool ShardMembership::on_welcome(const Endpoint& from, const wire::Welcome& packet, Time now) {
+  if (attempt() == nullptr || packet.nonce != attempt()->ask().nonce) return false;
+  if (packet.generation == 0 || packet.epoch == 0) return false;  // 0 is none, here and in JOINs
+  if (!is_as_asked(attempt()->ask().wanted, packet) || !is_protected_as_asked(packet)) return false;
   if (!addresses_.on_welcome(from, packet.incarnation)) return false;
-  new_epoch_ = new_epoch;
-  agreed_ = session;
+  taken_in_ = {.incarnation = packet.incarnation,
+               .token = packet.token,
+               .build = text_of(packet.build),
+               .resume = (packet.flags & wire::kWelcomeResume) != 0,
+               .new_epoch = packet.epoch != agreed_.epoch};
+  agreed_ = session_of(packet);
   protection_.begin_session(agreed_, {config_.rank, packet.nonce, packet.token});
-  state_ = State::kIn;
-  home_ = packet.incarnation;
-  build_ = text_of(packet.build);
-  resume_ = (packet.flags & wire::kWelcomeResume) != 0;
-  token_ = packet.token;
-  if (new_epoch_) {  // else the numbers must go on rising
-    keep_alive_ = keep_alive_acknowledged_ = 0;
-    beacon_ = 0;
-    beacons_ = 0;
-  }
-  keep_alive_interval_ =
-      std::chrono::milliseconds(std::max<std::uint16_t>(packet.keep_alive_ms, 1));
-  heard_ = keep_alive_due_ = now;
-  hello_due_ = kNever;
-  if (leaving_) {
-    leave_due_ = now;
-    leave_retry_ = std::min<Duration>(config_.join_retry_min, rto.value());
-  }
+  state_ = In{};
+  liveness_.begin(taken_in_.new_epoch,
+                  std::chrono::milliseconds(std::max<std::uint16_t>(packet.keep_alive_ms, 1)), now);
+  if (leaving_) begin_to_send_leave(Duration{}, now);
   return true;
 }
 
@@ -217,59 +203,40 @@ bool ShardMembership::on_welcome(const Endpoint& from, const wire::Welcome& pack
 /// HELLO that was damaged, too: it must be said more than once. Anybody can say it, so it counts
 /// for nothing once an aggregator has shown that it shares the secret.
 bool ShardMembership::is_aborted(const wire::Abort& packet) {
-  const bool joining = state_ == State::kJoining;
-  const bool our_join = joining && packet.nonce != 0 && packet.nonce == nonce_;
+  const bool our_join =
+      attempt() != nullptr && packet.nonce != 0 && packet.nonce == attempt()->ask().nonce;
   const auto not_shared = static_cast<std::uint16_t>(wire::AbortReason::kNotAuthenticated);
-  if (packet.reason == not_shared) return our_join && ++not_shared_ >= kSayings && !shared_;
+  if (packet.reason == not_shared)
+    return our_join && attempt()->on_not_authenticated() && !proven_.our_secret;
   if (packet.nonce != 0) return our_join;
-  const std::uint64_t generation = in() ? agreed_.generation : wanted_.generation;
-  return (in() || joining) && packet.generation != 0 && packet.generation == generation;
+  if (packet.generation == 0) return false;
+  if (in()) return packet.generation == agreed_.generation;
+  return attempt() != nullptr && packet.generation == attempt()->ask().wanted.generation;
 }
 
-/// The same holds of another version. Where there are standbys, one of them may speak ours.
 bool ShardMembership::on_versions(const wire::Versions& packet) {
-  const bool other_than_ours = packet.lowest > wire::kVersion || packet.highest < wire::kVersion;
-  if (state_ != State::kJoining || packet.nonce != nonce_ || packet.lowest > packet.highest ||
-      !other_than_ours)
-    return false;
-  ++versions_told_;
-  lowest_version_ = packet.lowest;
-  highest_version_ = packet.highest;
-  return true;
-}
-
-bool ShardMembership::is_of_another_version() const {
-  return state_ == State::kJoining && versions_told_ >= kSayings && !challenged_ &&
-         !addresses_.has_standby();
+  return attempt() != nullptr && attempt()->on_versions(packet);
 }
 
 std::string ShardMembership::waits_for() const {
-  if (!answered_) return place() + " to answer";
-  return absent_.empty() ? "the job's earlier generation to end"
-                         : "rank " + config_.known_as().text_of(absent_) + " to join";
+  if (attempt() == nullptr || !attempt()->is_answered()) return place() + " to answer";
+  const RankSet& absent = attempt()->absent();
+  return absent.empty() ? "the job's earlier generation to end"
+                        : "rank " + config_.known_as().text_of(absent) + " to join";
 }
 
 std::optional<std::string> ShardMembership::other_build() const {
   // As much of ours as a packet has room for.
-  const bool is_ours = build_.empty() || config_.build.empty() ||
-                       config_.build.substr(0, wire::kBuildBytes) == build_;
+  const std::string& build = taken_in_.build;
+  const bool is_ours =
+      build.empty() || config_.build.empty() || config_.build.substr(0, wire::kBuildBytes) == build;
   if (is_ours) return std::nullopt;
-  return place() + " is of build " + build_;
-}
-
-std::string ShardMembership::version_text() const {
-  const std::string theirs = lowest_version_ == highest_version_
-                                 ? "version " + std::to_string(highest_version_)
-                                 : "versions " + std::to_string(lowest_version_) + " to " +
-                                       std::to_string(highest_version_);
-  return " speaks " + theirs + " of the protocol, this library version " +
-         std::to_string(wire::kVersion) + " (build " + build_id() +
-         "): use the same release on both";
+  return place() + " is of build " + build;
 }
 
 // -------------------------------------------------------------------------------------- being in
 wire::MemberHeader ShardMembership::member_header(wire::MemberHeader header) const {
-  header.token = token_;
+  header.token = taken_in_.token;
   header.rank = config_.rank.value;
   return header;
 }
@@ -280,8 +247,8 @@ wire::MemberHeader ShardMembership::member_header(wire::MemberHeader header) con
 /// secret refuses a token that it does not know, whoever asks: only who took us in, or listens now
 /// where that did, tells by it that our session is over. One at a standby's address does not.
 bool ShardMembership::is_refused(const Endpoint& from, const wire::Refused& packet) const {
-  const bool answers_us = in() && packet.token == token_ && packet.shard == shard_ &&
-                          packet.number > keep_alive_acknowledged_ && packet.number <= keep_alive_;
+  const bool answers_us = in() && packet.token == taken_in_.token && packet.shard == shard_ &&
+                          liveness_.may_be_refused(packet.number);
   const Endpoint& home = addresses_.current();
   const bool listens_there = packet.ipv4 == home.ipv4 && packet.udp_port == home.udp_port;
   return answers_us && addresses_.comes_from_current(from) &&
@@ -289,30 +256,40 @@ bool ShardMembership::is_refused(const Endpoint& from, const wire::Refused& pack
 }
 
 void ShardMembership::ask(Time now) {
-  if (in() && now - keep_alive_sent_ >= rto.value()) keep_alive_due_ = now;
+  if (in()) liveness_.ask(now, path.rto.value());
+}
+
+void ShardMembership::was_asked_in_vain(Time now) {
+  const bool nothing_came = now - liveness_.stream_answered_at() >= config_.aggregator_timeout;
+  if (in() && !suspects(now) && nothing_came) std::get<In>(state_).loses_long_packets = true;
 }
 
 bool ShardMembership::on_keep_alive_ack(const wire::KeepAliveAck& packet, Time now) {
-  if (!in() || packet.epoch != agreed_.epoch || packet.delivery_token != agreed_.delivery_token ||
-      packet.number <= keep_alive_acknowledged_)
-    return false;
-  keep_alive_acknowledged_ = packet.number;
-  heard_ = now;
-  return true;
+  return is_of_this_epoch(packet.epoch, packet.delivery_token) &&
+         liveness_.on_acknowledgement(packet.number, now);
 }
 
-/// It shows that the group is heard, and nothing of the way on which all else comes: so it is no
-/// sign of liveness. Where the aggregator may think that we do not hear, it learns at once that we
-/// do.
 bool ShardMembership::on_beacon(const wire::Beacon& packet, Time now) {
-  if (!in() || packet.epoch != agreed_.epoch || packet.delivery_token != agreed_.delivery_token ||
-      packet.number <= beacon_)
-    return false;
-  if (beacon_ == 0 || packet.number - beacon_ > wire::kBeaconsMissed) keep_alive_due_ = now;
-  const std::uint64_t step = packet.number - beacon_;
-  beacons_ = (step < wire::kBeaconsTold ? beacons_ << step : 0) | 1;
-  beacon_ = packet.number;
-  return true;
+  return is_of_this_epoch(packet.epoch, packet.delivery_token) &&
+         liveness_.on_beacon(packet.number, now);
+}
+
+/// Several KEEPALIVEs went unanswered, or the way to the aggregator is gone and there is another.
+bool ShardMembership::suspects(Time now) const {
+  return in() &&
+         (now - liveness_.heard_at() > suspicion() || (link_is_down_ && addresses_.has_standby()));
+}
+
+Duration ShardMembership::suspicion() const {
+  return std::min<Duration>(3 * liveness_.interval(), config_.aggregator_timeout / 2);
+}
+
+/// A link that comes up may lead to a new incarnation of the aggregator: it is asked at once.
+void ShardMembership::on_link(std::uint16_t port_id, bool up, Time now) {
+  if (addresses_.current().port_id == port_id) link_is_down_ = !up;
+  if (!up) return;
+  if (in()) liveness_.ask(now);
+  if (attempt() != nullptr) attempt()->ask_at(now);
 }
 
 // --------------------------------------------------------------------------------------- leaving
@@ -323,41 +300,27 @@ void ShardMembership::leave(bool needed, const std::optional<AbortInfo>& why, Ti
     end();
     return;
   }
-  leaving_ = true;
-  why_leaving_ = why;
-  leaving_since_ = now;
+  leaving_ = Leaving{.why = why, .since = now};
   if (!in()) return;  // once it has taken us in again
   send_leave(out);
-  leave_retry_ = std::min<Duration>(config_.join_retry_min, rto.value());
-  leave_due_ = after(now, leave_retry_);
+  begin_to_send_leave(std::min<Duration>(config_.join_retry_min, path.rto.value()), now);
 }
 
-/// Several KEEPALIVEs went unanswered, or the way to the aggregator is gone and there is another.
-bool ShardMembership::suspects(Time now) const {
-  return in() && (now - heard_ > suspicion() || (link_down_ && addresses_.has_standby()));
-}
-
-/// A link that comes up may lead to a new incarnation of the aggregator: it is asked at once.
-void ShardMembership::on_link(std::uint16_t port_id, bool up, Time now) {
-  if (addresses_.current().port_id == port_id) link_down_ = !up;
-  if (!up) return;
-  if (state_ == State::kIn) keep_alive_due_ = now;
-  if (state_ == State::kJoining) hello_due_ = now;
-}
-
-Duration ShardMembership::suspicion() const {
-  return std::min<Duration>(3 * keep_alive_interval_, config_.aggregator_timeout / 2);
+/// The first is due after this wait.
+void ShardMembership::begin_to_send_leave(Duration first_wait, Time now) {
+  leaving_->due = after(now, first_wait);
+  leaving_->retry = std::min<Duration>(config_.join_retry_min, path.rto.value());
 }
 
 void ShardMembership::send_leave(ControlPackets& out) {
   auto leave = wire::make<wire::Leave>(config_.job);
   leave.member = member_header(leave.member);
-  if (why_leaving_) set_cause(leave, *why_leaving_);
+  if (leaving_->why) set_cause(leave, *leaving_->why);
   out.push(addresses_.current(), leave, protection_);
 }
 
 bool ShardMembership::is_left(const wire::Left& packet) const {
-  return leaving_ && packet.token == token_;
+  return leaving_ && packet.token == taken_in_.token;
 }
 
 void ShardMembership::abort(const std::optional<AbortInfo>& why, ControlPackets& out) {
@@ -373,87 +336,92 @@ void ShardMembership::abort(const std::optional<AbortInfo>& why, ControlPackets&
 }
 
 // ------------------------------------------------------------------------------------------ time
-/// What was said without proof, and not believed; it may be why.
-std::string ShardMembership::unproven_text() const {
-  if (versions_told_ != 0) return "; something there says, without proof, that it" + version_text();
-  if (not_shared_ == 0) return "";
-  return "; something there says, without proof, that this rank does not show the job's secret";
+Error ShardMembership::lost(const std::string& why) const {
+  const std::string unproven = attempt() != nullptr ? attempt()->unproven_text() : "";
+  return Error(ErrorCode::kAggregatorLost, whom() + why + unproven);
+}
+
+/// Of a rank that joins. Where there are standbys, one of them may speak our version.
+std::optional<Error> ShardMembership::overdue(const JoinAttempt& attempt, Time now) const {
+  const std::string join_limit = seconds_text(config_.join_timeout);
+  if (attempt.is_of_another_version() && !proven_.our_version && !addresses_.has_standby())
+    return Error(ErrorCode::kFormationFailed, whom() + attempt.version_text());
+  const bool is_late = now - attempt.since() > config_.join_timeout;
+  if (!attempt.ask().is_again && !attempt.is_answered()) {
+    if (!is_late) return std::nullopt;
+    return lost(" did not answer within " + join_limit);
+  }
+  if (now - liveness_.heard_at() > config_.aggregator_timeout) {
+    const std::string limit = seconds_text(config_.aggregator_timeout);
+    return lost(attempt.ask().is_sent_away
+                    ? " has ended, and nothing took its place within " + limit
+                    : " is declared failed: nothing was received for " + limit);
+  }
+  if (attempt.ask().is_again) {
+    if (now - attempt.since() <= config_.join_timeout + config_.aggregator_timeout)
+      return std::nullopt;
+    return lost(" did not take this rank in again");
+  }
+  if (!is_late) return std::nullopt;
+  return Error(ErrorCode::kFormationFailed,
+               whom() + " still waits for " + waits_for() + " after " + join_limit);
 }
 
 std::optional<Error> ShardMembership::overdue(Time now) const {
-  if (is_of_another_version()) return Error(ErrorCode::kFormationFailed, whom() + version_text());
-  const bool late = now - joining_since_ > config_.join_timeout;
-  if (state_ == State::kJoining && !was_in_ && !answered_) {
-    if (!late) return std::nullopt;
-    return Error(
-        ErrorCode::kAggregatorLost,
-        whom() + " did not answer within " + seconds_text(config_.join_timeout) + unproven_text());
+  const std::string limit = seconds_text(config_.aggregator_timeout);
+  if (attempt() != nullptr) {
+    auto error = overdue(*attempt(), now);
+    const bool may_be_leaving = attempt()->ask().is_again || attempt()->is_answered();
+    if (error || !may_be_leaving) return error;
   }
-  if (loses_long_packets_)
+  if (loses_long_packets())
     return Error(ErrorCode::kAggregatorLost,
-                 whom() + " answers KEEPALIVEs, and nothing else for " +
-                     seconds_text(config_.aggregator_timeout) +
+                 whom() + " answers KEEPALIVEs, and nothing else for " + limit +
                      ": packets are lost for their length. Does every link on the way carry IP " +
                      "packets of " + std::to_string(agreed_.payload_bytes + kIpAndUdpBytes) +
                      " bytes, as SLUICE_MTU and port-mtu allow?");
-  if (state_ == State::kJoining && sent_away_ && now - heard_ > config_.aggregator_timeout)
+  if (in() && now - liveness_.heard_at() > config_.aggregator_timeout)
+    return lost(" is declared failed: nothing was received for " + limit);
+  if (leaving_ && now - leaving_->since > config_.aggregator_timeout)
     return Error(ErrorCode::kAggregatorLost,
-                 whom() + " has ended, and nothing took its place within " +
-                     seconds_text(config_.aggregator_timeout) + unproven_text());
-  if (now - heard_ > config_.aggregator_timeout)
-    return Error(ErrorCode::kAggregatorLost,
-                 whom() + " is declared failed: nothing was received for " +
-                     seconds_text(config_.aggregator_timeout) + unproven_text());
-  if (state_ == State::kJoining && was_in_ &&
-      now - joining_since_ > config_.join_timeout + config_.aggregator_timeout)
-    return Error(ErrorCode::kAggregatorLost,
-                 whom() + " did not take this rank in again" + unproven_text());
-  if (state_ == State::kJoining && !was_in_ && late) {
-    return Error(ErrorCode::kFormationFailed, whom() + " still waits for " + waits_for() +
-                                                  " after " + seconds_text(config_.join_timeout));
-  }
-  if (leaving_ && now - leaving_since_ > config_.aggregator_timeout)
-    return Error(ErrorCode::kAggregatorLost, whom() + " did not let this rank leave within " +
-                                                 seconds_text(config_.aggregator_timeout));
+                 whom() + " did not let this rank leave within " + limit);
   return std::nullopt;
 }
 
+void ShardMembership::send_keep_alive(Time now, ControlPackets& out) {
+  auto packet = wire::make<wire::KeepAlive>(config_.job);
+  packet.member = member_header(packet.member);
+  liveness_.fill_next(packet, now);
+  out.push(addresses_.current(), packet, protection_);
+}
+
 std::optional<Error> ShardMembership::on_time(Time now, ControlPackets& out) {
-  if (state_ == State::kIdle || state_ == State::kLeft) return std::nullopt;
+  if (state() == State::kIdle || state() == State::kLeft) return std::nullopt;
   if (auto error = overdue(now)) return error;
-  if (state_ == State::kJoining) {
-    if (now >= hello_due_) send_hello(now, out);
+  if (JoinAttempt* const attempt = this->attempt()) {
+    if (now >= attempt->due()) send_hello(*attempt, now, out);
     return std::nullopt;
   }
-  const bool leaves_again = leaving_ && now >= leave_due_;
+  const bool leaves_again = leaving_ && now >= leaving_->due;
   if (leaves_again) ask(now);
-  if (now >= keep_alive_due_) {
-    auto packet = wire::make<wire::KeepAlive>(config_.job);
-    packet.member = member_header(packet.member);
-    packet.number = ++keep_alive_;
-    packet.heard = beacon_;
-    packet.heard_of_last = beacons_;
-    out.push(addresses_.current(), packet, protection_);
-    keep_alive_sent_ = now;
-    keep_alive_due_ = after(now, keep_alive_interval_);
-  }
+  if (now >= liveness_.due()) send_keep_alive(now, out);
   if (leaves_again) {
     send_leave(out);
-    leave_retry_ = std::min<Duration>(2 * leave_retry_, rto.value());
-    leave_due_ = after(now, leave_retry_);
+    leaving_->retry = std::min<Duration>(2 * leaving_->retry, path.rto.value());
+    leaving_->due = after(now, leaving_->retry);
   }
   return std::nullopt;
 }
 
 Time ShardMembership::next_deadline() const {
-  switch (state_) {
+  switch (state()) {
     case State::kIdle:
     case State::kLeft:
       return kNever;
     case State::kJoining:
-      return hello_due_;
+      return attempt()->due();
     case State::kIn:
-      return leaving_ ? std::min(keep_alive_due_, leave_due_) : keep_alive_due_;
+      return leaving_ ? std::min(liveness_.due(), leaving_->due) : liveness_.due();
   }
   return kNever;
 }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <variant>
 
 #include <sluice/error.hpp>
 
@@ -19,11 +20,11 @@
 #include "common/protocol/control_packets.hpp"
 #include "common/protocol/packet.hpp"
 #include "common/protocol/session.hpp"
-#include "rounds/congestion_window.hpp"
-#include "rounds/recent_rounds.hpp"
-#include "rounds/rto.hpp"
+#include "rounds/path.hpp"
 #include "worker/engine/aggregator_addresses.hpp"
 #include "worker/engine/config.hpp"
+#include "worker/engine/join_attempt.hpp"
+#include "worker/engine/liveness.hpp"
 
 namespace sluice::worker {
 
@@ -34,7 +35,7 @@ class ShardMembership {
   /// Lane l of aggregator a of A is shard l * A + a; `aggregator`: where its lane 0 listens.
   ShardMembership(const EngineConfig& config, std::uint16_t shard, std::uint16_t aggregators,
                   const Endpoint& aggregator)
-      : rto(config.rto),
+      : path(config.rto),
         config_(config),
         shard_(shard),
         aggregators_(aggregators),
@@ -42,28 +43,30 @@ class ShardMembership {
                    static_cast<std::uint16_t>(shard / aggregators), aggregator),
         protection_(config.integrity, config.secret, config.job) {}
 
-  State state() const { return state_; }
-  bool in() const { return state_ == State::kIn; }
+  State state() const { return static_cast<State>(state_.index()); }
+  bool in() const { return std::holds_alternative<In>(state_); }
   const Endpoint& aggregator() const { return addresses_.current(); }
   std::uint16_t shard() const { return shard_; }
   const Session& agreed() const { return agreed_; }  ///< once welcomed
   std::uint64_t token() const {                      ///< while kIn
     assert(in());
-    return token_;
+    return taken_in_.token;
   }
-  std::uint64_t nonce() const { return nonce_; }
   const JobProtection& protection() const { return protection_; }
   /// We joined again and said that no round has ended: that must stay true.
-  bool claims_no_progress() const { return state_ == State::kJoining && was_in_ && no_progress_; }
+  bool claims_no_progress() const {
+    return attempt() != nullptr && attempt()->ask().is_again && attempt()->ask().no_progress;
+  }
   /// Another aggregator than the one that took us in is about to.
   bool found_another(const wire::Challenge& packet) const {
-    return state_ == State::kJoining && packet.nonce == nonce_ && packet.incarnation != home_;
+    return attempt() != nullptr && packet.nonce == attempt()->ask().nonce &&
+           packet.incarnation != taken_in_.incarnation;
   }
   /// "rank 1, 2 to join": for what this join waits.
   std::string waits_for() const;
   /// "aggregator 0 at 10.0.0.1 is of build 629700c": the one that took us in, if it is not of ours.
   std::optional<std::string> other_build() const;
-  bool resume() const { return resume_; }  ///< the last WELCOME asks to resynchronise
+  bool resume() const { return taken_in_.resume; }  ///< the last WELCOME asks to resynchronise
 
   /// Begins with the ports that the aggregator has told another of its lanes' memberships.
   void send_from_ports_of(const ShardMembership& other) {
@@ -79,13 +82,10 @@ class ShardMembership {
   /// also if it does not know us any more. At most once in a time-out.
   void ask(Time now);
   /// Something of a stream has come.
-  void answered(Time now) { stream_answered_at_ = now; }
+  void answered(Time now) { liveness_.stream_answered(now); }
   /// A stream was not answered for the aggregator's time-out. If no other was either, and
   /// KEEPALIVEs are, packets are lost for their length, and this rank cannot go on.
-  void was_asked_in_vain(Time now) {
-    loses_long_packets_ |=
-        in() && !suspects(now) && now - stream_answered_at_ >= config_.aggregator_timeout;
-  }
+  void was_asked_in_vain(Time now);
   /// So long nothing was heard that the aggregator may be gone, or be somewhere else.
   bool suspects(Time now) const;
 
@@ -101,31 +101,35 @@ class ShardMembership {
   bool on_beacon(const wire::Beacon& packet, Time now);
   bool is_refused(const Endpoint& from, const wire::Refused& packet) const;
   /// A refusal comes from the very aggregator that took us in: it does not know us any more.
-  bool is_from_home(const wire::Refused& packet) const { return packet.incarnation == home_; }
+  bool is_from_home(const wire::Refused& packet) const {
+    return packet.incarnation == taken_in_.incarnation;
+  }
   bool is_left(const wire::Left& packet) const;
   bool is_aborted(const wire::Abort& packet);  ///< counts some
   bool is_ours(const wire::DeliveryHeader& header) const {
-    return in() && header.epoch == agreed_.epoch && header.delivery_token == agreed_.delivery_token;
+    return is_of_this_epoch(header.epoch, header.delivery_token);
   }
 
-  bool is_new_epoch() const { return new_epoch_; }  ///< the last WELCOME began another epoch
+  bool is_new_epoch() const {
+    return taken_in_.new_epoch;
+  }  ///< the last WELCOME began another epoch
 
   void on_link(std::uint16_t port_id, bool up, Time now);
 
   /// A sign of liveness.
-  void heard(Time now) { heard_ = now; }
+  void heard(Time now) { liveness_.heard(now); }
   /// Time that counts as no silence of the aggregator, and no delay of the path to it. (Of brief
   /// pauses there may be so many that no silence would ever be noticed.)
   void excuse_pause(Duration pause, Time now) {
-    if (pause > kSilence) heard_ += pause;
-    window.watch_from(now);
+    if (pause > kSilence) liveness_.excuse(pause);
+    path.window.watch_from(now);
   }
 
   /// Begins to leave. `needed`: others may need what we sent, so that an aggregator which does not
   /// know us must first take us in again. `why`: for LEAVE, if anything.
   void leave(bool needed, const std::optional<AbortInfo>& why, Time now, ControlPackets& out);
-  bool leaving() const { return leaving_; }
-  void end() { state_ = State::kLeft; }
+  bool leaving() const { return leaving_.has_value(); }
+  void end() { state_ = Left{}; }
   /// Tells the aggregator once, and why as far as the packet can say; the membership is over.
   void abort(const std::optional<AbortInfo>& why, ControlPackets& out);
 
@@ -133,78 +137,82 @@ class ShardMembership {
   std::optional<Error> on_time(Time now, ControlPackets& out);
   Time next_deadline() const;
 
-  // The path to the aggregator.
-  RetransmissionTimeout rto;
-  RecentRounds recent;
-  CongestionWindow window;
+  rounds::Path path;  ///< to the aggregator
 
  private:
   static constexpr Duration kSilence = std::chrono::milliseconds(100);
 
+  // The states, in the order of State.
+  struct Idle {};
+  using Joining = JoinAttempt;
+  struct In {
+    bool loses_long_packets = false;
+  };
+  struct Left {};
+  /// Others may need what we sent until the aggregator has let us go.
+  struct Leaving {
+    std::optional<AbortInfo> why;
+    Time since{};
+    Time due = kNever;  ///< of the next LEAVE; it waits until an aggregator has taken us in
+    Duration retry{};   ///< short: mostly others leave at the same time
+  };
+  /// What the last WELCOME says of the aggregator that sent it.
+  struct TakenIn {
+    std::uint64_t incarnation = 0;
+    std::uint64_t token = 0;
+    std::string build;
+    bool resume = false;
+    bool new_epoch = false;
+  };
+
+  /// What a CHALLENGE has shown of an aggregator here, in this attempt to join or before it.
+  struct Proven {
+    bool our_version = false;
+    bool our_secret = false;
+  };
+
+  JoinAttempt* attempt() { return std::get_if<Joining>(&state_); }
+  const JoinAttempt* attempt() const { return std::get_if<Joining>(&state_); }
+  bool loses_long_packets() const { return in() && std::get<In>(state_).loses_long_packets; }
+
   wire::MemberHeader member_header(wire::MemberHeader header) const;
-  wire::Hello hello() const;
-  void send_hello(Time now, ControlPackets& out);
-  void start_joining(bool no_progress, Time now, ControlPackets& out);
+  wire::Hello hello(const JoinAttempt& attempt) const;
+  wire::Join join(const JoinAttempt& attempt, const wire::Challenge& packet) const;
+  void send_hello(JoinAttempt& attempt, Time now, ControlPackets& out);
+  void start_joining(JoinAttempt::Ask ask, Time now, ControlPackets& out);
+  void begin_to_send_leave(Duration first_wait, Time now);
   void send_leave(ControlPackets& out);
-  bool may_join(const Endpoint& from, const wire::Challenge& packet, ControlPackets& out);
+  void send_keep_alive(Time now, ControlPackets& out);
+  bool may_join(const JoinAttempt& attempt, const Endpoint& from, const wire::Challenge& packet,
+                ControlPackets& out);
   std::uint16_t shards_of(std::uint16_t lanes) const {
     return static_cast<std::uint16_t>(aggregators_ * lanes);
   }
-  bool is_as_asked(const wire::Welcome& packet) const;
+  bool is_as_asked(const Session& wanted, const wire::Welcome& packet) const;
+  bool is_protected_as_asked(const wire::Welcome& packet) const;
+  Session session_of(const wire::Welcome& packet) const;
+  bool is_of_this_epoch(std::uint64_t epoch, std::uint64_t delivery_token) const {
+    return in() && epoch == agreed_.epoch && delivery_token == agreed_.delivery_token;
+  }
   Duration suspicion() const;
   std::optional<Error> overdue(Time now) const;
+  std::optional<Error> overdue(const JoinAttempt& attempt, Time now) const;
+  Error lost(const std::string& why) const;
   std::string whom() const;
   std::string place() const;
-  bool is_of_another_version() const;
-  std::string version_text() const;
-  std::string unproven_text() const;
 
   const EngineConfig& config_;
   const std::uint16_t shard_;
   const std::uint16_t aggregators_;
   AggregatorAddresses addresses_;
   JobProtection protection_;
-  State state_ = State::kIdle;
-  bool was_in_ = false;  // rejoining
-  bool leaving_ = false;
-  std::optional<AbortInfo> why_leaving_;
-  bool resume_ = false;
-  bool new_epoch_ = false;
-  Session wanted_;
-  bool no_progress_ = true;
+  std::variant<Idle, Joining, In, Left> state_;
+  std::optional<Leaving> leaving_;
   Session agreed_;
-  std::uint64_t nonce_ = 0;
-  std::optional<wire::Join> asked_;  // the newest of this attempt, where addresses_ stands
-  std::uint16_t asked_from_ = 0;     // our UDP port, for which alone it is good
-  std::uint64_t serial_ = 0;         // newest PENDING
-  std::uint64_t token_ = 0;
-  std::uint64_t keep_alive_ = 0;
-  std::uint64_t keep_alive_acknowledged_ = 0;
-  std::uint64_t beacon_ = 0;   // newest heard in this epoch
-  std::uint32_t beacons_ = 0;  // bit i: beacon_ - i was heard
-  Time keep_alive_sent_{};
-  Duration keep_alive_interval_{};
-  Duration retry_{};
-  Time stream_answered_at_{};  // any, last
-  bool loses_long_packets_ = false;
-  bool link_down_ = false;      // of the port that leads to the aggregator
-  unsigned not_shared_ = 0;     // times we were told so of the secret, in this join
-  bool shared_ = false;         // it is: a CHALLENGE has proven it
-  unsigned versions_told_ = 0;  // times we were told so of another version, in this join
-  std::uint8_t lowest_version_ = 0, highest_version_ = 0;  // that we were told last
-  bool challenged_ = false;                                // ever: an aggregator speaks our version
-  RankSet absent_;
-  bool answered_ = false;
-  bool sent_away_ = false;  // by the aggregator that took us in
-  std::uint64_t home_ = 0;  // incarnation of the aggregator that took us in
-  std::string build_;       // of that one
-  Time joining_since_{};
-  Time heard_{};
-  Time hello_due_ = kNever;
-  Time keep_alive_due_ = kNever;
-  Time leave_due_ = kNever;
-  Duration leave_retry_{};  // short: mostly others leave at the same time
-  Time leaving_since_ = kNever;
+  TakenIn taken_in_;
+  Liveness liveness_;
+  bool link_is_down_ = false;  // of the port that leads to the aggregator
+  Proven proven_;
 };
 
 }  // namespace sluice::worker

@@ -30,23 +30,6 @@ bool ends_again(const Contribution& mine, const Packet& packet) {
                     });
 }
 
-/// Of the sums that a result lacks, those that this rank alone has.
-void store_own(const Contribution& mine, const Packet& result, Operation& op) {
-  std::span<const std::byte> blocks = mine.blocks;
-  if (blocks.empty()) return;
-  for (std::size_t c = 0; const wire::Column& column : result.columns()) {
-    const wire::Column& own = mine.columns[c++];
-    if (own.flags == 0) continue;
-    const BlockIndex b{own.index};
-    const std::size_t size = op.geometry().bytes_of(b);
-    if (column.flags == wire::kColumnWithheld && op.wants(b)) {
-      op.store(b, blocks.first(size));
-      ++op.statistics.blocks_received;
-    }
-    blocks = blocks.subspan(size);
-  }
-}
-
 }  // namespace
 
 // ---------------------------------------------------------------------------------- moving on
@@ -54,8 +37,7 @@ void store_own(const Contribution& mine, const Packet& result, Operation& op) {
 void Stream::check_invariants(const Scope& scope) const {
   assert(kept_from_ <= position() && end_.told() <= position() && position() <= applied_);
   assert(applied_ - position() <= contributions_.size());
-  assert(running_ || !(first_ || owner_));
-  const bool suspended = syncing_ || !scope.membership.in();
+  const bool suspended = is_syncing() || !scope.membership.in();
   assert(suspended || busy() == (due() != kNever) || (is_held_back() && owes_data()));
 }
 
@@ -63,21 +45,20 @@ void Stream::check_invariants(const Scope& scope) const {
 void Stream::start_epoch(bool resume, OpQueue& ops) {
   if (resume) {
     end_.forget_what_was_said();
-    resumed_ = false;
+    takeover_ = Takeover::kTellsPosition;
     awaited_ = {};
     for (auto& result : early_) result = {};
   } else {
     if (running_) ops.withdraw_from_stream(op_);
     assert(!has_progress());
     *this = Stream(id_, streams_, static_cast<std::uint8_t>(early_.size()),
-                   static_cast<std::uint8_t>(columns_.size()));
+                   static_cast<std::uint8_t>(contributions_.front().columns.size()));
   }
-  syncing_ = resume;
 }
 
 /// The aggregator has taken this rank in: goes on, or tells the position.
 void Stream::on_welcome(Scope& scope) {
-  if (syncing_) return send_sync(scope);
+  if (is_syncing()) return send_sync(scope);
   advance(scope);
 }
 
@@ -93,15 +74,15 @@ void Stream::forget_contributions(Round end) {
 
 /// Whether the round awaited needs something of this rank.
 bool Stream::owes_data() const {
-  if (!replaying()) return running_ && (first_ || owner_ || resumed_);
+  if (!replaying()) return running_ && (opens_op() || source().owns() || resumes());
   const auto& mine = contribution(position());
-  return mine.first || mine.owner || resumed_;
+  return mine.first || mine.owner || resumes();
 }
 
 void Stream::advance(Scope& scope) {
   ShardMembership& membership = scope.membership;
-  if (!membership.in() || syncing_) return;  // suspended
-  const bool may_run = replaying() || membership.window.lets_run(turn(scope.ops));
+  if (!membership.in() || is_syncing()) return;  // suspended
+  const bool may_run = replaying() || membership.path.window.lets_run(turn(scope.ops));
   if (!busy() && !(may_run && begin_next_op(scope))) {
     end_.rest();  // idle: nobody can pass us, no timer is needed
     return;
@@ -132,23 +113,11 @@ bool Stream::begin_next_op(Scope& scope) {
   op_ = next_op(ops);
   if (op_ == ops.ready_end()) return false;
   Operation& op = *ops.find(op_);
-  assert(!busy() && op.geometry().columns <= columns_.size());
-  running_ = first_ = true;
-  op_began_ = position();
+  assert(!busy());
+  running_ = {.began = position(), .is_keyed = op.keyed() != nullptr};
   ops.begin_on_stream(op_);
-  owner_ = false;
   end_.begin_op();
-  if (op.keyed() != nullptr) {
-    begin_keyed(op, scope);
-    return true;
-  }
-  for (std::uint8_t c = 0; c < op.geometry().columns; ++c) {
-    ColumnState& column = columns_[c];
-    column.current = op.geometry().first_index(id_, c);
-    column.at = op.next_nonzero(column.current);
-    column.after = column.owned() ? op.next_nonzero(op.following(column.current)) : column.at;
-    owner_ |= column.owned();
-  }
+  source().begin(op, id_, scope.membership.agreed());
   return true;
 }
 
@@ -160,7 +129,7 @@ Taken Stream::on_result(const Packet& packet, Buffer buffer, Scope& scope) {
   const Round round{result.round};
   end_.answered();
   scope.membership.answered(scope.now);
-  if (syncing_) return {DropReason::kUnfitting};  // no round of this epoch can have ended
+  if (is_syncing()) return {DropReason::kUnfitting};  // no round of this epoch can have ended
   if (round >= position() && result.lag >= end_.history()) return {DropReason::kFutureRound};
   const Came came = end_.on_result(round, waiting(scope));
   if (came == Came::kStale) return {DropReason::kStaleRound};
@@ -175,7 +144,7 @@ Taken Stream::on_result(const Packet& packet, Buffer buffer, Scope& scope) {
   }
 
   scope.membership.heard(scope.now);
-  if (end_.has_contributed()) scope.membership.window.arrived();
+  if (end_.has_contributed()) scope.membership.path.window.arrived();
   sample_round_trip(packet, scope);
   if (!take(packet, scope)) return {DropReason::kUnfitting, &failure_};
   while (end_.next()) {
@@ -196,23 +165,14 @@ bool Stream::take(const Packet& packet, Scope& scope) {
   else if (!apply(packet, scope))
     return refuse_result();
   applied_ = std::max(applied_, Round{position().value + 1});
-  resumed_ = false;
+  takeover_ = Takeover::kNone;
   awaited_ = {};
   return true;
 }
 
 double Stream::progress(OpNumber number, const Operation& op) const {
-  if (!running_ || op_ != number || op.keyed() != nullptr) return 0;
-  const Geometry& geometry = op.geometry();
-  const auto blocks_from = [&](BlockIndex b) {
-    return b == kNoBlock ? 0 : (geometry.blocks - 1 - b.value) / geometry.stride() + 1;
-  };
-  std::uint64_t all = 0, left = 0;
-  for (std::uint8_t c = 0; c < geometry.columns; ++c) {
-    all += blocks_from(geometry.first_index(id_, c));
-    left += blocks_from(columns_[c].current);
-  }
-  return all == 0 ? 0 : static_cast<double>(all - left) / static_cast<double>(all);
+  if (!running_ || op_ != number || running_->is_keyed) return 0;
+  return dense_.progress(op, id_);
 }
 
 bool Stream::refuse_result() {
@@ -225,67 +185,30 @@ bool Stream::refuse_result() {
 bool Stream::fits(const Packet& packet, Scope& scope) {
   const auto& result = packet.as<wire::Result>();
   if (replaying()) return ends_again(contribution(position()), packet);
-  if (result.op != op_) return false;
-  Operation& op = running_op(scope);
-  if (packet.is_keyed() != (op.keyed() != nullptr)) return false;
-  if (packet.is_keyed()) return fits_keyed(packet, scope);
-  const Geometry& geometry = op.geometry();
-  if (!wire::same(packet.shape(), wire::shape_of(geometry))) return false;
-  for (std::uint8_t c = 0; const wire::Column& column : packet.columns()) {
-    const ColumnState& mine = columns_[c++];
-    if (BlockIndex{column.index} != mine.current) return false;
-    if (column.flags == 0 && travels(op, mine)) return false;  // our block would be lost
-    if (column.flags == wire::kColumnWithheld && !may_be_withheld(op, mine)) return false;
-    if (BlockIndex{column.next} > mine.after) return false;  // and here the next one
-    if (column.next != kNoBlock.value && !geometry.in_one_column(column.next - mine.current.value))
-      return false;
-  }
-  return true;
+  if (result.op != op_ || packet.is_keyed() != running_->is_keyed) return false;
+  return source().fits(running_op(scope), packet, said());
 }
 
-/// Whether this rank need not be sent the sum of a column: it wants none, or what it has
-/// contributed may be all of it.
-bool Stream::may_be_withheld(Operation& op, const ColumnState& column) const {
-  if (!op.wants(column.current)) return true;
-  const auto& mine = contribution(position());
-  return op.moves() && travels(op, column) && mine.round == position() && !mine.blocks.empty();
+/// What this rank has said for the round awaited; of one for which it has said nothing, no round's.
+const Contribution& Stream::said() const {
+  static const Contribution kNothing;
+  const Contribution& mine = contribution(position());
+  return mine.round == position() ? mine : kNothing;
 }
 
-/// Takes the sums of the round awaited, and looks ahead. False if they cannot be those of this
-/// round.
+/// Takes the sums of the round awaited. False if they cannot be those of this round.
 bool Stream::apply(const Packet& packet, Scope& scope) {
   assert(running_ && !replaying());
   Operation& op = running_op(scope);
   ++scope.counters.results_applied;
   ++op.statistics.packets_received;
   op.statistics.bytes_received += packet.bytes().size();
-  if (op.keyed() != nullptr) return apply_keyed(packet, scope);
-  auto& mine = contribution(position());
+  Contribution& mine = contribution(position());
   if (mine.round != position()) describe(op, mine);
-  packet.for_each_block([&](std::uint8_t c, std::span<const std::byte> sum) {
-    op.store(columns_[c].current, sum, packet.columns()[c].scale);
-    ++op.statistics.blocks_received;
-  });
-  if (op.moves()) store_own(mine, packet, op);
-  op.finish_stores();
-  bool done = true;
-  owner_ = false;
-  for (std::uint8_t c = 0; const wire::Column& column : packet.columns()) {
-    ColumnState& state = columns_[c++];
-    const BlockIndex want{column.next};
-    const bool has_sum = column.flags != 0;
-    if (travels(op, state)) ++op.statistics.blocks_sent;  // here: a round may be begun twice
-    if (state.current != kNoBlock) op.end_round(state.current, want, has_sum);
-    state.current = want;
-    state.at = state.after;  // the first own block after the finished one
-    assert(want <= state.at);
-    if (state.owned()) state.after = op.next_nonzero(op.following(want));
-    owner_ |= state.owned();
-    done &= want == kNoBlock;
-  }
-  first_ = false;
-  if (!done) return true;
-  running_ = owner_ = false;
+  const auto applied = source().apply(op, packet, mine);
+  if (applied == RoundSource::Applied::kRefused) return false;
+  if (applied == RoundSource::Applied::kGoesOn) return true;
+  running_.reset();
   scope.ops.finish_on_stream(op_++);
   return true;
 }
@@ -294,8 +217,8 @@ void Stream::sample_round_trip(const Packet& packet, Scope& scope) const {
   const bool completed_it = packet.as<wire::Result>().completing_rank == scope.config.rank.value;
   if (!completed_it || !end_.measures_round_trip()) return;
   const Duration took = scope.now - end_.contributed_at();
-  scope.membership.rto.sample(took);
-  scope.counters.narrowed_by_delay += scope.membership.window.round_trip(took, scope.now);
+  scope.membership.path.rto.sample(took);
+  scope.counters.narrowed_by_delay += scope.membership.path.window.round_trip(took, scope.now);
 }
 
 Taken Stream::on_status(const wire::Status& status, Scope& scope) {
@@ -303,15 +226,16 @@ Taken Stream::on_status(const wire::Status& status, Scope& scope) {
   end_.answered();
   ShardMembership& membership = scope.membership;
   membership.answered(scope.now);
-  if (status.live == 0) return {syncing_ ? DropReason::kNone : DropReason::kStaleRound};
-  if (syncing_) return go_live(Round{status.round}, scope);
+  if (status.live == 0) return {is_syncing() ? DropReason::kNone : DropReason::kStaleRound};
+  if (is_syncing()) return go_live(Round{status.round}, scope);
   if (!busy() || status.round != position().value) return {DropReason::kStaleRound};
-  if (end_.has_probed_once()) membership.rto.sample(scope.now - end_.probed_at());
+  if (end_.has_probed_once()) membership.path.rto.sample(scope.now - end_.probed_at());
   awaited_ = RankSet::from_bytes(status.waiting);
   const bool awaits_us = awaited_.contains(scope.config.rank);
-  const auto what = end_.on_status(awaits_us, owes_data(), first_, waiting(scope));
+  const auto what = end_.on_status(awaits_us, owes_data(), opens_op(), waiting(scope));
   if (what == WaitingEnd::Say::kContribution && end_.has_contributed_once())
-    scope.counters.narrowed_by_loss += membership.window.lost(end_.contributed_at(), scope.now);
+    scope.counters.narrowed_by_loss +=
+        membership.path.window.lost(end_.contributed_at(), scope.now);
   say(what, false, scope);
   return {};
 }
@@ -319,7 +243,7 @@ Taken Stream::on_status(const wire::Status& status, Scope& scope) {
 /// The aggregator wants to know the position.
 DropReason Stream::on_poll(Scope& scope) {
   check_invariants(scope);
-  if (syncing_) return DropReason::kStaleRound;
+  if (is_syncing()) return DropReason::kStaleRound;
   send_ack(scope);
   return DropReason::kNone;
 }
@@ -334,8 +258,7 @@ Taken Stream::go_live(Round round, Scope& scope) {
                std::to_string(kept_from_.value);
     return {DropReason::kNone, &failure_};
   }
-  syncing_ = false;
-  resumed_ = true;
+  takeover_ = Takeover::kOpensRound;
   end_.resume_at(round);
   advance(scope);
   return {};
@@ -351,7 +274,7 @@ void Stream::on_timer(Scope& scope) {
   check_invariants(scope);
   end_.rest();
   if (!scope.membership.in()) return;
-  if (syncing_) {
+  if (is_syncing()) {
     ++scope.counters.timeouts;
     end_.back_off();
     scope.membership.ask(scope.now);
@@ -392,8 +315,8 @@ void Stream::say(WaitingEnd::Say what, bool ask, Scope& scope) {
 
 rounds::WaitingScope Stream::waiting(Scope& scope) {
   ShardMembership& membership = scope.membership;
-  return {.rto = membership.rto,
-          .recent = membership.recent,
+  return {.rto = membership.path.rto,
+          .recent = membership.path.recent,
           .rank = scope.config.rank,
           .ranks = scope.config.ranks,
           .by_group = membership.agreed().group != 0,

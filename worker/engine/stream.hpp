@@ -15,6 +15,7 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,12 +31,13 @@
 #include "rounds/waiting_end.hpp"
 #include "worker/engine/config.hpp"
 #include "worker/engine/counters.hpp"
+#include "worker/engine/dense_rounds.hpp"
+#include "worker/engine/keyed_rounds.hpp"
 #include "worker/engine/op_queue.hpp"
+#include "worker/engine/round_source.hpp"
 #include "worker/engine/shard_membership.hpp"
 
 namespace sluice::worker {
-
-using rounds::kNoRound;
 
 /// What a stream needs of its engine for the length of one call.
 struct StreamScope {
@@ -54,49 +56,6 @@ struct Taken {
   const std::string* ends_job = nullptr;  ///< how the protocol was broken, if so; the stream has it
 };
 
-/// A column's current block and this rank's own non-zero blocks at and after it.
-struct ColumnState {
-  BlockIndex current = kNoBlock;
-  BlockIndex at = kNoBlock;     ///< own first non-zero block >= current
-  BlockIndex after = kNoBlock;  ///< own first non-zero block > current
-  bool owned() const { return current != kNoBlock && at == current; }
-};
-
-/// Whether this rank has a block for the round. An owner may find that it has none: its block lay
-/// beyond the search's horizon when it was announced.
-inline bool travels(Operation& op, const ColumnState& column) {
-  return column.owned() && op.is_nonzero(column.current);
-}
-
-/// What this rank had for a round, whether it was asked for it or not. The blocks are kept as they
-/// were sent.
-struct Contribution {
-  Round round = kNoRound;
-  OpNumber op = 0;
-  bool first = false;  ///< the op's first round
-  bool owner = false;  ///< had a current block
-  wire::Shape shape{};
-  wire::Descriptor descriptor{};
-  std::vector<wire::Column> columns = {};
-  std::span<const std::byte> blocks{};  ///< this rank's, in the packet
-  Buffer packet;                        ///< empty: it has none
-  std::size_t bytes = 0;                ///< of them
-  bool is_keyed = false;                ///< then the blocks are a run of pairs, and
-  std::uint64_t horizon = 0;            ///< the round begins with this chunk
-  std::uint64_t following = kNoChunk;   ///< and this one is the next behind the run;
-  std::uint64_t next_horizon = 0;       ///< the result ended before this one
-};
-
-/// Of a keyed op that runs: where its round begins, and this rank's run, which may last several
-/// rounds.
-struct KeyedRun {
-  std::uint64_t horizon = 0;
-  KeyedOperation::Run extent = {};
-  bool is_sent = false;
-  std::span<const std::byte> bytes = {};  ///< as they were sent, in the packet
-  Buffer packet;
-};
-
 /// A result that came before those below it.
 struct EarlyResult {
   Packet packet;
@@ -112,7 +71,7 @@ class Stream {
       : id_(id),
         streams_(streams),
         end_(history),
-        columns_(columns_max),
+        dense_(columns_max),
         contributions_(history + 1u),
         early_(history) {
     assert(columns_max >= 1);
@@ -148,7 +107,7 @@ class Stream {
     const OpNumber op = next_op(ops);
     const auto place =
         static_cast<std::uint16_t>((id_.value + streams_ - op % streams_) % streams_);
-    return {op, running_ ? applied_ - op_began_ : 0, place, id_.value};
+    return {op, running_ ? applied_ - running_->began : 0, place, id_.value};
   }
   /// How much of a dense op is done here, 0..1, while it runs here; else 0.
   double progress(OpNumber number, const Operation& op) const;
@@ -168,6 +127,15 @@ class Stream {
     return contributions_[r.value % contributions_.size()];
   }
   Operation& running_op(Scope& scope) { return *scope.ops.find(op_); }
+  /// Of the op that runs here.
+  RoundSource& source() { return running_->is_keyed ? static_cast<RoundSource&>(keyed_) : dense_; }
+  const RoundSource& source() const {
+    return running_->is_keyed ? static_cast<const RoundSource&>(keyed_) : dense_;
+  }
+  /// Whether that op awaits its first result.
+  bool opens_op() const { return running_ && running_->began == applied_; }
+  bool is_syncing() const { return takeover_ == Takeover::kTellsPosition; }
+  bool resumes() const { return takeover_ == Takeover::kOpensRound; }
   /// Of the round awaited; null if that is one of an op that is over here, or of none.
   Operation* current_op(Scope& scope) {
     return running_ && !replaying() ? scope.ops.find(op_) : nullptr;
@@ -179,27 +147,22 @@ class Stream {
   bool take(const Packet& packet, Scope& scope);
   bool refuse_result();
   bool fits(const Packet& packet, Scope& scope);
-  bool may_be_withheld(Operation& op, const ColumnState& column) const;
+  const Contribution& said() const;
   bool apply(const Packet& packet, Scope& scope);
-  void begin_keyed(Operation& op, const Scope& scope);
-  void take_next_run(const Operation& op, const Scope& scope);
-  bool fits_keyed(const Packet& packet, Scope& scope);
-  bool apply_keyed(const Packet& packet, Scope& scope);
-  void describe_keyed(const Operation& op, Contribution& mine) const;
   void describe(Operation& op, Contribution& mine) const;
   Taken go_live(Round round, Scope& scope);
   bool can_replay_from(Round round) const;
   void sample_round_trip(const Packet& packet, Scope& scope) const;
 
-  bool awaits_keyed(Scope& scope);
   void send_data(bool ask, Scope& scope);
-  void send_blocks(bool ask, Scope& scope);
-  void send_keyed(bool ask, Scope& scope);
+  void write_head_of_blocks(std::span<std::byte> out, const Contribution& mine, bool opening,
+                            bool ask, const Scope& scope) const;
+  void write_head_of_pairs(std::span<std::byte> out, const Contribution& mine, bool opening,
+                           bool ask, const Scope& scope) const;
   void fill(wire::Data& data, const Contribution& mine, bool opening, bool ask,
             const Scope& scope) const;
   void count_data(Scope& scope);
   void retry_soon(Scope& scope);
-  bool has_arrived(Operation& op) const;
   void say(rounds::WaitingEnd::Say what, bool ask, Scope& scope);
   void send_ack(Scope& scope);
   void send_probe(Scope& scope);
@@ -224,17 +187,22 @@ class Stream {
   // replayed, for ranks that lack their results.
   rounds::WaitingEnd end_;
   Round applied_{};
-  OpNumber op_ = 0;       // runs here, or is the next to run
-  Round op_began_{};      // where it did, if it runs
-  bool running_ = false;  // op_ has begun here
-  bool first_ = false;    // and awaits its first result
-  bool owner_ = false;    // owns a current block
-  bool resumed_ = false;  // the aggregator took over with the round awaited: all contribute
-  RankSet awaited_;       // the ranks without which this round cannot end, as last told
-  bool syncing_ = false;  // the aggregator must be told where we stand before anything goes on
-
-  std::vector<ColumnState> columns_;  // of a dense op that runs
-  KeyedRun run_;                      // of a keyed one
+  struct Running {
+    Round began{};
+    bool is_keyed = false;  // keyed_ has its rounds, else dense_ has them
+  };
+  // After an aggregator took the stream over amidst its rounds.
+  enum class Takeover {
+    kNone,
+    kTellsPosition,  // the aggregator must know where we stand before anything goes on
+    kOpensRound,     // it does, and begins with the round awaited: all contribute
+  };
+  std::optional<Running> running_;
+  OpNumber op_ = 0;  // runs here, or is the next to run
+  Takeover takeover_ = Takeover::kNone;
+  RankSet awaited_;  // the ranks without which this round cannot end, as last told
+  DenseRounds dense_;
+  KeyedRounds keyed_;
 
   // By round % (H + 1): to the round awaited, and to those below whose result some rank may lack.
   std::vector<Contribution> contributions_;

@@ -20,94 +20,91 @@ constexpr Duration kPoolRetry = std::chrono::microseconds(200);
 /// When to look again whether a device has copied the blocks.
 constexpr Duration kArrivalRetry = std::chrono::microseconds(20);
 
-/// Writes the blocks, one after the other, and their scales.
-void load_blocks(const Operation& op, Contribution& mine, std::byte* out) {
-  for (std::size_t c = 0; c < mine.shape.columns; ++c) {
-    wire::Column& column = mine.columns[c];
-    if (column.flags != wire::kColumnPresent) continue;
-    const BlockIndex b{column.index};
-    column.scale = op.load(b, out);
-    out += op.geometry().bytes_of(b);
-  }
+/// How many bytes a DATA of this contribution has, without what protects it.
+std::size_t packet_bytes(const Contribution& mine, bool opening) {
+  if (!mine.is_keyed)
+    return wire::block_packet_bytes<wire::Data>(mine.shape.columns, opening, mine.bytes);
+  return sizeof(wire::KeyValueData) + (opening ? sizeof(wire::Descriptor) : 0) + mine.bytes;
 }
 
 }  // namespace
 
 // --------------------------------------------------------------------------------- contributions
-/// Says what this rank has for the round awaited, but for the blocks.
+/// Says what this rank has for the round awaited. Blocks that are not written yet are its size
+/// alone.
 void Stream::describe(Operation& op, Contribution& mine) const {
   assert(running_ && !replaying());  // what is replayed is sent as it was kept
-  const Geometry& geometry = op.geometry();
   mine.round = position();
   mine.op = op_;
-  mine.first = first_;
-  mine.owner = owner_;
-  mine.is_keyed = false;
-  mine.shape = wire::shape_of(geometry);
+  mine.first = opens_op();
+  mine.owner = source().owns();
   mine.descriptor = op.descriptor();
-  mine.blocks = {};
-  mine.packet = {};
-  mine.bytes = 0;
-  for (std::uint8_t c = 0; c < geometry.columns; ++c) {
-    const ColumnState& state = columns_[c];
-    wire::Column& column = mine.columns[c] = {};
-    column.index = state.current.value;
-    column.next = state.after.value;
-    if (!travels(op, state)) continue;
-    column.flags = wire::kColumnPresent;
-    mine.bytes += geometry.bytes_of(state.current);
-  }
+  source().describe(op, mine);
 }
 
-/// Whether the round awaited, to which this rank owes a contribution, is one of a keyed op.
-bool Stream::awaits_keyed(Scope& scope) {
-  return replaying() ? contribution(position()).is_keyed : running_op(scope).keyed() != nullptr;
-}
-
+/// Contributes to the round awaited: with blocks that are written now, or with what was kept of
+/// them.
 void Stream::send_data(bool ask, Scope& scope) {
-  assert(!syncing_ && owes_data());
-  if (awaits_keyed(scope))
-    send_keyed(ask, scope);
-  else
-    send_blocks(ask, scope);
-}
-
-/// Contributes to the round awaited: with the tensor's blocks, or with what was kept of them.
-void Stream::send_blocks(bool ask, Scope& scope) {
+  assert(!is_syncing() && owes_data());
   Contribution& mine = contribution(position());
   const bool kept = mine.round == position();
-  if (!kept && !has_arrived(running_op(scope)))
-    return look_at(after(scope.now, kArrivalRetry), scope);
-  if (!kept) describe(running_op(scope), mine);
-  const bool opening = mine.first || resumed_;
-  const std::uint8_t width = mine.shape.columns;
-  const std::size_t size = wire::block_packet_bytes<wire::Data>(width, opening, mine.bytes);
+  if (!kept) {
+    Operation& op = running_op(scope);
+    if (!source().has_arrived(op)) return look_at(after(scope.now, kArrivalRetry), scope);
+    describe(op, mine);
+  }
+  const bool opening = mine.first || resumes();
+  const std::size_t size = packet_bytes(mine, opening);
   Buffer buffer = allocate(size, scope);
   if (!buffer) {
     if (!kept) mine.round = kNoRound;  // nothing of it was sent
     return retry_soon(scope);
   }
 
-  auto packet = wire::BlockPacket<wire::Data>::begin(buffer.writable().first(size),
-                                                     scope.config.job, width, opening);
-  fill(packet.fixed, mine, opening, ask, scope);
-  if (opening) *packet.descriptor = mine.descriptor;
-  if (kept) {
-    std::copy(mine.blocks.begin(), mine.blocks.end(), packet.payload);
-  } else if (mine.bytes != 0) {
-    load_blocks(running_op(scope), mine, packet.payload);
-    mine.blocks = {packet.payload, mine.bytes};
+  const std::span out = buffer.writable().first(size);
+  std::byte* const blocks = out.data() + size - mine.bytes;
+  const bool is_new = mine.blocks.empty() && mine.bytes != 0;
+  if (is_new) {
+    source().load(running_op(scope), mine, blocks);
+    mine.blocks = {blocks, mine.bytes};
+  } else {
+    std::copy(mine.blocks.begin(), mine.blocks.end(), blocks);
   }
-  std::copy_n(mine.columns.begin(), width, packet.columns.begin());
+  if (mine.is_keyed)
+    write_head_of_pairs(out, mine, opening, ask, scope);
+  else
+    write_head_of_blocks(out, mine, opening, ask, scope);
 
   count_data(scope);
-  if (kept || mine.bytes == 0) {
+  if (is_new) {
+    mine.packet = send_and_keep(std::move(buffer), scope);
+  } else {
     seal(buffer, scope);
     scope.sink.send(scope.membership.aggregator(), std::move(buffer));
-  } else {
-    mine.packet = send_and_keep(std::move(buffer), scope);
   }
+  if (!kept) source().keep(mine);
   await(scope);
+}
+
+void Stream::write_head_of_blocks(std::span<std::byte> out, const Contribution& mine, bool opening,
+                                  bool ask, const Scope& scope) const {
+  const std::uint8_t width = mine.shape.columns;
+  auto packet = wire::BlockPacket<wire::Data>::begin(out, scope.config.job, width, opening);
+  fill(packet.fixed, mine, opening, ask, scope);
+  if (opening) *packet.descriptor = mine.descriptor;
+  std::copy_n(mine.columns.begin(), width, packet.columns.begin());
+}
+
+void Stream::write_head_of_pairs(std::span<std::byte> out, const Contribution& mine, bool opening,
+                                 bool ask, const Scope& scope) const {
+  auto* const packet = ::new (out.data()) wire::KeyValueData;
+  packet->data.member.header =
+      wire::header_of(wire::Kind::kKeyValueData, scope.config.job, out.size());
+  fill(packet->data, mine, opening, ask, scope);
+  packet->horizon = mine.horizon;
+  packet->following = mine.following;
+  packet->run_bytes = static_cast<std::uint32_t>(mine.bytes);
+  if (opening) ::new (out.data() + sizeof(wire::KeyValueData)) wire::Descriptor(mine.descriptor);
 }
 
 /// What a DATA says of this rank and of the op.
@@ -119,7 +116,7 @@ void Stream::fill(wire::Data& data, const Contribution& mine, bool opening, bool
   data.round = position().value;
   data.op = mine.op;
   data.shape = mine.shape;
-  data.window = scope.membership.window.own();
+  data.window = scope.membership.path.window.own();
   data.flags =
       static_cast<std::uint8_t>((opening ? wire::kDataOpening : 0) | (ask ? wire::kDataAsk : 0));
 }
@@ -133,15 +130,6 @@ void Stream::count_data(Scope& scope) {
     if (Operation* const op = current_op(scope)) ++op->statistics.retransmissions;
   }
   end_.contributed(scope.now);
-}
-
-/// Whether the blocks of the round can be read.
-bool Stream::has_arrived(Operation& op) const {
-  if (!op.is_on_device()) return true;
-  return std::all_of(columns_.begin(), columns_.begin() + op.geometry().columns,
-                     [&](const ColumnState& column) {
-                       return !travels(op, column) || op.has_arrived(column.current);
-                     });
 }
 
 /// The pool was empty.

@@ -1,0 +1,73 @@
+#include "worker/engine/keyed_rounds.hpp"
+
+#include "common/protocol/build.hpp"
+#include "common/protocol/keyed.hpp"
+
+namespace sluice::worker {
+
+/// With the first of this rank's chunks.
+void KeyedRounds::begin(Operation& op, StreamId stream, const Session& session) {
+  stream_ = stream;
+  room_ = run_room(session);
+  horizon_ = 0;
+  owns_ = false;
+  take_run(op, 0);
+}
+
+/// From this pair of ours on: the run before it is used up.
+void KeyedRounds::take_run(const Operation& op, std::size_t begin) {
+  run_ = {};
+  run_.extent = op.keyed()->run_from(stream_, begin, room_);
+}
+
+/// The run that this rank sent last, or sends now.
+void KeyedRounds::describe(Operation& op, Contribution& mine) const {
+  mine.is_keyed = true;
+  mine.shape = wire::shape_of(op.keyed()->geometry());
+  mine.blocks = run_.bytes;
+  mine.packet = run_.packet ? run_.packet.share() : Buffer();
+  mine.bytes = run_.is_sent ? run_.bytes.size() : run_.extent.bytes;
+  mine.horizon = horizon_;
+  mine.following = run_.extent.following;
+}
+
+void KeyedRounds::load(Operation& op, Contribution& mine, std::byte* out) {
+  op.keyed()->write(stream_, run_.extent, op.rounder(), {out, mine.bytes});
+  op.statistics.blocks_sent += run_.extent.end - run_.extent.begin;
+}
+
+void KeyedRounds::keep(const Contribution& mine) {
+  run_.is_sent = true;
+  run_.bytes = mine.blocks;
+  run_.packet = mine.packet ? mine.packet.share() : Buffer();
+}
+
+bool KeyedRounds::fits(Operation& op, const Packet& packet, const Contribution&) const {
+  const auto& result = packet.as<wire::KeyValueResult>();
+  if (!wire::same(packet.shape(), wire::shape_of(op.keyed()->geometry()))) return false;
+  if (!run_.is_sent || result.horizon != horizon_) return false;
+  return result.next <= run_.extent.following;  // else a chunk of ours would be lost
+}
+
+/// Finds out whether another run is wanted, too.
+RoundSource::Applied KeyedRounds::apply(Operation& op, const Packet& packet, Contribution& mine) {
+  const auto& result = packet.as<wire::KeyValueResult>();
+  const auto keys = op.keyed()->store(stream_, packet.run(), result.horizon, result.next);
+  if (!keys) return Applied::kRefused;
+  mine.next_horizon = result.next;
+  op.statistics.blocks_received += *keys;
+  op.keyed()->add_rejected(result.rejected);
+  owns_ = false;
+  horizon_ = result.next;
+  if (horizon_ == kNoChunk) {
+    run_ = {};
+    return Applied::kDone;
+  }
+  if (horizon_ == run_.extent.following) {
+    take_run(op, run_.extent.end);
+    owns_ = true;
+  }
+  return Applied::kGoesOn;
+}
+
+}  // namespace sluice::worker

@@ -1,0 +1,42 @@
+#include "worker/engine/liveness.hpp"
+
+namespace sluice::worker {
+
+void Liveness::begin(bool is_new_epoch, Duration interval, Time now) {
+  if (is_new_epoch) {
+    sent_ = acknowledged_ = 0;
+    beacon_ = 0;
+    beacons_ = 0;
+  }
+  interval_ = interval;
+  heard_ = due_ = now;
+}
+
+void Liveness::fill_next(wire::KeepAlive& packet, Time now) {
+  packet.number = ++sent_;
+  packet.heard = beacon_;
+  packet.heard_of_last = beacons_;
+  sent_at_ = now;
+  due_ = after(now, interval_);
+}
+
+bool Liveness::on_acknowledgement(std::uint64_t number, Time now) {
+  if (number <= acknowledged_) return false;
+  acknowledged_ = number;
+  heard_ = now;
+  return true;
+}
+
+/// It shows that the group is heard, and nothing of the way on which all else comes: so it is no
+/// sign of liveness. Where the aggregator may think that we do not hear, it learns at once that we
+/// do.
+bool Liveness::on_beacon(std::uint64_t number, Time now) {
+  if (number <= beacon_) return false;
+  if (beacon_ == 0 || number - beacon_ > wire::kBeaconsMissed) due_ = now;
+  const std::uint64_t step = number - beacon_;
+  beacons_ = (step < wire::kBeaconsTold ? beacons_ << step : 0) | 1;
+  beacon_ = number;
+  return true;
+}
+
+}  // namespace sluice::worker

@@ -1,0 +1,73 @@
+// What a stream has for the rounds of the op that runs there, and what their results do: blocks of
+// a tensor (dense_rounds.hpp), or runs of pairs (keyed_rounds.hpp). When a round is sent for, and
+// again, is the stream's matter.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "common/base/ids.hpp"
+#include "common/base/packet_buffer.hpp"
+#include "common/protocol/packet.hpp"
+#include "common/protocol/session.hpp"
+#include "common/protocol/wire.hpp"
+#include "rounds/waiting_end.hpp"
+#include "worker/engine/operation.hpp"
+
+namespace sluice::worker {
+
+using rounds::kNoRound;
+
+/// What this rank had for a round, whether it was asked for it or not. The blocks are kept as they
+/// were sent.
+struct Contribution {
+  Round round = kNoRound;
+  OpNumber op = 0;
+  bool first = false;  ///< the op's first round
+  bool owner = false;  ///< had a current block
+  wire::Shape shape{};
+  wire::Descriptor descriptor{};
+  std::vector<wire::Column> columns = {};
+  std::span<const std::byte> blocks{};  ///< this rank's, in the packet; empty: not written yet
+  Buffer packet;                        ///< empty: it has none
+  std::size_t bytes = 0;                ///< of them
+  bool is_keyed = false;                ///< then the blocks are a run of pairs, and
+  std::uint64_t horizon = 0;            ///< the round begins with this chunk
+  std::uint64_t following = kNoChunk;   ///< and this one is the next behind the run;
+  std::uint64_t next_horizon = 0;       ///< the result ended before this one
+};
+
+/// Of one stream. All calls are about the op with which it began last, and the round that is
+/// awaited in it; `mine` is what this rank has for that.
+class RoundSource {
+ public:
+  virtual ~RoundSource() = default;
+
+  /// The op's first round.
+  virtual void begin(Operation& op, StreamId stream, const Session& session) = 0;
+
+  /// Whether the round needs something of this rank, apart from an op's first.
+  virtual bool owns() const = 0;
+  /// Whether it can be read.
+  virtual bool has_arrived(Operation& op) const = 0;
+  /// Says what it is, and its size. Blocks that were written before are among it.
+  virtual void describe(Operation& op, Contribution& mine) const = 0;
+  /// Writes the blocks: mine.bytes of them.
+  virtual void load(Operation& op, Contribution& mine, std::byte* out) = 0;
+  /// They were sent, and are in that packet.
+  virtual void keep(const Contribution& mine) = 0;
+
+  /// Whether a result is one that the round can end with, as far as this rank can tell.
+  virtual bool fits(Operation& op, const Packet& packet, const Contribution& mine) const = 0;
+  /// Takes the sums, and looks ahead.
+  enum class Applied {
+    kRefused,  ///< they cannot be those of this round
+    kGoesOn,
+    kDone,  ///< the op is, on this stream
+  };
+  virtual Applied apply(Operation& op, const Packet& packet, Contribution& mine) = 0;
+};
+
+}  // namespace sluice::worker
