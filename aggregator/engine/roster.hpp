@@ -90,6 +90,7 @@ class Roster {
 
   /// Where results go by multicast, and BEACONs that are due.
   Multicast& multicast() { return multicast_; }
+  const Multicast& multicast() const { return multicast_; }
   void send_beacon(Time now, ControlPackets& out);
 
   /// Answers LEFT to a LEAVE with this token; the rank is out if it `may_leave`.

@@ -1,17 +1,19 @@
-// The engine's part that tells whom ops wait for.
-#include "aggregator/engine/engine.hpp"
+#include "aggregator/engine/stragglers.hpp"
 
 namespace sluice::aggregator {
 
-/// Tells of the first rank that is waited for on a stream which runs the same round as at the last
-/// look.
-void Engine::look_for_stragglers(Job& job, Time now) {
-  job.stragglers_due =
-      config_.straggler_warning.count() == 0 ? kNever : after(now, config_.straggler_warning);
+void StragglerWatch::begin(std::size_t streams, Duration interval, Time now) {
+  seen_.assign(streams, std::nullopt);
+  look_again(interval, now);
+}
+
+std::optional<Straggler> StragglerWatch::look(std::span<const Stream> streams, Duration interval,
+                                              Time now) {
+  look_again(interval, now);
   Straggler worst;
-  for (std::size_t i = 0; i < job.streams.size(); ++i) {
-    const Stream& stream = job.streams[i];
-    auto& seen = job.rounds_seen[i];
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    const Stream& stream = streams[i];
+    auto& seen = seen_[i];
     const bool runs_on = stream.busy() && seen && seen->round == stream.rounds().running();
     if (!stream.busy())
       seen.reset();
@@ -24,13 +26,8 @@ void Engine::look_for_stragglers(Job& job, Time now) {
     worst.op = stream.op();
     worst.waited = now - seen->since;
   }
-  if (worst.streams == 0) return;
-  ++counters_.stragglers_seen;
-  ++job.counters.stragglers_seen;
-  worst.last_heard = job.membership.roster().silence_of(worst.rank, now);
-  tell({.kind = JobEvent::Kind::kStraggler,
-        .session = job.membership.roster().session(),
-        .straggler = worst});
+  if (worst.streams == 0) return std::nullopt;
+  return worst;
 }
 
 }  // namespace sluice::aggregator

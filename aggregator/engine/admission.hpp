@@ -1,0 +1,70 @@
+// How ranks and jobs are let in: who is answered and how often, who has proven what, and whether
+// there is room for one more job (rules 16 to 20 of docs/protocol.md).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "aggregator/engine/engine_context.hpp"
+#include "aggregator/engine/job_table.hpp"
+#include "aggregator/engine/reply_budget.hpp"
+#include "common/base/endpoint.hpp"
+#include "common/base/time.hpp"
+#include "common/protocol/abort_info.hpp"
+#include "common/protocol/job_protection.hpp"
+#include "common/protocol/packet.hpp"
+
+namespace sluice::aggregator {
+
+class Admission {
+ public:
+  Admission(EngineContext& engine, JobTable& jobs)
+      : engine_(engine),
+        jobs_(jobs),
+        proven_replies_(engine.config.reply_rate_limit, engine.config.unique()),
+        unproven_replies_(engine.config.reply_rate_limit, engine.config.unique()) {}
+
+  DropReason on_hello(const Endpoint& from, const Packet& packet, Time now);
+  DropReason on_join(const Endpoint& from, const Packet& packet, Time now);
+
+  /// A packet that no member of its job has sent: its sender is told, but not too often. `job`:
+  /// null if it is not known.
+  DropReason on_unknown(const Job* job, const Endpoint& from, const Packet& packet, Time now);
+  /// Who says HELLO in a version that we do not speak is told so, without any proof, and with a
+  /// CRC32C wherever it is: what it demands is not known.
+  void tell_versions(const Endpoint& from, std::span<const std::byte> datagram, Time now);
+
+  void set_reply_rate(std::uint32_t per_second) {
+    proven_replies_.set_rate(per_second);
+    unproven_replies_.set_rate(per_second);
+  }
+  /// Whether new jobs are refused. Those that lived at another aggregator of this shard may come.
+  void close(bool closed) {
+    if (!stopped()) admits_ = closed ? Admits::kKnownJobs : Admits::kAll;
+  }
+  /// Nobody is let in from now on.
+  void stop() { admits_ = Admits::kNobody; }
+  bool stopped() const { return admits_ == Admits::kNobody; }
+
+ private:
+  enum class Admits { kAll, kKnownJobs, kNobody };
+
+  JobProtection protection_of(std::uint32_t id) const;
+  template <class T>
+  void tell_not_authentic(const Endpoint& from, const Packet& packet,
+                          const JobProtection& protection);
+  Job* admit(const Endpoint& from, const wire::Join& join, const JobProtection& protection);
+  std::optional<AbortInfo> no_room(const wire::Join& join) const;
+  void tell_refused(std::uint32_t id, const AbortInfo& why, std::string name = {}) const;
+
+  EngineContext& engine_;
+  JobTable& jobs_;
+  // Who has shown where he is, or that he knows the secret, is not kept out by those who have not.
+  ReplyBudget proven_replies_;
+  ReplyBudget unproven_replies_;
+  Admits admits_ = Admits::kAll;
+};
+
+}  // namespace sluice::aggregator

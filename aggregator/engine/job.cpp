@@ -1,0 +1,286 @@
+#include "aggregator/engine/job.hpp"
+
+#include <algorithm>
+#include <cassert>
+#include <utility>
+
+namespace sluice::aggregator {
+
+StreamScope Job::scope(Time now, PacketSink& sink) {
+  const Roster& r = membership_.roster();
+  return {
+      r.session(),
+      r.endpoints(),
+      r.present(),
+      membership_.record().protection.of(wire::Kind::kResult),
+      membership_.multicast(),
+      window_,
+      sink,
+      engine_.counters,
+      counters_,
+      now,
+      engine_.scratch,
+  };
+}
+
+// -------------------------------------------------------------------------------------- packets
+DropReason Job::on_join(const Endpoint& from, const wire::Join& join, Time now) {
+  const DropReason drop = membership_.on_join(from, join, now, engine_.control);
+  settle(now);
+  return drop;
+}
+
+DropReason Job::on_packet(Rank rank, const Endpoint& from, const Packet& packet, Buffer buffer,
+                          Time now, PacketSink& sink) {
+  using wire::Kind;
+  membership_.spoke(rank, packet.member().token);
+  switch (packet.kind()) {
+    case Kind::kKeepAlive:
+      on_keep_alive(rank, from, packet, now);
+      return DropReason::kNone;
+    case Kind::kLeave:
+      return on_leave(rank, packet.as<wire::Leave>(), now, sink);
+    default:
+      return on_stream(rank, packet, std::move(buffer), now, sink);
+  }
+}
+
+void Job::on_keep_alive(Rank rank, const Endpoint& from, const Packet& packet, Time now) {
+  if (!retirement_.begun()) {
+    membership_.on_keep_alive(rank, packet.as<wire::KeepAlive>(), now, engine_.control);
+    settle(now);
+  } else if (retirement_.send_away(from, packet, membership_, engine_.control)) {
+    ++engine_.counters.jobs_sent_away;
+    tell({.kind = JobEvent::Kind::kSentAway, .session = membership_.roster().session()});
+  }
+}
+
+DropReason Job::on_stream(Rank rank, const Packet& packet, Buffer buffer, Time now,
+                          PacketSink& sink) {
+  using wire::Kind;
+  const Session& session = membership_.roster().session();
+  const StreamId id{packet.member().stream};
+  if (!session.serves(id)) return DropReason::kBadStream;
+  Stream& stream = streams_[id.value / session.shards];
+  auto scope = this->scope(now, sink);
+
+  Taken taken;
+  switch (packet.kind()) {
+    case Kind::kData:
+    case Kind::kKeyValueData:
+      taken = stream.on_data(rank, packet, std::move(buffer), scope);
+      break;
+    case Kind::kAck:
+      taken = stream.on_position(rank, Round{packet.as<wire::Ack>().position}, scope);
+      break;
+    case Kind::kProbe: {
+      const auto& probe = packet.as<wire::Probe>();
+      taken = stream.on_probe(rank, Round{probe.position}, probe.have, scope);
+      break;
+    }
+    default:  // SYNC
+      taken = stream.on_sync(rank, Round{packet.as<wire::Sync>().applied}, scope);
+  }
+  if (taken.proves_liveness) membership_.proved_liveness(rank, now);
+  if (taken.ends_job) {
+    const AbortInfo why = *taken.ends_job;  // the stream goes with the job
+    abort(why, now);
+  } else if (stream.stalled()) {
+    engine_.stalled.add(*this, now);
+  }
+  return taken.drop;
+}
+
+bool Job::retry_stalled(Time now, PacketSink& sink) {
+  auto scope = this->scope(now, sink);
+  bool done = true;
+  for (Stream& stream : streams_) done &= stream.retry(scope);
+  return done;
+}
+
+// -------------------------------------------------------------------------------------- leaving
+DropReason Job::on_leave(Rank rank, const wire::Leave& leave, Time now, PacketSink& sink) {
+  if (leave.abort != 0) {
+    abort(cause_of(leave, rank, membership_.roster().session()), now, rank);
+  } else if (retirement_.has_sent_away()) {  // others are sent to where they need this rank
+    return DropReason::kNotJoined;
+  } else {
+    let_leave(rank, leave, now, sink);
+  }
+  return DropReason::kNone;
+}
+
+/// Lets a rank go, unless someone may still need what it holds: all who remain must have every
+/// result.
+void Job::let_leave(Rank rank, const wire::Leave& leave, Time now, PacketSink& sink) {
+  bool settled = true;
+  bool busy = false;
+  auto scope = this->scope(now, sink);
+  for (Stream& stream : streams_) {
+    stream.on_leave(rank, scope);
+    settled &= stream.rounds().settled(membership_.roster().present());
+    busy |= stream.busy();
+  }
+  membership_.on_leave(rank, leave.member.token, departure_of(leave), settled, engine_.control);
+  settle(now);
+  if (!membership_.active()) return;
+  if (settled && busy)
+    abort({.reason = wire::AbortReason::kRankLeft, .rank_a = rank}, now);
+  else if (settled)
+    polls_.stop();
+  else
+    polls_.on_wait(streams_, membership_, now, engine_.control);
+}
+
+void Job::retire(Time now) {
+  for (Stream& stream : streams_) stream.retire(now, counters_);
+  retirement_.begin();
+}
+
+// ----------------------------------------------------------------------------------- its lifetime
+/// Does what the membership's events ask for, and tells of them; also of those that come of it.
+void Job::settle(Time now) {
+  while (membership_.has_events())
+    for (const JobEvent& event : membership_.take_events())
+      if (happened(event, now)) tell(event);
+}
+
+/// False: nobody is to be told of it.
+bool Job::happened(const JobEvent& event, Time now) {
+  using Kind = JobEvent::Kind;
+  Counters& counters = engine_.counters;
+  switch (event.kind) {
+    case Kind::kFormed:
+    case Kind::kResumed:
+      if (!begin_streams(now)) return false;
+      ++(event.kind == Kind::kFormed ? counters.jobs_formed : counters.jobs_resumed);
+      break;
+    case Kind::kFormationAbandoned:
+      ++counters.formations_abandoned;
+      end_streams();
+      break;
+    case Kind::kLeft:
+    case Kind::kAborted:
+      ++(event.kind == Kind::kLeft ? counters.jobs_left : counters.jobs_aborted);
+      end_streams();
+      break;
+    case Kind::kRefused:
+      ++counters.joins_refused;
+      break;
+    case Kind::kDeaf:
+      ++counters.deaf_to_group;
+      break;
+    case Kind::kSentAway:  // the job tells of these itself
+    case Kind::kStraggler:
+    case Kind::kWaits:
+    case Kind::kOtherBuild:
+    case Kind::kHears:
+      break;
+  }
+  return true;
+}
+
+/// Takes the memory that the streams of a job which has formed will need, so that no packet has to.
+/// False: that is too much, and the job is over.
+bool Job::begin_streams(Time now) {
+  const Roster& roster = membership_.roster();
+  const Session& session = roster.session();
+  if (const auto refusal = memory_.refusal(session)) {
+    membership_.abort(*refusal, engine_.control);
+    return false;
+  }
+  memory_.claim(session);
+  window_.begin(session.ranks);
+  counters_ = {};
+  assert(streams_.empty());
+  streams_.reserve(session.streams_of(session.shard));
+  for (std::uint16_t s = session.shard; s < session.streams;
+       s = static_cast<std::uint16_t>(s + session.shards))
+    streams_.emplace_back(session, StreamId{s}, roster.resumed(), now);
+  stragglers_.begin(streams_.size(), engine_.config.straggler_warning, now);
+  return true;
+}
+
+void Job::end_streams() {
+  std::vector<Stream>().swap(streams_);
+  memory_.give_back();
+  engine_.stalled.remove(*this);
+  polls_.stop();
+  stragglers_.end();
+}
+
+void Job::abort(const AbortInfo& info, Time now, std::optional<Rank> reported_by) {
+  membership_.abort(info, engine_.control, reported_by);
+  settle(now);
+}
+
+// ----------------------------------------------------------------------------------------- time
+void Job::on_time(Time now) {
+  membership_.on_time(now, engine_.control);
+  settle(now);
+  if (now >= stragglers_.due()) look_for_stragglers(now);
+}
+
+void Job::look_for_stragglers(Time now) {
+  auto straggler = stragglers_.look(streams_, engine_.config.straggler_warning, now);
+  if (!straggler) return;
+  ++engine_.counters.stragglers_seen;
+  ++counters_.stragglers_seen;
+  straggler->last_heard = membership_.roster().silence_of(straggler->rank, now);
+  tell({.kind = JobEvent::Kind::kStraggler,
+        .session = membership_.roster().session(),
+        .straggler = *straggler});
+}
+
+void Job::on_disconnect(std::uint16_t port_id, Time now) {
+  membership_.on_disconnect(port_id, now, engine_.control);
+  settle(now);
+}
+
+void Job::excuse_pause(Duration pause) {
+  membership_.excuse_pause(pause);
+  for (Stream& stream : streams_) stream.excuse_pause(pause, counters_);
+}
+
+// -------------------------------------------------------------------------------- for operators
+void Job::tell(JobEvent event) const {
+  if (event.name.empty()) event.name = membership_.record().name;
+  engine_.tell(event);
+}
+
+JobFigures Job::figures(Time now) {
+  for (Stream& stream : streams_) stream.charge(now, counters_);
+  JobFigures figures;
+  figures.active = membership_.active();
+  figures.counters = counters_;
+  figures.stream_limit = window_.limited_to();
+  figures.session.job = membership_.record().job;
+  figures.name = membership_.record().name;
+  if (!figures.active) {
+    for (const auto& [rank, candidate] : membership_.candidates()) {
+      figures.present.insert(Rank{rank});
+      figures.session.ranks = candidate.join.world_size;
+    }
+    return figures;
+  }
+  const Roster& roster = membership_.roster();
+  figures.session = roster.session();
+  figures.present = roster.present();
+  figures.buffers_claimed = memory_.buffers();
+  Time begun = now;
+  for (const Stream& stream : streams_) {
+    if (stream.begun() == kNever) continue;
+    figures.waited_for |= stream.waited_for();
+    begun = std::min(begun, stream.begun());
+  }
+  figures.waiting = now - begun;
+  figures.present.for_each([&](Rank r) {
+    const Duration silence = roster.silence_of(r, now);
+    if (silence < figures.silence) return;
+    figures.most_silent = r;
+    figures.silence = silence;
+  });
+  return figures;
+}
+
+}  // namespace sluice::aggregator

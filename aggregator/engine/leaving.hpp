@@ -1,0 +1,41 @@
+// How ranks leave a job (rule 25 of docs/protocol.md): what a LEAVE says, and the POLLs that ask
+// the others for their positions while a rank that wants to leave must wait for them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "aggregator/engine/membership.hpp"
+#include "aggregator/engine/stream.hpp"
+#include "common/base/time.hpp"
+#include "common/protocol/abort_info.hpp"
+#include "common/protocol/control_packets.hpp"
+#include "common/protocol/session.hpp"
+
+namespace sluice::aggregator {
+
+/// Why a rank ends the job for all: the reason in its LEAVE if it may pass that on, else that it
+/// ends it.
+AbortInfo cause_of(const wire::Leave& leave, Rank rank, const Session& session);
+
+/// How a rank leaves which lets the others have their job: it speaks for itself alone.
+Departure departure_of(const wire::Leave& leave);
+
+/// When the ranks of one job are polled, and which of them are next.
+class LeavePolls {
+ public:
+  /// A rank asks again whether it may leave, and must wait.
+  void on_wait(std::span<const Stream> streams, const Membership& membership, Time now,
+               ControlPackets& out);
+  /// No rank waits.
+  void stop() { due_ = kNever; }
+
+ private:
+  void poll_some(std::span<const Stream> streams, const Membership& membership,
+                 ControlPackets& out);
+
+  Time due_ = kNever;       // while a rank that wants to leave waits for others
+  std::uint16_t next_ = 0;  // the rank to ask next
+};
+
+}  // namespace sluice::aggregator

@@ -1,0 +1,28 @@
+// The jobs of one engine that have a stream which may wait for a packet buffer. They try again on
+// each turn of the loop, as the engine does not see when a buffer becomes free.
+#pragma once
+
+#include <vector>
+
+#include "common/base/packet_buffer.hpp"
+#include "common/base/time.hpp"
+
+namespace sluice::aggregator {
+
+class Job;
+
+class StalledJobs {
+ public:
+  void add(Job& job, Time now);
+  void remove(const Job& job);
+
+  /// Whether any job waits is told by due(): kNever if none does.
+  Time due() const { return jobs_.empty() ? kNever : due_; }
+  void retry(Time now, PacketSink& sink);
+
+ private:
+  std::vector<Job*> jobs_;
+  Time due_ = kNever;
+};
+
+}  // namespace sluice::aggregator
