@@ -6,23 +6,6 @@
 
 namespace sluice::aggregator {
 
-StreamScope Job::scope(Time now, PacketSink& sink) {
-  const Roster& r = membership_.roster();
-  return {
-      r.session(),
-      r.endpoints(),
-      r.present(),
-      membership_.record().protection.of(wire::Kind::kResult),
-      membership_.multicast(),
-      window_,
-      sink,
-      engine_.counters,
-      counters_,
-      now,
-      engine_.scratch,
-  };
-}
-
 // -------------------------------------------------------------------------------------- packets
 DropReason Job::on_join(const Endpoint& from, const wire::Join& join, Time now) {
   const DropReason drop = membership_.on_join(from, join, now, engine_.control);
@@ -62,24 +45,23 @@ DropReason Job::on_stream(Rank rank, const Packet& packet, Buffer buffer, Time n
   const StreamId id{packet.member().stream};
   if (!session.serves(id)) return DropReason::kBadStream;
   Stream& stream = streams_[id.value / session.shards];
-  auto scope = this->scope(now, sink);
 
   Taken taken;
   switch (packet.kind()) {
     case Kind::kData:
     case Kind::kKeyValueData:
-      taken = stream.on_data(rank, packet, std::move(buffer), scope);
+      taken = stream.on_data(rank, packet, std::move(buffer), now, sink);
       break;
     case Kind::kAck:
-      taken = stream.on_position(rank, Round{packet.as<wire::Ack>().position}, scope);
+      taken = stream.on_position(rank, Round{packet.as<wire::Ack>().position}, now, sink);
       break;
     case Kind::kProbe: {
       const auto& probe = packet.as<wire::Probe>();
-      taken = stream.on_probe(rank, Round{probe.position}, probe.have, scope);
+      taken = stream.on_probe(rank, Round{probe.position}, probe.have, now, sink);
       break;
     }
     default:  // SYNC
-      taken = stream.on_sync(rank, Round{packet.as<wire::Sync>().applied}, scope);
+      taken = stream.on_sync(rank, Round{packet.as<wire::Sync>().applied}, now, sink);
   }
   if (taken.proves_liveness) membership_.proved_liveness(rank, now);
   if (taken.ends_job) {
@@ -92,9 +74,8 @@ DropReason Job::on_stream(Rank rank, const Packet& packet, Buffer buffer, Time n
 }
 
 bool Job::retry_stalled(Time now, PacketSink& sink) {
-  auto scope = this->scope(now, sink);
   bool done = true;
-  for (Stream& stream : streams_) done &= stream.retry(scope);
+  for (Stream& stream : streams_) done &= stream.retry(now, sink);
   return done;
 }
 
@@ -115,9 +96,8 @@ DropReason Job::on_leave(Rank rank, const wire::Leave& leave, Time now, PacketSi
 void Job::let_leave(Rank rank, const wire::Leave& leave, Time now, PacketSink& sink) {
   bool settled = true;
   bool busy = false;
-  auto scope = this->scope(now, sink);
   for (Stream& stream : streams_) {
-    stream.on_leave(rank, scope);
+    stream.on_leave(rank, now, sink);
     settled &= stream.rounds().settled(membership_.roster().present());
     busy |= stream.busy();
   }
@@ -133,7 +113,7 @@ void Job::let_leave(Rank rank, const wire::Leave& leave, Time now, PacketSink& s
 }
 
 void Job::retire(Time now) {
-  for (Stream& stream : streams_) stream.retire(now, counters_);
+  for (Stream& stream : streams_) stream.retire(now);
   retirement_.begin();
 }
 
@@ -183,20 +163,19 @@ bool Job::happened(const JobEvent& event, Time now) {
 /// Takes the memory that the streams of a job which has formed will need, so that no packet has to.
 /// False: that is too much, and the job is over.
 bool Job::begin_streams(Time now) {
-  const Roster& roster = membership_.roster();
-  const Session& session = roster.session();
+  const Session& session = membership_.roster().session();
   if (const auto refusal = memory_.refusal(session)) {
     membership_.abort(*refusal, engine_.control);
     return false;
   }
   memory_.claim(session);
-  window_.begin(session.ranks);
-  counters_ = {};
+  context_.window.begin(session.ranks);
+  context_.counters = {};
   assert(streams_.empty());
   streams_.reserve(session.streams_of(session.shard));
   for (std::uint16_t s = session.shard; s < session.streams;
        s = static_cast<std::uint16_t>(s + session.shards))
-    streams_.emplace_back(session, StreamId{s}, roster.resumed(), now);
+    streams_.emplace_back(context_, StreamId{s}, now);
   stragglers_.begin(streams_.size(), engine_.config.straggler_warning, now);
   return true;
 }
@@ -225,7 +204,7 @@ void Job::look_for_stragglers(Time now) {
   auto straggler = stragglers_.look(streams_, engine_.config.straggler_warning, now);
   if (!straggler) return;
   ++engine_.counters.stragglers_seen;
-  ++counters_.stragglers_seen;
+  ++context_.counters.stragglers_seen;
   straggler->last_heard = membership_.roster().silence_of(straggler->rank, now);
   tell({.kind = JobEvent::Kind::kStraggler,
         .session = membership_.roster().session(),
@@ -239,7 +218,7 @@ void Job::on_disconnect(std::uint16_t port_id, Time now) {
 
 void Job::excuse_pause(Duration pause) {
   membership_.excuse_pause(pause);
-  for (Stream& stream : streams_) stream.excuse_pause(pause, counters_);
+  for (Stream& stream : streams_) stream.excuse_pause(pause);
 }
 
 // -------------------------------------------------------------------------------- for operators
@@ -249,11 +228,11 @@ void Job::tell(JobEvent event) const {
 }
 
 JobFigures Job::figures(Time now) {
-  for (Stream& stream : streams_) stream.charge(now, counters_);
+  for (Stream& stream : streams_) stream.charge(now);
   JobFigures figures;
   figures.active = membership_.active();
-  figures.counters = counters_;
-  figures.stream_limit = window_.limited_to();
+  figures.counters = context_.counters;
+  figures.stream_limit = context_.window.limited_to();
   figures.session.job = membership_.record().job;
   figures.name = membership_.record().name;
   if (!figures.active) {

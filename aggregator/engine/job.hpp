@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "aggregator/engine/engine_context.hpp"
+#include "aggregator/engine/job_context.hpp"
 #include "aggregator/engine/job_figures.hpp"
 #include "aggregator/engine/job_memory.hpp"
 #include "aggregator/engine/leaving.hpp"
 #include "aggregator/engine/membership.hpp"
-#include "aggregator/engine/narrowest_window.hpp"
 #include "aggregator/engine/retirement.hpp"
 #include "aggregator/engine/stragglers.hpp"
 #include "aggregator/engine/stream.hpp"
@@ -25,7 +25,8 @@ class Job {
   Job(EngineContext& engine, std::uint32_t id)
       : engine_(engine),
         membership_(engine.config, engine.serials, id, engine.buffers_claimed),
-        memory_(engine.config, engine.buffers_claimed) {}
+        memory_(engine.config, engine.buffers_claimed),
+        context_{engine, membership_} {}
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
@@ -50,7 +51,7 @@ class Job {
   /// Ends the job, or its forming, and tells its ranks. `reported_by`: which of them said so.
   void abort(const AbortInfo& info, Time now, std::optional<Rank> reported_by = {});
   /// Lets an active job run so many streams of this shard at a time, 0: all.
-  void limit_streams(std::uint16_t streams) { window_.limit(streams); }
+  void limit_streams(std::uint16_t streams) { context_.window.limit(streams); }
 
   /// This aggregator retires: the job is to go on at the next one.
   void retire(Time now);
@@ -73,14 +74,12 @@ class Job {
   void end_streams();
   void look_for_stragglers(Time now);
   void tell(JobEvent event) const;
-  StreamScope scope(Time now, PacketSink& sink);
 
   EngineContext& engine_;
   Membership membership_;
   JobMemory memory_;
+  JobContext context_;
   std::vector<Stream> streams_;  // those of this shard, while active; stream s at s / shards
-  NarrowestWindow window_;
-  JobCounters counters_;
   LeavePolls polls_;
   StragglerWatch stragglers_;
   Retirement retirement_;

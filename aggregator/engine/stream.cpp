@@ -18,16 +18,16 @@ using rounds::RoundLog;
 namespace {
 
 /// The first member that has left.
-Rank absent(const StreamScope& scope) {
+Rank first_absent(const RankSet& present) {
   std::uint16_t r = 0;
-  while (scope.present.contains(Rank{r})) ++r;
+  while (present.contains(Rank{r})) ++r;
   return Rank{r};
 }
 
 }  // namespace
 
 // --------------------------------------------------------------------------------- what arrives
-Taken Stream::on_data(Rank w, const Packet& packet, Buffer buffer, Scope& scope) {
+Taken Stream::on_data(Rank w, const Packet& packet, Buffer buffer, Time now, PacketSink& sink) {
   const auto& data = packet.as<wire::Data>();
   const Round round{data.round};
   const bool ask = (data.flags & wire::kDataAsk) != 0;
@@ -38,16 +38,17 @@ Taken Stream::on_data(Rank w, const Packet& packet, Buffer buffer, Scope& scope)
   taken.proves_liveness = rounds_.acknowledge(w, round);
   if (round < rounds_.running()) {  // finished; `round` may be ahead of what was acknowledged
     if (ask && round == rounds_.position(w))
-      answer(w, round, 0, scope);
+      answer(w, round, 0, sink);
     else
       taken.drop = DropReason::kStaleRound;
   } else if (contributions_.has(w)) {
     taken.drop = DropReason::kDuplicate;
-    if (ask) send_status(w, scope);
+    if (ask) send_status(w, sink);
   } else if (!contributions_.awaits(w)) {
     taken.drop = DropReason::kUnfitting;
-  } else if (opening_ && scope.present.size() < scope.session.ranks) {
-    taken.ends_job = fail({.reason = wire::AbortReason::kRankLeft, .rank_a = absent(scope)});
+  } else if (opening_ && job_.present().size() < job_.session().ranks) {
+    taken.ends_job =
+        fail({.reason = wire::AbortReason::kRankLeft, .rank_a = first_absent(job_.present())});
     return taken;
   } else if (opening_ && op_known_ && !agree(w, packet)) {
     taken.ends_job = &failure_;
@@ -55,55 +56,55 @@ Taken Stream::on_data(Rank w, const Packet& packet, Buffer buffer, Scope& scope)
   } else if (resumed_ && op_known_ && contradicts(packet)) {
     taken.ends_job = fail({.reason = wire::AbortReason::kCannotResume, .rank_a = w});
     return taken;
-  } else if ((opening_ && !op_known_ && !begin_op(w, packet, scope.session)) || !fits(w, packet)) {
+  } else if ((opening_ && !op_known_ && !begin_op(w, packet)) || !fits(w, packet)) {
     taken.drop = DropReason::kUnfitting;
   } else {
-    scope.sink.enter(Stage::kSum);
-    take(w, packet, std::move(buffer), scope);
+    sink.enter(Stage::kSum);
+    take(w, packet, std::move(buffer), now);
     taken.proves_liveness = true;
   }
-  try_finish(scope);
+  try_finish(now, sink);
   return taken;
 }
 
-Taken Stream::on_position(Rank w, Round position, Scope& scope) {
+Taken Stream::on_position(Rank w, Round position, Time now, PacketSink& sink) {
   if (!rounds_.live()) return {DropReason::kUnfitting};
   if (position > rounds_.running()) return {DropReason::kFutureRound};
   if (!rounds_.acknowledge(w, position)) return {DropReason::kStaleRound};
-  try_finish(scope);
+  try_finish(now, sink);
   return {DropReason::kNone, true};
 }
 
-Taken Stream::on_probe(Rank w, Round position, std::uint64_t have, Scope& scope) {
-  ++scope.counters.probes_received;
+Taken Stream::on_probe(Rank w, Round position, std::uint64_t have, Time now, PacketSink& sink) {
+  ++job_.engine.counters.probes_received;
   if (!rounds_.live()) return {DropReason::kUnfitting};
   if (position > rounds_.running()) return {DropReason::kFutureRound};
   const bool advanced = rounds_.acknowledge(w, position);
-  try_finish(scope);
+  try_finish(now, sink);
   if (position != rounds_.position(w)) return {DropReason::kStaleRound, advanced};
-  answer(w, position, have, scope);
+  answer(w, position, have, sink);
   return {DropReason::kNone, advanced};
 }
 
 // ------------------------------------------------------------------------------- resynchronisation
 /// A worker tells which results it has applied. With all of them told, the stream goes live.
-Taken Stream::on_sync(Rank w, Round applied, Scope& scope) {
+Taken Stream::on_sync(Rank w, Round applied, Time now, PacketSink& sink) {
   Taken taken{.proves_liveness = true};
-  charge(scope.now, scope.of_job);
+  charge(now);
   switch (rounds_.sync(w, applied)) {
     case RoundLog::Synced::kKnown:
       taken = {DropReason::kDuplicate};
       [[fallthrough]];
     case RoundLog::Synced::kAwaitsOthers:
-      send_status(w, scope);
+      send_status(w, sink);
       break;
     case RoundLog::Synced::kContradiction:
       taken.ends_job = fail({.reason = wire::AbortReason::kCannotResume, .rank_a = w});
       break;
     case RoundLog::Synced::kLive:
       resumed_ = true;
-      ++scope.counters.streams_resynchronised;
-      scope.present.for_each([&](Rank r) { send_status(r, scope); });
+      ++job_.engine.counters.streams_resynchronised;
+      job_.present().for_each([&](Rank r) { send_status(r, sink); });
   }
   return taken;
 }
@@ -143,10 +144,10 @@ bool Stream::agree(Rank w, const Packet& packet) {
 }
 
 /// Takes the op from the first packet of an opening round; it is known once that packet is taken.
-bool Stream::begin_op(Rank w, const Packet& packet, const Session& session) {
+bool Stream::begin_op(Rank w, const Packet& packet) {
   if (packet.descriptor() == nullptr) return false;
-  const bool begun = packet.is_keyed() ? keyed_.begin(packet, id_, session, resumed_)
-                                       : combiner_.begin(packet, id_, session, resumed_);
+  const bool begun = packet.is_keyed() ? keyed_.begin(packet, id_, job_.session(), resumed_)
+                                       : combiner_.begin(packet, id_, job_.session(), resumed_);
   if (!begun) return false;
   is_keyed_ = packet.is_keyed();
   op_ = packet.as<wire::Data>().op;
@@ -171,17 +172,17 @@ bool Stream::fits(Rank w, const Packet& packet) const {
                         opening_ ? std::span<const BlockIndex>() : contributions_.next_of(w));
 }
 
-void Stream::take(Rank w, const Packet& packet, Buffer buffer, Scope& scope) {
-  ++scope.counters.contributions;
-  ++scope.of_job.contributions;
-  scope.of_job.received_bytes += buffer.bytes().size();
+void Stream::take(Rank w, const Packet& packet, Buffer buffer, Time now) {
+  ++job_.engine.counters.contributions;
+  ++job_.counters.contributions;
+  job_.counters.received_bytes += buffer.bytes().size();
   const auto& data = packet.as<wire::Data>();
   is_late_ = (data.flags & wire::kDataAsk) != 0 || (has_repeated_ && repeated_to_.contains(w));
   if (begun_ == kNever) {
-    charge(scope.now, scope.of_job);
-    begun_ = scope.now;
+    charge(now);
+    begun_ = now;
   }
-  scope.window.tell(data.window);
+  job_.window.tell(data.window);
   op_known_ = true;
   if (opening_) wants_[w.value] = *packet.descriptor();
   if (is_keyed_) {
@@ -190,7 +191,8 @@ void Stream::take(Rank w, const Packet& packet, Buffer buffer, Scope& scope) {
     return;
   }
   const auto add = [&](Rank r, const Packet& ready) { combiner_.add(r, ready); };
-  if (!contributions_.take(w, packet, std::move(buffer), add)) ++scope.counters.contributions_held;
+  if (!contributions_.take(w, packet, std::move(buffer), add))
+    ++job_.engine.counters.contributions_held;
 }
 
 // ------------------------------------------------------------------------------------ its time
@@ -214,46 +216,46 @@ RankSet Stream::waited_for() const {
 }
 
 /// Finishes the running round if nothing is lacking, and those behind it that await nobody.
-void Stream::try_finish(Scope& scope) {
-  while (may_finish(scope)) {
-    scope.sink.enter(Stage::kBuild);
-    is_keyed_ ? finish_keyed(scope) : finish(scope);
+void Stream::try_finish(Time now, PacketSink& sink) {
+  while (may_finish(now)) {
+    sink.enter(Stage::kBuild);
+    is_keyed_ ? finish_keyed(now, sink) : finish(now, sink);
     if (stalled_) break;
   }
 }
 
-bool Stream::may_finish(Scope& scope) {
+bool Stream::may_finish(Time now) {
   if (!op_known_ || !contributions_.complete()) return false;
   if (rounds_.may_finish()) return true;
   if (!awaited_ack_) {
-    charge(scope.now, scope.of_job);
+    charge(now);
     awaited_ack_ = true;
-    ++scope.counters.rounds_awaiting_ack;
-    ++scope.of_job.rounds_awaiting_ack;
+    ++job_.engine.counters.rounds_awaiting_ack;
+    ++job_.counters.rounds_awaiting_ack;
   }
   return false;
 }
 
-void Stream::finish(Scope& scope) {
+void Stream::finish(Time now, PacketSink& sink) {
   std::array<BlockIndex, wire::kMaxColumns> storage;
   const std::span<BlockIndex> want(storage.data(), combiner_.geometry().columns);
   contributions_.want_next(want);
-  Buffer result = build_result(want, scope);
-  if (!result) return stall(scope);
-  combiner_.count(want, scope.of_job);
-  finished(std::move(result), scope);
+  Buffer result = build_result(want, sink);
+  if (!result) return stall(now);
+  combiner_.count(want, job_.counters);
+  finished(std::move(result), now, sink);
   start_round(want);
 }
 
-void Stream::finish_keyed(Scope& scope) {
-  scope.sink.enter(Stage::kSum);
-  const auto merged =
-      keyed_.merge(scope.scratch.run().first(keyed_result_room(scope.session)), scope.scratch);
-  scope.sink.enter(Stage::kBuild);
-  Buffer result = build_keyed_result(merged, scope);
-  if (!result) return stall(scope);
-  finished(std::move(result), scope);
-  const RankSet used_up = keyed_.start_round(merged, scope.scratch);
+void Stream::finish_keyed(Time now, PacketSink& sink) {
+  sink.enter(Stage::kSum);
+  KeyedScratch& scratch = job_.engine.scratch;
+  const auto merged = keyed_.merge(scratch.run().first(keyed_result_room(job_.session())), scratch);
+  sink.enter(Stage::kBuild);
+  Buffer result = build_keyed_result(merged, sink);
+  if (!result) return stall(now);
+  finished(std::move(result), now, sink);
+  const RankSet used_up = keyed_.start_round(merged, scratch);
   start_round(merged.next == kNoChunk);
   if (opening_)
     contributions_.await_all();
@@ -262,52 +264,53 @@ void Stream::finish_keyed(Scope& scope) {
 }
 
 /// The pool has no buffer for the result: it is built when it has.
-void Stream::stall(Scope& scope) {
+void Stream::stall(Time now) {
   if (stalled_) return;
-  charge(scope.now, scope.of_job);
+  charge(now);
   stalled_ = true;
-  ++scope.counters.rounds_stalled;
-  ++scope.of_job.rounds_stalled;
+  ++job_.engine.counters.rounds_stalled;
+  ++job_.counters.rounds_stalled;
 }
 
 /// The running round has ended: all are told.
-void Stream::finished(Buffer result, Scope& scope) {
-  ++scope.counters.rounds_finished;
-  ++scope.of_job.rounds;
-  charge(scope.now, scope.of_job);
-  if (begun_ != kNever) scope.of_job.round_time.observe(scope.now - std::exchange(begun_, kNever));
-  if (rounds_.replaying()) ++scope.counters.rounds_replayed;
-  scope.sink.enter(Stage::kTransmit);
-  deliver(result, scope);
-  scope.sink.enter(Stage::kBuild);
+void Stream::finished(Buffer result, Time now, PacketSink& sink) {
+  ++job_.engine.counters.rounds_finished;
+  ++job_.counters.rounds;
+  charge(now);
+  if (begun_ != kNever) job_.counters.round_time.observe(now - std::exchange(begun_, kNever));
+  if (rounds_.replaying()) ++job_.engine.counters.rounds_replayed;
+  sink.enter(Stage::kTransmit);
+  deliver(result, sink);
+  sink.enter(Stage::kBuild);
   rounds_.finish(std::move(result));
 }
 
 /// The RESULT of the running round, the same bytes for every worker; empty if the pool is.
-Buffer Stream::build_result(std::span<const BlockIndex> want, Scope& scope) {
+Buffer Stream::build_result(std::span<const BlockIndex> want, PacketSink& sink) {
   const std::uint8_t columns = combiner_.geometry().columns;
   const std::size_t size =
       wire::block_packet_bytes<wire::Result>(columns, false, combiner_.sums_bytes());
-  const Session& session = scope.session;
-  assert(size + scope.protection.trailer_bytes() <= session.payload_bytes);
-  Buffer buffer = scope.sink.allocate(size + scope.protection.trailer_bytes());
+  const Session& session = job_.session();
+  const Protection protection = job_.protection();
+  assert(size + protection.trailer_bytes() <= session.payload_bytes);
+  Buffer buffer = sink.allocate(size + protection.trailer_bytes());
   if (!buffer) return buffer;
 
   auto packet = wire::BlockPacket<wire::Result>::begin(buffer.writable().first(size), session.job,
                                                        columns, false);
-  fill(packet.fixed, scope);
+  fill(packet.fixed);
   for (std::uint8_t c = 0; c < columns; ++c) packet.columns[c].next = want[c].value;
   combiner_.write(packet.columns, packet.payload);
-  protect(buffer.writable(), scope.protection);
+  protect(buffer.writable(), protection);
   return buffer;
 }
 
 /// What a RESULT says of the running round.
-void Stream::fill(wire::Result& result, Scope& scope) const {
-  result.delivery.epoch = scope.session.epoch;
-  result.delivery.delivery_token = scope.session.delivery_token;
+void Stream::fill(wire::Result& result) const {
+  result.delivery.epoch = job_.session().epoch;
+  result.delivery.delivery_token = job_.session().delivery_token;
   result.delivery.stream = id_.value;
-  result.delivery.window = scope.window.value();
+  result.delivery.window = job_.window.value();
   result.round = rounds_.running().value;
   result.op = op_;
   result.shape = shape();
@@ -315,58 +318,60 @@ void Stream::fill(wire::Result& result, Scope& scope) const {
   result.lag = static_cast<std::uint16_t>(rounds_.lag());
 }
 
-Buffer Stream::build_keyed_result(const KeyedCombiner::Merged& merged, Scope& scope) {
+Buffer Stream::build_keyed_result(const KeyedCombiner::Merged& merged, PacketSink& sink) {
   const std::size_t size = sizeof(wire::KeyValueResult) + merged.run.size();
-  Buffer buffer = scope.sink.allocate(size + scope.protection.trailer_bytes());
+  const Protection protection = job_.protection();
+  Buffer buffer = sink.allocate(size + protection.trailer_bytes());
   if (!buffer) return buffer;
   const auto out = buffer.writable().first(size);
   auto* const packet = ::new (out.data()) wire::KeyValueResult;
   packet->result.delivery.header =
-      wire::header_of(wire::Kind::kKeyValueResult, scope.session.job, size);
-  fill(packet->result, scope);
+      wire::header_of(wire::Kind::kKeyValueResult, job_.session().job, size);
+  fill(packet->result);
   packet->horizon = keyed_.horizon();
   packet->next = merged.next;
   for (std::size_t i = 0; i < merged.rejected.size(); ++i) packet->rejected[i] = merged.rejected[i];
   packet->run_bytes = static_cast<std::uint32_t>(merged.run.size());
   std::copy(merged.run.begin(), merged.run.end(), out.data() + sizeof(wire::KeyValueResult));
-  protect(buffer.writable(), scope.protection);
+  protect(buffer.writable(), protection);
   return buffer;
 }
 
-void Stream::deliver(const Buffer& result, Scope& scope) {
-  scope.counters.results_sent += scope.present.size();
-  RankSet rest = scope.present;
-  if (!scope.multicast.paths().empty()) rest -= deliver_by_group(result, scope);
+void Stream::deliver(const Buffer& result, PacketSink& sink) {
+  job_.engine.counters.results_sent += job_.present().size();
+  RankSet rest = job_.present();
+  if (!job_.multicast().paths().empty()) rest -= deliver_by_group(result, sink);
   const bool has_sums = !is_keyed_ && !combiner_.is_empty();
+  const std::span<const Endpoint> members = job_.endpoints();
   Buffer brief;
   std::uint64_t bytes = 0;
   rest.for_each([&](Rank r) {
     const bool whole = !has_sums || lacks_a_sum(r);
     if (!whole) {
-      if (!brief) brief = without_sums(result, scope);
-      ++scope.counters.results_withheld;
+      if (!brief) brief = without_sums(result, sink);
+      ++job_.engine.counters.results_withheld;
     }
     const Buffer& wanted = whole ? result : brief;
     bytes += wanted.bytes().size();
-    scope.sink.send(scope.members[r.value], wanted.share());
+    sink.send(members[r.value], wanted.share());
   });
-  scope.of_job.sent_bytes += bytes;
+  job_.counters.sent_bytes += bytes;
 }
 
 /// To those who hear the group, if that is better than to each of them what he lacks: sums that few
 /// lack would fill the links of all. Returns whom it has reached.
-RankSet Stream::deliver_by_group(const Buffer& result, Scope& scope) {
+RankSet Stream::deliver_by_group(const Buffer& result, PacketSink& sink) {
   const bool has_sums = !is_keyed_ && !combiner_.is_empty();
   RankSet reached;
-  for (const Multicast::Path& path : scope.multicast.paths()) {
+  for (const Multicast::Path& path : job_.multicast().paths()) {
     const unsigned hearing = path.hearing.size();
     unsigned lacking = 0;
     path.hearing.for_each([&](Rank r) { lacking += !has_sums || lacks_a_sum(r); });
     if (hearing < 2 || 2 * lacking <= hearing) continue;
-    scope.sink.send(path.group, result.share());
-    ++scope.counters.group_packets;
-    scope.of_job.sent_bytes += result.bytes().size();
-    scope.counters.results_by_group += hearing;
+    sink.send(path.group, result.share());
+    ++job_.engine.counters.group_packets;
+    job_.counters.sent_bytes += result.bytes().size();
+    job_.engine.counters.results_by_group += hearing;
     reached |= path.hearing;
   }
   return reached;
@@ -384,17 +389,18 @@ bool Stream::lacks_a_sum(Rank w) const {
 }
 
 /// The same RESULT for those who lack none of its sums; itself if the pool is empty.
-Buffer Stream::without_sums(const Buffer& result, Scope& scope) const {
+Buffer Stream::without_sums(const Buffer& result, PacketSink& sink) const {
   const std::size_t size =
       wire::block_packet_bytes<wire::Result>(combiner_.geometry().columns, false, 0);
-  Buffer buffer = scope.sink.allocate(size + scope.protection.trailer_bytes());
+  const Protection protection = job_.protection();
+  Buffer buffer = sink.allocate(size + protection.trailer_bytes());
   if (!buffer) return result.share();
   const auto out = buffer.writable().first(size);
-  unprotect(result.bytes(), out, scope.protection);
+  unprotect(result.bytes(), out, protection);
   auto* columns = reinterpret_cast<wire::Column*>(out.data() + sizeof(wire::Result));
   for (std::uint8_t c = 0; c < combiner_.geometry().columns; ++c)
     if (columns[c].flags != 0) columns[c].flags = wire::kColumnWithheld;
-  protect(buffer.writable(), scope.protection);
+  protect(buffer.writable(), protection);
   return buffer;
 }
 
@@ -416,42 +422,43 @@ void Stream::start_round(bool opening) {
 // ------------------------------------------------------------------------------- who fell behind
 /// To the worker alone that awaits `from`: the results it lacks (bit i of `have`: it holds result
 /// from + 1 + i), or who is waited for.
-void Stream::answer(Rank w, Round from, std::uint64_t have, Scope& scope) {
-  if (from == rounds_.running()) return send_status(w, scope);
+void Stream::answer(Rank w, Round from, std::uint64_t have, PacketSink& sink) {
+  if (from == rounds_.running()) return send_status(w, sink);
   if (!std::exchange(has_repeated_, true)) repeated_to_.clear();
   repeated_to_.insert(w);
   rounds_.for_each_result(from, have, [&](const Buffer& result) {
-    ++scope.counters.results_repeated;
-    ++scope.of_job.results_repeated;
-    scope.of_job.sent_bytes += result.bytes().size();
-    scope.multicast.repaired(w);
-    scope.sink.send(scope.members[w.value], result.share());
+    ++job_.engine.counters.results_repeated;
+    ++job_.counters.results_repeated;
+    job_.counters.sent_bytes += result.bytes().size();
+    job_.multicast().repaired(w);
+    sink.send(job_.endpoints()[w.value], result.share());
   });
 }
 
-void Stream::send_status(Rank w, Scope& scope) {
-  auto status = wire::make<wire::Status>(scope.session.job);
+void Stream::send_status(Rank w, PacketSink& sink) {
+  auto status = wire::make<wire::Status>(job_.session().job);
   status.round = rounds_.running().value;
   status.live = rounds_.live() ? 1 : 0;
-  status.delivery.window = scope.window.value();
+  status.delivery.window = job_.window.value();
   if (rounds_.live()) status.waiting = waited_for().to_bytes();
-  if (send_small(w, status, scope)) ++scope.counters.statuses_sent;
+  if (send_small(w, status, sink)) ++job_.engine.counters.statuses_sent;
 }
 
 /// A packet of fixed size, to one worker; false if the pool is empty.
 template <class T>
-bool Stream::send_small(Rank w, T packet, Scope& scope) {
-  Buffer buffer = scope.sink.allocate(sizeof packet + scope.protection.trailer_bytes());
+bool Stream::send_small(Rank w, T packet, PacketSink& sink) {
+  const Protection protection = job_.protection();
+  Buffer buffer = sink.allocate(sizeof packet + protection.trailer_bytes());
   if (!buffer) {
-    ++scope.counters.control_packets_lost;
+    ++job_.engine.counters.control_packets_lost;
     return false;
   }
-  packet.delivery.epoch = scope.session.epoch;
-  packet.delivery.delivery_token = scope.session.delivery_token;
+  packet.delivery.epoch = job_.session().epoch;
+  packet.delivery.delivery_token = job_.session().delivery_token;
   packet.delivery.stream = id_.value;
   std::memcpy(buffer.writable().data(), &packet, sizeof packet);
-  protect(buffer.writable(), scope.protection);
-  scope.sink.send(scope.members[w.value], std::move(buffer));
+  protect(buffer.writable(), protection);
+  sink.send(job_.endpoints()[w.value], std::move(buffer));
   return true;
 }
 

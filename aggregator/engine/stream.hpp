@@ -21,37 +21,18 @@
 #include <vector>
 
 #include "aggregator/engine/block_combiner.hpp"
-#include "aggregator/engine/counters.hpp"
-#include "aggregator/engine/job_figures.hpp"
+#include "aggregator/engine/job_context.hpp"
 #include "aggregator/engine/keyed_combiner.hpp"
-#include "aggregator/engine/multicast.hpp"
-#include "aggregator/engine/narrowest_window.hpp"
 #include "aggregator/engine/waits.hpp"
 #include "common/base/packet_buffer.hpp"
 #include "common/base/rank_set.hpp"
 #include "common/protocol/abort_info.hpp"
 #include "common/protocol/packet.hpp"
-#include "common/protocol/protection.hpp"
 #include "common/protocol/session.hpp"
 #include "rounds/contributions.hpp"
 #include "rounds/round_log.hpp"
 
 namespace sluice::aggregator {
-
-/// What a stream needs of its job for the length of one call.
-struct StreamScope {
-  const Session& session;
-  std::span<const Endpoint> members;  ///< by rank
-  const RankSet& present;             ///< members that have not left
-  Protection protection;              ///< of what goes out
-  Multicast& multicast;
-  NarrowestWindow& window;
-  PacketSink& sink;
-  Counters& counters;
-  JobCounters& of_job;
-  Time now;
-  KeyedScratch& scratch;
-};
 
 /// What a packet did.
 struct Taken {
@@ -62,48 +43,47 @@ struct Taken {
 
 class Stream {
  public:
-  using Scope = StreamScope;
-
-  /// `resumed`: the workers have made progress at an earlier aggregator.
-  Stream(const Session& session, StreamId id, bool resumed, Time now)
-      : id_(id),
-        rounds_(session, resumed),
-        contributions_(session, widest_columns(session)),
-        combiner_(session),
-        keyed_(session),
+  /// `job` outlives the stream, and is of one session meanwhile.
+  Stream(JobContext& job, StreamId id, Time now)
+      : job_(job),
+        id_(id),
+        rounds_(job.session(), job.membership.roster().resumed()),
+        contributions_(job.session(), widest_columns(job.session())),
+        combiner_(job.session()),
+        keyed_(job.session()),
         waits_since_(now),
-        wants_(session.ranks) {}
+        wants_(job.session().ranks) {}
 
-  Taken on_data(Rank w, const Packet& packet, Buffer buffer, Scope& scope);
-  Taken on_position(Rank w, Round position, Scope& scope);  ///< ACK
-  Taken on_probe(Rank w, Round position, std::uint64_t have, Scope& scope);
-  Taken on_sync(Rank w, Round applied, Scope& scope);
+  Taken on_data(Rank w, const Packet& packet, Buffer buffer, Time now, PacketSink& sink);
+  Taken on_position(Rank w, Round position, Time now, PacketSink& sink);  ///< ACK
+  Taken on_probe(Rank w, Round position, std::uint64_t have, Time now, PacketSink& sink);
+  Taken on_sync(Rank w, Round applied, Time now, PacketSink& sink);
   /// LEAVE: whoever has no op pending has applied every result.
-  void on_leave(Rank w, Scope& scope) {
-    if (rounds_.acknowledge_all(w)) try_finish(scope);
+  void on_leave(Rank w, Time now, PacketSink& sink) {
+    if (rounds_.acknowledge_all(w)) try_finish(now, sink);
   }
 
   /// Finishes a round that lacked a buffer for its result. True if none is stalled now.
-  bool retry(Scope& scope) {
-    if (stalled_) try_finish(scope);
+  bool retry(Time now, PacketSink& sink) {
+    if (stalled_) try_finish(now, sink);
     return !stalled_;
   }
   bool stalled() const { return stalled_; }
 
   /// Charges the time up to now to what the stream waits for, as far as it is known.
-  void charge(Time now, JobCounters& of_job) {
+  void charge(Time now) {
     if (now <= waits_since_) return;
-    of_job.waited[waits_for()] += now - waits_since_;
+    job_.counters.waited[waits_for()] += now - waits_since_;
     waits_since_ = now;
   }
   /// This aggregator sends the job's ranks away from now on.
-  void retire(Time now, JobCounters& of_job) {
-    charge(now, of_job);
+  void retire(Time now) {
+    charge(now);
     retiring_ = true;
   }
   /// The lane did not run for so long.
-  void excuse_pause(Duration pause, JobCounters& of_job) {
-    of_job.waited[WaitCause::kPause] += pause;
+  void excuse_pause(Duration pause) {
+    job_.counters.waited[WaitCause::kPause] += pause;
     waits_since_ += pause;
   }
 
@@ -123,32 +103,33 @@ class Stream {
     failure_ = why;
     return &failure_;
   }
-  bool begin_op(Rank w, const Packet& packet, const Session& session);
+  bool begin_op(Rank w, const Packet& packet);
   bool contradicts(const Packet& packet) const;
   bool fits(Rank w, const Packet& packet) const;
-  void take(Rank w, const Packet& packet, Buffer buffer, Scope& scope);
+  void take(Rank w, const Packet& packet, Buffer buffer, Time now);
   const wire::Shape& shape() const { return is_keyed_ ? keyed_.shape() : combiner_.shape(); }
-  void try_finish(Scope& scope);
-  bool may_finish(Scope& scope);
-  void finish(Scope& scope);
-  void finish_keyed(Scope& scope);
-  void stall(Scope& scope);
-  void finished(Buffer result, Scope& scope);
-  void fill(wire::Result& result, Scope& scope) const;
-  Buffer build_result(std::span<const BlockIndex> want, Scope& scope);
-  Buffer build_keyed_result(const KeyedCombiner::Merged& merged, Scope& scope);
+  void try_finish(Time now, PacketSink& sink);
+  bool may_finish(Time now);
+  void finish(Time now, PacketSink& sink);
+  void finish_keyed(Time now, PacketSink& sink);
+  void stall(Time now);
+  void finished(Buffer result, Time now, PacketSink& sink);
+  void fill(wire::Result& result) const;
+  Buffer build_result(std::span<const BlockIndex> want, PacketSink& sink);
+  Buffer build_keyed_result(const KeyedCombiner::Merged& merged, PacketSink& sink);
   template <class T>
-  bool send_small(Rank w, T packet, Scope& scope);
+  bool send_small(Rank w, T packet, PacketSink& sink);
   void start_round(std::span<const BlockIndex> want);
   void start_round(bool opening);
-  void deliver(const Buffer& result, Scope& scope);
-  RankSet deliver_by_group(const Buffer& result, Scope& scope);
+  void deliver(const Buffer& result, PacketSink& sink);
+  RankSet deliver_by_group(const Buffer& result, PacketSink& sink);
   bool lacks_a_sum(Rank w) const;
-  Buffer without_sums(const Buffer& result, Scope& scope) const;
-  void answer(Rank w, Round from, std::uint64_t have, Scope& scope);
-  void send_status(Rank w, Scope& scope);
+  Buffer without_sums(const Buffer& result, PacketSink& sink) const;
+  void answer(Rank w, Round from, std::uint64_t have, PacketSink& sink);
+  void send_status(Rank w, PacketSink& sink);
   WaitCause waits_for() const;
 
+  JobContext& job_;
   StreamId id_;
   rounds::RoundLog rounds_;
   rounds::Contributions contributions_;

@@ -1,0 +1,32 @@
+// What the streams of one job share, and reach for as long as they live: the members, the window,
+// what is counted, and what the engine has for all streams. The job owns it.
+#pragma once
+
+#include <span>
+
+#include "aggregator/engine/engine_context.hpp"
+#include "aggregator/engine/job_figures.hpp"
+#include "aggregator/engine/membership.hpp"
+#include "aggregator/engine/narrowest_window.hpp"
+#include "common/base/endpoint.hpp"
+#include "common/base/rank_set.hpp"
+#include "common/protocol/protection.hpp"
+#include "common/protocol/session.hpp"
+
+namespace sluice::aggregator {
+
+struct JobContext {
+  EngineContext& engine;
+  Membership& membership;
+  NarrowestWindow window{};
+  JobCounters counters{};
+
+  const Session& session() const { return membership.roster().session(); }
+  std::span<const Endpoint> endpoints() const { return membership.roster().endpoints(); }
+  const RankSet& present() const { return membership.roster().present(); }
+  Multicast& multicast() { return membership.multicast(); }
+  /// Of what streams send.
+  Protection protection() const { return membership.record().protection.of(wire::Kind::kResult); }
+};
+
+}  // namespace sluice::aggregator
