@@ -1,8 +1,8 @@
 // The aggregator engine: packets and the time come in, packets go out. No I/O, threads, clocks or
 // DPDK types; the same objects serve a lane of the daemon and the simulator.
 //
-// receive() finds the job, proves the sender by its token and hands the packet to the job; who is
-// no member goes to admission. One engine serves one shard: a daemon's lane.
+// receive() finds the job, proves the sender by its token and hands the packet to the job; packets
+// of others go to admission. One engine serves one shard: a daemon's lane.
 #pragma once
 
 #include <algorithm>

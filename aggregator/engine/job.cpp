@@ -29,10 +29,10 @@ DropReason Job::on_packet(Rank rank, const Endpoint& from, const Packet& packet,
 }
 
 void Job::on_keep_alive(Rank rank, const Endpoint& from, const Packet& packet, Time now) {
-  if (!retirement_.begun()) {
+  if (!context_.retirement.begun()) {
     membership_.on_keep_alive(rank, packet.as<wire::KeepAlive>(), now, engine_.control);
     settle(now);
-  } else if (retirement_.send_away(from, packet, membership_, engine_.control)) {
+  } else if (context_.retirement.send_away(from, packet, membership_, engine_.control)) {
     ++engine_.counters.jobs_sent_away;
     tell({.kind = JobEvent::Kind::kSentAway, .session = membership_.roster().session()});
   }
@@ -83,7 +83,7 @@ bool Job::retry_stalled(Time now, PacketSink& sink) {
 DropReason Job::on_leave(Rank rank, const wire::Leave& leave, Time now, PacketSink& sink) {
   if (leave.abort != 0) {
     abort(cause_of(leave, rank, membership_.roster().session()), now, rank);
-  } else if (retirement_.has_sent_away()) {  // others are sent to where they need this rank
+  } else if (context_.retirement.has_sent_away()) {  // others are sent to where they need this rank
     return DropReason::kNotJoined;
   } else {
     let_leave(rank, leave, now, sink);
@@ -113,8 +113,8 @@ void Job::let_leave(Rank rank, const wire::Leave& leave, Time now, PacketSink& s
 }
 
 void Job::retire(Time now) {
-  for (Stream& stream : streams_) stream.retire(now);
-  retirement_.begin();
+  for (Stream& stream : streams_) stream.charge(now);
+  context_.retirement.begin();
 }
 
 // ----------------------------------------------------------------------------------- its lifetime
@@ -125,7 +125,7 @@ void Job::settle(Time now) {
       if (happened(event, now)) tell(event);
 }
 
-/// False: nobody is to be told of it.
+/// Does what one event asks for. False: the operator is not to be told of it.
 bool Job::happened(const JobEvent& event, Time now) {
   using Kind = JobEvent::Kind;
   Counters& counters = engine_.counters;

@@ -14,7 +14,6 @@
 #include "aggregator/engine/job_memory.hpp"
 #include "aggregator/engine/leaving.hpp"
 #include "aggregator/engine/membership.hpp"
-#include "aggregator/engine/retirement.hpp"
 #include "aggregator/engine/stragglers.hpp"
 #include "aggregator/engine/stream.hpp"
 
@@ -55,10 +54,10 @@ class Job {
 
   /// This aggregator retires: the job is to go on at the next one.
   void retire(Time now);
-  void ask_who_stays() { retirement_.ask_who_stays(membership_, engine_.control); }
-  /// Whether no member is here that was not told.
+  void ask_who_stays() { context_.retirement.ask_who_stays(membership_, engine_.control); }
+  /// Whether all members were told to go.
   bool retired() const {
-    return !membership_.active() || retirement_.still_here(membership_.roster()).empty();
+    return !membership_.active() || context_.retirement.still_here(membership_.roster()).empty();
   }
 
   JobFigures figures(Time now);  ///< of one that is forming or active
@@ -82,7 +81,6 @@ class Job {
   std::vector<Stream> streams_;  // those of this shard, while active; stream s at s / shards
   LeavePolls polls_;
   StragglerWatch stragglers_;
-  Retirement retirement_;
 };
 
 }  // namespace sluice::aggregator

@@ -1,5 +1,5 @@
-// What the streams of one job share, and reach for as long as they live: the members, the window,
-// what is counted, and what the engine has for all streams. The job owns it.
+// What the streams of one job share and reach for as long as they live: its members, whether they
+// are sent away, its window, its counters, and the engine's. The job owns it.
 #pragma once
 
 #include <span>
@@ -8,6 +8,7 @@
 #include "aggregator/engine/job_figures.hpp"
 #include "aggregator/engine/membership.hpp"
 #include "aggregator/engine/narrowest_window.hpp"
+#include "aggregator/engine/retirement.hpp"
 #include "common/base/endpoint.hpp"
 #include "common/base/rank_set.hpp"
 #include "common/protocol/protection.hpp"
@@ -18,6 +19,7 @@ namespace sluice::aggregator {
 struct JobContext {
   EngineContext& engine;
   Membership& membership;
+  Retirement retirement{};
   NarrowestWindow window{};
   JobCounters counters{};
 
@@ -25,7 +27,7 @@ struct JobContext {
   std::span<const Endpoint> endpoints() const { return membership.roster().endpoints(); }
   const RankSet& present() const { return membership.roster().present(); }
   Multicast& multicast() { return membership.multicast(); }
-  /// Of what streams send.
+  /// How packets of streams are protected.
   Protection protection() const { return membership.record().protection.of(wire::Kind::kResult); }
 };
 

@@ -18,7 +18,7 @@ namespace sluice::aggregator {
 /// ends it.
 AbortInfo cause_of(const wire::Leave& leave, Rank rank, const Session& session);
 
-/// How a rank leaves which lets the others have their job: it speaks for itself alone.
+/// How a rank leaves that does not end the job for all.
 Departure departure_of(const wire::Leave& leave);
 
 /// When the ranks of one job are polled, and which of them are next.

@@ -3,7 +3,7 @@
 namespace sluice::aggregator {
 namespace {
 
-/// Of a job whose ranks are about to leave the last packets count: its members stay.
+/// Where a rank has left, the others are about to leave: the last packets count, and they stay.
 bool is_whole(const Roster& roster) {
   return roster.present().size() == roster.session().ranks;
 }

@@ -16,7 +16,7 @@ class StalledJobs {
   void add(Job& job, Time now);
   void remove(const Job& job);
 
-  /// Whether any job waits is told by due(): kNever if none does.
+  /// When retry() is due; kNever: no job waits.
   Time due() const { return jobs_.empty() ? kNever : due_; }
   void retry(Time now, PacketSink& sink);
 

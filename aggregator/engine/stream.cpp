@@ -46,17 +46,17 @@ Taken Stream::on_data(Rank w, const Packet& packet, Buffer buffer, Time now, Pac
     if (ask) send_status(w, sink);
   } else if (!contributions_.awaits(w)) {
     taken.drop = DropReason::kUnfitting;
-  } else if (opening_ && job_.present().size() < job_.session().ranks) {
+  } else if (round_.opens() && job_.present().size() < job_.session().ranks) {
     taken.ends_job =
         fail({.reason = wire::AbortReason::kRankLeft, .rank_a = first_absent(job_.present())});
     return taken;
-  } else if (opening_ && op_known_ && !agree(w, packet)) {
+  } else if (round_.opens() && op_ && !agree(w, packet)) {
     taken.ends_job = &failure_;
     return taken;
-  } else if (resumed_ && op_known_ && contradicts(packet)) {
+  } else if (round_.kind == Kind::kResumed && op_ && contradicts(packet)) {
     taken.ends_job = fail({.reason = wire::AbortReason::kCannotResume, .rank_a = w});
     return taken;
-  } else if ((opening_ && !op_known_ && !begin_op(w, packet)) || !fits(w, packet)) {
+  } else if (!(op_ ? fits(w, packet) : begin_op(w, packet))) {
     taken.drop = DropReason::kUnfitting;
   } else {
     sink.enter(Stage::kSum);
@@ -102,7 +102,7 @@ Taken Stream::on_sync(Rank w, Round applied, Time now, PacketSink& sink) {
       taken.ends_job = fail({.reason = wire::AbortReason::kCannotResume, .rank_a = w});
       break;
     case RoundLog::Synced::kLive:
-      resumed_ = true;
+      round_.kind = Kind::kResumed;
       ++job_.engine.counters.streams_resynchronised;
       job_.present().for_each([&](Rank r) { send_status(r, sink); });
   }
@@ -115,61 +115,67 @@ bool Stream::agree(Rank w, const Packet& packet) {
   const auto* theirs = packet.descriptor();
   if (theirs == nullptr) return true;  // none of an opening round: fits() refuses it
   const auto& shape = packet.shape();
+  const wire::Descriptor& ours = op_->descriptor;
+  const bool is_keyed = sums_pairs();
   const struct {
     wire::Field field;
     std::uint64_t ours, theirs;
   } comparisons[] = {
-      {wire::Field::kOpNumber, op_, packet.as<wire::Data>().op},
-      {wire::Field::kCollective, descriptor_.collective, theirs->collective},
-      {wire::Field::kOpType, descriptor_.op_type, theirs->op_type},
-      {wire::Field::kReduction, descriptor_.reduction, theirs->reduction},
-      {wire::Field::kRoot, descriptor_.root, theirs->root},
-      {is_keyed_ ? wire::Field::kKeyBound : wire::Field::kElementCount, this->shape().element_count,
+      {wire::Field::kOpNumber, op_->number, packet.as<wire::Data>().op},
+      {wire::Field::kCollective, ours.collective, theirs->collective},
+      {wire::Field::kOpType, ours.op_type, theirs->op_type},
+      {wire::Field::kReduction, ours.reduction, theirs->reduction},
+      {wire::Field::kRoot, ours.root, theirs->root},
+      {is_keyed ? wire::Field::kKeyBound : wire::Field::kElementCount, this->shape().element_count,
        shape.element_count},
       {wire::Field::kWireType, this->shape().wire_type, shape.wire_type},
-      {is_keyed_ ? wire::Field::kRowElements : wire::Field::kBlockElements,
+      {is_keyed ? wire::Field::kRowElements : wire::Field::kBlockElements,
        this->shape().block_elements, shape.block_elements},
-      {wire::Field::kThreshold, is_keyed_ ? descriptor_.begin : wire::U64(),
-       is_keyed_ ? theirs->begin : wire::U64()},
-      {wire::Field::kRoundingSeed, descriptor_.rounding_seed, theirs->rounding_seed},
-      {wire::Field::kLayout, descriptor_.layout, theirs->layout},
-      {wire::Field::kTag, descriptor_.tag, theirs->tag},
+      {wire::Field::kThreshold, is_keyed ? ours.begin : wire::U64(),
+       is_keyed ? theirs->begin : wire::U64()},
+      {wire::Field::kRoundingSeed, ours.rounding_seed, theirs->rounding_seed},
+      {wire::Field::kLayout, ours.layout, theirs->layout},
+      {wire::Field::kTag, ours.tag, theirs->tag},
   };
   for (const auto& c : comparisons) {
     if (c.ours == c.theirs) continue;
-    fail({wire::AbortReason::kOpMismatch, c.field, op_named_by_, w, c.ours, c.theirs, op_});
+    fail(
+        {wire::AbortReason::kOpMismatch, c.field, op_->named_by, w, c.ours, c.theirs, op_->number});
     return false;
   }
   return true;
 }
 
-/// Takes the op from the first packet of an opening round; it is known once that packet is taken.
+/// Takes the op from the first packet of an opening round, if the packet can be taken.
 bool Stream::begin_op(Rank w, const Packet& packet) {
   if (packet.descriptor() == nullptr) return false;
-  const bool begun = packet.is_keyed() ? keyed_.begin(packet, id_, job_.session(), resumed_)
-                                       : combiner_.begin(packet, id_, job_.session(), resumed_);
+  const bool resumed = round_.kind == Kind::kResumed;
+  const bool begun = packet.is_keyed() ? keyed_.begin(packet, id_, job_.session(), resumed)
+                                       : combiner_.begin(packet, id_, job_.session(), resumed);
   if (!begun) return false;
-  is_keyed_ = packet.is_keyed();
-  op_ = packet.as<wire::Data>().op;
-  op_named_by_ = w;
-  descriptor_ = *packet.descriptor();
-  return true;
+  op_ = {.number = packet.as<wire::Data>().op,
+         .named_by = w,
+         .sums = packet.is_keyed() ? RunningOp::Sums::kPairs : RunningOp::Sums::kBlocks,
+         .descriptor = *packet.descriptor()};
+  if (!fits(w, packet)) op_.reset();
+  return op_.has_value();
 }
 
 /// Whether a contribution to a resumed round, of the same op, is about another place in it.
 bool Stream::contradicts(const Packet& packet) const {
-  if (packet.is_keyed() != is_keyed_) return false;  // fits() refuses it
-  return is_keyed_ ? keyed_.contradicts(packet) : combiner_.contradicts(packet);
+  if (packet.is_keyed() != sums_pairs()) return false;  // fits() refuses it
+  return sums_pairs() ? keyed_.contradicts(packet) : combiner_.contradicts(packet);
 }
 
 /// Whether a contribution is one that the running round can take from this rank.
 bool Stream::fits(Rank w, const Packet& packet) const {
   const auto& data = packet.as<wire::Data>();
-  if (data.op != op_ || ((data.flags & wire::kDataOpening) != 0) != opening_) return false;
-  if (packet.is_keyed() != is_keyed_) return false;
-  if (is_keyed_) return keyed_.fits(packet);
+  if (data.op != op_->number || ((data.flags & wire::kDataOpening) != 0) != round_.opens())
+    return false;
+  if (packet.is_keyed() != sums_pairs()) return false;
+  if (sums_pairs()) return keyed_.fits(packet);
   return combiner_.fits(packet,
-                        opening_ ? std::span<const BlockIndex>() : contributions_.next_of(w));
+                        round_.opens() ? std::span<const BlockIndex>() : contributions_.next_of(w));
 }
 
 void Stream::take(Rank w, const Packet& packet, Buffer buffer, Time now) {
@@ -177,15 +183,10 @@ void Stream::take(Rank w, const Packet& packet, Buffer buffer, Time now) {
   ++job_.counters.contributions;
   job_.counters.received_bytes += buffer.bytes().size();
   const auto& data = packet.as<wire::Data>();
-  is_late_ = (data.flags & wire::kDataAsk) != 0 || (has_repeated_ && repeated_to_.contains(w));
-  if (begun_ == kNever) {
-    charge(now);
-    begun_ = now;
-  }
+  arrived((data.flags & wire::kDataAsk) != 0 || round_.repeated_to.contains(w), now);
   job_.window.tell(data.window);
-  op_known_ = true;
-  if (opening_) wants_[w.value] = *packet.descriptor();
-  if (is_keyed_) {
+  if (round_.opens()) wants_[w.value] = *packet.descriptor();
+  if (sums_pairs()) {
     keyed_.take(w, packet, std::move(buffer));
     contributions_.take(w);
     return;
@@ -199,13 +200,23 @@ void Stream::take(Rank w, const Packet& packet, Buffer buffer, Time now) {
 /// What the running round waits for, or has waited for when all of that has just come.
 WaitCause Stream::waits_for() const {
   if (!rounds_.live() || rounds_.replaying()) return WaitCause::kRecovery;
-  if (stalled_) return WaitCause::kPacketMemory;
-  if (awaited_ack_) return WaitCause::kAcknowledgement;
-  if (retiring_) return WaitCause::kRetirement;
-  if (opening_ && begun_ == kNever) return WaitCause::kNoOp;
-  if (is_late_ && (begun_ == kNever || contributions_.complete()))
-    return WaitCause::kRetransmission;
-  return begun_ == kNever ? WaitCause::kNextRound : WaitCause::kContribution;
+  if (round_.delay == Delay::kPacketMemory) return WaitCause::kPacketMemory;
+  if (round_.delay == Delay::kAcknowledgement) return WaitCause::kAcknowledgement;
+  if (job_.retirement.begun()) return WaitCause::kRetirement;
+  if (!round_.begun) return round_.opens() ? WaitCause::kNoOp : WaitCause::kNextRound;
+  return contributions_.complete() ? round_.begun->last : WaitCause::kContribution;
+}
+
+/// A contribution is in. It is late if it, or the result before it, was sent again.
+void Stream::arrived(bool is_late, Time now) {
+  const WaitCause ended = is_late ? WaitCause::kRetransmission : WaitCause::kContribution;
+  if (round_.begun) {
+    round_.begun->last = ended;
+    return;
+  }
+  const WaitCause waited_for = waits_for();
+  charge(is_late && waited_for == WaitCause::kNextRound ? ended : waited_for, now);
+  round_.begun = {now, ended};
 }
 
 // ---------------------------------------------------------------------------- finishing a round
@@ -219,20 +230,15 @@ RankSet Stream::waited_for() const {
 void Stream::try_finish(Time now, PacketSink& sink) {
   while (may_finish(now)) {
     sink.enter(Stage::kBuild);
-    is_keyed_ ? finish_keyed(now, sink) : finish(now, sink);
-    if (stalled_) break;
+    sums_pairs() ? finish_keyed(now, sink) : finish(now, sink);
+    if (stalled()) break;
   }
 }
 
 bool Stream::may_finish(Time now) {
-  if (!op_known_ || !contributions_.complete()) return false;
+  if (!op_ || !contributions_.complete()) return false;
   if (rounds_.may_finish()) return true;
-  if (!awaited_ack_) {
-    charge(now);
-    awaited_ack_ = true;
-    ++job_.engine.counters.rounds_awaiting_ack;
-    ++job_.counters.rounds_awaiting_ack;
-  }
+  delay(Delay::kAcknowledgement, now);
   return false;
 }
 
@@ -241,7 +247,7 @@ void Stream::finish(Time now, PacketSink& sink) {
   const std::span<BlockIndex> want(storage.data(), combiner_.geometry().columns);
   contributions_.want_next(want);
   Buffer result = build_result(want, sink);
-  if (!result) return stall(now);
+  if (!result) return delay(Delay::kPacketMemory, now);
   combiner_.count(want, job_.counters);
   finished(std::move(result), now, sink);
   start_round(want);
@@ -253,23 +259,24 @@ void Stream::finish_keyed(Time now, PacketSink& sink) {
   const auto merged = keyed_.merge(scratch.run().first(keyed_result_room(job_.session())), scratch);
   sink.enter(Stage::kBuild);
   Buffer result = build_keyed_result(merged, sink);
-  if (!result) return stall(now);
+  if (!result) return delay(Delay::kPacketMemory, now);
   finished(std::move(result), now, sink);
   const RankSet used_up = keyed_.start_round(merged, scratch);
-  start_round(merged.next == kNoChunk);
-  if (opening_)
+  start_round(merged.next == kNoChunk ? Kind::kOpening : Kind::kFollowing);
+  if (round_.opens())
     contributions_.await_all();
   else
     contributions_.await(used_up);
 }
 
-/// The pool has no buffer for the result: it is built when it has.
-void Stream::stall(Time now) {
-  if (stalled_) return;
+/// The running round has all contributions, and cannot end yet.
+void Stream::delay(Delay by, Time now) {
+  if (round_.delay == by) return;
   charge(now);
-  stalled_ = true;
-  ++job_.engine.counters.rounds_stalled;
-  ++job_.counters.rounds_stalled;
+  round_.delay = by;
+  const bool stalled = by == Delay::kPacketMemory;
+  ++(stalled ? job_.engine.counters.rounds_stalled : job_.engine.counters.rounds_awaiting_ack);
+  ++(stalled ? job_.counters.rounds_stalled : job_.counters.rounds_awaiting_ack);
 }
 
 /// The running round has ended: all are told.
@@ -277,7 +284,7 @@ void Stream::finished(Buffer result, Time now, PacketSink& sink) {
   ++job_.engine.counters.rounds_finished;
   ++job_.counters.rounds;
   charge(now);
-  if (begun_ != kNever) job_.counters.round_time.observe(now - std::exchange(begun_, kNever));
+  if (round_.begun) job_.counters.round_time.observe(now - round_.begun->at);
   if (rounds_.replaying()) ++job_.engine.counters.rounds_replayed;
   sink.enter(Stage::kTransmit);
   deliver(result, sink);
@@ -312,7 +319,7 @@ void Stream::fill(wire::Result& result) const {
   result.delivery.stream = id_.value;
   result.delivery.window = job_.window.value();
   result.round = rounds_.running().value;
-  result.op = op_;
+  result.op = op_->number;
   result.shape = shape();
   result.completing_rank = contributions_.last().value;
   result.lag = static_cast<std::uint16_t>(rounds_.lag());
@@ -341,7 +348,7 @@ void Stream::deliver(const Buffer& result, PacketSink& sink) {
   job_.engine.counters.results_sent += job_.present().size();
   RankSet rest = job_.present();
   if (!job_.multicast().paths().empty()) rest -= deliver_by_group(result, sink);
-  const bool has_sums = !is_keyed_ && !combiner_.is_empty();
+  const bool has_sums = !sums_pairs() && !combiner_.is_empty();
   const std::span<const Endpoint> members = job_.endpoints();
   Buffer brief;
   std::uint64_t bytes = 0;
@@ -361,7 +368,7 @@ void Stream::deliver(const Buffer& result, PacketSink& sink) {
 /// To those who hear the group, if that is better than to each of them what he lacks: sums that few
 /// lack would fill the links of all. Returns whom it has reached.
 RankSet Stream::deliver_by_group(const Buffer& result, PacketSink& sink) {
-  const bool has_sums = !is_keyed_ && !combiner_.is_empty();
+  const bool has_sums = !sums_pairs() && !combiner_.is_empty();
   RankSet reached;
   for (const Multicast::Path& path : job_.multicast().paths()) {
     const unsigned hearing = path.hearing.size();
@@ -379,7 +386,7 @@ RankSet Stream::deliver_by_group(const Buffer& result, PacketSink& sink) {
 
 /// Of the running round: it wants one that is not, moved, its own block and no other's.
 bool Stream::lacks_a_sum(Rank w) const {
-  const bool moves = wire::moves(wire::Collective{descriptor_.collective});
+  const bool moves = wire::moves(wire::Collective{op_->descriptor.collective});
   const auto current = combiner_.current();
   for (std::uint8_t c = 0; c < current.size(); ++c) {
     if (combiner_.is_empty(c) || (moves && combiner_.is_of_one(c, w))) continue;
@@ -406,17 +413,18 @@ Buffer Stream::without_sums(const Buffer& result, PacketSink& sink) const {
 
 void Stream::start_round(std::span<const BlockIndex> want) {
   combiner_.start_round(want);
-  start_round(std::all_of(want.begin(), want.end(), [](BlockIndex b) { return b == kNoBlock; }));
-  if (opening_)
+  const bool is_over =
+      std::all_of(want.begin(), want.end(), [](BlockIndex b) { return b == kNoBlock; });
+  start_round(is_over ? Kind::kOpening : Kind::kFollowing);
+  if (round_.opens())
     contributions_.await_all();
   else
     contributions_.await_owners(want);
 }
 
-void Stream::start_round(bool opening) {
-  stalled_ = awaited_ack_ = resumed_ = is_late_ = has_repeated_ = false;
-  opening_ = opening;
-  if (opening_) op_known_ = false;
+void Stream::start_round(Kind kind) {
+  round_ = {.kind = kind};
+  if (round_.opens()) op_.reset();
 }
 
 // ------------------------------------------------------------------------------- who fell behind
@@ -424,8 +432,7 @@ void Stream::start_round(bool opening) {
 /// from + 1 + i), or who is waited for.
 void Stream::answer(Rank w, Round from, std::uint64_t have, PacketSink& sink) {
   if (from == rounds_.running()) return send_status(w, sink);
-  if (!std::exchange(has_repeated_, true)) repeated_to_.clear();
-  repeated_to_.insert(w);
+  round_.repeated_to.insert(w);
   rounds_.for_each_result(from, have, [&](const Buffer& result) {
     ++job_.engine.counters.results_repeated;
     ++job_.counters.results_repeated;

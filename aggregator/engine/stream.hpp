@@ -17,13 +17,15 @@
 //  - Memory is taken when the job forms; a packet allocates nothing but the result's buffer.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "aggregator/engine/block_combiner.hpp"
 #include "aggregator/engine/job_context.hpp"
 #include "aggregator/engine/keyed_combiner.hpp"
-#include "aggregator/engine/waits.hpp"
+#include "aggregator/engine/running_round.hpp"
+#include "aggregator/engine/wait_clock.hpp"
 #include "common/base/packet_buffer.hpp"
 #include "common/base/rank_set.hpp"
 #include "common/protocol/abort_info.hpp"
@@ -42,6 +44,9 @@ struct Taken {
 };
 
 class Stream {
+  using Delay = RunningRound::Delay;
+  using Kind = RunningRound::Kind;
+
  public:
   /// `job` outlives the stream, and is of one session meanwhile.
   Stream(JobContext& job, StreamId id, Time now)
@@ -51,8 +56,8 @@ class Stream {
         contributions_(job.session(), widest_columns(job.session())),
         combiner_(job.session()),
         keyed_(job.session()),
-        waits_since_(now),
-        wants_(job.session().ranks) {}
+        wants_(job.session().ranks),
+        clock_(now) {}
 
   Taken on_data(Rank w, const Packet& packet, Buffer buffer, Time now, PacketSink& sink);
   Taken on_position(Rank w, Round position, Time now, PacketSink& sink);  ///< ACK
@@ -65,35 +70,23 @@ class Stream {
 
   /// Finishes a round that lacked a buffer for its result. True if none is stalled now.
   bool retry(Time now, PacketSink& sink) {
-    if (stalled_) try_finish(now, sink);
-    return !stalled_;
+    if (stalled()) try_finish(now, sink);
+    return !stalled();
   }
-  bool stalled() const { return stalled_; }
+  bool stalled() const { return round_.delay == Delay::kPacketMemory; }
 
   /// Charges the time up to now to what the stream waits for, as far as it is known.
-  void charge(Time now) {
-    if (now <= waits_since_) return;
-    job_.counters.waited[waits_for()] += now - waits_since_;
-    waits_since_ = now;
-  }
-  /// This aggregator sends the job's ranks away from now on.
-  void retire(Time now) {
-    charge(now);
-    retiring_ = true;
-  }
+  void charge(Time now) { charge(waits_for(), now); }
   /// The lane did not run for so long.
-  void excuse_pause(Duration pause) {
-    job_.counters.waited[WaitCause::kPause] += pause;
-    waits_since_ += pause;
-  }
+  void excuse_pause(Duration pause) { clock_.excuse_pause(pause, job_.counters.waited); }
 
   const rounds::RoundLog& rounds() const { return rounds_; }
 
-  /// Whether the running round has contributions.
-  bool busy() const { return op_known_; }
-  OpNumber op() const { return op_; }  ///< while busy
+  /// Whether an op runs.
+  bool busy() const { return op_.has_value(); }
+  OpNumber op() const { return op_->number; }  ///< while busy
   /// When the running round's first contribution came; kNever: none has.
-  Time begun() const { return begun_; }
+  Time begun() const { return round_.begun ? round_.begun->at : kNever; }
   /// Whose contribution or acknowledgement the running round lacks.
   RankSet waited_for() const;
 
@@ -107,12 +100,14 @@ class Stream {
   bool contradicts(const Packet& packet) const;
   bool fits(Rank w, const Packet& packet) const;
   void take(Rank w, const Packet& packet, Buffer buffer, Time now);
-  const wire::Shape& shape() const { return is_keyed_ ? keyed_.shape() : combiner_.shape(); }
+  void arrived(bool is_late, Time now);
+  bool sums_pairs() const { return op_->sums == RunningOp::Sums::kPairs; }
+  const wire::Shape& shape() const { return sums_pairs() ? keyed_.shape() : combiner_.shape(); }
   void try_finish(Time now, PacketSink& sink);
   bool may_finish(Time now);
   void finish(Time now, PacketSink& sink);
   void finish_keyed(Time now, PacketSink& sink);
-  void stall(Time now);
+  void delay(Delay by, Time now);
   void finished(Buffer result, Time now, PacketSink& sink);
   void fill(wire::Result& result) const;
   Buffer build_result(std::span<const BlockIndex> want, PacketSink& sink);
@@ -120,7 +115,7 @@ class Stream {
   template <class T>
   bool send_small(Rank w, T packet, PacketSink& sink);
   void start_round(std::span<const BlockIndex> want);
-  void start_round(bool opening);
+  void start_round(Kind kind);
   void deliver(const Buffer& result, PacketSink& sink);
   RankSet deliver_by_group(const Buffer& result, PacketSink& sink);
   bool lacks_a_sum(Rank w) const;
@@ -128,6 +123,7 @@ class Stream {
   void answer(Rank w, Round from, std::uint64_t have, PacketSink& sink);
   void send_status(Rank w, PacketSink& sink);
   WaitCause waits_for() const;
+  void charge(WaitCause cause, Time now) { clock_.charge(cause, now, job_.counters.waited); }
 
   JobContext& job_;
   StreamId id_;
@@ -136,22 +132,10 @@ class Stream {
   BlockCombiner combiner_;
   KeyedCombiner keyed_;
 
-  bool opening_ = true;    // all ranks contribute to the running round
-  bool resumed_ = false;   // for the stream was resumed with it, perhaps amidst an op
-  bool op_known_ = false;  // the running round's: its first contribution is in
-  bool stalled_ = false;   // complete, but the pool had no buffer for the result
-  bool awaited_ack_ = false;
-  bool is_keyed_ = false;  // the op: keyed_ combines it
-  bool retiring_ = false;
-  bool is_late_ = false;       // the last contribution: it, or the result before it, was sent again
-  bool has_repeated_ = false;  // in the running round: results, to these
-  RankSet repeated_to_;
-  Time waits_since_;
-  Time begun_ = kNever;  // the running round's first contribution
-  OpNumber op_ = 0;
-  Rank op_named_by_{};
-  wire::Descriptor descriptor_{};
+  RunningRound round_;
+  std::optional<RunningOp> op_;          // none: the round opens one, and nobody has contributed
   std::vector<wire::Descriptor> wants_;  // by rank: of the op that runs
+  WaitClock clock_;
   AbortInfo failure_{};
 };
 
