@@ -16,6 +16,8 @@
 #include <sluice/error.hpp>
 #include <sluice/sluice.h>
 
+#include "bindings/c/to_c.hpp"
+
 namespace sluice::c {
 
 static_assert(sizeof(sluice_error) == 512);
@@ -30,7 +32,7 @@ inline void copy_message(std::string_view text, sluice_error& error) {
 }
 
 inline sluice_status tell(sluice_error* out, const Error& error) {
-  const auto status = static_cast<sluice_status>(error.code());
+  const sluice_status status = to_c(error.code());
   if (out == nullptr) return status;
   *out = {};
   out->status = status;

@@ -19,6 +19,7 @@
 #include <sluice/sluice.hpp>
 
 #include "bindings/c/guarded.hpp"
+#include "bindings/c/to_c.hpp"
 #include "common/base/version.hpp"
 #include "worker/config/environment.hpp"
 
@@ -82,6 +83,7 @@ using sluice::c::given;
 using sluice::c::guarded;
 using sluice::c::refuse;
 using sluice::c::tell;
+using sluice::c::to_c;
 
 std::span<const std::uint64_t> span_of(const std::uint64_t* counts, std::size_t size,
                                        const char* call) {
@@ -241,12 +243,12 @@ const char* sluice_reduction_name(sluice_reduction reduction) {
 
 sluice_element_type sluice_parse_element_type(const char* name) {
   const auto type = sluice::parse_element_type(name == nullptr ? "" : name);
-  return type ? static_cast<sluice_element_type>(*type) : sluice_element_type{};
+  return type ? to_c(*type) : sluice_element_type{};
 }
 
 sluice_reduction sluice_parse_reduction(const char* name) {
   const auto reduction = sluice::parse_reduction(name == nullptr ? "" : name);
-  return reduction ? static_cast<sluice_reduction>(*reduction) : sluice_reduction{};
+  return reduction ? to_c(*reduction) : sluice_reduction{};
 }
 
 // -------------------------------------------------------------------------------------- settings
@@ -389,18 +391,7 @@ sluice_status sluice_communicator_statistics(const sluice_communicator* communic
     const auto& job = given(communicator, kCall, "communicator").communicator;
     auto& out = given(statistics, kCall, "statistics");
     check_size(size, sizeof out, kCall, "statistics");
-    const sluice::JobStatistics all = job.statistics();
-    out = {.ops_completed = all.ops_completed,
-           .ops_failed = all.ops_failed,
-           .ops_pending = all.ops_pending,
-           .packets_sent = all.packets_sent,
-           .packets_received = all.packets_received,
-           .packets_dropped = all.packets_dropped,
-           .retransmissions = all.retransmissions,
-           .narrowed_by_loss = all.narrowed_by_loss,
-           .narrowed_by_delay = all.narrowed_by_delay,
-           .rejoins = all.rejoins,
-           .rounds_replayed = all.rounds_replayed};
+    out = to_c(job.statistics());
   });
 }
 
@@ -623,15 +614,7 @@ sluice_status sluice_work_statistics(const sluice_work* work, sluice_op_statisti
     const sluice::OpStatistics op = given(work, kCall, "work").work.statistics();
     auto& out = given(statistics, kCall, "statistics");
     check_size(size, sizeof out, kCall, "statistics");
-    out = {.duration_ns = static_cast<std::uint64_t>(op.duration.count()),
-           .blocks = op.blocks,
-           .blocks_sent = op.blocks_sent,
-           .blocks_received = op.blocks_received,
-           .packets_sent = op.packets_sent,
-           .packets_received = op.packets_received,
-           .bytes_sent = op.bytes_sent,
-           .bytes_received = op.bytes_received,
-           .retransmissions = op.retransmissions};
+    out = to_c(op);
   });
 }
 

@@ -1,7 +1,9 @@
-"""What is made of the tables of settings: docs/configuration.md, the manual pages, completion.
-`reference_holds.py ROOT BUILD [CASES]`."""
+"""What is made of tables: docs/configuration.md, the manual pages, completion; what Python has
+of sluice.h. `reference_holds.py ROOT BUILD [CASES]`."""
+import ctypes
 import difflib
 import glob
+import importlib.util
 import json
 import os
 import re
@@ -12,11 +14,15 @@ import tempfile
 import unittest
 
 ROOT, BUILD = (os.path.abspath(path) for path in sys.argv[1:3])
+sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(ROOT, "tests", "tidy"))
 import tidy  # noqa: E402
 
 MADE = os.path.join(BUILD, "reference")
-REGENERATE = "run `ninja -C build configuration-page`"
+# What the tree keeps of what is made: by target, where, and where the build makes it.
+KEPT = {"configuration-page": ("docs/configuration.md", "reference/configuration.md"),
+        "python-interface": ("bindings/python/sluice/_interface.py",
+                             "bindings/python/_interface.py")}
 
 # Completes the words of a command line, the last of which is the one that the cursor is at.
 COMPLETE = """
@@ -69,15 +75,55 @@ COMMANDS = {program: told["commands"] for program, told in TABLES["programs"].it
 SETTINGS = [flag for flag in flags_of("sluice-aggregator") if "allowed" in flag]
 
 
-class Page(unittest.TestCase):
-    def test_it_is_what_the_tables_say(self):
-        checked_in = read(ROOT, "docs", "configuration.md")
-        difference = "\n".join(difflib.unified_diff(
-            checked_in.splitlines(), read(MADE, "configuration.md").splitlines(),
-            "docs/configuration.md", "the tables", lineterm=""))
-        if difference:
-            self.fail(f"{difference}\n{REGENERATE}")
+class Kept(unittest.TestCase):
+    def test_files_are_what_the_tables_say(self):
+        for target, (path, made) in KEPT.items():
+            with self.subTest(path):
+                difference = "\n".join(difflib.unified_diff(
+                    read(ROOT, path).splitlines(), read(BUILD, made).splitlines(), path,
+                    "the tables", lineterm=""))
+                if difference:
+                    self.fail(f"{difference}\nrun `ninja -C build {target}`")
 
+
+class PythonInterface(unittest.TestCase):
+    HEADER = os.path.join(ROOT, "bindings/c/include/sluice/sluice.h")
+
+    @classmethod
+    def setUpClass(cls):
+        path = os.path.join(ROOT, "bindings/python/sluice/_interface.py")
+        spec = importlib.util.spec_from_file_location("interface_of_python", path)
+        cls.made = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(cls.made)
+
+    def test_has_every_function_of_the_header(self):
+        header = re.sub(r"/\*.*?\*/", "", read(self.HEADER), flags=re.S)
+        self.assertEqual(self.made.FALLIBLE.keys() | self.made.PLAIN.keys(),
+                         set(re.findall(r"\b(sluice_\w+)\(", header)))
+
+    def test_has_structs_and_values_as_a_compiler_has(self):
+        """And every type of the header but handles."""
+        structs = {name: of for name, of in vars(self.made).items()
+                   if isinstance(of, type) and issubclass(of, ctypes.Structure)
+                   and name.startswith("sluice_")}
+        checks = [f"sizeof({name}) == {ctypes.sizeof(of)}" for name, of in structs.items()]
+        checks += [f"offsetof({name}, {field}) == {getattr(of, field).offset}"
+                   f" && sizeof((({name}*)0)->{field}) == {getattr(of, field).size}"
+                   for name, of in structs.items() for field, *_ in of._fields_]
+        prefixes = {self.made.Encoding: "SLUICE_ENCODING_"}
+        enums = (self.made.Status, self.made.ElementType, self.made.Reduction, self.made.Encoding)
+        checks += [f"{prefixes.get(enum, 'SLUICE_')}{value.name} == {int(value)}"
+                   for enum in enums for value in enum]
+        types = re.findall(r"(?m)^typedef (?:enum|struct) (\w+) \{", read(self.HEADER))
+        self.assertEqual(len(types), len(structs) + len(enums))
+        source = "#include <sluice/sluice.h>\n" + "".join(
+            f'_Static_assert({check}, "");\n' for check in checks)
+        done = run("gcc", "-xc", "-fsyntax-only", "-I" + os.path.dirname(os.path.dirname(
+            self.HEADER)), "-", input=source)
+        self.assertEqual(done.stderr, "")
+
+
+class Page(unittest.TestCase):
     def test_every_variable_that_the_code_reads_is_named(self):
         page = read(ROOT, "docs", "configuration.md")
         paths = [path for part in ("aggregator", "bindings", "common", "worker")

@@ -22,7 +22,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import ctypes
-import dataclasses
 import itertools
 import math
 import os
@@ -44,9 +43,10 @@ except ModuleNotFoundError as missing:
                       " /usr/bin/python3, with the package python3-numpy)") from None
 from numpy.typing import ArrayLike, NDArray
 
-from sluice import _arrays, _library, _sparse, compress
+from sluice import _arrays, _interface, _library, _sparse, compress
 from sluice._global_top_k import GlobalTopK
-from sluice._library import Error, InvalidArgument, Status, WaitTimeout, call, lib
+from sluice._interface import JobStatistics, OpStatistics, Status
+from sluice._library import Error, InvalidArgument, WaitTimeout, call, lib
 from sluice._memory import empty, lent, zeros
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ __all__ = ["Communicator", "CompletionQueue", "Context", "Error", "GlobalTopK", 
            "__build__", "__version__", "compress", "empty", "zeros"]
 __version__: str = lib.sluice_version().decode()
 __build__: str = lib.sluice_build().decode()  # what git says of the library's sources
-for _public in (Error, GlobalTopK, InvalidArgument, Status, WaitTimeout, empty, zeros):
+for _public in (Error, GlobalTopK, InvalidArgument, JobStatistics, OpStatistics, Status,
+                WaitTimeout, empty, zeros):
     _public.__module__ = "sluice"  # what tracebacks show
 
 _CONTEXT_SETTINGS = {"aggregators", "host", "host_level", "host_process_vm", "port", "address",
@@ -66,36 +67,6 @@ _CONTEXT_SETTINGS = {"aggregators", "host", "host_level", "host_process_vm", "po
                      "faults", "eal_args"}
 _NO_TAG = 2**64 - 1
 _LOOK_NS = 50_000_000  # how long a wait may keep a signal's handler from running
-
-
-@dataclasses.dataclass(frozen=True)
-class OpStatistics:
-    """What one op cost this rank."""
-    duration_ns: int  #: from the call to completion
-    blocks: int  #: of the array
-    blocks_sent: int  #: own non-zero ones
-    blocks_received: int  #: those that are non-zero on some rank, and wanted here
-    packets_sent: int  #: of every kind, for this op
-    packets_received: int
-    bytes_sent: int  #: UDP payload
-    bytes_received: int
-    retransmissions: int  #: DATA sent again, and PROBEs
-
-
-@dataclasses.dataclass(frozen=True)
-class JobStatistics:
-    """What a Communicator has done since it joined, messages included."""
-    ops_completed: int
-    ops_failed: int
-    ops_pending: int  #: now
-    packets_sent: int
-    packets_received: int
-    packets_dropped: int  #: of those received: of no use, or not valid
-    retransmissions: int  #: DATA sent again, and PROBEs
-    narrowed_by_loss: int  #: times that fewer streams ran, as many DATA were lost
-    narrowed_by_delay: int  #: or as packets waited for long on their way
-    rejoins: int  #: times that an aggregator was lost, and joined again
-    rounds_replayed: int  #: for ranks that lacked their results then
 
 
 def _stragglers(function: Any, handle: Any) -> list[int]:
@@ -576,7 +547,7 @@ class Communicator:
     def statistics(self) -> JobStatistics:
         """What it has done since it joined."""
         with self._lock:
-            done = _library.JobStatistics()
+            done = _interface.sluice_job_statistics()
             call(lib.sluice_communicator_statistics, self._open(), ctypes.byref(done),
                  ctypes.sizeof(done))
         return JobStatistics(**{name: getattr(done, name) for name, *_ in done._fields_})
@@ -709,7 +680,7 @@ class Work:
         timeout: in seconds; WaitTimeout after it, and the op goes on. Raises the op's Error, every
         time. KeyboardInterrupt ends the wait, not the op.
         """
-        left = _library.FOREVER if timeout is None else int(timeout * 1e9)
+        left = _interface.FOREVER if timeout is None else int(timeout * 1e9)
         end = None if timeout is None else time.monotonic_ns() + left
         while True:
             try:
@@ -749,7 +720,7 @@ class Work:
     @property
     def statistics(self) -> OpStatistics:
         """Raises InvalidArgument while it is not done."""
-        cost = _library.OpStatistics()
+        cost = _interface.sluice_op_statistics()
         call(lib.sluice_work_statistics, self._handle, ctypes.byref(cost), ctypes.sizeof(cost))
         return OpStatistics(**{name: getattr(cost, name) for name, *_ in cost._fields_})
 

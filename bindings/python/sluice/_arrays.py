@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from sluice import _library
-from sluice._library import InvalidArgument, Status, lib
+from sluice._interface import Encoding, Status, sluice_reduce_options
+from sluice._library import InvalidArgument, lib
 
 _TYPES = {"float32": "float", "float64": "double", "float16": "half", "bfloat16": "bfloat16",
           "int8": "int8", "uint8": "uint8", "int16": "int16", "int32": "int32",
@@ -195,7 +196,9 @@ def _bitmap(caller: str, blocks: NDArray[np.bool_], count: int) -> NDArray[np.ui
     return words
 
 
-_ENCODINGS = {None: 0, "float16": 3, "bfloat16": 4, "int8": 10, "int4": 11}  # sluice_encoding
+_ENCODINGS: dict[str | None, int] = {
+    None: Encoding.NONE, "float16": Encoding.FLOAT16, "bfloat16": Encoding.BFLOAT16,
+    "int8": Encoding.INT8, "int4": Encoding.INT4}
 
 
 def encoding_number(caller: str, encoding: str | None) -> int:
@@ -214,14 +217,15 @@ def seed_of(caller: str, seed: int) -> int:
 
 def reduce_options(caller: str, reduction: str, nonzero_blocks: NDArray[np.bool_] | None,
                    blocks: int, block_elements: int, tag: int, encoding: str | None,
-                   rounding_seed: int) -> tuple[_library.ReduceOptions | None, Any]:
+                   rounding_seed: int) -> tuple[sluice_reduce_options | None, Any]:
     """What is to be told, nothing if it is the default; and the bitmap, which must be kept."""
     if (reduction == "sum" and nonzero_blocks is None and block_elements == 0 and tag == 0
             and encoding is None and rounding_seed == 0):
         return None, None
     words = None if nonzero_blocks is None else _bitmap(caller, nonzero_blocks, blocks)
-    return _library.ReduceOptions(
-        ctypes.sizeof(_library.ReduceOptions), reduction_number(caller, reduction),
-        None if words is None else address(words), 0 if words is None else words.size,
-        tag_of(caller, tag), block_elements, encoding_number(caller, encoding), 0,
-        seed_of(caller, rounding_seed)), words
+    return sluice_reduce_options(
+        size=ctypes.sizeof(sluice_reduce_options), reduction=reduction_number(caller, reduction),
+        nonzero_blocks=None if words is None else address(words),
+        nonzero_words=0 if words is None else words.size, tag=tag_of(caller, tag),
+        block_elements=block_elements, encoding=encoding_number(caller, encoding),
+        rounding_seed=seed_of(caller, rounding_seed)), words

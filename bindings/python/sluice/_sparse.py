@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sluice import _arrays, _library
+from sluice import _arrays
+from sluice._interface import sluice_sparse_options, sluice_sparse_tensor
 
 Keys = NDArray[np.uint64]
 _MOST_KEYS = 2**64 - 2
@@ -28,11 +29,12 @@ class Pairs:
     combine: bool
     returned: Callable[[Keys, NDArray[Any]], Any]  # as what the sums are returned
 
-    def tensor(self, number: int) -> _library.SparseTensor:
+    def tensor(self, number: int) -> sluice_sparse_tensor:
         """Its elements are of this type."""
-        return _library.SparseTensor(
-            ctypes.sizeof(_library.SparseTensor), _arrays.address(self.keys),
-            _arrays.address(self.values), self.keys.size, math.prod(self.values.shape[1:]), number)
+        return sluice_sparse_tensor(
+            size=ctypes.sizeof(sluice_sparse_tensor), keys=_arrays.address(self.keys),
+            values=_arrays.address(self.values), count=self.keys.size,
+            row_elements=math.prod(self.values.shape[1:]), type=number)
 
 
 def pairs_of(caller: str, tensor: Any, key_bound: int | None, combine: bool,
@@ -57,14 +59,16 @@ def pairs_of(caller: str, tensor: Any, key_bound: int | None, combine: bool,
 
 
 def options(caller: str, reduction: str, threshold: float, combine: bool, result_bytes: int,
-            tag: int, encoding: str | None, rounding_seed: int) -> _library.SparseOptions:
+            tag: int, encoding: str | None, rounding_seed: int) -> sluice_sparse_options:
     most = _arrays.integer("result_bytes", result_bytes, caller + ": an integer")
     if not 0 <= most < 1 << 64:
         raise _arrays.refusal(caller, f"result_bytes {most}; 0..2^64-1 expected")
-    return _library.SparseOptions(
-        ctypes.sizeof(_library.SparseOptions), _arrays.reduction_number(caller, reduction), combine,
-        _number(caller, "threshold", threshold), most, _arrays.tag_of(caller, tag),
-        _arrays.encoding_number(caller, encoding), 0, 0, _arrays.seed_of(caller, rounding_seed))
+    return sluice_sparse_options(
+        size=ctypes.sizeof(sluice_sparse_options),
+        reduction=_arrays.reduction_number(caller, reduction), combine=combine,
+        threshold=_number(caller, "threshold", threshold), result_bytes=most,
+        tag=_arrays.tag_of(caller, tag), encoding=_arrays.encoding_number(caller, encoding),
+        rounding_seed=_arrays.seed_of(caller, rounding_seed))
 
 
 def _number(caller: str, name: str, value: float) -> float:

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sluice import _arrays, _library
+from sluice import _arrays
+from sluice._interface import sluice_block_compression
 from sluice._library import call, lib
 
 __all__ = ["ElementTopK", "elements", "k_for_union", "random_k", "threshold", "top_k",
@@ -165,10 +166,12 @@ class _Blocks:
         self._count = -(-size // block_elements)
         self._words = np.zeros(-(-self._count // 64), "<u8")
         self._kept = (gradients, residual, out)  # as long as the addresses are in use
-        self._given = _library.BlockCompression(
-            ctypes.sizeof(_library.BlockCompression), _arrays.address(gradients),
-            _residual(caller, residual, size), _arrays.writeable(caller, written, name), size,
-            _arrays.address(self._words), self._words.size, block_elements, divisor)
+        self._given = sluice_block_compression(
+            size=ctypes.sizeof(sluice_block_compression), gradients=_arrays.address(gradients),
+            residual=_residual(caller, residual, size),
+            out=_arrays.writeable(caller, written, name), count=size,
+            sent_blocks=_arrays.address(self._words), sent_words=self._words.size,
+            block_elements=block_elements, divisor=divisor)
 
     def compress(self, function: Any, *arguments: Any) -> NDArray[np.bool_]:
         call(function, byref(self._given), *arguments, None)

@@ -1,0 +1,20 @@
+// Values and statistics of sluice.hpp as sluice.h has them. What they are made of is sluice.h
+// itself: interface.py writes to_c.cpp, which does not compile where the two headers differ.
+#pragma once
+
+#include <sluice/error.hpp>
+#include <sluice/sluice.h>
+#include <sluice/statistics.hpp>
+#include <sluice/types.hpp>
+
+namespace sluice::c {
+
+sluice_status to_c(ErrorCode code);
+sluice_element_type to_c(ElementType type);
+sluice_reduction to_c(Reduction reduction);
+sluice_encoding to_c(Encoding encoding);
+
+sluice_op_statistics to_c(const OpStatistics& from);
+sluice_job_statistics to_c(const JobStatistics& from);
+
+}  // namespace sluice::c
