@@ -1,46 +1,104 @@
 -- Shows Sluice's packets, version 1, in Wireshark (3.6 or later) and tshark. docs/operators.md,
 -- "Packet capture", tells how to load it.
 --
--- docs/protocol.md is the authority on every byte. Below, each of its field tables is a `struct`
--- with the same fields in the same order. What the codec would drop is shown with its drop reason:
--- the checks come in the codec's order (common/protocol/packet.cpp). The unit test `dissector`
+-- docs/protocol.md is the authority on every byte. Its kinds, fields and names of values are below,
+-- as reference/protocol.py writes them. What the codec would drop is shown with its drop reason.
+-- The checks come in the codec's order (common/protocol/packet.cpp). The unit test `dissector`
 -- compares names, places, values and drop reasons with the page and with the codec.
 
 local sluice = Proto("sluice", "Sluice")
 
--- ------------------------------------------------------------------------------------- names
-local kind_names = {
-  [0x01] = "HELLO", [0x02] = "JOIN", [0x03] = "KEEPALIVE", [0x04] = "LEAVE", [0x05] = "DATA",
-  [0x06] = "ACK", [0x07] = "PROBE", [0x08] = "SYNC", [0x20] = "KV_DATA",
-  [0x81] = "CHALLENGE", [0x82] = "PENDING", [0x83] = "WELCOME", [0x84] = "REFUSED",
-  [0x85] = "ABORT", [0x86] = "LEFT", [0x87] = "KEEPALIVE_ACK", [0x88] = "RESULT", [0x89] = "STATUS",
-  [0x8a] = "POLL", [0x8b] = "BEACON", [0x8c] = "VERSION",
-  [0xa0] = "KV_RESULT",
+-- ---------------------------------------------------------------------------------- the page
+-- Made of docs/protocol.md: change nothing here, but run `ninja -C build dissector-tables`.
+local kind_names = {[0x01] = "HELLO", [0x02] = "JOIN", [0x03] = "KEEPALIVE", [0x04] = "LEAVE",
+    [0x05] = "DATA", [0x06] = "ACK", [0x07] = "PROBE", [0x08] = "SYNC", [0x20] = "KV_DATA",
+    [0x81] = "CHALLENGE", [0x82] = "PENDING", [0x83] = "WELCOME", [0x84] = "REFUSED",
+    [0x85] = "ABORT", [0x86] = "LEFT", [0x87] = "KEEPALIVE_ACK", [0x88] = "RESULT",
+    [0x89] = "STATUS", [0x8a] = "POLL", [0x8b] = "BEACON", [0x8c] = "VERSION", [0xa0] = "KV_RESULT"}
+local kind_structs = {[0x01] = "Hello", [0x02] = "Join", [0x03] = "KeepAlive", [0x04] = "Leave",
+    [0x05] = "Data", [0x06] = "Ack", [0x07] = "Probe", [0x08] = "Sync", [0x20] = "KeyValueData",
+    [0x81] = "Challenge", [0x82] = "Pending", [0x83] = "Welcome", [0x84] = "Refused",
+    [0x85] = "Abort", [0x86] = "Left", [0x87] = "KeepAliveAck", [0x88] = "Result",
+    [0x89] = "Status", [0x8a] = "Poll", [0x8b] = "Beacon", [0x8c] = "Versions",
+    [0xa0] = "KeyValueResult"}
+local collectives = {[1] = "all_reduce", [2] = "barrier", [3] = "broadcast", [4] = "all_gather",
+    [5] = "reduce", [6] = "reduce_scatter", [7] = "gather", [8] = "scatter", [9] = "all_to_all",
+    [10] = "sparse_all_reduce"}
+local element_types = {[1] = "float32", [2] = "float64", [3] = "float16", [4] = "bfloat16",
+    [5] = "int32", [6] = "int64", [7] = "int8", [8] = "uint8", [9] = "int16"}
+local wire_types = {[1] = "float32", [2] = "float64", [3] = "float16", [4] = "bfloat16",
+    [5] = "int32", [6] = "int64", [7] = "int8", [8] = "uint8", [9] = "int16", [10] = "int8 scaled",
+    [11] = "int4 scaled"}
+local reductions = {[1] = "sum", [2] = "min", [3] = "max", [4] = "average", [5] = "product",
+    [6] = "and", [7] = "or", [8] = "xor"}
+local abort_reasons = {[1] = "rank declared failed", [2] = "rank disconnected",
+    [3] = "rank restarted", [4] = "rank left", [5] = "rank aborted", [6] = "op mismatch",
+    [7] = "join mismatch", [8] = "absent", [9] = "cannot resume", [10] = "generation over",
+    [11] = "duplicate rank", [12] = "refused setting", [13] = "shutting down",
+    [14] = "too many jobs", [15] = "not authenticated", [16] = "aggregator lost",
+    [17] = "no memory", [18] = "op timed out", [19] = "message timed out", [20] = "kicked"}
+local abort_fields = {[0] = "none", [1] = "world size", [2] = "rank", [3] = "streams",
+    [4] = "block elements", [5] = "history", [6] = "shard", [7] = "shards", [8] = "op number",
+    [9] = "collective", [10] = "op type", [11] = "reduction", [12] = "root", [13] = "tag",
+    [14] = "element count", [15] = "wire type", [16] = "memory", [17] = "payload bytes",
+    [18] = "layout", [19] = "shared memory", [20] = "key bound", [21] = "row elements",
+    [22] = "threshold", [23] = "rounding seed"}
+--- By struct its fields: name, bytes or the struct that it is, names of its bits.
+local layouts = {
+  Header = {{"magic", 2}, {"version", 1}, {"kind", 1}, {"length", 2},
+    {"flags", 2, {"authenticated", "encrypted"}}, {"job", 4}, {"integrity", 4}},
+  MemberHeader = {{"header", "Header"}, {"token", 8}, {"rank", 2}, {"stream", 2}, {"reserved", 4}},
+  DeliveryHeader = {{"header", "Header"}, {"epoch", 8}, {"delivery_token", 8}, {"stream", 2},
+    {"window", 2}, {"reserved", 4}},
+  Shape = {{"element_count", 8}, {"block_elements", 2}, {"wire_type", 1}, {"columns", 1}},
+  Descriptor = {{"collective", 1}, {"op_type", 1}, {"reduction", 1}, {"flags", 1, {"part"}},
+    {"root", 2}, {"layout", 2}, {"tag", 8}, {"begin", 8}, {"count", 8}, {"stride", 8},
+    {"rounding_seed", 8}},
+  Column = {{"index", 4}, {"next", 4}, {"scale", 2}, {"flags", 1, {"present", "withheld"}},
+    {"reserved", 1}},
+  Hello = {{"header", "Header"}, {"nonce", 8}, {"rank", 2}, {"world_size", 2}, {"padding", 100}},
+  Join = {{"header", "Header"}, {"nonce", 8}, {"incarnation", 8}, {"serial", 8}, {"generation", 8},
+    {"rank", 2}, {"world_size", 2}, {"streams", 2}, {"block_elements", 2}, {"payload_bytes", 2},
+    {"shard", 2}, {"shards", 2}, {"history", 1},
+    {"flags", 1, {"no_progress", "authenticate", "encrypt"}}, {"challenge", 16}, {"epoch", 8},
+    {"host", 8}, {"build", 24}, {"name", 64}},
+  KeepAlive = {{"member", "MemberHeader"}, {"number", 8}, {"heard", 8}, {"heard_of_last", 4},
+    {"padding", 28}},
+  Leave = {{"member", "MemberHeader"}, {"abort", 1}, {"reserved", 7}, {"op", 8}, {"value_a", 8},
+    {"value_b", 8}, {"reason", 2}, {"field", 2}, {"rank_a", 2}, {"rank_b", 2}},
+  Challenge = {{"header", "Header"}, {"nonce", 8}, {"incarnation", 8}, {"serial", 8},
+    {"challenge", 16}, {"lanes", 2}, {"reserved", 6}, {"source_ports", 16}},
+  Pending = {{"header", "Header"}, {"nonce", 8}, {"serial", 8}, {"absent", 32}},
+  Welcome = {{"header", "Header"}, {"nonce", 8}, {"incarnation", 8}, {"token", 8},
+    {"generation", 8}, {"epoch", 8}, {"delivery_token", 8}, {"streams", 2}, {"block_elements", 2},
+    {"payload_bytes", 2}, {"history", 1},
+    {"flags", 1, {"resume", "authenticate", "encrypt", "hosts"}}, {"lanes", 2},
+    {"keep_alive_ms", 2}, {"group", 4}, {"build", 24}},
+  Refused = {{"header", "Header"}, {"token", 8}, {"incarnation", 8}, {"number", 8}, {"shard", 2},
+    {"udp_port", 2}, {"ipv4", 4}},
+  Abort = {{"header", "Header"}, {"generation", 8}, {"nonce", 8}, {"op", 8}, {"value_a", 8},
+    {"value_b", 8}, {"reason", 2}, {"field", 2}, {"rank_a", 2}, {"rank_b", 2}},
+  Left = {{"header", "Header"}, {"token", 8}},
+  KeepAliveAck = {{"header", "Header"}, {"epoch", 8}, {"number", 8}, {"delivery_token", 8}},
+  Beacon = {{"header", "Header"}, {"epoch", 8}, {"number", 8}, {"delivery_token", 8}},
+  Versions = {{"header", "Header"}, {"nonce", 8}, {"lowest", 1}, {"highest", 1}, {"reserved", 6}},
+  Data = {{"member", "MemberHeader"}, {"round", 8}, {"op", 8}, {"shape", "Shape"},
+    {"flags", 1, {"opening", "ask"}}, {"reserved", 1}, {"window", 2}},
+  KeyValueData = {{"data", "Data"}, {"horizon", 8}, {"following", 8}, {"run_bytes", 4},
+    {"reserved", 4}},
+  Ack = {{"member", "MemberHeader"}, {"position", 8}},
+  Probe = {{"member", "MemberHeader"}, {"position", 8}, {"have", 8}},
+  Sync = {{"member", "MemberHeader"}, {"applied", 8}},
+  Result = {{"delivery", "DeliveryHeader"}, {"round", 8}, {"op", 8}, {"shape", "Shape"},
+    {"completing_rank", 2}, {"lag", 2}},
+  KeyValueResult = {{"result", "Result"}, {"horizon", 8}, {"next", 8}, {"rejected", 16},
+    {"run_bytes", 4}, {"reserved", 4}},
+  Status = {{"delivery", "DeliveryHeader"}, {"round", 8}, {"live", 1}, {"reserved", 7},
+    {"waiting", 32}},
+  Poll = {{"delivery", "DeliveryHeader"}, {"streams", 32}},
 }
-local collectives = {
-  "all_reduce", "barrier", "broadcast", "all_gather", "reduce", "reduce_scatter", "gather",
-  "scatter", "all_to_all", "sparse_all_reduce",
-}
-local wire_types = {
-  "float32", "float64", "float16", "bfloat16", "int32", "int64", "int8", "uint8", "int16",
-  "int8 scaled", "int4 scaled",
-}
-local element_bits = {32, 64, 16, 16, 32, 64, 8, 8, 16, 8, 4}
-local element_types = {table.unpack(wire_types, 1, 9)}
-local reductions = {"sum", "min", "max", "average", "product", "and", "or", "xor"}
-local abort_reasons = {
-  [0] = "own decision",  -- of a LEAVE only
-  "rank declared failed", "rank disconnected", "rank restarted", "rank left", "rank aborted",
-  "op mismatch", "join mismatch", "absent", "cannot resume", "generation over", "duplicate rank",
-  "refused setting", "shutting down", "too many jobs", "not authenticated", "aggregator lost",
-  "no memory", "op timed out", "message timed out", "kicked",
-}
-local abort_fields = {
-  [0] = "none", "world size", "rank", "streams", "block elements", "history", "shard", "shards",
-  "op number", "collective", "op type", "reduction", "root", "tag", "element count", "wire type",
-  "memory", "payload bytes", "layout", "shared memory", "key bound", "row elements", "threshold",
-  "rounding seed",
-}
+-- The end of what is made.
+abort_reasons[0] = "own decision"  -- of a LEAVE only
 local checksum_states = {[0] = "Bad", "Good", "Unverified", "Not present"}  -- as Wireshark's own
 
 -- ------------------------------------------------------------------------------------ fields
@@ -87,269 +145,91 @@ local function field(filter, type, options)
   return fields[filter]
 end
 
---- Rows are {name, type, options}; a type may be a struct. The filter is `prefix` and the name,
---- unless options.filter says otherwise. Other options:
+local hex = {hex = true}
+local in_bytes = {unit = "bytes"}
+local as_bytes = {type = bytes}
+local as_text = {type = text}
+
+--- How a field is shown, by its name, or by its struct and name. Others are decimal numbers, or
+--- bytes where they are no number. The filter is the name, in some structs with a prefix.
 ---   hex, values, unit   how an integer is shown
----   bits                names of a flags field's bits, from bit 0 on
+---   type                if it does not follow from the size, which it is called with
+---   filter              in place of the name
 ---   none                the value that means "none"
 ---   set                 what the bits of a set stand for
 ---   title               of a struct that has a tree of its own
-local function struct(prefix, rows)
-  local size = 0
-  for _, row in ipairs(rows) do
-    row.name, row.type, row.options, row.offset = row[1], row[2], row[3] or {}, size
-    size = size + row.type.size
-    if not row.type.rows then
-      local filter = row.options.filter or prefix .. row.name
-      row.field = field(filter, row.type, row.options)
-      row.bit_fields = {}
-      for i, bit in ipairs(row.options.bits or {}) do
-        row.bit_fields[i] = field(filter .. "." .. bit, bit_of(8 * row.type.size, i - 1))
-      end
-    end
-  end
-  return {rows = rows, size = size}
+local shown_as = {
+  magic = hex, flags = hex, integrity = hex, token = hex, delivery_token = hex, nonce = hex,
+  incarnation = hex, generation = hex, epoch = hex, host = hex, heard_of_last = hex, have = hex,
+  layout = hex, tag = hex, rounding_seed = hex, counter = hex,
+  length = in_bytes, payload_bytes = in_bytes, run_bytes = in_bytes,
+  reserved = as_bytes, padding = as_bytes, build = as_text, name = as_text,
+  kind = {hex = true, values = kind_names},
+  wire_type = {values = wire_types},
+  collective = {values = collectives},
+  op_type = {values = element_types},
+  reduction = {values = reductions},
+  reason = {values = abort_reasons},
+  field = {values = abort_fields},
+  scale = {type = i16},
+  group = {type = ipv4},
+  ipv4 = {type = ipv4},
+  keep_alive_ms = {unit = "ms"},
+  absent = {set = "ranks"},
+  waiting = {set = "ranks"},
+  following = {none = none64},
+  shape = {title = "Shape"},
+  ["Column.index"] = {none = none32},
+  ["Column.next"] = {none = none32},
+  ["KeyValueResult.next"] = {none = none64},
+  ["Join.flags"] = {filter = "join.flags", hex = true},
+  ["Welcome.flags"] = {filter = "welcome.flags", hex = true},
+  ["Data.flags"] = {filter = "data.flags", hex = true},
+  ["Poll.streams"] = {filter = "poll.streams", set = "streams, from this one on,"},
+}
+local prefixes = {Shape = "shape.", Descriptor = "descriptor.", Column = "column.",
+                  JobTrailer = "trailer.", SessionTrailer = "trailer."}
+layouts.JobTrailer = {{"tag", 16}}
+layouts.SessionTrailer = {{"counter", 8}, {"tag", 16}}
+
+local numbers = {u8, u16, [4] = u32, [8] = u64}  -- by their bytes
+
+local function type_of(size, options)
+  local found = options.type or numbers[size] or bytes
+  return type(found) == "function" and found(size) or found
 end
 
-local hex = {hex = true}
-local in_bytes = {unit = "bytes"}
+local structs = {}  -- by name
 
--- ----------------------------------------------------------------------------------- structs
-local Header = struct("", {
-  {"magic", u16, hex},
-  {"version", u8},
-  {"kind", u8, {hex = true, values = kind_names}},
-  {"length", u16, in_bytes},
-  {"flags", u16, {hex = true, bits = {"authenticated", "encrypted"}}},
-  {"job", u32},
-  {"integrity", u32, hex},
-})
-local MemberHeader = struct("", {
-  {"header", Header},
-  {"token", u64, hex},
-  {"rank", u16},
-  {"stream", u16},
-  {"reserved", bytes(4)},
-})
-local DeliveryHeader = struct("", {
-  {"header", Header},
-  {"epoch", u64, hex},
-  {"delivery_token", u64, hex},
-  {"stream", u16},
-  {"window", u16},
-  {"reserved", bytes(4)},
-})
-local Shape = struct("shape.", {
-  {"element_count", u64},
-  {"block_elements", u16},
-  {"wire_type", u8, {values = wire_types}},
-  {"columns", u8},
-})
-local Descriptor = struct("descriptor.", {
-  {"collective", u8, {values = collectives}},
-  {"op_type", u8, {values = element_types}},
-  {"reduction", u8, {values = reductions}},
-  {"flags", u8, {hex = true, bits = {"part"}}},
-  {"root", u16},
-  {"layout", u16, hex},
-  {"tag", u64, hex},
-  {"begin", u64},
-  {"count", u64},
-  {"stride", u64},
-  {"rounding_seed", u64, hex},
-})
-local Column = struct("column.", {
-  {"index", u32, {none = none32}},
-  {"next", u32, {none = none32}},
-  {"scale", i16},
-  {"flags", u8, {hex = true, bits = {"present", "withheld"}}},
-  {"reserved", bytes(1)},
-})
-local Hello = struct("", {
-  {"header", Header},
-  {"nonce", u64, hex},
-  {"rank", u16},
-  {"world_size", u16},
-  {"padding", bytes(100)},
-})
-local Join = struct("", {
-  {"header", Header},
-  {"nonce", u64, hex},
-  {"incarnation", u64, hex},
-  {"serial", u64},
-  {"generation", u64, hex},
-  {"rank", u16},
-  {"world_size", u16},
-  {"streams", u16},
-  {"block_elements", u16},
-  {"payload_bytes", u16, in_bytes},
-  {"shard", u16},
-  {"shards", u16},
-  {"history", u8},
-  {"flags", u8, {filter = "join.flags", hex = true,
-                 bits = {"no_progress", "authenticate", "encrypt"}}},
-  {"challenge", bytes(16)},
-  {"epoch", u64, hex},
-  {"host", u64, hex},
-  {"build", text(24)},
-  {"name", text(64)},
-})
-local KeepAlive = struct("", {
-  {"member", MemberHeader},
-  {"number", u64},
-  {"heard", u64},
-  {"heard_of_last", u32, hex},
-  {"padding", bytes(28)},
-})
-local Leave = struct("", {
-  {"member", MemberHeader},
-  {"abort", u8},
-  {"reserved", bytes(7)},
-  {"op", u64},
-  {"value_a", u64},
-  {"value_b", u64},
-  {"reason", u16, {values = abort_reasons}},
-  {"field", u16, {values = abort_fields}},
-  {"rank_a", u16},
-  {"rank_b", u16},
-})
-local Challenge = struct("", {
-  {"header", Header},
-  {"nonce", u64, hex},
-  {"incarnation", u64, hex},
-  {"serial", u64},
-  {"challenge", bytes(16)},
-  {"lanes", u16},
-  {"reserved", bytes(6)},
-  {"source_ports", bytes(16)},
-})
-local Pending = struct("", {
-  {"header", Header},
-  {"nonce", u64, hex},
-  {"serial", u64},
-  {"absent", bytes(32), {set = "ranks"}},
-})
-local Welcome = struct("", {
-  {"header", Header},
-  {"nonce", u64, hex},
-  {"incarnation", u64, hex},
-  {"token", u64, hex},
-  {"generation", u64, hex},
-  {"epoch", u64, hex},
-  {"delivery_token", u64, hex},
-  {"streams", u16},
-  {"block_elements", u16},
-  {"payload_bytes", u16, in_bytes},
-  {"history", u8},
-  {"flags", u8, {filter = "welcome.flags", hex = true,
-                 bits = {"resume", "authenticate", "encrypt", "hosts"}}},
-  {"lanes", u16},
-  {"keep_alive_ms", u16, {unit = "ms"}},
-  {"group", ipv4},
-  {"build", text(24)},
-})
-local Refused = struct("", {
-  {"header", Header},
-  {"token", u64, hex},
-  {"incarnation", u64, hex},
-  {"number", u64},
-  {"shard", u16},
-  {"udp_port", u16},
-  {"ipv4", ipv4},
-})
-local Abort = struct("", {
-  {"header", Header},
-  {"generation", u64, hex},
-  {"nonce", u64, hex},
-  {"op", u64},
-  {"value_a", u64},
-  {"value_b", u64},
-  {"reason", u16, {values = abort_reasons}},
-  {"field", u16, {values = abort_fields}},
-  {"rank_a", u16},
-  {"rank_b", u16},
-})
-local Left = struct("", {
-  {"header", Header},
-  {"token", u64, hex},
-})
-local KeepAliveAck = struct("", {
-  {"header", Header},
-  {"epoch", u64, hex},
-  {"number", u64},
-  {"delivery_token", u64, hex},
-})
-local Beacon = KeepAliveAck
-local Versions = struct("", {
-  {"header", Header},
-  {"nonce", u64, hex},
-  {"lowest", u8},
-  {"highest", u8},
-  {"reserved", bytes(6)},
-})
-local Data = struct("", {
-  {"member", MemberHeader},
-  {"round", u64},
-  {"op", u64},
-  {"shape", Shape, {title = "Shape"}},
-  {"flags", u8, {filter = "data.flags", hex = true, bits = {"opening", "ask"}}},
-  {"reserved", bytes(1)},
-  {"window", u16},
-})
-local KeyValueData = struct("", {
-  {"data", Data},
-  {"horizon", u64},
-  {"following", u64, {none = none64}},
-  {"run_bytes", u32, in_bytes},
-  {"reserved", bytes(4)},
-})
-local Ack = struct("", {
-  {"member", MemberHeader},
-  {"position", u64},
-})
-local Probe = struct("", {
-  {"member", MemberHeader},
-  {"position", u64},
-  {"have", u64, hex},
-})
-local Sync = struct("", {
-  {"member", MemberHeader},
-  {"applied", u64},
-})
-local Result = struct("", {
-  {"delivery", DeliveryHeader},
-  {"round", u64},
-  {"op", u64},
-  {"shape", Shape, {title = "Shape"}},
-  {"completing_rank", u16},
-  {"lag", u16},
-})
-local KeyValueResult = struct("", {
-  {"result", Result},
-  {"horizon", u64},
-  {"next", u64, {none = none64}},
-  {"rejected", bytes(16)},
-  {"run_bytes", u32, in_bytes},
-  {"reserved", bytes(4)},
-})
-local Status = struct("", {
-  {"delivery", DeliveryHeader},
-  {"round", u64},
-  {"live", u8},
-  {"reserved", bytes(7)},
-  {"waiting", bytes(32), {set = "ranks"}},
-})
-local Poll = struct("", {
-  {"delivery", DeliveryHeader},
-  {"streams", bytes(32), {filter = "poll.streams", set = "streams, from this one on,"}},
-})
-local JobTrailer = struct("trailer.", {
-  {"tag", bytes(16)},
-})
-local SessionTrailer = struct("trailer.", {
-  {"counter", u64, hex},
-  {"tag", bytes(16)},
-})
+local function struct(name)
+  if structs[name] then return structs[name] end
+  local rows, size = {}, 0
+  for i, layout in ipairs(layouts[name]) do
+    local field_name, of, bits = layout[1], layout[2], layout[3] or {}
+    local options = shown_as[name .. "." .. field_name] or shown_as[field_name] or {}
+    local row = {name = field_name, options = options, offset = size}
+    if layouts[of] then
+      row.type = struct(of)
+    else
+      local filter = options.filter or (prefixes[name] or "") .. field_name
+      row.type = type_of(of, options)
+      row.field = field(filter, row.type, options)
+      row.bit_fields = {}
+      for k, bit in ipairs(bits) do
+        row.bit_fields[k] = field(filter .. "." .. bit, bit_of(8 * of, k - 1))
+      end
+    end
+    rows[i], size = row, size + row.type.size
+  end
+  structs[name] = {rows = rows, size = size}
+  return structs[name]
+end
+
+local Header, MemberHeader, DeliveryHeader = struct("Header"), struct("MemberHeader"),
+                                             struct("DeliveryHeader")
+local Descriptor, Column = struct("Descriptor"), struct("Column")
+local Data, Result = struct("Data"), struct("Result")
+local JobTrailer, SessionTrailer = struct("JobTrailer"), struct("SessionTrailer")
 
 -- What is of no fixed place.
 field("descriptor.threshold", f64)  -- `begin` of a KV_DATA
@@ -486,9 +366,9 @@ local function is_scale(type, scale)
   return scale == -32768 or (scale >= -149 and scale <= (type == 10 and 121 or 125))
 end
 
---- The number of bytes that elements take.
+--- The number of bytes that elements take. "bfloat16" has 16 bits.
 local function bytes_of(type, elements)
-  return math.ceil(elements * element_bits[type] / 8)
+  return math.ceil(elements * tonumber(wire_types[type]:match("%d+")) / 8)
 end
 
 --- Without a fraction, which Lua 5.3 and later print of some whole numbers.
@@ -728,52 +608,51 @@ end
 local kVersions = 0x8c  -- the kind that is read whatever its version
 local kHistories = {[2] = true, [4] = true, [8] = true, [16] = true, [32] = true, [64] = true}
 
---- Of each kind: its struct; what it tells in the Info column, {x} being the value of x, and {#x}
---- its last four digits; `of_job`, if its trailer is made under the job's key; `check`, the codec's
---- checks; `parts`, what shows and checks all that follows the struct.
-local kinds = {
-  [0x01] = {struct = Hello, of_job = true, tells = "rank {rank} nonce {#nonce}"},
-  [0x02] = {
-    struct = Join, of_job = true,
+--- Of each kind: what it tells in the Info column, {x} being the value of x, and {#x} its last
+--- four digits; `of_job`, if its trailer is made under the job's key; `check`, the codec's checks;
+--- `parts`, what shows and checks all that follows the struct.
+local shown_by_kind = {
+  HELLO = {of_job = true, tells = "rank {rank} nonce {#nonce}"},
+  JOIN = {
+    of_job = true,
     tells = "rank {rank} nonce {#nonce} serial {serial} gen {#generation} epoch {#epoch}",
     check = function(p, v) demand(p, v.flags <= 7, "bad_flags") end,
   },
-  [0x03] = {struct = KeepAlive, tells = "n {number}"},
-  [0x04] = {
-    struct = Leave, tells = "abort {abort}",
+  KEEPALIVE = {tells = "n {number}"},
+  LEAVE = {
+    tells = "abort {abort}",
     check = function(p, v)
       demand(p, v.abort <= 1, "bad_flags")
       check_cause(p, v, 0)
       if v.reason ~= 0 then table.insert(p.info, cause_text(v)) end
     end,
   },
-  [0x05] = {
-    struct = Data, tells = "r {round} op {op}",
+  DATA = {
+    tells = "r {round} op {op}",
     parts = function(p, v)
       show_descriptor(p, v, false)
       if not p.drop then show_blocks(p, v, kDataFlags) end
     end,
   },
-  [0x06] = {struct = Ack, tells = "pos {position}"},
-  [0x07] = {struct = Probe, tells = "pos {position} have {have}"},
-  [0x08] = {struct = Sync, tells = "applied {applied}"},
-  [0x20] = {
-    struct = KeyValueData, tells = "r {round} op {op} from {horizon}",
+  ACK = {tells = "pos {position}"},
+  PROBE = {tells = "pos {position} have {have}"},
+  SYNC = {tells = "applied {applied}"},
+  KV_DATA = {
+    tells = "r {round} op {op} from {horizon}",
     parts = function(p, v)
       show_descriptor(p, v, true)
       if not p.drop then show_run(p, v, v.following, UInt64(0)) end
     end,
   },
-  [0x81] = {
-    struct = Challenge, of_job = true, tells = "nonce {#nonce} serial {serial}",
+  CHALLENGE = {
+    of_job = true, tells = "nonce {#nonce} serial {serial}",
     check = function(p, v)
       demand(p, v.lanes >= 1 and v.lanes <= 8 and are_source_ports(v.source_ports), "bad_shape")
     end,
   },
-  [0x82] = {struct = Pending, of_job = true, tells = "nonce {#nonce}"},
-  [0x83] = {
-    struct = Welcome, of_job = true,
-    tells = "nonce {#nonce} gen {#generation} epoch {#epoch}",
+  PENDING = {of_job = true, tells = "nonce {#nonce}"},
+  WELCOME = {
+    of_job = true, tells = "nonce {#nonce} gen {#generation} epoch {#epoch}",
     check = function(p, v)
       demand(p, v.flags <= 15, "bad_flags")
       demand(p, v.streams >= 1 and v.streams <= 1024 and v.block_elements >= 1 and
@@ -783,48 +662,47 @@ local kinds = {
       if has_bit(v.flags, 0) then table.insert(p.info, "resume") end
     end,
   },
-  [0x84] = {struct = Refused, of_job = true, tells = "token {#token} n {number}"},
-  [0x85] = {
-    struct = Abort, of_job = true, tells = "gen {#generation} nonce {#nonce}",
+  REFUSED = {of_job = true, tells = "token {#token} n {number}"},
+  ABORT = {
+    of_job = true, tells = "gen {#generation} nonce {#nonce}",
     check = function(p, v)
       check_cause(p, v, 1)
       table.insert(p.info, cause_text(v))
       p.tree:add_proto_expert_info(experts.abort, cause_text(v))
     end,
   },
-  [0x86] = {struct = Left, of_job = true, tells = "token {#token}"},
-  [0x87] = {struct = KeepAliveAck, tells = "n {number}"},
-  [0x88] = {
-    struct = Result, tells = "r {round} op {op}", check = check_result,
+  LEFT = {of_job = true, tells = "token {#token}"},
+  KEEPALIVE_ACK = {tells = "n {number}"},
+  RESULT = {
+    tells = "r {round} op {op}", check = check_result,
     parts = function(p, v) show_blocks(p, v, kResultFlags) end,
   },
-  [0x89] = {
-    struct = Status, tells = "r {round}",
+  STATUS = {
+    tells = "r {round}",
     check = function(p, v)
       demand(p, v.live <= 1, "bad_flags")
       table.insert(p.info, v.live == 1 and "waiting" or "syncing")
       table.insert(p.info, table.concat(members_of(v.waiting), " "))
     end,
   },
-  [0x8a] = {
-    struct = Poll, tells = "",
+  POLL = {
+    tells = "",
     check = function(p, v)
       table.insert(p.info, "of the streams from there: " ..
                            table.concat(members_of(v.streams), " "))
     end,
   },
-  [0x8b] = {struct = Beacon, tells = "n {number}"},
-  [0x8c] = {
-    struct = Versions, of_job = true, tells = "nonce {#nonce} speaks {lowest} to {highest}",
-  },
-  [0xa0] = {
-    struct = KeyValueResult, tells = "r {round} op {op} from {horizon}",
+  BEACON = {tells = "n {number}"},
+  VERSION = {of_job = true, tells = "nonce {#nonce} speaks {lowest} to {highest}"},
+  KV_RESULT = {
+    tells = "r {round} op {op} from {horizon}",
     check = check_result, parts = function(p, v) show_run(p, v, v.next, v.horizon) end,
   },
 }
+local kinds = {}  -- by their codes
 for code, name in pairs(kind_names) do
-  local kind = kinds[code]
-  kind.name = name
+  local kind = shown_by_kind[name]
+  kinds[code], kind.name, kind.struct = kind, name, struct(kind_structs[code])
   local first = kind.struct.rows[1].type
   kind.beginning = first == Data and MemberHeader or first == Result and DeliveryHeader or first
   kind.carries_values = kind.parts ~= nil

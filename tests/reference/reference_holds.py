@@ -1,5 +1,5 @@
-"""What is made of tables: docs/configuration.md, the manual pages, completion; what Python has
-of sluice.h. `reference_holds.py ROOT BUILD [CASES]`."""
+"""What is made of tables: docs/configuration.md, the manual pages, completion; what Python and
+Wireshark have of the interface and of the protocol. `reference_holds.py ROOT BUILD [CASES]`."""
 import ctypes
 import difflib
 import glob
@@ -21,6 +21,7 @@ import tidy  # noqa: E402
 MADE = os.path.join(BUILD, "reference")
 # What the tree keeps of what is made: by target, where, and where the build makes it.
 KEPT = {"configuration-page": ("docs/configuration.md", "reference/configuration.md"),
+        "dissector-tables": ("configs/wireshark/sluice.lua", "reference/sluice.lua"),
         "python-interface": ("bindings/python/sluice/_interface.py",
                              "bindings/python/_interface.py")}
 
