@@ -2,14 +2,16 @@
 """docs/protocol.md as a table: its kinds, structs and names of values, and what is made of them:
 
     protocol.py PAGE dissector SCRIPT    the script for Wireshark, with the tables of the page
-    protocol.py PAGE c++                 the fields beside those of wire.hpp, for the tests
+    protocol.py PAGE c++                 for the tests: fields, and numbers of values, beside those
+                                         of wire.hpp
 """
 import dataclasses
 import re
 import sys
-import textwrap
 
-COLUMNS = 100
+sys.dont_write_bytecode = True
+import code_lines  # noqa: E402
+
 BEGIN = ("-- Made of docs/protocol.md: change nothing here, but run"
          " `ninja -C build dissector-tables`.")
 END = "-- The end of what is made."
@@ -83,12 +85,6 @@ def bits_of(field):
 
 # --- Lua
 
-def wrapped(head, parts, tail):
-    whole = head + ", ".join(part.replace(" ", "\0") for part in parts) + tail
-    return textwrap.fill(whole, COLUMNS, subsequent_indent="    ", break_long_words=False,
-                         break_on_hyphens=False).replace("\0", " ")
-
-
 def lua_field(field):
     of = f'"{field.struct}"' if field.struct else str(field.size)
     bits = ", ".join(f'"{name}"' for name in bits_of(field))
@@ -102,11 +98,11 @@ def lua_tables(page):
              **{name: sorted(values.items()) for name, values in page.enums.items()}}
     for name, values in names.items():
         rows = [f'[{value}] = "{text}"' for value, text in values]
-        yield wrapped(f"local {name} = {{", rows, "}")
+        yield code_lines.listed(f"local {name} = {{", rows, "}", 4)
     yield "--- By struct its fields: name, bytes or the struct that it is, names of its bits."
     yield "local layouts = {"
     for name, fields in page.structs.items():
-        yield wrapped(f"  {name} = {{", [lua_field(field) for field in fields], "},")
+        yield code_lines.listed(f"  {name} = {{", map(lua_field, fields), "},", 4)
     yield "}"
     yield END
 
@@ -117,6 +113,10 @@ def dissector(page, path):
 
 
 # --- C++
+
+def enumerator(name):
+    return "k" + "".join(word.capitalize() for word in re.split("[ _]", name))
+
 
 def cpp(page):
     lines = ["// Made of docs/protocol.md by reference/protocol.py.",
@@ -129,7 +129,14 @@ def cpp(page):
              "std::vector<FieldRow> layout() {", "  return {"]
     lines += [f"      ROW({struct}, {field.name}, {field.offset}, {field.size}),"
               for struct, fields in page.structs.items() for field in fields]
-    return "\n".join([*lines, "  };", "}", "", "}  // namespace sluice::test", ""])
+    lines += ["  };", "}", ""]
+    for enum, values in (("Collective", page.enums["collectives"]),
+                         ("Field", page.enums["abort_fields"])):
+        lines += [f"static_assert(wire::{enum}::{enumerator(name)} == wire::{enum}{{{number}}});"
+                  for number, name in values.items()]
+    lines += [f"static_assert(wire::kLastField == {max(page.enums['abort_fields'])});",
+              f"static_assert(wire::kLastAbortReason == {max(page.enums['abort_reasons'])});"]
+    return "\n".join([*lines, "", "}  // namespace sluice::test", ""])
 
 
 def main():

@@ -1,5 +1,5 @@
-// Values and statistics of sluice.hpp as sluice.h has them. What they are made of is sluice.h
-// itself: interface.py writes to_c.cpp, which does not compile where the two headers differ.
+// Values and statistics of sluice.hpp as sluice.h has them. reference/interface.py writes to_c.cpp
+// of sluice.h: where the two headers differ, it does not compile.
 #pragma once
 
 #include <sluice/error.hpp>

@@ -7,9 +7,10 @@
 import dataclasses
 import re
 import sys
-import textwrap
 
-COLUMNS = 100
+sys.dont_write_bytecode = True
+import code_lines  # noqa: E402
+
 NUMBERS = ("int", "int32_t", "int64_t", "uint16_t", "uint32_t", "uint64_t", "size_t", "float",
            "double", "char")
 LIMITS = {"INT64_MAX": "2**63 - 1"}
@@ -139,15 +140,12 @@ def for_ctypes(interface, type_name, is_member=False):
 
 
 def wrapped(head, parts, tail):
-    """`head` and the parts in lines, the next ones as far in as the first part."""
-    whole = head + ", ".join(part.replace(" ", "\0") for part in parts) + tail
-    return textwrap.fill(whole, COLUMNS, break_long_words=False, break_on_hyphens=False,
-                         subsequent_indent=" " * len(head)).replace("\0", " ")
+    """The next lines as far in as the first part."""
+    return code_lines.listed(head, parts, tail, len(head))
 
 
 def docstring(comment):
-    return textwrap.fill(f'"""{comment}"""', COLUMNS, initial_indent="    ",
-                         subsequent_indent="    ", break_on_hyphens=False)
+    return code_lines.fill(f'"""{comment}"""', initial_indent="    ", subsequent_indent="    ")
 
 
 def commented(line, comment):
@@ -155,10 +153,9 @@ def commented(line, comment):
     if not comment:
         return [line]
     whole = f"{line}  #: {comment}"
-    if len(whole) <= COLUMNS:
+    if len(whole) <= code_lines.COLUMNS:
         return [whole]
-    return [*textwrap.wrap(comment, COLUMNS, initial_indent="    #: ", subsequent_indent="    #: "),
-            line]
+    return [code_lines.fill(comment, initial_indent="    #: ", subsequent_indent="    #: "), line]
 
 
 def python_enum(of):
