@@ -1,6 +1,7 @@
 // Prints, as JSON, all that users may set: the flags and settings of the programs, and the
-// environment variables of the library; arguments.py adds the tools in Python. The page, the manual
-// pages and the completions of shells are made of it (render.py): no second list exists.
+// environment variables of the library; arguments.py adds the tools in Python. And all that they
+// may watch: the metrics. Pages of docs/, the manual pages and the completions of shells are made
+// of it (render.py): no second list exists.
 #include <cstdio>
 #include <string>
 #include <string_view>
@@ -9,6 +10,7 @@
 #include <boost/program_options.hpp>
 #include <nlohmann/json.hpp>
 
+#include "aggregator/monitoring/metrics.hpp"
 #include "bench/flags.hpp"
 #include "bench/perf/options.hpp"
 #include "bench/pktgen/options.hpp"
@@ -17,6 +19,7 @@
 #include "common/config/aggregator_settings.hpp"
 #include "common/config/variable_names.hpp"
 #include "worker/config/environment.hpp"
+#include "worker/loop/metrics.hpp"
 
 namespace {
 
@@ -54,7 +57,7 @@ Json setting(const config::AggregatorSetting& setting) {
           {"is_list", setting.value.is_list}};
 }
 
-Json aggregator() {
+Json daemon_program() {
   Json groups{{{"title", "Command"}, {"flags", Json::array()}}};
   for (const auto& flag : config::command_flags())
     groups.back()["flags"].push_back(command_flag(flag));
@@ -112,16 +115,38 @@ Json mpi_variables() {
   return rows;
 }
 
+/// What a daemon serves that has one of everything.
+std::string metrics_of_aggregator() {
+  using namespace aggregator;
+  Figures figures;
+  figures.lanes.emplace_back().jobs.emplace_back();
+  figures.pools.emplace_back();
+  figures.ports.emplace_back().device = "vhost";
+  figures.local.emplace();
+  return to_prometheus(figures);
+}
+
+/// The same of a rank, which has a failed op.
+std::string metrics_of_worker() {
+  ProcessFigures figures;
+  JobFigures& job = figures.jobs.emplace_back();
+  job.paths.emplace_back();
+  job.ops.kinds.front().failed = 1;
+  return to_prometheus(figures);
+}
+
 }  // namespace
 
 int main() {
-  const Json all{{"version", version()},
-                 {"build", build_id()},
-                 {"programs",
-                  {{"sluice-aggregator", aggregator()},
-                   {"sluice-perf", program(perf::help())},
-                   {"sluice-pktgen", program(pktgen::help())}}},
-                 {"variables", {{"library", library_variables()}, {"mpi", mpi_variables()}}},
-                 {"known_variables", config::known_variables()}};
+  const Json all{
+      {"version", version()},
+      {"build", build_id()},
+      {"programs",
+       {{"sluice-aggregator", daemon_program()},
+        {"sluice-perf", program(perf::help())},
+        {"sluice-pktgen", program(pktgen::help())}}},
+      {"variables", {{"library", library_variables()}, {"mpi", mpi_variables()}}},
+      {"metrics", {{"aggregator", metrics_of_aggregator()}, {"worker", metrics_of_worker()}}},
+      {"known_variables", config::known_variables()}};
   std::puts(all.dump(1).c_str());
 }

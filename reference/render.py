@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes texts of the tables of settings, which `describe` prints:
+"""Makes texts of the tables of settings and metrics, which `describe` prints:
 
-    render.py TABLES page TEMPLATE      docs/configuration.md: the template with tables at its marks
+    render.py TABLES page TEMPLATE      a page of docs/: the template with tables at its marks
     render.py TABLES manual TEMPLATE    a manual page, likewise
     render.py TABLES bash PROGRAM       completion for bash
     render.py TABLES zsh PROGRAM        completion for zsh
@@ -78,9 +78,27 @@ def mpi(tables):
          for row in tables["variables"]["mpi"])))
 
 
+def metrics(tables, of, labels):
+    """Those in Prometheus's text whose first label is one of `labels`; None: they have none."""
+    texts = re.split(r"(?m)^# HELP ", tables["metrics"][of])[1:]
+    rows = []
+    for text in texts:
+        name, told, kind, first = re.match(
+            r"(\w+) (.*)\n# TYPE \1 (\w+)\n\w+(?:{(\w+)=)?", text).groups()
+        if first in labels:
+            rows.append((code(name), kind, cell(told)))
+    return "\n".join(table(("metric", "type", "what it tells"), rows))
+
+
 def page(tables, template):
-    return fill(template, {"AGGREGATOR": lambda: groups(tables), "LIBRARY": lambda: library(tables),
-                           "MPI": lambda: mpi(tables)})
+    return fill(template, {
+        "AGGREGATOR": lambda: groups(tables), "LIBRARY": lambda: library(tables),
+        "MPI": lambda: mpi(tables),
+        "LANES": lambda: metrics(tables, "aggregator", ("lane",)),
+        "JOBS": lambda: metrics(tables, "aggregator", ("job_id",)),
+        "PORTS": lambda: metrics(tables, "aggregator", ("port", "version", None)),
+        "PROCESS": lambda: metrics(tables, "worker", ("version", None)),
+        "RANKS": lambda: metrics(tables, "worker", ("job_id",))})
 
 
 # --- manual pages

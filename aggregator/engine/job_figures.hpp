@@ -16,53 +16,40 @@
 
 namespace sluice::aggregator {
 
-/// Bytes of blocks are those of their values as they travel. Of pairs of key and row no blocks are
-/// counted.
+// Bytes of blocks are those of their values as they travel. Of pairs of key and row no blocks are
+// counted.
+// clang-format off
+//  row(name, what it counts, for operators)
+#define SLUICE_JOB_COUNTERS(row)                                                                  \
+  row(contributions, "DATA packets taken of the job.")                                            \
+  row(received_bytes, "UDP payload of these.")                                                    \
+  row(sent_bytes, "UDP payload of results, to each worker or group.")                             \
+  row(rounds, "Rounds finished.")                                                                 \
+  row(blocks_contributed, "Blocks that ranks have contributed.")                                  \
+  row(bytes_contributed, "Bytes of these blocks.")                                                \
+  row(blocks_summed, "Blocks to which some rank has contributed: the union.")                     \
+  row(bytes_summed, "Bytes of these sums.")                                                       \
+  row(blocks_dense,                                                                               \
+      "Blocks that each rank would have contributed by then, were none all zeros.")               \
+  row(bytes_dense, "Bytes of these blocks.")                                                      \
+  row(results_repeated, "Results sent again to one worker.")                                      \
+  row(rounds_stalled, "Rounds that ended late as packet memory was short.")                       \
+  row(rounds_awaiting_ack,                                                                        \
+      "Rounds that ended late as a rank was as far behind as the history is long.")               \
+  row(stragglers_seen, "Times that a rank was waited for longer than straggler-warning-ms.")
+// clang-format on
+
 struct JobCounters {
-  std::uint64_t contributions = 0;       ///< DATA taken
-  std::uint64_t received_bytes = 0;      ///< UDP payload of these
-  std::uint64_t sent_bytes = 0;          ///< UDP payload of results, to each worker or group
-  std::uint64_t rounds = 0;              ///< finished
-  std::uint64_t blocks_contributed = 0;  ///< by all ranks
-  std::uint64_t bytes_contributed = 0;
-  std::uint64_t blocks_summed = 0;  ///< that some rank has contributed to
-  std::uint64_t bytes_summed = 0;
-  std::uint64_t blocks_dense =
-      0;  ///< that each rank would have contributed by then, were none all zeros
-  std::uint64_t bytes_dense = 0;
-  std::uint64_t results_repeated = 0;
-  std::uint64_t rounds_stalled = 0;
-  std::uint64_t rounds_awaiting_ack = 0;
-  std::uint64_t stragglers_seen = 0;
+  SLUICE_JOB_COUNTERS(SLUICE_COUNTER_MEMBER)
   LatencyHistogram round_time;  ///< from a round's first contribution to its result
   WaitTimes waited;             ///< by all streams
 
   JobCounters& operator+=(const JobCounters& other);
 };
 
-inline constexpr std::array<CounterName<JobCounters>, 14> kJobCounterNames{{
-    {"contributions", &JobCounters::contributions, "DATA packets taken of the job."},
-    {"received_bytes", &JobCounters::received_bytes, "UDP payload of these."},
-    {"sent_bytes", &JobCounters::sent_bytes, "UDP payload of results, to each worker or group."},
-    {"rounds", &JobCounters::rounds, "Rounds finished."},
-    {"blocks_contributed", &JobCounters::blocks_contributed, "Blocks that ranks have contributed."},
-    {"bytes_contributed", &JobCounters::bytes_contributed, "Bytes of these blocks."},
-    {"blocks_summed", &JobCounters::blocks_summed,
-     "Blocks to which some rank has contributed: the union."},
-    {"bytes_summed", &JobCounters::bytes_summed, "Bytes of these sums."},
-    {"blocks_dense", &JobCounters::blocks_dense,
-     "Blocks that each rank would have contributed by then, were none all zeros."},
-    {"bytes_dense", &JobCounters::bytes_dense, "Bytes of these blocks."},
-    {"results_repeated", &JobCounters::results_repeated, "Results sent again to one worker."},
-    {"rounds_stalled", &JobCounters::rounds_stalled,
-     "Rounds that ended late as packet memory was short."},
-    {"rounds_awaiting_ack", &JobCounters::rounds_awaiting_ack,
-     "Rounds that ended late as a rank was as far behind as the history is long."},
-    {"stragglers_seen", &JobCounters::stragglers_seen,
-     "Times that a rank was waited for longer than straggler-warning-ms."},
-}};
-static_assert(sizeof(JobCounters) == kJobCounterNames.size() * sizeof(std::uint64_t) +
-                                         sizeof(LatencyHistogram) + sizeof(WaitTimes));
+#define SLUICE_COUNTER_NAME(name, help) CounterName<JobCounters>{#name, &JobCounters::name, help},
+inline constexpr std::array kJobCounterNames{SLUICE_JOB_COUNTERS(SLUICE_COUNTER_NAME)};
+#undef SLUICE_COUNTER_NAME
 
 inline JobCounters& JobCounters::operator+=(const JobCounters& other) {
   for (const auto& counter : kJobCounterNames) this->*counter.member += other.*counter.member;

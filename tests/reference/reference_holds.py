@@ -22,6 +22,7 @@ MADE = os.path.join(BUILD, "reference")
 # What the tree keeps of what is made: by target, where, and where the build makes it.
 KEPT = {"configuration-page": ("docs/configuration.md", "reference/configuration.md"),
         "dissector-tables": ("configs/wireshark/sluice.lua", "reference/sluice.lua"),
+        "metrics-page": ("docs/metrics.md", "reference/metrics.md"),
         "python-interface": ("bindings/python/sluice/_interface.py",
                              "bindings/python/_interface.py")}
 

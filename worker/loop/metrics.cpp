@@ -22,32 +22,6 @@ using Type = Family::Type;
 
 constexpr Duration kOldest = std::chrono::milliseconds(200);
 
-/// By name: what the engine counts, as far as it tells users something.
-struct EngineCounter {
-  const char* name;
-  std::uint64_t worker::Counters::*member;
-  const char* help;
-};
-constexpr EngineCounter kEngineCounters[] = {
-    {"packets_sent", &worker::Counters::packets_sent, "Datagrams of the job that were sent."},
-    {"packets_received", &worker::Counters::packets_received,
-     "Datagrams of the job that were received."},
-    {"data_sent", &worker::Counters::data_sent, "DATA packets, each for the first time."},
-    {"data_resent", &worker::Counters::data_resent, "DATA packets sent again."},
-    {"probes_sent", &worker::Counters::probes_sent, "PROBEs: a stream has waited for a time-out."},
-    {"timeouts", &worker::Counters::timeouts, "Timers of streams that expired."},
-    {"narrowed_by_loss", &worker::Counters::narrowed_by_loss,
-     "Times that fewer streams ran, as many DATA were lost."},
-    {"narrowed_by_delay", &worker::Counters::narrowed_by_delay,
-     "Times that fewer streams ran, as packets waited for long on their way."},
-    {"results_applied", &worker::Counters::results_applied, "Results applied."},
-    {"results_early", &worker::Counters::results_early,
-     "Results that were kept until those before them came."},
-    {"rejoins", &worker::Counters::rejoins, "Times that an aggregator was lost, and joined again."},
-    {"rounds_replayed", &worker::Counters::rounds_replayed,
-     "Rounds replayed for ranks that lacked their results then."},
-};
-
 class Text {
  public:
   explicit Text(const ProcessFigures& figures) : figures_(figures) {
@@ -98,9 +72,10 @@ class Text {
   }
 
   void of_jobs() {
-    for (const EngineCounter& counter : kEngineCounters)
-      by_job(Type::Counter, counter.name, counter.help,
-             [&](const JobFigures& job) { return job.counters.*counter.member; });
+    for (const auto& counter : worker::kCounterNames)
+      if (!counter.help.empty())
+        by_job(Type::Counter, std::string(counter.name), counter.help,
+               [&](const JobFigures& job) { return job.counters.*counter.member; });
     by_job(Type::Counter, "packets_dropped",
            "Datagrams received that were of no use, or not valid.",
            [](const JobFigures& job) { return job.counters.drops.total(); });
