@@ -1,4 +1,4 @@
-"""Who takes part: AllReduce of fp32 in place by Sluice and by its peers on this machine."""
+"""The contestants: AllReduce of fp32 in place by Sluice and by its peers on this machine."""
 import json
 import os
 import re
@@ -30,7 +30,7 @@ class Point:
     overlap: str = "random"
 
     def iterations(self):
-        """Of one contestant in one round: some tenths of a second."""
+        """Iterations of one contestant in one round: some tenths of a second."""
         return max(3, min(500, (1 << 27) // max(self.bytes, 1) // self.ranks))
 
 
@@ -46,8 +46,8 @@ def perf_row(path, command="sluice-perf"):
 
 @dataclass(frozen=True)
 class Way:
-    """How blocks come from rank to rank."""
-    memory: str  # of the tensors, as sluice-perf is told
+    """How blocks get from rank to rank."""
+    memory: str  # of the tensors, as a value of sluice-perf's flag
     on_host: bool  # the ranks sum among themselves; else packets go through an aggregator
     in_slots: bool = False  # ordinary tensors, which else are copied between processes
 
@@ -56,7 +56,7 @@ class Way:
         return {"SLUICE_HOST_PROCESS_VM": 0} if self.in_slots else {}
 
     def require(self, log, who):
-        """Raises WrongWay if daemons and ranks have logged that blocks went in another way."""
+        """Raises WrongWay if daemons or ranks have logged another way of blocks."""
         said = set(re.findall(r": formed, .*", log))
         if bool(said) == self.on_host:
             raise WrongWay(f"{who} was to {'need no' if self.on_host else 'use an'} aggregator:"
@@ -71,8 +71,8 @@ class WrongWay(Exception):
     pass
 
 
-UNREACHED = "mates cannot reach this process's memory"
-NO_REGION = "tensors lie in ordinary memory"  # what a rank logs that had no region for them
+UNREACHED = "other ranks of this host cannot access this process's memory"
+NO_REGION = "tensors lie in ordinary memory"  # logged by a rank that had no region for them
 HOST, HOST_ORDINARY, PACKETS = Way("shared", True), Way("ordinary", True), Way("ordinary", False)
 HOST_SLOTS = Way("ordinary", True, in_slots=True)
 
@@ -96,7 +96,7 @@ class Sluice(Contestant):
 
     @staticmethod
     def size(point):
-        """Bytes, as sluice-perf is told."""
+        """Bytes, as a value of sluice-perf's flags."""
         return point.bytes
 
     def row(self, point, seed, check=False, iterations=None):
@@ -130,25 +130,25 @@ class Sluice(Contestant):
 
 
 class SparseOnly(Sluice):
-    """For tensors with zeros: by the caller's bitmap, nobody searches them."""
+    """For tensors with zeros: the caller's bitmap replaces the search."""
 
     def takes(self, point):
         return point.density < 1
 
 
 class Former(Sluice):
-    """As it was before blocks could go by reference: see former.py."""
+    """The version before blocks could go by reference: see former.py."""
 
     def __init__(self, name, build):
         super().__init__(name, PACKETS, build=build)
         self.perf_build = build
 
     def memory_flags(self):
-        return []  # it knows of one kind
+        return []  # it has only one kind
 
 
 class Ceiling(Contestant):
-    """What the ranks of one machine can do by themselves: bench-host-sum, with tensors in shared
+    """The upper bound for the ranks of one machine: bench-host-sum, with tensors in shared
     memory, or with ordinary ones."""
     WARM_UP = 2  # runs
 
@@ -177,7 +177,7 @@ class Peer:
         self.name, self.family, self.operation = name, family, operation
 
     def takes(self, point):
-        """Whether it can be asked that: gathering dense tensors takes too much memory."""
+        """Whether it can measure that: gathering dense tensors takes too much memory."""
         gathered = point.ranks ** 2 * point.density * point.bytes
         return self.operation != "sparse" or gathered <= GATHERED_BYTES_MAX
 
@@ -193,7 +193,7 @@ class Peer:
 
 
 class Family:
-    """Ranks that are started together, when the first peer needs them, and end together. Their
+    """Ranks that start together, when the first peer needs them, and end together. Their
     memory is in huge pages where the kernel has some, or in none."""
 
     def __init__(self, name, has_huge_pages=True):
@@ -238,7 +238,7 @@ class OpenMpi(Family):
 
 
 class Mpich(Family):
-    """Over shared memory, as it is by default on one machine."""
+    """Over shared memory, the default on one machine."""
 
     def launch(self, stage, number_of_ranks, path):
         programs.need("mpiexec.mpich")
@@ -295,6 +295,6 @@ def all_contestants():
 
 
 def named(*names):
-    """In that order."""
+    """The contestants in that order."""
     by_name = {contestant.name: contestant for contestant in all_contestants()}
     return [by_name[name] for name in names]

@@ -1,5 +1,6 @@
-"""The ranks of one host sum among themselves, with nothing else started. Whatever becomes of one of
-them, the others are told who and why, at once, and nobody else notices."""
+"""The ranks of one host sum among themselves, and nothing else is started. If one of
+them fails, the others get an error at once that names it and the reason, and no other job is
+affected."""
 import itertools
 import os
 import signal
@@ -8,10 +9,10 @@ import unittest
 
 import harness
 
-# Of tensors that are not from sluice::allocate, as steady_job has them: mates read and write them
-# in a rank's process, or they pass through slots.
+# The ways of tensors that are not from sluice::allocate, as in steady_job: other ranks read and
+# write them in their rank's process, or they pass through slots.
 WAYS = ({}, {"SLUICE_HOST_PROCESS_VM": 0})
-UNREACHED = "mates cannot reach this process's memory"
+UNREACHED = "other ranks of this host cannot access this process's memory"
 LONG = 600_000  # ms: a time-out that would fail the test if it were what ends a wait
 NOBODY = ""     # in place of a daemon
 
@@ -47,7 +48,7 @@ class Sums(HostTest):
 
     @unittest.skipUnless(os.geteuid() == 0, harness.NEEDS_ROOT)
     def test_of_a_rank_that_may_not_reach_others(self):
-        """As it has not their rights; they may reach it."""
+        """It has fewer privileges than the others; they can access it."""
         stop = os.path.join(self.place, "stop")
         job = [self.start_rank(0, 2, NOBODY, "steady_job", stop, 100_000),
                self.start("rank1", "setpriv", "--bounding-set", "-all",
@@ -79,7 +80,7 @@ class Sums(HostTest):
 
 class Deaths(HostTest):
     def test_a_killed_rank_is_named_at_once(self):
-        """In the middle of whatever it does; the job can be joined again."""
+        """At any moment of its work; the job can be joined again."""
         other_job = self.start_steady_job(2, NOBODY)
         told = []
         sizes = ((3, 1, 100_000), (2, 0, 50), (4, 3, 1_000_000), (3, 2, 5000), (2, 1, 2_000_000),
@@ -101,7 +102,7 @@ class Deaths(HostTest):
         self.end_steady_job(other_job)
 
     def test_of_one_that_has_not_all_its_mates(self):
-        """Who comes again is taken."""
+        """A rank that comes again can join."""
         first, dead = self.joiner(0, 3), self.joiner(1, 3)
         first.wait_to_say("the join has waited 3 s for rank 2 to join on this host")
         dead.send(signal.SIGKILL)

@@ -1,4 +1,4 @@
-// What ranks say of their host, so that those who can sum in memory that they share find out.
+// The id by which ranks find out whether they are on the same host and can share memory.
 #pragma once
 
 #include <cstdint>
@@ -6,8 +6,8 @@
 
 namespace sluice::worker::hierarchy {
 
-/// The same of two processes of this build and user that see the same /dev/shm and each other's
-/// process ids, and call their host the same. 0 where that is not to be found out.
+/// Two processes have the same id if they are of the same build and user, use the same host name,
+/// and see the same /dev/shm and each other's process ids. Returns 0 if that cannot be found out.
 std::uint64_t host_id(const std::string& name);
 
 }  // namespace sluice::worker::hierarchy

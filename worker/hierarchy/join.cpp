@@ -8,7 +8,7 @@
 namespace sluice::worker::hierarchy {
 namespace {
 
-/// Over memory that processes of a host share, and by the aggregators of `whole`.
+/// Joins with shared memory on a host, and through the aggregators of `whole`.
 class RealJoining final : public Joining {
  public:
   RealJoining(const Surroundings& surroundings, const KnownAs& known_as, const Placement& placement,

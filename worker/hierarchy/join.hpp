@@ -1,4 +1,4 @@
-// How a rank joins what a hierarchy of hosts is made of.
+// How a rank joins the jobs that a hierarchical membership consists of.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,7 @@
 
 namespace sluice::worker::hierarchy {
 
-/// What it has of its process and its job.
+/// What it needs of its process and its job.
 struct Surroundings {
   const Progress& progress;
   std::string host;  ///< its name
@@ -23,7 +23,7 @@ struct Surroundings {
   std::shared_ptr<const Secret> secret;  ///< or null
 };
 
-/// Begins to join. `whole` is active, and no op of it is pending.
+/// Begins to join. `whole` is active and has no pending op.
 std::unique_ptr<Membership> join(const Surroundings& surroundings, const KnownAs& known_as,
                                  const Placement& placement,
                                  std::unique_ptr<AggregatorMembership> whole, Time now);

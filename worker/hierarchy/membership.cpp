@@ -12,8 +12,8 @@ namespace {
 
 using wire::AbortReason;
 
-/// A rank that ends its rail tells no more than that. Why it did comes by `whole`, which itself
-/// fails if nothing comes for so long.
+/// When a rank ends its rail, the rail does not say why. The reason comes from `whole`. If none
+/// comes within this time, `whole` has failed, too.
 constexpr Duration kCauseTime = defaults::kAggregatorTimeout;
 
 std::vector<sluice::Membership*> all_of(const Parts& parts) {
@@ -22,7 +22,7 @@ std::vector<sluice::Membership*> all_of(const Parts& parts) {
   return all;
 }
 
-/// What the texts of jobs leave open about rails.
+/// Adds to an error what the texts of jobs do not say about rails.
 Error explained(const Error& error) {
   const auto with = [&](const std::string& what) {
     return Error(error.code(), std::string(error.what()) + "; " + what, error.rank(), error.op());
@@ -35,7 +35,7 @@ Error explained(const Error& error) {
   return error;
 }
 
-/// `blocks`: of the share of a chunk.
+/// Adds statistics of a chunk; `blocks` is the number of blocks in its share.
 void add(OpStatistics& sum, const OpStatistics& more, std::uint64_t blocks) {
   sum.blocks += blocks;
   sum.blocks_sent += more.blocks_sent;
@@ -79,7 +79,7 @@ std::string Membership::waits_for() const {
 }
 
 Membership::State Membership::state() const {
-  // Whoever finds it over asks for no completions any more.
+  // A caller that sees that the membership is over takes no more completions.
   if (is_over_ && completions_.empty()) return failure_ ? State::kFailed : State::kLeft;
   if (failure_ || is_leaving_) return State::kLeaving;
   return has_joined_ ? State::kActive : State::kJoining;
@@ -97,7 +97,7 @@ OpNumber Membership::submit(const OpRequest& request, std::span<const std::uint6
   return number;
 }
 
-/// An op whose tensor has not come from a device yet, and those behind it, begin later.
+/// An op whose tensor has not come from a device yet begins later, and so do the ops behind it.
 void Membership::begin_waiting(Time now) {
   for (; !failure_ && begun_ops_ < next_op(); ++begun_ops_) {
     const OpRequest& request = op_at(begun_ops_).request;
@@ -124,7 +124,7 @@ void Membership::begin(OpNumber number, Time now) {
                          .place = chunk,
                          .steps = std::make_unique<Steps>(request, op.counts, placement_, rank(),
                                                           session(), chunk, pairs_)});
-    } catch (const Error& error) {  // of memory that is not to be had
+    } catch (const Error& error) {  // there is no memory
       return fail(error, AbortInfo{.reason = AbortReason::kNoMemory, .rank_a = rank()}, now);
     }
     Steps& steps = *chunks_.back().steps;
@@ -208,7 +208,7 @@ bool Membership::collect_rail() {
   return true;
 }
 
-/// In their order, as all ranks of the host do.
+/// Begins them in their order, as all ranks of the host do.
 bool Membership::begin_spreads(Time now) {
   if (is_on_one_host()) return false;
   bool any = false;
@@ -220,7 +220,7 @@ bool Membership::begin_spreads(Time now) {
     any = true;
     try {
       steps.end_between();
-    } catch (const Error& error) {  // of memory that is not to be had
+    } catch (const Error& error) {  // there is no memory
       fail(error, AbortInfo{.reason = AbortReason::kNoMemory, .rank_a = rank()}, now);
       break;
     }
@@ -232,9 +232,9 @@ bool Membership::begin_spreads(Time now) {
   return any;
 }
 
-/// Once all ranks have shown that they have called it, so that they disagree about nothing there:
-/// `whole` numbers its ops otherwise, and what it says of one would be of another one here. For the
-/// same reason it has no time-out there.
+/// Submits an op to `whole` once all ranks have shown that they have called it, so that no
+/// disagreement can arise there. `whole` numbers its ops in another way, so an error of it would
+/// name the wrong op. For the same reason the op has no time-out there.
 void Membership::submit_to_whole(Op& op, Time now) {
   OpRequest request = op.request;
   request.timeout = {};
@@ -281,7 +281,7 @@ void Membership::tell_begun(bool is_told) {
   begun_.clear();
 }
 
-/// f(number, chunk) of those that are not done.
+/// Calls f(number, chunk) for the chunks that are not done.
 template <class F>
 void Membership::for_each_chunk_of(OpNumber op, F&& f) const {
   for (OpNumber number = first_chunk_; number < next_chunk(); ++number)
@@ -301,7 +301,7 @@ void Membership::set_timeout(OpNumber number, const OpTimeout& timeout) {
   });
 }
 
-/// For whom the parts wait.
+/// The ranks for which the parts wait.
 RankSet Membership::awaited() const {
   RankSet ranks = whole_->awaited();
   ranks |= gather().awaited();
@@ -352,12 +352,12 @@ void Membership::look_at_parts(Time now) {
   has_joined_ = has_joined_ || is_active;
 }
 
-/// A rank's number in the job, by that in our rail, of which an aggregator may say what it likes.
+/// The number in the job of a rank of our rail. The aggregator's value may be anything.
 Rank Membership::of_rail(Rank host) const {
   return host.value < placement_.hosts() ? placement_.rail(rail_number())[host.value] : rank();
 }
 
-/// Those that no part looks after: they wait for what a device copies, for the ops before them,
+/// Ends overdue ops whose time-out no part checks: they wait for a device, for the ops before them,
 /// which end first, or for `whole`.
 void Membership::end_overdue(Time now) {
   if (is_on_one_host()) return;
@@ -381,8 +381,8 @@ void Membership::end_overdue(Time now) {
   }
 }
 
-/// `whole` and the ranks of this host tell of an op by its caller's number, a rail of one of its
-/// chunks. (An aggregator may say what it likes.)
+/// `whole` and the ranks of this host use the caller's number of an op, and a rail uses the number
+/// of a chunk. (The value of an aggregator may be anything.)
 void Membership::fail_with(const sluice::Membership& part, Time now) {
   const std::optional<AbortInfo>& why = part.abort_info();
   if (!why) return fail(*part.failure(), why, now);
@@ -403,8 +403,8 @@ void Membership::fail_with(const sluice::Membership& part, Time now) {
   fail(is_rail ? explained(error) : error, ours, now);
 }
 
-/// All parts end. Others learn why by `whole`, and on this host by its memory; the ranks of a
-/// rail have numbers in which it could not be told.
+/// Ends all parts. Other ranks get the reason from `whole`, or on this host from shared memory. A
+/// rail cannot carry it, as it has other numbers for ranks.
 void Membership::fail(const Error& error, const std::optional<AbortInfo>& why, Time now) {
   if (failure_) return;
   failure_ = error;
@@ -436,7 +436,7 @@ void Membership::abort(const Error& why, const std::optional<AbortInfo>& cause, 
   end_if_over();
 }
 
-/// Ops end once nobody can reach their tensors any more.
+/// Ops end once nobody can access their tensors any more.
 bool Membership::end_if_over() {
   if (is_over_ || !(failure_ || is_leaving_)) return false;
   const auto is_over = [](const sluice::Membership* part) { return part->over(); };

@@ -1,15 +1,15 @@
 // A membership in a job of which some ranks are on the same host. They sum among themselves in
-// memory, and the hosts through the aggregators (steps.hpp tells how an op goes).
+// memory, and the hosts sum through the aggregators (steps.hpp shows the steps of an op).
 //
-// It is made of several memberships, each in a job of its own:
+// It consists of several memberships, each in a job of its own:
 //
-//   whole    all ranks, at the aggregators. It tells the others of a failure, by their numbers in
-//            this job, notices ranks that are gone, and sums what cannot be summed by hosts
+//   whole    all ranks, at the aggregators. It reports failures to all, with the numbers of ranks
+//            in this job, notices lost ranks, and sums what cannot be summed by hosts
 //   gather   the ranks of this host, for the first step of each op
-//   spread   the same for the last one, so that neither waits for the other
-//   rail     of each host the rank that carries the same share as this one, at the aggregators
+//   spread   the ranks of this host, for the last step, so that neither step waits for the other
+//   rail     at the aggregators: one rank of each host, the one that carries the same share
 //
-// A job that is all on one host has no rails: its ops are those of `gather` as they are.
+// A job whose ranks are all on one host has no rails: its ops are the ops of `gather`.
 #pragma once
 
 #include <deque>
@@ -28,15 +28,15 @@ namespace sluice::worker::hierarchy {
 
 class Membership final : public sluice::Membership {
  public:
-  /// `whole` is active, and no op of it is pending.
+  /// `whole` is active and has no pending op.
   Membership(KnownAs known_as, Placement placement, std::unique_ptr<sluice::Membership> whole,
              Parts parts, std::uint64_t min_chunk_of_rail = kMinChunkOfRail);
   ~Membership() override = default;
 
-  /// For the loop, which gives each of them its turns as if it were alone, and then calls
-  /// advance().
+  /// The loop gives each of these its turns as if it were alone, and then calls advance().
   const std::vector<sluice::Membership*>& parts() const { return all_parts_; }
-  /// Takes what the parts have done, and gives them what follows. Whether there was anything.
+  /// Takes what the parts have completed, and starts the next steps. Returns whether there was
+  /// anything.
   bool advance(Time now);
 
   State state() const override;
@@ -48,7 +48,7 @@ class Membership final : public sluice::Membership {
   const Session& session() const override { return whole_->session(); }
   std::string waits_for() const override;
   std::vector<std::string> other_builds() const override { return whole_->other_builds(); }
-  /// By the host's memory where both ranks are on it.
+  /// Joins through shared memory if both ranks are on this host.
   std::unique_ptr<sluice::Membership> join_pair(const Pair& pair, Time now) override;
 
   OpNumber submit(const OpRequest& request, std::span<const std::uint64_t> counts,
@@ -93,17 +93,18 @@ class Membership final : public sluice::Membership {
     std::vector<std::uint64_t> counts;
     std::uint32_t chunks = 1;
     std::uint32_t chunks_done = 0;
-    std::optional<OpNumber> of_whole = {};  ///< by which it is summed, until that is done
+    std::optional<OpNumber> of_whole = {};  ///< its number in `whole`, until it is summed there
     std::optional<Error> error = {};
     OpStatistics statistics = {};
   };
-  /// What the parts know as an op. They number them alike, in the order in which they begin.
+  /// A chunk of an op, which the parts see as an op. All parts number chunks in the order in which
+  /// they begin.
   struct ChunkOfOp {
     OpNumber op = 0;
     Chunk place = {};
-    std::unique_ptr<Steps> steps = {};  ///< none of a job on one host
+    std::unique_ptr<Steps> steps = {};  ///< null in a job on one host
     enum class At { kGather, kBetween, kSpread } at = At::kGather;
-    bool has_result = false;  ///< of its rail, as far as there is one
+    bool has_result = false;  ///< the rail has its result, or there is no rail
     bool is_spread = false;
   };
 
@@ -147,14 +148,14 @@ class Membership final : public sluice::Membership {
   const std::shared_ptr<host::PairPool> pairs_ = std::make_shared<host::PairPool>();
   const std::unique_ptr<sluice::Membership> whole_;
   const Parts parts_;
-  const std::vector<sluice::Membership*> all_parts_;  // those that there are
+  const std::vector<sluice::Membership*> all_parts_;  // without those that do not exist
 
-  std::deque<Op> ops_;      ///< that are not complete
-  OpNumber first_op_ = 0;   ///< of these, as its caller numbers it
-  OpNumber begun_ops_ = 0;  ///< the next one of which `gather` is given the chunks
+  std::deque<Op> ops_;      ///< ops that are not complete
+  OpNumber first_op_ = 0;   ///< the caller's number of the first of them
+  OpNumber begun_ops_ = 0;  ///< the next op whose chunks are given to `gather`
   std::deque<ChunkOfOp> chunks_;
-  OpNumber first_chunk_ = 0;    ///< of these, as the parts number it
-  OpNumber spread_chunks_ = 0;  ///< the next one that `spread` is given
+  OpNumber first_chunk_ = 0;    ///< the parts' number of the first of them
+  OpNumber spread_chunks_ = 0;  ///< the next chunk that is given to `spread`
   std::vector<Completion> completions_;
   bool tells_begun_ = false;
   std::vector<OpNumber> begun_;
@@ -164,7 +165,8 @@ class Membership final : public sluice::Membership {
   bool is_over_ = false;
   std::optional<Error> failure_;
   std::optional<AbortInfo> abort_info_;
-  Time cause_due_ = kNever;  ///< until then `whole` tells why a mate has ended a rail
+  /// Until then `whole` may give the reason why another rank has ended a rail.
+  Time cause_due_ = kNever;
   mutable Counters counters_;
   std::uint64_t ops_completed_ = 0, ops_failed_ = 0;
 };

@@ -7,7 +7,7 @@
 namespace sluice::worker::hierarchy {
 namespace {
 
-// Which of the jobs that are derived from one: beyond those of its channels.
+// Numbers for derived jobs, above those of channels.
 constexpr std::uint32_t kGatherJob = 0x1'0000;
 constexpr std::uint32_t kSpreadJob = 0x1'0001;
 constexpr std::uint32_t kFirstRail = 0x2'0000;

@@ -1,4 +1,5 @@
-// The memberships of which one in a job of several hosts is made, each in a job of its own.
+// The memberships that make up one membership in a job of several hosts. Each is in a job of its
+// own.
 #pragma once
 
 #include <cstdint>
@@ -12,26 +13,26 @@
 
 namespace sluice::worker::hierarchy {
 
-/// What there is beside `whole` (membership.hpp), each beginning to join.
+/// All memberships except `whole` (membership.hpp). Each begins to join.
 struct Parts {
   std::unique_ptr<host::Sums> gather;
   std::unique_ptr<host::Sums> spread;        ///< null where all are on one host
-  std::unique_ptr<sluice::Membership> rail;  ///< null on a rank that carries nothing
+  std::unique_ptr<sluice::Membership> rail;  ///< null on a rank that carries no share
 };
 
-/// The job of the ranks that carry one share.
+/// The job of the ranks that carry the same share.
 struct Rail {
   std::uint32_t job = 0;
   KnownAs alias = {};
-  Rank rank = {};           ///< in it: the number of our host
-  std::uint16_t ranks = 1;  ///< a rank of each host
+  Rank rank = {};           ///< this rank's number in the rail, which is the number of its host
+  std::uint16_t ranks = 1;  ///< one rank of each host
 };
 
-/// How a rank joins them.
+/// How a rank joins these jobs.
 class Joining {
  public:
   virtual ~Joining() = default;
-  /// The ranks of its host.
+  /// Joins the ranks of its host.
   virtual std::unique_ptr<host::Sums> join_host(std::uint32_t job) = 0;
   virtual std::unique_ptr<sluice::Membership> join_rail(const Rail& rail) = 0;
 };

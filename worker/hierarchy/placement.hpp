@@ -14,7 +14,7 @@ namespace sluice::worker::hierarchy {
 
 class Placement {
  public:
-  /// By what each rank says of its host. Ranks that say 0 have none in common with others.
+  /// `hosts_told` has the host id of each rank. A rank with id 0 is on a host by itself.
   explicit Placement(std::span<const std::uint64_t> hosts_told) {
     std::unordered_map<std::uint64_t, std::uint16_t> number_of;
     for (std::uint16_t rank = 0; rank < hosts_told.size(); ++rank) {
@@ -32,19 +32,20 @@ class Placement {
   /// Hosts are numbered in the order of their lowest ranks.
   std::uint16_t hosts() const { return static_cast<std::uint16_t>(hosts_.size()); }
   std::uint16_t host_of(Rank rank) const { return host_of_[rank.value]; }
-  const std::vector<Rank>& ranks_of(std::uint16_t host) const { return hosts_[host]; }  ///< rising
+  /// Ascending.
+  const std::vector<Rank>& ranks_of(std::uint16_t host) const { return hosts_[host]; }
   std::uint16_t local_rank_of(Rank rank) const {
     const std::vector<Rank>& mates = ranks_of(host_of(rank));
     return static_cast<std::uint16_t>(std::ranges::find(mates, rank) - mates.begin());
   }
 
-  /// So many ranks of each host carry its sums to other hosts, the lowest ones: as many as the host
-  /// with the fewest ranks has.
+  /// How many ranks of each host carry its sums to other hosts. They are the lowest ranks of the
+  /// host. The number is the number of ranks on the smallest host.
   std::uint16_t rails() const {
     const auto fewest = std::ranges::min_element(hosts_, {}, &std::vector<Rank>::size);
     return static_cast<std::uint16_t>(fewest->size());
   }
-  /// The ranks that carry the same share of a tensor, one of each host.
+  /// The ranks that carry the same share of a tensor, one on each host.
   std::vector<Rank> rail(std::uint16_t number) const {
     std::vector<Rank> ranks;
     for (const std::vector<Rank>& host : hosts_) ranks.push_back(host[number]);

@@ -12,9 +12,9 @@ namespace {
 
 using wire::Collective;
 
-/// Of an average, so that a host that asks for a sum disagrees.
+/// Marks the tag of an average, so that a host that asks for a sum disagrees.
 constexpr std::uint16_t kOfAverages = 1;
-/// So that a host that cuts a tensor otherwise disagrees.
+/// Marks how the tensor is cut, so that a host that cuts it in another way disagrees.
 std::uint16_t layout_of(const Chunk& chunk) {
   static_assert(kMaxChunks <= 8);
   return static_cast<std::uint16_t>(chunk.number << 4 | (chunk.of - 1) << 1);
@@ -30,7 +30,7 @@ std::uint64_t length(const std::vector<ElementRange>& ranges) {
   return elements;
 }
 
-/// What both have; where they have nothing in common, nothing.
+/// The intersection; empty if there is none.
 ElementRange common(const ElementRange& a, const ElementRange& b) {
   const ElementRange both{std::max(a.begin, b.begin), std::min(a.end, b.end)};
   return both.begin < both.end ? both : ElementRange{};
@@ -43,14 +43,14 @@ std::vector<ElementRange> common(const std::vector<ElementRange>& ranges, const 
   return all;
 }
 
-/// From the first element of either to the last.
+/// The smallest range that contains both.
 ElementRange hull(const ElementRange& a, const ElementRange& b) {
   if (length(a) == 0) return b;
   if (length(b) == 0) return a;
   return {std::min(a.begin, b.begin), std::max(a.end, b.end)};
 }
 
-/// The same elements, in as few ranges as there can be.
+/// The same elements in as few ranges as possible.
 std::vector<ElementRange> merged(std::vector<ElementRange> ranges) {
   std::erase_if(ranges, [](const ElementRange& range) { return length(range) == 0; });
   std::ranges::sort(ranges, {}, &ElementRange::begin);
@@ -63,8 +63,8 @@ std::vector<ElementRange> merged(std::vector<ElementRange> ranges) {
   return all;
 }
 
-/// Where a range lies in a tensor of these elements alone, one range behind the other. It lies in
-/// one of them.
+/// Where `range`, which lies in one of `ranges`, begins and ends in a tensor that consists of these
+/// ranges alone, one behind the other.
 ElementRange packed(const std::vector<ElementRange>& ranges, const ElementRange& range) {
   std::uint64_t before = 0;
   for (const ElementRange& each : ranges) {
@@ -75,7 +75,8 @@ ElementRange packed(const std::vector<ElementRange>& ranges, const ElementRange&
   return {};
 }
 
-/// One of so many parts of a range that begins with a block, of about as many blocks each.
+/// One part of `range` if it is divided into so many, each of about as many blocks. The range
+/// begins with a block.
 ElementRange part_of(const ElementRange& range, std::uint32_t block_elements, std::uint64_t number,
                      std::uint64_t parts) {
   const std::uint64_t elements = length(range);
@@ -160,7 +161,7 @@ Steps::Steps(const OpRequest& request, std::span<const std::uint64_t> counts,
   const ElementRange held = common(ours.held, share(rail));
   const Ranges wanted = common(ours.wanted, share(rail));
 
-  // What travels is encoded, and that alone.
+  // only what travels is encoded
   gather_.request = spread_.request = request;
   for (OfHost* const step : {&gather_, &spread_}) {
     step->request.encoding = Encoding::kNone;
@@ -180,7 +181,7 @@ Steps::Steps(const OpRequest& request, std::span<const std::uint64_t> counts,
   spread.reduction = Reduction::kSum;
   spread.nonzero_blocks = {};
   spread.element_count = length(ours.wanted);
-  // What we want of the chunk lies behind what we want of those before it.
+  // What we want of the chunk lies behind what we want of the chunks before it.
   const Ranges before = common(request.wanted.value_or(Ranges{whole}), {0, elements.begin});
   if (spread.output != nullptr) spread.output += length(before) * element_bytes_;
   for (std::uint16_t mate = 0; mate < ours.of_rank.size(); ++mate) {
@@ -215,8 +216,8 @@ Steps::Steps(const OpRequest& request, std::span<const std::uint64_t> counts,
                           .is_in_place = !request.wanted && request.input == request.output});
 }
 
-/// The first step finds the blocks that the host has. The second one reads no others, and adds
-/// those that came.
+/// The first step finds the blocks that the host has. The second step reads no others, and adds the
+/// blocks that come from other hosts.
 void Steps::find_blocks(const OpRequest& request, Found found) {
   found_ = std::make_unique<Found>(std::move(found));
   const std::uint64_t each = found_->elements, blocks = (request.element_count + each - 1) / each;
@@ -228,7 +229,7 @@ void Steps::find_blocks(const OpRequest& request, Found found) {
   between_->found_blocks = &found_->blocks;
 }
 
-/// The hosts have divided already: their sums could be too large for 16 bits.
+/// The hosts have divided already, as their sums could be too large for 16 bits.
 OpRequest Steps::between_hosts(OpRequest request) {
   if (request.reduction == Reduction::kAverage && sums_by_hosts(request)) {
     request.reduction = Reduction::kSum;
@@ -237,7 +238,7 @@ OpRequest Steps::between_hosts(OpRequest request) {
   return request;
 }
 
-/// Nobody has any in these steps where each rank sends its own.
+/// Begins a sum of pairs. In the gather and spread steps ranks send only pairs of their own.
 void Steps::begin_pairs(OpRequest request, const Placement& placement, Rank self,
                         const Session& session) {
   if (!sums_by_hosts(request)) {
@@ -255,7 +256,7 @@ void Steps::begin_pairs(OpRequest request, const Placement& placement, Rank self
   if (rail >= rails) return;
   between_ = between_hosts(request);
   between_->keyed->keys = {};
-  // Whether they are too many is told by each rank's bound, once all are there.
+  // Each rank's bound decides whether the sums are too many, once they are all there.
   between_->keyed->result_bytes = std::numeric_limits<std::size_t>::max();
   between_->keyed->sums = &pairs_->sums;
 }
@@ -267,8 +268,8 @@ void Steps::end_gather() {
   between_->keyed->rows = pairs_->range.pairs.rows();
 }
 
-/// Which blocks of our share are not zero everywhere, and whether our tensor has zeros in place of
-/// the others.
+/// Sets which blocks of our share are not zero everywhere, and whether our tensor holds zeros in
+/// place of the others.
 void Steps::tell_blocks() {
   if (!found_->is_spread) return;
   OpRequest& spread = spread_.request;
@@ -295,7 +296,7 @@ void Steps::end_between() {
   pairs_->spread.begin_with(std::move(range));
 }
 
-/// Where our share lies. If the caller wants the whole tensor, it has its place there.
+/// Finds a place for our share: in the output, if the caller wants the whole tensor.
 void Steps::place(const OpRequest& request, const ElementRange& held, const Ranges& wanted) {
   const bool holds_what_it_wants = wanted == Ranges{held};
   const bool is_in_output = !request.wanted && holds_what_it_wants;

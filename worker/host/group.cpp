@@ -19,17 +19,18 @@
 namespace sluice::worker::host {
 namespace {
 
-/// How often a rank looks whether a lower one serves its socket.
+/// How often a rank checks whether a lower one serves its socket.
 constexpr Duration kConnectPeriod = std::chrono::milliseconds(2);
-/// A socket that nobody serves is removed once it is so old: its rank may be about to serve it.
+/// A socket file that nobody serves is removed at this age. A younger one may belong to a rank that
+/// is about to serve it.
 constexpr std::chrono::seconds kStaleAfter{60};
 
-// A mate takes no more than these, whatever another one does.
+// Limits on what other processes can make this one use.
 constexpr unsigned kMessagesMost = 256;  // at once
 constexpr std::size_t kRegionsMost = 4096;
 constexpr std::size_t kUnidentifiedMost = 512;
 
-/// Which descriptor an event is of.
+/// What a descriptor in an event is for.
 enum class Of : std::uint32_t { kServed, kUnidentified, kSocket, kLife };
 
 std::uint64_t event_data(Of of, std::size_t index = 0) {
@@ -72,8 +73,8 @@ std::span<const std::byte> bytes_of(const T& message) {
   return std::as_bytes(std::span(&message, 1));
 }
 
-/// Whoever closes its end before it has read all that we sent resets the connection, which is told
-/// once before what it had sent.
+/// Receives a message. Where a peer has closed its end before it read everything that we sent, its
+/// kernel resets the connection, and the first read returns that error before the data.
 memory::UnixSocket::Received take_next(const memory::UnixSocket& socket,
                                        std::span<std::byte> into) {
   auto received = socket.receive(into);
@@ -158,7 +159,7 @@ RankSet Group::missing() const {
   return ranks;
 }
 
-/// Or is to answer yet.
+/// Whether the rank has not come yet, or has not answered the probe.
 bool Group::is_missing(const Peer& peer) const {
   return state_ == State::kProbing ? peer.socket && !peer.reached : !peer.is_in();
 }
@@ -212,8 +213,8 @@ void Group::begin_probing() {
                                .id = reinterpret_cast<std::uintptr_t>(&probed_[mate])}));
 }
 
-/// Whether we reach a mate's process, by a word of it that has its nonce: 0, or an errno. Its
-/// complement tells the mate that it was its own word.
+/// Checks whether we can access a mate's process: reads a word there that must be its nonce, and
+/// writes the complement, by which the mate sees that it was its own word. Returns 0 or an errno.
 int Group::probe(LocalRank mate, std::uint64_t address) const {
   if (!config_.uses_processes) return EOPNOTSUPP;
   std::uint64_t word = 0;
@@ -229,7 +230,7 @@ std::string Group::why_not_reached() const {
   for (LocalRank mate = 0; mate < mates(); ++mate) {
     if (mate == config_.self) continue;
     const int error = peers_[mate].reached.value_or(ESRCH);
-    const volatile std::uint64_t& word = probed_[mate];  // the mate has written it
+    const volatile std::uint64_t& word = probed_[mate];  // written by the mate
     const bool is_ours = word == ~nonce_;
     if (error != 0 || !is_ours)
       return "rank " + std::to_string(config_.ranks[mate].value) + ": " +
@@ -249,7 +250,7 @@ void Group::become_formed() {
 
 void Group::accept() {
   while (auto socket = served_->accept()) {
-    // Root's processes are not of this user, unless that is root.
+    // a process of root counts as another user's, unless we are root, too
     if (socket->peer_user() != geteuid() || unidentified_.size() == kUnidentifiedMost) continue;
     epoll_event event{.events = EPOLLIN, .data = {.u64 = event_data(Of::kUnidentified)}};
     epoll_ctl(events_.get(), EPOLL_CTL_ADD, socket->descriptor(), &event);
@@ -281,7 +282,7 @@ bool Group::say_hello(const memory::UnixSocket& socket) {
   return is_sent(socket, bytes_of(hello));
 }
 
-/// Hears which rank a connection is of. False: it is known now, or refused.
+/// Reads which rank a connection belongs to. False if that is known now, or refused.
 bool Group::identify(memory::UnixSocket& socket) {
   Hello hello;
   const auto received = take_next(socket, std::as_writable_bytes(std::span(&hello, 1)));
@@ -295,8 +296,8 @@ bool Group::identify(memory::UnixSocket& socket) {
     return forget();
   const auto found = std::find(config_.ranks.begin(), config_.ranks.end(), Rank{hello.rank});
   const auto rank = static_cast<LocalRank>(found - config_.ranks.begin());
-  // One that has formed and is gone may be about to join the job's next group. Who disagrees hears
-  // why, too.
+  // A rank that had formed and has gone may be about to join the job's next group. A rank that
+  // disagrees gets the reason, too.
   if (state_ != State::kForming ||
       (rank < mates() && (peers_[rank].socket || peers_[rank].has_formed)) || !say_hello(socket) ||
       !take_hello(hello, rank) || rank <= config_.self)
@@ -312,7 +313,8 @@ bool Group::identify(memory::UnixSocket& socket) {
   return false;
 }
 
-/// Whether it is of this job, and agrees with us. Else the group fails, if that is a fault.
+/// Checks that it belongs to this job and agrees with us. If it should and does not, the group
+/// fails.
 bool Group::take_hello(const Hello& hello, LocalRank from) {
   if (hello.version != kGroupVersion ||
       std::string_view(hello.build.data(), strnlen(hello.build.data(), hello.build.size())) !=
@@ -354,7 +356,7 @@ bool Group::take_hello(const Hello& hello, LocalRank from) {
          std::memcmp(&hello.sizes, &config_.sizes, sizeof hello.sizes) == 0;
 }
 
-/// Passes on our memory, to which a mate has said hello.
+/// Passes on our memory to a mate that has said hello.
 bool Group::introduce(Peer& peer) {
   peer.process = peer.socket->peer_process();
   Message proof{.kind = Kind::kProof};
@@ -365,7 +367,7 @@ bool Group::introduce(Peer& peer) {
 }
 
 // -------------------------------------------------------------------------------- the sockets
-/// Takes what a mate has sent. False: it is gone, or says what it should not.
+/// Takes the messages of a mate. False if it has ended, or has sent what it must not.
 bool Group::receive(LocalRank from) {
   Peer& peer = peers_[from];
   union {
@@ -442,7 +444,7 @@ bool Group::take(LocalRank from, const Message& message, memory::Descriptor desc
       case Kind::kHello:
         break;
     }
-  } catch (const Error& error) {  // of mapping what it has passed
+  } catch (const Error& error) {  // its memory cannot be mapped
     problem_ = "rank " + std::to_string(config_.ranks[from].value) + ": " + error.what();
   }
   return false;
@@ -456,9 +458,10 @@ bool Group::take_region(Peer& peer, std::uint64_t id, const memory::Descriptor& 
   return true;
 }
 
-/// Children of the mate may keep its end of the socket open after it is gone.
+/// A descriptor of the process shows its end. The socket alone does not, as the mate's children may
+/// keep it open.
 void Group::watch_life(Peer& peer) const {
-  if (peer.process <= 0) return;  // of another namespace
+  if (peer.process <= 0) return;  // it is in another PID namespace
   peer.life = memory::Descriptor(static_cast<int>(syscall(SYS_pidfd_open, peer.process, 0)));
   if (!peer.life) return;
   epoll_event event{
@@ -467,8 +470,8 @@ void Group::watch_life(Peer& peer) const {
   epoll_ctl(events_.get(), EPOLL_CTL_ADD, peer.life.get(), &event);
 }
 
-/// It may come again, unless all have come, as it may have seen. Explicitly, as a child of ours may
-/// have the descriptor.
+/// The rank may come again, unless it or we have seen that the group has formed. Descriptors are
+/// taken out of epoll before they are closed, as a child of ours may have them, too.
 void Group::drop(LocalRank mate) {
   Peer& peer = peers_[mate];
   epoll_ctl(events_.get(), EPOLL_CTL_DEL, peer.socket->descriptor(), nullptr);
@@ -476,7 +479,7 @@ void Group::drop(LocalRank mate) {
   if (state_ == State::kForming && !peer.has_formed) {
     peer = Peer{.connect_due = peer.connect_due};
   } else {
-    peer.socket.reset();  // a board may still look at its memory
+    peer.socket.reset();  // the memory stays, as a board may still read it
     peer.life = {};
     lost_.push_back(mate);
   }
@@ -488,7 +491,7 @@ void Group::fail(const AbortInfo& why) {
   fail(config_.alias.error_of(why));
 }
 
-/// Those that we know are told.
+/// All ranks that we know receive the reason.
 void Group::fail(const Error& error) {
   if (state_ == State::kFailed) return;
   state_ = State::kFailed;
@@ -509,7 +512,7 @@ std::vector<RankMemory> Group::memory() {
   return all;
 }
 
-/// Where there is no room, it has enough to read.
+/// A message that finds no room is not needed: the mate has others to read, and wakes.
 void Group::wake(LocalRank mate) {
   if (peers_[mate].socket) is_sent(*peers_[mate].socket, bytes_of(Message{}));
 }

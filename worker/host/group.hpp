@@ -1,16 +1,16 @@
-// The processes of one host that are ranks of a job: how they find each other, and what passes
-// between them by sockets.
+// The processes of one host that are ranks of a job: how they find each other, and what they send
+// to each other by sockets.
 //
-// Each serves a socket in a directory that its user alone can write, and connects to those of the
-// lower ranks. Both sides say what they are, prove the job's secret, if it has one, and pass on the
-// memory for a Board (board.hpp). From then on a socket carries regions with tensors, wake-ups, and
-// by its end that a process is gone; a descriptor of that process tells it, too, as its children
-// may keep the socket open.
+// Each rank serves a socket in a directory that only its user can write to, and connects to the
+// sockets of lower ranks. Both sides say who they are, prove the job's secret, if there is one, and
+// pass on the memory for a Board (board.hpp). After that a socket carries regions with tensors and
+// wake-ups. When it closes, the process has ended; a descriptor of the process shows that, too, as
+// its children may keep the socket open.
 //
-// Before that, each reads and writes a word of each other one's process, and tells it what came of
-// that: so a rank knows whether its mates reach its tensors there.
+// Before that, each rank tries to read and write a word in every other rank's process, and reports
+// the outcome to that rank. So a rank knows whether the others can access its tensors there.
 //
-// Nothing here blocks or waits. A mate that says what it should not loses its connection.
+// Nothing here blocks or waits. A mate that sends what it must not loses its connection.
 #pragma once
 
 #include <cstddef>
@@ -44,22 +44,22 @@ namespace sluice::worker::host {
 struct Hello;
 struct Message;
 
-/// The directory in which the sockets of this user's ranks are, which is made if it is missing.
-/// Throws kUnavailable if others can write to it.
+/// The directory with the sockets of this user's ranks; it is made if it is missing. Throws
+/// kUnavailable if other users can write to it.
 std::string sockets_directory();
 
 struct GroupConfig {
   KnownAs alias;
   std::uint32_t job = 0;
-  std::string host;         ///< its name: ranks with another one are not of this host
-  std::vector<Rank> ranks;  ///< of the group, rising, by their numbers in the job
+  std::string host;         ///< its name; ranks with another name are on another host
+  std::vector<Rank> ranks;  ///< of the group, ascending, with their numbers in the job
   LocalRank self = 0;
   std::string directory;                 ///< sockets_directory()
   std::shared_ptr<const Secret> secret;  ///< or null
   std::string build;
   BoardSizes sizes;
-  bool uses_processes = true;  ///< whether it reaches its mates' processes, and they its own
-  // The same on all ranks, or they disagree.
+  bool uses_processes = true;  ///< permit mates to access this process, and access theirs
+  // These must be the same on all ranks, or the ranks disagree.
   std::uint16_t world_size = 1;
   std::uint16_t block_elements = 0;
   std::uint16_t payload_bytes = 0;
@@ -69,19 +69,20 @@ class Group {
  public:
   enum class State {
     kForming,
-    kProbing,  ///< has all its mates, and finds out whether they reach each other's processes
+    kProbing,  ///< all mates have come; they probe each other's processes
     kFormed,
-    kFailed,  ///< see failure()
+    kFailed,  ///< failure() says why
   };
 
-  /// Begins to form. Throws kUnavailable where there is no socket or memory to be had, and
-  /// kFormationFailed where another process is this rank.
+  /// Begins to form. Throws kUnavailable if there is no socket or no memory, and kFormationFailed
+  /// if another process is this rank.
   explicit Group(GroupConfig config);
   ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
-  /// Takes what has come; while it forms, seeks the others. Whether anything came.
+  /// Takes what has come; while the group forms, connects to the others. Returns whether anything
+  /// came.
   bool poll(Time now);
   /// Readable when poll() has something to take.
   int descriptor() const { return events_.get(); }
@@ -89,31 +90,31 @@ class Group {
   State state() const { return state_; }
   const std::optional<Error>& failure() const { return failure_; }
   const std::optional<AbortInfo>& abort_info() const { return abort_info_; }
-  RankSet missing() const;  ///< the job's ranks that have not come
-  /// What was wrong with a mate's memory last, if anything: "rank 1: ..."
+  RankSet missing() const;  ///< ranks of the job that have not come
+  /// The last fault of a mate's memory, if any: "rank 1: ..."
   const std::string& problem() const { return problem_; }
-  /// Random, and the same on all ranks, once formed.
+  /// A random number, the same on all ranks once the group has formed.
   std::uint64_t nonce() const { return lowest_nonce_; }
 
-  /// Is over: another group may have its place. Mates see that this rank is gone.
+  /// Leaves the group, whose place another one may take. The mates see that this rank has gone.
   void close();
 
-  /// For a Board, once formed.
+  /// The memory of all ranks for a Board, once formed.
   std::vector<RankMemory> memory();
   void wake(LocalRank mate);
-  /// Whose processes have ended, since the last call.
+  /// Mates whose processes have ended since the last call.
   std::vector<LocalRank> take_lost() { return std::exchange(lost_, {}); }
   pid_t process_of(LocalRank mate) const { return peers_[mate].process; }
 
-  /// Where a tensor lies that all mates can reach; none: it lies in no region, or there was no room
-  /// to tell them.
+  /// Where a tensor lies that all mates can access. Nothing if it lies in no region, or if a socket
+  /// had no room for the message.
   std::optional<Place> place_of(std::span<const std::byte> tensor);
-  /// A mate's region; empty if it has shared none of this number.
+  /// A region of a mate; empty if it has shared none with this number.
   std::span<std::byte> region(LocalRank mate, std::uint64_t id);
-  /// Why some mate cannot reach this process's memory; empty: all can.
+  /// Why some mate cannot access this process's memory; empty if all can.
   std::string why_not_reached() const;
   ProcessMemory process_memory(LocalRank mate) const;
-  /// Regions that mates have taken back stay mapped until this is called: no op uses them.
+  /// Unmaps regions that mates have taken back. Call it when no op uses them.
   void forget_retired() { retired_.clear(); }
 
  private:
@@ -124,8 +125,8 @@ class Group {
     Time connect_due = {};
     bool has_said_hello = false;
     bool is_proven = false;
-    bool has_formed = false;          ///< on its side; it may be gone since
-    std::optional<int> reached = {};  ///< what became of its probe of our process: an errno, or 0
+    bool has_formed = false;          ///< it has formed on its side; it may have gone since
+    std::optional<int> reached = {};  ///< the outcome of its probe of our process: an errno, or 0
     std::uint64_t nonce = 0;
     memory::Mapping told = {}, slots = {};
     std::map<std::uint64_t, memory::Mapping> regions = {};
@@ -161,7 +162,7 @@ class Group {
   std::optional<Error> failure_;
   std::optional<AbortInfo> abort_info_;
   std::string problem_;
-  const memory::Descriptor events_;  // epoll, of all sockets and lives
+  const memory::Descriptor events_;  // epoll of all sockets and processes
   std::optional<memory::UnixSocket> served_;
   memory::OwnRegion told_, slots_;
   const std::uint64_t nonce_;

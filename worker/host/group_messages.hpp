@@ -1,5 +1,5 @@
-// What ranks of one host say to each other by sockets, of one build of the library as they are: as
-// they lie in memory.
+// Messages between the ranks of one host, by sockets. All ranks are of one build of the library, so
+// a message is sent as it lies in memory.
 #pragma once
 
 #include <array>
@@ -11,19 +11,19 @@
 
 namespace sluice::worker::host {
 
-/// Of these messages, and of the memory in which ranks tell each other.
+/// The version of these messages, and of the Board's memory.
 inline constexpr std::uint32_t kGroupVersion = 2;
 
 enum class Kind : std::uint32_t {
   kHello = 1,
-  kProof,     ///< with what the sender tells
-  kSlots,     ///< with its slots
-  kRegion,    ///< with a region that its tensors may lie in
-  kForget,    ///< a region will not be named any more
-  kFormed,    ///< it has all its mates; where a word of its process is, for this mate
-  kReached,   ///< what became of reading and writing that word: an errno, or 0
-  kWake,      ///< something was told
-  kFarewell,  ///< it could not join
+  kProof,     ///< with the memory in which the sender publishes
+  kSlots,     ///< with the memory of its slots
+  kRegion,    ///< with a region in which its tensors may lie
+  kForget,    ///< the sender will not name a region any more
+  kFormed,    ///< the sender has all its mates; says where its word for this mate is
+  kReached,   ///< the outcome of the probe of that word: an errno, or 0
+  kWake,      ///< something was published
+  kFarewell,  ///< the sender could not join
 };
 
 struct Hello {
@@ -40,12 +40,12 @@ struct Hello {
   std::array<char, 64> build = {};
 };
 
-/// Any other.
+/// Any message except the hello.
 struct Message {
   Kind kind = Kind::kWake;
   std::uint64_t id = 0;  ///< of a region; or an address, or an errno
   Cookie proof = {};     ///< zeros where the job has no secret
-  AbortInfo why = {};    ///< of a farewell
+  AbortInfo why = {};    ///< in a farewell
 };
 
 }  // namespace sluice::worker::host

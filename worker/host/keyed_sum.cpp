@@ -15,21 +15,21 @@ namespace {
 using wire::Collective;
 using wire::Field;
 
-/// What a rank describes before its counts.
+/// What a rank describes in front of its counts.
 constexpr std::array kDescribed{Field::kKeyBound,    Field::kRowElements, Field::kOpType,
                                 Field::kReduction,   Field::kWireType,    Field::kThreshold,
                                 Field::kRoundingSeed};
-/// What it tells of its range: how many sums, and how many of each class were rejected.
+/// What a rank reports of its range: how many sums, and how many of each class were rejected.
 constexpr std::size_t kCounted = 1 + wire::kRejectedClasses;
-/// So many no host has: what mates say may be anything.
+/// More pairs than any host has: a count from a mate may be anything.
 constexpr std::uint64_t kMostPairs = std::uint64_t{1} << 40;
-/// No pair has this one: keys are less.
+/// Not a key of any pair: all keys are smaller.
 constexpr std::uint64_t kNoKey = ~std::uint64_t{0};
 
-/// What takes more is written past the caches, which could not hold it.
+/// Larger copies are written past the caches, which could not hold them.
 constexpr std::size_t kCachedBytes = std::size_t{4} << 20;
 
-/// Whether the keys rise.
+/// Copies pairs. Returns whether the keys are ascending.
 bool copy_pairs(std::uint64_t* out_keys, std::byte* out_rows, std::span<const std::uint64_t> keys,
                 const std::byte* rows, std::size_t row_bytes) {
   const std::size_t bytes = keys.size() * row_bytes;
@@ -60,7 +60,8 @@ std::size_t KeyedHalf::row_bytes() const {
   return keyed_.row_elements * element_bytes(request_.type);
 }
 
-/// Ranges begin where chunks do. Of a rank that has none, and of those behind it, the bound.
+/// Ranges begin at chunks. For a rank without a range, and for all behind it, this is the bound of
+/// keys.
 std::uint64_t KeyedHalf::first_key_of(std::size_t rank) const {
   const std::uint64_t chunks = geometry_.chunks(), ranges = ranks_.ranges;
   if (rank >= ranges) return keyed_.key_bound;
@@ -97,14 +98,14 @@ std::vector<std::uint64_t> KeyedHalf::elements_of(std::vector<std::uint64_t> key
   return keys;
 }
 
-/// Mates have written what all have told, so we know best what we have said.
+/// Puts back our own values: mates can write to the array of all values.
 void KeyedHalf::put_own(const std::vector<std::uint64_t>& own,
                         std::vector<std::uint64_t>& all) const {
   std::copy(own.begin(), own.end(),
             all.begin() + static_cast<std::ptrdiff_t>(ranks_.self * own.size()));
 }
 
-/// Nothing: mates do not reach them.
+/// Empty if mates cannot access them.
 KeyedHalf::Placed KeyedHalf::placed(const PairsAt& own, std::uint64_t pairs) const {
   if (!mates_) return {};
   if (pairs == 0) return {1};
@@ -115,7 +116,7 @@ KeyedHalf::Placed KeyedHalf::placed(const PairsAt& own, std::uint64_t pairs) con
   return {1, keys->region, keys->offset, rows->region, rows->offset};
 }
 
-/// By what each rank has told, at that place.
+/// Whether every rank's pairs can be accessed, by the values that each has sent.
 bool KeyedHalf::are_all_reached(std::span<const std::uint64_t> told, std::size_t at) const {
   const std::size_t length = told.size() / ranks();
   for (std::size_t rank = 0; rank < ranks(); ++rank)
@@ -123,7 +124,7 @@ bool KeyedHalf::are_all_reached(std::span<const std::uint64_t> told, std::size_t
   return true;
 }
 
-/// Some of a mate's pairs, where it says. None: it has none there.
+/// The pairs of a mate, at the address that it sent. Nothing if it has none there.
 std::optional<KeyedHalf::PairsAt> KeyedHalf::read(LocalRank mate,
                                                   std::span<const std::uint64_t> placed,
                                                   std::uint64_t first, std::uint64_t pairs) const {
@@ -140,7 +141,7 @@ std::optional<KeyedHalf::PairsAt> KeyedHalf::read(LocalRank mate,
   return PairsAt{reinterpret_cast<const std::uint64_t*>(keys_at), rows_at};
 }
 
-/// A mate has not said what it should.
+/// The failure of a mate that has sent impossible values.
 AbortInfo KeyedHalf::broken(std::size_t rank) const {
   return {.reason = wire::AbortReason::kRankDisconnected,
           .field = Field::kSharedMemory,
@@ -283,7 +284,7 @@ std::optional<AbortInfo> KeyedMerge::merge_moved() {
   return why;
 }
 
-/// Adds the pairs of our range, window by window, lowest rank first.
+/// Adds the pairs of our range: window by window, lowest rank first.
 std::optional<AbortInfo> KeyedMerge::merge(std::vector<Run> runs) {
   range_.pairs = take_memory(total(keys_from_) + WindowSums::kSpare);
   KeyedGeometry geometry = geometry_;
@@ -373,7 +374,7 @@ std::optional<AbortInfo> KeyedSpread::end_move() {
   return were_moved ? check_sums() : std::nullopt;
 }
 
-/// How many each range has.
+/// How many sums each range has.
 std::vector<std::uint64_t> KeyedSpread::sizes() const {
   std::vector<std::uint64_t> sizes;
   for (std::size_t at = 0; at < told_.size(); at += kCounted + kPlaced) sizes.push_back(told_[at]);
@@ -400,7 +401,7 @@ std::optional<AbortInfo> KeyedSpread::read_sums() {
   return std::nullopt;
 }
 
-/// Callers write where keys say, which rise.
+/// Checks the keys, as the caller's memory is written at places that follow from them.
 bool KeyedSpread::are_in_range(LocalRank rank, std::span<const std::uint64_t> keys) const {
   return keys.empty() ||
          (keys.front() >= first_key_of(rank) && keys.back() < first_key_of(rank + 1u));

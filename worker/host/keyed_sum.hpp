@@ -1,16 +1,16 @@
-// A sum of keyed pairs among the ranks of a host, in two halves. Some ranks, the first ones, have a
-// range of keys each:
-//
+// A sum of keyed pairs among the ranks of a host, in two halves. The first few ranks have a range
+// of keys each:
 //   merge    each of them adds all ranks' pairs of its range;
-//   spread   all get the sums, one range behind the other.
+//   spread   all ranks get the sums, one range behind the other.
 //
-// Ranks tell each other where their pairs lie, and read them there: pairs in memory that mates do
-// not reach are copied to some that they do. Where there is no such memory, pairs are moved.
+// The ranks publish where their pairs lie, and read them there. Pairs in memory that other ranks
+// cannot access are first copied to memory that they can access. Where there is no such memory,
+// pairs are moved.
 //
-// The ranges are cut evenly, at chunks (common/protocol/keyed.hpp), so that the bits are those of
-// an aggregator: what is encoded is rounded chunk by chunk. Where other hosts have pairs, too, what
-// was merged is no result yet: it goes through the aggregators before it is spread
-// (worker/hierarchy).
+// The ranges are of equal size and are cut at chunks (common/protocol/keyed.hpp), so that the bits
+// are those that an aggregator computes: encoded rows are rounded chunk by chunk. Where other hosts
+// have pairs, too, the merged pairs are no result yet: they go through the aggregators before they
+// are spread (worker/hierarchy).
 #pragma once
 
 #include <array>
@@ -37,28 +37,29 @@
 
 namespace sluice::worker::host {
 
-/// Who sums.
+/// The ranks that sum.
 struct KeyedRanks {
-  std::vector<Rank> all;  ///< of this host, rising, as errors speak of them
+  std::vector<Rank> all;  ///< of this host, ascending, as errors name them
   LocalRank self = 0;
-  std::uint16_t ranges = 1;  ///< so many of them have a range
-  std::uint16_t of_job = 1;  ///< so many the whole job has, by which an average divides
-  std::shared_ptr<PairPool> memory = std::make_shared<PairPool>();  ///< which may be the job's
+  std::uint16_t ranges = 1;  ///< how many of them have a range
+  std::uint16_t of_job = 1;  ///< ranks of the job, by which an average divides
+  std::shared_ptr<PairPool> memory = std::make_shared<PairPool>();  ///< may belong to the job
 
-  /// What is merged here is added to what others have: it is neither encoded nor rejected.
+  /// Whether other hosts' pairs are added later. Then the sums made here are neither encoded nor
+  /// rejected.
   bool has_other_hosts() const { return of_job != all.size(); }
 };
 
 /// The sums of one range of keys.
 struct KeyedRange {
-  PairMemory pairs = {};  ///< rising
+  PairMemory pairs = {};  ///< ascending
   std::uint64_t size = 0;
   std::array<std::uint64_t, wire::kRejectedClasses> rejected = {};
 
   std::span<const std::uint64_t> keys() const { return {pairs.keys(), size}; }
 };
 
-/// What both halves know of the op.
+/// What both halves have in common.
 class KeyedHalf : public MoveSequence {
  public:
   void reach(MateMemory& mates) override { mates_ = &mates; }
@@ -68,7 +69,7 @@ class KeyedHalf : public MoveSequence {
   OpStatistics statistics() const override { return {}; }
 
  protected:
-  /// `request` is checked for the session.
+  /// `request` has been checked for the session.
   KeyedHalf(const OpRequest& request, const Session& session, KeyedRanks ranks);
   KeyedHalf(const KeyedHalf&) = delete;
   KeyedHalf& operator=(const KeyedHalf&) = delete;
@@ -78,12 +79,13 @@ class KeyedHalf : public MoveSequence {
     const std::uint64_t* keys = nullptr;
     const std::byte* rows = nullptr;
   };
-  /// What a rank tells of its pairs: whether mates reach them, and where keys and rows lie.
+  /// What a rank publishes of its pairs: whether mates can access them, and where keys and rows
+  /// lie.
   static constexpr std::size_t kPlaced = 5;
   using Placed = std::array<std::uint64_t, kPlaced>;
 
   std::size_t ranks() const { return ranks_.all.size(); }
-  std::size_t row_bytes() const;  // of the caller's
+  std::size_t row_bytes() const;  // as the caller has them
   std::uint64_t first_key_of(std::size_t rank) const;
   static std::uint64_t total(std::span<const std::uint64_t> counts);
   Move move_of(wire::Collective collective, ElementType type, const void* input, void* output,
@@ -114,18 +116,18 @@ class KeyedMerge final : public KeyedHalf {
   bool is_first() const override { return phase_ == Phase::kDescribe; }
   bool is_done() const override { return phase_ == Phase::kDone; }
 
-  /// Once done: the sums of our range, if we have one.
+  /// The sums of our range, if we have one; call it once the op is done.
   KeyedRange take_range() { return std::move(range_); }
 
  private:
   enum class Phase {
-    kDescribe,  ///< what each rank asks for, how many pairs it has of each range, and where
-    kKeys,      ///< unless all reach them
+    kDescribe,  ///< what each rank asks for, its pairs per range, and where they lie
+    kKeys,      ///< only where some rank's pairs cannot be accessed
     kRows,
     kDone,
   };
 
-  /// One rank's pairs of our range.
+  /// The pairs of one rank in our range.
   struct Run {
     std::span<const std::uint64_t> keys;
     const std::byte* rows = nullptr;
@@ -144,10 +146,10 @@ class KeyedMerge final : public KeyedHalf {
   Phase phase_ = Phase::kDescribe;
   Move move_;
   std::vector<std::uint64_t> own_;        // what we describe
-  std::vector<std::uint64_t> of_all_;     // and all
+  std::vector<std::uint64_t> of_all_;     // what all ranks describe
   std::vector<std::uint64_t> keys_from_;  // by rank: how many pairs of our range it has
-  PairMemory copy_;                       // of our pairs, for mates, until the op has ended
-  PairMemory came_;                       // of our range, by rank, if they were moved
+  PairMemory copy_;                       // of our pairs, which mates read until the op has ended
+  PairMemory came_;                       // of our range, by rank, if pairs were moved
   KeyedRange range_;
 };
 
@@ -156,7 +158,7 @@ class KeyedSpread final : public KeyedHalf {
   KeyedSpread(const OpRequest& request, const Session& session, KeyedRanks ranks)
       : KeyedHalf(request, session, std::move(ranks)) {}
 
-  /// The sums of our range. Of a rank that has none nothing need be told.
+  /// Sets the sums of our range. A rank without a range need not call it.
   void begin_with(KeyedRange range) { range_ = std::move(range); }
 
   const Move& next(OpNumber number) override;
@@ -164,14 +166,14 @@ class KeyedSpread final : public KeyedHalf {
   bool is_first() const override { return phase_ == Phase::kCount; }
   bool is_done() const override { return phase_ == Phase::kDone; }
 
-  /// Gives the sums to the caller. An error: they are too many.
+  /// Gives the sums to the caller. Returns an error if they are too many for its memory.
   std::optional<Error> finish() override;
   OpStatistics statistics() const override;
 
  private:
   enum class Phase {
     kCount,  ///< how many sums each range has, how many were rejected, and where the sums lie
-    kRead,   ///< all have read them; or they are moved:
+    kRead,   ///< all ranks have read them, or they are moved:
     kKeys,
     kRows,
     kDone,
@@ -185,13 +187,13 @@ class KeyedSpread final : public KeyedHalf {
   Phase phase_ = Phase::kCount;
   Move move_;
   KeyedRange range_;
-  std::vector<std::uint64_t> own_;   // what we count
-  std::vector<std::uint64_t> told_;  // and all
+  std::vector<std::uint64_t> own_;   // our counts
+  std::vector<std::uint64_t> told_;  // the counts of all ranks
   PairMemory sums_;                  // of all ranges
   std::uint64_t size_ = 0;
 };
 
-/// Both halves, of a job that is all on one host.
+/// Both halves, for a job whose ranks are all on one host.
 class KeyedSum final : public MoveSequence {
  public:
   KeyedSum(const OpRequest& request, const Session& session, const KeyedRanks& ranks)

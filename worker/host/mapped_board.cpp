@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kLine = 128;  // two cache lines: neighbours are fetched together
 
-/// What of a call is told at all: lines of the cache that nobody needs are not passed on.
+/// How many bytes of a call are copied: cache lines that nobody needs are not passed on.
 std::size_t told_bytes_of(const Call& call) {
   return offsetof(Call, elements) + std::min<std::size_t>(call.inline_bytes, kInlineBytes);
 }
@@ -28,8 +28,8 @@ Copied copied(int error) {
 
 }  // namespace
 
-// Zeros are valid. What another process has written may be anything, so all is copied before it is
-// looked at.
+// What a rank publishes. Zeros are valid. Another process may write anything, so a reader copies
+// all of it before it looks at it.
 struct alignas(kLine) MappedBoard::Told {
   std::array<std::atomic<std::uint64_t>, kWords> words;
   std::atomic<std::uint32_t> asleep;
@@ -39,11 +39,11 @@ struct alignas(kLine) MappedBoard::Told {
 };
 
 struct alignas(kLine) MappedBoard::Entry {
-  std::atomic<std::uint64_t> number;  // of the op, and one: 0 is none
+  std::atomic<std::uint64_t> number;  // of the op, plus one; 0: none
   Call call;
 };
 
-/// Of one piece: what was given, and what was summed.
+/// The bitmaps of one piece: of what was given, and of what was summed.
 struct MappedBoard::Blocks {
   std::atomic<std::uint64_t> given, summed;
 };
@@ -136,7 +136,7 @@ Copied MappedBoard::write(LocalRank to, std::span<const Transfer> transfers) {
   return copied(calls_.process_of(to).write(transfers));
 }
 
-// The words that say that a piece is given, or summed, are told after these.
+// The words that say that a piece is given, or summed, are published after these.
 void MappedBoard::tell_blocks(std::uint64_t piece, std::uint64_t blocks) {
   blocks_of(self_, piece).given.store(blocks, std::memory_order_relaxed);
 }
@@ -169,7 +169,7 @@ std::uint64_t MappedBoard::negative_zeros(LocalRank by, LocalRank of) const {
   return told(by).negative_zeros[of].load(std::memory_order_relaxed);
 }
 
-/// Either the mate sees what was told, or we see that it is asleep.
+/// Either the mate sees what we published, or we see that it is asleep.
 void MappedBoard::wake_mates() {
   if (!std::exchange(has_told_, false)) return;
   std::atomic_thread_fence(std::memory_order_seq_cst);

@@ -1,7 +1,8 @@
-// The board of a host's ranks in memory that they have mapped. What a rank tells lies in a region
-// that it alone writes, its slots in one that its mates write, too.
+// The board of a host's ranks, in memory that they have mapped. A rank publishes in a region that
+// it alone writes. Its slots lie in a region that its mates write, too.
 //
-// A rank that waits says that it is asleep: a mate that has told something since wakes it.
+// A rank that waits says that it is asleep. A mate that has published something since then wakes
+// it.
 #pragma once
 
 #include <cstddef>
@@ -15,29 +16,31 @@
 
 namespace sluice::worker::host {
 
-/// Of one rank, as this process has mapped it. Zeros at first; aligned as pages are.
+/// The memory of one rank, as this process has mapped it. It starts as zeros and is aligned to a
+/// page.
 struct RankMemory {
-  std::span<std::byte> told;  ///< of a mate, for reading only; told_bytes()
+  /// What the rank publishes, told_bytes() long; read-only for its mates.
+  std::span<std::byte> told;
   std::span<std::byte> slots;
 };
 
 class MappedBoard final : public Board {
  public:
-  /// Of RankMemory::told.
+  /// The size of RankMemory::told.
   static std::size_t told_bytes(const BoardSizes& sizes);
 
-  /// Where a rank's region lies here, whole; empty if it is not mapped.
+  /// Where a whole region of a rank lies in this process; empty if it is not mapped.
   using FindRegion = std::function<std::span<std::byte>(LocalRank, std::uint64_t region)>;
 
-  /// What it has others do.
+  /// What its user does for it.
   struct Calls {
     FindRegion find_region;
-    std::function<ProcessMemory(LocalRank)> process_of;  ///< a mate's
+    std::function<ProcessMemory(LocalRank)> process_of;  ///< of a mate
     std::function<void(LocalRank)> wake;                 ///< a mate; must not block
     std::function<void()> part;                          ///< see Board
   };
 
-  /// Throws kInvalidArgument for memory of other sizes.
+  /// Throws kInvalidArgument if the sizes do not fit the memory.
   MappedBoard(const BoardSizes& sizes, std::vector<RankMemory> of_rank, LocalRank self,
               Calls calls);
 
@@ -62,9 +65,10 @@ class MappedBoard final : public Board {
   std::uint64_t negative_zeros(LocalRank by, LocalRank of) const override;
   void part() override { calls_.part(); }
 
-  /// Wakes the mates that sleep, if anything was told since the last call.
+  /// Wakes the mates that sleep, if anything was published since the last call.
   void wake_mates();
-  /// To be called before the last look at what others told, and after the sleep.
+  /// Call the first one before the last look at what others have published, and the second one
+  /// after the sleep.
   void fall_asleep();
   void wake_up();
 

@@ -10,11 +10,12 @@
 namespace sluice::worker::host {
 namespace {
 
-/// How often a rank that is busy looks whether a mate's process is gone.
+/// How often a busy rank checks whether the process of a mate has ended.
 constexpr Duration kLookPeriod = std::chrono::milliseconds(1);
-/// From here on copies between processes are faster than those through slots (docs/hosts.md).
+/// From this size on, copies between processes are faster than copies through slots
+/// (docs/hosts.md).
 constexpr std::uint64_t kLeastRemoteBytes = std::uint64_t{16} << 10;
-/// Of a pair: the job's own failure bounds the wait.
+/// The deadline of a pair of ranks: the failure of its job ends the wait.
 constexpr Time kAsLongAsTheJobLives = kNever;
 
 Session session_of(std::uint32_t job, std::uint16_t ranks, std::uint16_t block_elements,
@@ -113,7 +114,7 @@ void Membership::form(Time now) {
   }
 }
 
-/// All have come.
+/// Starts the engine, once all ranks have come.
 void Membership::start() {
   const BoardSizes sizes;
   session_.generation = group_->nonce();
@@ -140,16 +141,16 @@ void Membership::start() {
   ops_.emplace(*engine_, known_as_, rank(), session_.ranks);
 }
 
-/// Whether mates read and write this process's memory. Why not is said of the job, and not of each
-/// pair of its ranks.
+/// Whether the other ranks read and write this process's memory. If not, the warning appears once
+/// per job, not once for each pair of its ranks.
 bool Membership::is_reached() const {
   const std::string why = group_->why_not_reached();
   if (why.empty()) return true;
   const bool is_pair = deadline_ == kAsLongAsTheJobLives;
   surroundings_.logger->log(
       is_pair || !surroundings_.uses_processes ? spdlog::level::debug : spdlog::level::warn,
-      "{}: mates cannot reach this process's memory ({}): tensors that are not from "
-      "sluice::allocate are copied through slots, which takes longer",
+      "{}: other ranks of this host cannot access this process's memory ({}): tensors that are not "
+      "from sluice::allocate are copied through slots, which takes longer",
       known_as_.name(), why);
   return false;
 }
@@ -248,12 +249,12 @@ void Membership::abort(const Error& why, const std::optional<AbortInfo>& cause, 
   board_->wake_mates();
 }
 
-/// The rank may join again beside this object.
+/// Frees the sockets, so that the rank may join again beside this object.
 void Membership::close_if_over() {
   if (over() && group_) group_->close();
 }
 
-/// The job is over here, and a mate that was stopped may go on in the middle of a piece.
+/// The job is over here, but a rank that was stopped may continue in the middle of a piece.
 void Membership::tell_stopped() const {
   surroundings_.logger->warn(
       "{}: the job has failed, and a rank that is stopped does not say that it has ended: if it "
@@ -298,7 +299,7 @@ bool Membership::on_time(Time now) {
 
 bool Membership::arm(net::RxEvents& events) {
   if (over()) return true;
-  if (!engine_) return false;  // it seeks mates
+  if (!engine_) return false;  // the group is not complete yet
   if (!events.add(group_->descriptor())) return false;
   board_->fall_asleep();
   is_asleep_ = true;

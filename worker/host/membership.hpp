@@ -1,6 +1,6 @@
-// A membership in a job whose ranks are all on one host, or in what the ranks of one host have of a
-// larger job (worker/hierarchy): they find each other (group.hpp) and sum among themselves
-// (engine.hpp), with no aggregator.
+// A membership in a job whose ranks are all on one host; or the part of a larger job that the ranks
+// of one host have (worker/hierarchy). The ranks find each other (group.hpp) and sum among
+// themselves (engine.hpp), without an aggregator.
 #pragma once
 
 #include <memory>
@@ -21,29 +21,30 @@ namespace sluice::worker::host {
 
 class Membership final : public Sums {
  public:
-  /// What it has of its process.
+  /// What it needs of its process.
   struct Surroundings {
     std::string host;                        ///< its name
     bool uses_processes = true;              ///< see GroupConfig
-    std::uint16_t payload_bytes = 0;         ///< in which blocks would have to fit
+    std::uint16_t payload_bytes = 0;         ///< a block must fit into a payload of this size
     std::shared_ptr<spdlog::logger> logger;  ///< never null
   };
 
-  /// Who sums here, of what job.
+  /// The ranks that sum here, and their job.
   struct Ranks {
-    std::uint32_t job = 0;  ///< its id, which no other job of this user's host has
-    std::vector<Rank> all;  ///< rising, by the numbers in which errors speak of them
+    std::uint32_t job = 0;  ///< its id, unique among this user's jobs on this host
+    std::vector<Rank> all;  ///< ascending, with the numbers that errors use
     LocalRank self = 0;
-    std::uint16_t of_job = 1;  ///< so many the whole job has, by which an average divides
+    std::uint16_t of_job = 1;  ///< how many ranks the whole job has, by which an average divides
     std::uint16_t block_elements = 0;
     std::chrono::milliseconds join_timeout;
-    std::string advice;  ///< what else to do where they do not find each other
+    std::string advice;  ///< for the error where ranks do not find each other: what else to do
   };
 
-  /// Begins to join a job that is all on this host. `options` are validated; `secret` may be null.
+  /// Begins to join a job whose ranks are all on this host. `options` are validated; `secret` may
+  /// be null.
   Membership(Surroundings surroundings, const JobOptions& options, KnownAs known_as,
              std::shared_ptr<const Secret> secret, Time now);
-  /// The same of some ranks of a job.
+  /// Begins to join some ranks of a job.
   Membership(Surroundings surroundings, Ranks ranks, KnownAs known_as,
              std::shared_ptr<const Secret> secret, Time now);
   ~Membership() override = default;
@@ -107,23 +108,23 @@ class Membership final : public Sums {
   const std::shared_ptr<const Secret> secret_;
   const Ranks ranks_;
   Session session_;
-  Time deadline_;  // of joining
+  Time deadline_;  // for the join
   bool has_left_ = false;
-  std::optional<Error> failure_;  // before there is an engine
+  std::optional<Error> failure_;  // of the time before there is an engine
   std::optional<AbortInfo> abort_info_;
   bool tells_begun_ = false;
   Counters counters_;
   const std::shared_ptr<PairPool> pairs_ = std::make_shared<PairPool>();
-  Time look_due_{};         // at the group's sockets
-  bool is_asleep_ = false;  ///< as mates see it
-  // In the order in which they depend on each other.
+  Time look_due_{};         // when to look at the group's sockets
+  bool is_asleep_ = false;  ///< mates see this
+  // Each of these depends on those before it.
   std::unique_ptr<Group> group_;
   std::optional<MappedBoard> board_;
   std::unique_ptr<Engine> engine_;
   std::optional<OpQueue> ops_;
 
-  OpNumber next_op_ = 0;                 // of those called after joining has failed
-  std::vector<Completion> completions_;  // of those, too
+  OpNumber next_op_ = 0;                 // of ops that are called after the join has failed
+  std::vector<Completion> completions_;  // of these ops
 };
 
 }  // namespace sluice::worker::host

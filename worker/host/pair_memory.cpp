@@ -8,10 +8,11 @@
 namespace sluice::worker::host {
 namespace {
 
-/// What was not taken for as long as so many others were is not kept: two sums take a dozen.
+/// How many later requests memory may stay unused before it is freed: two sums make a dozen
+/// requests.
 constexpr std::uint64_t kKept = 16;
-/// So much more than is asked for is taken, as the next sum may have somewhat more pairs; and
-/// memory is taken for no less than a part of it.
+/// 1/kMore more is taken than was asked for, as the next sum may have somewhat more pairs. A kept
+/// block serves no request for less than 1/kLeastPart of it, except if the block is small.
 constexpr std::size_t kMore = 8, kLeastPart = 2;
 constexpr std::size_t kFew = std::size_t{64} << 10;
 
@@ -46,7 +47,7 @@ PairPool::Spare PairPool::take(std::size_t bytes) {
   return {.memory = memory::Arena::of_process().allocate(all), .bytes = all, .since = 0};
 }
 
-/// What cannot be kept is freed.
+/// Memory that cannot be kept is freed.
 void PairPool::give_back(std::byte* memory, std::size_t bytes) noexcept {
   if (fork_generation() != generation_) return memory::Arena::of_process().deallocate(memory);
   std::list<Spare> old;

@@ -1,5 +1,5 @@
-// Memory for pairs of keys and rows that the ranks of a host move: it goes from op to op, as pages
-// that are touched for the first time cost more than what is written to them.
+// Memory for keys and rows that the ranks of a host move. It is reused from op to op, as the first
+// access to a page costs more than the copy into it.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,9 @@
 
 namespace sluice::worker::host {
 
-/// From memory that mates can reach, where there is some: what is there is not copied. What is
-/// given back is kept for a while: a job that sums no pairs any more keeps that of its last sum.
+/// Memory comes from where mates can access it, if there is such memory, so that pairs need not be
+/// copied. Memory that is given back is kept for a while. A job that stops summing pairs keeps the
+/// memory of its last sum.
 class PairPool {
  public:
   using Memory = std::shared_ptr<std::byte>;
@@ -23,27 +24,27 @@ class PairPool {
   PairPool& operator=(const PairPool&) = delete;
   ~PairPool();
 
-  /// Uninitialized. Throws kUnavailable if there is no memory. Any thread may give it back, also
-  /// after the caller has let go of the pool.
+  /// Takes uninitialized memory. Throws kUnavailable if there is none. Any thread may give it back,
+  /// also after the caller has released the pool.
   static Memory take(const std::shared_ptr<PairPool>& pool, std::size_t bytes);
 
  private:
   struct Spare {
     std::byte* memory;
     std::size_t bytes;
-    std::uint64_t since;  // so many were taken before
+    std::uint64_t since;  // how many requests there were before
   };
 
   Spare take(std::size_t bytes);
   void give_back(std::byte* memory, std::size_t bytes) noexcept;
 
   const unsigned generation_ = fork_generation();
-  std::mutex mutex_;        // which nobody may have released in a forked child
+  std::mutex mutex_;        // in a forked child it may stay locked
   std::list<Spare> spare_;  // oldest first
   std::uint64_t taken_ = 0;
 };
 
-/// Of so many pairs.
+/// Memory for a number of pairs.
 class PairMemory {
  public:
   PairMemory() = default;

@@ -17,7 +17,7 @@
 namespace sluice::worker::host {
 namespace {
 
-constexpr std::size_t kTransfersMost = 64;  // at once
+constexpr std::size_t kTransfersMost = 64;  // in one call
 
 ssize_t copy_vectors(decltype(process_vm_readv)& system_call, pid_t process,
                      std::span<const Transfer> transfers) {
@@ -69,12 +69,12 @@ int ProcessMemory::copy(std::span<const Transfer> transfers, Copy& copy_some) co
 // ------------------------------------------------------------------------------------------- Yama
 namespace {
 
-/// 0: it is not known.
+/// Returns 0 if the parent is not known.
 pid_t parent_of(pid_t process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
   std::string text;
   std::getline(file, text);
-  const std::size_t name_end = text.rfind(')');  // a name may have any letters
+  const std::size_t name_end = text.rfind(')');  // a name may contain any character
   if (name_end == std::string::npos || name_end + 4 > text.size()) return 0;
   return static_cast<pid_t>(std::strtol(text.c_str() + name_end + 4, nullptr, 10));
 }
@@ -84,7 +84,7 @@ bool is_restricted() {
   return file.get() == '1';
 }
 
-/// Of this process.
+/// The processes that this process permits to access it.
 class Permitted {
  public:
   void add(std::span<const pid_t> processes) {
@@ -116,7 +116,7 @@ Permitted& permitted() {
 }  // namespace
 
 pid_t common_ancestor(std::span<const pid_t> processes) {
-  std::vector<pid_t> common;  // of those looked at so far, nearest first
+  std::vector<pid_t> common;  // ancestors of all that were looked at so far, nearest first
   for (const pid_t process : processes) {
     std::vector<pid_t> line;
     for (pid_t next = process; next > 1; next = parent_of(next)) line.push_back(next);

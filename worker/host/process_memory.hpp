@@ -1,6 +1,6 @@
-// Memory of another process of this user, which the kernel copies: process_vm_readv(2). Where the
-// kernel's Yama lets a process reach its children alone (ptrace_scope 1), a process can permit
-// others to reach it, which is a TracerPermit.
+// Access to the memory of another process of this user: the kernel copies it (process_vm_readv(2)).
+// The kernel's Yama may permit this only to a parent (ptrace_scope 1). Then a process must permit
+// others to access it, with a TracerPermit.
 #pragma once
 
 #include <span>
@@ -14,12 +14,12 @@ namespace sluice::worker::host {
 
 class ProcessMemory {
  public:
-  /// `life` is readable once the process has ended, so that another one of its number is not taken
-  /// for it; it outlives this object. Negative: it has.
+  /// `life` is readable once the process has ended, so that another process with the same number is
+  /// not accessed. It must outlive this object. If it is negative, the process has ended.
   ProcessMemory(pid_t process, int life) : process_(process), life_(life) {}
 
-  /// 0, or an errno: ESRCH where the process has ended, EFAULT where it has no such memory. Of
-  /// several transfers some may be done then.
+  /// Returns 0 or an errno: ESRCH if the process has ended, EFAULT if it has no such memory. If
+  /// there are several transfers, a part of them may have been done then.
   int read(std::span<const Transfer> transfers) const;
   int write(std::span<const Transfer> transfers) const;
 
@@ -31,9 +31,9 @@ class ProcessMemory {
   int life_;
 };
 
-/// As long as it lives, these processes may reach this one's memory. Yama knows one process, with
-/// its children and theirs: named is that from which all of them descend, if there is one but the
-/// first of all. What the program itself has permitted ends.
+/// While it lives, these processes may access the memory of this one. Yama permits one process with
+/// all its descendants, so the permit names their nearest common ancestor, unless that is process
+/// 1. It replaces a permit that the program itself has given.
 class TracerPermit {
  public:
   explicit TracerPermit(std::vector<pid_t> processes);
@@ -45,8 +45,8 @@ class TracerPermit {
   const std::vector<pid_t> processes_;
 };
 
-/// The nearest process from which all of these descend, or that is one of them; 0: none but the
-/// first of all.
+/// The nearest process that is an ancestor of all of these, or one of them. Returns 0 if that is
+/// only process 1.
 pid_t common_ancestor(std::span<const pid_t> processes);
 
 }  // namespace sluice::worker::host

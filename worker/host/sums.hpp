@@ -1,5 +1,4 @@
-// A membership among the ranks of one host, in which an op may be of any elements that its ranks
-// hold and want.
+// A membership among the ranks of one host. Ranks may hold and want any elements of an op.
 #pragma once
 
 #include <vector>
@@ -13,9 +12,10 @@ namespace sluice::worker::host {
 class Sums : public sluice::Membership {
  public:
   using sluice::Membership::submit;
-  /// Starts an op of these parts, by local rank. Neither of pairs nor of tensors on a device.
+  /// Starts an op with these parts, by local rank. It has no pairs, and its tensors are in host
+  /// memory.
   virtual OpNumber submit(const OpRequest& request, std::vector<Part> parts, Time now) = 0;
-  /// Starts an op of several moves, which outlive its completion. To others it is a
+  /// Starts an op that consists of moves; they outlive its completion. To other ranks it is a
   /// sparse_all_reduce.
   virtual OpNumber submit(MoveSequence& moves, Time now) = 0;
 };

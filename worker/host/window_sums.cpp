@@ -12,9 +12,9 @@
 namespace sluice::worker::host {
 namespace {
 
-/// So much of a core's cache is taken by sums.
+/// How many bytes of a core's cache the sums use.
 constexpr std::size_t kWindowBytes = std::size_t{64} << 10;
-/// Words of bits that are looked at together.
+/// How many words of bits are looked at together.
 constexpr std::size_t kGroup = 64;
 
 constexpr std::size_t divided_up(std::size_t number, std::size_t by) {
@@ -67,7 +67,7 @@ std::size_t WindowSums::add(std::span<const std::uint64_t> keys, const std::byte
   if (is_float_) return add_floats(keys, rows);
   if (is_encoded_) {
     const auto is_behind = [this](std::uint64_t key) { return key - first_ >= size_; };
-    keys = keys.first(std::min(keys.size(), most_));  // a broken mate's may not rise
+    keys = keys.first(std::min(keys.size(), most_));  // a broken mate's keys may not be ascending
     const auto end = std::find_if(keys.begin(), keys.end(), is_behind);
     keys = keys.first(static_cast<std::size_t>(end - keys.begin()));
     if (keys.empty()) return 0;
@@ -95,8 +95,8 @@ const std::byte* WindowSums::as_they_travel(const std::byte* rows, std::size_t e
   return rows_.data();
 }
 
-/// As is most common: a kernel for each would take longer than the sum. No processor foresees
-/// whether a key has a sum already, so that is no branch.
+/// The most common case: to call a kernel for each key would take longer than the sum. There is no
+/// branch on whether a key has a sum already, as a processor cannot predict it.
 std::size_t WindowSums::add_floats(std::span<const std::uint64_t> keys, const std::byte* rows) {
   auto* const sums = reinterpret_cast<float*>(sums_.get());
   std::uint64_t* const has = has_.data();
@@ -120,7 +120,7 @@ std::size_t WindowSums::add_floats(std::span<const std::uint64_t> keys, const st
 }
 
 // --------------------------------------------------------------------------------------- taking
-/// Calls f(offset of its first key, bits) for each word of `has_` with some. Then none has.
+/// Calls f(offset of its first key, bits) for each word of `has_` that is not zero, and clears it.
 template <class Function>
 void WindowSums::for_each_word(const Function& f) {
   for (std::size_t group = 0; group < touched_.size(); group += kGroup)
@@ -130,7 +130,7 @@ void WindowSums::for_each_word(const Function& f) {
     }
 }
 
-/// A bit for each word of a group.
+/// Returns a bit for each word of a group.
 std::uint64_t WindowSums::take_touched(std::size_t group) {
   constexpr std::uint64_t kGather = 0x0102'0408'1020'4080;  // the last bits of 8 bytes into one
   std::uint64_t all = 0;
@@ -171,8 +171,8 @@ std::size_t WindowSums::take(double threshold, numeric::Rounding rounding, std::
   return count;
 }
 
-/// Some at once where there are some: what is taken once no bits are left is written over, but the
-/// last one.
+/// Takes several at once while there are bits. Entries that are taken when no bits are left are
+/// overwritten, except the last one.
 template <bool divides>
 std::size_t WindowSums::take_floats(std::uint64_t* keys, std::byte* rows) {
   const auto* const sums = reinterpret_cast<const float*>(sums_.get());

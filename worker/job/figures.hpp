@@ -1,4 +1,4 @@
-// What a process's ranks have done, as metrics tell it: a copy, taken in one turn of the loop.
+// What a process's ranks have done, for metrics. It is a copy, taken in one turn of the loop.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,12 @@
 
 namespace sluice {
 
-/// One communicator. What its messages cost is counted with the process's datagrams alone.
+/// The figures of one communicator. The cost of its messages is only counted in the process's
+/// datagrams.
 struct JobFigures {
-  /// The way to the aggregator of one shard.
+  /// The path to the aggregator of one shard.
   struct Path {
-    std::uint16_t window = 0;  ///< streams that may run
+    std::uint16_t window = 0;  ///< how many streams may run
     Duration round_trip{};     ///< smoothed; 0: not measured
     Duration retransmit_timeout{};
   };

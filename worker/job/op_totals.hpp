@@ -1,4 +1,4 @@
-// What all ops of a communicator together have cost this rank: for metrics.
+// The cost of all ops of a communicator to this rank, for metrics.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ namespace sluice {
 struct OpTotals {
   struct OfKind {
     std::uint64_t failed = 0;
-    LatencyHistogram time;  ///< of those completed, from the call
+    LatencyHistogram time;  ///< of completed ops, measured from the call
   };
   std::array<OfKind, static_cast<std::size_t>(wire::Collective::kSparseAllReduce) + 1> kinds;
   std::uint64_t blocks = 0;
@@ -23,7 +23,8 @@ struct OpTotals {
   std::uint64_t blocks_received = 0;
   std::uint64_t bytes_saved = 0;
 
-  /// `block_bytes`: of a whole block as it travels; 0: it is not known what zeros have spared.
+  /// `block_bytes` is the size of a whole block as it travels. 0: it is unknown how much the zeros
+  /// have saved.
   void add(wire::Collective kind, std::size_t block_bytes, bool has_failed,
            const OpStatistics& op) {
     OfKind& of = kinds[static_cast<std::size_t>(kind)];

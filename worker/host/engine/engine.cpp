@@ -7,14 +7,14 @@
 namespace sluice::worker::host {
 namespace {
 
-/// A turn sums so many pieces at most, so that its caller can look at the time.
+/// A turn sums at most so many pieces, so that its caller can look at the time.
 constexpr unsigned kPiecesOfTurn = 16;
-/// So many blocks are looked at to tell whether a tensor is sparse, which it is if fewer than one
-/// in so many are not zero: measured, see docs/hosts.md.
+/// How many blocks are sampled to decide whether a tensor is sparse. It is sparse if fewer than one
+/// block in kSparseBelow is not zero. Both were measured, see docs/hosts.md.
 constexpr std::uint64_t kSampledBlocks = 32;
 constexpr std::uint64_t kSparseBelow = 4;
 
-/// What a field of a call is called, and its value, as an AbortInfo has them.
+/// The name of a field of a call, and its value, as an AbortInfo has them.
 struct Named {
   wire::Field field;
   std::uint64_t value;
@@ -50,18 +50,18 @@ Call call_of(const OpRequest& request) {
   return call;
 }
 
-/// Whether one of the tensors of which the rank has some lies there.
+/// Whether any part of the rank's tensors lies in that region.
 bool has_tensor_in(std::uint64_t region, const Call& call, const Shares& shares, LocalRank rank) {
   return (shares.held_bytes(rank) != 0 && call.input.region == region) ||
          (shares.wanted_bytes(rank) != 0 && call.output.region == region);
 }
 
-/// Then its tensors pass through its slots.
+/// Whether the rank's tensors pass through its slots.
 bool in_slots(const Call& call, const Shares& shares, LocalRank rank) {
   return has_tensor_in(0, call, shares, rank);
 }
 
-/// Whether zeros of what it holds are zeros of what it wants.
+/// Whether the rank's input is its output, so that zeros of the input are there in the output, too.
 bool is_in_place(const Shares& shares, LocalRank rank, std::uint64_t input, std::uint64_t output) {
   return shares.has_blocks() && shares.wants_all(rank) && input == output;
 }
@@ -103,7 +103,7 @@ void Engine::set_timeout(OpNumber number, const OpTimeout& timeout) {
     if (op.number == number) op.request.timeout = timeout;
 }
 
-/// The first of that number.
+/// The first op with that number.
 std::deque<Engine::Op>::const_iterator Engine::find(OpNumber number) const {
   return std::find_if(ops_.begin(), ops_.end(), [&](const Op& op) { return op.number == number; });
 }
@@ -121,7 +121,7 @@ bool Engine::is_inline(const Op& op) {
   return op.shares.bytes() <= kInlineBytes && op.shares.pieces() <= 1;
 }
 
-/// Tells the mates of the next op, unless somebody may still read the call that it replaces.
+/// Publishes the call of the next op, unless a rank may still read the call that it replaces.
 bool Engine::call_next() {
   if (called_ == first_op_ + ops_.size()) return false;
   if (called_ == call_limit_) {
@@ -150,8 +150,8 @@ bool Engine::call_next() {
   return true;
 }
 
-/// Whether few of our blocks are not zero, as some of them tell: single blocks pass through slots
-/// faster than between processes.
+/// Whether few of our blocks are not zero, judged by a sample. Then blocks pass faster through
+/// slots, one by one, than between processes.
 bool Engine::is_sparse(const Op& op) const {
   if (!op.shares.has_blocks()) return false;
   const std::uint64_t each = op.shares.block_elements(), elements = op.shares.whole().end;
@@ -166,7 +166,7 @@ bool Engine::is_sparse(const Op& op) const {
   return found < sampled / kSparseBelow;
 }
 
-/// Those of ours that are not zero, as we find or are told.
+/// Which of our blocks are not zero: we search them, or the caller has given them.
 std::uint64_t Engine::blocks_of(const Op& op, const ElementRange& range,
                                 bool& has_negative_zero) const {
   const std::span<const std::uint64_t> bitmap = op.request.nonzero_blocks;
@@ -174,7 +174,7 @@ std::uint64_t Engine::blocks_of(const Op& op, const ElementRange& range,
                         : op.shares.blocks_in(bitmap, block_elements(op.request), range);
 }
 
-/// Both in regions, both in our process, or both in slots.
+/// Input and output are both in regions, both in our process, or both in slots.
 void Engine::tell_places(const Op& op, Call& call) const {
   const std::uint64_t held = op.shares.held_bytes(config_.self);
   const std::uint64_t wanted = op.shares.wanted_bytes(config_.self);
@@ -188,7 +188,7 @@ void Engine::tell_places(const Op& op, Call& call) const {
 }
 
 // --------------------------------------------------------------------------------------- the sums
-/// False: somebody has not called it yet.
+/// False if some rank has not called it yet.
 bool Engine::begin(Op& op, Time now) {
   for (LocalRank rank = 0; rank < mates(); ++rank)
     if (!board_.has_called(rank, first_op_)) return false;
@@ -209,7 +209,7 @@ bool Engine::begin(Op& op, Time now) {
   return true;
 }
 
-/// The first rank that differs from the lowest one, and in what.
+/// The first rank whose call differs from that of the lowest rank, and the field that differs.
 std::optional<AbortInfo> Engine::disagreement(const std::vector<Call>& calls) const {
   const std::vector<Named> expected = common_fields(calls[0]);
   for (LocalRank rank = 1; rank < calls.size(); ++rank) {
@@ -251,7 +251,7 @@ void Engine::sum_inline(Op& op, const std::vector<Call>& calls) {
 }
 
 /// Finds all ranks' tensors. If nobody wants anything, a rank may have ended the op already, and
-/// its tensor may be gone.
+/// its tensor may not be there any more.
 void Engine::place(Op& op, const std::vector<Call>& calls, Time now) {
   op.pieces = op.shares.pieces();
   if (op.pieces == 0) return;
@@ -263,7 +263,7 @@ void Engine::place(Op& op, const std::vector<Call>& calls, Time now) {
                                    address_of(op.request.output));
   for (LocalRank rank = 0; rank < mates(); ++rank) {
     if (!place(op, rank, calls[rank])) {
-      look_at_mates(now);  // it may have ended, which says why
+      look_at_mates(now);  // the rank may have ended and published why
       return fail({.reason = wire::AbortReason::kRankDisconnected,
                    .field = wire::Field::kSharedMemory,
                    .rank_a = config_.ranks[rank]},
@@ -278,7 +278,7 @@ void Engine::place(Op& op, const std::vector<Call>& calls, Time now) {
   board_.set(Word::kGiven, op.given);
 }
 
-/// False: its tensors do not lie where it says.
+/// False if its tensors do not lie where it says.
 bool Engine::place(Op& op, LocalRank rank, const Call& call) {
   Elements& elements = op.of_rank[rank];
   const bool is_in_slots = in_slots(call, op.shares, rank);
@@ -311,7 +311,7 @@ ElementRange Engine::range_of(const Op& op, std::uint64_t piece) {
   return op.shares.piece(piece - op.first_piece);
 }
 
-/// Whether there is room for what is told of the next piece, and in a slot for itself.
+/// Whether there is room for the bitmap of the next piece, and in a slot for the piece itself.
 bool Engine::may_give(const Op& op) const {
   if (op.given == op.end_piece()) return false;
   if (uses_slots(op)) return op.given < op.taken + config_.sizes.slots;
@@ -320,8 +320,8 @@ bool Engine::may_give(const Op& op) const {
          is_summed(op, op.given - config_.sizes.blocks);
 }
 
-/// Tells which blocks of a piece are not zero; copies those to a slot, unless mates read them where
-/// they are.
+/// Publishes which blocks of a piece are not zero. Copies those to a slot, unless other ranks read
+/// them where they lie.
 bool Engine::give(Op& op) {
   if (!may_give(op)) return false;
   const ElementRange range = range_of(op, op.given);
@@ -339,7 +339,7 @@ bool Engine::give(Op& op) {
   return true;
 }
 
-/// Copies a piece out of its slot, which others have summed, and takes what they tell of it.
+/// Copies a piece that others have summed out of its slot, and takes their bitmap of it.
 bool Engine::take(Op& op) {
   if (op.taken == op.end_piece() || op.taken == op.given || !is_summed(op, op.taken)) return false;
   const auto by = static_cast<LocalRank>(op.taken % mates());
@@ -353,7 +353,8 @@ bool Engine::take(Op& op) {
   return true;
 }
 
-/// `blocks`: those of a piece, which may be larger than the blocks of the op.
+/// `blocks` is a bitmap of blocks as pieces have them, which may be larger than the blocks of the
+/// op.
 void Engine::take_blocks(const Op& op, const ElementRange& range, std::uint64_t blocks) const {
   const std::uint64_t each = op.shares.block_elements(), of_op = block_elements(op.request);
   std::vector<std::uint64_t>& nonzero = op.request.found_blocks->nonzero;
@@ -365,7 +366,7 @@ void Engine::take_blocks(const Op& op, const ElementRange& range, std::uint64_t 
   }
 }
 
-/// Sums the next piece that falls to us, once all ranks have given it.
+/// Sums our next piece, once all ranks have given it.
 bool Engine::sum_next(Op& op, Time now) {
   const std::uint64_t piece = op.own_piece;
   if (piece >= op.end_piece()) return false;
@@ -407,8 +408,8 @@ std::byte* Engine::own_sums(const Op& op, std::uint64_t piece) const {
   return own.output + range_of(op, piece).begin * element_bytes(op.request.type);
 }
 
-/// Copies what there is of a piece in mates' processes to where it is summed. False: the job has
-/// failed.
+/// Copies a piece from the processes of other ranks to our memory, where it is summed. False if the
+/// job has failed.
 bool Engine::fetch(Op& op, std::uint64_t piece, Time now) {
   for (LocalRank rank = 0; rank < mates(); ++rank) {
     if (!op.remote[rank]) continue;
@@ -420,8 +421,8 @@ bool Engine::fetch(Op& op, std::uint64_t piece, Time now) {
   return true;
 }
 
-/// Copies the sums of a piece there. What was the tensor of a mate that has failed may be something
-/// else by now.
+/// Copies the sums of a piece to the processes of other ranks. Where a rank has failed, its
+/// tensor's memory may have another use by now.
 bool Engine::store(Op& op, std::uint64_t piece, std::uint64_t blocks, std::byte* sums, Time now) {
   for (LocalRank rank = 0; rank < mates(); ++rank) {
     if (!op.remote[rank]) continue;
@@ -436,7 +437,7 @@ bool Engine::store(Op& op, std::uint64_t piece, std::uint64_t blocks, std::byte*
 
 bool Engine::check_copied(LocalRank mate, Copied copied, Time now) {
   if (copied == Copied::kAll) return true;
-  look_at_mates(now);  // it may have failed, and says why
+  look_at_mates(now);  // the rank may have failed and published why
   if (copied == Copied::kProcessGone) lost(mate, now);
   fail({.reason = wire::AbortReason::kRankDisconnected,
         .field = wire::Field::kMemory,
@@ -455,11 +456,11 @@ bool Engine::is_done(const Op& op) const {
   if (op.taken != end) return false;
   for (std::uint64_t piece = end - std::min<std::uint64_t>(op.pieces, mates()); piece < end;
        ++piece)
-    if (!is_summed(op, piece)) return false;  // the last one of each rank
+    if (!is_summed(op, piece)) return false;  // the last piece of each rank
   return true;
 }
 
-/// Whether the mate has done all that the op needs of it, as one has that leaves well.
+/// Whether the mate has done all that the op needs of it, as a rank that leaves in order has.
 bool Engine::has_all_of(const Op& op, LocalRank mate) const {
   if (!op.has_begun) return called_ != first_op_ && board_.has_called(mate, first_op_);
   if (op.pieces != 0 && board_.word(mate, Word::kGiven) < op.end_piece()) return false;
@@ -469,7 +470,8 @@ bool Engine::has_all_of(const Op& op, LocalRank mate) const {
   return true;
 }
 
-/// What it cost, and brought. Blocks are not looked for where ranks hold but parts.
+/// Completes the statistics of an op. Blocks are not counted where ranks hold only parts of the
+/// tensor.
 void Engine::count(Op& op) {
   const std::uint32_t elements = op.shares.block_elements();
   const auto blocks_of = [&](std::uint64_t bytes) {
@@ -492,7 +494,7 @@ void Engine::count(Op& op) {
     }
     op.has_negative_zero |=
         std::exchange(counted_negative_zeros_, negative_zeros) != negative_zeros;
-    // What mates say may be anything.
+    // A value of another rank may be anything.
     s.blocks_sent = std::min(own - std::exchange(counted_own_, own), s.blocks);
     s.blocks_received = std::min(sums - std::exchange(counted_sums_, sums), s.blocks);
   }
@@ -517,7 +519,7 @@ void Engine::complete(Op& op) {
 bool Engine::turn(Time now) {
   if (state_ == State::kOver) return false;
   bool any = false;
-  // What has become of mates since is nothing to an op that is done.
+  // A failure of another rank after that does not matter to an op that is done.
   if (state_ == State::kActive && !ops_.empty() && ops_.front().has_begun &&
       is_done(ops_.front())) {
     complete(ops_.front());
@@ -617,7 +619,7 @@ RankSet Engine::awaited(OpNumber number) const {
   return ranks;
 }
 
-/// By the pieces that fall to us: others do theirs meanwhile.
+/// Measured by the pieces that we sum: the others sum theirs meanwhile.
 double Engine::progress(OpNumber number) const {
   const auto op = find(number);
   if (op == ops_.end() || !op->has_begun || op->pieces == 0) return 0;
@@ -672,7 +674,7 @@ void Engine::fail(const AbortInfo& why, Time now) {
   if (state_ == State::kActive) fail(config_.alias.error_of(why), why, now);
 }
 
-/// From here on nobody's tensors are touched.
+/// From here on we access no tensor of another rank.
 void Engine::fail(const Error& error, const AbortInfo& why, Time now) {
   state_ = State::kEnding;
   failure_ = error;
@@ -682,7 +684,7 @@ void Engine::fail(const Error& error, const AbortInfo& why, Time now) {
   board_.set(Word::kOver, static_cast<std::uint64_t>(Over::kFailed));
 }
 
-/// Once no mate can reach our tensors any more.
+/// Waits until no other rank can access our tensors any more.
 bool Engine::end_if_alone(Time now) {
   for (LocalRank mate = 0; mate < mates() && !ops_.empty(); ++mate) {
     if (mate == config_.self || lost_.contains(Rank{mate}) ||

@@ -1,18 +1,18 @@
-// The ranks of one host sum among themselves: this rank's side. Calls, the time and what becomes of
-// mates come in; completions come out. What ranks tell each other goes through the Board. No I/O,
-// clocks, threads or locks: whoever dies or stops holds nothing.
+// The ranks of one host sum among themselves: this rank's side. Calls, the time and the ends of
+// other ranks come in; completions come out. The ranks exchange data through the Board. There are
+// no I/O, clocks, threads or locks, so a rank that dies or stops holds nothing.
 //
-// A rank tells its mates of an op by a Call. Once all have called it and agree, its tensor is cut
-// into pieces, and piece p of all ops, counted from the beginning, is summed by local rank p mod L:
-// over all ranks' tensors where they lie, lowest rank first, and the sums are stored into all of
-// them. So each tensor is read once and written once. If a rank's tensor lies in no memory that it
-// shares, who sums a piece copies it from that rank's process, and its sums back
-// (remote_pieces.hpp); where mates cannot reach a process, the tensor passes through the rank's
-// slots, piece by piece. A small tensor travels in the calls, and every rank adds it for itself.
+// A rank publishes an op by a Call. Once all ranks have called it and agree, its tensor is cut into
+// pieces. Pieces are counted over all ops, and local rank p mod L sums piece p: it adds all ranks'
+// tensors where they lie, lowest rank first, and stores the sums into all of them. So each tensor
+// is read once and written once. If a rank's tensor lies in no shared memory, the rank that sums a
+// piece copies it from that rank's process, and copies the sums back (remote_pieces.hpp). Where
+// other ranks cannot access a process, the tensor passes through the rank's slots, piece by piece.
+// A small tensor travels in the calls, and every rank adds it for itself.
 //
-// The op is done once all its pieces are. When a rank fails, or finds that another one is gone, it
-// touches nobody's tensors from then on, tells so, and waits until all others do the same, for a
-// while: what becomes of those that are stopped is the Board's matter.
+// The op is done once all its pieces are. When a rank fails, or finds that another one has ended,
+// it stops accessing the tensors of others, publishes that, and waits for a limited time until all
+// others have done the same. The Board takes the memory away from those that are stopped.
 #pragma once
 
 #include <cstdint>
@@ -40,20 +40,20 @@ namespace sluice::worker::host {
 
 struct Config {
   KnownAs alias;            ///< for messages
-  std::vector<Rank> ranks;  ///< of this host, rising
+  std::vector<Rank> ranks;  ///< of this host, ascending
   LocalRank self = 0;
   std::uint16_t divisor = 0;  ///< of averages: how many ranks the job has; 0: all are here
   BoardSizes sizes;
   std::size_t least_piece_bytes = std::size_t{4} << 10;
-  /// Elements of a block of such an op, which wants so many, or 0: of its encoding, and of the bit
-  /// of a caller's bitmap. A block fits a slot.
+  /// Elements of a block: the unit of an op's encoding, and of the bits of a caller's bitmap. The
+  /// op asks for `wanted` of them, or, with 0, for no number. A block fits into a slot.
   std::function<std::uint32_t(ElementType type, std::uint16_t wanted)> block_elements;
-  /// How long a failure waits for mates to end.
+  /// How long a rank that has failed waits for the others to end.
   Duration part_limit = std::chrono::milliseconds(200);
-  /// Where a tensor lies in memory that this rank shares, if it does.
+  /// Where a tensor lies in this rank's shared memory; nothing if it does not lie there.
   std::function<std::optional<Place>(std::span<const std::byte> tensor)> place_of;
-  /// From so many bytes on mates read and write tensors of this rank's process that lie in no such
-  /// memory; smaller ones pass through its slots.
+  /// From this size on, other ranks read and write tensors that lie in no shared memory in the
+  /// process of this rank; smaller ones pass through its slots.
   std::uint64_t least_remote_bytes = kNotReached;
   static constexpr std::uint64_t kNotReached = std::numeric_limits<std::uint64_t>::max();
 };
@@ -62,7 +62,7 @@ class Engine final : public MateMemory {
  public:
   enum class State {
     kActive,
-    kEnding,  ///< has failed: ops complete once no mate can reach their tensors any more
+    kEnding,  ///< the job has failed; ops complete once no other rank can access their tensors
     kOver,
   };
 
@@ -70,26 +70,28 @@ class Engine final : public MateMemory {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// Starts an op, which is laid out and checked. `parts`: of each local rank, none where all hold
-  /// and want the whole tensor. In any state but kActive it completes with the failure. Neither of
-  /// keyed pairs nor of tensors on a device. Ops are numbered; one may have the number of that
-  /// before it, the same on all ranks, if they make one for the caller.
+  /// Starts an op that is laid out and checked. It has no keyed pairs, and its tensors are in host
+  /// memory. `parts` has an entry for each local rank; it is empty where all hold and want the
+  /// whole tensor. In any state except kActive the op completes with the failure. Ops are numbered.
+  /// An op can share the number of the one before it, on all ranks alike, if both make one op of
+  /// the caller.
   OpNumber submit(const OpRequest& request, std::vector<Part> parts, bool belongs_to_last = false);
-  /// Of an op that is pending; takes the place of its request's.
+  /// Replaces the time-out of a pending op's request.
   void set_timeout(OpNumber op, const OpTimeout& timeout);
 
-  /// Does what can be done now, some pieces at most; whether there was anything.
+  /// Does what can be done now, a limited number of pieces. Returns whether there was anything to
+  /// do.
   bool turn(Time now);
-  /// Nothing is due before, unless a mate tells something new.
+  /// Nothing is due before, unless another rank publishes something new.
   Time next_deadline() const;
 
-  /// A mate's process has ended: it cannot write any more.
+  /// The process of a mate has ended: it cannot write any more.
   void lost(LocalRank mate, Time now);
-  /// Leaves; with ops pending, ends the job.
+  /// Leaves the job; with ops pending, ends it.
   void leave(Time now, Departure departure = Departure::kByChoice);
-  /// Ends the job for all ranks, which are told `cause`.
+  /// Ends the job for all ranks, with `cause`.
   void abort(const Error& why, const AbortInfo& cause, Time now);
-  /// The same for what a mate has done, unless one has ended, which says more.
+  /// Ends the job for a fault of a mate, unless a rank has ended, whose reason says more.
   void end_for(const AbortInfo& what, Time now);
 
   std::optional<Place> place_of(std::span<const std::byte> bytes) override {
@@ -105,40 +107,42 @@ class Engine final : public MateMemory {
   std::size_t pending_ops() const { return ops_.size(); }
   std::vector<Completion> take_completions() { return std::exchange(completions_, {}); }
   bool has_completions() const { return !completions_.empty(); }
-  /// Ops that all have called since the last time. Nothing is told unless it is asked for.
+  /// Ops that all ranks have called since the last time. They are collected only when this is
+  /// switched on.
   void tell_begun(bool is_told);
   std::vector<OpNumber> take_begun() { return std::exchange(begun_, {}); }
   bool has_begun() const { return !begun_.empty(); }
-  /// The job's ranks for which its first op waits now.
+  /// The ranks of the job for which its first op waits now.
   RankSet awaited() const;
-  /// The same for an op that is pending: of a later one those that have not called it.
+  /// The same for any pending op: for a later one, those that have not called it.
   RankSet awaited(OpNumber op) const;
-  /// How much of an op that is pending is done here, 0..1.
+  /// Which share of a pending op is done here, 0..1.
   double progress(OpNumber op) const;
 
  private:
   struct Op {
     OpRequest request;
     Shares shares;
-    OpNumber number = 0;  ///< as the caller knows it
+    OpNumber number = 0;  ///< the caller's number for it
     OpStatistics statistics = {};
-    // From when all have called it. Pieces are counted from the beginning of the job.
+    // True once all ranks have called it. Pieces are counted from the beginning of the job.
     bool has_begun = false;
-    std::vector<Elements> of_rank = {};                    ///< is_piece: in slots, or remote
+    std::vector<Elements> of_rank = {};  ///< of a piece (is_piece) in slots, or remote
     std::vector<std::optional<RemoteTensor>> remote = {};  ///< by rank; never our own
     std::vector<bool> tells_blocks = {};
-    bool zeros_are_there = false;    ///< in our output, where all ranks' blocks are zero
-    bool has_negative_zero = false;  ///< in a block of ours that is zero, as far as we have looked
+    bool zeros_are_there = false;  ///< our output holds zeros where all ranks' blocks are zero
+    /// A block of ours that is zero contains -0, as far as we have searched.
+    bool has_negative_zero = false;
     std::uint64_t first_piece = 0;
-    std::uint64_t pieces = 0;     ///< none of a small tensor
-    std::uint64_t own_piece = 0;  ///< the next one that falls to us
-    std::uint64_t given = 0;      ///< of ours the next one that nobody can read yet
-    std::uint64_t taken = 0;      ///< and the next one of which we have not taken the sums
+    std::uint64_t pieces = 0;     ///< 0 for a small tensor
+    std::uint64_t own_piece = 0;  ///< the next one that we sum
+    std::uint64_t given = 0;      ///< our first piece that nobody can read yet
+    std::uint64_t taken = 0;      ///< our first piece whose sums we have not taken
 
     std::uint64_t end_piece() const { return first_piece + pieces; }
   };
 
-  std::size_t mates() const { return config_.ranks.size(); }  // ourselves, too
+  std::size_t mates() const { return config_.ranks.size(); }  // including ourselves
   std::uint32_t block_elements(const OpRequest& request) const;
   std::deque<Op>::const_iterator find(OpNumber number) const;
   static bool is_inline(const Op& op);
@@ -153,13 +157,13 @@ class Engine final : public MateMemory {
   void sum_inline(Op& op, const std::vector<Call>& calls);
   void place(Op& op, const std::vector<Call>& calls, Time now);
   bool place(Op& op, LocalRank rank, const Call& call);
-  /// As errors speak of it.
+  /// Its number in errors.
   static OpNumber named(const Op& op) { return op.request.number_in_errors.value_or(op.number); }
   bool uses_slots(const Op& op) const {
     return op.pieces != 0 && op.of_rank[config_.self].is_piece;
   }
-  /// Whether something is to be done with the sums of each piece: they are copied out of a slot, or
-  /// the op tells its caller which of their blocks are not zero.
+  /// Whether the sums of each piece are needed here: they are copied out of a slot, or the op
+  /// reports to its caller which of their blocks are not zero.
   bool takes_sums(const Op& op) const {
     return uses_slots(op) || (op.pieces != 0 && op.request.found_blocks);
   }
@@ -193,15 +197,15 @@ class Engine final : public MateMemory {
   State state_ = State::kActive;
   std::deque<Op> ops_;
   OpNumber next_number_ = 0;
-  OpNumber first_op_ = 0;           // counted as mates are told of ops, and so are the next two
-  OpNumber called_ = 0;             // ops that our mates know of
-  OpNumber call_limit_ = 0;         // calls below it take the place of none that is needed
+  OpNumber first_op_ = 0;           // counted as ops are published, as are the next two
+  OpNumber called_ = 0;             // ops that we have published
+  OpNumber call_limit_ = 0;         // calls below it replace no call that is still needed
   std::uint64_t pieces_ended_ = 0;  // of the ops before the first one
-  /// Blocks that were not zero in what we have summed, by rank, and last those of the sums.
+  /// Blocks that were not zero in what we have summed: by rank, and in the last place of the sums.
   std::vector<std::uint64_t> counts_;
   std::vector<std::uint64_t> negative_zeros_;         // pieces with some, by rank
-  std::uint64_t counted_own_ = 0, counted_sums_ = 0;  // by all, of ops that are complete
-  std::uint64_t counted_negative_zeros_ = 0;          // of ours
+  std::uint64_t counted_own_ = 0, counted_sums_ = 0;  // as counted by all, in ops that are complete
+  std::uint64_t counted_negative_zeros_ = 0;          // of our own
   std::vector<Completion> completions_;
   bool tells_begun_ = false;
   std::vector<OpNumber> begun_;

@@ -1,4 +1,4 @@
-// Memory that the ranks of a host read where it lies.
+// Memory of a rank that the other ranks of its host read where it lies.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,10 @@ class MateMemory {
  public:
   virtual ~MateMemory() = default;
 
-  /// Where bytes of this rank lie, if its mates reach them.
+  /// Where these bytes of this rank lie, if other ranks can access them.
   virtual std::optional<Place> place_of(std::span<const std::byte> bytes) = 0;
-  /// A mate's. Null: it has no such memory, or no more. Until this is called again they stay
-  /// readable; what they are the mate may change at any time.
+  /// The memory of a mate. Null if it has no such memory, or no longer has it. The bytes stay
+  /// readable until the next call; the mate may change them at any time.
   virtual const std::byte* read_at(LocalRank mate, const Place& place, std::uint64_t bytes) = 0;
 };
 

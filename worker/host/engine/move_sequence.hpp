@@ -1,5 +1,6 @@
-// An op of a host's ranks that is made of several, which only move elements between them: what one
-// moves depends on what the one before it has brought. To callers it is one op, with one number.
+// An op among the ranks of a host that consists of several moves. Each only moves elements between
+// ranks, and depends on what the one before it has brought. For callers it is one op with one
+// number.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ namespace sluice::worker::host {
 
 class MoveSequence {
  public:
-  /// What is moved next, and the counts by which it is laid out.
+  /// The next move, and the counts by which it is laid out.
   struct Move {
     OpRequest request;
     std::vector<std::uint64_t> counts;
@@ -26,22 +27,23 @@ class MoveSequence {
 
   virtual ~MoveSequence() = default;
 
-  /// Before the first move, if at all: what the ranks read where it lies need not be moved.
+  /// Called before the first move, or not at all. Data that other ranks can read where it lies is
+  /// not moved.
   virtual void reach(MateMemory& mates) = 0;
-  /// Of the op known by this number. Valid until the next call. Throws kUnavailable if there is no
-  /// memory for it.
+  /// The next move of the op with this number. Valid until the next call. Throws kUnavailable if
+  /// there is no memory for it.
   virtual const Move& next(OpNumber number) = 0;
-  /// It is done. Something: the ranks disagree.
+  /// Called when the move is done. Returns a value if the ranks disagree.
   virtual std::optional<AbortInfo> end_move() = 0;
-  virtual bool is_first() const = 0;  ///< next() was not called, or gave the first one
+  virtual bool is_first() const = 0;  ///< next() was not called, or has returned the first move
   virtual bool is_done() const = 0;
-  /// Of the moves to come.
+  /// Sets the time-out of the moves that follow.
   virtual void set_timeout(const OpTimeout& timeout) = 0;
-  virtual const OpRequest& request() const = 0;  ///< that it serves, with its time-out now
+  virtual const OpRequest& request() const = 0;  ///< the caller's request, with its time-out now
 
-  /// Once done. An error: that the op ends with on this rank alone.
+  /// Called once the op is done. An error ends the op on this rank only.
   virtual std::optional<Error> finish() = 0;
-  /// At any time.
+  /// May be called at any time.
   virtual OpStatistics statistics() const = 0;
 };
 

@@ -10,7 +10,7 @@ OpQueue::OpQueue(Engine& engine, const KnownAs& known_as, Rank self, std::uint16
     : engine_(engine), known_as_(known_as), self_(self), ranks_(ranks) {}
 
 OpQueue::Call OpQueue::call_of(MoveSequence& moves) {
-  OpRequest request;  // which nobody sums
+  OpRequest request;  // a request that nobody sums
   request.timeout = moves.request().timeout;
   request.number_in_errors = moves.request().number_in_errors;
   return {.request = request, .moves = &moves};
@@ -53,8 +53,8 @@ bool OpQueue::turn(Time now) {
   return any;
 }
 
-/// An op behind one of several moves waits for its end: of that each rank calls further ops, in an
-/// order that must be the same on all.
+/// An op behind one of several moves waits for the end of it: each rank submits the further moves,
+/// and all ranks must submit ops in the same order.
 void OpQueue::begin_waiting(Time now) {
   while (!under_way_ && !waiting_.empty()) {
     if (!is_over() && !has_arrived(waiting_.front().request)) return;
@@ -85,15 +85,15 @@ void OpQueue::submit_move(Time now) {
     if (is_first) moves.reach(engine_);
     MoveSequence::Move move = moves.next(moves_number_);
     std::vector<Part> parts = parts_of(move.request, move.counts, ranks_);
-    // Who calls another op meanwhile is told so.
+    // A rank that calls another op in its place gets a clear error.
     if (is_first) move.request.collective = wire::Collective::kSparseAllReduce;
     engine_.submit(move.request, std::move(parts), !is_first);
-  } catch (const Error& error) {  // of memory that is not to be had
+  } catch (const Error& error) {  // there is no memory
     engine_.abort(error, AbortInfo{.reason = wire::AbortReason::kNoMemory, .rank_a = self_}, now);
   }
 }
 
-/// The engine looks after those that it has begun.
+/// The engine checks the time-outs of ops that it has begun.
 void OpQueue::end_overdue(Time now) {
   for (std::size_t i = 0; i < waiting_.size(); ++i) {
     const OpRequest& request = waiting_[i].request;

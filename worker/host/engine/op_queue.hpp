@@ -1,6 +1,6 @@
-// The ops of a membership among the ranks of one host, on their way to the engine, which takes sums
-// of tensors in memory. Sums of pairs are made of several of these (move_sequence.hpp), and a
-// tensor may have to come from a device first. Ops behind such a one wait here.
+// Ops of the ranks of one host, on their way to the engine, which sums only tensors in host memory.
+// A sum of pairs consists of several such ops (move_sequence.hpp), and a tensor may first have to
+// come from a device. Ops behind such a one wait here.
 #pragma once
 
 #include <cstdint>
@@ -27,33 +27,34 @@ namespace sluice::worker::host {
 
 class OpQueue {
  public:
-  /// An op as it is called.
+  /// An op as the caller has called it.
   struct Call {
     OpRequest request;  ///< laid out and checked
     std::vector<std::uint64_t> counts = {};
     std::optional<std::vector<Part>> parts = {};    ///< none: by the counts
-    MoveSequence* moves = nullptr;                  ///< if any, the request has no tensor
-    std::unique_ptr<MoveSequence> owned = nullptr;  ///< those, unless they are the caller's
+    MoveSequence* moves = nullptr;                  ///< not null: the request has no tensor
+    std::unique_ptr<MoveSequence> owned = nullptr;  ///< the moves, unless they belong to the caller
   };
-  /// To others it is a sparse_all_reduce. The moves outlive the op's completion.
+  /// To other ranks it is a sparse_all_reduce. The moves outlive the op's completion.
   static Call call_of(MoveSequence& moves);
   static Call call_of(std::unique_ptr<MoveSequence> moves);
 
-  /// `engine` and `known_as` outlive it. It alone submits ops to the engine, which has `ranks`
-  /// ranks; `self` is known by that number in the job.
+  /// `engine` and `known_as` outlive this queue, which alone submits ops to the engine. The engine
+  /// has `ranks` ranks; `self` is this rank's number in the job.
   OpQueue(Engine& engine, const KnownAs& known_as, Rank self, std::uint16_t ranks);
   OpQueue(const OpQueue&) = delete;
   OpQueue& operator=(const OpQueue&) = delete;
 
   /// Ops are numbered from 0 as they are called.
   OpNumber submit(Call&& call, Time now);
-  /// Of an op that is pending.
+  /// Sets the time-out of a pending op.
   void set_timeout(OpNumber op, const OpTimeout& timeout);
-  /// Does what can be done now, and the engine's turn; whether that had anything to do.
+  /// Does what can be done now, with a turn of the engine. Returns whether there was anything to
+  /// do.
   bool turn(Time now);
-  /// Takes what the engine has completed, as after it was told to leave.
+  /// Takes what the engine has completed, for example after it was asked to leave.
   void collect(Time now);
-  /// Whether an op waits for a tensor from a device, which tells nobody when it comes.
+  /// Whether an op waits for a tensor from a device, which gives no signal when it arrives.
   bool awaits_arrivals() const;
 
   std::vector<Completion> take_completions() { return std::exchange(completions_, {}); }
@@ -73,11 +74,11 @@ class OpQueue {
   const KnownAs& known_as_;
   const Rank self_;
   const std::uint16_t ranks_;
-  OpNumber next_op_ = 0;           // the engine has those before waiting_
-  std::deque<Call> waiting_;       // behind `under_way_`, or for a tensor from a device
-  std::optional<Call> under_way_;  // of moves
+  OpNumber next_op_ = 0;           // the engine has all ops before those in waiting_
+  std::deque<Call> waiting_;       // behind `under_way_`, or until a tensor has come from a device
+  std::optional<Call> under_way_;  // an op of several moves
   OpNumber moves_number_ = 0;
-  std::map<OpNumber, OpRequest> on_device_;  // that the engine has
+  std::map<OpNumber, OpRequest> on_device_;  // ops that the engine has
   std::vector<Completion> completions_;
 };
 

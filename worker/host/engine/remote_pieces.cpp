@@ -31,7 +31,7 @@ void RemotePieces::FreeAligned::operator()(std::byte* memory) const {
   std::free(memory);
 }
 
-/// The memory is not touched before a piece is read.
+/// The allocation touches no page before a piece is read.
 RemotePieces::RemotePieces(Board& board, std::size_t ranks, std::size_t piece_bytes)
     : board_(board),
       piece_bytes_(piece_bytes),

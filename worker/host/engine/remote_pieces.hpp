@@ -1,6 +1,6 @@
-// Pieces of tensors that lie in no memory that their rank shares, and that its mates reach by their
-// addresses in its process. Whoever sums a piece copies what mates hold of it into memory of its
-// own, and the sums back.
+// Pieces of tensors that lie in no shared memory. Other ranks access them by their addresses in the
+// process of their rank. The rank that sums a piece copies what the others hold of it into its own
+// memory, and copies the sums back.
 #pragma once
 
 #include <cstddef>
@@ -12,11 +12,11 @@
 
 namespace sluice::worker::host {
 
-/// A mate's tensor, by addresses in its process.
+/// The tensor of a mate, by addresses in its process.
 struct RemoteTensor {
   std::uint64_t input = 0;
   std::uint64_t output = 0;
-  bool zeros_are_there = false;  ///< in the output, where all ranks' blocks are zero
+  bool zeros_are_there = false;  ///< its output holds zeros where all ranks' blocks are zero
 };
 
 class RemotePieces {
@@ -24,14 +24,14 @@ class RemotePieces {
   /// Throws std::bad_alloc.
   RemotePieces(Board& board, std::size_t ranks, std::size_t piece_bytes);
 
-  /// Copies what the rank holds of a piece, of these blocks alone, to elements_of(rank).
+  /// Copies these blocks of what the rank holds of a piece to elements_of(rank).
   Copied read(const Shares& shares, LocalRank rank, const RemoteTensor& tensor,
               const ElementRange& piece, std::uint64_t blocks);
   const std::byte* elements_of(LocalRank rank) const;
 
-  /// Where the sums of a piece may be.
+  /// Memory for the sums of a piece.
   std::byte* sums() const;
-  /// Copies of these what the rank wants. Others than these blocks are zeros.
+  /// Copies from the sums what the rank wants. All blocks that are not in `blocks` are zeros.
   Copied write(const Shares& shares, LocalRank rank, const RemoteTensor& tensor,
                const ElementRange& piece, std::uint64_t blocks, std::byte* sums);
 
@@ -43,7 +43,8 @@ class RemotePieces {
   Board& board_;
   const std::size_t piece_bytes_;
   const std::size_t ranks_;
-  const std::unique_ptr<std::byte, FreeAligned> memory_;  // a piece of each rank, and of the sums
+  // One piece for each rank, and one for the sums.
+  const std::unique_ptr<std::byte, FreeAligned> memory_;
 };
 
 }  // namespace sluice::worker::host

@@ -11,15 +11,17 @@
 namespace sluice::worker::host {
 namespace {
 
-/// A piece has so many blocks at most: a bit of a word for each.
+/// A piece has at most so many blocks: a word has a bit for each.
 constexpr std::uint64_t kMostBlocks = 64;
-/// Smaller blocks are searched as one, where that makes no difference.
+/// Blocks smaller than this are searched together, where that makes no difference.
 constexpr std::size_t kSearchedBytes = 1024;
-/// So many elements are added before they are stored: they stay in the first cache.
+/// How many elements are added before they are stored, so that they stay in the L1 cache.
 constexpr std::uint64_t kAccumulated = 4096;
-constexpr std::size_t kAccumulatorBytes = 16;  // of an element, at most
+constexpr std::size_t kAccumulatorBytes = 16;  // of one element, at most
 
-/// In a block that a rank has, zeros are factors at its place; else they come last.
+/// Whether the bits of the result depend on how the tensor is divided into blocks. Those of a
+/// product do: zeros in a block that a rank has are factors at that rank's place, and other zeros
+/// come last.
 bool depends_on_blocks(const OpRequest& request) {
   return request.is_encoded() || request.reduction == Reduction::kProduct;
 }
@@ -47,7 +49,8 @@ std::uint64_t elements_of_piece(std::uint64_t bytes, std::uint32_t block_element
   return std::clamp<std::uint64_t>((each + block - 1) / block, 1, most) * block_elements;
 }
 
-/// So many are added before they are stored, at most; a small tensor takes little memory for it.
+/// How many elements are added before they are stored, at most. A small tensor takes little memory
+/// for it.
 std::uint64_t accumulated_elements(std::uint64_t block_elements, std::uint64_t piece_elements) {
   return (std::min(std::max(kAccumulated, block_elements), piece_elements) + 63) / 64 * 64;
 }
@@ -66,7 +69,7 @@ ElementRange common(const ElementRange& a, const ElementRange& b) {
   return {begin, std::max(begin, std::min(a.end, b.end))};
 }
 
-/// Of so many first ones: what a mate says of others is nothing.
+/// Counts the first `first` bits only: the others may be anything that a mate wrote.
 std::uint64_t count_of(std::uint64_t blocks, std::uint32_t first) {
   return static_cast<std::uint64_t>(
       std::popcount(first == 64 ? blocks : blocks & ~(kAllBlocks << first)));
@@ -127,7 +130,7 @@ ElementRange Shares::piece(std::uint64_t number) const {
   return {begin, std::min(begin + piece_elements_, summed_.end)};
 }
 
-/// From the block of the first element that is wanted to the last element.
+/// From the block of the first wanted element to the last wanted element.
 ElementRange Shares::summed() const {
   if (parts_.empty()) return whole_;
   ElementRange all{whole_.end, 0};
@@ -166,7 +169,7 @@ std::uint64_t Shares::lacking_bytes(LocalRank rank) const {
   return elements * size_;
 }
 
-/// Calls f(range, index of its first element in the output) for what is wanted of `range`.
+/// Calls f(range, index of its first element in the output) for each wanted part of `range`.
 template <class F>
 void Shares::for_each_wanted(LocalRank rank, const ElementRange& range, F&& f) const {
   std::uint64_t before = 0;
@@ -198,8 +201,8 @@ std::uint64_t Shares::blocks_in(std::span<const std::uint64_t> bitmap, std::uint
   return blocks;
 }
 
-/// Calls f(range, whether they are of `blocks`) for neighbours that are alike, of a range whose
-/// first block begins with it.
+/// Calls f(range, whether they are in `blocks`) for runs of blocks that are alike. The first block
+/// begins where the range does.
 template <class F>
 void Shares::for_each_run(const ElementRange& range, std::uint64_t blocks, F&& f) const {
   const auto is_set = [&](std::uint64_t b) { return (blocks >> b & 1) != 0; };
@@ -212,7 +215,7 @@ void Shares::for_each_run(const ElementRange& range, std::uint64_t blocks, F&& f
   }
 }
 
-/// Calls f(extent) for what the rank holds of a range, of these blocks.
+/// Calls f(extent) for what the rank holds of these blocks of a range.
 template <class F>
 void Shares::for_each_held_extent(LocalRank rank, const ElementRange& range, std::uint64_t blocks,
                                   F&& f) const {
@@ -229,7 +232,7 @@ void Shares::for_each_held_extent(LocalRank rank, const ElementRange& range, std
   });
 }
 
-/// Calls f(extent, whether it is of these blocks) for what the rank wants of a range.
+/// Calls f(extent, whether it is in these blocks) for what the rank wants of a range.
 template <class F>
 void Shares::for_each_wanted_extent(LocalRank rank, const ElementRange& range, std::uint64_t blocks,
                                     F&& f) const {
@@ -312,7 +315,7 @@ void Shares::begin_segment(const ElementRange& range) {
   }
 }
 
-/// Which blocks of the segment are not zero. It may begin in the middle of one.
+/// Finds which blocks of the segment are not zero. The segment may begin in the middle of a block.
 void Shares::search(Holder& holder) const {
   const std::uint64_t before = at_.range.begin - at_.piece.begin;
   const std::uint64_t first = before / block_elements_;
@@ -329,7 +332,7 @@ void Shares::search(Holder& holder) const {
   if (of_first != length(at_.range)) look(of_first, length(at_.range) - of_first, first + 1);
 }
 
-/// Returns the blocks of the piece that are not zero in it on some rank.
+/// Sums the segment. Returns the blocks of the piece that are not zero in it on some rank.
 std::uint64_t Shares::sum_segment() {
   const std::uint64_t from = at_.range.begin - at_.piece.begin;
   const std::uint64_t to = at_.range.end - at_.piece.begin;
@@ -364,7 +367,7 @@ std::uint64_t Shares::sum_segment() {
   return of_all;
 }
 
-/// Of blocks from that one on which the same ranks have.
+/// Sums neighbouring blocks, from `first` on, that the same ranks have.
 void Shares::sum_blocks(std::uint32_t first, const ElementRange& range) {
   const std::size_t added = add(first, range);
   if (added == 0) return write_zeros(range);
@@ -391,7 +394,7 @@ void Shares::sum_blocks(std::uint32_t first, const ElementRange& range) {
                   [&](LocalRank, const ElementRange& some, std::byte* out) { store(some, out); });
 }
 
-/// Accumulates what those ranks have that have the first block; returns how many they are.
+/// Accumulates the elements of all ranks that have block `first`; returns how many ranks that are.
 std::size_t Shares::add(std::uint32_t first, const ElementRange& range) {
   const std::uint64_t offset = (range.begin - at_.range.begin) * size_;
   const std::uint64_t elements = length(range);
@@ -413,13 +416,13 @@ std::size_t Shares::add(std::uint32_t first, const ElementRange& range) {
   return added;
 }
 
-/// How the block is rounded that begins there.
+/// How the block that begins there is rounded.
 numeric::Rounding Shares::rounding(std::uint32_t by, const ElementRange& range) const {
   const numeric::Rounder rounder{.seed = rounding_seed_, .op = options_.op, .by = by};
   return rounder.of(range.begin / block_elements_);
 }
 
-/// Calls f(rank, range, where it begins) for all that the ranks want of a range.
+/// Calls f(rank, range, where it begins) for all parts of a range that the ranks want.
 template <class F>
 void Shares::for_each_output(const ElementRange& range, F&& f) const {
   for (LocalRank r = 0; r < at_.of_rank.size(); ++r) {
@@ -432,8 +435,8 @@ void Shares::for_each_output(const ElementRange& range, F&& f) const {
   }
 }
 
-/// Nobody has these blocks. Who holds such zeros in the place of his output has them there, and
-/// who takes what the blocks tell needs none.
+/// Writes blocks that no rank has. A rank whose input lies in the place of its output has these
+/// zeros there already, and a rank that reads the bitmap of blocks needs none.
 void Shares::write_zeros(const ElementRange& range) {
   if (at_.sums)
     std::memset(at_.sums + (range.begin - at_.piece.begin) * size_, 0, length(range) * size_);
